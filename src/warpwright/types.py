@@ -1,0 +1,173 @@
+"""The scalar types of PTX as classes, used as annotations (``tiles_m: u32``) and as plain data.
+
+Names and sizes: PTX ISA 9.1 section 5.2. Each class answers for itself, without instances:
+
+=========  ====================================================================================================
+name       the PTX type suffix, ``"f32"``
+bits       size of one value; ``pred`` has 1 and no memory form
+nbytes     size in memory, 0 for ``pred``
+kind       ``"unsigned"``, ``"signed"``, ``"bits"``, ``"float"`` or ``"pred"``
+dtype      the NumPy (or ml_dtypes) dtype of the same bytes, None where there is none
+tma        the CUtensorMapDataType code (CUDA 13.0 cuda.h), None where tensor maps have no such element
+=========  ====================================================================================================
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Optional
+
+import ml_dtypes
+import numpy as np
+
+from warpwright.errors import UsageError
+
+__all__ = [
+    "Scalar",
+    "all_types",
+    "b8",
+    "b16",
+    "b32",
+    "b64",
+    "b128",
+    "bf16",
+    "bf16x2",
+    "e4m3",
+    "e5m2",
+    "f16",
+    "f16x2",
+    "f32",
+    "f64",
+    "named",
+    "of_dtype",
+    "pred",
+    "s8",
+    "s16",
+    "s32",
+    "s64",
+    "tf32",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+]
+
+_BY_NAME: dict[str, type["Scalar"]] = {}
+
+
+class Scalar:
+    """Base of the scalar types; the module's table says what each attribute means."""
+
+    name: ClassVar[str]
+    bits: ClassVar[int]
+    nbytes: ClassVar[int]
+    kind: ClassVar[str]
+    dtype: ClassVar[Optional["np.dtype[Any]"]] = None
+    tma: ClassVar[Optional[int]] = None
+
+    def __init_subclass__(cls, *, bits: int, kind: str, dtype: Any = None, tma: int | None = None) -> None:
+        cls.name = cls.__name__
+        cls.bits, cls.kind, cls.tma = bits, kind, tma
+        cls.nbytes = bits // 8
+        cls.dtype = None if dtype is None else np.dtype(dtype)
+        _BY_NAME[cls.name] = cls
+
+
+class u8(Scalar, bits=8, kind="unsigned", dtype=np.uint8, tma=0): ...
+
+
+class u16(Scalar, bits=16, kind="unsigned", dtype=np.uint16, tma=1): ...
+
+
+class u32(Scalar, bits=32, kind="unsigned", dtype=np.uint32, tma=2): ...
+
+
+class u64(Scalar, bits=64, kind="unsigned", dtype=np.uint64, tma=4): ...
+
+
+class s8(Scalar, bits=8, kind="signed", dtype=np.int8, tma=0): ...
+
+
+class s16(Scalar, bits=16, kind="signed", dtype=np.int16, tma=1): ...
+
+
+class s32(Scalar, bits=32, kind="signed", dtype=np.int32, tma=3): ...
+
+
+class s64(Scalar, bits=64, kind="signed", dtype=np.int64, tma=5): ...
+
+
+class b8(Scalar, bits=8, kind="bits", dtype=np.uint8, tma=0): ...
+
+
+class b16(Scalar, bits=16, kind="bits", dtype=np.uint16, tma=1): ...
+
+
+class b32(Scalar, bits=32, kind="bits", dtype=np.uint32, tma=2): ...
+
+
+class b64(Scalar, bits=64, kind="bits", dtype=np.uint64, tma=4): ...
+
+
+class b128(Scalar, bits=128, kind="bits"): ...
+
+
+class f16(Scalar, bits=16, kind="float", dtype=np.float16, tma=6): ...
+
+
+class f32(Scalar, bits=32, kind="float", dtype=np.float32, tma=7): ...
+
+
+class f64(Scalar, bits=64, kind="float", dtype=np.float64, tma=8): ...
+
+
+class bf16(Scalar, bits=16, kind="float", dtype=ml_dtypes.bfloat16, tma=9): ...
+
+
+class tf32(Scalar, bits=32, kind="float", dtype=np.float32, tma=11): ...
+
+
+class e4m3(Scalar, bits=8, kind="float", dtype=ml_dtypes.float8_e4m3fn, tma=0): ...
+
+
+class e5m2(Scalar, bits=8, kind="float", dtype=ml_dtypes.float8_e5m2, tma=0): ...
+
+
+class f16x2(Scalar, bits=32, kind="float"): ...
+
+
+class bf16x2(Scalar, bits=32, kind="float"): ...
+
+
+class pred(Scalar, bits=1, kind="pred"): ...
+
+
+_OF_DTYPE = {
+    scalar.dtype: scalar
+    for scalar in (u8, u16, u32, u64, s8, s16, s32, s64, f16, f32, f64, bf16, e4m3, e5m2)
+    if scalar.dtype is not None
+}
+
+
+def all_types() -> tuple[type[Scalar], ...]:
+    """Every scalar type, in the order of this module."""
+    return tuple(_BY_NAME.values())
+
+
+def named(name: str) -> type[Scalar]:
+    """The type whose PTX suffix is ``name`` (no dot). Raises UsageError for an unknown name."""
+    found = _BY_NAME.get(name)
+    if found is None:
+        raise UsageError(f"given type name {name!r}; expected one of {', '.join(_BY_NAME)}")
+    return found
+
+
+def of_dtype(dtype: Any) -> type[Scalar]:
+    """The scalar type whose values a NumPy or ml_dtypes ``dtype`` holds (``np.float16`` -> ``f16``).
+
+    Raises UsageError for a dtype without one (complex, structured, big-endian, bool).
+    """
+    found = _OF_DTYPE.get(np.dtype(dtype))
+    if found is None:
+        names = ", ".join(str(known) for known in _OF_DTYPE)
+        raise UsageError(f"given dtype {np.dtype(dtype)}; expected one of {names}; convert the array with .astype(…)")
+    return found
