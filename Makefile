@@ -1,0 +1,47 @@
+# `make demo`, `make test`, `make check`: each sets itself up. Needs Python >= 3.10 (`make PYTHON=python3.12 demo`).
+PYTHON ?= python3
+VENV := .venv
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
+BIN := $(VENV)/bin
+
+.PHONY: demo test check format bench clean
+
+demo: $(VENV)/.runtime
+	@$(BIN)/warpwright flow
+	@$(BIN)/warpwright ladder --levels 1-3 --size 512
+	@echo
+	@echo "Next: $(BIN)/warpwright ptx gemm --level 3     read the PTX that just ran"
+	@echo "      $(BIN)/python examples/01_copy.py        the first of five small kernels; then docs/guide.md"
+
+test: $(VENV)/.dev
+	@$(BIN)/python -m pytest -n 2
+
+check: $(VENV)/.dev
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/python -m pytest tests/test_layers.py tests/test_docs.py
+
+format: $(VENV)/.dev
+	@$(BIN)/ruff check --quiet --fix . && $(BIN)/ruff format --quiet .
+
+bench: $(VENV)/.runtime
+	@$(BIN)/python bench/vgpu.py
+
+clean:
+	@rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/.venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+		{ echo "$(PYTHON) is older than Python 3.10: name a newer one, for example make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
+	@echo "creating $(VENV) and installing (once, about a minute) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.runtime: pyproject.toml | $(VENV)/.venv
+	@$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/.venv
+	@$(PIP) install --editable '.[dev]'
+	@touch $@ $(VENV)/.runtime
