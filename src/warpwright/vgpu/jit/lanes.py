@@ -1,0 +1,197 @@
+"""The emitter of lane code: LLVM IR text in which every value is a vector of 32 lanes.
+
+A register that is defined and used in one block only is an SSA value. Every other register lives in the warp's
+register file in memory; a write blends the active lanes into it. Predicates are ``<32 x i1>`` as values and an i32
+bit mask in memory. Meanings (`alu`, `memory`, …) are functions of (lanes, inst), registered by the name of their form.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from warpwright.errors import UnsupportedInstruction
+from warpwright.ptx import nodes
+from warpwright.vgpu.program import Inst, Operand, Register, Symbol, place
+
+__all__ = ["MEANINGS", "Lanes", "bits_of", "elem", "meaning", "vector"]
+
+Meaning = Callable[["Lanes", Inst], None]
+MEANINGS: dict[str, Meaning] = {}
+
+_FLOAT = {"f16": "half", "f32": "float", "f64": "double"}
+_PACKED = {"f16x2": 32, "bf16x2": 32, "f32x2": 64, "u16x2": 32, "s16x2": 32, "tf32": 32, "b4x8": 32}
+
+
+def meaning(*names: str) -> Callable[[Meaning], Meaning]:
+    """Register a function as the meaning of the forms called ``names``."""
+
+    def register(function: Meaning) -> Meaning:
+        MEANINGS.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def bits_of(type: str) -> int:
+    """Width in bits of a PTX type name; 1 for ``pred``."""
+    if type == "pred":
+        return 1
+    return _PACKED.get(type) or int(type.lstrip("busfe"))
+
+
+def elem(type: str) -> str:
+    """The LLVM element type a PTX type is computed in; bf16 and packed types stay integers."""
+    return _FLOAT.get(type) or f"i{bits_of(type)}"
+
+
+def vector(type: str) -> str:
+    """The LLVM type of 32 lanes of a PTX type."""
+    return f"<32 x {elem(type)}>"
+
+
+class Lanes:
+    """IR text of one kernel in the making.
+
+    Attributes
+    ----------
+    mask : name of the i32 with the block's active lanes; ``active`` is the same as ``<32 x i1>``, narrowed by the
+        guard of the current instruction.
+    """
+
+    def __init__(self, slots: dict[str, int], local: dict[str, bool]) -> None:
+        self.lines: list[str] = []
+        self.slots = slots
+        self.local = local
+        self.values: dict[str, str] = {}
+        self.count = 0
+        self.mask = ""
+        self.active = ""
+        self.guarded = False
+        self.inst: Inst | None = None
+
+    def emit(self, text: str) -> None:
+        self.lines.append(text)
+
+    def op(self, text: str) -> str:
+        """Emit ``%n = text`` and give the name."""
+        self.count += 1
+        name = f"%v{self.count}"
+        self.lines.append(f"{name} = {text}")
+        return name
+
+    def name(self) -> str:
+        self.count += 1
+        return f"v{self.count}"
+
+    def at(self, offset: int | str) -> str:
+        """A pointer into the warp's state at a byte offset."""
+        return self.op(f"getelementptr i8, ptr %w, i64 {offset}")
+
+    def load(self, type: str, offset: int) -> str:
+        return self.op(f"load {type}, ptr {self.at(offset)}")
+
+    def store(self, type: str, value: str, offset: int) -> None:
+        self.emit(f"store {type} {value}, ptr {self.at(offset)}")
+
+    def splat(self, value: int, bits: int) -> str:
+        """32 copies of an integer, as a constant of ``<32 x i{bits}>``."""
+        value &= (1 << bits) - 1
+        if bits == 1:
+            return "splat (i1 true)" if value else "splat (i1 false)"
+        return f"splat (i{bits} {value})" if value else "zeroinitializer"
+
+    def spread(self, type: str, scalar: str) -> str:
+        """32 copies of a run-time scalar of LLVM type ``type``."""
+        one = self.op(f"insertelement <32 x {type}> poison, {type} {scalar}, i32 0")
+        return self.op(f"shufflevector <32 x {type}> {one}, <32 x {type}> poison, <32 x i32> zeroinitializer")
+
+    def bitcast(self, value: str, source: str, target: str) -> str:
+        return value if source == target else self.op(f"bitcast {source} {value} to {target}")
+
+    def register(self, reg: Register) -> str:
+        """The lanes of a register as integers (``<32 x i1>`` for predicates), whatever type the instruction has."""
+        held = self.values.get(reg.name)
+        if held is None:
+            held = self.fetch(reg)
+            self.values[reg.name] = held
+        if reg.negated:
+            held = self.op(f"xor <32 x i1> {held}, splat (i1 true)")
+        return held
+
+    def fetch(self, reg: Register) -> str:
+        if self.local.get(reg.name):
+            return "zeroinitializer"
+        if reg.bits == 1:
+            return self.op(f"bitcast i32 {self.load('i32', self.slots[reg.name])} to <32 x i1>")
+        return self.load(f"<32 x i{reg.bits}>", self.slots[reg.name])
+
+    def integer(self, operand: Operand, bits: int) -> str:
+        """An operand as ``<32 x i{bits}>``: registers are truncated or zero-extended, symbols give their address."""
+        if isinstance(operand, nodes.Imm):
+            return self.splat(self.constant(operand, bits), bits)
+        if isinstance(operand, Symbol):
+            return self.symbol(operand, bits)
+        if isinstance(operand, Register):
+            return self.resize(self.register(operand), operand.bits, bits)
+        raise self.unsupported(f"operand {operand}")
+
+    def constant(self, imm: nodes.Imm, bits: int) -> int:
+        if isinstance(imm.value, float):
+            text = imm.text.lower().lstrip("-")
+            if text.startswith(("0f", "0d")) and (len(text) - 2) * 4 == bits:
+                return int(text[2:], 16)
+            return int.from_bytes(struct.pack({16: "<e", 32: "<f", 64: "<d"}[bits], imm.value), "little")
+        return imm.value
+
+    def symbol(self, symbol: Symbol, bits: int) -> str:
+        """The address of a variable in its own space; shared addresses carry the CTA's rank."""
+        if symbol.space == "shared":
+            base = self.spread("i32", self.load("i32", self.slots["%shared_base"]))
+            address = self.op(f"add <32 x i32> {base}, {self.splat(symbol.value, 32)}")
+            return self.resize(address, 32, bits)
+        return self.splat(symbol.value, bits)
+
+    def resize(self, value: str, source: int, target: int, signed: bool = False) -> str:
+        """Truncate or extend integer lanes."""
+        if source == target:
+            return value
+        word = "trunc" if target < source else "sext" if signed else "zext"
+        return self.op(f"{word} <32 x i{source}> {value} to <32 x i{target}>")
+
+    def read(self, operand: Operand, type: str) -> str:
+        """An operand as `vector(type)`; predicates as ``<32 x i1>``."""
+        if type == "pred" and isinstance(operand, nodes.Imm):
+            return self.splat(int(operand.value != 0), 1)
+        bits = bits_of(type)
+        return self.bitcast(self.integer(operand, bits), f"<32 x i{bits}>", vector(type))
+
+    def write(self, operand: Operand, value: str, type: str) -> None:
+        """Give the active lanes of a register new values of `vector(type)`; a wider register gets them extended by
+        the type's sign. Writing to ``_`` does nothing."""
+        if not isinstance(operand, Register):
+            if isinstance(operand, nodes.Reg) and operand.name == "_":
+                return
+            raise self.unsupported(f"destination {operand}")
+        bits = bits_of(type)
+        value = self.bitcast(value, vector(type), f"<32 x i{bits}>")
+        self.assign(operand, self.resize(value, bits, operand.bits, signed=type.startswith("s")))
+
+    def assign(self, reg: Register, value: str) -> None:
+        """Blend integer lanes of the register's own width into it."""
+        local = self.local.get(reg.name, False)
+        lanes = f"<32 x i{reg.bits}>"
+        if not local or (self.guarded and reg.name in self.values):
+            value = self.op(f"select <32 x i1> {self.active}, {lanes} {value}, {lanes} {self.register(reg)}")
+        self.values[reg.name] = value
+        if not local:
+            if reg.bits == 1:
+                self.store("i32", self.op(f"bitcast <32 x i1> {value} to i32"), self.slots[reg.name])
+            else:
+                self.store(lanes, value, self.slots[reg.name])
+
+    def unsupported(self, what: str) -> UnsupportedInstruction:
+        assert self.inst is not None
+        return UnsupportedInstruction(
+            f"{place(self.inst)}: `{self.inst.opcode}`: the virtual GPU does not execute {what}."
+        )

@@ -1,0 +1,111 @@
+"""What the virtual GPU executes: one kernel, flattened and resolved. Plain data; `decode` builds it from a parsed module."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from warpwright import isa
+from warpwright.ptx import nodes
+
+__all__ = ["Block", "Inst", "Operand", "Param", "Program", "Register", "Symbol", "Variable", "place"]
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A register after scopes are resolved; ``bits`` is 1 for predicates. ``special`` ones are set by the machine."""
+
+    name: str
+    bits: int
+    negated: bool = False
+    special: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """The address of a variable, or a label. ``value``: byte offset in ``shared``, ``local`` and ``param``; virtual
+    address in ``global`` and ``const``; block index for ``label``."""
+
+    space: str
+    name: str
+    value: int
+
+
+Operand = Register | Symbol | nodes.Imm | nodes.Vector | nodes.Address | nodes.Pair | nodes.Reg
+
+
+@dataclass(slots=True)
+class Inst:
+    """One decoded instruction. ``match`` is None for an opcode that no form describes: executing it is an error."""
+
+    index: int
+    opcode: str
+    match: isa.Match | None
+    operands: tuple[Operand, ...]
+    guard: Register | None = None
+    line: int = 0
+    loc: tuple[str, int] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.match.form.name if self.match else self.opcode
+
+    def __getitem__(self, slot: str) -> str:
+        """The modifier chosen for ``slot`` ("" when absent)."""
+        return self.match[slot] if self.match else ""
+
+
+@dataclass(slots=True)
+class Block:
+    """Instructions that run together; control leaves only after the last one."""
+
+    index: int
+    name: str
+    insts: list[Inst] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One ``.param`` of the entry: ``nbytes`` at ``offset`` of the parameter block."""
+
+    name: str
+    type: str
+    nbytes: int
+    align: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A module-scope variable in the global or const space: where it lives and what it holds at launch."""
+
+    name: str
+    address: int
+    data: bytes
+
+
+@dataclass(slots=True)
+class Program:
+    """A kernel ready to be compiled."""
+
+    name: str
+    arch: str
+    params: tuple[Param, ...]
+    blocks: list[Block]
+    registers: dict[str, Register]
+    variables: tuple[Variable, ...]
+    shared_bytes: int
+    dynamic_offset: int
+    local_bytes: int
+    reqntid: tuple[int, int, int] | None = None
+    maxntid: tuple[int, int, int] | None = None
+    cluster: tuple[int, int, int] | None = None
+    explicit_cluster: bool = False
+
+    @property
+    def insts(self) -> list[Inst]:
+        return [inst for block in self.blocks for inst in block.insts]
+
+
+def place(inst: Inst) -> str:
+    """Where ``inst`` stands, for messages: the user's line when the PTX names it, else the PTX line."""
+    return f"{inst.loc[0]}:{inst.loc[1]}" if inst.loc else f"PTX line {inst.line}"
