@@ -1,0 +1,57 @@
+"""The PTX instructions that this package speaks: one form each, written once (see ``notation``).
+
+``match`` reads an opcode, ``lookup`` finds a form by name, ``supports`` asks whether a target has it, ``describe``
+says in words who issues it and when it is complete.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from warpwright.errors import UsageError
+from warpwright.isa.notation import Form, Match, Modifier, Spelling
+from warpwright.isa.notation import supports as _supports
+from warpwright.isa.table import FORMS
+
+__all__ = ["FORMS", "Form", "Match", "Modifier", "Spelling", "describe", "lookup", "match", "supports"]
+
+
+@cache
+def match(opcode: str, arity: int | None = None) -> Match | None:
+    """Read an opcode with all its modifiers (``"ld.global.v4.f32"``); None when no spelling fits.
+
+    ``arity``, the number of operands, tells spellings apart that share an opcode (``max.f32`` with 2 or 3 inputs).
+    """
+    words = tuple(opcode.split("."))
+    for length in range(len(words), 0, -1):
+        form = FORMS.get(".".join(words[:length]))
+        found = form.match(words[length:], arity) if form else None
+        if found:
+            return found
+    return None
+
+
+def lookup(name: str) -> Form:
+    """The form called ``name``, the leading words of its opcode. Raises UsageError for an unknown name."""
+    form = FORMS.get(name)
+    if form is None:
+        raise UsageError(f"given instruction {name!r}; expected the name of a form in warpwright.isa")
+    return form
+
+
+def supports(what: Form | Match, arch: str) -> bool:
+    """Whether target ``arch`` (``"sm_100a"``) has a matched spelling, or any spelling of a form."""
+    return _supports(what.spelling.targets if isinstance(what, Match) else what.targets, arch)
+
+
+def describe(name: str) -> str:
+    """What a form means, who issues it, how it completes, its targets and section: one line each."""
+    form = lookup(name)
+    lines = (
+        form.doc,
+        f"Issued by {form.issued_by}.",
+        f"Completes by {form.completes_by}.",
+        f"Targets: {', '.join(form.targets)}.",
+        f"PTX ISA 9.1 section {form.section}.",
+    )
+    return "\n".join(lines)

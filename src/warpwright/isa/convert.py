@@ -1,0 +1,47 @@
+"""Moves and conversions (PTX ISA 9.1 sections 9.7.9.3 to 9.7.9.7 and 9.7.9.19 to 9.7.9.24)."""
+
+from __future__ import annotations
+
+from warpwright.isa.notation import forms
+
+__all__ = ["FORMS"]
+
+FORMS = forms(
+    "each active lane",
+    "return",
+    """
+mov  9.7.9.3,9.7.9.4  Copy a register, a constant, an address or a special register; pack or unpack a vector.
+    mov.type=pred|WORD|b128|f16|bf16|f16x2|bf16x2   d, a
+prmt  9.7.9.7  Any four bytes of two words.
+    prmt.type=b32{.mode=f4e|b4e|rc8|ecl|ecr|rc16}   d, a, b, c
+cvt  9.7.9.21  Convert between types.
+    cvt{.rnd=rni|rzi|rmi|rpi|RND}{.ftz}{.sat}.dtype=SCALAR.atype=SCALAR                     d:dtype, a:atype
+    cvt.rnd=rn|rz{.relu}{.satfinite}.dtype=f16|bf16.atype=f32                               d:dtype, a:atype
+    cvt.rnd=rn|rz{.relu}{.satfinite}.dtype=f16x2|bf16x2.atype=f32                           d:dtype, a:atype, b:atype
+    cvt.rnd=rs{.relu}{.satfinite}.dtype=f16x2|bf16x2.atype=f32     d:dtype, a:atype, b:atype, r:b32   @ sm_100a sm_103a
+    cvt.rnd=rna{.satfinite}.dtype=tf32.atype=f32                                            d:dtype, a:atype
+    cvt.rnd=rn|rz{.satfinite}{.relu}.dtype=tf32.atype=f32                                   d:dtype, a:atype
+    cvt.rnd=rn.satfinite{.relu}.dtype=e4m3x2|e5m2x2.atype=f32                               d:dtype, a:atype, b:atype
+    cvt.rnd=rn.satfinite{.relu}.dtype=e4m3x2|e5m2x2.atype=f16x2                             d:dtype, a:atype
+    cvt.rnd=rn{.relu}.dtype=f16x2.atype=e4m3x2|e5m2x2                                       d:dtype, a:atype
+    cvt.rnd=rs{.relu}.satfinite.dtype=e4m3x4|e5m2x4|e2m1x4|e2m3x4|e3m2x4.atype=f32  d:dtype, a*4, r:b32  @ sm_100a sm_103a
+    cvt.rnd=rn.satfinite{.relu}.dtype=e2m1x2|e2m3x2|e3m2x2.atype=f32  d:dtype, a:atype, b:atype  @ sm_100f sm_110f sm_120f
+    cvt.rnd=rn{.relu}.dtype=f16x2.atype=e2m1x2|e2m3x2|e3m2x2          d:dtype, a:atype           @ sm_100f sm_110f sm_120f
+    cvt.rnd=rz|rp{.satfinite}.dtype=ue8m0x2.atype=f32                 d:dtype, a:atype, b:atype  @ sm_100f sm_110f sm_120f
+    cvt.rnd=rz|rp{.satfinite}.dtype=ue8m0x2.atype=bf16x2              d:dtype, a:atype           @ sm_100f sm_110f sm_120f
+    cvt.rnd=rn.dtype=bf16x2.atype=ue8m0x2                             d:dtype, a:atype           @ sm_100f sm_110f sm_120f
+cvt.pack  9.7.9.22  Convert two integers with saturation and pack them.
+    cvt.pack.sat.dtype=u16|s16.atype=s32                                d:b32, a:atype, b:atype
+    cvt.pack.sat.dtype=u2|s2|u4|s4|u8|s8.atype=s32.ctype=b32            d:b32, a:atype, b:atype, c:ctype
+cvta  9.7.9.20  Convert an address between a state space and the generic space.
+    cvta{.to}.space=const|global|local|param|param::entry|SHARED.type=u32|u64  d, a
+isspacep  9.7.9.19  Whether a generic address falls in a state space.
+    isspacep.space=const|global|local|param|param::entry|SHARED   p:pred, a:u64
+mapa  9.7.9.23  Address of the same shared variable in another CTA of the cluster.
+    mapa.space=shared::cluster.type=u32|u64         d, a, b:u32
+    mapa.type=u32|u64                               d, a, b:u32
+getctarank  9.7.9.24  Rank of the CTA that a shared address belongs to.
+    getctarank.space=shared::cluster.type=u32|u64   d:u32, a
+    getctarank.type=u32|u64                         d:u32, a
+""",
+)

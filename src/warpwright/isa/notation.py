@@ -1,0 +1,212 @@
+"""The notation in which the table of instruction forms is written, and the match of one opcode against it.
+
+A table is text. A line that starts at the margin opens a form: its name, its PTX ISA 9.1 sections, its meaning.
+Each indented line below is one spelling::
+
+    ld  9.7.9.8,9.7.9.9  Load from memory.
+        ld{.weak}{.space=SPACE}{.cop=ca|cg|cs}{.vec=v2|v4}.type=LOAD   d*vec, [a]{, policy:b64}
+        ld.sem=relaxed|acquire.scope=SCOPE{.space=SPACE}.type=LOAD     d, [a]                      @ sm_90+
+
+``.word``            a modifier that must stand there
+``{.word}``          one that may; its slot has the modifier's own name
+``.slot=x|y|SET``    exactly one of the alternatives; SET is a name in ``SETS``
+``{.slot=x|y}``      one of them or none; several modifiers in one pair of braces come together or not at all
+``@ targets``        where the spelling exists: ``sm_90+`` (that one and all later), ``sm_100f`` (the family),
+                     ``sm_90a`` (that one exactly); without ``@``, every target from sm_90 on
+``@ … 8.6``          a number there is the lowest ``.version`` that ptxas accepts it with, when the target alone
+                     does not ask for as much
+
+Operands are ``name`` (of the type in slot ``type``), ``name:slot-or-type``, ``name*slot-or-count`` (a vector),
+``[name]`` (an address), ``a|p`` (two results), ``#name`` (an immediate), ``{, …}`` (may be left out).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from warpwright.isa.sets import SETS
+
+__all__ = ["Form", "Match", "Modifier", "Spelling", "forms", "supports"]
+
+
+@dataclass(frozen=True, slots=True)
+class Modifier:
+    """One modifier of a spelling: its slot ("" for a fixed word) and what may stand there."""
+
+    slot: str
+    alternatives: frozenset[str]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Modifiers that stand together; ``optional`` ones may all be absent."""
+
+    modifiers: tuple[Modifier, ...]
+    optional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """One line of syntax: modifiers in order, operands as text, targets, the lowest ``.version`` ("" = the target's)."""
+
+    text: str
+    groups: tuple[Group, ...]
+    operands: str
+    arity: tuple[int, int]
+    targets: tuple[str, ...]
+    since: str
+
+    def slots(self) -> Iterator[str]:
+        """Names of the slots, in order."""
+        for group in self.groups:
+            yield from (modifier.slot for modifier in group.modifiers if modifier.slot)
+
+    def read(self, words: tuple[str, ...]) -> dict[str, str] | None:
+        """The slots of ``words`` (modifiers after the form's name), None when they do not fit this spelling."""
+        return _read(self.groups, words, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One PTX instruction: what it means, who issues it, when its effect is complete, how it is spelled."""
+
+    name: str
+    section: str
+    doc: str
+    issued_by: str
+    completes_by: str
+    spellings: tuple[Spelling, ...]
+    slots: frozenset[str]
+
+    @property
+    def syntax(self) -> tuple[str, ...]:
+        """The spellings as text, as the table has them."""
+        return tuple(spelling.text for spelling in self.spellings)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Every target predicate of every spelling, in order, each once."""
+        return tuple(dict.fromkeys(target for spelling in self.spellings for target in spelling.targets))
+
+    def match(self, words: tuple[str, ...], arity: int | None = None) -> Match | None:
+        """The first spelling that ``words`` (the modifiers after the name) fit."""
+        for spelling in self.spellings:
+            if arity is not None and not spelling.arity[0] <= arity <= spelling.arity[1]:
+                continue
+            slots = spelling.read(words)
+            if slots is not None:
+                return Match(self, spelling, slots)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """An opcode that fits a form: ``match["type"]`` is the modifier in a slot, "" when it is absent.
+
+    Raises KeyError for a slot that no spelling of the form has.
+    """
+
+    form: Form
+    spelling: Spelling
+    chosen: Mapping[str, str]
+
+    def __getitem__(self, slot: str) -> str:
+        word = self.chosen.get(slot)
+        if word is None:
+            if slot not in self.form.slots:
+                raise KeyError(f"{self.form.name} has no slot {slot!r}; it has {', '.join(sorted(self.form.slots))}")
+            return ""
+        return word
+
+
+def _read(groups: tuple[Group, ...], words: tuple[str, ...], at: int, word: int) -> dict[str, str] | None:
+    """Fit ``words[word:]`` to ``groups[at:]``, a present group before an absent one."""
+    if at == len(groups):
+        return {} if word == len(words) else None
+    group = groups[at]
+    end = word + len(group.modifiers)
+    if end <= len(words) and all(w in m.alternatives for w, m in zip(words[word:end], group.modifiers)):
+        rest = _read(groups, words, at + 1, end)
+        if rest is not None:
+            rest.update((m.slot, w) for w, m in zip(words[word:end], group.modifiers) if m.slot)
+            return rest
+    return _read(groups, words, at + 1, word) if group.optional else None
+
+
+_FAMILIES = {
+    "sm_100f": frozenset({"sm_100a", "sm_100f", "sm_103a", "sm_103f"}),
+    "sm_110f": frozenset({"sm_110a", "sm_110f"}),
+    "sm_120f": frozenset({"sm_120a", "sm_120f", "sm_121a", "sm_121f"}),
+}
+
+
+def supports(targets: tuple[str, ...], arch: str) -> bool:
+    """Whether a tuple of target predicates admits ``arch`` (``"sm_100a"``)."""
+    return any(_admits(target, arch) for target in targets)
+
+
+def _admits(target: str, arch: str) -> bool:
+    if target == "all":
+        return True
+    if target.endswith("+"):
+        return int(re.sub(r"\D", "", arch)) >= int(target[3:-1])
+    return arch == target or arch in _FAMILIES.get(target, ())
+
+
+def forms(issued_by: str, completes_by: str, table: str) -> tuple[Form, ...]:
+    """The forms of one table, all with the same issuer and completion."""
+    found: list[tuple[str, str, str, list[str]]] = []
+    for line in table.splitlines():
+        if line[:1].strip():
+            name, section, doc = line.split(maxsplit=2)
+            found.append((name, section, doc, []))
+        elif line.strip():
+            found[-1][3].append(line.strip())
+    return tuple(_form(name, section, doc, issued_by, completes_by, lines) for name, section, doc, lines in found)
+
+
+def _form(name: str, section: str, doc: str, issued_by: str, completes_by: str, lines: list[str]) -> Form:
+    spellings = tuple(_spelling(name, line) for line in lines)
+    slots = frozenset(slot for spelling in spellings for slot in spelling.slots())
+    return Form(name, section, doc, issued_by, completes_by, spellings, slots)
+
+
+def _spelling(name: str, line: str) -> Spelling:
+    syntax, _, where = line.partition("@")
+    opcode, _, operands = syntax.strip().partition(" ")
+    assert opcode.startswith(name), f"{opcode} stands under {name}"
+    words = where.split()
+    since = words.pop() if words and not words[-1].startswith("sm_") else ""
+    operands = operands.strip()
+    groups = tuple(_groups(opcode[len(name) :]))
+    text = f"{opcode} {operands}".rstrip()
+    return Spelling(text, groups, operands, _arity(operands), tuple(words) or ("all",), since)
+
+
+_GROUP = re.compile(r"\{([^{}]*)\}|(\.[^.{}]+)")
+_MODIFIER = re.compile(r"\.(?:(\w+)=)?([^.]+)")
+
+
+def _groups(text: str) -> Iterator[Group]:
+    for group in _GROUP.finditer(text):
+        optional = group[1] is not None
+        found = _MODIFIER.findall(group[1] if optional else group[2])
+        yield Group(tuple(_modifier(slot, words, optional) for slot, words in found), optional)
+
+
+def _modifier(slot: str, words: str, optional: bool) -> Modifier:
+    alternatives: list[str] = []
+    for word in words.split("|"):
+        alternatives += SETS.get(word, word).split("|")
+    return Modifier(slot or (words if optional else ""), frozenset(alternatives), words)
+
+
+def _arity(operands: str) -> tuple[int, int]:
+    """The least and the largest number of operands; commas inside ``[…]`` do not count."""
+    flat = re.sub(r"\[[^\]]*\]", "address", operands)
+    required = re.sub(r"\{[^{}]*\}", "", flat)
+    least = len([part for part in required.split(",") if part.strip()])
+    return least, least + sum(group.count(",") for group in re.findall(r"\{([^{}]*)\}", flat))

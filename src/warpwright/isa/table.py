@@ -1,0 +1,13 @@
+"""All forms by name."""
+
+from __future__ import annotations
+
+from warpwright.isa import arith, async_, control, convert, memory, mma, sync, tensor
+
+__all__ = ["FORMS"]
+
+FORMS = {
+    form.name: form
+    for family in (arith, convert, memory, control, sync, async_, tensor, mma)
+    for form in family.FORMS
+}
