@@ -1,0 +1,9 @@
+"""PTX as data: read it, walk it, write it. ``parse(to_text(module)) == module``."""
+
+from __future__ import annotations
+
+from . import nodes
+from .parser import parse
+from .printer import instruction_text, operand_text, to_text
+
+__all__ = ["instruction_text", "nodes", "operand_text", "parse", "to_text"]
