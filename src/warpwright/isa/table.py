@@ -7,7 +7,5 @@ from warpwright.isa import arith, async_, control, convert, memory, mma, sync, t
 __all__ = ["FORMS"]
 
 FORMS = {
-    form.name: form
-    for family in (arith, convert, memory, control, sync, async_, tensor, mma)
-    for form in family.FORMS
+    form.name: form for family in (arith, convert, memory, control, sync, async_, tensor, mma) for form in family.FORMS
 }
