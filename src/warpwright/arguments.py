@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from .errors import UsageError
-from .ptx.nodes import Variable
-from .tensormap import TensorMap
+from warpwright.errors import UsageError
+from warpwright.ptx.nodes import Variable
+from warpwright.tensormap import TensorMap
 
 __all__ = ["pass_arguments"]
 
@@ -79,7 +79,11 @@ def _number(param: Variable, value: Any) -> int | float:
         return _integer(param, int(value))
     if isinstance(value, np.generic) and param.type[0] == "b" and value.nbytes == _nbytes(param):
         return int.from_bytes(value.tobytes(), "little")
-    shown = f"the {type(value).__name__} {value!r}" if isinstance(value, (float, np.generic)) else f"a {type(value).__name__}"
+    shown = (
+        f"the {type(value).__name__} {value!r}"
+        if isinstance(value, (float, np.generic))
+        else f"a {type(value).__name__}"
+    )
     raise _mismatch(param, shown, _expected(param))
 
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import ptx
-from .arguments import pass_arguments
-from .devices import resolve
-from .errors import LaunchError, PtxSyntaxError, UsageError
-from .lang import Kernel
-from .lang.trace import Traced
-from .ptx import nodes
-from .vgpu import Device, LaunchResult
+from warpwright import ptx
+from warpwright.arguments import pass_arguments
+from warpwright.devices import resolve
+from warpwright.errors import LaunchError, PtxSyntaxError, UsageError
+from warpwright.lang import Kernel
+from warpwright.lang.trace import Traced
+from warpwright.ptx import nodes
+from warpwright.vgpu import Device, LaunchResult
 
 __all__ = ["Entry", "PtxModule", "launch", "load_ptx"]
 
@@ -92,7 +92,9 @@ def load_ptx(path_or_text: str | os.PathLike[str]) -> PtxModule:
     try:
         text = path.read_bytes().decode("utf-8")
     except OSError as error:
-        raise UsageError(f"cannot read PTX from {str(path)!r}: {error.strerror}; give a file or the text itself") from None
+        raise UsageError(
+            f"cannot read PTX from {str(path)!r}: {error.strerror}; give a file or the text itself"
+        ) from None
     except UnicodeDecodeError as error:
         found = path.read_bytes()[error.start]
         raise PtxSyntaxError(

@@ -9,13 +9,13 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from . import types
-from .devices import resolve
-from .errors import PrecisionWarning, UsageError
-from .kernels import gemm
-from .launch import launch
-from .tensormap import TensorMap
-from .vgpu import Device
+from warpwright import types
+from warpwright.devices import resolve
+from warpwright.errors import PrecisionWarning, UsageError
+from warpwright.kernels import gemm
+from warpwright.launch import launch
+from warpwright.tensormap import TensorMap
+from warpwright.vgpu import Device
 
 __all__ = ["matmul"]
 
@@ -48,7 +48,9 @@ def matmul(
     config = gemm.config_of(DEFAULT_LEVEL if level is None else level)
     target = resolve(device)
     if target.spec.arch != "sm_100a":
-        raise UsageError(f"matmul has no kernel for {target.spec.name} ({target.spec.arch}); expected device='b200' or 'gb200'")
+        raise UsageError(
+            f"matmul has no kernel for {target.spec.name} ({target.spec.arch}); expected device='b200' or 'gb200'"
+        )
     m, k = a.shape
     n = b.shape[1]
     if 0 in (m, n, k):
@@ -82,7 +84,9 @@ def _along_k(operand: Array) -> Array:
 def _check_operands(a: Any, b: Any) -> None:
     for name, operand in (("a", a), ("b", b)):
         if not isinstance(operand, np.ndarray):
-            raise UsageError(f"matmul: {name} is a {type(operand).__name__}; expected a NumPy array: np.asarray({name})")
+            raise UsageError(
+                f"matmul: {name} is a {type(operand).__name__}; expected a NumPy array: np.asarray({name})"
+            )
         if operand.ndim != 2:
             raise UsageError(f"matmul: {name} has shape {operand.shape}; expected a matrix, two dimensions")
         if operand.dtype not in (BFLOAT16, FLOAT16, FLOAT32):

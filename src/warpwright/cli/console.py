@@ -1,0 +1,48 @@
+"""What every command shares: where results, progress and remarks go."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+from rich.console import Console
+
+__all__ = ["as_json", "emit", "remark", "show", "working"]
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+
+
+def emit(value: Any) -> None:
+    """Print ``value`` as JSON on standard output."""
+    click.echo(json.dumps(value, indent=2, default=lambda item: item.item()))
+
+
+def show(*renderables: Any) -> None:
+    """Print tables and text on standard output; at least 100 columns wide where no terminal says otherwise."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=120)
+    for renderable in renderables:
+        console.print(renderable)
+
+
+def remark(text: str) -> None:
+    """One line beside the result, on standard error."""
+    click.echo(f"warpwright: {text}", err=True)
+
+
+@contextlib.contextmanager
+def working(total: int = 1) -> Iterator[Callable[[str], None]]:
+    """Show on a terminal what is being done; call the yielded function with each step's description."""
+    with Console(stderr=True).status("") as status:
+        step = 0
+
+        def describe(text: str) -> None:
+            nonlocal step
+            step += 1
+            status.update(f"{text}" if total == 1 else f"[{step}/{total}] {text}")
+
+        yield describe

@@ -1,0 +1,153 @@
+"""``warpwright matmul`` and ``warpwright ladder``: products on a device, each verified against float64."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import click
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.cli.console import as_json as json_option
+from warpwright.cli.console import emit, remark, show, working
+from warpwright.devices import DEFAULT
+from warpwright.devices import device as device_of
+from warpwright.errors import PrecisionWarning, UsageError
+from warpwright.kernels.gemm import config_of
+from warpwright.ops import DEFAULT_LEVEL
+from warpwright.ops import matmul as product
+from warpwright.report.tables import table
+from warpwright.report.verdict import judge
+from warpwright.vgpu import Device
+
+__all__ = ["ladder", "matmul", "read_matrix"]
+
+Array = NDArray[Any]
+
+device_option = click.option("--device", default=DEFAULT, show_default=True, help="One of `warpwright devices`.")
+
+
+@click.command()
+@click.option("--levels", default="1-3", show_default=True, help="Rungs to run: 2, 1-3 or 1,3.")
+@click.option("--size", type=click.IntRange(min=1), default=1024, show_default=True, help="M = N = K.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the standard normal inputs.")
+@device_option
+@json_option
+def ladder(levels: str, size: int, seed: int, device: str, as_json: bool) -> None:
+    """Multiply one pair of random BF16 matrices at each level of the GEMM ladder."""
+    target = device_of(device)
+    rungs = parse_levels(levels)
+    random = np.random.default_rng(seed)
+    a, b = (random.standard_normal((size, size), np.float32).astype(ml_dtypes.bfloat16) for _ in range(2))
+    rows = []
+    with working(len(rungs)) as describe:
+        for level in rungs:
+            describe(f"level {level}: {config_of(level).summary} ({size}³ on {device})")
+            rows.append({"level": level, "size": size, "device": device, **_measured(a, b, target, level)[1]})
+    if as_json:
+        emit(rows)
+    else:
+        notes = [f"  level {level}: {config_of(level).summary}" for level in rungs]
+        title = f"GEMM ladder: bf16 in and out, float32 accumulation, {size} × {size} × {size}, virtual {device}"
+        show(table(rows, title), *notes)
+    _leave(all(row["verified"] for row in rows))
+
+
+@click.command()
+@click.argument("a", type=click.Path(path_type=Path))
+@click.argument("b", type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--output", required=True, type=click.Path(path_type=Path), help="Where to write the product (.npy)."
+)
+@click.option("--level", type=int, default=DEFAULT_LEVEL, show_default=True, help="Rung of the GEMM ladder, 1 to 3.")
+@device_option
+@json_option
+def matmul(a: Path, b: Path, output: Path, level: int, device: str, as_json: bool) -> None:
+    """Multiply two matrices of .npy files: A (M × K) by B (K × N)."""
+    target = device_of(device)
+    left, right = read_matrix(a), read_matrix(b)
+    with working() as describe, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", PrecisionWarning)
+        describe(f"{' × '.join(map(str, left.shape))} times {' × '.join(map(str, right.shape))} on {device}")
+        result, measured = _measured(left, right, target, level)
+    for message in {str(item.message) for item in caught if item.category is PrecisionWarning}:
+        remark(message)
+    write_matrix(output, result)
+    (m, k), n = left.shape, right.shape[1]
+    row = {"m": m, "n": n, "k": k, "dtype": str(result.dtype), "level": level, "device": device, **measured}
+    if as_json:
+        emit({**row, "output": str(output)})
+    else:
+        show(table([row], f"{output}"))
+    _leave(bool(row["verified"]))
+
+
+def _measured(a: Array, b: Array, device: Device, level: int) -> tuple[Array, dict[str, Any]]:
+    """The product, its verdict and the seconds it took (without the verification)."""
+    start = time.perf_counter()
+    result = product(a, b, device=device, level=level)
+    seconds = time.perf_counter() - start
+    return result, {**judge(result, *_as_received(a, b)).as_row(), "wall_s": round(seconds, 3)}
+
+
+def _as_received(a: Array, b: Array) -> tuple[Array, Array]:
+    """The operands as the kernel gets them: float32 rounded to bfloat16."""
+    if a.dtype != np.float32:
+        return a, b
+    with np.errstate(over="ignore"):
+        return a.astype(ml_dtypes.bfloat16), b.astype(ml_dtypes.bfloat16)
+
+
+def parse_levels(text: str) -> list[int]:
+    """``"2"``, ``"1-3"`` or ``"1,3"`` as levels, each of them existing; UsageError otherwise."""
+    levels: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise UsageError(f"--levels {text!r}; expected a level, a range or a list: 2, 1-3 or 1,3")
+        levels += range(int(first), int(last if dash else first) + 1)
+    if not levels:
+        raise UsageError(f"--levels {text!r} names no level; write the range upwards, such as 1-3")
+    for level in levels:
+        config_of(level)
+    return levels
+
+
+def read_matrix(path: Path) -> Array:
+    """The array of a .npy file. numpy writes bfloat16 as raw two-byte records (``V2``): those are read as bfloat16."""
+    try:
+        array = np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {path}: {error.strerror or error}; expected a .npy file written by np.save"
+        ) from None
+    except (ValueError, EOFError) as error:
+        reason = str(error).splitlines()[0] if str(error) else "it is empty"
+        raise UsageError(f"{path} is not a whole .npy file: {reason}; write it again with np.save") from None
+    if not isinstance(array, np.ndarray):
+        raise UsageError(f"{path} is an archive of arrays (.npz); expected one array in a .npy file written by np.save")
+    if array.dtype == np.dtype("V2"):
+        remark(f"{path} holds two-byte records (V2), which is how numpy saves bfloat16: read as bfloat16")
+        return array.view(ml_dtypes.bfloat16)
+    return array
+
+
+def write_matrix(path: Path, array: Array) -> None:
+    """Save to exactly ``path``; UsageError where that cannot be written."""
+    try:
+        with path.open("wb") as file:
+            np.save(file, array)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path}: {error.strerror}; name a file in a folder that exists: -o D.npy"
+        ) from None
+
+
+def _leave(verified: bool) -> None:
+    if not verified:
+        remark("not verified: the result differs from the float64 reference by more than the bound")
+        click.get_current_context().exit(1)

@@ -1,0 +1,41 @@
+"""``warpwright ptx``: the text of a kernel that comes with the package."""
+
+from __future__ import annotations
+
+import click
+
+from warpwright.cli.console import as_json as json_option
+from warpwright.cli.console import emit
+from warpwright.errors import UsageError
+from warpwright.kernels import gemm, memory_flow
+from warpwright.lang.trace import Traced
+from warpwright.ops import DEFAULT_LEVEL
+
+__all__ = ["ptx"]
+
+KERNELS = ("gemm", "memory_flow")
+
+
+@click.command()
+@click.argument("kernel", metavar="gemm|memory_flow")
+@click.option("--level", type=int, default=None, help=f"Rung of the GEMM ladder, 1 to 3 (default {DEFAULT_LEVEL}).")
+@json_option
+def ptx(kernel: str, level: int | None, as_json: bool) -> None:
+    """Print the PTX of a kernel, as it is executed."""
+    traced = trace(kernel, level)
+    if as_json:
+        facts = {"threads": traced.threads, "cluster": traced.cluster, "smem_bytes": traced.smem_bytes}
+        emit({"kernel": kernel, "entry": traced.entry, "arch": traced.arch, **facts, "ptx": traced.ptx})
+    else:
+        click.echo(traced.ptx)
+
+
+def trace(kernel: str, level: int | None) -> Traced:
+    """The traced kernel of that name; UsageError for another name, or a level where there are none."""
+    if kernel == "gemm":
+        return gemm.kernel_of(gemm.config_of(DEFAULT_LEVEL if level is None else level)).trace()
+    if kernel != "memory_flow":
+        raise UsageError(f"unknown kernel {kernel!r}; expected one of {', '.join(KERNELS)}")
+    if level is not None:
+        raise UsageError("memory_flow has no levels; leave --level out")
+    return memory_flow.memory_flow.trace()

@@ -1,0 +1,29 @@
+"""Rows of one shape as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+__all__ = ["table"]
+
+
+def table(rows: Sequence[Mapping[str, Any]], title: str = "") -> Table:
+    """A table with one column for each key of the first row; numbers stand right."""
+    made = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", title_style="bold")
+    for key, value in rows[0].items():
+        made.add_column(key, justify="right" if isinstance(value, (int, float)) else "left", no_wrap=True)
+    for row in rows:
+        made.add_row(*(_cell(key, value) for key, value in row.items()))
+    return made
+
+
+def _cell(key: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "[green]yes[/green]" if value else "[red]no[/red]"
+    if isinstance(value, float):
+        return f"{value:.6f}" if key == "cos_sim" else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
