@@ -1,4 +1,4 @@
-"""Kernel arguments: what Python gives, checked against the ``.param`` declarations and turned into what a device takes."""
+"""Kernel arguments: what Python gives, checked against the ``.param`` declarations, as a device takes it."""
 
 from __future__ import annotations
 

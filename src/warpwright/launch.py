@@ -98,7 +98,7 @@ def load_ptx(path_or_text: str | os.PathLike[str]) -> PtxModule:
     except UnicodeDecodeError as error:
         found = path.read_bytes()[error.start]
         raise PtxSyntaxError(
-            f"{path} is not PTX text: byte {error.start} is 0x{found:02x}; expected UTF-8 text that begins with .version "
+            f"{path} is not PTX: byte {error.start} is 0x{found:02x}; expected UTF-8 text that begins with .version "
             "(a cubin or fatbin holds no text: compile with nvcc -ptx)"
         ) from None
     return PtxModule(parsed(text), path.name)
@@ -147,8 +147,8 @@ def launch(
 ) -> LaunchResult:
     """Run ``kernel`` on ``device`` and return when it has finished; arrays in ``args`` then hold what it wrote.
 
-    ``grid`` counts CTAs, ``block`` threads, ``cluster`` CTAs: a number, or up to three in the order x, y, z. ``smem`` is
-    dynamic shared memory in bytes. A kernel of the language, or PTX with ``.reqntid``, knows its own ``block``.
+    ``grid`` counts CTAs, ``block`` threads, ``cluster`` CTAs: a number, or up to three in the order x, y, z. ``smem``
+    is dynamic shared memory in bytes. A kernel of the language, or PTX with ``.reqntid``, knows its own ``block``.
     ``args``: one for each ``.param``: a NumPy array of any strides (device pointer; read-only arrays stay
     unwritten), a TensorMap, a Python or NumPy number, or ``bytes`` for a struct.
     ``device``: a name or a Device; without one, the virtual GPU that the PTX was written for.

@@ -37,8 +37,9 @@ def matmul(
     PrecisionWarning. ``out_dtype`` is bfloat16, float16 or float32; without it, the dtype of the inputs.
     ``level`` is the rung of the GEMM ladder (1 to 3, default 3); ``device`` a name or Device (default ``b200``).
 
-    The kernel reads both operands along K, so a transposed view ``w.T`` of a row-major ``w`` is used as it is; a row-major
-    ``b`` is copied first. So is an operand that is not dense, or whose K is no multiple of 8 (padded with zeros).
+    The kernel reads both operands along K, so a transposed view ``w.T`` of a row-major ``w`` is used as it is; a
+    row-major ``b`` is copied first. So is an operand that is not dense, or whose K is no multiple of 8 (padded with
+    zeros).
     M = 0 or N = 0 gives an empty result, K = 0 zeros; NaN and infinity propagate as in IEEE arithmetic.
 
     Raises UsageError for anything but two matrices of one such dtype whose inner extents agree.
@@ -91,7 +92,8 @@ def _check_operands(a: Any, b: Any) -> None:
             raise UsageError(f"matmul: {name} has shape {operand.shape}; expected a matrix, two dimensions")
         if operand.dtype not in (BFLOAT16, FLOAT16, FLOAT32):
             raise UsageError(
-                f"matmul: {name} is {operand.dtype}; expected bfloat16, float16 or float32: {name}.astype(ml_dtypes.bfloat16)"
+                f"matmul: {name} is {operand.dtype}; expected bfloat16, float16 or float32: "
+                f"{name}.astype(ml_dtypes.bfloat16)"
             )
     if a.dtype != b.dtype:
         raise UsageError(f"matmul: a is {a.dtype} and b is {b.dtype}; expected one dtype: b.astype(a.dtype)")
@@ -102,7 +104,8 @@ def _check_operands(a: Any, b: Any) -> None:
         )
     if a.dtype == FLOAT32:
         warnings.warn(
-            "matmul rounds float32 inputs to bfloat16 (8 significant bits); pass .astype(ml_dtypes.bfloat16) to say so yourself",
+            "matmul rounds float32 inputs to bfloat16 (8 significant bits); "
+            "pass .astype(ml_dtypes.bfloat16) to say so yourself",
             PrecisionWarning,
             stacklevel=3,
         )

@@ -1,7 +1,7 @@
 """The command ``warpwright``.
 
-Exit status: 0 when the result was verified, 1 for a finding (a wrong number, a fault of the kernel), 2 for a usage error,
-3 for ``incomplete`` (an instruction that the virtual GPU does not execute).
+Exit status: 0 when the result was verified, 1 for a finding (a wrong number, a fault of the kernel), 2 for a usage
+error, 3 for ``incomplete`` (an instruction that the virtual GPU does not execute).
 """
 
 from __future__ import annotations

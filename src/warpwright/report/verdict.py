@@ -1,11 +1,11 @@
 """Is a matrix product right? Measured against float64, a block of rows at a time, so that a large one fits in memory.
 
-Two bounds hold for every element of a verified product, with one unit in the last place (ulp) of the output type and the
-slack of accumulating in float32 that `kernels.reference.accumulation_slack` states:
+Two bounds hold for every element of a verified product, with one unit in the last place (ulp) of the output type and
+the slack of accumulating in float32 that `kernels.reference.accumulation_slack` states:
 
 - ``|d - exact| <= ulp / 2 + slack``, where ``exact`` is the float64 value: one rounding, plus the accumulation;
-- ``|d - rounded| <= max(ulp, slack)``, where ``rounded`` is ``exact`` in the output type. ``max_ulp`` is the largest such
-  distance in that unit: an element that cancels to less than the slack cannot be resolved any finer.
+- ``|d - rounded| <= max(ulp, slack)``, where ``rounded`` is ``exact`` in the output type. ``max_ulp`` is the largest
+  such distance in that unit: an element that cancels to less than the slack cannot be resolved any finer.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Sums:
 def judge(result: Array, a: Array, b: Array) -> Verdict:
     """How ``result`` (M, N) differs from ``a @ b`` of ``a`` (M, K) and ``b`` (K, N) as the kernel received them.
 
-    Where the exact value is not finite, or not representable in the output type, ``result`` must be the same NaN or infinity.
+    Where the exact value is not finite, or overflows the output type, ``result`` must be the same NaN or infinity.
     """
     sums = _Sums()
     b_exact = b.astype(np.float64)
