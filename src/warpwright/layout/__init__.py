@@ -1,0 +1,34 @@
+"""Where things lie: swizzles, matrix descriptors and tensor memory, as pure functions of addresses and indices."""
+
+from __future__ import annotations
+
+from warpwright.layout.instr_descriptor import InstrDescriptor
+from warpwright.layout.smem_descriptor import SmemDescriptor, element_offsets, last_byte, operand_addresses
+from warpwright.layout.swizzle import ATOM_32B, ATOM_64B, period, swizzle, width
+from warpwright.layout.tmem import (
+    TmemAddress,
+    tmem_a_layout,
+    tmem_cp_map,
+    tmem_d_layout,
+    tmem_ld_map,
+    tmem_ld_registers,
+)
+
+__all__ = [
+    "ATOM_32B",
+    "ATOM_64B",
+    "InstrDescriptor",
+    "SmemDescriptor",
+    "TmemAddress",
+    "element_offsets",
+    "last_byte",
+    "operand_addresses",
+    "period",
+    "swizzle",
+    "tmem_a_layout",
+    "tmem_cp_map",
+    "tmem_d_layout",
+    "tmem_ld_map",
+    "tmem_ld_registers",
+    "width",
+]
