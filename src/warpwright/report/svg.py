@@ -1,0 +1,109 @@
+"""The memory flow as a drawing: five places in a row, the hops between them, and each hop's PTX below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from warpwright.report.flow import Shown
+
+__all__ = ["draw"]
+
+WIDTH = 1120
+MARGIN = 40
+BOX_WIDTH, BOX_HEIGHT, BOX_TOP = 140, 84, 96
+LINE = 19
+CARD_TOP = 212
+CARD_TITLE = 30
+PLACES = (
+    ("global memory", "A, B: float16", "#e8eef7"),
+    ("shared memory", "A, B tiles, swizzled", "#fdf0d9"),
+    ("tensor memory", "D 128 × 128 float32", "#e4f3e6"),
+    ("registers", "32 values at a time", "#f3e6f1"),
+    ("shared memory", "D tile", "#fdf0d9"),
+    ("global memory", "D: float32", "#e8eef7"),
+)
+HOPS = ("1", "2", "3", "4", "4")
+STYLE = (
+    "text{font-family:Inter,Helvetica,Arial,sans-serif;fill:#1d2433}"
+    ".mono{font-family:'JetBrains Mono',Menlo,Consolas,'DejaVu Sans Mono',monospace;font-size:11.5px;fill:#2b3a55}"
+    ".small{font-size:11px;fill:#5a657a}.head{font-size:13px;font-weight:600}.title{font-size:19px;font-weight:600}"
+)
+
+
+def draw(steps: Sequence[Shown], result: str) -> str:
+    """The whole picture as SVG text; ``result`` is the line that says what was verified."""
+    cards, bottom = _cards(steps)
+    height = bottom + 48
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}">',
+            f"<style>{STYLE}</style>",
+            f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
+            _text(MARGIN, 44, "Memory flow of one tile on sm_100a: D = A · Bᵀ, 128 × 128 × 64", "title"),
+            _text(MARGIN, 66, "one CTA of 128 threads; float16 in, float32 out", "small"),
+            *_places(),
+            *cards,
+            _text(MARGIN, height - 22, result, "head"),
+            "</svg>\n",
+        ]
+    )
+
+
+def _places() -> list[str]:
+    """The row of boxes, with an arrow and its step's number between neighbours."""
+    gap = (WIDTH - 2 * MARGIN - len(PLACES) * BOX_WIDTH) / (len(PLACES) - 1)
+    middle = BOX_TOP + BOX_HEIGHT / 2
+    parts = []
+    for index, (name, holds, color) in enumerate(PLACES):
+        x = MARGIN + index * (BOX_WIDTH + gap)
+        center = x + BOX_WIDTH / 2
+        parts += [
+            f'<rect x="{x:.1f}" y="{BOX_TOP}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="8" fill="{color}" '
+            'stroke="#9aa5b8"/>',
+            _text(center, middle - 4, name, "head", anchor="middle"),
+            _text(center, middle + 15, holds, "small", anchor="middle"),
+        ]
+        if index < len(HOPS):
+            parts.append(_arrow(x + BOX_WIDTH, x + BOX_WIDTH + gap, middle, HOPS[index]))
+    return parts
+
+
+def _arrow(left: float, right: float, y: float, number: str) -> str:
+    middle = (left + right) / 2
+    return (
+        f'<path d="M{left + 4:.1f} {y} H{right - 10:.1f}" stroke="#4a5875" stroke-width="2"/>'
+        f'<path d="M{right - 4:.1f} {y} l-9 -5 v10 z" fill="#4a5875"/>'
+        f'<circle cx="{middle:.1f}" cy="{y - 20}" r="10" fill="#4a5875"/>'
+        f'<text x="{middle:.1f}" y="{y - 16}" text-anchor="middle" style="fill:#fff;font-size:12px">{number}</text>'
+    )
+
+
+def _cards(steps: Sequence[Shown]) -> tuple[list[str], int]:
+    """A card for each step, one below the other, and where the last one ends."""
+    parts: list[str] = []
+    y = CARD_TOP
+    for shown in steps:
+        step = shown.step
+        height = CARD_TITLE + LINE * (len(shown.lines) + 2)
+        parts += [
+            f'<rect x="{MARGIN}" y="{y}" width="{WIDTH - 2 * MARGIN}" height="{height}" rx="8" fill="#f7f8fb"/>',
+            _text(MARGIN + 18, y + 25, f"{shown.number}   {step.source} → {step.target}", "head"),
+            _text(WIDTH - MARGIN - 18, y + 25, f"{step.nbytes:,} bytes", "head", anchor="end"),
+            _text(MARGIN + 44, y + 25 + LINE, f"{step.how}. {step.who.capitalize()}.", "small"),
+        ]
+        for row, (line, times) in enumerate(shown.lines, 2):
+            count = f"   × {times}" if times > 1 else ""
+            parts.append(_text(MARGIN + 44, y + 27 + LINE * row, f"{_clipped(line)}{count}", "mono"))
+        y += height + 12
+    return parts, y
+
+
+def _clipped(line: str, columns: int = 128) -> str:
+    return line if len(line) <= columns else f"{line[: columns - 1]}…"
+
+
+def _text(x: float, y: float, text: str, style: str, anchor: str = "start") -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y}" class="{style}" text-anchor="{anchor}" xml:space="preserve">{escape(text)}</text>'
+    )
