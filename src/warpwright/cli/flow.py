@@ -9,6 +9,7 @@ from typing import Any
 import click
 import numpy as np
 from numpy.typing import NDArray
+from rich.markup import escape
 
 from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import emit, show, working
@@ -86,7 +87,7 @@ def described(steps: list[Shown]) -> list[str]:
         lines += [f"   {step.how}", f"   [dim]{step.who}[/dim]"]
         for line, times in shown.lines:
             count = f"   × {times}" if times > 1 else ""
-            lines.append(f"     [cyan]{line.replace('[', chr(92) + '[')}[/cyan]{count}")
+            lines.append(f"     [cyan]{escape(line)}[/cyan]{count}")
         lines.append("")
     return lines
 

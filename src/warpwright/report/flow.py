@@ -79,7 +79,7 @@ class Shown:
 
 
 def shown_steps(ptx: str) -> list[Shown]:
-    """The four steps with their lines of ``ptx``; a line that differs from the one before only in registers is counted."""
+    """The four steps with their lines of ``ptx``; neighbouring lines of one opcode are counted."""
     instructions = list(_instructions(ptx))
     starts = _starts([opcode for opcode, _ in instructions])
     shown = []

@@ -37,7 +37,7 @@ def draw(steps: Sequence[Shown], result: str) -> str:
     height = bottom + 48
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}">',
             f"<style>{STYLE}</style>",
             f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
             _text(MARGIN, 44, "Memory flow of one tile on sm_100a: D = A · Bᵀ, 128 × 128 × 64", "title"),
