@@ -1,0 +1,348 @@
+"""Control flow at run time: `loop`, `Break`, `If`/`Elif`/`Else`, and the values that change: `var`, `select`.
+
+The constructs emit PTX branches (PTX ISA 9.1 section 9.7.12) with labels named after them (``loop_0``, ``if_0_else``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from warpwright.lang.context import current, misuse, where
+from warpwright.lang.convert import cvt
+from warpwright.lang.expr import OPERATIONS, Expr, Value, is_number, move_suffix, operand, same_type
+from warpwright.lang.rebinding import Names
+from warpwright.lang.trace import Scope, Trace
+from warpwright.ptx import nodes
+from warpwright.types import Scalar, pred, s32, u32
+
+__all__ = ["Break", "Elif", "Else", "If", "Var", "loop", "select", "var"]
+
+
+class Var(Expr):
+    """A register that may change: ``x.set(e)``, ``x += e``. Reading it gives the value it has at that point.
+
+    ``y = x`` is a second name for the same register; ``y = x.to(x.type)`` is a copy.
+    """
+
+    __slots__ = ()
+    mutable = True
+
+    def set(self, value: Value) -> None:
+        """Make ``value`` (of the same type, or a Python number) the new value."""
+        _move(self, value)
+
+    def _update(self, symbol: str, other: Value) -> Var:
+        type = self.type if symbol in ("<<", ">>") else same_type(symbol, self, other)
+        name, forms = OPERATIONS[symbol]
+        if type.kind not in forms or (symbol in ("//", "%") and is_number(other)):
+            _move(self, getattr(self, _METHODS[symbol])(other))
+            return self
+        right = operand(other, u32 if symbol in ("<<", ">>") else type)
+        current().emit(forms[type.kind].format(op=name, t=type.name, n=type.bits), self, self, right)
+        return self
+
+    def __iadd__(self, other: Value) -> Var:
+        return self._update("+", other)
+
+    def __isub__(self, other: Value) -> Var:
+        return self._update("-", other)
+
+    def __imul__(self, other: Value) -> Var:
+        return self._update("*", other)
+
+    def __ifloordiv__(self, other: Value) -> Var:
+        return self._update("//", other)
+
+    def __imod__(self, other: Value) -> Var:
+        return self._update("%", other)
+
+    def __itruediv__(self, other: Value) -> Var:
+        return self._update("/", other)
+
+    def __iand__(self, other: Value) -> Var:
+        return self._update("&", other)
+
+    def __ior__(self, other: Value) -> Var:
+        return self._update("|", other)
+
+    def __ixor__(self, other: Value) -> Var:
+        return self._update("^", other)
+
+    def __ilshift__(self, other: Value) -> Var:
+        return self._update("<<", other)
+
+    def __irshift__(self, other: Value) -> Var:
+        return self._update(">>", other)
+
+
+_METHODS = {"//": "__floordiv__", "%": "__mod__", "/": "__truediv__", "+": "__add__", "-": "__sub__", "*": "__mul__"}
+
+
+def var(type: type[Scalar], value: Value) -> Var:
+    """A register of ``type`` that starts as ``value`` and may change inside loops and branches.
+
+    Raises KernelError when ``value`` is of another type.
+    """
+    trace = current()
+    born = trace.fresh(type)
+    register = Var(type, born.reg, born.scope, trace)
+    _move(register, value)
+    return register
+
+
+def _move(register: Var, value: Value) -> None:
+    trace = current()
+    if register.type is pred and not isinstance(value, Expr):
+        trace.emit("setp.ne.u32", register, int(operand(value, pred).value), 0)  # type: ignore[union-attr]
+    else:
+        trace.emit(f"mov.{move_suffix(register.type)}", register, operand(value, register.type))
+
+
+def select(condition: Any, x: Value, y: Value) -> Any:
+    """``x`` where ``condition`` holds, else ``y``; both are computed. A Python bool chooses while tracing.
+
+    Raises KernelError when x and y differ in type, or condition is not a pred.
+    Issued by each thread for itself.
+    Completes by the end of the instruction.
+    Targets: all.
+    PTX ISA 9.1 section 9.7.6.3 (selp).
+    """
+    if isinstance(condition, bool):
+        return x if condition else y
+    _check_condition("select", condition)
+    if is_number(x) and is_number(y):
+        raise misuse(f"given select(p, {x!r}, {y!r}) without a type; write select(p, as_expr({x!r}, u32), {y!r})")
+    type = same_type("or", x, y)
+    if type is pred:
+        return (condition & x) | (~condition & y)
+    if condition.negated:
+        condition, x, y = ~condition, y, x
+    return current().pure(f"selp.{move_suffix(type)}", type, operand(x, type), operand(y, type), condition)
+
+
+def _check_condition(name: str, condition: Any) -> None:
+    if not isinstance(condition, Expr):
+        raise misuse(f"given {condition!r} to {name}; expected a run-time pred such as k < n, or a Python bool")
+    if condition.type is not pred:
+        raise misuse(f"given {condition} to {name}; expected a pred: write x != 0")
+
+
+def loop(*bounds: Value) -> Iterator[Expr]:
+    """A loop at run time: ``for k in loop(n)``, ``loop(start, stop)``, ``loop(start, stop, step)``, or ``loop()`` forever.
+
+    The body is traced once; ``k`` is a run-time value of the bounds' type (u32 when all are Python ints, s32 when
+    one is negative). ``stop`` is exclusive and read once; a run-time ``step`` must be positive. ``loop()`` yields the
+    number of the round and ends only by `Break`.
+
+    Raises KernelError for bounds of different types, a zero step, or a name that is rebound inside the loop.
+    """
+    current()
+    if len(bounds) > 3:
+        raise misuse(f"given loop() with {len(bounds)} bounds; expected loop(), loop(n) or loop(start, stop[, step])")
+    start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3] if bounds else (0, None, 1)
+    type = _loop_type([bound for bound in (start, stop, step) if bound is not None])
+    if is_number(step) and step == 0:
+        raise misuse("given loop(…, step=0); expected a step that is not zero")
+    if all(is_number(bound) for bound in (start, stop, step)):
+        if not range(start, stop, step):  # type: ignore[arg-type]
+            return
+        yield from _traced_loop(type, start, stop, step, certain=True)
+    else:
+        yield from _traced_loop(type, start, stop, step, certain=False)
+
+
+def _loop_type(bounds: list[Any]) -> type[Scalar]:
+    given = [bound for bound in bounds if isinstance(bound, Expr)]
+    for other in given[1:]:
+        same_type("to", given[0], other)
+    if given and given[0].type.kind not in ("unsigned", "signed"):
+        raise misuse(f"given {given[0]} as a bound of loop(); expected an integer such as u32")
+    for bound in bounds:
+        if not isinstance(bound, Expr | int):
+            raise misuse(f"given {bound!r} as a bound of loop(); expected a Python int or a run-time integer")
+    if given:
+        return given[0].type
+    return s32 if min(bounds) < 0 else u32
+
+
+def _traced_loop(type: type[Scalar], start: Any, stop: Any, step: Any, *, certain: bool) -> Iterator[Expr]:
+    trace, names = current(), Names("loop", where())
+    label = trace.label("loop")
+    if stop is not None:
+        stop = operand(cvt(stop, type) if isinstance(stop, Expr) else stop, type)
+    counter = trace.fresh(type)
+    trace.emit(f"mov.{type.name}", counter, operand(start, type))
+    backwards = is_number(step) and step < 0
+    with trace.inside("loop") as scope:
+        scope.exit = f"{label}_end"
+        trace.place(label)
+        if stop is not None and not certain:
+            done = trace.result(f"setp.{'le' if backwards else 'ge'}.{type.name}", pred, counter, stop)
+            trace.emit("bra", scope.exit, guard=done)
+        yield from _round(trace, Expr(type, counter.reg, scope, trace))
+        names.check()
+        trace.emit(f"add.{type.name}", counter, counter, operand(step, type))
+        again = None
+        if certain:
+            again = trace.result(f"setp.{'gt' if backwards else 'lt'}.{type.name}", pred, counter, stop)
+        trace.emit("bra", label, guard=again)
+        trace.place(scope.exit)
+
+
+def _round(trace: Trace, counter: Expr) -> Iterator[Expr]:
+    """Yield the counter once; leaving the body early by Python's ``break`` or ``return`` is remembered as misuse."""
+    at = where()
+    try:
+        yield counter
+    except GeneratorExit:
+        trace.misused = trace.misused or misuse(
+            "a Python break or return leaves the body of loop() while it is traced; write Break(when=p), "
+            "and let the body run to its end",
+            at,
+        )
+        raise
+
+
+def Break(*, when: Any = True) -> None:
+    """Leave the innermost `loop`, if ``when`` (a pred, or a Python bool) holds.
+
+    Raises KernelError outside a loop; a loop around a role does not count.
+    """
+    trace = current()
+    scope: Scope | None = trace.scope
+    while scope is not None and scope.kind not in ("loop", "role"):
+        scope = scope.parent
+    if scope is None or scope.kind != "loop":
+        raise misuse("given Break() outside a loop; expected it in the body of `for … in loop(…)`")
+    if when is False:
+        return
+    if when is not True:
+        _check_condition("Break(when=…)", when)
+    trace.emit("bra", scope.exit, guard=None if when is True else when)
+
+
+@dataclass
+class Chain:
+    """An If and the Elif/Else that follow it, while the arms are traced.
+
+    ``open_arm`` holds where the last arm's branch and end label stand; ``decided`` says that an arm was certain.
+    """
+
+    name: str
+    scope: Scope
+    open_arm: tuple[int, int] | None = None
+    decided: bool = False
+    joined: bool = False
+    length: int = 0
+    arms: int = 0
+
+
+class If:
+    """``with If(p):`` runs the body in the threads where ``p`` (a pred) holds; `Elif` and `Else` may follow.
+
+    A Python bool decides while tracing. Names bound before must not be rebound inside: use `var`.
+    """
+
+    kind = "If"
+
+    def __init__(self, condition: Any) -> None:
+        self.trace = current()
+        if not isinstance(condition, bool):
+            _check_condition(self.kind, condition)
+        self.condition = condition
+
+    def __enter__(self) -> None:
+        trace = self.trace
+        self.chain = self._chain()
+        self.names = Names(self.kind, where())
+        self.start = len(trace.items)
+        self.dead = self.chain.decided or self.condition is False
+        moved = list(trace.born)
+        if not self.dead:
+            self._branch()
+        self.scope = trace.inside(self.kind)
+        scope = self.scope.__enter__()
+        for register in moved if self.kind == "Elif" else ():
+            register.scope = scope
+
+    def _chain(self) -> Chain:
+        return Chain(self.trace.label("if"), self.trace.scope)
+
+    def _branch(self) -> None:
+        trace, chain = self.trace, self.chain
+        if chain.open_arm is not None:
+            _link(trace, chain, "else" if self.kind == "Else" else f"elif_{chain.arms}")
+        if self.condition is True:
+            chain.decided = True
+            return
+        trace.emit("bra", f"{chain.name}_end", guard=~self.condition)
+        self.branch_at = len(trace.items) - 1
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        trace, chain = self.trace, self.chain
+        self.scope.__exit__(None, None, None)
+        if error is not None:
+            return
+        self.names.check()
+        if self.dead:
+            trace.cut(self.start)
+        elif self.condition is not True or chain.joined:
+            trace.place(f"{chain.name}_end")
+            chain.open_arm = None if self.condition is True else (self.branch_at, len(trace.items) - 1)
+        chain.length, chain.arms = len(trace.items), chain.arms + 1
+        trace.born.clear()
+        trace.chain = None if self.kind == "Else" else chain
+
+
+class Elif(If):
+    """``with Elif(q):`` directly after an `If`: the body runs where no arm before held and ``q`` does."""
+
+    kind = "Elif"
+
+    def _chain(self) -> Chain:
+        return _continued(self.trace, self.kind)
+
+
+class Else(If):
+    """``with Else():`` directly after an `If` or `Elif`: the body runs where no arm before held."""
+
+    kind = "Else"
+
+    def __init__(self) -> None:
+        super().__init__(True)
+
+    def _chain(self) -> Chain:
+        return _continued(self.trace, self.kind)
+
+
+def _continued(trace: Trace, kind: str) -> Chain:
+    """The chain that an Elif or Else continues; KernelError when there is none, or something stands between."""
+    chain: Chain | None = trace.chain
+    if chain is None or chain.scope is not trace.scope:
+        raise misuse(f"given {kind} without an If before it; expected `with If(p):` directly above, at the same depth")
+    for item in trace.items[chain.length :]:
+        harmless = isinstance(item, nodes.Instruction) and _written(item) in trace.pure_registers
+        if not isinstance(item, nodes.Loc) and not (harmless and kind == "Elif"):
+            raise misuse(f"given {kind} after other instructions; expected it directly after the If or Elif it belongs to")
+    return chain
+
+
+def _written(item: nodes.Instruction) -> str:
+    first = item.operands[0] if item.operands else None
+    return first.name if isinstance(first, nodes.Reg) else ""
+
+
+def _link(trace: Trace, chain: Chain, word: str) -> None:
+    """End the last arm by a jump to the end of the chain, and name the place where the next arm starts."""
+    branch_at, label_at = chain.open_arm or (0, 0)
+    target = f"{chain.name}_{word}"
+    branch = trace.items[branch_at]
+    assert isinstance(branch, nodes.Instruction)
+    trace.items[branch_at] = dataclasses.replace(branch, operands=(nodes.Reg(target),))
+    trace.items[label_at] = nodes.Label(target)
+    trace.items.insert(label_at, nodes.Instruction("bra", (nodes.Reg(f"{chain.name}_end"),)))
+    chain.open_arm, chain.joined = None, True

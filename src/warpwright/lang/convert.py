@@ -1,0 +1,146 @@
+"""Conversions between types: ``cvt`` keeps the number, ``bitcast`` keeps the bits, ``pack``/``unpack`` join halves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from warpwright.lang.context import current, misuse
+from warpwright.lang.expr import Expr, as_expr, is_number, move_suffix, operand
+from warpwright.lang.trace import register_class
+from warpwright.types import Scalar, f32, pred, u32
+
+__all__ = ["bitcast", "cvt", "pack", "unpack"]
+
+_INTEGER = ("unsigned", "signed", "bits")
+
+
+def cvt(value: Any, type: type[Scalar], *, rnd: str = "", sat: bool = False) -> Expr:
+    """``value`` converted to ``type``.
+
+    Integers truncate or extend (by the sign of the source), floats round to nearest even (``rnd``: rn, rz, rm, rp),
+    floats become integers toward zero (``rnd``: rzi, rni, rmi, rpi); ``sat`` clamps to the range of ``type``
+    (floats to [0, 1]). pred becomes 0 or 1. Types of one size and both integers share the register: nothing is emitted.
+
+    Raises KernelError when PTX has no such conversion.
+    Issued by each thread for itself.
+    Completes by the end of the instruction.
+    Targets: all.
+    PTX ISA 9.1 section 9.7.9.22.
+    """
+    if is_number(value):
+        return as_expr(value, type)
+    source = value.type
+    if source is type:
+        return _snapshot(value)  # type: ignore[no-any-return]
+    if pred in (source, type):
+        return _predicate(value, type)
+    if source.kind in _INTEGER and type.kind in _INTEGER and source.bits == type.bits and not sat:
+        return bitcast(value, type)
+    if source.kind == type.kind == "float" and source.bits == type.bits == 16:
+        return cvt(cvt(value, f32), type, rnd=rnd, sat=sat)
+    _check(source, type)
+    rounding = rnd or _rounding(source, type)
+    words = ["cvt", rounding, "sat" if sat else "", _name(type), _name(source)]
+    return current().pure(".".join(word for word in words if word), type, value)
+
+
+def _name(type: type[Scalar]) -> str:
+    return f"u{type.bits}" if type.kind == "bits" else type.name
+
+
+def _rounding(source: type[Scalar], type: type[Scalar]) -> str:
+    if type.kind == "float":
+        return "" if source.kind == "float" and source.bits < type.bits else "rn"
+    return "rzi" if source.kind == "float" else ""
+
+
+def _check(source: type[Scalar], type: type[Scalar]) -> None:
+    packed = {"f16x2", "bf16x2", "e4m3", "e5m2", "b128", "tf32"} & {source.name, type.name}
+    if packed:
+        raise misuse(
+            f"given {source.name}.to({type.name}); PTX converts {', '.join(sorted(packed))} only in pairs or not at all: "
+            "write pack(…), unpack(…) or bitcast(…)"
+        )
+
+
+def _snapshot(value: Expr) -> Expr:
+    """``value`` as it is now: a copy of a `var`, anything else itself."""
+    if not value.mutable:
+        return value
+    return current().result(f"mov.{move_suffix(value.type)}", value.type, value)
+
+
+def _predicate(value: Expr, type: type[Scalar]) -> Expr:
+    if type is pred:
+        result: Expr = value != 0
+        return result
+    if type.kind == "float" and type.bits == 16:
+        return cvt(_predicate(value, f32), type)
+    true, false = (0, 1) if value.negated else (1, 0)
+    plain = ~value if value.negated else value
+    suffix = move_suffix(type)
+    return current().pure(f"selp.{suffix}", type, operand(true, type), operand(false, type), plain)
+
+
+def bitcast(value: Expr, type: type[Scalar]) -> Expr:
+    """The bits of ``value`` read as ``type``, which must have the same size.
+
+    Raises KernelError for another size or a pred.
+    Issued by each thread for itself.
+    Completes by the end of the instruction.
+    Targets: all.
+    PTX ISA 9.1 section 9.7.9.7 (mov).
+    """
+    trace = current()
+    if value.type.bits != type.bits or pred in (value.type, type):
+        raise misuse(
+            f"given {value.type.name}.bitcast({type.name}), {value.type.bits} and {type.bits} bits; "
+            f"expected types of one size: write x.to({type.name}) to convert the number"
+        )
+    trace.use(value)
+    if register_class(value.type) == register_class(type) and not value.mutable:
+        return Expr(type, value.reg, value.scope, trace)
+    return trace.pure(f"mov.b{type.bits}", type, value)
+
+
+def pack(type: type[Scalar], low: Any, high: Any) -> Expr:
+    """Two values in one register: ``low`` in the low half.
+
+    ``bf16x2`` and ``f16x2`` take two f32 (rounded to nearest even) or two of their own halves; ``b32``, ``u32``, ``b64``
+    and ``u64`` take two values of half their size, bits unchanged.
+
+    Raises KernelError when the halves do not fit.
+    Issued by each thread for itself.
+    Completes by the end of the instruction.
+    Targets: all.
+    PTX ISA 9.1 section 9.7.9.22 (cvt), 9.7.9.7 (mov).
+    """
+    low, high = _halves(type, low, high)
+    if low.type is f32 and type.name in ("bf16x2", "f16x2"):
+        return current().pure(f"cvt.rn.{type.name}.f32", type, high, low)
+    if low.type.bits * 2 != type.bits:
+        raise misuse(f"given two {low.type.name} to pack into {type.name}; expected halves of {type.bits // 2} bits")
+    return current().pure(f"mov.b{type.bits}", type, (low, high))
+
+
+def _halves(type: type[Scalar], low: Any, high: Any) -> tuple[Expr, Expr]:
+    known = low if isinstance(low, Expr) else high
+    half = known.type if isinstance(known, Expr) else f32 if type.kind == "float" else u32
+    return as_expr(low, half), as_expr(high, half)
+
+
+def unpack(value: Expr, type: type[Scalar]) -> tuple[Expr, Expr]:
+    """The low and the high half of ``value``, each read as ``type``.
+
+    Raises KernelError when ``type`` is not half the size of the value.
+    Issued by each thread for itself.
+    Completes by the end of the instruction.
+    Targets: all.
+    PTX ISA 9.1 section 9.7.9.7 (mov).
+    """
+    if type.bits * 2 != value.type.bits:
+        raise misuse(f"given {value} to unpack into {type.name}; expected halves of {value.type.bits // 2} bits")
+    trace = current()
+    low, high = trace.fresh(type), trace.fresh(type)
+    trace.emit(f"mov.b{value.type.bits}", (low, high), value)
+    return low, high

@@ -1,0 +1,431 @@
+"""Run-time values: an `Expr` is one PTX register with its type, and its operators emit the instruction they name.
+
+Both sides of an operator have one type; a Python number takes the type of the other side. Operators between two
+Python numbers are Python's own, so constants fold before anything is emitted. Integer arithmetic wraps as in PTX;
+floating-point ``+ - * /`` round to nearest even and are never contracted (``.rn``): write ``fma`` for a fused one.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, NoReturn, Union
+
+from warpwright.lang.context import current, misuse, source_line
+from warpwright.ptx import nodes
+from warpwright.types import Scalar, pred, u32
+
+if TYPE_CHECKING:
+    from warpwright.lang.trace import Scope, Trace
+
+__all__ = ["Expr", "Number", "Value", "as_expr", "binary", "compare", "immediate", "is_number", "operand", "same_type"]
+
+Number = Union[int, float]
+
+_INT = {kind: form for kind in ("unsigned", "signed") for form in ("{op}.{t}",)}
+_ARITHMETIC = {**_INT, "float": "{op}.rn.{t}"}
+_LOGIC = {"unsigned": "{op}.b{n}", "signed": "{op}.b{n}", "bits": "{op}.b{n}", "pred": "{op}.pred"}
+
+# symbol -> (PTX operation, opcode by kind of type)
+OPERATIONS: dict[str, tuple[str, dict[str, str]]] = {
+    "+": ("add", _ARITHMETIC),
+    "-": ("sub", _ARITHMETIC),
+    "*": ("mul", {"unsigned": "mul.lo.{t}", "signed": "mul.lo.{t}", "float": "mul.rn.{t}"}),
+    "//": ("div", {"unsigned": "div.{t}"}),
+    "%": ("rem", {"unsigned": "rem.{t}"}),
+    "/": ("div", {"float": "div.rn.{t}"}),
+    "&": ("and", _LOGIC),
+    "|": ("or", _LOGIC),
+    "^": ("xor", _LOGIC),
+    "<<": ("shl", {"unsigned": "shl.b{n}", "signed": "shl.b{n}", "bits": "shl.b{n}"}),
+    ">>": ("shr", {"unsigned": "shr.{t}", "signed": "shr.{t}", "bits": "shr.{t}"}),
+}
+COMPARISONS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
+_SWAPPED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_IDENTITY = {"+": 0, "-": 0, "*": 1, "//": 1, "/": 1, "|": 0, "^": 0, "<<": 0, ">>": 0}
+_STORAGE_ONLY = frozenset({"u8", "s8", "b8", "e4m3", "e5m2", "tf32", "b128"})
+
+
+class Expr:
+    """A value that exists when the kernel runs: ``type`` (a scalar type) and ``reg`` (its PTX register).
+
+    Expressions never change; `var` makes the ones that do. ``scope`` is where the register may be read.
+    ``negated`` marks a predicate read as ``!p``.
+    """
+
+    __slots__ = ("factors", "negated", "reg", "scope", "trace", "type")
+    mutable = False
+
+    def __init__(self, type: type[Scalar], reg: str, scope: Scope, trace: Trace, negated: bool = False) -> None:
+        self.type, self.reg, self.scope, self.trace, self.negated = type, reg, scope, trace, negated
+        self.factors: tuple[Any, Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"{'!' if self.negated else ''}{self.reg} ({self.type.name})"
+
+    __hash__ = object.__hash__
+
+    def to(self, type: type[Scalar]) -> Expr:
+        """This value converted to ``type``: the number stays, as far as ``type`` can hold it (see ``cvt``)."""
+        from warpwright.lang.convert import cvt
+
+        return cvt(self, type)
+
+    def bitcast(self, type: type[Scalar]) -> Expr:
+        """The same bits read as ``type``, which has the same size."""
+        from warpwright.lang.convert import bitcast
+
+        return bitcast(self, type)
+
+    def __add__(self, other: Value) -> Expr:
+        return binary("+", self, other)
+
+    def __radd__(self, other: Value) -> Expr:
+        return binary("+", other, self)
+
+    def __sub__(self, other: Value) -> Expr:
+        return binary("-", self, other)
+
+    def __rsub__(self, other: Value) -> Expr:
+        return binary("-", other, self)
+
+    def __mul__(self, other: Value) -> Expr:
+        return binary("*", self, other)
+
+    def __rmul__(self, other: Value) -> Expr:
+        return binary("*", other, self)
+
+    def __floordiv__(self, other: Value) -> Expr:
+        return binary("//", self, other)
+
+    def __rfloordiv__(self, other: Value) -> Expr:
+        return binary("//", other, self)
+
+    def __mod__(self, other: Value) -> Expr:
+        return binary("%", self, other)
+
+    def __rmod__(self, other: Value) -> Expr:
+        return binary("%", other, self)
+
+    def __truediv__(self, other: Value) -> Expr:
+        return binary("/", self, other)
+
+    def __rtruediv__(self, other: Value) -> Expr:
+        return binary("/", other, self)
+
+    def __and__(self, other: Value) -> Any:
+        return binary("&", self, other)
+
+    def __rand__(self, other: Value) -> Any:
+        return binary("&", other, self)
+
+    def __or__(self, other: Value) -> Any:
+        return binary("|", self, other)
+
+    def __ror__(self, other: Value) -> Any:
+        return binary("|", other, self)
+
+    def __xor__(self, other: Value) -> Any:
+        return binary("^", self, other)
+
+    def __rxor__(self, other: Value) -> Any:
+        return binary("^", other, self)
+
+    def __lshift__(self, other: Value) -> Expr:
+        return binary("<<", self, other)
+
+    def __rlshift__(self, other: Value) -> Expr:
+        return binary("<<", other, self)
+
+    def __rshift__(self, other: Value) -> Expr:
+        return binary(">>", self, other)
+
+    def __rrshift__(self, other: Value) -> Expr:
+        return binary(">>", other, self)
+
+    def __invert__(self) -> Expr:
+        if self.type is pred and not self.mutable:
+            return Expr(pred, self.reg, self.scope, self.trace, not self.negated)
+        return unary("not", self, {"pred": "not.pred", **dict.fromkeys(("unsigned", "signed", "bits"), "not.b{n}")})
+
+    def __neg__(self) -> Expr:
+        return unary("neg", self, {"signed": "neg.{t}", "float": "neg.{t}"})
+
+    def __pos__(self) -> Expr:
+        return self
+
+    def __abs__(self) -> Expr:
+        return unary("abs", self, {"signed": "abs.{t}", "float": "abs.{t}"})
+
+    def __eq__(self, other: object) -> Any:
+        return compare("==", self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return compare("!=", self, other)
+
+    def __lt__(self, other: Value) -> Expr:
+        return compare("<", self, other)
+
+    def __le__(self, other: Value) -> Expr:
+        return compare("<=", self, other)
+
+    def __gt__(self, other: Value) -> Expr:
+        return compare(">", self, other)
+
+    def __ge__(self, other: Value) -> Expr:
+        return compare(">=", self, other)
+
+    def __bool__(self) -> NoReturn:
+        raise misuse(_truth(self, source_line()))
+
+    def __index__(self) -> NoReturn:
+        if "range(" in source_line():
+            raise misuse(f"given {self} to range(), which runs while the kernel is traced; write loop({_word(self)})")
+        raise misuse(
+            f"given {self} as a Python index or int, but its value is known only when the kernel runs; "
+            "keep run-time indexed data in smem.array(…) or choose with select(…)"
+        )
+
+    def __int__(self) -> NoReturn:
+        raise misuse(f"given {self} to int(), but its value is known only when the kernel runs; write x.to(s32)")
+
+    def __float__(self) -> NoReturn:
+        raise misuse(f"given {self} to float(), but its value is known only when the kernel runs; write x.to(f32)")
+
+    def __iter__(self) -> NoReturn:
+        raise misuse(f"{self} is one value and cannot be iterated or unpacked; for a run-time loop write loop(n)")
+
+
+Value = Union[Expr, int, float]
+
+
+def _word(value: Expr) -> str:
+    return "n" if value.type.kind in ("unsigned", "signed") else "x"
+
+
+def _truth(value: Expr, line: str) -> str:
+    given = f"given {value}, a run-time value, where Python needs True or False while the kernel is traced"
+    if line.startswith("while"):
+        return f"{given}; write `for _ in loop():` with `Break(when=~p)`"
+    if line.startswith(("if ", "if(", "elif ")):
+        return f"{given}; write `with If(p):` for a branch or `select(p, x, y)` for a choice"
+    if any(f" {word} " in f" {line} " for word in ("and", "or", "not")):
+        return f"{given}; write `p & q`, `p | q`, `~p` for and, or, not"
+    return f"{given}; write `with If(p):`, `select(p, x, y)`, or `p & q`, `p | q`, `~p`"
+
+
+def is_number(value: object) -> bool:
+    """Whether ``value`` is a Python (or NumPy) number known while tracing."""
+    return isinstance(value, int | float) or (hasattr(value, "dtype") and getattr(value, "shape", None) == ())
+
+
+def immediate(value: Any, type: type[Scalar]) -> int | float:
+    """``value`` as a constant of ``type``; KernelError when the type cannot hold it."""
+    if not is_number(value):
+        raise misuse(f"given {value!r}; expected a value of type {type.name} or a Python number")
+    if type.kind == "float":
+        return float(value)
+    if type is pred:
+        if value not in (0, 1):
+            raise misuse(f"given {value!r} as a pred; expected True, False or a comparison")
+        return int(value)
+    if int(value) != value or isinstance(value, float):
+        raise misuse(f"given {value!r} where {type.name} is expected; write an int, or convert the other side with x.to(f32)")
+    low, high = integer_range(type)
+    if not low <= value <= high:
+        raise misuse(f"given {value}; expected a constant of {type.name}, from {low} to {high}")
+    return int(value)
+
+
+def integer_range(type: type[Scalar]) -> tuple[int, int]:
+    """The least and the greatest integer of ``type``; bit types also take negative constants of their size."""
+    if type.kind == "signed":
+        return -(1 << (type.bits - 1)), (1 << (type.bits - 1)) - 1
+    return (-(1 << (type.bits - 1)) if type.kind == "bits" else 0), (1 << type.bits) - 1
+
+
+def operand(value: Any, type: type[Scalar]) -> Expr | nodes.Imm:
+    """``value`` as an operand of ``type``: a register of that type, or a constant in PTX spelling."""
+    if isinstance(value, Expr):
+        if value.type is not type:
+            raise misuse(f"given {value} where {type.name} is expected; write x.to({type.name})")
+        return value
+    number = immediate(value, type)
+    if type.kind != "float":
+        return nodes.Imm(str(number), number)
+    if type.bits == 16:
+        return current().pure("mov.b16", type, nodes.Imm(f"0x{_bits16(number, type):04X}", _bits16(number, type)))
+    if type.bits == 64:
+        return nodes.Imm(f"0d{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}", float(number))
+    if type.name not in ("f32", "tf32"):
+        raise misuse(f"given {value!r} as a constant of {type.name}; build it with pack({type.name}, lo, hi)")
+    return nodes.Imm(f"0f{_bits32(number):08X}", float(number))
+
+
+def _bits16(number: float, type: type[Scalar]) -> int:
+    import numpy as np
+
+    return int(np.asarray(number).astype(type.dtype).view(np.uint16))
+
+
+def _bits32(number: float) -> int:
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        return int(np.float32(number).view(np.uint32))
+
+
+def as_expr(value: Any, type: type[Scalar]) -> Expr:
+    """``value`` in a register of ``type``: itself, or a ``mov`` of a constant. KernelError on another type."""
+    given = operand(value, type)
+    if isinstance(given, Expr):
+        return given
+    if type is pred:
+        return current().pure("setp.ne.u32", pred, int(given.value), 0)
+    return current().pure(f"mov.{move_suffix(type)}", type, given)
+
+
+def move_suffix(type: type[Scalar]) -> str:
+    """The type that ``mov``, ``selp`` and ``ld`` write for values of ``type`` (``bf16`` moves as ``b16``)."""
+    return type.name if type.name in _MOVABLE else f"b{max(type.bits, 16)}"
+
+
+_MOVABLE = frozenset({"u16", "u32", "u64", "s16", "s32", "s64", "b16", "b32", "b64", "f32", "f64", "pred", "b128"})
+
+
+def same_type(symbol: str, x: Any, y: Any) -> type[Scalar]:
+    """The one type of two operands of which at least one is an `Expr`; KernelError naming both types if they differ."""
+    if isinstance(x, Expr) and isinstance(y, Expr):
+        if x.type is not y.type:
+            raise misuse(
+                f"given {x.type.name} {symbol} {y.type.name}; expected one type on both sides: "
+                f"write y.to({x.type.name}) or x.to({y.type.name})"
+            )
+        return x.type
+    known, other = (x, y) if isinstance(x, Expr) else (y, x)
+    if not is_number(other):
+        raise misuse(f"given {x!r} {symbol} {y!r}; expected two {known.type.name} values or Python numbers")
+    type: type[Scalar] = known.type
+    return type
+
+
+def binary(symbol: str, x: Any, y: Any) -> Any:
+    """``x symbol y`` as an instruction; for predicates and Python constants possibly a folded value."""
+    current()
+    if symbol in ("<<", ">>") and isinstance(x, Expr) and isinstance(y, Expr):
+        type, right = x.type, operand(y, u32)
+    else:
+        type = same_type(symbol, x, y)
+        right = None
+    name, forms = OPERATIONS[symbol]
+    if type is pred and symbol in "&|^" and not (isinstance(x, Expr) and isinstance(y, Expr)):
+        return _fold_predicate(symbol, x, y)
+    form = forms.get(type.kind)
+    if form is None or type.name in _STORAGE_ONLY:
+        raise misuse(_no_operation(symbol, type))
+    if isinstance(x, Expr) and is_number(y):
+        simpler = _simplify(symbol, x, immediate(y, u32 if symbol in ("<<", ">>") else type), type)
+        if simpler is not None:
+            return simpler
+    if symbol == "+" and (fused := _multiply_add(x, y, type)) is not None:
+        return fused
+    if right is None:
+        right = operand(y, u32 if symbol in ("<<", ">>") else type)
+    result = current().pure(form.format(op=name, t=type.name, n=type.bits), type, operand(x, type), right)
+    if symbol == "*" and type.kind != "float" and not _changes(x, y):
+        result.factors = (x, y)
+    return result
+
+
+def _changes(*values: Any) -> bool:
+    return any(isinstance(value, Expr) and value.mutable for value in values)
+
+
+def _fold_predicate(symbol: str, x: Any, y: Any) -> Any:
+    value, constant = (x, bool(immediate(y, pred))) if isinstance(x, Expr) else (y, bool(immediate(x, pred)))
+    if symbol == "&":
+        return value if constant else False
+    if symbol == "|":
+        return True if constant else value
+    return ~value if constant else value
+
+
+def _simplify(symbol: str, x: Expr, y: Number, type: type[Scalar]) -> Expr | None:
+    """The cheaper form of ``x symbol y`` for a constant ``y``: x itself, a shift or a mask."""
+    if y == 0 and symbol in ("//", "%"):
+        raise misuse(f"given {x} {symbol} 0; the divisor must not be zero")
+    if not x.mutable and y == _IDENTITY.get(symbol) and not (type.kind == "float" and symbol in "+-"):
+        return x
+    power = type.kind == "unsigned" and y > 0 and int(y) & (int(y) - 1) == 0
+    if not power or symbol not in ("*", "//", "%") or (symbol == "*" and type.kind != "unsigned"):
+        return None
+    if symbol == "%":
+        return binary("&", x, int(y) - 1)  # type: ignore[no-any-return]
+    shifted: Expr = binary("<<" if symbol == "*" else ">>", x, int(y).bit_length() - 1)
+    if symbol == "*" and not x.mutable:
+        shifted.factors = (x, int(y))
+    return shifted
+
+
+def _multiply_add(x: Any, y: Any, type: type[Scalar]) -> Expr | None:
+    """``a * b + c`` of integers as one ``mad.lo``; the multiplication disappears if nothing else reads it."""
+    for product, rest in ((x, y), (y, x)):
+        if isinstance(product, Expr) and product.factors is not None and product.scope.open:
+            a, b = (operand(factor, type) for factor in product.factors)
+            a, b = (a, b) if isinstance(a, Expr) else (b, a)
+            return current().pure(f"mad.lo.{type.name}", type, a, b, operand(rest, type))
+    return None
+
+
+def _no_operation(symbol: str, type: type[Scalar]) -> str:
+    given = f"given {type.name} {symbol} {type.name}"
+    if symbol == "/" and type.kind in ("unsigned", "signed"):
+        return f"{given}; integers divide with //, and x.to(f32) / y.to(f32) divides as floats"
+    if type.kind == "signed" and symbol in ("//", "%"):
+        return (
+            f"{given}; Python rounds down and PTX toward zero, so the operator is for unsigned types: "
+            f"write {'div' if symbol == '//' else 'rem'}(x, y) for PTX's"
+        )
+    if type.name in _STORAGE_ONLY:
+        return f"{given}; {type.name} is a storage type without arithmetic: convert with x.to({_wider(type)}) first"
+    if type.kind == "bits":
+        return f"{given}; bit types have no arithmetic: write x.bitcast(u{type.bits}) first"
+    if type.kind == "float" and symbol == "/":
+        return f"{given}; PTX divides f32 and f64: write x.to(f32) / y.to(f32)"
+    return f"{given}; PTX has no such operation on {type.name}"
+
+
+def _wider(type: type[Scalar]) -> str:
+    return {"unsigned": "u32", "signed": "s32", "bits": "b32", "float": "f32"}[type.kind]
+
+
+def unary(name: str, x: Expr, forms: dict[str, str]) -> Expr:
+    """One-operand instruction ``name`` of ``x``; KernelError where PTX has none for its type."""
+    form = forms.get(x.type.kind)
+    if form is None or x.type.name in _STORAGE_ONLY:
+        hint = "write x.to(s32) first" if x.type.kind == "unsigned" else f"convert with x.to({_wider(x.type)}) first" \
+            if x.type is not pred else "write select(p, 1, 0) first"
+        raise misuse(f"given {name} of {x.type.name}; PTX has no such operation: {hint}")
+    return current().pure(form.format(t=x.type.name, n=x.type.bits), x.type, x)
+
+
+def compare(symbol: str, x: Any, y: Any) -> Any:
+    """``x symbol y`` as a predicate. Unordered floats (NaN) compare as in Python: only ``!=`` is true."""
+    current()
+    type = same_type(symbol, x, y)
+    if type is pred:
+        return _compare_predicates(symbol, x, y)
+    if type.name in _STORAGE_ONLY or (type.kind == "bits" and symbol not in ("==", "!=")):
+        raise misuse(_no_operation(symbol, type))
+    if not isinstance(x, Expr):
+        x, y, symbol = y, x, _SWAPPED[symbol]
+    name = "neu" if symbol == "!=" and type.kind == "float" else COMPARISONS[symbol]
+    return current().pure(f"setp.{name}.{type.name}", pred, x, operand(y, type))
+
+
+def _compare_predicates(symbol: str, x: Any, y: Any) -> Any:
+    if symbol not in ("==", "!="):
+        raise misuse(f"given pred {symbol} pred; predicates compare with == and !=")
+    differ = binary("^", x, y)
+    return differ if symbol == "!=" else (not differ if isinstance(differ, bool) else ~differ)
+
+

@@ -1,0 +1,185 @@
+"""`kernel`: the decorator that makes a Python function a kernel, and its PTX."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Union
+
+from warpwright.errors import KernelError
+from warpwright.lang.context import activate, misuse
+from warpwright.lang.module import assemble
+from warpwright.lang.params import bind, declare
+from warpwright.lang.trace import Trace, Traced
+from warpwright.targets import ARCHS
+
+__all__ = ["Kernel", "kernel"]
+
+Dim3 = tuple[int, int, int]
+Shape = Union[int, Sequence[int]]
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Kernel:
+    """A kernel: its parameters, its configuration, and its PTX for a target and a configuration.
+
+    ``ww.launch(kernel, …)`` runs it; ``kernel.configure(stages=8)`` is the same kernel with other configuration values.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., None],
+        arch: str | None,
+        cluster: Shape,
+        threads: Shape,
+        params: dict[str, Any],
+        config: dict[str, Any],
+    ) -> None:
+        self.function, self.arch = function, arch
+        self.cluster, self.threads = cluster, threads
+        self.params, self.config = params, config
+        self.name = function.__name__
+        self.__doc__ = function.__doc__
+        self._traced: dict[tuple[Any, ...], Traced] = {}
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name}({', '.join(self.params)}) for {self.arch or 'any target'}>"
+
+    def __call__(self, *args: Any, **config: Any) -> None:
+        raise self._misuse(
+            f"given {self.name}(…) as a call; a kernel is launched: ww.launch({self.name}, grid=…, args=[…]), "
+            f"or read: {self.name}.ptx()"
+        )
+
+    def configure(self, **config: Any) -> Kernel:
+        """This kernel with other values of its keyword-only parameters. KernelError for names it does not have."""
+        return Kernel(self.function, self.arch, self.cluster, self.threads, self.params, self._configured(config))
+
+    def ptx(self, arch: str | None = None, **config: Any) -> str:
+        """The PTX text for target ``arch`` (default: the decorator's) and the given configuration values.
+
+        Raises KernelError for a misuse of the language, an unknown target or an unknown configuration name.
+        """
+        return self.trace(arch, **config).ptx
+
+    def trace(self, arch: str | None = None, **config: Any) -> Traced:
+        """Like `ptx`, with what a launch must know besides the text. Kept for each target and configuration."""
+        target = arch or self.arch
+        if target is None:
+            raise self._misuse(f"given no target for kernel {self.name}; write {self.name}.ptx('sm_100a') or @kernel('sm_100a')")
+        if target not in ARCHS:
+            raise self._misuse(f"given target {target!r} for kernel {self.name}; expected one of {', '.join(ARCHS)}")
+        chosen = self._configured(config)
+        key = (target, *((name, type(value), value) for name, value in chosen.items()))
+        try:
+            known = self._traced.get(key)
+        except TypeError:
+            return self._trace(target, chosen)
+        if known is None:
+            known = self._traced[key] = self._trace(target, chosen)
+        return known
+
+    def _trace(self, arch: str, config: dict[str, Any]) -> Traced:
+        threads = self._shape("threads", config.get("threads", self.threads), ARCHS[arch].max_threads_per_block)
+        cluster = self._shape("cluster", config.get("cluster", self.cluster), ARCHS[arch].max_cluster_size)
+        trace = Trace(self.name, arch, config, threads, cluster)
+        trace.frame = sys._getframe()
+        with activate(trace):
+            values = [bind(trace, name, annotation) for name, annotation in self.params.items()]
+            self.function(*values, **config)
+            if trace.misused is not None:
+                raise trace.misused
+        declared = tuple(declare(name, annotation) for name, annotation in self.params.items())
+        text = assemble(trace, declared)
+        return Traced(text, self.name, arch, threads, cluster, trace.arena.top, list(self.params.items()))
+
+    def _shape(self, name: str, given: Shape, limit: int) -> Dim3:
+        values = (given,) if isinstance(given, int) else tuple(given)
+        total = 1
+        for value in values:
+            total *= value if isinstance(value, int) else 0
+        if not 1 <= len(values) <= 3 or min(values) < 1 or not 1 <= total <= limit:
+            raise self._misuse(
+                f"given {name}={given!r} for kernel {self.name}; expected 1 to {limit} in all, as an int or as (x, y, z)"
+            )
+        x, y, z = (*values, 1, 1)[:3]
+        return x, y, z
+
+    def _configured(self, given: dict[str, Any]) -> dict[str, Any]:
+        for name in given:
+            if name not in self.config:
+                raise self._misuse(f"given {name}= to kernel {self.name}; {self._expected(name)}")
+        return {**self.config, **given}
+
+    def _expected(self, name: str) -> str:
+        if name in self.params:
+            return f"{name} is a run-time parameter: pass it in args=[…] of ww.launch"
+        close = difflib.get_close_matches(name, self.config, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        return f"its configuration is {', '.join(self.config) or 'empty'}{hint}"
+
+    def _misuse(self, message: str) -> KernelError:
+        return misuse(message)
+
+
+def kernel(
+    arch: str | None = None, *, cluster: Shape = 1, threads: Shape = 128
+) -> Callable[[Callable[..., None]], Kernel]:
+    """Make the decorated function a kernel for target ``arch`` with ``threads`` a CTA and ``cluster`` CTAs a cluster.
+
+    Positional parameters are run-time values by annotation: a scalar type, ``Global[T]``, ``tma.Map[T]``.
+    Keyword-only parameters are configuration, with defaults; those called ``threads`` or ``cluster`` take the
+    place of the decorator's. The function runs once for each target and configuration, to emit PTX.
+
+    Raises KernelError for a parameter without annotation, a configuration without default, or other bad signatures.
+    """
+    if callable(arch):
+        raise misuse("given @kernel without parentheses; write @kernel() or @kernel('sm_100a')")
+    if arch is not None and arch not in ARCHS:
+        raise misuse(f"given @kernel({arch!r}); expected one of {', '.join(ARCHS)}")
+    names = dict(sys._getframe(1).f_locals)
+
+    def decorate(function: Callable[..., None]) -> Kernel:
+        params, config = _signature(function, names)
+        return Kernel(function, arch, cluster, threads, params, config)
+
+    return decorate
+
+
+def _signature(function: Callable[..., None], names: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The run-time parameters with their annotations, and the configuration with its defaults."""
+    params: dict[str, Any] = {}
+    config: dict[str, Any] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            if parameter.default is inspect.Parameter.empty:
+                raise _bad(function, f"given configuration {name} without a default; write {name}=…")
+            config[name] = parameter.default
+        elif parameter.kind not in _POSITIONAL:
+            raise _bad(function, f"given parameter *{name}; expected a fixed list of parameters")
+        elif parameter.annotation is inspect.Parameter.empty:
+            raise _bad(function, f"given parameter {name} without a type; write {name}: u32, Global[T] or tma.Map[T]")
+        else:
+            params[name] = _annotation(function, name, parameter.annotation, names)
+    return params, config
+
+
+def _annotation(function: Callable[..., None], name: str, annotation: Any, names: dict[str, Any]) -> Any:
+    """The annotation's value (annotations are text under ``from __future__ import annotations``), checked."""
+    if isinstance(annotation, str):
+        try:
+            annotation = eval(annotation, function.__globals__, names)
+        except NameError as error:
+            raise _bad(function, f"given parameter {name}: {annotation}, and {error}; import the type") from None
+    try:
+        declare(name, annotation)
+    except KernelError as error:
+        raise _bad(function, str(error).split(": ", 1)[1]) from None
+    return annotation
+
+
+def _bad(function: Callable[..., None], message: str) -> KernelError:
+    code = function.__code__
+    return misuse(message, f"{code.co_filename}:{code.co_firstlineno}")

@@ -1,0 +1,141 @@
+"""From a finished trace to PTX text: what nothing reads is dropped, then directives and declarations go around it."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from warpwright import ptx
+from warpwright.lang.trace import SMEM, Trace
+from warpwright.ptx import nodes
+from warpwright.targets import ARCHS
+
+__all__ = ["assemble"]
+
+_DECLARED = {"p": "pred", "h": "b16", "rs": "b16", "r": "b32", "f": "f32", "rd": "b64", "fd": "f64", "rq": "b128"}
+_NAME = re.compile(r"%[a-z]+\d+")
+_ROLE = re.compile(r"role_\w+_\d+")
+
+
+def assemble(trace: Trace, params: tuple[nodes.Variable, ...]) -> str:
+    """The PTX of ``trace`` as text; the same trace gives the same text."""
+    body = _settled(_predicated(_without_unread(trace)))
+    entry = nodes.Function(
+        "entry",
+        trace.name,
+        params,
+        directives=tuple(_directives(trace)),
+        body=nodes.Block((*_registers(body), *body, nodes.Instruction("ret"))),
+        linkage="visible",
+    )
+    return ptx.to_text(nodes.Module(_version(trace), (trace.arch,), 64, (*_declarations(trace), entry)))
+
+
+def _version(trace: Trace) -> str:
+    return max(ARCHS[trace.arch].ptx_version, trace.version or "0", key=lambda text: [int(part) for part in text.split(".")])
+
+
+def _directives(trace: Trace) -> Iterator[nodes.Directive]:
+    yield nodes.Directive(".reqntid", ", ".join(map(str, trace.threads)))
+    if trace.cluster != (1, 1, 1):
+        yield nodes.Directive(".explicitcluster")
+        yield nodes.Directive(".reqnctapercluster", ", ".join(map(str, trace.cluster)))
+
+
+def _declarations(trace: Trace) -> Iterator[nodes.Item]:
+    for number, path in enumerate(trace.files, 1):
+        yield nodes.Directive(".file", f'{number} "{path}"')
+    if trace.arena.top:
+        yield nodes.Variable("shared", "b8", SMEM, dims=(0,), align=1024, linkage="extern")
+
+
+def _registers(body: list[nodes.Item]) -> Iterator[nodes.RegDecl]:
+    """One declaration for each register class that ``body`` uses, up to its highest number."""
+    highest: dict[str, int] = {}
+    for name in (name for item in body for name in _names(item)):
+        prefix = name[1:].rstrip("0123456789")
+        if prefix in _DECLARED and name != f"%{prefix}":
+            highest[prefix] = max(highest.get(prefix, -1), int(name[1 + len(prefix) :]))
+    for prefix, type in _DECLARED.items():
+        if prefix in highest:
+            yield nodes.RegDecl(type, (f"%{prefix}",), highest[prefix] + 1)
+
+
+def _names(item: nodes.Item) -> list[str]:
+    """Every register that an instruction mentions, destination first."""
+    return _NAME.findall(ptx.instruction_text(item)) if isinstance(item, nodes.Instruction) else []
+
+
+def _without_unread(trace: Trace) -> list[nodes.Item]:
+    """The items without pure instructions whose result nothing reads. Each is written once, before it is read."""
+    kept: list[nodes.Item] = []
+    read: set[str] = set()
+    for item in reversed(trace.items):
+        first = item.operands[0] if isinstance(item, nodes.Instruction) and item.operands else None
+        written = first.name if isinstance(first, nodes.Reg) else ""
+        if written in trace.pure_registers and written not in read:
+            continue
+        read.update(_names(item))
+        kept.append(item)
+    return kept[::-1]
+
+
+def _predicated(items: list[nodes.Item]) -> list[nodes.Item]:
+    """A branch around one instruction becomes a guard on that instruction."""
+    uses = _label_uses(items)
+    result: list[nodes.Item] = []
+    for item in items:
+        result.append(item)
+        branch, inner = _branch_around(result)
+        if branch is not None and uses[branch.operands[0].name] == 1:  # type: ignore[union-attr]
+            start = next(i for i in reversed(range(len(result))) if result[i] is branch)
+            assert branch.guard is not None and inner is not None
+            guard = nodes.Guard(branch.guard.register, not branch.guard.negated)
+            locs = [item for item in result[start:-1] if isinstance(item, nodes.Loc)]
+            result[start:] = [*locs, dataclasses.replace(inner, guard=guard)]
+    return result
+
+
+def _branch_around(items: list[nodes.Item]) -> tuple[nodes.Instruction | None, nodes.Instruction | None]:
+    """The branch and the instruction, if ``items`` end in ``@p bra L; instruction; L:``."""
+    code = [item for item in items[-5:] if not isinstance(item, nodes.Loc)][-3:]
+    if len(code) == 3 and isinstance(code[2], nodes.Label):
+        branch, inner = code[0], code[1]
+        if isinstance(branch, nodes.Instruction) and isinstance(inner, nodes.Instruction):
+            jumps = branch.opcode == "bra" and branch.guard is not None and branch.operands == (nodes.Reg(code[2].name),)
+            if jumps and inner.guard is None:
+                return branch, inner
+    return None, None
+
+
+def _label_uses(items: list[nodes.Item]) -> Counter[str]:
+    return Counter(
+        operand.name
+        for item in items
+        if isinstance(item, nodes.Instruction) and item.opcode.startswith("bra")
+        for operand in item.operands
+        if isinstance(operand, nodes.Reg)
+    )
+
+
+def _settled(items: list[nodes.Item]) -> list[nodes.Item]:
+    """Labels that are targets or name a role, and a ``.loc`` only where the line of the next instruction changes."""
+    uses = _label_uses(items)
+    result: list[nodes.Item] = []
+    line: nodes.Loc | None = None
+    pending: nodes.Loc | None = None
+    for item in items:
+        if isinstance(item, nodes.Loc):
+            pending = item
+        elif isinstance(item, nodes.Label):
+            if uses[item.name] or _ROLE.fullmatch(item.name):
+                result.append(item)
+        else:
+            if pending is not None and pending != line:
+                result.append(pending)
+                line = pending
+            pending = None
+            result.append(item)
+    return result

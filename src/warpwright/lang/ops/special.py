@@ -1,0 +1,130 @@
+"""Special registers under their PTX names: ``tid.x``, ``ctaid.y``, ``clock64()`` (PTX ISA 9.1 section 10).
+
+What the kernel's own directives fix (``ntid``, ``cluster_nctaid``) is a Python int, so it folds into constants.
+"""
+
+from __future__ import annotations
+
+from warpwright.lang.context import current
+from warpwright.lang.expr import Expr
+from warpwright.types import Scalar, u32, u64
+
+__all__ = [
+    "Dimensions",
+    "Known",
+    "clock64",
+    "cluster_ctaid",
+    "cluster_nctaid",
+    "clusterid",
+    "ctaid",
+    "globaltimer",
+    "lanemask_lt",
+    "nclusterid",
+    "nctaid",
+    "ntid",
+    "read",
+    "smid",
+    "tid",
+]
+
+
+def read(name: str, type: type[Scalar] = u32) -> Expr:
+    """The special register ``%name``, which keeps its value for the life of the thread."""
+    return current().pure(f"mov.{type.name}", type, f"%{name}")
+
+
+class Dimensions:
+    """A special register with the components ``x``, ``y`` and ``z`` (u32)."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @property
+    def x(self) -> Expr:
+        return read(f"{self.name}.x")
+
+    @property
+    def y(self) -> Expr:
+        return read(f"{self.name}.y")
+
+    @property
+    def z(self) -> Expr:
+        return read(f"{self.name}.z")
+
+
+class Known:
+    """Dimensions that the kernel's directives fix: Python ints."""
+
+    def __init__(self, field: str) -> None:
+        self.field = field
+
+    def _dimension(self, axis: int) -> int:
+        values: tuple[int, int, int] = getattr(current(), self.field)
+        return values[axis]
+
+    @property
+    def x(self) -> int:
+        return self._dimension(0)
+
+    @property
+    def y(self) -> int:
+        return self._dimension(1)
+
+    @property
+    def z(self) -> int:
+        return self._dimension(2)
+
+
+
+tid = Dimensions("tid")
+ctaid = Dimensions("ctaid")
+nctaid = Dimensions("nctaid")
+clusterid = Dimensions("clusterid")
+nclusterid = Dimensions("nclusterid")
+cluster_ctaid = Dimensions("cluster_ctaid")
+ntid = Known("threads")
+cluster_nctaid = Known("cluster")
+
+
+def smid() -> Expr:
+    """The SM that runs this CTA (u32).
+
+    Issued by each thread for itself.
+    Completes by the end of the instruction.
+    Targets: all.
+    PTX ISA 9.1 section 10.11.
+    """
+    return read("smid")
+
+
+def lanemask_lt() -> Expr:
+    """A mask (b32 as u32) of the lanes below this one.
+
+    Issued by each thread for itself.
+    Completes by the end of the instruction.
+    Targets: all.
+    PTX ISA 9.1 section 10.16.
+    """
+    return read("lanemask_lt")
+
+
+def clock64() -> Expr:
+    """The SM's cycle counter now (u64); every call reads it again.
+
+    Issued by each thread for itself.
+    Completes by the end of the instruction.
+    Targets: all.
+    PTX ISA 9.1 section 10.24.
+    """
+    return current().result("mov.u64", u64, "%clock64")
+
+
+def globaltimer() -> Expr:
+    """The device's nanosecond timer now (u64); every call reads it again.
+
+    Issued by each thread for itself.
+    Completes by the end of the instruction.
+    Targets: all.
+    PTX ISA 9.1 section 10.27.
+    """
+    return current().result("mov.u64", u64, "%globaltimer")

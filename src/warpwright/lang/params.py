@@ -1,0 +1,91 @@
+"""What an annotation of a kernel's positional parameter means: its ``.param`` declaration and the value the kernel sees.
+
+PTX ISA 9.1 section 5.1.6.1 (kernel parameters), 5.4.2 (``.ptr``), 9.7.9.23 (tensor maps as parameters).
+"""
+
+from __future__ import annotations
+
+import typing
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from warpwright.lang.context import current, misuse
+from warpwright.lang.expr import Expr, Value
+from warpwright.lang.ops.memory import Global
+from warpwright.lang.trace import Trace
+from warpwright.ptx import nodes
+from warpwright.types import Scalar, pred, u64
+
+__all__ = ["Box", "Map", "bind", "declare"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Box:
+    """A place in a tensor map: the element where a box starts, in array order (outermost coordinate first)."""
+
+    map: Map[Any]
+    index: tuple[Value, ...]
+
+    @property
+    def coordinates(self) -> tuple[Value, ...]:
+        """The coordinates in TMA order, innermost first."""
+        return self.index[::-1]
+
+
+class Map(Generic[T]):
+    """A tensor map (``CUtensorMap``, 128 bytes) given as a parameter: ``a: tma.Map[bf16]``.
+
+    ``a[row, col]`` names the box that starts there; ``a.address`` is the generic address of the map (u64).
+    """
+
+    def __init__(self, name: str, dtype: type[Scalar]) -> None:
+        self.name, self.dtype = name, dtype
+
+    def __repr__(self) -> str:
+        return f"Map[{self.dtype.name}] {self.name}"
+
+    def __getitem__(self, index: Value | tuple[Value, ...]) -> Box:
+        return Box(self, index if isinstance(index, tuple) else (index,))
+
+    @property
+    def address(self) -> Expr:
+        """The generic address of the map, for the instructions that take a tensor map."""
+        trace = current()
+        return trace.pure("cvta.param.u64", u64, trace.pure("mov.b64", u64, self.name))
+
+
+def declare(name: str, annotation: Any) -> nodes.Variable:
+    """The ``.param`` for parameter ``name``; KernelError for an annotation that no parameter can have."""
+    origin = typing.get_origin(annotation)
+    if origin is Map:
+        return nodes.Variable("param", "b8", name, dims=(128,), align=64)
+    if origin is Global:
+        return nodes.Variable("param", "u64", name, attributes=".ptr .global .align 16")
+    if isinstance(annotation, type) and issubclass(annotation, Scalar) and annotation is not pred and annotation.bits < 128:
+        suffix = annotation.name if annotation.kind != "float" or annotation.bits >= 32 else f"b{annotation.bits}"
+        return nodes.Variable("param", "b32" if suffix in ("tf32", "f16x2", "bf16x2") else suffix, name)
+    raise misuse(
+        f"given parameter {name}: {_spelled(annotation)}; expected a scalar type (u32, f32, …), Global[T] for a pointer "
+        "to an array, or tma.Map[T] for a tensor map"
+    )
+
+
+def _spelled(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", repr(annotation))
+
+
+def bind(trace: Trace, name: str, annotation: Any) -> Any:
+    """The value that the kernel's parameter ``name`` has while it is traced: `Expr`, `Pointer` or `Map`."""
+    origin = typing.get_origin(annotation)
+    if origin is Map:
+        return Map(name, typing.get_args(annotation)[0])
+    pointer = origin is Global
+    type = u64 if pointer else annotation
+    register = trace.fresh(type)
+    trace.pure_registers.add(register.reg)
+    address = nodes.Address(nodes.Reg(name))
+    variable = declare(name, annotation)
+    trace.items.append(nodes.Instruction(f"ld.param.{variable.type}", (nodes.Reg(register.reg), address)))
+    return Global(typing.get_args(annotation)[0], register) if pointer else register

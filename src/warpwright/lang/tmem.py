@@ -1,0 +1,192 @@
+"""Tensor memory: 128 lanes × 512 columns of 32 bits in each SM, allocated in columns (PTX ISA 9.1 section 9.7.16.1, .7).
+
+The protocol, every step visible in the kernel:
+
+1. ``acc = tmem.tile(f32, (128, 128), cta_group=2)`` claims columns; nothing is emitted.
+2. one whole warp (with ``cta_group=2`` one in each CTA): ``tmem.alloc()``, which has the hardware write the address of
+   all claimed columns to shared memory, and ``tcgen05.relinquish_alloc_permit(cta_group=2)``.
+3. ``tcgen05.fence_before_thread_sync()``, a CTA barrier (a cluster barrier for a pair), ``tcgen05.fence_after_thread_sync()``.
+4. every thread: ``tmem.open()`` reads the address. From here on the tiles may be used.
+5. after the last reader, behind another barrier, the same warp: ``tmem.dealloc()``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from warpwright.lang.context import current, misuse
+from warpwright.lang.expr import Expr
+from warpwright.lang.trace import addr
+from warpwright.ptx import nodes
+from warpwright.types import Scalar, u32
+
+__all__ = ["COLUMNS", "Columns", "TmemTile", "alloc", "columns_of", "dealloc", "open", "space_of", "tile"]
+
+COLUMNS = 512
+LANES = 128
+LEAST_COLUMNS = 32
+COLUMN_BITS = 32
+CTA_GROUPS = (1, 2)
+
+
+@dataclass
+class Columns:
+    """The tensor memory of one kernel while it is traced: columns claimed, where alloc writes, what `open` read."""
+
+    cta_group: int
+    used: int = 0
+    slot: int | None = None
+    base: Expr | None = None
+
+    @property
+    def allocated(self) -> int:
+        """The number of columns to allocate: the next power of two, at least 32."""
+        return max(LEAST_COLUMNS, 1 << (self.used - 1).bit_length())
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TmemTile:
+    """A matrix in tensor memory: ``shape`` (lanes, columns) in this CTA, one element of ``dtype`` to a column.
+
+    ``column`` is its first column within the allocation, ``shift`` a run-time number of columns on top (a stage of a
+    ring). ``tile[:, 32:64]`` is a range of its columns.
+    """
+
+    dtype: type[Scalar]
+    shape: tuple[int, int]
+    cta_group: int
+    column: int
+    shift: Expr | None = field(default=None)
+
+    def __getitem__(self, index: tuple[slice, slice]) -> TmemTile:
+        """A range of columns, all lanes: ``tile[:, start:stop]``. KernelError for anything else."""
+        lanes, columns = index if isinstance(index, tuple) and len(index) == 2 else (None, None)
+        if lanes != slice(None) or not isinstance(columns, slice) or columns.step not in (None, 1):
+            raise misuse(f"given tile[{index!r}] of tensor memory; expected tile[:, start:stop], a range of columns")
+        start, stop, _ = columns.indices(self.shape[1])
+        if stop <= start:
+            raise misuse(f"given tile[:, {columns.start}:{columns.stop}]; expected at least one of {self.shape[1]} columns")
+        return replace(self, shape=(self.shape[0], stop - start), column=self.column + start)
+
+    @property
+    def base(self) -> Expr:
+        """The address of the allocation (plus the run-time shift), u32: lane << 16 | column."""
+        base = _opened(_columns())
+        return base if self.shift is None else base + self.shift
+
+    @property
+    def address(self) -> Expr:
+        """The tile's address, u32: lane << 16 | column."""
+        return self.base + self.column if self.column else self.base
+
+    @property
+    def operand(self) -> nodes.Address:
+        """``[base + column]`` as PTX writes it."""
+        return addr(self.base, self.column)
+
+    def at_shift(self, shift: Expr) -> TmemTile:
+        """The same tile ``shift`` columns further on."""
+        return replace(self, shift=shift)
+
+
+def tile(dtype: type[Scalar], shape: tuple[int, int], *, cta_group: int = 1) -> TmemTile:
+    """Claim columns for a (lanes, columns) matrix of ``dtype`` (32-bit or 16-bit, one element a column) in each CTA.
+
+    With ``cta_group=2`` it is this CTA's half, 128 lanes of a pair's 256 rows. Raises KernelError for more than 128
+    lanes or 512 columns, for a tile after `alloc`, and for a kernel that mixes cta_groups.
+    """
+    space = space_of(cta_group)
+    if not (1 <= shape[0] <= LANES and 1 <= shape[1] <= COLUMNS) or dtype.bits > COLUMN_BITS:
+        raise misuse(f"given a tmem.tile of {dtype.name} {shape}; expected at most 128 lanes × 512 columns of 32 bits")
+    return TmemTile(dtype, shape, cta_group, columns_of(space, shape[1]))
+
+
+def columns_of(space: Columns, count: int) -> int:
+    """Claim ``count`` further columns of the kernel's tensor memory; the first of them."""
+    if space.slot is not None:
+        raise misuse("given a tmem.tile after tmem.alloc(); expected every tile before it: move the tile up")
+    first = space.used
+    space.used += count
+    if space.used > COLUMNS:
+        raise misuse(
+            f"given tiles of {space.used} columns of tensor memory; expected at most {COLUMNS}: use fewer stages or columns"
+        )
+    return first
+
+
+def space_of(cta_group: int) -> Columns:
+    """The kernel's tensor memory; KernelError where ``cta_group`` is not 1 or 2, or not the kernel's own."""
+    if cta_group not in CTA_GROUPS:
+        raise misuse(f"given cta_group={cta_group}; expected 1 or 2")
+    trace = current()
+    if trace.tensor_memory is None:
+        trace.tensor_memory = Columns(cta_group)
+    space: Columns = trace.tensor_memory
+    if space.cta_group != cta_group:
+        raise misuse(
+            f"given cta_group={cta_group} in a kernel that uses cta_group={space.cta_group}; "
+            "expected one cta_group in every tcgen05 instruction of a kernel"
+        )
+    return space
+
+
+def alloc() -> None:
+    """Allocate all claimed columns (a power of two, at least 32); the address goes to shared memory.
+
+    Issued by one whole warp; with cta_group 2 by one in each CTA of the pair, both alive.
+    Completes by itself, when the columns are free.
+    Targets: sm_100a.
+    PTX: tcgen05.alloc, ISA 9.1 section 9.7.16.7.1.
+    """
+    from warpwright.lang.ops import tcgen05
+
+    space = _columns()
+    if space.slot is not None:
+        raise misuse("given a second tmem.alloc(); expected one, after the last tmem.tile")
+    trace = current()
+    space.slot = trace.allocate(4, 4, "tmem address")
+    tcgen05.alloc(addr(trace.smem_at(0), space.slot), space.allocated, cta_group=space.cta_group)
+
+
+def open() -> None:
+    """Read the address that `alloc` left in shared memory, in every thread, behind the barrier.
+
+    Issued by each thread for itself.
+    Completes by itself.
+    Targets: sm_100a.
+    PTX: ld.shared.b32, ISA 9.1 section 9.7.9.8.
+    """
+    space = _columns()
+    if space.slot is None:
+        raise misuse("given tmem.open() without tmem.alloc(); expected one warp to allocate first")
+    trace = current()
+    space.base = trace.result("ld.shared.u32", u32, addr(trace.smem_at(0), space.slot))
+
+
+def dealloc() -> None:
+    """Give the columns back; nobody may touch them any more.
+
+    Issued by one whole warp; with cta_group 2 by one in each CTA of the pair.
+    Completes by itself.
+    Targets: sm_100a.
+    PTX: tcgen05.dealloc, ISA 9.1 section 9.7.16.7.1.
+    """
+    from warpwright.lang.ops import tcgen05
+
+    space = _columns()
+    tcgen05.dealloc(_opened(space), space.allocated, cta_group=space.cta_group)
+
+
+def _columns() -> Columns:
+    space: Any = current().tensor_memory
+    if space is None:
+        raise misuse("given tensor memory without a tile; expected tmem.tile(dtype, (lanes, columns)) first")
+    columns: Columns = space
+    return columns
+
+
+def _opened(space: Columns) -> Expr:
+    if space.base is None:
+        raise misuse("given a tmem.tile before tmem.open(); expected tmem.alloc(), a barrier, then tmem.open()")
+    return space.base
