@@ -1,0 +1,163 @@
+"""The runtime of lane code: `*.ll` instantiated, compiled once per process, and made known to the JIT by name."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from importlib import resources
+from string import Template
+
+import llvmlite.binding as llvm
+
+from warpwright.vgpu.jit.state import CONTROL
+
+__all__ = ["DECLARATIONS", "Engine", "atomic_name", "compile_ir", "function", "runtime"]
+
+_RMW = {
+    "add": "add", "and": "and", "or": "or", "xor": "xor", "exch": "xchg", "inc": "uinc_wrap", "dec": "udec_wrap",
+    "min.u": "umin", "max.u": "umax", "min.s": "min", "max.s": "max",
+}  # fmt: skip
+_FLOATS = {32: "float", 64: "double"}
+
+
+class Engine:
+    """A compiled module: keeps the machine code alive as long as its functions are in use."""
+
+    def __init__(self, text: str, level: int) -> None:
+        module = llvm.parse_assembly(text)
+        target = _target(level)
+        if level:
+            _optimise(module, target, level)
+        self._engine = llvm.create_mcjit_compiler(module, target)
+        self._engine.finalize_object()
+
+    def address(self, name: str) -> int:
+        return int(self._engine.get_function_address(name))
+
+
+def _target(level: int) -> llvm.TargetMachine:
+    _initialise()
+    triple = llvm.Target.from_default_triple()
+    features = llvm.get_host_cpu_features().flatten()
+    return triple.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=level, jit=True)
+
+
+@cache
+def _initialise() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+def _optimise(module: llvm.ModuleRef, target: llvm.TargetMachine, level: int) -> None:
+    options = llvm.create_pipeline_tuning_options(speed_level=level)
+    builder = llvm.create_pass_builder(target, options)
+    builder.getModulePassManager().run(module, builder)
+
+
+def compile_ir(text: str, level: int = 0) -> Engine:
+    """Compile IR text that may call the runtime. Level 0 for kernels: compile time counts, and it is as fast."""
+    runtime()
+    return Engine(text, level)
+
+
+def atomic_name(op: str, bits: int, float_: bool = False) -> str:
+    return f"atomic_{'f' if float_ else ''}{op.replace('.', '_')}{bits}"
+
+
+def _atomics() -> list[tuple[str, int, str]]:
+    rows = []
+    for bits in (32, 64):
+        for op, word in _RMW.items():
+            rows.append((atomic_name(op, bits), bits, f"  %old = atomicrmw {word} ptr %p, i{bits} %x monotonic"))
+        rows.append((atomic_name("cas", bits), bits, _swap(bits)))
+        rows.append((atomic_name("add", bits, True), bits, _float_add(bits, _FLOATS[bits])))
+    rows.append((atomic_name("cas", 16), 16, _swap(16)))
+    return rows
+
+
+def _swap(bits: int) -> str:
+    return (
+        f"  %pair = cmpxchg ptr %p, i{bits} %c, i{bits} %x monotonic monotonic\n"
+        f"  %old = extractvalue {{i{bits}, i1}} %pair, 0"
+    )
+
+
+def _float_add(bits: int, kind: str) -> str:
+    return (
+        f"  %xf = bitcast i{bits} %x to {kind}\n"
+        f"  %was = atomicrmw fadd ptr %p, {kind} %xf monotonic\n"
+        f"  %old = bitcast {kind} %was to i{bits}"
+    )
+
+
+def _text() -> str:
+    folder = resources.files(__package__)
+    control = {name: str(value) for name, value in CONTROL.items()}
+
+    def fill(file: str, **more: str) -> str:
+        return Template((folder / file).read_text()).substitute(control | more)
+
+    parts = [fill("runtime.ll"), *(fill("access.ll", bits=str(b), bytes=str(b // 8)) for b in (8, 16, 64))]
+    # The 32-bit gather and scatter of access.ll are those that tensor.ll declares.
+    parts.append(_without_declarations(fill("access.ll", bits="32", bytes="4")))
+    parts.append(fill("tensor.ll"))
+    parts += [fill("atomic.ll", name=n, bits=str(b), body=body) for n, b, body in _atomics()]
+    return "\n".join(parts)
+
+
+def _without_declarations(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if not line.startswith("declare"))
+
+
+_SIGNATURES = {
+    "shared_cta": "i1 (ptr, i32, i64)",
+    "shared_cluster": "i1 (ptr, i32, i64)",
+    "local": "i1 (ptr, i32, i64)",
+    "global": "i1 (ptr, i32, i64)",
+    "generic": "i1 (ptr, i32, i64)",
+    "fault": "i1 (ptr, i32, i32)",
+    "dispatch": "i32 (ptr)",
+    "set_pc": "void (ptr, i32, i32)",
+    "block": "void (ptr, i32, i32)",
+    "mbarrier_lanes": "i1 (ptr, i32)",
+    "mbarrier_test": "i32 (ptr, i32)",
+    "push": "i1 (ptr, i32, i32)",
+    "permute": "<32 x i64> (<32 x i64>, <32 x i32>)",
+    "tmem_flush": "void (ptr)",
+    **{f"gather{b}": f"<32 x i{b}> (ptr, i32, i64)" for b in (8, 16, 32, 64)},
+    **{f"scatter{b}": f"void (ptr, i32, i64, <32 x i{b}>)" for b in (8, 16, 32, 64)},
+    **{name: f"<32 x i{b}> (ptr, i32, <32 x i{b}>, <32 x i{b}>)" for name, b, _ in _atomics()},
+}
+
+
+def _declare(name: str, signature: str) -> str:
+    result, _, arguments = signature.partition(" (")
+    return f"declare {result} @{name}({arguments}"
+
+
+DECLARATIONS = "\n".join(_declare(name, signature) for name, signature in _SIGNATURES.items())
+
+
+@cache
+def runtime() -> Engine:
+    """The compiled runtime, its routines registered under their names for lane code."""
+    engine = Engine(_text(), 2)
+    for name in _SIGNATURES:
+        llvm.add_symbol(name, engine.address(name))
+    return engine
+
+
+_PYTHON = {
+    "run_cluster": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p]),
+    "mbarrier_update": (ctypes.c_int32, [ctypes.c_void_p, *[ctypes.c_int64] * 4]),
+    "copy_chunks": (None, [ctypes.c_void_p] * 4 + [ctypes.c_int64]),
+    "widen_bf16": (None, [ctypes.c_void_p] * 3 + [ctypes.c_int64]),
+    "widen_f16": (None, [ctypes.c_void_p] * 3 + [ctypes.c_int64]),
+}
+
+
+@cache
+def function(name: str):  # type: ignore[no-untyped-def]  # a ctypes function: its signature is data
+    """A runtime routine as a ctypes function (it runs without the GIL)."""
+    result, arguments = _PYTHON[name]
+    return ctypes.CFUNCTYPE(result, *arguments)(runtime().address(name))

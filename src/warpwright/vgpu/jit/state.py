@@ -1,0 +1,137 @@
+"""The warp's state in memory: one layout for the generated code, the runtime and the machine.
+
+Addresses a kernel sees (virtual) and where they live:
+
+===============  ==========================================================  ===========================
+shared           rank << 24 | offset, offsets from 1024 (system reserve)     the cluster's shared memory
+generic shared   SHARED_WINDOW + the same                                    the same
+generic local    LOCAL_WINDOW + offset                                       each lane's own
+global, const    GLOBAL_BASE + offset                                        the device's memory
+===============  ==========================================================  ===========================
+
+Bit 24 of a shared::cluster address being the rank's lowest bit is what real code relies on when it clears that bit
+to reach the even CTA of a pair (CUTLASS: Sm100MmaPeerBitMask).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = [
+    "BLOCKED",
+    "CONTROL",
+    "DONE",
+    "EXITED",
+    "FAULT",
+    "FAULTS",
+    "FUEL",
+    "FULL",
+    "GLOBAL_BASE",
+    "LANES",
+    "LOCAL_WINDOW",
+    "OFFSETS",
+    "RANK_SHIFT",
+    "RECORD_WORDS",
+    "RESERVED_SHARED",
+    "SHARED_WINDOW",
+    "SIZE",
+    "STALLED",
+    "WAIT_BAR",
+    "WAIT_BULK",
+    "WAIT_CLUSTER",
+    "WAIT_MBARRIER",
+    "WAIT_SERVICE",
+    "WARP",
+]
+
+LANES = 32
+RANK_SHIFT = 24
+RESERVED_SHARED = 1024
+SHARED_WINDOW = 1 << 40
+LOCAL_WINDOW = 2 << 40
+GLOBAL_BASE = 0x7000_0000_0000
+EXITED = 0x7FFF_FFFF
+RECORD_WORDS = 16
+
+# Why the kernel function returned.
+DONE, BLOCKED, FUEL, FAULT, FULL = range(5)
+# What `run_cluster` says of all warps together.
+STALLED, _ALL_DONE, _SPIN, _FAULT, _FULL = range(5)
+# What a lane waits for.
+WAIT_MBARRIER, WAIT_BAR, WAIT_CLUSTER, WAIT_BULK, WAIT_SERVICE = range(1, 6)
+# Fault kinds that the runtime reports (index = code).
+FAULTS = (
+    "none",
+    "bounds",
+    "misaligned",
+    "mbarrier_invalid",
+    "mbarrier_overflow",
+    "mbarrier_live",
+    "tmem_unallocated",
+    "tmem_quarter",
+    "mbarrier_count",
+    "unsupported",
+    "trap",
+    "rank",
+)
+
+_FIELDS: list[tuple[str, str, int]] = [
+    ("pc", "i4", LANES),  # block of every lane; EXITED when it is gone
+    ("wait_kind", "i4", LANES),
+    ("wait_addr", "u8", LANES),  # host address of the mbarrier, or barrier id
+    ("wait_arg", "u8", LANES),  # parity, or thread count, or group count
+    ("groups", "i4", LANES),  # committed bulk groups still in flight
+    ("uncommitted", "i4", LANES),  # bulk operations since the last commit_group
+    ("addr", "i8", LANES),  # addresses of the current access: virtual in, host out
+    ("operands", "u8", LANES * RECORD_WORDS),
+    ("scratch", "u8", LANES * 2),
+    ("live", "u4", 1),
+    ("mask", "u4", 1),
+    ("blocked", "u4", 1),
+    ("parked", "u4", 1),  # waiting at a .sync instruction for the other lanes
+    ("fuel", "i4", 1),
+    ("bias", "i4", 1),  # block the dispatcher prefers first; rotated when lanes starve
+    ("status", "i4", 1),
+    ("inst", "i4", 1),  # instruction that an out-of-line routine works for
+    ("fault", "i4", 1),
+    ("fault_lane", "i4", 1),
+    ("fault_addr", "i8", 1),
+    ("fault_arg", "i8", 1),
+    ("rank", "i4", 1),
+    ("ranks", "i4", 1),
+    ("warp", "i4", 1),
+    ("pending", "i4", 1),  # tensor-memory loads and stores not yet waited for
+    ("shared_host", "i8", 1),  # rank 0's shared memory
+    ("shared_stride", "i8", 1),
+    ("shared_limit", "i8", 1),  # one past the last legal offset
+    ("global_table", "i8", 1),  # allocations: (first, last + 1, host - virtual), sorted
+    ("global_count", "i8", 1),
+    ("global_hint", "i8", 1),
+    ("local_host", "i8", 1),
+    ("local_bytes", "i8", 1),
+    ("param_host", "i8", 1),
+    ("queue", "i8", 1),  # {count, capacity, records…}
+    ("tmem", "i8", 1),  # this CTA's tensor memory: columns of 128 lanes of 32 bits
+    ("tmem_mask", "i8", 1),  # address of the CTA's allocation bits, one per 32 columns
+    ("steps", "i8", 1),
+    ("clock", "i8", 1),
+    ("pend_table", "i8", 64),
+    ("pend_addr", "i8", 64),
+    ("pend_count", "i4", 64),
+    ("pend_flags", "i4", 64),
+]
+
+WARP = np.dtype({"names": [n for n, _, _ in _FIELDS], "formats": [(f, (c,)) if c > 1 else f for _, f, c in _FIELDS]})
+OFFSETS: dict[str, int] = {name: int(WARP.fields[name][1]) for name in WARP.names}  # type: ignore[index,union-attr]
+SIZE = (WARP.itemsize + 255) // 256 * 256
+
+CONTROL = {
+    **OFFSETS,
+    "RANK_SHIFT": RANK_SHIFT,
+    "RESERVED": RESERVED_SHARED,
+    "SHARED_WINDOW_HIGH": SHARED_WINDOW >> 32,
+    "LOCAL_WINDOW_HIGH": LOCAL_WINDOW >> 32,
+    "RECORD_BYTES": RECORD_WORDS * 8,
+    **{f"FAULT_{name.upper()}": code for code, name in enumerate(FAULTS)},
+    **{f"WAIT_{n}": v for n, v in (("MBARRIER", 1), ("BAR", 2), ("CLUSTER", 3), ("BULK", 4), ("SERVICE", 5))},
+}

@@ -1,0 +1,81 @@
+; Tensor-memory loads and stores that wait for tcgen05.wait. A plan (int64 words): count, flags (1 store, 2 sixteen-bit
+; pairs), `count` register offsets, then 32 element offsets a register, relative to the address of the instruction.
+
+declare <32 x i32> @llvm.masked.gather.v32i32.v32p0(<32 x ptr>, i32, <32 x i1>, <32 x i32>)
+declare void @llvm.masked.scatter.v32i32.v32p0(<32 x i32>, <32 x ptr>, i32, <32 x i1>)
+
+define void @tmem_flush(ptr %w) {
+entry:
+  %pn = getelementptr i8, ptr %w, i64 $pending
+  %n = load i32, ptr %pn
+  %count = sext i32 %n to i64
+  %pt = getelementptr i8, ptr %w, i64 $tmem
+  %tmem = load ptr, ptr %pt
+  %any = icmp sgt i32 %n, 0
+  br i1 %any, label %plans, label %done
+plans:
+  %k = phi i64 [ 0, %entry ], [ %k1, %plan_done ]
+  %ptable = getelementptr i8, ptr %w, i64 $pend_table
+  %pplan = getelementptr i64, ptr %ptable, i64 %k
+  %plan = load ptr, ptr %pplan
+  %paddrs = getelementptr i8, ptr %w, i64 $pend_addr
+  %paddr = getelementptr i64, ptr %paddrs, i64 %k
+  %at = load i64, ptr %paddr
+  %base = getelementptr i32, ptr %tmem, i64 %at
+  %regs = load i64, ptr %plan
+  %pflags = getelementptr i64, ptr %plan, i64 1
+  %flags = load i64, ptr %pflags
+  %slots = getelementptr i64, ptr %plan, i64 2
+  %cells = getelementptr i64, ptr %slots, i64 %regs
+  %store = trunc i64 %flags to i1
+  %pairbit = lshr i64 %flags, 1
+  %pair = trunc i64 %pairbit to i1
+  br label %regs_loop
+regs_loop:
+  %r = phi i64 [ 0, %plans ], [ %r1, %reg_done ]
+  %pslot = getelementptr i64, ptr %slots, i64 %r
+  %slot = load i64, ptr %pslot
+  %reg = getelementptr i8, ptr %w, i64 %slot
+  %row = mul i64 %r, 32
+  %pcells = getelementptr i64, ptr %cells, i64 %row
+  %offsets = load <32 x i64>, ptr %pcells, align 8
+  %low = getelementptr i32, ptr %base, <32 x i64> %offsets
+  %high = getelementptr i32, <32 x ptr> %low, i64 128
+  br i1 %store, label %put, label %get
+get:
+  %x = call <32 x i32> @llvm.masked.gather.v32i32.v32p0(<32 x ptr> %low, i32 4, <32 x i1> splat (i1 true), <32 x i32> zeroinitializer)
+  br i1 %pair, label %get_pair, label %keep
+get_pair:
+  %y = call <32 x i32> @llvm.masked.gather.v32i32.v32p0(<32 x ptr> %high, i32 4, <32 x i1> splat (i1 true), <32 x i32> zeroinitializer)
+  %yh = shl <32 x i32> %y, splat (i32 16)
+  %xl = and <32 x i32> %x, splat (i32 65535)
+  %xy = or <32 x i32> %xl, %yh
+  br label %keep
+keep:
+  %value = phi <32 x i32> [ %x, %get ], [ %xy, %get_pair ]
+  store <32 x i32> %value, ptr %reg
+  br label %reg_done
+put:
+  %v = load <32 x i32>, ptr %reg
+  br i1 %pair, label %put_pair, label %put_one
+put_one:
+  call void @llvm.masked.scatter.v32i32.v32p0(<32 x i32> %v, <32 x ptr> %low, i32 4, <32 x i1> splat (i1 true))
+  br label %reg_done
+put_pair:
+  %vl = and <32 x i32> %v, splat (i32 65535)
+  %vh = lshr <32 x i32> %v, splat (i32 16)
+  call void @llvm.masked.scatter.v32i32.v32p0(<32 x i32> %vl, <32 x ptr> %low, i32 4, <32 x i1> splat (i1 true))
+  call void @llvm.masked.scatter.v32i32.v32p0(<32 x i32> %vh, <32 x ptr> %high, i32 4, <32 x i1> splat (i1 true))
+  br label %reg_done
+reg_done:
+  %r1 = add i64 %r, 1
+  %more = icmp slt i64 %r1, %regs
+  br i1 %more, label %regs_loop, label %plan_done
+plan_done:
+  %k1 = add i64 %k, 1
+  %again = icmp slt i64 %k1, %count
+  br i1 %again, label %plans, label %done
+done:
+  store i32 0, ptr %pn
+  ret void
+}
