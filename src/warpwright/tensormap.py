@@ -78,7 +78,7 @@ class TensorMap:
     def box_elements(self) -> tuple[int, ...]:
         """Elements that one copy moves in each dimension, innermost first: ``ceil(box / elem_strides)``."""
         steps = (1, *self.elem_strides[1:]) if self.interleave == "none" else self.elem_strides
-        return tuple(-(-extent // step) for extent, step in zip(self.box, steps))
+        return tuple(-(-extent // step) for extent, step in zip(self.box, steps, strict=True))
 
     @property
     def nbytes(self) -> int:
@@ -114,7 +114,7 @@ def _array_geometry(
             f"given an array whose last axis has stride {array.strides[-1]} bytes; expected a dense last axis, "
             f"{array.itemsize} bytes; pass its transpose or np.ascontiguousarray(array)"
         )
-    outer = zip(array.shape[:-1], array.strides[:-1])
+    outer = zip(array.shape[:-1], array.strides[:-1], strict=True)
     usable = [-(-stride // 16) * 16 if extent == 1 else stride for extent, stride in outer]
     return array.shape[::-1], tuple(reversed(usable))
 
@@ -211,8 +211,10 @@ def _check_strides(tensor: TensorMap) -> None:
 def _check_extent(tensor: TensorMap) -> None:
     """The view lies inside the array's memory."""
     array = tensor.array
-    memory = sum((extent - 1) * stride for extent, stride in zip(array.shape, array.strides)) + array.itemsize
-    reach = sum((dim - 1) * stride for dim, stride in zip(tensor.dims[1:], tensor.strides) if dim > 1)
+    memory = (
+        sum((extent - 1) * stride for extent, stride in zip(array.shape, array.strides, strict=True)) + array.itemsize
+    )
+    reach = sum((dim - 1) * stride for dim, stride in zip(tensor.dims[1:], tensor.strides, strict=True) if dim > 1)
     reach += tensor.dims[0] * tensor.dtype.nbytes
     _require(
         reach <= memory,

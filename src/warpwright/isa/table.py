@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from warpwright.isa import arith, async_, control, convert, memory, mma, sync, tensor
+from warpwright.isa.notation import Form
 
 __all__ = ["FORMS"]
 
-FORMS = {
+FORMS: dict[str, Form] = {
     form.name: form for family in (arith, convert, memory, control, sync, async_, tensor, mma) for form in family.FORMS
 }

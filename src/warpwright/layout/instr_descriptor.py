@@ -103,8 +103,8 @@ class InstrDescriptor:
         _check_fields(self)
         if ws and (cta_group != 1 or self.kind in _SCALED):
             raise DescriptorError(
-                f"given .ws with cta_group::{cta_group} and kind::{self.kind}; expected cta_group::1 and a kind without "
-                "block scales; drop .ws"
+                f"given .ws with cta_group::{cta_group} and kind::{self.kind}; expected cta_group::1 and a kind "
+                "without block scales; drop .ws"
             )
         _check_extent(self, "M", self.m, _legal_m(self, cta_group, ws), cta_group, ws)
         _check_extent(self, "N", self.n, _legal_n(self, cta_group, ws), cta_group, ws)

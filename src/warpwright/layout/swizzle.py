@@ -30,7 +30,7 @@ MODES: dict[Mode, tuple[int, int, int, int]] = {
     ATOM_64B: (128, 1, 0x40, 256),
 }
 
-Address = TypeVar("Address", int, "np.ndarray[Any, np.dtype[Any]]")
+Address = TypeVar("Address", int, "np.ndarray[Any, np.dtype[np.int64]]")
 
 
 def swizzle(address: Address, mode: Mode) -> Address:

@@ -1,6 +1,7 @@
-"""Tensor memory: addresses, where accumulators live, and what tcgen05.ld, .st and .cp reach (PTX ISA 9.1 section 9.7.16).
+"""Tensor memory: addresses, where accumulators live, and what tcgen05.ld, .st and .cp reach.
 
-Tensor memory of a CTA has 128 lanes of 512 columns of 32 bits; an address is lane << 16 | column.
+PTX ISA 9.1 sections 9.7.16.1, 9.7.16.2.3 and 9.7.16.8 to 9.7.16.10. Tensor memory of a CTA has 128 lanes of 512
+columns of 32 bits; an address is lane << 16 | column.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def tmem_a_layout(m: int, cta_group: int, *, ws: bool = False, sparse: bool = Fa
     Returns a function of row and 32-bit column of K that gives CTA, lane and column. The dense M = 128 of a CTA pair
     keeps each CTA's 64 rows twice, in lanes 0-63 and again in 64-127; the function names the first.
     """
-    return tmem_d_layout(m, 2 * COLUMNS, cta_group, ws=ws, sparse=sparse)
+    return tmem_d_layout(m, 4 * COLUMNS, cta_group, ws=ws, sparse=sparse)
 
 
 # shape: (registers of one repetition, columns of one repetition, lanes)
@@ -185,10 +186,11 @@ _LD_FORMULAS: dict[str, Callable[[IntArray, IntArray, int], tuple[IntArray, IntA
 
 @cache
 def tmem_cp_map(shape: str, multicast: str = "") -> tuple[IntArray, int]:
-    """Lanes that tcgen05.cp writes: an array (copies, rows) of lanes relative to the address, and the 32-bit columns of a row.
+    """Lanes that tcgen05.cp writes, relative to the address, and the 32-bit columns of a row.
 
-    ``shape`` is 128x256b, 4x256b, 128x128b, 64x128b or 32x128b, ``multicast`` the modifier that the last two need:
-    warpx2::02_13, warpx2::01_23 or warpx4. Raises UsageError for another combination. Section 9.7.16.9.2.
+    The lanes are an array of shape (copies, rows). ``shape`` is 128x256b, 4x256b, 128x128b, 64x128b or 32x128b,
+    ``multicast`` the modifier that the last two need: warpx2::02_13, warpx2::01_23 or warpx4. Section 9.7.16.9.2.
+    Raises UsageError for another combination.
     """
     lanes = _CP_LANES.get((shape, multicast))
     if lanes is None:

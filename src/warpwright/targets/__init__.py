@@ -1,6 +1,7 @@
 """What the targets allow and what the devices are: data only.
 
-``arch("sm_100a")`` gives the limits of a target, ``device("b200")`` the figures of a chip. Every figure names its source.
+``arch("sm_100a")`` gives the limits of a target, ``device("b200")`` the figures of a chip. Every figure
+names its source.
 """
 
 from __future__ import annotations
