@@ -93,7 +93,7 @@ class Kernel:
                 raise trace.misused
         declared = tuple(declare(name, annotation) for name, annotation in self.params.items())
         text = assemble(trace, declared)
-        return Traced(text, self.name, arch, threads, cluster, trace.arena.top, list(self.params.items()))
+        return Traced(text, self.name, arch, threads, cluster, trace.arena.top, list(self.params.items()), trace.maps)
 
     def _shape(self, name: str, given: Shape, limit: int) -> Dim3:
         values = (given,) if isinstance(given, int) else tuple(given)

@@ -91,7 +91,7 @@ class Traced:
     """A traced kernel: its text and what a launch must know.
 
     ``params`` are (name, scalar type, ``Global[T]`` or ``tma.Map[T]``) in order; ``smem_bytes`` is the dynamic shared
-    memory to launch with.
+    memory to launch with, ``maps`` what the kernel needs of each tensor-map parameter (``tma.MapUse``).
     """
 
     ptx: str
@@ -101,6 +101,7 @@ class Traced:
     cluster: tuple[int, int, int]
     smem_bytes: int
     params: list[tuple[str, Any]]
+    maps: Mapping[str, Any] = field(default_factory=dict)
 
 
 def register_class(type: type[Scalar]) -> tuple[str, str]:
@@ -114,7 +115,8 @@ class Trace:
     ``arch`` is the target (``"sm_100a"``), ``config`` the keyword-only parameters, ``threads`` and ``cluster`` the
     three block and cluster dimensions, ``scope`` the innermost open one, ``version`` the lowest ``.version`` that the
     instructions so far need, ``frame`` the frame that called the kernel function. ``born`` are the registers since
-    the last If ended, ``chain`` that If (both for Elif and Else).
+    the last If ended, ``chain`` that If (both for Elif and Else); ``maps`` what `tma` needs of each tensor map,
+    ``tensor_memory`` what `tmem` has claimed.
     """
 
     def __init__(
@@ -136,6 +138,8 @@ class Trace:
         self.frame: FrameType | None = None
         self.born: list[Expr] = []
         self.chain: Any = None
+        self.maps: dict[str, Any] = {}
+        self.tensor_memory: Any = None
         self.arena = Arena()
         self.maps: dict[str, Any] = {}
         self.tensor_memory: Any = None

@@ -1,0 +1,204 @@
+"""Shared memory of a CTA: `tile` for TMA and matrix operands, `array` and `scalar` for ordinary loads and stores.
+
+All of it is one dynamic allocation whose size the traced kernel knows; tiles start where their swizzle repeats.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from warpwright.lang.context import current, misuse
+from warpwright.lang.expr import Expr, Value, is_number
+from warpwright.lang.ops.memory import Pointer, Shared
+from warpwright.lang.trace import addr
+from warpwright.ptx import nodes
+from warpwright.types import Scalar, u32
+
+__all__ = ["Place", "Tile", "array", "scalar", "tile"]
+
+SWIZZLES = {0: 128, 32: 256, 64: 512, 128: 1024}
+ATOM_ROWS = 8
+CHUNK = 16
+Index = Any
+
+
+@dataclass(eq=False)
+class Place:
+    """Where a tile lies: shared address ``base`` (None: the start of shared memory) plus ``offset`` bytes, once known."""
+
+    nbytes: int
+    align: int
+    base: Expr | None = None
+    offset: int | None = None
+
+    def known(self) -> tuple[Expr, int]:
+        """Base register and byte offset; allocates the bytes at the first call."""
+        trace = current()
+        if self.offset is None:
+            self.offset = trace.allocate(self.nbytes, self.align, "tile")
+        return (trace.smem_at(0) if self.base is None else self.base), self.offset
+
+
+@dataclass(frozen=True, eq=False)
+class Tile:
+    """A matrix in shared memory: ``shape`` (rows, columns) of ``dtype``, rows dense, 16-byte chunks swizzled as TMA does.
+
+    Rows wider than the swizzle span lie in panels of that span, one panel after the other. ``row`` and ``column``
+    are where a slice starts in its whole tile of ``rows`` rows. ``tile[:, 16:32]`` is a slice for a matrix operand.
+    Memory is taken at the first use, so a tile may also serve as the pattern of a ring's stages (`placed`).
+    """
+
+    dtype: type[Scalar]
+    shape: tuple[int, ...]
+    swizzle: int
+    rows: int
+    span: int
+    place: Place
+    row: int = 0
+    column: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tile, or of a slice of it, as TMA counts them."""
+        return math.prod(self.shape) * self.dtype.nbytes
+
+    @property
+    def align(self) -> int:
+        """Bytes to which the whole tile is aligned: 1024, 512, 256 for swizzles of 128, 64, 32 bytes, else 128."""
+        return SWIZZLES[self.swizzle]
+
+    @property
+    def offset(self) -> int:
+        """Byte offset of the slice in the whole tile, before swizzling: what a matrix descriptor starts at."""
+        return _linear(self, self.row, self.column)
+
+    @property
+    def address(self) -> Expr:
+        """The shared-space address of the first element (u32)."""
+        base, start = self.place.known()
+        if self.place.base is None:
+            return current().smem_at(start + self.offset)
+        return base + (start + self.offset)
+
+    @property
+    def operand(self) -> nodes.Address:
+        """``[base + offset]`` as PTX writes it."""
+        base, start = self.place.known()
+        return addr(base, start + self.offset)
+
+    def placed(self, base: Expr | None, offset: int) -> Tile:
+        """The same tile at shared address ``base + offset``, which must keep the tile's alignment."""
+        if offset % self.align:
+            raise misuse(f"given offset {offset} for a tile of swizzle {self.swizzle}; expected a multiple of {self.align}")
+        return replace(self, place=Place(self.place.nbytes, self.align, base, offset))
+
+    def __getitem__(self, index: tuple[slice, slice]) -> Tile:
+        if not isinstance(index, tuple) or len(index) != 2 or len(self.shape) != 2:
+            raise misuse(f"given tile[{index!r}]; expected tile[rows, columns] with slices, or tile.at(row, column) for an element")
+        (top, bottom), (left, right) = (_bounds(part, size) for part, size in zip(index, self.shape, strict=True))
+        part = replace(self, shape=(bottom - top, right - left), row=self.row + top, column=self.column + left)
+        _check_slice(part)
+        return part
+
+    def at(self, *index: Value) -> Pointer[Any]:
+        """The element at ``index`` (row, column), swizzle applied: for `ld` and `st` of up to 16 aligned bytes.
+
+        Raises KernelError for another number of indices or a constant outside the tile.
+        """
+        if len(index) != len(self.shape):
+            raise misuse(f"given {len(index)} indices for a tile of shape {self.shape}; expected {len(self.shape)}")
+        for axis, (value, size) in enumerate(zip(index, self.shape, strict=True)):
+            if is_number(value) and not 0 <= value < size:  # type: ignore[operator]
+                raise misuse(f"given index {value} on axis {axis} of a tile of shape {self.shape}; expected 0 to {size - 1}")
+        row: Any = 0
+        for value, size in zip(index[:-1], self.shape[:-1], strict=True):
+            row = row * size + _u32(value)
+        linear = _linear(self, row + self.row, _u32(index[-1]) + self.column)
+        base, start = self.place.known()
+        return _pointer(self.dtype, base, start, _swizzled(linear, self.swizzle))
+
+
+def _u32(value: Value) -> Any:
+    return value.to(u32) if isinstance(value, Expr) and value.type is not u32 else value
+
+
+def _linear(tile: Tile, row: Any, column: Any) -> Any:
+    """Byte offset of an element in its whole tile before swizzling; ints stay ints."""
+    nbytes = tile.dtype.nbytes
+    if is_number(row) and is_number(column):
+        panel, inner = divmod(column * nbytes, tile.span)
+        return panel * tile.rows * tile.span + row * tile.span + inner
+    if tile.place.nbytes == tile.rows * tile.span:
+        return row * tile.span + column * nbytes
+    panel = (column * nbytes) // tile.span
+    return panel * (tile.rows * tile.span) + row * tile.span + (column * nbytes) % tile.span
+
+
+def _swizzled(linear: Any, mode: int) -> Any:
+    """The XOR of the 16-byte chunk number with the row number in the atom: bits 4.. with bits 7.. (`layout.swizzle`)."""
+    return linear ^ ((linear >> 3) & (mode - CHUNK)) if mode else linear
+
+
+def _pointer(dtype: type[Scalar], base: Expr, start: int, linear: Any) -> Pointer[Any]:
+    if is_number(linear):
+        return Shared(dtype, base, start + linear)
+    return Shared(dtype, base + linear, start)
+
+
+def _bounds(part: Index, size: int) -> tuple[int, int]:
+    ends = (part.start, part.stop, part.step) if isinstance(part, slice) else None
+    if ends is None or part.step not in (None, 1) or any(isinstance(end, Expr) for end in ends):
+        raise misuse(f"given {part!r} as a slice of a tile; expected start:stop of Python ints: unroll with range()")
+    start, stop, _ = part.indices(size)
+    if stop <= start:
+        raise misuse(f"given slice {part.start}:{part.stop} of {size}; expected at least one row or column")
+    return start, stop
+
+
+def _check_slice(part: Tile) -> None:
+    """A slice starts at a row where the swizzle repeats and at a 16-byte chunk, and fills a panel or stays inside one."""
+    if part.swizzle and part.row % ATOM_ROWS:
+        raise misuse(f"given a slice from row {part.row} of a swizzled tile; expected a multiple of {ATOM_ROWS} rows")
+    left, width = part.column * part.dtype.nbytes, part.shape[1] * part.dtype.nbytes
+    if left % CHUNK:
+        raise misuse(f"given a slice from column {part.column}; expected a multiple of {CHUNK // part.dtype.nbytes} columns")
+    inside = left // part.span == (left + width - 1) // part.span
+    if not inside and (left % part.span or width % part.span):
+        columns = part.span // part.dtype.nbytes
+        raise misuse(
+            f"given columns {part.column}:{part.column + part.shape[1]} across two panels; "
+            f"expected a slice inside one panel of {columns} columns, or whole panels"
+        )
+
+
+def tile(dtype: type[Scalar], shape: tuple[int, ...], *, swizzle: int = 0) -> Tile:
+    """A tile of shared memory; ``shape`` in elements, last axis contiguous; ``swizzle`` 0, 32, 64 or 128 bytes.
+
+    Raises KernelError for another swizzle, or rows that are no multiple of the swizzle span (or of 16 bytes).
+    """
+    current()
+    if swizzle not in SWIZZLES:
+        raise misuse(f"given swizzle={swizzle}; expected 0, 32, 64 or 128 bytes")
+    width = shape[-1] * dtype.nbytes
+    step = swizzle or CHUNK
+    if not all(isinstance(size, int) and size > 0 for size in shape) or width % step:
+        raise misuse(
+            f"given smem.tile({dtype.name}, {shape}, swizzle={swizzle}); expected positive sizes and rows of a multiple "
+            f"of {step} bytes: the last size a multiple of {step // dtype.nbytes}"
+        )
+    nbytes = math.prod(shape) * dtype.nbytes
+    return Tile(dtype, tuple(shape), swizzle, math.prod(shape[:-1]), swizzle or width, Place(nbytes, SWIZZLES[swizzle]))
+
+
+def array(dtype: type[Scalar], count: int, *, align: int = 16) -> Shared[Any]:
+    """``count`` elements of ``dtype`` in shared memory: a pointer, so ``s[i]`` loads and ``s[i] = v`` stores."""
+    trace = current()
+    offset = trace.allocate(count * dtype.nbytes, max(align, dtype.nbytes), "array")
+    return Shared(dtype, trace.smem_at(0), offset)
+
+
+def scalar(dtype: type[Scalar]) -> Shared[Any]:
+    """One element of ``dtype`` in shared memory: ``s[0]``."""
+    return array(dtype, 1, align=dtype.nbytes)
