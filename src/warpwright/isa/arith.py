@@ -36,10 +36,11 @@ mul  9.7.1.3,9.7.3.5,9.7.4.3  Product; of integers the low half, the high half o
     mul{.rnd=rn}{.ftz}{.sat}.type=f16|f16x2         d, a, b
     mul{.rnd=rn}.type=bf16|bf16x2                   d, a, b
     mul{.rnd=RND}{.ftz}.type=f32x2                  d, a, b              @ sm_100+
-mad  9.7.1.4,9.7.3.7  Product plus addend.
+mad  9.7.1.4,9.7.2.5,9.7.3.7  Product plus addend; carry out to CC.CF if .cc.
     mad.mode=lo|hi.type=INT                         d, a, b, c
     mad.mode=hi.sat.type=s32                        d, a, b, c
     mad.mode=wide.type=u16|u32|s16|s32              d:wide, a, b, c:wide
+    mad.mode=lo|hi.cc.type=INT3264                  d, a, b, c
     mad.rnd=RND{.ftz}{.sat}.type=f32                d, a, b, c
     mad.rnd=RND.type=f64                            d, a, b, c
 fma  9.7.3.6,9.7.4.4,9.7.5.3  Product plus addend, rounded once.
@@ -142,17 +143,25 @@ ex2  9.7.3.21,9.7.4.10  Power of 2.
 tanh  9.7.3.22,9.7.4.9  Hyperbolic tangent.
     tanh.rnd=approx.type=f32|f16|f16x2|bf16|bf16x2  d, a
 set  9.7.6.1,9.7.7.1  Comparison as a number: all ones or 1.0 where it holds, else 0.
-    set.cmp=CMP{.bool=BOOL}{.ftz}.dtype=u32|s32|f32.type=WORD                d:dtype, a, b{, c:pred}
-    set.cmp=CMP{.bool=BOOL}{.ftz}.dtype=u16|s16|u32|s32|f16|f16x2.type=f16|f16x2     d:dtype, a, b{, c:pred}
-    set.cmp=CMP{.bool=BOOL}.dtype=u16|s16|u32|s32|bf16|bf16x2.type=bf16|bf16x2       d:dtype, a, b{, c:pred}
+    set<INTEGERS>                                                                   d:dtype, a, b{if bool, c:pred}
+    set.cmp=CMP_FLOAT{.bool=BOOL}{.ftz}.dtype=u32|s32|f32.type=f32                  d:dtype, a, b{if bool, c:pred}
+    set.cmp=CMP_FLOAT{.bool=BOOL}.dtype=u32|s32|f32.type=f64                        d:dtype, a, b{if bool, c:pred}
+    set.cmp=CMP_FLOAT{.bool=BOOL}{.ftz}.dtype=u16|s16|u32|s32|f16.type=f16          d:dtype, a, b{if bool, c:pred}
+    set.cmp=CMP_FLOAT{.bool=BOOL}{.ftz}.dtype=u32|s32|f16x2.type=f16x2              d:dtype, a, b{if bool, c:pred}
+    set.cmp=CMP_FLOAT{.bool=BOOL}.dtype=u16|s16|u32|s32|bf16.type=bf16              d:dtype, a, b{if bool, c:pred}
+    set.cmp=CMP_FLOAT{.bool=BOOL}.dtype=u32|s32|bf16x2.type=bf16x2                  d:dtype, a, b{if bool, c:pred}
 setp  9.7.6.2,9.7.7.2  Comparison as a predicate, optionally combined with another; q is its complement.
-    setp.cmp=CMP.type=BITS|INT|f64                  p:pred{|q:pred}, a, b
-    setp.cmp=CMP{.ftz}.type=f32|f16|f16x2           p:pred{|q:pred}, a, b
-    setp.cmp=CMP.type=bf16|bf16x2                   p:pred{|q:pred}, a, b
-    setp.cmp=CMP.bool=BOOL.type=BITS|INT|f64|bf16|bf16x2      p:pred{|q:pred}, a, b, c:pred
-    setp.cmp=CMP.bool=BOOL{.ftz}.type=f32|f16|f16x2           p:pred{|q:pred}, a, b, c:pred
+    setp.cmp=CMP_SIGNED{.bool=BOOL}.type=s16|s32|s64          p:pred{|q:pred}, a, b{if bool, c:pred}
+    setp.cmp=CMP_UNSIGNED{.bool=BOOL}.type=u16|u32|u64        p:pred{|q:pred}, a, b{if bool, c:pred}
+    setp.cmp=CMP_BITS{.bool=BOOL}.type=BITS                   p:pred{|q:pred}, a, b{if bool, c:pred}
+    setp.cmp=CMP_FLOAT{.bool=BOOL}{.ftz}.type=f32             p:pred{|q:pred}, a, b{if bool, c:pred}
+    setp.cmp=CMP_FLOAT{.bool=BOOL}.type=f64                   p:pred{|q:pred}, a, b{if bool, c:pred}
+    setp.cmp=CMP_FLOAT{.bool=BOOL}{.ftz}.type=f16             p:pred, a, b{if bool, c:pred}
+    setp.cmp=CMP_FLOAT{.bool=BOOL}{.ftz}.type=f16x2           p:pred|q:pred, a, b{if bool, c:pred}
+    setp.cmp=CMP_FLOAT{.bool=BOOL}.type=bf16                  p:pred, a, b{if bool, c:pred}
+    setp.cmp=CMP_FLOAT{.bool=BOOL}.type=bf16x2                p:pred|q:pred, a, b{if bool, c:pred}
 selp  9.7.6.3  Value of a where c is true, else of b.
-    selp.type=WORD|f16|bf16                         d, a, b, c:pred
+    selp.type=WORD                         d, a, b, c:pred
 slct  9.7.6.4  Value of a where c is not negative, else of b.
     slct.type=WORD.ctype=s32                        d, a, b, c:ctype
     slct{.ftz}.type=WORD.ctype=f32                  d, a, b, c:ctype
@@ -175,7 +184,5 @@ shl  9.7.8.8  Shift left.
     shl.type=BITS                                   d, a, b:u32
 shr  9.7.8.9  Shift right, filling with the sign of a signed type.
     shr.type=BITS|INT                               d, a, b:u32
-mad.cc  9.7.2.5  Product plus addend, carry out to CC.CF.
-    mad.cc.type=INT3264                             d, a, b, c
 """,
 )

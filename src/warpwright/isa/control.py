@@ -72,7 +72,7 @@ _WARPGROUP = forms(
     "return",
     """
 setmaxnreg  9.7.19.5  Change the number of registers a thread of the warp owns.
-    setmaxnreg.action=inc|dec.sync.aligned.type=u32 #count               @ sm_90a sm_100f sm_110f sm_120f
+    setmaxnreg.action=inc|dec.sync.aligned.type=u32 #count               @ sm_90a sm_100f sm_120f
 """,
 )
 

@@ -11,13 +11,40 @@ FORMS = forms(
     "return",
     """
 mov  9.7.9.3,9.7.9.4  Copy a register, a constant, an address or a special register; pack or unpack a vector.
-    mov.type=pred|WORD|b128|f16|bf16|f16x2|bf16x2   d, a
+    mov.type=pred|WORD|b128   d, a
 prmt  9.7.9.7  Any four bytes of two words.
     prmt.type=b32{.mode=f4e|b4e|rc8|ecl|ecr|rc16}   d, a, b, c
 cvt  9.7.9.21  Convert between types.
-    cvt{.rnd=rni|rzi|rmi|rpi|RND}{.ftz}{.sat}.dtype=SCALAR.atype=SCALAR                     d:dtype, a:atype
-    cvt.rnd=rn|rz{.relu}{.satfinite}.dtype=f16|bf16.atype=f32                               d:dtype, a:atype
-    cvt.rnd=rn|rz{.relu}{.satfinite}.dtype=f16x2|bf16x2.atype=f32                           d:dtype, a:atype, b:atype
+    cvt.dtype=INTEGER.atype=INTEGER                               d:dtype, a:atype
+    cvt.sat.dtype=u8.atype=u16|u32|u64|s8|s16|s32|s64             d:dtype, a:atype
+    cvt.sat.dtype=u16.atype=u32|u64|s8|s16|s32|s64                d:dtype, a:atype
+    cvt.sat.dtype=u32.atype=u64|s8|s16|s32|s64                    d:dtype, a:atype
+    cvt.sat.dtype=u64.atype=s8|s16|s32|s64                        d:dtype, a:atype
+    cvt.sat.dtype=s8.atype=u8|u16|u32|u64|s16|s32|s64             d:dtype, a:atype
+    cvt.sat.dtype=s16.atype=u16|u32|u64|s32|s64                   d:dtype, a:atype
+    cvt.sat.dtype=s32.atype=u32|u64|s64                           d:dtype, a:atype
+    cvt.sat.dtype=s64.atype=u64                                   d:dtype, a:atype
+    cvt.rnd=IRND{.sat}.dtype=INTEGER.atype=f16|f64                d:dtype, a:atype
+    cvt.rnd=IRND{.ftz}{.sat}.dtype=INTEGER.atype=f32              d:dtype, a:atype
+    cvt.rnd=IRND.dtype=INT.atype=bf16                             d:dtype, a:atype
+    cvt.rnd=RND{.sat}.dtype=f16|f64.atype=INTEGER                 d:dtype, a:atype
+    cvt.rnd=RND{.ftz}{.sat}.dtype=f32.atype=INTEGER|f64           d:dtype, a:atype
+    cvt.rnd=RND.dtype=bf16.atype=INT|f64                          d:dtype, a:atype
+    cvt{.rnd=IRND}{.sat}.dtype=f16.atype=f16                      d:dtype, a:atype
+    cvt{.rnd=IRND}{.sat}.dtype=f64.atype=f64                      d:dtype, a:atype
+    cvt{.rnd=IRND}{.ftz}{.sat}.dtype=f32.atype=f32                d:dtype, a:atype
+    cvt{.rnd=IRND}.dtype=bf16.atype=bf16                          d:dtype, a:atype
+    cvt{.sat}.dtype=f64.atype=f16                                 d:dtype, a:atype
+    cvt{.ftz}{.sat}.dtype=f32.atype=f16                           d:dtype, a:atype
+    cvt{.ftz}{.sat}.dtype=f64.atype=f32                           d:dtype, a:atype
+    cvt{.rnd=RND}{.ftz}.dtype=f32.atype=bf16                      d:dtype, a:atype
+    cvt{.rnd=RND}.dtype=f16|f64.atype=bf16                        d:dtype, a:atype
+    cvt{.rnd=RND}.dtype=bf16.atype=f16                            d:dtype, a:atype
+    cvt.rnd=RND{.sat}.dtype=f16.atype=f64                         d:dtype, a:atype
+    cvt.rnd=RND{.ftz}{.sat}.dtype=f16.atype=f32                   d:dtype, a:atype
+    cvt.rnd=RND{.ftz}.dtype=bf16.atype=f32                        d:dtype, a:atype
+    cvt.rnd=rn|rz<CLAMP>.dtype=f16|bf16.atype=f32                 d:dtype, a:atype
+    cvt.rnd=rn|rz<CLAMP>.dtype=f16x2|bf16x2.atype=f32             d:dtype, a:atype, b:atype
     cvt.rnd=rs{.relu}{.satfinite}.dtype=f16x2|bf16x2.atype=f32     d:dtype, a:atype, b:atype, r:b32   @ sm_100a sm_103a
     cvt.rnd=rna{.satfinite}.dtype=tf32.atype=f32                                            d:dtype, a:atype
     cvt.rnd=rn|rz{.satfinite}{.relu}.dtype=tf32.atype=f32                                   d:dtype, a:atype
@@ -25,11 +52,11 @@ cvt  9.7.9.21  Convert between types.
     cvt.rnd=rn.satfinite{.relu}.dtype=e4m3x2|e5m2x2.atype=f16x2                             d:dtype, a:atype
     cvt.rnd=rn{.relu}.dtype=f16x2.atype=e4m3x2|e5m2x2                                       d:dtype, a:atype
     cvt.rnd=rs{.relu}.satfinite.dtype=e4m3x4|e5m2x4|e2m1x4|e2m3x4|e3m2x4.atype=f32  d:dtype, a*4, r:b32  @ sm_100a sm_103a
-    cvt.rnd=rn.satfinite{.relu}.dtype=e2m1x2|e2m3x2|e3m2x2.atype=f32  d:dtype, a:atype, b:atype  @ sm_100f sm_110f sm_120f
-    cvt.rnd=rn{.relu}.dtype=f16x2.atype=e2m1x2|e2m3x2|e3m2x2          d:dtype, a:atype           @ sm_100f sm_110f sm_120f
-    cvt.rnd=rz|rp{.satfinite}.dtype=ue8m0x2.atype=f32                 d:dtype, a:atype, b:atype  @ sm_100f sm_110f sm_120f
-    cvt.rnd=rz|rp{.satfinite}.dtype=ue8m0x2.atype=bf16x2              d:dtype, a:atype           @ sm_100f sm_110f sm_120f
-    cvt.rnd=rn.dtype=bf16x2.atype=ue8m0x2                             d:dtype, a:atype           @ sm_100f sm_110f sm_120f
+    cvt.rnd=rn.satfinite{.relu}.dtype=e2m1x2|e2m3x2|e3m2x2.atype=f32  d:dtype, a:atype, b:atype  @ sm_100f sm_120f
+    cvt.rnd=rn{.relu}.dtype=f16x2.atype=e2m1x2|e2m3x2|e3m2x2          d:dtype, a:atype           @ sm_100f sm_120f
+    cvt.rnd=rz|rp{.satfinite}.dtype=ue8m0x2.atype=f32                 d:dtype, a:atype, b:atype  @ sm_100f sm_120f
+    cvt.rnd=rz|rp{.satfinite}.dtype=ue8m0x2.atype=bf16x2              d:dtype, a:atype           @ sm_100f sm_120f
+    cvt.rnd=rn.dtype=bf16x2.atype=ue8m0x2                             d:dtype, a:atype           @ sm_100f sm_120f
 cvt.pack  9.7.9.22  Convert two integers with saturation and pack them.
     cvt.pack.sat.dtype=u16|s16.atype=s32                                d:b32, a:atype, b:atype
     cvt.pack.sat.dtype=u2|s2|u4|s4|u8|s8.atype=s32.ctype=b32            d:b32, a:atype, b:atype, c:ctype

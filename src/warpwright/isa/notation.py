@@ -11,13 +11,15 @@ Each indented line below is one spelling::
 ``{.word}``          one that may; its slot has the modifier's own name
 ``.slot=x|y|SET``    exactly one of the alternatives; SET is a name in ``SETS``
 ``{.slot=x|y}``      one of them or none; several modifiers in one pair of braces come together or not at all
+``<NAME>``           a tail of modifiers in several versions, one spelling each: a name in ``TAILS``
 ``@ targets``        where the spelling exists: ``sm_90+`` (that one and all later), ``sm_100f`` (the family),
                      ``sm_90a`` (that one exactly); without ``@``, every target from sm_90 on
 ``@ … 8.6``          a number there is the lowest ``.version`` that ptxas accepts it with, when the target alone
                      does not ask for as much
 
 Operands are ``name`` (of the type in slot ``type``), ``name:slot-or-type``, ``name*slot-or-count`` (a vector),
-``[name]`` (an address), ``a|p`` (two results), ``#name`` (an immediate), ``{, …}`` (may be left out).
+``[name]`` (an address), ``a|p`` (two results), ``#name`` (an immediate), ``{, …}`` (may be left out),
+``{if slot, …}`` (there exactly when the slot is filled). A line that starts with ``...`` continues the one before it.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from warpwright.isa.sets import SETS
+from warpwright.isa.sets import SETS, TAILS
 
 __all__ = ["Form", "Match", "Modifier", "Spelling", "forms", "supports"]
 
@@ -128,17 +130,15 @@ def _read(groups: tuple[Group, ...], words: tuple[str, ...], at: int, word: int)
         return {} if word == len(words) else None
     group = groups[at]
     end = word + len(group.modifiers)
-    if end <= len(words) and all(w in m.alternatives for w, m in zip(words[word:end], group.modifiers)):
+    if end <= len(words) and all(w in m.alternatives for w, m in zip(words[word:end], group.modifiers, strict=True)):
         rest = _read(groups, words, at + 1, end)
         if rest is not None:
-            rest.update((m.slot, w) for w, m in zip(words[word:end], group.modifiers) if m.slot)
-            return rest
+            return {m.slot: w for w, m in zip(words[word:end], group.modifiers, strict=True) if m.slot} | rest
     return _read(groups, words, at + 1, word) if group.optional else None
 
 
 _FAMILIES = {
     "sm_100f": frozenset({"sm_100a", "sm_100f", "sm_103a", "sm_103f"}),
-    "sm_110f": frozenset({"sm_110a", "sm_110f"}),
     "sm_120f": frozenset({"sm_120a", "sm_120f", "sm_121a", "sm_121f"}),
 }
 
@@ -163,15 +163,27 @@ def forms(issued_by: str, completes_by: str, table: str) -> tuple[Form, ...]:
         if line[:1].strip():
             name, section, doc = line.split(maxsplit=2)
             found.append((name, section, doc, []))
+        elif line.strip().startswith("..."):
+            found[-1][3][-1] += line.strip()[3:]
         elif line.strip():
             found[-1][3].append(line.strip())
     return tuple(_form(name, section, doc, issued_by, completes_by, lines) for name, section, doc, lines in found)
 
 
 def _form(name: str, section: str, doc: str, issued_by: str, completes_by: str, lines: list[str]) -> Form:
-    spellings = tuple(_spelling(name, line) for line in lines)
+    spellings = tuple(_spelling(name, expanded) for line in lines for expanded in _expand(line))
     slots = frozenset(slot for spelling in spellings for slot in spelling.slots())
     return Form(name, section, doc, issued_by, completes_by, spellings, slots)
+
+
+def _expand(line: str) -> Iterator[str]:
+    """The lines that a tail ``<NAME>`` stands for."""
+    found = re.search(r"<(\w+)>", line)
+    if not found:
+        yield line
+        return
+    for tail in TAILS[found[1]]:
+        yield from _expand(line.replace(found[0], tail))
 
 
 def _spelling(name: str, line: str) -> Spelling:

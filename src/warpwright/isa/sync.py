@@ -51,8 +51,8 @@ _FENCES = forms(
     """
 membar  9.7.13.4  Order this thread's memory accesses (older name of fence.sc).
     membar.level=cta|gl|sys
-membar.proxy  9.7.13.4  Order this thread's accesses made through different proxies (older name of fence.proxy).
-    membar.proxy.kind=alias|async|async.global|async.shared::cta|async.shared::cluster
+membar.proxy.alias  9.7.13.4  Order accesses to one location under several virtual addresses (older name).
+    membar.proxy.alias
 fence  9.7.13.4  Order this thread's memory accesses for threads of a scope.
     fence{.sem=sc|acq_rel}.scope=SCOPE
     fence.sem=acquire|release.scope=SCOPE
@@ -87,15 +87,19 @@ mbarrier.expect_tx  9.7.13.15.11  Raise the bytes that the current phase waits f
 mbarrier.complete_tx  9.7.13.15.12  Lower the bytes that the current phase waits for, as an asynchronous copy does.
     mbarrier.complete_tx{.sem=relaxed.scope=cta|cluster}{.space=SHARED}.type=b64   [a], b:u32
 mbarrier.arrive  9.7.13.15.13  Arrive: lower the pending count of the current phase.
-    mbarrier.arrive{.sem=release|relaxed.scope=cta|cluster}{.space=SHARED}.type=b64    d, [a]{, b:u32}
+    mbarrier.arrive{.sem=release|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64    d, [a]{, b:u32}
+    mbarrier.arrive{.sem=release|relaxed.scope=cta|cluster}.space=shared::cluster.type=b64    _, [a]{, b:u32}
 mbarrier.arrive.expect_tx  9.7.13.15.13  Raise the bytes that the current phase waits for, then arrive once.
-    mbarrier.arrive.expect_tx{.sem=release|relaxed.scope=cta|cluster}{.space=SHARED}.type=b64   d, [a], b:u32
+    mbarrier.arrive.expect_tx{.sem=release|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64   d, [a], b:u32
+    mbarrier.arrive.expect_tx{.sem=release|relaxed.scope=cta|cluster}.space=shared::cluster.type=b64   _, [a], b:u32
 mbarrier.arrive.noComplete  9.7.13.15.13  Arrive where the arrival cannot complete the phase.
     mbarrier.arrive.noComplete{.sem=release.scope=cta}{.space=SHARED_CTA}.type=b64  d, [a], b:u32
 mbarrier.arrive_drop  9.7.13.15.14  Arrive and lower the expected count of later phases.
-    mbarrier.arrive_drop{.sem=release|relaxed.scope=cta|cluster}{.space=SHARED}.type=b64    d, [a]{, b:u32}
+    mbarrier.arrive_drop{.sem=release|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64    d, [a]{, b:u32}
+    mbarrier.arrive_drop{.sem=release|relaxed.scope=cta|cluster}.space=shared::cluster.type=b64    _, [a]{, b:u32}
 mbarrier.arrive_drop.expect_tx  9.7.13.15.14  Raise the bytes waited for, then arrive and drop.
-    mbarrier.arrive_drop.expect_tx{.sem=release|relaxed.scope=cta|cluster}{.space=SHARED}.type=b64  d, [a], b:u32
+    mbarrier.arrive_drop.expect_tx{.sem=release|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64  d, [a], b:u32
+    mbarrier.arrive_drop.expect_tx{.sem=release|relaxed.scope=cta|cluster}.space=shared::cluster.type=b64  _, [a], b:u32
 mbarrier.arrive_drop.noComplete  9.7.13.15.14  Arrive and drop where that cannot complete the phase.
     mbarrier.arrive_drop.noComplete{.sem=release.scope=cta}{.space=SHARED_CTA}.type=b64     d, [a], b:u32
 mbarrier.test_wait  9.7.13.15.16  Whether the phase of a state token is complete; does not wait.

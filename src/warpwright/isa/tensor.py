@@ -11,11 +11,11 @@ _ALLOCATION = forms(
     "return",
     """
 tcgen05.alloc  9.7.16.7.1  Allocate columns of tensor memory; writes their address to shared memory.
-    tcgen05.alloc.group=GROUP.sync.aligned{.space=shared::cta}.type=b32     [a], b:u32      @ sm_100f sm_110f
+    tcgen05.alloc.group=GROUP.sync.aligned{.space=shared::cta}.type=b32     [a], b:u32      @ sm_100f
 tcgen05.dealloc  9.7.16.7.1  Free columns of tensor memory.
-    tcgen05.dealloc.group=GROUP.sync.aligned.type=b32                       a:u32, b:u32    @ sm_100f sm_110f
+    tcgen05.dealloc.group=GROUP.sync.aligned.type=b32                       a:u32, b:u32    @ sm_100f
 tcgen05.relinquish_alloc_permit  9.7.16.7.1  Give up the right to allocate tensor memory.
-    tcgen05.relinquish_alloc_permit.group=GROUP.sync.aligned                                @ sm_100f sm_110f
+    tcgen05.relinquish_alloc_permit.group=GROUP.sync.aligned                                @ sm_100f
 """,
 )
 
@@ -24,13 +24,15 @@ _LOADS = forms(
     "tcgen05.wait::ld",
     """
 tcgen05.ld  9.7.16.8.3  Load from tensor memory into registers.
-    tcgen05.ld.sync.aligned.shape=16x64b|16x128b|16x256b|32x32b.num=NUM{.pack=pack::16b}.type=b32  d*num, [a]       @ sm_100f sm_110f
-    tcgen05.ld.sync.aligned.shape=16x32bx2.num=NUM{.pack=pack::16b}.type=b32           d*num, [a], #split           @ sm_100f sm_110f
+    tcgen05.ld.sync.aligned.shape=16x64b|32x32b.num=NUM{.pack=pack::16b}.type=b32     d*num, [a]               @ sm_100f
+    tcgen05.ld.sync.aligned.shape=16x128b.num=NUM64{.pack=pack::16b}.type=b32          d*num, [a]               @ sm_100f
+    tcgen05.ld.sync.aligned.shape=16x256b.num=NUM32{.pack=pack::16b}.type=b32          d*num, [a]               @ sm_100f
+    tcgen05.ld.sync.aligned.shape=16x32bx2.num=NUM{.pack=pack::16b}.type=b32           d*num, [a], #split           @ sm_100f
 tcgen05.ld.red  9.7.16.8.3  Load from tensor memory and reduce along the columns.
-    tcgen05.ld.red.sync.aligned.shape=32x32b.num=NUM.op=min|max{.abs}{.NaN}.type=f32   d*num, e, [a]                @ sm_103a
-    tcgen05.ld.red.sync.aligned.shape=16x32bx2.num=NUM.op=min|max{.abs}{.NaN}.type=f32 d*num, e, [a], #split        @ sm_103a
-    tcgen05.ld.red.sync.aligned.shape=32x32b.num=NUM.op=min|max.type=u32|s32           d*num, e, [a]                @ sm_103a
-    tcgen05.ld.red.sync.aligned.shape=16x32bx2.num=NUM.op=min|max.type=u32|s32         d*num, e, [a], #split        @ sm_103a
+    tcgen05.ld.red.sync.aligned.shape=32x32b.num=NUM2.op=min|max{.abs}{.NaN}.type=f32   d*num, e, [a]                @ sm_103a
+    tcgen05.ld.red.sync.aligned.shape=16x32bx2.num=NUM2.op=min|max{.abs}{.NaN}.type=f32 d*num, e, [a], #split        @ sm_103a
+    tcgen05.ld.red.sync.aligned.shape=32x32b.num=NUM2.op=min|max.type=u32|s32           d*num, e, [a]                @ sm_103a
+    tcgen05.ld.red.sync.aligned.shape=16x32bx2.num=NUM2.op=min|max.type=u32|s32         d*num, e, [a], #split        @ sm_103a
 """,
 )
 
@@ -39,8 +41,10 @@ _STORES = forms(
     "tcgen05.wait::st",
     """
 tcgen05.st  9.7.16.8.4  Store registers to tensor memory.
-    tcgen05.st.sync.aligned.shape=16x64b|16x128b|16x256b|32x32b.num=NUM{.unpack=unpack::16b}.type=b32  [a], b*num   @ sm_100f sm_110f
-    tcgen05.st.sync.aligned.shape=16x32bx2.num=NUM{.unpack=unpack::16b}.type=b32       [a], #split, b*num           @ sm_100f sm_110f
+    tcgen05.st.sync.aligned.shape=16x64b|32x32b.num=NUM{.unpack=unpack::16b}.type=b32 [a], b*num               @ sm_100f
+    tcgen05.st.sync.aligned.shape=16x128b.num=NUM64{.unpack=unpack::16b}.type=b32      [a], b*num               @ sm_100f
+    tcgen05.st.sync.aligned.shape=16x256b.num=NUM32{.unpack=unpack::16b}.type=b32      [a], b*num               @ sm_100f
+    tcgen05.st.sync.aligned.shape=16x32bx2.num=NUM{.unpack=unpack::16b}.type=b32       [a], #split, b*num           @ sm_100f
 """,
 )
 
@@ -49,9 +53,9 @@ _WAITS = forms(
     "return",
     """
 tcgen05.wait::ld  9.7.16.8.5  Wait for all tcgen05.ld of this thread.
-    tcgen05.wait::ld.sync.aligned                                                       @ sm_100f sm_110f
+    tcgen05.wait::ld.sync.aligned                                                       @ sm_100f
 tcgen05.wait::st  9.7.16.8.5  Wait for all tcgen05.st of this thread.
-    tcgen05.wait::st.sync.aligned                                                       @ sm_100f sm_110f
+    tcgen05.wait::st.sync.aligned                                                       @ sm_100f
 """,
 )
 
@@ -60,9 +64,9 @@ _FENCES = forms(
     "return",
     """
 tcgen05.fence::before_thread_sync  9.7.16.11.1  Order prior tcgen05 operations before a following synchronisation.
-    tcgen05.fence::before_thread_sync                                                   @ sm_100f sm_110f
+    tcgen05.fence::before_thread_sync                                                   @ sm_100f
 tcgen05.fence::after_thread_sync  9.7.16.11.1  Order later tcgen05 operations after a preceding synchronisation.
-    tcgen05.fence::after_thread_sync                                                    @ sm_100f sm_110f
+    tcgen05.fence::after_thread_sync                                                    @ sm_100f
 """,
 )
 
@@ -71,22 +75,25 @@ _OPERATIONS = forms(
     "tcgen05.commit",
     """
 tcgen05.cp  9.7.16.9.2  Copy from shared memory to tensor memory.
-    tcgen05.cp.group=GROUP.shape=128x256b|4x256b|128x128b{.dst_fmt=b8x16.src_fmt=b6x16_p32|b4x16_p64}     [a], b:b64  @ sm_100f sm_110f
-    tcgen05.cp.group=GROUP.shape=64x128b.multicast=warpx2::02_13|warpx2::01_23{.dst_fmt=b8x16.src_fmt=b6x16_p32|b4x16_p64}  [a], b:b64  @ sm_100f sm_110f
-    tcgen05.cp.group=GROUP.shape=32x128b.multicast=warpx4{.dst_fmt=b8x16.src_fmt=b6x16_p32|b4x16_p64}     [a], b:b64  @ sm_100f sm_110f
+    tcgen05.cp.group=GROUP.shape=128x256b|4x256b|128x128b{.dst_fmt=b8x16.src_fmt=b6x16_p32|b4x16_p64}     [a], b:b64  @ sm_100f
+    tcgen05.cp.group=GROUP.shape=64x128b.multicast=warpx2::02_13|warpx2::01_23{.dst_fmt=b8x16.src_fmt=b6x16_p32|b4x16_p64}  [a], b:b64  @ sm_100f
+    tcgen05.cp.group=GROUP.shape=32x128b.multicast=warpx4{.dst_fmt=b8x16.src_fmt=b6x16_p32|b4x16_p64}     [a], b:b64  @ sm_100f
 tcgen05.shift  9.7.16.9.3  Move rows of tensor memory down by one lane.
-    tcgen05.shift.group=GROUP.down                                                      [a]  @ sm_100a sm_103a sm_110a
+    tcgen05.shift.group=GROUP.down                                                      [a]  @ sm_100a sm_103a
 tcgen05.mma  9.7.16.10.9.1  Multiply matrices of shared or tensor memory, accumulate in tensor memory.
-    tcgen05.mma.group=GROUP.kind=kind::f16|kind::tf32|kind::f8f6f4{.collector=COLLECTOR_A}  [d], a, b:b64, idesc:u32{, mask*lanes}, p:pred{, #scale_d}  @ sm_100f sm_110f
-    tcgen05.mma.group=GROUP.kind=kind::f16|kind::tf32|kind::f8f6f4.ashift{.collector=collector::a::discard|collector::a::lastuse}  [d], [a], b:b64, idesc:u32{, mask*lanes}, p:pred{, #scale_d}  @ sm_100a sm_103a sm_110a
-    tcgen05.mma.group=GROUP.kind=kind::i8{.collector=COLLECTOR_A}   [d], a, b:b64, idesc:u32{, mask*lanes}, p:pred  @ sm_100a sm_110a
-    tcgen05.mma.group=GROUP.kind=kind::mxf8f6f4|kind::mxf4.block_scale{.scale=block32}{.collector=COLLECTOR_A}  [d], a, b:b64, idesc:u32, [scale_a], [scale_b], p:pred  @ sm_100f sm_110f
-    tcgen05.mma.group=GROUP.kind=kind::mxf4nvf4.block_scale.scale=block16|block32{.collector=COLLECTOR_A}  [d], a, b:b64, idesc:u32, [scale_a], [scale_b], p:pred  @ sm_100f sm_110f
+    tcgen05.mma.group=GROUP.kind=kind::f16|kind::tf32{.collector=COLLECTOR_A}  [d], a:b64, b:b64, idesc:u32{, mask*lanes}, p:pred{, #scale_d}  @ sm_100f
+    tcgen05.mma.group=GROUP.kind=kind::f8f6f4{.collector=COLLECTOR_A}  [d], a:b64, b:b64, idesc:u32{, mask*lanes}, p:pred  @ sm_100f
+    tcgen05.mma.group=GROUP.kind=kind::f16|kind::tf32.ashift{.collector=collector::a::discard|collector::a::lastuse}  [d], [a], b:b64, idesc:u32{, mask*lanes}, p:pred{, #scale_d}  @ sm_100f
+    tcgen05.mma.group=GROUP.kind=kind::f8f6f4.ashift{.collector=collector::a::discard|collector::a::lastuse}  [d], [a], b:b64, idesc:u32{, mask*lanes}, p:pred  @ sm_100f
+    tcgen05.mma.group=GROUP.kind=kind::i8{.collector=COLLECTOR_A}   [d], a:b64, b:b64, idesc:u32{, mask*lanes}, p:pred  @ sm_100a
+    tcgen05.mma.group=GROUP.kind=kind::mxf8f6f4|kind::mxf4.block_scale{.scale=block32}{.collector=COLLECTOR_A}  [d], a:b64, b:b64, idesc:u32, [scale_a], [scale_b], p:pred  @ sm_100f
+    tcgen05.mma.group=GROUP.kind=kind::mxf4nvf4.block_scale.scale=block16|block32{.collector=COLLECTOR_A}  [d], a:b64, b:b64, idesc:u32, [scale_a], [scale_b], p:pred  @ sm_100f
 tcgen05.mma.sp  9.7.16.10.9.2  Multiply matrices, A sparse, accumulate in tensor memory.
-    tcgen05.mma.sp.group=GROUP.kind=kind::f16|kind::tf32|kind::f8f6f4{.collector=COLLECTOR_A}  [d], a, b:b64, [meta], idesc:u32{, mask*lanes}, p:pred{, #scale_d}  @ sm_100f sm_110f
+    tcgen05.mma.sp.group=GROUP.kind=kind::f16|kind::tf32{.collector=COLLECTOR_A}  [d], a:b64, b:b64, [meta], idesc:u32{, mask*lanes}, p:pred{, #scale_d}  @ sm_100f
+    tcgen05.mma.sp.group=GROUP.kind=kind::f8f6f4{.collector=COLLECTOR_A}  [d], a:b64, b:b64, [meta], idesc:u32{, mask*lanes}, p:pred  @ sm_100f
 tcgen05.mma.ws  9.7.16.10.9.3  Multiply matrices, weight stationary, accumulate in tensor memory.
-    tcgen05.mma.ws.group=cta_group::1.kind=kind::f16|kind::tf32|kind::f8f6f4{.collector=COLLECTOR_B}  [d], a, b:b64, idesc:u32, p:pred{, zero_columns:b64}  @ sm_100f sm_110f
-    tcgen05.mma.ws.group=cta_group::1.kind=kind::i8{.collector=COLLECTOR_B}  [d], a, b:b64, idesc:u32, p:pred{, zero_columns:b64}  @ sm_100a sm_110a
+    tcgen05.mma.ws.group=cta_group::1.kind=kind::f16|kind::tf32|kind::f8f6f4{.collector=COLLECTOR_B}  [d], a:b64, b:b64, idesc:u32, p:pred{, zero_columns:b64}  @ sm_100f
+    tcgen05.mma.ws.group=cta_group::1.kind=kind::i8{.collector=COLLECTOR_B}  [d], a:b64, b:b64, idesc:u32, p:pred{, zero_columns:b64}  @ sm_100a
 """,
 )
 
@@ -95,8 +102,8 @@ _COMMIT = forms(
     "mbarrier arrive",
     """
 tcgen05.commit  9.7.16.12.1  Arrive at an mbarrier when this thread's earlier mma, cp and shift are complete.
-    tcgen05.commit.group=GROUP.mbarrier::arrive::one{.space=shared::cluster}.type=b64              [a]          @ sm_100f sm_110f
-    tcgen05.commit.group=GROUP.mbarrier::arrive::one{.space=shared::cluster}.multicast=multicast::cluster.type=b64  [a], mask:u16  @ sm_100f sm_110f
+    tcgen05.commit.group=GROUP.mbarrier::arrive::one{.space=shared::cluster}.type=b64              [a]          @ sm_100f
+    tcgen05.commit.group=GROUP.mbarrier::arrive::one{.space=shared::cluster}.multicast=multicast::cluster.type=b64  [a], mask:u16  @ sm_100f
 """,
 )
 

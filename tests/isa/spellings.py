@@ -1,0 +1,127 @@
+"""PTX text from the table's notation: every opcode of a spelling, with operands that fit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import product
+
+from warpwright.isa import Spelling
+
+HEAD = """.version 9.0
+.target {arch}
+.address_size 64
+.extern .shared .align 1024 .b8 dsm[];
+.global .align 128 .b8 gtm[128];
+.func (.reg .b32 fr) ff(.reg .b32 fa) {{ mov.b32 fr, fa; ret; }}
+.visible .entry k(.param .u64 a0, .param .align 128 .b8 tm[128]){directives}
+{{
+ .reg .b8 b<32>; .reg .b16 h<32>; .reg .b32 r<300>; .reg .f32 f<300>; .reg .b64 d<64>; .reg .f64 g<32>;
+ .reg .b128 q<32>; .reg .pred p<32>;
+ .shared .align 16 .b8 sm[4096]; .local .align 16 .b8 lm[64]; .param .align 16 .b8 pp[64];
+ labels: .branchtargets end;
+"""
+TAIL = "end: ret;\n}\n"
+
+_REGISTERS = {
+    "pred": "p", "b128": "q", "f32": "f", "f64": "g", "f16": "h", "bf16": "h", "e4m3x2": "h", "e5m2x2": "h", "ue8m0x2": "h",
+    "e2m3x2": "h", "e3m2x2": "h", "e2m1x2": "b", "e2m1x4": "h", "e4m3x4": "r", "e5m2x4": "r", "e2m3x4": "r", "e3m2x4": "r", "tf32": "r", "b8x16": "r",
+}  # fmt: skip
+
+
+def opcodes(name: str, spelling: Spelling) -> Iterator[tuple[str, dict[str, str]]]:
+    """Every opcode of a spelling, with its slots."""
+    choices = []
+    for group in spelling.groups:
+        words = [*product(*(sorted(modifier.alternatives) for modifier in group.modifiers))]
+        choices.append([*words, ()] if group.optional else words)
+    slots = [[modifier.slot for modifier in group.modifiers] for group in spelling.groups]
+    for chosen in product(*choices):
+        pairs = [pair for names, words in zip(slots, chosen, strict=True) for pair in zip(names, words, strict=False)]
+        yield ".".join((name, *(word for _, word in pairs))), {slot: word for slot, word in pairs if slot}
+
+
+def register(scalar: str, number: int) -> str:
+    """A register that holds a value of a type."""
+    letter = _REGISTERS.get(scalar)
+    if letter is None:
+        found = re.fullmatch(r"[a-z]+(\d+)(?:x(\d))?", scalar)
+        assert found, f"{scalar} is no type"
+        bits, count = found.groups()
+        letter = {8: "h", 16: "h", 32: "r", 64: "d"}[int(bits) * int(count or 1)]
+    return f"{letter}{number}"
+
+
+def _type(name: str, slots: Mapping[str, str]) -> str:
+    if name == "wide":
+        return slots["type"][0] + str(2 * int(slots["type"][1:]))
+    return slots.get(name, name)
+
+
+def _count(word: str, slots: Mapping[str, str]) -> int:
+    text = slots.get(word, "" if word == "vec" else word)
+    if word == "num" and "shape" in slots and slots["shape"].endswith("b"):
+        return int(text[1:]) * {"16x128b": 2, "16x256b": 4}.get(slots["shape"], 1)
+    if word == "num" and slots.get("shape") == "m16n16":
+        return 2 * int(text[1:])
+    if word == "im2col":
+        return int(slots["dim"][0]) - 2
+    if word == "lanes":
+        return 4 * int(slots["group"][-1])
+    return int(re.sub(r"\D", "", text) or 0)
+
+
+def _address(name: str, text: str, slots: Mapping[str, str]) -> str:
+    inner, _, coords = text.partition(",")
+    if coords:
+        return f"[d30, {{{', '.join(f'r{i}' for i in range(_count(coords.split('*')[1], slots)))}}}]"
+    if name.startswith("tcgen05") and not name.endswith(("alloc", "commit")):
+        return "[r9]"
+    space = slots.get("dst" if inner == "d" else "src" if inner == "a" else "", slots.get("space", ""))
+    small = inner == "mbar" or (name == "cp.async" and inner == "d") or space.startswith("shared") or name.startswith(
+        ("st.async", "red.async", "ldmatrix", "stmatrix", "clusterlaunch")
+    )
+    if space.startswith("param"):
+        return "[pp]" if name == "st" else "[tm]"
+    if name.startswith("prefetch") and slots.get("space") == "param":
+        return "[tm]"
+    if space in ("local",):
+        return "[lm]"
+    return "[r8]" if small else "[d31]"
+
+
+def _operand(name: str, text: str, index: int, slots: Mapping[str, str]) -> str:
+    if text.startswith("["):
+        return _address(name, text[1:-1], slots)
+    if text.startswith("#"):
+        return {"#size": "16" if name.startswith("cp.async") else "128", "#count": "40"}.get(text, "1")
+    if text in _WORDS:
+        return _WORDS[text]
+    if "|" in text:
+        return "|".join(_operand(name, part, index + 8 * i, slots) for i, part in enumerate(text.split("|")))
+    word, _, count = text.partition("*")
+    word, _, scalar = word.partition(":")
+    scalar = _type(scalar or _DEFAULT.get(count, "type"), slots)
+    if not count or (count == "vec" and not slots.get("vec")):
+        return register(scalar, index)
+    items = ", ".join(register(scalar, 16 + index + i) for i in range(_count(count, slots)))
+    return f"{{{items}}}"
+
+
+_DEFAULT = {"4": "f32", "im2col": "u16", "lanes": "b32"}
+_WORDS = {
+    "label": "end", "list": "labels", "results": "(r1)", "function": "ff", "arguments": "(r2)", "_": "_",
+}  # fmt: skip
+
+
+def operands(name: str, spelling: Spelling, slots: Mapping[str, str], longest: bool) -> str:
+    """Operands of an instruction, with or without the ones that may be left out."""
+
+    def keep(group: re.Match[str]) -> str:
+        if group[1]:
+            return group[2] if slots.get(group[1]) else ""
+        return group[2] if longest else ""
+
+    text = re.sub(r"\{(?:if (\w+))?([^{}]*)\}", keep, spelling.operands)
+    parts = [part.strip() for part in re.split(r",(?![^\[]*\])", text) if part.strip()]
+    return ", ".join(_operand(name, part, index, slots) for index, part in enumerate(parts, start=1))
