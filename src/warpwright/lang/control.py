@@ -107,9 +107,9 @@ def select(condition: Any, x: Value, y: Value) -> Any:
 
     Raises KernelError when x and y differ in type, or condition is not a pred.
     Issued by each thread for itself.
-    Completes by the end of the instruction.
+    Completes by itself.
     Targets: all.
-    PTX ISA 9.1 section 9.7.6.3 (selp).
+    PTX: selp, ISA 9.1 section 9.7.6.3.
     """
     if isinstance(condition, bool):
         return x if condition else y
@@ -327,7 +327,9 @@ def _continued(trace: Trace, kind: str) -> Chain:
     for item in trace.items[chain.length :]:
         harmless = isinstance(item, nodes.Instruction) and _written(item) in trace.pure_registers
         if not isinstance(item, nodes.Loc) and not (harmless and kind == "Elif"):
-            raise misuse(f"given {kind} after other instructions; expected it directly after the If or Elif it belongs to")
+            raise misuse(
+                f"given {kind} after other instructions; expected it directly after the If or Elif it belongs to"
+            )
     return chain
 
 

@@ -23,9 +23,9 @@ def cvt(value: Any, type: type[Scalar], *, rnd: str = "", sat: bool = False) -> 
 
     Raises KernelError when PTX has no such conversion.
     Issued by each thread for itself.
-    Completes by the end of the instruction.
+    Completes by itself.
     Targets: all.
-    PTX ISA 9.1 section 9.7.9.22.
+    PTX: cvt, ISA 9.1 section 9.7.9.21.
     """
     if is_number(value):
         return as_expr(value, type)
@@ -87,9 +87,9 @@ def bitcast(value: Expr, type: type[Scalar]) -> Expr:
 
     Raises KernelError for another size or a pred.
     Issued by each thread for itself.
-    Completes by the end of the instruction.
+    Completes by itself.
     Targets: all.
-    PTX ISA 9.1 section 9.7.9.7 (mov).
+    PTX: mov, ISA 9.1 section 9.7.9.3.
     """
     trace = current()
     if value.type.bits != type.bits or pred in (value.type, type):
@@ -111,9 +111,9 @@ def pack(type: type[Scalar], low: Any, high: Any) -> Expr:
 
     Raises KernelError when the halves do not fit.
     Issued by each thread for itself.
-    Completes by the end of the instruction.
+    Completes by itself.
     Targets: all.
-    PTX ISA 9.1 section 9.7.9.22 (cvt), 9.7.9.7 (mov).
+    PTX: cvt or mov, ISA 9.1 sections 9.7.9.21 and 9.7.9.3.
     """
     low, high = _halves(type, low, high)
     if low.type is f32 and type.name in ("bf16x2", "f16x2"):
@@ -134,9 +134,9 @@ def unpack(value: Expr, type: type[Scalar]) -> tuple[Expr, Expr]:
 
     Raises KernelError when ``type`` is not half the size of the value.
     Issued by each thread for itself.
-    Completes by the end of the instruction.
+    Completes by itself.
     Targets: all.
-    PTX ISA 9.1 section 9.7.9.7 (mov).
+    PTX: mov, ISA 9.1 section 9.7.9.3.
     """
     if type.bits * 2 != value.type.bits:
         raise misuse(f"given {value} to unpack into {type.name}; expected halves of {value.type.bits // 2} bits")

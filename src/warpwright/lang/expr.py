@@ -229,7 +229,9 @@ def immediate(value: Any, type: type[Scalar]) -> int | float:
             raise misuse(f"given {value!r} as a pred; expected True, False or a comparison")
         return int(value)
     if int(value) != value or isinstance(value, float):
-        raise misuse(f"given {value!r} where {type.name} is expected; write an int, or convert the other side with x.to(f32)")
+        raise misuse(
+            f"given {value!r} where {type.name} is expected; write an int, or convert the other side with x.to(f32)"
+        )
     low, high = integer_range(type)
     if not low <= value <= high:
         raise misuse(f"given {value}; expected a constant of {type.name}, from {low} to {high}")
@@ -402,8 +404,13 @@ def unary(name: str, x: Expr, forms: dict[str, str]) -> Expr:
     """One-operand instruction ``name`` of ``x``; KernelError where PTX has none for its type."""
     form = forms.get(x.type.kind)
     if form is None or x.type.name in _STORAGE_ONLY:
-        hint = "write x.to(s32) first" if x.type.kind == "unsigned" else f"convert with x.to({_wider(x.type)}) first" \
-            if x.type is not pred else "write select(p, 1, 0) first"
+        hint = (
+            "write x.to(s32) first"
+            if x.type.kind == "unsigned"
+            else f"convert with x.to({_wider(x.type)}) first"
+            if x.type is not pred
+            else "write select(p, 1, 0) first"
+        )
         raise misuse(f"given {name} of {x.type.name}; PTX has no such operation: {hint}")
     return current().pure(form.format(t=x.type.name, n=x.type.bits), x.type, x)
 
@@ -427,5 +434,3 @@ def _compare_predicates(symbol: str, x: Any, y: Any) -> Any:
         raise misuse(f"given pred {symbol} pred; predicates compare with == and !=")
     differ = binary("^", x, y)
     return differ if symbol == "!=" else (not differ if isinstance(differ, bool) else ~differ)
-
-

@@ -68,7 +68,9 @@ class Kernel:
         """Like `ptx`, with what a launch must know besides the text. Kept for each target and configuration."""
         target = arch or self.arch
         if target is None:
-            raise self._misuse(f"given no target for kernel {self.name}; write {self.name}.ptx('sm_100a') or @kernel('sm_100a')")
+            raise self._misuse(
+                f"given no target for kernel {self.name}; write {self.name}.ptx('sm_100a') or @kernel('sm_100a')"
+            )
         if target not in ARCHS:
             raise self._misuse(f"given target {target!r} for kernel {self.name}; expected one of {', '.join(ARCHS)}")
         chosen = self._configured(config)

@@ -34,7 +34,9 @@ def assemble(trace: Trace, params: tuple[nodes.Variable, ...]) -> str:
 
 
 def _version(trace: Trace) -> str:
-    return max(ARCHS[trace.arch].ptx_version, trace.version or "0", key=lambda text: [int(part) for part in text.split(".")])
+    return max(
+        ARCHS[trace.arch].ptx_version, trace.version or "0", key=lambda text: [int(part) for part in text.split(".")]
+    )
 
 
 def _directives(trace: Trace) -> Iterator[nodes.Directive]:
@@ -104,7 +106,9 @@ def _branch_around(items: list[nodes.Item]) -> tuple[nodes.Instruction | None, n
     if len(code) == 3 and isinstance(code[2], nodes.Label):
         branch, inner = code[0], code[1]
         if isinstance(branch, nodes.Instruction) and isinstance(inner, nodes.Instruction):
-            jumps = branch.opcode == "bra" and branch.guard is not None and branch.operands == (nodes.Reg(code[2].name),)
+            jumps = (
+                branch.opcode == "bra" and branch.guard is not None and branch.operands == (nodes.Reg(code[2].name),)
+            )
             if jumps and inner.guard is None:
                 return branch, inner
     return None, None

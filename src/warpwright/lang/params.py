@@ -63,7 +63,12 @@ def declare(name: str, annotation: Any) -> nodes.Variable:
         return nodes.Variable("param", "b8", name, dims=(128,), align=64)
     if origin is Global:
         return nodes.Variable("param", "u64", name, attributes=".ptr .global .align 16")
-    if isinstance(annotation, type) and issubclass(annotation, Scalar) and annotation is not pred and annotation.bits < 128:
+    if (
+        isinstance(annotation, type)
+        and issubclass(annotation, Scalar)
+        and annotation is not pred
+        and annotation.bits < 128
+    ):
         suffix = annotation.name if annotation.kind != "float" or annotation.bits >= 32 else f"b{annotation.bits}"
         return nodes.Variable("param", "b32" if suffix in ("tf32", "f16x2", "bf16x2") else suffix, name)
     raise misuse(

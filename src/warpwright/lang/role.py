@@ -63,7 +63,9 @@ def _warps(trace: Trace, name: str, warp: int | None, warps: Iterable[int] | Non
     chosen = tuple(range(count)) if warp is None and warps is None else (warp,) if warps is None else tuple(warps)
     missing = [index for index in chosen if not isinstance(index, int) or not 0 <= index < count]
     if missing or not chosen:
-        raise misuse(f"given role {name} for warps {list(chosen)}; expected warps 0 to {count - 1}: the CTA has {count * 32} threads")
+        raise misuse(
+            f"given role {name} for warps {list(chosen)}; expected warps 0 to {count - 1}: the CTA has {count * 32} threads"
+        )
     return tuple(sorted(set(chosen)))  # type: ignore[arg-type]
 
 
@@ -102,5 +104,3 @@ def _is_one_of(trace: Trace, chosen: tuple[int, ...]) -> Any:
     for number in chosen:
         either = (index == number) | either
     return either
-
-

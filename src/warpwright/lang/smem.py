@@ -91,12 +91,16 @@ class Tile:
     def placed(self, base: Expr | None, offset: int) -> Tile:
         """The same tile at shared address ``base + offset``, which must keep the tile's alignment."""
         if offset % self.align:
-            raise misuse(f"given offset {offset} for a tile of swizzle {self.swizzle}; expected a multiple of {self.align}")
+            raise misuse(
+                f"given offset {offset} for a tile of swizzle {self.swizzle}; expected a multiple of {self.align}"
+            )
         return replace(self, place=Place(self.place.nbytes, self.align, base, offset))
 
     def __getitem__(self, index: tuple[slice, slice]) -> Tile:
         if not isinstance(index, tuple) or len(index) != 2 or len(self.shape) != 2:
-            raise misuse(f"given tile[{index!r}]; expected tile[rows, columns] with slices, or tile.at(row, column) for an element")
+            raise misuse(
+                f"given tile[{index!r}]; expected tile[rows, columns] with slices, or tile.at(row, column) for an element"
+            )
         (top, bottom), (left, right) = (_bounds(part, size) for part, size in zip(index, self.shape, strict=True))
         part = replace(self, shape=(bottom - top, right - left), row=self.row + top, column=self.column + left)
         _check_slice(part)
@@ -111,7 +115,9 @@ class Tile:
             raise misuse(f"given {len(index)} indices for a tile of shape {self.shape}; expected {len(self.shape)}")
         for axis, (value, size) in enumerate(zip(index, self.shape, strict=True)):
             if is_number(value) and not 0 <= value < size:  # type: ignore[operator]
-                raise misuse(f"given index {value} on axis {axis} of a tile of shape {self.shape}; expected 0 to {size - 1}")
+                raise misuse(
+                    f"given index {value} on axis {axis} of a tile of shape {self.shape}; expected 0 to {size - 1}"
+                )
         row: Any = 0
         for value, size in zip(index[:-1], self.shape[:-1], strict=True):
             row = row * size + _u32(value)
@@ -163,7 +169,9 @@ def _check_slice(part: Tile) -> None:
         raise misuse(f"given a slice from row {part.row} of a swizzled tile; expected a multiple of {ATOM_ROWS} rows")
     left, width = part.column * part.dtype.nbytes, part.shape[1] * part.dtype.nbytes
     if left % CHUNK:
-        raise misuse(f"given a slice from column {part.column}; expected a multiple of {CHUNK // part.dtype.nbytes} columns")
+        raise misuse(
+            f"given a slice from column {part.column}; expected a multiple of {CHUNK // part.dtype.nbytes} columns"
+        )
     inside = left // part.span == (left + width - 1) // part.span
     if not inside and (left % part.span or width % part.span):
         columns = part.span // part.dtype.nbytes

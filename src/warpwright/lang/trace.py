@@ -138,8 +138,6 @@ class Trace:
         self.frame: FrameType | None = None
         self.born: list[Expr] = []
         self.chain: Any = None
-        self.maps: dict[str, Any] = {}
-        self.tensor_memory: Any = None
         self.arena = Arena()
         self.maps: dict[str, Any] = {}
         self.tensor_memory: Any = None
@@ -249,7 +247,9 @@ class Trace:
         if isinstance(operand, bool | int):
             return nodes.Imm(str(int(operand)), int(operand))
         if isinstance(operand, float):
-            raise misuse(f"given the Python float {operand!r} without a type; write var(f32, {operand!r}) or x * {operand!r}")
+            raise misuse(
+                f"given the Python float {operand!r} without a type; write var(f32, {operand!r}) or x * {operand!r}"
+            )
         if isinstance(operand, tuple | list):
             return nodes.Vector(tuple(self.node(item) for item in operand))
         if not isinstance(operand, str):
@@ -284,7 +284,9 @@ class Trace:
             raise self.misused
         match = isa.match(opcode)
         if match is None:
-            raise misuse(f"{opcode} is not an instruction of PTX ISA 9.1; check the spelling and order of its modifiers")
+            raise misuse(
+                f"{opcode} is not an instruction of PTX ISA 9.1; check the spelling and order of its modifiers"
+            )
         if not isa.supports(match, self.arch):
             raise misuse(
                 f"{match.form.name} needs {_named(match.spelling.targets)}; this kernel is traced for {self.arch}: "

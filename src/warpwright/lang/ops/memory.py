@@ -16,7 +16,9 @@ from warpwright.types import Scalar, u32, u64
 __all__ = ["Global", "Pointer", "Shared", "atom", "ld", "red", "st"]
 
 T = TypeVar("T")
-_NUMBERED = frozenset({"u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64", "f32", "f64", "b8", "b16", "b32", "b64", "b128"})
+_NUMBERED = frozenset(
+    {"u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64", "f32", "f64", "b8", "b16", "b32", "b64", "b128"}
+)
 
 
 class Pointer(Generic[T]):
@@ -121,7 +123,9 @@ def _check_vec(pointer: Pointer[Any], vec: int) -> None:
         )
 
 
-def ld(pointer: Pointer[Any], *, vec: int = 1, sem: str = "", scope: str = "", cache: str = "", nc: bool = False) -> Any:
+def ld(
+    pointer: Pointer[Any], *, vec: int = 1, sem: str = "", scope: str = "", cache: str = "", nc: bool = False
+) -> Any:
     """The element at ``pointer``, or a tuple of ``vec`` neighbours (2 or 4; at most 16 bytes, aligned to their size).
 
     ``sem``: weak, relaxed, acquire, volatile; ``scope`` with relaxed and acquire: cta, cluster, gpu, sys. ``cache``: a
@@ -131,12 +135,13 @@ def ld(pointer: Pointer[Any], *, vec: int = 1, sem: str = "", scope: str = "", c
     Issued by each thread for itself.
     Completes by the first use of the result.
     Targets: all.
-    PTX ISA 9.1 section 9.7.9.8.
+    PTX: ld, ISA 9.1 section 9.7.9.8.
     """
     trace = current()
     _expect_pointer("ld", pointer)
     _check_vec(pointer, vec)
-    words = [sem, scope, pointer.space, "nc" if nc else "", cache]
+    readonly = "nc" if nc else ""
+    words = [sem, scope, pointer.space, *((readonly, cache) if cache.startswith("L") else (cache, readonly))]
     opcode = _opcode("ld", pointer, words, vec)
     if vec == 1:
         return trace.result(opcode, pointer.dtype, pointer.node)
@@ -154,7 +159,7 @@ def st(pointer: Pointer[Any], *values: Value, sem: str = "", scope: str = "", ca
     Issued by each thread for itself.
     Completes by the order of the memory model: visible to others after a fence or barrier.
     Targets: all.
-    PTX ISA 9.1 section 9.7.9.11.
+    PTX: st, ISA 9.1 section 9.7.9.11.
     """
     trace = current()
     _expect_pointer("st", pointer)
@@ -183,64 +188,203 @@ def _atomic_type(op: str, dtype: type[Scalar]) -> str:
     return f"noftz.{dtype.name}" if dtype.kind == "float" and dtype.bits == 16 else dtype.name
 
 
-class _Atomics:
-    """One family of atomic operations: ``atom`` returns the old value, ``red`` returns nothing."""
-
-    def __init__(self, name: str, returns: bool) -> None:
-        self.name, self.returns = name, returns
-
-    def _emit(self, op: str, pointer: Pointer[Any], values: tuple[Value, ...], sem: str, scope: str) -> Any:
-        trace = current()
-        _expect_pointer(f"{self.name}.{op}", pointer)
-        words = [self.name, sem, scope, pointer.space, op, _atomic_type(op, pointer.dtype)]
-        opcode = ".".join(word for word in words if word)
-        operands = (pointer.node, *(operand(value, pointer.dtype) for value in values))
-        if self.returns:
-            return trace.result(opcode, pointer.dtype, *operands)
-        return trace.emit(opcode, *operands)
-
-    def add(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> Any:
-        """Add ``value``: u32, s32, u64, s64, f32, f64, f16, bf16."""
-        return self._emit("add", pointer, (value,), sem, scope)
-
-    def min(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> Any:
-        """Keep the smaller one: u32, s32, u64, s64."""
-        return self._emit("min", pointer, (value,), sem, scope)
-
-    def max(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> Any:
-        """Keep the larger one: u32, s32, u64, s64."""
-        return self._emit("max", pointer, (value,), sem, scope)
-
-    def and_(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> Any:
-        """Bitwise and with ``value``: 32 or 64 bits."""
-        return self._emit("and", pointer, (value,), sem, scope)
-
-    def or_(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> Any:
-        """Bitwise or with ``value``: 32 or 64 bits."""
-        return self._emit("or", pointer, (value,), sem, scope)
-
-    def xor(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> Any:
-        """Bitwise exclusive or with ``value``: 32 or 64 bits."""
-        return self._emit("xor", pointer, (value,), sem, scope)
+def _operands(
+    name: str, op: str, pointer: Pointer[Any], sem: str, scope: str, values: tuple[Value, ...]
+) -> tuple[Any, ...]:
+    """Opcode and operands of one atomic operation."""
+    _expect_pointer(f"{name}.{op}", pointer)
+    words = [name, sem, scope, pointer.space, op, _atomic_type(op, pointer.dtype)]
+    return (
+        ".".join(word for word in words if word),
+        pointer.node,
+        *(operand(value, pointer.dtype) for value in values),
+    )
 
 
-class _Atom(_Atomics):
-    def exch(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> Any:
-        """Replace the value by ``value``: 32 or 64 bits."""
-        return self._emit("exch", pointer, (value,), sem, scope)
-
-    def cas(self, pointer: Pointer[Any], expected: Value, value: Value, *, sem: str = "", scope: str = "") -> Any:
-        """Replace the value by ``value`` if it is ``expected``: 16, 32 or 64 bits."""
-        return self._emit("cas", pointer, (expected, value), sem, scope)
-
-    def inc(self, pointer: Pointer[Any], limit: Value, *, sem: str = "", scope: str = "") -> Any:
-        """Count up, from ``limit`` back to 0: u32."""
-        return self._emit("inc", pointer, (limit,), sem, scope)
-
-    def dec(self, pointer: Pointer[Any], limit: Value, *, sem: str = "", scope: str = "") -> Any:
-        """Count down, from 0 or above ``limit`` to ``limit``: u32."""
-        return self._emit("dec", pointer, (limit,), sem, scope)
+def _atom(op: str, pointer: Pointer[Any], sem: str, scope: str, *values: Value) -> Expr:
+    opcode, *operands = _operands("atom", op, pointer, sem, scope, values)
+    return current().result(opcode, pointer.dtype, *operands)
 
 
-atom = _Atom("atom", returns=True)
-red = _Atomics("red", returns=False)
+def _red(op: str, pointer: Pointer[Any], sem: str, scope: str, *values: Value) -> None:
+    opcode, *operands = _operands("red", op, pointer, sem, scope, values)
+    current().emit(opcode, *operands)
+
+
+class _Atom:
+    """``atom``: change memory in one step and return the old value.
+
+    ``sem``: relaxed (PTX's default), acquire, release, acq_rel; ``scope``: cta, cluster, gpu (default), sys.
+    """
+
+    __slots__ = ()
+
+    def add(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> Expr:
+        """Add ``value``: u32, s32, u64, s64, f32, f64, f16, bf16.
+
+        Issued by each thread for itself.
+        Completes by the first use of the old value.
+        Targets: all.
+        PTX: atom.add, ISA 9.1 section 9.7.13.5.
+        """
+        return _atom("add", pointer, sem, scope, value)
+
+    def min(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> Expr:
+        """Keep the smaller value: u32, s32, u64, s64.
+
+        Issued by each thread for itself.
+        Completes by the first use of the old value.
+        Targets: all.
+        PTX: atom.min, ISA 9.1 section 9.7.13.5.
+        """
+        return _atom("min", pointer, sem, scope, value)
+
+    def max(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> Expr:
+        """Keep the larger value: u32, s32, u64, s64.
+
+        Issued by each thread for itself.
+        Completes by the first use of the old value.
+        Targets: all.
+        PTX: atom.max, ISA 9.1 section 9.7.13.5.
+        """
+        return _atom("max", pointer, sem, scope, value)
+
+    def and_(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> Expr:
+        """Bitwise and with ``value``: 32 or 64 bits.
+
+        Issued by each thread for itself.
+        Completes by the first use of the old value.
+        Targets: all.
+        PTX: atom.and, ISA 9.1 section 9.7.13.5.
+        """
+        return _atom("and", pointer, sem, scope, value)
+
+    def or_(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> Expr:
+        """Bitwise or with ``value``: 32 or 64 bits.
+
+        Issued by each thread for itself.
+        Completes by the first use of the old value.
+        Targets: all.
+        PTX: atom.or, ISA 9.1 section 9.7.13.5.
+        """
+        return _atom("or", pointer, sem, scope, value)
+
+    def xor(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> Expr:
+        """Bitwise exclusive or with ``value``: 32 or 64 bits.
+
+        Issued by each thread for itself.
+        Completes by the first use of the old value.
+        Targets: all.
+        PTX: atom.xor, ISA 9.1 section 9.7.13.5.
+        """
+        return _atom("xor", pointer, sem, scope, value)
+
+    def exch(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> Expr:
+        """Replace by ``value``: 32 or 64 bits.
+
+        Issued by each thread for itself.
+        Completes by the first use of the old value.
+        Targets: all.
+        PTX: atom.exch, ISA 9.1 section 9.7.13.5.
+        """
+        return _atom("exch", pointer, sem, scope, value)
+
+    def cas(self, pointer: Pointer[Any], expected: Value, value: Value, *, sem: str = "", scope: str = "") -> Expr:
+        """Replace by ``value`` if it is ``expected``: 16, 32 or 64 bits.
+
+        Issued by each thread for itself.
+        Completes by the first use of the old value.
+        Targets: all.
+        PTX: atom.cas, ISA 9.1 section 9.7.13.5.
+        """
+        return _atom("cas", pointer, sem, scope, expected, value)
+
+    def inc(self, pointer: Pointer[Any], limit: Value, *, sem: str = "", scope: str = "") -> Expr:
+        """Count up, from ``limit`` back to 0: u32.
+
+        Issued by each thread for itself.
+        Completes by the first use of the old value.
+        Targets: all.
+        PTX: atom.inc, ISA 9.1 section 9.7.13.5.
+        """
+        return _atom("inc", pointer, sem, scope, limit)
+
+    def dec(self, pointer: Pointer[Any], limit: Value, *, sem: str = "", scope: str = "") -> Expr:
+        """Count down, from 0 or above ``limit`` to ``limit``: u32.
+
+        Issued by each thread for itself.
+        Completes by the first use of the old value.
+        Targets: all.
+        PTX: atom.dec, ISA 9.1 section 9.7.13.5.
+        """
+        return _atom("dec", pointer, sem, scope, limit)
+
+
+class _Red:
+    """``red``: like ``atom``, without the old value. ``sem``: relaxed (default) or release."""
+
+    __slots__ = ()
+
+    def add(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> None:
+        """Add ``value``: u32, s32, u64, s64, f32, f64, f16, bf16.
+
+        Issued by each thread for itself.
+        Completes by the order of the memory model.
+        Targets: all.
+        PTX: red.add, ISA 9.1 section 9.7.13.6.
+        """
+        _red("add", pointer, sem, scope, value)
+
+    def min(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> None:
+        """Keep the smaller value: u32, s32, u64, s64.
+
+        Issued by each thread for itself.
+        Completes by the order of the memory model.
+        Targets: all.
+        PTX: red.min, ISA 9.1 section 9.7.13.6.
+        """
+        _red("min", pointer, sem, scope, value)
+
+    def max(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> None:
+        """Keep the larger value: u32, s32, u64, s64.
+
+        Issued by each thread for itself.
+        Completes by the order of the memory model.
+        Targets: all.
+        PTX: red.max, ISA 9.1 section 9.7.13.6.
+        """
+        _red("max", pointer, sem, scope, value)
+
+    def and_(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> None:
+        """Bitwise and with ``value``: 32 or 64 bits.
+
+        Issued by each thread for itself.
+        Completes by the order of the memory model.
+        Targets: all.
+        PTX: red.and, ISA 9.1 section 9.7.13.6.
+        """
+        _red("and", pointer, sem, scope, value)
+
+    def or_(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> None:
+        """Bitwise or with ``value``: 32 or 64 bits.
+
+        Issued by each thread for itself.
+        Completes by the order of the memory model.
+        Targets: all.
+        PTX: red.or, ISA 9.1 section 9.7.13.6.
+        """
+        _red("or", pointer, sem, scope, value)
+
+    def xor(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> None:
+        """Bitwise exclusive or with ``value``: 32 or 64 bits.
+
+        Issued by each thread for itself.
+        Completes by the order of the memory model.
+        Targets: all.
+        PTX: red.xor, ISA 9.1 section 9.7.13.6.
+        """
+        _red("xor", pointer, sem, scope, value)
+
+
+atom = _Atom()
+red = _Red()

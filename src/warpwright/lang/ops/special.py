@@ -75,7 +75,6 @@ class Known:
         return self._dimension(2)
 
 
-
 tid = Dimensions("tid")
 ctaid = Dimensions("ctaid")
 nctaid = Dimensions("nctaid")
@@ -90,9 +89,9 @@ def smid() -> Expr:
     """The SM that runs this CTA (u32).
 
     Issued by each thread for itself.
-    Completes by the end of the instruction.
+    Completes by itself.
     Targets: all.
-    PTX ISA 9.1 section 10.11.
+    PTX: mov, ISA 9.1 section 10.11.
     """
     return read("smid")
 
@@ -101,9 +100,9 @@ def lanemask_lt() -> Expr:
     """A mask (b32 as u32) of the lanes below this one.
 
     Issued by each thread for itself.
-    Completes by the end of the instruction.
+    Completes by itself.
     Targets: all.
-    PTX ISA 9.1 section 10.16.
+    PTX: mov, ISA 9.1 section 10.16.
     """
     return read("lanemask_lt")
 
@@ -112,9 +111,9 @@ def clock64() -> Expr:
     """The SM's cycle counter now (u64); every call reads it again.
 
     Issued by each thread for itself.
-    Completes by the end of the instruction.
+    Completes by itself.
     Targets: all.
-    PTX ISA 9.1 section 10.24.
+    PTX: mov, ISA 9.1 section 10.24.
     """
     return current().result("mov.u64", u64, "%clock64")
 
@@ -123,8 +122,8 @@ def globaltimer() -> Expr:
     """The device's nanosecond timer now (u64); every call reads it again.
 
     Issued by each thread for itself.
-    Completes by the end of the instruction.
+    Completes by itself.
     Targets: all.
-    PTX ISA 9.1 section 10.27.
+    PTX: mov, ISA 9.1 section 10.27.
     """
     return current().result("mov.u64", u64, "%globaltimer")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from warpwright.lang.context import current, misuse
-from warpwright.lang.expr import Expr, Value, operand
+from warpwright.lang.convert import pack, unpack
+from warpwright.lang.expr import Expr, Value, as_expr, operand
 from warpwright.lang.ops.special import read, tid
 from warpwright.ptx import nodes
 from warpwright.types import b32, pred, u32
@@ -16,7 +17,9 @@ ALL = "0xffffffff"
 
 
 class _Warp:
-    """This thread's place among the warps of its CTA."""
+    """``warp``: this thread's place among the warps of its CTA."""
+
+    __slots__ = ()
 
     @property
     def id(self) -> Expr:
@@ -37,9 +40,9 @@ class _Warp:
         """Wait until the lanes of ``mask`` are here; orders their memory accesses.
 
         Issued by every lane of the mask.
-        Completes by the end of the instruction.
+        Completes by the arrival of the last of them.
         Targets: all.
-        PTX ISA 9.1 section 9.7.13.2 (bar.warp.sync).
+        PTX: bar.warp.sync, ISA 9.1 section 9.7.13.2.
         """
         current().emit("bar.warp.sync", _mask(mask))
 
@@ -55,11 +58,198 @@ def elect_one(mask: Value | str = ALL) -> Expr:
     """A pred that holds in exactly one lane of ``mask``, the same one every time.
 
     Issued by every lane of the mask, converged.
-    Completes by the end of the instruction.
-    Targets: sm_90+.
-    PTX ISA 9.1 section 9.7.13.14 (elect.sync).
+    Completes by itself.
+    Targets: sm_90 and later.
+    PTX: elect.sync, ISA 9.1 section 9.7.13.14.
     """
     trace = current()
     chosen = trace.fresh(pred)
     trace.emit("elect.sync", nodes.Pair(nodes.Reg("_"), nodes.Reg(chosen.reg)), _mask(mask))
     return chosen
+
+
+def activemask() -> Expr:
+    """The mask of lanes that happen to execute this together (b32); nothing is promised about which.
+
+    Issued by each thread for itself.
+    Completes by itself.
+    Targets: all.
+    PTX: activemask, ISA 9.1 section 9.7.13.11.
+    """
+    return current().result("activemask.b32", b32)
+
+
+class _Shuffle:
+    """``shfl``: the value that another lane holds, for types of 16, 32 and 64 bits."""
+
+    __slots__ = ()
+
+    def bfly(self, value: Expr, lane_mask: Value, *, width: int = 32, mask: Value | str = ALL) -> Expr:
+        """The value of lane ``lane ^ lane_mask``.
+
+        Issued by every lane of the mask.
+        Completes by the arrival of the last of them.
+        Targets: all.
+        PTX: shfl.sync.bfly, ISA 9.1 section 9.7.9.6.
+        """
+        return _shuffle("bfly", value, lane_mask, width, mask)
+
+    def idx(self, value: Expr, lane: Value, *, width: int = 32, mask: Value | str = ALL) -> Expr:
+        """The value of lane ``lane`` of each group of ``width`` lanes.
+
+        Issued by every lane of the mask.
+        Completes by the arrival of the last of them.
+        Targets: all.
+        PTX: shfl.sync.idx, ISA 9.1 section 9.7.9.6.
+        """
+        return _shuffle("idx", value, lane, width, mask)
+
+    def up(self, value: Expr, delta: Value, *, width: int = 32, mask: Value | str = ALL) -> Expr:
+        """The value of the lane ``delta`` below; the first ``delta`` lanes of a group keep their own.
+
+        Issued by every lane of the mask.
+        Completes by the arrival of the last of them.
+        Targets: all.
+        PTX: shfl.sync.up, ISA 9.1 section 9.7.9.6.
+        """
+        return _shuffle("up", value, delta, width, mask)
+
+    def down(self, value: Expr, delta: Value, *, width: int = 32, mask: Value | str = ALL) -> Expr:
+        """The value of the lane ``delta`` above; the last ``delta`` lanes of a group keep their own.
+
+        Issued by every lane of the mask.
+        Completes by the arrival of the last of them.
+        Targets: all.
+        PTX: shfl.sync.down, ISA 9.1 section 9.7.9.6.
+        """
+        return _shuffle("down", value, delta, width, mask)
+
+
+def _shuffle(mode: str, value: Expr, lane: Value, width: int, mask: Value | str) -> Expr:
+    """One shuffle; 16-bit values travel widened, 64-bit values in two halves. c = segment mask and clamp (9.7.9.6)."""
+    if width not in (1, 2, 4, 8, 16, 32):
+        raise misuse(f"given width={width} to shfl.{mode}; expected a power of two from 1 to 32")
+    if not isinstance(value, Expr) or value.type.bits not in (16, 32, 64):
+        raise misuse(f"given {value!r} to shfl.{mode}; expected a run-time value of 16, 32 or 64 bits")
+    if value.type.bits == 64:
+        low, high = unpack(value, b32)
+        return pack(value.type, _shuffle(mode, low, lane, width, mask), _shuffle(mode, high, lane, width, mask))
+    if value.type.bits == 16:
+        wide = pack(b32, value, value)
+        return unpack(_shuffle(mode, wide, lane, width, mask), value.type)[0]
+    clamp = (32 - width) << 8 | (0 if mode == "up" else 31)
+    return current().result(f"shfl.sync.{mode}.b32", value.type, value, operand(lane, u32), clamp, _mask(mask))
+
+
+class _Vote:
+    """``vote``: a predicate reduced over the lanes of a warp."""
+
+    __slots__ = ()
+
+    def all(self, p: Expr, *, mask: Value | str = ALL) -> Expr:
+        """Whether ``p`` holds in every lane of ``mask`` (pred).
+
+        Issued by every lane of the mask.
+        Completes by the arrival of the last of them.
+        Targets: all.
+        PTX: vote.sync.all, ISA 9.1 section 9.7.13.9.
+        """
+        return current().result("vote.sync.all.pred", pred, _pred(p), _mask(mask))
+
+    def any(self, p: Expr, *, mask: Value | str = ALL) -> Expr:
+        """Whether ``p`` holds in some lane of ``mask`` (pred).
+
+        Issued by every lane of the mask.
+        Completes by the arrival of the last of them.
+        Targets: all.
+        PTX: vote.sync.any, ISA 9.1 section 9.7.13.9.
+        """
+        return current().result("vote.sync.any.pred", pred, _pred(p), _mask(mask))
+
+    def ballot(self, p: Expr, *, mask: Value | str = ALL) -> Expr:
+        """The lanes of ``mask`` in which ``p`` holds, one bit each (b32).
+
+        Issued by every lane of the mask.
+        Completes by the arrival of the last of them.
+        Targets: all.
+        PTX: vote.sync.ballot, ISA 9.1 section 9.7.13.9.
+        """
+        return current().result("vote.sync.ballot.b32", b32, _pred(p), _mask(mask))
+
+
+def _pred(p: Expr) -> Expr:
+    return as_expr(p, pred)
+
+
+class _Match:
+    """``match``: which lanes hold the same value, of 32 or 64 bits."""
+
+    __slots__ = ()
+
+    def any(self, value: Expr, *, mask: Value | str = ALL) -> Expr:
+        """The lanes of ``mask`` that hold the same value as this one (b32).
+
+        Issued by every lane of the mask.
+        Completes by the arrival of the last of them.
+        Targets: all.
+        PTX: match.any.sync, ISA 9.1 section 9.7.13.10.
+        """
+        return current().result(f"match.any.sync.b{value.type.bits}", b32, value, _mask(mask))
+
+    def all(self, value: Expr, *, mask: Value | str = ALL) -> Expr:
+        """``mask`` if all its lanes hold the same value, else 0 (b32).
+
+        Issued by every lane of the mask.
+        Completes by the arrival of the last of them.
+        Targets: all.
+        PTX: match.all.sync, ISA 9.1 section 9.7.13.10.
+        """
+        return current().result(f"match.all.sync.b{value.type.bits}", b32, value, _mask(mask))
+
+
+class _Redux:
+    """``redux``: a 32-bit integer reduced over the lanes of a warp; every lane gets the result."""
+
+    __slots__ = ()
+
+    def add(self, value: Expr, *, mask: Value | str = ALL) -> Expr:
+        """The sum over the lanes of ``mask``: u32, s32.
+
+        Issued by every lane of the mask.
+        Completes by the arrival of the last of them.
+        Targets: all.
+        PTX: redux.sync.add, ISA 9.1 section 9.7.13.12.
+        """
+        return _reduce("add", value, mask)
+
+    def min(self, value: Expr, *, mask: Value | str = ALL) -> Expr:
+        """The smallest value over the lanes of ``mask``: u32, s32; f32 on sm_100a.
+
+        Issued by every lane of the mask.
+        Completes by the arrival of the last of them.
+        Targets: all; f32 sm_100a.
+        PTX: redux.sync.min, ISA 9.1 section 9.7.13.12.
+        """
+        return _reduce("min", value, mask)
+
+    def max(self, value: Expr, *, mask: Value | str = ALL) -> Expr:
+        """The largest value over the lanes of ``mask``: u32, s32; f32 on sm_100a.
+
+        Issued by every lane of the mask.
+        Completes by the arrival of the last of them.
+        Targets: all; f32 sm_100a.
+        PTX: redux.sync.max, ISA 9.1 section 9.7.13.12.
+        """
+        return _reduce("max", value, mask)
+
+
+def _reduce(op: str, value: Expr, mask: Value | str) -> Expr:
+    if not isinstance(value, Expr) or value.type.name not in ("u32", "s32", "f32"):
+        raise misuse(f"given {value!r} to redux.{op}; expected a run-time u32 or s32: convert with x.to(u32)")
+    return current().result(f"redux.sync.{op}.{value.type.name}", value.type, value, _mask(mask))
+
+
+shfl = _Shuffle()
+vote = _Vote()
+match = _Match()
+redux = _Redux()

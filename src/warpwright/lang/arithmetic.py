@@ -1,0 +1,297 @@
+"""Arithmetic without an operator, under its PTX name: `fma`, `min`, `mul_wide`, `ex2`, `popc` … (PTX ISA 9.1 section 9.7)."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+from warpwright.lang.context import current, misuse
+from warpwright.lang.expr import Expr, Value, is_number, operand, same_type
+from warpwright.types import Scalar, b32, f32, s32, s64, u32, u64
+
+__all__ = [
+    "brev", "clz", "cos", "div", "ex2", "fma", "lg2", "max", "min", "mul_hi", "mul_wide", "popc", "prmt",
+    "rcp", "rem", "rsqrt", "sin", "sqrt", "tanh",
+]  # fmt: skip
+
+_WIDE: dict[type[Scalar], type[Scalar]] = {u32: u64, s32: s64}
+
+
+def fma(a: Value, b: Value, c: Value) -> Expr:
+    """``a * b + c`` rounded once: f32, f64, f16, bf16 and their pairs. Integers: ``a * b + c`` with the operators.
+
+    Raises KernelError for mixed types or integers.
+    Issued by each thread for itself.
+    Completes by itself.
+    Targets: all.
+    PTX: fma.rn, ISA 9.1 section 9.7.3.6.
+    """
+    type = _common("fma", a, b, c)
+    _expect(type, type.kind == "float", "fma", "a float; write a * b + c for integers")
+    return current().pure(f"fma.rn.{type.name}", type, operand(a, type), operand(b, type), operand(c, type))
+
+
+def min(a: Any, b: Any, *more: Any) -> Any:
+    """The smaller value of two; Python numbers are compared while tracing. Of floats, a NaN loses.
+
+    Raises KernelError for mixed types.
+    Issued by each thread for itself.
+    Completes by itself.
+    Targets: all.
+    PTX: min, ISA 9.1 section 9.7.1.12.
+    """
+    return _extreme("min", builtins.min, a, b, more)
+
+
+def max(a: Any, b: Any, *more: Any) -> Any:
+    """The larger value of two; Python numbers are compared while tracing. Of floats, a NaN loses.
+
+    Raises KernelError for mixed types.
+    Issued by each thread for itself.
+    Completes by itself.
+    Targets: all.
+    PTX: max, ISA 9.1 section 9.7.1.13.
+    """
+    return _extreme("max", builtins.max, a, b, more)
+
+
+def _extreme(name: str, python: Any, a: Any, b: Any, more: tuple[Any, ...]) -> Any:
+    for value in more:
+        b = _extreme(name, python, b, value, ())
+    if is_number(a) and is_number(b):
+        return python(a, b)
+    type = _common(name, a, b)
+    _expect(type, type.kind not in ("bits", "pred"), name, "an integer or a float")
+    first, second = (a, b) if isinstance(a, Expr) else (b, a)
+    return current().pure(f"{name}.{type.name}", type, first, operand(second, type))
+
+
+def div(a: Value, b: Value) -> Expr:
+    """The quotient of integers, rounded toward zero (`//` is for unsigned types only).
+
+    Raises KernelError for mixed types or floats.
+    Issued by each thread for itself.
+    Completes by itself.
+    Targets: all.
+    PTX: div, ISA 9.1 section 9.7.1.8.
+    """
+    return _integers("div", a, b)
+
+
+def rem(a: Value, b: Value) -> Expr:
+    """The remainder of `div`, with the sign of ``a`` (`%` is for unsigned types only).
+
+    Raises KernelError for mixed types or floats.
+    Issued by each thread for itself.
+    Completes by itself.
+    Targets: all.
+    PTX: rem, ISA 9.1 section 9.7.1.9.
+    """
+    return _integers("rem", a, b)
+
+
+def mul_hi(a: Value, b: Value) -> Expr:
+    """The high half of the product of two integers.
+
+    Raises KernelError for mixed types or floats.
+    Issued by each thread for itself.
+    Completes by itself.
+    Targets: all.
+    PTX: mul.hi, ISA 9.1 section 9.7.1.3.
+    """
+    return _integers("mul.hi", a, b)
+
+
+def mul_wide(a: Value, b: Value) -> Expr:
+    """The whole product of two 32-bit integers: u64 of u32, s64 of s32.
+
+    Raises KernelError for other types.
+    Issued by each thread for itself.
+    Completes by itself.
+    Targets: all.
+    PTX: mul.wide, ISA 9.1 section 9.7.1.3.
+    """
+    type = _common("mul_wide", a, b)
+    _expect(type, type in _WIDE, "mul_wide", "u32 or s32")
+    return current().pure(f"mul.wide.{type.name}", _WIDE[type], operand(a, type), operand(b, type))
+
+
+def popc(x: Expr) -> Expr:
+    """The number of one bits (u32) of a 32- or 64-bit integer.
+
+    Raises KernelError for other types.
+    Issued by each thread for itself.
+    Completes by itself.
+    Targets: all.
+    PTX: popc, ISA 9.1 section 9.7.1.14.
+    """
+    return _bits("popc", x, u32)
+
+
+def clz(x: Expr) -> Expr:
+    """The number of leading zero bits (u32) of a 32- or 64-bit integer.
+
+    Raises KernelError for other types.
+    Issued by each thread for itself.
+    Completes by itself.
+    Targets: all.
+    PTX: clz, ISA 9.1 section 9.7.1.15.
+    """
+    return _bits("clz", x, u32)
+
+
+def brev(x: Expr) -> Expr:
+    """The bits of a 32- or 64-bit integer in reverse order.
+
+    Raises KernelError for other types.
+    Issued by each thread for itself.
+    Completes by itself.
+    Targets: all.
+    PTX: brev, ISA 9.1 section 9.7.1.18.
+    """
+    return _bits("brev", x, None)
+
+
+def prmt(a: Expr, b: Expr, selector: Value) -> Expr:
+    """Four bytes picked from the eight of ``b:a`` (b32): nibble i of ``selector`` names the byte for place i.
+
+    Raises KernelError for values that have not 32 bits.
+    Issued by each thread for itself.
+    Completes by itself.
+    Targets: all.
+    PTX: prmt, ISA 9.1 section 9.7.9.7.
+    """
+    words = (a.bitcast(b32), b.bitcast(b32))
+    chosen = operand(selector, selector.type if isinstance(selector, Expr) else u32)
+    return current().pure("prmt.b32", b32, *words, chosen)
+
+
+def ex2(x: Expr) -> Expr:
+    """2 to the power ``x`` (f32, approximate: 2 ulp).
+
+    Raises KernelError for other types.
+    Issued by each thread for itself.
+    Completes by itself.
+    Targets: all.
+    PTX: ex2.approx.ftz, ISA 9.1 section 9.7.3.21.
+    """
+    return _approximate("ex2.approx.ftz", x)
+
+
+def lg2(x: Expr) -> Expr:
+    """The logarithm of ``x`` to base 2 (f32, approximate).
+
+    Raises KernelError for other types.
+    Issued by each thread for itself.
+    Completes by itself.
+    Targets: all.
+    PTX: lg2.approx.ftz, ISA 9.1 section 9.7.3.20.
+    """
+    return _approximate("lg2.approx.ftz", x)
+
+
+def rcp(x: Expr) -> Expr:
+    """1 / ``x`` (f32, approximate: 1 ulp).
+
+    Raises KernelError for other types.
+    Issued by each thread for itself.
+    Completes by itself.
+    Targets: all.
+    PTX: rcp.approx.ftz, ISA 9.1 section 9.7.3.13.
+    """
+    return _approximate("rcp.approx.ftz", x)
+
+
+def rsqrt(x: Expr) -> Expr:
+    """1 / √``x`` (f32, approximate).
+
+    Raises KernelError for other types.
+    Issued by each thread for itself.
+    Completes by itself.
+    Targets: all.
+    PTX: rsqrt.approx.ftz, ISA 9.1 section 9.7.3.16.
+    """
+    return _approximate("rsqrt.approx.ftz", x)
+
+
+def sqrt(x: Expr) -> Expr:
+    """√``x`` (f32), correctly rounded.
+
+    Raises KernelError for other types.
+    Issued by each thread for itself.
+    Completes by itself.
+    Targets: all.
+    PTX: sqrt.rn, ISA 9.1 section 9.7.3.15.
+    """
+    return _approximate("sqrt.rn", x)
+
+
+def sin(x: Expr) -> Expr:
+    """The sine of ``x`` in radians (f32, approximate).
+
+    Raises KernelError for other types.
+    Issued by each thread for itself.
+    Completes by itself.
+    Targets: all.
+    PTX: sin.approx.ftz, ISA 9.1 section 9.7.3.18.
+    """
+    return _approximate("sin.approx.ftz", x)
+
+
+def cos(x: Expr) -> Expr:
+    """The cosine of ``x`` in radians (f32, approximate).
+
+    Raises KernelError for other types.
+    Issued by each thread for itself.
+    Completes by itself.
+    Targets: all.
+    PTX: cos.approx.ftz, ISA 9.1 section 9.7.3.19.
+    """
+    return _approximate("cos.approx.ftz", x)
+
+
+def tanh(x: Expr) -> Expr:
+    """The hyperbolic tangent of ``x`` (f32, approximate).
+
+    Raises KernelError for other types.
+    Issued by each thread for itself.
+    Completes by itself.
+    Targets: all.
+    PTX: tanh.approx, ISA 9.1 section 9.7.3.22.
+    """
+    return _approximate("tanh.approx", x)
+
+
+def _expect(type: type[Scalar], holds: bool, name: str, expected: str) -> None:
+    if not holds:
+        raise misuse(f"given {type.name} to {name}; expected {expected}")
+
+
+def _common(name: str, *values: Any) -> type[Scalar]:
+    """The one type of the run-time values among ``values``."""
+    given = [value for value in values if isinstance(value, Expr)]
+    if not given:
+        raise misuse(f"given only Python numbers to {name}; expected at least one run-time value")
+    for other in given[1:]:
+        same_type(name, given[0], other)
+    return given[0].type
+
+
+def _integers(name: str, a: Value, b: Value) -> Expr:
+    type = _common(name, a, b)
+    _expect(type, type.kind in ("unsigned", "signed") and type.bits > 8, name, "integers of 16, 32 or 64 bits")
+    if is_number(b) and b == 0 and name in ("div", "rem"):
+        raise misuse(f"given {name} by 0; the divisor must not be zero")
+    return current().pure(f"{name}.{type.name}", type, operand(a, type), operand(b, type))
+
+
+def _bits(name: str, x: Expr, result: type[Scalar] | None) -> Expr:
+    type = _common(name, x)
+    _expect(type, type.kind != "float" and type.bits in (32, 64), name, "an integer of 32 or 64 bits")
+    return current().pure(f"{name}.b{type.bits}", result or type, x)
+
+
+def _approximate(opcode: str, x: Expr) -> Expr:
+    type = _common(opcode.split(".")[0], x)
+    _expect(type, type is f32, opcode.split(".")[0], "f32: write x.to(f32)")
+    return current().pure(f"{opcode}.f32", f32, x)
