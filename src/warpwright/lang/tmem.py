@@ -21,7 +21,7 @@ from warpwright.lang.trace import addr
 from warpwright.ptx import nodes
 from warpwright.types import Scalar, u32
 
-__all__ = ["COLUMNS", "Columns", "TmemTile", "alloc", "columns_of", "dealloc", "open", "space_of", "tile"]
+__all__ = ["COLUMNS", "Claim", "Columns", "TmemTile", "alloc", "dealloc", "open", "space_of", "tile"]
 
 COLUMNS = 512
 LANES = 128
@@ -30,34 +30,76 @@ COLUMN_BITS = 32
 CTA_GROUPS = (1, 2)
 
 
+@dataclass(eq=False)
+class Claim:
+    """The columns of one tile, or of all its stages in a ring; ``column``, the first, is known once memory is allocated."""
+
+    space: Columns
+    width: int
+    stages: int = 1
+    column: int = 0
+
+    def repeat(self, stages: int) -> None:
+        """Claim the columns ``stages`` times over. KernelError where they do not fit, or after `alloc`."""
+        self.space.check_open()
+        self.stages = stages
+        self.space.check_size()
+
+
 @dataclass
 class Columns:
-    """The tensor memory of one kernel while it is traced: columns claimed, where alloc writes, what `open` read."""
+    """The tensor memory of one kernel while it is traced: what is claimed, where alloc writes, what `open` read."""
 
     cta_group: int
-    used: int = 0
+    claims: list[Claim] = field(default_factory=list)
     slot: int | None = None
     base: Expr | None = None
+
+    @property
+    def used(self) -> int:
+        """The number of columns claimed."""
+        return sum(claim.width * claim.stages for claim in self.claims)
 
     @property
     def allocated(self) -> int:
         """The number of columns to allocate: the next power of two, at least 32."""
         return max(LEAST_COLUMNS, 1 << (self.used - 1).bit_length())
 
+    def check_open(self) -> None:
+        """Raise KernelError once `alloc` has settled the columns."""
+        if self.slot is not None:
+            raise misuse("given a tmem.tile after tmem.alloc(); expected every tile before it: move the tile up")
+
+    def check_size(self) -> None:
+        """Raise KernelError for more columns than there are."""
+        if self.used > COLUMNS:
+            raise misuse(
+                f"given tiles of {self.used} columns of tensor memory; expected at most {COLUMNS}: "
+                "use fewer stages or columns"
+            )
+
+    def settle(self) -> None:
+        """Give every claim its columns, one after the other."""
+        column = 0
+        for claim in self.claims:
+            claim.column = column
+            column += claim.width * claim.stages
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TmemTile:
     """A matrix in tensor memory: ``shape`` (lanes, columns) in this CTA, one element of ``dtype`` to a column.
 
-    ``column`` is its first column within the allocation, ``shift`` a run-time number of columns on top (a stage of a
-    ring). ``tile[:, 32:64]`` is a range of its columns.
+    ``left`` is where a slice starts in its whole tile; ``shift`` a run-time number of columns on top (a stage of a ring).
+    ``tile[:, 32:64]`` is a range of its columns.
     """
 
     dtype: type[Scalar]
     shape: tuple[int, int]
     cta_group: int
-    column: int
-    shift: Expr | None = field(default=None)
+    claim: Claim
+    left: int = 0
+    shift: Expr | None = None
 
     def __getitem__(self, index: tuple[slice, slice]) -> TmemTile:
         """A range of columns, all lanes: ``tile[:, start:stop]``. KernelError for anything else."""
@@ -67,18 +109,23 @@ class TmemTile:
         start, stop, _ = columns.indices(self.shape[1])
         if stop <= start:
             raise misuse(f"given tile[:, {columns.start}:{columns.stop}]; expected at least one of {self.shape[1]} columns")
-        return replace(self, shape=(self.shape[0], stop - start), column=self.column + start)
+        return replace(self, shape=(self.shape[0], stop - start), left=self.left + start)
+
+    @property
+    def column(self) -> int:
+        """The first column within the allocation, without the run-time shift."""
+        return self.claim.column + self.left
 
     @property
     def base(self) -> Expr:
         """The address of the allocation (plus the run-time shift), u32: lane << 16 | column."""
-        base = _opened(_columns())
+        base = _opened(self.claim.space)
         return base if self.shift is None else base + self.shift
 
     @property
     def address(self) -> Expr:
         """The tile's address, u32: lane << 16 | column."""
-        return self.base + self.column if self.column else self.base
+        return self.base + self.column
 
     @property
     def operand(self) -> nodes.Address:
@@ -98,21 +145,12 @@ def tile(dtype: type[Scalar], shape: tuple[int, int], *, cta_group: int = 1) -> 
     """
     space = space_of(cta_group)
     if not (1 <= shape[0] <= LANES and 1 <= shape[1] <= COLUMNS) or dtype.bits > COLUMN_BITS:
-        raise misuse(f"given a tmem.tile of {dtype.name} {shape}; expected at most 128 lanes × 512 columns of 32 bits")
-    return TmemTile(dtype, shape, cta_group, columns_of(space, shape[1]))
-
-
-def columns_of(space: Columns, count: int) -> int:
-    """Claim ``count`` further columns of the kernel's tensor memory; the first of them."""
-    if space.slot is not None:
-        raise misuse("given a tmem.tile after tmem.alloc(); expected every tile before it: move the tile up")
-    first = space.used
-    space.used += count
-    if space.used > COLUMNS:
-        raise misuse(
-            f"given tiles of {space.used} columns of tensor memory; expected at most {COLUMNS}: use fewer stages or columns"
-        )
-    return first
+        raise misuse(f"given a tmem.tile of {dtype.name} {shape}; expected at most {LANES} lanes × {COLUMNS} columns of 32 bits")
+    space.check_open()
+    claim = Claim(space, shape[1])
+    space.claims.append(claim)
+    space.check_size()
+    return TmemTile(dtype, shape, cta_group, claim)
 
 
 def space_of(cta_group: int) -> Columns:
@@ -145,6 +183,7 @@ def alloc() -> None:
     if space.slot is not None:
         raise misuse("given a second tmem.alloc(); expected one, after the last tmem.tile")
     trace = current()
+    space.settle()
     space.slot = trace.allocate(4, 4, "tmem address")
     tcgen05.alloc(addr(trace.smem_at(0), space.slot), space.allocated, cta_group=space.cta_group)
 

@@ -1,0 +1,63 @@
+"""What the kernels should compute, in NumPy float64, and how far a result may lie from it.
+
+Rounding the exact value to the output type costs at most half a unit in the last place (ulp). Accumulating K products
+in float32, 16 at a time, adds at most ``K/16`` roundings of partial sums, and every partial sum of row i and column j
+is bounded by the product of their Euclidean norms (Cauchy-Schwarz): that product times ``2**-23`` a step is the slack.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Array", "accumulation_slack", "compare", "gemm", "ulp"]
+
+Array = NDArray[Any]
+
+MMA_K = 16
+FLOAT32_STEP = 2.0**-23
+
+
+def gemm(a: Array, b: Array) -> Array:
+    """A·Bᵀ of ``a`` (M, K) and ``b`` (N, K) in float64, shape (M, N), not rounded to any output type."""
+    result: Array = a.astype(np.float64) @ b.astype(np.float64).T
+    return result
+
+
+def ulp(values: Array, dtype: Any) -> Array:
+    """The distance between neighbouring numbers of ``dtype`` at each of ``values``, in float64."""
+    info = ml_dtypes.finfo(dtype)
+    magnitude = np.maximum(np.abs(values.astype(np.float64)), float(info.tiny))
+    exponent = np.floor(np.log2(magnitude))
+    return np.ldexp(1.0, (exponent - info.nmant).astype(np.int64))
+
+
+def accumulation_slack(a: Array, b: Array) -> Array:
+    """Largest error (M, N) that accumulating A·Bᵀ in float32 may add before the result is rounded; see the module."""
+    norms_a = np.linalg.norm(a.astype(np.float64), axis=1)
+    norms_b = np.linalg.norm(b.astype(np.float64), axis=1)
+    steps = -(-a.shape[1] // MMA_K) + 1
+    return np.outer(norms_a, norms_b) * (steps * FLOAT32_STEP)
+
+
+def compare(result: Array, exact: Array) -> dict[str, float]:
+    """How ``result`` differs from the float64 ``exact``: ``max_err``, ``mean_err``, ``cos_sim`` and ``max_ulp``.
+
+    ``max_ulp`` counts units in the last place of ``result.dtype`` against ``exact`` rounded to it, so a correctly
+    rounded result has 0. Empty arrays give zero errors and a cosine of 1.
+    """
+    if result.size == 0:
+        return {"max_err": 0.0, "mean_err": 0.0, "cos_sim": 1.0, "max_ulp": 0.0}
+    got = result.astype(np.float64)
+    rounded = exact.astype(result.dtype).astype(np.float64)
+    error = np.abs(got - exact)
+    scale = float(np.linalg.norm(got) * np.linalg.norm(exact))
+    return {
+        "max_err": float(error.max()),
+        "mean_err": float(error.mean()),
+        "cos_sim": float(np.vdot(got, exact)) / scale if scale else 1.0,
+        "max_ulp": float((np.abs(got - rounded) / ulp(rounded, result.dtype)).max()),
+    }

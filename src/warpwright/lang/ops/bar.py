@@ -1,0 +1,46 @@
+"""The sixteen named barriers of a CTA (PTX ISA 9.1 section 9.7.13.1). ``mbarrier`` is another thing: an object in memory."""
+
+from __future__ import annotations
+
+from warpwright.lang.context import current, misuse
+
+__all__ = ["arrive", "sync"]
+
+BARRIERS = 16
+WARP = 32
+
+
+def sync(barrier: int = 0, threads: int | None = None) -> None:
+    """Wait until ``threads`` threads (default: all of the CTA) have arrived at named barrier ``barrier`` (0-15).
+
+    Orders every participant's earlier generic accesses before the later ones. It orders nothing of the async proxy:
+    ``fence.proxy_async`` comes before it. Raises KernelError for an id outside 0-15 or a count that is no whole warps.
+
+    Issued by whole, converged warps.
+    Completes by the last arrival.
+    Targets: all.
+    PTX: bar.sync, ISA 9.1 section 9.7.13.1.
+    """
+    _check("bar.sync", barrier, threads)
+    current().emit("bar.sync", barrier, *(() if threads is None else (threads,)))
+
+
+def arrive(barrier: int, threads: int) -> None:
+    """Arrive at named barrier ``barrier`` without waiting; ``threads`` counts arrivers and waiters together.
+
+    Raises KernelError for an id outside 0-15 or a count that is no whole warps.
+
+    Issued by whole, converged warps.
+    Completes by itself.
+    Targets: all.
+    PTX: bar.arrive, ISA 9.1 section 9.7.13.1.
+    """
+    _check("bar.arrive", barrier, threads)
+    current().emit("bar.arrive", barrier, threads)
+
+
+def _check(name: str, barrier: int, threads: int | None) -> None:
+    if not 0 <= barrier < BARRIERS:
+        raise misuse(f"given barrier {barrier} to {name}; expected 0 to {BARRIERS - 1}; choose another id")
+    if threads is not None and (threads <= 0 or threads % WARP):
+        raise misuse(f"given {threads} threads to {name}; expected a multiple of {WARP}; count whole warps")

@@ -1,0 +1,76 @@
+"""The CTAs of a cluster and their common barrier (PTX ISA 9.1 sections 9.7.13.3, 10 and 9.7.9.23)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from warpwright.lang.context import current
+from warpwright.lang.expr import Expr, Value, operand
+from warpwright.types import u32
+
+__all__ = ["Cluster", "cluster"]
+
+
+class Cluster:
+    """``cluster``: where this CTA stands in its cluster, and the barrier of all its threads."""
+
+    __slots__ = ()
+
+    @property
+    def rank(self) -> Expr:
+        """This CTA's rank in its cluster, u32, 0 without clusters (``%cluster_ctarank``)."""
+        return current().pure("mov.u32", u32, "%cluster_ctarank")
+
+    @property
+    def size(self) -> Expr:
+        """The number of CTAs in the cluster, u32 (``%cluster_nctarank``)."""
+        return current().pure("mov.u32", u32, "%cluster_nctarank")
+
+    @property
+    def id(self) -> Expr:
+        """The cluster's index in the grid along x, u32 (``%clusterid.x``)."""
+        return current().pure("mov.u32", u32, "%clusterid.x")
+
+    def map(self, address: Expr, rank: Value) -> Expr:
+        """The address in CTA ``rank`` of what lies at shared ``address`` here: a shared::cluster address, u32.
+
+        Issued by each thread for itself.
+        Completes by itself.
+        Targets: sm_90 and later.
+        PTX: mapa.shared::cluster.u32, ISA 9.1 section 9.7.9.23.
+        """
+        return current().pure("mapa.shared::cluster.u32", u32, address, operand(rank, u32))
+
+    def arrive(self, order: Literal["release", "relaxed"] = "release") -> None:
+        """Arrive at the cluster barrier without waiting; each thread alternates arrive and wait.
+
+        Issued by every thread of every CTA, warps converged.
+        Completes by itself.
+        Targets: sm_90 and later.
+        PTX: barrier.cluster.arrive, ISA 9.1 section 9.7.13.3.
+        """
+        current().emit(f"barrier.cluster.arrive.{order}.aligned")
+
+    def wait(self) -> None:
+        """Wait until every thread of the cluster has arrived; what they wrote before is visible after.
+
+        Issued by every thread of every CTA, warps converged.
+        Completes by the last arrival in the cluster.
+        Targets: sm_90 and later.
+        PTX: barrier.cluster.wait, ISA 9.1 section 9.7.13.3.
+        """
+        current().emit("barrier.cluster.wait.acquire.aligned")
+
+    def sync(self) -> None:
+        """`arrive`, then `wait`: every thread of every CTA of the cluster meets here.
+
+        Issued by every thread of every CTA, warps converged.
+        Completes by the last arrival in the cluster.
+        Targets: sm_90 and later.
+        PTX: barrier.cluster.arrive and barrier.cluster.wait, ISA 9.1 section 9.7.13.3.
+        """
+        self.arrive()
+        self.wait()
+
+
+cluster = Cluster()

@@ -1,0 +1,239 @@
+"""mbarriers: 8-byte objects in shared memory that count arrivals and bytes, phase by phase (PTX ISA 9.1 section 9.7.13.15).
+
+A phase completes when every expected arrival has come and the bytes that were expected have been delivered. A wait
+names the parity of the phase it waits for: on a fresh barrier parity 0 blocks and parity 1 passes at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from warpwright.lang.context import current, misuse
+from warpwright.lang.expr import Expr, Value, operand
+from warpwright.lang.trace import addr
+from warpwright.ptx import nodes
+from warpwright.types import pred, u32
+
+__all__ = ["MAX_COUNT", "RemoteBarrier", "mbarrier"]
+
+BYTES = 8
+MAX_COUNT = 2**20 - 1
+WaitScope = Literal["cta", "cluster"]
+
+
+class mbarrier:
+    """One mbarrier in this CTA's shared memory, expecting ``count`` arrivals a phase (1 to 2**20 - 1).
+
+    ``mbarrier(count)`` allocates it, `array` several in a row, `at_address` takes an address that is computed
+    elsewhere. ``name`` appears in the labels of waits; ``parity`` is the phase that `wait` means when it is told none
+    (a slot of a ring knows it). Nothing is emitted until a method is called; `init` comes first.
+    """
+
+    __slots__ = ("base", "count", "name", "offset", "parity")
+
+    def __init__(self, count: int = 1, *, name: str = "mbarrier") -> None:
+        self._place(None, current().allocate(BYTES, BYTES, name), count, name, None)
+
+    def _place(self, base: Expr | None, offset: int, count: int, name: str, parity: Value | None) -> None:
+        if not 1 <= count <= MAX_COUNT:
+            raise misuse(f"given count={count} to mbarrier {name}; expected 1 to {MAX_COUNT} arrivals a phase")
+        self.base, self.offset, self.count, self.name, self.parity = base, offset, count, name, parity
+
+    @classmethod
+    def array(cls, stages: int, count: int = 1, *, name: str = "mbarrier") -> Sequence[mbarrier]:
+        """``stages`` barriers of ``count`` arrivals each, 8 bytes apart; an ordinary Python sequence."""
+        offset = current().allocate(BYTES * stages, BYTES, name)
+        return tuple(cls.at_address(None, offset + BYTES * stage, count, name=name) for stage in range(stages))
+
+    @classmethod
+    def at_address(
+        cls,
+        base: Expr | None,
+        offset: int = 0,
+        count: int = 1,
+        *,
+        name: str = "mbarrier",
+        parity: Value | None = None,
+    ) -> mbarrier:
+        """The mbarrier at shared address ``base + offset`` bytes; without ``base``, from the start of shared memory."""
+        barrier = cls.__new__(cls)
+        barrier._place(base, offset, count, name, parity)
+        return barrier
+
+    @property
+    def operand(self) -> nodes.Address:
+        """``[address]`` as PTX writes it."""
+        return addr(current().smem_at(0) if self.base is None else self.base, self.offset)
+
+    @property
+    def address(self) -> Expr:
+        """The shared-space address, u32."""
+        if self.base is None:
+            return current().smem_at(self.offset)
+        return self.base + self.offset if self.offset else self.base
+
+    def at(self, rank: Value) -> RemoteBarrier:
+        """The barrier at the same offset in CTA ``rank`` of the cluster; arrivals there are released to the cluster.
+
+        Issued by each thread for itself.
+        Completes by itself.
+        Targets: sm_90 and later.
+        PTX: mapa.shared::cluster.u32, ISA 9.1 section 9.7.9.23.
+        """
+        base = current().smem_at(0) if self.base is None else self.base
+        remote = current().pure("mapa.shared::cluster.u32", u32, base, operand(rank, u32))
+        return RemoteBarrier(remote, self.offset, self.name)
+
+    def init(self) -> None:
+        """Make the 8 bytes an mbarrier in phase 0; then ``fence.mbarrier_init()`` and a barrier before anyone uses it.
+
+        Issued by one thread.
+        Completes by itself.
+        Targets: sm_80 and later.
+        PTX: mbarrier.init, ISA 9.1 section 9.7.13.15.9.
+        """
+        current().emit("mbarrier.init.shared::cta.b64", self.operand, self.count)
+
+    def inval(self) -> None:
+        """End the mbarrier, so that its 8 bytes are ordinary memory again.
+
+        Issued by one thread, when nobody waits or arrives any more.
+        Completes by itself.
+        Targets: sm_80 and later.
+        PTX: mbarrier.inval, ISA 9.1 section 9.7.13.15.10.
+        """
+        current().emit("mbarrier.inval.shared::cta.b64", self.operand)
+
+    def arrive(self, count: Value = 1) -> None:
+        """Count ``count`` arrivals of this thread (release, CTA scope).
+
+        Issued by each arriving thread.
+        Completes by itself.
+        Targets: sm_80 and later.
+        PTX: mbarrier.arrive, ISA 9.1 section 9.7.13.15.13.
+        """
+        current().emit("mbarrier.arrive.shared::cta.b64", "_", self.operand, *_count(count))
+
+    def arrive_expect_tx(self, nbytes: Value) -> None:
+        """Expect ``nbytes`` more bytes in this phase, then arrive once.
+
+        Issued by one thread, before or after the copies start.
+        Completes by itself; the phase by the arrivals and the bytes.
+        Targets: sm_90 and later.
+        PTX: mbarrier.arrive.expect_tx, ISA 9.1 section 9.7.13.15.13.
+        """
+        current().emit("mbarrier.arrive.expect_tx.shared::cta.b64", "_", self.operand, operand(nbytes, u32))
+
+    def expect_tx(self, nbytes: Value) -> None:
+        """Expect ``nbytes`` more bytes in this phase without arriving: it alone never completes a phase.
+
+        Issued by one thread whose arrival is still to come.
+        Completes by itself.
+        Targets: sm_90 and later.
+        PTX: mbarrier.expect_tx, ISA 9.1 section 9.7.13.15.11.
+        """
+        current().emit("mbarrier.expect_tx.relaxed.cta.shared::cta.b64", self.operand, operand(nbytes, u32))
+
+    def test_wait(self, parity: Value | None = None, *, scope: WaitScope = "cta") -> Expr:
+        """Whether the phase of ``parity`` is complete, without waiting: a pred.
+
+        Issued by each thread for itself.
+        Completes by itself.
+        Targets: sm_80 and later.
+        PTX: mbarrier.test_wait.parity, ISA 9.1 section 9.7.13.15.16.
+        """
+        return self._poll("test_wait", parity, scope)
+
+    def try_wait(self, parity: Value | None = None, *, scope: WaitScope = "cta") -> Expr:
+        """Whether the phase of ``parity`` is complete, after waiting for a time that the hardware chooses: a pred.
+
+        Issued by each thread for itself.
+        Completes by the phase, or by the time limit.
+        Targets: sm_90 and later.
+        PTX: mbarrier.try_wait.parity, ISA 9.1 section 9.7.13.15.16.
+        """
+        return self._poll("try_wait", parity, scope)
+
+    def wait(self, parity: Value | None = None, *, scope: WaitScope = "cta") -> None:
+        """Wait until the phase of ``parity`` is complete: a labelled loop of `try_wait`.
+
+        Bytes that TMA delivered and results of a committed tensor-core operation need no more than the default
+        ``scope="cta"``. Say ``scope="cluster"`` to read what another CTA's threads wrote with ordinary stores before
+        they arrived; on the GPU it invalidates the L1 cache each time.
+
+        Issued by each thread that needs the phase.
+        Completes by the last arrival and the last byte.
+        Targets: sm_90 and later.
+        PTX: mbarrier.try_wait.parity, ISA 9.1 section 9.7.13.15.16.
+        """
+        trace = current()
+        label = trace.label(f"wait_{self.name}")
+        trace.place(label)
+        trace.emit("bra", label, guard=~self._poll("try_wait", parity, scope))
+
+    def _poll(self, name: str, parity: Value | None, scope: WaitScope) -> Expr:
+        parity = self.parity if parity is None else parity
+        if parity is None:
+            raise misuse(f"given {self.name}.{name.replace('try_', '')}() without a phase; expected a parity, 0 or 1")
+        order = "" if scope == "cta" else f".acquire.{scope}"
+        opcode = f"mbarrier.{name}.parity{order}.shared::cta.b64"
+        return current().result(opcode, pred, self.operand, operand(parity, u32))
+
+
+class RemoteBarrier:
+    """An mbarrier of another CTA of the cluster: it takes arrivals and expectations, never waits or init."""
+
+    __slots__ = ("base", "name", "offset")
+
+    def __init__(self, base: Expr, offset: int, name: str) -> None:
+        self.base, self.offset, self.name = base, offset, name
+
+    @property
+    def operand(self) -> nodes.Address:
+        """``[address]`` as PTX writes it."""
+        return addr(self.base, self.offset)
+
+    @property
+    def address(self) -> Expr:
+        """The shared::cluster address, u32."""
+        return self.base + self.offset if self.offset else self.base
+
+    def arrive(self, count: Value = 1) -> None:
+        """Count ``count`` arrivals of this thread at the other CTA's barrier (release, cluster scope).
+
+        Issued by each arriving thread.
+        Completes by itself.
+        Targets: sm_90 and later.
+        PTX: mbarrier.arrive.release.cluster, ISA 9.1 section 9.7.13.15.13.
+        """
+        current().emit("mbarrier.arrive.release.cluster.shared::cluster.b64", "_", self.operand, *_count(count))
+
+    def arrive_expect_tx(self, nbytes: Value) -> None:
+        """Expect ``nbytes`` more bytes at the other CTA's barrier, then arrive there once.
+
+        Issued by one thread.
+        Completes by itself; the phase by the arrivals and the bytes.
+        Targets: sm_90 and later.
+        PTX: mbarrier.arrive.expect_tx.release.cluster, ISA 9.1 section 9.7.13.15.13.
+        """
+        opcode = "mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64"
+        current().emit(opcode, "_", self.operand, operand(nbytes, u32))
+
+    def expect_tx(self, nbytes: Value) -> None:
+        """Expect ``nbytes`` more bytes at the other CTA's barrier without arriving.
+
+        Issued by one thread whose arrival is still to come.
+        Completes by itself.
+        Targets: sm_90 and later.
+        PTX: mbarrier.expect_tx.relaxed.cluster, ISA 9.1 section 9.7.13.15.11.
+        """
+        current().emit("mbarrier.expect_tx.relaxed.cluster.shared::cluster.b64", self.operand, operand(nbytes, u32))
+
+
+def _count(count: Value) -> tuple[Expr | nodes.Imm, ...]:
+    if isinstance(count, Expr):
+        return (operand(count, u32),)
+    if not 1 <= count <= MAX_COUNT:
+        raise misuse(f"given {count} arrivals; expected 1 to {MAX_COUNT}")
+    return () if count == 1 else (operand(count, u32),)

@@ -1,0 +1,311 @@
+"""tcgen05: the fifth-generation tensor core and its tensor memory (PTX ISA 9.1 section 9.7.16), sm_100a.
+
+One thread issues mma, cp, shift and commit; whole warps issue alloc, ld, st and their waits. Every instruction of a
+kernel uses one ``cta_group``: 2 joins the tensor cores of a CTA pair (ranks that differ in bit 0), and tile shapes are
+those of this CTA's half.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Union
+
+from warpwright.errors import DescriptorError
+from warpwright.lang.context import current, misuse
+from warpwright.lang.expr import Expr, Value, operand
+from warpwright.lang.ops.descriptor import instruction_descriptor, kind_of, shared_descriptor
+from warpwright.lang.ops.mbarrier import RemoteBarrier, mbarrier
+from warpwright.lang.ops.tma import mask
+from warpwright.lang.smem import Tile
+from warpwright.lang.tmem import TmemTile, space_of
+from warpwright.lang.trace import addr
+from warpwright.ptx import nodes
+from warpwright.types import b32, pred, u32, u64
+
+__all__ = [
+    "alloc",
+    "commit",
+    "cp",
+    "dealloc",
+    "fence_after_thread_sync",
+    "fence_before_thread_sync",
+    "ld",
+    "mma",
+    "relinquish_alloc_permit",
+    "shift",
+    "st",
+    "wait_ld",
+    "wait_st",
+]
+
+Matrix = Union[Tile, Expr]
+Tensor = Union[TmemTile, Expr]
+K_BYTES = 32
+QUARTER = 32
+MAX_REGISTERS = 128
+LANE_SHIFT = 16
+
+REGISTERS = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4}
+COLUMNS = {"32x32b": 1, "16x64b": 2, "16x128b": 4, "16x256b": 8}
+COPY_SHAPES = (
+    "128x256b",
+    "4x256b",
+    "128x128b",
+    "64x128b.warpx2::02_13",
+    "64x128b.warpx2::01_23",
+    "32x128b.warpx4",
+)
+
+
+def alloc(slot: nodes.Address | Expr, columns: int, *, cta_group: int = 1) -> None:
+    """Allocate ``columns`` (32, 64, 128, 256 or 512) of tensor memory; the address goes to shared memory at ``slot``.
+
+    ``tmem.alloc`` computes both arguments.
+
+    Issued by one whole warp; with cta_group 2 by one in each CTA of the pair.
+    Completes by itself, when the columns are free.
+    Targets: sm_100a.
+    PTX: tcgen05.alloc, ISA 9.1 section 9.7.16.7.1.
+    """
+    _check_columns(columns)
+    place = addr(slot) if isinstance(slot, Expr) else slot
+    current().emit(f"tcgen05.alloc{_group(cta_group)}.sync.aligned.shared::cta.b32", place, columns)
+
+
+def dealloc(address: Expr, columns: int, *, cta_group: int = 1) -> None:
+    """Free ``columns`` of tensor memory from ``address``, as many as were allocated.
+
+    Issued by one whole warp, after every reader; with cta_group 2 by one in each CTA of the pair.
+    Completes by itself.
+    Targets: sm_100a.
+    PTX: tcgen05.dealloc, ISA 9.1 section 9.7.16.7.1.
+    """
+    _check_columns(columns)
+    current().emit(f"tcgen05.dealloc{_group(cta_group)}.sync.aligned.b32", address, columns)
+
+
+def relinquish_alloc_permit(*, cta_group: int = 1) -> None:
+    """Promise that this CTA allocates no more, so that another CTA of the SM may.
+
+    Issued by one whole warp; with cta_group 2 by one in each CTA of the pair.
+    Completes by itself.
+    Targets: sm_100a.
+    PTX: tcgen05.relinquish_alloc_permit, ISA 9.1 section 9.7.16.7.1.
+    """
+    current().emit(f"tcgen05.relinquish_alloc_permit{_group(cta_group)}.sync.aligned")
+
+
+def mma(d: TmemTile, a: Tile, b: Tile, *, accumulate: Value, cta_group: int = 1) -> None:
+    """D = A·Bᵀ, or D += A·Bᵀ where ``accumulate`` holds: one instruction, K of 32 bytes (16 elements of 16 bits).
+
+    ``a`` (M, K) and ``b`` (N, K) are K-wide slices of swizzled shared-memory tiles, ``d`` a tile (M, N) of tensor
+    memory. With ``cta_group=2`` ``a`` and ``b`` are this CTA's halves, (M/2, K) and (N/2, K), and each CTA receives its
+    M/2 rows of all N columns; the peer's operands lie at the same offsets. The kind follows from the element types.
+
+    Raises KernelError for element types without a kind, an M, N or K that the kind does not have, and tiles of other
+    shapes than these.
+
+    Issued by one thread; with cta_group 2 of one CTA of the pair.
+    Completes by `commit` at an mbarrier, in order with the mma before it.
+    Targets: sm_100a.
+    PTX: tcgen05.mma, ISA 9.1 section 9.7.16.10.
+    """
+    _same_group(d, cta_group)
+    m, n = cta_group * a.shape[0], cta_group * b.shape[0]
+    if d.shape != (a.shape[0], n):
+        raise misuse(
+            f"given d {d.shape} for a {a.shape} and b {b.shape} with cta_group={cta_group}; "
+            f"expected d of {(a.shape[0], n)}: the rows of a, and {cta_group} × the rows of b"
+        )
+    _check_operands(a, b)
+    try:
+        kind = kind_of(a, b)
+        idesc = instruction_descriptor(kind, a.dtype, b.dtype, d.dtype, m, n, cta_group)
+    except DescriptorError as error:
+        raise misuse(str(error)) from None
+    enable = operand(accumulate, pred)
+    opcode = f"tcgen05.mma{_group(cta_group)}.kind::{kind}"
+    current().emit(opcode, d.operand, shared_descriptor(a), shared_descriptor(b), idesc, enable)
+
+
+def commit(barrier: mbarrier | RemoteBarrier | Expr, *, cta_group: int = 1, multicast: int | Expr | None = None) -> None:
+    """Have the tensor core arrive once at ``barrier`` when every earlier mma, cp and shift of this thread is complete.
+
+    The arrival comes later: this is not ``barrier.arrive``. It implies `fence_before_thread_sync`. ``multicast``, a
+    16-bit mask of CTA ranks, arrives at the same offset in each of those CTAs.
+
+    Issued by the thread that issued the mma.
+    Completes by the arrival at the mbarrier.
+    Targets: sm_100a.
+    PTX: tcgen05.commit, ISA 9.1 section 9.7.16.12.
+    """
+    opcode = f"tcgen05.commit{_group(cta_group)}.mbarrier::arrive::one.shared::cluster"
+    place = addr(barrier) if isinstance(barrier, Expr) else barrier.operand
+    if multicast is None:
+        current().emit(f"{opcode}.b64", place)
+    else:
+        ranks = multicast if isinstance(multicast, Expr) else mask(multicast)
+        current().emit(f"{opcode}.multicast::cluster.b64", place, ranks)
+
+
+def ld(source: Tensor, shape: str = "32x32b", *, num: int | None = None) -> list[Expr]:
+    """Load tensor memory to registers; they may be used after `wait_ld`.
+
+    From a tile every warp reads its own quarter, lanes 32·(warp % 4) to +31, and all columns of the tile: with shape
+    ``32x32b`` thread t gets row t of the quarter, one register a column. Registers have the tile's element type where
+    it has 32 bits, else b32. From a raw u32 address ``num`` repeats the shape. At most 128 registers.
+
+    Raises KernelError for a shape that does not exist and a tile that ``shape`` does not fill a power of two times.
+
+    Issued by whole, converged warps.
+    Completes by `wait_ld`.
+    Targets: sm_100a.
+    PTX: tcgen05.ld, ISA 9.1 section 9.7.16.8.1.
+    """
+    repeat = _repeat("tcgen05.ld", source, shape, num)
+    trace = current()
+    dtype = source.dtype if isinstance(source, TmemTile) and source.dtype.bits == b32.bits else b32
+    registers = [trace.fresh(dtype) for _ in range(repeat * REGISTERS[shape])]
+    trace.emit(f"tcgen05.ld.sync.aligned.{shape}.x{repeat}.b32", tuple(registers), _quarter(source))
+    return registers
+
+
+def st(destination: Tensor, values: list[Expr], shape: str = "32x32b", *, num: int | None = None) -> None:
+    """Store 32-bit registers to tensor memory, laid out as by `ld`; visible to others after `wait_st`.
+
+    Raises KernelError where the number of registers is not what the tile and ``shape`` take.
+
+    Issued by whole, converged warps.
+    Completes by `wait_st`.
+    Targets: sm_100a.
+    PTX: tcgen05.st, ISA 9.1 section 9.7.16.8.2.
+    """
+    repeat = _repeat("tcgen05.st", destination, shape, num)
+    if len(values) != repeat * REGISTERS[shape]:
+        raise misuse(f"given {len(values)} registers to tcgen05.st {shape}.x{repeat}; expected {repeat * REGISTERS[shape]}")
+    current().emit(f"tcgen05.st.sync.aligned.{shape}.x{repeat}.b32", _quarter(destination), tuple(values))
+
+
+def wait_ld() -> None:
+    """Wait until this thread's earlier `ld` have filled their registers.
+
+    Issued by the warps that loaded, converged.
+    Completes by those loads.
+    Targets: sm_100a.
+    PTX: tcgen05.wait::ld, ISA 9.1 section 9.7.16.8.3.
+    """
+    current().emit("tcgen05.wait::ld.sync.aligned")
+
+
+def wait_st() -> None:
+    """Wait until this thread's earlier `st` are in tensor memory.
+
+    Issued by the warps that stored, converged.
+    Completes by those stores.
+    Targets: sm_100a.
+    PTX: tcgen05.wait::st, ISA 9.1 section 9.7.16.8.3.
+    """
+    current().emit("tcgen05.wait::st.sync.aligned")
+
+
+def cp(destination: Tensor, descriptor: Expr, shape: str, *, cta_group: int = 1) -> None:
+    """Copy shared memory, given by its matrix descriptor (u64), to tensor memory: ``shape`` rows × bits.
+
+    Raises KernelError for a shape that does not exist.
+
+    Issued by one thread.
+    Completes by `commit`; in order before a later mma of the same thread.
+    Targets: sm_100a.
+    PTX: tcgen05.cp, ISA 9.1 section 9.7.16.9.1.
+    """
+    if shape not in COPY_SHAPES:
+        raise misuse(f"given shape {shape!r} to tcgen05.cp; expected one of {', '.join(COPY_SHAPES)}")
+    current().emit(f"tcgen05.cp{_group(cta_group)}.{shape}", _tensor(destination), operand(descriptor, u64))
+
+
+def shift(address: Tensor, *, cta_group: int = 1) -> None:
+    """Move rows of 32 bytes down by one lane within a quarter; the last row stays.
+
+    Issued by one thread.
+    Completes by `commit`.
+    Targets: sm_100a.
+    PTX: tcgen05.shift, ISA 9.1 section 9.7.16.9.2.
+    """
+    current().emit(f"tcgen05.shift{_group(cta_group)}.down", _tensor(address))
+
+
+def fence_before_thread_sync() -> None:
+    """Order this thread's earlier asynchronous tcgen05 operations before the barrier or arrival that follows.
+
+    Issued by each thread for itself.
+    Completes by itself.
+    Targets: sm_100a.
+    PTX: tcgen05.fence::before_thread_sync, ISA 9.1 section 9.7.16.11.
+    """
+    current().emit("tcgen05.fence::before_thread_sync")
+
+
+def fence_after_thread_sync() -> None:
+    """Order this thread's later asynchronous tcgen05 operations after the barrier or wait before it.
+
+    Issued by each thread for itself.
+    Completes by itself.
+    Targets: sm_100a.
+    PTX: tcgen05.fence::after_thread_sync, ISA 9.1 section 9.7.16.11.
+    """
+    current().emit("tcgen05.fence::after_thread_sync")
+
+
+def _group(cta_group: int) -> str:
+    space_of(cta_group)
+    return f".cta_group::{cta_group}"
+
+
+def _same_group(tile: TmemTile, cta_group: int) -> None:
+    if tile.cta_group != cta_group:
+        raise misuse(f"given cta_group={cta_group} for a tile of cta_group={tile.cta_group}; expected the tile's own")
+
+
+def _check_operands(a: Tile, b: Tile) -> None:
+    for name, tile in (("a", a), ("b", b)):
+        if not tile.swizzle or tile.shape[1] * tile.dtype.nbytes != K_BYTES:
+            step = K_BYTES // tile.dtype.nbytes
+            raise misuse(
+                f"given {name} of {tile.shape[1]} columns of {tile.dtype.name} with swizzle {tile.swizzle}; expected "
+                f"{step} columns ({K_BYTES} bytes of K) of a swizzled tile: tile[:, k:k + {step}]"
+            )
+
+
+def _check_columns(columns: int) -> None:
+    if columns not in (32, 64, 128, 256, 512):
+        raise misuse(f"given {columns} columns of tensor memory; expected 32, 64, 128, 256 or 512")
+
+
+def _repeat(name: str, place: Tensor, shape: str, num: int | None) -> int:
+    """How often ``shape`` is repeated: ``.x1`` to ``.x128``."""
+    if shape not in REGISTERS:
+        raise misuse(f"given shape {shape!r} to {name}; expected one of {', '.join(REGISTERS)}")
+    if isinstance(place, TmemTile):
+        repeat, rest = divmod(place.shape[1], COLUMNS[shape])
+    else:
+        repeat, rest = num or 1, 0
+    most = MAX_REGISTERS // REGISTERS[shape]
+    if rest or repeat not in [1 << power for power in range(most.bit_length())]:
+        given = f"a tile of {place.shape[1]} columns" if isinstance(place, TmemTile) else f"num={num}"
+        raise misuse(
+            f"given {given} to {name} {shape}; expected {COLUMNS[shape]} columns times a power of two, at most {most} times"
+        )
+    return repeat
+
+
+def _quarter(place: Tensor) -> nodes.Address:
+    """The address with the lanes of this warp's quarter: bits 5 and 6 of the thread index, 32 lanes each."""
+    if isinstance(place, Expr):
+        return addr(place)
+    trace = current()
+    thread = trace.pure("mov.u32", u32, "%tid.x")
+    lane = trace.pure("and.b32", u32, trace.pure("shl.b32", u32, thread, LANE_SHIFT), 3 * QUARTER << LANE_SHIFT)
+    return addr(trace.pure("add.u32", u32, place.base, lane), place.column)
+
+
+def _tensor(place: Tensor) -> Any:
+    return place.operand if isinstance(place, TmemTile) else addr(place)

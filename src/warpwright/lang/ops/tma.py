@@ -1,0 +1,237 @@
+"""TMA: bulk copies between global and shared memory, issued by one thread, run by an engine (PTX ISA 9.1 section 9.7.9.25-27).
+
+A kernel takes a tensor map as a parameter annotated ``tma.Map[bf16]`` (``tma.Map[Scalar]``: any element type). ``a[row, col]``
+names the corner of a box in array order; the instruction gets the coordinates innermost first. Coordinates may lie
+outside the array: a load writes zeros there and counts their bytes, a store leaves them out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Union
+
+from warpwright.lang.context import current, misuse
+from warpwright.lang.expr import Expr, Value, operand
+from warpwright.lang.ops.mbarrier import RemoteBarrier, mbarrier
+from warpwright.lang.params import Box, Map
+from warpwright.lang.smem import Tile
+from warpwright.lang.trace import addr
+from warpwright.ptx import nodes
+from warpwright.types import Scalar, b16, s32, u32, u64
+
+__all__ = [
+    "Box",
+    "Map",
+    "MapUse",
+    "commit_group",
+    "copy",
+    "load",
+    "prefetch",
+    "prefetch_map",
+    "store",
+    "wait_group",
+]
+
+Barrier = Union[mbarrier, RemoteBarrier, Expr]
+Destination = Union[Tile, Expr]
+BULK_STEP = 16
+
+
+@dataclass(frozen=True, slots=True)
+class MapUse:
+    """What a kernel needs of one tensor-map parameter, found while tracing: the host builds the map from it.
+
+    ``box`` is in array order (rows, columns), ``swizzle`` 0, 32, 64 or 128 bytes, ``dtype`` the element type.
+    """
+
+    box: tuple[int, ...]
+    swizzle: int
+    dtype: type[Scalar]
+
+
+def load(
+    tile: Destination,
+    source: Box,
+    barrier: Barrier,
+    *,
+    cta_group: int | None = None,
+    multicast: int | Expr | None = None,
+    cache_hint: Expr | int | None = None,
+) -> None:
+    """Copy the box at ``source`` into ``tile`` and count its bytes at ``barrier``, all later.
+
+    ``tile`` is a shared-memory tile of the map's box, or a raw u32 shared::cluster address. With ``cta_group=2`` the
+    barrier may lie in the peer CTA (``full.at(LEADER)``). ``multicast`` is the 16-bit mask of the CTAs that receive the
+    box, each at the same offsets and with its own count of bytes. ``cache_hint`` is an L2 policy, u64.
+
+    Raises KernelError where the tile does not fit the map: element type, number of dimensions, or a second box.
+
+    Issued by one thread.
+    Completes by the bytes counted at the mbarrier: wait on it, no fence.
+    Targets: sm_90 and later; cta_group sm_100a.
+    PTX: cp.async.bulk.tensor, ISA 9.1 section 9.7.9.27.1.2.
+    """
+    if cta_group not in (None, 1, 2):
+        raise misuse(f"given cta_group={cta_group}; expected 1 or 2")
+    _record(source, tile)
+    opcode = f"cp.async.bulk.tensor.{len(source.index)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+    tail: list[Any] = []
+    if multicast is not None:
+        opcode += ".multicast::cluster"
+        tail.append(operand(multicast, b16) if isinstance(multicast, Expr) else mask(multicast))
+    if cta_group is not None:
+        opcode += f".cta_group::{cta_group}"
+    if cache_hint is not None:
+        opcode += ".L2::cache_hint"
+        tail.append(_policy(cache_hint))
+    current().emit(opcode, _shared(tile), _place(source), _barrier(barrier), *tail)
+
+
+def store(destination: Box, tile: Destination, *, cache_hint: Expr | int | None = None) -> None:
+    """Copy ``tile`` to the box at ``destination``, later; then `commit_group` and `wait_group` in the same thread.
+
+    Every thread that wrote the tile has fenced (``fence.proxy_async``) and the CTA has synchronised before.
+    Raises KernelError where the tile does not fit the map.
+
+    Issued by one thread.
+    Completes by the bulk group that this thread commits.
+    Targets: sm_90 and later.
+    PTX: cp.async.bulk.tensor, ISA 9.1 section 9.7.9.27.1.2.
+    """
+    _record(destination, tile)
+    opcode = f"cp.async.bulk.tensor.{len(destination.index)}d.global.shared::cta.tile.bulk_group"
+    tail = () if cache_hint is None else (_policy(cache_hint),)
+    current().emit(opcode + (".L2::cache_hint" if tail else ""), _place(destination), _shared(tile), *tail)
+
+
+def prefetch(source: Box) -> None:
+    """Ask for the box at ``source`` to be brought into L2: a hint.
+
+    Issued by one thread.
+    Completes by itself, unobserved.
+    Targets: sm_90 and later.
+    PTX: cp.async.bulk.prefetch.tensor, ISA 9.1 section 9.7.9.27.1.4.
+    """
+    current().emit(f"cp.async.bulk.prefetch.tensor.{len(source.index)}d.L2.global.tile", _place(source))
+
+
+def prefetch_map(map: Map[Any]) -> None:
+    """Ask for the tensor map itself to be brought into its cache: a hint.
+
+    Issued by one thread.
+    Completes by itself, unobserved.
+    Targets: sm_90 and later.
+    PTX: prefetch.tensormap, ISA 9.1 section 9.7.9.15.
+    """
+    current().emit("prefetch.tensormap", addr(map.address))
+
+
+def copy(destination: Expr, source: Expr, nbytes: Value, barrier: Barrier | None = None) -> None:
+    """Copy ``nbytes`` bytes in one piece; addresses and size are multiples of 16.
+
+    Global (u64) to shared (u32) with a ``barrier`` that counts the bytes; shared to global without one, in a bulk group.
+    Raises KernelError for other pairs of addresses.
+
+    Issued by one thread.
+    Completes by the mbarrier, or by the bulk group that this thread commits.
+    Targets: sm_90 and later.
+    PTX: cp.async.bulk, ISA 9.1 section 9.7.9.25.
+    """
+    if not isinstance(nbytes, Expr) and (nbytes <= 0 or nbytes % BULK_STEP):
+        raise misuse(f"given {nbytes} bytes to tma.copy; expected a positive multiple of {BULK_STEP}")
+    size = operand(nbytes, u32)
+    if (destination.type, source.type) == (u32, u64) and barrier is not None:
+        opcode = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+        current().emit(opcode, addr(destination), addr(source), size, _barrier(barrier))
+    elif (destination.type, source.type) == (u64, u32) and barrier is None:
+        current().emit("cp.async.bulk.global.shared::cta.bulk_group", addr(destination), addr(source), size)
+    else:
+        raise misuse(
+            f"given tma.copy to {destination.type.name} from {source.type.name} "
+            f"{'with' if barrier is not None else 'without'} a barrier; expected shared (u32) from global (u64) with a "
+            "barrier, or global from shared without one"
+        )
+
+
+def commit_group() -> None:
+    """Close this thread's bulk group: the stores it issued since the last one.
+
+    Issued by the thread that issued the stores.
+    Completes by itself; the group by `wait_group`.
+    Targets: sm_90 and later.
+    PTX: cp.async.bulk.commit_group, ISA 9.1 section 9.7.9.25.3.
+    """
+    current().emit("cp.async.bulk.commit_group")
+
+
+def wait_group(pending: int = 0, *, read: bool = False) -> None:
+    """Wait until at most ``pending`` of this thread's newest bulk groups are unfinished.
+
+    With ``read`` only until they have read their shared memory, which may then be written again; without it until the
+    data is in global memory.
+
+    Issued by the thread that committed the groups.
+    Completes by the groups.
+    Targets: sm_90 and later.
+    PTX: cp.async.bulk.wait_group, ISA 9.1 section 9.7.9.25.4.
+    """
+    if pending < 0:
+        raise misuse(f"given tma.wait_group({pending}); expected 0 or more groups")
+    current().emit(f"cp.async.bulk.wait_group{'.read' if read else ''}", pending)
+
+
+def mask(ranks: int) -> Expr:
+    """A 16-bit mask of CTA ranks in a register: bit i names rank i. KernelError for an empty or longer mask."""
+    if not 1 <= ranks < 1 << 16:
+        raise misuse(f"given multicast={ranks:#b}; expected a mask of ranks 0 to 15 with at least one bit set")
+    return current().pure("mov.b16", b16, ranks)
+
+
+def _place(box: Box) -> nodes.Address:
+    """``[map, {col, row}]``: innermost first, as PTX writes it."""
+    return addr(box.map.address, 0, tuple(_coordinate(value) for value in box.coordinates))
+
+
+def _coordinate(value: Value) -> Any:
+    if isinstance(value, Expr) and value.type is u32:
+        return value
+    return operand(value, s32)
+
+
+def _policy(hint: Expr | int) -> Any:
+    return operand(hint, u64) if isinstance(hint, Expr) else current().pure("mov.b64", u64, hint)
+
+
+def _shared(tile: Destination) -> nodes.Address:
+    return tile.operand if isinstance(tile, Tile) else addr(tile)
+
+
+def _barrier(barrier: Barrier) -> nodes.Address:
+    return addr(barrier) if isinstance(barrier, Expr) else barrier.operand
+
+
+def _record(coords: Box, tile: Destination) -> None:
+    """Note box, swizzle and element type for the host; a raw address leaves the box to the caller."""
+    if isinstance(tile, Expr):
+        return
+    name, dtype = coords.map.name, coords.map.dtype
+    if dtype not in (Scalar, tile.dtype):
+        raise misuse(f"given a tile of {tile.dtype.name} for tensor map {name} of {dtype.name}; expected one element type")
+    width = tile.shape[-1] * tile.dtype.nbytes
+    if tile.swizzle and width > tile.span:
+        raise misuse(
+            f"given rows of {width} bytes with swizzle {tile.swizzle} to tensor map {name}; expected at most {tile.span}: "
+            f"copy a panel at a time, tile[:, c:c + {tile.span // tile.dtype.nbytes}]"
+        )
+    if len(tile.shape) != len(coords.index):
+        raise misuse(
+            f"given {len(coords.index)} coordinates of tensor map {name} for a tile of shape {tile.shape}; "
+            "expected one coordinate for each dimension"
+        )
+    use = MapUse(tuple(tile.shape), tile.swizzle, tile.dtype)
+    known = current().maps.setdefault(name, use)
+    if known != use:
+        raise misuse(
+            f"given a box of {use.box} with swizzle {use.swizzle} for tensor map {name}, which already has a box of "
+            f"{known.box} with swizzle {known.swizzle}; expected one box for each map: pass a second map"
+        )
