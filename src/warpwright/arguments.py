@@ -28,7 +28,11 @@ def pass_arguments(kernel: str, params: Sequence[Variable], args: Sequence[Any])
     if len(args) != len(params):
         expected = ", ".join(f"{param.name} ({_declared(param)})" for param in params) or "none"
         raise UsageError(f"launch of {kernel!r} with {len(args)} arguments; expected {len(params)}: {expected}")
-    passed = [_passed(param, value) for param, value in zip(params, args, strict=True)]
+    passed: list[Any] = []
+    arrays: dict[int, Any] = {}
+    for param, value in zip(params, args, strict=True):
+        made = _passed(param, value)
+        passed.append(arrays.setdefault(id(value), made) if isinstance(value, np.ndarray) else made)
     yield passed
     for value, copy in zip(args, passed, strict=True):
         if isinstance(value, np.ndarray) and copy is not value and value.flags.writeable:

@@ -1,0 +1,140 @@
+"""How fast the virtual GPU is here: ``python bench/vgpu.py [--json] [--sizes 1024,2048,4096] [--rounds 3]``.
+
+- compile: seconds to turn 10,000 PTX instructions (integer and float arithmetic, straight line) into machine code;
+- lanes: lane-instructions a second on one core, a loop of such instructions in one CTA of 1024 threads;
+- gemm: wall time of GEMM level 3, M = N = K, standard normal bf16, against NumPy's float32 product of the same
+  matrices in the same process on the same cores, taken in turns; medians;
+- memory: the peak of this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import warpwright as ww
+from warpwright.lang import Global, ctaid, kernel, loop, ntid, tid, u32, var
+
+UNROLLED = 2_500  # rounds of four instructions
+ROUNDS, BODY = 20_000, 250
+THREADS = 1024
+
+
+@kernel("sm_100a", threads=32)
+def straight_line(out: Global[u32], *, salt=0):
+    x = var(u32, tid.x)
+    for i in range(UNROLLED):
+        x.set((x * 1_664_525 + (1_013_904_223 + i + salt)) ^ (x >> 7))
+    out[tid.x] = x
+
+
+@kernel("sm_100a", threads=THREADS)
+def arithmetic_loop(out: Global[u32], rounds: u32):
+    x = var(u32, tid.x)
+    for _ in loop(rounds):
+        for i in range(BODY):
+            x.set((x * 1_664_525 + (1_013_904_223 + i)) ^ (x >> 7))
+    out[ctaid.x * ntid.x + tid.x] = x
+
+
+def seconds(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def instructions_of(ptx: str) -> int:
+    """Instructions in a PTX text, without directives, labels and braces."""
+    return sum(line.strip().endswith(";") and not line.strip().startswith(".") for line in ptx.splitlines())
+
+
+def compile_seconds() -> dict[str, float]:
+    """Launches of fresh kernels, less a launch of a compiled one, per 10,000 instructions."""
+    out = np.zeros(32, np.uint32)
+    first, again = [], []
+    for salt in range(3):
+        traced = straight_line.trace(salt=salt)
+        first.append(seconds(lambda traced=traced: ww.launch(traced, 1, args=[out])))
+        again.append(seconds(lambda traced=traced: ww.launch(traced, 1, args=[out])))
+    count = instructions_of(traced.ptx)
+    spent = statistics.median(first) - statistics.median(again)
+    return {"instructions": count, "compile_s_per_10k": spent * 10_000 / count}
+
+
+def lane_rate() -> dict[str, float]:
+    """Lane-instructions a second on one core: one CTA runs on one."""
+    out = np.zeros(THREADS, np.uint32)
+    body = arithmetic_loop.trace()
+    per_round = instructions_of(body.ptx)
+
+    def run(rounds: int) -> float:
+        return seconds(lambda: ww.launch(body, 1, args=[out, rounds]))
+
+    run(1)
+    times = [run(ROUNDS // 10) - run(1) for _ in range(3)]
+    lanes = per_round * (ROUNDS // 10) * THREADS
+    return {"lane_instructions_per_s": lanes / statistics.median(times)}
+
+
+def gemm(size: int, rounds: int) -> dict[str, float]:
+    """Level 3 and NumPy in turns; the first launch is thrown away, because it compiles."""
+    random = np.random.default_rng(size)
+    a, b = (random.standard_normal((size, size), np.float32).astype(ml_dtypes.bfloat16) for _ in range(2))
+    a32, b32 = a.astype(np.float32), b.astype(np.float32)
+    ww.matmul(a[:256], b[:, :256])
+    ours, numpy = [], []
+    for _ in range(rounds):
+        ours.append(seconds(lambda: ww.matmul(a, b.T, level=3)))
+        numpy.append(seconds(lambda: a32 @ b32.T))
+    wall, peer = statistics.median(ours), statistics.median(numpy)
+    return {"size": size, "wall_s": wall, "numpy_f32_s": peer, "ratio": wall / peer}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--sizes", default="1024,2048,4096")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    sizes = [int(size) for size in options.sizes.split(",")]
+    report: dict[str, Any] = {
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        **compile_seconds(),
+        **lane_rate(),
+        "gemm_level_3": [gemm(size, options.rounds) for size in sizes],
+        "peak_memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        * (1 if sys.platform == "darwin" else 1024)
+        / 1e9,
+    }
+    print(json.dumps(report, indent=2) if options.json else text(report))
+    return 0
+
+
+def text(report: dict[str, Any]) -> str:
+    """The report as lines for people."""
+    lines = [
+        f"machine            {report['machine']}",
+        f"compile            {report['compile_s_per_10k']:.2f} s per 10,000 instructions ({report['instructions']:,})",
+        f"lane instructions  {report['lane_instructions_per_s'] / 1e9:.1f} G a second on one core",
+    ]
+    lines += [
+        f"level 3 at {row['size']:5}   {row['wall_s']:.2f} s, {row['ratio']:.1f} x NumPy's float32 product "
+        f"({row['numpy_f32_s']:.2f} s)"
+        for row in report["gemm_level_3"]
+    ]
+    return "\n".join([*lines, f"peak memory        {report['peak_memory_gb']:.2f} GB"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""README and docs: every Python block runs, page by page from top to bottom, and so does every warpwright command."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from warpwright.cli import main
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ELSEWHERE = ("make ", "pip ", "python ", "git ", "cd ")  # commands of the machine, and examples: tests/test_examples.py
+
+
+def blocks(page: Path, language: str) -> list[tuple[int, str]]:
+    """The fenced blocks of ``language``: (line of the first line, text)."""
+    text = page.read_text(encoding="utf-8")
+    found = re.finditer(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [(text.count("\n", 0, match.start(1)), match[1]) for match in found]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_python_blocks_of_a_page_run(page: Path) -> None:
+    names: dict[str, object] = {"__name__": page.stem}
+    for line, text in blocks(page, "python"):
+        tree = ast.increment_lineno(ast.parse(text), line)
+        exec(compile(tree, str(page), "exec", dont_inherit=True), names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_commands_of_a_page_succeed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    for name in ("A.npy", "B.npy"):
+        np.save(name, random.standard_normal((128, 128)).astype(ml_dtypes.bfloat16))
+    for _, text in blocks(page, "sh"):
+        for command in text.replace("\\\n", " ").splitlines():
+            words = shlex.split(command, comments=True)
+            if not words or command.startswith(ELSEWHERE):
+                continue
+            assert words[0] == "warpwright", f"{page.name}: {command}"
+            result = CliRunner().invoke(main, words[1:])
+            assert result.exit_code == 0, f"{page.name}: {command}\n{result.output}"
+
+
+def test_every_relative_link_leads_to_a_file() -> None:
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
