@@ -16,7 +16,7 @@ MAX_DEPTH = 64
 NAME = r"[%$_A-Za-z][\w$]*(?:(?:\.|::)\w+)*"
 NUMBER = (
     r"(?:0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|0[xX][0-9a-fA-F]+U?|0[bB][01]+U?"
-    r"|(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\d+U?)(?![\w$])"
+    r"|(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\d+U?)(?![\w$]|\.\d)"
 )
 
 _TOKEN = re.compile(
@@ -101,7 +101,7 @@ class Lexer:
         """Go one level deeper; the limit keeps hostile nesting from exhausting Python's stack."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            self.fail(self.peek().start, f"nesting deeper than {MAX_DEPTH} levels", "a flatter text")
+            self.fail(self.peek().start, f"nesting deeper than {MAX_DEPTH} levels", f"at most {MAX_DEPTH}")
 
     def leave(self) -> None:
         """Come back up one level."""

@@ -156,12 +156,12 @@ def _block(item: Block, indent: str) -> Iterator[str]:
 def _function(item: Function, indent: str) -> Iterator[str]:
     linkage = f".{item.linkage} " if item.linkage else ""
     returns = f"({', '.join(map(_variable, item.returns))}) " if item.returns else ""
-    head = f"{indent}{linkage}.{item.kind} {returns}{item.name}("
-    params = [f"{indent}{_INDENT}{_variable(param)}" for param in item.params]
-    yield head + ("\n" + ",\n".join(params) + "\n" if params else "") + f"{indent})"
-    for directive in item.directives:
-        yield indent + _directive(directive) + (";" if directive.name == ".pragma" else "")
-    if item.body is None:
-        yield indent + ";"
-    else:
+    params = ",\n".join(f"{indent}{_INDENT}{_variable(param)}" for param in item.params)
+    listed = f"\n{params}\n{indent}" if params else ""
+    words = [_directive(each) + ";" * (each.name == ".pragma") for each in item.directives]
+    head = [f"{linkage}.{item.kind} {returns}{item.name}({listed})", *words]
+    yield ""
+    yield from (indent + line for line in head[:-1])
+    yield indent + head[-1] + (";" if item.body is None else "")
+    if item.body is not None:
         yield from _block(item.body, indent)
