@@ -8,7 +8,7 @@ from collections.abc import Callable
 from warpwright.vgpu.jit.lanes import MEANINGS, Lanes, Meaning
 from warpwright.vgpu.program import Inst
 
-__all__ = ["arithmetic", "call", "choose", "convert", "has", "is_float", "number", "repeat", "shift_left", "shift_right"]
+__all__ = ["arithmetic", "call", "cast", "choose", "has", "is_float", "number", "repeat", "shift_left", "shift_right"]
 
 _KINDS: dict[tuple[str, bool], Meaning] = {}
 
@@ -58,7 +58,7 @@ def choose(lanes: Lanes, condition: str, type: str, yes: str, no: str) -> str:
     return lanes.op(f"select <{count} x i1> {condition}, {type} {yes}, {type} {no}")
 
 
-def convert(lanes: Lanes, word: str, value: str, source: str, target: str) -> str:
+def cast(lanes: Lanes, word: str, value: str, source: str, target: str) -> str:
     """A conversion instruction, left out when the types agree."""
     return value if source == target else lanes.op(f"{word} {source} {value} to {target}")
 

@@ -10,8 +10,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from warpwright.errors import UnsupportedInstruction
 from warpwright.ptx import nodes
+from warpwright.vgpu.jit.state import FAULTS, LANES, OFFSETS
 from warpwright.vgpu.program import Inst, Operand, Register, Symbol, place
 
 __all__ = ["MEANINGS", "Lanes", "bits_of", "elem", "meaning", "vector"]
@@ -55,20 +59,30 @@ class Lanes:
 
     Attributes
     ----------
-    mask : name of the i32 with the block's active lanes; ``active`` is the same as ``<32 x i1>``, narrowed by the
-        guard of the current instruction.
+    mask : name of the i32 with the active lanes, narrowed by the guard of the current instruction; ``active`` is the
+        same as ``<32 x i1>``. ``block_mask`` is that of the whole block.
+    block : index of the current block; ``ended`` once it has left for another.
+    slots : place of every register that lives in memory, in bytes from the warp's state.
+    local : names of the registers that are SSA values.
+    observed : whether synchronising instructions also leave a record for observers.
     """
 
-    def __init__(self, slots: dict[str, int], local: dict[str, bool]) -> None:
+    def __init__(self, slots: dict[str, int], local: dict[str, bool], observed: bool = False) -> None:
         self.lines: list[str] = []
         self.slots = slots
         self.local = local
         self.values: dict[str, str] = {}
         self.count = 0
         self.mask = ""
+        self.block_mask = ""
         self.active = ""
         self.guarded = False
         self.inst: Inst | None = None
+        self.block = 0
+        self.ended = False
+        self.observed = observed
+        self.faults = {name: code for code, name in enumerate(FAULTS)}
+        self.tables: list[NDArray[np.int64]] = []
 
     def emit(self, text: str) -> None:
         self.lines.append(text)
@@ -106,6 +120,43 @@ class Lanes:
         one = self.op(f"insertelement <32 x {type}> poison, {type} {scalar}, i32 0")
         return self.op(f"shufflevector <32 x {type}> {one}, <32 x {type}> poison, <32 x i32> zeroinitializer")
 
+    def narrow(self, mask: str) -> None:
+        """Let ``mask`` (i32) be the active lanes of the current instruction."""
+        self.mask = mask
+        self.active = self.op(f"bitcast i32 {mask} to <32 x i1>")
+
+    def only_first(self) -> None:
+        """Keep the lowest active lane: the instruction is issued once for the warp."""
+        self.narrow(self.op(f"and i32 {self.mask}, {self.op(f'sub i32 0, {self.mask}')}"))
+
+    def table(self, words: list[int]) -> int:
+        """The address of a constant table of 64-bit words that lives as long as the compiled kernel."""
+        self.tables.append(np.array(words, np.int64))
+        return int(self.tables[-1].ctypes.data)
+
+    def forget(self) -> None:
+        """Registers in memory have changed behind the lanes' back: read them anew."""
+        self.values = {name: value for name, value in self.values.items() if self.local.get(name)}
+
+    def event(self) -> None:
+        """Leave a record of the current instruction for observers; room for it was made when the block began."""
+        if self.observed and self.inst is not None:
+            where = self.load("<32 x i64>", OFFSETS["addr"])
+            self.store("<32 x i64>", where, OFFSETS["operands"] + 8 * LANES * 4)
+            self.op(f"call i1 @push(ptr %w, i32 {self.mask}, i32 {self.inst.index})")
+
+    def resize_scalar(self, value: str, source: int, target: int) -> str:
+        """Truncate or zero-extend one integer."""
+        if source == target:
+            return value
+        return self.op(f"{'trunc' if target < source else 'zext'} i{source} {value} to i{target}")
+
+    def check(self, ok: str) -> None:
+        """Go on when ``ok`` (i1) is true; else the kernel returns with the fault that a routine recorded."""
+        label = self.name()
+        self.emit(f"br i1 {ok}, label %{label}, label %fault")
+        self.emit(f"{label}:")
+
     def bitcast(self, value: str, source: str, target: str) -> str:
         return value if source == target else self.op(f"bitcast {source} {value} to {target}")
 
@@ -122,9 +173,17 @@ class Lanes:
     def fetch(self, reg: Register) -> str:
         if self.local.get(reg.name):
             return "zeroinitializer"
+        if reg.name.startswith(("%clock", "%globaltimer")):
+            return self._tick(reg.bits)
         if reg.bits == 1:
             return self.op(f"bitcast i32 {self.load('i32', self.slots[reg.name])} to <32 x i1>")
         return self.load(f"<32 x i{reg.bits}>", self.slots[reg.name])
+
+    def _tick(self, bits: int) -> str:
+        """A clock that advances whenever it is read, by more than a spin of reads can stand."""
+        now = self.op(f"add i64 {self.load('i64', OFFSETS['clock'])}, 64")
+        self.store("i64", now, OFFSETS["clock"])
+        return self.spread(f"i{bits}", self.resize_scalar(now, 64, bits))
 
     def integer(self, operand: Operand, bits: int) -> str:
         """An operand as ``<32 x i{bits}>``: registers are truncated or zero-extended, symbols give their address."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warpwright.vgpu.jit.ir import call, choose, convert, number, repeat
+from warpwright.vgpu.jit.ir import call, cast, choose, number, repeat
 from warpwright.vgpu.jit.lanes import Lanes
 from warpwright.vgpu.program import Operand
 
@@ -20,8 +20,10 @@ __all__ = [
     "bfloat",
     "clamp01",
     "directed",
+    "finite",
     "flush",
     "load",
+    "minimum_maximum",
     "narrow",
     "pack",
     "raw",
@@ -144,10 +146,10 @@ def two_sum(lanes: Lanes, work: str, a: str, b: str) -> tuple[str, str]:
     return total, lanes.op(f"fadd {work} {a_error}, {b_error}")
 
 
-def _bits_type(work: str) -> tuple[str, int]:
+def _bits_type(work: str) -> str:
     count, element = work[1:-1].split(" x ")
-    bits = {"half": 16, "float": 32, "double": 64}[element]
-    return f"<{count} x i{bits}>", bits
+    integer = {"half": "i16", "float": "i32", "double": "i64"}[element]
+    return f"<{count} x {integer}>"
 
 
 def directed(lanes: Lanes, work: str, nearest: str, error: str, error_type: str, mode: str) -> str:
@@ -156,7 +158,7 @@ def directed(lanes: Lanes, work: str, nearest: str, error: str, error_type: str,
     ``nearest`` is that value rounded to nearest in ``work``; ``error``, of ``error_type``, need only have the right
     sign, be zero when nothing was lost, and NaN when there is nothing to correct.
     """
-    ints, bits = _bits_type(work)
+    ints = _bits_type(work)
     flags = f"<{work[1:].split()[0]} x i1>"
     pattern = lanes.op(f"bitcast {work} {nearest} to {ints}")
     inexact = lanes.op(f"fcmp one {error_type} {error}, zeroinitializer")
@@ -179,10 +181,10 @@ def narrow(lanes: Lanes, value: str, source: str, target: str, mode: str) -> str
     """Round to a narrower LLVM type; modes rn, rz, rm, rp and odd."""
     if source == target:
         return value
-    nearest = convert(lanes, "fptrunc", value, source, target)
+    nearest = cast(lanes, "fptrunc", value, source, target)
     if mode == "rn":
         return nearest
-    back = convert(lanes, "fpext", nearest, target, source)
+    back = cast(lanes, "fpext", nearest, target, source)
     error = lanes.op(f"fsub {source} {value}, {back}")
     return directed(lanes, target, nearest, error, source, mode)
 
@@ -220,6 +222,6 @@ def finite(lanes: Lanes, bits: str, type: str) -> str:
     return lanes.op(f"add {form.ints} {bits}, {lanes.op(f'sext <{form.count} x i1> {infinite} to {form.ints}')}")
 
 
-def maximum_or_minimum(lanes: Lanes, name: str, work: str, a: str, b: str, propagate_nan: bool) -> str:
+def minimum_maximum(lanes: Lanes, name: str, work: str, a: str, b: str, propagate_nan: bool) -> str:
     """min or max with -0 < +0; a NaN loses, or wins if ``propagate_nan`` (PTX 9.7.3.11)."""
     return call(lanes, f"{name}imum" + ("" if propagate_nan else "num"), work, a, b)

@@ -760,3 +760,69 @@ loop:
 done:
   ret void
 }
+
+; Mask of the lanes of %mask that hold the same value, for every lane.
+define <32 x i32> @match_any(<32 x i64> %value, i32 %mask) {
+entry:
+  %out = alloca <32 x i32>
+  br label %loop
+loop:
+  %i = phi i32 [ 0, %entry ], [ %i1, %loop ]
+  %x = extractelement <32 x i64> %value, i32 %i
+  %x0 = insertelement <32 x i64> poison, i64 %x, i32 0
+  %xs = shufflevector <32 x i64> %x0, <32 x i64> poison, <32 x i32> zeroinitializer
+  %same = icmp eq <32 x i64> %value, %xs
+  %bits = bitcast <32 x i1> %same to i32
+  %hit = and i32 %bits, %mask
+  %q = getelementptr i32, ptr %out, i32 %i
+  store i32 %hit, ptr %q
+  %i1 = add i32 %i, 1
+  %end = icmp eq i32 %i1, 32
+  br i1 %end, label %done, label %loop
+done:
+  %r = load <32 x i32>, ptr %out
+  ret <32 x i32> %r
+}
+
+; A tensor-memory address of this warp: its lane in the warp's quarter, its %width columns allocated.
+define i1 @tmem_check(ptr %w, i32 %address, i32 %width) {
+  %lane = lshr i32 %address, 16
+  %quarter = lshr i32 %lane, 5
+  %pw = getelementptr i8, ptr %w, i64 $warp
+  %warp = load i32, ptr %pw
+  %own = and i32 %warp, 3
+  %pa = getelementptr i8, ptr %w, i64 $addr
+  %wide = zext i32 %address to i64
+  store i64 %wide, ptr %pa
+  %mine = icmp eq i32 %quarter, %own
+  br i1 %mine, label %columns, label %foreign
+foreign:
+  %f = call i1 @fault(ptr %w, i32 1, i32 $FAULT_TMEM_QUARTER)
+  ret i1 false
+columns:
+  %column = and i32 %address, 65535
+  %end = add i32 %column, %width
+  %past = icmp ugt i32 %end, 512
+  br i1 %past, label %outside, label %inside
+inside:
+  %last = sub i32 %end, 1
+  %g0 = lshr i32 %column, 5
+  %g1 = lshr i32 %last, 5
+  %span = sub i32 %g1, %g0
+  %span1 = add i32 %span, 1
+  %ones = shl i32 1, %span1
+  %run = sub i32 %ones, 1
+  %need = shl i32 %run, %g0
+  %pm = getelementptr i8, ptr %w, i64 $tmem_mask
+  %mask = load ptr, ptr %pm
+  %have = load i32, ptr %mask
+  %free = xor i32 %have, -1
+  %missing = and i32 %need, %free
+  %ok = icmp eq i32 %missing, 0
+  br i1 %ok, label %good, label %outside
+outside:
+  %g = call i1 @fault(ptr %w, i32 1, i32 $FAULT_TMEM_UNALLOCATED)
+  ret i1 false
+good:
+  ret i1 true
+}

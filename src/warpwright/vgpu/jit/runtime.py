@@ -17,7 +17,7 @@ _RMW = {
     "add": "add", "and": "and", "or": "or", "xor": "xor", "exch": "xchg", "inc": "uinc_wrap", "dec": "udec_wrap",
     "min.u": "umin", "max.u": "umax", "min.s": "min", "max.s": "max",
 }  # fmt: skip
-_FLOATS = {32: "float", 64: "double"}
+_FLOATS = [("f32", 32, "float"), ("f64", 64, "double"), ("f16", 16, "half"), ("f16x2", 32, "<2 x half>")]
 
 
 class Engine:
@@ -60,8 +60,9 @@ def compile_ir(text: str, level: int = 0) -> Engine:
     return Engine(text, level)
 
 
-def atomic_name(op: str, bits: int, float_: bool = False) -> str:
-    return f"atomic_{'f' if float_ else ''}{op.replace('.', '_')}{bits}"
+def atomic_name(op: str, bits: int, floating: str = "") -> str:
+    """The routine of an atomic operation; ``floating`` is the PTX type of a floating addition."""
+    return f"atomic_{op.replace('.', '_')}_{floating or bits}"
 
 
 def _atomics() -> list[tuple[str, int, str]]:
@@ -70,8 +71,8 @@ def _atomics() -> list[tuple[str, int, str]]:
         for op, word in _RMW.items():
             rows.append((atomic_name(op, bits), bits, f"  %old = atomicrmw {word} ptr %p, i{bits} %x monotonic"))
         rows.append((atomic_name("cas", bits), bits, _swap(bits)))
-        rows.append((atomic_name("add", bits, True), bits, _float_add(bits, _FLOATS[bits])))
     rows.append((atomic_name("cas", 16), 16, _swap(16)))
+    rows += [(atomic_name("add", bits, type), bits, _float_add(bits, kind)) for type, bits, kind in _FLOATS]
     return rows
 
 
@@ -124,6 +125,9 @@ _SIGNATURES = {
     "push": "i1 (ptr, i32, i32)",
     "permute": "<32 x i64> (<32 x i64>, <32 x i32>)",
     "tmem_flush": "void (ptr)",
+    "tmem_pend": "void (ptr, i32, i64)",
+    "tmem_check": "i1 (ptr, i32, i32)",
+    "match_any": "<32 x i32> (<32 x i64>, i32)",
     **{f"gather{b}": f"<32 x i{b}> (ptr, i32, i64)" for b in (8, 16, 32, 64)},
     **{f"scatter{b}": f"void (ptr, i32, i64, <32 x i{b}>)" for b in (8, 16, 32, 64)},
     **{name: f"<32 x i{b}> (ptr, i32, <32 x i{b}>, <32 x i{b}>)" for name, b, _ in _atomics()},

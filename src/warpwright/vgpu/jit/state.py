@@ -73,6 +73,7 @@ FAULTS = (
     "unsupported",
     "trap",
     "rank",
+    "mbarrier_init",
 )
 
 _FIELDS: list[tuple[str, str, int]] = [
@@ -98,6 +99,7 @@ _FIELDS: list[tuple[str, str, int]] = [
     ("fault_addr", "i8", 1),
     ("fault_arg", "i8", 1),
     ("rank", "i4", 1),
+    ("shared_base", "u4", 1),  # rank << 24
     ("ranks", "i4", 1),
     ("warp", "i4", 1),
     ("pending", "i4", 1),  # tensor-memory loads and stores not yet waited for
@@ -110,6 +112,7 @@ _FIELDS: list[tuple[str, str, int]] = [
     ("local_host", "i8", 1),
     ("local_bytes", "i8", 1),
     ("param_host", "i8", 1),
+    ("param_base", "i8", 1),  # virtual address of the parameter block
     ("queue", "i8", 1),  # {count, capacity, records…}
     ("tmem", "i8", 1),  # this CTA's tensor memory: columns of 128 lanes of 32 bits
     ("tmem_mask", "i8", 1),  # address of the CTA's allocation bits, one per 32 columns

@@ -79,3 +79,31 @@ done:
   store i32 0, ptr %pn
   ret void
 }
+
+; Remember a tensor-memory access until tcgen05.wait; with 64 outstanding the earlier ones are carried out now.
+define void @tmem_pend(ptr %w, i32 %address, i64 %plan) {
+  %pn = getelementptr i8, ptr %w, i64 $pending
+  %held = load i32, ptr %pn
+  %full = icmp sge i32 %held, 64
+  br i1 %full, label %flush, label %add
+flush:
+  call void @tmem_flush(ptr %w)
+  br label %add
+add:
+  %n = load i32, ptr %pn
+  %i = sext i32 %n to i64
+  %column = and i32 %address, 65535
+  %lane = lshr i32 %address, 16
+  %cells = shl i32 %column, 7
+  %at = add i32 %cells, %lane
+  %wide = zext i32 %at to i64
+  %pa = getelementptr i8, ptr %w, i64 $pend_addr
+  %pai = getelementptr i64, ptr %pa, i64 %i
+  store i64 %wide, ptr %pai
+  %pt = getelementptr i8, ptr %w, i64 $pend_table
+  %pti = getelementptr i64, ptr %pt, i64 %i
+  store i64 %plan, ptr %pti
+  %more = add i32 %n, 1
+  store i32 %more, ptr %pn
+  ret void
+}

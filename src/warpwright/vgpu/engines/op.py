@@ -1,0 +1,73 @@
+"""An asynchronous operation between its issue and its completion, and the cluster as the engines see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.tensormap import TensorMap
+from warpwright.vgpu.program import Inst
+
+__all__ = ["BoundMap", "Fabric", "Op"]
+
+
+@dataclass(slots=True)
+class Op:
+    """A record of the queue. ``words``: the operands in order, an address, register or vector element each
+    (`jit.issue.flatten`), as unsigned 64-bit values; ``number`` counts the operations of the cluster."""
+
+    inst: Inst
+    rank: int
+    warp: int
+    lane: int
+    words: list[int]
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BoundMap:
+    """A tensor map and the device memory it describes: ``data`` are the tensor's bytes from its base address on."""
+
+    map: TensorMap
+    data: NDArray[np.uint8]
+    host: int
+
+
+class Fabric(Protocol):
+    """What engines may touch of a cluster.
+
+    shared : uint8 array of shape (ranks, bytes): every CTA's shared memory, index = offset of a shared address
+    shared_host : host address of ``shared``; ``shared_stride`` bytes from one CTA to the next
+    shared_limit : one past the last legal offset; the first is RESERVED_SHARED
+    tmem : int32 array of shape (ranks, 512 columns, 128 lanes)
+    """
+
+    shared: NDArray[np.uint8]
+    shared_host: int
+    shared_stride: int
+    shared_limit: int
+    ranks: int
+    tmem: NDArray[np.int32]
+
+    def tmem_allocated(self, rank: int) -> int:
+        """Bit i: columns 32 i to 32 i + 31 of the CTA are allocated."""
+
+    def arrive(self, op: Op, rank: int, offset: int) -> None:
+        """One arrival on an mbarrier; raises ProtocolError when there is none."""
+
+    def complete_tx(self, op: Op, rank: int, offset: int, nbytes: int) -> None:
+        """Bytes delivered for an mbarrier; raises ProtocolError when there is none."""
+
+    def tensor_map(self, op: Op, address: int) -> BoundMap:
+        """The tensor map at a generic address; raises ProtocolError when there is none."""
+
+    def global_memory(self, op: Op, address: int, nbytes: int) -> NDArray[np.uint8]:
+        """A view of global memory at a virtual address; raises MemoryFault when it is outside."""
+
+    def failure(self, kind: type[Exception], op: Op, message: str) -> Exception:
+        """An error that names the instruction, kernel, CTA, warp and lane of ``op`` before ``message``."""
+
+

@@ -1,0 +1,208 @@
+"""A program as machine code: one LLVM function that runs a warp until it has to wait."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.errors import DescriptorError, UnsupportedInstruction, UsageError
+from warpwright.ptx import nodes
+from warpwright.vgpu.jit import alu, control, convert, floats, halves, issue, memory, sync, warp
+from warpwright.vgpu.jit.lanes import MEANINGS, Lanes
+from warpwright.vgpu.jit.runtime import DECLARATIONS, Engine, compile_ir
+from warpwright.vgpu.jit.state import OFFSETS, SIZE
+from warpwright.vgpu.program import Block, Inst, Operand, Program, Register, place
+
+__all__ = ["Kernel", "compile_program", "emit"]
+
+_MODULES = (alu, control, convert, floats, halves, issue, memory, sync, warp)  # importing them fills MEANINGS
+
+
+@dataclass(slots=True)
+class Kernel:
+    """Machine code of a program and what the machine must know of it.
+
+    ``slots`` places registers in the warp's state, ``nbytes`` is the size of that state; ``messages`` has, for
+    instructions that cannot be executed, the error to raise when one is reached.
+    """
+
+    program: Program
+    engine: Engine
+    entry: int
+    slots: dict[str, int]
+    nbytes: int
+    messages: dict[int, str]
+    tables: list[NDArray[np.int64]] = field(default_factory=list)
+
+
+def compile_program(program: Program, observed: bool = False) -> Kernel:
+    """Compile; with ``observed`` the code also reports synchronisation to observers."""
+    text, kernel = emit(program, observed)
+    engine = compile_ir(text)
+    return Kernel(program, engine, engine.address("kernel"), *kernel)
+
+
+def emit(program: Program, observed: bool = False) -> tuple[str, tuple[dict[str, int], int, dict[int, str], list[NDArray[np.int64]]]]:
+    """The IR text of a program, and the rest of what `Kernel` holds."""
+    local = _local_registers(program)
+    slots, nbytes = _place_registers(program, local)
+    lanes = Lanes(slots, dict.fromkeys(local, True), observed)
+    messages: dict[int, str] = {}
+    blocks = program.blocks if program.blocks[-1].insts else program.blocks[:-1]
+    for block in blocks:
+        _block(lanes, block, messages)
+    body = "\n".join(lanes.lines)
+    cases = " ".join(f"i32 {block.index}, label %b{block.index}" for block in blocks)
+    text = f"{DECLARATIONS}\n{_intrinsics(body)}\n{_FRAME.format(cases=cases, body=body)}"
+    return text, (slots, nbytes, messages, lanes.tables)
+
+
+_FRAME = f"""
+define i32 @kernel(ptr %w) {{{{
+  br label %dispatch
+dispatch:
+  %next = call i32 @dispatch(ptr %w)
+  switch i32 %next, label %rest [{{cases}}]
+rest:
+  %pstatus = getelementptr i8, ptr %w, i64 {OFFSETS["status"]}
+  %status = load i32, ptr %pstatus
+  ret i32 %status
+fault:
+  ret i32 3
+full:
+  ret i32 4
+{{body}}
+}}}}
+"""
+
+
+def _intrinsics(body: str) -> str:
+    """Declarations of the LLVM intrinsics that the body calls."""
+    known = set(re.findall(r"@(llvm[\w.]+)", DECLARATIONS))
+    rows = {}
+    for result, name, arguments in re.findall(r"call (<[^>]*>|\{[^}]*\}|\w+) @(llvm[\w.]+)\(([^\n]*)\)", body):
+        if name not in known and name not in rows:
+            kinds = re.findall(r"(?:^|, )(<\d+ x \w+>|\w+)", arguments)
+            rows[name] = f"declare {result} @{name}({', '.join(kinds)})"
+    return "\n".join(rows.values())
+
+
+def _block(lanes: Lanes, block: Block, messages: dict[int, str]) -> None:
+    lanes.emit(f"b{block.index}:")
+    lanes.values.clear()
+    lanes.block, lanes.ended = block.index, False
+    lanes.block_mask = lanes.load("i32", OFFSETS["mask"])
+    for inst in block.insts:
+        lanes.inst = inst
+        if inst.name not in control.ENDINGS:
+            _instruction(lanes, inst, messages)
+    if not lanes.ended:
+        lanes.narrow(lanes.block_mask)
+        control.ending(lanes, block.insts[-1] if block.insts else None, block.index + 1)
+
+
+def _instruction(lanes: Lanes, inst: Inst, messages: dict[int, str]) -> None:
+    _guard(lanes, inst)
+    meaning = MEANINGS.get(inst.name) if inst.match or inst.opcode.startswith("call.") else None
+    mark = len(lanes.lines)
+    try:
+        if meaning is None:
+            raise lanes.unsupported("this instruction")
+        if lanes.observed and inst.name.startswith("mbarrier."):
+            _make_room(lanes)
+        meaning(lanes, inst)
+    except (UnsupportedInstruction, DescriptorError, UsageError) as error:
+        del lanes.lines[mark:]
+        messages[inst.index] = str(error) if isinstance(error, UnsupportedInstruction) else f"{place(inst)}: {error}"
+        _refuse(lanes, inst)
+
+
+def _guard(lanes: Lanes, inst: Inst) -> None:
+    lanes.guarded = inst.guard is not None
+    mask = lanes.block_mask
+    if inst.guard is not None:
+        guard = lanes.op(f"bitcast <32 x i1> {lanes.register(inst.guard)} to i32")
+        mask = lanes.op(f"and i32 {mask}, {guard}")
+    if lanes.mask != mask:
+        lanes.narrow(mask)
+
+
+def _make_room(lanes: Lanes) -> None:
+    """Leave before the instruction takes effect when the queue may not hold its records."""
+    room, full = lanes.name(), lanes.name()
+    lanes.emit(f"br i1 {lanes.op('call i1 @push(ptr %w, i32 0, i32 0)')}, label %{room}, label %{full}")
+    lanes.emit(f"{full}:")
+    lanes.emit(f"call void @set_pc(ptr %w, i32 {lanes.block_mask}, i32 {lanes.block})")
+    lanes.emit("br label %full")
+    lanes.emit(f"{room}:")
+
+
+def _refuse(lanes: Lanes, inst: Inst) -> None:
+    """Reaching the instruction with an active lane is a fault; passing it by is not."""
+    refused, passed = lanes.name(), lanes.name()
+    lanes.store("i32", str(inst.index), OFFSETS["inst"])
+    lanes.emit(f"br i1 {lanes.op(f'icmp eq i32 {lanes.mask}, 0')}, label %{passed}, label %{refused}")
+    lanes.emit(f"{refused}:")
+    lanes.op(f"call i1 @fault(ptr %w, i32 {lanes.mask}, i32 {lanes.faults['unsupported']})")
+    lanes.emit("br label %fault")
+    lanes.emit(f"{passed}:")
+
+
+def _registers(operand: Operand) -> list[Register]:
+    if isinstance(operand, Register):
+        return [operand]
+    if isinstance(operand, nodes.Vector):
+        return [r for item in operand.items for r in _registers(item)]  # type: ignore[arg-type]
+    if isinstance(operand, nodes.Pair):
+        return _registers(operand.first) + _registers(operand.second)  # type: ignore[arg-type]
+    if isinstance(operand, nodes.Address):
+        return _registers(operand.base) + [r for item in operand.extra for r in _registers(item)]  # type: ignore[arg-type]
+    return []
+
+
+def _writes(inst: Inst) -> bool:
+    """Whether the first operand is a result."""
+    return inst.match is not None and inst.match.spelling.operands[:1] in ("d", "p")
+
+
+def _local_registers(program: Program) -> set[str]:
+    """Registers that only one block mentions, where the first mention defines all active lanes."""
+    home: dict[str, int] = {}
+    memory: set[str] = set()
+
+    def mention(name: str, block: Block, defines: bool) -> None:
+        if home.setdefault(name, block.index if defines else -1) != block.index:
+            memory.add(name)
+
+    for block in program.blocks:
+        for inst in block.insts:
+            used, made = _mentions(inst)
+            for name in used:
+                mention(name, block, defines=False)
+            for name in made:
+                mention(name, block, defines=inst.guard is None)
+            if inst.name in ("tcgen05.ld", "tcgen05.st") or inst.name.startswith("call.") or inst.name.endswith(".red"):
+                memory.update(used, made)
+    return set(home) - memory
+
+
+def _mentions(inst: Inst) -> tuple[list[str], list[str]]:
+    """Names of the registers that an instruction reads, and of those that it writes."""
+    first = 1 if _writes(inst) else 0
+    used = [r.name for operand in inst.operands[first:] for r in _registers(operand)]
+    made = [r.name for r in _registers(inst.operands[0])] if first else []
+    return used + ([inst.guard.name] if inst.guard else []), made
+
+
+def _place_registers(program: Program, local: set[str]) -> tuple[dict[str, int], int]:
+    """Slots behind the warp's fixed state, widest registers first so that all are aligned."""
+    slots = {"%shared_base": OFFSETS["shared_base"]}
+    offset = SIZE
+    held = [r for name, r in program.registers.items() if name not in local]
+    for register in [*sorted(held, key=lambda r: -r.bits), Register("%cc", 1)]:
+        slots[register.name] = offset
+        offset += 4 * register.bits if register.bits > 1 else 4
+    return slots, (offset + 255) // 256 * 256

@@ -1,0 +1,279 @@
+"""Floating-point arithmetic of f64, f32, f16, bf16 and their packed types (PTX ISA 9.1 sections 9.7.3 to 9.7.5).
+
+Correctly rounded operations are exact to the bit, NaN payloads aside. Approximate ones are computed by the host's
+library, which is closer than PTX asks. f64 rounds to nearest only.
+"""
+
+from __future__ import annotations
+
+from warpwright.vgpu.jit.ir import arithmetic, call, choose, has, number, repeat
+from warpwright.vgpu.jit.lanes import Lanes, meaning
+from warpwright.vgpu.jit.rounding import (
+    FORMATS,
+    Format,
+    clamp01,
+    directed,
+    load,
+    minimum_maximum,
+    narrow,
+    pack,
+    raw,
+    relu,
+    store,
+    two_sum,
+)
+from warpwright.vgpu.program import Inst
+
+__all__: list[str] = []
+
+
+def rounding(lanes: Lanes, inst: Inst) -> str:
+    """The rounding mode of a correctly rounded operation."""
+    mode = inst["rnd"] or "rn"
+    if mode != "rn" and inst["type"] == "f64":
+        raise lanes.unsupported(f"rounding .{mode} of .f64")
+    return mode
+
+
+def finish(lanes: Lanes, inst: Inst, value: str) -> None:
+    """Clamp a result in the work type as the instruction says, round it to its format, write it."""
+    kind = inst["type"]
+    work = FORMATS[kind].work
+    if has(inst, "sat"):
+        value = clamp01(lanes, value, work)
+    if has(inst, "relu"):
+        value = relu(lanes, value, work)
+    store(lanes, inst.operands[0], pack(lanes, value, kind), kind, has(inst, "ftz"))
+
+
+def sources(lanes: Lanes, inst: Inst, *kinds: str) -> list[str]:
+    """The source operands in the work type; ``kinds`` are their types where they differ from the instruction's."""
+    operands = inst.operands[1:]
+    kinds = kinds or (inst["type"],) * len(operands)
+    return [load(lanes, operand, kind, has(inst, "ftz")) for operand, kind in zip(operands, kinds, strict=True)]
+
+
+def double(form: Format) -> str:
+    return f"<{form.count} x double>"
+
+
+def widen(lanes: Lanes, value: str, form: Format) -> str:
+    return lanes.op(f"fpext {form.work} {value} to {double(form)}")
+
+
+def sum_to_odd(lanes: Lanes, work: str, a: str, b: str) -> str:
+    """a + b rounded to odd, so that a second rounding to fewer bits is the only one that shows."""
+    total, error = two_sum(lanes, work, a, b)
+    return directed(lanes, work, total, error, work, "odd")
+
+
+def directed_sum(lanes: Lanes, form: Format, a: str, b: str, mode: str) -> str:
+    """The sum of two doubles rounded to float by rz, rm or rp. An exact zero is -0 for rm unless both are +0."""
+    wide = double(form)
+    total = sum_to_odd(lanes, wide, a, b)
+    if mode == "rm":
+        ints = f"<{form.count} x i64>"
+        both = lanes.op(f"or {ints} {lanes.bitcast(a, wide, ints)}, {lanes.bitcast(b, wide, ints)}")
+        sign = lanes.bitcast(lanes.op(f"and {ints} {both}, {repeat(1 << 63, 64)}"), ints, wide)
+        zero = lanes.op(f"fcmp oeq {wide} {total}, zeroinitializer")
+        total = choose(lanes, zero, wide, sign, total)
+    return narrow(lanes, total, wide, form.work, mode)
+
+
+@arithmetic("add", "sub", floating=True)
+def add(lanes: Lanes, inst: Inst) -> None:
+    kind, mode = inst["type"], rounding(lanes, inst)
+    form = FORMATS[kind]
+    x, y = sources(lanes, inst, inst["atype"] or kind, kind)
+    if mode == "rn":
+        value = lanes.op(f"f{inst.name} {form.work} {x}, {y}")
+    else:
+        if inst.name == "sub":
+            y = lanes.op(f"fneg {form.work} {y}")
+        value = directed_sum(lanes, form, widen(lanes, x, form), widen(lanes, y, form), mode)
+    finish(lanes, inst, value)
+
+
+@arithmetic("mul", floating=True)
+def mul(lanes: Lanes, inst: Inst) -> None:
+    mode, form = rounding(lanes, inst), FORMATS[inst["type"]]
+    x, y = sources(lanes, inst)
+    if mode == "rn":
+        value = lanes.op(f"fmul {form.work} {x}, {y}")
+    else:
+        exact = lanes.op(f"fmul {double(form)} {widen(lanes, x, form)}, {widen(lanes, y, form)}")
+        value = narrow(lanes, exact, double(form), form.work, mode)
+    finish(lanes, inst, value)
+
+
+@meaning("fma")
+def fma(lanes: Lanes, inst: Inst) -> None:
+    if has(inst, "oob"):
+        raise lanes.unsupported("the out-of-bounds NaN of .oob")
+    kind = inst["type"]
+    source = inst["atype"] or kind
+    multiply_add(lanes, inst, *sources(lanes, inst, source, source, kind))
+
+
+@arithmetic("mad", floating=True)
+def mad(lanes: Lanes, inst: Inst) -> None:
+    multiply_add(lanes, inst, *sources(lanes, inst))
+
+
+def multiply_add(lanes: Lanes, inst: Inst, x: str, y: str, z: str) -> None:
+    """x*y + z rounded once. A product of two f16 is exact in float, one of two bf16 or f32 in double."""
+    kind, mode = inst["type"], rounding(lanes, inst)
+    form = FORMATS[kind]
+    if kind.startswith("f16"):
+        value = sum_to_odd(lanes, form.work, lanes.op(f"fmul {form.work} {x}, {y}"), z)
+    elif kind.startswith("bf16") or mode != "rn":
+        x, y, z = (widen(lanes, each, form) for each in (x, y, z))
+        exact = lanes.op(f"fmul {double(form)} {x}, {y}")
+        if mode == "rn":
+            value = narrow(lanes, sum_to_odd(lanes, double(form), exact, z), double(form), form.work, "odd")
+        else:
+            value = directed_sum(lanes, form, exact, z, mode)
+    else:
+        value = call(lanes, "fma", form.work, x, y, z)
+    finish(lanes, inst, value)
+
+
+def quotient(lanes: Lanes, inst: Inst, x: str, y: str) -> None:
+    """x / y. In double a quotient of floats that is not a float never rounds to one: 48 bits tell them apart."""
+    mode, form = rounding(lanes, inst), FORMATS[inst["type"]]
+    if mode in ("rz", "rm", "rp"):
+        value = lanes.op(f"fdiv {double(form)} {widen(lanes, x, form)}, {widen(lanes, y, form)}")
+        value = narrow(lanes, value, double(form), form.work, mode)
+    else:
+        value = lanes.op(f"fdiv {form.work} {x}, {y}")
+    finish(lanes, inst, value)
+
+
+@arithmetic("div", floating=True)
+def div(lanes: Lanes, inst: Inst) -> None:
+    x, y = sources(lanes, inst)
+    if inst["rnd"] == "approx":
+        y = overflowing(lanes, y)
+    quotient(lanes, inst, x, y)
+
+
+def overflowing(lanes: Lanes, divisor: str) -> str:
+    """div.approx takes a divisor above 2^126 for infinity (PTX 9.7.3.8)."""
+    work = FORMATS["f32"].work
+    size = call(lanes, "fabs", work, divisor)
+    huge = lanes.op(f"fcmp ogt {work} {size}, {number(2.0**126, 'float')}")
+    infinity = call(lanes, "copysign", work, number(float("inf"), "float"), divisor)
+    return choose(lanes, huge, work, infinity, divisor)
+
+
+@meaning("rcp")
+def rcp(lanes: Lanes, inst: Inst) -> None:
+    form = FORMATS[inst["type"]]
+    (x,) = sources(lanes, inst)
+    if has(inst, "approx") and inst["type"] == "f64":
+        upper_half(lanes, inst, lanes.op(f"fdiv {form.work} {number(1.0, form.element)}, {x}"))
+    else:
+        quotient(lanes, inst, number(1.0, form.element), x)
+
+
+def upper_half(lanes: Lanes, inst: Inst, value: str) -> None:
+    """The approximations of .f64 with .ftz give 20 bits of fraction; the lower word is zero (PTX 9.7.3.14)."""
+    bits = pack(lanes, value, "f64")
+    bits = lanes.op(f"and <32 x i64> {bits}, {repeat(0xFFFFFFFF << 32, 64)}")
+    store(lanes, inst.operands[0], bits, "f64", ftz=True)
+
+
+@meaning("sqrt")
+def sqrt(lanes: Lanes, inst: Inst) -> None:
+    """Directed roundings go through double like those of a quotient."""
+    mode, form = rounding(lanes, inst), FORMATS[inst["type"]]
+    (x,) = sources(lanes, inst)
+    if mode in ("rz", "rm", "rp"):
+        root = call(lanes, "sqrt", double(form), widen(lanes, x, form))
+        finish(lanes, inst, narrow(lanes, root, double(form), form.work, mode))
+    else:
+        finish(lanes, inst, call(lanes, "sqrt", form.work, x))
+
+
+@meaning("rsqrt")
+def rsqrt(lanes: Lanes, inst: Inst) -> None:
+    form = FORMATS[inst["type"]]
+    (x,) = sources(lanes, inst)
+    value = lanes.op(f"fdiv {form.work} {number(1.0, form.element)}, {call(lanes, 'sqrt', form.work, x)}")
+    if inst["type"] == "f64" and has(inst, "ftz"):
+        upper_half(lanes, inst, value)
+    else:
+        finish(lanes, inst, value)
+
+
+FUNCTIONS = {"sin": "sin", "cos": "cos", "lg2": "log2", "ex2": "exp2", "tanh": "tanh"}
+
+
+@meaning(*FUNCTIONS)
+def function(lanes: Lanes, inst: Inst) -> None:
+    (x,) = sources(lanes, inst)
+    finish(lanes, inst, call(lanes, FUNCTIONS[inst.name], FORMATS[inst["type"]].work, x))
+
+
+def sign_bit(form: Format) -> int:
+    return 1 << (form.bits - 1)
+
+
+@arithmetic("neg", "abs", floating=True)
+def sign(lanes: Lanes, inst: Inst) -> None:
+    kind = inst["type"]
+    form = FORMATS[kind]
+    bits = raw(lanes, inst.operands[1], kind)
+    word, mask = ("xor", sign_bit(form)) if inst.name == "neg" else ("and", sign_bit(form) - 1)
+    value = lanes.op(f"{word} {form.ints} {bits}, {repeat(mask, form.bits)}")
+    store(lanes, inst.operands[0], value, kind, has(inst, "ftz"))
+
+
+@meaning("copysign")
+def copysign(lanes: Lanes, inst: Inst) -> None:
+    kind = inst["type"]
+    work = FORMATS[kind].work
+    signed, size = sources(lanes, inst)
+    store(lanes, inst.operands[0], pack(lanes, call(lanes, "copysign", work, size, signed), kind), kind)
+
+
+@arithmetic("min", "max", floating=True)
+def min_max(lanes: Lanes, inst: Inst) -> None:
+    kind = inst["type"]
+    form = FORMATS[kind]
+    values = sources(lanes, inst)
+    if has(inst, "abs"):
+        values = [call(lanes, "fabs", form.work, value) for value in values]
+    best = values[0]
+    for value in values[1:]:
+        best = minimum_maximum(lanes, inst.name, form.work, best, value, has(inst, "NaN"))
+    bits = pack(lanes, best, kind)
+    if has(inst, "xorsign"):
+        bits = product_sign(lanes, form, bits, *(raw(lanes, x, kind) for x in inst.operands[1:]))
+    store(lanes, inst.operands[0], bits, kind, has(inst, "ftz"))
+
+
+def product_sign(lanes: Lanes, form: Format, size: str, a: str, b: str) -> str:
+    """``size`` with the sign that a product of a and b has."""
+    sign = lanes.op(f"and {form.ints} {lanes.op(f'xor {form.ints} {a}, {b}')}, {repeat(sign_bit(form), form.bits)}")
+    return lanes.op(f"or {form.ints} {size}, {sign}")
+
+
+# The classes of llvm.is.fpclass. A zero counts as normal (PTX 9.7.3.1).
+CLASSES = {
+    "finite": 0x1F8,
+    "infinite": 0x204,
+    "number": 0x3FC,
+    "notanumber": 0x003,
+    "normal": 0x168,
+    "subnormal": 0x090,
+}
+
+
+@meaning("testp")
+def testp(lanes: Lanes, inst: Inst) -> None:
+    form, operand = FORMATS[inst["type"]], inst.operands[1]
+    value = load(lanes, operand, inst["type"])
+    test = f"{form.work} {value}, i32 {CLASSES[inst['op']]}"
+    suffix = "v32f64" if inst["type"] == "f64" else "v32f32"
+    lanes.write(inst.operands[0], lanes.op(f"call <32 x i1> @llvm.is.fpclass.{suffix}({test})"), "pred")

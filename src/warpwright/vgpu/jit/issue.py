@@ -1,0 +1,141 @@
+"""Asynchronous instructions: issue puts a record into the queue, an engine completes it later.
+
+A record is 16 words: instruction, rank << 32 | warp << 8 | lane, then the operands in order, each as one word an
+address, register or vector element (`flatten`). Instructions whose effect the machine must apply at once, before the
+lanes go on, are services: the same record, but the lanes wait.
+"""
+
+from __future__ import annotations
+
+from warpwright.errors import DescriptorError
+from warpwright.layout import tmem_ld_map
+from warpwright.ptx import nodes
+from warpwright.vgpu.jit.control import converge
+from warpwright.vgpu.jit.lanes import Lanes, meaning
+from warpwright.vgpu.jit.memory import address
+from warpwright.vgpu.jit.state import OFFSETS, RECORD_WORDS, WAIT_SERVICE
+from warpwright.vgpu.jit.sync import block, operand_slot
+from warpwright.vgpu.program import Inst, Operand, Register
+
+__all__ = ["SERVICES", "flatten"]
+
+_ASYNC = (
+    "cp.async.bulk", "cp.async.bulk.tensor", "cp.reduce.async.bulk", "cp.reduce.async.bulk.tensor", "st.async",
+    "red.async", "tcgen05.mma", "tcgen05.mma.ws", "tcgen05.cp", "tcgen05.shift", "tcgen05.commit",
+)  # fmt: skip
+SERVICES = (
+    "tcgen05.alloc", "tcgen05.dealloc", "tcgen05.relinquish_alloc_permit", "call.vprintf", "call.__assertfail",
+    "tensormap.replace",
+)  # fmt: skip
+
+_POISON = 0x7FFF_DEAD
+
+
+def flatten(operand: Operand) -> list[tuple[str, Operand]]:
+    """The words of an operand: ("address" | "value", what)."""
+    if isinstance(operand, nodes.Address):
+        return [("address", operand), *(word for extra in operand.extra for word in flatten(extra))]  # type: ignore[arg-type]
+    if isinstance(operand, nodes.Vector):
+        return [word for item in operand.items for word in flatten(item)]  # type: ignore[arg-type]
+    return [("value", operand)]
+
+
+def _word(lanes: Lanes, kind: str, operand: Operand) -> str:
+    if kind == "address":
+        return address(lanes, operand)
+    if isinstance(operand, Register) and operand.bits == 1:
+        return lanes.op(f"zext <32 x i1> {lanes.register(operand)} to <32 x i64>")
+    return lanes.integer(operand, 64)
+
+
+def push(lanes: Lanes, inst: Inst) -> None:
+    """Queue a record for every active lane; with no room left the kernel returns and comes back to this block."""
+    words = [word for operand in inst.operands for word in flatten(operand)]
+    if len(words) > RECORD_WORDS - 2:
+        raise lanes.unsupported(f"{len(words)} operands")
+    for index, (kind, operand) in enumerate(words):
+        lanes.store("<32 x i64>", _word(lanes, kind, operand), operand_slot(index))
+    enqueue(lanes, inst.index)
+
+
+def enqueue(lanes: Lanes, number: int) -> None:
+    room, full = lanes.name(), lanes.name()
+    ok = lanes.op(f"call i1 @push(ptr %w, i32 {lanes.mask}, i32 {number})")
+    lanes.emit(f"br i1 {ok}, label %{room}, label %{full}")
+    lanes.emit(f"{full}:")
+    lanes.emit(f"call void @set_pc(ptr %w, i32 {lanes.block_mask}, i32 {lanes.block})")
+    lanes.emit("br label %full")
+    lanes.emit(f"{room}:")
+
+
+@meaning(*_ASYNC)
+def issue(lanes: Lanes, inst: Inst) -> None:
+    push(lanes, inst)
+    if inst["completion"] == "bulk_group":
+        held = lanes.load("<32 x i32>", OFFSETS["uncommitted"])
+        one = lanes.op(f"zext <32 x i1> {lanes.active} to <32 x i32>")
+        lanes.store("<32 x i32>", lanes.op(f"add <32 x i32> {held}, {one}"), OFFSETS["uncommitted"])
+
+
+@meaning(*SERVICES)
+def service(lanes: Lanes, inst: Inst) -> None:
+    """The warp-wide ones are issued once, by the lowest lane."""
+    if inst.name.startswith("tcgen05."):
+        converge(lanes, "-1")
+        lanes.only_first()
+    push(lanes, inst)
+    lanes.store("i32", str(inst.index), OFFSETS["inst"])
+    block(lanes, WAIT_SERVICE, lanes.block_mask, lanes.block + 1)
+
+
+def _plan(lanes: Lanes, inst: Inst, registers: tuple[Operand, ...], split: int, flags: int) -> tuple[int, int]:
+    """Address of the table that `tmem_flush` follows, and the columns that the access spans."""
+    rows, columns = tmem_ld_map(inst["shape"], int(inst["num"][1:]), split)
+    if flags & 2:
+        columns = columns * 2
+    slots = [lanes.slots[register.name] for register in registers if isinstance(register, Register)]
+    if len(slots) != len(rows) or len(registers) != len(rows):
+        raise DescriptorError(f"`{inst.opcode}` moves {len(rows)} registers; {len(registers)} are given.")
+    cells = (columns * 128 + rows).ravel().tolist()
+    width = int(columns.max()) + 1 + (flags >> 1)
+    return lanes.table([len(slots), flags, *slots, *cells]), width
+
+
+def _tmem(lanes: Lanes, inst: Inst, where: Operand, registers: tuple[Operand, ...], split: int, flags: int) -> None:
+    converge(lanes, "-1")
+    table, width = _plan(lanes, inst, registers, split, flags)
+    held = lanes.resize(address(lanes, where), 64, 32)
+    first = lanes.op(f"call i32 @llvm.cttz.i32(i32 {lanes.mask}, i1 false)")
+    taddr = lanes.op(f"extractelement <32 x i32> {held}, i32 {first}")
+    lanes.store("i32", str(inst.index), OFFSETS["inst"])
+    lanes.check(lanes.op(f"call i1 @tmem_check(ptr %w, i32 {taddr}, i32 {width})"))
+    lanes.emit(f"call void @tmem_pend(ptr %w, i32 {taddr}, i64 {table})")
+
+
+@meaning("tcgen05.ld")
+def tcgen05_ld(lanes: Lanes, inst: Inst) -> None:
+    """Until tcgen05.wait::ld the registers hold poison."""
+    registers = _registers(inst.operands[0])
+    split = int(inst.operands[2].value) if len(inst.operands) > 2 else 0  # type: ignore[union-attr]
+    _tmem(lanes, inst, inst.operands[1], registers, split, 2 if inst["pack"] else 0)
+    for register in registers:
+        lanes.write(register, lanes.splat(_POISON, 32), "b32")
+
+
+@meaning("tcgen05.st")
+def tcgen05_st(lanes: Lanes, inst: Inst) -> None:
+    registers = _registers(inst.operands[-1])
+    split = int(inst.operands[1].value) if len(inst.operands) > 2 else 0  # type: ignore[union-attr]
+    _tmem(lanes, inst, inst.operands[0], registers, split, 3 if inst["unpack"] else 1)
+
+
+def _registers(operand: Operand) -> tuple[Operand, ...]:
+    return operand.items if isinstance(operand, nodes.Vector) else (operand,)
+
+
+@meaning("tcgen05.wait::ld", "tcgen05.wait::st")
+def tcgen05_wait(lanes: Lanes, inst: Inst) -> None:
+    converge(lanes, "-1")
+    lanes.emit("call void @tmem_flush(ptr %w)")
+    lanes.forget()
+

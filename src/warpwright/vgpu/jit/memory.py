@@ -1,0 +1,232 @@
+"""Loads, stores, atomics and address conversions of lane code (PTX ISA 9.1 sections 9.7.9.8 to 9.7.9.24, 9.7.13.5-6)."""
+
+from __future__ import annotations
+
+from warpwright.ptx import nodes
+from warpwright.vgpu.jit.lanes import Lanes, bits_of, meaning, vector
+from warpwright.vgpu.jit.runtime import atomic_name
+from warpwright.vgpu.jit.state import LOCAL_WINDOW, OFFSETS, RANK_SHIFT, SHARED_WINDOW
+from warpwright.vgpu.program import Inst, Operand, Symbol
+
+__all__ = ["address", "translate"]
+
+# Which routine turns the virtual addresses of a state space into host addresses.
+_ROUTINES = {
+    "": "generic",
+    "global": "global",
+    "const": "global",
+    "shared": "shared_cta",
+    "shared::cta": "shared_cta",
+    "shared::cluster": "shared_cluster",
+    "local": "local",
+    "param": "local",
+    "param::func": "local",
+    "param::entry": "global",
+}
+_WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}
+
+
+def address(lanes: Lanes, operand: Operand) -> str:
+    """``[base + offset]`` as ``<32 x i64>``; 32-bit bases wrap as the hardware's do."""
+    assert isinstance(operand, nodes.Address)
+    base: Operand = operand.base
+    if isinstance(base, nodes.Imm):
+        return lanes.splat(int(base.value) + operand.offset, 64)
+    wide = 32 if isinstance(base, Symbol) and base.space == "shared" else getattr(base, "bits", 64)
+    value = lanes.integer(base, wide)
+    if operand.offset:
+        value = lanes.op(f"add <32 x i{wide}> {value}, {lanes.splat(operand.offset, wide)}")
+    return lanes.resize(value, wide, 64)
+
+
+def translate(lanes: Lanes, inst: Inst, where: str, space: str, nbytes: int) -> None:
+    """Leave host addresses in the ``addr`` field; the kernel returns with a fault when a lane's access is bad."""
+    lanes.store("i32", str(inst.index), OFFSETS["inst"])
+    lanes.store("<32 x i64>", where, OFFSETS["addr"])
+    lanes.check(lanes.op(f"call i1 @{_ROUTINES[space]}(ptr %w, i32 {lanes.mask}, i64 {nbytes})"))
+
+
+def _elements(inst: Inst) -> tuple[int, int]:
+    """(count, bytes of one) of a possibly vectored access."""
+    count = int(inst["vec"][1:]) if inst["vec"] else 1
+    return count, bits_of(inst["type"]) // 8
+
+
+def _items(operand: Operand) -> tuple[Operand, ...]:
+    return operand.items if isinstance(operand, nodes.Vector) else (operand,)
+
+
+@meaning("ld", "ldu", "ld.mmio")
+def ld(lanes: Lanes, inst: Inst) -> None:
+    source = inst.operands[1]
+    assert isinstance(source, nodes.Address)
+    if isinstance(source.base, Symbol) and source.base.space == "param":
+        return _ld_param(lanes, inst, source.base.value + source.offset)
+    count, size = _elements(inst)
+    translate(lanes, inst, _where(lanes, source), _space(inst, source), count * size)
+    for i, target in enumerate(_items(inst.operands[0])):
+        lanes.write(target, _gather(lanes, i * size, inst["type"]), inst["type"])
+
+
+def _space(inst: Inst, source: nodes.Address) -> str:
+    """The space of an access: a ``.param`` of a call lives in local memory, one of the kernel in constant memory."""
+    base: Operand = source.base
+    if inst["space"].startswith("param") and not (isinstance(base, Symbol) and base.space == "local"):
+        return "param::entry"
+    return inst["space"]
+
+
+def _where(lanes: Lanes, source: nodes.Address) -> str:
+    where = address(lanes, source)
+    base: Operand = source.base
+    return _from_param(lanes, where) if isinstance(base, Symbol) and base.space == "param" else where
+
+
+def _from_param(lanes: Lanes, offset: str) -> str:
+    base = lanes.spread("i64", lanes.load("i64", OFFSETS["param_base"]))
+    return lanes.op(f"add <32 x i64> {base}, {offset}")
+
+
+def _gather(lanes: Lanes, offset: int, type: str) -> str:
+    bits = bits_of(type)
+    if bits == 128:
+        low, high = (lanes.resize(_gather(lanes, offset + 8 * i, "b64"), 64, 128) for i in (0, 1))
+        return lanes.op(f"or <32 x i128> {low}, {lanes.op(f'shl <32 x i128> {high}, {lanes.splat(64, 128)}')}")
+    value = lanes.op(f"call <32 x i{bits}> @gather{bits}(ptr %w, i32 {lanes.mask}, i64 {offset})")
+    return lanes.bitcast(value, f"<32 x i{bits}>", vector(type))
+
+
+def _ld_param(lanes: Lanes, inst: Inst, offset: int) -> None:
+    """A kernel parameter at a constant offset: one scalar load for all lanes."""
+    _, size = _elements(inst)
+    block = lanes.op(f"load ptr, ptr {lanes.at(OFFSETS['param_host'])}")
+    for i, target in enumerate(_items(inst.operands[0])):
+        slot = lanes.op(f"getelementptr i8, ptr {block}, i64 {offset + i * size}")
+        value = lanes.spread(f"i{8 * size}", lanes.op(f"load i{8 * size}, ptr {slot}, align 1"))
+        lanes.write(target, lanes.bitcast(value, f"<32 x i{8 * size}>", vector(inst["type"])), inst["type"])
+
+
+@meaning("st", "st.mmio")
+def st(lanes: Lanes, inst: Inst) -> None:
+    target = inst.operands[0]
+    assert isinstance(target, nodes.Address)
+    count, size = _elements(inst)
+    translate(lanes, inst, _where(lanes, target), inst["space"], count * size)
+    for i, source in enumerate(_items(inst.operands[1])):
+        _scatter(lanes, i * size, lanes.integer(source, 8 * size), 8 * size)
+
+
+def _scatter(lanes: Lanes, offset: int, value: str, bits: int) -> None:
+    if bits == 128:
+        _scatter(lanes, offset, lanes.resize(value, 128, 64), 64)
+        high = lanes.op(f"lshr <32 x i128> {value}, {lanes.splat(64, 128)}")
+        return _scatter(lanes, offset + 8, lanes.resize(high, 128, 64), 64)
+    lanes.emit(f"call void @scatter{bits}(ptr %w, i32 {lanes.mask}, i64 {offset}, <32 x i{bits}> {value})")
+
+
+@meaning("atom", "red")
+def atom(lanes: Lanes, inst: Inst) -> None:
+    """Both forms are one loop over lanes; `red` drops the old values."""
+    operands = list(inst.operands)
+    targets = _items(operands.pop(0)) if inst.name == "atom" else ()
+    where = operands.pop(0)
+    assert isinstance(where, nodes.Address)
+    values = _items(operands.pop(0))
+    size = bits_of(inst["type"]) // 8
+    routine = _atomic_routine(lanes, inst)
+    translate(lanes, inst, _where(lanes, where), inst["space"], size * len(values))
+    for i, value in enumerate(values):
+        old = _atomic_call(lanes, inst, routine, value, operands[0] if inst["op"] == "cas" else None)
+        if targets:
+            lanes.write(targets[i], lanes.bitcast(old, f"<32 x i{8 * size}>", vector(inst["type"])), inst["type"])
+        if i + 1 < len(values):
+            _advance(lanes, size)
+
+
+def _atomic_routine(lanes: Lanes, inst: Inst) -> str:
+    op, type = inst["op"], inst["type"]
+    bits = bits_of(type)
+    floating = type in ("f32", "f64", "f16", "f16x2") and op == "add"
+    if op in ("min", "max"):
+        op += ".s" if type.startswith("s") else ".u"
+    plain = bits in (32, 64) or (op, bits) == ("cas", 16)
+    if (type.startswith(("bf", "f")) and not floating and inst["op"] not in ("exch", "cas")) or not (plain or floating):
+        raise lanes.unsupported(f"this operation on .{type}")
+    return atomic_name(op, bits, type if floating else "")
+
+
+def _atomic_call(lanes: Lanes, inst: Inst, routine: str, value: Operand, swap: Operand | None) -> str:
+    bits = bits_of(inst["type"])
+    lane = f"<32 x i{bits}>"
+    first = lanes.integer(value, bits)
+    second = lanes.integer(swap, bits) if swap is not None else "zeroinitializer"
+    new, compare = (second, first) if swap is not None else (first, second)
+    return lanes.op(f"call {lane} @{routine}(ptr %w, i32 {lanes.mask}, {lane} {new}, {lane} {compare})")
+
+
+def _advance(lanes: Lanes, nbytes: int) -> None:
+    held = lanes.load("<32 x i64>", OFFSETS["addr"])
+    lanes.store("<32 x i64>", lanes.op(f"add <32 x i64> {held}, {lanes.splat(nbytes, 64)}"), OFFSETS["addr"])
+
+
+@meaning("cvta")
+def cvta(lanes: Lanes, inst: Inst) -> None:
+    """Shared and local windows sit at fixed generic addresses; global and const addresses are generic already."""
+    bits = bits_of(inst["type"])
+    value = lanes.integer(inst.operands[1], 64)
+    space = inst["space"].partition("::")[0]
+    to = "to" in inst.opcode.split(".")
+    if space in _WINDOWS:
+        word, operand = ("and", 0xFFFF_FFFF) if to else ("add", _WINDOWS[space])
+        value = lanes.op(f"{word} <32 x i64> {value}, {lanes.splat(operand, 64)}")
+    elif space == "param" and not to:
+        value = _from_param(lanes, value)
+    elif space == "param":
+        base = lanes.spread("i64", lanes.load("i64", OFFSETS["param_base"]))
+        value = lanes.op(f"sub <32 x i64> {value}, {base}")
+    lanes.write(inst.operands[0], lanes.resize(value, 64, bits), f"u{bits}")
+
+
+@meaning("isspacep")
+def isspacep(lanes: Lanes, inst: Inst) -> None:
+    value = lanes.integer(inst.operands[1], 64)
+    high = lanes.op(f"lshr <32 x i64> {value}, {lanes.splat(32, 64)}")
+    space = inst["space"].partition("::")[0]
+    if space in _WINDOWS:
+        result = lanes.op(f"icmp eq <32 x i64> {high}, {lanes.splat(_WINDOWS[space] >> 32, 64)}")
+    else:
+        result = lanes.op(f"icmp ugt <32 x i64> {high}, {lanes.splat(LOCAL_WINDOW >> 32, 64)}")
+    if inst["space"] == "shared::cta":
+        own = lanes.spread("i64", lanes.resize_scalar(lanes.load("i32", OFFSETS["rank"]), 32, 64))
+        rank = lanes.op(f"lshr <32 x i64> {lanes.op(f'and <32 x i64> {value}, {lanes.splat(0xFFFF_FFFF, 64)}')}, "
+                        f"{lanes.splat(RANK_SHIFT, 64)}")  # fmt: skip
+        result = lanes.op(f"and <32 x i1> {result}, {lanes.op(f'icmp eq <32 x i64> {rank}, {own}')}")
+    lanes.write(inst.operands[0], result, "pred")
+
+
+@meaning("mapa")
+def mapa(lanes: Lanes, inst: Inst) -> None:
+    """The rank is the top byte of a shared::cluster address."""
+    bits = bits_of(inst["type"])
+    low = lanes.op(f"and <32 x i{bits}> {lanes.integer(inst.operands[1], bits)}, {lanes.splat(~(0xFF << RANK_SHIFT), bits)}")
+    rank = lanes.op(f"shl <32 x i{bits}> {lanes.integer(inst.operands[2], bits)}, {lanes.splat(RANK_SHIFT, bits)}")
+    lanes.write(inst.operands[0], lanes.op(f"or <32 x i{bits}> {low}, {rank}"), inst["type"])
+
+
+@meaning("getctarank")
+def getctarank(lanes: Lanes, inst: Inst) -> None:
+    bits = bits_of(inst["type"])
+    rank = lanes.op(f"lshr <32 x i{bits}> {lanes.integer(inst.operands[1], bits)}, {lanes.splat(RANK_SHIFT, bits)}")
+    rank = lanes.op(f"and <32 x i{bits}> {rank}, {lanes.splat(0xFF, bits)}")
+    lanes.write(inst.operands[0], lanes.resize(rank, bits, 32), "u32")
+
+
+@meaning("createpolicy")
+def createpolicy(lanes: Lanes, inst: Inst) -> None:
+    """A cache policy changes speed only; the handle is opaque."""
+    lanes.write(inst.operands[0], lanes.splat(0, 64), "b64")
+
+
+@meaning("prefetch", "prefetchu", "applypriority", "discard", "cp.async.bulk.prefetch", "cp.async.bulk.prefetch.tensor")
+def prefetch(lanes: Lanes, inst: Inst) -> None:
+    """Hints: nothing to see."""

@@ -1,0 +1,213 @@
+"""Barriers, mbarriers, fences and waits of lane code (PTX ISA 9.1 sections 9.7.13.1 to 9.7.13.4, 9.7.13.15).
+
+An mbarrier operation works on the object in shared memory at once. A lane that must wait is marked blocked and goes
+on at the next block when the machine, or `wake`, frees it; ``try_wait`` then reports false once and the kernel's own
+loop asks again.
+"""
+
+from __future__ import annotations
+
+from warpwright.ptx import nodes
+from warpwright.vgpu.jit.lanes import Lanes, meaning
+from warpwright.vgpu.jit.memory import address, translate
+from warpwright.vgpu.jit.state import (
+    LANES,
+    OFFSETS,
+    WAIT_BAR,
+    WAIT_BULK,
+    WAIT_CLUSTER,
+    WAIT_MBARRIER,
+)
+from warpwright.vgpu.program import Inst, Operand
+
+__all__ = ["BAR_ARRIVE", "BAR_RED", "BAR_SYNC", "block", "operand_slot"]
+
+# How a lane takes part in a named barrier, kept above the thread count in its wait argument.
+BAR_SYNC, BAR_ARRIVE, BAR_RED = 0, 1, 2
+
+_TAG = 1 << 63
+
+
+def operand_slot(index: int) -> int:
+    """Offset of the lanes' operand ``index`` (64 bits a lane) in the warp's state."""
+    return OFFSETS["operands"] + 8 * LANES * index
+
+
+def _operands(lanes: Lanes, *values: str) -> None:
+    for index, value in enumerate(values):
+        lanes.store("<32 x i64>", value, operand_slot(index))
+
+
+def block(lanes: Lanes, kind: int, mask: str, following: int) -> None:
+    """Lanes of ``mask`` wait and go on at block ``following``; the dispatcher runs whoever can. Ends the block."""
+    lanes.emit(f"call void @set_pc(ptr %w, i32 {lanes.block_mask}, i32 {following})")
+    lanes.emit(f"call void @block(ptr %w, i32 {mask}, i32 {kind})")
+    lanes.emit("br label %dispatch")
+    lanes.ended = True
+
+
+def _bar(lanes: Lanes, inst: Inst, how: int, threads: Operand | None, extra: str = "") -> None:
+    number = lanes.resize(lanes.integer(inst.operands[1 if how == BAR_RED else 0], 32), 32, 64)
+    count = lanes.resize(lanes.integer(threads, 32), 32, 64) if threads is not None else lanes.splat(0, 64)
+    word = lanes.op(f"or <32 x i64> {count}, {lanes.splat(how << 32, 64)}")
+    if extra:
+        bit = lanes.op(f"zext <32 x i1> {extra} to <32 x i64>")
+        word = lanes.op(f"or <32 x i64> {word}, {lanes.op(f'shl <32 x i64> {bit}, {lanes.splat(40, 64)}')}")
+    lanes.store("i32", str(inst.index), OFFSETS["inst"])
+    lanes.store("<32 x i64>", number, OFFSETS["addr"])
+    _operands(lanes, word)
+    block(lanes, WAIT_BAR, lanes.mask, lanes.block + 1)
+
+
+@meaning("bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync")
+def bar_sync(lanes: Lanes, inst: Inst) -> None:
+    _bar(lanes, inst, BAR_SYNC, inst.operands[1] if len(inst.operands) > 1 else None)
+
+
+@meaning("bar.arrive", "bar.cta.arrive", "barrier.arrive", "barrier.cta.arrive")
+def bar_arrive(lanes: Lanes, inst: Inst) -> None:
+    _bar(lanes, inst, BAR_ARRIVE, inst.operands[1])
+
+
+@meaning("bar.red", "bar.cta.red", "barrier.red", "barrier.cta.red")
+def bar_red(lanes: Lanes, inst: Inst) -> None:
+    threads = inst.operands[2] if len(inst.operands) > 3 else None
+    _bar(lanes, inst, BAR_RED, threads, lanes.read(inst.operands[-1], "pred"))
+
+
+@meaning("barrier.cluster.arrive", "barrier.cluster.wait")
+def barrier_cluster(lanes: Lanes, inst: Inst) -> None:
+    lanes.store("i32", str(inst.index), OFFSETS["inst"])
+    _operands(lanes, lanes.splat(int(inst.name.endswith("wait")), 64))
+    block(lanes, WAIT_CLUSTER, lanes.mask, lanes.block + 1)
+
+
+@meaning(
+    "membar", "membar.proxy", "fence", "fence.mbarrier_init", "fence.proxy.alias", "fence.proxy.async",
+    "fence.proxy.tensormap::generic", "fence.proxy.async::generic", "tcgen05.fence::before_thread_sync",
+    "tcgen05.fence::after_thread_sync", "nanosleep", "pmevent", "griddepcontrol.wait",
+    "griddepcontrol.launch_dependents", "prefetch.tensormap", "setmaxnreg",
+)  # fmt: skip
+def ordered(lanes: Lanes, inst: Inst) -> None:
+    """Lane code runs in program order and one warp at a time, so an ordering instruction moves nothing."""
+
+
+def _reach(lanes: Lanes, inst: Inst, operand: Operand) -> None:
+    translate(lanes, inst, address(lanes, operand), inst["space"], 8)
+
+
+@meaning("mbarrier.init")
+def mbarrier_init(lanes: Lanes, inst: Inst) -> None:
+    """Phase 0, pending and expected arrivals = count, no bytes expected."""
+    _reach(lanes, inst, inst.operands[0])
+    count = lanes.resize(lanes.integer(inst.operands[1], 32), 32, 64)
+    _count_in_range(lanes, count)
+    pending = lanes.op(f"shl <32 x i64> {count}, {lanes.splat(1, 64)}")
+    expected = lanes.op(f"shl <32 x i64> {count}, {lanes.splat(21, 64)}")
+    word = lanes.op(f"or <32 x i64> {lanes.op(f'or <32 x i64> {pending}, {expected}')}, {lanes.splat(_TAG, 64)}")
+    lanes.emit(f"call void @scatter64(ptr %w, i32 {lanes.mask}, i64 0, <32 x i64> {word})")
+
+
+def _count_in_range(lanes: Lanes, count: str) -> None:
+    less = lanes.op(f"sub <32 x i64> {count}, {lanes.splat(1, 64)}")
+    bad = lanes.op(f"icmp uge <32 x i64> {less}, {lanes.splat((1 << 20) - 1, 64)}")
+    bits = lanes.op(f"and i32 {lanes.op(f'bitcast <32 x i1> {bad} to i32')}, {lanes.mask}")
+    refuse, good = lanes.name(), lanes.name()
+    lanes.emit(f"br i1 {lanes.op(f'icmp eq i32 {bits}, 0')}, label %{good}, label %{refuse}")
+    lanes.emit(f"{refuse}:")
+    lanes.store("<32 x i64>", count, OFFSETS["addr"])
+    lanes.op(f"call i1 @fault(ptr %w, i32 {bits}, i32 {lanes.faults['mbarrier_init']})")
+    lanes.emit("br label %fault")
+    lanes.emit(f"{good}:")
+
+
+@meaning("mbarrier.inval")
+def mbarrier_inval(lanes: Lanes, inst: Inst) -> None:
+    _reach(lanes, inst, inst.operands[0])
+    lanes.emit(f"call void @scatter64(ptr %w, i32 {lanes.mask}, i64 0, <32 x i64> zeroinitializer)")
+
+
+def _update(lanes: Lanes, inst: Inst, place: int, count: str, expect: str, complete: str, drop: str) -> str:
+    """Apply one operation for each lane in turn; gives the words before it, which are the state tokens."""
+    _reach(lanes, inst, inst.operands[place])
+    _operands(lanes, count, expect, complete, drop)
+    lanes.check(lanes.op(f"call i1 @mbarrier_lanes(ptr %w, i32 {lanes.mask})"))
+    lanes.event()
+    return lanes.load("<32 x i64>", OFFSETS["scratch"])
+
+
+@meaning("mbarrier.expect_tx", "mbarrier.complete_tx")
+def mbarrier_tx(lanes: Lanes, inst: Inst) -> None:
+    nbytes = lanes.resize(lanes.integer(inst.operands[1], 32), 32, 64)
+    zero = lanes.splat(0, 64)
+    expect, complete = (nbytes, zero) if inst.name == "mbarrier.expect_tx" else (zero, nbytes)
+    _update(lanes, inst, 0, zero, expect, complete, zero)
+
+
+@meaning(
+    "mbarrier.arrive", "mbarrier.arrive.expect_tx", "mbarrier.arrive.noComplete", "mbarrier.arrive_drop",
+    "mbarrier.arrive_drop.expect_tx", "mbarrier.arrive_drop.noComplete",
+)  # fmt: skip
+def mbarrier_arrive(lanes: Lanes, inst: Inst) -> None:
+    """The operand after the address is a count, or the bytes of ``expect_tx``, whose count is one."""
+    given = inst.operands[2] if len(inst.operands) > 2 else None
+    number = lanes.resize(lanes.integer(given, 32), 32, 64) if given is not None else lanes.splat(1, 64)
+    one, zero = lanes.splat(1, 64), lanes.splat(0, 64)
+    count, expect = (one, number) if inst.name.endswith("expect_tx") else (number, zero)
+    drop = count if "drop" in inst.name else zero
+    token = _update(lanes, inst, 1, count, expect, zero, drop)
+    lanes.write(inst.operands[0], token, "b64")
+
+
+@meaning("mbarrier.pending_count")
+def mbarrier_pending_count(lanes: Lanes, inst: Inst) -> None:
+    shifted = lanes.op(f"lshr <32 x i64> {lanes.integer(inst.operands[1], 64)}, {lanes.splat(1, 64)}")
+    count = lanes.op(f"and <32 x i64> {shifted}, {lanes.splat((1 << 20) - 1, 64)}")
+    lanes.write(inst.operands[0], lanes.resize(count, 64, 32), "u32")
+
+
+@meaning("mbarrier.test_wait", "mbarrier.test_wait.parity", "mbarrier.try_wait", "mbarrier.try_wait.parity")
+def mbarrier_wait(lanes: Lanes, inst: Inst) -> None:
+    """A token carries its phase in bit 0, so both kinds of wait compare one bit."""
+    _reach(lanes, inst, inst.operands[1])
+    bits = 32 if inst.name.endswith("parity") else 64
+    _operands(lanes, lanes.resize(lanes.integer(inst.operands[2], bits), bits, 64))
+    lanes.store("i32", "0", OFFSETS["fault"])
+    done = lanes.op(f"call i32 @mbarrier_test(ptr %w, i32 {lanes.mask})")
+    lanes.check(lanes.op(f"icmp eq i32 {lanes.load('i32', OFFSETS['fault'])}, 0"))
+    lanes.event()
+    lanes.write(inst.operands[0], lanes.op(f"bitcast i32 {done} to <32 x i1>"), "pred")
+    waiting = lanes.op(f"and i32 {lanes.mask}, {lanes.op(f'xor i32 {done}, -1')}")
+    if "try_wait" not in inst.name:
+        return
+    blocked, passed = lanes.name(), lanes.name()
+    lanes.emit(f"br i1 {lanes.op(f'icmp eq i32 {waiting}, 0')}, label %{passed}, label %{blocked}")
+    lanes.emit(f"{blocked}:")
+    block(lanes, WAIT_MBARRIER, waiting, lanes.block + 1)
+    lanes.ended = False
+    lanes.emit(f"{passed}:")
+
+
+@meaning("cp.async.bulk.commit_group")
+def bulk_commit_group(lanes: Lanes, inst: Inst) -> None:
+    """Close the thread's group; without operations in it there is nothing to wait for."""
+    active = f"select <32 x i1> {lanes.active}, <32 x i32>"
+    open_ = lanes.load("<32 x i32>", OFFSETS["uncommitted"])
+    groups = lanes.load("<32 x i32>", OFFSETS["groups"])
+    some = lanes.op(f"zext <32 x i1> {lanes.op(f'icmp ne <32 x i32> {open_}, zeroinitializer')} to <32 x i32>")
+    more = lanes.op(f"add <32 x i32> {groups}, {some}")
+    lanes.store("<32 x i32>", lanes.op(f"{active} {more}, <32 x i32> {groups}"), OFFSETS["groups"])
+    lanes.store("<32 x i32>", lanes.op(f"{active} zeroinitializer, <32 x i32> {open_}"), OFFSETS["uncommitted"])
+
+
+@meaning("cp.async.bulk.wait_group")
+def bulk_wait_group(lanes: Lanes, inst: Inst) -> None:
+    allowed = inst.operands[0]
+    assert isinstance(allowed, nodes.Imm)
+    groups = lanes.load("<32 x i32>", OFFSETS["groups"])
+    over = lanes.op(f"icmp ugt <32 x i32> {groups}, {lanes.splat(int(allowed.value), 32)}")
+    waiting = lanes.op(f"and i32 {lanes.mask}, {lanes.op(f'bitcast <32 x i1> {over} to i32')}")
+    lanes.store("i32", str(inst.index), OFFSETS["inst"])
+    _operands(lanes, lanes.splat(int(allowed.value), 64))
+    block(lanes, WAIT_BULK, waiting, lanes.block + 1)
+

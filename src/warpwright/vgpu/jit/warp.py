@@ -1,0 +1,132 @@
+"""Exchange between the lanes of a warp (PTX ISA 9.1 sections 9.7.9.6, 9.7.13.9 to 9.7.13.14)."""
+
+from __future__ import annotations
+
+from warpwright.ptx import nodes
+from warpwright.vgpu.jit.control import converge
+from warpwright.vgpu.jit.lanes import Lanes, bits_of, meaning
+from warpwright.vgpu.program import Inst, Operand
+
+__all__ = ["members"]
+
+_IOTA = "<" + ", ".join(f"i32 {i}" for i in range(32)) + ">"
+
+
+def members(lanes: Lanes, operand: Operand) -> str:
+    """A member mask as one i32: the constant, or what the active lanes hold (they must agree)."""
+    if isinstance(operand, nodes.Imm):
+        return str(lanes.constant(operand, 32) & 0xFFFF_FFFF)
+    held = lanes.integer(operand, 32)
+    mine = lanes.op(f"select <32 x i1> {lanes.active}, <32 x i32> {held}, <32 x i32> zeroinitializer")
+    return lanes.op(f"call i32 @llvm.vector.reduce.or.v32i32(<32 x i32> {mine})")
+
+
+def _gather_members(lanes: Lanes, operand: Operand) -> str:
+    """Wait for the member lanes; those of them that execute this, as i32."""
+    mask = members(lanes, operand)
+    converge(lanes, mask)
+    return lanes.op(f"and i32 {lanes.mask}, {mask}")
+
+
+def _two(operand: Operand) -> tuple[Operand, Operand | None]:
+    return (operand.first, operand.second) if isinstance(operand, nodes.Pair) else (operand, None)
+
+
+def _binary(lanes: Lanes, word: str, a: str, b: str) -> str:
+    return lanes.op(f"{word} <32 x i32> {a}, {b}")
+
+
+@meaning("shfl.sync")
+def shfl_sync(lanes: Lanes, inst: Inst) -> None:
+    """PTX ISA 9.7.9.6: ``c`` holds the clamp (bits 0-4) and the segment mask (bits 8-12)."""
+    target, found = _two(inst.operands[0])
+    _gather_members(lanes, inst.operands[4])
+    value, b, c = (lanes.integer(operand, 32) for operand in inst.operands[1:4])
+    low5 = lanes.splat(31, 32)
+    b, clamp = _binary(lanes, "and", b, low5), _binary(lanes, "and", c, low5)
+    segment = _binary(lanes, "and", _binary(lanes, "lshr", c, lanes.splat(8, 32)), low5)
+    outside = _binary(lanes, "xor", segment, low5)
+    first = _binary(lanes, "and", _IOTA, segment)
+    last = _binary(lanes, "or", first, _binary(lanes, "and", clamp, outside))
+    source = {
+        "up": lambda: _binary(lanes, "sub", _IOTA, b),
+        "down": lambda: _binary(lanes, "add", _IOTA, b),
+        "bfly": lambda: _binary(lanes, "xor", _IOTA, b),
+        "idx": lambda: _binary(lanes, "or", first, _binary(lanes, "and", b, outside)),
+    }[inst["mode"]]()
+    inside = lanes.op(f"icmp {'sge' if inst['mode'] == 'up' else 'sle'} <32 x i32> {source}, {last}")
+    source = lanes.op(f"select <32 x i1> {inside}, <32 x i32> {source}, <32 x i32> {_IOTA}")
+    wide = lanes.resize(value, 32, 64)
+    moved = lanes.op(f"call <32 x i64> @permute(<32 x i64> {wide}, <32 x i32> {source})")
+    lanes.write(target, lanes.resize(moved, 64, 32), "b32")
+    if found is not None:
+        lanes.write(found, inside, "pred")
+
+
+@meaning("vote.sync")
+def vote_sync(lanes: Lanes, inst: Inst) -> None:
+    here = _gather_members(lanes, inst.operands[2])
+    bits = lanes.op(f"bitcast <32 x i1> {lanes.read(inst.operands[1], 'pred')} to i32")
+    hits = lanes.op(f"and i32 {bits}, {here}")
+    if inst["mode"] == "ballot":
+        return lanes.write(inst.operands[0], lanes.spread("i32", hits), "b32")
+    every = lanes.op(f"icmp eq i32 {hits}, {here}")
+    any_ = lanes.op(f"icmp ne i32 {hits}, 0")
+    result = {"all": every, "any": any_}.get(inst["mode"])
+    if result is None:
+        result = lanes.op(f"or i1 {every}, {lanes.op(f'xor i1 {any_}, true')}")
+    lanes.write(inst.operands[0], lanes.spread("i1", result), "pred")
+
+
+@meaning("match.any.sync", "match.all.sync")
+def match_sync(lanes: Lanes, inst: Inst) -> None:
+    target, agree = _two(inst.operands[0])
+    here = _gather_members(lanes, inst.operands[2])
+    value = lanes.resize(lanes.integer(inst.operands[1], bits_of(inst["type"])), bits_of(inst["type"]), 64)
+    same = lanes.op(f"call <32 x i32> @match_any(<32 x i64> {value}, i32 {here})")
+    if inst.name == "match.any.sync":
+        return lanes.write(target, same, "u32")
+    whole = lanes.op(f"icmp eq <32 x i32> {same}, {lanes.spread('i32', here)}")
+    lanes.write(target, lanes.op(f"select <32 x i1> {whole}, <32 x i32> {same}, <32 x i32> zeroinitializer"), "u32")
+    if agree is not None:
+        lanes.write(agree, whole, "pred")
+
+
+_REDUCTIONS = {
+    "add": ("add", 0), "and": ("and", -1), "or": ("or", 0), "xor": ("xor", 0), "min.u32": ("umin", -1),
+    "max.u32": ("umax", 0), "min.s32": ("smin", 2**31 - 1), "max.s32": ("smax", -(2**31)),
+}  # fmt: skip
+
+
+@meaning("redux.sync")
+def redux_sync(lanes: Lanes, inst: Inst) -> None:
+    if inst["type"] == "f32":
+        raise lanes.unsupported("floating-point reductions")
+    here = _gather_members(lanes, inst.operands[2])
+    word, neutral = _REDUCTIONS.get(inst["op"]) or _REDUCTIONS[f"{inst['op']}.{inst['type']}"]
+    chosen = lanes.op(f"bitcast i32 {here} to <32 x i1>")
+    value = lanes.integer(inst.operands[1], 32)
+    value = lanes.op(f"select <32 x i1> {chosen}, <32 x i32> {value}, <32 x i32> {lanes.splat(neutral, 32)}")
+    total = lanes.op(f"call i32 @llvm.vector.reduce.{word}.v32i32(<32 x i32> {value})")
+    lanes.write(inst.operands[0], lanes.spread("i32", total), "u32")
+
+
+@meaning("elect.sync")
+def elect_sync(lanes: Lanes, inst: Inst) -> None:
+    """The lowest member is elected; PTX names no lane, only that the choice is the same for the same mask."""
+    target, elected = _two(inst.operands[0])
+    here = _gather_members(lanes, inst.operands[1])
+    lane = lanes.spread("i32", lanes.op(f"call i32 @llvm.cttz.i32(i32 {here}, i1 false)"))
+    lanes.write(target, lane, "b32")
+    if elected is not None:
+        lanes.write(elected, lanes.op(f"icmp eq <32 x i32> {lane}, {_IOTA}"), "pred")
+
+
+@meaning("bar.warp.sync")
+def bar_warp_sync(lanes: Lanes, inst: Inst) -> None:
+    converge(lanes, members(lanes, inst.operands[0]))
+
+
+@meaning("activemask")
+def activemask(lanes: Lanes, inst: Inst) -> None:
+    lanes.write(inst.operands[0], lanes.spread("i32", lanes.mask), "b32")
