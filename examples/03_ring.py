@@ -8,7 +8,26 @@ from __future__ import annotations
 import numpy as np
 
 import warpwright as ww
-from warpwright.lang import Global, Ring, ctaid, f32, kernel, ld, loop, role, smem, tid, tma, u32, var, warp
+from warpwright.lang import (
+    Global,
+    If,
+    Ring,
+    bar,
+    ctaid,
+    elect_one,
+    f32,
+    fence,
+    kernel,
+    ld,
+    loop,
+    role,
+    smem,
+    tid,
+    tma,
+    u32,
+    var,
+    warp,
+)
 
 ROWS, COLUMNS, STAGES = 32, 32, 4
 
@@ -20,7 +39,10 @@ def row_sums(x: tma.Map[f32], sums: Global[f32], tiles: u32) -> None:
     add    1      ring -> one sum a thread   full        empty
     """
     ring = Ring(STAGES, full=1, empty=32, x=smem.tile(f32, (ROWS, COLUMNS), swizzle=128))
-    ring.init()
+    with If((warp.id == 0) & elect_one()):
+        ring.init()
+        fence.mbarrier_init()
+    bar.sync()
     row = ctaid.x * ROWS
 
     @role(warp=0, elect=True)
