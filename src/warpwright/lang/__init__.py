@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warpwright.lang import smem
+from warpwright.lang import smem, tmem
 from warpwright.lang.arithmetic import (
     brev,
     clz,
@@ -28,6 +28,9 @@ from warpwright.lang.control import Break, Elif, Else, If, Var, loop, select, va
 from warpwright.lang.convert import bitcast, cvt, pack, unpack
 from warpwright.lang.expr import Expr, Value
 from warpwright.lang.kernel import Kernel, kernel
+from warpwright.lang.ops import bar, fence, tcgen05, tma
+from warpwright.lang.ops.cluster import cluster
+from warpwright.lang.ops.mbarrier import mbarrier
 from warpwright.lang.ops.memory import Global, Pointer, Shared, atom, ld, red, st
 from warpwright.lang.ops.special import (
     clock64,
@@ -44,6 +47,7 @@ from warpwright.lang.ops.special import (
     tid,
 )
 from warpwright.lang.ops.warp import activemask, elect_one, match, redux, shfl, vote, warp
+from warpwright.lang.ring import Ring
 from warpwright.lang.role import Role, role
 from warpwright.lang.scalars import (
     b8,
@@ -72,4 +76,101 @@ from warpwright.lang.scalars import (
 )
 from warpwright.lang.trace import Traced
 
-__all__ = [name for name in dir() if not name.startswith("_") and name != "annotations"]
+__all__ = [
+    "Break",
+    "Elif",
+    "Else",
+    "Expr",
+    "Global",
+    "If",
+    "Kernel",
+    "Pointer",
+    "Ring",
+    "Role",
+    "Shared",
+    "Traced",
+    "Value",
+    "Var",
+    "activemask",
+    "atom",
+    "b8",
+    "b16",
+    "b32",
+    "b64",
+    "b128",
+    "bar",
+    "bf16",
+    "bf16x2",
+    "bitcast",
+    "brev",
+    "clock64",
+    "cluster",
+    "cluster_ctaid",
+    "cluster_nctaid",
+    "clusterid",
+    "clz",
+    "cos",
+    "ctaid",
+    "cvt",
+    "div",
+    "e4m3",
+    "e5m2",
+    "elect_one",
+    "ex2",
+    "f16",
+    "f16x2",
+    "f32",
+    "f64",
+    "fence",
+    "fma",
+    "globaltimer",
+    "kernel",
+    "lanemask_lt",
+    "ld",
+    "lg2",
+    "loop",
+    "match",
+    "max",
+    "mbarrier",
+    "min",
+    "mul_hi",
+    "mul_wide",
+    "nclusterid",
+    "nctaid",
+    "ntid",
+    "pack",
+    "popc",
+    "pred",
+    "prmt",
+    "rcp",
+    "red",
+    "redux",
+    "rem",
+    "role",
+    "rsqrt",
+    "s8",
+    "s16",
+    "s32",
+    "s64",
+    "select",
+    "shfl",
+    "sin",
+    "smem",
+    "smid",
+    "sqrt",
+    "st",
+    "tanh",
+    "tcgen05",
+    "tf32",
+    "tid",
+    "tma",
+    "tmem",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "unpack",
+    "var",
+    "vote",
+    "warp",
+]

@@ -31,7 +31,7 @@ def cvt(value: Any, type: type[Scalar], *, rnd: str = "", sat: bool = False) -> 
         return as_expr(value, type)
     source = value.type
     if source is type:
-        return _snapshot(value)  # type: ignore[no-any-return]
+        return _snapshot(value)
     if pred in (source, type):
         return _predicate(value, type)
     if source.kind in _INTEGER and type.kind in _INTEGER and source.bits == type.bits and not sat:
@@ -67,7 +67,7 @@ def _snapshot(value: Expr) -> Expr:
     """``value`` as it is now: a copy of a `var`, anything else itself."""
     if not value.mutable:
         return value
-    return current().result(f"mov.{move_suffix(value.type)}", value.type, value)
+    return current().pure(f"mov.{move_suffix(value.type)}", value.type, value)
 
 
 def _predicate(value: Expr, type: type[Scalar]) -> Expr:

@@ -8,7 +8,7 @@ floating-point ``+ - * /`` round to nearest even and are never contracted (``.rn
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, NoReturn, Union
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from warpwright.lang.context import current, misuse, source_line
 from warpwright.ptx import nodes
@@ -17,9 +17,21 @@ from warpwright.types import Scalar, pred, u32
 if TYPE_CHECKING:
     from warpwright.lang.trace import Scope, Trace
 
-__all__ = ["Expr", "Number", "Value", "as_expr", "binary", "compare", "immediate", "is_number", "operand", "same_type"]
+__all__ = [
+    "Expr",
+    "Number",
+    "Value",
+    "as_expr",
+    "binary",
+    "compare",
+    "equality",
+    "immediate",
+    "is_number",
+    "operand",
+    "same_type",
+]
 
-Number = Union[int, float]
+Number = int | float
 
 _INT = {kind: form for kind in ("unsigned", "signed") for form in ("{op}.{t}",)}
 _ARITHMETIC = {**_INT, "float": "{op}.rn.{t}"}
@@ -42,6 +54,7 @@ OPERATIONS: dict[str, tuple[str, dict[str, str]]] = {
 COMPARISONS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 _SWAPPED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _IDENTITY = {"+": 0, "-": 0, "*": 1, "//": 1, "/": 1, "|": 0, "^": 0, "<<": 0, ">>": 0}
+_COMMUTATIVE = frozenset("+*&|^")
 _STORAGE_ONLY = frozenset({"u8", "s8", "b8", "e4m3", "e5m2", "tf32", "b128"})
 
 
@@ -113,22 +126,22 @@ class Expr:
         return binary("/", other, self)
 
     def __and__(self, other: Value) -> Any:
-        return binary("&", self, other)
+        return logic("&", self, other)
 
     def __rand__(self, other: Value) -> Any:
-        return binary("&", other, self)
+        return logic("&", other, self)
 
     def __or__(self, other: Value) -> Any:
-        return binary("|", self, other)
+        return logic("|", self, other)
 
     def __ror__(self, other: Value) -> Any:
-        return binary("|", other, self)
+        return logic("|", other, self)
 
     def __xor__(self, other: Value) -> Any:
-        return binary("^", self, other)
+        return logic("^", self, other)
 
     def __rxor__(self, other: Value) -> Any:
-        return binary("^", other, self)
+        return logic("^", other, self)
 
     def __lshift__(self, other: Value) -> Expr:
         return binary("<<", self, other)
@@ -157,10 +170,10 @@ class Expr:
         return unary("abs", self, {"signed": "abs.{t}", "float": "abs.{t}"})
 
     def __eq__(self, other: object) -> Any:
-        return compare("==", self, other)
+        return equality("==", self, other)
 
     def __ne__(self, other: object) -> Any:
-        return compare("!=", self, other)
+        return equality("!=", self, other)
 
     def __lt__(self, other: Value) -> Expr:
         return compare("<", self, other)
@@ -195,7 +208,7 @@ class Expr:
         raise misuse(f"{self} is one value and cannot be iterated or unpacked; for a run-time loop write loop(n)")
 
 
-Value = Union[Expr, int, float]
+Value = Expr | int | float
 
 
 def _word(value: Expr) -> str:
@@ -303,37 +316,39 @@ def same_type(symbol: str, x: Any, y: Any) -> type[Scalar]:
                 f"write y.to({x.type.name}) or x.to({y.type.name})"
             )
         return x.type
-    known, other = (x, y) if isinstance(x, Expr) else (y, x)
-    if not is_number(other):
+    known: Expr = x if isinstance(x, Expr) else y
+    if not is_number(y if known is x else x):
         raise misuse(f"given {x!r} {symbol} {y!r}; expected two {known.type.name} values or Python numbers")
-    type: type[Scalar] = known.type
-    return type
+    return known.type
 
 
-def binary(symbol: str, x: Any, y: Any) -> Any:
-    """``x symbol y`` as an instruction; for predicates and Python constants possibly a folded value."""
-    current()
-    if symbol in ("<<", ">>") and isinstance(x, Expr) and isinstance(y, Expr):
-        type, right = x.type, operand(y, u32)
-    else:
-        type = same_type(symbol, x, y)
-        right = None
-    name, forms = OPERATIONS[symbol]
-    if type is pred and symbol in "&|^" and not (isinstance(x, Expr) and isinstance(y, Expr)):
+def logic(symbol: str, x: Any, y: Any) -> Any:
+    """``&``, ``|``, ``^``: like `binary`, and a predicate with a Python bool folds, possibly into a Python bool."""
+    given = x if isinstance(x, Expr) else y
+    if given.type is pred and not (isinstance(x, Expr) and isinstance(y, Expr)):
         return _fold_predicate(symbol, x, y)
-    form = forms.get(type.kind)
-    if form is None or type.name in _STORAGE_ONLY:
-        raise misuse(_no_operation(symbol, type))
-    if isinstance(x, Expr) and is_number(y):
-        simpler = _simplify(symbol, x, immediate(y, u32 if symbol in ("<<", ">>") else type), type)
-        if simpler is not None:
-            return simpler
-    if symbol == "+" and (fused := _multiply_add(x, y, type)) is not None:
-        return fused
-    if right is None:
-        right = operand(y, u32 if symbol in ("<<", ">>") else type)
-    result = current().pure(form.format(op=name, t=type.name, n=type.bits), type, operand(x, type), right)
-    if symbol == "*" and type.kind != "float" and not _changes(x, y):
+    return binary(symbol, x, y)
+
+
+def binary(symbol: str, x: Any, y: Any) -> Expr:
+    """``x symbol y`` as an instruction, or x itself where ``y`` changes nothing."""
+    current()
+    shift = symbol in ("<<", ">>") and isinstance(x, Expr)
+    kind = x.type if shift else same_type(symbol, x, y)
+    name, forms = OPERATIONS[symbol]
+    form = forms.get(kind.kind)
+    if form is None or kind.name in _STORAGE_ONLY:
+        raise misuse(_no_operation(symbol, kind))
+    if is_number(x) and symbol in _COMMUTATIVE:
+        x, y = y, x
+    right = u32 if shift else kind
+    simpler = _simplify(symbol, x, immediate(y, right), kind) if isinstance(x, Expr) and is_number(y) else None
+    if simpler is None and symbol == "+":
+        simpler = _multiply_add(x, y, kind)
+    if simpler is not None:
+        return simpler
+    result = current().pure(form.format(op=name, t=kind.name, n=kind.bits), kind, operand(x, kind), operand(y, right))
+    if symbol == "*" and kind.kind != "float" and not _changes(x, y):
         result.factors = (x, y)
     return result
 
@@ -361,8 +376,8 @@ def _simplify(symbol: str, x: Expr, y: Number, type: type[Scalar]) -> Expr | Non
     if not power or symbol not in ("*", "//", "%") or (symbol == "*" and type.kind != "unsigned"):
         return None
     if symbol == "%":
-        return binary("&", x, int(y) - 1)  # type: ignore[no-any-return]
-    shifted: Expr = binary("<<" if symbol == "*" else ">>", x, int(y).bit_length() - 1)
+        return binary("&", x, int(y) - 1)
+    shifted = binary("<<" if symbol == "*" else ">>", x, int(y).bit_length() - 1)
     if symbol == "*" and not x.mutable:
         shifted.factors = (x, int(y))
     return shifted
@@ -415,22 +430,22 @@ def unary(name: str, x: Expr, forms: dict[str, str]) -> Expr:
     return current().pure(form.format(t=x.type.name, n=x.type.bits), x.type, x)
 
 
-def compare(symbol: str, x: Any, y: Any) -> Any:
+def compare(symbol: str, x: Any, y: Any) -> Expr:
     """``x symbol y`` as a predicate. Unordered floats (NaN) compare as in Python: only ``!=`` is true."""
     current()
-    type = same_type(symbol, x, y)
-    if type is pred:
-        return _compare_predicates(symbol, x, y)
-    if type.name in _STORAGE_ONLY or (type.kind == "bits" and symbol not in ("==", "!=")):
-        raise misuse(_no_operation(symbol, type))
+    kind = same_type(symbol, x, y)
+    if kind is pred or kind.name in _STORAGE_ONLY or (kind.kind == "bits" and symbol not in ("==", "!=")):
+        raise misuse(_no_operation(symbol, kind))
     if not isinstance(x, Expr):
         x, y, symbol = y, x, _SWAPPED[symbol]
-    name = "neu" if symbol == "!=" and type.kind == "float" else COMPARISONS[symbol]
-    return current().pure(f"setp.{name}.{type.name}", pred, x, operand(y, type))
+    name = "neu" if symbol == "!=" and kind.kind == "float" else COMPARISONS[symbol]
+    return current().pure(f"setp.{name}.{kind.name}", pred, x, operand(y, kind))
 
 
-def _compare_predicates(symbol: str, x: Any, y: Any) -> Any:
-    if symbol not in ("==", "!="):
-        raise misuse(f"given pred {symbol} pred; predicates compare with == and !=")
-    differ = binary("^", x, y)
-    return differ if symbol == "!=" else (not differ if isinstance(differ, bool) else ~differ)
+def equality(symbol: str, x: Expr, y: Any) -> Any:
+    """``==`` and ``!=``, also of predicates; a predicate and a Python bool may fold into a Python bool."""
+    if x.type is not pred:
+        return compare(symbol, x, y)
+    same_type(symbol, x, y)
+    differ = logic("^", x, y)
+    return differ if symbol == "!=" else ~differ

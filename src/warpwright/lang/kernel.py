@@ -6,7 +6,7 @@ import difflib
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Union
+from typing import Any
 
 from warpwright.errors import KernelError
 from warpwright.lang.context import activate, misuse
@@ -18,7 +18,7 @@ from warpwright.targets import ARCHS
 __all__ = ["Kernel", "kernel"]
 
 Dim3 = tuple[int, int, int]
-Shape = Union[int, Sequence[int]]
+Shape = int | Sequence[int]
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 

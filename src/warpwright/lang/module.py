@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from warpwright import ptx
 from warpwright.lang.trace import SMEM, Trace
@@ -21,7 +22,7 @@ _ROLE = re.compile(r"role_\w+_\d+")
 
 def assemble(trace: Trace, params: tuple[nodes.Variable, ...]) -> str:
     """The PTX of ``trace`` as text; the same trace gives the same text."""
-    body = _settled(_predicated(_without_unread(trace)))
+    body = _renumbered(_settled(_predicated(_coalesced(_without_unread(trace)))))
     entry = nodes.Function(
         "entry",
         trace.name,
@@ -75,8 +76,7 @@ def _without_unread(trace: Trace) -> list[nodes.Item]:
     kept: list[nodes.Item] = []
     read: set[str] = set()
     for item in reversed(trace.items):
-        first = item.operands[0] if isinstance(item, nodes.Instruction) and item.operands else None
-        written = first.name if isinstance(first, nodes.Reg) else ""
+        written = _written(item)
         if written in trace.pure_registers and written not in read:
             continue
         read.update(_names(item))
@@ -98,6 +98,75 @@ def _predicated(items: list[nodes.Item]) -> list[nodes.Item]:
             locs = [item for item in result[start:-1] if isinstance(item, nodes.Loc)]
             result[start:] = [*locs, dataclasses.replace(inner, guard=guard)]
     return result
+
+
+def _coalesced(items: list[nodes.Item]) -> list[nodes.Item]:
+    """``op b, …; mov a, b`` becomes ``op a, …`` where nothing else mentions ``b``."""
+    mentions = Counter(name for item in items for name in _names(item))
+    result: list[nodes.Item] = []
+    for item in items:
+        source = _moved(item)
+        at = next((i for i in reversed(range(len(result))) if not isinstance(result[i], nodes.Loc)), -1)
+        before = result[at] if result else None
+        if source and mentions[source] == 2 and isinstance(before, nodes.Instruction) and _written(before) == source:
+            assert isinstance(item, nodes.Instruction)
+            result[at] = dataclasses.replace(before, operands=(item.operands[0], *before.operands[1:]))
+        else:
+            result.append(item)
+    return result
+
+
+def _moved(item: nodes.Item) -> str:
+    """The register that ``item`` copies, if it is an unguarded ``mov`` between registers of one class."""
+    if isinstance(item, nodes.Instruction) and item.opcode.startswith("mov.") and item.guard is None:
+        target, source = item.operands
+        names = [operand.name for operand in (target, source) if isinstance(operand, nodes.Reg)]
+        if len({name.rstrip("0123456789") for name in names}) == 1 and len(names) == 2:
+            return names[1]
+    return ""
+
+
+def _written(item: nodes.Item) -> str:
+    """The one register that an unguarded instruction writes first, or an empty string."""
+    if isinstance(item, nodes.Instruction) and item.guard is None and item.operands:
+        first = item.operands[0]
+        return first.name if isinstance(first, nodes.Reg) else ""
+    return ""
+
+
+def _renumbered(items: list[nodes.Item]) -> list[nodes.Item]:
+    """Registers numbered in the order in which they appear."""
+    names: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for name in (name for item in items for name in _names(item)):
+        prefix = name[1:].rstrip("0123456789")
+        if prefix in _DECLARED and name not in names:
+            names[name] = f"%{prefix}{counts[prefix]}"
+            counts[prefix] += 1
+    return [_rename(item, names) if isinstance(item, nodes.Instruction) else item for item in items]
+
+
+def _rename(node: Any, names: dict[str, str]) -> Any:
+    """``node`` (an instruction or any part of one) with its registers renamed."""
+    if isinstance(node, tuple):
+        return tuple(_rename(part, names) for part in node)
+    if isinstance(node, nodes.Reg):
+        return dataclasses.replace(node, name=_new_name(node.name, names))
+    if isinstance(node, nodes.Guard):
+        return dataclasses.replace(node, register=_new_name(node.register, names))
+    if isinstance(node, nodes.Instruction):
+        return dataclasses.replace(node, operands=_rename(node.operands, names), guard=_rename(node.guard, names))
+    if isinstance(node, nodes.Vector):
+        return nodes.Vector(_rename(node.items, names))
+    if isinstance(node, nodes.Address):
+        return dataclasses.replace(node, base=_rename(node.base, names), extra=_rename(node.extra, names))
+    if isinstance(node, nodes.Pair):
+        return nodes.Pair(_rename(node.first, names), _rename(node.second, names))
+    return node
+
+
+def _new_name(text: str, names: dict[str, str]) -> str:
+    return _NAME.sub(lambda found: names.get(found[0], found[0]), text)
 
 
 def _branch_around(items: list[nodes.Item]) -> tuple[nodes.Instruction | None, nodes.Instruction | None]:

@@ -8,7 +8,8 @@ from typing import Any
 
 from warpwright.lang.context import current, misuse
 from warpwright.lang.control import _check_condition
-from warpwright.lang.ops.warp import elect_one, warp as warp_registers
+from warpwright.lang.ops.warp import elect_one
+from warpwright.lang.ops.warp import warp as warp_registers
 from warpwright.lang.trace import Trace
 
 __all__ = ["Role", "role"]

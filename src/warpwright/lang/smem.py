@@ -72,7 +72,7 @@ class Tile:
     @property
     def offset(self) -> int:
         """Byte offset of the slice in the whole tile, before swizzling: what a matrix descriptor starts at."""
-        return _linear(self, self.row, self.column)
+        return int(_linear(self, self.row, self.column))
 
     @property
     def address(self) -> Expr:
@@ -114,7 +114,7 @@ class Tile:
         if len(index) != len(self.shape):
             raise misuse(f"given {len(index)} indices for a tile of shape {self.shape}; expected {len(self.shape)}")
         for axis, (value, size) in enumerate(zip(index, self.shape, strict=True)):
-            if is_number(value) and not 0 <= value < size:  # type: ignore[operator]
+            if is_number(value) and not 0 <= value < size:
                 raise misuse(
                     f"given index {value} on axis {axis} of a tile of shape {self.shape}; expected 0 to {size - 1}"
                 )

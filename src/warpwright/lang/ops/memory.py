@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from warpwright.lang.context import current, misuse
-from warpwright.lang.expr import Expr, Value, is_number, operand
+from warpwright.lang.expr import Expr, Value, operand
 from warpwright.ptx import nodes
 from warpwright.types import Scalar, u32, u64
 
