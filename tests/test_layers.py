@@ -10,20 +10,22 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "warpwright"
 
-FACTS = {"errors", "types", "targets", "layout", "isa", "tensormap", "ptx"}
+FACTS = {"errors", "types", "targets", "layout", "isa", "tensormap", "ptx", "assemble"}
 MAY_IMPORT = {
     "errors": set(),
     "types": {"errors"},
     "targets": {"errors", "types"},
     "layout": {"errors", "types", "targets"},
     "isa": {"errors", "types", "targets", "layout"},
+    "assemble": {"errors", "targets"},
     "tensormap": {"errors", "types", "targets", "layout"},
     "ptx": {"errors"},
     "lang": FACTS,
     "vgpu": FACTS,
     "kernels": FACTS | {"lang"},
     "devices": FACTS | {"vgpu"},
-    "launch": FACTS | {"lang", "vgpu", "devices"},
+    "arguments": FACTS,
+    "launch": FACTS | {"lang", "vgpu", "devices", "arguments"},
     "ops": FACTS | {"lang", "vgpu", "devices", "launch", "kernels"},
     "report": FACTS | {"lang", "vgpu", "devices", "launch", "kernels", "ops"},
     "__init__": FACTS | {"lang", "vgpu", "devices", "launch", "kernels", "ops"},

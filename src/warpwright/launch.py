@@ -93,13 +93,13 @@ def load_ptx(path_or_text: str | os.PathLike[str]) -> PtxModule:
         text = path.read_bytes().decode("utf-8")
     except OSError as error:
         raise UsageError(
-            f"cannot read PTX from {str(path)!r}: {error.strerror}; give a file or the text itself"
+            f"cannot read PTX from {path}: {error.strerror}; give a file or the text itself"
         ) from None
     except UnicodeDecodeError as error:
         found = path.read_bytes()[error.start]
         raise PtxSyntaxError(
             f"{path} is not PTX: byte {error.start} is 0x{found:02x}; expected UTF-8 text that begins with .version "
-            "(a cubin or fatbin holds no text: compile with nvcc -ptx)"
+            "(a cubin or fatbin is no text: compile with nvcc -ptx)"
         ) from None
     return PtxModule(parsed(text), path.name)
 

@@ -86,8 +86,8 @@ def described(steps: list[Shown]) -> list[str]:
         lines.append(f"[bold]{shown.number}  {step.source} → {step.target}[/bold]   {step.nbytes:,} bytes")
         lines += [f"   {step.how}", f"   [dim]{step.who}[/dim]"]
         for line, times in shown.lines:
-            count = f"   × {times}" if times > 1 else ""
-            lines.append(f"     [cyan]{escape(line)}[/cyan]{count}")
+            count = f"{times} ×" if times > 1 else ""
+            lines.append(f"   {count:>4} [cyan]{escape(line)}[/cyan]")
         lines.append("")
     return lines
 

@@ -42,7 +42,7 @@ STEPS = (
     Step(
         "shared memory",
         "tensor memory",
-        "the tensor core multiplies, asynchronously; the first of four steps overwrites, three accumulate",
+        "the tensor core multiplies, asynchronously: K = 16 four times; the first overwrites, the others accumulate",
         "one thread issues; its commit arrives on the mbarrier all 128 wait on",
         RESULT,
         "tcgen05.mma",
@@ -64,7 +64,7 @@ STEPS = (
         "all 128 threads write and fence; one thread stores and waits",
         RESULT,
         "st.shared",
-        ("st.shared", "fence.proxy.async", "bar", "cp.async.bulk"),
+        ("st.shared", "fence.proxy.async", "bar.sync", "cp.async.bulk"),
     ),
 )
 

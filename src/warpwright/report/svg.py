@@ -19,7 +19,7 @@ PLACES = (
     ("global memory", "A, B: float16", "#e8eef7"),
     ("shared memory", "A, B tiles, swizzled", "#fdf0d9"),
     ("tensor memory", "D 128 × 128 float32", "#e4f3e6"),
-    ("registers", "32 values at a time", "#f3e6f1"),
+    ("registers", "128 values a thread", "#f3e6f1"),
     ("shared memory", "D tile", "#fdf0d9"),
     ("global memory", "D: float32", "#e8eef7"),
 )
@@ -93,8 +93,9 @@ def _cards(steps: Sequence[Shown]) -> tuple[list[str], int]:
             _text(MARGIN + 44, y + 25 + LINE, f"{step.how}. {step.who.capitalize()}.", "small"),
         ]
         for row, (line, times) in enumerate(shown.lines, 2):
-            count = f"   × {times}" if times > 1 else ""
-            parts.append(_text(MARGIN + 44, y + 27 + LINE * row, f"{_clipped(line)}{count}", "mono"))
+            parts.append(_text(MARGIN + 44, y + 27 + LINE * row, _clipped(line), "mono"))
+            if times > 1:
+                parts.append(_text(MARGIN + 38, y + 27 + LINE * row, f"{times} ×", "small", anchor="end"))
         y += height + 12
     return parts, y
 
