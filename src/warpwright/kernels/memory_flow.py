@@ -6,11 +6,9 @@ from typing import Any
 
 from warpwright.lang import (
     bar,
-    elect_one,
     f16,
     f32,
     fence,
-    If,
     kernel,
     mbarrier,
     role,
@@ -20,11 +18,10 @@ from warpwright.lang import (
     tid,
     tma,
     tmem,
-    warp,
 )
 from warpwright.tensormap import TensorMap
 
-__all__ = ["M", "N", "K", "arguments", "memory_flow"]
+__all__ = ["K", "M", "N", "arguments", "memory_flow"]
 
 M, N, K = 128, 128, 64
 UMMA_K = 16
@@ -81,8 +78,9 @@ def memory_flow(a: tma.Map[f16], b: tma.Map[f16], d: tma.Map[f32]) -> None:
     row = [value for column in range(0, N, 32) for value in tcgen05.ld(acc[:, column : column + 32])]
     tcgen05.wait_ld()
 
+    line = d_tile.at(tid.x, 0)
     for column in range(0, N, VECTOR):
-        st(d_tile.row(tid.x) + column, *row[column : column + VECTOR])
+        st(line + column, *row[column : column + VECTOR])
     fence.proxy_async()
     tcgen05.fence_before_thread_sync()
     bar.sync()

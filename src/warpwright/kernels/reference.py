@@ -29,10 +29,11 @@ def gemm(a: Array, b: Array) -> Array:
 
 def ulp(values: Array, dtype: Any) -> Array:
     """The distance between neighbouring numbers of ``dtype`` at each of ``values``, in float64."""
-    info = ml_dtypes.finfo(dtype)
+    info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     magnitude = np.maximum(np.abs(values.astype(np.float64)), float(info.tiny))
     exponent = np.floor(np.log2(magnitude))
-    return np.ldexp(1.0, (exponent - info.nmant).astype(np.int64))
+    spacing: Array = np.ldexp(1.0, (exponent - info.nmant).astype(np.int64))
+    return spacing
 
 
 def accumulation_slack(a: Array, b: Array) -> Array:
@@ -40,7 +41,8 @@ def accumulation_slack(a: Array, b: Array) -> Array:
     norms_a = np.linalg.norm(a.astype(np.float64), axis=1)
     norms_b = np.linalg.norm(b.astype(np.float64), axis=1)
     steps = -(-a.shape[1] // MMA_K) + 1
-    return np.outer(norms_a, norms_b) * (steps * FLOAT32_STEP)
+    slack: Array = np.outer(norms_a, norms_b) * (steps * FLOAT32_STEP)
+    return slack
 
 
 def compare(result: Array, exact: Array) -> dict[str, float]:

@@ -8,7 +8,7 @@ empty pass at once.
 
 from __future__ import annotations
 
-from typing import Any, Union
+from typing import Any
 
 from warpwright.lang.context import current, misuse
 from warpwright.lang.control import loop, var
@@ -20,12 +20,12 @@ from warpwright.types import pred, u32
 
 __all__ = ["Cursor", "Ring", "Slot"]
 
-Member = Union[Tile, TmemTile]
+Member = Tile | TmemTile
 RESERVED = ("full", "empty", "stage", "phase", "nbytes")
 
 
 class Ring:
-    """``stages`` stages of the given tiles; ``full`` and ``empty`` are the arrivals that the two barriers expect a phase.
+    """``stages`` stages of the given tiles; ``full`` and ``empty``: the arrivals a phase that the two barriers expect.
 
     ``Ring(8, full=1, empty=1, a=smem.tile(…), b=smem.tile(…))``: every stage has an ``a`` and a ``b``. Members may be
     tiles of shared or of tensor memory. Nothing is emitted: one thread calls `init`, then ``fence.mbarrier_init()``,
@@ -40,7 +40,9 @@ class Ring:
             raise misuse(f"given a Ring of {stages} stages; expected at least 1")
         for name in RESERVED:
             if name in members:
-                raise misuse(f"given a Ring member called {name}; expected another name: slots have a {name} of their own")
+                raise misuse(
+                    f"given a Ring member called {name}; expected another name: slots have a {name} of their own"
+                )
         self.stages, self.members = stages, members
         self.full = mbarrier.array(stages, full, name="full")
         self.empty = mbarrier.array(stages, empty, name="empty")

@@ -1,11 +1,12 @@
-"""Tensor memory: 128 lanes × 512 columns of 32 bits in each SM, allocated in columns (PTX ISA 9.1 section 9.7.16.1, .7).
+"""Tensor memory: 128 lanes × 512 columns of 32 bits in each SM, allocated in columns (PTX ISA 9.1 section 9.7.16).
 
 The protocol, every step visible in the kernel:
 
 1. ``acc = tmem.tile(f32, (128, 128), cta_group=2)`` claims columns; nothing is emitted.
 2. one whole warp (with ``cta_group=2`` one in each CTA): ``tmem.alloc()``, which has the hardware write the address of
    all claimed columns to shared memory, and ``tcgen05.relinquish_alloc_permit(cta_group=2)``.
-3. ``tcgen05.fence_before_thread_sync()``, a CTA barrier (a cluster barrier for a pair), ``tcgen05.fence_after_thread_sync()``.
+3. ``tcgen05.fence_before_thread_sync()``, a CTA barrier (for a pair a cluster barrier),
+   ``tcgen05.fence_after_thread_sync()``.
 4. every thread: ``tmem.open()`` reads the address. From here on the tiles may be used.
 5. after the last reader, behind another barrier, the same warp: ``tmem.dealloc()``.
 """
@@ -32,7 +33,7 @@ CTA_GROUPS = (1, 2)
 
 @dataclass(eq=False)
 class Claim:
-    """The columns of one tile, or of all its stages in a ring; ``column``, the first, is known once memory is allocated."""
+    """The columns of one tile, or of all its stages in a ring; ``column``, the first, is known after `alloc`."""
 
     space: Columns
     width: int
@@ -90,8 +91,8 @@ class Columns:
 class TmemTile:
     """A matrix in tensor memory: ``shape`` (lanes, columns) in this CTA, one element of ``dtype`` to a column.
 
-    ``left`` is where a slice starts in its whole tile; ``shift`` a run-time number of columns on top (a stage of a ring).
-    ``tile[:, 32:64]`` is a range of its columns.
+    ``left`` is where a slice starts in its whole tile; ``shift`` a run-time number of columns on top (a stage of a
+    ring). ``tile[:, 32:64]`` is a range of its columns.
     """
 
     dtype: type[Scalar]
@@ -108,7 +109,9 @@ class TmemTile:
             raise misuse(f"given tile[{index!r}] of tensor memory; expected tile[:, start:stop], a range of columns")
         start, stop, _ = columns.indices(self.shape[1])
         if stop <= start:
-            raise misuse(f"given tile[:, {columns.start}:{columns.stop}]; expected at least one of {self.shape[1]} columns")
+            raise misuse(
+                f"given tile[:, {columns.start}:{columns.stop}]; expected at least one of {self.shape[1]} columns"
+            )
         return replace(self, shape=(self.shape[0], stop - start), left=self.left + start)
 
     @property
@@ -145,7 +148,9 @@ def tile(dtype: type[Scalar], shape: tuple[int, int], *, cta_group: int = 1) -> 
     """
     space = space_of(cta_group)
     if not (1 <= shape[0] <= LANES and 1 <= shape[1] <= COLUMNS) or dtype.bits > COLUMN_BITS:
-        raise misuse(f"given a tmem.tile of {dtype.name} {shape}; expected at most {LANES} lanes × {COLUMNS} columns of 32 bits")
+        raise misuse(
+            f"given a tmem.tile of {dtype.name} {shape}; expected at most {LANES} lanes × {COLUMNS} columns of 32 bits"
+        )
     space.check_open()
     claim = Claim(space, shape[1])
     space.claims.append(claim)

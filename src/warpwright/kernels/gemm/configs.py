@@ -59,5 +59,7 @@ def config_of(level: int) -> GemmConfig:
     """The configuration of ``level``. Raises UsageError for a level that does not exist."""
     found = LEVELS.get(level)
     if found is None:
-        raise UsageError(f"given level {level}; expected one of {', '.join(map(str, LEVELS))}; choose an existing level")
+        raise UsageError(
+            f"given level {level}; expected one of {', '.join(map(str, LEVELS))}; choose an existing level"
+        )
     return found

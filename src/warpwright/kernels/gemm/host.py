@@ -47,7 +47,8 @@ def plan(config: GemmConfig, m: int, n: int, k: int, *, out_bytes: int = 2) -> P
     tiles_m, tiles_n, tiles_k = (-(-extent // tile) for extent, tile in zip((m, n, k), config.tile, strict=True))
     if tiles_m * tiles_n > MAX_TILES:
         raise UsageError(
-            f"given D of {m} × {n}, {tiles_m * tiles_n} tiles; expected at most {MAX_TILES}; split the product along M or N"
+            f"given D of {m} × {n}, {tiles_m * tiles_n} tiles; expected at most {MAX_TILES}; "
+            "split the product along M or N"
         )
     vector = MAP_ALIGNMENT // out_bytes
     pitch = -(-n // vector) * vector
@@ -70,4 +71,6 @@ def _check(m: int, n: int, k: int) -> None:
     step = MAP_ALIGNMENT // ELEMENT_BYTES
     if k % step:
         padded = -(-k // step) * step
-        raise UsageError(f"given K={k}; expected a multiple of {step} (rows of 16 bytes); pad A and B with zeros to K={padded}")
+        raise UsageError(
+            f"given K={k}; expected a multiple of {step} (rows of 16 bytes); pad A and B with zeros to K={padded}"
+        )

@@ -1,4 +1,4 @@
-"""GEMM on datacentre Blackwell: D = A·Bᵀ of 16-bit A (M, K) and B (N, K), accumulated in float32, a pair of CTAs a tile.
+"""GEMM on datacentre Blackwell: D = A·Bᵀ of 16-bit A (M, K) and B (N, K), summed in float32, a pair of CTAs a tile.
 
 The ladder of `configs`: each level is a small change to the one before it. In all three the tensor cores of the pair
 join (cta_group 2): one instruction multiplies 256 × 128 × 16, for which each CTA supplies 128 rows of A and 64 of the
@@ -9,7 +9,7 @@ D has ``pitch`` elements between its rows, a multiple of 16 bytes; M, N and K ar
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from warpwright.kernels.gemm.configs import CLUSTER, GemmConfig
@@ -51,7 +51,6 @@ UMMA_K = 16
 LEADER = 0
 BOTH = 0b11
 PACKED = {bf16: bf16x2, f16: f16x2}
-VECTOR_BYTES = 16
 LOADED_COLUMNS = 32
 
 
@@ -72,10 +71,10 @@ def gemm_level1(
 ) -> None:
     """One stage in one loop, and in every k-block the cluster meets before the leader multiplies. Both CTAs store.
 
-    step   warps  moves                                            waits for                     signals
-    load   0      A, B: global -> ring                             ring.empty                    ring.full
-    mma    1      ring of both CTAs -> tensor memory (leader)      ring.full, cluster barrier    ring.empty, done (both CTAs)
-    store  0-3    tensor memory -> registers -> D                  done
+    step   warps  moves                                        waits for                   signals
+    load   0      A, B: global -> ring                         ring.empty                  ring.full
+    mma    1      ring of both CTAs -> tensor memory (leader)  ring.full, cluster barrier  ring.empty, done (both CTAs)
+    store  0-3    tensor memory -> registers -> D              done
     """
     ring, acc, done = storage(stages, dtype, full=1)
     set_up(ring, done)
@@ -120,7 +119,7 @@ def gemm_level2(
     dtype: type[Scalar] = bf16,
     out: type[Scalar] | None = None,
 ) -> None:
-    """Full and empty barriers instead of cluster barriers, still in one loop: only the peer runs ahead. The leader stores.
+    """Full and empty barriers, no cluster barrier in the loop, still one loop: only the peer runs ahead. Leader stores.
 
     step   warps  moves                                            waits for     signals
     load   0      A, B: global -> ring                             ring.empty    ring.full of the leader
@@ -204,7 +203,7 @@ def gemm_level3(
 KERNELS = {1: gemm_level1, 2: gemm_level2, 3: gemm_level3}
 
 
-@lru_cache
+@cache
 def kernel_of(config: GemmConfig) -> Kernel:
     """The kernel of a level; configure ``dtype`` (bf16, f16) and ``out`` (bf16, f16, f32; None: as ``dtype``)."""
     return KERNELS[config.level].configure(stages=config.stages)
@@ -267,26 +266,19 @@ def multiply(acc: tmem.TmemTile, slot: Any, k: Expr) -> None:
 def store(
     acc: tmem.TmemTile, d: Global[Scalar], row: Expr, col: Expr, m: Expr, n: Expr, pitch: Expr, out: type[Scalar]
 ) -> None:
-    """Tensor memory to D, a row a thread. Whole warps load; only the stores are predicated."""
+    """Tensor memory to D, a row a thread, 16 bytes at a time. Whole warps load; only the stores are predicated."""
     tcgen05.fence_after_thread_sync()
-    row = row + tid.x
+    row, left, word = row + tid.x, n - col, PACKED.get(out, f32)
     line = d.cast(out) + row.to(u64) * pitch.to(u64) + col
-    step = VECTOR_BYTES // out.nbytes
-    for column in range(0, N, LOADED_COLUMNS):
-        values = tcgen05.ld(acc[:, column : column + LOADED_COLUMNS])
+    for first in range(0, N, LOADED_COLUMNS):
+        words = tcgen05.ld(acc[:, first : first + LOADED_COLUMNS])
         tcgen05.wait_ld()
-        for first in range(0, LOADED_COLUMNS, step):
-            with If((row < m) & (col + (column + first) < n)):
-                store_vector(line + (column + first), values[first : first + step], out)
-
-
-def store_vector(place: Any, values: list[Expr], out: type[Scalar]) -> None:
-    """16 bytes: float32 as they are, or pairs rounded to the 16-bit ``out``."""
-    if out is f32:
-        st(place, *values)
-    else:
-        pairs = [pack(PACKED[out], *values[i : i + 2]) for i in range(0, len(values), 2)]
-        st(place.cast(PACKED[out]), *pairs)
+        if out is not f32:
+            words = [pack(word, *words[i : i + 2]) for i in range(0, LOADED_COLUMNS, 2)]
+        for i in range(0, len(words), 4):
+            column = first + i * word.nbytes // out.nbytes
+            with If((row < m) & (left > column)):
+                st((line + column).cast(word), *words[i : i + 4])
 
 
 def tear_down() -> None:

@@ -1,4 +1,4 @@
-"""The sixteen named barriers of a CTA (PTX ISA 9.1 section 9.7.13.1). ``mbarrier`` is another thing: an object in memory."""
+"""The sixteen named barriers of a CTA (PTX ISA 9.1 section 9.7.13.1); ``mbarrier`` is an object in memory."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from warpwright.errors import DescriptorError
 from warpwright.lang.context import current
 from warpwright.lang.expr import Expr
@@ -24,11 +22,12 @@ def kind_of(a: Tile, b: Tile) -> str:
     kind = kinds.pop()
     if kinds or kind is None:
         known = ", ".join(KINDS)
-        raise DescriptorError(f"given a of {a.dtype.name} and b of {b.dtype.name}; expected two of one kind among {known}")
+        raise DescriptorError(
+            f"given a of {a.dtype.name} and b of {b.dtype.name}; expected two of one kind among {known}"
+        )
     return kind
 
 
-@lru_cache
 def instruction_descriptor(
     kind: str, a: type[Scalar], b: type[Scalar], d: type[Scalar], m: int, n: int, cta_group: int
 ) -> int:
@@ -51,4 +50,4 @@ def shared_descriptor(tile: Tile) -> Expr:
     constant = fields.encode() + (start + tile.offset >> ADDRESS_SHIFT)
     trace = current()
     low = trace.pure("bfe.u32", u32, base, ADDRESS_SHIFT, ADDRESS_BITS)
-    return trace.pure("add.u64", u64, trace.pure("cvt.u64.u32", u64, low), constant)
+    return trace.pure("add.u64", u64, trace.pure("cvt.u64.u32", u64, low), f"0x{constant:016x}")

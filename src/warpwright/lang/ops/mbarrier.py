@@ -1,4 +1,4 @@
-"""mbarriers: 8-byte objects in shared memory that count arrivals and bytes, phase by phase (PTX ISA 9.1 section 9.7.13.15).
+"""mbarriers: 8-byte objects in shared memory that count arrivals and bytes (PTX ISA 9.1 section 9.7.13.15).
 
 A phase completes when every expected arrival has come and the bytes that were expected have been delivered. A wait
 names the parity of the phase it waits for: on a fresh barrier parity 0 blocks and parity 1 passes at once.

@@ -7,7 +7,7 @@ those of this CTA's half.
 
 from __future__ import annotations
 
-from typing import Any, Union
+from typing import Any
 
 from warpwright.errors import DescriptorError
 from warpwright.lang.context import current, misuse
@@ -37,8 +37,7 @@ __all__ = [
     "wait_st",
 ]
 
-Matrix = Union[Tile, Expr]
-Tensor = Union[TmemTile, Expr]
+Tensor = TmemTile | Expr
 K_BYTES = 32
 QUARTER = 32
 MAX_REGISTERS = 128
@@ -124,10 +123,12 @@ def mma(d: TmemTile, a: Tile, b: Tile, *, accumulate: Value, cta_group: int = 1)
         raise misuse(str(error)) from None
     enable = operand(accumulate, pred)
     opcode = f"tcgen05.mma{_group(cta_group)}.kind::{kind}"
-    current().emit(opcode, d.operand, shared_descriptor(a), shared_descriptor(b), idesc, enable)
+    current().emit(opcode, d.operand, shared_descriptor(a), shared_descriptor(b), f"0x{idesc:08x}", enable)
 
 
-def commit(barrier: mbarrier | RemoteBarrier | Expr, *, cta_group: int = 1, multicast: int | Expr | None = None) -> None:
+def commit(
+    barrier: mbarrier | RemoteBarrier | Expr, *, cta_group: int = 1, multicast: int | Expr | None = None
+) -> None:
     """Have the tensor core arrive once at ``barrier`` when every earlier mma, cp and shift of this thread is complete.
 
     The arrival comes later: this is not ``barrier.arrive``. It implies `fence_before_thread_sync`. ``multicast``, a
@@ -181,7 +182,9 @@ def st(destination: Tensor, values: list[Expr], shape: str = "32x32b", *, num: i
     """
     repeat = _repeat("tcgen05.st", destination, shape, num)
     if len(values) != repeat * REGISTERS[shape]:
-        raise misuse(f"given {len(values)} registers to tcgen05.st {shape}.x{repeat}; expected {repeat * REGISTERS[shape]}")
+        raise misuse(
+            f"given {len(values)} registers to tcgen05.st {shape}.x{repeat}; expected {repeat * REGISTERS[shape]}"
+        )
     current().emit(f"tcgen05.st.sync.aligned.{shape}.x{repeat}.b32", _quarter(destination), tuple(values))
 
 
@@ -292,7 +295,8 @@ def _repeat(name: str, place: Tensor, shape: str, num: int | None) -> int:
     if rest or repeat not in [1 << power for power in range(most.bit_length())]:
         given = f"a tile of {place.shape[1]} columns" if isinstance(place, TmemTile) else f"num={num}"
         raise misuse(
-            f"given {given} to {name} {shape}; expected {COLUMNS[shape]} columns times a power of two, at most {most} times"
+            f"given {given} to {name} {shape}; expected {COLUMNS[shape]} columns times a power of two, "
+            f"at most {most} times"
         )
     return repeat
 

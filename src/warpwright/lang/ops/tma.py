@@ -1,14 +1,14 @@
-"""TMA: bulk copies between global and shared memory, issued by one thread, run by an engine (PTX ISA 9.1 section 9.7.9.25-27).
+"""TMA: bulk copies between global and shared memory, issued by one thread (PTX ISA 9.1 sections 9.7.9.25 to 27).
 
-A kernel takes a tensor map as a parameter annotated ``tma.Map[bf16]`` (``tma.Map[Scalar]``: any element type). ``a[row, col]``
-names the corner of a box in array order; the instruction gets the coordinates innermost first. Coordinates may lie
-outside the array: a load writes zeros there and counts their bytes, a store leaves them out.
+A kernel takes a tensor map as a parameter annotated ``tma.Map[bf16]`` (``tma.Map[Scalar]``: any element type).
+``a[row, col]`` names the corner of a box in array order; the instruction gets the coordinates innermost first.
+Coordinates may lie outside the array: a load writes zeros there and counts their bytes, a store leaves them out.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
 from warpwright.lang.context import current, misuse
 from warpwright.lang.expr import Expr, Value, operand
@@ -32,8 +32,8 @@ __all__ = [
     "wait_group",
 ]
 
-Barrier = Union[mbarrier, RemoteBarrier, Expr]
-Destination = Union[Tile, Expr]
+Barrier = mbarrier | RemoteBarrier | Expr
+Destination = Tile | Expr
 BULK_STEP = 16
 
 
@@ -129,7 +129,7 @@ def prefetch_map(map: Map[Any]) -> None:
 def copy(destination: Expr, source: Expr, nbytes: Value, barrier: Barrier | None = None) -> None:
     """Copy ``nbytes`` bytes in one piece; addresses and size are multiples of 16.
 
-    Global (u64) to shared (u32) with a ``barrier`` that counts the bytes; shared to global without one, in a bulk group.
+    Global (u64) to shared (u32) with a ``barrier`` that counts the bytes; shared to global without one, in a group.
     Raises KernelError for other pairs of addresses.
 
     Issued by one thread.
@@ -216,12 +216,14 @@ def _record(coords: Box, tile: Destination) -> None:
         return
     name, dtype = coords.map.name, coords.map.dtype
     if dtype not in (Scalar, tile.dtype):
-        raise misuse(f"given a tile of {tile.dtype.name} for tensor map {name} of {dtype.name}; expected one element type")
+        raise misuse(
+            f"given a tile of {tile.dtype.name} for tensor map {name} of {dtype.name}; expected one element type"
+        )
     width = tile.shape[-1] * tile.dtype.nbytes
     if tile.swizzle and width > tile.span:
         raise misuse(
-            f"given rows of {width} bytes with swizzle {tile.swizzle} to tensor map {name}; expected at most {tile.span}: "
-            f"copy a panel at a time, tile[:, c:c + {tile.span // tile.dtype.nbytes}]"
+            f"given rows of {width} bytes with swizzle {tile.swizzle} to tensor map {name}; expected at most "
+            f"{tile.span}: copy a panel at a time, tile[:, c:c + {tile.span // tile.dtype.nbytes}]"
         )
     if len(tile.shape) != len(coords.index):
         raise misuse(
