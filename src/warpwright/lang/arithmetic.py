@@ -1,4 +1,4 @@
-"""Arithmetic without an operator, under its PTX name: `fma`, `min`, `mul_wide`, `ex2`, `popc` … (PTX ISA 9.1 section 9.7)."""
+"""Arithmetic without an operator, by its PTX name: `fma`, `min`, `mul_wide`, `ex2` … (PTX ISA 9.1 section 9.7)."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["activate", "current", "is_user", "misuse", "source_line", "user_frame", "where"]
 
-_HERE = str(Path(__file__).parent)
+_SILENT = ("warpwright.lang", "contextlib")
 _NAMESPACES = frozenset({"tma", "tcgen05", "mbarrier", "fence", "bar", "cluster", "tmem", "smem"})
 _ACTIVE: ContextVar[Trace | None] = ContextVar("warpwright_trace", default=None)
 
@@ -44,15 +43,14 @@ def current() -> Trace:
 
 
 def is_user(frame: FrameType) -> bool:
-    """Whether ``frame`` runs code outside this language package (generated dataclass code counts as inside)."""
-    name = frame.f_code.co_filename
-    return not name.startswith((_HERE, "<string>"))
+    """Whether ``frame`` runs code outside this language package and the context managers it is built with."""
+    return not str(frame.f_globals.get("__name__")).startswith(_SILENT)
 
 
 def user_frame() -> FrameType:
     """The innermost frame outside this package: the line of the kernel that is being traced."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and (not is_user(frame) or frame.f_code.co_filename.endswith("contextlib.py")):
+    while frame is not None and not is_user(frame):
         frame = frame.f_back
     return frame or sys._getframe(1)
 
@@ -79,7 +77,7 @@ def _called() -> str:
     frame: FrameType | None = sys._getframe(1)
     name = "an operation"
     while frame is not None and not is_user(frame):
-        stem, function = Path(frame.f_code.co_filename).stem, frame.f_code.co_name
+        stem, function = str(frame.f_globals["__name__"]).rpartition(".")[2], frame.f_code.co_name
         name = f"{stem}.{function}" if stem in _NAMESPACES else function
         frame = frame.f_back
     return name

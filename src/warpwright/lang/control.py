@@ -132,7 +132,7 @@ def _check_condition(name: str, condition: Any) -> None:
 
 
 def loop(*bounds: Value) -> Iterator[Expr]:
-    """A loop at run time: ``for k in loop(n)``, ``loop(start, stop)``, ``loop(start, stop, step)``, or ``loop()`` forever.
+    """A loop at run time: ``for k in loop(n)``, ``loop(start, stop)``, ``loop(start, stop, step)``, ``loop()``.
 
     The body is traced once; ``k`` is a run-time value of the bounds' type (u32 when all are Python ints, s32 when
     one is negative). ``stop`` is exclusive and read once; a run-time ``step`` must be positive. ``loop()`` yields the
@@ -325,17 +325,18 @@ def _continued(trace: Trace, kind: str) -> Chain:
     if chain is None or chain.scope is not trace.scope:
         raise misuse(f"given {kind} without an If before it; expected `with If(p):` directly above, at the same depth")
     for item in trace.items[chain.length :]:
-        harmless = isinstance(item, nodes.Instruction) and _written(item) in trace.pure_registers
-        if not isinstance(item, nodes.Loc) and not (harmless and kind == "Elif"):
-            raise misuse(
-                f"given {kind} after other instructions; expected it directly after the If or Elif it belongs to"
-            )
+        if not isinstance(item, nodes.Loc) and not (kind == "Elif" and _harmless(trace, item)):
+            raise misuse(f"given {kind} after other instructions; expected it directly after its If or Elif")
     return chain
 
 
-def _written(item: nodes.Instruction) -> str:
+def _harmless(trace: Trace, item: nodes.Item) -> bool:
+    """Whether ``item`` may belong to the condition of an Elif: it computes or loads, and changes nothing."""
+    if not isinstance(item, nodes.Instruction):
+        return False
     first = item.operands[0] if item.operands else None
-    return first.name if isinstance(first, nodes.Reg) else ""
+    pure = isinstance(first, nodes.Reg) and first.name in trace.pure_registers
+    return pure or item.opcode.startswith("ld.")
 
 
 def _link(trace: Trace, chain: Chain, word: str) -> None:

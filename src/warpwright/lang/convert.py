@@ -58,8 +58,8 @@ def _check(source: type[Scalar], type: type[Scalar]) -> None:
     packed = {"f16x2", "bf16x2", "e4m3", "e5m2", "b128", "tf32"} & {source.name, type.name}
     if packed:
         raise misuse(
-            f"given {source.name}.to({type.name}); PTX converts {', '.join(sorted(packed))} only in pairs or not at all: "
-            "write pack(…), unpack(…) or bitcast(…)"
+            f"given {source.name}.to({type.name}); PTX converts {', '.join(sorted(packed))} only in pairs or not "
+            "at all: write pack(…), unpack(…) or bitcast(…)"
         )
 
 
@@ -106,8 +106,8 @@ def bitcast(value: Expr, type: type[Scalar]) -> Expr:
 def pack(type: type[Scalar], low: Any, high: Any) -> Expr:
     """Two values in one register: ``low`` in the low half.
 
-    ``bf16x2`` and ``f16x2`` take two f32 (rounded to nearest even) or two of their own halves; ``b32``, ``u32``, ``b64``
-    and ``u64`` take two values of half their size, bits unchanged.
+    ``bf16x2`` and ``f16x2`` take two f32 (rounded to nearest even) or two of their own halves; ``b32``, ``u32``,
+    ``b64`` and ``u64`` take two values of half their size, bits unchanged.
 
     Raises KernelError when the halves do not fit.
     Issued by each thread for itself.

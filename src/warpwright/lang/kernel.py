@@ -104,7 +104,7 @@ class Kernel:
             total *= value if isinstance(value, int) else 0
         if not 1 <= len(values) <= 3 or min(values) < 1 or not 1 <= total <= limit:
             raise self._misuse(
-                f"given {name}={given!r} for kernel {self.name}; expected 1 to {limit} in all, as an int or as (x, y, z)"
+                f"given {name}={given!r} for kernel {self.name}; expected 1 to {limit} in all, an int or (x, y, z)"
             )
         x, y, z = (*values, 1, 1)[:3]
         return x, y, z

@@ -1,4 +1,4 @@
-"""What an annotation of a kernel's positional parameter means: its ``.param`` declaration and the value the kernel sees.
+"""What the annotation of a positional parameter means: its ``.param`` declaration and the value the kernel sees.
 
 PTX ISA 9.1 section 5.1.6.1 (kernel parameters), 5.4.2 (``.ptr``), 9.7.9.23 (tensor maps as parameters).
 """
@@ -9,7 +9,7 @@ import typing
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from warpwright.lang.context import current, misuse
+from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr, Value
 from warpwright.lang.ops.memory import Global
 from warpwright.lang.trace import Trace
@@ -40,20 +40,14 @@ class Map(Generic[T]):
     ``a[row, col]`` names the box that starts there; ``a.address`` is the generic address of the map (u64).
     """
 
-    def __init__(self, name: str, dtype: type[Scalar]) -> None:
-        self.name, self.dtype = name, dtype
+    def __init__(self, name: str, dtype: type[Scalar], address: Expr) -> None:
+        self.name, self.dtype, self.address = name, dtype, address
 
     def __repr__(self) -> str:
         return f"Map[{self.dtype.name}] {self.name}"
 
     def __getitem__(self, index: Value | tuple[Value, ...]) -> Box:
         return Box(self, index if isinstance(index, tuple) else (index,))
-
-    @property
-    def address(self) -> Expr:
-        """The generic address of the map, for the instructions that take a tensor map."""
-        trace = current()
-        return trace.pure("cvta.param.u64", u64, trace.pure("mov.b64", u64, self.name))
 
 
 def declare(name: str, annotation: Any) -> nodes.Variable:
@@ -72,8 +66,8 @@ def declare(name: str, annotation: Any) -> nodes.Variable:
         suffix = annotation.name if annotation.kind != "float" or annotation.bits >= 32 else f"b{annotation.bits}"
         return nodes.Variable("param", "b32" if suffix in ("tf32", "f16x2", "bf16x2") else suffix, name)
     raise misuse(
-        f"given parameter {name}: {_spelled(annotation)}; expected a scalar type (u32, f32, …), Global[T] for a pointer "
-        "to an array, or tma.Map[T] for a tensor map"
+        f"given parameter {name}: {_spelled(annotation)}; expected a scalar type (u32, f32, …), Global[T] "
+        "for an array, or tma.Map[T] for a tensor map"
     )
 
 
@@ -85,12 +79,17 @@ def bind(trace: Trace, name: str, annotation: Any) -> Any:
     """The value that the kernel's parameter ``name`` has while it is traced: `Expr`, `Pointer` or `Map`."""
     origin = typing.get_origin(annotation)
     if origin is Map:
-        return Map(name, typing.get_args(annotation)[0])
+        address = _prologue(trace, "cvta.param.u64", u64, _prologue(trace, "mov.b64", u64, name))
+        return Map(name, typing.get_args(annotation)[0], address)
     pointer = origin is Global
-    type = u64 if pointer else annotation
+    place = nodes.Address(nodes.Reg(name))
+    register = _prologue(trace, f"ld.param.{declare(name, annotation).type}", u64 if pointer else annotation, place)
+    return Global(typing.get_args(annotation)[0], register) if pointer else register
+
+
+def _prologue(trace: Trace, opcode: str, type: type[Scalar], source: Any) -> Expr:
+    """An instruction that belongs to no line of the user; it disappears if nothing reads its result."""
     register = trace.fresh(type)
     trace.pure_registers.add(register.reg)
-    address = nodes.Address(nodes.Reg(name))
-    variable = declare(name, annotation)
-    trace.items.append(nodes.Instruction(f"ld.param.{variable.type}", (nodes.Reg(register.reg), address)))
-    return Global(typing.get_args(annotation)[0], register) if pointer else register
+    trace.items.append(nodes.Instruction(opcode, (nodes.Reg(register.reg), trace.node(source))))
+    return register

@@ -18,7 +18,7 @@ __all__ = ["Names"]
 
 
 class Names:
-    """The user's local names at the start of a construct (``kind``, written at ``at``); `check` compares them at its end."""
+    """The user's local names at the start of a construct (``kind``, written at ``at``); `check` compares at its end."""
 
     def __init__(self, kind: str, at: str) -> None:
         self.kind, self.at = kind, at
@@ -38,9 +38,9 @@ class Names:
         article = "an" if self.kind[0] in "EI" else "a"
         root = name.split("[")[0]
         return (
-            f"{name} was {was} before {article} {self.kind} ({self.at}) and is rebound inside it, which PTX does not see; "
-            f"write {name} = var({type.name}, …) before it and {name}.set(…) or {name} += … inside, "
-            f"or choose another name than {root}"
+            f"{name} was {was} before {article} {self.kind} ({self.at}) and is rebound inside it, "
+            f"which PTX does not see; write {name} = var({type.name}, …) before it and {name}.set(…) or {name} += … "
+            f"inside, or choose another name than {root}"
         )
 
 

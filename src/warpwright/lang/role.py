@@ -28,7 +28,7 @@ class Role:
 def role(
     *, warp: int | None = None, warps: Iterable[int] | None = None, elect: bool = False, when: Any = True
 ) -> Callable[[Callable[[], None]], Role]:
-    """Decorate a function without parameters: it is traced at once, for ``warp`` or ``warps`` of the CTA (default: all).
+    """Decorate a function without parameters: it is traced at once, for ``warp`` or ``warps`` (default: all).
 
     ``elect=True``: one thread of each of these warps. ``when``: only where this pred (or Python bool) holds. The PTX
     label is ``role_NAME_0``. Registers of a role cannot be read outside it; after it all threads of its warps go on.
@@ -65,7 +65,8 @@ def _warps(trace: Trace, name: str, warp: int | None, warps: Iterable[int] | Non
     missing = [index for index in chosen if not isinstance(index, int) or not 0 <= index < count]
     if missing or not chosen:
         raise misuse(
-            f"given role {name} for warps {list(chosen)}; expected warps 0 to {count - 1}: the CTA has {count * 32} threads"
+            f"given role {name} for warps {list(chosen)}; "
+            f"expected warps 0 to {count - 1} of the CTA's {count * 32} threads"
         )
     return tuple(sorted(set(chosen)))  # type: ignore[arg-type]
 

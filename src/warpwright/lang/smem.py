@@ -26,7 +26,7 @@ Index = Any
 
 @dataclass(eq=False)
 class Place:
-    """Where a tile lies: shared address ``base`` (None: the start of shared memory) plus ``offset`` bytes, once known."""
+    """Where a tile lies: shared address ``base`` (None: the start of shared memory) plus ``offset`` bytes."""
 
     nbytes: int
     align: int
@@ -43,7 +43,7 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """A matrix in shared memory: ``shape`` (rows, columns) of ``dtype``, rows dense, 16-byte chunks swizzled as TMA does.
+    """A matrix in shared memory: ``shape`` (rows, columns) of ``dtype``, rows dense, chunks swizzled as TMA does.
 
     Rows wider than the swizzle span lie in panels of that span, one panel after the other. ``row`` and ``column``
     are where a slice starts in its whole tile of ``rows`` rows. ``tile[:, 16:32]`` is a slice for a matrix operand.
@@ -98,9 +98,7 @@ class Tile:
 
     def __getitem__(self, index: tuple[slice, slice]) -> Tile:
         if not isinstance(index, tuple) or len(index) != 2 or len(self.shape) != 2:
-            raise misuse(
-                f"given tile[{index!r}]; expected tile[rows, columns] with slices, or tile.at(row, column) for an element"
-            )
+            raise misuse(f"given tile[{index!r}]; expected tile[rows, columns] with slices, or tile.at(row, column)")
         (top, bottom), (left, right) = (_bounds(part, size) for part, size in zip(index, self.shape, strict=True))
         part = replace(self, shape=(bottom - top, right - left), row=self.row + top, column=self.column + left)
         _check_slice(part)
@@ -143,7 +141,7 @@ def _linear(tile: Tile, row: Any, column: Any) -> Any:
 
 
 def _swizzled(linear: Any, mode: int) -> Any:
-    """The XOR of the 16-byte chunk number with the row number in the atom: bits 4.. with bits 7.. (`layout.swizzle`)."""
+    """The 16-byte chunk number XORed with the row number in the atom: bits 4.. with bits 7.. (`layout.swizzle`)."""
     return linear ^ ((linear >> 3) & (mode - CHUNK)) if mode else linear
 
 
@@ -164,7 +162,7 @@ def _bounds(part: Index, size: int) -> tuple[int, int]:
 
 
 def _check_slice(part: Tile) -> None:
-    """A slice starts at a row where the swizzle repeats and at a 16-byte chunk, and fills a panel or stays inside one."""
+    """A slice starts where the swizzle repeats and at a 16-byte chunk, and fills panels or stays inside one."""
     if part.swizzle and part.row % ATOM_ROWS:
         raise misuse(f"given a slice from row {part.row} of a swizzled tile; expected a multiple of {ATOM_ROWS} rows")
     left, width = part.column * part.dtype.nbytes, part.shape[1] * part.dtype.nbytes
@@ -193,8 +191,8 @@ def tile(dtype: type[Scalar], shape: tuple[int, ...], *, swizzle: int = 0) -> Ti
     step = swizzle or CHUNK
     if not all(isinstance(size, int) and size > 0 for size in shape) or width % step:
         raise misuse(
-            f"given smem.tile({dtype.name}, {shape}, swizzle={swizzle}); expected positive sizes and rows of a multiple "
-            f"of {step} bytes: the last size a multiple of {step // dtype.nbytes}"
+            f"given smem.tile({dtype.name}, {shape}, swizzle={swizzle}); expected positive sizes and rows of "
+            f"a multiple of {step} bytes: the last size a multiple of {step // dtype.nbytes}"
         )
     nbytes = math.prod(shape) * dtype.nbytes
     return Tile(dtype, tuple(shape), swizzle, math.prod(shape[:-1]), swizzle or width, Place(nbytes, SWIZZLES[swizzle]))
