@@ -24,9 +24,14 @@ HEAD = """.version 9.0
 TAIL = "end: ret;\n}\n"
 
 _REGISTERS = {
-    "pred": "p", "b128": "q", "f32": "f", "f64": "g", "f16": "h", "bf16": "h", "e4m3x2": "h", "e5m2x2": "h", "ue8m0x2": "h",
-    "e2m3x2": "h", "e3m2x2": "h", "e2m1x2": "b", "e2m1x4": "h", "e4m3x4": "r", "e5m2x4": "r", "e2m3x4": "r", "e3m2x4": "r", "tf32": "r", "b8x16": "r",
-}  # fmt: skip
+    **dict.fromkeys(("f16", "bf16", "e4m3x2", "e5m2x2", "ue8m0x2", "e2m3x2", "e3m2x2", "e2m1x4"), "h"),
+    **dict.fromkeys(("e4m3x4", "e5m2x4", "e2m3x4", "e3m2x4", "tf32", "b8x16"), "r"),
+    "pred": "p",
+    "b128": "q",
+    "f32": "f",
+    "f64": "g",
+    "e2m1x2": "b",
+}
 
 
 def opcodes(name: str, spelling: Spelling) -> Iterator[tuple[str, dict[str, str]]]:
@@ -78,8 +83,11 @@ def _address(name: str, text: str, slots: Mapping[str, str]) -> str:
     if name.startswith("tcgen05") and not name.endswith(("alloc", "commit")):
         return "[r9]"
     space = slots.get("dst" if inner == "d" else "src" if inner == "a" else "", slots.get("space", ""))
-    small = inner == "mbar" or (name == "cp.async" and inner == "d") or space.startswith("shared") or name.startswith(
-        ("st.async", "red.async", "ldmatrix", "stmatrix", "clusterlaunch")
+    small = (
+        inner == "mbar"
+        or (name == "cp.async" and inner == "d")
+        or space.startswith("shared")
+        or name.startswith(("st.async", "red.async", "ldmatrix", "stmatrix", "clusterlaunch"))
     )
     if space.startswith("param"):
         return "[pp]" if name == "st" else "[tm]"
@@ -108,7 +116,7 @@ def _operand(name: str, text: str, index: int, slots: Mapping[str, str]) -> str:
     return f"{{{items}}}"
 
 
-_DEFAULT = {"4": "f32", "im2col": "u16", "lanes": "b32"}
+_DEFAULT = {"4": "f32", "2": "u16", "im2col": "u16", "lanes": "b32"}
 _WORDS = {
     "label": "end", "list": "labels", "results": "(r1)", "function": "ff", "arguments": "(r2)", "_": "_",
 }  # fmt: skip

@@ -144,8 +144,9 @@ tanh  9.7.3.22,9.7.4.9  Hyperbolic tangent.
     tanh.rnd=approx.type=f32|f16|f16x2|bf16|bf16x2  d, a
 set  9.7.6.1,9.7.7.1  Comparison as a number: all ones or 1.0 where it holds, else 0.
     set<INTEGERS>                                                                   d:dtype, a, b{if bool, c:pred}
-    set.cmp=CMP_FLOAT{.bool=BOOL}{.ftz}.dtype=u32|s32|f32.type=f32                  d:dtype, a, b{if bool, c:pred}
-    set.cmp=CMP_FLOAT{.bool=BOOL}.dtype=u32|s32|f32.type=f64                        d:dtype, a, b{if bool, c:pred}
+    set.cmp=CMP_FLOAT{.bool=BOOL}.dtype=bf16.type=f32                               d:dtype, a, b{if bool, c:pred}
+    set.cmp=CMP_FLOAT{.bool=BOOL}{.ftz}.dtype=u32|s32|f32|f16.type=f32              d:dtype, a, b{if bool, c:pred}
+    set.cmp=CMP_FLOAT{.bool=BOOL}.dtype=SETTYPE.type=f64                          d:dtype, a, b{if bool, c:pred}
     set.cmp=CMP_FLOAT{.bool=BOOL}{.ftz}.dtype=u16|s16|u32|s32|f16.type=f16          d:dtype, a, b{if bool, c:pred}
     set.cmp=CMP_FLOAT{.bool=BOOL}{.ftz}.dtype=u32|s32|f16x2.type=f16x2              d:dtype, a, b{if bool, c:pred}
     set.cmp=CMP_FLOAT{.bool=BOOL}.dtype=u16|s16|u32|s32|bf16.type=bf16              d:dtype, a, b{if bool, c:pred}

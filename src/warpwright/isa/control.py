@@ -1,4 +1,4 @@
-"""Control flow, warp-wide data exchange and miscellany (PTX ISA 9.1 sections 9.7.12, 9.7.13.9 to 14, 9.7.17, 9.7.19)."""
+"""Control flow, exchange within a warp and miscellany (PTX ISA 9.1 sections 9.7.12, 9.7.13.9 to 14, 9.7.17, 9.7.19)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ bra  9.7.12.3  Branch to a label.
 brx.idx  9.7.12.4  Branch to a label chosen from a list.
     brx.idx{.uni}                                   a:u32, list
 call  9.7.12.5  Call a function.
-    call{.uni}                                      results, function, arguments, prototype
+    call{.uni}                                      results, function, arguments
 ret  9.7.12.6  Return from a function, or end the thread.
     ret{.uni}
 exit  9.7.12.7  End the thread.

@@ -16,10 +16,13 @@ ld  9.7.9.8,9.7.9.9  Load from memory.
     ...                                                             d*vec, [a]{if hint, policy:b64}
     ld{.weak}{.space=global}.evict=EVICT_L1{.hint=L2::cache_hint}{.prefetch=PREFETCH}<VALUE>
     ...                                                             d*vec, [a]{if hint, policy:b64}
+    ld{.weak}{.space=global}.cop=ca|cg|cs|lu|cv{.hint=L2::cache_hint}{.prefetch=PREFETCH}<WIDE>
+    ...                                                             d*vec, [a]{if hint, policy:b64}  @ sm_100+
     ld{.weak}{.space=global}{.evict=EVICT_L1}{.evict2=EVICT_L2}{.hint=L2::cache_hint}{.prefetch=PREFETCH}<WIDE>
     ...                                                             d*vec, [a]{if hint, policy:b64}  @ sm_100+
     ld.sem=volatile{.space=SHARED}<VALUE>               d*vec, [a]
     ld.sem=volatile{.space=global}{.prefetch=PREFETCH}<VALUE>       d*vec, [a]
+    ld.sem=volatile{.space=global}{.prefetch=PREFETCH}<WIDE>        d*vec, [a]                       @ sm_100+
     ld.sem=relaxed|acquire.scope=SCOPE{.space=SHARED}<VALUE>        d*vec, [a]
     ld.sem=relaxed|acquire.scope=SCOPE{.space=global}{.evict=EVICT_L1}{.hint=L2::cache_hint}{.prefetch=PREFETCH}<VALUE>
     ...                                                             d*vec, [a]{if hint, policy:b64}
@@ -30,6 +33,8 @@ ld  9.7.9.8,9.7.9.9  Load from memory.
     ...                                                             d*vec, [a]{if hint, policy:b64}
     ld.space=global.nc.evict=EVICT_L1{.hint=L2::cache_hint}{.prefetch=PREFETCH}<VALUE>
     ...                                                             d*vec, [a]{if hint, policy:b64}
+    ld.space=global.cop=ca|cg|cs.nc{.hint=L2::cache_hint}{.prefetch=PREFETCH}<WIDE>
+    ...                                                             d*vec, [a]{if hint, policy:b64}  @ sm_100+
     ld.space=global.nc{.evict=EVICT_L1}{.evict2=EVICT_L2}{.hint=L2::cache_hint}{.prefetch=PREFETCH}<WIDE>
     ...                                                             d*vec, [a]{if hint, policy:b64}  @ sm_100+
 ldu  9.7.9.10  Load the same address in every lane.
@@ -39,9 +44,12 @@ st  9.7.9.11  Store to memory.
     st{.weak}{.space=global}{.cop=wb|cg|cs|wt}{.hint=L2::cache_hint}<VALUE>
     ...                                                             [a], b*vec{if hint, policy:b64}
     st{.weak}{.space=global}.evict=EVICT_L1{.hint=L2::cache_hint}<VALUE>  [a], b*vec{if hint, policy:b64}
+    st{.weak}{.space=global}.cop=wb|cg|cs|wt{.hint=L2::cache_hint}<WIDE>
+    ...                                                             [a], b*vec{if hint, policy:b64}  @ sm_100+
     st{.weak}{.space=global}{.evict=EVICT_L1}{.evict2=EVICT_L2}{.hint=L2::cache_hint}<WIDE>
     ...                                                             [a], b*vec{if hint, policy:b64}  @ sm_100+
     st.sem=volatile{.space=global|SHARED}<VALUE>              [a], b*vec
+    st.sem=volatile{.space=global}<WIDE>                      [a], b*vec                       @ sm_100+
     st.sem=relaxed|release.scope=SCOPE{.space=SHARED}<VALUE>        [a], b*vec
     st.sem=relaxed|release.scope=SCOPE{.space=global}{.evict=EVICT_L1}{.hint=L2::cache_hint}<VALUE>
     ...                                                             [a], b*vec{if hint, policy:b64}
@@ -64,7 +72,7 @@ red  9.7.13.6  Read, modify and write memory in one step.
     red{.sem=relaxed|release}{.scope=SCOPE}{.space=global}<VECTOR_REDUCTION>  [a], b*vec{if hint, policy:b64}
 prefetch  9.7.9.15  Hint: bring a cache line near.
     prefetch{.space=global|local}.level=L1|L2       [a]
-    prefetch.space=global.level=L2::evict_last|L2::evict_normal   [a]
+    prefetch{.space=global}.level=L2::evict_last|L2::evict_normal   [a]
     prefetch{.space=const|param}.tensormap          [a]
 prefetchu  9.7.9.15  Hint: bring a line to the uniform cache.
     prefetchu.level=L1                              [a]
@@ -74,7 +82,8 @@ discard  9.7.9.17  Drop a cache line without writing it back.
     discard{.space=global}.level=L2                 [a], #size
 createpolicy  9.7.9.18  Make a cache policy for L2::cache_hint operands.
     createpolicy.fractional.primary=POLICY{.secondary=L2::evict_first|L2::evict_unchanged}.type=b64  d{, a:f32}
-    createpolicy.range{.space=global}.primary=POLICY{.secondary=L2::evict_first|L2::evict_unchanged}.type=b64  d, [a], b:u32, c:u32
+    createpolicy.range{.space=global}.primary=POLICY{.secondary=L2::evict_first|L2::evict_unchanged}.type=b64
+    ...    d, [a], b:u32, c:u32
     createpolicy.cvt.L2.type=b64                    d, a:b64
 """,
 )

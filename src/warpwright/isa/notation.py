@@ -27,6 +27,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from warpwright.isa.sets import SETS, TAILS
 
@@ -52,7 +53,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """One line of syntax: modifiers in order, operands as text, targets, the lowest ``.version`` ("" = the target's)."""
+    """One line of syntax: modifiers in order, operands as text, targets, lowest ``.version`` ("" = the target's)."""
 
     text: str
     groups: tuple[Group, ...]
@@ -69,6 +70,13 @@ class Spelling:
     def read(self, words: tuple[str, ...]) -> dict[str, str] | None:
         """The slots of ``words`` (modifiers after the form's name), None when they do not fit this spelling."""
         return _read(self.groups, words, 0, 0)
+
+    def read_in_any_order(self, words: tuple[str, ...]) -> dict[str, str] | None:
+        """As ``read``, with modifiers in another order, as ptxas takes them (``ld.b32.v2``, ``mul.f32.rz``).
+
+        Types and state spaces keep their order, which tells destination from source; a few words keep their place.
+        """
+        return _read_loose(self.groups, words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +102,14 @@ class Form:
         return tuple(dict.fromkeys(target for spelling in self.spellings for target in spelling.targets))
 
     def match(self, words: tuple[str, ...], arity: int | None = None) -> Match | None:
-        """The first spelling that ``words`` (the modifiers after the name) fit."""
-        for spelling in self.spellings:
-            if arity is not None and not spelling.arity[0] <= arity <= spelling.arity[1]:
-                continue
-            slots = spelling.read(words)
-            if slots is not None:
-                return Match(self, spelling, slots)
+        """The first spelling that ``words`` (the modifiers after the name) fit, in the table's order if any does."""
+        for read in (Spelling.read, Spelling.read_in_any_order):
+            for spelling in self.spellings:
+                if arity is not None and not spelling.arity[0] <= arity <= spelling.arity[1]:
+                    continue
+                slots = read(spelling, words)
+                if slots is not None:
+                    return Match(self, spelling, slots)
         return None
 
 
@@ -135,6 +144,50 @@ def _read(groups: tuple[Group, ...], words: tuple[str, ...], at: int, word: int)
         if rest is not None:
             return {m.slot: w for w, m in zip(words[word:end], group.modifiers, strict=True) if m.slot} | rest
     return _read(groups, words, at + 1, word) if group.optional else None
+
+
+_SPACES = frozenset(["const", "global", "local", "param", "shared", "shared::cta", "shared::cluster"])
+_TYPE = re.compile(r"(?!b1024)(?:[usbfe]|bf|tf|ue)\d+(?:m\d)?(?:x\d+)?(?:_p\d+)?|pred")
+_FIXED = frozenset(["lo", "hi", "wide", "full", "to", "l", "r", "fractional", "range", "cvt"])
+
+
+@cache
+def _kind(word: str) -> str:
+    """What a modifier is, where its place among its like has a meaning: a type or a state space."""
+    return "space" if word in _SPACES else "type" if _TYPE.fullmatch(word) else ""
+
+
+def _read_loose(groups: tuple[Group, ...], words: tuple[str, ...]) -> dict[str, str] | None:
+    if not groups:
+        return None if words else {}
+    taken = _take(groups[0].modifiers, words)
+    if taken is not None:
+        slots, left = taken
+        rest = _read_loose(groups[1:], left)
+        if rest is not None:
+            return slots | rest
+    return _read_loose(groups[1:], words) if groups[0].optional else None
+
+
+def _may_move(modifier: Modifier, words: tuple[str, ...], at: int) -> bool:
+    """Whether ``words[at]`` may be read before the words that stand in front of it."""
+    if modifier.slot == "action" or (words[at] in _FIXED and modifier.slot != "cmp"):
+        return at == 0
+    kind = _kind(words[at])
+    return not kind or kind not in map(_kind, words[:at])
+
+
+def _take(modifiers: tuple[Modifier, ...], words: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]] | None:
+    """Fill ``modifiers`` from anywhere in ``words``; the slots and the words left over."""
+    slots: dict[str, str] = {}
+    for modifier in modifiers:
+        at = next((i for i, word in enumerate(words) if word in modifier.alternatives), None)
+        if at is None or not _may_move(modifier, words, at):
+            return None
+        if modifier.slot:
+            slots[modifier.slot] = words[at]
+        words = words[:at] + words[at + 1 :]
+    return slots, words
 
 
 _FAMILIES = {

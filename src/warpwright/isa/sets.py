@@ -20,6 +20,7 @@ SETS = {
     "SHARED_CTA": "shared|shared::cta",
     "MEMORY32": "b8|b16|b32|u8|u16|u32|s8|s16|s32|f32",
     "MEMORY64": "b64|u64|s64|f64",
+    "SETTYPE": "u32|s32|f32|f16|bf16",
     "CMP_BITS": "eq|ne",
     "CMP_SIGNED": "eq|ne|lt|le|gt|ge",
     "CMP_UNSIGNED": "eq|ne|lt|le|gt|ge|lo|ls|hi|hs",
@@ -40,6 +41,7 @@ SETS = {
     "NUM": "x1|x2|x4|x8|x16|x32|x64|x128",
     "COLLECTOR_A": "collector::a::fill|collector::a::use|collector::a::lastuse|collector::a::discard",
     "COLLECTOR_B": "|".join(f"collector::b{i}::{op}" for i in range(4) for op in ("fill", "use", "lastuse", "discard")),
+    "FIRST_CTAID": "get_first_ctaid::x|get_first_ctaid::y|get_first_ctaid::z",
     "GROUP": "cta_group::1|cta_group::2",
 }
 
@@ -65,10 +67,30 @@ TAILS = {
         ".op=add|min|max.noftz{.hint=L2::cache_hint}.vec=v2|v4|v8.type=f16|bf16",
         ".op=add|min|max.noftz{.hint=L2::cache_hint}.vec=v2|v4.type=f16x2|bf16x2",
     ),
+    "TX_REDUCTION": (
+        ".op=and|or|xor.type=b32",
+        ".op=add.type=u32|s32|u64",
+        ".op=inc|dec.type=u32",
+        ".op=min|max.type=u32|s32",
+    ),
+    "BULK_REDUCTION": (
+        ".op=and|or|xor.type=B3264",
+        ".op=add.type=u32|s32|u64|f32|f64",
+        ".op=inc|dec.type=u32",
+        ".op=min|max.type=INT3264|f16|bf16",
+        ".op=add.noftz.type=f16|bf16",
+    ),
+    "TO_CTA": (".completion=mbarrier::complete_tx::bytes{.hint=L2::cache_hint}",),
+    "TO_CLUSTER": (".completion=mbarrier::complete_tx::bytes{.multicast=multicast::cluster}{.hint=L2::cache_hint}",),
+    "PAIR_TO_CTA": (".completion=mbarrier::complete_tx::bytes.group=GROUP{.hint=L2::cache_hint}",),
+    "PAIR_TO_CLUSTER": (
+        ".completion=mbarrier::complete_tx::bytes{.multicast=multicast::cluster}.group=GROUP{.hint=L2::cache_hint}",
+    ),
+    "TO_GLOBAL": (".completion=bulk_group{.hint=L2::cache_hint}",),
     "CLAMP": ("{.relu}{.satfinite}", ".satfinite.relu"),
     "INTEGERS": (
-        ".cmp=CMP_SIGNED{.bool=BOOL}.dtype=u32|s32|f32.type=s16|s32|s64",
-        ".cmp=CMP_UNSIGNED{.bool=BOOL}.dtype=u32|s32|f32.type=u16|u32|u64",
-        ".cmp=CMP_BITS{.bool=BOOL}.dtype=u32|s32|f32.type=BITS",
+        ".cmp=CMP_SIGNED{.bool=BOOL}.dtype=SETTYPE.type=s16|s32|s64",
+        ".cmp=CMP_UNSIGNED{.bool=BOOL}.dtype=SETTYPE.type=u16|u32|u64",
+        ".cmp=CMP_BITS{.bool=BOOL}.dtype=SETTYPE.type=BITS",
     ),
 }

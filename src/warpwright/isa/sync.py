@@ -99,7 +99,8 @@ mbarrier.arrive_drop  9.7.13.15.14  Arrive and lower the expected count of later
     mbarrier.arrive_drop{.sem=release|relaxed.scope=cta|cluster}.space=shared::cluster.type=b64    _, [a]{, b:u32}
 mbarrier.arrive_drop.expect_tx  9.7.13.15.14  Raise the bytes waited for, then arrive and drop.
     mbarrier.arrive_drop.expect_tx{.sem=release|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64  d, [a], b:u32
-    mbarrier.arrive_drop.expect_tx{.sem=release|relaxed.scope=cta|cluster}.space=shared::cluster.type=b64  _, [a], b:u32
+    mbarrier.arrive_drop.expect_tx{.sem=release|relaxed.scope=cta|cluster}.space=shared::cluster.type=b64
+    ...    _, [a], b:u32
 mbarrier.arrive_drop.noComplete  9.7.13.15.14  Arrive and drop where that cannot complete the phase.
     mbarrier.arrive_drop.noComplete{.sem=release.scope=cta}{.space=SHARED_CTA}.type=b64     d, [a], b:u32
 mbarrier.test_wait  9.7.13.15.16  Whether the phase of a state token is complete; does not wait.
@@ -109,7 +110,8 @@ mbarrier.test_wait.parity  9.7.13.15.16  Whether the phase of a parity is comple
 mbarrier.try_wait  9.7.13.15.16  Whether the phase of a state token is complete; may wait for a time.
     mbarrier.try_wait{.sem=acquire|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64  p:pred, [a], b{, c:u32}
 mbarrier.try_wait.parity  9.7.13.15.16  Whether the phase of a parity is complete; may wait for a time.
-    mbarrier.try_wait.parity{.sem=acquire|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64  p:pred, [a], b:u32{, c:u32}
+    mbarrier.try_wait.parity{.sem=acquire|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64
+    ...    p:pred, [a], b:u32{, c:u32}
 mbarrier.pending_count  9.7.13.15.17  Pending count held in a state token.
     mbarrier.pending_count.type=b64                 d:u32, a
 """,

@@ -8,5 +8,6 @@ from warpwright.isa.notation import Form
 __all__ = ["FORMS"]
 
 FORMS: dict[str, Form] = {
-    form.name: form for family in (arith, convert, memory, control, sync, async_, tensor, mma) for form in family.FORMS
+    form.name:
+    ...    form for family in (arith, convert, memory, control, sync, async_, tensor, mma) for form in family.FORMS
 }
