@@ -7,7 +7,6 @@ from warpwright.isa.notation import Form
 
 __all__ = ["FORMS"]
 
-FORMS: dict[str, Form] = {
-    form.name:
-    ...    form for family in (arith, convert, memory, control, sync, async_, tensor, mma) for form in family.FORMS
-}
+_FAMILIES = (arith, convert, memory, control, sync, async_, tensor, mma)
+
+FORMS: dict[str, Form] = {form.name: form for family in _FAMILIES for form in family.FORMS}
