@@ -1,10 +1,10 @@
-__constant__ int weights[8] = {3, 1, 4, 1, 5, 9, 2, 6};
+__constant__ unsigned weights[8] = {3, 1, 4, 1, 5, 9, 2, 6};
 
 // A small machine: a dense switch in a loop, and lanes run different programs.
-extern "C" __global__ void dispatch(const unsigned char *programs, int *out, int length, int n) {
+extern "C" __global__ void dispatch(const unsigned char *programs, unsigned *out, int length, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
-    int x = i, y = 1, saved = 0;
+    unsigned x = i, y = 1, saved = 0;
     for (int pc = 0; pc < length; ++pc) {
         switch (programs[i * length + pc]) {
             case 0: x += y; break;

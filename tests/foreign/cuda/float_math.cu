@@ -37,7 +37,7 @@ extern "C" __global__ void float_convert(const float *x, int *ints, float *float
     ints[6 * i + 1] = __float2int_rn(a);
     ints[6 * i + 2] = __float2int_ru(a);
     ints[6 * i + 3] = (int)__float2uint_rd(a);
-    ints[6 * i + 4] = (signed char)a;
+    ints[6 * i + 4] = (signed char)(int)a;
     ints[6 * i + 5] = isnan(a) + 2 * isinf(a) + 4 * signbit(a);
     floats[4 * i] = __saturatef(a);
     floats[4 * i + 1] = __fadd_rz(a, 1e-7f);

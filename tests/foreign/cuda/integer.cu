@@ -15,10 +15,10 @@ extern "C" __global__ void integer(const int *a, const int *b, long long *out, i
     to[6] = (unsigned long long)p / (unsigned long long)(q ? q : 1);
     to[7] = __mulhi(x, y);
     to[8] = __umul64hi(p, q);
-    to[9] = p * q + (p >> 7) - ((unsigned long long)q << 5);
+    to[9] = (unsigned long long)p * q + (p >> 7) - ((unsigned long long)q << 5);
     to[10] = x / 7 + x % 1000 + (int)(u / 12345u);
     to[11] = (long long)min(x, y) << 32 ^ max(u, v);
-    to[12] = abs(x) + __sad(x, y, 5u);
+    to[12] = abs(x >> 1) + __sad(x, y, 5u);
     to[13] = (short)x * (signed char)y;
     to[14] = __mul24(x & 0x7fffff, y & 0xfff);
     to[15] = (x > y) + 2 * (u > v) + 4 * (p <= q);

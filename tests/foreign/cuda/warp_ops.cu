@@ -6,7 +6,8 @@ extern "C" __global__ void warp_ops(const int *in, unsigned *out) {
     to[1] = __any_sync(0xffffffff, value > 90) + 2 * __all_sync(0xffffffff, value >= 0);
     to[2] = __match_any_sync(0xffffffff, value & 3);
     int same;
-    to[3] = __match_all_sync(0xffffffff, value, &same) + same;
+    to[3] = __match_all_sync(0xffffffff, value, &same);
+    to[3] ^= same;
     to[4] = __reduce_add_sync(0xffffffff, value);
     to[5] = __reduce_max_sync(0xffffffff, value) ^ __reduce_or_sync(0xffffffff, value) << 16;
     to[6] = __shfl_sync(0xffffffff, value, value & 7, 8);

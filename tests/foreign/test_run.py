@@ -1,0 +1,53 @@
+"""Every foreign kernel runs unchanged on the virtual GPU and computes what NumPy computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import warpwright as ww
+from tests.foreign.cases import CASES, TRITON, Case
+from tests.foreign.compile import ARCHS, HERE, golden
+
+TRITON_GOLDEN = HERE.parent / "ptx" / "golden"
+LAUNCHES = [pytest.param(case, arch, id=f"{case.file}-{case.entry}-{arch}") for case in CASES for arch in case.archs]
+TRITON_LAUNCHES = [pytest.param(case, arch, id=f"{case.entry}-{arch}") for case in TRITON for arch in case.archs]
+
+
+def written(argument: Any) -> np.ndarray:
+    return argument.array if isinstance(argument, ww.TensorMap) else argument
+
+
+def check(case: Case, path: Path) -> None:
+    args, expected = case.make(np.random.default_rng(len(case.entry)))
+    ww.launch(ww.load_ptx(path)[case.entry], grid=case.grid, block=case.block, smem=case.smem, args=args)
+    for index, wanted in expected.items():
+        found = wanted.view(written(args[index])).astype(np.asarray(wanted.value).dtype)
+        same = (found == wanted.value) | ((found != found) & (wanted.value != wanted.value))
+        with np.errstate(invalid="ignore"):
+            near = np.abs(found - wanted.value) <= wanted.atol + wanted.rtol * np.abs(wanted.value)
+        wrong = np.argwhere(~(same | near))
+        assert not len(wrong), f"argument {index} at {wrong[:4].tolist()}: {found[tuple(wrong[0])]}"
+
+
+@pytest.mark.parametrize(("case", "arch"), LAUNCHES)
+def test_cuda_kernels(case: Case, arch: str) -> None:
+    check(case, golden(case.file, arch))
+
+
+@pytest.mark.parametrize(("case", "arch"), TRITON_LAUNCHES)
+def test_triton_kernels(case: Case, arch: str) -> None:
+    check(case, TRITON_GOLDEN / f"{case.file}.{arch}.ptx")
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_printf(arch: str, capfd: pytest.CaptureFixture[str]) -> None:
+    ww.launch(ww.load_ptx(golden("print", arch))["print"], grid=3, block=32, args=[3])
+    lines = [
+        f"block {block} of 3: {1.5:5.2f} {1 / (block + 1):e} {block << 40} {765:#x} '{letter}' {word} %"
+        for block, letter, word in ((0, "a", "even"), (1, "b", "odd"), (2, "c", "even"))
+    ]
+    assert sorted(capfd.readouterr().out.splitlines()) == lines
