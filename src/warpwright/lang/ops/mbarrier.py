@@ -143,7 +143,7 @@ class mbarrier:
         Targets: sm_80 and later.
         PTX: mbarrier.test_wait.parity, ISA 9.1 section 9.7.13.15.16.
         """
-        return self._poll("test_wait", parity, scope)
+        return current().result(_wait_opcode("test_wait", scope), pred, *self._polled("test_wait", parity))
 
     def try_wait(self, parity: Value | None = None, *, scope: WaitScope = "cta") -> Expr:
         """Whether the phase of ``parity`` is complete, after waiting for a time that the hardware chooses: a pred.
@@ -153,7 +153,7 @@ class mbarrier:
         Targets: sm_90 and later.
         PTX: mbarrier.try_wait.parity, ISA 9.1 section 9.7.13.15.16.
         """
-        return self._poll("try_wait", parity, scope)
+        return current().result(_wait_opcode("try_wait", scope), pred, *self._polled("try_wait", parity))
 
     def wait(self, parity: Value | None = None, *, scope: WaitScope = "cta") -> None:
         """Wait until the phase of ``parity`` is complete: a labelled loop of `try_wait`.
@@ -168,17 +168,17 @@ class mbarrier:
         PTX: mbarrier.try_wait.parity, ISA 9.1 section 9.7.13.15.16.
         """
         trace = current()
-        label = trace.label(f"wait_{self.name}")
+        label, polled = trace.label(f"wait_{self.name}"), self._polled("wait", parity)
         trace.place(label)
-        trace.emit("bra", label, guard=~self._poll("try_wait", parity, scope))
+        done = trace.result(_wait_opcode("try_wait", scope), pred, *polled)
+        trace.emit("bra", label, guard=~done)
 
-    def _poll(self, name: str, parity: Value | None, scope: WaitScope) -> Expr:
+    def _polled(self, name: str, parity: Value | None) -> tuple[nodes.Address, Expr | nodes.Imm]:
+        """The operands of a wait: address and parity."""
         parity = self.parity if parity is None else parity
         if parity is None:
-            raise misuse(f"given {self.name}.{name.replace('try_', '')}() without a phase; expected a parity, 0 or 1")
-        order = "" if scope == "cta" else f".acquire.{scope}"
-        opcode = f"mbarrier.{name}.parity{order}.shared::cta.b64"
-        return current().result(opcode, pred, self.operand, operand(parity, u32))
+            raise misuse(f"given {self.name}.{name}() without a phase; expected a parity, 0 or 1")
+        return self.operand, operand(parity, u32)
 
 
 class RemoteBarrier:
@@ -229,6 +229,11 @@ class RemoteBarrier:
         PTX: mbarrier.expect_tx.relaxed.cluster, ISA 9.1 section 9.7.13.15.11.
         """
         current().emit("mbarrier.expect_tx.relaxed.cluster.shared::cluster.b64", self.operand, operand(nbytes, u32))
+
+
+def _wait_opcode(name: str, scope: WaitScope) -> str:
+    order = "" if scope == "cta" else f".acquire.{scope}"
+    return f"mbarrier.{name}.parity{order}.shared::cta.b64"
 
 
 def _count(count: Value) -> tuple[Expr | nodes.Imm, ...]:
