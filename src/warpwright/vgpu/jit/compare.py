@@ -70,8 +70,6 @@ def setp(lanes: Lanes, inst: Inst) -> None:
 def set_(lanes: Lanes, inst: Inst) -> None:
     d, a, b, *rest = inst.operands
     dtype, count = inst["dtype"], elements(inst["type"])
-    if count != elements(dtype):
-        raise lanes.unsupported(f"a comparison of .{inst['type']} with a result of .{dtype}")
     held = combine(lanes, inst, compare(lanes, inst, a, b), count, tuple(rest))
     bits = bits_of(dtype) * 32 // count
     lane_type = f"<{count} x i{bits}>"
