@@ -58,7 +58,7 @@ def main() -> None:
     x = np.random.default_rng(0).standard_normal((1, SIZE * COUNT)).astype(np.float32)
     shared_by_all = np.zeros((SIZE, SIZE * COUNT), np.float32)
     neighbours = np.zeros((SIZE, COUNT), np.float32)
-    ww.launch(gather, grid=SIZE, args=[ww.TensorMap(x, (1, COUNT)), shared_by_all, neighbours])
+    ww.launch(gather, grid=SIZE, args=[x, shared_by_all, neighbours])
     next_rank = (np.arange(SIZE, dtype=np.float32)[:, None] + 1) % SIZE
     assert np.array_equal(shared_by_all, np.broadcast_to(x, shared_by_all.shape))
     assert np.array_equal(neighbours, x[:, :COUNT] + next_rank)

@@ -78,7 +78,7 @@ def main() -> None:
     random = np.random.default_rng(0)
     a, b = (random.standard_normal((rows, K)).astype(ml_dtypes.bfloat16) for rows in (M, N))
     d = np.zeros((M, N), np.float32)
-    ww.launch(product, grid=1, args=[ww.TensorMap(a, (M, K), swizzle=128), ww.TensorMap(b, (N, K), swizzle=128), d])
+    ww.launch(product, grid=1, args=[a, b, d])
     error = np.abs(d - a.astype(np.float64) @ b.astype(np.float64).T).max()
     assert error < 1e-4
     print(f"verified: {M} × {N} × {K}, largest difference from float64 {error:.1e}")

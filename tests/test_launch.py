@@ -9,10 +9,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from warpwright.arguments import pass_arguments
+from warpwright.arguments import pass_arguments, typed_arguments
 from warpwright.errors import LaunchError, PtxSyntaxError, UsageError, WarpwrightError
+from warpwright.lang import Global, b32, f32, u32
+from warpwright.lang.ops.tma import Map, MapUse
 from warpwright.launch import dim3, launch, load_ptx
 from warpwright.ptx.nodes import Variable
+from warpwright.tensormap import TensorMap
 
 SAXPY = """
 .version 8.0
@@ -162,3 +165,42 @@ def test_something_else_than_a_kernel_is_refused() -> None:
     assert message(UsageError, launch, SAXPY, 1) == (
         "cannot launch a str; expected a function decorated with @kernel or load_ptx(path)[name]"
     )
+
+
+USES = {"x": MapUse((8, 32), 128, f32)}
+
+
+def test_a_kernel_of_the_language_makes_its_tensor_maps_itself() -> None:
+    array = np.zeros((20, 64), np.float32)
+    (made,) = typed_arguments([("x", Map[f32])], USES, [array])
+    assert isinstance(made, TensorMap)
+    assert (made.array is array, made.box, made.swizzle) == (True, (32, 8), 128)
+
+
+def test_a_tensor_map_made_by_hand_stays() -> None:
+    given = TensorMap(np.zeros((20, 64), np.float32), (4, 32))
+    assert list(typed_arguments([("x", Map[f32])], USES, [given])) == [given]
+
+
+@pytest.mark.parametrize(
+    ("element", "dtype"), [(f32, np.float32), (u32, np.int32), (b32, np.float32), (b32, np.uint32)]
+)
+def test_an_array_of_the_kernels_element_type_is_taken(element: Any, dtype: Any) -> None:
+    array = np.zeros(4, dtype)
+    assert next(typed_arguments([("x", Global[element])], {}, [array])) is array
+
+
+@pytest.mark.parametrize(
+    ("annotation", "dtype", "expected"),
+    [
+        (Global[f32], np.float64, "argument 'x' (Global[f32]) was given an array of float64; expected float32"),
+        (Global[u32], np.float32, "argument 'x' (Global[u32]) was given an array of float32; expected uint32"),
+        (Global[b32], np.uint8, "argument 'x' (Global[b32]) was given an array of uint8; expected uint32"),
+        (Map[f32], np.float16, "argument 'x' (tma.Map[f32]) was given an array of float16; expected float32"),
+    ],
+)
+def test_an_array_of_another_element_type_is_refused(annotation: Any, dtype: Any, expected: str) -> None:
+    def given() -> list[Any]:
+        return list(typed_arguments([("x", annotation)], USES, [np.zeros((8, 32), dtype)]))
+
+    assert message(UsageError, given) == expected

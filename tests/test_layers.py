@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "vgpu": FACTS,
     "kernels": FACTS | {"lang"},
     "devices": FACTS | {"vgpu"},
-    "arguments": FACTS,
+    "arguments": FACTS | {"lang"},
     "launch": FACTS | {"lang", "vgpu", "devices", "arguments"},
     "ops": FACTS | {"lang", "vgpu", "devices", "launch", "kernels"},
     "report": FACTS | {"lang", "vgpu", "devices", "launch", "kernels", "ops"},

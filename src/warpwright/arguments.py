@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+import typing
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from warpwright.errors import UsageError
+from warpwright.lang import Global
+from warpwright.lang.ops.tma import Map, MapUse
 from warpwright.ptx.nodes import Variable
 from warpwright.tensormap import TensorMap
+from warpwright.types import Scalar
 
-__all__ = ["pass_arguments"]
+__all__ = ["pass_arguments", "typed_arguments"]
 
 TENSOR_MAP_BYTES = 128
 POINTER_TYPES = ("u64", "b64", "s64")
@@ -37,6 +41,42 @@ def pass_arguments(kernel: str, params: Sequence[Variable], args: Sequence[Any])
     for value, copy in zip(args, passed, strict=True):
         if isinstance(value, np.ndarray) and copy is not value and value.flags.writeable:
             value[...] = copy.reshape(value.shape)
+
+
+def typed_arguments(
+    params: Sequence[tuple[str, Any]], maps: Mapping[str, MapUse], args: Sequence[Any]
+) -> Iterator[Any]:
+    """Arguments of a kernel of the language, which knows its element types.
+
+    An array given for a tensor map becomes one, with the box and swizzle of the tile that the kernel copies; arrays of
+    another dtype are refused.
+
+    ``params`` are (name, annotation); arguments beyond them are left to `pass_arguments`.
+    """
+    annotations = dict(enumerate(params))
+    for position, value in enumerate(args):
+        name, annotation = annotations.get(position, ("", None))
+        origin = typing.get_origin(annotation)
+        if not isinstance(value, np.ndarray) or origin not in (Global, Map):
+            yield value
+            continue
+        use = maps.get(name) if origin is Map else None
+        element = use.dtype if use else typing.get_args(annotation)[0]
+        if not _holds(value.dtype, element):
+            word = "Global" if origin is Global else "tma.Map"
+            raise UsageError(
+                f"argument {name!r} ({word}[{element.name}]) was given an array of {value.dtype}; "
+                f"expected {element.dtype or f'{element.nbytes} bytes an element'}"
+            )
+        yield TensorMap(value, use.box, swizzle=use.swizzle) if use else value
+
+
+def _holds(dtype: np.dtype[Any], element: type[Scalar]) -> bool:
+    """Whether an array of ``dtype`` holds values of ``element``; signed and unsigned integers stand for each other."""
+    if element is Scalar or element.dtype == dtype:
+        return True
+    same_size = dtype.itemsize == element.nbytes
+    return same_size and (element.kind == "bits" or (element.kind in ("unsigned", "signed") and dtype.kind in "iub"))
 
 
 def _passed(param: Variable, value: Any) -> Any:

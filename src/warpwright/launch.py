@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 from typing import Any
 
 from warpwright import ptx
-from warpwright.arguments import pass_arguments
+from warpwright.arguments import pass_arguments, typed_arguments
 from warpwright.devices import resolve
 from warpwright.errors import LaunchError, PtxSyntaxError, UsageError
 from warpwright.lang import Kernel
@@ -92,9 +93,7 @@ def load_ptx(path_or_text: str | os.PathLike[str]) -> PtxModule:
     try:
         text = path.read_bytes().decode("utf-8")
     except OSError as error:
-        raise UsageError(
-            f"cannot read PTX from {path}: {error.strerror}; give a file or the text itself"
-        ) from None
+        raise UsageError(f"cannot read PTX from {path}: {error.strerror}; give a file or the text itself") from None
     except UnicodeDecodeError as error:
         found = path.read_bytes()[error.start]
         raise PtxSyntaxError(
@@ -121,10 +120,8 @@ def dims(text: str | None) -> Dim3 | None:
     return None if text is None else _padded([int(word, 0) for word in text.replace(",", " ").split()])
 
 
-def entry_point(kernel: Entry | Traced | Kernel) -> Entry:
+def entry_point(kernel: Entry | Traced) -> Entry:
     """What is launched for ``kernel``; a kernel of the language goes through the PTX text that it prints."""
-    if isinstance(kernel, Kernel):
-        kernel = kernel.trace()
     if isinstance(kernel, Traced):
         entry = PtxModule(parsed(kernel.ptx), kernel.entry)[kernel.entry]
         return Entry(entry.module, entry.function, kernel.threads, kernel.cluster, kernel.smem_bytes)
@@ -150,12 +147,17 @@ def launch(
     ``grid`` counts CTAs, ``block`` threads, ``cluster`` CTAs: a number, or up to three in the order x, y, z. ``smem``
     is dynamic shared memory in bytes. A kernel of the language, or PTX with ``.reqntid``, knows its own ``block``.
     ``args``: one for each ``.param``: a NumPy array of any strides (device pointer; read-only arrays stay
-    unwritten), a TensorMap, a Python or NumPy number, or ``bytes`` for a struct.
+    unwritten), a TensorMap, a Python or NumPy number, or ``bytes`` for a struct. A kernel of the language knows the
+    box and swizzle of its tensor maps, so there the array is enough.
     ``device``: a name or a Device; without one, the virtual GPU that the PTX was written for.
 
     Raises LaunchError for a launch the device refuses, UsageError for arguments that do not fit the parameters, and
     a DeviceError for a fault while the kernel runs.
     """
+    if isinstance(kernel, Kernel):
+        kernel = kernel.trace()
+    if isinstance(kernel, Traced):
+        args = list(typed_arguments(kernel.params, kernel.maps, args))
     entry = entry_point(kernel)
     if block is None and entry.block is None:
         raise LaunchError(f"launch of {entry.name!r} without block=; expected the threads of a CTA, such as block=128")
@@ -179,8 +181,8 @@ def launch(
 def dim3(name: str, value: int | Sequence[int]) -> Dim3:
     """``value`` as three positive numbers; LaunchError otherwise."""
     try:
-        given = [int(value.__index__())] if hasattr(value, "__index__") else [int(n.__index__()) for n in value]  # type: ignore[union-attr]
-    except (AttributeError, TypeError):
+        given = [index(n) for n in (value if isinstance(value, Iterable) else (value,))]
+    except TypeError:
         given = []
     if not 1 <= len(given) <= 3 or min(given) < 1:
         raise LaunchError(f"{name}={value!r}: expected a positive number, or one to three of them as (x, y, z)")

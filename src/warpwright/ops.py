@@ -14,7 +14,6 @@ from warpwright.devices import resolve
 from warpwright.errors import PrecisionWarning, UsageError
 from warpwright.kernels import gemm
 from warpwright.launch import launch
-from warpwright.tensormap import TensorMap
 from warpwright.vgpu import Device
 
 __all__ = ["matmul"]
@@ -63,9 +62,8 @@ def _product(a: Array, b: Array, n: int, dtype: np.dtype[Any], config: gemm.Gemm
     """A·Bᵀ of dense ``a`` (M, K) and ``b`` (N, K), K a multiple of 8, by one launch."""
     plan = gemm.plan(config, a.shape[0], n, a.shape[1], out_bytes=dtype.itemsize)
     d = np.empty((a.shape[0], plan.pitch), dtype)
-    maps = [TensorMap(x, box, swizzle=plan.swizzle) for x, box in ((a, plan.a_box), (b, plan.b_box))]
     kernel = gemm.kernel_of(config).trace(dtype=types.of_dtype(a.dtype), out=types.of_dtype(dtype))
-    launch(kernel, plan.grid, args=[*maps, d, *plan.scalars], device=device)
+    launch(kernel, plan.grid, args=[a, b, d, *plan.scalars], device=device)
     return np.ascontiguousarray(d[:, :n])
 
 
@@ -113,10 +111,10 @@ def _check_operands(a: Any, b: Any) -> None:
 
 def _output_dtype(given: Any) -> np.dtype[Any]:
     try:
-        dtype = np.dtype(given)
+        dtype: np.dtype[Any] | None = np.dtype(given)
     except TypeError:
         dtype = None
-    if dtype not in (BFLOAT16, FLOAT16, FLOAT32):
+    if dtype is None or dtype not in (BFLOAT16, FLOAT16, FLOAT32):
         raise UsageError(f"matmul: out_dtype={given!r}; expected ml_dtypes.bfloat16, np.float16 or np.float32")
     return dtype
 

@@ -1,0 +1,200 @@
+"""The command: results, exit status and one-line errors, through Click's own runner."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from warpwright import UnsupportedInstruction
+from warpwright.cli import main, products
+from warpwright.errors import Deadlock
+
+KEYS = ["level", "size", "device", "max_err", "mean_err", "cos_sim", "max_ulp", "verified", "wall_s"]
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def result_of(*words: object) -> Any:
+    result = run(*words, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def error_of(*words: object) -> tuple[int, str]:
+    result = run(*words)
+    assert result.stdout == ""
+    return result.exit_code, result.stderr.strip().removeprefix("warpwright: error: ")
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> dict[str, Path]:
+    """A.npy (40, 24) and B.npy (24, 56), bfloat16 as numpy saves it."""
+    random = np.random.default_rng(0)
+    paths = {}
+    for name, shape in (("a", (40, 24)), ("b", (24, 56))):
+        paths[name] = tmp_path / f"{name}.npy"
+        np.save(paths[name], random.standard_normal(shape).astype(ml_dtypes.bfloat16))
+    return paths
+
+
+def test_devices_lists_the_four() -> None:
+    rows = result_of("devices")
+    assert [(row["name"], row["target"], row["sms"]) for row in rows] == [
+        ("b200", "sm_100a", 148),
+        ("gb200", "sm_100a", 152),
+        ("h200", "sm_90a", 132),
+        ("rtx5090", "sm_120a", 170),
+    ]
+
+
+def test_flow_shows_four_steps_and_the_right_rows() -> None:
+    report = result_of("flow")
+    assert (report["d_row0"], report["d_row1"], report["verified"]) == (20.1592, 20.7993, True)
+    assert [step["nbytes"] for step in report["steps"]] == [32_768, 65_536, 65_536, 65_536]
+    assert [step["ptx"][0].split(".")[0] for step in report["steps"]] == ["mbarrier", "tcgen05", "tcgen05", "st"]
+    assert report["random"]["verified"]
+
+
+def test_flow_draws_an_svg(tmp_path: Path) -> None:
+    path = tmp_path / "flow.svg"
+    result = run("flow", "--svg", path, "--ptx")
+    assert result.exit_code == 0
+    assert ".target sm_100a" in result.stdout
+    drawing = path.read_text(encoding="utf-8")
+    assert drawing.startswith("<svg") and drawing.count("tcgen05.mma") == 1 and "Verified" in drawing
+
+
+def test_ladder_has_the_rows_that_were_asked_for() -> None:
+    rows = result_of("ladder", "--size", 136, "--levels", "1,3")
+    assert [list(row) for row in rows] == [KEYS, KEYS]
+    assert [(row["level"], row["verified"]) for row in rows] == [(1, True), (3, True)]
+
+
+@pytest.mark.parametrize("text", ["4", "0-2", "3-1", "two", "1-", ""])
+def test_ladder_refuses_levels_that_are_not_there(text: str) -> None:
+    status, message = error_of("ladder", "--levels", text)
+    assert status == 2
+    assert message.count("\n") == 0
+
+
+def test_matmul_reads_and_writes_npy(saved: dict[str, Path], tmp_path: Path) -> None:
+    output = tmp_path / "d.npy"
+    row = result_of("matmul", saved["a"], saved["b"], "-o", output)
+    a, b, d = (np.load(path).view(ml_dtypes.bfloat16).astype(np.float64) for path in (saved["a"], saved["b"], output))
+    assert (row["m"], row["n"], row["k"], row["dtype"], row["verified"]) == (40, 56, 24, "bfloat16", True)
+    assert np.abs(d - a @ b).max() <= row["max_err"] < 0.05
+
+
+def test_matmul_says_how_it_read_two_byte_records(saved: dict[str, Path], tmp_path: Path) -> None:
+    result = run("matmul", saved["a"], saved["b"], "-o", tmp_path / "d.npy")
+    assert result.exit_code == 0
+    assert (
+        f"{saved['a']} holds two-byte records (V2), which is how numpy saves bfloat16: read as bfloat16"
+        in result.stderr
+    )
+
+
+def test_matmul_says_that_it_rounds_float32(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    np.save(path, np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32))
+    result = run("matmul", path, path, "-o", tmp_path / "d.npy")
+    assert result.exit_code == 0
+    assert result.stderr.count("matmul rounds float32 inputs to bfloat16") == 1
+
+
+def test_a_truncated_file_is_one_line(saved: dict[str, Path], tmp_path: Path) -> None:
+    path = saved["a"]
+    path.write_bytes(path.read_bytes()[:-100])
+    status, message = error_of("matmul", path, saved["b"], "-o", tmp_path / "d.npy")
+    assert status == 2
+    assert message.startswith(f"{path} is not a whole .npy file: ")
+    assert message.endswith("; write it again with np.save")
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"garbage" * 9, bytes(range(256))])
+def test_garbage_is_one_line(content: bytes, saved: dict[str, Path], tmp_path: Path) -> None:
+    saved["a"].write_bytes(content)
+    status, message = error_of("matmul", saved["a"], saved["b"], "-o", tmp_path / "d.npy")
+    assert (status, "\n" in message) == (2, False)
+    assert message.startswith(f"{saved['a']} is not a whole .npy file: ")
+
+
+def test_an_archive_is_refused(saved: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(path, x=np.zeros(3))
+    assert error_of("matmul", path, saved["b"], "-o", tmp_path / "d.npy") == (
+        2,
+        f"{path} is an archive of arrays (.npz); expected one array in a .npy file written by np.save",
+    )
+
+
+def test_a_missing_file_is_refused(saved: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / "none.npy"
+    assert error_of("matmul", path, saved["b"], "-o", tmp_path / "d.npy") == (
+        2,
+        f"cannot read {path}: No such file or directory; expected a .npy file written by np.save",
+    )
+
+
+def test_an_unknown_device_is_refused() -> None:
+    status, message = error_of("flow", "--device", "b300")
+    assert status == 2
+    assert message == "given device 'b300'; expected one of b200, gb200, h200, rtx5090"
+
+
+def test_a_device_without_the_kernel_is_refused(saved: dict[str, Path], tmp_path: Path) -> None:
+    status, message = error_of("matmul", saved["a"], saved["b"], "-o", tmp_path / "d.npy", "--device", "h200")
+    assert (status, message) == (2, "matmul has no kernel for h200 (sm_90a); expected device='b200' or 'gb200'")
+
+
+def test_an_output_that_cannot_be_written_is_refused(saved: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / "nowhere" / "d.npy"
+    result = run("matmul", saved["a"], saved["b"], "-o", path)
+    assert result.exit_code == 2
+    assert f"cannot write {path}: No such file or directory; name a file in a folder that exists" in result.stderr
+
+
+def test_ptx_prints_the_level() -> None:
+    report = result_of("ptx", "gemm", "--level", 2)
+    assert (report["entry"], report["arch"], report["smem_bytes"]) == ("gemm_level2", "sm_100a", 50_176)
+    assert run("ptx", "gemm", "--level", 2).stdout.strip() == report["ptx"].strip()
+
+
+def test_ptx_refuses_what_it_does_not_have() -> None:
+    assert error_of("ptx", "attention") == (2, "unknown kernel 'attention'; expected one of gemm, memory_flow")
+    assert error_of("ptx", "memory_flow", "--level", 2) == (2, "memory_flow has no levels; leave --level out")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(Deadlock("all wait"), 1), (UnsupportedInstruction("wgmma"), 3), (MemoryError("Unable to allocate 7 TiB"), 2)],
+)
+def test_the_exit_status_tells_findings_from_incomplete(
+    error: Exception, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(products, "product", fail)
+    assert error_of("ladder", "--size", 8, "--levels", 1)[0] == status
+
+
+def test_a_wrong_product_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "product", lambda a, b, **_: (a.astype(np.float32) @ b + 1).astype(a.dtype))
+    result = run("ladder", "--size", 64, "--levels", 1, "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)[0]["verified"] is False
+    assert "not verified" in result.stderr
+
+
+def test_an_unknown_command_is_one_line() -> None:
+    assert error_of("levitate") == (2, "No such command 'levitate'.")
