@@ -1,0 +1,130 @@
+"""`ww.matmul`: values against float64, every shape, and one clear error for what it does not take."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import warpwright as ww
+from warpwright.errors import PrecisionWarning, UsageError
+from warpwright.report.verdict import judge
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+FLOAT16 = np.dtype(np.float16)
+
+
+def operands(m: int, n: int, k: int, dtype: Any = BFLOAT16) -> tuple[Any, Any]:
+    random = np.random.default_rng((m, n, k))
+    return random.standard_normal((m, k)).astype(dtype), random.standard_normal((k, n)).astype(dtype)
+
+
+@pytest.mark.parametrize("level", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(1, 1, 8), (129, 257, 72), (200, 136, 1000), (256, 256, 256), (128, 128, 64)])
+def test_every_level_is_right_for_every_shape(level: int, shape: tuple[int, int, int]) -> None:
+    a, b = operands(*shape)
+    assert judge(ww.matmul(a, b, level=level), a, b).verified
+
+
+@pytest.mark.parametrize("k", [1, 7, 9, 65])
+def test_an_inner_extent_that_is_no_multiple_of_eight_is_padded(k: int) -> None:
+    a, b = operands(33, 47, k)
+    assert judge(ww.matmul(a, b), a, b).verified
+
+
+@pytest.mark.parametrize("dtype", [BFLOAT16, FLOAT16])
+@pytest.mark.parametrize("out_dtype", [None, BFLOAT16, FLOAT16, np.float32])
+def test_types_in_and_out(dtype: Any, out_dtype: Any) -> None:
+    a, b = operands(130, 24, 96, dtype)
+    d = ww.matmul(a, b, out_dtype=out_dtype)
+    assert d.dtype == (dtype if out_dtype is None else out_dtype)
+    assert judge(d, a, b).verified
+
+
+def test_views_are_multiplied_as_they_look() -> None:
+    a, b = operands(64, 40, 128)
+    expected = ww.matmul(a, b)
+    backing = np.zeros((128, 256), BFLOAT16)
+    backing[::2, ::2] = a
+    for left, right in [(a, np.asfortranarray(b)), (backing[::2, ::2], b), (a[::-1][::-1], b.T.copy().T)]:
+        assert np.array_equal(ww.matmul(left, right), expected)
+
+
+def test_float32_is_rounded_and_says_so() -> None:
+    a, b = operands(64, 32, 48, np.float32)
+    with pytest.warns(PrecisionWarning) as caught:
+        d = ww.matmul(a, b)
+    assert str(caught[0].message) == (
+        "matmul rounds float32 inputs to bfloat16 (8 significant bits); "
+        "pass .astype(ml_dtypes.bfloat16) to say so yourself"
+    )
+    assert caught[0].filename == __file__
+    assert d.dtype == np.float32
+    assert judge(d, a.astype(BFLOAT16), b.astype(BFLOAT16)).verified
+
+
+def test_bfloat16_does_not_warn() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ww.matmul(*operands(8, 8, 8))
+
+
+def test_nan_and_infinity_propagate() -> None:
+    a, b = operands(40, 48, 72)
+    a[3, 70], a[17, 0], b[5, 9] = np.nan, np.inf, -np.inf
+    d = ww.matmul(a, b)
+    assert judge(d, a, b).verified
+    assert np.isnan(d[3].astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("shape", [(0, 5, 8), (5, 0, 8), (0, 0, 0)])
+def test_an_empty_product_is_empty(shape: tuple[int, int, int]) -> None:
+    d = ww.matmul(*operands(*shape))
+    assert (d.shape, d.dtype) == (shape[:2], BFLOAT16)
+
+
+def test_a_sum_over_nothing_is_zero() -> None:
+    assert ww.matmul(*operands(3, 4, 0)).astype(np.float32).tolist() == [[0.0] * 4] * 3
+
+
+ANY = np.zeros((4, 4), BFLOAT16)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "keywords", "expected"),
+    [
+        ([[1.0]], ANY, {}, "matmul: a is a list; expected a NumPy array: np.asarray(a)"),
+        (ANY[0], ANY, {}, "matmul: a has shape (4,); expected a matrix, two dimensions"),
+        (ANY, ANY[None], {}, "matmul: b has shape (1, 4, 4); expected a matrix, two dimensions"),
+        (
+            ANY.astype(np.float64),
+            ANY,
+            {},
+            "matmul: a is float64; expected bfloat16, float16 or float32: a.astype(ml_dtypes.bfloat16)",
+        ),
+        (ANY, ANY.astype(FLOAT16), {}, "matmul: a is bfloat16 and b is float16; expected one dtype: b.astype(a.dtype)"),
+        (
+            ANY,
+            np.zeros((5, 6), BFLOAT16),
+            {},
+            "matmul: a is 4 × 4 and b is 5 × 6; expected the columns of a to be the rows of b "
+            "(for weights stored as N × K pass w.T)",
+        ),
+        (ANY, ANY, {"level": 10}, "given level 10; expected one of 1, 2, 3; choose an existing level"),
+        (ANY, ANY, {"device": "h200"}, "matmul has no kernel for h200 (sm_90a); expected device='b200' or 'gb200'"),
+        (ANY, ANY, {"device": "b1"}, "given device 'b1'; expected one of b200, gb200, h200, rtx5090"),
+        (
+            ANY,
+            ANY,
+            {"out_dtype": np.int8},
+            "matmul: out_dtype=<class 'numpy.int8'>; expected ml_dtypes.bfloat16, np.float16 or np.float32",
+        ),
+    ],
+)
+def test_what_it_does_not_take_is_one_clear_error(a: Any, b: Any, keywords: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        ww.matmul(a, b, **keywords)
+    assert str(caught.value) == expected
