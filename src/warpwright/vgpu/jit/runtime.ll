@@ -658,6 +658,8 @@ living:
   %can = call i1 @wake(ptr %w)
   br i1 %can, label %run, label %next
 run:
+  %pf = getelementptr i8, ptr %w, i64 $fuel
+  store i32 $FUEL_PER_SLICE, ptr %pf
   %got = call i32 %kernel(ptr %w)
   store i32 %got, ptr %ps
   %trouble = icmp uge i32 %got, 3
@@ -667,13 +669,14 @@ stop:
   ret i32 %got
 ran:
   %tired = icmp eq i32 %got, 2
-  %ended = icmp eq i32 %got, 0
-  %useful = xor i1 %tired, true
+  br i1 %tired, label %turn, label %next
+turn:
+  call void @rotate(ptr %w)
   br label %next
 next:
-  %m = phi i1 [ false, %loop ], [ false, %living ], [ %useful, %ran ]
-  %t = phi i1 [ false, %loop ], [ false, %living ], [ %tired, %ran ]
-  %notdone = phi i1 [ false, %loop ], [ true, %living ], [ true, %ran ]
+  %m = phi i1 [ false, %loop ], [ false, %living ], [ true, %ran ], [ false, %turn ]
+  %t = phi i1 [ false, %loop ], [ false, %living ], [ false, %ran ], [ true, %turn ]
+  %notdone = phi i1 [ false, %loop ], [ true, %living ], [ true, %ran ], [ true, %turn ]
   %moved1 = or i1 %moved, %m
   %spin1 = or i1 %spin, %t
   %alive1 = or i1 %alive, %notdone
@@ -825,4 +828,25 @@ outside:
   ret i1 false
 good:
   ret i1 true
+}
+
+; A warp that used up its fuel prefers, next time, the blocks after the one it spins in, and after that the lowest again.
+define void @rotate(ptr %w) {
+  %pb = getelementptr i8, ptr %w, i64 $bias
+  %bias = load i32, ptr %pb
+  %turned = icmp ne i32 %bias, 0
+  br i1 %turned, label %back, label %ahead
+back:
+  store i32 0, ptr %pb
+  ret void
+ahead:
+  %pc = load <32 x i32>, ptr %w
+  %pl = getelementptr i8, ptr %w, i64 $live
+  %live = load i32, ptr %pl
+  %lanes = bitcast i32 %live to <32 x i1>
+  %keys = select <32 x i1> %lanes, <32 x i32> %pc, <32 x i32> splat (i32 -1)
+  %least = call i32 @llvm.vector.reduce.umin.v32i32(<32 x i32> %keys)
+  %next = add i32 %least, 1
+  store i32 %next, ptr %pb
+  ret void
 }

@@ -135,6 +135,7 @@ CONTROL = {
     "SHARED_WINDOW_HIGH": SHARED_WINDOW >> 32,
     "LOCAL_WINDOW_HIGH": LOCAL_WINDOW >> 32,
     "RECORD_BYTES": RECORD_WORDS * 8,
+    "FUEL_PER_SLICE": 20_000,  # block jumps before a warp that does not wait returns to the scheduler
     **{f"FAULT_{name.upper()}": code for code, name in enumerate(FAULTS)},
     **{f"WAIT_{n}": v for n, v in (("MBARRIER", 1), ("BAR", 2), ("CLUSTER", 3), ("BULK", 4), ("SERVICE", 5))},
 }

@@ -175,6 +175,8 @@ def mbarrier_wait(lanes: Lanes, inst: Inst) -> None:
     lanes.store("i32", "0", OFFSETS["fault"])
     done = lanes.op(f"call i32 @mbarrier_test(ptr %w, i32 {lanes.mask})")
     lanes.check(lanes.op(f"icmp eq i32 {lanes.load('i32', OFFSETS['fault'])}, 0"))
+    if lanes.observed:
+        lanes.store("<32 x i64>", lanes.spread("i64", lanes.resize_scalar(done, 32, 64)), operand_slot(5))
     lanes.event()
     lanes.write(inst.operands[0], lanes.op(f"bitcast i32 {done} to <32 x i1>"), "pred")
     waiting = lanes.op(f"and i32 {lanes.mask}, {lanes.op(f'xor i32 {done}, -1')}")

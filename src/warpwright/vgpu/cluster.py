@@ -1,0 +1,283 @@
+"""One cluster while it runs: its warps, shared and tensor memory, barriers, and the operations in flight."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.errors import Deadlock, MemoryFault, ProtocolError
+from warpwright.vgpu import barriers, faults, services
+from warpwright.vgpu.engines import copy, tensor
+from warpwright.vgpu.engines.op import BoundMap, Op
+from warpwright.vgpu.events import Barrier, Event
+from warpwright.vgpu.jit import state
+from warpwright.vgpu.jit.issue import SERVICES
+from warpwright.vgpu.jit.runtime import function
+from warpwright.vgpu.jit.state import FAULTS, FUEL, RANK_SHIFT, RECORD_WORDS, RESERVED_SHARED, SIZE, WARP
+from warpwright.vgpu.memory import aligned_zeros
+from warpwright.vgpu.program import Inst
+
+if TYPE_CHECKING:
+    from warpwright.vgpu.launch import Launch
+
+__all__ = ["Cluster"]
+
+_QUEUE_RECORDS = 4096
+_POISON = 0xFF  # what shared and tensor memory hold before anyone writes: NaN in every float format
+
+
+class Cluster:
+    """The state of a cluster, reused for one cluster after another by the worker that owns it.
+
+    See `engines.op.Fabric` for what the engines use. ``warps`` are the warps of all CTAs, rank by rank, as records of
+    the layout in `jit.state`.
+    """
+
+    def __init__(self, launch: Launch) -> None:
+        kernel = launch.kernel
+        self.launch = launch
+        self.ranks = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
+        self.per_cta = -(-launch.threads // 32)
+        self.count = self.ranks * self.per_cta
+        self.shared_limit = launch.shared_limit
+        self.shared_stride = -(-self.shared_limit // 1024) * 1024
+        self.shared = aligned_zeros(self.ranks * self.shared_stride, 1024).reshape(self.ranks, self.shared_stride)
+        self.shared_host = self.shared.ctypes.data
+        self.tmem = np.zeros((self.ranks if launch.has_tmem else 0, 512, 128), np.int32)
+        self.tmem_masks = np.zeros(self.ranks, np.uint64)
+        self.bytes = aligned_zeros(self.count * kernel.nbytes).reshape(self.count, kernel.nbytes)
+        self.warps: NDArray[Any] = np.ndarray((self.count,), WARP, self.bytes.data, 0, (kernel.nbytes,))
+        self.pointers = self.bytes.ctypes.data + kernel.nbytes * np.arange(self.count, dtype=np.uint64)
+        self.queue = np.zeros(2 + _QUEUE_RECORDS * RECORD_WORDS, np.uint64)
+        self.queue[1] = _QUEUE_RECORDS
+        self.records = self.queue[2:].reshape(_QUEUE_RECORDS, RECORD_WORDS)
+        self.which = ctypes.c_int32()
+        self.template = self._template()
+        self.handlers = {i.index: _category(i) for i in kernel.program.insts}
+        self.observers = launch.observers
+
+    def _template(self) -> NDArray[np.uint8]:
+        """The warps' state as it is when any cluster starts."""
+        launch, kernel = self.launch, self.launch.kernel
+        warps = self.warps
+        warps["live"] = [launch.live_mask(i % self.per_cta) for i in range(self.count)]
+        warps["pc"] = 0
+        warps["status"] = FUEL
+        warps["warp"] = np.arange(self.count) % self.per_cta
+        warps["rank"] = np.arange(self.count) // self.per_cta
+        warps["shared_base"] = warps["rank"].astype(np.uint32) << RANK_SHIFT
+        warps["ranks"] = self.ranks
+        warps["shared_host"] = self.shared_host
+        warps["shared_stride"] = self.shared_stride
+        warps["shared_limit"] = self.shared_limit
+        warps["global_table"] = launch.table.ctypes.data
+        warps["global_count"] = len(launch.table)
+        warps["param_host"] = launch.params_host
+        warps["param_base"] = launch.params_base
+        warps["queue"] = self.queue.ctypes.data
+        self.local = aligned_zeros(self.count * 32 * kernel.program.local_bytes + 1)
+        warps["local_bytes"] = kernel.program.local_bytes
+        warps["local_host"] = self.local.ctypes.data + np.arange(self.count) * 32 * kernel.program.local_bytes
+        if launch.has_tmem:
+            warps["tmem"] = self.tmem.ctypes.data + warps["rank"] * self.tmem[0].nbytes
+            warps["tmem_mask"] = self.tmem_masks.ctypes.data + 8 * warps["rank"]
+        for rank in range(self.ranks):
+            for warp in range(self.per_cta):
+                self._specials(rank * self.per_cta + warp, launch.fixed_specials(rank, warp))
+        return self.bytes.copy()
+
+    def _specials(self, index: int, values: dict[str, Any]) -> None:
+        slots = self.launch.kernel.slots
+        for name, value in values.items():
+            offset = slots.get(name)
+            if offset is not None:
+                bits = self.launch.kernel.program.registers[name].bits
+                self.bytes[index, offset : offset + 4 * bits].view(np.uint64 if bits == 64 else np.uint32)[:] = value
+
+    def start(self, number: int) -> None:
+        """Become cluster ``number`` of the grid: fresh registers, poisoned memory."""
+        self.number = number
+        self.bytes[:] = self.template
+        self.shared.fill(_POISON)
+        self.tmem.view(np.uint8).fill(_POISON)
+        self.tmem_masks[:] = 0
+        self.queue[0] = 0
+        self.tensor_ops: list[Op] = []
+        self.copy_ops: list[Op] = []
+        self.issued = 0
+        self.named = barriers.Named(self)
+        self.whole = barriers.Whole(self)
+        self.tmem_state = services.TensorMemory(self)
+        self.first = self.launch.first_cta(number)
+        for rank in range(self.ranks):
+            values = self.launch.grid_specials(self.first, rank)
+            for warp in range(self.per_cta):
+                self._specials(rank * self.per_cta + warp, values)
+        self.tell_all("start")
+
+    def step(self) -> bool:
+        """Run until the cluster is done (True) or its warps only spin (False). Raises what went wrong."""
+        run = function("run_cluster")
+        entry, pointers = self.launch.kernel.entry, self.pointers.ctypes.data
+        while True:
+            code = run(pointers, self.count, entry, ctypes.addressof(self.which))
+            moved = self._take_queue()
+            if code == 3:
+                raise self._fault()
+            moved |= self.named.settle() | self.whole.settle()
+            if code == 4 or moved or self._drain():
+                continue
+            if code == 1:
+                self.tell_all("exit")
+                return True
+            if code == 2:
+                return False
+            raise Deadlock(faults.deadlock(self))
+
+    def snapshot(self) -> bytes:
+        """What a spinning cluster would change if it made progress: program counters and registers."""
+        pcs: NDArray[np.int32] = self.warps["pc"]
+        return pcs.tobytes() + self.bytes[:, SIZE:].tobytes()
+
+    def _take_queue(self) -> bool:
+        """Sort the records of the queue; true when a service let lanes go on."""
+        count = int(self.queue[0])
+        if not count:
+            return False
+        self.queue[0] = 0
+        moved = False
+        for record in self.records[:count].tolist():
+            inst, keep = self.handlers_of(record[0])
+            who = record[1]
+            op = Op(inst, who >> 32, who >> 8 & 0xFFFFFF, who & 0xFF, record[2:], self.issued)
+            self.issued += 1
+            moved |= keep(self, op)
+        return moved
+
+    def handlers_of(self, index: int) -> tuple[Inst, Callable[[Cluster, Op], bool]]:
+        return self.launch.insts[index], self.handlers[index]
+
+    def _drain(self) -> bool:
+        """Complete what is in flight, tensor cores before copies: nothing completes before everyone waits."""
+        if self.tensor_ops:
+            ops, self.tensor_ops = self.tensor_ops, []
+            tensor.complete(self, ops)
+        elif self.copy_ops:
+            ops, self.copy_ops = self.copy_ops, []
+            copy.complete(self, ops)
+            self.named.bulk_done()
+        else:
+            return False
+        self._tell_complete(ops)
+        return True
+
+    def enqueue_tensor(self, op: Op) -> bool:
+        self.tensor_ops.append(op)
+        self._tell_issue(op)
+        return False
+
+    def enqueue_copy(self, op: Op) -> bool:
+        self.copy_ops.append(op)
+        self._tell_issue(op)
+        return False
+
+    def serve(self, op: Op) -> bool:
+        """Apply a service and let the warp's waiting lanes go on."""
+        if services.SERVICES[op.inst.name](self, op):
+            self.release(op.rank * self.per_cta + op.warp, state.WAIT_SERVICE)
+            return True
+        return False
+
+    def release(self, index: int, kind: int) -> None:
+        """Unblock the lanes of a warp that wait for ``kind``."""
+        warp = self.warps[index]
+        lanes = np.flatnonzero(warp["wait_kind"] == kind)
+        mask = int(np.bitwise_or.reduce(np.uint32(1) << lanes.astype(np.uint32))) if len(lanes) else 0
+        self.warps["blocked"][index] &= np.uint32(~mask & 0xFFFF_FFFF)
+
+    def tmem_allocated(self, rank: int) -> int:
+        return int(self.tmem_masks[rank])
+
+    def arrive(self, op: Op, rank: int, offset: int) -> None:
+        self._update(op, rank, offset, 1, 0)
+        self._tell_barrier("arrive", op, rank, offset, count=1)
+
+    def complete_tx(self, op: Op, rank: int, offset: int, nbytes: int) -> None:
+        self._update(op, rank, offset, 0, nbytes)
+        self._tell_barrier("complete_tx", op, rank, offset, nbytes=nbytes)
+
+    def _update(self, op: Op, rank: int, offset: int, count: int, nbytes: int) -> None:
+        if not (0 <= rank < self.ranks and RESERVED_SHARED <= offset <= self.shared_limit - 8 and offset % 8 == 0):
+            where = f"CTA {rank}, offset {offset}"
+            raise self.failure(ProtocolError, op, f"its mbarrier ({where}) is not 8 aligned bytes of the cluster's shared memory.")
+        at = self.shared_host + rank * self.shared_stride + offset
+        code = function("mbarrier_update")(at, count, 0, nbytes, 0)
+        if code:
+            raise self.failure(ProtocolError, op, faults.mbarrier(FAULTS[code], self, rank, offset))
+
+    def tensor_map(self, op: Op, address: int) -> BoundMap:
+        raw = bytes(self.launch.memory.view(address)[:16])
+        if raw[:8] != self.launch.MAP_MAGIC:
+            raise self.failure(ProtocolError, op, f"there is no tensor map at 0x{address:x}; pass one made by ww.TensorMap as a kernel parameter.")
+        return self.launch.maps[int.from_bytes(raw[8:], "little")]
+
+    def global_memory(self, op: Op, address: int, nbytes: int) -> NDArray[np.uint8]:
+        view = self.launch.memory.view(address)
+        if view.size < nbytes:
+            raise self.failure(MemoryFault, op, f"bytes 0x{address:x} to 0x{address + nbytes:x} are {self.launch.memory.describe(address + nbytes)}.")
+        return view[:nbytes]
+
+    def failure(self, kind: type[Exception], op: Op, message: str) -> Exception:
+        return kind(f"{faults.who(self, op.inst, op.rank * self.per_cta + op.warp, op.lane)}: {message}")
+
+    def _fault(self) -> Exception:
+        return faults.fault(self, self.which.value)
+
+    def tell(self, event: Event) -> None:
+        for observer in self.observers:
+            observer.event(event)
+
+    def tell_all(self, kind: str) -> None:
+        for rank in range(self.ranks if self.observers else 0):
+            self.tell(Event(kind, self.number, rank))
+
+    def _tell_issue(self, op: Op) -> None:
+        if self.observers:
+            self.tell(Event("issue", self.number, op.rank, op.warp, op.lane, op.inst, op.number, coords=tuple(op.words)))
+
+    def _tell_complete(self, ops: list[Op]) -> None:
+        for op in ops if self.observers else ():
+            self.tell(Event("complete", self.number, op.rank, op.warp, op.lane, op.inst, op.number))
+
+    def _tell_barrier(self, kind: str, op: Op, rank: int, offset: int, count: int = 0, nbytes: int = 0) -> None:
+        if self.observers:
+            held = Barrier(rank, offset)
+            self.tell(Event(kind, self.number, op.rank, inst=op.inst, number=op.number, barrier=held, count=count, nbytes=nbytes))
+
+    def observe(self, op: Op) -> bool:
+        """A record that lane code left for the observers: an mbarrier operation and what it saw."""
+        host = op.words[4] - self.shared_host
+        held = Barrier(host // self.shared_stride, host % self.shared_stride)
+        if "wait" in op.inst.name:
+            parity = op.words[0] & 1
+            done = (op.words[5] >> op.lane & 1) == 1
+            self.tell(Event("wait", self.number, op.rank, op.warp, op.lane, op.inst, barrier=held, parity=parity, done=done))
+            return False
+        count, expect, complete = op.words[:3]
+        kind = "arrive" if count else "expect_tx" if expect else "complete_tx"
+        self.tell(Event(kind, self.number, op.rank, op.warp, op.lane, op.inst, barrier=held, count=count, nbytes=expect or complete))
+        return False
+
+
+def _category(inst: Inst) -> Callable[[Cluster, Op], bool]:
+    if inst.name in SERVICES:
+        return Cluster.serve
+    if inst.name.startswith("tcgen05."):
+        return Cluster.enqueue_tensor
+    if inst.name.startswith("mbarrier."):
+        return Cluster.observe
+    return Cluster.enqueue_copy

@@ -1,0 +1,142 @@
+"""The sentences of run-time errors: who did what, what was wrong, and what mends it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warpwright.errors import DeviceError, MemoryFault, ProtocolError, UnsupportedInstruction
+from warpwright.vgpu.jit.state import (
+    FAULTS,
+    RESERVED_SHARED,
+    WAIT_BAR,
+    WAIT_BULK,
+    WAIT_CLUSTER,
+    WAIT_MBARRIER,
+    WAIT_SERVICE,
+)
+from warpwright.vgpu.program import Inst, place
+
+if TYPE_CHECKING:
+    from warpwright.vgpu.cluster import Cluster
+
+__all__ = ["deadlock", "fault", "mbarrier", "who"]
+
+
+def who(cluster: Cluster, inst: Inst, index: int, lane: int) -> str:
+    """``file:line: `opcode`: kernel k, CTA (x, y, z), warp w, lane l``."""
+    rank, warp = divmod(index, cluster.per_cta)
+    cta = cluster.launch.cta_of(cluster.first, rank)
+    thread = f"warp {warp}, lane {lane}" if lane >= 0 else f"warp {warp}"
+    return f"{place(inst)}: `{inst.opcode}`: kernel {cluster.launch.name}, CTA {cta}, {thread}"
+
+
+def fault(cluster: Cluster, index: int) -> DeviceError:
+    """The error for what lane code or a routine recorded in a warp's state."""
+    warp = cluster.warps[index]
+    inst = cluster.launch.insts[int(warp["inst"])]
+    kind = FAULTS[int(warp["fault"])]
+    lane, address = int(warp["fault_lane"]), int(warp["fault_addr"])
+    message = cluster.launch.kernel.messages.get(inst.index)
+    if kind == "unsupported" and message:
+        return UnsupportedInstruction(message)
+    start = who(cluster, inst, index, lane)
+    if kind in ("bounds", "misaligned", "rank"):
+        return MemoryFault(f"{start}: {_access(cluster, inst, kind, address)}")
+    if kind == "trap":
+        return DeviceError(f"{start}: the kernel executed trap.")
+    if kind == "mbarrier_init":
+        return ProtocolError(f"{start}: count {address}; expected 1 to {2**20 - 1} arrivals.")
+    if kind.startswith("tmem"):
+        return ProtocolError(f"{start}: {_tensor_memory(kind, address, index % cluster.per_cta)}")
+    rank, offset = divmod(address - cluster.shared_host, cluster.shared_stride)
+    return ProtocolError(f"{start}: {mbarrier(kind, cluster, rank, offset)}")
+
+
+def _access(cluster: Cluster, inst: Inst, kind: str, address: int) -> str:
+    if kind == "misaligned":
+        return f"address 0x{address & (1 << 64) - 1:x} is not aligned to the size of the access."
+    space = inst["space"].partition("::")[0] or "generic"
+    if kind == "rank":
+        return f"address 0x{address:x} belongs to CTA {address >> 24} of a cluster of {cluster.ranks}."
+    if space == "shared":
+        return f"address 0x{address:x} is outside shared memory, {_shared_range(cluster)}."
+    if space == "local":
+        return f"address 0x{address:x} is outside the {cluster.launch.kernel.program.local_bytes} bytes of local memory."
+    return f"address 0x{address & (1 << 64) - 1:x} is outside global memory: {cluster.launch.memory.describe(address)}."
+
+
+def _shared_range(cluster: Cluster) -> str:
+    return f"bytes 0x{RESERVED_SHARED:x} to 0x{cluster.shared_limit:x} of each CTA"
+
+
+def _tensor_memory(kind: str, address: int, warp: int) -> str:
+    lane, column = address >> 16, address & 0xFFFF
+    if kind == "tmem_quarter":
+        own = 32 * (warp % 4)
+        return f"tensor memory lane {lane} is not one of this warp's, {own} to {own + 31}; add {own} << 16 to the address."
+    return f"tensor memory columns from {column} on are not allocated; allocate them with tcgen05.alloc before, and free them after."
+
+
+def mbarrier(kind: str, cluster: Cluster, rank: int, offset: int) -> str:
+    """What is wrong with an mbarrier operation."""
+    where = f"the mbarrier at offset 0x{offset:x} of CTA {rank}"
+    if kind == "mbarrier_invalid":
+        return f"{where} is not initialised: run mbarrier.init there, and synchronise, before it is used."
+    fields = describe_word(cluster, rank, offset)
+    if kind == "mbarrier_count":
+        return f"{where} got more arrivals than its phase has pending ({fields}); raise its count, or drop an arrival."
+    return f"{where} ({fields}) would leave the range of its transaction count, +-{2**20 - 1} bytes."
+
+
+def describe_word(cluster: Cluster, rank: int, offset: int) -> str:
+    """The fields of an mbarrier in words."""
+    word = int.from_bytes(cluster.shared[rank, offset : offset + 8].tobytes(), "little")
+    tx = word >> 41 & 0x1F_FFFF
+    tx -= (tx >> 20) << 21
+    return f"phase {word & 1}, {word >> 1 & 0xF_FFFF} of {word >> 21 & 0xF_FFFF} arrivals and {tx} bytes pending"
+
+
+def deadlock(cluster: Cluster) -> str:
+    """Who waits on what, when nothing can move."""
+    rows = [row for index in range(cluster.count) for row in _waits(cluster, index)]
+    shown = rows[:12] + ([f"… and {len(rows) - 12} more"] if len(rows) > 12 else [])
+    return f"kernel {cluster.launch.name}: no warp can make progress.\n  " + "\n  ".join(shown)
+
+
+def _waits(cluster: Cluster, index: int) -> list[str]:
+    warp = cluster.warps[index]
+    live = int(warp["live"])
+    rows: dict[str, list[int]] = {}
+    for lane in range(32):
+        if live >> lane & 1:
+            rows.setdefault(_wait(cluster, index, lane), []).append(lane)
+    rank, number = divmod(index, cluster.per_cta)
+    cta = cluster.launch.cta_of(cluster.first, rank)
+    return [f"CTA {cta}, warp {number}, {_lane_text(lanes)}: {what}" for what, lanes in rows.items()]
+
+
+def _lane_text(lanes: list[int]) -> str:
+    if len(lanes) == 1:
+        return f"lane {lanes[0]}"
+    return f"lanes {lanes[0]}-{lanes[-1]}" if lanes == list(range(lanes[0], lanes[-1] + 1)) else f"{len(lanes)} lanes"
+
+
+def _wait(cluster: Cluster, index: int, lane: int) -> str:
+    warp = cluster.warps[index]
+    block = cluster.launch.kernel.program.blocks[min(int(warp["pc"][lane]), len(cluster.launch.kernel.program.blocks) - 1)]
+    spot = f" ({place(block.insts[0])})" if block.insts else ""
+    if not int(warp["blocked"]) >> lane & 1:
+        parked = int(warp["parked"]) >> lane & 1
+        return f"waits for the other lanes of its warp{spot}" if parked else f"runs in circles{spot}"
+    kind, argument = int(warp["wait_kind"][lane]), int(warp["wait_arg"][lane])
+    if kind == WAIT_MBARRIER:
+        rank, offset = divmod(int(warp["wait_addr"][lane]) - cluster.shared_host, cluster.shared_stride)
+        state = describe_word(cluster, rank, offset)
+        return f"waits for parity {argument & 1} of the mbarrier at offset 0x{offset:x} of CTA {rank} ({state}){spot}"
+    names = {
+        WAIT_BAR: f"waits at barrier {int(warp['wait_addr'][lane])}",
+        WAIT_CLUSTER: "waits at the barrier of the cluster",
+        WAIT_BULK: "waits for its bulk groups",
+        WAIT_SERVICE: "waits for columns of tensor memory",
+    }
+    return names.get(kind, "waits") + spot

@@ -1,0 +1,247 @@
+"""The virtual GPU as a device: check a launch, place its memory, run its clusters on all cores."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright import types
+from warpwright.errors import LaunchError
+from warpwright.ptx import nodes
+from warpwright.targets import Device as Spec
+from warpwright.tensormap import TensorMap
+from warpwright.vgpu.decode import decode
+from warpwright.vgpu.engines.op import BoundMap
+from warpwright.vgpu.events import Observer
+from warpwright.vgpu.jit.compile import Kernel, compile_program
+from warpwright.vgpu.memory import GlobalMemory
+from warpwright.vgpu.program import Inst, Param
+from warpwright.vgpu.schedule import run_clusters
+
+__all__ = ["Device", "Launch", "LaunchResult"]
+
+Dim3 = tuple[int, int, int]
+
+_FAMILIES = {"sm_100a": ("sm_100", "sm_100f"), "sm_90a": ("sm_90",), "sm_120a": ("sm_120", "sm_120f")}
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchResult:
+    """What a launch leaves besides the arrays it wrote: the text that the kernel printed, in order of clusters."""
+
+    printed: str = ""
+
+
+@dataclass(slots=True)
+class Launch:
+    """One launch while it runs: the compiled kernel, its geometry, its global memory."""
+
+    kernel: Kernel
+    spec: Spec
+    grid: Dim3
+    block: Dim3
+    cluster: Dim3
+    dynamic: int
+    observers: tuple[Observer, ...]
+    memory: GlobalMemory = field(default_factory=GlobalMemory)
+    maps: list[BoundMap] = field(default_factory=list)
+    printed: list[tuple[int, str]] = field(default_factory=list)
+    table: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 3), np.int64))
+    params_base: int = 0
+    params_host: int = 0
+    insts: list[Inst] = field(default_factory=list)
+
+    MAP_MAGIC = b"tensrmap"
+
+    @property
+    def name(self) -> str:
+        return self.kernel.program.name
+
+    @property
+    def threads(self) -> int:
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def shared_limit(self) -> int:
+        """One past the last offset of shared memory: the reserve, static variables, dynamic memory."""
+        program = self.kernel.program
+        return max(program.shared_bytes, program.dynamic_offset + self.dynamic)
+
+    @property
+    def has_tmem(self) -> bool:
+        return any(inst.name.startswith("tcgen05.") for inst in self.insts)
+
+    @property
+    def clusters(self) -> Dim3:
+        x, y, z = (g // c for g, c in zip(self.grid, self.cluster, strict=True))
+        return x, y, z
+
+    def live_mask(self, warp: int) -> int:
+        """The lanes of a warp that have a thread."""
+        return (1 << min(32, self.threads - 32 * warp)) - 1
+
+    def first_cta(self, number: int) -> Dim3:
+        """Grid coordinates of the first CTA of a cluster; clusters count along x first."""
+        x, y, _ = self.clusters
+        place = (number % x, number // x % y, number // (x * y))
+        first = tuple(p * c for p, c in zip(place, self.cluster, strict=True))
+        return first[0], first[1], first[2]
+
+    def cta_of(self, first: Dim3, rank: int) -> Dim3:
+        inside = self._inside(rank)
+        return first[0] + inside[0], first[1] + inside[1], first[2] + inside[2]
+
+    def _inside(self, rank: int) -> Dim3:
+        x, y, _ = self.cluster
+        return rank % x, rank // x % y, rank // (x * y)
+
+    def fixed_specials(self, rank: int, warp: int) -> dict[str, Any]:
+        """Special registers that are the same in every cluster (PTX ISA 9.1 chapter 10)."""
+        lane = np.arange(32, dtype=np.uint32)
+        thread = 32 * warp + lane
+        x, y, _ = self.block
+        one = np.uint32(1)
+        values: dict[str, Any] = {
+            "%tid.x": thread % x, "%tid.y": thread // x % y, "%tid.z": thread // (x * y), "%laneid": lane,
+            "%warpid": warp, "%nwarpid": -(-self.threads // 32), "%nsmid": self.spec.sms, "%gridid": 0,
+            "%cluster_ctarank": rank, "%cluster_nctarank": self.cluster[0] * self.cluster[1] * self.cluster[2],
+            "%lanemask_eq": one << lane, "%lanemask_lt": (one << lane) - one, "%lanemask_le": ((one << lane) - one) | one << lane,
+            "%lanemask_gt": ~(((one << lane) - one) | one << lane), "%lanemask_ge": ~((one << lane) - one),
+            "%dynamic_smem_size": self.dynamic, "%total_smem_size": self.shared_limit - 1024,
+            "%aggr_smem_size": self.shared_limit,
+        }  # fmt: skip
+        for i, axis in enumerate("xyz"):
+            values[f"%ntid.{axis}"] = self.block[i]
+            values[f"%nctaid.{axis}"] = self.grid[i]
+            values[f"%nclusterid.{axis}"] = self.clusters[i]
+            values[f"%cluster_nctaid.{axis}"] = self.cluster[i]
+            values[f"%cluster_ctaid.{axis}"] = self._inside(rank)[i]
+        return values
+
+    def grid_specials(self, first: Dim3, rank: int) -> dict[str, Any]:
+        """Special registers that tell where in the grid a CTA is."""
+        cta = self.cta_of(first, rank)
+        values: dict[str, Any] = {f"%ctaid.{axis}": cta[i] for i, axis in enumerate("xyz")}
+        values |= {f"%clusterid.{axis}": first[i] // self.cluster[i] for i, axis in enumerate("xyz")}
+        linear = cta[0] + self.grid[0] * (cta[1] + self.grid[1] * cta[2])
+        return values | {"%smid": linear % self.spec.sms}
+
+    def bind(self, args: Sequence[Any]) -> None:
+        """Copy the arguments to the device and write the parameter block."""
+        program = self.kernel.program
+        for variable in program.variables:
+            self.memory.place(variable.address, variable.data)
+        block = bytearray(max(16, sum(p.nbytes + p.align for p in program.params)))
+        for param, value in zip(program.params, args, strict=True):
+            block[param.offset : param.offset + param.nbytes] = self._encode(param, value)
+        self.params_base = self.memory.reserve(bytes(block))
+        self.table = self.memory.table
+        self.params_host = self.memory.view(self.params_base).ctypes.data
+
+    def _encode(self, param: Param, value: Any) -> bytes:
+        if isinstance(value, TensorMap):
+            address = self.memory.upload(value.array)
+            data = self.memory.view(address)
+            self.maps.append(BoundMap(value, data, data.ctypes.data))
+            return (self.MAP_MAGIC + struct.pack("<Q", len(self.maps) - 1)).ljust(128, b"\0")
+        if isinstance(value, np.ndarray):
+            return struct.pack("<Q", self.memory.upload(value))
+        if isinstance(value, bytes):
+            return value
+        scalar = types.named(param.type)
+        if scalar.kind == "float":
+            return bytes(np.asarray(value).astype(scalar.dtype).tobytes())
+        return int(value % (1 << 8 * param.nbytes)).to_bytes(param.nbytes, "little")
+
+
+@lru_cache(maxsize=64)
+def _compiled(module: nodes.Module, entry: str, observed: bool) -> Kernel:
+    return compile_program(decode(module, entry), observed)
+
+
+class Device:
+    """A virtual GPU.
+
+    ``Device(targets.device("b200"))`` runs PTX for the chip's own target and its family on the CPU. Raises, from
+    `launch`, LaunchError for a launch that the chip refuses and a DeviceError for a fault while the kernel runs.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    def __repr__(self) -> str:
+        return f"Device({self.name!r})"
+
+    def launch(
+        self,
+        module: nodes.Module,
+        entry: str,
+        grid: Dim3,
+        block: Dim3,
+        cluster: Dim3 = (1, 1, 1),
+        smem: int = 0,
+        args: Sequence[Any] = (),
+        observers: Sequence[Observer] = (),
+    ) -> LaunchResult:
+        """Run ``entry`` of ``module`` to its end; arrays in ``args`` are written back, also after a fault.
+
+        ``args``: NumPy arrays (device pointers), TensorMaps, ``bytes``, or numbers typed by the ``.param``s. ``smem``
+        is dynamic shared memory in bytes.
+        """
+        kernel = _compiled(module, entry, bool(observers))
+        launch = Launch(kernel, self.spec, grid, block, cluster, smem, tuple(observers))
+        launch.insts = kernel.program.insts
+        self._check(launch)
+        launch.bind(args)
+        for observer in observers:
+            observer.launched(kernel.program)
+        try:
+            run_clusters(launch)
+        finally:
+            launch.memory.download()
+        return LaunchResult("".join(text for _, text in sorted(launch.printed, key=lambda row: row[0])))
+
+    def _check(self, launch: Launch) -> None:
+        limits, program = self.spec.limits, launch.kernel.program
+        target = program.arch
+        if target != self.spec.arch and target not in _FAMILIES.get(self.spec.arch, ()):
+            if target.endswith(("a", "f")) or int(target[3:]) > int(self.spec.arch[3:].rstrip("af")):
+                raise LaunchError(f"kernel {program.name} is for {target}; device {self.name} is {self.spec.arch}: compile it for that.")
+        _check_threads(launch, limits.max_threads_per_block)
+        _check_cluster(launch, limits.max_cluster_size)
+        used = launch.shared_limit - 1024
+        if used > limits.smem_per_block:
+            raise LaunchError(f"kernel {program.name} asks for {used} bytes of shared memory; {self.name} has {limits.smem_per_block} a CTA.")
+
+
+def _check_threads(launch: Launch, most: int) -> None:
+    program = launch.kernel.program
+    if launch.threads > most:
+        raise LaunchError(f"block={launch.block}: {launch.threads} threads; a CTA has at most {most}.")
+    if program.reqntid and program.reqntid != launch.block:
+        raise LaunchError(f"block={launch.block}: kernel {program.name} requires {program.reqntid} (.reqntid).")
+    if program.maxntid and launch.threads > program.maxntid[0] * program.maxntid[1] * program.maxntid[2]:
+        raise LaunchError(f"block={launch.block}: kernel {program.name} allows at most {program.maxntid} (.maxntid).")
+
+
+def _check_cluster(launch: Launch, most: int) -> None:
+    program = launch.kernel.program
+    size = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
+    if size > most:
+        raise LaunchError(f"cluster={launch.cluster}: {size} CTAs; {launch.spec.name} has at most {most} in a cluster.")
+    if program.cluster and program.cluster != launch.cluster:
+        raise LaunchError(f"cluster={launch.cluster}: kernel {program.name} requires {program.cluster} (.reqnctapercluster).")
+    if any(g % c for g, c in zip(launch.grid, launch.cluster, strict=True)):
+        raise LaunchError(f"grid={launch.grid} is not a whole number of clusters {launch.cluster}; round the grid up.")
+
+
