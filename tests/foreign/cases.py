@@ -1,7 +1,8 @@
 """What every foreign kernel is launched with and what it must compute: one row a kernel.
 
 A row's function takes a random generator and returns the arguments and, by argument index, what they must hold
-afterwards. Arrays that a kernel writes start as zeros unless the kernel reads them.
+afterwards. Arrays that a kernel writes start as zeros unless the kernel reads them. On an H200 (driver 580) every
+sm_90a file gave these results, also after a round trip through our parser and printer.
 """
 
 from __future__ import annotations

@@ -24,13 +24,16 @@ def written(argument: Any) -> np.ndarray:
 def check(case: Case, path: Path) -> None:
     args, expected = case.make(np.random.default_rng(len(case.entry)))
     ww.launch(ww.load_ptx(path)[case.entry], grid=case.grid, block=case.block, smem=case.smem, args=args)
-    for index, wanted in expected.items():
-        found = wanted.view(written(args[index])).astype(np.asarray(wanted.value).dtype)
-        same = (found == wanted.value) | ((found != found) & (wanted.value != wanted.value))
+    for index, expect in expected.items():
+        wanted = np.asarray(expect.value)
+        found = expect.view(written(args[index])).astype(wanted.dtype)
+        equal = (found == wanted) | ((found != found) & (wanted != wanted))
         with np.errstate(invalid="ignore"):
-            near = np.abs(found - wanted.value) <= wanted.atol + wanted.rtol * np.abs(wanted.value)
-        wrong = np.argwhere(~(same | near))
-        assert not len(wrong), f"argument {index} at {wrong[:4].tolist()}: {found[tuple(wrong[0])]}"
+            near = np.abs(found - wanted) <= expect.atol + expect.rtol * np.abs(wanted)
+        wrong = [tuple(at) for at in np.argwhere(~(equal | near))]
+        assert not wrong, (
+            f"argument {index} at {wrong[0]}: {found[wrong[0]]}, not {wanted[wrong[0]]} ({len(wrong)} wrong)"
+        )
 
 
 @pytest.mark.parametrize(("case", "arch"), LAUNCHES)
