@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests import ptxas
 from tests.ptx import strategies
+from warpwright.assemble import assemble
 from warpwright.ptx import instruction_text, nodes, parse, to_text
 
 HERE = Path(__file__).parent
@@ -61,7 +61,7 @@ def test_no_instruction_is_lost(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [path for path in GOLDEN if path.stem.startswith("nvcc")], ids=lambda path: path.stem)
 def test_ptxas_accepts_what_is_printed(path: Path) -> None:
-    assert ptxas.errors(to_text(parse(path.read_text())), path.stem.split(".")[1]) == ""
+    assert assemble(to_text(parse(path.read_text())), path.stem.split(".")[1]).errors == {}
 
 
 def test_the_printed_form() -> None:
