@@ -337,7 +337,7 @@ def binary(symbol: str, x: Any, y: Any) -> Expr:
     kind = x.type if shift else same_type(symbol, x, y)
     name, forms = OPERATIONS[symbol]
     form = forms.get(kind.kind)
-    if form is None or kind.name in _STORAGE_ONLY:
+    if form is None or kind.name in _STORAGE_ONLY or (symbol == "/" and kind.name not in ("f32", "f64")):
         raise misuse(_no_operation(symbol, kind))
     if is_number(x) and symbol in _COMMUTATIVE:
         x, y = y, x

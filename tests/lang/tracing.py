@@ -1,0 +1,39 @@
+"""What tests of the language share: the instructions of a kernel, and the misuse that a kernel is refused for."""
+
+from __future__ import annotations
+
+import linecache
+import re
+
+import pytest
+
+from warpwright.assemble import assemble
+from warpwright.errors import KernelError
+from warpwright.lang import Kernel
+
+PLACE = re.compile(r"(?:/[^\s:]+)?/\w+\.py:\d+")
+
+
+def code(kernel: Kernel, arch: str | None = None, **config: object) -> list[str]:
+    """Labels and instructions of a kernel that ptxas accepts, without declarations, prologue, ``.loc`` and ``ret``."""
+    traced = kernel.trace(arch, **config)
+    assembly = assemble(traced.ptx, traced.arch)
+    assert assembly.ok, f"{assembly.log}\n{traced.ptx}"
+    body = traced.ptx.partition("\n{\n")[2].rpartition("}")[0].splitlines()
+    lines = [line.strip().rstrip(";") for line in body]
+    return [line for line in lines if line != "ret" and not line.startswith((".reg", ".loc", "ld.param"))]
+
+
+def misuse(kernel: Kernel, arch: str | None = None, **config: object) -> str:
+    """The sentence that refuses ``kernel``, places in it as ``FILE``; it points at the line marked ``# wrong``."""
+    with pytest.raises(KernelError) as caught:
+        kernel.trace(arch, **config)
+    return sentence(caught.value)
+
+
+def sentence(error: KernelError) -> str:
+    """The message without its place, after the check that the place is a line marked ``# wrong``."""
+    path, _, line = error.where.rpartition(":")
+    source = linecache.getline(path, int(line))
+    assert "# wrong" in source, f"the error points at {error.where}: {source}{error}"
+    return PLACE.sub("FILE", str(error).removeprefix(f"{error.where}: "))
