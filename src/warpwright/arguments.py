@@ -25,7 +25,7 @@ POINTER_TYPES = ("u64", "b64", "s64")
 
 @contextlib.contextmanager
 def pass_arguments(kernel: str, params: Sequence[Variable], args: Sequence[Any]) -> Iterator[list[Any]]:
-    """The arguments as a device takes them; on leaving, arrays that had to be copied are written back.
+    """The arguments as a device takes them; on leaving, also after a fault, copied arrays are written back.
 
     Arrays become C-contiguous arrays, tensor maps stay, numbers become int or float, struct parameters ``bytes``.
     """
@@ -37,10 +37,12 @@ def pass_arguments(kernel: str, params: Sequence[Variable], args: Sequence[Any])
     for param, value in zip(params, args, strict=True):
         made = _passed(param, value)
         passed.append(arrays.setdefault(id(value), made) if isinstance(value, np.ndarray) else made)
-    yield passed
-    for value, copy in zip(args, passed, strict=True):
-        if isinstance(value, np.ndarray) and copy is not value and value.flags.writeable:
-            value[...] = copy.reshape(value.shape)
+    try:
+        yield passed
+    finally:
+        for value, copy in zip(args, passed, strict=True):
+            if isinstance(value, np.ndarray) and copy is not value and value.flags.writeable:
+                value[...] = copy.reshape(value.shape)
 
 
 def typed_arguments(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import index
@@ -144,6 +145,8 @@ def launch(
 ) -> LaunchResult:
     """Run ``kernel`` on ``device`` and return when it has finished; arrays in ``args`` then hold what it wrote.
 
+    What the kernel prints goes to standard output at the end, and is ``printed`` of the result.
+
     ``grid`` counts CTAs, ``block`` threads, ``cluster`` CTAs: a number, or up to three in the order x, y, z. ``smem``
     is dynamic shared memory in bytes. A kernel of the language, or PTX with ``.reqntid``, knows its own ``block``.
     ``args``: one for each ``.param``: a NumPy array of any strides (device pointer; read-only arrays stay
@@ -168,7 +171,7 @@ def launch(
     }
     target = resolve(device, entry.target)
     with pass_arguments(entry.name, entry.function.params, args) as passed:
-        return target.launch(
+        result = target.launch(
             entry.module,
             entry.name,
             **shape,
@@ -176,6 +179,8 @@ def launch(
             args=passed,
             observers=observers,
         )
+    sys.stdout.write(result.printed)
+    return result
 
 
 def dim3(name: str, value: int | Sequence[int]) -> Dim3:
