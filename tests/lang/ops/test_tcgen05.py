@@ -198,7 +198,8 @@ def mma(acc_shape=(128, 128), cta_group=1, **given):
         ),
         (
             lambda: tcgen05.ld(allocated((128, 48))),
-            "given a tile of 48 columns to tcgen05.ld 32x32b; expected 1 columns times a power of two, at most 128 times",
+            "given a tile of 48 columns to tcgen05.ld 32x32b; expected 1 columns times a power of two, "
+            "at most 128 times",
         ),
         (
             lambda: tcgen05.ld(allocated(), "8x8"),

@@ -122,7 +122,8 @@ def tile(dtype=bf16, shape=(128, 64), swizzle=128):
         ),
         (
             lambda a, b: tma.load(tile(), a[0, 0, 0], mbarrier()),
-            "given 3 coordinates of tensor map a for a tile of shape (128, 64); expected one coordinate for each dimension",
+            "given 3 coordinates of tensor map a for a tile of shape (128, 64); "
+            "expected one coordinate for each dimension",
         ),
         (
             lambda a, b: [tma.load(tile(shape=(rows, 64)), a[0, 0], mbarrier()) for rows in (64, 128)],
