@@ -26,6 +26,7 @@ from warpwright.vgpu.program import Inst, Register
 
 WARPS, LANES = 32, 32
 COUNT = WARPS * LANES
+EXTENDED = {"u8": np.uint32, "s8": np.int32}
 ALIGN = 512  # a register of 128 bits takes as much, and vectors are loaded as aligned to their size
 
 
@@ -109,8 +110,7 @@ def registers(operands: Sequence) -> list[Register]:
 
 def register_bits(kind: str) -> int:
     """8-bit integers are held in 32-bit registers, where their extension shows."""
-    bits = values.bits_of(kind)
-    return 32 if kind in ("u8", "s8", "b8") else bits
+    return 32 if kind in ("u8", "s8", "b8") else values.bits_of(kind)
 
 
 class Bench:
@@ -187,15 +187,11 @@ def put(file: np.ndarray, slots: dict[str, int], name: str, kind: str, held: np.
 
 
 def get(file: np.ndarray, slots: dict[str, int], name: str, kind: str) -> np.ndarray:
-    """The lanes of a register, flat, as `values.DTYPES` has its type; wider registers must be extended."""
+    """The lanes of a register, flat, as `values.DTYPES` has its type; 8-bit ones as the register holds them."""
     raw = view(file, slots, name, kind)
     if kind == "pred":
         return np.unpackbits(raw.view(np.uint8), axis=1, bitorder="little").reshape(-1).astype(bool)
-    if kind in ("u8", "s8"):
-        extended = raw.reshape(-1).view(np.int32 if kind == "s8" else np.uint32)
-        assert np.array_equal(extended, extended.astype(values.DTYPES[kind])), "not extended to the register's width"
-        return extended.astype(values.DTYPES[kind])
-    return values.typed(raw.reshape(-1), kind)
+    return raw.reshape(-1).view(EXTENDED[kind]) if kind in EXTENDED else values.typed(raw.reshape(-1), kind)
 
 
 def check(bench: Bench, row: Row) -> None:
@@ -207,8 +203,7 @@ def check(bench: Bench, row: Row) -> None:
     kinds = [row.types[name] for name in row.sources]
     inputs = values.inputs(kinds, COUNT, generator)
     for name, kind, held in zip(row.sources, kinds, inputs, strict=True):
-        wide = held.astype(np.int32 if kind == "s8" else np.uint32) if kind in ("u8", "s8") else held
-        put(file, slots, name, kind, wide)
+        put(file, slots, name, kind, held.astype(EXTENDED.get(kind, held.dtype)))
     masks = np.where(np.arange(WARPS) % 4 == 3, generator.integers(0, 2**32, WARPS), 2**32 - 1).astype(np.uint32)
     file[:, :4] = masks.view(np.uint8).reshape(WARPS, 4)
     if row.guarded:
@@ -250,7 +245,7 @@ def same(got: np.ndarray, want: np.ndarray) -> np.ndarray:
         return got == want
     if got.dtype.kind in "biu":
         return got == want
-    bits = f"u{got.dtype.itemsize}"
+    pattern = f"u{got.dtype.itemsize}"
     with np.errstate(invalid="ignore"):
         both_nan = np.isnan(got) & np.isnan(want)
-    return both_nan | (np.ascontiguousarray(got).view(bits) == np.ascontiguousarray(want).view(bits))
+    return both_nan | (np.ascontiguousarray(got).view(pattern) == np.ascontiguousarray(want).view(pattern))

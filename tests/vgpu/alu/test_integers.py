@@ -41,7 +41,10 @@ def product(kind, mode, a, b):
 
 def quotient(kind):
     def reference(a, b):
-        rows = [(-1 if y == 0 else abs(x) // abs(y) * (-1 if (x < 0) != (y < 0) else 1)) for x, y in zip(*big(a, b))]
+        rows = [
+            (-1 if y == 0 else abs(x) // abs(y) * (-1 if (x < 0) != (y < 0) else 1))
+            for x, y in zip(*big(a, b), strict=True)
+        ]
         return wrap(np.array(rows, O), kind)
 
     return reference
@@ -49,7 +52,7 @@ def quotient(kind):
 
 def remainder(kind):
     def reference(a, b):
-        rows = [(-1 if y == 0 else abs(x) % abs(y) * (-1 if x < 0 else 1)) for x, y in zip(*big(a, b))]
+        rows = [(-1 if y == 0 else abs(x) % abs(y) * (-1 if x < 0 else 1)) for x, y in zip(*big(a, b), strict=True)]
         return wrap(np.array(rows, O), kind)
 
     return reference
@@ -59,7 +62,7 @@ def each(function, dtype=np.uint32):
     """A reference from a function of Python integers."""
 
     def reference(*arrays):
-        return np.array([function(*(int(x) for x in lane)) for lane in zip(*arrays)], O).astype(dtype)
+        return np.array([function(*(int(x) for x in lane)) for lane in zip(*arrays, strict=True)], O).astype(dtype)
 
     return reference
 
@@ -80,9 +83,7 @@ ROWS += [Row(f"rem.{t}", remainder(t)) for t in INTS]
 ROWS += [Row(f"min.{t}", np.minimum) for t in (*INTS, "u16x2", "s16x2")]
 ROWS += [Row(f"max.{t}", np.maximum) for t in (*INTS, "u16x2", "s16x2")]
 ROWS += [Row(f"add.{t}", lambda a, b: a + b) for t in ("u16x2", "s16x2")]
-ROWS += [
-    Row(f"sad.{t}", lambda a, b, c, t=t: wrap(abs(a.astype(O) - b.astype(O)) + c.astype(O), t)) for t in INTS
-]
+ROWS += [Row(f"sad.{t}", lambda a, b, c, t=t: wrap(abs(a.astype(O) - b.astype(O)) + c.astype(O), t)) for t in INTS]
 ROWS += [Row(f"abs.{t}", lambda a, t=t: wrap(abs(a.astype(O)), t)) for t in ("s16", "s32", "s64")]
 ROWS += [Row(f"neg.{t}", lambda a: -a) for t in ("s16", "s32", "s64")]
 
@@ -103,8 +104,16 @@ ROWS += [
     Row("mad.hi.sat.s32", lambda a, b, c: sat((a.astype(O) * b.astype(O) >> 32) + c.astype(O), "s32")),
     Row("min.relu.s32", lambda a, b: np.maximum(np.minimum(a, b), 0)),
     Row("max.relu.s16x2", lambda a, b: np.maximum(np.maximum(a, b), 0)),
-    *(Row(f"mul24.{m}.{t}", lambda a, b, t=t, m=m: product24(t, m, a, b)) for t in ("u32", "s32") for m in ("lo", "hi")),
-    *(Row(f"mad24.{m}.{t}", lambda a, b, c, t=t, m=m: product24(t, m, a, b) + c) for t in ("u32", "s32") for m in ("lo", "hi")),
+    *(
+        Row(f"mul24.{m}.{t}", lambda a, b, t=t, m=m: product24(t, m, a, b))
+        for t in ("u32", "s32")
+        for m in ("lo", "hi")
+    ),
+    *(
+        Row(f"mad24.{m}.{t}", lambda a, b, c, t=t, m=m: product24(t, m, a, b) + c)
+        for t in ("u32", "s32")
+        for m in ("lo", "hi")
+    ),
     Row("mad24.hi.sat.s32", lambda a, b, c: sat(product24("s32", "hi", a, b).astype(O) + c.astype(O), "s32")),
 ]
 
@@ -165,7 +174,9 @@ def bmsk(wrapped):
 def dot4(signs):
     types = [np.int8 if s == "s32" else np.uint8 for s in signs]
     return lambda a, b, c: (
-        (a.view(types[0]).reshape(-1, 4).astype(np.int64) * b.view(types[1]).reshape(-1, 4).astype(np.int64)).sum(axis=1)
+        (a.view(types[0]).reshape(-1, 4).astype(np.int64) * b.view(types[1]).reshape(-1, 4).astype(np.int64)).sum(
+            axis=1
+        )
         + c.astype(np.int64)
     ).astype(np.uint32)
 
@@ -185,7 +196,9 @@ SIGNS = [(a, b) for a in ("u32", "s32") for b in ("u32", "s32")]
 ROWS += [Row(f"popc.b{n}", each(lambda x: x.bit_count())) for n in (32, 64)]
 ROWS += [Row(f"clz.b{n}", each(lambda x, n=n: n - x.bit_length())) for n in (32, 64)]
 ROWS += [Row(f"bfind.{t}", most_significant(values.bits_of(t), t[0] == "s", False)) for t in INTS if "16" not in t]
-ROWS += [Row(f"bfind.shiftamt.{t}", most_significant(values.bits_of(t), t[0] == "s", True)) for t in INTS if "16" not in t]
+ROWS += [
+    Row(f"bfind.shiftamt.{t}", most_significant(values.bits_of(t), t[0] == "s", True)) for t in INTS if "16" not in t
+]
 ROWS += [Row(f"brev.b{n}", reverse(n)) for n in (32, 64)]
 ROWS += [Row(f"bfe.{t}", bfe(t)) for t in INTS if "16" not in t]
 ROWS += [Row(f"bfi.b{n}", bfi(n)) for n in (32, 64)]
@@ -245,11 +258,17 @@ def prmt_mode(mode):
     return each(lambda a, b, c: prmt(a, b, sum(s << 4 * k for k, s in enumerate(MODES[mode](c & 3)))))
 
 
-ROWS += [Row(f"{n}.b{w}", f) for n, f in (("and", np.bitwise_and), ("or", np.bitwise_or), ("xor", np.bitwise_xor)) for w in (16, 32, 64)]
+ROWS += [
+    Row(f"{n}.b{w}", f)
+    for n, f in (("and", np.bitwise_and), ("or", np.bitwise_or), ("xor", np.bitwise_xor))
+    for w in (16, 32, 64)
+]
 ROWS += [Row(f"{n}.pred", f) for n, f in (("and", np.logical_and), ("or", np.logical_or), ("xor", np.logical_xor))]
 ROWS += [Row("not.pred", np.logical_not, "p:pred, a:pred")]
 ROWS = [
-    Row(row.opcode, row.reference, "p:pred, a:pred, b:pred") if row.opcode.endswith(".pred") and not row.operands else row
+    Row(row.opcode, row.reference, "p:pred, a:pred, b:pred")
+    if row.opcode.endswith(".pred") and not row.operands
+    else row
     for row in ROWS
 ]
 ROWS += [Row(f"not.b{w}", np.bitwise_not) for w in (16, 32, 64)]
@@ -258,11 +277,21 @@ ROWS += [Row(f"shl.b{w}", shifted(f"b{w}", True)) for w in (16, 32, 64)]
 ROWS += [Row(f"shr.{t}", shifted(t, False)) for t in (*INTS, "b16", "b32", "b64")]
 ROWS += [Row("shl.b32", lambda a, n=n: a << n if n < 32 else a * 0, f"d, a, ={n}") for n in (0, 5, 31, 32, 33)]
 ROWS += [Row(f"shf.{d}.{m}.b32", funnel(d == "l", m == "clamp")) for d in "lr" for m in ("clamp", "wrap")]
-ROWS += [Row("lop3.b32", lop3(t), f"d, a, b, c, ={t}") for t in (0, 0xFF, 0x80, 0xE8, 0x96, 0xCA, 0x1B, 0xF0, 0xCC, 0xAA, 0x0F, 0x6A, 0xB4, 0x2D, 0xFE)]
 ROWS += [
-    Row("lop3.or.b32", lambda a, b, c, q: (lop3(0x80)(a, b, c), (lop3(0x80)(a, b, c) != 0) | q), "d|p:pred, a, b, c, =128, r:pred"),
+    Row("lop3.b32", lop3(t), f"d, a, b, c, ={t}")
+    for t in (0, 0xFF, 0x80, 0xE8, 0x96, 0xCA, 0x1B, 0xF0, 0xCC, 0xAA, 0x0F, 0x6A, 0xB4, 0x2D, 0xFE)
+]
+ROWS += [
+    Row(
+        "lop3.or.b32",
+        lambda a, b, c, q: (lop3(0x80)(a, b, c), (lop3(0x80)(a, b, c) != 0) | q),
+        "d|p:pred, a, b, c, =128, r:pred",
+    ),
     Row("prmt.b32", each(prmt)),
-    *(Row("prmt.b32", each(lambda a, b, s=s: prmt(a, b, s)), f"d, a, b, ={s}") for s in (0x5410, 0x7632, 0x3210, 0x8F01, 0x9ABC, 0x0123, 0x4444)),
+    *(
+        Row("prmt.b32", each(lambda a, b, s=s: prmt(a, b, s)), f"d, a, b, ={s}")
+        for s in (0x5410, 0x7632, 0x3210, 0x8F01, 0x9ABC, 0x0123, 0x4444)
+    ),
     *(Row(f"prmt.b32.{mode}", prmt_mode(mode)) for mode in MODES),
     Row("prmt.b32.b4e", lambda a, b: prmt_mode("b4e")(a, b, np.full_like(a, 2)), "d, a, b, =2"),
 ]

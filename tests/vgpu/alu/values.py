@@ -65,7 +65,14 @@ def float_specials(kind: str) -> list[int]:
     infinity = ((1 << exponent) - 1) << fraction
     unit = 1 << fraction
     positive = [0, 1, 3, unit - 1, unit, unit + 1, one - unit, one - 1, one, one + 1, one + unit // 2, one + unit]
-    positive += [one + 2 * unit + unit // 4, one + 10 * unit, infinity - unit, infinity - 1, infinity, infinity + unit // 2]
+    positive += [
+        one + 2 * unit + unit // 4,
+        one + 10 * unit,
+        infinity - unit,
+        infinity - 1,
+        infinity,
+        infinity + unit // 2,
+    ]
     return positive + [value | (infinity + unit) for value in positive]
 
 
@@ -90,7 +97,9 @@ def random_bits(kind: str, count: int, generator: np.random.Generator) -> np.nda
 def one_type(kind: str, count: int, generator: np.random.Generator) -> np.ndarray:
     """Random values with a good share of specials, as raw integers."""
     specials = np.array(float_specials(kind) if kind in LAYOUT else integer_specials(kind), np.uint64)
-    raw = np.where(generator.integers(0, 3, count) == 0, generator.choice(specials, count), random_bits(kind, count, generator))
+    raw = np.where(
+        generator.integers(0, 3, count) == 0, generator.choice(specials, count), random_bits(kind, count, generator)
+    )
     return raw.astype(f"u{bits_of(kind) // 8}")
 
 
