@@ -1,0 +1,72 @@
+"""Launch plans as data: every tile once, boxes that the kernel wants, sizes that are refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warpwright.errors import UsageError
+from warpwright.kernels.gemm import LEVELS, config_of, kernel_of, plan
+
+sizes = st.integers(1, 20_000)
+
+
+@given(
+    level=st.sampled_from(sorted(LEVELS)),
+    m=sizes,
+    n=sizes,
+    k=sizes.map(lambda k: 8 * k),
+    out_bytes=st.sampled_from([2, 4]),
+)
+def test_the_grid_covers_d_once_and_the_loop_covers_k(level, m, n, k, out_bytes) -> None:
+    found = plan(LEVELS[level], m, n, k, out_bytes=out_bytes)
+    rows, columns, pitch, tiles_n, tiles_k = found.scalars
+    tiles_m, rest = divmod(found.grid[0], 2 * tiles_n)
+    assert (rows, columns, rest, found.grid[1:]) == (m, n, 0, (1, 1))
+    assert 128 * (tiles_m - 1) < m <= 128 * tiles_m
+    assert 128 * (tiles_n - 1) < n <= 128 * tiles_n
+    assert 64 * (tiles_k - 1) < k <= 64 * tiles_k
+    assert pitch == found.pitch and n <= pitch < n + 16 // out_bytes and pitch * out_bytes % 16 == 0
+
+
+@pytest.mark.parametrize("level", sorted(LEVELS))
+def test_plan_and_kernel_agree(level) -> None:
+    config = config_of(level)
+    found, traced = plan(config, 300, 200, 72), kernel_of(config).trace()
+    assert found.block == traced.threads
+    assert found.cluster == traced.cluster
+    assert found.smem == traced.smem_bytes
+    assert (found.a_box, found.swizzle) == (traced.maps["a"].box, traced.maps["a"].swizzle)
+    assert (found.b_box, found.swizzle) == (traced.maps["b"].box, traced.maps["b"].swizzle)
+    assert [name for name, _ in traced.params] == ["a", "b", "d", "m", "n", "pitch", "tiles_n", "tiles_k"]
+    assert found.scalars == (300, 200, 200, 2, 2)
+
+
+def test_the_kernel_of_a_level_is_made_once() -> None:
+    assert kernel_of(config_of(3)) is kernel_of(config_of(3))
+
+
+@pytest.mark.parametrize(
+    ("problem", "sentence"),
+    [
+        ((0, 8, 8), "given M=0, N=8, K=8; expected each at least 1; an empty product needs no kernel"),
+        ((8, 8, -8), "given M=8, N=8, K=-8; expected each at least 1; an empty product needs no kernel"),
+        ((8, 8, 12), "given K=12; expected a multiple of 8 (rows of 16 bytes); pad A and B with zeros to K=16"),
+        (
+            (1 << 22, 1 << 24, 8),
+            "given D of 4194304 × 16777216, 4294967296 tiles; expected at most 1073741823; "
+            "split the product along M or N",
+        ),
+    ],
+)
+def test_refused_problems(problem, sentence) -> None:
+    with pytest.raises(UsageError) as caught:
+        plan(LEVELS[1], *problem)
+    assert str(caught.value) == sentence
+
+
+def test_unknown_level() -> None:
+    with pytest.raises(UsageError) as caught:
+        config_of(10)
+    assert str(caught.value) == "given level 10; expected one of 1, 2, 3; choose an existing level"
