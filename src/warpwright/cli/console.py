@@ -21,7 +21,7 @@ def emit(value: Any) -> None:
 
 
 def show(*renderables: Any) -> None:
-    """Print tables and text on standard output; at least 100 columns wide where no terminal says otherwise."""
+    """Print tables and text on standard output; 120 columns wide where no terminal says otherwise."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=120)
@@ -43,6 +43,6 @@ def working(total: int = 1) -> Iterator[Callable[[str], None]]:
         def describe(text: str) -> None:
             nonlocal step
             step += 1
-            status.update(f"{text}" if total == 1 else f"[{step}/{total}] {text}")
+            status.update(text if total == 1 else f"[{step}/{total}] {text}")
 
         yield describe

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 __all__ = ["table"]
 
 
 def table(rows: Sequence[Mapping[str, Any]], title: str = "") -> Table:
-    """A table with one column for each key of the first row; numbers stand right."""
+    """A table with one column for each key of the first row; numbers stand right, long headings wrap."""
     made = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", title_style="bold")
     for key, value in rows[0].items():
-        made.add_column(key, justify="right" if isinstance(value, (int, float)) else "left", no_wrap=True)
+        width = max(len(Text.from_markup(_cell(key, row[key]))) for row in rows)
+        side: Literal["left", "right"] = "right" if isinstance(value, (int, float)) else "left"
+        made.add_column(key.replace("_", " "), justify=side, min_width=width, vertical="bottom")
     for row in rows:
         made.add_row(*(_cell(key, value) for key, value in row.items()))
     return made
