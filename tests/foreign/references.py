@@ -87,7 +87,7 @@ def integer(x: int, y: int) -> list[int]:
         (min(x, y) << 32) ^ max(u, v),
         u32(abs(x >> 1) + abs(x - y) + 5),
         ((x + 0x8000) % 0x10000 - 0x8000) * s8(y),
-        s32((x & 0x7FFFFF) * (y & 0xFFF)),
+        s32((x & 0x3FFFF) * (y & 0xFFF)),
         (x > y) + 2 * (u > v) + 4 * (p <= q),
     ]
 
@@ -137,10 +137,8 @@ def halvings(values: np.ndarray) -> np.ndarray:
 
 
 def calls(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    picked = np.where(a & 1, a - b, a * b + 3)
-    area = np.where(b & 1, a * a, 3 * a)
-    divisors = np.array([gcd(int(x), int(y)) for x, y in zip(a, b, strict=True)])
-    return np.stack([a * b + 3, np.abs(a - b), divisors, picked, area], axis=1)
+    twice = np.where(a & 1, (a * b + 3) + (b * 2 * a + 3), 0)
+    return np.stack([a * b + 3, np.abs(a - b), twice], axis=1)
 
 
 WEIGHTS = (3, 1, 4, 1, 5, 9, 2, 6)

@@ -118,7 +118,8 @@ class Named:
 
     def bulk_done(self) -> None:
         """All bulk copies are complete: no group is pending, whoever waited for one goes on."""
-        self.cluster.warps["groups"] = 0
+        for counter in ("groups", "lane_groups", "lane_uncommitted", "uncommitted"):
+            self.cluster.warps[counter] = 0
         for index in blocked_warps(self.cluster, WAIT_BULK):
             self.cluster.release(index, WAIT_BULK)
 

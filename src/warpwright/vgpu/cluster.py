@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 
 from warpwright.errors import Deadlock, MemoryFault, ProtocolError
 from warpwright.vgpu import barriers, faults, services
-from warpwright.vgpu.engines import copy, tensor
+from warpwright.vgpu.engines import copy, lane_copy, tensor
+from warpwright.vgpu.engines.lane_copy import LANE_COPIES
 from warpwright.vgpu.engines.op import BoundMap, Op
 from warpwright.vgpu.events import Barrier, Event
 from warpwright.vgpu.jit import state
@@ -168,12 +170,16 @@ class Cluster:
             tensor.complete(self, ops)
         elif self.copy_ops:
             ops, self.copy_ops = self.copy_ops, []
-            copy.complete(self, ops)
+            self._complete_copies(ops)
             self.named.bulk_done()
         else:
             return False
         self._tell_complete(ops)
         return True
+
+    def _complete_copies(self, ops: list[Op]) -> None:
+        for single, run in itertools.groupby(ops, key=lambda op: op.inst.name in LANE_COPIES):
+            lane_copy.complete(self, list(run)) if single else copy.complete(self, list(run))
 
     def enqueue_tensor(self, op: Op) -> bool:
         self.tensor_ops.append(op)

@@ -38,7 +38,7 @@ _OPENS = re.compile(
 )
 # After these a lane may continue later than its neighbours, or elsewhere.
 _CLOSES = re.compile(
-    r"bar(rier)?\.(?!warp)|mbarrier\.t|cp\.async\.(bulk\.)?wait|tcgen05\.(alloc|dealloc)|call|bra|brx|exit|ret|trap|tensormap\."
+    r"bar(rier)?\.(?!warp)|mbarrier\.t|cp\.async\.(bulk\.)?wait|tcgen05\.(alloc|dealloc|relinquish)|call|bra|brx|exit|ret|trap|tensormap\."
 )
 
 
@@ -142,7 +142,7 @@ class _Decoder:
         if isinstance(value, nodes.Imm):
             return _constant_bits(value, item.type) & ((1 << bits) - 1)
         name = value.name if isinstance(value, nodes.Reg | nodes.Symbol) else ""
-        found = self.top.find(name)
+        found = self._function_address(name) or self.top.find(name)
         if not isinstance(found, Symbol):
             raise UsageError(f"PTX line {item.line}: the initialiser of {item.name} names {name!r}, which has no address.")
         word = found.value + (value.offset if isinstance(value, nodes.Symbol) else 0)
@@ -243,10 +243,18 @@ class _Decoder:
                 inst.operands = tuple(_settle(operand, start) for operand in inst.operands)
         return start
 
+    def _function_address(self, name: str) -> Symbol | None:
+        """A number that stands for a function: it can be stored and compared; calls through it are refused."""
+        if name not in self.functions:
+            return None
+        return Symbol("global", name, 16 * (1 + list(self.functions).index(name)))
+
     def _find(self, name: str, scope: _Scope, line: int) -> Operand:
         found = scope.find(name)
         if found is None and name in self.shared:
             found = self.top.names[name] = self._place_shared(self.shared[name], name)
+        if found is None:
+            found = self._function_address(name)
         if found is None and name in SPECIAL_BITS:
             found = Register(name, SPECIAL_BITS[name], special=True)
         if found is None:

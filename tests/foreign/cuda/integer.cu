@@ -20,7 +20,7 @@ extern "C" __global__ void integer(const int *a, const int *b, long long *out, i
     to[11] = (long long)min(x, y) << 32 ^ max(u, v);
     to[12] = abs(x >> 1) + __sad(x, y, 5u);
     to[13] = (short)x * (signed char)y;
-    to[14] = __mul24(x & 0x7fffff, y & 0xfff);
+    to[14] = __mul24(x & 0x3ffff, y & 0xfff);
     to[15] = (x > y) + 2 * (u > v) + 4 * (p <= q);
 }
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from warpwright.errors import DescriptorError, UnsupportedInstruction, UsageError
 from warpwright.ptx import nodes
-from warpwright.vgpu.jit import alu, control, convert, floats, halves, issue, memory, sync, warp
+from warpwright.vgpu.jit import alu, bits, compare, control, convert, floats, issue, memory, sync, warp
 from warpwright.vgpu.jit.lanes import MEANINGS, Lanes
 from warpwright.vgpu.jit.runtime import DECLARATIONS, Engine, compile_ir
 from warpwright.vgpu.jit.state import OFFSETS, SIZE
@@ -18,7 +18,7 @@ from warpwright.vgpu.program import Block, Inst, Operand, Program, Register, pla
 
 __all__ = ["Kernel", "compile_program", "emit"]
 
-_MODULES = (alu, control, convert, floats, halves, issue, memory, sync, warp)  # importing them fills MEANINGS
+_MODULES = (alu, bits, compare, convert, floats, issue, memory, sync, warp)  # importing them fills MEANINGS
 
 
 @dataclass(slots=True)

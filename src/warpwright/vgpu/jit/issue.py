@@ -21,7 +21,7 @@ __all__ = ["SERVICES", "flatten"]
 
 _ASYNC = (
     "cp.async.bulk", "cp.async.bulk.tensor", "cp.reduce.async.bulk", "cp.reduce.async.bulk.tensor", "st.async",
-    "red.async", "tcgen05.mma", "tcgen05.mma.ws", "tcgen05.cp", "tcgen05.shift", "tcgen05.commit",
+    "red.async", "cp.async.mbarrier.arrive", "tcgen05.mma", "tcgen05.mma.ws", "tcgen05.cp", "tcgen05.shift", "tcgen05.commit",
 )  # fmt: skip
 SERVICES = (
     "tcgen05.alloc", "tcgen05.dealloc", "tcgen05.relinquish_alloc_permit", "call.vprintf", "call.__assertfail",
@@ -71,10 +71,21 @@ def enqueue(lanes: Lanes, number: int) -> None:
 @meaning(*_ASYNC)
 def issue(lanes: Lanes, inst: Inst) -> None:
     push(lanes, inst)
-    if inst["completion"] == "bulk_group":
-        held = lanes.load("<32 x i32>", OFFSETS["uncommitted"])
-        one = lanes.op(f"zext <32 x i1> {lanes.active} to <32 x i32>")
-        lanes.store("<32 x i32>", lanes.op(f"add <32 x i32> {held}, {one}"), OFFSETS["uncommitted"])
+    if "bulk_group" in inst.opcode:
+        _count(lanes, "uncommitted")
+
+
+@meaning("cp.async")
+def cp_async(lanes: Lanes, inst: Inst) -> None:
+    push(lanes, inst)
+    _count(lanes, "lane_uncommitted")
+
+
+def _count(lanes: Lanes, field: str) -> None:
+    """One more operation of each active lane since its last commit_group."""
+    held = lanes.load("<32 x i32>", OFFSETS[field])
+    one = lanes.op(f"zext <32 x i1> {lanes.active} to <32 x i32>")
+    lanes.store("<32 x i32>", lanes.op(f"add <32 x i32> {held}, {one}"), OFFSETS[field])
 
 
 @meaning(*SERVICES)

@@ -83,6 +83,8 @@ _FIELDS: list[tuple[str, str, int]] = [
     ("wait_arg", "u8", LANES),  # parity, or thread count, or group count
     ("groups", "i4", LANES),  # committed bulk groups still in flight
     ("uncommitted", "i4", LANES),  # bulk operations since the last commit_group
+    ("lane_groups", "i4", LANES),  # the same for cp.async
+    ("lane_uncommitted", "i4", LANES),
     ("addr", "i8", LANES),  # addresses of the current access: virtual in, host out
     ("operands", "u8", LANES * RECORD_WORDS),
     ("scratch", "u8", LANES * 2),

@@ -190,26 +190,34 @@ def mbarrier_wait(lanes: Lanes, inst: Inst) -> None:
     lanes.emit(f"{passed}:")
 
 
-@meaning("cp.async.bulk.commit_group")
-def bulk_commit_group(lanes: Lanes, inst: Inst) -> None:
-    """Close the thread's group; without operations in it there is nothing to wait for."""
+def _group_fields(inst: Inst) -> tuple[str, str]:
+    """Bulk copies and plain cp.async copies have groups of their own."""
+    return ("groups", "uncommitted") if "bulk" in inst.name else ("lane_groups", "lane_uncommitted")
+
+
+@meaning("cp.async.bulk.commit_group", "cp.async.commit_group")
+def commit_group(lanes: Lanes, inst: Inst) -> None:
+    """Close the thread's group, even an empty one: wait_group counts groups."""
+    committed, uncommitted = _group_fields(inst)
     active = f"select <32 x i1> {lanes.active}, <32 x i32>"
-    open_ = lanes.load("<32 x i32>", OFFSETS["uncommitted"])
-    groups = lanes.load("<32 x i32>", OFFSETS["groups"])
-    some = lanes.op(f"zext <32 x i1> {lanes.op(f'icmp ne <32 x i32> {open_}, zeroinitializer')} to <32 x i32>")
-    more = lanes.op(f"add <32 x i32> {groups}, {some}")
-    lanes.store("<32 x i32>", lanes.op(f"{active} {more}, <32 x i32> {groups}"), OFFSETS["groups"])
-    lanes.store("<32 x i32>", lanes.op(f"{active} zeroinitializer, <32 x i32> {open_}"), OFFSETS["uncommitted"])
+    open_ = lanes.load("<32 x i32>", OFFSETS[uncommitted])
+    groups = lanes.load("<32 x i32>", OFFSETS[committed])
+    busy = lanes.op(f"icmp ne <32 x i32> {lanes.op(f'or <32 x i32> {open_}, {groups}')}, zeroinitializer")
+    more = lanes.op(f"add <32 x i32> {groups}, {lanes.op(f'zext <32 x i1> {busy} to <32 x i32>')}")
+    lanes.store("<32 x i32>", lanes.op(f"{active} {more}, <32 x i32> {groups}"), OFFSETS[committed])
+    lanes.store("<32 x i32>", lanes.op(f"{active} zeroinitializer, <32 x i32> {open_}"), OFFSETS[uncommitted])
 
 
-@meaning("cp.async.bulk.wait_group")
-def bulk_wait_group(lanes: Lanes, inst: Inst) -> None:
-    allowed = inst.operands[0]
-    assert isinstance(allowed, nodes.Imm)
-    groups = lanes.load("<32 x i32>", OFFSETS["groups"])
-    over = lanes.op(f"icmp ugt <32 x i32> {groups}, {lanes.splat(int(allowed.value), 32)}")
+@meaning("cp.async.bulk.wait_group", "cp.async.wait_group", "cp.async.wait_all")
+def wait_group(lanes: Lanes, inst: Inst) -> None:
+    """Groups that are complete already are not counted, so a lane waits only while one is in flight."""
+    allowed = inst.operands[0] if inst.operands else None
+    number = int(allowed.value) if isinstance(allowed, nodes.Imm) else 0
+    committed, uncommitted = _group_fields(inst)
+    groups = lanes.load("<32 x i32>", OFFSETS[committed])
+    if allowed is None:
+        groups = lanes.op(f"or <32 x i32> {groups}, {lanes.load('<32 x i32>', OFFSETS[uncommitted])}")
+    over = lanes.op(f"icmp ugt <32 x i32> {groups}, {lanes.splat(number, 32)}")
     waiting = lanes.op(f"and i32 {lanes.mask}, {lanes.op(f'bitcast <32 x i1> {over} to i32')}")
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
-    _operands(lanes, lanes.splat(int(allowed.value), 64))
     block(lanes, WAIT_BULK, waiting, lanes.block + 1)
-

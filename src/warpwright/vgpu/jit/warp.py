@@ -100,15 +100,31 @@ _REDUCTIONS = {
 
 @meaning("redux.sync")
 def redux_sync(lanes: Lanes, inst: Inst) -> None:
-    if inst["type"] == "f32":
-        raise lanes.unsupported("floating-point reductions")
     here = _gather_members(lanes, inst.operands[2])
+    if inst["type"] == "f32":
+        return _redux_f32(lanes, inst, here)
     word, neutral = _REDUCTIONS.get(inst["op"]) or _REDUCTIONS[f"{inst['op']}.{inst['type']}"]
     chosen = lanes.op(f"bitcast i32 {here} to <32 x i1>")
     value = lanes.integer(inst.operands[1], 32)
     value = lanes.op(f"select <32 x i1> {chosen}, <32 x i32> {value}, <32 x i32> {lanes.splat(neutral, 32)}")
     total = lanes.op(f"call i32 @llvm.vector.reduce.{word}.v32i32(<32 x i32> {value})")
     lanes.write(inst.operands[0], lanes.spread("i32", total), "u32")
+
+
+def _redux_f32(lanes: Lanes, inst: Inst, here: str) -> None:
+    """min and max of float32: NaN lanes are ignored, or with .NaN make the result NaN."""
+    words = inst.opcode.split(".")
+    nan, neutral = "NaN" in words, 0x7F80_0000 if inst["op"] == "min" else 0xFF80_0000
+    value = lanes.read(inst.operands[1], "f32")
+    if "abs" in words:
+        value = lanes.op(f"call <32 x float> @llvm.fabs.v32f32(<32 x float> {value})")
+        neutral = neutral if inst["op"] == "min" else 0
+    fill = f"bitcast (<32 x i32> {lanes.splat(neutral, 32)} to <32 x float>)"
+    chosen = lanes.op(f"bitcast i32 {here} to <32 x i1>")
+    value = lanes.op(f"select <32 x i1> {chosen}, <32 x float> {value}, <32 x float> {fill}")
+    word = f"f{inst['op']}imum" if nan else f"f{inst['op']}"
+    total = lanes.op(f"call float @llvm.vector.reduce.{word}.v32f32(<32 x float> {value})")
+    lanes.write(inst.operands[0], lanes.spread("float", total), "f32")
 
 
 @meaning("elect.sync")

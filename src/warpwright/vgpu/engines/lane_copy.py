@@ -1,0 +1,46 @@
+"""Copies that every lane issues for itself: cp.async and its mbarrier arrival (PTX ISA 9.1 sections 9.7.9.25.3, 9.7.13.15.15)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from warpwright.errors import MemoryFault, UnsupportedInstruction
+from warpwright.vgpu.engines.op import Fabric, Op
+from warpwright.vgpu.jit.state import RANK_SHIFT, RESERVED_SHARED
+
+__all__ = ["LANE_COPIES", "complete"]
+
+LANE_COPIES = ("cp.async", "cp.async.mbarrier.arrive")
+
+
+def complete(fabric: Fabric, ops: list[Op]) -> None:
+    """Carry out the copies of all lanes in the order of issue."""
+    for op in ops:
+        _cp_async(fabric, op) if op.inst.name == "cp.async" else _arrive(fabric, op)
+
+
+def _place(op: Op) -> tuple[int, int]:
+    address = op.words[0] & 0xFFFF_FFFF
+    return address >> RANK_SHIFT, address & ((1 << RANK_SHIFT) - 1)
+
+
+def _cp_async(fabric: Fabric, op: Op) -> None:
+    """``size`` bytes to shared memory, those past ``src_size`` zero."""
+    rank, offset = _place(op)
+    size = op.words[2]
+    taken = min(size, op.words[3] & 0xFFFF_FFFF) if len(op.inst.operands) > 3 else size
+    if rank != op.rank or not RESERVED_SHARED <= offset <= fabric.shared_limit - size or offset % size:
+        text = f"destination 0x{op.words[0]:x} is not {size} aligned bytes of the CTA's own shared memory."
+        raise fabric.failure(MemoryFault, op, text)
+    target = fabric.shared[rank, offset : offset + size]
+    target[:] = np.uint8(0)
+    if taken:
+        target[:taken] = fabric.global_memory(op, op.words[1], taken)
+
+
+def _arrive(fabric: Fabric, op: Op) -> None:
+    """``.noinc``: the arrival is one that the barrier's count includes."""
+    if "noinc" not in op.inst.opcode.split("."):
+        raise fabric.failure(UnsupportedInstruction, op, "only the form with .noinc is executed; count the arrival in mbarrier.init.")
+    fabric.arrive(op, *_place(op))
+
