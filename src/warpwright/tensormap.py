@@ -109,7 +109,7 @@ def _array_geometry(
     """
     if strides is not None:
         raise UsageError("given strides without dims; expected both or neither; give dims too, innermost first")
-    if array.ndim and array.shape[-1] > 1 and array.strides[-1] != array.itemsize:
+    if array.size and array.shape[-1] > 1 and array.strides[-1] != array.itemsize:
         raise UsageError(
             f"given an array whose last axis has stride {array.strides[-1]} bytes; expected a dense last axis, "
             f"{array.itemsize} bytes; pass its transpose or np.ascontiguousarray(array)"

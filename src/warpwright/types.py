@@ -14,7 +14,7 @@ tma        the CUtensorMapDataType code (CUDA 13.0 cuda.h), None where tensor ma
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Optional
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -51,7 +51,7 @@ __all__ = [
     "u64",
 ]
 
-_BY_NAME: dict[str, type["Scalar"]] = {}
+_BY_NAME: dict[str, type[Scalar]] = {}
 
 
 class Scalar:
@@ -61,8 +61,8 @@ class Scalar:
     bits: ClassVar[int]
     nbytes: ClassVar[int]
     kind: ClassVar[str]
-    dtype: ClassVar[Optional["np.dtype[Any]"]] = None
-    tma: ClassVar[Optional[int]] = None
+    dtype: ClassVar[np.dtype[Any] | None] = None
+    tma: ClassVar[int | None] = None
 
     def __init_subclass__(cls, *, bits: int, kind: str, dtype: Any = None, tma: int | None = None) -> None:
         cls.name = cls.__name__

@@ -14,7 +14,7 @@ HEAD = """.version 9.0
 .extern .shared .align 1024 .b8 dsm[];
 .global .align 128 .b8 gtm[128];
 .func (.reg .b32 fr) ff(.reg .b32 fa) {{ mov.b32 fr, fa; ret; }}
-.visible .entry k(.param .u64 a0, .param .align 128 .b8 tm[128]){directives}
+.visible .entry k(.param .u64 a0, .param .align 128 .b8 tm[128])
 {{
  .reg .b8 b<32>; .reg .b16 h<32>; .reg .b32 r<300>; .reg .f32 f<300>; .reg .b64 d<64>; .reg .f64 g<32>;
  .reg .b128 q<32>; .reg .pred p<32>;
@@ -43,7 +43,7 @@ def opcodes(name: str, spelling: Spelling) -> Iterator[tuple[str, dict[str, str]
     slots = [[modifier.slot for modifier in group.modifiers] for group in spelling.groups]
     for chosen in product(*choices):
         pairs = [pair for names, words in zip(slots, chosen, strict=True) for pair in zip(names, words, strict=False)]
-        yield ".".join((name, *(word for _, word in pairs))), {slot: word for slot, word in pairs if slot}
+        yield ".".join((name, *(word for _, word in pairs))), dict(pairs)
 
 
 def register(scalar: str, number: int) -> str:

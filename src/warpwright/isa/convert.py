@@ -65,7 +65,7 @@ cvt.pack  9.7.9.22  Convert two integers with saturation and pack them.
     cvt.pack.sat.dtype=u16|s16.atype=s32                                d:b32, a:atype, b:atype
     cvt.pack.sat.dtype=u2|s2|u4|s4|u8|s8.atype=s32.ctype=b32            d:b32, a:atype, b:atype, c:ctype
 cvta  9.7.9.20  Convert an address between a state space and the generic space.
-    cvta{.to}.space=const|global|local|param|param::entry|SHARED.type=u32|u64  d, a
+    cvta{.to}.space=const|global|local|param|param::entry|SHARED.type=u64  d, a
 isspacep  9.7.9.19  Whether a generic address falls in a state space.
     isspacep.space=const|global|local|param|param::entry|SHARED   p:pred, a:u64
 mapa  9.7.9.23  Address of the same shared variable in another CTA of the cluster.

@@ -7,8 +7,8 @@ Each indented line below is one spelling::
         ld{.weak}{.space=SPACE}{.cop=ca|cg|cs}{.vec=v2|v4}.type=LOAD   d*vec, [a]{, policy:b64}
         ld.sem=relaxed|acquire.scope=SCOPE{.space=SPACE}.type=LOAD     d, [a]                      @ sm_90+
 
-``.word``            a modifier that must stand there
-``{.word}``          one that may; its slot has the modifier's own name
+``.word``            a modifier that must stand there; its slot has the modifier's own name
+``{.word}``          one that may
 ``.slot=x|y|SET``    exactly one of the alternatives; SET is a name in ``SETS``
 ``{.slot=x|y}``      one of them or none; several modifiers in one pair of braces come together or not at all
 ``<NAME>``           a tail of modifiers in several versions, one spelling each: a name in ``TAILS``
@@ -36,7 +36,7 @@ __all__ = ["Form", "Match", "Modifier", "Spelling", "forms", "supports"]
 
 @dataclass(frozen=True, slots=True)
 class Modifier:
-    """One modifier of a spelling: its slot ("" for a fixed word) and what may stand there."""
+    """One modifier of a spelling: its slot (a fixed word is its own) and what may stand there."""
 
     slot: str
     alternatives: frozenset[str]
@@ -65,7 +65,7 @@ class Spelling:
     def slots(self) -> Iterator[str]:
         """Names of the slots, in order."""
         for group in self.groups:
-            yield from (modifier.slot for modifier in group.modifiers if modifier.slot)
+            yield from (modifier.slot for modifier in group.modifiers)
 
     def read(self, words: tuple[str, ...]) -> dict[str, str] | None:
         """The slots of ``words`` (modifiers after the form's name), None when they do not fit this spelling."""
@@ -142,7 +142,7 @@ def _read(groups: tuple[Group, ...], words: tuple[str, ...], at: int, word: int)
     if end <= len(words) and all(w in m.alternatives for w, m in zip(words[word:end], group.modifiers, strict=True)):
         rest = _read(groups, words, at + 1, end)
         if rest is not None:
-            return {m.slot: w for w, m in zip(words[word:end], group.modifiers, strict=True) if m.slot} | rest
+            return {m.slot: w for w, m in zip(words[word:end], group.modifiers, strict=True)} | rest
     return _read(groups, words, at + 1, word) if group.optional else None
 
 
@@ -184,8 +184,7 @@ def _take(modifiers: tuple[Modifier, ...], words: tuple[str, ...]) -> tuple[dict
         at = next((i for i, word in enumerate(words) if word in modifier.alternatives), None)
         if at is None or not _may_move(modifier, words, at):
             return None
-        if modifier.slot:
-            slots[modifier.slot] = words[at]
+        slots[modifier.slot] = words[at]
         words = words[:at] + words[at + 1 :]
     return slots, words
 
@@ -259,14 +258,14 @@ def _groups(text: str) -> Iterator[Group]:
     for group in _GROUP.finditer(text):
         optional = group[1] is not None
         found = _MODIFIER.findall(group[1] if optional else group[2])
-        yield Group(tuple(_modifier(slot, words, optional) for slot, words in found), optional)
+        yield Group(tuple(_modifier(slot, words) for slot, words in found), optional)
 
 
-def _modifier(slot: str, words: str, optional: bool) -> Modifier:
+def _modifier(slot: str, words: str) -> Modifier:
     alternatives: list[str] = []
     for word in words.split("|"):
         alternatives += SETS.get(word, word).split("|")
-    return Modifier(slot or (words if optional else ""), frozenset(alternatives), words)
+    return Modifier(slot or words, frozenset(alternatives), words)
 
 
 def _arity(operands: str) -> tuple[int, int]:

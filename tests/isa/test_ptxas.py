@@ -1,0 +1,107 @@
+"""The table against the assembler: every spelling is accepted where it should be and refused elsewhere."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from itertools import islice
+
+import pytest
+
+from tests.isa.spellings import HEAD, TAIL, opcodes, operands
+from warpwright import isa
+from warpwright.assemble import assemble, find_ptxas
+from warpwright.isa.notation import supports
+
+ARCHS = ("sm_90", "sm_90a", "sm_100", "sm_100a", "sm_100f", "sm_103a", "sm_120", "sm_120a", "sm_120f")
+EACH = 24
+
+pytestmark = pytest.mark.skipif(find_ptxas() is None, reason="needs ptxas: pip install nvidia-cuda-nvcc")
+
+
+@cache
+def _instructions() -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Up to ``EACH`` opcodes of every spelling, each with and without what may be left out, and their targets."""
+    chosen = random.Random(2)
+    found = []
+    for form in isa.FORMS.values():
+        for spelling in form.spellings:
+            every = list(islice(opcodes(form.name, spelling), 4000))
+            for opcode, slots in chosen.sample(every, min(EACH, len(every))):
+                for longest in (False, True):
+                    text = f"{opcode} {operands(form.name, spelling, slots, longest)};"
+                    found.append((text, spelling.targets))
+    return tuple(dict.fromkeys(found))
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_accepted_where_the_table_says_so(arch: str) -> None:
+    lines = [text for text, targets in _instructions() if supports(targets, arch)]
+    refused = _errors(lines, arch)
+    assert refused == {}
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_refused_elsewhere(arch: str) -> None:
+    lines = [text for text, targets in _instructions() if not supports(targets, arch)]
+    assert lines
+    refused = _errors(lines, arch)
+    assert [text for text in lines if text not in refused] == []
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a", "sm_120a"])
+def test_modifiers_in_another_order_match_when_ptxas_takes_them(arch: str) -> None:
+    """Neighbouring modifiers exchanged: the match and ptxas agree on which of the results are instructions."""
+    shuffled = {}
+    chosen = random.Random(3)
+    for text, targets in _instructions():
+        opcode, _, rest = text.partition(" ")
+        if supports(targets, arch):
+            swapped = _exchange(opcode, chosen)
+            shuffled[swapped] = rest
+    lines = [f"{opcode} {rest}" for opcode, rest in shuffled.items()]
+    refused = _errors(lines, arch)
+    disagree = [
+        line
+        for line, opcode in zip(lines, shuffled, strict=True)
+        if (line in refused) == bool((match := isa.match(opcode)) and isa.supports(match, arch))
+    ]
+    assert disagree == []
+
+
+def _exchange(opcode: str, chosen: random.Random) -> str:
+    """Two neighbouring modifiers in the other order, unless that spells another instruction (two types, say)."""
+    match = isa.match(opcode)
+    assert match is not None
+    length = len(match.form.name.split("."))
+    words = opcode.split(".")
+    if len(words) - length < 2:
+        return opcode
+    at = chosen.randrange(length, len(words) - 1)
+    words[at], words[at + 1] = words[at + 1], words[at]
+    swapped = isa.match(".".join(words))
+    return opcode if swapped is not None and swapped.chosen != match.chosen else ".".join(words)
+
+
+def _errors(lines: list[str], arch: str) -> dict[str, str]:
+    """What ptxas says against each line, the two cta_groups apart: a kernel keeps to one of them."""
+    pairs = [line for line in lines if ".cta_group::2" in line]
+    singles = [line for line in lines if ".cta_group::2" not in line]
+    return _errors_of_kernel(singles, arch) | _errors_of_kernel(pairs, arch)
+
+
+def _errors_of_kernel(lines: list[str], arch: str) -> dict[str, str]:
+    """A later pass of ptxas runs only on a text that earlier ones accept: go on without the refused lines."""
+    head = HEAD.format(arch=arch)
+    first = head.count("\n") + 1
+    refused: dict[str, str] = {}
+    left = lines
+    while left:
+        result = assemble(head + "\n".join(left) + "\n" + TAIL, arch)
+        new = {left[line - first]: said for line, said in result.errors.items() if first <= line < first + len(left)}
+        assert new or result.ok, result.log[:500]
+        if not new:
+            break
+        refused |= new
+        left = [line for line in left if line not in new]
+    return refused
