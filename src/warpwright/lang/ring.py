@@ -68,7 +68,7 @@ class Ring:
         Issued by one thread.
         Completes by itself.
         Targets: sm_90 and later.
-        PTX: mbarrier.init, ISA 9.1 section 9.7.13.15.9.
+        PTX ISA 9.1 section 9.7.13.15.9 (mbarrier.init).
         """
         for barrier in (*self.full, *self.empty):
             barrier.init()

@@ -180,7 +180,7 @@ def alloc() -> None:
     Issued by one whole warp; with cta_group 2 by one in each CTA of the pair, both alive.
     Completes by itself, when the columns are free.
     Targets: sm_100a.
-    PTX: tcgen05.alloc, ISA 9.1 section 9.7.16.7.1.
+    PTX ISA 9.1 section 9.7.16.7.1 (tcgen05.alloc).
     """
     from warpwright.lang.ops import tcgen05
 
@@ -199,7 +199,7 @@ def open() -> None:
     Issued by each thread for itself.
     Completes by itself.
     Targets: sm_100a.
-    PTX: ld.shared.b32, ISA 9.1 section 9.7.9.8.
+    PTX ISA 9.1 section 9.7.9.8 (ld.shared.b32).
     """
     space = _columns()
     if space.slot is None:
@@ -214,7 +214,7 @@ def dealloc() -> None:
     Issued by one whole warp; with cta_group 2 by one in each CTA of the pair.
     Completes by itself.
     Targets: sm_100a.
-    PTX: tcgen05.dealloc, ISA 9.1 section 9.7.16.7.1.
+    PTX ISA 9.1 section 9.7.16.7.1 (tcgen05.dealloc).
     """
     from warpwright.lang.ops import tcgen05
 

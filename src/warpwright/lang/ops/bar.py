@@ -19,7 +19,7 @@ def sync(barrier: int = 0, threads: int | None = None) -> None:
     Issued by whole, converged warps.
     Completes by the last arrival.
     Targets: all.
-    PTX: bar.sync, ISA 9.1 section 9.7.13.1.
+    PTX ISA 9.1 section 9.7.13.1 (bar.sync).
     """
     _check("bar.sync", barrier, threads)
     current().emit("bar.sync", barrier, *(() if threads is None else (threads,)))
@@ -33,7 +33,7 @@ def arrive(barrier: int, threads: int) -> None:
     Issued by whole, converged warps.
     Completes by itself.
     Targets: all.
-    PTX: bar.arrive, ISA 9.1 section 9.7.13.1.
+    PTX ISA 9.1 section 9.7.13.1 (bar.arrive).
     """
     _check("bar.arrive", barrier, threads)
     current().emit("bar.arrive", barrier, threads)

@@ -37,7 +37,7 @@ class Cluster:
         Issued by each thread for itself.
         Completes by itself.
         Targets: sm_90 and later.
-        PTX: mapa.shared::cluster.u32, ISA 9.1 section 9.7.9.23.
+        PTX ISA 9.1 section 9.7.9.23 (mapa.shared::cluster.u32).
         """
         return current().pure("mapa.shared::cluster.u32", u32, address, operand(rank, u32))
 
@@ -47,7 +47,7 @@ class Cluster:
         Issued by every thread of every CTA, warps converged.
         Completes by itself.
         Targets: sm_90 and later.
-        PTX: barrier.cluster.arrive, ISA 9.1 section 9.7.13.3.
+        PTX ISA 9.1 section 9.7.13.3 (barrier.cluster.arrive).
         """
         current().emit(f"barrier.cluster.arrive.{order}.aligned")
 
@@ -57,7 +57,7 @@ class Cluster:
         Issued by every thread of every CTA, warps converged.
         Completes by the last arrival in the cluster.
         Targets: sm_90 and later.
-        PTX: barrier.cluster.wait, ISA 9.1 section 9.7.13.3.
+        PTX ISA 9.1 section 9.7.13.3 (barrier.cluster.wait).
         """
         current().emit("barrier.cluster.wait.acquire.aligned")
 
@@ -67,7 +67,7 @@ class Cluster:
         Issued by every thread of every CTA, warps converged.
         Completes by the last arrival in the cluster.
         Targets: sm_90 and later.
-        PTX: barrier.cluster.arrive and barrier.cluster.wait, ISA 9.1 section 9.7.13.3.
+        PTX ISA 9.1 section 9.7.13.3 (barrier.cluster.arrive and barrier.cluster.wait).
         """
         self.arrive()
         self.wait()

@@ -25,7 +25,7 @@ def proxy_async(space: AsyncSpace = "shared::cta") -> None:
     Issued by each thread for itself.
     Completes by itself.
     Targets: sm_90 and later.
-    PTX: fence.proxy.async, ISA 9.1 section 9.7.13.4.
+    PTX ISA 9.1 section 9.7.13.4 (fence.proxy.async).
     """
     current().emit(f"fence.proxy.async.{space}" if space else "fence.proxy.async")
 
@@ -36,7 +36,7 @@ def mbarrier_init() -> None:
     Issued by the thread that initialised the barriers.
     Completes by itself.
     Targets: sm_90 and later.
-    PTX: fence.mbarrier_init.release.cluster, ISA 9.1 section 9.7.13.4.
+    PTX ISA 9.1 section 9.7.13.4 (fence.mbarrier_init.release.cluster).
     """
     current().emit("fence.mbarrier_init.release.cluster")
 
@@ -47,7 +47,7 @@ def acq_rel(scope: Scope) -> None:
     Issued by each thread for itself.
     Completes by itself.
     Targets: sm_70 and later (cluster: sm_90).
-    PTX: fence.acq_rel, ISA 9.1 section 9.7.13.4.
+    PTX ISA 9.1 section 9.7.13.4 (fence.acq_rel).
     """
     current().emit(f"fence.acq_rel.{scope}")
 
@@ -58,6 +58,6 @@ def sc(scope: Scope) -> None:
     Issued by each thread for itself.
     Completes by itself.
     Targets: sm_70 and later (cluster: sm_90).
-    PTX: fence.sc, ISA 9.1 section 9.7.13.4.
+    PTX ISA 9.1 section 9.7.13.4 (fence.sc).
     """
     current().emit(f"fence.sc.{scope}")

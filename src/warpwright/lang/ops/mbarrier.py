@@ -79,7 +79,7 @@ class mbarrier:
         Issued by each thread for itself.
         Completes by itself.
         Targets: sm_90 and later.
-        PTX: mapa.shared::cluster.u32, ISA 9.1 section 9.7.9.23.
+        PTX ISA 9.1 section 9.7.9.23 (mapa.shared::cluster.u32).
         """
         base = current().smem_at(0) if self.base is None else self.base
         remote = current().pure("mapa.shared::cluster.u32", u32, base, operand(rank, u32))
@@ -91,7 +91,7 @@ class mbarrier:
         Issued by one thread.
         Completes by itself.
         Targets: sm_80 and later.
-        PTX: mbarrier.init, ISA 9.1 section 9.7.13.15.9.
+        PTX ISA 9.1 section 9.7.13.15.9 (mbarrier.init).
         """
         current().emit("mbarrier.init.shared::cta.b64", self.operand, self.count)
 
@@ -101,7 +101,7 @@ class mbarrier:
         Issued by one thread, when nobody waits or arrives any more.
         Completes by itself.
         Targets: sm_80 and later.
-        PTX: mbarrier.inval, ISA 9.1 section 9.7.13.15.10.
+        PTX ISA 9.1 section 9.7.13.15.10 (mbarrier.inval).
         """
         current().emit("mbarrier.inval.shared::cta.b64", self.operand)
 
@@ -111,7 +111,7 @@ class mbarrier:
         Issued by each arriving thread.
         Completes by itself.
         Targets: sm_80 and later.
-        PTX: mbarrier.arrive, ISA 9.1 section 9.7.13.15.13.
+        PTX ISA 9.1 section 9.7.13.15.13 (mbarrier.arrive).
         """
         current().emit("mbarrier.arrive.shared::cta.b64", "_", self.operand, *_count(count))
 
@@ -121,7 +121,7 @@ class mbarrier:
         Issued by one thread, before or after the copies start.
         Completes by itself; the phase by the arrivals and the bytes.
         Targets: sm_90 and later.
-        PTX: mbarrier.arrive.expect_tx, ISA 9.1 section 9.7.13.15.13.
+        PTX ISA 9.1 section 9.7.13.15.13 (mbarrier.arrive.expect_tx).
         """
         current().emit("mbarrier.arrive.expect_tx.shared::cta.b64", "_", self.operand, operand(nbytes, u32))
 
@@ -131,7 +131,7 @@ class mbarrier:
         Issued by one thread whose arrival is still to come.
         Completes by itself.
         Targets: sm_90 and later.
-        PTX: mbarrier.expect_tx, ISA 9.1 section 9.7.13.15.11.
+        PTX ISA 9.1 section 9.7.13.15.11 (mbarrier.expect_tx).
         """
         current().emit("mbarrier.expect_tx.relaxed.cta.shared::cta.b64", self.operand, operand(nbytes, u32))
 
@@ -141,7 +141,7 @@ class mbarrier:
         Issued by each thread for itself.
         Completes by itself.
         Targets: sm_80 and later.
-        PTX: mbarrier.test_wait.parity, ISA 9.1 section 9.7.13.15.16.
+        PTX ISA 9.1 section 9.7.13.15.16 (mbarrier.test_wait.parity).
         """
         return current().result(_wait_opcode("test_wait", scope), pred, *self._polled("test_wait", parity))
 
@@ -151,7 +151,7 @@ class mbarrier:
         Issued by each thread for itself.
         Completes by the phase, or by the time limit.
         Targets: sm_90 and later.
-        PTX: mbarrier.try_wait.parity, ISA 9.1 section 9.7.13.15.16.
+        PTX ISA 9.1 section 9.7.13.15.16 (mbarrier.try_wait.parity).
         """
         return current().result(_wait_opcode("try_wait", scope), pred, *self._polled("try_wait", parity))
 
@@ -165,7 +165,7 @@ class mbarrier:
         Issued by each thread that needs the phase.
         Completes by the last arrival and the last byte.
         Targets: sm_90 and later.
-        PTX: mbarrier.try_wait.parity, ISA 9.1 section 9.7.13.15.16.
+        PTX ISA 9.1 section 9.7.13.15.16 (mbarrier.try_wait.parity).
         """
         trace = current()
         label, polled = trace.label(f"wait_{self.name}"), self._polled("wait", parity)
@@ -205,7 +205,7 @@ class RemoteBarrier:
         Issued by each arriving thread.
         Completes by itself.
         Targets: sm_90 and later.
-        PTX: mbarrier.arrive.release.cluster, ISA 9.1 section 9.7.13.15.13.
+        PTX ISA 9.1 section 9.7.13.15.13 (mbarrier.arrive.release.cluster).
         """
         current().emit("mbarrier.arrive.release.cluster.shared::cluster.b64", "_", self.operand, *_count(count))
 
@@ -215,7 +215,7 @@ class RemoteBarrier:
         Issued by one thread.
         Completes by itself; the phase by the arrivals and the bytes.
         Targets: sm_90 and later.
-        PTX: mbarrier.arrive.expect_tx.release.cluster, ISA 9.1 section 9.7.13.15.13.
+        PTX ISA 9.1 section 9.7.13.15.13 (mbarrier.arrive.expect_tx.release.cluster).
         """
         opcode = "mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64"
         current().emit(opcode, "_", self.operand, operand(nbytes, u32))
@@ -226,7 +226,7 @@ class RemoteBarrier:
         Issued by one thread whose arrival is still to come.
         Completes by itself.
         Targets: sm_90 and later.
-        PTX: mbarrier.expect_tx.relaxed.cluster, ISA 9.1 section 9.7.13.15.11.
+        PTX ISA 9.1 section 9.7.13.15.11 (mbarrier.expect_tx.relaxed.cluster).
         """
         current().emit("mbarrier.expect_tx.relaxed.cluster.shared::cluster.b64", self.operand, operand(nbytes, u32))
 

@@ -63,7 +63,7 @@ def alloc(slot: nodes.Address | Expr, columns: int, *, cta_group: int = 1) -> No
     Issued by one whole warp; with cta_group 2 by one in each CTA of the pair.
     Completes by itself, when the columns are free.
     Targets: sm_100a.
-    PTX: tcgen05.alloc, ISA 9.1 section 9.7.16.7.1.
+    PTX ISA 9.1 section 9.7.16.7.1 (tcgen05.alloc).
     """
     _check_columns(columns)
     place = addr(slot) if isinstance(slot, Expr) else slot
@@ -76,7 +76,7 @@ def dealloc(address: Expr, columns: int, *, cta_group: int = 1) -> None:
     Issued by one whole warp, after every reader; with cta_group 2 by one in each CTA of the pair.
     Completes by itself.
     Targets: sm_100a.
-    PTX: tcgen05.dealloc, ISA 9.1 section 9.7.16.7.1.
+    PTX ISA 9.1 section 9.7.16.7.1 (tcgen05.dealloc).
     """
     _check_columns(columns)
     current().emit(f"tcgen05.dealloc{_group(cta_group)}.sync.aligned.b32", address, columns)
@@ -88,7 +88,7 @@ def relinquish_alloc_permit(*, cta_group: int = 1) -> None:
     Issued by one whole warp; with cta_group 2 by one in each CTA of the pair.
     Completes by itself.
     Targets: sm_100a.
-    PTX: tcgen05.relinquish_alloc_permit, ISA 9.1 section 9.7.16.7.1.
+    PTX ISA 9.1 section 9.7.16.7.1 (tcgen05.relinquish_alloc_permit).
     """
     current().emit(f"tcgen05.relinquish_alloc_permit{_group(cta_group)}.sync.aligned")
 
@@ -106,7 +106,7 @@ def mma(d: TmemTile, a: Tile, b: Tile, *, accumulate: Value, cta_group: int = 1)
     Issued by one thread; with cta_group 2 of one CTA of the pair.
     Completes by `commit` at an mbarrier, in order with the mma before it.
     Targets: sm_100a.
-    PTX: tcgen05.mma, ISA 9.1 section 9.7.16.10.
+    PTX ISA 9.1 section 9.7.16.10.9.1 (tcgen05.mma).
     """
     _same_group(d, cta_group)
     m, n = cta_group * a.shape[0], cta_group * b.shape[0]
@@ -137,7 +137,7 @@ def commit(
     Issued by the thread that issued the mma.
     Completes by the arrival at the mbarrier.
     Targets: sm_100a.
-    PTX: tcgen05.commit, ISA 9.1 section 9.7.16.12.
+    PTX ISA 9.1 section 9.7.16.12.1 (tcgen05.commit).
     """
     opcode = f"tcgen05.commit{_group(cta_group)}.mbarrier::arrive::one.shared::cluster"
     place = addr(barrier) if isinstance(barrier, Expr) else barrier.operand
@@ -160,7 +160,7 @@ def ld(source: Tensor, shape: str = "32x32b", *, num: int | None = None) -> list
     Issued by whole, converged warps.
     Completes by `wait_ld`.
     Targets: sm_100a.
-    PTX: tcgen05.ld, ISA 9.1 section 9.7.16.8.1.
+    PTX ISA 9.1 section 9.7.16.8.3 (tcgen05.ld).
     """
     repeat = _repeat("tcgen05.ld", source, shape, num)
     trace = current()
@@ -178,7 +178,7 @@ def st(destination: Tensor, values: list[Expr], shape: str = "32x32b", *, num: i
     Issued by whole, converged warps.
     Completes by `wait_st`.
     Targets: sm_100a.
-    PTX: tcgen05.st, ISA 9.1 section 9.7.16.8.2.
+    PTX ISA 9.1 section 9.7.16.8.4 (tcgen05.st).
     """
     repeat = _repeat("tcgen05.st", destination, shape, num)
     if len(values) != repeat * REGISTERS[shape]:
@@ -194,7 +194,7 @@ def wait_ld() -> None:
     Issued by the warps that loaded, converged.
     Completes by those loads.
     Targets: sm_100a.
-    PTX: tcgen05.wait::ld, ISA 9.1 section 9.7.16.8.3.
+    PTX ISA 9.1 section 9.7.16.8.5 (tcgen05.wait::ld).
     """
     current().emit("tcgen05.wait::ld.sync.aligned")
 
@@ -205,7 +205,7 @@ def wait_st() -> None:
     Issued by the warps that stored, converged.
     Completes by those stores.
     Targets: sm_100a.
-    PTX: tcgen05.wait::st, ISA 9.1 section 9.7.16.8.3.
+    PTX ISA 9.1 section 9.7.16.8.5 (tcgen05.wait::st).
     """
     current().emit("tcgen05.wait::st.sync.aligned")
 
@@ -218,7 +218,7 @@ def cp(destination: Tensor, descriptor: Expr, shape: str, *, cta_group: int = 1)
     Issued by one thread.
     Completes by `commit`; in order before a later mma of the same thread.
     Targets: sm_100a.
-    PTX: tcgen05.cp, ISA 9.1 section 9.7.16.9.1.
+    PTX ISA 9.1 section 9.7.16.9.2 (tcgen05.cp).
     """
     if shape not in COPY_SHAPES:
         raise misuse(f"given shape {shape!r} to tcgen05.cp; expected one of {', '.join(COPY_SHAPES)}")
@@ -231,7 +231,7 @@ def shift(address: Tensor, *, cta_group: int = 1) -> None:
     Issued by one thread.
     Completes by `commit`.
     Targets: sm_100a.
-    PTX: tcgen05.shift, ISA 9.1 section 9.7.16.9.2.
+    PTX ISA 9.1 section 9.7.16.9.3 (tcgen05.shift).
     """
     current().emit(f"tcgen05.shift{_group(cta_group)}.down", _tensor(address))
 
@@ -242,7 +242,7 @@ def fence_before_thread_sync() -> None:
     Issued by each thread for itself.
     Completes by itself.
     Targets: sm_100a.
-    PTX: tcgen05.fence::before_thread_sync, ISA 9.1 section 9.7.16.11.
+    PTX ISA 9.1 section 9.7.16.11.1 (tcgen05.fence::before_thread_sync).
     """
     current().emit("tcgen05.fence::before_thread_sync")
 
@@ -253,7 +253,7 @@ def fence_after_thread_sync() -> None:
     Issued by each thread for itself.
     Completes by itself.
     Targets: sm_100a.
-    PTX: tcgen05.fence::after_thread_sync, ISA 9.1 section 9.7.16.11.
+    PTX ISA 9.1 section 9.7.16.11.1 (tcgen05.fence::after_thread_sync).
     """
     current().emit("tcgen05.fence::after_thread_sync")
 

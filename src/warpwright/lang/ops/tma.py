@@ -69,7 +69,7 @@ def load(
     Issued by one thread.
     Completes by the bytes counted at the mbarrier: wait on it, no fence.
     Targets: sm_90 and later; cta_group sm_100a.
-    PTX: cp.async.bulk.tensor, ISA 9.1 section 9.7.9.27.1.2.
+    PTX ISA 9.1 section 9.7.9.27.1.2 (cp.async.bulk.tensor).
     """
     if cta_group not in (None, 1, 2):
         raise misuse(f"given cta_group={cta_group}; expected 1 or 2")
@@ -96,7 +96,7 @@ def store(destination: Box, tile: Destination, *, cache_hint: Expr | int | None 
     Issued by one thread.
     Completes by the bulk group that this thread commits.
     Targets: sm_90 and later.
-    PTX: cp.async.bulk.tensor, ISA 9.1 section 9.7.9.27.1.2.
+    PTX ISA 9.1 section 9.7.9.27.1.2 (cp.async.bulk.tensor).
     """
     _record(destination, tile)
     opcode = f"cp.async.bulk.tensor.{len(destination.index)}d.global.shared::cta.tile.bulk_group"
@@ -110,7 +110,7 @@ def prefetch(source: Box) -> None:
     Issued by one thread.
     Completes by itself, unobserved.
     Targets: sm_90 and later.
-    PTX: cp.async.bulk.prefetch.tensor, ISA 9.1 section 9.7.9.27.1.4.
+    PTX ISA 9.1 section 9.7.9.27.1.4 (cp.async.bulk.prefetch.tensor).
     """
     current().emit(f"cp.async.bulk.prefetch.tensor.{len(source.index)}d.L2.global.tile", _place(source))
 
@@ -121,7 +121,7 @@ def prefetch_map(map: Map[Any]) -> None:
     Issued by one thread.
     Completes by itself, unobserved.
     Targets: sm_90 and later.
-    PTX: prefetch.tensormap, ISA 9.1 section 9.7.9.15.
+    PTX ISA 9.1 section 9.7.9.15 (prefetch.tensormap).
     """
     current().emit("prefetch.tensormap", addr(map.address))
 
@@ -135,7 +135,7 @@ def copy(destination: Expr, source: Expr, nbytes: Value, barrier: Barrier | None
     Issued by one thread.
     Completes by the mbarrier, or by the bulk group that this thread commits.
     Targets: sm_90 and later.
-    PTX: cp.async.bulk, ISA 9.1 section 9.7.9.25.
+    PTX ISA 9.1 section 9.7.9.25.4.1 (cp.async.bulk).
     """
     if not isinstance(nbytes, Expr) and (nbytes <= 0 or nbytes % BULK_STEP):
         raise misuse(f"given {nbytes} bytes to tma.copy; expected a positive multiple of {BULK_STEP}")
@@ -159,7 +159,7 @@ def commit_group() -> None:
     Issued by the thread that issued the stores.
     Completes by itself; the group by `wait_group`.
     Targets: sm_90 and later.
-    PTX: cp.async.bulk.commit_group, ISA 9.1 section 9.7.9.25.3.
+    PTX ISA 9.1 section 9.7.9.27.2.1 (cp.async.bulk.commit_group).
     """
     current().emit("cp.async.bulk.commit_group")
 
@@ -173,7 +173,7 @@ def wait_group(pending: int = 0, *, read: bool = False) -> None:
     Issued by the thread that committed the groups.
     Completes by the groups.
     Targets: sm_90 and later.
-    PTX: cp.async.bulk.wait_group, ISA 9.1 section 9.7.9.25.4.
+    PTX ISA 9.1 section 9.7.9.27.2.2 (cp.async.bulk.wait_group).
     """
     if pending < 0:
         raise misuse(f"given tma.wait_group({pending}); expected 0 or more groups")

@@ -1,0 +1,65 @@
+"""Run the kernels on the virtual B200, as they are or with lines of their PTX changed."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import warpwright as ww
+from warpwright.kernels.gemm import LEVELS, kernel_of, plan
+from warpwright.kernels.memory_flow import arguments, memory_flow
+from warpwright.types import of_dtype
+
+BF16 = ml_dtypes.bfloat16
+SENTINEL = 7.0
+
+
+def normal(seed: int, *shape: int, dtype: Any = BF16) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def gemm(level: int, a: np.ndarray, b: np.ndarray, out: Any = None, change=None, spare_rows: int = 0) -> np.ndarray:
+    """D (M + spare_rows, pitch), filled with SENTINEL before the launch. ``change`` rewrites the PTX."""
+    config, dtype = LEVELS[level], np.dtype(out or a.dtype)
+    found = plan(config, a.shape[0], b.shape[0], a.shape[1], out_bytes=dtype.itemsize)
+    d = np.full((a.shape[0] + spare_rows, found.pitch), SENTINEL, dtype)
+    boxes = ((a, found.a_box), (b, found.b_box))
+    args = [*(ww.TensorMap(x, box, swizzle=found.swizzle) for x, box in boxes), d, *found.scalars]
+    traced = kernel_of(config).trace(dtype=of_dtype(a.dtype), out=of_dtype(dtype))
+    if change is None:
+        ww.launch(traced, found.grid, args=args, device="b200")
+    else:
+        entry = ww.load_ptx(change(traced.ptx))[traced.entry]
+        ww.launch(entry, found.grid, smem=found.smem, args=args, device="b200")
+    return d
+
+
+def flow(a: np.ndarray, b: np.ndarray, change=None) -> np.ndarray:
+    """D (128, 128) of memory_flow."""
+    d = np.full((128, 128), SENTINEL, np.float32)
+    if change is None:
+        ww.launch(memory_flow, 1, args=arguments(a, b, d), device="b200")
+    else:
+        traced = memory_flow.trace()
+        entry = ww.load_ptx(change(traced.ptx))[traced.entry]
+        ww.launch(entry, 1, smem=traced.smem_bytes, args=arguments(a, b, d), device="b200")
+    return d
+
+
+def without(pattern: str, times: int = 1):
+    """A change that drops the lines that hold ``pattern`` (a regular expression); ``times`` says how many there are."""
+    return replaced(rf"\n[^\n]*{pattern}[^\n]*;", "", times)
+
+
+def replaced(pattern: str, by: str, times: int = 1):
+    """A change that replaces every match of ``pattern`` by ``by``; ``times`` says how many there are."""
+
+    def change(ptx: str) -> str:
+        text, found = re.subn(pattern, by, ptx)
+        assert found == times, f"{pattern} occurs {found} times, not {times}"
+        return text
+
+    return change
