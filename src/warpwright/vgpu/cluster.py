@@ -85,8 +85,8 @@ class Cluster:
         warps["local_bytes"] = kernel.program.local_bytes
         warps["local_host"] = self.local.ctypes.data + np.arange(self.count) * 32 * kernel.program.local_bytes
         if launch.has_tmem:
-            warps["tmem"] = self.tmem.ctypes.data + warps["rank"] * self.tmem[0].nbytes
-            warps["tmem_mask"] = self.tmem_masks.ctypes.data + 8 * warps["rank"]
+            warps["tmem"] = self.tmem.ctypes.data + warps["rank"].astype(np.int64) * self.tmem[0].nbytes
+            warps["tmem_mask"] = self.tmem_masks.ctypes.data + 8 * warps["rank"].astype(np.int64)
         for rank in range(self.ranks):
             for warp in range(self.per_cta):
                 self._specials(rank * self.per_cta + warp, launch.fixed_specials(rank, warp))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import struct
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -160,9 +160,19 @@ class Launch:
         return int(value % (1 << 8 * param.nbytes)).to_bytes(param.nbytes, "little")
 
 
-@lru_cache(maxsize=64)
+_KEPT = 64
+_kernels: OrderedDict[tuple[int, str, bool], tuple[nodes.Module, Kernel]] = OrderedDict()
+
+
 def _compiled(module: nodes.Module, entry: str, observed: bool) -> Kernel:
-    return compile_program(decode(module, entry), observed)
+    """The machine code of a kernel; the last ones are kept, by the identity of their module (hashing a tree of a
+    hundred thousand nodes would cost as much as a launch)."""
+    key = (id(module), entry, observed)
+    if key not in _kernels:
+        _kernels[key] = (module, compile_program(decode(module, entry), observed))
+        if len(_kernels) > _KEPT:
+            _kernels.popitem(last=False)
+    return _kernels[key][1]
 
 
 class Device:

@@ -161,6 +161,7 @@ _PYTHON = {
 
 
 @cache
+@cache
 def function(name: str):  # type: ignore[no-untyped-def]  # a ctypes function: its signature is data
     """A runtime routine as a ctypes function (it runs without the GIL)."""
     result, arguments = _PYTHON[name]
