@@ -24,7 +24,7 @@ def fma(a: Value, b: Value, c: Value) -> Expr:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: fma.rn, ISA 9.1 section 9.7.3.6.
+    PTX ISA 9.1 section 9.7.3.6 (fma.rn).
     """
     type = _common("fma", a, b, c)
     _expect(type, type.kind == "float", "fma", "a float; write a * b + c for integers")
@@ -38,7 +38,7 @@ def min(a: Any, b: Any, *more: Any) -> Any:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: min, ISA 9.1 section 9.7.1.12.
+    PTX ISA 9.1 section 9.7.1.12 (min).
     """
     return _extreme("min", builtins.min, a, b, more)
 
@@ -50,7 +50,7 @@ def max(a: Any, b: Any, *more: Any) -> Any:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: max, ISA 9.1 section 9.7.1.13.
+    PTX ISA 9.1 section 9.7.1.13 (max).
     """
     return _extreme("max", builtins.max, a, b, more)
 
@@ -73,7 +73,7 @@ def div(a: Value, b: Value) -> Expr:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: div, ISA 9.1 section 9.7.1.8.
+    PTX ISA 9.1 section 9.7.1.8 (div).
     """
     return _integers("div", a, b)
 
@@ -85,7 +85,7 @@ def rem(a: Value, b: Value) -> Expr:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: rem, ISA 9.1 section 9.7.1.9.
+    PTX ISA 9.1 section 9.7.1.9 (rem).
     """
     return _integers("rem", a, b)
 
@@ -97,7 +97,7 @@ def mul_hi(a: Value, b: Value) -> Expr:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: mul.hi, ISA 9.1 section 9.7.1.3.
+    PTX ISA 9.1 section 9.7.1.3 (mul.hi).
     """
     return _integers("mul.hi", a, b)
 
@@ -109,7 +109,7 @@ def mul_wide(a: Value, b: Value) -> Expr:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: mul.wide, ISA 9.1 section 9.7.1.3.
+    PTX ISA 9.1 section 9.7.1.3 (mul.wide).
     """
     type = _common("mul_wide", a, b)
     _expect(type, type in _WIDE, "mul_wide", "u32 or s32")
@@ -123,7 +123,7 @@ def popc(x: Expr) -> Expr:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: popc, ISA 9.1 section 9.7.1.14.
+    PTX ISA 9.1 section 9.7.1.14 (popc).
     """
     return _bits("popc", x, u32)
 
@@ -135,7 +135,7 @@ def clz(x: Expr) -> Expr:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: clz, ISA 9.1 section 9.7.1.15.
+    PTX ISA 9.1 section 9.7.1.15 (clz).
     """
     return _bits("clz", x, u32)
 
@@ -147,7 +147,7 @@ def brev(x: Expr) -> Expr:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: brev, ISA 9.1 section 9.7.1.18.
+    PTX ISA 9.1 section 9.7.1.18 (brev).
     """
     return _bits("brev", x, None)
 
@@ -159,7 +159,7 @@ def prmt(a: Expr, b: Expr, selector: Value) -> Expr:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: prmt, ISA 9.1 section 9.7.9.7.
+    PTX ISA 9.1 section 9.7.9.7 (prmt).
     """
     words = (a.bitcast(b32), b.bitcast(b32))
     chosen = operand(selector, selector.type if isinstance(selector, Expr) else u32)
@@ -173,7 +173,7 @@ def ex2(x: Expr) -> Expr:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: ex2.approx.ftz, ISA 9.1 section 9.7.3.21.
+    PTX ISA 9.1 section 9.7.3.21 (ex2.approx.ftz).
     """
     return _approximate("ex2.approx.ftz", x)
 
@@ -185,7 +185,7 @@ def lg2(x: Expr) -> Expr:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: lg2.approx.ftz, ISA 9.1 section 9.7.3.20.
+    PTX ISA 9.1 section 9.7.3.20 (lg2.approx.ftz).
     """
     return _approximate("lg2.approx.ftz", x)
 
@@ -197,7 +197,7 @@ def rcp(x: Expr) -> Expr:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: rcp.approx.ftz, ISA 9.1 section 9.7.3.13.
+    PTX ISA 9.1 section 9.7.3.13 (rcp.approx.ftz).
     """
     return _approximate("rcp.approx.ftz", x)
 
@@ -209,7 +209,7 @@ def rsqrt(x: Expr) -> Expr:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: rsqrt.approx.ftz, ISA 9.1 section 9.7.3.16.
+    PTX ISA 9.1 section 9.7.3.16 (rsqrt.approx.ftz).
     """
     return _approximate("rsqrt.approx.ftz", x)
 
@@ -221,7 +221,7 @@ def sqrt(x: Expr) -> Expr:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: sqrt.rn, ISA 9.1 section 9.7.3.15.
+    PTX ISA 9.1 section 9.7.3.15 (sqrt.rn).
     """
     return _approximate("sqrt.rn", x)
 
@@ -233,7 +233,7 @@ def sin(x: Expr) -> Expr:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: sin.approx.ftz, ISA 9.1 section 9.7.3.18.
+    PTX ISA 9.1 section 9.7.3.18 (sin.approx.ftz).
     """
     return _approximate("sin.approx.ftz", x)
 
@@ -245,7 +245,7 @@ def cos(x: Expr) -> Expr:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: cos.approx.ftz, ISA 9.1 section 9.7.3.19.
+    PTX ISA 9.1 section 9.7.3.19 (cos.approx.ftz).
     """
     return _approximate("cos.approx.ftz", x)
 
@@ -257,7 +257,7 @@ def tanh(x: Expr) -> Expr:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: tanh.approx, ISA 9.1 section 9.7.3.22.
+    PTX ISA 9.1 section 9.7.3.22 (tanh.approx).
     """
     return _approximate("tanh.approx", x)
 

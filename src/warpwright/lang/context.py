@@ -73,11 +73,12 @@ def misuse(message: str, at: str = "") -> KernelError:
 
 
 def _called() -> str:
-    """The name of the language function that the user's line called, as the user spells it."""
+    """The language function that the user's line called, as the user spells it; families of methods say ``called``."""
     frame: FrameType | None = sys._getframe(1)
     name = "an operation"
     while frame is not None and not is_user(frame):
         stem, function = str(frame.f_globals["__name__"]).rpartition(".")[2], frame.f_code.co_name
-        name = f"{stem}.{function}" if stem in _NAMESPACES else function
+        family = getattr(frame.f_locals.get("self"), "called", stem if stem in _NAMESPACES else "")
+        name = f"{family}.{function}" if family else function
         frame = frame.f_back
     return name

@@ -109,7 +109,7 @@ def select(condition: Any, x: Value, y: Value) -> Any:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: selp, ISA 9.1 section 9.7.6.3.
+    PTX ISA 9.1 section 9.7.6.3 (selp).
     """
     if isinstance(condition, bool):
         return x if condition else y

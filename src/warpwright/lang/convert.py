@@ -25,7 +25,7 @@ def cvt(value: Any, type: type[Scalar], *, rnd: str = "", sat: bool = False) -> 
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: cvt, ISA 9.1 section 9.7.9.21.
+    PTX ISA 9.1 section 9.7.9.21 (cvt).
     """
     if is_number(value):
         return as_expr(value, type)
@@ -89,7 +89,7 @@ def bitcast(value: Expr, type: type[Scalar]) -> Expr:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: mov, ISA 9.1 section 9.7.9.3.
+    PTX ISA 9.1 section 9.7.9.3 (mov).
     """
     trace = current()
     if value.type.bits != type.bits or pred in (value.type, type):
@@ -113,7 +113,7 @@ def pack(type: type[Scalar], low: Any, high: Any) -> Expr:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: cvt or mov, ISA 9.1 sections 9.7.9.21 and 9.7.9.3.
+    PTX ISA 9.1 sections 9.7.9.21 and 9.7.9.3 (cvt or mov).
     """
     low, high = _halves(type, low, high)
     if low.type is f32 and type.name in ("bf16x2", "f16x2"):
@@ -136,7 +136,7 @@ def unpack(value: Expr, type: type[Scalar]) -> tuple[Expr, Expr]:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: mov, ISA 9.1 section 9.7.9.3.
+    PTX ISA 9.1 section 9.7.9.3 (mov).
     """
     if type.bits * 2 != value.type.bits:
         raise misuse(f"given {value} to unpack into {type.name}; expected halves of {value.type.bits // 2} bits")

@@ -118,15 +118,17 @@ def _opcode(name: str, pointer: Pointer[Any], words: list[str], vec: int = 1) ->
 def _check_vec(pointer: Pointer[Any], vec: int) -> None:
     if vec not in (1, 2, 4, 8) or vec * pointer.dtype.nbytes > 32:
         raise misuse(
-            f"given vec={vec} of {pointer.dtype.name}; expected 1, 2 or 4 elements and at most 16 bytes: "
-            "use x.cast(b32) for more elements in one access"
+            f"given vec={vec} of {pointer.dtype.name}; expected 1, 2, 4 or 8 elements and at most 32 bytes: "
+            "x.cast(b32) moves narrow elements in wider ones"
         )
 
 
 def ld(
     pointer: Pointer[Any], *, vec: int = 1, sem: str = "", scope: str = "", cache: str = "", nc: bool = False
 ) -> Any:
-    """The element at ``pointer``, or a tuple of ``vec`` neighbours (2 or 4; at most 16 bytes, aligned to their size).
+    """The element at ``pointer``, or a tuple of ``vec`` neighbours (2 or 4, aligned to their size).
+
+    At most 16 bytes, on sm_100 and later 32 bytes (``vec=8`` of 32-bit elements) of global memory.
 
     ``sem``: weak, relaxed, acquire, volatile; ``scope`` with relaxed and acquire: cta, cluster, gpu, sys. ``cache``: a
     cache operator (ca, cg, cs, cv) or eviction hint (``L1::no_allocate``). ``nc``: through the read-only cache.
@@ -135,7 +137,7 @@ def ld(
     Issued by each thread for itself.
     Completes by the first use of the result.
     Targets: all.
-    PTX: ld, ISA 9.1 section 9.7.9.8.
+    PTX ISA 9.1 section 9.7.9.8 (ld).
     """
     trace = current()
     _expect_pointer("ld", pointer)
@@ -151,7 +153,7 @@ def ld(
 
 
 def st(pointer: Pointer[Any], *values: Value, sem: str = "", scope: str = "", cache: str = "") -> None:
-    """Store one value at ``pointer``, or 2 or 4 neighbours (at most 16 bytes, aligned to their size).
+    """Store one value at ``pointer``, or 2 or 4 neighbours (bytes and alignment as for ``ld``).
 
     ``sem``: weak, relaxed, release, volatile; ``scope`` and ``cache`` (wb, cg, cs, wt) as for ``ld``.
 
@@ -159,7 +161,7 @@ def st(pointer: Pointer[Any], *values: Value, sem: str = "", scope: str = "", ca
     Issued by each thread for itself.
     Completes by the order of the memory model: visible to others after a fence or barrier.
     Targets: all.
-    PTX: st, ISA 9.1 section 9.7.9.11.
+    PTX ISA 9.1 section 9.7.9.11 (st).
     """
     trace = current()
     _expect_pointer("st", pointer)
@@ -218,6 +220,7 @@ class _Atom:
     """
 
     __slots__ = ()
+    called = "atom"
 
     def add(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> Expr:
         """Add ``value``: u32, s32, u64, s64, f32, f64, f16, bf16.
@@ -225,7 +228,7 @@ class _Atom:
         Issued by each thread for itself.
         Completes by the first use of the old value.
         Targets: all.
-        PTX: atom.add, ISA 9.1 section 9.7.13.5.
+        PTX ISA 9.1 section 9.7.13.5 (atom.add).
         """
         return _atom("add", pointer, sem, scope, value)
 
@@ -235,7 +238,7 @@ class _Atom:
         Issued by each thread for itself.
         Completes by the first use of the old value.
         Targets: all.
-        PTX: atom.min, ISA 9.1 section 9.7.13.5.
+        PTX ISA 9.1 section 9.7.13.5 (atom.min).
         """
         return _atom("min", pointer, sem, scope, value)
 
@@ -245,7 +248,7 @@ class _Atom:
         Issued by each thread for itself.
         Completes by the first use of the old value.
         Targets: all.
-        PTX: atom.max, ISA 9.1 section 9.7.13.5.
+        PTX ISA 9.1 section 9.7.13.5 (atom.max).
         """
         return _atom("max", pointer, sem, scope, value)
 
@@ -255,7 +258,7 @@ class _Atom:
         Issued by each thread for itself.
         Completes by the first use of the old value.
         Targets: all.
-        PTX: atom.and, ISA 9.1 section 9.7.13.5.
+        PTX ISA 9.1 section 9.7.13.5 (atom.and).
         """
         return _atom("and", pointer, sem, scope, value)
 
@@ -265,7 +268,7 @@ class _Atom:
         Issued by each thread for itself.
         Completes by the first use of the old value.
         Targets: all.
-        PTX: atom.or, ISA 9.1 section 9.7.13.5.
+        PTX ISA 9.1 section 9.7.13.5 (atom.or).
         """
         return _atom("or", pointer, sem, scope, value)
 
@@ -275,7 +278,7 @@ class _Atom:
         Issued by each thread for itself.
         Completes by the first use of the old value.
         Targets: all.
-        PTX: atom.xor, ISA 9.1 section 9.7.13.5.
+        PTX ISA 9.1 section 9.7.13.5 (atom.xor).
         """
         return _atom("xor", pointer, sem, scope, value)
 
@@ -285,7 +288,7 @@ class _Atom:
         Issued by each thread for itself.
         Completes by the first use of the old value.
         Targets: all.
-        PTX: atom.exch, ISA 9.1 section 9.7.13.5.
+        PTX ISA 9.1 section 9.7.13.5 (atom.exch).
         """
         return _atom("exch", pointer, sem, scope, value)
 
@@ -295,7 +298,7 @@ class _Atom:
         Issued by each thread for itself.
         Completes by the first use of the old value.
         Targets: all.
-        PTX: atom.cas, ISA 9.1 section 9.7.13.5.
+        PTX ISA 9.1 section 9.7.13.5 (atom.cas).
         """
         return _atom("cas", pointer, sem, scope, expected, value)
 
@@ -305,7 +308,7 @@ class _Atom:
         Issued by each thread for itself.
         Completes by the first use of the old value.
         Targets: all.
-        PTX: atom.inc, ISA 9.1 section 9.7.13.5.
+        PTX ISA 9.1 section 9.7.13.5 (atom.inc).
         """
         return _atom("inc", pointer, sem, scope, limit)
 
@@ -315,7 +318,7 @@ class _Atom:
         Issued by each thread for itself.
         Completes by the first use of the old value.
         Targets: all.
-        PTX: atom.dec, ISA 9.1 section 9.7.13.5.
+        PTX ISA 9.1 section 9.7.13.5 (atom.dec).
         """
         return _atom("dec", pointer, sem, scope, limit)
 
@@ -324,6 +327,7 @@ class _Red:
     """``red``: like ``atom``, without the old value. ``sem``: relaxed (default) or release."""
 
     __slots__ = ()
+    called = "red"
 
     def add(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> None:
         """Add ``value``: u32, s32, u64, s64, f32, f64, f16, bf16.
@@ -331,7 +335,7 @@ class _Red:
         Issued by each thread for itself.
         Completes by the order of the memory model.
         Targets: all.
-        PTX: red.add, ISA 9.1 section 9.7.13.6.
+        PTX ISA 9.1 section 9.7.13.6 (red.add).
         """
         _red("add", pointer, sem, scope, value)
 
@@ -341,7 +345,7 @@ class _Red:
         Issued by each thread for itself.
         Completes by the order of the memory model.
         Targets: all.
-        PTX: red.min, ISA 9.1 section 9.7.13.6.
+        PTX ISA 9.1 section 9.7.13.6 (red.min).
         """
         _red("min", pointer, sem, scope, value)
 
@@ -351,7 +355,7 @@ class _Red:
         Issued by each thread for itself.
         Completes by the order of the memory model.
         Targets: all.
-        PTX: red.max, ISA 9.1 section 9.7.13.6.
+        PTX ISA 9.1 section 9.7.13.6 (red.max).
         """
         _red("max", pointer, sem, scope, value)
 
@@ -361,7 +365,7 @@ class _Red:
         Issued by each thread for itself.
         Completes by the order of the memory model.
         Targets: all.
-        PTX: red.and, ISA 9.1 section 9.7.13.6.
+        PTX ISA 9.1 section 9.7.13.6 (red.and).
         """
         _red("and", pointer, sem, scope, value)
 
@@ -371,7 +375,7 @@ class _Red:
         Issued by each thread for itself.
         Completes by the order of the memory model.
         Targets: all.
-        PTX: red.or, ISA 9.1 section 9.7.13.6.
+        PTX ISA 9.1 section 9.7.13.6 (red.or).
         """
         _red("or", pointer, sem, scope, value)
 
@@ -381,7 +385,7 @@ class _Red:
         Issued by each thread for itself.
         Completes by the order of the memory model.
         Targets: all.
-        PTX: red.xor, ISA 9.1 section 9.7.13.6.
+        PTX ISA 9.1 section 9.7.13.6 (red.xor).
         """
         _red("xor", pointer, sem, scope, value)
 

@@ -36,27 +36,27 @@ def read(name: str, type: type[Scalar] = u32) -> Expr:
 class Dimensions:
     """A special register with the components ``x``, ``y`` and ``z`` (u32)."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, called: str) -> None:
+        self.called = called
 
     @property
     def x(self) -> Expr:
-        return read(f"{self.name}.x")
+        return read(f"{self.called}.x")
 
     @property
     def y(self) -> Expr:
-        return read(f"{self.name}.y")
+        return read(f"{self.called}.y")
 
     @property
     def z(self) -> Expr:
-        return read(f"{self.name}.z")
+        return read(f"{self.called}.z")
 
 
 class Known:
     """Dimensions that the kernel's directives fix: Python ints."""
 
-    def __init__(self, field: str) -> None:
-        self.field = field
+    def __init__(self, called: str, field: str) -> None:
+        self.called, self.field = called, field
 
     def _dimension(self, axis: int) -> int:
         values: tuple[int, int, int] = getattr(current(), self.field)
@@ -81,8 +81,8 @@ nctaid = Dimensions("nctaid")
 clusterid = Dimensions("clusterid")
 nclusterid = Dimensions("nclusterid")
 cluster_ctaid = Dimensions("cluster_ctaid")
-ntid = Known("threads")
-cluster_nctaid = Known("cluster")
+ntid = Known("ntid", "threads")
+cluster_nctaid = Known("cluster_nctaid", "cluster")
 
 
 def smid() -> Expr:
@@ -91,7 +91,7 @@ def smid() -> Expr:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: mov, ISA 9.1 section 10.11.
+    PTX ISA 9.1 section 10.11 (mov).
     """
     return read("smid")
 
@@ -102,7 +102,7 @@ def lanemask_lt() -> Expr:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: mov, ISA 9.1 section 10.16.
+    PTX ISA 9.1 section 10.16 (mov).
     """
     return read("lanemask_lt")
 
@@ -113,7 +113,7 @@ def clock64() -> Expr:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: mov, ISA 9.1 section 10.24.
+    PTX ISA 9.1 section 10.24 (mov).
     """
     return current().result("mov.u64", u64, "%clock64")
 
@@ -124,6 +124,6 @@ def globaltimer() -> Expr:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: mov, ISA 9.1 section 10.27.
+    PTX ISA 9.1 section 10.27 (mov).
     """
     return current().result("mov.u64", u64, "%globaltimer")

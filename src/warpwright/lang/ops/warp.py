@@ -20,16 +20,15 @@ class _Warp:
     """``warp``: this thread's place among the warps of its CTA."""
 
     __slots__ = ()
+    called = "warp"
 
     @property
     def id(self) -> Expr:
         """The number of the warp in its CTA (u32), from the thread index: ``%warpid`` may change (section 10.4)."""
         x, y, z = current().threads
-        index: Any = tid.x
-        if y > 1 or z > 1:
-            index = (tid.z * y + tid.y) * x + tid.x if z > 1 else tid.y * x + tid.x
-        result: Expr = index >> 5
-        return result
+        row = tid.z * y + tid.y if z > 1 else tid.y if y > 1 else None
+        index = tid.x if row is None else row * x + tid.x
+        return index >> 5
 
     @property
     def lane(self) -> Expr:
@@ -42,7 +41,7 @@ class _Warp:
         Issued by every lane of the mask.
         Completes by the arrival of the last of them.
         Targets: all.
-        PTX: bar.warp.sync, ISA 9.1 section 9.7.13.2.
+        PTX ISA 9.1 section 9.7.13.2 (bar.warp.sync).
         """
         current().emit("bar.warp.sync", _mask(mask))
 
@@ -60,7 +59,7 @@ def elect_one(mask: Value | str = ALL) -> Expr:
     Issued by every lane of the mask, converged.
     Completes by itself.
     Targets: sm_90 and later.
-    PTX: elect.sync, ISA 9.1 section 9.7.13.14.
+    PTX ISA 9.1 section 9.7.13.14 (elect.sync).
     """
     trace = current()
     chosen = trace.fresh(pred)
@@ -74,7 +73,7 @@ def activemask() -> Expr:
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
-    PTX: activemask, ISA 9.1 section 9.7.13.11.
+    PTX ISA 9.1 section 9.7.13.11 (activemask).
     """
     return current().result("activemask.b32", b32)
 
@@ -83,6 +82,7 @@ class _Shuffle:
     """``shfl``: the value that another lane holds, for types of 16, 32 and 64 bits."""
 
     __slots__ = ()
+    called = "shfl"
 
     def bfly(self, value: Expr, lane_mask: Value, *, width: int = 32, mask: Value | str = ALL) -> Expr:
         """The value of lane ``lane ^ lane_mask``.
@@ -90,7 +90,7 @@ class _Shuffle:
         Issued by every lane of the mask.
         Completes by the arrival of the last of them.
         Targets: all.
-        PTX: shfl.sync.bfly, ISA 9.1 section 9.7.9.6.
+        PTX ISA 9.1 section 9.7.9.6 (shfl.sync.bfly).
         """
         return _shuffle("bfly", value, lane_mask, width, mask)
 
@@ -100,7 +100,7 @@ class _Shuffle:
         Issued by every lane of the mask.
         Completes by the arrival of the last of them.
         Targets: all.
-        PTX: shfl.sync.idx, ISA 9.1 section 9.7.9.6.
+        PTX ISA 9.1 section 9.7.9.6 (shfl.sync.idx).
         """
         return _shuffle("idx", value, lane, width, mask)
 
@@ -110,7 +110,7 @@ class _Shuffle:
         Issued by every lane of the mask.
         Completes by the arrival of the last of them.
         Targets: all.
-        PTX: shfl.sync.up, ISA 9.1 section 9.7.9.6.
+        PTX ISA 9.1 section 9.7.9.6 (shfl.sync.up).
         """
         return _shuffle("up", value, delta, width, mask)
 
@@ -120,13 +120,14 @@ class _Shuffle:
         Issued by every lane of the mask.
         Completes by the arrival of the last of them.
         Targets: all.
-        PTX: shfl.sync.down, ISA 9.1 section 9.7.9.6.
+        PTX ISA 9.1 section 9.7.9.6 (shfl.sync.down).
         """
         return _shuffle("down", value, delta, width, mask)
 
 
 def _shuffle(mode: str, value: Expr, lane: Value, width: int, mask: Value | str) -> Expr:
     """One shuffle; 16-bit values travel widened, 64-bit values in two halves. c = segment mask and clamp (9.7.9.6)."""
+    current()
     if width not in (1, 2, 4, 8, 16, 32):
         raise misuse(f"given width={width} to shfl.{mode}; expected a power of two from 1 to 32")
     if not isinstance(value, Expr) or value.type.bits not in (16, 32, 64):
@@ -145,6 +146,7 @@ class _Vote:
     """``vote``: a predicate reduced over the lanes of a warp."""
 
     __slots__ = ()
+    called = "vote"
 
     def all(self, p: Expr, *, mask: Value | str = ALL) -> Expr:
         """Whether ``p`` holds in every lane of ``mask`` (pred).
@@ -152,7 +154,7 @@ class _Vote:
         Issued by every lane of the mask.
         Completes by the arrival of the last of them.
         Targets: all.
-        PTX: vote.sync.all, ISA 9.1 section 9.7.13.9.
+        PTX ISA 9.1 section 9.7.13.9 (vote.sync.all).
         """
         return current().result("vote.sync.all.pred", pred, _pred(p), _mask(mask))
 
@@ -162,7 +164,7 @@ class _Vote:
         Issued by every lane of the mask.
         Completes by the arrival of the last of them.
         Targets: all.
-        PTX: vote.sync.any, ISA 9.1 section 9.7.13.9.
+        PTX ISA 9.1 section 9.7.13.9 (vote.sync.any).
         """
         return current().result("vote.sync.any.pred", pred, _pred(p), _mask(mask))
 
@@ -172,7 +174,7 @@ class _Vote:
         Issued by every lane of the mask.
         Completes by the arrival of the last of them.
         Targets: all.
-        PTX: vote.sync.ballot, ISA 9.1 section 9.7.13.9.
+        PTX ISA 9.1 section 9.7.13.9 (vote.sync.ballot).
         """
         return current().result("vote.sync.ballot.b32", b32, _pred(p), _mask(mask))
 
@@ -185,6 +187,7 @@ class _Match:
     """``match``: which lanes hold the same value, of 32 or 64 bits."""
 
     __slots__ = ()
+    called = "match"
 
     def any(self, value: Expr, *, mask: Value | str = ALL) -> Expr:
         """The lanes of ``mask`` that hold the same value as this one (b32).
@@ -192,7 +195,7 @@ class _Match:
         Issued by every lane of the mask.
         Completes by the arrival of the last of them.
         Targets: all.
-        PTX: match.any.sync, ISA 9.1 section 9.7.13.10.
+        PTX ISA 9.1 section 9.7.13.10 (match.any.sync).
         """
         return current().result(f"match.any.sync.b{value.type.bits}", b32, value, _mask(mask))
 
@@ -202,7 +205,7 @@ class _Match:
         Issued by every lane of the mask.
         Completes by the arrival of the last of them.
         Targets: all.
-        PTX: match.all.sync, ISA 9.1 section 9.7.13.10.
+        PTX ISA 9.1 section 9.7.13.10 (match.all.sync).
         """
         return current().result(f"match.all.sync.b{value.type.bits}", b32, value, _mask(mask))
 
@@ -211,6 +214,7 @@ class _Redux:
     """``redux``: a 32-bit integer reduced over the lanes of a warp; every lane gets the result."""
 
     __slots__ = ()
+    called = "redux"
 
     def add(self, value: Expr, *, mask: Value | str = ALL) -> Expr:
         """The sum over the lanes of ``mask``: u32, s32.
@@ -218,7 +222,7 @@ class _Redux:
         Issued by every lane of the mask.
         Completes by the arrival of the last of them.
         Targets: all.
-        PTX: redux.sync.add, ISA 9.1 section 9.7.13.12.
+        PTX ISA 9.1 section 9.7.13.12 (redux.sync.add).
         """
         return _reduce("add", value, mask)
 
@@ -228,7 +232,7 @@ class _Redux:
         Issued by every lane of the mask.
         Completes by the arrival of the last of them.
         Targets: all; f32 sm_100a.
-        PTX: redux.sync.min, ISA 9.1 section 9.7.13.12.
+        PTX ISA 9.1 section 9.7.13.12 (redux.sync.min).
         """
         return _reduce("min", value, mask)
 
@@ -238,12 +242,13 @@ class _Redux:
         Issued by every lane of the mask.
         Completes by the arrival of the last of them.
         Targets: all; f32 sm_100a.
-        PTX: redux.sync.max, ISA 9.1 section 9.7.13.12.
+        PTX ISA 9.1 section 9.7.13.12 (redux.sync.max).
         """
         return _reduce("max", value, mask)
 
 
 def _reduce(op: str, value: Expr, mask: Value | str) -> Expr:
+    current()
     if not isinstance(value, Expr) or value.type.name not in ("u32", "s32", "f32"):
         raise misuse(f"given {value!r} to redux.{op}; expected a run-time u32 or s32: convert with x.to(u32)")
     return current().result(f"redux.sync.{op}.{value.type.name}", value.type, value, _mask(mask))

@@ -1,0 +1,53 @@
+"""Every operation of the language says who issues it, when it completes, where it exists, and which PTX it is."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+from warpwright import lang
+from warpwright.lang import arithmetic, convert, smem, tmem
+from warpwright.lang.ops import bar, fence, memory, special, tcgen05, tma, warp
+from warpwright.lang.ops.cluster import cluster
+from warpwright.lang.ops.mbarrier import mbarrier
+
+TAIL = re.compile(r"Issued by .+\.\nCompletes by .+\.\nTargets: .+\.\nPTX ISA 9\.1 sections? \d.* \(.+\)\.$", re.DOTALL)
+FAMILIES = {"atom": memory.atom, "red": memory.red, "shfl": warp.shfl, "vote": warp.vote, "match": warp.match}
+FAMILIES |= {"redux": warp.redux, "cluster": cluster, "mbarrier": mbarrier}
+SILENT = {"mbarrier.array", "mbarrier.at_address", "tmem.tile", "tma.Map", "special.read", "tmem.columns_of"}
+SILENT |= {"tmem.space_of", "tma.mask"}
+
+
+def operations():
+    """Every public function of the operation modules and every public method of their families, by name."""
+    for module in (arithmetic, convert, memory, special, warp, bar, fence, tcgen05, tma, tmem):
+        stem = module.__name__.rpartition(".")[2]
+        for name in module.__all__:
+            if inspect.isfunction(getattr(module, name)):
+                yield f"{stem}.{name}", getattr(module, name)
+    for family, owner in FAMILIES.items():
+        for name, member in inspect.getmembers(owner if inspect.isclass(owner) else type(owner), callable):
+            if not name.startswith("_"):
+                yield f"{family}.{name}", member
+
+
+OPERATIONS = {name: function for name, function in operations() if name not in SILENT}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_is_described(name):
+    assert TAIL.search(inspect.getdoc(OPERATIONS[name]) or ""), f"{name} lacks its closing lines"
+
+
+def test_there_are_many_operations():
+    assert len(OPERATIONS) > 80
+
+
+def test_every_public_name_is_described():
+    undescribed = [name for name in lang.__all__ if not (inspect.getdoc(getattr(lang, name)) or "").strip()]
+    types = {"b8", "b16", "b32", "b64", "b128", "bf16", "bf16x2", "e4m3", "e5m2", "f16", "f16x2", "f32", "f64"}
+    types |= {"pred", "s8", "s16", "s32", "s64", "tf32", "u8", "u16", "u32", "u64"}
+    assert set(undescribed) - types - {"Value"} == set()
+    assert smem.tile.__doc__
