@@ -284,19 +284,19 @@ def test_a_while_on_a_run_time_value_is_refused():
 def test_and_or_not_on_run_time_values_are_refused():
     @kernel("sm_90a")
     def with_and(n: u32):
-        (n > 1) and (n < 5)  # wrong
+        assert (n > 1) and (n < 5)  # wrong
 
     @kernel("sm_90a")
     def with_or(n: u32):
-        (n > 1) or (n < 5)  # wrong
+        assert (n > 1) or (n < 5)  # wrong
 
     @kernel("sm_90a")
     def with_not(n: u32):
-        not n  # wrong
+        assert not n  # wrong
 
     @kernel("sm_90a")
     def with_chain(n: u32):
-        1 < n < 5  # wrong
+        assert 1 < n < 5  # wrong
 
     given = ", a run-time value, where Python needs True or False while the kernel is traced; write "
     expected = "%p0 (pred)" + given + "`p & q`, `p | q`, `~p` for and, or, not"

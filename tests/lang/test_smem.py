@@ -103,8 +103,8 @@ def test_slices_start_at_their_first_element():
     @kernel("sm_90a", threads=32)
     def probe(x: Global[u32]):
         tile = smem.tile(bf16, (16, 128), swizzle=128)
-        for part in (tile[:, 16:32], tile[8:16, :64], tile[:, 64:128], tile[8:, 80:96], tile[:, 64:][:, 16:32]):
-            offsets.append((part.offset, part.shape, part.nbytes))
+        parts = (tile[:, 16:32], tile[8:16, :64], tile[:, 64:128], tile[8:, 80:96], tile[:, 64:][:, 16:32])
+        offsets.extend((part.offset, part.shape, part.nbytes) for part in parts)
 
     probe.ptx()
     assert offsets == [
