@@ -93,10 +93,12 @@ def service(lanes: Lanes, inst: Inst) -> None:
     """The warp-wide ones are issued once, by the lowest lane."""
     if inst.name.startswith("tcgen05."):
         converge(lanes, "-1")
+    waiting = lanes.mask
+    if inst.name.startswith("tcgen05."):
         lanes.only_first()
     push(lanes, inst)
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
-    block(lanes, WAIT_SERVICE, lanes.block_mask, lanes.block + 1)
+    block(lanes, WAIT_SERVICE, waiting, lanes.block + 1)
 
 
 def _plan(lanes: Lanes, inst: Inst, registers: tuple[Operand, ...], split: int, flags: int) -> tuple[int, int]:
@@ -115,6 +117,11 @@ def _plan(lanes: Lanes, inst: Inst, registers: tuple[Operand, ...], split: int, 
 def _tmem(lanes: Lanes, inst: Inst, where: Operand, registers: tuple[Operand, ...], split: int, flags: int) -> None:
     converge(lanes, "-1")
     table, width = _plan(lanes, inst, registers, split, flags)
+    with lanes.if_any():
+        _pend(lanes, inst, where, table, width)
+
+
+def _pend(lanes: Lanes, inst: Inst, where: Operand, table: int, width: int) -> None:
     held = lanes.resize(address(lanes, where), 64, 32)
     first = lanes.op(f"call i32 @llvm.cttz.i32(i32 {lanes.mask}, i1 false)")
     taddr = lanes.op(f"extractelement <32 x i32> {held}, i32 {first}")

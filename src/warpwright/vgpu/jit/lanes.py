@@ -8,7 +8,8 @@ bit mask in memory. Meanings (`alu`, `memory`, …) are functions of (lanes, ins
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,6 +129,18 @@ class Lanes:
     def only_first(self) -> None:
         """Keep the lowest active lane: the instruction is issued once for the warp."""
         self.narrow(self.op(f"and i32 {self.mask}, {self.op(f'sub i32 0, {self.mask}')}"))
+
+    @contextmanager
+    def if_any(self) -> Iterator[None]:
+        """Code that runs only when some lane is active; the values it reads are not known after it."""
+        known = dict(self.values)
+        some, after = self.name(), self.name()
+        self.emit(f"br i1 {self.op(f'icmp eq i32 {self.mask}, 0')}, label %{after}, label %{some}")
+        self.emit(f"{some}:")
+        yield
+        self.emit(f"br label %{after}")
+        self.emit(f"{after}:")
+        self.values = known
 
     def table(self, words: list[int]) -> int:
         """The address of a constant table of 64-bit words that lives as long as the compiled kernel."""
