@@ -75,6 +75,10 @@ def claim(*shapes, **options):
             "of a kernel",
         ),
         (
+            lambda: claim((128, 8), cta_group=2),
+            "given cta_group=2 in clusters of 1; expected CTA pairs: @kernel(…, cluster=2), or another even number",
+        ),
+        (
             lambda: (claim((128, 8)), tmem.alloc(), claim((128, 8))),
             "given a tmem.tile after tmem.alloc(); expected every tile before it: move the tile up",
         ),

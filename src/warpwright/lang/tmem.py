@@ -13,6 +13,7 @@ The protocol, every step visible in the kernel:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -170,6 +171,11 @@ def space_of(cta_group: int) -> Columns:
         raise misuse(
             f"given cta_group={cta_group} in a kernel that uses cta_group={space.cta_group}; "
             "expected one cta_group in every tcgen05 instruction of a kernel"
+        )
+    if math.prod(trace.cluster) % cta_group:
+        raise misuse(
+            f"given cta_group={cta_group} in clusters of {math.prod(trace.cluster)}; expected CTA pairs: "
+            "@kernel(…, cluster=2), or another even number"
         )
     return space
 

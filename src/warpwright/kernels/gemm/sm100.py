@@ -121,6 +121,9 @@ def gemm_level2(
 ) -> None:
     """Full and empty barriers, no cluster barrier in the loop, still one loop: only the peer runs ahead. Leader stores.
 
+    The leader's load thread waits for full, too, as published. Threads without work in the loop must not: nobody waits
+    for them, so the ring could lap them and the parity that they wait for would mean another phase.
+
     step   warps  moves                                            waits for     signals
     load   0      A, B: global -> ring                             ring.empty    ring.full of the leader
     mma    1      ring of both CTAs -> tensor memory (leader)      ring.full     ring.empty, done (both CTAs)
@@ -130,19 +133,20 @@ def gemm_level2(
     set_up(ring, done)
     row, col = output_tile(tiles_n)
     leads, one = cluster.rank == LEADER, elect_one()
+    loads, multiplies = (warp.id == 0) & one, leads & (warp.id == 1) & one
     slots = ring.producer()
     for k in loop(tiles_k):
         slot = next(slots)
-        with If((warp.id == 0) & one):
+        with If(loads):
             load(slot, a, b, row, col, k)
-        with If(leads):
+        with If(leads & (loads | multiplies)):
             slot.full.wait()
-            with If((warp.id == 1) & one):
-                multiply(acc, slot, k)
-                tcgen05.commit(slot.empty, cta_group=2, multicast=BOTH)
-    with If(leads & (warp.id == 1) & one):
+        with If(multiplies):
+            multiply(acc, slot, k)
+            tcgen05.commit(slot.empty, cta_group=2, multicast=BOTH)
+    with If(multiplies):
         tcgen05.commit(done, cta_group=2, multicast=BOTH)
-    with If((warp.id == 0) & one):
+    with If(loads):
         slots.drain()
     done.wait(0)
     with If(leads):
