@@ -8,7 +8,7 @@ from itertools import product
 
 from warpwright.isa import Spelling
 
-HEAD = """.version 9.0
+HEAD = """.version {version}
 .target {arch}
 .address_size 64
 .extern .shared .align 1024 .b8 dsm[];

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.skipif(find_ptxas() is None, reason="needs ptxas: pip i
 
 
 @cache
-def _instructions() -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Up to ``EACH`` opcodes of every spelling, each with and without what may be left out, and their targets."""
+def _instructions() -> tuple[tuple[str, tuple[str, ...], str], ...]:
+    """Up to ``EACH`` opcodes of every spelling, each with and without what may be left out; targets and version."""
     chosen = random.Random(2)
     found = []
     for form in isa.FORMS.values():
@@ -30,20 +30,20 @@ def _instructions() -> tuple[tuple[str, tuple[str, ...]], ...]:
             for opcode, slots in chosen.sample(every, min(EACH, len(every))):
                 for longest in (False, True):
                     text = f"{opcode} {operands(form.name, spelling, slots, longest)};"
-                    found.append((text, spelling.targets))
+                    found.append((text, spelling.targets, spelling.since))
     return tuple(dict.fromkeys(found))
 
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_accepted_where_the_table_says_so(arch: str) -> None:
-    lines = [text for text, targets in _instructions() if supports(targets, arch)]
+    lines = [text for text, targets, _ in _instructions() if supports(targets, arch)]
     refused = _errors(lines, arch)
     assert refused == {}
 
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_refused_elsewhere(arch: str) -> None:
-    lines = [text for text, targets in _instructions() if not supports(targets, arch)]
+    lines = [text for text, targets, _ in _instructions() if not supports(targets, arch)]
     assert lines
     refused = _errors(lines, arch)
     assert [text for text in lines if text not in refused] == []
@@ -54,7 +54,7 @@ def test_modifiers_in_another_order_match_when_ptxas_takes_them(arch: str) -> No
     """Neighbouring modifiers exchanged: the match and ptxas agree on which of the results are instructions."""
     shuffled = {}
     chosen = random.Random(3)
-    for text, targets in _instructions():
+    for text, targets, _ in _instructions():
         opcode, _, rest = text.partition(" ")
         if supports(targets, arch):
             swapped = _exchange(opcode, chosen)
@@ -83,16 +83,26 @@ def _exchange(opcode: str, chosen: random.Random) -> str:
     return opcode if swapped is not None and swapped.chosen != match.chosen else ".".join(words)
 
 
-def _errors(lines: list[str], arch: str) -> dict[str, str]:
+@pytest.mark.parametrize(("arch", "version"), [("sm_100a", "8.6"), ("sm_120a", "8.7")])
+def test_the_lowest_version(arch: str, version: str) -> None:
+    """The target's own lowest version is enough for what names none; the rest needs the version it names."""
+    ours = [(text, since) for text, targets, since in _instructions() if supports(targets, arch)]
+    assert _errors([text for text, since in ours if since <= version], arch, version) == {}
+    later = [text for text, since in ours if since > version]
+    assert sorted(_errors(later, arch, version)) == sorted(later)
+    assert _errors(later, arch, max(since for _, since in ours)) == {}
+
+
+def _errors(lines: list[str], arch: str, version: str = "9.0") -> dict[str, str]:
     """What ptxas says against each line, the two cta_groups apart: a kernel keeps to one of them."""
     pairs = [line for line in lines if ".cta_group::2" in line]
     singles = [line for line in lines if ".cta_group::2" not in line]
-    return _errors_of_kernel(singles, arch) | _errors_of_kernel(pairs, arch)
+    return _errors_of_kernel(singles, arch, version) | _errors_of_kernel(pairs, arch, version)
 
 
-def _errors_of_kernel(lines: list[str], arch: str) -> dict[str, str]:
+def _errors_of_kernel(lines: list[str], arch: str, version: str) -> dict[str, str]:
     """A later pass of ptxas runs only on a text that earlier ones accept: go on without the refused lines."""
-    head = HEAD.format(arch=arch)
+    head = HEAD.format(arch=arch, version=version)
     first = head.count("\n") + 1
     refused: dict[str, str] = {}
     left = lines

@@ -77,14 +77,14 @@ min  9.7.1.12,9.7.3.11,9.7.4.7  Smaller value; a NaN loses unless .NaN is given.
     min{.ftz}{.NaN}{.xorsign.abs}.type=f32          d, a, b
     min{.ftz}{.NaN}{.xorsign.abs}.type=f16|f16x2    d, a, b
     min{.NaN}{.xorsign.abs}.type=bf16|bf16x2        d, a, b
-    min{.ftz}{.NaN}{.abs}.type=f32                  d, a, b, c           @ sm_100+
+    min{.ftz}{.NaN}{.abs}.type=f32                  d, a, b, c           @ sm_100+ 8.8
 max  9.7.1.13,9.7.3.12,9.7.4.8  Larger value; a NaN loses unless .NaN is given.
     max.type=INT|u16x2|s16x2|f64                    d, a, b
     max.relu.type=s32|s16x2                         d, a, b
     max{.ftz}{.NaN}{.xorsign.abs}.type=f32          d, a, b
     max{.ftz}{.NaN}{.xorsign.abs}.type=f16|f16x2    d, a, b
     max{.NaN}{.xorsign.abs}.type=bf16|bf16x2        d, a, b
-    max{.ftz}{.NaN}{.abs}.type=f32                  d, a, b, c           @ sm_100+
+    max{.ftz}{.NaN}{.abs}.type=f32                  d, a, b, c           @ sm_100+ 8.8
 popc  9.7.1.14  Number of one bits.
     popc.type=B3264                                 d:u32, a
 clz  9.7.1.15  Number of leading zero bits.

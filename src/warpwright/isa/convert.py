@@ -46,7 +46,7 @@ cvt  9.7.9.21  Convert between types.
     cvt.rnd=rn|rz<CLAMP>.dtype=f16|bf16.atype=f32                 d:dtype, a:atype
     cvt.rnd=rn|rz<CLAMP>.dtype=f16x2|bf16x2.atype=f32             d:dtype, a:atype, b:atype
     cvt.rnd=rs{.relu}{.satfinite}.dtype=f16x2|bf16x2.atype=f32
-    ...    d:dtype, a:atype, b:atype, r:b32   @ sm_100a sm_103a
+    ...    d:dtype, a:atype, b:atype, r:b32   @ sm_100a sm_103a 8.7
     cvt.rnd=rna{.satfinite}.dtype=tf32.atype=f32                                            d:dtype, a:atype
     cvt.rnd=rn|rz{.relu}.dtype=tf32.atype=f32                     d:dtype, a:atype
     cvt.rnd=rn|rz.satfinite{.relu}.dtype=tf32.atype=f32
@@ -55,7 +55,7 @@ cvt  9.7.9.21  Convert between types.
     cvt.rnd=rn.satfinite{.relu}.dtype=e4m3x2|e5m2x2.atype=f16x2                             d:dtype, a:atype
     cvt.rnd=rn{.relu}.dtype=f16x2.atype=e4m3x2|e5m2x2                                       d:dtype, a:atype
     cvt.rnd=rs{.relu}.satfinite.dtype=e4m3x4|e5m2x4|e2m1x4|e2m3x4|e3m2x4.atype=f32
-    ...    d:dtype, a*4, r:b32   @ sm_100a sm_103a
+    ...    d:dtype, a*4, r:b32   @ sm_100a sm_103a 8.7
     cvt.rnd=rn.satfinite{.relu}.dtype=e2m1x2|e2m3x2|e3m2x2.atype=f32  d:dtype, a:atype, b:atype  @ sm_100f sm_120f
     cvt.rnd=rn{.relu}.dtype=f16x2.atype=e2m1x2|e2m3x2|e3m2x2          d:dtype, a:atype           @ sm_100f sm_120f
     cvt.rnd=rz|rp{.satfinite}.dtype=ue8m0x2.atype=f32                 d:dtype, a:atype, b:atype  @ sm_100f sm_120f

@@ -17,26 +17,26 @@ ld  9.7.9.8,9.7.9.9  Load from memory.
     ld{.weak}{.space=global}.evict=EVICT_L1{.hint=L2::cache_hint}{.prefetch=PREFETCH}<VALUE>
     ...                                                             d*vec, [a]{if hint, policy:b64}
     ld{.weak}{.space=global}.cop=ca|cg|cs|lu|cv{.hint=L2::cache_hint}{.prefetch=PREFETCH}<WIDE>
-    ...                                                             d*vec, [a]{if hint, policy:b64}  @ sm_100+
+    ...                                                             d*vec, [a]{if hint, policy:b64}  @ sm_100+ 8.8
     ld{.weak}{.space=global}{.evict=EVICT_L1}{.evict2=EVICT_L2}{.hint=L2::cache_hint}{.prefetch=PREFETCH}<WIDE>
-    ...                                                             d*vec, [a]{if hint, policy:b64}  @ sm_100+
+    ...                                                             d*vec, [a]{if hint, policy:b64}  @ sm_100+ 8.8
     ld.sem=volatile{.space=SHARED}<VALUE>               d*vec, [a]
     ld.sem=volatile{.space=global}{.prefetch=PREFETCH}<VALUE>       d*vec, [a]
-    ld.sem=volatile{.space=global}{.prefetch=PREFETCH}<WIDE>        d*vec, [a]                       @ sm_100+
+    ld.sem=volatile{.space=global}{.prefetch=PREFETCH}<WIDE>        d*vec, [a]                       @ sm_100+ 8.8
     ld.sem=relaxed|acquire.scope=SCOPE{.space=SHARED}<VALUE>        d*vec, [a]
     ld.sem=relaxed|acquire.scope=SCOPE{.space=global}{.evict=EVICT_L1}{.hint=L2::cache_hint}{.prefetch=PREFETCH}<VALUE>
     ...                                                             d*vec, [a]{if hint, policy:b64}
     ld.sem=relaxed|acquire.scope=SCOPE{.space=global}{.evict=EVICT_L1}{.evict2=EVICT_L2}{.hint=L2::cache_hint}{.prefetch=PREFETCH}
-    ...<WIDE>                                                       d*vec, [a]{if hint, policy:b64}  @ sm_100+
+    ...<WIDE>                                                       d*vec, [a]{if hint, policy:b64}  @ sm_100+ 8.8
     ld.mmio.sem=relaxed.scope=sys{.space=global}.type=MEMORY        d, [a]
     ld.space=global{.cop=ca|cg|cs}.nc{.hint=L2::cache_hint}{.prefetch=PREFETCH}<VALUE>
     ...                                                             d*vec, [a]{if hint, policy:b64}
     ld.space=global.nc.evict=EVICT_L1{.hint=L2::cache_hint}{.prefetch=PREFETCH}<VALUE>
     ...                                                             d*vec, [a]{if hint, policy:b64}
     ld.space=global.cop=ca|cg|cs.nc{.hint=L2::cache_hint}{.prefetch=PREFETCH}<WIDE>
-    ...                                                             d*vec, [a]{if hint, policy:b64}  @ sm_100+
+    ...                                                             d*vec, [a]{if hint, policy:b64}  @ sm_100+ 8.8
     ld.space=global.nc{.evict=EVICT_L1}{.evict2=EVICT_L2}{.hint=L2::cache_hint}{.prefetch=PREFETCH}<WIDE>
-    ...                                                             d*vec, [a]{if hint, policy:b64}  @ sm_100+
+    ...                                                             d*vec, [a]{if hint, policy:b64}  @ sm_100+ 8.8
 ldu  9.7.9.10  Load the same address in every lane.
     ldu{.space=global}<VALUE>                                    d*vec, [a]
 st  9.7.9.11  Store to memory.
@@ -45,16 +45,16 @@ st  9.7.9.11  Store to memory.
     ...                                                             [a], b*vec{if hint, policy:b64}
     st{.weak}{.space=global}.evict=EVICT_L1{.hint=L2::cache_hint}<VALUE>  [a], b*vec{if hint, policy:b64}
     st{.weak}{.space=global}.cop=wb|cg|cs|wt{.hint=L2::cache_hint}<WIDE>
-    ...                                                             [a], b*vec{if hint, policy:b64}  @ sm_100+
+    ...                                                             [a], b*vec{if hint, policy:b64}  @ sm_100+ 8.8
     st{.weak}{.space=global}{.evict=EVICT_L1}{.evict2=EVICT_L2}{.hint=L2::cache_hint}<WIDE>
-    ...                                                             [a], b*vec{if hint, policy:b64}  @ sm_100+
+    ...                                                             [a], b*vec{if hint, policy:b64}  @ sm_100+ 8.8
     st.sem=volatile{.space=global|SHARED}<VALUE>              [a], b*vec
-    st.sem=volatile{.space=global}<WIDE>                      [a], b*vec                       @ sm_100+
+    st.sem=volatile{.space=global}<WIDE>                      [a], b*vec                       @ sm_100+ 8.8
     st.sem=relaxed|release.scope=SCOPE{.space=SHARED}<VALUE>        [a], b*vec
     st.sem=relaxed|release.scope=SCOPE{.space=global}{.evict=EVICT_L1}{.hint=L2::cache_hint}<VALUE>
     ...                                                             [a], b*vec{if hint, policy:b64}
     st.sem=relaxed|release.scope=SCOPE{.space=global}{.evict=EVICT_L1}{.evict2=EVICT_L2}{.hint=L2::cache_hint}<WIDE>
-    ...                                                             [a], b*vec{if hint, policy:b64}  @ sm_100+
+    ...                                                             [a], b*vec{if hint, policy:b64}  @ sm_100+ 8.8
     st.mmio.sem=relaxed.scope=sys{.space=global}.type=MEMORY        [a], b
 atom  9.7.13.5  Read, modify and write memory in one step; returns the old value.
     atom{.sem=relaxed|acquire|release|acq_rel}{.scope=SCOPE}{.space=global}<REDUCTION>

@@ -53,7 +53,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """One line of syntax: modifiers in order, operands as text, targets, lowest ``.version`` ("" = the target's)."""
+    """One line of syntax: modifiers in order, operands as text, targets, every word that may stand in it.
+
+    ``since`` is the lowest ``.version``, "" where the target asks for as much.
+    """
 
     text: str
     groups: tuple[Group, ...]
@@ -61,11 +64,16 @@ class Spelling:
     arity: tuple[int, int]
     targets: tuple[str, ...]
     since: str
+    words: frozenset[str]
 
     def slots(self) -> Iterator[str]:
         """Names of the slots, in order."""
         for group in self.groups:
             yield from (modifier.slot for modifier in group.modifiers)
+
+    def takes(self, arity: int | None) -> bool:
+        """Whether it may have ``arity`` operands (None: any number)."""
+        return arity is None or self.arity[0] <= arity <= self.arity[1]
 
     def read(self, words: tuple[str, ...]) -> dict[str, str] | None:
         """The slots of ``words`` (modifiers after the form's name), None when they do not fit this spelling."""
@@ -103,10 +111,10 @@ class Form:
 
     def match(self, words: tuple[str, ...], arity: int | None = None) -> Match | None:
         """The first spelling that ``words`` (the modifiers after the name) fit, in the table's order if any does."""
+        present = frozenset(words)
+        fitting = [spelling for spelling in self.spellings if present <= spelling.words and spelling.takes(arity)]
         for read in (Spelling.read, Spelling.read_in_any_order):
-            for spelling in self.spellings:
-                if arity is not None and not spelling.arity[0] <= arity <= spelling.arity[1]:
-                    continue
+            for spelling in fitting:
                 slots = read(spelling, words)
                 if slots is not None:
                     return Match(self, spelling, slots)
@@ -247,7 +255,8 @@ def _spelling(name: str, line: str) -> Spelling:
     operands = operands.strip()
     groups = tuple(_groups(opcode[len(name) :]))
     text = f"{opcode} {operands}".rstrip()
-    return Spelling(text, groups, operands, _arity(operands), tuple(words) or ("all",), since)
+    known = frozenset(word for group in groups for modifier in group.modifiers for word in modifier.alternatives)
+    return Spelling(text, groups, operands, _arity(operands), tuple(words) or ("all",), since, known)
 
 
 _GROUP = re.compile(r"\{([^{}]*)\}|(\.[^.{}]+)")

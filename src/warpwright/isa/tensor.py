@@ -1,4 +1,7 @@
-"""Tensor memory and the fifth-generation tensor core (PTX ISA 9.1 section 9.7.16)."""
+"""Tensor memory and the fifth-generation tensor core (PTX ISA 9.1 section 9.7.16).
+
+The operand ``a:b64`` of the tcgen05.mma forms is a shared-memory descriptor; each also takes ``[a]``, A in tensor memory.
+"""
 
 from __future__ import annotations
 
@@ -109,9 +112,15 @@ tcgen05.mma  9.7.16.10.9.1  Multiply matrices of shared or tensor memory, accumu
     tcgen05.mma.group=GROUP.kind=kind::i8{.collector=COLLECTOR_A}
     ...    [d], a:b64, b:b64, idesc:u32{, mask*lanes}, p:pred   @ sm_100a
     tcgen05.mma.group=GROUP.kind=kind::mxf8f6f4|kind::mxf4.block_scale{.scale=block32}{.collector=COLLECTOR_A}
-    ...    [d], a:b64, b:b64, idesc:u32, [scale_a], [scale_b], p:pred   @ sm_100f
+    ...    [d], a:b64, b:b64, idesc:u32, [scale_a], [scale_b], p:pred   @ sm_100f 8.8
     tcgen05.mma.group=GROUP.kind=kind::mxf4nvf4.block_scale.scale=block16|block32{.collector=COLLECTOR_A}
-    ...    [d], a:b64, b:b64, idesc:u32, [scale_a], [scale_b], p:pred   @ sm_100f
+    ...    [d], a:b64, b:b64, idesc:u32, [scale_a], [scale_b], p:pred   @ sm_100f 8.8
+    tcgen05.mma.group=GROUP.kind=kind::mxf8f6f4.block_scale.scale=scale_vec::1X{.collector=COLLECTOR_A}
+    ...    [d], a:b64, b:b64, idesc:u32, [scale_a], [scale_b], p:pred   @ sm_100a sm_103a
+    tcgen05.mma.group=GROUP.kind=kind::mxf4.block_scale.scale=scale_vec::2X{.collector=COLLECTOR_A}
+    ...    [d], a:b64, b:b64, idesc:u32, [scale_a], [scale_b], p:pred   @ sm_100a sm_103a
+    tcgen05.mma.group=GROUP.kind=kind::mxf4nvf4.block_scale.scale=scale_vec::2X|scale_vec::4X{.collector=COLLECTOR_A}
+    ...    [d], a:b64, b:b64, idesc:u32, [scale_a], [scale_b], p:pred   @ sm_100a sm_103a 8.7
 tcgen05.mma.sp  9.7.16.10.9.2  Multiply matrices, A sparse, accumulate in tensor memory.
     tcgen05.mma.sp.group=GROUP.kind=kind::f16|kind::tf32{.collector=COLLECTOR_A}
     ...    [d], a:b64, b:b64, [meta], idesc:u32{, mask*lanes}, p:pred{, #scale_d}   @ sm_100f
