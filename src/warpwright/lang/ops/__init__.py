@@ -1,0 +1,1 @@
+"""Operations of the kernel language: one call, one instruction, named as PTX names it."""
