@@ -1,6 +1,6 @@
 """Tensor memory and the fifth-generation tensor core (PTX ISA 9.1 section 9.7.16).
 
-The operand ``a:b64`` of the tcgen05.mma forms is a shared-memory descriptor; each also takes ``[a]``, A in tensor memory.
+The operand ``a:b64`` of tcgen05.mma is a shared-memory descriptor; each form also takes ``[a]``, A in tensor memory.
 """
 
 from __future__ import annotations
