@@ -50,6 +50,7 @@ def emit(program: Program, observed: bool = False) -> tuple[str, tuple[dict[str,
     local = _local_registers(program)
     slots, nbytes = _place_registers(program, local)
     lanes = Lanes(slots, dict.fromkeys(local, True), observed)
+    lanes.loaded = {r.name for i in program.insts if i.name == "tcgen05.ld" for r in _registers(i.operands[0])}
     messages: dict[int, str] = {}
     blocks = program.blocks if program.blocks[-1].insts else program.blocks[:-1]
     for block in blocks:
@@ -93,6 +94,7 @@ def _intrinsics(body: str) -> str:
 def _block(lanes: Lanes, block: Block, messages: dict[int, str]) -> None:
     lanes.emit(f"b{block.index}:")
     lanes.values.clear()
+    lanes.settled = False
     lanes.block, lanes.ended = block.index, False
     lanes.block_mask = lanes.load("i32", OFFSETS["mask"])
     for inst in block.insts:

@@ -28,8 +28,6 @@ SERVICES = (
     "tensormap.replace",
 )  # fmt: skip
 
-_POISON = 0x7FFF_DEAD
-
 
 def flatten(operand: Operand) -> list[tuple[str, Operand]]:
     """The words of an operand: ("address" | "value", what)."""
@@ -117,6 +115,7 @@ def _plan(lanes: Lanes, inst: Inst, registers: tuple[Operand, ...], split: int, 
 def _tmem(lanes: Lanes, inst: Inst, where: Operand, registers: tuple[Operand, ...], split: int, flags: int) -> None:
     converge(lanes, "-1")
     table, width = _plan(lanes, inst, registers, split, flags)
+    lanes.settled = False
     with lanes.if_any():
         _pend(lanes, inst, where, table, width)
 
@@ -132,12 +131,11 @@ def _pend(lanes: Lanes, inst: Inst, where: Operand, table: int, width: int) -> N
 
 @meaning("tcgen05.ld")
 def tcgen05_ld(lanes: Lanes, inst: Inst) -> None:
-    """Until tcgen05.wait::ld the registers hold poison."""
+    """The registers are filled when tcgen05.wait::ld, or the first instruction that reads one, asks for them."""
     registers = _registers(inst.operands[0])
     split = int(inst.operands[2].value) if len(inst.operands) > 2 else 0  # type: ignore[union-attr]
     _tmem(lanes, inst, inst.operands[1], registers, split, 2 if inst["pack"] else 0)
-    for register in registers:
-        lanes.write(register, lanes.splat(_POISON, 32), "b32")
+    lanes.forget()
 
 
 @meaning("tcgen05.st")
@@ -154,6 +152,5 @@ def _registers(operand: Operand) -> tuple[Operand, ...]:
 @meaning("tcgen05.wait::ld", "tcgen05.wait::st")
 def tcgen05_wait(lanes: Lanes, inst: Inst) -> None:
     converge(lanes, "-1")
-    lanes.emit("call void @tmem_flush(ptr %w)")
-    lanes.forget()
+    lanes.settle()
 

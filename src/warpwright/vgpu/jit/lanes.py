@@ -65,6 +65,7 @@ class Lanes:
     block : index of the current block; ``ended`` once it has left for another.
     slots : place of every register that lives in memory, in bytes from the warp's state.
     local : names of the registers that are SSA values.
+    loaded : registers that some tcgen05.ld of the kernel fills; ``settled`` while none of them can be outstanding.
     observed : whether synchronising instructions also leave a record for observers.
     """
 
@@ -82,6 +83,8 @@ class Lanes:
         self.block = 0
         self.ended = False
         self.observed = observed
+        self.loaded: set[str] = set()
+        self.settled = False
         self.faults = {name: code for code, name in enumerate(FAULTS)}
         self.tables: list[NDArray[np.int64]] = []
 
@@ -147,6 +150,13 @@ class Lanes:
         self.tables.append(np.array(words, np.int64))
         return int(self.tables[-1].ctypes.data)
 
+    def settle(self) -> None:
+        """Carry out the tensor-memory accesses that this warp has not waited for yet. An instruction that reads a
+        register of one does so too: the hardware keeps the order of a thread's own registers."""
+        self.emit("call void @tmem_flush(ptr %w)")
+        self.forget()
+        self.settled = True
+
     def forget(self) -> None:
         """Registers in memory have changed behind the lanes' back: read them anew."""
         self.values = {name: value for name, value in self.values.items() if self.local.get(name)}
@@ -177,6 +187,8 @@ class Lanes:
         """The lanes of a register as integers (``<32 x i1>`` for predicates), whatever type the instruction has."""
         held = self.values.get(reg.name)
         if held is None:
+            if reg.name in self.loaded and not self.settled:
+                self.settle()
             held = self.fetch(reg)
             self.values[reg.name] = held
         if reg.negated:
