@@ -17,7 +17,7 @@ from warpwright.vgpu.engines.lane_copy import LANE_COPIES
 from warpwright.vgpu.engines.op import BoundMap, Op
 from warpwright.vgpu.events import Barrier, Event
 from warpwright.vgpu.jit import state
-from warpwright.vgpu.jit.issue import SERVICES
+from warpwright.vgpu.jit.issue import SERVICES, flatten
 from warpwright.vgpu.jit.runtime import function
 from warpwright.vgpu.jit.state import FAULTS, FUEL, RANK_SHIFT, RECORD_WORDS, RESERVED_SHARED, SIZE, WARP
 from warpwright.vgpu.memory import aligned_zeros
@@ -59,7 +59,7 @@ class Cluster:
         self.records = self.queue[2:].reshape(_QUEUE_RECORDS, RECORD_WORDS)
         self.which = ctypes.c_int32()
         self.template = self._template()
-        self.handlers = {i.index: _category(i) for i in kernel.program.insts}
+        self.handlers = [_handler(inst) for inst in launch.insts]
         self.observers = launch.observers
 
     def _template(self) -> NDArray[np.uint8]:
@@ -153,15 +153,12 @@ class Cluster:
         self.queue[0] = 0
         moved = False
         for record in self.records[:count].tolist():
-            inst, keep = self.handlers_of(record[0])
+            inst, keep, end = self.handlers[record[0]]
             who = record[1]
-            op = Op(inst, who >> 32, who >> 8 & 0xFFFFFF, who & 0xFF, record[2:], self.issued)
+            op = Op(inst, who >> 32, who >> 8 & 0xFFFFFF, who & 0xFF, record[2:end], self.issued)
             self.issued += 1
             moved |= keep(self, op)
         return moved
-
-    def handlers_of(self, index: int) -> tuple[Inst, Callable[[Cluster, Op], bool]]:
-        return self.launch.insts[index], self.handlers[index]
 
     def _drain(self) -> bool:
         """Complete what is in flight, tensor cores before copies: nothing completes before everyone waits."""
@@ -277,6 +274,13 @@ class Cluster:
         kind = "arrive" if count else "expect_tx" if expect else "complete_tx"
         self.tell(Event(kind, self.number, op.rank, op.warp, op.lane, op.inst, barrier=held, count=count, nbytes=expect or complete))
         return False
+
+
+def _handler(inst: Inst) -> tuple[Inst, Callable[[Cluster, Op], bool], int]:
+    """An instruction, what takes its records, and where its operands end in one."""
+    keep = _category(inst)
+    words = RECORD_WORDS if keep is Cluster.observe else 2 + sum(len(flatten(o)) for o in inst.operands)
+    return inst, keep, words
 
 
 def _category(inst: Inst) -> Callable[[Cluster, Op], bool]:

@@ -41,6 +41,7 @@ def _cp_async(fabric: Fabric, op: Op) -> None:
 def _arrive(fabric: Fabric, op: Op) -> None:
     """``.noinc``: the arrival is one that the barrier's count includes."""
     if "noinc" not in op.inst.opcode.split("."):
-        raise fabric.failure(UnsupportedInstruction, op, "only the form with .noinc is executed; count the arrival in mbarrier.init.")
+        raise fabric.failure(
+            UnsupportedInstruction, op, "only the form with .noinc is executed; count the arrival in mbarrier.init."
+        )
     fabric.arrive(op, *_place(op))
-

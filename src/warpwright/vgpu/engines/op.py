@@ -69,5 +69,3 @@ class Fabric(Protocol):
 
     def failure(self, kind: type[Exception], op: Op, message: str) -> Exception:
         """An error that names the instruction, kernel, CTA, warp and lane of ``op`` before ``message``."""
-
-

@@ -1,0 +1,220 @@
+"""Boxes of tensor maps as lists of 16-byte chunks: the plans that the copy engine follows (PTX ISA 9.1 section 5.5).
+
+A plan depends on the map, on where the box starts inside the swizzle pattern, and on how much of it lies inside the
+tensor; not on the coordinates. All offsets into shared memory count from the start of that pattern's period, all
+offsets into the tensor from the box's first element, so one plan serves every box of the same kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.layout import period, swizzle
+from warpwright.tensormap import TensorMap
+
+__all__ = ["Chunks", "Elements", "Geometry", "chunks", "elements", "geometry", "window"]
+
+CHUNK = 16
+Extents = tuple[tuple[int, int], ...]
+IntArray = NDArray[np.int64]
+
+# Quiet NaNs that out-of-bounds elements read as; the pattern of the hardware is not documented.
+_NANS = {"f16": b"\xff\x7e", "bf16": b"\xff\x7f", "f32": b"\xff\xff\xff\x7f", "tf32": b"\xff\xff\xff\x7f"}
+_NAN64 = b"\xff\xff\xff\xff\xff\xff\xff\x7f"
+
+
+@dataclass(slots=True, eq=False)
+class Geometry:
+    """What a copy needs of a tensor map, innermost dimension first.
+
+    ``counts``: elements of the box; ``steps``: element strides; ``pitches``: bytes from one element of the tensor to
+    the next; ``latest``: greatest coordinate at which the box ends inside the tensor; ``reach``: bytes of the tensor
+    from its base; ``period``: bytes after which the swizzle repeats.
+    """
+
+    map: TensorMap
+    rank: int
+    size: int
+    nbytes: int
+    counts: tuple[int, ...]
+    steps: tuple[int, ...]
+    dims: tuple[int, ...]
+    pitches: tuple[int, ...]
+    latest: tuple[int, ...]
+    reach: int
+    period: int
+    pattern: IntArray
+    pattern_at: int
+    chunks: dict[tuple[int, Extents | None], Chunks] = field(default_factory=dict)
+    elements: dict[tuple[int, Extents | None], Elements] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Chunks:
+    """Chunk numbers of the copy and their host addresses (``*_at``).
+
+    ``shared``/``tensor``: chunks wholly inside the tensor; ``fill``: chunks of shared memory that are not;
+    ``shared_bytes``/``tensor_bytes``: the bytes of those that are inside after all; ``low``/``high``: first byte of
+    shared memory that the box touches and one past the last.
+    """
+
+    shared: IntArray
+    tensor: IntArray
+    fill: IntArray
+    same: IntArray
+    shared_bytes: IntArray
+    tensor_bytes: IntArray
+    low: int
+    high: int
+    count: int
+    shared_at: int
+    tensor_at: int
+    fill_at: int
+    same_at: int
+
+
+@dataclass(slots=True, eq=False)
+class Elements:
+    """Element numbers of the elements inside the tensor, in rounds in which no element of the tensor comes twice."""
+
+    rounds: list[tuple[IntArray, IntArray]]
+    low: int
+    high: int
+
+
+_KNOWN: WeakKeyDictionary[TensorMap, Geometry] = WeakKeyDictionary()
+
+
+def geometry(tensor: TensorMap) -> Geometry:
+    """The geometry of a tensor map, which must not change afterwards (a replaced field makes another map)."""
+    found = _KNOWN.get(tensor)
+    if found is None:
+        found = _KNOWN[tensor] = _geometry(tensor)
+    return found
+
+
+def _geometry(tensor: TensorMap) -> Geometry:
+    size, counts = tensor.dtype.nbytes, tensor.box_elements
+    steps = (1, *tensor.elem_strides[1:])
+    pitches = (size, *tensor.strides)
+    ends = [(count - 1) * step for count, step in zip(counts, steps, strict=True)]
+    nan = _NANS.get(tensor.dtype.name, _NAN64)
+    pattern = np.frombuffer(nan * (CHUNK // len(nan)), np.int64) if tensor.fill == "nan" else np.zeros(2, np.int64)
+    return Geometry(
+        map=tensor,
+        rank=tensor.rank,
+        size=size,
+        nbytes=tensor.nbytes,
+        counts=counts,
+        steps=steps,
+        dims=tensor.dims,
+        pitches=pitches,
+        latest=tuple(dim - 1 - end for dim, end in zip(tensor.dims, ends, strict=True)),
+        reach=sum((dim - 1) * pitch for dim, pitch in zip(tensor.dims, pitches, strict=True)) + size,
+        period=max(period(tensor.swizzle), 128),
+        pattern=pattern,
+        pattern_at=pattern.ctypes.data,
+    )
+
+
+def window(box: Geometry, coords: list[int]) -> Extents | None:
+    """First and one past the last element of the box inside the tensor in each dimension; None: all of them."""
+    for coord, latest in zip(coords, box.latest, strict=True):
+        if not 0 <= coord <= latest:
+            break
+    else:
+        return None
+    return tuple(
+        (min(max(-(coord // step), 0), count), max(min(-((coord - dim) // step), count), 0))
+        for coord, step, count, dim in zip(coords, box.steps, box.counts, box.dims, strict=True)
+    )
+
+
+def chunks(box: Geometry, phase: int, extents: Extents | None) -> Chunks:
+    """The plan of a copy whose shared-memory side starts ``phase`` bytes into the swizzle pattern."""
+    found = box.chunks.get((phase, extents))
+    if found is None:
+        found = box.chunks[phase, extents] = _chunks(box, phase, extents)
+    return found
+
+
+def elements(box: Geometry, phase: int, extents: Extents | None) -> Elements:
+    """The plan of a reduction, element by element."""
+    found = box.elements.get((phase, extents))
+    if found is None:
+        found = box.elements[phase, extents] = _elements(box, phase, extents)
+    return found
+
+
+def _rows(box: Geometry, extents: Extents) -> tuple[IntArray, NDArray[np.bool_]]:
+    """Byte offset in the tensor of each row of the box (all dimensions but the innermost), and whether it is inside."""
+    offset, inside = np.zeros(1, np.int64), np.ones(1, bool)
+    for axis in range(1, box.rank):
+        index = np.arange(box.counts[axis], dtype=np.int64)
+        step = index * (box.steps[axis] * box.pitches[axis])
+        first, end = extents[axis]
+        offset = (step[:, None] + offset).ravel()
+        inside = (((index >= first) & (index < end))[:, None] & inside).ravel()
+    return offset, inside
+
+
+def _whole(box: Geometry) -> Extents:
+    return tuple((0, count) for count in box.counts)
+
+
+def _chunks(box: Geometry, phase: int, extents: Extents | None) -> Chunks:
+    extents = extents or _whole(box)
+    line = box.counts[0] * box.size
+    offset, inside = _rows(box, extents)
+    first, end = extents[0][0] * box.size, extents[0][1] * box.size
+    at = np.arange(0, line, CHUNK)
+    shared = swizzle(phase + np.arange(0, len(offset) * line, CHUNK), box.map.swizzle).reshape(-1, line // CHUNK)
+    tensor = offset[:, None] + at
+    whole = inside[:, None] & (at >= first) & (at + CHUNK <= end)
+    partial = inside[:, None] & ~whole & (at < end) & (at + CHUNK > first)
+    byte = np.arange(CHUNK)
+    covered = partial[:, :, None] & ((at[:, None] + byte >= first) & (at[:, None] + byte < end))
+    to, source, fill = shared[whole] // CHUNK, tensor[whole] // CHUNK, shared[~whole] // CHUNK
+    same = np.zeros_like(fill)
+    return Chunks(
+        shared=to,
+        tensor=source,
+        fill=fill,
+        same=same,
+        shared_bytes=(shared[:, :, None] + byte)[covered],
+        tensor_bytes=(tensor[:, :, None] + byte)[covered],
+        low=int(shared.min()),
+        high=int(shared.max()) + CHUNK,
+        count=len(to),
+        shared_at=to.ctypes.data,
+        tensor_at=source.ctypes.data,
+        fill_at=fill.ctypes.data,
+        same_at=same.ctypes.data,
+    )
+
+
+def _elements(box: Geometry, phase: int, extents: Extents | None) -> Elements:
+    extents = extents or _whole(box)
+    offset, inside = _rows(box, extents)
+    index = np.arange(box.counts[0])
+    shared = swizzle(phase + np.arange(prod(box.counts)) * box.size, box.map.swizzle).reshape(len(offset), -1)
+    tensor = offset[:, None] + index * box.size
+    chosen = inside[:, None] & (index >= extents[0][0]) & (index < extents[0][1])
+    rounds = _rounds(shared[chosen] // box.size, tensor[chosen] // box.size)
+    return Elements(rounds, int(shared.min()), int(shared.max()) + box.size)
+
+
+def _rounds(shared: IntArray, tensor: IntArray) -> list[tuple[IntArray, IntArray]]:
+    """Elements of the tensor are the same several times where a stride is 0."""
+    rounds = []
+    while len(tensor):
+        _, first = np.unique(tensor, return_index=True)
+        rounds.append((shared[first], tensor[first]))
+        rest = np.delete(np.arange(len(tensor)), first)
+        shared, tensor = shared[rest], tensor[rest]
+    return rounds

@@ -1,0 +1,121 @@
+"""The tensor engine: tcgen05.mma, cp, shift and commit (PTX ISA 9.1 sections 9.7.16.9, 9.7.16.10 and 9.7.16.12).
+
+Operations complete in the order of issue. Since no warp runs while the queue is emptied, nothing can tell a product of
+many instructions from the instructions one by one: mma that accumulate in the same place are collected (`mma.Run`)
+across the commits between them, which follow after all data.
+
+Numerics: products exact, sums in float32 in the order of NumPy's matrix product, which PTX leaves open; accumulators
+of f16 are rounded once an instruction, those of s32 are exact.
+"""
+
+from __future__ import annotations
+
+from warpwright.errors import DescriptorError, UnsupportedInstruction
+from warpwright.ptx import nodes
+from warpwright.vgpu.engines.accumulator import check_columns
+from warpwright.vgpu.engines.mma import A_COLUMNS, Form, Product, Run, form_of, multiply, product_of
+from warpwright.vgpu.engines.op import Fabric, Op
+from warpwright.vgpu.engines.place import barrier, selected
+from warpwright.vgpu.engines.tmem_copy import copy_to_tensor_memory, group_of, shift_down
+
+__all__ = ["complete"]
+
+Runs = dict[tuple[Form, int, int, int], Run]
+_WORD = 0xFFFFFFFF
+
+
+def complete(fabric: Fabric, ops: list[Op]) -> None:
+    """Complete queued tensor operations of all CTAs of a cluster, in the order of the list.
+
+    Raises what ``fabric.failure`` makes of DescriptorError (descriptors), ProtocolError (tensor memory, CTA pairs,
+    mbarriers), MemoryFault (the place of an mbarrier) and UnsupportedInstruction.
+    """
+    runs: Runs = {}
+    commits: list[Op] = []
+    for op in ops:
+        name = op.inst.name
+        if name == "tcgen05.mma" or name == "tcgen05.mma.ws":
+            _collect(fabric, op, runs)
+        elif name == "tcgen05.commit":
+            commits.append(op)
+        else:
+            _perform(fabric, runs)
+            (copy_to_tensor_memory if name == "tcgen05.cp" else shift_down)(fabric, op)
+    _perform(fabric, runs)
+    for op in commits:
+        _commit(fabric, op)
+
+
+def _collect(fabric: Fabric, op: Op, runs: Runs) -> None:
+    """Add an mma to the run that it continues, or open one."""
+    words = op.words
+    form = form_of(op.inst.opcode, len(words), type(op.inst.operands[1]) is nodes.Address)
+    run = runs.get((form, op.rank, words[0], words[3]))
+    if run is None or not _continues(run, words, runs):
+        run = _open(fabric, op, form, runs)
+    run.ops.append(op)
+    run.a.append(words[1])
+    run.b.append(words[2])
+
+
+def _continues(run: Run, words: list[int], runs: Runs) -> bool:
+    form = run.form
+    if not words[form.enable] or not run.product.fusable or run.masks:
+        return False
+    if (form.scale and words[form.scale]) or any(words[form.masks]):
+        return False
+    return not (form.tmem_a and _reads_result(words[1], run.base, form, runs))
+
+
+def _reads_result(address: int, base: int, form: Form, runs: Runs) -> bool:
+    """Whether A lies where a run of the queue puts its accumulator."""
+    return any(run.overlaps(base, form.group, address & 0xFFFF, A_COLUMNS) for run in runs.values())
+
+
+def _open(fabric: Fabric, op: Op, form: Form, runs: Runs) -> Run:
+    words, d = op.words, op.words[0] & _WORD
+    product = _product(fabric, op, form, d)
+    ranks = group_of(fabric, op, form.group)
+    for rank in ranks:
+        check_columns(fabric, op, rank, d, product.span, product.lanes)
+    overlap = any(run.overlaps(ranks[0], form.group, d & 0xFFFF, product.span) for run in runs.values())
+    if overlap or (form.tmem_a and _reads_result(words[1], ranks[0], form, runs)):
+        _perform(fabric, runs)
+    run = Run(
+        form=form,
+        product=product,
+        base=ranks[0],
+        d=d,
+        accumulate=bool(words[form.enable]),
+        factor=2.0 ** -words[form.scale] if form.scale else 1.0,
+        masks=words[form.masks] if any(words[form.masks]) else [],
+    )
+    runs[form, op.rank, words[0], words[3]] = run
+    return run
+
+
+def _product(fabric: Fabric, op: Op, form: Form, d: int) -> Product:
+    if form.refused:
+        raise fabric.failure(UnsupportedInstruction, op, form.refused)
+    if form.zero_columns and op.words[form.zero_columns]:
+        raise fabric.failure(
+            UnsupportedInstruction,
+            op,
+            f"the virtual GPU does not execute zero-column masks, 0x{op.words[form.zero_columns]:x} here; expected 0",
+        )
+    try:
+        return product_of(form.kind, form.group, form.ws, form.tmem_a, op.words[3] & _WORD, d >> 16)
+    except DescriptorError as error:
+        raise fabric.failure(DescriptorError, op, str(error)) from None
+
+
+def _perform(fabric: Fabric, runs: Runs) -> None:
+    for run in runs.values():
+        multiply(fabric, run)
+    runs.clear()
+
+
+def _commit(fabric: Fabric, op: Op) -> None:
+    rank, offset = barrier(fabric, op, op.words[0])
+    for each in selected(fabric, op, op.words[1]) if op.inst["multicast"] else (rank,):
+        fabric.arrive(op, each, offset)

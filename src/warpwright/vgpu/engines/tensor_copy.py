@@ -1,0 +1,222 @@
+"""Copies of boxes between tensors and shared memory: cp.async.bulk.tensor and cp.reduce.async.bulk.tensor.
+
+PTX ISA 9.1 sections 9.7.9.27.1.2 and 9.7.9.27.1.3, tile mode.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright import isa
+from warpwright.errors import MemoryFault, ProtocolError, UnsupportedInstruction
+from warpwright.vgpu.engines.box import Extents, Geometry, chunks, elements, geometry, window
+from warpwright.vgpu.engines.op import BoundMap, Fabric, Op
+from warpwright.vgpu.engines.place import barrier, check_inside, locate, selected
+from warpwright.vgpu.engines.reduce import GLOBAL_LOCK, TENSOR_TYPES, combine, dtype_of
+from warpwright.vgpu.jit.runtime import function
+
+__all__ = ["copy_box", "reduce_box"]
+
+ALIGNMENT = 128
+
+
+class _Form(NamedTuple):
+    """What an opcode says, and where its operands are among the words; ``mask`` is 0 without multicast."""
+
+    load: bool
+    dims: int
+    map: int
+    coords: slice
+    shared: int
+    mbar: int
+    mask: int
+    pair: bool
+    own: bool
+    mode: str
+    op: str
+
+
+@cache
+def _form(opcode: str) -> _Form:
+    match = isa.match(opcode)
+    assert match is not None
+    load = match["dst"] != "global"
+    dims = int(match["dim"][0])
+    first = 1 if load else 0
+    return _Form(
+        load=load,
+        dims=dims,
+        map=first,
+        coords=slice(first + 1, first + 1 + dims),
+        shared=0 if load else dims + 1,
+        mbar=dims + 2,
+        mask=dims + 3 if load and match["multicast"] else 0,
+        pair=load and match["group"] == "cta_group::2",
+        own=match["dst"] == "shared::cta",
+        mode=match["mode"],
+        op=match["op"] if match.form.name.startswith("cp.reduce") else "",
+    )
+
+
+class _Box(NamedTuple):
+    """One copy, resolved. ``origin``: bytes from the tensor's base to the box; may lie outside the tensor."""
+
+    bound: BoundMap
+    geometry: Geometry
+    extents: Extents | None
+    origin: int
+    rank: int
+    offset: int
+    phase: int
+
+
+def copy_box(fabric: Fabric, op: Op) -> None:
+    """Complete a tensor load or store: data first, then the bytes on the mbarrier of every destination."""
+    form = _form(op.inst.opcode)
+    box = _resolve(fabric, op, form)
+    if not form.load:
+        return _store(fabric, op, box)
+    mbar_rank, mbar = barrier(fabric, op, op.words[form.mbar])
+    _check_barrier(fabric, op, form, box.rank, mbar_rank)
+    ranks = selected(fabric, op, op.words[form.mask]) if form.mask else (box.rank,)
+    for rank in ranks:
+        _load(fabric, op, box, rank)
+        owner = (rank & ~1) | (mbar_rank & 1) if form.pair else rank
+        fabric.complete_tx(op, owner, mbar, box.geometry.nbytes)
+    return None
+
+
+def _resolve(fabric: Fabric, op: Op, form: _Form) -> _Box:
+    words = op.words
+    if form.mode not in ("", "tile"):
+        raise fabric.failure(
+            UnsupportedInstruction,
+            op,
+            f"mode .{form.mode} is not executed by the virtual GPU; expected .tile; use one tile copy for each row",
+        )
+    bound = fabric.tensor_map(op, words[form.map])
+    box = geometry(bound.map)
+    if box.rank != form.dims:
+        raise fabric.failure(
+            ProtocolError,
+            op,
+            f".{form.dims}d is given a tensor map of {box.rank} dimensions; expected .{box.rank}d and "
+            f"{box.rank} coordinates, or a map of {form.dims} dimensions",
+        )
+    if box.reach > len(bound.data) or box.map.interleave != "none":
+        raise _unusable(fabric, op, box, bound)
+    coords = [((word & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000 for word in words[form.coords]]
+    rank, offset = locate(fabric, op, words[form.shared], "address of the box")
+    _check_place(fabric, op, form, box, rank, offset)
+    origin = sum([coord * pitch for coord, pitch in zip(coords, box.pitches, strict=True)])
+    return _Box(bound, box, window(box, coords), origin, rank, offset, offset % box.period)
+
+
+def _unusable(fabric: Fabric, op: Op, box: Geometry, bound: BoundMap) -> Exception:
+    if box.map.interleave != "none":
+        return fabric.failure(
+            UnsupportedInstruction,
+            op,
+            f"the tensor map has interleave {box.map.interleave!r}; expected 'none', the one the virtual GPU executes",
+        )
+    return fabric.failure(
+        MemoryFault,
+        op,
+        f"the tensor map reaches {box.reach} bytes from its base address; expected at most the {len(bound.data)} bytes "
+        "that are allocated there; mend its dimensions, strides or address",
+    )
+
+
+def _check_place(fabric: Fabric, op: Op, form: _Form, box: Geometry, rank: int, offset: int) -> None:
+    what = "destination" if form.load else "source"
+    if offset % ALIGNMENT:
+        raise fabric.failure(
+            MemoryFault,
+            op,
+            f"the {what} of the box is at offset {offset} of shared memory; expected a multiple of {ALIGNMENT}; "
+            "align the buffer",
+        )
+    if box.nbytes > fabric.shared_limit:
+        raise fabric.failure(
+            MemoryFault,
+            op,
+            f"the box has {box.nbytes} bytes; expected at most the {fabric.shared_limit} bytes of shared memory; use a "
+            "smaller box",
+        )
+    if (form.own or not form.load) and rank != op.rank:
+        raise fabric.failure(
+            MemoryFault,
+            op,
+            f"the {what} is shared memory of CTA {rank}; expected that of CTA {op.rank}, which .shared::cta names; "
+            + ("use .shared::cluster" if form.load else "store from the CTA's own shared memory"),
+        )
+
+
+def _check_barrier(fabric: Fabric, op: Op, form: _Form, rank: int, mbar_rank: int) -> None:
+    if mbar_rank == rank or (form.pair and mbar_rank == rank ^ 1):
+        return
+    raise fabric.failure(
+        ProtocolError,
+        op,
+        f"the mbarrier is in CTA {mbar_rank} and the destination in CTA {rank}; expected the mbarrier in "
+        + (
+            f"CTA {rank} or {rank ^ 1}, a pair" if form.pair else "the same CTA; use .cta_group::2 for that of the pair"
+        ),
+    )
+
+
+def _load(fabric: Fabric, op: Op, box: _Box, rank: int) -> None:
+    plan = chunks(box.geometry, box.phase, box.extents)
+    base = box.offset - box.phase
+    check_inside(fabric, op, "destination of the box", rank, base + plan.low, plan.high - plan.low)
+    to = fabric.shared_host + rank * fabric.shared_stride + base
+    copy = function("copy_chunks")
+    if plan.count:
+        copy(to, plan.shared_at, box.bound.host + box.origin, plan.tensor_at, plan.count)
+    if len(plan.fill):
+        copy(to, plan.fill_at, box.geometry.pattern_at, plan.same_at, len(plan.fill))
+        if len(plan.shared_bytes):
+            fabric.shared[rank][base + plan.shared_bytes] = box.bound.data[box.origin + plan.tensor_bytes]
+
+
+def _store(fabric: Fabric, op: Op, box: _Box) -> None:
+    plan = chunks(box.geometry, box.phase, box.extents)
+    base = box.offset - box.phase
+    check_inside(fabric, op, "source of the box", box.rank, base + plan.low, plan.high - plan.low)
+    source = fabric.shared_host + box.rank * fabric.shared_stride + base
+    if plan.count:
+        function("copy_chunks")(box.bound.host + box.origin, plan.tensor_at, source, plan.shared_at, plan.count)
+    if len(plan.shared_bytes):
+        box.bound.data[box.origin + plan.tensor_bytes] = fabric.shared[box.rank][base + plan.shared_bytes]
+
+
+def reduce_box(fabric: Fabric, op: Op) -> None:
+    """Complete a tensor reduction; elements outside the tensor are left alone."""
+    form = _form(op.inst.opcode)
+    box = _resolve(fabric, op, form)
+    type = box.geometry.map.dtype.name
+    if type not in TENSOR_TYPES[form.op]:
+        raise fabric.failure(
+            UnsupportedInstruction,
+            op,
+            f".{form.op} is given a tensor map of {type} elements; expected {', '.join(TENSOR_TYPES[form.op])}",
+        )
+    plan = elements(box.geometry, box.phase, box.extents)
+    base = box.offset - box.phase
+    check_inside(fabric, op, "source of the box", box.rank, base + plan.low, plan.high - plan.low)
+    values, first = _typed(fabric.shared[box.rank], base, dtype_of(type))
+    target, origin = _typed(box.bound.data, box.origin, dtype_of(type))
+    with GLOBAL_LOCK:
+        for source, cells in plan.rounds:
+            at = origin + cells
+            target[at] = combine(form.op, target[at], values[first + source])
+
+
+def _typed(data: NDArray[np.uint8], offset: int, dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
+    """Memory as elements, and the number of the element at ``offset``, which may lie before the first."""
+    usable = len(data) // dtype.itemsize * dtype.itemsize
+    return data[:usable].view(dtype), offset // dtype.itemsize
