@@ -1,9 +1,54 @@
-"""Asynchronous tensor-core kernels in Python, run and verified on a virtual GPU."""
+"""Warpwright: asynchronous tensor-core kernels in Python, run and verified on a virtual GPU.
+
+    import warpwright as ww
+
+    ww.launch(kernel, grid=…, args=[…])     run a kernel of the language, or PTX from `ww.load_ptx`
+    ww.matmul(a, b)                         a product on tensor cores
+
+The kernel language is `warpwright.lang`.
+"""
 
 from __future__ import annotations
 
-from .errors import WarpwrightError
+from warpwright.devices import device
+from warpwright.errors import (
+    Deadlock,
+    DescriptorError,
+    DeviceError,
+    KernelError,
+    LaunchError,
+    MemoryFault,
+    PrecisionWarning,
+    ProtocolError,
+    PtxSyntaxError,
+    UnsupportedInstruction,
+    UsageError,
+    WarpwrightError,
+)
+from warpwright.lang import kernel
+from warpwright.launch import launch, load_ptx
+from warpwright.ops import matmul
+from warpwright.tensormap import TensorMap
 
-__all__ = ["WarpwrightError", "__version__"]
+__all__ = [
+    "Deadlock",
+    "DescriptorError",
+    "DeviceError",
+    "KernelError",
+    "LaunchError",
+    "MemoryFault",
+    "PrecisionWarning",
+    "ProtocolError",
+    "PtxSyntaxError",
+    "TensorMap",
+    "UnsupportedInstruction",
+    "UsageError",
+    "WarpwrightError",
+    "device",
+    "kernel",
+    "launch",
+    "load_ptx",
+    "matmul",
+]
 
 __version__ = "0.1.0"
