@@ -8,9 +8,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-import warpwright as ww
 from warpwright.kernels.gemm import LEVELS, kernel_of, plan
 from warpwright.kernels.memory_flow import arguments, memory_flow
+from warpwright.launch import launch, load_ptx
+from warpwright.tensormap import TensorMap
 from warpwright.types import of_dtype
 
 BF16 = ml_dtypes.bfloat16
@@ -27,13 +28,13 @@ def gemm(level: int, a: np.ndarray, b: np.ndarray, out: Any = None, change=None,
     found = plan(config, a.shape[0], b.shape[0], a.shape[1], out_bytes=dtype.itemsize)
     d = np.full((a.shape[0] + spare_rows, found.pitch), SENTINEL, dtype)
     boxes = ((a, found.a_box), (b, found.b_box))
-    args = [*(ww.TensorMap(x, box, swizzle=found.swizzle) for x, box in boxes), d, *found.scalars]
+    args = [*(TensorMap(x, box, swizzle=found.swizzle) for x, box in boxes), d, *found.scalars]
     traced = kernel_of(config).trace(dtype=of_dtype(a.dtype), out=of_dtype(dtype))
     if change is None:
-        ww.launch(traced, found.grid, args=args, device="b200")
+        launch(traced, found.grid, args=args, device="b200")
     else:
-        entry = ww.load_ptx(change(traced.ptx))[traced.entry]
-        ww.launch(entry, found.grid, smem=found.smem, args=args, device="b200")
+        entry = load_ptx(change(traced.ptx))[traced.entry]
+        launch(entry, found.grid, smem=found.smem, args=args, device="b200")
     return d
 
 
@@ -41,11 +42,11 @@ def flow(a: np.ndarray, b: np.ndarray, change=None) -> np.ndarray:
     """D (128, 128) of memory_flow."""
     d = np.full((128, 128), SENTINEL, np.float32)
     if change is None:
-        ww.launch(memory_flow, 1, args=arguments(a, b, d), device="b200")
+        launch(memory_flow, 1, args=arguments(a, b, d), device="b200")
     else:
         traced = memory_flow.trace()
-        entry = ww.load_ptx(change(traced.ptx))[traced.entry]
-        ww.launch(entry, 1, smem=traced.smem_bytes, args=arguments(a, b, d), device="b200")
+        entry = load_ptx(change(traced.ptx))[traced.entry]
+        launch(entry, 1, smem=traced.smem_bytes, args=arguments(a, b, d), device="b200")
     return d
 
 
