@@ -1,0 +1,79 @@
+"""A cluster of arrays, as much of one as the engines touch, and operations made from PTX opcodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright import isa
+from warpwright.errors import MemoryFault
+from warpwright.ptx import nodes
+from warpwright.tensormap import TensorMap
+from warpwright.vgpu.engines.op import BoundMap, Op
+from warpwright.vgpu.program import Inst
+
+MAP_AT = 0x7000_0000_1000
+GLOBAL_AT = 0x7000_0010_0000
+MBAR = 1024
+
+
+def shared_address(rank: int, offset: int) -> int:
+    return rank << 24 | offset
+
+
+class Cluster:
+    """``log``: what reached mbarriers, in order: ("tx", rank, offset, bytes) or ("arrive", rank, offset)."""
+
+    def __init__(self, ranks: int = 1, limit: int = 64 * 1024, seed: int = 0) -> None:
+        random = np.random.default_rng(seed)
+        self.ranks = ranks
+        self.shared_limit = limit
+        memory = np.empty(ranks * limit + 1024, np.uint8)
+        start = -memory.ctypes.data % 1024
+        self.shared = memory[start : start + ranks * limit].reshape(ranks, limit)
+        self.shared[:] = random.integers(0, 256, self.shared.shape, dtype=np.uint8)
+        self.shared_host = self.shared.ctypes.data
+        self.shared_stride = limit
+        self.tmem = random.integers(-(2**31), 2**31, (ranks, 512, 128), dtype=np.int32)
+        self.allocated = [0xFFFF] * ranks
+        self.maps: dict[int, BoundMap] = {}
+        self.memory = random.integers(0, 256, 8192, dtype=np.uint8)
+        self.log: list[tuple[Any, ...]] = []
+
+    def tmem_allocated(self, rank: int) -> int:
+        return self.allocated[rank]
+
+    def arrive(self, op: Op, rank: int, offset: int) -> None:
+        self.log.append(("arrive", rank, offset))
+
+    def complete_tx(self, op: Op, rank: int, offset: int, nbytes: int) -> None:
+        self.log.append(("tx", rank, offset, nbytes))
+
+    def tensor_map(self, op: Op, address: int) -> BoundMap:
+        return self.maps[address]
+
+    def global_memory(self, op: Op, address: int, nbytes: int) -> NDArray[np.uint8]:
+        if not GLOBAL_AT <= address <= GLOBAL_AT + len(self.memory) - nbytes:
+            raise MemoryFault("global")
+        return self.memory[address - GLOBAL_AT : address - GLOBAL_AT + nbytes]
+
+    def failure(self, kind: type[Exception], op: Op, message: str) -> Exception:
+        return kind(message)
+
+    def bind(self, tensor: TensorMap, *, address: int = MAP_AT, nbytes: int | None = None) -> NDArray[np.uint8]:
+        """Put a map at an address; returns the bytes of its tensor."""
+        data = tensor.array.reshape(-1).view(np.uint8)[:nbytes]
+        self.maps[address] = BoundMap(tensor, data, data.ctypes.data)
+        return data
+
+
+def operation(opcode: str, *words: int, rank: int = 0, a_in_tmem: bool = False) -> Op:
+    """An operation whose operand words are given; only the second operand's kind matters to an engine."""
+    operands: tuple[Any, ...] = (nodes.Address(nodes.Reg("%a")),) * len(words)
+    if opcode.startswith("tcgen05.mma") and not a_in_tmem:
+        operands = (operands[0], nodes.Reg("%d"), *operands[2:])
+    match = isa.match(opcode)
+    assert match is not None, opcode
+    return Op(Inst(0, opcode, match, operands), rank, 0, 0, [word & (1 << 64) - 1 for word in words])
