@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpwright.errors import ProtocolError
 from warpwright.vgpu import faults
@@ -125,64 +126,61 @@ class Named:
 
 
 class Whole:
-    """The barrier of the cluster: a counter of arrivals and a phase; every thread waits for the phase it arrived in."""
+    """The barrier of the cluster: a counter of arrivals and a phase; every thread waits for the phase it arrived in.
+
+    ``owed`` is, for every lane of every warp, the phase that it has arrived in and not yet waited for, else -1.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.phase = 0
-        self.arrived = 0
         self.owed = np.full((cluster.count, 32), -1, np.int64)
 
     def settle(self) -> bool:
-        moved = False
-        for index in blocked_warps(self.cluster, WAIT_CLUSTER):
-            moved |= self._visit(index)
-        return self._turn() or moved
-
-    def _visit(self, index: int) -> bool:
-        warp = self.cluster.warps[index]
-        mask = int(warp["blocked"]) & int(warp["live"])
-        lanes = [lane for lane in _lanes(mask) if warp["wait_kind"][lane] == WAIT_CLUSTER]
-        waiting = [lane for lane in lanes if warp["wait_arg"][lane]]
-        arriving = [lane for lane in lanes if not warp["wait_arg"][lane]]
-        for lane in arriving:
-            if self.owed[index, lane] >= 0:
-                raise self._misuse(index, lane, "arrives again before it has waited; alternate arrive and wait")
-            self.owed[index, lane] = self.phase
-        self.arrived += len(arriving)
-        free = arriving + [lane for lane in waiting if self._passed(index, lane)]
-        self.owed[index, [lane for lane in free if lane not in arriving]] = -1
-        for lane in free:
-            self.cluster.warps["blocked"][index] &= np.uint32(0xFFFF_FFFF ^ (1 << lane))
-        self._tell(index, arriving)
-        return bool(free)
-
-    def _passed(self, index: int, lane: int) -> bool:
-        if self.owed[index, lane] < 0:
-            raise self._misuse(index, lane, "waits without having arrived; put barrier.cluster.arrive before it")
-        return bool(self.owed[index, lane] < self.phase)
+        """Count new arrivals and let go whose phase is over; true when some lane may go on."""
+        warps = self.cluster.warps
+        blocked = _lane_table(warps["blocked"] & warps["live"]) & (warps["wait_kind"] == WAIT_CLUSTER)
+        if not blocked.any():
+            return self._turn()
+        waits = warps["wait_arg"] != 0
+        arriving, waiting = blocked & ~waits, blocked & waits
+        self._check(arriving & (self.owed >= 0), "arrives again before it has waited; alternate arrive and wait")
+        self._check(waiting & (self.owed < 0), "waits without having arrived; put barrier.cluster.arrive before it")
+        self.owed[arriving] = self.phase
+        passed = waiting & (self.owed < self.phase)
+        self.owed[passed] = -1
+        warps["blocked"] &= ~_masks(arriving | passed)
+        self._tell(arriving)
+        return self._turn() or bool((arriving | passed).any())
 
     def _turn(self) -> bool:
         """A new phase when every thread that has not exited has arrived."""
-        live = int(sum(int(mask).bit_count() for mask in self.cluster.warps["live"].tolist())) if self.arrived else 1
-        gone = int(np.count_nonzero((self.owed == self.phase) & ~self._alive())) if self.arrived else 0
-        if self.arrived - gone < live:
+        here = self.owed == self.phase
+        if not here.any() or (_lane_table(self.cluster.warps["live"]) & ~here).any():
             return False
-        self.phase, self.arrived = self.phase + 1, 0
+        self.phase += 1
         return True
 
-    def _alive(self) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-        bits = self.cluster.warps["live"][:, None] >> np.arange(32, dtype=np.uint32)
-        return (bits & 1).astype(bool)
+    def _check(self, wrong: NDArray[np.bool_], what: str) -> None:
+        for index, lane in np.argwhere(wrong).tolist():
+            inst = self.cluster.launch.insts[int(self.cluster.warps["inst"][index])]
+            raise ProtocolError(f"{faults.who(self.cluster, inst, index, lane)}: {what}.")
 
-    def _tell(self, index: int, arriving: list[int]) -> None:
-        if arriving:
-            cluster = self.cluster
+    def _tell(self, arriving: NDArray[np.bool_]) -> None:
+        cluster = self.cluster
+        for index in np.flatnonzero(arriving.any(axis=1)).tolist() if cluster.observers else ():
             inst = cluster.launch.insts[int(cluster.warps["inst"][index])]
             cluster.tell(Event("cluster", cluster.number, index // cluster.per_cta, index % cluster.per_cta, inst=inst))
 
-    def _misuse(self, index: int, lane: int, what: str) -> ProtocolError:
-        inst = self.cluster.launch.insts[int(self.cluster.warps["inst"][index])]
-        return ProtocolError(f"{faults.who(self.cluster, inst, index, lane)}: {what}.")
+
+_BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
 
 
+def _lane_table(masks: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Lane masks as one flag a lane, shape (warps, 32)."""
+    return (masks[:, None] & _BITS) != 0
+
+
+def _masks(table: NDArray[np.bool_]) -> NDArray[np.uint32]:
+    """Flags as lane masks."""
+    return (table * _BITS).sum(axis=1, dtype=np.uint32)
