@@ -33,7 +33,7 @@ STEPS = (
     Step(
         "global memory",
         "shared memory",
-        "TMA copies the boxes of A and B, asynchronously; their bytes complete an mbarrier",
+        "TMA copies the boxes of A and B, asynchronously: their bytes complete an mbarrier",
         "one thread issues; all 128 wait on the mbarrier",
         LOADED,
         "mbarrier.arrive.expect_tx",
@@ -42,8 +42,8 @@ STEPS = (
     Step(
         "shared memory",
         "tensor memory",
-        "the tensor core multiplies, asynchronously: K = 16 four times; the first overwrites, the others accumulate",
-        "one thread issues; its commit arrives on the mbarrier all 128 wait on",
+        "the tensor core multiplies K = 16 four times, asynchronously: the first overwrites, the rest accumulate",
+        "one thread issues and commits; all 128 wait on its mbarrier",
         RESULT,
         "tcgen05.mma",
         ("tcgen05.mma", "tcgen05.commit", "mbarrier.try_wait", "tcgen05.fence"),
