@@ -22,7 +22,9 @@ def normal(seed: int, *shape: int, dtype: Any = BF16) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
-def gemm(level: int, a: np.ndarray, b: np.ndarray, out: Any = None, change=None, spare_rows: int = 0) -> np.ndarray:
+def gemm(
+    level: int, a: np.ndarray, b: np.ndarray, out: Any = None, change=None, spare_rows: int = 0, observers=()
+) -> np.ndarray:
     """D (M + spare_rows, pitch), filled with SENTINEL before the launch. ``change`` rewrites the PTX."""
     config, dtype = LEVELS[level], np.dtype(out or a.dtype)
     found = plan(config, a.shape[0], b.shape[0], a.shape[1], out_bytes=dtype.itemsize)
@@ -31,7 +33,7 @@ def gemm(level: int, a: np.ndarray, b: np.ndarray, out: Any = None, change=None,
     args = [*(TensorMap(x, box, swizzle=found.swizzle) for x, box in boxes), d, *found.scalars]
     traced = kernel_of(config).trace(dtype=of_dtype(a.dtype), out=of_dtype(dtype))
     if change is None:
-        launch(traced, found.grid, args=args, device="b200")
+        launch(traced, found.grid, args=args, device="b200", observers=observers)
     else:
         entry = load_ptx(change(traced.ptx))[traced.entry]
         launch(entry, found.grid, smem=found.smem, args=args, device="b200")

@@ -175,7 +175,7 @@ def test_whole_warps_load_tensor_memory_and_only_stores_are_predicated(level) ->
     assert len(stores) == 16 and all(re.match(r"@%p\d+ st\.global\.v4\.b32 ", line) for line in stores)
     last_wait = max(i for i, line in enumerate(lines) if line.startswith("wait_done"))
     fence = lines.index("tcgen05.fence::after_thread_sync", last_wait)
-    assert fence < lines.index(loads[0])
+    assert lines.index("bar.warp.sync 0xffffffff", last_wait) < fence < lines.index(loads[0])
     branches = [line for line in lines[fence : lines.index(stores[-1])] if "bra" in line]
     assert branches == []
 
@@ -184,7 +184,7 @@ def test_whole_warps_load_tensor_memory_and_only_stores_are_predicated(level) ->
 def test_only_the_leader_stores(level) -> None:
     lines = lines_of(level)
     done = max(i for i, line in enumerate(lines) if line.endswith("bra wait_done_0"))
-    skip = re.fullmatch(r"@!(%p\d+) bra (if_\d+_end)", lines[done + 1])
+    skip = re.fullmatch(r"@!(%p\d+) bra (if_\d+_end)", lines[done + 2])
     leads = next(line for line in lines if line.startswith(f"setp.eq.u32 {skip[1]}, "))
     rank = leads.split(", ")[1]
     assert f"mov.u32 {rank}, %cluster_ctarank" in lines and leads.endswith(", 0")

@@ -4,6 +4,7 @@ The ladder of `configs`: each level is a small change to the one before it. In a
 join (cta_group 2): one instruction multiplies 256 × 128 × 16, for which each CTA supplies 128 rows of A and 64 of the
 128 rows of B. Both CTAs bring the same rows of A, so both compute the same tile: half of the work is thrown away.
 
+Cluster barriers and loads of tensor memory are for whole warps: `warp.sync` gathers one whose threads went apart.
 D has ``pitch`` elements between its rows, a multiple of 16 bytes; M, N and K are any size, for TMA reads zeros outside.
 """
 
@@ -89,7 +90,8 @@ def gemm_level1(
             slot.full.arrive_expect_tx(slot.nbytes)
             tma.load(slot.a, a[row, k * K], slot.full)
             tma.load(slot.b, b[col + rank * (N // 2), k * K], slot.full)
-        slot.full.wait()
+            slot.full.wait()
+        warp.sync()
         cluster.sync()
         with If(multiplies):
             tcgen05.fence_after_thread_sync()
@@ -100,6 +102,7 @@ def gemm_level1(
     with If(loads):
         slots.drain()
     done.wait(0)
+    warp.sync()
     store(acc, d, row, col, m, n, pitch, out or dtype)
     tear_down()
 
@@ -149,6 +152,7 @@ def gemm_level2(
     with If(loads):
         slots.drain()
     done.wait(0)
+    warp.sync()
     with If(leads):
         store(acc, d, row, col, m, n, pitch, out or dtype)
     tear_down()
@@ -199,6 +203,7 @@ def gemm_level3(
         tcgen05.commit(done, cta_group=2, multicast=BOTH)
 
     done.wait(0)
+    warp.sync()
     with If(leads):
         store(acc, d, row, col, m, n, pitch, out or dtype)
     tear_down()
