@@ -23,7 +23,15 @@ def normal(seed: int, *shape: int, dtype: Any = BF16) -> np.ndarray:
 
 
 def gemm(
-    level: int, a: np.ndarray, b: np.ndarray, out: Any = None, change=None, spare_rows: int = 0, observers=()
+    level: int,
+    a: np.ndarray,
+    b: np.ndarray,
+    out: Any = None,
+    *,
+    change=None,
+    spare_rows: int = 0,
+    observers=(),
+    stages: int | None = None,
 ) -> np.ndarray:
     """D (M + spare_rows, pitch), filled with SENTINEL before the launch. ``change`` rewrites the PTX."""
     config, dtype = LEVELS[level], np.dtype(out or a.dtype)
@@ -31,7 +39,9 @@ def gemm(
     d = np.full((a.shape[0] + spare_rows, found.pitch), SENTINEL, dtype)
     boxes = ((a, found.a_box), (b, found.b_box))
     args = [*(TensorMap(x, box, swizzle=found.swizzle) for x, box in boxes), d, *found.scalars]
-    traced = kernel_of(config).trace(dtype=of_dtype(a.dtype), out=of_dtype(dtype))
+    traced = (
+        kernel_of(config).configure(stages=stages or config.stages).trace(dtype=of_dtype(a.dtype), out=of_dtype(dtype))
+    )
     if change is None:
         launch(traced, found.grid, args=args, device="b200", observers=observers)
     else:
