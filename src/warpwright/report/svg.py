@@ -85,14 +85,15 @@ def _cards(steps: Sequence[Shown]) -> tuple[list[str], int]:
     y = CARD_TOP
     for shown in steps:
         step = shown.step
-        height = CARD_TITLE + LINE * (len(shown.lines) + 2)
+        height = CARD_TITLE + LINE * (len(shown.lines) + 3)
         parts += [
             f'<rect x="{MARGIN}" y="{y}" width="{WIDTH - 2 * MARGIN}" height="{height}" rx="8" fill="#f7f8fb"/>',
             _text(MARGIN + 18, y + 25, f"{shown.number}   {step.source} → {step.target}", "head"),
             _text(WIDTH - MARGIN - 18, y + 25, f"{step.nbytes:,} bytes", "head", anchor="end"),
-            _text(MARGIN + 44, y + 25 + LINE, f"{step.how}. {step.who.capitalize()}.", "small"),
+            _text(MARGIN + 44, y + 25 + LINE, step.how, "small"),
+            _text(MARGIN + 44, y + 25 + 2 * LINE, step.who, "small"),
         ]
-        for row, (line, times) in enumerate(shown.lines, 2):
+        for row, (line, times) in enumerate(shown.lines, 3):
             parts.append(_text(MARGIN + 44, y + 27 + LINE * row, _clipped(line), "mono"))
             if times > 1:
                 parts.append(_text(MARGIN + 38, y + 27 + LINE * row, f"{times} ×", "small", anchor="end"))
