@@ -8,6 +8,7 @@ loop asks again.
 from __future__ import annotations
 
 from warpwright.ptx import nodes
+from warpwright.vgpu.jit.control import converge
 from warpwright.vgpu.jit.lanes import Lanes, meaning
 from warpwright.vgpu.jit.memory import address, translate
 from warpwright.vgpu.jit.state import (
@@ -77,6 +78,9 @@ def bar_red(lanes: Lanes, inst: Inst) -> None:
 
 @meaning("barrier.cluster.arrive", "barrier.cluster.wait")
 def barrier_cluster(lanes: Lanes, inst: Inst) -> None:
+    """The aligned forms are for the warp as a whole: its lanes gather first."""
+    if "aligned" in inst.opcode:
+        converge(lanes, "-1")
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
     _operands(lanes, lanes.splat(int(inst.name.endswith("wait")), 64))
     block(lanes, WAIT_CLUSTER, lanes.mask, lanes.block + 1)
