@@ -112,8 +112,7 @@ def update(
         sums += work
     elif type == "f16":
         old = cells.astype(np.uint16).view(np.float16).astype(np.float32) * np.float32(factor)
-        with np.errstate(over="ignore", invalid="ignore"):
-            cells[...] = (work + old if accumulate else work).astype(np.float16).view(np.uint16)
+        cells[...] = (work + old if accumulate else work).astype(np.float16).view(np.uint16)
     else:
         total = work.astype(np.int64) + (cells if accumulate else 0)
         cells[...] = np.clip(total, -(1 << 31), (1 << 31) - 1) if saturate else total.astype(np.int32)

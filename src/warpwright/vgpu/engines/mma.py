@@ -29,7 +29,8 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """What an opcode says and where its operands are among the words; ``refused`` says why it is not executed."""
+    """What an opcode says and where its operands are among the words. ``plain``: without lane masks, scale or A in
+    tensor memory; ``refused``: why it is not executed."""
 
     kind: str
     group: int
@@ -39,6 +40,8 @@ class Form:
     enable: int
     scale: int
     zero_columns: int
+    words: int
+    plain: bool
     refused: str
 
 
@@ -60,6 +63,8 @@ def form_of(opcode: str, words: int, tmem_a: bool) -> Form:
         enable=4 + masks,
         scale=5 if more and not ws else 0,
         zero_columns=5 if more and ws else 0,
+        words=words,
+        plain=words == 5 and not tmem_a,
         refused=_refused(opcode.split("."), kind),
     )
 
@@ -140,7 +145,7 @@ def product_of(kind: str, group: int, ws: bool, tmem_a: bool, idesc: int, lane: 
 @dataclass(slots=True, eq=False)
 class Run:
     """Instructions of one CTA on one accumulator. ``base``: first CTA of the group; ``d``: address of the accumulator;
-    ``a`` and ``b``: the operand words of each; ``masks``: words of lanes to leave alone."""
+    ``factor``: what the accumulator is multiplied with first; ``masks``: words of lanes to leave alone."""
 
     form: Form
     product: Product
@@ -150,8 +155,6 @@ class Run:
     factor: float
     masks: list[int]
     ops: list[Op] = field(default_factory=list)
-    a: list[int] = field(default_factory=list)
-    b: list[int] = field(default_factory=list)
 
     def overlaps(self, base: int, group: int, first: int, count: int) -> bool:
         """Whether the accumulator has a column among ``count`` from ``first`` in the CTAs from ``base`` on."""
@@ -166,10 +169,17 @@ class Run:
 
 def multiply(fabric: Fabric, run: Run) -> None:
     """Perform the instructions of a run. Raises what ``fabric.failure`` makes of DescriptorError."""
-    product, kept = run.product, _masked_lanes(fabric, run)
+    kept = _masked_lanes(fabric, run)
+    with np.errstate(all="ignore"):
+        _accumulate(fabric, run)
+    for cells, lanes, old in kept:
+        cells[:, lanes] = old
+
+
+def _accumulate(fabric: Fabric, run: Run) -> None:
+    product = run.product
     for first in range(0, len(run.ops), product.longest):
-        part = slice(first, first + product.longest)
-        work = _product(fabric, run, part)
+        work = _product(fabric, run, run.ops[first : first + product.longest])
         for block in product.layout:
             update(
                 cells_of(fabric, run.base, run.d, block),
@@ -179,8 +189,6 @@ def multiply(fabric: Fabric, run: Run) -> None:
                 factor=run.factor,
                 saturate=product.saturate,
             )
-    for cells, lanes, old in kept:
-        cells[:, lanes] = old
 
 
 def _masked_lanes(fabric: Fabric, run: Run) -> list[tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]]:
@@ -196,34 +204,33 @@ def _masked_lanes(fabric: Fabric, run: Run) -> list[tuple[NDArray[np.int32], NDA
     return kept
 
 
-def _product(fabric: Fabric, run: Run, part: slice) -> Floats:
+def _product(fabric: Fabric, run: Run, ops: list[Op]) -> Floats:
     """The transposed product, N by M, of some instructions of the run, in a buffer of this thread."""
     product = run.product
-    a, b = _operands(fabric, run, part)
+    a, b = _operands(fabric, run, ops)
     work = buffer("product", product.n * product.m)[0][: product.n * product.m].reshape(product.n, product.m)
-    with np.errstate(all="ignore"):
-        np.matmul(b, a.T, out=work)
+    np.matmul(b, a.T, out=work)
     return np.negative(work, out=work) if product.negate else work
 
 
-def _operands(fabric: Fabric, run: Run, part: slice) -> tuple[Floats, Floats]:
+def _operands(fabric: Fabric, run: Run, ops: list[Op]) -> tuple[Floats, Floats]:
     """A as M by K and B as N by K."""
     product, host = run.product, fabric.shared_host + run.base * fabric.shared_stride
-    a, b = (tuple(run.a[part]), product.a), (tuple(run.b[part]), product.b)
-    size = product.m * product.k * len(a[0])
+    a, b = (tuple([op.words[1] for op in ops]), product.a), (tuple([op.words[2] for op in ops]), product.b)
+    k = product.k * len(ops)
     try:
         if run.form.tmem_a:
             right = gather(plan((b,), fabric.shared_limit, fabric.shared_stride), product.b.type, host, "b")
-            return _from_tensor_memory(fabric, run, part), _matrix(right, product.b, product.k * len(b[0]))
+            return _from_tensor_memory(fabric, run, ops), _matrix(right, product.b, k)
         if product.a.type == product.b.type:
             both = gather(plan((a, b), fabric.shared_limit, fabric.shared_stride), product.a.type, host, "a")
-            left, right = both[:size], both[size:]
+            left, right = both[: product.m * k], both[product.m * k :]
         else:
             left = gather(plan((a,), fabric.shared_limit, fabric.shared_stride), product.a.type, host, "a")
             right = gather(plan((b,), fabric.shared_limit, fabric.shared_stride), product.b.type, host, "b")
     except DescriptorError as error:
         raise _culprit(fabric, run, error) from None
-    return _matrix(left, product.a, product.k * len(a[0])), _matrix(right, product.b, product.k * len(b[0]))
+    return _matrix(left, product.a, k), _matrix(right, product.b, k)
 
 
 def _matrix(values: Floats, shape: Shape, k: int) -> Floats:
@@ -233,7 +240,8 @@ def _matrix(values: Floats, shape: Shape, k: int) -> Floats:
 
 def _culprit(fabric: Fabric, run: Run, error: DescriptorError) -> Exception:
     """The error, at the first instruction of the run that has it."""
-    for op, a, b in zip(run.ops, run.a, run.b, strict=True):
+    for op in run.ops:
+        a, b = op.words[1:3]
         operands = [(b, run.product.b)] if run.form.tmem_a else [(a, run.product.a), (b, run.product.b)]
         for descriptor, shape in operands:
             reason = _refusal(descriptor, shape, fabric.shared_limit)
@@ -250,19 +258,17 @@ def _refusal(descriptor: int, shape: Shape, limit: int) -> str:
     return ""
 
 
-def _from_tensor_memory(fabric: Fabric, run: Run, part: slice) -> Floats:
+def _from_tensor_memory(fabric: Fabric, run: Run, ops: list[Op]) -> Floats:
     """A as M by K from each CTA's tensor memory, 32 bits of K a column."""
     product = run.product
     cta, lane, _ = tmem_a_layout(product.m, run.form.group, ws=run.form.ws)(np.arange(product.m), 0)
+    cta = np.broadcast_to(cta, lane.shape)
     columns = []
-    for op, address in zip(run.ops[part], run.a[part], strict=True):
+    for op in ops:
+        address = op.words[1]
         for rank in range(run.base, run.base + run.form.group):
             check_columns(fabric, op, rank, address, A_COLUMNS, product.lanes)
-        first = address & 0xFFFF
-        lanes = lane + (address >> 16 & 0xFFFF)
-        columns.append(
-            fabric.tmem[run.base + cta, first : first + A_COLUMNS, lanes]
-            if np.ndim(cta)
-            else fabric.tmem[run.base, first : first + A_COLUMNS, lanes].T
-        )
-    return as_float(np.ascontiguousarray(np.concatenate(columns, axis=1)).view(np.uint8), product.a.type)
+        first, lanes = address & 0xFFFF, lane + (address >> 16 & 0xFFFF)
+        where = (run.base + cta)[:, None], np.arange(first, first + A_COLUMNS), lanes[:, None]
+        columns.append(fabric.tmem[where])
+    return as_float(np.concatenate(columns, axis=1).view(np.uint8), product.a.type)

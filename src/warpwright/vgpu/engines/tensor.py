@@ -10,6 +10,8 @@ of f16 are rounded once an instruction, those of s32 are exact.
 
 from __future__ import annotations
 
+from functools import cache
+
 from warpwright.errors import DescriptorError, UnsupportedInstruction
 from warpwright.ptx import nodes
 from warpwright.vgpu.engines.accumulator import check_columns
@@ -20,8 +22,9 @@ from warpwright.vgpu.engines.tmem_copy import copy_to_tensor_memory, group_of, s
 
 __all__ = ["complete"]
 
-Runs = dict[tuple[Form, int, int, int], Run]
+Runs = dict[tuple[str, int, int, int], Run]
 _WORD = 0xFFFFFFFF
+_MMA, _COPY, _SHIFT, _COMMIT = _ROLES = "mma", "cp", "shift", "commit"
 
 
 def complete(fabric: Fabric, ops: list[Op]) -> None:
@@ -33,38 +36,42 @@ def complete(fabric: Fabric, ops: list[Op]) -> None:
     runs: Runs = {}
     commits: list[Op] = []
     for op in ops:
-        name = op.inst.name
-        if name == "tcgen05.mma" or name == "tcgen05.mma.ws":
-            _collect(fabric, op, runs)
-        elif name == "tcgen05.commit":
+        role = _role(op.inst.opcode)
+        if role is _MMA:
+            words = op.words
+            run = runs.get((op.inst.opcode, op.rank, words[0], words[3]))
+            if run is None or not _continues(run, op, words, runs):
+                run = _open(fabric, op, runs)
+            run.ops.append(op)
+        elif role is _COMMIT:
             commits.append(op)
         else:
             _perform(fabric, runs)
-            (copy_to_tensor_memory if name == "tcgen05.cp" else shift_down)(fabric, op)
+            (copy_to_tensor_memory if role is _COPY else shift_down)(fabric, op)
     _perform(fabric, runs)
     for op in commits:
         _commit(fabric, op)
 
 
-def _collect(fabric: Fabric, op: Op, runs: Runs) -> None:
-    """Add an mma to the run that it continues, or open one."""
-    words = op.words
-    form = form_of(op.inst.opcode, len(words), type(op.inst.operands[1]) is nodes.Address)
-    run = runs.get((form, op.rank, words[0], words[3]))
-    if run is None or not _continues(run, words, runs):
-        run = _open(fabric, op, form, runs)
-    run.ops.append(op)
-    run.a.append(words[1])
-    run.b.append(words[2])
+@cache
+def _role(opcode: str) -> str:
+    """An opcode without modifiers, and without the .ws of an mma: one of the four constants."""
+    return next(role for role in _ROLES if role == opcode.split(".")[1])
 
 
-def _continues(run: Run, words: list[int], runs: Runs) -> bool:
+def _continues(run: Run, op: Op, words: list[int], runs: Runs) -> bool:
+    """Whether an mma of the run's opcode, CTA, accumulator and descriptor only adds to what the run adds up."""
     form = run.form
-    if not words[form.enable] or not run.product.fusable or run.masks:
+    if len(words) != form.words or not words[form.enable] or not run.product.fusable:
         return False
-    if (form.scale and words[form.scale]) or any(words[form.masks]):
+    if (type(op.inst.operands[1]) is nodes.Address) is not form.tmem_a:
         return False
-    return not (form.tmem_a and _reads_result(words[1], run.base, form, runs))
+    return form.plain or not (
+        run.masks
+        or (form.scale and words[form.scale])
+        or any(words[form.masks])
+        or (form.tmem_a and _reads_result(words[1], run.base, form, runs))
+    )
 
 
 def _reads_result(address: int, base: int, form: Form, runs: Runs) -> bool:
@@ -72,8 +79,10 @@ def _reads_result(address: int, base: int, form: Form, runs: Runs) -> bool:
     return any(run.overlaps(base, form.group, address & 0xFFFF, A_COLUMNS) for run in runs.values())
 
 
-def _open(fabric: Fabric, op: Op, form: Form, runs: Runs) -> Run:
+def _open(fabric: Fabric, op: Op, runs: Runs) -> Run:
+    """A new run, after the queued ones that it must follow."""
     words, d = op.words, op.words[0] & _WORD
+    form = form_of(op.inst.opcode, len(words), type(op.inst.operands[1]) is nodes.Address)
     product = _product(fabric, op, form, d)
     ranks = group_of(fabric, op, form.group)
     for rank in ranks:
@@ -90,7 +99,7 @@ def _open(fabric: Fabric, op: Op, form: Form, runs: Runs) -> Run:
         factor=2.0 ** -words[form.scale] if form.scale else 1.0,
         masks=words[form.masks] if any(words[form.masks]) else [],
     )
-    runs[form, op.rank, words[0], words[3]] = run
+    runs[op.inst.opcode, op.rank, words[0], words[3]] = run
     return run
 
 
