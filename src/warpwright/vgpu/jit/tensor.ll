@@ -107,3 +107,46 @@ add:
   store i32 %more, ptr %pn
   ret void
 }
+
+; A tensor-memory address of this warp: its lane in the warp's quarter, its %width columns allocated.
+define i1 @tmem_check(ptr %w, i32 %address, i32 %width) {
+  %lane = lshr i32 %address, 16
+  %quarter = lshr i32 %lane, 5
+  %pw = getelementptr i8, ptr %w, i64 $warp
+  %warp = load i32, ptr %pw
+  %own = and i32 %warp, 3
+  %pa = getelementptr i8, ptr %w, i64 $addr
+  %wide = zext i32 %address to i64
+  store i64 %wide, ptr %pa
+  %mine = icmp eq i32 %quarter, %own
+  br i1 %mine, label %columns, label %foreign
+foreign:
+  %f = call i1 @fault(ptr %w, i32 1, i32 $FAULT_TMEM_QUARTER)
+  ret i1 false
+columns:
+  %column = and i32 %address, 65535
+  %end = add i32 %column, %width
+  %past = icmp ugt i32 %end, 512
+  br i1 %past, label %outside, label %inside
+inside:
+  %last = sub i32 %end, 1
+  %g0 = lshr i32 %column, 5
+  %g1 = lshr i32 %last, 5
+  %span = sub i32 %g1, %g0
+  %span1 = add i32 %span, 1
+  %ones = shl i32 1, %span1
+  %run = sub i32 %ones, 1
+  %need = shl i32 %run, %g0
+  %pm = getelementptr i8, ptr %w, i64 $tmem_mask
+  %mask = load ptr, ptr %pm
+  %have = load i32, ptr %mask
+  %free = xor i32 %have, -1
+  %missing = and i32 %need, %free
+  %ok = icmp eq i32 %missing, 0
+  br i1 %ok, label %good, label %outside
+outside:
+  %g = call i1 @fault(ptr %w, i32 1, i32 $FAULT_TMEM_UNALLOCATED)
+  ret i1 false
+good:
+  ret i1 true
+}

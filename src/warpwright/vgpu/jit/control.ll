@@ -1,0 +1,234 @@
+; Control flow of warps: who runs next, who waits, and all warps of a cluster in turn.
+
+; Control flow: the lowest block with a lane that can run goes first (counted from `bias`).
+define i32 @dispatch(ptr %w) {
+  %plive = getelementptr i8, ptr %w, i64 $live
+  %live = load i32, ptr %plive
+  %pstatus = getelementptr i8, ptr %w, i64 $status
+  %gone = icmp eq i32 %live, 0
+  br i1 %gone, label %done, label %some
+done:
+  store i32 0, ptr %pstatus
+  ret i32 -1
+some:
+  %pb = getelementptr i8, ptr %w, i64 $blocked
+  %blocked = load i32, ptr %pb
+  %pp = getelementptr i8, ptr %w, i64 $parked
+  %parked = load i32, ptr %pp
+  %held = or i32 %blocked, %parked
+  %free = xor i32 %held, -1
+  %ready = and i32 %live, %free
+  %none = icmp eq i32 %ready, 0
+  br i1 %none, label %wait, label %pay
+wait:
+  store i32 1, ptr %pstatus
+  ret i32 -1
+pay:
+  %pf = getelementptr i8, ptr %w, i64 $fuel
+  %fuel = load i32, ptr %pf
+  %burnt = sub i32 %fuel, 1
+  store i32 %burnt, ptr %pf
+  %empty = icmp slt i32 %fuel, 1
+  br i1 %empty, label %tired, label %choose
+tired:
+  store i32 2, ptr %pstatus
+  ret i32 -1
+choose:
+  %pc = load <32 x i32>, ptr %w
+  %pbias = getelementptr i8, ptr %w, i64 $bias
+  %bias = load i32, ptr %pbias
+  %b0 = insertelement <32 x i32> poison, i32 %bias, i32 0
+  %bs = shufflevector <32 x i32> %b0, <32 x i32> poison, <32 x i32> zeroinitializer
+  %key = sub <32 x i32> %pc, %bs
+  %lanes = bitcast i32 %ready to <32 x i1>
+  %keys = select <32 x i1> %lanes, <32 x i32> %key, <32 x i32> splat (i32 -1)
+  %least = call i32 @llvm.vector.reduce.umin.v32i32(<32 x i32> %keys)
+  %block = add i32 %least, %bias
+  %c0 = insertelement <32 x i32> poison, i32 %block, i32 0
+  %cs = shufflevector <32 x i32> %c0, <32 x i32> poison, <32 x i32> zeroinitializer
+  %at = icmp eq <32 x i32> %pc, %cs
+  %here = bitcast <32 x i1> %at to i32
+  %here1 = and i32 %here, %live
+  %unblocked = xor i32 %blocked, -1
+  %mask = and i32 %here1, %unblocked
+  %pm = getelementptr i8, ptr %w, i64 $mask
+  store i32 %mask, ptr %pm
+  %stay = xor i32 %mask, -1
+  %still = and i32 %parked, %stay
+  store i32 %still, ptr %pp
+  ret i32 %block
+}
+
+define void @set_pc(ptr %w, i32 %mask, i32 %block) {
+  %pc = load <32 x i32>, ptr %w
+  %b0 = insertelement <32 x i32> poison, i32 %block, i32 0
+  %bs = shufflevector <32 x i32> %b0, <32 x i32> poison, <32 x i32> zeroinitializer
+  %lanes = bitcast i32 %mask to <32 x i1>
+  %new = select <32 x i1> %lanes, <32 x i32> %bs, <32 x i32> %pc
+  store <32 x i32> %new, ptr %w
+  ret void
+}
+
+; Lanes of %mask wait for %kind; `addr` holds what they wait on (host address or id), operand 0 the argument.
+define void @block(ptr %w, i32 %mask, i32 %kind) {
+  %lanes = bitcast i32 %mask to <32 x i1>
+  %pk = getelementptr i8, ptr %w, i64 $wait_kind
+  %k0 = insertelement <32 x i32> poison, i32 %kind, i32 0
+  %ks = shufflevector <32 x i32> %k0, <32 x i32> poison, <32 x i32> zeroinitializer
+  %oldk = load <32 x i32>, ptr %pk
+  %newk = select <32 x i1> %lanes, <32 x i32> %ks, <32 x i32> %oldk
+  store <32 x i32> %newk, ptr %pk
+  %pa = getelementptr i8, ptr %w, i64 $addr
+  %address = load <32 x i64>, ptr %pa
+  %pw = getelementptr i8, ptr %w, i64 $wait_addr
+  %olda = load <32 x i64>, ptr %pw
+  %newa = select <32 x i1> %lanes, <32 x i64> %address, <32 x i64> %olda
+  store <32 x i64> %newa, ptr %pw
+  %po = getelementptr i8, ptr %w, i64 $operands
+  %operand = load <32 x i64>, ptr %po
+  %pg = getelementptr i8, ptr %w, i64 $wait_arg
+  %oldg = load <32 x i64>, ptr %pg
+  %newg = select <32 x i1> %lanes, <32 x i64> %operand, <32 x i64> %oldg
+  store <32 x i64> %newg, ptr %pg
+  %pb = getelementptr i8, ptr %w, i64 $blocked
+  %blocked = load i32, ptr %pb
+  %more = or i32 %blocked, %mask
+  store i32 %more, ptr %pb
+  ret void
+}
+
+; Unblock the lanes whose mbarrier phase is complete; true when some lane can run.
+define i1 @wake(ptr %w) {
+entry:
+  %pb = getelementptr i8, ptr %w, i64 $blocked
+  %blocked = load i32, ptr %pb
+  %pk = getelementptr i8, ptr %w, i64 $wait_kind
+  %pw = getelementptr i8, ptr %w, i64 $wait_addr
+  %pg = getelementptr i8, ptr %w, i64 $wait_arg
+  br label %loop
+loop:
+  %left = phi i32 [ %blocked, %entry ], [ %rest, %next ]
+  %keep = phi i32 [ %blocked, %entry ], [ %keep1, %next ]
+  %none = icmp eq i32 %left, 0
+  br i1 %none, label %done, label %lane
+lane:
+  %n = call i32 @llvm.cttz.i32(i32 %left, i1 true)
+  %i = zext i32 %n to i64
+  %pki = getelementptr i32, ptr %pk, i64 %i
+  %kind = load i32, ptr %pki
+  %isbar = icmp eq i32 %kind, $WAIT_MBARRIER
+  br i1 %isbar, label %test, label %next
+test:
+  %pwi = getelementptr i64, ptr %pw, i64 %i
+  %b = load ptr, ptr %pwi
+  %word = load i64, ptr %b
+  %pgi = getelementptr i64, ptr %pg, i64 %i
+  %arg = load i64, ptr %pgi
+  %differ = xor i64 %word, %arg
+  %odd = and i64 %differ, 1
+  %up = trunc i64 %odd to i32
+  %free = shl i32 %up, %n
+  br label %next
+next:
+  %freed = phi i32 [ 0, %lane ], [ %free, %test ]
+  %stay = xor i32 %freed, -1
+  %keep1 = and i32 %keep, %stay
+  %less = sub i32 %left, 1
+  %rest = and i32 %left, %less
+  br label %loop
+done:
+  store i32 %keep, ptr %pb
+  %pp = getelementptr i8, ptr %w, i64 $parked
+  %parked = load i32, ptr %pp
+  %held = or i32 %keep, %parked
+  %pl = getelementptr i8, ptr %w, i64 $live
+  %live = load i32, ptr %pl
+  %open = xor i32 %held, -1
+  %ready = and i32 %live, %open
+  %can = icmp ne i32 %ready, 0
+  ret i1 %can
+}
+
+; A warp that used up its fuel prefers, next time, the blocks after the one it spins in, and after that the lowest again.
+define void @rotate(ptr %w) {
+  %pb = getelementptr i8, ptr %w, i64 $bias
+  %bias = load i32, ptr %pb
+  %turned = icmp ne i32 %bias, 0
+  br i1 %turned, label %back, label %ahead
+back:
+  store i32 0, ptr %pb
+  ret void
+ahead:
+  %pc = load <32 x i32>, ptr %w
+  %pl = getelementptr i8, ptr %w, i64 $live
+  %live = load i32, ptr %pl
+  %lanes = bitcast i32 %live to <32 x i1>
+  %keys = select <32 x i1> %lanes, <32 x i32> %pc, <32 x i32> splat (i32 -1)
+  %least = call i32 @llvm.vector.reduce.umin.v32i32(<32 x i32> %keys)
+  %next = add i32 %least, 1
+  store i32 %next, ptr %pb
+  ret void
+}
+
+; Run every warp that can run, until none can: 0 all wait, 1 all done, 2 some only spin, 3 fault, 4 queue full.
+; %which receives the warp's index for 3 and 4.
+define i32 @run_cluster(ptr %warps, i32 %n, ptr %kernel, ptr %which) {
+entry:
+  br label %round
+round:
+  %spun = phi i32 [ 0, %entry ], [ 0, %round_end ]
+  br label %loop
+loop:
+  %i = phi i32 [ 0, %round ], [ %i1, %next ]
+  %moved = phi i1 [ false, %round ], [ %moved1, %next ]
+  %spin = phi i1 [ false, %round ], [ %spin1, %next ]
+  %alive = phi i1 [ false, %round ], [ %alive1, %next ]
+  %wi = sext i32 %i to i64
+  %pw = getelementptr ptr, ptr %warps, i64 %wi
+  %w = load ptr, ptr %pw
+  %ps = getelementptr i8, ptr %w, i64 $status
+  %status = load i32, ptr %ps
+  %isdone = icmp eq i32 %status, 0
+  br i1 %isdone, label %next, label %living
+living:
+  %can = call i1 @wake(ptr %w)
+  br i1 %can, label %run, label %next
+run:
+  %pf = getelementptr i8, ptr %w, i64 $fuel
+  store i32 $FUEL_PER_SLICE, ptr %pf
+  %got = call i32 %kernel(ptr %w)
+  store i32 %got, ptr %ps
+  %trouble = icmp uge i32 %got, 3
+  br i1 %trouble, label %stop, label %ran
+stop:
+  store i32 %i, ptr %which
+  ret i32 %got
+ran:
+  %tired = icmp eq i32 %got, 2
+  br i1 %tired, label %turn, label %next
+turn:
+  call void @rotate(ptr %w)
+  br label %next
+next:
+  %m = phi i1 [ false, %loop ], [ false, %living ], [ true, %ran ], [ false, %turn ]
+  %t = phi i1 [ false, %loop ], [ false, %living ], [ false, %ran ], [ true, %turn ]
+  %notdone = phi i1 [ false, %loop ], [ true, %living ], [ true, %ran ], [ true, %turn ]
+  %moved1 = or i1 %moved, %m
+  %spin1 = or i1 %spin, %t
+  %alive1 = or i1 %alive, %notdone
+  %i1 = add i32 %i, 1
+  %end = icmp eq i32 %i1, %n
+  br i1 %end, label %round_end, label %loop
+round_end:
+  br i1 %moved1, label %round, label %settled
+settled:
+  br i1 %spin1, label %spinning, label %quiet
+spinning:
+  ret i32 2
+quiet:
+  br i1 %alive1, label %waiting, label %finished
+waiting:
+  ret i32 0
+finished:
+  ret i32 1
+}
