@@ -99,7 +99,7 @@ def _text() -> str:
         return Template((folder / file).read_text()).substitute(control | more)
 
     parts = [fill(f"{name}.ll") for name in ("translate", "control", "mbarrier", "exchange", "bulk")]
-    parts += [*(fill("access.ll", bits=str(b), bytes=str(b // 8)) for b in (8, 16, 64))]
+    parts += [fill("access.ll", bits=str(b), bytes=str(b // 8)) for b in (8, 16, 64)]
     # The 32-bit gather and scatter of access.ll are those that tensor.ll declares.
     parts.append(_without_declarations(fill("access.ll", bits="32", bytes="4")))
     parts.append(fill("tensor.ll"))
