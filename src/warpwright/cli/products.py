@@ -11,6 +11,7 @@ import click
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
+from rich.markup import escape
 
 from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import emit, remark, show, working
@@ -82,7 +83,7 @@ def matmul(a: Path, b: Path, output: Path, level: int, device: str, as_json: boo
     if as_json:
         emit({**row, "output": str(output)})
     else:
-        show(table([row], f"{output}"))
+        show(table([row], escape(str(output))))
     _leave(bool(row["verified"]))
 
 
