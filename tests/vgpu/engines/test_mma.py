@@ -228,6 +228,18 @@ def test_a_from_tensor_memory(m: int, group: int, kind: str, type: str) -> None:
     np.testing.assert_array_equal(result(cluster, m, group, 32), exact(a) @ exact(b).T)
 
 
+def test_a_from_lane_16_of_tensor_memory() -> None:
+    cluster = Cluster()
+    a, b = matrices("f16", "f16", "f16", 64, 16)
+    cta, _, lane = cells(64, 1, 16, 0, upper=True)
+    for c in range(8):
+        cluster.tmem[cta[:, 0], 300 + c, lane[:, 0]] = a.view(np.int32)[:, c]
+    idesc = InstrDescriptor("f16", "f16", "f16", "f32", 64, 16).encode()
+    words = COLUMN, 16 << 16 | 300, place_shares(cluster, B_AT, b, 1), idesc, 0
+    tensor.complete(cluster, [operation("tcgen05.mma.cta_group::1.kind::f16", *words, a_in_tmem=True)])
+    np.testing.assert_array_equal(result(cluster, 64, 1, 16), exact(a) @ exact(b).T)
+
+
 @pytest.mark.parametrize("mode", [32, 64, 128])
 @pytest.mark.parametrize("group", [1, 2])
 def test_tiles_as_tensor_copies_bring_them(mode: int, group: int) -> None:

@@ -200,12 +200,12 @@ def test_an_accumulator_may_feed_the_next_product_as_a() -> None:
     ops = [
         operation(opcode, 0, first, second, idesc, 0),
         operation(opcode, 64, 0, second, idesc, 0, a_in_tmem=True),
-        operation(opcode, 0, first, second, idesc, 0),
+        operation(opcode, 0, first, second, idesc, 1),
         operation(opcode, 64, 0, second, idesc, 1, a_in_tmem=True),
     ]
     tensor.complete(cluster, ops)
     got = cluster.tmem[0, 64:72].view(np.float32).T
-    np.testing.assert_array_equal(got, 2 * (exact(a) @ exact(b).T) @ exact(b).T)
+    np.testing.assert_array_equal(got, 3 * (exact(a) @ exact(b).T) @ exact(b).T)
 
 
 GOOD = descriptor(2048), descriptor(4096)

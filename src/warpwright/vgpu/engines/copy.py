@@ -71,8 +71,7 @@ def _linear(fabric: Fabric, op: Op) -> None:
     _check_units(fabric, op, to, source, size)
     data = fabric.global_memory(op, source, size) if form.from_global else _own(fabric, op, source, size)
     if form.to_global:
-        with GLOBAL_LOCK:
-            return _put(op, form, fabric.global_memory(op, to, size), data)
+        return _put(op, form, fabric.global_memory(op, to, size), data)
     rank, offset = locate(fabric, op, to, "destination")
     mbar_rank, mbar = barrier(fabric, op, op.words[3])
     _check_ranks(fabric, op, form, rank, mbar_rank)
@@ -87,7 +86,8 @@ def _put(op: Op, form: _Form, target: NDArray[np.uint8], data: NDArray[np.uint8]
     if form.op:
         dtype = dtype_of(form.type)
         cells = target.view(dtype)
-        cells[:] = combine(form.op, cells, data.view(dtype))
+        with GLOBAL_LOCK:
+            cells[:] = combine(form.op, cells, data.view(dtype))
     elif form.bytes:
         kept = np.array([op.words[form.bytes] >> i & 1 for i in range(UNIT)], bool)
         target.reshape(-1, UNIT)[:, kept] = data.reshape(-1, UNIT)[:, kept]

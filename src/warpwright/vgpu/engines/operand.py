@@ -106,7 +106,7 @@ def check_reads(descriptor: int, addresses: IntArray, limit: int) -> None:
         )
 
 
-@lru_cache(maxsize=192)
+@lru_cache(maxsize=96)
 def plan(operands: tuple[tuple[tuple[int, ...], Shape], ...], limit: int, stride: int) -> Matrix:
     """The chunks of matrices one after the other: for each the descriptors, one an instruction, and the shape.
 

@@ -78,4 +78,4 @@ def shift_down(fabric: Fabric, op: Op) -> None:
         check_columns(fabric, op, rank, address, SHIFTED_COLUMNS, tuple(range(0, LANES, QUARTER)))
         for quarter in range(base, LANES, QUARTER):
             cells = fabric.tmem[rank, first : first + SHIFTED_COLUMNS, quarter : quarter + QUARTER]
-            cells[:, :-1] = cells[:, 1:].copy()
+            cells[:, :-1] = cells[:, 1:]
