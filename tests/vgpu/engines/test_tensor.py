@@ -119,6 +119,16 @@ def test_a_product_has_at_most_1024_k(products: list[tuple[int, ...]]) -> None:
     assert products == [(32, 1024), (32, 96)]
 
 
+def test_a_long_run_scales_its_accumulator_once() -> None:
+    together, apart = integers_everywhere(), integers_everywhere()
+    words = descriptor(2048), descriptor(4096), IDESC[1], 1
+    ops = [operation(MMA.format(1), 0, *words, 0 if i else 3) for i in range(70)]
+    tensor.complete(together, ops)
+    for op in ops:
+        tensor.complete(apart, [op])
+    np.testing.assert_array_equal(together.tmem, apart.tmem)
+
+
 def test_masks_of_zeros_do_not_break_a_product(products: list[tuple[int, ...]]) -> None:
     cluster = integers_everywhere()
     words = descriptor(2048), descriptor(4096), IDESC[1], 0, 0, 0, 0

@@ -186,7 +186,7 @@ def _accumulate(fabric: Fabric, run: Run) -> None:
                 work[block.n, block.m],
                 product.d_type,
                 accumulate=run.accumulate or first > 0,
-                factor=run.factor,
+                factor=1.0 if first else run.factor,
                 saturate=product.saturate,
             )
 
