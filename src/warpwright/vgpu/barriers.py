@@ -140,8 +140,6 @@ class Whole:
         """Count new arrivals and let go whose phase is over; true when some lane may go on."""
         warps = self.cluster.warps
         blocked = _lane_table(warps["blocked"] & warps["live"]) & (warps["wait_kind"] == WAIT_CLUSTER)
-        if not blocked.any():
-            return self._turn()
         waits = warps["wait_arg"] != 0
         arriving, waiting = blocked & ~waits, blocked & waits
         self._check(arriving & (self.owed >= 0), "arrives again before it has waited; alternate arrive and wait")
@@ -151,7 +149,11 @@ class Whole:
         self.owed[passed] = -1
         warps["blocked"] &= ~_masks(arriving | passed)
         self._tell(arriving)
-        return self._turn() or bool((arriving | passed).any())
+        moved = bool((arriving | passed).any())
+        if self._turn():
+            self.settle()
+            return True
+        return moved
 
     def _turn(self) -> bool:
         """A new phase when every thread that has not exited has arrived."""

@@ -19,7 +19,7 @@ from warpwright.vgpu.events import Barrier, Event
 from warpwright.vgpu.jit import state
 from warpwright.vgpu.jit.issue import SERVICES, flatten
 from warpwright.vgpu.jit.runtime import function
-from warpwright.vgpu.jit.state import FAULTS, FUEL, RANK_SHIFT, RECORD_WORDS, RESERVED_SHARED, SIZE, WARP
+from warpwright.vgpu.jit.state import FAULTS, FUEL, QUEUE_HEADER_WORDS, RANK_SHIFT, RECORD_WORDS, RESERVED_SHARED, SIZE, WARP
 from warpwright.vgpu.memory import aligned_zeros
 from warpwright.vgpu.program import Inst
 
@@ -54,9 +54,9 @@ class Cluster:
         self.bytes = aligned_zeros(self.count * kernel.nbytes).reshape(self.count, kernel.nbytes)
         self.warps: NDArray[Any] = np.ndarray((self.count,), WARP, self.bytes.data, 0, (kernel.nbytes,))
         self.pointers = self.bytes.ctypes.data + kernel.nbytes * np.arange(self.count, dtype=np.uint64)
-        self.queue = np.zeros(2 + _QUEUE_RECORDS * RECORD_WORDS, np.uint64)
+        self.queue = np.zeros(QUEUE_HEADER_WORDS + _QUEUE_RECORDS * RECORD_WORDS, np.uint64)
         self.queue[1] = _QUEUE_RECORDS
-        self.records = self.queue[2:].reshape(_QUEUE_RECORDS, RECORD_WORDS)
+        self.records = self.queue[QUEUE_HEADER_WORDS:].reshape(_QUEUE_RECORDS, RECORD_WORDS)
         self.which = ctypes.c_int32()
         self.template = self._template()
         self.handlers = [_handler(inst) for inst in launch.insts]
@@ -107,7 +107,7 @@ class Cluster:
         self.shared.fill(_POISON)
         self.tmem.view(np.uint8).fill(_POISON)
         self.tmem_masks[:] = 0
-        self.queue[0] = 0
+        self.queue[0] = self.queue[2] = 0
         self.tensor_ops: list[Op] = []
         self.copy_ops: list[Op] = []
         self.issued = 0
@@ -130,7 +130,7 @@ class Cluster:
             moved = self._take_queue()
             if code == 3:
                 raise self._fault()
-            moved |= self.named.settle() | self.whole.settle()
+            moved |= self._settle()
             if code == 4 or moved or self._drain():
                 continue
             if code == 1:
@@ -139,6 +139,17 @@ class Cluster:
             if code == 2:
                 return False
             raise Deadlock(faults.deadlock(self))
+
+    def _settle(self) -> bool:
+        """Settle the barriers when someone came to one or a warp is done; nothing else can change them."""
+        news = int(self.queue[2])
+        self.queue[2] = 0
+        moved = False
+        if news & (1 | 1 << state.WAIT_BAR):
+            moved = self.named.settle()
+        if news & (1 | 1 << state.WAIT_CLUSTER):
+            moved |= self.whole.settle()
+        return moved
 
     def snapshot(self) -> bytes:
         """What a spinning cluster would change if it made progress: program counters and registers."""
@@ -212,6 +223,14 @@ class Cluster:
     def complete_tx(self, op: Op, rank: int, offset: int, nbytes: int) -> None:
         self._update(op, rank, offset, 0, nbytes)
         self._tell_barrier("complete_tx", op, rank, offset, nbytes=nbytes)
+
+    def complete_tx_all(self, ops: list[Op], ranks: NDArray[np.int64], offsets: NDArray[np.int64], nbytes: int) -> None:
+        places = self.shared_host + ranks * self.shared_stride + offsets
+        done = function("mbarrier_complete_all")(places.ctypes.data, len(ops), nbytes)
+        for i in range(done if self.observers else 0):
+            self._tell_barrier("complete_tx", ops[i], int(ranks[i]), int(offsets[i]), nbytes=nbytes)
+        if done < len(ops):
+            self.complete_tx(ops[done], int(ranks[done]), int(offsets[done]), nbytes)
 
     def _update(self, op: Op, rank: int, offset: int, count: int, nbytes: int) -> None:
         if not (0 <= rank < self.ranks and RESERVED_SHARED <= offset <= self.shared_limit - 8 and offset % 8 == 0):

@@ -19,12 +19,12 @@ from warpwright.vgpu.engines.place import barrier, check_inside, locate, selecte
 from warpwright.vgpu.engines.reduce import GLOBAL_LOCK, TENSOR_TYPES, combine, dtype_of
 from warpwright.vgpu.jit.runtime import function
 
-__all__ = ["copy_box", "reduce_box"]
+__all__ = ["ALIGNMENT", "TensorForm", "copy_box", "form_of", "reduce_box"]
 
 ALIGNMENT = 128
 
 
-class _Form(NamedTuple):
+class TensorForm(NamedTuple):
     """What an opcode says, and where its operands are among the words; ``mask`` is 0 without multicast."""
 
     load: bool
@@ -41,13 +41,14 @@ class _Form(NamedTuple):
 
 
 @cache
-def _form(opcode: str) -> _Form:
+def form_of(opcode: str) -> TensorForm:
+    """The form of an opcode of cp.async.bulk.tensor or cp.reduce.async.bulk.tensor."""
     match = isa.match(opcode)
     assert match is not None
     load = match["dst"] != "global"
     dims = int(match["dim"][0])
     first = 1 if load else 0
-    return _Form(
+    return TensorForm(
         load=load,
         dims=dims,
         map=first,
@@ -76,7 +77,7 @@ class _Box(NamedTuple):
 
 def copy_box(fabric: Fabric, op: Op) -> None:
     """Complete a tensor load or store: data first, then the bytes on the mbarrier of every destination."""
-    form = _form(op.inst.opcode)
+    form = form_of(op.inst.opcode)
     box = _resolve(fabric, op, form)
     if not form.load:
         return _store(fabric, op, box)
@@ -90,7 +91,7 @@ def copy_box(fabric: Fabric, op: Op) -> None:
     return None
 
 
-def _resolve(fabric: Fabric, op: Op, form: _Form) -> _Box:
+def _resolve(fabric: Fabric, op: Op, form: TensorForm) -> _Box:
     words = op.words
     if form.mode not in ("", "tile"):
         raise fabric.failure(
@@ -131,7 +132,7 @@ def _unusable(fabric: Fabric, op: Op, box: Geometry, bound: BoundMap) -> Excepti
     )
 
 
-def _check_place(fabric: Fabric, op: Op, form: _Form, box: Geometry, rank: int, offset: int) -> None:
+def _check_place(fabric: Fabric, op: Op, form: TensorForm, box: Geometry, rank: int, offset: int) -> None:
     what = "destination" if form.load else "source"
     if offset % ALIGNMENT:
         raise fabric.failure(
@@ -156,7 +157,7 @@ def _check_place(fabric: Fabric, op: Op, form: _Form, box: Geometry, rank: int, 
         )
 
 
-def _check_barrier(fabric: Fabric, op: Op, form: _Form, rank: int, mbar_rank: int) -> None:
+def _check_barrier(fabric: Fabric, op: Op, form: TensorForm, rank: int, mbar_rank: int) -> None:
     if mbar_rank == rank or (form.pair and mbar_rank == rank ^ 1):
         return
     raise fabric.failure(
@@ -196,7 +197,7 @@ def _store(fabric: Fabric, op: Op, box: _Box) -> None:
 
 def reduce_box(fabric: Fabric, op: Op) -> None:
     """Complete a tensor reduction; elements outside the tensor are left alone."""
-    form = _form(op.inst.opcode)
+    form = form_of(op.inst.opcode)
     box = _resolve(fabric, op, form)
     type = box.geometry.map.dtype.name
     if type not in TENSOR_TYPES[form.op]:

@@ -66,3 +66,21 @@ loop:
 done:
   ret void
 }
+
+; The same %count chunks of %boxes boxes, each with bases of its own.
+define void @copy_boxes(ptr %to, ptr %from, i64 %boxes, ptr %to_index, ptr %from_index, i64 %count) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i1, %loop ]
+  %pt = getelementptr ptr, ptr %to, i64 %i
+  %t = load ptr, ptr %pt
+  %pf = getelementptr ptr, ptr %from, i64 %i
+  %f = load ptr, ptr %pf
+  call void @copy_chunks(ptr %t, ptr %to_index, ptr %f, ptr %from_index, i64 %count)
+  %i1 = add i64 %i, 1
+  %end = icmp uge i64 %i1, %boxes
+  br i1 %end, label %done, label %loop
+done:
+  ret void
+}

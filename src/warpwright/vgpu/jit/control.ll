@@ -9,6 +9,7 @@ define i32 @dispatch(ptr %w) {
   br i1 %gone, label %done, label %some
 done:
   store i32 0, ptr %pstatus
+  call void @news(ptr %w, i32 0)
   ret i32 -1
 some:
   %pb = getelementptr i8, ptr %w, i64 $blocked
@@ -59,6 +60,19 @@ choose:
   ret i32 %block
 }
 
+; Tell the machine that lanes began to wait for %kind, or (0) that a warp is done.
+define void @news(ptr %w, i32 %kind) {
+  %pq = getelementptr i8, ptr %w, i64 $queue
+  %queue = load ptr, ptr %pq
+  %pnews = getelementptr i64, ptr %queue, i64 2
+  %old = load i64, ptr %pnews
+  %wide = zext i32 %kind to i64
+  %bit = shl i64 1, %wide
+  %new = or i64 %old, %bit
+  store i64 %new, ptr %pnews
+  ret void
+}
+
 define void @set_pc(ptr %w, i32 %mask, i32 %block) {
   %pc = load <32 x i32>, ptr %w
   %b0 = insertelement <32 x i32> poison, i32 %block, i32 0
@@ -90,6 +104,7 @@ define void @block(ptr %w, i32 %mask, i32 %kind) {
   %oldg = load <32 x i64>, ptr %pg
   %newg = select <32 x i1> %lanes, <32 x i64> %operand, <32 x i64> %oldg
   store <32 x i64> %newg, ptr %pg
+  call void @news(ptr %w, i32 %kind)
   %pb = getelementptr i8, ptr %w, i64 $blocked
   %blocked = load i32, ptr %pb
   %more = or i32 %blocked, %mask

@@ -35,7 +35,7 @@ lane:
   %n = call i32 @llvm.cttz.i32(i32 %left, i1 true)
   %i = zext i32 %n to i64
   %row = mul i64 %at, $RECORD_BYTES
-  %row1 = add i64 %row, 16
+  %row1 = add i64 %row, $QUEUE_HEADER_BYTES
   %record = getelementptr i8, ptr %queue, i64 %row1
   store i64 %id, ptr %record
   %pwho = getelementptr i64, ptr %record, i64 1

@@ -130,3 +130,24 @@ bad:
 done:
   ret i32 %found
 }
+
+; %bytes delivered for each of %n barriers in turn; gives how many took it before one could not.
+define i64 @mbarrier_complete_all(ptr %barriers, i64 %n, i64 %bytes) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i1, %good ]
+  %end = icmp uge i64 %i, %n
+  br i1 %end, label %done, label %step
+step:
+  %pb = getelementptr ptr, ptr %barriers, i64 %i
+  %b = load ptr, ptr %pb
+  %code = call i32 @mbarrier_update(ptr %b, i64 0, i64 0, i64 %bytes, i64 0)
+  %ok = icmp eq i32 %code, 0
+  br i1 %ok, label %good, label %done
+good:
+  %i1 = add i64 %i, 1
+  br label %loop
+done:
+  ret i64 %i
+}

@@ -30,6 +30,7 @@ __all__ = [
     "LANES",
     "LOCAL_WINDOW",
     "OFFSETS",
+    "QUEUE_HEADER_WORDS",
     "RANK_SHIFT",
     "RECORD_WORDS",
     "RESERVED_SHARED",
@@ -41,7 +42,9 @@ __all__ = [
     "WAIT_CLUSTER",
     "WAIT_MBARRIER",
     "WAIT_SERVICE",
+    "WAIT_WGMMA",
     "WARP",
+    "WGMMA_LOG",
 ]
 
 LANES = 32
@@ -52,13 +55,15 @@ LOCAL_WINDOW = 2 << 40
 GLOBAL_BASE = 0x7000_0000_0000
 EXITED = 0x7FFF_FFFF
 RECORD_WORDS = 16
+QUEUE_HEADER_WORDS = 4  # records held, capacity, news (bit k: lanes began to wait for k; bit 0: a warp is done), unused
+WGMMA_LOG = 128  # wgmma that a warp may have in flight; with more, the first ones complete
 
 # Why the kernel function returned.
 DONE, BLOCKED, FUEL, FAULT, FULL = range(5)
 # What `run_cluster` says of all warps together.
 STALLED, _ALL_DONE, _SPIN, _FAULT, _FULL = range(5)
 # What a lane waits for.
-WAIT_MBARRIER, WAIT_BAR, WAIT_CLUSTER, WAIT_BULK, WAIT_SERVICE = range(1, 6)
+WAIT_MBARRIER, WAIT_BAR, WAIT_CLUSTER, WAIT_BULK, WAIT_SERVICE, WAIT_WGMMA = range(1, 7)
 # Fault kinds that the runtime reports (index = code).
 FAULTS = (
     "none",
@@ -124,6 +129,9 @@ _FIELDS: list[tuple[str, str, int]] = [
     ("pend_addr", "i8", 64),
     ("pend_count", "i4", 64),
     ("pend_flags", "i4", 64),
+    ("wgmma_count", "i4", 1),  # lines in the log
+    ("wgmma_group", "i4", 1),  # groups committed
+    ("wgmma_log", "u8", 4 * WGMMA_LOG),  # instruction, descriptors of A and B, group << 32 | how
 ]
 
 WARP = np.dtype({"names": [n for n, _, _ in _FIELDS], "formats": [(f, (c,)) if c > 1 else f for _, f, c in _FIELDS]})
@@ -137,6 +145,8 @@ CONTROL = {
     "SHARED_WINDOW_HIGH": SHARED_WINDOW >> 32,
     "LOCAL_WINDOW_HIGH": LOCAL_WINDOW >> 32,
     "RECORD_BYTES": RECORD_WORDS * 8,
+    "QUEUE_HEADER_BYTES": QUEUE_HEADER_WORDS * 8,
+    "WGMMA_LOG": WGMMA_LOG,
     "FUEL_PER_SLICE": 20_000,  # block jumps before a warp that does not wait returns to the scheduler
     **{f"FAULT_{name.upper()}": code for code, name in enumerate(FAULTS)},
     **{f"WAIT_{n}": v for n, v in (("MBARRIER", 1), ("BAR", 2), ("CLUSTER", 3), ("BULK", 4), ("SERVICE", 5))},
