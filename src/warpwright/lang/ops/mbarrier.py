@@ -199,15 +199,19 @@ class RemoteBarrier:
         """The shared::cluster address, u32."""
         return self.base + self.offset if self.offset else self.base
 
-    def arrive(self, count: Value = 1) -> None:
-        """Count ``count`` arrivals of this thread at the other CTA's barrier (release, cluster scope).
+    def arrive(self, count: Value = 1, *, scope: WaitScope = "cluster") -> None:
+        """Count ``count`` arrivals of this thread at the other CTA's barrier, released to ``scope``.
+
+        ``scope="cta"`` is enough where the tensor core or TMA has read what TMA then overwrites, and no ordinary access
+        is passed on; on Hopper a release to the cluster waits until all of this thread's writes are seen by the GPU.
 
         Issued by each arriving thread.
         Completes by itself.
         Targets: sm_90 and later.
         PTX ISA 9.1 section 9.7.13.15.13 (mbarrier.arrive.release.cluster).
         """
-        current().emit("mbarrier.arrive.release.cluster.shared::cluster.b64", "_", self.operand, *_count(count))
+        order = ".release.cluster" if scope == "cluster" else ""
+        current().emit(f"mbarrier.arrive{order}.shared::cluster.b64", "_", self.operand, *_count(count))
 
     def arrive_expect_tx(self, nbytes: Value) -> None:
         """Expect ``nbytes`` more bytes at the other CTA's barrier, then arrive there once.
