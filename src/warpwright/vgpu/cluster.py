@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import Deadlock, MemoryFault, ProtocolError
-from warpwright.vgpu import barriers, faults, services
+from warpwright.vgpu import barriers, faults, services, warpgroup
 from warpwright.vgpu.engines import copy, lane_copy, tensor
 from warpwright.vgpu.engines.lane_copy import LANE_COPIES
 from warpwright.vgpu.engines.op import BoundMap, Op
@@ -19,7 +19,16 @@ from warpwright.vgpu.events import Barrier, Event
 from warpwright.vgpu.jit import state
 from warpwright.vgpu.jit.issue import SERVICES, flatten
 from warpwright.vgpu.jit.runtime import function
-from warpwright.vgpu.jit.state import FAULTS, FUEL, QUEUE_HEADER_WORDS, RANK_SHIFT, RECORD_WORDS, RESERVED_SHARED, SIZE, WARP
+from warpwright.vgpu.jit.state import (
+    FAULTS,
+    FUEL,
+    QUEUE_HEADER_WORDS,
+    RANK_SHIFT,
+    RECORD_WORDS,
+    RESERVED_SHARED,
+    SIZE,
+    WARP,
+)
 from warpwright.vgpu.memory import aligned_zeros
 from warpwright.vgpu.program import Inst
 
@@ -61,6 +70,7 @@ class Cluster:
         self.template = self._template()
         self.handlers = [_handler(inst) for inst in launch.insts]
         self.observers = launch.observers
+        self.warpgroups = warpgroup.Warpgroups(self)
 
     def _template(self) -> NDArray[np.uint8]:
         """The warps' state as it is when any cluster starts."""
@@ -114,6 +124,7 @@ class Cluster:
         self.named = barriers.Named(self)
         self.whole = barriers.Whole(self)
         self.tmem_state = services.TensorMemory(self)
+        self.warpgroups.reset()
         self.first = self.launch.first_cta(number)
         for rank in range(self.ranks):
             values = self.launch.grid_specials(self.first, rank)
@@ -134,6 +145,7 @@ class Cluster:
             if code == 4 or moved or self._drain():
                 continue
             if code == 1:
+                self.warpgroups.finish()
                 self.tell_all("exit")
                 return True
             if code == 2:
@@ -173,6 +185,8 @@ class Cluster:
 
     def _drain(self) -> bool:
         """Complete what is in flight, tensor cores before copies: nothing completes before everyone waits."""
+        if self.warpgroups.settle():
+            return True
         if self.tensor_ops:
             ops, self.tensor_ops = self.tensor_ops, []
             tensor.complete(self, ops)
@@ -298,7 +312,7 @@ class Cluster:
 def _handler(inst: Inst) -> tuple[Inst, Callable[[Cluster, Op], bool], int]:
     """An instruction, what takes its records, and where its operands end in one."""
     keep = _category(inst)
-    words = RECORD_WORDS if keep is Cluster.observe else 2 + sum(len(flatten(o)) for o in inst.operands)
+    words = RECORD_WORDS if keep in (Cluster.observe, warpgroup.observe) else 2 + sum(len(flatten(o)) for o in inst.operands)
     return inst, keep, words
 
 
@@ -309,4 +323,6 @@ def _category(inst: Inst) -> Callable[[Cluster, Op], bool]:
         return Cluster.enqueue_tensor
     if inst.name.startswith("mbarrier."):
         return Cluster.observe
+    if inst.name.startswith("wgmma."):
+        return warpgroup.observe
     return Cluster.enqueue_copy

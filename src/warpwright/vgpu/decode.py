@@ -34,11 +34,11 @@ SPECIAL_BITS = {
 # The dispatcher re-enters at these instructions, so each opens a block (a lane may have to wait there, or retry).
 _OPENS = re.compile(
     r"bar(rier)?\.|mbarrier\.|cp\.(reduce\.)?async\.(bulk|mbarrier|wait)|tcgen05\.|(st|red)\.async|clusterlaunchcontrol\.try"
-    r"|(shfl|vote|match\.a\w+|redux|elect)\.sync|ldmatrix|stmatrix|movmatrix|mma\.|wgmma\.|tensormap\.|griddepcontrol|call"
+    r"|(shfl|vote|match\.a\w+|redux|elect)\.sync|ldmatrix|stmatrix|movmatrix|mma\.|wgmma\.|tensormap\.|griddepcontrol|setmaxnreg|call"
 )
 # After these a lane may continue later than its neighbours, or elsewhere.
 _CLOSES = re.compile(
-    r"bar(rier)?\.(?!warp)|mbarrier\.t|cp\.async\.(bulk\.)?wait|tcgen05\.(alloc|dealloc|relinquish)|call|bra|brx|exit|ret|trap|tensormap\."
+    r"bar(rier)?\.(?!warp)|mbarrier\.t|cp\.async\.(bulk\.)?wait|tcgen05\.(alloc|dealloc|relinquish)|wgmma\.wait|setmaxnreg|call|bra|brx|exit|ret|trap|tensormap\."
 )
 
 
@@ -341,7 +341,7 @@ class _Decoder:
 
     def _bind(self, formal: nodes.Variable, actual: Operand, scope: _Scope, line: int) -> None:
         """A ``.param`` formal is the caller's variable itself; a ``.reg`` formal gets the value."""
-        if isinstance(actual, Symbol) or formal.space == "reg" and isinstance(actual, Register):
+        if isinstance(actual, Symbol) or (formal.space == "reg" and isinstance(actual, Register)):
             scope.names[formal.name] = actual
             return
         register = Register(formal.name + scope.suffix, _bits(formal.type))

@@ -13,6 +13,7 @@ from warpwright.vgpu.jit.state import (
     WAIT_CLUSTER,
     WAIT_MBARRIER,
     WAIT_SERVICE,
+    WAIT_WGMMA,
 )
 from warpwright.vgpu.program import Inst, place
 
@@ -133,6 +134,8 @@ def _wait(cluster: Cluster, index: int, lane: int) -> str:
         rank, offset = divmod(int(warp["wait_addr"][lane]) - cluster.shared_host, cluster.shared_stride)
         state = describe_word(cluster, rank, offset)
         return f"waits for parity {argument & 1} of the mbarrier at offset 0x{offset:x} of CTA {rank} ({state}){spot}"
+    if kind == WAIT_WGMMA:
+        return f"waits for its wgmma: {cluster.warpgroups.missing(index)}{spot}"
     names = {
         WAIT_BAR: f"waits at barrier {int(warp['wait_addr'][lane])}",
         WAIT_CLUSTER: "waits at the barrier of the cluster",

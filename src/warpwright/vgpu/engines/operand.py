@@ -54,12 +54,14 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A matrix in shared memory: rows in all (M or N), which ``ctas`` CTAs share, element type, major-ness."""
+    """A matrix in shared memory: rows in all (M or N), which ``ctas`` CTAs share, element type, major-ness, and the
+    target whose descriptors place it."""
 
     rows: int
     ctas: int
     type: str
     major: str
+    arch: str = "sm_100a"
 
 
 @dataclass(slots=True, eq=False)
@@ -75,9 +77,9 @@ class Matrix:
 def reads(descriptor: int, shape: Shape, limit: int) -> IntArray:
     """Chunk numbers that one instruction reads in each CTA, (rows, chunks of K) or (K, chunks of rows) by major-ness.
 
-    Raises DescriptorError for a descriptor that tcgen05 does not define, and for one that leaves shared memory.
+    Raises DescriptorError for a descriptor that the target does not define, and for one that leaves shared memory.
     """
-    desc = SmemDescriptor.decode(descriptor)
+    desc = SmemDescriptor.decode(descriptor, shape.arch)
     size, rows = TYPES[shape.type], shape.rows // shape.ctas
     if (desc.swizzle == ATOM_32B) != (shape.type == "tf32" and shape.major == "mn"):
         raise DescriptorError(

@@ -10,15 +10,29 @@ from numpy.typing import NDArray
 
 from warpwright.errors import DescriptorError, UnsupportedInstruction, UsageError
 from warpwright.ptx import nodes
-from warpwright.vgpu.jit import alu, bits, compare, control, convert, floats, issue, memory, sync, warp
-from warpwright.vgpu.jit.lanes import MEANINGS, Lanes
+from warpwright.vgpu.jit import (
+    alu,
+    bits,
+    compare,
+    control,
+    convert,
+    floats,
+    issue,
+    matrix,
+    memory,
+    sync,
+    warp,
+    warpgroup,
+)
+from warpwright.vgpu.jit.lanes import MEANINGS, Lanes, Meaning
 from warpwright.vgpu.jit.runtime import DECLARATIONS, Engine, compile_ir
 from warpwright.vgpu.jit.state import OFFSETS, SIZE
 from warpwright.vgpu.program import Block, Inst, Operand, Program, Register, place
 
 __all__ = ["Kernel", "compile_program", "emit"]
 
-_MODULES = (alu, bits, compare, convert, floats, issue, memory, sync, warp)  # importing them fills MEANINGS
+# importing them fills MEANINGS
+_MODULES = (alu, bits, compare, convert, floats, issue, matrix, memory, sync, warp, warpgroup)
 
 
 @dataclass(slots=True)
@@ -113,9 +127,9 @@ def _instruction(lanes: Lanes, inst: Inst, messages: dict[int, str]) -> None:
     try:
         if meaning is None:
             raise lanes.unsupported("this instruction")
-        if lanes.observed and inst.name.startswith("mbarrier."):
+        if lanes.observed and inst.name.startswith(("mbarrier.", "wgmma.mma_async")):
             _make_room(lanes)
-        meaning(lanes, inst)
+        _collective(lanes, inst, meaning) if _skippable(inst) else meaning(lanes, inst)
     except (UnsupportedInstruction, DescriptorError, UsageError) as error:
         del lanes.lines[mark:]
         messages[inst.index] = str(error) if isinstance(error, UnsupportedInstruction) else f"{place(inst)}: {error}"
@@ -130,6 +144,29 @@ def _guard(lanes: Lanes, inst: Inst) -> None:
         mask = lanes.op(f"and i32 {mask}, {guard}")
     if lanes.mask != mask:
         lanes.narrow(mask)
+
+
+_GATHERS = re.compile(r"(shfl|vote|match\.\w+|redux|elect)\.sync|bar\.warp|tcgen05\.(alloc|dealloc|relinquish|ld|st|wait)")
+
+
+def _skippable(inst: Inst) -> bool:
+    """A guarded instruction that gathers the lanes of the warp: lanes that pass it by must not wait for others."""
+    return inst.guard is not None and _GATHERS.match(inst.opcode) is not None
+
+
+def _collective(lanes: Lanes, inst: Inst, meaning: Meaning) -> None:
+    """The instruction when its guard holds for some lane. What it reads and writes is read anew after it."""
+    some, after = lanes.name(), lanes.name()
+    lanes.emit(f"br i1 {lanes.op(f'icmp eq i32 {lanes.mask}, 0')}, label %{after}, label %{some}")
+    lanes.emit(f"{some}:")
+    known, settled = dict(lanes.values), lanes.settled
+    meaning(lanes, inst)
+    if not lanes.ended:
+        lanes.emit(f"br label %{after}")
+    lanes.emit(f"{after}:")
+    lanes.ended, lanes.values, lanes.settled, lanes.mask = False, known, settled and lanes.settled, ""
+    lanes.forget()
+    lanes.block_mask = lanes.load("i32", OFFSETS["mask"])
 
 
 def _make_room(lanes: Lanes) -> None:
@@ -186,7 +223,9 @@ def _local_registers(program: Program) -> set[str]:
                 mention(name, block, defines=False)
             for name in made:
                 mention(name, block, defines=inst.guard is None)
-            if inst.name in ("tcgen05.ld", "tcgen05.st") or inst.name.startswith("call.") or inst.name.endswith(".red"):
+            if _skippable(inst):
+                memory.update(made)
+            if inst.name in ("tcgen05.ld", "tcgen05.st", "wgmma.mma_async") or inst.name.startswith("call.") or inst.name.endswith(".red"):
                 memory.update(used, made)
     return set(home) - memory
 
@@ -207,4 +246,10 @@ def _place_registers(program: Program, local: set[str]) -> tuple[dict[str, int],
     for register in [*sorted(held, key=lambda r: -r.bits), Register("%cc", 1)]:
         slots[register.name] = offset
         offset += 4 * register.bits if register.bits > 1 else 4
+    offset = slots[warpgroup.SHADOWS] = (offset + 127) // 128 * 128
+    shadows = warpgroup.shadowed(program.insts)
+    for register in shadows:
+        slots[register.name] = offset
+        offset += 128
+    offset += len(shadows)
     return slots, (offset + 255) // 256 * 256

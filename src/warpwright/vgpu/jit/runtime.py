@@ -127,7 +127,7 @@ _SIGNATURES = {
     "permute": "<32 x i64> (<32 x i64>, <32 x i32>)",
     "tmem_flush": "void (ptr)",
     "tmem_pend": "void (ptr, i32, i64)",
-    "tmem_check": "i1 (ptr, i32, i32)",
+    "tmem_check": "i1 (ptr, i32, i32, i32)",
     "wgmma_issue": "i1 (ptr, i64, i64, i64, i64, ptr)",
     "match_any": "<32 x i32> (<32 x i64>, i32)",
     **{f"gather{b}": f"<32 x i{b}> (ptr, i32, i64)" for b in (8, 16, 32, 64)},
@@ -164,9 +164,13 @@ _PYTHON = {
 }
 
 
-@cache
+# Handing the interpreter lock over costs more than these take: they keep it.
+_BRIEF = ("mbarrier_update", "mbarrier_complete_all")
+
+
 @cache
 def function(name: str):  # type: ignore[no-untyped-def]  # a ctypes function: its signature is data
-    """A runtime routine as a ctypes function (it runs without the GIL)."""
+    """A runtime routine as a ctypes function; it runs without the interpreter lock unless it is a brief one."""
     result, arguments = _PYTHON[name]
-    return ctypes.CFUNCTYPE(result, *arguments)(runtime().address(name))
+    make = ctypes.PYFUNCTYPE if name in _BRIEF else ctypes.CFUNCTYPE
+    return make(result, *arguments)(runtime().address(name))
