@@ -10,7 +10,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "warpwright"
 
-FACTS = {"errors", "types", "targets", "layout", "isa", "tensormap", "ptx", "assemble"}
+FACTS = {"errors", "types", "targets", "layout", "isa", "tensormap", "ptx", "assemble", "arrays", "gpu"}
 MAY_IMPORT = {
     "errors": set(),
     "types": {"errors"},
@@ -18,18 +18,21 @@ MAY_IMPORT = {
     "layout": {"errors", "types", "targets"},
     "isa": {"errors", "types", "targets", "layout"},
     "assemble": {"errors", "targets"},
-    "tensormap": {"errors", "types", "targets", "layout"},
+    "arrays": {"errors"},
+    "tensormap": {"errors", "types", "targets", "layout", "arrays"},
+    "gpu": {"targets", "ptx"},
     "ptx": {"errors"},
     "lang": FACTS,
     "vgpu": FACTS,
+    "cuda": FACTS,
     "kernels": FACTS | {"lang"},
-    "devices": FACTS | {"vgpu"},
+    "devices": FACTS | {"vgpu", "cuda"},
     "arguments": FACTS | {"lang"},
     "launch": FACTS | {"lang", "vgpu", "devices", "arguments"},
-    "ops": FACTS | {"lang", "vgpu", "devices", "launch", "kernels"},
+    "ops": FACTS | {"lang", "vgpu", "cuda", "devices", "launch", "kernels"},
     "report": FACTS | {"lang", "vgpu", "devices", "launch", "kernels", "ops"},
     "__init__": FACTS | {"lang", "vgpu", "devices", "launch", "kernels", "ops"},
-    "cli": FACTS | {"__init__", "lang", "vgpu", "devices", "launch", "kernels", "ops", "report"},
+    "cli": FACTS | {"__init__", "lang", "vgpu", "cuda", "devices", "launch", "kernels", "ops", "report"},
     "__main__": {"cli"},
 }
 

@@ -115,7 +115,7 @@ ANY = np.zeros((4, 4), BFLOAT16)
         ),
         (ANY, ANY, {"level": 10}, "given level 10; expected one of 1, 2, 3; choose an existing level"),
         (ANY, ANY, {"device": "h200"}, "matmul has no kernel for h200 (sm_90a); expected device='b200' or 'gb200'"),
-        (ANY, ANY, {"device": "b1"}, "given device 'b1'; expected one of b200, gb200, h200, rtx5090"),
+        (ANY, ANY, {"device": "b1"}, "given device 'b1'; expected one of b200, gb200, h200, rtx5090, cuda"),
         (
             ANY,
             ANY,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from warpwright.arrays import DeviceArray
 from warpwright.errors import UsageError
 from warpwright.lang import Global
 from warpwright.lang.ops.tma import Map, MapUse
@@ -59,7 +60,7 @@ def typed_arguments(
     for position, value in enumerate(args):
         name, annotation = annotations.get(position, ("", None))
         origin = typing.get_origin(annotation)
-        if not isinstance(value, np.ndarray) or origin not in (Global, Map):
+        if not isinstance(value, (np.ndarray, DeviceArray)) or origin not in (Global, Map):
             yield value
             continue
         use = maps.get(name) if origin is Map else None
@@ -84,6 +85,8 @@ def _holds(dtype: np.dtype[Any], element: type[Scalar]) -> bool:
 def _passed(param: Variable, value: Any) -> Any:
     if isinstance(value, TensorMap):
         return _tensor_map(param, value)
+    if isinstance(value, DeviceArray):
+        return _device_array(param, value)
     if isinstance(value, np.ndarray):
         return _array(param, value)
     if param.dims:
@@ -104,6 +107,19 @@ def _array(param: Variable, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]
         raise _mismatch(param, f"an array of {value.dtype}", "numbers in native byte order")
     usable = value.flags.c_contiguous and value.flags.writeable
     return value if usable else np.array(value, order="C", copy=True)
+
+
+def _device_array(param: Variable, value: DeviceArray) -> DeviceArray:
+    """A device array is used in place, so it must be dense: a copy would not be written back."""
+    if param.dims or param.type not in POINTER_TYPES:
+        raise _mismatch(param, f"an array of shape {value.shape}", _expected(param))
+    if not value.dense:
+        raise _mismatch(
+            param,
+            f"an array on the GPU with strides of {value.strides} bytes",
+            "a C-contiguous one: x.contiguous()",
+        )
+    return value
 
 
 def _struct(param: Variable, value: Any) -> bytes:

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from warpwright import targets
-from warpwright.vgpu import Device
+from warpwright import cuda, targets, vgpu
+from warpwright.errors import UsageError
+from warpwright.gpu import Device
 
-__all__ = ["DEFAULT", "device", "resolve"]
+__all__ = ["DEFAULT", "Device", "device", "resolve"]
 
 DEFAULT = "b200"
 FOR_FAMILY = {"hopper": "h200", "blackwell": "b200", "consumer blackwell": "rtx5090"}
 
 
 def device(name: str = DEFAULT) -> Device:
-    """A virtual GPU: ``b200`` or ``gb200`` (sm_100a), ``h200`` (sm_90a) or ``rtx5090`` (sm_120a).
+    """A GPU: ``cuda`` or ``cuda:1`` is a real one; ``b200`` and ``gb200`` (sm_100a), ``h200`` (sm_90a) and
+    ``rtx5090`` (sm_120a) are virtual.
 
-    Raises UsageError for any other name.
+    Raises UsageError for any other name, and for ``cuda`` where there is no GPU or no package to drive it.
     """
-    return Device(targets.device(name))
+    if name.startswith("cuda"):
+        return cuda.device(name)
+    if name.lower() not in targets.DEVICES:
+        raise UsageError(f"given device {name!r}; expected one of {', '.join(targets.DEVICES)}, cuda")
+    return vgpu.Device(targets.device(name))
 
 
-def resolve(given: Device | str | None, target: str = "") -> Device:
-    """``given`` as a Device; without one, a device of the family that the PTX was written for, else ``b200``."""
-    if isinstance(given, Device):
-        return given
+def resolve(given: Device | str | None, target: str = "", *, virtual: bool = False) -> Device:
+    """``given`` as a Device; without one, the first real GPU that runs ``target``, else the virtual one it was
+    written for (``b200`` where nothing says). ``virtual`` leaves real GPUs out of the choice.
+    """
+    if given is not None:
+        return device(given) if isinstance(given, str) else given
+    real = [] if virtual else [gpu for gpu in cuda.devices() if not target or cuda.supports(gpu.spec.arch, target)]
+    if real:
+        return real[0]
     arch = targets.ARCHS.get(target)
-    return device(given or (FOR_FAMILY[arch.family] if arch else DEFAULT))
+    return device(FOR_FAMILY[arch.family] if arch else DEFAULT)

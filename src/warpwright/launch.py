@@ -14,12 +14,14 @@ from typing import Any
 
 from warpwright import ptx
 from warpwright.arguments import pass_arguments, typed_arguments
+from warpwright.arrays import DeviceArray, device_array
 from warpwright.devices import resolve
 from warpwright.errors import LaunchError, PtxSyntaxError, UsageError
+from warpwright.gpu import Device, LaunchResult
 from warpwright.lang import Kernel
 from warpwright.lang.trace import Traced
 from warpwright.ptx import nodes
-from warpwright.vgpu import Device, LaunchResult
+from warpwright.tensormap import TensorMap
 
 __all__ = ["Entry", "PtxModule", "launch", "load_ptx"]
 
@@ -142,6 +144,7 @@ def launch(
     args: Sequence[Any] = (),
     device: Device | str | None = None,
     observers: Sequence[Any] = (),
+    stream: Any = None,
 ) -> LaunchResult:
     """Run ``kernel`` on ``device`` and return when it has finished; arrays in ``args`` then hold what it wrote.
 
@@ -151,14 +154,18 @@ def launch(
     is dynamic shared memory in bytes. A kernel of the language, or PTX with ``.reqntid``, knows its own ``block``.
     ``args``: one for each ``.param``: a NumPy array of any strides (device pointer; read-only arrays stay
     unwritten), a TensorMap, a Python or NumPy number, or ``bytes`` for a struct. A kernel of the language knows the
-    box and swizzle of its tensor maps, so there the array is enough.
-    ``device``: a name or a Device; without one, the virtual GPU that the PTX was written for.
+    box and swizzle of its tensor maps, so there the array is enough. Arrays of torch, CuPy or another library that
+    are on a GPU are used in place, and when all are, the launch is only started: on ``stream`` (of cuda.core, torch or
+    CuPy, or the driver's handle), else on the current stream of that library.
+    ``device``: a name or a Device; without one, the GPU that holds the arrays, else the first real GPU that runs the
+    PTX's target, else the virtual one. ``observers`` watch a virtual GPU.
 
     Raises LaunchError for a launch the device refuses, UsageError for arguments that do not fit the parameters, and
     a DeviceError for a fault while the kernel runs.
     """
     if isinstance(kernel, Kernel):
         kernel = kernel.trace()
+    args = [device_array(value) or value for value in args]
     if isinstance(kernel, Traced):
         args = list(typed_arguments(kernel.params, kernel.maps, args))
     entry = entry_point(kernel)
@@ -169,7 +176,8 @@ def launch(
         "block": _agreed("block", block, entry.block),
         "cluster": _agreed("cluster", cluster, entry.cluster),
     }
-    target = resolve(device, entry.target)
+    target = resolve(device or holder(args), entry.target, virtual=bool(observers))
+    options = _stream_option(stream, args, target)
     with pass_arguments(entry.name, entry.function.params, args) as passed:
         result = target.launch(
             entry.module,
@@ -178,9 +186,30 @@ def launch(
             smem=entry.smem if smem is None else smem,
             args=passed,
             observers=observers,
+            **options,
         )
     sys.stdout.write(result.printed)
     return result
+
+
+def holder(args: Iterable[Any]) -> str | None:
+    """The GPU that holds the first array that is on one."""
+    arrays = [value.array if isinstance(value, TensorMap) else value for value in args]
+    return next((f"cuda:{array.ordinal or 0}" for array in arrays if isinstance(array, DeviceArray)), None)
+
+
+def _stream_option(stream: Any, args: Sequence[Any], device: Device) -> dict[str, Any]:
+    """``stream`` for a real GPU; a virtual one has no streams and sees no memory of real GPUs."""
+    if device.name.startswith("cuda"):
+        return {"stream": stream}
+    if stream is not None:
+        raise LaunchError(f"given stream={stream!r} for the virtual {device.name}; expected none; leave stream= out")
+    if holder(args):
+        raise LaunchError(
+            f"given an array on {holder(args)} for the virtual {device.name}; expected NumPy arrays; "
+            "copy it to the host, or leave device= out"
+        )
+    return {}
 
 
 def dim3(name: str, value: int | Sequence[int]) -> Dim3:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from warpwright import types
 from warpwright.devices import resolve
 from warpwright.errors import PrecisionWarning, UsageError
+from warpwright.gpu import Device
 from warpwright.kernels import gemm
 from warpwright.launch import launch
-from warpwright.vgpu import Device
 
 __all__ = ["matmul"]
 

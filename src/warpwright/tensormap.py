@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from warpwright.arrays import DeviceArray, device_array
 from warpwright.errors import UsageError
 from warpwright.types import Scalar, bf16, f16, f32, f64, of_dtype, tf32
 
@@ -23,6 +24,8 @@ FILLS = ("zero", "nan")
 INTERLEAVES = ("none", "16B", "32B")
 L2_PROMOTIONS = (0, 64, 128, 256)
 
+Array = np.ndarray[Any, Any] | DeviceArray
+
 _FLOATS = (f16, bf16, f32, f64, tf32)
 
 
@@ -30,7 +33,8 @@ class TensorMap:
     """A box-shaped window on an array in global memory, as a kernel argument.
 
     ``array`` is a NumPy array of 1 to 5 dimensions whose last axis is dense; it is kept, and a launch copies it to
-    the device and back. ``box`` is the shape that one copy moves, in the order of the array's axes: ``(rows, cols)``.
+    the device and back; an array on a GPU (torch, CuPy, DLPack) is used where it is. ``box`` is the shape that one copy
+    moves, in the order of the array's axes: ``(rows, cols)``.
     ``swizzle`` is 0, 32, 64 or 128 bytes; ``element_strides`` (in axis order) takes every n-th element; ``fill`` is
     what elements outside the array read as, ``"zero"`` or ``"nan"``; ``dtype`` overrides the element type that the
     array's dtype gives (float8 travels as bytes); ``dims`` and ``strides`` (innermost first, ``strides`` in bytes
@@ -44,7 +48,7 @@ class TensorMap:
 
     def __init__(
         self,
-        array: np.ndarray[Any, Any],
+        array: Any,
         box: Sequence[int],
         *,
         swizzle: int = 0,
@@ -56,9 +60,9 @@ class TensorMap:
         strides: Sequence[int] | None = None,
         dtype: type[Scalar] | None = None,
     ) -> None:
-        self.array = array
-        self.dtype = dtype or of_dtype(array.dtype)
-        given = (dims, strides or ()) if dims is not None else _array_geometry(array, strides)
+        self.array: Any = _array(array)
+        self.dtype = dtype or of_dtype(self.array.dtype)
+        given = (dims, strides or ()) if dims is not None else _array_geometry(self.array, strides)
         self.dims = _integers("dims", given[0])
         self.strides = _integers("strides", given[1])
         self.box = _integers("box", box)[::-1]
@@ -99,9 +103,16 @@ def _integers(name: str, values: Sequence[int]) -> tuple[int, ...]:
         raise UsageError(f"given {name}={values!r}; expected a sequence of integers, one a dimension") from None
 
 
-def _array_geometry(
-    array: np.ndarray[Any, Any], strides: Sequence[int] | None
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _array(given: Any) -> Array:
+    found = given if isinstance(given, np.ndarray) else device_array(given)
+    if found is None:
+        raise UsageError(
+            f"given a {type(given).__name__}; expected a NumPy array, or an array on a GPU (torch, CuPy, DLPack)"
+        )
+    return found
+
+
+def _array_geometry(array: Array, strides: Sequence[int] | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """``dims`` and ``strides`` of an array, whose last axis must be dense.
 
     The stride of an axis with a single element reaches nothing; it becomes the next multiple of 16 bytes, so that

@@ -148,7 +148,7 @@ def test_a_missing_file_is_refused(saved: dict[str, Path], tmp_path: Path) -> No
 def test_an_unknown_device_is_refused() -> None:
     status, message = error_of("flow", "--device", "b300")
     assert status == 2
-    assert message == "given device 'b300'; expected one of b200, gb200, h200, rtx5090"
+    assert message == "given device 'b300'; expected one of b200, gb200, h200, rtx5090, cuda"
 
 
 def test_a_device_without_the_kernel_is_refused(saved: dict[str, Path], tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from warpwright import targets
+from warpwright import cuda, targets
 from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import emit, show
-from warpwright.devices import DEFAULT
+from warpwright.devices import resolve
 from warpwright.report.tables import table
 
 __all__ = ["devices"]
@@ -19,18 +19,18 @@ __all__ = ["devices"]
 @json_option
 def devices(as_json: bool) -> None:
     """List the devices and their limits."""
-    rows = [_row(name) for name in targets.DEVICES]
+    real = [_row(gpu.name, gpu.spec.name, gpu.spec) for gpu in cuda.devices()]
+    rows = real + [_row(name, "virtual", spec) for name, spec in targets.DEVICES.items()]
     if as_json:
         emit(rows)
     else:
-        show(table(rows), f"[dim]Without --device, kernels run on {DEFAULT}.[/dim]")
+        show(table(rows), f"[dim]Without --device, kernels run on {resolve(None).name}.[/dim]")
 
 
-def _row(name: str) -> dict[str, Any]:
-    spec = targets.device(name)
+def _row(name: str, kind: str, spec: targets.Device) -> dict[str, Any]:
     return {
         "name": name,
-        "kind": "virtual",
+        "kind": kind,
         "target": spec.arch,
         "sms": spec.sms,
         "clock_mhz": spec.clock_mhz,

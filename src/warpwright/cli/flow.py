@@ -16,12 +16,12 @@ from warpwright.cli.console import emit, show, working
 from warpwright.devices import DEFAULT
 from warpwright.devices import device as device_of
 from warpwright.errors import UsageError
+from warpwright.gpu import Device
 from warpwright.kernels import memory_flow
 from warpwright.launch import launch
 from warpwright.report.flow import TILE_K, TILE_M, TILE_N, Shown, shown_steps
 from warpwright.report.svg import draw
 from warpwright.report.verdict import judge
-from warpwright.vgpu import Device
 
 __all__ = ["flow"]
 

@@ -18,12 +18,12 @@ from warpwright.cli.console import emit, remark, show, working
 from warpwright.devices import DEFAULT
 from warpwright.devices import device as device_of
 from warpwright.errors import PrecisionWarning, UsageError
+from warpwright.gpu import Device
 from warpwright.kernels.gemm import config_of
 from warpwright.ops import DEFAULT_LEVEL
 from warpwright.ops import matmul as product
 from warpwright.report.tables import table
 from warpwright.report.verdict import judge
-from warpwright.vgpu import Device
 
 __all__ = ["ladder", "matmul", "read_matrix"]
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from warpwright import types
 from warpwright.errors import LaunchError
+from warpwright.gpu import LaunchResult
 from warpwright.ptx import nodes
 from warpwright.targets import Device as Spec
 from warpwright.tensormap import TensorMap
@@ -29,13 +30,6 @@ __all__ = ["Device", "Launch", "LaunchResult"]
 Dim3 = tuple[int, int, int]
 
 _FAMILIES = {"sm_100a": ("sm_100", "sm_100f"), "sm_90a": ("sm_90",), "sm_120a": ("sm_120", "sm_120f")}
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchResult:
-    """What a launch leaves besides the arrays it wrote: the text that the kernel printed, in order of clusters."""
-
-    printed: str = ""
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.lib import array_utils
 from numpy.typing import NDArray
 
+from warpwright.arrays import Span
 from warpwright.vgpu.jit.state import GLOBAL_BASE
 
 __all__ = ["GlobalMemory", "aligned_zeros"]
@@ -21,16 +22,6 @@ def aligned_zeros(nbytes: int, align: int = _ALIGN) -> NDArray[np.uint8]:
     raw = np.zeros(nbytes + align, np.uint8)
     start = -raw.ctypes.data % align
     return raw[start : start + nbytes]
-
-
-class _Span:
-    """The bytes of an array's memory, gaps between its rows included; keeps the array alive."""
-
-    def __init__(self, array: NDArray[Any]) -> None:
-        self.owner = array
-        self.low, high = array_utils.byte_bounds(array)
-        data = (self.low, True)
-        self.__array_interface__ = {"data": data, "shape": (high - self.low,), "typestr": "|u1", "version": 3}
 
 
 class GlobalMemory:
@@ -66,7 +57,7 @@ class GlobalMemory:
         """Copy an array in; gives the virtual address of its first element. The same memory is copied once."""
         if array.size == 0:
             return self.reserve(b"")
-        span = _Span(array)
+        span = Span(array)
         low, content = span.low, np.asarray(span)
         if low not in self._arrays or self._span(low) < content.size:
             self._arrays[low] = (self.reserve(content), array)

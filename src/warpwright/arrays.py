@@ -1,0 +1,114 @@
+"""Arrays in the memory of a GPU: torch, CuPy, JAX or whatever speaks ``__cuda_array_interface__`` or DLPack."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.lib import array_utils
+from numpy.typing import NDArray
+
+from warpwright.errors import UsageError
+
+__all__ = ["DeviceArray", "Span", "device_array"]
+
+DLPACK_CUDA = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceArray:
+    """Memory on a GPU, seen as an array: address of its first element, ``strides`` in bytes.
+
+    ``ordinal`` is the GPU's number, None where the array does not tell; ``owner`` keeps the memory alive.
+    """
+
+    pointer: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype[Any]
+    ordinal: int | None
+    owner: Any
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def dense(self) -> bool:
+        """Whether the elements stand in C order without gaps."""
+        rows = zip(self.shape, self.strides, dense_strides(self.shape, self.itemsize), strict=True)
+        return self.size == 0 or all(extent == 1 or stride == wanted for extent, stride, wanted in rows)
+
+
+class Span:
+    """The bytes of an array's memory, gaps between its rows included; keeps the array alive."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self.owner = array
+        self.low, high = array_utils.byte_bounds(array)
+        data = (self.low, True)
+        self.__array_interface__ = {"data": data, "shape": (high - self.low,), "typestr": "|u1", "version": 3}
+
+
+def device_array(value: Any) -> DeviceArray | None:
+    """``value`` as a DeviceArray; None where it is none, so also for arrays in the memory of the host.
+
+    Raises UsageError for elements that NumPy and ml_dtypes have no type for.
+    """
+    if isinstance(value, DeviceArray):
+        return value
+    if hasattr(value, "data_ptr"):
+        return _of_torch(value) if value.is_cuda else None
+    if hasattr(value, "__cuda_array_interface__"):
+        return _of_interface(value)
+    if hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] == DLPACK_CUDA:
+        return _of_dlpack(value)
+    return None
+
+
+def dense_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Strides in bytes of a C-contiguous array."""
+    return tuple(itemsize * prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def _of_torch(tensor: Any) -> DeviceArray:
+    """A torch tensor, without its exchange protocols: they refuse float8 and tensors that need gradients."""
+    dtype = dtype_named(str(tensor.dtype).removeprefix("torch."))
+    strides = tuple(step * dtype.itemsize for step in tensor.stride())
+    return DeviceArray(tensor.data_ptr(), tuple(tensor.shape), strides, dtype, tensor.device.index, tensor)
+
+
+def _of_interface(value: Any) -> DeviceArray:
+    interface = value.__cuda_array_interface__
+    dtype = np.dtype(getattr(value, "dtype", interface["typestr"]))
+    shape = tuple(interface["shape"])
+    strides = interface.get("strides") or dense_strides(shape, dtype.itemsize)
+    ordinal = getattr(getattr(value, "device", None), "id", None)
+    return DeviceArray(interface["data"][0], shape, tuple(strides), dtype, ordinal, value)
+
+
+def _of_dlpack(value: Any) -> DeviceArray:
+    from cuda.core.utils import StridedMemoryView
+
+    view = StridedMemoryView.from_dlpack(value, stream_ptr=-1)
+    shape, dtype = tuple(view.shape), np.dtype(view.dtype)
+    strides = tuple(step * dtype.itemsize for step in view.strides) if view.strides else None
+    return DeviceArray(view.ptr, shape, strides or dense_strides(shape, dtype.itemsize), dtype, view.device_id, view)
+
+
+@functools.cache
+def dtype_named(name: str) -> np.dtype[Any]:
+    """The NumPy or ml_dtypes dtype that torch calls ``name``."""
+    found = getattr(ml_dtypes, name, None) or getattr(np, name, None)
+    try:
+        return np.dtype(found if found is not None else name)
+    except TypeError:
+        raise UsageError(f"given elements of type {name}; expected one that NumPy or ml_dtypes has") from None

@@ -1,0 +1,13 @@
+"""A real GPU through the CUDA driver: the packages cuda-core and cuda-bindings (``pip install 'warpwright[cuda]'``).
+
+`Device` launches what the virtual GPU launches; `Function` is one kernel prepared for many cheap launches.
+"""
+
+from __future__ import annotations
+
+from warpwright.cuda.device import Device, device, devices, supports
+from warpwright.cuda.function import Function
+from warpwright.cuda.tensor_map import encode, encoded
+from warpwright.cuda.timing import measure
+
+__all__ = ["Device", "Function", "device", "devices", "encode", "encoded", "measure", "supports"]

@@ -1,0 +1,148 @@
+"""PTX text to machine code, by the linker of cuda.core; kept on disk for the next process."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import re
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from warpwright.cuda.driver import version
+from warpwright.errors import UsageError
+
+__all__ = ["Cubin", "Usage", "cache_folder", "compile_ptx", "key", "read", "write"]
+
+FORMAT = 1  # of the files in the cache
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the assembler says of one kernel: registers a thread, bytes of stack and spills, its warnings."""
+
+    registers: int
+    stack: int
+    spill_stores: int
+    spill_loads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cubin:
+    """Machine code for one target, with the assembler's report (empty where the linker gives none)."""
+
+    code: bytes
+    log: str
+
+    def usage(self, entry: str) -> Usage | None:
+        """The figures of one kernel; None where the report does not have them."""
+        part = re.search(rf"'{re.escape(entry)}' for '\w+'\n(.*?)(?=Compiling entry|\Z)", self.log, re.DOTALL)
+        found = part and re.search(
+            r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads.*?Used (\d+) registers",
+            part[1],
+            re.DOTALL,
+        )
+        if not found:
+            return None
+        stack, stores, loads, registers = map(int, found.groups())
+        return Usage(registers, stack, stores, loads)
+
+    @property
+    def warnings(self) -> list[str]:
+        """The assembler's warnings, among them that it serialised wgmma (C7510)."""
+        return [line.strip() for line in self.log.splitlines() if "warning" in line.lower() or "(C75" in line]
+
+
+def compile_ptx(text: str, target: str, folder: Path | None = None) -> Cubin:
+    """``text`` as machine code for ``target`` (``"sm_90a"``), from the cache where it is there.
+
+    The cache is ``folder``, else WARPWRIGHT_CACHE, else the user's cache directory; an entry that is damaged is made
+    again. Raises UsageError with the assembler's words for PTX that it refuses.
+    """
+    path = (folder or cache_folder()) / key(text, target, version(), linker_name())
+    cubin = read(path)
+    if cubin is None:
+        cubin = link(text, target)
+        write(path, cubin)
+    return cubin
+
+
+def key(text: str, target: str, driver: int, linker: str) -> str:
+    """The name of a cache entry: a digest of all that decides the machine code."""
+    facts = json.dumps([FORMAT, target, driver, linker])
+    return hashlib.sha256(f"{facts}\n{text}".encode()).hexdigest() + ".cubin"
+
+
+def cache_folder() -> Path:
+    """Where machine code is kept: WARPWRIGHT_CACHE, or ``warpwright`` in the user's cache directory."""
+    given = os.environ.get("WARPWRIGHT_CACHE")
+    if given:
+        return Path(given)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "warpwright"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "warpwright"
+
+
+def read(path: Path) -> Cubin | None:
+    """A cache entry: one line of JSON, then the code. None where it is missing or damaged."""
+    try:
+        head, _, code = path.read_bytes().partition(b"\n")
+        facts = json.loads(head)
+        whole = facts["sha256"] == hashlib.sha256(code).hexdigest()
+        return Cubin(code, str(facts["log"])) if whole else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write(path: Path, cubin: Cubin) -> None:
+    """Keep ``cubin``, in one step: another process sees nothing or the whole. Without a place to write, nothing."""
+    head = json.dumps({"sha256": hashlib.sha256(cubin.code).hexdigest(), "log": cubin.log})
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(head.encode() + b"\n" + cubin.code)
+            os.replace(name, path)
+        except OSError:
+            os.unlink(name)
+    except OSError:
+        return
+
+
+@functools.cache
+def linker_name() -> str:
+    """The linker that cuda.core uses here, and its version."""
+    import cuda.bindings
+    import cuda.core
+
+    return f"{cuda.core.__version__} {cuda.bindings.__version__} {uses_nvjitlink()}"
+
+
+@functools.cache
+def uses_nvjitlink() -> bool:
+    """Whether cuda.core links with nvJitLink; otherwise it asks the driver."""
+    from cuda.bindings import nvjitlink
+
+    try:
+        return tuple(nvjitlink.version()) >= (12, 3)
+    except (RuntimeError, OSError, nvjitlink.nvJitLinkError):
+        return False
+
+
+def link(text: str, target: str) -> Cubin:
+    from cuda.core import Linker, LinkerOptions, ObjectCode
+
+    report = {"ptxas_options": ["-v"]} if uses_nvjitlink() else {"verbose": True}
+    options = LinkerOptions(arch=target, **report)
+    linker = None
+    try:
+        linker = Linker(ObjectCode.from_ptx(text.encode()), options=options)
+        code = linker.link("cubin").code
+        return Cubin(bytes(code), linker.get_info_log())
+    except Exception as error:  # each linker has its own exceptions; all of them carry the assembler's words
+        words = (linker.get_error_log() if linker is not None else "") or str(error)
+        raise UsageError(f"the assembler refuses this PTX for {target}: {words.strip()}") from error

@@ -1,0 +1,73 @@
+"""The CUDA driver, loaded when a real GPU is first asked for; its errors as exceptions."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from warpwright.errors import DeviceError, LaunchError, UsageError
+
+__all__ = ["call", "driver", "require", "version"]
+
+EXTRA = "device 'cuda' needs the packages cuda-core and cuda-bindings; run: pip install 'warpwright[cuda]'"
+NO_GPU = "device 'cuda' needs an NVIDIA GPU, and {reason}; use a virtual one, such as device='h200'"
+
+# The launch was refused as it stands; every other error is a fault of the kernel or of the machine.
+REFUSALS = (
+    "CUDA_ERROR_INVALID_VALUE",
+    "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+    "CUDA_ERROR_INVALID_CLUSTER_SIZE",
+    "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
+    "CUDA_ERROR_OUT_OF_MEMORY",
+)
+
+
+@functools.cache
+def driver() -> Any:
+    """``cuda.bindings.driver``, initialised. Raises UsageError without the packages, a driver or a GPU."""
+    try:
+        import cuda.core  # noqa: F401  (the compiler comes from it; better to miss it here than in the first launch)
+        from cuda.bindings import driver as bindings
+    except ImportError:
+        raise UsageError(EXTRA) from None
+    try:
+        (status,) = bindings.cuInit(0)
+    except (RuntimeError, OSError):  # the bindings find libcuda on the first call
+        raise UsageError(NO_GPU.format(reason="this machine has no CUDA driver")) from None
+    if status.value:
+        raise UsageError(NO_GPU.format(reason=f"the driver answers {status.name}"))
+    return bindings
+
+
+def require() -> Any:
+    """Like `driver`, for callers that will run something: there is at least one GPU."""
+    bindings = driver()
+    if call(bindings.cuDeviceGetCount()) == 0:
+        raise UsageError(NO_GPU.format(reason="the driver finds none"))
+    return bindings
+
+
+@functools.cache
+def version() -> int:
+    """The CUDA version of the driver, 13000 for 13.0."""
+    return int(call(driver().cuDriverGetVersion()))
+
+
+def call(answer: tuple[Any, ...], what: str = "") -> Any:
+    """The value of a driver call. Raises LaunchError for what the driver refuses, DeviceError for a fault.
+
+    ``what`` says what was being done: "launch of 'saxpy'".
+    """
+    status, *values = answer
+    if status.value:
+        raise failure(status.name, what)
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def failure(status: str, what: str) -> Exception:
+    doing = f"{what}: " if what else ""
+    if status in REFUSALS:
+        return LaunchError(f"{doing}the CUDA driver answers {status}")
+    return DeviceError(
+        f"{doing}the GPU stopped with {status}; run it on a virtual GPU of the same target, which names the line"
+    )

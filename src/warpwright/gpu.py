@@ -1,0 +1,49 @@
+"""What every device offers, virtual or real."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from warpwright import targets
+from warpwright.ptx import nodes
+
+__all__ = ["Device", "LaunchResult"]
+
+Dim3 = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchResult:
+    """What a launch leaves besides the arrays it wrote: the text that the kernel printed, in order of clusters.
+
+    A real GPU prints by itself, to standard output; there ``printed`` is empty.
+    """
+
+    printed: str = ""
+
+
+class Device(Protocol):
+    """A place where kernels run: ``vgpu.Device`` or ``cuda.Device``."""
+
+    @property
+    def name(self) -> str:
+        """``"h200"`` (virtual) or ``"cuda:0"`` (real)."""
+
+    @property
+    def spec(self) -> targets.Device:
+        """Target, limits and figures of the chip."""
+
+    def launch(
+        self,
+        module: nodes.Module,
+        entry: str,
+        grid: Dim3,
+        block: Dim3,
+        cluster: Dim3 = (1, 1, 1),
+        smem: int = 0,
+        args: Sequence[Any] = (),
+        observers: Sequence[Any] = (),
+    ) -> LaunchResult:
+        """Run ``entry`` of ``module``; NumPy arrays in ``args`` are written back before it returns."""
