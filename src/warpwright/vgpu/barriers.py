@@ -7,7 +7,7 @@ those whose barrier is complete. A warp has come to a named barrier when all its
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,13 +30,20 @@ _BARRIERS = 16
 def blocked_warps(cluster: Cluster, kind: int) -> list[int]:
     """Warps with lanes that wait for ``kind``."""
     warps = cluster.warps
-    found = []
-    for index in np.flatnonzero(warps["blocked"] & warps["live"]).tolist():
-        mask = int(warps["blocked"][index] & warps["live"][index])
-        lane = (mask & -mask).bit_length() - 1
-        if warps["wait_kind"][index, lane] == kind:
-            found.append(index)
+    held = np.flatnonzero(warps["blocked"] & warps["live"])
+    waits = _lane_table(warps["blocked"][held] & warps["live"][held]) & (warps["wait_kind"][held] == kind)
+    found: list[int] = held[waits.any(axis=1)].tolist()
     return found
+
+
+def _gathered(warp: Any) -> bool:
+    """Whether all live lanes of a warp wait at one and the same named barrier."""
+    live = int(warp["live"])
+    if int(warp["blocked"]) & live != live:
+        return False
+    lanes = _lanes(live)
+    at = warp["wait_addr"][lanes]
+    return bool((warp["wait_kind"][lanes] == WAIT_BAR).all() and (at == at[0]).all())
 
 
 def _lanes(mask: int) -> list[int]:
@@ -45,9 +52,10 @@ def _lanes(mask: int) -> list[int]:
 
 @dataclass(slots=True)
 class _Bar:
-    """One named barrier: threads that have arrived, warps that wait, their predicates."""
+    """One named barrier: threads that have arrived of ``count`` (0: all of the CTA), warps that wait, their predicates."""
 
     arrived: int = 0
+    count: int = 0
     waiting: list[int] = field(default_factory=list)
     votes: list[bool] = field(default_factory=list)
 
@@ -66,28 +74,38 @@ class Named:
 
     def _arrive(self, index: int) -> bool:
         cluster, warp = self.cluster, self.cluster.warps[index]
-        live = int(warp["live"])
-        if int(warp["blocked"]) & live != live:
+        if not _gathered(warp):
             return False
-        lane = _lanes(live)[0]
-        number, word = int(warp["wait_addr"][lane]), int(warp["wait_arg"][lane])
+        lanes = _lanes(int(warp["live"]))
+        number, word = int(warp["wait_addr"][lanes[0]]), int(warp["wait_arg"][lanes[0]])
         rank, how, count = index // cluster.per_cta, word >> 32 & 0xFF, word & 0xFFFF_FFFF
-        inst = cluster.launch.insts[int(warp["inst"])]
-        self._validate(index, inst, number, count)
-        bar = self.bars[rank][number]
         if index not in self.here:
-            bar.arrived += 32
-            cluster.tell(Event("bar", cluster.number, rank, index % cluster.per_cta, inst=inst, count=number))
-            if how == BAR_ARRIVE:
-                cluster.release(index, WAIT_BAR)
-            else:
-                self.here.add(index)
-                bar.waiting.append(index)
-            bar.votes += [bool(int(warp["wait_arg"][i]) >> 40 & 1) for i in _lanes(live) if how == BAR_RED]
+            self._validate(index, number, count)
+            self._count(index, number, how)
+            self.bars[rank][number].votes += [bool(int(warp["wait_arg"][i]) >> 40 & 1) for i in lanes if how == BAR_RED]
+        bar = self.bars[rank][number]
         if bar.arrived < (count or self._everyone(rank)):
             return how == BAR_ARRIVE
         self._open(rank, number, bar)
         return True
+
+    def _count(self, index: int, number: int, how: int) -> None:
+        """A warp has come; one that only arrives goes on."""
+        cluster, rank = self.cluster, index // self.cluster.per_cta
+        bar = self.bars[rank][number]
+        bar.arrived += 32
+        inst = cluster.launch.insts[int(cluster.warps["inst"][index])]
+        cluster.tell(Event("bar", cluster.number, rank, index % cluster.per_cta, inst=inst, count=number))
+        if how == BAR_ARRIVE:
+            cluster.release(index, WAIT_BAR)
+        else:
+            self.here.add(index)
+            bar.waiting.append(index)
+
+    def progress(self, rank: int, number: int) -> str:
+        """How many have come to a barrier, in words."""
+        bar = self.bars[rank][number]
+        return f"{bar.arrived} of {bar.count or self._everyone(rank)} threads have arrived"
 
     def _everyone(self, rank: int) -> int:
         """Threads that a barrier without a count waits for: warps that have not exited."""
@@ -95,10 +113,16 @@ class Named:
         status = self.cluster.warps["status"][rank * per_cta : (rank + 1) * per_cta]
         return 32 * int(np.count_nonzero(status != DONE))
 
-    def _validate(self, index: int, inst: Inst, number: int, count: int) -> None:
+    def _validate(self, index: int, number: int, count: int) -> None:
+        inst = self.cluster.launch.insts[int(self.cluster.warps["inst"][index])]
+        who = faults.who(self.cluster, inst, index, 0)
         if number >= _BARRIERS or count % 32:
-            who = faults.who(self.cluster, inst, index, 0)
             raise ProtocolError(f"{who}: barrier {number} with {count} threads; expected barrier 0 to 15 and a multiple of 32.")
+        bar = self.bars[index // self.cluster.per_cta][number]
+        if bar.arrived and bar.count != count:
+            given, before = (f"{c} threads" if c else "all threads of the CTA" for c in (count, bar.count))
+            raise ProtocolError(f"{who}: barrier {number} for {given}; others came to it for {before}: give the same count everywhere.")
+        bar.count = count
 
     def _open(self, rank: int, number: int, bar: _Bar) -> None:
         for index in bar.waiting:
@@ -154,6 +178,11 @@ class Whole:
             self.settle()
             return True
         return moved
+
+    def progress(self) -> str:
+        """How many have arrived, in words."""
+        live = _lane_table(self.cluster.warps["live"])
+        return f"{int((live & (self.owed == self.phase)).sum())} of {int(live.sum())} threads have arrived"
 
     def _turn(self) -> bool:
         """A new phase when every thread that has not exited has arrived."""

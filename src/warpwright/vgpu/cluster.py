@@ -145,6 +145,7 @@ class Cluster:
             if code == 4 or moved or self._drain():
                 continue
             if code == 1:
+                self.tmem_state.check_freed()
                 self.warpgroups.finish()
                 self.tell_all("exit")
                 return True

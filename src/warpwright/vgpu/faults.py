@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from warpwright.errors import DeviceError, MemoryFault, ProtocolError, UnsupportedInstruction
 from warpwright.vgpu.jit.state import (
     FAULTS,
+    LOCAL_WINDOW,
+    RANK_SHIFT,
     RESERVED_SHARED,
+    SHARED_WINDOW,
     WAIT_BAR,
     WAIT_BULK,
     WAIT_CLUSTER,
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
     from warpwright.vgpu.cluster import Cluster
 
 __all__ = ["deadlock", "fault", "mbarrier", "who"]
+
+_WINDOWS = {SHARED_WINDOW >> 32: "shared", LOCAL_WINDOW >> 32: "local"}
 
 
 def who(cluster: Cluster, inst: Inst, index: int, lane: int) -> str:
@@ -54,24 +60,26 @@ def fault(cluster: Cluster, index: int) -> DeviceError:
 
 
 def _access(cluster: Cluster, inst: Inst, kind: str, address: int) -> str:
+    given = f"address 0x{address & (1 << 64) - 1:x}"
     if kind == "misaligned":
-        return f"address 0x{address & (1 << 64) - 1:x} is not aligned to the size of the access."
-    space = inst["space"].partition("::")[0] or "generic"
+        return f"{given} is not aligned to the size of the access."
+    space = _WINDOWS.get(address >> 32, "global") if not inst["space"] else inst["space"].partition("::")[0]
+    rank, offset = (address & 0xFFFF_FFFF) >> RANK_SHIFT, address & ((1 << RANK_SHIFT) - 1)
     if kind == "rank":
-        return f"address 0x{address:x} belongs to CTA {address >> 24} of a cluster of {cluster.ranks}."
+        return f"{given} belongs to CTA {rank} of a cluster of {cluster.ranks}."
     if space == "shared":
-        return f"address 0x{address:x} is outside shared memory, {_shared_range(cluster)}."
+        if RESERVED_SHARED <= offset < cluster.shared_limit and rank < cluster.ranks:
+            return f"{given} is shared memory of CTA {rank}; .shared::cta reaches the CTA's own: use .shared::cluster."
+        return f"{given} is outside shared memory, bytes 0x{RESERVED_SHARED:x} to 0x{cluster.shared_limit:x} of each CTA."
     if space == "local":
-        return f"address 0x{address:x} is outside the {cluster.launch.kernel.program.local_bytes} bytes of local memory."
-    return f"address 0x{address & (1 << 64) - 1:x} is outside global memory: {cluster.launch.memory.describe(address)}."
-
-
-def _shared_range(cluster: Cluster) -> str:
-    return f"bytes 0x{RESERVED_SHARED:x} to 0x{cluster.shared_limit:x} of each CTA"
+        return f"{given} is outside the {cluster.launch.kernel.program.local_bytes} bytes of local memory."
+    return f"{given} is outside global memory: {cluster.launch.memory.describe(address)}."
 
 
 def _tensor_memory(kind: str, address: int, warp: int) -> str:
     lane, column = address >> 16, address & 0xFFFF
+    if kind == "tmem_lane":
+        return f"the access cannot begin at tensor memory lane {lane}; expected the first lane of a quarter, or its 17th for shapes of 16 lanes."
     if kind == "tmem_quarter":
         own = 32 * (warp % 4)
         return f"tensor memory lane {lane} is not one of this warp's, {own} to {own + 31}; add {own} << 16 to the address."
@@ -84,6 +92,8 @@ def mbarrier(kind: str, cluster: Cluster, rank: int, offset: int) -> str:
     if kind == "mbarrier_invalid":
         return f"{where} is not initialised: run mbarrier.init there, and synchronise, before it is used."
     fields = describe_word(cluster, rank, offset)
+    if kind == "mbarrier_closes":
+        return f"{where} ({fields}) would complete its phase, which an arrival with .noComplete must not; arrive without it."
     if kind == "mbarrier_count":
         return f"{where} got more arrivals than its phase has pending ({fields}); raise its count, or drop an arrival."
     return f"{where} ({fields}) would leave the range of its transaction count, +-{2**20 - 1} bytes."
@@ -123,23 +133,40 @@ def _lane_text(lanes: list[int]) -> str:
 
 
 def _wait(cluster: Cluster, index: int, lane: int) -> str:
+    spot = f" ({place(_waiting_at(cluster, index, lane))})"
     warp = cluster.warps[index]
-    block = cluster.launch.kernel.program.blocks[min(int(warp["pc"][lane]), len(cluster.launch.kernel.program.blocks) - 1)]
-    spot = f" ({place(block.insts[0])})" if block.insts else ""
     if not int(warp["blocked"]) >> lane & 1:
         parked = int(warp["parked"]) >> lane & 1
         return f"waits for the other lanes of its warp{spot}" if parked else f"runs in circles{spot}"
     kind, argument = int(warp["wait_kind"][lane]), int(warp["wait_arg"][lane])
-    if kind == WAIT_MBARRIER:
-        rank, offset = divmod(int(warp["wait_addr"][lane]) - cluster.shared_host, cluster.shared_stride)
-        state = describe_word(cluster, rank, offset)
-        return f"waits for parity {argument & 1} of the mbarrier at offset 0x{offset:x} of CTA {rank} ({state}){spot}"
-    if kind == WAIT_WGMMA:
-        return f"waits for its wgmma: {cluster.warpgroups.missing(index)}{spot}"
-    names = {
-        WAIT_BAR: f"waits at barrier {int(warp['wait_addr'][lane])}",
-        WAIT_CLUSTER: "waits at the barrier of the cluster",
-        WAIT_BULK: "waits for its bulk groups",
-        WAIT_SERVICE: "waits for columns of tensor memory",
-    }
-    return names.get(kind, "waits") + spot
+    return f"{_WAITS[kind](cluster, index, int(warp['wait_addr'][lane]), argument)}{spot}"
+
+
+def _waiting_at(cluster: Cluster, index: int, lane: int) -> Inst:
+    """The instruction that a lane waits at: a blocked lane goes on at the block after it."""
+    blocks = cluster.launch.kernel.program.blocks
+    warp = cluster.warps[index]
+    number = int(warp["pc"][lane])
+    if int(warp["blocked"]) >> lane & 1 and blocks[number - 1].insts:
+        return blocks[number - 1].insts[-1]
+    return next(block.insts[0] for block in blocks[number:] if block.insts)
+
+
+def _wait_mbarrier(cluster: Cluster, index: int, address: int, argument: int) -> str:
+    rank, offset = divmod(address - cluster.shared_host, cluster.shared_stride)
+    state = describe_word(cluster, rank, offset)
+    return f"waits for parity {argument & 1} of the mbarrier at offset 0x{offset:x} of CTA {rank} ({state})"
+
+
+def _wait_bar(cluster: Cluster, index: int, address: int, argument: int) -> str:
+    return f"waits at barrier {address} ({cluster.named.progress(index // cluster.per_cta, address)})"
+
+
+_WAITS: dict[int, Callable[[Cluster, int, int, int], str]] = {
+    WAIT_MBARRIER: _wait_mbarrier,
+    WAIT_BAR: _wait_bar,
+    WAIT_CLUSTER: lambda cluster, index, address, argument: f"waits at the barrier of the cluster ({cluster.whole.progress()})",
+    WAIT_BULK: lambda cluster, index, address, argument: "waits for its bulk groups",
+    WAIT_SERVICE: lambda cluster, index, address, argument: f"waits for {cluster.tmem_state.wanted(index // cluster.per_cta)}",
+    WAIT_WGMMA: lambda cluster, index, address, argument: f"waits for its wgmma: {cluster.warpgroups.missing(index)}",
+}

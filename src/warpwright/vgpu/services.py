@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import struct
-
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from warpwright.errors import DeviceError, MemoryFault, ProtocolError, UnsupportedInstruction
 from warpwright.vgpu.engines.op import Op
-from warpwright.vgpu.jit.state import LOCAL_WINDOW, RANK_SHIFT, SHARED_WINDOW
+from warpwright.vgpu.jit.state import LOCAL_WINDOW, RANK_SHIFT, SHARED_WINDOW, WAIT_SERVICE
 from warpwright.vgpu.program import Symbol
 
 if TYPE_CHECKING:
@@ -38,11 +37,23 @@ class TensorMemory:
             raise self.cluster.failure(ProtocolError, op, f"{columns} columns; expected 32, 64, 128, 256 or 512.")
         if self.relinquished[op.rank]:
             raise self.cluster.failure(ProtocolError, op, "the CTA has relinquished its permit to allocate; allocate before.")
+        self._check_peer(op, columns)
         self.waiting[op.rank] = op
         return self._retry(op)
 
     def _pair(self, op: Op) -> list[int]:
         return [op.rank] if op.inst["group"].endswith("1") else sorted((op.rank, op.rank ^ 1))
+
+    def _check_peer(self, op: Op, columns: int) -> None:
+        """Both CTAs of a pair exist and ask for the same number of columns."""
+        other = self._pair(op)[0] if self._pair(op)[0] != op.rank else self._pair(op)[-1]
+        if other >= self.cluster.ranks:
+            text = f"cta_group::2 takes pairs of CTAs; the cluster has {self.cluster.ranks}: launch clusters of an even size."
+            raise self.cluster.failure(ProtocolError, op, text)
+        asked = self.waiting.get(other) if other != op.rank else None
+        if asked and asked.words[1] != op.words[1]:
+            text = f"{columns} columns; the other CTA of the pair asks for {asked.words[1]}: ask for the same in both."
+            raise self.cluster.failure(ProtocolError, op, text)
 
     def _retry(self, op: Op) -> bool:
         ranks = self._pair(op)
@@ -64,7 +75,7 @@ class TensorMemory:
             where = _shared(self.cluster, asked, asked.words[0], 4)
             where[:] = np.frombuffer(struct.pack("<I", column), np.uint8)
             if rank != op.rank:
-                self.cluster.release(rank * self.cluster.per_cta + asked.warp, 5)
+                self.cluster.release(rank * self.cluster.per_cta + asked.warp, WAIT_SERVICE)
 
     def dealloc(self, op: Op) -> bool:
         column, columns = op.words[0] & 0xFFFF, op.words[1] & 0xFFFF_FFFF
@@ -76,17 +87,26 @@ class TensorMemory:
         self.cluster.tmem_masks[op.rank] = held & ~bits
         for waiting in list(self.waiting.values()):
             if self._retry(waiting):
-                self.cluster.release(waiting.rank * self.cluster.per_cta + waiting.warp, 5)
+                self.cluster.release(waiting.rank * self.cluster.per_cta + waiting.warp, WAIT_SERVICE)
         return True
 
     def relinquish(self, op: Op) -> bool:
         self.relinquished[op.rank] = True
         return True
 
-    def check_freed(self) -> str:
-        """What is still allocated when the cluster ends, as text ("" for nothing)."""
-        held = [rank for rank in range(self.cluster.ranks) if self.cluster.tmem_masks[rank]]
-        return f"CTA {held[0]} exits with tensor memory still allocated; free it with tcgen05.dealloc." if held else ""
+    def wanted(self, rank: int) -> str:
+        """What a waiting CTA asks for and what it has, in words."""
+        op = self.waiting.get(rank)
+        free = 512 - 32 * int(self.cluster.tmem_masks[rank]).bit_count()
+        return f"{op.words[1] if op else 0} columns of tensor memory ({free} are free)"
+
+    def check_freed(self) -> None:
+        """Raises ProtocolError for a CTA that ends with tensor memory allocated."""
+        for rank in np.flatnonzero(self.cluster.tmem_masks).tolist():
+            cta = self.cluster.launch.cta_of(self.cluster.first, rank)
+            columns = 32 * int(self.cluster.tmem_masks[rank]).bit_count()
+            name = self.cluster.launch.name
+            raise ProtocolError(f"kernel {name}, CTA {cta} exits with {columns} columns of tensor memory allocated; free them with tcgen05.dealloc.")
 
 
 def _shared(cluster: Cluster, op: Op, address: int, nbytes: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:

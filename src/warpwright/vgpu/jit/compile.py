@@ -64,6 +64,7 @@ def emit(program: Program, observed: bool = False) -> tuple[str, tuple[dict[str,
     local = _local_registers(program)
     slots, nbytes = _place_registers(program, local)
     lanes = Lanes(slots, dict.fromkeys(local, True), observed)
+    lanes.param_bytes = max((p.offset + p.nbytes for p in program.params), default=0)
     lanes.loaded = {r.name for i in program.insts if i.name == "tcgen05.ld" for r in _registers(i.operands[0])}
     messages: dict[int, str] = {}
     blocks = program.blocks if program.blocks[-1].insts else program.blocks[:-1]

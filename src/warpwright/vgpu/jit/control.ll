@@ -164,23 +164,30 @@ done:
   ret i1 %can
 }
 
-; A warp that used up its fuel prefers, next time, the blocks after the one it spins in, and after that the lowest again.
+; A warp that used up its fuel prefers, next time, the lowest block with a ready lane above the one it preferred, and
+; after the highest the lowest of all: every group of lanes gets its turn.
 define void @rotate(ptr %w) {
   %pb = getelementptr i8, ptr %w, i64 $bias
   %bias = load i32, ptr %pb
-  %turned = icmp ne i32 %bias, 0
-  br i1 %turned, label %back, label %ahead
-back:
-  store i32 0, ptr %pb
-  ret void
-ahead:
+  %b0 = insertelement <32 x i32> poison, i32 %bias, i32 0
+  %bs = shufflevector <32 x i32> %b0, <32 x i32> poison, <32 x i32> zeroinitializer
   %pc = load <32 x i32>, ptr %w
   %pl = getelementptr i8, ptr %w, i64 $live
   %live = load i32, ptr %pl
-  %lanes = bitcast i32 %live to <32 x i1>
-  %keys = select <32 x i1> %lanes, <32 x i32> %pc, <32 x i32> splat (i32 -1)
+  %pk = getelementptr i8, ptr %w, i64 $blocked
+  %blocked = load i32, ptr %pk
+  %pp = getelementptr i8, ptr %w, i64 $parked
+  %parked = load i32, ptr %pp
+  %held = or i32 %blocked, %parked
+  %free = xor i32 %held, -1
+  %ready = and i32 %live, %free
+  %lanes = bitcast i32 %ready to <32 x i1>
+  %above = icmp ugt <32 x i32> %pc, %bs
+  %later = and <32 x i1> %above, %lanes
+  %keys = select <32 x i1> %later, <32 x i32> %pc, <32 x i32> splat (i32 -1)
   %least = call i32 @llvm.vector.reduce.umin.v32i32(<32 x i32> %keys)
-  %next = add i32 %least, 1
+  %none = icmp eq i32 %least, -1
+  %next = select i1 %none, i32 0, i32 %least
   store i32 %next, ptr %pb
   ret void
 }

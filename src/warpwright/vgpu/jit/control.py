@@ -83,6 +83,7 @@ def _exit(lanes: Lanes, inst: Inst, following: int) -> None:
     gone, stay = _split(lanes, inst)
     live = lanes.load("i32", OFFSETS["live"])
     lanes.store("i32", lanes.op(f"and i32 {live}, {lanes.op(f'xor i32 {gone}, -1')}"), OFFSETS["live"])
+    lanes.store("i32", "0", OFFSETS["parked"])  # whoever waited for these lanes looks again
     lanes.emit(f"call void @set_pc(ptr %w, i32 {gone}, i32 {EXITED})")
     if inst.guard is not None:
         lanes.emit(f"call void @set_pc(ptr %w, i32 {stay}, i32 {following})")

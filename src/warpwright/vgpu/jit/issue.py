@@ -125,7 +125,7 @@ def _pend(lanes: Lanes, inst: Inst, where: Operand, table: int, width: int) -> N
     first = lanes.op(f"call i32 @llvm.cttz.i32(i32 {lanes.mask}, i1 false)")
     taddr = lanes.op(f"extractelement <32 x i32> {held}, i32 {first}")
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
-    lanes.check(lanes.op(f"call i1 @tmem_check(ptr %w, i32 {taddr}, i32 {width})"))
+    lanes.check(lanes.op(f"call i1 @tmem_check(ptr %w, i32 {taddr}, i32 {width}, i32 {inst['shape'][:2]})"))
     lanes.emit(f"call void @tmem_pend(ptr %w, i32 {taddr}, i64 {table})")
 
 

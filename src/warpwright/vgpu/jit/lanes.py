@@ -66,6 +66,7 @@ class Lanes:
     slots : place of every register that lives in memory, in bytes from the warp's state.
     local : names of the registers that are SSA values.
     loaded : registers that some tcgen05.ld of the kernel fills; ``settled`` while none of them can be outstanding.
+    param_bytes : size of the kernel's parameter block.
     observed : whether synchronising instructions also leave a record for observers.
     """
 
@@ -83,6 +84,7 @@ class Lanes:
         self.block = 0
         self.ended = False
         self.observed = observed
+        self.param_bytes = 0
         self.loaded: set[str] = set()
         self.settled = False
         self.faults = {name: code for code, name in enumerate(FAULTS)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from warpwright.errors import UsageError
 from warpwright.ptx import nodes
 from warpwright.vgpu.jit.lanes import Lanes, bits_of, meaning, vector
 from warpwright.vgpu.jit.runtime import atomic_name
@@ -60,10 +61,11 @@ def _items(operand: Operand) -> tuple[Operand, ...]:
 def ld(lanes: Lanes, inst: Inst) -> None:
     source = inst.operands[1]
     assert isinstance(source, nodes.Address)
-    if isinstance(source.base, Symbol) and source.base.space == "param":
+    if isinstance(source.base, Symbol) and source.base.space == "param" and source.offset >= 0:
         return _ld_param(lanes, inst, source.base.value + source.offset)
     count, size = _elements(inst)
-    translate(lanes, inst, _where(lanes, source), _space(inst, source), count * size)
+    space = _space(inst, source)
+    translate(lanes, inst, _where(lanes, source, space), space, count * size)
     for i, target in enumerate(_items(inst.operands[0])):
         lanes.write(target, _gather(lanes, i * size, inst["type"]), inst["type"])
 
@@ -76,10 +78,12 @@ def _space(inst: Inst, source: nodes.Address) -> str:
     return inst["space"]
 
 
-def _where(lanes: Lanes, source: nodes.Address) -> str:
+def _where(lanes: Lanes, source: nodes.Address, space: str) -> str:
+    """The address as its routine takes it; one in the space of kernel parameters is an offset into their block."""
     where = address(lanes, source)
     base: Operand = source.base
-    return _from_param(lanes, where) if isinstance(base, Symbol) and base.space == "param" else where
+    inside = space == "param::entry" or isinstance(base, Symbol) and base.space == "param"
+    return _from_param(lanes, where) if inside else where
 
 
 def _from_param(lanes: Lanes, offset: str) -> str:
@@ -98,7 +102,10 @@ def _gather(lanes: Lanes, offset: int, type: str) -> str:
 
 def _ld_param(lanes: Lanes, inst: Inst, offset: int) -> None:
     """A kernel parameter at a constant offset: one scalar load for all lanes."""
-    _, size = _elements(inst)
+    count, size = _elements(inst)
+    if offset + count * size > lanes.param_bytes:
+        end = offset + count * size
+        raise UsageError(f"`{inst.opcode}` reads parameters up to byte {end}; the kernel has {lanes.param_bytes} bytes of them.")
     block = lanes.op(f"load ptr, ptr {lanes.at(OFFSETS['param_host'])}")
     for i, target in enumerate(_items(inst.operands[0])):
         slot = lanes.op(f"getelementptr i8, ptr {block}, i64 {offset + i * size}")
@@ -111,7 +118,7 @@ def st(lanes: Lanes, inst: Inst) -> None:
     target = inst.operands[0]
     assert isinstance(target, nodes.Address)
     count, size = _elements(inst)
-    translate(lanes, inst, _where(lanes, target), inst["space"], count * size)
+    translate(lanes, inst, _where(lanes, target, inst["space"]), inst["space"], count * size)
     for i, source in enumerate(_items(inst.operands[1])):
         _scatter(lanes, i * size, lanes.integer(source, 8 * size), 8 * size)
 
@@ -134,7 +141,7 @@ def atom(lanes: Lanes, inst: Inst) -> None:
     values = _items(operands.pop(0))
     size = bits_of(inst["type"]) // 8
     routine = _atomic_routine(lanes, inst)
-    translate(lanes, inst, _where(lanes, where), inst["space"], size * len(values))
+    translate(lanes, inst, _where(lanes, where, inst["space"]), inst["space"], size * len(values))
     for i, value in enumerate(values):
         old = _atomic_call(lanes, inst, routine, value, operands[0] if inst["op"] == "cas" else None)
         if targets:

@@ -26,7 +26,8 @@ __all__ = ["BAR_ARRIVE", "BAR_RED", "BAR_SYNC", "block", "operand_slot"]
 # How a lane takes part in a named barrier, kept above the thread count in its wait argument.
 BAR_SYNC, BAR_ARRIVE, BAR_RED = 0, 1, 2
 
-_TAG = 1 << 63
+# Fields of an mbarrier word (`mbarrier.ll`).
+_TAG, _PENDING, _BYTES = 1 << 63, ((1 << 20) - 1) << 1, ((1 << 21) - 1) << 41
 
 
 def operand_slot(index: int) -> int:
@@ -115,14 +116,27 @@ def mbarrier_init(lanes: Lanes, inst: Inst) -> None:
 def _count_in_range(lanes: Lanes, count: str) -> None:
     less = lanes.op(f"sub <32 x i64> {count}, {lanes.splat(1, 64)}")
     bad = lanes.op(f"icmp uge <32 x i64> {less}, {lanes.splat((1 << 20) - 1, 64)}")
+    _refuse(lanes, bad, "mbarrier_init", count)
+
+
+def _refuse(lanes: Lanes, bad: str, kind: str, shown: str) -> None:
+    """Fault when ``bad`` (<32 x i1>) holds for an active lane; the error shows that lane's value of ``shown``."""
     bits = lanes.op(f"and i32 {lanes.op(f'bitcast <32 x i1> {bad} to i32')}, {lanes.mask}")
     refuse, good = lanes.name(), lanes.name()
     lanes.emit(f"br i1 {lanes.op(f'icmp eq i32 {bits}, 0')}, label %{good}, label %{refuse}")
     lanes.emit(f"{refuse}:")
-    lanes.store("<32 x i64>", count, OFFSETS["addr"])
-    lanes.op(f"call i1 @fault(ptr %w, i32 {bits}, i32 {lanes.faults['mbarrier_init']})")
+    lanes.store("<32 x i64>", shown, OFFSETS["addr"])
+    lanes.op(f"call i1 @fault(ptr %w, i32 {bits}, i32 {lanes.faults[kind]})")
     lanes.emit("br label %fault")
     lanes.emit(f"{good}:")
+
+
+def _stays_open(lanes: Lanes, count: str) -> None:
+    """A .noComplete arrival may not be the phase's last (PTX ISA 9.1 section 9.7.13.15.13)."""
+    word = lanes.op(f"call <32 x i64> @gather64(ptr %w, i32 {lanes.mask}, i64 0)")
+    left = lanes.op(f"and <32 x i64> {word}, {lanes.splat(_PENDING | _BYTES, 64)}")
+    last = lanes.op(f"icmp eq <32 x i64> {left}, {lanes.op(f'shl <32 x i64> {count}, {lanes.splat(1, 64)}')}")
+    _refuse(lanes, last, "mbarrier_closes", lanes.load("<32 x i64>", OFFSETS["addr"]))
 
 
 @meaning("mbarrier.inval")
@@ -131,9 +145,8 @@ def mbarrier_inval(lanes: Lanes, inst: Inst) -> None:
     lanes.emit(f"call void @scatter64(ptr %w, i32 {lanes.mask}, i64 0, <32 x i64> zeroinitializer)")
 
 
-def _update(lanes: Lanes, inst: Inst, place: int, count: str, expect: str, complete: str, drop: str) -> str:
-    """Apply one operation for each lane in turn; gives the words before it, which are the state tokens."""
-    _reach(lanes, inst, inst.operands[place])
+def _update(lanes: Lanes, inst: Inst, count: str, expect: str, complete: str, drop: str) -> str:
+    """Apply one operation for each lane in turn, on the barriers reached; gives the words before it, the state tokens."""
     _operands(lanes, count, expect, complete, drop)
     lanes.check(lanes.op(f"call i1 @mbarrier_lanes(ptr %w, i32 {lanes.mask})"))
     lanes.event()
@@ -145,7 +158,8 @@ def mbarrier_tx(lanes: Lanes, inst: Inst) -> None:
     nbytes = lanes.resize(lanes.integer(inst.operands[1], 32), 32, 64)
     zero = lanes.splat(0, 64)
     expect, complete = (nbytes, zero) if inst.name == "mbarrier.expect_tx" else (zero, nbytes)
-    _update(lanes, inst, 0, zero, expect, complete, zero)
+    _reach(lanes, inst, inst.operands[0])
+    _update(lanes, inst, zero, expect, complete, zero)
 
 
 @meaning(
@@ -157,9 +171,14 @@ def mbarrier_arrive(lanes: Lanes, inst: Inst) -> None:
     given = inst.operands[2] if len(inst.operands) > 2 else None
     number = lanes.resize(lanes.integer(given, 32), 32, 64) if given is not None else lanes.splat(1, 64)
     one, zero = lanes.splat(1, 64), lanes.splat(0, 64)
+    _reach(lanes, inst, inst.operands[1])
+    if given is not None and not inst.name.endswith("expect_tx"):
+        _count_in_range(lanes, number)
     count, expect = (one, number) if inst.name.endswith("expect_tx") else (number, zero)
     drop = count if "drop" in inst.name else zero
-    token = _update(lanes, inst, 1, count, expect, zero, drop)
+    if inst.name.endswith("noComplete"):
+        _stays_open(lanes, number)
+    token = _update(lanes, inst, count, expect, zero, drop)
     lanes.write(inst.operands[0], token, "b64")
 
 

@@ -108,8 +108,8 @@ add:
   ret void
 }
 
-; A tensor-memory address of this warp: its lane in the warp's quarter, its %width columns allocated.
-define i1 @tmem_check(ptr %w, i32 %address, i32 %width) {
+; A tensor-memory address of this warp: its lane begins %rows lanes of the warp's quarter, its %width columns are allocated.
+define i1 @tmem_check(ptr %w, i32 %address, i32 %width, i32 %rows) {
   %lane = lshr i32 %address, 16
   %quarter = lshr i32 %lane, 5
   %pw = getelementptr i8, ptr %w, i64 $warp
@@ -119,7 +119,15 @@ define i1 @tmem_check(ptr %w, i32 %address, i32 %width) {
   %wide = zext i32 %address to i64
   store i64 %wide, ptr %pa
   %mine = icmp eq i32 %quarter, %own
-  br i1 %mine, label %columns, label %foreign
+  br i1 %mine, label %placed, label %foreign
+placed:
+  %inner = sub i32 %rows, 1
+  %off = and i32 %lane, %inner
+  %begins = icmp eq i32 %off, 0
+  br i1 %begins, label %columns, label %skew
+skew:
+  %s = call i1 @fault(ptr %w, i32 1, i32 $FAULT_TMEM_LANE)
+  ret i1 false
 foreign:
   %f = call i1 @fault(ptr %w, i32 1, i32 $FAULT_TMEM_QUARTER)
   ret i1 false

@@ -264,5 +264,10 @@ after_local:
   %ok3 = call i1 @global(ptr %w, i32 %in_global, i64 %size)
   ret i1 %ok3
 bad:
+  %pf = getelementptr i8, ptr %w, i64 $fault_lane
+  %lane = load i32, ptr %pf
+  %given = extractelement <32 x i64> %address, i32 %lane
+  %pg = getelementptr i8, ptr %w, i64 $fault_addr
+  store i64 %given, ptr %pg
   ret i1 false
 }

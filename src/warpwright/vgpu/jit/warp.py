@@ -5,6 +5,7 @@ from __future__ import annotations
 from warpwright.ptx import nodes
 from warpwright.vgpu.jit.control import converge
 from warpwright.vgpu.jit.lanes import Lanes, bits_of, meaning
+from warpwright.vgpu.jit.state import OFFSETS
 from warpwright.vgpu.program import Inst, Operand
 
 __all__ = ["members"]
@@ -13,17 +14,29 @@ _IOTA = "<" + ", ".join(f"i32 {i}" for i in range(32)) + ">"
 
 
 def members(lanes: Lanes, operand: Operand) -> str:
-    """A member mask as one i32: the constant, or what the active lanes hold (they must agree)."""
+    """A member mask as one i32: the constant, or what the lowest active lane holds."""
     if isinstance(operand, nodes.Imm):
         return str(lanes.constant(operand, 32) & 0xFFFF_FFFF)
-    held = lanes.integer(operand, 32)
-    mine = lanes.op(f"select <32 x i1> {lanes.active}, <32 x i32> {held}, <32 x i32> zeroinitializer")
-    return lanes.op(f"call i32 @llvm.vector.reduce.or.v32i32(<32 x i32> {mine})")
+    first = lanes.op(f"call i32 @llvm.cttz.i32(i32 {lanes.mask}, i1 true)")
+    return lanes.op(f"extractelement <32 x i32> {lanes.integer(operand, 32)}, i32 {first}")
+
+
+def _one_group(lanes: Lanes, operand: Operand, mask: str) -> None:
+    """Lanes that hold another member mask come to this block again, as a group of their own."""
+    same = lanes.op(f"icmp eq <32 x i32> {lanes.integer(operand, 32)}, {lanes.spread('i32', mask)}")
+    ours = lanes.op(f"and i32 {lanes.mask}, {lanes.op(f'bitcast <32 x i1> {same} to i32')}")
+    others = lanes.op(f"xor i32 {lanes.mask}, {ours}")
+    lanes.block_mask = lanes.op(f"xor i32 {lanes.block_mask}, {others}")
+    lanes.store("i32", lanes.block_mask, OFFSETS["mask"])
+    lanes.emit(f"call void @set_pc(ptr %w, i32 {others}, i32 {lanes.block})")
+    lanes.narrow(ours)
 
 
 def _gather_members(lanes: Lanes, operand: Operand) -> str:
     """Wait for the member lanes; those of them that execute this, as i32."""
     mask = members(lanes, operand)
+    if not isinstance(operand, nodes.Imm):
+        _one_group(lanes, operand, mask)
     converge(lanes, mask)
     return lanes.op(f"and i32 {lanes.mask}, {mask}")
 
@@ -140,7 +153,7 @@ def elect_sync(lanes: Lanes, inst: Inst) -> None:
 
 @meaning("bar.warp.sync")
 def bar_warp_sync(lanes: Lanes, inst: Inst) -> None:
-    converge(lanes, members(lanes, inst.operands[0]))
+    _gather_members(lanes, inst.operands[0])
 
 
 @meaning("activemask")
