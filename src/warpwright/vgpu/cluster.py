@@ -16,6 +16,7 @@ from warpwright.vgpu.engines import copy, lane_copy, tensor
 from warpwright.vgpu.engines.lane_copy import LANE_COPIES
 from warpwright.vgpu.engines.op import BoundMap, Op
 from warpwright.vgpu.events import Barrier, Event
+from warpwright.vgpu.inflight import InFlight
 from warpwright.vgpu.jit import state
 from warpwright.vgpu.jit.issue import SERVICES, flatten
 from warpwright.vgpu.jit.runtime import function
@@ -70,6 +71,7 @@ class Cluster:
         self.template = self._template()
         self.handlers = [_handler(inst) for inst in launch.insts]
         self.observers = launch.observers
+        self.in_flight = InFlight(self)
         self.warpgroups = warpgroup.Warpgroups(self)
 
     def _template(self) -> NDArray[np.uint8]:
@@ -118,6 +120,7 @@ class Cluster:
         self.tmem.view(np.uint8).fill(_POISON)
         self.tmem_masks[:] = 0
         self.queue[0] = self.queue[2] = 0
+        self.in_flight.reset()
         self.tensor_ops: list[Op] = []
         self.copy_ops: list[Op] = []
         self.issued = 0
@@ -176,18 +179,24 @@ class Cluster:
             return False
         self.queue[0] = 0
         moved = False
-        for record in self.records[:count].tolist():
-            inst, keep, end = self.handlers[record[0]]
-            who = record[1]
-            op = Op(inst, who >> 32, who >> 8 & 0xFFFFFF, who & 0xFF, record[2:end], self.issued)
-            self.issued += 1
-            moved |= keep(self, op)
+        records = self.records[:count]
+        for record in (records if self.observers else self.in_flight.set_aside(records)).tolist():
+            moved |= self.handlers[record[0]][1](self, self.op_of(record))
         return moved
+
+    def op_of(self, record: list[int]) -> Op:
+        """A record of the queue as an operation."""
+        inst, _, end = self.handlers[record[0]]
+        who, self.issued = record[1], self.issued + 1
+        return Op(inst, who >> 32, who >> 8 & 0xFFFFFF, who & 0xFF, record[2:end], self.issued - 1)
 
     def _drain(self) -> bool:
         """Complete what is in flight, tensor cores before copies: nothing completes before everyone waits."""
         if self.warpgroups.settle():
             return True
+        if self.in_flight.complete_tensor():
+            return True
+        ops: list[Op] = []
         if self.tensor_ops:
             ops, self.tensor_ops = self.tensor_ops, []
             tensor.complete(self, ops)
@@ -195,10 +204,8 @@ class Cluster:
             ops, self.copy_ops = self.copy_ops, []
             self._complete_copies(ops)
             self.named.bulk_done()
-        else:
-            return False
         self._tell_complete(ops)
-        return True
+        return self.in_flight.complete_loads() or bool(ops)
 
     def _complete_copies(self, ops: list[Op]) -> None:
         for single, run in itertools.groupby(ops, key=lambda op: op.inst.name in LANE_COPIES):
@@ -239,13 +246,9 @@ class Cluster:
         self._update(op, rank, offset, 0, nbytes)
         self._tell_barrier("complete_tx", op, rank, offset, nbytes=nbytes)
 
-    def complete_tx_all(self, ops: list[Op], ranks: NDArray[np.int64], offsets: NDArray[np.int64], nbytes: int) -> None:
-        places = self.shared_host + ranks * self.shared_stride + offsets
-        done = function("mbarrier_complete_all")(places.ctypes.data, len(ops), nbytes)
-        for i in range(done if self.observers else 0):
-            self._tell_barrier("complete_tx", ops[i], int(ranks[i]), int(offsets[i]), nbytes=nbytes)
-        if done < len(ops):
-            self.complete_tx(ops[done], int(ranks[done]), int(offsets[done]), nbytes)
+    def refuse_update(self, inst: Inst, record: NDArray[np.uint64], barrier: int, *, count: int = 0, nbytes: int = 0) -> None:
+        rank, offset = divmod(barrier - self.shared_host, self.shared_stride)
+        self._update(self.op_of(record.tolist()), rank, offset, count, nbytes)
 
     def _update(self, op: Op, rank: int, offset: int, count: int, nbytes: int) -> None:
         if not (0 <= rank < self.ranks and RESERVED_SHARED <= offset <= self.shared_limit - 8 and offset % 8 == 0):

@@ -1,8 +1,9 @@
 """Many tensor loads of one instruction at once: the stages of a ring that are in flight together.
 
-Loads complete in no particular order, so those of one instruction and tensor map are taken together when all is as
-usual: whole boxes inside the tensor, the same place in the swizzle pattern, legal addresses. Whatever is not as usual
-goes back to `tensor_copy`, one by one, which also says what is wrong.
+Loads complete in no particular order, so those of one instruction are taken together when all is as usual: one tensor
+map, whole boxes inside the tensor, the same place in the swizzle pattern, legal addresses. Whatever is not as usual
+goes to `tensor_copy`, one by one, which also says what is wrong. Only the coordinates differ from round to round of a
+ring: what follows from the other words is kept.
 """
 
 from __future__ import annotations
@@ -14,84 +15,122 @@ from numpy.typing import NDArray
 
 from warpwright.vgpu.engines.box import Geometry, chunks, geometry
 from warpwright.vgpu.engines.op import BoundMap, Fabric, Op
-from warpwright.vgpu.engines.tensor_copy import ALIGNMENT, TensorForm, copy_box, form_of
+from warpwright.vgpu.engines.tensor_copy import ALIGNMENT, TensorForm, form_of
 from warpwright.vgpu.jit.runtime import function
 from warpwright.vgpu.jit.state import RANK_SHIFT, RESERVED_SHARED
+from warpwright.vgpu.program import Inst
 
-__all__ = ["complete_loads", "is_plain_load"]
+__all__ = ["Loads", "is_plain_load"]
 
 _OFFSET = (1 << RANK_SHIFT) - 1
+_KEPT = 256
+_FIRST_WORD = 2  # of a record: the operands follow the instruction and who issued it
 IntArray = NDArray[np.int64]
 
 
-class _Places(NamedTuple):
-    """Ranks and offsets of shared addresses, one a load."""
-
-    rank: IntArray
-    offset: IntArray
-
-
-def is_plain_load(op: Op) -> bool:
-    """Whether an operation is a tile load to one CTA."""
-    if op.inst.name != "cp.async.bulk.tensor":
+def is_plain_load(inst: Inst) -> bool:
+    """Whether an instruction is a tile load to one CTA."""
+    if inst.name != "cp.async.bulk.tensor":
         return False
-    form = form_of(op.inst.opcode)
+    form = form_of(inst.opcode)
     return form.load and not form.mask and form.mode in ("", "tile")
 
 
-def complete_loads(fabric: Fabric, ops: list[Op]) -> None:
-    """Complete plain loads. Raises what `tensor_copy.copy_box` raises."""
-    groups: dict[tuple[int, int], list[Op]] = {}
-    for op in ops:
-        groups.setdefault((op.inst.index, op.words[form_of(op.inst.opcode).map]), []).append(op)
-    for group in groups.values():
-        if len(group) == 1 or not _together(fabric, group):
-            for op in group:
-                copy_box(fabric, op)
+class _Known(NamedTuple):
+    """What the words of some loads, without the coordinates, come to: host addresses of boxes and of barriers."""
+
+    bound: BoundMap
+    box: Geometry
+    phase: int
+    latest: IntArray
+    pitches: IntArray
+    targets: IntArray
+    barriers: IntArray
 
 
-def _together(fabric: Fabric, ops: list[Op]) -> bool:
-    """Complete the loads of one instruction and map; False, with nothing done, when one is out of the ordinary."""
-    form = form_of(ops[0].inst.opcode)
-    words: IntArray = np.array([op.words for op in ops], np.uint64).view(np.int64)
-    bound = fabric.tensor_map(ops[0], ops[0].words[form.map])
+class Loads:
+    """Completes plain loads, and keeps what it knows of their addresses."""
+
+    def __init__(self) -> None:
+        self.known: dict[bytes, _Known] = {}
+
+    def complete(self, fabric: Fabric, inst: Inst, rows: NDArray[np.uint64]) -> bool:
+        """Complete the loads of one instruction, a record each; False, with nothing done, when one is unusual."""
+        form = form_of(inst.opcode)
+        words: IntArray = rows.view(np.int64)[:, _FIRST_WORD:]
+        fixed = np.stack([rows[:, 0], rows[:, 1], *(rows[:, _FIRST_WORD + at] for at in (form.map, form.shared, form.mbar))])
+        known = self._know(fabric, form, inst, rows, fixed.tobytes())
+        if known is None:
+            return False
+        coords = words[:, form.coords].astype(np.int32).astype(np.int64)
+        if not (coords >= 0).all() or not (coords <= known.latest).all():
+            return False
+        sources = known.bound.host + coords @ known.pitches
+        plan = chunks(known.box, known.phase, None)
+        copy, count = function("copy_boxes"), len(rows)
+        copy(known.targets.ctypes.data, sources.ctypes.data, count, plan.shared_at, plan.tensor_at, plan.count)
+        done = function("mbarrier_update_all")(known.barriers.ctypes.data, count, 0, known.box.nbytes)
+        if done < count:
+            fabric.refuse_update(inst, rows[done], int(known.barriers[done]), nbytes=known.box.nbytes)
+        return True
+
+    def _know(self, fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.uint64], key: bytes) -> _Known | None:
+        known = self.known.get(key)
+        if known is None:
+            known = _understand(fabric, form, inst, rows)
+            if known is not None:
+                if len(self.known) >= _KEPT:
+                    self.known.clear()
+                self.known[key] = known
+        return known
+
+
+def _understand(fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.uint64]) -> _Known | None:
+    words: IntArray = rows.view(np.int64)[:, _FIRST_WORD:]
+    issuer = rows.view(np.int64)[:, 1] >> 32
+    if (words[:, form.map] != words[0, form.map]).any():
+        return None
+    op = Op(inst, int(issuer[0]), int(rows[0, 1]) >> 8 & 0xFFFFFF, int(rows[0, 1]) & 0xFF, rows[0, _FIRST_WORD:].tolist())
+    bound = fabric.tensor_map(op, op.words[form.map])
     box = geometry(bound.map)
     if box.rank != form.dims or box.reach > len(bound.data) or box.map.interleave != "none":
-        return False
-    coords = words[:, form.coords].astype(np.int32).astype(np.int64)
-    to, mbar = (_Places(words[:, at] >> RANK_SHIFT, words[:, at] & _OFFSET) for at in (form.shared, form.mbar))
-    phase = int(to.offset[0]) % box.period
-    inside = (coords >= 0).all() and (coords <= np.array(box.latest)).all()
-    if not (inside and (to.offset % box.period == phase).all() and _legal(fabric, form, box, phase, ops, to, mbar)):
-        return False
-    _copy(fabric, box, phase, bound, coords, to)
-    owners = (to.rank & ~1) | (mbar.rank & 1) if form.pair else to.rank
-    fabric.complete_tx_all(ops, owners, mbar.offset, box.nbytes)
-    return True
+        return None
+    (rank, offset), (owner, barrier) = (_place(words[:, at]) for at in (form.shared, form.mbar))
+    phase = int(offset[0]) % box.period
+    same = (offset % box.period == phase).all() and not (form.own and (rank != issuer).any())
+    if not (same and _legal(fabric, form, box, phase, (rank, offset), (owner, barrier))):
+        return None
+    counted = (rank & ~1) | (owner & 1) if form.pair else rank
+    host, stride = fabric.shared_host, fabric.shared_stride
+    latest, pitches = np.array(box.latest, np.int64), np.array(box.pitches, np.int64)
+    targets, barriers = host - phase + rank * stride + offset, host + counted * stride + barrier
+    return _Known(bound, box, phase, latest, pitches, targets, barriers)
+
+
+def _place(addresses: IntArray) -> tuple[IntArray, IntArray]:
+    """Ranks and offsets of shared addresses."""
+    return addresses >> RANK_SHIFT, addresses & _OFFSET
 
 
 def _legal(
-    fabric: Fabric, form: TensorForm, box: Geometry, phase: int, ops: list[Op], to: _Places, mbar: _Places
+    fabric: Fabric,
+    form: TensorForm,
+    box: Geometry,
+    phase: int,
+    to: tuple[IntArray, IntArray],
+    barrier: tuple[IntArray, IntArray],
 ) -> bool:
     """Whether every destination and barrier is a place that the instruction may name."""
     plan = chunks(box, phase, None)
-    first, last = to.offset.min() - phase + plan.low, to.offset.max() - phase + plan.high
-    pair = mbar.rank ^ 1 if form.pair else mbar.rank
+    (rank, offset), (owner, at) = to, barrier
+    first, last = offset.min() - phase + plan.low, offset.max() - phase + plan.high
+    pair = owner ^ 1 if form.pair else owner
     return bool(
         phase % ALIGNMENT == 0
-        and (to.rank < fabric.ranks).all()
-        and (mbar.rank < fabric.ranks).all()
-        and RESERVED_SHARED <= min(first, mbar.offset.min())
-        and max(last, mbar.offset.max() + 8) <= fabric.shared_limit
-        and (mbar.offset % 8 == 0).all()
-        and ((mbar.rank == to.rank) | (pair == to.rank)).all()
-        and not (form.own and any(rank != op.rank for rank, op in zip(to.rank.tolist(), ops, strict=True)))
+        and (rank < fabric.ranks).all()
+        and (owner < fabric.ranks).all()
+        and RESERVED_SHARED <= min(first, at.min())
+        and max(last, at.max() + 8) <= fabric.shared_limit
+        and (at % 8 == 0).all()
+        and ((owner == rank) | (pair == rank)).all()
     )
-
-
-def _copy(fabric: Fabric, box: Geometry, phase: int, bound: BoundMap, coords: IntArray, to: _Places) -> None:
-    plan = chunks(box, phase, None)
-    targets = fabric.shared_host - phase + to.rank * fabric.shared_stride + to.offset
-    sources = bound.host + coords @ np.array(box.pitches, np.int64)
-    copy = function("copy_boxes")
-    copy(targets.ctypes.data, sources.ctypes.data, len(targets), plan.shared_at, plan.tensor_at, plan.count)

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from warpwright import isa
 from warpwright.errors import MemoryFault, ProtocolError
 from warpwright.types import named
-from warpwright.vgpu.engines.box_batch import complete_loads, is_plain_load
 from warpwright.vgpu.engines.op import Fabric, Op
 from warpwright.vgpu.engines.place import barrier, check_inside, locate, selected
 from warpwright.vgpu.engines.reduce import GLOBAL_LOCK, combine, dtype_of
@@ -34,11 +33,8 @@ def complete(fabric: Fabric, ops: list[Op]) -> None:
     Raises what ``fabric.failure`` makes of MemoryFault (places outside memory or misaligned), ProtocolError (mbarriers,
     tensor maps, sizes) and UnsupportedInstruction.
     """
-    if len(ops) > 1 and all(map(is_plain_load, ops)):
-        return complete_loads(fabric, ops)
     for op in ops:
         _ENGINES[op.inst.name](fabric, op)
-    return None
 
 
 class _Form(NamedTuple):

@@ -10,7 +10,11 @@ of f16 are rounded once an instruction, those of s32 are exact.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
 
 from warpwright.errors import DescriptorError, UnsupportedInstruction
 from warpwright.ptx import nodes
@@ -19,38 +23,68 @@ from warpwright.vgpu.engines.mma import A_COLUMNS, Form, Product, Run, form_of, 
 from warpwright.vgpu.engines.op import Fabric, Op
 from warpwright.vgpu.engines.place import barrier, selected
 from warpwright.vgpu.engines.tmem_copy import copy_to_tensor_memory, group_of, shift_down
+from warpwright.vgpu.jit.runtime import function
 
-__all__ = ["complete"]
+__all__ = ["Batch", "complete"]
 
 Runs = dict[tuple[str, int, int, int], Run]
 _WORD = 0xFFFFFFFF
 _MMA, _COPY, _SHIFT, _COMMIT = _ROLES = "mma", "cp", "shift", "commit"
 
 
-def complete(fabric: Fabric, ops: list[Op]) -> None:
+@dataclass(slots=True)
+class Batch:
+    """Tensor work understood: products, then the mbarriers of the commits, as host addresses, one record a barrier."""
+
+    runs: list[Run]
+    commits: list[Op]
+    barriers: NDArray[np.int64]
+
+    def repeat(self, fabric: Fabric) -> None:
+        """Do it, for the first time or again. Raises as `complete`."""
+        for run in self.runs:
+            multiply(fabric, run)
+        count = len(self.barriers)
+        done = function("mbarrier_update_all")(self.barriers.ctypes.data, count, 1, 0)
+        if done < count:
+            rank, offset = divmod(int(self.barriers[done]) - fabric.shared_host, fabric.shared_stride)
+            fabric.arrive(self.commits[done], rank, offset)
+
+
+def complete(fabric: Fabric, ops: list[Op]) -> Batch | None:
     """Complete queued tensor operations of all CTAs of a cluster, in the order of the list.
 
-    Raises what ``fabric.failure`` makes of DescriptorError (descriptors), ProtocolError (tensor memory, CTA pairs,
+    Gives the same work as a Batch, for when the same operations come again; None when their products depend on each
+    other. Raises what ``fabric.failure`` makes of DescriptorError (descriptors), ProtocolError (tensor memory, CTA pairs,
     mbarriers), MemoryFault (the place of an mbarrier) and UnsupportedInstruction.
     """
     runs: Runs = {}
     commits: list[Op] = []
+    opened = 0
     for op in ops:
         role = _role(op.inst.opcode)
         if role is _MMA:
             words = op.words
             run = runs.get((op.inst.opcode, op.rank, words[0], words[3]))
             if run is None or not _continues(run, op, words, runs):
-                run = _open(fabric, op, runs)
+                run, opened = _open(fabric, op, runs), opened + 1
             run.ops.append(op)
         elif role is _COMMIT:
             commits.append(op)
         else:
             _perform(fabric, runs)
             (copy_to_tensor_memory if role is _COPY else shift_down)(fabric, op)
+    batch = _batch(fabric, list(runs.values()), commits) if opened == len(runs) else None
     _perform(fabric, runs)
     for op in commits:
         _commit(fabric, op)
+    return batch
+
+
+def _batch(fabric: Fabric, runs: list[Run], commits: list[Op]) -> Batch:
+    arrivals = [(op, rank, offset) for op in commits for rank, offset in _signals(fabric, op)]
+    places = [fabric.shared_host + rank * fabric.shared_stride + offset for _, rank, offset in arrivals]
+    return Batch(runs, [op for op, _, _ in arrivals], np.array(places, np.int64))
 
 
 @cache
@@ -125,6 +159,11 @@ def _perform(fabric: Fabric, runs: Runs) -> None:
 
 
 def _commit(fabric: Fabric, op: Op) -> None:
+    for rank, offset in _signals(fabric, op):
+        fabric.arrive(op, rank, offset)
+
+
+def _signals(fabric: Fabric, op: Op) -> list[tuple[int, int]]:
+    """CTA and offset of every mbarrier that a commit arrives at."""
     rank, offset = barrier(fabric, op, op.words[0])
-    for each in selected(fabric, op, op.words[1]) if op.inst["multicast"] else (rank,):
-        fabric.arrive(op, each, offset)
+    return [(each, offset) for each in (selected(fabric, op, op.words[1]) if op.inst["multicast"] else (rank,))]

@@ -131,8 +131,8 @@ done:
   ret i32 %found
 }
 
-; %bytes delivered for each of %n barriers in turn; gives how many took it before one could not.
-define i64 @mbarrier_complete_all(ptr %barriers, i64 %n, i64 %bytes) {
+; %count arrivals and %bytes delivered for each of %n barriers in turn; gives how many took it before one could not.
+define i64 @mbarrier_update_all(ptr %barriers, i64 %n, i64 %count, i64 %bytes) {
 entry:
   br label %loop
 loop:
@@ -142,7 +142,7 @@ loop:
 step:
   %pb = getelementptr ptr, ptr %barriers, i64 %i
   %b = load ptr, ptr %pb
-  %code = call i32 @mbarrier_update(ptr %b, i64 0, i64 0, i64 %bytes, i64 0)
+  %code = call i32 @mbarrier_update(ptr %b, i64 %count, i64 0, i64 %bytes, i64 0)
   %ok = icmp eq i32 %code, 0
   br i1 %ok, label %good, label %done
 good:

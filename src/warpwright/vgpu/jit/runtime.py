@@ -98,7 +98,7 @@ def _text() -> str:
     def fill(file: str, **more: str) -> str:
         return Template((folder / file).read_text()).substitute(control | more)
 
-    parts = [fill(f"{name}.ll") for name in ("translate", "control", "mbarrier", "exchange", "bulk", "wgmma")]
+    parts = [fill(f"{name}.ll") for name in ("translate", "control", "mbarrier", "exchange", "bulk", "wgmma", "hardware")]
     parts += [fill("access.ll", bits=str(b), bytes=str(b // 8)) for b in (8, 16, 64)]
     # The 32-bit gather and scatter of access.ll are those that tensor.ll declares.
     parts.append(_without_declarations(fill("access.ll", bits="32", bytes="4")))
@@ -156,8 +156,9 @@ def runtime() -> Engine:
 _PYTHON = {
     "run_cluster": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p]),
     "mbarrier_update": (ctypes.c_int32, [ctypes.c_void_p, *[ctypes.c_int64] * 4]),
-    "mbarrier_complete_all": (ctypes.c_int64, [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]),
+    "mbarrier_update_all": (ctypes.c_int64, [ctypes.c_void_p, *[ctypes.c_int64] * 3]),
     "copy_boxes": (None, [ctypes.c_void_p] * 2 + [ctypes.c_int64] + [ctypes.c_void_p] * 2 + [ctypes.c_int64]),
+    "hardware_multiply": (None, [ctypes.c_void_p] * 4 + [ctypes.c_int64] * 4 + [ctypes.c_void_p]),
     "copy_chunks": (None, [ctypes.c_void_p] * 4 + [ctypes.c_int64]),
     "widen_bf16": (None, [ctypes.c_void_p] * 3 + [ctypes.c_int64]),
     "widen_f16": (None, [ctypes.c_void_p] * 3 + [ctypes.c_int64]),
@@ -165,7 +166,7 @@ _PYTHON = {
 
 
 # Handing the interpreter lock over costs more than these take: they keep it.
-_BRIEF = ("mbarrier_update", "mbarrier_complete_all")
+_BRIEF = ("mbarrier_update", "mbarrier_update_all")
 
 
 @cache
