@@ -43,6 +43,7 @@ class Launch:
     cluster: Dim3
     dynamic: int
     observers: tuple[Observer, ...]
+    numerics: str = "exact"
     memory: GlobalMemory = field(default_factory=GlobalMemory)
     maps: list[BoundMap] = field(default_factory=list)
     printed: list[tuple[int, str]] = field(default_factory=list)
@@ -66,6 +67,12 @@ class Launch:
         """One past the last offset of shared memory: the reserve, static variables, dynamic memory."""
         program = self.kernel.program
         return max(program.shared_bytes, program.dynamic_offset + self.dynamic)
+
+    @property
+    def explicit(self) -> bool:
+        """Whether the launch has cluster dimensions."""
+        program = self.kernel.program
+        return self.cluster != (1, 1, 1) or program.cluster is not None or program.explicit_cluster
 
     @property
     def has_tmem(self) -> bool:
@@ -108,7 +115,7 @@ class Launch:
             "%lanemask_eq": one << lane, "%lanemask_lt": (one << lane) - one, "%lanemask_le": ((one << lane) - one) | one << lane,
             "%lanemask_gt": ~(((one << lane) - one) | one << lane), "%lanemask_ge": ~((one << lane) - one),
             "%dynamic_smem_size": self.dynamic, "%total_smem_size": self.shared_limit - 1024,
-            "%aggr_smem_size": self.shared_limit,
+            "%aggr_smem_size": self.shared_limit, "%is_explicit_cluster": 0xFFFF_FFFF if self.explicit else 0,
         }  # fmt: skip
         for i, axis in enumerate("xyz"):
             values[f"%ntid.{axis}"] = self.block[i]
@@ -129,28 +136,39 @@ class Launch:
     def bind(self, args: Sequence[Any]) -> None:
         """Copy the arguments to the device and write the parameter block."""
         program = self.kernel.program
+        if len(args) != len(program.params):
+            names = ", ".join(p.name for p in program.params) or "none"
+            raise LaunchError(f"kernel {self.name} takes {len(program.params)} arguments ({names}); {len(args)} are given.")
         for variable in program.variables:
             self.memory.place(variable.address, variable.data)
+        self.memory.upload(a.array if isinstance(a, TensorMap) else a for a in args if isinstance(a, TensorMap | np.ndarray))
         block = bytearray(max(16, sum(p.nbytes + p.align for p in program.params)))
         for param, value in zip(program.params, args, strict=True):
-            block[param.offset : param.offset + param.nbytes] = self._encode(param, value)
+            data = self._encode(param, value)
+            if len(data) != param.nbytes:
+                kind = "array" if isinstance(value, np.ndarray) else type(value).__name__
+                text = f"argument {param.name} of kernel {self.name} is {param.nbytes} bytes (.{param.type}); {kind} takes {len(data)}."
+                raise LaunchError(text)
+            block[param.offset : param.offset + param.nbytes] = data
         self.params_base = self.memory.reserve(bytes(block))
         self.table = self.memory.table
         self.params_host = self.memory.view(self.params_base).ctypes.data
 
     def _encode(self, param: Param, value: Any) -> bytes:
         if isinstance(value, TensorMap):
-            address = self.memory.upload(value.array)
+            address = self.memory.address(value.array)
             data = self.memory.view(address)
             self.maps.append(BoundMap(value, data, data.ctypes.data))
             return (self.MAP_MAGIC + struct.pack("<Q", len(self.maps) - 1)).ljust(128, b"\0")
         if isinstance(value, np.ndarray):
-            return struct.pack("<Q", self.memory.upload(value))
+            return struct.pack("<Q", self.memory.address(value))
         if isinstance(value, bytes):
             return value
         scalar = types.named(param.type)
         if scalar.kind == "float":
             return bytes(np.asarray(value).astype(scalar.dtype).tobytes())
+        if int(value) != value:
+            raise LaunchError(f"argument {param.name} of kernel {self.name} is {value}; expected an integer (.{param.type}).")
         return int(value % (1 << 8 * param.nbytes)).to_bytes(param.nbytes, "little")
 
 
@@ -196,14 +214,17 @@ class Device:
         smem: int = 0,
         args: Sequence[Any] = (),
         observers: Sequence[Observer] = (),
+        *,
+        numerics: str = "exact",
     ) -> LaunchResult:
         """Run ``entry`` of ``module`` to its end; arrays in ``args`` are written back, also after a fault.
 
         ``args``: NumPy arrays (device pointers), TensorMaps, ``bytes``, or numbers typed by the ``.param``s. ``smem``
-        is dynamic shared memory in bytes.
+        is dynamic shared memory in bytes. ``numerics``: ``"exact"`` sums an instruction's exact products in float32 or
+        wider; ``"hardware"`` aligns, cuts off and rounds them as tensor cores do (`engines.hardware`).
         """
         kernel = _compiled(module, entry, bool(observers))
-        launch = Launch(kernel, self.spec, grid, block, cluster, smem, tuple(observers))
+        launch = Launch(kernel, self.spec, grid, block, cluster, smem, tuple(observers), numerics)
         launch.insts = kernel.program.insts
         self._check(launch)
         launch.bind(args)
@@ -221,11 +242,23 @@ class Device:
         if target != self.spec.arch and target not in _FAMILIES.get(self.spec.arch, ()):
             if target.endswith(("a", "f")) or int(target[3:]) > int(self.spec.arch[3:].rstrip("af")):
                 raise LaunchError(f"kernel {program.name} is for {target}; device {self.name} is {self.spec.arch}: compile it for that.")
+        _check_extents("grid", launch.grid, limits.max_grid_dim)
+        _check_extents("block", launch.block, limits.max_block_dim)
+        _check_extents("cluster", launch.cluster, limits.max_grid_dim)
+        if launch.dynamic < 0:
+            raise LaunchError(f"smem={launch.dynamic}: expected a number of bytes.")
+        if launch.numerics not in ("exact", "hardware"):
+            raise LaunchError(f"numerics={launch.numerics!r}: expected 'exact' or 'hardware'.")
         _check_threads(launch, limits.max_threads_per_block)
         _check_cluster(launch, limits.max_cluster_size)
         used = launch.shared_limit - 1024
         if used > limits.smem_per_block:
             raise LaunchError(f"kernel {program.name} asks for {used} bytes of shared memory; {self.name} has {limits.smem_per_block} a CTA.")
+
+
+def _check_extents(what: str, given: Dim3, most: Dim3) -> None:
+    if any(not 1 <= extent <= limit for extent, limit in zip(given, most, strict=True)):
+        raise LaunchError(f"{what}={given}: expected 1 to {most[0]}, 1 to {most[1]} and 1 to {most[2]}.")
 
 
 def _check_threads(launch: Launch, most: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -33,47 +34,50 @@ class GlobalMemory:
     def __init__(self) -> None:
         self._next = GLOBAL_BASE
         self._held: list[tuple[int, NDArray[np.uint8]]] = []
-        self._arrays: dict[int, tuple[int, NDArray[Any]]] = {}
+        self._arrays: list[NDArray[Any]] = []
+        self._hosts: list[tuple[int, int, int]] = []  # host bytes [low, high) of arrays, and where they went
 
     def place(self, address: int, data: bytes) -> None:
         """An allocation at a given address (module variables), holding ``data``."""
-        self._add(address, np.frombuffer(data, np.uint8))
+        self._add(address, len(data))[: len(data)] = np.frombuffer(data, np.uint8)
 
-    def reserve(self, data: bytes | NDArray[np.uint8]) -> int:
+    def reserve(self, data: bytes) -> int:
         """A new allocation holding ``data``; gives its virtual address."""
-        content = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
         address = self._next
-        self._add(address, content)
+        self.place(address, data)
         return address
 
-    def _add(self, address: int, content: NDArray[np.uint8]) -> None:
-        buffer = aligned_zeros(max(1, content.size))
-        buffer[: content.size] = content
+    def _add(self, address: int, nbytes: int) -> NDArray[np.uint8]:
+        buffer = aligned_zeros(max(1, nbytes))
         self._held.append((address, buffer))
         end = address + buffer.size + _GAP
         self._next = max(self._next, -(-end // _ALIGN) * _ALIGN)
+        return buffer
 
-    def upload(self, array: NDArray[Any]) -> int:
-        """Copy an array in; gives the virtual address of its first element. The same memory is copied once."""
+    def upload(self, arrays: Iterable[NDArray[Any]]) -> None:
+        """Copy arrays in. Memory that several of them share is one allocation, so that each sees the others' writes."""
+        self._arrays = [array for array in arrays if array.size]
+        for low, high in _merged([array_utils.byte_bounds(array) for array in self._arrays]):
+            self._hosts.append((low, high, self._next))
+            buffer = self._add(self._next, high - low)
+            for span in (Span(array) for array in self._arrays if low <= array_utils.byte_bounds(array)[0] < high):
+                data = np.asarray(span)
+                buffer[span.low - low : span.low - low + data.size] = data
+
+    def address(self, array: NDArray[Any]) -> int:
+        """Virtual address of the first element of an uploaded array; an empty one gets a place of its own."""
         if array.size == 0:
             return self.reserve(b"")
-        span = Span(array)
-        low, content = span.low, np.asarray(span)
-        if low not in self._arrays or self._span(low) < content.size:
-            self._arrays[low] = (self.reserve(content), array)
-        return self._arrays[low][0] + array.ctypes.data - low
-
-    def _span(self, low: int) -> int:
-        return int(self.view(self._arrays[low][0]).size)
+        low, start = next((low, start) for low, high, start in self._hosts if low <= array.ctypes.data < high)
+        return start + array.ctypes.data - low
 
     def download(self) -> None:
         """Copy the arrays back that may be written."""
-        for address, array in self._arrays.values():
+        for array in self._arrays:
             if array.flags.writeable:
-                low, _ = array_utils.byte_bounds(array)
-                start = array.ctypes.data - low
-                held = self.view(address)
-                array[...] = np.ndarray(array.shape, array.dtype, held, start, array.strides)
+                low = next(low for low, high, _ in self._hosts if low <= array.ctypes.data < high)
+                buffer = self.view(self.address(array) - array.ctypes.data + low)
+                array[...] = np.ndarray(array.shape, array.dtype, buffer, array.ctypes.data - low, array.strides)
 
     def view(self, address: int) -> NDArray[np.uint8]:
         """The bytes from a virtual address to the end of its allocation; empty when there is none."""
@@ -93,6 +97,19 @@ class GlobalMemory:
         if best is None:
             return "nothing is allocated"
         first, buffer = best
+        if first <= address < first + buffer.size:
+            return f"the access runs over the end of the {buffer.size} bytes at 0x{first:x}"
         if address >= first:
             return f"{address - first - buffer.size} bytes past the end of the {buffer.size} bytes at 0x{first:x}"
         return f"{first - address} bytes before the {buffer.size} bytes at 0x{first:x}"
+
+
+def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges of addresses, those that overlap joined."""
+    joined: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if joined and low < joined[-1][1]:
+            joined[-1] = joined[-1][0], max(high, joined[-1][1])
+        else:
+            joined.append((low, high))
+    return joined

@@ -1,15 +1,16 @@
 """Clusters on cores: one worker thread a core, each with the clusters that are resident on it.
 
 A worker runs a cluster to its end. Only when its warps spin on something that another cluster must do does it make
-the next one resident beside it, up to the device's capacity, as a larger grid runs in waves on a chip. When every
-resident cluster spins without changing anything, nobody will ever change anything: that is a deadlock.
+the next one resident beside it, up to the device's capacity, as a larger grid runs in waves on a chip. When the
+resident clusters of all workers only return to states that they were in before, nobody will ever change anything:
+that is a deadlock.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -25,11 +26,18 @@ if TYPE_CHECKING:
 
 __all__ = ["run_clusters"]
 
-_PATIENCE = 3  # rounds without any change before spinning counts as a deadlock
+_REPEATS = 2  # rounds that lead to known states before spinning counts as one
+_LONG = 50  # rounds that may as well be a spin that counts: let another cluster begin
+_REMEMBERED = 10_000  # states
+_NAP = 0.0005  # seconds that a worker without news leaves the core to the others
 
 
 class _Run:
-    """What the workers of one launch share."""
+    """What the workers of one launch share.
+
+    ``generation`` counts changes; ``still`` tells for every worker the generation in which a whole round of its
+    clusters changed nothing.
+    """
 
     def __init__(self, launch: Launch, workers: int) -> None:
         self.launch = launch
@@ -37,72 +45,124 @@ class _Run:
         self.numbers: Iterator[int] = iter(range(x * y * z))
         self.lock = threading.Lock()
         self.errors: list[tuple[int, Exception]] = []
-        self.progress = itertools.count()
-        self.steps = 0
-        limits = launch.spec.limits
-        per_sm = max(1, min(limits.max_ctas_per_sm, limits.max_threads_per_sm // max(1, launch.threads)))
+        self.generation = 0
+        self.still = dict.fromkeys(range(workers), -1)
+        self.dead = False
         ranks = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
-        self.capacity = max(1, launch.spec.sms * per_sm // ranks // workers)
+        self.capacity = max(1, launch.spec.sms * _ctas_per_sm(launch) // ranks // workers)
 
     def take(self) -> int | None:
         with self.lock:
             return None if self.errors else next(self.numbers, None)
 
-    def moved(self) -> None:
-        self.steps = next(self.progress)
+    def changed(self) -> None:
+        with self.lock:
+            self.generation += 1
 
-    def work(self) -> None:
+    def leave(self, worker: int) -> None:
+        with self.lock:
+            self.still.pop(worker)
+
+    def stuck(self, worker: int, generation: int) -> bool:
+        """Note that a round begun in ``generation`` changed nothing; when that holds for every worker, all are dead."""
+        with self.lock:
+            self.still[worker] = generation
+            self.dead |= all(held == self.generation for held in self.still.values())
+            return self.dead
+
+    def failed(self, number: int, error: Exception) -> None:
+        with self.lock:
+            self.errors.append((number, error))
+
+    def first_error(self) -> int | None:
+        """The lowest cluster that has failed; those before it still run to their end, to see whether they do."""
+        return min((number for number, _ in self.errors), default=None)
+
+    def work(self, worker: int) -> None:
         """One worker: start clusters, step the resident ones, until none is left."""
         idle: list[Cluster] = []
         resident: list[Cluster] = []
-        patience = _Patience(self)
-        while not self.errors:
-            if len(resident) < self.capacity and (not resident or patience.spinning):
+        watch = _Watch(self, worker)
+        while True:
+            if len(resident) < self.capacity and (not resident or watch.spinning):
                 number = self.take()
-                if number is None and not resident:
-                    return
                 if number is not None:
                     resident.append(self._start(idle, number))
-            self._round(resident, idle)
-            patience.look(resident)
+                    watch.reset()
+            if not resident:
+                return self.leave(worker)
+            if self.dead:
+                self.failed(resident[0].number, Deadlock(faults.deadlock(resident[0])))
+                return self.leave(worker)
+            generation = self.generation
+            resident = self._round(resident, idle)
+            watch.look(resident, generation)
 
     def _start(self, idle: list[Cluster], number: int) -> Cluster:
         cluster = idle.pop() if idle else Cluster(self.launch)
         cluster.start(number)
         return cluster
 
-    def _round(self, resident: list[Cluster], idle: list[Cluster]) -> None:
-        for cluster in list(resident):
+    def _round(self, resident: list[Cluster], idle: list[Cluster]) -> list[Cluster]:
+        """Step every cluster; those that go on. After an error only clusters before it go on, and only while they
+        do not spin: what they wait for may never come."""
+        kept = []
+        for cluster in resident:
+            first = self.first_error()
+            if first is not None and cluster.number > first:
+                continue
             try:
                 done = cluster.step()
             except Exception as error:  # every worker's error is kept: the lowest cluster's is raised
-                with self.lock:
-                    self.errors.append((cluster.number, error))
-                return
+                self.failed(cluster.number, error)
+                continue
             if done:
-                resident.remove(cluster)
                 idle.append(cluster)
-                self.moved()
+            elif first is None:
+                kept.append(cluster)
+        if len(kept) < len(resident):
+            self.changed()
+        return kept
 
 
-class _Patience:
-    """Whether the resident clusters of a worker only spin, and for how long nothing has changed."""
+def _ctas_per_sm(launch: Launch) -> int:
+    limits = launch.spec.limits
+    by_threads = limits.max_threads_per_sm // launch.threads
+    by_shared = limits.smem_per_sm // max(1, launch.shared_limit)
+    return max(1, min(limits.max_ctas_per_sm, by_threads, by_shared))
 
-    def __init__(self, run: _Run) -> None:
+
+class _Watch:
+    """Whether the resident clusters of a worker only return to states they were in before."""
+
+    def __init__(self, run: _Run, worker: int) -> None:
         self.run = run
-        self.spinning = False
-        self.rounds = 0
-        self.seen: tuple[int, int, list[bytes]] = (0, 0, [])
+        self.worker = worker
+        self.reset()
 
-    def look(self, resident: list[Cluster]) -> None:
-        self.spinning = bool(resident)
-        now = (self.run.steps, len(resident), [cluster.snapshot() for cluster in resident])
-        self.rounds = self.rounds + 1 if resident and now == self.seen else 0
-        self.seen = now
-        if self.rounds > _PATIENCE:
-            error = Deadlock(faults.deadlock(resident[0]))
-            with self.run.lock:
-                self.run.errors.append((resident[0].number, error))
+    def reset(self) -> None:
+        self.seen: set[int] = set()
+        self.repeats = 0
+        self.rounds = 0
+        self.run.changed()
+
+    @property
+    def spinning(self) -> bool:
+        return self.repeats > 0 or self.rounds > _LONG
+
+    def look(self, resident: list[Cluster], generation: int) -> None:
+        if not resident:
+            return
+        state = hash(tuple(cluster.snapshot() for cluster in resident))
+        self.rounds += 1
+        if state not in self.seen:
+            self.repeats = 0
+            self.seen = self.seen if len(self.seen) < _REMEMBERED else set()
+            self.seen.add(state)
+            return self.run.changed()
+        self.repeats += 1
+        if self.repeats > _REPEATS and not self.run.stuck(self.worker, generation):
+            time.sleep(_NAP)
 
 
 def run_clusters(launch: Launch) -> None:
@@ -112,10 +172,10 @@ def run_clusters(launch: Launch) -> None:
     run = _Run(launch, workers)
     with threadpool_limits(limits=1, user_api="blas"):
         if workers == 1:
-            run.work()
+            run.work(0)
         else:
             with ThreadPoolExecutor(workers) as pool:
-                for future in [pool.submit(run.work) for _ in range(workers)]:
+                for future in [pool.submit(run.work, worker) for worker in range(workers)]:
                     future.result()
     if run.errors:
         raise min(run.errors, key=lambda row: row[0])[1]
