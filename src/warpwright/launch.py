@@ -145,6 +145,7 @@ def launch(
     device: Device | str | None = None,
     observers: Sequence[Any] = (),
     stream: Any = None,
+    numerics: str = "exact",
 ) -> LaunchResult:
     """Run ``kernel`` on ``device`` and return when it has finished; arrays in ``args`` then hold what it wrote.
 
@@ -159,6 +160,8 @@ def launch(
     CuPy, or the driver's handle), else on the current stream of that library.
     ``device``: a name or a Device; without one, the GPU that holds the arrays, else the first real GPU that runs the
     PTX's target, else the virtual one. ``observers`` watch a virtual GPU.
+    ``numerics`` of a virtual GPU's tensor cores: ``"exact"`` sums the exact products of an instruction in float32 or
+    wider; ``"hardware"`` rounds bit for bit as the hardware's model does, which a real GPU does in any case.
 
     Raises LaunchError for a launch the device refuses, UsageError for arguments that do not fit the parameters, and
     a DeviceError for a fault while the kernel runs.
@@ -177,7 +180,7 @@ def launch(
         "cluster": _agreed("cluster", cluster, entry.cluster),
     }
     target = resolve(device or holder(args), entry.target, virtual=bool(observers))
-    options = _stream_option(stream, args, target)
+    options = _options(stream, numerics, args, target)
     with pass_arguments(entry.name, entry.function.params, args) as passed:
         result = target.launch(
             entry.module,
@@ -198,8 +201,8 @@ def holder(args: Iterable[Any]) -> str | None:
     return next((f"cuda:{array.ordinal or 0}" for array in arrays if isinstance(array, DeviceArray)), None)
 
 
-def _stream_option(stream: Any, args: Sequence[Any], device: Device) -> dict[str, Any]:
-    """``stream`` for a real GPU; a virtual one has no streams and sees no memory of real GPUs."""
+def _options(stream: Any, numerics: str, args: Sequence[Any], device: Device) -> dict[str, Any]:
+    """``stream`` for a real GPU, ``numerics`` for a virtual one, which sees no memory of real GPUs."""
     if device.name.startswith("cuda"):
         return {"stream": stream}
     if stream is not None:
@@ -209,7 +212,7 @@ def _stream_option(stream: Any, args: Sequence[Any], device: Device) -> dict[str
             f"given an array on {holder(args)} for the virtual {device.name}; expected NumPy arrays; "
             "copy it to the host, or leave device= out"
         )
-    return {}
+    return {"numerics": numerics}
 
 
 def dim3(name: str, value: int | Sequence[int]) -> Dim3:

@@ -56,6 +56,7 @@ class Cluster:
         self.per_cta = -(-launch.threads // 32)
         self.count = self.ranks * self.per_cta
         self.shared_limit = launch.shared_limit
+        self.hardware = launch.numerics == "hardware"
         self.shared_stride = -(-self.shared_limit // 1024) * 1024
         self.shared = aligned_zeros(self.ranks * self.shared_stride, 1024).reshape(self.ranks, self.shared_stride)
         self.shared_host = self.shared.ctypes.data
@@ -85,6 +86,7 @@ class Cluster:
         warps["rank"] = np.arange(self.count) // self.per_cta
         warps["shared_base"] = warps["rank"].astype(np.uint32) << RANK_SHIFT
         warps["ranks"] = self.ranks
+        warps["hardware"] = self.hardware
         warps["shared_host"] = self.shared_host
         warps["shared_stride"] = self.shared_stride
         warps["shared_limit"] = self.shared_limit
@@ -168,9 +170,9 @@ class Cluster:
         return moved
 
     def snapshot(self) -> bytes:
-        """What a spinning cluster would change if it made progress: program counters and registers."""
+        """What a spinning cluster would change if it made progress: program counters, whose turn it is, registers."""
         pcs: NDArray[np.int32] = self.warps["pc"]
-        return pcs.tobytes() + self.bytes[:, SIZE:].tobytes()
+        return pcs.tobytes() + self.warps["bias"].tobytes() + self.bytes[:, SIZE:].tobytes()
 
     def _take_queue(self) -> bool:
         """Sort the records of the queue; true when a service let lanes go on."""

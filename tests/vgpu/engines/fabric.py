@@ -29,6 +29,7 @@ class Cluster:
     def __init__(self, ranks: int = 1, limit: int = 64 * 1024, seed: int = 0) -> None:
         random = np.random.default_rng(seed)
         self.ranks = ranks
+        self.hardware = False
         self.shared_limit = limit
         memory = np.empty(ranks * limit + 1024, np.uint8)
         start = -memory.ctypes.data % 1024

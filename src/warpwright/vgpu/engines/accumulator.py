@@ -16,7 +16,7 @@ from warpwright.layout import TmemAddress, tmem_d_layout
 from warpwright.layout.tmem import COLUMNS
 from warpwright.vgpu.engines.op import Fabric, Op
 
-__all__ = ["Block", "blocks", "cells_of", "check_columns", "update", "width"]
+__all__ = ["Block", "blocks", "cells_of", "check_columns", "held", "update", "width"]
 
 GRANULE = 32
 Floats = NDArray[np.float32]
@@ -116,6 +116,11 @@ def update(
     else:
         total = work.astype(np.int64) + (cells if accumulate else 0)
         cells[...] = np.clip(total, -(1 << 31), (1 << 31) - 1) if saturate else total.astype(np.int32)
+
+
+def held(cells: NDArray[np.int32], type: str) -> Floats:
+    """The floats of a block as float32."""
+    return cells.view(np.float32) if type == "f32" else cells.astype(np.uint16).view(np.float16).astype(np.float32)
 
 
 def cells_of(fabric: Fabric, base: int, address: int, block: Block) -> NDArray[np.int32]:

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from warpwright import isa
 from warpwright.errors import DescriptorError
 from warpwright.layout import InstrDescriptor, tmem_a_layout
-from warpwright.vgpu.engines.accumulator import Block, blocks, cells_of, check_columns, update, width
+from warpwright.vgpu.engines import hardware
+from warpwright.vgpu.engines.accumulator import Block, blocks, cells_of, check_columns, held, update, width
 from warpwright.vgpu.engines.op import Fabric, Op
 from warpwright.vgpu.engines.operand import K_BYTES, TYPES, Shape, as_float, buffer, gather, plan, reads
 
@@ -171,7 +172,8 @@ def multiply(fabric: Fabric, run: Run) -> None:
     """Perform the instructions of a run. Raises what ``fabric.failure`` makes of DescriptorError."""
     kept = _masked_lanes(fabric, run)
     with np.errstate(all="ignore"):
-        _accumulate(fabric, run)
+        modelled = fabric.hardware and run.product.d_type != "s32"
+        (_accumulate_as_hardware if modelled else _accumulate)(fabric, run)
     for cells, lanes, old in kept:
         cells[:, lanes] = old
 
@@ -189,6 +191,24 @@ def _accumulate(fabric: Fabric, run: Run) -> None:
                 factor=1.0 if first else run.factor,
                 saturate=product.saturate,
             )
+
+
+def _accumulate_as_hardware(fabric: Fabric, run: Run) -> None:
+    """One instruction after the other, each rounded as the tensor core does."""
+    product, model = (
+        run.product,
+        hardware.model_of(run.product.a.type, run.product.b.type, run.product.d_type, "sm_100a"),
+    )
+    places = [(block, cells_of(fabric, run.base, run.d, block)) for block in product.layout]
+    sums = np.zeros((product.m, product.n), np.float32)
+    for block, cells in places if run.accumulate else ():
+        sums[block.m, block.n] = held(cells, product.d_type).T * np.float32(run.factor)
+    for first in range(0, len(run.ops), product.longest):
+        a, b = _operands(fabric, run, run.ops[first : first + product.longest])
+        hardware.accumulate(sums, -a if product.negate else a, b, product.k, model)
+    for block, cells in places:
+        work = sums[block.m, block.n].T
+        update(cells, work, product.d_type, accumulate=False, factor=1.0, saturate=False)
 
 
 def _masked_lanes(fabric: Fabric, run: Run) -> list[tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]]:

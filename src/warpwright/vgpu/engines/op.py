@@ -42,6 +42,7 @@ class Fabric(Protocol):
     shared : uint8 array of shape (ranks, bytes): every CTA's shared memory, index = offset of a shared address
     shared_host : host address of ``shared``; ``shared_stride`` bytes from one CTA to the next
     shared_limit : one past the last legal offset; the first is RESERVED_SHARED
+    hardware : whether sums are rounded as tensor cores do
     tmem : int32 array of shape (ranks, 512 columns, 128 lanes)
     """
 
@@ -50,6 +51,7 @@ class Fabric(Protocol):
     shared_stride: int
     shared_limit: int
     ranks: int
+    hardware: bool
     tmem: NDArray[np.int32]
 
     def tmem_allocated(self, rank: int) -> int:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import DescriptorError
+from warpwright.vgpu.engines import hardware
 from warpwright.vgpu.engines.op import Fabric, Op
 from warpwright.vgpu.engines.operand import K_BYTES, TYPES, Shape, as_float, gather, plan, reads
 
@@ -126,7 +127,8 @@ def _run(fabric: Fabric, registers: Registers, run: Sequence[Step]) -> None:
     a, b = _operands(fabric, registers, run)
     old = matrix(registers[:, where], form.d_type) if run[0].accumulate else None
     with np.errstate(all="ignore"):
-        new = _accumulate(a, b, old, form)
+        modelled = fabric.hardware and form.d_type != "s32"
+        new = (_accumulate_as_hardware if modelled else _accumulate)(a, b, old, form)
     registers[:, where] = fragment(new, form.d_type)
 
 
@@ -142,6 +144,14 @@ def _accumulate(a: Floats, b: Floats, old: NDArray[Any] | None, form: Form) -> N
     if old is not None:
         product += old
     return product.astype(np.float16) if form.d_type == "f16" else product
+
+
+def _accumulate_as_hardware(a: Floats, b: Floats, old: NDArray[Any] | None, form: Form) -> NDArray[Any]:
+    """One instruction after the other, each rounded as the tensor core does."""
+    sums = np.zeros((M, form.n), np.float32) if old is None else np.ascontiguousarray(old)
+    model = hardware.model_of(form.a_type, form.b.type, form.d_type, "sm_90a")
+    hardware.accumulate(sums, -a if form.negate else a, b, form.k, model)
+    return sums.astype(np.float16) if form.d_type == "f16" else sums
 
 
 def _check(fabric: Fabric, op: Op, descriptor: int, shape: Shape | None) -> None:

@@ -20,6 +20,7 @@ from warpwright.vgpu.jit import (
     issue,
     matrix,
     memory,
+    mma,
     sync,
     warp,
     warpgroup,
@@ -32,7 +33,7 @@ from warpwright.vgpu.program import Block, Inst, Operand, Program, Register, pla
 __all__ = ["Kernel", "compile_program", "emit"]
 
 # importing them fills MEANINGS
-_MODULES = (alu, bits, compare, convert, floats, issue, matrix, memory, sync, warp, warpgroup)
+_MODULES = (alu, bits, compare, convert, floats, issue, matrix, memory, mma, sync, warp, warpgroup)
 
 
 @dataclass(slots=True)
@@ -65,6 +66,7 @@ def emit(program: Program, observed: bool = False) -> tuple[str, tuple[dict[str,
     slots, nbytes = _place_registers(program, local)
     lanes = Lanes(slots, dict.fromkeys(local, True), observed)
     lanes.param_bytes = max((p.offset + p.nbytes for p in program.params), default=0)
+    lanes.arch = program.arch
     lanes.loaded = {r.name for i in program.insts if i.name == "tcgen05.ld" for r in _registers(i.operands[0])}
     messages: dict[int, str] = {}
     blocks = program.blocks if program.blocks[-1].insts else program.blocks[:-1]

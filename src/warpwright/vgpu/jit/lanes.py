@@ -67,6 +67,7 @@ class Lanes:
     local : names of the registers that are SSA values.
     loaded : registers that some tcgen05.ld of the kernel fills; ``settled`` while none of them can be outstanding.
     param_bytes : size of the kernel's parameter block.
+    arch : the target that the PTX was written for.
     observed : whether synchronising instructions also leave a record for observers.
     """
 
@@ -87,6 +88,7 @@ class Lanes:
         self.param_bytes = 0
         self.loaded: set[str] = set()
         self.settled = False
+        self.arch = ""
         self.faults = {name: code for code, name in enumerate(FAULTS)}
         self.tables: list[NDArray[np.int64]] = []
 

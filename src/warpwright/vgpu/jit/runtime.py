@@ -98,7 +98,7 @@ def _text() -> str:
     def fill(file: str, **more: str) -> str:
         return Template((folder / file).read_text()).substitute(control | more)
 
-    parts = [fill(f"{name}.ll") for name in ("translate", "control", "mbarrier", "exchange", "bulk", "wgmma", "hardware")]
+    parts = [fill(f"{name}.ll") for name in ("translate", "control", "mbarrier", "exchange", "bulk", "wgmma", "hardware", "mma")]
     parts += [fill("access.ll", bits=str(b), bytes=str(b // 8)) for b in (8, 16, 64)]
     # The 32-bit gather and scatter of access.ll are those that tensor.ll declares.
     parts.append(_without_declarations(fill("access.ll", bits="32", bytes="4")))
@@ -129,6 +129,7 @@ _SIGNATURES = {
     "tmem_pend": "void (ptr, i32, i64)",
     "tmem_check": "i1 (ptr, i32, i32, i32)",
     "wgmma_issue": "i1 (ptr, i64, i64, i64, i64, ptr)",
+    "mma_sync": "void (ptr, ptr)",
     "match_any": "<32 x i32> (<32 x i64>, i32)",
     **{f"gather{b}": f"<32 x i{b}> (ptr, i32, i64)" for b in (8, 16, 32, 64)},
     **{f"scatter{b}": f"void (ptr, i32, i64, <32 x i{b}>)" for b in (8, 16, 32, 64)},

@@ -110,6 +110,7 @@ _FIELDS: list[tuple[str, str, int]] = [
     ("shared_base", "u4", 1),  # rank << 24
     ("ranks", "i4", 1),
     ("warp", "i4", 1),
+    ("hardware", "i4", 1),  # mma.sync rounds as tensor cores do
     ("pending", "i4", 1),  # tensor-memory loads and stores not yet waited for
     ("shared_host", "i8", 1),  # rank 0's shared memory
     ("shared_stride", "i8", 1),

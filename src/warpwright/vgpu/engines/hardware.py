@@ -1,0 +1,70 @@
+"""How tensor cores round, bit for bit as far as it is known: ``numerics="hardware"``.
+
+In one instruction every product and the old accumulator are aligned to the largest exponent among them and cut off
+toward zero at a fixed number of fraction bits; what is left is added exactly and rounded once. That is the model of
+MMA-Sim (arXiv 2511.10909) and of Khattak and Mikaitis (arXiv 2512.07004). It agrees with their recorded outputs of
+H100, H200 and B200 for f16 and bf16, and of Hopper's FP8 with a zero accumulator; for the rest it is a model.
+The arithmetic itself stands in ``jit/hardware.ll``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.vgpu.engines.operand import buffer
+from warpwright.vgpu.jit.runtime import function
+
+__all__ = ["FORMATS", "Model", "accumulate", "model_of"]
+
+Floats = NDArray[np.float32]
+
+# fraction bits and least exponent of normal numbers
+FORMATS = {
+    "f16": (10, -14),
+    "bf16": (7, -126),
+    "tf32": (10, -126),
+    "e4m3": (3, -6),
+    "e5m2": (2, -14),
+    "f32": (23, -126),
+}
+_FRACTION = 25  # of aligned terms on Hopper and Blackwell
+_FP8_FRACTION = 13  # of Hopper's wgmma with 8-bit floats, whose results keep as many bits
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """``fraction``: bits after the point of aligned terms; ``keep``: of results (10: float16, rounded to nearest)."""
+
+    fraction: int
+    a_type: str
+    b_type: str
+    d_type: str
+    keep: int
+
+    def words(self) -> NDArray[np.int32]:
+        """The model as ``hardware_multiply`` reads it."""
+        formats = (*FORMATS[self.a_type], *FORMATS[self.b_type], FORMATS[self.d_type][1])
+        return np.array([self.fraction, *formats, self.keep], np.int32)
+
+
+def model_of(a_type: str, b_type: str, d_type: str, arch: str) -> Model:
+    """What wgmma (on sm_90a) or tcgen05.mma does with operands of these types."""
+    narrow = arch == "sm_90a" and a_type in ("e4m3", "e5m2")
+    fraction = _FP8_FRACTION if narrow else _FRACTION
+    keep = 10 if d_type == "f16" else min(fraction, 23)
+    return Model(fraction, a_type, b_type, d_type, keep)
+
+
+def accumulate(d: Floats, a: Floats, b: Floats, k: int, model: Model) -> None:
+    """Add A (M by K) times B transposed (N by K) to D (M by N, in place), instructions of ``k`` one after the other.
+
+    D of f16 is given as float32. N and M × K must be multiples of 8; D must be contiguous.
+    """
+    left, right = np.ascontiguousarray(a), np.ascontiguousarray(b.T)
+    _, scratch = buffer("hardware", 2 * (left.size + right.size))
+    words = model.words()
+    places = (d.ctypes.data, left.ctypes.data, right.ctypes.data, scratch)
+    function("hardware_multiply")(*places, d.shape[0], d.shape[1], left.shape[1], k, words.ctypes.data)

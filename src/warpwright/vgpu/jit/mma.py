@@ -1,0 +1,150 @@
+"""mma.sync: products of matrices that a warp holds in registers (PTX ISA 9.1 section 9.7.14.5).
+
+Products are exact and summed in double precision, rounded once to the type of D; with ``numerics="hardware"`` sums
+are the tensor core's (`engines.hardware`). 8-bit floats have no tensor core of their own in mma.sync before sm_120:
+there they are two f16 products from zero, of every other pair of k, and an addition.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.ptx import nodes
+from warpwright.vgpu.engines.hardware import Model
+from warpwright.vgpu.engines.operand import TYPES, as_float
+from warpwright.vgpu.jit.control import converge
+from warpwright.vgpu.jit.lanes import Lanes, meaning
+from warpwright.vgpu.jit.state import OFFSETS
+from warpwright.vgpu.program import Inst, Operand
+
+__all__ = ["places_a", "places_b", "places_d"]
+
+_SHAPES = {"m16n8k4": 4, "m16n8k8": 8, "m16n8k16": 16, "m16n8k32": 32}
+_KINDS = {"f16": 0, "bf16": 1, "tf32": 2}
+_RESULTS = {"f32": 0, "f16": 1, "s32": 2}
+_NARROW = ("e4m3", "e5m2")
+_A_AT, _B_AT, _C_AT = 0, 512, 768  # bytes into the operands field
+
+
+def places_a(k: int, bits: int) -> NDArray[np.int64]:
+    """Where element (row, k) of A is among the elements of its registers, (16, K).
+
+    Register 2c + h of lane 4g + q has row 8h + g and 32 bits of k from (4c + q) × 32 bits on.
+    """
+    each = 32 // bits
+    row, at = np.arange(16)[:, None], np.arange(k)
+    register = row // 8 + 2 * (at // (4 * each))
+    lane = 4 * (row % 8) + at // each % 4
+    return (32 * register + lane) * each + at % each
+
+
+def places_b(k: int, bits: int) -> NDArray[np.int64]:
+    """Where element (k, n) of B is among the elements of its registers, (K, 8): as A's, column n in place of a row."""
+    each = 32 // bits
+    column, at = np.arange(8), np.arange(k)[:, None]
+    return (32 * (at // (4 * each)) + 4 * column + at // each % 4) * each + at % each
+
+
+def places_d(type: str) -> NDArray[np.int64]:
+    """Where element (row, n) of C and D is among 32-bit registers, or halves of registers for f16, (16, 8)."""
+    row, column = np.arange(16)[:, None], np.arange(8)
+    lane = 4 * (row % 8) + column // 2
+    if type == "f16":
+        return 2 * (32 * (row // 8) + lane) + column % 2
+    return 32 * (2 * (row // 8) + column % 2) + lane
+
+
+@meaning("mma.sync")
+def mma_sync(lanes: Lanes, inst: Inst) -> None:
+    words = inst.opcode.split(".")
+    shape, types = words[words.index("aligned") + 1], [word for word in words if word in {*TYPES, "f32", "s32", "f64"}]
+    converge(lanes, "-1")
+    if shape == "m8n8k4" and types == ["f64"] * 4:
+        return _double(lanes, inst)
+    if shape not in _SHAPES or len(types) != 4 or any("::" in word for word in words) or types[0] != types[3]:
+        raise lanes.unsupported("this shape or these types")
+    plan = _plan(lanes, _SHAPES[shape], types, "satfinite" in words)
+    for operand, start in zip(inst.operands[1:], (_A_AT, _B_AT, _C_AT), strict=True):
+        for number, register in enumerate(_items(operand)):
+            lanes.store("<32 x i32>", lanes.integer(register, 32), OFFSETS["operands"] + start + 128 * number)
+    lanes.emit(f"call void @mma_sync(ptr %w, ptr inttoptr (i64 {plan} to ptr))")
+    for number, register in enumerate(_items(inst.operands[0])):
+        lanes.write(register, lanes.load("<32 x i32>", OFFSETS["operands"] + _C_AT + 128 * number), "b32")
+
+
+def _items(operand: Operand) -> tuple[Operand, ...]:
+    return operand.items if isinstance(operand, nodes.Vector) else (operand,)  # type: ignore[return-value]
+
+
+def _plan(lanes: Lanes, k: int, types: list[str], saturate: bool) -> int:
+    """The words that mma.ll reads."""
+    d_type, a_type, b_type = types[:3]
+    bits = 8 * TYPES[a_type]
+    emulated = a_type in _NARROW and not lanes.arch.startswith("sm_12")
+    order = _pairs(k) if emulated else np.arange(k)
+    registers = k * bits // 128
+    return lanes.table(
+        [
+            2 * registers, registers, *_conversion(lanes, a_type), *_conversion(lanes, b_type), k,
+            lanes.table(places_a(k, bits)[:, order].ravel().tolist()),
+            lanes.table(places_b(k, bits)[order].ravel().tolist()),
+            lanes.table(places_d(d_type).ravel().tolist()),
+            3 if saturate else _RESULTS[d_type],
+            min(k, 16) if emulated else k,
+            int(emulated),
+            lanes.table(_model(types, emulated)),
+        ]
+    )  # fmt: skip
+
+
+def _pairs(k: int) -> NDArray[np.int64]:
+    """k in the order of the f16 products: k % 4 of 0 and 1 before 2 and 3."""
+    at = np.arange(k)
+    return np.concatenate([at[at % 4 < 2], at[at % 4 >= 2]])
+
+
+def _conversion(lanes: Lanes, type: str) -> tuple[int, int]:
+    """How elements become float32: a kind, and the table of 256 values of the 8-bit ones."""
+    if type in _KINDS:
+        return _KINDS[type], 0
+    return 3, lanes.table(_bytes(type))
+
+
+@cache
+def _bytes(type: str) -> list[int]:
+    values: list[int] = as_float(np.arange(256, dtype=np.uint8), type).view(np.int64).tolist()
+    return values
+
+
+def _model(types: list[str], emulated: bool) -> list[int]:
+    d_type, a_type, b_type = types[:3]
+    if d_type == "s32":
+        return []
+    a, b = ("f16", "f16") if emulated else (a_type, b_type)
+    words = np.append(Model(25, a, b, d_type, 10 if d_type == "f16" else 23).words(), np.int32(0))
+    packed: list[int] = words.view(np.int64).tolist()
+    return packed
+
+
+def _double(lanes: Lanes, inst: Inst) -> None:
+    """m8n8k4: lane 4g + q has A (g, q), B (q, g) and columns 2q, 2q + 1 of row g; fma in the order of k."""
+    a, b = (lanes.read(_items(operand)[0], "f64") for operand in inst.operands[1:3])
+    results = []
+    for number, register in enumerate(_items(inst.operands[3])):
+        total = lanes.read(register, "f64")
+        for k in range(4):
+            left = _permute(lanes, a, [lane // 4 * 4 + k for lane in range(32)])
+            right = _permute(lanes, b, [4 * (2 * (lane % 4) + number) + k for lane in range(32)])
+            kind = "<32 x double>"
+            total = lanes.op(f"call {kind} @llvm.fma.v32f64({kind} {left}, {kind} {right}, {kind} {total})")
+        results.append(total)
+    for register, value in zip(_items(inst.operands[0]), results, strict=True):
+        lanes.write(register, value, "f64")
+
+
+def _permute(lanes: Lanes, value: str, order: list[int]) -> str:
+    mask = ", ".join(f"i32 {lane}" for lane in order)
+    return lanes.op(f"shufflevector <32 x double> {value}, <32 x double> poison, <32 x i32> <{mask}>")
