@@ -69,6 +69,9 @@ def _count(word: str, slots: Mapping[str, str]) -> int:
         return int(text[1:]) * {"16x128b": 2, "16x256b": 4}.get(slots["shape"], 1)
     if word == "num" and slots.get("shape") == "m16n16":
         return 2 * int(text[1:])
+    if word == "sums":
+        columns = int(re.findall(r"\d+", slots["shape"])[1])
+        return columns // 4 if slots["dtype"] == "f16" else columns // 2
     if word == "im2col":
         return int(slots["dim"][0]) - 2
     if word == "lanes":

@@ -27,4 +27,91 @@ movmatrix  9.7.14.5.17  Transpose a matrix held in the fragments of a warp.
 """,
 )
 
-FORMS = _WARP
+_MMA = forms(
+    "the whole warp, converged",
+    "return",
+    """
+mma  9.7.14.5.14  Multiply matrices in the fragments of a warp, accumulate in a fragment.
+    mma.sync.aligned.shape=m16n8k8.row.col.dtype=f32.atype=f16.btype=f16.ctype=f32
+    ...    d:f32*4, a:b32*2, b:b32*1, c:f32*4
+    mma.sync.aligned.shape=m16n8k8.row.col.dtype=f32.atype=bf16.btype=bf16.ctype=f32
+    ...    d:f32*4, a:b32*2, b:b32*1, c:f32*4
+    mma.sync.aligned.shape=m16n8k8.row.col.dtype=f16.atype=f16.btype=f16.ctype=f16
+    ...    d:b32*2, a:b32*2, b:b32*1, c:b32*2
+    mma.sync.aligned.shape=m16n8k8.row.col.dtype=f32.atype=tf32.btype=tf32.ctype=f32
+    ...    d:f32*4, a:b32*4, b:b32*2, c:f32*4
+    mma.sync.aligned.shape=m16n8k16.row.col.dtype=f32.atype=f16.btype=f16.ctype=f32
+    ...    d:f32*4, a:b32*4, b:b32*2, c:f32*4
+    mma.sync.aligned.shape=m16n8k16.row.col.dtype=f32.atype=bf16.btype=bf16.ctype=f32
+    ...    d:f32*4, a:b32*4, b:b32*2, c:f32*4
+    mma.sync.aligned.shape=m16n8k16.row.col.dtype=f16.atype=f16.btype=f16.ctype=f16
+    ...    d:b32*2, a:b32*4, b:b32*2, c:b32*2
+    mma.sync.aligned.shape=m16n8k32.row.col.dtype=f32.atype=FP8.btype=FP8.ctype=f32
+    ...    d:f32*4, a:b32*4, b:b32*2, c:f32*4
+    mma.sync.aligned.shape=m16n8k16.row.col.dtype=f32.atype=FP8.btype=FP8.ctype=f32
+    ...    d:f32*4, a:b32*2, b:b32*1, c:f32*4   @ all 8.7
+    mma.sync.aligned.shape=m16n8k32.row.col.dtype=f16.atype=FP8.btype=FP8.ctype=f16
+    ...    d:b32*2, a:b32*4, b:b32*2, c:b32*2   @ all 8.7
+    mma.sync.aligned.shape=m16n8k16.row.col.dtype=f16.atype=FP8.btype=FP8.ctype=f16
+    ...    d:b32*2, a:b32*2, b:b32*1, c:b32*2   @ all 8.7
+    mma.sync.aligned.shape=m16n8k16.row.col{.satfinite}.dtype=s32.atype=INT8.btype=INT8.ctype=s32
+    ...    d:s32*4, a:b32*2, b:b32*1, c:s32*4
+    mma.sync.aligned.shape=m16n8k32.row.col{.satfinite}.dtype=s32.atype=INT8.btype=INT8.ctype=s32
+    ...    d:s32*4, a:b32*4, b:b32*2, c:s32*4
+""",
+)
+
+_WARPGROUP_MMA = forms(
+    "the whole warpgroup, converged",
+    "wgmma.commit_group and wgmma.wait_group",
+    """
+wgmma.mma_async  9.7.15.5.2  Multiply matrices of shared memory, A also of registers, accumulate in registers.
+    wgmma.mma_async.sync.aligned.shape=M64_K16.dtype=f32.atype=bf16.btype=bf16
+    ...    d:f32*sums, a:b64, b:b64, p:pred, #scale_a, #scale_b, #trans_a, #trans_b   @ sm_90a
+    wgmma.mma_async.sync.aligned.shape=M64_K16.dtype=f32.atype=bf16.btype=bf16
+    ...    d:f32*sums, a:b32*4, b:b64, p:pred, #scale_a, #scale_b, #trans_b   @ sm_90a
+    wgmma.mma_async.sync.aligned.shape=M64_K16.dtype=f32.atype=f16.btype=f16
+    ...    d:f32*sums, a:b64, b:b64, p:pred, #scale_a, #scale_b, #trans_a, #trans_b   @ sm_90a
+    wgmma.mma_async.sync.aligned.shape=M64_K16.dtype=f32.atype=f16.btype=f16
+    ...    d:f32*sums, a:b32*4, b:b64, p:pred, #scale_a, #scale_b, #trans_b   @ sm_90a
+    wgmma.mma_async.sync.aligned.shape=M64_K16.dtype=f16.atype=f16.btype=f16
+    ...    d:b32*sums, a:b64, b:b64, p:pred, #scale_a, #scale_b, #trans_a, #trans_b   @ sm_90a
+    wgmma.mma_async.sync.aligned.shape=M64_K16.dtype=f16.atype=f16.btype=f16
+    ...    d:b32*sums, a:b32*4, b:b64, p:pred, #scale_a, #scale_b, #trans_b   @ sm_90a
+    wgmma.mma_async.sync.aligned.shape=M64_K8.dtype=f32.atype=tf32.btype=tf32
+    ...    d:f32*sums, a:b64, b:b64, p:pred, #scale_a, #scale_b   @ sm_90a
+    wgmma.mma_async.sync.aligned.shape=M64_K8.dtype=f32.atype=tf32.btype=tf32
+    ...    d:f32*sums, a:b32*4, b:b64, p:pred, #scale_a, #scale_b   @ sm_90a
+    wgmma.mma_async.sync.aligned.shape=M64_K32.dtype=f32.atype=FP8.btype=FP8
+    ...    d:f32*sums, a:b64, b:b64, p:pred, #scale_a, #scale_b   @ sm_90a
+    wgmma.mma_async.sync.aligned.shape=M64_K32.dtype=f32.atype=FP8.btype=FP8
+    ...    d:f32*sums, a:b32*4, b:b64, p:pred, #scale_a, #scale_b   @ sm_90a
+    wgmma.mma_async.sync.aligned.shape=M64_K32.dtype=f16.atype=FP8.btype=FP8
+    ...    d:b32*sums, a:b64, b:b64, p:pred, #scale_a, #scale_b   @ sm_90a
+    wgmma.mma_async.sync.aligned.shape=M64_K32.dtype=f16.atype=FP8.btype=FP8
+    ...    d:b32*sums, a:b32*4, b:b64, p:pred, #scale_a, #scale_b   @ sm_90a
+    wgmma.mma_async.sync.aligned.shape=M64_K32_INT.dtype=s32.atype=INT8.btype=INT8{.satfinite}
+    ...    d:s32*sums, a:b64, b:b64, p:pred   @ sm_90a
+    wgmma.mma_async.sync.aligned.shape=M64_K32_INT.dtype=s32.atype=INT8.btype=INT8{.satfinite}
+    ...    d:s32*sums, a:b32*4, b:b64, p:pred   @ sm_90a
+    wgmma.mma_async.sync.aligned.shape=M64_K256.dtype=s32.atype=b1.btype=b1.op=and.popc
+    ...    d:s32*sums, a:b64, b:b64, p:pred   @ sm_90a
+    wgmma.mma_async.sync.aligned.shape=M64_K256.dtype=s32.atype=b1.btype=b1.op=and.popc
+    ...    d:s32*sums, a:b32*4, b:b64, p:pred   @ sm_90a
+""",
+)
+
+_WARPGROUP_SYNC = forms(
+    "the whole warpgroup, converged",
+    "return",
+    """
+wgmma.fence  9.7.15.7.1  Order accesses to registers before the wgmma.mma_async that follow.
+    wgmma.fence.sync.aligned                    @ sm_90a
+wgmma.commit_group  9.7.15.7.2  Close the group of the wgmma.mma_async issued since the last one.
+    wgmma.commit_group.sync.aligned             @ sm_90a
+wgmma.wait_group  9.7.15.7.3  Wait until at most a number of the newest groups are unfinished.
+    wgmma.wait_group.sync.aligned    #pending   @ sm_90a
+""",
+)
+
+FORMS = _WARP + _MMA + _WARPGROUP_MMA + _WARPGROUP_SYNC

@@ -156,7 +156,7 @@ def _read(groups: tuple[Group, ...], words: tuple[str, ...], at: int, word: int)
 
 _SPACES = frozenset(["const", "global", "local", "param", "shared", "shared::cta", "shared::cluster"])
 _TYPE = re.compile(r"(?!b1024)(?:[usbfe]|bf|tf|ue)\d+(?:m\d)?(?:x\d+)?(?:_p\d+)?|pred")
-_FIXED = frozenset(["lo", "hi", "wide", "full", "to", "l", "r", "fractional", "range", "cvt"])
+_FIXED = frozenset(["lo", "hi", "wide", "full", "to", "l", "r", "row", "col", "fractional", "range", "cvt"])
 
 
 @cache

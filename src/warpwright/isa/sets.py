@@ -43,6 +43,13 @@ SETS = {
     "COLLECTOR_B": "|".join(f"collector::b{i}::{op}" for i in range(4) for op in ("fill", "use", "lastuse", "discard")),
     "FIRST_CTAID": "get_first_ctaid::x|get_first_ctaid::y|get_first_ctaid::z",
     "GROUP": "cta_group::1|cta_group::2",
+    "M64_K8": "|".join(f"m64n{n}k8" for n in range(8, 257, 8)),
+    "M64_K16": "|".join(f"m64n{n}k16" for n in range(8, 257, 8)),
+    "M64_K32": "|".join(f"m64n{n}k32" for n in range(8, 257, 8)),
+    "M64_K32_INT": "|".join(f"m64n{n}k32" for n in (8, 16, 24, *range(32, 257, 16))),
+    "M64_K256": "|".join(f"m64n{n}k256" for n in (8, 16, 24, *range(32, 257, 16))),
+    "FP8": "e4m3|e5m2",
+    "INT8": "s8|u8",
 }
 
 TAILS = {

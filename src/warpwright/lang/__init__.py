@@ -27,9 +27,11 @@ from warpwright.lang.arithmetic import (
 from warpwright.lang.control import Break, Elif, Else, If, Var, loop, select, var
 from warpwright.lang.convert import bitcast, cvt, pack, unpack
 from warpwright.lang.expr import Expr, Value
+from warpwright.lang.fragment import Fragment
 from warpwright.lang.kernel import Kernel, kernel
-from warpwright.lang.ops import bar, fence, tcgen05, tma
+from warpwright.lang.ops import bar, fence, setmaxnreg, tcgen05, tma, wgmma
 from warpwright.lang.ops.cluster import cluster
+from warpwright.lang.ops.matrix import ldmatrix, movmatrix, stmatrix
 from warpwright.lang.ops.mbarrier import mbarrier
 from warpwright.lang.ops.memory import Global, Pointer, Shared, atom, ld, red, st
 from warpwright.lang.ops.special import (
@@ -81,6 +83,7 @@ __all__ = [
     "Elif",
     "Else",
     "Expr",
+    "Fragment",
     "Global",
     "If",
     "Kernel",
@@ -127,12 +130,14 @@ __all__ = [
     "kernel",
     "lanemask_lt",
     "ld",
+    "ldmatrix",
     "lg2",
     "loop",
     "match",
     "max",
     "mbarrier",
     "min",
+    "movmatrix",
     "mul_hi",
     "mul_wide",
     "nclusterid",
@@ -153,12 +158,14 @@ __all__ = [
     "s32",
     "s64",
     "select",
+    "setmaxnreg",
     "shfl",
     "sin",
     "smem",
     "smid",
     "sqrt",
     "st",
+    "stmatrix",
     "tanh",
     "tcgen05",
     "tf32",
@@ -173,4 +180,5 @@ __all__ = [
     "var",
     "vote",
     "warp",
+    "wgmma",
 ]

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["activate", "current", "is_user", "misuse", "source_line", "user_frame", "where"]
 
-_SILENT = ("warpwright.lang", "contextlib")
-_NAMESPACES = frozenset({"tma", "tcgen05", "mbarrier", "fence", "bar", "cluster", "tmem", "smem"})
+_SILENT = ("warpwright.lang", "warpwright.layout", "contextlib")
+_NAMESPACES = frozenset(
+    {"tma", "tcgen05", "mbarrier", "fence", "bar", "cluster", "tmem", "smem", "wgmma", "mma", "setmaxnreg"}
+)
 _ACTIVE: ContextVar[Trace | None] = ContextVar("warpwright_trace", default=None)
 
 

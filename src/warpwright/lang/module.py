@@ -45,6 +45,8 @@ def _directives(trace: Trace) -> Iterator[nodes.Directive]:
     if trace.cluster != (1, 1, 1):
         yield nodes.Directive(".explicitcluster")
         yield nodes.Directive(".reqnctapercluster", ", ".join(map(str, trace.cluster)))
+    if any(isinstance(item, nodes.Instruction) and item.opcode.startswith("setmaxnreg") for item in trace.items):
+        yield nodes.Directive(".minnctapersm", "1")  # fixes the registers at launch, which setmaxnreg asks for
 
 
 def _declarations(trace: Trace) -> Iterator[nodes.Item]:

@@ -16,7 +16,7 @@ from warpwright.lang.trace import addr
 from warpwright.ptx import nodes
 from warpwright.types import Scalar, u32
 
-__all__ = ["Place", "Tile", "array", "scalar", "tile"]
+__all__ = ["Place", "Tile", "Transposed", "array", "scalar", "tile"]
 
 SWIZZLES = {0: 128, 32: 256, 64: 512, 128: 1024}
 ATOM_ROWS = 8
@@ -68,6 +68,11 @@ class Tile:
     def align(self) -> int:
         """Bytes to which the whole tile is aligned: 1024, 512, 256 for swizzles of 128, 64, 32 bytes, else 128."""
         return SWIZZLES[self.swizzle]
+
+    @property
+    def T(self) -> Transposed:
+        """The same memory as a matrix (columns, rows), for a matrix operand whose K runs along the rows."""
+        return Transposed(self)
 
     @property
     def offset(self) -> int:
@@ -122,6 +127,31 @@ class Tile:
         linear = _linear(self, row + self.row, _u32(index[-1]) + self.column)
         base, start = self.place.known()
         return _pointer(self.dtype, base, start, _swizzled(linear, self.swizzle))
+
+
+@dataclass(frozen=True, eq=False)
+class Transposed:
+    """A tile seen as (columns, rows): ``tile.T``. Only matrix operands take it; a slice is ``tile[k:k + 16, :].T``."""
+
+    tile: Tile
+
+    @property
+    def dtype(self) -> type[Scalar]:
+        """The element type."""
+        return self.tile.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The tile's shape, last axis first."""
+        return self.tile.shape[::-1]
+
+    @property
+    def T(self) -> Tile:
+        """The tile itself."""
+        return self.tile
+
+    def __getitem__(self, index: tuple[slice, slice]) -> Transposed:
+        return self.tile[index[::-1] if isinstance(index, tuple) else index].T
 
 
 def _u32(value: Value) -> Any:

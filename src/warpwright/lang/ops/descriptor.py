@@ -5,11 +5,11 @@ from __future__ import annotations
 from warpwright.errors import DescriptorError
 from warpwright.lang.context import current
 from warpwright.lang.expr import Expr
-from warpwright.lang.smem import ATOM_ROWS, Tile
+from warpwright.lang.smem import ATOM_ROWS, Tile, Transposed
 from warpwright.layout import InstrDescriptor, SmemDescriptor
 from warpwright.types import Scalar, u32, u64
 
-__all__ = ["instruction_descriptor", "kind_of", "shared_descriptor"]
+__all__ = ["instruction_descriptor", "kind_of", "shared_descriptor", "warpgroup_descriptor"]
 
 KINDS = {"f16": "f16", "bf16": "f16", "tf32": "tf32", "e4m3": "f8f6f4", "e5m2": "f8f6f4", "u8": "i8", "s8": "i8"}
 UNUSED_LBO = 16
@@ -51,3 +51,19 @@ def shared_descriptor(tile: Tile) -> Expr:
     trace = current()
     low = trace.pure("bfe.u32", u32, base, ADDRESS_SHIFT, ADDRESS_BITS)
     return trace.pure("add.u64", u64, trace.pure("cvt.u64.u32", u64, low), f"0x{constant:016x}")
+
+
+def warpgroup_descriptor(operand: Tile | Transposed) -> Expr:
+    """The 64-bit descriptor of an operand of wgmma: a slice of a swizzled tile, transposed where its rows run along K.
+
+    Rows along M or N: 8 of them are one SBO. Rows along K: a panel of M or N is one LBO, 8 rows one SBO
+    (section 9.7.15.5.1.2). Only the low word depends on the address; each slice adds a constant to it.
+    """
+    tile = operand.tile if isinstance(operand, Transposed) else operand
+    base, start = tile.place.known()
+    lbo = tile.rows * tile.span if isinstance(operand, Transposed) else UNUSED_LBO
+    value = SmemDescriptor(0, lbo, ATOM_ROWS * tile.span, tile.swizzle, version=0).encode()
+    low, high = (value & 0xFFFFFFFF) + (start + tile.offset >> ADDRESS_SHIFT), value >> 32
+    trace = current()
+    address = trace.pure("bfe.u32", u32, base, ADDRESS_SHIFT, ADDRESS_BITS)
+    return trace.pure("mov.b64", u64, (trace.pure("add.u32", u32, address, f"0x{low:08x}"), f"0x{high:08x}"))
