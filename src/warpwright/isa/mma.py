@@ -94,9 +94,9 @@ wgmma.mma_async  9.7.15.5.2  Multiply matrices of shared memory, A also of regis
     ...    d:s32*sums, a:b64, b:b64, p:pred   @ sm_90a
     wgmma.mma_async.sync.aligned.shape=M64_K32_INT.dtype=s32.atype=INT8.btype=INT8{.satfinite}
     ...    d:s32*sums, a:b32*4, b:b64, p:pred   @ sm_90a
-    wgmma.mma_async.sync.aligned.shape=M64_K256.dtype=s32.atype=b1.btype=b1.op=and.popc
+    wgmma.mma_async.sync.aligned.shape=M64_K256.dtype=s32.atype=b1.btype=b1.action=and.popc
     ...    d:s32*sums, a:b64, b:b64, p:pred   @ sm_90a
-    wgmma.mma_async.sync.aligned.shape=M64_K256.dtype=s32.atype=b1.btype=b1.op=and.popc
+    wgmma.mma_async.sync.aligned.shape=M64_K256.dtype=s32.atype=b1.btype=b1.action=and.popc
     ...    d:s32*sums, a:b32*4, b:b64, p:pred   @ sm_90a
 """,
 )

@@ -156,13 +156,14 @@ def _read(groups: tuple[Group, ...], words: tuple[str, ...], at: int, word: int)
 
 _SPACES = frozenset(["const", "global", "local", "param", "shared", "shared::cta", "shared::cluster"])
 _TYPE = re.compile(r"(?!b1024)(?:[usbfe]|bf|tf|ue)\d+(?:m\d)?(?:x\d+)?(?:_p\d+)?|pred")
-_FIXED = frozenset(["lo", "hi", "wide", "full", "to", "l", "r", "row", "col", "fractional", "range", "cvt"])
+_MAJORS = frozenset(["row", "col"])
+_FIXED = frozenset(["lo", "hi", "wide", "full", "to", "l", "r", "fractional", "range", "cvt"])
 
 
 @cache
 def _kind(word: str) -> str:
-    """What a modifier is, where its place among its like has a meaning: a type or a state space."""
-    return "space" if word in _SPACES else "type" if _TYPE.fullmatch(word) else ""
+    """What a modifier is, where its place among its like has a meaning: a type, a space, the order of a matrix."""
+    return "space" if word in _SPACES else "type" if _TYPE.fullmatch(word) else "major" if word in _MAJORS else ""
 
 
 def _read_loose(groups: tuple[Group, ...], words: tuple[str, ...]) -> dict[str, str] | None:
