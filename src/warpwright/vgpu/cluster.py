@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import Deadlock, MemoryFault, ProtocolError
-from warpwright.vgpu import barriers, faults, services, warpgroup
+from warpwright.vgpu import barriers, faults, registers, services, warpgroup
 from warpwright.vgpu.engines import copy, lane_copy, tensor
 from warpwright.vgpu.engines.lane_copy import LANE_COPIES
 from warpwright.vgpu.engines.op import BoundMap, Op
@@ -130,6 +130,7 @@ class Cluster:
         self.whole = barriers.Whole(self)
         self.tmem_state = services.TensorMemory(self)
         self.warpgroups.reset()
+        self.registers = registers.Registers(self)
         self.first = self.launch.first_cta(number)
         for rank in range(self.ranks):
             values = self.launch.grid_specials(self.first, rank)
@@ -152,6 +153,7 @@ class Cluster:
             if code == 1:
                 self.tmem_state.check_freed()
                 self.warpgroups.finish()
+                self.registers.check_all()
                 self.tell_all("exit")
                 return True
             if code == 2:

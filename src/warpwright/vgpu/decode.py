@@ -13,6 +13,7 @@ from dataclasses import replace
 from warpwright import isa, types
 from warpwright.errors import UnsupportedInstruction, UsageError
 from warpwright.ptx import nodes
+from warpwright.targets.archs import ARCHS, Arch
 from warpwright.vgpu.jit.state import GLOBAL_BASE, RESERVED_SHARED
 from warpwright.vgpu.program import Block, Inst, Operand, Param, Program, Register, Symbol, Variable
 
@@ -167,6 +168,7 @@ class _Decoder:
             entry, self.module.target[0], params, blocks, self.registers, tuple(self.variables), self.shared_bytes,
             dynamic, _round(self.local_bytes, 16), dims.get(".reqntid"), dims.get(".maxntid"),
             dims.get(".reqnctapercluster"), ".explicitcluster" in flags,
+            _thread_registers({name: x * y * z for name, (x, y, z) in dims.items()}, ARCHS.get(self.module.target[0])),
         )  # fmt: skip
 
     def _params(self, function: nodes.Function, scope: _Scope) -> tuple[Param, ...]:
@@ -330,7 +332,9 @@ class _Decoder:
         scope = _Scope(self.top, f"@{self.calls}")
         if guard is not None:
             self._emit("bra", (Symbol("label", after, -1),), replace(guard, negated=not guard.negated), line)
-        for formal, actual in [*zip(function.returns, results, strict=True), *zip(function.params, given, strict=True)]:
+        for formal, actual in zip(function.returns, results, strict=True):
+            scope.names[formal.name] = actual
+        for formal, actual in zip(function.params, given, strict=True):
             self._bind(formal, actual, scope, line)
         caller = self.loc
         self.stack.append(function.name)
@@ -340,8 +344,8 @@ class _Decoder:
         self.flat.append(after)
 
     def _bind(self, formal: nodes.Variable, actual: Operand, scope: _Scope, line: int) -> None:
-        """A ``.param`` formal is the caller's variable itself; a ``.reg`` formal gets the value."""
-        if isinstance(actual, Symbol) or (formal.space == "reg" and isinstance(actual, Register)):
+        """A ``.param`` formal is the caller's variable itself; a ``.reg`` formal gets the value, in a register of its own."""
+        if isinstance(actual, Symbol) and formal.space != "reg":
             scope.names[formal.name] = actual
             return
         register = Register(formal.name + scope.suffix, _bits(formal.type))
@@ -424,6 +428,17 @@ def _masked(word: int, mask: int) -> int:
     """The byte of ``word`` that ``mask`` (``0xFF00``) selects."""
     shift = (mask & -mask).bit_length() - 1
     return (word & mask) >> shift
+
+
+def _thread_registers(numbers: dict[str, int], arch: Arch | None) -> int:
+    """Registers that a thread starts with, as ptxas 13.0 fixes them when setmaxnreg is to work."""
+    if ".maxnreg" in numbers:
+        return _round(numbers[".maxnreg"], 8)
+    threads = numbers.get(".reqntid") or numbers.get(".maxntid")
+    if arch is None or not threads or ".minnctapersm" not in numbers:
+        return 0
+    share = arch.registers_per_sm // (threads * numbers[".minnctapersm"])
+    return min(share // 8 * 8, _round(arch.max_registers_per_thread, 8))
 
 
 def _dims(text: str) -> tuple[int, int, int]:

@@ -162,11 +162,15 @@ def _wait_bar(cluster: Cluster, index: int, address: int, argument: int) -> str:
     return f"waits at barrier {address} ({cluster.named.progress(index // cluster.per_cta, address)})"
 
 
+def _service(cluster: Cluster, index: int) -> str:
+    return cluster.registers.wanted(index) or cluster.tmem_state.wanted(index // cluster.per_cta)
+
+
 _WAITS: dict[int, Callable[[Cluster, int, int, int], str]] = {
     WAIT_MBARRIER: _wait_mbarrier,
     WAIT_BAR: _wait_bar,
     WAIT_CLUSTER: lambda cluster, index, address, argument: f"waits at the barrier of the cluster ({cluster.whole.progress()})",
     WAIT_BULK: lambda cluster, index, address, argument: "waits for its bulk groups",
-    WAIT_SERVICE: lambda cluster, index, address, argument: f"waits for {cluster.tmem_state.wanted(index // cluster.per_cta)}",
+    WAIT_SERVICE: lambda cluster, index, address, argument: f"waits for {_service(cluster, index)}",
     WAIT_WGMMA: lambda cluster, index, address, argument: f"waits for its wgmma: {cluster.warpgroups.missing(index)}",
 }

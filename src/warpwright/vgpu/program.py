@@ -85,7 +85,7 @@ class Variable:
 
 @dataclass(slots=True)
 class Program:
-    """A kernel ready to be compiled."""
+    """A kernel ready to be compiled. ``thread_registers``: what a thread starts with; 0 where no directive fixes it."""
 
     name: str
     arch: str
@@ -100,6 +100,7 @@ class Program:
     maxntid: tuple[int, int, int] | None = None
     cluster: tuple[int, int, int] | None = None
     explicit_cluster: bool = False
+    thread_registers: int = 0
 
     @property
     def insts(self) -> list[Inst]:

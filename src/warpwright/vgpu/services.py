@@ -210,6 +210,10 @@ def _tensormap_replace(cluster: Cluster, op: Op) -> bool:
     raise cluster.failure(UnsupportedInstruction, op, "the virtual GPU does not change tensor maps; make one map for each array.")
 
 
+def _setmaxnreg(cluster: Cluster, op: Op) -> bool:
+    return cluster.registers.change(op)
+
+
 SERVICES: dict[str, Callable[[Cluster, Op], bool]] = {
     "tcgen05.alloc": _alloc,
     "tcgen05.dealloc": _dealloc,
@@ -217,4 +221,5 @@ SERVICES: dict[str, Callable[[Cluster, Op], bool]] = {
     "call.vprintf": _vprintf,
     "call.__assertfail": _assertfail,
     "tensormap.replace": _tensormap_replace,
+    "setmaxnreg": _setmaxnreg,
 }

@@ -25,7 +25,7 @@ _ASYNC = (
 )  # fmt: skip
 SERVICES = (
     "tcgen05.alloc", "tcgen05.dealloc", "tcgen05.relinquish_alloc_permit", "call.vprintf", "call.__assertfail",
-    "tensormap.replace",
+    "tensormap.replace", "setmaxnreg",
 )  # fmt: skip
 
 
@@ -89,10 +89,11 @@ def _count(lanes: Lanes, field: str) -> None:
 @meaning(*SERVICES)
 def service(lanes: Lanes, inst: Inst) -> None:
     """The warp-wide ones are issued once, by the lowest lane."""
-    if inst.name.startswith("tcgen05."):
+    whole = inst.name.startswith(("tcgen05.", "setmaxnreg"))
+    if whole:
         converge(lanes, "-1")
     waiting = lanes.mask
-    if inst.name.startswith("tcgen05."):
+    if whole:
         lanes.only_first()
     push(lanes, inst)
     lanes.store("i32", str(inst.index), OFFSETS["inst"])

@@ -57,7 +57,7 @@ def places_d(type: str) -> NDArray[np.int64]:
     return 32 * (2 * (row // 8) + column % 2) + lane
 
 
-@meaning("mma.sync")
+@meaning("mma")
 def mma_sync(lanes: Lanes, inst: Inst) -> None:
     words = inst.opcode.split(".")
     shape, types = words[words.index("aligned") + 1], [word for word in words if word in {*TYPES, "f32", "s32", "f64"}]

@@ -91,7 +91,7 @@ def barrier_cluster(lanes: Lanes, inst: Inst) -> None:
     "membar", "membar.proxy", "fence", "fence.mbarrier_init", "fence.proxy.alias", "fence.proxy.async",
     "fence.proxy.tensormap::generic", "fence.proxy.async::generic", "tcgen05.fence::before_thread_sync",
     "tcgen05.fence::after_thread_sync", "nanosleep", "pmevent", "griddepcontrol.wait",
-    "griddepcontrol.launch_dependents", "prefetch.tensormap", "setmaxnreg",
+    "griddepcontrol.launch_dependents", "prefetch.tensormap",
 )  # fmt: skip
 def ordered(lanes: Lanes, inst: Inst) -> None:
     """Lane code runs in program order and one warp at a time, so an ordering instruction moves nothing."""
