@@ -29,7 +29,7 @@ from warpwright.lang.convert import bitcast, cvt, pack, unpack
 from warpwright.lang.expr import Expr, Value
 from warpwright.lang.fragment import Fragment
 from warpwright.lang.kernel import Kernel, kernel
-from warpwright.lang.ops import bar, fence, setmaxnreg, tcgen05, tma, wgmma
+from warpwright.lang.ops import bar, fence, griddepcontrol, mma, setmaxnreg, tcgen05, tma, wgmma
 from warpwright.lang.ops.cluster import cluster
 from warpwright.lang.ops.matrix import ldmatrix, movmatrix, stmatrix
 from warpwright.lang.ops.mbarrier import mbarrier
@@ -127,6 +127,7 @@ __all__ = [
     "fence",
     "fma",
     "globaltimer",
+    "griddepcontrol",
     "kernel",
     "lanemask_lt",
     "ld",
@@ -137,6 +138,7 @@ __all__ = [
     "max",
     "mbarrier",
     "min",
+    "mma",
     "movmatrix",
     "mul_hi",
     "mul_wide",

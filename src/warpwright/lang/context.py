@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["activate", "current", "is_user", "misuse", "source_line", "user_frame", "where"]
 
 _SILENT = ("warpwright.lang", "warpwright.layout", "contextlib")
-_NAMESPACES = frozenset(
-    {"tma", "tcgen05", "mbarrier", "fence", "bar", "cluster", "tmem", "smem", "wgmma", "mma", "setmaxnreg"}
-)
+_NAMESPACES = {"bar", "cluster", "fence", "griddepcontrol", "mbarrier", "mma", "setmaxnreg", "smem"}
+_NAMESPACES |= {"tcgen05", "tma", "tmem", "wgmma"}
 _ACTIVE: ContextVar[Trace | None] = ContextVar("warpwright_trace", default=None)
 
 

@@ -26,8 +26,10 @@ __all__ = [
     "commit_group",
     "copy",
     "load",
+    "policy",
     "prefetch",
     "prefetch_map",
+    "reduce",
     "store",
     "wait_group",
 ]
@@ -35,6 +37,8 @@ __all__ = [
 Barrier = mbarrier | RemoteBarrier | Expr
 Destination = Tile | Expr
 BULK_STEP = 16
+POLICIES = ("evict_first", "evict_last", "evict_normal", "evict_unchanged")
+REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,7 @@ def load(
 
     ``tile`` is a shared-memory tile of the map's box, or a raw u32 shared::cluster address. With ``cta_group=2`` the
     barrier may lie in the peer CTA (``full.at(LEADER)``). ``multicast`` is the 16-bit mask of the CTAs that receive the
-    box, each at the same offsets and with its own count of bytes. ``cache_hint`` is an L2 policy, u64.
+    box, each at the same offsets and with its own count of bytes. ``cache_hint`` is an L2 `policy`, u64.
 
     Raises KernelError where the tile does not fit the map: element type, number of dimensions, or a second box.
 
@@ -102,6 +106,40 @@ def store(destination: Box, tile: Destination, *, cache_hint: Expr | int | None 
     opcode = f"cp.async.bulk.tensor.{len(destination.index)}d.global.shared::cta.tile.bulk_group"
     tail = () if cache_hint is None else (_policy(cache_hint),)
     current().emit(opcode + (".L2::cache_hint" if tail else ""), _place(destination), _shared(tile), *tail)
+
+
+def reduce(destination: Box, tile: Destination, op: str = "add", *, cache_hint: Expr | int | None = None) -> None:
+    """Combine ``tile`` with the box at ``destination``, later: add, min, max, inc, dec, and, or, xor.
+
+    Each element is one atomic operation; their order among CTAs is not fixed, nor is a sum of floating-point numbers.
+    The rest is as for `store`. Raises KernelError for another operation and where the tile does not fit the map.
+
+    Issued by one thread.
+    Completes by the bulk group that this thread commits.
+    Targets: sm_90 and later.
+    PTX ISA 9.1 section 9.7.9.27.1.3 (cp.reduce.async.bulk.tensor).
+    """
+    if op not in REDUCTIONS:
+        raise misuse(f"given op={op!r} to tma.reduce; expected one of {', '.join(REDUCTIONS)}")
+    _record(destination, tile)
+    opcode = f"cp.reduce.async.bulk.tensor.{len(destination.index)}d.global.shared::cta.{op}.tile.bulk_group"
+    tail = () if cache_hint is None else (_policy(cache_hint),)
+    current().emit(opcode + (".L2::cache_hint" if tail else ""), _place(destination), _shared(tile), *tail)
+
+
+def policy(priority: str) -> Expr:
+    """An L2 cache policy, u64, for ``cache_hint``: evict_first, evict_last, evict_normal or evict_unchanged.
+
+    Raises KernelError for another priority.
+
+    Issued by each thread for itself.
+    Completes by itself.
+    Targets: all.
+    PTX ISA 9.1 section 9.7.9.18 (createpolicy).
+    """
+    if priority not in POLICIES:
+        raise misuse(f"given tma.policy({priority!r}); expected one of {', '.join(POLICIES)}")
+    return current().pure(f"createpolicy.fractional.L2::{priority}.b64", u64)
 
 
 def prefetch(source: Box) -> None:
