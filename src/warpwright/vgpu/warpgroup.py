@@ -60,7 +60,7 @@ class Warpgroups:
     """The wgmma in flight of a cluster.
 
     ``passed`` counts, for every warp, the lines that have left its log; ``performed``, for every warpgroup, the
-    instructions that are in the shadow registers; ``numbers`` holds the operations that observers were told of.
+    instructions that are in the shadow registers; ``told`` holds the operations that observers know of.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -78,7 +78,7 @@ class Warpgroups:
     def reset(self) -> None:
         self.passed = [0] * self.cluster.count
         self.performed: dict[int, int] = {}
-        self.numbers: list[deque[int]] = [deque() for _ in range(self.cluster.count)]
+        self.told: list[deque[Op]] = [deque() for _ in range(self.cluster.count)]
 
     def settle(self) -> bool:
         """Perform what waiting warps ask for; true when one may go on."""
@@ -143,9 +143,9 @@ class Warpgroups:
 
     def _tell(self, index: int, count: int) -> None:
         cluster = self.cluster
-        rank, warp = divmod(index, cluster.per_cta)
         for _ in range(count if cluster.observers else 0):
-            cluster.tell(Event("complete", cluster.number, rank, warp, number=self.numbers[index].popleft()))
+            op = self.told[index].popleft()
+            cluster.tell(Event("complete", cluster.number, op.rank, op.warp, op.lane, op.inst, op.number))
 
     def _perform(self, index: int, end: int) -> bool:
         """Perform the warpgroup's instructions up to number ``end``; False when not all four warps have issued them."""
@@ -211,11 +211,12 @@ class Warpgroups:
         first, per_cta = self._first(index), self.cluster.per_cta
         issued = [self.passed[i] + int(self.cluster.warps["wgmma_count"][i]) for i in range(first, first + WARPS)]
         behind = [str((first + i) % per_cta) for i, count in enumerate(issued) if count < max(issued)]
-        return f"warps {', '.join(behind)} have issued fewer wgmma than the rest of their warpgroup"
+        who = f"warps {', '.join(behind)} have" if len(behind) > 1 else f"warp {behind[0]} has"
+        return f"{who} issued fewer wgmma than others of the warpgroup"
 
 
 def observe(cluster: Cluster, op: Op) -> bool:
     """The record that lane code leaves for observers when it issues."""
-    cluster.warpgroups.numbers[op.rank * cluster.per_cta + op.warp].append(op.number)
+    cluster.warpgroups.told[op.rank * cluster.per_cta + op.warp].append(op)
     cluster.tell(Event("issue", cluster.number, op.rank, op.warp, op.lane, op.inst, op.number))
     return False
