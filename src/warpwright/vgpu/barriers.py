@@ -117,11 +117,15 @@ class Named:
         inst = self.cluster.launch.insts[int(self.cluster.warps["inst"][index])]
         who = faults.who(self.cluster, inst, index, 0)
         if number >= _BARRIERS or count % 32:
-            raise ProtocolError(f"{who}: barrier {number} with {count} threads; expected barrier 0 to 15 and a multiple of 32.")
+            raise ProtocolError(
+                f"{who}: barrier {number} with {count} threads; expected barrier 0 to 15 and a multiple of 32."
+            )
         bar = self.bars[index // self.cluster.per_cta][number]
         if bar.arrived and bar.count != count:
             given, before = (f"{c} threads" if c else "all threads of the CTA" for c in (count, bar.count))
-            raise ProtocolError(f"{who}: barrier {number} for {given}; others came to it for {before}: give the same count everywhere.")
+            raise ProtocolError(
+                f"{who}: barrier {number} for {given}; others came to it for {before}: give the same count everywhere."
+            )
         bar.count = count
 
     def _open(self, rank: int, number: int, bar: _Bar) -> None:
@@ -209,9 +213,11 @@ _BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
 
 def _lane_table(masks: NDArray[np.uint32]) -> NDArray[np.bool_]:
     """Lane masks as one flag a lane, shape (warps, 32)."""
-    return (masks[:, None] & _BITS) != 0
+    table: NDArray[np.bool_] = (masks[:, None] & _BITS) != 0
+    return table
 
 
 def _masks(table: NDArray[np.bool_]) -> NDArray[np.uint32]:
     """Flags as lane masks."""
-    return (table * _BITS).sum(axis=1, dtype=np.uint32)
+    masks: NDArray[np.uint32] = (table * _BITS).sum(axis=1, dtype=np.uint32)
+    return masks

@@ -49,6 +49,14 @@ class Cluster:
     the layout in `jit.state`.
     """
 
+    number: int
+    first: tuple[int, int, int]
+    named: barriers.Named
+    whole: barriers.Whole
+    tmem_state: services.TensorMemory
+    registers: registers.Registers
+    warpgroups: warpgroup.Warpgroups
+
     def __init__(self, launch: Launch) -> None:
         kernel = launch.kernel
         self.launch = launch
@@ -172,9 +180,9 @@ class Cluster:
         return moved
 
     def snapshot(self) -> bytes:
-        """What a spinning cluster would change if it made progress: program counters, whose turn it is, registers."""
-        pcs: NDArray[np.int32] = self.warps["pc"]
-        return pcs.tobytes() + self.warps["bias"].tobytes() + self.bytes[:, SIZE:].tobytes()
+        """What changes while a spinning cluster gets somewhere: program counters, whose turn it is, time, registers."""
+        fields = [self.warps[name].tobytes() for name in ("pc", "bias", "clock")]
+        return b"".join([*fields, self.bytes[:, SIZE:].tobytes()])
 
     def _take_queue(self) -> bool:
         """Sort the records of the queue; true when a service let lanes go on."""
@@ -250,14 +258,18 @@ class Cluster:
         self._update(op, rank, offset, 0, nbytes)
         self._tell_barrier("complete_tx", op, rank, offset, nbytes=nbytes)
 
-    def refuse_update(self, inst: Inst, record: NDArray[np.uint64], barrier: int, *, count: int = 0, nbytes: int = 0) -> None:
+    def refuse_update(
+        self, inst: Inst, record: NDArray[np.uint64], barrier: int, *, count: int = 0, nbytes: int = 0
+    ) -> None:
         rank, offset = divmod(barrier - self.shared_host, self.shared_stride)
         self._update(self.op_of(record.tolist()), rank, offset, count, nbytes)
 
     def _update(self, op: Op, rank: int, offset: int, count: int, nbytes: int) -> None:
         if not (0 <= rank < self.ranks and RESERVED_SHARED <= offset <= self.shared_limit - 8 and offset % 8 == 0):
             where = f"CTA {rank}, offset {offset}"
-            raise self.failure(ProtocolError, op, f"its mbarrier ({where}) is not 8 aligned bytes of the cluster's shared memory.")
+            raise self.failure(
+                ProtocolError, op, f"its mbarrier ({where}) is not 8 aligned bytes of the cluster's shared memory."
+            )
         at = self.shared_host + rank * self.shared_stride + offset
         code = function("mbarrier_update")(at, count, 0, nbytes, 0)
         if code:
@@ -266,13 +278,21 @@ class Cluster:
     def tensor_map(self, op: Op, address: int) -> BoundMap:
         raw = bytes(self.launch.memory.view(address)[:16])
         if raw[:8] != self.launch.MAP_MAGIC:
-            raise self.failure(ProtocolError, op, f"there is no tensor map at 0x{address:x}; pass one made by ww.TensorMap as a kernel parameter.")
+            raise self.failure(
+                ProtocolError,
+                op,
+                f"there is no tensor map at 0x{address:x}; pass one made by ww.TensorMap as a kernel parameter.",
+            )
         return self.launch.maps[int.from_bytes(raw[8:], "little")]
 
     def global_memory(self, op: Op, address: int, nbytes: int) -> NDArray[np.uint8]:
         view = self.launch.memory.view(address)
         if view.size < nbytes:
-            raise self.failure(MemoryFault, op, f"bytes 0x{address:x} to 0x{address + nbytes:x} are {self.launch.memory.describe(address + nbytes)}.")
+            raise self.failure(
+                MemoryFault,
+                op,
+                f"bytes 0x{address:x} to 0x{address + nbytes:x} are {self.launch.memory.describe(address + nbytes)}.",
+            )
         return view[:nbytes]
 
     def failure(self, kind: type[Exception], op: Op, message: str) -> Exception:
@@ -291,7 +311,9 @@ class Cluster:
 
     def _tell_issue(self, op: Op) -> None:
         if self.observers:
-            self.tell(Event("issue", self.number, op.rank, op.warp, op.lane, op.inst, op.number, coords=tuple(op.words)))
+            self.tell(
+                Event("issue", self.number, op.rank, op.warp, op.lane, op.inst, op.number, coords=tuple(op.words))
+            )
 
     def _tell_complete(self, ops: list[Op]) -> None:
         for op in ops if self.observers else ():
@@ -300,7 +322,11 @@ class Cluster:
     def _tell_barrier(self, kind: str, op: Op, rank: int, offset: int, count: int = 0, nbytes: int = 0) -> None:
         if self.observers:
             held = Barrier(rank, offset)
-            self.tell(Event(kind, self.number, op.rank, inst=op.inst, number=op.number, barrier=held, count=count, nbytes=nbytes))
+            self.tell(
+                Event(
+                    kind, self.number, op.rank, inst=op.inst, number=op.number, barrier=held, count=count, nbytes=nbytes
+                )
+            )
 
     def observe(self, op: Op) -> bool:
         """A record that lane code left for the observers: an mbarrier operation and what it saw."""
@@ -309,18 +335,36 @@ class Cluster:
         if "wait" in op.inst.name:
             parity = op.words[0] & 1
             done = (op.words[5] >> op.lane & 1) == 1
-            self.tell(Event("wait", self.number, op.rank, op.warp, op.lane, op.inst, barrier=held, parity=parity, done=done))
+            self.tell(
+                Event("wait", self.number, op.rank, op.warp, op.lane, op.inst, barrier=held, parity=parity, done=done)
+            )
             return False
         count, expect, complete = op.words[:3]
         kind = "arrive" if count else "expect_tx" if expect else "complete_tx"
-        self.tell(Event(kind, self.number, op.rank, op.warp, op.lane, op.inst, barrier=held, count=count, nbytes=expect or complete))
+        self.tell(
+            Event(
+                kind,
+                self.number,
+                op.rank,
+                op.warp,
+                op.lane,
+                op.inst,
+                barrier=held,
+                count=count,
+                nbytes=expect or complete,
+            )
+        )
         return False
 
 
 def _handler(inst: Inst) -> tuple[Inst, Callable[[Cluster, Op], bool], int]:
     """An instruction, what takes its records, and where its operands end in one."""
     keep = _category(inst)
-    words = RECORD_WORDS if keep in (Cluster.observe, warpgroup.observe) else 2 + sum(len(flatten(o)) for o in inst.operands)
+    words = (
+        RECORD_WORDS
+        if keep in (Cluster.observe, warpgroup.observe)
+        else 2 + sum(len(flatten(o)) for o in inst.operands)
+    )
     return inst, keep, words
 
 

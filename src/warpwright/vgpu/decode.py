@@ -15,7 +15,7 @@ from warpwright.errors import UnsupportedInstruction, UsageError
 from warpwright.ptx import nodes
 from warpwright.targets.archs import ARCHS, Arch
 from warpwright.vgpu.jit.state import GLOBAL_BASE, RESERVED_SHARED
-from warpwright.vgpu.program import Block, Inst, Operand, Param, Program, Register, Symbol, Variable
+from warpwright.vgpu.program import Block, Inst, Operand, Param, Program, Register, Symbol, Variable, rebuilt
 
 __all__ = ["SERVICES", "decode"]
 
@@ -145,7 +145,9 @@ class _Decoder:
         name = value.name if isinstance(value, nodes.Reg | nodes.Symbol) else ""
         found = self._function_address(name) or self.top.find(name)
         if not isinstance(found, Symbol):
-            raise UsageError(f"PTX line {item.line}: the initialiser of {item.name} names {name!r}, which has no address.")
+            raise UsageError(
+                f"PTX line {item.line}: the initialiser of {item.name} names {name!r}, which has no address."
+            )
         word = found.value + (value.offset if isinstance(value, nodes.Symbol) else 0)
         if isinstance(value, nodes.Symbol) and value.mask:
             word = _masked(word, int(value.mask, 0))
@@ -273,7 +275,7 @@ class _Decoder:
                 return replace(found, negated=operand.negated) if operand.negated else found
             return found
         if isinstance(operand, nodes.Vector):
-            return nodes.Vector(tuple(self._resolve(i, scope, line) for i in operand.items))  # type: ignore[arg-type]
+            return rebuilt(self._resolve(i, scope, line) for i in operand.items)
         if isinstance(operand, nodes.Pair):
             return nodes.Pair(self._resolve(operand.first, scope, line), self._resolve(operand.second, scope, line))  # type: ignore[arg-type]
         if isinstance(operand, nodes.Address):
@@ -292,8 +294,8 @@ class _Decoder:
         if item.opcode.startswith("ret") and ret:
             return self._emit("bra.uni" if guard is None else "bra", (Symbol("label", ret, -1),), guard, item.line)
         if item.opcode.startswith("brx"):
-            operands = (self._resolve(item.operands[0], scope, item.line), self._branch_list(item, scope))
-            return self._emit(item.opcode, operands, guard, item.line)
+            index, targets = self._resolve(item.operands[0], scope, item.line), self._branch_list(item, scope)
+            return self._emit(item.opcode, (index, targets), guard, item.line)
         operands = tuple(self._resolve(o, scope, item.line) for o in item.operands)
         self._emit(item.opcode, operands, guard, item.line)
 
@@ -309,7 +311,7 @@ class _Decoder:
         names = scope.branch_targets(operand.name) if isinstance(operand, nodes.Reg) else None
         if names is None:
             raise UsageError(f"PTX line {item.line}: brx.idx needs the label of a .branchtargets list.")
-        return nodes.Vector(tuple(self._find(name, scope, item.line) for name in names))  # type: ignore[misc]
+        return rebuilt(self._find(name, scope, item.line) for name in names)
 
     def _call(self, item: nodes.Instruction, scope: _Scope, guard: Register | None) -> None:
         results, name, arguments = _call_parts(item)
@@ -323,10 +325,14 @@ class _Decoder:
                 f"PTX line {item.line}: `call {name}`: the virtual GPU calls functions that the module defines, and vprintf."
             )
         if name in self.stack:
-            raise UnsupportedInstruction(f"PTX line {item.line}: `call {name}`: recursion is not supported; rewrite it as a loop.")
+            raise UnsupportedInstruction(
+                f"PTX line {item.line}: `call {name}`: recursion is not supported; rewrite it as a loop."
+            )
         self._inline(function, [self._resolve(r, scope, item.line) for r in results], list(given), guard, item.line)
 
-    def _inline(self, function: nodes.Function, results: list[Operand], given: list[Operand], guard: Register | None, line: int) -> None:
+    def _inline(
+        self, function: nodes.Function, results: list[Operand], given: list[Operand], guard: Register | None, line: int
+    ) -> None:
         self.calls += 1
         after = f"{function.name}$return{self.calls}"
         scope = _Scope(self.top, f"@{self.calls}")
@@ -461,7 +467,7 @@ def _aim(operand: Operand, labels: dict[str, int]) -> Operand:
     if isinstance(operand, Symbol) and operand.space == "label":
         return replace(operand, value=labels[operand.name])
     if isinstance(operand, nodes.Vector):
-        return nodes.Vector(tuple(_aim(i, labels) for i in operand.items))  # type: ignore[arg-type]
+        return rebuilt(_aim(i, labels) for i in operand.items)
     return operand
 
 
@@ -472,5 +478,5 @@ def _settle(operand: Operand, dynamic: int) -> Operand:
     if isinstance(operand, nodes.Address):
         return replace(operand, base=_settle(operand.base, dynamic))  # type: ignore[arg-type]
     if isinstance(operand, nodes.Vector):
-        return nodes.Vector(tuple(_settle(i, dynamic) for i in operand.items))  # type: ignore[arg-type]
+        return rebuilt(_settle(i, dynamic) for i in operand.items)
     return operand

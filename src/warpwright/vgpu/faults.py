@@ -70,7 +70,9 @@ def _access(cluster: Cluster, inst: Inst, kind: str, address: int) -> str:
     if space == "shared":
         if RESERVED_SHARED <= offset < cluster.shared_limit and rank < cluster.ranks:
             return f"{given} is shared memory of CTA {rank}; .shared::cta reaches the CTA's own: use .shared::cluster."
-        return f"{given} is outside shared memory, bytes 0x{RESERVED_SHARED:x} to 0x{cluster.shared_limit:x} of each CTA."
+        return (
+            f"{given} is outside shared memory, bytes 0x{RESERVED_SHARED:x} to 0x{cluster.shared_limit:x} of each CTA."
+        )
     if space == "local":
         return f"{given} is outside the {cluster.launch.kernel.program.local_bytes} bytes of local memory."
     return f"{given} is outside global memory: {cluster.launch.memory.describe(address)}."
@@ -82,7 +84,9 @@ def _tensor_memory(kind: str, address: int, warp: int) -> str:
         return f"the access cannot begin at tensor memory lane {lane}; expected the first lane of a quarter, or its 17th for shapes of 16 lanes."
     if kind == "tmem_quarter":
         own = 32 * (warp % 4)
-        return f"tensor memory lane {lane} is not one of this warp's, {own} to {own + 31}; add {own} << 16 to the address."
+        return (
+            f"tensor memory lane {lane} is not one of this warp's, {own} to {own + 31}; add {own} << 16 to the address."
+        )
     return f"tensor memory columns from {column} on are not allocated; allocate them with tcgen05.alloc before, and free them after."
 
 
@@ -169,7 +173,9 @@ def _service(cluster: Cluster, index: int) -> str:
 _WAITS: dict[int, Callable[[Cluster, int, int, int], str]] = {
     WAIT_MBARRIER: _wait_mbarrier,
     WAIT_BAR: _wait_bar,
-    WAIT_CLUSTER: lambda cluster, index, address, argument: f"waits at the barrier of the cluster ({cluster.whole.progress()})",
+    WAIT_CLUSTER: lambda cluster, index, address, argument: (
+        f"waits at the barrier of the cluster ({cluster.whole.progress()})"
+    ),
     WAIT_BULK: lambda cluster, index, address, argument: "waits for its bulk groups",
     WAIT_SERVICE: lambda cluster, index, address, argument: f"waits for {_service(cluster, index)}",
     WAIT_WGMMA: lambda cluster, index, address, argument: f"waits for its wgmma: {cluster.warpgroups.missing(index)}",

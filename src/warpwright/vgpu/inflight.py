@@ -56,7 +56,8 @@ class InFlight:
             chosen = kinds == kind
             if chosen.any():
                 rows.append(records[chosen])
-        return records[kinds == _OTHER]
+        others: Rows = records[kinds == _OTHER]
+        return others
 
     def complete_tensor(self) -> bool:
         """Complete the tensor work that is in flight; False when there is none."""
@@ -92,4 +93,5 @@ class InFlight:
 
 
 def _joined(parts: list[Rows]) -> Rows:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    whole: Rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    return whole

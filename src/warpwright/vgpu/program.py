@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import cast
 
 from warpwright import isa
 from warpwright.ptx import nodes
 
-__all__ = ["Block", "Inst", "Operand", "Param", "Program", "Register", "Symbol", "Variable", "place"]
+__all__ = ["Block", "Inst", "Operand", "Param", "Program", "Register", "Symbol", "Variable", "place", "rebuilt"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,13 @@ class Symbol:
     value: int
 
 
-Operand = Register | Symbol | nodes.Imm | nodes.Vector | nodes.Address | nodes.Pair | nodes.Reg
+# Inside vectors, pairs and addresses the same operands stand where the parser's stood.
+Operand = Register | Symbol | nodes.Operand
+
+
+def rebuilt(items: Iterable[Operand]) -> nodes.Vector:
+    """A vector of resolved operands."""
+    return nodes.Vector(tuple(cast("Iterable[nodes.Operand]", items)))
 
 
 @dataclass(slots=True)

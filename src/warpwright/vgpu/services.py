@@ -36,7 +36,9 @@ class TensorMemory:
         if columns not in _COLUMNS:
             raise self.cluster.failure(ProtocolError, op, f"{columns} columns; expected 32, 64, 128, 256 or 512.")
         if self.relinquished[op.rank]:
-            raise self.cluster.failure(ProtocolError, op, "the CTA has relinquished its permit to allocate; allocate before.")
+            raise self.cluster.failure(
+                ProtocolError, op, "the CTA has relinquished its permit to allocate; allocate before."
+            )
         self._check_peer(op, columns)
         self.waiting[op.rank] = op
         return self._retry(op)
@@ -106,7 +108,9 @@ class TensorMemory:
             cta = self.cluster.launch.cta_of(self.cluster.first, rank)
             columns = 32 * int(self.cluster.tmem_masks[rank]).bit_count()
             name = self.cluster.launch.name
-            raise ProtocolError(f"kernel {name}, CTA {cta} exits with {columns} columns of tensor memory allocated; free them with tcgen05.dealloc.")
+            raise ProtocolError(
+                f"kernel {name}, CTA {cta} exits with {columns} columns of tensor memory allocated; free them with tcgen05.dealloc."
+            )
 
 
 def _shared(cluster: Cluster, op: Op, address: int, nbytes: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
@@ -161,7 +165,9 @@ def _vprintf(cluster: Cluster, op: Op) -> bool:
     """``vprintf(format, arguments)``: varargs packed with their natural alignment (CUDA C++ calling convention)."""
     text = _text(cluster, op, _argument(cluster, op, 1))
     data = _memory(cluster, op, _argument(cluster, op, 2))
-    cluster.launch.printed.append((cluster.number, format_printf(text, bytes(data[:1024]), lambda at: _text(cluster, op, at))))
+    cluster.launch.printed.append(
+        (cluster.number, format_printf(text, bytes(data[:1024]), lambda at: _text(cluster, op, at)))
+    )
     return True
 
 
@@ -207,7 +213,9 @@ def _assertfail(cluster: Cluster, op: Op) -> bool:
 
 
 def _tensormap_replace(cluster: Cluster, op: Op) -> bool:
-    raise cluster.failure(UnsupportedInstruction, op, "the virtual GPU does not change tensor maps; make one map for each array.")
+    raise cluster.failure(
+        UnsupportedInstruction, op, "the virtual GPU does not change tensor maps; make one map for each array."
+    )
 
 
 def _setmaxnreg(cluster: Cluster, op: Op) -> bool:

@@ -58,7 +58,9 @@ class Loads:
         """Complete the loads of one instruction, a record each; False, with nothing done, when one is unusual."""
         form = form_of(inst.opcode)
         words: IntArray = rows.view(np.int64)[:, _FIRST_WORD:]
-        fixed = np.stack([rows[:, 0], rows[:, 1], *(rows[:, _FIRST_WORD + at] for at in (form.map, form.shared, form.mbar))])
+        fixed = np.stack(
+            [rows[:, 0], rows[:, 1], *(rows[:, _FIRST_WORD + at] for at in (form.map, form.shared, form.mbar))]
+        )
         known = self._know(fabric, form, inst, rows, fixed.tobytes())
         if known is None:
             return False
@@ -74,7 +76,9 @@ class Loads:
             fabric.refuse_update(inst, rows[done], int(known.barriers[done]), nbytes=known.box.nbytes)
         return True
 
-    def _know(self, fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.uint64], key: bytes) -> _Known | None:
+    def _know(
+        self, fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.uint64], key: bytes
+    ) -> _Known | None:
         known = self.known.get(key)
         if known is None:
             known = _understand(fabric, form, inst, rows)
@@ -90,7 +94,9 @@ def _understand(fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.u
     issuer = rows.view(np.int64)[:, 1] >> 32
     if (words[:, form.map] != words[0, form.map]).any():
         return None
-    op = Op(inst, int(issuer[0]), int(rows[0, 1]) >> 8 & 0xFFFFFF, int(rows[0, 1]) & 0xFF, rows[0, _FIRST_WORD:].tolist())
+    op = Op(
+        inst, int(issuer[0]), int(rows[0, 1]) >> 8 & 0xFFFFFF, int(rows[0, 1]) & 0xFF, rows[0, _FIRST_WORD:].tolist()
+    )
     bound = fabric.tensor_map(op, op.words[form.map])
     box = geometry(bound.map)
     if box.rank != form.dims or box.reach > len(bound.data) or box.map.interleave != "none":

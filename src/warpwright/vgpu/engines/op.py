@@ -63,7 +63,9 @@ class Fabric(Protocol):
     def complete_tx(self, op: Op, rank: int, offset: int, nbytes: int) -> None:
         """Bytes delivered for an mbarrier; raises ProtocolError when there is none."""
 
-    def refuse_update(self, inst: Inst, record: NDArray[np.uint64], barrier: int, *, count: int = 0, nbytes: int = 0) -> None:
+    def refuse_update(
+        self, inst: Inst, record: NDArray[np.uint64], barrier: int, *, count: int = 0, nbytes: int = 0
+    ) -> None:
         """Raise the ProtocolError for a record's update of the mbarrier at a host address, which it does not take."""
 
     def tensor_map(self, op: Op, address: int) -> BoundMap:

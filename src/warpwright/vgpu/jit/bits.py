@@ -19,9 +19,9 @@ def mov(lanes: Lanes, inst: Inst) -> None:
     d, a = inst.operands
     kind = inst["type"]
     if isinstance(d, nodes.Vector):
-        unpack(lanes, d.items, lanes.integer(a, bits_of(kind)), bits_of(kind))  # type: ignore[arg-type]
+        unpack(lanes, d.items, lanes.integer(a, bits_of(kind)), bits_of(kind))
     elif isinstance(a, nodes.Vector):
-        lanes.write(d, pack(lanes, a.items, bits_of(kind)), f"b{bits_of(kind)}")  # type: ignore[arg-type]
+        lanes.write(d, pack(lanes, a.items, bits_of(kind)), f"b{bits_of(kind)}")
     else:
         lanes.write(d, lanes.read(a, kind), kind)
 
@@ -82,8 +82,8 @@ def lop3(lanes: Lanes, inst: Inst) -> None:
     if isinstance(d, nodes.Pair):
         some = lanes.op(f"icmp ne {I32} {value}, zeroinitializer")
         some = lanes.op(f"{inst['bool']} <32 x i1> {some}, {lanes.read(rest[0], 'pred')}")
-        lanes.write(d.second, some, "pred")  # type: ignore[arg-type]
-        d = d.first  # type: ignore[assignment]
+        lanes.write(d.second, some, "pred")
+        d = d.first
     lanes.write(d, value, "b32")
 
 

@@ -62,8 +62,8 @@ def setp(lanes: Lanes, inst: Inst) -> None:
     else:
         opposite = lanes.op(f"xor <32 x i1> {held}, splat (i1 true)") if isinstance(d, nodes.Pair) else held
         results = [combine(lanes, inst, each, 32, tuple(rest)) for each in (held, opposite)]
-    lanes.write(first, results[0], "pred")  # type: ignore[arg-type]
-    lanes.write(second, results[1], "pred")  # type: ignore[arg-type]
+    lanes.write(first, results[0], "pred")
+    lanes.write(second, results[1], "pred")
 
 
 @meaning("set")

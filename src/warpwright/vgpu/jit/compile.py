@@ -60,7 +60,9 @@ def compile_program(program: Program, observed: bool = False) -> Kernel:
     return Kernel(program, engine, engine.address("kernel"), *kernel)
 
 
-def emit(program: Program, observed: bool = False) -> tuple[str, tuple[dict[str, int], int, dict[int, str], list[NDArray[np.int64]]]]:
+def emit(
+    program: Program, observed: bool = False
+) -> tuple[str, tuple[dict[str, int], int, dict[int, str], list[NDArray[np.int64]]]]:
     """The IR text of a program, and the rest of what `Kernel` holds."""
     local = _local_registers(program)
     slots, nbytes = _place_registers(program, local)
@@ -149,7 +151,9 @@ def _guard(lanes: Lanes, inst: Inst) -> None:
         lanes.narrow(mask)
 
 
-_GATHERS = re.compile(r"(shfl|vote|match\.\w+|redux|elect)\.sync|bar\.warp|tcgen05\.(alloc|dealloc|relinquish|ld|st|wait)")
+_GATHERS = re.compile(
+    r"(shfl|vote|match\.\w+|redux|elect)\.sync|bar\.warp|tcgen05\.(alloc|dealloc|relinquish|ld|st|wait)"
+)
 
 
 def _skippable(inst: Inst) -> bool:
@@ -197,11 +201,11 @@ def _registers(operand: Operand) -> list[Register]:
     if isinstance(operand, Register):
         return [operand]
     if isinstance(operand, nodes.Vector):
-        return [r for item in operand.items for r in _registers(item)]  # type: ignore[arg-type]
+        return [r for item in operand.items for r in _registers(item)]
     if isinstance(operand, nodes.Pair):
-        return _registers(operand.first) + _registers(operand.second)  # type: ignore[arg-type]
+        return _registers(operand.first) + _registers(operand.second)
     if isinstance(operand, nodes.Address):
-        return _registers(operand.base) + [r for item in operand.extra for r in _registers(item)]  # type: ignore[arg-type]
+        return _registers(operand.base) + [r for item in operand.extra for r in _registers(item)]
     return []
 
 
@@ -228,7 +232,11 @@ def _local_registers(program: Program) -> set[str]:
                 mention(name, block, defines=inst.guard is None)
             if _skippable(inst):
                 memory.update(made)
-            if inst.name in ("tcgen05.ld", "tcgen05.st", "wgmma.mma_async") or inst.name.startswith("call.") or inst.name.endswith(".red"):
+            if (
+                inst.name in ("tcgen05.ld", "tcgen05.st", "wgmma.mma_async")
+                or inst.name.startswith("call.")
+                or inst.name.endswith(".red")
+            ):
                 memory.update(used, made)
     return set(home) - memory
 

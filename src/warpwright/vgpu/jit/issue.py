@@ -32,9 +32,9 @@ SERVICES = (
 def flatten(operand: Operand) -> list[tuple[str, Operand]]:
     """The words of an operand: ("address" | "value", what)."""
     if isinstance(operand, nodes.Address):
-        return [("address", operand), *(word for extra in operand.extra for word in flatten(extra))]  # type: ignore[arg-type]
+        return [("address", operand), *(word for extra in operand.extra for word in flatten(extra))]
     if isinstance(operand, nodes.Vector):
-        return [word for item in operand.items for word in flatten(item)]  # type: ignore[arg-type]
+        return [word for item in operand.items for word in flatten(item)]
     return [("value", operand)]
 
 
@@ -154,4 +154,3 @@ def _registers(operand: Operand) -> tuple[Operand, ...]:
 def tcgen05_wait(lanes: Lanes, inst: Inst) -> None:
     converge(lanes, "-1")
     lanes.settle()
-

@@ -24,6 +24,7 @@ __all__ = ["MEANINGS", "Lanes", "bits_of", "elem", "meaning", "vector"]
 Meaning = Callable[["Lanes", Inst], None]
 MEANINGS: dict[str, Meaning] = {}
 
+_CLOCKS = ("%clock", "%globaltimer")
 _FLOAT = {"f16": "half", "f32": "float", "f64": "double"}
 _PACKED = {"f16x2": 32, "bf16x2": 32, "f32x2": 64, "u16x2": 32, "s16x2": 32, "tf32": 32, "b4x8": 32}
 
@@ -194,7 +195,8 @@ class Lanes:
             if reg.name in self.loaded and not self.settled:
                 self.settle()
             held = self.fetch(reg)
-            self.values[reg.name] = held
+            if not reg.name.startswith(_CLOCKS):
+                self.values[reg.name] = held
         if reg.negated:
             held = self.op(f"xor <32 x i1> {held}, splat (i1 true)")
         return held
@@ -202,17 +204,17 @@ class Lanes:
     def fetch(self, reg: Register) -> str:
         if self.local.get(reg.name):
             return "zeroinitializer"
-        if reg.name.startswith(("%clock", "%globaltimer")):
-            return self._tick(reg.bits)
+        if reg.name.startswith(_CLOCKS):
+            return self._tick(reg.bits, 32 if reg.name.endswith("_hi") else 0)
         if reg.bits == 1:
             return self.op(f"bitcast i32 {self.load('i32', self.slots[reg.name])} to <32 x i1>")
         return self.load(f"<32 x i{reg.bits}>", self.slots[reg.name])
 
-    def _tick(self, bits: int) -> str:
+    def _tick(self, bits: int, low: int) -> str:
         """A clock that advances whenever it is read, by more than a spin of reads can stand."""
         now = self.op(f"add i64 {self.load('i64', OFFSETS['clock'])}, 64")
         self.store("i64", now, OFFSETS["clock"])
-        return self.spread(f"i{bits}", self.resize_scalar(now, 64, bits))
+        return self.spread(f"i{bits}", self.resize_scalar(self.op(f"lshr i64 {now}, {low}"), 64, bits))
 
     def integer(self, operand: Operand, bits: int) -> str:
         """An operand as ``<32 x i{bits}>``: registers are truncated or zero-extended, symbols give their address."""

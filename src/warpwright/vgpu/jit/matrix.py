@@ -46,7 +46,7 @@ def _shape(lanes: Lanes, inst: Inst) -> str:
 
 
 def _registers(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, nodes.Vector) else (operand,)  # type: ignore[return-value]
+    return operand.items if isinstance(operand, nodes.Vector) else (operand,)
 
 
 def _rows(lanes: Lanes, inst: Inst, where: Operand, count: int) -> str:

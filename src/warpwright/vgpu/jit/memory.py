@@ -105,7 +105,9 @@ def _ld_param(lanes: Lanes, inst: Inst, offset: int) -> None:
     count, size = _elements(inst)
     if offset + count * size > lanes.param_bytes:
         end = offset + count * size
-        raise UsageError(f"`{inst.opcode}` reads parameters up to byte {end}; the kernel has {lanes.param_bytes} bytes of them.")
+        raise UsageError(
+            f"`{inst.opcode}` reads parameters up to byte {end}; the kernel has {lanes.param_bytes} bytes of them."
+        )
     block = lanes.op(f"load ptr, ptr {lanes.at(OFFSETS['param_host'])}")
     for i, target in enumerate(_items(inst.operands[0])):
         slot = lanes.op(f"getelementptr i8, ptr {block}, i64 {offset + i * size}")
@@ -215,7 +217,9 @@ def isspacep(lanes: Lanes, inst: Inst) -> None:
 def mapa(lanes: Lanes, inst: Inst) -> None:
     """The rank is the top byte of a shared::cluster address."""
     bits = bits_of(inst["type"])
-    low = lanes.op(f"and <32 x i{bits}> {lanes.integer(inst.operands[1], bits)}, {lanes.splat(~(0xFF << RANK_SHIFT), bits)}")
+    low = lanes.op(
+        f"and <32 x i{bits}> {lanes.integer(inst.operands[1], bits)}, {lanes.splat(~(0xFF << RANK_SHIFT), bits)}"
+    )
     rank = lanes.op(f"shl <32 x i{bits}> {lanes.integer(inst.operands[2], bits)}, {lanes.splat(RANK_SHIFT, bits)}")
     lanes.write(inst.operands[0], lanes.op(f"or <32 x i{bits}> {low}, {rank}"), inst["type"])
 

@@ -76,7 +76,7 @@ def mma_sync(lanes: Lanes, inst: Inst) -> None:
 
 
 def _items(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, nodes.Vector) else (operand,)  # type: ignore[return-value]
+    return operand.items if isinstance(operand, nodes.Vector) else (operand,)
 
 
 def _plan(lanes: Lanes, k: int, types: list[str], saturate: bool) -> int:

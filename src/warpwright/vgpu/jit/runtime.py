@@ -6,6 +6,7 @@ import ctypes
 from functools import cache
 from importlib import resources
 from string import Template
+from typing import Any
 
 import llvmlite.binding as llvm
 
@@ -98,7 +99,10 @@ def _text() -> str:
     def fill(file: str, **more: str) -> str:
         return Template((folder / file).read_text()).substitute(control | more)
 
-    parts = [fill(f"{name}.ll") for name in ("translate", "control", "mbarrier", "exchange", "bulk", "wgmma", "hardware", "mma")]
+    parts = [
+        fill(f"{name}.ll")
+        for name in ("translate", "control", "mbarrier", "exchange", "bulk", "wgmma", "hardware", "mma")
+    ]
     parts += [fill("access.ll", bits=str(b), bytes=str(b // 8)) for b in (8, 16, 64)]
     # The 32-bit gather and scatter of access.ll are those that tensor.ll declares.
     parts.append(_without_declarations(fill("access.ll", bits="32", bytes="4")))
@@ -154,7 +158,7 @@ def runtime() -> Engine:
     return engine
 
 
-_PYTHON = {
+_PYTHON: dict[str, tuple[Any, list[Any]]] = {
     "run_cluster": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p]),
     "mbarrier_update": (ctypes.c_int32, [ctypes.c_void_p, *[ctypes.c_int64] * 4]),
     "mbarrier_update_all": (ctypes.c_int64, [ctypes.c_void_p, *[ctypes.c_int64] * 3]),

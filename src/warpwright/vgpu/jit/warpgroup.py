@@ -32,7 +32,7 @@ def left_registers(inst: Inst) -> list[Register]:
 
 
 def _registers(operand: Operand) -> list[Register]:
-    items: tuple[Operand, ...] = operand.items if isinstance(operand, nodes.Vector) else ()  # type: ignore[assignment]
+    items: tuple[Operand, ...] = operand.items if isinstance(operand, nodes.Vector) else ()
     return [item for item in items if isinstance(item, Register)]
 
 
