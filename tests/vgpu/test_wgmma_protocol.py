@@ -84,8 +84,8 @@ def test_warp_that_stays_away() -> None:
     wait = line_of(lines, "wgmma.wait")
     for warp in range(3):
         assert (
-            f"CTA (0, 0, 0), warp {warp}, lanes 0-31: waits for its wgmma: warp 3 has issued fewer wgmma than others of "
-            f"the warpgroup (PTX line {wait})" in found
+            f"CTA (0, 0, 0), warp {warp}, lanes 0-31: waits for its wgmma: warp 3 has issued fewer wgmma than others "
+            f"of the warpgroup (PTX line {wait})" in found
         )
 
 

@@ -38,6 +38,8 @@ mma  9.7.14.5.14  Multiply matrices in the fragments of a warp, accumulate in a 
     ...    d:f32*4, a:b32*2, b:b32*1, c:f32*4
     mma.sync.aligned.shape=m16n8k8.row.col.dtype=f16.atype=f16.btype=f16.ctype=f16
     ...    d:b32*2, a:b32*2, b:b32*1, c:b32*2
+    mma.sync.aligned.shape=m16n8k4.row.col.dtype=f32.atype=tf32.btype=tf32.ctype=f32
+    ...    d:f32*4, a:b32*2, b:b32*1, c:f32*4
     mma.sync.aligned.shape=m16n8k8.row.col.dtype=f32.atype=tf32.btype=tf32.ctype=f32
     ...    d:f32*4, a:b32*4, b:b32*2, c:f32*4
     mma.sync.aligned.shape=m16n8k16.row.col.dtype=f32.atype=f16.btype=f16.ctype=f32
@@ -58,6 +60,8 @@ mma  9.7.14.5.14  Multiply matrices in the fragments of a warp, accumulate in a 
     ...    d:s32*4, a:b32*2, b:b32*1, c:s32*4
     mma.sync.aligned.shape=m16n8k32.row.col{.satfinite}.dtype=s32.atype=INT8.btype=INT8.ctype=s32
     ...    d:s32*4, a:b32*4, b:b32*2, c:s32*4
+    mma.sync.aligned.shape=m8n8k4.row.col.dtype=f64.atype=f64.btype=f64.ctype=f64
+    ...    d:f64*2, a:f64*1, b:f64*1, c:f64*2
 """,
 )
 
