@@ -83,7 +83,7 @@ def _exchange(opcode: str, chosen: random.Random) -> str:
     return opcode if swapped is not None and swapped.chosen != match.chosen else ".".join(words)
 
 
-@pytest.mark.parametrize(("arch", "version"), [("sm_100a", "8.6"), ("sm_120a", "8.7")])
+@pytest.mark.parametrize(("arch", "version"), [("sm_90a", "8.6"), ("sm_100a", "8.6"), ("sm_120a", "8.7")])
 def test_the_lowest_version(arch: str, version: str) -> None:
     """The target's own lowest version is enough for what names none; the rest needs the version it names."""
     ours = [(text, since) for text, targets, since in _instructions() if supports(targets, arch)]

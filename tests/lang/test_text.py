@@ -8,7 +8,7 @@ from warpwright import ptx
 from warpwright.assemble import assemble
 from warpwright.lang import Global, If, ctaid, f32, kernel, ntid, smem, tid, u32
 
-ARCHS = {"sm_90a": "8.0", "sm_100a": "8.6", "sm_103a": "8.8", "sm_120a": "8.7"}
+ARCHS = {"sm_90a": "8.6", "sm_100a": "8.6", "sm_103a": "8.8", "sm_120a": "8.7"}
 
 
 @kernel(threads=128)

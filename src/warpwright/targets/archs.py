@@ -3,7 +3,8 @@
 Sources: shared memory a block is what ptxas 13.0 accepts at most; shared memory, threads, CTAs and registers an SM are
 those of the CUDA 13.0 occupancy tables; cluster sizes are those of cuda.h (8 portable, 16 with
 ``CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED``); tensor memory is PTX ISA 9.1 section 9.7.16.1; ``ptx_version``
-is the lowest ``.version`` that ptxas 13.0 accepts for the target.
+is the lowest ``.version`` that ptxas 13.0 accepts for the target, and for sm_90 the one in which it has all that
+`warpwright.isa` gives it without naming a version.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ def _consumer_blackwell(name: str, version: str) -> Arch:
 ARCHS = {
     arch.name: arch
     for arch in (
-        _hopper("sm_90", "7.8"),
-        _hopper("sm_90a", "8.0"),
+        _hopper("sm_90", "8.6"),
+        _hopper("sm_90a", "8.6"),
         _blackwell("sm_100", "8.6", 0),
         _blackwell("sm_100a", "8.6", 512),
         _blackwell("sm_100f", "8.8", 512),
