@@ -1,0 +1,63 @@
+"""One sum as a tensor core forms it, in exact fractions, one term at a time: the reference for numerics="hardware"."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+# fraction bits of the significand, least exponent of a normal number
+EXPONENTS = {"f16": -14, "bf16": -126, "tf32": -126, "e4m3": -6, "e5m2": -14, "f32": -126}
+Term = tuple[Fraction, int]
+
+
+def term(value: float, type: str) -> Term | None:
+    """A number as significand and exponent, subnormals with the least exponent; None for zero."""
+    if value == 0:
+        return None
+    exponent = max(math.frexp(value)[1] - 1, EXPONENTS[type])
+    return Fraction(value) / Fraction(2) ** exponent, exponent
+
+
+def aligned(terms: list[Term | None], bits: int) -> Fraction:
+    """Every term cut off at ``bits`` fraction bits of the largest exponent, then all added."""
+    present = [found for found in terms if found]
+    if not present:
+        return Fraction(0)
+    unit = Fraction(2) ** (max(exponent for _, exponent in present) - bits)
+    return sum(int(s * Fraction(2) ** e / unit) for s, e in present) * unit
+
+
+def cut(value: Fraction, keep: int) -> float:
+    """Toward zero to ``keep`` fraction bits, and to what float32 holds."""
+    if value == 0:
+        return 0.0
+    exponent = math.frexp(float(value))[1] - 1
+    exponent += abs(value) >= Fraction(2) ** (exponent + 1)
+    exponent -= abs(value) < Fraction(2) ** exponent
+    unit = Fraction(2) ** max(exponent - keep, -149)
+    return float(int(value / unit) * unit)
+
+
+def step(a: list[float], b: list[float], c: float, types: tuple[str, str, str], bits: int, keep: int = 23) -> float:
+    """One instruction on one element of D."""
+    terms = [term(c, types[2])]
+    for x, y in zip(a, b, strict=True):
+        left, right = term(x, types[0]), term(y, types[1])
+        terms.append((left[0] * right[0], left[1] + right[1]) if left and right else None)
+    total = aligned(terms, bits)
+    return float(np.float64(total).astype(np.float16)) if types[2] == "f16" else cut(total, keep)
+
+
+def steps(
+    a: np.ndarray, b: np.ndarray, c: np.ndarray, k: int, types: tuple[str, str, str], bits: int, keep: int = 23
+) -> np.ndarray:
+    """A · Bᵀ + C, ``k`` elements an instruction; a sum that has become infinite stays so."""
+    out = c.astype(np.float64)
+    for (i, j), value in np.ndenumerate(out):
+        for first in range(0, a.shape[1], k):
+            rows = (x[first : first + k].astype(np.float64).tolist() for x in (a[i], b[j]))
+            value = step(*rows, float(value), types, bits, keep) if math.isfinite(value) else value
+        out[i, j] = value
+    return out
