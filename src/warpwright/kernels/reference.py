@@ -2,9 +2,9 @@
 
 Rounding the exact value to the output type costs at most half a unit in the last place (ulp). A tensor core that
 accumulates K products in float32, 16 at a time, adds ``K/16`` roundings of partial sums, and every partial sum of row i
-and column j is bounded by the product of their Euclidean norms (Cauchy-Schwarz): that product times ``2**-23`` a step is
-the slack. The virtual GPU's float32 sums round oftener, K times by ``2**-24``; as these errors have either sign, they add
-up to about the square root of K of them, far less than the same slack.
+and column j is bounded by the product of their Euclidean norms (Cauchy-Schwarz): that product times ``2**-23`` a step
+is the slack. The virtual GPU's float32 sums round oftener, K times by ``2**-24``; as these errors have either sign,
+they add up to about the square root of K of them, far less than the same slack.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Named barriers of a CTA and the barrier of a cluster (PTX ISA 9.1 sections 9.7.13.1, 9.7.13.3), settled by the machine.
+"""Named barriers of a CTA and the barrier of a cluster, settled by the machine (PTX ISA 9.1, 9.7.13.1 and 9.7.13.3).
 
 Lanes that reach one are blocked by lane code; `settle` looks at all blocked warps, counts who has come and lets go
 those whose barrier is complete. A warp has come to a named barrier when all its live lanes have.
@@ -52,7 +52,7 @@ def _lanes(mask: int) -> list[int]:
 
 @dataclass(slots=True)
 class _Bar:
-    """One named barrier: threads that have arrived of ``count`` (0: all of the CTA), warps that wait, their predicates."""
+    """One named barrier: threads arrived of ``count`` (0: all of the CTA), warps that wait, their predicates."""
 
     arrived: int = 0
     count: int = 0
@@ -70,7 +70,8 @@ class Named:
 
     def settle(self) -> bool:
         """Count new arrivals; true when some warp may go on."""
-        return any([self._arrive(index) for index in blocked_warps(self.cluster, WAIT_BAR)])
+        moved = [self._arrive(index) for index in blocked_warps(self.cluster, WAIT_BAR)]
+        return any(moved)
 
     def _arrive(self, index: int) -> bool:
         cluster, warp = self.cluster, self.cluster.warps[index]

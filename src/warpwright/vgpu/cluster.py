@@ -221,7 +221,7 @@ class Cluster:
 
     def _complete_copies(self, ops: list[Op]) -> None:
         for single, run in itertools.groupby(ops, key=lambda op: op.inst.name in LANE_COPIES):
-            lane_copy.complete(self, list(run)) if single else copy.complete(self, list(run))
+            (lane_copy if single else copy).complete(self, list(run))
 
     def enqueue_tensor(self, op: Op) -> bool:
         self.tensor_ops.append(op)

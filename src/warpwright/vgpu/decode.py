@@ -322,7 +322,8 @@ class _Decoder:
             return self._emit(f"call.{name}", (*taken, *given), guard, item.line)
         if function is None:
             raise UnsupportedInstruction(
-                f"PTX line {item.line}: `call {name}`: the virtual GPU calls functions that the module defines, and vprintf."
+                f"PTX line {item.line}: `call {name}`: the virtual GPU calls functions that the module defines, "
+                "and vprintf."
             )
         if name in self.stack:
             raise UnsupportedInstruction(
@@ -350,7 +351,7 @@ class _Decoder:
         self.flat.append(after)
 
     def _bind(self, formal: nodes.Variable, actual: Operand, scope: _Scope, line: int) -> None:
-        """A ``.param`` formal is the caller's variable itself; a ``.reg`` formal gets the value, in a register of its own."""
+        """A ``.param`` formal is the caller's variable itself; a ``.reg`` formal gets the value in its own register."""
         if isinstance(actual, Symbol) and formal.space != "reg":
             scope.names[formal.name] = actual
             return
@@ -449,7 +450,8 @@ def _thread_registers(numbers: dict[str, int], arch: Arch | None) -> int:
 
 def _dims(text: str) -> tuple[int, int, int]:
     numbers = [int(word) for word in text.split(",")]
-    return (numbers + [1, 1, 1])[0], (numbers + [1, 1, 1])[1], (numbers + [1, 1, 1])[2]
+    x, y, z = [*numbers, 1, 1][:3]
+    return x, y, z
 
 
 def _call_parts(item: nodes.Instruction) -> tuple[tuple[nodes.Operand, ...], str, tuple[nodes.Operand, ...]]:

@@ -81,13 +81,19 @@ def _access(cluster: Cluster, inst: Inst, kind: str, address: int) -> str:
 def _tensor_memory(kind: str, address: int, warp: int) -> str:
     lane, column = address >> 16, address & 0xFFFF
     if kind == "tmem_lane":
-        return f"the access cannot begin at tensor memory lane {lane}; expected the first lane of a quarter, or its 17th for shapes of 16 lanes."
+        return (
+            f"the access cannot begin at tensor memory lane {lane}; expected the first lane of a quarter, or its 17th "
+            "for shapes of 16 lanes."
+        )
     if kind == "tmem_quarter":
         own = 32 * (warp % 4)
         return (
             f"tensor memory lane {lane} is not one of this warp's, {own} to {own + 31}; add {own} << 16 to the address."
         )
-    return f"tensor memory columns from {column} on are not allocated; allocate them with tcgen05.alloc before, and free them after."
+    return (
+        f"tensor memory columns from {column} on are not allocated; allocate them with tcgen05.alloc before, and free "
+        "them after."
+    )
 
 
 def mbarrier(kind: str, cluster: Cluster, rank: int, offset: int) -> str:
@@ -97,7 +103,10 @@ def mbarrier(kind: str, cluster: Cluster, rank: int, offset: int) -> str:
         return f"{where} is not initialised: run mbarrier.init there, and synchronise, before it is used."
     fields = describe_word(cluster, rank, offset)
     if kind == "mbarrier_closes":
-        return f"{where} ({fields}) would complete its phase, which an arrival with .noComplete must not; arrive without it."
+        return (
+            f"{where} ({fields}) would complete its phase, which an arrival with .noComplete must not; "
+            "arrive without it."
+        )
     if kind == "mbarrier_count":
         return f"{where} got more arrivals than its phase has pending ({fields}); raise its count, or drop an arrival."
     return f"{where} ({fields}) would leave the range of its transaction count, +-{2**20 - 1} bytes."

@@ -1,4 +1,4 @@
-"""What the virtual GPU executes: one kernel, flattened and resolved. Plain data; `decode` builds it from a parsed module."""
+"""What the virtual GPU executes: one kernel, flattened and resolved, as plain data that `decode` builds."""
 
 from __future__ import annotations
 

@@ -159,7 +159,8 @@ class _Watch:
             self.repeats = 0
             self.seen = self.seen if len(self.seen) < _REMEMBERED else set()
             self.seen.add(state)
-            return self.run.changed()
+            self.run.changed()
+            return
         self.repeats += 1
         if self.repeats > _REPEATS and not self.run.stuck(self.worker, generation):
             time.sleep(_NAP)

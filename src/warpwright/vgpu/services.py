@@ -50,7 +50,8 @@ class TensorMemory:
         """Both CTAs of a pair exist and ask for the same number of columns."""
         other = self._pair(op)[0] if self._pair(op)[0] != op.rank else self._pair(op)[-1]
         if other >= self.cluster.ranks:
-            text = f"cta_group::2 takes pairs of CTAs; the cluster has {self.cluster.ranks}: launch clusters of an even size."
+            ranks = self.cluster.ranks
+            text = f"cta_group::2 takes pairs of CTAs; the cluster has {ranks}: launch clusters of an even size."
             raise self.cluster.failure(ProtocolError, op, text)
         asked = self.waiting.get(other) if other != op.rank else None
         if asked and asked.words[1] != op.words[1]:
@@ -84,7 +85,8 @@ class TensorMemory:
         bits = ((1 << columns // 32) - 1) << column // 32
         held = int(self.cluster.tmem_masks[op.rank])
         if columns not in _COLUMNS or held & bits != bits or column % 32:
-            text = f"columns {column} to {column + columns - 1} are not allocated here; give the address and count of an alloc."
+            last = column + columns - 1
+            text = f"columns {column} to {last} are not allocated here; give the address and count of an alloc."
             raise self.cluster.failure(ProtocolError, op, text)
         self.cluster.tmem_masks[op.rank] = held & ~bits
         for waiting in list(self.waiting.values()):
@@ -109,7 +111,8 @@ class TensorMemory:
             columns = 32 * int(self.cluster.tmem_masks[rank]).bit_count()
             name = self.cluster.launch.name
             raise ProtocolError(
-                f"kernel {name}, CTA {cta} exits with {columns} columns of tensor memory allocated; free them with tcgen05.dealloc."
+                f"kernel {name}, CTA {cta} exits with {columns} columns of tensor memory allocated; "
+                "free them with tcgen05.dealloc."
             )
 
 

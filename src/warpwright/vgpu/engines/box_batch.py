@@ -135,7 +135,7 @@ def _legal(
         phase % ALIGNMENT == 0
         and (rank < fabric.ranks).all()
         and (owner < fabric.ranks).all()
-        and RESERVED_SHARED <= min(first, at.min())
+        and min(first, at.min()) >= RESERVED_SHARED
         and max(last, at.max() + 8) <= fabric.shared_limit
         and (at % 8 == 0).all()
         and ((owner == rank) | (pair == rank)).all()

@@ -1,4 +1,4 @@
-"""Copies that every lane issues for itself: cp.async and its mbarrier arrival (PTX ISA 9.1 sections 9.7.9.25.3, 9.7.13.15.15)."""
+"""Copies that every lane issues for itself: cp.async and its arrival (PTX ISA 9.1, 9.7.9.25.3 and 9.7.13.15.15)."""
 
 from __future__ import annotations
 

@@ -55,8 +55,8 @@ def complete(fabric: Fabric, ops: list[Op]) -> Batch | None:
     """Complete queued tensor operations of all CTAs of a cluster, in the order of the list.
 
     Gives the same work as a Batch, for when the same operations come again; None when their products depend on each
-    other. Raises what ``fabric.failure`` makes of DescriptorError (descriptors), ProtocolError (tensor memory, CTA pairs,
-    mbarriers), MemoryFault (the place of an mbarrier) and UnsupportedInstruction.
+    other. Raises what ``fabric.failure`` makes of DescriptorError (descriptors), ProtocolError (tensor memory, CTA
+    pairs, mbarriers), MemoryFault (the place of an mbarrier) and UnsupportedInstruction.
     """
     runs: Runs = {}
     commits: list[Op] = []

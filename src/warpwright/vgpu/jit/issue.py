@@ -21,7 +21,8 @@ __all__ = ["SERVICES", "flatten"]
 
 _ASYNC = (
     "cp.async.bulk", "cp.async.bulk.tensor", "cp.reduce.async.bulk", "cp.reduce.async.bulk.tensor", "st.async",
-    "red.async", "cp.async.mbarrier.arrive", "tcgen05.mma", "tcgen05.mma.ws", "tcgen05.cp", "tcgen05.shift", "tcgen05.commit",
+    "red.async", "cp.async.mbarrier.arrive", "tcgen05.mma", "tcgen05.mma.ws", "tcgen05.cp", "tcgen05.shift",
+    "tcgen05.commit",
 )  # fmt: skip
 SERVICES = (
     "tcgen05.alloc", "tcgen05.dealloc", "tcgen05.relinquish_alloc_permit", "call.vprintf", "call.__assertfail",

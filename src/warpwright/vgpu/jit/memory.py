@@ -1,4 +1,4 @@
-"""Loads, stores, atomics and address conversions of lane code (PTX ISA 9.1 sections 9.7.9.8 to 9.7.9.24, 9.7.13.5-6)."""
+"""Loads, stores, atomics and address conversions of lane code (PTX ISA 9.1, 9.7.9.8 to 9.7.9.24, 9.7.13.5 and 6)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _where(lanes: Lanes, source: nodes.Address, space: str) -> str:
     """The address as its routine takes it; one in the space of kernel parameters is an offset into their block."""
     where = address(lanes, source)
     base: Operand = source.base
-    inside = space == "param::entry" or isinstance(base, Symbol) and base.space == "param"
+    inside = space == "param::entry" or (isinstance(base, Symbol) and base.space == "param")
     return _from_param(lanes, where) if inside else where
 
 

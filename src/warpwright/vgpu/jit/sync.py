@@ -146,7 +146,7 @@ def mbarrier_inval(lanes: Lanes, inst: Inst) -> None:
 
 
 def _update(lanes: Lanes, inst: Inst, count: str, expect: str, complete: str, drop: str) -> str:
-    """Apply one operation for each lane in turn, on the barriers reached; gives the words before it, the state tokens."""
+    """Apply one operation for each lane in turn to the barriers reached; gives the words before, the state tokens."""
     _operands(lanes, count, expect, complete, drop)
     lanes.check(lanes.op(f"call i1 @mbarrier_lanes(ptr %w, i32 {lanes.mask})"))
     lanes.event()
