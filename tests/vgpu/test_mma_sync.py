@@ -127,7 +127,7 @@ def test_hardware_rounding(case: tuple[str, str, str, str]) -> None:
     c = random.normal(size=(16, 8)).astype(KINDS[case[3]])
     found = multiply(case, a, b, c, numerics="hardware")
     assert np.array_equal(found, reference(case, a, b, c))
-    if case[3] == "f32" and DTYPES[case[1]]().itemsize > 1:
+    if case[3] == "f32" and np.dtype(DTYPES[case[1]]).itemsize > 1:
         assert (found != multiply(case, a, b, c)).any()
 
 
