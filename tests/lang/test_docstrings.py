@@ -9,7 +9,20 @@ import pytest
 
 from warpwright import lang
 from warpwright.lang import arithmetic, convert, smem, tmem
-from warpwright.lang.ops import bar, fence, memory, special, tcgen05, tma, warp
+from warpwright.lang.ops import (
+    bar,
+    fence,
+    griddepcontrol,
+    matrix,
+    memory,
+    mma,
+    setmaxnreg,
+    special,
+    tcgen05,
+    tma,
+    warp,
+    wgmma,
+)
 from warpwright.lang.ops.cluster import cluster
 from warpwright.lang.ops.mbarrier import mbarrier
 
@@ -17,12 +30,14 @@ TAIL = re.compile(r"Issued by .+\.\nCompletes by .+\.\nTargets: .+\.\nPTX ISA 9\
 FAMILIES = {"atom": memory.atom, "red": memory.red, "shfl": warp.shfl, "vote": warp.vote, "match": warp.match}
 FAMILIES |= {"redux": warp.redux, "cluster": cluster, "mbarrier": mbarrier}
 SILENT = {"mbarrier.array", "mbarrier.at_address", "tmem.tile", "tma.Map", "special.read", "tmem.columns_of"}
-SILENT |= {"tmem.space_of", "tma.mask"}
+SILENT |= {"tmem.space_of", "tma.mask", "wgmma.accumulator", "wgmma.left"}
+SILENT |= {"mma.accumulator", "mma.left", "mma.right"}
+HOPPER = (wgmma, mma, matrix, setmaxnreg, griddepcontrol)
 
 
 def operations():
     """Every public function of the operation modules and every public method of their families, by name."""
-    for module in (arithmetic, convert, memory, special, warp, bar, fence, tcgen05, tma, tmem):
+    for module in (arithmetic, convert, memory, special, warp, bar, fence, tcgen05, tma, tmem, *HOPPER):
         stem = module.__name__.rpartition(".")[2]
         for name in module.__all__:
             if inspect.isfunction(getattr(module, name)):

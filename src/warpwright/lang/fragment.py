@@ -58,6 +58,6 @@ def check_registers(regs: Sequence[Any], counts: Sequence[int], what: str) -> li
                 "pack narrower elements, as in pack(bf16x2, lo, hi)"
             )
     if len(regs) not in counts:
-        expected = " or ".join(map(str, counts))
-        raise misuse(f"given {len(regs)} registers for {what}; expected {expected}")
+        expected = ", ".join(map(str, counts))
+        raise misuse(f"given {len(regs)} registers for {what}; expected {' or '.join(expected.rsplit(', ', 1))}")
     return list(regs)

@@ -10,18 +10,32 @@ from typing import Any
 import pytest
 
 from warpwright import isa
-from warpwright.lang import Ring, bar, cluster, fence, mbarrier, tcgen05, tma, tmem
+from warpwright.lang import (
+    Ring,
+    bar,
+    cluster,
+    fence,
+    griddepcontrol,
+    mbarrier,
+    mma,
+    setmaxnreg,
+    tcgen05,
+    tma,
+    tmem,
+    wgmma,
+)
+from warpwright.lang.ops import matrix
 from warpwright.lang.ops.mbarrier import RemoteBarrier
 
 ENDING = re.compile(
     r"Issued by (?P<who>[^.]+)\.\nCompletes by (?P<how>[^.]+)\.\nTargets: (?P<where>.+)\.\n"
     r"PTX ISA 9\.1 section (?P<section>[\d.]+) \((?P<name>[\w.:]+)( and [\w.:]+)?\)\.$"
 )
-PLAIN = {"array", "at_address", "producer", "consumer", "space_of", "tile", "mask"}
+PLAIN = {"array", "at_address", "producer", "consumer", "space_of", "tile", "mask", "accumulator", "left", "right"}
 
 
 def operations() -> Iterator[tuple[str, Any]]:
-    for module in (tma, tcgen05, fence, bar, tmem):
+    for module in (tma, tcgen05, fence, bar, tmem, wgmma, mma, matrix, setmaxnreg, griddepcontrol):
         functions = inspect.getmembers(module, inspect.isfunction)
         yield from ((f"{module.__name__}.{name}", f) for name, f in functions if f.__module__ == module.__name__)
     for owner in (mbarrier, RemoteBarrier, type(cluster), Ring):

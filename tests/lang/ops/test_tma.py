@@ -6,7 +6,7 @@ import pytest
 
 from tests.lang.ops.emission import emitted, opcodes
 from warpwright.errors import KernelError
-from warpwright.lang import bf16, cluster, f16, kernel, mbarrier, smem, tma, u32
+from warpwright.lang import bf16, cluster, f16, f32, kernel, mbarrier, smem, tma, u32
 from warpwright.types import Scalar
 
 LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
@@ -51,6 +51,24 @@ def test_the_peer_bit_may_be_written_as_arithmetic_on_raw_addresses() -> None:
     first, second = copies(lines)
     assert first.endswith(f"[{masked[0]}]") and not first.startswith(f"{LOAD}.cta_group::2 [{masked[1]}]")
     assert second.endswith(f"[{masked[0]}]") and f" [{masked[1]}]," in second
+
+
+def test_a_reduction_of_a_box_and_a_policy() -> None:
+    def body(a, x, n):
+        tile = smem.tile(f32, (32, 32), swizzle=128)
+        tma.reduce(a[n, 0], tile)
+        tma.reduce(a[n, 0], tile, "max", cache_hint=tma.policy("evict_first"))
+        tma.store(a[n, 0], tile, cache_hint=tma.policy("evict_first"))
+
+    lines = emitted(body)
+    assert opcodes(line for line in lines if line.startswith("c") and "cvt" not in line) == [
+        "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group",
+        "createpolicy.fractional.L2::evict_first.b64",
+        "cp.reduce.async.bulk.tensor.2d.global.shared::cta.max.tile.bulk_group.L2::cache_hint",
+        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group.L2::cache_hint",
+    ]
+    policy = next(line for line in lines if line.startswith("createpolicy")).split()[1]
+    assert [line.endswith(f", {policy}") for line in lines if line.startswith("cp.")] == [False, True, True]
 
 
 def test_store_prefetch_and_groups() -> None:
@@ -116,6 +134,14 @@ def tile(dtype=bf16, shape=(128, 64), swizzle=128):
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
+        (
+            lambda a, b: tma.reduce(a[0, 0], tile(), "mul"),
+            "given op='mul' to tma.reduce; expected one of add, min, max, inc, dec, and, or, xor",
+        ),
+        (
+            lambda a, b: tma.policy("evict"),
+            "given tma.policy('evict'); expected one of evict_first, evict_last, evict_normal, evict_unchanged",
+        ),
         (
             lambda a, b: tma.load(tile(f16), b[0, 0], mbarrier()),
             "given a tile of f16 for tensor map b of bf16; expected one element type",

@@ -41,10 +41,11 @@ def ldmatrix(source: Pointer[Any], num: int = 4, *, trans: bool = False) -> list
 def stmatrix(destination: Pointer[Any], regs: Sequence[Expr], *, trans: bool = False) -> None:
     """Store 1, 2 or 4 matrices, one 32-bit register each with two 16-bit elements.
 
+    Before a TMA store of the data each lane fences: ``fence.proxy_async()``.
     Raises KernelError for another number of registers, wider or narrower ones, or an address outside shared memory.
 
     Issued by the whole warp, converged.
-    Completes by itself; before a TMA store of the data each lane fences with ``fence.proxy_async()``.
+    Completes by itself.
     Targets: sm_90 and later.
     PTX ISA 9.1 section 9.7.14.5.16 (stmatrix).
     """

@@ -1,0 +1,141 @@
+"""Products of a warp and matrices in shared memory as PTX, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lang.ops.emission import emitted, opcodes
+from warpwright.errors import KernelError
+from warpwright.lang import (
+    bf16,
+    e4m3,
+    e5m2,
+    f16,
+    f16x2,
+    f32,
+    griddepcontrol,
+    ldmatrix,
+    mma,
+    movmatrix,
+    s8,
+    s32,
+    smem,
+    stmatrix,
+    tf32,
+    u8,
+)
+
+TYPES = [
+    (f32, bf16, bf16, 4, "m16n8k16.row.col.f32.bf16.bf16.f32"),
+    (f32, bf16, bf16, 2, "m16n8k8.row.col.f32.bf16.bf16.f32"),
+    (f32, f16, f16, 4, "m16n8k16.row.col.f32.f16.f16.f32"),
+    (f16, f16, f16, 4, "m16n8k16.row.col.f16.f16.f16.f16"),
+    (f16, f16, f16, 2, "m16n8k8.row.col.f16.f16.f16.f16"),
+    (f32, tf32, tf32, 4, "m16n8k8.row.col.f32.tf32.tf32.f32"),
+    (f32, e4m3, e5m2, 4, "m16n8k32.row.col.f32.e4m3.e5m2.f32"),
+    (f16, e5m2, e5m2, 4, "m16n8k32.row.col.f16.e5m2.e5m2.f16"),
+    (f32, e4m3, e4m3, 2, "m16n8k16.row.col.f32.e4m3.e4m3.f32"),
+    (s32, s8, u8, 4, "m16n8k32.row.col.s32.s8.u8.s32"),
+    (s32, u8, u8, 2, "m16n8k16.row.col.s32.u8.u8.s32"),
+]
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a", "sm_120a"])
+@pytest.mark.parametrize(("d", "a", "b", "count", "opcode"), TYPES, ids=[row[-1] for row in TYPES])
+def test_every_kind_of_product(d, a, b, count, opcode, arch) -> None:
+    def body(tensor, x, n):
+        acc = mma.accumulator(d)
+        assert [register.type for register in acc.regs] == ([f16x2] * 2 if d is f16 else [d] * 4)
+        mma.sync(acc, mma.left(a, [n] * count), mma.right(b, [n] * (count // 2)))
+
+    lines = emitted(body, arch=arch)
+    sums = f"{{{', '.join(line.split()[1].rstrip(',') for line in lines if line.startswith('mov'))}}}"
+    a_regs, b_regs = (f"{{{', '.join(['%r0'] * number)}}}" for number in (count, count // 2))
+    assert lines[-1] == f"mma.sync.aligned.{opcode} {sums}, {a_regs}, {b_regs}, {sums}"
+
+
+def test_saturation() -> None:
+    def body(a, x, n):
+        mma.sync(mma.accumulator(s32), mma.left(s8, [n] * 4), mma.right(s8, [n] * 2), satfinite=True)
+
+    assert ".row.col.satfinite.s32.s8.s8.s32 {" in emitted(body)[-1]
+
+
+def test_matrices_move_between_shared_memory_and_registers() -> None:
+    def body(a, x, n):
+        tile = smem.tile(f16, (16, 64), swizzle=128)
+        loaded = ldmatrix(tile.at(n, 0), 4)
+        ldmatrix(tile.at(n, 8), 2, trans=True)
+        stmatrix(tile.at(n, 16), loaded)
+        stmatrix(tile.at(n, 24), loaded[:1], trans=True)
+        movmatrix(loaded[0])
+
+    found = [code for code in opcodes(emitted(body)) if "matrix" in code]
+    assert found == [
+        "ldmatrix.sync.aligned.m8n8.x4.shared.b16",
+        "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16",
+        "stmatrix.sync.aligned.m8n8.x4.shared.b16",
+        "stmatrix.sync.aligned.m8n8.x1.trans.shared.b16",
+        "movmatrix.sync.aligned.m8n8.trans.b16",
+    ]
+
+
+def test_dependent_grids() -> None:
+    def body(a, x, n):
+        griddepcontrol.wait()
+        griddepcontrol.launch_dependents()
+
+    assert emitted(body, arch="sm_90a") == ["griddepcontrol.wait", "griddepcontrol.launch_dependents"]
+
+
+def product(n, d=f32, a=bf16, b=bf16, left=4, right=2, **options):
+    mma.sync(mma.accumulator(d), mma.left(a, [n] * left), mma.right(b, [n] * right), **options)
+
+
+MISUSES = [
+    (lambda x, n: mma.accumulator(bf16), "given an mma accumulator of bf16; expected f32, f16 or s32"),
+    (
+        lambda x, n: mma.left(f32, [n] * 4),
+        "given A of f32 to mma; expected one of f16, bf16, tf32, e4m3, e5m2, s8, u8",
+    ),
+    (lambda x, n: mma.left(tf32, [n] * 2), "given 2 registers for A of mma in tf32; expected 4"),
+    (lambda x, n: mma.right(bf16, [n] * 4), "given 4 registers for B of mma in bf16; expected 1 or 2"),
+    (
+        lambda x, n: mma.right(bf16, [1.0]),
+        "given 1.0 as a register of B of mma in bf16; expected a run-time value of 32 bits: pack narrower elements, "
+        "as in pack(bf16x2, lo, hi)",
+    ),
+    (
+        lambda x, n: product(n, b=f16),
+        "given a of bf16, b of f16 and sums of f32 to mma.sync; expected for a of bf16: b of bf16, sums of f32",
+    ),
+    (
+        lambda x, n: product(n, left=2),
+        "given a (16, 8), b (16, 8) and sums (16, 8) to mma.sync; expected (16, K), (K, 8) and (16, 8): mma.left, "
+        "mma.right and mma.accumulator",
+    ),
+    (
+        lambda x, n: product(n, satfinite=True),
+        "given satfinite=True for sums of f32; expected an accumulator of s32",
+    ),
+    (
+        lambda x, n: ldmatrix(smem.array(f16, 64), 3),
+        "given num=3 to ldmatrix; expected 1, 2 or 4 matrices",
+    ),
+    (
+        lambda x, n: ldmatrix(x, 1),
+        "given Pointer[f32] in global memory at %rd2 (u64)+0 to ldmatrix; expected the row's address in shared memory: "
+        "tile.at(row, column) or a pointer from smem.array",
+    ),
+    (
+        lambda x, n: stmatrix(smem.array(f16, 64), [n] * 3),
+        "given 3 registers for stmatrix; expected 1, 2 or 4",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "sentence"), MISUSES, ids=[sentence[:50] for _, sentence in MISUSES])
+def test_misuse_is_named(call, sentence) -> None:
+    with pytest.raises(KernelError) as caught:
+        emitted(lambda a, x, n: call(x, n))
+    assert str(caught.value).endswith(f": {sentence}")
