@@ -103,10 +103,9 @@ class Named:
             self.here.add(index)
             bar.waiting.append(index)
 
-    def progress(self, rank: int, number: int) -> str:
-        """How many have come to a barrier, in words."""
-        bar = self.bars[rank][number]
-        return f"{bar.arrived} of {bar.count or self._everyone(rank)} threads have arrived"
+    def progress(self, rank: int, number: int, count: int) -> str:
+        """How many have come to a barrier for ``count`` threads (0: all), in words."""
+        return f"{self.bars[rank][number].arrived} of {count or self._everyone(rank)} threads have arrived"
 
     def _everyone(self, rank: int) -> int:
         """Threads that a barrier without a count waits for: warps that have not exited."""

@@ -172,7 +172,7 @@ def _wait_mbarrier(cluster: Cluster, index: int, address: int, argument: int) ->
 
 
 def _wait_bar(cluster: Cluster, index: int, address: int, argument: int) -> str:
-    return f"waits at barrier {address} ({cluster.named.progress(index // cluster.per_cta, address)})"
+    return f"waits at barrier {address} ({cluster.named.progress(index // cluster.per_cta, address, argument & 0xFFFF_FFFF)})"
 
 
 def _service(cluster: Cluster, index: int) -> str:
