@@ -264,6 +264,22 @@ def async_copy(rng: Generator) -> Run:
     return [values, np.zeros(64, np.int32), 5], {1: Expect(expected)}
 
 
+def mma_matmul(rng: Generator) -> Run:
+    a, b = (rng.standard_normal((rows, 80)).astype(bf16) for rows in (64, 96))
+    wide = a.astype(np.float64), b.astype(np.float64)
+    bound = 80 * ref.EPS32 * (np.abs(wide[0]) @ np.abs(wide[1]).T)
+    return [a, b, np.zeros((64, 96), np.float32), 96, 80], {2: Expect(wide[0] @ wide[1].T, atol=bound)}
+
+
+def mma_types(rng: Generator) -> Run:
+    a, b = rng.integers(-128, 128, (16, 32)).astype(np.int8), rng.integers(0, 256, (8, 32)).astype(np.uint8)
+    x, y = rng.standard_normal((2, 8, 4))
+    h = rng.integers(0, 1 << 16, (8, 8)).astype(np.uint16)
+    args = [a, b, np.zeros((16, 8), np.int32), x, y, np.zeros((8, 8)), h, np.zeros((8, 8), np.uint16)]
+    products = a.astype(np.int64) @ b.astype(np.int64).T
+    return args, {2: Expect(products), 5: Expect(x @ y.T, atol=1e-14), 7: Expect(h.T)}
+
+
 CASES = [
     Case("vector_add", "vector_add", (8,), (128,), vector_add),
     Case("vector_add", "saxpy4", (3,), (96,), saxpy4),
@@ -281,6 +297,8 @@ CASES = [
     Case("cluster_exchange", "cluster_shift", (8,), (128,), cluster_shift),
     Case("cluster_exchange", "cluster_total", (6,), (96,), cluster_total),
     Case("matmul", "matmul", (3, 3), (16, 16), matmul),
+    Case("tensor_cores", "mma_matmul", (3, 2), (128,), mma_matmul),
+    Case("tensor_cores", "mma_types", (1,), (32,), mma_types),
     Case("half_math", "half_relu", (3,), (128,), half_relu),
     Case("half_math", "bfloat_scale", (4,), (128,), bfloat_scale),
     Case("half_math", "bfloat_fma", (2,), (128,), bfloat_fma),
@@ -324,7 +342,7 @@ def triton_histogram(rng: Generator) -> Run:
 
 
 def triton_matmul(rng: Generator) -> Run:
-    """Tensor cores of sm_100a: three k-blocks of 128x64, the tile written through a tensor map."""
+    """tcgen05, wgmma or mma.sync: three k-blocks of 128x64, the tile written through a tensor map."""
     m, n, k = 128, 256, 192
     a, b = (rng.standard_normal((rows, k)).astype(np.float16) for rows in (m, n))
     exact = a.astype(np.float64) @ b.astype(np.float64).T
@@ -338,5 +356,5 @@ TRITON = [
     Case("triton_vector_add", "vector_add", (3,), None, triton_vector_add),
     Case("triton_softmax", "softmax", (3,), None, triton_softmax, smem=16),
     Case("triton_histogram", "histogram", (3,), None, triton_histogram),
-    Case("triton_matmul", "matmul", (1, 2), None, triton_matmul, smem=98352, archs=("sm_100a",)),
+    Case("triton_matmul", "matmul", (1, 2), None, triton_matmul, smem=98352),
 ]
