@@ -26,7 +26,7 @@ def show(*renderables: Any) -> None:
     if not console.is_terminal:
         console = Console(highlight=False, width=120)
     for renderable in renderables:
-        console.print(renderable)
+        console.print(renderable, soft_wrap=isinstance(renderable, str))
 
 
 def remark(text: str) -> None:

@@ -22,15 +22,20 @@ if TYPE_CHECKING:
 __all__ = ["InFlight"]
 
 _OTHER, _TENSOR, _LOAD = range(3)
+_PRODUCTS = ("tcgen05.mma", "tcgen05.commit")
+_ORDERED = (*_PRODUCTS, "tcgen05.mma.ws", "tcgen05.cp", "tcgen05.shift")  # one queue: they complete in order of issue
 _KEPT = 512  # rounds remembered before all are forgotten
 
 Rows = NDArray[np.uint64]
 
 
-def _kind(inst: Inst) -> int:
-    if inst.name in ("tcgen05.mma", "tcgen05.commit"):
-        return _TENSOR
-    return _LOAD if box_batch.is_plain_load(inst) else _OTHER
+def _kinds(insts: list[Inst]) -> list[int]:
+    """How each instruction's records are handled; products only where they are all that the tensor engine does."""
+    products = all(inst.name in _PRODUCTS for inst in insts if inst.name in _ORDERED)
+    tensor_kind = _TENSOR if products else _OTHER
+    return [
+        tensor_kind if inst.name in _PRODUCTS else _LOAD if box_batch.is_plain_load(inst) else _OTHER for inst in insts
+    ]
 
 
 class InFlight:
@@ -38,7 +43,7 @@ class InFlight:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.kinds = np.array([_kind(inst) for inst in cluster.launch.insts], np.int8)
+        self.kinds = np.array(_kinds(cluster.launch.insts), np.int8)
         self.known: dict[tuple[bytes, bytes], tensor.Batch] = {}
         self.loads = box_batch.Loads()
         self.reset()
