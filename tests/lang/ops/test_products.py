@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import warpwright as ww
+from warpwright.assemble import assemble
 from warpwright.lang import (
     Global,
     If,
@@ -104,6 +105,13 @@ def test_a_product_of_bytes_is_exact(how) -> None:
     d = np.zeros((M, N), np.int32)
     ww.launch(product.configure(dtype=s8, sums=s32, how=how), grid=1, args=[a, b, d.view(np.uint32)])
     np.testing.assert_array_equal(d, a.astype(np.int64) @ b.astype(np.int64).T)
+
+
+@pytest.mark.parametrize("how", ["", "a", "b", "ab", "r", "rb"])
+def test_the_assembler_has_no_advice(how) -> None:
+    """No waits or fences of its own, nothing serialised: C7510, C7517, C7519."""
+    assert assemble(product.ptx(how=how), "sm_90a").log == ""
+    assert assemble(chained.ptx(), "sm_90a").log == ""
 
 
 @kernel("sm_90a", threads=32)

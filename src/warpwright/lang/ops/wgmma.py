@@ -47,6 +47,7 @@ PAIRS = {
     "u8": (("s8", "u8"), ("s32",)),
 }
 LEFT_REGISTERS = 4
+PENDING = 7  # ptxas makes 7 of every larger number
 Operand = Tile | Transposed
 
 
@@ -158,8 +159,8 @@ def wait_group(pending: int = 0) -> None:
     Targets: sm_90a.
     PTX ISA 9.1 section 9.7.15.7.3 (wgmma.wait_group).
     """
-    if not isinstance(pending, int) or not 0 <= pending <= 7:
-        raise misuse(f"given wgmma.wait_group({pending!r}); expected a Python int from 0 to 7")
+    if not isinstance(pending, int) or not 0 <= pending <= PENDING:
+        raise misuse(f"given wgmma.wait_group({pending!r}); expected a Python int from 0 to {PENDING}")
     current().emit("wgmma.wait_group.sync.aligned", pending)
 
 
