@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from warpwright import isa
 from warpwright.errors import DescriptorError, UnsupportedInstruction, UsageError
 from warpwright.ptx import nodes
+from warpwright.targets import ARCHS
 from warpwright.vgpu.jit import (
     alu,
     bits,
@@ -132,6 +134,9 @@ def _instruction(lanes: Lanes, inst: Inst, messages: dict[int, str]) -> None:
     try:
         if meaning is None:
             raise lanes.unsupported("this instruction")
+        if inst.match and lanes.arch in ARCHS and not isa.supports(inst.match, lanes.arch):
+            text = f"{place(inst)}: `{inst.opcode}`: {lanes.arch} does not have this instruction."
+            raise UnsupportedInstruction(text)
         if lanes.observed and inst.name.startswith(("mbarrier.", "wgmma.mma_async")):
             _make_room(lanes)
         _collective(lanes, inst, meaning) if _skippable(inst) else meaning(lanes, inst)
