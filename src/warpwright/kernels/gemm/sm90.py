@@ -13,11 +13,14 @@ outside and writes nothing there.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
+from warpwright.kernels.gemm.sm90_plan import HopperConfig
 from warpwright.lang import (
     Expr,
     If,
+    Kernel,
     Ring,
     b16,
     bar,
@@ -50,10 +53,11 @@ from warpwright.lang import (
     warp,
     wgmma,
 )
+from warpwright.lang.fragment import Fragment
 from warpwright.lang.smem import Tile
 from warpwright.types import Scalar
 
-__all__ = ["gemm"]
+__all__ = ["gemm", "gemm_one_loop", "kernel_of"]
 
 ATOM = 64
 STRIP = 64
@@ -65,6 +69,68 @@ STORES = 2
 REGISTERS = {2: (40, 232), 3: (32, 160)}
 PACKED = {bf16: bf16x2, f16: f16x2}
 EVICT_FIRST = 0x12F0000000000000
+
+
+@kernel("sm_90a", threads=128)
+def gemm_one_loop(
+    a: tma.Map[Scalar],
+    b: tma.Map[Scalar],
+    d: tma.Map[Scalar],
+    tiles_m: u32,
+    tiles_n: u32,
+    tiles_k: u32,
+    *,
+    tile: tuple[int, int] = (128, 128),
+    stages: int = 1,
+    share: tuple[int, int] = (1, 1),
+    majors: tuple[str, str] = ("k", "k"),
+    dtype: type[Scalar] = bf16,
+    out: type[Scalar] = bf16,
+    cluster: int = 1,
+) -> None:
+    """One warpgroup, one loop: load ``stages`` - 1 k-blocks ahead, multiply, wait for the products. A tile a CTA.
+
+    step      warps  moves                                     waits for         signals
+    load      0      A, B: global -> ring (of sharing CTAs)    ring.empty        ring.full
+    multiply  0-3    ring -> registers                         ring.full         ring.empty (of sharing CTAs)
+    store     0-3    registers -> blocks of D -> D             own block
+    """
+    ring = operands(tile, ATOM, stages, sum(share) - 1, majors, dtype)
+    blocks = smem.tile(out, (WARPS * STORES * WARP_ROWS, ROW_BYTES // out.nbytes))
+    set_up(ring, share, (a, b, d))
+    where, down = place(share), (tiles_n + (share[1] - 1)) // share[1]
+    row = (clusterid.x // down * share[0] + where[0]) * tile[0]
+    col = (clusterid.x % down * share[1] + where[1]) * tile[1]
+    sums = [wgmma.accumulator(f32, (STRIP, tile[1])) for _ in range(tile[0] // STRIP)]
+    slots, filled, ranks = ring.producer(), ring.consumer(), masks(share)
+    peer, shares, one = *peers(share), elect_one()
+    loads = (warp.id == 0) & one
+
+    def fill(step: Expr) -> None:
+        with If(loads & (step < tiles_k)):
+            slot = next(slots)
+            slot.empty.wait()
+            slot.full.arrive_expect_tx(slot.nbytes)
+            load_part(slot.a, a, majors[0], row, step * ATOM, slot.full, where[1], share[1], ranks[0])
+            load_part(slot.b, b, majors[1], col, step * ATOM, slot.full, where[0], share[0], ranks[1])
+
+    for ahead in loop(stages - 1):
+        fill(ahead)
+    for k in loop(tiles_k):
+        fill(k + (stages - 1))
+        warp.sync()
+        slot = next(filled)
+        slot.full.wait()
+        multiply_block(sums, slot, 0, k, ATOM, majors)
+        wgmma.wait_group(0)
+        release(slot, peer, shares)
+    with If(loads):
+        slots.drain()
+    warp.sync()
+    for i, acc in enumerate(sums):
+        store(acc, d, blocks, warp.id, row + i * STRIP, col, one, matrices=False)
+    with If(one):
+        tma.wait_group(0, read=True)
 
 
 @kernel("sm_90a", cluster=2, threads=384)
@@ -84,6 +150,8 @@ def gemm(
     group: int = 8,
     rotate: bool = False,
     once: str = "",
+    overlap: bool = True,
+    matrices: bool = True,
     majors: tuple[str, str] = ("k", "k"),
     dtype: type[Scalar] = bf16,
     out: type[Scalar] = bf16,
@@ -93,7 +161,8 @@ def gemm(
     """Persistent: each cluster walks the tiles of D in groups of ``group`` rows of tiles, so that they meet in L2.
 
     A stage holds ``depth`` · 64 columns of K. With ``rotate`` clusters start at different places along K; ``once``
-    names the operands ("b") that are read only once, so that they displace nothing in L2.
+    names the operands ("b") that are read only once, so that they displace nothing in L2. The ladder's lower levels
+    do without ``overlap`` of a tile's stores with the next tile, and without ``matrices`` (stmatrix, swizzled blocks).
 
     role      warps  moves                                     waits for             signals
     load      0      A, B: global -> ring (of sharing CTAs)    ring.empty            ring.full
@@ -102,7 +171,8 @@ def gemm(
     tile_m, tile_n = tile
     strips = tile_m // STRIP // consumers
     ring = operands(tile, ATOM * depth, stages, consumers * (sum(share) - 1), majors, dtype)
-    blocks = smem.tile(out, (consumers * WARPS * STORES * WARP_ROWS, ROW_BYTES // out.nbytes), swizzle=128)
+    rows = consumers * WARPS * STORES * WARP_ROWS
+    blocks = smem.tile(out, (rows, ROW_BYTES // out.nbytes), swizzle=128 if matrices else 0)
     set_up(ring, share, (a, b, d))
     place_m, place_n = place(share)
     hints = [EVICT_FIRST if name in once else None for name in "ab"]
@@ -142,22 +212,30 @@ def gemm(
             for k in loop(tiles_k):
                 slot = next(slots)
                 slot.full.wait()
-                wgmma.fence()
-                for i, acc in enumerate(sums):
-                    strip = part(slot.a, first + i, STRIP, majors[0])
-                    for kk in range(0, ATOM * depth, WGMMA_K):
-                        left, right = window(strip, kk, majors[0]), window(slot.b, kk, majors[1])
-                        wgmma.mma(acc, left, right, accumulate=(k > 0) | (kk > 0))
-                wgmma.commit_group()
+                multiply_block(sums, slot, first, k, ATOM * depth, majors)
                 wgmma.wait_group(1)
                 with If(k > 0):
                     release(next(used), peer, shares)
             wgmma.wait_group(0)
             release(next(used), peer, shares)
             for i, acc in enumerate(sums):
-                store(acc, d, blocks, row + (first + i) * STRIP, col, stores)
+                store(acc, d, blocks, warp.id - WARPS, row + (first + i) * STRIP, col, stores, matrices=matrices)
+            if not overlap:
+                with If(stores):
+                    tma.wait_group(0)
+                warp.sync()
         with If(stores):
             tma.wait_group(0, read=True)
+
+
+KERNELS = {True: gemm, False: gemm_one_loop}
+
+
+@cache
+def kernel_of(config: HopperConfig) -> Kernel:
+    """The kernel of a configuration; configure ``majors``, ``dtype`` (bf16, f16) and ``out`` (bf16, f16, f32)."""
+    found = KERNELS[config.specialised]
+    return found.configure(**{name: value for name, value in config.keywords.items() if name in found.config})
 
 
 def operands(
@@ -232,7 +310,7 @@ def load_part(
     index: Any,
     count: int,
     ranks: Any,
-    hint: int | None,
+    hint: int | None = None,
 ) -> None:
     """Load the ``index``-th of ``count`` parts of an operand, in all CTAs of the mask ``ranks``: a box a panel."""
     rows = tile.shape[0 if major == "k" else 1] // count
@@ -241,6 +319,17 @@ def load_part(
     for column in range(0, own.shape[1], ATOM):
         panel = own[:, column : column + ATOM]
         tma.load(panel, source[top, left + column], full, multicast=ranks if count > 1 else None, cache_hint=hint)
+
+
+def multiply_block(sums: list[Fragment], slot: Any, first: Any, k: Expr, columns: int, majors: tuple[str, str]) -> None:
+    """Add a k-block to the sums of the strips from ``first`` on, later; the first k-block of a tile overwrites them."""
+    wgmma.fence()
+    for i, acc in enumerate(sums):
+        strip = part(slot.a, first + i, STRIP, majors[0])
+        for kk in range(0, columns, WGMMA_K):
+            left, right = window(strip, kk, majors[0]), window(slot.b, kk, majors[1])
+            wgmma.mma(acc, left, right, accumulate=(k > 0) | (kk > 0))
+    wgmma.commit_group()
 
 
 def masks(share: tuple[int, int]) -> tuple[Any, Any]:
@@ -269,15 +358,28 @@ def release(slot: Any, peer: Expr, shares: Expr) -> None:
         slot.empty.at(peer).arrive(scope="cta")
 
 
-def store(acc: Any, d: tma.Map[Scalar], blocks: Tile, row: Expr, col: Expr, stores: Expr) -> None:
-    """A strip to D: each warp puts its 16 rows into a swizzled block of 128 bytes a row and hands it to TMA."""
-    columns, own = blocks.shape[1], warp.id - WARPS
+def store(
+    acc: Fragment,
+    d: tma.Map[Scalar],
+    blocks: Tile,
+    own: Expr,
+    row: Expr,
+    col: Expr,
+    stores: Expr,
+    *,
+    matrices: bool,
+) -> None:
+    """A strip to D: each warp puts its 16 rows into a block of 128 bytes a row and hands it to TMA.
+
+    ``own`` is the warp's number among those that store; it has two blocks, so one is written while TMA reads the other.
+    """
+    columns = blocks.shape[1]
     for number, left in enumerate(range(0, acc.shape[1], columns)):
         block = part(blocks, own * STORES + number % STORES, WARP_ROWS, "k")
         with If(stores):
             tma.wait_group(STORES - 1, read=True)
         warp.sync()
-        put(block, acc.regs[left // 2 : (left + columns) // 2])
+        put(block, acc.regs[left // 2 : (left + columns) // 2], matrices and blocks.dtype in PACKED)
         fence.proxy_async()
         warp.sync()
         with If(stores):
@@ -285,15 +387,17 @@ def store(acc: Any, d: tma.Map[Scalar], blocks: Tile, row: Expr, col: Expr, stor
             tma.commit_group()
 
 
-def put(block: Tile, regs: list[Expr]) -> None:
-    """A warp's 16 rows of sums into ``block``: matrices of 8 × 8 packed elements, or pairs of float32."""
+def put(block: Tile, regs: list[Expr], matrices: bool) -> None:
+    """A warp's 16 rows of sums into ``block``: as 8 × 8 matrices of packed elements, or pair by pair."""
     lane, word = warp.lane, PACKED.get(block.dtype)
-    for start in range(0, len(regs), 8):
-        column = 2 * start
-        if word is not None:
-            matrices = [pack(word, *regs[i : i + 2]) for i in range(start, start + 8, 2)]
-            stmatrix(block.at(lane % WARP_ROWS, lane // WARP_ROWS * 8 + column), matrices)
-        else:
-            for i in range(0, 8, 2):
-                place_of_pair = block.at(lane // 4 + i // 2 % 2 * 8, lane % 4 * 2 + column + i // 4 * 8)
-                st(place_of_pair, *regs[start + i : start + i + 2])
+    pairs = [regs[i : i + 2] for i in range(0, len(regs), 2)]
+    packed = [[pack(word, *pair)] for pair in pairs] if word else pairs
+    for start in range(0, len(packed), 4):
+        column = 4 * start
+        if matrices:
+            corner = block.at(lane % WARP_ROWS, lane // WARP_ROWS * 8 + column)
+            stmatrix(corner, [each for (each,) in packed[start : start + 4]])
+            continue
+        for i, values in enumerate(packed[start : start + 4]):
+            corner = block.at(lane // 4 + i % 2 * 8, lane % 4 * 2 + column + i // 2 * 8)
+            st(corner.cast(values[0].type), *values)

@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from warpwright.errors import UsageError
 
-__all__ = ["HopperConfig", "HopperPlan", "hopper_plan"]
+__all__ = ["HOPPER_LEVELS", "L2_PROMOTION", "HopperConfig", "HopperPlan", "hopper_plan"]
 
 ATOM = 64
 ELEMENT_BYTES = 2
 CONTROL_BYTES = 1024
 WARPGROUP = 128
-STAGING_BYTES = 2 * 64 * 128
+STAGING_BYTES = 2 * 64 * 128  # two blocks of 16 rows of 128 bytes for each warp of a consumer
 ROW_BYTES = 16
+L2_PROMOTION = 256
 
 
 @dataclass(frozen=True, slots=True)
 class HopperConfig:
     """One way to run `warpwright.kernels.gemm.sm90.gemm`.
 
-    ``tile`` is (M, N) of one CTA; ``share`` the CTAs of a cluster along M (they share B) and along N (they share A);
-    ``depth`` is how many atoms of 64 columns of A and B a stage holds, ``consumers`` the warpgroups that multiply, ``group`` the rows of clusters that are walked together.
+    ``tile`` is (M, N) of one CTA, ``depth`` the atoms of 64 columns of K in a stage, ``stages`` the stages of the ring,
+    ``consumers`` the warpgroups that multiply, ``share`` the CTAs of a cluster along M (they share B) and along N (they
+    share A), ``group`` the rows of clusters that are walked together, ``rotate`` whether clusters start at different
+    places along K, ``once`` the operands that are read only once ("b" where one row of tiles covers M), ``sms`` the
+    most SMs to use (None: all). The ladder's lower levels are not ``specialised`` (one loop loads and multiplies), not
+    ``persistent`` (a CTA for each tile), store a tile before the next begins (no ``overlap``), and store without
+    ``matrices`` (stmatrix into a swizzled block).
     """
 
     tile: tuple[int, int] = (128, 256)
-    share: tuple[int, int] = (2, 1)
+    depth: int = 1
     stages: int = 4
     consumers: int = 2
+    share: tuple[int, int] = (2, 1)
     group: int = 8
-    depth: int = 1
     rotate: bool = False
     once: str = ""
+    sms: int | None = None
+    specialised: bool = True
+    persistent: bool = True
+    overlap: bool = True
+    matrices: bool = True
+    summary: str = ""
 
     @property
     def cluster(self) -> int:
@@ -41,47 +53,82 @@ class HopperConfig:
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA: a warpgroup that loads, and the consumers."""
-        return WARPGROUP * (1 + self.consumers)
+        """Threads of a CTA: the consumers and, if specialised, a warpgroup that loads."""
+        return WARPGROUP * (self.specialised + self.consumers)
 
     @property
     def smem_bytes(self) -> int:
         """Dynamic shared memory of a CTA, bytes: barriers, stages, and the blocks on their way to D."""
-        return (
-            CONTROL_BYTES
-            + self.stages * sum(self.tile) * ATOM * self.depth * ELEMENT_BYTES
-            + self.consumers * STAGING_BYTES
-        )
+        stage = sum(self.tile) * ATOM * self.depth * ELEMENT_BYTES
+        return CONTROL_BYTES + self.stages * stage + self.consumers * STAGING_BYTES
 
     @property
     def keywords(self) -> dict[str, Any]:
         """What ``gemm.configure`` takes."""
-        names = ("tile", "share", "stages", "consumers", "group", "depth", "rotate", "once", "cluster", "threads")
-        return {name: getattr(self, name) for name in names}
+        names = "tile depth stages consumers share group rotate once overlap matrices cluster threads"
+        return {name: getattr(self, name) for name in names.split()}
+
+
+_LOOP = HopperConfig(
+    (128, 128), stages=1, consumers=1, share=(1, 1), group=1, specialised=False, persistent=False, matrices=False
+)
+_ROLES = replace(_LOOP, stages=6, specialised=True, overlap=False)
+_WIDE = replace(_ROLES, tile=(128, 256), stages=4, consumers=2)
+_PERSISTENT = replace(_WIDE, persistent=True, group=8)
+
+HOPPER_LEVELS = {
+    1: replace(_LOOP, summary="one warpgroup, one stage: load, wait, multiply, wait"),
+    2: replace(_LOOP, stages=2, share=(2, 1), summary="two stages; a pair of CTAs shares B by multicast"),
+    3: replace(_ROLES, summary="a warp that loads and a warpgroup that multiplies, a ring of six stages"),
+    4: replace(_WIDE, summary="two warpgroups multiply a tile of 128 × 256; registers move to them"),
+    5: replace(_PERSISTENT, summary="persistent CTAs walk the tiles in groups of eight rows"),
+    6: replace(_PERSISTENT, overlap=True, summary="the stores of a tile overlap with the next tile"),
+    7: replace(_PERSISTENT, overlap=True, share=(2, 1), summary="a pair of CTAs shares B by multicast"),
+    8: HopperConfig(summary="stmatrix into swizzled blocks on their way to D"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class HopperPlan:
-    """One launch for D (m, n) = A (m, k) · B (n, k)ᵀ; ``scalars`` follow the three maps in the argument list."""
+    """One launch: ``scalars`` follow the maps of A, B and D in the argument list.
+
+    ``pitch`` is the number of elements between rows of D: n rounded up to whole 16-byte vectors, so D is a buffer of
+    shape (m, pitch) whose first n columns are the result.
+    """
 
     grid: tuple[int, int, int]
+    pitch: int
     scalars: tuple[int, int, int]
 
 
-def hopper_plan(config: HopperConfig, m: int, n: int, k: int, sms: int) -> HopperPlan:
-    """The launch of ``config`` on a device of ``sms`` SMs: as many clusters as fit at once, or as there are tiles.
+def hopper_plan(
+    config: HopperConfig,
+    m: int,
+    n: int,
+    k: int,
+    *,
+    sms: int,
+    majors: tuple[str, str] = ("k", "k"),
+    out_bytes: int = 2,
+) -> HopperPlan:
+    """The launch of ``config`` for D (m, n) on a device of ``sms`` SMs: as many clusters as fit at once, or as needed.
 
-    Raises UsageError for an extent below 1, and for rows of A and B that are no multiple of 16 bytes.
+    ``majors`` says how A and B lie in memory, "k": (rows, k), "mn": (k, rows); ``out_bytes`` is the size of an element
+    of D. Raises UsageError for an extent below 1, and for rows in memory that are no multiple of 16 bytes.
     """
     if min(m, n, k) < 1:
         raise UsageError(f"given M={m}, N={n}, K={k}; expected each at least 1; an empty product needs no kernel")
     step = ROW_BYTES // ELEMENT_BYTES
-    if k % step:
-        padded = -(-k // step) * step
-        raise UsageError(
-            f"given K={k}; expected a multiple of {step} (rows of 16 bytes); pad A and B with zeros to K={padded}"
-        )
+    for name, rows, letter, major in (("A", m, "M", majors[0]), ("B", n, "N", majors[1])):
+        letter, extent = ("K", k) if major == "k" else (letter, rows)
+        if extent % step:
+            raise UsageError(
+                f"given {letter}={extent} along the rows of {name} in memory; expected a multiple of {step} "
+                f"(16 bytes); pad {name} with zeros to {letter}={-(-extent // step) * step}"
+            )
     tiles_m, tiles_n, tiles_k = -(-m // config.tile[0]), -(-n // config.tile[1]), -(-k // (ATOM * config.depth))
     clusters = -(-tiles_m // config.share[0]) * -(-tiles_n // config.share[1])
-    resident = max(1, sms // config.cluster)
-    return HopperPlan((min(clusters, resident) * config.cluster, 1, 1), (tiles_m, tiles_n, tiles_k))
+    resident = max(1, min(sms, config.sms or sms) // config.cluster) if config.persistent else clusters
+    vector = ROW_BYTES // out_bytes
+    grid = (min(clusters, resident) * config.cluster, 1, 1)
+    return HopperPlan(grid, -(-n // vector) * vector, (tiles_m, tiles_n, tiles_k))
