@@ -12,6 +12,7 @@ import warpwright as ww
 from tests.foreign.cases import CASES, TRITON, Case
 from tests.foreign.compile import ARCHS, HERE, golden
 
+VIRTUAL = {"sm_90a": "h200", "sm_100a": "b200", "sm_120a": "rtx5090"}
 TRITON_GOLDEN = HERE.parent / "ptx" / "golden"
 LAUNCHES = [pytest.param(case, arch, id=f"{case.file}-{case.entry}-{arch}") for case in CASES for arch in case.archs]
 TRITON_LAUNCHES = [pytest.param(case, arch, id=f"{case.entry}-{arch}") for case in TRITON for arch in case.archs]
@@ -21,9 +22,11 @@ def written(argument: Any) -> np.ndarray:
     return argument.array if isinstance(argument, ww.TensorMap) else argument
 
 
-def check(case: Case, path: Path) -> None:
+def check(case: Case, path: Path, device: str) -> list[Any]:
+    """Launch, hold the result against NumPy's, and give the arguments as they are then."""
     args, expected = case.make(np.random.default_rng(len(case.entry)))
-    ww.launch(ww.load_ptx(path)[case.entry], grid=case.grid, block=case.block, smem=case.smem, args=args)
+    kernel = ww.load_ptx(path)[case.entry]
+    ww.launch(kernel, grid=case.grid, block=case.block, smem=case.smem, args=args, device=device)
     for index, expect in expected.items():
         wanted = np.asarray(expect.value)
         found = expect.view(written(args[index])).astype(wanted.dtype)
@@ -34,21 +37,22 @@ def check(case: Case, path: Path) -> None:
         assert not wrong, (
             f"argument {index} at {wrong[0]}: {found[wrong[0]]}, not {wanted[wrong[0]]} ({len(wrong)} wrong)"
         )
+    return args
 
 
 @pytest.mark.parametrize(("case", "arch"), LAUNCHES)
 def test_cuda_kernels(case: Case, arch: str) -> None:
-    check(case, golden(case.file, arch))
+    check(case, golden(case.file, arch), VIRTUAL[arch])
 
 
 @pytest.mark.parametrize(("case", "arch"), TRITON_LAUNCHES)
 def test_triton_kernels(case: Case, arch: str) -> None:
-    check(case, TRITON_GOLDEN / f"{case.file}.{arch}.ptx")
+    check(case, TRITON_GOLDEN / f"{case.file}.{arch}.ptx", VIRTUAL[arch])
 
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_printf(arch: str, capfd: pytest.CaptureFixture[str]) -> None:
-    ww.launch(ww.load_ptx(golden("print", arch))["print"], grid=3, block=32, args=[3])
+    ww.launch(ww.load_ptx(golden("print", arch))["print"], grid=3, block=32, args=[3], device=VIRTUAL[arch])
     lines = [
         f"block {block} of 3: {1.5:5.2f} {1 / (block + 1):e} {block << 40} {765:#x} '{letter}' {word} %"
         for block, letter, word in ((0, "a", "even"), (1, "b", "odd"), (2, "c", "even"))

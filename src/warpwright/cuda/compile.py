@@ -119,30 +119,32 @@ def linker_name() -> str:
     import cuda.bindings
     import cuda.core
 
-    return f"{cuda.core.__version__} {cuda.bindings.__version__} {uses_nvjitlink()}"
+    return f"{cuda.core.__version__} {cuda.bindings.__version__} {nvjitlink_version()}"
 
 
 @functools.cache
-def uses_nvjitlink() -> bool:
-    """Whether cuda.core links with nvJitLink; otherwise it asks the driver."""
+def nvjitlink_version() -> tuple[int, ...]:
+    """The version of nvJitLink; () where cuda.core finds none, or one before 12.3, and links with the driver."""
     from cuda.bindings import nvjitlink
 
     try:
-        return tuple(nvjitlink.version()) >= (12, 3)
+        version = tuple(nvjitlink.version())
     except (RuntimeError, OSError, nvjitlink.nvJitLinkError):
-        return False
+        return ()
+    return version if version >= (12, 3) else ()
 
 
 def link(text: str, target: str) -> Cubin:
     from cuda.core import Linker, LinkerOptions, ObjectCode
 
-    report = {"ptxas_options": ["-v"]} if uses_nvjitlink() else {"verbose": True}
-    options = LinkerOptions(arch=target, **report)
+    # nvJitLink's own cache would hand out code without its report.
+    report = {"ptxas_options": ["-v"], "no_cache": True} if nvjitlink_version() else {}
+    options = LinkerOptions(arch=target, verbose=True, **report)
     linker = None
     try:
         linker = Linker(ObjectCode.from_ptx(text.encode()), options=options)
         code = linker.link("cubin").code
-        return Cubin(bytes(code), linker.get_info_log())
+        return Cubin(bytes(code), linker.get_info_log().rstrip("\0\n"))
     except Exception as error:  # each linker has its own exceptions; all of them carry the assembler's words
         words = (linker.get_error_log() if linker is not None else "") or str(error)
         raise UsageError(f"the assembler refuses this PTX for {target}: {words.strip()}") from error

@@ -154,6 +154,7 @@ class Device:
                 cooperative=cooperative,
                 dependent=dependent,
             )
+            check_alignment(made, module)
             found = self._functions[key] = (module, made)
             if len(self._functions) > KEPT:
                 self._functions.popitem(last=False)
@@ -193,6 +194,18 @@ def check_kernel(device: Device, module: nodes.Module, entry: str, block: Dim3, 
         )
 
 
+def check_alignment(function: Function, module: nodes.Module) -> None:
+    """Code that the driver compiles has dynamic shared memory right behind static, whatever alignment is declared."""
+    arenas = [item for item in module.items if isinstance(item, nodes.Variable) and item.space == "shared"]
+    align = max((item.align or 1 for item in arenas if item.linkage == "extern"), default=1)
+    static = -(-function.shared_bytes // 16) * 16
+    if static % align:
+        raise LaunchError(
+            f"kernel {function.name} has {static} bytes of static shared memory, behind which the driver puts dynamic "
+            f"memory that is declared to be aligned to {align}; put the static variables into the dynamic memory"
+        )
+
+
 def arch_of(bindings: Any, ordinal: int) -> str:
     """The target of a GPU's own code: ``sm_90a``; without the letter before Hopper."""
     major, minor = (attribute(bindings, ordinal, f"COMPUTE_CAPABILITY_{part}") for part in ("MAJOR", "MINOR"))
@@ -209,7 +222,7 @@ def spec_of(bindings: Any, ordinal: int) -> targets.Device:
     """The figures of a GPU, as the driver tells them. Raises UsageError for one older than Hopper."""
     arch = arch_of(bindings, ordinal)
     handle = call(bindings.cuDeviceGet(ordinal))
-    name = call(bindings.cuDeviceGetName(128, handle)).decode().rstrip("\0")
+    name = call(bindings.cuDeviceGetName(128, handle)).split(b"\0")[0].decode()
     if arch not in targets.ARCHS:
         raise UsageError(
             f"device 'cuda:{ordinal}' is an {name} ({arch}); expected Hopper or Blackwell; "

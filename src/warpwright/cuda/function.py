@@ -98,6 +98,11 @@ class Function:
         return self._attribute("NUM_REGS")
 
     @property
+    def shared_bytes(self) -> int:
+        """Static shared memory of a CTA."""
+        return self._attribute("SHARED_SIZE_BYTES")
+
+    @property
     def local_bytes(self) -> int:
         """Local memory of a thread: stack and spills."""
         return self._attribute("LOCAL_SIZE_BYTES")

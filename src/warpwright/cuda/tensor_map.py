@@ -55,7 +55,7 @@ def encoded(
         len(dims),
         pointer,
         [bindings.cuuint64_t(n) for n in dims],
-        [bindings.cuuint64_t(n) for n in strides],
+        [bindings.cuuint64_t(n) for n in strides or (0,)],  # rank 1 has none, but the driver refuses a null pointer
         [bindings.cuuint32_t(n) for n in box],
         [bindings.cuuint32_t(n) for n in elem_strides or (1,) * len(dims)],
         bindings.CUtensorMapInterleave(INTERLEAVES.index(interleave)),

@@ -114,7 +114,7 @@ class Launch:
             "%cluster_ctarank": rank, "%cluster_nctarank": self.cluster[0] * self.cluster[1] * self.cluster[2],
             "%lanemask_eq": one << lane, "%lanemask_lt": (one << lane) - one, "%lanemask_le": ((one << lane) - one) | one << lane,
             "%lanemask_gt": ~(((one << lane) - one) | one << lane), "%lanemask_ge": ~((one << lane) - one),
-            "%dynamic_smem_size": self.dynamic, "%total_smem_size": self.shared_limit - 1024,
+            "%dynamic_smem_size": self.dynamic, "%total_smem_size": -(-(self.shared_limit - 1024) // 128) * 128,
             "%aggr_smem_size": self.shared_limit, "%is_explicit_cluster": 0xFFFF_FFFF if self.explicit else 0,
         }  # fmt: skip
         for i, axis in enumerate("xyz"):
@@ -194,8 +194,9 @@ class Device:
     `launch`, LaunchError for a launch that the chip refuses and a DeviceError for a fault while the kernel runs.
     """
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, numerics: str = "exact") -> None:
         self.spec = spec
+        self.numerics = numerics
 
     @property
     def name(self) -> str:
@@ -215,16 +216,16 @@ class Device:
         args: Sequence[Any] = (),
         observers: Sequence[Observer] = (),
         *,
-        numerics: str = "exact",
+        numerics: str | None = None,
     ) -> LaunchResult:
         """Run ``entry`` of ``module`` to its end; arrays in ``args`` are written back, also after a fault.
 
         ``args``: NumPy arrays (device pointers), TensorMaps, ``bytes``, or numbers typed by the ``.param``s. ``smem``
         is dynamic shared memory in bytes. ``numerics``: ``"exact"`` sums an instruction's exact products in float32 or
-        wider; ``"hardware"`` aligns, cuts off and rounds them as tensor cores do (`engines.hardware`).
+        wider; ``"hardware"`` aligns, cuts off and rounds them as tensor cores do (`engines.hardware`); without it, the device's.
         """
         kernel = _compiled(module, entry, bool(observers))
-        launch = Launch(kernel, self.spec, grid, block, cluster, smem, tuple(observers), numerics)
+        launch = Launch(kernel, self.spec, grid, block, cluster, smem, tuple(observers), numerics or self.numerics)
         launch.insts = kernel.program.insts
         self._check(launch)
         launch.bind(args)

@@ -8,7 +8,6 @@ offsets into the tensor from the box's first element, so one plan serves every b
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import prod
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -17,15 +16,13 @@ from numpy.typing import NDArray
 from warpwright.layout import period, swizzle
 from warpwright.tensormap import TensorMap
 
-__all__ = ["Chunks", "Elements", "Geometry", "chunks", "elements", "geometry", "window"]
+__all__ = ["CHUNK", "Chunks", "Elements", "Geometry", "chunks", "elements", "geometry", "window"]
 
 CHUNK = 16
 Extents = tuple[tuple[int, int], ...]
 IntArray = NDArray[np.int64]
 
-# Quiet NaNs that out-of-bounds elements read as; the pattern of the hardware is not documented.
-_NANS = {"f16": b"\xff\x7e", "bf16": b"\xff\x7f", "f32": b"\xff\xff\xff\x7f", "tf32": b"\xff\xff\xff\x7f"}
-_NAN64 = b"\xff\xff\xff\xff\xff\xff\xff\x7f"
+NAN = 0x7FF7_7FF7_7FF7_7FF7  # out of bounds, in elements of every type: seen on an H200, documented nowhere
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +31,8 @@ class Geometry:
 
     ``counts``: elements of the box; ``steps``: element strides; ``pitches``: bytes from one element of the tensor to
     the next; ``latest``: greatest coordinate at which the box ends inside the tensor; ``reach``: bytes of the tensor
-    from its base; ``period``: bytes after which the swizzle repeats.
+    from its base; ``row``: bytes from one row of the box to the next in shared memory, at least a swizzle span (seen
+    on an H200; the bytes counted stay those of the box); ``period``: bytes after which the swizzle repeats.
     """
 
     map: TensorMap
@@ -47,6 +45,7 @@ class Geometry:
     pitches: tuple[int, ...]
     latest: tuple[int, ...]
     reach: int
+    row: int
     period: int
     pattern: IntArray
     pattern_at: int
@@ -103,8 +102,7 @@ def _geometry(tensor: TensorMap) -> Geometry:
     steps = (1, *tensor.elem_strides[1:])
     pitches = (size, *tensor.strides)
     ends = [(count - 1) * step for count, step in zip(counts, steps, strict=True)]
-    nan = _NANS.get(tensor.dtype.name, _NAN64)
-    pattern = np.frombuffer(nan * (CHUNK // len(nan)), np.int64) if tensor.fill == "nan" else np.zeros(2, np.int64)
+    pattern = np.full(2, NAN if tensor.fill == "nan" else 0, np.int64)
     return Geometry(
         map=tensor,
         rank=tensor.rank,
@@ -116,6 +114,7 @@ def _geometry(tensor: TensorMap) -> Geometry:
         pitches=pitches,
         latest=tuple(dim - 1 - end for dim, end in zip(tensor.dims, ends, strict=True)),
         reach=sum((dim - 1) * pitch for dim, pitch in zip(tensor.dims, pitches, strict=True)) + size,
+        row=max(counts[0] * size, tensor.swizzle if isinstance(tensor.swizzle, int) else 128),
         period=max(period(tensor.swizzle), 128),
         pattern=pattern,
         pattern_at=pattern.ctypes.data,
@@ -173,7 +172,7 @@ def _chunks(box: Geometry, phase: int, extents: Extents | None) -> Chunks:
     offset, inside = _rows(box, extents)
     first, end = extents[0][0] * box.size, extents[0][1] * box.size
     at = np.arange(0, line, CHUNK)
-    shared = swizzle(phase + np.arange(0, len(offset) * line, CHUNK), box.map.swizzle).reshape(-1, line // CHUNK)
+    shared = swizzle(phase + np.arange(len(offset))[:, None] * box.row + at, box.map.swizzle)
     tensor = offset[:, None] + at
     whole = inside[:, None] & (at >= first) & (at + CHUNK <= end)
     partial = inside[:, None] & ~whole & (at < end) & (at + CHUNK > first)
@@ -202,7 +201,7 @@ def _elements(box: Geometry, phase: int, extents: Extents | None) -> Elements:
     extents = extents or _whole(box)
     offset, inside = _rows(box, extents)
     index = np.arange(box.counts[0])
-    shared = swizzle(phase + np.arange(prod(box.counts)) * box.size, box.map.swizzle).reshape(len(offset), -1)
+    shared = swizzle(phase + np.arange(len(offset))[:, None] * box.row + index * box.size, box.map.swizzle)
     tensor = offset[:, None] + index * box.size
     chosen = inside[:, None] & (index >= extents[0][0]) & (index < extents[0][1])
     rounds = _rounds(shared[chosen] // box.size, tensor[chosen] // box.size)

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.engines.box import Geometry, chunks, geometry
+from warpwright.types import tf32
+from warpwright.vgpu.engines.box import CHUNK, Geometry, chunks, geometry
 from warpwright.vgpu.engines.op import BoundMap, Fabric, Op
 from warpwright.vgpu.engines.tensor_copy import ALIGNMENT, TensorForm, form_of
 from warpwright.vgpu.jit.runtime import function
@@ -65,7 +66,11 @@ class Loads:
         if known is None:
             return False
         coords = words[:, form.coords].astype(np.int32).astype(np.int64)
-        if not (coords >= 0).all() or not (coords <= known.latest).all():
+        if (
+            not (coords >= 0).all()
+            or not (coords <= known.latest).all()
+            or (coords[:, 0] * known.box.size % CHUNK).any()
+        ):
             return False
         sources = known.bound.host + coords @ known.pitches
         plan = chunks(known.box, known.phase, None)
@@ -99,7 +104,7 @@ def _understand(fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.u
     )
     bound = fabric.tensor_map(op, op.words[form.map])
     box = geometry(bound.map)
-    if box.rank != form.dims or box.reach > len(bound.data) or box.map.interleave != "none":
+    if box.rank != form.dims or box.reach > len(bound.data) or box.map.interleave != "none" or box.map.dtype is tf32:
         return None
     (rank, offset), (owner, barrier) = (_place(words[:, at]) for at in (form.shared, form.mbar))
     phase = int(offset[0]) % box.period

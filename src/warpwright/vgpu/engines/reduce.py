@@ -1,8 +1,8 @@
 """Reductions of asynchronous operations: what ``.add`` to ``.xor`` do to an element (PTX ISA 9.1 section 9.7.9.25.4.2).
 
 An element is updated atomically (`GLOBAL_LOCK` for memory that several clusters reach). Sums round to nearest even in
-the element's type; f32 sums flush subnormal operands and results to zero of the same sign, as PTX says of bulk
-reductions in global memory. Minimum and maximum ignore a NaN, and -0 is less than +0.
+the element's type; subnormal numbers stay (PTX says that f32 sums flush them; an H200 does not). Minimum and maximum
+ignore a NaN, and -0 is less than +0. A result that is NaN has all mantissa bits set, but not in f64 (seen on an H200).
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ _DTYPES: dict[str, Any] = {
     "b32": np.uint32, "b64": np.uint64, "u32": np.uint32, "u64": np.uint64, "s32": np.int32, "s64": np.int64,
     "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64,
 }  # fmt: skip
+
+_NANS: dict[int, np.unsignedinteger[Any]] = {2: np.uint16(0x7FFF), 4: np.uint32(0x7FFFFFFF)}
 
 # op: element types of a tensor map that it takes
 TENSOR_TYPES: dict[str, tuple[str, ...]] = {
@@ -50,18 +52,12 @@ def combine(op: str, old: Array, new: Array) -> Array:
     floating = old.dtype.kind not in "iu"
     with np.errstate(all="ignore"):
         result: Array = (_FLOATS if floating else _INTEGERS)[op](old, new)
-    return result
+        return _canonical(result) if floating else result
 
 
-def _add(old: Array, new: Array) -> Array:
-    if old.dtype == np.float32:
-        return _flush(_flush(old) + _flush(new))
-    return old + new
-
-
-def _flush(x: Array) -> Array:
-    tiny = np.abs(x) < np.finfo(np.float32).tiny
-    return np.where(tiny, np.copysign(np.float32(0), x), x)
+def _canonical(x: Array) -> Array:
+    nan = _NANS.get(x.dtype.itemsize)
+    return x if nan is None else np.where(np.isnan(x), nan.view(x.dtype), x)
 
 
 def _least(old: Array, new: Array, flip: bool) -> Array:
@@ -82,7 +78,7 @@ _INTEGERS: dict[str, Callable[[Array, Array], Array]] = {
     "dec": lambda old, new: np.where((old == 0) | (old > new), new, old - 1).astype(old.dtype),
 }
 _FLOATS: dict[str, Callable[[Array, Array], Array]] = {
-    "add": _add,
+    "add": np.add,
     "min": lambda old, new: _least(old, new, False),
     "max": lambda old, new: _least(old, new, True),
 }

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from warpwright import isa
 from warpwright.errors import MemoryFault, ProtocolError, UnsupportedInstruction
-from warpwright.vgpu.engines.box import Extents, Geometry, chunks, elements, geometry, window
+from warpwright.types import tf32
+from warpwright.vgpu.engines.box import CHUNK, Chunks, Extents, Geometry, chunks, elements, geometry, window
 from warpwright.vgpu.engines.op import BoundMap, Fabric, Op
 from warpwright.vgpu.engines.place import barrier, check_inside, locate, selected
 from warpwright.vgpu.engines.reduce import GLOBAL_LOCK, TENSOR_TYPES, combine, dtype_of
@@ -111,6 +112,7 @@ def _resolve(fabric: Fabric, op: Op, form: TensorForm) -> _Box:
     if box.reach > len(bound.data) or box.map.interleave != "none":
         raise _unusable(fabric, op, box, bound)
     coords = [((word & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000 for word in words[form.coords]]
+    _check_start(fabric, op, form, box, coords)
     rank, offset = locate(fabric, op, words[form.shared], "address of the box")
     _check_place(fabric, op, form, box, rank, offset)
     origin = sum([coord * pitch for coord, pitch in zip(coords, box.pitches, strict=True)])
@@ -130,6 +132,24 @@ def _unusable(fabric: Fabric, op: Op, box: Geometry, bound: BoundMap) -> Excepti
         f"the tensor map reaches {box.reach} bytes from its base address; expected at most the {len(bound.data)} bytes "
         "that are allocated there; mend its dimensions, strides or address",
     )
+
+
+def _check_start(fabric: Fabric, op: Op, form: TensorForm, box: Geometry, coords: list[int]) -> None:
+    """Where an H200 stops with an illegal instruction; PTX says nothing of it."""
+    if coords[0] * box.size % CHUNK:
+        raise fabric.failure(
+            ProtocolError,
+            op,
+            f"the innermost coordinate is {coords[0]}, {coords[0] * box.size} bytes; expected a multiple of {CHUNK} "
+            f"bytes, {CHUNK // box.size} elements",
+        )
+    if not form.load and min(coords) < 0:
+        raise fabric.failure(
+            ProtocolError,
+            op,
+            f"a box is stored at coordinates {tuple(coords)}, innermost first; expected none below 0, which only loads "
+            "may have",
+        )
 
 
 def _check_place(fabric: Fabric, op: Op, form: TensorForm, box: Geometry, rank: int, offset: int) -> None:
@@ -182,6 +202,18 @@ def _load(fabric: Fabric, op: Op, box: _Box, rank: int) -> None:
         copy(to, plan.fill_at, box.geometry.pattern_at, plan.same_at, len(plan.fill))
         if len(plan.shared_bytes):
             fabric.shared[rank][base + plan.shared_bytes] = box.bound.data[box.origin + plan.tensor_bytes]
+    if box.geometry.map.dtype is tf32:
+        _round_to_tf32(fabric.shared[rank][base : base + plan.high], plan)
+
+
+def _round_to_tf32(data: NDArray[np.uint8], plan: Chunks) -> None:
+    """float32 to the nearest tf32, to even between two; every NaN becomes the same (seen on an H200)."""
+    floats = data.view(np.uint32)
+    whole = plan.shared[:, None] * (CHUNK // 4) + np.arange(CHUNK // 4)
+    inside = np.union1d(whole, plan.shared_bytes // 4)
+    words = floats[inside]
+    nearest = (words + (0xFFF + (words >> 13 & 1))) & 0xFFFFE000
+    floats[inside] = np.where(words & 0x7FFFFFFF > 0x7F800000, 0x7FFFE000, nearest)
 
 
 def _store(fabric: Fabric, op: Op, box: _Box) -> None:

@@ -1,0 +1,282 @@
+"""The probes: what is launched, with which data, and which argument holds the answer.
+
+What an H200 (driver 580, CUDA 13.0) answered is stored in ``golden/``; `test_probes` holds the virtual H200 to it on
+any machine, and ``tests/gpu`` the real one. ``python -m tests.conformance.record`` asks a real GPU again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import warpwright as ww
+from tests.conformance import texts
+from warpwright.types import named, tf32
+
+__all__ = ["GOLDEN", "PROBES", "Probe", "answers", "golden"]
+
+GOLDEN = Path(__file__).parent / "golden"
+bf16 = ml_dtypes.bfloat16
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A family of launches of one rule: ``cases`` yields for each its name, PTX, arguments, and the array to keep."""
+
+    name: str
+    cases: Callable[[], Iterator[Case]]
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    text: str
+    args: list[Any]
+    answer: np.ndarray
+    smem: int = 0
+    block: int = 128
+    cluster: int = 1
+
+
+def numbered(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Every element another number, none of them 0."""
+    return (np.arange(np.prod(shape)) % 60000 + 1).astype(dtype).reshape(shape)
+
+
+def load_case(
+    name: str, array: np.ndarray, box: tuple[int, ...], at: tuple[int, ...], offset: int = 0, **map: Any
+) -> Case:
+    """A box at ``at`` (array order), loaded to ``offset``."""
+    tensor = ww.TensorMap(array, box, **map)
+    wide = max(1, tensor.swizzle // (tensor.box[0] * tensor.dtype.nbytes))  # room for rows as wide as the pattern
+    total = -(-(offset + wide * tensor.nbytes) // 1024) * 1024
+    out = np.zeros(total // 4 + 1, np.uint32)
+    args = [tensor, out, total, offset, tensor.nbytes, *reversed(at)]
+    return Case(name, texts.load(array.ndim), args, out, smem=1024 + total)
+
+
+def store_case(
+    name: str,
+    array: np.ndarray,
+    box: tuple[int, ...],
+    at: tuple[int, ...],
+    values: np.ndarray,
+    op: str = "",
+    **map: Any,
+) -> Case:
+    tensor = ww.TensorMap(array, box, **map)
+    arena = np.resize(values.reshape(-1).view(np.uint8), -(-max(values.nbytes, tensor.nbytes) // 1024) * 1024)
+    args = [tensor, arena, arena.size, 0, *reversed(at)]
+    return Case(name, texts.store(array.ndim, op), args, array, smem=1024 + arena.size)
+
+
+def swizzles() -> Iterator[Case]:
+    """Where the chunks of a row go, also for rows narrower than the pattern and boxes that start inside it."""
+    for mode in (0, 32, 64, 128):
+        for inner in sorted({16, 32, 64, mode} - {0}):
+            for offset in (0, 128, 256, 384, 512, 640, 896, 1152):
+                if mode == 0 or inner <= mode:
+                    array = numbered((24, inner // 2), np.uint16)
+                    name = f"{mode} inner {inner} offset {offset}"
+                    yield load_case(name, array, array.shape, (0, 0), offset, swizzle=mode)
+
+
+def edges() -> Iterator[Case]:
+    """Boxes partly and wholly outside: what they read, and that they count as whole boxes.
+
+    The innermost coordinate is a multiple of 16 bytes throughout: the H200 answers any other with an illegal
+    instruction.
+    """
+    array = numbered((5, 12), np.float32)[:, :10]
+    for row in (-100, -4, -1, 0, 3, 5):
+        for column in (-8, -4, 0, 4, 8, 12):
+            yield load_case(f"2d {row} {column}", array, (4, 4), (row, column))
+            yield load_case(f"2d swizzled {row} {column}", array, (4, 8), (row, column), swizzle=32)
+    for at in ((0,), (-8,), (16,), (24,), (-16,), (2**31 - 8,), (-(2**31),)):
+        yield load_case(f"1d {at}", numbered((20,), np.uint16), (16,), at)
+    for at in ((0, 0, 0), (-1, 2, 16), (2, -1, -16), (2, 4, 16), (3, 0, 0)):
+        yield load_case(f"3d {at}", numbered((3, 5, 32), np.uint8)[:, :, :25], (2, 3, 32), at)
+    for at in ((0, 0, 0, 0, 0), (-1, 1, 1, -1, 4), (1, 2, -1, 2, -4)):
+        yield load_case(f"5d {at}", numbered((2, 3, 2, 3, 8), np.float32)[..., :6], (2, 2, 3, 2, 8), at)
+
+
+def steps() -> Iterator[Case]:
+    """Element strides: every n-th element, counted as elements that arrive; the innermost stride has no effect."""
+    array = numbered((20, 16), np.float32)
+    for stride in ((2, 1), (3, 1), (8, 1), (1, 2), (2, 3)):
+        for at in ((0, 0), (-1, -4), (1, 4), (-5, 0), (15, 8)):
+            yield load_case(f"{stride} at {at}", array, (9, 8), at, element_strides=stride)
+
+
+def fills() -> Iterator[Case]:
+    """The NaN that elements outside read as; float32 read as tf32."""
+    for dtype in (np.float16, bf16, np.float32, np.float64):
+        array = numbered((4, 16), dtype)
+        yield load_case(np.dtype(dtype).name, array, (4, 16), (2, 8), fill="nan")
+    array = numbered((4, 16), np.float32)
+    yield load_case("tf32", array, (4, 16), (2, 8), fill="nan", dtype=tf32)
+    words = np.random.default_rng(3).integers(0, 2**32, (64, 16), np.uint32)
+    words[8:16] = words[8:16] & 0xFFFFE000 | 0x1000  # halfway between two neighbours
+    words[16] = (0, 1, 0x80000000, 0x7F800000, 0xFF800000, 0x7FFFFFFF, 0x7F7FFFFF, 0x1000, 0x3000, *range(7))
+    words[17] |= 0x7F800000
+    yield load_case("tf32 values", words.view(np.float32), (64, 16), (0, 0), dtype=tf32)
+
+
+def stores() -> Iterator[Case]:
+    """Elements outside are left out; a swizzled box is put straight; element strides skip elements.
+
+    No coordinate is negative: the H200 answers that, in stores and reductions, with an illegal instruction.
+    """
+    for row, column in ((0, 0), (3, 4), (4, 8), (5, 0), (0, 12)):
+        values = numbered((4, 8), np.float32)
+        yield store_case(f"{row} {column}", np.full((5, 12), -1, np.float32)[:, :10], (4, 8), (row, column), values)
+    for mode in (32, 64, 128):
+        values = numbered((16, mode // 2), np.uint16)
+        yield store_case(
+            f"swizzle {mode}", np.zeros((16, mode // 2), np.uint16), values.shape, (0, 0), values, swizzle=mode
+        )
+    for mode, inner in ((32, 16), (64, 16), (64, 32), (128, 32), (128, 64)):
+        values = numbered((16, mode // 2), np.uint16)
+        narrow = np.zeros((16, inner // 2), np.uint16)
+        yield store_case(f"swizzle {mode} inner {inner}", narrow, narrow.shape, (0, 0), values, swizzle=mode)
+    for at in ((0, 0), (1, 4), (9, 0)):
+        values = numbered((4, 8), np.float32)
+        array = np.zeros((12, 8), np.float32)
+        yield store_case(f"every second at {at}", array, (7, 8), at, values, element_strides=(2, 1))
+
+
+def reductions() -> Iterator[Case]:
+    """Each operation on each element type, floats with their special values."""
+    rng = np.random.default_rng(7)
+    for op, names in {
+        "add": ("uint32", "int32", "uint64", "float32", "float16", "bfloat16"),
+        "min": ("uint32", "int32", "uint64", "int64", "float16", "bfloat16"),
+        "max": ("uint32", "int32", "uint64", "int64", "float16", "bfloat16"),
+        "inc": ("uint32",),
+        "dec": ("uint32",),
+        "and": ("uint32", "uint64"),
+        "or": ("uint32", "uint64"),
+        "xor": ("uint32", "uint64"),
+    }.items():
+        for name in names:
+            dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
+            old, new = (operands(rng, dtype) for _ in range(2))
+            yield store_case(f"{op} {name}", old, (16, 32), (1, 0), new, op)
+
+
+def bulk_reductions() -> Iterator[Case]:
+    """The linear reductions."""
+    rng = np.random.default_rng(8)
+    for op in (
+        *("add.f32", "add.f64", "add.noftz.f16", "add.noftz.bf16", "min.f16", "max.f16", "min.bf16", "max.bf16"),
+        *("add.u32", "add.s32", "add.u64", "min.s32", "max.u32", "min.s64", "max.u64", "inc.u32", "dec.u32"),
+        *("and.b32", "or.b64", "xor.b32"),
+    ):
+        dtype = named(op.rpartition(".")[2]).dtype
+        old, new = (operands(rng, dtype) for _ in range(2))
+        yield Case(op, texts.bulk_reduce(op), [old, new, new.nbytes], old, smem=1024 + new.nbytes)
+
+
+def operands(rng: np.random.Generator, dtype: np.dtype[Any]) -> np.ndarray:
+    """(16, 32) values: of every magnitude, small ones that meet each other, and the special ones of floats."""
+    if dtype.kind in "iu":
+        wide = rng.integers(0, 2**63, (16, 32), np.uint64) >> rng.integers(0, 60, (16, 32), np.uint64)
+        return wide.astype(dtype)
+    raw = rng.integers(0, 256, (16, 32 * dtype.itemsize), np.uint8).view(dtype).copy()
+    with np.errstate(invalid="ignore"):
+        raw[~np.isfinite(raw)] = dtype.type(1.5)
+    raw[8:] = rng.standard_normal((8, 32)).astype(dtype)
+    tiny = ml_dtypes.finfo(dtype).smallest_subnormal
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, tiny, -tiny, ml_dtypes.finfo(dtype).max], dtype)
+    raw[4:8] = rng.choice(special, (4, 32))
+    return raw
+
+
+def multicasts() -> Iterator[Case]:
+    """Which CTAs get the bytes, at which place, and how many each counts."""
+    for size, masks in (
+        (2, (0b11, 0b11)),
+        (2, (0b10, 0b01)),
+        (4, (0b1111, 0, 0b0101, 0b0010)),
+        (4, (0b1000, 0b1111, 0b0110, 0)),
+        (8, (0xFF, 0, 0x81, 0, 0, 0x7E, 0, 0x0F)),
+    ):
+        array = numbered((size, 64), np.uint16)
+        row, total = 128, 128 * size
+        sent = np.array(masks, np.uint16)
+        expected = np.array([row * sum(mask >> rank & 1 for mask in masks) for rank in range(size)], np.uint32)
+        out = np.zeros((size, total // 4 + 1), np.uint32)
+        args = [ww.TensorMap(array, (1, 64)), out, total, row, sent, expected]
+        yield Case(f"{size} {masks}", texts.multicast(), args, out, smem=1024 + total, cluster=size)
+
+
+def mbarrier_phases() -> Iterator[Case]:
+    """When a phase ends, and what either parity sees then."""
+    for count, script in (
+        (1, "arrive; arrive; arrive"),
+        (3, "arrive; arrive 2; arrive 3; pending 1; pending 1; arrive"),
+        (1, "arrive.expect_tx 64; complete_tx 32; complete_tx 32; arrive"),
+        (2, "expect_tx 16; arrive; complete_tx 16; arrive"),
+        (2, "complete_tx 16; arrive; expect_tx 16; arrive"),
+        (1, "complete_tx 48; arrive.expect_tx 48; arrive"),
+        (1, "expect_tx 0; arrive.expect_tx 0; complete_tx 0; arrive"),
+        (1, "expect_tx 1048575; complete_tx 1048574; arrive; complete_tx 1; arrive"),
+        (3, "arrive_drop; arrive 2; arrive; arrive; arrive 2"),
+        (3, "arrive_drop 2; arrive; arrive; arrive"),
+        (1048575, "pending 1048574; arrive; pending 4; arrive 1048571"),
+        (4, "arrive 4; init 2; arrive; arrive; init 1; arrive"),
+        (2, "arrive_drop.expect_tx 8; complete_tx 8; arrive; arrive"),
+    ):
+        steps = script.split("; ")
+        out = np.zeros((len(steps) + 1, 2), np.uint32)
+        yield Case(f"{count}: {script}", texts.phases(count, steps), [out], out, block=1)
+
+
+def elections() -> Iterator[Case]:
+    """The lane that elect.sync chooses."""
+    for mask in (0xFFFFFFFF, 0x80000000, 0x00010001, 0xFFFFFFFE, 0x0F0F0F00, 0xAAAAAAAA):
+        out = np.zeros(32, np.uint32)
+        yield Case(f"{mask:#x}", texts.elected(), [out, mask], out, block=32)
+
+
+def shared_addresses() -> Iterator[Case]:
+    """Where static and dynamic shared memory begin, and the sizes that special registers tell."""
+    for smem in (0, 4, 1000, 40000, 200000):
+        out = np.zeros(5, np.uint32)
+        yield Case(f"{smem}", texts.addresses(), [out], out, smem=smem, block=1)
+
+
+PROBES = [
+    Probe("swizzles", swizzles),
+    Probe("edges", edges),
+    Probe("steps", steps),
+    Probe("fills", fills),
+    Probe("multicasts", multicasts),
+    Probe("mbarrier_phases", mbarrier_phases),
+    Probe("elections", elections),
+    Probe("shared_addresses", shared_addresses),
+    Probe("reductions", reductions),
+    Probe("bulk_reductions", bulk_reductions),
+    Probe("stores", stores),
+]
+
+
+def answers(probe: Probe, device: Any) -> dict[str, np.ndarray]:
+    """What ``device`` answers, as bytes: NaNs have patterns too."""
+    found = {}
+    for case in probe.cases():
+        kernel = next(ww.load_ptx(case.text)[name] for name in ww.load_ptx(case.text))
+        ww.launch(kernel, case.cluster, case.block, cluster=case.cluster, smem=case.smem, args=case.args, device=device)
+        found[case.name] = np.ascontiguousarray(case.answer).view(np.uint8).reshape(-1)
+    return found
+
+
+def golden(probe: Probe) -> dict[str, np.ndarray]:
+    """What the H200 answered."""
+    with np.load(GOLDEN / f"{probe.name}.npz") as stored:
+        return dict(stored)

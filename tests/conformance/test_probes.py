@@ -1,0 +1,29 @@
+"""The virtual H200 answers every probe as the H200 did."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.conformance.probes import PROBES, Probe, answers, golden
+
+
+def differing(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> list[str]:
+    """The cases that differ, each with the first byte that does."""
+    assert found.keys() == expected.keys(), "the golden data is of other probes: python -m tests.conformance.record"
+    different = []
+    for name, answer in expected.items():
+        at = np.flatnonzero(found[name] != answer)
+        if at.size:
+            mine, theirs = (
+                int.from_bytes(data[at[0] & ~3 :][:4].tobytes(), "little") for data in (found[name], answer)
+            )
+            different.append(
+                f"{name}: byte {at[0] & ~3} holds {mine:#x}, on the H200 {theirs:#x} ({at.size} bytes differ)"
+            )
+    return different
+
+
+@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
+def test_the_virtual_h200_answers_as_the_h200_did(probe: Probe) -> None:
+    assert not differing(answers(probe, "h200"), golden(probe))

@@ -1,0 +1,36 @@
+"""Leaves out the tests that need a GPU where there is none, and says so."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from warpwright import cuda
+from warpwright.errors import UsageError
+
+GPU_TESTS = Path(__file__).parent / "gpu"
+
+
+def missing() -> str:
+    """Why the tests of ``gpu/`` cannot run here; empty where they can."""
+    absent = [name for name in ("torch", "cupy") if find_spec(name) is None]
+    try:
+        spec = cuda.device("cuda").spec
+    except UsageError as error:
+        return str(error)
+    if spec.arch != "sm_90a":
+        return f"they are for sm_90a, and {spec.name} is {spec.arch}"
+    return f"they need {' and '.join(absent)}" if absent else ""
+
+
+MISSING = missing()
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    return True if MISSING and GPU_TESTS in (collection_path, *collection_path.parents) else None
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if MISSING:
+        terminalreporter.write_line(f"tests/gpu left out: {MISSING}")
