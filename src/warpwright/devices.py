@@ -12,9 +12,10 @@ DEFAULT = "b200"
 FOR_FAMILY = {"hopper": "h200", "blackwell": "b200", "consumer blackwell": "rtx5090"}
 
 
-def device(name: str = DEFAULT) -> Device:
+def device(name: str = DEFAULT, *, numerics: str = "exact") -> Device:
     """A GPU: ``cuda`` or ``cuda:1`` is a real one; ``b200`` and ``gb200`` (sm_100a), ``h200`` (sm_90a) and
-    ``rtx5090`` (sm_120a) are virtual.
+    ``rtx5090`` (sm_120a) are virtual. ``numerics`` says how tensor cores of a virtual one round sums: ``"exact"`` or
+    ``"hardware"``, see `launch`; a real one rounds as it does.
 
     Raises UsageError for any other name, and for ``cuda`` where there is no GPU or no package to drive it.
     """
@@ -22,7 +23,7 @@ def device(name: str = DEFAULT) -> Device:
         return cuda.device(name)
     if name.lower() not in targets.DEVICES:
         raise UsageError(f"given device {name!r}; expected one of {', '.join(targets.DEVICES)}, cuda")
-    return vgpu.Device(targets.device(name))
+    return vgpu.Device(targets.device(name), numerics)
 
 
 def resolve(given: Device | str | None, target: str = "", *, virtual: bool = False) -> Device:

@@ -145,7 +145,7 @@ def launch(
     device: Device | str | None = None,
     observers: Sequence[Any] = (),
     stream: Any = None,
-    numerics: str = "exact",
+    numerics: str | None = None,
 ) -> LaunchResult:
     """Run ``kernel`` on ``device`` and return when it has finished; arrays in ``args`` then hold what it wrote.
 
@@ -160,8 +160,8 @@ def launch(
     CuPy, or the driver's handle), else on the current stream of that library.
     ``device``: a name or a Device; without one, the GPU that holds the arrays, else the first real GPU that runs the
     PTX's target, else the virtual one. ``observers`` watch a virtual GPU.
-    ``numerics`` of a virtual GPU's tensor cores: ``"exact"`` sums the exact products of an instruction in float32 or
-    wider; ``"hardware"`` rounds bit for bit as the hardware's model does, which a real GPU does in any case.
+    ``numerics`` of a virtual GPU's tensor cores (without it, the device's): ``"exact"`` sums the exact products of an
+    instruction in float32 or wider; ``"hardware"`` rounds as models of the hardware do. A real GPU rounds as it does.
 
     Raises LaunchError for a launch the device refuses, UsageError for arguments that do not fit the parameters, and
     a DeviceError for a fault while the kernel runs.
@@ -201,7 +201,7 @@ def holder(args: Iterable[Any]) -> str | None:
     return next((f"cuda:{array.ordinal or 0}" for array in arrays if isinstance(array, DeviceArray)), None)
 
 
-def _options(stream: Any, numerics: str, args: Sequence[Any], device: Device) -> dict[str, Any]:
+def _options(stream: Any, numerics: str | None, args: Sequence[Any], device: Device) -> dict[str, Any]:
     """``stream`` for a real GPU, ``numerics`` for a virtual one, which sees no memory of real GPUs."""
     if device.name.startswith("cuda"):
         return {"stream": stream}

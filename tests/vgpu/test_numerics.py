@@ -21,6 +21,7 @@ from warpwright.errors import LaunchError
 from warpwright.layout import InstrDescriptor
 from warpwright.vgpu.engines import tensor
 
+WORDS = ("exact", "hardware")
 WGMMA = [
     ("bf16", "bf16", "f32", 25, 23),
     ("f16", "f16", "f16", 25, 10),
@@ -86,7 +87,7 @@ def test_exact_and_hardware_differ_and_both_are_near() -> None:
     exact = a.astype(np.float64) @ b.astype(np.float64).T
     results = {}
     start = time.perf_counter()
-    for numerics in ("exact", "hardware"):
+    for numerics in WORDS:
         d, args = np.zeros((512, 512), np.float16), []
         for array in (a, b, d):
             args += [ww.TensorMap(array, box=(128, 64), swizzle=128), *array.shape, array.shape[1], 1]
@@ -96,6 +97,14 @@ def test_exact_and_hardware_differ_and_both_are_near() -> None:
         assert np.allclose(results[numerics], exact, rtol=2**-10)
     assert time.perf_counter() - start < 60
     assert (results["hardware"] <= results["exact"]).all() and (results["hardware"] < results["exact"]).any()
+
+
+def test_numerics_of_the_device() -> None:
+    random = np.random.default_rng(6)
+    a, b = (random.normal(size=shape).astype(np.float16) for shape in ((128, 256), (256, 128)))
+    found = {word: ww.matmul(a, b, device=ww.device("b200", numerics=word), out_dtype=np.float32) for word in WORDS}
+    assert np.allclose(found["exact"], found["hardware"], rtol=0, atol=2e-3)
+    assert (found["exact"] != found["hardware"]).any()
 
 
 def test_other_words_are_refused() -> None:
