@@ -22,6 +22,7 @@ __all__ = ["Function", "layout", "packed"]
 Dim3 = tuple[int, int, int]
 
 PORTABLE_CLUSTER = 8
+FLOATS = {"f32": "f", "f64": "d"}
 LETTERS = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
@@ -36,9 +37,8 @@ def layout(params: Sequence[Variable]) -> tuple[struct.Struct, list[int]]:
         count = param.vector * math.prod(param.dims)
         align = max(param.align or 1, element * param.vector)
         offset = -(-end // align) * align
-        whole = f"{element * count}s" if param.dims or param.vector > 1 else LETTERS[element]
-        floating = {"f32": "f", "f64": "d"}.get(param.type)
-        pattern += f"{offset - end}x" + (floating if floating and not param.dims else whole)
+        single = FLOATS.get(param.type, LETTERS[element])
+        pattern += f"{offset - end}x" + (f"{element * count}s" if param.dims or param.vector > 1 else single)
         offsets.append(offset)
         end = offset + element * count
     return struct.Struct(pattern), offsets

@@ -1,0 +1,93 @@
+"""The cache of machine code and the assembler's report: what needs no GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from warpwright.cuda import compile as compiling
+from warpwright.cuda.compile import Cubin, Usage, cache_folder, compile_ptx, key, read, write
+from warpwright.errors import UsageError
+
+LOG = """ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'first' for 'sm_90a'
+ptxas info    : Function properties for first
+ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 10 registers, used 0 barriers
+ptxas info    : Compile time = 2.049 ms
+ptxas info    : Compiling entry function 'second' for 'sm_90a'
+ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized in 'second'
+ptxas info    : Function properties for second
+ptxas         .     48 bytes stack frame, 40 bytes spill stores, 44 bytes spill loads
+ptxas info    : Used 168 registers, used 2 barriers
+"""
+
+
+def test_the_report_of_each_kernel() -> None:
+    cubin = Cubin(b"code", LOG)
+    assert cubin.usage("first") == Usage(registers=10, stack=0, spill_stores=0, spill_loads=0)
+    assert cubin.usage("second") == Usage(registers=168, stack=48, spill_stores=40, spill_loads=44)
+    assert cubin.usage("third") is None
+    assert Cubin(b"code", "").usage("first") is None
+    assert [line[16:24] for line in cubin.warnings] == ["(C7510) "]
+
+
+def test_whatever_decides_the_machine_code_decides_the_entry() -> None:
+    base = ("text", "sm_90a", 13000, "1.2.0")
+    others = [("text2", *base[1:]), ("text", "sm_100a", 13000, "1.2.0"), ("text", "sm_90a", 13010, "1.2.0")]
+    names = {key(*facts) for facts in [base, *others, (*base[:3], "1.2.1")]}
+    assert len(names) == 5
+    assert key(*base) == key(*base)
+
+
+def test_an_entry_comes_back_whole(tmp_path: Path) -> None:
+    path, cubin = tmp_path / "new" / "entry", Cubin(bytes(range(256)) + b"\n{}\n", LOG)
+    write(path, cubin)
+    assert read(path) == cubin
+    assert [child.name for child in path.parent.iterdir()] == ["entry"]
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-1], lambda data: b"", lambda data: b"[]\n", lambda data: data[3:]]
+)
+def test_a_damaged_entry_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage) -> None:
+    calls = []
+    monkeypatch.setattr(compiling, "version", lambda: 13000)
+    monkeypatch.setattr(compiling, "linker_name", lambda: "a linker")
+    monkeypatch.setattr(compiling, "link", lambda *given: calls.append(given) or Cubin(b"machine code", "log"))
+    first = compile_ptx("text", "sm_90a", tmp_path)
+    assert compile_ptx("text", "sm_90a", tmp_path) == first
+    assert calls == [("text", "sm_90a")]
+    (entry,) = tmp_path.iterdir()
+    entry.write_bytes(damage(entry.read_bytes()))
+    assert compile_ptx("text", "sm_90a", tmp_path) == first
+    assert len(calls) == 2
+    assert read(entry) == first
+
+
+def test_without_a_place_to_write_nothing_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    write(tmp_path / "file" / "entry", Cubin(b"code", ""))
+    assert read(tmp_path / "file" / "entry") is None
+
+
+def test_the_folder_of_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WARPWRIGHT_CACHE", raising=False)
+    monkeypatch.setattr(compiling.sys, "platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache/me")
+    assert cache_folder() == Path("/var/cache/me/warpwright")
+    monkeypatch.setenv("WARPWRIGHT_CACHE", "/fast/disk")
+    assert cache_folder() == Path("/fast/disk")
+
+
+def test_a_refusal_carries_the_words_of_the_assembler(monkeypatch: pytest.MonkeyPatch, fake_core) -> None:
+    fake_core.refusal = "ptxas application ptx input, line 6; error : Unknown symbol '%r1'"
+    with pytest.raises(UsageError) as caught:
+        compiling.link("text", "sm_90a")
+    assert str(caught.value) == f"the assembler refuses this PTX for sm_90a: {fake_core.refusal}"
+
+
+def test_the_linker_is_asked_for_its_report(fake_core) -> None:
+    assert compiling.link("text", "sm_90a") == Cubin(b"cubin of text", "the report")
+    assert fake_core.options == {"arch": "sm_90a", "verbose": True, "ptxas_options": ["-v"], "no_cache": True}

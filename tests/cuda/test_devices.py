@@ -1,0 +1,163 @@
+"""Real GPUs among the devices: names, choice, and what a machine without one says."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import warpwright as ww
+from warpwright import cuda, devices
+from warpwright.arrays import DeviceArray
+from warpwright.cuda import driver
+from warpwright.cuda.device import check_grid, check_kernel
+from warpwright.lang import Global, f32, kernel
+from warpwright.targets import DEVICES
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    driver.driver.cache_clear()
+    cuda.devices.cache_clear()
+    yield
+    driver.driver.cache_clear()
+    cuda.devices.cache_clear()
+
+
+def without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
+    real = builtins.__import__
+
+    def find(name: str, *rest: Any) -> Any:
+        if name.startswith(missing):
+            raise ModuleNotFoundError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", find)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_without_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, "cuda")
+    with pytest.raises(ww.UsageError) as caught:
+        ww.device("cuda")
+    assert str(caught.value) == (
+        "device 'cuda' needs the packages cuda-core and cuda-bindings; run: pip install 'warpwright[cuda]'"
+    )
+    assert cuda.devices() == ()
+    assert devices.resolve(None, "sm_90a").name == "h200"
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize(
+    ("initialise", "reason"),
+    [
+        (lambda flags: (_ for _ in ()).throw(RuntimeError("no libcuda")), "this machine has no CUDA driver"),
+        (
+            lambda flags: (SimpleNamespace(value=100, name="CUDA_ERROR_NO_DEVICE"),),
+            "the driver answers CUDA_ERROR_NO_DEVICE",
+        ),
+    ],
+)
+def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch, initialise: Any, reason: str) -> None:
+    bindings = ModuleType("cuda.bindings")
+    bindings.driver = SimpleNamespace(cuInit=initialise)
+    for name, module in {
+        "cuda": ModuleType("cuda"),
+        "cuda.core": ModuleType("cuda.core"),
+        "cuda.bindings": bindings,
+    }.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    with pytest.raises(ww.UsageError) as caught:
+        ww.device("cuda:1")
+    assert (
+        str(caught.value)
+        == f"device 'cuda' needs an NVIDIA GPU, and {reason}; use a virtual one, such as device='h200'"
+    )
+    assert cuda.devices() == ()
+
+
+@pytest.mark.parametrize(
+    ("arch", "target", "runs"),
+    [
+        ("sm_90a", "sm_90a", True),
+        ("sm_90a", "sm_90", True),
+        ("sm_90a", "sm_80", True),
+        ("sm_90a", "sm_100a", False),
+        ("sm_90a", "sm_100", False),
+        ("sm_100a", "sm_90a", False),
+        ("sm_100a", "sm_90", True),
+        ("sm_103a", "sm_100f", True),
+        ("sm_103a", "sm_100a", False),
+        ("sm_120a", "sm_100f", False),
+        ("sm_120a", "sm_100", True),
+        ("sm_90a", "compute_90", False),
+    ],
+)
+def test_targets_that_a_chip_runs(arch: str, target: str, runs: bool) -> None:
+    assert cuda.supports(arch, target) is runs
+
+
+def real(ordinal: int, chip: str) -> Any:
+    """A real GPU as far as its name and facts go."""
+    made = object.__new__(cuda.Device)
+    made.ordinal, made.spec = ordinal, DEVICES[chip]
+    return made
+
+
+def test_the_first_gpu_that_runs_the_target_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "devices", lambda: (real(0, "h200"), real(1, "b200")))
+    assert devices.resolve(None, "sm_90a").name == "cuda:0"
+    assert devices.resolve(None, "sm_100a").name == "cuda:1"
+    assert devices.resolve(None, "sm_120a").name == "rtx5090"
+    assert devices.resolve(None).name == "cuda:0"
+    assert devices.resolve(None, "sm_90a", virtual=True).name == "h200"
+    assert devices.resolve("h200", "sm_90a").name == "h200"
+
+
+def test_what_a_gpu_refuses_in_the_words_of_the_virtual_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, module = real(0, "h200"), SimpleNamespace(target=("sm_90a",))
+    for wrong, sentence in (
+        ({"block": (2000, 1, 1)}, "block=(2000, 1, 1): 2000 threads; a CTA has at most 1024."),
+        ({"cluster": (17, 1, 1)}, "cluster=(17, 1, 1): 17 CTAs; cuda:0 has at most 16 in a cluster."),
+        ({"smem": 232449}, "kernel k asks for 232449 bytes of shared memory; cuda:0 has 232448 a CTA."),
+        (
+            {"module": SimpleNamespace(target=("sm_100a",))},
+            "kernel k is for sm_100a; device cuda:0 is sm_90a: compile it for that.",
+        ),
+    ):
+        given = {"module": module, "entry": "k", "block": (128, 1, 1), "cluster": (1, 1, 1), "smem": 0} | wrong
+        with pytest.raises(ww.LaunchError) as caught:
+            check_kernel(gpu, **given)
+        assert str(caught.value) == sentence
+    with pytest.raises(ww.LaunchError) as caught:
+        check_grid((3, 1, 1), (2, 1, 1))
+    assert str(caught.value) == "grid=(3, 1, 1) is not a whole number of clusters (2, 1, 1); round the grid up."
+
+
+def test_observers_need_a_virtual_gpu() -> None:
+    with pytest.raises(ww.LaunchError) as caught:
+        real(0, "h200").launch(None, "k", (1, 1, 1), (1, 1, 1), observers=[object()])
+    assert str(caught.value) == "observers watch a virtual GPU; cuda:0 is a real one; leave device= out"
+
+
+@kernel("sm_90a")
+def clear(x: Global[f32]) -> None:
+    x[0] = 0.0
+
+
+def test_a_virtual_gpu_takes_no_memory_of_a_real_one() -> None:
+    array = DeviceArray(256, (4,), (4,), np.dtype(np.float32), 1, None)
+    with pytest.raises(ww.LaunchError) as caught:
+        ww.launch(clear, 1, args=[array], device="h200")
+    assert str(caught.value) == (
+        "given an array on cuda:1 for the virtual h200; expected NumPy arrays; "
+        "copy it to the host, or leave device= out"
+    )
+    with pytest.raises(ww.LaunchError) as caught:
+        ww.launch(clear, 1, args=[np.zeros(4, np.float32)], device="h200", stream=7)
+    assert str(caught.value) == "given stream=7 for the virtual h200; expected none; leave stream= out"

@@ -1,0 +1,47 @@
+"""What the driver is asked for a TensorMap."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.cuda.conftest import FakeDriver, Result
+from warpwright import TensorMap
+from warpwright.cuda import encode, encoded
+from warpwright.errors import LaunchError
+from warpwright.types import bf16
+
+
+def test_a_map_in_the_order_and_the_numbers_of_the_driver(fake_driver: FakeDriver) -> None:
+    array = np.zeros((40, 128), ml_dtypes.bfloat16)[:, :72]
+    tensor = TensorMap(array, (16, 64), swizzle=128, element_strides=(2, 1), fill="nan", l2_promotion=256)
+    data = encode(tensor, 0x7F00_0000_0100)
+    assert fake_driver.calls == [
+        ("cuTensorMapEncodeTiled", (9, 2, 0x7F00_0000_0100, [72, 40], [256], [64, 16], [1, 2], 0, 3, 3, 1))
+    ]
+    assert data == b"".join(n.to_bytes(8, "little") for n in range(16))
+
+
+def test_a_map_of_one_dimension_still_gives_the_driver_strides(fake_driver: FakeDriver) -> None:
+    encode(TensorMap(np.zeros(64, np.uint8), (32,)), 256)
+    assert fake_driver.calls[0][1] == (0, 1, 256, [64], [0], [32], [1], 0, 0, 0, 0)
+
+
+def test_maps_are_kept(fake_driver: FakeDriver) -> None:
+    for pointer in (1024, 2048, 1024):
+        encoded(pointer, bf16.tma, (64, 64), (128,), (64, 64), swizzle=128)
+    assert [args[2] for _, args in fake_driver.calls] == [1024, 2048]
+
+
+def test_refusals_name_the_cause(fake_driver: FakeDriver) -> None:
+    fake_driver.status = Result.CUDA_ERROR_INVALID_VALUE
+    with pytest.raises(LaunchError) as caught:
+        encoded(0x1008, bf16.tma, (64, 64), (128,), (64, 64))
+    assert str(caught.value) == (
+        "given a tensor map over address 0x1008; expected a multiple of 16 bytes; pass an array that starts there, "
+        "or a copy"
+    )
+    with pytest.raises(LaunchError) as caught:
+        encoded(0x1000, bf16.tma, (64, 64), (128,), (64, 64))
+    assert str(caught.value) == "the CUDA driver refuses the tensor map: CUDA_ERROR_INVALID_VALUE"
