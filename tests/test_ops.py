@@ -114,7 +114,12 @@ ANY = np.zeros((4, 4), BFLOAT16)
             "(for weights stored as N × K pass w.T)",
         ),
         (ANY, ANY, {"level": 10}, "given level 10; expected one of 1, 2, 3; choose an existing level"),
-        (ANY, ANY, {"device": "h200"}, "matmul has no kernel for h200 (sm_90a); expected device='b200' or 'gb200'"),
+        (
+            ANY,
+            ANY,
+            {"device": "rtx5090"},
+            "matmul has no kernel for rtx5090 (sm_120a); expected device='b200', 'gb200', 'h200' or 'cuda'",
+        ),
         (ANY, ANY, {"device": "b1"}, "given device 'b1'; expected one of b200, gb200, h200, rtx5090, cuda"),
         (
             ANY,
@@ -128,3 +133,34 @@ def test_what_it_does_not_take_is_one_clear_error(a: Any, b: Any, keywords: dict
     with pytest.raises(UsageError) as caught:
         ww.matmul(a, b, **keywords)
     assert str(caught.value) == expected
+
+
+@pytest.mark.parametrize("level", [None, 1, 2, 3, 4, 5, 6, 7, 8])
+def test_every_level_of_the_hopper_ladder_is_right(level: int | None) -> None:
+    a, b = operands(200, 321, 136)
+    assert judge(ww.matmul(a, b, device="h200", level=level), a, b).verified
+
+
+@pytest.mark.parametrize("out_dtype", [BFLOAT16, FLOAT16, np.float32])
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+def test_hopper_takes_operands_as_they_lie(layout: str, out_dtype: Any) -> None:
+    a, b = operands(136, 264, 200, FLOAT16)
+    left, right = (
+        np.asfortranarray(x) if letter == "T" else np.ascontiguousarray(x)
+        for letter, x in zip(layout, (a, b), strict=True)
+    )
+    d = ww.matmul(left, right, device="h200", out_dtype=out_dtype)
+    assert d.dtype == out_dtype and judge(d, a, b).verified
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (16, 520, 264), (65, 63, 7), (129, 257, 72), (300, 1, 64)])
+def test_hopper_takes_any_extent(shape: tuple[int, int, int]) -> None:
+    a, b = operands(*shape)
+    assert judge(ww.matmul(a, b, device="h200"), a, b).verified
+
+
+def test_float32_is_rounded_on_hopper_too() -> None:
+    a, b = operands(64, 32, 48, np.float32)
+    with pytest.warns(PrecisionWarning):
+        d = ww.matmul(a, b, device="h200")
+    assert judge(d, a.astype(BFLOAT16), b.astype(BFLOAT16)).verified

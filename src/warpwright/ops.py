@@ -15,6 +15,7 @@ from warpwright.errors import PrecisionWarning, UsageError
 from warpwright.gpu import Device
 from warpwright.kernels import gemm
 from warpwright.launch import launch
+from warpwright.tensormap import TensorMap
 
 __all__ = ["matmul"]
 
@@ -34,37 +35,71 @@ def matmul(
 
     ``a`` and ``b`` have one dtype: bfloat16 (ml_dtypes), float16, or float32, which is rounded to bfloat16 with a
     PrecisionWarning. ``out_dtype`` is bfloat16, float16 or float32; without it, the dtype of the inputs.
-    ``level`` is the rung of the GEMM ladder (1 to 3, default 3); ``device`` a name or Device (default ``b200``).
+    ``device`` is a name or Device (default: a real GPU if there is one, else ``b200``). ``level`` is the rung of the
+    GEMM ladder: on Blackwell 1 to 3 (default 3), on Hopper 1 to 8 (default: the fastest known for these extents).
 
-    The kernel reads both operands along K, so a transposed view ``w.T`` of a row-major ``w`` is used as it is; a
-    row-major ``b`` is copied first. So is an operand that is not dense, or whose K is no multiple of 8 (padded with
-    zeros).
+    On Hopper an operand is used as it is where its rows or its columns are dense and of a multiple of 8 elements. On
+    Blackwell the kernel reads both along K, so a transposed view ``w.T`` of a row-major ``w`` is used as it is, and a
+    row-major ``b`` is copied first. Every other operand is copied, its K padded with zeros to a multiple of 8.
     M = 0 or N = 0 gives an empty result, K = 0 zeros; NaN and infinity propagate as in IEEE arithmetic.
 
     Raises UsageError for anything but two matrices of one such dtype whose inner extents agree.
     """
     _check_operands(a, b)
     dtype = _output_dtype(a.dtype if out_dtype is None else out_dtype)
-    config = gemm.config_of(DEFAULT_LEVEL if level is None else level)
     target = resolve(device)
-    if target.spec.arch != "sm_100a":
+    product = PRODUCTS.get(target.spec.arch)
+    if product is None:
         raise UsageError(
-            f"matmul has no kernel for {target.spec.name} ({target.spec.arch}); expected device='b200' or 'gb200'"
+            f"matmul has no kernel for {target.spec.name} ({target.spec.arch}); expected device='b200', 'gb200', "
+            "'h200' or 'cuda'"
         )
     m, k = a.shape
     n = b.shape[1]
     if 0 in (m, n, k):
         return np.zeros((m, n), dtype)
-    return _product(_along_k(a), _along_k(b.T), n, dtype, config, target)
+    return product(a, b.T, dtype, level, target)
 
 
-def _product(a: Array, b: Array, n: int, dtype: np.dtype[Any], config: gemm.GemmConfig, device: Device) -> Array:
-    """A·Bᵀ of dense ``a`` (M, K) and ``b`` (N, K), K a multiple of 8, by one launch."""
+def _blackwell(a: Array, b: Array, dtype: np.dtype[Any], level: int | None, device: Device) -> Array:
+    """A·Bᵀ of ``a`` (M, K) and ``b`` (N, K) on sm_100a, by one launch."""
+    config, n = gemm.config_of(DEFAULT_LEVEL if level is None else level), b.shape[0]
+    a, b = _along_k(a), _along_k(b)
     plan = gemm.plan(config, a.shape[0], n, a.shape[1], out_bytes=dtype.itemsize)
     d = np.empty((a.shape[0], plan.pitch), dtype)
     kernel = gemm.kernel_of(config).trace(dtype=types.of_dtype(a.dtype), out=types.of_dtype(dtype))
     launch(kernel, plan.grid, args=[a, b, d, *plan.scalars], device=device)
     return np.ascontiguousarray(d[:, :n])
+
+
+def _hopper(a: Array, b: Array, dtype: np.dtype[Any], level: int | None, device: Device) -> Array:
+    """A·Bᵀ of ``a`` (M, K) and ``b`` (N, K) on sm_90a, by one launch; each as it lies in memory where that can be."""
+    (m, k), n = a.shape, b.shape[0]
+    config = gemm.choose(m, n, k) if level is None else gemm.hopper_config(level)
+    (a, major_a), (b, major_b) = _as_stored(a), _as_stored(b)
+    majors = (major_a, major_b)
+    kernel = gemm.hopper_kernel(config).trace(majors=majors, dtype=types.of_dtype(a.dtype), out=types.of_dtype(dtype))
+    padded = -(-k // ROW_ALIGNMENT) * ROW_ALIGNMENT  # beyond an operand's own end its tensor map reads zeros
+    plan = gemm.hopper_plan(config, m, n, padded, sms=device.spec.sms, majors=majors, out_bytes=dtype.itemsize)
+    d = np.empty((m, plan.pitch), dtype)
+    maps = [
+        TensorMap(array, kernel.maps[name].box, swizzle=kernel.maps[name].swizzle, l2_promotion=gemm.L2_PROMOTION)
+        for name, array in (("a", a), ("b", b), ("d", d))
+    ]
+    launch(kernel, plan.grid, args=[*maps, *plan.scalars], device=device)
+    return np.ascontiguousarray(d[:, :n])
+
+
+PRODUCTS = {"sm_100a": _blackwell, "sm_90a": _hopper}
+
+
+def _as_stored(operand: Array) -> tuple[Array, str]:
+    """``operand`` (rows, K) with its major: itself ("k") or its transpose ("mn") where that is dense, else a copy."""
+    if operand.dtype != FLOAT32:
+        for stored, major in ((operand, "k"), (operand.T, "mn")):
+            if stored.flags.c_contiguous and stored.shape[1] % ROW_ALIGNMENT == 0:
+                return stored, major
+    return _along_k(operand), "k"
 
 
 def _along_k(operand: Array) -> Array:

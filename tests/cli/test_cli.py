@@ -152,10 +152,11 @@ def test_an_unknown_device_is_refused() -> None:
 
 
 def test_a_device_without_the_kernel_is_refused(saved: dict[str, Path], tmp_path: Path) -> None:
-    status, message = error_of("matmul", saved["a"], saved["b"], "-o", tmp_path / "d.npy", "--device", "h200")
+    status, message = error_of("matmul", saved["a"], saved["b"], "-o", tmp_path / "d.npy", "--device", "rtx5090")
     assert status == 2
     assert message.splitlines()[-1] == (
-        "warpwright: error: matmul has no kernel for h200 (sm_90a); expected device='b200' or 'gb200'"
+        "warpwright: error: matmul has no kernel for rtx5090 (sm_120a); "
+        "expected device='b200', 'gb200', 'h200' or 'cuda'"
     )
 
 

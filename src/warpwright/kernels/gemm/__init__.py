@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+from warpwright.kernels.gemm.chooser import CONFIGS, FACTS, choose
 from warpwright.kernels.gemm.configs import LEVELS, GemmConfig, config_of
 from warpwright.kernels.gemm.host import Plan, plan
+from warpwright.kernels.gemm.sm90 import kernel_of as hopper_kernel
+from warpwright.kernels.gemm.sm90_plan import (
+    HOPPER_LEVELS,
+    L2_PROMOTION,
+    HopperConfig,
+    HopperPlan,
+    hopper_config,
+    hopper_plan,
+)
 from warpwright.kernels.gemm.sm100 import gemm_level1, gemm_level2, gemm_level3, kernel_of
 
 __all__ = [
+    "CONFIGS",
+    "FACTS",
+    "HOPPER_LEVELS",
+    "L2_PROMOTION",
     "LEVELS",
     "GemmConfig",
+    "HopperConfig",
+    "HopperPlan",
     "Plan",
+    "choose",
     "config_of",
     "gemm_level1",
     "gemm_level2",
     "gemm_level3",
+    "hopper_config",
+    "hopper_kernel",
+    "hopper_plan",
     "kernel_of",
     "plan",
 ]

@@ -282,7 +282,8 @@ def grouped(index: Expr, across: Expr, down: Expr, group: int) -> tuple[Expr, Ex
 def rotated(step: Expr, steps: Expr) -> Expr:
     """``step`` of a round of ``steps`` that each cluster begins elsewhere: fewer of them read one memory channel."""
     later = step + clusterid.x * steps // nclusterid.x
-    return select(later >= steps, later - steps, later)
+    chosen: Expr = select(later >= steps, later - steps, later)
+    return chosen
 
 
 def part(tile: Tile, index: Any, rows: int, major: str) -> Tile:

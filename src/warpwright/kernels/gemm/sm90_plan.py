@@ -7,7 +7,7 @@ from typing import Any
 
 from warpwright.errors import UsageError
 
-__all__ = ["HOPPER_LEVELS", "L2_PROMOTION", "HopperConfig", "HopperPlan", "hopper_plan"]
+__all__ = ["HOPPER_LEVELS", "L2_PROMOTION", "HopperConfig", "HopperPlan", "hopper_config", "hopper_plan"]
 
 ATOM = 64
 ELEMENT_BYTES = 2
@@ -86,6 +86,15 @@ HOPPER_LEVELS = {
     7: replace(_PERSISTENT, overlap=True, share=(2, 1), summary="a pair of CTAs shares B by multicast"),
     8: HopperConfig(summary="stmatrix into swizzled blocks on their way to D"),
 }
+
+
+def hopper_config(level: int) -> HopperConfig:
+    """The configuration of ``level`` of the ladder. Raises UsageError for a level that does not exist."""
+    found = HOPPER_LEVELS.get(level)
+    if found is None:
+        known = ", ".join(map(str, HOPPER_LEVELS))
+        raise UsageError(f"given level {level}; expected one of {known}; choose an existing level")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

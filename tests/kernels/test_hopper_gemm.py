@@ -1,0 +1,203 @@
+"""The Hopper GEMM: what ptxas says about every shipped configuration, its protocol in PTX, its plans and its chooser."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from tests.lang.ops.emission import instructions
+from warpwright.assemble import assemble
+from warpwright.errors import UsageError
+from warpwright.kernels.gemm import (
+    CONFIGS,
+    FACTS,
+    HOPPER_LEVELS,
+    HopperConfig,
+    choose,
+    hopper_config,
+    hopper_kernel,
+    hopper_plan,
+)
+from warpwright.lang import bf16, f16, f32, tma
+
+SHIPPED = {**{f"level {level}": config for level, config in HOPPER_LEVELS.items()}, **CONFIGS}
+BEST = HopperConfig()
+MAJORS = [("k", "mn"), ("mn", "k"), ("mn", "mn")]
+SMEM_LIMIT = 232_448
+
+
+def report(config: HopperConfig, **keywords: object) -> str:
+    """What ptxas says; a refusal fails."""
+    result = assemble(hopper_kernel(config).trace(**keywords).ptx, "sm_90a", "-v")
+    assert result.errors == {}
+    return result.log
+
+
+def lines_of(config: HopperConfig, **keywords: object) -> list[str]:
+    return instructions(hopper_kernel(config).trace(**keywords).ptx)
+
+
+def assert_clean(log: str) -> None:
+    """No local memory; no remark such as C7510 (wgmma serialised) or C7508 (setmaxnreg ignored)."""
+    assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log
+    assert not re.search(r"C75\d\d|warning", log)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_no_spills_and_no_serialised_wgmma_in_any_shipped_configuration(name: str) -> None:
+    assert_clean(report(SHIPPED[name]))
+
+
+@pytest.mark.parametrize("majors", MAJORS)
+@pytest.mark.parametrize("name", ["128x256", "128x128", "64x128", "64x64"])
+def test_nor_in_the_other_layouts(name: str, majors: tuple[str, str]) -> None:
+    assert_clean(report(CONFIGS[name], majors=majors))
+
+
+@pytest.mark.parametrize(("dtype", "out"), [(f16, f16), (bf16, f32), (f16, bf16)])
+def test_nor_for_other_types(dtype: type, out: type) -> None:
+    assert_clean(report(BEST, dtype=dtype, out=out))
+
+
+def test_the_report_of_a_kernel_that_is_too_large_is_not_clean() -> None:
+    log = assemble(hopper_kernel(BEST).ptx().replace(".minnctapersm 1", ".maxnreg 128"), "sm_90a", "-v").log
+    with pytest.raises(AssertionError):
+        assert_clean(log)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_configuration_knows_its_launch(name: str) -> None:
+    config = SHIPPED[name]
+    traced = hopper_kernel(config).trace()
+    assert traced.smem_bytes == config.smem_bytes <= SMEM_LIMIT
+    assert traced.threads == (config.threads, 1, 1)
+    assert traced.cluster == (config.cluster, 1, 1)
+
+
+def test_each_cta_of_a_pair_loads_its_a_and_half_of_b_for_both() -> None:
+    lines = lines_of(BEST)
+    loads = [line for line in lines if line.startswith("cp.async.bulk.tensor.2d.shared::cluster")]
+    assert [".multicast::cluster" in line for line in loads] == [False, True]
+    maps = hopper_kernel(BEST).trace().maps
+    assert (maps["a"], maps["b"]) == (tma.MapUse((128, 64), 128, bf16), tma.MapUse((128, 64), 128, bf16))
+    assert maps["d"] == tma.MapUse((16, 64), 128, bf16)
+    mask = loads[1].rsplit(" ", 1)[1]
+    assert f"mov.b16 {mask}, 3" in lines
+    assert [line.rsplit(" ", 1)[1] for line in lines if "expect_tx" in line] == ["49152"]
+
+
+def test_a_slot_is_released_by_each_warpgroup_of_each_cta_that_reads_it() -> None:
+    counts = [int(line.rsplit(" ", 1)[1]) for line in lines_of(BEST) if line.startswith("mbarrier.init")]
+    assert counts == [1] * 4 + [2 * 2] * 4
+    alone = [int(line.rsplit(" ", 1)[1]) for line in lines_of(CONFIGS["64x128"]) if line.startswith("mbarrier.init")]
+    assert alone == [1] * 8 + [1] * 8
+
+
+def test_no_arrival_in_the_loop_waits_for_the_gpu() -> None:
+    arrivals = [line for line in lines_of(BEST) if "mbarrier.arrive" in line and "expect_tx" not in line]
+    assert arrivals and all("mbarrier.arrive.shared::cluster.b64 _" in line for line in arrivals)
+
+
+def test_four_products_a_k_block_and_only_the_first_of_a_tile_overwrites() -> None:
+    products = [line for line in lines_of(BEST) if line.startswith("wgmma.mma_async")]
+    assert len(products) == 4
+    assert all(".m64n256k16.f32.bf16.bf16 " in line and line.endswith(", 1, 1, 0, 0") for line in products)
+    scales = [line.split("}, ")[1].split(", ")[2] for line in products]
+    assert scales[0].startswith("%p") and scales[1:] == ["1"] * 3
+
+
+@pytest.mark.parametrize("majors", MAJORS)
+def test_products_of_transposed_operands_say_so(majors: tuple[str, str]) -> None:
+    tail = ", ".join("1" if major == "mn" else "0" for major in majors)
+    products = [line for line in lines_of(BEST, majors=majors) if line.startswith("wgmma.mma_async")]
+    assert len(products) == 4 and all(line.endswith(f", 1, 1, {tail}") for line in products)
+
+
+def test_float32_leaves_without_stmatrix() -> None:
+    assert not any(line.startswith("stmatrix") for line in lines_of(BEST, out=f32))
+    assert sum(line.startswith("stmatrix") for line in lines_of(BEST)) == 16
+
+
+def test_streamed_operands_are_loaded_to_be_evicted_first() -> None:
+    loads = [line for line in lines_of(CONFIGS["64x128 stream"]) if "::bytes" in line and "cp.async" in line]
+    assert [".L2::cache_hint" in line for line in loads] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("config", "shape", "grid", "tiles"),
+    [
+        (BEST, (4096, 4096, 4096), 132, (32, 16, 64)),
+        (replace(BEST, sms=128), (4096, 4096, 4096), 128, (32, 16, 64)),
+        (BEST, (129, 1, 8), 2, (2, 1, 1)),
+        (BEST, (1, 257, 72), 4, (1, 2, 2)),
+        (HOPPER_LEVELS[4], (4096, 4096, 4096), 512, (32, 16, 64)),
+        (HOPPER_LEVELS[2], (129, 129, 64), 4, (2, 2, 1)),
+        (CONFIGS["64x64"], (64, 7168, 4096), 112, (1, 112, 32)),
+    ],
+)
+def test_plan(config: HopperConfig, shape: tuple[int, int, int], grid: int, tiles: tuple[int, int, int]) -> None:
+    plan = hopper_plan(config, *shape, sms=132)
+    assert (plan.grid, plan.scalars) == ((grid, 1, 1), tiles)
+    assert plan.pitch == -(-shape[1] // 8) * 8
+
+
+def test_pitch_of_float32() -> None:
+    assert hopper_plan(BEST, 8, 5, 8, sms=132, out_bytes=4).pitch == 8
+    assert hopper_plan(BEST, 8, 5, 8, sms=132, out_bytes=2).pitch == 8
+    assert hopper_plan(BEST, 8, 4, 8, sms=132, out_bytes=4).pitch == 4
+
+
+@pytest.mark.parametrize(
+    ("shape", "majors", "expected"),
+    [
+        (
+            (0, 8, 8),
+            ("k", "k"),
+            "given M=0, N=8, K=8; expected each at least 1; an empty product needs no kernel",
+        ),
+        (
+            (8, 8, 12),
+            ("k", "k"),
+            "given K=12 along the rows of A in memory; expected a multiple of 8 (16 bytes); pad A with zeros to K=16",
+        ),
+        (
+            (8, 9, 8),
+            ("k", "mn"),
+            "given N=9 along the rows of B in memory; expected a multiple of 8 (16 bytes); pad B with zeros to N=16",
+        ),
+    ],
+)
+def test_plan_refuses(shape: tuple[int, int, int], majors: tuple[str, str], expected: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        hopper_plan(BEST, *shape, sms=132, majors=majors)
+    assert str(caught.value) == expected
+
+
+def test_levels() -> None:
+    assert hopper_config(8) == HOPPER_LEVELS[8]
+    assert len({config.summary for config in HOPPER_LEVELS.values()}) == len(HOPPER_LEVELS) == 8
+    with pytest.raises(UsageError) as caught:
+        hopper_config(9)
+    assert str(caught.value) == "given level 9; expected one of 1, 2, 3, 4, 5, 6, 7, 8; choose an existing level"
+
+
+def test_a_measured_problem_gets_what_was_fastest_for_it() -> None:
+    assert len({(fact.m, fact.n, fact.k) for fact in FACTS}) == len(FACTS)
+    for fact in FACTS:
+        assert choose(fact.m, fact.n, fact.k) is CONFIGS[fact.config]
+
+
+@pytest.mark.parametrize(
+    ("shape", "config"),
+    [
+        ((5000, 5000, 5000), "128x256 on 128"),
+        ((20000, 30000, 9000), "128x256 stream"),
+        ((1, 8192, 8192), "64x128 stream rotated"),
+        ((64, 7000, 4000), "64x64 stream"),
+        ((1, 1, 1), "64x64 stream rotated"),
+    ],
+)
+def test_other_problems_get_that_of_the_nearest(shape: tuple[int, int, int], config: str) -> None:
+    assert choose(*shape) is CONFIGS[config]
