@@ -169,7 +169,7 @@ class Launch:
             return bytes(np.asarray(value).astype(scalar.dtype).tobytes())
         if int(value) != value:
             raise LaunchError(f"argument {param.name} of kernel {self.name} is {value}; expected an integer (.{param.type}).")
-        return int(value % (1 << 8 * param.nbytes)).to_bytes(param.nbytes, "little")
+        return (int(value) % (1 << 8 * param.nbytes)).to_bytes(param.nbytes, "little")
 
 
 _KEPT = 64
