@@ -1,4 +1,4 @@
-"""The Hopper GEMM: what ptxas says about every shipped configuration, its protocol in PTX, its plans and its chooser."""
+"""The Hopper GEMM: what ptxas says of every shipped configuration, its protocol in PTX, its plans, its chooser."""
 
 from __future__ import annotations
 
