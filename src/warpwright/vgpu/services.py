@@ -192,6 +192,8 @@ def format_printf(text: str, data: bytes, string_at: Callable[[int], str]) -> st
         flags, width, precision, length, kind = found.groups()
         if kind == "%":
             return "%"
+        if kind in "ouxX":  # C: signs are for signed conversions
+            flags = flags.translate({ord("+"): "", ord(" "): ""})
         width, precision = (str(take(4, "i")) if part == "*" else part or "" for part in (width, precision))
         spec = f"%{flags}{width}{'.' + precision if precision else ''}"
         if kind in "fFeEgGaA":
