@@ -12,7 +12,9 @@ STORE = "st.global.u32 [%o], %r10; ret;"
 FLAGS = ".shared .align 8 .u32 flag[64];"
 
 
-@pytest.mark.parametrize("opcode", ["bar.sync 0", "barrier.sync 0", "barrier.cta.sync.aligned 15", "bar.cta.sync 7, 96", "bar.sync %r9, 96"])
+@pytest.mark.parametrize(
+    "opcode", ["bar.sync 0", "barrier.sync 0", "barrier.cta.sync.aligned 15", "bar.cta.sync 7, 96", "bar.sync %r9, 96"]
+)
 def test_all_writes_come_before_all_reads(opcode: str) -> None:
     body = f"""
       mov.u32 %r9, 3; mov.u64 %d0, flag; mul.wide.u32 %d1, %r2, 4; add.u64 %d1, %d0, %d1; st.shared.u32 [%d1], %r2;
@@ -35,7 +37,8 @@ def test_arrive_does_not_wait() -> None:
 def test_sixteen_barriers_at_once() -> None:
     """Pairs of warps meet at a barrier each."""
     body = f"""
-      shr.u32 %r9, %warp, 1; mov.u64 %d0, flag; mul.wide.u32 %d1, %warp, 4; add.u64 %d1, %d0, %d1; st.shared.u32 [%d1], %warp;
+      shr.u32 %r9, %warp, 1; mov.u64 %d0, flag; mul.wide.u32 %d1, %warp, 4; add.u64 %d1, %d0, %d1;
+      st.shared.u32 [%d1], %warp;
       bar.sync %r9, 64;
       xor.b32 %r3, %warp, 1; mul.wide.u32 %d2, %r3, 4; add.u64 %d2, %d0, %d2; ld.shared.u32 %r10, [%d2]; {STORE}"""
     assert out(body, 1024, block=1024, top=FLAGS).tolist() == [t // 32 ^ 1 for t in range(1024)]
@@ -87,8 +90,14 @@ def test_a_warp_arrives_when_all_its_lanes_have() -> None:
 @pytest.mark.parametrize(
     ("code", "what"),
     [
-        ("mov.u32 %r9, 16; bar.sync %r9, 64;", "barrier 16 with 64 threads; expected barrier 0 to 15 and a multiple of 32."),
-        ("mov.u32 %r9, 40; bar.sync 1, %r9;", "barrier 1 with 40 threads; expected barrier 0 to 15 and a multiple of 32."),
+        (
+            "mov.u32 %r9, 16; bar.sync %r9, 64;",
+            "barrier 16 with 64 threads; expected barrier 0 to 15 and a multiple of 32.",
+        ),
+        (
+            "mov.u32 %r9, 40; bar.sync 1, %r9;",
+            "barrier 1 with 40 threads; expected barrier 0 to 15 and a multiple of 32.",
+        ),
     ],
 )
 def test_illegal_barriers(code: str, what: str) -> None:
@@ -100,8 +109,8 @@ def test_illegal_barriers(code: str, what: str) -> None:
 def test_counts_must_agree() -> None:
     body = "setp.eq.u32 %p0, %warp, 0; @%p0 bra FIRST;\n bar.sync 3, 64; ret;\n FIRST: bar.sync 3, 96; ret;"
     assert refused(ProtocolError, body, np.zeros(64, np.uint32), block=96) == (
-        f"PTX line {line_of(body, '3, 64')}: `bar.sync`: kernel k, CTA (0, 0, 0), warp 1, lane 0: barrier 3 for 64 threads; "
-        "others came to it for 96 threads: give the same count everywhere."
+        f"PTX line {line_of(body, '3, 64')}: `bar.sync`: kernel k, CTA (0, 0, 0), warp 1, lane 0: "
+        "barrier 3 for 64 threads; others came to it for 96 threads: give the same count everywhere."
     )
 
 
@@ -119,7 +128,8 @@ def test_neighbours_exchange_through_shared_memory(size: int, arrive: str) -> No
       barrier.cluster.arrive{ARRIVE[arrive]}.aligned; barrier.cluster.wait.acquire.aligned;
       mapa.shared::cluster.u32 %r8, %r7, %r5; mad.lo.u32 %r9, %r0, 100, %lane; st.shared::cluster.u32 [%r8], %r9;
       barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
-      cvta.shared.u64 %d9, %d9; mapa.u64 %d1, %d9, %r6; mul.wide.u32 %d2, %lane, 4; add.u64 %d1, %d1, %d2; ld.u32 %r10, [%d1];
+      cvta.shared.u64 %d9, %d9; mapa.u64 %d1, %d9, %r6; mul.wide.u32 %d2, %lane, 4; add.u64 %d1, %d1, %d2;
+      ld.u32 %r10, [%d1];
       getctarank.shared::cluster.u32 %r11, %r8; getctarank.u64 %r12, %d1; mad.lo.u32 %r11, %r11, 256, %r12;
       st.global.u32 [%o], %r10; add.u64 %o, %o, {4 * 32 * 3 * size}; st.global.u32 [%o], %r11;
       barrier.cluster.arrive; barrier.cluster.wait; ret;"""
@@ -164,7 +174,10 @@ def test_work_between_arrive_and_wait() -> None:
 @pytest.mark.parametrize(
     ("code", "what"),
     [
-        ("barrier.cluster.arrive;\n barrier.cluster.arrive.relaxed;", "arrives again before it has waited; alternate arrive and wait."),
+        (
+            "barrier.cluster.arrive;\n barrier.cluster.arrive.relaxed;",
+            "arrives again before it has waited; alternate arrive and wait.",
+        ),
         ("barrier.cluster.wait.acquire;", "waits without having arrived; put barrier.cluster.arrive before it."),
     ],
 )
@@ -172,7 +185,9 @@ def test_arrive_and_wait_alternate(code: str, what: str) -> None:
     opcode = code.split("\n")[-1].strip()
     body = f"{code} ret;"
     found = refused(ProtocolError, body, np.zeros(1, np.uint32), grid=2, cluster=2)
-    assert found == f"PTX line {line_of(body, opcode)}: `{opcode[:-1]}`: kernel k, CTA (0, 0, 0), warp 0, lane 0: {what}"
+    assert (
+        found == f"PTX line {line_of(body, opcode)}: `{opcode[:-1]}`: kernel k, CTA (0, 0, 0), warp 0, lane 0: {what}"
+    )
 
 
 SPECIALS = [
@@ -227,5 +242,6 @@ def test_clocks_advance() -> None:
 
 
 def test_a_kernel_that_waits_for_time_ends() -> None:
-    body = "mov.u64 %d0, %clock64; AGAIN: nanosleep.u32 20; mov.u64 %d1, %clock64; sub.u64 %d1, %d1, %d0; setp.lt.u64 %p0, %d1, 9000000; @%p0 bra AGAIN; ret;"
+    body = """mov.u64 %d0, %clock64; AGAIN: nanosleep.u32 20; mov.u64 %d1, %clock64; sub.u64 %d1, %d1, %d0;
+        setp.lt.u64 %p0, %d1, 9000000; @%p0 bra AGAIN; ret;"""
     run(body, np.zeros(1, np.uint32))

@@ -92,10 +92,13 @@ def test_early_exit() -> None:
 def test_lanes_that_exit_free_those_that_wait_for_them(first: str) -> None:
     """The waiting block may come before or after the exit."""
     wait = "WAIT: bar.warp.sync 0xffffffff; mov.u32 %r10, 3; st.global.u32 [%o], %r10; ret;"
-    body = "setp.lt.u32 %p0, %lane, 16; " + {
-        "waits": f"@!%p0 bra GONE; {wait} GONE: mov.u32 %r3, 0; exit;",
-        "exits": f"@%p0 bra WAIT; exit; {wait}",
-    }[first]
+    body = (
+        "setp.lt.u32 %p0, %lane, 16; "
+        + {
+            "waits": f"@!%p0 bra GONE; {wait} GONE: mov.u32 %r3, 0; exit;",
+            "exits": f"@%p0 bra WAIT; exit; {wait}",
+        }[first]
+    )
     assert np.array_equal(out(body), np.where(LANE < 16, 3, 0))
 
 

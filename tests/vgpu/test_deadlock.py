@@ -31,7 +31,11 @@ def test_mbarrier() -> None:
       mbarrier.try_wait.parity.shared.b64 %p2, [bar], 0;
       @!%p2 bra WAIT; ret;"""
     state = "phase 0, 2 of 3 arrivals and 512 bytes pending"
-    deadlock(body, f"CTA (0, 0, 0), warp 0, lanes 0-7: waits for parity 0 of the mbarrier at offset 0x400 of CTA 0 ({state}) @ mbarrier.try_wait")
+    deadlock(
+        body,
+        f"CTA (0, 0, 0), warp 0, lanes 0-7: waits for parity 0 of the mbarrier at offset 0x400 of CTA 0 ({state}) "
+        f"@ mbarrier.try_wait",
+    )
 
 
 def test_mbarrier_of_a_later_phase() -> None:
@@ -40,7 +44,11 @@ def test_mbarrier_of_a_later_phase() -> None:
       mbarrier.try_wait.shared.b64 %p2, [bar], %d1;
       @!%p2 bra WAIT; ret;"""
     state = "phase 1, 2 of 3 arrivals and 0 bytes pending"
-    deadlock(body, f"CTA (0, 0, 0), warp 0, lane 0: waits for parity 1 of the mbarrier at offset 0x400 of CTA 0 ({state}) @ try_wait")
+    deadlock(
+        body,
+        f"CTA (0, 0, 0), warp 0, lane 0: waits for parity 1 of the mbarrier at offset 0x400 of CTA 0 ({state}) @ "
+        f"try_wait",
+    )
 
 
 def test_spinning_on_test_wait() -> None:
@@ -58,7 +66,8 @@ def test_named_barrier() -> None:
     at = "waits at barrier"
     deadlock(body, f"CTA (0, 0, 0), warp 0, lanes 0-31: {at} 3 (64 of 96 threads have arrived) @ 3, 96",
              f"CTA (0, 0, 0), warp 1, lanes 0-31: {at} 4 (32 of 64 threads have arrived) @ 4, 64",
-             f"CTA (0, 0, 0), warp 2, lanes 0-31: {at} 3 (64 of 96 threads have arrived) @ 3, 96", block=96)  # fmt: skip
+             f"CTA (0, 0, 0), warp 2, lanes 0-31: {at} 3 (64 of 96 threads have arrived) @ 3, "
+                 f"96", block=96)  # fmt: skip
 
 
 def test_lanes_of_a_warp_at_two_barriers() -> None:
@@ -68,7 +77,8 @@ def test_lanes_of_a_warp_at_two_barriers() -> None:
       ret;
     OTHER: bar.sync 2; ret;"""
     deadlock(body, "CTA (0, 0, 0), warp 0, lanes 0-3: waits at barrier 2 (0 of 32 threads have arrived) @ bar.sync 2",
-             "CTA (0, 0, 0), warp 0, lanes 4-31: waits at barrier 1 (0 of 32 threads have arrived) @ bar.sync 1")  # fmt: skip
+             "CTA (0, 0, 0), warp 0, lanes 4-31: waits at barrier 1 (0 of 32 threads have arrived) @ bar.sync "
+                 "1")  # fmt: skip
 
 
 def test_cluster_barrier() -> None:
@@ -78,15 +88,19 @@ def test_cluster_barrier() -> None:
       barrier.cluster.wait; ret;
     OTHER: barrier.cluster.wait;
       bar.sync 1, 64; ret;"""
-    deadlock(body, "CTA (0, 0, 0), warp 0, lanes 0-31: waits at the barrier of the cluster (32 of 64 threads have arrived) @ barrier.cluster.wait; ret",
-             "CTA (1, 0, 0), warp 0, lanes 0-31: waits at barrier 1 (32 of 64 threads have arrived) @ bar.sync 1", grid=2, cluster=2)  # fmt: skip
+    deadlock(body, "CTA (0, 0, 0), warp 0, lanes 0-31: waits at the barrier of the cluster (32 of 64 threads "
+        "have arrived) @ barrier.cluster.wait; ret",
+             "CTA (1, 0, 0), warp 0, lanes 0-31: waits at barrier 1 (32 of 64 threads have arrived) @ bar.sync "
+                 "1", grid=2, cluster=2)  # fmt: skip
 
 
 def test_tensor_memory() -> None:
     body = """setp.eq.u32 %p0, %warp, 0;
       tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [bar], 256; @%p0 ret;
       tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [bar+8], 512; ret;"""
-    deadlock(body, "CTA (0, 0, 0), warp 1, lanes 0-31: waits for 512 columns of tensor memory (0 are free) @ 512;", block=64)
+    deadlock(
+        body, "CTA (0, 0, 0), warp 1, lanes 0-31: waits for 512 columns of tensor memory (0 are free) @ 512;", block=64
+    )
 
 
 def test_tensor_memory_of_a_pair() -> None:
@@ -94,8 +108,10 @@ def test_tensor_memory_of_a_pair() -> None:
       tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [bar], 64;
     END: barrier.cluster.arrive;
       barrier.cluster.wait; ret;"""
-    deadlock(body, "CTA (0, 0, 0), warp 0, lanes 0-31: waits at the barrier of the cluster (32 of 64 threads have arrived) @ cluster.wait",
-             "CTA (1, 0, 0), warp 0, lanes 0-31: waits for 64 columns of tensor memory (512 are free) @ alloc", grid=2, cluster=2)  # fmt: skip
+    deadlock(body, "CTA (0, 0, 0), warp 0, lanes 0-31: waits at the barrier of the cluster (32 of 64 threads "
+        "have arrived) @ cluster.wait",
+             "CTA (1, 0, 0), warp 0, lanes 0-31: waits for 64 columns of tensor memory (512 are free) @ "
+                 "alloc", grid=2, cluster=2)  # fmt: skip
 
 
 @pytest.mark.parametrize("grid", [1, 5])
@@ -113,7 +129,9 @@ def test_spinning_of_diverged_lanes() -> None:
       A: ld.volatile.global.u32 %r3, [%a0]; setp.eq.u32 %p0, %r3, 0; @%p0 bra A; ret;
       B: ld.volatile.global.u32 %r3, [%a0+4]; setp.eq.u32 %p0, %r3, 0; @%p0 bra B; ret;"""
     message = within(1.0, body)
-    assert message.startswith("Deadlock: kernel k: no warp can make progress.\n  CTA (0, 0, 0), warp 0, 31 lanes: runs in circles")
+    assert message.startswith(
+        "Deadlock: kernel k: no warp can make progress.\n  CTA (0, 0, 0), warp 0, 31 lanes: runs in circles"
+    )
     assert "CTA (0, 0, 0), warp 0, lane 9: runs in circles" in message
 
 
@@ -124,7 +142,8 @@ def test_a_partner_that_never_comes() -> None:
       ret;
     OTHER: bar.sync 1, 64; ret;"""
     deadlock(body, "CTA (0, 0, 0), warp 0, 31 lanes: waits for the other lanes of its warp @ bar.warp.sync",
-             "CTA (0, 0, 0), warp 0, lane 3: waits at barrier 1 (0 of 64 threads have arrived) @ bar.sync 1")  # fmt: skip
+             "CTA (0, 0, 0), warp 0, lane 3: waits at barrier 1 (0 of 64 threads have arrived) @ bar.sync "
+                 "1")  # fmt: skip
 
 
 def test_many_waiters_are_counted() -> None:
@@ -156,9 +175,11 @@ def test_waiting_for_a_slow_cta_is_no_deadlock(last: int) -> None:
 
 def test_ctas_that_hand_a_token_on() -> None:
     """Thirty CTAs, each of which waits for the one after it."""
-    body = """add.u32 %r3, %r0, 1; mul.wide.u32 %d1, %r3, 4; add.u64 %d1, %a0, %d1; mul.wide.u32 %d2, %r0, 4; add.u64 %d2, %a0, %d2;
+    body = """add.u32 %r3, %r0, 1; mul.wide.u32 %d1, %r3, 4; add.u64 %d1, %a0, %d1; mul.wide.u32 %d2, %r0, 4;
+    add.u64 %d2, %a0, %d2;
       setp.eq.u32 %p0, %r0, 29; @%p0 bra LAST;
-    SPIN: ld.volatile.global.u32 %r4, [%d1]; setp.eq.u32 %p0, %r4, 0; @%p0 bra SPIN; add.u32 %r4, %r4, 1; st.volatile.global.u32 [%d2], %r4; ret;
+    SPIN: ld.volatile.global.u32 %r4, [%d1]; setp.eq.u32 %p0, %r4, 0; @%p0 bra SPIN; add.u32 %r4, %r4, 1;
+    st.volatile.global.u32 [%d2], %r4; ret;
     LAST: mov.u32 %r4, 1; st.volatile.global.u32 [%d2], %r4; ret;"""
     assert out(body, 30, grid=30, block=1).tolist() == list(range(30, 0, -1))
 

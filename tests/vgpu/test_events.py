@@ -88,8 +88,10 @@ def test_barriers_and_ctas() -> None:
 
 
 def test_remote_barriers_name_their_cta() -> None:
-    body = """setp.eq.u32 %p0, %r2, 0; @%p0 mbarrier.init.shared.b64 [bar], 2; barrier.cluster.arrive; barrier.cluster.wait; @!%p0 bra END;
-      mov.u32 %r3, bar; mapa.shared::cluster.u32 %r3, %r3, 1; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r3];
+    body = """setp.eq.u32 %p0, %r2, 0; @%p0 mbarrier.init.shared.b64 [bar], 2; barrier.cluster.arrive;
+    barrier.cluster.wait; @!%p0 bra END;
+      mov.u32 %r3, bar; mapa.shared::cluster.u32 %r3, %r3, 1;
+      mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r3];
       END: barrier.cluster.arrive; barrier.cluster.wait; ret;"""
     arrivals = of(recorded(body, grid=2, cluster=2), "arrive")
     assert sorted((event.cta, event.barrier) for event in arrivals) == [(0, Barrier(1, BAR)), (1, Barrier(1, BAR))]

@@ -23,20 +23,31 @@ def message(code: str, what: str, top: str = "", **launch: object) -> None:
 
 
 def test_global_past_the_end() -> None:
-    message("ld.global.u32 %r3, [%a0+256];", f"address 0x{BASE + 256:x} is outside global memory: 0 bytes past the end of the 256 bytes at 0x{BASE:x}.")
+    message(
+        "ld.global.u32 %r3, [%a0+256];",
+        f"address 0x{BASE + 256:x} is outside global memory: 0 bytes past the end of the 256 bytes at 0x{BASE:x}.",
+    )
 
 
 def test_global_before_the_start() -> None:
-    message("st.global.u32 [%a0+-8], 1;", f"address 0x{BASE - 8:x} is outside global memory: 8 bytes before the 256 bytes at 0x{BASE:x}.")
+    message(
+        "st.global.u32 [%a0+-8], 1;",
+        f"address 0x{BASE - 8:x} is outside global memory: 8 bytes before the 256 bytes at 0x{BASE:x}.",
+    )
 
 
 def test_global_over_the_end() -> None:
-    what = f"address 0x{BASE + 60:x} is outside global memory: the access runs over the end of the 62 bytes at 0x{BASE:x}."
+    what = (
+        f"address 0x{BASE + 60:x} is outside global memory: the access runs over the end of the 62 bytes at 0x{BASE:x}."
+    )
     assert refused(MemoryFault, "ld.global.u32 %r3, [%a0+60];", np.zeros(31, np.uint16)).endswith(what)
 
 
 def test_null_pointer() -> None:
-    message("mov.u64 %d0, 0;\n ld.u32 %r3, [%d0];", f"address 0x0 is outside global memory: {BASE} bytes before the 256 bytes at 0x{BASE:x}.")
+    message(
+        "mov.u64 %d0, 0;\n ld.u32 %r3, [%d0];",
+        f"address 0x0 is outside global memory: {BASE} bytes before the 256 bytes at 0x{BASE:x}.",
+    )
 
 
 def test_huge_address() -> None:
@@ -46,18 +57,24 @@ def test_huge_address() -> None:
 
 @pytest.mark.parametrize(("offset", "shown"), [(64, 0x440), (-4, 0x3FC), (1 << 20, 0x100400)])
 def test_shared(offset: int, shown: int) -> None:
-    message(f"ld.shared.u32 %r3, [room+{offset}];", f"address 0x{shown:x} is outside shared memory, bytes 0x400 to 0x440 of each CTA.", top=SHARED)
+    message(
+        f"ld.shared.u32 %r3, [room+{offset}];",
+        f"address 0x{shown:x} is outside shared memory, bytes 0x400 to 0x440 of each CTA.",
+        top=SHARED,
+    )
 
 
 def test_dynamic_shared() -> None:
-    message("ld.shared.u32 %r3, [room+256];", "address 0x500 is outside shared memory, bytes 0x400 to 0x500 of each CTA.",
+    message("ld.shared.u32 %r3, [room+256];", "address 0x500 is outside shared memory, bytes 0x400 to 0x500 of "
+        "each CTA.",
             top=".extern .shared .align 16 .b8 room[];", smem=256)  # fmt: skip
 
 
 def test_generic_shared() -> None:
     """The address is shown as the kernel sees it."""
     message("mov.u64 %d0, room; cvta.shared.u64 %d0, %d0;\n st.u32 [%d0+64], 1;",
-            "address 0x10000000440 is outside shared memory, bytes 0x400 to 0x440 of each CTA.", top=SHARED)  # fmt: skip
+            "address 0x10000000440 is outside shared memory, bytes 0x400 to 0x440 of each "
+                "CTA.", top=SHARED)  # fmt: skip
 
 
 def test_local() -> None:
@@ -68,7 +85,8 @@ def test_local() -> None:
 
 
 def test_const() -> None:
-    message("ld.const.u32 %r3, [table+8];", f"address 0x{BASE + 8:x} is outside global memory: 0 bytes past the end of the 8 bytes at 0x{BASE:x}.",
+    message("ld.const.u32 %r3, [table+8];", f"address 0x{BASE + 8:x} is outside global memory: 0 bytes past the "
+        f"end of the 8 bytes at 0x{BASE:x}.",
             top=".const .align 4 .u32 table[2] = {1, 2};")  # fmt: skip
 
 
@@ -90,7 +108,9 @@ def test_misaligned(code: str, address: int) -> None:
 
 
 def test_cta_outside_the_cluster() -> None:
-    code = "mov.u32 %r3, room; mapa.shared::cluster.u32 %r3, %r3, 5; mov.u32 %r5, 1;\n ld.shared::cluster.u32 %r4, [%r3];"
+    code = (
+        "mov.u32 %r3, room; mapa.shared::cluster.u32 %r3, %r3, 5; mov.u32 %r5, 1;\n ld.shared::cluster.u32 %r4, [%r3];"
+    )
     message(code, "address 0x5000400 belongs to CTA 5 of a cluster of 1.", top=SHARED)
     generic = "mov.u64 %d3, room; cvta.shared.u64 %d3, %d3; mapa.u64 %d3, %d3, 2;\n ld.u32 %r4, [%d3];"
     message(generic, "address 0x10002000400 belongs to CTA 2 of a cluster of 1.", top=SHARED)
@@ -116,7 +136,9 @@ def test_source_lines() -> None:
     """The line of the user's source when the PTX names one, also inside a function and after it."""
     top = '.file 1 "kernels/sum.cu"\n.func take (.reg .b64 %p) { .reg .b32 %v; .loc 1 7 3\n ld.global.u32 %v, [%p]; ret; }'
     inside = ".loc 1 20 5\n add.u64 %d0, %a0, 4096;\n call take, (%d0);\n ret;"
-    assert refused(MemoryFault, inside, top=top).startswith("kernels/sum.cu:7: `ld.global.u32`: kernel k, CTA (0, 0, 0), warp 0, lane 0")
+    assert refused(MemoryFault, inside, top=top).startswith(
+        "kernels/sum.cu:7: `ld.global.u32`: kernel k, CTA (0, 0, 0), warp 0, lane 0"
+    )
     after = ".loc 1 20 5\n call take, (%a0);\n st.global.u32 [%a0+4096], 1; ret;"
     assert refused(MemoryFault, after, top=top).startswith("kernels/sum.cu:20: `st.global.u32`: kernel k")
 
@@ -138,7 +160,8 @@ UNKNOWN = {
 @pytest.mark.parametrize("code", sorted(UNKNOWN))
 def test_unsupported(code: str) -> None:
     """It may stand in the text; reaching it is an error with its line, and only that."""
-    body = f"setp.eq.u32 %p0, %n1, 1; @!%p0 bra OVER;\n {code}\n OVER: @!%p0 mov.u32 %r10, 6; st.global.u32 [%o], %r10; ret;"
+    body = f"""setp.eq.u32 %p0, %n1, 1; @!%p0 bra OVER;\n {code}\n OVER: @!%p0 mov.u32 %r10, 6;
+        st.global.u32 [%o], %r10; ret;"""
     array = np.zeros(32, np.uint32)
     run(body, array, 0)
     assert set(array.tolist()) == {6}
@@ -154,14 +177,18 @@ def test_unsupported(code: str) -> None:
 
 def test_calls_that_are_not_executed() -> None:
     recursive = ".func f (.reg .b32 %x) { call f, (%x); ret; }"
-    with pytest.raises(UnsupportedInstruction, match=r"^PTX line 4: `call f`: recursion is not supported; rewrite it as a loop\.$"):
+    with pytest.raises(
+        UnsupportedInstruction, match=r"^PTX line 4: `call f`: recursion is not supported; rewrite it as a loop\.$"
+    ):
         run("call f, (%r0); ret;", top=recursive)
     with pytest.raises(UnsupportedInstruction, match="indirect calls are not supported"):
         run("mov.u64 %d0, 0; call %d0, (), P; P: .callprototype _ (); ret;")
 
 
 def test_undeclared_names() -> None:
-    with pytest.raises(UsageError, match=r"^PTX line 14: '%nothing' is used but not declared; declare it, or correct its name\.$"):
+    with pytest.raises(
+        UsageError, match=r"^PTX line 14: '%nothing' is used but not declared; declare it, or correct its name\.$"
+    ):
         run("mov.u32 %r3, %nothing; ret;", np.zeros(1, np.uint32))
 
 

@@ -30,10 +30,12 @@ ADD = "ld.global.u32 %r10, [%o]; add.u32 %r10, %r10, 1; st.global.u32 [%o], %r10
         ({"grid": 4, "cluster": 0}, "cluster=(0, 1, 1): expected 1 to 2147483647, 1 to 65535 and 1 to 65535."),
         ({"smem": -1}, "smem=-1: expected a number of bytes."),
         ({"smem": 232449}, "kernel k asks for 232449 bytes of shared memory; b200 has 232448 a CTA."),
-        ({"smem": 232448, "top": ".shared .align 16 .b8 s[16];"}, "kernel k asks for 232464 bytes of shared memory; b200 has 232448 a CTA."),
+        ({"smem": 232448, "top": ".shared .align 16 .b8 s[16];"}, "kernel k asks for 232464 bytes of shared "
+            "memory; b200 has 232448 a CTA."),
         ({"heads": ".reqntid 64"}, "block=(32, 1, 1): kernel k requires (64, 1, 1) (.reqntid)."),
         ({"heads": ".maxntid 16"}, "block=(32, 1, 1): kernel k allows at most (16, 1, 1) (.maxntid)."),
-        ({"heads": ".reqnctapercluster 2, 1, 1", "grid": 2}, "cluster=(1, 1, 1): kernel k requires (2, 1, 1) (.reqnctapercluster)."),
+        ({"heads": ".reqnctapercluster 2, 1, 1", "grid": 2}, "cluster=(1, 1, 1): kernel k requires (2, 1, 1) "
+            "(.reqnctapercluster)."),
         ({"target": "sm_90a"}, "kernel k is for sm_90a; device b200 is sm_100a: compile it for that."),
         ({"target": "sm_120"}, "kernel k is for sm_120; device b200 is sm_100a: compile it for that."),
     ],
@@ -43,7 +45,10 @@ def test_refused(launch: dict, what: str) -> None:
     assert refused(LaunchError, body, ONE, **launch) == what
 
 
-@pytest.mark.parametrize(("target", "device"), [("sm_90", "b200"), ("sm_100", "b200"), ("sm_100f", "b200"), ("sm_90", "h200"), ("sm_120", "rtx5090")])
+@pytest.mark.parametrize(
+    ("target", "device"),
+    [("sm_90", "b200"), ("sm_100", "b200"), ("sm_100f", "b200"), ("sm_90", "h200"), ("sm_120", "rtx5090")],
+)
 def test_targets_of_a_family(target: str, device: str) -> None:
     assert out(ADD, 32, target=target, device=device).tolist() == [1] * 32
 
@@ -75,8 +80,10 @@ def test_numbers_are_typed_by_the_parameters() -> None:
       .address_size 64
       .visible .entry k(.param .u64 out, .param .s8 a, .param .f32 b, .param .align 8 .b8 c[12], .param .u16 d, .param .f64 e) {
       .reg .b32 %r<9>; .reg .b64 %d<9>; .reg .f32 %f<3>; .reg .f64 %g<3>;
-      ld.param.u64 %d0, [out]; ld.param.s8 %r0, [a]; ld.param.f32 %f0, [b]; ld.param.u32 %r1, [c+8]; ld.param.u16 %r2, [d]; ld.param.f64 %g0, [e];
-      st.global.u32 [%d0], %r0; st.global.f32 [%d0+4], %f0; st.global.u32 [%d0+8], %r1; st.global.u32 [%d0+12], %r2; st.global.f64 [%d0+16], %g0; ret; }""")
+      ld.param.u64 %d0, [out]; ld.param.s8 %r0, [a]; ld.param.f32 %f0, [b]; ld.param.u32 %r1, [c+8];
+      ld.param.u16 %r2, [d]; ld.param.f64 %g0, [e];
+      st.global.u32 [%d0], %r0; st.global.f32 [%d0+4], %f0; st.global.u32 [%d0+8], %r1;
+      st.global.u32 [%d0+12], %r2; st.global.f64 [%d0+16], %g0; ret; }""")
     array = np.zeros(6, np.uint32)
     args = (array, -3, 1.5, np.arange(3, dtype=np.int32).tobytes(), np.uint16(65535), -0.1)
     Device(targets.device("b200")).launch(module, "k", (1, 1, 1), (1, 1, 1), args=args)
@@ -88,7 +95,12 @@ def test_numbers_are_typed_by_the_parameters() -> None:
 def test_one_array_twice() -> None:
     """Both pointers are the same memory."""
     array = np.arange(32, dtype=np.uint32)
-    run("ld.global.u32 %r10, [%o]; st.global.u32 [%a1], 77; add.u32 %r10, %r10, 1; st.global.u32 [%o], %r10; sub.u64 %d0, %a0, %a1; st.global.u64 [%a0+64], %d0; ret;", array, array)
+    run(
+        """ld.global.u32 %r10, [%o]; st.global.u32 [%a1], 77; add.u32 %r10, %r10, 1; st.global.u32 [%o], %r10;
+            sub.u64 %d0, %a0, %a1; st.global.u64 [%a0+64], %d0; ret;""",
+        array,
+        array,
+    )
     assert array[16:18].tolist() == [0, 0]
     assert array[20:].tolist() == list(range(21, 33))
 
@@ -99,9 +111,14 @@ def test_views_of_one_array_share_memory(order: int) -> None:
     base = np.arange(96, dtype=np.uint32)
     first, second = [base[:64], base[32:]][::order]
     low, high = ("%a0", "%a1")[::order]
-    run(f"""mul.wide.u32 %d1, %t, 4; add.u64 %d2, {low}, %d1; add.u64 %d3, {high}, %d1;
-      ld.global.u32 %r3, [%d3]; add.u32 %r3, %r3, 1000; st.global.u32 [%d2+128], %r3; st.global.u32 [%d2], 5; st.global.u32 [%d3+128], 6;
-      sub.u64 %d4, {high}, {low}; cvt.u32.u64 %r4, %d4; setp.ne.u32 %p0, %r4, 128; @%p0 trap; ret;""", first, second)
+    run(
+        f"""mul.wide.u32 %d1, %t, 4; add.u64 %d2, {low}, %d1; add.u64 %d3, {high}, %d1;
+      ld.global.u32 %r3, [%d3]; add.u32 %r3, %r3, 1000; st.global.u32 [%d2+128], %r3; st.global.u32 [%d2], 5;
+      st.global.u32 [%d3+128], 6;
+      sub.u64 %d4, {high}, {low}; cvt.u32.u64 %r4, %d4; setp.ne.u32 %p0, %r4, 128; @%p0 trap; ret;""",
+        first,
+        second,
+    )
     assert base.tolist() == [5] * 32 + list(range(1032, 1064)) + [6] * 32
 
 
@@ -114,7 +131,9 @@ def test_strided_and_reversed_views() -> None:
     run("mul.wide.u32 %d1, %t, 4; sub.u64 %d1, %a0, %d1; st.global.u32 [%d1], %t; ret;", base[::-1])
     assert base.tolist() == list(range(32)) + list(range(31, -1, -1))
     columns = np.zeros((8, 8), np.float32)
-    run("mul.wide.u32 %d1, %t, 32; add.u64 %d1, %a0, %d1; st.global.f32 [%d1], 0f3F800000; ret;", columns[:, 3], block=8)
+    run(
+        "mul.wide.u32 %d1, %t, 32; add.u64 %d1, %a0, %d1; st.global.f32 [%d1], 0f3F800000; ret;", columns[:, 3], block=8
+    )
     assert np.array_equal(columns, np.eye(8)[3] * np.ones((8, 1), np.float32))
 
 
@@ -122,7 +141,12 @@ def test_read_only_arrays() -> None:
     """They can be read; what a kernel writes to them is not seen."""
     array = np.arange(32, dtype=np.uint32)
     array.setflags(write=False)
-    assert out("mul.wide.u32 %d1, %t, 4; add.u64 %d1, %a1, %d1; ld.global.u32 %r3, [%d1]; st.global.u32 [%d1], 99; st.global.u32 [%o], %r3; ret;", 32, array).tolist() == list(range(32))
+    assert out(
+        """mul.wide.u32 %d1, %t, 4; add.u64 %d1, %a1, %d1; ld.global.u32 %r3, [%d1]; st.global.u32 [%d1], 99;
+            st.global.u32 [%o], %r3; ret;""",
+        32,
+        array,
+    ).tolist() == list(range(32))
     assert array.tolist() == list(range(32))
 
 
@@ -138,14 +162,19 @@ def test_empty_arrays_and_other_dtypes() -> None:
     run("ret;", np.zeros((0, 4), np.float32))
     assert "outside global memory" in refused(MemoryFault, "ld.global.u32 %r3, [%a0]; ret;", np.zeros(0, np.uint32))
     half = np.arange(32).astype(ml_dtypes.bfloat16)
-    run("mul.wide.u32 %d1, %t, 2; add.u64 %d1, %a0, %d1; ld.global.b16 %h0, [%d1]; xor.b16 %h0, %h0, 0x8000; st.global.b16 [%d1], %h0; ret;", half)
+    run(
+        """mul.wide.u32 %d1, %t, 2; add.u64 %d1, %a0, %d1; ld.global.b16 %h0, [%d1]; xor.b16 %h0, %h0, 0x8000;
+            st.global.b16 [%d1], %h0; ret;""",
+        half,
+    )
     assert half.tolist() == [-float(i) for i in range(32)]
 
 
 def test_waves() -> None:
     """A grid far beyond what fits on the device at once."""
     assert set(out(ADD, 3000 * 32, grid=3000).tolist()) == {1}
-    body = """mov.u32 %r3, %ctaid.y; mov.u32 %r4, %nctaid.x; mad.lo.u32 %r3, %r3, %r4, %r0; mul.wide.u32 %o, %r3, 4; add.u64 %o, %a0, %o;
+    body = """mov.u32 %r3, %ctaid.y; mov.u32 %r4, %nctaid.x; mad.lo.u32 %r3, %r3, %r4, %r0;
+    mul.wide.u32 %o, %r3, 4; add.u64 %o, %a0, %o;
       red.global.add.u32 [%o], 1; ret;"""
     assert set(out(body, 21 * 30, grid=(21, 30), cluster=(3, 2), block=48).tolist()) == {48}
 
@@ -157,7 +186,8 @@ def test_shared_memory_does_not_outlive_a_cta() -> None:
 
 
 def test_registers_do_not_outlive_a_cta() -> None:
-    body = "setp.eq.u32 %p0, %lane, 40; @%p0 mov.u32 %r30, 1; bra NEXT; NEXT: st.global.u32 [%o], %r30; mov.u32 %r30, 5; bra LAST; LAST: ret;"
+    body = """setp.eq.u32 %p0, %lane, 40; @%p0 mov.u32 %r30, 1; bra NEXT; NEXT: st.global.u32 [%o], %r30;
+        mov.u32 %r30, 5; bra LAST; LAST: ret;"""
     assert set(out(body, 64 * 32, grid=64).tolist()) == {0}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from tests.vgpu.running import line_of, out, refused
@@ -37,7 +36,8 @@ BOTH = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 48;"
     ("steps", "phases"),
     [
         (["", ARRIVE, ARRIVE, ARRIVE, ARRIVE], [0, 0, 1, 1, 0]),
-        (["mbarrier.arrive.shared::cta.b64 _, [bar], 2;", "mbarrier.arrive.release.cta.shared::cta.b64 %d1, [bar], 2;"], [1, 0]),
+        (["mbarrier.arrive.shared::cta.b64 _, [bar], 2;", "mbarrier.arrive.release.cta.shared::cta.b64 %d1, "
+            "[bar], 2;"], [1, 0]),
         ([EXPECT, ARRIVE, ARRIVE, COMPLETE], [0, 0, 0, 1]),
         ([COMPLETE, ARRIVE, EXPECT, ARRIVE], [0, 0, 0, 1]),
         ([ARRIVE, COMPLETE, BOTH], [0, 0, 1]),
@@ -50,7 +50,8 @@ BOTH = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 48;"
         ([f"mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [bar], {MOST};", ARRIVE, ARRIVE,
           f"mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [bar], {MOST};"], [0, 0, 0, 1]),
         (["mbarrier.arrive.relaxed.cluster.shared::cta.b64 _, [bar];", "mbarrier.arrive.release.cluster.shared::cta.b64 %d1, [bar];",
-          "mbarrier.arrive.expect_tx.relaxed.cta.shared::cta.b64 _, [bar], 48;", "mbarrier.arrive.b64 _, [%d9];" + COMPLETE], [0, 1, 1, 0]),
+          "mbarrier.arrive.expect_tx.relaxed.cta.shared::cta.b64 _, [bar], "
+              "48;", "mbarrier.arrive.b64 _, [%d9];" + COMPLETE], [0, 1, 1, 0]),
     ],
 )  # fmt: skip
 def test_phases(steps: list[str], phases: list[int]) -> None:
@@ -87,7 +88,8 @@ def test_time_limit_and_pending_count() -> None:
 def test_all_lanes_arrive_and_all_wait() -> None:
     """64 threads, four phases: nobody passes a phase before everybody has come to it."""
     body = """
-      mov.u32 %r3, 0; setp.eq.u32 %p0, %t, 0; @%p0 mbarrier.init.shared.b64 [bar], 64; @%p0 st.shared.u32 [sum], 0; bar.sync 0;
+      mov.u32 %r3, 0; setp.eq.u32 %p0, %t, 0; @%p0 mbarrier.init.shared.b64 [bar], 64;
+      @%p0 st.shared.u32 [sum], 0; bar.sync 0;
     PHASE: atom.shared.add.u32 %r4, [sum], 1;
       mbarrier.arrive.shared.b64 %d1, [bar];
     WAIT: mbarrier.try_wait.shared.b64 %p1, [bar], %d1; @!%p1 bra WAIT;
@@ -128,7 +130,8 @@ def test_remote_arrivals() -> None:
     body = """
       setp.eq.u32 %p0, %r2, 0; @%p0 mbarrier.init.shared.b64 [bar], 16;
       barrier.cluster.arrive; barrier.cluster.wait; @!%p0 bra END;
-      mov.u32 %r3, bar; mapa.shared::cluster.u32 %r4, %r3, 0; mov.u64 %d0, bar; cvta.shared.u64 %d0, %d0; mapa.u64 %d0, %d0, 0;
+      mov.u32 %r3, bar; mapa.shared::cluster.u32 %r4, %r3, 0; mov.u64 %d0, bar; cvta.shared.u64 %d0, %d0;
+      mapa.u64 %d0, %d0, 0;
       mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r4];
       mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r4], 2;
       mbarrier.expect_tx.relaxed.cluster.shared::cluster.b64 [%r4], 128;
@@ -162,7 +165,10 @@ def misuse(code: str, what: str, start: str = "mbarrier.init.shared.b64 [bar], 2
     body = f"setp.ne.u32 %p0, %lane, 4; @%p0 ret; mov.u64 %d1, 0; {start}\n {code}\n ret;"
     opcode = code.split()[0]
     line = line_of(body, code, top=TOP)
-    assert refused(ProtocolError, body, top=TOP) == f"PTX line {line}: `{opcode}`: kernel k, CTA (0, 0, 0), warp 0, lane 4: {what}"
+    assert (
+        refused(ProtocolError, body, top=TOP)
+        == f"PTX line {line}: `{opcode}`: kernel k, CTA (0, 0, 0), warp 0, lane 4: {what}"
+    )
 
 
 @pytest.mark.parametrize("code", OPERATIONS)
@@ -181,7 +187,8 @@ def test_init_count(count: int) -> None:
 
 
 def test_init_of_the_largest_count() -> None:
-    body = f"{FIRST} mbarrier.init.shared.b64 [bar], {MOST}; mbarrier.arrive.shared.b64 %d1, [bar], {MOST}; mbarrier.test_wait.shared.b64 %p0, [bar], %d1; selp.u32 %r10, 1, 0, %p0; st.global.u32 [%a0], %r10; ret;"
+    body = f"""{FIRST} mbarrier.init.shared.b64 [bar], {MOST}; mbarrier.arrive.shared.b64 %d1, [bar], {MOST};
+        mbarrier.test_wait.shared.b64 %p0, [bar], %d1; selp.u32 %r10, 1, 0, %p0; st.global.u32 [%a0], %r10; ret;"""
     assert out(body, 1, top=TOP).tolist() == [1]
 
 
@@ -192,7 +199,9 @@ def test_misuse() -> None:
     misuse("mbarrier.arrive.shared.b64 _, [bar], 0;", "count 0; expected 1 to 1048575 arrivals.")
     held = "mbarrier.init.shared.b64 [bar], 1; mbarrier.arrive.expect_tx.shared.b64 _, [bar], 32;"
     after = "phase 0, 0 of 1 arrivals and 32 bytes pending"
-    misuse("mbarrier.arrive.shared.b64 _, [bar];", f"{more} ({after}); raise its count, or drop an arrival.", start=held)
+    misuse(
+        "mbarrier.arrive.shared.b64 _, [bar];", f"{more} ({after}); raise its count, or drop an arrival.", start=held
+    )
     closes = "would complete its phase, which an arrival with .noComplete must not; arrive without it."
     misuse("mbarrier.arrive.noComplete.shared.b64 %d1, [bar], 2;", f"{WHERE} ({fields}) {closes}")
 
@@ -201,7 +210,8 @@ def test_misuse() -> None:
 def test_bytes_out_of_range(code: str, sign: int) -> None:
     start = f"mbarrier.init.shared.b64 [bar], 2; mbarrier.{code}.relaxed.cta.shared.b64 [bar], {MOST};"
     misuse(f"mbarrier.{code}.relaxed.cta.shared.b64 [bar], 1;",
-           f"{WHERE} (phase 0, 2 of 2 arrivals and {sign * MOST} bytes pending) would leave the range of its transaction "
+           f"{WHERE} (phase 0, 2 of 2 arrivals and {sign * MOST} bytes pending) would leave the range of its "
+               f"transaction "
            "count, +-1048575 bytes.", start=start)  # fmt: skip
 
 
@@ -209,8 +219,14 @@ def test_addresses() -> None:
     body = "mbarrier.init.shared.b64 [bar+4], 1; ret;"
     assert "address 0x404 is not aligned to the size of the access." in refused(MemoryFault, body, top=TOP)
     body = "mbarrier.init.shared.b64 [bar+32], 1; ret;"
-    assert "address 0x420 is outside shared memory, bytes 0x400 to 0x420 of each CTA." in refused(MemoryFault, body, top=TOP)
+    assert "address 0x420 is outside shared memory, bytes 0x400 to 0x420 of each CTA." in refused(
+        MemoryFault, body, top=TOP
+    )
 
 
 def test_an_ordinary_store_destroys_the_object() -> None:
-    misuse("mbarrier.arrive.shared.b64 _, [bar];", UNINITIALISED, start="mbarrier.init.shared.b64 [bar], 2; st.shared.u64 [bar], 5;")
+    misuse(
+        "mbarrier.arrive.shared.b64 _, [bar];",
+        UNINITIALISED,
+        start="mbarrier.init.shared.b64 [bar], 2; st.shared.u64 [bar], 5;",
+    )

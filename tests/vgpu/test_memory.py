@@ -12,7 +12,13 @@ RANDOM = np.random.default_rng(7)
 SPACES = ["global", "shared", "local", "generic global", "generic shared", "generic local"]
 # 256 bits at once only in the global space (PTX ISA 9.7.9.8).
 ACCESSES = [
-    *[(space, bits, vector) for space in SPACES for bits in (8, 16, 32, 64) for vector in ("", "v2", "v4") if vector != "v4" or bits < 64],
+    *[
+        (space, bits, vector)
+        for space in SPACES
+        for bits in (8, 16, 32, 64)
+        for vector in ("", "v2", "v4")
+        if vector != "v4" or bits < 64
+    ],
     ("global", 64, "v4"),
     ("global", 32, "v8"),
 ]
@@ -26,8 +32,10 @@ def place(space: str) -> tuple[str, str, str]:
         return f"{offset} add.u64 %d0, %a2, %d1;", "" if " " in space else ".global", ""
     if kind == "shared":
         code = f"{offset} mov.u64 %d0, room; add.u64 %d0, %d0, %d1;"
-        return code + ("cvta.shared.u64 %d0, %d0;" if " " in space else ""), "" if " " in space else ".shared", (
-            ".shared .align 64 .b8 room[4096];"
+        return (
+            code + ("cvta.shared.u64 %d0, %d0;" if " " in space else ""),
+            "" if " " in space else ".shared",
+            (".shared .align 64 .b8 room[4096];"),
         )
     code = ".local .align 64 .b8 mine[64]; mov.u64 %d0, mine;"
     return code + ("cvta.local.u64 %d0, %d0;" if " " in space else ""), "" if " " in space else ".local", ""
@@ -74,9 +82,7 @@ def test_128_bits(space: str) -> None:
     assert np.array_equal(found.reshape(64, 2), data[:, ::-1])
 
 
-@pytest.mark.parametrize(
-    ("kind", "dtype"), [("s8", np.int8), ("u8", np.uint8), ("s16", np.int16), ("u16", np.uint16)]
-)
+@pytest.mark.parametrize(("kind", "dtype"), [("s8", np.int8), ("u8", np.uint8), ("s16", np.int16), ("u16", np.uint16)])
 def test_loads_extend(kind: str, dtype: type) -> None:
     """A narrow load fills a wider register by its sign."""
     data = RANDOM.integers(-128 if "s" in kind else 0, 127, 32).astype(dtype)
@@ -205,14 +211,17 @@ def test_atomics_of_integers(op: str, space: str) -> None:
     cells, wanted = [int(x) for x in start], []
     for lane in range(32):
         wanted.append(cells[lane % 4])
-        cells[lane % 4] = int(np.array(function(cells[lane % 4], int(given[lane])) & (2**bits - 1), f"u{bits // 8}").view(dtype))
+        cells[lane % 4] = int(
+            np.array(function(cells[lane % 4], int(given[lane])) & (2**bits - 1), f"u{bits // 8}").view(dtype)
+        )
     found = out(body, 32, given, start, dtype=dtype, top=".shared .align 8 .b8 cells[32];")
     assert found.tolist() == wanted
     assert start.tolist() == cells
 
 
 @pytest.mark.parametrize(
-    ("kind", "dtype", "register"), [("f32", np.float32, "%f0"), ("f64", np.float64, "%g0"), ("noftz.f16", np.float16, "%h0")]
+    ("kind", "dtype", "register"),
+    [("f32", np.float32, "%f0"), ("f64", np.float64, "%g0"), ("noftz.f16", np.float16, "%h0")],
 )
 def test_atomic_addition_of_floats(kind: str, dtype: type, register: str) -> None:
     """Each addition rounds to the type; lanes go in order."""

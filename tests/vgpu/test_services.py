@@ -44,9 +44,13 @@ def test_printf_of_nobody() -> None:
 
 def test_assertion() -> None:
     body = """setp.ne.u32 %p0, %lane, 7; @%p0 ret; mov.u64 %d1, claim; mov.u64 %d2, file;
-      { .param .b64 p0; .param .b64 p1; .param .b32 p2; .param .b64 p3; .param .b64 p4; st.param.b64 [p0], %d1; st.param.b64 [p1], %d2;
-      st.param.b32 [p2], 5; st.param.b64 [p3], %d1; st.param.b64 [p4], 1; call.uni __assertfail, (p0, p1, p2, p3, p4); } ret;"""
-    assert refused(DeviceError, body, top=TOP).endswith("kernel k, CTA (0, 0, 0), warp 0, lane 7: assertion `x > 0` failed in a.cu.")
+      { .param .b64 p0; .param .b64 p1; .param .b32 p2; .param .b64 p3; .param .b64 p4; st.param.b64 [p0], %d1;
+      st.param.b64 [p1], %d2;
+      st.param.b32 [p2], 5; st.param.b64 [p3], %d1; st.param.b64 [p4], 1;
+      call.uni __assertfail, (p0, p1, p2, p3, p4); } ret;"""
+    assert refused(DeviceError, body, top=TOP).endswith(
+        "kernel k, CTA (0, 0, 0), warp 0, lane 7: assertion `x > 0` failed in a.cu."
+    )
 
 
 def test_output_is_in_the_order_of_the_clusters() -> None:
@@ -93,4 +97,6 @@ def test_printf_of_several_arguments() -> None:
 
 def test_module_without_entries() -> None:
     with pytest.raises(Exception, match="expected one of the module's entries: none"):
-        Device(targets.device("b200")).launch(parsed(".version 8.6\n.target sm_100a\n.address_size 64\n"), "k", (1, 1, 1), (1, 1, 1))
+        Device(targets.device("b200")).launch(
+            parsed(".version 8.6\n.target sm_100a\n.address_size 64\n"), "k", (1, 1, 1), (1, 1, 1)
+        )

@@ -28,7 +28,8 @@ RELINQUISH = "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;"
 @pytest.mark.parametrize("given", ["constant", "register"])
 def test_sizes(columns: int, given: str) -> None:
     count = columns if given == "constant" else "%r9"
-    body = f"mov.u32 %r9, {columns}; {alloc(count)} ld.shared.u32 %r3, [at]; st.global.u32 [%o], %r3; {free('%r3', count)} ret;"
+    body = f"""mov.u32 %r9, {columns}; {alloc(count)} ld.shared.u32 %r3, [at]; st.global.u32 [%o], %r3;
+        {free("%r3", count)} ret;"""
     assert out(body, top=TOP).tolist() == [0] * 32
 
 
@@ -107,18 +108,28 @@ START = f"{alloc(64)} ld.shared.u32 %r3, [at];"
 
 
 def test_columns_that_are_not_allocated() -> None:
-    what = "tensor memory columns from {} on are not allocated; allocate them with tcgen05.alloc before, and free them after."
+    what = (
+        "tensor memory columns from {} on are not allocated; "
+        "allocate them with tcgen05.alloc before, and free them after."
+    )
     misuse(LOAD, what.format(0), "mov.u32 %r4, 0;")
     misuse(LOAD, what.format(64), START + "add.u32 %r4, %r3, 64;")
     misuse(LOAD, what.format(600), START + "add.u32 %r4, %r3, 600;")
-    misuse(LOAD.replace("x1.", "x2.").replace("{%r10}", "{%r10, %r11}"), what.format(63), START + "add.u32 %r4, %r3, 63;")
-    misuse("tcgen05.st.sync.aligned.32x32b.x1.b32 [%r4], {%r10};", what.format(0), START + free("%r3", 64) + "mov.u32 %r4, 0;")
+    misuse(
+        LOAD.replace("x1.", "x2.").replace("{%r10}", "{%r10, %r11}"), what.format(63), START + "add.u32 %r4, %r3, 63;"
+    )
+    misuse(
+        "tcgen05.st.sync.aligned.32x32b.x1.b32 [%r4], {%r10};",
+        what.format(0),
+        START + free("%r3", 64) + "mov.u32 %r4, 0;",
+    )
 
 
 def test_lanes_of_another_warp() -> None:
     what = "tensor memory lane 32 is not one of this warp's, 0 to 31; add 0 << 16 to the address."
     misuse(LOAD, what, START + "add.u32 %r4, %r3, 0x200000;")
-    body = f"setp.eq.u32 %p0, %warp, 0; @!%p0 bra OTHER; {alloc(32)} bar.sync 0; ret; OTHER: bar.sync 0; ld.shared.u32 %r4, [at]; {LOAD} ret;"
+    body = f"""setp.eq.u32 %p0, %warp, 0; @!%p0 bra OTHER; {alloc(32)} bar.sync 0; ret; OTHER: bar.sync 0;
+        ld.shared.u32 %r4, [at]; {LOAD} ret;"""
     assert refused(ProtocolError, body, np.zeros(64, np.uint32), block=64, top=TOP).endswith(
         "warp 1, lane 0: tensor memory lane 0 is not one of this warp's, 32 to 63; add 32 << 16 to the address."
     )
@@ -128,12 +139,18 @@ def test_lanes_of_another_warp() -> None:
 def test_lanes_in_the_middle_of_a_quarter(shape: str, lane: int) -> None:
     code = LOAD.replace("32x32b.x1", shape)
     mend = "expected the first lane of a quarter, or its 17th for shapes of 16 lanes."
-    misuse(code, f"the access cannot begin at tensor memory lane {lane}; {mend}", START + f"add.u32 %r4, %r3, {lane << 16};")
+    misuse(
+        code,
+        f"the access cannot begin at tensor memory lane {lane}; {mend}",
+        START + f"add.u32 %r4, %r3, {lane << 16};",
+    )
 
 
 def test_register_count_of_another_shape() -> None:
     body = f"{START}\n tcgen05.ld.sync.aligned.32x32b.x2.b32 {{%r10}}, [%r3]; ret;"
-    assert "`tcgen05.ld.sync.aligned.32x32b.x2.b32` moves 2 registers; 1 are given." in refused(UnsupportedInstruction, body, top=TOP)
+    assert "`tcgen05.ld.sync.aligned.32x32b.x2.b32` moves 2 registers; 1 are given." in refused(
+        UnsupportedInstruction, body, top=TOP
+    )
 
 
 PER = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
@@ -145,14 +162,17 @@ def exchange(shape: str, num: int, pack: bool, lane: int = 0) -> None:
     count, split = PER[shape] * num, num if shape.endswith("x2") else 0
     names = ", ".join(f"%r{10 + i}" for i in range(count))
     half = f", {split * (2 if pack else 1)}" if split else ""
-    fill = "".join(f"mad.lo.u32 %r{10 + i}, %lane, {7919 * (i + 1)}, {2654435761 * (i + 3) & 0xFFFF_FFFF};" for i in range(count))
+    fill = "".join(
+        f"mad.lo.u32 %r{10 + i}, %lane, {7919 * (i + 1)}, {2654435761 * (i + 3) & 0xFFFF_FFFF};" for i in range(count)
+    )
     wipe = "".join(f"mov.u32 %r{10 + i}, 0;" for i in range(count))
     put = "".join(f"st.global.u32 [%a1+{4 * i}], %r{10 + i};" for i in range(count))
     columns = tmem_ld_map(shape, num, split * (2 if pack else 1))[1] * (2 if pack else 1)
     width = int(columns.max()) + (2 if pack else 1)
     room = max(32, 1 << (width - 1).bit_length())
     dump = "".join(
-        f"add.u32 %r5, %r3, {c}; tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r6}}, [%r5]; tcgen05.wait::ld.sync.aligned; st.global.u32 [%o+{128 * c}], %r6;"
+        f"""add.u32 %r5, %r3, {c}; tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r6}}, [%r5];
+            tcgen05.wait::ld.sync.aligned; st.global.u32 [%o+{128 * c}], %r6;"""
         for c in range(width)
     )
     body = f"""{alloc(room)} ld.shared.u32 %r3, [at]; add.u32 %r4, %r3, {lane << 16}; {fill}
@@ -189,14 +209,16 @@ def test_every_warp_has_its_quarter() -> None:
       setp.ne.u32 %p0, %warp, 0; @%p0 bra READY; {alloc(32)} READY: bar.sync 0; ld.shared.u32 %r3, [at];
       and.b32 %r5, %warp, 3; shl.b32 %r5, %r5, 21; add.u32 %r4, %r3, %r5; setp.gt.u32 %p1, %warp, 3; @%p1 bra READ;
       tcgen05.st.sync.aligned.32x32b.x1.b32 [%r4], {{%t}}; tcgen05.wait::st.sync.aligned; bar.sync 0; bra END;
-    READ: bar.sync 0; tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r10}}, [%r4]; tcgen05.wait::ld.sync.aligned; st.global.u32 [%o], %r10;
+    READ: bar.sync 0; tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r10}}, [%r4]; tcgen05.wait::ld.sync.aligned;
+    st.global.u32 [%o], %r10;
     END: bar.sync 0; @%p0 ret; {free("%r3", 32)} ret;"""
     assert out(body, 256, block=256, top=TOP)[128:].tolist() == list(range(128))
 
 
 def test_fresh_tensor_memory_is_no_zero() -> None:
     """Nobody can count on what he did not write."""
-    body = f"{START} tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r10}}, [%r3]; tcgen05.wait::ld.sync.aligned; st.global.u32 [%o], %r10; {free('%r3', 64)} ret;"
+    body = f"""{START} tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r10}}, [%r3]; tcgen05.wait::ld.sync.aligned;
+        st.global.u32 [%o], %r10; {free("%r3", 64)} ret;"""
     assert np.isnan(out(body, top=TOP).view(np.float32)).all()
 
 

@@ -73,7 +73,7 @@ def test_shfl(mode: str, b: int, c: int) -> None:
         ("match.any.sync.b32 %r10, %r6, M;", [SOME & sum(1 << j for j in range(32) if j % 5 == i % 5) for i in LANE]),
         ("match.all.sync.b32 %r10|%p1, %r6, M;", 0),
         ("match.all.sync.b32 %r10|%p1, 5, M; selp.u32 %r11, 1, 0, %p1; add.u32 %r10, %r10, %r11;", SOME + 1),
-        ("cvt.u64.u32 %d1, %r6; shl.b64 %d1, %d1, 40; match.any.sync.b64 %r10, %d1, M;", [SOME & sum(1 << j for j in range(32) if j % 5 == i % 5) for i in LANE]),
+        ("""cvt.u64.u32 %d1, %r6; shl.b64 %d1, %d1, 40; match.any.sync.b64 %r10, %d1, M;""", [SOME & sum(1 << j for j in range(32) if j % 5 == i % 5) for i in LANE]),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("mask", ["constant", "register"])
