@@ -18,6 +18,7 @@ from typing import Any
 
 from warpwright.kernels.gemm.sm90_plan import HopperConfig
 from warpwright.lang import (
+    Break,
     Expr,
     If,
     Kernel,
@@ -50,6 +51,7 @@ from warpwright.lang import (
     tma,
     u16,
     u32,
+    var,
     warp,
     wgmma,
 )
@@ -179,8 +181,7 @@ def gemm(
 
     def output_tiles() -> Iterator[tuple[Expr, Expr]]:
         across, down = (tiles_m + (share[0] - 1)) // share[0], (tiles_n + (share[1] - 1)) // share[1]
-        for index in loop(clusterid.x, across * down, nclusterid.x):
-            row, col = grouped(index, across, down, group)
+        for row, col in walk(across, down, group):
             yield (row * share[0] + place_m) * tile_m, (col * share[1] + place_n) * tile_n
 
     @role(warps=range(WARPS), when=consumers > 1)
@@ -271,12 +272,26 @@ def place(share: tuple[int, int]) -> tuple[Any, Any]:
     return rank % along_m if along_m > 1 else 0, rank // along_m if along_n > 1 else 0
 
 
-def grouped(index: Expr, across: Expr, down: Expr, group: int) -> tuple[Expr, Expr]:
-    """Row and column of tile ``index``: down the rows of a group first, then along the columns, then the next group."""
-    first = index // (down * group) * group
-    rows = min(across - first, group)
-    within = index - first * down
-    return first + within % rows, within // rows
+def walk(across: Expr, down: Expr, group: int) -> Iterator[tuple[Expr, Expr]]:
+    """Rows and columns of this cluster's share of ``across`` × ``down`` tiles: down the rows of a group, then along.
+
+    Every cluster takes each n-th tile. No division by a run-time value in the way to the first load: groups are counted
+    off, and only a last group of fewer rows divides.
+    """
+    within, first, whole = var(u32, clusterid.x), var(u32, 0), down * group
+    for _round in loop():
+        for _group in loop():
+            Break(when=within < whole)
+            within -= whole
+            first += group
+        rows = min(across - first, group)
+        Break(when=(first >= across) | (within >= rows * down))
+        row, col = var(u32, within % group), var(u32, within // group)
+        with If(rows < group):
+            row.set(within % rows)
+            col.set(within // rows)
+        yield first + row, col
+        within += nclusterid.x
 
 
 def rotated(step: Expr, steps: Expr) -> Expr:

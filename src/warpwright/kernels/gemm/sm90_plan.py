@@ -25,10 +25,11 @@ class HopperConfig:
     ``tile`` is (M, N) of one CTA, ``depth`` the atoms of 64 columns of K in a stage, ``stages`` the stages of the ring,
     ``consumers`` the warpgroups that multiply, ``share`` the CTAs of a cluster along M (they share B) and along N (they
     share A), ``group`` the rows of clusters that are walked together, ``rotate`` whether clusters start at different
-    places along K, ``once`` the operands that are read only once ("b" where one row of tiles covers M), ``sms`` the
-    most SMs to use (None: all). The ladder's lower levels are not ``specialised`` (one loop loads and multiplies), not
-    ``persistent`` (a CTA for each tile), store a tile before the next begins (no ``overlap``), and store without
-    ``matrices`` (stmatrix into a swizzled block).
+    places along K, ``once`` the operands that are read only once ("b" where one row of tiles covers M).
+
+    The ladder's lower levels are not ``specialised`` (one loop loads and multiplies), not ``persistent`` (a CTA for
+    each tile), store a tile before the next begins (no ``overlap``), and store without ``matrices`` (stmatrix into a
+    swizzled block).
     """
 
     tile: tuple[int, int] = (128, 256)
@@ -39,7 +40,6 @@ class HopperConfig:
     group: int = 8
     rotate: bool = False
     once: str = ""
-    sms: int | None = None
     specialised: bool = True
     persistent: bool = True
     overlap: bool = True
@@ -120,8 +120,9 @@ def hopper_plan(
     majors: tuple[str, str] = ("k", "k"),
     out_bytes: int = 2,
 ) -> HopperPlan:
-    """The launch of ``config`` for D (m, n) on a device of ``sms`` SMs: as many clusters as fit at once, or as needed.
+    """The launch of ``config`` for D (m, n) on a device of ``sms`` SMs.
 
+    Persistent clusters are no more than fit at once, and no more than must be so that all do the same number of tiles.
     ``majors`` says how A and B lie in memory, "k": (rows, k), "mn": (k, rows); ``out_bytes`` is the size of an element
     of D. Raises UsageError for an extent below 1, and for rows in memory that are no multiple of 16 bytes.
     """
@@ -137,7 +138,7 @@ def hopper_plan(
             )
     tiles_m, tiles_n, tiles_k = -(-m // config.tile[0]), -(-n // config.tile[1]), -(-k // (ATOM * config.depth))
     clusters = -(-tiles_m // config.share[0]) * -(-tiles_n // config.share[1])
-    resident = max(1, min(sms, config.sms or sms) // config.cluster) if config.persistent else clusters
+    rounds = -(-clusters // max(1, sms // config.cluster)) if config.persistent else 1
     vector = ROW_BYTES // out_bytes
-    grid = (min(clusters, resident) * config.cluster, 1, 1)
+    grid = (-(-clusters // rounds) * config.cluster, 1, 1)
     return HopperPlan(grid, -(-n // vector) * vector, (tiles_m, tiles_n, tiles_k))
