@@ -74,7 +74,7 @@ def test_warps_that_exit_are_not_waited_for() -> None:
 
 
 def test_a_warp_arrives_when_all_its_lanes_have() -> None:
-    """Lane 31 of warp 0 still waits for an mbarrier that warp 1 completes only after barrier 1: no one passes barrier 0."""
+    """Lane 31 of warp 0 still waits for an mbarrier that warp 1 completes: no one passes barrier 0 before."""
     body = f"""
       setp.eq.u32 %p0, %t, 0; @%p0 mbarrier.init.shared.b64 [flag], 1; bar.sync 0;
       setp.ne.u32 %p1, %warp, 0; @%p1 bra SECOND;

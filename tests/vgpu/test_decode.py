@@ -19,7 +19,8 @@ def program(body: str, **frame: str) -> Program:
 
 def test_parameters_are_aligned() -> None:
     module = ptx.parse(
-        """.version 8.6\n.target sm_100a\n.address_size 64\n.entry k(.param .u8 a, .param .u64 b, .param .u16 c, .param .align 64 .b8 d[128]) { ret;
+        """.version 8.6\n.target sm_100a\n.address_size 64
+        .entry k(.param .u8 a, .param .u64 b, .param .u16 c, .param .align 64 .b8 d[128]) { ret;
             }"""
     )
     assert [(p.name, p.offset, p.nbytes) for p in decode(module, "k").params] == [

@@ -134,7 +134,8 @@ def test_parameters_past_the_end() -> None:
 
 def test_source_lines() -> None:
     """The line of the user's source when the PTX names one, also inside a function and after it."""
-    top = '.file 1 "kernels/sum.cu"\n.func take (.reg .b64 %p) { .reg .b32 %v; .loc 1 7 3\n ld.global.u32 %v, [%p]; ret; }'
+    top = '.file 1 "kernels/sum.cu"\n.func take (.reg .b64 %p) { .reg .b32 %v; .loc 1 7 3\n'
+    top += " ld.global.u32 %v, [%p]; ret; }"
     inside = ".loc 1 20 5\n add.u64 %d0, %a0, 4096;\n call take, (%d0);\n ret;"
     assert refused(MemoryFault, inside, top=top).startswith(
         "kernels/sum.cu:7: `ld.global.u32`: kernel k, CTA (0, 0, 0), warp 0, lane 0"

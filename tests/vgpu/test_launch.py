@@ -78,7 +78,8 @@ def test_numbers_are_typed_by_the_parameters() -> None:
     module = parsed(""".version 8.6
       .target sm_100a
       .address_size 64
-      .visible .entry k(.param .u64 out, .param .s8 a, .param .f32 b, .param .align 8 .b8 c[12], .param .u16 d, .param .f64 e) {
+      .visible .entry k(.param .u64 out, .param .s8 a, .param .f32 b,
+        .param .align 8 .b8 c[12], .param .u16 d, .param .f64 e) {
       .reg .b32 %r<9>; .reg .b64 %d<9>; .reg .f32 %f<3>; .reg .f64 %g<3>;
       ld.param.u64 %d0, [out]; ld.param.s8 %r0, [a]; ld.param.f32 %f0, [b]; ld.param.u32 %r1, [c+8];
       ld.param.u16 %r2, [d]; ld.param.f64 %g0, [e];

@@ -49,7 +49,8 @@ BOTH = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 48;"
         ([ARRIVE, "mbarrier.inval.shared::cta.b64 [bar]; mbarrier.init.shared::cta.b64 [bar], 1;", ARRIVE], [0, 0, 1]),
         ([f"mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [bar], {MOST};", ARRIVE, ARRIVE,
           f"mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [bar], {MOST};"], [0, 0, 0, 1]),
-        (["mbarrier.arrive.relaxed.cluster.shared::cta.b64 _, [bar];", "mbarrier.arrive.release.cluster.shared::cta.b64 %d1, [bar];",
+        (["mbarrier.arrive.relaxed.cluster.shared::cta.b64 _, [bar];",
+          "mbarrier.arrive.release.cluster.shared::cta.b64 %d1, [bar];",
           "mbarrier.arrive.expect_tx.relaxed.cta.shared::cta.b64 _, [bar], "
               "48;", "mbarrier.arrive.b64 _, [%d9];" + COMPLETE], [0, 1, 1, 0]),
     ],

@@ -47,7 +47,8 @@ def test_alloc_waits_for_dealloc() -> None:
     """Warp 1 asks for more than is left, until warp 0 frees its columns."""
     body = f"""
       setp.eq.u32 %p0, %warp, 1; @%p0 bra SECOND;
-      {alloc(512)} bar.sync 1, 64; bar.sync 2, 32; ld.shared.u32 %r3, [at]; st.shared.u32 [at+16], 77; {free("%r3", 512)} ret;
+      {alloc(512)} bar.sync 1, 64; bar.sync 2, 32; ld.shared.u32 %r3, [at]; st.shared.u32 [at+16], 77;
+      {free("%r3", 512)} ret;
     SECOND: bar.sync 1, 64; {alloc(256, "at+4")} ld.shared.u32 %r3, [at+16]; st.global.u32 [%o], %r3;
       ld.shared.u32 %r4, [at+4]; {free("%r4", 256)} ret;"""
     assert out(body, 64, block=64, top=TOP).tolist() == [0] * 32 + [77] * 32
@@ -176,8 +177,10 @@ def exchange(shape: str, num: int, pack: bool, lane: int = 0) -> None:
         for c in range(width)
     )
     body = f"""{alloc(room)} ld.shared.u32 %r3, [at]; add.u32 %r4, %r3, {lane << 16}; {fill}
-      tcgen05.st.sync.aligned.{shape}.x{num}{".unpack::16b" if pack else ""}.b32 [%r4]{half}, {{{names}}}; tcgen05.wait::st.sync.aligned; {wipe}
-      tcgen05.ld.sync.aligned.{shape}.x{num}{".pack::16b" if pack else ""}.b32 {{{names}}}, [%r4]{half}; tcgen05.wait::ld.sync.aligned;
+      tcgen05.st.sync.aligned.{shape}.x{num}{".unpack::16b" if pack else ""}.b32 [%r4]{half}, {{{names}}};
+      tcgen05.wait::st.sync.aligned; {wipe}
+      tcgen05.ld.sync.aligned.{shape}.x{num}{".pack::16b" if pack else ""}.b32 {{{names}}}, [%r4]{half};
+      tcgen05.wait::ld.sync.aligned;
       mul.wide.u32 %d1, %lane, {4 * count}; add.u64 %a1, %a1, %d1; {put} {dump} {free("%r3", room)} ret;"""
     back = np.zeros((32, count), np.uint32)
     seen = out(body, 32 * width, back, top=TOP).reshape(width, 32)

@@ -9,6 +9,7 @@ from tests.vgpu.running import out
 
 LANE = np.arange(32)
 SOME = 0x00F0_F137
+SAME_MOD_5 = [SOME & sum(1 << j for j in range(32) if j % 5 == i % 5) for i in range(32)]
 
 
 def shuffle(mode: str, value: np.ndarray, b: int, c: int) -> tuple[np.ndarray, np.ndarray]:
@@ -70,10 +71,10 @@ def test_shfl(mode: str, b: int, c: int) -> None:
         ("redux.sync.and.b32 %r10, %r5, M;", 0x100),
         ("redux.sync.or.b32 %r10, %r5, M;", 0x100 | 23 | 8),
         ("redux.sync.xor.b32 %r10, %lane, M;", np.bitwise_xor.reduce([i for i in range(32) if SOME >> i & 1])),
-        ("match.any.sync.b32 %r10, %r6, M;", [SOME & sum(1 << j for j in range(32) if j % 5 == i % 5) for i in LANE]),
+        ("match.any.sync.b32 %r10, %r6, M;", SAME_MOD_5),
         ("match.all.sync.b32 %r10|%p1, %r6, M;", 0),
         ("match.all.sync.b32 %r10|%p1, 5, M; selp.u32 %r11, 1, 0, %p1; add.u32 %r10, %r10, %r11;", SOME + 1),
-        ("""cvt.u64.u32 %d1, %r6; shl.b64 %d1, %d1, 40; match.any.sync.b64 %r10, %d1, M;""", [SOME & sum(1 << j for j in range(32) if j % 5 == i % 5) for i in LANE]),
+        ("""cvt.u64.u32 %d1, %r6; shl.b64 %d1, %d1, 40; match.any.sync.b64 %r10, %d1, M;""", SAME_MOD_5),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("mask", ["constant", "register"])

@@ -39,7 +39,7 @@ _OPENS = re.compile(
 )
 # After these a lane may continue later than its neighbours, or elsewhere.
 _CLOSES = re.compile(
-    r"bar(rier)?\.(?!warp)|mbarrier\.t|cp\.async\.(bulk\.)?wait|tcgen05\.(alloc|dealloc|relinquish)|wgmma\.wait|setmaxnreg|call|bra|brx|exit|ret|trap|tensormap\."
+    r"bar(rier)?\.(?!warp)|mbarrier\.t|cp\.async\.(bulk\.)?wait|tcgen05\.(alloc|dealloc|relinquish)|wgmma\.wait|setmaxnreg|call|bra|brx|brkpt|exit|ret|trap|tensormap\."
 )
 
 

@@ -172,7 +172,8 @@ def _wait_mbarrier(cluster: Cluster, index: int, address: int, argument: int) ->
 
 
 def _wait_bar(cluster: Cluster, index: int, address: int, argument: int) -> str:
-    return f"waits at barrier {address} ({cluster.named.progress(index // cluster.per_cta, address, argument & 0xFFFF_FFFF)})"
+    progress = cluster.named.progress(index // cluster.per_cta, address, argument & 0xFFFF_FFFF)
+    return f"waits at barrier {address} ({progress})"
 
 
 def _service(cluster: Cluster, index: int) -> str:

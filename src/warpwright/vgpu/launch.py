@@ -112,8 +112,9 @@ class Launch:
             "%tid.x": thread % x, "%tid.y": thread // x % y, "%tid.z": thread // (x * y), "%laneid": lane,
             "%warpid": warp, "%nwarpid": -(-self.threads // 32), "%nsmid": self.spec.sms, "%gridid": 0,
             "%cluster_ctarank": rank, "%cluster_nctarank": self.cluster[0] * self.cluster[1] * self.cluster[2],
-            "%lanemask_eq": one << lane, "%lanemask_lt": (one << lane) - one, "%lanemask_le": ((one << lane) - one) | one << lane,
-            "%lanemask_gt": ~(((one << lane) - one) | one << lane), "%lanemask_ge": ~((one << lane) - one),
+            "%lanemask_eq": one << lane, "%lanemask_lt": (one << lane) - one,
+            "%lanemask_le": ((one << lane) - one) | one << lane, "%lanemask_gt": ~(((one << lane) - one) | one << lane),
+            "%lanemask_ge": ~((one << lane) - one),
             "%dynamic_smem_size": self.dynamic, "%total_smem_size": -(-(self.shared_limit - 1024) // 128) * 128,
             "%aggr_smem_size": self.shared_limit, "%is_explicit_cluster": 0xFFFF_FFFF if self.explicit else 0,
         }  # fmt: skip
@@ -136,23 +137,32 @@ class Launch:
     def bind(self, args: Sequence[Any]) -> None:
         """Copy the arguments to the device and write the parameter block."""
         program = self.kernel.program
-        if len(args) != len(program.params):
-            names = ", ".join(p.name for p in program.params) or "none"
-            raise LaunchError(f"kernel {self.name} takes {len(program.params)} arguments ({names}); {len(args)} are given.")
+        self._check_count(args)
         for variable in program.variables:
             self.memory.place(variable.address, variable.data)
-        self.memory.upload(a.array if isinstance(a, TensorMap) else a for a in args if isinstance(a, TensorMap | np.ndarray))
+        given = (value.array if isinstance(value, TensorMap) else value for value in args)
+        self.memory.upload(value for value in given if isinstance(value, np.ndarray))
         block = bytearray(max(16, sum(p.nbytes + p.align for p in program.params)))
         for param, value in zip(program.params, args, strict=True):
-            data = self._encode(param, value)
-            if len(data) != param.nbytes:
-                kind = "array" if isinstance(value, np.ndarray) else type(value).__name__
-                text = f"argument {param.name} of kernel {self.name} is {param.nbytes} bytes (.{param.type}); {kind} takes {len(data)}."
-                raise LaunchError(text)
-            block[param.offset : param.offset + param.nbytes] = data
+            block[param.offset : param.offset + param.nbytes] = self._fitting(param, value)
         self.params_base = self.memory.reserve(bytes(block))
         self.table = self.memory.table
         self.params_host = self.memory.view(self.params_base).ctypes.data
+
+    def _check_count(self, args: Sequence[Any]) -> None:
+        params = self.kernel.program.params
+        if len(args) != len(params):
+            names = ", ".join(p.name for p in params) or "none"
+            raise LaunchError(f"kernel {self.name} takes {len(params)} arguments ({names}); {len(args)} are given.")
+
+    def _fitting(self, param: Param, value: Any) -> bytes:
+        """The bytes of an argument, as many as its parameter has."""
+        data = self._encode(param, value)
+        if len(data) != param.nbytes:
+            kind = "array" if isinstance(value, np.ndarray) else type(value).__name__
+            size = f"{param.nbytes} bytes (.{param.type}); {kind} takes {len(data)}"
+            raise LaunchError(f"argument {param.name} of kernel {self.name} is {size}.")
+        return data
 
     def _encode(self, param: Param, value: Any) -> bytes:
         if isinstance(value, TensorMap):
@@ -168,7 +178,8 @@ class Launch:
         if scalar.kind == "float":
             return bytes(np.asarray(value).astype(scalar.dtype).tobytes())
         if int(value) != value:
-            raise LaunchError(f"argument {param.name} of kernel {self.name} is {value}; expected an integer (.{param.type}).")
+            what = f"{value}; expected an integer (.{param.type})"
+            raise LaunchError(f"argument {param.name} of kernel {self.name} is {what}.")
         return (int(value) % (1 << 8 * param.nbytes)).to_bytes(param.nbytes, "little")
 
 
@@ -222,7 +233,8 @@ class Device:
 
         ``args``: NumPy arrays (device pointers), TensorMaps, ``bytes``, or numbers typed by the ``.param``s. ``smem``
         is dynamic shared memory in bytes. ``numerics``: ``"exact"`` sums an instruction's exact products in float32 or
-        wider; ``"hardware"`` aligns, cuts off and rounds them as tensor cores do (`engines.hardware`); without it, the device's.
+        wider; ``"hardware"`` aligns, cuts off and rounds them as tensor cores do (`engines.hardware`); without it, the
+        device's.
         """
         kernel = _compiled(module, entry, bool(observers))
         launch = Launch(kernel, self.spec, grid, block, cluster, smem, tuple(observers), numerics or self.numerics)
@@ -239,10 +251,9 @@ class Device:
 
     def _check(self, launch: Launch) -> None:
         limits, program = self.spec.limits, launch.kernel.program
-        target = program.arch
-        if target != self.spec.arch and target not in _FAMILIES.get(self.spec.arch, ()):
-            if target.endswith(("a", "f")) or int(target[3:]) > int(self.spec.arch[3:].rstrip("af")):
-                raise LaunchError(f"kernel {program.name} is for {target}; device {self.name} is {self.spec.arch}: compile it for that.")
+        if not _runs(program.arch, self.spec.arch):
+            held = f"device {self.name} is {self.spec.arch}: compile it for that"
+            raise LaunchError(f"kernel {program.name} is for {program.arch}; {held}.")
         _check_extents("grid", launch.grid, limits.max_grid_dim)
         _check_extents("block", launch.block, limits.max_block_dim)
         _check_extents("cluster", launch.cluster, limits.max_grid_dim)
@@ -254,7 +265,15 @@ class Device:
         _check_cluster(launch, limits.max_cluster_size)
         used = launch.shared_limit - 1024
         if used > limits.smem_per_block:
-            raise LaunchError(f"kernel {program.name} asks for {used} bytes of shared memory; {self.name} has {limits.smem_per_block} a CTA.")
+            held = f"{self.name} has {limits.smem_per_block} a CTA"
+            raise LaunchError(f"kernel {program.name} asks for {used} bytes of shared memory; {held}.")
+
+
+def _runs(target: str, arch: str) -> bool:
+    """Whether a chip of ``arch`` runs code for ``target``: its own, its family's, and plain ones up to its own."""
+    if target == arch or target in _FAMILIES.get(arch, ()):
+        return True
+    return not target.endswith(("a", "f")) and int(target[3:]) <= int(arch[3:].rstrip("af"))
 
 
 def _check_extents(what: str, given: Dim3, most: Dim3) -> None:
@@ -278,8 +297,7 @@ def _check_cluster(launch: Launch, most: int) -> None:
     if size > most:
         raise LaunchError(f"cluster={launch.cluster}: {size} CTAs; {launch.spec.name} has at most {most} in a cluster.")
     if program.cluster and program.cluster != launch.cluster:
-        raise LaunchError(f"cluster={launch.cluster}: kernel {program.name} requires {program.cluster} (.reqnctapercluster).")
+        needed = f"{program.cluster} (.reqnctapercluster)"
+        raise LaunchError(f"cluster={launch.cluster}: kernel {program.name} requires {needed}.")
     if any(g % c for g, c in zip(launch.grid, launch.cluster, strict=True)):
         raise LaunchError(f"grid={launch.grid} is not a whole number of clusters {launch.cluster}; round the grid up.")
-
-
