@@ -96,9 +96,14 @@ ANY = np.zeros((4, 4), BFLOAT16)
 @pytest.mark.parametrize(
     ("a", "b", "keywords", "expected"),
     [
-        ([[1.0]], ANY, {}, "matmul: a is a list; expected a NumPy array: np.asarray(a)"),
-        (ANY[0], ANY, {}, "matmul: a has shape (4,); expected a matrix, two dimensions"),
-        (ANY, ANY[None], {}, "matmul: b has shape (1, 4, 4); expected a matrix, two dimensions"),
+        ([[1.0]], ANY, {}, "matmul: a is a list; expected an array of NumPy, torch or CuPy: np.asarray(a)"),
+        (ANY[0], ANY, {}, "matmul: a has shape (4,); expected a matrix, two dimensions or more"),
+        (
+            np.zeros((2, 4, 4), BFLOAT16),
+            np.zeros((3, 4, 4), BFLOAT16),
+            {},
+            "matmul: a is 2 × 4 × 4 and b is 3 × 4 × 4; expected leading dimensions that are equal, 1 or absent",
+        ),
         (
             ANY.astype(np.float64),
             ANY,

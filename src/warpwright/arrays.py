@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from warpwright.errors import UsageError
 
-__all__ = ["DeviceArray", "Span", "device_array"]
+__all__ = ["DeviceArray", "Span", "device_array", "overlap", "place"]
 
 DLPACK_CUDA = 2
 
@@ -40,6 +41,11 @@ class DeviceArray:
     @property
     def size(self) -> int:
         return prod(self.shape)
+
+    @property
+    def T(self) -> DeviceArray:
+        """The same memory with its axes in reverse order."""
+        return replace(self, shape=self.shape[::-1], strides=self.strides[::-1])
 
     @property
     def dense(self) -> bool:
@@ -72,6 +78,25 @@ def device_array(value: Any) -> DeviceArray | None:
     if hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] == DLPACK_CUDA:
         return _of_dlpack(value)
     return None
+
+
+def place(array: NDArray[Any] | DeviceArray) -> str:
+    """Where an array is: ``"the host"`` or ``"cuda:0"``."""
+    return f"cuda:{array.ordinal or 0}" if isinstance(array, DeviceArray) else "the host"
+
+
+def overlap(a: NDArray[Any] | DeviceArray, b: NDArray[Any] | DeviceArray) -> bool:
+    """Whether two arrays share an element."""
+    return place(a) == place(b) and np.shares_memory(_shadow(a), _shadow(b))
+
+
+def _shadow(array: NDArray[Any] | DeviceArray) -> NDArray[Any]:
+    """A NumPy array at the addresses of ``array``, not to be read."""
+    if isinstance(array, np.ndarray):
+        return array
+    data, typestr = (array.pointer, True), f"|V{array.itemsize}"
+    memory = {"data": data, "shape": array.shape, "strides": array.strides, "typestr": typestr, "version": 3}
+    return np.asarray(SimpleNamespace(__array_interface__=memory))
 
 
 def dense_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

@@ -3,156 +3,342 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-from numpy.typing import NDArray
 
-from warpwright import types
+from warpwright.arrays import DeviceArray, device_array, dtype_named, overlap, place
 from warpwright.devices import resolve
 from warpwright.errors import PrecisionWarning, UsageError
 from warpwright.gpu import Device
-from warpwright.kernels import gemm
-from warpwright.launch import launch
-from warpwright.tensormap import TensorMap
+from warpwright.libraries import OTHER, Library, View, library_of
+from warpwright.products import (
+    DEFAULT_LEVEL,
+    Family,
+    Operand,
+    Prepared,
+    family_of,
+    geometry,
+    mappable,
+    prepared,
+    reach,
+    round_up,
+)
 
-__all__ = ["matmul"]
+__all__ = ["DEFAULT_LEVEL", "matmul"]
 
-Array = NDArray[Any]
+Array = Any
+Shape = tuple[int, ...]
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOAT16 = np.dtype(np.float16)
 FLOAT32 = np.dtype(np.float32)
-DEFAULT_LEVEL = 3
-ROW_ALIGNMENT = 8  # elements: a row of a tensor map is a multiple of 16 bytes
+DTYPES = (BFLOAT16, FLOAT16, FLOAT32)
+ROW_BYTES = 16
+KEPT = 1024
 
 
 def matmul(
-    a: Array, b: Array, *, out_dtype: Any = None, device: Device | str | None = None, level: int | None = None
+    a: Array,
+    b: Array,
+    *,
+    out: Array | None = None,
+    out_dtype: Any = None,
+    device: Device | str | None = None,
+    level: int | None = None,
 ) -> Array:
-    """``a @ b`` on tensor cores: ``a`` (M, K) times ``b`` (K, N) gives (M, N), accumulated in float32.
+    """``a @ b`` on tensor cores: ``a`` (…, M, K) times ``b`` (…, K, N) gives (…, M, N), accumulated in float32.
+
+    ``a`` and ``b`` are arrays of one library, NumPy, torch or CuPy, and so is the result; what is on a GPU is used
+    there, on the library's current stream, without waiting. Arrays of other libraries on a GPU (DLPack,
+    ``__cuda_array_interface__``) are taken as matrices, with ``out``. Leading dimensions broadcast as in
+    ``np.matmul``: where only ``a`` has some they join M in one launch, else each product is a launch of its own.
 
     ``a`` and ``b`` have one dtype: bfloat16 (ml_dtypes), float16, or float32, which is rounded to bfloat16 with a
-    PrecisionWarning. ``out_dtype`` is bfloat16, float16 or float32; without it, the dtype of the inputs.
-    ``device`` is a name or Device (default: a real GPU if there is one, else ``b200``). ``level`` is the rung of the
-    GEMM ladder: on Blackwell 1 to 3 (default 3), on Hopper 1 to 8 (default: the fastest known for these extents).
+    PrecisionWarning. ``out_dtype`` is bfloat16, float16 or float32; without it, the dtype of ``out`` or the inputs.
+    ``out`` is an array for the result, which overlaps neither input; it is returned.
+    ``device`` is a name or Device (default: the GPU that holds the arrays, else a real GPU if there is one, else
+    ``b200``). ``level`` is the rung of the GEMM ladder: on Blackwell 1 to 3 (default 3), on Hopper 1 to 8 (default:
+    the fastest known for these extents).
 
-    On Hopper an operand is used as it is where its rows or its columns are dense and of a multiple of 8 elements. On
-    Blackwell the kernel reads both along K, so a transposed view ``w.T`` of a row-major ``w`` is used as it is, and a
-    row-major ``b`` is copied first. Every other operand is copied, its K padded with zeros to a multiple of 8.
+    On Hopper an operand is used as it is where its rows or its columns are dense and begin at multiples of 16 bytes:
+    all four layouts. On Blackwell the kernel reads both along K, so a transposed view ``w.T`` of a row-major ``w`` is
+    used as it is, and a row-major ``b`` is copied first. Every other operand is copied, as is a result whose rows
+    cannot begin at multiples of 16 bytes.
     M = 0 or N = 0 gives an empty result, K = 0 zeros; NaN and infinity propagate as in IEEE arithmetic.
 
-    Raises UsageError for anything but two matrices of one such dtype whose inner extents agree.
+    Raises UsageError for arrays of two libraries, places or dtypes, and for extents that do not fit together.
     """
-    _check_operands(a, b)
-    dtype = _output_dtype(a.dtype if out_dtype is None else out_dtype)
-    target = resolve(device)
-    product = PRODUCTS.get(target.spec.arch)
-    if product is None:
+    kind = library_of(a)
+    key = _key(kind, a, b, out, out_dtype, device, level)
+    again = _REPEATS.get(key)
+    done = again and again(a, b, out)
+    if done is not None:
+        return done
+    call = _checked(a, b, out, out_dtype, device, level)
+    d = call.library.empty(call.shape, call.dtype, a) if out is None else out
+    if 0 in (*call.shape, call.a.shape[-1]):
+        d[...] = 0
+        return d
+    for left, right, part in _matrices(call, a, b, d):
+        _multiply(call, left, right, part)
+    _remember(key, call, d)
+    return d
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that can be done: the memory of its operands, the shape and dtype of D, where and how it runs."""
+
+    library: Library
+    a: View
+    b: View
+    shape: Shape
+    dtype: np.dtype[Any]
+    device: Device
+    family: Family
+    level: int | None
+
+
+def _matrices(call: Call, a: Array, b: Array, d: Array) -> Iterator[tuple[Array, Array, Array]]:
+    """The products (M, K), (K, N), (M, N) that ``a @ b`` is made of."""
+    if call.library is OTHER:
+        yield call.a, call.b, device_array(d)
+    elif b.ndim == 2 and _dense(call.library.view(d)):
+        yield a.reshape(-1, a.shape[-1]), b, d.reshape(-1, d.shape[-1])
+    else:
+        for index in np.ndindex(*call.shape[:-2]):
+            yield a[_own(index, a.shape)], b[_own(index, b.shape)], d[index]
+
+
+def _own(index: Shape, shape: Shape) -> Shape:
+    """``index`` of a broadcast shape as that of an operand."""
+    leading = shape[:-2]
+    return tuple(min(i, extent - 1) for i, extent in zip(index[len(index) - len(leading) :], leading, strict=True))
+
+
+def _multiply(call: Call, a: Array, b: Array, d: Array) -> None:
+    """One product; operands that the kernel cannot read and results that it cannot write go through a copy."""
+    left, right = _operand(call, "a", a), _operand(call, "b", b.T)
+    (m, n), target, staged = d.shape, call.library.view(d), None
+    if not _writable(call.family, target):
+        step = ROW_BYTES // call.dtype.itemsize
+        staged = call.library.empty((m, -(-n // step) * step), call.dtype, d)
+        target = call.library.view(staged)
+    stream = call.library.stream(a) if isinstance(target, DeviceArray) else 0
+    call.family.multiply(left, right, target, call.level, call.device, stream)
+    if staged is not None:
+        d[...] = staged[:, :n]
+
+
+def _operand(call: Call, name: str, matrix: Array) -> Operand:
+    """(rows, K) as the kernel reads it: in place where it can."""
+    view = call.library.view(matrix)
+    found = _in_place(view, call.family)
+    if found is not None:
+        return found
+    if call.library is OTHER:
+        at = f"at {view.pointer:#x} with strides of {view.strides} bytes" if isinstance(view, DeviceArray) else ""
         raise UsageError(
-            f"matmul has no kernel for {target.spec.name} ({target.spec.arch}); expected device='b200', 'gb200', "
-            "'h200' or 'cuda'"
+            f"matmul: {name} lies {at}; expected 16-bit elements whose rows or columns are dense and begin at "
+            "multiples of 16 bytes; pass a copy"
         )
-    m, k = a.shape
-    n = b.shape[1]
-    if 0 in (m, n, k):
-        return np.zeros((m, n), dtype)
-    return product(a, b.T, dtype, level, target)
+    return _copied(call, matrix, view)
 
 
-def _blackwell(a: Array, b: Array, dtype: np.dtype[Any], level: int | None, device: Device) -> Array:
-    """A·Bᵀ of ``a`` (M, K) and ``b`` (N, K) on sm_100a, by one launch."""
-    config, n = gemm.config_of(DEFAULT_LEVEL if level is None else level), b.shape[0]
-    a, b = _along_k(a), _along_k(b)
-    plan = gemm.plan(config, a.shape[0], n, a.shape[1], out_bytes=dtype.itemsize)
-    d = np.empty((a.shape[0], plan.pitch), dtype)
-    kernel = gemm.kernel_of(config).trace(dtype=types.of_dtype(a.dtype), out=types.of_dtype(dtype))
-    launch(kernel, plan.grid, args=[a, b, d, *plan.scalars], device=device)
-    return np.ascontiguousarray(d[:, :n])
+def _in_place(view: View, family: Family) -> Operand | None:
+    for major in family.majors if view.dtype != FLOAT32 else ():
+        stored = view if major == "k" else view.T
+        if mappable(stored):
+            return Operand(stored, major)
+    return None
 
 
-def _hopper(a: Array, b: Array, dtype: np.dtype[Any], level: int | None, device: Device) -> Array:
-    """A·Bᵀ of ``a`` (M, K) and ``b`` (N, K) on sm_90a, by one launch; each as it lies in memory where that can be."""
-    (m, k), n = a.shape, b.shape[0]
-    config = gemm.choose(m, n, k) if level is None else gemm.hopper_config(level)
-    (a, major_a), (b, major_b) = _as_stored(a), _as_stored(b)
-    majors = (major_a, major_b)
-    kernel = gemm.hopper_kernel(config).trace(majors=majors, dtype=types.of_dtype(a.dtype), out=types.of_dtype(dtype))
-    padded = -(-k // ROW_ALIGNMENT) * ROW_ALIGNMENT  # beyond an operand's own end its tensor map reads zeros
-    plan = gemm.hopper_plan(config, m, n, padded, sms=device.spec.sms, majors=majors, out_bytes=dtype.itemsize)
-    d = np.empty((m, plan.pitch), dtype)
-    maps = [
-        TensorMap(array, kernel.maps[name].box, swizzle=kernel.maps[name].swizzle, l2_promotion=gemm.L2_PROMOTION)
-        for name, array in (("a", a), ("b", b), ("d", d))
-    ]
-    launch(kernel, plan.grid, args=[*maps, *plan.scalars], device=device)
-    return np.ascontiguousarray(d[:, :n])
-
-
-PRODUCTS = {"sm_100a": _blackwell, "sm_90a": _hopper}
-
-
-def _as_stored(operand: Array) -> tuple[Array, str]:
-    """``operand`` (rows, K) with its major: itself ("k") or its transpose ("mn") where that is dense, else a copy."""
-    if operand.dtype != FLOAT32:
-        for stored, major in ((operand, "k"), (operand.T, "mn")):
-            if stored.flags.c_contiguous and stored.shape[1] % ROW_ALIGNMENT == 0:
-                return stored, major
-    return _along_k(operand), "k"
-
-
-def _along_k(operand: Array) -> Array:
-    """``operand`` (rows, K) as dense 16-bit rows of a multiple of 8 elements: itself where it already is that."""
-    dtype = BFLOAT16 if operand.dtype == FLOAT32 else operand.dtype
-    rows, k = operand.shape
-    if k % ROW_ALIGNMENT == 0:
-        with np.errstate(over="ignore"):
-            return np.ascontiguousarray(operand, dtype)
-    padded = np.zeros((rows, -(-k // ROW_ALIGNMENT) * ROW_ALIGNMENT), dtype)
+def _copied(call: Call, matrix: Array, view: View) -> Operand:
+    """A dense copy along the axis that was the denser one, padded with zeros to rows of whole 16 bytes."""
+    major = "mn" if "mn" in call.family.majors and abs(view.strides[0]) < abs(view.strides[1]) else "k"
+    source = matrix if major == "k" else matrix.T
+    rows, columns = source.shape
+    dtype = BFLOAT16 if view.dtype == FLOAT32 else view.dtype
+    copy = call.library.zeros((rows, round_up(columns)), dtype, matrix)
     with np.errstate(over="ignore"):
-        padded[:, :k] = operand
-    return padded
+        copy[:, :columns] = source
+    return Operand(call.library.view(copy), major)
 
 
-def _check_operands(a: Any, b: Any) -> None:
-    for name, operand in (("a", a), ("b", b)):
-        if not isinstance(operand, np.ndarray):
-            raise UsageError(
-                f"matmul: {name} is a {type(operand).__name__}; expected a NumPy array: np.asarray({name})"
-            )
-        if operand.ndim != 2:
-            raise UsageError(f"matmul: {name} has shape {operand.shape}; expected a matrix, two dimensions")
-        if operand.dtype not in (BFLOAT16, FLOAT16, FLOAT32):
-            raise UsageError(
-                f"matmul: {name} is {operand.dtype}; expected bfloat16, float16 or float32: "
-                f"{name}.astype(ml_dtypes.bfloat16)"
-            )
-    if a.dtype != b.dtype:
-        raise UsageError(f"matmul: a is {a.dtype} and b is {b.dtype}; expected one dtype: b.astype(a.dtype)")
-    if a.shape[1] != b.shape[0]:
-        raise UsageError(
-            f"matmul: a is {_extents(a)} and b is {_extents(b)}; expected the columns of a to be the rows of b "
-            "(for weights stored as N × K pass w.T)"
-        )
-    if a.dtype == FLOAT32:
+def _writable(family: Family, d: View) -> bool:
+    return mappable(d) and (family.gaps or (_dense(d) and d.shape[1] * d.itemsize % ROW_BYTES == 0))
+
+
+def _dense(view: View) -> bool:
+    return view.dense if isinstance(view, DeviceArray) else view.flags.c_contiguous
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """A call on a GPU that was made before with arrays of the same shapes, strides and types; addresses may differ."""
+
+    library: Library
+    run: Prepared
+    shape: Shape
+    dtype: np.dtype[Any]
+    nbytes: tuple[int, int, int]
+
+    def __call__(self, a: Array, b: Array, out: Array | None) -> Array | None:
+        """The result; None for addresses that need the long way."""
+        library, (size_a, size_b, size_d) = self.library, self.nbytes
+        at_a, at_b = library.pointer(a), library.pointer(b)
+        d = library.empty(self.shape, self.dtype, a) if out is None else out
+        at_d = library.pointer(d)
+        apart = (at_d >= at_a + size_a or at_a >= at_d + size_d) and (at_d >= at_b + size_b or at_b >= at_d + size_d)
+        if (at_a | at_b | at_d) % ROW_BYTES or not apart:
+            return None
+        self.run(at_a, at_b, at_d, library.stream(a))
+        return d
+
+
+_REPEATS: dict[Any, Repeat] = {}
+
+
+def _key(library: Library | None, a: Array, b: Array, out: Array, *options: Any) -> Any:
+    """What decides how a call runs; None where nothing can be prepared."""
+    if library is None or library_of(b) is not library or (out is not None and library_of(out) is not library):
+        return None
+    signatures = library.signature(a), library.signature(b), out if out is None else library.signature(out)
+    return None if signatures[0] is None or signatures[1] is None else (signatures, out is None, *options)
+
+
+def _remember(key: Any, call: Call, d: Array) -> None:
+    """Keep the launch of a call that is one product in place."""
+    if key is None or len(call.shape) != 2 or not isinstance(call.a, DeviceArray) or "mn" not in call.family.majors:
+        return
+    a, b, view = _in_place(call.a, call.family), _in_place(call.b.T, call.family), call.library.view(d)
+    if a is None or b is None or not mappable(view):
+        return
+    layouts = geometry(a.view), geometry(b.view), geometry(view)
+    nbytes = reach(layouts[0]), reach(layouts[1]), reach(layouts[2])
+    run = prepared(*layouts, (a.major, b.major), call.level, call.device.name)
+    if len(_REPEATS) >= KEPT:
+        _REPEATS.clear()
+    _REPEATS[key] = Repeat(call.library, run, call.shape, call.dtype, nbytes)
+
+
+def _checked(a: Array, b: Array, out: Array | None, out_dtype: Any, device: Any, level: int | None) -> Call:
+    library = _library(a, b, out)
+    view_a, view_b = library.view(a), library.view(b)
+    for name, view in (("a", view_a), ("b", view_b)):
+        _check_operand(name, view, library)
+    _check_pair(view_a, view_b, library)
+    shape = (*_leading(view_a, view_b), view_a.shape[-2], view_b.shape[-1])
+    dtype = _output_dtype(out_dtype, view_a.dtype if out is None else library.view(out).dtype)
+    if out is not None:
+        _check_out(library.view(out), shape, dtype, view_a, view_b)
+    target = _place(view_a, view_b, device)
+    if view_a.dtype == FLOAT32:
         warnings.warn(
             "matmul rounds float32 inputs to bfloat16 (8 significant bits); "
-            "pass .astype(ml_dtypes.bfloat16) to say so yourself",
+            f"pass {library.rounding} to say so yourself",
             PrecisionWarning,
             stacklevel=3,
         )
+    return Call(library, view_a, view_b, shape, dtype, target, family_of(target), level)
 
 
-def _output_dtype(given: Any) -> np.dtype[Any]:
+def _library(a: Array, b: Array, out: Array | None) -> Library:
+    """The one library of all arrays."""
+    given = {"a": a, "b": b} if out is None else {"a": a, "b": b, "out": out}
+    found = {name: library_of(value) for name, value in given.items()}
+    for name, library in found.items():
+        if library is None:
+            raise UsageError(
+                f"matmul: {name} is a {type(given[name]).__name__}; expected an array of NumPy, torch or CuPy: "
+                f"np.asarray({name})"
+            )
+        if library is not found["a"]:
+            raise UsageError(
+                f"matmul: a is of {_name(a)} and {name} of {_name(given[name])}; expected arrays of one library"
+            )
+    return found["a"] or OTHER
+
+
+def _name(value: Any) -> str:
+    return f"{type(value).__module__.partition('.')[0]}"
+
+
+def _check_operand(name: str, view: View, library: Library) -> None:
+    if len(view.shape) < 2:
+        raise UsageError(f"matmul: {name} has shape {view.shape}; expected a matrix, two dimensions or more")
+    if len(view.shape) > 2 and library is OTHER:
+        raise UsageError(f"matmul: {name} has shape {view.shape}; expected two dimensions of an array of its library")
+    if view.dtype not in DTYPES:
+        raise UsageError(
+            f"matmul: {name} is {view.dtype}; expected bfloat16, float16 or float32: {name}{library.rounding}"
+        )
+
+
+def _check_pair(a: View, b: View, library: Library) -> None:
+    if a.dtype != b.dtype:
+        convert = "b.to(a.dtype)" if library.name == "torch" else "b.astype(a.dtype)"
+        raise UsageError(f"matmul: a is {a.dtype} and b is {b.dtype}; expected one dtype: {convert}")
+    if a.shape[-1] != b.shape[-2]:
+        raise UsageError(
+            f"matmul: a is {_extents(a.shape)} and b is {_extents(b.shape)}; expected the columns of a to be the rows "
+            "of b (for weights stored as N × K pass w.T)"
+        )
+
+
+def _leading(a: View, b: View) -> Shape:
     try:
-        dtype: np.dtype[Any] | None = np.dtype(given)
-    except TypeError:
+        return np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except ValueError:
+        raise UsageError(
+            f"matmul: a is {_extents(a.shape)} and b is {_extents(b.shape)}; expected leading dimensions that are "
+            "equal, 1 or absent"
+        ) from None
+
+
+def _output_dtype(given: Any, default: np.dtype[Any]) -> np.dtype[Any]:
+    try:
+        words = str(given)
+        dtype = default if given is None else dtype_named(words[6:]) if words[:6] == "torch." else np.dtype(given)
+    except (TypeError, UsageError):
         dtype = None
-    if dtype is None or dtype not in (BFLOAT16, FLOAT16, FLOAT32):
-        raise UsageError(f"matmul: out_dtype={given!r}; expected ml_dtypes.bfloat16, np.float16 or np.float32")
+    if dtype not in DTYPES:
+        shown = f"out_dtype={given!r}" if given is not None else f"out is {default}"
+        raise UsageError(f"matmul: {shown}; expected ml_dtypes.bfloat16, np.float16 or np.float32")
     return dtype
 
 
-def _extents(operand: Array) -> str:
-    return " × ".join(map(str, operand.shape))
+def _check_out(out: View, shape: Shape, dtype: np.dtype[Any], a: View, b: View) -> None:
+    if (out.shape, out.dtype) != (shape, dtype):
+        raise UsageError(f"matmul: out is {_extents(out.shape)} of {out.dtype}; expected {_extents(shape)} of {dtype}")
+    if isinstance(out, np.ndarray) and not out.flags.writeable:
+        raise UsageError("matmul: out is read-only; expected an array that can be written")
+    if place(out) != place(a):
+        raise UsageError(f"matmul: a is on {place(a)} and out on {place(out)}; expected all on one device")
+    for name, operand in (("a", a), ("b", b)):
+        if overlap(out, operand):
+            raise UsageError(f"matmul: out overlaps {name}; expected memory of its own: leave out= out")
+
+
+def _place(a: View, b: View, device: Device | str | None) -> Device:
+    """The device that multiplies: the GPU that holds the operands, or for host memory the one that is asked for."""
+    if place(a) != place(b):
+        raise UsageError(f"matmul: a is on {place(a)} and b on {place(b)}; expected both on one device")
+    if not isinstance(a, DeviceArray):
+        return resolve(device)
+    if isinstance(device, str) and device in ("cuda", place(a)):
+        return resolve(place(a))
+    if device is not None and (device if isinstance(device, str) else device.name) != place(a):
+        raise UsageError(
+            f"matmul: a is on {place(a)} and device={device!r}; expected that GPU: leave device= out, "
+            "or pass copies on the host"
+        )
+    return resolve(place(a) if device is None else device)
+
+
+def _extents(shape: Shape) -> str:
+    return " × ".join(map(str, shape))

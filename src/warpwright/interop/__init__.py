@@ -1,0 +1,1 @@
+"""Operations of the package inside other libraries: ``import warpwright.interop.torch``."""

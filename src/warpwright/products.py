@@ -1,0 +1,173 @@
+"""D = A·Bᵀ for two matrices in memory: which kernel reads them, and its launch, prepared where arrays are on a GPU."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from warpwright import cuda, types
+from warpwright.arrays import DeviceArray
+from warpwright.errors import UsageError
+from warpwright.gpu import Device
+from warpwright.kernels import gemm
+from warpwright.lang.trace import Traced
+from warpwright.launch import entry_point, launch
+from warpwright.libraries import View
+from warpwright.tensormap import TensorMap
+
+__all__ = [
+    "DEFAULT_LEVEL",
+    "Family",
+    "Operand",
+    "Prepared",
+    "family_of",
+    "geometry",
+    "mappable",
+    "prepared",
+    "reach",
+    "round_up",
+]
+
+MAP_BYTES = 16  # addresses and strides of tensor maps
+ROW_ALIGNMENT = 8
+DEFAULT_LEVEL = 3
+KEPT_ADDRESSES = 1024
+
+Geometry = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A matrix (rows, K) as it lies in memory: ``view`` is that, or where ``major`` is "mn" its transpose."""
+
+    view: View
+    major: str = "k"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The kernels of one target: the ``majors`` that they read, whether D may have gaps between its rows (``gaps``),
+    and the launch: ``multiply(a, b, d, level, device, stream)``."""
+
+    majors: tuple[str, ...]
+    gaps: bool
+    multiply: Callable[[Operand, Operand, View, int | None, Device, int], None]
+
+
+def family_of(device: Device) -> Family:
+    """The kernels for ``device``. Raises UsageError for a target without any."""
+    found = FAMILIES.get(device.spec.arch)
+    if found is None:
+        raise UsageError(
+            f"matmul has no kernel for {device.spec.name} ({device.spec.arch}); expected device='b200', 'gb200', "
+            "'h200' or 'cuda'"
+        )
+    return found
+
+
+def mappable(view: View) -> bool:
+    """Whether a tensor map can cover a matrix: dense rows that begin at multiples of 16 bytes, in ascending order.
+
+    Host memory is copied to the GPU, so there only the distance of rows counts.
+    """
+    (rows, columns), (row, step) = view.shape, view.strides
+    dense = columns == 1 or step == view.itemsize
+    spaced = rows == 1 or (row % MAP_BYTES == 0 and row >= columns * view.itemsize)
+    return dense and spaced and (not isinstance(view, DeviceArray) or view.pointer % MAP_BYTES == 0)
+
+
+def blackwell(a: Operand, b: Operand, d: View, level: int | None, device: Device, stream: int) -> None:
+    """One launch on sm_100a; D is dense, (M, pitch) with at least N columns."""
+    config = gemm.config_of(DEFAULT_LEVEL if level is None else level)
+    (m, k), n = a.view.shape, b.view.shape[0]
+    plan = gemm.plan(config, m, n, round_up(k), out_bytes=d.itemsize)
+    kernel = gemm.kernel_of(config).trace(dtype=types.of_dtype(a.view.dtype), out=types.of_dtype(d.dtype))
+    on_gpu = isinstance(d, DeviceArray)
+    args = [a.view, b.view, d, *plan.scalars]
+    launch(kernel, plan.grid, args=args, device=device, stream=stream if on_gpu else None)
+
+
+def hopper(a: Operand, b: Operand, d: View, level: int | None, device: Device, stream: int) -> None:
+    """One launch on sm_90a; rows of D begin at multiples of 16 bytes."""
+    majors = a.major, b.major
+    layouts = geometry(a.view), geometry(b.view), geometry(d)
+    if isinstance(d, DeviceArray) and isinstance(a.view, DeviceArray) and isinstance(b.view, DeviceArray):
+        run = prepared(*layouts, majors, level, device.name)
+        run(a.view.pointer, b.view.pointer, d.pointer, stream)
+        return
+    kernel, grid, scalars = hopper_launch(*layouts, majors, level, device.spec.sms)
+    launch(kernel, grid, args=[*hopper_maps(kernel, (a.view, b.view, d)), *scalars], device=device)
+
+
+FAMILIES = {
+    "sm_100a": Family(("k",), gaps=False, multiply=blackwell),
+    "sm_90a": Family(("k", "mn"), gaps=True, multiply=hopper),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A launch on a real GPU that only lacks addresses: ``maps`` make tensor maps of them, and keep the last ones."""
+
+    function: cuda.Function
+    grid: tuple[int, int, int]
+    maps: tuple[Callable[[int], bytes], ...]
+    scalars: tuple[int, ...]
+
+    def __call__(self, a: int, b: int, d: int, stream: int) -> None:
+        """Start D = A·Bᵀ over the matrices at these addresses."""
+        map_a, map_b, map_d = self.maps
+        self.function(self.grid, (map_a(a), map_b(b), map_d(d), *self.scalars), stream)
+
+
+@functools.lru_cache(maxsize=1024)
+def prepared(a: Geometry, b: Geometry, d: Geometry, majors: tuple[str, str], level: int | None, gpu: str) -> Prepared:
+    """The launch on ``gpu`` for operands and D that lie so in memory; the last ones are kept."""
+    device = cuda.device(gpu)
+    kernel, grid, scalars = hopper_launch(a, b, d, majors, level, device.spec.sms)
+    entry = entry_point(kernel)
+    function = device.function(entry.module, entry.name, kernel.threads, kernel.cluster, kernel.smem_bytes)
+    nowhere = [DeviceArray(0, *each, None, None) for each in (a, b, d)]
+    maps = [
+        functools.lru_cache(KEPT_ADDRESSES)(functools.partial(cuda.encode, tensor))
+        for tensor in hopper_maps(kernel, nowhere)
+    ]
+    return Prepared(function, grid, tuple(maps), scalars)
+
+
+def hopper_launch(
+    a: Geometry, b: Geometry, d: Geometry, majors: tuple[str, str], level: int | None, sms: int
+) -> tuple[Traced, tuple[int, int, int], tuple[int, ...]]:
+    """Kernel, grid and the scalars behind the maps. Beyond an operand's own end its tensor map reads zeros."""
+    (m, k), (n, _) = (shape if major == "k" else shape[::-1] for (shape, *_), major in zip((a, b), majors, strict=True))
+    config = gemm.choose(m, n, k) if level is None else gemm.hopper_config(level)
+    whole = [round_up(extent) for extent in (m, n, k)]
+    plan = gemm.hopper_plan(config, *whole, sms=sms, majors=majors, out_bytes=d[2].itemsize)
+    kernel = gemm.hopper_kernel(config).trace(majors=majors, dtype=types.of_dtype(a[2]), out=types.of_dtype(d[2]))
+    return kernel, plan.grid, plan.scalars
+
+
+def hopper_maps(kernel: Traced, views: Sequence[View]) -> list[TensorMap]:
+    uses = [kernel.maps[name] for name in "abd"]
+    return [
+        TensorMap(view, use.box, swizzle=use.swizzle, l2_promotion=gemm.L2_PROMOTION)
+        for view, use in zip(views, uses, strict=True)
+    ]
+
+
+def geometry(view: View) -> Geometry:
+    return view.shape, view.strides, view.dtype
+
+
+def reach(layout: Geometry) -> int:
+    """Bytes from the first element of an array to the end of its last."""
+    shape, strides, dtype = layout
+    return sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)) + dtype.itemsize
+
+
+def round_up(extent: int) -> int:
+    return -(-extent // ROW_ALIGNMENT) * ROW_ALIGNMENT
