@@ -15,20 +15,15 @@ from warpwright import ops
 __all__ = ["matmul"]
 
 
-@torch.library.custom_op(
-    "warpwright::matmul", mutates_args=(), schema="(Tensor a, Tensor b, *, ScalarType? out_dtype=None) -> Tensor"
-)
-def matmul(a: torch.Tensor, b: torch.Tensor, *, out_dtype: torch.dtype | None = None) -> torch.Tensor:
+def _matmul(a: torch.Tensor, b: torch.Tensor, *, out_dtype: torch.dtype | None = None) -> torch.Tensor:
     """``a @ b`` of bfloat16, float16 or float32 tensors (…, M, K) and (…, K, N), as `warpwright.matmul` does it.
 
     The gradients are two such products, of the operands and the gradient rounded to their dtype.
     """
-    result: torch.Tensor = ops.matmul(a, b, out_dtype=out_dtype)
-    return result
+    return ops.matmul(a, b, out_dtype=out_dtype)
 
 
-@matmul.register_fake
-def _(a: torch.Tensor, b: torch.Tensor, *, out_dtype: torch.dtype | None = None) -> torch.Tensor:
+def _fake(a: torch.Tensor, b: torch.Tensor, *, out_dtype: torch.dtype | None = None) -> torch.Tensor:
     leading = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     return a.new_empty((*leading, a.shape[-2], b.shape[-1]), dtype=out_dtype or a.dtype)
 
@@ -59,4 +54,11 @@ def _summed(gradient: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     return gradient.sum_to_size(shape) if gradient.shape != shape else gradient
 
 
+matmul = torch.library.custom_op(
+    "warpwright::matmul",
+    _matmul,
+    mutates_args=(),
+    schema="(Tensor a, Tensor b, *, ScalarType? out_dtype=None) -> Tensor",
+)
+matmul.register_fake(_fake)
 matmul.register_autograd(_backward, setup_context=_save)
