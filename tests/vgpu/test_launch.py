@@ -208,7 +208,7 @@ def test_the_lowest_cluster_that_fails_is_reported(bad: list[int]) -> None:
     """However late it comes to its fault."""
     tests = "".join(f"setp.eq.u32 %p1, %r0, {b}; or.pred %p0, %p0, %p1;" for b in bad)
     body = f"""setp.gt.u32 %p0, %r0, 1000; {tests} mov.u32 %r3, 0; setp.gt.u32 %p2, %r0, {min(bad)}; @%p2 bra OVER;
-    COUNT: add.u32 %r3, %r3, 1; setp.lt.u32 %p3, %r3, 3000; @%p3 bra COUNT;
+    COUNT: add.u32 %r3, %r3, 1; setp.lt.u32 %p3, %r3, 300000; @%p3 bra COUNT;
     OVER: @%p0 trap; ret;"""
     for _ in range(3):
         with pytest.raises(Exception, match=rf"CTA \({min(bad)}, 0, 0\)"):

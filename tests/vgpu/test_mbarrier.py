@@ -45,6 +45,7 @@ BOTH = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 48;"
         (["mbarrier.arrive_drop.shared::cta.b64 _, [bar];", ARRIVE, ARRIVE, ARRIVE], [0, 1, 0, 1]),
         (["mbarrier.arrive_drop.expect_tx.shared::cta.b64 _, [bar], 48;", ARRIVE, COMPLETE, ARRIVE], [0, 0, 1, 0]),
         (["mbarrier.arrive.noComplete.shared::cta.b64 %d1, [bar], 1;", ARRIVE], [0, 1]),
+        ([EXPECT, "mbarrier.arrive.noComplete.shared::cta.b64 %d1, [bar], 2;", COMPLETE], [0, 0, 1]),
         (["mbarrier.arrive_drop.noComplete.shared::cta.b64 %d1, [bar], 1;", ARRIVE, ARRIVE], [0, 1, 0]),
         ([ARRIVE, "mbarrier.inval.shared::cta.b64 [bar]; mbarrier.init.shared::cta.b64 [bar], 1;", ARRIVE], [0, 0, 1]),
         ([f"mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [bar], {MOST};", ARRIVE, ARRIVE,

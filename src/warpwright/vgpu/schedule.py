@@ -97,6 +97,8 @@ class _Run:
             generation = self.generation
             resident = self._round(resident, idle)
             watch.look(resident, generation)
+            if self.errors and not self.dead and watch.hopeless():
+                return self.leave(worker)
 
     def _start(self, idle: list[Cluster], number: int) -> Cluster:
         cluster = idle.pop() if idle else Cluster(self.launch)
@@ -104,8 +106,7 @@ class _Run:
         return cluster
 
     def _round(self, resident: list[Cluster], idle: list[Cluster]) -> list[Cluster]:
-        """Step every cluster; those that go on. After an error only clusters before it go on, and only while they
-        do not spin: what they wait for may never come."""
+        """Step every cluster; those that go on. After an error only clusters before it do."""
         kept = []
         for cluster in resident:
             first = self.first_error()
@@ -118,7 +119,7 @@ class _Run:
                 continue
             if done:
                 idle.append(cluster)
-            elif first is None:
+            else:
                 kept.append(cluster)
         if len(kept) < len(resident):
             self.changed()
@@ -138,6 +139,7 @@ class _Watch:
     def __init__(self, run: _Run, worker: int) -> None:
         self.run = run
         self.worker = worker
+        self.late = 0
         self.reset()
 
     def reset(self) -> None:
@@ -149,6 +151,11 @@ class _Watch:
     @property
     def spinning(self) -> bool:
         return self.repeats > 0 or self.rounds > _LONG
+
+    def hopeless(self) -> bool:
+        """Whether clusters spin that another one's error may have left alone: asked once a round after an error."""
+        self.late += 1
+        return self.repeats > 0 or self.late > _LONG
 
     def look(self, resident: list[Cluster], generation: int) -> None:
         if not resident:
