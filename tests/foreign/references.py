@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from math import gcd, inf
+from math import inf
 from typing import Any
 
 import ml_dtypes
