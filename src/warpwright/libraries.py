@@ -90,15 +90,22 @@ def _torch_signature(tensor: Any) -> Any:
 
 
 def _torch_stream(tensor: Any) -> int:
-    return int(sys.modules["torch"].cuda.current_stream(tensor.device).cuda_stream)
+    """By the function that code which torch compiles calls, since a Stream object costs microseconds."""
+    handle: int = sys.modules["torch"]._C._cuda_getCurrentRawStream(tensor.get_device())
+    return handle
 
 
-def _torch_made(function: str) -> Callable[[Shape, np.dtype[Any], Any], Any]:
-    def make(shape: Shape, dtype: np.dtype[Any], like: Any) -> Any:
-        torch = sys.modules["torch"]
-        return getattr(torch, function)(shape, dtype=getattr(torch, dtype.name), device=like.device)
+@functools.cache
+def _torch_dtype(dtype: np.dtype[Any]) -> Any:
+    return getattr(sys.modules["torch"], dtype.name)
 
-    return make
+
+def _torch_empty(shape: Shape, dtype: np.dtype[Any], like: Any) -> Any:
+    return sys.modules["torch"].empty(shape, dtype=_torch_dtype(dtype), device=like.device)
+
+
+def _torch_zeros(shape: Shape, dtype: np.dtype[Any], like: Any) -> Any:
+    return sys.modules["torch"].zeros(shape, dtype=_torch_dtype(dtype), device=like.device)
 
 
 def _cupy_signature(array: Any) -> Any:
@@ -153,10 +160,10 @@ LIBRARIES = {
         "torch",
         _torch_view,
         _torch_signature,
-        lambda tensor: int(tensor.data_ptr()),
+        lambda tensor: tensor.data_ptr(),
         _torch_stream,
-        _torch_made("empty"),
-        _torch_made("zeros"),
+        _torch_empty,
+        _torch_zeros,
         ".bfloat16()",
         "{name}.clone()",
     ),

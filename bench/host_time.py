@@ -1,0 +1,80 @@
+"""Host time of one product on a GPU: ``python bench/host_time.py [--size 256] [--calls 1000] [--json]``.
+
+The time a call takes to return, when its arguments are on the GPU and the work is only started: `ww.matmul`, the same
+with ``out``, ``torch.ops.warpwright.matmul``, and as peers ``torch.matmul`` and ``torch.mm`` with ``out``. Medians of
+``--calls`` calls each, in turns of ten, the GPU idle at the begin of each turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import warpwright as ww
+import warpwright.interop.torch
+
+TURN = 10
+
+
+def contenders(size: int) -> dict[str, Callable[[], Any]]:
+    """Products of the same matrices; all are the same to 1 in 200 before anything is timed."""
+    a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    d = torch.empty_like(a)
+    operator = torch.ops.warpwright.matmul
+    runs: dict[str, Callable[[], Any]] = {
+        "ww.matmul": lambda: ww.matmul(a, b),
+        "ww.matmul, out": lambda: ww.matmul(a, b, out=d),
+        "torch.ops.warpwright.matmul": lambda: operator(a, b),
+        "torch.matmul": lambda: torch.matmul(a, b),
+        "torch.mm, out": lambda: torch.mm(a, b, out=d),
+    }
+    expected = a.double() @ b.double()
+    for name, run in runs.items():
+        error = (run().double() - expected).norm() / expected.norm()
+        assert error < 5e-3, f"{name} is off by {error:.2e} of the norm"
+    return runs
+
+
+def turn(run: Callable[[], Any]) -> list[int]:
+    """Nanoseconds of each of ten calls."""
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(TURN):
+        start = time.perf_counter_ns()
+        run()
+        times.append(time.perf_counter_ns() - start)
+    return times
+
+
+def host_times(size: int, calls: int) -> dict[str, float]:
+    """Microseconds a call, by name."""
+    runs = contenders(size)
+    times: dict[str, list[int]] = {name: [] for name in runs}
+    for _ in range(-(-calls // TURN) + 1):
+        for name, run in runs.items():
+            times[name] += turn(run)
+    return {name: statistics.median(found[TURN:]) / 1e3 for name, found in times.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=int, default=256)
+    parser.add_argument("--calls", type=int, default=1000)
+    parser.add_argument("--json", action="store_true")
+    chosen = parser.parse_args()
+    found = host_times(chosen.size, chosen.calls)
+    if chosen.json:
+        print(json.dumps({"size": chosen.size, "host_us": found}))
+        return
+    for name, microseconds in found.items():
+        print(f"{name:32} {microseconds:6.2f} µs")
+
+
+if __name__ == "__main__":
+    main()
