@@ -50,7 +50,7 @@ def test_no_spills_and_no_serialised_wgmma_in_any_shipped_configuration(name: st
 
 
 @pytest.mark.parametrize("majors", MAJORS)
-@pytest.mark.parametrize("name", ["128x256", "128x128", "64x128", "64x64"])
+@pytest.mark.parametrize("name", ["128x256", "128x128", "64x128", "64x64", "64x64 split 2"])
 def test_nor_in_the_other_layouts(name: str, majors: tuple[str, str]) -> None:
     assert_clean(report(CONFIGS[name], majors=majors))
 
@@ -134,6 +134,7 @@ def test_streamed_operands_are_loaded_to_be_evicted_first() -> None:
         (HOPPER_LEVELS[4], (4096, 4096, 4096), 512, (32, 16, 64)),
         (HOPPER_LEVELS[2], (129, 129, 64), 4, (2, 2, 1)),
         (CONFIGS["64x64"], (64, 7168, 4096), 112, (1, 112, 32)),
+        (CONFIGS["64x64 split 4"], (65, 1024, 4096), 128, (2, 16, 32)),
     ],
 )
 def test_plan(config: HopperConfig, shape: tuple[int, int, int], grid: int, tiles: tuple[int, int, int]) -> None:
@@ -195,7 +196,7 @@ def test_a_measured_problem_gets_what_was_fastest_for_it() -> None:
         ((20000, 30000, 9000), "128x256"),
         ((1, 8192, 8192), "64x128 stream rotated"),
         ((64, 7000, 4000), "64x64 stream"),
-        ((1, 1, 1), "64x64"),
+        ((1, 1, 1), "64x64 stream"),
     ],
 )
 def test_other_problems_get_that_of_the_nearest(shape: tuple[int, int, int], config: str) -> None:

@@ -38,6 +38,16 @@ def test_persistent_clusters_cover_every_tile(config: HopperConfig, shape: tuple
     assert (d[-1] == SENTINEL).all()
 
 
+@pytest.mark.parametrize("name", ["64x64 split 2", "64x64 split 4"])
+@pytest.mark.parametrize("shape", [(16, 200, 1032), (70, 136, 72), (129, 72, 2056)])
+def test_a_cluster_shares_out_k(name: str, shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    a, b = normal(5, m, k), normal(6, n, k)
+    d = product(CONFIGS[name], a, b, 132)
+    assert judge(np.ascontiguousarray(d[:-1, :n]), a, b.T).verified
+    assert (d[-1] == SENTINEL).all()
+
+
 def test_a_launch_on_fewer_sms_gives_the_same_bits() -> None:
     a, b = normal(3, 600, 264), normal(4, 520, 264)
     config = replace(HopperConfig(), group=2)

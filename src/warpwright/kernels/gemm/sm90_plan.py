@@ -11,6 +11,7 @@ __all__ = ["HOPPER_LEVELS", "L2_PROMOTION", "HopperConfig", "HopperPlan", "hoppe
 
 ATOM = 64
 ELEMENT_BYTES = 2
+SUM_BYTES = 4
 CONTROL_BYTES = 1024
 WARPGROUP = 128
 STAGING_BYTES = 2 * 64 * 128  # two blocks of 16 rows of 128 bytes for each warp of a consumer
@@ -25,7 +26,8 @@ class HopperConfig:
     ``tile`` is (M, N) of one CTA, ``depth`` the atoms of 64 columns of K in a stage, ``stages`` the stages of the ring,
     ``consumers`` the warpgroups that multiply, ``share`` the CTAs of a cluster along M (they share B) and along N (they
     share A), ``group`` the rows of clusters that are walked together, ``rotate`` whether clusters start at different
-    places along K, ``once`` the operands that are read only once ("b" where one row of tiles covers M).
+    places along K, ``once`` the operands that are read only once ("b" where one row of tiles covers M), ``split`` the
+    CTAs of a cluster that share out the K of one tile.
 
     The ladder's lower levels are not ``specialised`` (one loop loads and multiplies), not ``persistent`` (a CTA for
     each tile), store a tile before the next begins (no ``overlap``), and store without ``matrices`` (stmatrix into a
@@ -40,6 +42,7 @@ class HopperConfig:
     group: int = 8
     rotate: bool = False
     once: str = ""
+    split: int = 1
     specialised: bool = True
     persistent: bool = True
     overlap: bool = True
@@ -49,7 +52,7 @@ class HopperConfig:
     @property
     def cluster(self) -> int:
         """CTAs in a cluster."""
-        return self.share[0] * self.share[1]
+        return self.share[0] * self.share[1] * self.split
 
     @property
     def threads(self) -> int:
@@ -60,12 +63,18 @@ class HopperConfig:
     def smem_bytes(self) -> int:
         """Dynamic shared memory of a CTA, bytes: barriers, stages, and the blocks on their way to D."""
         stage = sum(self.tile) * ATOM * self.depth * ELEMENT_BYTES
-        return CONTROL_BYTES + self.stages * stage + self.consumers * STAGING_BYTES
+        parts = (self.split - 1) * self.tile[0] * self.tile[1] * SUM_BYTES
+        return CONTROL_BYTES + self.stages * stage + self.consumers * STAGING_BYTES + parts
+
+    @property
+    def kernel(self) -> str:
+        """Which kernel of `sm90` runs it: "ring", "split" or, with a single loop, "loop"."""
+        return "split" if self.split > 1 else "ring" if self.specialised else "loop"
 
     @property
     def keywords(self) -> dict[str, Any]:
         """What ``gemm.configure`` takes."""
-        names = "tile depth stages consumers share group rotate once overlap matrices cluster threads"
+        names = "tile depth stages consumers share group rotate once split overlap matrices cluster threads"
         return {name: getattr(self, name) for name in names.split()}
 
 

@@ -1,0 +1,316 @@
+"""The steps that the Hopper GEMMs of `sm90` are made of: tiles and clusters, loads, products, stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from warpwright.lang import (
+    Break,
+    Expr,
+    If,
+    Pointer,
+    Ring,
+    Shared,
+    b16,
+    bar,
+    bf16,
+    bf16x2,
+    cluster,
+    clusterid,
+    f16,
+    f16x2,
+    f32,
+    fence,
+    ld,
+    loop,
+    mbarrier,
+    min,
+    nclusterid,
+    pack,
+    role,
+    select,
+    smem,
+    st,
+    stmatrix,
+    tid,
+    tma,
+    u16,
+    u32,
+    var,
+    warp,
+    wgmma,
+)
+from warpwright.lang.fragment import Fragment
+from warpwright.lang.ring import Cursor
+from warpwright.lang.smem import Tile
+from warpwright.types import Scalar
+
+__all__ = [
+    "accumulate",
+    "free",
+    "give",
+    "load_part",
+    "masks",
+    "multiply_block",
+    "operands",
+    "part",
+    "peers",
+    "place",
+    "place_in",
+    "put",
+    "release",
+    "rotated",
+    "set_up",
+    "shifted",
+    "store",
+    "take",
+    "walk",
+    "window",
+]
+
+ATOM = 64
+STRIP = 64
+WGMMA_K = 16
+WARPS = 4
+WARP_ROWS = 16
+ROW_BYTES = 128
+STORES = 2
+PACKED = {bf16: bf16x2, f16: f16x2}
+EVICT_FIRST = 0x12F0000000000000
+
+
+def operands(
+    tile: tuple[int, int], k: int, stages: int, arrivals: int, majors: tuple[str, str], dtype: type[Scalar]
+) -> Ring:
+    """The ring of A and B: (rows, k) each, or (k, rows) where rows run through memory."""
+    shapes = [(rows, k) if major == "k" else (k, rows) for rows, major in zip(tile, majors, strict=True)]
+    a, b = (smem.tile(dtype, shape, swizzle=128) for shape in shapes)
+    return Ring(stages, full=1, empty=arrivals, a=a, b=b)
+
+
+def set_up(ring: Ring, share: tuple[int, int], maps: tuple[tma.Map[Scalar], ...], *others: mbarrier) -> None:
+    """Barriers ready, and every CTA of the cluster alive, before anyone loads."""
+
+    @role(warp=0, elect=True)
+    def init() -> None:
+        ring.init()
+        for barrier in others:
+            barrier.init()
+        fence.mbarrier_init()
+        for each in maps:
+            tma.prefetch_map(each)
+
+    if share == (1, 1):
+        bar.sync()
+    else:
+        cluster.arrive("relaxed")
+        cluster.wait()
+
+
+def place(share: tuple[int, int]) -> tuple[Any, Any]:
+    """Where this CTA stands in its cluster, along M and along N; 0 where it has no neighbour."""
+    along_m, along_n = share
+    rank = cluster.rank
+    return rank % along_m if along_m > 1 else 0, rank // along_m if along_n > 1 else 0
+
+
+def walk(across: Expr, down: Expr, group: int) -> Iterator[tuple[Expr, Expr]]:
+    """Rows and columns of this cluster's share of ``across`` × ``down`` tiles: down the rows of a group, then along.
+
+    Every cluster takes each n-th tile. No division by a run-time value in the way to the first load: groups are counted
+    off, and only a last group of fewer rows divides.
+    """
+    within, first, whole = var(u32, clusterid.x), var(u32, 0), down * group
+    for _round in loop():
+        for _group in loop():
+            Break(when=within < whole)
+            within -= whole
+            first += group
+        rows = min(across - first, group)
+        Break(when=(first >= across) | (within >= rows * down))
+        row, col = var(u32, within % group), var(u32, within // group)
+        with If(rows < group):
+            row.set(within % rows)
+            col.set(within // rows)
+        yield first + row, col
+        within += nclusterid.x
+
+
+def rotated(step: Expr, steps: Expr) -> Expr:
+    """``step`` of a round of ``steps`` that each cluster begins elsewhere: fewer of them read one memory channel."""
+    later = step + clusterid.x * steps // nclusterid.x
+    chosen: Expr = select(later >= steps, later - steps, later)
+    return chosen
+
+
+def part(tile: Tile, index: Any, rows: int, major: str) -> Tile:
+    """The ``index``-th block of ``rows`` rows of an operand, where ``index`` may be a run-time value."""
+    base, start = tile.place.known()
+    if major == "k":
+        return tile[:rows, :].placed(base + index * (rows * tile.span), start)
+    panels = rows * tile.dtype.nbytes // tile.span
+    return tile[:, :rows].placed(base + index * (panels * tile.rows * tile.span), start)
+
+
+def window(tile: Tile, kk: int, major: str) -> Any:
+    """Sixteen columns of K of an operand, for one wgmma."""
+    inside = slice(kk, kk + WGMMA_K)
+    return tile[:, inside] if major == "k" else tile[inside, :].T
+
+
+def load_part(
+    tile: Tile,
+    source: tma.Map[Scalar],
+    major: str,
+    row: Expr,
+    k: Expr,
+    full: mbarrier,
+    index: Any,
+    count: int,
+    ranks: Any,
+    hint: int | None = None,
+) -> None:
+    """Load the ``index``-th of ``count`` parts of an operand, in all CTAs of the mask ``ranks``: a box a panel."""
+    rows = tile.shape[0 if major == "k" else 1] // count
+    own, first = part(tile, index, rows, major), row + index * rows
+    top, left = (first, k) if major == "k" else (k, first)
+    for column in range(0, own.shape[1], ATOM):
+        panel = own[:, column : column + ATOM]
+        tma.load(panel, source[top, left + column], full, multicast=ranks if count > 1 else None, cache_hint=hint)
+
+
+def accumulate(
+    sums: list[Fragment],
+    first: Any,
+    start: Any,
+    stop: Expr,
+    slots: Cursor,
+    used: Cursor,
+    majors: tuple[str, str],
+    free: Callable[[Any], None],
+) -> None:
+    """The k-blocks from ``start`` to ``stop`` of the strips from ``first`` on; ``used`` follows ``slots`` by one.
+
+    A slot is freed when the products of the next one are under way, so that the tensor cores never run dry.
+    """
+    for k in loop(start, stop):
+        slot = next(slots)
+        slot.full.wait()
+        multiply_block(sums, slot, first, k > start, majors)
+        wgmma.wait_group(1)
+        with If(k > start):
+            free(next(used))
+    wgmma.wait_group(0)
+    with If(stop > start):
+        free(next(used))
+
+
+def multiply_block(sums: list[Fragment], slot: Any, first: Any, more: Expr, majors: tuple[str, str]) -> None:
+    """Add a k-block to the sums of the strips from ``first`` on, later; without ``more`` it overwrites them."""
+    columns = slot.a.shape[1 if majors[0] == "k" else 0]
+    wgmma.fence()
+    for i, acc in enumerate(sums):
+        strip = part(slot.a, first + i, STRIP, majors[0])
+        for kk in range(0, columns, WGMMA_K):
+            left, right = window(strip, kk, majors[0]), window(slot.b, kk, majors[1])
+            wgmma.mma(acc, left, right, accumulate=more | (kk > 0))
+    wgmma.commit_group()
+
+
+def free(slot: Any, leads: Expr) -> None:
+    """One thread of the warpgroup tells this CTA that a slot has been read."""
+    with If(leads):
+        slot.empty.arrive()
+
+
+def masks(share: tuple[int, int]) -> tuple[Any, Any]:
+    """The ranks that share this CTA's rows of A, and those that share its rows of B, as bits."""
+    place_m, place_n = place(share)
+    same_row, same_column = sum(1 << share[0] * i for i in range(share[1])), (1 << share[0]) - 1
+    return shifted(same_row, place_m), shifted(same_column, place_n * share[0])
+
+
+def shifted(mask: int, by: Any) -> Any:
+    """``mask << by`` as a mask of ranks; a Python int where ``by`` is one."""
+    return (mask << by).to(u16).bitcast(b16) if isinstance(by, Expr) else mask << by
+
+
+def peers(share: tuple[int, int]) -> tuple[Expr, Expr]:
+    """The CTA that this thread of a warpgroup tells about a released slot, and whether it shares A or B with it."""
+    peer = tid.x % (WARPS * 32)
+    place_m, place_n = place(share)
+    related = (peer % share[0] == place_m) | (peer // share[0] == place_n)
+    return peer, (peer < share[0] * share[1]) & related
+
+
+def release(slot: Any, peer: Expr, shares: Expr) -> None:
+    """Tell every CTA that loads into this slot that this warpgroup has read it."""
+    with If(shares):
+        slot.empty.at(peer).arrive(scope="cta")
+
+
+def give(acc: Fragment, parts: Shared[Any], rank: Expr) -> None:
+    """This thread's sums to the first CTA, four at a time, threads side by side."""
+    there = Pointer(f32, cluster.map(parts.address, 0), 0, "shared::cluster") + place_in(acc, rank - 1)
+    for i in range(0, len(acc.regs), 4):
+        st(there + i * WARPS * 32, *acc.regs[i : i + 4])
+
+
+def take(acc: Fragment, parts: Shared[Any], split: int) -> None:
+    """Add the sums that the other CTAs gave, in their order."""
+    for part_of in range(split - 1):
+        mine = parts + place_in(acc, part_of)
+        for i in range(0, len(acc.regs), 4):
+            for register, value in zip(acc.regs[i : i + 4], ld(mine + i * WARPS * 32, vec=4), strict=True):
+                register.set(register + value)
+
+
+def place_in(acc: Fragment, number: Any) -> Any:
+    """Where this thread's first four sums stand in the ``number``-th of `parts`."""
+    return number * (acc.shape[0] * acc.shape[1]) + tid.x % (WARPS * 32) * 4
+
+
+def store(
+    acc: Fragment,
+    d: tma.Map[Scalar],
+    blocks: Tile,
+    own: Expr,
+    row: Expr,
+    col: Expr,
+    stores: Expr,
+    *,
+    matrices: bool,
+) -> None:
+    """A strip to D: each warp puts its 16 rows into a block of 128 bytes a row and hands it to TMA.
+
+    ``own`` is the warp's number among those that store; it has two blocks, so one is written while TMA reads the other.
+    """
+    columns = blocks.shape[1]
+    for number, left in enumerate(range(0, acc.shape[1], columns)):
+        block = part(blocks, own * STORES + number % STORES, WARP_ROWS, "k")
+        with If(stores):
+            tma.wait_group(STORES - 1, read=True)
+        warp.sync()
+        put(block, acc.regs[left // 2 : (left + columns) // 2], matrices and blocks.dtype in PACKED)
+        fence.proxy_async()
+        warp.sync()
+        with If(stores):
+            tma.store(d[row + own % WARPS * WARP_ROWS, col + left], block)
+            tma.commit_group()
+
+
+def put(block: Tile, regs: list[Expr], matrices: bool) -> None:
+    """A warp's 16 rows of sums into ``block``: as 8 × 8 matrices of packed elements, or pair by pair."""
+    lane, word = warp.lane, PACKED.get(block.dtype)
+    pairs = [regs[i : i + 2] for i in range(0, len(regs), 2)]
+    packed = [[pack(word, *pair)] for pair in pairs] if word else pairs
+    for start in range(0, len(packed), 4):
+        column = 4 * start
+        if matrices:
+            corner = block.at(lane % WARP_ROWS, lane // WARP_ROWS * 8 + column)
+            stmatrix(corner, [each for (each,) in packed[start : start + 4]])
+            continue
+        for i, values in enumerate(packed[start : start + 4]):
+            corner = block.at(lane // 4 + i % 2 * 8, lane % 4 * 2 + column + i // 2 * 8)
+            st(corner.cast(values[0].type), *values)
