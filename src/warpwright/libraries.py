@@ -101,11 +101,11 @@ def _torch_dtype(dtype: np.dtype[Any]) -> Any:
 
 
 def _torch_empty(shape: Shape, dtype: np.dtype[Any], like: Any) -> Any:
-    return sys.modules["torch"].empty(shape, dtype=_torch_dtype(dtype), device=like.device)
+    return like.new_empty(shape, dtype=_torch_dtype(dtype))
 
 
 def _torch_zeros(shape: Shape, dtype: np.dtype[Any], like: Any) -> Any:
-    return sys.modules["torch"].zeros(shape, dtype=_torch_dtype(dtype), device=like.device)
+    return like.new_zeros(shape, dtype=_torch_dtype(dtype))
 
 
 def _cupy_signature(array: Any) -> Any:
