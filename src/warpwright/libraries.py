@@ -84,7 +84,7 @@ def _torch_view(tensor: Any) -> View:
 
 
 def _torch_signature(tensor: Any) -> Any:
-    if not tensor.is_cuda or tensor.requires_grad:
+    if not tensor.is_cuda or (tensor.requires_grad and sys.modules["torch"].is_grad_enabled()):
         return None
     return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
 

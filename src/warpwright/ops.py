@@ -83,9 +83,11 @@ def matmul(
     if 0 in (*call.shape, call.a.shape[-1]):
         d[...] = 0
         return d
-    for left, right, part in _matrices(call, a, b, d):
-        _multiply(call, left, right, part)
-    _remember(key, call, d)
+    products = list(_matrices(call, a, b, d))
+    for product in products:
+        _multiply(call, *product)
+    if key is not None and len(products) == 1:
+        _remember(key, call, *products[0])
     return d
 
 
@@ -211,19 +213,23 @@ def _key(library: Library | None, a: Array, b: Array, out: Array, *options: Any)
     return None if signatures[0] is None or signatures[1] is None else (signatures, out is None, *options)
 
 
-def _remember(key: Any, call: Call, d: Array) -> None:
-    """Keep the launch of a call that is one product in place."""
-    if key is None or len(call.shape) != 2 or not isinstance(call.a, DeviceArray) or "mn" not in call.family.majors:
+def _remember(key: Any, call: Call, a: Array, b: Array, d: Array) -> None:
+    """Keep the launch of a call that was one product, of matrices (M, K), (K, N) and (M, N), in place."""
+    views = [call.library.view(matrix) for matrix in (a, b.T, d)]
+    left, right = (_in_place(view, call.family) for view in views[:2])
+    if left is None or right is None or not mappable(views[2]) or not call.family.gaps or _moved(call.a, views[0]):
         return
-    a, b, view = _in_place(call.a, call.family), _in_place(call.b.T, call.family), call.library.view(d)
-    if a is None or b is None or not mappable(view):
-        return
-    layouts = geometry(a.view), geometry(b.view), geometry(view)
-    nbytes = reach(layouts[0]), reach(layouts[1]), reach(layouts[2])
-    run = prepared(*layouts, (a.major, b.major), call.level, call.device.name)
+    layouts = geometry(left.view), geometry(right.view), geometry(views[2])
+    run = prepared(*layouts, (left.major, right.major), call.level, call.device.name)
     if len(_REPEATS) >= KEPT:
         _REPEATS.clear()
+    nbytes = reach(layouts[0]), reach(layouts[1]), reach(layouts[2])
     _REPEATS[key] = Repeat(call.library, run, call.shape, call.dtype, nbytes)
+
+
+def _moved(given: View, used: View) -> bool:
+    """Whether the memory used is a copy of the one given: joining leading dimensions may need one."""
+    return isinstance(given, DeviceArray) and isinstance(used, DeviceArray) and given.pointer != used.pointer
 
 
 def _checked(a: Array, b: Array, out: Array | None, out_dtype: Any, device: Any, level: int | None) -> Call:

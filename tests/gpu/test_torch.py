@@ -102,6 +102,24 @@ def test_leading_dimensions_broadcast(left: tuple[int, ...], right: tuple[int, .
     near(ww.matmul(a, b), exact(a, b))
 
 
+def test_leading_dimensions_of_a_alone_are_one_prepared_launch() -> None:
+    for _ in range(3):
+        a, w = normal(3, 40, 72), normal(48, 72)
+        near(ww.matmul(a, w.T), exact(a, w.T))
+    assert len(ops._REPEATS) == 1
+    strange = normal(40, 3, 72).transpose(0, 1)
+    for _ in range(2):
+        near(ww.matmul(strange, w.T), exact(strange, w.T))
+    assert len(ops._REPEATS) == 1
+
+
+def test_parameters_use_the_prepared_launch_too() -> None:
+    a, w = normal(40, 72), normal(72, 48, grad=True)
+    for _ in range(2):
+        near(product(a, w), exact(a, w))
+    assert len(ops._REPEATS) == 1
+
+
 def test_float32_is_rounded_and_says_so() -> None:
     a, b = normal(64, 72, dtype=torch.float32), normal(72, 40, dtype=torch.float32)
     with pytest.warns(ww.PrecisionWarning):
