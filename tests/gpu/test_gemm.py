@@ -1,0 +1,76 @@
+"""The Hopper GEMM on the GPU and on the virtual H200: the same bits, for every shipped configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import warpwright as ww
+from warpwright.kernels.gemm import CONFIGS, HOPPER_LEVELS, HopperConfig, hopper_kernel, hopper_plan
+from warpwright.launch import launch
+from warpwright.types import of_dtype
+
+SHIPPED = {**{f"level {level}": config for level, config in HOPPER_LEVELS.items()}, **CONFIGS}
+BF16, FLOAT16 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)
+SHAPE = (200, 264, 520)
+MAJORS = [("k", "k"), ("k", "mn"), ("mn", "k"), ("mn", "mn")]
+SMS = 132
+
+
+def products(
+    config: HopperConfig,
+    dtype: np.dtype[Any],
+    out: Any = None,
+    majors: tuple[str, str] = ("k", "k"),
+    shape: Any = SHAPE,
+) -> list[np.ndarray]:
+    """D of the GPU and of the virtual H200 with the hardware's arithmetic, as 16- or 32-bit patterns."""
+    (m, n, k), out = shape, np.dtype(out or dtype)
+    random = np.random.default_rng(0)
+    a, b = (random.standard_normal((rows, k)).astype(dtype) for rows in (m, n))
+    stored = [x if major == "k" else np.ascontiguousarray(x.T) for x, major in zip((a, b), majors, strict=True)]
+    kernel = hopper_kernel(config).trace(majors=majors, dtype=of_dtype(dtype), out=of_dtype(out))
+    plan = hopper_plan(config, m, n, k, sms=SMS, majors=majors, out_bytes=out.itemsize)
+    results = []
+    for device in ("cuda", "h200"):
+        d = np.zeros((m, plan.pitch), out)
+        options = {"numerics": "hardware"} if device == "h200" else {}
+        launch(kernel, plan.grid, args=[*stored, d, *plan.scalars], device=device, **options)
+        results.append(d.view(f"u{out.itemsize}"))
+    return results
+
+
+@pytest.mark.parametrize("dtype", [BF16, FLOAT16])
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_configuration_gives_the_same_bits(name: str, dtype: np.dtype[Any]) -> None:
+    gpu, virtual = products(SHIPPED[name], dtype)
+    assert np.array_equal(gpu, virtual)
+
+
+@pytest.mark.parametrize("majors", MAJORS)
+@pytest.mark.parametrize("out", [BF16, FLOAT16, np.float32])
+def test_every_layout_and_output_gives_the_same_bits(majors: tuple[str, str], out: Any) -> None:
+    gpu, virtual = products(HopperConfig(), BF16, out, majors)
+    assert np.array_equal(gpu, virtual)
+
+
+@pytest.mark.parametrize("name", ["level 8", "64x128 stream rotated", "64x64 split 4"])
+def test_so_does_a_larger_product(name: str) -> None:
+    gpu, virtual = products(SHIPPED[name], BF16, shape=(512, 512, 1024))
+    assert np.array_equal(gpu, virtual)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 8), (16, 1024, 8192), (1000, 3000, 2000), (4096, 4096, 512)])
+def test_matmul_is_right(shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    random = np.random.default_rng(1)
+    a, b = (
+        random.standard_normal((m, k), np.float32).astype(BF16),
+        random.standard_normal((k, n), np.float32).astype(BF16),
+    )
+    exact = a.astype(np.float32) @ b.astype(np.float32)
+    error = np.linalg.norm(ww.matmul(a, b, device="cuda").astype(np.float32) - exact) / np.linalg.norm(exact)
+    assert error < 3e-3
