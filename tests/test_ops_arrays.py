@@ -144,9 +144,13 @@ def test_a_prepared_launch_is_used_where_addresses_allow(a: int, d: int, started
     """Multiples of 16 bytes, and a result of 512 bytes that shares none with the operands of 512."""
     launches: list[Any] = []
     addresses = replace(LIBRARIES["numpy"], pointer=lambda address: address, stream=lambda _: 5)
-    again = ops.Repeat(addresses, lambda *given: launches.append(given), (16, 16), FLOAT16, (512, 512, 512))
+
+    def run(*given: Any) -> None:
+        launches.append(given)
+
+    again = ops.Repeat(addresses, run, (2, 16, 16), FLOAT16, (512,) * 3, ((0, 0, 0), (256, 0, 128)))
     assert again(a, 65536, d) == (d if started else None)
-    assert launches == ([(a, 65536, d, 5)] if started else [])
+    assert launches == ([(a, 65536, d, 5), (a + 256, 65536, d + 128, 5)] if started else [])
 
 
 HALF, WHOLE = normal(4, 4, dtype=FLOAT16), normal(8, 8, dtype=FLOAT16)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,8 +86,8 @@ def matmul(
     products = list(_matrices(call, a, b, d))
     for product in products:
         _multiply(call, *product)
-    if key is not None and len(products) == 1:
-        _remember(key, call, *products[0])
+    if key is not None:
+        _remember(key, call, (a, b, d), products)
     return d
 
 
@@ -181,13 +181,17 @@ def _dense(view: View) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A call on a GPU that was made before with arrays of the same shapes, strides and types; addresses may differ."""
+    """A call on a GPU that was made before with arrays of the same shapes, strides and types; addresses may differ.
+
+    ``nbytes`` are those that A, B and D span, ``offsets`` where in them each product has its matrices.
+    """
 
     library: Library
     run: Prepared
     shape: Shape
     dtype: np.dtype[Any]
-    nbytes: tuple[int, int, int]
+    nbytes: tuple[int, ...]
+    offsets: tuple[tuple[int, ...], ...]
 
     def __call__(self, a: Array, b: Array, out: Array | None) -> Array | None:
         """The result; None for addresses that need the long way."""
@@ -198,7 +202,9 @@ class Repeat:
         apart = (at_d >= at_a + size_a or at_a >= at_d + size_d) and (at_d >= at_b + size_b or at_b >= at_d + size_d)
         if (at_a | at_b | at_d) % ROW_BYTES or not apart:
             return None
-        self.run(at_a, at_b, at_d, library.stream(a))
+        stream = library.stream(a)
+        for to_a, to_b, to_d in self.offsets:
+            self.run(at_a + to_a, at_b + to_b, at_d + to_d, stream)
         return d
 
 
@@ -213,23 +219,28 @@ def _key(library: Library | None, a: Array, b: Array, out: Array, *options: Any)
     return None if signatures[0] is None or signatures[1] is None else (signatures, out is None, *options)
 
 
-def _remember(key: Any, call: Call, a: Array, b: Array, d: Array) -> None:
-    """Keep the launch of a call that was one product, of matrices (M, K), (K, N) and (M, N), in place."""
-    views = [call.library.view(matrix) for matrix in (a, b.T, d)]
-    left, right = (_in_place(view, call.family) for view in views[:2])
-    if left is None or right is None or not mappable(views[2]) or not call.family.gaps or _moved(call.a, views[0]):
+def _remember(key: Any, call: Call, arrays: tuple[Array, ...], products: Sequence[tuple[Array, ...]]) -> None:
+    """Keep the launches of a call whose ``products`` were all read and written in place."""
+    pointer, view = call.library.pointer, call.library.view
+    starts, nbytes = list(map(pointer, arrays)), tuple(reach(geometry(view(array))) for array in arrays)
+    offsets = tuple(
+        tuple(pointer(matrix) - start for matrix, start in zip(product, starts, strict=True)) for product in products
+    )
+    inside = all(
+        # outside lies what is a copy: joining leading dimensions may need one
+        0 <= to < size and to % ROW_BYTES == 0
+        for each in offsets
+        for to, size in zip(each, nbytes, strict=True)
+    )
+    a, b, d = products[0]
+    left, right, target = _in_place(view(a), call.family), _in_place(view(b.T), call.family), view(d)
+    if not inside or left is None or right is None or not mappable(target) or not call.family.gaps:
         return
-    layouts = geometry(left.view), geometry(right.view), geometry(views[2])
+    layouts = geometry(left.view), geometry(right.view), geometry(target)
     run = prepared(*layouts, (left.major, right.major), call.level, call.device.name)
     if len(_REPEATS) >= KEPT:
         _REPEATS.clear()
-    nbytes = reach(layouts[0]), reach(layouts[1]), reach(layouts[2])
-    _REPEATS[key] = Repeat(call.library, run, call.shape, call.dtype, nbytes)
-
-
-def _moved(given: View, used: View) -> bool:
-    """Whether the memory used is a copy of the one given: joining leading dimensions may need one."""
-    return isinstance(given, DeviceArray) and isinstance(used, DeviceArray) and given.pointer != used.pointer
+    _REPEATS[key] = Repeat(call.library, run, call.shape, call.dtype, nbytes, offsets)
 
 
 def _checked(a: Array, b: Array, out: Array | None, out_dtype: Any, device: Any, level: int | None) -> Call:

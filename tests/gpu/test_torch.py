@@ -113,6 +113,17 @@ def test_leading_dimensions_of_a_alone_are_one_prepared_launch() -> None:
     assert len(ops._REPEATS) == 1
 
 
+@pytest.mark.parametrize(
+    ("left", "right"), [((4, 64, 72), (4, 72, 48)), ((3, 1, 40, 24), (2, 24, 64)), ((40, 24), (3, 24, 64))]
+)
+def test_a_launch_for_each_product_is_prepared_once(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    for _ in range(3):
+        a, b = normal(*left), normal(*right)
+        near(ww.matmul(a, b), exact(a, b))
+        near(ww.matmul(a, b.mT.contiguous().mT), exact(a, b))
+    assert len(ops._REPEATS) == 2
+
+
 def test_parameters_use_the_prepared_launch_too() -> None:
     a, w = normal(40, 72), normal(72, 48, grad=True)
     for _ in range(2):
