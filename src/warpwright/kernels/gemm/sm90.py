@@ -29,6 +29,7 @@ from warpwright.kernels.gemm.sm90_steps import (
     give,
     load_part,
     masks,
+    meet,
     multiply_block,
     operands,
     peers,
@@ -50,7 +51,6 @@ from warpwright.lang import (
     f32,
     kernel,
     loop,
-    mbarrier,
     role,
     setmaxnreg,
     shfl,
@@ -237,18 +237,17 @@ def gemm_split(
 ) -> None:
     """For few tiles and a long K: the CTAs of a cluster share out the K of one tile; the first sums up and stores.
 
-    role      warps  moves                                               waits for     signals
-    load      0      A, B: global -> ring                                ring.empty    ring.full
-    multiply  4-7    ring -> registers                                   ring.full     ring.empty
-                     others: registers -> `parts` of the first CTA                     arrived
-                     first: registers + `parts` -> blocks of D -> D      arrived
+    role      warps  moves                                                   waits for            signals
+    load      0      A, B: global -> ring                                    ring.empty           ring.full
+    multiply  4-7    ring -> registers -> `parts` of the first CTA           ring.full            ring.empty
+    sum_up    4-7    registers, `parts` -> blocks of D -> D (first CTA)      the cluster's barrier
     """
     ring = operands(tile, ATOM * depth, stages, 1, majors, dtype)
     blocks = smem.tile(out, (WARPS * STORES * WARP_ROWS, ROW_BYTES // out.nbytes), swizzle=128)
     parts = smem.array(f32, (split - 1) * tile[0] * tile[1])
-    arrived = mbarrier((split - 1) * WARPS * 32, name="arrived")
-    set_up(ring, (1, split), (a, b, d), arrived)
+    set_up(ring, (1, split), (a, b, d))
     rank, _ = place((split, 1))
+    acc = wgmma.accumulator(f32, tile)
     row, col = clusterid.x // tiles_n * tile[0], clusterid.x % tiles_n * tile[1]
     first, last = rank * tiles_k // split, (rank + 1) * tiles_k // split
     hints = [EVICT_FIRST if name in once else None for name in "ab"]
@@ -265,19 +264,22 @@ def gemm_split(
 
     @role(warps=range(WARPS, 2 * WARPS))
     def multiply() -> None:
-        acc, one, leads = wgmma.accumulator(f32, tile), elect_one(), tid.x == WARPS * 32
+        leads = tid.x == WARPS * 32
         for register in acc.regs:
             register.set(0.0)
         accumulate([acc], 0, first, last, ring.consumer(), ring.consumer(), majors, lambda slot: free(slot, leads))
         with If(rank > 0):
             give(acc, parts, rank)
-            arrived.at(0).arrive()
-        with If(rank == 0):
-            arrived.wait(0, scope="cluster")
-            take(acc, parts, split)
-            store(acc, d, blocks, warp.id - WARPS, row, col, one, matrices=True)
-            with If(one):
-                tma.wait_group(0, read=True)
+
+    meet()
+
+    @role(warps=range(WARPS, 2 * WARPS), when=rank == 0)
+    def sum_up() -> None:
+        take(acc, parts, split)
+        one = elect_one()
+        store(acc, d, blocks, warp.id - WARPS, row, col, one, matrices=True)
+        with If(one):
+            tma.wait_group(0, read=True)
 
 
 KERNELS = {"ring": gemm, "loop": gemm_one_loop, "split": gemm_split}

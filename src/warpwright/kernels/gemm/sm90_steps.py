@@ -52,6 +52,7 @@ __all__ = [
     "give",
     "load_part",
     "masks",
+    "meet",
     "multiply_block",
     "operands",
     "part",
@@ -89,14 +90,12 @@ def operands(
     return Ring(stages, full=1, empty=arrivals, a=a, b=b)
 
 
-def set_up(ring: Ring, share: tuple[int, int], maps: tuple[tma.Map[Scalar], ...], *others: mbarrier) -> None:
+def set_up(ring: Ring, share: tuple[int, int], maps: tuple[tma.Map[Scalar], ...]) -> None:
     """Barriers ready, and every CTA of the cluster alive, before anyone loads."""
 
     @role(warp=0, elect=True)
     def init() -> None:
         ring.init()
-        for barrier in others:
-            barrier.init()
         fence.mbarrier_init()
         for each in maps:
             tma.prefetch_map(each)
@@ -106,6 +105,11 @@ def set_up(ring: Ring, share: tuple[int, int], maps: tuple[tma.Map[Scalar], ...]
     else:
         cluster.arrive("relaxed")
         cluster.wait()
+
+
+def meet() -> None:
+    """All threads of the cluster; what they stored before is visible after."""
+    cluster.sync()
 
 
 def place(share: tuple[int, int]) -> tuple[Any, Any]:
