@@ -1,8 +1,8 @@
 """Host time of one product on a GPU: ``python bench/host_time.py [--size 256] [--calls 1000] [--json]``.
 
 The time a call takes to return, when its arguments are on the GPU and the work is only started: `ww.matmul`, the same
-with ``out``, ``torch.ops.warpwright.matmul``, and as peers ``torch.matmul`` and ``torch.mm`` with ``out``. Medians of
-``--calls`` calls each, in turns of ten, the GPU idle at the begin of each turn.
+with ``out``, a batch of four, ``torch.ops.warpwright.matmul``, and as peers ``torch.matmul`` and ``torch.mm`` with
+``out``. Medians of ``--calls`` calls each, in turns of ten, the GPU idle at the begin of each turn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TURN = 10
 def contenders(size: int) -> dict[str, Callable[[], Any]]:
     """Products of the same matrices; all are the same to 1 in 200 before anything is timed."""
     a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    d = torch.empty_like(a)
+    d, a4, b4 = torch.empty_like(a), torch.stack([a] * 4), torch.stack([b] * 4)
     operator = torch.ops.warpwright.matmul
     runs: dict[str, Callable[[], Any]] = {
         "ww.matmul": lambda: ww.matmul(a, b),
@@ -33,10 +33,13 @@ def contenders(size: int) -> dict[str, Callable[[], Any]]:
         "torch.ops.warpwright.matmul": lambda: operator(a, b),
         "torch.matmul": lambda: torch.matmul(a, b),
         "torch.mm, out": lambda: torch.mm(a, b, out=d),
+        "ww.matmul, batch of 4": lambda: ww.matmul(a4, b4),
+        "torch.matmul, batch of 4": lambda: torch.matmul(a4, b4),
     }
     expected = a.double() @ b.double()
     for name, run in runs.items():
-        error = (run().double() - expected).norm() / expected.norm()
+        found = run().view(-1, size, size)[-1]
+        error = (found.double() - expected).norm() / expected.norm()
         assert error < 5e-3, f"{name} is off by {error:.2e} of the norm"
     return runs
 
