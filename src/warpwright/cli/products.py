@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from warpwright.devices import DEFAULT
 from warpwright.devices import device as device_of
 from warpwright.errors import PrecisionWarning, UsageError
 from warpwright.gpu import Device
-from warpwright.kernels.gemm import config_of
+from warpwright.kernels.gemm import HOPPER_LEVELS, LEVELS, GemmConfig, HopperConfig
 from warpwright.ops import DEFAULT_LEVEL
 from warpwright.ops import matmul as product
 from warpwright.report.tables import table
@@ -28,32 +29,36 @@ from warpwright.report.verdict import judge
 __all__ = ["ladder", "matmul", "read_matrix"]
 
 Array = NDArray[Any]
+Step = GemmConfig | HopperConfig
+
+LADDERS: dict[str, Mapping[int, Step]] = {"sm_100a": LEVELS, "sm_90a": HOPPER_LEVELS}
 
 device_option = click.option("--device", default=DEFAULT, show_default=True, help="One of `warpwright devices`.")
 
 
 @click.command()
-@click.option("--levels", default="1-3", show_default=True, help="Rungs to run: 2, 1-3 or 1,3.")
+@click.option("--levels", help="Rungs to run: 2, 1-3 or 1,3; all of the device's ladder where it is left out.")
 @click.option("--size", type=click.IntRange(min=1), default=1024, show_default=True, help="M = N = K.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the standard normal inputs.")
 @device_option
 @json_option
-def ladder(levels: str, size: int, seed: int, device: str, as_json: bool) -> None:
+def ladder(levels: str | None, size: int, seed: int, device: str, as_json: bool) -> None:
     """Multiply one pair of random BF16 matrices at each level of the GEMM ladder."""
     target = device_of(device)
-    rungs = parse_levels(levels)
+    steps = ladder_of(target)
+    rungs = list(steps) if levels is None else parse_levels(levels, steps)
     random = np.random.default_rng(seed)
     a, b = (random.standard_normal((size, size), np.float32).astype(ml_dtypes.bfloat16) for _ in range(2))
     rows = []
     with working(len(rungs)) as describe:
         for level in rungs:
-            describe(f"level {level}: {config_of(level).summary} ({size}³ on {device})")
+            describe(f"level {level}: {steps[level].summary} ({size}³ on {device})")
             rows.append({"level": level, "size": size, "device": device, **_measured(a, b, target, level)[1]})
     if as_json:
         emit(rows)
     else:
-        notes = [f"  level {level}: {config_of(level).summary}" for level in rungs]
-        title = f"GEMM ladder: bf16 in and out, float32 accumulation, {size} × {size} × {size}, virtual {device}"
+        notes = [f"  level {level}: {steps[level].summary}" for level in rungs]
+        title = f"GEMM ladder: bf16 in and out, float32 accumulation, {size} × {size} × {size}, {_described(target)}"
         show(table(rows, title), *notes)
     _leave(all(row["verified"] for row in rows))
 
@@ -103,8 +108,22 @@ def _as_received(a: Array, b: Array) -> tuple[Array, Array]:
         return a.astype(ml_dtypes.bfloat16), b.astype(ml_dtypes.bfloat16)
 
 
-def parse_levels(text: str) -> list[int]:
-    """``"2"``, ``"1-3"`` or ``"1,3"`` as levels, each of them existing; UsageError otherwise."""
+def ladder_of(device: Device) -> Mapping[int, Step]:
+    """The rungs of a device's GEMM ladder. Raises UsageError for a target without one."""
+    found = LADDERS.get(device.spec.arch)
+    if found is None:
+        raise UsageError(
+            f"no GEMM ladder for {device.spec.name} ({device.spec.arch}); expected --device b200, gb200, h200 or cuda"
+        )
+    return found
+
+
+def _described(device: Device) -> str:
+    return device.spec.name if device.name.startswith("cuda") else f"virtual {device.name}"
+
+
+def parse_levels(text: str, known: Collection[int] = tuple(LEVELS)) -> list[int]:
+    """``"2"``, ``"1-3"`` or ``"1,3"`` as levels, each of them ``known``; UsageError otherwise."""
     levels: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
@@ -114,7 +133,10 @@ def parse_levels(text: str) -> list[int]:
     if not levels:
         raise UsageError(f"--levels {text!r} names no level; write the range upwards, such as 1-3")
     for level in levels:
-        config_of(level)
+        if level not in known:
+            raise UsageError(
+                f"given level {level}; expected one of {', '.join(map(str, known))}; choose an existing level"
+            )
     return levels
 
 
