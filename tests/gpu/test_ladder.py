@@ -1,0 +1,59 @@
+"""The Hopper ladder computes the same bits on the GPU and on the virtual H200."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import warpwright as ww
+from warpwright.kernels.gemm import HOPPER_LEVELS, hopper_config, hopper_kernel, hopper_plan
+from warpwright.types import of_dtype
+
+DTYPES = {"bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
+
+
+def operand(seed: int, shape: tuple[int, int], dtype: np.dtype[Any], small: bool) -> np.ndarray:
+    """Random normal numbers, or integers whose products sum up exactly."""
+    random = np.random.default_rng(seed)
+    values = random.integers(-3, 4, shape) if small else random.standard_normal(shape)
+    return values.astype(dtype)
+
+
+def product(level: int, a: np.ndarray, b: np.ndarray, majors: tuple[str, str], device: Any) -> np.ndarray:
+    """D of float32, so that no rounding of the result hides a difference. A and B: (rows, K)."""
+    (m, k), n = a.shape, b.shape[0]
+    config, dtype = hopper_config(level), of_dtype(a.dtype)
+    plan = hopper_plan(config, m, n, k, sms=132, majors=majors, out_bytes=4)
+    kernel = hopper_kernel(config).configure(majors=majors, dtype=dtype, out=ww.types.f32)
+    d = np.full((m, plan.pitch), -1, np.float32)
+    stored = [np.ascontiguousarray(x if major == "k" else x.T) for x, major in zip((a, b), majors, strict=True)]
+    ww.launch(kernel, plan.grid, args=[*stored, d, *plan.scalars], device=device)
+    return d[:, :n].view(np.uint32)
+
+
+def agree(level: int, shape: tuple[int, int, int], dtype: str, small: bool, majors: tuple[str, str]) -> None:
+    m, n, k = shape
+    a, b = operand(1, (m, k), DTYPES[dtype], small), operand(2, (n, k), DTYPES[dtype], small)
+    virtual = ww.device("h200", numerics="exact" if small else "hardware")
+    np.testing.assert_array_equal(product(level, a, b, majors, "cuda"), product(level, a, b, majors, virtual))
+
+
+@pytest.mark.parametrize("level", HOPPER_LEVELS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("small", [False, True], ids=["normal", "integers"])
+def test_a_level_gives_the_same_bits(level: int, dtype: str, small: bool) -> None:
+    agree(level, (512, 512, 1024), dtype, small, ("k", "k"))
+
+
+@pytest.mark.parametrize("level", HOPPER_LEVELS)
+def test_ragged_shapes(level: int) -> None:
+    agree(level, (200, 300, 136), "bf16", False, ("k", "k"))
+
+
+@pytest.mark.parametrize("majors", [("k", "mn"), ("mn", "k"), ("mn", "mn")])
+@pytest.mark.parametrize("level", [1, 8])
+def test_layouts(level: int, majors: tuple[str, str]) -> None:
+    agree(level, (264, 328, 200), "f16", False, majors)
