@@ -251,7 +251,55 @@ def shared_addresses() -> Iterator[Case]:
         yield Case(f"{smem}", texts.addresses(), [out], out, smem=smem, block=1)
 
 
+def wgmma_sums() -> Iterator[Case]:
+    """How sums of wgmma are rounded, with and without an accumulator; integers are exact."""
+    rng = np.random.default_rng(11)
+    for form, dtype in {
+        "k16.f32.f16.f16": np.float16,
+        "k16.f16.f16.f16": np.float16,
+        "k16.f32.bf16.bf16": bf16,
+        "k8.f32.tf32.tf32": np.float32,
+        "k32.f32.e4m3.e4m3": ml_dtypes.float8_e4m3fn,
+        "k32.f32.e5m2.e5m2": ml_dtypes.float8_e5m2,
+        "k32.f16.e4m3.e4m3": ml_dtypes.float8_e4m3fn,
+        "k32.s32.s8.s8": np.int8,
+    }.items():
+        for accumulate in (0, 1):
+            yield sum_case(rng, form, np.dtype(dtype), accumulate)
+
+
+def sum_case(rng: np.random.Generator, form: str, dtype: np.dtype[Any], accumulate: int) -> Case:
+    """A (64 rows of 32 bytes) and B (8 rows) of widely spread magnitudes, K-major, not swizzled."""
+    count, d_type = 72 * 32 // dtype.itemsize, form.split(".")[1]
+    spread = rng.standard_normal(count) * 2.0 ** rng.integers(-4, 5, count)
+    values = rng.integers(-128, 128, count) if d_type == "s32" else spread
+    image = np.zeros(3072, np.uint8)
+    image[: 72 * 32] = values.astype(dtype).view(np.uint8)
+    kind = {"f32": np.float32, "f16": np.float16, "s32": np.int32}[d_type]
+    d = (rng.standard_normal(512) * 50).astype(kind).reshape(128, 4)
+    scales = {"s32": ""}.get(d_type, ", 1, 1") + (", 0, 0" if form.startswith("k16") else "")
+    text = texts.wgmma(f"m64n8{form}", d.nbytes // 512, f"{accumulate}{scales}")
+    bounds = 128 >> 4 << 16 | 256 >> 4 << 32
+    args = [image, image.size, d, bounds, bounds | 2048 >> 4]
+    return Case(f"{form} {accumulate}", text, args, d, smem=1024 + image.size)
+
+
+def wgmma_starts() -> Iterator[Case]:
+    """Operands that start inside their swizzle pattern: the pattern is that of absolute addresses."""
+    rng = np.random.default_rng(12)
+    image = rng.standard_normal(10240 // 2).astype(bf16)
+    for mode, width in ((1, 128), (2, 64), (3, 32)):
+        for start in (0, 32, 128, 256, 384, 896):
+            d = np.zeros((128, 4), np.float32)
+            text = texts.wgmma("m64n8k16.f32.bf16.bf16", 4, "0, 1, 1, 0, 0")
+            bounds = mode << 62 | 1 << 16 | 8 * width >> 4 << 32
+            args = [image, image.nbytes, d, bounds | start >> 4, bounds]
+            yield Case(f"{width} start {start}", text, args, d, smem=1024 + image.nbytes)
+
+
 PROBES = [
+    Probe("wgmma_sums", wgmma_sums),
+    Probe("wgmma_starts", wgmma_starts),
     Probe("swizzles", swizzles),
     Probe("edges", edges),
     Probe("steps", steps),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import warpwright as ww
 from tests.conformance.probes import PROBES, Probe, answers, golden
 
 
@@ -26,4 +27,4 @@ def differing(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> 
 
 @pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
 def test_the_virtual_h200_answers_as_the_h200_did(probe: Probe) -> None:
-    assert not differing(answers(probe, "h200"), golden(probe))
+    assert not differing(answers(probe, ww.device("h200", numerics="hardware")), golden(probe))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["addresses", "bulk_reduce", "elected", "load", "multicast", "phases", "store"]
+__all__ = ["addresses", "bulk_reduce", "elected", "load", "multicast", "phases", "store", "wgmma"]
 
 LOAD = "cp.async.bulk.tensor.{}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 
@@ -272,3 +272,36 @@ def addresses() -> str:
     for number, name in enumerate(names, start=2):
         body += f"    mov.u32 %value, {name};\n    st.global.u32 [%out+{4 * number}], %value;\n"
     return module("addresses", ".param .u64 out", body, align=16)
+
+
+def wgmma(form: str, registers: int, immediates: str) -> str:
+    """One wgmma of ``form`` on an arena that holds ``out``; descriptors ``a`` and ``b`` count from its start.
+
+    ``d``: ``registers`` words for each thread, the accumulator before and after.
+    """
+    names = [f"%d{n}" for n in range(registers)]
+    body = f"""
+    .reg .b32 %d<{registers}>;
+    .reg .b64 %a, %b, %acc;
+    mul.wide.u32 %wide, %t, {4 * registers};
+    ld.param.u64 %acc, [d];
+    add.u64 %acc, %acc, %wide;
+"""
+    body += "".join(f"    ld.global.b32 {name}, [%acc+{4 * n}];\n" for n, name in enumerate(names))
+    body += f"""
+    shr.u32 %to, %base, 4;
+    cvt.u64.u32 %wide, %to;
+    ld.param.u64 %a, [a];
+    ld.param.u64 %b, [b];
+    add.u64 %a, %a, %wide;
+    add.u64 %b, %b, %wide;
+    fence.proxy.async;
+    bar.sync 0;
+    wgmma.fence.sync.aligned;
+    wgmma.mma_async.sync.aligned.{form} {{{", ".join(names)}}}, %a, %b, {immediates};
+    wgmma.commit_group.sync.aligned;
+    wgmma.wait_group.sync.aligned 0;
+"""
+    body += "".join(f"    st.global.b32 [%acc+{4 * n}], {name};\n" for n, name in enumerate(names))
+    signature = ".param .u64 out, .param .u32 total, .param .u64 d, .param .u64 a, .param .u64 b"
+    return module("wgmma", signature, START + TAKE + body)
