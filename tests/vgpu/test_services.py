@@ -89,6 +89,11 @@ def test_printf_formats_as_c_does(kind: str, flag: str, width: str, precision: s
     assert format_printf(text, data, lambda at: "") == buffer.value.decode()
 
 
+def test_printf_of_zero_has_no_prefix() -> None:
+    assert format_printf("<%#x>", struct.pack("<I", 0), lambda at: "") == "<0>"
+    assert format_printf("<%#x>", struct.pack("<I", 31), lambda at: "") == "<0x1f>"
+
+
 def test_printf_of_several_arguments() -> None:
     data = struct.pack("<iifxxxxdq", 3, -7, 0.0, 2.5, 64)
     found = format_printf("%*d|%d|%d%%|%5.1f|%s", data, lambda at: f"at {at}")

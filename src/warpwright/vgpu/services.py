@@ -207,7 +207,8 @@ def format_printf(text: str, data: bytes, string_at: Callable[[int], str]) -> st
             return (spec + "s") % f"0x{int(take(8, 'Q')):x}"
         wide = length in ("l", "ll", "j", "z", "t")
         code = ("q" if wide else "i") if kind in "di" else ("Q" if wide else "I")
-        return (spec + kind) % int(take(8 if wide else 4, code))
+        number = int(take(8 if wide else 4, code))
+        return ((spec if number else spec.replace("#", "")) + kind) % number  # C: zero has no 0x
 
     return _CONVERSION.sub(convert, text)
 
