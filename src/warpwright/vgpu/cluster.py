@@ -153,18 +153,18 @@ class Cluster:
         while True:
             code = run(pointers, self.count, entry, ctypes.addressof(self.which))
             moved = self._take_queue()
-            if code == 3:
+            if code == state.FAULTED:
                 raise self._fault()
             moved |= self._settle()
-            if code == 4 or moved or self._drain():
+            if code == state.QUEUE_FULL or moved or self._drain():
                 continue
-            if code == 1:
+            if code == state.ALL_DONE:
                 self.tmem_state.check_freed()
                 self.warpgroups.finish()
                 self.registers.check_all()
                 self.tell_all("exit")
                 return True
-            if code == 2:
+            if code == state.SPINNING:
                 return False
             raise Deadlock(faults.deadlock(self))
 

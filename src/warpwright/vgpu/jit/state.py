@@ -18,11 +18,13 @@ from __future__ import annotations
 import numpy as np
 
 __all__ = [
+    "ALL_DONE",
     "BLOCKED",
     "CONTROL",
     "DONE",
     "EXITED",
     "FAULT",
+    "FAULTED",
     "FAULTS",
     "FUEL",
     "FULL",
@@ -30,12 +32,14 @@ __all__ = [
     "LANES",
     "LOCAL_WINDOW",
     "OFFSETS",
+    "QUEUE_FULL",
     "QUEUE_HEADER_WORDS",
     "RANK_SHIFT",
     "RECORD_WORDS",
     "RESERVED_SHARED",
     "SHARED_WINDOW",
     "SIZE",
+    "SPINNING",
     "STALLED",
     "WAIT_BAR",
     "WAIT_BULK",
@@ -61,7 +65,7 @@ WGMMA_LOG = 128  # wgmma that a warp may have in flight; with more, the first on
 # Why the kernel function returned.
 DONE, BLOCKED, FUEL, FAULT, FULL = range(5)
 # What `run_cluster` says of all warps together.
-STALLED, _ALL_DONE, _SPIN, _FAULT, _FULL = range(5)
+STALLED, ALL_DONE, SPINNING, FAULTED, QUEUE_FULL = range(5)
 # What a lane waits for.
 WAIT_MBARRIER, WAIT_BAR, WAIT_CLUSTER, WAIT_BULK, WAIT_SERVICE, WAIT_WGMMA = range(1, 7)
 # Fault kinds that the runtime reports (index = code).
@@ -105,7 +109,6 @@ _FIELDS: list[tuple[str, str, int]] = [
     ("fault", "i4", 1),
     ("fault_lane", "i4", 1),
     ("fault_addr", "i8", 1),
-    ("fault_arg", "i8", 1),
     ("rank", "i4", 1),
     ("shared_base", "u4", 1),  # rank << 24
     ("ranks", "i4", 1),
@@ -125,12 +128,9 @@ _FIELDS: list[tuple[str, str, int]] = [
     ("queue", "i8", 1),  # {count, capacity, records…}
     ("tmem", "i8", 1),  # this CTA's tensor memory: columns of 128 lanes of 32 bits
     ("tmem_mask", "i8", 1),  # address of the CTA's allocation bits, one per 32 columns
-    ("steps", "i8", 1),
     ("clock", "i8", 1),
     ("pend_table", "i8", 64),
     ("pend_addr", "i8", 64),
-    ("pend_count", "i4", 64),
-    ("pend_flags", "i4", 64),
     ("wgmma_count", "i4", 1),  # lines in the log
     ("wgmma_group", "i4", 1),  # groups committed
     ("wgmma_log", "u8", 4 * WGMMA_LOG),  # instruction, descriptors of A and B, group << 32 | how
@@ -151,5 +151,5 @@ CONTROL = {
     "WGMMA_LOG": WGMMA_LOG,
     "FUEL_PER_SLICE": 20_000,  # block jumps before a warp that does not wait returns to the scheduler
     **{f"FAULT_{name.upper()}": code for code, name in enumerate(FAULTS)},
-    **{f"WAIT_{n}": v for n, v in (("MBARRIER", 1), ("BAR", 2), ("CLUSTER", 3), ("BULK", 4), ("SERVICE", 5))},
+    "WAIT_MBARRIER": WAIT_MBARRIER,
 }
