@@ -38,7 +38,7 @@ def row_sums(x: tma.Map[f32], sums: Global[f32], tiles: u32) -> None:
     load   0      x: global -> ring          empty       full
     add    1      ring -> one sum a thread   full        empty
     """
-    ring = Ring(STAGES, full=1, empty=32, x=smem.tile(f32, (ROWS, COLUMNS), swizzle=128))
+    ring = Ring(STAGES, full=1, empty=32, name="rows", x=smem.tile(f32, (ROWS, COLUMNS), swizzle=128))
     with If((warp.id == 0) & elect_one()):
         ring.init()
         fence.mbarrier_init()

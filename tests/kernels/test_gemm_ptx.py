@@ -142,7 +142,7 @@ def test_level_3_roles_have_loops_of_their_own() -> None:
 def test_level_2_waits_for_full_in_the_loop_of_the_loads() -> None:
     inside = block(lines_of(2), "loop_0")
     assert count(inside, "cp.async") == 2
-    assert [line[:-1] for line in inside if line.startswith("wait_")] == ["wait_empty_0", "wait_full_0"]
+    assert [line[:-1] for line in inside if line.startswith("wait_")] == ["wait_ab_empty_0", "wait_ab_full_0"]
 
 
 @pytest.mark.parametrize("level", ALL)

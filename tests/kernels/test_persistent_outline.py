@@ -40,8 +40,8 @@ def gemm(
     """
     rank = cluster.rank
     tile_a, tile_b = (smem.tile(bf16, (rows // 2, K), swizzle=128) for rows in (M, N))
-    ab = Ring(stages, full=1, empty=1, a=tile_a, b=tile_b)
-    acc = Ring(2, full=1, empty=2 * 128, d=tmem.tile(f32, (M // 2, N), cta_group=2))
+    ab = Ring(stages, full=1, empty=1, name="ab", a=tile_a, b=tile_b)
+    acc = Ring(2, full=1, empty=2 * 128, name="acc", d=tmem.tile(f32, (M // 2, N), cta_group=2))
     out = smem.tile(f32, (M // 2, N))
 
     def output_tiles():

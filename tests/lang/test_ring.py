@@ -57,6 +57,32 @@ def test_tiles_of_a_slot_lie_in_its_stage(stages) -> None:
     assert found == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [
+        ("", ["wait_empty_0", "wait_full_0", "wait_full_1"]),
+        ("ab", ["wait_ab_empty_0", "wait_ab_full_0", "wait_full_0"]),
+    ],
+)
+def test_the_label_of_a_wait_names_the_ring(name, labels) -> None:
+    def body(a, x, n):
+        slot = next(ring(2, name=name).producer())
+        slot.empty.wait()
+        slot.full.wait()
+        next(Ring(2).consumer()).full.wait()
+
+    assert [line[:-1] for line in emitted(body) if line.startswith("wait_")] == labels
+
+
+def test_a_ring_in_tensor_memory_has_a_name_too() -> None:
+    def body(a, x, n):
+        acc = Ring(2, name="acc", d=tmem.tile(f32, (128, 64)))
+        next(acc.consumer()).full.wait()
+        acc.empty[1].wait(0)
+
+    assert [line for line in emitted(body) if line.startswith("wait_")] == ["wait_acc_full_0:", "wait_acc_empty_0:"]
+
+
 def test_an_older_slot_stays_where_it_was() -> None:
     def body(a, x, n):
         cursor = ring(4).consumer()
@@ -137,7 +163,15 @@ def test_a_cursor_advances_inside_a_branch() -> None:
         (lambda: Ring(0), "given a Ring of 0 stages; expected at least 1"),
         (
             lambda: Ring(2, phase=smem.tile(bf16, (8, 64))),
-            "given a Ring member called phase; expected another name: slots have a phase of their own",
+            "given a Ring member called phase; expected another name: rings and slots have a phase of their own",
+        ),
+        (
+            lambda: Ring(2, name=smem.tile(bf16, (8, 64))),
+            "given a Ring member called name; expected another name: rings and slots have a name of their own",
+        ),
+        (
+            lambda: Ring(2, name="a b"),
+            "given the name 'a b_full'; expected letters, digits and underscores: labels of waits say it",
         ),
         (lambda: Ring(2, full=0), "given count=0 to mbarrier full; expected 1 to 1048575 arrivals a phase"),
     ],

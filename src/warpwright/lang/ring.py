@@ -21,31 +21,34 @@ from warpwright.types import pred, u32
 __all__ = ["Cursor", "Ring", "Slot"]
 
 Member = Tile | TmemTile
-RESERVED = ("full", "empty", "stage", "phase", "nbytes")
+RESERVED = ("full", "empty", "stage", "phase", "nbytes", "name")
 
 
 class Ring:
     """``stages`` stages of the given tiles; ``full`` and ``empty``: the arrivals a phase that the two barriers expect.
 
     ``Ring(8, full=1, empty=1, a=smem.tile(…), b=smem.tile(…))``: every stage has an ``a`` and a ``b``. Members may be
-    tiles of shared or of tensor memory. Nothing is emitted: one thread calls `init`, then ``fence.mbarrier_init()``,
-    then all synchronise. Each role walks the ring with a cursor of its own, `producer` or `consumer`. Barriers take
-    shared memory now, the stages when a slot is first used.
+    tiles of shared or of tensor memory. ``name="ab"``: waits are labelled ``wait_ab_full_0``, and reports say
+    ``ab.full``. Nothing is emitted: one thread calls `init`, then ``fence.mbarrier_init()``, then all synchronise.
+    Each role walks the ring with a cursor of its own, `producer` or `consumer`. Barriers take shared memory now, the
+    stages when a slot is first used.
 
-    Raises KernelError for no stages, or members called full, empty, stage, phase or nbytes.
+    Raises KernelError for no stages, a name that is no word, or members called full, empty, stage, phase, nbytes or
+    name.
     """
 
-    def __init__(self, stages: int, *, full: int = 1, empty: int = 1, **members: Member) -> None:
+    def __init__(self, stages: int, *, full: int = 1, empty: int = 1, name: str = "", **members: Member) -> None:
         if stages < 1:
             raise misuse(f"given a Ring of {stages} stages; expected at least 1")
-        for name in RESERVED:
-            if name in members:
+        for word in RESERVED:
+            if word in members or (word == "name" and not isinstance(name, str)):
                 raise misuse(
-                    f"given a Ring member called {name}; expected another name: slots have a {name} of their own"
+                    f"given a Ring member called {word}; expected another name: rings and slots have a {word} of "
+                    "their own"
                 )
-        self.stages, self.members = stages, members
-        self.full = mbarrier.array(stages, full, name="full")
-        self.empty = mbarrier.array(stages, empty, name="empty")
+        self.stages, self.members, self.name = stages, members, name
+        self.full = mbarrier.array(stages, full, name=f"{name}_full" if name else "full")
+        self.empty = mbarrier.array(stages, empty, name=f"{name}_empty" if name else "empty")
         self.offsets, self.stride = _layout(members)
         self.place = Place(max(self.stride * stages, 1), max((tile.align for tile in self.tiles), default=1))
         for tile in members.values():

@@ -222,7 +222,7 @@ def storage(stages: int, dtype: type[Scalar], full: int) -> tuple[Ring, tmem.Tme
     """The ring of A and B (this CTA's share), the accumulator, and the barrier that says it is complete."""
     a = smem.tile(dtype, (M, K), swizzle=128)
     b = smem.tile(dtype, (N // 2, K), swizzle=128)
-    ring = Ring(stages, full=full, empty=1, a=a, b=b)
+    ring = Ring(stages, full=full, empty=1, name="ab", a=a, b=b)
     return ring, tmem.tile(f32, (M, N), cta_group=2), mbarrier(1, name="done")
 
 

@@ -87,7 +87,7 @@ def operands(
     """The ring of A and B: (rows, k) each, or (k, rows) where rows run through memory."""
     shapes = [(rows, k) if major == "k" else (k, rows) for rows, major in zip(tile, majors, strict=True)]
     a, b = (smem.tile(dtype, shape, swizzle=128) for shape in shapes)
-    return Ring(stages, full=1, empty=arrivals, a=a, b=b)
+    return Ring(stages, full=1, empty=arrivals, name="ab", a=a, b=b)
 
 
 def set_up(ring: Ring, share: tuple[int, int], maps: tuple[tma.Map[Scalar], ...]) -> None:

@@ -6,6 +6,7 @@ names the parity of the phase it waits for: on a fresh barrier parity 0 blocks a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Literal
 
@@ -18,6 +19,7 @@ from warpwright.types import pred, u32
 __all__ = ["MAX_COUNT", "RemoteBarrier", "mbarrier"]
 
 BYTES = 8
+_WORD = re.compile(r"\w+", re.ASCII)
 MAX_COUNT = 2**20 - 1
 WaitScope = Literal["cta", "cluster"]
 
@@ -38,6 +40,8 @@ class mbarrier:
     def _place(self, base: Expr | None, offset: int, count: int, name: str, parity: Value | None) -> None:
         if not 1 <= count <= MAX_COUNT:
             raise misuse(f"given count={count} to mbarrier {name}; expected 1 to {MAX_COUNT} arrivals a phase")
+        if not _WORD.fullmatch(name):
+            raise misuse(f"given the name {name!r}; expected letters, digits and underscores: labels of waits say it")
         self.base, self.offset, self.count, self.name, self.parity = base, offset, count, name, parity
 
     @classmethod
