@@ -1,0 +1,112 @@
+"""The predicted time of a launch, and where it goes: plain data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = ["Conflict", "Profile", "Role", "Span", "Stall", "Usage"]
+
+Dim3 = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of one lane of the timeline, in cycles from the start of one representative cluster.
+
+    ``track``: a role ("load"), an engine ("TMA", "tensor core") or a ring slot ("ab[3]"); ``cta``: rank in the cluster;
+    ``where``: ``file:line``.
+    """
+
+    track: str
+    cta: int
+    name: str
+    start: float
+    end: float
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """Why warps of a role did not go on: cycles, and as a share of the role's time.
+
+    ``reason``: "waits ab.full", "issues", "shared memory", "tensor memory", "global memory", "barrier", ….
+    """
+
+    reason: str
+    cycles: float
+    share: float
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """Warps that run one part of a kernel. ``cycles``: their time a warp; ``busy``: the share in which they issue.
+    ``stalls`` begin with the longest."""
+
+    name: str
+    warps: int
+    cycles: float
+    busy: float
+    stalls: tuple[Stall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Utilisation over the whole launch, 0 to 1 of the peak of all SMs: tensor cores, L2 and device-memory bandwidth,
+    shared-memory bandwidth, issue slots."""
+
+    tensor: float
+    l2: float
+    hbm: float
+    shared: float
+    issue: float
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A shared-memory instruction with bank conflicts: wavefronts it takes over the run of one cluster, and the least
+    that its bytes need."""
+
+    where: str
+    wavefronts: int
+    least: int
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A launch as the timing model sees it.
+
+    ``time_us`` includes ``launch_us``; ``cycles`` are those of the SMs at ``clock_mhz``, without the launch. ``flops``
+    counts all products of the tensor cores (2 a multiply-add), ``wasted_flops`` those of operand pairs that were
+    multiplied before; ``tflops`` is useful work over ``time_us``. ``waves``: CTAs over those resident together;
+    ``tail``: share of the SMs' time that passes while some have no work left. ``fast``: one representative wave ran.
+    """
+
+    kernel: str
+    device: str
+    grid: Dim3
+    block: Dim3
+    cluster: Dim3
+    time_us: float
+    cycles: float
+    clock_mhz: float
+    launch_us: float
+    flops: int
+    wasted_flops: int
+    tflops: float
+    bytes_hbm: int
+    bytes_l2: int
+    l2_hit: float
+    usage: Usage
+    ctas_per_sm: int
+    waves: float
+    tail: float
+    roles: tuple[Role, ...]
+    spans: tuple[Span, ...]
+    conflicts: tuple[Conflict, ...]
+    fast: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain data, ready for JSON."""
+        return asdict(self)
