@@ -71,7 +71,7 @@ def _straight(keys: int) -> bool:
     return rest.highestPriorityTypeId() in KERNELS
 
 
-class _Product(torch.autograd.Function):
+class _Product(torch.autograd.Function):  # type: ignore[misc]
     """The gradients are products of the operands and of the gradient rounded to their dtype.
 
     That of an activation is taken at what it was applied to, which is computed again, in float32.
