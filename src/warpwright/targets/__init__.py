@@ -1,7 +1,7 @@
 """What the targets allow and what the devices are: data only.
 
-``arch("sm_100a")`` gives the limits of a target, ``device("b200")`` the figures of a chip. Every figure
-names its source.
+``arch("sm_100a")`` gives the limits of a target, ``device("b200")`` the figures of a chip, ``timing_of("b200")`` what
+things cost there. Every figure names its source.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 from warpwright.errors import UsageError
 from warpwright.targets.archs import ARCHS, Arch
 from warpwright.targets.devices import DEVICES, Device
+from warpwright.targets.timing import TIMINGS, Timing
 
-__all__ = ["ARCHS", "DEVICES", "Arch", "Device", "arch", "device"]
+__all__ = ["ARCHS", "DEVICES", "TIMINGS", "Arch", "Device", "Timing", "arch", "device", "timing_of"]
 
 
 def arch(name: str) -> Arch:
@@ -27,3 +28,8 @@ def device(name: str) -> Device:
     if found is None:
         raise UsageError(f"given device {name!r}; expected one of {', '.join(DEVICES)}")
     return found
+
+
+def timing_of(name: str) -> Timing:
+    """What things cost on a device. Raises UsageError for an unknown device."""
+    return TIMINGS[device(name).name]

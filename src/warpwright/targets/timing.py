@@ -1,0 +1,342 @@
+"""What things cost on the chips: the constants of the timing model, each with unit, source and status.
+
+``measured``: on that chip with ``python bench/micro.py``; ``published``: by others, named; ``assumed``: no figure is
+known, the reason stands there. Constants are fitted on micro-benchmarks, never on a kernel that the model is judged on.
+Cycles are those of the SM clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+__all__ = ["TIMINGS", "UNITS", "Timing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Costs on one chip; `UNITS` says what each is. ``source``: of every figure, "status: where from"."""
+
+    gpcs: tuple[int, ...]
+    schedulers: int
+    latency: Mapping[str, float]
+    slots: Mapping[str, float]
+    branch: float
+    try_wait: float
+    wake: float
+    arrive: float
+    arrive_remote: float
+    bar: float
+    cluster_barrier: float
+    fence_async: float
+    elect: float
+    ld_l1: float
+    ld_l2: float
+    ld_hbm: float
+    ld_issue: float
+    shared_latency: float
+    shared_bytes: float
+    dsmem_latency: float
+    dsmem_bytes: float
+    l1_bytes: float
+    sm_bytes: float
+    l2_bytes: float
+    hbm_share: float
+    tma_issue: float
+    tma_l2: float
+    tma_hbm: float
+    tma_box: float
+    tma_row: float
+    tma_store: float
+    mma_flops: float
+    mma_least: float
+    mma_issue: float
+    mma_latency: float
+    mma_queue: int
+    commit: float
+    tmem_latency: float
+    tmem_bytes: float
+    tmem_store: float
+    tmem_alloc: float
+    cta_start: float
+    cluster_start: float
+    launch_us: float
+    idle_watts: float
+    limit_watts: float
+    flop_pj: float
+    shared_pj: float
+    l2_pj: float
+    hbm_pj: float
+    volts_slope: float
+    source: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+
+UNITS = {
+    "gpcs": "SMs of each GPC; a cluster lies in one",
+    "schedulers": "issue schedulers an SM, one warp instruction a cycle each",
+    "latency": "cycles from issue until a dependent instruction can issue, by kind of instruction",
+    "slots": "cycles of its scheduler's pipe that a warp instruction takes, by kind (others: 1)",
+    "branch": "cycles from a taken branch to the first instruction after it",
+    "try_wait": "cycles of an mbarrier try_wait whose phase is complete, until the branch on its result",
+    "wake": "cycles from the end of a phase until a thread suspended in try_wait goes on",
+    "arrive": "cycles from an mbarrier arrival to its effect, own shared memory",
+    "arrive_remote": "the same, in another CTA of the cluster",
+    "bar": "cycles from the last arrival at bar.sync until warps go on",
+    "cluster_barrier": "cycles from the last barrier.cluster.arrive until waiting warps go on",
+    "fence_async": "cycles of fence.proxy.async",
+    "elect": "cycles of elect.sync until its predicate is there",
+    "ld_l1": "cycles of ld.global that hits L1",
+    "ld_l2": "cycles of ld.global that hits L2",
+    "ld_hbm": "cycles of ld.global that misses L2",
+    "ld_issue": "cycles of the SM's load/store pipe for a warp's global access of up to 128 bytes",
+    "shared_latency": "cycles of ld.shared without conflicts",
+    "shared_bytes": "bytes a cycle of an SM's shared memory",
+    "dsmem_latency": "cycles of ld.shared::cluster from another CTA",
+    "dsmem_bytes": "bytes a cycle and SM between CTAs of a cluster",
+    "l1_bytes": "bytes a cycle of an SM's global loads and stores",
+    "sm_bytes": "bytes a cycle that one SM takes from L2 through TMA",
+    "l2_bytes": "bytes a cycle that L2 gives to all SMs",
+    "hbm_share": "share of the nominal device-memory bandwidth that streams reach",
+    "tma_issue": "cycles that an issuing thread is held by a tensor copy",
+    "tma_l2": "cycles from the issue of a small tensor load to its bytes on the mbarrier, from L2",
+    "tma_hbm": "the same from device memory",
+    "tma_box": "cycles of the SM's TMA unit for a box, besides its rows",
+    "tma_row": "cycles of the TMA unit for a row of a box, a request of up to 128 bytes",
+    "tma_store": "cycles from the issue of a small tensor store until its source has been read",
+    "mma_flops": "flops a cycle and SM of dense 16-bit products (fp8: twice, tf32: half)",
+    "mma_least": "cycles that a tensor instruction takes at least",
+    "mma_issue": "cycles that the issuing thread is held by a tensor instruction",
+    "mma_latency": "cycles from the end of a tensor instruction's stay in the pipe until its sums can be used",
+    "mma_queue": "tensor instructions that may be in flight a CTA before issue waits",
+    "commit": "cycles from the completion of tensor instructions until commit's arrival has its effect",
+    "tmem_latency": "cycles of a small tcgen05.ld until wait::ld passes",
+    "tmem_bytes": "bytes a cycle that one warp loads from its quarter of tensor memory",
+    "tmem_store": "bytes a cycle that one warp stores to its quarter of tensor memory",
+    "tmem_alloc": "cycles of tcgen05.alloc",
+    "cta_start": "cycles from the exit of a CTA until the next one's first instruction",
+    "cluster_start": "cycles that the first instruction of a cluster waits more than that of a plain CTA",
+    "launch_us": "microseconds of an empty kernel among others in a stream",
+    "idle_watts": "power without load, at the highest clock",
+    "limit_watts": "power limit of the board",
+    "flop_pj": "picojoules of a tensor-core flop on normal random data, operands from shared memory included",
+    "shared_pj": "picojoules of a byte of shared memory read or written by threads",
+    "l2_pj": "picojoules of a byte from L2 to an SM",
+    "hbm_pj": "picojoules of a byte of device memory",
+    "volts_slope": "how energy grows with the clock: (clock / highest clock) to this power",
+}
+
+_LATENCY = {
+    "alu": 4.5, "wide": 5.0, "float": 4.0, "double": 16.0, "convert": 10.0, "mufu": 18.0, "special": 15.0,
+    "shuffle": 23.0, "vote": 12.0, "redux": 26.0, "uniform": 12.0,
+}  # fmt: skip
+_SLOTS = {
+    "alu": 1.0, "wide": 2.0, "float": 1.0, "double": 2.0, "convert": 2.0, "mufu": 8.0, "special": 4.0, "shuffle": 4.0,
+    "vote": 2.0, "redux": 8.0, "uniform": 1.0, "mma": 2.0,
+}  # fmt: skip
+_COMMON = {
+    "schedulers": "published: Luo et al., arXiv 2402.13499",
+    "latency": "published: Luo et al., arXiv 2402.13499, and assumed from the pipes' depths",
+    "slots": "published: CUDA C++ Programming Guide, arithmetic throughput; shuffles 32 lanes a cycle and SM",
+    "branch": "assumed",
+    "elect": "assumed: as a vote",
+    "ld_issue": "published: 128 bytes a cycle and SM",
+    "tma_row": "assumed: one 128-byte request a cycle is the width of shared memory",
+    "mma_queue": "assumed: deep enough not to matter",
+    "volts_slope": "assumed: voltage falls half as fast as the clock",
+}
+
+_H200 = Timing(
+    gpcs=(16, 16, 16, 16, 16, 16, 18, 18),
+    schedulers=4,
+    latency=_LATENCY,
+    slots=_SLOTS,
+    branch=8.0,
+    try_wait=20.0,
+    wake=20.0,
+    arrive=15.0,
+    arrive_remote=180.0,
+    bar=18.0,
+    cluster_barrier=180.0,
+    fence_async=15.0,
+    elect=12.0,
+    ld_l1=33.0,
+    ld_l2=264.0,
+    ld_hbm=620.0,
+    ld_issue=1.0,
+    shared_latency=29.0,
+    shared_bytes=128.0,
+    dsmem_latency=181.0,
+    dsmem_bytes=14.0,
+    l1_bytes=64.0,
+    sm_bytes=64.0,
+    l2_bytes=5180.0,
+    hbm_share=0.91,
+    tma_issue=8.0,
+    tma_l2=370.0,
+    tma_hbm=720.0,
+    tma_box=20.0,
+    tma_row=1.0,
+    tma_store=200.0,
+    mma_flops=4096.0,
+    mma_least=18.0,
+    mma_issue=4.0,
+    mma_latency=24.0,
+    mma_queue=32,
+    commit=0.0,
+    tmem_latency=0.0,
+    tmem_bytes=1.0,
+    tmem_store=1.0,
+    tmem_alloc=0.0,
+    cta_start=400.0,
+    cluster_start=500.0,
+    launch_us=2.2,
+    idle_watts=140.0,
+    limit_watts=700.0,
+    flop_pj=0.55,
+    shared_pj=1.0,
+    l2_pj=12.0,
+    hbm_pj=45.0,
+    volts_slope=1.0,
+    source=_COMMON
+    | {
+        "gpcs": "assumed: 132 SMs over 8 GPCs, the common split",
+        "try_wait": "published: 30 cycles (B200), less on shorter pipes",
+        "wake": "assumed: as try_wait",
+        "arrive": "published: 20 cycles with its issue (Meta's latency model)",
+        "arrive_remote": "published: latency of distributed shared memory, 181 cycles (Luo et al., arXiv 2501.12084)",
+        "bar": "published: 28 cycles with 256 threads, issue included (QuickRunCUDA)",
+        "cluster_barrier": "published: 181 cycles of distributed shared memory (Luo et al.)",
+        "fence_async": "assumed",
+        "ld_l1": "published: 32 cycles (Luo et al.)",
+        "ld_l2": "published: 264 cycles (Luo et al.)",
+        "ld_hbm": "published: 598-657 cycles (Luo et al.)",
+        "shared_latency": "published: 29 cycles (Luo et al.)",
+        "shared_bytes": "published: 127.9 (Luo et al.)",
+        "dsmem_latency": "published: 181 cycles, clusters of 2 (Luo et al.)",
+        "dsmem_bytes": "published: 3.28 TB/s, clusters of 2 (Luo et al.)",
+        "l1_bytes": "published: 64 bytes a cycle between L1 and L2",
+        "sm_bytes": "published: 64 bytes a cycle between L2 and an SM",
+        "l2_bytes": "published: 4472 bytes a cycle of 114 SMs (Luo et al.), scaled to 132",
+        "hbm_share": "published: 0.91 (Luo et al.)",
+        "tma_issue": "assumed",
+        "tma_l2": "published: 365-369 cycles (Luo et al.)",
+        "tma_hbm": "published: 703-761 cycles (Luo et al.)",
+        "tma_box": "published: 1 KB boxes reach 223 GB/s on 114 SMs (Luo et al.): one in flight at a time",
+        "tma_store": "assumed: half of a load",
+        "mma_flops": "published: NVIDIA data sheet",
+        "mma_least": "published: 18 cycles (Luo et al.)",
+        "mma_issue": "assumed",
+        "mma_latency": "assumed: depth of the pipe",
+        "commit": "published: there is none",
+        "tmem_latency": "published: there is none",
+        "tmem_bytes": "published: there is none",
+        "tmem_store": "published: there is none",
+        "tmem_alloc": "published: there is none",
+        "cta_start": "assumed",
+        "cluster_start": "assumed",
+        "launch_us": "published: 2.2 us between events (B200)",
+        "idle_watts": "assumed",
+        "limit_watts": "published: NVIDIA data sheet",
+        "flop_pj": "assumed",
+        "shared_pj": "assumed",
+        "l2_pj": "assumed",
+        "hbm_pj": "assumed",
+    },
+)
+
+_B200 = replace(
+    _H200,
+    gpcs=(18, 18, 18, 20, 18, 18, 18, 20),
+    bar=20.0,
+    cluster_barrier=190.0,
+    ld_l1=39.6,
+    ld_l2=305.0,
+    ld_hbm=838.0,
+    dsmem_latency=224.0,
+    dsmem_bytes=21.0,
+    l2_bytes=13300.0,
+    hbm_share=0.88,
+    sm_bytes=128.0,
+    tma_issue=30.0,
+    tma_l2=460.0,
+    tma_hbm=940.0,
+    tma_box=10.0,
+    tma_row=0.75,
+    tma_store=180.0,
+    mma_flops=8192.0,
+    mma_least=44.0,
+    mma_issue=8.0,
+    mma_latency=90.0,
+    commit=45.0,
+    tmem_latency=20.0,
+    tmem_bytes=64.0,
+    tmem_store=64.0,
+    tmem_alloc=253.0,
+    limit_watts=1000.0,
+    idle_watts=180.0,
+    flop_pj=0.32,
+    l2_pj=10.0,
+    hbm_pj=40.0,
+    source=_H200.source
+    | {
+        "gpcs": "assumed: 148 SMs over 8 GPCs, 74 a die",
+        "bar": "published: 28 cycles with 256 threads, issue included (QuickRunCUDA)",
+        "cluster_barrier": "published: cluster.sync 373-380, relaxed barrier.cluster 102 (QuickRunCUDA, B300)",
+        "ld_l1": "published: 39.6 cycles",
+        "ld_l2": "published: 305 cycles (279-324)",
+        "ld_hbm": "published: 833-843 cycles",
+        "shared_latency": "published: 29 cycles",
+        "dsmem_latency": "published: 224 cycles, clusters of 2 (QuickRunCUDA)",
+        "dsmem_bytes": "published: 21 bytes a cycle by plain accesses, 32 in bulk",
+        "l2_bytes": "published: 21.2 TB/s at 1587 MHz",
+        "hbm_share": "published: 6.75 of 7.67 TB/s",
+        "sm_bytes": "assumed: not below what L2 gives one SM of 148",
+        "tma_issue": "published: 30 cycles (Meta's latency model, B200)",
+        "tma_l2": "published: 460 cycles + 6 a KB (Meta's latency model, B200)",
+        "tma_hbm": "published: gather4 from device memory takes 310-350 ns more than from L2, less what ld shows",
+        "tma_box": "assumed",
+        "tma_row": "published: the TMA unit is occupied 6 cycles a KB (Meta's latency model, B200)",
+        "tma_store": "published: 130 + 52 cycles a KB (Meta's latency model, B200)",
+        "mma_flops": "published: 8192 (NVIDIA data sheet); 128x256x16 in 128 cycles (QuickRunCUDA)",
+        "mma_least": "published: max(44, N/2) cycles for M = 128 (QuickRunCUDA)",
+        "mma_issue": "assumed: 30 cycles for an instruction that waits for its issue (Meta's latency model)",
+        "mma_latency": "assumed: 559 cycles of four 128x128x16 (Meta's latency model) less four stays in the pipe, "
+        "issue and commit",
+        "commit": "published: 40-50 cycles (arXiv 2605.04178)",
+        "tmem_latency": "published: 532 cycles of 128x128, 256 of them occupied (Meta's latency model)",
+        "tmem_bytes": "published: 53 bytes a cycle and warp (QuickRunCUDA); 16 TB/s a chip (arXiv 2605.04178)",
+        "tmem_store": "assumed: as loads",
+        "tmem_alloc": "published: 253 cycles (QuickRunCUDA)",
+        "idle_watts": "assumed",
+        "limit_watts": "published: NVIDIA data sheet",
+        "flop_pj": "assumed: the clock that others measured under load, 1850 MHz at 1000 W",
+        "l2_pj": "assumed",
+        "hbm_pj": "assumed",
+    },
+)
+
+_RTX5090 = replace(
+    _H200,
+    gpcs=(16, 16, 16, 16, 16, 16, 14, 16, 16, 14, 14),
+    ld_l2=260.0,
+    ld_hbm=560.0,
+    l2_bytes=4350.0,
+    hbm_share=0.9,
+    mma_flops=512.0,
+    limit_watts=575.0,
+    idle_watts=60.0,
+    flop_pj=1.0,
+    source=_H200.source
+    | {
+        "gpcs": "assumed: 170 SMs over 11 GPCs",
+        "ld_l2": "assumed: as other chips",
+        "ld_hbm": "assumed: as other chips",
+        "l2_bytes": "assumed: 32 bytes a cycle of 136 slices",
+        "hbm_share": "assumed: as other chips",
+        "mma_flops": "published: NVIDIA RTX Blackwell white paper, float32 sums",
+        "limit_watts": "published: NVIDIA RTX Blackwell white paper",
+        "idle_watts": "assumed",
+    },
+)
+
+TIMINGS = {"b200": _B200, "gb200": replace(_B200, gpcs=(18, 20) * 4), "h200": _H200, "rtx5090": _RTX5090}
