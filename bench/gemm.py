@@ -15,8 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import random
-import statistics
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -41,7 +39,6 @@ OTHERS = (
     (64, 7168, 4096),
     (16, 8192, 8192),
 )
-FLUSH_BYTES = 256 << 20
 TOLERANCE = 3e-3  # of the norm; rounding to bf16 alone is 1.7e-3
 Run = Callable[[], Any]
 
@@ -116,51 +113,18 @@ def error_of(run: Run, d: torch.Tensor, reference: torch.Tensor) -> float:
     return float((d.float() - reference).norm() / reference.norm())
 
 
-def timed(run: Run, flush: torch.Tensor) -> tuple[torch.cuda.Event, torch.cuda.Event]:
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    flush.zero_()
-    start.record()
-    run()
-    end.record()
-    return start, end
-
-
-def medians(runs: dict[str, Run], rounds: int, flush: torch.Tensor) -> dict[str, float]:
-    """Seconds of each, interleaved in random order."""
-    order, events = random.Random(0), {name: [] for name in runs}
-    for _ in range(3 + rounds):
-        for name in order.sample(list(runs), len(runs)):
-            events[name].append(timed(runs[name], flush))
-    torch.cuda.synchronize()
-    return {name: statistics.median(s.elapsed_time(e) for s, e in pairs[3:]) / 1e3 for name, pairs in events.items()}
-
-
-def sustained(run: Run, seconds: float, burst: float) -> float:
-    """Seconds a launch takes, back to back for ``seconds`` after as long a warm-up."""
-    count = max(2, int(seconds / burst))
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    for _ in range(count):
-        run()
-    start.record()
-    for _ in range(count):
-        run()
-    end.record()
-    torch.cuda.synchronize()
-    return start.elapsed_time(end) / 1e3 / count
-
-
-def measured(case: Case, rounds: int, flush: torch.Tensor, seconds: float) -> dict[str, Any]:
+def measured(case: Case, rounds: int, seconds: float) -> dict[str, Any]:
     a, b = operands(case)
     d, other = (torch.empty(case.m, case.n, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     runs = {"ours": prepared(case, a, b, d), "cublas": lambda: torch.matmul(a, b, out=other)}
     error = error_of(runs["ours"], d, a.float() @ b.float())
     tera = 2e-12 * case.m * case.n * case.k
-    times = medians(runs, rounds, flush)
+    times = cuda.medians(runs, rounds=rounds)
     row = {"case": case.name, "error": error, "verified": error < TOLERANCE}
     row |= {name: round(tera / time, 1) for name, time in times.items()}
     row |= {"us": round(times["ours"] * 1e6, 1), "ratio": round(times["cublas"] / times["ours"], 3)}
     if seconds:
-        long = {name: sustained(run, seconds, times[name]) for name, run in runs.items()}
+        long = {name: cuda.sustained(run, seconds=seconds, estimate=times[name]) for name, run in runs.items()}
         row |= {f"{name}_sustained": round(tera / time, 1) for name, time in long.items()}
         row |= {"ratio_sustained": round(long["cublas"] / long["ours"], 3)}
     return row
@@ -183,9 +147,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
-    flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
     cases = [case for name in options.cases.split(",") for case in CASES[name](options.size)]
-    rows = [measured(case, options.rounds, flush, options.sustained) for case in cases]
+    rows = [measured(case, options.rounds, options.sustained) for case in cases]
     if options.json:
         print(json.dumps(rows, indent=1))
     else:

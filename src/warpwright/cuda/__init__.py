@@ -8,6 +8,17 @@ from __future__ import annotations
 from warpwright.cuda.device import Device, device, devices, supports
 from warpwright.cuda.function import Function
 from warpwright.cuda.tensor_map import encode, encoded
-from warpwright.cuda.timing import measure
+from warpwright.cuda.timing import measure, medians, sustained
 
-__all__ = ["Device", "Function", "device", "devices", "encode", "encoded", "measure", "supports"]
+__all__ = [
+    "Device",
+    "Function",
+    "device",
+    "devices",
+    "encode",
+    "encoded",
+    "measure",
+    "medians",
+    "supports",
+    "sustained",
+]

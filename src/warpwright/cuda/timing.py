@@ -2,37 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+import statistics
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from warpwright.cuda.driver import call, require
 
-__all__ = ["measure"]
+__all__ = ["measure", "medians", "sustained"]
+
+Run = Callable[[], object]
 
 L2_FLUSH_BYTES = 256 << 20  # several times the L2 of any GPU here
 
 
-def measure(
-    run: Callable[[], object], *, rounds: int = 20, warmup: int = 3, cold: bool = True, stream: int = 0
-) -> list[float]:
+def measure(run: Run, *, rounds: int = 20, warmup: int = 3, cold: bool = True, stream: int = 0) -> list[float]:
     """Seconds that each of ``rounds`` calls of ``run`` took on the GPU; ``run`` starts work on ``stream``.
 
     ``cold``: before each call the L2 is filled with other data, outside the time.
     """
-    bindings = require()
-    for _ in range(warmup):
+    return samples({"": run}, rounds=rounds, warmup=warmup, cold=cold, stream=stream)[""]
+
+
+def medians(runs: Mapping[str, Run], *, rounds: int = 30, stream: int = 0) -> dict[str, float]:
+    """Median seconds of each of ``runs``, from cold L2: in every round each of them runs once, in random order."""
+    found = samples(runs, rounds=rounds, warmup=3, cold=True, stream=stream)
+    return {name: statistics.median(times) for name, times in found.items()}
+
+
+def sustained(run: Run, *, seconds: float, estimate: float, stream: int = 0) -> float:
+    """Seconds that a call takes back to back for ``seconds`` after as long a warm-up; ``estimate`` is that of one."""
+    bindings, count = require(), max(2, int(seconds / estimate))
+    for _ in range(count):
         run()
-    flush = int(call(bindings.cuMemAlloc(L2_FLUSH_BYTES))) if cold else 0
+    start, end = (call(bindings.cuEventCreate(0)) for _ in range(2))
+    call(bindings.cuEventRecord(start, stream))
+    for _ in range(count):
+        run()
+    call(bindings.cuEventRecord(end, stream))
+    call(bindings.cuStreamSynchronize(stream))
+    return _seconds(bindings, start, end) / count
+
+
+def samples(runs: Mapping[str, Run], *, rounds: int, warmup: int, cold: bool, stream: int) -> dict[str, list[float]]:
+    """Seconds of every call of each of ``runs``, which take turns in random order; the first ``warmup`` are dropped."""
+    bindings, order = require(), random.Random(0)
+    pairs: dict[str, list[tuple[Any, Any]]] = {name: [] for name in runs}
+    flush = int(call(bindings.cuMemAlloc(L2_FLUSH_BYTES), "filling L2")) if cold else 0
     try:
-        pairs = [_timed(bindings, run, flush, stream) for _ in range(rounds)]
+        for _ in range(warmup + rounds):
+            for name in order.sample(list(runs), len(runs)):
+                pairs[name].append(_timed(bindings, runs[name], flush, stream))
         call(bindings.cuStreamSynchronize(stream))
-        return [_seconds(bindings, *pair) for pair in pairs]
+        return {name: [_seconds(bindings, *pair) for pair in each][warmup:] for name, each in pairs.items()}
     finally:
         if flush:
             bindings.cuMemFree(flush)
 
 
-def _timed(bindings: Any, run: Callable[[], object], flush: int, stream: int) -> tuple[Any, Any]:
+def _timed(bindings: Any, run: Run, flush: int, stream: int) -> tuple[Any, Any]:
     start, end = (call(bindings.cuEventCreate(0)) for _ in range(2))
     if flush:
         call(bindings.cuMemsetD8Async(flush, 1, L2_FLUSH_BYTES, stream))
