@@ -1,0 +1,66 @@
+"""The constants of a Hopper GPU: ``python bench/micro.py [--only tma,sync] [--write measured.json] [--device cuda]``.
+
+Every figure comes from a small kernel in the kernel language, run on the GPU of this machine: what an instruction, a
+barrier, a copy, a product and a launch cost. None is a GEMM, so that `bench/predict.py` may be judged on those. Cycles
+are those of the SM's clock. The spread is half of the range of the repeats over their median.
+
+- issue, shared, memory, tma, sync, wgmma, launch: the parts, in this order; ``--only`` names some of them
+- ``--small``: everything once and tiny, on any device, only to see that it runs
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from probes import bulk, issue, launches, memory, shared, sync, tensor
+from probes.harness import Bench, Measured
+
+PARTS: dict[str, Callable[[Bench], Iterator[Measured]]] = {
+    "issue": issue.measure,
+    "shared": shared.measure,
+    "memory": memory.measure,
+    "tma": bulk.measure,
+    "sync": sync.measure,
+    "wgmma": tensor.measure,
+    "launch": launches.measure,
+}
+
+
+def line(found: Measured) -> str:
+    return f"{found.name:<46} {found.value:>10.5g} {found.unit:<20} ± {100 * found.spread:4.1f} %  {found.how}"
+
+
+def provenance(bench: Bench) -> dict[str, Any]:
+    """What was measured with what; no date, for a figure is as good as its device and driver."""
+    if not bench.real:
+        return {"device": f"virtual {bench.device.name}", "command": "python " + " ".join(sys.argv)}
+    from warpwright.cuda.driver import version
+
+    return {"device": bench.device.spec.name, "driver": version(), "command": "python " + " ".join(sys.argv)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--only", default=",".join(PARTS), help=f"of {','.join(PARTS)}")
+    parser.add_argument("--write", type=Path, help="a file for the results, as JSON")
+    parser.add_argument("--small", action="store_true")
+    options = parser.parse_args()
+    bench = Bench(options.device, small=options.small)
+    results = []
+    for part in options.only.split(","):
+        for found in PARTS[part](bench):
+            print(line(found), flush=True)
+            results.append(found)
+        if options.write:
+            content = {**provenance(bench), "results": [found.as_dict() for found in results]}
+            options.write.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""TMA: latency, throughput by box and boxes in flight, multicast, stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from probes.harness import Bench, Measured, each, measured, timed
+
+from warpwright.lang import (
+    Global,
+    If,
+    bar,
+    bf16,
+    clock64,
+    cluster,
+    ctaid,
+    fence,
+    kernel,
+    loop,
+    mbarrier,
+    select,
+    smem,
+    tma,
+    u32,
+    u64,
+    var,
+    warp,
+)
+
+COLUMNS = 64  # of bf16: 128 bytes a row, swizzled
+BOTH = 0b11
+
+
+@kernel("sm_90a", threads=32)
+def loads(
+    out: Global[u64],
+    rounds: u32,
+    x: tma.Map[bf16],
+    own: u32,
+    apart: u32,
+    step: u32,
+    *,
+    rows=64,
+    flight=1,
+    prefetch=False,
+):
+    """``flight`` boxes always under way: wait for the oldest, ask for the next. Each CTA cycles over ``own`` rows.
+
+    CTAs begin ``apart`` rows from one another; boxes follow one another after ``step`` rows.
+    """
+    tiles = [smem.tile(bf16, (rows, COLUMNS), swizzle=128) for _ in range(flight)]
+    full = mbarrier.array(flight, name="full")
+    leads = warp.lane == 0
+    with If(leads):
+        for barrier in full:
+            barrier.init()
+        fence.mbarrier_init()
+    bar.sync()
+    place, row = ctaid.x * apart, var(u32, 0)
+
+    def ask(index: int) -> None:
+        full[index].arrive_expect_tx(tiles[index].nbytes)
+        tma.load(tiles[index], x[place + row, 0], full[index])
+        row.set(select(row + step >= own, 0, row + step))
+
+    with timed(out):
+        with If(leads):
+            for i in range(flight):
+                ask(i)
+            for k in loop(rounds):
+                for i in range(flight):
+                    full[i].wait(k & 1)
+                    ask(i)
+            for i in range(flight):
+                full[i].wait(rounds & 1)
+
+
+@kernel("sm_90a", threads=32)
+def issue(out: Global[u64], rounds: u32, x: tma.Map[bf16], *, rows=8, count=16):
+    """What asking for ``count`` boxes costs the thread that asks; their arrival is not timed."""
+    tile, full = smem.tile(bf16, (rows, COLUMNS), swizzle=128), mbarrier(name="full")
+    with If(warp.lane == 0):
+        full.init()
+        fence.mbarrier_init()
+    bar.sync()
+    with If(warp.lane == 0):
+        total = var(u64, 0)
+        for k in loop(rounds):
+            full.arrive_expect_tx(tile.nbytes * count)
+            start = clock64()
+            for _ in range(count):
+                tma.load(tile, x[0, 0], full)
+            total += clock64() - start
+            full.wait(k & 1)
+        out[ctaid.x * 2] = 0
+        out[ctaid.x * 2 + 1] = total
+
+
+@kernel("sm_90a", cluster=2, threads=32)
+def multicast(out: Global[u64], rounds: u32, x: tma.Map[bf16], own: u32, *, rows=64, flight=2):
+    """A pair of CTAs: each loads its half of every box for both, once both have let go of the last one there."""
+    halves = [[smem.tile(bf16, (rows, COLUMNS), swizzle=128) for _ in range(2)] for _ in range(flight)]
+    full, empty = mbarrier.array(flight, name="full"), mbarrier.array(flight, 2, name="empty")
+    leads = warp.lane == 0
+    with If(leads):
+        for barrier in (*full, *empty):
+            barrier.init()
+        fence.mbarrier_init()
+    cluster.sync()
+    place, row = ctaid.x * own, var(u32, 0)
+
+    def ask(index: int) -> None:
+        full[index].arrive_expect_tx(2 * halves[index][0].nbytes)
+        for rank in range(2):
+            with If(cluster.rank == rank):
+                tma.load(halves[index][rank], x[place + row, 0], full[index], multicast=BOTH)
+        row.set(select(row + rows >= own, 0, row + rows))
+
+    with timed(out):
+        with If(leads):
+            for i in range(flight):
+                ask(i)
+            for k in loop(rounds):
+                for i in range(flight):
+                    full[i].wait(k & 1)
+                    for rank in range(2):
+                        empty[i].at(rank).arrive(scope="cta")
+                    empty[i].wait(k & 1)
+                    ask(i)
+            for i in range(flight):
+                full[i].wait(rounds & 1)
+    cluster.sync()
+
+
+@kernel("sm_90a", threads=32)
+def stores(out: Global[u64], rounds: u32, x: tma.Map[bf16], own: u32, *, rows=64, pending=0, read=False):
+    """Store a tile again and again; after each wait until ``pending`` are unfinished (or, with ``read``, unread)."""
+    tile = smem.tile(bf16, (rows, COLUMNS), swizzle=128)
+    place, row = ctaid.x * own, var(u32, 0)
+    with timed(out):
+        with If(warp.lane == 0):
+            for _ in loop(rounds):
+                tma.store(x[place + row, 0], tile)
+                tma.commit_group()
+                tma.wait_group(pending, read=read)
+                row.set(select(row + rows >= own, 0, row + rows))
+            tma.wait_group(0)
+
+
+def measure(bench: Bench) -> Iterator[Measured]:
+    height = bench.pick(8 << 20, 1 << 12)  # rows of 128 bytes: 1 GB
+    x = bench.array((height, COLUMNS), "bf16")
+    yield from latency(bench, x, height)
+    yield from throughput(bench, x, height)
+    yield from stored(bench, x)
+    for rows in bench.pick((32, 64, 128), (32,)):
+        for flight in (1, 2):
+            probe = multicast.configure(rows=rows, flight=flight)
+            cycles = bench.slope(probe, [x, bench.pick(1024, 256)], rounds=(20, 100), grid=bench.sms, per=flight)
+            per_cta = 2 * rows * 128
+            how = f"pairs, boxes of {rows * 128} bytes to both, {flight} rounds in flight, {per_cta} bytes a CTA and round"
+            yield measured(f"tma.multicast.{rows * 128}.{flight}.cycles", cycles, "cycles/round", how)
+
+
+def latency(bench: Bench, x: object, height: int) -> Iterator[Measured]:
+    for rows in bench.pick((8, 16, 64, 128, 256), (8, 64)):
+        probe = loads.configure(rows=rows)
+        near = bench.slope(probe, [x, 4 * rows, 0, rows], rounds=(40, 200))
+        yield measured(f"tma.load.l2.{rows * 128}.latency", near, "cycles", "ask for a box, wait for it; in L2")
+        far = bench.slope(probe, [x, height, 0, bench.pick(4099, rows)], rounds=(20, 200), cold=True)
+        yield measured(f"tma.load.hbm.{rows * 128}.latency", far, "cycles", "ask for a box, wait for it; in HBM")
+    cycles = bench.slope(issue, [x], rounds=(8, 40), per=16)
+    yield measured("tma.load.issue", cycles, "cycles", "16 boxes of 1 KB asked for in a row")
+    for grid in (1, bench.sms):
+        first = bench.spans(loads, grid, [0, x, 64, 64, 64], cold=True, repeats=3 * bench.repeats)
+        yield measured(
+            f"tma.load.first.{grid}_sms", list(first.mean(axis=1)), "cycles", "first box of a launch, cold L2"
+        )
+
+
+def throughput(bench: Bench, x: object, height: int) -> Iterator[Measured]:
+    sizes = bench.pick([(r, f) for r in (8, 32, 64, 128, 256) for f in (1, 2, 4, 8)], [(8, 2)])
+    for rows, flight in sizes:
+        if rows * 128 * flight > 200 << 10:
+            continue
+        probe, rounds = loads.configure(rows=rows, flight=flight), (10, max(20, 2048 // rows // flight))
+        nbytes = rows * 128 * flight
+        for grid in (1, bench.sms):
+            near = bench.slope(probe, [x, bench.pick(1024, 64), bench.pick(1024, 64), rows], rounds=rounds, grid=grid)
+            name = f"tma.load.l2.{rows * 128}x{flight}.{grid}_sms"
+            yield measured(name, each(nbytes, near), "bytes/cycle/SM", "boxes x in flight; 128 KB an SM, in L2")
+        own = height // bench.sms // rows * rows
+        far = bench.slope(probe, [x, own, own, rows], rounds=rounds, grid=bench.sms, cold=True)
+        name = f"tma.load.hbm.{rows * 128}x{flight}.{bench.sms}_sms"
+        yield measured(name, each(nbytes, far), "bytes/cycle/SM", "boxes x in flight; cold L2")
+
+
+def stored(bench: Bench, x: object) -> Iterator[Measured]:
+    own = bench.pick(1024, 256)
+    for rows in bench.pick((16, 64, 128), (16,)):
+        for name, pending, read in (("written", 0, False), ("read", 0, True), ("flight", 4, True)):
+            for grid in (1, bench.sms):
+                probe = stores.configure(rows=rows, pending=pending, read=read)
+                cycles = bench.slope(probe, [x, own], rounds=(20, 100), grid=grid)
+                how = {"written": "wait until written", "read": "wait until read", "flight": "four unread"}[name]
+                yield measured(f"tma.store.{rows * 128}.{name}.{grid}_sms", cycles, "cycles/box", how)

@@ -1,0 +1,92 @@
+"""What an instruction costs a warp and an SM: latency of a chain, and throughput of many warps with many chains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from probes.harness import Bench, Measured, measured, timed
+
+from warpwright.lang import (
+    Expr,
+    Global,
+    If,
+    bf16x2,
+    ex2,
+    f32,
+    fma,
+    kernel,
+    loop,
+    mul_wide,
+    pack,
+    redux,
+    shfl,
+    tid,
+    u32,
+    u64,
+    unpack,
+    var,
+)
+from warpwright.types import Scalar
+
+CHAINS = 8  # independent chains of a warp, where throughput is measured
+WARPS = 16
+STEPS = 128  # of one chain, or shared among several, in a round
+
+# name: (type of the chain, one step, instructions of a step)
+OPS: dict[str, tuple[type[Scalar], Callable[[Any, Any], Expr], int]] = {
+    "fma_f32": (f32, lambda x, k: fma(x, k, k), 1),
+    "add_f32": (f32, lambda x, k: x + k, 1),
+    "integer": (u32, lambda x, k: (x ^ k) + k, 2),
+    "mad_u32": (u32, lambda x, k: x * k + k, 1),
+    "mad_wide": (u32, lambda x, k: unpack(mul_wide(x, k), u32)[0], 1),
+    "pack_bf16": (f32, lambda x, k: pack(bf16x2, x, k).bitcast(f32), 1),
+    "ex2": (f32, lambda x, k: ex2(x), 1),
+    "shfl": (u32, lambda x, k: shfl.down(x, 1), 1),
+    "redux": (u32, lambda x, k: redux.add(x), 1),
+}
+
+
+@kernel("sm_90a", threads=32)
+def chains(out: Global[u64], rounds: u32, seed: u32, sink: Global[u32], *, op="fma_f32", width=1, threads=32):
+    kind, step, _ = OPS[op]
+    own = seed + tid.x  # a value that all lanes share would let the assembler leave shuffles out
+    constant = own.bitcast(f32) if kind is f32 else own
+    values = [var(kind, constant + i) for i in range(width)]
+    with timed(out):
+        for _ in loop(rounds):
+            for _ in range(STEPS // width):
+                for value in values:
+                    value.set(step(value, constant))
+    for value in values:
+        with If(value.bitcast(u32) == 0x12345):  # so that nothing is left out
+            sink[tid.x] = 1
+
+
+@kernel("sm_90a", threads=32)
+def straight(out: Global[u64], rounds: u32, seed: u32, sink: Global[u32], *, count=4096):
+    """Code that runs once: what fetching it costs."""
+    value = var(f32, seed.bitcast(f32))
+    with timed(out):
+        for i in range(count):
+            value.set(fma(value, value, float(i)))
+    with If(value.bitcast(u32) == 0x12345):
+        sink[tid.x] = 1
+
+
+def measure(bench: Bench) -> Iterator[Measured]:
+    sink = bench.array((1024,), "u32")
+    for op, (_, _, instructions) in OPS.items():
+        args, per = (0x3F800001, sink), STEPS * instructions
+        latency = bench.slope(chains.configure(op=op), args, per=per)
+        yield measured(f"issue.{op}.latency", latency, "cycles", "one chain, one warp")
+        alone = bench.slope(chains.configure(op=op, width=CHAINS), args, per=per)
+        yield measured(f"issue.{op}.warp", alone, "cycles/instruction", f"{CHAINS} chains, one warp")
+        many = chains.configure(op=op, width=CHAINS, threads=32 * WARPS)
+        full = bench.slope(many, args, per=per * WARPS / 4)
+        yield measured(f"issue.{op}.scheduler", full, "cycles/instruction", f"{WARPS // 4} warps a scheduler")
+    count = bench.pick(4096, 64)
+    for cold in (True, False):
+        spans = bench.spans(straight.configure(count=count), bench.sms, [1, 1, sink], cold=cold).mean(axis=1) / count
+        state = "cold" if cold else "warm"
+        yield measured(f"issue.straight.{state}", list(spans), "cycles/instruction", f"{count} fma that run once")

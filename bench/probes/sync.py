@@ -1,0 +1,204 @@
+"""Barriers of every kind, fences, and the shared memory of a neighbour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from probes.harness import Bench, Measured, each, measured, timed
+
+from warpwright.lang import (
+    Global,
+    If,
+    Pointer,
+    bar,
+    fence,
+    kernel,
+    ld,
+    loop,
+    mbarrier,
+    role,
+    smem,
+    tid,
+    u32,
+    u64,
+    var,
+    warp,
+)
+from warpwright.lang import cluster as mates
+
+UNROLL = 8
+MANY = 1 << 19  # arrivals that never come
+
+
+@kernel("sm_90a", threads=32)
+def alone(out: Global[u64], rounds: u32, *, what="arrive"):
+    """One thread and one barrier: what each call costs it."""
+    once, never, done = mbarrier(1, name="once"), mbarrier(MANY, name="never"), mbarrier(1, name="done")
+    held = smem.array(u32, 32)
+    leads = warp.lane == 0
+    with If(leads):
+        for barrier in (once, never, done):
+            barrier.init()
+        fence.mbarrier_init()
+        done.arrive()
+    bar.sync()
+    steps = {
+        "arrive": lambda i: never.arrive(),
+        "expect": lambda i: never.arrive_expect_tx(0),
+        "ready": lambda i: done.wait(0),
+        "round_trip": lambda i: (once.arrive(), once.wait(i % 2)),
+        "fence_proxy_async": lambda i: fence.proxy_async(),
+        "fence_cta": lambda i: fence.acq_rel("cta"),
+        "fence_cluster": lambda i: fence.acq_rel("cluster"),
+        "store_fence_proxy_async": lambda i: (held.__setitem__(0, i), fence.proxy_async()),
+    }
+    with timed(out):
+        with If(leads):
+            for _ in loop(rounds):
+                for i in range(UNROLL):
+                    steps[what](i)
+
+
+@kernel("sm_90a", threads=64)
+def ping_pong(out: Global[u64], rounds: u32):
+    """Two warps hand a phase to and fro."""
+    there, back = mbarrier(1, name="there"), mbarrier(1, name="back")
+    leads = warp.lane == 0
+    with If((warp.id == 0) & leads):
+        there.init()
+        back.init()
+        fence.mbarrier_init()
+    bar.sync()
+    with timed(out):
+        with If(leads & (warp.id == 0)):
+            for k in loop(rounds):
+                there.arrive()
+                back.wait(k & 1)
+        with If(leads & (warp.id == 1)):
+            for k in loop(rounds):
+                there.wait(k & 1)
+                back.arrive()
+
+
+@kernel("sm_90a", cluster=2, threads=32)
+def ping_pong_cluster(out: Global[u64], rounds: u32, *, scope="cta"):
+    """Two CTAs of a cluster hand a phase to and fro."""
+    turn = mbarrier(1, name="turn")
+    leads = warp.lane == 0
+    with If(leads):
+        turn.init()
+        fence.mbarrier_init()
+    mates.sync()
+    rank = mates.rank
+    with timed(out):
+        with If(leads & (rank == 0)):
+            for k in loop(rounds):
+                turn.at(1).arrive(scope=scope)
+                turn.wait(k & 1)
+        with If(leads & (rank == 1)):
+            for k in loop(rounds):
+                turn.wait(k & 1)
+                turn.at(0).arrive(scope=scope)
+    mates.sync()
+
+
+@kernel("sm_90a", threads=128)
+def named(out: Global[u64], rounds: u32, *, threads=128):
+    """``bar.sync`` of the whole CTA."""
+    with timed(out):
+        for _ in loop(rounds):
+            for _ in range(UNROLL):
+                bar.sync(1, threads)
+
+
+@kernel("sm_90a", threads=256)
+def hand_over(out: Global[u64], rounds: u32):
+    """Two warpgroups meet at named barriers: one arrives, the other waits, in turns."""
+    with timed(out):
+
+        @role(warps=range(4))
+        def left() -> None:
+            for _ in loop(rounds):
+                bar.arrive(1, 256)
+                bar.sync(2, 256)
+
+        @role(warps=range(4, 8))
+        def right() -> None:
+            for _ in loop(rounds):
+                bar.sync(1, 256)
+                bar.arrive(2, 256)
+
+
+@kernel("sm_90a", cluster=2, threads=128)
+def meeting(out: Global[u64], rounds: u32, *, cluster=2, threads=128, order="release"):
+    """The barrier of the cluster."""
+    with timed(out):
+        for _ in loop(rounds):
+            mates.arrive(order)
+            mates.wait()
+
+
+@kernel("sm_90a", cluster=2, threads=32)
+def chase(out: Global[u64], rounds: u32, sink: Global[u32], *, distance=1):
+    """Each load from the neighbour's shared memory (or, at distance 0, one's own by the same path) gives the next address."""
+    held = smem.array(u32, 32)
+    other = mates.map(held.address, (mates.rank + distance) % 2)
+    held[tid.x] = other
+    mates.sync()
+    place = var(u32, other)
+    with timed(out):
+        for _ in loop(rounds):
+            for _ in range(UNROLL):
+                place.set(ld(Pointer(u32, place, 0, "shared::cluster")))
+    mates.sync()
+    sink[tid.x] = place
+
+
+@kernel("sm_90a", cluster=2, threads=512)
+def remote(out: Global[u64], rounds: u32, flip: u32, sink: Global[u32], *, cluster=2):
+    """All CTAs read their neighbour's shared memory, 16 bytes a lane."""
+    held = smem.array(u32, 8192)
+    base = var(u32, mates.map(held.address, (mates.rank + 1) % cluster) + tid.x * 16)
+    total = var(u32, 0)
+    mates.sync()
+    with timed(out):
+        for _ in loop(rounds):
+            for i in range(4):
+                for word in ld(Pointer(u32, base, 8192 * (i % 3), "shared::cluster"), vec=4):
+                    total ^= word
+            base ^= flip
+    mates.sync()
+    with If(total == 0x12345):
+        sink[tid.x] = total
+
+
+def measure(bench: Bench) -> Iterator[Measured]:
+    names = "arrive expect ready round_trip fence_proxy_async store_fence_proxy_async fence_cta fence_cluster"
+    for what in names.split():
+        cycles = bench.slope(alone.configure(what=what), per=UNROLL)
+        yield measured(f"mbarrier.{what}" if "fence" not in what else f"fence.{what}", cycles, "cycles", "one thread")
+    yield measured("mbarrier.signal", bench.slope(ping_pong, per=2), "cycles", "arrive to return of a wait, other warp")
+    for scope in ("cta", "cluster"):
+        cycles = bench.slope(ping_pong_cluster.configure(scope=scope), grid=2, per=2)
+        yield measured(f"mbarrier.remote_signal.{scope}", cycles, "cycles", "arrive at the neighbour to its wait")
+    for threads in (32, 128, 256, 384, 512, 1024):
+        cycles = bench.slope(named.configure(threads=threads), per=UNROLL)
+        yield measured(f"bar.sync.{threads}", cycles, "cycles", "whole CTA, all ready")
+    yield measured("bar.hand_over", bench.slope(hand_over, per=2), "cycles", "arrive to sync, 128 and 128 threads")
+    for size, threads, order in ((2, 128, "release"), (2, 128, "relaxed"), (2, 384, "release"), (4, 128, "release")):
+        probe = meeting.configure(cluster=size, threads=threads, order=order)
+        cycles = bench.slope(probe, grid=size)
+        yield measured(f"cluster.sync.{size}x{threads}.{order}", cycles, "cycles", "arrive and wait, all ready")
+    yield from neighbour(bench)
+
+
+def neighbour(bench: Bench) -> Iterator[Measured]:
+    sink = bench.array((1024,), "u32")
+    for distance, name in ((0, "own"), (1, "neighbour")):
+        cycles = bench.slope(chase.configure(distance=distance), [sink], grid=2, per=UNROLL)
+        yield measured(f"dsmem.{name}.latency", cycles, "cycles", "ld.shared::cluster, each address from the last")
+    for size in (2, 4):
+        for grid in (size, bench.sms // size * size):
+            cycles = bench.slope(remote.configure(cluster=size), [0, sink], grid=max(grid, size))
+            values = each(4 * 16 * 512, cycles)
+            yield measured(f"dsmem.read.{size}.{grid}_sms", values, "bytes/cycle/SM", "16 bytes a lane, 512 threads")

@@ -1,0 +1,209 @@
+"""wgmma: cycles of an instruction by shape and source, latency, and what TMA traffic beside it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from probes.harness import Bench, Measured, measured, timed
+
+from warpwright.lang import (
+    Break,
+    Global,
+    If,
+    Ring,
+    b32,
+    bar,
+    bf16,
+    clock64,
+    ctaid,
+    e4m3,
+    elect_one,
+    f32,
+    fence,
+    globaltimer,
+    kernel,
+    loop,
+    role,
+    smem,
+    tma,
+    u32,
+    u64,
+    var,
+    warp,
+    wgmma,
+)
+
+ROW_BYTES = 128
+TYPES = {"bf16": bf16, "e4m3": e4m3}
+LEADING = 64  # rows of A a warpgroup
+
+
+@kernel("sm_90a", threads=128)
+def products(
+    out: Global[u64],
+    rounds: u32,
+    sink: Global[f32],
+    *,
+    n=256,
+    source="shared",
+    dtype="bf16",
+    count=4,
+    pending=0,
+    threads=128,
+):
+    """Groups of ``count`` products, each warpgroup 64 rows of its own; a group waits until ``pending`` are unfinished."""
+    kind, groups = TYPES[dtype], threads // 128
+    columns = ROW_BYTES // kind.nbytes
+    a = smem.tile(kind, (LEADING * groups, columns), swizzle=128)
+    b = smem.tile(kind, (n, columns), swizzle=128)
+    acc = wgmma.accumulator(f32, (LEADING, n))
+    for register in acc.regs:
+        register.set(0.0)
+    base, start = a.place.known()
+    own = a[:LEADING, :].placed(base + warp.id // 4 * (LEADING * ROW_BYTES), start)
+    left = wgmma.left(kind, [var(b32, 0) for _ in range(4)]) if source == "registers" else None
+    width = 32 // kind.nbytes
+    with timed(out):
+        for _ in loop(rounds):
+            wgmma.fence()
+            for i in range(count):
+                k = i * width % columns
+                wgmma.mma(acc, left or own[:, k : k + width], b[:, k : k + width], accumulate=True)
+            wgmma.commit_group()
+            wgmma.wait_group(pending)
+        wgmma.wait_group(0)
+    with If(acc.regs[0] == 12345.0):
+        sink[0] = acc.regs[0]
+
+
+@kernel("sm_90a", threads=288)
+def main_loop(
+    out: Global[u64],
+    rounds: u32,
+    a: tma.Map[bf16],
+    b: tma.Map[bf16],
+    height: u32,
+    width: u32,
+    idle: u32,
+    every: u32,
+    samples: Global[u64],
+    *,
+    fill="",
+    columns=256,
+):
+    """The main loop of a product and nothing else: a warp fills a ring of four stages, two warpgroups multiply it.
+
+    ``fill`` names the operands ("ab") that are loaded anew for each k-block; the others stay as they were loaded first.
+    The loader spins ``idle`` cycles before each stage. The first CTA's loader notes SM clock and nanoseconds in
+    ``samples`` after each ``every`` rounds. Operands are ``height`` rows of ``width`` columns.
+    """
+    ring = Ring(
+        4,
+        full=1,
+        empty=2,
+        a=smem.tile(bf16, (2 * LEADING, 64), swizzle=128),
+        b=smem.tile(bf16, (columns, 64), swizzle=128),
+    )
+    with If((warp.id == 0) & elect_one()):
+        ring.init()
+        fence.mbarrier_init()
+    bar.sync()
+    top = (ctaid.x * columns) % height
+    with timed(out):
+
+        @role(warp=8, elect=True)
+        def load() -> None:
+            slots, column, noted = ring.producer(), var(u32, 0), var(u32, 0)
+            for k in loop(rounds):
+                slot = next(slots)
+                slot.empty.wait()
+                pause(idle)
+                first = k < 4
+                for name, tile, source in (("a", slot.a, a), ("b", slot.b, b)):
+                    with If(first if name not in fill else k < rounds):
+                        slot.full.expect_tx(tile.nbytes)
+                        tma.load(tile, source[top, column], slot.full)
+                slot.full.arrive()
+                column.set((column + 64) % width)
+                with If((ctaid.x == 0) & (k % every == 0)):
+                    samples[noted] = clock64()
+                    samples[noted + 1] = globaltimer()
+                    noted += 2
+            slots.drain()
+
+        @role(warps=range(8))
+        def multiply() -> None:
+            acc, slots, used = wgmma.accumulator(f32, (LEADING, columns)), ring.consumer(), ring.consumer()
+            leads = warp_leads()
+            for k in loop(rounds):
+                slot = next(slots)
+                slot.full.wait()
+                base, start = slot.a.place.known()
+                own = slot.a[:LEADING, :].placed(base + warp.id // 4 * (LEADING * ROW_BYTES), start)
+                wgmma.fence()
+                for kk in range(0, 64, 16):
+                    wgmma.mma(acc, own[:, kk : kk + 16], slot.b[:, kk : kk + 16], accumulate=(k % 64 > 0) | (kk > 0))
+                wgmma.commit_group()
+                wgmma.wait_group(1)
+                with If(k > 0):
+                    last = next(used)
+                    with If(leads):
+                        last.empty.arrive()
+            wgmma.wait_group(0)
+            last = next(used)
+            with If(leads):
+                last.empty.arrive()
+            with If(acc.regs[0] == 12345.678):
+                samples[0] = clock64()
+
+
+def warp_leads() -> Any:
+    """The first thread of each warpgroup."""
+    return (warp.id % 4 == 0) & (warp.lane == 0)
+
+
+def pause(cycles: Any) -> None:
+    """Spin for ``cycles``."""
+    with If(cycles > 0):
+        end = clock64() + cycles.to(u64)
+        for _ in loop():
+            now = clock64()
+            Break(when=now >= end)
+
+
+def measure(bench: Bench) -> Iterator[Measured]:
+    sink = bench.array((32,), "f32")
+    widths = bench.pick((8, 16, 32, 64, 96, 128, 192, 256), (64, 256))
+    for n in widths:
+        for source in ("shared", "registers"):
+            for groups in (1, 2):
+                probe = products.configure(n=n, source=source, threads=128 * groups, pending=1)
+                cycles = bench.slope(probe, [sink], rounds=(32, 160), per=4 * groups)
+                name = f"wgmma.n{n}.{source}.{groups}_groups"
+                yield measured(name, cycles, "cycles", "an instruction of 64 × n × 16, groups of 4, one pending")
+    for n in bench.pick((64, 128, 256), ()):
+        cycles = bench.slope(
+            products.configure(n=n, dtype="e4m3", pending=1, threads=256), [sink], rounds=(32, 160), per=8
+        )
+        yield measured(f"wgmma.n{n}.e4m3.2_groups", cycles, "cycles", "an instruction of 64 × n × 32")
+    for n in bench.pick((8, 64, 128, 256), (64,)):
+        for count in (1, 4):
+            cycles = bench.slope(products.configure(n=n, count=count), [sink], rounds=(32, 160))
+            yield measured(f"wgmma.n{n}.group_of_{count}", cycles, "cycles", "fence, products, commit, wait for all")
+    yield from beside_traffic(bench)
+
+
+def beside_traffic(bench: Bench) -> Iterator[Measured]:
+    """Cycles of a k-block of 128 × n × 64 with and without loads from L2 into the ring."""
+    height, width = bench.pick((4096, 1024), (256, 64))
+    a, b = bench.normal((height, width)), bench.normal((height, width))
+    samples = bench.array((64,), "u64")
+    for columns in bench.pick((128, 256), (128,)):
+        for fill in ("", "a", "b", "ab"):
+            for grid in (1, bench.sms):
+                args = [a, b, height, width, 0, 1 << 30, samples]
+                cycles = bench.slope(main_loop.configure(fill=fill, columns=columns), args, rounds=(64, 320), grid=grid)
+                name = f"wgmma.main_loop.n{columns}.fill_{fill or 'none'}.{grid}_sms"
+                nbytes = (128 * ("a" in fill) + columns * ("b" in fill)) * ROW_BYTES
+                yield measured(name, cycles, "cycles/k-block", f"two warpgroups, {nbytes} bytes from L2 a k-block")
