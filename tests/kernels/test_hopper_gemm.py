@@ -139,7 +139,7 @@ def test_streamed_operands_are_loaded_to_be_evicted_first() -> None:
 )
 def test_plan(config: HopperConfig, shape: tuple[int, int, int], grid: int, tiles: tuple[int, int, int]) -> None:
     plan = hopper_plan(config, *shape, sms=132)
-    assert (plan.grid, plan.scalars) == ((grid, 1, 1), tiles)
+    assert (plan.grid, plan.tiles) == ((grid, 1, 1), tiles)
     assert plan.pitch == -(-shape[1] // 8) * 8
 
 

@@ -1,9 +1,9 @@
-"""GEMM on Hopper: D = A·Bᵀ of 16-bit A (M, K) and B (N, K), summed in float32 by wgmma.
+"""GEMM on Hopper: D = A·Bᵀ of A (M, K) and B (N, K) of 16-bit or 8-bit floats, summed by wgmma.
 
 A cluster of ``share`` = (along M, along N) CTAs computes neighbouring tiles. CTAs side by side along M have the same
 columns of D, hence the same rows of B: each loads a part of them and multicasts it to the others; along N the same
 holds for A. An operand may also lie in memory as its transpose, (K, M) or (K, N): ``majors`` names the axis that runs
-through memory, "k" or "mn".
+through memory, "k" or "mn" (of 16-bit types).
 
 Consumer warpgroups own strips of 64 rows of the tile and never wait for one another, only for the ring: while one
 stores its strip, another multiplies, as far ahead as the ring is deep. M, N and K are any size, for TMA reads zeros
@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
+from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue
 from warpwright.kernels.gemm.sm90_plan import HopperConfig
 from warpwright.kernels.gemm.sm90_steps import (
-    ATOM,
     EVICT_FIRST,
     ROW_BYTES,
     STORES,
@@ -25,6 +26,7 @@ from warpwright.kernels.gemm.sm90_steps import (
     WARP_ROWS,
     WARPS,
     accumulate,
+    atom,
     free,
     give,
     load_part,
@@ -34,6 +36,7 @@ from warpwright.kernels.gemm.sm90_steps import (
     operands,
     peers,
     place,
+    promote,
     release,
     rotated,
     set_up,
@@ -58,6 +61,7 @@ from warpwright.lang import (
     tid,
     tma,
     u32,
+    u64,
     warp,
     wgmma,
 )
@@ -76,13 +80,20 @@ def gemm_one_loop(
     tiles_m: u32,
     tiles_n: u32,
     tiles_k: u32,
+    columns: u32,
+    bias: u64,
+    scale_a: u64,
+    scale_b: u64,
+    alpha: f32,
     *,
     tile: tuple[int, int] = (128, 128),
     stages: int = 1,
     share: tuple[int, int] = (1, 1),
     majors: tuple[str, str] = ("k", "k"),
     dtype: type[Scalar] = bf16,
+    b_dtype: type[Scalar] | None = None,
     out: type[Scalar] = bf16,
+    epilogue: Epilogue = PLAIN,
     cluster: int = 1,
 ) -> None:
     """One warpgroup, one loop: load ``stages`` - 1 k-blocks ahead, multiply, wait for the products. A tile a CTA.
@@ -92,7 +103,7 @@ def gemm_one_loop(
     multiply  0-3    ring -> registers                         ring.full         ring.empty (of sharing CTAs)
     store     0-3    registers -> blocks of D -> D             own block
     """
-    ring = operands(tile, ATOM, stages, sum(share) - 1, majors, dtype)
+    ring = operands(tile, 1, stages, sum(share) - 1, majors, (dtype, b_dtype or dtype))
     blocks = smem.tile(out, (WARPS * STORES * WARP_ROWS, ROW_BYTES // out.nbytes))
     set_up(ring, share, (a, b, d))
     where, down = place(share), (tiles_n + (share[1] - 1)) // share[1]
@@ -108,8 +119,8 @@ def gemm_one_loop(
             slot = next(slots)
             slot.empty.wait()
             slot.full.arrive_expect_tx(slot.nbytes)
-            load_part(slot.a, a, majors[0], row, step * ATOM, slot.full, where[1], share[1], ranks[0])
-            load_part(slot.b, b, majors[1], col, step * ATOM, slot.full, where[0], share[0], ranks[1])
+            load_part(slot.a, a, majors[0], row, step * atom(dtype), slot.full, where[1], share[1], ranks[0])
+            load_part(slot.b, b, majors[1], col, step * atom(dtype), slot.full, where[0], share[0], ranks[1])
 
     for ahead in loop(stages - 1):
         fill(ahead)
@@ -124,8 +135,9 @@ def gemm_one_loop(
     with If(loads):
         slots.drain()
     warp.sync()
+    finish = epilogue.prepare(alpha, scale_a, scale_b, bias, columns)
     for i, acc in enumerate(sums):
-        store(acc, d, blocks, warp.id, row + i * STRIP, col, one, matrices=False)
+        store(acc, d, blocks, warp.id, row + i * STRIP, col, one, finish, matrices=False)
     with If(one):
         tma.wait_group(0, read=True)
 
@@ -138,6 +150,11 @@ def gemm(
     tiles_m: u32,
     tiles_n: u32,
     tiles_k: u32,
+    columns: u32,
+    bias: u64,
+    scale_a: u64,
+    scale_b: u64,
+    alpha: f32,
     *,
     tile: tuple[int, int] = (128, 256),
     depth: int = 1,
@@ -147,17 +164,21 @@ def gemm(
     group: int = 8,
     rotate: bool = False,
     once: str = "",
+    promoted: int = 0,
     overlap: bool = True,
     matrices: bool = True,
     majors: tuple[str, str] = ("k", "k"),
     dtype: type[Scalar] = bf16,
+    b_dtype: type[Scalar] | None = None,
     out: type[Scalar] = bf16,
+    epilogue: Epilogue = PLAIN,
     cluster: int = 2,
     threads: int = 384,
 ) -> None:
     """Persistent: each cluster walks the tiles of D in groups of ``group`` rows of tiles, so that they meet in L2.
 
-    A stage holds ``depth`` · 64 columns of K. With ``rotate`` clusters start at different places along K; ``once``
+    A stage holds ``depth`` · 128 bytes of K. With ``promoted`` (FP8) so many columns of D at a time are summed over
+    128 of K by the tensor core, and these sums in float32. With ``rotate`` clusters start at different places along K; ``once``
     names the operands ("b") that are read only once, so that they displace nothing in L2. The ladder's lower levels
     do without ``overlap`` of a tile's stores with the next tile, and without ``matrices`` (stmatrix, swizzled blocks).
 
@@ -167,7 +188,7 @@ def gemm(
     """
     tile_m, tile_n = tile
     strips = tile_m // STRIP // consumers
-    ring = operands(tile, ATOM * depth, stages, consumers * (sum(share) - 1), majors, dtype)
+    ring = operands(tile, depth, stages, consumers * (sum(share) - 1), majors, (dtype, b_dtype or dtype))
     rows = consumers * WARPS * STORES * WARP_ROWS
     blocks = smem.tile(out, (rows, ROW_BYTES // out.nbytes), swizzle=128 if matrices else 0)
     set_up(ring, share, (a, b, d))
@@ -188,7 +209,7 @@ def gemm(
         slots, (same_row, same_column) = ring.producer(), masks(share)
         for row, col in output_tiles():
             for step in loop(tiles_k):
-                k = (rotated(step, tiles_k) if rotate else step) * (ATOM * depth)
+                k = (rotated(step, tiles_k) if rotate else step) * (atom(dtype) * depth)
                 slot = next(slots)
                 slot.empty.wait()
                 slot.full.arrive_expect_tx(slot.nbytes)
@@ -204,10 +225,19 @@ def gemm(
         sums = [wgmma.accumulator(f32, (STRIP, tile_n)) for _ in range(strips)]
         slots, used = ring.consumer(), ring.consumer()
         peer, shares, stores = *peers(share), elect_one()
+        finish = epilogue.prepare(alpha, scale_a, scale_b, bias, columns)
+
+        def read(slot: Any) -> None:
+            release(slot, peer, shares)
+
         for row, col in output_tiles():
-            accumulate(sums, first, 0, tiles_k, slots, used, majors, lambda slot: release(slot, peer, shares))
+            if promoted:
+                promote(sums, promoted, first, 0, tiles_k, slots, read)
+            else:
+                accumulate(sums, first, 0, tiles_k, slots, used, majors, read)
             for i, acc in enumerate(sums):
-                store(acc, d, blocks, warp.id - WARPS, row + (first + i) * STRIP, col, stores, matrices=matrices)
+                top = row + (first + i) * STRIP
+                store(acc, d, blocks, warp.id - WARPS, top, col, stores, finish, matrices=matrices)
             if not overlap:
                 with If(stores):
                     tma.wait_group(0)
@@ -224,15 +254,23 @@ def gemm_split(
     tiles_m: u32,
     tiles_n: u32,
     tiles_k: u32,
+    columns: u32,
+    bias: u64,
+    scale_a: u64,
+    scale_b: u64,
+    alpha: f32,
     *,
     tile: tuple[int, int] = (64, 64),
     depth: int = 2,
     stages: int = 5,
     split: int = 4,
     once: str = "",
+    promoted: int = 0,
     majors: tuple[str, str] = ("k", "k"),
     dtype: type[Scalar] = bf16,
+    b_dtype: type[Scalar] | None = None,
     out: type[Scalar] = bf16,
+    epilogue: Epilogue = PLAIN,
     cluster: int = 4,
 ) -> None:
     """For few tiles and a long K: the CTAs of a cluster share out the K of one tile; the first sums up and stores.
@@ -242,7 +280,7 @@ def gemm_split(
     multiply  4-7    ring -> registers -> `parts` of the first CTA           ring.full            ring.empty
     sum_up    4-7    registers, `parts` -> blocks of D -> D (first CTA)      the cluster's barrier
     """
-    ring = operands(tile, ATOM * depth, stages, 1, majors, dtype)
+    ring = operands(tile, depth, stages, 1, majors, (dtype, b_dtype or dtype))
     blocks = smem.tile(out, (WARPS * STORES * WARP_ROWS, ROW_BYTES // out.nbytes), swizzle=128)
     parts = smem.array(f32, (split - 1) * tile[0] * tile[1])
     set_up(ring, (1, split), (a, b, d))
@@ -256,7 +294,7 @@ def gemm_split(
     def load() -> None:
         slots = ring.producer()
         for step in loop(first, last):
-            slot, k = next(slots), step * (ATOM * depth)
+            slot, k = next(slots), step * (atom(dtype) * depth)
             slot.empty.wait()
             slot.full.arrive_expect_tx(slot.nbytes)
             load_part(slot.a, a, majors[0], row, k, slot.full, 0, 1, None, hints[0])
@@ -267,7 +305,10 @@ def gemm_split(
         leads = tid.x == WARPS * 32
         for register in acc.regs:
             register.set(0.0)
-        accumulate([acc], 0, first, last, ring.consumer(), ring.consumer(), majors, lambda slot: free(slot, leads))
+        if promoted:
+            promote([acc], promoted, 0, first, last, ring.consumer(), lambda slot: free(slot, leads))
+        else:
+            accumulate([acc], 0, first, last, ring.consumer(), ring.consumer(), majors, lambda slot: free(slot, leads))
         with If(rank > 0):
             give(acc, parts, rank)
 
@@ -277,7 +318,8 @@ def gemm_split(
     def sum_up() -> None:
         take(acc, parts, split)
         one = elect_one()
-        store(acc, d, blocks, warp.id - WARPS, row, col, one, matrices=True)
+        finish = epilogue.prepare(alpha, scale_a, scale_b, bias, columns)
+        store(acc, d, blocks, warp.id - WARPS, row, col, one, finish, matrices=True)
         with If(one):
             tma.wait_group(0, read=True)
 

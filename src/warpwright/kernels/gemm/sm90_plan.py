@@ -9,8 +9,7 @@ from warpwright.errors import UsageError
 
 __all__ = ["HOPPER_LEVELS", "L2_PROMOTION", "HopperConfig", "HopperPlan", "hopper_config", "hopper_plan"]
 
-ATOM = 64
-ELEMENT_BYTES = 2
+ATOM_BYTES = 128
 SUM_BYTES = 4
 CONTROL_BYTES = 1024
 WARPGROUP = 128
@@ -23,11 +22,12 @@ L2_PROMOTION = 256
 class HopperConfig:
     """One way to run `warpwright.kernels.gemm.sm90.gemm`.
 
-    ``tile`` is (M, N) of one CTA, ``depth`` the atoms of 64 columns of K in a stage, ``stages`` the stages of the ring,
+    ``tile`` is (M, N) of one CTA, ``depth`` the atoms of 128 bytes of K in a stage, ``stages`` the stages of the ring,
     ``consumers`` the warpgroups that multiply, ``share`` the CTAs of a cluster along M (they share B) and along N (they
     share A), ``group`` the rows of clusters that are walked together, ``rotate`` whether clusters start at different
-    places along K, ``once`` the operands that are read only once ("b" where one row of tiles covers M), ``split`` the
-    CTAs of a cluster that share out the K of one tile.
+    places along K, ``once`` the operands that are read only once ("b" where one row of tiles covers M), ``promoted``
+    the columns of D whose sums over 128 of K are added up in float32 at a time (FP8; 0: the tensor core sums up all),
+    ``split`` the CTAs of a cluster that share out the K of one tile.
 
     The ladder's lower levels are not ``specialised`` (one loop loads and multiplies), not ``persistent`` (a CTA for
     each tile), store a tile before the next begins (no ``overlap``), and store without ``matrices`` (stmatrix into a
@@ -42,6 +42,7 @@ class HopperConfig:
     group: int = 8
     rotate: bool = False
     once: str = ""
+    promoted: int = 0
     split: int = 1
     specialised: bool = True
     persistent: bool = True
@@ -62,7 +63,7 @@ class HopperConfig:
     @property
     def smem_bytes(self) -> int:
         """Dynamic shared memory of a CTA, bytes: barriers, stages, and the blocks on their way to D."""
-        stage = sum(self.tile) * ATOM * self.depth * ELEMENT_BYTES
+        stage = sum(self.tile) * ATOM_BYTES * self.depth
         parts = (self.split - 1) * self.tile[0] * self.tile[1] * SUM_BYTES
         return CONTROL_BYTES + self.stages * stage + self.consumers * STAGING_BYTES + parts
 
@@ -74,7 +75,7 @@ class HopperConfig:
     @property
     def keywords(self) -> dict[str, Any]:
         """What ``gemm.configure`` takes."""
-        names = "tile depth stages consumers share group rotate once split overlap matrices cluster threads"
+        names = "tile depth stages consumers share group rotate once promoted split overlap matrices cluster threads"
         return {name: getattr(self, name) for name in names.split()}
 
 
@@ -108,7 +109,7 @@ def hopper_config(level: int) -> HopperConfig:
 
 @dataclass(frozen=True, slots=True)
 class HopperPlan:
-    """One launch: ``scalars`` follow the maps of A, B and D in the argument list.
+    """One launch: ``scalars``, or `arguments`, follow the maps of A, B and D in the argument list.
 
     ``pitch`` is the number of elements between rows of D: n rounded up to whole 16-byte vectors, so D is a buffer of
     shape (m, pitch) whose first n columns are the result.
@@ -116,7 +117,21 @@ class HopperPlan:
 
     grid: tuple[int, int, int]
     pitch: int
-    scalars: tuple[int, int, int]
+    tiles: tuple[int, int, int]
+
+    @property
+    def scalars(self) -> tuple[int | float, ...]:
+        """The arguments behind the maps of a kernel without an epilogue."""
+        return self.arguments()
+
+    def arguments(
+        self, columns: int = 0, bias: Any = 0, scale_a: Any = 0, scale_b: Any = 0, alpha: float = 1.0
+    ) -> tuple[Any, ...]:
+        """The arguments behind the maps: ``bias`` of ``columns`` elements, an even number, and factors of the sums.
+
+        ``bias``, ``scale_a`` and ``scale_b`` are arrays or addresses, 0 for none.
+        """
+        return (*self.tiles, columns, bias, scale_a, scale_b, alpha)
 
 
 def hopper_plan(
@@ -127,17 +142,18 @@ def hopper_plan(
     *,
     sms: int,
     majors: tuple[str, str] = ("k", "k"),
+    in_bytes: int = 2,
     out_bytes: int = 2,
 ) -> HopperPlan:
     """The launch of ``config`` for D (m, n) on a device of ``sms`` SMs.
 
     Persistent clusters are no more than fit at once, and no more than must be so that all do the same number of tiles.
-    ``majors`` says how A and B lie in memory, "k": (rows, k), "mn": (k, rows); ``out_bytes`` is the size of an element
-    of D. Raises UsageError for an extent below 1, and for rows in memory that are no multiple of 16 bytes.
+    ``majors`` says how A and B lie in memory, "k": (rows, k), "mn": (k, rows); ``in_bytes`` and ``out_bytes`` are
+    the sizes of an element of A and B, and of D. Raises UsageError for an extent below 1, and for rows in memory that are no multiple of 16 bytes.
     """
     if min(m, n, k) < 1:
         raise UsageError(f"given M={m}, N={n}, K={k}; expected each at least 1; an empty product needs no kernel")
-    step = ROW_BYTES // ELEMENT_BYTES
+    step = ROW_BYTES // in_bytes
     for name, rows, letter, major in (("A", m, "M", majors[0]), ("B", n, "N", majors[1])):
         letter, extent = ("K", k) if major == "k" else (letter, rows)
         if extent % step:
@@ -145,7 +161,8 @@ def hopper_plan(
                 f"given {letter}={extent} along the rows of {name} in memory; expected a multiple of {step} "
                 f"(16 bytes); pad {name} with zeros to {letter}={-(-extent // step) * step}"
             )
-    tiles_m, tiles_n, tiles_k = -(-m // config.tile[0]), -(-n // config.tile[1]), -(-k // (ATOM * config.depth))
+    extents = (m, config.tile[0]), (n, config.tile[1]), (k, ATOM_BYTES // in_bytes * config.depth)
+    tiles_m, tiles_n, tiles_k = (-(-extent // tile) for extent, tile in extents)
     clusters = -(-tiles_m // config.share[0]) * -(-tiles_n // config.share[1])
     rounds = -(-clusters // max(1, sms // config.cluster)) if config.persistent else 1
     vector = ROW_BYTES // out_bytes

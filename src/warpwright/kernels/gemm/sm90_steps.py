@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
+from warpwright.kernels.gemm.epilogue import Finish
 from warpwright.lang import (
     Break,
     Expr,
@@ -48,6 +50,7 @@ from warpwright.types import Scalar
 
 __all__ = [
     "accumulate",
+    "atom",
     "free",
     "give",
     "load_part",
@@ -59,6 +62,7 @@ __all__ = [
     "peers",
     "place",
     "place_in",
+    "promote",
     "put",
     "release",
     "rotated",
@@ -70,9 +74,8 @@ __all__ = [
     "window",
 ]
 
-ATOM = 64
 STRIP = 64
-WGMMA_K = 16
+WGMMA_BYTES = 32
 WARPS = 4
 WARP_ROWS = 16
 ROW_BYTES = 128
@@ -81,12 +84,23 @@ PACKED = {bf16: bf16x2, f16: f16x2}
 EVICT_FIRST = 0x12F0000000000000
 
 
+def atom(dtype: type[Scalar]) -> int:
+    """Columns of a row of 128 bytes, the least K of a stage."""
+    return ROW_BYTES // dtype.nbytes
+
+
 def operands(
-    tile: tuple[int, int], k: int, stages: int, arrivals: int, majors: tuple[str, str], dtype: type[Scalar]
+    tile: tuple[int, int],
+    depth: int,
+    stages: int,
+    arrivals: int,
+    majors: tuple[str, str],
+    dtypes: tuple[type[Scalar], type[Scalar]],
 ) -> Ring:
-    """The ring of A and B: (rows, k) each, or (k, rows) where rows run through memory."""
+    """The ring of A and B: (rows, K) each, or (K, rows) where rows run through memory, K ``depth`` atoms."""
+    k = atom(dtypes[0]) * depth
     shapes = [(rows, k) if major == "k" else (k, rows) for rows, major in zip(tile, majors, strict=True)]
-    a, b = (smem.tile(dtype, shape, swizzle=128) for shape in shapes)
+    a, b = (smem.tile(dtype, shape, swizzle=128) for dtype, shape in zip(dtypes, shapes, strict=True))
     return Ring(stages, full=1, empty=arrivals, name="ab", a=a, b=b)
 
 
@@ -158,8 +172,8 @@ def part(tile: Tile, index: Any, rows: int, major: str) -> Tile:
 
 
 def window(tile: Tile, kk: int, major: str) -> Any:
-    """Sixteen columns of K of an operand, for one wgmma."""
-    inside = slice(kk, kk + WGMMA_K)
+    """Thirty-two bytes of K of an operand, for one wgmma."""
+    inside = slice(kk, kk + WGMMA_BYTES // tile.dtype.nbytes)
     return tile[:, inside] if major == "k" else tile[inside, :].T
 
 
@@ -179,8 +193,8 @@ def load_part(
     rows = tile.shape[0 if major == "k" else 1] // count
     own, first = part(tile, index, rows, major), row + index * rows
     top, left = (first, k) if major == "k" else (k, first)
-    for column in range(0, own.shape[1], ATOM):
-        panel = own[:, column : column + ATOM]
+    for column in range(0, own.shape[1], atom(tile.dtype)):
+        panel = own[:, column : column + atom(tile.dtype)]
         tma.load(panel, source[top, left + column], full, multicast=ranks if count > 1 else None, cache_hint=hint)
 
 
@@ -216,10 +230,37 @@ def multiply_block(sums: list[Fragment], slot: Any, first: Any, more: Expr, majo
     wgmma.fence()
     for i, acc in enumerate(sums):
         strip = part(slot.a, first + i, STRIP, majors[0])
-        for kk in range(0, columns, WGMMA_K):
+        for kk in range(0, columns, WGMMA_BYTES // slot.a.dtype.nbytes):
             left, right = window(strip, kk, majors[0]), window(slot.b, kk, majors[1])
             wgmma.mma(acc, left, right, accumulate=more | (kk > 0))
     wgmma.commit_group()
+
+
+def promote(
+    sums: list[Fragment], width: int, first: Any, start: Any, stop: Expr, slots: Cursor, free: Callable[[Any], None]
+) -> None:
+    """`accumulate` for FP8, along K: the tensor core sums up 128 columns, ``width`` columns of D at a time, in 14 bits;
+    these sums are added up in float32. The other warpgroups multiply meanwhile.
+    """
+    some = wgmma.accumulator(f32, (STRIP, width))
+    for register in (register for acc in sums for register in acc.regs):
+        register.set(0.0)
+    for _ in loop(start, stop):
+        slot = next(slots)
+        slot.full.wait()
+        columns, block = slot.a.shape[1], atom(slot.a.dtype)
+        last = len(sums) - 1, columns - block, sums[0].shape[1] - width
+        for i, k, left in product(range(len(sums)), range(0, columns, block), range(0, sums[0].shape[1], width)):
+            strip, part_of_b = part(slot.a, first + i, STRIP, "k"), slot.b[left : left + width, :]
+            wgmma.fence()
+            for kk in range(k, k + block, WGMMA_BYTES):
+                wgmma.mma(some, window(strip, kk, "k"), window(part_of_b, kk, "k"), accumulate=kk > k)
+            wgmma.commit_group()
+            wgmma.wait_group(0)
+            if (i, k, left) == last:
+                free(slot)
+            for total, value in zip(sums[i].regs[left // 2 :], some.regs, strict=False):
+                total.set(total + value)
 
 
 def free(slot: Any, leads: Expr) -> None:
@@ -283,20 +324,22 @@ def store(
     row: Expr,
     col: Expr,
     stores: Expr,
+    finish: Finish,
     *,
     matrices: bool,
 ) -> None:
-    """A strip to D: each warp puts its 16 rows into a block of 128 bytes a row and hands it to TMA.
+    """A strip, finished, to D: each warp puts its 16 rows into a block of 128 bytes a row and hands it to TMA.
 
     ``own`` is the warp's number among those that store; it has two blocks, so one is written while TMA reads the other.
     """
     columns = blocks.shape[1]
     for number, left in enumerate(range(0, acc.shape[1], columns)):
         block = part(blocks, own * STORES + number % STORES, WARP_ROWS, "k")
+        values = finish(acc.regs[left // 2 : (left + columns) // 2], col + left)
         with If(stores):
             tma.wait_group(STORES - 1, read=True)
         warp.sync()
-        put(block, acc.regs[left // 2 : (left + columns) // 2], matrices and blocks.dtype in PACKED)
+        put(block, values, matrices and blocks.dtype in PACKED)
         fence.proxy_async()
         warp.sync()
         with If(stores):
