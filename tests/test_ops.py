@@ -118,7 +118,12 @@ ANY = np.zeros((4, 4), BFLOAT16)
             "matmul: a is 4 × 4 and b is 5 × 6; expected the columns of a to be the rows of b "
             "(for weights stored as N × K pass w.T)",
         ),
-        (ANY, ANY, {"level": 10}, "given level 10; expected one of 1, 2, 3; choose an existing level"),
+        (
+            ANY,
+            ANY,
+            {"level": 11},
+            "given level 11; expected one of 1, 2, 3, 4, 5, 6, 7, 8, 9, 10; choose an existing level",
+        ),
         (
             ANY,
             ANY,

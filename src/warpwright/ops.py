@@ -61,7 +61,7 @@ def matmul(
     PrecisionWarning. ``out_dtype`` is bfloat16, float16 or float32; without it, the dtype of ``out`` or the inputs.
     ``out`` is an array for the result, which overlaps neither input; it is returned.
     ``device`` is a name or Device (default: the GPU that holds the arrays, else a real GPU if there is one, else
-    ``b200``). ``level`` is the rung of the GEMM ladder: on Blackwell 1 to 3 (default 3), on Hopper 1 to 8 (default:
+    ``b200``). ``level`` is the rung of the GEMM ladder: on Blackwell 1 to 10 (default 10), on Hopper 1 to 8 (default:
     the fastest known for these extents).
 
     On Hopper an operand is used as it is where its rows or its columns are dense and begin at multiples of 16 bytes:

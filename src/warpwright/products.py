@@ -34,7 +34,7 @@ __all__ = [
 
 MAP_BYTES = 16  # addresses and strides of tensor maps
 ROW_ALIGNMENT = 8
-DEFAULT_LEVEL = 3
+DEFAULT_LEVEL = 10
 KEPT_ADDRESSES = 1024
 
 Geometry = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]
@@ -84,10 +84,16 @@ def blackwell(a: Operand, b: Operand, d: View, level: int | None, device: Device
     """One launch on sm_100a; D is dense, (M, pitch) with at least N columns."""
     config = gemm.config_of(DEFAULT_LEVEL if level is None else level)
     (m, k), n = a.view.shape, b.view.shape[0]
-    plan = gemm.plan(config, m, n, round_up(k), out_bytes=d.itemsize)
+    plan = gemm.plan(config, m, n, round_up(k), out_bytes=d.itemsize, sms=device.spec.sms)
     kernel = gemm.kernel_of(config).trace(dtype=types.of_dtype(a.view.dtype), out=types.of_dtype(d.dtype))
-    on_gpu = isinstance(d, DeviceArray)
-    args = [a.view, b.view, d, *plan.scalars]
+    on_gpu, maps = isinstance(d, DeviceArray), kernel.maps
+    args: list[Any] = [
+        TensorMap(view, maps[name].box, swizzle=maps[name].swizzle, l2_promotion=plan.l2_promotion)
+        if name in maps
+        else view
+        for name, view in zip("abd", (a.view, b.view, d), strict=True)
+    ]
+    args += plan.scalars
     launch(kernel, plan.grid, args=args, device=device, stream=stream if on_gpu else None)
 
 

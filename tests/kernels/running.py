@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -32,16 +33,21 @@ def gemm(
     spare_rows: int = 0,
     observers=(),
     stages: int | None = None,
+    sms: int = 148,
+    **changes: Any,
 ) -> np.ndarray:
-    """D (M + spare_rows, pitch), filled with SENTINEL before the launch. ``change`` rewrites the PTX."""
-    config, dtype = LEVELS[level], np.dtype(out or a.dtype)
-    found = plan(config, a.shape[0], b.shape[0], a.shape[1], out_bytes=dtype.itemsize)
+    """D (M + spare_rows, pitch), filled with SENTINEL before the launch.
+
+    ``change`` rewrites the PTX; ``changes`` are fields of the level's configuration that are to be different.
+    """
+    dtype = np.dtype(out or a.dtype)
+    config = replace(LEVELS[level], **changes, **({"stages": stages} if stages else {}))
+    found = plan(config, a.shape[0], b.shape[0], a.shape[1], out_bytes=dtype.itemsize, sms=sms)
     d = np.full((a.shape[0] + spare_rows, found.pitch), SENTINEL, dtype)
     boxes = ((a, found.a_box), (b, found.b_box))
-    args = [*(TensorMap(x, box, swizzle=found.swizzle) for x, box in boxes), d, *found.scalars]
-    traced = (
-        kernel_of(config).configure(stages=stages or config.stages).trace(dtype=of_dtype(a.dtype), out=of_dtype(dtype))
-    )
+    target = d if found.d_box is None else TensorMap(d[: len(a)], found.d_box, swizzle=found.d_swizzle)
+    args = [*(TensorMap(x, box, swizzle=found.swizzle) for x, box in boxes), target, *found.scalars]
+    traced = kernel_of(config).trace(dtype=of_dtype(a.dtype), out=of_dtype(dtype))
     if change is None:
         launch(traced, found.grid, args=args, device="b200", observers=observers)
     else:

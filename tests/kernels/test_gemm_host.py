@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from warpwright.errors import UsageError
 from warpwright.kernels.gemm import LEVELS, config_of, kernel_of, plan
 
+FIRST = (1, 2, 3, 4)  # a cluster for each tile
 sizes = st.integers(1, 20_000)
 
 
 @given(
-    level=st.sampled_from(sorted(LEVELS)),
+    level=st.sampled_from(FIRST),
     m=sizes,
     n=sizes,
     k=sizes.map(lambda k: 8 * k),
@@ -30,7 +31,7 @@ def test_the_grid_covers_d_once_and_the_loop_covers_k(level, m, n, k, out_bytes)
     assert pitch == found.pitch and n <= pitch < n + 16 // out_bytes and pitch * out_bytes % 16 == 0
 
 
-@pytest.mark.parametrize("level", sorted(LEVELS))
+@pytest.mark.parametrize("level", FIRST)
 def test_plan_and_kernel_agree(level) -> None:
     config = config_of(level)
     found, traced = plan(config, 300, 200, 72), kernel_of(config).trace()
@@ -68,5 +69,7 @@ def test_refused_problems(problem, sentence) -> None:
 
 def test_unknown_level() -> None:
     with pytest.raises(UsageError) as caught:
-        config_of(10)
-    assert str(caught.value) == "given level 10; expected one of 1, 2, 3; choose an existing level"
+        config_of(11)
+    assert (
+        str(caught.value) == "given level 11; expected one of 1, 2, 3, 4, 5, 6, 7, 8, 9, 10; choose an existing level"
+    )

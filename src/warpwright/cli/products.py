@@ -21,7 +21,6 @@ from warpwright.devices import device as device_of
 from warpwright.errors import PrecisionWarning, UsageError
 from warpwright.gpu import Device
 from warpwright.kernels.gemm import HOPPER_LEVELS, LEVELS, GemmConfig, HopperConfig
-from warpwright.ops import DEFAULT_LEVEL
 from warpwright.ops import matmul as product
 from warpwright.report.tables import table
 from warpwright.report.verdict import judge
@@ -69,10 +68,10 @@ def ladder(levels: str | None, size: int, seed: int, device: str, as_json: bool)
 @click.option(
     "-o", "--output", required=True, type=click.Path(path_type=Path), help="Where to write the product (.npy)."
 )
-@click.option("--level", type=int, default=DEFAULT_LEVEL, show_default=True, help="Rung of the GEMM ladder, 1 to 3.")
+@click.option("--level", type=int, help="Rung of the device's GEMM ladder (default: the best for these extents).")
 @device_option
 @json_option
-def matmul(a: Path, b: Path, output: Path, level: int, device: str, as_json: bool) -> None:
+def matmul(a: Path, b: Path, output: Path, level: int | None, device: str, as_json: bool) -> None:
     """Multiply two matrices of .npy files: A (M × K) by B (K × N)."""
     target = device_of(device)
     left, right = read_matrix(a), read_matrix(b)
@@ -84,7 +83,7 @@ def matmul(a: Path, b: Path, output: Path, level: int, device: str, as_json: boo
         remark(message)
     write_matrix(output, result)
     (m, k), n = left.shape, right.shape[1]
-    row = {"m": m, "n": n, "k": k, "dtype": str(result.dtype), "level": level, "device": device, **measured}
+    row = {"m": m, "n": n, "k": k, "dtype": str(result.dtype), "level": level or "best", "device": device, **measured}
     if as_json:
         emit({**row, "output": str(output)})
     else:
@@ -92,7 +91,7 @@ def matmul(a: Path, b: Path, output: Path, level: int, device: str, as_json: boo
     _leave(bool(row["verified"]))
 
 
-def _measured(a: Array, b: Array, device: Device, level: int) -> tuple[Array, dict[str, Any]]:
+def _measured(a: Array, b: Array, device: Device, level: int | None) -> tuple[Array, dict[str, Any]]:
     """The product, its verdict and the seconds it took (without the verification)."""
     start = time.perf_counter()
     result = product(a, b, device=device, level=level)

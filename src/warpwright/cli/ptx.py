@@ -18,7 +18,12 @@ KERNELS = ("gemm", "memory_flow")
 
 @click.command()
 @click.argument("kernel", metavar="gemm|memory_flow")
-@click.option("--level", type=int, default=None, help=f"Rung of the GEMM ladder, 1 to 3 (default {DEFAULT_LEVEL}).")
+@click.option(
+    "--level",
+    type=int,
+    default=None,
+    help=f"Rung of the GEMM ladder, 1 to {len(gemm.LEVELS)} (default {DEFAULT_LEVEL}).",
+)
 @json_option
 def ptx(kernel: str, level: int | None, as_json: bool) -> None:
     """Print the PTX of a kernel, as it is executed."""

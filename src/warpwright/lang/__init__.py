@@ -29,7 +29,7 @@ from warpwright.lang.convert import bitcast, cvt, pack, unpack
 from warpwright.lang.expr import Expr, Value
 from warpwright.lang.fragment import Fragment
 from warpwright.lang.kernel import Kernel, kernel
-from warpwright.lang.ops import bar, fence, griddepcontrol, mma, setmaxnreg, tcgen05, tma, wgmma
+from warpwright.lang.ops import bar, clusterlaunchcontrol, fence, griddepcontrol, mma, setmaxnreg, tcgen05, tma, wgmma
 from warpwright.lang.ops.cluster import cluster
 from warpwright.lang.ops.matrix import ldmatrix, movmatrix, stmatrix
 from warpwright.lang.ops.mbarrier import mbarrier
@@ -111,6 +111,7 @@ __all__ = [
     "cluster_ctaid",
     "cluster_nctaid",
     "clusterid",
+    "clusterlaunchcontrol",
     "clz",
     "cos",
     "ctaid",

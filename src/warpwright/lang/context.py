@@ -18,7 +18,17 @@ if TYPE_CHECKING:
 __all__ = ["activate", "current", "is_user", "misuse", "source_line", "user_frame", "where"]
 
 _SILENT = ("warpwright.lang", "warpwright.layout", "contextlib")
-_NAMESPACES = {"bar", "cluster", "fence", "griddepcontrol", "mbarrier", "mma", "setmaxnreg", "smem"}
+_NAMESPACES = {
+    "bar",
+    "cluster",
+    "clusterlaunchcontrol",
+    "fence",
+    "griddepcontrol",
+    "mbarrier",
+    "mma",
+    "setmaxnreg",
+    "smem",
+}
 _NAMESPACES |= {"tcgen05", "tma", "tmem", "wgmma"}
 _ACTIVE: ContextVar[Trace | None] = ContextVar("warpwright_trace", default=None)
 

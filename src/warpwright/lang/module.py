@@ -45,8 +45,12 @@ def _directives(trace: Trace) -> Iterator[nodes.Directive]:
     if trace.cluster != (1, 1, 1):
         yield nodes.Directive(".explicitcluster")
         yield nodes.Directive(".reqnctapercluster", ", ".join(map(str, trace.cluster)))
-    if any(isinstance(item, nodes.Instruction) and item.opcode.startswith("setmaxnreg") for item in trace.items):
-        yield nodes.Directive(".minnctapersm", "1")  # fixes the registers at launch, which setmaxnreg asks for
+    if trace.tensor_memory is not None or any(
+        isinstance(item, nodes.Instruction) and item.opcode.startswith("setmaxnreg") for item in trace.items
+    ):
+        # setmaxnreg asks for it: it fixes the registers at launch. Tensor memory is for few CTAs an SM; without it
+        # ptxas saves registers for more of them, and spills.
+        yield nodes.Directive(".minnctapersm", "1")
 
 
 def _declarations(trace: Trace) -> Iterator[nodes.Item]:

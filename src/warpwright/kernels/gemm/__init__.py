@@ -14,7 +14,8 @@ from warpwright.kernels.gemm.sm90_plan import (
     hopper_config,
     hopper_plan,
 )
-from warpwright.kernels.gemm.sm100 import gemm_level1, gemm_level2, gemm_level3, kernel_of
+from warpwright.kernels.gemm.sm100 import gemm_level1, gemm_level2, gemm_ring, kernel_of
+from warpwright.kernels.gemm.sm100_roles import gemm_roles
 
 __all__ = [
     "CONFIGS",
@@ -30,7 +31,8 @@ __all__ = [
     "config_of",
     "gemm_level1",
     "gemm_level2",
-    "gemm_level3",
+    "gemm_ring",
+    "gemm_roles",
     "hopper_config",
     "hopper_kernel",
     "hopper_plan",

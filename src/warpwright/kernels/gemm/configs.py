@@ -2,55 +2,170 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from warpwright.errors import UsageError
 
-__all__ = ["CLUSTER", "LEVELS", "GemmConfig", "config_of"]
+__all__ = ["LEVELS", "PAIR", "GemmConfig", "config_of"]
 
-CLUSTER = 2
+PAIR = 2
+LANES = 128
+WARPS = 4
 CONTROL_BYTES = 1024
 ELEMENT_BYTES = 2
 
 
 @dataclass(frozen=True, slots=True)
 class GemmConfig:
-    """One level of D = A·Bᵀ on a pair of CTAs.
+    """One way to compute D = A·Bᵀ on pairs of CTAs.
 
     ``tile`` is (M, N, K) of one CTA's output and k-block, in elements; a stage of the ring holds tile_m × tile_k of A
-    and tile_n/2 × tile_k of B in each CTA. ``writers`` is how many CTAs of the pair store the tile.
+    and tile_n/2 × tile_k of B in each CTA. ``writers`` is how many CTAs of the pair store, and with ``dual`` each has a
+    tile of its own; without it both compute the same one. ``kernel`` names the function of `sm100` or `sm100_roles`.
+
+    ``staged``: D leaves through the memory of the stages, in whole rows. ``group``: persistent clusters walk the tiles
+    in groups of so many rows of them; 0: a cluster for each tile. The rest is for the kernel "roles":
+
+    ``accumulators``: tiles that tensor memory holds, so that one is stored while the next is computed.
+    ``box`` is (rows, bytes of a row) of a TMA store, ``boxes`` how many of them are on their way, ``swizzle`` their
+    swizzle in shared memory; boxes of 32 rows are a warp's own. ``early``: tensor memory is free once it is read, not
+    once it is stored. ``columns`` of tensor memory are loaded at a time. ``l2_promotion``: bytes that a load
+    brings to L2.
+
+    Switches: ``merge`` k-blocks share a barrier and its bytes; ``share`` = pairs of a cluster along M (they share B by
+    multicast) and along N (they share A); ``throttle``: percent of the time that the tensor cores may work;
+    ``scheduler``: "static", each n-th tile, or "clc", cluster launch control: the next cluster that has not started.
     """
 
     level: int
-    stages: int
-    writers: int
     summary: str
+    kernel: str = "ring"
+    stages: int = 8
+    writers: int = 1
     tile: tuple[int, int, int] = (128, 128, 64)
     threads: int = 128
+    staged: bool = False
+    group: int = 0
+    dual: bool = False
+    accumulators: int = 1
+    box: tuple[int, int] = (0, 0)
+    boxes: int = 0
+    swizzle: int = 0
+    early: bool = False
+    columns: int = 32
+    l2_promotion: int = 0
+    merge: int = 1
+    share: tuple[int, int] = (1, 1)
+    throttle: int = 100
+    scheduler: str = "static"
+
+    @property
+    def cluster(self) -> int:
+        """CTAs in a cluster."""
+        return PAIR * self.share[0] * self.share[1]
+
+    @property
+    def area(self) -> tuple[int, int]:
+        """Rows and columns of D that a cluster computes at a time."""
+        rows = self.tile[0] * (PAIR if self.dual else 1)
+        return rows * self.share[0], self.tile[1] * self.share[1]
 
     @property
     def stage_bytes(self) -> int:
         """Shared memory of one stage in one CTA, bytes."""
         m, n, k = self.tile
-        return (m + n // CLUSTER) * k * ELEMENT_BYTES
+        return (m + n // PAIR) * k * ELEMENT_BYTES
 
     @property
     def smem_bytes(self) -> int:
-        """Dynamic shared memory of one CTA, bytes: 1024 for the barriers, then the stages."""
-        return CONTROL_BYTES + self.stages * self.stage_bytes
+        """Dynamic shared memory of one CTA, bytes: 1024 for the barriers, the stages, and what is on its way to D."""
+        return CONTROL_BYTES + self.stages * self.stage_bytes + self.boxes * LANES * self.box[1]
 
     @property
     def tmem_columns(self) -> int:
         """Columns of tensor memory allocated in each CTA."""
-        return self.tile[1]
+        return self.accumulators * self.tile[0] // LANES * self.tile[1]
 
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The fields that configure a kernel function, where it has them."""
+        names = (
+            "stages tile staged group dual accumulators box boxes swizzle early columns merge share throttle scheduler"
+        )
+        return {**{name: getattr(self, name) for name in names.split()}, "cluster": self.cluster}
+
+
+_RING = GemmConfig(3, "separate load and mma roles, an eight-stage ring")
+_STAGED = replace(_RING, level=4, staged=True, summary="the tile leaves through shared memory, in whole rows")
+_ROLES = GemmConfig(
+    6,
+    "three roles: a tile is stored while the next is computed; TMA stores",
+    kernel="roles",
+    threads=256,
+    group=8,
+    accumulators=2,
+    box=(128, 256),
+    boxes=1,
+    columns=8,
+)
+_DUAL = replace(
+    _ROLES,
+    level=7,
+    summary="the CTAs of a pair compute different tiles, of 256 rows each",
+    tile=(256, 128, 64),
+    stages=4,
+    dual=True,
+    writers=2,
+)
+_SWIZZLED = replace(
+    _DUAL,
+    level=8,
+    summary="swizzled store boxes, two on their way; tensor memory is released early",
+    tile=(128, 128, 64),
+    stages=8,
+    box=(128, 128),
+    boxes=2,
+    swizzle=128,
+    early=True,
+    columns=32,
+)
+_LARGE = replace(
+    _SWIZZLED,
+    level=9,
+    summary="tiles of 256 × 256 in each CTA, wider loads from memory, groups of 16",
+    tile=(256, 256, 64),
+    stages=4,
+    accumulators=1,
+    group=16,
+    l2_promotion=256,
+)
+_OURS = replace(
+    _LARGE,
+    level=10,
+    summary="256 × 256 a pair, twice in tensor memory; each warp stores on its own",
+    tile=(128, 256, 64),
+    stages=6,
+    accumulators=2,
+    group=8,
+    box=(32, 128),
+)
 
 LEVELS = {
     level.level: level
     for level in (
-        GemmConfig(1, stages=1, writers=2, summary="correct baseline: cta_group::2, a cluster sync in every k-block"),
-        GemmConfig(2, stages=2, writers=1, summary="full and empty barriers in one loop; the leader stores"),
-        GemmConfig(3, stages=8, writers=1, summary="separate load and mma roles, an eight-stage ring"),
+        GemmConfig(
+            1, "correct baseline: cta_group::2, a cluster sync in every k-block", kernel="level1", stages=1, writers=2
+        ),
+        GemmConfig(2, "full and empty barriers in one loop; the leader stores", kernel="level2", stages=2),
+        _RING,
+        _STAGED,
+        replace(_STAGED, level=5, group=8, summary="persistent clusters walk the tiles in groups of eight rows"),
+        _ROLES,
+        _DUAL,
+        _SWIZZLED,
+        _LARGE,
+        _OURS,
     )
 }
 

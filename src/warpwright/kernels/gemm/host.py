@@ -5,24 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from warpwright.errors import UsageError
-from warpwright.kernels.gemm.configs import CLUSTER, ELEMENT_BYTES, GemmConfig
+from warpwright.kernels.gemm.configs import ELEMENT_BYTES, PAIR, GemmConfig
 
-__all__ = ["MAP_ALIGNMENT", "SWIZZLE", "Plan", "plan"]
+__all__ = ["B200_SMS", "MAP_ALIGNMENT", "SWIZZLE", "Plan", "plan"]
 
 SWIZZLE = 128
 MAP_ALIGNMENT = 16
 MAX_GRID_X = 2**31 - 1
-MAX_TILES = MAX_GRID_X // CLUSTER
+B200_SMS = 148
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One launch of ``gemm_level1…3`` for D (m, n) = A (m, k) · B (n, k)ᵀ.
+    """One launch of ``kernel_of(config)`` for D (m, n) = A (m, k) · B (n, k)ᵀ.
 
-    ``a_box`` and ``b_box`` are (rows, columns) of the tensor maps of A and B, both with a 128-byte swizzle.
+    ``a_box`` and ``b_box`` are (rows, columns) of the tensor maps of A and B, both with a 128-byte swizzle; ``d_box``
+    and ``d_swizzle`` those of D, where it is one (levels 6 and up), else None: then it is a pointer.
     ``pitch`` is the number of elements between rows of D: n rounded up to whole 16-byte vectors, so D is a buffer of
-    shape (m, pitch) whose first n columns are the result. ``scalars`` follow the maps and D in the argument list:
-    m, n, pitch, tiles_n, tiles_k.
+    shape (m, pitch) whose first n columns are the result. ``scalars`` follow A, B and D in the argument list: m, n,
+    pitch, tiles_n, tiles_k, or at levels 6 and up the areas of clusters along M and along N, and tiles_k.
     """
 
     grid: tuple[int, int, int]
@@ -33,36 +34,52 @@ class Plan:
     b_box: tuple[int, int]
     swizzle: int
     pitch: int
-    scalars: tuple[int, int, int, int, int]
+    scalars: tuple[int, ...]
+    d_box: tuple[int, int] | None = None
+    d_swizzle: int = 0
+    l2_promotion: int = 0
 
 
-def plan(config: GemmConfig, m: int, n: int, k: int, *, out_bytes: int = 2) -> Plan:
-    """The launch of ``config`` for one problem.
+def plan(config: GemmConfig, m: int, n: int, k: int, *, out_bytes: int = 2, sms: int = B200_SMS) -> Plan:
+    """The launch of ``config`` for one problem on a device of ``sms`` SMs.
 
-    ``out_bytes`` is the size of an element of D (2 or 4). Raises UsageError for an extent below 1, for rows of A and B
-    that are no multiple of 16 bytes (a rule of tensor maps), and for more tiles than a grid can hold.
+    Persistent clusters are no more than fit at once; with the scheduler "clc" there is one for each area, and those
+    that run take over the ones that have not started. ``out_bytes`` is the size of an element of D (2 or 4). Raises
+    UsageError for an extent below 1, for rows of A and B that are no multiple of 16 bytes (a rule of tensor maps), and
+    for more tiles than a grid can hold.
     """
     _check(m, n, k)
     tile_m, tile_n, tile_k = config.tile
-    tiles_m, tiles_n, tiles_k = (-(-extent // tile) for extent, tile in zip((m, n, k), config.tile, strict=True))
-    if tiles_m * tiles_n > MAX_TILES:
+    areas_m, areas_n = (-(-extent // size) for extent, size in zip((m, n), config.area, strict=True))
+    tiles_k = -(-k // (tile_k * config.merge))
+    if areas_m * areas_n * config.cluster > MAX_GRID_X:
         raise UsageError(
-            f"given D of {m} × {n}, {tiles_m * tiles_n} tiles; expected at most {MAX_TILES}; "
+            f"given D of {m} × {n}, {areas_m * areas_n} tiles; expected at most {MAX_GRID_X // config.cluster}; "
             "split the product along M or N"
         )
     vector = MAP_ALIGNMENT // out_bytes
     pitch = -(-n // vector) * vector
+    mapped = config.kernel == "roles"
     return Plan(
-        grid=(CLUSTER * tiles_m * tiles_n, 1, 1),
+        grid=(_clusters(config, areas_m * areas_n, sms) * config.cluster, 1, 1),
         block=(config.threads, 1, 1),
-        cluster=(CLUSTER, 1, 1),
+        cluster=(config.cluster, 1, 1),
         smem=config.smem_bytes,
-        a_box=(tile_m, tile_k),
-        b_box=(tile_n // CLUSTER, tile_k),
+        a_box=(tile_m // config.share[1], tile_k),
+        b_box=(tile_n // PAIR // config.share[0], tile_k),
         swizzle=SWIZZLE,
         pitch=pitch,
-        scalars=(m, n, pitch, tiles_n, tiles_k),
+        scalars=(areas_m, areas_n, tiles_k) if mapped else (m, n, pitch, areas_n, tiles_k),
+        d_box=(config.box[0], config.box[1] // out_bytes) if mapped else None,
+        d_swizzle=config.swizzle,
+        l2_promotion=config.l2_promotion,
     )
+
+
+def _clusters(config: GemmConfig, areas: int, sms: int) -> int:
+    """How many clusters to launch: at least one, also where the device has fewer SMs than a cluster takes."""
+    persistent = config.group > 0 and config.scheduler == "static"
+    return min(areas, max(1, sms // config.cluster)) if persistent else areas
 
 
 def _check(m: int, n: int, k: int) -> None:

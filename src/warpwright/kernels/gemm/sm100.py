@@ -1,8 +1,9 @@
 """GEMM on datacentre Blackwell: D = A·Bᵀ of 16-bit A (M, K) and B (N, K), summed in float32, a pair of CTAs a tile.
 
-The ladder of `configs`: each level is a small change to the one before it. In all three the tensor cores of the pair
-join (cta_group 2): one instruction multiplies 256 × 128 × 16, for which each CTA supplies 128 rows of A and 64 of the
-128 rows of B. Both CTAs bring the same rows of A, so both compute the same tile: half of the work is thrown away.
+The ladder of `configs`: each level is a small change to the one before it; levels 1 to 5 are here, 6 and up in
+`sm100_roles`. The tensor cores of the pair join (cta_group 2): one instruction multiplies 256 × 128 × 16, for which
+each CTA supplies 128 rows of A and 64 of the 128 rows of B. Up to level 6 both CTAs bring the same rows of A, so both
+compute the same tile: half of the work is thrown away.
 
 Cluster barriers and loads of tensor memory are for whole warps: `warp.sync` gathers one whose threads went apart.
 D has ``pitch`` elements between its rows, a multiple of 16 bytes; M, N and K are any size, for TMA reads zeros outside.
@@ -10,52 +11,56 @@ D has ``pitch`` elements between its rows, a multiple of 16 bytes; M, N and K ar
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from warpwright.kernels.gemm.configs import CLUSTER, GemmConfig
+from warpwright.kernels.gemm.configs import PAIR, GemmConfig
+from warpwright.kernels.gemm.sm100_roles import gemm_roles
+from warpwright.kernels.gemm.sm100_steps import (
+    BOTH,
+    LEADER,
+    grouped,
+    multiply,
+    set_up,
+    store,
+    store_rows,
+    tear_down,
+)
 from warpwright.lang import (
     Expr,
     Global,
     If,
     Kernel,
     Ring,
+    bar,
     bf16,
-    bf16x2,
     cluster,
+    clusterid,
     elect_one,
-    f16,
-    f16x2,
     f32,
-    fence,
     kernel,
     loop,
     mbarrier,
-    pack,
+    nclusterid,
     role,
     smem,
-    st,
     tcgen05,
-    tid,
     tma,
     tmem,
     u32,
-    u64,
+    var,
     warp,
 )
+from warpwright.lang.smem import Tile
 from warpwright.types import Scalar
 
-__all__ = ["gemm_level1", "gemm_level2", "gemm_level3", "kernel_of"]
+__all__ = ["gemm_level1", "gemm_level2", "gemm_ring", "kernel_of"]
 
 M, N, K = 128, 128, 64
-UMMA_K = 16
-LEADER = 0
-BOTH = 0b11
-PACKED = {bf16: bf16x2, f16: f16x2}
-LOADED_COLUMNS = 32
 
 
-@kernel("sm_100a", cluster=CLUSTER, threads=128)
+@kernel("sm_100a", cluster=PAIR, threads=128)
 def gemm_level1(
     a: tma.Map[Scalar],
     b: tma.Map[Scalar],
@@ -107,7 +112,7 @@ def gemm_level1(
     tear_down()
 
 
-@kernel("sm_100a", cluster=CLUSTER, threads=128)
+@kernel("sm_100a", cluster=PAIR, threads=128)
 def gemm_level2(
     a: tma.Map[Scalar],
     b: tma.Map[Scalar],
@@ -132,7 +137,7 @@ def gemm_level2(
     mma    1      ring of both CTAs -> tensor memory (leader)      ring.full     ring.empty, done (both CTAs)
     store  0-3    tensor memory -> registers -> D (leader)         done
     """
-    ring, acc, done = storage(stages, dtype, full=CLUSTER)
+    ring, acc, done = storage(stages, dtype, full=PAIR)
     set_up(ring, done)
     row, col = output_tile(tiles_n)
     leads, one = cluster.rank == LEADER, elect_one()
@@ -158,8 +163,8 @@ def gemm_level2(
     tear_down()
 
 
-@kernel("sm_100a", cluster=CLUSTER, threads=128)
-def gemm_level3(
+@kernel("sm_100a", cluster=PAIR, threads=128)
+def gemm_ring(
     a: tma.Map[Scalar],
     b: tma.Map[Scalar],
     d: Global[Scalar],
@@ -170,52 +175,80 @@ def gemm_level3(
     tiles_k: u32,
     *,
     stages: int = 8,
+    staged: bool = False,
+    group: int = 0,
     dtype: type[Scalar] = bf16,
     out: type[Scalar] | None = None,
 ) -> None:
     """Two roles with a loop each: `load` runs up to ``stages`` k-blocks ahead of `mma`. The leader stores.
 
+    With ``staged`` the tile leaves through the memory of the ring, which nobody uses when the products are complete.
+    With ``group`` clusters are persistent: phases go on from tile to tile, and a barrier of the CTA between two tiles
+    keeps `mma` from sums that are still read, `load` from memory that rows still lie in, and everyone in one phase.
+
     role   warps  moves                                            waits for     signals
-    load   0      A, B: global -> ring                             ring.empty    ring.full of the leader
-    mma    1      ring of both CTAs -> tensor memory (leader)      ring.full     ring.empty, done (both CTAs)
-    store  0-3    tensor memory -> registers -> D (leader)         done
+    loads  0      A, B: global -> ring `ab`                        ab.empty      ab.full of the leader
+    mma    1      ring of both CTAs -> tensor memory (leader)      ab.full       ab.empty, done (both CTAs)
+    store  0-3    tensor memory -> registers (-> ring) -> D        done
     """
-    ring, acc, done = storage(stages, dtype, full=CLUSTER)
+    ring, acc, done = storage(stages, dtype, full=PAIR)
     set_up(ring, done)
-    row, col = output_tile(tiles_n)
-    leads = cluster.rank == LEADER
+    leads, written = cluster.rank == LEADER, out or dtype
+    slots, filled, parity = ring.producer(), ring.consumer(), var(u32, 0)
+
+    def output_tiles() -> Iterator[tuple[Expr, Expr]]:
+        if not group:
+            yield output_tile(tiles_n)
+            return
+        tiles_m = (m + (M - 1)) // M
+        for number in loop(clusterid.x, tiles_m * tiles_n, nclusterid.x):
+            down, along = grouped(number, tiles_m, tiles_n, group)
+            yield down * M, along * N
+            meet_before_next_tile()
+            parity.set(parity ^ 1)
+
+    def compute(row: Expr, col: Expr) -> None:
+
+        @role(warp=0, elect=True)
+        def loads() -> None:
+            for k in loop(tiles_k):
+                load(next(slots), a, b, row, col, k)
+
+        @role(warp=1, elect=True, when=leads)
+        def mma() -> None:
+            for k in loop(tiles_k):
+                slot = next(filled)
+                slot.full.wait()
+                multiply(acc, slot, k)
+                tcgen05.commit(slot.empty, cta_group=2, multicast=BOTH)
+            tcgen05.commit(done, cta_group=2, multicast=BOTH)
+
+        done.wait(parity)
+        warp.sync()
+        with If(leads):
+            if staged:
+                store_rows(acc, d, over(ring, smem.tile(written, (M, N))), row, col, m, n, pitch)
+            else:
+                store(acc, d, row, col, m, n, pitch, written)
+
+    for row, col in output_tiles():
+        compute(row, col)
 
     @role(warp=0, elect=True)
-    def loads() -> None:
-        slots = ring.producer()
-        for k in loop(tiles_k):
-            load(next(slots), a, b, row, col, k)
+    def drain() -> None:
         slots.drain()
 
-    @role(warp=1, elect=True, when=leads)
-    def mma() -> None:
-        slots = ring.consumer()
-        for k in loop(tiles_k):
-            slot = next(slots)
-            slot.full.wait()
-            multiply(acc, slot, k)
-            tcgen05.commit(slot.empty, cta_group=2, multicast=BOTH)
-        tcgen05.commit(done, cta_group=2, multicast=BOTH)
-
-    done.wait(0)
-    warp.sync()
-    with If(leads):
-        store(acc, d, row, col, m, n, pitch, out or dtype)
     tear_down()
 
 
-KERNELS = {1: gemm_level1, 2: gemm_level2, 3: gemm_level3}
+KERNELS = {"level1": gemm_level1, "level2": gemm_level2, "ring": gemm_ring, "roles": gemm_roles}
 
 
 @cache
 def kernel_of(config: GemmConfig) -> Kernel:
-    """The kernel of a level; configure ``dtype`` (bf16, f16) and ``out`` (bf16, f16, f32; None: as ``dtype``)."""
-    return KERNELS[config.level].configure(stages=config.stages)
+    """The kernel of a configuration; configure ``dtype`` (bf16, f16) and ``out`` (bf16, f16, f32; None: ``dtype``)."""
+    found = KERNELS[config.kernel]
+    return found.configure(**{name: value for name, value in config.keywords.items() if name in found.config})
 
 
 def storage(stages: int, dtype: type[Scalar], full: int) -> tuple[Ring, tmem.TmemTile, mbarrier]:
@@ -226,31 +259,21 @@ def storage(stages: int, dtype: type[Scalar], full: int) -> tuple[Ring, tmem.Tme
     return ring, tmem.tile(f32, (M, N), cta_group=2), mbarrier(1, name="done")
 
 
-def set_up(ring: Ring, done: mbarrier) -> None:
-    """Barriers and tensor memory, in this order: the peer must be alive when the pair allocates."""
-
-    @role(warp=0, elect=True)
-    def init() -> None:
-        ring.init()
-        done.init()
-        fence.mbarrier_init()
-
-    cluster.sync()
-
-    @role(warp=2)
-    def alloc() -> None:
-        tmem.alloc()
-        tcgen05.relinquish_alloc_permit(cta_group=2)
-
-    tcgen05.fence_before_thread_sync()
-    cluster.sync()
-    tcgen05.fence_after_thread_sync()
-    tmem.open()
-
-
 def output_tile(tiles_n: Expr) -> tuple[Expr, Expr]:
     """First row and column of this pair's tile of D."""
     return cluster.id // tiles_n * M, cluster.id % tiles_n * N
+
+
+def over(ring: Ring, tile: Tile) -> Tile:
+    """``tile`` in the memory of the ring's stages."""
+    return tile.placed(None, ring.place.known()[1])
+
+
+def meet_before_next_tile() -> None:
+    """All threads of the CTA have read the sums, and what they wrote into the ring's memory."""
+    tcgen05.fence_before_thread_sync()
+    bar.sync()
+    tcgen05.fence_after_thread_sync()
 
 
 def load(slot: Any, a: tma.Map[Scalar], b: tma.Map[Scalar], row: Expr, col: Expr, k: Expr) -> None:
@@ -263,38 +286,3 @@ def load(slot: Any, a: tma.Map[Scalar], b: tma.Map[Scalar], row: Expr, col: Expr
         full.arrive_expect_tx(slot.nbytes)
     tma.load(slot.a, a[row, k * K], full, cta_group=2)
     tma.load(slot.b, b[col + rank * (N // 2), k * K], full, cta_group=2)
-
-
-def multiply(acc: tmem.TmemTile, slot: Any, k: Expr) -> None:
-    """One k-block: four instructions, of which the first of all overwrites the accumulator."""
-    for kk in range(0, K, UMMA_K):
-        window = slice(kk, kk + UMMA_K)
-        tcgen05.mma(acc, slot.a[:, window], slot.b[:, window], accumulate=(k > 0) | (kk > 0), cta_group=2)
-
-
-def store(
-    acc: tmem.TmemTile, d: Global[Scalar], row: Expr, col: Expr, m: Expr, n: Expr, pitch: Expr, out: type[Scalar]
-) -> None:
-    """Tensor memory to D, a row a thread, 16 bytes at a time. Whole warps load; only the stores are predicated."""
-    tcgen05.fence_after_thread_sync()
-    row, left, word = row + tid.x, n - col, PACKED.get(out, f32)
-    line = d.cast(out) + row.to(u64) * pitch.to(u64) + col
-    for first in range(0, N, LOADED_COLUMNS):
-        words = tcgen05.ld(acc[:, first : first + LOADED_COLUMNS])
-        tcgen05.wait_ld()
-        if out is not f32:
-            words = [pack(word, *words[i : i + 2]) for i in range(0, LOADED_COLUMNS, 2)]
-        for i in range(0, len(words), 4):
-            column = first + i * word.nbytes // out.nbytes
-            with If((row < m) & (left > column)):
-                st((line + column).cast(word), *words[i : i + 4])
-
-
-def tear_down() -> None:
-    """Both CTAs have read tensor memory and heard every arrival; then the columns go back."""
-    tcgen05.fence_before_thread_sync()
-    cluster.sync()
-
-    @role(warp=2)
-    def free() -> None:
-        tmem.dealloc()
