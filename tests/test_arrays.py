@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from warpwright.arrays import DeviceArray, Span, device_array
+from warpwright.arrays import DeviceArray, device_array, spans
 from warpwright.types import bf16
 
 
@@ -65,9 +65,12 @@ def test_dense_arrays(shape: tuple[int, ...], strides: tuple[int, ...], dense: b
     assert DeviceArray(0, shape, strides, np.dtype(np.float32), None, None).dense is dense
 
 
-def test_a_span_holds_the_gaps_between_rows() -> None:
-    array = np.arange(24, dtype=np.uint8).reshape(4, 6)[1:3, 2:5]
-    np.testing.assert_array_equal(np.asarray(Span(array)), np.arange(8, 17))
+def test_spans_hold_the_gaps_between_rows_and_join_what_overlaps() -> None:
+    base = np.arange(48, dtype=np.uint8).reshape(8, 6)
+    first, second, apart = base[1:3, 2:5], base[2:4, ::-1], base[6:, :2]
+    found = spans([apart, second, base[:0], first])
+    assert [span.arrays for span in found] == [[first, second], [apart]]
+    assert [np.asarray(span).tolist() for span in found] == [list(range(8, 24)), list(range(36, 44))]
 
 
 def test_a_tensor_map_over_a_device_array() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from warpwright.errors import UsageError
 
-__all__ = ["DeviceArray", "Span", "device_array", "overlap", "place"]
+__all__ = ["DeviceArray", "Span", "device_array", "overlap", "place", "spans"]
 
 DLPACK_CUDA = 2
 
@@ -55,13 +56,25 @@ class DeviceArray:
 
 
 class Span:
-    """The bytes of an array's memory, gaps between its rows included; keeps the array alive."""
+    """The bytes of the host from ``low`` to ``high``, which the arrays cover together; keeps those alive."""
 
-    def __init__(self, array: NDArray[Any]) -> None:
-        self.owner = array
-        self.low, high = array_utils.byte_bounds(array)
-        data = (self.low, True)
-        self.__array_interface__ = {"data": data, "shape": (high - self.low,), "typestr": "|u1", "version": 3}
+    def __init__(self, low: int, high: int, arrays: Sequence[NDArray[Any]]) -> None:
+        self.low, self.high, self.arrays = low, high, arrays
+        data = (low, True)
+        self.__array_interface__ = {"data": data, "shape": (high - low,), "typestr": "|u1", "version": 3}
+
+
+def spans(arrays: Iterable[NDArray[Any]]) -> list[Span]:
+    """The memory of ``arrays``, gaps between rows included, by address; arrays that overlap are in one span."""
+    joined: list[tuple[int, int, list[NDArray[Any]]]] = []
+    bounds = ((*array_utils.byte_bounds(array), array) for array in arrays if array.size)
+    for low, high, array in sorted(bounds, key=lambda bound: bound[:2]):
+        if joined and low < joined[-1][1]:
+            first, last, together = joined[-1]
+            joined[-1] = first, max(high, last), [*together, array]
+        else:
+            joined.append((low, high, [array]))
+    return [Span(*each) for each in joined]
 
 
 def device_array(value: Any) -> DeviceArray | None:

@@ -69,6 +69,8 @@ def _torch_view(tensor: Any) -> View:
     if tensor.device.type not in ("cpu", "cuda"):
         raise UsageError(f"given a tensor on {tensor.device}; expected one on cpu or cuda; move it: x.cuda()")
     torch = sys.modules["torch"]
+    if tensor.layout is not torch.strided:
+        raise UsageError(f"given a tensor of layout {tensor.layout}; expected a dense one; pass x.to_dense()")
     if tensor.requires_grad and torch.is_grad_enabled():
         raise UsageError(
             "given a tensor that requires gradients, which this function does not record; expected x.detach(), "
@@ -86,7 +88,10 @@ def _torch_view(tensor: Any) -> View:
 def _torch_signature(tensor: Any) -> Any:
     if not tensor.is_cuda or (tensor.requires_grad and sys.modules["torch"].is_grad_enabled()):
         return None
-    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
+    try:
+        return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
+    except RuntimeError:  # a sparse one has no strides
+        return None
 
 
 def _torch_stream(tensor: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from click.testing import CliRunner, Result
 
 from warpwright import UnsupportedInstruction
 from warpwright.cli import main, products
-from warpwright.errors import Deadlock
+from warpwright.cuda.driver import NO_GPU
+from warpwright.errors import Deadlock, UsageError
 
 KEYS = ["level", "size", "device", "max_err", "mean_err", "cos_sim", "max_ulp", "verified", "wall_s"]
 
@@ -161,6 +163,19 @@ def test_an_unknown_device_is_refused() -> None:
     status, message = error_of("flow", "--device", "b300")
     assert status == 2
     assert message == "given device 'b300'; expected one of b200, gb200, h200, rtx5090, cuda"
+
+
+@pytest.mark.parametrize("command", ["ladder", "flow"])
+def test_cuda_on_a_machine_without_it_is_one_line(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent() -> None:
+        raise UsageError(NO_GPU.format(reason="this machine has no CUDA driver"))
+
+    monkeypatch.setattr(importlib.import_module("warpwright.cuda.device"), "require", absent)
+    assert error_of(command, "--device", "cuda") == (
+        2,
+        "device 'cuda' needs an NVIDIA GPU, and this machine has no CUDA driver; use a virtual one, such as "
+        "device='h200'",
+    )
 
 
 def test_a_device_without_the_kernel_is_refused(saved: dict[str, Path], tmp_path: Path) -> None:

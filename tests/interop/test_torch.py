@@ -117,6 +117,12 @@ def test_a_tensor_that_requires_gradients_is_refused_by_the_plain_function() -> 
             "given a tensor on meta; expected one on cpu or cuda; move it: x.cuda()",
         ),
         (
+            torch.eye(4).half().to_sparse(),
+            torch.zeros(4, 4).half(),
+            {},
+            "given a tensor of layout torch.sparse_coo; expected a dense one; pass x.to_dense()",
+        ),
+        (
             torch.zeros(4, 4, dtype=torch.int8),
             torch.zeros(4, 4),
             {},

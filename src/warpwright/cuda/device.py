@@ -117,10 +117,12 @@ class Device:
         if observers:
             raise LaunchError(f"observers watch a virtual GPU; {self.name} is a real one; leave device= out")
         check_grid(grid, cluster)
+        arrays = device_arrays(args)
+        check_places(self, entry, arrays)
         function = self.function(module, entry, block, cluster, smem, cooperative=cooperative, dependent=dependent)
-        handle = streams.current(_owners(args)) if stream is None else streams.handle(stream)
+        handle = streams.current(array.owner for array in arrays) if stream is None else streams.handle(stream)
         call(require().cuCtxSetCurrent(self.context))
-        with Transfers(f"launch of {entry!r}", handle) as transfers:
+        with Transfers(f"launch of {entry!r}", handle, args) as transfers:
             function(grid, [transfers.value(argument) for argument in args], handle)
         return LaunchResult()
 
@@ -161,9 +163,19 @@ class Device:
         return found[1]
 
 
-def _owners(args: Sequence[Any]) -> list[Any]:
+def device_arrays(args: Sequence[Any]) -> list[DeviceArray]:
     arrays = [argument.array if isinstance(argument, TensorMap) else argument for argument in args]
-    return [array.owner for array in arrays if isinstance(array, DeviceArray)]
+    return [array for array in arrays if isinstance(array, DeviceArray)]
+
+
+def check_places(device: Device, entry: str, arrays: Sequence[DeviceArray]) -> None:
+    """Another GPU's memory would be a fault in the kernel, after which nothing works in this process."""
+    for array in arrays:
+        if array.ordinal not in (None, device.ordinal):
+            raise LaunchError(
+                f"launch of {entry!r} on {device.name}: given an array on cuda:{array.ordinal}; "
+                "expected all arrays on one GPU; copy it there"
+            )
 
 
 def params_of(module: nodes.Module, entry: str) -> tuple[nodes.Variable, ...]:

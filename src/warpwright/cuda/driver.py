@@ -18,7 +18,6 @@ REFUSALS = (
     "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
     "CUDA_ERROR_INVALID_CLUSTER_SIZE",
     "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
-    "CUDA_ERROR_OUT_OF_MEMORY",
 )
 
 
@@ -66,6 +65,11 @@ def call(answer: tuple[Any, ...], what: str = "") -> Any:
 
 def failure(status: str, what: str) -> Exception:
     doing = f"{what}: " if what else ""
+    if status == "CUDA_ERROR_OUT_OF_MEMORY":
+        return LaunchError(
+            f"{doing}the GPU has not that much memory left; free some, "
+            "with torch.cuda.empty_cache() what torch keeps, or use smaller arrays"
+        )
     if status in REFUSALS:
         return LaunchError(f"{doing}the CUDA driver answers {status}")
     return DeviceError(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpwright.cuda.driver import call, driver
-from warpwright.errors import LaunchError
+from warpwright.errors import LaunchError, WarpwrightError
 from warpwright.ptx.nodes import Variable
 
 if TYPE_CHECKING:
@@ -88,8 +88,12 @@ class Function:
         self._lock = threading.Lock()
         self._enter()
         self._module = call(self._bindings.cuModuleLoadData(cubin.code), f"loading {name!r}")
-        self._function = call(self._bindings.cuModuleGetFunction(self._module, name.encode()), f"loading {name!r}")
-        self._set_attributes()
+        try:
+            self._function = call(self._bindings.cuModuleGetFunction(self._module, name.encode()), f"loading {name!r}")
+            self._set_attributes()
+        except WarpwrightError:
+            self._bindings.cuModuleUnload(self._module)
+            raise
         self._config = self._configuration(cooperative, dependent)
 
     @property

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.arrays import DeviceArray, Span
+from warpwright.arrays import DeviceArray, Span, spans
 from warpwright.cuda.driver import call, driver
 from warpwright.cuda.tensor_map import encode
 from warpwright.errors import LaunchError
@@ -18,22 +19,32 @@ __all__ = ["Transfers"]
 
 
 class Transfers:
-    """The copies of one launch on ``stream``; on leaving, NumPy arrays hold what was written."""
+    """The copies of one launch on ``stream``; on leaving, NumPy arrays hold what was written.
 
-    def __init__(self, what: str, stream: int) -> None:
+    Memory that several arrays share is copied once, so that each sees the others' writes.
+    """
+
+    def __init__(self, what: str, stream: int, args: Sequence[Any]) -> None:
         self.what, self.stream = what, stream
-        self._held: dict[int, tuple[int, NDArray[np.uint8], NDArray[Any]]] = {}
+        given = (argument.array if isinstance(argument, TensorMap) else argument for argument in args)
+        self._spans = spans(array for array in given if isinstance(array, np.ndarray))
+        self._pointers: list[int] = []
 
     def __enter__(self) -> Transfers:
+        try:
+            for span in self._spans:
+                self._upload(span)
+        except BaseException:
+            self._free()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         try:
-            if self._held and kind is None:
+            if self._spans and kind is None:
                 self._download()
         finally:
-            for pointer, _, _ in self._held.values():
-                driver().cuMemFree(pointer)
+            self._free()
 
     def value(self, argument: Any) -> Any:
         """An argument as `Function` takes it: an address, the bytes of a tensor map or struct, a number."""
@@ -41,32 +52,36 @@ class Transfers:
             return encode(argument, self.value(argument.array))
         if isinstance(argument, DeviceArray):
             return argument.pointer
-        return self._upload(argument) if isinstance(argument, np.ndarray) else argument
+        return self._address(argument) if isinstance(argument, np.ndarray) else argument
 
-    def _upload(self, array: NDArray[Any]) -> int:
-        """Copy an array in; gives the address of its first element. The same memory is copied once."""
-        span = Span(array)
-        data = np.asarray(span)
-        if span.low not in self._held or self._held[span.low][1].size < data.size:
-            self._held[span.low] = (self._copied(data), data, array)
-        return self._held[span.low][0] + array.ctypes.data - span.low
+    def _address(self, array: NDArray[Any]) -> int:
+        """Where the first element of ``array`` went; 0 for an empty one."""
+        host, places = array.ctypes.data, zip(self._spans, self._pointers, strict=True)
+        inside = (pointer + host - span.low for span, pointer in places if span.low <= host < span.high)
+        return next(inside) if array.size else 0
 
-    def _copied(self, data: NDArray[np.uint8]) -> int:
-        bindings = driver()
+    def _upload(self, span: Span) -> None:
+        bindings, data = driver(), np.asarray(span)
         if call(bindings.cuStreamIsCapturing(self.stream)).value:
             raise LaunchError(
                 f"{self.what}: given a NumPy array while the stream is captured; expected arrays on the GPU: "
                 "a captured launch copies nothing"
             )
-        pointer = int(call(bindings.cuMemAlloc(max(1, data.size)), f"{self.what}: {data.size} bytes"))
-        call(bindings.cuMemcpyHtoDAsync(pointer, data.ctypes.data, data.size, self.stream), self.what)
-        return pointer
+        what = f"{self.what}: {data.size:,} bytes of NumPy arrays"
+        self._pointers.append(int(call(bindings.cuMemAlloc(data.size), what)))
+        call(bindings.cuMemcpyHtoDAsync(self._pointers[-1], data.ctypes.data, data.size, self.stream), self.what)
 
     def _download(self) -> None:
         call(driver().cuStreamSynchronize(self.stream), self.what)
-        for pointer, data, array in self._held.values():
-            if array.flags.writeable:
-                back = np.empty_like(data)
+        for span, pointer in zip(self._spans, self._pointers, strict=True):
+            written = [array for array in span.arrays if array.flags.writeable]
+            if written:
+                back = np.empty(span.high - span.low, np.uint8)
                 call(driver().cuMemcpyDtoH(back.ctypes.data, pointer, back.size), self.what)
-                start = array.ctypes.data - data.ctypes.data
-                array[...] = np.ndarray(array.shape, array.dtype, back, start, array.strides)
+                for array in written:
+                    start = array.ctypes.data - span.low
+                    array[...] = np.ndarray(array.shape, array.dtype, back, start, array.strides)
+
+    def _free(self) -> None:
+        for pointer in self._pointers:
+            driver().cuMemFree(pointer)

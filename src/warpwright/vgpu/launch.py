@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright import types
+from warpwright.arrays import spans
 from warpwright.errors import LaunchError
 from warpwright.gpu import LaunchResult
 from warpwright.ptx import nodes
@@ -140,8 +141,10 @@ class Launch:
         self._check_count(args)
         for variable in program.variables:
             self.memory.place(variable.address, variable.data)
-        given = (value.array if isinstance(value, TensorMap) else value for value in args)
-        self.memory.upload(value for value in given if isinstance(value, np.ndarray))
+        given = [value.array if isinstance(value, TensorMap) else value for value in args]
+        arrays = [value for value in given if isinstance(value, np.ndarray)]
+        self._check_room(arrays)
+        self.memory.upload(arrays)
         block = bytearray(max(16, sum(p.nbytes + p.align for p in program.params)))
         for param, value in zip(program.params, args, strict=True):
             block[param.offset : param.offset + param.nbytes] = self._fitting(param, value)
@@ -154,6 +157,14 @@ class Launch:
         if len(args) != len(params):
             names = ", ".join(p.name for p in params) or "none"
             raise LaunchError(f"kernel {self.name} takes {len(params)} arguments ({names}); {len(args)} are given.")
+
+    def _check_room(self, arrays: Sequence[NDArray[Any]]) -> None:
+        needed, room = sum(span.high - span.low for span in spans(arrays)), self.spec.hbm_bytes
+        if needed > room:
+            raise LaunchError(
+                f"kernel {self.name} is given arrays of {needed:,} bytes; {self.spec.name} has {room:,} bytes of "
+                "memory; use smaller arrays"
+            )
 
     def _fitting(self, param: Param, value: Any) -> bytes:
         """The bytes of an argument, as many as its parameter has."""

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.lib import array_utils
 from numpy.typing import NDArray
 
-from warpwright.arrays import Span
+from warpwright.arrays import spans
 from warpwright.vgpu.jit.state import GLOBAL_BASE
 
 __all__ = ["GlobalMemory", "aligned_zeros"]
@@ -57,12 +56,9 @@ class GlobalMemory:
     def upload(self, arrays: Iterable[NDArray[Any]]) -> None:
         """Copy arrays in. Memory that several of them share is one allocation, so that each sees the others' writes."""
         self._arrays = [array for array in arrays if array.size]
-        for low, high in _merged([array_utils.byte_bounds(array) for array in self._arrays]):
-            self._hosts.append((low, high, self._next))
-            buffer = self._add(self._next, high - low)
-            for span in (Span(array) for array in self._arrays if low <= array_utils.byte_bounds(array)[0] < high):
-                data = np.asarray(span)
-                buffer[span.low - low : span.low - low + data.size] = data
+        for span in spans(self._arrays):
+            self._hosts.append((span.low, span.high, self._next))
+            self._add(self._next, span.high - span.low)[:] = np.asarray(span)
 
     def address(self, array: NDArray[Any]) -> int:
         """Virtual address of the first element of an uploaded array; an empty one gets a place of its own."""
@@ -102,14 +98,3 @@ class GlobalMemory:
         if address >= first:
             return f"{address - first - buffer.size} bytes past the end of the {buffer.size} bytes at 0x{first:x}"
         return f"{first - address} bytes before the {buffer.size} bytes at 0x{first:x}"
-
-
-def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges of addresses, those that overlap joined."""
-    joined: list[tuple[int, int]] = []
-    for low, high in sorted(ranges):
-        if joined and low < joined[-1][1]:
-            joined[-1] = joined[-1][0], max(high, joined[-1][1])
-        else:
-            joined.append((low, high))
-    return joined
