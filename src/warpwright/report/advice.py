@@ -1,0 +1,238 @@
+"""What to change in a kernel, computed from its profile: each with its numbers, its place and what it would gain.
+
+A gain is how much more useful work a second would hold if the cause went away and nothing else became the limit, in
+percent; gains of several pieces of advice do not add up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from warpwright import targets
+from warpwright.report.intervals import Extent, common, length, union
+from warpwright.report.lanes import TENSOR, kind, ring_of
+from warpwright.report.text import percent
+from warpwright.vgpu.timing import Profile, Role, Span
+
+__all__ = ["Advice", "advice"]
+
+WORTH = 0.03  # share of the time from which something is worth saying
+BOUND = 0.80  # of a peak bandwidth: more is hard to reach
+SHOWN_CONFLICTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """``topic`` in a word or two, ``text`` one sentence with numbers and what to do, ``where`` file:line or "",
+    ``gain`` in percent."""
+
+    topic: str
+    text: str
+    where: str
+    gain: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def advice(profile: Profile) -> list[Advice]:
+    """What the profile says should be changed, what gains most first; empty where nothing is worth it."""
+    return sorted((each for rule in RULES for each in rule(profile)), key=lambda each: -each.gain)
+
+
+def _gain(share: float) -> float:
+    """Percent more work a second when ``share`` of the time goes away."""
+    return 100 * share / (1 - share) if share < 1 else math.inf
+
+
+def _wasted_products(profile: Profile) -> Iterator[Advice]:
+    share = profile.wasted_flops / profile.flops if profile.flops else 0.0
+    if share < WORTH:
+        return
+    x, y, z = profile.cluster
+    who = f"the {x * y * z} CTAs of a cluster" if x * y * z > 1 else "CTAs"
+    text = (
+        f"{percent(share)} of tensor-core work computes results that are dropped: {who} multiply the same operands; "
+        "give each a tile of its own"
+    )
+    yield Advice("wasted work", text, _where(profile.spans, lambda span: span.track == TENSOR), _gain(share))
+
+
+def _bank_conflicts(profile: Profile) -> Iterator[Advice]:
+    exposed = _exposed_share(profile, _is_epilogue)
+    ctas, cycles = math.prod(profile.cluster), _cycles(profile)
+    stores = length(union(_extents(profile.spans, _is_epilogue))) / cycles or 1 - WORTH
+    found = sorted(profile.conflicts, key=lambda each: each.least - each.wavefronts)
+    for conflict in found[:SHOWN_CONFLICTS]:
+        extra = (conflict.wavefronts - conflict.least) / ctas / cycles
+        if extra < WORTH / 3:
+            continue
+        text = (
+            f"shared-memory bank conflicts: {conflict.wavefronts:,} wavefronts where {conflict.least:,} would do "
+            f"({conflict.wavefronts / conflict.least:.1f} times), {percent(extra)} of the time; swizzle the tile, or "
+            "let neighbouring threads take neighbouring 16-byte chunks"
+        )
+        yield Advice("bank conflicts", text, conflict.where, _gain(exposed * min(extra, stores)))
+
+
+def _shallow_rings(profile: Profile) -> Iterator[Advice]:
+    core = union(_extents(profile.spans, lambda span: span.cta == 0 and span.track == TENSOR))
+    for name in sorted({ring for span in profile.spans if (ring := ring_of(span.track)[0])}):
+        slots = [span for span in profile.spans if span.cta == 0 and ring_of(span.track)[0] == name]
+        filling = sorted(span.end - span.start for span in slots if span.name == "filling")
+        using = sorted(span.end - span.start for span in slots if span.name == "in use")
+        producer, consumer = _waiting(profile.roles, f"{name}.empty"), _waiting(profile.roles, f"{name}.full")
+        if not filling or not using or not core or producer is None or consumer is None:
+            continue
+        stages = 1 + max(ring_of(span.track)[1] for span in slots)
+        idle = _idle_between(core)
+        latency, use = filling[len(filling) // 4], using[len(using) // 2]
+        needed = math.ceil((latency + use) / (length(core) / len(using)))
+        if needed <= stages or idle < WORTH or _share(producer, f"{name}.empty") < WORTH:
+            continue
+        text = (
+            f"ring {name} is too shallow: {consumer.name} waits {name}.full while {producer.name} waits {name}.empty; "
+            f"a slot takes {latency:,.0f} cycles to fill and {use:,.0f} to use, so {needed} stages instead of {stages} "
+            "would cover it"
+        )
+        where = next(stall.where for stall in consumer.stalls if stall.reason == f"waits {name}.full")
+        reach = (core[-1][1] - core[0][0]) / _cycles(profile)
+        yield Advice("pipeline depth", text, where, _gain(idle * reach * (1 - stages / needed)))
+
+
+def _waves_and_tail(profile: Profile) -> Iterator[Advice]:
+    device = targets.DEVICES.get(profile.device)
+    if device is None:
+        return
+    ctas, resident = math.prod(profile.grid), device.sms * profile.ctas_per_sm
+    if ctas < device.sms and 1 - ctas / device.sms > WORTH:
+        text = (
+            f"{ctas} CTAs leave {device.sms - ctas} of {device.sms} SMs idle; use smaller tiles, or share out K "
+            "among several CTAs"
+        )
+        yield Advice("idle SMs", text, "", _gain(1 - ctas / device.sms))
+    elif profile.tail > WORTH:
+        last = ctas % resident or resident
+        text = f"{percent(profile.tail)} of the SMs' time passes while some have no work left"
+        if profile.waves > 1:
+            busy = min(math.ceil(last / profile.ctas_per_sm), device.sms)
+            text += (
+                f": in the last of {math.ceil(profile.waves)} waves {device.sms - busy} of {device.sms} SMs idle; "
+                "choose tiles whose number fills whole waves, or a persistent grid"
+            )
+        else:
+            text += "; choose tiles whose number is a multiple of the CTAs, or share out the K of the last ones"
+        yield Advice("tail", text, "", _gain(profile.tail))
+
+
+def _exposed_epilogue(profile: Profile) -> Iterator[Advice]:
+    """Epilogues in which the tensor core has nothing to do, except the last of a launch that has just one wave."""
+    if profile.ctas_per_sm > 1 or not profile.flops:
+        return
+    core = union(_extents(profile.spans, lambda span: span.cta == 0 and span.track == TENSOR))
+    stores = union(_extents(profile.spans, _is_epilogue))
+    if not core or not stores:
+        return
+    last = core[-1][1]
+    until = math.inf if profile.waves > 1 else last
+    exposed = [(max(start, core[0][0]), min(end, until)) for start, end in stores]
+    alone = length(exposed) - length(common(exposed, core))
+    share = alone / _cycles(profile)
+    if share < WORTH:
+        return
+    text = (
+        f"{percent(share)} of the time the tensor core waits while the epilogue reads and stores sums; overlap them: a "
+        "second accumulator in tensor memory, an epilogue role of its own and a persistent loop over tiles"
+    )
+    yield Advice("epilogue", text, _where(profile.spans, _is_epilogue), _gain(share))
+
+
+LIMITS = (
+    (
+        "hbm",
+        "device memory",
+        "order the tiles so that those that run together share rows and columns, or use larger tiles",
+    ),
+    ("l2", "L2", "use larger tiles, or let the CTAs of a cluster share loads (multicast)"),
+    ("shared", "shared memory", "use larger tiles of the tensor-core instruction, or keep an operand in registers"),
+)
+
+
+def _bandwidth(profile: Profile) -> Iterator[Advice]:
+    usage = asdict(profile.usage)
+    for name, words, remedy in LIMITS:
+        others = max(value for key, value in usage.items() if key != name)
+        if usage[name] < BOUND or usage[name] < others:
+            continue
+        moved = {"hbm": f" for {profile.bytes_hbm / 1e6:,.0f} MB", "l2": f" for {profile.bytes_l2 / 1e6:,.0f} MB"}
+        text = f"{words} is the limit: {percent(usage[name])} of its bandwidth{moved.get(name, '')}; {remedy}"
+        yield Advice(f"{words} bound", text, "", 100 * (usage[name] / max(others, 0.01) - 1))
+
+
+def _launch(profile: Profile) -> Iterator[Advice]:
+    share = profile.launch_us / profile.time_us if profile.time_us else 0.0
+    if share < 0.2:
+        return
+    text = (
+        f"the launch is {profile.launch_us:.1f} of {profile.time_us:.1f} µs; do more in one launch, replay a CUDA "
+        "graph, or overlap the launch with the kernel before (griddepcontrol)"
+    )
+    yield Advice("launch bound", text, "", _gain(min(share, 0.9)))
+
+
+RULES: Sequence[Callable[[Profile], Iterable[Advice]]] = (
+    _wasted_products,
+    _bank_conflicts,
+    _shallow_rings,
+    _waves_and_tail,
+    _exposed_epilogue,
+    _bandwidth,
+    _launch,
+)
+
+
+def _is_epilogue(span: Span) -> bool:
+    return span.cta == 0 and kind(span) == "store" and span.track not in ("TMA", TENSOR)
+
+
+def _extents(spans: Iterable[Span], chosen: Callable[[Span], bool]) -> list[Extent]:
+    return [(span.start, span.end) for span in spans if chosen(span)]
+
+
+def _cycles(profile: Profile) -> float:
+    """How long the representative cluster runs."""
+    return max((span.end for span in profile.spans), default=0.0) or max(profile.cycles, 1.0)
+
+
+def _idle_between(core: Sequence[Extent]) -> float:
+    """Share of the time between the first and the last product in which there is none."""
+    return 1 - length(core) / (core[-1][1] - core[0][0])
+
+
+def _exposed_share(profile: Profile, chosen: Callable[[Span], bool]) -> float:
+    """Which share of such spans of CTA 0 passes without any product on the tensor core; 1 where there are none."""
+    mine = union(_extents(profile.spans, lambda span: span.cta == 0 and chosen(span)))
+    core = union(_extents(profile.spans, lambda span: span.cta == 0 and span.track == TENSOR))
+    return 1 - length(common(mine, core)) / length(mine) if mine else 1.0
+
+
+def _where(spans: Iterable[Span], chosen: Callable[[Span], bool]) -> str:
+    """The line of which such spans take the longest."""
+    cycles: dict[str, float] = {}
+    for span in spans:
+        if chosen(span):
+            cycles[span.where] = cycles.get(span.where, 0.0) + span.end - span.start
+    return max(cycles, key=lambda where: cycles[where], default="")
+
+
+def _waiting(roles: Iterable[Role], barrier: str) -> Role | None:
+    """The role that waits for ``barrier`` the longest."""
+    found = [role for role in roles if _share(role, barrier)]
+    return max(found, key=lambda role: _share(role, barrier), default=None)
+
+
+def _share(role: Role, barrier: str) -> float:
+    return sum(stall.share for stall in role.stalls if stall.reason == f"waits {barrier}")

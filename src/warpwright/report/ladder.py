@@ -1,0 +1,133 @@
+"""The GEMM ladder as a chart: predicted TFLOPS of each level, beside the published ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+from warpwright.report.figure import GREY, INK, PAINT, RULE, canvas, save
+from warpwright.report.published import CUBLAS, PUBLISHED
+from warpwright.targets import Device
+
+__all__ = ["Rung", "draw_ladder"]
+
+WIDTH, LEFT, RIGHT, TOP, BOTTOM = 7.2, 2.35, 1.75, 0.68, 0.78
+ROW = 0.3
+WRAP = 42
+HATCH = "//////"
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """A level to draw: its rate in TFLOPS (useful work), how much of its tensor-core work is dropped (0 to 1), what is
+    new in it, and the longest stall of the role that feeds the tensor cores."""
+
+    level: int
+    tflops: float
+    wasted: float
+    summary: str
+    why: str
+
+
+def draw_ladder(rungs: Sequence[Rung], size: int, device: Device, path: Path, measured: bool = False) -> None:
+    """Write the chart of ``rungs`` at M = N = K = ``size`` to ``path`` (.svg, .png or .pdf).
+
+    ``measured``: the rates were measured on a GPU, not predicted. Published points stand beside Blackwell's levels.
+    """
+    height = TOP + ROW * len(rungs) + BOTTOM
+    blackwell = device.arch == "sm_100a"
+    with canvas(WIDTH, height) as figure:
+        wide = WIDTH - LEFT - RIGHT
+        axes = figure.add_axes((LEFT / WIDTH, BOTTOM / height, wide / WIDTH, ROW * len(rungs) / height))
+        word = "measured" if measured else "predicted"
+        figure.text(
+            0.2 / WIDTH, 1 - 0.24 / height, f"GEMM ladder on {device.name}, {word}", fontsize=9.5, weight="bold"
+        )
+        facts = f"bf16 in and out, float32 sums · M = N = K = {size:,} · peak {device.bf16_tflops:,.0f} TFLOPS"
+        figure.text(0.2 / WIDTH, 1 - 0.41 / height, facts, fontsize=7, color=GREY)
+        _bars(axes, rungs, word)
+        if blackwell:
+            _published(axes, rungs, size)
+        _limits(axes, rungs, size, device, blackwell)
+        _words(axes, rungs, device)
+        axes.legend(
+            loc="upper center",
+            bbox_to_anchor=((WIDTH / 2 - LEFT) / wide, -0.4 / (ROW * len(rungs))),
+            ncol=4,
+            frameon=False,
+            fontsize=6.5,
+            handlelength=1.4,
+            columnspacing=1.6,
+        )
+        save(figure, path)
+
+
+def _bars(axes: Any, rungs: Sequence[Rung], word: str) -> None:
+    places = range(len(rungs))
+    useful = [rung.tflops for rung in rungs]
+    dropped = [rung.tflops * rung.wasted / (1 - rung.wasted) for rung in rungs]
+    axes.barh(places, useful, height=0.56, color=PAINT["full"], label=f"{word}: useful work")
+    if any(dropped):
+        axes.barh(
+            places,
+            dropped,
+            left=useful,
+            height=0.56,
+            facecolor="white",
+            edgecolor=PAINT["full"],
+            hatch=HATCH,
+            linewidth=0.5,
+            label=f"{word}: results that are dropped",
+        )
+    axes.set_ylim(len(rungs) - 0.4, -0.6)
+
+
+def _published(axes: Any, rungs: Sequence[Rung], size: int) -> None:
+    points = [
+        (PUBLISHED[rung.level][size], row) for row, rung in enumerate(rungs) if size in PUBLISHED.get(rung.level, ())
+    ]
+    if points:
+        axes.scatter(
+            *zip(*points, strict=True),
+            marker="D",
+            s=19,
+            color=PAINT["in use"],
+            edgecolor=INK,
+            linewidth=0.6,
+            zorder=4,
+            label="published, on a GB200",
+        )
+
+
+def _limits(axes: Any, rungs: Sequence[Rung], size: int, device: Device, blackwell: bool) -> None:
+    """The library's rate and the peak as vertical lines, with their names above."""
+    lines = [(device.bf16_tflops, "peak")]
+    if blackwell and size in CUBLAS:
+        lines.append((CUBLAS[size], "cuBLAS, published"))
+    for value, name in lines:
+        axes.axvline(value, color=INK, linewidth=0.7, linestyle=(0, (3, 2)), zorder=1)
+        axes.text(value, -0.68, name, ha="center", va="bottom", fontsize=6.5, color=INK)
+    axes.set_xlim(0, device.bf16_tflops)
+
+
+def _words(axes: Any, rungs: Sequence[Rung], device: Device) -> None:
+    """Left the level and what is new in it; right its rate, its share of the peak and what it waits for most."""
+    place = axes.get_yaxis_transform()
+    wide = WIDTH - LEFT - RIGHT
+    for row, rung in enumerate(rungs):
+        lines = wrap(rung.summary, WRAP)[:2]
+        axes.text((0.2 - LEFT) / wide, row, str(rung.level), transform=place, va="center", fontsize=9, weight="bold")
+        axes.text(
+            (0.42 - LEFT) / wide, row, "\n".join(lines), transform=place, va="center", fontsize=6.2, linespacing=1.15
+        )
+        text = f"{rung.tflops:,.0f} TFLOPS · {rung.tflops / device.bf16_tflops:.0%} of peak"
+        axes.text(1 + 0.12 / wide, row, text, transform=place, va="bottom" if rung.why else "center", fontsize=7)
+        if rung.why:
+            axes.text(1 + 0.12 / wide, row + 0.06, rung.why, transform=place, va="top", fontsize=6, color=GREY)
+    axes.set_yticks([])
+    axes.spines["left"].set_color(RULE)
+    axes.set_xlabel("TFLOPS", fontsize=7, color=GREY, labelpad=1.5)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")

@@ -1,0 +1,229 @@
+"""The pipeline picture: roles, engines and ring slots of a pair of CTAs over time, drawn from a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from warpwright.errors import UsageError
+from warpwright.report.figure import GREY, INK, PAINT, RULE, canvas, save
+from warpwright.report.lanes import Lane, coalesced, kind, lanes, slot_number, windows
+from warpwright.report.text import headline
+from warpwright.vgpu.timing import Profile
+
+__all__ = ["draw_pipeline"]
+
+WIDTH, EDGE, LEFT, RIGHT, TOP, BOTTOM = 7.2, 0.2, 0.98, 0.15, 0.72, 0.62
+GAP, BETWEEN = 0.52, 0.25
+LANE, SLOT_LANE, CTA_GAP, OVERVIEW = 0.145, 0.062, 0.09, 0.62
+RESOLUTION = 1500
+DIGIT, LETTER = 0.065, 0.047  # inches that a character of 5.5 and of 5 points takes
+HEIGHTS = {"wait": 0.62, "filling": 0.86, "full": 0.86, "in use": 0.86}
+LEGEND = (
+    ("copy", "copies"),
+    ("multiply", "multiplies"),
+    ("store", "reads sums, stores"),
+    ("other", "other work"),
+    ("wait", "waits for"),
+    ("filling", "slot: being filled"),
+    ("full", "slot: full"),
+    ("in use", "slot: being multiplied"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Where a lane stands: the middle and the height of its row, in inches from the top of its panel."""
+
+    lane: Lane
+    middle: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A stretch of the timeline (``window``, cycles) in a ``box`` (left, bottom, width, height in inches)."""
+
+    title: str
+    window: tuple[float, float]
+    box: tuple[float, float, float, float]
+    named: bool = True
+    labelled: bool = True
+
+
+def draw_pipeline(profile: Profile, path: Path) -> None:
+    """Write the picture of ``profile`` to ``path`` (.svg, .png or .pdf).
+
+    Above the whole run of a representative cluster, below it some turns of its ring, then its beginning and its end.
+    Raises UsageError for a profile without a timeline, and where the file cannot be written.
+    """
+    shown = lanes(profile.spans)
+    if not shown:
+        raise UsageError(f"the profile of {profile.kernel} has no timeline to draw: nothing ran long enough to show")
+    rows, tall = _rows(shown)
+    height = TOP + (2 + OVERVIEW) * tall + 2 * GAP + BOTTOM
+    panels = _panels(profile, tall, height)
+    with canvas(WIDTH, height) as figure:
+        figure.text(EDGE / WIDTH, 1 - 0.22 / height, headline(profile), fontsize=9.5, fontweight="bold")
+        figure.text(EDGE / WIDTH, 1 - 0.38 / height, _subtitle(profile), fontsize=7, color=GREY)
+        whole, *_ = [_draw(figure, panel, rows, tall) for panel in panels]
+        for panel in panels[1:]:
+            _mark(whole, panel)
+        _legend(figure, {kind(each) for lane in shown for each in lane.spans})
+        save(figure, path)
+
+
+def _subtitle(profile: Profile) -> str:
+    """Numbers of the launch in one line."""
+    x, y, z = profile.grid
+    threads = profile.block[0] * profile.block[1] * profile.block[2]
+    parts = [f"{x * y * z:,} CTAs of {threads} threads", f"{profile.time_us:,.4g} µs"]
+    if profile.flops:
+        parts += [f"{profile.tflops:,.4g} TFLOPS", f"tensor cores {profile.usage.tensor:.0%} busy"]
+    return " · ".join([*parts, f"device memory {profile.usage.hbm:.0%}"])
+
+
+def _panels(profile: Profile, tall: float, height: float) -> list[Panel]:
+    where = windows(profile.spans)
+    span = WIDTH - LEFT - RIGHT
+    half = (span - BETWEEN) / 2
+    first = height - TOP - OVERVIEW * tall
+    second = first - GAP - tall
+    third = second - GAP - tall
+    return [
+        Panel("whole run", where.whole, (LEFT, first, span, OVERVIEW * tall), labelled=False),
+        Panel("a  prologue", where.prologue, (LEFT, third, half, tall)),
+        Panel("b  steady state", where.steady, (LEFT, second, span, tall)),
+        Panel("c  epilogue", where.epilogue, (LEFT + half + BETWEEN, third, half, tall), named=False),
+    ]
+
+
+def _rows(shown: Sequence[Lane]) -> tuple[list[Row], float]:
+    """Every lane's row, and the height of a panel, inches: slots are thin, CTAs stand apart."""
+    rows: list[Row] = []
+    y = 0.0
+    for _, group in groupby(shown, key=lambda lane: lane.cta):
+        block = list(group)
+        for lane in block:
+            slots = sum(other.ring == lane.ring for other in block)
+            height = max(SLOT_LANE, LANE / slots) if lane.ring else LANE
+            rows.append(Row(lane, y + height / 2, height))
+            y += height
+        y += CTA_GAP
+    return rows, y - CTA_GAP
+
+
+def _draw(figure: Any, panel: Panel, rows: Sequence[Row], tall: float) -> Any:
+    """The axes of one panel, with every lane."""
+    width, height = figure.get_size_inches()
+    left, bottom, wide, high = panel.box
+    axes = figure.add_axes((left / width, bottom / height, wide / width, high / height))
+    axes.set_xlim(*panel.window)
+    axes.set_ylim(tall, 0)
+    for row in rows:
+        _bars(axes, row, panel.window)
+        if panel.labelled and not row.lane.ring:
+            _labels(axes, row, panel.window, wide / (panel.window[1] - panel.window[0]))
+    shift = (EDGE - LEFT) / wide if panel.named else 0
+    axes.text(shift, 1 + 0.05 / high, panel.title, transform=axes.transAxes, fontweight="bold", va="bottom")
+    _scale(axes, wide)
+    _names(axes, rows, panel)
+    return axes
+
+
+def _scale(axes: Any, wide: float) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=max(4, int(wide * 1.3)), integer=True))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.set_xlabel("cycles", labelpad=1.5, fontsize=7, color=GREY)
+
+
+def _bars(axes: Any, row: Row, window: tuple[float, float]) -> None:
+    bars = coalesced(row.lane.spans, window, RESOLUTION)
+    for name in sorted({name for name, *_ in bars}, key=lambda name: name != "wait"):
+        height = row.height * HEIGHTS.get(name, 0.78)
+        extents = [(start, end - start) for found, start, end in bars if found == name]
+        axes.broken_barh(extents, (row.middle - height / 2, height), facecolor=PAINT[name], linewidth=0)
+
+
+def _labels(axes: Any, row: Row, window: tuple[float, float], scale: float) -> None:
+    """The slot that a bar works on, or what a wait waits for, where there is room: ``scale`` is inches a cycle."""
+    free = window[0]
+    for span in row.lane.spans:
+        waits = kind(span) == "wait"
+        text = span.name.removeprefix("waits ") if waits else slot_number(span)
+        start, end = max(span.start, window[0]), min(span.end, window[1])
+        need = ((LETTER if waits else DIGIT) * (len(text) + 0.6)) / scale
+        middle = (start + end) / 2
+        if not text or end - start < need or middle - need / 2 < free:
+            continue
+        free = middle + need / 2
+        ink = GREY if waits else INK if kind(span) == "store" else "white"
+        size = 5 if waits else 5.5
+        axes.text(middle, row.middle, text, ha="center", va="center_baseline", fontsize=size, color=ink)
+
+
+def _names(axes: Any, rows: Sequence[Row], panel: Panel) -> None:
+    """Left of a panel: the name of each lane, one name for the slots of a ring, and which CTA they are of."""
+    place = axes.get_yaxis_transform()
+    inch = 1 / panel.box[2]
+    size = 6.5 if panel.labelled else 5.5
+    several = len({row.lane.cta for row in rows}) > 1
+    for cta, group in groupby(rows, key=lambda row: row.lane.cta):
+        block = list(group)
+        if cta:
+            axes.axhline(block[0].middle - block[0].height / 2 - CTA_GAP / 2, color=RULE, linewidth=0.6)
+        if not panel.named:
+            continue
+        style = {"transform": place, "va": "center"}
+        for _, lane_group in groupby(block, key=lambda row: row.lane.ring or row.lane.track):
+            slots = list(lane_group)
+            lane = slots[0].lane
+            name = f"{lane.ring} [0–{len(slots) - 1}]" if len(slots) > 1 else lane.track
+            axes.text(-0.07 * inch, _middle(slots), name, ha="right", fontsize=size, **style)
+        if several:
+            x = (EDGE - LEFT + 0.04) * inch
+            axes.text(x, _middle(block), f"CTA {cta}", ha="center", rotation=90, fontsize=6.5, color=GREY, **style)
+
+
+def _middle(rows: Sequence[Row]) -> float:
+    return (rows[0].middle - rows[0].height / 2 + rows[-1].middle + rows[-1].height / 2) / 2
+
+
+def _mark(axes: Any, panel: Panel) -> None:
+    """Where in the whole run a panel looks."""
+    axes.axvspan(*panel.window, facecolor="none", edgecolor=INK, linewidth=0.7, zorder=5, clip_on=False)
+    axes.annotate(
+        panel.title[0],
+        (sum(panel.window) / 2, 1),
+        xycoords=axes.get_xaxis_transform(),
+        xytext=(0, 2),
+        textcoords="offset points",
+        ha="center",
+        va="bottom",
+        fontweight="bold",
+    )
+
+
+def _legend(figure: Any, used: Iterable[str]) -> None:
+    from matplotlib.patches import Patch
+
+    handles = [Patch(facecolor=PAINT[name], label=label) for name, label in LEGEND if name in used]
+    figure.legend(
+        handles=handles,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 0.01),
+        ncol=len(handles),
+        frameon=False,
+        fontsize=6.5,
+        handlelength=1.1,
+        handleheight=0.8,
+        columnspacing=1.2,
+        handletextpad=0.5,
+    )

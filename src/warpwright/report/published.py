@@ -1,0 +1,35 @@
+"""TFLOPS that others published for the nine levels of the Blackwell BF16 ladder, M = N = K, on their GB200.
+
+Source: the write-ups of the levels, one a level, and for levels that a write-up of a later level quotes differently
+the level's own. ``CUBLAS`` is the peer that those write-ups measured beside them; where several did, the newest.
+Nothing here was measured by us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["CUBLAS", "DISAGREEMENTS", "PUBLISHED"]
+
+Sizes = Mapping[int, float]
+
+PUBLISHED: Mapping[int, Sizes] = {
+    1: {8192: 91.5},
+    2: {4096: 193.2, 6144: 166.4, 8192: 147.0, 10240: 139.5, 12288: 144.0},
+    3: {4096: 296, 6144: 326, 8192: 403, 10240: 399, 12288: 417},
+    4: {4096: 529, 6144: 560, 8192: 493, 10240: 467, 12288: 483},
+    5: {4096: 525, 6144: 582, 8192: 558, 10240: 565, 12288: 577},
+    6: {4096: 754, 6144: 716, 8192: 650, 10240: 628, 12288: 634},
+    7: {4096: 1242, 6144: 1414, 8192: 1277, 10240: 1267, 12288: 1215},
+    8: {4096: 1428, 6144: 1449, 8192: 1290, 10240: 1240, 12288: 1157},
+    9: {4096: 1559, 6144: 1590, 8192: 1480, 10240: 1425, 12288: 1463},
+}
+
+CUBLAS: Sizes = {4096: 1589, 6144: 1510, 8192: 1471, 10240: 1427, 12288: 1504}
+
+DISAGREEMENTS: Mapping[int, Sizes] = {
+    3: {6144: 417, 10240: 364, 12288: 384},
+    6: {4096: 624, 6144: 700, 8192: 700},
+    7: {4096: 1245, 6144: 1463, 8192: 1321, 12288: 1221},
+}
+"""The same levels as the write-up of the next level quotes or re-measured them."""

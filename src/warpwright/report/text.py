@@ -1,0 +1,129 @@
+"""A profile as tables and sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+from rich.markup import escape
+
+from warpwright import targets
+from warpwright.report.tables import table
+from warpwright.vgpu.timing import Profile, Role
+
+__all__ = ["headline", "main_stall", "percent", "place", "profile_tables"]
+
+SHOWN_STALLS = 4
+LEAST_SHARE = 0.01
+
+
+def headline(profile: Profile) -> str:
+    """What ran where, in a few words."""
+    return f"{profile.kernel} on {profile.device}, predicted"
+
+
+def place(where: str) -> str:
+    """``file:line`` without the folders before the file."""
+    return where.rpartition("/")[2]
+
+
+def percent(share: float) -> str:
+    """``"41 %"``; one digit behind the point below ten."""
+    value = 100 * share
+    return f"{value:.0f} %" if value >= 9.95 or round(value, 1) == round(value) else f"{value:.1f} %"
+
+
+def main_stall(profile: Profile) -> str:
+    """The longest stall of the role that feeds the tensor cores: ``"mma waits ab.full 41 %"``; "" without any.
+
+    That is the role that waits longest for a full barrier and issues products; without products, any role.
+    """
+    feeders = [role for role in profile.roles if _feeds(role)] or list(profile.roles)
+    found = [(stall.share, f"{role.name} {stall.reason}") for role in feeders for stall in role.stalls]
+    share, words = max(found, default=(0.0, ""))
+    return f"{words} {percent(share)}" if words else ""
+
+
+def _feeds(role: Role) -> bool:
+    return any(word in role.name.lower() for word in ("mma", "multipl", "product", "consum"))
+
+
+def profile_tables(profile: Profile, advice: Sequence[Any] = ()) -> Iterator[RenderableType]:
+    """What ``warpwright profile`` prints: the time, the chip's use, the grid, each role's stalls, advice."""
+    yield table([_time(profile)], _title(profile))
+    yield table([_usage(profile)], "use of the chip, of its peak")
+    yield table([_grid(profile)], "the grid")
+    roles = [row for role in profile.roles for row in _stalls(role)]
+    if roles:
+        yield table(roles, "where the time of each role goes")
+    yield from _advised(advice)
+
+
+def _title(profile: Profile) -> str:
+    how = "one representative wave" if profile.fast else "every CTA"
+    return escape(f"{headline(profile)} ({how})")
+
+
+def _time(profile: Profile) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "time_us": profile.time_us,
+        "cycles": round(profile.cycles),
+        "clock_mhz": round(profile.clock_mhz),
+        "launch_us": profile.launch_us,
+    }
+    if not profile.flops:
+        return row
+    device = targets.DEVICES.get(profile.device)
+    row |= {"tflops": profile.tflops}
+    if device is not None:
+        row |= {"of_peak": percent(profile.tflops / device.bf16_tflops)}
+    return row | {"dropped_work": percent(profile.wasted_flops / profile.flops)}
+
+
+def _usage(profile: Profile) -> dict[str, Any]:
+    usage = profile.usage
+    return {
+        "tensor cores": percent(usage.tensor),
+        "L2": percent(usage.l2),
+        "device memory": percent(usage.hbm),
+        "shared memory": percent(usage.shared),
+        "issue slots": percent(usage.issue),
+        "L2 hits": percent(profile.l2_hit),
+        "L2 MB": round(profile.bytes_l2 / 1e6, 1),
+        "device memory MB": round(profile.bytes_hbm / 1e6, 1),
+    }
+
+
+def _grid(profile: Profile) -> dict[str, Any]:
+    return {
+        "grid": _dims(profile.grid),
+        "block": _dims(profile.block),
+        "cluster": _dims(profile.cluster),
+        "CTAs an SM": profile.ctas_per_sm,
+        "waves": round(profile.waves, 2),
+        "tail": percent(profile.tail),
+    }
+
+
+def _dims(dims: tuple[int, int, int]) -> str:
+    return " × ".join(map(str, dims[: 1 + max((axis for axis in range(3) if dims[axis] > 1), default=0)]))
+
+
+def _stalls(role: Role) -> Iterator[dict[str, Any]]:
+    """A row for each long stall of a role; the role itself stands in the first."""
+    stalls = [stall for stall in role.stalls if stall.share >= LEAST_SHARE][:SHOWN_STALLS]
+    head = {"role": role.name, "warps": str(role.warps), "issues": percent(role.busy)}
+    if not stalls:
+        yield {**head, "stall": "", "share": "", "where": ""}
+    for stall in stalls:
+        yield {**head, "stall": stall.reason, "share": percent(stall.share), "where": escape(place(stall.where))}
+        head = dict.fromkeys(head, "")
+
+
+def _advised(advice: Sequence[Any]) -> Iterator[str]:
+    if not advice:
+        yield "[bold]Advice:[/bold] none; nothing stands out."
+    for number, each in enumerate(advice, 1):
+        where = f" [dim]({escape(place(each.where))})[/dim]" if each.where else ""
+        yield f"[bold]{number}. {each.topic}[/bold] (+{each.gain:.0f} %): {escape(each.text)}{where}"

@@ -1,0 +1,135 @@
+"""Each piece of advice appears, with its numbers, where its cause is, and does not where it is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.report.timelines import profile
+from warpwright.report.advice import advice
+from warpwright.vgpu.timing import Conflict, Usage
+
+HEALTHY = {"tiles": 6, "buffers": 2, "k_blocks": 32, "waves": 1.0, "grid": (148, 1, 1)}
+
+
+def topics(given):
+    return [each.topic for each in advice(given)]
+
+
+def about(topic, given):
+    found = [each for each in advice(given) if each.topic == topic]
+    assert len(found) == 1
+    return found[0]
+
+
+def test_a_healthy_kernel_gets_none() -> None:
+    assert advice(profile(**HEALTHY)) == []
+
+
+def test_what_gains_most_comes_first() -> None:
+    gains = [each.gain for each in advice(profile(wasted=0.5, tail=0.2, launch_us=200.0))]
+    assert len(gains) > 2 and gains == sorted(gains, reverse=True)
+
+
+def test_wasted_work_says_how_much() -> None:
+    found = about("wasted work", profile(**HEALTHY, wasted=0.5))
+    assert found.text == (
+        "50 % of tensor-core work computes results that are dropped: the 2 CTAs of a cluster multiply the same "
+        "operands; give each a tile of its own"
+    )
+    assert found.where == "gemm.py:52"
+    assert found.gain == pytest.approx(100)
+
+
+def test_bank_conflicts_name_the_line_and_the_factor() -> None:
+    conflicts = (Conflict("gemm.py:80", 8192, 1024), Conflict("gemm.py:91", 110, 100))
+    found = about("bank conflicts", profile(conflicts=conflicts))
+    assert found.text.startswith(
+        "shared-memory bank conflicts: 8,192 wavefronts where 1,024 would do (8.0 times), 18 % "
+    )
+    assert found.where == "gemm.py:80"
+    assert found.gain == pytest.approx(100 * 0.109 / 0.891, rel=0.1)  # no more than the exposed epilogue: 2200 of 20208
+
+
+def test_conflicts_behind_the_tensor_core_gain_little() -> None:
+    conflicts = (Conflict("gemm.py:80", 8192, 1024),)
+    hidden = about("bank conflicts", profile(**HEALTHY, conflicts=conflicts))
+    assert hidden.gain < about("bank conflicts", profile(conflicts=conflicts)).gain / 2
+
+
+def test_a_shallow_ring_says_how_many_stages_would_do() -> None:
+    found = about("pipeline depth", profile(**HEALTHY, stages=2))
+    assert found.text == (
+        "ring ab is too shallow: mma waits ab.full while load waits ab.empty; a slot takes 924 cycles to fill and 256 "
+        "to use, so 5 stages instead of 2 would cover it"
+    )
+    assert found.where == "gemm.py:50"
+    assert 20 < found.gain < 100 * (2.5 - 1)
+
+
+@pytest.mark.parametrize("stages", [5, 8])
+def test_enough_stages_get_no_advice(stages) -> None:
+    assert "pipeline depth" not in topics(profile(**HEALTHY, stages=stages))
+
+
+def test_a_producer_that_never_waits_needs_no_deeper_ring() -> None:
+    given = profile(**HEALTHY, stages=2)
+    roles = tuple(replace(role, stalls=() if role.name == "load" else role.stalls) for role in given.roles)
+    assert "pipeline depth" not in topics(replace(given, roles=roles))
+
+
+def test_the_last_wave_says_how_many_sms_idle() -> None:
+    found = about("tail", profile(**{**HEALTHY, "grid": (336, 1, 1), "waves": 336 / 148, "tail": 0.22, "buffers": 6}))
+    assert found.text == (
+        "22 % of the SMs' time passes while some have no work left: in the last of 3 waves 108 of 148 SMs idle; choose "
+        "tiles whose number fills whole waves, or a persistent grid"
+    )
+    assert found.gain == pytest.approx(100 * 0.22 / 0.78)
+
+
+def test_a_persistent_grid_has_a_tail_too() -> None:
+    assert "share out the K of the last ones" in about("tail", profile(**HEALTHY, tail=0.1)).text
+
+
+def test_a_small_grid_says_how_many_sms_idle() -> None:
+    found = about("idle SMs", profile(**{**HEALTHY, "grid": (64, 1, 1)}, tail=0.5))
+    assert found.text.startswith("64 CTAs leave 84 of 148 SMs idle")
+    assert found.gain == pytest.approx(100 * (148 / 64 - 1))
+
+
+def test_an_exposed_epilogue_is_seen_in_a_grid_of_waves() -> None:
+    found = about("epilogue", profile(waves=13.8))
+    assert found.text.startswith("11 % of the time the tensor core waits while the epilogue reads and stores sums; ")
+    assert found.where == "gemm.py:80"
+    assert found.gain == pytest.approx(100 * 0.109 / 0.891, rel=0.02)
+
+
+@pytest.mark.parametrize("change", [{"ctas_per_sm": 2}, {"waves": 1.0, "grid": (148, 1, 1)}])
+def test_an_epilogue_that_others_cover_or_that_nothing_follows_is_no_cause(change) -> None:
+    assert "epilogue" not in topics(profile(**change))
+
+
+@pytest.mark.parametrize(
+    ("usage", "words", "megabytes"),
+    [
+        (Usage(tensor=0.3, l2=0.5, hbm=0.9, shared=0.2, issue=0.1), "device memory", "140 MB"),
+        (Usage(tensor=0.3, l2=0.9, hbm=0.5, shared=0.2, issue=0.1), "L2", "3,200 MB"),
+        (Usage(tensor=0.3, l2=0.2, hbm=0.5, shared=0.9, issue=0.1), "shared memory", "bandwidth; "),
+    ],
+)
+def test_a_bandwidth_that_is_the_limit_is_named(usage, words, megabytes) -> None:
+    found = about(f"{words} bound", profile(**HEALTHY, usage=usage))
+    assert found.text.startswith(f"{words} is the limit: 90 % of its bandwidth") and megabytes in found.text
+    assert found.gain == pytest.approx(80)
+
+
+def test_a_bandwidth_below_the_tensor_cores_is_no_limit() -> None:
+    usage = Usage(tensor=0.95, l2=0.9, hbm=0.85, shared=0.9, issue=0.1)
+    assert advice(profile(**HEALTHY, usage=usage)) == []
+
+
+def test_a_short_kernel_is_launch_bound() -> None:
+    found = about("launch bound", profile(**HEALTHY, time_us=8.0, launch_us=4.0))
+    assert found.text.startswith("the launch is 4.0 of 8.0 µs; ")
+    assert found.gain == pytest.approx(100)

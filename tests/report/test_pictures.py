@@ -1,0 +1,169 @@
+"""Pictures: what is drawn, that it fits without overlaps, and the errors of a file that cannot be written."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from tests.report.timelines import profile
+from warpwright.errors import UsageError
+from warpwright.report import figure as figures
+from warpwright.report.ladder import Rung, draw_ladder
+from warpwright.report.pipeline import draw_pipeline
+from warpwright.targets import DEVICES
+
+SIGNATURES = {".svg": b"<?xml", ".png": b"\x89PNG", ".pdf": b"%PDF"}
+RUNGS = [
+    Rung(level, 150.0 * level, 0.5 if level < 7 else 0.0, "two words " * 6, "mma waits ab.full 41 %")
+    for level in range(1, 11)
+]
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that are saved, drawn once so that texts have extents."""
+    made: list[Figure] = []
+
+    def save(figure, path):
+        figure.dpi = figures.PNG_DPI
+        FigureCanvasAgg(figure).draw()
+        made.append(figure)
+
+    monkeypatch.setattr("warpwright.report.pipeline.save", save)
+    monkeypatch.setattr("warpwright.report.ladder.save", save)
+    return made
+
+
+def texts(figure):
+    """Every visible text with its extent in pixels."""
+    found = {}
+    beyond = [tick.label1 for axes in figure.axes for tick in axes.xaxis.get_major_ticks() if not _inside(axes, tick)]
+    for text in figure.findobj(Text):
+        if text.get_visible() and text.get_text().strip() and text not in beyond:
+            found[text] = text.get_window_extent()
+    return found
+
+
+def _inside(axes, tick) -> bool:
+    left, right = axes.get_xlim()
+    return left <= tick.get_loc() <= right
+
+
+def overlapping(figure):
+    pairs = combinations(texts(figure).items(), 2)
+    return [(one.get_text(), other.get_text()) for (one, a), (other, b) in pairs if _share(a, b)]
+
+
+def _share(a, b) -> bool:
+    wide, high = min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0)
+    return wide > 1 and high > 1.5
+
+
+def outside(figure):
+    frame = figure.bbox
+    return [
+        text.get_text()
+        for text, box in texts(figure).items()
+        if box.x0 < 0 or box.x1 > frame.x1 or box.y0 < 0 or box.y1 > frame.y1
+    ]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"stages": 4, "tiles": 3, "k_blocks": 16, "buffers": 2},
+        {"stages": 1, "ctas": 1},
+        {"stages": 2, "latency": 3000.0},
+    ],
+)
+def test_the_pipeline_has_every_lane_and_no_overlaps(drawn, given) -> None:
+    draw_pipeline(profile(**given), Path("t.svg"))
+    words = [text.get_text() for text in texts(drawn[0])]
+    stages = given.get("stages", 8)
+    lanes = {"load", "TMA", "mma", "tensor core", "epilogue", f"ab [0–{stages - 1}]" if stages > 1 else "ab[0]"}
+    assert lanes | {"whole run", "a  prologue", "b  steady state", "c  epilogue", "cycles"} <= set(words)
+    assert "acc.full" in words
+    assert ("CTA 1" in words) == (given.get("ctas", 2) > 1)
+    assert overlapping(drawn[0]) == []
+    assert outside(drawn[0]) == []
+
+
+@pytest.mark.parametrize("rungs", [RUNGS, RUNGS[:1], RUNGS[6:]])
+@pytest.mark.parametrize("device", ["b200", "h200"])
+def test_the_ladder_has_every_level_and_no_overlaps(drawn, rungs, device) -> None:
+    draw_ladder(rungs, 4096, DEVICES[device], Path("l.svg"))
+    words = [text.get_text() for text in texts(drawn[0])]
+    assert [str(rung.level) for rung in rungs if str(rung.level) not in words] == []
+    assert f"{rungs[0].tflops:,.0f} TFLOPS · {rungs[0].tflops / DEVICES[device].bf16_tflops:.0%} of peak" in words
+    assert ("published, on a GB200" in words) == (device == "b200" and rungs[0].level + len(rungs) > 2)
+    assert ("cuBLAS, published" in words) == (device == "b200")
+    assert overlapping(drawn[0]) == []
+    assert outside(drawn[0]) == []
+
+
+def test_bars_are_as_long_as_the_rates(drawn) -> None:
+    draw_ladder(RUNGS, 4096, DEVICES["b200"], Path("l.svg"))
+    useful, dropped = drawn[0].axes[0].containers
+    assert [bar.get_width() for bar in useful] == [rung.tflops for rung in RUNGS]
+    assert [bar.get_width() for bar in dropped] == [rung.tflops if rung.wasted else 0 for rung in RUNGS]
+
+
+@pytest.mark.parametrize("suffix", SIGNATURES)
+def test_a_picture_is_written_the_same_each_time(tmp_path, suffix) -> None:
+    paths = [tmp_path / f"{name}{suffix}" for name in "ab"]
+    for path in paths:
+        draw_pipeline(profile(k_blocks=12), path)
+    first, second = (path.read_bytes() for path in paths)
+    assert first.startswith(SIGNATURES[suffix]) and first == second
+    if suffix == ".svg":
+        ElementTree.fromstring(first)
+
+
+def test_colours_differ_in_grey() -> None:
+    lightness = [_lightness(figures.PAINT[name]) for name in ("copy", "multiply", "store", "wait")]
+    states = [_lightness(figures.PAINT[name]) for name in ("full", "in use", "filling")]
+    for values in (lightness, states):
+        assert all(after - before > 12 for before, after in zip(values, values[1:]))  # noqa: B905, RUF007
+
+
+def _lightness(color: str) -> float:
+    """CIE L* of an sRGB colour."""
+    channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    y = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return 116 * y ** (1 / 3) - 16
+
+
+def test_a_profile_without_a_timeline_cannot_be_drawn() -> None:
+    with pytest.raises(UsageError, match=re.escape("the profile of gemm_level3 has no timeline to draw")):
+        draw_pipeline(replace(profile(), spans=()), Path("t.svg"))
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("t.jpg", "given --plot t.jpg; expected a name that ends with .svg, .png, .pdf"),
+        ("nowhere/t.svg", "cannot write nowhere/t.svg: no folder {here}/nowhere; name a file in one that exists"),
+    ],
+)
+def test_a_path_that_will_not_do_is_refused_first(tmp_path, monkeypatch, name, sentence) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError) as caught:
+        figures.check_path(Path(name))
+    assert str(caught.value) == sentence.format(here=tmp_path)
+
+
+def test_without_matplotlib_the_error_names_the_extra(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(figures, "find_spec", lambda name: None)
+    with pytest.raises(UsageError) as caught:
+        figures.check_path(tmp_path / "t.svg")
+    assert str(caught.value) == "pictures need the package matplotlib; run: pip install 'warpwright[plot]'"

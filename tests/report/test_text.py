@@ -1,0 +1,66 @@
+"""What the tables of a profile say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from tests.report.timelines import profile
+from warpwright.report.advice import advice
+from warpwright.report.text import headline, main_stall, percent, place, profile_tables
+
+
+def printed(given, hints=()):
+    console = Console(width=120, highlight=False)
+    with console.capture() as capture:
+        for part in profile_tables(given, hints):
+            console.print(part, soft_wrap=isinstance(part, str))
+    return [" ".join(line.split()) for line in capture.get().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.406, "41 %"), (0.0, "0 %"), (1.0, "100 %"), (0.0123, "1.2 %"), (0.0996, "10 %"), (0.05, "5 %")],
+)
+def test_percent(share, text) -> None:
+    assert percent(share) == text
+
+
+def test_a_place_is_file_and_line() -> None:
+    assert place("/a/b/gemm.py:12") == "gemm.py:12" and place("") == ""
+
+
+def test_headline_names_kernel_and_device() -> None:
+    assert headline(profile()) == "gemm_level3 on b200, predicted"
+
+
+def test_every_number_stands_in_a_table() -> None:
+    lines = printed(profile(wasted=0.5))
+    assert "gemm_level3 on b200, predicted (one representative wave)" in lines
+    assert "464 856,000 1,850 2.5 296.2 13 % 50 %" in lines
+    assert "29 % 40 % 5 % 30 % 4 % 95 % 3200 140" in lines
+    assert "2048 128 2 1 13.84 1.2 %" in lines
+    assert "mma 1 22 % waits ab.full 78 % gemm.py:50" in lines
+    assert "load 1 32 % waits ab.empty 68 % gemm.py:38" in lines
+
+
+def test_a_kernel_without_products_has_no_rate() -> None:
+    lines = printed(replace(profile(), flops=0, wasted_flops=0, tflops=0.0, fast=False, grid=(4, 3, 1)))
+    assert "464 856,000 1,850 2.5" in lines
+    assert "gemm_level3 on b200, predicted (every CTA)" in lines
+    assert any(line.startswith("4 × 3 128 2") for line in lines)
+
+
+def test_advice_is_numbered_with_its_gain_and_its_place() -> None:
+    given = profile(wasted=0.5)
+    lines = printed(given, advice(given))
+    assert any(line.startswith("1. wasted work (+100 %): 50 % of tensor-core work") for line in lines)
+    assert any(line.endswith("(gemm.py:52)") for line in lines)
+    assert "Advice: none; nothing stands out." in printed(given)
+
+
+def test_the_main_stall_is_that_of_the_role_that_multiplies() -> None:
+    assert main_stall(profile()) == "mma waits ab.full 78 %"
+    assert main_stall(replace(profile(), roles=())) == ""
