@@ -277,7 +277,7 @@ _B200 = replace(
     flop_pj=0.32,
     l2_pj=10.0,
     hbm_pj=40.0,
-    source=_H200.source
+    source=dict(_H200.source)
     | {
         "gpcs": "assumed: 148 SMs over 8 GPCs, 74 a die",
         "bar": "published: 28 cycles with 256 threads, issue included (QuickRunCUDA)",
@@ -326,7 +326,7 @@ _RTX5090 = replace(
     limit_watts=575.0,
     idle_watts=60.0,
     flop_pj=1.0,
-    source=_H200.source
+    source=dict(_H200.source)
     | {
         "gpcs": "assumed: 170 SMs over 11 GPCs",
         "ld_l2": "assumed: as other chips",

@@ -32,6 +32,7 @@ from warpwright.vgpu.jit.state import (
 )
 from warpwright.vgpu.memory import aligned_zeros
 from warpwright.vgpu.program import Inst
+from warpwright.vgpu.tape import Tape
 
 if TYPE_CHECKING:
     from warpwright.vgpu.launch import Launch
@@ -65,6 +66,7 @@ class Cluster:
         self.count = self.ranks * self.per_cta
         self.shared_limit = launch.shared_limit
         self.hardware = launch.numerics == "hardware"
+        self.computes = launch.computes
         self.shared_stride = -(-self.shared_limit // 1024) * 1024
         self.shared = aligned_zeros(self.ranks * self.shared_stride, 1024).reshape(self.ranks, self.shared_stride)
         self.shared_host = self.shared.ctypes.data
@@ -76,6 +78,7 @@ class Cluster:
         self.queue = np.zeros(QUEUE_HEADER_WORDS + _QUEUE_RECORDS * RECORD_WORDS, np.uint64)
         self.queue[1] = _QUEUE_RECORDS
         self.records = self.queue[QUEUE_HEADER_WORDS:].reshape(_QUEUE_RECORDS, RECORD_WORDS)
+        self.tape = Tape(self) if launch.recorder else None
         self.which = ctypes.c_int32()
         self.template = self._template()
         self.handlers = [_handler(inst) for inst in launch.insts]
@@ -103,6 +106,9 @@ class Cluster:
         warps["param_host"] = launch.params_host
         warps["param_base"] = launch.params_base
         warps["queue"] = self.queue.ctypes.data
+        warps["rows"] = self.tape.buffer.ctypes.data if self.tape else 0
+        warps["row_head"] = np.arange(self.count) << 32
+        warps["row_retry"] = -1
         self.local = aligned_zeros(self.count * 32 * kernel.program.local_bytes + 1)
         warps["local_bytes"] = kernel.program.local_bytes
         warps["local_host"] = self.local.ctypes.data + np.arange(self.count) * 32 * kernel.program.local_bytes
@@ -152,6 +158,8 @@ class Cluster:
         entry, pointers = self.launch.kernel.entry, self.pointers.ctypes.data
         while True:
             code = run(pointers, self.count, entry, ctypes.addressof(self.which))
+            if self.tape:
+                self.tape.take(self.records[: int(self.queue[0])])
             moved = self._take_queue()
             if code == state.FAULTED:
                 raise self._fault()
@@ -162,6 +170,8 @@ class Cluster:
                 self.tmem_state.check_freed()
                 self.warpgroups.finish()
                 self.registers.check_all()
+                if self.tape:
+                    self.tape.finish()
                 self.tell_all("exit")
                 return True
             if code == state.SPINNING:
@@ -274,6 +284,11 @@ class Cluster:
         code = function("mbarrier_update")(at, count, 0, nbytes, 0)
         if code:
             raise self.failure(ProtocolError, op, faults.mbarrier(FAULTS[code], self, rank, offset))
+
+    def take_over(self) -> tuple[int, int, int] | None:
+        pending = self.launch.pending
+        found = pending.cancel(self.number) if pending else None
+        return None if found is None else self.launch.first_cta(found)
 
     def tensor_map(self, op: Op, address: int) -> BoundMap:
         raw = bytes(self.launch.memory.view(address)[:16])

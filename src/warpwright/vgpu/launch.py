@@ -17,14 +17,18 @@ from warpwright.errors import LaunchError
 from warpwright.gpu import LaunchResult
 from warpwright.ptx import nodes
 from warpwright.targets import Device as Spec
+from warpwright.targets import Timing
 from warpwright.tensormap import TensorMap
 from warpwright.vgpu.decode import decode
 from warpwright.vgpu.engines.op import BoundMap
 from warpwright.vgpu.events import Observer
 from warpwright.vgpu.jit.compile import Kernel, compile_program
+from warpwright.vgpu.jit.costs import costs_of
 from warpwright.vgpu.memory import GlobalMemory
+from warpwright.vgpu.pending import Pending
 from warpwright.vgpu.program import Inst, Param
 from warpwright.vgpu.schedule import run_clusters
+from warpwright.vgpu.tape import Recorder
 
 __all__ = ["Device", "Launch", "LaunchResult"]
 
@@ -35,7 +39,10 @@ _FAMILIES = {"sm_100a": ("sm_100", "sm_100f"), "sm_90a": ("sm_90",), "sm_120a": 
 
 @dataclass(slots=True)
 class Launch:
-    """One launch while it runs: the compiled kernel, its geometry, its global memory."""
+    """One launch while it runs: the compiled kernel, its geometry, its global memory.
+
+    ``recorder`` gets the rows of each cluster, ``chosen`` are the clusters to run (all of them when None).
+    """
 
     kernel: Kernel
     spec: Spec
@@ -52,6 +59,9 @@ class Launch:
     params_base: int = 0
     params_host: int = 0
     insts: list[Inst] = field(default_factory=list)
+    pending: Pending | None = None
+    recorder: Recorder | None = None
+    chosen: Sequence[int] | None = None
 
     MAP_MAGIC = b"tensrmap"
 
@@ -76,8 +86,24 @@ class Launch:
         return self.cluster != (1, 1, 1) or program.cluster is not None or program.explicit_cluster
 
     @property
+    def takes_over(self) -> bool:
+        """Whether running clusters may take over the work of others that have not started."""
+        return any(inst.name.startswith("clusterlaunchcontrol.try_cancel") for inst in self.insts)
+
+    @property
     def has_tmem(self) -> bool:
         return any(inst.name.startswith("tcgen05.") for inst in self.insts)
+
+    @property
+    def computes(self) -> bool:
+        """Whether engines move data and multiply; with numerics="none" they only signal."""
+        return self.numerics != "none"
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The clusters to run."""
+        x, y, z = self.clusters
+        return range(x * y * z) if self.chosen is None else self.chosen
 
     @property
     def clusters(self) -> Dim3:
@@ -195,15 +221,17 @@ class Launch:
 
 
 _KEPT = 64
-_kernels: OrderedDict[tuple[int, str, bool], tuple[nodes.Module, Kernel]] = OrderedDict()
+_kernels: OrderedDict[tuple[int, str, bool, int], tuple[nodes.Module, Kernel, Timing | None]] = OrderedDict()
 
 
-def _compiled(module: nodes.Module, entry: str, observed: bool) -> Kernel:
+def _compiled(module: nodes.Module, entry: str, observed: bool, timing: Timing | None = None) -> Kernel:
     """The machine code of a kernel; the last ones are kept, by the identity of their module (hashing a tree of a
     hundred thousand nodes would cost as much as a launch)."""
-    key = (id(module), entry, observed)
+    key = (id(module), entry, observed, id(timing))
     if key not in _kernels:
-        _kernels[key] = (module, compile_program(decode(module, entry), observed))
+        program = decode(module, entry)
+        costs = costs_of(program, timing) if timing else None
+        _kernels[key] = (module, compile_program(program, observed, costs), timing)
         if len(_kernels) > _KEPT:
             _kernels.popitem(last=False)
     return _kernels[key][1]
@@ -239,25 +267,31 @@ class Device:
         observers: Sequence[Observer] = (),
         *,
         numerics: str | None = None,
+        recorder: Recorder | None = None,
     ) -> LaunchResult:
         """Run ``entry`` of ``module`` to its end; arrays in ``args`` are written back, also after a fault.
 
         ``args``: NumPy arrays (device pointers), TensorMaps, ``bytes``, or numbers typed by the ``.param``s. ``smem``
         is dynamic shared memory in bytes. ``numerics``: ``"exact"`` sums an instruction's exact products in float32 or
         wider; ``"hardware"`` aligns, cuts off and rounds them as tensor cores do (`engines.hardware`); without it, the
-        device's.
+        device's. ``"none"``: engines only signal, they move and multiply nothing, and nothing is written back.
+        ``recorder`` gets the rows that timing is computed from, and chooses the clusters that run.
         """
-        kernel = _compiled(module, entry, bool(observers))
+        kernel = _compiled(module, entry, bool(observers), recorder.timing if recorder else None)
         launch = Launch(kernel, self.spec, grid, block, cluster, smem, tuple(observers), numerics or self.numerics)
         launch.insts = kernel.program.insts
+        launch.recorder = recorder
         self._check(launch)
         launch.bind(args)
+        if recorder is not None:
+            launch.chosen = recorder.launched(launch)
         for observer in observers:
             observer.launched(kernel.program)
         try:
             run_clusters(launch)
         finally:
-            launch.memory.download()
+            if launch.computes:
+                launch.memory.download()
         return LaunchResult("".join(text for _, text in sorted(launch.printed, key=lambda row: row[0])))
 
     def _check(self, launch: Launch) -> None:
@@ -270,8 +304,8 @@ class Device:
         _check_extents("cluster", launch.cluster, limits.max_grid_dim)
         if launch.dynamic < 0:
             raise LaunchError(f"smem={launch.dynamic}: expected a number of bytes.")
-        if launch.numerics not in ("exact", "hardware"):
-            raise LaunchError(f"numerics={launch.numerics!r}: expected 'exact' or 'hardware'.")
+        if launch.numerics not in ("exact", "hardware", "none"):
+            raise LaunchError(f"numerics={launch.numerics!r}: expected 'exact', 'hardware' or 'none'.")
         _check_threads(launch, limits.max_threads_per_block)
         _check_cluster(launch, limits.max_cluster_size)
         used = launch.shared_limit - 1024

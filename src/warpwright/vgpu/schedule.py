@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -20,11 +19,12 @@ from threadpoolctl import threadpool_limits
 from warpwright.errors import Deadlock
 from warpwright.vgpu import faults
 from warpwright.vgpu.cluster import Cluster
+from warpwright.vgpu.pending import Pending
 
 if TYPE_CHECKING:
     from warpwright.vgpu.launch import Launch
 
-__all__ = ["run_clusters"]
+__all__ = ["ctas_per_sm", "run_clusters"]
 
 _REPEATS = 2  # rounds that lead to known states before spinning counts as one
 _LONG = 50  # rounds that may as well be a spin that counts: let another cluster begin
@@ -42,14 +42,16 @@ class _Run:
     def __init__(self, launch: Launch, workers: int) -> None:
         self.launch = launch
         x, y, z = launch.clusters
-        self.numbers: Iterator[int] = iter(range(x * y * z))
+        numbers = launch.numbers
         self.lock = threading.Lock()
         self.errors: list[tuple[int, Exception]] = []
         self.generation = 0
         self.still = dict.fromkeys(range(workers), -1)
         self.dead = False
         ranks = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
-        self.capacity = max(1, launch.spec.sms * _ctas_per_sm(launch) // ranks // workers)
+        places = max(1, launch.spec.sms * ctas_per_sm(launch) // ranks)
+        self.capacity = max(1, places // workers)
+        self.numbers = launch.pending = Pending(numbers, x * y * z, places if launch.takes_over else x * y * z)
 
     def take(self) -> int | None:
         with self.lock:
@@ -118,6 +120,7 @@ class _Run:
                 self.failed(cluster.number, error)
                 continue
             if done:
+                self.numbers.ended(cluster.number)
                 idle.append(cluster)
             else:
                 kept.append(cluster)
@@ -126,7 +129,8 @@ class _Run:
         return kept
 
 
-def _ctas_per_sm(launch: Launch) -> int:
+def ctas_per_sm(launch: Launch) -> int:
+    """CTAs of a launch that are resident on an SM together, by threads and shared memory."""
     limits = launch.spec.limits
     by_threads = limits.max_threads_per_sm // launch.threads
     by_shared = limits.smem_per_sm // max(1, launch.shared_limit)
@@ -175,8 +179,7 @@ class _Watch:
 
 def run_clusters(launch: Launch) -> None:
     """Run every cluster of a launch; raises the error of the lowest cluster that met one."""
-    x, y, z = launch.clusters
-    workers = max(1, min(os.cpu_count() or 1, x * y * z))
+    workers = max(1, min(os.cpu_count() or 1, len(launch.numbers)))
     run = _Run(launch, workers)
     with threadpool_limits(limits=1, user_api="blas"):
         if workers == 1:

@@ -75,7 +75,8 @@ class Loads:
         sources = known.bound.host + coords @ known.pitches
         plan = chunks(known.box, known.phase, None)
         copy, count = function("copy_boxes"), len(rows)
-        copy(known.targets.ctypes.data, sources.ctypes.data, count, plan.shared_at, plan.tensor_at, plan.count)
+        if fabric.computes:
+            copy(known.targets.ctypes.data, sources.ctypes.data, count, plan.shared_at, plan.tensor_at, plan.count)
         done = function("mbarrier_update_all")(known.barriers.ctypes.data, count, 0, known.box.nbytes)
         if done < count:
             fabric.refuse_update(inst, rows[done], int(known.barriers[done]), nbytes=known.box.nbytes)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from warpwright import isa
 from warpwright.errors import MemoryFault, ProtocolError
 from warpwright.types import named
+from warpwright.vgpu.engines import launch_control
 from warpwright.vgpu.engines.op import Fabric, Op
 from warpwright.vgpu.engines.place import barrier, check_inside, locate, selected
 from warpwright.vgpu.engines.reduce import GLOBAL_LOCK, combine, dtype_of
@@ -71,18 +72,20 @@ def _linear(fabric: Fabric, op: Op) -> None:
     _check_units(fabric, op, to, source, size)
     data = fabric.global_memory(op, source, size) if form.from_global else _own(fabric, op, source, size)
     if form.to_global:
-        return _put(op, form, fabric.global_memory(op, to, size), data)
+        return _put(fabric, op, form, fabric.global_memory(op, to, size), data)
     rank, offset = locate(fabric, op, to, "destination")
     mbar_rank, mbar = barrier(fabric, op, op.words[3])
     _check_ranks(fabric, op, form, rank, mbar_rank)
     for each in selected(fabric, op, op.words[form.mask]) if form.mask else (rank,):
         check_inside(fabric, op, "destination", each, offset, size)
-        _put(op, form, fabric.shared[each][offset : offset + size], data)
+        _put(fabric, op, form, fabric.shared[each][offset : offset + size], data)
         fabric.complete_tx(op, each, mbar, size)
     return None
 
 
-def _put(op: Op, form: _Form, target: NDArray[np.uint8], data: NDArray[np.uint8]) -> None:
+def _put(fabric: Fabric, op: Op, form: _Form, target: NDArray[np.uint8], data: NDArray[np.uint8]) -> None:
+    if not fabric.computes:
+        return
     if form.op:
         dtype = dtype_of(form.type)
         cells = target.view(dtype)
@@ -184,4 +187,5 @@ _ENGINES: dict[str, Callable[[Fabric, Op], None]] = {
     "cp.reduce.async.bulk.tensor": reduce_box,
     "st.async": _value,
     "red.async": _value,
+    "clusterlaunchcontrol.try_cancel.async": launch_control.complete,
 }

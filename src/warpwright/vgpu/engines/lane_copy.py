@@ -32,6 +32,8 @@ def _cp_async(fabric: Fabric, op: Op) -> None:
     if rank != op.rank or not RESERVED_SHARED <= offset <= fabric.shared_limit - size or offset % size:
         text = f"destination 0x{op.words[0]:x} is not {size} aligned bytes of the CTA's own shared memory."
         raise fabric.failure(MemoryFault, op, text)
+    if not fabric.computes:
+        return
     target = fabric.shared[rank, offset : offset + size]
     target[:] = np.uint8(0)
     if taken:

@@ -43,6 +43,7 @@ class Fabric(Protocol):
     shared_host : host address of ``shared``; ``shared_stride`` bytes from one CTA to the next
     shared_limit : one past the last legal offset; the first is RESERVED_SHARED
     hardware : whether sums are rounded as tensor cores do
+    computes : whether engines move data and multiply; else they only signal, for timing
     tmem : int32 array of shape (ranks, 512 columns, 128 lanes)
     """
 
@@ -52,6 +53,7 @@ class Fabric(Protocol):
     shared_limit: int
     ranks: int
     hardware: bool
+    computes: bool
     tmem: NDArray[np.int32]
 
     def tmem_allocated(self, rank: int) -> int:
@@ -73,6 +75,9 @@ class Fabric(Protocol):
 
     def global_memory(self, op: Op, address: int, nbytes: int) -> NDArray[np.uint8]:
         """A view of global memory at a virtual address; raises MemoryFault when it is outside."""
+
+    def take_over(self) -> tuple[int, int, int] | None:
+        """Cancel the start of a cluster of the grid, for this one to do its work: the place of its first CTA."""
 
     def failure(self, kind: type[Exception], op: Op, message: str) -> Exception:
         """An error that names the instruction, kernel, CTA, warp and lane of ``op`` before ``message``."""

@@ -194,6 +194,8 @@ def _load(fabric: Fabric, op: Op, box: _Box, rank: int) -> None:
     plan = chunks(box.geometry, box.phase, box.extents)
     base = box.offset - box.phase
     check_inside(fabric, op, "destination of the box", rank, base + plan.low, plan.high - plan.low)
+    if not fabric.computes:
+        return
     to = fabric.shared_host + rank * fabric.shared_stride + base
     copy = function("copy_chunks")
     if plan.count:
@@ -220,6 +222,8 @@ def _store(fabric: Fabric, op: Op, box: _Box) -> None:
     plan = chunks(box.geometry, box.phase, box.extents)
     base = box.offset - box.phase
     check_inside(fabric, op, "source of the box", box.rank, base + plan.low, plan.high - plan.low)
+    if not fabric.computes:
+        return
     source = fabric.shared_host + box.rank * fabric.shared_stride + base
     if plan.count:
         function("copy_chunks")(box.bound.host + box.origin, plan.tensor_at, source, plan.shared_at, plan.count)
@@ -241,6 +245,8 @@ def reduce_box(fabric: Fabric, op: Op) -> None:
     plan = elements(box.geometry, box.phase, box.extents)
     base = box.offset - box.phase
     check_inside(fabric, op, "source of the box", box.rank, base + plan.low, plan.high - plan.low)
+    if not fabric.computes:
+        return
     values, first = _typed(fabric.shared[box.rank], base, dtype_of(type))
     target, origin = _typed(box.bound.data, box.origin, dtype_of(type))
     with GLOBAL_LOCK:

@@ -23,10 +23,12 @@ from warpwright.vgpu.jit import (
     matrix,
     memory,
     mma,
+    record,
     sync,
     warp,
     warpgroup,
 )
+from warpwright.vgpu.jit.costs import Costs
 from warpwright.vgpu.jit.lanes import MEANINGS, Lanes, Meaning
 from warpwright.vgpu.jit.runtime import DECLARATIONS, Engine, compile_ir
 from warpwright.vgpu.jit.state import OFFSETS, SIZE
@@ -55,20 +57,22 @@ class Kernel:
     tables: list[NDArray[np.int64]] = field(default_factory=list)
 
 
-def compile_program(program: Program, observed: bool = False) -> Kernel:
-    """Compile; with ``observed`` the code also reports synchronisation to observers."""
-    text, kernel = emit(program, observed)
+def compile_program(program: Program, observed: bool = False, costs: Costs | None = None) -> Kernel:
+    """Compile; with ``observed`` the code also reports synchronisation to observers, with ``costs`` it leaves rows for
+    timing."""
+    text, kernel = emit(program, observed, costs)
     engine = compile_ir(text)
     return Kernel(program, engine, engine.address("kernel"), *kernel)
 
 
 def emit(
-    program: Program, observed: bool = False
+    program: Program, observed: bool = False, costs: Costs | None = None
 ) -> tuple[str, tuple[dict[str, int], int, dict[int, str], list[NDArray[np.int64]]]]:
     """The IR text of a program, and the rest of what `Kernel` holds."""
     local = _local_registers(program)
     slots, nbytes = _place_registers(program, local)
     lanes = Lanes(slots, dict.fromkeys(local, True), observed)
+    lanes.costs = costs
     lanes.param_bytes = max((p.offset + p.nbytes for p in program.params), default=0)
     lanes.arch = program.arch
     lanes.loaded = {r.name for i in program.insts if i.name == "tcgen05.ld" for r in _registers(i.operands[0])}
@@ -124,12 +128,16 @@ def _block(lanes: Lanes, block: Block, messages: dict[int, str]) -> None:
             _instruction(lanes, inst, messages)
     if not lanes.ended:
         lanes.narrow(lanes.block_mask)
+        if block.insts and block.insts[-1].name in control.ENDINGS:
+            record.needs(lanes, block.insts[-1])
+        record.spend(lanes)
         control.ending(lanes, block.insts[-1] if block.insts else None, block.index + 1)
 
 
 def _instruction(lanes: Lanes, inst: Inst, messages: dict[int, str]) -> None:
     _guard(lanes, inst)
     meaning = MEANINGS.get(inst.name) if inst.match or inst.opcode.startswith("call.") else None
+    record.needs(lanes, inst)
     mark = len(lanes.lines)
     try:
         if meaning is None:

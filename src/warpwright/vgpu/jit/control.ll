@@ -192,6 +192,23 @@ define void @rotate(ptr %w) {
   ret void
 }
 
+; Whether the recorder's rows are half full.
+define i1 @crowded(ptr %w) {
+  %pr = getelementptr i8, ptr %w, i64 $rows
+  %rows = load ptr, ptr %pr
+  %off = icmp eq ptr %rows, null
+  br i1 %off, label %no, label %look
+look:
+  %count = load i64, ptr %rows
+  %pcap = getelementptr i64, ptr %rows, i64 1
+  %cap = load i64, ptr %pcap
+  %half = lshr i64 %cap, 1
+  %past = icmp ugt i64 %count, %half
+  ret i1 %past
+no:
+  ret i1 false
+}
+
 ; Run every warp that can run, until none can: 0 all wait, 1 all done, 2 some only spin, 3 fault, 4 queue full.
 ; %which receives the warp's index for 3 and 4.
 define i32 @run_cluster(ptr %warps, i32 %n, ptr %kernel, ptr %which) {
@@ -214,7 +231,13 @@ loop:
   br i1 %isdone, label %next, label %living
 living:
   %can = call i1 @wake(ptr %w)
-  br i1 %can, label %run, label %next
+  br i1 %can, label %room, label %next
+room:
+  %crowded = call i1 @crowded(ptr %w)
+  br i1 %crowded, label %full, label %run
+full:
+  store i32 %i, ptr %which
+  ret i32 4
 run:
   %pf = getelementptr i8, ptr %w, i64 $fuel
   store i32 $FUEL_PER_SLICE, ptr %pf

@@ -10,6 +10,7 @@ from __future__ import annotations
 from warpwright.errors import DescriptorError
 from warpwright.layout import tmem_ld_map
 from warpwright.ptx import nodes
+from warpwright.vgpu.jit import record
 from warpwright.vgpu.jit.control import converge
 from warpwright.vgpu.jit.lanes import Lanes, meaning
 from warpwright.vgpu.jit.memory import address
@@ -22,7 +23,7 @@ __all__ = ["SERVICES", "flatten"]
 _ASYNC = (
     "cp.async.bulk", "cp.async.bulk.tensor", "cp.reduce.async.bulk", "cp.reduce.async.bulk.tensor", "st.async",
     "red.async", "cp.async.mbarrier.arrive", "tcgen05.mma", "tcgen05.mma.ws", "tcgen05.cp", "tcgen05.shift",
-    "tcgen05.commit",
+    "tcgen05.commit", "clusterlaunchcontrol.try_cancel.async",
 )  # fmt: skip
 SERVICES = (
     "tcgen05.alloc", "tcgen05.dealloc", "tcgen05.relinquish_alloc_permit", "call.vprintf", "call.__assertfail",
@@ -55,6 +56,9 @@ def push(lanes: Lanes, inst: Inst) -> None:
     for index, (kind, operand) in enumerate(words):
         lanes.store("<32 x i64>", _word(lanes, kind, operand), operand_slot(index))
     enqueue(lanes, inst.index)
+    if lanes.costs:
+        count = lanes.op(f"call i32 @llvm.ctpop.i32(i32 {lanes.mask})")
+        record.row(lanes, inst, lanes.resize_scalar(count, 32, 64))
 
 
 def enqueue(lanes: Lanes, number: int) -> None:
@@ -129,6 +133,7 @@ def _pend(lanes: Lanes, inst: Inst, where: Operand, table: int, width: int) -> N
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
     lanes.check(lanes.op(f"call i1 @tmem_check(ptr %w, i32 {taddr}, i32 {width}, i32 {inst['shape'][:2]})"))
     lanes.emit(f"call void @tmem_pend(ptr %w, i32 {taddr}, i64 {table})")
+    record.row(lanes, inst)
 
 
 @meaning("tcgen05.ld")
@@ -155,3 +160,4 @@ def _registers(operand: Operand) -> tuple[Operand, ...]:
 def tcgen05_wait(lanes: Lanes, inst: Inst) -> None:
     converge(lanes, "-1")
     lanes.settle()
+    record.row(lanes, inst)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from warpwright.errors import UnsupportedInstruction
 from warpwright.ptx import nodes
+from warpwright.vgpu.jit.costs import Costs
 from warpwright.vgpu.jit.state import FAULTS, LANES, OFFSETS
 from warpwright.vgpu.program import Inst, Operand, Register, Symbol, place
 
@@ -70,6 +71,7 @@ class Lanes:
     param_bytes : size of the kernel's parameter block.
     arch : the target that the PTX was written for.
     observed : whether synchronising instructions also leave a record for observers.
+    costs : what instructions cost, when rows for timing are recorded, else None.
     """
 
     def __init__(self, slots: dict[str, int], local: dict[str, bool], observed: bool = False) -> None:
@@ -86,6 +88,7 @@ class Lanes:
         self.block = 0
         self.ended = False
         self.observed = observed
+        self.costs: Costs | None = None
         self.param_bytes = 0
         self.loaded: set[str] = set()
         self.settled = False

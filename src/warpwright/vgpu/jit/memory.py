@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from warpwright.errors import UsageError
 from warpwright.ptx import nodes
+from warpwright.vgpu.jit import record
+from warpwright.vgpu.jit.costs import is_memory
 from warpwright.vgpu.jit.lanes import Lanes, bits_of, meaning, vector
 from warpwright.vgpu.jit.runtime import atomic_name
 from warpwright.vgpu.jit.state import LOCAL_WINDOW, OFFSETS, RANK_SHIFT, SHARED_WINDOW
@@ -45,6 +47,8 @@ def translate(lanes: Lanes, inst: Inst, where: str, space: str, nbytes: int) -> 
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
     lanes.store("<32 x i64>", where, OFFSETS["addr"])
     lanes.check(lanes.op(f"call i1 @{_ROUTINES[space]}(ptr %w, i32 {lanes.mask}, i64 {nbytes})"))
+    if is_memory(inst):
+        record.access(lanes, inst, nbytes)
 
 
 def _elements(inst: Inst) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from warpwright.ptx import nodes
 from warpwright.vgpu.engines.hardware import Model
 from warpwright.vgpu.engines.operand import TYPES, as_float
+from warpwright.vgpu.jit import record
 from warpwright.vgpu.jit.control import converge
 from warpwright.vgpu.jit.lanes import Lanes, meaning
 from warpwright.vgpu.jit.state import OFFSETS
@@ -71,6 +72,7 @@ def mma_sync(lanes: Lanes, inst: Inst) -> None:
         for number, register in enumerate(_items(operand)):
             lanes.store("<32 x i32>", lanes.integer(register, 32), OFFSETS["operands"] + start + 128 * number)
     lanes.emit(f"call void @mma_sync(ptr %w, ptr inttoptr (i64 {plan} to ptr))")
+    record.row(lanes, inst)
     for number, register in enumerate(_items(inst.operands[0])):
         lanes.write(register, lanes.load("<32 x i32>", OFFSETS["operands"] + _C_AT + 128 * number), "b32")
 

@@ -101,7 +101,7 @@ def _text() -> str:
 
     parts = [
         fill(f"{name}.ll")
-        for name in ("translate", "control", "mbarrier", "exchange", "bulk", "wgmma", "hardware", "mma")
+        for name in ("translate", "control", "mbarrier", "exchange", "bulk", "wgmma", "hardware", "mma", "record")
     ]
     parts += [fill("access.ll", bits=str(b), bytes=str(b // 8)) for b in (8, 16, 64)]
     # The 32-bit gather and scatter of access.ll are those that tensor.ll declares.
@@ -135,6 +135,11 @@ _SIGNATURES = {
     "wgmma_issue": "i1 (ptr, i64, i64, i64, i64, ptr)",
     "mma_sync": "void (ptr, ptr)",
     "match_any": "<32 x i32> (<32 x i64>, i32)",
+    "row": "void (ptr, i32, i64, i64, i64, i64)",
+    "row_access": "void (ptr, i32, i64, i64, i64)",
+    "row_barriers": "void (ptr, i32, i64, i64)",
+    "row_wait": "void (ptr, i32, i32, i64, i64)",
+    "spend": "void (ptr, i64)",
     **{f"gather{b}": f"<32 x i{b}> (ptr, i32, i64)" for b in (8, 16, 32, 64)},
     **{f"scatter{b}": f"void (ptr, i32, i64, <32 x i{b}>)" for b in (8, 16, 32, 64)},
     **{name: f"<32 x i{b}> (ptr, i32, <32 x i{b}>, <32 x i{b}>)" for name, b, _ in _atomics()},

@@ -131,6 +131,11 @@ _FIELDS: list[tuple[str, str, int]] = [
     ("clock", "i8", 1),
     ("pend_table", "i8", 64),
     ("pend_addr", "i8", 64),
+    ("rows", "i8", 1),  # {count, capacity, -, -, rows…} of the recorder, 0 without one
+    ("row_head", "i8", 1),  # this warp's number in the cluster << 32
+    ("cycles", "i8", 1),  # cycles | issue slots << 32 that the warp has spent
+    ("row_saved", "i8", 1),  # the same when the wait `row_retry` first failed
+    ("row_retry", "i8", 1),
     ("wgmma_count", "i4", 1),  # lines in the log
     ("wgmma_group", "i4", 1),  # groups committed
     ("wgmma_log", "u8", 4 * WGMMA_LOG),  # instruction, descriptors of A and B, group << 32 | how

@@ -8,6 +8,7 @@ loop asks again.
 from __future__ import annotations
 
 from warpwright.ptx import nodes
+from warpwright.vgpu.jit import record
 from warpwright.vgpu.jit.control import converge
 from warpwright.vgpu.jit.lanes import Lanes, meaning
 from warpwright.vgpu.jit.memory import address, translate
@@ -42,6 +43,8 @@ def _operands(lanes: Lanes, *values: str) -> None:
 
 def block(lanes: Lanes, kind: int, mask: str, following: int) -> None:
     """Lanes of ``mask`` wait and go on at block ``following``; the dispatcher runs whoever can. Ends the block."""
+    if following > lanes.block and kind != WAIT_MBARRIER:
+        record.spend(lanes)
     lanes.emit(f"call void @set_pc(ptr %w, i32 {lanes.block_mask}, i32 {following})")
     lanes.emit(f"call void @block(ptr %w, i32 {mask}, i32 {kind})")
     lanes.emit("br label %dispatch")
@@ -58,6 +61,7 @@ def _bar(lanes: Lanes, inst: Inst, how: int, threads: Operand | None, extra: str
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
     lanes.store("<32 x i64>", number, OFFSETS["addr"])
     _operands(lanes, word)
+    record.row(lanes, inst, record.first(lanes, number), record.first(lanes, word))
     block(lanes, WAIT_BAR, lanes.mask, lanes.block + 1)
 
 
@@ -84,6 +88,7 @@ def barrier_cluster(lanes: Lanes, inst: Inst) -> None:
         converge(lanes, "-1")
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
     _operands(lanes, lanes.splat(int(inst.name.endswith("wait")), 64))
+    record.row(lanes, inst)
     block(lanes, WAIT_CLUSTER, lanes.mask, lanes.block + 1)
 
 
@@ -111,6 +116,14 @@ def mbarrier_init(lanes: Lanes, inst: Inst) -> None:
     expected = lanes.op(f"shl <32 x i64> {count}, {lanes.splat(21, 64)}")
     word = lanes.op(f"or <32 x i64> {lanes.op(f'or <32 x i64> {pending}, {expected}')}, {lanes.splat(_TAG, 64)}")
     lanes.emit(f"call void @scatter64(ptr %w, i32 {lanes.mask}, i64 0, <32 x i64> {word})")
+    _record(lanes, inst, count)
+
+
+def _record(lanes: Lanes, inst: Inst, count: str) -> None:
+    """A row of the recorder for an instruction that sets a barrier."""
+    if lanes.costs:
+        _operands(lanes, count, lanes.splat(0, 64), lanes.splat(0, 64))
+        record.barriers(lanes, inst)
 
 
 def _count_in_range(lanes: Lanes, count: str) -> None:
@@ -143,12 +156,14 @@ def _stays_open(lanes: Lanes, count: str) -> None:
 def mbarrier_inval(lanes: Lanes, inst: Inst) -> None:
     _reach(lanes, inst, inst.operands[0])
     lanes.emit(f"call void @scatter64(ptr %w, i32 {lanes.mask}, i64 0, <32 x i64> zeroinitializer)")
+    _record(lanes, inst, lanes.splat(0, 64))
 
 
 def _update(lanes: Lanes, inst: Inst, count: str, expect: str, complete: str, drop: str) -> str:
     """Apply one operation for each lane in turn to the barriers reached; gives the words before, the state tokens."""
     _operands(lanes, count, expect, complete, drop)
     lanes.check(lanes.op(f"call i1 @mbarrier_lanes(ptr %w, i32 {lanes.mask})"))
+    record.barriers(lanes, inst)
     lanes.event()
     return lanes.load("<32 x i64>", OFFSETS["scratch"])
 
@@ -201,6 +216,7 @@ def mbarrier_wait(lanes: Lanes, inst: Inst) -> None:
     if lanes.observed:
         lanes.store("<32 x i64>", lanes.spread("i64", lanes.resize_scalar(done, 32, 64)), operand_slot(5))
     lanes.event()
+    record.wait(lanes, inst, done)
     lanes.write(inst.operands[0], lanes.op(f"bitcast i32 {done} to <32 x i1>"), "pred")
     waiting = lanes.op(f"and i32 {lanes.mask}, {lanes.op(f'xor i32 {done}, -1')}")
     if "try_wait" not in inst.name:
@@ -229,6 +245,7 @@ def commit_group(lanes: Lanes, inst: Inst) -> None:
     more = lanes.op(f"add <32 x i32> {groups}, {lanes.op(f'zext <32 x i1> {busy} to <32 x i32>')}")
     lanes.store("<32 x i32>", lanes.op(f"{active} {more}, <32 x i32> {groups}"), OFFSETS[committed])
     lanes.store("<32 x i32>", lanes.op(f"{active} zeroinitializer, <32 x i32> {open_}"), OFFSETS[uncommitted])
+    record.row(lanes, inst)
 
 
 @meaning("cp.async.bulk.wait_group", "cp.async.wait_group", "cp.async.wait_all")
@@ -243,4 +260,5 @@ def wait_group(lanes: Lanes, inst: Inst) -> None:
     over = lanes.op(f"icmp ugt <32 x i32> {groups}, {lanes.splat(number, 32)}")
     waiting = lanes.op(f"and i32 {lanes.mask}, {lanes.op(f'bitcast <32 x i1> {over} to i32')}")
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
+    record.row(lanes, inst, str(number))
     block(lanes, WAIT_BULK, waiting, lanes.block + 1)

@@ -8,6 +8,7 @@ instruction, which is as late as a wait allows.
 from __future__ import annotations
 
 from warpwright.ptx import nodes
+from warpwright.vgpu.jit import record
 from warpwright.vgpu.jit.control import converge
 from warpwright.vgpu.jit.lanes import Lanes, meaning
 from warpwright.vgpu.jit.state import OFFSETS, WAIT_WGMMA
@@ -87,6 +88,7 @@ def _issue(lanes: Lanes, inst: Inst) -> None:
     block(lanes, WAIT_WGMMA, lanes.mask, lanes.block)
     lanes.ended = False
     lanes.emit(f"{logged}:")
+    record.row(lanes, inst, a, b)
     if lanes.observed:
         first = lanes.op(f"and i32 {lanes.mask}, {lanes.op(f'sub i32 0, {lanes.mask}')}")
         lanes.op(f"call i1 @push(ptr %w, i32 {first}, i32 {inst.index})")
@@ -124,6 +126,7 @@ def commit_group(lanes: Lanes, inst: Inst) -> None:
     group = lanes.load("i32", OFFSETS["wgmma_group"])
     some = lanes.op(f"zext i1 {lanes.op(f'icmp ne i32 {lanes.mask}, 0')} to i32")
     lanes.store("i32", lanes.op(f"add i32 {group}, {some}"), OFFSETS["wgmma_group"])
+    record.row(lanes, inst)
 
 
 @meaning("wgmma.wait_group")
@@ -134,4 +137,5 @@ def wait_group(lanes: Lanes, inst: Inst) -> None:
     waiting = lanes.op(f"select i1 {lanes.op(f'icmp eq i32 {count}, 0')}, i32 0, i32 {lanes.mask}")
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
     lanes.store("<32 x i64>", lanes.integer(inst.operands[0], 64), operand_slot(0))
+    record.row(lanes, inst, record.first(lanes, lanes.integer(inst.operands[0], 64)))
     block(lanes, WAIT_WGMMA, waiting, lanes.block + 1)

@@ -1,0 +1,57 @@
+"""The clusters of a grid that have not started, and which of them a running one takes over.
+
+A chip has places for so many clusters at a time; cluster i waits for the place of cluster i - places. Either that one
+ends and i starts there, or it asks for more work (cluster launch control) and gets i, which then never starts. So
+each place does the same clusters whatever the order in which places are simulated.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+
+__all__ = ["Pending"]
+
+
+class Pending:
+    """``numbers``: the clusters to start, in order; ``total``: those of the grid; ``places``: how many fit at a time."""
+
+    def __init__(self, numbers: Sequence[int], total: int, places: int) -> None:
+        self.waiting = deque(numbers)
+        self.total, self.places = total, places
+        self.lock = threading.Lock()
+        self.busy: set[int] = set()
+        self.cancelled: set[int] = set()
+        self.following: dict[int, int] = {}
+
+    def __iter__(self) -> Pending:
+        return self
+
+    def __next__(self) -> int:
+        """The next cluster to start; StopIteration when none is left, or all that are wait for others' places."""
+        with self.lock:
+            while self.waiting and self.waiting[0] in self.cancelled:
+                self.waiting.popleft()
+            for index, number in enumerate(self.waiting):
+                if number % self.places not in self.busy and number not in self.cancelled:
+                    self.busy.add(number % self.places)
+                    self.following[number % self.places] = number + self.places
+                    del self.waiting[index]
+                    return number
+            raise StopIteration
+
+    def cancel(self, number: int) -> int | None:
+        """The cluster whose start running cluster ``number`` cancels, to do its work; None when there is none."""
+        with self.lock:
+            found = self.following[number % self.places]
+            if found >= self.total:
+                return None
+            self.following[number % self.places] = found + self.places
+            self.cancelled.add(found)
+            return found
+
+    def ended(self, number: int) -> None:
+        """Cluster ``number`` is done: its place is free."""
+        with self.lock:
+            self.busy.discard(number % self.places)
