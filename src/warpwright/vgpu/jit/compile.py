@@ -37,7 +37,7 @@ from warpwright.vgpu.program import Block, Inst, Operand, Program, Register, pla
 __all__ = ["Kernel", "compile_program", "emit"]
 
 # importing them fills MEANINGS
-_MODULES = (alu, bits, compare, convert, floats, issue, matrix, memory, mma, sync, warp, warpgroup)
+_MODULES = (alu, bits, compare, convert, floats, issue, launch_control, matrix, memory, mma, sync, warp, warpgroup)
 
 
 @dataclass(slots=True)
