@@ -15,7 +15,7 @@ __all__ = ["Pending"]
 
 
 class Pending:
-    """``numbers``: the clusters to start; ``total``: those of the grid; ``places``: how many fit on the chip at a time."""
+    """``numbers``: the clusters to start; ``total``: those of the grid; ``places``: how many fit at a time."""
 
     def __init__(self, numbers: Sequence[int], total: int, places: int) -> None:
         self.waiting = deque(numbers)

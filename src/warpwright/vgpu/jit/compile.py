@@ -20,6 +20,7 @@ from warpwright.vgpu.jit import (
     convert,
     floats,
     issue,
+    launch_control,
     matrix,
     memory,
     mma,
