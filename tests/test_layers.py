@@ -29,13 +29,14 @@ MAY_IMPORT = {
     "devices": FACTS | {"vgpu", "cuda"},
     "arguments": FACTS | {"lang"},
     "launch": FACTS | {"lang", "vgpu", "devices", "arguments"},
+    "launch_file": FACTS | {"lang", "launch"},
     "libraries": FACTS,
     "products": FACTS | {"lang", "cuda", "launch", "kernels", "libraries"},
     "ops": FACTS | {"lang", "vgpu", "cuda", "devices", "launch", "kernels", "libraries", "products"},
     "interop": FACTS | {"libraries", "ops"},
     "report": FACTS | {"lang", "vgpu", "devices", "launch", "kernels", "ops"},
     "__init__": FACTS | {"lang", "vgpu", "devices", "launch", "kernels", "ops"},
-    "cli": FACTS | {"__init__", "lang", "vgpu", "cuda", "devices", "launch", "kernels", "ops", "report"},
+    "cli": FACTS | {"__init__", "lang", "vgpu", "cuda", "devices", "launch", "launch_file", "kernels", "ops", "report"},
     "__main__": {"cli"},
 }
 
