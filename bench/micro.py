@@ -4,7 +4,7 @@ Every figure comes from a small kernel in the kernel language, run on the GPU of
 barrier, a copy, a product and a launch cost. None is a GEMM, so that `bench/predict.py` may be judged on those. Cycles
 are those of the SM's clock. The spread is half of the range of the repeats over their median.
 
-- issue, shared, memory, tma, sync, wgmma, launch: the parts, in this order; ``--only`` names some of them
+- issue, shared, memory, tma, sync, wgmma, launch, power: the parts, in this order; ``--only`` names some of them
 - ``--small``: everything once and tiny, on any device, only to see that it runs
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from probes import bulk, issue, launches, memory, shared, sync, tensor
+from probes import bulk, issue, launches, memory, power, shared, sync, tensor
 from probes.harness import Bench, Measured
 
 PARTS: dict[str, Callable[[Bench], Iterator[Measured]]] = {
@@ -28,6 +28,7 @@ PARTS: dict[str, Callable[[Bench], Iterator[Measured]]] = {
     "sync": sync.measure,
     "wgmma": tensor.measure,
     "launch": launches.measure,
+    "power": power.measure,
 }
 
 

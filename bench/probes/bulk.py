@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from probes.harness import Bench, Measured, each, measured, timed
-
 from warpwright.lang import (
     Global,
     If,
@@ -96,6 +95,25 @@ def issue(out: Global[u64], rounds: u32, x: tma.Map[bf16], *, rows=8, count=16):
         out[ctaid.x * 2 + 1] = total
 
 
+@kernel("sm_90a", threads=32)
+def bursts(out: Global[u64], rounds: u32, x: tma.Map[bf16], *, rows=8, count=4):
+    """``count`` boxes on one barrier, then a wait for all of them."""
+    tiles = [smem.tile(bf16, (rows, COLUMNS), swizzle=128) for _ in range(count)]
+    full = mbarrier(name="full")
+    leads = warp.lane == 0
+    with If(leads):
+        full.init()
+        fence.mbarrier_init()
+    bar.sync()
+    with timed(out):
+        with If(leads):
+            for k in loop(rounds):
+                full.arrive_expect_tx(tiles[0].nbytes * count)
+                for i, tile in enumerate(tiles):
+                    tma.load(tile, x[i * rows, 0], full)
+                full.wait(k & 1)
+
+
 @kernel("sm_90a", cluster=2, threads=32)
 def multicast(out: Global[u64], rounds: u32, x: tma.Map[bf16], own: u32, *, rows=64, flight=2):
     """A pair of CTAs: each loads its half of every box for both, once both have let go of the last one there."""
@@ -153,12 +171,12 @@ def measure(bench: Bench) -> Iterator[Measured]:
     yield from latency(bench, x, height)
     yield from throughput(bench, x, height)
     yield from stored(bench, x)
+    yield from shared_rows(bench, x)
     for rows in bench.pick((32, 64, 128), (32,)):
-        for flight in (1, 2):
+        for flight in bench.pick((1, 2, 4), (1, 2)):
             probe = multicast.configure(rows=rows, flight=flight)
             cycles = bench.slope(probe, [x, bench.pick(1024, 256)], rounds=(20, 100), grid=bench.sms, per=flight)
-            per_cta = 2 * rows * 128
-            how = f"pairs, boxes of {rows * 128} bytes to both, {flight} rounds in flight, {per_cta} bytes a CTA and round"
+            how = f"pairs, each sends {rows * 128} bytes to both, {flight} rounds in flight"
             yield measured(f"tma.multicast.{rows * 128}.{flight}.cycles", cycles, "cycles/round", how)
 
 
@@ -178,12 +196,25 @@ def latency(bench: Bench, x: object, height: int) -> Iterator[Measured]:
         )
 
 
+def shared_rows(bench: Bench, x: object) -> Iterator[Measured]:
+    """A box after the other on one barrier; and all SMs reading the same rows of L2, or every ``together`` of them."""
+    for rows in bench.pick((1, 8, 32, 64), (8,)):
+        few, many = (bench.slope(bursts.configure(rows=rows, count=n), [x]) for n in (4, 12))
+        each_box = [(b - a) / 8 for a, b in zip(few, many, strict=True)]
+        yield measured(f"tma.box.{rows}_rows", each_box, "cycles/box", "a further box of rows of 128 bytes, in L2")
+    for apart in (0, 64, 1024):
+        probe, own = loads.configure(rows=128, flight=4), bench.pick(1024, 128)
+        cycles = bench.slope(probe, [x, own, bench.pick(apart, 0), 128], rounds=(20, 100), grid=bench.sms)
+        how = f"SMs begin {apart} rows apart and read {own}: the same rows in several SMs, in L2"
+        yield measured(f"tma.load.apart_{apart}", each(4 * 128 * 128, cycles), "bytes/cycle/SM", how)
+
+
 def throughput(bench: Bench, x: object, height: int) -> Iterator[Measured]:
     sizes = bench.pick([(r, f) for r in (8, 32, 64, 128, 256) for f in (1, 2, 4, 8)], [(8, 2)])
     for rows, flight in sizes:
         if rows * 128 * flight > 200 << 10:
             continue
-        probe, rounds = loads.configure(rows=rows, flight=flight), (10, max(20, 2048 // rows // flight))
+        probe, rounds = loads.configure(rows=rows, flight=flight), (10, max(40, 32768 // rows // flight))
         nbytes = rows * 128 * flight
         for grid in (1, bench.sms):
             near = bench.slope(probe, [x, bench.pick(1024, 64), bench.pick(1024, 64), rows], rounds=rounds, grid=grid)

@@ -16,7 +16,7 @@ import numpy as np
 
 import warpwright as ww
 from warpwright import cuda
-from warpwright.lang import Global, If, Kernel, bar, clock64, ctaid, u64, warp
+from warpwright.lang import Global, If, Kernel, Traced, bar, clock64, ctaid, u64, warp
 from warpwright.lang.context import current
 from warpwright.launch import entry_point
 
@@ -110,9 +110,9 @@ class Bench:
         if self._flush is not None:
             self._flush.fill_(1)
 
-    def prepared(self, kernel: Kernel, grid: int, args: Sequence[Any]) -> Run:
+    def prepared(self, kernel: Kernel | Traced, grid: int, args: Sequence[Any]) -> Run:
         """A call that only starts the kernel (on a virtual GPU: runs it)."""
-        traced = kernel.trace()
+        traced = kernel if isinstance(kernel, Traced) else kernel.trace()
         if not self.real:
             return lambda: ww.launch(traced, grid, args=list(args), device=self.device)
         entry = entry_point(traced)
@@ -121,6 +121,8 @@ class Bench:
         return lambda: (function((grid, 1, 1), values), args)
 
     def _value(self, traced: Any, name: str, value: Any) -> Any:
+        if isinstance(value, ww.TensorMap):
+            return cuda.encode(value, value.array.pointer)
         if not hasattr(value, "data_ptr"):
             return value
         use = traced.maps.get(name)

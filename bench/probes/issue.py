@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from probes.harness import Bench, Measured, measured, timed
-
 from warpwright.lang import (
     Expr,
     Global,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from probes.harness import Bench, Measured, each, measured, timed
 
+from probes.harness import Bench, Measured, each, measured, timed
 from warpwright.lang import Global, If, Kernel, ctaid, kernel, ld, loop, nctaid, st, tid, u32, u64, var
 
 THREADS = 1024

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from probes.harness import Bench, Measured, measured, timed
-
 from warpwright.lang import (
     Global,
     If,
@@ -52,7 +51,7 @@ def chase(out: Global[u64], rounds: u32, sink: Global[u32], *, matrix=False):
 
 @kernel("sm_90a", threads=32)
 def traffic(out: Global[u64], rounds: u32, flip: u32, sink: Global[u32], *, op="load", vec=4, stride=16, threads=32):
-    """Loads or stores of every warp, ``stride`` bytes from lane to lane; ``flip`` is 0, and the assembler cannot know."""
+    """Loads or stores of every warp, ``stride`` bytes from lane to lane; ``flip`` is 0, unknown to the assembler."""
     held = smem.array(u32, WORDS)
     for i in range(0, WORDS, threads):
         held[tid.x + i] = tid.x

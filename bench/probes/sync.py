@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from probes.harness import Bench, Measured, each, measured, timed
-
 from warpwright.lang import (
     Global,
     If,
@@ -140,7 +139,7 @@ def meeting(out: Global[u64], rounds: u32, *, cluster=2, threads=128, order="rel
 
 @kernel("sm_90a", cluster=2, threads=32)
 def chase(out: Global[u64], rounds: u32, sink: Global[u32], *, distance=1):
-    """Each load from the neighbour's shared memory (or, at distance 0, one's own by the same path) gives the next address."""
+    """Each load from the neighbour's shared memory (at distance 0 one's own, the same way) gives the next address."""
     held = smem.array(u32, 32)
     other = mates.map(held.address, (mates.rank + distance) % 2)
     held[tid.x] = other

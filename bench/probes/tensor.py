@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from probes.harness import Bench, Measured, measured, timed
-
 from warpwright.lang import (
     Break,
     Global,
     If,
     Ring,
+    atom,
     b32,
     bar,
     bf16,
@@ -52,7 +52,7 @@ def products(
     pending=0,
     threads=128,
 ):
-    """Groups of ``count`` products, each warpgroup 64 rows of its own; a group waits until ``pending`` are unfinished."""
+    """Groups of ``count`` products, 64 rows a warpgroup; after each wait until ``pending`` groups are unfinished."""
     kind, groups = TYPES[dtype], threads // 128
     columns = ROW_BYTES // kind.nbytes
     a = smem.tile(kind, (LEADING * groups, columns), swizzle=128)
@@ -95,8 +95,9 @@ def main_loop(
     """The main loop of a product and nothing else: a warp fills a ring of four stages, two warpgroups multiply it.
 
     ``fill`` names the operands ("ab") that are loaded anew for each k-block; the others stay as they were loaded first.
-    The loader spins ``idle`` cycles before each stage. The first CTA's loader notes SM clock and nanoseconds in
-    ``samples`` after each ``every`` rounds. Operands are ``height`` rows of ``width`` columns.
+    The loader spins ``idle`` cycles before each stage. The first CTA's loader adds SM clock and nanoseconds to
+    ``samples``, which begin with their number, after each ``every`` rounds. Operands are ``height`` rows of ``width``
+    columns.
     """
     ring = Ring(
         4,
@@ -114,7 +115,7 @@ def main_loop(
 
         @role(warp=8, elect=True)
         def load() -> None:
-            slots, column, noted = ring.producer(), var(u32, 0), var(u32, 0)
+            slots, column = ring.producer(), var(u32, 0)
             for k in loop(rounds):
                 slot = next(slots)
                 slot.empty.wait()
@@ -127,9 +128,9 @@ def main_loop(
                 slot.full.arrive()
                 column.set((column + 64) % width)
                 with If((ctaid.x == 0) & (k % every == 0)):
-                    samples[noted] = clock64()
-                    samples[noted + 1] = globaltimer()
-                    noted += 2
+                    noted = atom.add(samples, 2).to(u32)
+                    samples[noted + 1] = clock64()
+                    samples[noted + 2] = globaltimer()
             slots.drain()
 
         @role(warps=range(8))
@@ -198,7 +199,7 @@ def beside_traffic(bench: Bench) -> Iterator[Measured]:
     """Cycles of a k-block of 128 × n × 64 with and without loads from L2 into the ring."""
     height, width = bench.pick((4096, 1024), (256, 64))
     a, b = bench.normal((height, width)), bench.normal((height, width))
-    samples = bench.array((64,), "u64")
+    samples = bench.array((1 << 13,), "u64")
     for columns in bench.pick((128, 256), (128,)):
         for fill in ("", "a", "b", "ab"):
             for grid in (1, bench.sms):

@@ -1,0 +1,208 @@
+"""Predicted against measured time: ``python bench/predict.py [--measure] [--write FILE] [--sizes 2048,4096,8192]``.
+
+Every level of the Hopper GEMM ladder, and the copy and the reduction of the examples, as ``ww.profile`` predicts them
+in fast mode for an H200, beside what they take there: CUDA events around isolated launches, 256 MB written to L2
+before each, medians of 30 after half a second of the same, so that clock and power have settled; random normal data.
+With ``--measure`` that is measured now, on the GPU of this machine; otherwise read from ``bench/measured/h200.json``,
+so no GPU is needed.
+
+The constants behind the prediction come from micro-benchmarks (bench/micro.py), none from the kernels judged here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from probes.harness import Bench
+
+from warpwright import TensorMap, cuda
+from warpwright.kernels import gemm
+from warpwright.lang import Kernel, Traced
+
+ROOT = Path(__file__).parents[1]
+STORED = ROOT / "bench" / "measured" / "h200.json"
+SIZES = (2048, 4096, 8192)
+ELEMENTS = (1 << 22, 1 << 24, 1 << 27)  # of float32, of the copy and the reduction
+SMS = 132
+LEVELS = 9  # the last is what the chooser takes
+MEAN_GOAL, WORST_GOAL = 0.12, 0.30
+SETTLE, FLUSH = 0.5, 65e-6  # seconds: of launches before those that count, and about what a flush takes
+SAME = 0.02  # two levels that differ by less in the measurement are not in any order
+Array = Callable[[tuple[int, ...], str], Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One launch. ``args`` makes its arguments with a function that makes an array of a shape and element type."""
+
+    name: str
+    size: int
+    kernel: Traced
+    grid: int
+    args: Callable[[Array], list[Any]]
+
+
+def level(number: int, size: int) -> Case:
+    config = gemm.HOPPER_LEVELS.get(number) or gemm.choose(size, size, size)
+    traced = gemm.hopper_kernel(config).trace(majors=("k", "k"))
+    plan = gemm.hopper_plan(config, size, size, size, sms=SMS, majors=("k", "k"))
+
+    def args(array: Array) -> list[Any]:
+        uses = [traced.maps[name] for name in "abd"]
+        maps = [
+            TensorMap(array((size, size), "bf16"), use.box, swizzle=use.swizzle, l2_promotion=gemm.L2_PROMOTION)
+            for use in uses
+        ]
+        return [*maps, *plan.scalars]
+
+    return Case(f"GEMM level {number}", size, traced, plan.grid[0], args)
+
+
+def example(name: str, kernel: str) -> Kernel:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: Kernel = getattr(module, kernel)
+    return found
+
+
+def cases(sizes: tuple[int, ...] = SIZES, elements: tuple[int, ...] = ELEMENTS) -> Iterator[Case]:
+    for size in sizes:
+        for number in range(1, LEVELS + 1):
+            yield level(number, size)
+    copy = example("01_copy", "copy").trace("sm_90a")
+    add_up = example("06_reduction", "add_up").trace("sm_90a")
+    for n in elements:
+        yield Case("copy", n, copy, n // 256, lambda array, n=n: [array((n,), "f32"), array((n,), "f32"), n])
+        yield Case("reduction", n, add_up, 8 * SMS, lambda array, n=n: [array((n,), "f32"), array((1,), "f32"), n])
+
+
+def measure(chosen: list[Case], rounds: int = 30) -> list[dict[str, Any]]:
+    """Medians in microseconds, on the GPU of this machine."""
+    bench, rows = Bench("cuda"), []
+
+    def normal(shape: tuple[int, ...], dtype: str) -> Any:
+        return bench.normal(shape).to(bench.array((1,), dtype).dtype)
+
+    for case in chosen:
+        run = bench.prepared(case.kernel, case.grid, case.args(normal))
+        once = min(cuda.measure(run, rounds=5))
+        times = cuda.measure(run, rounds=rounds, warmup=int(SETTLE / (once + FLUSH)))
+        rows.append({"case": case.name, "size": case.size, "us": round(1e6 * statistics.median(times), 2)})
+    return rows
+
+
+def empty(shape: tuple[int, ...], dtype: str) -> Any:
+    return np.zeros(shape, np.float32 if dtype == "f32" else np.dtype("bfloat16"))
+
+
+def predict(case: Case, *, fast: bool = True) -> float:
+    """Microseconds of the launch, as the timing model sees it."""
+    import warpwright as ww
+
+    profile = ww.profile(case.kernel, case.grid, args=case.args(empty), device="h200", fast=fast)
+    return float(profile.time_us)
+
+
+def compared(rows: list[dict[str, Any]], chosen: list[Case]) -> list[dict[str, Any]]:
+    """The measured rows of the chosen cases, each with its prediction and error."""
+    known = {(row["case"], row["size"]): row["us"] for row in rows}
+    result = []
+    for case in chosen:
+        us = known[case.name, case.size]
+        predicted = predict(case)
+        result.append(
+            {
+                "case": case.name,
+                "size": case.size,
+                "us": us,
+                "predicted": round(predicted, 2),
+                "error": predicted / us - 1,
+            }
+        )
+    return result
+
+
+def disorder(rows: list[dict[str, Any]]) -> list[str]:
+    """Pairs of levels of one size that the prediction puts the other way round than the measurement."""
+    found = []
+    for i, one in enumerate(rows):
+        for two in rows[i + 1 :]:
+            if one["size"] != two["size"] or "level" not in one["case"] or "level" not in two["case"]:
+                continue
+            measured, predicted = two["us"] / one["us"] - 1, two["predicted"] / one["predicted"] - 1
+            if abs(measured) > SAME and measured * predicted < 0:
+                found.append(f"{one['case']} and {two['case'].removeprefix('GEMM ')} at {one['size']}")
+    return found
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    errors = [abs(row["error"]) for row in rows]
+    return {"mean": statistics.mean(errors), "worst": max(errors), "disorder": disorder(rows)}
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    lines = ["| case | size | measured µs | predicted µs | error |", "| --- | --- | --- | --- | --- |"]
+    lines += [
+        f"| {row['case']} | {row['size']} | {row['us']:.1f} | {row['predicted']:.1f} | {100 * row['error']:+.1f} % |"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--measure", action="store_true", help="measure on the GPU of this machine first")
+    parser.add_argument("--only-measure", action="store_true", help="measure, predict nothing")
+    parser.add_argument("--measured", type=Path, default=STORED, help="measurements to compare with")
+    parser.add_argument("--write", type=Path, help="a file for new measurements")
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="M = N = K of the ladder")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    chosen = list(cases(tuple(map(int, options.sizes.split(",")))))
+    if options.measure or options.only_measure:
+        gpu = cuda.device("cuda").spec.name
+        stored = {
+            "device": gpu,
+            "driver": driver(),
+            "command": "python bench/predict.py --measure",
+            "rows": measure(chosen),
+        }
+        if options.write:
+            options.write.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+    else:
+        stored = json.loads(options.measured.read_text(encoding="utf-8"))
+    if options.only_measure:
+        print(json.dumps(stored, indent=1))
+        return
+    rows = compared(stored["rows"], chosen)
+    found = summary(rows)
+    if options.json:
+        print(json.dumps({**found, "device": stored["device"], "rows": rows}, indent=1))
+    else:
+        print(f"measured: {stored['device']}, driver {stored['driver']}, {stored['command']}")
+        print(table(rows))
+        print(f"mean absolute error {100 * found['mean']:.1f} %, worst {100 * found['worst']:.1f} %")
+        print(f"order of levels: {'kept' if not found['disorder'] else 'changed: ' + ', '.join(found['disorder'])}")
+    sys.exit(0 if found["mean"] <= MEAN_GOAL and found["worst"] <= WORST_GOAL and not found["disorder"] else 1)
+
+
+def driver() -> int:
+    """The driver's CUDA version, 13000 for 13.0."""
+    from warpwright.cuda.driver import version
+
+    return version()
+
+
+if __name__ == "__main__":
+    main()
