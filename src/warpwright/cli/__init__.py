@@ -15,6 +15,7 @@ from warpwright.cli.devices import devices
 from warpwright.cli.flow import flow
 from warpwright.cli.products import ladder, matmul
 from warpwright.cli.ptx import ptx
+from warpwright.cli.tune import tune
 from warpwright.errors import KernelError, PtxSyntaxError, UnsupportedInstruction, UsageError, WarpwrightError
 
 __all__ = ["main"]
@@ -53,5 +54,5 @@ def main() -> None:
     """Asynchronous tensor-core kernels, run and verified on a virtual GPU."""
 
 
-for command in (devices, flow, ladder, matmul, ptx):
+for command in (devices, flow, ladder, matmul, ptx, tune):
     main.add_command(command)
