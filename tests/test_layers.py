@@ -10,7 +10,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "warpwright"
 
-FACTS = {"errors", "types", "targets", "layout", "isa", "tensormap", "ptx", "assemble", "arrays", "gpu"}
+FACTS = {"errors", "types", "targets", "layout", "isa", "tensormap", "ptx", "assemble", "arrays", "folders", "gpu"}
 MAY_IMPORT = {
     "errors": set(),
     "types": {"errors"},
@@ -19,6 +19,8 @@ MAY_IMPORT = {
     "isa": {"errors", "types", "targets", "layout"},
     "assemble": {"errors", "targets"},
     "arrays": {"errors"},
+    "folders": set(),
+    "tuned": {"errors", "folders"},
     "tensormap": {"errors", "types", "targets", "layout", "arrays"},
     "gpu": {"targets", "ptx"},
     "ptx": {"errors"},
@@ -36,7 +38,10 @@ MAY_IMPORT = {
     "interop": FACTS | {"libraries", "ops"},
     "report": FACTS | {"lang", "vgpu", "devices", "launch", "kernels", "ops"},
     "__init__": FACTS | {"lang", "vgpu", "devices", "launch", "kernels", "ops"},
-    "cli": FACTS | {"__init__", "lang", "vgpu", "cuda", "devices", "launch", "launch_file", "kernels", "ops", "report"},
+    "trials": FACTS | {"cuda", "lang", "arguments", "launch", "kernels", "products", "report"},
+    "cli": FACTS
+    | {"__init__", "lang", "vgpu", "cuda", "devices", "launch", "launch_file", "kernels", "ops", "report", "profile"}
+    | {"trials", "tuned"},
     "__main__": {"cli"},
 }
 

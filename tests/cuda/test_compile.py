@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from warpwright.cuda import compile as compiling
-from warpwright.cuda.compile import Cubin, Usage, cache_folder, compile_ptx, key, read, write
+from warpwright.cuda.compile import Cubin, Usage, compile_ptx, key, read, write
 from warpwright.errors import UsageError
 
 LOG = """ptxas info    : 0 bytes gmem
@@ -70,15 +70,6 @@ def test_without_a_place_to_write_nothing_is_kept(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     write(tmp_path / "file" / "entry", Cubin(b"code", ""))
     assert read(tmp_path / "file" / "entry") is None
-
-
-def test_the_folder_of_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("WARPWRIGHT_CACHE", raising=False)
-    monkeypatch.setattr(compiling.sys, "platform", "linux")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache/me")
-    assert cache_folder() == Path("/var/cache/me/warpwright")
-    monkeypatch.setenv("WARPWRIGHT_CACHE", "/fast/disk")
-    assert cache_folder() == Path("/fast/disk")
 
 
 def test_a_refusal_carries_the_words_of_the_assembler(monkeypatch: pytest.MonkeyPatch, fake_core) -> None:

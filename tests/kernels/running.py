@@ -9,14 +9,18 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from warpwright.kernels import reference
 from warpwright.kernels.gemm import LEVELS, kernel_of, plan
 from warpwright.kernels.memory_flow import arguments, memory_flow
 from warpwright.launch import launch, load_ptx
+from warpwright.targets import DEVICES
 from warpwright.tensormap import TensorMap
 from warpwright.types import of_dtype
+from warpwright.vgpu import Device
 
 BF16 = ml_dtypes.bfloat16
 SENTINEL = 7.0
+B200 = DEVICES["b200"]
 
 
 def normal(seed: int, *shape: int, dtype: Any = BF16) -> np.ndarray:
@@ -33,12 +37,13 @@ def gemm(
     spare_rows: int = 0,
     observers=(),
     stages: int | None = None,
-    sms: int = 148,
+    sms: int = B200.sms,
     **changes: Any,
 ) -> np.ndarray:
     """D (M + spare_rows, pitch), filled with SENTINEL before the launch.
 
-    ``change`` rewrites the PTX; ``changes`` are fields of the level's configuration that are to be different.
+    ``change`` rewrites the PTX; ``changes`` are fields of the configuration that are to be different. The device
+    is a B200 with ``sms`` SMs.
     """
     dtype = np.dtype(out or a.dtype)
     config = replace(LEVELS[level], **changes, **({"stages": stages} if stages else {}))
@@ -49,11 +54,25 @@ def gemm(
     args = [*(TensorMap(x, box, swizzle=found.swizzle) for x, box in boxes), target, *found.scalars]
     traced = kernel_of(config).trace(dtype=of_dtype(a.dtype), out=of_dtype(dtype))
     if change is None:
-        launch(traced, found.grid, args=args, device="b200", observers=observers)
+        launch(traced, found.grid, args=args, device=b200(sms), observers=observers)
     else:
         entry = load_ptx(change(traced.ptx))[traced.entry]
-        launch(entry, found.grid, smem=found.smem, args=args, device="b200")
+        launch(entry, found.grid, smem=traced.smem_bytes, args=args, device=b200(sms))
     return d
+
+
+def b200(sms: int) -> Device:
+    """A virtual B200 with fewer SMs, or all."""
+    return Device(replace(B200, sms=sms))
+
+
+def check(d: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
+    """Every element within half a unit in the last place of the float64 value, plus float32 accumulation."""
+    exact = reference.gemm(a, b)
+    allowed = 0.5 * reference.ulp(exact, d.dtype) + reference.accumulation_slack(a, b)
+    error = np.abs(d[: len(a), : len(b)].astype(np.float64) - exact)
+    worst = np.unravel_index(np.argmax(error - allowed), error.shape)
+    assert (error <= allowed).all(), f"D{worst} = {d[worst]}, expected {exact[worst]}"
 
 
 def flow(a: np.ndarray, b: np.ndarray, change=None) -> np.ndarray:
@@ -80,5 +99,23 @@ def replaced(pattern: str, by: str, times: int = 1):
         text, found = re.subn(pattern, by, ptx)
         assert found == times, f"{pattern} occurs {found} times, not {times}"
         return text
+
+    return change
+
+
+SPIN = """
+    {{ .reg .pred %late, %wait; .reg .b32 %who; .reg .b64 %begun, %now;
+    mov.u32 %who, %tid.x; setp.ge.u32 %late, %who, {first}; mov.u64 %begun, %clock64; @!%late bra in_time;
+    spin: mov.u64 %now, %clock64; sub.u64 %now, %now, %begun; setp.lt.u64 %wait, %now, 8000000; @%wait bra spin;
+    in_time: bar.warp.sync 0xffffffff; }}
+"""
+
+
+def delayed(before: str, first: int = 0):
+    """A change that lets the warps from thread ``first`` on idle before the first line that begins with ``before``."""
+
+    def change(ptx: str) -> str:
+        place = ptx.index(f"\n    {before}")
+        return ptx[:place] + SPIN.format(first=first) + ptx[place:]
 
     return change

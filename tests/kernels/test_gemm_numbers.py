@@ -1,41 +1,36 @@
-"""GEMM levels 1 to 3 on the virtual B200: numbers against float64, any size, and what breaks when the protocol does."""
+"""The GEMM ladder on the virtual B200: numbers against float64, any size, and what breaks when the protocol does."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tests.kernels.running import BF16, SENTINEL, gemm, normal, replaced, without
+from tests.kernels.running import BF16, SENTINEL, check, gemm, normal, replaced, without
 from warpwright.errors import Deadlock, DeviceError
-from warpwright.kernels import reference
+from warpwright.kernels.gemm import LEVELS
 
-LEVELS = (1, 2, 3)
+ALL = sorted(LEVELS)
+PERSISTENT = (5, 6, 7, 8, 9, 10)
 RAGGED = ((1, 1, 8), (129, 257, 72), (200, 136, 1000), (127, 385, 512))
 
 
-def check(d: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
-    """Every element within half a unit in the last place of the float64 value, plus float32 accumulation."""
-    exact = reference.gemm(a, b)
-    allowed = 0.5 * reference.ulp(exact, d.dtype) + reference.accumulation_slack(a, b)
-    error = np.abs(d[: len(a), : len(b)].astype(np.float64) - exact)
-    worst = np.unravel_index(np.argmax(error - allowed), error.shape)
-    assert (error <= allowed).all(), f"D{worst} = {d[worst]}, expected {exact[worst]}"
-
-
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", ALL)
 @pytest.mark.parametrize("blocks", [1, 2, 3, 5, 8, 9, 16, 17])
 def test_any_number_of_k_blocks_around_the_number_of_stages(level, blocks) -> None:
     a, b = normal(blocks, 128, 64 * blocks), normal(100 + blocks, 128, 64 * blocks)
     check(gemm(level, a, b), a, b)
 
 
-@pytest.mark.parametrize(("level", "stages"), [(2, 1), (2, 8), (3, 1), (3, 2), (3, 3), (3, 7)])
+@pytest.mark.parametrize(
+    ("level", "stages"),
+    [(2, 1), (2, 8), (3, 1), (3, 2), (3, 3), (3, 7), (4, 2), (5, 3), (6, 1), (7, 3), (8, 5), (9, 1), (10, 2)],
+)
 def test_any_number_of_stages(level, stages) -> None:
     a, b = normal(stages, 128, 64 * 10), normal(100 + stages, 128, 64 * 10)
     check(gemm(level, a, b, stages=stages), a, b)
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", ALL)
 @pytest.mark.parametrize("shape", RAGGED)
 def test_ragged_shapes_leave_the_rows_below_untouched(level, shape) -> None:
     m, n, k = shape
@@ -45,7 +40,7 @@ def test_ragged_shapes_leave_the_rows_below_untouched(level, shape) -> None:
     assert (d[m:].astype(np.float32) == SENTINEL).all()
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", ALL)
 def test_every_element_comes_from_its_own_row_and_column(level) -> None:
     random = np.random.default_rng(9)
     m, n, k = 256, 384, 192
@@ -56,10 +51,22 @@ def test_every_element_comes_from_its_own_row_and_column(level) -> None:
     np.testing.assert_array_equal(gemm(level, a, b).astype(np.float32), b.T[chosen].astype(np.float32))
 
 
+@pytest.mark.parametrize("level", PERSISTENT)
+@pytest.mark.parametrize(("shape", "sms"), [((1290, 520, 200), 4), ((700, 1100, 72), 6), ((390, 900, 136), 3)])
+def test_a_device_with_fewer_sms_than_tiles(level, shape, sms) -> None:
+    """Odd numbers of blocks along M, odd numbers of tiles, groups that are not full, an SM that no pair can use."""
+    m, n, k = shape
+    a, b = normal(1, m, k), normal(2, n, k)
+    d = gemm(level, a, b, spare_rows=3, sms=sms)
+    check(d, a, b)
+    assert (d[m:].astype(np.float32) == SENTINEL).all()
+
+
+@pytest.mark.parametrize("level", [3, 4, 6, 7, 10])
 @pytest.mark.parametrize(("dtype", "out"), [(np.float16, np.float16), (np.float16, np.float32), (BF16, np.float32)])
-def test_types(dtype, out) -> None:
+def test_types(level, dtype, out) -> None:
     a, b = normal(5, 130, 136, dtype=dtype), normal(6, 141, 136, dtype=dtype)
-    check(gemm(3, a, b, out), a, b)
+    check(gemm(level, a, b, out), a, b)
 
 
 def test_large_and_small_magnitudes() -> None:
@@ -70,18 +77,20 @@ def test_large_and_small_magnitudes() -> None:
     check(gemm(3, a, b, np.float32), a, b)
 
 
+@pytest.mark.parametrize("level", [3, 4, 10])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_nan_and_infinity_stay_in_their_row(value) -> None:
+def test_nan_and_infinity_stay_in_their_row(level, value) -> None:
     a, b = normal(7, 130, 64), np.abs(normal(8, 128, 64)) + BF16(1)
     a[129, 5] = value
-    d = gemm(3, a, b)[:, :128].astype(np.float64)
+    d = gemm(level, a, b)[:, :128].astype(np.float64)
     np.testing.assert_array_equal(d[129], np.full(128, value))
     check(d[:129].astype(BF16), a[:129], b)
 
 
-def test_launching_again_gives_the_same_bits() -> None:
-    a, b = normal(3, 128, 192), normal(4, 128, 192)
-    first, second = gemm(3, a, b), gemm(3, a, b)
+@pytest.mark.parametrize("level", [3, 10])
+def test_launching_again_and_on_fewer_sms_gives_the_same_bits(level) -> None:
+    a, b = normal(3, 900, 192), normal(4, 300, 192)
+    first, second = gemm(level, a, b), gemm(level, a, b, sms=4)
     np.testing.assert_array_equal(first.view(np.uint16), second.view(np.uint16))
 
 
@@ -112,7 +121,7 @@ def test_the_peer_bit_on_the_destination_too_is_wrong(level) -> None:
         check(d, a, b)
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", ALL)
 def test_without_the_last_commit_everyone_waits_for_ever_and_says_so(level) -> None:
     a, b = normal(1, 128, 128), normal(2, 128, 128)
     with pytest.raises(Deadlock, match="mbarrier"):

@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.markup import escape
 
+from warpwright import trials
 from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import emit, remark, show, working
+from warpwright.cuda import Device as RealGpu
 from warpwright.devices import DEFAULT
 from warpwright.devices import device as device_of
 from warpwright.errors import PrecisionWarning, UsageError
@@ -25,10 +27,12 @@ from warpwright.ops import matmul as product
 from warpwright.report.tables import table
 from warpwright.report.verdict import judge
 
-__all__ = ["ladder", "matmul", "read_matrix"]
+__all__ = ["ladder", "matmul", "read_matrix", "timing"]
 
 Array = NDArray[Any]
 Step = GemmConfig | HopperConfig
+
+SIZE, REAL_SIZE = 1024, 4096
 
 LADDERS: dict[str, Mapping[int, Step]] = {"sm_100a": LEVELS, "sm_90a": HOPPER_LEVELS}
 
@@ -37,29 +41,69 @@ device_option = click.option("--device", default=DEFAULT, show_default=True, hel
 
 @click.command()
 @click.option("--levels", help="Rungs to run: 2, 1-3 or 1,3; all of the device's ladder where it is left out.")
-@click.option("--size", type=click.IntRange(min=1), default=1024, show_default=True, help="M = N = K.")
+@click.option("--size", type=click.IntRange(min=1), help=f"M = N = K; {SIZE}, on a real GPU {REAL_SIZE}.")
+@click.option(
+    "--rounds", type=click.IntRange(min=1), default=30, show_default=True, help="Launches of each on a real GPU."
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the standard normal inputs.")
 @device_option
 @json_option
-def ladder(levels: str | None, size: int, seed: int, device: str, as_json: bool) -> None:
-    """Multiply one pair of random BF16 matrices at each level of the GEMM ladder."""
+def ladder(levels: str | None, size: int | None, rounds: int, seed: int, device: str, as_json: bool) -> None:
+    """Multiply one pair of random BF16 matrices at each level of the GEMM ladder.
+
+    A real GPU is measured: the median time of each level, launched in turns, each launch from cold L2, beside that of
+    torch.matmul where torch is installed.
+    """
     target = device_of(device)
     steps = ladder_of(target)
     rungs = list(steps) if levels is None else parse_levels(levels, steps)
-    random = np.random.default_rng(seed)
-    a, b = (random.standard_normal((size, size), np.float32).astype(ml_dtypes.bfloat16) for _ in range(2))
-    rows = []
-    with working(len(rungs)) as describe:
-        for level in rungs:
-            describe(f"level {level}: {steps[level].summary} ({size}³ on {device})")
-            rows.append({"level": level, "size": size, "device": device, **_measured(a, b, target, level)[1]})
+    if isinstance(target, RealGpu):
+        rows = _timed(target, {level: steps[level] for level in rungs}, size or REAL_SIZE, rounds, seed)
+    else:
+        rows = _simulated(target, {level: steps[level] for level in rungs}, size or SIZE, seed, device)
     if as_json:
         emit(rows)
     else:
         notes = [f"  level {level}: {steps[level].summary}" for level in rungs]
-        title = f"GEMM ladder: bf16 in and out, float32 accumulation, {size} × {size} × {size}, {_described(target)}"
+        extent = rows[0]["size"]
+        title = (
+            f"GEMM ladder: bf16 in and out, float32 accumulation, {extent} × {extent} × {extent}, {_described(target)}"
+        )
         show(table(rows, title), *notes)
     _leave(all(row["verified"] for row in rows))
+
+
+def _simulated(target: Device, steps: Mapping[int, Step], size: int, seed: int, device: str) -> list[dict[str, Any]]:
+    """A row a level from a virtual GPU, with the seconds that it took here."""
+    random = np.random.default_rng(seed)
+    a, b = (random.standard_normal((size, size), np.float32).astype(ml_dtypes.bfloat16) for _ in range(2))
+    rows = []
+    with working(len(steps)) as describe:
+        for level, step in steps.items():
+            describe(f"level {level}: {step.summary} ({size}³ on {device})")
+            rows.append({"level": level, "size": size, "device": device, **_measured(a, b, target, level)[1]})
+    return rows
+
+
+def _timed(target: RealGpu, steps: Mapping[int, Step], size: int, rounds: int, seed: int) -> list[dict[str, Any]]:
+    """A row a level from a real GPU, with its time there."""
+    configs = {f"level {level}": step for level, step in steps.items()}
+    with working(len(steps) + 1) as describe:
+        found = trials.measured(target, size, size, size, configs, rounds=rounds, seed=seed, describe=describe)
+    return [
+        {"level": level, "size": size, "device": target.name, **timing(found, trial, size, size, size)}
+        | {"verified": trial.verdict.verified, "max_err": trial.verdict.max_err, "max_ulp": trial.verdict.max_ulp}
+        for level, trial in zip(steps, found.each.values(), strict=True)
+    ]
+
+
+def timing(found: trials.Trials, trial: trials.Trial, m: int, n: int, k: int) -> dict[str, Any]:
+    """Time, rate, and the rate of torch.matmul beside it where that was measured."""
+    tera = 2e-12 * m * n * k
+    row: dict[str, Any] = {"us": round(trial.seconds * 1e6, 2), "tflops": round(tera / trial.seconds, 1)}
+    if found.peer is not None:
+        row |= {"torch_tflops": round(tera / found.peer, 1), "of_torch": round(found.peer / trial.seconds, 3)}
+    return row
 
 
 @click.command()

@@ -23,6 +23,7 @@ from warpwright.report.figure import check_path
 from warpwright.report.pipeline import draw_pipeline
 from warpwright.report.text import profile_tables
 from warpwright.report.trace import trace_of
+from warpwright.report.verdict import Verdict
 from warpwright.vgpu.timing import Profile
 
 __all__ = ["profile"]
@@ -53,24 +54,24 @@ def profile(what: str, fast: bool, trace: Path | None, plot: Path | None, as_jso
         check_path(plot)
     with working() as describe:
         describe(f"{what} on {options['device'] or DEFAULT}")
-        made, verified = _made(what, fast, options)
+        made, verdict = _made(what, fast, options)
     if trace is not None:
         _write(trace, json.dumps(trace_of(made)))
     if plot is not None:
         draw_pipeline(made, plot)
     hints = advice(made)
     if as_json:
-        checked = {} if verified is None else {"verified": verified}
+        checked = {} if verdict is None else verdict.as_row()
         emit({**made.as_dict(), "time": account(made), "advice": [hint.as_dict() for hint in hints], **checked})
     else:
         show(*profile_tables(made, hints))
-    if verified is False:
+    if verdict is not None and not verdict.verified:
         remark("not verified: the result differs from the float64 reference by more than the bound")
         click.get_current_context().exit(1)
 
 
-def _made(what: str, fast: bool, options: dict[str, Any]) -> tuple[Profile, bool | None]:
-    """The profile, and whether the result is right: None where nothing was computed or there is no reference."""
+def _made(what: str, fast: bool, options: dict[str, Any]) -> tuple[Profile, Verdict | None]:
+    """The profile, and the verdict on the result: None where nothing was computed or there is no reference."""
     if what == "gemm":
         _refuse(what, options, LAUNCH_OPTIONS)
         device = device_of(options["device"] or DEFAULT)

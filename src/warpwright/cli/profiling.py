@@ -16,13 +16,12 @@ from warpwright.launch import Entry
 from warpwright.ops import matmul
 from warpwright.profile import profile
 from warpwright.ptx import nodes
-from warpwright.report.verdict import judge
+from warpwright.report.verdict import Verdict, judge
 from warpwright.vgpu.timing import Profile
 
 __all__ = ["Profiled", "product_profile"]
 
 Dim3 = tuple[int, int, int]
-SEED = 0
 
 
 class Profiled:
@@ -64,19 +63,19 @@ class Profiled:
 
 
 def product_profile(
-    device: Device, shape: tuple[int, int, int], level: int | None, fast: bool
-) -> tuple[Profile, bool | None]:
+    device: Device, shape: tuple[int, int, int], level: int | None, fast: bool, seed: int = 0
+) -> tuple[Profile, Verdict | None]:
     """The profile of a bfloat16 product (M, N, K), the longest where it takes several launches, under the name of its
-    level; in a full run also whether the result was right."""
+    level; of a full run, with standard normal operands, also the verdict on its result."""
     m, n, k = shape
     profiled = Profiled(device, fast)
     if fast:
         a, b = np.zeros((m, k), ml_dtypes.bfloat16), np.zeros((n, k), ml_dtypes.bfloat16)
     else:
-        random = np.random.default_rng(SEED)
+        random = np.random.default_rng(seed)
         a, b = (random.standard_normal((rows, k), np.float32).astype(ml_dtypes.bfloat16) for rows in (m, n))
     result = matmul(a, b.T, device=profiled, level=level)
-    verified = None if fast else judge(result, a, b.T).verified
+    verdict = None if fast else judge(result, a, b.T)
     longest = max(profiled.profiles, key=lambda made: made.time_us)
     rung = "gemm" if level is None else f"gemm level {level}"
-    return replace(longest, kernel=f"{rung}, {m} × {n} × {k}"), verified
+    return replace(longest, kernel=f"{rung}, {m} × {n} × {k}"), verdict

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
-import os
 import re
-import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from warpwright import folders
 from warpwright.cuda.driver import version
 from warpwright.errors import UsageError
 
-__all__ = ["Cubin", "Usage", "cache_folder", "compile_ptx", "key", "read", "write"]
+__all__ = ["Cubin", "Usage", "compile_ptx", "key", "read", "write"]
 
 FORMAT = 1  # of the files in the cache
 
@@ -62,7 +61,7 @@ def compile_ptx(text: str, target: str, folder: Path | None = None) -> Cubin:
     The cache is ``folder``, else WARPWRIGHT_CACHE, else the user's cache directory; an entry that is damaged is made
     again. Raises UsageError with the assembler's words for PTX that it refuses.
     """
-    path = (folder or cache_folder()) / key(text, target, version(), linker_name())
+    path = (folder or folders.cache()) / key(text, target, version(), linker_name())
     cubin = read(path)
     if cubin is None:
         cubin = link(text, target)
@@ -74,16 +73,6 @@ def key(text: str, target: str, driver: int, linker: str) -> str:
     """The name of a cache entry: a digest of all that decides the machine code."""
     facts = json.dumps([FORMAT, target, driver, linker])
     return hashlib.sha256(f"{facts}\n{text}".encode()).hexdigest() + ".cubin"
-
-
-def cache_folder() -> Path:
-    """Where machine code is kept: WARPWRIGHT_CACHE, or ``warpwright`` in the user's cache directory."""
-    given = os.environ.get("WARPWRIGHT_CACHE")
-    if given:
-        return Path(given)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "warpwright"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "warpwright"
 
 
 def read(path: Path) -> Cubin | None:
@@ -100,17 +89,8 @@ def read(path: Path) -> Cubin | None:
 def write(path: Path, cubin: Cubin) -> None:
     """Keep ``cubin``, in one step: another process sees nothing or the whole. Without a place to write, nothing."""
     head = json.dumps({"sha256": hashlib.sha256(cubin.code).hexdigest(), "log": cubin.log})
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(head.encode() + b"\n" + cubin.code)
-            os.replace(name, path)
-        except OSError:
-            os.unlink(name)
-    except OSError:
-        return
+    with contextlib.suppress(OSError):
+        folders.replace_file(path, head.encode() + b"\n" + cubin.code)
 
 
 @functools.cache

@@ -42,7 +42,7 @@ class Transfers:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         try:
             if self._spans and kind is None:
-                self._download()
+                self.download()
         finally:
             self._free()
 
@@ -71,7 +71,8 @@ class Transfers:
         self._pointers.append(int(call(bindings.cuMemAlloc(data.size), what)))
         call(bindings.cuMemcpyHtoDAsync(self._pointers[-1], data.ctypes.data, data.size, self.stream), self.what)
 
-    def _download(self) -> None:
+    def download(self) -> None:
+        """Wait for the stream, and bring the NumPy arrays that may be written up to date."""
         call(driver().cuStreamSynchronize(self.stream), self.what)
         for span, pointer in zip(self._spans, self._pointers, strict=True):
             written = [array for array in span.arrays if array.flags.writeable]

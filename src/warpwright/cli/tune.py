@@ -1,0 +1,151 @@
+"""``warpwright tune``: the fastest configuration of the GEMM for given problems, measured on this machine's GPU."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.markup import escape
+
+from warpwright import cuda, trials, tuned
+from warpwright.cli.console import as_json as json_option
+from warpwright.cli.console import emit, remark, show, working
+from warpwright.cli.products import timing
+from warpwright.errors import UsageError
+from warpwright.kernels import gemm
+from warpwright.report.tables import table
+
+__all__ = ["tune"]
+
+Shape = tuple[int, int, int]
+
+DTYPE = "bfloat16"
+NOTHING = "nothing was tuned on this machine; warpwright tune 4096x4096x4096 measures a problem"
+
+
+@click.command()
+@click.argument("shapes", nargs=-1, metavar="[MxNxK]...")
+@click.option("--file", "file", type=click.Path(path_type=Path), help="More shapes, one a line; - is standard input.")
+@click.option("--rounds", type=click.IntRange(min=1), default=30, show_default=True, help="Launches of each candidate.")
+@click.option("--device", default="cuda", show_default=True, help="The GPU: cuda, or cuda:1.")
+@click.option("--list", "listed", is_flag=True, help="Show what was kept, for every GPU.")
+@click.option("--forget", is_flag=True, help="Remove what was kept, for every GPU.")
+@json_option
+def tune(
+    shapes: tuple[str, ...], file: Path | None, rounds: int, device: str, listed: bool, forget: bool, as_json: bool
+) -> None:
+    """Measure every configuration of the Hopper GEMM for products of A (M, K) by B (K, N), and keep the fastest.
+
+    All candidates run in turns, in random order, each launch from cold L2; their medians are compared, and every
+    result is verified against float64. What is kept goes before the built-in facts from then on: `warpwright.matmul`
+    takes the configuration of the nearest problem. Sizes that are tuned for BF16 hold for FP16 too.
+    """
+    if listed or forget:
+        if shapes or file or (listed and forget):
+            raise UsageError("given --list or --forget with something else; expected it alone")
+        _list(as_json) if listed else _forget(as_json)
+        return
+    wanted = parse_shapes([*shapes, *_lines(file)])
+    gpu = cuda.device(device)
+    if gpu.spec.arch != "sm_90a":
+        raise UsageError(f"{gpu.spec.name} is {gpu.spec.arch}; expected sm_90a: other targets have one configuration")
+    rows = [row for shape in wanted for row in measure(gpu, shape, rounds)]
+    _keep(gpu.spec.name, [kept(row) for row in rows if row["kept"]])
+    if as_json:
+        emit(rows)
+    else:
+        for m, n, k in wanted:
+            mine = [row for row in rows if (row["m"], row["n"], row["k"]) == (m, n, k)]
+            columns = [{name: value for name, value in row.items() if name not in "mnk"} for row in mine]
+            show(table(columns, f"{m} × {n} × {k}, bf16, {gpu.spec.name}, medians of {rounds} from cold L2"))
+        show(f"kept in {escape(str(tuned.path()))}")
+    if not all(row["verified"] for row in rows):
+        remark("not verified: a result differs from the float64 reference by more than the bound")
+        click.get_current_context().exit(1)
+
+
+def measure(gpu: cuda.Device, shape: Shape, rounds: int) -> list[dict[str, Any]]:
+    """A row a candidate, the fastest first; the fastest that is right is ``kept``."""
+    m, n, k = shape
+    before = gemm.choose(m, n, k)
+    with working(len(gemm.CONFIGS) + 1) as describe:
+        found = trials.measured(gpu, m, n, k, gemm.CONFIGS, rounds=rounds, describe=describe)
+    order = sorted(found.each, key=lambda name: (not found.each[name].verdict.verified, found.each[name].seconds))
+    return [
+        {"m": m, "n": n, "k": k, "config": name, **timing(found, found.each[name], m, n, k)}
+        | {
+            "chosen_before": gemm.CONFIGS[name] == before,
+            "kept": name == order[0] and found.each[name].verdict.verified,
+            "verified": found.each[name].verdict.verified,
+        }
+        for name in order
+    ]
+
+
+def kept(row: dict[str, Any]) -> tuned.Choice:
+    """A row as an entry of the table."""
+    today = datetime.date.today().isoformat()
+    return tuned.Choice(row["m"], row["n"], row["k"], DTYPE, row["config"], row["us"], today)
+
+
+def _keep(gpu: str, found: list[tuned.Choice]) -> None:
+    try:
+        tuned.keep(gpu, found)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {tuned.path()}: {error.strerror}; name another folder in WARPWRIGHT_CONFIG"
+        ) from None
+
+
+def parse_shapes(words: Iterable[str]) -> list[Shape]:
+    """``"4096x4096x4096"`` (or with × or commas) as extents; UsageError for anything else, and for none at all."""
+    shapes = []
+    for word in words:
+        parts = re.split(r"\s*[x×,]\s*|\s+", word.strip())
+        if len(parts) != 3 or not all(part.isdigit() and int(part) for part in parts):
+            raise UsageError(f"given {word!r}; expected M, N and K of a product, such as 4096x4096x4096")
+        shapes.append((int(parts[0]), int(parts[1]), int(parts[2])))
+    if not shapes:
+        raise UsageError("no problem is given; expected M, N and K of one at least: warpwright tune 4096x4096x4096")
+    return list(dict.fromkeys(shapes))
+
+
+def _lines(file: Path | None) -> list[str]:
+    """The lines of a file that name something; # begins a remark."""
+    if file is None:
+        return []
+    try:
+        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UsageError(f"cannot read shapes from {file}: {reason}; expected lines such as 4096x4096x4096") from None
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    return [line for line in lines if line]
+
+
+def _list(as_json: bool) -> None:
+    known = tuned.table()
+    rows = [
+        {"gpu": gpu, **{name: getattr(choice, name) for name in ("m", "n", "k", "dtype", "config", "us", "measured")}}
+        for gpu, choices in known.items()
+        for choice in choices
+    ]
+    if as_json:
+        emit(rows)
+    elif rows:
+        show(table(rows, escape(str(tuned.path()))))
+    else:
+        show(NOTHING)
+
+
+def _forget(as_json: bool) -> None:
+    count = tuned.forget()
+    if as_json:
+        emit({"forgotten": count})
+    else:
+        show(f"forgot {count} problems" if count else NOTHING)

@@ -1,0 +1,191 @@
+"""Configurations of the GEMM measured against each other on a real GPU: ``warpwright ladder`` and ``warpwright tune``.
+
+One problem, D = A·Bᵀ of random normal A (M, K) and B (N, K). Each configuration is verified first, over a D of NaN;
+then all of them, and torch.matmul (cuBLAS) where torch is installed, are timed in turns, from cold L2.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright import cuda
+from warpwright.arguments import typed_arguments
+from warpwright.arrays import DeviceArray
+from warpwright.cuda.driver import call, require
+from warpwright.cuda.memory import Transfers
+from warpwright.gpu import Dim3
+from warpwright.kernels import gemm
+from warpwright.lang.trace import Traced
+from warpwright.launch import entry_point
+from warpwright.products import round_up
+from warpwright.report.verdict import Verdict, judge
+from warpwright.tensormap import TensorMap
+
+__all__ = ["PEER", "Trial", "Trials", "measured", "started"]
+
+Array = NDArray[Any]
+Run = Callable[[], object]
+Config = gemm.HopperConfig | gemm.GemmConfig
+
+PEER = "torch.matmul"
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+WHOLE = 4096**3  # larger products are compared with float64 on some rows only
+SOME_ROWS = 512
+NAN_BYTE = 0xFF
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A configuration's median seconds, and how its result differs from float64."""
+
+    seconds: float
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """What was measured; ``peer`` are the seconds of torch.matmul, None without torch."""
+
+    each: dict[str, Trial]
+    peer: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Matrices of the host and where they are on the GPU."""
+
+    device: cuda.Device
+    a: Array
+    b: Array
+    d: Array
+    transfers: Transfers
+
+    def on_gpu(self, array: Array) -> DeviceArray:
+        return DeviceArray(
+            self.transfers.value(array), array.shape, array.strides, array.dtype, self.device.ordinal, None
+        )
+
+
+def measured(
+    device: cuda.Device,
+    m: int,
+    n: int,
+    k: int,
+    configs: Mapping[str, Config],
+    *,
+    rounds: int = 30,
+    seed: int = 0,
+    describe: Callable[[str], None] = lambda _: None,
+) -> Trials:
+    """Verify and time ``configs`` on ``device``; ``describe`` is told what is being done."""
+    with problem(device, m, n, k, seed) as given:
+        runs: dict[str, Run] = {}
+        verdicts: dict[str, Verdict] = {}
+        known: dict[bytes, Verdict] = {}
+        for name, config in configs.items():
+            describe(f"{name}: compiled and verified")
+            runs[name] = started(*launch_of(config, given), device)
+            verdicts[name] = verified(runs[name], given, known)
+        describe(f"{rounds} rounds of {len(runs)}, timed")
+        peer = torch_matmul(given)
+        times = cuda.medians({**runs, **({PEER: peer} if peer else {})}, rounds=rounds)
+        return Trials({name: Trial(times[name], verdicts[name]) for name in runs}, times.get(PEER))
+
+
+@contextlib.contextmanager
+def problem(device: cuda.Device, m: int, n: int, k: int, seed: int) -> Iterator[Problem]:
+    """Random normal A and B, zeros in what K lacks to whole 16 bytes, and room for D with rows that begin at such."""
+    call(require().cuCtxSetCurrent(device.context))
+    random = np.random.default_rng(seed)
+    a, b = (np.zeros((rows, round_up(k)), BFLOAT16) for rows in (m, n))
+    for operand in (a, b):
+        operand[:, :k] = random.standard_normal((len(operand), k), np.float32)
+        operand.flags.writeable = False
+    d = np.zeros((m, round_up(n)), BFLOAT16)
+    with Transfers(f"{m} × {n} × {k}", 0, (a, b, d)) as transfers:
+        yield Problem(device, a, b, d[:, :n], transfers)
+
+
+def launch_of(config: Config, given: Problem) -> tuple[Traced, Dim3, list[Any]]:
+    """Kernel, grid and arguments for ``config``."""
+    (m, k), n, sms = given.a.shape, given.b.shape[0], given.device.spec.sms
+    if isinstance(config, gemm.HopperConfig):
+        hopper = gemm.hopper_plan(config, m, n, k, sms=sms)
+        kernel, grid, scalars, promotion = gemm.hopper_kernel(config), hopper.grid, hopper.scalars, gemm.L2_PROMOTION
+    else:
+        plan = gemm.plan(config, m, n, k, sms=sms)
+        kernel, grid, scalars, promotion = gemm.kernel_of(config), plan.grid, plan.scalars, plan.l2_promotion
+    traced = kernel.trace()
+    uses, arrays = traced.maps, {"a": given.a, "b": given.b, "d": given.d}
+    operands = [
+        TensorMap(given.on_gpu(array), uses[name].box, swizzle=uses[name].swizzle, l2_promotion=promotion)
+        if name in uses
+        else given.on_gpu(array)
+        for name, array in arrays.items()
+    ]
+    return traced, grid, [*operands, *scalars]
+
+
+def started(kernel: Traced, grid: Dim3, args: Sequence[Any], device: cuda.Device, stream: int = 0) -> Run:
+    """A call that only starts ``kernel``, whose arrays are on ``device``."""
+    entry = entry_point(kernel)
+    function = device.function(entry.module, entry.name, kernel.threads, kernel.cluster, kernel.smem_bytes)
+    values = [_value(argument) for argument in typed_arguments(kernel.params, kernel.maps, args)]
+    return lambda: function(grid, values, stream)
+
+
+def _value(argument: Any) -> Any:
+    if isinstance(argument, TensorMap):
+        return cuda.encode(argument, argument.array.pointer)
+    return argument.pointer if isinstance(argument, DeviceArray) else argument
+
+
+def verified(run: Run, given: Problem, known: dict[bytes, Verdict]) -> Verdict:
+    """How D differs from float64 after ``run``, in which every element was written; the same bits are judged once."""
+    d = given.d
+    call(require().cuMemsetD8Async(given.transfers.value(d), NAN_BYTE, d.shape[0] * d.strides[0], 0))
+    run()
+    given.transfers.download()
+    key = hashlib.sha256(d.tobytes()).digest()
+    if key not in known:
+        some = chosen_rows(d.shape[0], d.shape[1], given.a.shape[1])
+        verdict = judge(d[some], given.a[some], given.b.T)
+        known[key] = replace(verdict, verified=verdict.verified and bool(np.isfinite(d).all()))
+    return known[key]
+
+
+def chosen_rows(m: int, n: int, k: int) -> Any:
+    """The rows that are compared with float64: all of them, of a large product some all over it."""
+    if m * n * k <= WHOLE:
+        return slice(None)
+    return np.unique(np.linspace(0, m - 1, SOME_ROWS).astype(int))
+
+
+def torch_matmul(given: Problem) -> Run | None:
+    """torch.matmul of the same matrices; None where torch is not installed, or cannot use the GPU."""
+    if importlib.util.find_spec("torch") is None:
+        return None
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+
+    def tensor(array: Array) -> Any:
+        data = (given.transfers.value(array), False)
+        memory = {"data": data, "shape": array.shape, "typestr": "<i2", "strides": None, "version": 3}
+        bits = torch.as_tensor(SimpleNamespace(__cuda_array_interface__=memory), device=given.device.name)
+        return bits.view(torch.bfloat16)
+
+    a, b = tensor(given.a), tensor(given.b)
+    d = torch.empty(given.d.shape, dtype=torch.bfloat16, device=given.device.name)
+    return lambda: torch.matmul(a, b.T, out=d)

@@ -1,0 +1,76 @@
+"""The user's table of configurations: kept, replaced, forgotten, and what happens to one that is damaged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from warpwright import tuned
+from warpwright.errors import UsageError
+from warpwright.tuned import Choice
+
+GPU = "NVIDIA H200"
+FIRST = Choice(4096, 4096, 4096, "bfloat16", "128x128", 180.5, "2026-11-21")
+SECOND = Choice(16, 8192, 8192, "bfloat16", "64x64", 40.25, "2026-11-21")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("WARPWRIGHT_CONFIG", str(tmp_path / "new"))
+    tuned.choices.cache_clear()
+    yield tmp_path / "new" / "tuned.json"
+    tuned.choices.cache_clear()
+
+
+def test_what_is_kept_comes_back_by_gpu_and_replaces_what_was_there(home: Path) -> None:
+    assert tuned.choices(GPU) == ()
+    tuned.keep(GPU, [FIRST, SECOND])
+    tuned.keep("another", [FIRST])
+    assert tuned.choices(GPU) == (SECOND, FIRST)
+    better = replace(FIRST, config="128x256", us=170.0)
+    tuned.keep(GPU, [better])
+    assert tuned.table() == {GPU: (SECOND, better), "another": (FIRST,)}
+    assert json.loads(home.read_text())["version"] == 1
+
+
+def test_forgetting_one_gpu_and_all(home: Path) -> None:
+    assert tuned.forget() == 0
+    tuned.keep(GPU, [FIRST, SECOND])
+    tuned.keep("another", [FIRST])
+    assert tuned.forget(GPU) == 2 and tuned.table() == {"another": (FIRST,)}
+    assert tuned.forget() == 1 and not home.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        ("{", "is damaged: it is no JSON"),
+        ("[]", "is of version None; expected 1"),
+        ('{"version": 2}', "is of version 2; expected 1"),
+        ('{"version": 1, "gpus": []}', "is damaged: expected entries of m, n, k, dtype, config, us, measured"),
+        (
+            '{"version": 1, "gpus": {"NVIDIA H200": [{"m": 1}]}}',
+            "is damaged: expected entries of m, n, k, dtype, config, us, measured",
+        ),
+        (
+            json.dumps({"version": 1, "gpus": {GPU: [dict(zip(FIRST.__slots__, (0, *FIRST.problem), strict=False))]}}),
+            "is damaged: expected entries of m, n, k, dtype, config, us, measured",
+        ),
+    ],
+)
+def test_a_damaged_table_is_no_obstacle_to_a_product(home: Path, content: str, what: str) -> None:
+    home.parent.mkdir()
+    home.write_text(content)
+    with pytest.raises(UsageError) as caught:
+        tuned.keep(GPU, [FIRST])
+    assert str(caught.value) == f"{home} {what}"
+    with pytest.warns(UserWarning) as warned:
+        assert tuned.choices(GPU) == ()
+    assert str(warned[0].message) == (
+        f"{home} {what}; matmul goes by its built-in facts; warpwright tune --forget removes it"
+    )
+    assert tuned.forget() == 0 and not home.exists()
