@@ -125,6 +125,18 @@ def test_words_describe_numbers_arrays_and_files() -> None:
     ]
 
 
+def test_the_file_of_the_documentation_is_one(folder) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "profile.md").read_text(encoding="utf-8")
+    text = page.split("```toml\n")[1].split("```")[0].replace("4096, 4096", "256, 64")
+    np.save(folder / "b.npy", np.zeros((3, 5), np.float32))
+    path = written(folder, text.replace("gemm.ptx", "scale.ptx").replace('"gemm"', '"scale"').split("[config]")[0])
+    assert read_launch(path).cluster == 2
+    path = written(folder, 'kernel = "copies.py:copy"\ngrid = 1\n[[args]]' + text.split("[[args]]", 1)[1])
+    tensor, same, loaded, number, struct = read_launch(path).args
+    assert tensor.array is same and same.shape == (256, 64) and tensor.swizzle == 128
+    assert loaded.shape == (3, 5) and number == 4096 and len(struct) == 4
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
