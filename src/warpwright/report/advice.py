@@ -98,6 +98,8 @@ def _shallow_rings(profile: Profile) -> Iterator[Advice]:
             f"a slot takes {latency:,.0f} cycles to fill and {use:,.0f} to use, so {needed} stages instead of {stages} "
             "would cover it"
         )
+        if producer is consumer:
+            text += "; and one loop does both: give the copies a role of their own, which runs ahead"
         where = next(stall.where for stall in consumer.stalls if stall.reason == f"waits {name}.full")
         reach = (core[-1][1] - core[0][0]) / _cycles(profile)
         yield Advice("pipeline depth", text, where, _gain(idle * reach * (1 - stages / needed)))
