@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -39,10 +38,10 @@ def line(found: Measured) -> str:
 def provenance(bench: Bench) -> dict[str, Any]:
     """What was measured with what; no date, for a figure is as good as its device and driver."""
     if not bench.real:
-        return {"device": f"virtual {bench.device.name}", "command": "python " + " ".join(sys.argv)}
+        return {"device": f"virtual {bench.device.name}", "command": "python bench/micro.py --small"}
     from warpwright.cuda.driver import version
 
-    return {"device": bench.device.spec.name, "driver": version(), "command": "python " + " ".join(sys.argv)}
+    return {"device": bench.device.spec.name, "driver": version(), "command": "python bench/micro.py"}
 
 
 def main() -> None:

@@ -2,9 +2,9 @@
 
 Every level of the Hopper GEMM ladder, and the copy and the reduction of the examples, as ``ww.profile`` predicts them
 in fast mode for an H200, beside what they take there: CUDA events around isolated launches, 256 MB written to L2
-before each, medians of 30 after half a second of the same, so that clock and power have settled; random normal data.
-With ``--measure`` that is measured now, on the GPU of this machine; otherwise read from ``bench/measured/h200.json``,
-so no GPU is needed.
+before each, random normal data, medians of 10 after a second of rest, so that the power limit of the board does not
+act yet. ``settled_us`` is the same after 0.3 s of such launches, where it does. With ``--measure`` that is measured
+now, on the GPU of this machine; otherwise read from ``bench/measured/h200.json``, so no GPU is needed.
 
 The constants behind the prediction come from micro-benchmarks (bench/micro.py), none from the kernels judged here.
 """
@@ -16,6 +16,7 @@ import importlib.util
 import json
 import statistics
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,7 @@ ELEMENTS = (1 << 22, 1 << 24, 1 << 27)  # of float32, of the copy and the reduct
 SMS = 132
 LEVELS = 9  # the last is what the chooser takes
 MEAN_GOAL, WORST_GOAL = 0.12, 0.30
-SETTLE, FLUSH = 0.5, 65e-6  # seconds: of launches before those that count, and about what a flush takes
+REST, SETTLE = 1.0, 0.3  # seconds without load before each case; seconds of its launches before "settled_us"
 SAME = 0.02  # two levels that differ by less in the measurement are not in any order
 Array = Callable[[tuple[int, ...], str], Any]
 
@@ -87,7 +88,7 @@ def cases(sizes: tuple[int, ...] = SIZES, elements: tuple[int, ...] = ELEMENTS) 
         yield Case("reduction", n, add_up, 8 * SMS, lambda array, n=n: [array((n,), "f32"), array((1,), "f32"), n])
 
 
-def measure(chosen: list[Case], rounds: int = 30) -> list[dict[str, Any]]:
+def measure(chosen: list[Case], rounds: int = 10) -> list[dict[str, Any]]:
     """Medians in microseconds, on the GPU of this machine."""
     bench, rows = Bench("cuda"), []
 
@@ -96,9 +97,12 @@ def measure(chosen: list[Case], rounds: int = 30) -> list[dict[str, Any]]:
 
     for case in chosen:
         run = bench.prepared(case.kernel, case.grid, case.args(normal))
-        once = min(cuda.measure(run, rounds=5))
-        times = cuda.measure(run, rounds=rounds, warmup=int(SETTLE / (once + FLUSH)))
-        rows.append({"case": case.name, "size": case.size, "us": round(1e6 * statistics.median(times), 2)})
+        bench.wait()
+        time.sleep(REST)
+        rested = statistics.median(cuda.measure(run, rounds=rounds))
+        settled = cuda.measure(run, rounds=int(SETTLE / rested), warmup=int(SETTLE / rested))
+        times = {"us": rested, "settled_us": statistics.median(settled)}
+        rows.append({"case": case.name, "size": case.size, **{k: round(1e6 * v, 2) for k, v in times.items()}})
     return rows
 
 

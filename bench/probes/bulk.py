@@ -38,6 +38,7 @@ def loads(
     own: u32,
     apart: u32,
     step: u32,
+    together: u32,
     *,
     rows=64,
     flight=1,
@@ -45,7 +46,7 @@ def loads(
 ):
     """``flight`` boxes always under way: wait for the oldest, ask for the next. Each CTA cycles over ``own`` rows.
 
-    CTAs begin ``apart`` rows from one another; boxes follow one another after ``step`` rows.
+    ``together`` CTAs begin at the same row, ``apart`` rows from the next; boxes follow after ``step`` rows.
     """
     tiles = [smem.tile(bf16, (rows, COLUMNS), swizzle=128) for _ in range(flight)]
     full = mbarrier.array(flight, name="full")
@@ -55,7 +56,7 @@ def loads(
             barrier.init()
         fence.mbarrier_init()
     bar.sync()
-    place, row = ctaid.x * apart, var(u32, 0)
+    place, row = ctaid.x // together * apart, var(u32, 0)
 
     def ask(index: int) -> None:
         full[index].arrive_expect_tx(tiles[index].nbytes)
@@ -183,14 +184,14 @@ def measure(bench: Bench) -> Iterator[Measured]:
 def latency(bench: Bench, x: object, height: int) -> Iterator[Measured]:
     for rows in bench.pick((8, 16, 64, 128, 256), (8, 64)):
         probe = loads.configure(rows=rows)
-        near = bench.slope(probe, [x, 4 * rows, 0, rows], rounds=(40, 200))
+        near = bench.slope(probe, [x, 4 * rows, 0, rows, 1], rounds=(40, 200))
         yield measured(f"tma.load.l2.{rows * 128}.latency", near, "cycles", "ask for a box, wait for it; in L2")
-        far = bench.slope(probe, [x, height, 0, bench.pick(4099, rows)], rounds=(20, 200), cold=True)
+        far = bench.slope(probe, [x, height, 0, bench.pick(4099, rows), 1], rounds=(20, 200), cold=True)
         yield measured(f"tma.load.hbm.{rows * 128}.latency", far, "cycles", "ask for a box, wait for it; in HBM")
     cycles = bench.slope(issue, [x], rounds=(8, 40), per=16)
     yield measured("tma.load.issue", cycles, "cycles", "16 boxes of 1 KB asked for in a row")
     for grid in (1, bench.sms):
-        first = bench.spans(loads, grid, [0, x, 64, 64, 64], cold=True, repeats=3 * bench.repeats)
+        first = bench.spans(loads, grid, [0, x, 64, 64, 64, 1], cold=True, repeats=3 * bench.repeats)
         yield measured(
             f"tma.load.first.{grid}_sms", list(first.mean(axis=1)), "cycles", "first box of a launch, cold L2"
         )
@@ -202,11 +203,11 @@ def shared_rows(bench: Bench, x: object) -> Iterator[Measured]:
         few, many = (bench.slope(bursts.configure(rows=rows, count=n), [x]) for n in (4, 12))
         each_box = [(b - a) / 8 for a, b in zip(few, many, strict=True)]
         yield measured(f"tma.box.{rows}_rows", each_box, "cycles/box", "a further box of rows of 128 bytes, in L2")
-    for apart in (0, 64, 1024):
-        probe, own = loads.configure(rows=128, flight=4), bench.pick(1024, 128)
-        cycles = bench.slope(probe, [x, own, bench.pick(apart, 0), 128], rounds=(20, 100), grid=bench.sms)
-        how = f"SMs begin {apart} rows apart and read {own}: the same rows in several SMs, in L2"
-        yield measured(f"tma.load.apart_{apart}", each(4 * 128 * 128, cycles), "bytes/cycle/SM", how)
+    for together in bench.pick((1, 2, 4, 8, 16, 132), (1, 2)):
+        probe, own = loads.configure(rows=128, flight=4), bench.pick(4096, 128)
+        cycles = bench.slope(probe, [x, own, own, 128, together], rounds=(20, 100), grid=bench.sms)
+        how = f"{together} SMs read the same {own * 128 >> 10} KB at the same time, in L2"
+        yield measured(f"tma.load.together_{together}", each(4 * 128 * 128, cycles), "bytes/cycle/SM", how)
 
 
 def throughput(bench: Bench, x: object, height: int) -> Iterator[Measured]:
@@ -217,11 +218,13 @@ def throughput(bench: Bench, x: object, height: int) -> Iterator[Measured]:
         probe, rounds = loads.configure(rows=rows, flight=flight), (10, max(40, 32768 // rows // flight))
         nbytes = rows * 128 * flight
         for grid in (1, bench.sms):
-            near = bench.slope(probe, [x, bench.pick(1024, 64), bench.pick(1024, 64), rows], rounds=rounds, grid=grid)
+            near = bench.slope(
+                probe, [x, bench.pick(1024, 64), bench.pick(1024, 64), rows, 1], rounds=rounds, grid=grid
+            )
             name = f"tma.load.l2.{rows * 128}x{flight}.{grid}_sms"
             yield measured(name, each(nbytes, near), "bytes/cycle/SM", "boxes x in flight; 128 KB an SM, in L2")
         own = height // bench.sms // rows * rows
-        far = bench.slope(probe, [x, own, own, rows], rounds=rounds, grid=bench.sms, cold=True)
+        far = bench.slope(probe, [x, own, own, rows, 1], rounds=rounds, grid=bench.sms, cold=True)
         name = f"tma.load.hbm.{rows * 128}x{flight}.{bench.sms}_sms"
         yield measured(name, each(nbytes, far), "bytes/cycle/SM", "boxes x in flight; cold L2")
 

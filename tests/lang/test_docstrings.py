@@ -11,6 +11,7 @@ from warpwright import lang
 from warpwright.lang import arithmetic, convert, smem, tmem
 from warpwright.lang.ops import (
     bar,
+    clusterlaunchcontrol,
     fence,
     griddepcontrol,
     matrix,
@@ -32,7 +33,7 @@ FAMILIES |= {"redux": warp.redux, "cluster": cluster, "mbarrier": mbarrier}
 SILENT = {"mbarrier.array", "mbarrier.at_address", "tmem.tile", "tma.Map", "special.read", "tmem.columns_of"}
 SILENT |= {"tmem.space_of", "tma.mask", "wgmma.accumulator", "wgmma.left"}
 SILENT |= {"mma.accumulator", "mma.left", "mma.right"}
-HOPPER = (wgmma, mma, matrix, setmaxnreg, griddepcontrol)
+HOPPER = (wgmma, mma, matrix, setmaxnreg, griddepcontrol, clusterlaunchcontrol)
 
 
 def operations():

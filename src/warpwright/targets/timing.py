@@ -29,6 +29,7 @@ class Timing:
     bar: float
     cluster_barrier: float
     fence_async: float
+    fence_cluster: float
     elect: float
     ld_l1: float
     ld_l2: float
@@ -41,13 +42,16 @@ class Timing:
     l1_bytes: float
     sm_bytes: float
     l2_bytes: float
+    l2_write_bytes: float
     hbm_share: float
+    hbm_mixed_share: float
     tma_issue: float
     tma_l2: float
     tma_hbm: float
     tma_box: float
     tma_row: float
     tma_store: float
+    tma_first: float
     mma_flops: float
     mma_least: float
     mma_issue: float
@@ -59,10 +63,13 @@ class Timing:
     tmem_store: float
     tmem_alloc: float
     cta_start: float
+    cta_rate: float
     cluster_start: float
     launch_us: float
+    tensor_mhz: float
     idle_watts: float
     limit_watts: float
+    sustained_watts: float
     flop_pj: float
     shared_pj: float
     l2_pj: float
@@ -84,6 +91,7 @@ UNITS = {
     "bar": "cycles from the last arrival at bar.sync until warps go on",
     "cluster_barrier": "cycles from the last barrier.cluster.arrive until waiting warps go on",
     "fence_async": "cycles of fence.proxy.async",
+    "fence_cluster": "cycles of a fence or release at cluster scope or wider",
     "elect": "cycles of elect.sync until its predicate is there",
     "ld_l1": "cycles of ld.global that hits L1",
     "ld_l2": "cycles of ld.global that hits L2",
@@ -95,14 +103,17 @@ UNITS = {
     "dsmem_bytes": "bytes a cycle and SM between CTAs of a cluster",
     "l1_bytes": "bytes a cycle of an SM's global loads and stores",
     "sm_bytes": "bytes a cycle that one SM takes from L2 through TMA",
-    "l2_bytes": "bytes a cycle that L2 gives to all SMs",
-    "hbm_share": "share of the nominal device-memory bandwidth that streams reach",
+    "l2_bytes": "bytes that L2 gives to all SMs in a cycle of the highest clock; its own clock stays when theirs falls",
+    "l2_write_bytes": "the same, taken from all SMs",
+    "hbm_share": "share of the nominal device-memory bandwidth that streams of reads reach",
+    "hbm_mixed_share": "the same, where reads and writes mix",
     "tma_issue": "cycles that an issuing thread is held by a tensor copy",
     "tma_l2": "cycles from the issue of a small tensor load to its bytes on the mbarrier, from L2",
     "tma_hbm": "the same from device memory",
     "tma_box": "cycles of the SM's TMA unit for a box, besides its rows",
     "tma_row": "cycles of the TMA unit for a row of a box, a request of up to 128 bytes",
     "tma_store": "cycles from the issue of a small tensor store until its source has been read",
+    "tma_first": "cycles that the first box of a launch takes longer: tensor map, addresses, L2 not yet warm",
     "mma_flops": "flops a cycle and SM of dense 16-bit products (fp8: twice, tf32: half)",
     "mma_least": "cycles that a tensor instruction takes at least",
     "mma_issue": "cycles that the issuing thread is held by a tensor instruction",
@@ -114,10 +125,13 @@ UNITS = {
     "tmem_store": "bytes a cycle that one warp stores to its quarter of tensor memory",
     "tmem_alloc": "cycles of tcgen05.alloc",
     "cta_start": "cycles from the exit of a CTA until the next one's first instruction",
+    "cta_rate": "cycles between the starts of two CTAs, on whichever SMs",
     "cluster_start": "cycles that the first instruction of a cluster waits more than that of a plain CTA",
     "launch_us": "microseconds of an empty kernel among others in a stream",
     "idle_watts": "power without load, at the highest clock",
-    "limit_watts": "power limit of the board",
+    "tensor_mhz": "highest clock while tensor cores are in use",
+    "limit_watts": "power at which the clock is held from one moment to the next",
+    "sustained_watts": "power limit of the board, which acts after some 50 ms",
     "flop_pj": "picojoules of a tensor-core flop on normal random data, operands from shared memory included",
     "shared_pj": "picojoules of a byte of shared memory read or written by threads",
     "l2_pj": "picojoules of a byte from L2 to an SM",
@@ -126,123 +140,144 @@ UNITS = {
 }
 
 _LATENCY = {
-    "alu": 4.5, "wide": 5.0, "float": 4.0, "double": 16.0, "convert": 10.0, "mufu": 18.0, "special": 15.0,
-    "shuffle": 23.0, "vote": 12.0, "redux": 26.0, "uniform": 12.0,
+    "alu": 5.0, "wide": 5.0, "float": 4.0, "double": 16.0, "convert": 4.0, "mufu": 17.0, "special": 15.0,
+    "shuffle": 24.0, "vote": 12.0, "redux": 44.0, "uniform": 12.0,
 }  # fmt: skip
 _SLOTS = {
     "alu": 1.0, "wide": 2.0, "float": 1.0, "double": 2.0, "convert": 2.0, "mufu": 8.0, "special": 4.0, "shuffle": 4.0,
     "vote": 2.0, "redux": 8.0, "uniform": 1.0, "mma": 2.0,
 }  # fmt: skip
-_COMMON = {
-    "schedulers": "published: Luo et al., arXiv 2402.13499",
-    "latency": "published: Luo et al., arXiv 2402.13499, and assumed from the pipes' depths",
-    "slots": "published: CUDA C++ Programming Guide, arithmetic throughput; shuffles 32 lanes a cycle and SM",
-    "branch": "assumed",
-    "elect": "assumed: as a vote",
-    "ld_issue": "published: 128 bytes a cycle and SM",
-    "tma_row": "assumed: one 128-byte request a cycle is the width of shared memory",
-    "mma_queue": "assumed: deep enough not to matter",
-    "volts_slope": "assumed: voltage falls half as fast as the clock",
-}
+_MICRO = "measured: bench/micro.py"
 
 _H200 = Timing(
-    gpcs=(16, 16, 16, 16, 16, 16, 18, 18),
+    gpcs=(18, 18, 18, 18, 18, 16, 16, 10),
     schedulers=4,
     latency=_LATENCY,
     slots=_SLOTS,
     branch=8.0,
-    try_wait=20.0,
-    wake=20.0,
-    arrive=15.0,
-    arrive_remote=180.0,
-    bar=18.0,
-    cluster_barrier=180.0,
-    fence_async=15.0,
+    try_wait=44.0,
+    wake=44.0,
+    arrive=12.0,
+    arrive_remote=177.0,
+    bar=20.0,
+    cluster_barrier=67.0,
+    fence_async=10.0,
+    fence_cluster=275.0,
     elect=12.0,
-    ld_l1=33.0,
-    ld_l2=264.0,
-    ld_hbm=620.0,
+    ld_l1=32.0,
+    ld_l2=281.0,
+    ld_hbm=661.0,
     ld_issue=1.0,
-    shared_latency=29.0,
+    shared_latency=23.0,
     shared_bytes=128.0,
-    dsmem_latency=181.0,
-    dsmem_bytes=14.0,
-    l1_bytes=64.0,
-    sm_bytes=64.0,
-    l2_bytes=5180.0,
-    hbm_share=0.91,
-    tma_issue=8.0,
-    tma_l2=370.0,
-    tma_hbm=720.0,
-    tma_box=20.0,
-    tma_row=1.0,
-    tma_store=200.0,
+    dsmem_latency=112.0,
+    dsmem_bytes=22.0,
+    l1_bytes=123.0,
+    sm_bytes=108.0,
+    l2_bytes=4800.0,
+    l2_write_bytes=2680.0,
+    hbm_share=0.95,
+    hbm_mixed_share=0.83,
+    tma_issue=6.0,
+    tma_l2=278.0,
+    tma_hbm=750.0,
+    tma_box=5.5,
+    tma_row=1.19,
+    tma_store=50.0,
+    tma_first=1200.0,
     mma_flops=4096.0,
     mma_least=18.0,
     mma_issue=4.0,
-    mma_latency=24.0,
+    mma_latency=62.0,
     mma_queue=32,
     commit=0.0,
     tmem_latency=0.0,
     tmem_bytes=1.0,
     tmem_store=1.0,
     tmem_alloc=0.0,
-    cta_start=400.0,
-    cluster_start=500.0,
-    launch_us=2.2,
-    idle_watts=140.0,
-    limit_watts=700.0,
-    flop_pj=0.55,
+    cta_start=540.0,
+    cta_rate=1.2,
+    cluster_start=140.0,
+    launch_us=3.3,
+    tensor_mhz=1795.0,
+    idle_watts=122.0,
+    limit_watts=850.0,
+    sustained_watts=700.0,
+    flop_pj=0.86,
     shared_pj=1.0,
-    l2_pj=12.0,
-    hbm_pj=45.0,
+    l2_pj=22.4,
+    hbm_pj=57.0,
     volts_slope=1.0,
-    source=_COMMON
-    | {
-        "gpcs": "assumed: 132 SMs over 8 GPCs, the common split",
-        "try_wait": "published: 30 cycles (B200), less on shorter pipes",
-        "wake": "assumed: as try_wait",
-        "arrive": "published: 20 cycles with its issue (Meta's latency model)",
-        "arrive_remote": "published: latency of distributed shared memory, 181 cycles (Luo et al., arXiv 2501.12084)",
-        "bar": "published: 28 cycles with 256 threads, issue included (QuickRunCUDA)",
-        "cluster_barrier": "published: 181 cycles of distributed shared memory (Luo et al.)",
-        "fence_async": "assumed",
-        "ld_l1": "published: 32 cycles (Luo et al.)",
-        "ld_l2": "published: 264 cycles (Luo et al.)",
-        "ld_hbm": "published: 598-657 cycles (Luo et al.)",
-        "shared_latency": "published: 29 cycles (Luo et al.)",
-        "shared_bytes": "published: 127.9 (Luo et al.)",
-        "dsmem_latency": "published: 181 cycles, clusters of 2 (Luo et al.)",
-        "dsmem_bytes": "published: 3.28 TB/s, clusters of 2 (Luo et al.)",
-        "l1_bytes": "published: 64 bytes a cycle between L1 and L2",
-        "sm_bytes": "published: 64 bytes a cycle between L2 and an SM",
-        "l2_bytes": "published: 4472 bytes a cycle of 114 SMs (Luo et al.), scaled to 132",
-        "hbm_share": "published: 0.91 (Luo et al.)",
-        "tma_issue": "assumed",
-        "tma_l2": "published: 365-369 cycles (Luo et al.)",
-        "tma_hbm": "published: 703-761 cycles (Luo et al.)",
-        "tma_box": "published: 1 KB boxes reach 223 GB/s on 114 SMs (Luo et al.): one in flight at a time",
-        "tma_store": "assumed: half of a load",
-        "mma_flops": "published: NVIDIA data sheet",
-        "mma_least": "published: 18 cycles (Luo et al.)",
+    source={
+        "gpcs": f"{_MICRO}: 66, 30 and 15 clusters of 2, 4 and 8 CTAs are resident; this split of 132 SMs has as many",
+        "schedulers": "published: Luo et al., arXiv 2402.13499",
+        "latency": f"{_MICRO} issue.*.latency; wide, double, special, vote, uniform assumed from the pipes' depths",
+        "slots": f"{_MICRO} issue.*.scheduler; double, special, vote published: CUDA C++ Programming Guide",
+        "branch": "assumed",
+        "try_wait": f"{_MICRO} mbarrier.ready",
+        "wake": f"{_MICRO} mbarrier.signal less arrive; a wait that succeeds at once takes as long",
+        "arrive": f"{_MICRO} mbarrier.signal less mbarrier.ready",
+        "arrive_remote": f"{_MICRO} mbarrier.remote_signal.cta less mbarrier.ready",
+        "bar": f"{_MICRO} bar.sync.128; 12 cycles and 2 a warp",
+        "cluster_barrier": f"{_MICRO} cluster.sync.2x128.relaxed",
+        "fence_async": f"{_MICRO} fence.fence_proxy_async",
+        "fence_cluster": f"{_MICRO} fence.fence_cluster, and cluster.sync.2x128.release less relaxed",
+        "elect": "assumed: as a vote",
+        "ld_l1": f"{_MICRO} global.l1.latency less 8 for the address",
+        "ld_l2": f"{_MICRO} global.l2.latency less 8 for the address",
+        "ld_hbm": f"{_MICRO} global.hbm.latency less 8 for the address",
+        "ld_issue": "published: 128 bytes a cycle and SM",
+        "shared_latency": f"{_MICRO} shared.load.latency",
+        "shared_bytes": f"{_MICRO} shared.load.quad.16_warps: 512 bytes in 4.0 cycles; conflicts cost whole wavefronts",
+        "dsmem_latency": f"{_MICRO} dsmem.neighbour.latency, clusters of 2",
+        "dsmem_bytes": f"{_MICRO} dsmem.read.2.132_sms",
+        "l1_bytes": f"{_MICRO} l2.read.1_sms",
+        "sm_bytes": f"{_MICRO} tma.load.l2.16384x4.1_sms",
+        "l2_bytes": f"{_MICRO} tma.load.l2.32768x4.132_sms; 9.4 TB/s at 1980 and at 1600 MHz",
+        "l2_write_bytes": f"{_MICRO} tma.store.8192.flight.132_sms, l2.write.132_sms",
+        "hbm_share": f"{_MICRO} hbm.read: 4.56 TB/s",
+        "hbm_mixed_share": f"{_MICRO} hbm.copy: 4.00 TB/s, read and written bytes",
+        "tma_issue": f"{_MICRO} tma.load.issue",
+        "tma_l2": f"{_MICRO} tma.load.l2.1024.latency less issue and wake",
+        "tma_hbm": f"{_MICRO} tma.load.hbm.1024.latency less issue and wake",
+        "tma_box": f"{_MICRO} tma.box.*",
+        "tma_row": f"{_MICRO} tma.box.*: 14.6 cycles for a box of 8 rows of 128 bytes, 81.4 for 64",
+        "tma_store": f"{_MICRO} tma.store.2048.read.1_sms less 64 for its bytes, wait included",
+        "tma_first": f"{_MICRO} tma.load.first.132_sms less tma.load.hbm.1024.latency",
+        "mma_flops": f"{_MICRO} wgmma.n*: n/2 cycles from n = 64 on",
+        "mma_least": f"{_MICRO} wgmma.n8.shared: 18; 20 for n = 16, 24 for n = 32",
         "mma_issue": "assumed",
-        "mma_latency": "assumed: depth of the pipe",
+        "mma_latency": f"{_MICRO} wgmma.n*.group_of_1 less the product: 58 to 69",
+        "mma_queue": "assumed: deep enough not to matter",
         "commit": "published: there is none",
         "tmem_latency": "published: there is none",
         "tmem_bytes": "published: there is none",
         "tmem_store": "published: there is none",
         "tmem_alloc": "published: there is none",
-        "cta_start": "assumed",
-        "cluster_start": "assumed",
-        "launch_us": "published: 2.2 us between events (B200)",
-        "idle_watts": "assumed",
-        "limit_watts": "published: NVIDIA data sheet",
-        "flop_pj": "assumed",
+        "cta_start": f"{_MICRO} launch.smem.wave less the 4000 cycles that CTAs spin",
+        "cta_rate": f"{_MICRO} launch.turnover.256_threads.0: 1056 CTAs in 0.635 us",
+        "cluster_start": f"{_MICRO} launch.cluster_2.wave less launch.smem.wave",
+        "launch_us": f"{_MICRO} launch.plain less launch.plain.inside: by events, in a stream with other work",
+        "tensor_mhz": f"{_MICRO} clock.zeros.*, clock.pause_2048.*: no power limit acts there",
+        "idle_watts": f"{_MICRO} power.idle.watts",
+        "limit_watts": f"{_MICRO} clock.normal*.2_ms: the clocks that launches have after a rest",
+        "sustained_watts": "published: NVIDIA data sheet; measured: power.normal*.watts",
+        "flop_pj": f"{_MICRO} power.normal, power.pause_*: 0.83 to 0.94",
         "shared_pj": "assumed",
-        "l2_pj": "assumed",
-        "hbm_pj": "assumed",
+        "l2_pj": f"{_MICRO} power.normal_a, power.normal_b; 24 by power.l2_read",
+        "hbm_pj": f"{_MICRO} power.hbm_read, power.hbm_copy less what L2 takes",
+        "volts_slope": f"{_MICRO} power.normal against power.pause_2048: 1 to 1.5",
     },
 )
+
+
+def _elsewhere(source: Mapping[str, str]) -> dict[str, str]:
+    """Sources for another chip: what was measured on the H200 is assumed there."""
+    return {
+        name: "assumed: as measured on the H200" if text.startswith("measured") else text
+        for name, text in source.items()
+    }
+
 
 _B200 = replace(
     _H200,
@@ -272,12 +307,14 @@ _B200 = replace(
     tmem_bytes=64.0,
     tmem_store=64.0,
     tmem_alloc=253.0,
-    limit_watts=1000.0,
+    tensor_mhz=1850.0,
+    limit_watts=1200.0,
+    sustained_watts=1000.0,
     idle_watts=180.0,
     flop_pj=0.32,
     l2_pj=10.0,
     hbm_pj=40.0,
-    source=dict(_H200.source)
+    source=_elsewhere(_H200.source)
     | {
         "gpcs": "assumed: 148 SMs over 8 GPCs, 74 a die",
         "bar": "published: 28 cycles with 256 threads, issue included (QuickRunCUDA)",
@@ -307,8 +344,10 @@ _B200 = replace(
         "tmem_bytes": "published: 53 bytes a cycle and warp (QuickRunCUDA); 16 TB/s a chip (arXiv 2605.04178)",
         "tmem_store": "assumed: as loads",
         "tmem_alloc": "published: 253 cycles (QuickRunCUDA)",
+        "tensor_mhz": "published: 1845-1854 MHz under load",
         "idle_watts": "assumed",
-        "limit_watts": "published: NVIDIA data sheet",
+        "limit_watts": "assumed: a fifth above the power limit of the board, as on the H200",
+        "sustained_watts": "published: NVIDIA data sheet",
         "flop_pj": "assumed: the clock that others measured under load, 1850 MHz at 1000 W",
         "l2_pj": "assumed",
         "hbm_pj": "assumed",
@@ -323,10 +362,12 @@ _RTX5090 = replace(
     l2_bytes=4350.0,
     hbm_share=0.9,
     mma_flops=512.0,
-    limit_watts=575.0,
+    tensor_mhz=2407.0,
+    limit_watts=690.0,
+    sustained_watts=575.0,
     idle_watts=60.0,
     flop_pj=1.0,
-    source=dict(_H200.source)
+    source=_elsewhere(_H200.source)
     | {
         "gpcs": "assumed: 170 SMs over 11 GPCs",
         "ld_l2": "assumed: as other chips",
@@ -334,7 +375,9 @@ _RTX5090 = replace(
         "l2_bytes": "assumed: 32 bytes a cycle of 136 slices",
         "hbm_share": "assumed: as other chips",
         "mma_flops": "published: NVIDIA RTX Blackwell white paper, float32 sums",
-        "limit_watts": "published: NVIDIA RTX Blackwell white paper",
+        "tensor_mhz": "assumed: the boost clock",
+        "limit_watts": "assumed: a fifth above the power limit of the board, as on the H200",
+        "sustained_watts": "published: NVIDIA RTX Blackwell white paper",
         "idle_watts": "assumed",
     },
 )

@@ -14,6 +14,7 @@ from warpwright.lang import (
     Ring,
     bar,
     cluster,
+    clusterlaunchcontrol,
     fence,
     griddepcontrol,
     mbarrier,
@@ -35,7 +36,19 @@ PLAIN = {"array", "at_address", "producer", "consumer", "space_of", "tile", "mas
 
 
 def operations() -> Iterator[tuple[str, Any]]:
-    for module in (tma, tcgen05, fence, bar, tmem, wgmma, mma, matrix, setmaxnreg, griddepcontrol):
+    for module in (
+        tma,
+        tcgen05,
+        fence,
+        bar,
+        tmem,
+        wgmma,
+        mma,
+        matrix,
+        setmaxnreg,
+        griddepcontrol,
+        clusterlaunchcontrol,
+    ):
         functions = inspect.getmembers(module, inspect.isfunction)
         yield from ((f"{module.__name__}.{name}", f) for name, f in functions if f.__module__ == module.__name__)
     for owner in (mbarrier, RemoteBarrier, type(cluster), Ring):

@@ -30,7 +30,7 @@ def try_cancel(response: Expr, barrier: mbarrier, *, multicast: bool = False) ->
     Issued by one thread of the cluster.
     Completes by the bytes counted at the mbarrier: wait on it, then load the response (``ld`` of b128).
     Targets: sm_100 and later; multicast sm_100a.
-    PTX ISA 9.1 section 9.7.13.17 (clusterlaunchcontrol.try_cancel).
+    PTX ISA 9.1 section 9.7.13.17 (clusterlaunchcontrol.try_cancel.async).
     """
     opcode = "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes"
     current().emit(f"{opcode}{'.multicast::cluster::all' if multicast else ''}.b128", addr(response), barrier.operand)

@@ -123,8 +123,7 @@ def _after(inst: Inst, index: int, timing: Timing) -> float:
     if inst.opcode.startswith("fence.proxy.async"):
         return timing.fence_async
     if inst.opcode.startswith(("fence.acq_rel", "fence.sc", "membar")):
-        cluster, cta = "cluster" in inst.opcode, inst.opcode.endswith("cta")
-        return timing.shared_latency if cta else timing.dsmem_latency if cluster else timing.ld_l2
+        return timing.shared_latency if inst.opcode.endswith("cta") else timing.fence_cluster
     return 1.0
 
 

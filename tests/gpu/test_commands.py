@@ -1,0 +1,57 @@
+"""``warpwright ladder`` and ``warpwright tune`` on a real GPU."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+import warpwright as ww
+from warpwright import ops, products, tuned
+from warpwright.cli import main
+from warpwright.kernels import gemm
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def fresh() -> None:
+        tuned.choices.cache_clear()
+        products.prepared.cache_clear()
+        ops._REPEATS.clear()
+
+    monkeypatch.setenv("WARPWRIGHT_CONFIG", str(tmp_path))
+    fresh()
+    yield
+    fresh()
+
+
+def rows_of(*words: object) -> Any:
+    result = CliRunner().invoke(main, [*map(str, words), "--json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_the_ladder_is_measured_beside_cublas() -> None:
+    rows = rows_of("ladder", "--device", "cuda", "--size", 1024, "--rounds", 10)
+    assert [row["level"] for row in rows] == list(gemm.HOPPER_LEVELS)
+    assert all(row["verified"] and 1 < row["us"] < 1000 and row["torch_tflops"] > 50 for row in rows)
+    assert rows[-1]["tflops"] > rows[0]["tflops"]
+
+
+def test_tune_keeps_what_matmul_then_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    (kept,) = (row for row in rows_of("tune", "136x200x1000", "--rounds", 5) if row["kept"])
+    assert kept["verified"] and rows_of("tune", "--list")[0]["config"] == kept["config"]
+    gpu, (choice,) = ww.device("cuda").spec.name, tuned.choices(ww.device("cuda").spec.name)
+    slow = next(name for name in gemm.CONFIGS if name != choice.config and "fp8" not in name)
+    tuned.keep(gpu, [tuned.Choice(136, 200, 1000, "bfloat16", slow, 1.0, "2026-11-21")])
+    used: list[Any] = []
+    original = products.gemm.hopper_kernel
+    monkeypatch.setattr(products.gemm, "hopper_kernel", lambda config: used.append(config) or original(config))
+    a, b = (torch.randn(shape, device="cuda").bfloat16() for shape in ((136, 1000), (1000, 200)))
+    error = (ww.matmul(a, b).double() - a.double() @ b.double()).abs().max()
+    assert error < 0.5 and used == [gemm.CONFIGS[slow]]
