@@ -19,6 +19,7 @@ _RMW = {
     "min.u": "umin", "max.u": "umax", "min.s": "min", "max.s": "max",
 }  # fmt: skip
 _HALVES = ("f16", "bf16")
+_FILES = "translate control mbarrier exchange bulk wgmma hardware mma reduce record".split()
 
 
 class Engine:
@@ -117,21 +118,7 @@ def _text() -> str:
     def fill(file: str, **more: str) -> str:
         return Template((folder / file).read_text()).substitute(control | more)
 
-    parts = [
-        fill(f"{name}.ll")
-        for name in (
-            "translate",
-            "control",
-            "mbarrier",
-            "exchange",
-            "bulk",
-            "wgmma",
-            "hardware",
-            "mma",
-            "reduce",
-            "record",
-        )
-    ]
+    parts = [fill(f"{name}.ll") for name in _FILES]
     parts += [fill("access.ll", bits=str(b), bytes=str(b // 8)) for b in (8, 16, 64)]
     # The 32-bit gather and scatter of access.ll are those that tensor.ll declares.
     parts.append(_without_declarations(fill("access.ll", bits="32", bytes="4")))
