@@ -108,7 +108,7 @@ ANY = np.zeros((4, 4), BFLOAT16)
             ANY.astype(np.float64),
             ANY,
             {},
-            "matmul: a is float64; expected bfloat16, float16 or float32: a.astype(ml_dtypes.bfloat16)",
+            "matmul: a is float64; expected bfloat16, float16, float32 or float8: a.astype(ml_dtypes.bfloat16)",
         ),
         (ANY, ANY.astype(FLOAT16), {}, "matmul: a is bfloat16 and b is float16; expected one dtype: b.astype(a.dtype)"),
         (

@@ -149,7 +149,7 @@ def test_a_prepared_launch_is_used_where_addresses_allow(a: int, d: int, started
         launches.append(given)
 
     again = ops.Repeat(addresses, run, (2, 16, 16), FLOAT16, (512,) * 3, ((0, 0, 0), (256, 0, 128)))
-    assert again(a, 65536, d) == (d if started else None)
+    assert again(a, 65536, d, None) == (d if started else None)
     assert launches == ([(a, 65536, d, 5), (a + 256, 65536, d + 128, 5)] if started else [])
 
 

@@ -3,6 +3,7 @@
     import warpwright as ww
 
     ww.launch(kernel, grid=…, args=[…])     run a kernel of the language, or PTX from `ww.load_ptx`
+    ww.profile(kernel, grid=…, args=[…])    predict its time on a chip, and what its warps wait for
     ww.matmul(a, b)                         a product on tensor cores
 
 The kernel language is `warpwright.lang`.
@@ -28,6 +29,7 @@ from warpwright.errors import (
 from warpwright.lang import kernel
 from warpwright.launch import launch, load_ptx
 from warpwright.ops import matmul
+from warpwright.profile import profile
 from warpwright.tensormap import TensorMap
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "launch",
     "load_ptx",
     "matmul",
+    "profile",
 ]
 
 __version__ = "0.1.0"

@@ -166,19 +166,7 @@ def launch(
     Raises LaunchError for a launch the device refuses, UsageError for arguments that do not fit the parameters, and
     a DeviceError for a fault while the kernel runs.
     """
-    if isinstance(kernel, Kernel):
-        kernel = kernel.trace()
-    args = [device_array(value) or value for value in args]
-    if isinstance(kernel, Traced):
-        args = list(typed_arguments(kernel.params, kernel.maps, args))
-    entry = entry_point(kernel)
-    if block is None and entry.block is None:
-        raise LaunchError(f"launch of {entry.name!r} without block=; expected the threads of a CTA, such as block=128")
-    shape = {
-        "grid": dim3("grid", grid),
-        "block": _agreed("block", block, entry.block),
-        "cluster": _agreed("cluster", cluster, entry.cluster),
-    }
+    entry, shape, args = arranged(kernel, grid, block, cluster, args)
     target = resolve(device or holder(args), entry.target, virtual=bool(observers))
     options = _options(stream, numerics, args, target)
     with pass_arguments(entry.name, entry.function.params, args) as passed:
@@ -193,6 +181,30 @@ def launch(
         )
     sys.stdout.write(result.printed)
     return result
+
+
+def arranged(
+    kernel: Entry | Traced | Kernel,
+    grid: int | Sequence[int],
+    block: int | Sequence[int] | None,
+    cluster: int | Sequence[int] | None,
+    args: Sequence[Any],
+) -> tuple[Entry, dict[str, Dim3], list[Any]]:
+    """What is launched, its grid, block and cluster, and the arguments as its parameters take them."""
+    if isinstance(kernel, Kernel):
+        kernel = kernel.trace()
+    args = [device_array(value) or value for value in args]
+    if isinstance(kernel, Traced):
+        args = list(typed_arguments(kernel.params, kernel.maps, args))
+    entry = entry_point(kernel)
+    if block is None and entry.block is None:
+        raise LaunchError(f"launch of {entry.name!r} without block=; expected the threads of a CTA, such as block=128")
+    shape = {
+        "grid": dim3("grid", grid),
+        "block": _agreed("block", block, entry.block),
+        "cluster": _agreed("cluster", cluster, entry.cluster),
+    }
+    return entry, shape, args
 
 
 def holder(args: Iterable[Any]) -> str | None:

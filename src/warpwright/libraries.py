@@ -81,7 +81,8 @@ def _torch_view(tensor: Any) -> View:
         return on_gpu
     dtype = dtype_named(str(tensor.dtype).removeprefix("torch."))
     plain = tensor.detach()
-    array: NDArray[Any] = plain.view(torch.int16).numpy().view(dtype) if dtype == BFLOAT16 else plain.numpy()
+    same = {1: torch.uint8, 2: torch.int16}[dtype.itemsize] if dtype.isbuiltin != 1 else plain.dtype
+    array: NDArray[Any] = plain.view(same).numpy().view(dtype)
     return array
 
 

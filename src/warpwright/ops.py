@@ -13,10 +13,12 @@ import numpy as np
 from warpwright.arrays import DeviceArray, device_array, dtype_named, overlap, place
 from warpwright.devices import resolve
 from warpwright.errors import PrecisionWarning, UsageError
+from warpwright.extras import GREATEST, NONE, PAIR_BYTES, Extras, checked
 from warpwright.gpu import Device
 from warpwright.libraries import OTHER, Library, View, library_of
 from warpwright.products import (
     DEFAULT_LEVEL,
+    FLOAT8,
     Family,
     Operand,
     Prepared,
@@ -32,6 +34,7 @@ __all__ = ["DEFAULT_LEVEL", "matmul"]
 
 Array = Any
 Shape = tuple[int, ...]
+Given = tuple[Any, Any, Any] | None  # bias, scale_a, scale_b
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOAT16 = np.dtype(np.float16)
@@ -45,6 +48,10 @@ def matmul(
     a: Array,
     b: Array,
     *,
+    bias: Array | None = None,
+    activation: str | None = None,
+    scale_a: Array | float | None = None,
+    scale_b: Array | float | None = None,
     out: Array | None = None,
     out_dtype: Any = None,
     device: Device | str | None = None,
@@ -58,42 +65,52 @@ def matmul(
     ``np.matmul``: where only ``a`` has some they join M in one launch, else each product is a launch of its own.
 
     ``a`` and ``b`` have one dtype: bfloat16 (ml_dtypes), float16, or float32, which is rounded to bfloat16 with a
-    PrecisionWarning. ``out_dtype`` is bfloat16, float16 or float32; without it, the dtype of ``out`` or the inputs.
+    PrecisionWarning; on Hopper also float8_e4m3fn and float8_e5m2, mixed too. There the tensor core sums up 128
+    products in 14 bits, and these sums are added up in float32. ``out_dtype`` is bfloat16, float16 or float32; without
+    it, the dtype of ``out`` or the inputs, and bfloat16 for float8.
+
+    The result is ``activation(scale_a * scale_b * (a @ b) + bias)``, computed in float32 and rounded once. A scale is
+    a number or an array of one float32 element; one on the GPU is read there, without waiting. ``bias`` (N,) is
+    bfloat16, float16 or float32. ``activation`` is "relu", "gelu" (the exact one, with erf) or "silu". On Hopper all of
+    it belongs to the kernel; on Blackwell NumPy does it, so only for arrays of the host.
     ``out`` is an array for the result, which overlaps neither input; it is returned.
     ``device`` is a name or Device (default: the GPU that holds the arrays, else a real GPU if there is one, else
     ``b200``). ``level`` is the rung of the GEMM ladder: on Blackwell 1 to 10 (default 10), on Hopper 1 to 8 (default:
     the fastest known for these extents).
 
     On Hopper an operand is used as it is where its rows or its columns are dense and begin at multiples of 16 bytes:
-    all four layouts. On Blackwell the kernel reads both along K, so a transposed view ``w.T`` of a row-major ``w`` is
-    used as it is, and a row-major ``b`` is copied first. Every other operand is copied, as is a result whose rows
-    cannot begin at multiples of 16 bytes.
-    M = 0 or N = 0 gives an empty result, K = 0 zeros; NaN and infinity propagate as in IEEE arithmetic.
+    all four layouts. On Blackwell, and for float8, the kernel reads both along K, so a transposed view ``w.T`` of a
+    row-major ``w`` is used as it is, and a row-major ``b`` is copied first. Every other operand is copied, as is a
+    result whose rows cannot begin at multiples of 16 bytes, and a bias of an odd number of elements.
+    M = 0 or N = 0 gives an empty result, K = 0 sums of zero; NaN and infinity propagate as in IEEE arithmetic.
 
     Raises UsageError for arrays of two libraries, places or dtypes, and for extents that do not fit together.
     """
     kind = library_of(a)
-    key = _key(kind, a, b, out, out_dtype, device, level)
+    given = None if bias is None and scale_a is None and scale_b is None else (bias, scale_a, scale_b)
+    key = _key(kind, a, b, out, given, activation, out_dtype, device, level)
     again = _REPEATS.get(key)
-    done = again and again(a, b, out)
+    done = again and again(a, b, out, given)
     if done is not None:
         return done
-    call = _checked(a, b, out, out_dtype, device, level)
+    call = _checked(a, b, out, given, activation, out_dtype, device, level)
     d = call.library.empty(call.shape, call.dtype, a) if out is None else out
-    if 0 in (*call.shape, call.a.shape[-1]):
-        d[...] = 0
+    if 0 in call.shape:
         return d
+    if call.a.shape[-1] == 0:
+        a, b = _of_zeros(call, a, b)
     products = list(_matrices(call, a, b, d))
     for product in products:
         _multiply(call, *product)
-    if key is not None:
+    if key is not None and call.a.shape[-1]:
         _remember(key, call, (a, b, d), products)
     return d
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that can be done: the memory of its operands, the shape and dtype of D, where and how it runs."""
+    """A call that can be done: the memory of its operands, the shape and dtype of D, where and how it runs, and what
+    follows the sums."""
 
     library: Library
     a: View
@@ -103,6 +120,15 @@ class Call:
     device: Device
     family: Family
     level: int | None
+    extras: Extras = NONE
+
+
+def _of_zeros(call: Call, a: Array, b: Array) -> tuple[Array, Array]:
+    """Operands of zeros, for a sum over nothing."""
+    dtype = BFLOAT16 if call.a.dtype == FLOAT32 else call.a.dtype
+    (m, n), k = call.shape[-2:], ROW_BYTES
+    shapes = (*call.a.shape[:-2], m, k), (*call.b.shape[:-2], k, n)
+    return call.library.zeros(shapes[0], dtype, a), call.library.zeros(shapes[1], dtype, b)
 
 
 def _matrices(call: Call, a: Array, b: Array, d: Array) -> Iterator[tuple[Array, Array, Array]]:
@@ -131,7 +157,7 @@ def _multiply(call: Call, a: Array, b: Array, d: Array) -> None:
         staged = call.library.empty((m, -(-n // step) * step), call.dtype, d)
         target = call.library.view(staged)
     stream = call.library.stream(a) if isinstance(target, DeviceArray) else 0
-    call.family.multiply(left, right, target, call.level, call.device, stream)
+    call.family.multiply(left, right, target, call.level, call.device, stream, call.extras)
     if staged is not None:
         d[...] = staged[:, :n]
 
@@ -145,14 +171,15 @@ def _operand(call: Call, name: str, matrix: Array) -> Operand:
     if call.library is OTHER:
         at = f"at {view.pointer:#x} with strides of {view.strides} bytes" if isinstance(view, DeviceArray) else ""
         raise UsageError(
-            f"matmul: {name} lies {at}; expected 16-bit elements whose rows or columns are dense and begin at "
+            f"matmul: {name} lies {at}; expected {8 * view.itemsize}-bit elements whose "
+            f"{'rows or columns' if len(call.family.majors[view.dtype]) > 1 else 'K extent'} are dense and begin at "
             "multiples of 16 bytes; pass a copy"
         )
     return _copied(call, matrix, view)
 
 
 def _in_place(view: View, family: Family) -> Operand | None:
-    for major in family.majors if view.dtype != FLOAT32 else ():
+    for major in family.majors.get(view.dtype, ()):
         stored = view if major == "k" else view.T
         if mappable(stored):
             return Operand(stored, major)
@@ -161,11 +188,12 @@ def _in_place(view: View, family: Family) -> Operand | None:
 
 def _copied(call: Call, matrix: Array, view: View) -> Operand:
     """A dense copy along the axis that was the denser one, padded with zeros to rows of whole 16 bytes."""
-    major = "mn" if "mn" in call.family.majors and abs(view.strides[0]) < abs(view.strides[1]) else "k"
+    dtype = BFLOAT16 if view.dtype == FLOAT32 else view.dtype
+    denser = "mn" if abs(view.strides[0]) < abs(view.strides[1]) else "k"
+    major = denser if denser in call.family.majors[dtype] else "k"
     source = matrix if major == "k" else matrix.T
     rows, columns = source.shape
-    dtype = BFLOAT16 if view.dtype == FLOAT32 else view.dtype
-    copy = call.library.zeros((rows, round_up(columns)), dtype, matrix)
+    copy = call.library.zeros((rows, round_up(columns, dtype.itemsize)), dtype, matrix)
     with np.errstate(over="ignore"):
         copy[:, :columns] = source
     return Operand(call.library.view(copy), major)
@@ -193,30 +221,56 @@ class Repeat:
     nbytes: tuple[int, ...]
     offsets: tuple[tuple[int, ...], ...]
 
-    def __call__(self, a: Array, b: Array, out: Array | None) -> Array | None:
+    def __call__(self, a: Array, b: Array, out: Array | None, given: Given) -> Array | None:
         """The result; None for addresses that need the long way."""
         library, (size_a, size_b, size_d) = self.library, self.nbytes
         at_a, at_b = library.pointer(a), library.pointer(b)
         d = library.empty(self.shape, self.dtype, a) if out is None else out
         at_d = library.pointer(d)
         apart = (at_d >= at_a + size_a or at_a >= at_d + size_d) and (at_d >= at_b + size_b or at_b >= at_d + size_d)
-        if (at_a | at_b | at_d) % ROW_BYTES or not apart:
+        more = () if given is None else self._more(given, at_d, size_d)
+        if (at_a | at_b | at_d) % ROW_BYTES or not apart or more is None:
             return None
         stream = library.stream(a)
         for to_a, to_b, to_d in self.offsets:
-            self.run(at_a + to_a, at_b + to_b, at_d + to_d, stream)
+            self.run(at_a + to_a, at_b + to_b, at_d + to_d, stream, *more)
         return d
+
+    def _more(self, given: tuple[Any, ...], at_d: int, size_d: int) -> tuple[Any, ...] | None:
+        """Addresses of the bias and of scales on the GPU, and the product of the other scales."""
+        (bias, *scales), pointer, alpha, places = given, self.library.pointer, 1.0, []
+        at_bias = 0 if bias is None else pointer(bias)
+        for scale in scales:
+            known = scale.__class__ is float or scale.__class__ is int
+            places.append(0 if known or scale is None else pointer(scale))
+            alpha *= scale if known else 1.0
+        spread = bias is not None and at_d < at_bias + 4 * self.shape[-1] and at_bias < at_d + size_d
+        if at_bias % PAIR_BYTES or spread or not abs(alpha) <= GREATEST:
+            return None
+        return at_bias, *places, alpha
 
 
 _REPEATS: dict[Any, Repeat] = {}
 
 
-def _key(library: Library | None, a: Array, b: Array, out: Array, *options: Any) -> Any:
+def _key(library: Library | None, a: Array, b: Array, out: Array, given: Given, *options: Any) -> Any:
     """What decides how a call runs; None where nothing can be prepared."""
     if library is None or library_of(b) is not library or (out is not None and library_of(out) is not library):
         return None
     signatures = library.signature(a), library.signature(b), out if out is None else library.signature(out)
-    return None if signatures[0] is None or signatures[1] is None else (signatures, out is None, *options)
+    if signatures[0] is None or signatures[1] is None:
+        return None
+    if given is None:
+        return signatures, out is None, *options
+    more = tuple(_signature(library, value) for value in given)
+    return None if None in more else (signatures, out is None, *options, more)
+
+
+def _signature(library: Library, value: Any) -> Any:
+    """What decides how a bias or a scale is read; None for one that nothing is prepared for."""
+    if value is None or value.__class__ is float or value.__class__ is int:
+        return type(value)
+    return library.signature(value) if library_of(value) is library else None
 
 
 def _remember(key: Any, call: Call, arrays: tuple[Array, ...], products: Sequence[tuple[Array, ...]]) -> None:
@@ -237,23 +291,37 @@ def _remember(key: Any, call: Call, arrays: tuple[Array, ...], products: Sequenc
     if not inside or left is None or right is None or not mappable(target) or not call.family.gaps:
         return
     layouts = geometry(left.view), geometry(right.view), geometry(target)
-    run = prepared(*layouts, (left.major, right.major), call.level, call.device.name)
+    run = prepared(*layouts, (left.major, right.major), call.level, call.device.name, call.extras.epilogue)
     if len(_REPEATS) >= KEPT:
         _REPEATS.clear()
     _REPEATS[key] = Repeat(call.library, run, call.shape, call.dtype, nbytes, offsets)
 
 
-def _checked(a: Array, b: Array, out: Array | None, out_dtype: Any, device: Any, level: int | None) -> Call:
-    library = _library(a, b, out)
+def _checked(
+    a: Array,
+    b: Array,
+    out: Array | None,
+    given: Given,
+    activation: str | None,
+    out_dtype: Any,
+    device: Any,
+    level: int | None,
+) -> Call:
+    bias, scale_a, scale_b = given or (None, None, None)
+    library = _library({"a": a, "b": b, "out": out, "bias": bias})
     view_a, view_b = library.view(a), library.view(b)
     for name, view in (("a", view_a), ("b", view_b)):
         _check_operand(name, view, library)
     _check_pair(view_a, view_b, library)
     shape = (*_leading(view_a, view_b), view_a.shape[-2], view_b.shape[-1])
-    dtype = _output_dtype(out_dtype, view_a.dtype if out is None else library.view(out).dtype)
+    default = BFLOAT16 if view_a.dtype in FLOAT8 else view_a.dtype
+    dtype = _output_dtype(out_dtype, default if out is None else library.view(out).dtype)
     if out is not None:
         _check_out(library.view(out), shape, dtype, view_a, view_b)
     target = _place(view_a, view_b, device)
+    family = family_of(target)
+    _check_float8(view_a, family, target, level)
+    extras = checked(library, view_a, shape[-1], bias, activation, scale_a, scale_b, out)
     if view_a.dtype == FLOAT32:
         warnings.warn(
             "matmul rounds float32 inputs to bfloat16 (8 significant bits); "
@@ -261,13 +329,22 @@ def _checked(a: Array, b: Array, out: Array | None, out_dtype: Any, device: Any,
             PrecisionWarning,
             stacklevel=3,
         )
-    return Call(library, view_a, view_b, shape, dtype, target, family_of(target), level)
+    return Call(library, view_a, view_b, shape, dtype, target, family, level, extras)
 
 
-def _library(a: Array, b: Array, out: Array | None) -> Library:
+def _check_float8(a: View, family: Family, target: Device, level: int | None) -> None:
+    if a.dtype in FLOAT8 and a.dtype not in family.majors:
+        raise UsageError(
+            f"matmul: a is {a.dtype}, which the kernels for {target.name} ({target.spec.arch}) do not multiply; "
+            "expected bfloat16, float16 or float32, or device='h200'"
+        )
+    if a.dtype in FLOAT8 and level is not None:
+        raise UsageError(f"matmul: level={level} for {a.dtype}; the ladder is one of 16-bit types: leave level= out")
+
+
+def _library(given: dict[str, Any]) -> Library:
     """The one library of all arrays."""
-    given = {"a": a, "b": b} if out is None else {"a": a, "b": b, "out": out}
-    found = {name: library_of(value) for name, value in given.items()}
+    found = {name: library_of(value) for name, value in given.items() if value is not None or name in ("a", "b")}
     for name, library in found.items():
         if library is None:
             raise UsageError(
@@ -276,7 +353,8 @@ def _library(a: Array, b: Array, out: Array | None) -> Library:
             )
         if library is not found["a"]:
             raise UsageError(
-                f"matmul: a is of {_name(a)} and {name} of {_name(given[name])}; expected arrays of one library"
+                f"matmul: a is of {_name(given['a'])} and {name} of {_name(given[name])}; "
+                "expected arrays of one library"
             )
     return found["a"] or OTHER
 
@@ -290,14 +368,14 @@ def _check_operand(name: str, view: View, library: Library) -> None:
         raise UsageError(f"matmul: {name} has shape {view.shape}; expected a matrix, two dimensions or more")
     if len(view.shape) > 2 and library is OTHER:
         raise UsageError(f"matmul: {name} has shape {view.shape}; expected two dimensions of an array of its library")
-    if view.dtype not in DTYPES:
+    if view.dtype not in (*DTYPES, *FLOAT8):
         raise UsageError(
-            f"matmul: {name} is {view.dtype}; expected bfloat16, float16 or float32: {name}{library.rounding}"
+            f"matmul: {name} is {view.dtype}; expected bfloat16, float16, float32 or float8: {name}{library.rounding}"
         )
 
 
 def _check_pair(a: View, b: View, library: Library) -> None:
-    if a.dtype != b.dtype:
+    if a.dtype != b.dtype and not (a.dtype in FLOAT8 and b.dtype in FLOAT8):
         convert = "b.to(a.dtype)" if library.name == "torch" else "b.astype(a.dtype)"
         raise UsageError(f"matmul: a is {a.dtype} and b is {b.dtype}; expected one dtype: {convert}")
     if a.shape[-1] != b.shape[-2]:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from warpwright import cuda, types
 from warpwright.arrays import DeviceArray
 from warpwright.errors import UsageError
+from warpwright.extras import Extras
 from warpwright.gpu import Device
 from warpwright.kernels import gemm
+from warpwright.kernels.gemm.epilogue import Epilogue
+from warpwright.kernels.reference import finished
 from warpwright.lang.trace import Traced
 from warpwright.launch import entry_point, launch
 from warpwright.libraries import View
@@ -21,6 +25,7 @@ from warpwright.tensormap import TensorMap
 
 __all__ = [
     "DEFAULT_LEVEL",
+    "FLOAT8",
     "Family",
     "Operand",
     "Prepared",
@@ -33,9 +38,11 @@ __all__ = [
 ]
 
 MAP_BYTES = 16  # addresses and strides of tensor maps
-ROW_ALIGNMENT = 8
 DEFAULT_LEVEL = 10
 KEPT_ADDRESSES = 1024
+
+BFLOAT16, FLOAT16, FLOAT32 = (np.dtype(each) for each in (ml_dtypes.bfloat16, np.float16, np.float32))
+FLOAT8 = (np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2))
 
 Geometry = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]
 
@@ -50,12 +57,12 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The kernels of one target: the ``majors`` that they read, whether D may have gaps between its rows (``gaps``),
-    and the launch: ``multiply(a, b, d, level, device, stream)``."""
+    """The kernels of one target: the ``majors`` that they read for operands of each dtype, whether D may have gaps
+    between its rows (``gaps``), and the launch: ``multiply(a, b, d, level, device, stream, extras)``."""
 
-    majors: tuple[str, ...]
+    majors: Mapping[np.dtype[Any], tuple[str, ...]]
     gaps: bool
-    multiply: Callable[[Operand, Operand, View, int | None, Device, int], None]
+    multiply: Callable[[Operand, Operand, View, int | None, Device, int, Extras], None]
 
 
 def family_of(device: Device) -> Family:
@@ -80,7 +87,25 @@ def mappable(view: View) -> bool:
     return dense and spaced and (not isinstance(view, DeviceArray) or view.pointer % MAP_BYTES == 0)
 
 
-def blackwell(a: Operand, b: Operand, d: View, level: int | None, device: Device, stream: int) -> None:
+def blackwell(a: Operand, b: Operand, d: View, level: int | None, device: Device, stream: int, extras: Extras) -> None:
+    """Sums by one launch on sm_100a; what follows them is done by NumPy, on the host."""
+    if extras.epilogue == gemm.PLAIN:
+        blackwell_sums(a, b, d, level, device, stream)
+        return
+    if isinstance(d, DeviceArray):
+        raise UsageError(
+            f"matmul: given scales, a bias or an activation for {device.name} ({device.spec.arch}), whose kernels end "
+            "with the sums; expected none of them: apply them to the result"
+        )
+    n = b.view.shape[0]
+    sums = np.empty((d.shape[0], round_up(n, FLOAT32.itemsize)), FLOAT32)
+    blackwell_sums(a, b, sums, level, device, stream)
+    bias = extras.bias[:n] if isinstance(extras.bias, np.ndarray) else None
+    with np.errstate(over="ignore"):
+        d[:, :n] = finished(sums[:, :n], extras.alpha, bias, extras.activation)
+
+
+def blackwell_sums(a: Operand, b: Operand, d: View, level: int | None, device: Device, stream: int) -> None:
     """One launch on sm_100a; D is dense, (M, pitch) with at least N columns."""
     config = gemm.config_of(DEFAULT_LEVEL if level is None else level)
     (m, k), n = a.view.shape, b.view.shape[0]
@@ -97,21 +122,29 @@ def blackwell(a: Operand, b: Operand, d: View, level: int | None, device: Device
     launch(kernel, plan.grid, args=args, device=device, stream=stream if on_gpu else None)
 
 
-def hopper(a: Operand, b: Operand, d: View, level: int | None, device: Device, stream: int) -> None:
+def hopper(a: Operand, b: Operand, d: View, level: int | None, device: Device, stream: int, extras: Extras) -> None:
     """One launch on sm_90a; rows of D begin at multiples of 16 bytes."""
     majors = a.major, b.major
     layouts = geometry(a.view), geometry(b.view), geometry(d)
     if isinstance(d, DeviceArray) and isinstance(a.view, DeviceArray) and isinstance(b.view, DeviceArray):
-        run = prepared(*layouts, majors, level, device.name)
-        run(a.view.pointer, b.view.pointer, d.pointer, stream)
+        run = prepared(*layouts, majors, level, device.name, extras.epilogue)
+        bias, scale_a, scale_b = (
+            each.pointer if isinstance(each, DeviceArray) else 0
+            for each in (extras.bias, extras.scale_a, extras.scale_b)
+        )
+        run(a.view.pointer, b.view.pointer, d.pointer, stream, bias, scale_a, scale_b, extras.alpha)
         return
-    kernel, grid, scalars = hopper_launch(*layouts, majors, level, device.spec.sms)
-    launch(kernel, grid, args=[*hopper_maps(kernel, (a.view, b.view, d)), *scalars], device=device)
+    kernel, plan = hopper_launch(*layouts, majors, level, device.spec.sms, extras.epilogue)
+    given = 0 if extras.bias is None else extras.bias
+    more = plan.arguments(even(extents(layouts[1], b.major)[0]), given, alpha=extras.alpha)
+    launch(kernel, plan.grid, args=[*hopper_maps(kernel, (a.view, b.view, d)), *more], device=device)
 
 
 FAMILIES = {
-    "sm_100a": Family(("k",), gaps=False, multiply=blackwell),
-    "sm_90a": Family(("k", "mn"), gaps=True, multiply=hopper),
+    "sm_100a": Family(dict.fromkeys((BFLOAT16, FLOAT16), ("k",)), gaps=False, multiply=blackwell),
+    "sm_90a": Family(
+        dict.fromkeys((BFLOAT16, FLOAT16), ("k", "mn")) | dict.fromkeys(FLOAT8, ("k",)), gaps=True, multiply=hopper
+    ),
 }
 
 
@@ -124,17 +157,30 @@ class Prepared:
     maps: tuple[Callable[[int], bytes], ...]
     scalars: tuple[int, ...]
 
-    def __call__(self, a: int, b: int, d: int, stream: int) -> None:
-        """Start D = A·Bᵀ over the matrices at these addresses."""
+    def __call__(
+        self,
+        a: int,
+        b: int,
+        d: int,
+        stream: int,
+        bias: int = 0,
+        scale_a: int = 0,
+        scale_b: int = 0,
+        alpha: float = 1.0,
+    ) -> None:
+        """Start D = A·Bᵀ over the matrices at these addresses, with what the kernel's epilogue takes."""
         map_a, map_b, map_d = self.maps
-        self.function(self.grid, (map_a(a), map_b(b), map_d(d), *self.scalars), stream)
+        values = (map_a(a), map_b(b), map_d(d), *self.scalars, bias, scale_a, scale_b, alpha)
+        self.function(self.grid, values, stream)
 
 
 @functools.lru_cache(maxsize=1024)
-def prepared(a: Geometry, b: Geometry, d: Geometry, majors: tuple[str, str], level: int | None, gpu: str) -> Prepared:
+def prepared(
+    a: Geometry, b: Geometry, d: Geometry, majors: tuple[str, str], level: int | None, gpu: str, epilogue: Epilogue
+) -> Prepared:
     """The launch on ``gpu`` for operands and D that lie so in memory; the last ones are kept."""
     device = cuda.device(gpu)
-    kernel, grid, scalars = hopper_launch(a, b, d, majors, level, device.spec.sms)
+    kernel, plan = hopper_launch(a, b, d, majors, level, device.spec.sms, epilogue)
     entry = entry_point(kernel)
     function = device.function(entry.module, entry.name, kernel.threads, kernel.cluster, kernel.smem_bytes)
     nowhere = [DeviceArray(0, *each, None, None) for each in (a, b, d)]
@@ -142,19 +188,26 @@ def prepared(a: Geometry, b: Geometry, d: Geometry, majors: tuple[str, str], lev
         functools.lru_cache(KEPT_ADDRESSES)(functools.partial(cuda.encode, tensor))
         for tensor in hopper_maps(kernel, nowhere)
     ]
-    return Prepared(function, grid, tuple(maps), scalars)
+    return Prepared(function, plan.grid, tuple(maps), (*plan.tiles, even(extents(b, majors[1])[0])))
 
 
 def hopper_launch(
-    a: Geometry, b: Geometry, d: Geometry, majors: tuple[str, str], level: int | None, sms: int
-) -> tuple[Traced, tuple[int, int, int], tuple[int, ...]]:
-    """Kernel, grid and the scalars behind the maps. Beyond an operand's own end its tensor map reads zeros."""
-    (m, k), (n, _) = (shape if major == "k" else shape[::-1] for (shape, *_), major in zip((a, b), majors, strict=True))
-    config = gemm.choose(m, n, k) if level is None else gemm.hopper_config(level)
-    whole = [round_up(extent) for extent in (m, n, k)]
-    plan = gemm.hopper_plan(config, *whole, sms=sms, majors=majors, out_bytes=d[2].itemsize)
-    kernel = gemm.hopper_kernel(config).trace(majors=majors, dtype=types.of_dtype(a[2]), out=types.of_dtype(d[2]))
-    return kernel, plan.grid, plan.scalars
+    a: Geometry, b: Geometry, d: Geometry, majors: tuple[str, str], level: int | None, sms: int, epilogue: Epilogue
+) -> tuple[Traced, gemm.HopperPlan]:
+    """Kernel and plan. Beyond an operand's own end its tensor map reads zeros."""
+    (m, k), (n, _) = extents(a, majors[0]), extents(b, majors[1])
+    size = a[2].itemsize
+    config = gemm.choose(m, n, k, size) if level is None else gemm.hopper_config(level)
+    whole = [round_up(extent, size) for extent in (m, n, k)]
+    plan = gemm.hopper_plan(config, *whole, sms=sms, majors=majors, in_bytes=size, out_bytes=d[2].itemsize)
+    dtype, b_dtype, out = (types.of_dtype(each[2]) for each in (a, b, d))
+    kernel = gemm.hopper_kernel(config)
+    return kernel.trace(majors=majors, dtype=dtype, b_dtype=b_dtype, out=out, epilogue=epilogue), plan
+
+
+def extents(operand: Geometry, major: str) -> tuple[int, ...]:
+    """(rows, K) of an operand."""
+    return operand[0] if major == "k" else operand[0][::-1]
 
 
 def hopper_maps(kernel: Traced, views: Sequence[View]) -> list[TensorMap]:
@@ -175,5 +228,12 @@ def reach(layout: Geometry) -> int:
     return sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)) + dtype.itemsize
 
 
-def round_up(extent: int) -> int:
-    return -(-extent // ROW_ALIGNMENT) * ROW_ALIGNMENT
+def round_up(extent: int, itemsize: int = 2) -> int:
+    """``extent`` elements up to whole 16 bytes."""
+    step = MAP_BYTES // itemsize
+    return -(-extent // step) * step
+
+
+def even(extent: int) -> int:
+    """The elements of a bias of so many columns: whole pairs."""
+    return extent + extent % 2

@@ -6,8 +6,8 @@ any machine, and ``tests/gpu`` the real one. ``python -m tests.conformance.recor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,37 +15,14 @@ import ml_dtypes
 import numpy as np
 
 import warpwright as ww
-from tests.conformance import texts
+from tests.conformance import atomics, barriers, copies, texts, warpgroups, warps
+from tests.conformance.cases import Case, Probe, numbered
 from warpwright.types import named, tf32
 
-__all__ = ["GOLDEN", "PROBES", "Probe", "answers", "golden"]
+__all__ = ["GOLDEN", "PROBES", "Probe", "answer", "answers", "golden", "store"]
 
 GOLDEN = Path(__file__).parent / "golden"
 bf16 = ml_dtypes.bfloat16
-
-
-@dataclass(frozen=True)
-class Probe:
-    """A family of launches of one rule: ``cases`` yields for each its name, PTX, arguments, and the array to keep."""
-
-    name: str
-    cases: Callable[[], Iterator[Case]]
-
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    text: str
-    args: list[Any]
-    answer: np.ndarray
-    smem: int = 0
-    block: int = 128
-    cluster: int = 1
-
-
-def numbered(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Every element another number, none of them 0."""
-    return (np.arange(np.prod(shape)) % 60000 + 1).astype(dtype).reshape(shape)
 
 
 def load_case(
@@ -103,6 +80,58 @@ def edges() -> Iterator[Case]:
         yield load_case(f"3d {at}", numbered((3, 5, 32), np.uint8)[:, :, :25], (2, 3, 32), at)
     for at in ((0, 0, 0, 0, 0), (-1, 1, 1, -1, 4), (1, 2, -1, 2, -4)):
         yield load_case(f"5d {at}", numbered((2, 3, 2, 3, 8), np.float32)[..., :6], (2, 2, 3, 2, 8), at)
+
+
+def corners() -> Iterator[Case]:
+    """Boxes past either end of each dimension in turn, of 1 to 8 bytes an element; strides with gaps."""
+    for dtype in (np.uint8, np.uint16, np.uint32, np.float64, np.int64):
+        wide = 16 // np.dtype(dtype).itemsize
+        array = numbered((3, 2, 3, 4 * wide), dtype)[:, :, :, : 3 * wide - 1]
+        for axis, end in enumerate(array.shape):
+            unit = wide if axis == 3 else 1
+            for place in (-unit, -(-end // unit - 1) * unit):
+                at = tuple(place if n == axis else 0 for n in range(4))
+                yield load_case(f"4d {np.dtype(dtype).name} {at}", array, (2, 2, 2, 2 * wide), at)
+    array = numbered((4, 3, 64), np.uint16)
+    for mode, at in ((128, (-1, 1, 32)), (64, (3, -1, -16)), (32, (1, 2, 56))):
+        yield load_case(f"3d swizzle {mode} {at}", array, (2, 3, mode // 2), at, 128, swizzle=mode)
+
+
+def hints() -> Iterator[Case]:
+    """Prefetches, cache policies and other spellings leave the numbers of a copy alone."""
+    array = numbered((8, 32), np.uint16)
+    copy = "%first cp.async.bulk.tensor.2d.shared::cluster"
+    ahead = "%first prefetch.tensormap [%map];\n    @%first cp.async.bulk.prefetch.tensor.2d.L2.global.tile "
+    ahead += "[%map, {%c0, %c1}];"
+    policy = "createpolicy.fractional.L2::evict_last.b64 %list, 0.5;\n    @"
+    for name, old, new in (
+        ("prefetch", copy, f"{ahead}\n    @{copy}"),
+        ("shared::cta", copy, copy.replace("cluster", "cta")),
+        ("policy", f"@{copy}", policy + copy),
+    ):
+        case = load_case(name, array, (4, 32), (1, 8), swizzle=64)
+        text = case.text.replace(old, new)
+        hinted = text.replace("complete_tx::bytes [%to]", "complete_tx::bytes.L2::cache_hint [%to]").replace(
+            "}], [%bar];", "}], [%bar], %list;"
+        )
+        yield replace(case, text=hinted if name == "policy" else text)
+
+
+def edge_reductions() -> Iterator[Case]:
+    """Reductions of boxes over an edge, swizzled, with element strides and on a dimension of stride 0."""
+    for at in ((0, 0), (3, 4), (4, 8), (5, 0), (0, 12)):
+        values = numbered((4, 8), np.float32)
+        array = np.full((5, 12), 0.5, np.float32)[:, :10]
+        yield store_case(f"add {at}", array, (4, 8), at, values, "add")
+    for mode, inner in ((32, 32), (64, 64), (128, 128), (128, 32)):
+        values = numbered((16, mode // 2), np.uint16).view(np.uint32)
+        target = numbered((16, inner // 4), np.uint32)
+        yield store_case(f"max swizzle {mode} inner {inner}", target, target.shape, (0, 0), values, "max", swizzle=mode)
+    values = numbered((4, 8), np.uint32)
+    target = numbered((12, 8), np.uint32)
+    yield store_case("or every second", target, (7, 8), (1, 4), values, "or", element_strides=(2, 1))
+    once = numbered((1, 8), np.uint32)
+    yield store_case("add stride 0", once, (4, 8), (0, 0), values, "add", dims=(8, 4), strides=(0,))
 
 
 def steps() -> Iterator[Case]:
@@ -302,29 +331,48 @@ PROBES = [
     Probe("wgmma_starts", wgmma_starts),
     Probe("swizzles", swizzles),
     Probe("edges", edges),
+    Probe("corners", corners),
     Probe("steps", steps),
     Probe("fills", fills),
+    Probe("hints", hints),
     Probe("multicasts", multicasts),
     Probe("mbarrier_phases", mbarrier_phases),
     Probe("elections", elections),
     Probe("shared_addresses", shared_addresses),
     Probe("reductions", reductions),
     Probe("bulk_reductions", bulk_reductions),
+    Probe("edge_reductions", edge_reductions),
     Probe("stores", stores),
+    *warps.PROBES,
+    *warpgroups.PROBES,
+    *barriers.PROBES,
+    *copies.PROBES,
+    *atomics.PROBES,
 ]
 
 
 def answers(probe: Probe, device: Any) -> dict[str, np.ndarray]:
     """What ``device`` answers, as bytes: NaNs have patterns too."""
-    found = {}
-    for case in probe.cases():
-        kernel = next(ww.load_ptx(case.text)[name] for name in ww.load_ptx(case.text))
-        ww.launch(kernel, case.cluster, case.block, cluster=case.cluster, smem=case.smem, args=case.args, device=device)
-        found[case.name] = np.ascontiguousarray(case.answer).view(np.uint8).reshape(-1)
-    return found
+    return {case.name: answer(case, device) for case in probe.cases()}
+
+
+def answer(case: Case, device: Any) -> np.ndarray:
+    module = ww.load_ptx(case.text)
+    (name,) = module
+    grid, shape = case.grid or case.cluster, {"block": case.block, "cluster": case.cluster, "smem": case.smem}
+    ww.launch(module[name], grid, args=case.args, device=device, **shape)
+    return np.ascontiguousarray(case.keep(case.answer)).view(np.uint8).reshape(-1)
 
 
 def golden(probe: Probe) -> dict[str, np.ndarray]:
     """What the H200 answered."""
     with np.load(GOLDEN / f"{probe.name}.npz") as stored:
-        return dict(stored)
+        ends = np.cumsum(stored["sizes"])
+        return dict(zip(stored["names"].tolist(), np.split(stored["data"], ends[:-1]), strict=True))
+
+
+def store(path: Path, found: dict[str, np.ndarray]) -> None:
+    """All answers end to end: that takes a third of the room of an array each."""
+    parts = list(found.values())
+    data = np.concatenate([*parts, np.zeros(0, np.uint8)])
+    np.savez_compressed(path, names=np.array(list(found)), sizes=np.array([part.size for part in parts]), data=data)

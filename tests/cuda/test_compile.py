@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from warpwright.cuda import compile as compiling
 from warpwright.cuda.compile import Cubin, Usage, compile_ptx, key, read, write
-from warpwright.errors import UsageError
+from warpwright.cuda.function import loaded
+from warpwright.errors import UsageError, WarpwrightError
+from warpwright.kernels.gemm import HopperConfig, hopper_kernel
 
 LOG = """ptxas info    : 0 bytes gmem
 ptxas info    : Compiling entry function 'first' for 'sm_90a'
@@ -54,7 +59,7 @@ def test_an_entry_comes_back_whole(tmp_path: Path) -> None:
 def test_a_damaged_entry_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage) -> None:
     calls = []
     monkeypatch.setattr(compiling, "version", lambda: 13000)
-    monkeypatch.setattr(compiling, "linker_name", lambda: "a linker")
+    monkeypatch.setattr(compiling, "assembler", lambda: "one of them")
     monkeypatch.setattr(compiling, "link", lambda *given: calls.append(given) or Cubin(b"machine code", "log"))
     first = compile_ptx("text", "sm_90a", tmp_path)
     assert compile_ptx("text", "sm_90a", tmp_path) == first
@@ -72,13 +77,61 @@ def test_without_a_place_to_write_nothing_is_kept(tmp_path: Path) -> None:
     assert read(tmp_path / "file" / "entry") is None
 
 
-def test_a_refusal_carries_the_words_of_the_assembler(monkeypatch: pytest.MonkeyPatch, fake_core) -> None:
-    fake_core.refusal = "ptxas application ptx input, line 6; error : Unknown symbol '%r1'"
+KERNEL = ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry done()\n{\n    ret;\n}\n"
+
+
+@pytest.fixture
+def with_ptxas(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(compiling, "version", lambda: 13000)
+    compiling.assembler.cache_clear()
+    yield
+    compiling.assembler.cache_clear()
+
+
+@pytest.mark.usefixtures("with_ptxas")
+def test_ptxas_assembles_and_reports() -> None:
+    cubin = compiling.link(KERNEL, "sm_90a")
+    assert cubin.code.startswith(b"\x7fELF")
+    usage = cubin.usage("done")
+    assert usage is not None and usage.spill_stores == 0
+
+
+@pytest.mark.usefixtures("with_ptxas")
+def test_registers_move_between_warpgroups() -> None:
+    """What a linker would ignore (C7504), and what the largest tiles need."""
+    cubin = compiling.link(hopper_kernel(HopperConfig()).ptx(), "sm_90a")
+    assert cubin.warnings == [] and "C7504" not in cubin.log
+
+
+@pytest.mark.usefixtures("with_ptxas")
+def test_a_refusal_carries_the_words_of_the_assembler() -> None:
     with pytest.raises(UsageError) as caught:
-        compiling.link("text", "sm_90a")
-    assert str(caught.value) == f"the assembler refuses this PTX for sm_90a: {fake_core.refusal}"
+        compiling.link(KERNEL.replace("ret;", "add.u32 %r1, 1, 2;"), "sm_90a")
+    assert str(caught.value).startswith("the assembler refuses this PTX for sm_90a: ptxas kernel.ptx, line 6; error")
+    assert "%r1" in str(caught.value)
 
 
-def test_the_linker_is_asked_for_its_report(fake_core) -> None:
-    assert compiling.link("text", "sm_90a") == Cubin(b"cubin of text", "the report")
-    assert fake_core.options == {"arch": "sm_90a", "verbose": True, "ptxas_options": ["-v"], "no_cache": True}
+@pytest.mark.usefixtures("with_ptxas")
+@pytest.mark.parametrize("without", ["a ptxas", "one of the driver's release"])
+def test_else_the_driver_assembles(without: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if without == "a ptxas":
+        monkeypatch.setattr(compiling, "find_ptxas", lambda: None)
+    else:
+        monkeypatch.setattr(compiling, "version", lambda: 12090)
+    assert compiling.link(KERNEL, "sm_90a") == Cubin(KERNEL.encode() + b"\0", "")
+
+
+@pytest.mark.parametrize("words", ["ptxas application ptx input, line 6; error : Unknown symbol '%r1'", ""])
+def test_what_the_driver_refuses(words: str) -> None:
+    class Bindings:
+        CUjit_option = SimpleNamespace(CU_JIT_ERROR_LOG_BUFFER=5, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES=6)
+
+        def cuModuleLoadDataEx(self, code: bytes, count: int, options: list[int], values: list[Any]) -> tuple[Any]:
+            assert (code, count, options, len(values[0])) == (b"text", 2, [5, 6], values[1])
+            values[0][: len(words)] = words.encode()
+            return (SimpleNamespace(value=218, name="CUDA_ERROR_INVALID_PTX"),)
+
+    with pytest.raises(WarpwrightError) as caught:
+        loaded(Bindings(), b"text", "bad")
+    expected = f"the driver refuses the PTX of 'bad': {words}" if words else "loading 'bad': "
+    assert str(caught.value).startswith(expected)

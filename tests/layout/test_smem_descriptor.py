@@ -164,7 +164,14 @@ def test_fields_out_of_range(descriptor: SmemDescriptor, message: str) -> None:
     assert str(caught.value) == message
 
 
-def test_a_base_offset_has_no_known_addresses() -> None:
+def test_a_base_offset_shifts_the_pattern_of_wgmma() -> None:
+    """A pattern that starts 128 bytes behind a repeat: row 1 lies as row 0 of a pattern that starts at one."""
+    shifted = operand_addresses(SmemDescriptor(128, 16, 1024, 128, base_offset=1, version=0), 64, 16, 2)
+    plain = operand_addresses(SmemDescriptor(0, 16, 1024, 128, version=0), 64, 16, 2)
+    assert np.array_equal(shifted, plain + 128)
+
+
+def test_a_base_offset_of_tcgen05_has_no_known_addresses() -> None:
     with pytest.raises(DescriptorError) as caught:
         operand_addresses(SmemDescriptor(128, 16, 1024, 128, base_offset=1), 8, 16, 2)
     assert str(caught.value) == "given base offset 1; expected 0; start the swizzle pattern at a multiple of 1024 bytes"

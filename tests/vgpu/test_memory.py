@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.vgpu.running import out, refused, run
-from warpwright.errors import UnsupportedInstruction
+from tests.vgpu.running import out, run
 
 RANDOM = np.random.default_rng(7)
 SPACES = ["global", "shared", "local", "generic global", "generic shared", "generic local"]
@@ -274,10 +273,22 @@ def test_contention_between_ctas() -> None:
     assert counts.tolist() == [40 * 256, 3 * 40 * 256]
 
 
-def test_unsupported_atomics_say_so() -> None:
-    assert refused(UnsupportedInstruction, "atom.global.exch.b128 %q0, [%a0], %q1; ret;").endswith(
-        "`atom.global.exch.b128`: the virtual GPU does not execute this operation on .b128."
-    )
+def test_contention_for_halves() -> None:
+    sums = np.zeros(2, np.float16)
+    body = """mov.b16 %h0, 0x3c00; mov.b16 %h1, 0xbc00; red.global.add.noftz.f16 [%a0], %h0;
+      red.global.add.noftz.f16 [%a0+2], %h1; ret;"""
+    run(body, sums, grid=40)
+    assert sums.tolist() == [40 * 32, -40 * 32]
+
+
+def test_sums_of_generic_addresses_flush_in_global_memory_only() -> None:
+    """As an H200 does: subnormal numbers stay in shared memory."""
+    tiny = np.array([1, 1], np.uint32).view(np.float32)
+    body = """.shared .align 4 .b32 cell; mov.u64 %d1, cell; cvta.shared.u64 %d1, %d1; st.u32 [%d1], 1;
+      atom.add.f32 %f1, [%d1], 0f00000002; atom.add.f32 %f1, [%a0], 0f00000002; ld.u32 %r2, [%d1];
+      st.global.u32 [%a0+4], %r2; ret;"""
+    run(body, tiny, block=1)
+    assert tiny.view(np.uint32).tolist() == [0, 3]
 
 
 def test_hints_change_nothing() -> None:

@@ -1,4 +1,8 @@
-"""PTX text to machine code, by the linker of cuda.core; kept on disk for the next process."""
+"""PTX text to machine code, by ptxas or the driver; kept on disk for the next process.
+
+Both assemble a kernel as a whole program. nvJitLink and the driver's linker assemble a unit for linking, in which
+``setmaxnreg`` is ignored (C7504), so that a kernel's registers may not suffice.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,12 @@ import functools
 import hashlib
 import json
 import re
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from warpwright import folders
+from warpwright.assemble import assemble, find_ptxas
 from warpwright.cuda.driver import version
 from warpwright.errors import UsageError
 
@@ -31,7 +37,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Cubin:
-    """Machine code for one target, with the assembler's report (empty where the linker gives none)."""
+    """Machine code for one target, with the assembler's report (empty where the driver assembles)."""
 
     code: bytes
     log: str
@@ -61,7 +67,7 @@ def compile_ptx(text: str, target: str, folder: Path | None = None) -> Cubin:
     The cache is ``folder``, else WARPWRIGHT_CACHE, else the user's cache directory; an entry that is damaged is made
     again. Raises UsageError with the assembler's words for PTX that it refuses.
     """
-    path = (folder or folders.cache()) / key(text, target, version(), linker_name())
+    path = (folder or folders.cache()) / key(text, target, version(), assembler())
     cubin = read(path)
     if cubin is None:
         cubin = link(text, target)
@@ -69,9 +75,9 @@ def compile_ptx(text: str, target: str, folder: Path | None = None) -> Cubin:
     return cubin
 
 
-def key(text: str, target: str, driver: int, linker: str) -> str:
+def key(text: str, target: str, driver: int, assembler: str) -> str:
     """The name of a cache entry: a digest of all that decides the machine code."""
-    facts = json.dumps([FORMAT, target, driver, linker])
+    facts = json.dumps([FORMAT, target, driver, assembler])
     return hashlib.sha256(f"{facts}\n{text}".encode()).hexdigest() + ".cubin"
 
 
@@ -94,37 +100,22 @@ def write(path: Path, cubin: Cubin) -> None:
 
 
 @functools.cache
-def linker_name() -> str:
-    """The linker that cuda.core uses here, and its version."""
-    import cuda.bindings
-    import cuda.core
-
-    return f"{cuda.core.__version__} {cuda.bindings.__version__} {nvjitlink_version()}"
-
-
-@functools.cache
-def nvjitlink_version() -> tuple[int, ...]:
-    """The version of nvJitLink; () where cuda.core finds none, or one before 12.3, and links with the driver."""
-    from cuda.bindings import nvjitlink
-
-    try:
-        version = tuple(nvjitlink.version())
-    except (RuntimeError, OSError, nvjitlink.nvJitLinkError):
-        return ()
-    return version if version >= (12, 3) else ()
+def assembler() -> str:
+    """The ptxas that serves, with its version; "" where there is none of the driver's major release."""
+    program = find_ptxas()
+    if program is None:
+        return ""
+    told = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+    release = re.search(r"release (\d+)\.", told)
+    fits = release is not None and int(release[1]) == version() // 1000
+    return f"{program} {told.splitlines()[-1]}" if fits else ""
 
 
 def link(text: str, target: str) -> Cubin:
-    from cuda.core import Linker, LinkerOptions, ObjectCode
-
-    # nvJitLink's own cache would hand out code without its report.
-    report = {"ptxas_options": ["-v"], "no_cache": True} if nvjitlink_version() else {}
-    options = LinkerOptions(arch=target, verbose=True, **report)
-    linker = None
-    try:
-        linker = Linker(ObjectCode.from_ptx(text.encode()), options=options)
-        code = linker.link("cubin").code
-        return Cubin(bytes(code), linker.get_info_log().rstrip("\0\n"))
-    except Exception as error:  # each linker has its own exceptions; all of them carry the assembler's words
-        words = (linker.get_error_log() if linker is not None else "") or str(error)
-        raise UsageError(f"the assembler refuses this PTX for {target}: {words.strip()}") from error
+    """``text`` assembled by ptxas; without one the text itself, which the driver assembles when it is loaded."""
+    if not assembler():
+        return Cubin(text.encode() + b"\0", "")
+    made = assemble(text, target, "-v")
+    if not made.ok:
+        raise UsageError(f"the assembler refuses this PTX for {target}: {made.log.strip()}")
+    return Cubin(made.cubin, made.log)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpwright.cuda.driver import call, driver
-from warpwright.errors import LaunchError, WarpwrightError
+from warpwright.errors import LaunchError, UsageError, WarpwrightError
 from warpwright.ptx.nodes import Variable
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ __all__ = ["Function", "layout", "packed"]
 Dim3 = tuple[int, int, int]
 
 PORTABLE_CLUSTER = 8
+LOG_BYTES = 1 << 14
 FLOATS = {"f32": "f", "f64": "d"}
 LETTERS = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
@@ -51,6 +52,17 @@ def packed(form: struct.Struct, values: Sequence[Any]) -> list[Any]:
         value % (1 << 8 * struct.calcsize(f"<{letter}")) if letter in "BHIQ" else value
         for letter, value in zip(letters, values, strict=True)
     ]
+
+
+def loaded(bindings: Any, code: bytes, name: str) -> Any:
+    """The module of machine code, or of PTX. Raises UsageError with the driver's words for PTX that it refuses."""
+    words, names = bytearray(LOG_BYTES), bindings.CUjit_option
+    options = [names.CU_JIT_ERROR_LOG_BUFFER, names.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
+    answer = bindings.cuModuleLoadDataEx(code, len(options), options, [words, LOG_BYTES])
+    said = bytes(words).partition(b"\0")[0].decode(errors="replace").strip()
+    if answer[0].value and said:
+        raise UsageError(f"the driver refuses the PTX of {name!r}: {said}")
+    return call(answer, f"loading {name!r}")
 
 
 class Function:
@@ -87,7 +99,7 @@ class Function:
         self._places_address = self._places.ctypes.data
         self._lock = threading.Lock()
         self._enter()
-        self._module = call(self._bindings.cuModuleLoadData(cubin.code), f"loading {name!r}")
+        self._module = loaded(self._bindings, cubin.code, name)
         try:
             self._function = call(self._bindings.cuModuleGetFunction(self._module, name.encode()), f"loading {name!r}")
             self._set_attributes()

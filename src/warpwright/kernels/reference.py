@@ -9,13 +9,15 @@ they add up to about the square root of K of them, far less than the same slack.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "accumulation_slack", "compare", "gemm", "ulp"]
+__all__ = ["ACTIVATIONS", "Array", "accumulation_slack", "compare", "finished", "gemm", "ulp"]
 
 Array = NDArray[Any]
 
@@ -27,6 +29,35 @@ def gemm(a: Array, b: Array) -> Array:
     """A·Bᵀ of ``a`` (M, K) and ``b`` (N, K) in float64, shape (M, N), not rounded to any output type."""
     result: Array = a.astype(np.float64) @ b.astype(np.float64).T
     return result
+
+
+def gelu(x: Array) -> Array:
+    """x·Φ(x), without cancellation: Φ(x) = erfc(-x/√2) / 2."""
+    tail: Array = np.asarray(ERFC(x / -math.sqrt(2.0)), np.float64)
+    return np.asarray(np.where(tail == 0, 0.0, 0.5 * x * tail))
+
+
+def silu(x: Array) -> Array:
+    """x / (1 + e^-x)."""
+    return np.asarray(x / (1.0 + np.exp(-x)))
+
+
+ERFC = np.frompyfunc(math.erfc, 1, 1)
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "": lambda x: x,
+    "relu": lambda x: np.asarray(np.maximum(x, 0.0)),
+    "gelu": gelu,
+    "silu": silu,
+}
+
+
+def finished(sums: Array, scale: float = 1.0, bias: Array | None = None, activation: str = "") -> Array:
+    """activation(``scale`` · ``sums`` + ``bias``) in float64, of sums (M, N) and a bias (N,)."""
+    values = sums.astype(np.float64) * scale
+    if bias is not None:
+        values = values + bias.astype(np.float64)
+    with np.errstate(all="ignore"):
+        return ACTIVATIONS[activation](values)
 
 
 def ulp(values: Array, dtype: Any) -> Array:

@@ -180,15 +180,19 @@ def _mn_major(i_bytes: IntArray, k: IntArray, lbo: int, sbo: int, mode: Mode) ->
 def operand_addresses(desc: SmemDescriptor, rows: int, k: int, elem_bytes: int, major: str = "k") -> IntArray:
     """Physical shared-memory address of every operand element, shape (rows, k), after the swizzle.
 
-    Raises DescriptorError as ``element_offsets`` does, and for a base offset other than 0, whose effect is not
-    documented well enough to compute.
+    The swizzle pattern starts ``base_offset`` × 128 bytes behind a repeat (seen on an H200). Raises DescriptorError as
+    ``element_offsets`` does, and for a base offset other than 0 in a descriptor of tcgen05, which nobody has measured.
     """
+    offsets = element_offsets(desc, rows, k, elem_bytes, major)
+    if desc.base_offset and desc.version == 0:
+        shift = 128 * desc.base_offset
+        return swizzle(desc.start + offsets - shift, desc.swizzle) + shift
     if desc.base_offset:
         raise DescriptorError(
             f"given base offset {desc.base_offset}; expected 0; start the swizzle pattern at a multiple of "
             f"{period(desc.swizzle)} bytes"
         )
-    return swizzle(desc.start + element_offsets(desc, rows, k, elem_bytes, major), desc.swizzle)
+    return swizzle(desc.start + offsets, desc.swizzle)
 
 
 def last_byte(desc: SmemDescriptor, rows: int, k: int, elem_bytes: int, major: str = "k") -> int:

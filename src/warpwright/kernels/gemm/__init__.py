@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from warpwright.kernels.gemm.chooser import CONFIGS, FACTS, choose
 from warpwright.kernels.gemm.configs import LEVELS, GemmConfig, config_of
+from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue
 from warpwright.kernels.gemm.host import Plan, plan
 from warpwright.kernels.gemm.sm90 import kernel_of as hopper_kernel
 from warpwright.kernels.gemm.sm90_plan import (
@@ -23,6 +24,8 @@ __all__ = [
     "HOPPER_LEVELS",
     "L2_PROMOTION",
     "LEVELS",
+    "PLAIN",
+    "Epilogue",
     "GemmConfig",
     "HopperConfig",
     "HopperPlan",

@@ -11,7 +11,7 @@ from math import log2
 
 from warpwright.kernels.gemm.sm90_plan import HopperConfig
 
-__all__ = ["CONFIGS", "FACTS", "Fact", "choose"]
+__all__ = ["CONFIGS", "FACTS", "FP8_FACTS", "Fact", "choose"]
 
 NARROW = HopperConfig((64, 128), stages=8, consumers=1, share=(1, 1))
 SMALL = HopperConfig((64, 64), depth=2, stages=6, consumers=1, share=(1, 1))
@@ -28,6 +28,7 @@ CONFIGS = {
     "64x64 stream rotated": replace(SMALL, once="b", rotate=True),
     "64x64 split 2": replace(SMALL, once="b", stages=5, split=2, persistent=False),
     "64x64 split 4": replace(SMALL, once="b", stages=4, split=4, persistent=False),
+    "fp8 128x128": HopperConfig((128, 128), depth=2, stages=3, promoted=128),
 }
 
 
@@ -43,9 +44,13 @@ class Fact:
     ratio: float
 
 
-def choose(m: int, n: int, k: int) -> HopperConfig:
-    """The configuration for D (m, n) = A (m, k) · B (n, k)ᵀ: that of the nearest fact, extents compared as ratios."""
-    nearest = min(FACTS, key=lambda fact: log2(m / fact.m) ** 2 + log2(n / fact.n) ** 2 + log2(k / fact.k) ** 2)
+def choose(m: int, n: int, k: int, in_bytes: int = 2) -> HopperConfig:
+    """The configuration for D (m, n) = A (m, k) · B (n, k)ᵀ: that of the nearest fact, extents compared as ratios.
+
+    ``in_bytes`` is the size of an element of A and B: 2, or 1 for FP8, which has facts of its own.
+    """
+    facts = FACTS if in_bytes > 1 else FP8_FACTS
+    nearest = min(facts, key=lambda fact: log2(m / fact.m) ** 2 + log2(n / fact.n) ** 2 + log2(k / fact.k) ** 2)
     return CONFIGS[nearest.config]
 
 
@@ -157,3 +162,5 @@ FACTS = (
     Fact(16384, 8192, 1024, "128x128", 413.8, 1.06),
     Fact(16384, 16384, 16384, "128x256", 13302.3, 1.03),
 )
+
+FP8_FACTS = (Fact(4096, 4096, 4096, "fp8 128x128", 105.2, 0.98),)

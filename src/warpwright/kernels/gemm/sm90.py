@@ -27,6 +27,7 @@ from warpwright.kernels.gemm.sm90_steps import (
     WARPS,
     accumulate,
     atom,
+    clear,
     free,
     give,
     load_part,
@@ -165,6 +166,7 @@ def gemm(
     rotate: bool = False,
     once: str = "",
     promoted: int = 0,
+    partials: int = 1,
     overlap: bool = True,
     matrices: bool = True,
     majors: tuple[str, str] = ("k", "k"),
@@ -177,10 +179,11 @@ def gemm(
 ) -> None:
     """Persistent: each cluster walks the tiles of D in groups of ``group`` rows of tiles, so that they meet in L2.
 
-    A stage holds ``depth`` · 128 bytes of K. With ``promoted`` (FP8) so many columns of D at a time are summed over
-    128 of K by the tensor core, and these sums in float32. With ``rotate`` clusters start at different places along K; ``once``
-    names the operands ("b") that are read only once, so that they displace nothing in L2. The ladder's lower levels
-    do without ``overlap`` of a tile's stores with the next tile, and without ``matrices`` (stmatrix, swizzled blocks).
+    A stage holds ``depth`` · 128 bytes of K. For FP8 the tensor core sums up 128 of K for ``promoted`` columns of D,
+    in ``partials`` sets of registers in turn; these sums are added up in float32. With ``rotate`` clusters start at
+    different places along K; ``once`` names the operands ("b") that are read only once, so that they displace nothing
+    in L2. The ladder's lower levels do without ``overlap`` of a tile's stores with the next tile, and without
+    ``matrices`` (stmatrix, swizzled blocks).
 
     role      warps  moves                                     waits for             signals
     load      0      A, B: global -> ring (of sharing CTAs)    ring.empty            ring.full
@@ -232,7 +235,7 @@ def gemm(
 
         for row, col in output_tiles():
             if promoted:
-                promote(sums, promoted, first, 0, tiles_k, slots, read)
+                promote(sums, (promoted, partials), first, 0, tiles_k, slots, read)
             else:
                 accumulate(sums, first, 0, tiles_k, slots, used, majors, read)
             for i, acc in enumerate(sums):
@@ -266,6 +269,7 @@ def gemm_split(
     split: int = 4,
     once: str = "",
     promoted: int = 0,
+    partials: int = 1,
     majors: tuple[str, str] = ("k", "k"),
     dtype: type[Scalar] = bf16,
     b_dtype: type[Scalar] | None = None,
@@ -303,12 +307,16 @@ def gemm_split(
     @role(warps=range(WARPS, 2 * WARPS))
     def multiply() -> None:
         leads = tid.x == WARPS * 32
-        for register in acc.regs:
-            register.set(0.0)
+        slots, used = ring.consumer(), ring.consumer()
+
+        def read(slot: Any) -> None:
+            free(slot, leads)
+
         if promoted:
-            promote([acc], promoted, 0, first, last, ring.consumer(), lambda slot: free(slot, leads))
+            promote([acc], (promoted, partials), 0, first, last, slots, read)
         else:
-            accumulate([acc], 0, first, last, ring.consumer(), ring.consumer(), majors, lambda slot: free(slot, leads))
+            clear(acc)
+            accumulate([acc], 0, first, last, slots, used, majors, read)
         with If(rank > 0):
             give(acc, parts, rank)
 

@@ -27,7 +27,7 @@ class HopperConfig:
     share A), ``group`` the rows of clusters that are walked together, ``rotate`` whether clusters start at different
     places along K, ``once`` the operands that are read only once ("b" where one row of tiles covers M), ``promoted``
     the columns of D whose sums over 128 of K are added up in float32 at a time (FP8; 0: the tensor core sums up all),
-    ``split`` the CTAs of a cluster that share out the K of one tile.
+    ``partials`` how many such sums are under way, ``split`` the CTAs of a cluster that share out the K of one tile.
 
     The ladder's lower levels are not ``specialised`` (one loop loads and multiplies), not ``persistent`` (a CTA for
     each tile), store a tile before the next begins (no ``overlap``), and store without ``matrices`` (stmatrix into a
@@ -43,6 +43,7 @@ class HopperConfig:
     rotate: bool = False
     once: str = ""
     promoted: int = 0
+    partials: int = 1
     split: int = 1
     specialised: bool = True
     persistent: bool = True
@@ -75,7 +76,8 @@ class HopperConfig:
     @property
     def keywords(self) -> dict[str, Any]:
         """What ``gemm.configure`` takes."""
-        names = "tile depth stages consumers share group rotate once promoted split overlap matrices cluster threads"
+        names = "tile depth stages consumers share group rotate once promoted partials split"
+        names += " overlap matrices cluster threads"
         return {name: getattr(self, name) for name in names.split()}
 
 
@@ -148,8 +150,9 @@ def hopper_plan(
     """The launch of ``config`` for D (m, n) on a device of ``sms`` SMs.
 
     Persistent clusters are no more than fit at once, and no more than must be so that all do the same number of tiles.
-    ``majors`` says how A and B lie in memory, "k": (rows, k), "mn": (k, rows); ``in_bytes`` and ``out_bytes`` are
-    the sizes of an element of A and B, and of D. Raises UsageError for an extent below 1, and for rows in memory that are no multiple of 16 bytes.
+    ``majors`` says how A and B lie in memory, "k": (rows, k), "mn": (k, rows); ``in_bytes`` and ``out_bytes`` are the
+    sizes of an element of A and B, and of D. Raises UsageError for an extent below 1, and for rows in memory that are
+    no multiple of 16 bytes.
     """
     if min(m, n, k) < 1:
         raise UsageError(f"given M={m}, N={n}, K={k}; expected each at least 1; an empty product needs no kernel")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
@@ -50,12 +51,15 @@ from warpwright.types import Scalar
 
 __all__ = [
     "accumulate",
+    "add",
     "atom",
+    "clear",
     "free",
     "give",
     "load_part",
     "masks",
     "meet",
+    "multiply_atom",
     "multiply_block",
     "operands",
     "part",
@@ -237,30 +241,58 @@ def multiply_block(sums: list[Fragment], slot: Any, first: Any, more: Expr, majo
 
 
 def promote(
-    sums: list[Fragment], width: int, first: Any, start: Any, stop: Expr, slots: Cursor, free: Callable[[Any], None]
+    sums: list[Fragment],
+    partial: tuple[int, int],
+    first: Any,
+    start: Any,
+    stop: Expr,
+    slots: Cursor,
+    free: Callable[[Any], None],
 ) -> None:
-    """`accumulate` for FP8, along K: the tensor core sums up 128 columns, ``width`` columns of D at a time, in 14 bits;
-    these sums are added up in float32. The other warpgroups multiply meanwhile.
+    """`accumulate` for FP8, whose tensor core sums up in 14 bits: 128 of K at a time, then in float32.
+
+    ``partial`` says for how many columns of D at a time, and how many of these sums are under way while one is added;
+    other warpgroups multiply meanwhile too. None is under way from one slot to the next: there ptxas would serialise.
     """
-    some = wgmma.accumulator(f32, (STRIP, width))
-    for register in (register for acc in sums for register in acc.regs):
-        register.set(0.0)
+    width, ways = partial
+    some = [wgmma.accumulator(f32, (STRIP, width)) for _ in range(ways)]
+    clear(*sums)
     for _ in loop(start, stop):
         slot = next(slots)
         slot.full.wait()
-        columns, block = slot.a.shape[1], atom(slot.a.dtype)
-        last = len(sums) - 1, columns - block, sums[0].shape[1] - width
-        for i, k, left in product(range(len(sums)), range(0, columns, block), range(0, sums[0].shape[1], width)):
-            strip, part_of_b = part(slot.a, first + i, STRIP, "k"), slot.b[left : left + width, :]
-            wgmma.fence()
-            for kk in range(k, k + block, WGMMA_BYTES):
-                wgmma.mma(some, window(strip, kk, "k"), window(part_of_b, kk, "k"), accumulate=kk > k)
-            wgmma.commit_group()
-            wgmma.wait_group(0)
-            if (i, k, left) == last:
-                free(slot)
-            for total, value in zip(sums[i].regs[left // 2 :], some.regs, strict=False):
-                total.set(total + value)
+        columns = range(0, slot.a.shape[1], atom(slot.a.dtype))
+        jobs = list(product(range(len(sums)), range(0, sums[0].shape[1], width), columns))
+        begun: deque[tuple[int, int, Fragment]] = deque()
+        for number, (i, left, k) in enumerate(jobs):
+            multiply_atom(some[number % ways], part(slot.a, first + i, STRIP, "k"), slot.b[left : left + width, :], k)
+            begun.append((i, left, some[number % ways]))
+            last = number == len(jobs) - 1
+            while len(begun) > (0 if last else ways - 1):
+                done = begun.popleft()
+                wgmma.wait_group(len(begun))
+                if last and not begun:
+                    free(slot)
+                add(sums[done[0]], *done[1:])
+
+
+def multiply_atom(acc: Fragment, strip: Tile, rows: Tile, k: int) -> None:
+    """Begin ``acc`` = the products of 128 bytes of K, from column ``k`` on."""
+    wgmma.fence()
+    for kk in range(k, k + atom(strip.dtype), WGMMA_BYTES // strip.dtype.nbytes):
+        wgmma.mma(acc, window(strip, kk, "k"), window(rows, kk, "k"), accumulate=kk > k)
+    wgmma.commit_group()
+
+
+def clear(*sums: Fragment) -> None:
+    """Zeros."""
+    for register in (register for acc in sums for register in acc.regs):
+        register.set(0.0)
+
+
+def add(acc: Fragment, left: int, some: Fragment) -> None:
+    """Add sums to those of ``acc`` from column ``left`` on."""
+    for total, value in zip(acc.regs[left // 2 :], some.regs, strict=False):
+        total.set(total + value)
 
 
 def free(slot: Any, leads: Expr) -> None:

@@ -15,15 +15,15 @@ from warpwright.vgpu.jit.control import converge
 from warpwright.vgpu.jit.lanes import Lanes, meaning
 from warpwright.vgpu.jit.memory import address
 from warpwright.vgpu.jit.state import OFFSETS, RECORD_WORDS, WAIT_SERVICE
-from warpwright.vgpu.jit.sync import block, operand_slot
+from warpwright.vgpu.jit.sync import block, one_more, operand_slot
 from warpwright.vgpu.program import Inst, Operand, Register
 
 __all__ = ["SERVICES", "flatten"]
 
 _ASYNC = (
     "cp.async.bulk", "cp.async.bulk.tensor", "cp.reduce.async.bulk", "cp.reduce.async.bulk.tensor", "st.async",
-    "red.async", "cp.async.mbarrier.arrive", "tcgen05.mma", "tcgen05.mma.ws", "tcgen05.cp", "tcgen05.shift",
-    "tcgen05.commit", "clusterlaunchcontrol.try_cancel.async",
+    "red.async", "tcgen05.mma", "tcgen05.mma.ws", "tcgen05.cp", "tcgen05.shift", "tcgen05.commit",
+    "clusterlaunchcontrol.try_cancel.async",
 )  # fmt: skip
 SERVICES = (
     "tcgen05.alloc", "tcgen05.dealloc", "tcgen05.relinquish_alloc_permit", "call.vprintf", "call.__assertfail",
@@ -82,6 +82,14 @@ def issue(lanes: Lanes, inst: Inst) -> None:
 def cp_async(lanes: Lanes, inst: Inst) -> None:
     push(lanes, inst)
     _count(lanes, "lane_uncommitted")
+
+
+@meaning("cp.async.mbarrier.arrive")
+def cp_async_mbarrier_arrive(lanes: Lanes, inst: Inst) -> None:
+    """Without ``.noinc`` the arrival is one more than the phase expects: it holds the phase open, and no more."""
+    push(lanes, inst)
+    if "noinc" not in inst.opcode.split("."):
+        one_more(lanes, inst, inst.operands[0])
 
 
 def _count(lanes: Lanes, field: str) -> None:

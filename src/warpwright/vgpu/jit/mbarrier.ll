@@ -25,7 +25,7 @@ live:
 overflow:
   ret i32 $FAULT_MBARRIER_OVERFLOW
 counted:
-  %surplus = icmp ugt i64 %count, %pending
+  %surplus = icmp sgt i64 %count, %pending
   br i1 %surplus, label %toomany, label %apply
 toomany:
   ret i32 $FAULT_MBARRIER_COUNT

@@ -146,35 +146,55 @@ def atom(lanes: Lanes, inst: Inst) -> None:
     assert isinstance(where, nodes.Address)
     values = _items(operands.pop(0))
     size = bits_of(inst["type"]) // 8
-    routine = _atomic_routine(lanes, inst)
-    translate(lanes, inst, _where(lanes, where, inst["space"]), inst["space"], size * len(values))
+    virtual = _where(lanes, where, inst["space"])
+    routines = _atomic_routines(lanes, inst, virtual)
+    translate(lanes, inst, virtual, inst["space"], size * len(values))
     for i, value in enumerate(values):
-        old = _atomic_call(lanes, inst, routine, value, operands[0] if inst["op"] == "cas" else None)
+        old = _atomic_call(lanes, inst, routines, value, operands[0] if inst["op"] == "cas" else None)
         if targets:
             lanes.write(targets[i], lanes.bitcast(old, f"<32 x i{8 * size}>", vector(inst["type"])), inst["type"])
         if i + 1 < len(values):
             _advance(lanes, size)
 
 
-def _atomic_routine(lanes: Lanes, inst: Inst) -> str:
+def _atomic_routines(lanes: Lanes, inst: Inst, where: str) -> list[tuple[str, str]]:
+    """Routines, and the lanes (i32) each is for. f32 sums in global memory take subnormal numbers for zeros, those in
+    shared memory do not; a generic address tells at run time."""
+    if (inst["op"], inst["type"]) != ("add", "f32"):
+        return [(_atomic_routine(inst), lanes.mask)]
+    plain, flushed = (atomic_name("add", 32, name) for name in ("f32", "f32_flushed"))
+    if inst["space"]:
+        return [(flushed if inst["space"] == "global" else plain, lanes.mask)]
+    high = lanes.op(f"lshr <32 x i64> {where}, {lanes.splat(32, 64)}")
+    inside = lanes.op(f"icmp eq <32 x i64> {high}, {lanes.splat(SHARED_WINDOW >> 32, 64)}")
+    shared = lanes.op(f"and i32 {lanes.op(f'bitcast <32 x i1> {inside} to i32')}, {lanes.mask}")
+    return [(plain, shared), (flushed, lanes.op(f"xor i32 {shared}, {lanes.mask}"))]
+
+
+def _atomic_routine(inst: Inst) -> str:
     op, type = inst["op"], inst["type"]
     bits = bits_of(type)
-    floating = type in ("f32", "f64", "f16", "f16x2") and op == "add"
+    halves = type.removesuffix("x2") in ("f16", "bf16") and op in ("add", "min", "max")
+    if halves or (op, type) == ("add", "f64"):
+        return atomic_name(op, bits, type)
     if op in ("min", "max"):
         op += ".s" if type.startswith("s") else ".u"
-    plain = bits in (32, 64) or (op, bits) == ("cas", 16)
-    if (type.startswith(("bf", "f")) and not floating and inst["op"] not in ("exch", "cas")) or not (plain or floating):
-        raise lanes.unsupported(f"this operation on .{type}")
-    return atomic_name(op, bits, type if floating else "")
+    return atomic_name(op, bits)
 
 
-def _atomic_call(lanes: Lanes, inst: Inst, routine: str, value: Operand, swap: Operand | None) -> str:
+def _atomic_call(
+    lanes: Lanes, inst: Inst, routines: list[tuple[str, str]], value: Operand, swap: Operand | None
+) -> str:
+    """The old values; lanes that no routine is for get zeros."""
     bits = bits_of(inst["type"])
     lane = f"<32 x i{bits}>"
     first = lanes.integer(value, bits)
     second = lanes.integer(swap, bits) if swap is not None else "zeroinitializer"
     new, compare = (second, first) if swap is not None else (first, second)
-    return lanes.op(f"call {lane} @{routine}(ptr %w, i32 {lanes.mask}, {lane} {new}, {lane} {compare})")
+    old = [
+        lanes.op(f"call {lane} @{name}(ptr %w, i32 {mask}, {lane} {new}, {lane} {compare})") for name, mask in routines
+    ]
+    return old[0] if len(old) == 1 else lanes.op(f"or {lane} {old[0]}, {old[1]}")
 
 
 def _advance(lanes: Lanes, nbytes: int) -> None:

@@ -250,7 +250,9 @@ finish:
   %qc = getelementptr double, ptr %c, i64 %j
   %old = load <8 x double>, ptr %qc, align 8
   %add = fadd <8 x double> %wide, %old
-  %r = select i1 %separate, <8 x double> %add, <8 x double> %wide
+  %nan = fcmp uno <8 x double> %add, zeroinitializer
+  %clean = select <8 x i1> %nan, <8 x double> splat (double 0x7FFFFFFFE0000000), <8 x double> %add
+  %r = select i1 %separate, <8 x double> %clean, <8 x double> %wide
   %po = getelementptr double, ptr %out, i64 %j
   store <8 x double> %r, ptr %po, align 8
   %j1 = add i64 %j, 8

@@ -95,7 +95,7 @@ def _plan(lanes: Lanes, k: int, types: list[str], saturate: bool) -> int:
             lanes.table(places_b(k, bits)[order].ravel().tolist()),
             lanes.table(places_d(d_type).ravel().tolist()),
             3 if saturate else _RESULTS[d_type],
-            min(k, 16) if emulated else k,
+            k // 2 if emulated else k,
             int(emulated),
             lanes.table(_model(types, emulated)),
         ]

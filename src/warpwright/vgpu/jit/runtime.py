@@ -18,7 +18,8 @@ _RMW = {
     "add": "add", "and": "and", "or": "or", "xor": "xor", "exch": "xchg", "inc": "uinc_wrap", "dec": "udec_wrap",
     "min.u": "umin", "max.u": "umax", "min.s": "min", "max.s": "max",
 }  # fmt: skip
-_FLOATS = [("f32", 32, "float"), ("f64", 64, "double"), ("f16", 16, "half"), ("f16x2", 32, "<2 x half>")]
+_HALVES = ("f16", "bf16")
+_FILES = "translate control mbarrier exchange bulk wgmma hardware mma reduce record".split()
 
 
 class Engine:
@@ -62,7 +63,8 @@ def compile_ir(text: str, level: int = 0) -> Engine:
 
 
 def atomic_name(op: str, bits: int, floating: str = "") -> str:
-    """The routine of an atomic operation; ``floating`` is the PTX type of a floating addition."""
+    """The routine of an atomic operation; ``floating`` is the PTX type of a floating one, for f32 in global memory
+    ``"f32_flushed"``."""
     return f"atomic_{op.replace('.', '_')}_{floating or bits}"
 
 
@@ -72,8 +74,14 @@ def _atomics() -> list[tuple[str, int, str]]:
         for op, word in _RMW.items():
             rows.append((atomic_name(op, bits), bits, f"  %old = atomicrmw {word} ptr %p, i{bits} %x monotonic"))
         rows.append((atomic_name("cas", bits), bits, _swap(bits)))
-    rows.append((atomic_name("cas", 16), 16, _swap(16)))
-    rows += [(atomic_name("add", bits, type), bits, _float_add(bits, kind)) for type, bits, kind in _FLOATS]
+    rows += [(atomic_name("cas", bits), bits, _swap(bits)) for bits in (16, 128)]
+    rows.append((atomic_name("exch", 128), 128, "  %old = atomicrmw xchg ptr %p, i128 %x monotonic"))
+    rows += [(atomic_name("add", 32, type), 32, _combined("add", 32, type)) for type in ("f32", "f32_flushed")]
+    rows.append((atomic_name("add", 64, "f64"), 64, _F64_ADD))
+    for op in ("add", "min", "max"):
+        for kind in _HALVES:
+            rows.append((atomic_name(op, 16, kind), 16, _combined(op, 16, kind)))
+            rows.append((atomic_name(op, 32, f"{kind}x2"), 32, _combined(op, 32, f"{kind}x2")))
     return rows
 
 
@@ -84,12 +92,23 @@ def _swap(bits: int) -> str:
     )
 
 
-def _float_add(bits: int, kind: str) -> str:
-    return (
-        f"  %xf = bitcast i{bits} %x to {kind}\n"
-        f"  %was = atomicrmw fadd ptr %p, {kind} %xf monotonic\n"
-        f"  %old = bitcast {kind} %was to i{bits}"
-    )
+_F64_ADD = """  %xf = bitcast i64 %x to double
+  %was = atomicrmw fadd ptr %p, double %xf monotonic
+  %old = bitcast double %was to i64"""
+
+
+def _combined(op: str, bits: int, type: str) -> str:
+    """Replace the value by what a function of ``reduce.ll``, ``halves.ll`` or ``pairs.ll`` makes of it."""
+    return f"""  %first = load atomic i{bits}, ptr %p monotonic, align {bits // 8}
+  br label %again
+again:
+  %old = phi i{bits} [ %first, %lane ], [ %seen, %again ]
+  %new = call i{bits} @{op}_{type}(i{bits} %old, i{bits} %x)
+  %pair = cmpxchg ptr %p, i{bits} %old, i{bits} %new monotonic monotonic
+  %seen = extractvalue {{i{bits}, i1}} %pair, 0
+  %took = extractvalue {{i{bits}, i1}} %pair, 1
+  br i1 %took, label %changed, label %again
+changed:"""
 
 
 def _text() -> str:
@@ -99,14 +118,13 @@ def _text() -> str:
     def fill(file: str, **more: str) -> str:
         return Template((folder / file).read_text()).substitute(control | more)
 
-    parts = [
-        fill(f"{name}.ll")
-        for name in ("translate", "control", "mbarrier", "exchange", "bulk", "wgmma", "hardware", "mma", "record")
-    ]
+    parts = [fill(f"{name}.ll") for name in _FILES]
     parts += [fill("access.ll", bits=str(b), bytes=str(b // 8)) for b in (8, 16, 64)]
     # The 32-bit gather and scatter of access.ll are those that tensor.ll declares.
     parts.append(_without_declarations(fill("access.ll", bits="32", bytes="4")))
     parts.append(fill("tensor.ll"))
+    parts += [fill("halves.ll", kind=kind) for kind in _HALVES]
+    parts += [fill("pairs.ll", kind=kind, op=op) for kind in _HALVES for op in ("add", "min", "max")]
     parts += [fill("atomic.ll", name=n, bits=str(b), body=body) for n, b, body in _atomics()]
     return "\n".join(parts)
 

@@ -22,7 +22,7 @@ from warpwright.vgpu.jit.state import (
 )
 from warpwright.vgpu.program import Inst, Operand
 
-__all__ = ["BAR_ARRIVE", "BAR_RED", "BAR_SYNC", "block", "operand_slot"]
+__all__ = ["BAR_ARRIVE", "BAR_RED", "BAR_SYNC", "block", "one_more", "operand_slot"]
 
 # How a lane takes part in a named barrier, kept above the thread count in its wait argument.
 BAR_SYNC, BAR_ARRIVE, BAR_RED = 0, 1, 2
@@ -161,11 +161,22 @@ def mbarrier_inval(lanes: Lanes, inst: Inst) -> None:
 
 def _update(lanes: Lanes, inst: Inst, count: str, expect: str, complete: str, drop: str) -> str:
     """Apply one operation for each lane in turn to the barriers reached; gives the words before, the state tokens."""
-    _operands(lanes, count, expect, complete, drop)
-    lanes.check(lanes.op(f"call i1 @mbarrier_lanes(ptr %w, i32 {lanes.mask})"))
+    _apply(lanes, count, expect, complete, drop)
     record.barriers(lanes, inst)
     lanes.event()
     return lanes.load("<32 x i64>", OFFSETS["scratch"])
+
+
+def _apply(lanes: Lanes, *numbers: str) -> None:
+    _operands(lanes, *numbers)
+    lanes.check(lanes.op(f"call i1 @mbarrier_lanes(ptr %w, i32 {lanes.mask})"))
+
+
+def one_more(lanes: Lanes, inst: Inst, barrier: Operand) -> None:
+    """The current phase of a barrier waits for one more arrival."""
+    _reach(lanes, inst, barrier)
+    zero = lanes.splat(0, 64)
+    _apply(lanes, lanes.splat(-1, 64), zero, zero, zero)
 
 
 @meaning("mbarrier.expect_tx", "mbarrier.complete_tx")

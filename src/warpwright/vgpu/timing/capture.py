@@ -1,0 +1,124 @@
+"""The recorder of a launch: clusters that did the same, up to coordinates, are one kind and are understood once."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.targets import Timing
+from warpwright.vgpu.engines.tensor_copy import form_of
+from warpwright.vgpu.jit.costs import NEED, is_memory
+from warpwright.vgpu.program import Inst
+from warpwright.vgpu.timing.steps import SHARED, TRAFFIC, Program, is_queued, program_of, words_of
+
+if TYPE_CHECKING:
+    from warpwright.vgpu.cluster import Cluster
+    from warpwright.vgpu.launch import Launch
+
+__all__ = ["Capture", "Kind"]
+
+Rows = NDArray[np.int64]
+_WORDS = 14
+_SPREAD = np.array([(0x9E3779B97F4A7C15 * (2 * i + 1)) % (1 << 63) | 1 for i in range(_WORDS)], np.int64)
+
+
+@dataclass(slots=True)
+class Kind:
+    """Clusters whose rows are equal up to coordinates: their numbers, the steps of one of them, and the order in which
+    it came to the positions of its traffic."""
+
+    program: Program
+    order: NDArray[np.int64]
+    members: list[int] = field(default_factory=list)
+
+
+class Capture:
+    """A `vgpu.tape.Recorder`. ``choose`` picks the clusters that run; ``kinds`` by signature; ``traffic``: what every
+    cluster touched, position by position, equal numbers for equal places."""
+
+    def __init__(self, timing: Timing, choose: Callable[[Launch, Timing], Sequence[int] | None]) -> None:
+        self.timing = timing
+        self.choose = choose
+        self.kinds: dict[bytes, Kind] = {}
+        self.traffic: dict[int, NDArray[np.int64]] = {}
+        self.lock = threading.Lock()
+        self.launch: Launch
+
+    def launched(self, launch: Launch) -> Sequence[int] | None:
+        self.launch = launch
+        insts = launch.insts
+        self.memory = np.array([is_memory(inst) for inst in insts], bool)
+        self.copies = np.array([inst.name in TRAFFIC for inst in insts], bool)
+        self.queued = np.array([is_queued(inst) for inst in insts], bool)
+        self.weights = np.array([_weights(inst) for inst in insts], np.int64)
+        used = np.array([min(words_of(inst), _WORDS) if is_queued(inst) else 0 for inst in insts], np.int64)
+        self.fixed = (self.weights == 0) & (np.arange(_WORDS) < used[:, None])
+        return self.choose(launch, self.timing)
+
+    def recorded(self, cluster: Cluster, rows: Rows, records: NDArray[Any]) -> None:
+        """File a cluster under its kind."""
+        order = np.argsort(rows[:, 0] >> 32, kind="stable")
+        rows = rows[order]
+        warp = (records[:, 1] >> 32) * cluster.per_cta + (records[:, 1] >> 8 & 0xFFFFFF)
+        records = records[np.argsort(warp, kind="stable")]
+        numbers = rows[:, 0] & 0xFFFF_FFFF
+        plain = numbers < NEED
+        numbers = np.where(plain, numbers, 0)
+        access = self.memory[numbers] & plain & (rows[:, 2] & SHARED == 0)
+        weights = self.weights[records[:, 0]]
+        signature = _signature(rows, access, np.where(self.fixed[records[:, 0]], records[:, 2:], 0))
+        copies = self.copies[numbers] & plain
+        counts = np.where(access, 1, np.where(copies, rows[:, 2], 0))
+        keys = self._keys(rows, records, access, counts, weights)
+        with self.lock:
+            kind = self.kinds.get(signature)
+            if kind is None:
+                program = program_of(cluster, rows, records, keys)
+                kind = self.kinds[signature] = Kind(program, np.argsort(np.repeat(order, counts), kind="stable"))
+            kind.members.append(cluster.number)
+            self.traffic[cluster.number] = keys
+
+    def _keys(
+        self, rows: Rows, records: Rows, access: NDArray[np.bool_], counts: NDArray[np.int64], weights: Rows
+    ) -> NDArray[np.int64]:
+        """What each position of the traffic touches."""
+        total = int(counts.sum())
+        keys = np.zeros(total, np.int64)
+        at = (np.cumsum(counts) - counts)[access]
+        copied = np.ones(total, bool)
+        copied[at] = False
+        keys[at] = rows[access, 3]
+        if copied.any():
+            chosen = self.copies[records[:, 0]]
+            keys[copied] = (records[chosen, 2:] * weights[chosen]).sum(axis=1)
+        return keys
+
+
+def _signature(rows: Rows, access: NDArray[np.bool_], words: Rows) -> bytes:
+    """A digest of everything but coordinates and global addresses."""
+    same = rows.copy()
+    same[access, 3] = 0
+    digest = hashlib.blake2b(same.tobytes(), digest_size=16)
+    digest.update(words.tobytes())
+    return digest.digest()
+
+
+def _weights(inst: Inst) -> list[int]:
+    """For words of a record that say where in global memory a copy goes, factors of its key; 0 for the others."""
+    words = [0] * _WORDS
+    if inst.name in ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor"):
+        form = form_of(inst.opcode)
+        for at in (form.map, *range(_WORDS)[form.coords]):
+            words[at] = int(_SPREAD[at])
+    elif inst.name == "cp.async":
+        words[1] = int(_SPREAD[1])
+    elif inst.name in ("cp.async.bulk", "cp.reduce.async.bulk"):
+        at = 0 if inst["dst"] == "global" else 1
+        words[at] = int(_SPREAD[at])
+    return words

@@ -1,0 +1,350 @@
+"""A whole launch on the chip: which clusters share it when, what they find in L2, and how long that takes."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.targets import Timing
+from warpwright.vgpu.jit.costs import is_memory
+from warpwright.vgpu.schedule import ctas_per_sm
+from warpwright.vgpu.timing.cache import Visit, look_up
+from warpwright.vgpu.timing.capture import Capture
+from warpwright.vgpu.timing.journal import Journal
+from warpwright.vgpu.timing.names import Names
+from warpwright.vgpu.timing.replay import Layout, Outcome, Work, replay
+from warpwright.vgpu.timing.result import Conflict, Profile, Usage
+from warpwright.vgpu.timing.steps import Program
+from warpwright.vgpu.timing.units import Memory
+
+if TYPE_CHECKING:
+    from warpwright.vgpu.launch import Launch
+
+__all__ = ["chosen_clusters", "profile_of"]
+
+LONGEST = 120_000  # steps that one replay takes on before the rest is extrapolated
+WAVES = 2  # waves whose loads are looked up in L2: the first finds it cold
+SEQUENCES = 3  # different loads of an SM that are replayed
+CLOCKS = 2  # replays until clock and time agree
+
+Shares = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where clusters go: ``together`` clusters share the SMs of one, on ``groups`` such sets of ``ranks`` SMs."""
+
+    groups: int
+    together: int
+    ranks: int
+
+    @property
+    def count(self) -> int:
+        """Clusters resident at a time."""
+        return self.groups * self.together
+
+
+def places_of(launch: Launch, timing: Timing, columns: int = 0) -> Places:
+    """How many clusters are resident, by threads, shared memory, columns of tensor memory and the sizes of GPCs."""
+    ranks = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
+    together = ctas_per_sm(launch)
+    if columns:
+        together = max(1, min(together, launch.spec.limits.tensor_memory_columns // columns))
+    return Places(max(1, sum(sms // ranks for sms in timing.gpcs)), together, ranks)
+
+
+def chosen_clusters(launch: Launch, timing: Timing) -> Sequence[int] | None:
+    """The clusters that stand for a launch: those of the first waves."""
+    x, y, z = launch.clusters
+    return range(min(x * y * z, WAVES * places_of(launch, timing).count))
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """Clusters that one set of SMs does one after another, as (kind, wave); on how many sets it is so."""
+
+    clusters: tuple[tuple[int, int], ...]
+    sets: int
+
+
+class _Grid:
+    """The clusters of a launch: what kind each is, where and in which wave it runs, and what it finds in L2."""
+
+    def __init__(self, capture: Capture) -> None:
+        self.launch, self.capture = capture.launch, capture
+        self.kinds = list(capture.kinds.values())
+        self.kind_of = {number: i for i, kind in enumerate(self.kinds) for number in kind.members}
+        columns = max((kind.program.columns for kind in self.kinds), default=0)
+        self.places = places_of(self.launch, capture.timing, columns)
+        x, y, z = self.launch.clusters
+        self.numbers = sorted(self.kind_of) if self.launch.takes_over else range(x * y * z)
+        self.shares = self._shares()
+
+    def stand_in(self, number: int) -> int:
+        """The recorded cluster that stands for one: itself, or one of the same place in the last recorded wave."""
+        places = self.places.count
+        while number not in self.kind_of:
+            number -= places
+        return number
+
+    def wave(self, number: int) -> int:
+        return min(number // self.places.count, WAVES - 1)
+
+    def _shares(self) -> dict[tuple[int, int], Shares]:
+        """For each kind and wave, what share of its clusters misses L2 at each position, and waits for the memory."""
+        waves: list[list[int]] = [[] for _ in range(WAVES)]
+        for number in sorted(self.kind_of):
+            if number // self.places.count < WAVES:
+                waves[self.wave(number)].append(number)
+        waves = [wave for wave in waves if wave]
+        found = look_up([[self._visit(number) for number in wave] for wave in waves], self.launch.spec.l2_bytes)
+        rows: dict[tuple[int, int], list[Shares]] = defaultdict(list)
+        for wave, (numbers, results) in enumerate(zip(waves, found, strict=True)):
+            for number, result in zip(numbers, results, strict=True):
+                rows[self.kind_of[number], wave].append((result.miss.astype(float), result.cold.astype(float)))
+        return {
+            key: (np.mean([row[0] for row in each], axis=0), np.mean([row[1] for row in each], axis=0))
+            for key, each in rows.items()
+        }
+
+    def _visit(self, number: int) -> Visit:
+        kind = self.kinds[self.kind_of[number]]
+        return Visit(self.capture.traffic[number], kind.program.nbytes, kind.program.reads, kind.order)
+
+    def share(self, kind: int, wave: int) -> Shares:
+        """As `_shares`; a kind that was not seen in a wave finds what it found in another."""
+        return self.shares.get((kind, wave)) or next(found for (k, _), found in self.shares.items() if k == kind)
+
+    def loads(self) -> list[_Load]:
+        """What the sets of SMs do, the longest first."""
+        sets: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for number in self.numbers:
+            held = self.stand_in(number)
+            sets[number % self.places.groups].append((self.kind_of[held], self.wave(number)))
+        counted = Counter(tuple(clusters) for clusters in sets.values())
+        loads = [_Load(clusters, count) for clusters, count in counted.items()]
+        return sorted(loads, key=lambda load: -self.steps(load))
+
+    def steps(self, load: _Load) -> int:
+        return sum(self.kinds[kind].program.length for kind, _ in load.clusters)
+
+    def total(self, measure: NDArray[np.float64]) -> float:
+        """A sum over all clusters of what is known of each kind."""
+        counts = Counter(self.kind_of[self.stand_in(number)] for number in self.numbers)
+        return float(sum(count * measure[kind] for kind, count in counts.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """A load replayed: cycles until its last cluster is done, and what share of its clusters really ran."""
+
+    load: _Load
+    cycles: float
+    outcome: Outcome
+    scale: float
+
+
+def profile_of(capture: Capture, fast: bool) -> Profile:
+    """The prediction for a recorded launch."""
+    launch, timing = capture.launch, capture.timing
+    grid, names = _Grid(capture), Names(launch.kernel.program)
+    loads, top = grid.loads(), float(launch.spec.clock_mhz)
+    clock = top
+    for _ in range(CLOCKS):
+        journal = Journal(names, _stride(launch), _shared_loads(launch))
+        timed = _replayed(grid, loads, clock, journal)
+        cycles = timed[0].cycles + (timing.cluster_start if grid.places.ranks > 1 else 0.0)
+        before, clock = clock, min(top, _clock(grid, timed, cycles))
+        if abs(clock / before - 1) < 0.01:
+            break
+    return _assembled(grid, timed, journal, cycles, clock, fast)
+
+
+def _stride(launch: Launch) -> int:
+    return -(-launch.shared_limit // 1024) * 1024
+
+
+def _shared_loads(launch: Launch) -> frozenset[int]:
+    spaces = {inst.index: inst["space"] or inst.name for inst in launch.insts if is_memory(inst)}
+    return frozenset(number for number, space in spaces.items() if space.startswith(("shared", "ldmatrix")))
+
+
+def _replayed(grid: _Grid, loads: list[_Load], clock: float, journal: Journal) -> list[_Timed]:
+    """The longest loads, replayed; the slowest first."""
+    others = Journal(journal.names, journal.stride, journal.shared_loads)
+    timed = [_perform(grid, load, clock, others if i else journal) for i, load in enumerate(loads[:SEQUENCES])]
+    return sorted(timed, key=lambda each: -each.cycles)
+
+
+def _perform(grid: _Grid, load: _Load, clock: float, journal: Journal) -> _Timed:
+    launch, timing, places = grid.launch, grid.capture.timing, grid.places
+    active = places.ranks * min(places.groups, len(grid.numbers))
+    share = places.ranks / active
+    hbm = launch.spec.hbm_gbps * 1e9 * timing.hbm_share / (clock * 1e6)
+    memory = Memory(timing.l2_bytes * share, hbm * share, timing.sm_bytes)
+    per_cta = -(-launch.threads // 32)
+    layout = Layout(places.ranks, per_cta, _stride(launch), places.together)
+    works = [Work(grid.kinds[kind].program, *grid.share(kind, wave)) for kind, wave in _affordable(grid, load)]
+    outcome = replay(works, timing, memory, layout, journal)
+    left = len(load.clusters) - len(works)
+    ends = sorted(outcome.ends)
+    half = len(ends) // 2
+    rate = (ends[-1] - ends[half - 1]) / (len(ends) - half) if left else 0.0
+    return _Timed(load, ends[-1] + left * rate, outcome, len(load.clusters) / len(works))
+
+
+def _affordable(grid: _Grid, load: _Load) -> tuple[tuple[int, int], ...]:
+    """As many of a load's clusters as shall be replayed: all, or a few rounds of those that run together."""
+    least, steps = 4 * grid.places.together, 0
+    for count, (kind, _) in enumerate(load.clusters):
+        steps += grid.kinds[kind].program.length
+        if count >= least and steps > LONGEST:
+            return load.clusters[:count]
+    return load.clusters
+
+
+def _clock(grid: _Grid, timed: list[_Timed], cycles: float) -> float:
+    """The clock at which the board stays below its power limit, MHz: energy grows with the clock, as voltage does."""
+    timing, top = grid.capture.timing, grid.launch.spec.clock_mhz
+    moved = _moved(grid)
+    shared = _busy(grid, timed, "lanes") * timing.shared_bytes
+    joules = 1e-12 * (
+        _flops(grid) * timing.flop_pj
+        + moved.l2 * timing.l2_pj
+        + (moved.missed + moved.written) * timing.hbm_pj
+        + shared * timing.shared_pj
+    )
+    if not joules:
+        return float(top)
+    watts = timing.sustained_watts - timing.idle_watts
+    ratio = watts * cycles / (top * 1e6 * joules)
+    held = float(top * ratio ** (1 / (1 + timing.volts_slope)))
+    return min(held, timing.tensor_mhz if _flops(grid) else float(top))
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """Bytes of a launch: through L2, read, read from device memory, written."""
+
+    l2: float
+    read: float
+    missed: float
+    written: float
+
+
+def _moved(grid: _Grid) -> _Moved:
+    read = missed = written = 0.0
+    counts = Counter((grid.kind_of[grid.stand_in(n)], grid.wave(n)) for n in grid.numbers)
+    for (kind, wave), count in counts.items():
+        program, (miss, _) = grid.kinds[kind].program, grid.share(kind, wave)
+        reads = np.where(program.reads, program.nbytes, 0)
+        read += count * float(reads.sum())
+        missed += count * float((reads * miss).sum())
+        written += count * float((program.nbytes - reads).sum())
+    return _Moved(read + written, read, missed, written)
+
+
+def _flops(grid: _Grid) -> float:
+    return grid.total(np.array([_flops_of(kind.program) for kind in grid.kinds]))
+
+
+def _flops_of(program: Program) -> float:
+    total = 0
+    for steps in program.warps:
+        for step in steps:
+            if step.kind == "product":
+                total += step.what.flops
+            elif step.kind == "group_product":
+                total += step.what.flops / 4
+            elif step.kind == "warp_product":
+                total += step.what[0]
+    return total
+
+
+def _busy(grid: _Grid, timed: list[_Timed], unit: str) -> float:
+    """Cycles that all units of a kind serve during the launch, those of loads that were not replayed in proportion."""
+    done = steps = 0.0
+    for each in timed:
+        units = getattr(each.outcome.units, unit)
+        flat = units if isinstance(units, list) else [units]
+        flat = [unit for row in flat for unit in (row if isinstance(row, list) else [row])]
+        done += sum(held.busy for held in flat) * each.scale * each.load.sets
+        steps += grid.steps(each.load) * each.load.sets
+    whole = grid.total(np.array([kind.program.length for kind in grid.kinds]))
+    return done * whole / steps if steps else 0.0
+
+
+def _assembled(grid: _Grid, timed: list[_Timed], journal: Journal, cycles: float, clock: float, fast: bool) -> Profile:
+    launch, timing, places = grid.launch, grid.capture.timing, grid.places
+    moved, flops = _moved(grid), _flops(grid)
+    multiplied = sum(each.outcome.flops for each in timed)
+    wasted = flops * sum(each.outcome.wasted for each in timed) / multiplied if multiplied else 0.0
+    time_us = timing.launch_us + cycles / clock
+    hbm = launch.spec.hbm_gbps * 1e3 * time_us
+    sms = launch.spec.sms * cycles
+    usage = Usage(
+        tensor=_busy(grid, timed, "tensor") / sms,
+        l2=moved.l2 / (timing.l2_bytes * cycles),
+        hbm=(moved.missed + moved.written) / hbm,
+        shared=(_busy(grid, timed, "lanes") + _busy(grid, timed, "shared")) / sms,
+        issue=_busy(grid, timed, "schedulers") / (sms * timing.schedulers),
+    )
+    return Profile(
+        kernel=launch.name,
+        device=launch.spec.name,
+        grid=launch.grid,
+        block=launch.block,
+        cluster=launch.cluster,
+        time_us=time_us,
+        cycles=cycles,
+        clock_mhz=clock,
+        launch_us=timing.launch_us,
+        flops=round(flops),
+        wasted_flops=round(wasted),
+        tflops=(flops - wasted) / time_us / 1e6,
+        bytes_hbm=round(moved.missed + moved.written),
+        bytes_l2=round(moved.l2),
+        l2_hit=1 - moved.missed / moved.read if moved.read else 0.0,
+        usage=usage,
+        ctas_per_sm=places.together,
+        waves=len(grid.numbers) / places.count,
+        tail=_tail(grid, timed),
+        roles=journal.roles(),
+        spans=tuple(sorted([*journal.spans, *journal.slots(_waits(timed, grid))], key=lambda span: span.start)),
+        conflicts=_conflicts(grid, journal.names),
+        fast=fast,
+    )
+
+
+def _tail(grid: _Grid, timed: list[_Timed]) -> float:
+    """The share of the SMs' time that passes while they have no work left."""
+    per_step = timed[0].cycles / max(1, grid.steps(timed[0].load))
+    replayed = {each.load: each.cycles for each in timed}
+    loads = grid.loads()
+    done = sum(load.sets * replayed.get(load, grid.steps(load) * per_step) for load in loads)
+    return 1 - done / (grid.places.groups * timed[0].cycles)
+
+
+def _waits(timed: list[_Timed], grid: _Grid) -> dict[int, int]:
+    """For the place of each mbarrier an instruction that waits for it."""
+    program = grid.kinds[timed[0].load.clusters[0][0]].program
+    return {step.what: step.inst for steps in program.warps for step in steps if step.kind == "wait"}
+
+
+def _conflicts(grid: _Grid, names: Names) -> tuple[Conflict, ...]:
+    """Instructions that take more wavefronts than their bytes need, the worst first."""
+    program = max((kind.program for kind in grid.kinds), key=lambda program: program.length)
+    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for steps in program.warps:
+        for step in steps:
+            if step.kind == "shared_access":
+                held = counts[names.places[step.inst]]
+                held[0] += step.number
+                held[1] += step.nbytes
+    rows = [Conflict(where, most, least) for where, (most, least) in counts.items() if most > least]
+    return tuple(sorted(rows, key=lambda row: row.least - row.wavefronts))

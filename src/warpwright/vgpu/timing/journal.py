@@ -1,0 +1,153 @@
+"""What a replay notes of the first cluster that it runs: where time goes, and the timeline."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from warpwright.vgpu.timing.names import Names
+from warpwright.vgpu.timing.result import Role, Span, Stall
+
+if TYPE_CHECKING:
+    from warpwright.vgpu.timing.steps import Step
+
+__all__ = ["Journal"]
+
+MOST_SPANS = 20_000
+_REASONS = {
+    "bar_sync": "barrier",
+    "cluster_wait": "cluster barrier",
+    "tmem_load": "tensor memory",
+    "tmem_store": "tensor memory",
+    "tmem_wait": "tensor memory",
+    "group_wait": "waits wgmma",
+    "group_product": "issues",
+    "product": "issues",
+    "copy_wait": "waits copies",
+    "shared_access": "shared memory",
+    "remote_access": "distributed shared memory",
+    "global_access": "global memory",
+    "load_box": "issues",
+    "store_box": "issues",
+    "alloc": "tensor memory",
+}
+
+
+@dataclass(slots=True)
+class _Lane:
+    """Time of one warp in one role."""
+
+    busy: float = 0.0
+    total: float = 0.0
+
+
+class Journal:
+    """``stride``: bytes from one CTA's shared memory to the next; ``shared_loads``: instructions that load from shared
+    memory."""
+
+    def __init__(self, names: Names, stride: int, shared_loads: frozenset[int]) -> None:
+        self.names, self.stride, self.shared_loads = names, stride, shared_loads
+        self.lanes: dict[tuple[str, int], _Lane] = defaultdict(_Lane)
+        self.stalls: dict[tuple[str, str], dict[int, float]] = defaultdict(lambda: defaultdict(float))
+        self.spans: list[Span] = []
+        self.shown: dict[tuple[str, int], int] = {}
+        self.phases: list[tuple[int, float]] = []
+        self.end = 0.0
+
+    def busy(self, warp: Any, step: Step, start: float, end: float, queued: float) -> None:
+        """A warp executed what lies before a step; for ``queued`` of the cycles others had its scheduler."""
+        role = self.names.roles[step.inst]
+        lane = self.lanes[role, warp.number]
+        lane.total += end - start
+        lane.busy += end - start - queued
+        if queued:
+            self.stalls[role, "issue slots"][step.inst] += queued
+        self.show(role, warp, "issues", start, end, step.inst)
+
+    def stalled(self, warp: Any, step: Step, start: float, end: float) -> None:
+        role = self.names.roles[step.inst]
+        reason = self.reason(step)
+        lane = self.lanes[role, warp.number]
+        lane.total += end - start
+        if reason == "issues":
+            lane.busy += end - start
+        else:
+            self.stalls[role, reason][step.inst] += end - start
+        self.show(role, warp, reason, start, end, step.inst)
+
+    def reason(self, step: Step) -> str:
+        if step.kind == "wait":
+            return self.names.waits(step.inst, step.what % self.stride)
+        if step.kind == "need":
+            return "shared memory" if step.number in self.shared_loads else "global memory"
+        return _REASONS.get(step.kind, "issues")
+
+    def show(self, track: str, warp: Any, name: str, start: float, end: float, inst: int) -> None:
+        """A span of a role, of the first warp of each CTA that is seen in it; neighbours of one name are joined."""
+        if self.shown.setdefault((track, warp.rank), warp.number) != warp.number or end <= start:
+            return
+        self.span(track, warp.rank, name, start, end, inst)
+
+    def span(self, track: str, cta: int, name: str, start: float, end: float, inst: int) -> None:
+        if len(self.spans) < MOST_SPANS and end > start:
+            self.spans.append(Span(track, cta, name, start, end, self.names.places[inst]))
+
+    def copied(self, warp: Any, step: Step, start: float, end: float) -> None:
+        self.span("TMA", warp.rank, f"{step.what.nbytes} bytes", start, end, step.inst)
+
+    def multiplied(self, warp: Any, step: Step, start: float, end: float) -> None:
+        product = step.what
+        for rank in product.ranks:
+            self.span("tensor core", rank, f"{product.rows}x{product.n}", start, end, step.inst)
+
+    def phase(self, place: int, end: float) -> None:
+        """The end of a phase of the mbarrier at a place."""
+        if len(self.phases) < MOST_SPANS:
+            self.phases.append((place, end))
+
+    def ended(self, now: float) -> None:
+        self.end = now
+
+    def roles(self) -> tuple[Role, ...]:
+        """The roles, those with most time first."""
+        found = []
+        for role in dict.fromkeys(name for name, _ in self.lanes):
+            lanes = [lane for (name, _), lane in self.lanes.items() if name == role]
+            total = sum(lane.total for lane in lanes)
+            if total:
+                busy = sum(lane.busy for lane in lanes) / total
+                found.append(Role(role, len(lanes), total / len(lanes), busy, self._stalls(role, total, len(lanes))))
+        return tuple(sorted(found, key=lambda role: -role.cycles))
+
+    def _stalls(self, role: str, total: float, warps: int) -> tuple[Stall, ...]:
+        found = []
+        for (name, reason), places in self.stalls.items():
+            if name == role:
+                cycles, worst = sum(places.values()), max(places, key=lambda inst: places[inst])
+                found.append(Stall(reason, cycles / warps, cycles / total, self.names.places[worst]))
+        return tuple(sorted(found, key=lambda stall: -stall.cycles))
+
+    def slots(self, waits: dict[int, int]) -> list[Span]:
+        """The slots of rings: filled between the end of an empty phase and that of the full one, used until the next.
+
+        ``waits``: for the place of a barrier, the instruction that waits for it.
+        """
+        named = {place: self.names.barriers.get(inst, "") for place, inst in waits.items()}
+        rings: dict[tuple[int, str], list[int]] = defaultdict(list)
+        for place in sorted(named):
+            rings[place // self.stride, named[place]].append(place)
+        tracks = {}
+        for (rank, name), places in rings.items():
+            ring, dot, half = name.partition(".")
+            for index, place in enumerate(places if dot else ()):
+                tracks[place] = (f"{ring}[{index}]", rank, "filling" if half == "full" else "in use")
+        since: dict[tuple[str, int], float] = {}
+        spans = []
+        for place, end in self.phases:
+            if place in tracks:
+                track, rank, state = tracks[place]
+                start = since.get((track, rank), 0.0)
+                spans.append(Span(track, rank, state, start, end, self.names.places[waits[place]]))
+                since[track, rank] = end
+        return spans

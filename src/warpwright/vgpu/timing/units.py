@@ -1,0 +1,86 @@
+"""The units of the SMs that a cluster runs on, as queues with clocks, and the barriers of its shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from warpwright.targets import Timing
+
+__all__ = ["Barrier", "Memory", "Unit", "Units"]
+
+
+@dataclass(slots=True)
+class Unit:
+    """A queue served in order: ``free`` is when the last one in it is done, ``busy`` the cycles of service so far."""
+
+    free: float = 0.0
+    busy: float = 0.0
+
+    def take(self, now: float, cycles: float) -> float:
+        """Queue up at ``now`` for so many cycles; gives when the service ends."""
+        self.free = max(self.free, now) + cycles
+        self.busy += cycles
+        return self.free
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What L2 and device memory give: bytes a cycle to all SMs of the replay together, and to one of them."""
+
+    l2: float
+    hbm: float
+    sm: float
+
+
+class Units:
+    """The units of the SMs under one cluster's CTAs, one of each for each SM; L2 and device memory as its share."""
+
+    def __init__(self, timing: Timing, ranks: int, memory: Memory) -> None:
+        self.timing, self.memory = timing, memory
+        self.schedulers = [[Unit() for _ in range(timing.schedulers)] for _ in range(ranks)]
+        self.tma = [Unit() for _ in range(ranks)]
+        self.tensor = [Unit() for _ in range(ranks)]
+        self.warp_tensor = [[Unit() for _ in range(timing.schedulers)] for _ in range(ranks)]
+        self.tmem = [[Unit() for _ in range(timing.schedulers)] for _ in range(ranks)]
+        self.shared = [Unit() for _ in range(ranks)]  # what tensor cores and TMA read: counted, not queued for
+        self.lanes = [Unit() for _ in range(ranks)]
+        self.lsu = [Unit() for _ in range(ranks)]
+        self.remote = [Unit() for _ in range(ranks)]
+        self.port = [Unit() for _ in range(ranks)]
+        self.l2 = Unit()
+        self.hbm = Unit()
+
+    def fetch(self, now: float, nbytes: float, miss: float, ranks: tuple[int, ...]) -> float:
+        """When bytes that leave L2 at ``now`` at the earliest, ``miss`` of them from device memory, are at the SMs."""
+        end = self.l2.take(now, nbytes / self.memory.l2)
+        if miss:
+            end = max(end, self.hbm.take(now, nbytes * miss / self.memory.hbm))
+        for rank in ranks:
+            end = max(end, self.port[rank].take(now, nbytes / self.memory.sm))
+        return end
+
+
+@dataclass(slots=True)
+class Barrier:
+    """An mbarrier in time. ``phase`` counts completed phases; ``waiting``: (warp, parity)."""
+
+    count: int = 0
+    pending: int = 0
+    bytes: int = 0
+    phase: int = 0
+    waiting: list[tuple[Any, int]] = field(default_factory=list)
+
+    def passes(self, parity: int) -> bool:
+        """Whether a wait for a parity is over."""
+        return self.phase & 1 != parity
+
+    def update(self, arrivals: int, nbytes: int) -> bool:
+        """Arrivals and bytes expected (those that come count negative); true when that ends the phase."""
+        self.pending -= arrivals
+        self.bytes += nbytes
+        if self.pending > 0 or self.bytes:
+            return False
+        self.pending = self.count
+        self.phase += 1
+        return True

@@ -1,0 +1,158 @@
+"""What a probe is, and the one general kernel that most probes use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+__all__ = ["Case", "Probe", "numbered", "sums", "threads_case", "threads_text"]
+
+Dims = int | tuple[int, ...]
+
+
+def everything(answer: np.ndarray) -> np.ndarray:
+    return answer
+
+
+@dataclass(frozen=True)
+class Case:
+    """One launch; the grid is one cluster unless given. ``keep``: what of ``answer`` is stored."""
+
+    name: str
+    text: str
+    args: list[Any]
+    answer: np.ndarray
+    smem: int = 0
+    block: Dims = 128
+    cluster: Dims = 1
+    keep: Callable[[np.ndarray], np.ndarray] = everything
+    grid: Dims = 0
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A family of launches of one rule: ``cases`` yields for each its name, PTX, arguments, and the array to keep."""
+
+    name: str
+    cases: Callable[[], Iterator[Case]]
+
+
+def numbered(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Every element another number, none of them 0."""
+    return (np.arange(np.prod(shape)) % 60000 + 1).astype(dtype).reshape(shape)
+
+
+def sums(answer: np.ndarray) -> np.ndarray:
+    """A checksum of each row: answers that are too large to be stored."""
+    return np.array([crc32(np.ascontiguousarray(row).tobytes()) for row in answer], np.uint32)
+
+
+_PREFACE = """.version {version}
+.target sm_90a
+.address_size 64
+.extern .shared .align 1024 .b8 arena[];
+.visible .entry threads(.param .u64 given, .param .u64 out, .param .u64 after, .param .u32 total)
+{demands}{{
+    .reg .b32 %i<{inputs}>, %o<{outputs}>, %base, %t, %cta, %threads, %total, %at, %word, %n, %m;
+    .reg .b64 %given, %out, %memory, %place, %wide;
+    .reg .pred %more, %first;
+    ld.param.u64 %given, [given];
+    ld.param.u64 %out, [out];
+    ld.param.u64 %wide, [after];
+    add.u64 %memory, {holder}, %wide;
+    ld.param.u32 %total, [total];
+    mov.u32 %base, arena;
+    mov.u32 %t, %tid.x;
+    mov.u32 %threads, %ntid.x;
+    setp.eq.u32 %first, %t, 0;
+    mov.u32 %n, %ctaid.z;
+    mov.u32 %m, %nctaid.y;
+    mov.u32 %cta, %ctaid.y;
+    mad.lo.u32 %cta, %n, %m, %cta;
+    mov.u32 %m, %nctaid.x;
+    mov.u32 %n, %ctaid.x;
+    mad.lo.u32 %cta, %cta, %m, %n;
+    mad.lo.u32 %n, %cta, %threads, %t;
+    mad.wide.u32 %given, %n, {given_bytes}, %given;
+    mad.wide.u32 %out, %n, {out_bytes}, %out;
+    mul.wide.u32 %wide, %cta, %total;
+    add.u64 %memory, %memory, %wide;
+"""
+
+_WORDS = """
+    shl.b32 %at, %t, 2;
+{label}:
+    setp.lt.u32 %more, %at, %total;
+    @!%more bra {label}_END;
+    cvt.u64.u32 %wide, %at;
+    add.u64 %place, %memory, %wide;
+    add.u32 %n, %base, %at;
+    {move}
+    shl.b32 %word, %threads, 2;
+    add.u32 %at, %at, %word;
+    bra {label};
+{label}_END:
+"""
+_TAKE = _WORDS.format(label="TAKE", move="ld.global.u32 %word, [%place];\n    st.shared.u32 [%n], %word;")
+_DUMP = _WORDS.format(label="DUMP", move="ld.shared.u32 %word, [%n];\n    st.global.u32 [%place], %word;")
+_MEET = "    barrier.cluster.arrive;\n    barrier.cluster.wait;\n"
+
+
+def threads_text(
+    body: str, inputs: int, outputs: int, *, dump: bool = False, demands: str = "", version: str = "8.7"
+) -> str:
+    """Each thread runs ``body`` with ``inputs`` words in %i0, %i1, …, and its words %o0, %o1, … are stored.
+
+    Shared memory from %base on holds the CTA's ``total`` bytes of ``memory``; with ``dump`` they go back at the end.
+    """
+    text = _PREFACE.format(
+        version=version,
+        demands=demands,
+        holder="%out" if dump else "%given",
+        inputs=max(inputs, 1),
+        outputs=max(outputs, 1),
+        given_bytes=4 * inputs,
+        out_bytes=4 * outputs,
+    )
+    text += "".join(f"    ld.global.b32 %i{n}, [%given+{4 * n}];\n" for n in range(inputs))
+    text += "".join(f"    mov.b32 %o{n}, 0xEEEEEEEE;\n" for n in range(outputs))
+    text += f"{_TAKE}    fence.proxy.async;\n    bar.sync 0;\n{_MEET}{{\n{body}}}\n{_MEET}"
+    text += "".join(f"    st.global.b32 [%out+{4 * n}], %o{n};\n" for n in range(outputs))
+    return text + (_DUMP if dump else "") + "    ret;\n}\n"
+
+
+def threads_case(
+    name: str,
+    body: str,
+    given: np.ndarray | None = None,
+    outputs: int = 0,
+    memory: np.ndarray | None = None,
+    *,
+    dump: bool = False,
+    block: int = 32,
+    cluster: Dims = 1,
+    grid: Dims = 0,
+    keep: Callable[[np.ndarray], np.ndarray] = everything,
+    **text: Any,
+) -> Case:
+    """``given``: words of each thread, (threads in all, words); ``memory``: bytes of the CTAs one after the other.
+
+    The answer is the words of each thread, or with ``dump`` these and then the CTAs' shared memory.
+    """
+    ctas = int(np.prod(grid or cluster))
+    words = np.zeros(0, np.uint32) if given is None else np.ascontiguousarray(given).view(np.uint32).reshape(-1)
+    image = np.zeros(0, np.uint32) if memory is None else np.ascontiguousarray(memory).view(np.uint32).reshape(-1)
+    answer = np.zeros(ctas * block * outputs, np.uint32)
+    before = answer if dump else words
+    after = np.concatenate([before, image]) if image.size + before.size else np.zeros(1, np.uint32)
+    held = (words, after) if dump else (after, answer)
+    demands = str(text.pop("demands", "")) + (".explicitcluster\n" if np.prod(cluster) > 1 else "")
+    kernel = threads_text(body, words.size // (ctas * block), outputs, dump=dump, demands=demands, **text)
+    args = [*(array if array.size else np.zeros(1, np.uint32) for array in held), 4 * before.size]
+    args.append(4 * image.size // ctas)
+    result = args[1] if dump else args[1].reshape(ctas * block, -1)
+    return Case(name, kernel, args, result, 1024 + args[3], block, cluster, keep, grid)

@@ -1,0 +1,238 @@
+"""Probes of what a warp does with its own registers: matrices of fragments, mma.sync, exchange between lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tests.conformance.cases import Case, Probe, numbered, threads_case
+
+__all__ = ["PROBES", "special_values", "values"]
+
+TYPES: dict[str, Any] = {
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "tf32": np.float32,
+    "e4m3": ml_dtypes.float8_e4m3fn,
+    "e5m2": ml_dtypes.float8_e5m2,
+    "s8": np.int8,
+    "u8": np.uint8,
+    "f32": np.float32,
+    "s32": np.int32,
+    "f64": np.float64,
+}
+
+
+def listed(prefix: str, count: int, first: int = 0) -> str:
+    return "{" + ", ".join(f"%{prefix}{n}" for n in range(first, first + count)) + "}"
+
+
+def values(rng: np.random.Generator, type: str, shape: tuple[int, ...], kind: str) -> np.ndarray:
+    """32-bit words full of values of a type: ``"spread"`` in magnitude, ``"whole"`` small numbers whose sums are
+    exact, ``"special"`` ones, or ``"zero"``."""
+    dtype = np.dtype(TYPES[type])
+    count = int(np.prod(shape)) * 4 // dtype.itemsize
+    if kind == "zero":
+        made = np.zeros(count)
+    elif dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        made = rng.integers(info.min, info.max, count, dtype, endpoint=True)
+    elif kind == "whole":
+        made = rng.integers(-7, 8, count)
+    else:
+        made = rng.standard_normal(count) * 2.0 ** rng.integers(-6, 5, count)
+    result = made.astype(dtype)
+    if kind == "special" and dtype.kind not in "iu":
+        chosen = rng.random(count) < 0.02
+        result[chosen] = rng.choice(special_values(dtype), int(chosen.sum()))
+    return result.view(np.uint32).reshape(shape)
+
+
+def special_values(dtype: np.dtype[Any]) -> np.ndarray:
+    """Zeros, infinities, NaN, the least and greatest magnitudes."""
+    info = ml_dtypes.finfo(dtype)
+    extremes = [info.smallest_subnormal, -info.smallest_subnormal, info.smallest_normal, info.max, -info.max]
+    unbounded = [] if dtype.name == "float8_e4m3fn" else [np.inf, -np.inf]
+    return np.array([0.0, -0.0, np.nan, *unbounded, *map(float, extremes)], dtype)
+
+
+def row_offsets(rng: np.random.Generator, used: int) -> np.ndarray:
+    """A row of 16 bytes for each lane, no two the same; lanes beyond ``used`` have an address that is none."""
+    rows = rng.permutation(64)[:32].astype(np.uint32) * 16
+    rows[used:] = 0x00F0_0003
+    return rows[:, None]
+
+
+def matrix_loads() -> Iterator[Case]:
+    """ldmatrix: whose row each register comes from; addresses of lanes that name no row do not count."""
+    rng = np.random.default_rng(21)
+    image = numbered((512,), np.uint16)
+    for count in (1, 2, 4):
+        for trans in ("", ".trans"):
+            load = f"ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {listed('o', count)}, [%n];\n"
+            body = f"    add.u32 %n, %base, %i0;\n    {load}"
+            yield threads_case(f"x{count}{trans}", body, row_offsets(rng, 8 * count), count, image)
+
+
+def matrix_stores() -> Iterator[Case]:
+    """stmatrix, and movmatrix."""
+    rng = np.random.default_rng(22)
+    for count in (1, 2, 4):
+        for trans in ("", ".trans"):
+            store = f"stmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 [%n], {listed('i', count, 1)};\n"
+            body = f"    add.u32 %n, %base, %i0;\n    {store}"
+            words = numbered((64 * count,), np.uint16).view(np.uint32).reshape(32, count)
+            given = np.concatenate([row_offsets(rng, 8 * count), words], axis=1)
+            yield threads_case(f"x{count}{trans}", body, given, 0, np.zeros(1024, np.uint8), dump=True)
+    words = numbered((64,), np.uint16).view(np.uint32)[:, None]
+    yield threads_case("movmatrix", "    movmatrix.sync.aligned.m8n8.trans.b16 %o0, %i0;\n", words, 1)
+
+
+# shape, modifier, types of D, A, B
+MMA = (
+    *((shape, "", d, "f16", "f16") for shape in ("m16n8k8", "m16n8k16") for d in ("f32", "f16")),
+    *((shape, "", "f32", "bf16", "bf16") for shape in ("m16n8k8", "m16n8k16")),
+    *((shape, "", "f32", "tf32", "tf32") for shape in ("m16n8k4", "m16n8k8")),
+    *(("m16n8k32", "", d, a, b) for d in ("f32", "f16") for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")),
+    *(("m16n8k16", "", d, a, a) for d in ("f32", "f16") for a in ("e4m3", "e5m2")),
+    *((shape, "", "s32", a, b) for shape in ("m16n8k16", "m16n8k32") for a in ("s8", "u8") for b in ("s8", "u8")),
+    ("m16n8k32", ".satfinite", "s32", "s8", "u8"),
+)
+
+
+def warp_products() -> Iterator[Case]:
+    """mma.sync: layouts (whole numbers), rounding (spread ones), infinities and NaN, with C and without."""
+    rng = np.random.default_rng(23)
+    for form in MMA:
+        kinds = ("spread", "extreme") if form[2] == "s32" else ("whole", "spread", "zero", "special")
+        for kind in kinds:
+            yield product_case(rng, form, kind)
+
+
+def product_case(rng: np.random.Generator, form: tuple[str, str, str, str, str], kind: str) -> Case:
+    shape, modifier, d, a, b = form
+    bits = {"s8": 8, "u8": 8, "e4m3": 8, "e5m2": 8, "tf32": 32}.get(a, 16)
+    a_count = int(shape[5:].partition("k")[2]) * bits // 64
+    b_count, d_count = a_count // 2, 2 if d == "f16" else 4
+    operands = "spread" if kind == "zero" else kind
+    parts = [values(rng, type, (32, n), operands) for type, n in ((a, a_count), (b, b_count))]
+    parts.append(values(rng, d, (32, d_count), kind))
+    if kind == "extreme":  # sums beyond 32 bits
+        parts[2] = np.resize(np.array([0x7FFFFFFF, 0x80000000, 0x7FFF0000, 0], np.uint32), (32, d_count))
+    opcode = f"mma.sync.aligned.{shape}.row.col{modifier}.{d}.{a}.{b}.{d}"
+    places = (("i", a_count, 0), ("i", b_count, a_count), ("i", d_count, a_count + b_count))
+    body = f"    {opcode} {listed('o', d_count)}, {', '.join(listed(*place) for place in places)};\n"
+    return threads_case(
+        f"{shape}{modifier} {d} {a} {b} {kind}", body, np.concatenate(parts, axis=1), d_count, version="8.7"
+    )
+
+
+def double_products() -> Iterator[Case]:
+    """mma.sync of f64."""
+    rng = np.random.default_rng(24)
+    body = """    .reg .f64 %a, %b, %c0, %c1, %d0, %d1;
+    mov.b64 %a, {%i0, %i1};
+    mov.b64 %b, {%i2, %i3};
+    mov.b64 %c0, {%i4, %i5};
+    mov.b64 %c1, {%i6, %i7};
+    mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%d0, %d1}, {%a}, {%b}, {%c0, %c1};
+    mov.b64 {%o0, %o1}, %d0;
+    mov.b64 {%o2, %o3}, %d1;
+"""
+    for kind in ("whole", "spread", "special"):
+        yield threads_case(f"m8n8k4 {kind}", body, values(rng, "f64", (32, 8), kind), 4)
+
+
+def lane_exchanges() -> Iterator[Case]:
+    """shfl with every mode, clamp and segment; vote, match, redux over parts of a warp."""
+    rng = np.random.default_rng(25)
+    words = rng.integers(0, 2**32, (32, 2), np.uint32)
+    for mode in ("up", "down", "bfly", "idx"):
+        clamps = (0, 0x1800, 0x1C04) if mode == "up" else (31, 0x181F, 0x1C03)
+        for clamp in clamps:
+            for by in (0, 1, 5, 17, 33):
+                take = f"shfl.sync.{mode}.b32 %o0|%more, %i0, {by}, {clamp}, 0xffffffff;"
+                body = f"    {take}\n    selp.u32 %o1, 1, 0, %more;\n"
+                yield threads_case(f"shfl {mode} {clamp:#x} {by}", body, words, 2)
+    few = words % np.array([4, 3], np.uint32)
+    for mask in (0xFFFFFFFF, 0x0000FF0F, 0x80000001, 0x00000100):
+        yield threads_case(f"votes {mask:#x}", for_lanes(mask, VOTES), few, 6)
+    for op in ("add.u32", "add.s32", "min.u32", "min.s32", "max.u32", "max.s32", "and.b32", "or.b32", "xor.b32"):
+        for mask in (0xFFFFFFFF, 0x0000FF0F, 0x80000001):
+            body = for_lanes(mask, f"    redux.sync.{op} %o0, %i0, {mask:#x};\n")
+            yield threads_case(f"redux {op} {mask:#x}", body, words, 1)
+
+
+VOTES = """    setp.eq.u32 %first, %i0, 1;
+    vote.sync.ballot.b32 %o0, %first, MASK;
+    vote.sync.any.pred %more, %first, MASK;
+    selp.u32 %o1, 1, 0, %more;
+    vote.sync.all.pred %more, %first, MASK;
+    selp.u32 %o2, 1, 0, %more;
+    vote.sync.uni.pred %more, %first, MASK;
+    selp.u32 %o3, 1, 0, %more;
+    match.any.sync.b32 %o4, %i0, MASK;
+    match.all.sync.b32 %o5|%more, %i1, MASK;
+"""
+
+
+def for_lanes(mask: int, body: str) -> str:
+    """``body`` for the lanes of a mask only, which it names MASK."""
+    enter = """    mov.u32 %m, %laneid;
+    shl.b32 %m, 1, %m;
+    and.b32 %m, %m, MASK;
+    setp.eq.u32 %more, %m, 0;
+    @%more bra SKIPPED;
+"""
+    return (enter + body + "SKIPPED:\n").replace("MASK", f"{mask:#x}")
+
+
+def special_registers() -> Iterator[Case]:
+    """Who a thread is, in clusters of several shapes; masks of lanes."""
+    names = [f"{name}.{axis}" for name in ("ctaid", "nctaid", "clusterid", "nclusterid") for axis in "xyz"]
+    names += [f"{name}.{axis}" for name in ("cluster_ctaid", "cluster_nctaid") for axis in "xyz"]
+    names += ["cluster_ctarank", "cluster_nctarank", "laneid", "ntid.x", "tid.x"]
+    names += [f"lanemask_{name}" for name in ("eq", "le", "lt", "ge", "gt")]
+    body = "".join(f"    mov.u32 %o{n}, %{name};\n" for n, name in enumerate(names))
+    body += f"    mov.pred %more, %is_explicit_cluster;\n    selp.u32 %o{len(names)}, 1, 0, %more;\n"
+    for cluster in ((1, 1, 1), (2, 1, 1), (1, 2, 2), (2, 2, 2), (4, 1, 2), (1, 1, 8)):
+        grid = (2 * cluster[0], 3 * cluster[1], cluster[2])
+        yield threads_case(f"{cluster}", body, None, len(names) + 1, cluster=cluster, grid=grid)
+
+
+def no_ops() -> Iterator[Case]:
+    """Instructions that must leave every number alone: setmaxnreg, griddepcontrol, prefetches, nanosleep."""
+    rng = np.random.default_rng(26)
+    words = rng.integers(0, 2**32, (384, 2), np.uint32)
+    body = """    add.u32 %o0, %i0, %i1;
+    griddepcontrol.launch_dependents;
+    griddepcontrol.wait;
+    prefetch.global.L2 [%given];
+    ld.param.u64 %place, [given];
+    cp.async.bulk.prefetch.L2.global [%place], 16;
+    nanosleep.u32 20;
+    setp.lt.u32 %more, %t, 128;
+    @%more bra LESS;
+    setmaxnreg.inc.sync.aligned.u32 208;
+    bra BOTH;
+LESS:
+    setmaxnreg.dec.sync.aligned.u32 40;
+BOTH:
+    griddepcontrol.wait;
+    xor.b32 %o1, %i0, %i1;
+"""
+    demands = ".maxntid 384\n.minnctapersm 1\n"
+    yield threads_case("three warpgroups", body, words, 2, block=384, demands=demands)
+
+
+PROBES = [
+    Probe("matrix_loads", matrix_loads),
+    Probe("matrix_stores", matrix_stores),
+    Probe("warp_products", warp_products),
+    Probe("double_products", double_products),
+    Probe("lane_exchanges", lane_exchanges),
+    Probe("special_registers", special_registers),
+]
