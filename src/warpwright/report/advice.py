@@ -111,8 +111,9 @@ def _waves_and_tail(profile: Profile) -> Iterator[Advice]:
         return
     ctas, resident = math.prod(profile.grid), device.sms * profile.ctas_per_sm
     if ctas < device.sms and 1 - ctas / device.sms > WORTH:
+        who = "CTA leaves" if ctas == 1 else "CTAs leave"
         text = (
-            f"{ctas} CTAs leave {device.sms - ctas} of {device.sms} SMs idle; use smaller tiles, or share out K "
+            f"{ctas} {who} {device.sms - ctas} of {device.sms} SMs idle; use smaller tiles, or share out K "
             "among several CTAs"
         )
         yield Advice("idle SMs", text, "", _gain(1 - ctas / device.sms))
