@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.report.timelines import timeline
 from warpwright.report.intervals import common, length, union
-from warpwright.report.lanes import coalesced, kind, lanes, windows
+from warpwright.report.lanes import coalesced, kind, lanes, merged, windows
 from warpwright.vgpu.timing import Span
 
 
@@ -20,6 +20,18 @@ def test_lanes_follow_the_flow_and_slots_stand_together() -> None:
     tracks = [(lane.cta, lane.track) for lane in lanes(timeline(stages=3))]
     flow = ["load", "TMA", "ab[0]", "ab[1]", "ab[2]", "mma", "tensor core", "epilogue"]
     assert tracks == [(0, name) for name in flow] + [(1, name) for name in flow if name != "mma"]
+
+
+def test_a_ring_of_sums_stands_between_the_tensor_core_and_the_epilogue() -> None:
+    spans = [*timeline(stages=2), span("acc[0]", "filling", 1700, 18000), span("acc[0]", "in use", 18000, 20000)]
+    tracks = [lane.track for lane in lanes(spans, ctas=1)]
+    assert tracks == ["load", "TMA", "ab[0]", "ab[1]", "mma", "tensor core", "acc[0]", "epilogue"]
+
+
+def test_roles_that_are_soon_over_share_a_lane() -> None:
+    spans = [*timeline(), span("init", "issues", 0, 90), span("drain", "waits ab.empty", 20000, 20100)]
+    tracks = {lane.track for lane in lanes(merged(spans))}
+    assert {"all warps", "load", "mma", "epilogue", "TMA"} <= tracks and not {"init", "drain"} & tracks
 
 
 @pytest.mark.parametrize(

@@ -4,22 +4,39 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
 from warpwright.vgpu.timing import Span
 
-__all__ = ["SLOT", "TENSOR", "Lane", "Windows", "coalesced", "kind", "lanes", "ring_of", "slot_number", "windows"]
+__all__ = [
+    "SLOT",
+    "TENSOR",
+    "TMA",
+    "Lane",
+    "Windows",
+    "coalesced",
+    "kind",
+    "lanes",
+    "merged",
+    "ring_of",
+    "slot_number",
+    "windows",
+]
 
 SLOT = re.compile(r"(\w+)\[(\d+)\]")
-TENSOR = "tensor core"
+TENSOR, TMA = "tensor core", "TMA"
 STATES = ("filling", "full", "in use")
 WAITS = re.compile(r"waits|barrier|cluster barrier|issue slots")
 COPIES = re.compile(r"load|TMA|copy|copies|fill|prefetch", re.IGNORECASE)
 PRODUCTS = re.compile(r"mma|multipl|tensor core", re.IGNORECASE)
 STORES = re.compile(r"stor|epilogue", re.IGNORECASE)
 MEMORY = re.compile(r"memory")
+ENGINES = (TMA, TENSOR)
+FLOW = ("other", "copy", "operands", "multiply", "sums", "store")
+ALL_WARPS = "all warps"
+LEAST_SHARE = 0.1
 STEADY_PERIODS = 3
 
 
@@ -64,23 +81,57 @@ def kind(span: Span) -> str:
 
 
 def lanes(spans: Iterable[Span], ctas: int = 2) -> list[Lane]:
-    """The lanes of the first ``ctas`` CTAs: in the order in which they first do something, slots of a ring together."""
+    """The lanes of the first ``ctas`` CTAs, in the order of the flow: what copies, the rings that it fills, what
+    multiplies, the rings of sums, what stores; first everything else."""
     tracks: dict[tuple[int, str], list[Span]] = {}
     for span in sorted(spans, key=lambda span: (span.start, span.end)):
         if span.cta < ctas and span.end > span.start:
             tracks.setdefault((span.cta, span.track), []).append(span)
     made = [Lane(cta, track, *ring_of(track), tuple(found)) for (cta, track), found in tracks.items()]
-    begins: dict[str, float] = {}
-    for lane in made:
-        name = lane.ring or lane.track
-        begins[name] = min(begins.get(name, float("inf")), _first_work(lane.spans))
-    ranks = {name: rank for rank, name in enumerate(sorted(begins, key=lambda name: begins[name]))}
+    ranks = _ranks(made)
     return sorted(made, key=lambda lane: (lane.cta, ranks[lane.ring or lane.track], lane.slot))
 
 
+def _ranks(made: Sequence[Lane]) -> dict[str, tuple[float, float]]:
+    """For each track or ring its place in the flow: by what it does most, and among equals by when it starts to."""
+    product = min((_first_work(lane.spans) for lane in made if lane.track == TENSOR), default=float("inf"))
+    ranks: dict[str, tuple[float, float]] = {}
+    for lane in made:
+        first = _first_work(lane.spans)
+        what = ("sums" if first > product else "operands") if lane.ring else _main_kind(lane.spans)
+        place = FLOW.index(what) + 0.5 * (lane.track in ENGINES)
+        name = lane.ring or lane.track
+        ranks[name] = min(ranks.get(name, (len(FLOW), first)), (place, first))
+    return ranks
+
+
+def _main_kind(spans: Sequence[Span]) -> str:
+    """What a track does for most of the time in which it does not wait."""
+    cycles: dict[str, float] = {}
+    for span in spans:
+        cycles[kind(span)] = cycles.get(kind(span), 0.0) + span.end - span.start
+    cycles.pop("wait", None)
+    return max(cycles, key=lambda name: cycles[name], default="other")
+
+
 def _first_work(spans: Sequence[Span]) -> float:
-    """When a lane first does something; a slot counts from when it is full, so that it stands below what fills it."""
+    """When a lane first does something; a slot counts from when it is full."""
     return next((span.start for span in spans if kind(span) not in ("wait", "filling")), spans[-1].start)
+
+
+def merged(spans: Sequence[Span]) -> list[Span]:
+    """The same spans with roles that are soon over joined to what all warps do: lanes of their own would be empty.
+
+    Engines and rings stay, and so does a role that goes on for `LEAST_SHARE` of the time, waits included.
+    """
+    lasts: dict[str, tuple[float, float]] = {}
+    for span in spans:
+        first, last = lasts.get(span.track, (span.start, span.end))
+        lasts[span.track] = min(first, span.start), max(last, span.end)
+    end = max((last for _, last in lasts.values()), default=0.0)
+    kept = {ALL_WARPS, *ENGINES}
+    kept |= {track for track, (first, last) in lasts.items() if ring_of(track)[0] or last - first > LEAST_SHARE * end}
+    return [span if span.track in kept else replace(span, track=ALL_WARPS) for span in spans]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +148,7 @@ def windows(spans: Sequence[Span]) -> Windows:
     """Where to look. The tensor core sets the pace; without one, the engine or role that works most."""
     begin, end = min(0.0, *(span.start for span in spans)), max(span.end for span in spans)
     pace = _pacemaker(spans)
-    first, last = pace[0].start, pace[-1].end
+    first, last = pace[0].start, max(span.end for span in spans if span.track == pace[-1].track)
     steps = [after.start - before.start for before, after in pairwise(pace)]
     period = median(steps) if steps else max(end - begin, 1.0)
     stages = max((ring_of(span.track)[1] for span in spans), default=-1) + 1
@@ -116,7 +167,7 @@ def _within(start: float, length: float, begin: float, end: float) -> tuple[floa
 
 
 def _pacemaker(spans: Sequence[Span]) -> list[Span]:
-    """Busy spans of CTA 0's tensor core, else of its busiest track, by start."""
+    """Busy spans of CTA 0's tensor core, else of its busiest track, by start; those of one slot in a row are one."""
     busy: dict[str, list[Span]] = {}
     for span in spans:
         if span.cta == 0 and kind(span) != "wait" and not ring_of(span.track)[0]:
@@ -124,7 +175,14 @@ def _pacemaker(spans: Sequence[Span]) -> list[Span]:
     found = busy.get(TENSOR) or max(
         busy.values(), key=lambda each: sum(span.end - span.start for span in each), default=list(spans)
     )
-    return sorted(found, key=lambda span: span.start)
+    found = sorted(found, key=lambda span: span.start)
+    return [span for before, span in pairwise([None, *found]) if span and not _continues(before, span)]
+
+
+def _continues(before: Span | None, span: Span) -> bool:
+    if before is None or not slot_number(span) or before.name != span.name:
+        return False
+    return span.start - before.end < before.end - before.start
 
 
 def coalesced(spans: Sequence[Span], within: tuple[float, float], steps: int) -> list[tuple[str, float, float]]:

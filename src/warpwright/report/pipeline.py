@@ -10,7 +10,7 @@ from typing import Any
 
 from warpwright.errors import UsageError
 from warpwright.report.figure import GREY, INK, PAINT, RULE, canvas, save
-from warpwright.report.lanes import Lane, coalesced, kind, lanes, slot_number, windows
+from warpwright.report.lanes import Lane, coalesced, kind, lanes, merged, slot_number, windows
 from warpwright.report.text import headline
 from warpwright.vgpu.timing import Profile
 
@@ -30,7 +30,7 @@ LEGEND = (
     ("wait", "waits for"),
     ("filling", "slot: being filled"),
     ("full", "slot: full"),
-    ("in use", "slot: being multiplied"),
+    ("in use", "slot: in use"),
 )
 
 
@@ -60,7 +60,7 @@ def draw_pipeline(profile: Profile, path: Path) -> None:
     Above the whole run of a representative cluster, below it some turns of its ring, then its beginning and its end.
     Raises UsageError for a profile without a timeline, and where the file cannot be written.
     """
-    shown = lanes(profile.spans)
+    shown = lanes(merged(profile.spans))
     if not shown:
         raise UsageError(f"the profile of {profile.kernel} has no timeline to draw: nothing ran long enough to show")
     rows, tall = _rows(shown)

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from warpwright.report.lanes import SLOT, TENSOR, kind, lanes
+from warpwright.report.lanes import SLOT, TENSOR, TMA, kind, lanes
 from warpwright.report.text import headline
 from warpwright.vgpu.timing import Profile, Span
 
@@ -19,7 +19,6 @@ __all__ = ["trace_of"]
 
 Event = dict[str, Any]
 ALL = 1 << 30
-TMA = "TMA"
 WAIT_COLOR = "grey"
 
 

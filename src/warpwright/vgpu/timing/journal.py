@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from warpwright.vgpu.timing.names import Names
 from warpwright.vgpu.timing.result import Role, Span, Stall
+from warpwright.vgpu.timing.slots import Copied, Multiplied, Slots
 
 if TYPE_CHECKING:
     from warpwright.vgpu.timing.steps import Step
@@ -52,6 +53,8 @@ class Journal:
         self.stalls: dict[tuple[str, str], dict[int, float]] = defaultdict(lambda: defaultdict(float))
         self.spans: list[Span] = []
         self.shown: dict[tuple[str, int], int] = {}
+        self.copies: list[Copied] = []
+        self.products: list[Multiplied] = []
         self.phases: list[tuple[int, float]] = []
         self.end = 0.0
 
@@ -91,20 +94,20 @@ class Journal:
 
     def span(self, track: str, cta: int, name: str, start: float, end: float, inst: int) -> None:
         if len(self.spans) < MOST_SPANS and end > start:
-            self.spans.append(Span(track, cta, name, start, end, self.names.places[inst]))
+            self.spans.append(Span(track, cta, name, float(start), float(end), self.names.places[inst]))
 
     def copied(self, warp: Any, step: Step, start: float, end: float) -> None:
-        self.span("TMA", warp.rank, f"{step.what.nbytes} bytes", start, end, step.inst)
+        if len(self.copies) < MOST_SPANS:
+            self.copies.append(Copied(step.what, warp.rank, float(start), float(end), self.names.places[step.inst]))
 
     def multiplied(self, warp: Any, step: Step, start: float, end: float) -> None:
-        product = step.what
-        for rank in product.ranks:
-            self.span("tensor core", rank, f"{product.rows}x{product.n}", start, end, step.inst)
+        if len(self.products) < MOST_SPANS:
+            self.products.append(Multiplied(step.what, float(start), float(end), self.names.places[step.inst]))
 
     def phase(self, place: int, end: float) -> None:
         """The end of a phase of the mbarrier at a place."""
         if len(self.phases) < MOST_SPANS:
-            self.phases.append((place, end))
+            self.phases.append((place, float(end)))
 
     def ended(self, now: float) -> None:
         self.end = now
@@ -128,26 +131,10 @@ class Journal:
                 found.append(Stall(reason, cycles / warps, cycles / total, self.names.places[worst]))
         return tuple(sorted(found, key=lambda stall: -stall.cycles))
 
-    def slots(self, waits: dict[int, int]) -> list[Span]:
-        """The slots of rings: filled between the end of an empty phase and that of the full one, used until the next.
-
-        ``waits``: for the place of a barrier, the instruction that waits for it.
-        """
-        named = {place: self.names.barriers.get(inst, "") for place, inst in waits.items()}
-        rings: dict[tuple[int, str], list[int]] = defaultdict(list)
-        for place in sorted(named):
-            rings[place // self.stride, named[place]].append(place)
-        tracks = {}
-        for (rank, name), places in rings.items():
-            ring, dot, half = name.partition(".")
-            for index, place in enumerate(places if dot else ()):
-                tracks[place] = (f"{ring}[{index}]", rank, "filling" if half == "full" else "in use")
-        since: dict[tuple[str, int], float] = {}
-        spans = []
-        for place, end in self.phases:
-            if place in tracks:
-                track, rank, state = tracks[place]
-                start = since.get((track, rank), 0.0)
-                spans.append(Span(track, rank, state, start, end, self.names.places[waits[place]]))
-                since[track, rank] = end
-        return spans
+    def timeline(self, waits: dict[int, int]) -> list[Span]:
+        """Every span, ascending. ``waits``: for the place of a barrier, an instruction that waits for it."""
+        barriers = {
+            place: (self.names.barriers.get(inst, ""), self.names.places[inst]) for place, inst in waits.items()
+        }
+        slots = Slots(barriers, self.stride, self.copies, self.products, self.phases)
+        return sorted([*self.spans, *slots.spans()], key=lambda span: span.start)

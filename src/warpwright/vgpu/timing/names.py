@@ -8,7 +8,7 @@ from warpwright.vgpu.program import Program, place
 
 __all__ = ["Names"]
 
-WHOLE, APART = "kernel", "set-up"
+WHOLE, APART = "kernel", "all warps"
 _ROLE = re.compile(r"role_(\w+?)_(\d+)(_end|_join)?$")
 _WAIT = re.compile(r"wait_(\w+)_\d+$")
 _HALF = re.compile(r"(\w+)_(full|empty)$")
