@@ -68,6 +68,15 @@ def test_a_shallow_ring_says_how_many_stages_would_do() -> None:
     assert 20 < found.gain < 100 * (2.5 - 1)
 
 
+def test_one_loop_that_copies_and_multiplies_is_named() -> None:
+    given = profile(**HEALTHY, stages=2)
+    stalls = tuple(stall for role in given.roles for stall in role.stalls)
+    alone = replace(given, roles=(replace(given.roles[0], name="kernel", stalls=stalls),))
+    found = about("pipeline depth", alone)
+    assert "kernel waits ab.full while kernel waits ab.empty" in found.text
+    assert found.text.endswith("; and one loop does both: give the copies a role of their own, which runs ahead")
+
+
 @pytest.mark.parametrize("stages", [5, 8])
 def test_enough_stages_get_no_advice(stages) -> None:
     assert "pipeline depth" not in topics(profile(**HEALTHY, stages=stages))

@@ -14,6 +14,7 @@ from warpwright import __version__
 from warpwright.cli.devices import devices
 from warpwright.cli.flow import flow
 from warpwright.cli.products import ladder, matmul
+from warpwright.cli.profile import profile
 from warpwright.cli.ptx import ptx
 from warpwright.cli.tune import tune
 from warpwright.errors import KernelError, PtxSyntaxError, UnsupportedInstruction, UsageError, WarpwrightError
@@ -54,5 +55,5 @@ def main() -> None:
     """Asynchronous tensor-core kernels, run and verified on a virtual GPU."""
 
 
-for command in (devices, flow, ladder, matmul, ptx, tune):
+for command in (devices, flow, ladder, matmul, profile, ptx, tune):
     main.add_command(command)

@@ -98,6 +98,8 @@ def _shallow_rings(profile: Profile) -> Iterator[Advice]:
             f"a slot takes {latency:,.0f} cycles to fill and {use:,.0f} to use, so {needed} stages instead of {stages} "
             "would cover it"
         )
+        if producer is consumer:
+            text += "; and one loop does both: give the copies a role of their own, which runs ahead"
         where = next(stall.where for stall in consumer.stalls if stall.reason == f"waits {name}.full")
         reach = (core[-1][1] - core[0][0]) / _cycles(profile)
         yield Advice("pipeline depth", text, where, _gain(idle * reach * (1 - stages / needed)))
@@ -109,8 +111,9 @@ def _waves_and_tail(profile: Profile) -> Iterator[Advice]:
         return
     ctas, resident = math.prod(profile.grid), device.sms * profile.ctas_per_sm
     if ctas < device.sms and 1 - ctas / device.sms > WORTH:
+        who = "CTA leaves" if ctas == 1 else "CTAs leave"
         text = (
-            f"{ctas} CTAs leave {device.sms - ctas} of {device.sms} SMs idle; use smaller tiles, or share out K "
+            f"{ctas} {who} {device.sms - ctas} of {device.sms} SMs idle; use smaller tiles, or share out K "
             "among several CTAs"
         )
         yield Advice("idle SMs", text, "", _gain(1 - ctas / device.sms))

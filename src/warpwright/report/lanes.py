@@ -15,9 +15,11 @@ __all__ = ["SLOT", "TENSOR", "Lane", "Windows", "coalesced", "kind", "lanes", "r
 SLOT = re.compile(r"(\w+)\[(\d+)\]")
 TENSOR = "tensor core"
 STATES = ("filling", "full", "in use")
-COPIES = re.compile(r"load|TMA|copy|fill|prefetch", re.IGNORECASE)
+WAITS = re.compile(r"waits|barrier|cluster barrier|issue slots")
+COPIES = re.compile(r"load|TMA|copy|copies|fill|prefetch", re.IGNORECASE)
 PRODUCTS = re.compile(r"mma|multipl|tensor core", re.IGNORECASE)
-STORES = re.compile(r"stor|epilogue|tensor memory|tmem", re.IGNORECASE)
+STORES = re.compile(r"stor|epilogue", re.IGNORECASE)
+MEMORY = re.compile(r"memory")
 STEADY_PERIODS = 3
 
 
@@ -45,16 +47,20 @@ def slot_number(span: Span) -> str:
 
 
 def kind(span: Span) -> str:
-    """What a span is, as one of the colours of `report.figure`."""
+    """What a span is, as one of the colours of `report.figure`.
+
+    By its name, where that says so, else by the role or engine that does it; memory that neither a copying nor a
+    multiplying role touches belongs to the epilogue.
+    """
     if span.name in STATES:
         return span.name
-    if span.name.startswith("waits"):
+    if WAITS.match(span.name):
         return "wait"
     for text in (span.name, span.track):
-        for pattern, name in ((STORES, "store"), (PRODUCTS, "multiply"), (COPIES, "copy")):
+        for pattern, name in ((PRODUCTS, "multiply"), (COPIES, "copy"), (STORES, "store")):
             if pattern.search(text):
                 return name
-    return "other"
+    return "store" if MEMORY.search(span.name) else "other"
 
 
 def lanes(spans: Iterable[Span], ctas: int = 2) -> list[Lane]:

@@ -1,0 +1,81 @@
+"""The rungs of the GEMM ladder on a virtual GPU: predicted, in a full run also computed and verified."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+
+from warpwright.cli.console import working
+from warpwright.cli.profiling import product_profile
+from warpwright.gpu import Device
+from warpwright.report.account import account, reason
+from warpwright.report.ladder import Rung
+from warpwright.report.tables import table
+from warpwright.report.text import main_stall, percent
+from warpwright.vgpu.timing import Profile
+
+__all__ = ["predicted", "rung_tables", "rungs_of"]
+
+ERRORS = ("level", "max_err", "mean_err", "cos_sim", "max_ulp", "verified", "wall_s")
+
+
+def predicted(
+    device: Device, summaries: Mapping[int, str], size: int, seed: int, fast: bool
+) -> tuple[list[dict[str, Any]], list[Profile]]:
+    """A row and a profile of each level: what is predicted, and in a full run the errors of the result."""
+    rows: list[dict[str, Any]] = []
+    profiles: list[Profile] = []
+    with working(len(summaries)) as describe:
+        for level, summary in summaries.items():
+            describe(f"level {level}: {summary} ({size}³ on {device.name})")
+            start = time.perf_counter()
+            made, verdict = product_profile(device, (size, size, size), level, fast, seed)
+            wall = round(time.perf_counter() - start, 3)
+            faster = reason(profiles[-1], made) if profiles else ""
+            profiles.append(made)
+            checked = {} if verdict is None else verdict.as_row()
+            facts = {"level": level, "size": size, "device": device.name}
+            rows.append({**facts, **_facts(made), "why_faster": faster, **checked, "wall_s": wall})
+    return rows, profiles
+
+
+def _facts(made: Profile) -> dict[str, Any]:
+    return {
+        "time_us": made.time_us,
+        "tflops": made.tflops,
+        "tensor": made.usage.tensor,
+        "wasted": made.wasted_flops / made.flops if made.flops else 0.0,
+        "parts_us": account(made),
+        "main_stall": main_stall(made),
+    }
+
+
+def rung_tables(rows: Sequence[Mapping[str, Any]], title: str, peak: float) -> Iterable[RenderableType]:
+    """The predictions as a table, and the errors where results were computed."""
+    shown = [
+        {
+            "level": str(row["level"]),
+            "time_us": row["time_us"],
+            "tflops": row["tflops"],
+            "of_peak": percent(row["tflops"] / peak),
+            "tensor_cores": percent(row["tensor"]),
+            "dropped_work": percent(row["wasted"]),
+            "main stall": row["main_stall"],
+            "why faster than the level before": row["why_faster"],
+        }
+        for row in rows
+    ]
+    yield table(shown, title)
+    if "verified" in rows[0]:
+        yield table([{name: row[name] for name in ERRORS} for row in rows], "the results, against float64")
+
+
+def rungs_of(rows: Sequence[Mapping[str, Any]], summaries: Mapping[int, str]) -> list[Rung]:
+    """The same as data of a chart."""
+    return [
+        Rung(row["level"], row["tflops"], row.get("wasted", 0.0), summaries[row["level"]], row.get("main_stall", ""))
+        for row in rows
+    ]

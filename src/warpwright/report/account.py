@@ -1,0 +1,70 @@
+"""Where the time of a product goes, as parts that add up, and which part shrank from one kernel to the next.
+
+The tensor core of one representative CTA is watched: it multiplies, or it idles before its first product, between
+products, beside the epilogue, or after its last one. What it multiplies is useful or dropped. Tail and launch come on
+top.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from warpwright.report.intervals import Extent, common, length, union
+from warpwright.report.lanes import TENSOR, kind, ring_of
+from warpwright.report.text import percent
+from warpwright.vgpu.timing import Profile, Span
+
+__all__ = ["PARTS", "account", "reason"]
+
+PARTS = ("products", "dropped products", "waits for operands", "epilogue", "first loads", "tail", "launch")
+
+
+def account(profile: Profile) -> dict[str, float]:
+    """Microseconds of each of `PARTS`; their sum is ``time_us``. Empty for a kernel without products."""
+    core = union((span.start, span.end) for span in profile.spans if span.cta == 0 and span.track == TENSOR)
+    if not core:
+        return {}
+    cycles = max(span.end for span in profile.spans)
+    idle = _idle(profile, core, cycles)
+    running = (profile.time_us - profile.launch_us) * (1 - profile.tail)
+    busy = min(1.0, profile.ctas_per_sm * length(core) / cycles)
+    rest = sum(idle.values())
+    scale = running * (1 - busy) / rest if rest else 0.0
+    wasted = profile.wasted_flops / profile.flops if profile.flops else 0.0
+    return {
+        "products": running * busy * (1 - wasted),
+        "dropped products": running * busy * wasted,
+        **{part: scale * idle[part] for part in PARTS[2:5]},
+        "tail": (profile.time_us - profile.launch_us) * profile.tail,
+        "launch": profile.launch_us,
+    }
+
+
+def _idle(profile: Profile, core: list[Extent], cycles: float) -> dict[str, float]:
+    """Cycles in which the tensor core multiplies nothing, by why."""
+    epilogue = union((span.start, span.end) for span in profile.spans if _is_epilogue(span))
+    first, last = core[0][0], core[-1][1]
+    within = [(before[1], after[0]) for before, after in pairwise(core)]
+    beside = length(common(within, epilogue))
+    return {
+        "waits for operands": length(within) - beside,
+        "epilogue": beside + cycles - last,
+        "first loads": first,
+    }
+
+
+def _is_epilogue(span: Span) -> bool:
+    return span.cta == 0 and kind(span) == "store" and span.track not in ("TMA", TENSOR) and not ring_of(span.track)[0]
+
+
+def reason(before: Profile, after: Profile) -> str:
+    """Which part shrank most from one profile to the next: ``"waits for operands: 310 → 42 µs"``; "" where none did."""
+    old, new = account(before), account(after)
+    shrunk = {part: old[part] - new[part] for part in PARTS if old and new}
+    part = max(shrunk, key=lambda part: shrunk[part], default="")
+    if not part or shrunk[part] < 0.01 * before.time_us:
+        return ""
+    if part == "dropped products":
+        share = [each.wasted_flops / each.flops for each in (before, after)]
+        return f"dropped products: {percent(share[0])} → {percent(share[1])}"
+    return f"{part}: {old[part]:,.3g} → {new[part]:,.3g} µs"
