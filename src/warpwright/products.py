@@ -107,8 +107,8 @@ def blackwell(a: Operand, b: Operand, d: View, level: int | None, device: Device
 
 def blackwell_sums(a: Operand, b: Operand, d: View, level: int | None, device: Device, stream: int) -> None:
     """One launch on sm_100a; D is dense, (M, pitch) with at least N columns."""
-    config = gemm.config_of(DEFAULT_LEVEL if level is None else level)
     (m, k), n = a.view.shape, b.view.shape[0]
+    config = gemm.config_for(DEFAULT_LEVEL if level is None else level, m, n, device.spec.sms)
     plan = gemm.plan(config, m, n, round_up(k), out_bytes=d.itemsize, sms=device.spec.sms)
     kernel = gemm.kernel_of(config).trace(dtype=types.of_dtype(a.view.dtype), out=types.of_dtype(d.dtype))
     on_gpu, maps = isinstance(d, DeviceArray), kernel.maps
