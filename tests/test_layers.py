@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "launch_file": FACTS | {"lang", "launch"},
     "libraries": FACTS,
     "extras": FACTS | {"kernels", "libraries"},
-    "products": FACTS | {"lang", "cuda", "launch", "kernels", "libraries", "extras"},
+    "products": FACTS | {"lang", "cuda", "launch", "kernels", "libraries", "extras", "tuned"},
     "ops": FACTS | {"lang", "vgpu", "cuda", "devices", "launch", "kernels", "libraries", "products", "extras"},
     "interop": FACTS | {"libraries", "ops"},
     "report": FACTS | {"lang", "vgpu", "devices", "launch", "kernels", "ops"},

@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import warpwright as ww
 from warpwright import tuned
 from warpwright.errors import UsageError
+from warpwright.kernels import gemm
+from warpwright.kernels.gemm import CONFIGS, FACTS, choose
 from warpwright.tuned import Choice
 
 GPU = "NVIDIA H200"
@@ -74,3 +78,26 @@ def test_a_damaged_table_is_no_obstacle_to_a_product(home: Path, content: str, w
         f"{home} {what}; matmul goes by its built-in facts; warpwright tune --forget removes it"
     )
     assert tuned.forget() == 0 and not home.exists()
+
+
+def test_the_nearest_fact_counts_and_the_users_before_an_equal_one() -> None:
+    fact = next(fact for fact in FACTS if (fact.m, fact.n, fact.k) == (4096, 4096, 4096))
+    other = next(name for name in CONFIGS if name != fact.config)
+    mine = [replace(FIRST, config=other)]
+    assert choose(4096, 4096, 4096) == CONFIGS[fact.config]
+    assert choose(4096, 4096, 4096, tuned=mine) == CONFIGS[other]
+    assert choose(4000, 4200, 4096, tuned=mine) == CONFIGS[other]
+    assert choose(16, 8192, 8192, tuned=mine) == choose(16, 8192, 8192)
+    assert choose(4096, 4096, 4096, tuned=[replace(FIRST, config="of another version")]) == CONFIGS[fact.config]
+
+
+def test_matmul_looks_into_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[object] = []
+    original = gemm.hopper_kernel
+    monkeypatch.setattr(gemm, "hopper_kernel", lambda config: used.append(config) or original(config))
+    a = np.ones((72, 64), np.float16)
+    tuned.keep("h200", [Choice(72, 72, 64, "bfloat16", "64x128", 1.0, "2026-11-21")])
+    assert (ww.matmul(a, a.T, device="h200") == 64).all()
+    tuned.forget()
+    assert (ww.matmul(a, a.T, device="h200") == 64).all()
+    assert used == [CONFIGS["64x128"], choose(72, 72, 64)] and used[0] != used[1]

@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from warpwright import cuda, types
+from warpwright import cuda, targets, tuned, types
 from warpwright.arrays import DeviceArray
 from warpwright.errors import UsageError
 from warpwright.extras import Extras
@@ -107,8 +107,8 @@ def blackwell(a: Operand, b: Operand, d: View, level: int | None, device: Device
 
 def blackwell_sums(a: Operand, b: Operand, d: View, level: int | None, device: Device, stream: int) -> None:
     """One launch on sm_100a; D is dense, (M, pitch) with at least N columns."""
-    config = gemm.config_of(DEFAULT_LEVEL if level is None else level)
     (m, k), n = a.view.shape, b.view.shape[0]
+    config = gemm.config_for(DEFAULT_LEVEL if level is None else level, m, n, device.spec.sms)
     plan = gemm.plan(config, m, n, round_up(k), out_bytes=d.itemsize, sms=device.spec.sms)
     kernel = gemm.kernel_of(config).trace(dtype=types.of_dtype(a.view.dtype), out=types.of_dtype(d.dtype))
     on_gpu, maps = isinstance(d, DeviceArray), kernel.maps
@@ -134,7 +134,7 @@ def hopper(a: Operand, b: Operand, d: View, level: int | None, device: Device, s
         )
         run(a.view.pointer, b.view.pointer, d.pointer, stream, bias, scale_a, scale_b, extras.alpha)
         return
-    kernel, plan = hopper_launch(*layouts, majors, level, device.spec.sms, extras.epilogue)
+    kernel, plan = hopper_launch(*layouts, majors, level, device.spec, extras.epilogue)
     given = 0 if extras.bias is None else extras.bias
     more = plan.arguments(even(extents(layouts[1], b.major)[0]), given, alpha=extras.alpha)
     launch(kernel, plan.grid, args=[*hopper_maps(kernel, (a.view, b.view, d)), *more], device=device)
@@ -180,7 +180,7 @@ def prepared(
 ) -> Prepared:
     """The launch on ``gpu`` for operands and D that lie so in memory; the last ones are kept."""
     device = cuda.device(gpu)
-    kernel, plan = hopper_launch(a, b, d, majors, level, device.spec.sms, epilogue)
+    kernel, plan = hopper_launch(a, b, d, majors, level, device.spec, epilogue)
     entry = entry_point(kernel)
     function = device.function(entry.module, entry.name, kernel.threads, kernel.cluster, kernel.smem_bytes)
     nowhere = [DeviceArray(0, *each, None, None) for each in (a, b, d)]
@@ -192,14 +192,23 @@ def prepared(
 
 
 def hopper_launch(
-    a: Geometry, b: Geometry, d: Geometry, majors: tuple[str, str], level: int | None, sms: int, epilogue: Epilogue
+    a: Geometry,
+    b: Geometry,
+    d: Geometry,
+    majors: tuple[str, str],
+    level: int | None,
+    spec: targets.Device,
+    epilogue: Epilogue,
 ) -> tuple[Traced, gemm.HopperPlan]:
     """Kernel and plan. Beyond an operand's own end its tensor map reads zeros."""
     (m, k), (n, _) = extents(a, majors[0]), extents(b, majors[1])
     size = a[2].itemsize
-    config = gemm.choose(m, n, k, size) if level is None else gemm.hopper_config(level)
+    if level is None:
+        config = gemm.choose(m, n, k, size, tuned=tuned.choices(spec.name) if size > 1 else ())
+    else:
+        config = gemm.hopper_config(level)
     whole = [round_up(extent, size) for extent in (m, n, k)]
-    plan = gemm.hopper_plan(config, *whole, sms=sms, majors=majors, in_bytes=size, out_bytes=d[2].itemsize)
+    plan = gemm.hopper_plan(config, *whole, sms=spec.sms, majors=majors, in_bytes=size, out_bytes=d[2].itemsize)
     dtype, b_dtype, out = (types.of_dtype(each[2]) for each in (a, b, d))
     kernel = gemm.hopper_kernel(config)
     return kernel.trace(majors=majors, dtype=dtype, b_dtype=b_dtype, out=out, epilogue=epilogue), plan

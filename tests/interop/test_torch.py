@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[torch]'")
 
+from torch._subclasses import FakeTensorMode  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
 import warpwright as ww  # noqa: E402
 import warpwright.interop.torch  # noqa: E402  (registers the operator)
+from warpwright import ops  # noqa: E402
 
 product = torch.ops.warpwright.matmul
 
@@ -57,6 +62,8 @@ def test_the_operator_is_registered_as_torch_demands() -> None:
     samples = [
         ((normal(1, 16, 24, grad=True), normal(2, 24, 8, grad=True)), {}),
         ((normal(1, 3, 16, 24), normal(2, 24, 8, grad=True)), {"out_dtype": torch.float32}),
+        ((normal(1, 16, 24, grad=True), normal(2, 24, 8)), {"bias": normal(3, 8, grad=True), "activation": "gelu"}),
+        ((normal(1, 16, 24), normal(2, 24, 8)), {"scale_a": torch.tensor(0.5), "scale_b": torch.tensor(3.0)}),
     ]
     for arguments, keywords in samples:
         results = torch.library.opcheck(product, arguments, keywords, rtol=2e-2, atol=2e-2)
@@ -85,17 +92,126 @@ def test_a_gradient_in_float32_and_one_that_nobody_needs() -> None:
     near(b.grad, a.double().sum(0)[:, None].expand(40, 16))
 
 
+def layer_of(a: Any, b: Any, bias: Any, activation: str | None, scale: float = 1.0) -> Any:
+    """activation(scale · a·b + bias) by torch."""
+    sums = scale * (a @ b) + (0 if bias is None else bias)
+    return sums if activation is None else getattr(torch.nn.functional, activation)(sums)
+
+
+@pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu"])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_bias_and_activation_and_their_gradients(activation: str | None, with_bias: bool) -> None:
+    a, b = normal(1, 2, 24, 40, grad=True), normal(2, 40, 17, grad=True)
+    bias = normal(3, 17, dtype=torch.float32, grad=True) if with_bias else None
+    options = {"bias": bias, "activation": activation, "out_dtype": torch.float32}
+    weights = normal(4, 2, 24, 17, dtype=torch.float32)
+    d = product(a, b, **options)
+    (d * weights).sum().backward()
+    a64, b64 = (x.detach().double().requires_grad_() for x in (a, b))
+    bias64 = None if bias is None else bias.detach().double().requires_grad_()
+    exact = layer_of(a64, b64, bias64, activation)
+    (exact * weights).sum().backward()
+    torch.testing.assert_close(d.double(), exact, rtol=0, atol=1e-4)
+    near(a.grad, a64.grad)
+    near(b.grad, b64.grad)
+    if bias is not None:
+        assert bias.grad.dtype == torch.float32
+        torch.testing.assert_close(bias.grad.double(), bias64.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_scales_scale_the_gradients_too() -> None:
+    a, b, scales = normal(1, 24, 40, grad=True), normal(2, 40, 16, grad=True), (torch.tensor(0.25), torch.tensor(3.0))
+    d = product(a, b, activation="silu", scale_a=scales[0], scale_b=scales[1])
+    d.sum().backward()
+    a64, b64 = (x.detach().double().requires_grad_() for x in (a, b))
+    exact = layer_of(a64, b64, None, "silu", 0.75)
+    exact.sum().backward()
+    for found, expected in ((d, exact), (a.grad, a64.grad), (b.grad, b64.grad)):
+        near(found, expected)
+
+
+def test_a_gradient_of_gradients() -> None:
+    a, b = normal(1, 8, 16, grad=True), normal(2, 16, 8, grad=True)
+    (first,) = torch.autograd.grad(product(a, b, activation="silu").sum(), a, create_graph=True)
+    first.square().sum().backward()
+    a64, b64 = (x.detach().double().requires_grad_() for x in (a, b))
+    (first64,) = torch.autograd.grad(layer_of(a64, b64, None, "silu").sum(), a64, create_graph=True)
+    first64.square().sum().backward()
+    assert (a.grad.double() - a64.grad).norm() < 0.03 * a64.grad.norm()
+    assert (b.grad.double() - b64.grad).norm() < 0.03 * b64.grad.norm()
+
+
+def test_float8(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ops, "resolve", lambda _: ww.device("h200"))
+    a, b = (normal(i, 32, 64).to(torch.float8_e4m3fn) for i in (1, 2))
+    bias = normal(3, 32, grad=True)
+    keywords = {"bias": bias, "activation": "relu", "scale_a": torch.tensor(0.5), "scale_b": torch.tensor(0.25)}
+    d = product(a, b.T, **keywords)
+    exact = layer_of(a.double(), b.double().T, bias.double(), "relu", 0.125)
+    assert d.dtype == torch.bfloat16 and product(a, b.T, out_dtype=torch.float16).dtype == torch.float16
+    near(d, exact)
+    (found,) = torch.autograd.grad(d.sum(), bias)
+    (expected,) = torch.autograd.grad(exact.sum(), bias)
+    near(found, expected)
+    for name, given in (("a", (a.requires_grad_(), b.T)), ("b", (a.detach(), b.T.requires_grad_()))):
+        with pytest.raises(ww.UsageError) as caught:
+            product(*given)
+        assert str(caught.value) == (
+            f"matmul: {name} is float8_e4m3fn and requires gradients; expected gradients only of a bias and of "
+            f"bfloat16, float16 or float32 operands: {name}.detach()"
+        )
+
+
+def test_a_scale_has_no_gradient() -> None:
+    with pytest.raises(ww.UsageError) as caught:
+        product(normal(1, 8, 8), normal(2, 8, 8), scale_b=torch.tensor(2.0, requires_grad=True))
+    assert str(caught.value) == (
+        "matmul: scale_b is float32 and requires gradients; expected gradients only of a bias and of "
+        "bfloat16, float16 or float32 operands: scale_b.detach()"
+    )
+
+
+def test_tensors_that_stand_for_others_reach_no_kernel() -> None:
+    """Meta and fake tensors, and a mode that watches, all see one call of the operator."""
+    a, b = normal(1, 2, 16, 24), normal(2, 24, 8)
+    found = product(a.to("meta"), b.to("meta"), out_dtype=torch.float16)
+    assert (found.shape, found.dtype, found.device.type) == ((2, 16, 8), torch.float16, "meta")
+    with FakeTensorMode() as mode:
+        fake = product(*map(mode.from_tensor, (a, b)), activation="relu")
+    assert (fake.shape, fake.dtype, fake.device.type) == ((2, 16, 8), torch.bfloat16, "cpu")
+    seen: list[Any] = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(call)
+            return call(*args, **(kwargs or {}))
+
+    with Watch():
+        product(a, b)
+    assert seen == [torch.ops.warpwright.matmul.default]
+    with pytest.raises(RuntimeError, match=re.escape("matmul: a is (2, 16, 24) and b is (16, 8)")):
+        product(a.to("meta"), b[:16].to("meta"))
+
+
+def test_inference_mode() -> None:
+    with torch.inference_mode():
+        d = product(normal(1, 8, 8, grad=True), normal(2, 8, 8))
+    assert not d.requires_grad and d.is_inference()
+
+
 def test_it_compiles_to_one_graph() -> None:
-    def layer(a: Any, b: Any) -> Any:
-        return torch.relu(product(a, b)) + 1
+    def layer(a: Any, b: Any, bias: Any) -> Any:
+        return product(torch.relu(product(a, b)) + 1, b.T, bias=bias, activation="gelu")
 
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
-    a, b = normal(1, 24, 40, grad=True), normal(2, 40, 16)
-    assert torch.equal(compiled(a, b), layer(a, b))
-    compiled(a, b).sum().backward()
-    compiled_gradient, a.grad = a.grad, None
-    layer(a, b).sum().backward()
-    assert torch.equal(compiled_gradient, a.grad)
+    a, b, bias = normal(1, 24, 40, grad=True), normal(2, 40, 16), normal(3, 40, grad=True)
+    gradients = []
+    for each in (layer, compiled):
+        each(a, b, bias).sum().backward()
+        gradients.append((a.grad, bias.grad))
+        a.grad = bias.grad = None
+    assert torch.equal(compiled(a, b, bias), layer(a, b, bias))
+    assert all(map(torch.equal, *gradients))
 
 
 def test_a_tensor_that_requires_gradients_is_refused_by_the_plain_function() -> None:
@@ -126,7 +242,7 @@ def test_a_tensor_that_requires_gradients_is_refused_by_the_plain_function() -> 
             torch.zeros(4, 4, dtype=torch.int8),
             torch.zeros(4, 4),
             {},
-            "matmul: a is int8; expected bfloat16, float16 or float32: a.bfloat16()",
+            "matmul: a is int8; expected bfloat16, float16, float32 or float8: a.bfloat16()",
         ),
         (
             torch.zeros(4, 4).half(),

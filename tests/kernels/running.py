@@ -57,7 +57,7 @@ def gemm(
         launch(traced, found.grid, args=args, device=b200(sms), observers=observers)
     else:
         entry = load_ptx(change(traced.ptx))[traced.entry]
-        launch(entry, found.grid, smem=traced.smem_bytes, args=args, device=b200(sms))
+        launch(entry, found.grid, smem=traced.smem_bytes, args=args, device=b200(sms), observers=observers)
     return d
 
 
@@ -111,11 +111,14 @@ SPIN = """
 """
 
 
-def delayed(before: str, first: int = 0):
-    """A change that lets the warps from thread ``first`` on idle before the first line that begins with ``before``."""
+def delayed(before: str, first: int = 0, after: str = ""):
+    """A change that lets the warps from thread ``first`` on idle before a line that begins with ``before``.
+
+    It is the first one, or the first behind a line that begins with ``after``.
+    """
 
     def change(ptx: str) -> str:
-        place = ptx.index(f"\n    {before}")
+        place = ptx.index(f"\n    {before}", ptx.index(f"\n{after}"))
         return ptx[:place] + SPIN.format(first=first) + ptx[place:]
 
     return change

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warpwright.assemble import assemble
 from warpwright.errors import UsageError
-from warpwright.kernels.gemm import LEVELS, config_of, kernel_of, plan
+from warpwright.kernels.gemm import LEVELS, SMALLER, config_for, config_of, kernel_of, plan
+from warpwright.lang import bf16, f32
 
 FIRST = (1, 2, 3, 4)  # a cluster for each tile
 sizes = st.integers(1, 20_000)
@@ -65,6 +67,38 @@ def test_refused_problems(problem, sentence) -> None:
     with pytest.raises(UsageError) as caught:
         plan(LEVELS[1], *problem)
     assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("shape", "tile"),
+    [
+        ((8192, 8192), (256, 256)),  # 512 areas, seven rounds of 74 pairs
+        ((4096, 4096), (256, 256)),
+        ((2048, 2048), (128, 256)),  # 64 areas of 256 × 256: one round of half the time
+        ((1024, 1024), (128, 64)),
+        ((1, 1), (128, 64)),
+        ((512, 18944), (256, 256)),  # 74 areas
+        ((512, 18945), (128, 256)),
+    ],
+)
+def test_the_best_level_takes_tiles_that_fill_the_chip(shape, tile) -> None:
+    assert config_for(10, *shape, sms=148).tile[:2] == tile
+    assert config_for(9, *shape, sms=148) is LEVELS[9]
+
+
+def test_cycles_of_a_k_block() -> None:
+    """The tensor core's, except for small tiles: they are bound by what shared memory takes in and gives."""
+    assert [each.cycles for each in (LEVELS[10], *SMALLER)] == [1024, 512, 384, 320]
+    assert [LEVELS[level].cycles for level in (7, 8, 9)] == [704, 384, 1024]
+
+
+@pytest.mark.parametrize("config", SMALLER)
+def test_smaller_tiles_of_the_best_level_fit(config) -> None:
+    for out in (bf16, f32):
+        traced = kernel_of(config).trace(out=out)
+        assert traced.smem_bytes == config.smem_bytes <= 232_448
+        result = assemble(traced.ptx, "sm_100a", "-v")
+        assert result.errors == {} and "0 bytes stack frame, 0 bytes spill stores" in result.log
 
 
 def test_unknown_level() -> None:

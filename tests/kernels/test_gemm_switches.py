@@ -12,9 +12,15 @@ import pytest
 from tests.kernels.running import BF16, SENTINEL, check, gemm, normal
 from tests.lang.ops.emission import instructions, opcodes
 from warpwright.assemble import assemble
-from warpwright.kernels.gemm import LEVELS, kernel_of, plan
+from warpwright.kernels.gemm import LEVELS, SMALLER, GemmConfig, kernel_of, plan
 from warpwright.vgpu import Event, Recorder
 
+
+def fields(config: GemmConfig) -> dict[str, Any]:
+    return {field: getattr(config, field) for field in ("tile", "stages", "stagger", "accumulators", "boxes")}
+
+
+THREE_BOXES = {"tile": (128, 192, 64), "stagger": 0, "accumulators": 2}
 SWITCHES: dict[str, tuple[int, dict[str, Any]]] = {
     "merged stages": (8, {"merge": 2}),
     "multicast of B": (8, {"share": (2, 1)}),
@@ -28,8 +34,9 @@ SWITCHES: dict[str, tuple[int, dict[str, Any]]] = {
     "launch control": (10, {"scheduler": "clc"}),
     "launch control, one tile a pair": (6, {"scheduler": "clc"}),
     "launch control and multicast": (7, {"scheduler": "clc", "share": (2, 1)}),
-    "half-wide tiles": (10, {"tile": (128, 128, 64), "stages": 8}),
-    "three boxes, two blocks": (10, {"tile": (128, 192, 64), "accumulators": 2}),
+    "no stagger": (10, {"stagger": 0}),
+    **{f"tiles of {each.tile[0]} × {each.tile[1]}": (10, fields(each)) for each in SMALLER},
+    "three boxes, two blocks": (10, THREE_BOXES),
 }
 
 
@@ -72,9 +79,9 @@ def test_ptxas_accepts_it_without_local_memory(name) -> None:
 
 
 def test_plans_know_the_boxes_of_shared_operands() -> None:
-    found = plan(replace(LEVELS[10], share=(2, 2)), 1000, 1000, 64)
+    found = plan(replace(LEVELS[10], share=(2, 2)), 2000, 1000, 64)
     traced = kernel_of(replace(LEVELS[10], share=(2, 2))).trace()
-    assert (found.a_box, found.b_box) == ((64, 64), (64, 64)) == (traced.maps["a"].box, traced.maps["b"].box)
+    assert (found.a_box, found.b_box) == ((128, 64), (64, 64)) == (traced.maps["a"].box, traced.maps["b"].box)
     assert (found.cluster, found.grid, found.scalars) == ((8, 1, 1), (32, 1, 1), (2, 2, 1))
 
 
@@ -159,7 +166,7 @@ def test_with_two_blocks_one_is_filled_while_tma_reads_the_other() -> None:
 
 def test_boxes_that_do_not_come_out_even_wait_for_all_older_ones() -> None:
     """Three boxes and two blocks: the next tile begins in the block that this one ended in."""
-    waits = [line[-1] for line in lines_of(10, tile=(128, 192, 64)) if "wait_group.read" in line]
+    waits = [line[-1] for line in lines_of(10, **THREE_BOXES) if "wait_group.read" in line]
     assert waits == ["0"] * 4
 
 

@@ -72,9 +72,10 @@ def tune(
 def measure(gpu: cuda.Device, shape: Shape, rounds: int) -> list[dict[str, Any]]:
     """A row a candidate, the fastest first; the fastest that is right is ``kept``."""
     m, n, k = shape
-    before = gemm.choose(m, n, k)
-    with working(len(gemm.CONFIGS) + 1) as describe:
-        found = trials.measured(gpu, m, n, k, gemm.CONFIGS, rounds=rounds, describe=describe)
+    before = gemm.choose(m, n, k, tuned=tuned.choices(gpu.spec.name))
+    candidates = {name: config for name, config in gemm.CONFIGS.items() if not config.promoted}
+    with working(len(candidates) + 1) as describe:
+        found = trials.measured(gpu, m, n, k, candidates, rounds=rounds, describe=describe)
     order = sorted(found.each, key=lambda name: (not found.each[name].verdict.verified, found.each[name].seconds))
     return [
         {"m": m, "n": n, "k": k, "config": name, **timing(found, found.each[name], m, n, k)}

@@ -72,7 +72,7 @@ def _straight(keys: int) -> bool:
 
 
 class _Product(torch.autograd.Function):  # type: ignore[misc]
-    """The gradients are products of the operands and of the gradient rounded to their dtype.
+    """The gradients are products of the operands and of the gradient rounded to their dtype, scaled alike.
 
     That of an activation is taken at what it was applied to, which is computed again, in float32.
     """
@@ -83,56 +83,56 @@ class _Product(torch.autograd.Function):  # type: ignore[misc]
         _check_differentiable(a=a, b=b, scale_a=scale_a, scale_b=scale_b)
         ctx.activation = activation
         ctx.save_for_backward(a, b, bias, scale_a, scale_b)
-        options = {name: value for name, value in zip(OPTIONS, given, strict=True) if value is not None}
         with torch._C._AutoDispatchBelowAutograd():
-            return matmul.redispatch(keys & AFTER_AUTOGRAD, a, b, **options)
+            return matmul.redispatch(keys & AFTER_AUTOGRAD, a, b, **dict(zip(OPTIONS, given, strict=True)))
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         a, b, bias, scale_a, scale_b = ctx.saved_tensors
         _, needs_a, needs_b, needs_bias, *_ = ctx.needs_input_grad
-        (gradient,) = gradients
+        (gradient,), scales = gradients, {"scale_a": scale_a, "scale_b": scale_b}
         if ctx.activation is not None:
-            before = _before_activation(a, b, bias, scale_a, scale_b)
+            before = matmul(a, b, bias=bias, out_dtype=torch.float32, **scales)
             gradient = DERIVATIVES[ctx.activation](gradient.float(), before)
         rounded = gradient.to(a.dtype) if needs_a or needs_b else gradient
         return (
             None,
-            _summed(matmul(rounded, b.mT), a.shape) if needs_a else None,
-            _weight_gradient(a, b, rounded) if needs_b else None,
+            _summed(matmul(rounded, b.mT, **scales), a.shape) if needs_a else None,
+            _weight_gradient(a, b, rounded, scales) if needs_b else None,
             _bias_gradient(gradient, bias) if needs_bias else None,
             *(None for _ in OPTIONS[1:]),
         )
 
 
 def _check_differentiable(**operands: torch.Tensor | None) -> None:
-    """Gradients reach a bias and operands of 16 and 32 bits."""
+    """Gradients reach a bias, and operands of 16 and 32 bits."""
     for name, tensor in operands.items():
         if tensor is not None and tensor.requires_grad and (tensor.dtype.itemsize == 1 or name.startswith("scale")):
             raise UsageError(
                 f"matmul: {name} is {str(tensor.dtype).removeprefix('torch.')} and requires gradients; expected "
-                f"gradients of bfloat16, float16 or float32 operands and of bias only: {name}.detach()"
+                f"gradients only of a bias and of bfloat16, float16 or float32 operands: {name}.detach()"
             )
-
-
-def _before_activation(a: torch.Tensor, b: torch.Tensor, *rest: torch.Tensor | None) -> torch.Tensor:
-    names = ("bias", "scale_a", "scale_b")
-    options = {name: value for name, value in zip(names, rest, strict=True) if value is not None}
-    return matmul(a, b, out_dtype=torch.float32, **options)
 
 
 DERIVATIVES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "relu": lambda gradient, before: torch.ops.aten.threshold_backward(gradient, before, 0),
     "gelu": lambda gradient, before: torch.ops.aten.gelu_backward(gradient, before),
-    "silu": lambda gradient, before: torch.ops.aten.silu_backward(gradient, before),
+    "silu": lambda gradient, before: gradient * silu_slope(before, torch.sigmoid(before)),
 }
 
 
-def _weight_gradient(a: torch.Tensor, b: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+def silu_slope(x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+    """Of x · sigmoid(x). aten's own is not differentiable."""
+    return gate * (1 + x * (1 - gate))
+
+
+def _weight_gradient(
+    a: torch.Tensor, b: torch.Tensor, gradient: torch.Tensor, scales: dict[str, torch.Tensor | None]
+) -> torch.Tensor:
     """aᵀ · gradient; where all of ``a``'s leading dimensions meet one matrix ``b``, they are part of that sum."""
     if b.ndim == 2:
         a, gradient = a.reshape(-1, a.shape[-1]), gradient.reshape(-1, gradient.shape[-1])
-    return _summed(matmul(a.mT, gradient), b.shape)
+    return _summed(matmul(a.mT, gradient, **scales), b.shape)
 
 
 def _bias_gradient(gradient: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from warpwright.kernels.gemm.chooser import CONFIGS, FACTS, choose
-from warpwright.kernels.gemm.configs import LEVELS, GemmConfig, config_of
+from warpwright.kernels.gemm.chooser import CONFIGS, FACTS, FP8_FACTS, choose
+from warpwright.kernels.gemm.configs import LEVELS, SMALLER, GemmConfig, config_for, config_of
 from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue
 from warpwright.kernels.gemm.host import Plan, plan
 from warpwright.kernels.gemm.sm90 import kernel_of as hopper_kernel
@@ -21,16 +21,19 @@ from warpwright.kernels.gemm.sm100_roles import gemm_roles
 __all__ = [
     "CONFIGS",
     "FACTS",
+    "FP8_FACTS",
     "HOPPER_LEVELS",
     "L2_PROMOTION",
     "LEVELS",
     "PLAIN",
+    "SMALLER",
     "Epilogue",
     "GemmConfig",
     "HopperConfig",
     "HopperPlan",
     "Plan",
     "choose",
+    "config_for",
     "config_of",
     "gemm_level1",
     "gemm_level2",

@@ -6,8 +6,10 @@ with other data before each launch, every candidate and cuBLAS (torch.matmul) la
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log2
+from typing import Protocol
 
 from warpwright.kernels.gemm.sm90_plan import HopperConfig
 
@@ -44,12 +46,27 @@ class Fact:
     ratio: float
 
 
-def choose(m: int, n: int, k: int, in_bytes: int = 2) -> HopperConfig:
+class Known(Protocol):
+    """A problem, and the name of the configuration that was fastest for it."""
+
+    @property
+    def m(self) -> int: ...
+    @property
+    def n(self) -> int: ...
+    @property
+    def k(self) -> int: ...
+    @property
+    def config(self) -> str: ...
+
+
+def choose(m: int, n: int, k: int, in_bytes: int = 2, *, tuned: Sequence[Known] = ()) -> HopperConfig:
     """The configuration for D (m, n) = A (m, k) · B (n, k)ᵀ: that of the nearest fact, extents compared as ratios.
 
-    ``in_bytes`` is the size of an element of A and B: 2, or 1 for FP8, which has facts of its own.
+    ``in_bytes`` is the size of an element of A and B: 2, or 1 for FP8, which has facts of its own. ``tuned`` are the
+    user's own facts for such elements; of two at the same distance theirs counts.
     """
-    facts = FACTS if in_bytes > 1 else FP8_FACTS
+    facts: list[Known] = [each for each in tuned if each.config in CONFIGS]
+    facts += FACTS if in_bytes > 1 else FP8_FACTS
     nearest = min(facts, key=lambda fact: log2(m / fact.m) ** 2 + log2(n / fact.n) ** 2 + log2(k / fact.k) ** 2)
     return CONFIGS[nearest.config]
 

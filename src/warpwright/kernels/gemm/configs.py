@@ -7,13 +7,15 @@ from typing import Any
 
 from warpwright.errors import UsageError
 
-__all__ = ["LEVELS", "PAIR", "GemmConfig", "config_of"]
+__all__ = ["LEVELS", "PAIR", "SMALLER", "SM_FLOPS", "GemmConfig", "config_for", "config_of"]
 
 PAIR = 2
 LANES = 128
 WARPS = 4
 CONTROL_BYTES = 1024
 ELEMENT_BYTES = 2
+SM_FLOPS = 8192  # a cycle, 16-bit operands
+SM_BYTES = 128  # a cycle of shared memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,8 @@ class GemmConfig:
     ``staged``: D leaves through the memory of the stages, in whole rows. ``group``: persistent clusters walk the tiles
     in groups of so many rows of them; 0: a cluster for each tile. The rest is for the kernel "roles":
 
-    ``accumulators``: tiles that tensor memory holds, so that one is stored while the next is computed.
+    ``accumulators``: tiles that tensor memory holds, so that one is stored while the next is computed; with ``stagger``
+    the two waves of one tile do the same, the first so many k-blocks ahead of the second at the tile's begin and end.
     ``box`` is (rows, bytes of a row) of a TMA store, ``boxes`` how many of them are on their way, ``swizzle`` their
     swizzle in shared memory; boxes of 32 rows are a warp's own. ``early``: tensor memory is free once it is read, not
     once it is stored. ``columns`` of tensor memory are loaded at a time. ``l2_promotion``: bytes that a load
@@ -49,6 +52,7 @@ class GemmConfig:
     group: int = 0
     dual: bool = False
     accumulators: int = 1
+    stagger: int = 0
     box: tuple[int, int] = (0, 0)
     boxes: int = 0
     swizzle: int = 0
@@ -83,6 +87,13 @@ class GemmConfig:
         return CONTROL_BYTES + self.stages * self.stage_bytes + self.boxes * LANES * self.box[1]
 
     @property
+    def cycles(self) -> float:
+        """Cycles of an SM for a k-block: of its tensor core, or of its shared memory, which is filled and read."""
+        m, n, k = self.tile
+        read = (m + m // LANES * n // PAIR) * k * ELEMENT_BYTES
+        return max(2 * m * n * k / SM_FLOPS, (self.stage_bytes + read) / SM_BYTES)
+
+    @property
     def tmem_columns(self) -> int:
         """Columns of tensor memory allocated in each CTA."""
         return self.accumulators * self.tile[0] // LANES * self.tile[1]
@@ -91,7 +102,8 @@ class GemmConfig:
     def keywords(self) -> dict[str, Any]:
         """The fields that configure a kernel function, where it has them."""
         names = (
-            "stages tile staged group dual accumulators box boxes swizzle early columns merge share throttle scheduler"
+            "stages tile staged group dual accumulators stagger box boxes swizzle early columns merge share throttle "
+            "scheduler"
         )
         return {**{name: getattr(self, name) for name in names.split()}, "cluster": self.cluster}
 
@@ -143,10 +155,8 @@ _LARGE = replace(
 _OURS = replace(
     _LARGE,
     level=10,
-    summary="256 × 256 a pair, twice in tensor memory; each warp stores on its own",
-    tile=(128, 256, 64),
-    stages=6,
-    accumulators=2,
+    summary="the two waves of a tile staggered, so that none waits for the epilogue; each warp stores on its own",
+    stagger=4,
     group=8,
     box=(32, 128),
 )
@@ -168,6 +178,28 @@ LEVELS = {
         _OURS,
     )
 }
+
+
+SMALLER = (
+    replace(_OURS, tile=(128, 256, 64), stages=6, stagger=0, accumulators=2),
+    replace(_OURS, tile=(128, 128, 64), stages=8, stagger=0, accumulators=2),
+    replace(_OURS, tile=(128, 64, 64), stages=10, stagger=0, accumulators=2, boxes=1),
+)
+
+
+def config_for(level: int, m: int, n: int, sms: int) -> GemmConfig:
+    """The configuration of ``level`` for D (m, n) on ``sms`` SMs. Raises UsageError for a level that does not exist.
+
+    Level 10 has tiles of several sizes: of those that take the fewest cycles in all rounds, the largest.
+    """
+    config = config_of(level)
+    tiles = [config, *SMALLER] if config is _OURS else [config]
+
+    def cycles(each: GemmConfig) -> float:
+        areas = -(-m // each.area[0]) * -(-n // each.area[1])
+        return -(-areas // max(1, sms // each.cluster)) * each.cycles
+
+    return min(tiles, key=cycles)
 
 
 def config_of(level: int) -> GemmConfig:

@@ -22,6 +22,7 @@ from warpwright.kernels.gemm.sm100_steps import (
     hold_back,
     load_part,
     multiply,
+    multiply_staggered,
     next_tiles,
     offer_tiles,
     release,
@@ -70,6 +71,7 @@ def gemm_roles(
     merge: int = 1,
     share: tuple[int, int] = (1, 1),
     dual: bool = True,
+    stagger: int = 0,
     group: int = 8,
     scheduler: str = "static",
     throttle: int = 100,
@@ -94,9 +96,10 @@ def gemm_roles(
     tile_m, tile_n, depth = tile[0], tile[1], tile[2] * merge
     pairs, writers = share[0] * share[1], PAIR if dual else 1
     a_tile, b_tile = (smem.tile(dtype, (rows, depth), swizzle=128) for rows in (tile_m, tile_n // PAIR))
-    sums = tmem.tile(f32, (LANES, tile_m // LANES * tile_n), cta_group=2)
+    parts = tile_m // LANES if stagger else 1
+    sums = tmem.tile(f32, (LANES, tile_m // LANES * tile_n // parts), cta_group=2)
     ab = Ring(stages // merge, full=1, empty=pairs, name="ab", a=a_tile, b=b_tile)
-    acc = Ring(accumulators, full=1, empty=writers * WARPS, name="acc", d=sums)
+    acc = Ring(accumulators * parts, full=1, empty=writers * WARPS, name="acc", d=sums)
     readers = pairs * (PAIR + 1 + writers * WARPS)
     work = Ring(WORK_STAGES, empty=readers, name="work", response=smem.tile(u32, (1, 4)))
     written = out or dtype
@@ -133,8 +136,17 @@ def gemm_roles(
 
     @role(warp=1, elect=True, when=half == 0)
     def mma() -> None:
-        slots, tiles = ab.consumer(), acc.producer()
+        slots, ahead, tiles = ab.consumer(), ab.consumer(), acc.producer()
+
+        def free(slot: Any) -> None:
+            tcgen05.commit(slot.empty, cta_group=2, multicast=(1 << PAIR * pairs) - 1)
+            if throttle < 100:
+                hold_back(throttle, (tile_m, tile_n, depth))
+
         for _ in output_tiles():
+            if stagger:
+                multiply_staggered(slots, ahead, tiles, tiles_k, min(stagger, ab.stages), free, pair)
+                continue
             result = next(tiles)
             result.empty.wait()
             tcgen05.fence_after_thread_sync()
@@ -142,9 +154,7 @@ def gemm_roles(
                 slot = next(slots)
                 slot.full.wait()
                 multiply(result.d, slot, k)
-                tcgen05.commit(slot.empty, cta_group=2, multicast=(1 << PAIR * pairs) - 1)
-                if throttle < 100:
-                    hold_back(throttle, (tile_m, tile_n, depth))
+                free(slot)
             tcgen05.commit(result.full, cta_group=2, multicast=pair)
 
     @role(warp=3, when=(rank == 0) if dynamic else False)
@@ -155,14 +165,15 @@ def gemm_roles(
     def epilogue() -> None:
         tiles, tells = acc.consumer(), elect_one()
         for row, col in output_tiles(tells):
-            result = next(tiles)
-            read = partial(release, result.empty.at(leader), tells)
-            result.full.wait()
-            tcgen05.fence_after_thread_sync()
-            place = {"box": box[0], "width": tile_n, "columns": columns}
-            store_boxes(result.d, d, blocks, row, col, **place, read=read if early else None)
-            if not early:
-                read()
+            for part in range(parts):
+                result = next(tiles)
+                read = partial(release, result.empty.at(leader), tells)
+                result.full.wait()
+                tcgen05.fence_after_thread_sync()
+                place = {"box": box[0], "width": tile_n, "columns": columns}
+                store_boxes(result.d, d, blocks, row + part * LANES, col, **place, read=read if early else None)
+                if not early:
+                    read()
         tma.wait_group(0, read=True)
 
     tear_down()

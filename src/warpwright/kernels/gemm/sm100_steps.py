@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from warpwright.kernels.gemm.configs import LANES, PAIR
+from warpwright.kernels.gemm.configs import LANES, PAIR, SM_FLOPS
 from warpwright.kernels.gemm.sm90_steps import PACKED, part, shifted
 from warpwright.lang import (
     Break,
@@ -39,6 +39,7 @@ from warpwright.lang import (
     warp,
 )
 from warpwright.lang.ops.mbarrier import RemoteBarrier
+from warpwright.lang.ring import Cursor
 from warpwright.lang.smem import Tile
 from warpwright.types import Scalar
 
@@ -50,6 +51,7 @@ __all__ = [
     "hold_back",
     "load_part",
     "multiply",
+    "multiply_staggered",
     "next_tiles",
     "offer_tiles",
     "release",
@@ -66,9 +68,7 @@ LEADER = 0
 BOTH = 0b11
 ATOM = 64
 LOADED_COLUMNS = 32
-RESPONSE_BYTES = 16
 STORE_BARRIER = 1
-FLOPS_PER_CYCLE = 8192  # of one SM's tensor core, 16-bit operands
 
 
 def set_up(*barriers: Ring | mbarrier, maps: tuple[tma.Map[Scalar], ...] = ()) -> None:
@@ -115,16 +115,53 @@ def grouped(number: Expr, across: Expr, down: Expr, group: int) -> tuple[Expr, E
     return first + inside % rows, inside // rows
 
 
-def multiply(acc: tmem.TmemTile, slot: Any, k: Expr) -> None:
-    """One slot, a wave of 128 rows in each CTA after the other; the first products of all overwrite the sums."""
+def multiply(acc: tmem.TmemTile, slot: Any, k: Expr, wave: int | None = None) -> None:
+    """One slot: a wave of 128 rows in each CTA after the other, or one. The first products overwrite the sums."""
     rows, columns = slot.a.shape
-    width = acc.shape[1] * LANES // rows
+    chosen = range(rows // LANES) if wave is None else [wave]
+    width = acc.shape[1] // len(chosen)
     for kk in range(0, columns, UMMA_K):
         window = slice(kk, kk + UMMA_K)
-        for wave in range(rows // LANES):
-            sums = acc[:, wave * width : (wave + 1) * width]
-            own = slot.a[wave * LANES : (wave + 1) * LANES, window]
+        for place, number in enumerate(chosen):
+            sums = acc[:, place * width : (place + 1) * width]
+            own = slot.a[number * LANES : (number + 1) * LANES, window]
             tcgen05.mma(sums, own, slot.b[:, window], accumulate=(k > 0) | (kk > 0), cta_group=2)
+
+
+def multiply_staggered(
+    slots: Cursor, ahead: Cursor, tiles: Cursor, steps: Expr, lead: int, free: Callable[[Any], None], ranks: Any
+) -> None:
+    """A tile of two waves, with sums of their own: at its begin and end the first is ``lead`` k-blocks ahead.
+
+    So the first wave's sums are complete early, and are read while the second's last products run; then the second's
+    are read while the first wave of the next tile runs. The tensor cores never wait for the epilogue, though one tile
+    takes all of tensor memory. ``ahead`` is a cursor of the first wave; the second one frees the slots.
+    """
+    head = min(steps, lead)
+    middle = steps - min(steps - head, lead)
+    upper, lower = next(tiles), next(tiles)
+    for cursor, sums, wave in ((ahead, upper, 0), (slots, lower, 1)):
+        sums.empty.wait()
+        tcgen05.fence_after_thread_sync()
+        _one_wave(cursor, sums, wave, 0, head, free)
+    for k in loop(head, middle):
+        slot, _ = next(slots), next(ahead)
+        slot.full.wait()
+        multiply(upper.d, slot, k, 0)
+        multiply(lower.d, slot, k, 1)
+        free(slot)
+    for cursor, sums, wave in ((ahead, upper, 0), (slots, lower, 1)):
+        _one_wave(cursor, sums, wave, middle, steps, free)
+        tcgen05.commit(sums.full, cta_group=2, multicast=ranks)
+
+
+def _one_wave(cursor: Cursor, sums: Any, wave: int, start: Any, stop: Expr, free: Callable[[Any], None]) -> None:
+    for k in loop(start, stop):
+        slot = next(cursor)
+        slot.full.wait()
+        multiply(sums.d, slot, k, wave)
+        if wave:
+            free(slot)
 
 
 def load_part(
@@ -153,7 +190,7 @@ def sharing(rank: Expr, share: tuple[int, int]) -> tuple[Any, Any, Any, Any]:
 def hold_back(percent: int, tile: tuple[int, int, int]) -> None:
     """Idle after the products of a k-block, so that the tensor cores work ``percent`` of the time at most."""
     m, n, k = tile
-    busy = 2 * m * n * k // FLOPS_PER_CYCLE
+    busy = 2 * m * n * k // SM_FLOPS
     start, idle = clock64(), busy * (100 - percent) // percent
     for _ in loop():
         Break(when=clock64() - start >= idle)
