@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
@@ -33,7 +33,8 @@ COPIES = re.compile(r"load|TMA|copy|copies|fill|prefetch", re.IGNORECASE)
 PRODUCTS = re.compile(r"mma|multipl|tensor core", re.IGNORECASE)
 STORES = re.compile(r"stor|epilogue", re.IGNORECASE)
 MEMORY = re.compile(r"memory")
-ENGINES = (TMA, TENSOR)
+TMA_STORES = "TMA stores"
+ENGINES = (TMA, TENSOR, TMA_STORES)
 FLOW = ("other", "copy", "operands", "multiply", "sums", "store")
 ALL_WARPS = "all warps"
 LEAST_SHARE = 0.1
@@ -120,7 +121,8 @@ def _first_work(spans: Sequence[Span]) -> float:
 
 
 def merged(spans: Sequence[Span]) -> list[Span]:
-    """The same spans with roles that are soon over joined to what all warps do: lanes of their own would be empty.
+    """The same spans in fewer, clearer lanes: roles that are soon over are joined to what all warps do, since lanes of
+    their own would be empty; stores of TMA stand apart from its loads.
 
     Engines and rings stay, and so does a role that goes on for `LEAST_SHARE` of the time, waits included.
     """
@@ -131,7 +133,13 @@ def merged(spans: Sequence[Span]) -> list[Span]:
     end = max((last for _, last in lasts.values()), default=0.0)
     kept = {ALL_WARPS, *ENGINES}
     kept |= {track for track, (first, last) in lasts.items() if ring_of(track)[0] or last - first > LEAST_SHARE * end}
-    return [span if span.track in kept else replace(span, track=ALL_WARPS) for span in spans]
+    return [replace(span, track=_track(span, kept)) for span in spans]
+
+
+def _track(span: Span, kept: Collection[str]) -> str:
+    if span.track == TMA and kind(span) == "store":
+        return TMA_STORES
+    return span.track if span.track in kept else ALL_WARPS
 
 
 @dataclass(frozen=True, slots=True)

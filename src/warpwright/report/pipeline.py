@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from warpwright.errors import UsageError
 from warpwright.report.figure import GREY, INK, PAINT, RULE, canvas, save
-from warpwright.report.lanes import Lane, coalesced, kind, lanes, merged, slot_number, windows
+from warpwright.report.lanes import TENSOR, Lane, coalesced, kind, lanes, merged, slot_number, windows
 from warpwright.report.text import headline
-from warpwright.vgpu.timing import Profile
+from warpwright.vgpu.timing import Profile, Span
 
 __all__ = ["draw_pipeline"]
 
@@ -155,18 +155,37 @@ def _bars(axes: Any, row: Row, window: tuple[float, float]) -> None:
 def _labels(axes: Any, row: Row, window: tuple[float, float], scale: float) -> None:
     """The slot that a bar works on, or what a wait waits for, where there is room: ``scale`` is inches a cycle."""
     free = window[0]
-    for span in row.lane.spans:
+    working = [(span.start, span.end) for span in row.lane.spans if kind(span) != "wait"]
+    for span in _joined(row.lane.spans):
         waits = kind(span) == "wait"
         text = span.name.removeprefix("waits ") if waits else slot_number(span)
         start, end = max(span.start, window[0]), min(span.end, window[1])
         need = ((LETTER if waits else DIGIT) * (len(text) + 0.6)) / scale
         middle = (start + end) / 2
-        if not text or end - start < need or middle - need / 2 < free:
+        left, right = middle - need / 2, middle + need / 2
+        if not text or end - start < need or left < free:
             continue
-        free = middle + need / 2
+        if waits and any(begin < right and left < finish for begin, finish in working):
+            continue
+        free = right
         ink = GREY if waits else INK if kind(span) == "store" else "white"
         size = 5 if waits else 5.5
         axes.text(middle, row.middle, text, ha="center", va="center_baseline", fontsize=size, color=ink)
+        if row.lane.track == TENSOR and span.start > window[0]:
+            axes.vlines(
+                span.start, row.middle - 0.39 * row.height, row.middle + 0.39 * row.height, "white", linewidth=0.6
+            )
+
+
+def _joined(spans: Sequence[Span]) -> list[Span]:
+    """Spans that work on one slot in a row, as one."""
+    joined: list[Span] = []
+    for span in spans:
+        if joined and slot_number(span) and joined[-1].name == span.name and span.start <= joined[-1].end + 1:
+            joined[-1] = replace(joined[-1], end=max(joined[-1].end, span.end))
+        else:
+            joined.append(span)
+    return joined
 
 
 def _names(axes: Any, rows: Sequence[Row], panel: Panel) -> None:

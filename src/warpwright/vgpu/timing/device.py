@@ -315,7 +315,7 @@ def _assembled(grid: _Grid, timed: list[_Timed], journal: Journal, cycles: float
         waves=len(grid.numbers) / places.count,
         tail=_tail(grid, timed),
         roles=journal.roles(),
-        spans=tuple(journal.timeline(_waits(timed, grid))),
+        spans=tuple(sorted([*journal.spans, *journal.slots(_waits(timed, grid))], key=lambda span: span.start)),
         conflicts=_conflicts(grid, journal.names),
         fast=fast,
     )

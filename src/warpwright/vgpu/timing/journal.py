@@ -53,6 +53,7 @@ class Journal:
         self.stalls: dict[tuple[str, str], dict[int, float]] = defaultdict(lambda: defaultdict(float))
         self.spans: list[Span] = []
         self.shown: dict[tuple[str, int], int] = {}
+        self.doing: dict[int, str] = {}
         self.copies: list[Copied] = []
         self.products: list[Multiplied] = []
         self.phases: list[tuple[int, float]] = []
@@ -60,7 +61,7 @@ class Journal:
 
     def busy(self, warp: Any, step: Step, start: float, end: float, queued: float) -> None:
         """A warp executed what lies before a step; for ``queued`` of the cycles others had its scheduler."""
-        role = self.names.roles[step.inst]
+        role = self.role(warp, step)
         lane = self.lanes[role, warp.number]
         lane.total += end - start
         lane.busy += end - start - queued
@@ -69,7 +70,7 @@ class Journal:
         self.show(role, warp, "issues", start, end, step.inst)
 
     def stalled(self, warp: Any, step: Step, start: float, end: float) -> None:
-        role = self.names.roles[step.inst]
+        role = self.role(warp, step)
         reason = self.reason(step)
         lane = self.lanes[role, warp.number]
         lane.total += end - start
@@ -78,6 +79,12 @@ class Journal:
         else:
             self.stalls[role, reason][step.inst] += end - start
         self.show(role, warp, reason, start, end, step.inst)
+
+    def role(self, warp: Any, step: Step) -> str:
+        """What a warp is doing: a step that needs what was loaded has the number of the load, maybe of another role."""
+        if step.kind != "need":
+            self.doing[warp.number] = self.names.roles[step.inst]
+        return self.doing.get(warp.number, self.names.roles[step.inst])
 
     def reason(self, step: Step) -> str:
         if step.kind == "wait":
@@ -131,10 +138,8 @@ class Journal:
                 found.append(Stall(reason, cycles / warps, cycles / total, self.names.places[worst]))
         return tuple(sorted(found, key=lambda stall: -stall.cycles))
 
-    def timeline(self, waits: dict[int, int]) -> list[Span]:
-        """Every span, ascending. ``waits``: for the place of a barrier, an instruction that waits for it."""
-        barriers = {
-            place: (self.names.barriers.get(inst, ""), self.names.places[inst]) for place, inst in waits.items()
-        }
-        slots = Slots(barriers, self.stride, self.copies, self.products, self.phases)
-        return sorted([*self.spans, *slots.spans()], key=lambda span: span.start)
+    def slots(self, waits: dict[int, int]) -> list[Span]:
+        """Engines and slots of rings. ``waits``: for the place of a barrier, an instruction that waits for it."""
+        names = self.names
+        barriers = {place: (names.barriers.get(inst, ""), names.places[inst]) for place, inst in waits.items()}
+        return list(Slots(barriers, self.stride, self.copies, self.products, self.phases).spans())

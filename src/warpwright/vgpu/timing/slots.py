@@ -87,6 +87,7 @@ class Slots:
                 life.where = barriers[place][1]
         self._fill(halves, ends)
         self._read()
+        self._release()
 
     def _fill(self, halves: Mapping[int, tuple[_Slot, str]], ends: Mapping[int, list[float]]) -> None:
         """Which copies go to which slot, and where its bytes lie."""
@@ -110,6 +111,12 @@ class Slots:
         for product in self.products:
             for slot in self._operands(product):
                 self.lives[slot].products.append(product)
+
+    def _release(self) -> None:
+        """A slot without an empty barrier of its own is released with that of a peer, which all consumers signal."""
+        for slot, life in self.lives.items():
+            peers = [other for key, other in self.lives.items() if key[1:] == slot[1:]]
+            life.empty = life.empty or next((other.empty for other in peers if other.empty), [])
 
     def _operands(self, multiplied: Multiplied) -> set[_Slot]:
         operands = (*multiplied.product.left, *multiplied.product.right)
