@@ -13,11 +13,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from warpwright import UnsupportedInstruction
-from warpwright.cli import main, products
+from warpwright.cli import main, profiling
 from warpwright.cuda.driver import NO_GPU
 from warpwright.errors import Deadlock, UsageError
 
-KEYS = ["level", "size", "device", "max_err", "mean_err", "cos_sim", "max_ulp", "verified", "wall_s"]
+ERRORS = ["max_err", "mean_err", "cos_sim", "max_ulp", "verified", "wall_s"]
+PREDICTED = ["time_us", "tflops", "tensor", "wasted", "parts_us", "largest_loss", "main_stall", "why_faster"]
+KEYS = ["level", "size", "device", *PREDICTED, *ERRORS]
 
 
 def run(*words: object) -> Result:
@@ -78,6 +80,16 @@ def test_ladder_has_the_rows_that_were_asked_for() -> None:
     rows = result_of("ladder", "--size", 136, "--levels", "1,3")
     assert [list(row) for row in rows] == [KEYS, KEYS]
     assert [(row["level"], row["verified"]) for row in rows] == [(1, True), (3, True)]
+
+
+def test_a_fast_ladder_only_predicts(tmp_path: Path) -> None:
+    chart = tmp_path / "ladder.svg"
+    rows = result_of("ladder", "--size", 256, "--levels", "6-7", "--fast", "--plot", chart)
+    assert [list(row) for row in rows] == [[*KEYS[:11], "wall_s"]] * 2
+    assert rows[0]["wasted"] == pytest.approx(0.5) and rows[1]["wasted"] == 0
+    assert chart.read_text(encoding="utf-8").startswith("<?xml")
+    text = run("ladder", "--size", 256, "--levels", "6-7", "--fast").stdout
+    assert "of peak" in text and "against float64" not in text
 
 
 def test_ladder_runs_every_rung_of_the_device() -> None:
@@ -215,12 +227,13 @@ def test_the_exit_status_tells_findings_from_incomplete(
     def fail(*_: Any, **__: Any) -> None:
         raise error
 
-    monkeypatch.setattr(products, "product", fail)
+    monkeypatch.setattr(profiling, "matmul", fail)
     assert error_of("ladder", "--size", 8, "--levels", 1)[0] == status
 
 
 def test_a_wrong_product_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "product", lambda a, b, **_: (a.astype(np.float32) @ b + 1).astype(a.dtype))
+    right = profiling.matmul
+    monkeypatch.setattr(profiling, "matmul", lambda a, b, **options: right(a, b, **options) + a.dtype.type(1))
     result = run("ladder", "--size", 64, "--levels", 1, "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)[0]["verified"] is False

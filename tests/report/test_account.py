@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.report.timelines import profile
-from warpwright.report.account import PARTS, account, reason
+from warpwright.report.account import PARTS, account, loss, reason
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,16 @@ def test_the_reason_is_the_part_that_shrank_most() -> None:
     assert reason(profile(wasted=0.5), profile(time_us=240.0)) == "dropped products: 50 % → 0 %"
 
 
-def test_nothing_shrank_means_no_reason() -> None:
+def test_a_slower_kernel_says_what_grew() -> None:
+    assert reason(profile(), profile(time_us=600.0, tail=0.24)).startswith("slower: tail: 5.54 → 143 µs")
+
+
+def test_the_same_time_needs_no_reason() -> None:
     assert reason(profile(), profile()) == ""
-    assert reason(replace(profile(), spans=()), profile()) == ""
+    assert reason(replace(profile(), spans=()), profile(time_us=99.0)) == ""
+
+
+def test_the_largest_loss_is_a_share_of_the_time() -> None:
+    assert loss(profile(wasted=0.5)) == "dropped products 40 %"
+    assert loss(profile(stages=2)).startswith("waits for operands 5")
+    assert loss(replace(profile(), spans=())) == ""

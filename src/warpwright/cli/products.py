@@ -17,6 +17,7 @@ from rich.markup import escape
 from warpwright import trials
 from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import emit, remark, show, working
+from warpwright.cli.rungs import predicted, rung_tables, rungs_of
 from warpwright.cuda import Device as RealGpu
 from warpwright.devices import DEFAULT
 from warpwright.devices import device as device_of
@@ -24,6 +25,8 @@ from warpwright.errors import PrecisionWarning, UsageError
 from warpwright.gpu import Device
 from warpwright.kernels.gemm import HOPPER_LEVELS, LEVELS, GemmConfig, HopperConfig
 from warpwright.ops import matmul as product
+from warpwright.report.figure import check_path
+from warpwright.report.ladder import draw_ladder
 from warpwright.report.tables import table
 from warpwright.report.verdict import judge
 
@@ -46,43 +49,52 @@ device_option = click.option("--device", default=DEFAULT, show_default=True, hel
     "--rounds", type=click.IntRange(min=1), default=30, show_default=True, help="Launches of each on a real GPU."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the standard normal inputs.")
+@click.option(
+    "--fast/--full", default=False, help="On a virtual GPU: only predict, or also compute and verify (default)."
+)
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw the ladder as a chart (.svg, .png, .pdf).")
 @device_option
 @json_option
-def ladder(levels: str | None, size: int | None, rounds: int, seed: int, device: str, as_json: bool) -> None:
+def ladder(
+    levels: str | None,
+    size: int | None,
+    rounds: int,
+    seed: int,
+    fast: bool,
+    plot: Path | None,
+    device: str,
+    as_json: bool,
+) -> None:
     """Multiply one pair of random BF16 matrices at each level of the GEMM ladder.
 
-    A real GPU is measured: the median time of each level, launched in turns, each launch from cold L2, beside that of
-    torch.matmul where torch is installed.
+    A virtual GPU predicts the time of each level and says why it is faster than the one before. A real GPU is measured:
+    the median time of each level, launched in turns, each launch from cold L2, beside that of torch.matmul where torch
+    is installed.
     """
     target = device_of(device)
     steps = ladder_of(target)
+    if plot is not None:
+        check_path(plot)
     rungs = list(steps) if levels is None else parse_levels(levels, steps)
+    summaries = {level: steps[level].summary for level in rungs}
+    real = isinstance(target, RealGpu)
+    extent = size or (REAL_SIZE if real else SIZE)
     if isinstance(target, RealGpu):
-        rows = _timed(target, {level: steps[level] for level in rungs}, size or REAL_SIZE, rounds, seed)
+        rows = _timed(target, {level: steps[level] for level in rungs}, extent, rounds, seed)
     else:
-        rows = _simulated(target, {level: steps[level] for level in rungs}, size or SIZE, seed, device)
+        rows = predicted(target, summaries, extent, seed, fast)
+    if plot is not None:
+        draw_ladder(rungs_of(rows, summaries), extent, target.spec, plot, measured=real)
     if as_json:
         emit(rows)
     else:
-        notes = [f"  level {level}: {steps[level].summary}" for level in rungs]
-        extent = rows[0]["size"]
+        notes = [f"  level {level}: {summary}" for level, summary in summaries.items()]
         title = (
             f"GEMM ladder: bf16 in and out, float32 accumulation, {extent} × {extent} × {extent}, {_described(target)}"
         )
-        show(table(rows, title), *notes)
-    _leave(all(row["verified"] for row in rows))
-
-
-def _simulated(target: Device, steps: Mapping[int, Step], size: int, seed: int, device: str) -> list[dict[str, Any]]:
-    """A row a level from a virtual GPU, with the seconds that it took here."""
-    random = np.random.default_rng(seed)
-    a, b = (random.standard_normal((size, size), np.float32).astype(ml_dtypes.bfloat16) for _ in range(2))
-    rows = []
-    with working(len(steps)) as describe:
-        for level, step in steps.items():
-            describe(f"level {level}: {step.summary} ({size}³ on {device})")
-            rows.append({"level": level, "size": size, "device": device, **_measured(a, b, target, level)[1]})
-    return rows
+        tables = [table(rows, title)] if real else rung_tables(rows, title, target.spec.bf16_tflops)
+        show(*tables, *notes)
+    _leave(all(row.get("verified", fast) for row in rows))
 
 
 def _timed(target: RealGpu, steps: Mapping[int, Step], size: int, rounds: int, seed: int) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from warpwright.cli.console import working
 from warpwright.cli.profiling import product_profile
 from warpwright.gpu import Device
-from warpwright.report.account import account, reason
+from warpwright.report.account import account, loss, reason
 from warpwright.report.ladder import Rung
 from warpwright.report.tables import table
 from warpwright.report.text import main_stall, percent
@@ -22,24 +22,22 @@ __all__ = ["predicted", "rung_tables", "rungs_of"]
 ERRORS = ("level", "max_err", "mean_err", "cos_sim", "max_ulp", "verified", "wall_s")
 
 
-def predicted(
-    device: Device, summaries: Mapping[int, str], size: int, seed: int, fast: bool
-) -> tuple[list[dict[str, Any]], list[Profile]]:
-    """A row and a profile of each level: what is predicted, and in a full run the errors of the result."""
+def predicted(device: Device, summaries: Mapping[int, str], size: int, seed: int, fast: bool) -> list[dict[str, Any]]:
+    """A row of each level: what is predicted, and in a full run the errors of the result."""
     rows: list[dict[str, Any]] = []
-    profiles: list[Profile] = []
+    before: Profile | None = None
     with working(len(summaries)) as describe:
         for level, summary in summaries.items():
             describe(f"level {level}: {summary} ({size}³ on {device.name})")
             start = time.perf_counter()
             made, verdict = product_profile(device, (size, size, size), level, fast, seed)
             wall = round(time.perf_counter() - start, 3)
-            faster = reason(profiles[-1], made) if profiles else ""
-            profiles.append(made)
+            faster = reason(before, made) if before else ""
+            before = made
             checked = {} if verdict is None else verdict.as_row()
             facts = {"level": level, "size": size, "device": device.name}
             rows.append({**facts, **_facts(made), "why_faster": faster, **checked, "wall_s": wall})
-    return rows, profiles
+    return rows
 
 
 def _facts(made: Profile) -> dict[str, Any]:
@@ -49,6 +47,7 @@ def _facts(made: Profile) -> dict[str, Any]:
         "tensor": made.usage.tensor,
         "wasted": made.wasted_flops / made.flops if made.flops else 0.0,
         "parts_us": account(made),
+        "largest_loss": loss(made),
         "main_stall": main_stall(made),
     }
 
@@ -63,7 +62,7 @@ def rung_tables(rows: Sequence[Mapping[str, Any]], title: str, peak: float) -> I
             "of_peak": percent(row["tflops"] / peak),
             "tensor_cores": percent(row["tensor"]),
             "dropped_work": percent(row["wasted"]),
-            "main stall": row["main_stall"],
+            "largest loss": row["largest_loss"],
             "why faster than the level before": row["why_faster"],
         }
         for row in rows
@@ -76,6 +75,6 @@ def rung_tables(rows: Sequence[Mapping[str, Any]], title: str, peak: float) -> I
 def rungs_of(rows: Sequence[Mapping[str, Any]], summaries: Mapping[int, str]) -> list[Rung]:
     """The same as data of a chart."""
     return [
-        Rung(row["level"], row["tflops"], row.get("wasted", 0.0), summaries[row["level"]], row.get("main_stall", ""))
+        Rung(row["level"], row["tflops"], row.get("wasted", 0.0), summaries[row["level"]], row.get("largest_loss", ""))
         for row in rows
     ]

@@ -14,9 +14,10 @@ from warpwright.report.lanes import TENSOR, kind, ring_of
 from warpwright.report.text import percent
 from warpwright.vgpu.timing import Profile, Span
 
-__all__ = ["PARTS", "account", "reason"]
+__all__ = ["PARTS", "account", "loss", "reason"]
 
 PARTS = ("products", "dropped products", "waits for operands", "epilogue", "first loads", "tail", "launch")
+LEAST_CHANGE = 0.01
 
 
 def account(profile: Profile) -> dict[str, float]:
@@ -31,13 +32,14 @@ def account(profile: Profile) -> dict[str, float]:
     rest = sum(idle.values())
     scale = running * (1 - busy) / rest if rest else 0.0
     wasted = profile.wasted_flops / profile.flops if profile.flops else 0.0
-    return {
+    parts = {
         "products": running * busy * (1 - wasted),
         "dropped products": running * busy * wasted,
         **{part: scale * idle[part] for part in PARTS[2:5]},
         "tail": (profile.time_us - profile.launch_us) * profile.tail,
         "launch": profile.launch_us,
     }
+    return {part: float(cost) for part, cost in parts.items()}
 
 
 def _idle(profile: Profile, core: list[Extent], cycles: float) -> dict[str, float]:
@@ -57,14 +59,26 @@ def _is_epilogue(span: Span) -> bool:
     return span.cta == 0 and kind(span) == "store" and span.track not in ("TMA", TENSOR) and not ring_of(span.track)[0]
 
 
+def loss(profile: Profile) -> str:
+    """The largest part of the time that is no useful product: ``"dropped products 38 %"``; "" without products."""
+    parts = account(profile)
+    part = max(PARTS[1:], key=lambda part: parts.get(part, 0.0))
+    return f"{part} {percent(parts[part] / profile.time_us)}" if parts else ""
+
+
 def reason(before: Profile, after: Profile) -> str:
-    """Which part shrank most from one profile to the next: ``"waits for operands: 310 → 42 µs"``; "" where none did."""
+    """Which part changed most, the way the whole did: ``"waits for operands: 310 → 42 µs"``, ``"slower: tail: …"``.
+
+    "" where the times differ by less than 1 %, or a profile has no products.
+    """
     old, new = account(before), account(after)
-    shrunk = {part: old[part] - new[part] for part in PARTS if old and new}
-    part = max(shrunk, key=lambda part: shrunk[part], default="")
-    if not part or shrunk[part] < 0.01 * before.time_us:
+    change = after.time_us - before.time_us
+    if not old or not new or abs(change) < LEAST_CHANGE * before.time_us:
         return ""
+    part = min(PARTS, key=lambda part: (new[part] - old[part]) * (1 if change < 0 else -1))
     if part == "dropped products":
         share = [each.wasted_flops / each.flops for each in (before, after)]
-        return f"dropped products: {percent(share[0])} → {percent(share[1])}"
-    return f"{part}: {old[part]:,.3g} → {new[part]:,.3g} µs"
+        text = f"dropped products: {percent(share[0])} → {percent(share[1])}"
+    else:
+        text = f"{part}: {old[part]:,.3g} → {new[part]:,.3g} µs"
+    return text if change < 0 else f"slower: {text}"

@@ -20,6 +20,7 @@ from warpwright.vgpu.timing import Profile, Role, Span
 __all__ = ["Advice", "advice"]
 
 WORTH = 0.03  # share of the time from which something is worth saying
+LEAST_GAIN = 1.0  # percent
 BOUND = 0.80  # of a peak bandwidth: more is hard to reach
 SHOWN_CONFLICTS = 3
 
@@ -40,7 +41,8 @@ class Advice:
 
 def advice(profile: Profile) -> list[Advice]:
     """What the profile says should be changed, what gains most first; empty where nothing is worth it."""
-    return sorted((each for rule in RULES for each in rule(profile)), key=lambda each: -each.gain)
+    found = [each for rule in RULES for each in rule(profile) if each.gain >= LEAST_GAIN]
+    return sorted(found, key=lambda each: -each.gain)
 
 
 def _gain(share: float) -> float:

@@ -23,7 +23,7 @@ HATCH = "//////"
 @dataclass(frozen=True, slots=True)
 class Rung:
     """A level to draw: its rate in TFLOPS (useful work), how much of its tensor-core work is dropped (0 to 1), what is
-    new in it, and the longest stall of the role that feeds the tensor cores."""
+    new in it, and where it loses most."""
 
     level: int
     tflops: float
@@ -118,7 +118,7 @@ def _words(axes: Any, rungs: Sequence[Rung], device: Device) -> None:
     place = axes.get_yaxis_transform()
     wide = WIDTH - LEFT - RIGHT
     for row, rung in enumerate(rungs):
-        lines = wrap(rung.summary, WRAP)[:2]
+        lines = wrap(rung.summary, WRAP, max_lines=2, placeholder=" …")
         axes.text((0.2 - LEFT) / wide, row, str(rung.level), transform=place, va="center", fontsize=9, weight="bold")
         axes.text(
             (0.42 - LEFT) / wide, row, "\n".join(lines), transform=place, va="center", fontsize=6.2, linespacing=1.15

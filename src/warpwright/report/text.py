@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ __all__ = ["headline", "main_stall", "percent", "place", "profile_tables"]
 
 SHOWN_STALLS = 4
 LEAST_SHARE = 0.01
+FEEDERS = re.compile(r"mma|multipl|product|consum", re.IGNORECASE)
 
 
 def headline(profile: Profile) -> str:
@@ -35,18 +37,12 @@ def percent(share: float) -> str:
 
 
 def main_stall(profile: Profile) -> str:
-    """The longest stall of the role that feeds the tensor cores: ``"mma waits ab.full 41 %"``; "" without any.
-
-    That is the role that waits longest for a full barrier and issues products; without products, any role.
-    """
-    feeders = [role for role in profile.roles if _feeds(role)] or list(profile.roles)
-    found = [(stall.share, f"{role.name} {stall.reason}") for role in feeders for stall in role.stalls]
-    share, words = max(found, default=(0.0, ""))
+    """The longest stall of roles that multiply, else of the role that runs longest: ``"mma waits ab.full 41 %"``."""
+    found = [role for role in profile.roles if FEEDERS.search(role.name)]
+    roles = found or sorted(profile.roles, key=lambda role: -role.cycles)[:1]
+    stalls = [(stall.share, f"{role.name} {stall.reason}") for role in roles for stall in role.stalls]
+    share, words = max(stalls, default=(0.0, ""))
     return f"{words} {percent(share)}" if words else ""
-
-
-def _feeds(role: Role) -> bool:
-    return any(word in role.name.lower() for word in ("mma", "multipl", "product", "consum"))
 
 
 def profile_tables(profile: Profile, advice: Sequence[Any] = ()) -> Iterator[RenderableType]:
