@@ -59,6 +59,7 @@ def push(lanes: Lanes, inst: Inst) -> None:
     if lanes.costs:
         count = lanes.op(f"call i32 @llvm.ctpop.i32(i32 {lanes.mask})")
         record.row(lanes, inst, lanes.resize_scalar(count, 32, 64))
+        record.signal(lanes, inst)
 
 
 def enqueue(lanes: Lanes, number: int) -> None:

@@ -272,4 +272,4 @@ def wait_group(lanes: Lanes, inst: Inst) -> None:
     waiting = lanes.op(f"and i32 {lanes.mask}, {lanes.op(f'bitcast <32 x i1> {over} to i32')}")
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
     record.row(lanes, inst, str(number))
-    block(lanes, WAIT_BULK, waiting, lanes.block + 1)
+    block(lanes, WAIT_BULK, record.settled(lanes, waiting), lanes.block + 1)
