@@ -19,7 +19,9 @@ _RMW = {
     "min.u": "umin", "max.u": "umax", "min.s": "min", "max.s": "max",
 }  # fmt: skip
 _HALVES = ("f16", "bf16")
-_FILES = "translate control mbarrier exchange bulk wgmma hardware mma reduce record signal".split()
+_FILES = (
+    "translate", "control", "mbarrier", "exchange", "bulk", "wgmma", "hardware", "mma", "reduce", "record", "signal",
+)  # fmt: skip
 
 
 class Engine:
