@@ -44,6 +44,11 @@ class Extras:
         bias = None if self.bias is None else types.of_dtype(self.bias.dtype)
         return Epilogue(self.scaled, bias, self.activation)
 
+    @property
+    def columns(self) -> int:
+        """Elements of the bias, 0 without one."""
+        return 0 if self.bias is None else self.bias.size
+
 
 NONE = Extras()
 

@@ -291,7 +291,8 @@ def _remember(key: Any, call: Call, arrays: tuple[Array, ...], products: Sequenc
     if not inside or left is None or right is None or not mappable(target) or not call.family.gaps:
         return
     layouts = geometry(left.view), geometry(right.view), geometry(target)
-    run = prepared(*layouts, (left.major, right.major), call.level, call.device.name, call.extras.epilogue)
+    majors, extras = (left.major, right.major), call.extras
+    run = prepared(*layouts, majors, call.level, call.device.name, extras.epilogue, extras.columns)
     if len(_REPEATS) >= KEPT:
         _REPEATS.clear()
     _REPEATS[key] = Repeat(call.library, run, call.shape, call.dtype, nbytes, offsets)

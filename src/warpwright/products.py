@@ -127,7 +127,7 @@ def hopper(a: Operand, b: Operand, d: View, level: int | None, device: Device, s
     majors = a.major, b.major
     layouts = geometry(a.view), geometry(b.view), geometry(d)
     if isinstance(d, DeviceArray) and isinstance(a.view, DeviceArray) and isinstance(b.view, DeviceArray):
-        run = prepared(*layouts, majors, level, device.name, extras.epilogue)
+        run = prepared(*layouts, majors, level, device.name, extras.epilogue, extras.columns)
         bias, scale_a, scale_b = (
             each.pointer if isinstance(each, DeviceArray) else 0
             for each in (extras.bias, extras.scale_a, extras.scale_b)
@@ -136,7 +136,7 @@ def hopper(a: Operand, b: Operand, d: View, level: int | None, device: Device, s
         return
     kernel, plan = hopper_launch(*layouts, majors, level, device.spec, extras.epilogue)
     given = 0 if extras.bias is None else extras.bias
-    more = plan.arguments(even(extents(layouts[1], b.major)[0]), given, alpha=extras.alpha)
+    more = plan.arguments(extras.columns, given, alpha=extras.alpha)
     launch(kernel, plan.grid, args=[*hopper_maps(kernel, (a.view, b.view, d)), *more], device=device)
 
 
@@ -176,9 +176,16 @@ class Prepared:
 
 @functools.lru_cache(maxsize=1024)
 def prepared(
-    a: Geometry, b: Geometry, d: Geometry, majors: tuple[str, str], level: int | None, gpu: str, epilogue: Epilogue
+    a: Geometry,
+    b: Geometry,
+    d: Geometry,
+    majors: tuple[str, str],
+    level: int | None,
+    gpu: str,
+    epilogue: Epilogue,
+    columns: int,
 ) -> Prepared:
-    """The launch on ``gpu`` for operands and D that lie so in memory; the last ones are kept."""
+    """The launch on ``gpu`` for operands, D and a bias of ``columns`` that lie so in memory; the last ones are kept."""
     device = cuda.device(gpu)
     kernel, plan = hopper_launch(a, b, d, majors, level, device.spec, epilogue)
     entry = entry_point(kernel)
@@ -188,7 +195,7 @@ def prepared(
         functools.lru_cache(KEPT_ADDRESSES)(functools.partial(cuda.encode, tensor))
         for tensor in hopper_maps(kernel, nowhere)
     ]
-    return Prepared(function, plan.grid, tuple(maps), (*plan.tiles, even(extents(b, majors[1])[0])))
+    return Prepared(function, plan.grid, tuple(maps), (*plan.tiles, columns))
 
 
 def hopper_launch(
@@ -241,8 +248,3 @@ def round_up(extent: int, itemsize: int = 2) -> int:
     """``extent`` elements up to whole 16 bytes."""
     step = MAP_BYTES // itemsize
     return -(-extent // step) * step
-
-
-def even(extent: int) -> int:
-    """The elements of a bias of so many columns: whole pairs."""
-    return extent + extent % 2

@@ -66,7 +66,24 @@ def vectors() -> Iterator[Case]:
         yield atomic_case(rng, op, "global")
 
 
-def atomic_case(rng: np.random.Generator, op: str, space: str) -> Case:
+def reductions() -> Iterator[Case]:
+    """red, which returns nothing; and generic addresses."""
+    rng = np.random.default_rng(33)
+    for op in (
+        "add.u32",
+        "dec.u32",
+        "max.s64",
+        "xor.b64",
+        *(op for op in SCALARS if op.startswith("add") and "f" in op),
+    ):
+        for space in ("global", "shared"):
+            yield atomic_case(rng, op, space, name="red")
+    for op in ("add.f32", "add.noftz.bf16x2", "add.f64", "cas.b128"):
+        for space in ("global", "shared"):
+            yield atomic_case(rng, op, space, generic=True)
+
+
+def atomic_case(rng: np.random.Generator, op: str, space: str, name: str = "atom", generic: bool = False) -> Case:
     """Each thread's operand, its place in memory, the old value in %o0 to %o3, the place afterwards in %o4 to %o7."""
     type = op.rpartition(".")[2]
     bits = {"f16x2": 32, "bf16x2": 32}.get(type) or int(type.lstrip("bfus"))
@@ -80,11 +97,15 @@ def atomic_case(rng: np.random.Generator, op: str, space: str) -> Case:
     body += PLACES[space] + "".join(unpacked(name, at, bits, vector) for name, at in (("new", 0), ("third", 4)))
     names = [f"{{{', '.join(f'%{name}{n}' for n in range(vector))}}}" for name in ("old", "new")]
     old_name, new_name = names if vector > 1 else ("%old0", "%new0")
-    where = "[%place]" if space == "global" else "[%n]"
+    where = "[%place]" if space == "global" or generic else "[%n]"
     last = ", %third0" if op.startswith("cas") else ""
-    body += f"    atom.relaxed.gpu.{space}.{op} {old_name}, {where}, {new_name}{last};\n"
-    body += packed(bits, vector) + LATER[space]
-    return threads_case(f"{op} {space}", body, given, 8, np.zeros(count * SLOT, np.uint8), block=count)
+    if generic and space == "shared":
+        body += "    cvt.u64.u32 %place, %n;\n    cvta.shared.u64 %place, %place;\n"
+    returned = "" if name == "red" else f"{old_name}, "
+    body += f"    {name}.relaxed.gpu{'' if generic else '.' + space}.{op} {returned}{where}, {new_name}{last};\n"
+    body += ("" if name == "red" else packed(bits, vector)) + LATER[space]
+    label = f"{op} {space}{' generic' if generic else ''}"
+    return threads_case(label, body, given, 8, np.zeros(count * SLOT, np.uint8), block=count)
 
 
 # global: the third part of the thread's words; shared: a copy of it in the arena
@@ -129,4 +150,4 @@ def packed(bits: int, count: int) -> str:
     return "".join(f"    mov.b32 %o{n // 2}, {{%old{n}, %old{n + 1}}};\n" for n in range(0, count, 2))
 
 
-PROBES = [Probe("atomics", scalars), Probe("vector_atomics", vectors)]
+PROBES = [Probe("atomics", scalars), Probe("vector_atomics", vectors), Probe("lane_reductions", reductions)]

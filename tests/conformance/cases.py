@@ -20,7 +20,8 @@ def everything(answer: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Case:
-    """One launch; the grid is one cluster unless given. ``keep``: what of ``answer`` is stored."""
+    """One launch; the grid is one cluster unless given. ``keep``: what of ``answer`` is stored; with ``refused`` it is
+    only whether the launch faults."""
 
     name: str
     text: str
@@ -31,6 +32,7 @@ class Case:
     cluster: Dims = 1
     keep: Callable[[np.ndarray], np.ndarray] = everything
     grid: Dims = 0
+    refused: bool = False
 
 
 @dataclass(frozen=True)

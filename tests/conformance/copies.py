@@ -122,6 +122,32 @@ def short(opcode: str) -> str:
     return ".".join(word for word in words if word and "::" not in word)
 
 
+def remote_accesses() -> Iterator[Case]:
+    """st, atom and red on the shared memory of the other CTAs: all threads of all CTAs add to the same places."""
+    body = """    .reg .b32 %rank, %ranks;
+    mov.u32 %rank, %cluster_ctarank;
+    mov.u32 %ranks, %cluster_nctarank;
+    add.u32 %m, %rank, 1;
+    rem.u32 %m, %m, %ranks;
+    mapa.shared::cluster.u32 %n, %base, %m;
+    shl.b32 %m, %t, 2;
+    add.u32 %m, %n, %m;
+    st.shared::cluster.u32 [%m+512], %i0;
+    atom.shared::cluster.exch.b32 %o0, [%m+640], %i1;
+    atom.shared::cluster.max.u32 %o1, [%m+768], %i0;
+    mov.u32 %m, 0;
+    red.shared::cluster.add.u32 [%n], %i0;
+    mapa.shared::cluster.u32 %m, %base, 0;
+    red.relaxed.cluster.shared::cluster.add.u32 [%m+4], %i0;
+    red.release.cluster.shared::cluster.xor.b32 [%m+8], %i1;
+"""
+    rng = np.random.default_rng(43)
+    for ranks in (2, 4):
+        given = rng.integers(0, 2**32, (32 * ranks, 2), np.uint32)
+        memory = rng.integers(0, 2**32, (ranks, 256), np.uint32)
+        yield threads_case(f"{ranks}", body, given, 2, memory, dump=True, cluster=ranks)
+
+
 def lane_copies() -> Iterator[Case]:
     """cp.async of every size, with fewer source bytes than its size, and with the source ignored."""
     given = numbered((32 * 8,), np.uint16)
@@ -144,5 +170,6 @@ PROBES = [
     Probe("bulk_copies", bulk_copies),
     Probe("remote_copies", remote_copies),
     Probe("async_stores", async_stores),
+    Probe("remote_accesses", remote_accesses),
     Probe("lane_copies", lane_copies),
 ]

@@ -15,13 +15,15 @@ import ml_dtypes
 import numpy as np
 
 import warpwright as ww
-from tests.conformance import atomics, barriers, copies, texts, warpgroups, warps
+from tests.conformance import atomics, barriers, copies, refusals, texts, warpgroups, warps
 from tests.conformance.cases import Case, Probe, numbered
+from warpwright.errors import DeviceError
 from warpwright.types import named, tf32
 
-__all__ = ["GOLDEN", "PROBES", "Probe", "answer", "answers", "golden", "store"]
+__all__ = ["FAULTS", "GOLDEN", "PROBES", "REFUSALS", "Probe", "answer", "answers", "golden", "store"]
 
 GOLDEN = Path(__file__).parent / "golden"
+GOES_ON, FAULTS = 0, 1
 bf16 = ml_dtypes.bfloat16
 
 
@@ -132,6 +134,32 @@ def edge_reductions() -> Iterator[Case]:
     yield store_case("or every second", target, (7, 8), (1, 4), values, "or", element_strides=(2, 1))
     once = numbered((1, 8), np.uint32)
     yield store_case("add stride 0", once, (4, 8), (0, 0), values, "add", dims=(8, 4), strides=(0,))
+
+
+def refused_boxes() -> Iterator[Case]:
+    """Boxes that start beside a unit of 16 bytes, that are stored below 0, or that shared memory cannot hold."""
+    array = numbered((8, 32), np.uint16)
+    for name, at, offset in (
+        ("aligned", (0, 8), 0),
+        ("coordinate of 2 bytes", (0, 1), 0),
+        ("coordinate of 8 bytes", (0, 4), 0),
+        ("coordinate of -8 bytes", (0, -4), 0),
+        ("to 64 bytes", (0, 0), 64),
+        ("to 16 bytes", (0, 0), 16),
+        ("behind shared memory", (0, 0), 256 * 1024),
+    ):
+        case = load_case(name, array, (4, 32), at)
+        case.args[3] = offset
+        yield replace(case, refused=True)
+    for op in ("", "add"):
+        for at in ((0, 0), (-1, 0), (0, -8), (0, 4)):
+            case = store_case(f"{op or 'store'} {at}", array.copy(), (4, 32), at, numbered((4, 32), np.uint16), op)
+            if op:
+                target = numbered((8, 32), np.uint32)
+                case = store_case(f"{op} {at}", target, (4, 32), at, numbered((4, 32), np.uint32), op)
+            yield replace(case, refused=True)
+    wrong = load_case("2d of 3 dimensions", numbered((2, 8, 32), np.uint16), (1, 4, 32), (0, 0, 0))
+    yield replace(wrong, text=texts.load(2), args=wrong.args[:-1], refused=True)
 
 
 def steps() -> Iterator[Case]:
@@ -349,6 +377,7 @@ PROBES = [
     *copies.PROBES,
     *atomics.PROBES,
 ]
+REFUSALS = [Probe("refused_boxes", refused_boxes), *refusals.PROBES]  # a fault ends a process's use of a real GPU
 
 
 def answers(probe: Probe, device: Any) -> dict[str, np.ndarray]:
@@ -360,13 +389,19 @@ def answer(case: Case, device: Any) -> np.ndarray:
     module = ww.load_ptx(case.text)
     (name,) = module
     grid, shape = case.grid or case.cluster, {"block": case.block, "cluster": case.cluster, "smem": case.smem}
-    ww.launch(module[name], grid, args=case.args, device=device, **shape)
-    return np.ascontiguousarray(case.keep(case.answer)).view(np.uint8).reshape(-1)
+    try:
+        ww.launch(module[name], grid, args=case.args, device=device, **shape)
+    except DeviceError:
+        if not case.refused:
+            raise
+        return np.array([FAULTS], np.uint8)
+    kept = np.array([GOES_ON], np.uint8) if case.refused else case.keep(case.answer)
+    return np.ascontiguousarray(kept).view(np.uint8).reshape(-1)
 
 
-def golden(probe: Probe) -> dict[str, np.ndarray]:
+def golden(probe: Probe, folder: Path = GOLDEN) -> dict[str, np.ndarray]:
     """What the H200 answered."""
-    with np.load(GOLDEN / f"{probe.name}.npz") as stored:
+    with np.load(folder / f"{probe.name}.npz") as stored:
         ends = np.cumsum(stored["sizes"])
         return dict(zip(stored["names"].tolist(), np.split(stored["data"], ends[:-1]), strict=True))
 

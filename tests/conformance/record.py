@@ -18,10 +18,11 @@ from pathlib import Path
 import numpy as np
 
 from tests.conformance.cases import everything
-from tests.conformance.probes import GOLDEN, PROBES, answer, store
+from tests.conformance.probes import FAULTS, GOLDEN, PROBES, REFUSALS, answer, store
 
 PATIENCE = 60  # seconds until a case counts as hanging; the first one also starts the process
 PROCESSES = 8
+AGAIN = 3  # exit status: a fault was the answer, and ended the process's use of the GPU
 
 
 def main(words: list[str]) -> int:
@@ -33,29 +34,31 @@ def main(words: list[str]) -> int:
     parser.add_argument("--first", type=int, help="be the process that answers one probe's cases from this one on")
     given = parser.parse_args(words)
     if given.first is not None:
-        ask(given.probes[0], given.first, given.to, given.whole, given.device)
-        return 0
+        return ask(given.probes[0], given.first, given.to, given.whole, given.device)
     given.to.mkdir(parents=True, exist_ok=True)
-    names = [probe.name for probe in PROBES if not given.probes or probe.name in given.probes]
+    names = [probe.name for probe in (*PROBES, *REFUSALS) if not given.probes or probe.name in given.probes]
     options = ["--device", given.device, *(["--whole"] if given.whole else [])]
     with ThreadPoolExecutor(PROCESSES) as pool:
         failures = pool.map(lambda name: record(name, given.to, options), names)
         return int(sum(failures) > 0)
 
 
-def ask(name: str, first: int, folder: Path, whole: bool, device: str) -> None:
-    """Answer the cases of a probe from number ``first`` on, each into a file."""
-    probe = next(probe for probe in PROBES if probe.name == name)
+def ask(name: str, first: int, folder: Path, whole: bool, device: str) -> int:
+    """Answer the cases of a probe from number ``first`` on, each into a file; AGAIN after a fault that was expected."""
+    probe = next(probe for probe in (*PROBES, *REFUSALS) if probe.name == name)
     for number, case in enumerate(probe.cases()):
         if number >= first:
             found = answer(replace(case, keep=everything) if whole else case, device)
             np.save(folder / "answer.npy", found)
             (folder / "answer.npy").rename(folder / f"{number}.npy")
+            if case.refused and found[0] == FAULTS:
+                return AGAIN
+    return 0
 
 
 def record(name: str, to: Path, options: list[str]) -> int:
     """Store the answers to one probe; gives the number of cases without one."""
-    probe = next(probe for probe in PROBES if probe.name == name)
+    probe = next(probe for probe in (*PROBES, *REFUSALS) if probe.name == name)
     cases = [case.name for case in probe.cases()]
     failures, began = [], time.monotonic()
     with tempfile.TemporaryDirectory() as place:
@@ -63,7 +66,7 @@ def record(name: str, to: Path, options: list[str]) -> int:
         while number < len(cases):
             why = run(name, number, folder, options)
             number = next((n for n in range(number, len(cases)) if not (folder / f"{n}.npy").exists()), len(cases))
-            if number < len(cases):
+            if number < len(cases) and why:
                 failures.append(f"    {cases[number]}: {why}")
                 number += 1
         done = [n for n in range(len(cases)) if (folder / f"{n}.npy").exists()]
@@ -75,7 +78,7 @@ def record(name: str, to: Path, options: list[str]) -> int:
 
 
 def run(name: str, first: int, folder: Path, options: list[str]) -> str:
-    """One process, until it ends or makes no progress; gives its last words."""
+    """One process, until it ends or makes no progress; gives its last words, "" when the next is to go on."""
     command = [sys.executable, "-m", "tests.conformance.record", name, "--first", str(first), "--to", str(folder)]
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen([*command, *options], stdout=log, stderr=log)
@@ -88,6 +91,8 @@ def run(name: str, first: int, folder: Path, options: list[str]) -> str:
             process.kill()
             process.wait()
             return f"no answer in {PATIENCE} s"
+        if process.returncode == AGAIN:
+            return ""
         log.seek(0)
         return (log.read().strip().splitlines() or ["no words"])[-1]
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from tests.conformance.probes import PROBES, Probe, answers, golden
+from tests.conformance.probes import FAULTS, PROBES, REFUSALS, Probe, answers, golden
+from tests.conformance.refusals import STRICTER
 
 
 def differing(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> list[str]:
@@ -28,3 +29,10 @@ def differing(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> 
 @pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
 def test_the_virtual_h200_answers_as_the_h200_did(probe: Probe) -> None:
     assert not differing(answers(probe, ww.device("h200", numerics="hardware")), golden(probe))
+
+
+@pytest.mark.parametrize("probe", REFUSALS, ids=lambda probe: probe.name)
+def test_the_virtual_h200_refuses_all_that_the_h200_refuses(probe: Probe) -> None:
+    found, expected = answers(probe, ww.device("h200")), golden(probe)
+    assert not [name for name in expected if expected[name] == FAULTS and found[name] != FAULTS]
+    assert {name for name in expected if found[name] > expected[name]} == STRICTER & expected.keys()

@@ -133,17 +133,15 @@ def product_case(rng: np.random.Generator, form: tuple[str, str, str, str, str],
 def double_products() -> Iterator[Case]:
     """mma.sync of f64."""
     rng = np.random.default_rng(24)
-    body = """    .reg .f64 %a, %b, %c0, %c1, %d0, %d1;
-    mov.b64 %a, {%i0, %i1};
-    mov.b64 %b, {%i2, %i3};
-    mov.b64 %c0, {%i4, %i5};
-    mov.b64 %c1, {%i6, %i7};
-    mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%d0, %d1}, {%a}, {%b}, {%c0, %c1};
-    mov.b64 {%o0, %o1}, %d0;
-    mov.b64 {%o2, %o3}, %d1;
-"""
-    for kind in ("whole", "spread", "special"):
-        yield threads_case(f"m8n8k4 {kind}", body, values(rng, "f64", (32, 8), kind), 4)
+    for shape, a, b, d in (("m8n8k4", 1, 1, 2), ("m16n8k4", 2, 1, 4), ("m16n8k8", 4, 2, 4), ("m16n8k16", 8, 4, 4)):
+        count = a + b + d
+        body = f"    .reg .f64 %x<{count}>, %d<{d}>;\n"
+        body += "".join(f"    mov.b64 %x{n}, {{%i{2 * n}, %i{2 * n + 1}}};\n" for n in range(count))
+        operands = ", ".join(listed("x", size, first) for size, first in ((a, 0), (b, a), (d, a + b)))
+        body += f"    mma.sync.aligned.{shape}.row.col.f64.f64.f64.f64 {listed('d', d)}, {operands};\n"
+        body += "".join(f"    mov.b64 {{%o{2 * n}, %o{2 * n + 1}}}, %d{n};\n" for n in range(d))
+        for kind in ("whole", "spread", "special"):
+            yield threads_case(f"{shape} {kind}", body, values(rng, "f64", (32, 2 * count), kind), 2 * d)
 
 
 def lane_exchanges() -> Iterator[Case]:
@@ -153,17 +151,18 @@ def lane_exchanges() -> Iterator[Case]:
     for mode in ("up", "down", "bfly", "idx"):
         clamps = (0, 0x1800, 0x1C04) if mode == "up" else (31, 0x181F, 0x1C03)
         for clamp in clamps:
-            for by in (0, 1, 5, 17, 33):
-                take = f"shfl.sync.{mode}.b32 %o0|%more, %i0, {by}, {clamp}, 0xffffffff;"
-                body = f"    {take}\n    selp.u32 %o1, 1, 0, %more;\n"
-                yield threads_case(f"shfl {mode} {clamp:#x} {by}", body, words, 2)
+            body = ""
+            for n, by in enumerate((0, 1, 5, 17, 33)):
+                body += f"    shfl.sync.{mode}.b32 %o{2 * n}|%more, %i0, {by}, {clamp}, 0xffffffff;\n"
+                body += f"    selp.u32 %o{2 * n + 1}, 1, 0, %more;\n"
+            yield threads_case(f"shfl {mode} {clamp:#x}", body, words, 10)
     few = words % np.array([4, 3], np.uint32)
     for mask in (0xFFFFFFFF, 0x0000FF0F, 0x80000001, 0x00000100):
         yield threads_case(f"votes {mask:#x}", for_lanes(mask, VOTES), few, 6)
-    for op in ("add.u32", "add.s32", "min.u32", "min.s32", "max.u32", "max.s32", "and.b32", "or.b32", "xor.b32"):
-        for mask in (0xFFFFFFFF, 0x0000FF0F, 0x80000001):
-            body = for_lanes(mask, f"    redux.sync.{op} %o0, %i0, {mask:#x};\n")
-            yield threads_case(f"redux {op} {mask:#x}", body, words, 1)
+    reductions = ("add.u32", "add.s32", "min.u32", "min.s32", "max.u32", "max.s32", "and.b32", "or.b32", "xor.b32")
+    for mask in (0xFFFFFFFF, 0x0000FF0F, 0x80000001):
+        body = "".join(f"    redux.sync.{op} %o{n}, %i0, MASK;\n" for n, op in enumerate(reductions))
+        yield threads_case(f"redux {mask:#x}", for_lanes(mask, body), words, len(reductions))
 
 
 VOTES = """    setp.eq.u32 %first, %i0, 1;
@@ -203,6 +202,26 @@ def special_registers() -> Iterator[Case]:
         yield threads_case(f"{cluster}", body, None, len(names) + 1, cluster=cluster, grid=grid)
 
 
+def barrier_votes() -> Iterator[Case]:
+    """bar.red of all threads and of some warps."""
+    rng = np.random.default_rng(27)
+    body = """    setp.ne.u32 %more, %i0, 0;
+    bar.red.popc.u32 %o0, 0, %more;
+    bar.red.and.pred %first, 1, %more;
+    selp.u32 %o1, 1, 0, %first;
+    bar.red.or.pred %first, 2, !%more;
+    selp.u32 %o2, 1, 0, %first;
+    setp.lt.u32 %first, %t, 64;
+    @!%first bra OTHERS;
+    bar.red.popc.u32 %o3, 3, 64, %more;
+    bar.red.and.pred %first, 4, 64, %more;
+    selp.u32 %o4, 1, 0, %first;
+OTHERS:
+"""
+    for name, given in (("some", rng.integers(0, 2, 96)), ("none", np.zeros(96)), ("all", np.ones(96))):
+        yield threads_case(name, body, given.astype(np.uint32)[:, None], 5, block=96)
+
+
 def no_ops() -> Iterator[Case]:
     """Instructions that must leave every number alone: setmaxnreg, griddepcontrol, prefetches, nanosleep."""
     rng = np.random.default_rng(26)
@@ -235,4 +254,6 @@ PROBES = [
     Probe("double_products", double_products),
     Probe("lane_exchanges", lane_exchanges),
     Probe("special_registers", special_registers),
+    Probe("barrier_votes", barrier_votes),
+    Probe("no_ops", no_ops),
 ]

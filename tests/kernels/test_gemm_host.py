@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +46,29 @@ def test_plan_and_kernel_agree(level) -> None:
     assert (found.b_box, found.swizzle) == (traced.maps["b"].box, traced.maps["b"].swizzle)
     assert [name for name, _ in traced.params] == ["a", "b", "d", "m", "n", "pitch", "tiles_n", "tiles_k"]
     assert found.scalars == (300, 200, 200, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("level", "shape", "sms", "clusters"),
+    [
+        (5, (4096, 4096), 148, 74),
+        (7, (4096, 4096), 148, 74),
+        (7, (4096, 4096), 7, 3),
+        (7, (512, 128), 148, 1),  # one area: two tiles
+        (7, (1, 1), 148, 1),  # one tile: the published grid is 1 // 2 * 2 = 0
+        (7, (513, 128), 148, 2),  # three blocks of rows
+        (9, (1, 1), 1, 1),  # no pair fits; the launch is refused, not the plan
+        (10, (8192, 8192), 152, 76),
+    ],
+)
+def test_persistent_clusters_are_as_many_as_fit_and_no_more_than_areas(level, shape, sms, clusters) -> None:
+    assert plan(LEVELS[level], *shape, 64, sms=sms).grid == (2 * clusters, 1, 1)
+
+
+def test_launch_control_has_a_cluster_for_each_area_and_the_number_that_fits_can_be_given() -> None:
+    assert plan(replace(LEVELS[10], scheduler="clc"), 4096, 4096, 64).grid == (2 * 128, 1, 1)
+    four = replace(LEVELS[10], share=(2, 1))
+    assert [plan(four, 8192, 8192, 64, clusters=fit).grid[0] for fit in (None, 34)] == [148, 136]
 
 
 def test_the_kernel_of_a_level_is_made_once() -> None:

@@ -147,6 +147,13 @@ def test_the_throttle_is_off_and_then_leaves_no_trace() -> None:
     assert sum("%clock64" in line for line in lines_of(8, throttle=90)) == 2
 
 
+def test_the_throttle_waits_for_the_products_before_it_idles() -> None:
+    lines = lines_of(8, throttle=90)
+    wait = lines.index("wait_throttle_0:")
+    assert lines[wait - 1].startswith("tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.b64")
+    assert "%clock64" in next(line for line in lines[wait:] if "clock" in line)
+
+
 @pytest.mark.parametrize(("percent", "cycles"), [(90, 28), (50, 256), (25, 768)])
 def test_the_throttle_idles_so_that_the_share_of_work_is_as_asked(percent, cycles) -> None:
     """A k-block of 128 × 128 × 64 in each CTA takes 256 cycles of its tensor core."""

@@ -12,19 +12,28 @@ from warpwright.errors import UsageError
 from warpwright.kernels.gemm import (
     CONFIGS,
     FACTS,
+    FP8_FACTS,
     HOPPER_LEVELS,
+    Epilogue,
     HopperConfig,
     choose,
     hopper_config,
     hopper_kernel,
     hopper_plan,
 )
-from warpwright.lang import bf16, f16, f32, tma
+from warpwright.lang import bf16, e4m3, e5m2, f16, f32, tma
+from warpwright.types import Scalar
 
 SHIPPED = {**{f"level {level}": config for level, config in HOPPER_LEVELS.items()}, **CONFIGS}
 BEST = HopperConfig()
 MAJORS = [("k", "mn"), ("mn", "k"), ("mn", "mn")]
 SMEM_LIMIT = 232_448
+ALL = Epilogue(scaled=True, bias=bf16, activation="gelu")
+
+
+def dtype_of(config: HopperConfig) -> type[Scalar]:
+    """The operands that a configuration is for."""
+    return e4m3 if config.promoted else bf16
 
 
 def report(config: HopperConfig, **keywords: object) -> str:
@@ -46,7 +55,21 @@ def assert_clean(log: str) -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_no_spills_and_no_serialised_wgmma_in_any_shipped_configuration(name: str) -> None:
-    assert_clean(report(SHIPPED[name]))
+    assert_clean(report(SHIPPED[name], dtype=dtype_of(SHIPPED[name])))
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_nor_with_all_that_may_follow_the_sums(name: str) -> None:
+    assert_clean(report(SHIPPED[name], dtype=dtype_of(SHIPPED[name]), epilogue=ALL))
+
+
+@pytest.mark.parametrize(
+    "epilogue", [Epilogue(scaled=True), Epilogue(bias=f32), Epilogue(activation="relu"), Epilogue(True, f16, "silu")]
+)
+@pytest.mark.parametrize("name", ["128x256", "fp8 128x256", "fp8 192x128", "fp8 128x128"])
+@pytest.mark.parametrize("out", [bf16, f32])
+def test_nor_with_some_of_it(name: str, epilogue: Epilogue, out: type[Scalar]) -> None:
+    assert_clean(report(CONFIGS[name], dtype=dtype_of(CONFIGS[name]), epilogue=epilogue, out=out))
 
 
 @pytest.mark.parametrize("majors", MAJORS)
@@ -60,6 +83,14 @@ def test_nor_for_other_types(dtype: type, out: type) -> None:
     assert_clean(report(BEST, dtype=dtype, out=out))
 
 
+@pytest.mark.parametrize(("a", "b"), [(e4m3, e5m2), (e5m2, e4m3), (e5m2, e5m2)])
+def test_nor_for_mixed_types_of_8_bits(a: type[Scalar], b: type[Scalar]) -> None:
+    config = CONFIGS["fp8 128x256"]
+    assert_clean(report(config, dtype=a, b_dtype=b))
+    products = [line for line in lines_of(config, dtype=a, b_dtype=b) if line.startswith("wgmma.mma_async")]
+    assert len(products) == 2 * 4 and all(f".m64n128k32.f32.{a.name}.{b.name} " in line for line in products)
+
+
 def test_the_report_of_a_kernel_that_is_too_large_is_not_clean() -> None:
     log = assemble(hopper_kernel(BEST).ptx().replace(".minnctapersm 1", ".maxnreg 128"), "sm_90a", "-v").log
     with pytest.raises(AssertionError):
@@ -69,7 +100,7 @@ def test_the_report_of_a_kernel_that_is_too_large_is_not_clean() -> None:
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_configuration_knows_its_launch(name: str) -> None:
     config = SHIPPED[name]
-    traced = hopper_kernel(config).trace()
+    traced = hopper_kernel(config).trace(dtype=dtype_of(config))
     assert traced.smem_bytes == config.smem_bytes <= SMEM_LIMIT
     assert traced.threads == (config.threads, 1, 1)
     assert traced.cluster == (config.cluster, 1, 1)
@@ -114,6 +145,20 @@ def test_products_of_transposed_operands_say_so(majors: tuple[str, str]) -> None
     assert len(products) == 4 and all(line.endswith(f", 1, 1, {tail}") for line in products)
 
 
+def test_a_kernel_without_an_epilogue_has_no_instruction_for_one() -> None:
+    text = hopper_kernel(BEST).ptx()
+    assert not any(word in text for word in ("ld.global", "ex2", "rcp", "mul.rn.f32", "fma.rn.f32"))
+    assert all(f"[{name}]" not in text for name in ("columns", "bias", "scale_a", "scale_b", "alpha"))
+
+
+@pytest.mark.parametrize("name", [name for name in CONFIGS if name.startswith("fp8")])
+def test_every_sum_of_8_bit_products_begins_anew(name: str) -> None:
+    """128 of K: four products of 32, of which the first overwrites."""
+    products = [line for line in lines_of(CONFIGS[name], dtype=e4m3) if line.startswith("wgmma.mma_async")]
+    scales = [line.split("}, ")[1].split(", ")[2] for line in products]
+    assert scales == ["0", "1", "1", "1"] * (len(scales) // 4)
+
+
 def test_float32_leaves_without_stmatrix() -> None:
     assert not any(line.startswith("stmatrix") for line in lines_of(BEST, out=f32))
     assert sum(line.startswith("stmatrix") for line in lines_of(BEST)) == 16
@@ -141,6 +186,18 @@ def test_plan(config: HopperConfig, shape: tuple[int, int, int], grid: int, tile
     plan = hopper_plan(config, *shape, sms=132)
     assert (plan.grid, plan.tiles) == ((grid, 1, 1), tiles)
     assert plan.pitch == -(-shape[1] // 8) * 8
+
+
+def test_a_plan_for_8_bits_counts_128_columns_a_row() -> None:
+    plan = hopper_plan(CONFIGS["fp8 128x128"], 300, 300, 528, sms=132, in_bytes=1)
+    assert plan.tiles == (3, 3, 3)
+    assert plan.scalars == (3, 3, 3, 0, 0, 0, 0, 1.0)
+    assert plan.arguments(300, 4096, 8192, 0, 0.5) == (3, 3, 3, 300, 4096, 8192, 0, 0.5)
+    with pytest.raises(UsageError) as caught:
+        hopper_plan(CONFIGS["fp8 128x128"], 300, 300, 520, sms=132, in_bytes=1)
+    assert str(caught.value) == (
+        "given K=520 along the rows of A in memory; expected a multiple of 16 (16 bytes); pad A with zeros to K=528"
+    )
 
 
 def test_pitch_of_float32() -> None:
@@ -184,9 +241,12 @@ def test_levels() -> None:
 
 
 def test_a_measured_problem_gets_what_was_fastest_for_it() -> None:
-    assert len({(fact.m, fact.n, fact.k) for fact in FACTS}) == len(FACTS)
-    for fact in FACTS:
-        assert choose(fact.m, fact.n, fact.k) is CONFIGS[fact.config]
+    for facts, in_bytes in ((FACTS, 2), (FP8_FACTS, 1)):
+        assert len({(fact.m, fact.n, fact.k) for fact in facts}) == len(facts)
+        for fact in facts:
+            chosen = choose(fact.m, fact.n, fact.k, in_bytes)
+            assert chosen is CONFIGS[fact.config]
+            assert bool(chosen.promoted) == (in_bytes == 1)
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,12 @@ mma  9.7.14.5.14  Multiply matrices in the fragments of a warp, accumulate in a 
     ...    d:s32*4, a:b32*4, b:b32*2, c:s32*4
     mma.sync.aligned.shape=m8n8k4.row.col.dtype=f64.atype=f64.btype=f64.ctype=f64
     ...    d:f64*2, a:f64*1, b:f64*1, c:f64*2
+    mma.sync.aligned.shape=m16n8k4.row.col.dtype=f64.atype=f64.btype=f64.ctype=f64
+    ...    d:f64*4, a:f64*2, b:f64*1, c:f64*4
+    mma.sync.aligned.shape=m16n8k8.row.col.dtype=f64.atype=f64.btype=f64.ctype=f64
+    ...    d:f64*4, a:f64*4, b:f64*2, c:f64*4
+    mma.sync.aligned.shape=m16n8k16.row.col.dtype=f64.atype=f64.btype=f64.ctype=f64
+    ...    d:f64*4, a:f64*8, b:f64*4, c:f64*4
 """,
 )
 

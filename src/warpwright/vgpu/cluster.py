@@ -19,10 +19,12 @@ from warpwright.vgpu.events import Barrier, Event
 from warpwright.vgpu.inflight import InFlight
 from warpwright.vgpu.jit import state
 from warpwright.vgpu.jit.issue import SERVICES, flatten
+from warpwright.vgpu.jit.record import signalled
 from warpwright.vgpu.jit.runtime import function
 from warpwright.vgpu.jit.state import (
     FAULTS,
     FUEL,
+    OFFSETS,
     QUEUE_HEADER_WORDS,
     RANK_SHIFT,
     RECORD_WORDS,
@@ -82,6 +84,7 @@ class Cluster:
         self.which = ctypes.c_int32()
         self.template = self._template()
         self.handlers = [_handler(inst) for inst in launch.insts]
+        self.silent = np.array([self.tape is not None and bool(signalled(inst)) for inst in launch.insts], bool)
         self.observers = launch.observers
         self.in_flight = InFlight(self)
         self.warpgroups = warpgroup.Warpgroups(self)
@@ -109,6 +112,14 @@ class Cluster:
         warps["rows"] = self.tape.buffer.ctypes.data if self.tape else 0
         warps["row_head"] = np.arange(self.count) << 32
         warps["row_retry"] = -1
+        number = np.arange(self.count)
+        first = number - number % self.per_cta % 4
+        last = np.minimum(first - first % self.per_cta + self.per_cta - 1, self.count - 1)
+        group = np.minimum(first[:, None] + np.arange(4), last[:, None])
+        warps["peers"] = self.pointers[group].astype(np.int64) + OFFSETS["issued"]
+        warps["signals"] = 0 if launch.computes else -1
+        self.map_bytes = np.array([bound.map.nbytes for bound in launch.maps] or [0], np.int64)
+        warps["map_bytes"] = self.map_bytes.ctypes.data
         self.local = aligned_zeros(self.count * 32 * kernel.program.local_bytes + 1)
         warps["local_bytes"] = kernel.program.local_bytes
         warps["local_host"] = self.local.ctypes.data + np.arange(self.count) * 32 * kernel.program.local_bytes
@@ -202,6 +213,8 @@ class Cluster:
         self.queue[0] = 0
         moved = False
         records = self.records[:count]
+        if not self.computes:
+            records = records[~self.silent[records[:, 0].astype(np.intp)]]
         for record in (records if self.observers else self.in_flight.set_aside(records)).tolist():
             moved |= self.handlers[record[0]][1](self, self.op_of(record))
         return moved

@@ -82,14 +82,14 @@ class Warpgroups:
 
     def settle(self) -> bool:
         """Perform what waiting warps ask for; true when one may go on."""
-        if not self.uses:
+        if not self.uses or not self.cluster.computes:
             return False
         served = [self._serve(index) for index in blocked_warps(self.cluster, WAIT_WGMMA)]
         return any(served)
 
     def finish(self) -> None:
         """Perform what warps left behind when they exited."""
-        for index in range(self.cluster.count) if self.uses else ():
+        for index in range(self.cluster.count) if self.uses and self.cluster.computes else ():
             end = self.passed[index] + int(self.cluster.warps["wgmma_count"][index])
             if end > self.performed.get(self._first(index), 0) and not self._perform(index, end):
                 raise ProtocolError(f"kernel {self.cluster.launch.name}: {self.missing(index)}.")

@@ -2,6 +2,8 @@
 
 The facts are medians on one H200 (132 SMs, 700 W), bf16, A (M, K) and B (N, K) of standard normal numbers, L2 filled
 with other data before each launch, every candidate and cuBLAS (torch.matmul) launched in random order in one process.
+Those of FP8 are of e4m3 with a scale for each matrix and D of bf16; there cuBLAS is ``torch._scaled_mm`` with
+``use_fast_accum=False``, whose sums are in float32 too.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ __all__ = ["CONFIGS", "FACTS", "FP8_FACTS", "Fact", "choose"]
 
 NARROW = HopperConfig((64, 128), stages=8, consumers=1, share=(1, 1))
 SMALL = HopperConfig((64, 64), depth=2, stages=6, consumers=1, share=(1, 1))
+FP8_SQUARE = HopperConfig((128, 128), depth=2, stages=3, promoted=128, partials=2)
+FP8_NARROW = replace(NARROW, depth=2, stages=4, promoted=128, partials=2)
+FP8_SMALL = replace(SMALL, promoted=64, partials=2)
 
 CONFIGS = {
     "128x256": HopperConfig(),
@@ -30,7 +35,17 @@ CONFIGS = {
     "64x64 stream rotated": replace(SMALL, once="b", rotate=True),
     "64x64 split 2": replace(SMALL, once="b", stages=5, split=2, persistent=False),
     "64x64 split 4": replace(SMALL, once="b", stages=4, split=4, persistent=False),
-    "fp8 128x128": HopperConfig((128, 128), depth=2, stages=3, promoted=128),
+    "fp8 192x128": HopperConfig((192, 128), stages=4, consumers=3, share=(1, 2), promoted=128),
+    "fp8 128x256": HopperConfig(promoted=128),
+    "fp8 128x128": FP8_SQUARE,
+    "fp8 128x128 stream": replace(FP8_SQUARE, once="b"),
+    "fp8 128x64 stream": HopperConfig((128, 64), depth=2, share=(1, 1), once="b", promoted=64, partials=2),
+    "fp8 64x128 stream": replace(FP8_NARROW, once="b"),
+    "fp8 64x128 stream rotated": replace(FP8_NARROW, once="b", rotate=True),
+    "fp8 64x64": FP8_SMALL,
+    "fp8 64x64 stream": replace(FP8_SMALL, once="b"),
+    "fp8 64x64 deep stream": replace(FP8_SMALL, depth=4, stages=3, once="b"),
+    "fp8 64x64 split 2": replace(FP8_SMALL, once="b", stages=5, split=2, persistent=False),
 }
 
 
@@ -180,4 +195,90 @@ FACTS = (
     Fact(16384, 16384, 16384, "128x256", 13302.3, 1.03),
 )
 
-FP8_FACTS = (Fact(4096, 4096, 4096, "fp8 128x128", 105.2, 0.98),)
+FP8_FACTS = (
+    Fact(16, 1024, 1024, "fp8 64x64 stream", 7.4, 1.04),
+    Fact(16, 2048, 2048, "fp8 64x64 deep stream", 8.3, 1.02),
+    Fact(16, 2048, 7168, "fp8 64x64 split 2", 13.2, 1.05),
+    Fact(16, 4096, 1024, "fp8 64x64 stream", 8.0, 1.07),
+    Fact(16, 4096, 4096, "fp8 64x64 split 2", 12.8, 0.98),
+    Fact(16, 4096, 14336, "fp8 64x64 split 2", 27.8, 1.01),
+    Fact(16, 8192, 1024, "fp8 64x64", 9.7, 1.05),
+    Fact(16, 8192, 8192, "fp8 64x128 stream rotated", 27.4, 1.10),
+    Fact(16, 14336, 4096, "fp8 64x128 stream", 24.9, 1.10),
+    Fact(32, 1024, 1024, "fp8 64x64 deep stream", 7.5, 1.06),
+    Fact(32, 2048, 2048, "fp8 64x64 deep stream", 9.0, 1.03),
+    Fact(32, 2048, 7168, "fp8 64x64 split 2", 14.3, 1.09),
+    Fact(32, 4096, 1024, "fp8 64x64 stream", 8.2, 1.06),
+    Fact(32, 4096, 4096, "fp8 64x64 stream", 12.6, 1.03),
+    Fact(32, 4096, 14336, "fp8 64x64 split 2", 25.9, 1.03),
+    Fact(32, 8192, 1024, "fp8 64x64 stream", 9.6, 1.07),
+    Fact(32, 8192, 8192, "fp8 64x128 stream rotated", 27.9, 1.13),
+    Fact(32, 14336, 4096, "fp8 64x128 stream", 25.7, 1.13),
+    Fact(64, 1024, 1024, "fp8 64x64", 6.8, 1.05),
+    Fact(64, 2048, 2048, "fp8 64x64 deep stream", 9.2, 1.05),
+    Fact(64, 2048, 7168, "fp8 64x64 split 2", 12.1, 1.00),
+    Fact(64, 4096, 1024, "fp8 64x64 stream", 8.3, 1.02),
+    Fact(64, 4096, 4096, "fp8 64x64 stream", 12.2, 1.07),
+    Fact(64, 4096, 14336, "fp8 64x64 split 2", 26.7, 1.14),
+    Fact(64, 8192, 1024, "fp8 64x64 stream", 9.8, 1.11),
+    Fact(64, 8192, 8192, "fp8 64x64 deep stream", 30.0, 1.21),
+    Fact(64, 14336, 4096, "fp8 64x128 stream", 26.4, 1.19),
+    Fact(128, 1024, 1024, "fp8 64x64 stream", 7.1, 1.04),
+    Fact(128, 2048, 2048, "fp8 64x64 deep stream", 9.0, 1.11),
+    Fact(128, 2048, 7168, "fp8 64x64 split 2", 13.9, 1.05),
+    Fact(128, 4096, 1024, "fp8 64x64 stream", 8.5, 1.09),
+    Fact(128, 4096, 4096, "fp8 64x64 stream", 13.4, 1.10),
+    Fact(128, 4096, 14336, "fp8 64x64 stream", 27.8, 1.16),
+    Fact(128, 8192, 1024, "fp8 64x128 stream", 10.4, 1.11),
+    Fact(128, 8192, 8192, "fp8 64x128 stream", 30.8, 1.19),
+    Fact(128, 14336, 4096, "fp8 64x128 stream", 27.1, 1.13),
+    Fact(256, 1024, 1024, "fp8 64x64", 7.4, 1.14),
+    Fact(256, 2048, 2048, "fp8 64x64 deep stream", 9.5, 1.10),
+    Fact(256, 2048, 7168, "fp8 64x64 deep stream", 15.0, 1.01),
+    Fact(256, 4096, 1024, "fp8 128x64 stream", 9.6, 1.10),
+    Fact(256, 4096, 4096, "fp8 128x64 stream", 15.7, 1.10),
+    Fact(256, 4096, 14336, "fp8 128x64 stream", 35.6, 1.14),
+    Fact(256, 8192, 1024, "fp8 128x128 stream", 11.7, 1.08),
+    Fact(256, 8192, 8192, "fp8 128x128 stream", 33.7, 1.07),
+    Fact(256, 14336, 4096, "fp8 128x128 stream", 30.6, 1.00),
+    Fact(512, 1024, 1024, "fp8 64x64", 8.3, 1.17),
+    Fact(512, 2048, 7168, "fp8 128x64 stream", 19.6, 1.05),
+    Fact(512, 4096, 1024, "fp8 128x128", 10.9, 1.14),
+    Fact(512, 4096, 4096, "fp8 128x128 stream", 19.0, 1.03),
+    Fact(512, 4096, 14336, "fp8 128x128 stream", 46.0, 1.02),
+    Fact(512, 8192, 8192, "fp8 128x128 stream", 52.7, 1.03),
+    Fact(512, 14336, 4096, "fp8 128x128 stream", 49.2, 0.98),
+    Fact(1024, 1024, 1024, "fp8 128x64 stream", 9.6, 1.14),
+    Fact(1024, 2048, 7168, "fp8 128x128 stream", 26.0, 1.01),
+    Fact(1024, 4096, 1024, "fp8 128x128 stream", 14.3, 1.10),
+    Fact(1024, 4096, 4096, "fp8 128x128 stream", 30.0, 1.03),
+    Fact(1024, 4096, 14336, "fp8 128x128 stream", 85.0, 0.99),
+    Fact(1024, 8192, 8192, "fp8 128x128 stream", 101.4, 1.02),
+    Fact(1024, 14336, 4096, "fp8 128x128 stream", 91.7, 1.03),
+    Fact(1536, 1536, 1536, "fp8 192x128", 12.8, 0.96),
+    Fact(2048, 1024, 1024, "fp8 128x128", 10.4, 1.09),
+    Fact(2048, 2048, 2048, "fp8 128x128", 20.1, 1.06),
+    Fact(2048, 2048, 7168, "fp8 128x128 stream", 45.9, 1.01),
+    Fact(2048, 4096, 1024, "fp8 128x128", 22.5, 1.15),
+    Fact(2048, 4096, 4096, "fp8 128x128 stream", 54.0, 1.04),
+    Fact(2048, 4096, 14336, "fp8 128x128 stream", 178.7, 1.00),
+    Fact(2048, 8192, 8192, "fp8 128x128 stream", 199.5, 1.00),
+    Fact(2048, 14336, 4096, "fp8 128x128 stream", 181.9, 1.02),
+    Fact(3072, 3072, 3072, "fp8 192x128", 47.9, 1.07),
+    Fact(4096, 1024, 1024, "fp8 128x128 stream", 14.3, 1.12),
+    Fact(4096, 2048, 7168, "fp8 128x128 stream", 87.9, 1.01),
+    Fact(4096, 4096, 1024, "fp8 128x128", 36.7, 1.11),
+    Fact(4096, 4096, 4096, "fp8 128x128 stream", 103.9, 1.02),
+    Fact(4096, 4096, 14336, "fp8 128x128", 357.9, 1.00),
+    Fact(4096, 4096, 16384, "fp8 128x128", 415.0, 1.00),
+    Fact(4096, 7168, 2048, "fp8 128x256", 104.6, 1.04),
+    Fact(4096, 8192, 8192, "fp8 128x128 stream", 399.2, 0.98),
+    Fact(4096, 14336, 4096, "fp8 192x128", 358.9, 1.01),
+    Fact(4096, 24576, 1536, "fp8 192x128", 258.9, 1.05),
+    Fact(6144, 6144, 6144, "fp8 192x128", 356.5, 1.02),
+    Fact(8192, 4096, 7168, "fp8 128x128 stream", 368.6, 1.00),
+    Fact(8192, 8192, 8192, "fp8 192x128", 823.7, 1.01),
+    Fact(12288, 12288, 12288, "fp8 192x128", 2913.2, 1.02),
+    Fact(16384, 8192, 1024, "fp8 192x128", 243.7, 1.06),
+    Fact(16384, 16384, 16384, "fp8 192x128", 6839.0, 1.01),
+)

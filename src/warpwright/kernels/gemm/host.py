@@ -40,11 +40,22 @@ class Plan:
     l2_promotion: int = 0
 
 
-def plan(config: GemmConfig, m: int, n: int, k: int, *, out_bytes: int = 2, sms: int = B200_SMS) -> Plan:
+def plan(
+    config: GemmConfig,
+    m: int,
+    n: int,
+    k: int,
+    *,
+    out_bytes: int = 2,
+    sms: int = B200_SMS,
+    clusters: int | None = None,
+) -> Plan:
     """The launch of ``config`` for one problem on a device of ``sms`` SMs.
 
-    Persistent clusters are no more than fit at once; with the scheduler "clc" there is one for each area, and those
-    that run take over the ones that have not started. ``out_bytes`` is the size of an element of D (2 or 4). Raises
+    Persistent clusters are no more than fit at once: ``clusters``, or without it as many as there are SMs for, which is
+    right for pairs; larger ones leave over what is left of a GPC. With the scheduler "clc" there is a cluster for each
+    area, and those that run take over the ones that have not started. ``out_bytes`` is the size of an element of D (2
+    or 4). Raises
     UsageError for an extent below 1, for rows of A and B that are no multiple of 16 bytes (a rule of tensor maps), and
     for more tiles than a grid can hold.
     """
@@ -61,7 +72,7 @@ def plan(config: GemmConfig, m: int, n: int, k: int, *, out_bytes: int = 2, sms:
     pitch = -(-n // vector) * vector
     mapped = config.kernel == "roles"
     return Plan(
-        grid=(_clusters(config, areas_m * areas_n, sms) * config.cluster, 1, 1),
+        grid=(_clusters(config, areas_m * areas_n, clusters or sms // config.cluster) * config.cluster, 1, 1),
         block=(config.threads, 1, 1),
         cluster=(config.cluster, 1, 1),
         smem=config.smem_bytes,
@@ -76,10 +87,10 @@ def plan(config: GemmConfig, m: int, n: int, k: int, *, out_bytes: int = 2, sms:
     )
 
 
-def _clusters(config: GemmConfig, areas: int, sms: int) -> int:
+def _clusters(config: GemmConfig, areas: int, fit: int) -> int:
     """How many clusters to launch: at least one, also where the device has fewer SMs than a cluster takes."""
     persistent = config.group > 0 and config.scheduler == "static"
-    return min(areas, max(1, sms // config.cluster)) if persistent else areas
+    return min(areas, max(1, fit)) if persistent else areas
 
 
 def _check(m: int, n: int, k: int) -> None:

@@ -42,6 +42,7 @@ from warpwright.lang import (
     f32,
     kernel,
     loop,
+    mbarrier,
     nclusterid,
     role,
     smem,
@@ -49,6 +50,7 @@ from warpwright.lang import (
     tma,
     tmem,
     u32,
+    var,
 )
 from warpwright.types import Scalar
 
@@ -105,7 +107,8 @@ def gemm_roles(
     written = out or dtype
     blocks = smem.tile(written, (boxes * LANES, box[1] // written.nbytes), swizzle=swizzle)
     dynamic = scheduler == "clc"
-    set_up(ab, acc, *([work] if dynamic else []), maps=(a, b, d))
+    paused = [mbarrier(1, name="throttle")] if throttle < 100 else []
+    set_up(ab, acc, *([work] if dynamic else []), *paused, maps=(a, b, d))
     rank = cluster_ctaid.x
     half = rank % PAIR
     leader = rank - half
@@ -137,11 +140,12 @@ def gemm_roles(
     @role(warp=1, elect=True, when=half == 0)
     def mma() -> None:
         slots, ahead, tiles = ab.consumer(), ab.consumer(), acc.producer()
+        parity = var(u32, 0)
 
         def free(slot: Any) -> None:
             tcgen05.commit(slot.empty, cta_group=2, multicast=(1 << PAIR * pairs) - 1)
-            if throttle < 100:
-                hold_back(throttle, (tile_m, tile_n, depth))
+            for done in paused:
+                hold_back(done, parity, throttle, (tile_m, tile_n, depth))
 
         for _ in output_tiles():
             if stagger:

@@ -38,6 +38,7 @@ from warpwright.lang import (
     var,
     warp,
 )
+from warpwright.lang.control import Var
 from warpwright.lang.ops.mbarrier import RemoteBarrier
 from warpwright.lang.ring import Cursor
 from warpwright.lang.smem import Tile
@@ -187,10 +188,13 @@ def sharing(rank: Expr, share: tuple[int, int]) -> tuple[Any, Any, Any, Any]:
     return along_m, along_n, same_a, same_b
 
 
-def hold_back(percent: int, tile: tuple[int, int, int]) -> None:
-    """Idle after the products of a k-block, so that the tensor cores work ``percent`` of the time at most."""
+def hold_back(done: mbarrier, parity: Var, percent: int, tile: tuple[int, int, int]) -> None:
+    """Wait for the products of a k-block and idle, so that the tensor cores work ``percent`` of the time at most."""
     m, n, k = tile
     busy = 2 * m * n * k // SM_FLOPS
+    tcgen05.commit(done, cta_group=2)
+    done.wait(parity)
+    parity.set(parity ^ 1)
     start, idle = clock64(), busy * (100 - percent) // percent
     for _ in loop():
         Break(when=clock64() - start >= idle)

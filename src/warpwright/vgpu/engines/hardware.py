@@ -3,7 +3,8 @@
 In one instruction every product and the old accumulator are aligned to the largest exponent among them and cut off
 toward zero at a fixed number of fraction bits; what is left is added exactly and rounded once. That is the model of
 MMA-Sim (arXiv 2511.10909) and of Khattak and Mikaitis (arXiv 2512.07004). It agrees with their recorded outputs of
-H100, H200 and B200 for f16 and bf16, and of Hopper's FP8 with a zero accumulator; for the rest it is a model.
+H100, H200 and B200, and with all that an H200 answered to ``tests/conformance``: wgmma and mma.sync of every type, with
+an accumulator and without, infinities and NaN included. For tcgen05 it is a model.
 The arithmetic itself stands in ``jit/hardware.ll``.
 """
 

@@ -35,6 +35,9 @@ def _cp_async(fabric: Fabric, op: Op) -> None:
         raise fabric.failure(MemoryFault, op, text)
     if not fabric.computes:
         return
+    if taken and op.words[1] % size:
+        text = f"source 0x{op.words[1]:x} is not a multiple of the {size} bytes that are copied."
+        raise fabric.failure(MemoryFault, op, text)
     target = fabric.shared[rank, offset : offset + size]
     target[:] = np.uint8(0)
     if taken:

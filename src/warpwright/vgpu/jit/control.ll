@@ -112,6 +112,30 @@ define void @block(ptr %w, i32 %mask, i32 %kind) {
   ret void
 }
 
+; Whether the four warps of the warpgroup have issued as many wgmma as this one.
+define i1 @gathered(ptr %w) {
+entry:
+  %pi = getelementptr i8, ptr %w, i64 $issued
+  %mine = load i64, ptr %pi
+  %pp = getelementptr i8, ptr %w, i64 $peers
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
+  %peer = getelementptr ptr, ptr %pp, i64 %i
+  %at = load ptr, ptr %peer
+  %count = load i64, ptr %at
+  %behind = icmp slt i64 %count, %mine
+  br i1 %behind, label %no, label %next
+next:
+  %i1 = add i64 %i, 1
+  %end = icmp eq i64 %i1, 4
+  br i1 %end, label %yes, label %loop
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
 ; Unblock the lanes whose mbarrier phase is complete; true when some lane can run.
 define i1 @wake(ptr %w) {
 entry:
@@ -132,7 +156,19 @@ lane:
   %pki = getelementptr i32, ptr %pk, i64 %i
   %kind = load i32, ptr %pki
   %isbar = icmp eq i32 %kind, $WAIT_MBARRIER
-  br i1 %isbar, label %test, label %next
+  br i1 %isbar, label %test, label %other
+other:
+  %isgroup = icmp eq i32 %kind, $WAIT_WGMMA
+  %psig = getelementptr i8, ptr %w, i64 $signals
+  %signals = load i32, ptr %psig
+  %only = icmp ne i32 %signals, 0
+  %ask = and i1 %isgroup, %only
+  br i1 %ask, label %group, label %next
+group:
+  %same = call i1 @gathered(ptr %w)
+  %here = zext i1 %same to i32
+  %all = shl i32 %here, %n
+  br label %next
 test:
   %pwi = getelementptr i64, ptr %pw, i64 %i
   %b = load ptr, ptr %pwi
@@ -145,7 +181,7 @@ test:
   %free = shl i32 %up, %n
   br label %next
 next:
-  %freed = phi i32 [ 0, %lane ], [ %free, %test ]
+  %freed = phi i32 [ 0, %other ], [ %all, %group ], [ %free, %test ]
   %stay = xor i32 %freed, -1
   %keep1 = and i32 %keep, %stay
   %less = sub i32 %left, 1

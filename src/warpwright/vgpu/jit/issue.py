@@ -15,7 +15,7 @@ from warpwright.vgpu.jit.control import converge
 from warpwright.vgpu.jit.lanes import Lanes, meaning
 from warpwright.vgpu.jit.memory import address
 from warpwright.vgpu.jit.state import OFFSETS, RECORD_WORDS, WAIT_SERVICE
-from warpwright.vgpu.jit.sync import block, one_more, operand_slot
+from warpwright.vgpu.jit.sync import block, one_more, operand_slot, refuse
 from warpwright.vgpu.program import Inst, Operand, Register
 
 __all__ = ["SERVICES", "flatten"]
@@ -59,6 +59,7 @@ def push(lanes: Lanes, inst: Inst) -> None:
     if lanes.costs:
         count = lanes.op(f"call i32 @llvm.ctpop.i32(i32 {lanes.mask})")
         record.row(lanes, inst, lanes.resize_scalar(count, 32, 64))
+        record.signal(lanes, inst)
 
 
 def enqueue(lanes: Lanes, number: int) -> None:
@@ -82,6 +83,15 @@ def issue(lanes: Lanes, inst: Inst) -> None:
 def cp_async(lanes: Lanes, inst: Inst) -> None:
     push(lanes, inst)
     _count(lanes, "lane_uncommitted")
+
+
+@meaning("cp.async.bulk.prefetch")
+def cp_async_bulk_prefetch(lanes: Lanes, inst: Inst) -> None:
+    """A hint, but an H200 stops at an address that is no multiple of 16 bytes."""
+    where = address(lanes, inst.operands[0])
+    low = lanes.op(f"and <32 x i64> {where}, {lanes.splat(15, 64)}")
+    lanes.store("i32", str(inst.index), OFFSETS["inst"])
+    refuse(lanes, lanes.op(f"icmp ne <32 x i64> {low}, zeroinitializer"), "misaligned", where)
 
 
 @meaning("cp.async.mbarrier.arrive")

@@ -262,6 +262,6 @@ def createpolicy(lanes: Lanes, inst: Inst) -> None:
     lanes.write(inst.operands[0], lanes.splat(0, 64), "b64")
 
 
-@meaning("prefetch", "prefetchu", "applypriority", "discard", "cp.async.bulk.prefetch", "cp.async.bulk.prefetch.tensor")
+@meaning("prefetch", "prefetchu", "applypriority", "discard", "cp.async.bulk.prefetch.tensor")
 def prefetch(lanes: Lanes, inst: Inst) -> None:
     """Hints: nothing to see."""

@@ -63,8 +63,8 @@ def mma_sync(lanes: Lanes, inst: Inst) -> None:
     words = inst.opcode.split(".")
     shape, types = words[words.index("aligned") + 1], [word for word in words if word in {*TYPES, "f32", "s32", "f64"}]
     converge(lanes, "-1")
-    if shape == "m8n8k4" and types == ["f64"] * 4:
-        return _double(lanes, inst)
+    if types == ["f64"] * 4:
+        return _double(lanes, inst, int(shape.rpartition("k")[2]))
     if shape not in _SHAPES or len(types) != 4 or any("::" in word for word in words) or types[0] != types[3]:
         raise lanes.unsupported("this shape or these types")
     plan = _plan(lanes, _SHAPES[shape], types, "satfinite" in words)
@@ -131,15 +131,17 @@ def _model(types: list[str], emulated: bool) -> list[int]:
     return packed
 
 
-def _double(lanes: Lanes, inst: Inst) -> None:
-    """m8n8k4: lane 4g + q has A (g, q), B (q, g) and columns 2q, 2q + 1 of row g; fma in the order of k."""
-    a, b = (lanes.read(_items(operand)[0], "f64") for operand in inst.operands[1:3])
-    results = []
+def _double(lanes: Lanes, inst: Inst, depth: int) -> None:
+    """Lane 4g + q has, in register h + r·i of A, row g + 8h and k = q + 4i (r halves of rows); in register i of B,
+    k = q + 4i of column g; in register 2h + p of C and D, row g + 8h of column 2q + p. fma in the order of k."""
+    a, b = ([lanes.read(register, "f64") for register in _items(operand)] for operand in inst.operands[1:3])
+    halves, results = len(_items(inst.operands[3])) // 2, []
     for number, register in enumerate(_items(inst.operands[3])):
+        half, column = divmod(number, 2)
         total = lanes.read(register, "f64")
-        for k in range(4):
-            left = _permute(lanes, a, [lane // 4 * 4 + k for lane in range(32)])
-            right = _permute(lanes, b, [4 * (2 * (lane % 4) + number) + k for lane in range(32)])
+        for k in range(depth):
+            left = _permute(lanes, a[half + halves * (k // 4)], [lane // 4 * 4 + k % 4 for lane in range(32)])
+            right = _permute(lanes, b[k // 4], [4 * (2 * (lane % 4) + column) + k % 4 for lane in range(32)])
             kind = "<32 x double>"
             total = lanes.op(f"call {kind} @llvm.fma.v32f64({kind} {left}, {kind} {right}, {kind} {total})")
         results.append(total)

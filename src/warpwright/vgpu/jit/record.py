@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from warpwright.vgpu.engines.tensor_copy import form_of
 from warpwright.vgpu.jit.costs import NEED
 from warpwright.vgpu.jit.lanes import Lanes
+from warpwright.vgpu.jit.state import LANES, OFFSETS
 from warpwright.vgpu.program import Inst
 
-__all__ = ["access", "barriers", "first", "needs", "row", "spend", "wait"]
+__all__ = ["access", "barriers", "first", "needs", "row", "settled", "signal", "signalled", "spend", "wait"]
 
 
 def row(lanes: Lanes, inst: Inst, a: str = "0", b: str = "0", mask: str = "") -> None:
@@ -59,6 +61,64 @@ def spend(lanes: Lanes) -> None:
         total = lanes.costs.total[lanes.block]
         _need(lanes, lanes.costs.ends.get(lanes.block, ()), total)
         lanes.emit(f"call void @spend(ptr %w, i64 {total})")
+
+
+def signal(lanes: Lanes, inst: Inst) -> None:
+    """In runs without numbers: what the instruction completes, it completes at once."""
+    kind = signalled(inst)
+    if not lanes.costs or kind in ("", "nothing"):
+        return
+    count, nbytes, bar, many, box, pair = 0, "0", 0, -1, -1, 0
+    if kind == "tensor":
+        form = form_of(inst.opcode)
+        bar, many, box, pair = form.mbar, form.mask or -1, form.shared, int(form.pair)
+        nbytes = lanes.op(f"call i64 @box_bytes(ptr %w, i32 {lanes.mask}, i64 {_operand(lanes, form.map)})")
+    elif kind == "bulk":
+        bar, many, box = 3, 4 if inst["multicast"] else -1, 0
+        nbytes = lanes.op(f"and i64 {_operand(lanes, 2)}, 4294967295")
+    elif kind == "commit":
+        count, many = 1, 1 if inst["multicast"] else -1
+    elif kind == "lane":
+        count = 1
+    lanes.emit(
+        f"call void @signal(ptr %w, i32 {lanes.mask}, i64 {count}, i64 {nbytes}, i64 {bar}, i64 {many}, i64 {box}, "
+        f"i1 {pair})"
+    )
+
+
+def _operand(lanes: Lanes, index: int) -> str:
+    """The lowest active lane's word of the record that was just queued."""
+    return first(lanes, lanes.load("<32 x i64>", OFFSETS["operands"] + 8 * LANES * index))
+
+
+def signalled(inst: Inst) -> str:
+    """How `signal` completes an instruction ("nothing": nobody waits for it at a barrier); "" when the machine does."""
+    if inst.name == "cp.async.bulk.tensor":
+        return "tensor" if form_of(inst.opcode).load else "nothing"
+    if inst.name == "cp.async.bulk":
+        return "nothing" if inst["dst"] == "global" else "bulk"
+    return _SIGNALLED.get(inst.name, "")
+
+
+_SIGNALLED = {
+    "tcgen05.commit": "commit",
+    "cp.async.mbarrier.arrive": "lane",
+    "tcgen05.mma": "nothing",
+    "tcgen05.mma.ws": "nothing",
+    "tcgen05.cp": "nothing",
+    "tcgen05.shift": "nothing",
+    "cp.async": "nothing",
+    "cp.reduce.async.bulk": "nothing",
+    "cp.reduce.async.bulk.tensor": "nothing",
+}
+
+
+def settled(lanes: Lanes, waiting: str) -> str:
+    """The lanes that wait for a group: none where everything is done at once."""
+    if not lanes.costs:
+        return waiting
+    keeps = lanes.op(f"xor i32 {lanes.load('i32', OFFSETS['signals'])}, -1")
+    return lanes.op(f"and i32 {waiting}, {keeps}")
 
 
 def _need(lanes: Lanes, loads: tuple[int, ...], offset: int) -> None:

@@ -19,7 +19,9 @@ _RMW = {
     "min.u": "umin", "max.u": "umax", "min.s": "min", "max.s": "max",
 }  # fmt: skip
 _HALVES = ("f16", "bf16")
-_FILES = "translate control mbarrier exchange bulk wgmma hardware mma reduce record".split()
+_FILES = (
+    "translate", "control", "mbarrier", "exchange", "bulk", "wgmma", "hardware", "mma", "reduce", "record", "signal",
+)  # fmt: skip
 
 
 class Engine:
@@ -158,6 +160,8 @@ _SIGNATURES = {
     "row_barriers": "void (ptr, i32, i64, i64)",
     "row_wait": "void (ptr, i32, i32, i64, i64)",
     "spend": "void (ptr, i64)",
+    "box_bytes": "i64 (ptr, i32, i64)",
+    "signal": "void (ptr, i32, i64, i64, i64, i64, i64, i1)",
     **{f"gather{b}": f"<32 x i{b}> (ptr, i32, i64)" for b in (8, 16, 32, 64)},
     **{f"scatter{b}": f"void (ptr, i32, i64, <32 x i{b}>)" for b in (8, 16, 32, 64)},
     **{name: f"<32 x i{b}> (ptr, i32, <32 x i{b}>, <32 x i{b}>)" for name, b, _ in _atomics()},

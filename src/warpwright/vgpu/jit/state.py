@@ -136,6 +136,10 @@ _FIELDS: list[tuple[str, str, int]] = [
     ("cycles", "i8", 1),  # cycles | issue slots << 32 that the warp has spent
     ("row_saved", "i8", 1),  # the same when the wait `row_retry` first failed
     ("row_retry", "i8", 1),
+    ("map_bytes", "i8", 1),  # bytes of a box of each tensor map of the launch
+    ("issued", "i8", 1),  # wgmma so far, and where the same stands for the four warps of the group
+    ("peers", "i8", 4),
+    ("signals", "i4", 1),  # -1: asynchronous operations only signal, at once, and nobody waits for groups; else 0
     ("wgmma_count", "i4", 1),  # lines in the log
     ("wgmma_group", "i4", 1),  # groups committed
     ("wgmma_log", "u8", 4 * WGMMA_LOG),  # instruction, descriptors of A and B, group << 32 | how
@@ -157,4 +161,5 @@ CONTROL = {
     "FUEL_PER_SLICE": 20_000,  # block jumps before a warp that does not wait returns to the scheduler
     **{f"FAULT_{name.upper()}": code for code, name in enumerate(FAULTS)},
     "WAIT_MBARRIER": WAIT_MBARRIER,
+    "WAIT_WGMMA": WAIT_WGMMA,
 }

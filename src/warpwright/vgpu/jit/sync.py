@@ -22,7 +22,7 @@ from warpwright.vgpu.jit.state import (
 )
 from warpwright.vgpu.program import Inst, Operand
 
-__all__ = ["BAR_ARRIVE", "BAR_RED", "BAR_SYNC", "block", "one_more", "operand_slot"]
+__all__ = ["BAR_ARRIVE", "BAR_RED", "BAR_SYNC", "block", "one_more", "operand_slot", "refuse"]
 
 # How a lane takes part in a named barrier, kept above the thread count in its wait argument.
 BAR_SYNC, BAR_ARRIVE, BAR_RED = 0, 1, 2
@@ -129,10 +129,10 @@ def _record(lanes: Lanes, inst: Inst, count: str) -> None:
 def _count_in_range(lanes: Lanes, count: str) -> None:
     less = lanes.op(f"sub <32 x i64> {count}, {lanes.splat(1, 64)}")
     bad = lanes.op(f"icmp uge <32 x i64> {less}, {lanes.splat((1 << 20) - 1, 64)}")
-    _refuse(lanes, bad, "mbarrier_init", count)
+    refuse(lanes, bad, "mbarrier_init", count)
 
 
-def _refuse(lanes: Lanes, bad: str, kind: str, shown: str) -> None:
+def refuse(lanes: Lanes, bad: str, kind: str, shown: str) -> None:
     """Fault when ``bad`` (<32 x i1>) holds for an active lane; the error shows that lane's value of ``shown``."""
     bits = lanes.op(f"and i32 {lanes.op(f'bitcast <32 x i1> {bad} to i32')}, {lanes.mask}")
     refuse, good = lanes.name(), lanes.name()
@@ -149,7 +149,7 @@ def _stays_open(lanes: Lanes, count: str) -> None:
     word = lanes.op(f"call <32 x i64> @gather64(ptr %w, i32 {lanes.mask}, i64 0)")
     left = lanes.op(f"and <32 x i64> {word}, {lanes.splat(_PENDING | _BYTES, 64)}")
     last = lanes.op(f"icmp eq <32 x i64> {left}, {lanes.op(f'shl <32 x i64> {count}, {lanes.splat(1, 64)}')}")
-    _refuse(lanes, last, "mbarrier_closes", lanes.load("<32 x i64>", OFFSETS["addr"]))
+    refuse(lanes, last, "mbarrier_closes", lanes.load("<32 x i64>", OFFSETS["addr"]))
 
 
 @meaning("mbarrier.inval")
@@ -272,4 +272,4 @@ def wait_group(lanes: Lanes, inst: Inst) -> None:
     waiting = lanes.op(f"and i32 {lanes.mask}, {lanes.op(f'bitcast <32 x i1> {over} to i32')}")
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
     record.row(lanes, inst, str(number))
-    block(lanes, WAIT_BULK, waiting, lanes.block + 1)
+    block(lanes, WAIT_BULK, record.settled(lanes, waiting), lanes.block + 1)

@@ -89,6 +89,8 @@ def _issue(lanes: Lanes, inst: Inst) -> None:
     lanes.ended = False
     lanes.emit(f"{logged}:")
     record.row(lanes, inst, a, b)
+    if lanes.costs:
+        lanes.store("i64", lanes.op(f"add i64 {lanes.load('i64', OFFSETS['issued'])}, 1"), OFFSETS["issued"])
     if lanes.observed:
         first = lanes.op(f"and i32 {lanes.mask}, {lanes.op(f'sub i32 0, {lanes.mask}')}")
         lanes.op(f"call i1 @push(ptr %w, i32 {first}, i32 {inst.index})")
@@ -138,4 +140,6 @@ def wait_group(lanes: Lanes, inst: Inst) -> None:
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
     lanes.store("<32 x i64>", lanes.integer(inst.operands[0], 64), operand_slot(0))
     record.row(lanes, inst, record.first(lanes, lanes.integer(inst.operands[0], 64)))
+    if lanes.costs:
+        lanes.store("i32", record.settled(lanes, count), OFFSETS["wgmma_count"])
     block(lanes, WAIT_WGMMA, waiting, lanes.block + 1)

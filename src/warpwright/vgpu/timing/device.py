@@ -185,10 +185,14 @@ def _perform(grid: _Grid, load: _Load, clock: float, journal: Journal) -> _Timed
     launch, timing, places = grid.launch, grid.capture.timing, grid.places
     active = places.ranks * min(places.groups, len(grid.numbers))
     share = places.ranks / active
-    hbm = launch.spec.hbm_gbps * 1e9 * timing.hbm_share / (clock * 1e6)
-    memory = Memory(timing.l2_bytes * share, hbm * share, timing.sm_bytes)
+    moved = _moved(grid)
+    mixed = 2 * min(moved.missed, moved.written) / max(1.0, moved.missed + moved.written)
+    reached = timing.hbm_share + mixed * (timing.hbm_mixed_share - timing.hbm_share)
+    hbm = launch.spec.hbm_gbps * 1e9 * reached / (clock * 1e6)
+    own_clock = launch.spec.clock_mhz / clock * share
+    memory = Memory(timing.l2_bytes * own_clock, timing.l2_write_bytes * own_clock, hbm * share, timing.sm_bytes)
     per_cta = -(-launch.threads // 32)
-    layout = Layout(places.ranks, per_cta, _stride(launch), places.together)
+    layout = Layout(places.ranks, per_cta, _stride(launch), places.together, active * timing.cta_rate)
     works = [Work(grid.kinds[kind].program, *grid.share(kind, wave)) for kind, wave in _affordable(grid, load)]
     outcome = replay(works, timing, memory, layout, journal)
     left = len(load.clusters) - len(works)
@@ -221,7 +225,7 @@ def _clock(grid: _Grid, timed: list[_Timed], cycles: float) -> float:
     )
     if not joules:
         return float(top)
-    watts = timing.sustained_watts - timing.idle_watts
+    watts = timing.limit_watts - timing.idle_watts
     ratio = watts * cycles / (top * 1e6 * joules)
     held = float(top * ratio ** (1 / (1 + timing.volts_slope)))
     return min(held, timing.tensor_mhz if _flops(grid) else float(top))

@@ -40,6 +40,7 @@ class Layout:
     per_cta: int
     stride: int
     together: int
+    pace: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,6 +121,7 @@ class _Replay:
         self.timing, self.layout, self.journal = timing, layout, journal
         self.units = Units(timing, layout.ranks, memory)
         self.queue = deque(works)
+        self.begun = min(layout.together, len(works))
         self.events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self.count = 0
         self.outcome = Outcome([], [], self.units)
@@ -133,16 +135,16 @@ class _Replay:
 
     def perform(self) -> Outcome:
         for slot in range(min(self.layout.together, len(self.queue))):
-            self.begin(0.0, slot)
+            self.begin(0.0, slot, self.queue.popleft())
         events = self.events
         while events:
             time, _, what, args = heapq.heappop(events)
             what(time, *args)
         return self.outcome
 
-    def begin(self, now: float, slot: int) -> None:
-        """Start the next cluster in the place of one that has ended."""
-        layout, work = self.layout, self.queue.popleft()
+    def begin(self, now: float, slot: int, work: Work) -> None:
+        """Start a cluster in a place that is free."""
+        layout = self.layout
         run = _Run(work, slot, now, first=not self.outcome.starts)
         self.outcome.starts.append(now)
         run.living = [layout.per_cta] * layout.ranks
@@ -208,7 +210,9 @@ class _Replay:
         if run.first:
             self.journal.ended(now)
         if self.queue:
-            self.at(now + self.timing.cta_start, self.begin, run.slot)
+            start = max(now + self.timing.cta_start, self.begun * self.layout.pace)
+            self.begun += 1
+            self.at(start, self.begin, run.slot, self.queue.popleft())
 
     # Barriers in shared memory.
 
@@ -314,11 +318,12 @@ class _Replay:
     def do_load_box(self, warp: _Warp, step: Step, now: float) -> float:
         run, box, timing = warp.run, step.what, self.timing
         unit = self.units.tma[warp.rank]
+        first = timing.tma_first if unit.busy == 0 else 0.0
         served = unit.take(now, timing.tma_box + box.requests * timing.tma_row)
         start = served - box.requests * timing.tma_row
         latency = timing.tma_l2 + run.work.cold[box.position] * (timing.tma_hbm - timing.tma_l2)
         ranks = tuple(rank for rank, _, _ in box.targets)
-        end = max(served, self.units.fetch(start, box.nbytes, run.work.miss[box.position], ranks)) + latency
+        end = max(served, self.units.fetch(start, box.nbytes, run.work.miss[box.position], ranks)) + latency + first
         for rank, offset, barrier in box.targets:
             self.at(end, self.landed, run, rank, offset, barrier, box)
         if run.first:
@@ -337,7 +342,7 @@ class _Replay:
         timing = self.timing
         served = self.units.tma[warp.rank].take(now, timing.tma_box + box.requests * timing.tma_row)
         self.units.shared[warp.rank].busy += box.nbytes / timing.shared_bytes
-        read = max(served, self.units.fetch(now, box.nbytes, 1.0, (warp.rank,))) + timing.tma_store
+        read = max(served, self.units.store(now, box.nbytes, warp.rank)) + timing.tma_store
         warp.open_copy = max(warp.open_copy, read)
         warp.run.last = max(warp.run.last, read + timing.ld_l2 / 2)
         if warp.run.first:
@@ -521,19 +526,20 @@ class _Replay:
     def fetched(self, warp: _Warp, access: Access, now: float) -> float:
         timing, work = self.timing, warp.run.work
         served = self.units.lsu[warp.rank].take(now, max(access.lines, access.nbytes / timing.l1_bytes))
+        if not access.load:
+            return max(served, self.units.store(now, access.nbytes, warp.rank))
         latency = timing.ld_l2 + float(work.cold[access.position]) * (timing.ld_hbm - timing.ld_l2)
-        miss = float(work.miss[access.position]) if access.load else 1.0
+        miss = float(work.miss[access.position])
         return max(served, self.units.fetch(now, access.nbytes, miss, (warp.rank,))) + latency
 
     def do_global_access(self, warp: _Warp, step: Step, now: float) -> float:
         access: Access = step.what
-        unit = self.units.lsu[warp.rank]
-        start = max(now, unit.free)
+        start = max(now, self.units.lsu[warp.rank].free)
         end = self.fetched(warp, access, now)
         if access.load:
             warp.ready[step.inst] = end
             return start + 1
-        warp.run.last = max(warp.run.last, end - self.timing.ld_l2 / 2)
+        warp.run.last = max(warp.run.last, end)
         return max(start + 1, self.units.l2.free - BACKLOG, self.units.hbm.free - BACKLOG)
 
     def do_shared_access(self, warp: _Warp, step: Step, now: float) -> float:

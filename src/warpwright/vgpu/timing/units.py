@@ -26,9 +26,10 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What L2 and device memory give: bytes a cycle to all SMs of the replay together, and to one of them."""
+    """Bytes a cycle that L2 gives and takes and device memory gives to all SMs of the replay together, and to one."""
 
     l2: float
+    l2_write: float
     hbm: float
     sm: float
 
@@ -59,6 +60,12 @@ class Units:
         for rank in ranks:
             end = max(end, self.port[rank].take(now, nbytes / self.memory.sm))
         return end
+
+    def store(self, now: float, nbytes: float, rank: int) -> float:
+        """When bytes that leave an SM at ``now`` at the earliest are in L2; they go on to device memory in time."""
+        self.hbm.take(now, nbytes / self.memory.hbm)
+        end = self.l2.take(now, nbytes / self.memory.l2_write)
+        return max(end, self.port[rank].take(now, nbytes / self.memory.sm))
 
 
 @dataclass(slots=True)

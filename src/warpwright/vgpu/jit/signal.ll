@@ -1,0 +1,108 @@
+; Asynchronous operations that only signal (numerics="none"): their mbarriers at once, by lane code, no data.
+
+; The bytes of a box of the tensor map at a virtual address; -1 when there is none.
+define i64 @box_bytes(ptr %w, i32 %mask, i64 %address) {
+  %pf = getelementptr i8, ptr %w, i64 $signals
+  %flag = load i32, ptr %pf
+  %lanes = and i32 %flag, %mask
+  %idle = icmp eq i32 %lanes, 0
+  br i1 %idle, label %bad, label %look
+look:
+  %a0 = insertelement <32 x i64> poison, i64 %address, i32 0
+  %as = shufflevector <32 x i64> %a0, <32 x i64> poison, <32 x i32> zeroinitializer
+  %pa = getelementptr i8, ptr %w, i64 $addr
+  store <32 x i64> %as, ptr %pa
+  %ok = call i1 @global(ptr %w, i32 %mask, i64 16)
+  br i1 %ok, label %good, label %bad
+good:
+  %n = call i32 @llvm.cttz.i32(i32 %mask, i1 true)
+  %i = zext i32 %n to i64
+  %pai = getelementptr i64, ptr %pa, i64 %i
+  %map = load ptr, ptr %pai
+  %pindex = getelementptr i64, ptr %map, i64 1
+  %index = load i64, ptr %pindex
+  %pt = getelementptr i8, ptr %w, i64 $map_bytes
+  %table = load ptr, ptr %pt
+  %pn = getelementptr i64, ptr %table, i64 %index
+  %nbytes = load i64, ptr %pn
+  ret i64 %nbytes
+bad:
+  ret i64 -1
+}
+
+; %count arrivals or %nbytes for the barrier in operand %bar of each lane of %mask. With %many >= 0, that operand names
+; the CTAs, by bits; else with %box >= 0 it is the CTA of that operand's address, else the barrier's own. %pair: the
+; barrier lies in whichever CTA of a destination's pair has the rank parity of the named one.
+define void @signal(ptr %w, i32 %mask, i64 %count, i64 %nbytes, i64 %bar, i64 %many, i64 %box, i1 %pair) {
+entry:
+  %pf = getelementptr i8, ptr %w, i64 $signals
+  %flag = load i32, ptr %pf
+  %off = icmp eq i32 %flag, 0
+  br i1 %off, label %done, label %begin
+begin:
+  %po = getelementptr i8, ptr %w, i64 $operands
+  %ph = getelementptr i8, ptr %w, i64 $shared_host
+  %host = load i64, ptr %ph
+  %ps = getelementptr i8, ptr %w, i64 $shared_stride
+  %stride = load i64, ptr %ps
+  %pb = getelementptr <32 x i64>, ptr %po, i64 %bar
+  %pm = getelementptr <32 x i64>, ptr %po, i64 %many
+  %px = getelementptr <32 x i64>, ptr %po, i64 %box
+  %multi = icmp sge i64 %many, 0
+  %boxed = icmp sge i64 %box, 0
+  br label %loop
+loop:
+  %left = phi i32 [ %mask, %begin ], [ %rest, %next ]
+  %none = icmp eq i32 %left, 0
+  br i1 %none, label %done, label %lane
+lane:
+  %n = call i32 @llvm.cttz.i32(i32 %left, i1 true)
+  %less = sub i32 %left, 1
+  %rest = and i32 %left, %less
+  %i = zext i32 %n to i64
+  %pbi = getelementptr i64, ptr %pb, i64 %i
+  %word = load i64, ptr %pbi
+  %low = and i64 %word, 4294967295
+  %named = lshr i64 %low, $RANK_SHIFT
+  %offset = and i64 %low, 16777215
+  br i1 %multi, label %several, label %single
+several:
+  %pmi = getelementptr i64, ptr %pm, i64 %i
+  %bits = load i64, ptr %pmi
+  %ctas = and i64 %bits, 65535
+  br label %each
+single:
+  br i1 %boxed, label %at_box, label %at_named
+at_box:
+  %pxi = getelementptr i64, ptr %px, i64 %i
+  %place = load i64, ptr %pxi
+  %place1 = and i64 %place, 4294967295
+  %owner = lshr i64 %place1, $RANK_SHIFT
+  br label %at_named
+at_named:
+  %one = phi i64 [ %owner, %at_box ], [ %named, %single ]
+  %bit = shl i64 1, %one
+  br label %each
+each:
+  %todo = phi i64 [ %ctas, %several ], [ %bit, %at_named ], [ %more, %hit ]
+  %empty = icmp eq i64 %todo, 0
+  br i1 %empty, label %next, label %hit
+hit:
+  %rank = call i64 @llvm.cttz.i64(i64 %todo, i1 true)
+  %todo1 = sub i64 %todo, 1
+  %more = and i64 %todo, %todo1
+  %even = and i64 %rank, -2
+  %parity = and i64 %named, 1
+  %paired = or i64 %even, %parity
+  %at = select i1 %pair, i64 %paired, i64 %rank
+  %far = mul i64 %at, %stride
+  %base = add i64 %host, %far
+  %address = add i64 %base, %offset
+  %p = inttoptr i64 %address to ptr
+  %code = call i32 @mbarrier_update(ptr %p, i64 %count, i64 0, i64 %nbytes, i64 0)
+  br label %each
+next:
+  br label %loop
+done:
+  ret void
+}
