@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.report.test_trace import SCHEMA
 from tests.report.timelines import profile as made
 from tests.test_launch_file import SCALE
 from warpwright.cli import main
@@ -101,6 +103,30 @@ def test_trace_and_plot_are_written(calls, folder) -> None:
     assert run("gemm", "--size", 128, "--trace", "t.json", "--plot", "t.svg").exit_code == 0
     assert json.loads((folder / "t.json").read_text())["traceEvents"]
     assert (folder / "t.svg").read_text().startswith("<?xml")
+
+
+def test_a_real_run_names_barriers_slots_and_waste(folder) -> None:
+    """The engine itself, on both families."""
+    words = ("--size", 512, "--trace", "t.json", "--plot", "t.svg", "--json")
+    blackwell, hopper = (
+        json.loads(run("gemm", *more, *words).stdout) for more in (("--level", 3), ("--level", 8, "--device", "h200"))
+    )
+    stalls = {(role["name"], stall["reason"]) for role in blackwell["roles"] for stall in role["stalls"]}
+    assert {("mma", "waits ab.full"), ("loads", "waits ab.empty")} <= stalls
+    assert blackwell["wasted_flops"] == blackwell["flops"] / 2 and hopper["wasted_flops"] == 0
+    assert "wasted work" in [hint["topic"] for hint in blackwell["advice"]]
+    tracks = {span["track"] for span in hopper["spans"]}
+    assert {"load", "multiply", "TMA", "tensor core", "ab[0]", "ab[3]"} <= tracks
+    events = json.loads((folder / "t.json").read_text())
+    jsonschema.validate(events, SCHEMA)
+    assert [event for event in events["traceEvents"] if event["ph"] == "s"]
+
+
+def test_a_full_run_computes_what_a_fast_one_predicts() -> None:
+    fast, full = (
+        json.loads(run("gemm", "--level", 7, "--size", 256, mode, "--json").stdout) for mode in ("--fast", "--full")
+    )
+    assert full["verified"] and full["time_us"] == pytest.approx(fast["time_us"], rel=0.03)
 
 
 def test_a_ptx_file_with_its_launch_in_words(calls, folder) -> None:

@@ -88,6 +88,12 @@ def test_a_producer_that_never_waits_needs_no_deeper_ring() -> None:
     assert "pipeline depth" not in topics(replace(given, roles=roles))
 
 
+def test_a_deeper_ring_cannot_gain_more_than_the_bandwidths_leave() -> None:
+    usage = Usage(tensor=0.5, l2=0.92, hbm=0.2, shared=0.3, issue=0.1)
+    found = about("pipeline depth", profile(**HEALTHY, stages=2, usage=usage))
+    assert found.gain == pytest.approx(100 * (1 / 0.92 - 1))
+
+
 def test_the_last_wave_says_how_many_sms_idle() -> None:
     found = about("tail", profile(**{**HEALTHY, "grid": (336, 1, 1), "waves": 336 / 148, "tail": 0.22, "buffers": 6}))
     assert found.text == (

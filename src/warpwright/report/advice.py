@@ -1,14 +1,14 @@
 """What to change in a kernel, computed from its profile: each with its numbers, its place and what it would gain.
 
 A gain is how much more useful work a second would hold if the cause went away and nothing else became the limit, in
-percent; gains of several pieces of advice do not add up.
+percent, at most what the bandwidths leave; gains of several pieces of advice do not add up.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from warpwright import targets
@@ -21,6 +21,8 @@ __all__ = ["Advice", "advice"]
 
 WORTH = 0.03  # share of the time from which something is worth saying
 LEAST_GAIN = 1.0  # percent
+LEAST_USE = 0.01
+SAME_TRAFFIC = ("pipeline depth", "epilogue", "tail", "bank conflicts")  # the same bytes would move in less time
 BOUND = 0.80  # of a peak bandwidth: more is hard to reach
 SHOWN_CONFLICTS = 3
 
@@ -41,8 +43,10 @@ class Advice:
 
 def advice(profile: Profile) -> list[Advice]:
     """What the profile says should be changed, what gains most first; empty where nothing is worth it."""
-    found = [each for rule in RULES for each in rule(profile) if each.gain >= LEAST_GAIN]
-    return sorted(found, key=lambda each: -each.gain)
+    room = 100 * (1 / max(profile.usage.l2, profile.usage.hbm, profile.usage.shared, LEAST_USE) - 1)
+    found = [each for rule in RULES for each in rule(profile)]
+    within = [replace(each, gain=min(each.gain, room)) if each.topic in SAME_TRAFFIC else each for each in found]
+    return sorted((each for each in within if each.gain >= LEAST_GAIN), key=lambda each: -each.gain)
 
 
 def _gain(share: float) -> float:

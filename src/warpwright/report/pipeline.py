@@ -20,7 +20,7 @@ WIDTH, EDGE, LEFT, RIGHT, TOP, BOTTOM = 7.2, 0.2, 0.98, 0.15, 0.72, 0.62
 GAP, BETWEEN = 0.52, 0.25
 LANE, SLOT_LANE, CTA_GAP, OVERVIEW = 0.145, 0.062, 0.09, 0.62
 RESOLUTION = 1500
-DIGIT, LETTER = 0.065, 0.047  # inches that a character of 5.5 and of 5 points takes
+DIGIT, LETTER = 0.065, 0.054  # inches that a character of 5.5 and of 5 points takes
 HEIGHTS = {"wait": 0.62, "filling": 0.86, "full": 0.86, "in use": 0.86}
 LEGEND = (
     ("copy", "copies"),
