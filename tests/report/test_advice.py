@@ -8,7 +8,7 @@ import pytest
 
 from tests.report.timelines import profile
 from warpwright.report.advice import advice
-from warpwright.vgpu.timing import Conflict, Usage
+from warpwright.vgpu.timing import Conflict, Role, Stall, Usage
 
 HEALTHY = {"tiles": 6, "buffers": 2, "k_blocks": 32, "waves": 1.0, "grid": (148, 1, 1)}
 
@@ -142,6 +142,22 @@ def test_a_bandwidth_that_is_the_limit_is_named(usage, words, megabytes) -> None
 def test_a_bandwidth_below_the_tensor_cores_is_no_limit() -> None:
     usage = Usage(tensor=0.95, l2=0.9, hbm=0.85, shared=0.9, issue=0.1)
     assert advice(profile(**HEALTHY, usage=usage)) == []
+
+
+@pytest.mark.parametrize(("hbm", "grid", "told"), [(0.2, 4096, True), (0.7, 4096, False), (0.2, 64, False)])
+def test_warps_that_wait_for_idle_memory_are_told_to_load_more(hbm, grid, told) -> None:
+    stall = Stall("global memory", 15_000, 0.75, "copy.py:12")
+    alone = (Role("kernel", 4, 50_000.0, 0.1, (stall,)),)
+    usage = Usage(tensor=0.0, l2=0.1, hbm=hbm, shared=0.0, issue=0.1)
+    given = replace(profile(**HEALTHY), roles=alone, usage=usage, grid=(grid, 1, 1), flops=0, waves=9.0, ctas_per_sm=3)
+    found = [each for each in advice(given) if each.topic == "memory latency"]
+    assert bool(found) == told
+    if told:
+        assert found[0].text == (
+            "kernel waits 75 % of the time for global memory, which is 20 % busy (L2 10 %): keep more loads in flight, "
+            "with more CTAs an SM (3 now), or wider and more loads a thread"
+        )
+        assert (found[0].where, found[0].gain) == ("copy.py:12", pytest.approx(300))
 
 
 def test_a_short_kernel_is_launch_bound() -> None:

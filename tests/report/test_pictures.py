@@ -19,6 +19,7 @@ from warpwright.report import figure as figures
 from warpwright.report.ladder import Rung, draw_ladder
 from warpwright.report.pipeline import draw_pipeline
 from warpwright.targets import DEVICES
+from warpwright.vgpu.timing import Span
 
 SIGNATURES = {".svg": b"<?xml", ".png": b"\x89PNG", ".pdf": b"%PDF"}
 RUNGS = [
@@ -95,6 +96,22 @@ def test_the_pipeline_has_every_lane_and_no_overlaps(drawn, given) -> None:
     assert ("CTA 1" in words) == (given.get("ctas", 2) > 1)
     assert overlapping(drawn[0]) == []
     assert outside(drawn[0]) == []
+
+
+def test_a_short_run_is_one_panel(drawn) -> None:
+    draw_pipeline(profile(k_blocks=12), Path("t.svg"))
+    words = [text.get_text() for text in texts(drawn[0])]
+    assert len(drawn[0].axes) == 1 and {"whole run", "acc.full", "7"} <= set(words)
+    assert overlapping(drawn[0]) == []
+
+
+def test_a_kernel_without_engines_is_one_panel_about_memory(drawn) -> None:
+    spans = [
+        Span("kernel", 0, name, 10.0 * i, 10.0 * i + 10, "") for i, name in enumerate(["issues", "global memory"] * 50)
+    ]
+    draw_pipeline(replace(profile(), spans=tuple(spans)), Path("t.svg"))
+    words = [text.get_text() for text in texts(drawn[0])]
+    assert len(drawn[0].axes) == 1 and {"memory, stores", "other work"} <= set(words)
 
 
 @pytest.mark.parametrize("rungs", [RUNGS, RUNGS[:1], RUNGS[6:]])

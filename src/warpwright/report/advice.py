@@ -181,6 +181,25 @@ def _bandwidth(profile: Profile) -> Iterator[Advice]:
         yield Advice(f"{words} bound", text, "", 100 * (usage[name] / max(others, 0.01) - 1))
 
 
+def _latency(profile: Profile) -> Iterator[Advice]:
+    """Warps of a full chip that wait for device memory, which is not busy: too few loads are in flight."""
+    device = targets.DEVICES.get(profile.device)
+    stalls = [(stall.share, role, stall) for role in profile.roles for stall in role.stalls]
+    memory = [each for each in stalls if each[2].reason == "global memory" and each[1].cycles > _cycles(profile) / 2]
+    share, role, stall = max(memory, key=lambda each: each[0], default=(0.0, None, None))
+    busy = max(profile.usage.hbm, profile.usage.l2)
+    if device is None or role is None or stall is None or share < 0.5 or busy > 0.6:
+        return
+    if math.prod(profile.grid) < device.sms:
+        return
+    text = (
+        f"{role.name} waits {percent(share)} of the time for global memory, which is {percent(profile.usage.hbm)} busy "
+        f"(L2 {percent(profile.usage.l2)}): keep more loads in flight, with more CTAs an SM ({profile.ctas_per_sm} now)"
+        ", or wider and more loads a thread"
+    )
+    yield Advice("memory latency", text, stall.where, min(_gain(min(share, 0.9)), 100 * (BOUND / busy - 1)))
+
+
 def _launch(profile: Profile) -> Iterator[Advice]:
     share = profile.launch_us / profile.time_us if profile.time_us else 0.0
     if share < 0.2:
@@ -199,6 +218,7 @@ RULES: Sequence[Callable[[Profile], Iterable[Advice]]] = (
     _waves_and_tail,
     _exposed_epilogue,
     _bandwidth,
+    _latency,
     _launch,
 )
 

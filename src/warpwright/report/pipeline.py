@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 
 from warpwright.errors import UsageError
 from warpwright.report.figure import GREY, INK, PAINT, RULE, canvas, save
-from warpwright.report.lanes import TENSOR, Lane, coalesced, kind, lanes, merged, slot_number, windows
+from warpwright.report.lanes import ENGINES, TENSOR, Lane, Windows, coalesced, kind, lanes, merged, slot_number, windows
 from warpwright.report.text import headline
 from warpwright.vgpu.timing import Profile, Span
 
@@ -20,6 +20,7 @@ WIDTH, EDGE, LEFT, RIGHT, TOP, BOTTOM = 7.2, 0.2, 0.98, 0.15, 0.72, 0.62
 GAP, BETWEEN = 0.52, 0.25
 LANE, SLOT_LANE, CTA_GAP, OVERVIEW = 0.145, 0.062, 0.09, 0.62
 RESOLUTION = 1500
+STEADY_SHARE = 0.4
 DIGIT, LETTER = 0.065, 0.054  # inches that a character of 5.5 and of 5 points takes
 HEIGHTS = {"wait": 0.62, "filling": 0.86, "full": 0.86, "in use": 0.86}
 LEGEND = (
@@ -64,16 +65,22 @@ def draw_pipeline(profile: Profile, path: Path) -> None:
     if not shown:
         raise UsageError(f"the profile of {profile.kernel} has no timeline to draw: nothing ran long enough to show")
     rows, tall = _rows(shown)
-    height = TOP + (2 + OVERVIEW) * tall + 2 * GAP + BOTTOM
-    panels = _panels(profile, tall, height)
+    panels, height = _panels(windows(profile.spans), tall, _repeats(shown, profile))
     with canvas(WIDTH, height) as figure:
         figure.text(EDGE / WIDTH, 1 - 0.22 / height, headline(profile), fontsize=9.5, fontweight="bold")
         figure.text(EDGE / WIDTH, 1 - 0.38 / height, _subtitle(profile), fontsize=7, color=GREY)
         whole, *_ = [_draw(figure, panel, rows, tall) for panel in panels]
         for panel in panels[1:]:
             _mark(whole, panel)
-        _legend(figure, {kind(each) for lane in shown for each in lane.spans})
+        _legend(figure, shown)
         save(figure, path)
+
+
+def _repeats(shown: Sequence[Lane], profile: Profile) -> bool:
+    """Whether there is a steady state to look into: engines at work, for much longer than a few turns."""
+    where = windows(profile.spans)
+    (begin, end), (left, right) = where.whole, where.steady
+    return any(lane.track in ENGINES for lane in shown) and right - left < STEADY_SHARE * (end - begin)
 
 
 def _subtitle(profile: Profile) -> str:
@@ -86,19 +93,21 @@ def _subtitle(profile: Profile) -> str:
     return " · ".join([*parts, f"device memory {profile.usage.hbm:.0%}"])
 
 
-def _panels(profile: Profile, tall: float, height: float) -> list[Panel]:
-    where = windows(profile.spans)
+def _panels(where: Windows, tall: float, repeats: bool) -> tuple[list[Panel], float]:
+    """The panels of a picture and its height, inches: the whole run, and where it repeats itself three closer looks."""
     span = WIDTH - LEFT - RIGHT
+    if not repeats:
+        return [Panel("whole run", where.whole, (LEFT, BOTTOM, span, tall))], TOP + tall + BOTTOM
     half = (span - BETWEEN) / 2
-    first = height - TOP - OVERVIEW * tall
-    second = first - GAP - tall
-    third = second - GAP - tall
-    return [
+    second = BOTTOM + tall + GAP
+    first = second + tall + GAP
+    panels = [
         Panel("whole run", where.whole, (LEFT, first, span, OVERVIEW * tall), labelled=False),
-        Panel("a  prologue", where.prologue, (LEFT, third, half, tall)),
+        Panel("a  prologue", where.prologue, (LEFT, BOTTOM, half, tall)),
         Panel("b  steady state", where.steady, (LEFT, second, span, tall)),
-        Panel("c  epilogue", where.epilogue, (LEFT + half + BETWEEN, third, half, tall), named=False),
+        Panel("c  epilogue", where.epilogue, (LEFT + half + BETWEEN, BOTTOM, half, tall), named=False),
     ]
+    return panels, first + OVERVIEW * tall + TOP
 
 
 def _rows(shown: Sequence[Lane]) -> tuple[list[Row], float]:
@@ -230,10 +239,14 @@ def _mark(axes: Any, panel: Panel) -> None:
     )
 
 
-def _legend(figure: Any, used: Iterable[str]) -> None:
+def _legend(figure: Any, shown: Sequence[Lane]) -> None:
     from matplotlib.patches import Patch
 
-    handles = [Patch(facecolor=PAINT[name], label=label) for name, label in LEGEND if name in used]
+    used = {kind(each) for lane in shown for each in lane.spans}
+    words = dict(LEGEND)
+    if not any(lane.track == TENSOR for lane in shown):
+        words["store"] = "memory, stores"
+    handles = [Patch(facecolor=PAINT[name], label=label) for name, label in words.items() if name in used]
     figure.legend(
         handles=handles,
         loc="lower center",
