@@ -34,6 +34,7 @@ def contenders(size: int) -> dict[str, Callable[[], Any]]:
         "torch.ops.warpwright.matmul": lambda: operator(a, b),
         "the same with a bias and relu": lambda: operator(a, b, bias=bias, activation="relu"),
         "torch.matmul": lambda: torch.matmul(a, b),
+        "torch.relu of torch.addmm": lambda: torch.relu(torch.addmm(bias, a, b)),
         "torch.mm, out": lambda: torch.mm(a, b, out=d),
         "ww.matmul, batch of 4": lambda: ww.matmul(a4, b4),
         "torch.matmul, batch of 4": lambda: torch.matmul(a4, b4),
