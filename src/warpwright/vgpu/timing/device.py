@@ -83,14 +83,12 @@ class _Grid:
         self.places = places_of(self.launch, capture.timing, columns)
         x, y, z = self.launch.clusters
         self.numbers = sorted(self.kind_of) if self.launch.takes_over else range(x * y * z)
+        self.last = max(self.kind_of)
         self.shares = self._shares()
 
     def stand_in(self, number: int) -> int:
         """The recorded cluster that stands for one: itself, or one of the same place in the last recorded wave."""
-        places = self.places.count
-        while number not in self.kind_of:
-            number -= places
-        return number
+        return number - max(0, -(-(number - self.last) // self.places.count)) * self.places.count
 
     def wave(self, number: int) -> int:
         return min(number // self.places.count, WAVES - 1)
@@ -185,12 +183,10 @@ def _perform(grid: _Grid, load: _Load, clock: float, journal: Journal) -> _Timed
     launch, timing, places = grid.launch, grid.capture.timing, grid.places
     active = places.ranks * min(places.groups, len(grid.numbers))
     share = places.ranks / active
-    moved = _moved(grid)
-    mixed = 2 * min(moved.missed, moved.written) / max(1.0, moved.missed + moved.written)
-    reached = timing.hbm_share + mixed * (timing.hbm_mixed_share - timing.hbm_share)
-    hbm = launch.spec.hbm_gbps * 1e9 * reached / (clock * 1e6)
+    hbm = _reached(grid) / (clock * 1e6)
     own_clock = launch.spec.clock_mhz / clock * share
-    memory = Memory(timing.l2_bytes * own_clock, timing.l2_write_bytes * own_clock, hbm * share, timing.sm_bytes)
+    port = timing.sm_bytes if 2 * active <= launch.spec.sms else timing.pair_bytes / 2
+    memory = Memory(timing.l2_bytes * own_clock, timing.l2_write_bytes * own_clock, hbm * share, port)
     per_cta = -(-launch.threads // 32)
     layout = Layout(places.ranks, per_cta, _stride(launch), places.together, active * timing.cta_rate)
     works = [Work(grid.kinds[kind].program, *grid.share(kind, wave)) for kind, wave in _affordable(grid, load)]
@@ -200,6 +196,15 @@ def _perform(grid: _Grid, load: _Load, clock: float, journal: Journal) -> _Timed
     half = len(ends) // 2
     rate = (ends[-1] - ends[half - 1]) / (len(ends) - half) if left else 0.0
     return _Timed(load, ends[-1] + left * rate, outcome, len(load.clusters) / len(works))
+
+
+def _reached(grid: _Grid) -> float:
+    """Bytes of this launch a second from and to device memory, beside what L2 had to write back first."""
+    timing, moved = grid.capture.timing, _moved(grid)
+    own, writes = moved.missed + moved.written, moved.written + moved.evicted
+    mixed = 2 * min(moved.missed, writes) / max(1.0, own + moved.evicted)
+    share = timing.hbm_share + mixed * (timing.hbm_mixed_share - timing.hbm_share)
+    return grid.launch.spec.hbm_gbps * 1e9 * share * max(1.0, own) / max(1.0, own + moved.evicted)
 
 
 def _affordable(grid: _Grid, load: _Load) -> tuple[tuple[int, int], ...]:
@@ -217,10 +222,11 @@ def _clock(grid: _Grid, timed: list[_Timed], cycles: float) -> float:
     timing, top = grid.capture.timing, grid.launch.spec.clock_mhz
     moved = _moved(grid)
     shared = _busy(grid, timed, "lanes") * timing.shared_bytes
+    delivered = _busy(grid, timed, "port") * timed[0].outcome.units.memory.sm
     joules = 1e-12 * (
         _flops(grid) * timing.flop_pj
-        + moved.l2 * timing.l2_pj
-        + (moved.missed + moved.written) * timing.hbm_pj
+        + delivered * timing.l2_pj
+        + (moved.missed + moved.written + moved.evicted) * timing.hbm_pj
         + shared * timing.shared_pj
     )
     if not joules:
@@ -233,12 +239,14 @@ def _clock(grid: _Grid, timed: list[_Timed], cycles: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """Bytes of a launch: through L2, read, read from device memory, written."""
+    """Bytes of a launch: through L2, read, read from device memory, written; ``evicted``: written back for
+    others, less what L2 still holds of its own in the end."""
 
     l2: float
     read: float
     missed: float
     written: float
+    evicted: float
 
 
 def _moved(grid: _Grid) -> _Moved:
@@ -250,7 +258,9 @@ def _moved(grid: _Grid) -> _Moved:
         read += count * float(reads.sum())
         missed += count * float((reads * miss).sum())
         written += count * float((program.nbytes - reads).sum())
-    return _Moved(read + written, read, missed, written)
+    size, dirty = grid.launch.spec.l2_bytes, grid.capture.timing.l2_dirty
+    evicted = dirty * min(size, missed + written) - min(dirty * size, written)
+    return _Moved(read + written, read, missed, written, evicted)
 
 
 def _flops(grid: _Grid) -> float:
