@@ -83,12 +83,18 @@ class _Grid:
         self.places = places_of(self.launch, capture.timing, columns)
         x, y, z = self.launch.clusters
         self.numbers = sorted(self.kind_of) if self.launch.takes_over else range(x * y * z)
-        self.last = max(self.kind_of)
         self.shares = self._shares()
+        waves = np.minimum(np.array(self.numbers) // self.places.count, WAVES - 1)
+        kinds = np.array([self.kind_of.get(number, 0) for number in range(max(self.kind_of) + 1)])
+        self.what = list(zip(kinds[self._stand_ins()].tolist(), waves.tolist(), strict=True))
+        self.counts = Counter(self.what)
 
-    def stand_in(self, number: int) -> int:
-        """The recorded cluster that stands for one: itself, or one of the same place in the last recorded wave."""
-        return number - max(0, -(-(number - self.last) // self.places.count)) * self.places.count
+    def _stand_ins(self) -> NDArray[np.int64]:
+        """For every cluster the recorded one that stands for it: itself, or that of its place in the last wave."""
+        numbers, places, recorded = np.array(self.numbers), self.places.count, max(self.kind_of) + 1
+        later = np.maximum(0, -(-(numbers - recorded + 1) // places))
+        stand_ins: NDArray[np.int64] = numbers - later * places
+        return stand_ins
 
     def wave(self, number: int) -> int:
         return min(number // self.places.count, WAVES - 1)
@@ -121,9 +127,8 @@ class _Grid:
     def loads(self) -> list[_Load]:
         """What the sets of SMs do, the longest first."""
         sets: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for number in self.numbers:
-            held = self.stand_in(number)
-            sets[number % self.places.groups].append((self.kind_of[held], self.wave(number)))
+        for number, what in zip(self.numbers, self.what, strict=True):
+            sets[number % self.places.groups].append(what)
         counted = Counter(tuple(clusters) for clusters in sets.values())
         loads = [_Load(clusters, count) for clusters, count in counted.items()]
         return sorted(loads, key=lambda load: -self.steps(load))
@@ -133,8 +138,7 @@ class _Grid:
 
     def total(self, measure: NDArray[np.float64]) -> float:
         """A sum over all clusters of what is known of each kind."""
-        counts = Counter(self.kind_of[self.stand_in(number)] for number in self.numbers)
-        return float(sum(count * measure[kind] for kind, count in counts.items()))
+        return float(sum(count * measure[kind] for (kind, _), count in self.counts.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,8 +255,7 @@ class _Moved:
 
 def _moved(grid: _Grid) -> _Moved:
     read = missed = written = 0.0
-    counts = Counter((grid.kind_of[grid.stand_in(n)], grid.wave(n)) for n in grid.numbers)
-    for (kind, wave), count in counts.items():
+    for (kind, wave), count in grid.counts.items():
         program, (miss, _) = grid.kinds[kind].program, grid.share(kind, wave)
         reads = np.where(program.reads, program.nbytes, 0)
         read += count * float(reads.sum())
@@ -305,7 +308,7 @@ def _assembled(grid: _Grid, timed: list[_Timed], journal: Journal, cycles: float
         tensor=_busy(grid, timed, "tensor") / sms,
         l2=moved.l2 / (timing.l2_bytes * cycles),
         hbm=(moved.missed + moved.written) / hbm,
-        shared=(_busy(grid, timed, "lanes") + _busy(grid, timed, "shared")) / sms,
+        shared=_busy(grid, timed, "shared") / sms,
         issue=_busy(grid, timed, "schedulers") / (sms * timing.schedulers),
     )
     return Profile(

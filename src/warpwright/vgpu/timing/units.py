@@ -7,8 +7,9 @@ from typing import Any
 
 from warpwright.targets import Timing
 
-__all__ = ["Barrier", "Memory", "Unit", "Units"]
+__all__ = ["WINDOW", "Barrier", "Memory", "Unit", "Units"]
 
+WINDOW = 512.0  # cycles over which the bandwidth of shared memory is what it is on average
 BEHIND = 6000.0  # cycles for which a share of L2 or device memory may lie idle and still be used later
 
 
@@ -49,7 +50,7 @@ class Units:
         self.tensor = [Unit() for _ in range(ranks)]
         self.warp_tensor = [[Unit() for _ in range(timing.schedulers)] for _ in range(ranks)]
         self.tmem = [[Unit() for _ in range(timing.schedulers)] for _ in range(ranks)]
-        self.shared = [Unit() for _ in range(ranks)]  # what tensor cores and TMA read: counted, not queued for
+        self.shared = [Unit() for _ in range(ranks)]  # everybody's: tensor cores, TMA, lanes
         self.lanes = [Unit() for _ in range(ranks)]
         self.lsu = [Unit() for _ in range(ranks)]
         self.remote = [Unit() for _ in range(ranks)]
