@@ -110,7 +110,7 @@ def test_leading_dimensions_of_a_alone_are_one_prepared_launch() -> None:
     strange = normal(40, 3, 72).transpose(0, 1)
     for _ in range(2):
         near(ww.matmul(strange, w.T), exact(strange, w.T))
-    assert len(ops._REPEATS) == 1
+    assert len(ops._REPEATS) == 2
 
 
 @pytest.mark.parametrize(
@@ -122,6 +122,54 @@ def test_a_launch_for_each_product_is_prepared_once(left: tuple[int, ...], right
         near(ww.matmul(a, b), exact(a, b))
         near(ww.matmul(a, b.mT.contiguous().mT), exact(a, b))
     assert len(ops._REPEATS) == 2
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 64, 72), (1, 5, 40, 64), (2, 3, 129, 1000)])
+def test_a_batch_is_one_prepared_launch(shape: tuple[int, ...]) -> None:
+    *leading, _, depth = shape
+    for _ in range(3):
+        a, b = normal(*shape), normal(*leading, depth, 48)
+        near(ww.matmul(a, b), exact(a, b))
+        near(ww.matmul(a, b[..., :1, :, :]), exact(a, b[..., :1, :, :]))
+    assert len(ops._REPEATS) == 2
+    assert len(next(iter(ops._REPEATS.values())).offsets) == 1
+
+
+def test_heads_of_attention_are_a_launch_for_each_sequence() -> None:
+    q, k = (normal(2, 104, 3, 64).transpose(1, 2) for _ in range(2))
+    for _ in range(2):
+        near(ww.matmul(q, k.mT), exact(q, k.mT))
+    assert len(next(iter(ops._REPEATS.values())).offsets) == 2
+
+
+LONG = [(65, 70, 8192), (16, 2048, 7168), (128, 128, 65536), (512, 512, 8192)]
+
+
+@pytest.mark.parametrize("shape", LONG)
+def test_slices_of_k_always_give_the_same_bits(shape: tuple[int, int, int]) -> None:
+    """On any stream, with others beside it, and replayed in a graph."""
+    m, n, k = shape
+    a, b = normal(m, k), normal(k, n)
+    expected = ww.matmul(a, b)
+    near(expected, exact(a, b))
+    assert next(iter(ops._REPEATS.values())).scratch
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    torch.cuda.synchronize()
+    found = []
+    for turn in range(30):
+        with torch.cuda.stream(streams[turn % 3]):
+            found.append(ww.matmul(a, b))
+    torch.cuda.synchronize()
+    assert all(torch.equal(each, expected) for each in found)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        first, second = ww.matmul(a, b), ww.matmul(a, b)
+    for _ in range(3):
+        first.fill_(0)
+        graph.replay()
+        beside = ww.matmul(a, b)
+        torch.cuda.synchronize()
+        assert all(torch.equal(each, expected) for each in (first, second, beside))
 
 
 def test_parameters_use_the_prepared_launch_too() -> None:
