@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from warpwright import cuda
 from warpwright.errors import UsageError
@@ -25,6 +28,12 @@ def missing() -> str:
 
 
 MISSING = missing()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What was tuned on this machine decides nothing here."""
+    os.environ["WARPWRIGHT_CONFIG"] = str(tmp_path_factory.mktemp("settings"))
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

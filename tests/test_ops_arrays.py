@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from warpwright import ops
+from warpwright import ops, products
 from warpwright.arrays import DeviceArray, overlap
 from warpwright.cuda import driver
 from warpwright.errors import UsageError
@@ -50,6 +50,9 @@ def normal(*shape: int, dtype: Any = BFLOAT16) -> Any:
         ((40, 24), (3, 24, 33)),
         ((2, 1, 40, 24), (3, 24, 33)),
         ((2, 3, 1, 7), (2, 3, 7, 5)),
+        ((3, 1, 40, 24), (3, 1, 24, 16)),
+        ((2, 3, 40, 24), (3, 24, 16)),
+        ((1, 40, 24), (1, 1, 24, 16)),
         ((0, 4, 8), (8, 8)),
     ],
 )
@@ -67,8 +70,86 @@ def test_leading_dimensions_of_a_alone_are_one_launch(monkeypatch: pytest.Monkey
     monkeypatch.setattr(ops, "_multiply", lambda *args: launches.append(args) or original(*args))
     ww.matmul(normal(3, 2, 40, 24), normal(24, 16), device="h200")
     assert len(launches) == 1
-    ww.matmul(normal(3, 40, 24), normal(3, 24, 16), device="h200")
+    ww.matmul(normal(3, 40, 24), normal(3, 24, 16), device="b200")
     assert len(launches) == 4
+
+
+def transposed(*shape: int) -> Any:
+    """Random matrices whose columns are dense."""
+    *leading, rows, columns = shape
+    return normal(*leading, columns, rows).swapaxes(-1, -2)
+
+
+def heads(batch: int, head: int, rows: int, columns: int) -> Any:
+    """Random matrices as attention has them: the heads of a row side by side."""
+    return normal(batch, rows, head, columns).transpose(0, 2, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "launches"),
+    [
+        (normal(3, 40, 24), normal(3, 24, 16), 1),
+        (transposed(3, 40, 24), transposed(3, 24, 16), 1),
+        (normal(2, 3, 40, 24), normal(2, 3, 24, 16), 1),
+        (normal(40, 24), normal(2, 3, 24, 16), 1),
+        (normal(2, 3, 40, 24), normal(24, 16), 1),
+        (normal(2, 3, 40, 24), normal(3, 24, 16), 2),
+        (normal(2, 1, 40, 24), normal(2, 3, 24, 16), 2),
+        (np.broadcast_to(normal(40, 24), (3, 40, 24)), normal(3, 24, 16), 1),
+        (np.broadcast_to(normal(40, 24), (3, 40, 24)), np.broadcast_to(normal(24, 16), (3, 24, 16)), 1),
+        (normal(40, 24), np.broadcast_to(normal(24, 16), (3, 24, 16)), 1),
+        (heads(2, 3, 40, 24), heads(2, 3, 40, 24).swapaxes(-1, -2), 2),
+        (heads(1, 3, 40, 24), heads(1, 3, 40, 24).swapaxes(-1, -2), 1),
+        (normal(4, 40, 24)[::2], normal(2, 24, 16), 1),
+        (normal(2, 40, 24)[::-1], normal(2, 24, 16), 1),
+        (normal(2, 40, 23), normal(2, 23, 15), 1),
+    ],
+)
+def test_what_lies_at_one_stride_is_one_launch(a: Any, b: Any, launches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    original = ops._multiply
+    monkeypatch.setattr(ops, "_multiply", lambda *args: calls.append(args) or original(*args))
+    d = ww.matmul(a, b, device="h200", out_dtype=np.float32)
+    np.testing.assert_allclose(d, np.matmul(a.astype(np.float64), b.astype(np.float64)), rtol=0, atol=1e-5)
+    assert len(calls) == launches
+
+
+@pytest.mark.parametrize(("step", "width"), [(1, 16), (2, 16), (1, 24), (1, 19)])
+def test_a_batch_is_written_where_out_lies(step: int, width: int) -> None:
+    """Every second matrix, gaps between rows, rows that no tensor map covers."""
+    a, b, whole = normal(3, 40, 24), normal(3, 24, 16), np.full((6, 40, width), 7, BFLOAT16)
+    given = whole[: 3 * step : step, :, :16]
+    ww.matmul(a, b, out=given, device="h200")
+    for i in range(3):
+        assert judge(np.ascontiguousarray(given[i]), a[i], b[i]).verified
+    given[...] = 7
+    assert (whole == 7).all()
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize("out_dtype", [BFLOAT16, np.float32])
+def test_few_tiles_and_a_long_k_are_cut_into_slices(
+    layout: str, out_dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launches: list[Any] = []
+    original = products.launch
+    monkeypatch.setattr(products, "launch", lambda *args, **more: launches.append(args[0]) or original(*args, **more))
+    a, b = (
+        (transposed if letter == "T" else normal)(*shape)
+        for letter, shape in zip(layout, ((65, 8192), (8192, 70)), strict=True)
+    )
+    whole = np.full((65, 96), 7, out_dtype)
+    d = ww.matmul(a, b, out=whole[:, 8:78], device="h200")
+    assert judge(np.ascontiguousarray(d), a, b).verified
+    assert (np.delete(whole, range(8, 78), axis=1) == 7).all()
+    assert [kernel.entry for kernel in launches] == ["gemm", "add_slices"]
+
+
+@pytest.mark.parametrize(
+    ("k", "most", "slices"), [(8192, 32, 32), (8200, 32, 1), (8208, 32, 1), (8224, 4, 2), (64, 1, 1)]
+)
+def test_slices_are_whole_tensor_maps(k: int, most: int, slices: int) -> None:
+    assert products.slices_of(k, most) == slices
 
 
 @pytest.mark.parametrize("device", ["h200", "b200"])

@@ -15,6 +15,7 @@ from tests.cuda.host_gpu import Driver
 from warpwright import cuda, targets, trials
 from warpwright.cuda import memory
 from warpwright.kernels import gemm
+from warpwright.products import reach
 from warpwright.report.verdict import judge
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -23,9 +24,9 @@ CONFIGS = {name: gemm.CONFIGS[name] for name in ("128x256", "64x64", "64x64 spli
 
 def at(pointer: int, tensor: Any) -> Any:
     """The matrix of a tensor map, in the memory where the stand-in keeps it."""
-    shape, strides = tensor.array.shape, tensor.array.strides
-    data = (ctypes.c_uint8 * (shape[0] * strides[0])).from_address(pointer)
-    return np.ndarray(shape, BFLOAT16, data, 0, strides)
+    shape, strides, dtype = tensor.array.shape, tensor.array.strides, tensor.array.dtype
+    data = (ctypes.c_uint8 * reach((shape, strides, dtype))).from_address(pointer)
+    return np.ndarray(shape, dtype, data, 0, strides)
 
 
 class Gpu:
@@ -36,7 +37,7 @@ class Gpu:
     def __init__(self, chip: str, *kernels: Callable[[Any, Any, Any], None]) -> None:
         self.spec, self.kernels = targets.device(chip), list(kernels)
 
-    def function(self, module: Any, entry: str, *_: Any) -> Callable[..., None]:
+    def function(self, module: Any, entry: str, *_: Any, dependent: bool = False) -> Callable[..., None]:
         kernel = self.kernels.pop(0) if len(self.kernels) > 1 else self.kernels[0]
 
         def start(grid: Any, values: list[Any], stream: int) -> None:
@@ -63,8 +64,9 @@ def wrong(a: Any, b: Any, d: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """``judged`` counts the comparisons with float64, ``timed`` has the names of what was timed."""
-    noted, driver = SimpleNamespace(judged=0, timed=[]), Driver()
+    """``judged`` counts the comparisons with float64, ``timed`` has the names of what was timed; and the driver."""
+    driver = Driver()
+    noted = SimpleNamespace(judged=0, timed=[], driver=driver)
     monkeypatch.setattr(memory, "driver", lambda: driver)
     monkeypatch.setattr(trials, "require", lambda: driver)
     monkeypatch.setattr(cuda, "encode", lambda tensor, pointer: (pointer, tensor))
@@ -114,6 +116,21 @@ def test_of_a_large_product_some_rows_are_compared_and_all_must_be_written(monke
 
     found = trials.measured(Gpu("h200", right, skips), 101, 40, 64, dict(list(CONFIGS.items())[:2]))
     assert [trial.verdict.verified for trial in found.each.values()] == [True, False]
+
+
+def test_slices_of_k_are_two_launches_and_memory_between_them(host: SimpleNamespace) -> None:
+    def multiplies(a: Any, b: Any, parts: Any) -> None:
+        assert (a.shape, b.shape, parts.shape) == ((4, 40, 64), (4, 24, 64), (4, 40, 24))
+        parts[...] = a.astype(np.float32) @ b.astype(np.float32).swapaxes(1, 2)
+
+    def adds(parts: int, d: int, m: int) -> None:
+        sums = np.ndarray((4, m, 24), np.float32, (ctypes.c_uint8 * (4 * m * 24 * 4)).from_address(parts))
+        result = np.ndarray((m, 24), BFLOAT16, (ctypes.c_uint8 * (m * 24 * 2)).from_address(d))
+        result[...] = sums.sum(0)
+
+    config = {"sliced": gemm.CONFIGS["64x64 stream, 4 slices"]}
+    found = trials.measured(Gpu("h200", adds, multiplies), 40, 24, 256, config)
+    assert found.each["sliced"].verdict.verified and not host.driver.held
 
 
 def test_torch_is_timed_with_the_others(host: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,13 @@ class DeviceArray:
         """The same memory with its axes in reverse order."""
         return replace(self, shape=self.shape[::-1], strides=self.strides[::-1])
 
+    def swapaxes(self, first: int, second: int) -> DeviceArray:
+        """The same memory with two axes exchanged."""
+        order = list(range(len(self.shape)))
+        order[first], order[second] = order[second], order[first]
+        shape, strides = (tuple(values[axis] for axis in order) for values in (self.shape, self.strides))
+        return replace(self, shape=shape, strides=strides)
+
     @property
     def dense(self) -> bool:
         """Whether the elements stand in C order without gaps."""

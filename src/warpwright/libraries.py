@@ -6,6 +6,7 @@ import functools
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import ml_dtypes
@@ -107,7 +108,23 @@ def _torch_dtype(dtype: np.dtype[Any]) -> Any:
 
 
 def _torch_empty(shape: Shape, dtype: np.dtype[Any], like: Any) -> Any:
-    return like.new_empty(shape, dtype=_torch_dtype(dtype))
+    return _torch_new(shape, dtype)(like)
+
+
+@functools.lru_cache(maxsize=1024)
+def _torch_new(shape: Shape, dtype: np.dtype[Any]) -> Callable[[Any], Any]:
+    """Like `Tensor.new_empty`; on the current GPU by what code that torch compiles calls, in half the time."""
+    torch, element = sys.modules["torch"], _torch_dtype(dtype)
+    strides = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    current = getattr(torch._C, "_cuda_getDevice", None)
+    on_gpu = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
+
+    def make(like: Any) -> Any:
+        if current is not None and on_gpu is not None and like.is_cuda and like.get_device() == current():
+            return on_gpu(shape, strides, element)
+        return like.new_empty(shape, dtype=element)
+
+    return make
 
 
 def _torch_zeros(shape: Shape, dtype: np.dtype[Any], like: Any) -> Any:

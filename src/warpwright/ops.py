@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -62,7 +63,8 @@ def matmul(
     ``a`` and ``b`` are arrays of one library, NumPy, torch or CuPy, and so is the result; what is on a GPU is used
     there, on the library's current stream, without waiting. Arrays of other libraries on a GPU (DLPack,
     ``__cuda_array_interface__``) are taken as matrices, with ``out``. Leading dimensions broadcast as in
-    ``np.matmul``: where only ``a`` has some they join M in one launch, else each product is a launch of its own.
+    ``np.matmul``; on Hopper those that lie at one stride in each of ``a``, ``b`` and the result, as in dense arrays,
+    are one launch (where only ``a`` has some they join M), else each product is a launch of its own.
 
     ``a`` and ``b`` have one dtype: bfloat16 (ml_dtypes), float16, or float32, which is rounded to bfloat16 with a
     PrecisionWarning; on Hopper also float8_e4m3fn and float8_e5m2, mixed too. There the tensor core sums up 128
@@ -99,7 +101,7 @@ def matmul(
         return d
     if call.a.shape[-1] == 0:
         a, b = _of_zeros(call, a, b)
-    products = list(_matrices(call, a, b, d))
+    products = list(_products(call, a, b, d))
     for product in products:
         _multiply(call, *product)
     if key is not None and call.a.shape[-1]:
@@ -131,39 +133,76 @@ def _of_zeros(call: Call, a: Array, b: Array) -> tuple[Array, Array]:
     return call.library.zeros(shapes[0], dtype, a), call.library.zeros(shapes[1], dtype, b)
 
 
-def _matrices(call: Call, a: Array, b: Array, d: Array) -> Iterator[tuple[Array, Array, Array]]:
-    """The products (M, K), (K, N), (M, N) that ``a @ b`` is made of."""
+def _products(call: Call, a: Array, b: Array, d: Array) -> Iterator[tuple[Array, Array, Array]]:
+    """The products (M, K), (K, N), (M, N) that ``a @ b`` is made of; with a batch in front where one launch does it."""
     if call.library is OTHER:
         yield call.a, call.b, device_array(d)
-    elif b.ndim == 2 and _dense(call.library.view(d)):
-        yield a.reshape(-1, a.shape[-1]), b, d.reshape(-1, d.shape[-1])
-    else:
-        for index in np.ndindex(*call.shape[:-2]):
-            yield a[_own(index, a.shape)], b[_own(index, b.shape)], d[index]
+        return
+    views, leading = [call.library.view(array) for array in (a, b, d)], call.shape[:-2]
+    steps = [_leading_strides(view, leading) for view in views]
+    if a.shape[:-2] == leading and not any(steps[1]) and _joins(views[0]) and _joins(views[2]):
+        yield a.reshape(-1, a.shape[-1]), b[(0,) * (b.ndim - 2)], d.reshape(-1, d.shape[-1])
+        return
+    outer = _first_joined(leading, steps) if call.family.batches else len(leading)
+    for index in np.ndindex(*leading[:outer]):
+        yield (
+            _at(a, index, steps[0], len(leading)),
+            _at(b, index, steps[1], len(leading)),
+            _at(d, index, steps[2], len(leading)),
+        )
 
 
-def _own(index: Shape, shape: Shape) -> Shape:
-    """``index`` of a broadcast shape as that of an operand."""
-    leading = shape[:-2]
-    return tuple(min(i, extent - 1) for i, extent in zip(index[len(index) - len(leading) :], leading, strict=True))
+def _leading_strides(view: View, leading: Shape) -> Shape:
+    """Strides along the ``leading`` dimensions of the result, 0 where there is nothing to step along."""
+    own = len(view.shape) - 2
+    steps = [step if extent > 1 else 0 for extent, step in zip(view.shape[:own], view.strides[:own], strict=True)]
+    return (0,) * (len(leading) - own) + tuple(steps)
+
+
+def _joins(view: View) -> bool:
+    """Whether all rows of all matrices lie at one stride."""
+    return _first_joined(view.shape[:-1], [view.strides[:-1]]) == 0
+
+
+def _first_joined(extents: Shape, steps: Sequence[Shape]) -> int:
+    """The first dimension from which on all are one, at one stride in each array; its strides are ``steps``."""
+    used = [axis for axis, extent in enumerate(extents) if extent > 1]
+    for outer, inner in zip(used[-2::-1], used[:0:-1], strict=True):
+        if any(own[outer] != own[inner] * extents[inner] for own in steps):
+            return outer + 1
+    return 0
+
+
+def _at(array: Array, index: Shape, steps: Shape, leading: int) -> Array:
+    """What ``array`` has at ``index`` of the leading dimensions: a matrix, or a batch where it steps along the rest."""
+    missing, rest = leading - (array.ndim - 2), slice(len(index), None)
+    whole = index if any(steps[rest]) else index + (0,) * (leading - len(index))
+    own = [min(i, extent - 1) for i, extent in zip(whole[missing:], array.shape[:-2], strict=False)]
+    found = array[tuple(own)]
+    return found if found.ndim == 2 else found.reshape(-1, *found.shape[-2:])
 
 
 def _multiply(call: Call, a: Array, b: Array, d: Array) -> None:
     """One product; operands that the kernel cannot read and results that it cannot write go through a copy."""
-    left, right = _operand(call, "a", a), _operand(call, "b", b.T)
-    (m, n), target, staged = d.shape, call.library.view(d), None
+    left, right = _operand(call, "a", a), _operand(call, "b", b.swapaxes(-1, -2))
+    (*lead, n), target, staged = d.shape, call.library.view(d), None
     if not _writable(call.family, target):
         step = ROW_BYTES // call.dtype.itemsize
-        staged = call.library.empty((m, -(-n // step) * step), call.dtype, d)
+        staged = call.library.empty((*lead, -(-n // step) * step), call.dtype, d)
         target = call.library.view(staged)
     stream = call.library.stream(a) if isinstance(target, DeviceArray) else 0
-    call.family.multiply(left, right, target, call.level, call.device, stream, call.extras)
+    scratch = None if call.library is OTHER else partial(_scratch, call.library, d)
+    call.family.multiply(left, right, target, call.level, call.device, stream, call.extras, scratch)
     if staged is not None:
-        d[...] = staged[:, :n]
+        d[...] = staged[..., :n]
+
+
+def _scratch(library: Library, like: Array, shape: Shape) -> View:
+    return library.view(library.empty(shape, FLOAT32, like))
 
 
 def _operand(call: Call, name: str, matrix: Array) -> Operand:
-    """(rows, K) as the kernel reads it: in place where it can."""
+    """(…, rows, K) as the kernel reads it: in place where it can."""
     view = call.library.view(matrix)
     found = _in_place(view, call.family)
     if found is not None:
@@ -180,7 +219,7 @@ def _operand(call: Call, name: str, matrix: Array) -> Operand:
 
 def _in_place(view: View, family: Family) -> Operand | None:
     for major in family.majors.get(view.dtype, ()):
-        stored = view if major == "k" else view.T
+        stored = view if major == "k" else view.swapaxes(-1, -2)
         if mappable(stored):
             return Operand(stored, major)
     return None
@@ -189,18 +228,18 @@ def _in_place(view: View, family: Family) -> Operand | None:
 def _copied(call: Call, matrix: Array, view: View) -> Operand:
     """A dense copy along the axis that was the denser one, padded with zeros to rows of whole 16 bytes."""
     dtype = BFLOAT16 if view.dtype == FLOAT32 else view.dtype
-    denser = "mn" if abs(view.strides[0]) < abs(view.strides[1]) else "k"
+    denser = "mn" if abs(view.strides[-2]) < abs(view.strides[-1]) else "k"
     major = denser if denser in call.family.majors[dtype] else "k"
-    source = matrix if major == "k" else matrix.T
-    rows, columns = source.shape
-    copy = call.library.zeros((rows, round_up(columns, dtype.itemsize)), dtype, matrix)
+    source = matrix if major == "k" else matrix.swapaxes(-1, -2)
+    *lead, columns = source.shape
+    copy = call.library.zeros((*lead, round_up(columns, dtype.itemsize)), dtype, matrix)
     with np.errstate(over="ignore"):
-        copy[:, :columns] = source
+        copy[..., :columns] = source
     return Operand(call.library.view(copy), major)
 
 
 def _writable(family: Family, d: View) -> bool:
-    return mappable(d) and (family.gaps or (_dense(d) and d.shape[1] * d.itemsize % ROW_BYTES == 0))
+    return mappable(d) and (family.gaps or (_dense(d) and d.shape[-1] * d.itemsize % ROW_BYTES == 0))
 
 
 def _dense(view: View) -> bool:
@@ -211,7 +250,8 @@ def _dense(view: View) -> bool:
 class Repeat:
     """A call on a GPU that was made before with arrays of the same shapes, strides and types; addresses may differ.
 
-    ``nbytes`` are those that A, B and D span, ``offsets`` where in them each product has its matrices.
+    ``nbytes`` are those that A, B and D span, ``offsets`` where in them each product has its matrices, ``scratch`` the
+    shape of the float32 memory that ``run`` takes.
     """
 
     library: Library
@@ -220,6 +260,7 @@ class Repeat:
     dtype: np.dtype[Any]
     nbytes: tuple[int, ...]
     offsets: tuple[tuple[int, ...], ...]
+    scratch: Shape | None = None
 
     def __call__(self, a: Array, b: Array, out: Array | None, given: Given) -> Array | None:
         """The result; None for addresses that need the long way."""
@@ -232,22 +273,28 @@ class Repeat:
         if (at_a | at_b | at_d) % ROW_BYTES or not apart or more is None:
             return None
         stream = library.stream(a)
+        parts = library.empty(self.scratch, FLOAT32, a) if self.scratch else None
+        places = {} if parts is None else {"scratch": library.pointer(parts)}
         for to_a, to_b, to_d in self.offsets:
-            self.run(at_a + to_a, at_b + to_b, at_d + to_d, stream, *more)
+            self.run(at_a + to_a, at_b + to_b, at_d + to_d, stream, *more, **places)
         return d
 
     def _more(self, given: tuple[Any, ...], at_d: int, size_d: int) -> tuple[Any, ...] | None:
         """Addresses of the bias and of scales on the GPU, and the product of the other scales."""
-        (bias, *scales), pointer, alpha, places = given, self.library.pointer, 1.0, []
-        at_bias = 0 if bias is None else pointer(bias)
-        for scale in scales:
-            known = scale.__class__ is float or scale.__class__ is int
-            places.append(0 if known or scale is None else pointer(scale))
-            alpha *= scale if known else 1.0
+        bias, scale_a, scale_b = given
+        at_bias = 0 if bias is None else self.library.pointer(bias)
+        (at_a, alpha), (at_b, beta) = self._factor(scale_a), self._factor(scale_b)
         spread = bias is not None and at_d < at_bias + 4 * self.shape[-1] and at_bias < at_d + size_d
-        if at_bias % PAIR_BYTES or spread or not abs(alpha) <= GREATEST:
+        if at_bias % PAIR_BYTES or spread or not abs(alpha * beta) <= GREATEST:
             return None
-        return at_bias, *places, alpha
+        return at_bias, at_a, at_b, alpha * beta
+
+    def _factor(self, scale: Any) -> tuple[int, float]:
+        """The address of a scale on the GPU, or its value."""
+        if scale is None:
+            return 0, 1.0
+        known = scale.__class__ is float or scale.__class__ is int
+        return (0, scale) if known else (self.library.pointer(scale), 1.0)
 
 
 _REPEATS: dict[Any, Repeat] = {}
@@ -262,7 +309,8 @@ def _key(library: Library | None, a: Array, b: Array, out: Array, given: Given, 
         return None
     if given is None:
         return signatures, out is None, *options
-    more = tuple(_signature(library, value) for value in given)
+    bias, scale_a, scale_b = given  # one by one: a loop takes half a microsecond more
+    more = _signature(library, bias), _signature(library, scale_a), _signature(library, scale_b)
     return None if None in more else (signatures, out is None, *options, more)
 
 
@@ -287,15 +335,16 @@ def _remember(key: Any, call: Call, arrays: tuple[Array, ...], products: Sequenc
         for to, size in zip(each, nbytes, strict=True)
     )
     a, b, d = products[0]
-    left, right, target = _in_place(view(a), call.family), _in_place(view(b.T), call.family), view(d)
+    left, right, target = _in_place(view(a), call.family), _in_place(view(b.swapaxes(-1, -2)), call.family), view(d)
     if not inside or left is None or right is None or not mappable(target) or not call.family.gaps:
         return
     layouts = geometry(left.view), geometry(right.view), geometry(target)
     majors, extras = (left.major, right.major), call.extras
-    run = prepared(*layouts, majors, call.level, call.device.name, extras.epilogue, extras.columns)
+    run = prepared(*layouts, majors, call.level, call.device.name, extras.epilogue, extras.columns, True)
     if len(_REPEATS) >= KEPT:
         _REPEATS.clear()
-    _REPEATS[key] = Repeat(call.library, run, call.shape, call.dtype, nbytes, offsets)
+    scratch = run.total.scratch if run.total else None
+    _REPEATS[key] = Repeat(call.library, run, call.shape, call.dtype, nbytes, offsets, scratch)
 
 
 def _checked(

@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,7 +28,7 @@ from warpwright.gpu import Dim3
 from warpwright.kernels import gemm
 from warpwright.lang.trace import Traced
 from warpwright.launch import entry_point
-from warpwright.products import round_up
+from warpwright.products import geometry, loaded, product_of, round_up, slices_of
 from warpwright.report.verdict import Verdict, judge
 from warpwright.tensormap import TensorMap
 
@@ -42,6 +43,7 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 WHOLE = 4096**3  # larger products are compared with float64 on some rows only
 SOME_ROWS = 512
 NAN_BYTE = 0xFF
+SUM_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +90,14 @@ def measured(
     describe: Callable[[str], None] = lambda _: None,
 ) -> Trials:
     """Verify and time ``configs`` on ``device``; ``describe`` is told what is being done."""
-    with problem(device, m, n, k, seed) as given:
+    with problem(device, m, n, k, seed) as given, contextlib.ExitStack() as held:
         runs: dict[str, Run] = {}
         verdicts: dict[str, Verdict] = {}
         known: dict[bytes, Verdict] = {}
         for name, config in configs.items():
             describe(f"{name}: compiled and verified")
-            runs[name] = started(*launch_of(config, given), device)
+            sliced = isinstance(config, gemm.HopperConfig) and config.slices > 1
+            runs[name] = in_slices(config, given, held) if sliced else started(*launch_of(config, given), device)
             verdicts[name] = verified(runs[name], given, known)
         describe(f"{rounds} rounds of {len(runs)}, timed")
         peer = torch_matmul(given)
@@ -134,6 +137,19 @@ def launch_of(config: Config, given: Problem) -> tuple[Traced, Dim3, list[Any]]:
         for name, array in arrays.items()
     ]
     return traced, grid, [*operands, *scalars]
+
+
+def in_slices(config: Any, given: Problem, held: contextlib.ExitStack) -> Run:
+    """A call that only starts the two launches of ``config``, which cuts K into slices; ``held`` is their memory."""
+    a, b, d = (given.on_gpu(array) for array in (given.a, given.b, given.d))
+    layouts = geometry(a), geometry(b), geometry(d)
+    fitting = replace(config, slices=slices_of(a.shape[1], config.slices))
+    run = loaded(product_of(fitting, *layouts, ("k", "k"), given.device.spec.sms), layouts[2], given.device)
+    scratch = 0
+    if run.total:
+        scratch = int(call(require().cuMemAlloc(prod(run.total.scratch) * SUM_BYTES), "memory for slices of K"))
+        held.callback(require().cuMemFree, scratch)
+    return lambda: run(a.pointer, b.pointer, d.pointer, 0, scratch=scratch)
 
 
 def started(kernel: Traced, grid: Dim3, args: Sequence[Any], device: cuda.Device, stream: int = 0) -> Run:

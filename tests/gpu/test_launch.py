@@ -182,10 +182,17 @@ def test_ptx_that_the_assembler_refuses() -> None:
         ww.launch(ww.load_ptx(text)["bad"], 1, 32, device="cuda")
 
 
-def test_dynamic_memory_behind_static_memory_is_not_aligned_as_declared() -> None:
-    text = texts.addresses().replace(".align 16 .b8 arena", ".align 128 .b8 arena")
+def test_dynamic_memory_behind_static_memory_is_aligned_as_declared_by_ptxas_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text, out = texts.addresses().replace(".align 16 .b8 arena", ".align 128 .b8 arena"), np.zeros(5, np.uint32)
+    if cuda.compile.assembler():
+        ww.launch(ww.load_ptx(text)["addresses"], 1, 1, args=[out], device="cuda")
+        assert out[1] > out[0] and out[1] % 128 == 0
+    monkeypatch.setattr(cuda.compile, "assembler", lambda: "")
+    monkeypatch.setenv("WARPWRIGHT_CACHE", str(tmp_path))
     with pytest.raises(ww.LaunchError) as caught:
-        ww.launch(ww.load_ptx(text)["addresses"], 1, 1, args=[np.zeros(5, np.uint32)], device="cuda")
+        ww.launch(ww.load_ptx(text + "\n")["addresses"], 1, 1, args=[out], device="cuda")
     assert str(caught.value) == (
         "kernel addresses has 112 bytes of static shared memory, behind which the driver puts dynamic memory that is "
         "declared to be aligned to 128; put the static variables into the dynamic memory"

@@ -110,7 +110,7 @@ def test_leading_dimensions_of_a_alone_are_one_prepared_launch() -> None:
     strange = normal(40, 3, 72).transpose(0, 1)
     for _ in range(2):
         near(ww.matmul(strange, w.T), exact(strange, w.T))
-    assert len(ops._REPEATS) == 1
+    assert len(ops._REPEATS) == 2
 
 
 @pytest.mark.parametrize(
@@ -122,6 +122,54 @@ def test_a_launch_for_each_product_is_prepared_once(left: tuple[int, ...], right
         near(ww.matmul(a, b), exact(a, b))
         near(ww.matmul(a, b.mT.contiguous().mT), exact(a, b))
     assert len(ops._REPEATS) == 2
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 64, 72), (1, 5, 40, 64), (2, 3, 129, 1000)])
+def test_a_batch_is_one_prepared_launch(shape: tuple[int, ...]) -> None:
+    *leading, _, depth = shape
+    for _ in range(3):
+        a, b = normal(*shape), normal(*leading, depth, 48)
+        near(ww.matmul(a, b), exact(a, b))
+        near(ww.matmul(a, b[..., :1, :, :]), exact(a, b[..., :1, :, :]))
+    assert len(ops._REPEATS) == 2
+    assert len(next(iter(ops._REPEATS.values())).offsets) == 1
+
+
+def test_heads_of_attention_are_a_launch_for_each_sequence() -> None:
+    q, k = (normal(2, 104, 3, 64).transpose(1, 2) for _ in range(2))
+    for _ in range(2):
+        near(ww.matmul(q, k.mT), exact(q, k.mT))
+    assert len(next(iter(ops._REPEATS.values())).offsets) == 2
+
+
+LONG = [(65, 70, 8192), (16, 2048, 7168), (128, 128, 65536), (512, 512, 8192)]
+
+
+@pytest.mark.parametrize("shape", LONG)
+def test_slices_of_k_always_give_the_same_bits(shape: tuple[int, int, int]) -> None:
+    """On any stream, with others beside it, and replayed in a graph."""
+    m, n, k = shape
+    a, b = normal(m, k), normal(k, n)
+    expected = ww.matmul(a, b)
+    near(expected, exact(a, b))
+    assert next(iter(ops._REPEATS.values())).scratch
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    torch.cuda.synchronize()
+    found = []
+    for turn in range(30):
+        with torch.cuda.stream(streams[turn % 3]):
+            found.append(ww.matmul(a, b))
+    torch.cuda.synchronize()
+    assert all(torch.equal(each, expected) for each in found)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        first, second = ww.matmul(a, b), ww.matmul(a, b)
+    for _ in range(3):
+        first.fill_(0)
+        graph.replay()
+        beside = ww.matmul(a, b)
+        torch.cuda.synchronize()
+        assert all(torch.equal(each, expected) for each in (first, second, beside))
 
 
 def test_parameters_use_the_prepared_launch_too() -> None:
@@ -210,6 +258,111 @@ def test_gradients_are_those_of_torch() -> None:
     (a64 @ w64.T * weights).sum().backward()
     near(a.grad, a64.grad)
     near(w.grad, w64.grad)
+
+
+def layer_of(a: Any, b: Any, bias: Any, activation: str | None) -> Any:
+    sums = a @ b + (0 if bias is None else bias)
+    return sums if activation is None else getattr(torch.nn.functional, activation)(sums)
+
+
+@pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu"])
+@pytest.mark.parametrize("columns", [80, 77])
+def test_the_operator_with_bias_and_activation_and_their_gradients(activation: str | None, columns: int) -> None:
+    a, w, bias = normal(3, 96, 128, grad=True), normal(128, columns, grad=True), normal(columns, grad=True)
+    weights = normal(3, 96, columns)
+    for _ in range(2):
+        a.grad = w.grad = bias.grad = None
+        d = product(a, w, bias=bias, activation=activation)
+        (d * weights).sum().backward()
+    a64, w64, bias64 = (x.detach().double().requires_grad_() for x in (a, w, bias))
+    exact = layer_of(a64, w64, bias64, activation)
+    (exact * weights).sum().backward()
+    for found, expected in ((d, exact), (a.grad, a64.grad), (w.grad, w64.grad), (bias.grad, bias64.grad)):
+        near(found, expected)
+
+
+def float8(*shape: int, dtype: Any = torch.float8_e4m3fn) -> Any:
+    return torch.randn(shape, device="cuda").to(dtype)
+
+
+def test_the_operator_with_float8_beside_torch() -> None:
+    """Scales on the GPU; sums of 14 bits over 128 of K, so a hundredth of the norm at most."""
+    a, w = float8(256, 512), float8(384, 512)
+    scale_a, scale_b = (torch.tensor(x, device="cuda") for x in (0.5, 0.125))
+    for _ in range(2):
+        d = product(a, w.T, scale_a=scale_a, scale_b=scale_b)
+    theirs = torch._scaled_mm(a, w.T, scale_a=scale_a, scale_b=scale_b, out_dtype=torch.bfloat16)
+    exact = a.double() @ w.double().T / 16
+    assert d.dtype == torch.bfloat16
+    for found in (d, theirs):
+        assert (found.double() - exact).norm() < 0.01 * exact.norm()
+    bias = normal(384, grad=True)
+    (found,) = torch.autograd.grad(product(a, w.T, bias=bias, activation="silu").sum(), bias)
+    bias64 = bias.detach().double().requires_grad_()
+    (expected,) = torch.autograd.grad(torch.nn.functional.silu(exact * 16 + bias64).sum(), bias64)
+    near(found, expected, 0.02)
+
+
+def test_float8_has_no_gradient() -> None:
+    with pytest.raises(ww.UsageError) as caught:
+        product(float8(64, 64).requires_grad_(), float8(64, 64).T)
+    assert str(caught.value) == (
+        "matmul: a is float8_e4m3fn and requires gradients; expected gradients only of a bias and of bfloat16, float16 "
+        "or float32 operands: a.detach()"
+    )
+
+
+def test_bias_and_scales_are_read_when_a_graph_runs() -> None:
+    a, b, bias, scale = normal(256, 512), normal(512, 384), normal(384), torch.tensor(2.0, device="cuda")
+    product(a, b, bias=bias, activation="gelu", scale_a=scale)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        d = product(a, b, bias=bias, activation="gelu", scale_a=scale)
+    bias.copy_(normal(384))
+    scale.fill_(0.25)
+    graph.replay()
+    near(d, layer_of(a.double() / 4, b.double(), bias.double(), "gelu"))
+
+
+def test_the_operator_runs_on_the_current_stream() -> None:
+    a, b, bias, side = normal(256, 256), normal(256, 256), normal(256), torch.cuda.Stream()
+    expected, late = product(a, b, bias=bias), torch.zeros_like(bias)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(50_000_000)
+        late.copy_(bias)
+        d = product(a, b, bias=late)
+    side.synchronize()
+    assert torch.equal(d, expected)
+
+
+def test_the_operator_is_registered_as_torch_demands() -> None:
+    """But for float8, whose schema `opcheck` cannot look at: it multiplies such tensors itself."""
+    options = {"bias": normal(40, grad=True), "activation": "silu"}
+    scales = {"scale_a": torch.tensor(0.5, device="cuda")}
+    checks = "test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"
+    for arguments, keywords, first in (
+        ((normal(64, 48, grad=True), normal(48, 40, grad=True)), options, 0),
+        ((float8(64, 48), float8(40, 48).T), scales, 1),
+    ):
+        results = torch.library.opcheck(product, arguments, keywords, test_utils=checks[first:], rtol=2e-2, atol=2e-2)
+        assert set(results.values()) == {"SUCCESS"}
+
+
+def test_bias_and_activation_compile_to_one_graph() -> None:
+    def layer(a: Any, b: Any, bias: Any) -> Any:
+        return product(product(a, b, bias=bias, activation="gelu") + 1, b.T, out_dtype=torch.float32)
+
+    compiled = torch.compile(layer, fullgraph=True)
+    a, b, bias = normal(128, 256, grad=True), normal(256, 64), normal(64, grad=True)
+    found = []
+    for each in (layer, compiled):
+        a.grad = bias.grad = None
+        d = each(a, b, bias)
+        d.sum().backward()
+        found.append((d, a.grad, bias.grad))
+    for one, other in zip(*found, strict=True):
+        near(one, other)
 
 
 def test_it_compiles_to_one_graph() -> None:

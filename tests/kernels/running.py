@@ -111,14 +111,15 @@ SPIN = """
 """
 
 
-def delayed(before: str, first: int = 0, after: str = ""):
+def delayed(before: str, first: int = 0, after: str = "", *, last: bool = False):
     """A change that lets the warps from thread ``first`` on idle before a line that begins with ``before``.
 
-    It is the first one, or the first behind a line that begins with ``after``.
+    It is the first one, the first behind a line that begins with ``after``, or the ``last`` one.
     """
 
     def change(ptx: str) -> str:
-        place = ptx.index(f"\n    {before}", ptx.index(f"\n{after}"))
+        line = f"\n    {before}"
+        place = ptx.rindex(line) if last else ptx.index(line, ptx.index(f"\n{after}"))
         return ptx[:place] + SPIN.format(first=first) + ptx[place:]
 
     return change

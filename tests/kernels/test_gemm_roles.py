@@ -295,6 +295,22 @@ def test_products_that_do_not_wait_for_free_tensor_memory_are_wrong_or_lap_the_e
         check(gemm(level, a, b, sms=2, change=lambda ptx: late(hasty(ptx))), a, b)
 
 
+def test_one_thread_that_speaks_for_the_epilogue_lets_a_late_warp_be_overwritten() -> None:
+    """Level 8 as published: thread 0 arrives after its own fence, and the others may still be reading."""
+    alone = (
+        r"{ .reg .pred %first; .reg .b32 %me; mov.u32 %me, %tid.x; setp.lt.and.u32 %first, %me, 160, \1; "
+        r"@%first mbarrier.arrive\2; }"
+    )
+    fewer = replaced(r"(mbarrier\.init\.shared::cta\.b64 \S+), 8;", r"\1, 2;", 2)
+    one = replaced(r"@(%p\d+) mbarrier\.arrive(\.release\.cluster\.shared::cluster[^;]*);", alone)
+    late = delayed("tcgen05.ld", first=160, last=True)
+    a, b = normal(1, 2500, 64), normal(2, 256, 64)
+    check(gemm(8, a, b, sms=2, change=late), a, b)
+    check(gemm(8, a, b, sms=2, change=lambda ptx: one(fewer(ptx))), a, b)
+    with pytest.raises(AssertionError):
+        check(gemm(8, a, b, sms=2, change=lambda ptx: late(one(fewer(ptx)))), a, b)
+
+
 @pytest.mark.parametrize("level", DUAL)
 def test_without_the_epilogues_arrivals_the_products_wait_for_ever(level) -> None:
     a, b = normal(1, 4000, 64), normal(2, 256, 64)

@@ -16,10 +16,12 @@ from warpwright.kernels.gemm import (
     HOPPER_LEVELS,
     Epilogue,
     HopperConfig,
+    add_slices,
     choose,
     hopper_config,
     hopper_kernel,
     hopper_plan,
+    worthwhile,
 )
 from warpwright.lang import bf16, e4m3, e5m2, f16, f32, tma
 from warpwright.types import Scalar
@@ -28,6 +30,7 @@ SHIPPED = {**{f"level {level}": config for level, config in HOPPER_LEVELS.items(
 BEST = HopperConfig()
 MAJORS = [("k", "mn"), ("mn", "k"), ("mn", "mn")]
 SMEM_LIMIT = 232_448
+BATCHED = ["abd", "ad", "bd"]
 ALL = Epilogue(scaled=True, bias=bf16, activation="gelu")
 
 
@@ -53,12 +56,17 @@ def assert_clean(log: str) -> None:
     assert not re.search(r"C75\d\d|warning", log)
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+def kernels() -> list[str]:
+    """Slices of K have a kernel that another configuration has too."""
+    return [name for name, config in SHIPPED.items() if config.slices == 1]
+
+
+@pytest.mark.parametrize("name", kernels())
 def test_no_spills_and_no_serialised_wgmma_in_any_shipped_configuration(name: str) -> None:
     assert_clean(report(SHIPPED[name], dtype=dtype_of(SHIPPED[name])))
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", kernels())
 def test_nor_with_all_that_may_follow_the_sums(name: str) -> None:
     assert_clean(report(SHIPPED[name], dtype=dtype_of(SHIPPED[name]), epilogue=ALL))
 
@@ -76,6 +84,25 @@ def test_nor_with_some_of_it(name: str, epilogue: Epilogue, out: type[Scalar]) -
 @pytest.mark.parametrize("name", ["128x256", "128x128", "64x128", "64x64", "64x64 split 2"])
 def test_nor_in_the_other_layouts(name: str, majors: tuple[str, str]) -> None:
     assert_clean(report(CONFIGS[name], majors=majors))
+
+
+@pytest.mark.parametrize("batched", BATCHED)
+@pytest.mark.parametrize("name", ["level 1", "level 2", "128x256", "128x128 alone", "64x64", "64x64 split 6"])
+def test_nor_of_batches(name: str, batched: str) -> None:
+    assert_clean(report(SHIPPED[name], batched=batched))
+
+
+@pytest.mark.parametrize("name", ["64x64 stream", "64x128 stream"])
+def test_nor_of_slices(name: str) -> None:
+    assert_clean(report(CONFIGS[name], batched="abd", out=f32))
+
+
+@pytest.mark.parametrize("slices", [2, 32])
+@pytest.mark.parametrize("out", [bf16, f16, f32])
+def test_nor_of_their_sum(out: type, slices: int) -> None:
+    result = assemble(add_slices.trace(slices=slices, out=out).ptx, "sm_90a", "-v")
+    assert result.errors == {}
+    assert_clean(result.log)
 
 
 @pytest.mark.parametrize(("dtype", "out"), [(f16, f16), (bf16, f32), (f16, bf16)])
@@ -97,7 +124,7 @@ def test_the_report_of_a_kernel_that_is_too_large_is_not_clean() -> None:
         assert_clean(log)
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", kernels())
 def test_a_configuration_knows_its_launch(name: str) -> None:
     config = SHIPPED[name]
     traced = hopper_kernel(config).trace(dtype=dtype_of(config))
@@ -164,6 +191,40 @@ def test_float32_leaves_without_stmatrix() -> None:
     assert sum(line.startswith("stmatrix") for line in lines_of(BEST)) == 16
 
 
+@pytest.mark.parametrize(("batched", "ranks"), [("", "222"), ("abd", "333"), ("ad", "323"), ("bd", "233")])
+def test_only_a_batch_has_a_third_coordinate(batched: str, ranks: str) -> None:
+    lines = [line for line in lines_of(BEST, batched=batched) if line.startswith("cp.async.bulk.tensor")]
+    assert [line.split(".")[4][0] for line in lines[:3]] == list(ranks)
+    used = [kernel.box for kernel in hopper_kernel(BEST).trace(batched=batched).maps.values()]
+    assert [len(box) for box in used] == [int(rank) for rank in ranks]
+
+
+def test_a_product_alone_pays_nothing_for_batches() -> None:
+    plain = lines_of(BEST)
+    assert (
+        sum(line.startswith("div") for line in plain)
+        == sum(line.startswith("div") for line in lines_of(BEST, batched="abd")) - 2
+    )
+
+
+@pytest.mark.parametrize(("tile_n", "out", "waits"), [(64, bf16, [0]), (128, bf16, [1, 1]), (64, f32, [1, 1])])
+def test_a_block_on_its_way_to_d_is_not_written_again_before_tma_has_read_it(
+    tile_n: int, out: type, waits: list[int]
+) -> None:
+    """There are two; a strip of one block finds the first as the strip before left it."""
+    lines = lines_of(HopperConfig((64, tile_n), consumers=1, share=(1, 1)), out=out)
+    found = [int(line.split()[-1]) for line in lines if "wait_group.read" in line]
+    assert found == [*waits, 0]
+
+
+def test_each_cta_of_a_cluster_sums_up_its_strips() -> None:
+    """Of the four strips of 64 rows; beyond four CTAs the others own none."""
+    for split, owned in ((2, 2), (3, 2), (4, 1), (6, 1)):
+        config = HopperConfig((64, 64), depth=2, stages=4, consumers=1, share=(1, 1), split=split, persistent=False)
+        kernel = hopper_kernel(config).trace()
+        assert kernel.smem_bytes == config.smem_bytes == 1024 + 4 * 32768 + owned * (4096 + (split - 1) * 4096)
+
+
 def test_streamed_operands_are_loaded_to_be_evicted_first() -> None:
     loads = [line for line in lines_of(CONFIGS["64x128 stream"]) if "::bytes" in line and "cp.async" in line]
     assert [".L2::cache_hint" in line for line in loads] == [False, True]
@@ -184,20 +245,41 @@ def test_streamed_operands_are_loaded_to_be_evicted_first() -> None:
 )
 def test_plan(config: HopperConfig, shape: tuple[int, int, int], grid: int, tiles: tuple[int, int, int]) -> None:
     plan = hopper_plan(config, *shape, sms=132)
-    assert (plan.grid, plan.tiles) == ((grid, 1, 1), tiles)
+    assert (plan.grid, plan.tiles) == ((grid, 1, 1), (*tiles, 1))
     assert plan.pitch == -(-shape[1] // 8) * 8
 
 
 def test_a_plan_for_8_bits_counts_128_columns_a_row() -> None:
     plan = hopper_plan(CONFIGS["fp8 128x128"], 300, 300, 528, sms=132, in_bytes=1)
-    assert plan.tiles == (3, 3, 3)
-    assert plan.scalars == (3, 3, 3, 0, 0, 0, 0, 1.0)
-    assert plan.arguments(300, 4096, 8192, 0, 0.5) == (3, 3, 3, 300, 4096, 8192, 0, 0.5)
+    assert plan.tiles == (3, 3, 3, 1)
+    assert plan.scalars == (3, 3, 3, 1, 0, 0, 0, 0, 1.0)
+    assert plan.arguments(300, 4096, 8192, 0, 0.5) == (3, 3, 3, 1, 300, 4096, 8192, 0, 0.5)
     with pytest.raises(UsageError) as caught:
         hopper_plan(CONFIGS["fp8 128x128"], 300, 300, 520, sms=132, in_bytes=1)
     assert str(caught.value) == (
         "given K=520 along the rows of A in memory; expected a multiple of 16 (16 bytes); pad A with zeros to K=528"
     )
+
+
+@pytest.mark.parametrize(
+    ("config", "batches", "shape", "grid"),
+    [
+        (BEST, 16, (1024, 1024, 64), 128),
+        (BEST, 3, (129, 257, 64), 12),
+        (CONFIGS["64x64"], 256, (64, 64, 64), 128),
+        (CONFIGS["64x64 a CTA a tile"], 256, (64, 64, 64), 256),
+        (CONFIGS["64x64 split 4"], 3, (65, 64, 4096), 24),
+    ],
+)
+def test_plan_of_a_batch(config: HopperConfig, batches: int, shape: tuple[int, int, int], grid: int) -> None:
+    plan = hopper_plan(config, *shape, sms=132, batches=batches)
+    assert (plan.grid, plan.tiles[3]) == ((grid, 1, 1), batches)
+
+
+def test_slices_are_worth_measuring_where_tiles_are_few() -> None:
+    config = CONFIGS["64x64 stream, 8 slices"]
+    assert worthwhile(config, 256, 512, sms=132) and not worthwhile(config, 512, 512, sms=132)
+    assert worthwhile(BEST, 16384, 16384, sms=132)
 
 
 def test_pitch_of_float32() -> None:
@@ -242,9 +324,9 @@ def test_levels() -> None:
 
 def test_a_measured_problem_gets_what_was_fastest_for_it() -> None:
     for facts, in_bytes in ((FACTS, 2), (FP8_FACTS, 1)):
-        assert len({(fact.m, fact.n, fact.k) for fact in facts}) == len(facts)
+        assert len({(fact.m, fact.n, fact.k, fact.batches) for fact in facts}) == len(facts)
         for fact in facts:
-            chosen = choose(fact.m, fact.n, fact.k, in_bytes)
+            chosen = choose(fact.m, fact.n, fact.k, in_bytes, batches=fact.batches)
             assert chosen is CONFIGS[fact.config]
             assert bool(chosen.promoted) == (in_bytes == 1)
 
@@ -256,7 +338,8 @@ def test_a_measured_problem_gets_what_was_fastest_for_it() -> None:
         ((20000, 30000, 9000), "128x256"),
         ((1, 8192, 8192), "64x128 stream rotated"),
         ((64, 7000, 4000), "64x64 stream"),
-        ((1, 1, 1), "64x64 stream"),
+        ((1, 1, 1), "64x64"),
+        ((100, 100, 50000), "64x64 stream, 32 slices"),
     ],
 )
 def test_other_problems_get_that_of_the_nearest(shape: tuple[int, int, int], config: str) -> None:

@@ -81,11 +81,22 @@ def test_what_nobody_takes_over_starts_when_a_place_is_free(most) -> None:
 
 
 def test_all_ctas_of_a_cluster_hear_of_the_cluster_that_is_taken_over() -> None:
-    out, started = done(100, cluster=2)
-    places = RESIDENT // 2
+    out, started = done(200, cluster=2, sms=3)
+    places = RESIDENT  # on two of the SMs
     assert (out[:, 0] == 1).all()
-    assert out[:, 1].tolist() == [2 * (i // 2 % places) + i % 2 for i in range(100)]
+    assert out[:, 1].tolist() == [2 * (i // 2 % places) + i % 2 for i in range(200)]
     assert started == set(range(places))
+
+
+def test_a_cluster_lies_in_one_gpc() -> None:
+    """A B200 has 34 places for clusters of four that fill an SM each, not 148 // 4."""
+    recorder, out = Recorder(), np.zeros((200, 2), np.uint32)
+    body = LOOP.format(most=1000, ask=ASK[2])
+    module = parsed(text(body, (out,), top=TOP))
+    smem = 200_000
+    Device(DEVICES["b200"]).launch(module, "k", dim3(200), dim3(32), dim3(4), smem, [out], [recorder])
+    assert (out[:, 0] == 1).all()
+    assert {event.cluster for event in recorder.events if event.kind == "start"} == set(range(34))
 
 
 QUERY = """

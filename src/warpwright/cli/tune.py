@@ -73,7 +73,11 @@ def measure(gpu: cuda.Device, shape: Shape, rounds: int) -> list[dict[str, Any]]
     """A row a candidate, the fastest first; the fastest that is right is ``kept``."""
     m, n, k = shape
     before = gemm.choose(m, n, k, tuned=tuned.choices(gpu.spec.name))
-    candidates = {name: config for name, config in gemm.CONFIGS.items() if not config.promoted}
+    candidates = {
+        name: config
+        for name, config in gemm.CONFIGS.items()
+        if not config.promoted and gemm.worthwhile(config, m, n, sms=gpu.spec.sms)
+    }
     with working(len(candidates) + 1) as describe:
         found = trials.measured(gpu, m, n, k, candidates, rounds=rounds, describe=describe)
     order = sorted(found.each, key=lambda name: (not found.each[name].verdict.verified, found.each[name].seconds))

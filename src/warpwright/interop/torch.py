@@ -48,20 +48,35 @@ def _default_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.bfloat16 if dtype.itemsize == 1 else dtype
 
 
-def _autograd(keys: DispatchKeySet, a: torch.Tensor, b: torch.Tensor, **options: Any) -> torch.Tensor:
+def _autograd(
+    keys: DispatchKeySet,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+    scale_a: torch.Tensor | None = None,
+    scale_b: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
     """Record the product where a gradient is wanted; else multiply at once, or hand on what is no plain tensor."""
-    if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad or (options and _any_gradient(options))):
-        return _Product.apply(keys, a, b, *map(options.get, OPTIONS))
+    if torch.is_grad_enabled() and (
+        a.requires_grad
+        or b.requires_grad
+        or (bias is not None and bias.requires_grad)
+        or (scale_a is not None and scale_a.requires_grad)
+        or (scale_b is not None and scale_b.requires_grad)
+    ):
+        return _Product.apply(keys, a, b, bias, activation, scale_a, scale_b, out_dtype)
+    options: dict[str, Any] = {
+        "bias": bias, "activation": activation, "scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype
+    }  # fmt: skip
     if _straight(keys.raw_repr()):
         return ops.matmul(a, b, **options)
     return matmul.redispatch(keys & AFTER_AUTOGRAD, a, b, **options)
 
 
 OPTIONS = ("bias", "activation", "scale_a", "scale_b", "out_dtype")
-
-
-def _any_gradient(options: dict[str, Any]) -> bool:
-    return any(isinstance(value, torch.Tensor) and value.requires_grad for value in options.values())
 
 
 @functools.cache

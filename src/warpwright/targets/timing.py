@@ -41,8 +41,10 @@ class Timing:
     dsmem_bytes: float
     l1_bytes: float
     sm_bytes: float
+    pair_bytes: float
     l2_bytes: float
     l2_write_bytes: float
+    l2_dirty: float
     hbm_share: float
     hbm_mixed_share: float
     tma_issue: float
@@ -103,8 +105,10 @@ UNITS = {
     "dsmem_bytes": "bytes a cycle and SM between CTAs of a cluster",
     "l1_bytes": "bytes a cycle of an SM's global loads and stores",
     "sm_bytes": "bytes a cycle that one SM takes from L2 through TMA",
+    "pair_bytes": "bytes a cycle that the two SMs of a TPC take from L2 together",
     "l2_bytes": "bytes that L2 gives to all SMs in a cycle of the highest clock; its own clock stays when theirs falls",
     "l2_write_bytes": "the same, taken from all SMs",
+    "l2_dirty": "share of L2 that launches before have written: it goes to device memory as other lines take its place",
     "hbm_share": "share of the nominal device-memory bandwidth that streams of reads reach",
     "hbm_mixed_share": "the same, where reads and writes mix",
     "tma_issue": "cycles that an issuing thread is held by a tensor copy",
@@ -128,8 +132,8 @@ UNITS = {
     "cta_rate": "cycles between the starts of two CTAs, on whichever SMs",
     "cluster_start": "cycles that the first instruction of a cluster waits more than that of a plain CTA",
     "launch_us": "microseconds of an empty kernel among others in a stream",
-    "idle_watts": "power without load, at the highest clock",
     "tensor_mhz": "highest clock while tensor cores are in use",
+    "idle_watts": "power without load, at the highest clock",
     "limit_watts": "power at which the clock is held from one moment to the next",
     "sustained_watts": "power limit of the board, which acts after some 50 ms",
     "flop_pj": "picojoules of a tensor-core flop on normal random data, operands from shared memory included",
@@ -174,8 +178,10 @@ _H200 = Timing(
     dsmem_bytes=22.0,
     l1_bytes=123.0,
     sm_bytes=108.0,
-    l2_bytes=4800.0,
+    pair_bytes=137.0,
+    l2_bytes=4870.0,
     l2_write_bytes=2680.0,
+    l2_dirty=0.45,
     hbm_share=0.95,
     hbm_mixed_share=0.83,
     tma_issue=6.0,
@@ -233,8 +239,10 @@ _H200 = Timing(
         "dsmem_bytes": f"{_MICRO} dsmem.read.2.132_sms",
         "l1_bytes": f"{_MICRO} l2.read.1_sms",
         "sm_bytes": f"{_MICRO} tma.load.l2.16384x4.1_sms",
-        "l2_bytes": f"{_MICRO} tma.load.l2.32768x4.132_sms; 9.4 TB/s at 1980 and at 1600 MHz",
+        "pair_bytes": f"{_MICRO} tma.load.together_*: 68 an SM where neighbours read the same",
+        "l2_bytes": f"{_MICRO} tma.load.l2.32768x4.132_sms; as many bytes a second at 1600 MHz (wgmma.main_loop.*_ab)",
         "l2_write_bytes": f"{_MICRO} tma.store.8192.flight.132_sms, l2.write.132_sms",
+        "l2_dirty": f"{_MICRO} hbm.read.132_sms: 256 MB take as much longer than at hbm.read as 27 MB would",
         "hbm_share": f"{_MICRO} hbm.read: 4.56 TB/s",
         "hbm_mixed_share": f"{_MICRO} hbm.copy: 4.00 TB/s, read and written bytes",
         "tma_issue": f"{_MICRO} tma.load.issue",
@@ -289,6 +297,7 @@ _B200 = replace(
     ld_hbm=838.0,
     dsmem_latency=224.0,
     dsmem_bytes=21.0,
+    pair_bytes=180.0,
     l2_bytes=13300.0,
     hbm_share=0.88,
     sm_bytes=128.0,
@@ -325,6 +334,7 @@ _B200 = replace(
         "shared_latency": "published: 29 cycles",
         "dsmem_latency": "published: 224 cycles, clusters of 2 (QuickRunCUDA)",
         "dsmem_bytes": "published: 21 bytes a cycle by plain accesses, 32 in bulk",
+        "pair_bytes": "published: 13300 bytes a cycle of 148 SMs",
         "l2_bytes": "published: 21.2 TB/s at 1587 MHz",
         "hbm_share": "published: 6.75 of 7.67 TB/s",
         "sm_bytes": "assumed: not below what L2 gives one SM of 148",

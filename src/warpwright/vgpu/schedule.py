@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from threadpoolctl import threadpool_limits
 
 from warpwright.errors import Deadlock
+from warpwright.targets.timing import TIMINGS
 from warpwright.vgpu import faults
 from warpwright.vgpu.cluster import Cluster
 from warpwright.vgpu.pending import Pending
@@ -48,8 +49,7 @@ class _Run:
         self.generation = 0
         self.still = dict.fromkeys(range(workers), -1)
         self.dead = False
-        ranks = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
-        places = max(1, launch.spec.sms * ctas_per_sm(launch) // ranks)
+        places = _places(launch)
         self.capacity = max(1, places // workers)
         self.numbers = launch.pending = Pending(numbers, x * y * z, places if launch.takes_over else x * y * z)
 
@@ -135,6 +135,14 @@ def ctas_per_sm(launch: Launch) -> int:
     by_threads = limits.max_threads_per_sm // launch.threads
     by_shared = limits.smem_per_sm // max(1, launch.shared_limit)
     return max(1, min(limits.max_ctas_per_sm, by_threads, by_shared))
+
+
+def _places(launch: Launch) -> int:
+    """Clusters that are resident together: a cluster lies in one GPC, so what is left of each stays empty."""
+    ranks = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
+    timing = TIMINGS.get(launch.spec.name)
+    gpcs = timing.gpcs if timing and sum(timing.gpcs) == launch.spec.sms else (launch.spec.sms,)
+    return max(1, sum(sms // ranks for sms in gpcs)) * ctas_per_sm(launch)
 
 
 class _Watch:

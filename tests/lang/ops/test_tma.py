@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lang.ops.emission import emitted, opcodes
+from tests.lang.ops.emission import emitted, instructions, opcodes
 from warpwright.errors import KernelError
 from warpwright.lang import bf16, cluster, f16, f32, kernel, mbarrier, smem, tma, u32
 from warpwright.types import Scalar
@@ -117,6 +117,17 @@ def test_the_trace_says_which_maps_the_host_builds() -> None:
     }
 
 
+def test_coordinates_before_those_of_the_tile_choose_one_element() -> None:
+    @kernel("sm_90a")
+    def moves(a: tma.Map[bf16], n: u32) -> None:
+        tile = smem.tile(bf16, (128, 64), swizzle=128)
+        tma.load(tile, a[n, 0, 64], mbarrier())
+        tma.store(a[n, 128, 0], tile)
+
+    assert moves.trace().maps == {"a": tma.MapUse((1, 128, 64), 128, bf16)}
+    assert [opcode.split(".")[4] for opcode in opcodes(copies(instructions(moves.ptx())))] == ["3d", "3d"]
+
+
 def test_a_wide_tile_is_copied_a_panel_at_a_time() -> None:
     def body(a, x, n):
         tile = smem.tile(bf16, (64, 128), swizzle=128)
@@ -147,9 +158,9 @@ def tile(dtype=bf16, shape=(128, 64), swizzle=128):
             "given a tile of f16 for tensor map b of bf16; expected one element type",
         ),
         (
-            lambda a, b: tma.load(tile(), a[0, 0, 0], mbarrier()),
-            "given 3 coordinates of tensor map a for a tile of shape (128, 64); "
-            "expected one coordinate for each dimension",
+            lambda a, b: tma.load(tile(), a[0], mbarrier()),
+            "given 1 coordinates of tensor map a for a tile of shape (128, 64); "
+            "expected at least one coordinate for each dimension",
         ),
         (
             lambda a, b: [tma.load(tile(shape=(rows, 64)), a[0, 0], mbarrier()) for rows in (64, 128)],

@@ -6,6 +6,7 @@ from warpwright.kernels.gemm.chooser import CONFIGS, FACTS, FP8_FACTS, choose
 from warpwright.kernels.gemm.configs import LEVELS, SMALLER, GemmConfig, config_for, config_of
 from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue
 from warpwright.kernels.gemm.host import Plan, plan
+from warpwright.kernels.gemm.slices import add_slices, sum_grid
 from warpwright.kernels.gemm.sm90 import kernel_of as hopper_kernel
 from warpwright.kernels.gemm.sm90_plan import (
     HOPPER_LEVELS,
@@ -14,6 +15,7 @@ from warpwright.kernels.gemm.sm90_plan import (
     HopperPlan,
     hopper_config,
     hopper_plan,
+    worthwhile,
 )
 from warpwright.kernels.gemm.sm100 import gemm_level1, gemm_level2, gemm_ring, kernel_of
 from warpwright.kernels.gemm.sm100_roles import gemm_roles
@@ -32,6 +34,7 @@ __all__ = [
     "HopperConfig",
     "HopperPlan",
     "Plan",
+    "add_slices",
     "choose",
     "config_for",
     "config_of",
@@ -44,4 +47,6 @@ __all__ = [
     "hopper_plan",
     "kernel_of",
     "plan",
+    "sum_grid",
+    "worthwhile",
 ]

@@ -30,6 +30,7 @@ from warpwright.kernels.gemm.sm90_steps import (
     clear,
     free,
     give,
+    in_batch,
     load_part,
     masks,
     meet,
@@ -56,6 +57,7 @@ from warpwright.lang import (
     kernel,
     loop,
     role,
+    select,
     setmaxnreg,
     shfl,
     smem,
@@ -81,6 +83,7 @@ def gemm_one_loop(
     tiles_m: u32,
     tiles_n: u32,
     tiles_k: u32,
+    batches: u32,
     columns: u32,
     bias: u64,
     scale_a: u64,
@@ -90,6 +93,7 @@ def gemm_one_loop(
     tile: tuple[int, int] = (128, 128),
     stages: int = 1,
     share: tuple[int, int] = (1, 1),
+    batched: str = "",
     majors: tuple[str, str] = ("k", "k"),
     dtype: type[Scalar] = bf16,
     b_dtype: type[Scalar] | None = None,
@@ -107,8 +111,9 @@ def gemm_one_loop(
     ring = operands(tile, 1, stages, sum(share) - 1, majors, (dtype, b_dtype or dtype))
     blocks = smem.tile(out, (WARPS * STORES * WARP_ROWS, ROW_BYTES // out.nbytes))
     set_up(ring, share, (a, b, d))
-    where, down = place(share), (tiles_n + (share[1] - 1)) // share[1]
-    row = (clusterid.x // down * share[0] + where[0]) * tile[0]
+    where, down, across = place(share), (tiles_n + (share[1] - 1)) // share[1], (tiles_m + (share[0] - 1)) // share[0]
+    at, row_of_clusters = in_batch(clusterid.x // down, across, batched)
+    row = (row_of_clusters * share[0] + where[0]) * tile[0]
     col = (clusterid.x % down * share[1] + where[1]) * tile[1]
     sums = [wgmma.accumulator(f32, (STRIP, tile[1])) for _ in range(tile[0] // STRIP)]
     slots, filled, ranks = ring.producer(), ring.consumer(), masks(share)
@@ -120,8 +125,9 @@ def gemm_one_loop(
             slot = next(slots)
             slot.empty.wait()
             slot.full.arrive_expect_tx(slot.nbytes)
-            load_part(slot.a, a, majors[0], row, step * atom(dtype), slot.full, where[1], share[1], ranks[0])
-            load_part(slot.b, b, majors[1], col, step * atom(dtype), slot.full, where[0], share[0], ranks[1])
+            k = step * atom(dtype)
+            load_part(slot.a, a, majors[0], at["a"], row, k, slot.full, where[1], share[1], ranks[0])
+            load_part(slot.b, b, majors[1], at["b"], col, k, slot.full, where[0], share[0], ranks[1])
 
     for ahead in loop(stages - 1):
         fill(ahead)
@@ -138,7 +144,7 @@ def gemm_one_loop(
     warp.sync()
     finish = epilogue.prepare(alpha, scale_a, scale_b, bias, columns)
     for i, acc in enumerate(sums):
-        store(acc, d, blocks, warp.id, row + i * STRIP, col, one, finish, matrices=False)
+        store(acc, d, blocks, warp.id, at["d"], row + i * STRIP, col, one, finish, matrices=False)
     with If(one):
         tma.wait_group(0, read=True)
 
@@ -151,6 +157,7 @@ def gemm(
     tiles_m: u32,
     tiles_n: u32,
     tiles_k: u32,
+    batches: u32,
     columns: u32,
     bias: u64,
     scale_a: u64,
@@ -169,6 +176,7 @@ def gemm(
     partials: int = 1,
     overlap: bool = True,
     matrices: bool = True,
+    batched: str = "",
     majors: tuple[str, str] = ("k", "k"),
     dtype: type[Scalar] = bf16,
     b_dtype: type[Scalar] | None = None,
@@ -198,10 +206,11 @@ def gemm(
     place_m, place_n = place(share)
     hints = [EVICT_FIRST if name in once else None for name in "ab"]
 
-    def output_tiles() -> Iterator[tuple[Expr, Expr]]:
+    def output_tiles() -> Iterator[tuple[dict[str, tuple[Expr, ...]], Expr, Expr]]:
         across, down = (tiles_m + (share[0] - 1)) // share[0], (tiles_n + (share[1] - 1)) // share[1]
-        for row, col in walk(across, down, group):
-            yield (row * share[0] + place_m) * tile_m, (col * share[1] + place_n) * tile_n
+        for below, col in walk(across * batches if batched else across, down, group):
+            at, row = in_batch(below, across, batched)
+            yield at, (row * share[0] + place_m) * tile_m, (col * share[1] + place_n) * tile_n
 
     @role(warps=range(WARPS), when=consumers > 1)
     def spare() -> None:
@@ -210,14 +219,14 @@ def gemm(
     @role(warp=0, elect=True)
     def load() -> None:
         slots, (same_row, same_column) = ring.producer(), masks(share)
-        for row, col in output_tiles():
+        for at, row, col in output_tiles():
             for step in loop(tiles_k):
                 k = (rotated(step, tiles_k) if rotate else step) * (atom(dtype) * depth)
                 slot = next(slots)
                 slot.empty.wait()
                 slot.full.arrive_expect_tx(slot.nbytes)
-                load_part(slot.a, a, majors[0], row, k, slot.full, place_n, share[1], same_row, hints[0])
-                load_part(slot.b, b, majors[1], col, k, slot.full, place_m, share[0], same_column, hints[1])
+                load_part(slot.a, a, majors[0], at["a"], row, k, slot.full, place_n, share[1], same_row, hints[0])
+                load_part(slot.b, b, majors[1], at["b"], col, k, slot.full, place_m, share[0], same_column, hints[1])
         slots.drain()
 
     @role(warps=range(WARPS, WARPS + WARPS * consumers))
@@ -233,14 +242,14 @@ def gemm(
         def read(slot: Any) -> None:
             release(slot, peer, shares)
 
-        for row, col in output_tiles():
+        for at, row, col in output_tiles():
             if promoted:
                 promote(sums, (promoted, partials), first, 0, tiles_k, slots, read)
             else:
                 accumulate(sums, first, 0, tiles_k, slots, used, majors, read)
             for i, acc in enumerate(sums):
                 top = row + (first + i) * STRIP
-                store(acc, d, blocks, warp.id - WARPS, top, col, stores, finish, matrices=matrices)
+                store(acc, d, blocks, warp.id - WARPS, at["d"], top, col, stores, finish, matrices=matrices)
             if not overlap:
                 with If(stores):
                     tma.wait_group(0)
@@ -257,6 +266,7 @@ def gemm_split(
     tiles_m: u32,
     tiles_n: u32,
     tiles_k: u32,
+    batches: u32,
     columns: u32,
     bias: u64,
     scale_a: u64,
@@ -266,33 +276,44 @@ def gemm_split(
     tile: tuple[int, int] = (64, 64),
     depth: int = 2,
     stages: int = 5,
+    consumers: int = 1,
     split: int = 4,
     once: str = "",
     promoted: int = 0,
     partials: int = 1,
+    batched: str = "",
     majors: tuple[str, str] = ("k", "k"),
     dtype: type[Scalar] = bf16,
     b_dtype: type[Scalar] | None = None,
     out: type[Scalar] = bf16,
     epilogue: Epilogue = PLAIN,
     cluster: int = 4,
+    threads: int = 256,
 ) -> None:
-    """For few tiles and a long K: the CTAs of a cluster share out the K of one tile; the first sums up and stores.
+    """For few tiles and a long K: the CTAs of a cluster share out the K of one tile, then its strips of 16 rows.
 
-    role      warps  moves                                                   waits for            signals
-    load      0      A, B: global -> ring                                    ring.empty           ring.full
-    multiply  4-7    ring -> registers -> `parts` of the first CTA           ring.full            ring.empty
-    sum_up    4-7    registers, `parts` -> blocks of D -> D (first CTA)      the cluster's barrier
+    The sums of a strip go to the CTA that owns it, which adds them up in the order of their CTAs and stores the strip.
+
+    role      warps  moves                                             waits for              signals
+    load      0      A, B: global -> ring                              ring.empty             ring.full
+    multiply  4-     ring -> registers -> `parts` of the strip's CTA   ring.full              ring.empty
+    sum_up    4-     registers, `parts` -> blocks of D -> D            the cluster's barrier
     """
-    ring = operands(tile, depth, stages, 1, majors, (dtype, b_dtype or dtype))
-    blocks = smem.tile(out, (WARPS * STORES * WARP_ROWS, ROW_BYTES // out.nbytes), swizzle=128)
-    parts = smem.array(f32, (split - 1) * tile[0] * tile[1])
+    strips = consumers * WARPS
+    owned = -(-strips // split)
+    ring = operands(tile, depth, stages, consumers, majors, (dtype, b_dtype or dtype))
+    width = min(tile[1], ROW_BYTES // out.nbytes)
+    blocks = smem.tile(out, (owned * STORES * WARP_ROWS, width), swizzle=width * out.nbytes)
+    parts = smem.array(f32, (split - 1) * owned * WARP_ROWS * tile[1])
     set_up(ring, (1, split), (a, b, d))
     rank, _ = place((split, 1))
-    acc = wgmma.accumulator(f32, tile)
-    row, col = clusterid.x // tiles_n * tile[0], clusterid.x % tiles_n * tile[1]
+    acc = wgmma.accumulator(f32, (STRIP, tile[1]))
+    at, across = in_batch(clusterid.x // tiles_n, tiles_m, batched)
+    row, col = across * tile[0], clusterid.x % tiles_n * tile[1]
     first, last = rank * tiles_k // split, (rank + 1) * tiles_k // split
     hints = [EVICT_FIRST if name in once else None for name in "ab"]
+    strip = warp.id - WARPS
+    owner, own = strip // owned, strip % owned
 
     @role(warp=0, elect=True)
     def load() -> None:
@@ -301,33 +322,35 @@ def gemm_split(
             slot, k = next(slots), step * (atom(dtype) * depth)
             slot.empty.wait()
             slot.full.arrive_expect_tx(slot.nbytes)
-            load_part(slot.a, a, majors[0], row, k, slot.full, 0, 1, None, hints[0])
-            load_part(slot.b, b, majors[1], col, k, slot.full, 0, 1, None, hints[1])
+            load_part(slot.a, a, majors[0], at["a"], row, k, slot.full, 0, 1, None, hints[0])
+            load_part(slot.b, b, majors[1], at["b"], col, k, slot.full, 0, 1, None, hints[1])
 
-    @role(warps=range(WARPS, 2 * WARPS))
+    @role(warps=range(WARPS, WARPS + strips))
     def multiply() -> None:
-        leads = tid.x == WARPS * 32
+        leads, group = tid.x % (WARPS * 32) == 0, shfl.idx(strip // WARPS, 0) if consumers > 1 else 0
         slots, used = ring.consumer(), ring.consumer()
 
         def read(slot: Any) -> None:
             free(slot, leads)
 
         if promoted:
-            promote([acc], (promoted, partials), 0, first, last, slots, read)
+            promote([acc], (promoted, partials), group, first, last, slots, read)
         else:
             clear(acc)
-            accumulate([acc], 0, first, last, slots, used, majors, read)
-        with If(rank > 0):
-            give(acc, parts, rank)
+            accumulate([acc], group, first, last, slots, used, majors, read)
+        with If(rank != owner):
+            give(acc, parts, owner, select(rank > owner, rank - 1, rank) * owned + own)
 
     meet()
 
-    @role(warps=range(WARPS, 2 * WARPS), when=rank == 0)
+    @role(warps=range(WARPS, WARPS + strips), when=rank == owner)
     def sum_up() -> None:
-        take(acc, parts, split)
+        for number in range(split - 1):
+            take(acc, parts, number * owned + own)
         one = elect_one()
         finish = epilogue.prepare(alpha, scale_a, scale_b, bias, columns)
-        store(acc, d, blocks, warp.id - WARPS, row, col, one, finish, matrices=True)
+        top = row + owner * (owned * WARP_ROWS)
+        store(acc, d, blocks, own, at["d"], top, col, one, finish, matrices=True)
         with If(one):
             tma.wait_group(0, read=True)
 

@@ -7,13 +7,22 @@ from typing import Any
 
 from warpwright.errors import UsageError
 
-__all__ = ["HOPPER_LEVELS", "L2_PROMOTION", "HopperConfig", "HopperPlan", "hopper_config", "hopper_plan"]
+__all__ = [
+    "HOPPER_LEVELS",
+    "L2_PROMOTION",
+    "HopperConfig",
+    "HopperPlan",
+    "hopper_config",
+    "hopper_plan",
+    "worthwhile",
+]
 
 ATOM_BYTES = 128
 SUM_BYTES = 4
 CONTROL_BYTES = 1024
 WARPGROUP = 128
-STAGING_BYTES = 2 * 64 * 128  # two blocks of 16 rows of 128 bytes for each warp of a consumer
+STRIPS, STRIP_ROWS = 4, 16  # a warp's part of a consumer's tile
+STAGING_BYTES = 2 * 16 * 128  # two blocks of 16 rows of 128 bytes for each strip
 ROW_BYTES = 16
 L2_PROMOTION = 256
 
@@ -27,7 +36,8 @@ class HopperConfig:
     share A), ``group`` the rows of clusters that are walked together, ``rotate`` whether clusters start at different
     places along K, ``once`` the operands that are read only once ("b" where one row of tiles covers M), ``promoted``
     the columns of D whose sums over 128 of K are added up in float32 at a time (FP8; 0: the tensor core sums up all),
-    ``partials`` how many such sums are under way, ``split`` the CTAs of a cluster that share out the K of one tile.
+    ``partials`` how many such sums are under way, ``split`` the CTAs of a cluster that share out the K of one tile,
+    ``slices`` the parts of K that are multiplied as a batch and added up by a second launch.
 
     The ladder's lower levels are not ``specialised`` (one loop loads and multiplies), not ``persistent`` (a CTA for
     each tile), store a tile before the next begins (no ``overlap``), and store without ``matrices`` (stmatrix into a
@@ -45,6 +55,7 @@ class HopperConfig:
     promoted: int = 0
     partials: int = 1
     split: int = 1
+    slices: int = 1
     specialised: bool = True
     persistent: bool = True
     overlap: bool = True
@@ -65,8 +76,9 @@ class HopperConfig:
     def smem_bytes(self) -> int:
         """Dynamic shared memory of a CTA, bytes: barriers, stages, and the blocks on their way to D."""
         stage = sum(self.tile) * ATOM_BYTES * self.depth
-        parts = (self.split - 1) * self.tile[0] * self.tile[1] * SUM_BYTES
-        return CONTROL_BYTES + self.stages * stage + self.consumers * STAGING_BYTES + parts
+        strips = -(-self.consumers * STRIPS // self.split)
+        parts = (self.split - 1) * strips * STRIP_ROWS * self.tile[1] * SUM_BYTES
+        return CONTROL_BYTES + self.stages * stage + strips * STAGING_BYTES + parts
 
     @property
     def kernel(self) -> str:
@@ -109,6 +121,12 @@ def hopper_config(level: int) -> HopperConfig:
     return found
 
 
+def worthwhile(config: HopperConfig, m: int, n: int, *, sms: int) -> bool:
+    """Whether ``config`` may be the fastest for D (m, n): slices of K are for tiles that leave half of the SMs idle."""
+    tiles = -(-m // config.tile[0]) * -(-n // config.tile[1])
+    return config.slices == 1 or tiles * config.slices <= 2 * sms
+
+
 @dataclass(frozen=True, slots=True)
 class HopperPlan:
     """One launch: ``scalars``, or `arguments`, follow the maps of A, B and D in the argument list.
@@ -119,7 +137,7 @@ class HopperPlan:
 
     grid: tuple[int, int, int]
     pitch: int
-    tiles: tuple[int, int, int]
+    tiles: tuple[int, int, int, int]
 
     @property
     def scalars(self) -> tuple[int | float, ...]:
@@ -146,8 +164,9 @@ def hopper_plan(
     majors: tuple[str, str] = ("k", "k"),
     in_bytes: int = 2,
     out_bytes: int = 2,
+    batches: int = 1,
 ) -> HopperPlan:
-    """The launch of ``config`` for D (m, n) on a device of ``sms`` SMs.
+    """The launch of ``config`` for ``batches`` matrices D (m, n) on a device of ``sms`` SMs.
 
     Persistent clusters are no more than fit at once, and no more than must be so that all do the same number of tiles.
     ``majors`` says how A and B lie in memory, "k": (rows, k), "mn": (k, rows); ``in_bytes`` and ``out_bytes`` are the
@@ -166,8 +185,8 @@ def hopper_plan(
             )
     extents = (m, config.tile[0]), (n, config.tile[1]), (k, ATOM_BYTES // in_bytes * config.depth)
     tiles_m, tiles_n, tiles_k = (-(-extent // tile) for extent, tile in extents)
-    clusters = -(-tiles_m // config.share[0]) * -(-tiles_n // config.share[1])
+    clusters = batches * -(-tiles_m // config.share[0]) * -(-tiles_n // config.share[1])
     rounds = -(-clusters // max(1, sms // config.cluster)) if config.persistent else 1
     vector = ROW_BYTES // out_bytes
     grid = (-(-clusters // rounds) * config.cluster, 1, 1)
-    return HopperPlan(grid, -(-n // vector) * vector, (tiles_m, tiles_n, tiles_k))
+    return HopperPlan(grid, -(-n // vector) * vector, (tiles_m, tiles_n, tiles_k, batches))

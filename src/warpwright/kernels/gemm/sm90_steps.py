@@ -56,6 +56,7 @@ __all__ = [
     "clear",
     "free",
     "give",
+    "in_batch",
     "load_part",
     "masks",
     "meet",
@@ -159,6 +160,15 @@ def walk(across: Expr, down: Expr, group: int) -> Iterator[tuple[Expr, Expr]]:
         within += nclusterid.x
 
 
+def in_batch(row: Expr, across: Expr, batched: str) -> tuple[dict[str, tuple[Expr, ...]], Expr]:
+    """Row of clusters ``row`` where the matrices of a batch stand one below the other, ``across`` rows each: its row in
+    its matrix, and for each map the leading coordinates: the number of the matrix for those that ``batched`` names."""
+    if not batched:
+        return dict.fromkeys("abd", ()), row
+    number = row // across
+    return {name: (number,) if name in batched else () for name in "abd"}, row - number * across
+
+
 def rotated(step: Expr, steps: Expr) -> Expr:
     """``step`` of a round of ``steps`` that each cluster begins elsewhere: fewer of them read one memory channel."""
     later = step + clusterid.x * steps // nclusterid.x
@@ -185,6 +195,7 @@ def load_part(
     tile: Tile,
     source: tma.Map[Scalar],
     major: str,
+    matrix: tuple[Expr, ...],
     row: Expr,
     k: Expr,
     full: mbarrier,
@@ -193,13 +204,16 @@ def load_part(
     ranks: Any,
     hint: int | None = None,
 ) -> None:
-    """Load the ``index``-th of ``count`` parts of an operand, in all CTAs of the mask ``ranks``: a box a panel."""
+    """Load the ``index``-th of ``count`` parts of an operand, in all CTAs of the mask ``ranks``: a box a panel.
+
+    ``matrix`` is the operand's place in a batch.
+    """
     rows = tile.shape[0 if major == "k" else 1] // count
     own, first = part(tile, index, rows, major), row + index * rows
     top, left = (first, k) if major == "k" else (k, first)
     for column in range(0, own.shape[1], atom(tile.dtype)):
-        panel = own[:, column : column + atom(tile.dtype)]
-        tma.load(panel, source[top, left + column], full, multicast=ranks if count > 1 else None, cache_hint=hint)
+        panel, corner = own[:, column : column + atom(tile.dtype)], source[(*matrix, top, left + column)]
+        tma.load(panel, corner, full, multicast=ranks if count > 1 else None, cache_hint=hint)
 
 
 def accumulate(
@@ -327,25 +341,24 @@ def release(slot: Any, peer: Expr, shares: Expr) -> None:
         slot.empty.at(peer).arrive(scope="cta")
 
 
-def give(acc: Fragment, parts: Shared[Any], rank: Expr) -> None:
-    """This thread's sums to the first CTA, four at a time, threads side by side."""
-    there = Pointer(f32, cluster.map(parts.address, 0), 0, "shared::cluster") + place_in(acc, rank - 1)
+def give(acc: Fragment, parts: Shared[Any], owner: Expr, number: Expr) -> None:
+    """This warp's sums to CTA ``owner``, four at a time, threads side by side."""
+    there = Pointer(f32, cluster.map(parts.address, owner), 0, "shared::cluster") + place_in(acc, number)
     for i in range(0, len(acc.regs), 4):
-        st(there + i * WARPS * 32, *acc.regs[i : i + 4])
+        st(there + i * 32, *acc.regs[i : i + 4])
 
 
-def take(acc: Fragment, parts: Shared[Any], split: int) -> None:
-    """Add the sums that the other CTAs gave, in their order."""
-    for part_of in range(split - 1):
-        mine = parts + place_in(acc, part_of)
-        for i in range(0, len(acc.regs), 4):
-            for register, value in zip(acc.regs[i : i + 4], ld(mine + i * WARPS * 32, vec=4), strict=True):
-                register.set(register + value)
+def take(acc: Fragment, parts: Shared[Any], number: Expr) -> None:
+    """Add the sums of a warp that another CTA gave."""
+    mine = parts + place_in(acc, number)
+    for i in range(0, len(acc.regs), 4):
+        for register, value in zip(acc.regs[i : i + 4], ld(mine + i * 32, vec=4), strict=True):
+            register.set(register + value)
 
 
 def place_in(acc: Fragment, number: Any) -> Any:
     """Where this thread's first four sums stand in the ``number``-th of `parts`."""
-    return number * (acc.shape[0] * acc.shape[1]) + tid.x % (WARPS * 32) * 4
+    return number * (len(acc.regs) * 32) + warp.lane * 4
 
 
 def store(
@@ -353,6 +366,7 @@ def store(
     d: tma.Map[Scalar],
     blocks: Tile,
     own: Expr,
+    matrix: tuple[Expr, ...],
     row: Expr,
     col: Expr,
     stores: Expr,
@@ -363,19 +377,21 @@ def store(
     """A strip, finished, to D: each warp puts its 16 rows into a block of 128 bytes a row and hands it to TMA.
 
     ``own`` is the warp's number among those that store; it has two blocks, so one is written while TMA reads the other.
+    A strip begins with the first, which an odd number of blocks also ended with: then that one must have been read.
     """
     columns = blocks.shape[1]
-    for number, left in enumerate(range(0, acc.shape[1], columns)):
+    lefts = range(0, acc.shape[1], columns)
+    for number, left in enumerate(lefts):
         block = part(blocks, own * STORES + number % STORES, WARP_ROWS, "k")
         values = finish(acc.regs[left // 2 : (left + columns) // 2], col + left)
         with If(stores):
-            tma.wait_group(STORES - 1, read=True)
+            tma.wait_group(STORES - 1 if number or len(lefts) % STORES == 0 else 0, read=True)
         warp.sync()
         put(block, values, matrices and blocks.dtype in PACKED)
         fence.proxy_async()
         warp.sync()
         with If(stores):
-            tma.store(d[row + own % WARPS * WARP_ROWS, col + left], block)
+            tma.store(d[(*matrix, row + own % WARPS * WARP_ROWS, col + left)], block)
             tma.commit_group()
 
 

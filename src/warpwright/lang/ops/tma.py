@@ -64,9 +64,10 @@ def load(
 ) -> None:
     """Copy the box at ``source`` into ``tile`` and count its bytes at ``barrier``, all later.
 
-    ``tile`` is a shared-memory tile of the map's box, or a raw u32 shared::cluster address. With ``cta_group=2`` the
-    barrier may lie in the peer CTA (``full.at(LEADER)``). ``multicast`` is the 16-bit mask of the CTAs that receive the
-    box, each at the same offsets and with its own count of bytes. ``cache_hint`` is an L2 `policy`, u64.
+    ``tile`` is a shared-memory tile of the map's box, or a raw u32 shared::cluster address; ``source`` may have more
+    coordinates than the tile has dimensions: the first ones choose, say, one matrix of a batch. With ``cta_group=2``
+    the barrier may lie in the peer CTA (``full.at(LEADER)``). ``multicast`` is the 16-bit mask of the CTAs that receive
+    the box, each at the same offsets and with its own count of bytes. ``cache_hint`` is an L2 `policy`, u64.
 
     Raises KernelError where the tile does not fit the map: element type, number of dimensions, or a second box.
 
@@ -263,12 +264,13 @@ def _record(coords: Box, tile: Destination) -> None:
             f"given rows of {width} bytes with swizzle {tile.swizzle} to tensor map {name}; expected at most "
             f"{tile.span}: copy a panel at a time, tile[:, c:c + {tile.span // tile.dtype.nbytes}]"
         )
-    if len(tile.shape) != len(coords.index):
+    more = len(coords.index) - len(tile.shape)
+    if more < 0:
         raise misuse(
             f"given {len(coords.index)} coordinates of tensor map {name} for a tile of shape {tile.shape}; "
-            "expected one coordinate for each dimension"
+            "expected at least one coordinate for each dimension"
         )
-    use = MapUse(tuple(tile.shape), tile.swizzle, tile.dtype)
+    use = MapUse((1,) * more + tuple(tile.shape), tile.swizzle, tile.dtype)
     known = current().maps.setdefault(name, use)
     if known != use:
         raise misuse(

@@ -25,7 +25,8 @@ __all__ = ["Capture", "Kind"]
 
 Rows = NDArray[np.int64]
 _WORDS = 14
-_SPREAD = np.array([(0x9E3779B97F4A7C15 * (2 * i + 1)) % (1 << 63) | 1 for i in range(_WORDS)], np.int64)
+# Factors without a common one: keys are sums over coordinates, and different places must not have the same.
+_SPREAD = np.random.default_rng(0).integers(1, 1 << 62, _WORDS)
 
 
 @dataclass(slots=True)

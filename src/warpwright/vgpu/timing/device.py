@@ -84,13 +84,17 @@ class _Grid:
         x, y, z = self.launch.clusters
         self.numbers = sorted(self.kind_of) if self.launch.takes_over else range(x * y * z)
         self.shares = self._shares()
+        waves = np.minimum(np.array(self.numbers) // self.places.count, WAVES - 1)
+        kinds = np.array([self.kind_of.get(number, 0) for number in range(max(self.kind_of) + 1)])
+        self.what = list(zip(kinds[self._stand_ins()].tolist(), waves.tolist(), strict=True))
+        self.counts = Counter(self.what)
 
-    def stand_in(self, number: int) -> int:
-        """The recorded cluster that stands for one: itself, or one of the same place in the last recorded wave."""
-        places = self.places.count
-        while number not in self.kind_of:
-            number -= places
-        return number
+    def _stand_ins(self) -> NDArray[np.int64]:
+        """For every cluster the recorded one that stands for it: itself, or that of its place in the last wave."""
+        numbers, places, recorded = np.array(self.numbers), self.places.count, max(self.kind_of) + 1
+        later = np.maximum(0, -(-(numbers - recorded + 1) // places))
+        stand_ins: NDArray[np.int64] = numbers - later * places
+        return stand_ins
 
     def wave(self, number: int) -> int:
         return min(number // self.places.count, WAVES - 1)
@@ -123,9 +127,8 @@ class _Grid:
     def loads(self) -> list[_Load]:
         """What the sets of SMs do, the longest first."""
         sets: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for number in self.numbers:
-            held = self.stand_in(number)
-            sets[number % self.places.groups].append((self.kind_of[held], self.wave(number)))
+        for number, what in zip(self.numbers, self.what, strict=True):
+            sets[number % self.places.groups].append(what)
         counted = Counter(tuple(clusters) for clusters in sets.values())
         loads = [_Load(clusters, count) for clusters, count in counted.items()]
         return sorted(loads, key=lambda load: -self.steps(load))
@@ -135,8 +138,7 @@ class _Grid:
 
     def total(self, measure: NDArray[np.float64]) -> float:
         """A sum over all clusters of what is known of each kind."""
-        counts = Counter(self.kind_of[self.stand_in(number)] for number in self.numbers)
-        return float(sum(count * measure[kind] for kind, count in counts.items()))
+        return float(sum(count * measure[kind] for (kind, _), count in self.counts.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,12 +187,10 @@ def _perform(grid: _Grid, load: _Load, clock: float, journal: Journal) -> _Timed
     launch, timing, places = grid.launch, grid.capture.timing, grid.places
     active = places.ranks * min(places.groups, len(grid.numbers))
     share = places.ranks / active
-    moved = _moved(grid)
-    mixed = 2 * min(moved.missed, moved.written) / max(1.0, moved.missed + moved.written)
-    reached = timing.hbm_share + mixed * (timing.hbm_mixed_share - timing.hbm_share)
-    hbm = launch.spec.hbm_gbps * 1e9 * reached / (clock * 1e6)
+    hbm = _reached(grid) / (clock * 1e6)
     own_clock = launch.spec.clock_mhz / clock * share
-    memory = Memory(timing.l2_bytes * own_clock, timing.l2_write_bytes * own_clock, hbm * share, timing.sm_bytes)
+    port = timing.sm_bytes if 2 * active <= launch.spec.sms else timing.pair_bytes / 2
+    memory = Memory(timing.l2_bytes * own_clock, timing.l2_write_bytes * own_clock, hbm * share, port)
     per_cta = -(-launch.threads // 32)
     layout = Layout(places.ranks, per_cta, _stride(launch), places.together, active * timing.cta_rate)
     works = [Work(grid.kinds[kind].program, *grid.share(kind, wave)) for kind, wave in _affordable(grid, load)]
@@ -200,6 +200,15 @@ def _perform(grid: _Grid, load: _Load, clock: float, journal: Journal) -> _Timed
     half = len(ends) // 2
     rate = (ends[-1] - ends[half - 1]) / (len(ends) - half) if left else 0.0
     return _Timed(load, ends[-1] + left * rate, outcome, len(load.clusters) / len(works))
+
+
+def _reached(grid: _Grid) -> float:
+    """Bytes of this launch a second from and to device memory, beside what L2 had to write back first."""
+    timing, moved = grid.capture.timing, _moved(grid)
+    own, writes = moved.missed + moved.written, moved.written + moved.evicted
+    mixed = 2 * min(moved.missed, writes) / max(1.0, own + moved.evicted)
+    share = timing.hbm_share + mixed * (timing.hbm_mixed_share - timing.hbm_share)
+    return grid.launch.spec.hbm_gbps * 1e9 * share * max(1.0, own) / max(1.0, own + moved.evicted)
 
 
 def _affordable(grid: _Grid, load: _Load) -> tuple[tuple[int, int], ...]:
@@ -217,10 +226,11 @@ def _clock(grid: _Grid, timed: list[_Timed], cycles: float) -> float:
     timing, top = grid.capture.timing, grid.launch.spec.clock_mhz
     moved = _moved(grid)
     shared = _busy(grid, timed, "lanes") * timing.shared_bytes
+    delivered = _busy(grid, timed, "port") * timed[0].outcome.units.memory.sm
     joules = 1e-12 * (
         _flops(grid) * timing.flop_pj
-        + moved.l2 * timing.l2_pj
-        + (moved.missed + moved.written) * timing.hbm_pj
+        + delivered * timing.l2_pj
+        + (moved.missed + moved.written + moved.evicted) * timing.hbm_pj
         + shared * timing.shared_pj
     )
     if not joules:
@@ -233,24 +243,27 @@ def _clock(grid: _Grid, timed: list[_Timed], cycles: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """Bytes of a launch: through L2, read, read from device memory, written."""
+    """Bytes of a launch: through L2, read, read from device memory, written; ``evicted``: written back for
+    others, less what L2 still holds of its own in the end."""
 
     l2: float
     read: float
     missed: float
     written: float
+    evicted: float
 
 
 def _moved(grid: _Grid) -> _Moved:
     read = missed = written = 0.0
-    counts = Counter((grid.kind_of[grid.stand_in(n)], grid.wave(n)) for n in grid.numbers)
-    for (kind, wave), count in counts.items():
+    for (kind, wave), count in grid.counts.items():
         program, (miss, _) = grid.kinds[kind].program, grid.share(kind, wave)
         reads = np.where(program.reads, program.nbytes, 0)
         read += count * float(reads.sum())
         missed += count * float((reads * miss).sum())
         written += count * float((program.nbytes - reads).sum())
-    return _Moved(read + written, read, missed, written)
+    size, dirty = grid.launch.spec.l2_bytes, grid.capture.timing.l2_dirty
+    evicted = dirty * min(size, missed + written) - min(dirty * size, written)
+    return _Moved(read + written, read, missed, written, evicted)
 
 
 def _flops(grid: _Grid) -> float:
@@ -295,7 +308,7 @@ def _assembled(grid: _Grid, timed: list[_Timed], journal: Journal, cycles: float
         tensor=_busy(grid, timed, "tensor") / sms,
         l2=moved.l2 / (timing.l2_bytes * cycles),
         hbm=(moved.missed + moved.written) / hbm,
-        shared=(_busy(grid, timed, "lanes") + _busy(grid, timed, "shared")) / sms,
+        shared=_busy(grid, timed, "shared") / sms,
         issue=_busy(grid, timed, "schedulers") / (sms * timing.schedulers),
     )
     return Profile(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from warpwright.targets import Timing
 from warpwright.vgpu.timing.journal import Journal
 from warpwright.vgpu.timing.steps import Access, Box, Product, Program, Step
-from warpwright.vgpu.timing.units import Barrier, Memory, Unit, Units
+from warpwright.vgpu.timing.units import WINDOW, Barrier, Memory, Unit, Units
 
 __all__ = ["Layout", "Outcome", "Work", "replay"]
 
@@ -331,6 +331,7 @@ class _Replay:
         return now + timing.tma_issue
 
     def landed(self, now: float, run: _Run, rank: int, offset: int, barrier: int, box: Box) -> None:
+        self.units.shared[rank].take(now, box.nbytes / self.timing.shared_bytes, WINDOW)
         place = run.boxes[rank]
         if (rank, offset) not in run.filled:
             insort(place, offset)
@@ -341,7 +342,7 @@ class _Replay:
         box: Box = step.what
         timing = self.timing
         served = self.units.tma[warp.rank].take(now, timing.tma_box + box.requests * timing.tma_row)
-        self.units.shared[warp.rank].busy += box.nbytes / timing.shared_bytes
+        self.units.shared[warp.rank].take(now, box.nbytes / timing.shared_bytes, WINDOW)
         read = max(served, self.units.store(now, box.nbytes, warp.rank)) + timing.tma_store
         warp.open_copy = max(warp.open_copy, read)
         warp.run.last = max(warp.run.last, read + timing.ld_l2 / 2)
@@ -393,21 +394,25 @@ class _Replay:
         held = now
         if len(flight) >= timing.mma_queue:
             held = flight[-timing.mma_queue]
-        cycles = max(
-            2 * product.rows * product.n * K_ELEMENTS / timing.mma_flops,
-            product.nbytes / timing.shared_bytes,
-            timing.mma_least,
-        )
-        begin = max([held + timing.mma_issue, *(self.units.tensor[rank].free for rank in product.ranks)])
+        units = self.units
+        begin = max([held + timing.mma_issue, *(units.tensor[rank].free for rank in product.ranks)])
+        end = max(self.operands(rank, product, begin) for rank in product.ranks)
         for rank in product.ranks:
-            end = self.units.tensor[rank].take(begin, cycles)
-            self.units.shared[rank].busy += product.nbytes / timing.shared_bytes
+            units.tensor[rank].take(begin, end - begin)
         flight.append(end)
         run.tensor_end[warp.rank] = end
         self.count_product(run, product)
         if run.first:
             self.journal.multiplied(warp, step, begin, end)
         return held + timing.mma_issue
+
+    def operands(self, rank: int, product: Product, begin: float) -> float:
+        """When a product is through the tensor core: by its flops, or by what it reads of shared memory."""
+        timing = self.timing
+        flops = 2 * product.rows * product.n * K_ELEMENTS
+        reading = product.nbytes / timing.shared_bytes
+        ready = self.units.shared[rank].take(begin, reading, WINDOW)
+        return max(begin + max(flops / timing.mma_flops, reading, timing.mma_least), ready)
 
     def do_commit(self, warp: _Warp, step: Step, now: float) -> float:
         run, timing = warp.run, self.timing
@@ -431,18 +436,14 @@ class _Replay:
 
     def multiply_group(self, warp: _Warp, step: Step, now: float, group: int) -> None:
         run, product, timing = warp.run, step.what, self.timing
-        cycles = max(
-            2 * product.rows * product.n * K_ELEMENTS / timing.mma_flops,
-            product.nbytes / timing.shared_bytes,
-            timing.mma_least,
-        )
         unit = self.units.tensor[warp.rank]
-        end = unit.take(now + timing.mma_issue, cycles)
-        self.units.shared[warp.rank].busy += product.nbytes / timing.shared_bytes
+        begin = max(now + timing.mma_issue, unit.free)
+        end = self.operands(warp.rank, product, begin)
+        unit.take(begin, end - begin)
         run.products.setdefault(group, []).append(end)
         self.count_product(run, product)
         if run.first:
-            self.journal.multiplied(warp, step, end - cycles, end)
+            self.journal.multiplied(warp, step, begin, end)
         waiting, run.group_waiting[group] = run.group_waiting.get(group, []), []
         for held, number in waiting:
             if number < len(run.products[group]):
@@ -543,12 +544,13 @@ class _Replay:
         return max(start + 1, self.units.l2.free - BACKLOG, self.units.hbm.free - BACKLOG)
 
     def do_shared_access(self, warp: _Warp, step: Step, now: float) -> float:
-        timing = self.timing
-        unit = self.units.lanes[warp.rank]
-        end = unit.take(now, step.number * LINE / timing.shared_bytes)
+        timing, lanes = self.timing, self.units.lanes[warp.rank]
+        cycles = step.number * LINE / timing.shared_bytes
+        start = max(now, lanes.free)
+        end = max(lanes.take(now, cycles), self.units.shared[warp.rank].take(now, cycles, WINDOW))
         if step.what:
             warp.ready[step.inst] = end + timing.shared_latency
-        return max(now + 1, end - step.number * LINE / timing.shared_bytes)
+        return max(now + 1, start)
 
     def do_remote_access(self, warp: _Warp, step: Step, now: float) -> float:
         timing = self.timing

@@ -7,7 +7,10 @@ from typing import Any
 
 from warpwright.targets import Timing
 
-__all__ = ["Barrier", "Memory", "Unit", "Units"]
+__all__ = ["WINDOW", "Barrier", "Memory", "Unit", "Units"]
+
+WINDOW = 512.0  # cycles over which the bandwidth of shared memory is what it is on average
+BEHIND = 6000.0  # cycles for which a share of L2 or device memory may lie idle and still be used later
 
 
 @dataclass(slots=True)
@@ -17,9 +20,12 @@ class Unit:
     free: float = 0.0
     busy: float = 0.0
 
-    def take(self, now: float, cycles: float) -> float:
-        """Queue up at ``now`` for so many cycles; gives when the service ends."""
-        self.free = max(self.free, now) + cycles
+    def take(self, now: float, cycles: float, behind: float = 0.0) -> float:
+        """Queue up at ``now`` for so many cycles; gives when the service ends.
+
+        ``behind``: a share of something common. SMs do not stay in step, so others leave later what they took before.
+        """
+        self.free = max(self.free, now - behind if self.busy else now) + cycles
         self.busy += cycles
         return self.free
 
@@ -44,7 +50,7 @@ class Units:
         self.tensor = [Unit() for _ in range(ranks)]
         self.warp_tensor = [[Unit() for _ in range(timing.schedulers)] for _ in range(ranks)]
         self.tmem = [[Unit() for _ in range(timing.schedulers)] for _ in range(ranks)]
-        self.shared = [Unit() for _ in range(ranks)]  # what tensor cores and TMA read: counted, not queued for
+        self.shared = [Unit() for _ in range(ranks)]  # everybody's: tensor cores, TMA, lanes
         self.lanes = [Unit() for _ in range(ranks)]
         self.lsu = [Unit() for _ in range(ranks)]
         self.remote = [Unit() for _ in range(ranks)]
@@ -54,17 +60,17 @@ class Units:
 
     def fetch(self, now: float, nbytes: float, miss: float, ranks: tuple[int, ...]) -> float:
         """When bytes that leave L2 at ``now`` at the earliest, ``miss`` of them from device memory, are at the SMs."""
-        end = self.l2.take(now, nbytes / self.memory.l2)
+        end = self.l2.take(now, nbytes / self.memory.l2, BEHIND)
         if miss:
-            end = max(end, self.hbm.take(now, nbytes * miss / self.memory.hbm))
+            end = max(end, self.hbm.take(now, nbytes * miss / self.memory.hbm, BEHIND))
         for rank in ranks:
             end = max(end, self.port[rank].take(now, nbytes / self.memory.sm))
         return end
 
     def store(self, now: float, nbytes: float, rank: int) -> float:
         """When bytes that leave an SM at ``now`` at the earliest are in L2; they go on to device memory in time."""
-        self.hbm.take(now, nbytes / self.memory.hbm)
-        end = self.l2.take(now, nbytes / self.memory.l2_write)
+        self.hbm.take(now, nbytes / self.memory.hbm, BEHIND)
+        end = self.l2.take(now, nbytes / self.memory.l2_write, BEHIND)
         return max(end, self.port[rank].take(now, nbytes / self.memory.sm))
 
 

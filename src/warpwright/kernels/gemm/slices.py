@@ -1,0 +1,69 @@
+"""The second launch of a product whose K is cut into slices: the sum of what the slices gave."""
+
+from __future__ import annotations
+
+from warpwright.lang import (
+    Else,
+    Global,
+    If,
+    bf16,
+    bf16x2,
+    ctaid,
+    cvt,
+    f16,
+    f16x2,
+    f32,
+    griddepcontrol,
+    kernel,
+    ld,
+    pack,
+    st,
+    tid,
+    u32,
+)
+from warpwright.types import Scalar
+
+__all__ = ["add_slices", "sum_grid"]
+
+SUM_THREADS = 128
+QUAD = 4
+PACKED = {bf16: bf16x2, f16: f16x2}
+
+
+def sum_grid(m: int, width: int) -> int:
+    """CTAs of `add_slices`."""
+    return -(-m * width // (QUAD * SUM_THREADS))
+
+
+@kernel("sm_90a", threads=SUM_THREADS)
+def add_slices(
+    parts: Global[f32],
+    d: Global[Scalar],
+    m: u32,
+    n: u32,
+    width: u32,
+    pitch: u32,
+    *,
+    slices: int = 2,
+    out: type[Scalar] = bf16,
+) -> None:
+    """D (m, n) = the sum of ``slices`` float32 matrices (m, width), always in their order: a thread adds four columns.
+
+    ``width`` is a multiple of 4 and ``pitch`` the elements from row to row of D, whose rows start at whole 16 bytes.
+    """
+    item = ctaid.x * SUM_THREADS + tid.x
+    row, col = item // (width // QUAD), item % (width // QUAD) * QUAD
+    word, target = PACKED.get(out), d.cast(out) + (row * pitch + col)
+    griddepcontrol.wait()
+    with If((row < m) & (col < n)):
+        sums = [ld(parts + (row * width + col + m * width * i), vec=QUAD) for i in range(slices)]
+        total = sums[0]
+        for more in sums[1:]:
+            total = [x + y for x, y in zip(total, more, strict=True)]
+        with If(col + QUAD <= n):
+            values = [pack(word, *total[:2]), pack(word, *total[2:])] if word else total
+            st(target.cast(values[0].type), *values)
+        with Else():
+            for i in range(QUAD - 1):
+                with If(col + i < n):
+                    st(target + i, cvt(total[i], out) if word else total[i])
