@@ -1,12 +1,15 @@
-"""GEMM on a real Hopper GPU against cuBLAS: ``python bench/gemm.py [--cases ladder,layouts] [--sustained] [--json]``.
+"""GEMM on a real Hopper GPU against cuBLAS: ``python bench/gemm.py [--cases ladder,fused] [--sustained] [--json]``.
 
-Both multiply the same random normal bf16 matrices in one process, ours by `gemm.choose`, cuBLAS by ``torch.matmul``.
-Each launch is timed by CUDA events after 256 MB have been written to L2; in every round both run once in random order,
-and the medians are compared. Every product is first verified against float32. ``--sustained`` repeats each alone for
-half a second and more, which is where the power limit of the GPU decides.
+Both multiply the same random normal matrices in one process, ours by the configuration that `ww.matmul` chooses,
+cuBLAS by torch. Each launch is timed by CUDA events after 256 MB have been written to L2; in every round all run once
+in random order, and the medians are compared. Every product is first verified against float32. ``--sustained`` repeats
+each alone for half a second and more, which is where the power limit of the GPU decides.
 
-- listed: the problems of the table in docs/performance.md; A (M, K) and B (N, K), "NT" to a BLAS
+- listed: the problems of the table in docs/performance.md, bf16; A (M, K) and B (N, K), "NT" to a BLAS
 - layouts: NN, TN and TT at 4096 and 8192
+- fp8: e4m3 with a scale for each matrix, D of bf16; cuBLAS is ``torch._scaled_mm``, whose sums are in float32 as ours.
+  "fast" is the same with ``use_fast_accum=True``, which sums up all of K in 14 bits
+- fused: activation(A·B + bias) in one launch; cuBLAS is ``torch.addmm``, its activation one of torch
 - ladder: every level at one size (``--size``)
 """
 
@@ -18,6 +21,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,6 +43,12 @@ OTHERS = (
     (64, 7168, 4096),
     (16, 8192, 8192),
 )
+FP8 = (
+    *((size, size, size) for size in (2048, 4096, 8192, 16384)),
+    (8192, 4096, 7168),
+    (64, 7168, 4096),
+    (16, 8192, 8192),
+)
 TOLERANCE = 3e-3  # of the norm; rounding to bf16 alone is 1.7e-3
 Run = Callable[[], Any]
 
@@ -53,6 +63,8 @@ class Case:
     k: int
     layout: str = "NT"
     config: gemm.HopperConfig | None = None
+    dtype: torch.dtype = torch.bfloat16
+    activation: str = ""
 
 
 def listed(size: int) -> Iterator[Case]:
@@ -66,13 +78,24 @@ def layouts(size: int) -> Iterator[Case]:
             yield Case(f"{extent} {layout}", extent, extent, extent, layout)
 
 
+def fp8(size: int) -> Iterator[Case]:
+    for m, n, k in FP8:
+        yield Case(f"{m} × {n} × {k} e4m3", m, n, k, dtype=torch.float8_e4m3fn)
+
+
+def fused(size: int) -> Iterator[Case]:
+    for extent in (4096, 8192):
+        for activation in ("relu", "gelu", "silu"):
+            yield Case(f"{extent} bias, {activation}", extent, extent, extent, activation=activation)
+
+
 def ladder(size: int) -> Iterator[Case]:
     for level, config in gemm.HOPPER_LEVELS.items():
         yield Case(f"level {level}", size, size, size, config=config)
     yield Case("level 9 (chooser)", size, size, size)
 
 
-CASES = {"listed": listed, "layouts": layouts, "ladder": ladder}
+CASES = {"listed": listed, "layouts": layouts, "fp8": fp8, "fused": fused, "ladder": ladder}
 
 
 def operands(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
@@ -80,7 +103,7 @@ def operands(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator(device="cuda").manual_seed(0)
 
     def normal(rows: int, columns: int) -> torch.Tensor:
-        return torch.randn(rows, columns, generator=generator, device="cuda").bfloat16()
+        return torch.randn(rows, columns, generator=generator, device="cuda").to(case.dtype)
 
     (left, right), (m, n, k) = case.layout, (case.m, case.n, case.k)
     return (normal(k, m).T if left == "T" else normal(m, k)), (normal(n, k).T if right == "T" else normal(k, n))
@@ -113,11 +136,28 @@ def error_of(run: Run, d: torch.Tensor, reference: torch.Tensor) -> float:
     return float((d.float() - reference).norm() / reference.norm())
 
 
+def contenders(case: Case, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor) -> tuple[dict[str, Run], torch.Tensor]:
+    """Ours, which writes ``d``, and its peers; and what D should be, in float32."""
+    other, sums = torch.empty_like(d), a.float() @ b.float()
+    if case.activation:
+        bias, activate = torch.randn(case.n, device="cuda").bfloat16(), getattr(torch.nn.functional, case.activation)
+        fused = partial(ww.matmul, a, b, bias=bias, activation=case.activation, out=d)
+        runs = {"ours": fused, "cublas": lambda: activate(torch.addmm(bias, a, b, out=other))}
+        return runs, activate(sums + bias.float())
+    if case.dtype == torch.bfloat16:
+        return {"ours": prepared(case, a, b, d), "cublas": partial(torch.matmul, a, b, out=other)}, sums
+    scales = torch.tensor(0.5, device="cuda"), torch.tensor(0.25, device="cuda")
+    scaled = partial(torch._scaled_mm, a, b, *scales, out_dtype=torch.bfloat16, out=other)
+    ours = partial(ww.matmul, a, b, scale_a=scales[0], scale_b=scales[1], out=d)
+    return {"ours": ours, "cublas": scaled, "fast": partial(scaled, use_fast_accum=True)}, sums / 8
+
+
 def measured(case: Case, rounds: int, seconds: float) -> dict[str, Any]:
     a, b = operands(case)
-    d, other = (torch.empty(case.m, case.n, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    runs = {"ours": prepared(case, a, b, d), "cublas": lambda: torch.matmul(a, b, out=other)}
-    error = error_of(runs["ours"], d, a.float() @ b.float())
+    d = torch.empty(case.m, case.n, device="cuda", dtype=torch.bfloat16)
+    runs, reference = contenders(case, a, b, d)
+    error = error_of(runs["ours"], d, reference)
+    del reference
     tera = 2e-12 * case.m * case.n * case.k
     times = cuda.medians(runs, rounds=rounds)
     row = {"case": case.name, "error": error, "verified": error < TOLERANCE}
@@ -140,23 +180,26 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", default="listed", help=f"of {','.join(CASES)}")
+    parser.add_argument("--cases", default="listed,layouts,fp8", help=f"of {','.join(CASES)}")
     parser.add_argument("--rounds", type=int, default=30, help="launches of each")
     parser.add_argument("--size", type=int, default=8192, help="M = N = K of the ladder")
     parser.add_argument("--sustained", type=float, nargs="?", const=0.5, default=0.0, help="also this many seconds")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
-    cases = [case for name in options.cases.split(",") for case in CASES[name](options.size)]
-    rows = [measured(case, options.rounds, options.sustained) for case in cases]
+    groups = {
+        name: [measured(case, options.rounds, options.sustained) for case in CASES[name](options.size)]
+        for name in options.cases.split(",")
+    }
+    rows = [row for group in groups.values() for row in group]
     if options.json:
         print(json.dumps(rows, indent=1))
     else:
-        ratios = [row["ratio"] for row in rows]
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
         print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; TFLOPS, medians of {options.rounds}")
-        print(table(rows))
-        print(f"ours / cuBLAS: geometric mean {mean:.3f}, least {min(ratios):.3f}")
+        for name, group in groups.items():
+            ratios = [row["ratio"] for row in group]
+            mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+            print(f"\n{table(group)}\n{name}, ours / cuBLAS: geometric mean {mean:.3f}, least {min(ratios):.3f}")
     unverified = [row["case"] for row in rows if not row["verified"]]
     if unverified:
         sys.exit(f"not verified: {', '.join(unverified)}")

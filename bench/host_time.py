@@ -1,8 +1,9 @@
 """Host time of one product on a GPU: ``python bench/host_time.py [--size 256] [--calls 1000] [--json]``.
 
 The time a call takes to return, when its arguments are on the GPU and the work is only started: `ww.matmul`, the same
-with ``out``, a batch of four, ``torch.ops.warpwright.matmul``, and as peers ``torch.matmul`` and ``torch.mm`` with
-``out``. Medians of ``--calls`` calls each, in turns of ten, the GPU idle at the begin of each turn.
+with ``out``, with a bias and scales, a batch of four, ``torch.ops.warpwright.matmul``, and as peers ``torch.matmul``,
+``torch.addmm`` and ``torch.mm`` with ``out``. Medians of ``--calls`` calls each, in turns of ten, the GPU idle at the
+begin of each turn.
 """
 
 from __future__ import annotations
@@ -26,11 +27,17 @@ def contenders(size: int) -> dict[str, Callable[[], Any]]:
     """Products of the same matrices; all are the same to 1 in 200 before anything is timed."""
     a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     d, a4, b4 = torch.empty_like(a), torch.stack([a] * 4), torch.stack([b] * 4)
+    bias, one = torch.zeros(size, device="cuda", dtype=torch.bfloat16), torch.ones((), device="cuda")
+    more = {"bias": bias, "scale_a": one, "scale_b": one}
     operator = torch.ops.warpwright.matmul
     runs: dict[str, Callable[[], Any]] = {
         "ww.matmul": lambda: ww.matmul(a, b),
         "ww.matmul, out": lambda: ww.matmul(a, b, out=d),
+        "ww.matmul, bias and scales": lambda: ww.matmul(a, b, **more),
+        "ww.matmul, all and out": lambda: ww.matmul(a, b, out=d, **more),
         "torch.ops.warpwright.matmul": lambda: operator(a, b),
+        "the same, bias and scales": lambda: operator(a, b, **more),
+        "torch.addmm": lambda: torch.addmm(bias, a, b),
         "torch.matmul": lambda: torch.matmul(a, b),
         "torch.mm, out": lambda: torch.mm(a, b, out=d),
         "ww.matmul, batch of 4": lambda: ww.matmul(a4, b4),

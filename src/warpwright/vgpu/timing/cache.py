@@ -24,10 +24,11 @@ class Visit(NamedTuple):
 
 
 class Found(NamedTuple):
-    """For the positions of one cluster: whether they missed, and whether their data was not there yet."""
+    """For the positions of one cluster: its share of a miss (who comes first is chance, so those who come together have
+    equal shares), and whether the data was not there yet."""
 
-    miss: NDArray[np.bool_]
-    cold: NDArray[np.bool_]
+    miss: NDArray[np.float64]
+    cold: NDArray[np.float64]
 
 
 def look_up(waves: Sequence[Sequence[Visit]], capacity: int) -> list[list[Found]]:
@@ -36,18 +37,16 @@ def look_up(waves: Sequence[Sequence[Visit]], capacity: int) -> list[list[Found]
     keys = np.concatenate([stream[0] for stream in streams]) if streams else np.zeros(0, np.int64)
     nbytes = np.concatenate([stream[1] for stream in streams]) if streams else np.zeros(0, np.int64)
     _, firsts, which = np.unique(keys, return_index=True, return_inverse=True)
-    if int(nbytes[firsts].sum()) <= capacity:
-        miss = np.zeros(len(keys), bool)
-        miss[firsts] = True
-        fetched = firsts[which]
-    else:
-        miss, fetched = _least_recent(which.tolist(), nbytes.tolist(), capacity)
+    fits = int(nbytes[firsts].sum()) <= capacity
+    fetched = firsts[which] if fits else _least_recent(which.tolist(), nbytes.tolist(), capacity)
     found, start = [], 0
     for wave, stream in zip(waves, streams, strict=True):
         count = len(stream[0])
         here = slice(start, start + count)
         recent = np.arange(start, start + count) - fetched[here] < CONCURRENT * len(wave)
-        found.append(_split(wave, stream[2], miss[here], miss[here] | recent))
+        together = np.bincount(fetched[here][recent], minlength=len(keys))
+        shares = np.where(recent, 1.0 / np.maximum(together[fetched[here]], 1), 0.0)
+        found.append(_split(wave, stream[2], shares, recent))
         start += count
     return found
 
@@ -61,35 +60,35 @@ def _stream(wave: Sequence[Visit]) -> tuple[NDArray[np.int64], NDArray[np.int64]
     return keys, nbytes, order
 
 
-def _least_recent(keys: list[int], nbytes: list[int], capacity: int) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Misses, and for every access the number of the one that last fetched its box."""
+def _least_recent(keys: list[int], nbytes: list[int], capacity: int) -> NDArray[np.int64]:
+    """For every access the number of the one that last fetched its box, its own number for a miss."""
     held: OrderedDict[int, tuple[int, int]] = OrderedDict()
     room = capacity
-    miss, fetched = np.zeros(len(keys), bool), np.zeros(len(keys), np.int64)
+    fetched = np.zeros(len(keys), np.int64)
     for number, (key, size) in enumerate(zip(keys, nbytes, strict=True)):
         box = held.get(key)
         if box is not None:
             held.move_to_end(key)
             fetched[number] = box[1]
             continue
-        miss[number], fetched[number] = True, number
+        fetched[number] = number
         held[key] = size, number
         room -= size
         while room < 0:
             room += held.popitem(last=False)[1][0]
-    return miss, fetched
+    return fetched
 
 
 def _split(
-    wave: Sequence[Visit], order: NDArray[np.intp], miss: NDArray[np.bool_], cold: NDArray[np.bool_]
+    wave: Sequence[Visit], order: NDArray[np.intp], miss: NDArray[np.float64], cold: NDArray[np.bool_]
 ) -> list[Found]:
     """Back to clusters and positions."""
-    flat = np.zeros((2, len(order)), bool)
+    flat = np.zeros((2, len(order)))
     flat[0, order], flat[1, order] = miss, cold
     found, start = [], 0
     for visit in wave:
         count = len(visit.order)
-        rows = np.zeros((2, count), bool)
+        rows = np.zeros((2, count))
         rows[:, visit.order] = flat[:, start : start + count]
         found.append(Found(rows[0], rows[1]))
         start += count
