@@ -9,6 +9,7 @@ silence means something.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import shutil
@@ -73,9 +74,10 @@ def multiply(size: int) -> bool:
     """Whether every configuration is right; what a tool watches."""
     known: dict[bytes, Any] = {}
     right = True
-    with trials.problem(cuda.device("cuda"), size, size, size, 0) as given:
+    problem = trials.problem(cuda.device("cuda"), size, size, size, trials.BFLOAT16, 0)
+    with problem as given, contextlib.ExitStack() as held:
         for name, config in configurations().items():
-            verdict = trials.verified(trials.started(*trials.launch_of(config, given), given.device), given, known)
+            verdict = trials.verified(trials.run_of(config, given, held), given, known)
             print(f"{name}: {'right' if verdict.verified else 'WRONG'}", flush=True)
             right &= verdict.verified
     return right and multiply_8_bits(size)
