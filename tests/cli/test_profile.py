@@ -85,7 +85,7 @@ def test_json_holds_the_profile_its_parts_and_the_advice(calls) -> None:
         and value["usage"]["tensor"] == 0.29
         and len(value["roles"]) == 3
     )
-    assert sum(value["time"].values()) == pytest.approx(value["time_us"])
+    assert sum(value["parts_us"].values()) == pytest.approx(value["time_us"])
     assert value["advice"][0].keys() == {"topic", "text", "where", "gain"}
     assert "verified" not in value
 

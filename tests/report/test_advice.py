@@ -77,6 +77,13 @@ def test_one_loop_that_copies_and_multiplies_is_named() -> None:
     assert found.text.endswith("; and one loop does both: give the copies a role of their own, which runs ahead")
 
 
+def test_a_ring_that_threads_use_is_judged_by_their_waits() -> None:
+    given = profile(**HEALTHY, stages=2)
+    spans = tuple(span for span in given.spans if span.track != "tensor core")
+    found = about("pipeline depth", replace(given, spans=spans, flops=0))
+    assert "so 5 stages instead of 2 would cover it" in found.text and found.gain > 20
+
+
 @pytest.mark.parametrize("stages", [5, 8])
 def test_enough_stages_get_no_advice(stages) -> None:
     assert "pipeline depth" not in topics(profile(**HEALTHY, stages=stages))

@@ -62,7 +62,7 @@ def profile(what: str, fast: bool, trace: Path | None, plot: Path | None, as_jso
     hints = advice(made)
     if as_json:
         checked = {} if verdict is None else verdict.as_row()
-        emit({**made.as_dict(), "time": account(made), "advice": [hint.as_dict() for hint in hints], **checked})
+        emit({**made.as_dict(), "parts_us": account(made), "advice": [hint.as_dict() for hint in hints], **checked})
     else:
         show(*profile_tables(made, hints))
     if verdict is not None and not verdict.verified:

@@ -14,7 +14,8 @@ from warpwright.gpu import Device
 from warpwright.report.account import account, loss, reason
 from warpwright.report.ladder import Rung
 from warpwright.report.tables import table
-from warpwright.report.text import main_stall, percent
+from warpwright.report.text import main_stall
+from warpwright.report.words import percent
 from warpwright.vgpu.timing import Profile
 
 __all__ = ["predicted", "rung_tables", "rungs_of"]

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from warpwright.report.intervals import Extent, common, length, union
 from warpwright.report.lanes import TENSOR, kind, ring_of
-from warpwright.report.text import percent
+from warpwright.report.words import percent
 from warpwright.vgpu.timing import Profile, Span
 
 __all__ = ["PARTS", "account", "loss", "reason"]

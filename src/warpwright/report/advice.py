@@ -14,7 +14,7 @@ from typing import Any
 from warpwright import targets
 from warpwright.report.intervals import Extent, common, length, union
 from warpwright.report.lanes import TENSOR, kind, ring_of
-from warpwright.report.text import percent
+from warpwright.report.words import percent
 from warpwright.vgpu.timing import Profile, Role, Span
 
 __all__ = ["Advice", "advice"]
@@ -91,12 +91,12 @@ def _shallow_rings(profile: Profile) -> Iterator[Advice]:
         filling = sorted(span.end - span.start for span in slots if span.name == "filling")
         using = sorted(span.end - span.start for span in slots if span.name == "in use")
         producer, consumer = _waiting(profile.roles, f"{name}.empty"), _waiting(profile.roles, f"{name}.full")
-        if not filling or not using or not core or producer is None or consumer is None:
+        if not filling or not using or producer is None or consumer is None:
             continue
         stages = 1 + max(ring_of(span.track)[1] for span in slots)
-        idle = _idle_between(core)
         latency, use = filling[len(filling) // 4], using[len(using) // 2]
-        needed = math.ceil((latency + use) / (length(core) / len(using)))
+        idle = _idle_between(core) if core else _share(consumer, f"{name}.full")
+        needed = math.ceil((latency + use) / (length(core) / len(using) if core else use))
         if needed <= stages or idle < WORTH or _share(producer, f"{name}.empty") < WORTH:
             continue
         text = (
@@ -107,7 +107,7 @@ def _shallow_rings(profile: Profile) -> Iterator[Advice]:
         if producer is consumer:
             text += "; and one loop does both: give the copies a role of their own, which runs ahead"
         where = next(stall.where for stall in consumer.stalls if stall.reason == f"waits {name}.full")
-        reach = (core[-1][1] - core[0][0]) / _cycles(profile)
+        reach = (core[-1][1] - core[0][0]) / _cycles(profile) if core else 1.0
         yield Advice("pipeline depth", text, where, _gain(idle * reach * (1 - stages / needed)))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from warpwright.errors import UsageError
 from warpwright.report.figure import GREY, INK, PAINT, RULE, canvas, save
 from warpwright.report.lanes import ENGINES, TENSOR, Lane, Windows, coalesced, kind, lanes, merged, slot_number, windows
-from warpwright.report.text import headline
+from warpwright.report.words import headline
 from warpwright.vgpu.timing import Profile, Span
 
 __all__ = ["draw_pipeline"]
@@ -20,7 +20,6 @@ WIDTH, EDGE, LEFT, RIGHT, TOP, BOTTOM = 7.2, 0.2, 0.98, 0.15, 0.72, 0.62
 GAP, BETWEEN = 0.52, 0.25
 LANE, SLOT_LANE, CTA_GAP, OVERVIEW = 0.145, 0.062, 0.09, 0.62
 RESOLUTION = 1500
-STEADY_SHARE = 0.4
 DIGIT, LETTER = 0.065, 0.054  # inches that a character of 5.5 and of 5 points takes
 HEIGHTS = {"wait": 0.62, "filling": 0.86, "full": 0.86, "in use": 0.86}
 LEGEND = (
@@ -65,7 +64,8 @@ def draw_pipeline(profile: Profile, path: Path) -> None:
     if not shown:
         raise UsageError(f"the profile of {profile.kernel} has no timeline to draw: nothing ran long enough to show")
     rows, tall = _rows(shown)
-    panels, height = _panels(windows(profile.spans), tall, _repeats(shown, profile))
+    where = windows(profile.spans)
+    panels, height = _panels(where, tall, _repeats(shown, where))
     with canvas(WIDTH, height) as figure:
         figure.text(EDGE / WIDTH, 1 - 0.22 / height, headline(profile), fontsize=9.5, fontweight="bold")
         figure.text(EDGE / WIDTH, 1 - 0.38 / height, _subtitle(profile), fontsize=7, color=GREY)
@@ -76,18 +76,18 @@ def draw_pipeline(profile: Profile, path: Path) -> None:
         save(figure, path)
 
 
-def _repeats(shown: Sequence[Lane], profile: Profile) -> bool:
-    """Whether there is a steady state to look into: engines at work, for much longer than a few turns."""
-    where = windows(profile.spans)
-    (begin, end), (left, right) = where.whole, where.steady
-    return any(lane.track in ENGINES for lane in shown) and right - left < STEADY_SHARE * (end - begin)
+def _repeats(shown: Sequence[Lane], where: Windows) -> bool:
+    """Whether there is a steady state to look into: engines at work, and the closer looks are three different ones."""
+    apart = where.prologue[1] <= where.steady[0] and where.steady[1] <= where.epilogue[0]
+    return apart and any(lane.track in ENGINES for lane in shown)
 
 
 def _subtitle(profile: Profile) -> str:
     """Numbers of the launch in one line."""
     x, y, z = profile.grid
     threads = profile.block[0] * profile.block[1] * profile.block[2]
-    parts = [f"{x * y * z:,} CTAs of {threads} threads", f"{profile.time_us:,.4g} µs"]
+    ctas = f"{x * y * z:,} CTA{'s' * (x * y * z > 1)}"
+    parts = [f"{ctas} of {threads} threads", f"{profile.time_us:,.4g} µs"]
     if profile.flops:
         parts += [f"{profile.tflops:,.4g} TFLOPS", f"tensor cores {profile.usage.tensor:.0%} busy"]
     return " · ".join([*parts, f"device memory {profile.usage.hbm:.0%}"])

@@ -10,30 +10,16 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from warpwright import targets
+from warpwright.report.account import account
 from warpwright.report.tables import table
+from warpwright.report.words import headline, percent, place
 from warpwright.vgpu.timing import Profile, Role
 
-__all__ = ["headline", "main_stall", "percent", "place", "profile_tables"]
+__all__ = ["main_stall", "profile_tables"]
 
 SHOWN_STALLS = 4
 LEAST_SHARE = 0.01
 FEEDERS = re.compile(r"mma|multipl|product|consum", re.IGNORECASE)
-
-
-def headline(profile: Profile) -> str:
-    """What ran where, in a few words."""
-    return f"{profile.kernel} on {profile.device}, predicted"
-
-
-def place(where: str) -> str:
-    """``file:line`` without the folders before the file."""
-    return where.rpartition("/")[2]
-
-
-def percent(share: float) -> str:
-    """``"41 %"``; one digit behind the point below ten."""
-    value = 100 * share
-    return f"{value:.0f} %" if value >= 9.95 or round(value, 1) == round(value) else f"{value:.1f} %"
 
 
 def main_stall(profile: Profile) -> str:
@@ -47,9 +33,13 @@ def main_stall(profile: Profile) -> str:
 
 def profile_tables(profile: Profile, advice: Sequence[Any] = ()) -> Iterator[RenderableType]:
     """What ``warpwright profile`` prints: the time, the chip's use, the grid, each role's stalls, advice."""
-    yield table([_time(profile)], _title(profile))
+    yield f"[bold]{_title(profile)}[/bold]"
+    yield table([_time(profile)])
     yield table([_usage(profile)], "use of the chip, of its peak")
     yield table([_grid(profile)], "the grid")
+    parts = account(profile)
+    if parts:
+        yield table([{part: round(cost, 1) for part, cost in parts.items()}], "where the time goes, µs")
     roles = [row for role in profile.roles for row in _stalls(role)]
     if roles:
         yield table(roles, "where the time of each role goes")

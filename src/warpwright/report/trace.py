@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from warpwright.report.lanes import SLOT, TENSOR, TMA, kind, lanes
-from warpwright.report.text import headline
+from warpwright.report.words import headline
 from warpwright.vgpu.timing import Profile, Span
 
 __all__ = ["trace_of"]
