@@ -19,6 +19,7 @@ from warpwright.products import reach
 from warpwright.report.verdict import judge
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+FLOAT8 = np.dtype(ml_dtypes.float8_e4m3fn)
 CONFIGS = {name: gemm.CONFIGS[name] for name in ("128x256", "64x64", "64x64 split 2")}
 
 
@@ -118,6 +119,18 @@ def test_of_a_large_product_some_rows_are_compared_and_all_must_be_written(monke
     assert [trial.verdict.verified for trial in found.each.values()] == [True, False]
 
 
+def test_operands_of_8_bits() -> None:
+    """Sums of 14 bits are within the bound, a wrong element is not."""
+
+    def coarse(a: Any, b: Any, d: Any) -> None:
+        sums = a.astype(np.float64) @ b.astype(np.float64).T
+        d[...] = sums + 2.0**-14 * np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64)).T
+
+    configs = {name: gemm.CONFIGS[name] for name in ("fp8 128x128", "fp8 64x64")}
+    found = trials.measured(Gpu("h200", coarse, wrong), 100, 40, 90, configs, dtype=FLOAT8)
+    assert [trial.verdict.verified for trial in found.each.values()] == [True, False]
+
+
 def test_slices_of_k_are_two_launches_and_memory_between_them(host: SimpleNamespace) -> None:
     def multiplies(a: Any, b: Any, parts: Any) -> None:
         assert (a.shape, b.shape, parts.shape) == ((4, 40, 64), (4, 24, 64), (4, 40, 24))
@@ -136,17 +149,17 @@ def test_slices_of_k_are_two_launches_and_memory_between_them(host: SimpleNamesp
 def test_torch_is_timed_with_the_others(host: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "torch_matmul", lambda given: lambda: None)
     found = trials.measured(Gpu("h200", right), 64, 40, 64, CONFIGS)
-    assert host.timed == [*CONFIGS, "torch.matmul"] and found.peer == 4e-6
+    assert host.timed == [*CONFIGS, "torch"] and found.peer == 4e-6
 
 
 def test_the_ladder_of_blackwell_can_be_measured_too() -> None:
     """Some levels take D as a pointer, some as a tensor map."""
     pointers: list[Any] = []
     configs = {str(level): gemm.LEVELS[level] for level in (1, 6)}
-    given = trials.problem(Gpu("b200", right), 256, 256, 64, 0)
+    given = trials.problem(Gpu("b200", right), 256, 256, 64, BFLOAT16, 0)
     with given as problem:
         for config in configs.values():
-            traced, grid, args = trials.launch_of(config, problem)
+            traced, grid, args = trials.blackwell_launch(config, problem)
             pointers.append([type(argument).__name__ for argument in args[:3]])
             assert grid[0] % 2 == 0 and traced.arch == "sm_100a"
     assert pointers == [["TensorMap", "TensorMap", "DeviceArray"], ["TensorMap"] * 3]

@@ -282,7 +282,7 @@ def hopper_launch(
     if level is not None:
         return product_of(gemm.hopper_config(level), a, b, d, majors, spec.sms, epilogue)
     matrix, size = len(d[0]) == MATRIX, a[2].itemsize
-    known = tuned.choices(spec.name) if size > 1 else ()
+    known = tuned.choices(spec.name, size)
     config = gemm.choose(m, n, k, size, batches=1 if matrix else d[0][0], tuned=known)
     slices = slices_of(k, config.slices) if scratch and matrix and epilogue == gemm.PLAIN else 1
     return product_of(replace(config, slices=slices), a, b, d, majors, spec.sms, epilogue)

@@ -1,7 +1,8 @@
 """Configurations of the GEMM measured against each other on a real GPU: ``warpwright ladder`` and ``warpwright tune``.
 
 One problem, D = A·Bᵀ of random normal A (M, K) and B (N, K). Each configuration is verified first, over a D of NaN;
-then all of them, and torch.matmul (cuBLAS) where torch is installed, are timed in turns, from cold L2.
+then all of them, and torch.matmul or torch._scaled_mm (cuBLAS) where torch is installed, are timed in turns, from cold
+L2.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Array = NDArray[Any]
 Run = Callable[[], object]
 Config = gemm.HopperConfig | gemm.GemmConfig
 
-PEER = "torch.matmul"
+PEER = "torch"
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 WHOLE = 4096**3  # larger products are compared with float64 on some rows only
 SOME_ROWS = 512
@@ -56,7 +57,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """What was measured; ``peer`` are the seconds of torch.matmul, None without torch."""
+    """What was measured; ``peer`` are the seconds of torch, None without it."""
 
     each: dict[str, Trial]
     peer: float | None
@@ -85,19 +86,19 @@ def measured(
     k: int,
     configs: Mapping[str, Config],
     *,
+    dtype: np.dtype[Any] = BFLOAT16,
     rounds: int = 30,
     seed: int = 0,
     describe: Callable[[str], None] = lambda _: None,
 ) -> Trials:
-    """Verify and time ``configs`` on ``device``; ``describe`` is told what is being done."""
-    with problem(device, m, n, k, seed) as given, contextlib.ExitStack() as held:
+    """Verify and time ``configs`` for operands of ``dtype`` on ``device``; ``describe`` is told what is being done."""
+    with problem(device, m, n, k, dtype, seed) as given, contextlib.ExitStack() as held:
         runs: dict[str, Run] = {}
         verdicts: dict[str, Verdict] = {}
         known: dict[bytes, Verdict] = {}
         for name, config in configs.items():
             describe(f"{name}: compiled and verified")
-            sliced = isinstance(config, gemm.HopperConfig) and config.slices > 1
-            runs[name] = in_slices(config, given, held) if sliced else started(*launch_of(config, given), device)
+            runs[name] = run_of(config, given, held)
             verdicts[name] = verified(runs[name], given, known)
         describe(f"{rounds} rounds of {len(runs)}, timed")
         peer = torch_matmul(given)
@@ -106,11 +107,11 @@ def measured(
 
 
 @contextlib.contextmanager
-def problem(device: cuda.Device, m: int, n: int, k: int, seed: int) -> Iterator[Problem]:
+def problem(device: cuda.Device, m: int, n: int, k: int, dtype: np.dtype[Any], seed: int) -> Iterator[Problem]:
     """Random normal A and B, zeros in what K lacks to whole 16 bytes, and room for D with rows that begin at such."""
     call(require().cuCtxSetCurrent(device.context))
     random = np.random.default_rng(seed)
-    a, b = (np.zeros((rows, round_up(k)), BFLOAT16) for rows in (m, n))
+    a, b = (np.zeros((rows, round_up(k, dtype.itemsize)), dtype) for rows in (m, n))
     for operand in (a, b):
         operand[:, :k] = random.standard_normal((len(operand), k), np.float32)
         operand.flags.writeable = False
@@ -119,28 +120,10 @@ def problem(device: cuda.Device, m: int, n: int, k: int, seed: int) -> Iterator[
         yield Problem(device, a, b, d[:, :n], transfers)
 
 
-def launch_of(config: Config, given: Problem) -> tuple[Traced, Dim3, list[Any]]:
-    """Kernel, grid and arguments for ``config``."""
-    (m, k), n, sms = given.a.shape, given.b.shape[0], given.device.spec.sms
-    if isinstance(config, gemm.HopperConfig):
-        hopper = gemm.hopper_plan(config, m, n, k, sms=sms)
-        kernel, grid, scalars, promotion = gemm.hopper_kernel(config), hopper.grid, hopper.scalars, gemm.L2_PROMOTION
-    else:
-        plan = gemm.plan(config, m, n, k, sms=sms)
-        kernel, grid, scalars, promotion = gemm.kernel_of(config), plan.grid, plan.scalars, plan.l2_promotion
-    traced = kernel.trace()
-    uses, arrays = traced.maps, {"a": given.a, "b": given.b, "d": given.d}
-    operands = [
-        TensorMap(given.on_gpu(array), uses[name].box, swizzle=uses[name].swizzle, l2_promotion=promotion)
-        if name in uses
-        else given.on_gpu(array)
-        for name, array in arrays.items()
-    ]
-    return traced, grid, [*operands, *scalars]
-
-
-def in_slices(config: Any, given: Problem, held: contextlib.ExitStack) -> Run:
-    """A call that only starts the two launches of ``config``, which cuts K into slices; ``held`` is their memory."""
+def run_of(config: Config, given: Problem, held: contextlib.ExitStack) -> Run:
+    """A call that only starts ``config``; ``held`` is the memory that it takes."""
+    if isinstance(config, gemm.GemmConfig):
+        return started(*blackwell_launch(config, given), given.device)
     a, b, d = (given.on_gpu(array) for array in (given.a, given.b, given.d))
     layouts = geometry(a), geometry(b), geometry(d)
     fitting = replace(config, slices=slices_of(a.shape[1], config.slices))
@@ -150,6 +133,20 @@ def in_slices(config: Any, given: Problem, held: contextlib.ExitStack) -> Run:
         scratch = int(call(require().cuMemAlloc(prod(run.total.scratch) * SUM_BYTES), "memory for slices of K"))
         held.callback(require().cuMemFree, scratch)
     return lambda: run(a.pointer, b.pointer, d.pointer, 0, scratch=scratch)
+
+
+def blackwell_launch(config: gemm.GemmConfig, given: Problem) -> tuple[Traced, Dim3, list[Any]]:
+    """Kernel, grid and arguments for ``config``."""
+    (m, k), n, kernel = given.a.shape, given.b.shape[0], gemm.kernel_of(config).trace()
+    plan = gemm.plan(config, m, n, k, sms=given.device.spec.sms)
+    operands = {"a": given.on_gpu(given.a), "b": given.on_gpu(given.b), "d": given.on_gpu(given.d)}
+    mapped = [
+        TensorMap(array, kernel.maps[name].box, swizzle=kernel.maps[name].swizzle, l2_promotion=plan.l2_promotion)
+        if name in kernel.maps
+        else array
+        for name, array in operands.items()
+    ]
+    return kernel, plan.grid, [*mapped, *plan.scalars]
 
 
 def started(kernel: Traced, grid: Dim3, args: Sequence[Any], device: cuda.Device, stream: int = 0) -> Run:
@@ -188,7 +185,7 @@ def chosen_rows(m: int, n: int, k: int) -> Any:
 
 
 def torch_matmul(given: Problem) -> Run | None:
-    """torch.matmul of the same matrices; None where torch is not installed, or cannot use the GPU."""
+    """The product of the same matrices by torch; None where torch is not installed, or cannot use the GPU."""
     if importlib.util.find_spec("torch") is None:
         return None
     import torch
@@ -197,11 +194,14 @@ def torch_matmul(given: Problem) -> Run | None:
         return None
 
     def tensor(array: Array) -> Any:
-        data = (given.transfers.value(array), False)
-        memory = {"data": data, "shape": array.shape, "typestr": "<i2", "strides": None, "version": 3}
+        data, typestr = (given.transfers.value(array), False), f"<i{array.itemsize}"
+        memory = {"data": data, "shape": array.shape, "typestr": typestr, "strides": None, "version": 3}
         bits = torch.as_tensor(SimpleNamespace(__cuda_array_interface__=memory), device=given.device.name)
-        return bits.view(torch.bfloat16)
+        return bits.view(getattr(torch, array.dtype.name))
 
     a, b = tensor(given.a), tensor(given.b)
+    if given.a.itemsize == 1:
+        one = torch.ones((), device=given.device.name)
+        return lambda: torch._scaled_mm(a, b.T, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
     d = torch.empty(given.d.shape, dtype=torch.bfloat16, device=given.device.name)
     return lambda: torch.matmul(a, b.T, out=d)

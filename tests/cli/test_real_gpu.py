@@ -71,6 +71,7 @@ def test_tune_keeps_the_fastest_and_says_what_was_chosen_before(measured: Measur
         "m": 4096,
         "n": 4096,
         "k": 4096,
+        "dtype": "bfloat16",
         "config": "64x64",
         "us": 1.0,
         "tflops": 137439.0,
@@ -86,6 +87,13 @@ def test_tune_keeps_the_fastest_and_says_what_was_chosen_before(measured: Measur
     assert (choice.problem, choice.config, choice.us) == ((4096, 4096, 4096, "bfloat16"), "64x64", 1.0)
     again = json.loads(run("tune", "4096x4096x4096", "--json").stdout)
     assert [row["config"] for row in again if row["chosen_before"]] == ["64x64"]
+
+
+def test_float8_has_candidates_and_facts_of_its_own(measured: Measured) -> None:
+    measured.fastest = "fp8 64x64"
+    rows = json.loads(run("tune", "4096x4096x4096", "--dtype", "float8_e4m3fn", "--json").stdout)
+    assert all(row["config"].startswith("fp8") and row["dtype"] == "float8_e4m3fn" for row in rows)
+    assert tuned.choices("h200") == () and tuned.choices("h200", 1)[0].config == rows[0]["config"] == "fp8 64x64"
 
 
 def test_a_wrong_result_is_a_finding_and_is_not_kept(measured: Measured) -> None:

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 import warpwright as ww
-from tests.conformance import atomics, barriers, copies, refusals, texts, warpgroups, warps
+from tests.conformance import arithmetic, atomics, barriers, copies, refusals, texts, warpgroups, warps
 from tests.conformance.cases import Case, Probe, numbered
 from warpwright.errors import DeviceError
 from warpwright.types import named, tf32
@@ -376,6 +376,7 @@ PROBES = [
     *barriers.PROBES,
     *copies.PROBES,
     *atomics.PROBES,
+    *arithmetic.PROBES,
 ]
 REFUSALS = [Probe("refused_boxes", refused_boxes), *refusals.PROBES]  # a fault ends a process's use of a real GPU
 

@@ -253,11 +253,7 @@ END:
 
 
 def addresses() -> str:
-    """``out``: addresses of a static variable of 100 bytes and of dynamic memory, then the sizes that PTX tells.
-
-    Code that the driver compiles has dynamic memory right behind static, 16 bytes aligned, whatever alignment is
-    declared; ptxas keeps to the declared one.
-    """
+    """``out``: addresses of a static variable of 100 bytes and of dynamic memory, then the sizes that PTX tells."""
     names = ("%dynamic_smem_size", "%total_smem_size", "%aggr_smem_size")
     body = """
     .reg .b32 %value;

@@ -1,13 +1,15 @@
 """compute-sanitizer over the Hopper GEMM: ``python tests/gpu/sanitize.py [--size 1024] [--tools memcheck,racecheck]``.
 
 Every rung of the ladder and every configuration of the chooser multiplies M = N = K = ``--size`` under memcheck,
-racecheck and synccheck, and each result is verified. The exit status is 0 only when no tool found anything. Each tool
-first has to find a fault that is planted for it, so that silence means something.
+racecheck and synccheck, those for FP8 with scales, a bias and an activation, and each result is verified. The exit
+status is 0 only when no tool found anything. Each tool first has to find a fault that is planted for it, so that
+silence means something.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import shutil
@@ -17,12 +19,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 import warpwright as ww
 from warpwright import cuda, trials
 from warpwright.kernels import gemm
+from warpwright.kernels.reference import finished
 from warpwright.lang import Global, If, bar, kernel, smem, tid, u32, warp
+from warpwright.types import of_dtype
 
 TOOLS: Mapping[str, list[str]] = {
     "memcheck": ["--report-api-errors", "no"],  # the driver itself asks for functions that may not be there
@@ -31,6 +36,7 @@ TOOLS: Mapping[str, list[str]] = {
 }
 SUMMARY = re.compile(r"SUMMARY: (\d+) (?:errors?|hazards?)")
 ELSEWHERE = "/usr/local/cuda/bin"
+BF16, E4M3 = np.dtype(ml_dtypes.bfloat16), np.dtype(ml_dtypes.float8_e4m3fn)
 FAR = 1 << 26  # words behind an array, where no other lies
 
 
@@ -68,11 +74,31 @@ def multiply(size: int) -> bool:
     """Whether every configuration is right; what a tool watches."""
     known: dict[bytes, Any] = {}
     right = True
-    with trials.problem(cuda.device("cuda"), size, size, size, 0) as given:
+    problem = trials.problem(cuda.device("cuda"), size, size, size, trials.BFLOAT16, 0)
+    with problem as given, contextlib.ExitStack() as held:
         for name, config in configurations().items():
-            verdict = trials.verified(trials.started(*trials.launch_of(config, given), given.device), given, known)
+            verdict = trials.verified(trials.run_of(config, given, held), given, known)
             print(f"{name}: {'right' if verdict.verified else 'WRONG'}", flush=True)
             right &= verdict.verified
+    return right and multiply_8_bits(size)
+
+
+def multiply_8_bits(size: int) -> bool:
+    """The same for FP8, with all that may follow the sums."""
+    random = np.random.default_rng(0)
+    a, b = (random.standard_normal((size, size)).astype(E4M3) for _ in range(2))
+    bias, scale, right = random.standard_normal(size).astype(BF16), np.array([0.5], np.float32), True
+    expected = finished(a.astype(np.float64) @ b.astype(np.float64).T, 0.125, bias, "gelu")
+    epilogue = gemm.Epilogue(scaled=True, bias=of_dtype(BF16), activation="gelu")
+    for name, config in ((name, config) for name, config in gemm.CONFIGS.items() if config.promoted):
+        traced = gemm.hopper_kernel(config).trace(dtype=of_dtype(E4M3), epilogue=epilogue)
+        plan = gemm.hopper_plan(config, size, size, size, sms=132, in_bytes=1)
+        d = np.full((size, plan.pitch), np.nan, BF16)
+        given = plan.arguments(columns=size, bias=bias, scale_a=scale, alpha=0.25)
+        ww.launch(traced, plan.grid, args=[a, b, d, *given], device="cuda")
+        verified = np.linalg.norm(d.astype(np.float64) - expected) < 3e-3 * np.linalg.norm(expected)
+        print(f"{name}: {'right' if verified else 'WRONG'}", flush=True)
+        right &= bool(verified)
     return right
 
 

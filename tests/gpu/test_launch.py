@@ -14,6 +14,7 @@ import warpwright as ww
 from tests.conformance import texts
 from tests.gpu.kernels import COLUMNS, ROWS, THREADS, copy, large, ranks, saxpy
 from warpwright import cuda
+from warpwright.kernels import gemm
 from warpwright.launch import entry_point
 from warpwright.types import bf16
 
@@ -182,21 +183,38 @@ def test_ptx_that_the_assembler_refuses() -> None:
         ww.launch(ww.load_ptx(text)["bad"], 1, 32, device="cuda")
 
 
-def test_dynamic_memory_behind_static_memory_is_aligned_as_declared_by_ptxas_alone(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    text, out = texts.addresses().replace(".align 16 .b8 arena", ".align 128 .b8 arena"), np.zeros(5, np.uint32)
-    if cuda.compile.assembler():
-        ww.launch(ww.load_ptx(text)["addresses"], 1, 1, args=[out], device="cuda")
-        assert out[1] > out[0] and out[1] % 128 == 0
+@pytest.fixture
+def without_ptxas(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The driver assembles what it loads."""
     monkeypatch.setattr(cuda.compile, "assembler", lambda: "")
     monkeypatch.setenv("WARPWRIGHT_CACHE", str(tmp_path))
-    with pytest.raises(ww.LaunchError) as caught:
-        ww.launch(ww.load_ptx(text + "\n")["addresses"], 1, 1, args=[out], device="cuda")
-    assert str(caught.value) == (
-        "kernel addresses has 112 bytes of static shared memory, behind which the driver puts dynamic memory that is "
-        "declared to be aligned to 128; put the static variables into the dynamic memory"
+
+
+@pytest.mark.usefixtures("without_ptxas")
+def test_the_driver_assembles_and_refuses_as_ptxas_does() -> None:
+    a, b = (torch.randn(264, 136, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    config = gemm.HopperConfig(group=3)  # not one of the chooser, so no other test has loaded it
+    entry = entry_point(gemm.hopper_kernel(config).trace())
+    assert ww.device("cuda").function(entry.module, entry.name, entry.block, entry.cluster, entry.smem).local_bytes == 0
+    d, plan = (
+        torch.empty(264, 264, device="cuda", dtype=torch.bfloat16),
+        gemm.hopper_plan(config, 264, 264, 136, sms=132),
     )
+    ww.launch(gemm.hopper_kernel(config), plan.grid, args=[a, b, d, *plan.scalars])
+    torch.testing.assert_close(d.float(), a.float() @ b.float().T, rtol=2e-2, atol=1e-3)
+    text = ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry worse()\n{\n    add.u32 %r1, 1, 2;\n}\n"
+    with pytest.raises(ww.UsageError, match=r"the driver refuses the PTX of 'worse': (.|\n)*%r1"):
+        ww.launch(ww.load_ptx(text)["worse"], 1, 32, device="cuda")
+
+
+@pytest.mark.parametrize("by", ["ptxas", "the driver"])
+def test_dynamic_memory_behind_static_memory_is_aligned_as_declared(by: str, request: pytest.FixtureRequest) -> None:
+    text, out = texts.addresses().replace(".align 16 .b8 arena", ".align 128 .b8 arena"), np.zeros(5, np.uint32)
+    if by == "the driver":
+        request.getfixturevalue("without_ptxas")
+        text += "\n"
+    ww.launch(ww.load_ptx(text)["addresses"], 1, 1, args=[out], device="cuda")
+    assert out[1] > out[0] and out[1] % 128 == 0
 
 
 def test_a_second_process_finds_the_machine_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

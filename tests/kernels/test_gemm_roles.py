@@ -242,12 +242,12 @@ def test_with_one_accumulator_the_next_products_wait_until_it_is_read() -> None:
     assert products[15] < stores[0] < products[16]
 
 
-def test_staggered_waves_are_ahead_of_each_other_by_the_depth_of_the_ring() -> None:
+def test_staggered_waves_are_three_k_blocks_apart_at_the_ends_of_a_tile() -> None:
     """Sums of 512 columns: the first wave's are 0 to 255. Four products a k-block and wave, ten k-blocks."""
     found = issued(10, (512, 256, 640), 2, "tcgen05.mma")
     waves = "".join("01"[event.coords[0] % 512 >= 256] for event in found)
-    start, turn = "0000" * 4 + "1111" * 4, "00001111"
-    assert waves == start + turn * 2 + start
+    ends, turn = "0000" * 3 + "1111" * 3, "00001111"
+    assert waves == ends + turn * 4 + ends
 
 
 @pytest.mark.parametrize("blocks", range(1, 10))

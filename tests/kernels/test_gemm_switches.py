@@ -26,7 +26,6 @@ SWITCHES: dict[str, tuple[int, dict[str, Any]]] = {
     "multicast of B": (8, {"share": (2, 1)}),
     "multicast of A": (10, {"share": (1, 2)}),
     "multicast of both": (8, {"share": (2, 2)}),
-    "multicast, one tile a pair": (6, {"share": (2, 1)}),
     "throttle": (8, {"throttle": 90}),
     "one store block": (8, {"boxes": 1}),
     "plain store blocks": (8, {"swizzle": 0}),
@@ -34,7 +33,6 @@ SWITCHES: dict[str, tuple[int, dict[str, Any]]] = {
     "launch control": (10, {"scheduler": "clc"}),
     "launch control, one tile a pair": (6, {"scheduler": "clc"}),
     "launch control and multicast": (7, {"scheduler": "clc", "share": (2, 1)}),
-    "no stagger": (10, {"stagger": 0}),
     **{f"tiles of {each.tile[0]} × {each.tile[1]}": (10, fields(each)) for each in SMALLER},
     "three boxes, two blocks": (10, THREE_BOXES),
 }

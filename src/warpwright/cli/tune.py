@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+import ml_dtypes
+import numpy as np
 from rich.markup import escape
 
 from warpwright import cuda, trials, tuned
@@ -24,26 +26,34 @@ __all__ = ["tune"]
 
 Shape = tuple[int, int, int]
 
-DTYPE = "bfloat16"
+DTYPES = {name: np.dtype(getattr(ml_dtypes, name)) for name in ("bfloat16", "float8_e4m3fn")}
 NOTHING = "nothing was tuned on this machine; warpwright tune 4096x4096x4096 measures a problem"
 
 
 @click.command()
 @click.argument("shapes", nargs=-1, metavar="[MxNxK]...")
 @click.option("--file", "file", type=click.Path(path_type=Path), help="More shapes, one a line; - is standard input.")
+@click.option("--dtype", type=click.Choice(list(DTYPES)), default="bfloat16", show_default=True, help="Of A and B.")
 @click.option("--rounds", type=click.IntRange(min=1), default=30, show_default=True, help="Launches of each candidate.")
 @click.option("--device", default="cuda", show_default=True, help="The GPU: cuda, or cuda:1.")
 @click.option("--list", "listed", is_flag=True, help="Show what was kept, for every GPU.")
 @click.option("--forget", is_flag=True, help="Remove what was kept, for every GPU.")
 @json_option
 def tune(
-    shapes: tuple[str, ...], file: Path | None, rounds: int, device: str, listed: bool, forget: bool, as_json: bool
+    shapes: tuple[str, ...],
+    file: Path | None,
+    dtype: str,
+    rounds: int,
+    device: str,
+    listed: bool,
+    forget: bool,
+    as_json: bool,
 ) -> None:
     """Measure every configuration of the Hopper GEMM for products of A (M, K) by B (K, N), and keep the fastest.
 
     All candidates run in turns, in random order, each launch from cold L2; their medians are compared, and every
     result is verified against float64. What is kept goes before the built-in facts from then on: `warpwright.matmul`
-    takes the configuration of the nearest problem. Sizes that are tuned for BF16 hold for FP16 too.
+    takes the configuration of the nearest problem. What is tuned for BF16 holds for FP16 too, and e4m3 for all FP8.
     """
     if listed or forget:
         if shapes or file or (listed and forget):
@@ -54,35 +64,38 @@ def tune(
     gpu = cuda.device(device)
     if gpu.spec.arch != "sm_90a":
         raise UsageError(f"{gpu.spec.name} is {gpu.spec.arch}; expected sm_90a: other targets have one configuration")
-    rows = [row for shape in wanted for row in measure(gpu, shape, rounds)]
+    rows = [row for shape in wanted for row in measure(gpu, shape, dtype, rounds)]
     _keep(gpu.spec.name, [kept(row) for row in rows if row["kept"]])
     if as_json:
         emit(rows)
     else:
         for m, n, k in wanted:
             mine = [row for row in rows if (row["m"], row["n"], row["k"]) == (m, n, k)]
-            columns = [{name: value for name, value in row.items() if name not in "mnk"} for row in mine]
-            show(table(columns, f"{m} × {n} × {k}, bf16, {gpu.spec.name}, medians of {rounds} from cold L2"))
+            columns = [
+                {name: value for name, value in row.items() if name not in ("m", "n", "k", "dtype")} for row in mine
+            ]
+            show(table(columns, f"{m} × {n} × {k}, {dtype}, {gpu.spec.name}, medians of {rounds} from cold L2"))
         show(f"kept in {escape(str(tuned.path()))}")
     if not all(row["verified"] for row in rows):
         remark("not verified: a result differs from the float64 reference by more than the bound")
         click.get_current_context().exit(1)
 
 
-def measure(gpu: cuda.Device, shape: Shape, rounds: int) -> list[dict[str, Any]]:
+def measure(gpu: cuda.Device, shape: Shape, dtype: str, rounds: int) -> list[dict[str, Any]]:
     """A row a candidate, the fastest first; the fastest that is right is ``kept``."""
-    m, n, k = shape
-    before = gemm.choose(m, n, k, tuned=tuned.choices(gpu.spec.name))
+    (m, n, k), size = shape, DTYPES[dtype].itemsize
+    before = gemm.choose(m, n, k, size, tuned=tuned.choices(gpu.spec.name, size))
     candidates = {
         name: config
         for name, config in gemm.CONFIGS.items()
-        if not config.promoted and gemm.worthwhile(config, m, n, sms=gpu.spec.sms)
+        if bool(config.promoted) == (size == 1) and gemm.worthwhile(config, m, n, sms=gpu.spec.sms)
     }
     with working(len(candidates) + 1) as describe:
-        found = trials.measured(gpu, m, n, k, candidates, rounds=rounds, describe=describe)
+        options: dict[str, Any] = {"dtype": DTYPES[dtype], "rounds": rounds, "describe": describe}
+        found = trials.measured(gpu, m, n, k, candidates, **options)
     order = sorted(found.each, key=lambda name: (not found.each[name].verdict.verified, found.each[name].seconds))
     return [
-        {"m": m, "n": n, "k": k, "config": name, **timing(found, found.each[name], m, n, k)}
+        {"m": m, "n": n, "k": k, "dtype": dtype, "config": name, **timing(found, found.each[name], m, n, k)}
         | {
             "chosen_before": gemm.CONFIGS[name] == before,
             "kept": name == order[0] and found.each[name].verdict.verified,
@@ -95,7 +108,7 @@ def measure(gpu: cuda.Device, shape: Shape, rounds: int) -> list[dict[str, Any]]
 def kept(row: dict[str, Any]) -> tuned.Choice:
     """A row as an entry of the table."""
     today = datetime.date.today().isoformat()
-    return tuned.Choice(row["m"], row["n"], row["k"], DTYPE, row["config"], row["us"], today)
+    return tuned.Choice(row["m"], row["n"], row["k"], row["dtype"], row["config"], row["us"], today)
 
 
 def _keep(gpu: str, found: list[tuned.Choice]) -> None:

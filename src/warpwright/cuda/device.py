@@ -156,7 +156,6 @@ class Device:
                 cooperative=cooperative,
                 dependent=dependent,
             )
-            check_alignment(made, module)
             found = self._functions[key] = (module, made)
             if len(self._functions) > KEPT:
                 self._functions.popitem(last=False)
@@ -203,18 +202,6 @@ def check_kernel(device: Device, module: nodes.Module, entry: str, block: Dim3, 
     if smem > spec.smem_per_block:
         raise LaunchError(
             f"kernel {entry} asks for {smem} bytes of shared memory; {device.name} has {spec.smem_per_block} a CTA."
-        )
-
-
-def check_alignment(function: Function, module: nodes.Module) -> None:
-    """Code that the driver compiles has dynamic shared memory right behind static, whatever alignment is declared."""
-    arenas = [item for item in module.items if isinstance(item, nodes.Variable) and item.space == "shared"]
-    align = max((item.align or 1 for item in arenas if item.linkage == "extern"), default=1)
-    static = -(-function.shared_bytes // 16) * 16
-    if static % align:
-        raise LaunchError(
-            f"kernel {function.name} has {static} bytes of static shared memory, behind which the driver puts dynamic "
-            f"memory that is declared to be aligned to {align}; put the static variables into the dynamic memory"
         )
 
 

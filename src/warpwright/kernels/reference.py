@@ -23,6 +23,7 @@ Array = NDArray[Any]
 
 MMA_K = 16
 FLOAT32_STEP = 2.0**-23
+FLOAT8_STEP = 2.0**-13  # a tensor core sums up 8-bit types in 14 bits, the kernels 128 products at a time
 
 
 def gemm(a: Array, b: Array) -> Array:
@@ -73,8 +74,8 @@ def accumulation_slack(a: Array, b: Array) -> Array:
     """Largest error (M, N) that accumulating A·Bᵀ in float32 may add before the result is rounded; see the module."""
     norms_a = np.linalg.norm(a.astype(np.float64), axis=1)
     norms_b = np.linalg.norm(b.astype(np.float64), axis=1)
-    steps = -(-a.shape[1] // MMA_K) + 1
-    slack: Array = np.outer(norms_a, norms_b) * (steps * FLOAT32_STEP)
+    steps = (-(-a.shape[1] // MMA_K) + 1) * FLOAT32_STEP if a.dtype.itemsize > 1 else FLOAT8_STEP
+    slack: Array = np.outer(norms_a, norms_b) * steps
     return slack
 
 

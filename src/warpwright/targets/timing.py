@@ -45,6 +45,7 @@ class Timing:
     l2_bytes: float
     l2_write_bytes: float
     l2_dirty: float
+    multicast: float
     hbm_share: float
     hbm_mixed_share: float
     tma_issue: float
@@ -109,6 +110,7 @@ UNITS = {
     "l2_bytes": "bytes that L2 gives to all SMs in a cycle of the highest clock; its own clock stays when theirs falls",
     "l2_write_bytes": "the same, taken from all SMs",
     "l2_dirty": "share of L2 that launches before have written: it goes to device memory as other lines take its place",
+    "multicast": "bytes of L2's bandwidth that a byte takes which goes to several SMs",
     "hbm_share": "share of the nominal device-memory bandwidth that streams of reads reach",
     "hbm_mixed_share": "the same, where reads and writes mix",
     "tma_issue": "cycles that an issuing thread is held by a tensor copy",
@@ -182,6 +184,7 @@ _H200 = Timing(
     l2_bytes=4870.0,
     l2_write_bytes=2680.0,
     l2_dirty=0.45,
+    multicast=1.2,
     hbm_share=0.95,
     hbm_mixed_share=0.83,
     tma_issue=6.0,
@@ -243,6 +246,7 @@ _H200 = Timing(
         "l2_bytes": f"{_MICRO} tma.load.l2.32768x4.132_sms; as many bytes a second at 1600 MHz (wgmma.main_loop.*_ab)",
         "l2_write_bytes": f"{_MICRO} tma.store.8192.flight.132_sms, l2.write.132_sms",
         "l2_dirty": f"{_MICRO} hbm.read.132_sms: 256 MB take as much longer than at hbm.read as 27 MB would",
+        "multicast": f"{_MICRO} tma.mixed.64_128.4.1_ctas: 24 KB, a third of them to two SMs, take as long as 26",
         "hbm_share": f"{_MICRO} hbm.read: 4.56 TB/s",
         "hbm_mixed_share": f"{_MICRO} hbm.copy: 4.00 TB/s, read and written bytes",
         "tma_issue": f"{_MICRO} tma.load.issue",
@@ -299,6 +303,7 @@ _B200 = replace(
     dsmem_bytes=21.0,
     pair_bytes=180.0,
     l2_bytes=13300.0,
+    l2_write_bytes=7400.0,
     hbm_share=0.88,
     sm_bytes=128.0,
     tma_issue=30.0,
@@ -310,7 +315,7 @@ _B200 = replace(
     mma_flops=8192.0,
     mma_least=44.0,
     mma_issue=8.0,
-    mma_latency=90.0,
+    mma_latency=190.0,
     commit=45.0,
     tmem_latency=20.0,
     tmem_bytes=64.0,
@@ -320,9 +325,9 @@ _B200 = replace(
     limit_watts=1200.0,
     sustained_watts=1000.0,
     idle_watts=180.0,
-    flop_pj=0.32,
-    l2_pj=10.0,
-    hbm_pj=40.0,
+    flop_pj=0.54,
+    l2_pj=14.1,
+    hbm_pj=57.0,
     source=_elsewhere(_H200.source)
     | {
         "gpcs": "assumed: 148 SMs over 8 GPCs, 74 a die",
@@ -336,6 +341,7 @@ _B200 = replace(
         "dsmem_bytes": "published: 21 bytes a cycle by plain accesses, 32 in bulk",
         "pair_bytes": "published: 13300 bytes a cycle of 148 SMs",
         "l2_bytes": "published: 21.2 TB/s at 1587 MHz",
+        "l2_write_bytes": "assumed: in the proportion to reads that the H200 has",
         "hbm_share": "published: 6.75 of 7.67 TB/s",
         "sm_bytes": "assumed: not below what L2 gives one SM of 148",
         "tma_issue": "published: 30 cycles (Meta's latency model, B200)",
@@ -347,8 +353,8 @@ _B200 = replace(
         "mma_flops": "published: 8192 (NVIDIA data sheet); 128x256x16 in 128 cycles (QuickRunCUDA)",
         "mma_least": "published: max(44, N/2) cycles for M = 128 (QuickRunCUDA)",
         "mma_issue": "assumed: 30 cycles for an instruction that waits for its issue (Meta's latency model)",
-        "mma_latency": "assumed: 559 cycles of four 128x128x16 (Meta's latency model) less four stays in the pipe, "
-        "issue and commit",
+        "mma_latency": "published: 559 cycles of four 128x128x16 (Meta's latency model) less 256 in the pipe, "
+        "45 of commit and 75 of issue and wait",
         "commit": "published: 40-50 cycles (arXiv 2605.04178)",
         "tmem_latency": "published: 532 cycles of 128x128, 256 of them occupied (Meta's latency model)",
         "tmem_bytes": "published: 53 bytes a cycle and warp (QuickRunCUDA); 16 TB/s a chip (arXiv 2605.04178)",
@@ -358,9 +364,9 @@ _B200 = replace(
         "idle_watts": "assumed",
         "limit_watts": "assumed: a fifth above the power limit of the board, as on the H200",
         "sustained_watts": "published: NVIDIA data sheet",
-        "flop_pj": "assumed: the clock that others measured under load, 1850 MHz at 1000 W",
-        "l2_pj": "assumed",
-        "hbm_pj": "assumed",
+        "flop_pj": "assumed: the H200's 0.86, in the proportion of the data sheets' watts a flop (0.44 to 0.71 pJ)",
+        "l2_pj": "assumed: the H200's 22.4, in the same proportion",
+        "hbm_pj": "assumed: as on the H200, both have HBM3e",
     },
 )
 

@@ -19,9 +19,10 @@ FORMATS = {
 }
 
 
-def rounded(value: Fraction, kind: str, mode: str = "rn") -> float:
-    """``value`` (not zero) in format ``kind``; modes rn, rna, rz, rm, rp."""
+def rounded(value: Fraction, kind: str, mode: str = "rn", lowest: int | None = None) -> float:
+    """``value`` (not zero) in format ``kind``; modes rn, rna, rz, rm, rp. ``lowest``: another least exponent."""
     precision, least, most = FORMATS[kind]
+    least = least if lowest is None else lowest
     size, negative = abs(value), value < 0
     exponent = size.numerator.bit_length() - size.denominator.bit_length()
     exponent -= size < Fraction(2) ** exponent
@@ -43,10 +44,11 @@ def rounded(value: Fraction, kind: str, mode: str = "rn") -> float:
     return math.copysign(float(size), -1 if negative else 1)
 
 
-def exact(function, kind: str, mode: str = "rn", sign_of_zero=None):
+def exact(function, kind: str, mode: str = "rn", sign_of_zero=None, flushing: bool = False):
     """A reference: ``function`` works on Fractions where all is finite, else on float64.
 
     Zeros take their sign from float64, which is right for everything but an exact zero sum rounded by rm.
+    ``flushing``: what lies below the normal numbers when rounded to all their bits is zero.
     """
 
     def one(lane):
@@ -56,6 +58,8 @@ def exact(function, kind: str, mode: str = "rn", sign_of_zero=None):
                 value = function(*(Fraction(float(x)) for x in wide))
             except ZeroDivisionError:
                 value = 0
+            if value and flushing and abs(rounded(value, kind, mode, -1000)) < 2.0 ** FORMATS[kind][1]:
+                return math.copysign(0.0, value)
             if value:
                 return rounded(value, kind, mode)
         if mode == "rm" and sign_of_zero and function(*wide) == 0:
@@ -68,6 +72,8 @@ def exact(function, kind: str, mode: str = "rn", sign_of_zero=None):
             lanes = zip(*(array.reshape(-1) for array in arrays), strict=True)
             return np.array([one(lane) for lane in lanes]).astype(DTYPES[kind]).reshape(shape)
 
+    if not flushing:
+        reference.flushing = exact(function, kind, mode, sign_of_zero, flushing=True)
     return reference
 
 
@@ -84,7 +90,8 @@ def flush(array: np.ndarray) -> np.ndarray:
 
 
 def ftz(function):
-    return lambda *arrays: flush(function(*map(flush, arrays)))
+    inner = getattr(function, "flushing", function)
+    return lambda *arrays: flush(inner(*map(flush, arrays)))
 
 
 def sat(function):

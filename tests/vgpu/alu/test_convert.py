@@ -113,9 +113,9 @@ ROWS += [Row(f"cvt.rn.satfinite.{d}.f32", finite(d, exact(same_value, d))) for d
 
 def tf32(mode, clamp=False, positive=False):
     def one(x):
-        x = float(x)
-        if math.isnan(x):
-            return 0x7FFFFFFF
+        held, x = int(x.view(np.uint32)), float(x)
+        if math.isnan(x):  # as on an H200
+            return (held if mode == "rna" else 0x7FFFE000) - 0x2000 * clamp & ~0x1FFF
         if positive and x <= 0:
             return 0
         value = rounded(Fraction(x), "tf32", mode) if math.isfinite(x) and x else x

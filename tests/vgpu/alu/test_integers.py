@@ -135,7 +135,7 @@ def bfe(kind):
     bits = values.bits_of(kind)
 
     def reference(a, start, width):
-        start, width = start & 0xFF, width & 0xFF
+        start, width = (start, width) if bits == 64 else (start & 0xFF, width & 0xFF)  # as an H200 does
         sign = (a >> min(start + width - 1, bits - 1)) & 1 if kind[0] == "s" and width else 0
         taken = [(a >> (start + i)) & 1 if i < width and start + i < bits else sign for i in range(bits)]
         return sum(bit << i for i, bit in enumerate(taken))
@@ -145,7 +145,7 @@ def bfe(kind):
 
 def bfi(bits):
     def reference(a, b, start, width):
-        start, width = start & 0xFF, width & 0xFF
+        start, width = (start, width) if bits == 64 else (start & 0xFF, width & 0xFF)  # as an H200 does
         for i in range(min(width, bits)):
             if start + i < bits:
                 b = b & ~(1 << (start + i)) | ((a >> i) & 1) << (start + i)

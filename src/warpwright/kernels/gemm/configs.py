@@ -156,7 +156,7 @@ _OURS = replace(
     _LARGE,
     level=10,
     summary="the two waves of a tile staggered, so that none waits for the epilogue; each warp stores on its own",
-    stagger=4,
+    stagger=3,
     group=8,
     box=(32, 128),
 )

@@ -148,8 +148,11 @@ def brev(lanes: Lanes, inst: Inst) -> None:
     lanes.write(d, call(lanes, "bitreverse", f"<32 x i{bits_of(kind)}>", lanes.read(a, kind)), kind)
 
 
-def low_byte(lanes: Lanes, operand: Operand) -> str:
-    return lanes.op(f"and {I32} {lanes.read(operand, 'u32')}, {repeat(0xFF, 32)}")
+def place_of(lanes: Lanes, operand: Operand, bits: int) -> str:
+    """A position or length: its low byte, but all of it in 64-bit forms (PTX says the low byte there too; an H200
+    does not keep to it)."""
+    value = lanes.read(operand, "u32")
+    return value if bits == 64 else lanes.op(f"and {I32} {value}, {repeat(0xFF, 32)}")
 
 
 def low_mask(lanes: Lanes, width: str, bits: int) -> str:
@@ -173,7 +176,7 @@ def at_most(lanes: Lanes, value: str, limit: int) -> str:
 def bfe(lanes: Lanes, inst: Inst) -> None:
     d, a, b, c = inst.operands
     kind, bits = inst["type"], bits_of(inst["type"])
-    value, start, width = lanes.read(a, kind), low_byte(lanes, b), low_byte(lanes, c)
+    value, start, width = lanes.read(a, kind), place_of(lanes, b, bits), place_of(lanes, c, bits)
     if kind.startswith("s"):
         field = extend(lanes, shift(lanes, "ashr", bits, value, start), width, bits)
     else:
@@ -187,7 +190,7 @@ def bfi(lanes: Lanes, inst: Inst) -> None:
     d, a, b, c, e = inst.operands
     kind, bits = inst["type"], bits_of(inst["type"])
     lane_type = f"<32 x i{bits}>"
-    start, width = low_byte(lanes, c), low_byte(lanes, e)
+    start, width = place_of(lanes, c, bits), place_of(lanes, e, bits)
     mask = shift(lanes, "shl", bits, low_mask(lanes, width, bits), start)
     field = shift(lanes, "shl", bits, lanes.read(a, kind), start)
     base = lanes.read(b, kind)

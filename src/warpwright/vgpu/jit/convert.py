@@ -147,22 +147,25 @@ SCALAR = {
 
 
 def tf32(lanes: Lanes, inst: Inst) -> None:
-    """A float with the low 13 bits of its fraction cleared. NaN becomes 0x7FFFFFFF."""
+    """A float with the low 13 bits of its fraction cleared. NaN becomes 0x7FFFE000; ``.rna`` only clears its low bits
+    too, and ``.satfinite`` takes one more off (seen on an H200)."""
     value = load(lanes, inst.operands[1], "f32")
     if has(inst, "relu"):
         value = relu(lanes, value, F32)
     bits = round_bits(lanes, lanes.bitcast(value, F32, I32), 32, 13, inst["rnd"])
+    unordered = lanes.op(f"fcmp uno {F32} {value}, zeroinitializer")
+    held = lanes.bitcast(value, F32, I32) if inst["rnd"] == "rna" else repeat(0x7FFFE000, 32)
+    bits = choose(lanes, unordered, I32, held, bits)
     bits = lanes.op(f"and {I32} {bits}, {repeat(-1 << 13, 32)}")
     if has(inst, "satfinite"):
         bits = largest_tf32(lanes, bits)
-    unordered = lanes.op(f"fcmp uno {F32} {value}, zeroinitializer")
-    lanes.write(inst.operands[0], choose(lanes, unordered, I32, repeat(0x7FFFFFFF, 32), bits), "b32")
+    lanes.write(inst.operands[0], bits, "b32")
 
 
 def largest_tf32(lanes: Lanes, bits: str) -> str:
-    """``.satfinite``: infinity becomes the largest number, 0x7F7FE000."""
+    """``.satfinite``: infinity becomes the largest number, 0x7F7FE000; NaN is not kept from changing either."""
     size = lanes.op(f"and {I32} {bits}, {repeat(0x7FFFFFFF, 32)}")
-    infinite = lanes.op(f"icmp eq {I32} {size}, {repeat(0x7F800000, 32)}")
+    infinite = lanes.op(f"icmp uge {I32} {size}, {repeat(0x7F800000, 32)}")
     return choose(lanes, infinite, I32, lanes.op(f"sub {I32} {bits}, {repeat(1 << 13, 32)}"), bits)
 
 

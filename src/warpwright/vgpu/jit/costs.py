@@ -16,7 +16,7 @@ from warpwright.ptx import nodes
 from warpwright.targets import Timing
 from warpwright.vgpu.program import Block, Inst, Operand, Program, Register, Symbol
 
-__all__ = ["NEED", "SLOTS_SHIFT", "Costs", "costs_of", "is_memory"]
+__all__ = ["NEED", "SLOTS_SHIFT", "Costs", "costs_of", "is_memory", "mentions"]
 
 SLOTS_SHIFT = 32
 NEED = 1 << 30  # added to the number of a load in the row that waits for its values
@@ -69,7 +69,7 @@ def _registers(operand: Operand) -> list[str]:
     return []
 
 
-def _mentions(inst: Inst) -> tuple[list[str], list[str]]:
+def mentions(inst: Inst) -> tuple[list[str], list[str]]:
     """Registers that an instruction reads, and those that it writes. Accumulators of wgmma belong to their group."""
     first = 1 if inst.match is not None and inst.match.spelling.operands[:1] in ("d", "p") else 0
     start = 1 if inst.name == "wgmma.mma_async" else first
@@ -156,7 +156,7 @@ class _Schedule:
         costs.total[self.block.index] = _packed(max(self.now, self.floor, late), self.floor)
 
     def _issue(self, inst: Inst, costs: Costs) -> None:
-        used, made = _mentions(inst)
+        used, made = mentions(inst)
         pipe, slots, latency, issues = _cost(inst, self.timing)
         self.issued += issues
         self.pipes[pipe] = self.pipes.get(pipe, 0.0) + slots
@@ -197,7 +197,7 @@ def costs_of(program: Program, timing: Timing) -> Costs:
     found: dict[str, set[int]] = {}
     for inst in program.insts:
         if is_memory(inst):
-            for name in _mentions(inst)[1]:
+            for name in mentions(inst)[1]:
                 found.setdefault(name, set()).add(inst.index)
     loads = {name: frozenset(numbers) for name, numbers in found.items()}
     costs = Costs()

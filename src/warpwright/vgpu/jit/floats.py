@@ -35,15 +35,41 @@ def rounding(lanes: Lanes, inst: Inst) -> str:
     return mode
 
 
-def finish(lanes: Lanes, inst: Inst, value: str) -> None:
-    """Clamp a result in the work type as the instruction says, round it to its format, write it."""
+# Powers of two by which a result is enlarged to be rounded as if its exponent had no lower end.
+ENLARGED = {"f32": 32, "f32x2": 32, "f16": 5, "f16x2": 5}
+
+
+def enlarged(lanes: Lanes, inst: Inst, *values: str) -> list[str]:
+    form = FORMATS[inst["type"]]
+    factor = number(2.0 ** ENLARGED[inst["type"]], form.element)
+    return [lanes.op(f"fmul {form.work} {value}, {factor}") for value in values]
+
+
+def without_tiny(lanes: Lanes, inst: Inst, bits: str, large: str) -> str:
+    """``.ftz``: a result whose rounding to all bits of a normal number lies below these is zero, also where it would
+    be normal with the fewer bits of a subnormal one (seen on an H200). ``large``: the same result, enlarged."""
+    kind = inst["type"]
+    form = FORMATS[kind]
+    least = form.tiny * (1 + ENLARGED[kind])
+    size = lanes.op(f"and {form.ints} {pack(lanes, large, kind)}, {repeat(sign_bit(form) - 1, form.bits)}")
+    small = lanes.op(f"icmp ult {form.ints} {size}, {repeat(least, form.bits)}")
+    zero = lanes.op(f"and {form.ints} {bits}, {repeat(sign_bit(form), form.bits)}")
+    return choose(lanes, small, form.ints, zero, bits)
+
+
+def finish(lanes: Lanes, inst: Inst, value: str, large: str = "") -> None:
+    """Clamp a result in the work type as the instruction says, round it to its format, write it. ``large`` as for
+    `without_tiny`."""
     kind = inst["type"]
     work = FORMATS[kind].work
     if has(inst, "sat"):
         value = clamp01(lanes, value, work)
     if has(inst, "relu"):
         value = relu(lanes, value, work)
-    store(lanes, inst.operands[0], pack(lanes, value, kind), kind, has(inst, "ftz"))
+    bits = pack(lanes, value, kind)
+    if large:
+        bits = without_tiny(lanes, inst, bits, large)
+    store(lanes, inst.operands[0], bits, kind, has(inst, "ftz"))
 
 
 def sources(lanes: Lanes, inst: Inst, *kinds: str) -> list[str]:
@@ -96,14 +122,17 @@ def add(lanes: Lanes, inst: Inst) -> None:
 
 @arithmetic("mul", floating=True)
 def mul(lanes: Lanes, inst: Inst) -> None:
-    mode, form = rounding(lanes, inst), FORMATS[inst["type"]]
     x, y = sources(lanes, inst)
+    large = product(lanes, inst, *enlarged(lanes, inst, x), y) if has(inst, "ftz") else ""
+    finish(lanes, inst, product(lanes, inst, x, y), large)
+
+
+def product(lanes: Lanes, inst: Inst, x: str, y: str) -> str:
+    mode, form = rounding(lanes, inst), FORMATS[inst["type"]]
     if mode == "rn":
-        value = lanes.op(f"fmul {form.work} {x}, {y}")
-    else:
-        exact = lanes.op(f"fmul {double(form)} {widen(lanes, x, form)}, {widen(lanes, y, form)}")
-        value = narrow(lanes, exact, double(form), form.work, mode)
-    finish(lanes, inst, value)
+        return lanes.op(f"fmul {form.work} {x}, {y}")
+    exact = lanes.op(f"fmul {double(form)} {widen(lanes, x, form)}, {widen(lanes, y, form)}")
+    return narrow(lanes, exact, double(form), form.work, mode)
 
 
 @meaning("fma")
@@ -121,32 +150,41 @@ def mad(lanes: Lanes, inst: Inst) -> None:
 
 
 def multiply_add(lanes: Lanes, inst: Inst, x: str, y: str, z: str) -> None:
+    large = ""
+    if has(inst, "ftz"):
+        wide, addend = enlarged(lanes, inst, x, z)
+        large = fused(lanes, inst, wide, y, addend)
+    finish(lanes, inst, fused(lanes, inst, x, y, z), large)
+
+
+def fused(lanes: Lanes, inst: Inst, x: str, y: str, z: str) -> str:
     """x*y + z rounded once. A product of two f16 is exact in float, one of two bf16 or f32 in double."""
     kind, mode = inst["type"], rounding(lanes, inst)
     form = FORMATS[kind]
     if kind.startswith("f16"):
-        value = sum_to_odd(lanes, form.work, lanes.op(f"fmul {form.work} {x}, {y}"), z)
-    elif kind.startswith("bf16") or mode != "rn":
+        return sum_to_odd(lanes, form.work, lanes.op(f"fmul {form.work} {x}, {y}"), z)
+    if kind.startswith("bf16") or mode != "rn":
         x, y, z = (widen(lanes, each, form) for each in (x, y, z))
         exact = lanes.op(f"fmul {double(form)} {x}, {y}")
         if mode == "rn":
-            value = narrow(lanes, sum_to_odd(lanes, double(form), exact, z), double(form), form.work, "odd")
-        else:
-            value = directed_sum(lanes, form, exact, z, mode)
-    else:
-        value = call(lanes, "fma", form.work, x, y, z)
-    finish(lanes, inst, value)
+            return narrow(lanes, sum_to_odd(lanes, double(form), exact, z), double(form), form.work, "odd")
+        return directed_sum(lanes, form, exact, z, mode)
+    return call(lanes, "fma", form.work, x, y, z)
 
 
 def quotient(lanes: Lanes, inst: Inst, x: str, y: str) -> None:
+    exact = has(inst, "ftz") and inst["rnd"] in ("rn", "rz", "rm", "rp")
+    large = divided(lanes, inst, *enlarged(lanes, inst, x), y) if exact else ""
+    finish(lanes, inst, divided(lanes, inst, x, y), large)
+
+
+def divided(lanes: Lanes, inst: Inst, x: str, y: str) -> str:
     """x / y. In double a quotient of floats that is not a float never rounds to one: 48 bits tell them apart."""
     mode, form = rounding(lanes, inst), FORMATS[inst["type"]]
     if mode in ("rz", "rm", "rp"):
         value = lanes.op(f"fdiv {double(form)} {widen(lanes, x, form)}, {widen(lanes, y, form)}")
-        value = narrow(lanes, value, double(form), form.work, mode)
-    else:
-        value = lanes.op(f"fdiv {form.work} {x}, {y}")
-    finish(lanes, inst, value)
+        return narrow(lanes, value, double(form), form.work, mode)
+    return lanes.op(f"fdiv {form.work} {x}, {y}")
 
 
 @arithmetic("div", floating=True)

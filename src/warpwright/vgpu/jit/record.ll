@@ -227,7 +227,7 @@ done:
 
 declare i64 @llvm.cttz.i64(i64, i1)
 
-; An access whose host addresses are in `addr`. Global: sectors of 32 bytes, first address. Shared: 1 << 48 |
+; An access whose host addresses are in `addr`. Global: lines of 128 bytes << 24 | sectors of 32, first address. Shared: 1 << 48 |
 ; least wavefronts << 24 | wavefronts, rank of the CTA that holds it.
 define void @row_access(ptr %w, i32 %mask, i64 %inst, i64 %offset, i64 %size) {
   %idle = icmp eq i32 %mask, 0
@@ -266,7 +266,13 @@ outside:
   %distinct = call i32 @firsts(<32 x i64> %sector, i32 %mask)
   %count = call i32 @llvm.ctpop.i32(i32 %distinct)
   %count64 = zext i32 %count to i64
-  call void @row(ptr %w, i32 %mask, i64 %inst, i64 %offset, i64 %count64, i64 %first)
+  %line = lshr <32 x i64> %address, splat (i64 7)
+  %apart = call i32 @firsts(<32 x i64> %line, i32 %mask)
+  %lines = call i32 @llvm.ctpop.i32(i32 %apart)
+  %lines64 = zext i32 %lines to i64
+  %high = shl i64 %lines64, 24
+  %both1 = or i64 %count64, %high
+  call void @row(ptr %w, i32 %mask, i64 %inst, i64 %offset, i64 %both1, i64 %first)
   br label %done
 done:
   ret void

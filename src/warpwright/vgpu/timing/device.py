@@ -17,6 +17,7 @@ from warpwright.vgpu.timing.cache import Visit, look_up
 from warpwright.vgpu.timing.capture import Capture
 from warpwright.vgpu.timing.journal import Journal
 from warpwright.vgpu.timing.names import Names
+from warpwright.vgpu.timing.registers import pressure
 from warpwright.vgpu.timing.replay import Layout, Outcome, Work, replay
 from warpwright.vgpu.timing.result import Conflict, Profile, Usage
 from warpwright.vgpu.timing.steps import Program
@@ -50,9 +51,12 @@ class Places:
 
 
 def places_of(launch: Launch, timing: Timing, columns: int = 0) -> Places:
-    """How many clusters are resident, by threads, shared memory, columns of tensor memory and the sizes of GPCs."""
+    """How many clusters are resident, by threads, registers, shared and tensor memory, and the sizes of GPCs."""
     ranks = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
+    limits, program = launch.spec.limits, launch.kernel.program
     together = ctas_per_sm(launch)
+    warps = -(-launch.threads // limits.warp_size)
+    together = max(1, min(together, limits.registers_per_sm // (pressure(program) * warps * limits.warp_size)))
     if columns:
         together = max(1, min(together, launch.spec.limits.tensor_memory_columns // columns))
     return Places(max(1, sum(sms // ranks for sms in timing.gpcs)), together, ranks)

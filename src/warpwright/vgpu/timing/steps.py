@@ -66,7 +66,7 @@ class Box:
 
 @dataclass(slots=True)
 class Access:
-    """Global memory by lane code: bytes in whole sectors, lines of 128 bytes at least; ``position`` as in `Box`."""
+    """Global memory by lane code: bytes in whole sectors, lines of 128 bytes; ``position`` as in `Box`."""
 
     position: int
     nbytes: int
@@ -272,8 +272,9 @@ def _memory(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str,
     if a & SHARED:
         where = "shared_access" if b == rank else "remote_access"
         return {"kind": where, "what": load, "number": a & 0xFF_FFFF, "nbytes": a >> 24 & 0xFF_FFFF}
-    position = reader.traffic(a * SECTOR, load or inst.name == "red")
-    return {"kind": "global_access", "what": Access(position, a * SECTOR, -(-a * SECTOR // LINE), load)}
+    nbytes, lines = (a & 0xFF_FFFF) * SECTOR, a >> 24
+    position = reader.traffic(nbytes, load or inst.name == "red")
+    return {"kind": "global_access", "what": Access(position, nbytes, lines, load)}
 
 
 def _plain(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
