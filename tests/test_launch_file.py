@@ -173,6 +173,18 @@ def test_the_file_of_the_documentation_is_one(folder) -> None:
             "launch.toml: argument 0 has dtype pred, which no array holds; expected f32, bf16, u32 or the like",
         ),
         (
+            'kernel = "scale.ptx"\ngrid = 1\n[[args]]\nshape = [2, 0.5]',
+            "launch.toml: argument 0 has shape = [2, 0.5]; expected positive integers, such as [64, 32]",
+        ),
+        (
+            'kernel = "scale.ptx"\ngrid = 1\n[[args]]\nbytes = "0x1"',
+            "launch.toml: argument 0 has bytes = '0x1'; expected pairs of hexadecimal digits in quotes",
+        ),
+        (
+            'kernel = "scale.ptx"\ngrid = 1\nargs = [7]',
+            "launch.toml: argument 0 is 7; expected a table: [[args]] and below it value = 7",
+        ),
+        (
             'kernel = "scale.ptx"\ngrid = 1\n[[args]]\nvalue = 2\nmap = {box = [2]}',
             "launch.toml: argument 0 has a map; expected an array and a box: shape = [64, 64], map = {box = [8, 64]}",
         ),

@@ -141,6 +141,8 @@ def arguments(tables: Sequence[Table], here: Path, label: str = "argument") -> l
     values: list[Any] = []
     for number, table in enumerate(tables):
         where = f"{label} {number}"
+        if not isinstance(table, dict):
+            raise UsageError(f"{where} is {table!r}; expected a table: [[args]] and below it value = {table!r}")
         value = _value(table, here, named, random, where)
         if "name" in table and isinstance(value, np.ndarray):
             named[table["name"]] = value
@@ -157,7 +159,7 @@ def _value(
         case ["value"]:
             return table["value"]
         case ["bytes"]:
-            return bytes.fromhex(table["bytes"])
+            return _struct(table["bytes"], where)
         case ["same"] if table["same"] in named:
             return named[table["same"]]
         case ["same"]:
@@ -179,7 +181,7 @@ def _loaded(path: Path, dtype: str | None) -> np.ndarray[Any, Any]:
 
 
 def _filled(table: Table, random: np.random.Generator, where: str) -> np.ndarray[Any, Any]:
-    dtype, shape = _dtype(table.get("dtype", "f32"), where), tuple(table["shape"])
+    dtype, shape = _dtype(table.get("dtype", "f32"), where), _shape(table["shape"], where)
     is_float = types.of_dtype(dtype).kind == "float"
     fill = table.get("fill", "normal" if is_float else "zeros")
     if fill not in FILLS:
@@ -189,6 +191,20 @@ def _filled(table: Table, random: np.random.Generator, where: str) -> np.ndarray
     if fill == "index":
         return np.arange(np.prod(shape)).reshape(shape).astype(dtype)
     return np.ones(shape, dtype) if fill == "ones" else np.zeros(shape, dtype)
+
+
+def _shape(given: Any, where: str) -> tuple[int, ...]:
+    extents = given if isinstance(given, list) else [given]
+    if not extents or not all(isinstance(extent, int) and extent > 0 for extent in extents):
+        raise UsageError(f"{where} has shape = {given}; expected positive integers, such as [64, 32]")
+    return tuple(extents)
+
+
+def _struct(digits: Any, where: str) -> bytes:
+    try:
+        return bytes.fromhex(digits)
+    except (TypeError, ValueError):
+        raise UsageError(f"{where} has bytes = {digits!r}; expected pairs of hexadecimal digits in quotes") from None
 
 
 def _dtype(name: str, where: str) -> np.dtype[Any]:
