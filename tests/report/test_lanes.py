@@ -81,8 +81,13 @@ def test_one_span_is_enough() -> None:
 
 def test_bars_closer_than_a_pixel_join_and_others_do_not() -> None:
     spans = [span("mma", "issues", 0, 10), span("mma", "issues", 10.5, 20), span("mma", "issues", 40, 50)]
-    assert coalesced(spans, (0, 100), 100) == [("multiply", 0, 20), ("multiply", 40, 50)]
-    assert coalesced(spans, (5, 45), 1000) == [("multiply", 5, 10), ("multiply", 10.5, 20), ("multiply", 40, 45)]
+    assert coalesced(spans, (0, 100), 100) == {"multiply": [(0, 20), (40, 50)]}
+    assert coalesced(spans, (5, 45), 1000) == {"multiply": [(5, 10), (10.5, 20), (40, 45)]}
+
+
+def test_work_and_waits_join_apart() -> None:
+    spans = [span("mma", name, i, i + 1) for i, name in enumerate(["issues", "waits ab.full"] * 50)]
+    assert coalesced(spans, (0, 100), 10) == {"multiply": [(0, 99)], "wait": [(1, 100)]}
 
 
 EXTENTS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)).map(lambda pair: tuple(sorted(pair))))

@@ -11,6 +11,7 @@ from tests.report.timelines import profile
 from warpwright.report.advice import advice
 from warpwright.report.text import main_stall, profile_tables
 from warpwright.report.words import headline, percent, place
+from warpwright.vgpu.timing import Role
 
 
 def printed(given, hints=()):
@@ -46,6 +47,11 @@ def test_every_number_stands_in_a_table() -> None:
     assert "184.8 184.8 0 49.6 36.6 5.5 2.5" in lines
     assert "mma 1 22 % waits ab.full 78 % gemm.py:50" in lines
     assert "load 1 32 % waits ab.empty 68 % gemm.py:38" in lines
+
+
+def test_roles_that_are_over_at_once_are_left_out() -> None:
+    short = Role("init", 1, 90.0, 1.0, ())
+    assert not any(line.startswith("init") for line in printed(replace(profile(), roles=(*profile().roles, short))))
 
 
 def test_a_kernel_without_products_has_no_rate() -> None:

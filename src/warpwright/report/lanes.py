@@ -127,13 +127,13 @@ def merged(spans: Sequence[Span]) -> list[Span]:
 
     Engines and rings stay, and so does a role that goes on for `LEAST_SHARE` of the time, waits included.
     """
-    lasts: dict[str, tuple[float, float]] = {}
+    extents: dict[tuple[str, int], tuple[float, float]] = {}
     for span in spans:
-        first, last = lasts.get(span.track, (span.start, span.end))
-        lasts[span.track] = min(first, span.start), max(last, span.end)
-    end = max((last for _, last in lasts.values()), default=0.0)
-    kept = {ALL_WARPS, *ENGINES}
-    kept |= {track for track, (first, last) in lasts.items() if ring_of(track)[0] or last - first > LEAST_SHARE * end}
+        first, last = extents.get((span.track, span.cta), (span.start, span.end))
+        extents[span.track, span.cta] = min(first, span.start), max(last, span.end)
+    least = LEAST_SHARE * max((last for _, last in extents.values()), default=0.0)
+    lasting = {track for (track, _), (first, last) in extents.items() if ring_of(track)[0] or last - first > least}
+    kept = {ALL_WARPS, *ENGINES, *lasting}
     return [replace(span, track=_track(span, kept)) for span in spans]
 
 
@@ -194,18 +194,18 @@ def _continues(before: Span | None, span: Span) -> bool:
     return span.start - before.end < before.end - before.start
 
 
-def coalesced(spans: Sequence[Span], within: tuple[float, float], steps: int) -> list[tuple[str, float, float]]:
-    """(kind, start, end) of what lies in a window, neighbours of one kind joined where less than 1/steps is between."""
+def coalesced(spans: Sequence[Span], within: tuple[float, float], steps: int) -> dict[str, list[tuple[float, float]]]:
+    """For each kind the (start, end) of what lies in a window, joined where less than 1/steps of it is between two."""
     left, right = within
     least = (right - left) / steps
-    joined: list[tuple[str, float, float]] = []
+    joined: dict[str, list[tuple[float, float]]] = {}
     for span in spans:
         start, end = max(span.start, left), min(span.end, right)
         if end <= start:
             continue
-        name = kind(span)
-        if joined and joined[-1][0] == name and start - joined[-1][2] < least:
-            joined[-1] = (name, joined[-1][1], max(end, joined[-1][2]))
+        extents = joined.setdefault(kind(span), [])
+        if extents and start - extents[-1][1] < least:
+            extents[-1] = extents[-1][0], max(end, extents[-1][1])
         else:
-            joined.append((name, start, end))
+            extents.append((start, end))
     return joined

@@ -154,21 +154,23 @@ def _scale(axes: Any, wide: float) -> None:
 
 
 def _bars(axes: Any, row: Row, window: tuple[float, float]) -> None:
+    """Waits below, work above; of what is finer than the picture, what stands last in `HEIGHTS` is seen."""
     bars = coalesced(row.lane.spans, window, RESOLUTION)
-    for name in sorted({name for name, *_ in bars}, key=lambda name: name != "wait"):
+    for name in sorted(bars, key=lambda name: list(HEIGHTS).index(name) if name in HEIGHTS else len(HEIGHTS)):
         height = row.height * HEIGHTS.get(name, 0.78)
-        extents = [(start, end - start) for found, start, end in bars if found == name]
+        extents = [(start, end - start) for start, end in bars[name]]
         axes.broken_barh(extents, (row.middle - height / 2, height), facecolor=PAINT[name], linewidth=0)
 
 
 def _labels(axes: Any, row: Row, window: tuple[float, float], scale: float) -> None:
     """The slot that a bar works on, or what a wait waits for, where there is room: ``scale`` is inches a cycle."""
-    free = window[0]
-    working = [(span.start, span.end) for span in row.lane.spans if kind(span) != "wait"]
-    for span in _joined(row.lane.spans):
+    free, right_edge = window
+    spans = [span for span in row.lane.spans if span.end > free and span.start < right_edge]
+    working = [(span.start, span.end) for span in spans if kind(span) != "wait"]
+    for span in _joined(spans):
         waits = kind(span) == "wait"
         text = span.name.removeprefix("waits ") if waits else slot_number(span)
-        start, end = max(span.start, window[0]), min(span.end, window[1])
+        start, end = max(span.start, window[0]), min(span.end, right_edge)
         need = ((LETTER if waits else DIGIT) * (len(text) + 0.6)) / scale
         middle = (start + end) / 2
         left, right = middle - need / 2, middle + need / 2

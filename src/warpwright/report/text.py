@@ -40,7 +40,8 @@ def profile_tables(profile: Profile, advice: Sequence[Any] = ()) -> Iterator[Ren
     parts = account(profile)
     if parts:
         yield table([{part: round(cost, 1) for part, cost in parts.items()}], "where the time goes, µs")
-    roles = [row for role in profile.roles for row in _stalls(role)]
+    least = LEAST_SHARE * max((role.cycles for role in profile.roles), default=0.0)
+    roles = [row for role in profile.roles if role.cycles >= least for row in _stalls(role)]
     if roles:
         yield table(roles, "where the time of each role goes")
     yield from _advised(advice)

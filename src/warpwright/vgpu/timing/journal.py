@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from warpwright.vgpu.timing.names import Names
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Journal"]
 
-MOST_SPANS = 20_000
+MOST_SPANS = 50_000
 _REASONS = {
     "bar_sync": "barrier",
     "cluster_wait": "cluster barrier",
@@ -53,6 +53,7 @@ class Journal:
         self.stalls: dict[tuple[str, str], dict[int, float]] = defaultdict(lambda: defaultdict(float))
         self.spans: list[Span] = []
         self.shown: dict[tuple[str, int], int] = {}
+        self.last: dict[tuple[str, int], int] = {}
         self.doing: dict[int, str] = {}
         self.copies: list[Copied] = []
         self.products: list[Multiplied] = []
@@ -97,11 +98,12 @@ class Journal:
         """A span of a role, of the first warp of each CTA that is seen in it; neighbours of one name are joined."""
         if self.shown.setdefault((track, warp.rank), warp.number) != warp.number or end <= start:
             return
-        self.span(track, warp.rank, name, start, end, inst)
-
-    def span(self, track: str, cta: int, name: str, start: float, end: float, inst: int) -> None:
-        if len(self.spans) < MOST_SPANS and end > start:
-            self.spans.append(Span(track, cta, name, float(start), float(end), self.names.places[inst]))
+        last = self.last.get((track, warp.rank), -1)
+        if last >= 0 and self.spans[last].name == name and start <= self.spans[last].end:
+            self.spans[last] = replace(self.spans[last], end=float(end))
+        elif len(self.spans) < MOST_SPANS:
+            self.last[track, warp.rank] = len(self.spans)
+            self.spans.append(Span(track, warp.rank, name, float(start), float(end), self.names.places[inst]))
 
     def copied(self, warp: Any, step: Step, start: float, end: float) -> None:
         if len(self.copies) < MOST_SPANS:
