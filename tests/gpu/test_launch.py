@@ -208,7 +208,6 @@ def test_the_driver_assembles_and_refuses_as_ptxas_does() -> None:
 
 
 @pytest.mark.parametrize("by", ["ptxas", "the driver"])
-@pytest.mark.parametrize("by", ["ptxas", "the driver"])
 def test_dynamic_memory_behind_static_memory_is_aligned_as_declared(
     by: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
