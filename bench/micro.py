@@ -5,6 +5,8 @@ barrier, a copy, a product and a launch cost. None is a GEMM, so that `bench/pre
 are those of the SM's clock. The spread is half of the range of the repeats over their median.
 
 - issue, shared, memory, tma, sync, wgmma, launch, power: the parts, in this order; ``--only`` names some of them
+At the end stand the constants of the timing model that follow (bench/constants.py).
+
 - ``--small``: everything once and tiny, on any device, only to see that it runs
 """
 
@@ -16,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from constants import lines
 from probes import bulk, issue, launches, memory, power, shared, sync, tensor
 from probes.harness import Bench, Measured
 
@@ -60,6 +63,8 @@ def main() -> None:
         if options.write:
             content = {**provenance(bench), "results": [found.as_dict() for found in results]}
             options.write.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print("\nconstants of targets/timing.py:")
+    print("\n".join(lines({found.name: found.value for found in results})))
 
 
 if __name__ == "__main__":

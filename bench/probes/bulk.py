@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from probes.harness import Bench, Measured, each, measured, timed
+from warpwright import TensorMap
 from warpwright.lang import (
     Global,
     If,
@@ -16,6 +17,7 @@ from warpwright.lang import (
     fence,
     kernel,
     loop,
+    max,
     mbarrier,
     select,
     smem,
@@ -39,6 +41,7 @@ def loads(
     apart: u32,
     step: u32,
     together: u32,
+    spread: u32,
     *,
     rows=64,
     flight=1,
@@ -46,7 +49,8 @@ def loads(
 ):
     """``flight`` boxes always under way: wait for the oldest, ask for the next. Each CTA cycles over ``own`` rows.
 
-    ``together`` CTAs begin at the same row, ``apart`` rows from the next; boxes follow after ``step`` rows.
+    ``together`` neighbours (at 0: each ``spread``-th CTA) begin at the same row, ``apart`` rows from the next; boxes
+    follow after ``step`` rows.
     """
     tiles = [smem.tile(bf16, (rows, COLUMNS), swizzle=128) for _ in range(flight)]
     full = mbarrier.array(flight, name="full")
@@ -56,7 +60,7 @@ def loads(
             barrier.init()
         fence.mbarrier_init()
     bar.sync()
-    place, row = ctaid.x // together * apart, var(u32, 0)
+    place, row = select(together > 0, ctaid.x // max(together, 1), ctaid.x % spread) * apart, var(u32, 0)
 
     def ask(index: int) -> None:
         full[index].arrive_expect_tx(tiles[index].nbytes)
@@ -116,8 +120,12 @@ def bursts(out: Global[u64], rounds: u32, x: tma.Map[bf16], *, rows=8, count=4):
 
 
 @kernel("sm_90a", cluster=2, threads=32)
-def multicast(out: Global[u64], rounds: u32, x: tma.Map[bf16], own: u32, *, rows=64, flight=2):
-    """A pair of CTAs: each loads its half of every box for both, once both have let go of the last one there."""
+def multicast(
+    out: Global[u64], rounds: u32, x: tma.Map[bf16], y: tma.Map[bf16], own: u32, *, rows=64, alone=0, flight=2
+):
+    """A pair of CTAs: each loads its half of every box for both, once both have let go of the last one there, and
+    ``alone`` rows for itself."""
+    mine = [smem.tile(bf16, (alone, COLUMNS), swizzle=128) for _ in range(flight)] if alone else []
     halves = [[smem.tile(bf16, (rows, COLUMNS), swizzle=128) for _ in range(2)] for _ in range(flight)]
     full, empty = mbarrier.array(flight, name="full"), mbarrier.array(flight, 2, name="empty")
     leads = warp.lane == 0
@@ -129,7 +137,9 @@ def multicast(out: Global[u64], rounds: u32, x: tma.Map[bf16], own: u32, *, rows
     place, row = ctaid.x * own, var(u32, 0)
 
     def ask(index: int) -> None:
-        full[index].arrive_expect_tx(2 * halves[index][0].nbytes)
+        full[index].arrive_expect_tx(2 * halves[index][0].nbytes + (mine[index].nbytes if alone else 0))
+        if alone:
+            tma.load(mine[index], y[place + row, 0], full[index])
         for rank in range(2):
             with If(cluster.rank == rank):
                 tma.load(halves[index][rank], x[place + row, 0], full[index], multicast=BOTH)
@@ -173,25 +183,33 @@ def measure(bench: Bench) -> Iterator[Measured]:
     yield from throughput(bench, x, height)
     yield from stored(bench, x)
     yield from shared_rows(bench, x)
+    own = bench.pick(1024, 256)
     for rows in bench.pick((32, 64, 128), (32,)):
         for flight in bench.pick((1, 2, 4), (1, 2)):
-            probe = multicast.configure(rows=rows, flight=flight)
-            cycles = bench.slope(probe, [x, bench.pick(1024, 256)], rounds=(20, 100), grid=bench.sms, per=flight)
+            probe, y = multicast.configure(rows=rows, flight=flight), TensorMap(x, (8, COLUMNS), swizzle=128)
+            cycles = bench.slope(probe, [x, y, own], rounds=(20, 100), grid=bench.sms, per=flight)
             how = f"pairs, each sends {rows * 128} bytes to both, {flight} rounds in flight"
             yield measured(f"tma.multicast.{rows * 128}.{flight}.cycles", cycles, "cycles/round", how)
+    for rows, alone, flight, resident in bench.pick(
+        ((64, 128, 2, 1), (64, 128, 2, 2), (64, 128, 4, 1), (128, 128, 4, 1)), ()
+    ):
+        probe = multicast.configure(rows=rows, alone=alone, flight=flight)
+        cycles = bench.slope(probe, [x, x, own // resident], rounds=(20, 100), grid=bench.sms * resident, per=flight)
+        how = f"pairs, each sends {rows * 128} bytes to both and {alone * 128} to itself, {resident} CTAs an SM"
+        yield measured(f"tma.mixed.{rows}_{alone}.{flight}.{resident}_ctas", cycles, "cycles/round", how)
 
 
 def latency(bench: Bench, x: object, height: int) -> Iterator[Measured]:
     for rows in bench.pick((8, 16, 64, 128, 256), (8, 64)):
         probe = loads.configure(rows=rows)
-        near = bench.slope(probe, [x, 4 * rows, 0, rows, 1], rounds=(40, 200))
+        near = bench.slope(probe, [x, 4 * rows, 0, rows, 1, 1], rounds=(40, 200))
         yield measured(f"tma.load.l2.{rows * 128}.latency", near, "cycles", "ask for a box, wait for it; in L2")
-        far = bench.slope(probe, [x, height, 0, bench.pick(4099, rows), 1], rounds=(20, 200), cold=True)
+        far = bench.slope(probe, [x, height, 0, bench.pick(4099, rows), 1, 1], rounds=(20, 200), cold=True)
         yield measured(f"tma.load.hbm.{rows * 128}.latency", far, "cycles", "ask for a box, wait for it; in HBM")
     cycles = bench.slope(issue, [x], rounds=(8, 40), per=16)
     yield measured("tma.load.issue", cycles, "cycles", "16 boxes of 1 KB asked for in a row")
     for grid in (1, bench.sms):
-        first = bench.spans(loads, grid, [0, x, 64, 64, 64, 1], cold=True, repeats=3 * bench.repeats)
+        first = bench.spans(loads, grid, [0, x, 64, 64, 64, 1, 1], cold=True, repeats=3 * bench.repeats)
         yield measured(
             f"tma.load.first.{grid}_sms", list(first.mean(axis=1)), "cycles", "first box of a launch, cold L2"
         )
@@ -203,11 +221,15 @@ def shared_rows(bench: Bench, x: object) -> Iterator[Measured]:
         few, many = (bench.slope(bursts.configure(rows=rows, count=n), [x]) for n in (4, 12))
         each_box = [(b - a) / 8 for a, b in zip(few, many, strict=True)]
         yield measured(f"tma.box.{rows}_rows", each_box, "cycles/box", "a further box of rows of 128 bytes, in L2")
-    for together in bench.pick((1, 2, 4, 8, 16, 132), (1, 2)):
-        probe, own = loads.configure(rows=128, flight=4), bench.pick(4096, 128)
-        cycles = bench.slope(probe, [x, own, own, 128, together], rounds=(20, 100), grid=bench.sms)
-        how = f"{together} SMs read the same {own * 128 >> 10} KB at the same time, in L2"
+    probe, own = loads.configure(rows=128, flight=4), bench.pick(2048, 128)
+    for together in bench.pick((1, 2, 4, 16, 132), (1, 2)):
+        cycles = bench.slope(probe, [x, own, own, 128, together, 1], rounds=(20, 100), grid=bench.sms)
+        how = f"{together} neighbours read the same {own * 128 >> 10} KB at the same time, in L2"
         yield measured(f"tma.load.together_{together}", each(4 * 128 * 128, cycles), "bytes/cycle/SM", how)
+    for spread in bench.pick((2, 8, 16, 33, 66), (2,)):
+        cycles = bench.slope(probe, [x, own, own, 128, 0, spread], rounds=(20, 100), grid=bench.sms)
+        how = f"each {spread}-th CTA reads the same {own * 128 >> 10} KB at the same time, in L2"
+        yield measured(f"tma.load.spread_{spread}", each(4 * 128 * 128, cycles), "bytes/cycle/SM", how)
 
 
 def throughput(bench: Bench, x: object, height: int) -> Iterator[Measured]:
@@ -216,15 +238,13 @@ def throughput(bench: Bench, x: object, height: int) -> Iterator[Measured]:
         if rows * 128 * flight > 200 << 10:
             continue
         probe, rounds = loads.configure(rows=rows, flight=flight), (10, max(40, 32768 // rows // flight))
-        nbytes = rows * 128 * flight
+        nbytes, held = rows * 128 * flight, bench.pick(1024, 64)
         for grid in (1, bench.sms):
-            near = bench.slope(
-                probe, [x, bench.pick(1024, 64), bench.pick(1024, 64), rows, 1], rounds=rounds, grid=grid
-            )
+            near = bench.slope(probe, [x, held, held, rows, 1, 1], rounds=rounds, grid=grid)
             name = f"tma.load.l2.{rows * 128}x{flight}.{grid}_sms"
             yield measured(name, each(nbytes, near), "bytes/cycle/SM", "boxes x in flight; 128 KB an SM, in L2")
         own = height // bench.sms // rows * rows
-        far = bench.slope(probe, [x, own, own, rows, 1], rounds=rounds, grid=bench.sms, cold=True)
+        far = bench.slope(probe, [x, own, own, rows, 1, 1], rounds=rounds, grid=bench.sms, cold=True)
         name = f"tma.load.hbm.{rows * 128}x{flight}.{bench.sms}_sms"
         yield measured(name, each(nbytes, far), "bytes/cycle/SM", "boxes x in flight; cold L2")
 

@@ -197,7 +197,7 @@ def neighbour(bench: Bench) -> Iterator[Measured]:
         cycles = bench.slope(chase.configure(distance=distance), [sink], grid=2, per=UNROLL)
         yield measured(f"dsmem.{name}.latency", cycles, "cycles", "ld.shared::cluster, each address from the last")
     for size in (2, 4):
-        for grid in (size, bench.sms // size * size):
-            cycles = bench.slope(remote.configure(cluster=size), [0, sink], grid=max(grid, size))
+        for grid in sorted({size, bench.sms // size * size or size}):
+            cycles = bench.slope(remote.configure(cluster=size), [0, sink], grid=grid)
             values = each(4 * 16 * 512, cycles)
             yield measured(f"dsmem.read.{size}.{grid}_sms", values, "bytes/cycle/SM", "16 bytes a lane, 512 threads")

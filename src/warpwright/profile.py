@@ -30,11 +30,14 @@ def profile(
     args: Sequence[Any] = (),
     device: Device | str | None = None,
     fast: bool = True,
+    sustained: bool = False,
 ) -> Profile:
     """Predict the time of a launch and say what its warps wait for; the arguments are those of ``ww.launch``.
 
     ``fast``: clusters of the first two waves run and stand for all others, engines move no data and multiply nothing,
     and the arrays in ``args`` stay as they are. Otherwise every cluster runs, and the arrays hold the results.
+    ``sustained``: the clock is that of a board under such launches for more than some 50 ms, when its power limit
+    acts; without, that of launches after a rest.
     ``device``: a virtual device or its name; without one, the virtual one that runs the PTX's target.
 
     Raises UsageError for a real GPU, and what ``ww.launch`` raises.
@@ -56,4 +59,4 @@ def profile(
             numerics="none" if fast else None,
             recorder=capture,
         )
-    return profile_of(capture, fast)
+    return profile_of(capture, fast, sustained)

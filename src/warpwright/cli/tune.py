@@ -49,7 +49,7 @@ def tune(
     forget: bool,
     as_json: bool,
 ) -> None:
-    """Measure every configuration of the Hopper GEMM for products of A (M, K) by B (K, N), and keep the fastest.
+    """Find the fastest GEMM configuration for problems M × N × K on this GPU, and keep it.
 
     All candidates run in turns, in random order, each launch from cold L2; their medians are compared, and every
     result is verified against float64. What is kept goes before the built-in facts from then on: `warpwright.matmul`

@@ -48,35 +48,25 @@ def _default_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.bfloat16 if dtype.itemsize == 1 else dtype
 
 
-def _autograd(
-    keys: DispatchKeySet,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    *,
-    bias: torch.Tensor | None = None,
-    activation: str | None = None,
-    scale_a: torch.Tensor | None = None,
-    scale_b: torch.Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-) -> torch.Tensor:
+def _autograd(keys: DispatchKeySet, a: torch.Tensor, b: torch.Tensor, **options: Any) -> torch.Tensor:
     """Record the product where a gradient is wanted; else multiply at once, or hand on what is no plain tensor."""
-    if torch.is_grad_enabled() and (
-        a.requires_grad
-        or b.requires_grad
-        or (bias is not None and bias.requires_grad)
-        or (scale_a is not None and scale_a.requires_grad)
-        or (scale_b is not None and scale_b.requires_grad)
-    ):
-        return _Product.apply(keys, a, b, bias, activation, scale_a, scale_b, out_dtype)
-    options: dict[str, Any] = {
-        "bias": bias, "activation": activation, "scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype
-    }  # fmt: skip
+    wanted = a.requires_grad or b.requires_grad or (options and _any_requires_grad(options))
+    if wanted and torch.is_grad_enabled():
+        return _Product.apply(keys, a, b, *map(options.get, OPTIONS))
     if _straight(keys.raw_repr()):
         return ops.matmul(a, b, **options)
     return matmul.redispatch(keys & AFTER_AUTOGRAD, a, b, **options)
 
 
 OPTIONS = ("bias", "activation", "scale_a", "scale_b", "out_dtype")
+
+
+def _any_requires_grad(options: dict[str, Any]) -> bool:
+    for name in ("bias", "scale_a", "scale_b"):
+        tensor = options.get(name)
+        if tensor is not None and tensor.requires_grad:
+            return True
+    return False
 
 
 @functools.cache

@@ -191,13 +191,13 @@ class Whole:
     def _turn(self) -> bool:
         """A new phase when every thread that has not exited has arrived."""
         here = self.owed == self.phase
-        if not here.any() or (_lane_table(self.cluster.warps["live"]) & ~here).any():
+        if not here.any() or (_masks(here) & self.cluster.warps["live"] != self.cluster.warps["live"]).any():
             return False
         self.phase += 1
         return True
 
     def _check(self, wrong: NDArray[np.bool_], what: str) -> None:
-        for index, lane in np.argwhere(wrong).tolist():
+        for index, lane in np.argwhere(wrong).tolist() if wrong.any() else ():
             inst = self.cluster.launch.insts[int(self.cluster.warps["inst"][index])]
             raise ProtocolError(f"{faults.who(self.cluster, inst, index, lane)}: {what}.")
 

@@ -117,6 +117,8 @@ class Cluster:
         last = np.minimum(first - first % self.per_cta + self.per_cta - 1, self.count - 1)
         group = np.minimum(first[:, None] + np.arange(4), last[:, None])
         warps["peers"] = self.pointers[group].astype(np.int64) + OFFSETS["issued"]
+        self.meeting = np.zeros(3, np.int64)
+        warps["meeting"] = self.meeting.ctypes.data
         warps["signals"] = 0 if launch.computes else -1
         self.map_bytes = np.array([bound.map.nbytes for bound in launch.maps] or [0], np.int64)
         warps["map_bytes"] = self.map_bytes.ctypes.data
@@ -147,6 +149,7 @@ class Cluster:
         self.tmem.view(np.uint8).fill(_POISON)
         self.tmem_masks[:] = 0
         self.queue[0] = self.queue[2] = 0
+        self.meeting[:] = 0, 0, self.ranks * self.launch.threads
         self.in_flight.reset()
         self.tensor_ops: list[Op] = []
         self.copy_ops: list[Op] = []
@@ -197,8 +200,17 @@ class Cluster:
         if news & (1 | 1 << state.WAIT_BAR):
             moved = self.named.settle()
         if news & (1 | 1 << state.WAIT_CLUSTER):
-            moved |= self.whole.settle()
+            moved |= self.whole.settle() if self.computes else self._meet()
         return moved
+
+    def _meet(self) -> bool:
+        """In runs that only signal, lane code keeps the cluster barrier, but does not see who has exited."""
+        live = int(np.bitwise_count(self.warps["live"]).sum())
+        self.meeting[2] = live
+        turns = bool(self.meeting[0]) and int(self.meeting[0]) >= live
+        if turns:
+            self.meeting[:2] = 0, self.meeting[1] + 1
+        return turns
 
     def snapshot(self) -> bytes:
         """What changes while a spinning cluster gets somewhere: program counters, whose turn it is, time, registers."""

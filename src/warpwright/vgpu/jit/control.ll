@@ -159,13 +159,17 @@ lane:
   br i1 %isbar, label %test, label %other
 other:
   %isgroup = icmp eq i32 %kind, $WAIT_WGMMA
+  %iscluster = icmp eq i32 %kind, $WAIT_CLUSTER
+  %either = or i1 %isgroup, %iscluster
   %psig = getelementptr i8, ptr %w, i64 $signals
   %signals = load i32, ptr %psig
   %only = icmp ne i32 %signals, 0
-  %ask = and i1 %isgroup, %only
+  %ask = and i1 %either, %only
   br i1 %ask, label %group, label %next
 group:
-  %same = call i1 @gathered(ptr %w)
+  %issued = call i1 @gathered(ptr %w)
+  %over = call i1 @met(ptr %w)
+  %same = select i1 %isgroup, i1 %issued, i1 %over
   %here = zext i1 %same to i32
   %all = shl i32 %here, %n
   br label %next

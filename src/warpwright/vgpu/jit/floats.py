@@ -39,10 +39,9 @@ def rounding(lanes: Lanes, inst: Inst) -> str:
 ENLARGED = {"f32": 32, "f32x2": 32, "f16": 5, "f16x2": 5}
 
 
-def enlarged(lanes: Lanes, inst: Inst, *values: str) -> list[str]:
+def enlarged(lanes: Lanes, inst: Inst, value: str) -> str:
     form = FORMATS[inst["type"]]
-    factor = number(2.0 ** ENLARGED[inst["type"]], form.element)
-    return [lanes.op(f"fmul {form.work} {value}, {factor}") for value in values]
+    return lanes.op(f"fmul {form.work} {value}, {number(2.0 ** ENLARGED[inst['type']], form.element)}")
 
 
 def without_tiny(lanes: Lanes, inst: Inst, bits: str, large: str) -> str:
@@ -123,7 +122,7 @@ def add(lanes: Lanes, inst: Inst) -> None:
 @arithmetic("mul", floating=True)
 def mul(lanes: Lanes, inst: Inst) -> None:
     x, y = sources(lanes, inst)
-    large = product(lanes, inst, *enlarged(lanes, inst, x), y) if has(inst, "ftz") else ""
+    large = product(lanes, inst, enlarged(lanes, inst, x), y) if has(inst, "ftz") else ""
     finish(lanes, inst, product(lanes, inst, x, y), large)
 
 
@@ -152,8 +151,7 @@ def mad(lanes: Lanes, inst: Inst) -> None:
 def multiply_add(lanes: Lanes, inst: Inst, x: str, y: str, z: str) -> None:
     large = ""
     if has(inst, "ftz"):
-        wide, addend = enlarged(lanes, inst, x, z)
-        large = fused(lanes, inst, wide, y, addend)
+        large = fused(lanes, inst, enlarged(lanes, inst, x), y, enlarged(lanes, inst, z))
     finish(lanes, inst, fused(lanes, inst, x, y, z), large)
 
 
@@ -174,7 +172,7 @@ def fused(lanes: Lanes, inst: Inst, x: str, y: str, z: str) -> str:
 
 def quotient(lanes: Lanes, inst: Inst, x: str, y: str) -> None:
     exact = has(inst, "ftz") and inst["rnd"] in ("rn", "rz", "rm", "rp")
-    large = divided(lanes, inst, *enlarged(lanes, inst, x), y) if exact else ""
+    large = divided(lanes, inst, enlarged(lanes, inst, x), y) if exact else ""
     finish(lanes, inst, divided(lanes, inst, x, y), large)
 
 

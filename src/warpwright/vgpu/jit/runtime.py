@@ -161,6 +161,7 @@ _SIGNATURES = {
     "row_wait": "void (ptr, i32, i32, i64, i64)",
     "spend": "void (ptr, i64)",
     "box_bytes": "i64 (ptr, i32, i64)",
+    "cluster_arrive": "i32 (ptr, i32)",
     "signal": "void (ptr, i32, i64, i64, i64, i64, i64, i1)",
     **{f"gather{b}": f"<32 x i{b}> (ptr, i32, i64)" for b in (8, 16, 32, 64)},
     **{f"scatter{b}": f"void (ptr, i32, i64, <32 x i{b}>)" for b in (8, 16, 32, 64)},

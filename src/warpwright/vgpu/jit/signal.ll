@@ -106,3 +106,45 @@ next:
 done:
   ret void
 }
+
+; Arrive at the cluster barrier in runs that only signal; gives the lanes that the machine must let go on itself.
+define i32 @cluster_arrive(ptr %w, i32 %mask) {
+  %pf = getelementptr i8, ptr %w, i64 $signals
+  %flag = load i32, ptr %pf
+  %off = icmp eq i32 %flag, 0
+  br i1 %off, label %slow, label %fast
+slow:
+  ret i32 %mask
+fast:
+  %pm = getelementptr i8, ptr %w, i64 $meeting
+  %meeting = load ptr, ptr %pm
+  %count = load i64, ptr %meeting
+  %lanes = call i32 @llvm.ctpop.i32(i32 %mask)
+  %wide = zext i32 %lanes to i64
+  %more = add i64 %count, %wide
+  %pphase = getelementptr i64, ptr %meeting, i64 1
+  %phase = load i64, ptr %pphase
+  %po = getelementptr i8, ptr %w, i64 $owed
+  store i64 %phase, ptr %po
+  %ptotal = getelementptr i64, ptr %meeting, i64 2
+  %total = load i64, ptr %ptotal
+  %all = icmp sge i64 %more, %total
+  %next = add i64 %phase, 1
+  %phase1 = select i1 %all, i64 %next, i64 %phase
+  %left = select i1 %all, i64 0, i64 %more
+  store i64 %left, ptr %meeting
+  store i64 %phase1, ptr %pphase
+  ret i32 0
+}
+
+; Whether the phase of the cluster barrier that the warp arrived in is over.
+define i1 @met(ptr %w) {
+  %pm = getelementptr i8, ptr %w, i64 $meeting
+  %meeting = load ptr, ptr %pm
+  %pphase = getelementptr i64, ptr %meeting, i64 1
+  %phase = load i64, ptr %pphase
+  %po = getelementptr i8, ptr %w, i64 $owed
+  %owed = load i64, ptr %po
+  %over = icmp sgt i64 %phase, %owed
+  ret i1 %over
+}

@@ -139,6 +139,8 @@ _FIELDS: list[tuple[str, str, int]] = [
     ("map_bytes", "i8", 1),  # bytes of a box of each tensor map of the launch
     ("issued", "i8", 1),  # wgmma so far, and where the same stands for the four warps of the group
     ("peers", "i8", 4),
+    ("meeting", "i8", 1),  # address of the cluster barrier of runs that only signal: arrivals, phase
+    ("owed", "i8", 1),  # phase of it that the warp has arrived in
     ("signals", "i4", 1),  # -1: asynchronous operations only signal, at once, and nobody waits for groups; else 0
     ("wgmma_count", "i4", 1),  # lines in the log
     ("wgmma_group", "i4", 1),  # groups committed
@@ -162,4 +164,5 @@ CONTROL = {
     **{f"FAULT_{name.upper()}": code for code, name in enumerate(FAULTS)},
     "WAIT_MBARRIER": WAIT_MBARRIER,
     "WAIT_WGMMA": WAIT_WGMMA,
+    "WAIT_CLUSTER": WAIT_CLUSTER,
 }

@@ -89,7 +89,10 @@ def barrier_cluster(lanes: Lanes, inst: Inst) -> None:
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
     _operands(lanes, lanes.splat(int(inst.name.endswith("wait")), 64))
     record.row(lanes, inst)
-    block(lanes, WAIT_CLUSTER, lanes.mask, lanes.block + 1)
+    waiting = lanes.mask
+    if lanes.costs and inst.name.endswith("arrive"):
+        waiting = lanes.op(f"call i32 @cluster_arrive(ptr %w, i32 {lanes.mask})")
+    block(lanes, WAIT_CLUSTER, waiting, lanes.block + 1)
 
 
 @meaning(

@@ -30,8 +30,9 @@ __all__ = ["chosen_clusters", "profile_of"]
 
 LONGEST = 120_000  # steps that one replay takes on before the rest is extrapolated
 WAVES = 2  # waves whose loads are looked up in L2: the first finds it cold
-SEQUENCES = 3  # different loads of an SM that are replayed
+SEQUENCES = 2  # different loads of an SM that are replayed
 CLOCKS = 2  # replays until clock and time agree
+SAME_CLOCK = 0.05
 
 Shares = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -155,18 +156,17 @@ class _Timed:
     scale: float
 
 
-def profile_of(capture: Capture, fast: bool) -> Profile:
-    """The prediction for a recorded launch."""
+def profile_of(capture: Capture, fast: bool, sustained: bool = False) -> Profile:
+    """The prediction for a recorded launch; ``sustained``: at the clock that the board's power limit allows."""
     launch, timing = capture.launch, capture.timing
     grid, names = _Grid(capture), Names(launch.kernel.program)
-    loads, top = grid.loads(), float(launch.spec.clock_mhz)
-    clock = top
+    loads, clock = grid.loads(), _top_clock(grid)
     for _ in range(CLOCKS):
         journal = Journal(names, _stride(launch), _shared_loads(launch))
         timed = _replayed(grid, loads, clock, journal)
         cycles = timed[0].cycles + (timing.cluster_start if grid.places.ranks > 1 else 0.0)
-        before, clock = clock, min(top, _clock(grid, timed, cycles))
-        if abs(clock / before - 1) < 0.01:
+        before, clock = clock, _clock(grid, timed, cycles, sustained)
+        if abs(clock / before - 1) < SAME_CLOCK:
             break
     return _assembled(grid, timed, journal, cycles, clock, fast)
 
@@ -225,7 +225,7 @@ def _affordable(grid: _Grid, load: _Load) -> tuple[tuple[int, int], ...]:
     return load.clusters
 
 
-def _clock(grid: _Grid, timed: list[_Timed], cycles: float) -> float:
+def _clock(grid: _Grid, timed: list[_Timed], cycles: float, sustained: bool) -> float:
     """The clock at which the board stays below its power limit, MHz: energy grows with the clock, as voltage does."""
     timing, top = grid.capture.timing, grid.launch.spec.clock_mhz
     moved = _moved(grid)
@@ -239,10 +239,14 @@ def _clock(grid: _Grid, timed: list[_Timed], cycles: float) -> float:
     )
     if not joules:
         return float(top)
-    watts = timing.limit_watts - timing.idle_watts
+    watts = (timing.sustained_watts if sustained else timing.limit_watts) - timing.idle_watts
     ratio = watts * cycles / (top * 1e6 * joules)
-    held = float(top * ratio ** (1 / (1 + timing.volts_slope)))
-    return min(held, timing.tensor_mhz if _flops(grid) else float(top))
+    return min(_top_clock(grid), float(top * ratio ** (1 / (1 + timing.volts_slope))))
+
+
+def _top_clock(grid: _Grid) -> float:
+    """The highest clock of a launch, MHz: tensor cores do not take part in the last steps."""
+    return grid.capture.timing.tensor_mhz if _flops(grid) else float(grid.launch.spec.clock_mhz)
 
 
 @dataclass(frozen=True, slots=True)

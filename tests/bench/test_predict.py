@@ -1,0 +1,64 @@
+"""Predictions against the times that an H200 took, kept in ``bench/measured``: the accuracy holds without a GPU."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import predict
+import pytest
+
+SMALL = list(predict.cases((2048,), predict.ELEMENTS[:2]))
+
+
+@pytest.fixture(scope="module")
+def stored() -> dict[str, Any]:
+    return json.loads(predict.STORED.read_text(encoding="utf-8"))
+
+
+def test_every_case_was_measured(stored: dict[str, Any]) -> None:
+    assert stored["device"] == "NVIDIA H200" and stored["command"] == "python bench/predict.py --measure"
+    known = {(row["case"], row["size"]) for row in stored["rows"]}
+    assert known == {(case.name, case.size) for case in predict.cases()}
+    assert len(known) == 9 * len(predict.SIZES) + 2 * len(predict.ELEMENTS)
+
+
+def test_the_ladder_at_2048_and_the_examples_are_predicted(stored: dict[str, Any]) -> None:
+    """Every size is checked by ``python bench/predict.py``; this is the part that takes seconds."""
+    rows = predict.compared(stored["rows"], SMALL)
+    found = predict.summary(rows)
+    assert found["mean"] <= predict.MEAN_GOAL, predict.table(rows)
+    assert found["worst"] <= predict.WORST_GOAL, predict.table(rows)
+
+
+def rows(*pairs: tuple[float, float], size: int = 4096) -> list[dict[str, Any]]:
+    return [
+        {"case": f"GEMM level {i}", "size": size, "us": us, "predicted": predicted, "error": predicted / us - 1}
+        for i, (us, predicted) in enumerate(pairs, 1)
+    ]
+
+
+def test_the_summary_has_mean_worst_and_order() -> None:
+    found = predict.summary(rows((100.0, 110.0), (80.0, 60.0)))
+    assert found["mean"] == pytest.approx(0.175) and found["worst"] == pytest.approx(0.25)
+    assert found["disorder"] == []
+
+
+def test_levels_the_other_way_round_are_named() -> None:
+    assert predict.disorder(rows((100.0, 100.0), (80.0, 120.0))) == ["GEMM level 1 and level 2 at 4096"]
+
+
+def test_levels_as_fast_as_each_other_have_no_order() -> None:
+    assert predict.disorder(rows((100.0, 100.0), (99.0, 120.0))) == []
+
+
+def test_sizes_are_not_compared_with_one_another() -> None:
+    assert predict.disorder([*rows((100.0, 100.0)), *rows((10.0, 120.0), size=2048)]) == []
+
+
+def test_the_table_has_a_line_for_each_case() -> None:
+    lines = predict.table(rows((100.0, 110.0), (80.0, 60.0))).splitlines()
+    assert lines[2:] == [
+        "| GEMM level 1 | 4096 | 100.0 | 110.0 | +10.0 % |",
+        "| GEMM level 2 | 4096 | 80.0 | 60.0 | -25.0 % |",
+    ]
