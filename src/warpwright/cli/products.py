@@ -92,7 +92,7 @@ def ladder(
         title = (
             f"GEMM ladder: bf16 in and out, float32 accumulation, {extent} × {extent} × {extent}, {_described(target)}"
         )
-        tables = [table(rows, title)] if real else rung_tables(rows, title, target.spec.bf16_tflops)
+        tables = [table(rows, title)] if real else rung_tables(rows, title)
         show(*tables, *notes)
     _leave(all(row.get("verified", fast) for row in rows))
 

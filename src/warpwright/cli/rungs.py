@@ -53,18 +53,17 @@ def _facts(made: Profile) -> dict[str, Any]:
     }
 
 
-def rung_tables(rows: Sequence[Mapping[str, Any]], title: str, peak: float) -> Iterable[RenderableType]:
+def rung_tables(rows: Sequence[Mapping[str, Any]], title: str) -> Iterable[RenderableType]:
     """The predictions as a table, and the errors where results were computed."""
     shown = [
         {
             "level": str(row["level"]),
             "time_us": row["time_us"],
             "tflops": row["tflops"],
-            "of_peak": percent(row["tflops"] / peak),
             "tensor_cores": percent(row["tensor"]),
             "dropped_work": percent(row["wasted"]),
             "largest loss": row["largest_loss"],
-            "why faster than the level before": row["why_faster"],
+            "why faster than the one before": row["why_faster"],
         }
         for row in rows
     ]

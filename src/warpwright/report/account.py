@@ -67,7 +67,7 @@ def loss(profile: Profile) -> str:
 
 
 def reason(before: Profile, after: Profile) -> str:
-    """Which part changed most, the way the whole did: ``"waits for operands: 310 → 42 µs"``, ``"slower: tail: …"``.
+    """Which part changed most, the way the whole did: ``"waits for operands 310 → 42 µs"``, ``"slower: tail …"``.
 
     "" where the times differ by less than 1 %, or a profile has no products.
     """
@@ -78,7 +78,7 @@ def reason(before: Profile, after: Profile) -> str:
     part = min(PARTS, key=lambda part: (new[part] - old[part]) * (1 if change < 0 else -1))
     if part == "dropped products":
         share = [each.wasted_flops / each.flops for each in (before, after)]
-        text = f"dropped products: {percent(share[0])} → {percent(share[1])}"
+        text = f"dropped products {percent(share[0])} → {percent(share[1])}"
     else:
-        text = f"{part}: {old[part]:,.3g} → {new[part]:,.3g} µs"
+        text = f"{part} {old[part]:,.3g} → {new[part]:,.3g} µs"
     return text if change < 0 else f"slower: {text}"
