@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from warpwright import ops
+from warpwright import ops, products
 from warpwright.errors import UsageError
 from warpwright.kernels.reference import finished
 from warpwright.libraries import LIBRARIES
@@ -71,6 +71,21 @@ def test_every_device_with_numpy_arrays(device: str, activation: str | None) -> 
     expect(ww.matmul(a, b, device=device, **given), a, b, 1.5, bias, activation or "")
     expect(ww.matmul(a, b, device=device, activation="relu"), a, b, 1.0, None, "relu")
     expect(ww.matmul(a, b, device=device, scale_b=-0.5, out_dtype=np.float32), a, b, -0.5)
+
+
+@pytest.mark.parametrize("activation", [None, "gelu"])
+@pytest.mark.parametrize("bias_dtype", [BF16, np.float32])
+@pytest.mark.parametrize("n", [70, 33])
+def test_what_follows_the_sums_follows_those_of_slices_of_k(
+    n: int, bias_dtype: Any, activation: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launches: list[Any] = []
+    original = products.launch
+    monkeypatch.setattr(products, "launch", lambda *args, **more: launches.append(args[0]) or original(*args, **more))
+    a, b, bias = normal(20, 8192), normal(8192, n), normal(n, dtype=bias_dtype)
+    d = ww.matmul(a, b, bias=bias, activation=activation, scale_a=0.5, device="h200", out_dtype=np.float32)
+    expect(d, a, b, 0.5, bias, activation or "")
+    assert [kernel.entry for kernel in launches] == ["gemm", "add_slices"]
 
 
 @pytest.mark.parametrize("device", ["h200", "b200"])
