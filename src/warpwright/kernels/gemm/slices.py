@@ -61,8 +61,8 @@ def add_slices(
     The parameters behind them are those of ``epilogue``.
 
     The grid may start before the one that writes ``parts`` has ended. ``griddepcontrol.wait`` returns when all memory
-    operations of that grid, TMA's among them, are performed and visible to this one (PTX ISA 9.1 section 9.7.13.13), and
-    every thread waits before its first access. So no semaphore is needed, and no two CTAs write the same element.
+    operations of that grid, TMA's among them, are performed and visible to this one (PTX ISA 9.1 section 9.7.13.13),
+    and every thread waits before its first access: so no semaphore is needed. No two CTAs write the same element.
     """
     item = ctaid.x * SUM_THREADS + tid.x
     row, col = item // (width // QUAD), item % (width // QUAD) * QUAD
