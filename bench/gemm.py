@@ -10,6 +10,7 @@ each alone for half a second and more, which is where the power limit of the GPU
 - fp8: e4m3 with a scale for each matrix, D of bf16; cuBLAS is ``torch._scaled_mm``, whose sums are in float32 as ours.
   "fast" is the same with ``use_fast_accum=True``, which sums up all of K in 14 bits
 - fused: activation(A·B + bias) in one launch; cuBLAS is ``torch.addmm``, its activation one of torch
+- few: few tiles and a long K; batched: leading dimensions, cuBLAS by ``torch.matmul`` too
 - ladder: every level at one size (``--size``)
 """
 
@@ -27,9 +28,9 @@ from typing import Any
 import torch
 
 import warpwright as ww
-from warpwright import cuda
+from warpwright import cuda, products
+from warpwright.arrays import device_array
 from warpwright.kernels import gemm
-from warpwright.launch import entry_point
 
 SQUARES = (1024, 2048, 4096, 6144, 8192, 12288, 16384)
 OTHERS = (
@@ -49,20 +50,47 @@ FP8 = (
     (64, 7168, 4096),
     (16, 8192, 8192),
 )
+FEW_TILES = (
+    (128, 128, 65536),
+    (256, 256, 16384),
+    (512, 512, 8192),
+    (256, 512, 16384),
+    (128, 1024, 8192),
+    (16, 2048, 7168),
+    (16, 2048, 8192),
+    (16, 4096, 4096),
+    (64, 64, 65536),
+    (512, 1024, 4096),
+)
+BATCHED = (
+    (16, 1024, 1024, 1024),
+    (64, 512, 512, 512),
+    (128, 128, 128, 128),
+    (8, 2048, 2048, 2048),
+    (32, 4096, 4096, 128),
+    (32, 4096, 128, 4096),
+    (8, 128, 4096, 4096),
+    (8, 16, 4096, 4096),
+    (128, 16, 128, 4096),
+    (64, 1024, 64, 1024),
+    (256, 64, 64, 64),
+)
 TOLERANCE = 3e-3  # of the norm; rounding to bf16 alone is 1.7e-3
 Run = Callable[[], Any]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A (M, K) and B (K, N); ``layout`` has one letter an operand, T where its columns are dense in memory."""
+    """A (M, K) and B (K, N), or ``batches`` of them; ``layout`` has one letter an operand, T where its columns are
+    dense in memory; ``level`` is a rung of the ladder, None for what the chooser says."""
 
     name: str
     m: int
     n: int
     k: int
     layout: str = "NT"
-    config: gemm.HopperConfig | None = None
+    level: int | None = None
+    batches: int = 1
     dtype: torch.dtype = torch.bfloat16
     activation: str = ""
 
@@ -90,43 +118,54 @@ def fused(size: int) -> Iterator[Case]:
 
 
 def ladder(size: int) -> Iterator[Case]:
-    for level, config in gemm.HOPPER_LEVELS.items():
-        yield Case(f"level {level}", size, size, size, config=config)
+    for level in gemm.HOPPER_LEVELS:
+        yield Case(f"level {level}", size, size, size, level=level)
     yield Case("level 9 (chooser)", size, size, size)
 
 
-CASES = {"listed": listed, "layouts": layouts, "fp8": fp8, "fused": fused, "ladder": ladder}
+def few(size: int) -> Iterator[Case]:
+    for m, n, k in FEW_TILES:
+        yield Case(f"{m} × {n} × {k}", m, n, k)
+
+
+def batched(size: int) -> Iterator[Case]:
+    for batches, m, n, k in BATCHED:
+        yield Case(f"{batches} of {m} × {n} × {k}", m, n, k, batches=batches)
+
+
+CASES = {
+    "listed": listed,
+    "layouts": layouts,
+    "fp8": fp8,
+    "fused": fused,
+    "few": few,
+    "batched": batched,
+    "ladder": ladder,
+}
 
 
 def operands(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
     """Random normal A (M, K) and B (K, N), each stored as the layout says."""
     generator = torch.Generator(device="cuda").manual_seed(0)
 
+    leading = (case.batches,) if case.batches > 1 else ()
+
     def normal(rows: int, columns: int) -> torch.Tensor:
-        return torch.randn(rows, columns, generator=generator, device="cuda").to(case.dtype)
+        return torch.randn(*leading, rows, columns, generator=generator, device="cuda").to(case.dtype)
 
     (left, right), (m, n, k) = case.layout, (case.m, case.n, case.k)
-    return (normal(k, m).T if left == "T" else normal(m, k)), (normal(n, k).T if right == "T" else normal(k, n))
+    return (normal(k, m).mT if left == "T" else normal(m, k)), (normal(n, k).mT if right == "T" else normal(k, n))
 
 
 def prepared(case: Case, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor) -> Run:
-    """A call that only starts our kernel."""
-    device = ww.device("cuda")
-    config = case.config or gemm.choose(case.m, case.n, case.k)
-    stored_a, major_a = (a, "k") if a.stride(1) == 1 else (a.T, "mn")
-    stored_b, major_b = (b.T, "k") if b.stride(0) == 1 else (b, "mn")
-    traced = gemm.hopper_kernel(config).trace(majors=(major_a, major_b))
-    entry = entry_point(traced)
-    function = device.function(entry.module, entry.name, traced.threads, traced.cluster, traced.smem_bytes)
-    maps = [
-        cuda.encode(
-            ww.TensorMap(tensor, use.box, swizzle=use.swizzle, l2_promotion=gemm.L2_PROMOTION), tensor.data_ptr()
-        )
-        for tensor, use in ((stored_a, traced.maps["a"]), (stored_b, traced.maps["b"]), (d, traced.maps["d"]))
-    ]
-    plan = gemm.hopper_plan(config, case.m, case.n, case.k, sms=device.spec.sms, majors=(major_a, major_b))
-    values, stream = [*maps, *plan.scalars], torch.cuda.current_stream().cuda_stream
-    return lambda: function(plan.grid, values, stream)
+    """A call that only starts our kernel, or both where K is cut into slices."""
+    stored_a, major_a = (a, "k") if a.stride(-1) == 1 else (a.mT, "mn")
+    stored_b, major_b = (b.mT, "k") if b.stride(-2) == 1 else (b, "mn")
+    layouts = [products.geometry(device_array(tensor)) for tensor in (stored_a, stored_b, d)]
+    run = products.prepared(*layouts, (major_a, major_b), case.level, "cuda:0", gemm.PLAIN, 0, True)
+    scratch = torch.empty(run.total.scratch if run.total else 0, dtype=torch.float32, device="cuda")
+    places, stream = [tensor.data_ptr() for tensor in (a, b, d)], torch.cuda.current_stream().cuda_stream
+    return lambda kept=scratch: run(*places, stream, scratch=kept.data_ptr())
 
 
 def error_of(run: Run, d: torch.Tensor, reference: torch.Tensor) -> float:
@@ -154,11 +193,11 @@ def contenders(case: Case, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor) ->
 
 def measured(case: Case, rounds: int, seconds: float) -> dict[str, Any]:
     a, b = operands(case)
-    d = torch.empty(case.m, case.n, device="cuda", dtype=torch.bfloat16)
+    d = torch.empty(*a.shape[:-1], case.n, device="cuda", dtype=torch.bfloat16)
     runs, reference = contenders(case, a, b, d)
     error = error_of(runs["ours"], d, reference)
     del reference
-    tera = 2e-12 * case.m * case.n * case.k
+    tera = 2e-12 * case.batches * case.m * case.n * case.k
     times = cuda.medians(runs, rounds=rounds)
     row = {"case": case.name, "error": error, "verified": error < TOLERANCE}
     row |= {name: round(tera / time, 1) for name, time in times.items()}

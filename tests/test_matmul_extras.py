@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from warpwright import ops
+from warpwright import ops, products
 from warpwright.errors import UsageError
 from warpwright.kernels.reference import finished
 from warpwright.libraries import LIBRARIES
@@ -73,6 +74,21 @@ def test_every_device_with_numpy_arrays(device: str, activation: str | None) -> 
     expect(ww.matmul(a, b, device=device, scale_b=-0.5, out_dtype=np.float32), a, b, -0.5)
 
 
+@pytest.mark.parametrize("activation", [None, "gelu"])
+@pytest.mark.parametrize("bias_dtype", [BF16, np.float32])
+@pytest.mark.parametrize("n", [70, 33])
+def test_what_follows_the_sums_follows_those_of_slices_of_k(
+    n: int, bias_dtype: Any, activation: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launches: list[Any] = []
+    original = products.launch
+    monkeypatch.setattr(products, "launch", lambda *args, **more: launches.append(args[0]) or original(*args, **more))
+    a, b, bias = normal(20, 8192), normal(8192, n), normal(n, dtype=bias_dtype)
+    d = ww.matmul(a, b, bias=bias, activation=activation, scale_a=0.5, device="h200", out_dtype=np.float32)
+    expect(d, a, b, 0.5, bias, activation or "")
+    assert [kernel.entry for kernel in launches] == ["gemm", "add_slices"]
+
+
 @pytest.mark.parametrize("device", ["h200", "b200"])
 @pytest.mark.parametrize(("left", "right"), [((3, 40, 24), (24, 33)), ((2, 1, 8, 24), (3, 24, 34))])
 def test_a_bias_is_added_to_every_product_of_a_batch(device: str, left: Any, right: Any) -> None:
@@ -96,8 +112,8 @@ def test_a_sum_over_nothing_is_the_bias(device: str, leading: tuple[int, ...]) -
     bias = normal(6, dtype=np.float32)
     for dtype in (BF16, np.float32):
         a, b = np.zeros((*leading, 3, 0), dtype), np.zeros((*leading, 0, 6), dtype)
-        with np.testing.suppress_warnings() as quiet:
-            quiet.filter(ww.errors.PrecisionWarning)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ww.errors.PrecisionWarning)
             d = ww.matmul(a, b, bias=bias, activation="relu", device=device)
         assert d.dtype == dtype
         assert np.array_equal(d, np.broadcast_to(np.maximum(bias, 0).astype(dtype), (*leading, 3, 6)))

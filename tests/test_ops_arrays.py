@@ -145,6 +145,17 @@ def test_few_tiles_and_a_long_k_are_cut_into_slices(
     assert [kernel.entry for kernel in launches] == ["gemm", "add_slices"]
 
 
+@pytest.mark.parametrize(("left", "right"), [((65, 8200), (8200, 70)), ((2, 65, 8192), (2, 8192, 70))])
+def test_where_k_cannot_be_cut_a_cluster_shares_it_out(left: Any, right: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    launches: list[Any] = []
+    original = products.launch
+    monkeypatch.setattr(products, "launch", lambda *args, **more: launches.append(args[0]) or original(*args, **more))
+    a, b = normal(*left), normal(*right)
+    d = ww.matmul(a, b, device="h200", out_dtype=np.float32)
+    np.testing.assert_allclose(d, a.astype(np.float64) @ b.astype(np.float64), rtol=0, atol=3e-3)
+    assert [kernel.entry for kernel in launches] == ["gemm_split"]
+
+
 @pytest.mark.parametrize(
     ("k", "most", "slices"), [(8192, 32, 32), (8200, 32, 1), (8208, 32, 1), (8224, 4, 2), (64, 1, 1)]
 )

@@ -169,12 +169,13 @@ def hopper(
     if product.slices > 1:
         views = [*map(restrided, views[:2], product.layouts), np.empty(product.layouts[2][0], FLOAT32)]
     given = 0 if extras.bias is None else extras.bias
-    more = product.plan.arguments(extras.columns, given, alpha=extras.alpha)
-    launch(product.kernel, product.plan.grid, args=[*hopper_maps(product.kernel, views), *more], device=device)
+    more = extras.columns, given, 0, 0, extras.alpha
+    scalars = (*product.plan.tiles, *more)
+    launch(product.kernel, product.plan.grid, args=[*hopper_maps(product.kernel, views), *scalars], device=device)
     if product.slices > 1 and isinstance(d, np.ndarray):
         total = np.empty(views[2].shape[1:], d.dtype)
-        kernel, grid, scalars = sum_launch(product, geometry(total))
-        launch(kernel, grid, args=[views[2], total, *scalars], device=device)
+        kernel, grid, sizes = sum_launch(product, geometry(total))
+        launch(kernel, grid, args=[views[2], total, *sizes, *more], device=device)
         d[...] = total[:, : d.shape[1]]
 
 
@@ -228,10 +229,10 @@ class Prepared:
         share it at a time.
         """
         (map_a, map_b, map_d), total = self.maps, self.total
-        values = (map_a(a), map_b(b), map_d(scratch if total else d), *self.scalars, bias, scale_a, scale_b, alpha)
-        self.function(self.grid, values, stream)
+        more = bias, scale_a, scale_b, alpha
+        self.function(self.grid, (map_a(a), map_b(b), map_d(scratch if total else d), *self.scalars, *more), stream)
         if total:
-            total.function(total.grid, (scratch, d, *total.scalars), stream)
+            total.function(total.grid, (scratch, d, *total.scalars, *more), stream)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -256,15 +257,17 @@ def prepared(
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A launch: kernel and plan, what A, B and D look like to its tensor maps.
+    """A launch: kernel and plan, and what A, B and D look like to its tensor maps.
 
-    With ``slices`` of K those are batches, and D is float32 memory for their products.
+    With ``slices`` of K those are batches, and D is float32 memory for their products; the ``epilogue`` follows their
+    sum, a second launch.
     """
 
     kernel: Traced
     plan: gemm.HopperPlan
     layouts: tuple[Geometry, Geometry, Geometry]
     slices: int
+    epilogue: Epilogue
 
 
 def hopper_launch(
@@ -277,15 +280,16 @@ def hopper_launch(
     epilogue: Epilogue,
     scratch: bool,
 ) -> Product:
-    """The launch that the chooser or ``level`` says. Slices take ``scratch`` memory, and no epilogue."""
+    """The launch that the chooser or ``level`` says. Slices of K are for single matrices, and take ``scratch``."""
     (m, k), (n, _) = extents(a, majors[0]), extents(b, majors[1])
     if level is not None:
         return product_of(gemm.hopper_config(level), a, b, d, majors, spec.sms, epilogue)
     matrix, size = len(d[0]) == MATRIX, a[2].itemsize
     known = tuned.choices(spec.name, size)
     config = gemm.choose(m, n, k, size, batches=1 if matrix else d[0][0], tuned=known)
-    slices = slices_of(k, config.slices) if scratch and matrix and epilogue == gemm.PLAIN else 1
-    return product_of(replace(config, slices=slices), a, b, d, majors, spec.sms, epilogue)
+    slices = slices_of(k, config.slices) if scratch and matrix else 1
+    config = replace(config, slices=slices) if slices > 1 else gemm.in_one_launch(config)
+    return product_of(config, a, b, d, majors, spec.sms, epilogue)
 
 
 def product_of(
@@ -314,10 +318,11 @@ def product_of(
         batches=layouts[2][0][0] if batched else 1,
     )
     dtype, b_dtype, out = (types.of_dtype(each[2]) for each in layouts)
+    at_once = epilogue if config.slices == 1 else gemm.PLAIN
     kernel = gemm.hopper_kernel(config).trace(
-        batched=batched, majors=majors, dtype=dtype, b_dtype=b_dtype, out=out, epilogue=epilogue
+        batched=batched, majors=majors, dtype=dtype, b_dtype=b_dtype, out=out, epilogue=at_once
     )
-    return Product(kernel, plan, layouts, config.slices)
+    return Product(kernel, plan, layouts, config.slices, epilogue)
 
 
 def loaded(product: Product, d: Geometry, device: cuda.Device, columns: int = 0) -> Prepared:
@@ -336,7 +341,7 @@ def loaded(product: Product, d: Geometry, device: cuda.Device, columns: int = 0)
     total = None
     if product.slices > 1:
         kernel, grid, scalars = sum_launch(product, d)
-        total = Total(function(kernel, dependent=True), grid, scalars, product.layouts[2][0])
+        total = Total(function(kernel, dependent=True), grid, (*scalars, columns), product.layouts[2][0])
     plan = product.plan
     return Prepared(function(product.kernel), plan.grid, tuple(maps), (*plan.tiles, columns), total)
 
@@ -370,7 +375,7 @@ def sum_launch(product: Product, d: Geometry) -> tuple[Traced, Grid, tuple[int, 
     """The launch that adds up the slices: kernel, grid and the scalars behind the addresses of scratch memory and D."""
     (m, n), (pitch, _), dtype = d
     width = product.layouts[2][0][-1]
-    kernel = gemm.add_slices.trace(slices=product.slices, out=types.of_dtype(dtype))
+    kernel = gemm.add_slices.trace(slices=product.slices, out=types.of_dtype(dtype), epilogue=product.epilogue)
     return kernel, (gemm.sum_grid(m, width), 1, 1), (m, n, width, pitch // dtype.itemsize)
 
 

@@ -15,6 +15,7 @@ from warpwright.types import of_dtype
 
 SHIPPED = {**{f"level {level}": config for level, config in HOPPER_LEVELS.items()}, **CONFIGS}
 BF16, FLOAT16 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)
+ONE_LAUNCH = [name for name, config in SHIPPED.items() if not config.promoted and config.slices == 1]
 SHAPE = (200, 264, 520)
 MAJORS = [("k", "k"), ("k", "mn"), ("mn", "k"), ("mn", "mn")]
 SMS = 132
@@ -44,7 +45,7 @@ def products(
 
 
 @pytest.mark.parametrize("dtype", [BF16, FLOAT16])
-@pytest.mark.parametrize("name", [name for name, config in SHIPPED.items() if not config.promoted])
+@pytest.mark.parametrize("name", ONE_LAUNCH)
 def test_every_configuration_gives_the_same_bits(name: str, dtype: np.dtype[Any]) -> None:
     gpu, virtual = products(SHIPPED[name], dtype)
     assert np.array_equal(gpu, virtual)
@@ -61,6 +62,43 @@ def test_every_layout_and_output_gives_the_same_bits(majors: tuple[str, str], ou
 def test_so_does_a_larger_product(name: str) -> None:
     gpu, virtual = products(SHIPPED[name], BF16, shape=(512, 512, 1024))
     assert np.array_equal(gpu, virtual)
+
+
+@pytest.mark.parametrize("name", ["64x64", "64x64 stream", "128x64"])
+def test_blocks_on_their_way_to_d_are_not_overwritten(name: str) -> None:
+    """Many tiles a CTA, each a single block a warp, and next to nothing to multiply in between."""
+    gpu, virtual = products(SHIPPED[name], BF16, shape=(2048, 4096, 64))
+    assert np.array_equal(gpu, virtual)
+
+
+@pytest.mark.parametrize("batched", ["abd", "ad", "bd"])
+@pytest.mark.parametrize(
+    "name", ["level 1", "level 2", "level 8", "128x256 alone", "64x64 a CTA a tile", "64x64 split 6"]
+)
+def test_a_batch_gives_the_same_bits(name: str, batched: str) -> None:
+    random, config = np.random.default_rng(2), SHIPPED[name]
+    a, b = (random.standard_normal((5, *shape)).astype(BF16) for shape in ((200, 520), (264, 520)))
+    a, b = a if "a" in batched else a[0], b if "b" in batched else b[0]
+    kernel, plan = hopper_kernel(config).trace(batched=batched), hopper_plan(config, 200, 264, 520, sms=SMS, batches=5)
+    results = []
+    for device in ("cuda", "h200"):
+        d = np.zeros((5, 200, plan.pitch), BF16)
+        options = {"numerics": "hardware"} if device == "h200" else {}
+        launch(kernel, plan.grid, args=[a, b, d, *plan.scalars], device=device, **options)
+        results.append(d.view(np.uint16))
+    assert np.array_equal(*results)
+
+
+@pytest.mark.parametrize("more", [{}, {"activation": "relu", "scale_a": 0.5}])
+@pytest.mark.parametrize("shape", [(65, 70, 8192), (16, 2048, 7168), (500, 520, 8192)])
+def test_slices_of_k_give_the_same_bits(shape: tuple[int, int, int], more: dict[str, Any]) -> None:
+    m, n, k = shape
+    random = np.random.default_rng(3)
+    a, b = (random.standard_normal(extents, np.float32).astype(BF16) for extents in ((m, k), (k, n)))
+    bias = {"bias": random.standard_normal(n, np.float32)} if more else {}
+    devices = "cuda", ww.device("h200", numerics="hardware")
+    gpu, virtual = (ww.matmul(a, b, device=device, **more, **bias) for device in devices)
+    assert np.array_equal(gpu.view(np.uint16), virtual.view(np.uint16))
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 8), (16, 1024, 8192), (1000, 3000, 2000), (4096, 4096, 512)])

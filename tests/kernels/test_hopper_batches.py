@@ -115,7 +115,7 @@ def test_the_sum_of_slices_is_that_in_their_order(m: int, n: int, slices: int, o
     parts = normal(12, slices, m, width, dtype=np.float32) * np.float32(1e3)
     d = np.full((m, width + 8), np.nan, out)
     kernel = add_slices.trace(slices=slices, out=of_dtype(np.dtype(out)))
-    launch(kernel, sum_grid(m, width), args=[parts, d, m, n, width, width + 8], device="h200")
+    launch(kernel, sum_grid(m, width), args=[parts, d, m, n, width, width + 8, 0, 0, 0, 0, 1.0], device="h200")
     total = parts[0].copy()
     for part in parts[1:]:
         total += part

@@ -99,8 +99,9 @@ def test_nor_of_slices(name: str) -> None:
 
 @pytest.mark.parametrize("slices", [2, 32])
 @pytest.mark.parametrize("out", [bf16, f16, f32])
-def test_nor_of_their_sum(out: type, slices: int) -> None:
-    result = assemble(add_slices.trace(slices=slices, out=out).ptx, "sm_90a", "-v")
+@pytest.mark.parametrize("epilogue", [Epilogue(), ALL])
+def test_nor_of_their_sum(out: type, slices: int, epilogue: Epilogue) -> None:
+    result = assemble(add_slices.trace(slices=slices, out=out, epilogue=epilogue).ptx, "sm_90a", "-v")
     assert result.errors == {}
     assert_clean(result.log)
 

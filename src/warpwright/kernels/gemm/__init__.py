@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warpwright.kernels.gemm.chooser import CONFIGS, FACTS, FP8_FACTS, choose
+from warpwright.kernels.gemm.chooser import CONFIGS, FACTS, FP8_FACTS, choose, in_one_launch
 from warpwright.kernels.gemm.configs import LEVELS, SMALLER, GemmConfig, config_for, config_of
 from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue
 from warpwright.kernels.gemm.host import Plan, plan
@@ -45,6 +45,7 @@ __all__ = [
     "hopper_config",
     "hopper_kernel",
     "hopper_plan",
+    "in_one_launch",
     "kernel_of",
     "plan",
     "sum_grid",

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from warpwright.kernels.gemm.sm90_plan import HopperConfig
 
-__all__ = ["CONFIGS", "FACTS", "FP8_FACTS", "Fact", "choose"]
+__all__ = ["CONFIGS", "FACTS", "FP8_FACTS", "Fact", "choose", "in_one_launch"]
 
 NARROW = HopperConfig((64, 128), stages=8, consumers=1, share=(1, 1))
 SMALL = HopperConfig((64, 64), depth=2, stages=6, consumers=1, share=(1, 1))
@@ -104,6 +104,12 @@ def choose(m: int, n: int, k: int, in_bytes: int = 2, *, batches: int = 1, tuned
         return sum(log2(ratio) ** 2 for ratio in ratios)
 
     return CONFIGS[min(facts, key=distance).config]
+
+
+def in_one_launch(config: HopperConfig) -> HopperConfig:
+    """``config``, or where it cuts K into slices one whose clusters share out K."""
+    shares = {1: 1, 2: 2, 4: 4}.get(config.slices, 6)
+    return config if shares == 1 else CONFIGS[f"64x64 split {shares}"]
 
 
 FACTS = (

@@ -67,11 +67,14 @@ class Epilogue:
     bias: type[Scalar] | None = None
     activation: str = ""
 
-    def prepare(self, alpha: Expr, scale_a: Expr, scale_b: Expr, bias: Expr, columns: Expr) -> Finish:
+    def prepare(
+        self, alpha: Expr, scale_a: Expr, scale_b: Expr, bias: Expr, columns: Expr, *, row: bool = False
+    ) -> Finish:
         """What makes results of a thread's sums: ``finish(sums, column)`` for neighbouring groups of columns.
 
-        ``alpha`` is a factor; ``scale_a`` and ``scale_b`` are addresses of further ones, or 0. ``bias`` is the address
-        of ``columns`` elements, an even number, aligned to pairs.
+        The sums lie as wgmma leaves them; with ``row`` they are neighbours in a row. ``alpha`` is a factor; ``scale_a``
+        and ``scale_b`` are addresses of further ones, or 0. ``bias`` is the address of ``columns`` elements, an even
+        number, aligned to pairs.
         """
         scale = factor(alpha, scale_a, scale_b) if self.scaled else None
         act = ACTIVATIONS.get(self.activation)
@@ -79,8 +82,9 @@ class Epilogue:
         def finish(sums: list[Any], column: Any) -> list[Any]:
             values = sums
             if self.bias is not None:
-                added = pairs(Global(self.bias, bias), column, len(sums) // 4, columns)
-                shifts = [added[i // 4][i % 2] for i in range(len(sums))]
+                each, step, first = (2, 2, column) if row else (4, GROUP, column + warp.lane % 4 * 2)
+                added = pairs(Global(self.bias, bias), first, len(sums) // each, step, columns)
+                shifts = [added[i // each][i % 2] for i in range(len(sums))]
                 join = zip(values, shifts, strict=True)
                 values = [x + shift if scale is None else fma(scale, x, shift) for x, shift in join]
             elif scale is not None:
@@ -102,11 +106,11 @@ def factor(alpha: Expr, *addresses: Expr) -> Expr:
     return scale
 
 
-def pairs(bias: Pointer[Any], column: Any, groups: int, columns: Expr) -> list[tuple[Expr, Expr]]:
-    """This thread's two elements of each of ``groups`` groups of columns; beyond the last pair, the last pair."""
+def pairs(bias: Pointer[Any], first: Any, count: int, step: int, columns: Expr) -> list[tuple[Expr, Expr]]:
+    """``count`` pairs of elements, ``step`` columns apart; beyond the last pair, the last pair."""
     found = []
-    for i in range(groups):
-        at = bias + min(column + warp.lane % 4 * 2 + i * GROUP, columns - 2)
+    for i in range(count):
+        at = bias + min(first + i * step, columns - 2)
         if bias.dtype is f32:
             found.append(ld(at, vec=2, nc=True))
         else:

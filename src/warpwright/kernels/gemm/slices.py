@@ -1,7 +1,8 @@
-"""The second launch of a product whose K is cut into slices: the sum of what the slices gave."""
+"""The second launch of a product whose K is cut into slices: the sum of what the slices gave, and what follows it."""
 
 from __future__ import annotations
 
+from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue
 from warpwright.lang import (
     Else,
     Global,
@@ -20,6 +21,7 @@ from warpwright.lang import (
     st,
     tid,
     u32,
+    u64,
 )
 from warpwright.types import Scalar
 
@@ -43,13 +45,24 @@ def add_slices(
     n: u32,
     width: u32,
     pitch: u32,
+    columns: u32,
+    bias: u64,
+    scale_a: u64,
+    scale_b: u64,
+    alpha: f32,
     *,
     slices: int = 2,
     out: type[Scalar] = bf16,
+    epilogue: Epilogue = PLAIN,
 ) -> None:
     """D (m, n) = the sum of ``slices`` float32 matrices (m, width), always in their order: a thread adds four columns.
 
     ``width`` is a multiple of 4 and ``pitch`` the elements from row to row of D, whose rows start at whole 16 bytes.
+    The parameters behind them are those of ``epilogue``.
+
+    The grid may start before the one that writes ``parts`` has ended. ``griddepcontrol.wait`` returns when all memory
+    operations of that grid, TMA's among them, are performed and visible to this one (PTX ISA 9.1 section 9.7.13.13),
+    and every thread waits before its first access: so no semaphore is needed. No two CTAs write the same element.
     """
     item = ctaid.x * SUM_THREADS + tid.x
     row, col = item // (width // QUAD), item % (width // QUAD) * QUAD
@@ -60,6 +73,7 @@ def add_slices(
         total = sums[0]
         for more in sums[1:]:
             total = [x + y for x, y in zip(total, more, strict=True)]
+        total = epilogue.prepare(alpha, scale_a, scale_b, bias, columns, row=True)(list(total), col)
         with If(col + QUAD <= n):
             values = [pack(word, *total[:2]), pack(word, *total[2:])] if word else total
             st(target.cast(values[0].type), *values)

@@ -127,7 +127,12 @@ def set_up(ring: Ring, share: tuple[int, int], maps: tuple[tma.Map[Scalar], ...]
 
 
 def meet() -> None:
-    """All threads of the cluster; what they stored before is visible after."""
+    """All threads of the cluster; what they stored before is visible after.
+
+    The weak stores of `give` to another CTA are ordered before the loads of `take` there: barrier.cluster.arrive has
+    release and wait has acquire semantics at cluster scope, and each thread arrives after its stores and loads after
+    its wait (PTX ISA 9.1 section 9.7.13.3). Later no CTA touches another's memory, so each may exit when it likes.
+    """
     cluster.sync()
 
 
