@@ -277,3 +277,26 @@ outside:
 done:
   ret void
 }
+
+; A warp's arrival at a named barrier: one row, when the last of its lanes has come.
+define void @row_bar(ptr %w, i32 %mask, i64 %inst, i64 %offset, i64 %number, i64 %how) {
+  %pl = getelementptr i8, ptr %w, i64 $live
+  %live = load i32, ptr %pl
+  %pb = getelementptr i8, ptr %w, i64 $blocked
+  %blocked = load i32, ptr %pb
+  %pk = getelementptr i8, ptr %w, i64 $wait_kind
+  %kinds = load <32 x i32>, ptr %pk
+  %same = icmp eq <32 x i32> %kinds, splat (i32 $WAIT_BAR)
+  %bits = bitcast <32 x i1> %same to i32
+  %there = and i32 %bits, %blocked
+  %come = or i32 %there, %mask
+  %others = xor i32 %come, -1
+  %missing = and i32 %live, %others
+  %all = icmp eq i32 %missing, 0
+  br i1 %all, label %write, label %done
+write:
+  call void @row(ptr %w, i32 %mask, i64 %inst, i64 %offset, i64 %number, i64 %how)
+  br label %done
+done:
+  ret void
+}

@@ -8,7 +8,7 @@ from warpwright.vgpu.jit.lanes import Lanes
 from warpwright.vgpu.jit.state import LANES, OFFSETS
 from warpwright.vgpu.program import Inst
 
-__all__ = ["access", "barriers", "first", "needs", "row", "settled", "signal", "signalled", "spend", "wait"]
+__all__ = ["access", "bar", "barriers", "first", "needs", "row", "settled", "signal", "signalled", "spend", "wait"]
 
 
 def row(lanes: Lanes, inst: Inst, a: str = "0", b: str = "0", mask: str = "") -> None:
@@ -42,6 +42,11 @@ def access(lanes: Lanes, inst: Inst, nbytes: int) -> None:
 def barriers(lanes: Lanes, inst: Inst) -> None:
     """What an mbarrier operation does, by its operands in the warp's state."""
     _routine(lanes, "row_barriers", inst, f"i32 {lanes.mask}")
+
+
+def bar(lanes: Lanes, inst: Inst, number: str, how: str) -> None:
+    """A named barrier that lanes come to."""
+    _routine(lanes, "row_bar", inst, f"i32 {lanes.mask}", f", i64 {number}, i64 {how}")
 
 
 def wait(lanes: Lanes, inst: Inst, done: str) -> None:

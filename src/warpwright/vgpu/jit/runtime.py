@@ -158,6 +158,7 @@ _SIGNATURES = {
     "row": "void (ptr, i32, i64, i64, i64, i64)",
     "row_access": "void (ptr, i32, i64, i64, i64)",
     "row_barriers": "void (ptr, i32, i64, i64)",
+    "row_bar": "void (ptr, i32, i64, i64, i64, i64)",
     "row_wait": "void (ptr, i32, i32, i64, i64)",
     "spend": "void (ptr, i64)",
     "box_bytes": "i64 (ptr, i32, i64)",

@@ -61,7 +61,7 @@ def _bar(lanes: Lanes, inst: Inst, how: int, threads: Operand | None, extra: str
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
     lanes.store("<32 x i64>", number, OFFSETS["addr"])
     _operands(lanes, word)
-    record.row(lanes, inst, record.first(lanes, number), record.first(lanes, word))
+    record.bar(lanes, inst, record.first(lanes, number), record.first(lanes, word))
     block(lanes, WAIT_BAR, lanes.mask, lanes.block + 1)
 
 

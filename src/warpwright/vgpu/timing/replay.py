@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from warpwright.errors import LaunchError
 from warpwright.targets import Timing
 from warpwright.vgpu.timing.journal import Journal
 from warpwright.vgpu.timing.steps import Access, Box, Product, Program, Step
@@ -93,6 +94,7 @@ class _Run:
     start: float
     first: bool
     alive: int = 0
+    warps: list[_Warp] = field(default_factory=list)
     living: list[int] = field(default_factory=list)
     barriers: dict[int, Barrier] = field(default_factory=dict)
     named: dict[tuple[int, int], list[Any]] = field(default_factory=dict)
@@ -125,6 +127,7 @@ class _Replay:
         self.events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self.count = 0
         self.outcome = Outcome([], [], self.units)
+        self.running: dict[_Run, None] = {}
         self.do: dict[str, Callable[[_Warp, Step, float], float]] = {
             name[3:]: getattr(self, name) for name in dir(self) if name.startswith("do_")
         }
@@ -140,13 +143,25 @@ class _Replay:
         while events:
             time, _, what, args = heapq.heappop(events)
             what(time, *args)
+        if self.running:
+            raise LaunchError(self.stuck())
         return self.outcome
+
+    def stuck(self) -> str:
+        """Who waits when nothing is left to happen."""
+        run = next(iter(self.running))
+        warp = next(warp for warp in run.warps if warp.at < len(warp.steps))
+        step = warp.steps[warp.at]
+        who = f"CTA {warp.rank} of a cluster, warp {warp.number % self.layout.per_cta}"
+        where = self.journal.names.places[step.inst]
+        return f"{where}: {who} {self.journal.reason(step)} for ever when its run is replayed in order of time."
 
     def begin(self, now: float, slot: int, work: Work) -> None:
         """Start a cluster in a place that is free."""
         layout = self.layout
         run = _Run(work, slot, now, first=not self.outcome.starts)
         self.outcome.starts.append(now)
+        self.running[run] = None
         run.living = [layout.per_cta] * layout.ranks
         run.boxes = [[] for _ in range(layout.ranks)]
         run.tensor_end = [now] * layout.ranks
@@ -157,6 +172,7 @@ class _Replay:
             warp = number % layout.per_cta + slot * layout.per_cta
             schedulers = self.units.schedulers[rank]
             held = _Warp(steps, rank, number, run, schedulers[warp % len(schedulers)], since=now)
+            run.warps.append(held)
             self.at(now, self.issue, held)
 
     def issue(self, now: float, warp: _Warp) -> None:
@@ -206,6 +222,7 @@ class _Replay:
             self.turn_cluster(now, run)
 
     def leave(self, now: float, run: _Run) -> None:
+        del self.running[run]
         self.outcome.ends.append(now)
         if run.first:
             self.journal.ended(now)
