@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+import warpwright as ww
 from tests.report.timelines import profile
+from warpwright.kernels.memory_flow import memory_flow
 from warpwright.report.advice import advice
 from warpwright.vgpu.timing import Conflict, Role, Stall, Usage
 
@@ -171,3 +175,12 @@ def test_a_short_kernel_is_launch_bound() -> None:
     found = about("launch bound", profile(**HEALTHY, time_us=8.0, launch_us=4.0))
     assert found.text.startswith("the launch is 4.0 of 8.0 µs; ")
     assert found.gain == pytest.approx(100)
+
+
+def test_a_real_store_tile_without_swizzle_has_eight_way_conflicts() -> None:
+    a, b, d = np.zeros((128, 64), np.float16), np.zeros((128, 64), np.float16), np.zeros((128, 128), np.float32)
+    given = ww.profile(memory_flow, grid=1, args=[a, b, d])
+    found = about("bank conflicts", given)
+    assert "4,096 wavefronts where 512 would do (8.0 times)" in found.text
+    assert re.search(r"memory_flow\.py:\d+$", found.where)
+    assert about("idle SMs", given).text.startswith("1 CTA leaves 147 of 148 SMs idle")
