@@ -10,7 +10,7 @@ from rich.console import Console
 from tests.report.timelines import profile
 from warpwright.report.advice import advice
 from warpwright.report.text import main_stall, profile_tables
-from warpwright.report.words import headline, percent, place
+from warpwright.report.words import clause, headline, percent, place
 from warpwright.vgpu.timing import Role
 
 
@@ -32,6 +32,12 @@ def test_percent(share, text) -> None:
 
 def test_a_place_is_file_and_line() -> None:
     assert place("/a/b/gemm.py:12") == "gemm.py:12" and place("") == ""
+
+
+def test_who_waits_for_what() -> None:
+    assert clause("mma", "waits ab.full") == "mma waits ab.full"
+    assert clause("all warps", "waits ab.full") == "all warps wait ab.full"
+    assert clause("all warps", "shared memory") == "all warps shared memory"
 
 
 def test_headline_names_kernel_and_device() -> None:

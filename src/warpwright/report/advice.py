@@ -14,7 +14,7 @@ from typing import Any
 from warpwright import targets
 from warpwright.report.intervals import Extent, common, length, union
 from warpwright.report.lanes import TENSOR, kind, ring_of
-from warpwright.report.words import percent
+from warpwright.report.words import clause, percent
 from warpwright.vgpu.timing import Profile, Role, Span
 
 __all__ = ["Advice", "advice"]
@@ -100,7 +100,8 @@ def _shallow_rings(profile: Profile) -> Iterator[Advice]:
         if needed <= stages or idle < WORTH or _share(producer, f"{name}.empty") < WORTH:
             continue
         text = (
-            f"ring {name} is too shallow: {consumer.name} waits {name}.full while {producer.name} waits {name}.empty; "
+            f"ring {name} is too shallow: {clause(consumer.name, f'waits {name}.full')} while "
+            f"{clause(producer.name, f'waits {name}.empty')}; "
             f"a slot takes {latency:,.0f} cycles to fill and {use:,.0f} to use, so {needed} stages instead of {stages} "
             "would cover it"
         )
@@ -193,7 +194,7 @@ def _latency(profile: Profile) -> Iterator[Advice]:
     if math.prod(profile.grid) < device.sms:
         return
     text = (
-        f"{role.name} waits {percent(share)} of the time for global memory, which is {percent(profile.usage.hbm)} busy "
+        f"{clause(role.name, 'waits')} {percent(share)} of the time for global memory, which is {percent(profile.usage.hbm)} busy "
         f"(L2 {percent(profile.usage.l2)}): keep more loads in flight, with more CTAs an SM ({profile.ctas_per_sm} now)"
         ", or wider and more loads a thread"
     )

@@ -12,7 +12,7 @@ from rich.markup import escape
 from warpwright import targets
 from warpwright.report.account import account
 from warpwright.report.tables import table
-from warpwright.report.words import headline, percent, place
+from warpwright.report.words import clause, headline, percent, place
 from warpwright.vgpu.timing import Profile, Role
 
 __all__ = ["main_stall", "profile_tables"]
@@ -26,7 +26,7 @@ def main_stall(profile: Profile) -> str:
     """The longest stall of roles that multiply, else of the role that runs longest: ``"mma waits ab.full 41 %"``."""
     found = [role for role in profile.roles if FEEDERS.search(role.name)]
     roles = found or sorted(profile.roles, key=lambda role: -role.cycles)[:1]
-    stalls = [(stall.share, f"{role.name} {stall.reason}") for role in roles for stall in role.stalls]
+    stalls = [(stall.share, clause(role.name, stall.reason)) for role in roles for stall in role.stalls]
     share, words = max(stalls, default=(0.0, ""))
     return f"{words} {percent(share)}" if words else ""
 

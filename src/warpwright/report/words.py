@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warpwright.vgpu.timing import Profile
 
-__all__ = ["headline", "percent", "place"]
+__all__ = ["clause", "headline", "percent", "place"]
 
 
 def headline(profile: Profile) -> str:
@@ -21,3 +21,8 @@ def percent(share: float) -> str:
     """``"41 %"``; one digit behind the point below ten."""
     value = 100 * share
     return f"{value:.0f} %" if value >= 9.95 or round(value, 1) == round(value) else f"{value:.1f} %"
+
+
+def clause(role: str, reason: str) -> str:
+    """Who waits for what: ``"mma waits ab.full"``, ``"all warps wait ab.full"``."""
+    return f"{role} {reason.replace('waits', 'wait', 1)}" if role == "all warps" else f"{role} {reason}"
