@@ -92,6 +92,7 @@ def test_json_holds_the_profile_its_parts_and_the_advice(calls) -> None:
 
 def test_a_full_run_is_verified_and_a_wrong_result_is_a_finding(calls) -> None:
     result = run("gemm", "--level", 3, "--size", 128, "--full")
+    assert "the result, against float64" in result.stdout
     assert result.exit_code == 1  # the engine of this test leaves D empty
     assert (
         "warpwright: not verified: the result differs from the float64 reference by more than the bound"

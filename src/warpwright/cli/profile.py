@@ -21,6 +21,7 @@ from warpwright.report.account import account
 from warpwright.report.advice import advice
 from warpwright.report.figure import check_path
 from warpwright.report.pipeline import draw_pipeline
+from warpwright.report.tables import table
 from warpwright.report.text import profile_tables
 from warpwright.report.trace import trace_of
 from warpwright.report.verdict import Verdict
@@ -64,7 +65,8 @@ def profile(what: str, fast: bool, trace: Path | None, plot: Path | None, as_jso
         checked = {} if verdict is None else verdict.as_row()
         emit({**made.as_dict(), "parts_us": account(made), "advice": [hint.as_dict() for hint in hints], **checked})
     else:
-        show(*profile_tables(made, hints))
+        errors = [] if verdict is None else [table([verdict.as_row()], "the result, against float64")]
+        show(*profile_tables(made, hints), *errors)
     if verdict is not None and not verdict.verified:
         remark("not verified: the result differs from the float64 reference by more than the bound")
         click.get_current_context().exit(1)
