@@ -9,8 +9,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from tests.races import kernels
 
+from tests.races import kernels
 from warpwright.check import check
 from warpwright.vgpu.checks.findings import Verdict
 
