@@ -64,6 +64,7 @@ def row_sums(x: tma.Map[f32], sums: Global[f32], tiles: u32) -> None:
             for column in range(0, COLUMNS, 4):
                 for value in ld(slot.x.at(warp.lane, column), vec=4):
                     total += value
+            fence.proxy_async()  # what these threads have read comes before what TMA writes there next
             slot.empty.arrive()
         sums[row + (tid.x - 32)] = total
 

@@ -39,7 +39,8 @@ MAY_IMPORT = {
     "interop": FACTS | {"libraries", "ops"},
     "report": FACTS | {"lang", "vgpu", "devices", "launch", "kernels", "ops"},
     "profile": FACTS | {"lang", "vgpu", "devices", "arguments", "launch"},
-    "__init__": FACTS | {"lang", "vgpu", "devices", "launch", "kernels", "ops", "profile"},
+    "check": FACTS | {"lang", "vgpu", "devices", "arguments", "launch"},
+    "__init__": FACTS | {"lang", "vgpu", "devices", "launch", "kernels", "ops", "profile", "check"},
     "trials": FACTS | {"cuda", "lang", "arguments", "launch", "kernels", "products", "report"},
     "cli": FACTS
     | {

@@ -11,6 +11,7 @@ The kernel language is `warpwright.lang`.
 
 from __future__ import annotations
 
+from warpwright.check import check
 from warpwright.devices import device
 from warpwright.errors import (
     Deadlock,
@@ -46,6 +47,7 @@ __all__ = [
     "UnsupportedInstruction",
     "UsageError",
     "WarpwrightError",
+    "check",
     "device",
     "kernel",
     "launch",

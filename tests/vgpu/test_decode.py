@@ -41,6 +41,15 @@ def test_shared_variables_then_dynamic_memory() -> None:
     assert (found.shared_bytes, found.dynamic_offset) == (1044, 1152)
 
 
+def test_a_place_within_dynamic_memory() -> None:
+    top = ".shared .align 8 .b8 a[16]; .extern .shared .align 128 .b8 x[];"
+    found = program("mov.u32 %r3, a; mov.u32 %r3, x+128; mov.u32 %r3, a+8; ld.shared.u32 %r3, [x+4]; ret;", top=top)
+    places = [o.value for i in found.insts for o in i.operands if isinstance(o, Symbol) and o.space == "shared"]
+    assert places == [1024, 1152 + 128, 1032]
+    address = next(inst for inst in found.insts if inst.opcode == "ld.shared.u32").operands[1]
+    assert (address.base.value, address.offset) == (1152, 4)
+
+
 def test_module_variables_have_virtual_addresses() -> None:
     top = ".global .align 4 .u32 a = 7; .const .align 512 .b8 b[3] = {1, 2, 3}; .global .align 8 .u64 c = a;"
     held = {v.name: v for v in program("ret;", top=top).variables}

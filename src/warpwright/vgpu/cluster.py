@@ -15,7 +15,7 @@ from warpwright.vgpu import barriers, faults, registers, services, warpgroup
 from warpwright.vgpu.engines import copy, lane_copy, tensor
 from warpwright.vgpu.engines.lane_copy import LANE_COPIES
 from warpwright.vgpu.engines.op import BoundMap, Op
-from warpwright.vgpu.events import Barrier, Event
+from warpwright.vgpu.events import Barrier, Event, Observer
 from warpwright.vgpu.inflight import InFlight
 from warpwright.vgpu.jit import state
 from warpwright.vgpu.jit.issue import SERVICES, flatten
@@ -37,6 +37,7 @@ from warpwright.vgpu.program import Inst
 from warpwright.vgpu.tape import Tape
 
 if TYPE_CHECKING:
+    from warpwright.vgpu.checks.watch import Watch
     from warpwright.vgpu.launch import Launch
 
 __all__ = ["Cluster"]
@@ -59,6 +60,7 @@ class Cluster:
     tmem_state: services.TensorMemory
     registers: registers.Registers
     warpgroups: warpgroup.Warpgroups
+    watch: Watch | None = None
 
     def __init__(self, launch: Launch) -> None:
         kernel = launch.kernel
@@ -80,12 +82,12 @@ class Cluster:
         self.queue = np.zeros(QUEUE_HEADER_WORDS + _QUEUE_RECORDS * RECORD_WORDS, np.uint64)
         self.queue[1] = _QUEUE_RECORDS
         self.records = self.queue[QUEUE_HEADER_WORDS:].reshape(_QUEUE_RECORDS, RECORD_WORDS)
-        self.tape = Tape(self) if launch.recorder else None
+        self.tape = Tape(self) if launch.recorder or launch.watcher else None
         self.which = ctypes.c_int32()
         self.template = self._template()
         self.handlers = [_handler(inst) for inst in launch.insts]
-        self.silent = np.array([self.tape is not None and bool(signalled(inst)) for inst in launch.insts], bool)
-        self.observers = launch.observers
+        self.silent = np.array([launch.recorder is not None and bool(signalled(inst)) for inst in launch.insts], bool)
+        self.observers: tuple[Observer | Watch, ...] = launch.observers
         self.in_flight = InFlight(self)
         self.warpgroups = warpgroup.Warpgroups(self)
 
@@ -164,6 +166,9 @@ class Cluster:
             values = self.launch.grid_specials(self.first, rank)
             for warp in range(self.per_cta):
                 self._specials(rank * self.per_cta + warp, values)
+        if self.launch.watcher:
+            self.watch = self.launch.watcher.begin(self)
+            self.observers = (*self.launch.observers, self.watch)
         self.tell_all("start")
 
     def step(self) -> bool:
@@ -173,7 +178,7 @@ class Cluster:
         while True:
             code = run(pointers, self.count, entry, ctypes.addressof(self.which))
             if self.tape:
-                self.tape.take(self.records[: int(self.queue[0])])
+                self.tape.take(self.records[: int(self.queue[0])], self.watch)
             moved = self._take_queue()
             if code == state.FAULTED:
                 raise self._fault()
@@ -185,7 +190,7 @@ class Cluster:
                 self.warpgroups.finish()
                 self.registers.check_all()
                 if self.tape:
-                    self.tape.finish()
+                    self.tape.finish(self.watch)
                 self.tell_all("exit")
                 return True
             if code == state.SPINNING:

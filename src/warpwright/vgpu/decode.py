@@ -43,6 +43,9 @@ _CLOSES = re.compile(
 )
 
 
+_UNPLACED = -(1 << 40)  # where dynamic shared memory seems to start until it is placed; offsets are added to it
+
+
 class _Scope:
     """Names of one ``{ }``: registers, variables, labels, branch lists; ``parent`` is asked next."""
 
@@ -232,7 +235,7 @@ class _Decoder:
         if item.linkage == ".extern" or 0 in item.dims:
             self.dynamic.append(name)
             self.shared[name] = item
-            return Symbol("shared", name, -1)
+            return Symbol("shared", name, _UNPLACED)
         self.shared_bytes = _round(self.shared_bytes, _align(item))
         symbol = Symbol("shared", name, self.shared_bytes)
         self.shared_bytes += _size(item)
@@ -476,7 +479,7 @@ def _aim(operand: Operand, labels: dict[str, int]) -> Operand:
 def _settle(operand: Operand, dynamic: int) -> Operand:
     """Extern shared arrays at the place that dynamic shared memory got."""
     if isinstance(operand, Symbol) and operand.space == "shared" and operand.value < 0:
-        return replace(operand, value=dynamic)
+        return replace(operand, value=dynamic + operand.value - _UNPLACED)
     if isinstance(operand, nodes.Address):
         return replace(operand, base=_settle(operand.base, dynamic))  # type: ignore[arg-type]
     if isinstance(operand, nodes.Vector):

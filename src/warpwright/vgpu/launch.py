@@ -19,6 +19,7 @@ from warpwright.ptx import nodes
 from warpwright.targets import Device as Spec
 from warpwright.targets import Timing
 from warpwright.tensormap import TensorMap
+from warpwright.vgpu.checks.watcher import Watcher
 from warpwright.vgpu.decode import decode
 from warpwright.vgpu.engines.op import BoundMap
 from warpwright.vgpu.events import Observer
@@ -62,6 +63,7 @@ class Launch:
     pending: Pending | None = None
     recorder: Recorder | None = None
     chosen: Sequence[int] | None = None
+    watcher: Watcher | None = None
 
     MAP_MAGIC = b"tensrmap"
 
@@ -221,17 +223,19 @@ class Launch:
 
 
 _KEPT = 64
-_kernels: OrderedDict[tuple[int, str, bool, int], tuple[nodes.Module, Kernel, Timing | None]] = OrderedDict()
+_kernels: OrderedDict[tuple[int, str, bool, bool, int], tuple[nodes.Module, Kernel, Timing | None]] = OrderedDict()
 
 
-def _compiled(module: nodes.Module, entry: str, observed: bool, timing: Timing | None = None) -> Kernel:
+def _compiled(
+    module: nodes.Module, entry: str, observed: bool, timing: Timing | None = None, watched: bool = False
+) -> Kernel:
     """The machine code of a kernel; the last ones are kept, by the identity of their module (hashing a tree of a
     hundred thousand nodes would cost as much as a launch)."""
-    key = (id(module), entry, observed, id(timing))
+    key = (id(module), entry, observed, watched, id(timing))
     if key not in _kernels:
         program = decode(module, entry)
         costs = costs_of(program, timing) if timing else None
-        _kernels[key] = (module, compile_program(program, observed, costs), timing)
+        _kernels[key] = (module, compile_program(program, observed, costs, watched), timing)
         if len(_kernels) > _KEPT:
             _kernels.popitem(last=False)
     return _kernels[key][1]
@@ -268,6 +272,7 @@ class Device:
         *,
         numerics: str | None = None,
         recorder: Recorder | None = None,
+        watcher: Watcher | None = None,
     ) -> LaunchResult:
         """Run ``entry`` of ``module`` to its end; arrays in ``args`` are written back, also after a fault.
 
@@ -277,10 +282,13 @@ class Device:
         device's. ``"none"``: engines only signal, they move and multiply nothing, and nothing is written back.
         ``recorder`` gets the rows that timing is computed from, and chooses the clusters that run.
         """
-        kernel = _compiled(module, entry, bool(observers), recorder.timing if recorder else None)
+        kernel = _compiled(module, entry, bool(observers), recorder.timing if recorder else None, watcher is not None)
         launch = Launch(kernel, self.spec, grid, block, cluster, smem, tuple(observers), numerics or self.numerics)
         launch.insts = kernel.program.insts
         launch.recorder = recorder
+        launch.watcher = watcher
+        if watcher is not None:
+            watcher.launched(launch)
         self._check(launch)
         launch.bind(args)
         if recorder is not None:

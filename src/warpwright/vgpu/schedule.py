@@ -94,6 +94,9 @@ class _Run:
             if not resident:
                 return self.leave(worker)
             if self.dead:
+                for cluster in resident:
+                    if cluster.watch:
+                        cluster.watch.watcher.end(cluster.watch, done=False)
                 self.failed(resident[0].number, Deadlock(faults.deadlock(resident[0])))
                 return self.leave(worker)
             generation = self.generation
@@ -117,6 +120,8 @@ class _Run:
             try:
                 done = cluster.step()
             except Exception as error:  # every worker's error is kept: the lowest cluster's is raised
+                if cluster.watch:
+                    cluster.watch.watcher.end(cluster.watch, done=False)
                 self.failed(cluster.number, error)
                 continue
             if done:

@@ -12,6 +12,7 @@ from warpwright.errors import LaunchError
 from warpwright.targets import Timing
 
 if TYPE_CHECKING:
+    from warpwright.vgpu.checks.watch import Watch
     from warpwright.vgpu.cluster import Cluster
     from warpwright.vgpu.launch import Launch
 
@@ -45,19 +46,26 @@ class Tape:
         self.rows: list[Rows] = []
         self.records: list[NDArray[np.uint64]] = []
 
-    def take(self, records: NDArray[np.uint64]) -> None:
-        """Take the rows made since the last time, and the records that stand in the queue."""
+    def take(self, records: NDArray[np.uint64], watch: Watch | None = None) -> None:
+        """Take the rows made since the last time, and the records that stand in the queue; a watch gets them now."""
         count = int(self.buffer[0])
         if count >= CAPACITY:
             raise LaunchError(f"kernel {self.cluster.launch.name} runs too long without a pause to be timed.")
+        if watch:
+            watch.take(self.buffer[ROW_WORDS : (count + 1) * ROW_WORDS].reshape(count, ROW_WORDS), records.tolist())
+            self.buffer[0] = 0
+            return
         if count:
             self.rows.append(self.buffer[ROW_WORDS : (count + 1) * ROW_WORDS].reshape(count, ROW_WORDS).copy())
             self.buffer[0] = 0
         if len(records):
             self.records.append(records.copy())
 
-    def finish(self) -> None:
+    def finish(self, watch: Watch | None = None) -> None:
         """Hand everything over; the next cluster starts with nothing."""
+        if watch:
+            watch.watcher.end(watch, done=True)
+            return
         rows = np.concatenate(self.rows) if self.rows else np.empty((0, ROW_WORDS), np.int64)
         records = np.concatenate(self.records) if self.records else np.empty((0, self.cluster.records.shape[1]))
         self.rows, self.records = [], []

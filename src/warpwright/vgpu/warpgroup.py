@@ -143,7 +143,7 @@ class Warpgroups:
 
     def _tell(self, index: int, count: int) -> None:
         cluster = self.cluster
-        for _ in range(count if cluster.observers else 0):
+        for _ in range(min(count, len(self.told[index]))):
             op = self.told[index].popleft()
             cluster.tell(Event("complete", cluster.number, op.rank, op.warp, op.lane, op.inst, op.number))
 

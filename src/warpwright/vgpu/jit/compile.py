@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from warpwright import isa
 from warpwright.errors import DescriptorError, UnsupportedInstruction, UsageError
-from warpwright.ptx import nodes
 from warpwright.targets import ARCHS
 from warpwright.vgpu.jit import (
     alu,
@@ -33,7 +32,8 @@ from warpwright.vgpu.jit.costs import Costs
 from warpwright.vgpu.jit.lanes import MEANINGS, Lanes, Meaning
 from warpwright.vgpu.jit.runtime import DECLARATIONS, Engine, compile_ir
 from warpwright.vgpu.jit.state import OFFSETS, SIZE
-from warpwright.vgpu.program import Block, Inst, Operand, Program, Register, place
+from warpwright.vgpu.jit.uses import mentions, registers_of, uses_of
+from warpwright.vgpu.program import Block, Inst, Program, Register, place
 
 __all__ = ["Kernel", "compile_program", "emit"]
 
@@ -58,25 +58,31 @@ class Kernel:
     tables: list[NDArray[np.int64]] = field(default_factory=list)
 
 
-def compile_program(program: Program, observed: bool = False, costs: Costs | None = None) -> Kernel:
+def compile_program(
+    program: Program, observed: bool = False, costs: Costs | None = None, watched: bool = False
+) -> Kernel:
     """Compile; with ``observed`` the code also reports synchronisation to observers, with ``costs`` it leaves rows for
-    timing."""
-    text, kernel = emit(program, observed, costs)
+    timing; ``watched``, rows for checks, and the first of the kernel's tables says which blocks were entered."""
+    text, kernel = emit(program, observed, costs, watched)
     engine = compile_ir(text)
     return Kernel(program, engine, engine.address("kernel"), *kernel)
 
 
 def emit(
-    program: Program, observed: bool = False, costs: Costs | None = None
+    program: Program, observed: bool = False, costs: Costs | None = None, watched: bool = False
 ) -> tuple[str, tuple[dict[str, int], int, dict[int, str], list[NDArray[np.int64]]]]:
     """The IR text of a program, and the rest of what `Kernel` holds."""
     local = _local_registers(program)
     slots, nbytes = _place_registers(program, local)
     lanes = Lanes(slots, dict.fromkeys(local, True), observed)
     lanes.costs = costs
+    lanes.watched = watched
+    lanes.tracked = frozenset(uses_of(program.insts) if watched else ())
     lanes.param_bytes = max((p.offset + p.nbytes for p in program.params), default=0)
     lanes.arch = program.arch
-    lanes.loaded = {r.name for i in program.insts if i.name == "tcgen05.ld" for r in _registers(i.operands[0])}
+    lanes.loaded = {r.name for i in program.insts if i.name == "tcgen05.ld" for r in registers_of(i.operands[0])}
+    if watched:
+        lanes.entered = lanes.table([0] * len(program.blocks))
     messages: dict[int, str] = {}
     blocks = program.blocks if program.blocks[-1].insts else program.blocks[:-1]
     for block in blocks:
@@ -123,6 +129,7 @@ def _block(lanes: Lanes, block: Block, messages: dict[int, str]) -> None:
     lanes.settled = False
     lanes.block, lanes.ended = block.index, False
     lanes.block_mask = lanes.load("i32", OFFSETS["mask"])
+    record.enter(lanes)
     for inst in block.insts:
         lanes.inst = inst
         if inst.name not in control.ENDINGS:
@@ -139,6 +146,7 @@ def _instruction(lanes: Lanes, inst: Inst, messages: dict[int, str]) -> None:
     _guard(lanes, inst)
     meaning = MEANINGS.get(inst.name) if inst.match or inst.opcode.startswith("call.") else None
     record.needs(lanes, inst)
+    record.touch(lanes, inst)
     mark = len(lanes.lines)
     try:
         if meaning is None:
@@ -211,23 +219,6 @@ def _refuse(lanes: Lanes, inst: Inst) -> None:
     lanes.emit(f"{passed}:")
 
 
-def _registers(operand: Operand) -> list[Register]:
-    if isinstance(operand, Register):
-        return [operand]
-    if isinstance(operand, nodes.Vector):
-        return [r for item in operand.items for r in _registers(item)]
-    if isinstance(operand, nodes.Pair):
-        return _registers(operand.first) + _registers(operand.second)
-    if isinstance(operand, nodes.Address):
-        return _registers(operand.base) + [r for item in operand.extra for r in _registers(item)]
-    return []
-
-
-def _writes(inst: Inst) -> bool:
-    """Whether the first operand is a result."""
-    return inst.match is not None and inst.match.spelling.operands[:1] in ("d", "p")
-
-
 def _local_registers(program: Program) -> set[str]:
     """Registers that only one block mentions, where the first mention defines all active lanes."""
     home: dict[str, int] = {}
@@ -239,7 +230,7 @@ def _local_registers(program: Program) -> set[str]:
 
     for block in program.blocks:
         for inst in block.insts:
-            used, made = _mentions(inst)
+            used, made = mentions(inst)
             for name in used:
                 mention(name, block, defines=False)
             for name in made:
@@ -253,14 +244,6 @@ def _local_registers(program: Program) -> set[str]:
             ):
                 memory.update(used, made)
     return set(home) - memory
-
-
-def _mentions(inst: Inst) -> tuple[list[str], list[str]]:
-    """Names of the registers that an instruction reads, and of those that it writes."""
-    first = 1 if _writes(inst) else 0
-    used = [r.name for operand in inst.operands[first:] for r in _registers(operand)]
-    made = [r.name for r in _registers(inst.operands[0])] if first else []
-    return used + ([inst.guard.name] if inst.guard else []), made
 
 
 def _place_registers(program: Program, local: set[str]) -> tuple[dict[str, int], int]:

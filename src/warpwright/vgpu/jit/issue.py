@@ -56,7 +56,7 @@ def push(lanes: Lanes, inst: Inst) -> None:
     for index, (kind, operand) in enumerate(words):
         lanes.store("<32 x i64>", _word(lanes, kind, operand), operand_slot(index))
     enqueue(lanes, inst.index)
-    if lanes.costs:
+    if lanes.costs or lanes.watched:
         count = lanes.op(f"call i32 @llvm.ctpop.i32(i32 {lanes.mask})")
         record.row(lanes, inst, lanes.resize_scalar(count, 32, 64))
         record.signal(lanes, inst)
@@ -151,7 +151,7 @@ def _pend(lanes: Lanes, inst: Inst, where: Operand, table: int, width: int) -> N
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
     lanes.check(lanes.op(f"call i1 @tmem_check(ptr %w, i32 {taddr}, i32 {width}, i32 {inst['shape'][:2]})"))
     lanes.emit(f"call void @tmem_pend(ptr %w, i32 {taddr}, i64 {table})")
-    record.row(lanes, inst)
+    record.row(lanes, inst, "0", lanes.resize_scalar(taddr, 32, 64))
 
 
 @meaning("tcgen05.ld")

@@ -72,6 +72,8 @@ class Lanes:
     arch : the target that the PTX was written for.
     observed : whether synchronising instructions also leave a record for observers.
     costs : what instructions cost, when rows for timing are recorded, else None.
+    watched : whether rows for checks are recorded; ``tracked`` are the instructions that use registers of a wgmma;
+        ``entered`` is the address of a table with a word for each block that was entered.
     """
 
     def __init__(self, slots: dict[str, int], local: dict[str, bool], observed: bool = False) -> None:
@@ -89,6 +91,9 @@ class Lanes:
         self.ended = False
         self.observed = observed
         self.costs: Costs | None = None
+        self.watched = False
+        self.tracked: frozenset[int] = frozenset()
+        self.entered = 0
         self.param_bytes = 0
         self.loaded: set[str] = set()
         self.settled = False

@@ -1,4 +1,5 @@
-"""Rows of the recorder, emitted into lane code that is compiled for timing and into no other."""
+"""Rows of the recorder and of the watch, emitted into lane code that is compiled for timing or for checks, and into no
+other."""
 
 from __future__ import annotations
 
@@ -8,11 +9,21 @@ from warpwright.vgpu.jit.lanes import Lanes
 from warpwright.vgpu.jit.state import LANES, OFFSETS
 from warpwright.vgpu.program import Inst
 
-__all__ = ["access", "bar", "barriers", "first", "needs", "row", "settled", "signal", "signalled", "spend", "wait"]
+__all__ = [
+    "TOUCH", "access", "bar", "barriers", "enter", "first", "needs", "order", "row", "settled", "signal", "signalled",
+    "spend", "touch", "wait",
+]  # fmt: skip
 
 
-def row(lanes: Lanes, inst: Inst, a: str = "0", b: str = "0", mask: str = "") -> None:
-    """One row where a lane of ``mask`` (the active ones) is on."""
+TOUCH = 1 << 20  # extra of a row for a use of registers
+ADDRESSES, OPERANDS = 1, 2  # tables of 32 words behind a row of the watch
+
+
+def row(lanes: Lanes, inst: Inst, a: str = "0", b: str = "0", mask: str = "", extra: str = "0") -> None:
+    """One row where a lane of ``mask`` (the active ones) is on; ``extra`` (28 bits) is for the watch."""
+    if lanes.watched:
+        shifted = str(int(extra) << 4) if extra.isdigit() else lanes.op(f"shl i64 {extra}, 4")
+        _watch(lanes, inst, mask or lanes.mask, shifted, a, b)
     if lanes.costs:
         offset = lanes.costs.offset.get(inst.index, 0)
         lanes.emit(
@@ -20,9 +31,13 @@ def row(lanes: Lanes, inst: Inst, a: str = "0", b: str = "0", mask: str = "") ->
         )
 
 
+def _watch(lanes: Lanes, inst: Inst, mask: str, extra: str, a: str = "0", b: str = "0") -> None:
+    lanes.emit(f"call void @watch(ptr %w, i32 {mask}, i64 {inst.index}, i64 {extra}, i64 {a}, i64 {b})")
+
+
 def first(lanes: Lanes, value: str) -> str:
     """The value (``<32 x i64>``) of the lowest active lane, where rows are recorded."""
-    if not lanes.costs:
+    if not (lanes.costs or lanes.watched):
         return "0"
     safe = lanes.op(f"and i32 {lanes.op(f'call i32 @llvm.cttz.i32(i32 {lanes.mask}, i1 false)')}, 31")
     return lanes.op(f"extractelement <32 x i64> {value}, i32 {safe}")
@@ -37,21 +52,47 @@ def _routine(lanes: Lanes, name: str, inst: Inst, masks: str, tail: str = "") ->
 def access(lanes: Lanes, inst: Inst, nbytes: int) -> None:
     """The sectors or wavefronts of an access whose host addresses are in ``addr``."""
     _routine(lanes, "row_access", inst, f"i32 {lanes.mask}", f", i64 {nbytes}")
+    if lanes.watched:
+        _watch(lanes, inst, lanes.mask, str(ADDRESSES), str(nbytes))
 
 
 def barriers(lanes: Lanes, inst: Inst) -> None:
     """What an mbarrier operation does, by its operands in the warp's state."""
     _routine(lanes, "row_barriers", inst, f"i32 {lanes.mask}")
+    if lanes.watched:
+        _watch(lanes, inst, lanes.mask, str(OPERANDS))
 
 
 def bar(lanes: Lanes, inst: Inst, number: str, how: str) -> None:
     """A named barrier that lanes come to."""
     _routine(lanes, "row_bar", inst, f"i32 {lanes.mask}", f", i64 {number}, i64 {how}")
+    if lanes.watched:
+        _watch(lanes, inst, lanes.mask, "0", number, how)
 
 
 def wait(lanes: Lanes, inst: Inst, done: str) -> None:
     """A test of a phase that the lanes of ``done`` pass."""
     _routine(lanes, "row_wait", inst, f"i32 {lanes.mask}, i32 {done}")
+    if lanes.watched:
+        _watch(lanes, inst, done, str(OPERANDS))
+
+
+def order(lanes: Lanes, inst: Inst, mask: str = "") -> None:
+    """A fence, or a barrier of lanes of the warp: it takes no time worth a row, but orders accesses."""
+    if lanes.watched:
+        _watch(lanes, inst, mask or lanes.mask, "0")
+
+
+def enter(lanes: Lanes) -> None:
+    """The block is entered."""
+    if lanes.watched:
+        lanes.emit(f"store i64 1, ptr inttoptr (i64 {lanes.entered + 8 * lanes.block} to ptr)")
+
+
+def touch(lanes: Lanes, inst: Inst) -> None:
+    """A use of registers that belong to a wgmma."""
+    if inst.index in lanes.tracked and inst.name != "wgmma.mma_async":
+        _watch(lanes, inst, lanes.mask, str(TOUCH << 4))
 
 
 def needs(lanes: Lanes, inst: Inst) -> None:

@@ -21,6 +21,7 @@ _RMW = {
 _HALVES = ("f16", "bf16")
 _FILES = (
     "translate", "control", "mbarrier", "exchange", "bulk", "wgmma", "hardware", "mma", "reduce", "record", "signal",
+    "watch",
 )  # fmt: skip
 
 
@@ -164,6 +165,7 @@ _SIGNATURES = {
     "box_bytes": "i64 (ptr, i32, i64)",
     "cluster_arrive": "i32 (ptr, i32)",
     "signal": "void (ptr, i32, i64, i64, i64, i64, i64, i1)",
+    "watch": "void (ptr, i32, i64, i64, i64, i64)",
     **{f"gather{b}": f"<32 x i{b}> (ptr, i32, i64)" for b in (8, 16, 32, 64)},
     **{f"scatter{b}": f"void (ptr, i32, i64, <32 x i{b}>)" for b in (8, 16, 32, 64)},
     **{name: f"<32 x i{b}> (ptr, i32, <32 x i{b}>, <32 x i{b}>)" for name, b, _ in _atomics()},

@@ -103,6 +103,7 @@ def barrier_cluster(lanes: Lanes, inst: Inst) -> None:
 )  # fmt: skip
 def ordered(lanes: Lanes, inst: Inst) -> None:
     """Lane code runs in program order and one warp at a time, so an ordering instruction moves nothing."""
+    record.order(lanes, inst)
 
 
 def _reach(lanes: Lanes, inst: Inst, operand: Operand) -> None:
@@ -124,7 +125,7 @@ def mbarrier_init(lanes: Lanes, inst: Inst) -> None:
 
 def _record(lanes: Lanes, inst: Inst, count: str) -> None:
     """A row of the recorder for an instruction that sets a barrier."""
-    if lanes.costs:
+    if lanes.costs or lanes.watched:
         _operands(lanes, count, lanes.splat(0, 64), lanes.splat(0, 64))
         record.barriers(lanes, inst)
 

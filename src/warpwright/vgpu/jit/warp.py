@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from warpwright.ptx import nodes
+from warpwright.vgpu.jit import record
 from warpwright.vgpu.jit.control import converge
 from warpwright.vgpu.jit.lanes import Lanes, bits_of, meaning
 from warpwright.vgpu.jit.state import OFFSETS
@@ -153,7 +154,7 @@ def elect_sync(lanes: Lanes, inst: Inst) -> None:
 
 @meaning("bar.warp.sync")
 def bar_warp_sync(lanes: Lanes, inst: Inst) -> None:
-    _gather_members(lanes, inst.operands[0])
+    record.order(lanes, inst, _gather_members(lanes, inst.operands[0]))
 
 
 @meaning("activemask")

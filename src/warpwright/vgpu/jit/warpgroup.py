@@ -57,6 +57,7 @@ def in_use(slots: dict[str, int]) -> int:
 def fence(lanes: Lanes, inst: Inst) -> None:
     """Registers are written in program order; the warp gathers."""
     converge(lanes, "-1")
+    record.order(lanes, inst)
 
 
 @meaning("wgmma.mma_async")
@@ -88,7 +89,7 @@ def _issue(lanes: Lanes, inst: Inst) -> None:
     block(lanes, WAIT_WGMMA, lanes.mask, lanes.block)
     lanes.ended = False
     lanes.emit(f"{logged}:")
-    record.row(lanes, inst, a, b)
+    record.row(lanes, inst, a, b, extra=how)
     if lanes.costs:
         lanes.store("i64", lanes.op(f"add i64 {lanes.load('i64', OFFSETS['issued'])}, 1"), OFFSETS["issued"])
     if lanes.observed:

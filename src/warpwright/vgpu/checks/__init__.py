@@ -1,0 +1,1 @@
+"""Checks of a run: what happens before what, and which accesses nothing orders."""

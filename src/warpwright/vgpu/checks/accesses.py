@@ -1,0 +1,145 @@
+"""Accesses, sets of them, and the shadow of a memory: who wrote each cell last and who has read it since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.vgpu.checks.clocks import GENERIC, SEEN, Clocks
+
+__all__ = ["NEVER", "Accesses", "Cells", "Ids", "Shadow"]
+
+NEVER = 1 << 40  # the value of what has not completed: nobody knows of it
+Ids = NDArray[np.int64]
+Cells = NDArray[np.int64]
+_FIELDS = {"column": np.int32, "value": np.int64, "machine": np.bool_, "inst": np.int32, "lane": np.int32}
+
+
+class Accesses:
+    """Every access of a cluster: it is over for whoever knows ``value`` of ``column``. ``machine``: it was made by an
+    engine, so no proxy fence is between it and other engines; ``inst`` and ``lane`` made or issued it."""
+
+    def __init__(self, clocks: Clocks) -> None:
+        self.clocks = clocks
+        self.rows: dict[str, NDArray[Any]] = {name: np.zeros(1024, dtype) for name, dtype in _FIELDS.items()}
+        self.count = 0
+        self.sets: list[tuple[int, ...]] = []
+        self.known: dict[tuple[int, ...], int] = {}
+        self.unions: dict[tuple[int, int], int] = {}
+
+    def add(self, column: Ids | int, value: Ids | int, machine: bool, inst: int, lanes: Ids | int) -> Ids:
+        """New accesses, one a lane; gives their numbers."""
+        count = np.broadcast(column, value, lanes).size
+        while self.count + count > len(self.rows["lane"]):
+            self.rows = {name: np.concatenate([held, np.zeros_like(held)]) for name, held in self.rows.items()}
+        for name, given in zip(_FIELDS, (column, value, machine, inst, lanes), strict=True):
+            self.rows[name][self.count : self.count + count] = given
+        self.count += count
+        return np.arange(self.count - count, self.count)
+
+    def complete(self, ids: Iterable[int], value: int) -> None:
+        """Accesses that were in flight are over from ``value`` of their column on."""
+        self.rows["value"][list(ids)] = value
+
+    def unknown(self, ids: Ids, lanes: Ids | int) -> NDArray[np.bool_]:
+        """Which accesses the lanes do not know to be over."""
+        known = self.clocks.table[GENERIC, lanes, self.rows["column"][ids]]
+        late: NDArray[np.bool_] = known < self.rows["value"][ids]
+        return late
+
+    def unseen(self, ids: Ids, lanes: Ids | int) -> NDArray[np.bool_]:
+        """Which accesses of threads an operation that the lanes issue to the async proxy need not see."""
+        late = self.clocks.table[SEEN, lanes, self.rows["column"][ids]] < self.rows["value"][ids]
+        hidden: NDArray[np.bool_] = late & ~self.rows["machine"][ids]
+        return hidden
+
+    def members(self, held: int) -> tuple[int, ...]:
+        """The accesses of a set: 0 is empty, n > 0 only access n - 1, n < 0 one of `sets`."""
+        return () if held == 0 else (held - 1,) if held > 0 else self.sets[-held - 1]
+
+    def with_(self, held: int, access: int) -> int:
+        """A set with one more access, less those that it makes up for: they are over before it, and if they are a
+        thread's so is it, since for the async proxy the one does not stand for the other."""
+        if held == 0:
+            return access + 1
+        key = held, access
+        if key not in self.unions:
+            old = np.array(self.members(held), np.int64)
+            lane = int(self.rows["lane"][access])
+            kept = old[self.unknown(old, lane) | (self.rows["machine"][access] & ~self.rows["machine"][old])]
+            self.unions[key] = self._set((*kept.tolist(), access))
+        return self.unions[key]
+
+    def _set(self, members: tuple[int, ...]) -> int:
+        if len(members) == 1:
+            return members[0] + 1
+        if members not in self.known:
+            self.sets.append(members)
+            self.known[members] = -len(self.sets)
+        return self.known[members]
+
+
+class Shadow:
+    """What the cells of a memory remember: the last write (-1: none), the set of reads since it."""
+
+    def __init__(self, accesses: Accesses, cells: int) -> None:
+        self.accesses = accesses
+        self.writer = np.full(cells, -1, np.int32)
+        self.readers = np.zeros(cells, np.int32)
+
+    def before(self, cells: Cells, lanes: Ids | int, write: bool) -> tuple[Ids, Ids]:
+        """Pairs (access, lane) that an access of ``lanes`` to ``cells`` comes after: writes, for a write reads too."""
+        pairs = [_pairs(self.writer[cells], lanes, -1)]
+        if write:
+            held, who = _pairs(self.readers[cells], lanes, 0)
+            pairs.append((held[held > 0] - 1, who[held > 0]))
+            for one, lane in zip(held[held < 0].tolist(), who[held < 0].tolist(), strict=True):
+                members = np.array(self.accesses.members(one), np.int64)
+                pairs.append((members, np.full(len(members), lane, np.int64)))
+        ids, who = (np.concatenate(part) for part in zip(*pairs, strict=True))
+        return ids, who
+
+    def write(self, cells: Cells, ids: Ids | int) -> None:
+        self.writer[cells] = ids
+        self.readers[cells] = 0
+
+    def read(self, cells: Cells, ids: Ids | int) -> None:
+        """Remember a read; ``ids`` one a cell or one for all."""
+        held = self.readers[cells]
+        if not isinstance(ids, int):
+            self.readers[cells] = self._merged(held, ids)
+        elif _same(held):
+            self.readers[cells] = self.accesses.with_(int(held[0]), ids)
+        else:
+            sets, inverse = np.unique(held, return_inverse=True)
+            merged = np.array([self.accesses.with_(old, ids) for old in sets.tolist()], np.int32)
+            self.readers[cells] = merged[inverse.ravel()]
+
+    def _merged(self, held: NDArray[np.int32], ids: Ids) -> NDArray[np.int32]:
+        """Every set with one more access."""
+        if not held.any():
+            return (ids + 1).astype(np.int32)
+        keys, inverse = np.unique(held.astype(np.int64) << 32 | ids, return_inverse=True)
+        merged = [self.accesses.with_(key >> 32, key & 0xFFFF_FFFF) for key in keys.tolist()]
+        found: NDArray[np.int32] = np.array(merged, np.int32)[inverse.ravel()]
+        return found
+
+
+def _same(values: NDArray[np.int32]) -> bool:
+    return bool((values == values[0]).all())
+
+
+def _pairs(held: NDArray[np.int32], lanes: Ids | int, none: int) -> tuple[Ids, Ids]:
+    """Distinct pairs of what cells hold, unless it is ``none``, and of the lanes."""
+    if isinstance(lanes, int):
+        found = held[:1] if _same(held) else np.unique(held)
+        found = found[found != none].astype(np.int64)
+        return found, np.full(len(found), lanes, np.int64)
+    chosen = held != none
+    if not chosen.any():
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    packed = np.unique(held[chosen].astype(np.int64) << 20 | lanes[chosen])
+    return packed >> 20, packed & 0xFFFFF

@@ -1,0 +1,127 @@
+"""Barriers as carriers of knowledge: who arrives gives what it knows, who waits gets it.
+
+mbarriers follow the documented object (PTX ISA 9.1 section 9.7.13.15): a phase is over when no arrival is pending and
+no byte outstanding. Named barriers (9.7.13.1) let go all threads of a round at once; the cluster's (9.7.13.3) has an
+arrive that releases and a wait that acquires.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from warpwright.vgpu.checks.clocks import GENERIC, Clock, Clocks, Lanes, join
+
+__all__ = ["Mbarrier", "Named", "Whole"]
+
+
+class Mbarrier:
+    """One mbarrier: its column, what a phase expects, and the clocks of the phase that is open and of the last one.
+
+    ``waited`` holds, for each lane, its clock when it saw the end of phase ``saw``, by instruction ``wait_inst``: the
+    next phase must not end before that is known, else the wait might have found the phase gone.
+    """
+
+    def __init__(self, column: int, init: int, expected: int, lanes: int) -> None:
+        self.column, self.init = column, init
+        self.expected = self.pending = expected
+        self.bytes = self.phase = 0
+        self.open: Clock | None = None
+        self.last: Clock | None = None
+        self.waited = np.zeros(lanes, np.int64)
+        self.saw = np.full(lanes, -1, np.int64)
+        self.wait_inst = np.zeros(lanes, np.int64)
+
+    def arrive(self, clocks: Clocks, clock: Clock | None, count: int, expect: int, complete: int) -> bool:
+        """Count an operation; true when it ends the phase."""
+        self.open = join(self.open, clock)
+        self.pending -= count
+        self.bytes += expect - complete
+        if self.pending or self.bytes:
+            return False
+        last = np.zeros((2, clocks.used), np.uint32)
+        if self.open is not None:
+            last[:, : self.open.shape[1]] = self.open
+        self.phase, self.pending = self.phase + 1, self.expected
+        last[GENERIC, self.column] = self.phase
+        self.last, self.open = last, None
+        return True
+
+    def wait(self, clocks: Clocks, lanes: Lanes, inst: int, acquires: bool) -> None:
+        """The lanes see the end of the last phase, and all that came before it."""
+        if self.last is not None and acquires:
+            clocks.acquire(lanes, self.last)
+        self.waited[lanes], self.saw[lanes], self.wait_inst[lanes] = clocks.now(lanes), self.phase, inst
+        clocks.table[GENERIC, lanes, lanes] += 1
+
+    def overtaken(self) -> Lanes:
+        """Lanes that saw the phase before the last one end, of which the end of the last one does not know."""
+        before = np.flatnonzero(self.saw == self.phase - 1)
+        if self.last is None or not len(before):
+            return before[:0]
+        found: Lanes = before[self.last[GENERIC, before] < self.waited[before]]
+        return found
+
+
+@dataclass(slots=True)
+class Named:
+    """One round of a named barrier: threads that have come, those of them that wait, what they know."""
+
+    arrived: int = 0
+    waiting: list[Lanes] = field(default_factory=list)
+    clock: Clock | None = None
+
+    def come(self, clocks: Clocks, lanes: Lanes, threads: int, wanted: int, waits: bool) -> bool:
+        """A warp comes with ``threads``; true when the round is complete and those who waited have learnt."""
+        self.arrived += threads
+        self.clock = join(self.clock, clocks.release(lanes))
+        if waits:
+            self.waiting.append(lanes)
+        if self.arrived < wanted or self.clock is None:
+            return False
+        for each in self.waiting:
+            clocks.acquire(each, self.clock)
+        self.arrived, self.waiting, self.clock = 0, [], None
+        return True
+
+
+class Whole:
+    """The barrier of the cluster: lanes wait for the phase that they arrived in."""
+
+    def __init__(self, lanes: int) -> None:
+        self.lanes = lanes
+        self.arrived = 0
+        self.phase = 0
+        self.open: Clock | None = None
+        self.ended: dict[int, Clock] = {}
+        self.owed = np.zeros(lanes, np.int64)
+        self.waiting: list[tuple[int, Lanes]] = []
+
+    def arrive(self, clocks: Clocks, lanes: Lanes, clock: Clock | None) -> None:
+        self.owed[lanes] = self.phase
+        self.arrived += len(lanes)
+        self.open = join(self.open, clock)
+        if self.arrived == self.lanes:
+            self._turn(clocks)
+
+    def leave(self, clocks: Clocks, lanes: int) -> None:
+        """So many lanes have exited: nobody waits for them."""
+        self.lanes -= lanes
+        if self.arrived and self.arrived == self.lanes:
+            self._turn(clocks)
+
+    def wait(self, clocks: Clocks, lanes: Lanes) -> None:
+        phase = int(self.owed[lanes[0]])
+        if phase in self.ended:
+            clocks.acquire(lanes, self.ended[phase])
+        elif phase == self.phase:
+            self.waiting.append((phase, lanes))
+
+    def _turn(self, clocks: Clocks) -> None:
+        if self.open is not None:
+            self.ended[self.phase] = self.open
+        for phase, lanes in self.waiting:
+            if phase in self.ended:
+                clocks.acquire(lanes, self.ended[phase])
+        self.phase, self.arrived, self.open, self.waiting = self.phase + 1, 0, None, []

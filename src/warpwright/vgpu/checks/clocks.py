@@ -1,0 +1,78 @@
+"""Vector clocks of the lanes of a cluster, once for the generic proxy and once for what the async proxy sees.
+
+A column is a lane's own clock, the phases of an mbarrier, the groups of a warpgroup or a thread, or the operations of
+a tensor core. A lane knows that something is over when its entry has reached that thing's value in that thing's column.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["GENERIC", "SEEN", "Clock", "Clocks", "Lanes", "join"]
+
+GENERIC, SEEN = 0, 1  # what a lane knows; what the async proxy sees of it
+_SPARE = 256
+
+Clock = NDArray[np.uint32]  # (2, columns)
+Lanes = NDArray[np.int64]
+
+
+class Clocks:
+    """``table[GENERIC, lane]`` is what a lane knows, ``table[SEEN, lane]`` what the async proxy sees through it: what
+    the lane knew at its last proxy fence (PTX ISA 9.1 section 8.9.4, causality order)."""
+
+    def __init__(self, lanes: int) -> None:
+        self.lanes = lanes
+        self.used = lanes
+        self.table = np.zeros((2, lanes, lanes + _SPARE), np.uint32)
+        own = np.arange(lanes)
+        self.table[GENERIC, own, own] = 1
+
+    def column(self) -> int:
+        """A new column; nobody knows anything of it."""
+        if self.used == self.table.shape[2]:
+            self.table = np.concatenate([self.table, np.zeros_like(self.table[:, :, :_SPARE])], axis=2)
+        self.used += 1
+        return self.used - 1
+
+    def now(self, lanes: Lanes) -> NDArray[np.int64]:
+        """The lanes' own clocks."""
+        values: NDArray[np.int64] = self.table[GENERIC, lanes, lanes].astype(np.int64)
+        return values
+
+    def release(self, lanes: Lanes) -> Clock:
+        """What the lanes know together; what they do from now on is not part of it."""
+        clock: Clock = self.table[:, lanes, : self.used].max(axis=1)
+        self.table[GENERIC, lanes, lanes] += 1
+        return clock
+
+    def acquire(self, lanes: Lanes, clock: Clock) -> None:
+        """The lanes learn what a clock knows."""
+        width = clock.shape[1]
+        self.table[:, lanes, :width] = np.maximum(self.table[:, lanes, :width], clock[:, None])
+
+    def fence_proxy(self, lanes: Lanes) -> None:
+        """The async proxy sees what the lanes know."""
+        self.table[SEEN, lanes] = np.maximum(self.table[SEEN, lanes], self.table[GENERIC, lanes])
+        self.table[GENERIC, lanes, lanes] += 1
+
+    def reach(self, lanes: Lanes, column: int, value: int) -> None:
+        """The lanes know that a column has come to a value."""
+        self.table[GENERIC, lanes, column] = np.maximum(self.table[GENERIC, lanes, column], value)
+
+    def pass_on(self, lanes: Lanes, columns: Lanes) -> None:
+        """Others that the lanes meet may see what these know of some columns (of tensor memory)."""
+        rows = np.ix_(lanes, columns)
+        self.table[SEEN][rows] = np.maximum(self.table[SEEN][rows], self.table[GENERIC][rows])
+
+
+def join(a: Clock | None, b: Clock | None) -> Clock | None:
+    """What two clocks know together."""
+    if a is None or b is None:
+        return b if a is None else a
+    if a.shape[1] < b.shape[1]:
+        a, b = b, a
+    joined = a.copy()
+    joined[:, : b.shape[1]] = np.maximum(joined[:, : b.shape[1]], b)
+    return joined

@@ -1,0 +1,87 @@
+"""What checks find: two accesses and what is missing between them, or one step that breaks a protocol."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = ["Coverage", "Finding", "Rule", "Step", "Verdict"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What is checked: ``id`` names it, ``title`` says what went wrong, ``section`` is the PTX ISA's, ``repair`` what
+    to write."""
+
+    id: str
+    title: str
+    section: str
+    repair: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An instruction that a thread came to: what it does, in words, its opcode and line, its role, CTA and thread."""
+
+    what: str
+    opcode: str
+    where: str
+    role: str
+    cta: tuple[int, int, int]
+    thread: int
+
+    def __str__(self) -> str:
+        return f"{self.where} `{self.opcode}` ({self.role}, CTA {self.cta}, thread {self.thread})"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A rule that does not hold: the steps involved, the earlier first, and a sentence with the particulars."""
+
+    rule: Rule
+    steps: tuple[Step, ...]
+    message: str
+
+    def __str__(self) -> str:
+        lines = [f"{self.rule.id}: {self.rule.title}", *(f"  {step.what}: {step}" for step in self.steps)]
+        return "\n".join([*lines, f"  {self.message}", f"  repair: {self.rule.repair} (PTX ISA {self.rule.section})"])
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Instructions that were reached, of those there are; ``missed``: lines with barriers, fences or accesses that were
+    not, so that nothing is known of them."""
+
+    reached: int
+    present: int
+    missed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What checking a launch came to.
+
+    ``kind``: "clean", "findings", or "incomplete" where something was not reached or is not modelled; ``reasons`` says
+    what. Only "clean" is a pass.
+    """
+
+    kernel: str
+    device: str
+    findings: tuple[Finding, ...]
+    coverage: Coverage
+    reasons: tuple[str, ...]
+
+    @property
+    def kind(self) -> str:
+        return "findings" if self.findings else "incomplete" if self.reasons else "clean"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        findings = [asdict(finding) for finding in self.findings]
+        rest = {"coverage": asdict(self.coverage), "reasons": list(self.reasons)}
+        return {"kernel": self.kernel, "device": self.device, "verdict": self.kind, "findings": findings, **rest}
+
+    def __str__(self) -> str:
+        reached = f"{self.coverage.reached} of {self.coverage.present} instructions reached"
+        head = f"{self.kernel} on {self.device}: {self.kind}; {reached}"
+        return "\n".join([head, *map(str, self.findings), *self.reasons])

@@ -1,0 +1,66 @@
+"""Registers of wgmma in flight, and those that a wgmma.fence must come behind (PTX ISA 9.1 section 9.7.15.7.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from warpwright.vgpu.jit.uses import Use
+
+if TYPE_CHECKING:
+    from warpwright.vgpu.checks.watch import Row, Watch
+
+__all__ = ["Registers"]
+
+
+@dataclass(slots=True)
+class _Warp:
+    """``flight``: group, instruction and use of what has not been waited for; ``since``: registers used since the last
+    fence, and by which instruction; ``shape`` of the wgmma whose accumulators may be used again without a fence."""
+
+    flight: list[tuple[int, int, Use]] = field(default_factory=list)
+    since: dict[str, int] = field(default_factory=dict)
+    fenced: bool = False
+
+
+class Registers:
+    """The registers of every warp of a cluster."""
+
+    def __init__(self, uses: dict[int, Use]) -> None:
+        self.uses = uses
+        self.warps: dict[int, _Warp] = {}
+
+    def _of(self, warp: int) -> _Warp:
+        return self.warps.setdefault(warp, _Warp())
+
+    def touch(self, watch: Watch, row: Row) -> None:
+        """A thread uses registers: none of them may be the accumulator, or be read, of a wgmma in flight."""
+        use, warp = self.uses[row.inst], self._of(row.warp)
+        for _, inst, other in warp.flight:
+            if (use.reads | use.writes) & other.d or use.writes & other.a:
+                steps = (
+                    watch.step("in flight", inst, int(row.lanes[0])),
+                    watch.step("uses", row.inst, int(row.lanes[0])),
+                )
+                watch.find("wgmma-registers", steps, "the warp has not waited for the wgmma's group")
+                break
+        warp.since.update(dict.fromkeys(use.reads | use.writes, row.inst))
+
+    def issue(self, watch: Watch, row: Row, group: int) -> None:
+        use, warp = self.uses[row.inst], self._of(row.warp)
+        used = next((warp.since[name] for name in use.d | use.a if name in warp.since), None) if warp.since else None
+        lane = int(row.lanes[0])
+        if used is not None or not warp.fenced:
+            first = (watch.step("uses", used, lane),) if used is not None else ()
+            text = "no wgmma.fence is between them" if first else "no wgmma.fence is before the first wgmma"
+            watch.find("wgmma-fence", (*first, watch.step("issues", row.inst, lane)), text)
+        warp.flight.append((group, row.inst, use))
+
+    def fence(self, warp: int) -> None:
+        held = self._of(warp)
+        held.since.clear()
+        held.fenced = True
+
+    def wait(self, warp: int, over: int) -> None:
+        held = self._of(warp)
+        held.flight = [entry for entry in held.flight if entry[0] > over]

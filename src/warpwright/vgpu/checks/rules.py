@@ -1,0 +1,83 @@
+"""The rules, as data: what each says when it does not hold, where PTX says so, and what to write."""
+
+from __future__ import annotations
+
+from warpwright.vgpu.checks.findings import Rule
+
+__all__ = ["RULES"]
+
+_ALL = (
+    Rule(
+        "race",
+        "two accesses of the same memory, one of them a write, that nothing orders",
+        "8.9.4",
+        "let the second wait for the first: an arrive (of an asynchronous operation: its commit) on an mbarrier behind "
+        "the first and a wait for that phase before the second, or a barrier between them",
+    ),
+    Rule(
+        "proxy-fence",
+        "a thread's access of shared memory is not ordered for the async proxy",
+        "8.9.4 and 9.7.13.4",
+        "put fence.proxy.async behind the first access, in the thread that made it and before the barrier that orders "
+        "the two",
+    ),
+    Rule(
+        "mbarrier-init",
+        "an mbarrier is used where its initialisation is not visible",
+        "9.7.13.15.9",
+        "put fence.mbarrier_init.release.cluster behind mbarrier.init, then a barrier of all that use it (of the "
+        "cluster, if other CTAs do)",
+    ),
+    Rule(
+        "mbarrier-lapped",
+        "a phase of an mbarrier may end before a thread has seen the one before it end",
+        "9.7.13.15.3",
+        "let every thread that waits be heard of, by an arrive behind its wait, before the next phase can end",
+    ),
+    Rule(
+        "deadlock",
+        "no thread can go on, and nothing is in flight",
+        "9.7.13.15",
+        "follow the waits: who is waited for must arrive as often, and deliver as many bytes, as the barrier expects",
+    ),
+    Rule(
+        "fault",
+        "the kernel does what its device does not allow",
+        "9.7",
+        "mend the instruction that is named",
+    ),
+    Rule(
+        "uninitialised",
+        "memory is read that nothing was written to",
+        "5.1.7",
+        "write it first, or mend the address",
+    ),
+    Rule(
+        "exit-early",
+        "a CTA may exit while its shared memory is in use",
+        "9.7.13.3 and 9.7.9.25.4",
+        "let the cluster meet (barrier.cluster) behind the last use of another CTA's memory, and wait for bulk copies "
+        "(cp.async.bulk.wait_group.read) in the thread that issued them",
+    ),
+    Rule(
+        "tcgen05-fence",
+        "operations on tensor memory of different threads are not ordered for the tensor core",
+        "9.7.16.6.2",
+        "put tcgen05.fence::before_thread_sync behind the first and before the barrier, and "
+        "tcgen05.fence::after_thread_sync behind the barrier and before the second",
+    ),
+    Rule(
+        "wgmma-registers",
+        "a register is used while a wgmma that owns it is in flight",
+        "9.7.15.7.3",
+        "put wgmma.wait_group for its group before the use",
+    ),
+    Rule(
+        "wgmma-fence",
+        "a wgmma uses registers that nothing orders behind a thread's use of them",
+        "9.7.15.7.1",
+        "put wgmma.fence between the use and the wgmma, in all four warps",
+    ),
+)
+
+RULES = {rule.id: rule for rule in _ALL}

@@ -1,0 +1,150 @@
+"""Tensor cores: tcgen05 and tensor memory (PTX ISA 9.1 section 9.7.16), wgmma (9.7.15)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from warpwright.vgpu.checks.accesses import Cells
+from warpwright.vgpu.checks.clocks import SEEN, join
+from warpwright.vgpu.checks.watch import Row, Watch, meaning
+
+__all__: list[str] = []
+
+
+@meaning("tcgen05.mma", "tcgen05.mma.ws", "tcgen05.cp", "tcgen05.shift")
+def product(watch: Watch, row: Row) -> None:
+    """One operation after the other, so what is over is told by how many are."""
+    for _ in range(row.a):
+        op = watch.op()
+        lane, number = watch.lane(op), watch.count("tensor", op.rank)
+        column = watch.column("tensor", op.rank)
+        watch.behind[op.rank] = watch.knows(lane)
+        access = int(watch.accesses.add(column, number, True, row.inst, lane)[0])
+        for cells in watch.prints.operands(op):
+            _operand(watch, cells, lane, row.inst, access)
+        for cells in watch.prints.tensor_reads(op):
+            _judge(watch, cells, lane, row.inst, False, column)
+            watch.tensor.read(cells, access)
+        for cells in watch.prints.accumulators(op):
+            _judge(watch, cells, lane, row.inst, True, column)
+            watch.tensor.write(cells, access)
+
+
+def _judge(watch: Watch, cells: Cells, lane: int, inst: int, write: bool, pipe: int = -1) -> None:
+    """Order in tensor memory: known, and for other threads passed on and taken up with tcgen05.fence."""
+    ids = watch.judge(watch.tensor, cells, lane, inst, write, pipe=pipe)
+    if not len(ids):
+        return
+    columns, values = (watch.accesses.rows[name][ids] for name in ("column", "value"))
+    apart = watch.accesses.rows["lane"][ids] // 32 != lane // 32
+    taken = watch.taken[lane // 32]
+    for access in ids[apart & (np.append(taken, 0)[np.minimum(columns, len(taken))] < values)].tolist()[:1]:
+        watch.clash("tcgen05-fence", access, inst, lane, "they are ordered, but not for the tensor core")
+
+
+def _operand(watch: Watch, cells: Cells, lane: int, inst: int, access: int) -> None:
+    watch.judge(watch.shared, cells, lane, inst, write=False, engine=True)
+    if (watch.shared.writer[cells] < 0).any():
+        watch.find("uninitialised", (watch.step("reads", inst, lane),), "nobody has written there")
+    watch.shared.read(cells, access)
+
+
+@meaning("tcgen05.commit")
+def commit(watch: Watch, row: Row) -> None:
+    """The mbarrier learns that all operations so far are over, and what was over before they began."""
+    for _ in range(row.a):
+        op = watch.op()
+        column = watch.column("tensor", op.rank)
+        behind = watch.behind.get(op.rank)
+        clock = np.zeros((2, watch.clocks.used), np.uint32)
+        if behind is not None:
+            clock[:, : behind.shape[1]] = behind
+        clock[:, column] = watch.counts.get(("tensor", op.rank), 0)
+        for rank, offset in watch.prints.signals(op):
+            watch.commits[op.number, rank * watch.cluster.shared_stride + offset] = clock
+
+
+@meaning("tcgen05.ld", "tcgen05.st")
+def move(watch: Watch, row: Row) -> None:
+    """A warp's load or store of its quarter of the lanes; over when the warp has waited for it."""
+    inst = watch.insts[row.inst]
+    store, lane = inst.name == "tcgen05.st", int(row.lanes[0])
+    kind = "tensor stores" if store else "tensor loads"
+    cells = watch.prints.quarter(inst, row.warp, row.b)
+    _judge(watch, cells, lane, row.inst, store)
+    access = watch.accesses.add(watch.column(kind, row.warp), watch.count(kind, row.warp), True, row.inst, lane)
+    if store:
+        return watch.tensor.write(cells, int(access[0]))
+    if (watch.tensor.writer[cells] < 0).any():
+        watch.find("uninitialised", (watch.step("reads", row.inst, lane),), "nobody has written there")
+    watch.tensor.read(cells, int(access[0]))
+
+
+@meaning("tcgen05.wait::ld", "tcgen05.wait::st")
+def wait_move(watch: Watch, row: Row) -> None:
+    kind = "tensor stores" if watch.insts[row.inst].name.endswith("st") else "tensor loads"
+    count = watch.counts.get((kind, row.warp), 0)
+    if count:
+        watch.clocks.reach(row.lanes, watch.column(kind, row.warp), count)
+
+
+@meaning("tcgen05.fence::before_thread_sync")
+def fence_before(watch: Watch, row: Row) -> None:
+    """What the thread knows of tensor memory is passed on by the next barrier or arrive."""
+    watch.clocks.pass_on(row.lanes, watch.tensor_columns())
+
+
+@meaning("tcgen05.fence::after_thread_sync")
+def fence_after(watch: Watch, row: Row) -> None:
+    """What barriers and waits have passed on is taken up for the thread's next operations on tensor memory."""
+    watch.taken[row.warp] = watch.clocks.table[SEEN, row.lanes, : watch.clocks.used].max(axis=0)
+
+
+@meaning("wgmma.mma_async")
+def wgmma(watch: Watch, row: Row) -> None:
+    """One warp's issue of an instruction of its warpgroup. Every warp must be allowed to begin, and all read as one;
+    who has waited for it knows that all four warps had come so far."""
+    first = row.warp - row.warp % watch.cluster.per_cta % 4
+    number = watch.count("wgmma", row.warp)
+    lane, rank = int(row.lanes[0]), row.warp // watch.cluster.per_cta
+    group = watch.counts.get(("groups", row.warp), 0) + 1
+    watch.registers.issue(watch, row, group)
+    clock = watch.clocks.release(row.lanes)
+    watch.groups[first, group] = join(watch.groups.get((first, group)), clock)
+    for lanes, over in watch.waiting.get(first, ()):
+        if group <= over:  # a warp that waits for what the others have yet to issue
+            watch.clocks.acquire(lanes, clock)
+    new = watch.counts.get(("performed", first), 0) < number
+    access = -1
+    if new:
+        watch.counts["performed", first] = number
+        access = int(watch.accesses.add(watch.column("wgmma", first), group, True, row.inst, lane)[0])
+    for cells in watch.prints.wgmma(watch.insts[row.inst], rank, row.a, row.b):
+        if new:
+            _operand(watch, cells, lane, row.inst, access)
+        else:
+            watch.judge(watch.shared, cells, lane, row.inst, write=False, engine=True)
+
+
+@meaning("wgmma.fence")
+def fence(watch: Watch, row: Row) -> None:
+    watch.registers.fence(row.warp)
+
+
+@meaning("wgmma.commit_group")
+def commit_group(watch: Watch, row: Row) -> None:
+    watch.count("groups", row.warp)
+
+
+@meaning("wgmma.wait_group")
+def wait_group(watch: Watch, row: Row) -> None:
+    first = row.warp - row.warp % watch.cluster.per_cta % 4
+    over = watch.counts.get(("groups", row.warp), 0) - row.a
+    watch.registers.wait(row.warp, over)
+    if over > 0:
+        watch.clocks.reach(row.lanes, watch.column("wgmma", first), over)
+    held = [entry for entry in watch.waiting.get(first, []) if entry[0][0] != row.lanes[0]]
+    watch.waiting[first] = [*held, (row.lanes, over)]
+    clock = watch.groups.get((first, over))
+    if clock is not None:
+        watch.clocks.acquire(row.lanes, clock)

@@ -1,0 +1,159 @@
+"""What threads do by themselves: accesses, fences, barriers (PTX ISA 9.1 chapter 8, sections 9.7.9 and 9.7.13)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from warpwright.vgpu.checks.barriers import Mbarrier, Named
+from warpwright.vgpu.checks.clocks import SEEN, Clock, Lanes, join
+from warpwright.vgpu.checks.watch import Row, Watch, meaning
+from warpwright.vgpu.jit.sync import BAR_ARRIVE
+
+__all__: list[str] = []
+
+_WRITES = ("st", "st.mmio", "stmatrix", "atom", "red")
+
+
+@meaning("ld", "ldu", "ld.mmio", "st", "st.mmio", "atom", "red", "ldmatrix", "stmatrix")
+def access(watch: Watch, row: Row) -> None:
+    """Accesses of shared memory, a lane each. Those of atomics do not race with one another."""
+    inside = (row.places >= 0) & (row.places < watch.prints.shared_bytes)
+    if not inside.any():
+        return None
+    lanes, name = row.lanes[inside], watch.insts[row.inst].name
+    cells, who = watch.prints.of_lanes(row.places[inside], lanes, row.a)
+    write = name in _WRITES
+    watch.judge(watch.shared, cells, who, row.inst, write)
+    ids = np.repeat(
+        watch.accesses.add(lanes, watch.clocks.now(lanes), False, row.inst, lanes), len(cells) // len(lanes)
+    )
+    _note_remote(watch, row, row.places[inside], lanes)
+    if write:
+        return watch.shared.write(cells, ids)
+    _uninitialised(watch, row, watch.shared.writer[cells] < 0, who)
+    watch.shared.read(cells, ids)
+
+
+def _uninitialised(watch: Watch, row: Row, empty: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], who: Lanes) -> None:
+    for lane in who[empty].tolist()[:1]:
+        watch.find("uninitialised", (watch.step("reads", row.inst, lane),), "nobody has written there")
+
+
+def _note_remote(watch: Watch, row: Row, places: Lanes, lanes: Lanes) -> None:
+    """Remember the last use that a lane made of another CTA's shared memory."""
+    ranks = places // watch.cluster.shared_stride
+    for i in np.flatnonzero(ranks != row.warp // watch.cluster.per_cta).tolist():
+        watch.remote[int(ranks[i]), row.inst, int(lanes[i])] = int(watch.clocks.now(lanes[i : i + 1])[0])
+
+
+@meaning("fence.proxy.async")
+def fence_proxy(watch: Watch, row: Row) -> None:
+    watch.clocks.fence_proxy(row.lanes)
+
+
+@meaning("fence.mbarrier_init")
+def fence_init(watch: Watch, row: Row) -> None:
+    """The lanes' initialisations are released, for a relaxed arrival too, and the async proxy sees them."""
+    watch.clocks.fence_proxy(row.lanes)
+    for lane in row.lanes.tolist():
+        clock = np.zeros((2, watch.clocks.used), np.uint32)
+        clock[:, lane] = watch.clocks.table[SEEN, lane, lane]
+        watch.fenced[lane] = clock
+
+
+@meaning("fence", "membar")
+def fence(watch: Watch, row: Row) -> None:
+    """What the lanes know is released by a relaxed arrival that follows."""
+    for lane in row.lanes.tolist():
+        watch.fenced[lane] = watch.knows(lane)
+    watch.clocks.release(row.lanes)
+
+
+@meaning("bar.warp.sync")
+def warp_sync(watch: Watch, row: Row) -> None:
+    if len(row.lanes) > 1:
+        watch.clocks.acquire(row.lanes, watch.clocks.release(row.lanes))
+
+
+@meaning(
+    "bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync", "bar.arrive", "bar.cta.arrive", "barrier.arrive",
+    "barrier.cta.arrive", "bar.red", "bar.cta.red",
+)  # fmt: skip
+def named(watch: Watch, row: Row) -> None:
+    rank, per_cta = row.warp // watch.cluster.per_cta, watch.cluster.per_cta
+    how, count = row.b >> 32 & 0xFF, row.b & 0xFFFF_FFFF
+    held = watch.named.setdefault((rank, row.a), Named())
+    held.come(watch.clocks, row.lanes, 32, count or 32 * per_cta, how != BAR_ARRIVE)
+
+
+@meaning("barrier.cluster.arrive")
+def arrive_cluster(watch: Watch, row: Row) -> None:
+    clock: Clock | None = None
+    if "relaxed" in watch.insts[row.inst].opcode:
+        for lane in row.lanes.tolist():
+            clock = join(clock, watch.fenced.get(lane))
+    else:
+        clock = watch.clocks.release(row.lanes)
+    watch.whole.arrive(watch.clocks, row.lanes, clock)
+
+
+@meaning("barrier.cluster.wait")
+def wait_cluster(watch: Watch, row: Row) -> None:
+    watch.whole.wait(watch.clocks, row.lanes)
+
+
+@meaning("mbarrier.init")
+def init(watch: Watch, row: Row) -> None:
+    for place, lane, count in zip(row.places.tolist(), row.lanes, (row.packed & 0xFFFFF).tolist(), strict=True):
+        access = watch.accesses.add(lane, int(watch.clocks.now(np.array([lane]))[0]), False, row.inst, lane)
+        watch.mbarriers[place] = Mbarrier(watch.clocks.column(), int(access[0]), count, watch.clocks.lanes)
+
+
+@meaning("mbarrier.inval")
+def inval(watch: Watch, row: Row) -> None:
+    for place in row.places.tolist():
+        watch.mbarriers.pop(place, None)
+
+
+@meaning(
+    "mbarrier.arrive", "mbarrier.arrive.expect_tx", "mbarrier.arrive.noComplete", "mbarrier.arrive_drop",
+    "mbarrier.arrive_drop.expect_tx", "mbarrier.arrive_drop.noComplete", "mbarrier.expect_tx", "mbarrier.complete_tx",
+)  # fmt: skip
+def update(watch: Watch, row: Row) -> None:
+    """Arrivals and transaction counts of lanes, one barrier after another; arrivals release what the lanes know."""
+    inst = watch.insts[row.inst]
+    silent = "relaxed" in inst.opcode or not inst.name.startswith("mbarrier.arrive")
+    drops = "drop" in inst.name
+    _note_remote(watch, row, row.places, row.lanes)
+    for place in dict.fromkeys(row.places.tolist()):
+        chosen = row.places == place
+        lanes, packed = row.lanes[chosen], row.packed[chosen]
+        held = _live(watch, place, row.inst, lanes)
+        if held is None:
+            continue
+        clock = None if silent else watch.clocks.release(lanes)
+        for lane, word in zip(lanes.tolist(), packed.tolist(), strict=True):
+            count = word & 0xFFFFF
+            held.expected -= count if drops else 0
+            watch.arrive(held, row.inst, lane, clock, count, word >> 20 & 0x3FFFFF, word >> 42 & 0x3FFFFF)
+            clock = None
+
+
+@meaning("mbarrier.test_wait", "mbarrier.test_wait.parity", "mbarrier.try_wait", "mbarrier.try_wait.parity")
+def wait(watch: Watch, row: Row) -> None:
+    relaxed = "relaxed" in watch.insts[row.inst].opcode
+    for place in dict.fromkeys(row.places.tolist()):
+        lanes = row.lanes[row.places == place]
+        held = _live(watch, place, row.inst, lanes)
+        if held is not None:
+            held.wait(watch.clocks, lanes, row.inst, acquires=not relaxed)
+
+
+def _live(watch: Watch, place: int, inst: int, lanes: Lanes) -> Mbarrier | None:
+    """The mbarrier at a place, whose initialisation the lanes must know of."""
+    held = watch.mbarriers.get(place)
+    if held is not None:
+        late = watch.accesses.unknown(np.full(len(lanes), held.init), lanes)
+        for lane in lanes[late].tolist()[:1]:
+            watch.clash("mbarrier-init", held.init, inst, lane, "nothing orders the use behind it")
+    return held

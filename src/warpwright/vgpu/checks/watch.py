@@ -1,0 +1,240 @@
+"""One cluster under watch: what it did, row by row in the order in which it happened, and what it knows by then.
+
+Lane code leaves a row for every access, barrier, fence and asynchronous operation (`watch.ll`), the machine tells when
+an engine arrives on an mbarrier. What an instruction means for order and memory is a function of `threads`, `copies`
+and `tensor`, found by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.vgpu.checks.accesses import Accesses, Cells, Ids, Shadow
+from warpwright.vgpu.checks.barriers import Mbarrier, Named, Whole
+from warpwright.vgpu.checks.clocks import GENERIC, Clock, Clocks, Lanes
+from warpwright.vgpu.checks.findings import Finding, Step
+from warpwright.vgpu.checks.footprints import Footprints
+from warpwright.vgpu.checks.registers import Registers
+from warpwright.vgpu.checks.rules import RULES
+from warpwright.vgpu.engines.op import Op
+from warpwright.vgpu.events import Event
+from warpwright.vgpu.jit.record import TOUCH
+
+if TYPE_CHECKING:
+    from warpwright.vgpu.checks.watcher import Watcher
+    from warpwright.vgpu.cluster import Cluster
+
+__all__ = ["MEANINGS", "Row", "Watch", "meaning"]
+
+Rows = NDArray[np.int64]
+_BITS = np.arange(32)
+
+
+class Row:
+    """What lanes of a warp executed: the instruction's number, the lanes, and words that depend on it.
+
+    ``places`` are bytes from the start of the cluster's shared memory, a lane each; ``packed`` the operands of an
+    mbarrier operation: count, expected and completed bytes in 20, 22 and 22 bits.
+    """
+
+    __slots__ = ("a", "b", "extra", "inst", "lanes", "packed", "places", "warp")
+
+    def __init__(self, words: Sequence[int]) -> None:
+        head, lanes, self.a, self.b = words
+        self.inst, self.warp, self.extra = head & 0xFFFF_FFFF, head >> 32, lanes >> 36
+        self.lanes: Lanes = self.warp * 32 + _BITS[(lanes >> _BITS) & 1 == 1]
+        self.places: NDArray[np.int64] = _BITS
+        self.packed: NDArray[np.int64] = _BITS
+
+
+Meaning = Callable[["Watch", Row], None]
+MEANINGS: dict[str, Meaning] = {}
+
+
+def meaning(*names: str) -> Callable[[Meaning], Meaning]:
+    """Register what rows of these instructions mean."""
+
+    def register(function: Meaning) -> Meaning:
+        MEANINGS.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+class Watch:
+    """The checks of one cluster while it runs.
+
+    ``columns`` are those of `Clocks` that belong to no lane and no mbarrier, by kind and owner; ``counts`` what has
+    been issued or committed of a kind. ``flying`` holds copies that have not delivered yet: what was known when they
+    were issued, and the writes in the order of delivery; ``commits`` what a tcgen05.commit will tell an mbarrier.
+    """
+
+    def __init__(self, cluster: Cluster, watcher: Watcher) -> None:
+        self.cluster, self.watcher = cluster, watcher
+        self.names = watcher.names
+        self.insts = cluster.launch.insts
+        self.meanings = watcher.meanings
+        self.clocks = Clocks(cluster.count * 32)
+        self.accesses = Accesses(self.clocks)
+        self.prints = Footprints(cluster)
+        self.shared = Shadow(self.accesses, self.prints.shared_cells)
+        self.tensor = Shadow(self.accesses, self.prints.tensor_cells)
+        self.registers = Registers(watcher.uses)
+        self.mbarriers: dict[int, Mbarrier] = {}
+        self.named: dict[tuple[int, int], Named] = {}
+        self.whole = Whole(sum(int(live).bit_count() for live in cluster.warps["live"].tolist()))
+        self.columns: dict[tuple[str, int], int] = {}
+        self.counts: dict[tuple[str, int], int] = {}
+        self.flying: dict[int, tuple[Clock, list[int]]] = {}
+        self.commits: dict[tuple[int, int], Clock] = {}
+        self.behind: dict[int, Clock] = {}
+        self.groups: dict[tuple[int, int], Clock | None] = {}
+        self.waiting: dict[int, list[tuple[Lanes, int]]] = {}
+        self.fenced: dict[int, Clock] = {}
+        self.taken = [np.zeros(0, np.uint32)] * cluster.count
+        self.remote: dict[tuple[int, int, int], int] = {}
+        self.stores: dict[int, tuple[int, int]] = {}
+        self.issued = 0
+        self.records: Iterator[list[int]] = iter(())
+        self.findings: dict[tuple[Any, ...], Finding] = {}
+
+    def take(self, rows: Rows, records: Iterable[list[int]]) -> None:
+        """Rows since the last time, and the records of the operations that they issued, in the same order."""
+        at = 0
+        self.records = iter(records)
+        while at < len(rows):
+            row, tables = Row(rows[at].tolist()), int(rows[at, 1]) >> 32 & 15
+            if tables:
+                words = rows[at + 1 : at + 1 + 8 * tables].reshape(tables, 32)
+                chosen = row.lanes - 32 * row.warp
+                row.places, row.packed = words[0, chosen] - self.cluster.shared_host, words[-1, chosen]
+            at += 1 + 8 * tables
+            if row.extra & TOUCH:
+                self.registers.touch(self, row)
+                continue
+            found = self.meanings[row.inst]
+            if found is not None:
+                found(self, row)
+
+    def event(self, event: Event) -> None:
+        """What the machine did by itself: an engine arrives on an mbarrier or delivers bytes for it."""
+        if event.kind not in ("arrive", "complete_tx") or event.barrier is None:
+            return
+        place = event.barrier.rank * self.cluster.shared_stride + event.barrier.offset
+        held = self.mbarriers.get(place)
+        if held is None:
+            return
+        clock = self.commits.pop((event.number, place), None)
+        if event.number in self.flying:
+            clock, writes = self.flying[event.number]
+            access = writes.pop(0)
+            self.accesses.rows["column"][access] = held.column
+            self.accesses.complete([access], held.phase + 1)
+            if not writes:
+                del self.flying[event.number]
+        inst = event.inst.index if event.inst else 0
+        self.arrive(held, inst, -1, clock, event.count, 0, event.nbytes)
+
+    def arrive(
+        self, held: Mbarrier, inst: int, lane: int, clock: Clock | None, count: int, expect: int, complete: int
+    ) -> None:
+        """One operation on an mbarrier. When it ends a phase, everyone who saw the last one end must be heard of."""
+        if held.arrive(self.clocks, clock, count, expect, complete):
+            for late in held.overtaken().tolist()[:1]:
+                first = self.step("waits for the phase before", int(held.wait_inst[late]), late)
+                second = self.step("ends the next phase", inst, max(lane, 0))
+                self.find("mbarrier-lapped", (first, second), "the wait may find the phase gone")
+
+    def column(self, kind: str, of: int) -> int:
+        """The column of ``kind`` that belongs to a lane, warp, warpgroup or CTA."""
+        key = kind, of
+        if key not in self.columns:
+            self.columns[key] = self.clocks.column()
+        return self.columns[key]
+
+    def count(self, kind: str, of: int, more: int = 1) -> int:
+        """Count ``more`` of a kind; gives how many there are."""
+        key = kind, of
+        self.counts[key] = self.counts.get(key, 0) + more
+        return self.counts[key]
+
+    def tensor_columns(self) -> Lanes:
+        """Columns of what works on tensor memory."""
+        return np.array([column for (kind, _), column in self.columns.items() if kind.startswith("tensor")], np.int64)
+
+    def op(self) -> Op:
+        """The next operation that a row issued."""
+        record = next(self.records)
+        inst, _, end = self.cluster.handlers[record[0]]
+        who, self.issued = record[1], self.issued + 1
+        return Op(inst, who >> 32, who >> 8 & 0xFFFFFF, who & 0xFF, record[2:end], self.issued - 1)
+
+    def lane(self, op: Op) -> int:
+        return (op.rank * self.cluster.per_cta + op.warp) * 32 + op.lane
+
+    def knows(self, lane: int) -> Clock:
+        """What a lane knows: it is over before what the lane issues now begins, hence before that is complete."""
+        clock: Clock = self.clocks.table[:, lane, : self.clocks.used].copy()
+        return clock
+
+    def judge(
+        self,
+        shadow: Shadow,
+        cells: Cells,
+        lanes: Ids | int,
+        inst: int,
+        write: bool,
+        engine: bool = False,
+        pipe: int = -1,
+    ) -> Ids:
+        """Findings for an access that comes after others that nothing orders before it; gives those that are ordered.
+        ``pipe`` is the column of an engine that does one operation after the other: what it did itself is over."""
+        ids, who = shadow.before(cells, lanes, write)
+        if pipe >= 0 and len(ids):
+            other = self.accesses.rows["column"][ids] != pipe
+            ids, who = ids[other], who[other]
+        if not len(ids):
+            return ids
+        late = self.accesses.unknown(ids, who)
+        for access, lane in zip(ids[late].tolist(), who[late].tolist(), strict=True):
+            self.clash("race", access, inst, lane, "nothing orders the second behind the first")
+        if engine:
+            hidden = self.accesses.unseen(ids, who) & ~late
+            for access, lane in zip(ids[hidden].tolist(), who[hidden].tolist(), strict=True):
+                self.clash("proxy-fence", access, inst, lane, "they are ordered, but the proxies differ")
+        ordered: Ids = ids[~late]
+        return ordered
+
+    def clash(self, rule: str, access: int, inst: int, lane: int, message: str) -> None:
+        """A finding about an earlier access and a later one."""
+        rows = self.accesses.rows
+        first = self.step("first", int(rows["inst"][access]), int(rows["lane"][access]))
+        self.find(rule, (first, self.step("second", inst, lane)), message)
+
+    def find(self, rule: str, steps: tuple[Step, ...], message: str) -> None:
+        key = rule, *((step.where, step.opcode) for step in steps)
+        if rule not in self.watcher.off and key not in self.findings:
+            self.findings[key] = Finding(RULES[rule], steps, message)
+
+    def step(self, what: str, inst: int, lane: int) -> Step:
+        warp, found = lane // 32, self.insts[inst]
+        rank, inside = divmod(warp, self.cluster.per_cta)
+        cta = self.cluster.launch.cta_of(self.cluster.first, rank)
+        return Step(what, found.opcode, self.names.places[inst], self.names.roles[inst], cta, inside * 32 + lane % 32)
+
+    def finish(self) -> None:
+        """The cluster is done: nobody may have used the memory of a CTA that did not know of it when it left."""
+        per = self.cluster.per_cta * 32
+        for (rank, inst, lane), value in self.remote.items():
+            if self.clocks.table[GENERIC, rank * per : (rank + 1) * per, lane].max() < value:
+                cta = self.cluster.launch.cta_of(self.cluster.first, rank)
+                step = self.step("uses another CTA's memory", inst, lane)
+                self.find("exit-early", (step,), f"CTA {cta} may have exited by then")
+        for lane, (group, inst) in self.stores.items():
+            if self.clocks.table[GENERIC, lane, self.column("bulk read", lane)] < group:
+                step = self.step("reads shared memory", inst, lane)
+                self.find("exit-early", (step,), "the CTA exits without waiting for the copy's group")

@@ -1,0 +1,68 @@
+; Rows of the watch: instruction | warp << 32, lanes | extra << 32, two words; then as many tables of 32 words as `extra`
+; says in its low four bits: host addresses of the lanes, and the first three operands packed into one word
+; (20 bits, 22 bits, 22 bits).
+define void @watch(ptr %w, i32 %mask, i64 %inst, i64 %extra, i64 %a, i64 %b) {
+entry:
+  %idle = icmp eq i32 %mask, 0
+  br i1 %idle, label %done, label %some
+some:
+  %tables = and i64 %extra, 15
+  %pr = getelementptr i8, ptr %w, i64 $rows
+  %rows = load ptr, ptr %pr
+  %count = load i64, ptr %rows
+  %more = shl i64 %tables, 3
+  %next = add i64 %count, 1
+  %end = add i64 %next, %more
+  %pcap = getelementptr i64, ptr %rows, i64 1
+  %cap = load i64, ptr %pcap
+  %fits = icmp ule i64 %end, %cap
+  br i1 %fits, label %append, label %over
+over:
+  store i64 %cap, ptr %rows
+  br label %done
+append:
+  store i64 %end, ptr %rows
+  %at = shl i64 %next, 2
+  %p0 = getelementptr i64, ptr %rows, i64 %at
+  %ph = getelementptr i8, ptr %w, i64 $row_head
+  %head = load i64, ptr %ph
+  %who = or i64 %head, %inst
+  store i64 %who, ptr %p0
+  %lanes = zext i32 %mask to i64
+  %high = shl i64 %extra, 32
+  %word = or i64 %lanes, %high
+  %p1 = getelementptr i64, ptr %p0, i64 1
+  store i64 %word, ptr %p1
+  %p2 = getelementptr i64, ptr %p0, i64 2
+  store i64 %a, ptr %p2
+  %p3 = getelementptr i64, ptr %p0, i64 3
+  store i64 %b, ptr %p3
+  %none = icmp eq i64 %tables, 0
+  br i1 %none, label %done, label %addresses
+addresses:
+  %pa = getelementptr i8, ptr %w, i64 $addr
+  %address = load <32 x i64>, ptr %pa
+  %pt = getelementptr i64, ptr %p0, i64 4
+  store <32 x i64> %address, ptr %pt, align 8
+  %one = icmp eq i64 %tables, 1
+  br i1 %one, label %done, label %operands
+operands:
+  %po = getelementptr i8, ptr %w, i64 $operands
+  %x = load <32 x i64>, ptr %po
+  %py = getelementptr i64, ptr %po, i64 32
+  %y = load <32 x i64>, ptr %py
+  %pz = getelementptr i64, ptr %po, i64 64
+  %z = load <32 x i64>, ptr %pz
+  %x1 = and <32 x i64> %x, splat (i64 1048575)
+  %y1 = and <32 x i64> %y, splat (i64 4194303)
+  %z1 = and <32 x i64> %z, splat (i64 4194303)
+  %y2 = shl <32 x i64> %y1, splat (i64 20)
+  %z2 = shl <32 x i64> %z1, splat (i64 42)
+  %xy = or <32 x i64> %x1, %y2
+  %packed = or <32 x i64> %xy, %z2
+  %pu = getelementptr i64, ptr %p0, i64 36
+  store <32 x i64> %packed, ptr %pu, align 8
+  br label %done
+done:
+  ret void
+}

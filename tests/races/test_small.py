@@ -1,0 +1,109 @@
+"""Every rule on the smallest kernel that breaks it: found, with the right lines; clean when mended; missed when off."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.races import kernels
+from warpwright.check import check
+from warpwright.vgpu.checks.findings import Verdict
+
+
+def _bf16(rows: int) -> Any:
+    return np.random.default_rng(rows).standard_normal((rows, 64)).astype(ml_dtypes.bfloat16)
+
+
+WORDS = np.zeros(64, np.uint32)
+BOX = np.zeros((32, 32), np.float32)
+LONG = np.ones((32, 256), np.float32)
+PRODUCT = [_bf16(64), _bf16(64), np.zeros((64, 64), np.float32)]
+TALL = [_bf16(128), _bf16(64), np.zeros((128, 64), np.float32)]
+
+# kernel, arguments, CTAs, rule, what the lines of the two steps contain
+CASES = {
+    "race": ("neighbours", [WORDS], 1, "x[tid.x] = held[63 - tid.x]", "held[tid.x] = tid.x"),
+    "proxy-fence": ("store_box", [BOX], 1, "st(tile.at", "tma.store"),
+    "exit-early": ("leave", [BOX], 1, "tma.store"),
+    "mbarrier-init": ("init", [BOX], 1, "full.init()", "full.wait(0)"),
+    "mbarrier-lapped": ("lapped", [4], 1, "slot.full.wait()", "slot.full.arrive()"),
+    "uninitialised": ("unwritten", [WORDS], 1, "x[tid.x] = held[tid.x]"),
+    "tcgen05-fence": ("tensor_memory", TALL, 1, "tcgen05.mma(acc", "tcgen05.ld(acc)"),
+}
+MORE = {
+    "refill": ("proxy-fence", [LONG, 8], 1, "ld(slot.x.at", "tma.load(slot.x"),
+    "peer": ("exit-early", [WORDS], 2, "ld(Pointer("),
+}
+ROWS = [(kernel, rule, *rest) for rule, (kernel, *rest) in CASES.items()] + [(k, *rest) for k, rest in MORE.items()]
+
+
+def _checked(name: str, args: list[Any], grid: int, off: tuple[str, ...] = (), **config: bool) -> Verdict:
+    return check(getattr(kernels, name).configure(**config), grid=grid, args=args, off=off)
+
+
+def _lines(verdict: Verdict) -> list[str]:
+    """The kernel's text at the lines of the first finding."""
+    source = inspect.getsource(kernels).splitlines()
+    return [source[int(step.where.rsplit(":", 1)[1]) - 1].strip() for step in verdict.findings[0].steps]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+def test_the_wrong_kernel_is_found_with_the_right_lines(row: tuple[Any, ...]) -> None:
+    name, rule, args, grid, *expected = row
+    verdict = _checked(name, args, grid, right=False)
+    assert verdict.kind == "findings"
+    assert {finding.rule.id for finding in verdict.findings} == {rule}
+    found = _lines(verdict)
+    assert len(found) == len(expected)
+    for text, part in zip(found, expected, strict=True):
+        assert part in text
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+def test_the_right_kernel_is_clean(row: tuple[Any, ...]) -> None:
+    name, _, args, grid, *_ = row
+    verdict = _checked(name, args, grid, right=True)
+    assert verdict.findings == ()
+    assert verdict.kind == "clean"
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+def test_a_rule_that_is_off_misses_its_bug(row: tuple[Any, ...]) -> None:
+    name, rule, args, grid, *_ = row
+    assert _checked(name, args, grid, off=(rule,), right=False).kind == "clean"
+
+
+@pytest.mark.parametrize(
+    ("config", "rule", "first", "second"),
+    [
+        ({"fenced": False}, "wgmma-fence", "register.set(0.0)", "wgmma.mma("),
+        ({"waited": False}, "wgmma-registers", "wgmma.mma(", "st(d +"),
+    ],
+)
+def test_registers_of_a_wgmma(config: dict[str, bool], rule: str, first: str, second: str) -> None:
+    verdict = _checked("accumulators", PRODUCT, 1, **config)
+    assert {finding.rule.id for finding in verdict.findings} == {rule}
+    lines = _lines(verdict)
+    assert first in lines[0]
+    assert second in lines[1]
+    assert _checked("accumulators", PRODUCT, 1).kind == "clean"
+    assert _checked("accumulators", PRODUCT, 1, off=(rule,), **config).kind == "clean"
+
+
+def test_a_finding_reads_as_one_text() -> None:
+    text = str(_checked("neighbours", [WORDS], 1, right=False).findings[0])
+    text = re.sub(r"/\S*/kernels\.py:\d+", "kernels.py", text)
+    assert text == (
+        "race: two accesses of the same memory, one of them a write, that nothing orders\n"
+        "  first: kernels.py `ld.shared.u32` (kernel, CTA (0, 0, 0), thread 0)\n"
+        "  second: kernels.py `st.shared.u32` (kernel, CTA (0, 0, 0), thread 63)\n"
+        "  nothing orders the second behind the first\n"
+        "  repair: let the second wait for the first: an arrive (of an asynchronous operation: its commit) on an "
+        "mbarrier behind the first and a wait for that phase before the second, or a barrier between them "
+        "(PTX ISA 8.9.4)"
+    )
