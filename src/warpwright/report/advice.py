@@ -195,8 +195,8 @@ def _latency(profile: Profile) -> Iterator[Advice]:
         return
     text = (
         f"{clause(role.name, 'waits')} {percent(share)} of the time for global memory, which is "
-        f"{percent(profile.usage.hbm)} busy (L2 {percent(profile.usage.l2)}): keep more loads in flight, with more CTAs "
-        f"an SM ({profile.ctas_per_sm} now), or wider and more loads a thread"
+        f"{percent(profile.usage.hbm)} busy (L2 {percent(profile.usage.l2)}): keep more loads in flight, with more "
+        f"CTAs an SM ({profile.ctas_per_sm} now), or wider and more loads a thread"
     )
     yield Advice("memory latency", text, stall.where, min(_gain(min(share, 0.9)), 100 * (BOUND / busy - 1)))
 
