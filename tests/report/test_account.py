@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.report.timelines import profile
-from warpwright.report.account import PARTS, account, loss, reason
+from warpwright.report.account import PARTS, account, loss, reason, tensor_rate
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,14 @@ def test_each_cause_lands_in_its_part() -> None:
     ):
         other = account(profile(**given))
         assert max(PARTS, key=lambda name: other[name] - base[name]) == part
+
+
+def test_products_below_the_rate_of_the_tensor_cores_are_slow() -> None:
+    cycles = 2 * 4096**3 / (8192 * 148) / 0.6
+    parts = account(profile(cycles=cycles, tail=0.0, launch_us=0.0))
+    assert tensor_rate(profile(cycles=cycles)) == pytest.approx(0.6)
+    assert parts["products"] == pytest.approx(0.6 * 464)
+    assert parts["slow products"] == pytest.approx((64 * 256 / 20208 - 0.6) * 464, rel=0.01)
 
 
 def test_two_accumulators_take_the_epilogue_away() -> None:

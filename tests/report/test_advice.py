@@ -150,9 +150,15 @@ def test_a_bandwidth_that_is_the_limit_is_named(usage, words, megabytes) -> None
     assert found.gain == pytest.approx(80)
 
 
+def test_products_that_wait_for_shared_memory_count_at_their_own_rate() -> None:
+    usage = Usage(tensor=0.96, l2=0.5, hbm=0.2, shared=0.97, issue=0.1)
+    found = about("shared memory bound", profile(**HEALTHY, usage=usage, cycles=2 * 4096**3 / (8192 * 148) / 0.6))
+    assert found.gain == pytest.approx(100 * (0.97 / 0.6 - 1))
+
+
 def test_a_bandwidth_below_the_tensor_cores_is_no_limit() -> None:
     usage = Usage(tensor=0.95, l2=0.9, hbm=0.85, shared=0.9, issue=0.1)
-    assert advice(profile(**HEALTHY, usage=usage)) == []
+    assert advice(profile(**HEALTHY, usage=usage, cycles=2 * 4096**3 / (8192 * 148) / 0.95)) == []
 
 
 @pytest.mark.parametrize(("hbm", "grid", "told"), [(0.2, 4096, True), (0.7, 4096, False), (0.2, 64, False)])

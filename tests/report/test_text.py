@@ -50,7 +50,7 @@ def test_every_number_stands_in_a_table() -> None:
     assert "464 856,000 1,850 2.5 296.2 13 % 50 %" in lines
     assert "29 % 40 % 5 % 30 % 4 % 95 % 3200 140" in lines
     assert "2048 128 2 1 13.84 1.2 %" in lines
-    assert "184.8 184.8 0 49.6 36.6 5.5 2.5" in lines
+    assert "61.1 184.8 123.7 0 49.6 36.6 5.5 2.5" in lines
     assert "mma 1 22 % waits ab.full 78 % gemm.py:50" in lines
     assert "load 1 32 % waits ab.empty 68 % gemm.py:38" in lines
 

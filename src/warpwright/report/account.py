@@ -1,22 +1,25 @@
 """Where the time of a product goes, as parts that add up, and which part shrank from one kernel to the next.
 
 The tensor core of one representative CTA is watched: it multiplies, or it idles before its first product, between
-products, beside the epilogue, or after its last one. What it multiplies is useful or dropped. Tail and launch come on
-top.
+products, beside the epilogue, or after its last one. What it multiplies is useful or dropped; what useful products
+take beyond the tensor core's own rate, because operands come too slowly from shared memory, are slow products. Tail
+and launch come on top.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
 
+from warpwright import targets
 from warpwright.report.intervals import Extent, common, length, union
 from warpwright.report.lanes import TENSOR, kind, ring_of
 from warpwright.report.words import percent
 from warpwright.vgpu.timing import Profile, Span
 
-__all__ = ["PARTS", "account", "loss", "reason"]
+__all__ = ["PARTS", "account", "loss", "reason", "tensor_rate"]
 
-PARTS = ("products", "dropped products", "waits for operands", "epilogue", "first loads", "tail", "launch")
+IDLE = ("waits for operands", "epilogue", "first loads")
+PARTS = ("products", "dropped products", "slow products", *IDLE, "tail", "launch")
 LEAST_CHANGE = 0.01
 
 
@@ -32,14 +35,27 @@ def account(profile: Profile) -> dict[str, float]:
     rest = sum(idle.values())
     scale = running * (1 - busy) / rest if rest else 0.0
     wasted = profile.wasted_flops / profile.flops if profile.flops else 0.0
+    whole = min(running * busy, (profile.time_us - profile.launch_us) * tensor_rate(profile))
     parts = {
-        "products": running * busy * (1 - wasted),
+        "products": whole * (1 - wasted),
         "dropped products": running * busy * wasted,
-        **{part: scale * idle[part] for part in PARTS[2:5]},
+        "slow products": (running * busy - whole) * (1 - wasted),
+        **{part: scale * idle[part] for part in IDLE},
         "tail": (profile.time_us - profile.launch_us) * profile.tail,
         "launch": profile.launch_us,
     }
     return {part: float(cost) for part, cost in parts.items()}
+
+
+def tensor_rate(profile: Profile) -> float:
+    """Products over what the tensor cores of all SMs could do at their own rate in the same cycles; 0 to 1.
+
+    16-bit products count as such, FP8 ones as two; without a known device the use of the tensor cores.
+    """
+    device = targets.DEVICES.get(profile.device)
+    if device is None or not profile.cycles:
+        return profile.usage.tensor
+    return min(1.0, profile.flops / (targets.timing_of(device.name).mma_flops * device.sms * profile.cycles))
 
 
 def _idle(profile: Profile, core: list[Extent], cycles: float) -> dict[str, float]:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from warpwright import targets
+from warpwright.report.account import tensor_rate
 from warpwright.report.intervals import Extent, common, length, union
 from warpwright.report.lanes import TENSOR, kind, ring_of
 from warpwright.report.words import clause, percent
@@ -172,7 +173,7 @@ LIMITS = (
 
 
 def _bandwidth(profile: Profile) -> Iterator[Advice]:
-    usage = asdict(profile.usage)
+    usage = asdict(profile.usage) | {"tensor": tensor_rate(profile)}
     for name, words, remedy in LIMITS:
         others = max(value for key, value in usage.items() if key != name)
         if usage[name] < BOUND or usage[name] < others:
