@@ -1,0 +1,45 @@
+"""L2, device memory and the ports of SMs as queues; every constant with unit and source."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from warpwright import targets
+from warpwright.vgpu.timing.units import BEHIND, Memory, Unit, Units
+
+H200 = targets.timing_of("h200")
+
+
+def test_a_unit_serves_in_order() -> None:
+    unit = Unit()
+    assert [unit.take(10.0, 5.0), unit.take(10.0, 5.0), unit.take(100.0, 5.0)] == [15.0, 20.0, 105.0]
+    assert unit.busy == 15.0
+
+
+def test_a_share_that_lay_idle_is_used_later_but_not_before_the_first_use() -> None:
+    unit = Unit()
+    assert unit.take(1000.0, 5.0, BEHIND) == 1005.0
+    assert unit.take(2000.0, 5.0, BEHIND) == 1010.0
+    assert unit.take(1010.0 + 2 * BEHIND, 5.0, BEHIND) == 1010.0 + BEHIND + 5.0
+
+
+@pytest.mark.parametrize(("ranks", "cost"), [((0,), 1.0), ((0, 1), 1.5)])
+def test_multicast_takes_more_of_l2_and_a_port_of_every_sm(ranks: tuple[int, ...], cost: float) -> None:
+    units = Units(replace(H200, multicast=1.5), 2, Memory(l2=10.0, l2_write=10.0, hbm=1.0, sm=50.0))
+    assert units.fetch(0.0, 1000.0, 0.0, ranks) == 100.0 * cost
+    assert [port.busy for port in units.port] == [20.0, 20.0 if len(ranks) == 2 else 0.0]
+
+
+def test_a_miss_waits_for_device_memory() -> None:
+    units = Units(H200, 1, Memory(l2=10.0, l2_write=10.0, hbm=2.0, sm=50.0))
+    assert units.fetch(0.0, 1000.0, 0.5, (0,)) == 250.0
+
+
+def test_every_constant_has_a_unit_and_a_source() -> None:
+    for name, timing in targets.TIMINGS.items():
+        assert set(timing.source) == set(targets.timing.UNITS), name
+        statuses = {text.split(":")[0] for text in timing.source.values()}
+        assert statuses <= {"measured", "published", "assumed"}, name
+        assert name == "h200" or "measured" not in statuses, name
