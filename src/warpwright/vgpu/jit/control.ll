@@ -20,7 +20,20 @@ some:
   %free = xor i32 %held, -1
   %ready = and i32 %live, %free
   %none = icmp eq i32 %ready, 0
-  br i1 %none, label %wait, label %pay
+  br i1 %none, label %wait, label %together
+together:
+  %pr = getelementptr i8, ptr %w, i64 $rows
+  %rows = load ptr, ptr %pr
+  %untimed = icmp eq ptr %rows, null
+  br i1 %untimed, label %pay, label %timed
+timed: ; lanes that wait for a group rejoin the others before these go on, as compilers see to it
+  %pk = getelementptr i8, ptr %w, i64 $wait_kind
+  %kinds = load <32 x i32>, ptr %pk
+  %bulk = icmp eq <32 x i32> %kinds, splat (i32 $WAIT_BULK)
+  %bulkbits = bitcast <32 x i1> %bulk to i32
+  %grouped = and i32 %bulkbits, %blocked
+  %alone = icmp eq i32 %grouped, 0
+  br i1 %alone, label %pay, label %wait
 wait:
   store i32 1, ptr %pstatus
   ret i32 -1

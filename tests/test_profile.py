@@ -1,0 +1,141 @@
+"""ww.profile: full against fast, wasted work, determinism, PTX of others, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import warpwright as ww
+from tests.foreign.cases import CASES, Case
+from tests.foreign.compile import golden
+from warpwright import types
+from warpwright.errors import UsageError
+from warpwright.kernels import gemm
+from warpwright.vgpu.timing import Profile
+
+VIRTUAL = {"sm_90a": "h200", "sm_100a": "b200", "sm_120a": "rtx5090"}
+BF16 = ml_dtypes.bfloat16
+
+
+def matrices(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(m + n + k)
+    a, b = (rng.normal(size=shape).astype(BF16) for shape in ((m, k), (n, k)))
+    return a, b, np.zeros((m, n), BF16)
+
+
+def blackwell(level: int, m: int, n: int, k: int, **more: Any) -> Profile:
+    config = gemm.config_of(level)
+    plan = gemm.plan(config, m, n, k)
+    kernel = gemm.kernel_of(config).trace(dtype=types.bf16, out=types.bf16)
+    return ww.profile(kernel, plan.grid, args=[*matrices(m, n, k), *plan.scalars], device="b200", **more)
+
+
+def hopper(level: int, m: int, n: int, k: int, **more: Any) -> Profile:
+    config = gemm.hopper_config(level)
+    kernel = gemm.hopper_kernel(config).trace(majors=("k", "k"))
+    plan = gemm.hopper_plan(config, m, n, k, sms=132, majors=("k", "k"))
+    arrays = matrices(m, n, k)
+    uses = [kernel.maps[name] for name in "abd"]
+    maps = [ww.TensorMap(x, use.box, swizzle=use.swizzle) for x, use in zip(arrays, uses, strict=True)]
+    return ww.profile(kernel, plan.grid, args=[*maps, *plan.scalars], device="h200", **more)
+
+
+@pytest.mark.parametrize(("make", "level"), [(blackwell, 3), (blackwell, 6), (hopper, 2), (hopper, 7)])
+def test_full_and_fast_runs_agree(make: Any, level: int) -> None:
+    full, fast = (make(level, 1024, 2048, 512, fast=fast) for fast in (False, True))
+    assert (full.fast, fast.fast) == (False, True)
+    assert fast.time_us == pytest.approx(full.time_us, rel=0.03)
+    assert (fast.flops, fast.wasted_flops) == (full.flops, full.wasted_flops)
+    assert fast.bytes_hbm == pytest.approx(full.bytes_hbm, rel=0.03)
+
+
+@pytest.mark.parametrize("level", [1, 2, 3])
+def test_half_of_the_work_of_the_first_blackwell_levels_is_wasted(level: int) -> None:
+    profile = blackwell(level, 256, 256, 512)
+    assert profile.wasted_flops * 2 == profile.flops
+    assert profile.flops == 2 * 2 * 256 * 256 * 512
+    useful = (profile.flops - profile.wasted_flops) / profile.time_us / 1e6
+    assert profile.tflops == pytest.approx(useful)
+
+
+@pytest.mark.parametrize("level", [1, 3, 7])
+def test_no_work_of_the_hopper_ladder_is_wasted(level: int) -> None:
+    profile = hopper(level, 512, 512, 512)
+    assert profile.wasted_flops == 0
+    assert profile.flops == 2 * 512**3
+
+
+def test_profiles_are_the_same_each_time() -> None:
+    assert blackwell(3, 512, 512, 512) == blackwell(3, 512, 512, 512)
+
+
+def test_a_full_run_computes_and_a_fast_one_leaves_arrays_alone() -> None:
+    config = gemm.config_of(3)
+    plan = gemm.plan(config, 256, 256, 256)
+    kernel = gemm.kernel_of(config).trace(dtype=types.bf16, out=types.bf16)
+    a, b, d = matrices(256, 256, 256)
+    ww.profile(kernel, plan.grid, args=[a, b, d, *plan.scalars], device="b200")
+    assert not d.any()
+    ww.profile(kernel, plan.grid, args=[a, b, d, *plan.scalars], device="b200", fast=False)
+    wanted = a.astype(np.float32) @ b.astype(np.float32).T
+    assert np.allclose(d.astype(np.float32), wanted, atol=0.3, rtol=0.02)
+
+
+def test_more_work_takes_longer_and_power_takes_the_clock_down() -> None:
+    short, long = (blackwell(10, 2048, 2048, k) for k in (1024, 4096))
+    assert 2 < long.time_us / short.time_us < 4.5
+    rested, sustained = (blackwell(10, 2048, 2048, 4096, sustained=word) for word in (False, True))
+    assert sustained.clock_mhz <= rested.clock_mhz
+    assert sustained.time_us >= rested.time_us
+
+
+def test_what_a_profile_says() -> None:
+    profile = blackwell(6, 1024, 1024, 1024)
+    roles = {role.name: role for role in profile.roles}
+    assert {"load", "mma", "epilogue"} <= set(roles)
+    reasons = {stall.reason for role in profile.roles for stall in role.stalls}
+    assert {"waits ab.empty", "waits ab.full", "waits acc.full"} <= reasons
+    for role in profile.roles:
+        assert role.busy + sum(stall.share for stall in role.stalls) == pytest.approx(1, abs=1e-6)
+    assert {"TMA", "tensor core", "load", "mma", "epilogue"} <= {span.track for span in profile.spans}
+    assert all(span.end > span.start >= 0 for span in profile.spans)
+    assert 0 < profile.usage.tensor < 1
+    assert json.loads(json.dumps(profile.as_dict()))["kernel"] == profile.kernel
+
+
+def test_bank_conflicts_are_found() -> None:
+    """Level 6 writes rows of 256 bytes side by side, level 8 swizzles them."""
+    assert blackwell(6, 512, 512, 256).conflicts
+    assert not blackwell(8, 512, 512, 256).conflicts
+
+
+PLAIN = ("grid_sum", "bulk_copy", "tma_tile", "mma_matmul", "matmul", "cluster_shift", "async_copy")
+LAUNCHES = [
+    pytest.param(case, arch, id=f"{case.entry}-{arch}") for case in CASES if case.entry in PLAIN for arch in case.archs
+]
+
+
+@pytest.mark.parametrize(("case", "arch"), LAUNCHES)
+def test_ptx_of_others(case: Case, arch: str) -> None:
+    args, _ = case.make(np.random.default_rng(len(case.entry)))
+    kernel = ww.load_ptx(golden(case.file, arch))[case.entry]
+    shape = {"grid": case.grid, "block": case.block, "smem": case.smem, "args": args, "device": VIRTUAL[arch]}
+    full, fast = (ww.profile(kernel, **shape, fast=word) for word in (False, True))
+    assert full.time_us > full.launch_us
+    assert fast.time_us == pytest.approx(full.time_us, rel=0.03)
+    assert full.bytes_l2 > 0
+
+
+def test_a_real_gpu_is_refused() -> None:
+    class Real:
+        name = "cuda:0"
+        spec = ww.device("h200").spec
+
+    kernel = ww.load_ptx(golden("atomics", "sm_90a"))["atomics_global"]
+    with pytest.raises(UsageError) as caught:
+        ww.profile(kernel, 1, 32, device=Real())  # type: ignore[arg-type]
+    assert str(caught.value) == "cannot profile on cuda:0; expected a virtual device, such as device='b200'"

@@ -1,0 +1,50 @@
+"""What loads find in L2."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from warpwright.vgpu.timing import cache
+from warpwright.vgpu.timing.cache import Visit
+
+
+def visit(*keys: int, nbytes: int = 100) -> Visit:
+    count = len(keys)
+    return Visit(np.array(keys), np.full(count, nbytes), np.ones(count, bool), np.arange(count))
+
+
+def misses(*waves: list[Visit], capacity: int) -> list[list[list[float]]]:
+    """Shares of a miss at each position of each cluster of each wave."""
+    return [[found.miss.tolist() for found in wave] for wave in cache.look_up(waves, capacity)]
+
+
+def test_the_first_to_come_misses_and_the_next_wave_hits() -> None:
+    assert misses([visit(1, 2)], [visit(*range(1, 9))], capacity=1000) == [[[1, 1]], [[0, 0, 1, 1, 1, 1, 1, 1]]]
+
+
+def test_those_who_come_together_share_a_miss() -> None:
+    found = cache.look_up([[visit(1, 2), visit(1, 3)]], 1000)[0]
+    assert [each.miss.tolist() for each in found] == [[0.5, 1], [0.5, 1]]
+    assert all(each.cold.all() for each in found)
+
+
+@pytest.mark.parametrize("capacity", [200, 250])
+def test_the_least_recently_used_leaves(capacity: int) -> None:
+    fetched = cache._least_recent([1, 2, 1, 3, 1, 2], [100] * 6, capacity)
+    assert fetched.tolist() == [0, 1, 0, 3, 0, 5]
+
+
+def test_a_cache_that_holds_all_is_as_the_general_one() -> None:
+    rng = np.random.default_rng(3)
+    wave = [visit(*rng.integers(0, 40, 60).tolist()) for _ in range(4)]
+    whole = 100 * len(np.unique(np.concatenate([each.keys for each in wave])))
+    assert sum(map(sum, misses(wave, capacity=whole)[0])) == pytest.approx(whole / 100)
+    assert sum(map(sum, misses(wave, capacity=whole // 2)[0])) > whole / 100
+
+
+def test_positions_come_in_their_order() -> None:
+    """The last position is visited first, so that is where the box is fetched; four accesses later it is there."""
+    keys = np.array([5, 1, 2, 3, 5])
+    both = Visit(keys, np.full(5, 100), np.ones(5, bool), np.array([4, 3, 2, 1, 0]))
+    assert misses([both], capacity=1000) == [[[0, 1, 1, 1, 1]]]

@@ -1,0 +1,154 @@
+"""What lane code compiled for timing leaves behind, and that other lane code knows nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.vgpu.running import text
+from warpwright import ptx, targets
+from warpwright.targets import Timing
+from warpwright.vgpu import Device
+from warpwright.vgpu.decode import decode
+from warpwright.vgpu.jit.compile import emit
+from warpwright.vgpu.jit.costs import NEED, costs_of
+
+WORDS = ("@row", "@spend", "@signal", "@cluster_arrive")
+
+
+class Rows:
+    """A recorder that keeps the rows of cluster 0 as (opcode, cycles, slots, first word, second word)."""
+
+    def __init__(self) -> None:
+        self.timing: Timing = targets.timing_of("b200")
+        self.rows: list[tuple[str, int, int, int, int]] = []
+        self.records = 0
+
+    def launched(self, launch: Any) -> Sequence[int] | None:
+        self.insts = launch.insts
+        return None
+
+    def recorded(self, cluster: Any, rows: Any, records: Any) -> None:
+        if cluster.number == 0:
+            self.records = len(records)
+            for head, stamp, a, b in rows.tolist():
+                number = head & 0xFFFF_FFFF
+                name = "need" if number & NEED else self.insts[number].opcode
+                self.rows.append((name, stamp & 0xFFFF_FFFF, stamp >> 32, a, b))
+
+
+def recorded(body: str, args: tuple[Any, ...] = (), *, block: int = 32, smem: int = 0, numerics: str = "exact") -> Rows:
+    rows = Rows()
+    top = ".extern .shared .align 1024 .b8 mem[];" if smem else ""
+    module = ptx.parse(text(body, args, top))
+    device = Device(targets.device("b200"))
+    device.launch(module, "k", (1, 1, 1), (block, 1, 1), smem=smem, args=args, recorder=rows, numerics=numerics)
+    return rows
+
+
+def accesses(body: str, *, smem: int = 0) -> list[tuple[int, int]]:
+    """The words of the rows of memory accesses: (sectors | lines << 24) or (wavefronts | least << 24)."""
+    found = recorded(body, (np.zeros(4096, np.uint32),), smem=smem).rows
+    return [(a & 0xFF_FFFF, a >> 24 & 0xFF_FFFF) for name, _, _, a, _ in found if name.startswith(("ld.g", "st."))]
+
+
+@pytest.mark.parametrize(
+    ("address", "sectors", "lines"),
+    [
+        ("mul.wide.u32 %d0, %t, 4;", 4, 1),
+        ("mul.wide.u32 %d0, %t, 8;", 8, 2),
+        ("mul.wide.u32 %d0, %t, 32;", 32, 8),
+        ("mul.wide.u32 %d0, %t, 128;", 32, 32),
+        ("mov.u64 %d0, 0;", 1, 1),
+        ("xor.b32 %r0, %t, 21; mul.wide.u32 %d0, %r0, 4;", 4, 1),
+    ],
+)
+def test_sectors_and_lines_of_global_accesses(address: str, sectors: int, lines: int) -> None:
+    assert accesses(f"{address} add.s64 %d0, %d0, %a0; ld.global.u32 %r1, [%d0];") == [(sectors, lines)]
+
+
+@pytest.mark.parametrize(
+    ("stride", "type", "wavefronts", "least"),
+    [(4, "u32", 1, 1), (8, "u32", 2, 1), (128, "u32", 32, 1), (0, "u32", 1, 1), (132, "u32", 1, 1),
+     (8, "u64", 2, 2), (16, "v4.u32", 4, 4), (128, "v4.u32", 32, 4), (144, "v4.u32", 4, 4), (2, "u16", 1, 1)],
+)  # fmt: skip
+def test_wavefronts_of_shared_accesses(stride: int, type: str, wavefronts: int, least: int) -> None:
+    value = {"u64": "%d1", "v4.u32": "{%r1, %r1, %r1, %r1}", "u16": "%h1"}.get(type, "%r1")
+    body = f"mov.u32 %r0, mem; mad.lo.u32 %r0, %t, {stride}, %r0; st.shared.{type} [%r0], {value};"
+    assert accesses(body, smem=8192) == [(wavefronts, least)]
+
+
+WAIT = """
+  mov.u32 %r0, mem;
+  setp.ne.u32 %p0, %t, 0;
+  @%p0 bra WAIT;
+  mbarrier.init.shared::cta.b64 [%r0], 1;
+WAIT: bar.sync 0;
+  setp.lt.u32 %p1, %t, 32;
+  setp.eq.u32 %p3, %t, 32;
+  @%p1 bra LOOP;
+  @%p3 mbarrier.arrive.shared::cta.b64 %d0, [%r0];
+  bra END;
+LOOP: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r0], 0;
+  @!%p2 bra LOOP;
+END: ret;
+"""
+
+
+def test_waits_that_fail_leave_no_row_and_cost_nothing() -> None:
+    """Warp 0 waits first and fails, then warp 1 arrives: one row, stamped as if it had passed at once."""
+    rows = recorded(WAIT, block=64, smem=64).rows
+    waits = [row for row in rows if row[0].startswith("mbarrier.try_wait")]
+    bars = [row for row in rows if row[0] == "bar.sync"]
+    assert len(waits) == 1
+    assert waits[0][3:] == (1024, 0)
+    assert 0 < waits[0][1] - bars[0][1] < 30
+
+
+def test_arrivals_are_joined_over_lanes() -> None:
+    body = """
+  mov.u32 %r0, mem; setp.eq.u32 %p0, %t, 0;
+  @%p0 mbarrier.init.shared::cta.b64 [%r0], 32;
+  bar.warp.sync 0xffffffff;
+  mbarrier.arrive.shared::cta.b64 %d0, [%r0];
+"""
+    rows = [row for row in recorded(body, smem=64).rows if row[0].startswith("mbarrier.")]
+    assert [row[3:] for row in rows] == [(1024, 32), (1024, 32)]
+
+
+def test_values_of_loads_are_waited_for_where_something_depends_on_them() -> None:
+    """Two loads in flight together; their sum is needed by the store, which waits for both."""
+    body = """
+  ld.global.u32 %r0, [%o]; ld.global.u32 %r1, [%o+128]; add.u32 %r2, %r0, %r1; st.global.u32 [%o], %r2;
+"""
+    names = [row[0] for row in recorded(body, (np.zeros(64, np.uint32),)).rows]
+    assert names == ["ld.global.u32", "ld.global.u32", "need", "need", "st.global.u32"]
+
+
+def test_counters_grow_with_what_is_issued() -> None:
+    few = "add.u32 %r0, %r0, 1;" * 10
+    short, long = (recorded(f"{few * n} bar.sync 0;").rows[0] for n in (1, 20))
+    assert long[2] - short[2] == 190
+    assert long[1] >= long[2]
+
+
+def test_lane_code_without_a_recorder_has_nothing_of_it() -> None:
+    program = decode(ptx.parse(text(WAIT, (), ".extern .shared .align 1024 .b8 mem[];")), "k")
+    plain, _ = emit(program)
+    again, _ = emit(program, False, None)
+    timed, _ = emit(program, False, costs_of(program, targets.timing_of("b200")))
+    body = plain[plain.index("define i32 @kernel") :]
+    assert plain == again
+    assert not any(word in body for word in WORDS)
+    assert "@row_wait" in timed[timed.index("define i32 @kernel") :]
+
+
+def test_without_numbers_arrays_stay_as_they_are() -> None:
+    out = np.arange(32, dtype=np.uint32)
+    recorded("st.global.u32 [%o], 7;", (out,), numerics="none")
+    assert out.tolist() == list(range(32))
+    recorded("st.global.u32 [%o], 7;", (out,))
+    assert out.tolist() == [7] * 32

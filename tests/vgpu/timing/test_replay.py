@@ -1,0 +1,198 @@
+"""The replay against clocks worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.vgpu.timing.steps_text import CHIP, STRIDE, access, end_of, load, perform, product, step
+from warpwright.errors import LaunchError
+from warpwright.vgpu.timing.steps import Product
+from warpwright.vgpu.timing.units import Memory
+
+FULL, EMPTY = 64, 128
+
+
+def test_a_warp_takes_the_cycles_of_its_steps() -> None:
+    assert end_of([step("pause", cycles=40), step("pause", cycles=2)]) == 40 + 1 + 2 + 1
+
+
+def test_warps_of_one_scheduler_share_its_slots_and_others_do_not() -> None:
+    work = [step("pause", cycles=100, slots=100)]
+    assert end_of(work) == 101
+    assert end_of(work, work, work, work) == 101  # four schedulers
+    assert end_of(*[work] * 8) == 201
+    waiting = [step("pause", cycles=100, slots=10)]  # waits for results most of the time
+    assert end_of(*[waiting] * 8) == 101
+
+
+def test_a_load_from_l2() -> None:
+    """Issue, 16 requests of one cycle after 8 for the box, latency, wake."""
+    warp = [step("set_barrier", FULL, number=1), step("arrive", FULL, number=1, nbytes=2048), load(0, 2048, 16, FULL)]
+    assert end_of([*warp, step("wait", FULL)]) == 1 + 1 + 24 + 100 + 20
+
+
+def test_a_load_that_misses_waits_for_device_memory() -> None:
+    warp = [step("set_barrier", FULL, number=1), step("arrive", FULL, number=1, nbytes=2048), load(0, 2048, 16, FULL)]
+    assert end_of([*warp, step("wait", FULL)], miss=1.0) == 1 + 1 + 24 + 400 + 20
+
+
+def test_boxes_share_the_bandwidth_of_l2() -> None:
+    """Ten boxes of 2048 bytes at 8 bytes a cycle: the link is what counts, not the TMA unit."""
+    warp = [step("set_barrier", FULL, number=1), step("arrive", FULL, number=1, nbytes=20480)]
+    warp += [load(i, 2048, 16, FULL) for i in range(10)]
+    memory = Memory(8.0, 8.0, 1e9, 1e9)
+    found = end_of([*warp, step("wait", FULL)], memory=memory)
+    assert found == pytest.approx(10 + 10 * 256 + 100 + 20, abs=1)  # the first leaves at 10, behind nobody
+
+
+def ring(rounds: int, stages: int, cycles: int) -> tuple[list, list]:
+    """A producer that loads 2048 bytes a stage, and a consumer that works for ``cycles`` on each."""
+    full, empty = [64 + 8 * i for i in range(stages)], [512 + 8 * i for i in range(stages)]
+    producer = [step("set_barrier", place, number=1) for place in (*full, *empty)]
+    consumer = []
+    for k in range(rounds):
+        stage, phase = k % stages, k // stages & 1
+        producer += [
+            step("wait", empty[stage], number=phase ^ 1),
+            step("arrive", full[stage], number=1, nbytes=2048),
+            load(0, 2048, 16, full[stage]),
+        ]
+        consumer += [
+            step("wait", full[stage], number=phase),
+            step("arrive", empty[stage], number=1, cycles=cycles),
+        ]
+    return producer, consumer
+
+
+def test_a_ring_of_one_stage_takes_the_whole_way_in_each_round() -> None:
+    """Wake, arrive, load with its latency, wake, work, arrive: nothing overlaps."""
+    way = CHIP.wake + 1 + 24 + 100 + CHIP.wake + 300 + CHIP.arrive
+    first, second = (end_of(*ring(rounds, 1, 300)) for rounds in (11, 31))
+    assert second - first == 20 * way
+
+
+def test_a_deep_ring_is_as_fast_as_its_consumer() -> None:
+    """A full stage costs the consumer a wait that passes, its work and the arrival."""
+    first, second = (end_of(*ring(rounds, 8, 300)) for rounds in (40, 60))
+    assert second - first == 20 * (CHIP.try_wait + 300 + 1)
+
+
+def test_a_deep_ring_is_as_fast_as_its_producer() -> None:
+    """A round of the producer: a wait that passes, arrive, issue. The unit of TMA takes 24 cycles a box: longer."""
+    first, second = (end_of(*ring(rounds, 8, 1)) for rounds in (200, 300))
+    assert second - first == 100 * 24
+
+
+def test_products_queue_for_the_tensor_core() -> None:
+    """128 x 256 x 16 takes 256 cycles at 4096 flops; the commit comes after the last, with latency."""
+    warp = [step("set_barrier", FULL, number=1), *[product(256)] * 4, step("commit", (FULL,)), step("wait", FULL)]
+    assert end_of(warp) == 1 + 2 + 4 * 256 + 60 + 9 + 20
+
+
+def test_a_small_product_takes_the_least() -> None:
+    warp = [step("set_barrier", FULL, number=1), *[product(8)] * 4, step("commit", (FULL,)), step("wait", FULL)]
+    assert end_of(warp) == 1 + 2 + 4 * 18 + 60 + 9 + 20
+
+
+def test_operands_from_shared_memory_can_be_the_limit() -> None:
+    """64 KB a product take 512 cycles of shared memory."""
+    warp = [step("set_barrier", FULL, number=1), *[product(256, nbytes=1 << 16)] * 20, step("commit", (FULL,))]
+    assert end_of([*warp, step("wait", FULL)]) == 1 + 2 + 20 * 512 + 60 + 9 + 20
+
+
+def test_warpgroups_take_turns_at_the_tensor_core() -> None:
+    """Two groups of four products of 64 x 128 (64 cycles): twice as long as one, less what overlaps at the end."""
+    one = step("group_product", Product(64, 128, 0, 2 * 64 * 128 * 16, (0,), ((0, 0),), ((0, 0),)))
+    warp = [*[one] * 4, step("group_commit"), step("group_wait")]
+    assert end_of(*[warp] * 4) == 2 + 4 * 64 + 60
+    assert end_of(*[warp] * 8) == 2 + 8 * 64 + 60
+
+
+def test_a_product_of_a_warpgroup_waits_for_its_last_warp() -> None:
+    one = step("group_product", Product(64, 128, 0, 2 * 64 * 128 * 16, (0,), ((0, 0),), ((0, 0),)))
+    warp = [one, step("group_commit"), step("group_wait")]
+    late = [step("pause", cycles=999), *warp]
+    assert end_of(warp, warp, warp, late) == 1000 + 2 + 64 + 60
+
+
+def test_tensor_memory_has_a_port_for_each_quarter() -> None:
+    """4096 bytes at 64 a cycle; five warps: the fifth is in the quarter of the first."""
+    warp = [step("tmem_load", nbytes=4096), step("tmem_wait")]
+    assert end_of(warp) == 64 + 25
+    assert end_of(*[warp] * 4) == 64 + 25
+    assert end_of(*[warp] * 5) == 128 + 25
+
+
+def test_barriers_of_threads_open_for_all_at_once() -> None:
+    warp = [step("bar_sync", 0)]
+    assert end_of(warp, [step("pause", cycles=50), *warp]) == 51 + 7
+
+
+def test_the_cluster_barrier_waits_for_every_cta() -> None:
+    warp = [step("cluster_arrive"), step("cluster_wait")]
+    assert end_of(warp, [step("pause", cycles=90), *warp], ranks=2) == 91 + 30
+
+
+def test_arrivals_in_another_cta_take_longer() -> None:
+    """The consumer in CTA 0 waits for an arrival from CTA 0 or 1."""
+    waits = [step("set_barrier", FULL, number=1), step("wait", FULL)]
+    tells = [step("pause", cycles=9), step("arrive", FULL, number=1)]
+    idle = [step("pause")]
+    near = end_of(waits, tells, idle, idle, ranks=2)
+    far = end_of(waits, idle, tells, idle, ranks=2)
+    assert (near, far) == (10 + 5 + 20, 10 + 50 + 20)
+
+
+def test_loads_overlap_until_their_values_are_needed() -> None:
+    """A line of 128 bytes takes two cycles of the load pipe; then the latency of the last."""
+    loads = [access(i, 128, 1, inst=i) for i in range(8)]
+    assert end_of([*loads, step("need", number=7)]) == 8 * 2 + 200
+    apart = [each for i in range(8) for each in (access(i, 128, 1, inst=i), step("need", number=i))]
+    assert end_of(apart) == 8 * (2 + 200)
+
+
+def test_scattered_lines_take_a_cycle_each() -> None:
+    assert end_of([access(0, 1024, 32), step("need")]) == 32 + 200
+
+
+def test_bank_conflicts_take_wavefronts() -> None:
+    assert end_of([step("shared_access", True, number=32, nbytes=1), step("need")]) == 32 + 30
+
+
+def test_clusters_follow_each_other_or_run_together() -> None:
+    warp = [step("pause", cycles=100)]
+    assert end_of(warp, clusters=3) == 3 * 101 + 2 * 70
+    assert end_of(warp, clusters=3, together=3) == 101
+
+
+def test_wasted_products_are_those_of_boxes_multiplied_before() -> None:
+    """Two boxes of one origin at two places: the second product computes the first one again."""
+    warp = [step("set_barrier", FULL, number=1), step("arrive", FULL, number=1, nbytes=4 * 1024)]
+    for offset, position in ((4096, 0), (8192, 1), (12288, 0), (16384, 2)):
+        warp.append(load(position, 1024, 8, FULL, offset=offset))
+    warp += [step("wait", FULL), product(256), product(256, left=12288), product(256, right=16384)]
+    outcome, _ = perform(warp)
+    assert outcome.flops == 3 * 2 * 128 * 256 * 16
+    assert outcome.wasted * 3 == outcome.flops
+
+
+def test_stalls_say_what_was_waited_for() -> None:
+    warp = [step("set_barrier", FULL, number=1), step("arrive", FULL, number=1, nbytes=2048), load(0, 2048, 16, FULL)]
+    _, journal = perform([*warp, step("wait", FULL, inst=7)])
+    (role,) = journal.roles()
+    assert (role.stalls[0].reason, role.stalls[0].where) == ("waits 0x40", "k.py:7")
+    assert role.stalls[0].cycles == 24 + 100 + 20 - 3
+    assert role.cycles == 1 + 1 + 24 + 100 + 20
+    assert role.busy + sum(stall.share for stall in role.stalls) == pytest.approx(1)
+
+
+def test_a_replay_that_gets_stuck_says_where() -> None:
+    with pytest.raises(LaunchError) as caught:
+        perform([step("set_barrier", FULL, number=1), step("wait", FULL, inst=3)])
+    told = "k.py:3: CTA 0 of a cluster, warp 0 waits 0x40 for ever when its run is replayed in order of time."
+    assert str(caught.value) == told
+
+
+def test_places_in_other_ctas_are_other_barriers() -> None:
+    warp = [step("set_barrier", STRIDE + FULL, number=1), step("arrive", STRIDE + FULL, number=1)]
+    assert end_of(warp, [step("wait", STRIDE + FULL)], ranks=2) == pytest.approx(1 + 50 + 20)
