@@ -1,5 +1,25 @@
 ; Control flow of warps: who runs next, who waits, and all warps of a cluster in turn.
 
+; In runs for timing: whether lanes wait for a bulk group. The others wait with them, as compilers see to it.
+define i1 @group_apart(ptr %w) {
+  %pr = getelementptr i8, ptr %w, i64 $rows
+  %rows = load ptr, ptr %pr
+  %untimed = icmp eq ptr %rows, null
+  br i1 %untimed, label %no, label %timed
+timed:
+  %pb = getelementptr i8, ptr %w, i64 $blocked
+  %blocked = load i32, ptr %pb
+  %pk = getelementptr i8, ptr %w, i64 $wait_kind
+  %kinds = load <32 x i32>, ptr %pk
+  %bulk = icmp eq <32 x i32> %kinds, splat (i32 $WAIT_BULK)
+  %bits = bitcast <32 x i1> %bulk to i32
+  %waiting = and i32 %bits, %blocked
+  %apart = icmp ne i32 %waiting, 0
+  ret i1 %apart
+no:
+  ret i1 false
+}
+
 ; Control flow: the lowest block with a lane that can run goes first (counted from `bias`).
 define i32 @dispatch(ptr %w) {
   %plive = getelementptr i8, ptr %w, i64 $live
@@ -22,18 +42,8 @@ some:
   %none = icmp eq i32 %ready, 0
   br i1 %none, label %wait, label %together
 together:
-  %pr = getelementptr i8, ptr %w, i64 $rows
-  %rows = load ptr, ptr %pr
-  %untimed = icmp eq ptr %rows, null
-  br i1 %untimed, label %pay, label %timed
-timed: ; lanes that wait for a group rejoin the others before these go on, as compilers see to it
-  %pk = getelementptr i8, ptr %w, i64 $wait_kind
-  %kinds = load <32 x i32>, ptr %pk
-  %bulk = icmp eq <32 x i32> %kinds, splat (i32 $WAIT_BULK)
-  %bulkbits = bitcast <32 x i1> %bulk to i32
-  %grouped = and i32 %bulkbits, %blocked
-  %alone = icmp eq i32 %grouped, 0
-  br i1 %alone, label %pay, label %wait
+  %apart = call i1 @group_apart(ptr %w)
+  br i1 %apart, label %wait, label %pay
 wait:
   store i32 1, ptr %pstatus
   ret i32 -1
@@ -213,7 +223,10 @@ done:
   %live = load i32, ptr %pl
   %open = xor i32 %held, -1
   %ready = and i32 %live, %open
-  %can = icmp ne i32 %ready, 0
+  %some = icmp ne i32 %ready, 0
+  %apart = call i1 @group_apart(ptr %w)
+  %joined = xor i1 %apart, true
+  %can = and i1 %some, %joined
   ret i1 %can
 }
 
