@@ -43,9 +43,9 @@ def calls(monkeypatch):
     """What the engine is asked for; it answers with a profile made from numbers, and computes nothing."""
     asked: list[dict[str, Any]] = []
 
-    def engine(kernel, grid, block=None, cluster=None, smem=None, args=(), device=None, fast=True):
+    def engine(kernel, grid, block=None, cluster=None, smem=None, args=(), device=None, fast=True, sustained=False):
         asked.append({"kernel": kernel, "grid": grid, "block": block, "cluster": cluster, "smem": smem, "args": args})
-        asked[-1] |= {"device": getattr(device, "name", device), "fast": fast}
+        asked[-1] |= {"device": getattr(device, "name", device), "fast": fast, "sustained": sustained}
         return replace(made(wasted=0.5), kernel=kernel.name, fast=fast)
 
     for module, name in (("profile", "profile_of"), ("profiling", "profile")):
@@ -76,6 +76,12 @@ def test_gemm_takes_three_extents_and_another_device(calls) -> None:
     assert calls[0]["device"] == "h200"
     shapes = sorted(each.array.shape for each in calls[0]["args"][:2])
     assert shapes == [(128, 64), (256, 64)]
+
+
+def test_sustained_reaches_the_engine(calls, folder) -> None:
+    for words in (("gemm", "--size", 64), ("launch.toml",)):
+        assert run(*words).exit_code == run(*words, "--sustained").exit_code == 0
+    assert [call["sustained"] for call in calls] == [False, True, False, True]
 
 
 def test_json_holds_the_profile_its_parts_and_the_advice(calls) -> None:

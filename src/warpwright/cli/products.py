@@ -52,6 +52,7 @@ device_option = click.option("--device", default=DEFAULT, show_default=True, hel
 @click.option(
     "--fast/--full", default=False, help="On a virtual GPU: only predict, or also compute and verify (default)."
 )
+@click.option("--sustained", is_flag=True, help="Predict for a board under lasting load, not after a rest.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the ladder as a chart (.svg, .png, .pdf).")
 @device_option
 @json_option
@@ -61,6 +62,7 @@ def ladder(
     rounds: int,
     seed: int,
     fast: bool,
+    sustained: bool,
     plot: Path | None,
     device: str,
     as_json: bool,
@@ -82,7 +84,7 @@ def ladder(
     if isinstance(target, RealGpu):
         rows = _timed(target, {level: steps[level] for level in rungs}, extent, rounds, seed)
     else:
-        rows = predicted(target, summaries, extent, seed, fast)
+        rows = predicted(target, summaries, extent, seed, fast, sustained)
     if plot is not None:
         draw_ladder(rungs_of(rows, summaries), extent, target.spec, plot, measured=real)
     if as_json:

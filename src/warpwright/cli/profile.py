@@ -45,6 +45,7 @@ LAUNCH_OPTIONS = ("entry", "grid", "block", "cluster", "smem", "arg")
 @click.option(
     "--fast/--full", default=True, show_default=True, help="One representative wave, or every CTA with numbers."
 )
+@click.option("--sustained", is_flag=True, help="At the clock of a board under lasting load, not after a rest.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write a trace for Perfetto (JSON).")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the pipeline (.svg, .png, .pdf).")
 @click.option("--device", help=f"One of `warpwright devices`; {DEFAULT} where neither it nor a launch file names one.")
@@ -77,12 +78,16 @@ def _made(what: str, fast: bool, options: dict[str, Any]) -> tuple[Profile, Verd
     if what == "gemm":
         _refuse(what, options, LAUNCH_OPTIONS)
         device = device_of(options["device"] or DEFAULT)
-        return product_profile(device, parse_size(options["size"]), options["level"], fast)
+        return product_profile(
+            device, parse_size(options["size"]), options["level"], fast, sustained=options["sustained"]
+        )
     _refuse(what, options, ("level",))
     launch = _described(what, options)
     device = device_of(options["device"] or launch.device or DEFAULT)
     shape = launch.grid, launch.block, launch.cluster, launch.smem
-    return profile_of(launch.kernel, *shape, args=launch.args, device=device, fast=fast), None
+    return profile_of(
+        launch.kernel, *shape, args=launch.args, device=device, fast=fast, sustained=options["sustained"]
+    ), None
 
 
 def _described(what: str, options: dict[str, Any]) -> Described:

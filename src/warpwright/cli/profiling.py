@@ -25,14 +25,15 @@ Dim3 = tuple[int, int, int]
 
 
 class Profiled:
-    """A virtual device whose launches end up in ``profiles``; ``fast``: nothing is computed."""
+    """A virtual device whose launches end up in ``profiles``; ``fast``: nothing is computed; ``sustained``: at the
+    clock of a board under lasting load."""
 
-    def __init__(self, device: Device, fast: bool) -> None:
+    def __init__(self, device: Device, fast: bool, sustained: bool = False) -> None:
         if device.name.startswith("cuda"):
             raise UsageError(
                 f"given device {device.name}; expected a virtual one, such as h200: a profile is predicted"
             )
-        self.device, self.fast = device, fast
+        self.device, self.fast, self.sustained = device, fast, sustained
         self.profiles: list[Profile] = []
 
     @property
@@ -53,22 +54,27 @@ class Profiled:
         smem: int = 0,
         args: Sequence[Any] = (),
         observers: Sequence[Any] = (),
-        **options: Any,
+        **more: Any,
     ) -> LaunchResult:
         """Profile what would be launched."""
         function = next(item for item in module.items if isinstance(item, nodes.Function) and item.name == entry)
-        kernel = Entry(module, function)
-        self.profiles.append(profile(kernel, grid, block, cluster, smem, args, device=self.device, fast=self.fast))
+        options: dict[str, Any] = {"device": self.device, "fast": self.fast, "sustained": self.sustained}
+        self.profiles.append(profile(Entry(module, function), grid, block, cluster, smem, args, **options))
         return LaunchResult()
 
 
 def product_profile(
-    device: Device, shape: tuple[int, int, int], level: int | None, fast: bool, seed: int = 0
+    device: Device,
+    shape: tuple[int, int, int],
+    level: int | None,
+    fast: bool,
+    seed: int = 0,
+    sustained: bool = False,
 ) -> tuple[Profile, Verdict | None]:
     """The profile of a bfloat16 product (M, N, K), the longest where it takes several launches, under the name of its
     level; of a full run, with standard normal operands, also the verdict on its result."""
     m, n, k = shape
-    profiled = Profiled(device, fast)
+    profiled = Profiled(device, fast, sustained)
     if fast:
         a, b = np.zeros((m, k), ml_dtypes.bfloat16), np.zeros((n, k), ml_dtypes.bfloat16)
     else:

@@ -23,7 +23,9 @@ __all__ = ["predicted", "rung_tables", "rungs_of"]
 ERRORS = ("level", "max_err", "mean_err", "cos_sim", "max_ulp", "verified", "wall_s")
 
 
-def predicted(device: Device, summaries: Mapping[int, str], size: int, seed: int, fast: bool) -> list[dict[str, Any]]:
+def predicted(
+    device: Device, summaries: Mapping[int, str], size: int, seed: int, fast: bool, sustained: bool = False
+) -> list[dict[str, Any]]:
     """A row of each level: what is predicted, and in a full run the errors of the result."""
     rows: list[dict[str, Any]] = []
     before: Profile | None = None
@@ -31,7 +33,7 @@ def predicted(device: Device, summaries: Mapping[int, str], size: int, seed: int
         for level, summary in summaries.items():
             describe(f"level {level}: {summary} ({size}³ on {device.name})")
             start = time.perf_counter()
-            made, verdict = product_profile(device, (size, size, size), level, fast, seed)
+            made, verdict = product_profile(device, (size, size, size), level, fast, seed, sustained)
             wall = round(time.perf_counter() - start, 3)
             faster = reason(before, made) if before else ""
             before = made
