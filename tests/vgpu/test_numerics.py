@@ -112,4 +112,4 @@ def test_other_words_are_refused() -> None:
     x, scratch = np.zeros(64, np.float32), np.zeros(16, np.uint8)
     with pytest.raises(LaunchError) as caught:
         ww.launch(entry, grid=1, args=[x, x, x, 64, scratch, scratch], device="h200", numerics="fast")
-    assert str(caught.value) == "numerics='fast': expected 'exact', 'hardware' or 'none'."
+    assert str(caught.value) == "numerics='fast': expected 'exact' or 'hardware'."

@@ -279,8 +279,8 @@ class Device:
         ``args``: NumPy arrays (device pointers), TensorMaps, ``bytes``, or numbers typed by the ``.param``s. ``smem``
         is dynamic shared memory in bytes. ``numerics``: ``"exact"`` sums an instruction's exact products in float32 or
         wider; ``"hardware"`` aligns, cuts off and rounds them as tensor cores do (`engines.hardware`); without it, the
-        device's. ``"none"``: engines only signal, they move and multiply nothing, and nothing is written back.
-        ``recorder`` gets the rows that timing is computed from, and chooses the clusters that run.
+        device's. ``recorder`` gets the rows that timing is computed from, and chooses the clusters that run; with it,
+        ``"none"``: engines only signal, they move and multiply nothing, and nothing is written back.
         """
         kernel = _compiled(module, entry, bool(observers), recorder.timing if recorder else None, watcher is not None)
         launch = Launch(kernel, self.spec, grid, block, cluster, smem, tuple(observers), numerics or self.numerics)
@@ -312,8 +312,8 @@ class Device:
         _check_extents("cluster", launch.cluster, limits.max_grid_dim)
         if launch.dynamic < 0:
             raise LaunchError(f"smem={launch.dynamic}: expected a number of bytes.")
-        if launch.numerics not in ("exact", "hardware", "none"):
-            raise LaunchError(f"numerics={launch.numerics!r}: expected 'exact', 'hardware' or 'none'.")
+        if launch.numerics not in ("exact", "hardware") and not (launch.recorder and launch.numerics == "none"):
+            raise LaunchError(f"numerics={launch.numerics!r}: expected 'exact' or 'hardware'.")
         _check_threads(launch, limits.max_threads_per_block)
         _check_cluster(launch, limits.max_cluster_size)
         used = launch.shared_limit - 1024
