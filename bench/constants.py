@@ -34,7 +34,6 @@ FORMULAS: dict[str, Callable[[Results], float]] = {
     "pair_bytes": lambda of: 2 * of["tma.load.together_2"],
     "l2_bytes": lambda of: SMS * of["tma.load.l2.32768x4.132_sms"],
     "l2_write_bytes": lambda of: SMS * 8192 / of["tma.store.8192.flight.132_sms"],
-    "multicast": lambda of: (of["tma.mixed.64_128.4.1_ctas"] * of["tma.load.l2.32768x4.132_sms"] - 16384) / 8192,
     "hbm_share": lambda of: of["hbm.read"] / HBM,
     "hbm_mixed_share": lambda of: of["hbm.copy"] / HBM,
     "tma_issue": lambda of: of["tma.load.issue"],

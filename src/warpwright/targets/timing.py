@@ -45,7 +45,6 @@ class Timing:
     l2_bytes: float
     l2_write_bytes: float
     l2_dirty: float
-    multicast: float
     hbm_share: float
     hbm_mixed_share: float
     tma_issue: float
@@ -110,7 +109,6 @@ UNITS = {
     "l2_bytes": "bytes that L2 gives to all SMs in a cycle of the highest clock; its own clock stays when theirs falls",
     "l2_write_bytes": "the same, taken from all SMs",
     "l2_dirty": "share of L2 that launches before have written: it goes to device memory as other lines take its place",
-    "multicast": "bytes of L2's bandwidth that a byte takes which goes to several SMs",
     "hbm_share": "share of the nominal device-memory bandwidth that streams of reads reach",
     "hbm_mixed_share": "the same, where reads and writes mix",
     "tma_issue": "cycles that an issuing thread is held by a tensor copy",
@@ -184,7 +182,6 @@ _H200 = Timing(
     l2_bytes=4870.0,
     l2_write_bytes=2680.0,
     l2_dirty=0.45,
-    multicast=1.2,
     hbm_share=0.95,
     hbm_mixed_share=0.83,
     tma_issue=6.0,
@@ -246,7 +243,6 @@ _H200 = Timing(
         "l2_bytes": f"{_MICRO} tma.load.l2.32768x4.132_sms; as many bytes a second at 1600 MHz (wgmma.main_loop.*_ab)",
         "l2_write_bytes": f"{_MICRO} tma.store.8192.flight.132_sms, l2.write.132_sms",
         "l2_dirty": f"{_MICRO} hbm.read.132_sms: 256 MB take as much longer than at hbm.read as 27 MB would",
-        "multicast": f"{_MICRO} tma.mixed.64_128.4.1_ctas: 24 KB, a third of them to two SMs, take as long as 26",
         "hbm_share": f"{_MICRO} hbm.read: 4.56 TB/s",
         "hbm_mixed_share": f"{_MICRO} hbm.copy: 4.00 TB/s, read and written bytes",
         "tma_issue": f"{_MICRO} tma.load.issue",

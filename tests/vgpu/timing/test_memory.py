@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from warpwright import targets
@@ -25,10 +23,10 @@ def test_a_share_that_lay_idle_is_used_later_but_not_before_the_first_use() -> N
     assert unit.take(1010.0 + 2 * BEHIND, 5.0, BEHIND) == 1010.0 + BEHIND + 5.0
 
 
-@pytest.mark.parametrize(("ranks", "cost"), [((0,), 1.0), ((0, 1), 1.5)])
-def test_multicast_takes_more_of_l2_and_a_port_of_every_sm(ranks: tuple[int, ...], cost: float) -> None:
-    units = Units(replace(H200, multicast=1.5), 2, Memory(l2=10.0, l2_write=10.0, hbm=1.0, sm=50.0))
-    assert units.fetch(0.0, 1000.0, 0.0, ranks) == 100.0 * cost
+@pytest.mark.parametrize("ranks", [(0,), (0, 1)])
+def test_multicast_reads_l2_once_and_takes_a_port_of_every_sm(ranks: tuple[int, ...]) -> None:
+    units = Units(H200, 2, Memory(l2=10.0, l2_write=10.0, hbm=1.0, sm=50.0))
+    assert units.fetch(0.0, 1000.0, 0.0, ranks) == 100.0
     assert [port.busy for port in units.port] == [20.0, 20.0 if len(ranks) == 2 else 0.0]
 
 

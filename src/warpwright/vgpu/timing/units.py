@@ -60,8 +60,7 @@ class Units:
 
     def fetch(self, now: float, nbytes: float, miss: float, ranks: tuple[int, ...]) -> float:
         """When bytes that leave L2 at ``now`` at the earliest, ``miss`` of them from device memory, are at the SMs."""
-        cost = nbytes if len(ranks) == 1 else nbytes * self.timing.multicast
-        end = self.l2.take(now, cost / self.memory.l2, BEHIND)
+        end = self.l2.take(now, nbytes / self.memory.l2, BEHIND)
         if miss:
             end = max(end, self.hbm.take(now, nbytes * miss / self.memory.hbm, BEHIND))
         for rank in ranks:
