@@ -37,6 +37,7 @@ class Timing:
     ld_issue: float
     shared_latency: float
     shared_bytes: float
+    shared_writes: float
     dsmem_latency: float
     dsmem_bytes: float
     l1_bytes: float
@@ -101,6 +102,7 @@ UNITS = {
     "ld_issue": "cycles of the SM's load/store pipe for a warp's global access of up to 128 bytes",
     "shared_latency": "cycles of ld.shared without conflicts",
     "shared_bytes": "bytes a cycle of an SM's shared memory",
+    "shared_writes": "share of the bytes written by TMA that take bandwidth from tensor cores",
     "dsmem_latency": "cycles of ld.shared::cluster from another CTA",
     "dsmem_bytes": "bytes a cycle and SM between CTAs of a cluster",
     "l1_bytes": "bytes a cycle of an SM's global loads and stores",
@@ -174,6 +176,7 @@ _H200 = Timing(
     ld_issue=1.0,
     shared_latency=23.0,
     shared_bytes=128.0,
+    shared_writes=0.0,
     dsmem_latency=112.0,
     dsmem_bytes=22.0,
     l1_bytes=123.0,
@@ -235,6 +238,7 @@ _H200 = Timing(
         "ld_issue": "published: 128 bytes a cycle and SM",
         "shared_latency": f"{_MICRO} shared.load.latency",
         "shared_bytes": f"{_MICRO} shared.load.quad.16_warps: 512 bytes in 4.0 cycles; conflicts cost whole wavefronts",
+        "shared_writes": f"{_MICRO} wgmma.main_loop.n128.fill_ab.1_sms: 96 bytes a cycle read beside 62 written",
         "dsmem_latency": f"{_MICRO} dsmem.neighbour.latency, clusters of 2",
         "dsmem_bytes": f"{_MICRO} dsmem.read.2.132_sms",
         "l1_bytes": f"{_MICRO} l2.read.1_sms",
@@ -295,6 +299,7 @@ _B200 = replace(
     ld_l1=39.6,
     ld_l2=305.0,
     ld_hbm=838.0,
+    shared_writes=1.0,
     dsmem_latency=224.0,
     dsmem_bytes=21.0,
     pair_bytes=180.0,
@@ -333,6 +338,7 @@ _B200 = replace(
         "ld_l2": "published: 305 cycles (279-324)",
         "ld_hbm": "published: 833-843 cycles",
         "shared_latency": "published: 29 cycles",
+        "shared_writes": "assumed: one port of 128 bytes a cycle",
         "dsmem_latency": "published: 224 cycles, clusters of 2 (QuickRunCUDA)",
         "dsmem_bytes": "published: 21 bytes a cycle by plain accesses, 32 in bulk",
         "pair_bytes": "published: 13300 bytes a cycle of 148 SMs",

@@ -348,8 +348,9 @@ class _Replay:
         return now + timing.tma_issue
 
     def landed(self, now: float, run: _Run, rank: int, offset: int, barrier: int, box: Box) -> None:
-        # Counted, not queued for: products that read 96 bytes a cycle are as fast beside 62 of TMA (bench/micro.py).
-        self.units.shared[rank].busy += box.nbytes / self.timing.shared_bytes
+        cycles, unit = box.nbytes / self.timing.shared_bytes, self.units.shared[rank]
+        unit.take(now, cycles * self.timing.shared_writes, WINDOW)
+        unit.busy += cycles * (1 - self.timing.shared_writes)
         place = run.boxes[rank]
         if (rank, offset) not in run.filled:
             insort(place, offset)
