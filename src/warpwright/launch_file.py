@@ -45,7 +45,8 @@ Table = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Described:
-    """A launch, ready for `ww.launch`, `ww.profile` and the like; ``device`` is None where the file names none."""
+    """A launch, ready for `ww.launch`, `ww.profile` and the like; ``device`` is None where the file names none.
+    ``source``: the PTX file."""
 
     kernel: Entry | Traced
     grid: Any
@@ -54,6 +55,7 @@ class Described:
     smem: int | None
     args: tuple[Any, ...]
     device: str | None
+    source: Path | None = None
 
 
 def read_launch(path: Path) -> Described:
@@ -75,7 +77,8 @@ def read_launch(path: Path) -> Described:
     kernel = _kernel(here, str(table["kernel"]), table.get("entry"), table.get("config", {}))
     args = arguments(table.get("args", []), here, f"{path.name}: argument")
     grid, block, cluster, smem = (table.get(name) for name in ("grid", "block", "cluster", "smem"))
-    return Described(kernel, grid, block, cluster, smem, tuple(args), table.get("device"))
+    source = here / table["kernel"] if isinstance(kernel, Entry) else None
+    return Described(kernel, grid, block, cluster, smem, tuple(args), table.get("device"), source)
 
 
 def _kernel(here: Path, text: str, entry: str | None, config: Table) -> Entry | Traced:

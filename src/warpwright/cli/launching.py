@@ -1,0 +1,123 @@
+"""Launches as commands take them: ``gemm`` with a size, a PTX file with its launch in options, or a launch file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from warpwright import targets
+from warpwright.devices import DEFAULT
+from warpwright.errors import UsageError
+from warpwright.gpu import Device, LaunchResult
+from warpwright.launch import Entry
+from warpwright.launch_file import Described, arguments, described, entry_of, read_launch
+from warpwright.ptx import nodes
+
+__all__ = ["LAUNCH_OPTIONS", "Substitute", "launch_options", "parse_size", "read_described", "refuse"]
+
+LAUNCH_OPTIONS = ("entry", "grid", "block", "cluster", "smem", "arg")
+_OPTIONS = (
+    click.option("--level", type=int, help="Of gemm: the rung of the ladder; without it, as matmul chooses."),
+    click.option("--entry", help="Of a PTX file: the kernel; may be left out where there is one."),
+    click.option("--grid", help="Of a PTX file: CTAs, x or x,y,z."),
+    click.option("--block", help="Of a PTX file: threads, x or x,y,z; a kernel with .reqntid knows."),
+    click.option("--cluster", help="Of a PTX file: CTAs of a cluster, x or x,y,z."),
+    click.option("--smem", type=int, help="Of a PTX file: dynamic shared memory, bytes."),
+    click.option("--arg", multiple=True, help="Of a PTX file, once a parameter: 1000, 2.5, f32[64,32] or x.npy."),
+    click.option(
+        "--device", help=f"One of `warpwright devices`; {DEFAULT} where neither it nor a launch file names one."
+    ),
+)
+
+Dim3 = tuple[int, int, int]
+Command = Callable[..., None]
+
+
+def launch_options(size: str) -> Callable[[Command], Command]:
+    """The argument and the options that describe a launch; ``size`` is gemm's where none is given."""
+    extent = click.option(
+        "--size", default=size, show_default=True, help="Of gemm: M = N = K, or MxNxK, 4096x512x8192."
+    )
+
+    def describe(command: Command) -> Command:
+        for option in reversed((click.argument("what", metavar="gemm|FILE.ptx|FILE.toml"), extent, *_OPTIONS)):
+            command = option(command)
+        return command
+
+    return describe
+
+
+def read_described(what: str, options: Mapping[str, Any]) -> Described:
+    """The launch of a file; UsageError for another file, and for options that say nothing of it."""
+    path = Path(what)
+    refuse(what, options, ("level",))
+    if path.suffix == ".toml":
+        refuse(what, options, LAUNCH_OPTIONS)
+        return read_launch(path)
+    if path.suffix != ".ptx":
+        raise UsageError(f"given {what}; expected gemm, a PTX file (.ptx) or a launch file (.toml)")
+    if options["grid"] is None:
+        raise UsageError(f"given {what} without --grid; expected the CTAs of the launch, such as --grid 148")
+    grid, block, cluster = (_dims(name, options[name]) for name in ("grid", "block", "cluster"))
+    args = tuple(arguments(described(options["arg"]), Path(), "--arg"))
+    return Described(entry_of(path, options["entry"]), grid, block, cluster, options["smem"], args, None, path)
+
+
+def refuse(what: str, options: Mapping[str, Any], names: Sequence[str]) -> None:
+    """UsageError for options that are given although they say nothing of ``what``."""
+    for name in names:
+        if options[name] not in (None, ()):
+            raise UsageError(f"given --{name} for {what}; it says nothing there: leave it out")
+
+
+def _dims(name: str, text: str | None) -> tuple[int, ...] | None:
+    """``"4"`` or ``"4,2,1"``."""
+    parts = [] if text is None else text.replace("x", ",").split(",")
+    if len(parts) > 3 or not all(part.strip().isdigit() for part in parts):
+        raise UsageError(f"given --{name} {text}; expected a number, or up to three: {name} 4,2,1")
+    return tuple(map(int, parts)) or None
+
+
+def parse_size(text: str) -> Dim3:
+    """``"4096"`` or ``"4096x512x8192"`` as (M, N, K)."""
+    parts = text.lower().split("x")
+    if len(parts) not in (1, 3) or not all(part.isdigit() and int(part) for part in parts):
+        raise UsageError(f"given --size {text}; expected M = N = K such as 4096, or MxNxK such as 4096x512x8192")
+    m, n, k = (parts * 3)[:3]
+    return int(m), int(n), int(k)
+
+
+class Substitute:
+    """A virtual device that gives its launches to ``act`` as ``ww.launch`` takes them: kernel, grid, block, cluster,
+    shared memory, arguments."""
+
+    def __init__(self, device: Device, act: Callable[[Entry, Dim3, Dim3, Dim3, int, Sequence[Any]], None]) -> None:
+        self.device, self.act = device, act
+
+    @property
+    def name(self) -> str:
+        return self.device.name
+
+    @property
+    def spec(self) -> targets.Device:
+        return self.device.spec
+
+    def launch(
+        self,
+        module: nodes.Module,
+        entry: str,
+        grid: Dim3,
+        block: Dim3,
+        cluster: Dim3 = (1, 1, 1),
+        smem: int = 0,
+        args: Sequence[Any] = (),
+        observers: Sequence[Any] = (),
+        **more: Any,
+    ) -> LaunchResult:
+        """Give away what would be launched."""
+        function = next(item for item in module.items if isinstance(item, nodes.Function) and item.name == entry)
+        self.act(Entry(module, function), grid, block, cluster, smem, args)
+        return LaunchResult()
