@@ -109,6 +109,8 @@ class Shadow:
     def read(self, cells: Cells, ids: Ids | int) -> None:
         """Remember a read; ``ids`` one a cell or one for all."""
         held = self.readers[cells]
+        if not len(held):
+            return
         if not isinstance(ids, int):
             self.readers[cells] = self._merged(held, ids)
         elif _same(held):
@@ -129,7 +131,7 @@ class Shadow:
 
 
 def _same(values: NDArray[np.int32]) -> bool:
-    return bool((values == values[0]).all())
+    return bool((values == values[:1]).all())
 
 
 def _pairs(held: NDArray[np.int32], lanes: Ids | int, none: int) -> tuple[Ids, Ids]:

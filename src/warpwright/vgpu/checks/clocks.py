@@ -20,7 +20,7 @@ Lanes = NDArray[np.int64]
 
 class Clocks:
     """``table[GENERIC, lane]`` is what a lane knows, ``table[SEEN, lane]`` what the async proxy sees through it: what
-    the lane knew at its last proxy fence (PTX ISA 9.1 section 8.9.4, causality order)."""
+    lanes had done at their last proxy fences (PTX ISA 9.1 section 8.9.4, causality order)."""
 
     def __init__(self, lanes: int) -> None:
         self.lanes = lanes
@@ -52,9 +52,11 @@ class Clocks:
         width = clock.shape[1]
         self.table[:, lanes, :width] = np.maximum(self.table[:, lanes, :width], clock[:, None])
 
-    def fence_proxy(self, lanes: Lanes) -> None:
-        """The async proxy sees what the lanes know."""
-        self.table[SEEN, lanes] = np.maximum(self.table[SEEN, lanes], self.table[GENERIC, lanes])
+    def fence_proxy(self, lanes: Lanes, columns: Lanes) -> None:
+        """The async proxy sees what the lanes have done themselves (their own ``columns``, one each): for what others
+        have done it is not enough that a barrier has come between, they have to fence before the barrier."""
+        self.table[SEEN, lanes, lanes] = self.table[GENERIC, lanes, lanes]
+        self.table[SEEN, lanes, columns] = self.table[GENERIC, lanes, columns]
         self.table[GENERIC, lanes, lanes] += 1
 
     def reach(self, lanes: Lanes, column: int, value: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from warpwright.vgpu.checks.accesses import NEVER, Cells
+from warpwright.vgpu.checks.footprints import BARRIER_BYTES
 from warpwright.vgpu.checks.watch import Row, Watch, meaning
 from warpwright.vgpu.engines.op import Op
 
@@ -52,6 +53,7 @@ def _read(watch: Watch, op: Op, cells: Cells) -> None:
 def _write(watch: Watch, op: Op, cells: Cells) -> int:
     lane = watch.lane(op)
     watch.judge(watch.shared, cells, lane, op.inst.index, write=True, engine=True)
+    watch.overwritten(cells * watch.prints.cell // BARRIER_BYTES, lane, op.inst.index)
     access = int(watch.accesses.add(0, NEVER, True, op.inst.index, lane)[0])
     watch.shared.write(cells, access)
     return access

@@ -28,9 +28,10 @@ from warpwright.vgpu.program import Inst
 if TYPE_CHECKING:
     from warpwright.vgpu.cluster import Cluster
 
-__all__ = ["Footprints"]
+__all__ = ["BARRIER_BYTES", "Footprints"]
 
 LANES_A_CELL = 16  # of tensor memory: what its instructions take, they take 16 lanes at a time
+BARRIER_BYTES = 8
 _NARROW = ("ld", "st", "atom", "red", "ldu")
 
 
@@ -53,8 +54,9 @@ class Footprints:
         return cells, np.repeat(lanes, count)
 
     def span(self, rank: int, offset: int, nbytes: int) -> Cells:
+        """Bytes that do not exist are the machine's to refuse."""
         first = (rank * self.stride + offset) // self.cell
-        return np.arange(first, first + -(-nbytes // self.cell))
+        return np.arange(first, min(first + -(-nbytes // self.cell), self.shared_cells))
 
     def place(self, op: Op, word: int) -> tuple[int, int]:
         """CTA and offset of an address operand."""
@@ -160,7 +162,9 @@ class Footprints:
         return self._rectangle(rank, first, first + width, lane, lane + 32)
 
     def _rectangle(self, rank: int, first: int, last: int, low: int, high: int) -> Cells:
-        return _rectangle(rank * COLUMNS + first, rank * COLUMNS + last, low, high)
+        """Columns that do not exist are the machine's to refuse."""
+        start, end = rank * COLUMNS, (rank + 1) * COLUMNS
+        return _rectangle(min(start + first, end), min(start + last, end), low, high)
 
     def _matrix(self, descriptor: int, shape: Shape, base: int) -> Cells:
         return _cells(descriptor, shape, self.cluster.shared_limit, base, self.stride, self.cell)

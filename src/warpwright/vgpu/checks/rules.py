@@ -29,6 +29,13 @@ _ALL = (
         "cluster, if other CTAs do)",
     ),
     Rule(
+        "mbarrier-live",
+        "memory of an mbarrier is written, or initialised again, while the mbarrier lives",
+        "9.7.13.15.11",
+        "put mbarrier.inval before it, in order behind the last use, or move the one or the other; to use an mbarrier "
+        "again needs no second mbarrier.init, its phases go on",
+    ),
+    Rule(
         "mbarrier-lapped",
         "a phase of an mbarrier may end before a thread has seen the one before it end",
         "9.7.13.15.3",

@@ -6,6 +6,7 @@ import numpy as np
 
 from warpwright.vgpu.checks.barriers import Mbarrier, Named
 from warpwright.vgpu.checks.clocks import SEEN, Clock, Lanes, join
+from warpwright.vgpu.checks.footprints import BARRIER_BYTES
 from warpwright.vgpu.checks.watch import Row, Watch, meaning
 from warpwright.vgpu.jit.sync import BAR_ARRIVE
 
@@ -29,6 +30,8 @@ def access(watch: Watch, row: Row) -> None:
     )
     _note_remote(watch, row, row.places[inside], lanes)
     if write:
+        for byte in range(0, row.a, BARRIER_BYTES):
+            watch.overwritten((row.places[inside] + byte) // BARRIER_BYTES, lanes, row.inst)
         return watch.shared.write(cells, ids)
     _uninitialised(watch, row, watch.shared.writer[cells] < 0, who)
     watch.shared.read(cells, ids)
@@ -48,13 +51,14 @@ def _note_remote(watch: Watch, row: Row, places: Lanes, lanes: Lanes) -> None:
 
 @meaning("fence.proxy.async")
 def fence_proxy(watch: Watch, row: Row) -> None:
-    watch.clocks.fence_proxy(row.lanes)
+    own = [watch.columns.get(("copies", lane), lane) for lane in row.lanes.tolist()]
+    watch.clocks.fence_proxy(row.lanes, np.array(own, np.int64))
 
 
 @meaning("fence.mbarrier_init")
 def fence_init(watch: Watch, row: Row) -> None:
     """The lanes' initialisations are released, for a relaxed arrival too, and the async proxy sees them."""
-    watch.clocks.fence_proxy(row.lanes)
+    watch.clocks.fence_proxy(row.lanes, row.lanes)
     for lane in row.lanes.tolist():
         clock = np.zeros((2, watch.clocks.used), np.uint32)
         clock[:, lane] = watch.clocks.table[SEEN, lane, lane]
@@ -106,6 +110,8 @@ def wait_cluster(watch: Watch, row: Row) -> None:
 def init(watch: Watch, row: Row) -> None:
     for place, lane, count in zip(row.places.tolist(), row.lanes, (row.packed & 0xFFFFF).tolist(), strict=True):
         access = watch.accesses.add(lane, int(watch.clocks.now(np.array([lane]))[0]), False, row.inst, lane)
+        watch.overwritten(np.array([place // BARRIER_BYTES]), int(lane), row.inst)
+        watch.held[place // BARRIER_BYTES] = True
         watch.mbarriers[place] = Mbarrier(watch.clocks.column(), int(access[0]), count, watch.clocks.lanes)
 
 
@@ -113,6 +119,7 @@ def init(watch: Watch, row: Row) -> None:
 def inval(watch: Watch, row: Row) -> None:
     for place in row.places.tolist():
         watch.mbarriers.pop(place, None)
+        watch.held[place // BARRIER_BYTES] = False
 
 
 @meaning(

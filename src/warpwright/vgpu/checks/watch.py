@@ -17,7 +17,7 @@ from warpwright.vgpu.checks.accesses import Accesses, Cells, Ids, Shadow
 from warpwright.vgpu.checks.barriers import Mbarrier, Named, Whole
 from warpwright.vgpu.checks.clocks import GENERIC, Clock, Clocks, Lanes
 from warpwright.vgpu.checks.findings import Finding, Step
-from warpwright.vgpu.checks.footprints import Footprints
+from warpwright.vgpu.checks.footprints import BARRIER_BYTES, Footprints
 from warpwright.vgpu.checks.registers import Registers
 from warpwright.vgpu.checks.rules import RULES
 from warpwright.vgpu.engines.op import Op
@@ -85,6 +85,7 @@ class Watch:
         self.tensor = Shadow(self.accesses, self.prints.tensor_cells)
         self.registers = Registers(watcher.uses)
         self.mbarriers: dict[int, Mbarrier] = {}
+        self.held = np.zeros(self.prints.shared_bytes // BARRIER_BYTES, np.bool_)  # where mbarriers live
         self.named: dict[tuple[int, int], Named] = {}
         self.whole = Whole(sum(int(live).bit_count() for live in cluster.warps["live"].tolist()))
         self.columns: dict[tuple[str, int], int] = {}
@@ -208,6 +209,16 @@ class Watch:
                 self.clash("proxy-fence", access, inst, lane, "they are ordered, but the proxies differ")
         ordered: Ids = ids[~late]
         return ordered
+
+    def overwritten(self, words: Ids, lanes: Ids | int, inst: int) -> None:
+        """Something is written to words of 8 bytes: no live mbarrier may be there."""
+        struck = self.held[words]
+        if struck.any():
+            place = int(words[struck][0]) * BARRIER_BYTES
+            lane = lanes if isinstance(lanes, int) else int(lanes[struck][0])
+            self.clash(
+                "mbarrier-live", self.mbarriers[place].init, inst, lane, "the mbarrier lives until mbarrier.inval"
+            )
 
     def clash(self, rule: str, access: int, inst: int, lane: int, message: str) -> None:
         """A finding about an earlier access and a later one."""
