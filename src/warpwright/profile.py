@@ -29,6 +29,7 @@ def profile(
     smem: int | None = None,
     args: Sequence[Any] = (),
     device: Device | str | None = None,
+    *,
     fast: bool = True,
     sustained: bool = False,
 ) -> Profile:
