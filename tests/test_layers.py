@@ -41,6 +41,7 @@ MAY_IMPORT = {
     "profile": FACTS | {"lang", "vgpu", "devices", "arguments", "launch"},
     "check": FACTS | {"lang", "vgpu", "devices", "arguments", "launch"},
     "__init__": FACTS | {"lang", "vgpu", "devices", "launch", "kernels", "ops", "profile", "check"},
+    "pytest_plugin": FACTS | {"lang", "vgpu", "launch", "check"},
     "trials": FACTS | {"cuda", "lang", "arguments", "launch", "kernels", "products", "report"},
     "cli": FACTS
     | {
@@ -54,6 +55,7 @@ MAY_IMPORT = {
         "kernels",
         "ops",
         "profile",
+        "check",
         "report",
         "trials",
         "tuned",

@@ -13,11 +13,11 @@ from warpwright.lang import Kernel
 from warpwright.lang.trace import Traced
 from warpwright.launch import Entry, arranged
 from warpwright.vgpu import Device as VirtualDevice
-from warpwright.vgpu.checks.findings import Verdict
+from warpwright.vgpu.checks.findings import Coverage, Verdict
 from warpwright.vgpu.checks.rules import RULES
 from warpwright.vgpu.checks.watcher import Watcher
 
-__all__ = ["check"]
+__all__ = ["check", "merged"]
 
 
 def check(
@@ -62,3 +62,13 @@ def check(
         except DeviceError as fault:
             error = fault
     return watcher.verdict(target.name, error)
+
+
+def merged(name: str, verdicts: Sequence[Verdict]) -> Verdict:
+    """One verdict, called ``name``, on launches of the same device; what several say is said once."""
+    parts = [verdict.coverage for verdict in verdicts]
+    missed = dict.fromkeys(where for part in parts for where in part.missed)
+    coverage = Coverage(sum(part.reached for part in parts), sum(part.present for part in parts), tuple(missed))
+    findings = dict.fromkeys(finding for verdict in verdicts for finding in verdict.findings)
+    reasons = dict.fromkeys(reason for verdict in verdicts for reason in verdict.reasons)
+    return Verdict(name, verdicts[0].device, tuple(findings), coverage, tuple(reasons))

@@ -1,7 +1,7 @@
 """The command ``warpwright``.
 
-Exit status: 0 when the result was verified, 1 for a finding (a wrong number, a fault of the kernel), 2 for a usage
-error, 3 for ``incomplete`` (an instruction that the virtual GPU does not execute).
+Exit status: 0 when the result was verified, 1 for a finding (a wrong number, a fault of the kernel, a race), 2 for a
+usage error, 3 for ``incomplete`` (an instruction that the virtual GPU does not execute, code that was not reached).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from warpwright import __version__
+from warpwright.cli.check import check
 from warpwright.cli.devices import devices
 from warpwright.cli.flow import flow
 from warpwright.cli.products import ladder, matmul
@@ -55,5 +56,5 @@ def main() -> None:
     """Asynchronous tensor-core kernels, run and verified on a virtual GPU."""
 
 
-for command in (devices, flow, ladder, matmul, profile, ptx, tune):
+for command in (check, devices, flow, ladder, matmul, profile, ptx, tune):
     main.add_command(command)

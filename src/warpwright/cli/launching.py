@@ -9,14 +9,14 @@ from typing import Any
 import click
 
 from warpwright import targets
-from warpwright.devices import DEFAULT
+from warpwright.devices import device as device_of
 from warpwright.errors import UsageError
 from warpwright.gpu import Device, LaunchResult
 from warpwright.launch import Entry
 from warpwright.launch_file import Described, arguments, described, entry_of, read_launch
 from warpwright.ptx import nodes
 
-__all__ = ["LAUNCH_OPTIONS", "Substitute", "launch_options", "parse_size", "read_described", "refuse"]
+__all__ = ["LAUNCH_OPTIONS", "Substitute", "chosen_device", "launch_options", "parse_size", "read_described", "refuse"]
 
 LAUNCH_OPTIONS = ("entry", "grid", "block", "cluster", "smem", "arg")
 _OPTIONS = (
@@ -27,9 +27,7 @@ _OPTIONS = (
     click.option("--cluster", help="Of a PTX file: CTAs of a cluster, x or x,y,z."),
     click.option("--smem", type=int, help="Of a PTX file: dynamic shared memory, bytes."),
     click.option("--arg", multiple=True, help="Of a PTX file, once a parameter: 1000, 2.5, f32[64,32] or x.npy."),
-    click.option(
-        "--device", help=f"One of `warpwright devices`; {DEFAULT} where neither it nor a launch file names one."
-    ),
+    click.option("--device", help="One of `warpwright devices`; without it the launch file's, else one that runs it."),
 )
 
 Dim3 = tuple[int, int, int]
@@ -64,6 +62,12 @@ def read_described(what: str, options: Mapping[str, Any]) -> Described:
     grid, block, cluster = (_dims(name, options[name]) for name in ("grid", "block", "cluster"))
     args = tuple(arguments(described(options["arg"]), Path(), "--arg"))
     return Described(entry_of(path, options["entry"]), grid, block, cluster, options["smem"], args, None, path)
+
+
+def chosen_device(launch: Described, options: Mapping[str, Any]) -> Device | None:
+    """The device of the option, else of the launch file; None where neither names one."""
+    name = options["device"] or launch.device
+    return None if name is None else device_of(name)
 
 
 def refuse(what: str, options: Mapping[str, Any], names: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ import click
 from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import emit, remark, show, working
 from warpwright.cli.flow import write_text
-from warpwright.cli.launching import LAUNCH_OPTIONS, launch_options, parse_size, read_described, refuse
+from warpwright.cli.launching import LAUNCH_OPTIONS, chosen_device, launch_options, parse_size, read_described, refuse
 from warpwright.cli.profiling import product_profile
 from warpwright.devices import DEFAULT
 from warpwright.devices import device as device_of
@@ -43,7 +43,7 @@ def profile(what: str, fast: bool, trace: Path | None, plot: Path | None, as_jso
     if plot is not None:
         check_path(plot)
     with working() as describe:
-        describe(f"{what} on {options['device'] or DEFAULT}")
+        describe(what)
         made, verdict = _made(what, fast, options)
     if trace is not None:
         write_text(trace, json.dumps(trace_of(made)))
@@ -70,7 +70,7 @@ def _made(what: str, fast: bool, options: dict[str, Any]) -> tuple[Profile, Verd
             device, parse_size(options["size"]), options["level"], fast, sustained=options["sustained"]
         )
     launch = read_described(what, options)
-    device = device_of(options["device"] or launch.device or DEFAULT)
+    device = chosen_device(launch, options)
     shape = launch.grid, launch.block, launch.cluster, launch.smem
     return profile_of(
         launch.kernel, *shape, args=launch.args, device=device, fast=fast, sustained=options["sustained"]

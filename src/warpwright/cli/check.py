@@ -1,0 +1,96 @@
+"""``warpwright check``: races, deadlocks and broken protocols of a kernel, with the lines and the repair."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from warpwright import __version__
+from warpwright.check import check as checked
+from warpwright.check import merged
+from warpwright.cli.console import as_json as json_option
+from warpwright.cli.console import emit, remark, show, working
+from warpwright.cli.flow import write_text
+from warpwright.cli.launching import (
+    LAUNCH_OPTIONS,
+    Substitute,
+    chosen_device,
+    launch_options,
+    parse_size,
+    read_described,
+    refuse,
+)
+from warpwright.cli.profiling import operands
+from warpwright.devices import DEFAULT
+from warpwright.devices import device as device_of
+from warpwright.ops import matmul
+from warpwright.report.findings import verdict_lines
+from warpwright.report.sarif import sarif_of
+from warpwright.report.tables import table
+from warpwright.report.verdict import Verdict as Numbers
+from warpwright.report.verdict import judge
+from warpwright.vgpu.checks.findings import Verdict
+
+__all__ = ["check"]
+
+STATUS = {"clean": 0, "findings": 1, "incomplete": 3}
+STOPPED = ("deadlock", "fault")  # rules after which there is no result
+
+
+@click.command()
+@launch_options(size="256")
+@click.option("--off", multiple=True, metavar="RULE", help="A rule not to check; may be given several times.")
+@click.option("--sarif", type=click.Path(path_type=Path), help="Write the findings for code review tools (SARIF).")
+@json_option
+def check(what: str, off: tuple[str, ...], sarif: Path | None, as_json: bool, **options: Any) -> None:
+    """Check a kernel on a virtual GPU: races, deadlocks, broken protocols.
+
+    Exit status: 0 clean, 1 findings, 2 a usage error, 3 incomplete: not all was reached, or not all is modelled.
+    """
+    with working() as describe:
+        describe(what)
+        verdict, numbers, source = _made(what, off, options)
+    if sarif is not None:
+        write_text(sarif, json.dumps(sarif_of(verdict, __version__, source), indent=2))
+    if as_json:
+        emit({**verdict.as_dict(), **({} if numbers is None else {"result": numbers.as_row()})})
+    else:
+        errors = [] if numbers is None else [table([numbers.as_row()], "the result, against float64")]
+        show(*verdict_lines(verdict, source), *errors)
+    wrong = numbers is not None and not numbers.verified
+    if wrong:
+        remark("not verified: the result differs from the float64 reference by more than the bound")
+    click.get_current_context().exit(1 if wrong else STATUS[verdict.kind])
+
+
+def _made(what: str, off: Sequence[str], options: dict[str, Any]) -> tuple[Verdict, Numbers | None, Path | None]:
+    """The verdict, the errors of the result where there is a reference, and the PTX file where there is one."""
+    if what == "gemm":
+        refuse(what, options, LAUNCH_OPTIONS)
+        return *_product(parse_size(options["size"]), off, options), None
+    launch = read_described(what, options)
+    device = chosen_device(launch, options)
+    shape = launch.grid, launch.block, launch.cluster, launch.smem
+    return checked(launch.kernel, *shape, args=launch.args, device=device, off=off), None, launch.source
+
+
+def _product(
+    shape: tuple[int, int, int], off: Sequence[str], options: dict[str, Any]
+) -> tuple[Verdict, Numbers | None]:
+    """The launches of a bfloat16 product (M, N, K) of standard normal operands, under one verdict."""
+    device, level = device_of(options["device"] or DEFAULT), options["level"]
+    (m, n, k), verdicts = shape, []
+
+    def act(*launch: Any) -> None:
+        verdicts.append(checked(*launch, device=device, off=off))
+
+    a, b = operands(shape, 0)
+    result = matmul(a, b.T, device=Substitute(device, act), level=level)
+    rung = "gemm" if level is None else f"gemm level {level}"
+    verdict = merged(f"{rung}, {m} × {n} × {k}", verdicts)
+    stopped = any(finding.rule.id in STOPPED for finding in verdict.findings)
+    return verdict, None if stopped else judge(result, a, b.T)
