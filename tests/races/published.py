@@ -321,6 +321,7 @@ def tensor_core(
     fenced: bool = True,
     committed: bool = True,
     accumulates: bool = True,
+    loaded: bool = True,
     met: bool = True,
     opened: bool = True,
     allocated: bool = True,
@@ -362,9 +363,11 @@ def tensor_core(
     multiplied.wait(0)
     tcgen05.fence_after_thread_sync()
     row = tcgen05.ld(acc)
-    tcgen05.wait_ld()
+    if loaded:
+        tcgen05.wait_ld()
     for column in range(0, 64, 4):
         st(d + tid.x * 64 + column, *row[column : column + 4])
+    tcgen05.wait_ld()
     tcgen05.fence_before_thread_sync()
     if met:
         bar.sync()

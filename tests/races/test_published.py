@@ -40,6 +40,8 @@ TENSOR: dict[str, tuple[Any, ...]] = {
     "fenced": ("proxy-fence", "st(at, 0x3F803F80)", "tcgen05.mma("),
     "committed": ("race", "tcgen05.mma(", "tcgen05.ld(acc)"),
     "met": ("race", "tcgen05.ld(acc)", "tmem.dealloc()"),
+    "accumulates": ("product-lost", "tcgen05.mma(", "tcgen05.mma("),
+    "loaded": ("tmem-registers", "tcgen05.ld(acc)", "st(d + tid.x * 64"),
     "opened": ("race", "tmem.alloc()", "tmem.open()"),
 }
 

@@ -119,6 +119,13 @@ class Footprints:
         product = mma.product_of(form.kind, form.group, form.ws, form.tmem_a, idesc, lane)
         return form, product, op.rank & ~(form.group - 1)
 
+    def begins(self, op: Op) -> bool:
+        """Whether a product begins a sum: what its accumulator held is gone."""
+        if not op.inst.name.startswith("tcgen05.mma"):
+            return False
+        form, _, _ = self._product(op)
+        return not op.words[form.enable] & 1
+
     def accumulators(self, op: Op) -> list[Cells]:
         """What an operation writes of tensor memory, in each CTA."""
         if not op.inst.name.startswith("tcgen05.mma"):

@@ -74,6 +74,18 @@ _ALL = (
         "tcgen05.fence::after_thread_sync behind the barrier and before the second",
     ),
     Rule(
+        "tmem-registers",
+        "a register that tcgen05.ld fills is used before the load is complete",
+        "9.7.16.8.3",
+        "put tcgen05.wait::ld between the load and the use",
+    ),
+    Rule(
+        "product-lost",
+        "a product in tensor memory is overwritten by the next before anyone can have read it",
+        "9.7.16.10.9",
+        "let enable-input-d be true from the second product of a sum on",
+    ),
+    Rule(
         "wgmma-registers",
         "a register is used while a wgmma that owns it is in flight",
         "9.7.15.7.3",

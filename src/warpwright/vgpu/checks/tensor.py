@@ -7,6 +7,7 @@ import numpy as np
 from warpwright.vgpu.checks.accesses import Cells
 from warpwright.vgpu.checks.clocks import SEEN, join
 from warpwright.vgpu.checks.watch import Row, Watch, meaning
+from warpwright.vgpu.engines.op import Op
 
 __all__: list[str] = []
 
@@ -25,9 +26,22 @@ def product(watch: Watch, row: Row) -> None:
         for cells in watch.prints.tensor_reads(op):
             _judge(watch, cells, lane, row.inst, False, column)
             watch.tensor.read(cells, access)
+        begins = watch.prints.begins(op)
         for cells in watch.prints.accumulators(op):
+            if begins:
+                _lost(watch, cells, op, column)
             _judge(watch, cells, lane, row.inst, True, column)
             watch.tensor.write(cells, access)
+
+
+def _lost(watch: Watch, cells: Cells, op: Op, column: int) -> None:
+    """A sum begins where another is that no commit has covered: nobody can have read that one."""
+    rows, writers = watch.accesses.rows, watch.tensor.writer[cells]
+    since = watch.committed.get(op.rank, 0)
+    for access in np.unique(writers[writers >= 0]).tolist():
+        if rows["column"][access] == column and rows["value"][access] > since:
+            watch.clash("product-lost", access, op.inst.index, watch.lane(op), "no tcgen05.commit is between them")
+            return
 
 
 def _judge(watch: Watch, cells: Cells, lane: int, inst: int, write: bool, pipe: int = -1) -> None:
@@ -55,6 +69,7 @@ def commit(watch: Watch, row: Row) -> None:
     for _ in range(row.a):
         op = watch.op()
         column = watch.column("tensor", op.rank)
+        watch.committed[op.rank] = watch.counts.get(("tensor", op.rank), 0)
         behind = watch.behind.get(op.rank)
         clock = np.zeros((2, watch.clocks.used), np.uint32)
         if behind is not None:

@@ -93,6 +93,8 @@ class Watch:
         self.flying: dict[int, tuple[Clock, list[int]]] = {}
         self.commits: dict[tuple[int, int], Clock] = {}
         self.behind: dict[int, Clock] = {}
+        self.committed: dict[int, int] = {}
+        self.sent: dict[int, tuple[Mbarrier, int, int, int]] = {}  # by place: what engines of another CTA did last
         self.groups: dict[tuple[int, int], Clock | None] = {}
         self.waiting: dict[int, list[tuple[Lanes, int]]] = {}
         self.fenced: dict[int, Clock] = {}
@@ -138,6 +140,8 @@ class Watch:
             if not writes:
                 del self.flying[event.number]
         inst = event.inst.index if event.inst else 0
+        if event.cta != event.barrier.rank:
+            self.sent[place] = held, held.phase + 1, inst, event.cta
         self.arrive(held, inst, -1, clock, event.count, 0, event.nbytes)
 
     def arrive(
@@ -245,6 +249,12 @@ class Watch:
                 cta = self.cluster.launch.cta_of(self.cluster.first, rank)
                 step = self.step("uses another CTA's memory", inst, lane)
                 self.find("exit-early", (step,), f"CTA {cta} may have exited by then")
+        for place, (held, phase, inst, rank) in self.sent.items():
+            to = place // self.cluster.shared_stride
+            if self.clocks.table[GENERIC, to * per : (to + 1) * per, held.column].max() < phase:
+                cta = self.cluster.launch.cta_of(self.cluster.first, to)
+                step = self.step("arrives at another CTA's mbarrier", inst, rank * per)
+                self.find("exit-early", (step,), f"CTA {cta} may have exited by then: nobody there waits for the phase")
         for lane, (group, inst) in self.stores.items():
             if self.clocks.table[GENERIC, lane, self.column("bulk read", lane)] < group:
                 step = self.step("reads shared memory", inst, lane)

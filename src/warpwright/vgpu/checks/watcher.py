@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from warpwright.errors import Deadlock, DeviceError, UnsupportedInstruction
 from warpwright.vgpu.checks import copies, tensor, threads
-from warpwright.vgpu.checks.findings import Coverage, Finding, Verdict
+from warpwright.vgpu.checks.findings import Coverage, Finding, Step, Verdict
+from warpwright.vgpu.checks.loads import early_uses
 from warpwright.vgpu.checks.rules import RULES
 from warpwright.vgpu.checks.watch import MEANINGS, Watch
 from warpwright.vgpu.jit.uses import uses_of
@@ -50,7 +51,7 @@ class Watcher:
 
     def verdict(self, device: str, error: DeviceError | None) -> Verdict:
         """What the launch came to; ``error`` is what stopped it."""
-        findings, reasons = list(self.found.values()), []
+        findings, reasons = [*self.found.values(), *self._early_uses()], []
         if isinstance(error, UnsupportedInstruction):
             reasons.append(str(error))
         elif error is not None:
@@ -61,6 +62,21 @@ class Watcher:
             lines = ", ".join(coverage.missed)
             reasons.append(f"not reached: {lines}; choose a problem that comes there")
         return Verdict(self.program.name, device, tuple(findings), coverage, tuple(reasons))
+
+    def _early_uses(self) -> list[Finding]:
+        if "tmem-registers" in self.off:
+            return []
+        pairs = {tuple(map(self.names.places.__getitem__, pair)): pair for pair in early_uses(self.program)}
+        text = "no tcgen05.wait::ld is between them"
+        return [
+            Finding(RULES["tmem-registers"], (self._step("loads", load), self._step("uses", use)), text)
+            for load, use in pairs.values()
+        ]
+
+    def _step(self, what: str, inst: int) -> Step:
+        """A step that any thread takes."""
+        opcode = self.program.insts[inst].opcode
+        return Step(what, opcode, self.names.places[inst], self.names.roles[inst], (0, 0, 0), 0)
 
     def _coverage(self) -> Coverage:
         """An instruction without a line is not the kernel's own: the end that every kernel gets."""
