@@ -376,3 +376,74 @@ def tensor_core(
     @role(warp=1)
     def free() -> None:
         tmem.dealloc()
+
+
+@kernel("sm_100a", threads=160)
+def early_reuse(a: tma.Map[bf16], b: tma.Map[bf16], tiles: u32, *, right: bool = False) -> None:
+    """One thread releases tensor memory for all, when it has read its own part: the level-7 document's release."""
+    a_tile, b_tile = smem.tile(bf16, (128, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
+    acc = tmem.tile(f32, (128, 64))
+    loaded, done, free = mbarrier(1, name="loaded"), mbarrier(1, name="done"), mbarrier(1, name="free")
+    with If((warp.id == 0) & elect_one()):
+        for each in (loaded, done, free):
+            each.init()
+        fence.mbarrier_init()
+
+    @role(warp=1)
+    def alloc() -> None:
+        tmem.alloc()
+
+    bar.sync()
+    tmem.open()
+
+    @role(warp=4, elect=True)
+    def multiply() -> None:
+        loaded.arrive_expect_tx(a_tile.nbytes + b_tile.nbytes)
+        tma.load(a_tile, a[0, 0], loaded)
+        tma.load(b_tile, b[0, 0], loaded)
+        loaded.wait(0)
+        for tile in loop(tiles):
+            free.wait((tile & 1) ^ 1)
+            tcgen05.fence_after_thread_sync()
+            for k in range(0, 64, 16):
+                tcgen05.mma(acc, a_tile[:, k : k + 16], b_tile[:, k : k + 16], accumulate=k > 0)
+            tcgen05.commit(done)
+
+    @role(warps=range(4))
+    def store() -> None:
+        for tile in loop(tiles):
+            done.wait(tile & 1)
+            tcgen05.fence_after_thread_sync()
+            tcgen05.ld(acc)
+            tcgen05.wait_ld()
+            tcgen05.fence_before_thread_sync()
+            if right:
+                bar.sync(1, 128)
+            with If(tid.x == 0):
+                free.arrive()
+
+    tcgen05.fence_before_thread_sync()
+    bar.sync()
+
+    @role(warp=1)
+    def release() -> None:
+        tmem.dealloc()
+
+
+@kernel("sm_90a", cluster=2, threads=32)
+def odd_pair(x: tma.Map[f32], tiles: u32, *, right: bool = False) -> None:
+    """The leader waits for both CTAs of a pair; with an odd number of tiles one has none and leaves."""
+    tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(2, name="full")
+    with If(elect_one()):
+        full.init()
+        fence.mbarrier_init()
+    cluster.sync()
+    mine = tiles if not right else (tiles + 1) // 2 * 2  # beyond the last tile, TMA fills with zeros
+    with If((cluster.rank < mine) & elect_one()):
+        full.at(0).arrive()
+    with If((cluster.rank == 0) & elect_one()):
+        full.expect_tx(tile.nbytes)
+        tma.load(tile, x[0, 0], full)
+    with If(cluster.rank == 0):
+        full.wait(0)
+    cluster.sync()

@@ -17,6 +17,7 @@ WORDS = np.zeros(64, np.uint32)
 BOX = np.zeros((32, 32), np.float32)
 LONG = np.ones((32, 256), np.float32)
 WIDE = np.ones((64, 512)).astype(ml_dtypes.bfloat16)
+TALL, SQUARE = (np.ones((rows, 64)).astype(ml_dtypes.bfloat16) for rows in (128, 64))
 PRODUCT = [np.zeros((128, 64), np.float32)]
 
 # kernel: arguments, CTAs, rule, what the lines of the two steps contain (of a deadlock or a fault, its message)
@@ -35,6 +36,8 @@ CASES: dict[str, tuple[Any, ...]] = {
     "arrives_twice": ([WORDS], 1, "race", "held[warp.lane] = warp.lane", "x[warp.lane] = held[warp.lane]"),
     "half_a_barrier": ([WORDS], 1, "deadlock", "waits at barrier 0 (32 of 64 threads have arrived)"),
     "unwaited": ([BOX], 1, "race", "tma.load", "ld(tile.at"),
+    "early_reuse": ([TALL, SQUARE, 3], 1, "race", "tcgen05.ld(acc)", "tcgen05.mma("),
+    "odd_pair": ([BOX, 1], 2, "deadlock", "1 of 2 arrivals"),
 }
 TENSOR: dict[str, tuple[Any, ...]] = {
     "fenced": ("proxy-fence", "st(at, 0x3F803F80)", "tcgen05.mma("),
