@@ -1,0 +1,109 @@
+"""Copies in time: boxes through TMA, copies of lanes, other CTAs' shared memory."""
+
+from __future__ import annotations
+
+from bisect import insort
+from functools import partial
+from typing import TYPE_CHECKING
+
+from warpwright.vgpu.timing.accesses import fetched
+from warpwright.vgpu.timing.state import Run, Warp
+from warpwright.vgpu.timing.steps import Box, Step
+from warpwright.vgpu.timing.units import WINDOW
+
+if TYPE_CHECKING:
+    from warpwright.vgpu.timing.replay import Replay
+
+__all__ = ["STEPS"]
+
+
+def load_box(replay: Replay, warp: Warp, step: Step, now: float) -> float:
+    run, box, timing = warp.run, step.what, replay.timing
+    unit = replay.units.tma[warp.rank]
+    first = timing.tma_first if unit.busy == 0 else 0.0
+    served = unit.take(now, timing.tma_box + box.requests * timing.tma_row)
+    start = served - box.requests * timing.tma_row
+    latency = timing.tma_l2 + run.work.cold[box.position] * (timing.tma_hbm - timing.tma_l2)
+    ranks = tuple(rank for rank, _, _ in box.targets)
+    end = max(served, replay.units.fetch(start, box.nbytes, run.work.miss[box.position], ranks)) + latency + first
+    for rank, offset, barrier in box.targets:
+        replay.at(end, partial(landed, replay), run, rank, offset, barrier, box)
+    if run.first:
+        replay.journal.copied(warp, step, now, end)
+    return now + timing.tma_issue
+
+
+def landed(replay: Replay, now: float, run: Run, rank: int, offset: int, barrier: int, box: Box) -> None:
+    cycles, unit = box.nbytes / replay.timing.shared_bytes, replay.units.shared[rank]
+    unit.take(now, cycles * replay.timing.shared_writes, WINDOW)
+    unit.busy += cycles * (1 - replay.timing.shared_writes)
+    place = run.boxes[rank]
+    if (rank, offset) not in run.filled:
+        insort(place, offset)
+    run.filled[rank, offset] = box.key
+    replay.update(now, run, barrier, 0, -box.nbytes)
+
+
+def store_box(replay: Replay, warp: Warp, step: Step, now: float) -> float:
+    box: Box = step.what
+    timing = replay.timing
+    served = replay.units.tma[warp.rank].take(now, timing.tma_box + box.requests * timing.tma_row)
+    replay.units.shared[warp.rank].take(now, box.nbytes / timing.shared_bytes, WINDOW)
+    read = max(served, replay.units.store(now, box.nbytes, warp.rank)) + timing.tma_store
+    warp.open_copy = max(warp.open_copy, read)
+    warp.run.last = max(warp.run.last, read + timing.ld_l2 / 2)
+    if warp.run.first:
+        replay.journal.copied(warp, step, now, read)
+    return now + timing.tma_issue
+
+
+def send(replay: Replay, warp: Warp, step: Step, now: float) -> float:
+    """Shared memory of another CTA, with its barrier."""
+    box, timing = step.what, replay.timing
+    end = replay.units.remote[warp.rank].take(now, box.nbytes / timing.dsmem_bytes) + timing.dsmem_latency
+    for rank, offset, barrier in box.targets:
+        replay.at(end, partial(landed, replay), warp.run, rank, offset, barrier, box)
+    return now + timing.tma_issue
+
+
+def cancel(replay: Replay, warp: Warp, step: Step, now: float) -> float:
+    for barrier in step.what:
+        replay.at(now + replay.timing.tma_l2, replay.update, warp.run, barrier, 0, -step.nbytes)
+    return now + replay.timing.tma_issue
+
+
+def lane_copy(replay: Replay, warp: Warp, step: Step, now: float) -> float:
+    end = fetched(replay, warp, step.what, now)
+    warp.open_copy = max(warp.open_copy, end)
+    return now
+
+
+def lane_arrive(replay: Replay, warp: Warp, step: Step, now: float) -> float:
+    end = max([now, warp.open_copy, *warp.copies])
+    replay.at(end, replay.update, warp.run, step.what, 1, 0)
+    return now
+
+
+def copy_commit(replay: Replay, warp: Warp, step: Step, now: float) -> float:
+    warp.copies.append(warp.open_copy)
+    warp.open_copy = 0.0
+    return now + 1
+
+
+def copy_wait(replay: Replay, warp: Warp, step: Step, now: float) -> float:
+    kept = step.number
+    gone = warp.copies[: len(warp.copies) - kept] if kept else warp.copies
+    warp.copies = warp.copies[len(gone) :]
+    return max([now + 1, *gone])
+
+
+STEPS = {
+    "load_box": load_box,
+    "store_box": store_box,
+    "send": send,
+    "cancel": cancel,
+    "lane_copy": lane_copy,
+    "lane_arrive": lane_arrive,
+    "copy_commit": copy_commit,
+    "copy_wait": copy_wait,
+}
