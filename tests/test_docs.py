@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from warpwright.cli import main
+from warpwright.vgpu.checks.rules import RULES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -56,6 +57,11 @@ def test_the_commands_of_a_page_succeed(page: Path, tmp_path: Path, monkeypatch:
             assert words[0] == "warpwright", f"{page.name}: {command}"
             result = CliRunner().invoke(main, words[1:])
             assert result.exit_code == 0, f"{page.name}: {command}\n{result.output}"
+
+
+def test_every_rule_of_the_checks_has_its_section() -> None:
+    headings = re.findall(r"^### (.*)$", (ROOT / "docs" / "checks.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(name for heading in headings for name in heading.split(" and ")) == sorted(RULES)
 
 
 def test_every_relative_link_leads_to_a_file() -> None:

@@ -3,6 +3,7 @@
     import warpwright as ww
 
     ww.launch(kernel, grid=…, args=[…])     run a kernel of the language, or PTX from `ww.load_ptx`
+    ww.check(kernel, grid=…, args=[…])      find its races, deadlocks and broken protocols
     ww.profile(kernel, grid=…, args=[…])    predict its time on a chip, and what its warps wait for
     ww.matmul(a, b)                         a product on tensor cores
 

@@ -17,6 +17,7 @@ from warpwright.cli.console import emit, remark, show, working
 from warpwright.cli.flow import write_text
 from warpwright.cli.launching import (
     LAUNCH_OPTIONS,
+    Launch,
     Substitute,
     chosen_device,
     launch_options,
@@ -83,10 +84,11 @@ def _product(
 ) -> tuple[Verdict, Numbers | None]:
     """The launches of a bfloat16 product (M, N, K) of standard normal operands, under one verdict."""
     device, level = device_of(options["device"] or DEFAULT), options["level"]
-    (m, n, k), verdicts = shape, []
+    m, n, k = shape
+    verdicts: list[Verdict] = []
 
-    def act(*launch: Any) -> None:
-        verdicts.append(checked(*launch, device=device, off=off))
+    def act(launch: Launch) -> None:
+        verdicts.append(checked(**launch, device=device, off=off))
 
     a, b = operands(shape, 0)
     result = matmul(a, b.T, device=Substitute(device, act), level=level)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import click
 
@@ -16,7 +16,16 @@ from warpwright.launch import Entry
 from warpwright.launch_file import Described, arguments, described, entry_of, read_launch
 from warpwright.ptx import nodes
 
-__all__ = ["LAUNCH_OPTIONS", "Substitute", "chosen_device", "launch_options", "parse_size", "read_described", "refuse"]
+__all__ = [
+    "LAUNCH_OPTIONS",
+    "Launch",
+    "Substitute",
+    "chosen_device",
+    "launch_options",
+    "parse_size",
+    "read_described",
+    "refuse",
+]
 
 LAUNCH_OPTIONS = ("entry", "grid", "block", "cluster", "smem", "arg")
 _OPTIONS = (
@@ -32,6 +41,17 @@ _OPTIONS = (
 
 Dim3 = tuple[int, int, int]
 Command = Callable[..., None]
+
+
+class Launch(TypedDict):
+    """What `ww.launch` and its like are called with."""
+
+    kernel: Entry
+    grid: Dim3
+    block: Dim3
+    cluster: Dim3
+    smem: int
+    args: Sequence[Any]
 
 
 def launch_options(size: str) -> Callable[[Command], Command]:
@@ -95,10 +115,9 @@ def parse_size(text: str) -> Dim3:
 
 
 class Substitute:
-    """A virtual device that gives its launches to ``act`` as ``ww.launch`` takes them: kernel, grid, block, cluster,
-    shared memory, arguments."""
+    """A virtual device that gives its launches to ``act``, as arguments of ``ww.launch``."""
 
-    def __init__(self, device: Device, act: Callable[[Entry, Dim3, Dim3, Dim3, int, Sequence[Any]], None]) -> None:
+    def __init__(self, device: Device, act: Callable[[Launch], None]) -> None:
         self.device, self.act = device, act
 
     @property
@@ -123,5 +142,6 @@ class Substitute:
     ) -> LaunchResult:
         """Give away what would be launched."""
         function = next(item for item in module.items if isinstance(item, nodes.Function) and item.name == entry)
-        self.act(Entry(module, function), grid, block, cluster, smem, args)
+        kernel = Entry(module, function)
+        self.act({"kernel": kernel, "grid": grid, "block": block, "cluster": cluster, "smem": smem, "args": args})
         return LaunchResult()

@@ -70,8 +70,8 @@ def _made(what: str, fast: bool, options: dict[str, Any]) -> tuple[Profile, Verd
             device, parse_size(options["size"]), options["level"], fast, sustained=options["sustained"]
         )
     launch = read_described(what, options)
-    device = chosen_device(launch, options)
+    chosen = chosen_device(launch, options)
     shape = launch.grid, launch.block, launch.cluster, launch.smem
     return profile_of(
-        launch.kernel, *shape, args=launch.args, device=device, fast=fast, sustained=options["sustained"]
+        launch.kernel, *shape, args=launch.args, device=chosen, fast=fast, sustained=options["sustained"]
     ), None

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.cli.launching import Substitute
+from warpwright.cli.launching import Launch, Substitute
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.ops import matmul
@@ -36,8 +36,8 @@ def product_profile(
         raise UsageError(f"given device {device.name}; expected a virtual one, such as h200: a profile is predicted")
     made: list[Profile] = []
 
-    def act(*launch: Any) -> None:
-        made.append(profile(*launch, device=device, fast=fast, sustained=sustained))
+    def act(launch: Launch) -> None:
+        made.append(profile(**launch, device=device, fast=fast, sustained=sustained))
 
     m, n, k = shape
     a, b = operands(shape, None if fast else seed)
