@@ -12,6 +12,7 @@ from warpwright.gpu import Device
 from warpwright.lang import Kernel
 from warpwright.lang.trace import Traced
 from warpwright.launch import Entry, arranged
+from warpwright.ptx import nodes
 from warpwright.vgpu import Device as VirtualDevice
 from warpwright.vgpu.checks.findings import Coverage, Verdict
 from warpwright.vgpu.checks.rules import RULES
@@ -28,7 +29,7 @@ def check(
     smem: int | None = None,
     args: Sequence[Any] = (),
     device: Device | str | None = None,
-    off: Iterable[str] = (),
+    off: str | Iterable[str] = (),
 ) -> Verdict:
     """Run a launch and say which of its accesses nothing orders, where it stops, and which protocols it breaks.
 
@@ -37,8 +38,10 @@ def check(
     are not checked (docs/checks.md lists them).
 
     Raises UsageError for a real GPU and for an unknown rule, and what ``ww.launch`` raises for a launch that the device
-    refuses. A fault or a deadlock while the kernel runs is a finding.
+    refuses. A fault or a deadlock while the kernel runs is a finding; an instruction that the device does not execute
+    makes the verdict incomplete.
     """
+    off = (off,) if isinstance(off, str) else tuple(off)
     unknown = [name for name in off if name not in RULES]
     if unknown:
         raise UsageError(f"given off={unknown[0]!r}; expected one of {', '.join(RULES)}")
@@ -61,7 +64,17 @@ def check(
             )
         except DeviceError as fault:
             error = fault
+    if error is not None and not watcher.started:
+        coverage = Coverage(0, _instructions(entry.function.body), ())
+        return Verdict(entry.name, target.name, (), coverage, (str(error),))
     return watcher.verdict(target.name, error)
+
+
+def _instructions(block: nodes.Block | None) -> int:
+    """How many there are in a block and those inside it."""
+    items = block.items if block else ()
+    inside = sum(_instructions(item) for item in items if isinstance(item, nodes.Block))
+    return inside + sum(isinstance(item, nodes.Instruction) for item in items)
 
 
 def merged(name: str, verdicts: Sequence[Verdict]) -> Verdict:

@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from warpwright.check import merged
 from warpwright.cli import main
+from warpwright.vgpu.checks.findings import Coverage, Finding, Verdict
+from warpwright.vgpu.checks.rules import RULES
 
 TURNED = """
 from warpwright.lang import Global, bar, kernel, smem, tid, u32
@@ -76,7 +79,7 @@ def test_a_finding_reads_as_both_lines_the_reason_and_the_repair(folder) -> None
     result = run("wrong.toml")
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
-    assert lines[:9] == [
+    assert lines == [
         "turned on h200: findings; 13 of 13 instructions reached",
         "",
         "1. race: two accesses of the same memory, one of them a write, that nothing orders",
@@ -84,6 +87,7 @@ def test_a_finding_reads_as_both_lines_the_reason_and_the_repair(folder) -> None
         "      ld.shared.u32, kernel, CTA (0, 0, 0), thread 0",
         "   second: turned.py:10  held[tid.x] = tid.x",
         "      st.shared.u32, kernel, CTA (0, 0, 0), thread 63",
+        "   and 1 more at these lines, which --json has",
         "   nothing orders the second behind the first",
         LONG,
     ]
@@ -92,8 +96,8 @@ def test_a_finding_reads_as_both_lines_the_reason_and_the_repair(folder) -> None
 def test_ptx_without_lines_of_its_own_shows_the_ptx(folder) -> None:
     result = run("turned.ptx", "--grid", 1, "--block", 64, "--arg", "u32[64]", "--sarif", "found.sarif")
     assert result.exit_code == 1
-    assert "   first: turned.ptx:17  st.shared.u32 [%r2], %r4;\n" in result.stdout
-    assert "   second: turned.ptx:18  ld.shared.u32 %r4, [held];\n" in result.stdout
+    assert "   first: turned.ptx:18  ld.shared.u32 %r4, [held];\n" in result.stdout
+    assert "   second: turned.ptx:17  st.shared.u32 [%r2], %r4;\n" in result.stdout
     (found, *_) = json.loads((folder / "found.sarif").read_text())["runs"][0]["results"]
     assert found["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "turned.ptx"
 
@@ -117,6 +121,25 @@ def test_what_is_not_reached_is_incomplete_and_status_3(folder) -> None:
         "Incomplete: not reached: PTX line 18, PTX line 19, PTX line 20, PTX line 21, PTX line 24; "
         "choose a problem that comes there\n"
     )
+
+
+def test_what_is_not_executed_is_incomplete_and_status_3(folder) -> None:
+    call = "    call %rd1, anything;\n    ret;\n"
+    (folder / "turned.ptx").write_text(PTX.replace("    ret;\n", "    anything: .callprototype _ ();\n" + call))
+    result = run("turned.ptx", "--grid", 1, "--block", 64, "--arg", "u32[64]")
+    assert result.exit_code == 3
+    assert result.stdout == (
+        "turned on b200: incomplete; 0 of 16 instructions reached\n\n"
+        "Incomplete: PTX line 24: `call`: indirect calls are not supported.\n"
+    )
+
+
+def test_several_launches_are_one_verdict() -> None:
+    finding = Finding(RULES["fault"], (), "it fails")
+    one = Verdict("a", "h200", (finding,), Coverage(3, 5, ("k.py:1",)), ("not reached: k.py:1",))
+    two = Verdict("b", "h200", (finding,), Coverage(4, 4, ()), ())
+    both = merged("product", [one, two])
+    assert both == Verdict("product", "h200", (finding,), Coverage(7, 9, ("k.py:1",)), ("not reached: k.py:1",))
 
 
 def test_json_is_the_verdict(folder) -> None:

@@ -41,15 +41,22 @@ def places_of(finding: Finding, source: Path | None = None) -> list[Place]:
 
 
 def verdict_lines(verdict: Verdict, source: Path | None = None) -> Iterator[str]:
-    """Lines with markup; ``source`` is the PTX file, where PTX does not name lines of another."""
+    """Lines with markup, one finding of those at the same lines; ``source`` is the PTX file, where PTX does not name
+    lines of another."""
     colour, coverage = COLOURS[verdict.kind], verdict.coverage
     head = f"[bold]{escape(verdict.kernel)} on {verdict.device}: [{colour}]{verdict.kind}[/{colour}][/bold]"
     yield f"{head}; {coverage.reached:,} of {coverage.present:,} instructions reached"
-    for number, finding in enumerate(verdict.findings, 1):
+    alike: dict[object, list[Finding]] = {}
+    for finding in verdict.findings:
+        key = finding.rule.id, finding.message, frozenset(step.where for step in finding.steps)
+        alike.setdefault(key, []).append(finding)
+    for number, (finding, *others) in enumerate(alike.values(), 1):
         yield ""
         yield f"[bold]{number}. {finding.rule.id}[/bold]: {escape(finding.rule.title)}"
         for step in finding.steps:
             yield from _step(step, source)
+        if others:
+            yield f"   [dim]and {len(others)} more at these lines, which --json has[/dim]"
         yield from (f"   {escape(short(line.strip()))}" for line in finding.message.splitlines())
         if not finding.steps:
             yield from (f"      {_line(found)}" for found in places_of(finding, source))

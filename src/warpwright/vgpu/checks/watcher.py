@@ -26,11 +26,13 @@ class Watcher:
 
     def __init__(self, off: frozenset[str] = frozenset()) -> None:
         self.off = off
+        self.started = False
         self.lock = threading.Lock()
         self.found: dict[object, Finding] = {}
 
     def launched(self, launch: Launch) -> None:
         """A launch begins."""
+        self.started = True
         self.program = launch.kernel.program
         self.names = Names(self.program)
         self.meanings = [MEANINGS.get(inst.name) for inst in launch.insts]
