@@ -447,3 +447,24 @@ def odd_pair(x: tma.Map[f32], tiles: u32, *, right: bool = False) -> None:
     with If(cluster.rank == 0):
         full.wait(0)
     cluster.sync()
+
+
+@kernel("sm_90a", threads=64)
+def traps(x: tma.Map[f32], y: tma.Map[f32], *, right: bool = True) -> None:
+    """Looks wrong and is in order: a wait alone between a load and threads' reads; parity 1 of a fresh barrier; threads
+    and TMA read the same memory with nothing between them."""
+    tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
+    with If((warp.id == 0) & elect_one()):
+        full.init()
+        fence.mbarrier_init()
+    bar.sync()
+    with If((warp.id == 0) & elect_one()):
+        full.wait(1)
+        full.arrive_expect_tx(tile.nbytes)
+        tma.load(tile, x[0, 0], full)
+    full.wait(0)
+    ld(tile.at(warp.lane, 0), vec=4)
+    with If((warp.id == 0) & elect_one()):
+        tma.store(y[0, 0], tile)
+        tma.commit_group()
+        tma.wait_group(0)

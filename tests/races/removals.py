@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -70,11 +71,12 @@ class Watched:
 
 @dataclass(frozen=True)
 class Removal:
-    """A line of PTX: its instruction, and the label of the role that it belongs to, if any."""
+    """A line of PTX: its instruction, the role that it belongs to, and how many of them come before it there."""
 
     line: int
     role: str
     opcode: str
+    number: int
 
     def __call__(self, text: str) -> str:
         """The text without the instruction; a test of a phase is true without having looked."""
@@ -83,17 +85,22 @@ class Removal:
         lines[self.line] = f"{found[1]}setp.eq.u32 {found[2]}, 0, 0;" if found else ""
         return "\n".join(lines)
 
+    def __str__(self) -> str:
+        return f"{self.role} {self.opcode} #{self.number}"
+
 
 def removals(text: str) -> Iterator[Removal]:
     """Every synchronising instruction of a text."""
-    role = "kernel"
+    role, seen = "kernel", Counter[tuple[str, str]]()
     for number, line in enumerate(text.split("\n")):
-        label = re.match(r"\s*(?:end_)?role_(\w+?)_\d+:", line)
+        label = re.match(r"\s*role_(\w+?)_\d+(_\w+)?:", line)
         if label:
-            role = "kernel" if "end_role" in line else label[1]
+            role = "kernel" if label[2] == "_end" else label[1] + " end" if label[2] == "_join" else label[1]
         found = SYNCHRONISES.match(line)
         if found:
-            yield Removal(number, role, found[1].rstrip(";"))
+            opcode = found[1].rstrip(";")
+            yield Removal(number, role, opcode, seen[role, opcode])
+            seen[role, opcode] += 1
 
 
 def product(device: str, level: int, shape: tuple[int, int, int], sms: int, change: Change | None = None) -> Watched:

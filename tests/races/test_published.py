@@ -91,3 +91,15 @@ def test_a_mistake_with_tensor_memory_is_found(missing: str) -> None:
 def test_the_product_with_nothing_missing_is_clean() -> None:
     verdict = _checked("tensor_core", PRODUCT, 1)
     assert verdict.kind == "clean", str(verdict)
+
+
+def test_what_only_looks_wrong_is_clean() -> None:
+    verdict = _checked("traps", [BOX, BOX.copy()], 1)
+    assert verdict.kind == "clean", str(verdict)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_published_mistake_needs_its_rule(name: str) -> None:
+    args, grid, rule, *expected = CASES[name]
+    if rule not in ("deadlock", "fault"):
+        assert not _names(_checked(name, args, grid, off=(rule,), right=False), rule, tuple(expected))
