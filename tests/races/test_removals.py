@@ -53,7 +53,10 @@ REDUNDANT = {
     r"blackwell 7 epilogue bar\.warp\.sync #4": TOGETHER,
     r"blackwell 9 epilogue bar\.warp\.sync #16": TOGETHER,
     r"blackwell [79] epilogue bar\.warp\.sync #": "bar.sync of all that store follows",
-    r"hopper [12] kernel mbarrier\.try_wait\S* #0": "the first turn of a fresh ring",
+    r"hopper 2 kernel mbarrier\.try_wait\S* #0": "the first turn of a fresh ring",
+    r"hopper 1 kernel mbarrier\.try_wait\S* #0": "the thread that loads has itself waited for the products",
+    r"hopper 1 kernel mbarrier\.try_wait\S* #2": "one CTA, and its own threads arrive: they do so before they exit",
+    r"blackwell [23] kernel bar\.warp\.sync #0": ORDERED,
     r"hopper [12] kernel bar\.warp\.sync #[01]": "lanes meet again at an mbarrier",
     r"hopper [124] \w+ cp\.async\.bulk\.wait_group\.read #[01]": BLOCKS,
     r"hopper [12] kernel bar\.warp\.sync #[24]": BLOCKS,
@@ -123,6 +126,27 @@ def _unlike(name: str, removal: Removal) -> str:
 def test_what_is_removed_is_found_or_redundant(name: str, every: int) -> None:
     chosen = islice(removals(_text(name)), 0, None, every)
     assert [text for removal in chosen if (text := _unlike(name, removal))] == []
+
+
+CHANGES = {
+    "one arrival more": (r"(mbarrier\.init\S* \[%r\d+\]), 1;", r"\1, 2;", "deadlock"),
+    "bytes too many": (r"(arrive\.expect_tx\S* _, \[%r\d+\]), 32768;", r"\1, 32784;", "deadlock"),
+    "bytes too few": (r"(arrive\.expect_tx\S* _, \[%r\d+\]), 32768;", r"\1, 16384;", "race"),
+    "the other phase": (r"(mbarrier\.try_wait\S* %p\d+, \[%r\d+\]), 0;", r"\1, 1;", "race"),
+    "the other barrier": (r"(mbarrier\.try_wait\S* %p\d+, \[%r\d+)\], 0;", r"\1+8], 0;", "deadlock"),
+    "bytes for another barrier": (
+        r"(cp\.async\.bulk\.tensor\S*tx::bytes \S+ \S+ \S+ \S+ \[%r\d+)\];",
+        r"\1+8];",
+        "deadlock",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_is_changed_is_found(change: str) -> None:
+    pattern, new, rule = CHANGES[change]
+    assert re.search(pattern, _text("memory_flow"))
+    assert rule in outcome(_flow(lambda text: re.sub(pattern, new, text, count=1)).verdicts[0])
 
 
 def main(names: list[str]) -> None:
