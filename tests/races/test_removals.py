@@ -142,11 +142,23 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_what_is_changed_is_found(change: str) -> None:
-    pattern, new, rule = CHANGES[change]
-    assert re.search(pattern, _text("memory_flow"))
-    assert rule in outcome(_flow(lambda text: re.sub(pattern, new, text, count=1)).verdicts[0])
+PAIR_CHANGES = {
+    "bytes counted in the own CTA": (r"mapa\S* (%r\d+), (%r\d+), %r\d+;", r"mov.b32 \1, \2;", "deadlock"),
+    "bytes of one CTA": (r", 81920;", r", 40960;", "race"),
+    "commit in one CTA": (r"(\[%r\d+\+32\]), %rs\d+;", r"\1, 1;", "deadlock"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [("memory_flow", change) for change in CHANGES.values()]
+    + [("blackwell 7", change) for change in PAIR_CHANGES.values()],
+    ids=[*CHANGES, *PAIR_CHANGES],
+)
+def test_what_is_changed_is_found(name: str, change: tuple[str, str, str]) -> None:
+    pattern, new, rule = change
+    assert re.search(pattern, _text(name))
+    assert rule in outcome(KERNELS[name](lambda text: re.sub(pattern, new, text, count=1)).verdicts[0])
 
 
 def main(names: list[str]) -> None:
