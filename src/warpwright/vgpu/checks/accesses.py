@@ -92,14 +92,17 @@ class Shadow:
 
     def before(self, cells: Cells, lanes: Ids | int, write: bool) -> tuple[Ids, Ids]:
         """Pairs (access, lane) that an access of ``lanes`` to ``cells`` comes after: writes, for a write reads too."""
-        pairs = [_pairs(self.writer[cells], lanes, -1)]
-        if write:
-            held, who = _pairs(self.readers[cells], lanes, 0)
+        written = _pairs(self.writer[cells], lanes, -1)
+        if not write:
+            return written
+        pairs = [written]
+        held, who = _pairs(self.readers[cells], lanes, 0)
+        if len(held):
             pairs.append((held[held > 0] - 1, who[held > 0]))
             for one, lane in zip(held[held < 0].tolist(), who[held < 0].tolist(), strict=True):
                 members = np.array(self.accesses.members(one), np.int64)
                 pairs.append((members, np.full(len(members), lane, np.int64)))
-        ids, who = (np.concatenate(part) for part in zip(*pairs, strict=True))
+        ids, who = (np.concatenate(part) for part in zip(*pairs, strict=True)) if len(pairs) > 1 else written
         return ids, who
 
     def write(self, cells: Cells, ids: Ids | int) -> None:

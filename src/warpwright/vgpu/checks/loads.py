@@ -21,7 +21,7 @@ def early_uses(program: Program) -> Iterator[tuple[int, int]]:
     if not any(inst.name == "tcgen05.ld" for inst in program.insts):
         return
     entry: dict[int, Pending] = {0: {}}
-    todo, found = [0], set()
+    todo, found = [0], set[tuple[int, int]]()
     while todo:
         block = program.blocks[todo.pop()]
         pending = dict(entry[block.index])
@@ -48,10 +48,7 @@ def _through(inst: Inst, pending: Pending) -> Iterator[tuple[int, int]]:
 
 def _successors(block: Block, count: int) -> list[int]:
     last = block.insts[-1] if block.insts else None
-    targets = [operand.value for operand in last.operands if _label(operand)] if last else []
+    operands = last.operands if last else ()
+    targets = [each.value for each in operands if isinstance(each, Symbol) and each.space == "label"]
     ends = last is not None and last.name.split(".")[0] in ("bra", "ret", "exit", "trap") and last.guard is None
     return targets + ([] if ends or block.index + 1 >= count else [block.index + 1])
-
-
-def _label(operand: object) -> bool:
-    return isinstance(operand, Symbol) and operand.space == "label"

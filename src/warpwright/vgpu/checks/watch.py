@@ -8,6 +8,7 @@ and `tensor`, found by its name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +35,12 @@ Rows = NDArray[np.int64]
 _BITS = np.arange(32)
 
 
+@lru_cache(maxsize=4096)
+def _lanes(warp: int, mask: int) -> Lanes:
+    found: Lanes = warp * 32 + _BITS[(mask >> _BITS) & 1 == 1]
+    return found
+
+
 class Row:
     """What lanes of a warp executed: the instruction's number, the lanes, and words that depend on it.
 
@@ -46,7 +53,7 @@ class Row:
     def __init__(self, words: Sequence[int]) -> None:
         head, lanes, self.a, self.b = words
         self.inst, self.warp, self.extra = head & 0xFFFF_FFFF, head >> 32, lanes >> 36
-        self.lanes: Lanes = self.warp * 32 + _BITS[(lanes >> _BITS) & 1 == 1]
+        self.lanes: Lanes = _lanes(self.warp, lanes & 0xFFFF_FFFF)
         self.places: NDArray[np.int64] = _BITS
         self.packed: NDArray[np.int64] = _BITS
 
