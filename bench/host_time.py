@@ -1,9 +1,9 @@
 """Host time of one product on a GPU: ``python bench/host_time.py [--size 256] [--calls 1000] [--json]``.
 
 The time a call takes to return, when its arguments are on the GPU and the work is only started: `ww.matmul`, the same
-with ``out``, with a bias and scales, a batch of four, ``torch.ops.warpwright.matmul``, and as peers ``torch.matmul``,
-``torch.addmm`` and ``torch.mm`` with ``out``. Medians of ``--calls`` calls each, in turns of ten, the GPU idle at the
-begin of each turn.
+with ``out``, with a bias and scales, a batch of four, a product whose K is cut into slices (two launches),
+``torch.ops.warpwright.matmul``, and as peers ``torch.matmul``, ``torch.addmm`` and ``torch.mm`` with ``out``. Medians
+of ``--calls`` calls each, in turns of ten, the GPU idle at the begin of each turn.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ def contenders(size: int) -> dict[str, Callable[[], Any]]:
     """Products of the same matrices; all are the same to 1 in 200 before anything is timed."""
     a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     d, a4, b4 = torch.empty_like(a), torch.stack([a] * 4), torch.stack([b] * 4)
+    long, wide = (torch.randn(512, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     bias, one = torch.zeros(size, device="cuda", dtype=torch.bfloat16), torch.ones((), device="cuda")
     more = {"bias": bias, "scale_a": one, "scale_b": one}
     operator = torch.ops.warpwright.matmul
@@ -43,12 +44,18 @@ def contenders(size: int) -> dict[str, Callable[[], Any]]:
         "ww.matmul, batch of 4": lambda: ww.matmul(a4, b4),
         "torch.matmul, batch of 4": lambda: torch.matmul(a4, b4),
     }
+    slices: dict[str, Callable[[], Any]] = {
+        "ww.matmul, K in slices": lambda: ww.matmul(long, wide.T),
+        "torch.matmul of the same": lambda: torch.matmul(long, wide.T),
+    }
     expected = a.double() @ b.double()
     for name, run in runs.items():
         found = run().view(-1, size, size)[-1]
         error = (found.double() - expected).norm() / expected.norm()
         assert error < 5e-3, f"{name} is off by {error:.2e} of the norm"
-    return runs
+    ours, theirs = (run().double() for run in slices.values())
+    assert (ours - theirs).norm() < 5e-3 * theirs.norm()
+    return runs | slices
 
 
 def turn(run: Callable[[], Any]) -> list[int]:

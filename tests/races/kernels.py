@@ -44,6 +44,25 @@ def neighbours(x: Global[u32], *, right: bool = False) -> None:
     x[tid.x] = held[63 - tid.x]
 
 
+@kernel("sm_90a", threads=128)
+def apart(x: Global[u32], *, right: bool = False) -> None:
+    """One warp has left, and lanes of another come to the barrier one after the other."""
+    held = smem.array(u32, 96)
+
+    @role(warps=range(3))
+    def meet() -> None:
+        held[tid.x] = tid.x
+        with If(tid.x == 0):
+            bar.sync(0)
+        with If(tid.x > 0):
+            bar.sync(0)
+        value = held[95 - tid.x]
+        if right:
+            bar.sync(1, 96)
+        held[tid.x] = value
+        x[tid.x] = value
+
+
 @kernel("sm_90a", threads=32)
 def store_box(y: tma.Map[f32], *, right: bool = False) -> None:
     """TMA stores what threads have written."""

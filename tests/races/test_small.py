@@ -19,7 +19,7 @@ def _bf16(rows: int) -> Any:
     return np.random.default_rng(rows).standard_normal((rows, 64)).astype(ml_dtypes.bfloat16)
 
 
-WORDS = np.zeros(64, np.uint32)
+WORDS, WIDE = np.zeros(64, np.uint32), np.zeros(96, np.uint32)
 BOX = np.zeros((32, 32), np.float32)
 LONG = np.ones((32, 256), np.float32)
 PRODUCT = [_bf16(64), _bf16(64), np.zeros((64, 64), np.float32)]
@@ -36,6 +36,7 @@ CASES = {
     "tcgen05-fence": ("tensor_memory", TALL, 1, "tcgen05.mma(acc", "tcgen05.ld(acc)"),
 }
 MORE = {
+    "apart": ("race", [WIDE], 1, "value = held[95 - tid.x]", "held[tid.x] = value"),
     "refill": ("proxy-fence", [LONG, 8], 1, "ld(slot.x.at", "tma.load(slot.x"),
     "peer": ("exit-early", [WORDS], 2, "ld(Pointer("),
 }

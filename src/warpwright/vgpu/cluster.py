@@ -112,6 +112,7 @@ class Cluster:
         warps["param_base"] = launch.params_base
         warps["queue"] = self.queue.ctypes.data
         warps["rows"] = self.tape.buffer.ctypes.data if self.tape else 0
+        warps["timed"] = launch.recorder is not None
         warps["row_head"] = np.arange(self.count) << 32
         warps["row_retry"] = -1
         number = np.arange(self.count)

@@ -9,7 +9,10 @@ from typing import cast
 from warpwright import isa
 from warpwright.ptx import nodes
 
-__all__ = ["Block", "Inst", "Operand", "Param", "Program", "Register", "Symbol", "Variable", "place", "rebuilt"]
+__all__ = [
+    "Block", "Inst", "Operand", "Param", "Program", "Register", "Symbol", "Variable", "mentions", "place", "rebuilt",
+    "registers_of",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +121,28 @@ class Program:
 def place(inst: Inst) -> str:
     """Where ``inst`` stands, for messages: the user's line when the PTX names it, else the PTX line."""
     return f"{inst.loc[0]}:{inst.loc[1]}" if inst.loc else f"PTX line {inst.line}"
+
+
+def registers_of(operand: Operand) -> list[Register]:
+    if isinstance(operand, Register):
+        return [operand]
+    if isinstance(operand, nodes.Vector):
+        return [r for item in operand.items for r in registers_of(item)]
+    if isinstance(operand, nodes.Pair):
+        return registers_of(operand.first) + registers_of(operand.second)
+    if isinstance(operand, nodes.Address):
+        return registers_of(operand.base) + [r for item in operand.extra for r in registers_of(item)]
+    return []
+
+
+def _writes(inst: Inst) -> bool:
+    """Whether the first operand is a result."""
+    return inst.match is not None and inst.match.spelling.operands[:1] in ("d", "p")
+
+
+def mentions(inst: Inst) -> tuple[list[str], list[str]]:
+    """Names of the registers that an instruction reads, and of those that it writes."""
+    first = 1 if _writes(inst) else 0
+    used = [r.name for operand in inst.operands[first:] for r in registers_of(operand)]
+    made = [r.name for r in registers_of(inst.operands[0])] if first else []
+    return used + ([inst.guard.name] if inst.guard else []), made

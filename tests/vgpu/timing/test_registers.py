@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.vgpu.running import text
 from warpwright import ptx
 from warpwright.vgpu.decode import decode
+from warpwright.vgpu.names import Names
 from warpwright.vgpu.program import Program
-from warpwright.vgpu.timing.names import Names
 from warpwright.vgpu.timing.registers import pressure
 
 

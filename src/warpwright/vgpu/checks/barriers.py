@@ -66,24 +66,35 @@ class Mbarrier:
 
 @dataclass(slots=True)
 class Named:
-    """One round of a named barrier: threads that have come, those of them that wait, what they know."""
+    """One round of a named barrier: threads wanted (0: all of the CTA) and arrived, those of them that wait, what they
+    know. A warp has come when all its live lanes have; ``parts`` counts the lanes of those that came in parts."""
 
+    count: int = 0
     arrived: int = 0
+    parts: dict[int, int] = field(default_factory=dict)
     waiting: list[Lanes] = field(default_factory=list)
     clock: Clock | None = None
 
-    def come(self, clocks: Clocks, lanes: Lanes, threads: int, wanted: int, waits: bool) -> bool:
-        """A warp comes with ``threads``; true when the round is complete and those who waited have learnt."""
-        self.arrived += threads
+    def come(self, clocks: Clocks, lanes: Lanes, live: int, waits: bool) -> None:
+        """Lanes of a warp that has ``live`` ones come."""
         self.clock = join(self.clock, clocks.release(lanes))
         if waits:
             self.waiting.append(lanes)
-        if self.arrived < wanted or self.clock is None:
-            return False
+        warp = int(lanes[0]) // 32
+        come = self.parts.pop(warp, 0) + len(lanes)
+        if come < live:
+            self.parts[warp] = come
+        else:
+            self.arrived += 32
+
+    def settle(self, clocks: Clocks, everyone: int) -> None:
+        """Where the round is complete, those who waited learn what all know. ``everyone``: threads of the CTA's warps
+        that have not exited."""
+        if self.clock is None or self.arrived < (self.count or everyone):
+            return
         for each in self.waiting:
             clocks.acquire(each, self.clock)
         self.arrived, self.waiting, self.clock = 0, [], None
-        return True
 
 
 class Whole:

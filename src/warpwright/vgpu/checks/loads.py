@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from warpwright.vgpu.jit.uses import mentions, registers_of
-from warpwright.vgpu.program import Block, Inst, Program, Symbol
+from warpwright.vgpu.program import Block, Inst, Program, Symbol, mentions, registers_of
 
 __all__ = ["early_uses"]
 

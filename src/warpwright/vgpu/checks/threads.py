@@ -84,10 +84,11 @@ def warp_sync(watch: Watch, row: Row) -> None:
     "barrier.cta.arrive", "bar.red", "bar.cta.red",
 )  # fmt: skip
 def named(watch: Watch, row: Row) -> None:
-    rank, per_cta = row.warp // watch.cluster.per_cta, watch.cluster.per_cta
-    how, count = row.b >> 32 & 0xFF, row.b & 0xFFFF_FFFF
+    rank, live = row.warp // watch.cluster.per_cta, int(watch.cluster.warps["live"][row.warp]).bit_count()
     held = watch.named.setdefault((rank, row.a), Named())
-    held.come(watch.clocks, row.lanes, 32, count or 32 * per_cta, how != BAR_ARRIVE)
+    held.count = row.b & 0xFFFF_FFFF
+    held.come(watch.clocks, row.lanes, live, waits=row.b >> 32 & 0xFF != BAR_ARRIVE)
+    held.settle(watch.clocks, watch.everyone(rank))
 
 
 @meaning("barrier.cluster.arrive")

@@ -24,6 +24,7 @@ from warpwright.vgpu.checks.rules import RULES
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.events import Event
 from warpwright.vgpu.jit.record import TOUCH
+from warpwright.vgpu.jit.state import DONE
 
 if TYPE_CHECKING:
     from warpwright.vgpu.checks.watcher import Watcher
@@ -129,6 +130,15 @@ class Watch:
             found = self.meanings[row.inst]
             if found is not None:
                 found(self, row)
+
+        for (rank, _), held in self.named.items():  # who has exited is not waited for
+            held.settle(self.clocks, self.everyone(rank))
+
+    def everyone(self, rank: int) -> int:
+        """Threads of a CTA's warps that have not exited."""
+        per_cta = self.cluster.per_cta
+        status = self.cluster.warps["status"][rank * per_cta : (rank + 1) * per_cta]
+        return 32 * int(np.count_nonzero(status != DONE))
 
     def event(self, event: Event) -> None:
         """What the machine did by itself: an engine arrives on an mbarrier or delivers bytes for it."""

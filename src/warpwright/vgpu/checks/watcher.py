@@ -12,7 +12,7 @@ from warpwright.vgpu.checks.loads import early_uses
 from warpwright.vgpu.checks.rules import RULES
 from warpwright.vgpu.checks.watch import MEANINGS, Watch
 from warpwright.vgpu.jit.uses import uses_of
-from warpwright.vgpu.timing.names import Names
+from warpwright.vgpu.names import Names
 
 if TYPE_CHECKING:
     from warpwright.vgpu.cluster import Cluster

@@ -2,9 +2,9 @@
 
 ; In runs for timing: whether lanes wait for a bulk group. The others wait with them, as compilers see to it.
 define i1 @group_apart(ptr %w) {
-  %pr = getelementptr i8, ptr %w, i64 $rows
-  %rows = load ptr, ptr %pr
-  %untimed = icmp eq ptr %rows, null
+  %pt = getelementptr i8, ptr %w, i64 $timed
+  %timed_run = load i32, ptr %pt
+  %untimed = icmp eq i32 %timed_run, 0
   br i1 %untimed, label %no, label %timed
 timed:
   %pb = getelementptr i8, ptr %w, i64 $blocked

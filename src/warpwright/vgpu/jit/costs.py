@@ -12,11 +12,10 @@ import re
 from dataclasses import dataclass, field
 from functools import cache
 
-from warpwright.ptx import nodes
 from warpwright.targets import Timing
-from warpwright.vgpu.program import Block, Inst, Operand, Program, Register, Symbol
+from warpwright.vgpu.program import Block, Inst, Program, Register, Symbol, mentions, registers_of
 
-__all__ = ["NEED", "SLOTS_SHIFT", "Costs", "costs_of", "is_memory", "mentions"]
+__all__ = ["NEED", "SLOTS_SHIFT", "Costs", "costs_of", "is_memory", "uses"]
 
 SLOTS_SHIFT = 32
 NEED = 1 << 30  # added to the number of a load in the row that waits for its values
@@ -57,25 +56,13 @@ def _is_anchor(inst: Inst) -> bool:
     return _leaves_row(inst) or inst.opcode.startswith(("bra", "brx", "exit", "ret", "trap", "fence", "membar"))
 
 
-def _registers(operand: Operand) -> list[str]:
-    if isinstance(operand, Register):
-        return [operand.name]
-    if isinstance(operand, nodes.Vector):
-        return [name for item in operand.items for name in _registers(item)]
-    if isinstance(operand, nodes.Pair):
-        return _registers(operand.first) + _registers(operand.second)
-    if isinstance(operand, nodes.Address):
-        return _registers(operand.base) + [name for item in operand.extra for name in _registers(item)]
-    return []
-
-
-def mentions(inst: Inst) -> tuple[list[str], list[str]]:
-    """Registers that an instruction reads, and those that it writes. Accumulators of wgmma belong to their group."""
-    first = 1 if inst.match is not None and inst.match.spelling.operands[:1] in ("d", "p") else 0
-    start = 1 if inst.name == "wgmma.mma_async" else first
-    used = [name for operand in inst.operands[start:] for name in _registers(operand)]
-    made = _registers(inst.operands[0]) if first else []
-    return used + ([inst.guard.name] if inst.guard else []), made
+def uses(inst: Inst) -> tuple[list[str], list[str]]:
+    """Registers that an instruction reads and writes. Accumulators of wgmma belong to their group: it reads none."""
+    used, made = mentions(inst)
+    if inst.name == "wgmma.mma_async":
+        own = {register.name for register in registers_of(inst.operands[0])}
+        used = [name for name in used if name not in own]
+    return used, made
 
 
 @cache
@@ -156,7 +143,7 @@ class _Schedule:
         costs.total[self.block.index] = _packed(max(self.now, self.floor, late), self.floor)
 
     def _issue(self, inst: Inst, costs: Costs) -> None:
-        used, made = mentions(inst)
+        used, made = uses(inst)
         pipe, slots, latency, issues = _cost(inst, self.timing)
         self.issued += issues
         self.pipes[pipe] = self.pipes.get(pipe, 0.0) + slots
@@ -197,7 +184,7 @@ def costs_of(program: Program, timing: Timing) -> Costs:
     found: dict[str, set[int]] = {}
     for inst in program.insts:
         if is_memory(inst):
-            for name in mentions(inst)[1]:
+            for name in uses(inst)[1]:
                 found.setdefault(name, set()).add(inst.index)
     loads = {name: frozenset(numbers) for name, numbers in found.items()}
     costs = Costs()

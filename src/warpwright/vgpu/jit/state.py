@@ -141,6 +141,7 @@ _FIELDS: list[tuple[str, str, int]] = [
     ("peers", "i8", 4),
     ("meeting", "i8", 1),  # address of the cluster barrier of runs that only signal: arrivals, phase
     ("owed", "i8", 1),  # phase of it that the warp has arrived in
+    ("timed", "i4", 1),  # whether rows are for timing
     ("signals", "i4", 1),  # -1: asynchronous operations only signal, at once, and nobody waits for groups; else 0
     ("wgmma_count", "i4", 1),  # lines in the log
     ("wgmma_group", "i4", 1),  # groups committed

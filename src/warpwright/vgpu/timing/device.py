@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from warpwright.targets import Timing
 from warpwright.vgpu.jit.costs import is_memory
+from warpwright.vgpu.names import Names
 from warpwright.vgpu.schedule import ctas_per_sm
 from warpwright.vgpu.timing.cache import Visit, look_up
 from warpwright.vgpu.timing.capture import Capture
 from warpwright.vgpu.timing.journal import Journal
-from warpwright.vgpu.timing.names import Names
 from warpwright.vgpu.timing.registers import pressure
 from warpwright.vgpu.timing.replay import Layout, Outcome, Work, replay
 from warpwright.vgpu.timing.result import Conflict, Profile, Usage

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from warpwright.vgpu.timing.names import Names
+from warpwright.vgpu.names import Names
 from warpwright.vgpu.timing.result import Role, Span, Stall
 from warpwright.vgpu.timing.slots import Copied, Multiplied, Slots
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warpwright.ptx import nodes
-from warpwright.vgpu.jit.costs import mentions
+from warpwright.vgpu.jit.costs import uses
 from warpwright.vgpu.program import Block, Inst, Program, Symbol
 
 __all__ = ["pressure"]
@@ -34,7 +34,7 @@ def _words(bits: int) -> int:
 
 def _masks(inst: Inst, numbers: dict[str, int]) -> tuple[int, int]:
     """Registers that an instruction reads, and those that it defines, as bits. Under a guard the old value stays."""
-    used, made = mentions(inst)
+    used, made = uses(inst)
     reads = sum(1 << number for number in {numbers[name] for name in used if name in numbers})
     writes = sum(1 << number for number in {numbers[name] for name in made if name in numbers})
     return (reads | writes, 0) if inst.guard else (reads, writes)
