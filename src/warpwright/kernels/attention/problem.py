@@ -1,0 +1,144 @@
+"""One attention problem: extents, type, mask and scale, checked; no array, no device."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.errors import UsageError
+
+__all__ = ["DTYPES", "HEAD_DIMS", "Problem", "Window"]
+
+Window = tuple[int | None, int | None]
+
+DTYPES = (np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16))
+HEAD_DIMS = (64, 128, 256)
+HEAD_STEP = 8  # elements of 16 bytes: rows of a tensor map begin at multiples of them
+SMALLEST_SCALE = 2.0**-126
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """softmax(``scale`` · Q·Kᵀ)·V under a mask, of Q (batch, heads, q_len, head_dim) and K and V of kv_len rows.
+
+    K and V are (batch, kv_heads, kv_len, head_dim); query head h reads their head h // (heads / kv_heads), a whole
+    number. The last query stands at the last key: query i stands at key ``i + kv_len - q_len`` (bottom-right aligned).
+    With ``causal`` it sees no key beyond; with a ``window`` (left, right) no key further than that to either side
+    (None: any distance). A query that sees no key, or only keys of score -inf, has output 0 and log-sum-exp -inf.
+    ``dtype`` is bfloat16 or float16; ``scale`` without a value is 1 / √head_dim.
+
+    Raises UsageError for what no kernel can take: see `checked`.
+    """
+
+    batch: int
+    heads: int
+    kv_heads: int
+    q_len: int
+    kv_len: int
+    head_dim: int
+    dtype: np.dtype[Any] = DTYPES[0]
+    causal: bool = False
+    window: Window | None = None
+    scale: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_extents(self)
+        _check_mask(self.window)
+        _check_scale(self.scale)
+        object.__setattr__(self, "dtype", np.dtype(self.dtype))
+        if self.dtype not in DTYPES:
+            raise UsageError(f"attention: given {self.dtype}; expected bfloat16 or float16: q.astype(…)")
+
+    @property
+    def group(self) -> int:
+        """Query heads that share one head of keys and values."""
+        return self.heads // self.kv_heads
+
+    @property
+    def padded_dim(self) -> int:
+        """The head dimension that a kernel computes with: 64, 128 or 256; columns beyond ``head_dim`` are zeros."""
+        return next(size for size in HEAD_DIMS if size >= self.head_dim)
+
+    @property
+    def factor(self) -> float:
+        """The scale, also where none is given."""
+        return 1.0 / math.sqrt(self.head_dim) if self.scale is None else float(self.scale)
+
+    @property
+    def offset(self) -> int:
+        """The key at which query 0 stands; negative where there are more queries than keys."""
+        return self.kv_len - self.q_len
+
+    @property
+    def left(self) -> int | None:
+        """How far before its own place a query sees, None without a bound."""
+        return self.window[0] if self.window else None
+
+    @property
+    def right(self) -> int | None:
+        """How far beyond its own place a query sees, None without a bound."""
+        bound = self.window[1] if self.window else None
+        return 0 if self.causal else bound
+
+    def visible(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """First key and the one after the last (q_len,) that each query sees; equal where it sees none."""
+        place = np.arange(self.q_len, dtype=np.int64) + self.offset
+        first = np.zeros_like(place) if self.left is None else place - self.left
+        stop = np.full_like(place, self.kv_len) if self.right is None else place + self.right + 1
+        first, stop = np.clip(first, 0, self.kv_len), np.clip(stop, 0, self.kv_len)
+        return first, np.maximum(first, stop)
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of a query and a key that it sees, in one head."""
+        first, stop = self.visible()
+        return int((stop - first).sum())
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of the forward pass: two products over every visible pair."""
+        return 4 * self.batch * self.heads * self.pairs * self.head_dim
+
+
+def _check_extents(problem: Problem) -> None:
+    for name in ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim"):
+        extent = getattr(problem, name)
+        if extent < 1:
+            reason = "a softmax over no key has no value" if name == "kv_len" else "an empty result needs no kernel"
+            raise UsageError(f"attention: given {name}={extent}; expected at least 1: {reason}")
+    heads, kv_heads, head_dim = problem.heads, problem.kv_heads, problem.head_dim
+    if heads % kv_heads:
+        raise UsageError(
+            f"attention: q has {heads} heads and k has {kv_heads}; expected a multiple of those of k, so that each of "
+            f"its heads serves as many heads of q"
+        )
+    if head_dim > HEAD_DIMS[-1] or head_dim % HEAD_STEP:
+        padded = -(-head_dim // HEAD_STEP) * HEAD_STEP
+        mend = f"pad q, k and v with zeros to {padded}" if padded <= HEAD_DIMS[-1] else "split the heads"
+        raise UsageError(
+            f"attention: given head dimension {head_dim}; expected a multiple of {HEAD_STEP} (rows of 16 bytes) up to "
+            f"{HEAD_DIMS[-1]}; {mend}" + (" and give scale=" if padded <= HEAD_DIMS[-1] else "")
+        )
+
+
+def _check_mask(window: Window | None) -> None:
+    if window is None:
+        return
+    bounds = tuple(window)
+    known = [bound is None or (isinstance(bound, int) and bound >= 0) for bound in bounds]
+    if len(bounds) != 2 or not all(known):
+        raise UsageError(
+            f"attention: window={window!r}; expected (left, right), each a number of keys from 0 on, or None for any"
+        )
+
+
+def _check_scale(scale: float | None) -> None:
+    if scale is not None and not (math.isfinite(scale) and scale >= SMALLEST_SCALE):
+        raise UsageError(
+            f"attention: scale={scale!r}; expected a positive finite number; leave scale= out for 1 / √head_dim"
+        )

@@ -1,0 +1,100 @@
+"""What attention should compute, in NumPy float64: output, log-sum-exp, and the gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.kernels.attention.problem import Problem
+from warpwright.kernels.reference import FLOAT32_STEP, MMA_K, ulp
+
+__all__ = ["attention", "gradients", "slack"]
+
+Array = NDArray[Any]
+
+HALF_TINY = 2.0**-24  # the smallest float16
+
+
+def attention(problem: Problem, q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+    """The output (batch, heads, q_len, head_dim) and the log-sum-exp (batch, heads, q_len) in float64, not rounded.
+
+    ``q``, ``k`` and ``v`` are (batch, heads or kv_heads, length, head_dim). The log-sum-exp is the natural logarithm of
+    the sum of exp(scale · score) over the keys that a query sees. A row that gives every key weight 0 has output 0 and
+    log-sum-exp -inf; NaN in a row of Q or in a key that it sees makes the row NaN, as does a score of +inf. A value
+    that is not finite counts even at weight 0, as in IEEE arithmetic, unless the mask hides its key.
+    """
+    weights, lse = _weights(problem, q, k)
+    return _weighted(problem, weights, _spread(problem, v)), lse
+
+
+def gradients(problem: Problem, q: Array, k: Array, v: Array, grad: Array) -> tuple[Array, Array, Array]:
+    """Gradients of sum(``grad`` · output) by q, k and v in float64, of their shapes. Inputs are to be finite."""
+    weights, _ = _weights(problem, q, k)
+    keys, values, grad = _spread(problem, k), _spread(problem, v), grad.astype(np.float64)
+    by_weights = grad @ values.swapaxes(-1, -2)
+    mean = (weights * by_weights).sum(-1, keepdims=True)
+    by_scores = weights * (by_weights - mean) * problem.factor
+    by_k = by_scores.swapaxes(-1, -2) @ q.astype(np.float64)
+    by_v = weights.swapaxes(-1, -2) @ grad
+    return np.asarray(by_scores @ keys), _gathered(problem, by_k), _gathered(problem, by_v)
+
+
+def slack(problem: Problem, q: Array, k: Array, v: Array) -> Array:
+    """Largest error, of the output's shape, before a kernel rounds its result to ``problem.dtype``. Inputs are finite.
+
+    Weights are rounded to ``problem.dtype``, by half a unit in the last place (float16 also by half its smallest
+    number, where the greatest weight is 1). A score is off by at most its bound |q|·|k| times the steps of its float32
+    sum, which is a relative error of the weight. Both count by the weighted mean of |v|.
+    """
+    weights, _ = _weights(problem, q, k)
+    values = np.abs(_spread(problem, v))
+    length = [np.linalg.norm(array.astype(np.float64), axis=-1).max() for array in (q, k)]
+    of_scores = length[0] * length[1] * problem.factor * (problem.head_dim // MMA_K + 4) * FLOAT32_STEP
+    tiny = 0.5 * HALF_TINY if problem.dtype == np.float16 else 0.0
+    half: Array = 0.5 * ulp(np.ones(1), problem.dtype)
+    share = np.minimum(weights.max(-1, keepdims=True), 1.0) * tiny
+    return np.asarray(weights @ values * (half + 2 * of_scores) + share * values.sum(-2, keepdims=True))
+
+
+def _weights(problem: Problem, q: Array, k: Array) -> tuple[Array, Array]:
+    """Softmax of the scores (batch, heads, q_len, kv_len), zero where hidden, and the log-sum-exp of each row."""
+    with np.errstate(all="ignore"):
+        scores = q.astype(np.float64) @ _spread(problem, k).swapaxes(-1, -2) * problem.factor
+        scores = np.where(_seen(problem), scores, -np.inf)
+        greatest = scores.max(-1, keepdims=True)
+        shifted: Array = np.exp(scores - np.where(np.isneginf(greatest), 0.0, greatest))
+        total = shifted.sum(-1, keepdims=True)
+        lse = np.log(total) + np.where(np.isneginf(greatest), 0.0, greatest)
+        return np.asarray(shifted / np.where(total == 0, 1.0, total)), np.asarray(lse[..., 0])
+
+
+def _weighted(problem: Problem, weights: Array, values: Array) -> Array:
+    """Weights times values; a hidden key adds nothing, whatever its value."""
+    with np.errstate(all="ignore"):
+        if np.isfinite(values).all():
+            return np.asarray(weights @ values)
+        rows = [
+            np.where(seen[:, None], weight[..., :, None] * values, 0.0).sum(-2)
+            for seen, weight in zip(_seen(problem), np.moveaxis(weights, -2, 0), strict=True)
+        ]
+        return np.stack(rows, -2)
+
+
+def _seen(problem: Problem) -> NDArray[np.bool_]:
+    """(q_len, kv_len): which keys each query sees."""
+    first, stop = problem.visible()
+    keys = np.arange(problem.kv_len)
+    return np.asarray((first[:, None] <= keys) & (keys < stop[:, None]))
+
+
+def _spread(problem: Problem, array: Array) -> Array:
+    """(batch, heads, …) of (batch, kv_heads, …), float64."""
+    return np.repeat(array.astype(np.float64), problem.group, axis=1)
+
+
+def _gathered(problem: Problem, array: Array) -> Array:
+    """The sum over the query heads that share a head of keys."""
+    batch, _, *rest = array.shape
+    return np.asarray(array.reshape(batch, problem.kv_heads, problem.group, *rest).sum(2))
