@@ -37,7 +37,7 @@ from warpwright.vgpu.program import Inst
 from warpwright.vgpu.tape import Tape
 
 if TYPE_CHECKING:
-    from warpwright.vgpu.checks.watch import Watch
+    from warpwright.vgpu.checks.stream import Stream
     from warpwright.vgpu.launch import Launch
 
 __all__ = ["Cluster"]
@@ -60,7 +60,7 @@ class Cluster:
     tmem_state: services.TensorMemory
     registers: registers.Registers
     warpgroups: warpgroup.Warpgroups
-    watch: Watch | None = None
+    watch: Stream | None = None
 
     def __init__(self, launch: Launch) -> None:
         kernel = launch.kernel
@@ -87,7 +87,7 @@ class Cluster:
         self.template = self._template()
         self.handlers = [_handler(inst) for inst in launch.insts]
         self.silent = np.array([launch.recorder is not None and bool(signalled(inst)) for inst in launch.insts], bool)
-        self.observers: tuple[Observer | Watch, ...] = launch.observers
+        self.observers: tuple[Observer, ...] = launch.observers
         self.in_flight = InFlight(self)
         self.warpgroups = warpgroup.Warpgroups(self)
 
@@ -169,7 +169,6 @@ class Cluster:
                 self._specials(rank * self.per_cta + warp, values)
         if self.launch.watcher:
             self.watch = self.launch.watcher.begin(self)
-            self.observers = (*self.launch.observers, self.watch)
         self.tell_all("start")
 
     def step(self) -> bool:
@@ -233,7 +232,7 @@ class Cluster:
         records = self.records[:count]
         if not self.computes:
             records = records[~self.silent[records[:, 0].astype(np.intp)]]
-        for record in (records if self.observers else self.in_flight.set_aside(records)).tolist():
+        for record in (records if self.observers or self.watch else self.in_flight.set_aside(records)).tolist():
             moved |= self.handlers[record[0]][1](self, self.op_of(record))
         return moved
 
@@ -366,6 +365,8 @@ class Cluster:
             self.tell(Event("complete", self.number, op.rank, op.warp, op.lane, op.inst, op.number))
 
     def _tell_barrier(self, kind: str, op: Op, rank: int, offset: int, count: int = 0, nbytes: int = 0) -> None:
+        if self.watch:
+            self.watch.signal(op.inst.index, op.number, op.rank, rank, offset, count, nbytes)
         if self.observers:
             held = Barrier(rank, offset)
             self.tell(

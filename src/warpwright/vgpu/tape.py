@@ -12,7 +12,7 @@ from warpwright.errors import LaunchError
 from warpwright.targets import Timing
 
 if TYPE_CHECKING:
-    from warpwright.vgpu.checks.watch import Watch
+    from warpwright.vgpu.checks.stream import Stream
     from warpwright.vgpu.cluster import Cluster
     from warpwright.vgpu.launch import Launch
 
@@ -46,13 +46,14 @@ class Tape:
         self.rows: list[Rows] = []
         self.records: list[NDArray[np.uint64]] = []
 
-    def take(self, records: NDArray[np.uint64], watch: Watch | None = None) -> None:
-        """Take the rows made since the last time, and the records that stand in the queue; a watch gets them now."""
+    def take(self, records: NDArray[np.uint64], watch: Stream | None = None) -> None:
+        """Take the rows made since the last time, and the records that stand in the queue; a watched cluster's
+        stream gets them."""
         count = int(self.buffer[0])
         if count >= CAPACITY:
             raise LaunchError(f"kernel {self.cluster.launch.name} runs too long without a pause to be timed.")
         if watch:
-            watch.take(self.buffer[ROW_WORDS : (count + 1) * ROW_WORDS].reshape(count, ROW_WORDS), records.tolist())
+            watch.take(self.buffer[ROW_WORDS : (count + 1) * ROW_WORDS].reshape(count, ROW_WORDS), records)
             self.buffer[0] = 0
             return
         if count:
@@ -61,7 +62,7 @@ class Tape:
         if len(records):
             self.records.append(records.copy())
 
-    def finish(self, watch: Watch | None = None) -> None:
+    def finish(self, watch: Stream | None = None) -> None:
         """Hand everything over; the next cluster starts with nothing."""
         if watch:
             watch.watcher.end(watch, done=True)

@@ -98,10 +98,11 @@ class Named:
 
 
 class Whole:
-    """The barrier of the cluster: lanes wait for the phase that they arrived in."""
+    """The barrier of the cluster: lanes wait for the phase that they arrived in. ``threads``: those that have not
+    exited, of ``lanes`` lanes."""
 
-    def __init__(self, lanes: int) -> None:
-        self.lanes = lanes
+    def __init__(self, threads: int, lanes: int) -> None:
+        self.threads = threads
         self.arrived = 0
         self.phase = 0
         self.open: Clock | None = None
@@ -113,13 +114,13 @@ class Whole:
         self.owed[lanes] = self.phase
         self.arrived += len(lanes)
         self.open = join(self.open, clock)
-        if self.arrived == self.lanes:
+        if self.arrived == self.threads:
             self._turn(clocks)
 
     def leave(self, clocks: Clocks, lanes: int) -> None:
         """So many lanes have exited: nobody waits for them."""
-        self.lanes -= lanes
-        if self.arrived and self.arrived == self.lanes:
+        self.threads -= lanes
+        if self.arrived and self.arrived == self.threads:
             self._turn(clocks)
 
     def wait(self, clocks: Clocks, lanes: Lanes) -> None:

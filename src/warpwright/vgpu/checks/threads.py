@@ -84,7 +84,7 @@ def warp_sync(watch: Watch, row: Row) -> None:
     "barrier.cta.arrive", "bar.red", "bar.cta.red",
 )  # fmt: skip
 def named(watch: Watch, row: Row) -> None:
-    rank, live = row.warp // watch.cluster.per_cta, int(watch.cluster.warps["live"][row.warp]).bit_count()
+    rank, live = row.warp // watch.cluster.per_cta, int(watch.live[row.warp]).bit_count()
     held = watch.named.setdefault((rank, row.a), Named())
     held.count = row.b & 0xFFFF_FFFF
     held.come(watch.clocks, row.lanes, live, waits=row.b >> 32 & 0xFF != BAR_ARRIVE)

@@ -1,4 +1,4 @@
-"""One cluster under watch: what it did, row by row in the order in which it happened, and what it knows by then.
+"""One cluster is judged: what it did, row by row in the order in which it happened, and what it knows by then.
 
 Lane code leaves a row for every access, barrier, fence and asynchronous operation (`watch.ll`), the machine tells when
 an engine arrives on an mbarrier. What an instruction means for order and memory is a function of `threads`, `copies`
@@ -8,12 +8,14 @@ and `tensor`, found by its name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from warpwright.errors import DeviceError
 from warpwright.vgpu.checks.accesses import Accesses, Cells, Ids, Shadow
 from warpwright.vgpu.checks.barriers import Mbarrier, Named, Whole
 from warpwright.vgpu.checks.clocks import GENERIC, Clock, Clocks, Lanes
@@ -21,10 +23,9 @@ from warpwright.vgpu.checks.findings import Finding, Step
 from warpwright.vgpu.checks.footprints import BARRIER_BYTES, Footprints
 from warpwright.vgpu.checks.registers import Registers
 from warpwright.vgpu.checks.rules import RULES
+from warpwright.vgpu.checks.stream import Block
 from warpwright.vgpu.engines.op import Op
-from warpwright.vgpu.events import Event
 from warpwright.vgpu.jit.record import TOUCH
-from warpwright.vgpu.jit.state import DONE
 
 if TYPE_CHECKING:
     from warpwright.vgpu.checks.watcher import Watcher
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MEANINGS", "Row", "Watch", "meaning"]
 
-Rows = NDArray[np.int64]
 _BITS = np.arange(32)
 
 
@@ -74,7 +74,7 @@ def meaning(*names: str) -> Callable[[Meaning], Meaning]:
 
 
 class Watch:
-    """The checks of one cluster while it runs.
+    """The checks of one cluster. ``at`` counts its rows; ``live`` lanes and ``running`` warps have not exited by then.
 
     ``columns`` are those of `Clocks` that belong to no lane and no mbarrier, by kind and owner; ``counts`` what has
     been issued or committed of a kind. ``flying`` holds copies that have not delivered yet: what was known when they
@@ -95,7 +95,7 @@ class Watch:
         self.mbarriers: dict[int, Mbarrier] = {}
         self.held = np.zeros(self.prints.shared_bytes // BARRIER_BYTES, np.bool_)  # where mbarriers live
         self.named: dict[tuple[int, int], Named] = {}
-        self.whole = Whole(sum(int(live).bit_count() for live in cluster.warps["live"].tolist()))
+        self.whole = Whole(cluster.ranks * cluster.launch.threads, self.clocks.lanes)
         self.columns: dict[tuple[str, int], int] = {}
         self.counts: dict[tuple[str, int], int] = {}
         self.flying: dict[int, tuple[Clock, list[int]]] = {}
@@ -109,57 +109,69 @@ class Watch:
         self.taken = [np.zeros(0, np.uint32)] * cluster.count
         self.remote: dict[tuple[int, int, int], int] = {}
         self.stores: dict[int, tuple[int, int]] = {}
-        self.issued = 0
+        self.issued = self.at = 0
+        self.live = np.zeros(cluster.count, np.uint32)
+        self.running = np.ones(cluster.count, np.bool_)
         self.records: Iterator[list[int]] = iter(())
         self.findings: dict[tuple[Any, ...], Finding] = {}
 
-    def take(self, rows: Rows, records: Iterable[list[int]]) -> None:
-        """Rows since the last time, and the records of the operations that they issued, in the same order."""
-        at = 0
-        self.records = iter(records)
-        while at < len(rows):
-            row, tables = Row(rows[at].tolist()), int(rows[at, 1]) >> 32 & 15
-            if tables:
-                words = rows[at + 1 : at + 1 + 8 * tables].reshape(tables, 32)
-                chosen = row.lanes - 32 * row.warp
-                row.places, row.packed = words[0, chosen] - self.cluster.shared_host, words[-1, chosen]
-            at += 1 + 8 * tables
-            if row.extra & TOUCH:
-                self.registers.touch(self, row)
-                continue
-            found = self.meanings[row.inst]
-            if found is not None:
-                found(self, row)
+    def follow(self, blocks: Iterable[Block]) -> None:
+        """Go through all that the cluster did. An address that the device refuses ends it: the machine says so."""
+        with suppress(DeviceError):
+            for block in blocks:
+                self._block(block)
 
-        for (rank, _), held in self.named.items():  # who has exited is not waited for
-            held.settle(self.clocks, self.everyone(rank))
+    def _block(self, block: Block) -> None:
+        heads, signals = block.heads.tolist(), block.signals.tolist()
+        places, packed = iter(block.places), iter(block.packed)
+        self.records = iter(block.records.tolist())
+        first = told = 0
+        for (rows, _, signalled), self.live, self.running in zip(
+            block.steps.tolist(), block.live, block.running, strict=True
+        ):
+            for head in heads[first : first + rows]:
+                row = Row(head)
+                tables = head[1] >> 32 & 15
+                if tables:
+                    row.places = next(places)[row.lanes - 32 * row.warp]
+                if tables > 1:
+                    row.packed = next(packed)[row.lanes - 32 * row.warp]
+                self._row(row)
+                self.at += 1
+            for (rank, _), held in self.named.items():  # who has exited is not waited for
+                held.settle(self.clocks, self.everyone(rank))
+            for signal in signals[told : told + signalled]:
+                self.signal(*signal)
+            first, told = first + rows, told + signalled
+
+    def _row(self, row: Row) -> None:
+        if row.extra & TOUCH:
+            return self.registers.touch(self, row)
+        found = self.meanings[row.inst]
+        return found(self, row) if found is not None else None
 
     def everyone(self, rank: int) -> int:
         """Threads of a CTA's warps that have not exited."""
         per_cta = self.cluster.per_cta
-        status = self.cluster.warps["status"][rank * per_cta : (rank + 1) * per_cta]
-        return 32 * int(np.count_nonzero(status != DONE))
+        return 32 * int(np.count_nonzero(self.running[rank * per_cta : (rank + 1) * per_cta]))
 
-    def event(self, event: Event) -> None:
+    def signal(self, number: int, inst: int, cta: int, rank: int, offset: int, count: int, nbytes: int) -> None:
         """What the machine did by itself: an engine arrives on an mbarrier or delivers bytes for it."""
-        if event.kind not in ("arrive", "complete_tx") or event.barrier is None:
-            return
-        place = event.barrier.rank * self.cluster.shared_stride + event.barrier.offset
+        place = rank * self.cluster.shared_stride + offset
         held = self.mbarriers.get(place)
         if held is None:
             return
-        clock = self.commits.pop((event.number, place), None)
-        if event.number in self.flying:
-            clock, writes = self.flying[event.number]
+        clock = self.commits.pop((number, place), None)
+        if number in self.flying:
+            clock, writes = self.flying[number]
             access = writes.pop(0)
             self.accesses.rows["column"][access] = held.column
             self.accesses.complete([access], held.phase + 1)
             if not writes:
-                del self.flying[event.number]
-        inst = event.inst.index if event.inst else 0
-        if event.cta != event.barrier.rank:
-            self.sent[place] = held, held.phase + 1, inst, event.cta
-        self.arrive(held, inst, -1, clock, event.count, 0, event.nbytes)
+                del self.flying[number]
+        if cta != rank:
+            self.sent[place] = held, held.phase + 1, inst, cta
+        self.arrive(held, inst, -1, clock, count, 0, nbytes)
 
     def arrive(
         self, held: Mbarrier, inst: int, lane: int, clock: Clock | None, count: int, expect: int, complete: int

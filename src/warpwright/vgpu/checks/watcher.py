@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from warpwright.errors import Deadlock, DeviceError, UnsupportedInstruction
 from warpwright.vgpu.checks import copies, tensor, threads
 from warpwright.vgpu.checks.findings import Coverage, Finding, Step, Verdict
 from warpwright.vgpu.checks.loads import early_uses
 from warpwright.vgpu.checks.rules import RULES
+from warpwright.vgpu.checks.stream import Outside, Stream, kept_operands, kept_words
 from warpwright.vgpu.checks.watch import MEANINGS, Watch
+from warpwright.vgpu.jit.issue import QUEUED
 from warpwright.vgpu.jit.uses import uses_of
 from warpwright.vgpu.names import Names
 
@@ -22,13 +27,20 @@ __all__ = ["Watcher", "copies", "tensor", "threads"]
 
 
 class Watcher:
-    """Makes a watch for each cluster and keeps what they find; ``off`` are the rules not to check."""
+    """Keeps what every cluster does, judges one of those that did the same, and has the findings; ``off`` are the rules
+    not to check.
+
+    ``hears`` are told the rows of every cluster with their global addresses (`Outside`): at least once a cluster, in
+    order, before it is judged or found equal to one that was; from the thread that ran the cluster.
+    """
 
     def __init__(self, off: frozenset[str] = frozenset()) -> None:
         self.off = off
         self.started = False
         self.lock = threading.Lock()
         self.found: dict[object, Finding] = {}
+        self.judged: set[bytes] = set()
+        self.hears: list[Callable[[Outside], None]] = []
 
     def launched(self, launch: Launch) -> None:
         """A launch begins."""
@@ -36,16 +48,27 @@ class Watcher:
         self.program = launch.kernel.program
         self.names = Names(self.program)
         self.meanings = [MEANINGS.get(inst.name) for inst in launch.insts]
+        self.kept = np.array([kept_words(inst) for inst in launch.insts], np.uint64)
+        self.operands = np.array([kept_operands(inst) for inst in launch.insts], np.int64)
+        self.queued = np.array([inst.name in QUEUED for inst in launch.insts], np.bool_)
         self.uses = uses_of(launch.insts)
         self.entered = launch.kernel.tables[0]
         self.entered[:] = 0
 
-    def begin(self, cluster: Cluster) -> Watch:
+    def begin(self, cluster: Cluster) -> Stream:
         """A cluster begins."""
-        return Watch(cluster, self)
+        return Stream(cluster, self)
 
-    def end(self, watch: Watch, done: bool) -> None:
-        """A cluster is over, at its end or by an error."""
+    def end(self, stream: Stream, done: bool) -> None:
+        """A cluster is over, at its end or by an error; it is judged unless another did the same."""
+        digest = stream.end(done)
+        with self.lock:
+            known = digest in self.judged
+            self.judged.add(digest)
+        if known:
+            return
+        watch = Watch(stream.cluster, self)
+        watch.follow(stream.blocks())
         if done:
             watch.finish()
         with self.lock:

@@ -18,7 +18,7 @@ from warpwright.vgpu.jit.state import OFFSETS, RECORD_WORDS, WAIT_SERVICE
 from warpwright.vgpu.jit.sync import block, one_more, operand_slot, refuse
 from warpwright.vgpu.program import Inst, Operand, Register
 
-__all__ = ["SERVICES", "flatten"]
+__all__ = ["QUEUED", "SERVICES", "flatten"]
 
 _ASYNC = (
     "cp.async.bulk", "cp.async.bulk.tensor", "cp.reduce.async.bulk", "cp.reduce.async.bulk.tensor", "st.async",
@@ -29,6 +29,7 @@ SERVICES = (
     "tcgen05.alloc", "tcgen05.dealloc", "tcgen05.relinquish_alloc_permit", "call.vprintf", "call.__assertfail",
     "tensormap.replace", "setmaxnreg",
 )  # fmt: skip
+QUEUED = frozenset((*_ASYNC, "cp.async", "cp.async.mbarrier.arrive", *SERVICES))  # a record for every active lane
 
 
 def flatten(operand: Operand) -> list[tuple[str, Operand]]:

@@ -198,6 +198,7 @@ _PYTHON: dict[str, tuple[Any, list[Any]]] = {
     "copy_chunks": (None, [ctypes.c_void_p] * 4 + [ctypes.c_int64]),
     "widen_bf16": (None, [ctypes.c_void_p] * 3 + [ctypes.c_int64]),
     "widen_f16": (None, [ctypes.c_void_p] * 3 + [ctypes.c_int64]),
+    "watch_rows": (ctypes.c_int64, [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]),
 }
 
 

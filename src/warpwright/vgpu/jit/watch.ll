@@ -66,3 +66,30 @@ operands:
 done:
   ret void
 }
+
+; Where rows begin, of %count ones with their tables; gives how many do.
+define i64 @watch_rows(ptr %rows, i64 %count, ptr %starts) {
+entry:
+  br label %loop
+loop:
+  %at = phi i64 [ 0, %entry ], [ %next, %row ]
+  %n = phi i64 [ 0, %entry ], [ %n1, %row ]
+  %more = icmp ult i64 %at, %count
+  br i1 %more, label %row, label %done
+row:
+  %pn = getelementptr i64, ptr %starts, i64 %n
+  store i64 %at, ptr %pn
+  %word = shl i64 %at, 2
+  %where = or i64 %word, 1
+  %p = getelementptr i64, ptr %rows, i64 %where
+  %lanes = load i64, ptr %p
+  %extra = lshr i64 %lanes, 32
+  %tables = and i64 %extra, 15
+  %size = shl i64 %tables, 3
+  %after = add i64 %at, 1
+  %next = add i64 %after, %size
+  %n1 = add i64 %n, 1
+  br label %loop
+done:
+  ret i64 %n
+}

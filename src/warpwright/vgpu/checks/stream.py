@@ -1,0 +1,226 @@
+"""What one cluster did, kept until it is over: its verdict is a function of this and of nothing else.
+
+Clusters of one launch mostly do the same elsewhere in global memory. What is kept is therefore in a form that is equal
+for them: places in shared memory count from the cluster's first byte, and what says only where in global memory
+something lies, or which value is stored, is left out (`elsewhere`). Equal streams have equal digests, and one of them
+is judged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.vgpu.engines.tensor_copy import form_of
+from warpwright.vgpu.jit.issue import flatten
+from warpwright.vgpu.jit.runtime import function
+from warpwright.vgpu.jit.state import DONE, RECORD_WORDS
+from warpwright.vgpu.program import Inst
+
+if TYPE_CHECKING:
+    from warpwright.vgpu.checks.watcher import Watcher
+    from warpwright.vgpu.cluster import Cluster
+
+__all__ = ["Block", "Outside", "Stream", "elsewhere"]
+
+Rows = NDArray[np.int64]
+Records = NDArray[np.uint64]
+_LANE = np.arange(32)
+_WHO = 2  # words of a record before its operands: instruction, issuer
+_LARGEST = 1 << 22  # words that are kept as they come; beyond, they are folded and compressed
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Part of a stream.
+
+    ``heads`` (rows, 4): instruction | warp << 32, lanes | extra << 32, two words (`watch.ll`); ``places`` (tables, 32):
+    bytes from the start of the cluster's shared memory, -1 for lanes that are off and for other memory; ``packed``
+    (tables, 32): operands of mbarriers, of those rows that have them; ``records`` (operations, words) in the order in
+    which rows issued them. ``steps`` (steps, 3): rows, records and signals of each turn of the machine, the signals
+    after the rows; ``live`` (steps, warps): lanes that have not exited, ``running``: warps that have not. ``signals``
+    (signals, 7): operation, instruction and CTA that arrived on an mbarrier, its CTA and offset, count, bytes.
+    """
+
+    heads: Rows
+    places: Rows
+    packed: Rows
+    records: Records
+    steps: Rows
+    live: NDArray[np.uint32]
+    running: NDArray[np.bool_]
+    signals: Rows
+
+    def digest(self, into: hashlib.blake2b) -> None:
+        for field in fields(self):
+            part = getattr(self, field.name)
+            into.update(len(part).to_bytes(8, "little"))
+            into.update(part.tobytes())
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """The same rows of one cluster with what a `Block` leaves out, for checks that look at global memory.
+
+    ``first``: number, in the cluster, of the first row here (`Watch.at` is that number while a row is judged, in the
+    one of several equal clusters that is); ``heads`` as in `Block`; ``rows``: which of the heads are accesses with an
+    address a lane; ``addresses`` (accesses, 32): host addresses, of any memory, valid where the lane is on; ``records``
+    with all words, ``issuers``: which of the heads issued each.
+    """
+
+    cluster: Cluster
+    first: int
+    heads: Rows
+    rows: Rows
+    addresses: Rows
+    records: Records
+    issuers: Rows
+
+
+class Stream:
+    """The rows, records and signals of one cluster, from its start to its end."""
+
+    def __init__(self, cluster: Cluster, watcher: Watcher) -> None:
+        self.cluster, self.watcher = cluster, watcher
+        self.hash = hashlib.blake2b(digest_size=16)
+        self.folded: list[bytes] = []
+        self.rows_before = 0
+        self._empty()
+
+    def _empty(self) -> None:
+        self.rows: list[Rows] = []
+        self.records: list[Records] = []
+        self.signals: list[tuple[int, ...]] = []
+        self.steps: list[tuple[int, int, int]] = []
+        self.live: list[NDArray[np.uint32]] = []
+        self.running: list[NDArray[np.bool_]] = []
+        self.words = 0
+        self.state = b""
+
+    def take(self, rows: Rows, records: Records) -> None:
+        """A turn of the machine: the rows since the last one, and the records of what they issued."""
+        live, running = self.cluster.warps["live"].copy(), self.cluster.warps["status"] != DONE
+        state = live.tobytes() + running.tobytes()
+        if not len(rows) and state == self.state:
+            return
+        if self.words > _LARGEST:
+            self.fold()
+        self.state = state
+        self.steps.append((len(rows), len(records), len(self.signals)))
+        self.rows.append(rows.copy())
+        self.records.append(records.copy())
+        self.live.append(live)
+        self.running.append(running)
+        self.words += rows.size + records.size
+
+    def signal(self, inst: int, number: int, cta: int, rank: int, offset: int, count: int, nbytes: int) -> None:
+        """Operation ``number`` of ``cta`` arrives on an mbarrier, or delivers bytes for it."""
+        self.signals.append((number, inst, cta, rank, offset, count, nbytes))
+
+    def fold(self) -> None:
+        """Keep what has come so far in little memory."""
+        block = self._block()
+        self.folded.append(zlib.compress(pickle.dumps(block), 1))
+        self._empty()
+
+    def end(self, done: bool) -> bytes:
+        """The cluster is over, at its end or not; gives a digest of all it did."""
+        self.last = self._block()
+        self.hash.update(bytes([done]))
+        return self.hash.digest()
+
+    def blocks(self) -> Iterator[Block]:
+        """All of it, once it is over."""
+        for folded in self.folded:
+            yield pickle.loads(zlib.decompress(folded))
+        yield self.last
+
+    def _block(self) -> Block:
+        rows = np.concatenate(self.rows) if self.rows else np.empty((0, 4), np.int64)
+        records = np.concatenate(self.records) if self.records else np.empty((0, RECORD_WORDS), np.uint64)
+        starts = np.empty(len(rows), np.int64)
+        starts = starts[: function("watch_rows")(rows.ctypes.data, len(rows), starts.ctypes.data)]
+        heads, tables = rows[starts], rows[starts, 1] >> 32 & 15
+        on = heads[:, 1, None] >> _LANE & 1 == 1
+        block = Block(
+            heads,
+            self._places(rows, starts[tables > 0], on[tables > 0]),
+            self._packed(rows, heads[tables > 1], starts[tables > 1], on[tables > 1]),
+            records & self.watcher.kept[records[:, 0].astype(np.intp)],
+            self._steps(starts),
+            np.array(self.live, np.uint32),
+            np.array(self.running, np.bool_),
+            np.array(self.signals, np.int64).reshape(-1, 7),
+        )
+        block.digest(self.hash)
+        if self.watcher.hears:
+            self._tell(rows, starts, heads, tables, records)
+        self.rows_before += len(heads)
+        return block
+
+    def _places(self, rows: Rows, starts: Rows, on: NDArray[np.bool_]) -> Rows:
+        places = _table(rows, starts, 0) - self.cluster.shared_host
+        nbytes = self.cluster.ranks * self.cluster.shared_stride
+        return np.where(on & (places >= 0) & (places < nbytes), places, -1)
+
+    def _packed(self, rows: Rows, heads: Rows, starts: Rows, on: NDArray[np.bool_]) -> Rows:
+        kept = self.watcher.operands[heads[:, 0] & 0xFFFF_FFFF]
+        return np.where(on, _table(rows, starts, 1) & kept[:, None], 0)
+
+    def _steps(self, starts: Rows) -> Rows:
+        """Turns of the machine by the rows that have a head, and the signals after them."""
+        steps = np.array(self.steps, np.int64).reshape(-1, 3)
+        ends = np.searchsorted(starts, np.cumsum(steps[:, 0]))
+        steps[:, 0] = np.diff(ends, prepend=0)
+        steps[:, 2] = np.diff(steps[:, 2], append=len(self.signals))
+        return steps
+
+    def _tell(self, rows: Rows, starts: Rows, heads: Rows, tables: Rows, records: Records) -> None:
+        chosen = np.flatnonzero(tables == 1)
+        counts = np.where(self.watcher.queued[heads[:, 0] & 0xFFFF_FFFF], heads[:, 2], 0)
+        issuers = np.repeat(np.arange(len(heads)), counts)
+        addresses = _table(rows, starts[chosen], 0)
+        found = Outside(self.cluster, self.rows_before, heads, chosen, addresses, records, issuers)
+        for hear in self.watcher.hears:
+            hear(found)
+
+
+def _table(rows: Rows, starts: Rows, number: int) -> Rows:
+    """The words behind some rows, a lane each; a table takes as much as eight rows."""
+    words: Rows = rows.reshape(-1)[((starts + 1 + 8 * number) * 4)[:, None] + _LANE]
+    return words
+
+
+def elsewhere(inst: Inst) -> Sequence[int]:
+    """Operand words that the verdict does not depend on: coordinates, places in global memory, values stored."""
+    words = range(RECORD_WORDS - _WHO)
+    if inst.name in ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor"):
+        return words[form_of(inst.opcode).coords]
+    if inst.name in ("cp.async.bulk", "cp.reduce.async.bulk"):
+        return words[0:1] if inst["dst"] == "global" else words[1:2] if inst["src"] == "global" else ()
+    if inst.name in ("st.async", "red.async"):
+        return words[1 : _operands(inst) - 1]
+    return words[1:2] if inst.name == "cp.async" else ()
+
+
+def _operands(inst: Inst) -> int:
+    return sum(len(flatten(operand)) for operand in inst.operands)
+
+
+def kept_words(inst: Inst) -> list[int]:
+    """A mask a word of a record: those that the instruction has and that matter."""
+    dropped = elsewhere(inst)
+    used = [i < _operands(inst) and i not in dropped for i in range(RECORD_WORDS - _WHO)]
+    return [(1 << 64) - 1 if keep else 0 for keep in [True] * _WHO + used]
+
+
+def kept_operands(inst: Inst) -> int:
+    """Bits of the packed operands of an mbarrier that matter: a wait has its parity, an initialisation a count."""
+    return 1 if "wait" in inst.name else 0xFFFFF if inst.name == "mbarrier.init" else -1
