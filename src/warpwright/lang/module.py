@@ -16,6 +16,7 @@ from warpwright.targets import ARCHS
 __all__ = ["assemble"]
 
 _DECLARED = {"p": "pred", "h": "b16", "rs": "b16", "r": "b32", "f": "f32", "rd": "b64", "fd": "f64", "rq": "b128"}
+_NO_RESULT = ("bar.", "barrier.", "nanosleep")  # their first register is read
 _NAME = re.compile(r"%[a-z]+\d+")
 _ROLE = re.compile(r"role_\w+_\d+")
 
@@ -134,8 +135,8 @@ def _moved(item: nodes.Item) -> str:
 
 def _written(item: nodes.Item) -> str:
     """The one register that an unguarded instruction writes first, or an empty string."""
-    if isinstance(item, nodes.Instruction) and item.guard is None and item.operands:
-        first = item.operands[0]
+    if isinstance(item, nodes.Instruction) and item.guard is None and not item.opcode.startswith(_NO_RESULT):
+        first = item.operands[0] if item.operands else None
         return first.name if isinstance(first, nodes.Reg) else ""
     return ""
 

@@ -39,6 +39,14 @@ def test_named_barriers() -> None:
     assert emitted(body, arch="sm_120a") == ["bar.sync 0", "bar.sync 3, 64", "bar.arrive 3, 128"]
 
 
+def test_a_named_barrier_may_be_a_run_time_value() -> None:
+    def body(a, x, n):
+        bar.sync(n, 64)
+        bar.arrive(n + 1, 64)
+
+    assert emitted(body, arch="sm_90a") == ["bar.sync %r0, 64", "add.u32 %r1, %r0, 1", "bar.arrive %r1, 64"]
+
+
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from warpwright.lang.context import current, misuse
+from warpwright.lang.expr import Expr, Value, operand
+from warpwright.types import u32
 
 __all__ = ["arrive", "sync"]
 
@@ -10,11 +12,12 @@ BARRIERS = 16
 WARP = 32
 
 
-def sync(barrier: int = 0, threads: int | None = None) -> None:
+def sync(barrier: Value = 0, threads: int | None = None) -> None:
     """Wait until ``threads`` threads (default: all of the CTA) have arrived at named barrier ``barrier`` (0-15).
 
-    Orders every participant's earlier generic accesses before the later ones. It orders nothing of the async proxy:
-    ``fence.proxy_async`` comes before it. Raises KernelError for an id outside 0-15 or a count that is no whole warps.
+    ``barrier`` may be a run-time u32, the same in all threads of a warp. Orders every participant's earlier generic
+    accesses before the later ones. It orders nothing of the async proxy: ``fence.proxy_async`` comes before it.
+    Raises KernelError for an id outside 0-15 or a count that is no whole warps.
 
     Issued by whole, converged warps.
     Completes by the last arrival.
@@ -22,10 +25,10 @@ def sync(barrier: int = 0, threads: int | None = None) -> None:
     PTX ISA 9.1 section 9.7.13.1 (bar.sync).
     """
     _check("bar.sync", barrier, threads)
-    current().emit("bar.sync", barrier, *(() if threads is None else (threads,)))
+    current().emit("bar.sync", operand(barrier, u32), *(() if threads is None else (threads,)))
 
 
-def arrive(barrier: int, threads: int) -> None:
+def arrive(barrier: Value, threads: int) -> None:
     """Arrive at named barrier ``barrier`` without waiting; ``threads`` counts arrivers and waiters together.
 
     Raises KernelError for an id outside 0-15 or a count that is no whole warps.
@@ -36,11 +39,11 @@ def arrive(barrier: int, threads: int) -> None:
     PTX ISA 9.1 section 9.7.13.1 (bar.arrive).
     """
     _check("bar.arrive", barrier, threads)
-    current().emit("bar.arrive", barrier, threads)
+    current().emit("bar.arrive", operand(barrier, u32), threads)
 
 
-def _check(name: str, barrier: int, threads: int | None) -> None:
-    if not 0 <= barrier < BARRIERS:
+def _check(name: str, barrier: Value, threads: int | None) -> None:
+    if not isinstance(barrier, Expr) and not 0 <= barrier < BARRIERS:
         raise misuse(f"given barrier {barrier} to {name}; expected 0 to {BARRIERS - 1}; choose another id")
     if threads is not None and (threads <= 0 or threads % WARP):
         raise misuse(f"given {threads} threads to {name}; expected a multiple of {WARP}; count whole warps")
