@@ -95,6 +95,8 @@ def attention(
     q_stages: int = 2,
     in_turn: bool = True,
     dynamic: bool = False,
+    lazy: float = 0.0,
+    computed: tuple[int, int] = (0, 1),
     causal: bool = False,
     dtype: type[Scalar] = bf16,
     threads: int = 384,
@@ -194,6 +196,16 @@ def attention(
             with If(leads):
                 slot.empty.arrive()
 
+        later, stored = var(u32, 0), qs.consumer()
+
+        def release_q() -> None:
+            """Give back the slot of Q that O left by, once it has been read."""
+            slot = next(stored)
+            with If(one):
+                tma.wait_group(0, read=True)
+                slot.empty.arrive()
+            warp.sync()
+
         for _ in loop():
             item = next(items)
             item.full.wait()
@@ -221,9 +233,12 @@ def attention(
             wgmma.fence()
             weigh(scores, strip_q, slot_k.k)
             pass_on(following)
+            if q_stages > 1:
+                with If(later > 0):
+                    release_q()
             wgmma.wait_group(0)
             free(slot_k)
-            values, _ = softmax(scores, rows, scale, hidden(limits, block))
+            values, _, _ = softmax(scores, rows, scale, hidden(limits, block), lazy)
             weights(dtype, held, values)
 
             def step(masked: bool, more: Any) -> None:
@@ -239,11 +254,15 @@ def attention(
                 pass_on(following)
                 wgmma.wait_group(1)
                 free(slot_k)
-                values, factors = softmax(scores, rows, scale, hidden(limits, block) if masked else None)
+                values, factors, grown = softmax(scores, rows, scale, hidden(limits, block) if masked else None, lazy, computed)
                 wgmma.wait_group(0)
                 free(slot_v)
                 weights(dtype, held, values)
-                scale_rows(sums, factors)
+                if grown is None:
+                    scale_rows(sums, factors)
+                else:
+                    with If(grown):
+                        scale_rows(sums, factors)
 
             masked_until = var(u32, blocks)
             if causal:
@@ -268,10 +287,12 @@ def attention(
             with If(lse != 0):
                 sizes = [(shift + lg2(each)) * LN2 for shift, each in zip(rows.shift, totals, strict=True)]
                 write_lse(Global(f32, lse), (batch * heads + head) * q_len, first_row, q_len, sizes)
-            with If(one):
-                tma.wait_group(0, read=True)
-                slot_q.empty.arrive()
-            warp.sync()
+            later.set(1)
+            if q_stages == 1:
+                release_q()
+        if q_stages > 1:
+            with If(later > 0):
+                release_q()
 
 
 @cache

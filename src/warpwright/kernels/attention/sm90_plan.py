@@ -32,6 +32,8 @@ class HopperConfig:
     q_stages: int = 2
     in_turn: bool = True
     dynamic: bool = False
+    lazy: float = 0.0
+    computed: tuple[int, int] = (0, 1)
 
     @property
     def consumers(self) -> int:
@@ -52,7 +54,7 @@ class HopperConfig:
     @property
     def keywords(self) -> dict[str, Any]:
         """What ``attention.configure`` takes."""
-        names = "head_dim tile stages q_stages in_turn dynamic threads"
+        names = "head_dim tile stages q_stages in_turn dynamic lazy computed threads"
         return {name: getattr(self, name) for name in names.split()}
 
 

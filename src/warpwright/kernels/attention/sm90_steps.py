@@ -21,7 +21,9 @@ from warpwright.lang import (
     select,
     shfl,
     tma,
+    u32,
     var,
+    vote,
     warp,
     wgmma,
 )
@@ -100,11 +102,6 @@ def read(sums: Fragment, held: Sequence[Any], v: Tile, more: Any) -> None:
     wgmma.commit_group()
 
 
-def half(acc: Fragment, which: int) -> list[Any]:
-    """This thread's elements of the first or second of its two rows."""
-    return [register for v, register in enumerate(acc.regs) if v >> 1 & 1 == which]
-
-
 def reduced(combine: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:
     """All values as one, by chains side by side: one alone would wait for each of its steps."""
     chains = [values[i::CHAINS] for i in range(min(CHAINS, len(values)))]
@@ -125,30 +122,68 @@ def quad(combine: Callable[[Any, Any], Any], value: Any) -> Any:
 
 
 def softmax(
-    scores: Fragment, rows: Rows, scale: Any, mask: Callable[[int, int], Any] | None
-) -> tuple[list[Any], list[Any]]:
+    scores: Fragment,
+    rows: Rows,
+    scale: Any,
+    mask: Callable[[int, int], Any] | None,
+    lazy: float = 0.0,
+    computed: tuple[int, int] = (0, 1),
+) -> tuple[list[Any], list[Any], Any]:
     """The weights of this block's keys, element by element, and the factor of each row's earlier weights.
 
-    ``mask(half, element)`` says whether an element's key is seen.
+    ``mask(half, element)`` says whether an element's key is seen. A row's greatest score stays what it was unless it
+    grows by more than ``lazy``; the third result says whether it did in a row of this warp. The first of ``computed``
+    of as many elements as the second are powers by a polynomial.
     """
     values: list[Any] = list(scores.regs)
     if mask:
         values = [select(mask(v >> 1 & 1, v), value, float("-inf")) for v, value in enumerate(values)]
-    weighted: list[Any] = [None] * len(values)
-    factors = []
+    shifts = [quad(max, reduced(max, of_row(values, which))) * scale for which in HALVES]
+    if lazy:
+        grown = [shift - old > lazy for shift, old in zip(shifts, rows.shift, strict=True)]
+        any_grown = vote.any(grown[0] | grown[1])
+        factors = [var(f32, 1.0) for _ in HALVES]
+        with If(any_grown):
+            for which in HALVES:
+                shift = max(rows.shift[which], shifts[which])
+                factors[which].set(ex2(rows.shift[which] - shift))
+                rows.shift[which].set(shift)
+    else:
+        any_grown = None
+        shifts = [max(old, new) for old, new in zip(rows.shift, shifts, strict=True)]
+        factors = [ex2(old - new) for old, new in zip(rows.shift, shifts, strict=True)]
+        for old, new in zip(rows.shift, shifts, strict=True):
+            old.set(new)
+    minus = [-shift for shift in rows.shift]
+    count, of = computed
+    weighted = []
+    for v, value in enumerate(values):
+        power = ex2_polynomial if v // 2 % of < count and not mask else ex2
+        weighted.append(power(fma(value, scale, minus[v >> 1 & 1])))
     for which in HALVES:
-        places = [v for v in range(len(values)) if v >> 1 & 1 == which]
-        greatest = quad(max, reduced(max, [values[v] for v in places]))
-        shift = max(rows.shift[which], greatest * scale)
-        minus = -shift
-        for v in places:
-            weighted[v] = ex2(fma(values[v], scale, minus))
-        factor = ex2(rows.shift[which] + minus)
-        rows.shift[which].set(shift)
-        total = reduced(lambda a, b: a + b, [weighted[v] for v in places])
-        rows.total[which].set(fma(rows.total[which], factor, total))
-        factors.append(factor)
-    return weighted, factors
+        total = reduced(lambda a, b: a + b, of_row(weighted, which))
+        rows.total[which].set(fma(rows.total[which], factors[which], total))
+    return weighted, factors, any_grown
+
+
+def of_row(values: Sequence[Any], which: int) -> list[Any]:
+    """This thread's elements of the first or second of its two rows."""
+    return [value for v, value in enumerate(values) if v >> 1 & 1 == which]
+
+
+POWERS = (1.0, 0.69328293, 0.24221096, 0.05500893)  # of 2^r, |r| <= 1/2, off by at most 1.02e-4
+ROUND = 12582912.0
+
+
+def ex2_polynomial(x: Any) -> Any:
+    """2 to the power ``x`` without the unit for it, off by at most 1.02e-4 of it; from -127 on downwards 0."""
+    x = max(x, -127.0)
+    rounded = x + ROUND
+    rest = x - (rounded - ROUND)
+    power = fma(rest, POWERS[3], POWERS[2])
+    power = fma(rest, power, POWERS[1])
+    power = fma(rest, power, POWERS[0])
+    return (power.bitcast(u32) + (rounded.bitcast(u32) << 23)).bitcast(f32)
 
 
 def weights(dtype: type[Scalar], held: Sequence[Var], values: Sequence[Any]) -> None:
