@@ -29,7 +29,18 @@ from warpwright.lang.convert import bitcast, cvt, pack, unpack
 from warpwright.lang.expr import Expr, Value
 from warpwright.lang.fragment import Fragment
 from warpwright.lang.kernel import Kernel, kernel
-from warpwright.lang.ops import bar, clusterlaunchcontrol, fence, griddepcontrol, mma, setmaxnreg, tcgen05, tma, wgmma
+from warpwright.lang.ops import (
+    bar,
+    clusterlaunchcontrol,
+    cp_async,
+    fence,
+    griddepcontrol,
+    mma,
+    setmaxnreg,
+    tcgen05,
+    tma,
+    wgmma,
+)
 from warpwright.lang.ops.cluster import cluster
 from warpwright.lang.ops.matrix import ldmatrix, movmatrix, stmatrix
 from warpwright.lang.ops.mbarrier import mbarrier
@@ -114,6 +125,7 @@ __all__ = [
     "clusterlaunchcontrol",
     "clz",
     "cos",
+    "cp_async",
     "ctaid",
     "cvt",
     "div",

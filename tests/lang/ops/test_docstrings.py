@@ -15,6 +15,7 @@ from warpwright.lang import (
     bar,
     cluster,
     clusterlaunchcontrol,
+    cp_async,
     fence,
     griddepcontrol,
     mbarrier,

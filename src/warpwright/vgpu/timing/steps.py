@@ -144,7 +144,7 @@ def _address(word: int) -> tuple[int, int]:
 def _tensor_copy(reader: _Reader, inst: Inst, rank: int, words: list[int]) -> list[dict[str, Any]]:
     form = form_of(inst.opcode)
     map = reader.cluster.launch.maps[map_index(reader.cluster, words[form.map])].map
-    inner = map.box[-1] * map.dtype.bits // 8
+    inner = map.box[0] * map.dtype.bits // 8
     requests = -(-inner // LINE) * (map.nbytes // inner)
     position = reader.traffic(map.nbytes, form.load)
     owner, offset = _address(words[form.shared])
