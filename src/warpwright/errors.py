@@ -19,7 +19,14 @@ __all__ = [
 
 
 class WarpwrightError(Exception):
-    """Base of every error that this package raises on purpose."""
+    """Base of every error that this package raises on purpose.
+
+    Of one that a kernel met on the virtual GPU, ``at`` is the number of the instruction and of the lane in the cluster,
+    and ``reason`` the message without them.
+    """
+
+    at: tuple[int, int] | None = None
+    reason: str = ""
 
 
 class PtxSyntaxError(WarpwrightError):

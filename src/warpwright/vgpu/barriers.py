@@ -115,17 +115,14 @@ class Named:
 
     def _validate(self, index: int, number: int, count: int) -> None:
         inst = self.cluster.launch.insts[int(self.cluster.warps["inst"][index])]
-        who = faults.who(self.cluster, inst, index, 0)
         if number >= _BARRIERS or count % 32:
-            raise ProtocolError(
-                f"{who}: barrier {number} with {count} threads; expected barrier 0 to 15 and a multiple of 32."
-            )
+            text = f"barrier {number} with {count} threads; expected barrier 0 to 15 and a multiple of 32."
+            raise faults.error(ProtocolError, self.cluster, inst, index, 0, text)
         bar = self.bars[index // self.cluster.per_cta][number]
         if bar.arrived and bar.count != count:
             given, before = (f"{c} threads" if c else "all threads of the CTA" for c in (count, bar.count))
-            raise ProtocolError(
-                f"{who}: barrier {number} for {given}; others came to it for {before}: give the same count everywhere."
-            )
+            text = f"barrier {number} for {given}; others came to it for {before}: give the same count everywhere."
+            raise faults.error(ProtocolError, self.cluster, inst, index, 0, text)
         bar.count = count
 
     def _open(self, rank: int, number: int, bar: _Bar) -> None:
@@ -199,7 +196,7 @@ class Whole:
     def _check(self, wrong: NDArray[np.bool_], what: str) -> None:
         for index, lane in np.argwhere(wrong).tolist() if wrong.any() else ():
             inst = self.cluster.launch.insts[int(self.cluster.warps["inst"][index])]
-            raise ProtocolError(f"{faults.who(self.cluster, inst, index, lane)}: {what}.")
+            raise faults.error(ProtocolError, self.cluster, inst, index, lane, f"{what}.")
 
     def _tell(self, arriving: NDArray[np.bool_]) -> None:
         cluster = self.cluster

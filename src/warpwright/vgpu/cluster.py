@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.errors import Deadlock, MemoryFault, ProtocolError
+from warpwright.errors import Deadlock, MemoryFault, ProtocolError, WarpwrightError
 from warpwright.vgpu import barriers, faults, registers, services, warpgroup
 from warpwright.vgpu.engines import copy, lane_copy, tensor
 from warpwright.vgpu.engines.lane_copy import LANE_COPIES
@@ -197,6 +197,11 @@ class Cluster:
                 return False
             raise Deadlock(faults.deadlock(self))
 
+    def stopped(self, error: Exception) -> None:
+        """The cluster goes on no more, by an error that it met or that others met."""
+        if self.watch:
+            self.watch.watcher.end(self.watch, error)
+
     def _settle(self) -> bool:
         """Settle the barriers when someone came to one or a warp is done; nothing else can change them."""
         news = int(self.queue[2])
@@ -340,8 +345,8 @@ class Cluster:
             )
         return view[:nbytes]
 
-    def failure(self, kind: type[Exception], op: Op, message: str) -> Exception:
-        return kind(f"{faults.who(self, op.inst, op.rank * self.per_cta + op.warp, op.lane)}: {message}")
+    def failure(self, kind: type[WarpwrightError], op: Op, message: str) -> WarpwrightError:
+        return faults.error(kind, self, op.inst, op.rank * self.per_cta + op.warp, op.lane, message)
 
     def _fault(self) -> Exception:
         return faults.fault(self, self.which.value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from warpwright.errors import DeviceError, MemoryFault, ProtocolError, UnsupportedInstruction
+from warpwright.errors import DeviceError, MemoryFault, ProtocolError, UnsupportedInstruction, WarpwrightError
 from warpwright.vgpu.jit.state import (
     FAULTS,
     LOCAL_WINDOW,
@@ -24,7 +24,7 @@ from warpwright.vgpu.program import Inst, place
 if TYPE_CHECKING:
     from warpwright.vgpu.cluster import Cluster
 
-__all__ = ["deadlock", "fault", "mbarrier", "who"]
+__all__ = ["deadlock", "error", "fault", "fields", "mbarrier", "waiting_at", "waits_for", "who"]
 
 _WINDOWS = {SHARED_WINDOW >> 32: "shared", LOCAL_WINDOW >> 32: "local"}
 
@@ -37,7 +37,16 @@ def who(cluster: Cluster, inst: Inst, index: int, lane: int) -> str:
     return f"{place(inst)}: `{inst.opcode}`: kernel {cluster.launch.name}, CTA {cta}, {thread}"
 
 
-def fault(cluster: Cluster, index: int) -> DeviceError:
+def error(
+    kind: type[WarpwrightError], cluster: Cluster, inst: Inst, index: int, lane: int, reason: str
+) -> WarpwrightError:
+    """An error of a thread (of a warp, where ``lane`` is -1) at an instruction."""
+    made = kind(f"{who(cluster, inst, index, lane)}: {reason}")
+    made.at, made.reason = (inst.index, 32 * index + max(lane, 0)), reason
+    return made
+
+
+def fault(cluster: Cluster, index: int) -> WarpwrightError:
     """The error for what lane code or a routine recorded in a warp's state."""
     warp = cluster.warps[index]
     inst = cluster.launch.insts[int(warp["inst"])]
@@ -46,17 +55,21 @@ def fault(cluster: Cluster, index: int) -> DeviceError:
     message = cluster.launch.kernel.messages.get(inst.index)
     if kind == "unsupported" and message:
         return UnsupportedInstruction(message)
-    start = who(cluster, inst, index, lane)
+    found, reason = _told(cluster, inst, index, kind, address)
+    return error(found, cluster, inst, index, lane, reason)
+
+
+def _told(cluster: Cluster, inst: Inst, index: int, kind: str, address: int) -> tuple[type[DeviceError], str]:
+    """Class and reason of a fault."""
     if kind in ("bounds", "misaligned", "rank"):
-        return MemoryFault(f"{start}: {_access(cluster, inst, kind, address)}")
+        return MemoryFault, _access(cluster, inst, kind, address)
     if kind == "trap":
-        return DeviceError(f"{start}: the kernel executed trap.")
+        return DeviceError, "the kernel executed trap."
     if kind == "mbarrier_init":
-        return ProtocolError(f"{start}: count {address}; expected 1 to {2**20 - 1} arrivals.")
+        return ProtocolError, f"count {address}; expected 1 to {2**20 - 1} arrivals."
     if kind.startswith("tmem"):
-        return ProtocolError(f"{start}: {_tensor_memory(kind, address, index % cluster.per_cta)}")
-    rank, offset = divmod(address - cluster.shared_host, cluster.shared_stride)
-    return ProtocolError(f"{start}: {mbarrier(kind, cluster, rank, offset)}")
+        return ProtocolError, _tensor_memory(kind, address, index % cluster.per_cta)
+    return ProtocolError, mbarrier(kind, cluster, *divmod(address - cluster.shared_host, cluster.shared_stride))
 
 
 def _access(cluster: Cluster, inst: Inst, kind: str, address: int) -> str:
@@ -112,12 +125,17 @@ def mbarrier(kind: str, cluster: Cluster, rank: int, offset: int) -> str:
     return f"{where} ({fields}) would leave the range of its transaction count, +-{2**20 - 1} bytes."
 
 
-def describe_word(cluster: Cluster, rank: int, offset: int) -> str:
-    """The fields of an mbarrier in words."""
+def fields(cluster: Cluster, rank: int, offset: int) -> tuple[int, int, int, int]:
+    """Phase, pending arrivals, expected arrivals and pending bytes of an mbarrier."""
     word = int.from_bytes(cluster.shared[rank, offset : offset + 8].tobytes(), "little")
     tx = word >> 41 & 0x1F_FFFF
-    tx -= (tx >> 20) << 21
-    return f"phase {word & 1}, {word >> 1 & 0xF_FFFF} of {word >> 21 & 0xF_FFFF} arrivals and {tx} bytes pending"
+    return word & 1, word >> 1 & 0xF_FFFF, word >> 21 & 0xF_FFFF, tx - ((tx >> 20) << 21)
+
+
+def describe_word(cluster: Cluster, rank: int, offset: int) -> str:
+    """The fields of an mbarrier in words."""
+    phase, pending, expected, tx = fields(cluster, rank, offset)
+    return f"phase {phase}, {pending} of {expected} arrivals and {tx} bytes pending"
 
 
 def deadlock(cluster: Cluster) -> str:
@@ -146,16 +164,20 @@ def _lane_text(lanes: list[int]) -> str:
 
 
 def _wait(cluster: Cluster, index: int, lane: int) -> str:
-    spot = f" ({place(_waiting_at(cluster, index, lane))})"
+    return f"{waits_for(cluster, index, lane)} ({place(waiting_at(cluster, index, lane))})"
+
+
+def waits_for(cluster: Cluster, index: int, lane: int) -> str:
+    """What a lane that does not run waits for, in words."""
     warp = cluster.warps[index]
     if not int(warp["blocked"]) >> lane & 1:
         parked = int(warp["parked"]) >> lane & 1
-        return f"waits for the other lanes of its warp{spot}" if parked else f"runs in circles{spot}"
+        return "waits for the other lanes of its warp" if parked else "runs in circles"
     kind, argument = int(warp["wait_kind"][lane]), int(warp["wait_arg"][lane])
-    return f"{_WAITS[kind](cluster, index, int(warp['wait_addr'][lane]), argument)}{spot}"
+    return _WAITS[kind](cluster, index, int(warp["wait_addr"][lane]), argument)
 
 
-def _waiting_at(cluster: Cluster, index: int, lane: int) -> Inst:
+def waiting_at(cluster: Cluster, index: int, lane: int) -> Inst:
     """The instruction that a lane waits at: a blocked lane goes on at the block after it."""
     blocks = cluster.launch.kernel.program.blocks
     warp = cluster.warps[index]

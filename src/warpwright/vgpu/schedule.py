@@ -94,10 +94,10 @@ class _Run:
             if not resident:
                 return self.leave(worker)
             if self.dead:
-                for cluster in resident:
-                    if cluster.watch:
-                        cluster.watch.watcher.end(cluster.watch, done=False)
-                self.failed(resident[0].number, Deadlock(faults.deadlock(resident[0])))
+                error = Deadlock(faults.deadlock(resident[0]))
+                for cluster in reversed(resident):
+                    cluster.stopped(error)
+                self.failed(resident[0].number, error)
                 return self.leave(worker)
             generation = self.generation
             resident = self._round(resident, idle)
@@ -120,8 +120,7 @@ class _Run:
             try:
                 done = cluster.step()
             except Exception as error:  # every worker's error is kept: the lowest cluster's is raised
-                if cluster.watch:
-                    cluster.watch.watcher.end(cluster.watch, done=False)
+                cluster.stopped(error)
                 self.failed(cluster.number, error)
                 continue
             if done:

@@ -65,7 +65,7 @@ class Tape:
     def finish(self, watch: Stream | None = None) -> None:
         """Hand everything over; the next cluster starts with nothing."""
         if watch:
-            watch.watcher.end(watch, done=True)
+            watch.watcher.end(watch)
             return
         rows = np.concatenate(self.rows) if self.rows else np.empty((0, ROW_WORDS), np.int64)
         records = np.concatenate(self.records) if self.records else np.empty((0, self.cluster.records.shape[1]))

@@ -7,20 +7,35 @@ arrive that releases and a wait that acquires.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from warpwright.vgpu.checks.clocks import GENERIC, Clock, Clocks, Lanes, join
 
-__all__ = ["Mbarrier", "Named", "Whole"]
+__all__ = ["Came", "Mbarrier", "Named", "Whole"]
+
+_KEPT = 32  # operations of a phase that are remembered
+
+
+class Came(NamedTuple):
+    """An operation on an mbarrier: instruction, lane (-1: an engine's), arrivals, bytes expected and delivered."""
+
+    inst: int
+    lane: int
+    count: int
+    expect: int
+    complete: int
 
 
 class Mbarrier:
     """One mbarrier: its column, what a phase expects, and the clocks of the phase that is open and of the last one.
 
     ``waited`` holds, for each lane, its clock when it saw the end of phase ``saw``, by instruction ``wait_inst``: the
-    next phase must not end before that is known, else the wait might have found the phase gone.
+    next phase must not end before that is known, else the wait might have found the phase gone. ``parity``: what it
+    waited for then; ``again``: a wait that lanes passed twice for one phase. ``came``: the last operations of the open phase; ``ends``: those that ended the last phases.
     """
 
     def __init__(self, column: int, init: int, expected: int, lanes: int) -> None:
@@ -32,6 +47,10 @@ class Mbarrier:
         self.waited = np.zeros(lanes, np.int64)
         self.saw = np.full(lanes, -1, np.int64)
         self.wait_inst = np.zeros(lanes, np.int64)
+        self.parity = np.zeros(lanes, np.int8)
+        self.again = -1
+        self.came: deque[Came] = deque(maxlen=_KEPT)
+        self.ends: deque[Came] = deque(maxlen=3)
 
     def arrive(self, clocks: Clocks, clock: Clock | None, count: int, expect: int, complete: int) -> bool:
         """Count an operation; true when it ends the phase."""
@@ -48,12 +67,20 @@ class Mbarrier:
         self.last, self.open = last, None
         return True
 
-    def wait(self, clocks: Clocks, lanes: Lanes, inst: int, acquires: bool) -> None:
+    def wait(self, clocks: Clocks, lanes: Lanes, inst: int, acquires: bool, parity: int) -> None:
         """The lanes see the end of the last phase, and all that came before it."""
         if self.last is not None and acquires:
             clocks.acquire(lanes, self.last)
+        if self.saw[lanes[0]] == self.phase and self.wait_inst[lanes[0]] == inst and self.phase:
+            self.again = inst
         self.waited[lanes], self.saw[lanes], self.wait_inst[lanes] = clocks.now(lanes), self.phase, inst
+        self.parity[lanes] = parity
         clocks.table[GENERIC, lanes, lanes] += 1
+
+    def ended(self) -> None:
+        """A phase is over: of its operations only the last is kept."""
+        self.ends.append(self.came[-1])
+        self.came.clear()
 
     def overtaken(self) -> Lanes:
         """Lanes that saw the phase before the last one end, of which the end of the last one does not know."""

@@ -151,10 +151,11 @@ def update(watch: Watch, row: Row) -> None:
 def wait(watch: Watch, row: Row) -> None:
     relaxed = "relaxed" in watch.insts[row.inst].opcode
     for place in dict.fromkeys(row.places.tolist()):
-        lanes = row.lanes[row.places == place]
+        chosen = row.places == place
+        lanes, parity = row.lanes[chosen], int(row.packed[chosen][0]) & 1
         held = _live(watch, place, row.inst, lanes)
         if held is not None:
-            held.wait(watch.clocks, lanes, row.inst, acquires=not relaxed)
+            held.wait(watch.clocks, lanes, row.inst, not relaxed, parity)
 
 
 def _live(watch: Watch, place: int, inst: int, lanes: Lanes) -> Mbarrier | None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from warpwright.errors import DeviceError
 from warpwright.vgpu.checks.accesses import Accesses, Cells, Ids, Shadow
-from warpwright.vgpu.checks.barriers import Mbarrier, Named, Whole
+from warpwright.vgpu.checks.barriers import Came, Mbarrier, Named, Whole
 from warpwright.vgpu.checks.clocks import GENERIC, Clock, Clocks, Lanes
 from warpwright.vgpu.checks.findings import Finding, Step
 from warpwright.vgpu.checks.footprints import BARRIER_BYTES, Footprints
@@ -177,7 +177,9 @@ class Watch:
         self, held: Mbarrier, inst: int, lane: int, clock: Clock | None, count: int, expect: int, complete: int
     ) -> None:
         """One operation on an mbarrier. When it ends a phase, everyone who saw the last one end must be heard of."""
+        held.came.append(Came(inst, lane, count, expect, complete))
         if held.arrive(self.clocks, clock, count, expect, complete):
+            held.ended()
             for late in held.overtaken().tolist()[:1]:
                 first = self.step("waits for the phase before", int(held.wait_inst[late]), late)
                 second = self.step("ends the next phase", inst, max(lane, 0))

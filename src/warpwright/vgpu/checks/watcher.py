@@ -10,6 +10,7 @@ import numpy as np
 
 from warpwright.errors import Deadlock, DeviceError, UnsupportedInstruction
 from warpwright.vgpu.checks import copies, tensor, threads
+from warpwright.vgpu.checks.deadlock import deadlock
 from warpwright.vgpu.checks.findings import Coverage, Finding, Step, Verdict
 from warpwright.vgpu.checks.loads import early_uses
 from warpwright.vgpu.checks.rules import RULES
@@ -40,6 +41,7 @@ class Watcher:
         self.lock = threading.Lock()
         self.found: dict[object, Finding] = {}
         self.judged: set[bytes] = set()
+        self.stops: dict[Exception, Finding] = {}
         self.hears: list[Callable[[Outside], None]] = []
 
     def launched(self, launch: Launch) -> None:
@@ -59,18 +61,20 @@ class Watcher:
         """A cluster begins."""
         return Stream(cluster, self)
 
-    def end(self, stream: Stream, done: bool) -> None:
+    def end(self, stream: Stream, error: Exception | None = None) -> None:
         """A cluster is over, at its end or by an error; it is judged unless another did the same."""
-        digest = stream.end(done)
+        digest = stream.end(error is None)
         with self.lock:
             known = digest in self.judged
             self.judged.add(digest)
-        if known:
+        if known and error is None:
             return
         watch = Watch(stream.cluster, self)
         watch.follow(stream.blocks())
-        if done:
+        if error is None:
             watch.finish()
+        elif isinstance(error, DeviceError):
+            self.stops[error] = self._stop(watch, error)
         with self.lock:
             self.found = watch.findings | self.found
 
@@ -80,13 +84,19 @@ class Watcher:
         if isinstance(error, UnsupportedInstruction):
             reasons.append(str(error))
         elif error is not None:
-            rule = "deadlock" if isinstance(error, Deadlock) else "fault"
-            findings.append(Finding(RULES[rule], (), str(error)))
+            findings.append(self.stops.get(error) or Finding(RULES["fault"], (), str(error)))
         coverage = self._coverage()
         if coverage.missed and error is None:
             lines = ", ".join(coverage.missed)
             reasons.append(f"not reached: {lines}; choose a problem that comes there")
         return Verdict(self.program.name, device, tuple(findings), coverage, tuple(reasons))
+
+    def _stop(self, watch: Watch, error: DeviceError) -> Finding:
+        """The finding for what a cluster has met."""
+        if isinstance(error, Deadlock):
+            return deadlock(watch)
+        steps = () if error.at is None else (watch.step("stops at", *error.at),)
+        return Finding(RULES["fault"], steps, error.reason if steps else str(error))
 
     def _early_uses(self) -> list[Finding]:
         if "tmem-registers" in self.off:

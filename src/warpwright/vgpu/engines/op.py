@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from warpwright.errors import WarpwrightError
 from warpwright.tensormap import TensorMap
 from warpwright.vgpu.program import Inst
 
@@ -79,5 +80,5 @@ class Fabric(Protocol):
     def take_over(self) -> tuple[int, int, int] | None:
         """Cancel the start of a cluster of the grid, for this one to do its work: the place of its first CTA."""
 
-    def failure(self, kind: type[Exception], op: Op, message: str) -> Exception:
+    def failure(self, kind: type[WarpwrightError], op: Op, message: str) -> WarpwrightError:
         """An error that names the instruction, kernel, CTA, warp and lane of ``op`` before ``message``."""

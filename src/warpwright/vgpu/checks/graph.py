@@ -1,0 +1,185 @@
+"""The wait-for graph of a cluster in which nothing can run: which waiting lanes would let go which others.
+
+An edge is an instruction that lanes would come to behind their own wait, as far as the text tells (`forms`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warpwright.ptx import nodes
+from warpwright.vgpu.checks.forms import Forms, Places
+from warpwright.vgpu.checks.waits import GATHERS, Wait, waits
+from warpwright.vgpu.jit.state import WAIT_BAR, WAIT_CLUSTER, WAIT_MBARRIER, WAIT_SERVICE, WAIT_WGMMA
+from warpwright.vgpu.names import Names
+from warpwright.vgpu.program import Inst, Operand
+
+if TYPE_CHECKING:
+    from warpwright.vgpu.cluster import Cluster
+
+__all__ = ["Edge", "Graph", "brings_bytes"]
+
+ARRIVES = ("mbarrier.arrive", "tcgen05.commit", "cp.async.mbarrier.arrive")
+_BYTES = {
+    "cp.async.bulk.tensor": 2, "cp.async.bulk": 3, "cp.reduce.async.bulk": 3, "st.async": -1, "red.async": -1,
+    "clusterlaunchcontrol.try_cancel.async": 1, "mbarrier.complete_tx": 0,
+}  # fmt: skip
+_NAMED = ("bar.", "barrier.sync", "barrier.arrive", "barrier.red", "barrier.cta.")
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """``by`` would let go the waiting lanes at ``inst``; None where lanes have exited that may have done so."""
+
+    inst: Inst
+    rank: int
+    by: Wait | None
+
+
+def brings_bytes(inst: Inst) -> bool:
+    """Whether an instruction delivers bytes that an mbarrier counts."""
+    where = _BYTES.get(inst.name)
+    return where is not None and "bulk_group" not in inst.opcode and len(inst.operands) > where
+
+
+def _barrier(inst: Inst) -> Operand:
+    """The mbarrier operand of an arrival, a wait or a copy."""
+    if inst.name in _BYTES:
+        return inst.operands[_BYTES[inst.name]]
+    return next(operand for operand in inst.operands if isinstance(operand, nodes.Address))
+
+
+class Graph:
+    """``waits`` are the nodes; `edges` gives who would let go whom, `cycle` lanes that wait for each other."""
+
+    def __init__(self, cluster: Cluster, names: Names) -> None:
+        self.cluster, self.names = cluster, names
+        self.program = cluster.launch.kernel.program
+        self.waits = waits(cluster)
+        self.known: dict[int, Forms] = {}
+        self.ahead: dict[tuple[int, int], dict[int, Inst]] = {}
+        tests = ("mbarrier.try_wait", "mbarrier.test_wait", *ARRIVES)
+        self.signals = [inst for inst in self.program.insts if inst.name.startswith(tests) or brings_bytes(inst)]
+        found = {places.start for inst in self.signals if (places := self._forms(0).places(_barrier(inst)))}
+        self.starts = sorted(found)
+
+    def _forms(self, lane: int) -> Forms:
+        """Of a lane of the cluster."""
+        if lane not in self.known:
+            launch, cluster = self.cluster.launch, self.cluster
+            rank, warp = divmod(lane // 32, cluster.per_cta)
+            given = launch.fixed_specials(rank, warp) | launch.grid_specials(cluster.first, rank)
+            values = {name: int(np.broadcast_to(value, 32)[lane % 32]) for name, value in given.items()}
+            self.known[lane] = Forms(self.program, values, rank)
+        return self.known[lane]
+
+    def _ahead(self, lane: int, block: int) -> dict[int, Inst]:
+        """What a lane may come to."""
+        key = lane, block
+        if key not in self.ahead:
+            self.ahead[key] = self._forms(lane).reached(block)
+        return self.ahead[key]
+
+    def edges(self, wait: Wait) -> list[Edge]:
+        """Who would let go the lanes of a wait."""
+        ranks = range(self.cluster.ranks) if wait.kind in (WAIT_MBARRIER, WAIT_CLUSTER) else (wait.rank,)
+        found = [
+            Edge(inst, other.rank, other)
+            for other in self.waits
+            if other.rank in ranks and (other is not wait or wait.kind == WAIT_MBARRIER)
+            for inst in self._lets_go(wait, other)
+        ]
+        if wait.kind == WAIT_MBARRIER:
+            found += [Edge(inst, lane // 32 // self.cluster.per_cta, None) for lane in self._gone()
+                      for inst in self.signalling(lane, 0, wait)]  # fmt: skip
+        return list({(edge.inst.index, edge.rank, edge.by): edge for edge in found}.values())
+
+    def _lets_go(self, wait: Wait, other: Wait) -> Iterator[Inst]:
+        """The instructions of ``other`` that would."""
+        lane = other.lanes[0]
+        match wait.kind:
+            case k if k == WAIT_MBARRIER:
+                yield from self.signalling(lane, other.block, wait)
+            case k if k == WAIT_BAR:
+                if (other.kind, other.target) != (WAIT_BAR, wait.target) or other.warps & wait.warps:
+                    yield from (i for i in self._ahead(lane, other.block).values() if i.name.startswith(_NAMED))
+            case k if k == WAIT_CLUSTER:
+                late = self.cluster.whole.owed[lane // 32, lane % 32] != self.cluster.whole.phase
+                ahead = self._ahead(lane, other.block).values() if late else ()
+                yield from (i for i in ahead if i.name == "barrier.cluster.arrive")
+            case k if k in (GATHERS, WAIT_WGMMA):
+                apart = other.warps & wait.warps if wait.kind == GATHERS else other.warps
+                yield from (i for i in [other.inst] if apart)
+            case k if k == WAIT_SERVICE:
+                names = {"setmaxnreg": "setmaxnreg", "tcgen05.alloc": "tcgen05.dealloc"}
+                freeing = names.get(wait.inst.name, "")
+                ahead = self._ahead(lane, other.block).values()
+                yield from (i for i in ahead if i.name == freeing and i["action"] != "inc")
+
+    def signalling(self, lane: int, block: int, wait: Wait) -> Iterator[Inst]:
+        """The instructions, ahead of a lane, that arrive on the mbarrier of a wait or deliver bytes for it."""
+        ahead = self._ahead(lane, block)
+        rank, offset = divmod(wait.target, self.cluster.shared_stride)
+        for inst in self.signals:
+            if inst.index in ahead and (inst.name.startswith(ARRIVES) or brings_bytes(inst)):
+                places = self._forms(lane).places(_barrier(inst))
+                if places and self._matches(self._spread(lane, inst, places), rank, offset):
+                    yield inst
+
+    def _spread(self, lane: int, inst: Inst, places: Places) -> Places:
+        """With a multicast, in CTAs that the text need not tell; pairs may count at the even CTA."""
+        words = inst.opcode.split(".")
+        return Places(None, places.start, places.strided) if "multicast::cluster" in words else places
+
+    def _matches(self, places: Places, rank: int, offset: int) -> bool:
+        if places.rank not in (None, rank):
+            return False
+        if not places.strided:
+            return places.start == offset
+        after = self.starts[bisect_right(self.starts, places.start) :]
+        return places.start <= offset < (after[0] if after else self.cluster.shared_limit)
+
+    def name(self, place: int) -> str:
+        """What a barrier is called: ``ab.full[2]``, or by its place in shared memory."""
+        rank, offset = divmod(place, self.cluster.shared_stride)
+        first = rank * self.cluster.per_cta * 32
+        for inst in self.signals:
+            word = self.names.barriers.get(inst.index)
+            places = self._forms(first).places(_barrier(inst)) if word else None
+            if word and places and self._matches(places, rank, offset):
+                return f"{word}[{(offset - places.start) // 8}]" if places.strided else word
+        return f"the mbarrier at 0x{offset:x}"
+
+    def _gone(self) -> list[int]:
+        """A lane of every warp of which lanes have exited."""
+        cluster = self.cluster
+        found = []
+        for index, live in enumerate(cluster.warps["live"].tolist()):
+            gone = cluster.launch.live_mask(index % cluster.per_cta) & ~live
+            if gone:
+                found.append(32 * index + (gone & -gone).bit_length() - 1)
+        return found
+
+    def cycle(self) -> list[Wait]:
+        """The fewest waits that wait for each other, in order; none where there is no cycle."""
+        after = {wait: [edge.by for edge in self.edges(wait) if edge.by] for wait in self.waits}
+        found = [path for wait in self.waits if (path := _round(wait, after))]
+        return min(found, key=len, default=[])
+
+
+def _round(start: Wait, after: dict[Wait, list[Wait]]) -> list[Wait]:
+    """The shortest way from a wait back to itself."""
+    ways, seen = [[start]], {start}
+    for way in ways:
+        for other in after[way[-1]]:
+            if other == start:
+                return way
+            if other not in seen:
+                seen.add(other)
+                ways.append([*way, other])
+    return []
