@@ -8,6 +8,7 @@ __all__ = [
     "DeviceError",
     "KernelError",
     "LaunchError",
+    "LimitReached",
     "MemoryFault",
     "PrecisionWarning",
     "ProtocolError",
@@ -76,6 +77,10 @@ class MemoryFault(DeviceError):
 
 class Deadlock(DeviceError):
     """No warp and no engine can make progress; the message says who waits on what."""
+
+
+class LimitReached(DeviceError):
+    """A kernel went on for longer than it was given: whether it ends is not known."""
 
 
 class UnsupportedInstruction(DeviceError):

@@ -60,7 +60,8 @@ def verdict_lines(verdict: Verdict, source: Path | None = None) -> Iterator[str]
         yield from (f"   {escape(short(line.strip()))}" for line in finding.message.splitlines())
         if not finding.steps:
             yield from (f"      {_line(found)}" for found in places_of(finding, source))
-        yield f"   [bold]Repair:[/bold] {escape(short(finding.rule.repair))} [dim](PTX ISA {finding.rule.section})[/dim]"
+        repair = escape(short(finding.rule.repair))
+        yield f"   [bold]Repair:[/bold] {repair} [dim](PTX ISA {finding.rule.section})[/dim]"
     if verdict.reasons:
         yield ""
         yield from (f"[yellow]Incomplete:[/yellow] {escape(short(reason))}" for reason in verdict.reasons)

@@ -21,8 +21,9 @@ def sarif_of(verdict: Verdict, version: str, source: Path | None = None, root: P
     """One run of the tool of that ``version``. ``source`` is the PTX file, where PTX does not name lines of another;
     files below ``root`` (the working directory) are named relative to it.
 
-    A result stands at the later of its accesses, a deadlock at the first wait of its cycle; the others are related
-    locations, and all in order its code flow. Reasons of an incomplete verdict are notifications of the run, which then has not succeeded.
+    A result stands at the later of its accesses, a deadlock at its first wait; the others are related locations, and
+    all in order its code flow. Reasons of an incomplete verdict are notifications of the run, which then has not
+    succeeded.
     """
     base = (Path.cwd() if root is None else root).resolve()
     driver = {"name": "warpwright", "semanticVersion": version, "rules": [_rule(rule) for rule in RULES.values()]}
@@ -51,7 +52,9 @@ def _sentence(text: str) -> str:
 
 
 def _result(finding: Finding, kernel: str, source: Path | None, base: Path) -> Json:
-    text = " ".join(map(_sentence, (finding.rule.title, short(finding.message), f"repair: {short(finding.rule.repair)}")))
+    text = " ".join(
+        map(_sentence, (finding.rule.title, short(finding.message), f"repair: {short(finding.rule.repair)}"))
+    )
     places = places_of(finding, source)
     logical = [{"name": kernel, "kind": "function"}]
     location: Json = {"logicalLocations": logical}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import Deadlock, MemoryFault, ProtocolError, WarpwrightError
-from warpwright.vgpu import barriers, faults, registers, services, warpgroup
+from warpwright.vgpu import barriers, faults, registers, services, spins, warpgroup
 from warpwright.vgpu.engines import copy, lane_copy, tensor
 from warpwright.vgpu.engines.lane_copy import LANE_COPIES
 from warpwright.vgpu.engines.op import BoundMap, Op
@@ -29,7 +30,6 @@ from warpwright.vgpu.jit.state import (
     RANK_SHIFT,
     RECORD_WORDS,
     RESERVED_SHARED,
-    SIZE,
     WARP,
 )
 from warpwright.vgpu.memory import aligned_zeros
@@ -98,6 +98,7 @@ class Cluster:
         warps["live"] = [launch.live_mask(i % self.per_cta) for i in range(self.count)]
         warps["pc"] = 0
         warps["status"] = FUEL
+        warps["slice"] = launch.slice
         warps["warp"] = np.arange(self.count) % self.per_cta
         warps["rank"] = np.arange(self.count) // self.per_cta
         warps["shared_base"] = warps["rank"].astype(np.uint32) << RANK_SHIFT
@@ -223,9 +224,19 @@ class Cluster:
         return turns
 
     def snapshot(self) -> bytes:
-        """What changes while a spinning cluster gets somewhere: program counters, whose turn it is, time, registers."""
-        fields = [self.warps[name].tobytes() for name in ("pc", "bias", "clock")]
-        return b"".join([*fields, self.bytes[:, SIZE:].tobytes()])
+        """What changes while a spinning cluster gets somewhere: program counters, whose turn it is, registers that
+        decide which way a thread goes, and time where they depend on it."""
+        names, held = self.deciding
+        timed = any(name.startswith(("%clock", "%globaltimer")) for name in names)
+        fields = [self.warps[name].tobytes() for name in ("pc", "bias", *["clock"] * timed)]
+        return b"".join([*fields, self.bytes[:, held].tobytes()])
+
+    @functools.cached_property
+    def deciding(self) -> tuple[set[str], NDArray[np.intp]]:
+        """Registers that decide which way a thread goes, and where they are in a warp's state."""
+        kernel = self.launch.kernel
+        names = spins.deciding(kernel.program)
+        return names, spins.columns(kernel.slots, kernel.program.registers, names)
 
     def _take_queue(self) -> bool:
         """Sort the records of the queue; true when a service let lanes go on."""

@@ -42,7 +42,8 @@ _FAMILIES = {"sm_100a": ("sm_100", "sm_100f"), "sm_90a": ("sm_90",), "sm_120a": 
 class Launch:
     """One launch while it runs: the compiled kernel, its geometry, its global memory.
 
-    ``recorder`` gets the rows of each cluster, ``chosen`` are the clusters to run (all of them when None).
+    ``recorder`` gets the rows of each cluster, ``chosen`` are the clusters to run (all of them when None). ``limit``:
+    jumps that a warp may make without waiting.
     """
 
     kernel: Kernel
@@ -64,8 +65,14 @@ class Launch:
     recorder: Recorder | None = None
     chosen: Sequence[int] | None = None
     watcher: Watcher | None = None
+    limit: int | None = None
 
     MAP_MAGIC = b"tensrmap"
+
+    @property
+    def slice(self) -> int:
+        """Block jumps of a warp's turn; a watched one leaves rows all the while."""
+        return 1_000 if self.watcher else 20_000
 
     @property
     def name(self) -> str:
@@ -273,6 +280,7 @@ class Device:
         numerics: str | None = None,
         recorder: Recorder | None = None,
         watcher: Watcher | None = None,
+        limit: int | None = None,
     ) -> LaunchResult:
         """Run ``entry`` of ``module`` to its end; arrays in ``args`` are written back, also after a fault.
 
@@ -280,13 +288,15 @@ class Device:
         is dynamic shared memory in bytes. ``numerics``: ``"exact"`` sums an instruction's exact products in float32 or
         wider; ``"hardware"`` aligns, cuts off and rounds them as tensor cores do (`engines.hardware`); without it, the
         device's. ``recorder`` gets the rows that timing is computed from, and chooses the clusters that run; with it,
-        ``"none"``: engines only signal, they move and multiply nothing, and nothing is written back.
+        ``"none"``: engines only signal, they move and multiply nothing, and nothing is written back. ``limit``: jumps
+        that a warp may make without waiting; beyond them LimitReached is raised.
         """
         kernel = _compiled(module, entry, bool(observers), recorder.timing if recorder else None, watcher is not None)
         launch = Launch(kernel, self.spec, grid, block, cluster, smem, tuple(observers), numerics or self.numerics)
         launch.insts = kernel.program.insts
         launch.recorder = recorder
         launch.watcher = watcher
+        launch.limit = limit
         if watcher is not None:
             watcher.launched(launch)
         self._check(launch)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from threadpoolctl import threadpool_limits
 
-from warpwright.errors import Deadlock
+from warpwright.errors import Deadlock, LimitReached
 from warpwright.targets.timing import TIMINGS
 from warpwright.vgpu import faults
 from warpwright.vgpu.cluster import Cluster
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["ctas_per_sm", "run_clusters"]
 
 _REPEATS = 2  # rounds that lead to known states before spinning counts as one
-_LONG = 50  # rounds that may as well be a spin that counts: let another cluster begin
+_LONG = 1_000_000  # block jumps that may as well be a spin that counts: let another cluster begin
+_LATE = 50  # rounds after an error
 _REMEMBERED = 10_000  # states
 _NAP = 0.0005  # seconds that a worker without news leaves the core to the others
 
@@ -93,17 +94,27 @@ class _Run:
                     watch.reset()
             if not resident:
                 return self.leave(worker)
-            if self.dead:
-                error = Deadlock(faults.deadlock(resident[0]))
-                for cluster in reversed(resident):
-                    cluster.stopped(error)
-                self.failed(resident[0].number, error)
+            if self.dead or watch.tired:
+                self._stop(resident)
                 return self.leave(worker)
             generation = self.generation
             resident = self._round(resident, idle)
             watch.look(resident, generation)
             if self.errors and not self.dead and watch.hopeless():
                 return self.leave(worker)
+
+    def _stop(self, resident: list[Cluster]) -> None:
+        """The resident clusters do not go on: they never will, or have taken too long."""
+        if self.dead:
+            error: Exception = Deadlock(faults.deadlock(resident[0]))
+        else:
+            limit = f"did not end within {self.launch.limit:,} jumps of a warp that does not wait"
+            error = LimitReached(
+                f"kernel {self.launch.name} {limit}; give a higher limit, or choose a smaller problem."
+            )
+        for cluster in resident:
+            cluster.stopped(error)
+        self.failed(resident[0].number, error)
 
     def _start(self, idle: list[Cluster], number: int) -> Cluster:
         cluster = idle.pop() if idle else Cluster(self.launch)
@@ -162,16 +173,23 @@ class _Watch:
         self.seen: set[int] = set()
         self.repeats = 0
         self.rounds = 0
+        self.turns = 0
         self.run.changed()
 
     @property
+    def tired(self) -> bool:
+        """Whether clusters have gone on, without waiting, for longer than the launch may."""
+        limit = self.run.launch.limit
+        return limit is not None and self.turns * self.run.launch.slice > limit
+
+    @property
     def spinning(self) -> bool:
-        return self.repeats > 0 or self.rounds > _LONG
+        return self.repeats > 0 or self.rounds * self.run.launch.slice > _LONG
 
     def hopeless(self) -> bool:
         """Whether clusters spin that another one's error may have left alone: asked once a round after an error."""
         self.late += 1
-        return self.repeats > 0 or self.late > _LONG
+        return self.repeats > 0 or self.late > _LATE
 
     def look(self, resident: list[Cluster], generation: int) -> None:
         if not resident:
@@ -180,6 +198,7 @@ class _Watch:
         self.rounds += 1
         if state not in self.seen:
             self.repeats = 0
+            self.turns += 1
             self.seen = self.seen if len(self.seen) < _REMEMBERED else set()
             self.seen.add(state)
             self.run.changed()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +19,8 @@ __all__ = ["Came", "Mbarrier", "Named", "Whole"]
 _KEPT = 32  # operations of a phase that are remembered
 
 
-class Came(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Came:
     """An operation on an mbarrier: instruction, lane (-1: an engine's), arrivals, bytes expected and delivered."""
 
     inst: int
@@ -35,7 +35,8 @@ class Mbarrier:
 
     ``waited`` holds, for each lane, its clock when it saw the end of phase ``saw``, by instruction ``wait_inst``: the
     next phase must not end before that is known, else the wait might have found the phase gone. ``parity``: what it
-    waited for then; ``again``: a wait that lanes passed twice for one phase. ``came``: the last operations of the open phase; ``ends``: those that ended the last phases.
+    waited for then; ``again``: a wait that lanes passed twice for one phase. ``came``: the last operations of the open
+    phase; ``ends``: those that ended the last phases.
     """
 
     def __init__(self, column: int, init: int, expected: int, lanes: int) -> None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from warpwright.vgpu import faults
-from warpwright.vgpu.checks.findings import Finding, Step
+from warpwright.vgpu.checks.findings import Finding
 from warpwright.vgpu.checks.graph import Edge, Graph
 from warpwright.vgpu.checks.repairs import repair
 from warpwright.vgpu.checks.rules import RULES
-from warpwright.vgpu.checks.waits import GATHERS, SPINS, Wait
+from warpwright.vgpu.checks.waits import GATHERS, NOWHERE, SPINS, Wait
 from warpwright.vgpu.jit.state import WAIT_BAR, WAIT_CLUSTER, WAIT_MBARRIER
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ def deadlock(watch: Watch) -> Finding:
     """What is to be said of a cluster in which nothing can run and nothing is in flight."""
     graph = Graph(watch.cluster, watch.names)
     cycle = graph.cycle()
-    told = _distinct(watch, [*cycle, *_roots(graph), *_telling(graph)])
+    told = _distinct(watch, [*cycle, *_roots(graph), *graph.telling()])
     steps = tuple(watch.step(_waits(watch, graph, wait), wait.inst.index, wait.lanes[0]) for wait in told[:_SHOWN])
     lines = [_circle(watch, graph, cycle)] if cycle else []
     lines += [line for wait in cycle or _roots(graph) or told for line in _told(watch, graph, wait)]
-    rest = sum(len(wait.lanes) for wait in graph.waits) - sum(len(wait.lanes) for wait in told[:_SHOWN])
+    rest = sum(len(wait.lanes) for wait in graph.telling()) - sum(len(wait.lanes) for wait in told[:_SHOWN])
     if rest:
         lines.append(f"{rest} more threads wait, at these lines in other warps or at others")
     rule = RULES["deadlock"]
@@ -40,13 +40,7 @@ def deadlock(watch: Watch) -> Finding:
 
 def _roots(graph: Graph) -> list[Wait]:
     """Those that nobody who waits would let go: where no cycle is, they hold up the others."""
-    return [wait for wait in _telling(graph) if not any(edge.by for edge in graph.edges(wait))]
-
-
-def _telling(graph: Graph) -> list[Wait]:
-    """Without lanes that only wait for others of their warp, where those wait for something else."""
-    busy = {warp for wait in graph.waits if wait.kind != GATHERS for warp in wait.warps}
-    return [wait for wait in graph.waits if wait.kind != GATHERS or not wait.warps <= busy]
+    return [wait for wait in graph.telling() if not any(edge.by for edge in graph.edges(wait))]
 
 
 def _distinct(watch: Watch, waits: list[Wait]) -> list[Wait]:
@@ -63,7 +57,7 @@ def _waits(watch: Watch, graph: Graph, wait: Wait) -> str:
         case k if k == WAIT_MBARRIER:
             return f"waits for {_phase(watch, wait)} of {graph.name(wait.target)}"
         case k if k == SPINS:
-            return "runs in circles"
+            return "runs in circles" + ("" if wait.target == NOWHERE else f", tests {graph.name(wait.target)}")
         case k if k == GATHERS:
             return "waits for the other lanes of its warp"
     return faults.waits_for(watch.cluster, wait.lanes[0] // 32, wait.lanes[0] % 32).partition(" (")[0]
@@ -95,8 +89,8 @@ def _role(watch: Watch, cycle: list[Wait], wait: Wait) -> str:
 def _thing(watch: Watch, graph: Graph, wait: Wait) -> str:
     """What a wait is for, in a word or two."""
     match wait.kind:
-        case k if k == WAIT_MBARRIER:
-            return graph.name(wait.target)
+        case k if k in (WAIT_MBARRIER, SPINS):
+            return graph.name(wait.target) if wait.target != NOWHERE else "what it reads"
         case k if k == WAIT_BAR:
             return f"barrier {wait.target}"
         case k if k == WAIT_CLUSTER:
@@ -108,11 +102,11 @@ def _thing(watch: Watch, graph: Graph, wait: Wait) -> str:
 
 def _told(watch: Watch, graph: Graph, wait: Wait) -> Iterator[str]:
     """What a barrier lacks, who would have to come and where they are; which phases ended by whom."""
-    if wait.kind in (SPINS, GATHERS):
+    if wait.kind == GATHERS or (wait.kind == SPINS and wait.target == NOWHERE):
         return
     lacks = _lacks(watch, graph, wait)
     yield f"{lacks}; {_comers(watch, graph, wait)}"
-    held = watch.mbarriers.get(wait.target) if wait.kind == WAIT_MBARRIER else None
+    held = watch.mbarriers.get(wait.target) if wait.kind in (WAIT_MBARRIER, SPINS) else None
     if held is not None and held.ends:
         first = held.phase - len(held.ends)
         ends = {came.inst: first + i for i, came in enumerate(held.ends)}  # the last by each
@@ -121,7 +115,7 @@ def _told(watch: Watch, graph: Graph, wait: Wait) -> Iterator[str]:
 
 
 def _lacks(watch: Watch, graph: Graph, wait: Wait) -> str:
-    if wait.kind != WAIT_MBARRIER:
+    if wait.kind not in (WAIT_MBARRIER, SPINS):
         text = faults.waits_for(watch.cluster, wait.lanes[0] // 32, wait.lanes[0] % 32)
         return text.removeprefix("waits at ").removeprefix("waits for ")
     _, pending, expected, nbytes = faults.fields(watch.cluster, *divmod(wait.target, watch.cluster.shared_stride))

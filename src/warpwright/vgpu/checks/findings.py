@@ -44,7 +44,8 @@ class Finding:
 
     def __str__(self) -> str:
         lines = [f"{self.rule.id}: {self.rule.title}", *(f"  {step.what}: {step}" for step in self.steps)]
-        return "\n".join([*lines, f"  {self.message}", f"  repair: {self.rule.repair} (PTX ISA {self.rule.section})"])
+        lines += [f"  {line}" for line in self.message.splitlines()]
+        return "\n".join([*lines, f"  repair: {self.rule.repair} (PTX ISA {self.rule.section})"])
 
 
 @dataclass(frozen=True, slots=True)

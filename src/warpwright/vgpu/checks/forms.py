@@ -39,8 +39,8 @@ _UNKNOWN = Form(steps=frozenset({1}))
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where an mbarrier operand may be: ``start`` bytes from the start of the shared memory of CTA ``rank`` (None: any),
-    or ``strided``: so many or more."""
+    """Where an mbarrier operand may be: ``start`` bytes into the shared memory of CTA ``rank`` (None: any), or, where
+    ``strided``, so many or more."""
 
     rank: int | None
     start: int
@@ -155,7 +155,9 @@ class Forms:
 
     def _mapped(self, address: Form, rank: Form) -> Form:
         steps = address.steps | (frozenset() if rank.known else {1 << RANK_SHIFT})
-        return Form((rank.constant << RANK_SHIFT if rank.known else 0) | address.constant & _OFFSET, steps, address.based)
+        return Form(
+            (rank.constant << RANK_SHIFT if rank.known else 0) | address.constant & _OFFSET, steps, address.based
+        )
 
     def places(self, operand: Operand) -> Places | None:
         """Where an mbarrier operand may be; None where the text does not tell."""

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from warpwright.ptx import nodes
 from warpwright.vgpu.checks.forms import Forms, Places
-from warpwright.vgpu.checks.waits import GATHERS, Wait, waits
+from warpwright.vgpu.checks.waits import GATHERS, NOWHERE, SPINS, Wait, waits
 from warpwright.vgpu.jit.state import WAIT_BAR, WAIT_CLUSTER, WAIT_MBARRIER, WAIT_SERVICE, WAIT_WGMMA
 from warpwright.vgpu.names import Names
 from warpwright.vgpu.program import Inst, Operand
@@ -67,6 +67,7 @@ class Graph:
         self.signals = [inst for inst in self.program.insts if inst.name.startswith(tests) or brings_bytes(inst)]
         found = {places.start for inst in self.signals if (places := self._forms(0).places(_barrier(inst)))}
         self.starts = sorted(found)
+        self.waits = [self._tested(wait) if wait.kind == SPINS else wait for wait in self.waits]
 
     def _forms(self, lane: int) -> Forms:
         """Of a lane of the cluster."""
@@ -85,16 +86,33 @@ class Graph:
             self.ahead[key] = self._forms(lane).reached(block)
         return self.ahead[key]
 
+    def _tested(self, wait: Wait) -> Wait:
+        """A spin, with the mbarrier that it tests where there is one."""
+        lane, blocks = wait.lanes[0], {inst.index: block.index for block in self.program.blocks for inst in block.insts}
+        for inst in self.signals:
+            if "wait" in inst.name and inst.index in self._ahead(lane, wait.block):
+                places = self._forms(lane).places(_barrier(inst))
+                back = wait.inst.index in self._ahead(lane, blocks[inst.index])
+                if back and places and places.rank is not None and not places.strided:
+                    return replace(wait, inst=inst, target=places.rank * self.cluster.shared_stride + places.start)
+        return wait
+
+    def telling(self) -> list[Wait]:
+        """Without lanes that only wait for others of their warp, where those wait for something else."""
+        busy = {warp for wait in self.waits if wait.kind != GATHERS for warp in wait.warps}
+        return [wait for wait in self.waits if wait.kind != GATHERS or not wait.warps <= busy]
+
     def edges(self, wait: Wait) -> list[Edge]:
         """Who would let go the lanes of a wait."""
-        ranks = range(self.cluster.ranks) if wait.kind in (WAIT_MBARRIER, WAIT_CLUSTER) else (wait.rank,)
+        awaited = wait.kind == WAIT_MBARRIER or (wait.kind == SPINS and wait.target != NOWHERE)
+        ranks = range(self.cluster.ranks) if awaited or wait.kind == WAIT_CLUSTER else (wait.rank,)
         found = [
             Edge(inst, other.rank, other)
             for other in self.waits
-            if other.rank in ranks and (other is not wait or wait.kind == WAIT_MBARRIER)
+            if other.rank in ranks and (other is not wait or awaited)
             for inst in self._lets_go(wait, other)
         ]
-        if wait.kind == WAIT_MBARRIER:
+        if awaited:
             found += [Edge(inst, lane // 32 // self.cluster.per_cta, None) for lane in self._gone()
                       for inst in self.signalling(lane, 0, wait)]  # fmt: skip
         return list({(edge.inst.index, edge.rank, edge.by): edge for edge in found}.values())
@@ -103,15 +121,14 @@ class Graph:
         """The instructions of ``other`` that would."""
         lane = other.lanes[0]
         match wait.kind:
-            case k if k == WAIT_MBARRIER:
+            case k if k == WAIT_MBARRIER or (k == SPINS and wait.target != NOWHERE):
                 yield from self.signalling(lane, other.block, wait)
             case k if k == WAIT_BAR:
                 if (other.kind, other.target) != (WAIT_BAR, wait.target) or other.warps & wait.warps:
-                    yield from (i for i in self._ahead(lane, other.block).values() if i.name.startswith(_NAMED))
+                    yield from self._first(lane, other.block, _NAMED)
             case k if k == WAIT_CLUSTER:
                 late = self.cluster.whole.owed[lane // 32, lane % 32] != self.cluster.whole.phase
-                ahead = self._ahead(lane, other.block).values() if late else ()
-                yield from (i for i in ahead if i.name == "barrier.cluster.arrive")
+                yield from self._first(lane, other.block, ("barrier.cluster.arrive",)) if late else ()
             case k if k in (GATHERS, WAIT_WGMMA):
                 apart = other.warps & wait.warps if wait.kind == GATHERS else other.warps
                 yield from (i for i in [other.inst] if apart)
@@ -120,6 +137,11 @@ class Graph:
                 freeing = names.get(wait.inst.name, "")
                 ahead = self._ahead(lane, other.block).values()
                 yield from (i for i in ahead if i.name == freeing and i["action"] != "inc")
+
+    def _first(self, lane: int, block: int, names: tuple[str, ...]) -> list[Inst]:
+        """The first instruction of some kinds that a lane may come to."""
+        ahead = self._ahead(lane, block)
+        return [ahead[index] for index in sorted(ahead) if ahead[index].name.startswith(names)][:1]
 
     def signalling(self, lane: int, block: int, wait: Wait) -> Iterator[Inst]:
         """The instructions, ahead of a lane, that arrive on the mbarrier of a wait or deliver bytes for it."""

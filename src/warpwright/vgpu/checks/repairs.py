@@ -22,7 +22,7 @@ Pattern = Callable[["Watch", Graph, Wait], str]
 def repair(watch: Watch, graph: Graph, cycle: list[Wait]) -> str:
     """The sentence of the first pattern that some wait shows; "" where none does."""
     for kind, pattern in _PATTERNS:
-        for wait in [*cycle, *graph.waits]:
+        for wait in [*cycle, *graph.telling()]:
             text = pattern(watch, graph, wait) if wait.kind == kind else ""
             if text:
                 return text
@@ -54,8 +54,8 @@ def _twice(watch: Watch, graph: Graph, wait: Wait) -> str:
     """Some wait passed twice for one phase: it never asks for the next."""
     for place, held in watch.mbarriers.items():
         if held.again >= 0:
-            at = f"{watch.names.roles[held.again]} ({watch.names.places[held.again]})"
-            return f"let {at} wait for the other parity of {graph.name(place)} each time round: it passed twice for one phase"
+            at, name = f"{watch.names.roles[held.again]} ({watch.names.places[held.again]})", graph.name(place)
+            return f"let {at} wait for the other parity of {name} each time round: it passed twice for one phase"
     return ""
 
 
@@ -66,8 +66,8 @@ def _every_lane(watch: Watch, graph: Graph, wait: Wait) -> str:
     if held is None or len({(came.inst, came.lane // 32) for came in ends}) != 1 or len({c.lane for c in ends}) < 2:
         return ""
     return (
-        f"let one thread arrive at {graph.name(wait.target)} (elect_one), or initialise it with the number of those who "
-        f"do: each lane ended a phase of {held.expected}"
+        f"let one thread arrive at {graph.name(wait.target)} (elect_one), or initialise it with the number of those "
+        f"who do: each lane ended a phase of {held.expected}"
     )
 
 
@@ -79,10 +79,9 @@ def _overtaken(watch: Watch, graph: Graph, wait: Wait) -> str:
     due = max(int(held.saw[lane]), 0)
     if held.phase < due + 2 or due & 1 != wait.parity:
         return ""
-    return (
-        f"let {_role(watch, wait)} be heard of before phase {due + 1} of {graph.name(wait.target)} can end: phases {due} "
-        f"to {held.phase - 1} ended before it looked"
-    )
+    role, name = _role(watch, wait), graph.name(wait.target)
+    late = f"phases {due} to {held.phase - 1} ended before it looked"
+    return f"let {role} be heard of before phase {due + 1} of {name} can end: {late}"
 
 
 def _too_many_bytes(watch: Watch, graph: Graph, wait: Wait) -> str:
@@ -176,7 +175,8 @@ def _cluster(watch: Watch, graph: Graph, wait: Wait) -> str:
     comers = [edge.by for edge in graph.edges(wait) if edge.by]
     if not comers:
         return ""
-    return f"let {_role(watch, comers[0])} arrive at the cluster's barrier (barrier.cluster) before it waits"
+    cta = watch.cluster.launch.cta_of(watch.cluster.first, comers[0].rank)
+    return f"let CTA {cta} arrive at the cluster's barrier (barrier.cluster) before it waits"
 
 
 def _broken(watch: Watch, graph: Graph, cycle: list[Wait]) -> str:

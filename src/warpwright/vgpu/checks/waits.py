@@ -12,15 +12,17 @@ from warpwright.vgpu.program import Inst
 if TYPE_CHECKING:
     from warpwright.vgpu.cluster import Cluster
 
-__all__ = ["GATHERS", "SPINS", "Wait", "waits"]
+__all__ = ["GATHERS", "NOWHERE", "SPINS", "Wait", "waits"]
 
+NOWHERE = -1
 GATHERS, SPINS = -1, -2  # kinds beside those of `jit.state`: for other lanes of the warp; for nothing, but in circles
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wait:
-    """Lanes (of the cluster) of one CTA that wait at ``inst``. ``target``: place of an mbarrier, number of a named
-    barrier or warp; ``parity`` that is waited for; ``block``: where they go on."""
+    """Lanes (of the cluster) of one CTA that wait at ``inst``. ``target``: place of an mbarrier (also of one that is
+    tested in circles), number of a named barrier, else NOWHERE; ``parity`` that is waited for; ``block``: where they
+    go on."""
 
     kind: int
     rank: int
@@ -58,8 +60,8 @@ def _wait(cluster: Cluster, index: int, lane: int) -> tuple[tuple[int, ...], Ins
     inst, block = faults.waiting_at(cluster, index, lane), int(warp["pc"][lane])
     if not int(warp["blocked"]) >> lane & 1:
         parked = int(warp["parked"]) >> lane & 1
-        return (GATHERS if parked else SPINS, rank, inst.index, block, index, 0), inst
+        return (GATHERS if parked else SPINS, rank, inst.index, block, NOWHERE, 0), inst
     kind, address = int(warp["wait_kind"][lane]), int(warp["wait_addr"][lane])
-    target = {WAIT_MBARRIER: address - cluster.shared_host, WAIT_BAR: address, WAIT_CLUSTER: 0}.get(kind, index)
+    target = {WAIT_MBARRIER: address - cluster.shared_host, WAIT_BAR: address, WAIT_CLUSTER: 0}.get(kind, NOWHERE)
     parity = int(warp["wait_arg"][lane]) & 1 if kind == WAIT_MBARRIER else 0
     return (kind, rank, inst.index, block, target, parity), inst

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpwright.errors import Deadlock, DeviceError, UnsupportedInstruction
+from warpwright.errors import Deadlock, DeviceError, LimitReached, UnsupportedInstruction
 from warpwright.vgpu.checks import copies, tensor, threads
 from warpwright.vgpu.checks.deadlock import deadlock
 from warpwright.vgpu.checks.findings import Coverage, Finding, Step, Verdict
@@ -74,14 +74,14 @@ class Watcher:
         if error is None:
             watch.finish()
         elif isinstance(error, DeviceError):
-            self.stops[error] = self._stop(watch, error)
+            self.stops.setdefault(error, self._stop(watch, error))
         with self.lock:
             self.found = watch.findings | self.found
 
     def verdict(self, device: str, error: DeviceError | None) -> Verdict:
         """What the launch came to; ``error`` is what stopped it."""
         findings, reasons = [*self.found.values(), *self._early_uses()], []
-        if isinstance(error, UnsupportedInstruction):
+        if isinstance(error, UnsupportedInstruction | LimitReached):
             reasons.append(str(error))
         elif error is not None:
             findings.append(self.stops.get(error) or Finding(RULES["fault"], (), str(error)))

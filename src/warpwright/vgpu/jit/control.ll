@@ -306,7 +306,9 @@ full:
   ret i32 4
 run:
   %pf = getelementptr i8, ptr %w, i64 $fuel
-  store i32 $FUEL_PER_SLICE, ptr %pf
+  %pslice = getelementptr i8, ptr %w, i64 $slice
+  %slice = load i32, ptr %pslice
+  store i32 %slice, ptr %pf
   %got = call i32 %kernel(ptr %w)
   store i32 %got, ptr %ps
   %trouble = icmp uge i32 %got, 3

@@ -103,6 +103,7 @@ _FIELDS: list[tuple[str, str, int]] = [
     ("blocked", "u4", 1),
     ("parked", "u4", 1),  # waiting at a .sync instruction for the other lanes
     ("fuel", "i4", 1),
+    ("slice", "i4", 1),  # fuel for a turn: block jumps before a warp that does not wait returns to the scheduler
     ("bias", "i4", 1),  # block the dispatcher prefers first; rotated when lanes starve
     ("status", "i4", 1),
     ("inst", "i4", 1),  # instruction that an out-of-line routine works for
@@ -161,7 +162,6 @@ CONTROL = {
     "RECORD_BYTES": RECORD_WORDS * 8,
     "QUEUE_HEADER_BYTES": QUEUE_HEADER_WORDS * 8,
     "WGMMA_LOG": WGMMA_LOG,
-    "FUEL_PER_SLICE": 20_000,  # block jumps before a warp that does not wait returns to the scheduler
     **{f"FAULT_{name.upper()}": code for code, name in enumerate(FAULTS)},
     "WAIT_MBARRIER": WAIT_MBARRIER,
     "WAIT_WGMMA": WAIT_WGMMA,

@@ -1,0 +1,253 @@
+"""Kernels that stop, each in its own way; with ``right`` they end."""
+
+from __future__ import annotations
+
+from warpwright.lang import (
+    Break,
+    Global,
+    If,
+    Ring,
+    bar,
+    cluster,
+    elect_one,
+    f32,
+    fence,
+    kernel,
+    ld,
+    loop,
+    mbarrier,
+    role,
+    setmaxnreg,
+    smem,
+    st,
+    tid,
+    tma,
+    u32,
+    var,
+    warp,
+)
+
+ROWS, COLUMNS = 32, 32
+
+
+@kernel("sm_90a", threads=64)
+def each_first(tiles: u32, *, right: bool = False) -> None:
+    """Both roles wait for the other's first arrival."""
+    full, empty = mbarrier(1, name="full"), mbarrier(1, name="empty")
+    with If(tid.x == 0):
+        full.init()
+        empty.init()
+    bar.sync()
+
+    @role(warp=0, elect=True)
+    def load() -> None:
+        for k in loop(tiles):
+            empty.wait((k & 1) ^ 1 if right else k & 1)
+            full.arrive()
+
+    @role(warp=1, elect=True)
+    def use() -> None:
+        for k in loop(tiles):
+            full.wait(k & 1)
+            empty.arrive()
+
+
+@kernel("sm_90a", threads=64)
+def unreleased(tiles: u32, *, right: bool = False) -> None:
+    """The stages of a ring are never released."""
+    ring = Ring(2, full=1, empty=1, name="ab", x=smem.tile(f32, (ROWS, COLUMNS)))
+    with If(tid.x == 0):
+        ring.init()
+    bar.sync()
+
+    @role(warp=0, elect=True)
+    def load() -> None:
+        slots = ring.producer()
+        for _ in loop(tiles):
+            slot = next(slots)
+            slot.empty.wait()
+            slot.full.arrive()
+
+    @role(warp=1, elect=True)
+    def use() -> None:
+        slots = ring.consumer()
+        for _ in loop(tiles):
+            slot = next(slots)
+            slot.full.wait()
+            if right:
+                slot.empty.arrive()
+
+
+@kernel("sm_90a", threads=64)
+def too_high(x: Global[u32], *, right: bool = False) -> None:
+    """A warp elects one thread to arrive; the barrier counts 32."""
+    ready = mbarrier(1 if right else 32, name="ready")
+    with If(tid.x == 0):
+        ready.init()
+    bar.sync()
+    with If((warp.id == 0) & elect_one()):
+        ready.arrive()
+    with If(warp.id == 1):
+        ready.wait(0)
+
+
+@kernel("sm_90a", threads=64)
+def ends_early(tiles: u32, *, right: bool = False) -> None:
+    """One loop is shorter than the other."""
+    full, empty = mbarrier(1, name="full"), mbarrier(1, name="empty")
+    with If(tid.x == 0):
+        full.init()
+        empty.init()
+    bar.sync()
+
+    @role(warp=0, elect=True)
+    def load() -> None:
+        for k in loop(tiles if right else tiles - 1):
+            empty.wait((k & 1) ^ 1)
+            full.arrive()
+
+    @role(warp=1, elect=True)
+    def use() -> None:
+        for k in loop(tiles):
+            full.wait(k & 1)
+            empty.arrive()
+
+
+@kernel("sm_90a", threads=32)
+def astray(x: tma.Map[f32], *, right: bool = False) -> None:
+    """The bytes are expected at one barrier and counted at another."""
+    tile = smem.tile(f32, (ROWS, COLUMNS))
+    full, other = mbarrier(1, name="full"), mbarrier(1, name="other")
+    with If(elect_one()):
+        full.init()
+        other.init()
+        fence.mbarrier_init()
+        full.arrive_expect_tx(tile.nbytes)
+        tma.load(tile, x[0, 0], full if right else other)
+    warp.sync()
+    full.wait(0)
+    with If(elect_one()):
+        other.arrive()
+    other.wait(0)
+
+
+@kernel("sm_90a", threads=32)
+def unexpected(x: tma.Map[f32], *, right: bool = False) -> None:
+    """A copy whose bytes nobody expects."""
+    tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(2, name="full")
+    with If(elect_one()):
+        full.init()
+        fence.mbarrier_init()
+        if right:
+            full.arrive_expect_tx(tile.nbytes)
+        tma.load(tile, x[0, 0], full)
+        full.arrive()
+    warp.sync()
+    full.wait(0)
+
+
+@kernel("sm_90a", threads=64)
+def divided(x: Global[u32], *, right: bool = False) -> None:
+    """Lanes of one warp come to a barrier of the CTA; the others of it wait elsewhere."""
+    done = mbarrier(1, name="done")
+    with If(tid.x == 0):
+        done.init()
+    bar.sync()
+    with If(tid.x < (32 if right else 16)):
+        bar.sync(1, 64)
+        with If(tid.x == 0):
+            done.arrive()
+    if not right:
+        with If((tid.x >= 16) & (tid.x < 32)):
+            done.wait(0)
+    with If(warp.id == 1):
+        bar.sync(1, 64)
+
+
+@kernel("sm_90a", threads=64)
+def crossed(x: Global[u32], *, right: bool = False) -> None:
+    """Two warps come to two barriers, each to the other one first."""
+    first, second = (1, 1) if right else (1, 2)
+
+    @role(warp=0)
+    def left() -> None:
+        bar.sync(first, 64)
+        bar.sync(second if not right else 2, 64)
+
+    @role(warp=1)
+    def turned() -> None:
+        bar.sync(second, 64)
+        bar.sync(first if not right else 2, 64)
+
+
+@kernel("sm_90a", cluster=2, threads=32)
+def apart(x: Global[u32], *, right: bool = False) -> None:
+    """One CTA waits for an arrival that the other sends behind the cluster's barrier."""
+    ready = mbarrier(1, name="ready")
+    with If(elect_one()):
+        ready.init()
+        fence.mbarrier_init()
+    cluster.sync()
+    if not right:
+        with If(cluster.rank == 0):
+            ready.wait(0)
+    cluster.sync()
+    with If((cluster.rank == 1) & elect_one()):
+        ready.at(0).arrive()
+    if right:
+        with If(cluster.rank == 0):
+            ready.wait(0)
+    cluster.sync()
+
+
+@kernel("sm_90a", threads=512)
+def hungry(x: Global[u32], *, right: bool = False) -> None:
+    """Warps ask for registers that others do not give up."""
+    with If(warp.id < 4):
+        if right:
+            setmaxnreg.dec(40)
+        x[tid.x] = 1
+    with If((warp.id >= 4) & (warp.id < 8)):
+        setmaxnreg.inc(160)
+        x[tid.x] = 1
+
+
+@kernel("sm_90a", threads=64)
+def polls(x: Global[u32], *, right: bool = False) -> None:
+    """A warp counts how often it has looked at a flag, which another sets behind a barrier of both."""
+    flag = smem.array(u32, 1)
+    with If(tid.x == 0):
+        flag[0] = 0
+    bar.sync()
+    turns = var(u32, 0)
+
+    @role(warp=0)
+    def look() -> None:
+        for _ in loop():
+            turns.set(turns + 1)
+            Break(when=ld(flag, sem="volatile") != 0)
+        x[tid.x] = turns
+        if not right:
+            bar.sync(1, 64)
+
+    @role(warp=1)
+    def tell() -> None:
+        if not right:
+            bar.sync(1, 64)
+        with If(elect_one()):
+            st(flag, 1, sem="volatile")
+
+
+@kernel("sm_90a", threads=32)
+def peeks(turns: u32, *, right: bool = False) -> None:
+    """A test of a phase, again and again; each turn counts against a limit that is far away."""
+    done = mbarrier(1, name="done")
+    with If(elect_one()):
+        done.init()
+        if right:
+            done.arrive()
+    warp.sync()
+    left = var(u32, turns)
+    for _ in loop():
+        left.set(left - 1)
+        Break(when=done.test_wait(0) | (left == 0))

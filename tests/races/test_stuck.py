@@ -1,0 +1,143 @@
+"""What is said of kernels that stop: who waits for what, the cycle, who would have to come, what to write."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.races import stuck
+from warpwright.check import check
+from warpwright.vgpu.checks.findings import Finding, Verdict
+
+WORDS, BOX = np.zeros(512, np.uint32), np.zeros((32, 32), np.float32)
+ARGUMENTS: dict[str, tuple[list[Any], int]] = {
+    "astray": ([BOX], 1),
+    "unexpected": ([BOX], 1),
+    "each_first": ([4], 1),
+    "unreleased": ([5], 1),
+    "ends_early": ([4], 1),
+    "apart": ([WORDS], 2),
+}
+
+# kernel: what each step does, what the message says (of lines, their text), what to write
+CASES: dict[str, tuple[list[str], list[str], str]] = {
+    "each_first": (
+        ["load waits for phase 0 (parity 0) of empty", "use waits for phase 0 (parity 0) of full"],
+        [
+            "cycle: load → empty → use → full → load",
+            "empty: phase 0 lacks 1 of 1 arrivals; use (empty.arrive()) would come, but waits itself",
+            "full: phase 0 lacks 1 of 1 arrivals; load (full.arrive()) would come, but waits itself",
+        ],
+        "let the one that begins pass its first wait: of a fresh mbarrier parity 1 passes at once, 0 waits",
+    ),
+    "unreleased": (
+        ["load waits for phase 0 (parity 0) of ab.empty[0]", "use waits for phase 1 (parity 1) of ab.full[0]"],
+        ["ab.empty[0]: phase 0 lacks 1 of 1 arrivals; nothing that could still run comes to it"],
+        "let somebody arrive at ab.empty[0]: an mbarrier.arrive of threads, the commit of asynchronous operations",
+    ),
+    "too_high": (
+        ["kernel waits for phase 0 (parity 0) of ready"],
+        [
+            "ready: phase 0 lacks 31 of 32 arrivals behind kernel (ready.arrive()); kernel (ready.arrive()) comes no "
+            "more, its threads have exited"
+        ],
+        "initialise ready with a count of 1, as many as arrive, or let 31 more arrive",
+    ),
+    "ends_early": (
+        ["use waits for phase 3 (parity 1) of full"],
+        [
+            "full: phase 3 lacks 1 of 1 arrivals; load (full.arrive()) comes no more, its threads have exited",
+            "full: phase 2 was ended by load (full.arrive())",
+        ],
+        "let load go round as often as use: it has exited after phase 2",
+    ),
+    "astray": (
+        ["kernel waits for phase 0 (parity 0) of full"],
+        [
+            "full: phase 0 lacks 4,096 bytes behind kernel (full.arrive_expect_tx(tile.nbytes)); nothing that could "
+            "still run comes to it"
+        ],
+        "count the bytes of the copy at full: other has got some that none expected",
+    ),
+    "unexpected": (
+        ["kernel waits for phase 0 (parity 0) of full"],
+        [
+            "full: phase 0 lacks 1 of 2 arrivals behind kernel (full.arrive()), and has 4,096 bytes that none expected; "
+            "nothing that could still run comes to it"
+        ],
+        "expect the 4,096 bytes at full (mbarrier.arrive.expect_tx) in their phase",
+    ),
+    "divided": (
+        ["kernel waits at barrier 1", "kernel waits at barrier 1", "kernel waits for phase 0 (parity 0) of done"],
+        ["barrier 1 (32 of 64 threads have arrived); nothing that could still run comes to it"],
+        "let all lanes of warp 0 come to barrier 1: move it out of the branch",
+    ),
+    "crossed": (
+        ["left waits at barrier 1", "turned waits at barrier 2"],
+        [
+            "cycle: left → barrier 1 → turned → barrier 2 → left",
+            "barrier 1 (32 of 64 threads have arrived); turned (bar.sync(first if not right else 2, 64)) would come, "
+            "but waits itself",
+            "barrier 2 (32 of 64 threads have arrived); left (bar.sync(second if not right else 2, 64)) would come, but "
+            "waits itself",
+        ],
+        "let the same threads come to barriers 1 and 2 in the same order, or give each barrier the number of those who "
+        "do come",
+    ),
+    "apart": (
+        ["kernel waits for phase 0 (parity 0) of ready", "kernel waits at the barrier of the cluster"],
+        [
+            "cycle: kernel of CTA (0, 0, 0) → ready → kernel of CTA (1, 0, 0) → the cluster's barrier → kernel of CTA "
+            "(0, 0, 0)",
+            "ready: phase 0 lacks 1 of 1 arrivals; kernel (ready.at(0).arrive()) would come, but waits itself",
+            "the barrier of the cluster (32 of 64 threads have arrived); kernel (cluster.sync()) would come, but waits "
+            "itself",
+        ],
+        "let CTA (0, 0, 0) arrive at the cluster's barrier (barrier.cluster) before it waits",
+    ),
+    "hungry": (
+        ["kernel waits for 1024 registers"],
+        ["1024 registers (0 are free); nothing that could still run comes to it"],
+        "let warps that need fewer registers give them up (setmaxnreg.dec) before others ask for more",
+    ),
+    "polls": (
+        ["look runs in circles", "tell waits at barrier 1"],
+        [],
+        "write what the loop asks for in a thread that need not wait for this one",
+    ),
+}
+
+
+def _checked(name: str, **config: bool) -> Verdict:
+    args, grid = ARGUMENTS.get(name, ([WORDS], 1))
+    return check(getattr(stuck, name).configure(**config), grid=grid, args=args, off="race")
+
+
+def _deadlock(verdict: Verdict) -> Finding:
+    (found,) = (finding for finding in verdict.findings if finding.rule.id == "deadlock")
+    return found
+
+
+def _read(text: str) -> list[str]:
+    """Lines of a message, with the text of the kernel's lines for their numbers."""
+    source = inspect.getsource(stuck).splitlines()
+    return re.sub(r"\(\S*stuck\.py:(\d+)\)", lambda at: f"({source[int(at[1]) - 1].strip()})", text).splitlines()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_deadlock_is_explained(name: str) -> None:
+    steps, message, repair = CASES[name]
+    found = _deadlock(_checked(name, right=False))
+    assert [f"{step.role} {step.what}" for step in found.steps] == steps
+    assert _read(found.message) == message
+    assert found.rule.repair == repair
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_mended_kernel_ends(name: str) -> None:
+    verdict = _checked(name, right=True)
+    assert verdict.kind == "clean", str(verdict)
