@@ -9,6 +9,7 @@ from warpwright.lang import (
     Ring,
     bar,
     cluster,
+    ctaid,
     elect_one,
     f32,
     fence,
@@ -251,3 +252,12 @@ def peeks(turns: u32, *, right: bool = False) -> None:
     for _ in loop():
         left.set(left - 1)
         Break(when=done.test_wait(0) | (left == 0))
+
+
+@kernel("sm_90a", threads=64)
+def outside(x: Global[u32]) -> None:
+    """The second CTA's second warp writes beyond the end of an array."""
+
+    @role(warp=1)
+    def reach() -> None:
+        x[tid.x * 16 * ctaid.x] = 1

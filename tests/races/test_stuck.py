@@ -66,8 +66,8 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
     "unexpected": (
         ["kernel waits for phase 0 (parity 0) of full"],
         [
-            "full: phase 0 lacks 1 of 2 arrivals behind kernel (full.arrive()), and has 4,096 bytes that none expected; "
-            "nothing that could still run comes to it"
+            "full: phase 0 lacks 1 of 2 arrivals behind kernel (full.arrive()), and has 4,096 bytes that none expected"
+            "; nothing that could still run comes to it"
         ],
         "expect the 4,096 bytes at full (mbarrier.arrive.expect_tx) in their phase",
     ),
@@ -82,8 +82,8 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
             "cycle: left → barrier 1 → turned → barrier 2 → left",
             "barrier 1 (32 of 64 threads have arrived); turned (bar.sync(first if not right else 2, 64)) would come, "
             "but waits itself",
-            "barrier 2 (32 of 64 threads have arrived); left (bar.sync(second if not right else 2, 64)) would come, but "
-            "waits itself",
+            "barrier 2 (32 of 64 threads have arrived); left (bar.sync(second if not right else 2, 64)) would come, "
+            "but waits itself",
         ],
         "let the same threads come to barriers 1 and 2 in the same order, or give each barrier the number of those who "
         "do come",
@@ -141,3 +141,15 @@ def test_a_deadlock_is_explained(name: str) -> None:
 def test_the_mended_kernel_ends(name: str) -> None:
     verdict = _checked(name, right=True)
     assert verdict.kind == "clean", str(verdict)
+
+
+def test_a_fault_names_its_thread() -> None:
+    """Line, role, CTA and thread are a step, the message is the reason alone."""
+    verdict = check(stuck.outside, grid=2, args=[WORDS])
+    (found,) = verdict.findings
+    (step,) = found.steps
+    source = inspect.getsource(stuck).splitlines()
+    assert found.rule.id == "fault"
+    assert (step.what, step.role, step.cta, step.thread) == ("stops at", "reach", (1, 0, 0), 32)
+    assert source[int(step.where.rsplit(":", 1)[1]) - 1].strip() == "x[tid.x * 16 * ctaid.x] = 1"
+    assert re.fullmatch(r"address 0x[0-9a-f]+ is outside global memory: .*\.", found.message)
