@@ -9,13 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.vgpu.checks.clocks import GENERIC, SEEN, Clocks
+from warpwright.vgpu.jit.runtime import function
 
 __all__ = ["NEVER", "Accesses", "Cells", "Ids", "Shadow"]
 
 NEVER = 1 << 40  # the value of what has not completed: nobody knows of it
 Ids = NDArray[np.int64]
 Cells = NDArray[np.int64]
-_FIELDS = {"column": np.int32, "value": np.int64, "machine": np.bool_, "inst": np.int32, "lane": np.int32}
+_FIELDS = {"column": np.int32, "value": np.int64, "machine": np.bool_, "lane": np.int32, "inst": np.int32}
+_FEW = 1024
 
 
 class Accesses:
@@ -24,21 +26,46 @@ class Accesses:
 
     def __init__(self, clocks: Clocks) -> None:
         self.clocks = clocks
-        self.rows: dict[str, NDArray[Any]] = {name: np.zeros(1024, dtype) for name, dtype in _FIELDS.items()}
+        self.rows: dict[str, NDArray[Any]] = {name: np.zeros(_FEW, dtype) for name, dtype in _FIELDS.items()}
         self.count = 0
         self.sets: list[tuple[int, ...]] = []
         self.known: dict[tuple[int, ...], int] = {}
         self.unions: dict[tuple[int, int], int] = {}
+        self.members_flat, self.starts = np.zeros(_FEW, np.int32), np.zeros(_FEW, np.int64)
+        self._frame = np.zeros(9, np.int64)
+        self._framed: NDArray[np.uint32] | None = None
+
+    def frame(self) -> int:
+        """The address of what `shadow.ll` needs to know of clocks, accesses and sets."""
+        if self._framed is not self.clocks.table:
+            fields = [self.rows[name] for name in ("column", "value", "machine", "lane")]
+            self._frame[:3] = self.clocks.where
+            self._frame[3:] = [array.ctypes.data for array in (*fields, self.members_flat, self.starts)]
+            self._framed = self.clocks.table
+            self._address = self._frame.ctypes.data
+        return self._address
 
     def add(self, column: Ids | int, value: Ids | int, machine: bool, inst: int, lanes: Ids | int) -> Ids:
         """New accesses, one a lane; gives their numbers."""
         count = np.broadcast(column, value, lanes).size
-        while self.count + count > len(self.rows["lane"]):
+        first = self._room(count)
+        for name, given in zip(_FIELDS, (column, value, machine, lanes, inst), strict=True):
+            self.rows[name][first : first + count] = given
+        return np.arange(first, first + count)
+
+    def one(self, column: int, value: int, machine: bool, inst: int, lane: int) -> int:
+        """A new access; gives its number."""
+        first = self._room(1)
+        for name, given in zip(_FIELDS, (column, value, machine, lane, inst), strict=True):
+            self.rows[name][first] = given
+        return first
+
+    def _room(self, count: int) -> int:
+        first, self.count = self.count, self.count + count
+        while self.count > len(self.rows["lane"]):
             self.rows = {name: np.concatenate([held, np.zeros_like(held)]) for name, held in self.rows.items()}
-        for name, given in zip(_FIELDS, (column, value, machine, inst, lanes), strict=True):
-            self.rows[name][self.count : self.count + count] = given
-        self.count += count
-        return np.arange(self.count - count, self.count)
+            self._framed = None
+        return first
 
     def complete(self, ids: Iterable[int], value: int) -> None:
         """Accesses that were in flight are over from ``value`` of their column on."""
@@ -55,6 +82,15 @@ class Accesses:
         late = self.clocks.table[SEEN, lanes, self.rows["column"][ids]] < self.rows["value"][ids]
         hidden: NDArray[np.bool_] = late & ~self.rows["machine"][ids]
         return hidden
+
+    def untaken(self, ids: Ids, lanes: Ids, taken: NDArray[np.uint32] | None) -> NDArray[np.bool_]:
+        """Which accesses of other warps to tensor memory the warp of the lanes has not taken up with a fence."""
+        if taken is None:
+            return np.zeros(len(ids), np.bool_)
+        columns, values = self.rows["column"][ids], self.rows["value"][ids]
+        apart = self.rows["lane"][ids] // 32 != lanes // 32
+        missed: NDArray[np.bool_] = apart & (np.append(taken, 0)[np.minimum(columns, len(taken))] < values)
+        return missed
 
     def members(self, held: int) -> tuple[int, ...]:
         """The accesses of a set: 0 is empty, n > 0 only access n - 1, n < 0 one of `sets`."""
@@ -79,7 +115,19 @@ class Accesses:
         if members not in self.known:
             self.sets.append(members)
             self.known[members] = -len(self.sets)
+            self._flatten(members)
         return self.known[members]
+
+    def _flatten(self, members: tuple[int, ...]) -> None:
+        """Keep a new set for `shadow.ll` too."""
+        number = len(self.sets)
+        first = int(self.starts[number - 1])
+        while number >= len(self.starts) or first + len(members) > len(self.members_flat):
+            self.members_flat = np.concatenate([self.members_flat, np.zeros_like(self.members_flat)])
+            self.starts = np.concatenate([self.starts, np.zeros_like(self.starts)])
+            self._framed = None
+        self.members_flat[first : first + len(members)] = members
+        self.starts[number] = first + len(members)
 
 
 class Shadow:
@@ -89,6 +137,19 @@ class Shadow:
         self.accesses = accesses
         self.writer = np.full(cells, -1, np.int32)
         self.readers = np.zeros(cells, np.int32)
+        self.where = self.writer.ctypes.data, self.readers.ctypes.data, cells
+        self._quiet, self._read = function("shadow_quiet"), function("shadow_read")
+
+    def quiet(
+        self, cells: Cells, lanes: Ids | int, flags: int, pipe: int = -1, taken: NDArray[np.uint32] | None = None
+    ) -> int:
+        """Whether all that an access of ``lanes`` to ``cells`` comes after is over for it (`shadow.ll`): 0 if not, 3
+        where something was never written, else 1."""
+        frame, each = self.accesses.frame(), not isinstance(lanes, int)
+        many, one = (lanes.ctypes.data, 0) if each else (0, lanes)
+        known = (0, 0) if taken is None else (taken.ctypes.data, len(taken))
+        found: int = self._quiet(frame, *self.where, cells.ctypes.data, len(cells), many, one, flags, pipe, *known)
+        return found
 
     def before(self, cells: Cells, lanes: Ids | int, write: bool) -> tuple[Ids, Ids]:
         """Pairs (access, lane) that an access of ``lanes`` to ``cells`` comes after: writes, for a write reads too."""
@@ -111,22 +172,17 @@ class Shadow:
 
     def read(self, cells: Cells, ids: Ids | int) -> None:
         """Remember a read; ``ids`` one a cell or one for all."""
-        held = self.readers[cells]
-        if not len(held):
-            return
-        if not isinstance(ids, int):
-            self.readers[cells] = self._merged(held, ids)
-        elif _same(held):
-            self.readers[cells] = self.accesses.with_(int(held[0]), ids)
-        else:
-            sets, inverse = np.unique(held, return_inverse=True)
-            merged = np.array([self.accesses.with_(old, ids) for old in sets.tolist()], np.int32)
-            self.readers[cells] = merged[inverse.ravel()]
+        left = np.empty(len(cells), np.int64)
+        many, one = (0, ids) if isinstance(ids, int) else (ids.ctypes.data, 0)
+        frame = self.accesses.frame()
+        count = self._read(frame, *self.where, cells.ctypes.data, len(cells), many, one, left.ctypes.data)
+        if count:
+            cells = cells[left[:count]]
+            each = np.full(count, ids) if isinstance(ids, int) else ids[left[:count]]
+            self.readers[cells] = self._merged(self.readers[cells], each)
 
     def _merged(self, held: NDArray[np.int32], ids: Ids) -> NDArray[np.int32]:
         """Every set with one more access."""
-        if not held.any():
-            return (ids + 1).astype(np.int32)
         keys, inverse = np.unique(held.astype(np.int64) << 32 | ids, return_inverse=True)
         merged = [self.accesses.with_(key >> 32, key & 0xFFFF_FFFF) for key in keys.tolist()]
         found: NDArray[np.int32] = np.array(merged, np.int32)[inverse.ravel()]

@@ -9,12 +9,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from warpwright.vgpu.jit.runtime import function
+
 __all__ = ["GENERIC", "SEEN", "Clock", "Clocks", "Lanes", "join"]
 
 GENERIC, SEEN = 0, 1  # what a lane knows; what the async proxy sees of it
 _SPARE = 256
+_STEP = 16  # columns that `clocks.ll` takes at a time
 
-Clock = NDArray[np.uint32]  # (2, columns)
+Clock = NDArray[np.uint32]  # (2, columns), a multiple of 16 of them
 Lanes = NDArray[np.int64]
 
 
@@ -24,33 +27,47 @@ class Clocks:
 
     def __init__(self, lanes: int) -> None:
         self.lanes = lanes
-        self.used = lanes
-        self.table = np.zeros((2, lanes, lanes + _SPARE), np.uint32)
+        self.used = self.width = lanes
+        self._acquire, self._release = function("clock_acquire"), function("clock_release")
+        self._place(np.zeros((2, lanes, lanes + _SPARE), np.uint32))
         own = np.arange(lanes)
         self.table[GENERIC, own, own] = 1
+
+    def _place(self, table: NDArray[np.uint32]) -> None:
+        self.table = table
+        self.where = table.ctypes.data, table.shape[2], table.shape[1] * table.shape[2]
 
     def column(self) -> int:
         """A new column; nobody knows anything of it."""
         if self.used == self.table.shape[2]:
-            self.table = np.concatenate([self.table, np.zeros_like(self.table[:, :, :_SPARE])], axis=2)
+            self._place(np.concatenate([self.table, np.zeros_like(self.table[:, :, :_SPARE])], axis=2))
         self.used += 1
+        self.width = -(-self.used // _STEP) * _STEP
         return self.used - 1
+
+    def blank(self) -> Clock:
+        """A clock that knows nothing."""
+        return np.zeros((2, self.width), np.uint32)
 
     def now(self, lanes: Lanes) -> NDArray[np.int64]:
         """The lanes' own clocks."""
         values: NDArray[np.int64] = self.table[GENERIC, lanes, lanes].astype(np.int64)
         return values
 
+    def of(self, lane: int) -> Clock:
+        """What a lane knows."""
+        clock: Clock = self.table[:, lane, : self.width].copy()
+        return clock
+
     def release(self, lanes: Lanes) -> Clock:
         """What the lanes know together; what they do from now on is not part of it."""
-        clock: Clock = self.table[:, lanes, : self.used].max(axis=1)
-        self.table[GENERIC, lanes, lanes] += 1
+        clock = self.blank()
+        self._release(*self.where, lanes.ctypes.data, len(lanes), clock.ctypes.data, self.width)
         return clock
 
     def acquire(self, lanes: Lanes, clock: Clock) -> None:
         """The lanes learn what a clock knows."""
-        width = clock.shape[1]
-        self.table[:, lanes, :width] = np.maximum(self.table[:, lanes, :width], clock[:, None])
+        self._acquire(*self.where, lanes.ctypes.data, len(lanes), clock.ctypes.data, clock.shape[1])
 
     def fence_proxy(self, lanes: Lanes, columns: Lanes) -> None:
         """The async proxy sees what the lanes have done themselves (their own ``columns``, one each): for what others

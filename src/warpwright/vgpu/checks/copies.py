@@ -24,7 +24,7 @@ def copy(watch: Watch, row: Row) -> None:
             _read(watch, op, cells)
         writes = [_write(watch, op, cells) for cells in watch.prints.writes(op)]
         if writes:
-            watch.flying[op.number] = watch.knows(watch.lane(op)), writes
+            watch.flying[op.number] = watch.clocks.of(watch.lane(op)), writes
             signals(watch, op, watch.prints.barrier(op))
 
 
@@ -43,10 +43,8 @@ def _read(watch: Watch, op: Op, cells: Cells) -> None:
     lane = watch.lane(op)
     watch.judge(watch.shared, cells, lane, op.inst.index, write=False, engine=True)
     group = watch.counts.get(("bulk", lane), 0) + 1
-    access = watch.accesses.add(watch.column("bulk read", lane), group, True, op.inst.index, lane)
-    if (watch.shared.writer[cells] < 0).any():
-        watch.find("uninitialised", (watch.step("reads", op.inst.index, lane),), "nobody has written there")
-    watch.shared.read(cells, int(access[0]))
+    access = watch.accesses.one(watch.column("bulk read", lane), group, True, op.inst.index, lane)
+    watch.shared.read(cells, access)
     watch.stores[lane] = group, op.inst.index
 
 
@@ -54,7 +52,7 @@ def _write(watch: Watch, op: Op, cells: Cells) -> int:
     lane = watch.lane(op)
     watch.judge(watch.shared, cells, lane, op.inst.index, write=True, engine=True)
     watch.overwritten(cells * watch.prints.cell // BARRIER_BYTES, lane, op.inst.index)
-    access = int(watch.accesses.add(0, NEVER, True, op.inst.index, lane)[0])
+    access = watch.accesses.one(0, NEVER, True, op.inst.index, lane)
     watch.shared.write(cells, access)
     return access
 
@@ -86,8 +84,8 @@ def lane_copy(watch: Watch, row: Row) -> None:
         cells = watch.prints.span(*watch.prints.place(op, 0), op.words[2])
         watch.judge(watch.shared, cells, lane, op.inst.index, write=True)
         group = watch.counts.get(("copies", lane), 0) + 1
-        access = watch.accesses.add(watch.column("copies", lane), group, False, op.inst.index, lane)
-        watch.shared.write(cells, int(access[0]))
+        access = watch.accesses.one(watch.column("copies", lane), group, False, op.inst.index, lane)
+        watch.shared.write(cells, access)
 
 
 @meaning("cp.async.mbarrier.arrive")
@@ -99,7 +97,7 @@ def lane_arrive(watch: Watch, row: Row) -> None:
         rank, offset = watch.prints.place(op, 0)
         group = watch.counts.get(("copies", lane), 0) + 1
         column = watch.column("copies", lane)
-        clock = watch.knows(lane)
+        clock = watch.clocks.of(lane)
         clock[0, column] = group
         watch.commits[op.number, rank * watch.cluster.shared_stride + offset] = clock
 

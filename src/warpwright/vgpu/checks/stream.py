@@ -216,8 +216,8 @@ def _operands(inst: Inst) -> int:
 
 def kept_words(inst: Inst) -> list[int]:
     """A mask a word of a record: those that the instruction has and that matter."""
-    dropped = elsewhere(inst)
-    used = [i < _operands(inst) and i not in dropped for i in range(RECORD_WORDS - _WHO)]
+    dropped, count = elsewhere(inst), _operands(inst)
+    used = [i < count and i not in dropped for i in range(RECORD_WORDS - _WHO)]
     return [(1 << 64) - 1 if keep else 0 for keep in [True] * _WHO + used]
 
 

@@ -19,12 +19,12 @@ def product(watch: Watch, row: Row) -> None:
         op = watch.op()
         lane, number = watch.lane(op), watch.count("tensor", op.rank)
         column = watch.column("tensor", op.rank)
-        watch.behind[op.rank] = watch.knows(lane)
-        access = int(watch.accesses.add(column, number, True, row.inst, lane)[0])
+        watch.behind[op.rank] = watch.clocks.of(lane)
+        access = watch.accesses.one(column, number, True, row.inst, lane)
         for cells in watch.prints.operands(op):
             _operand(watch, cells, lane, row.inst, access)
         for cells in watch.prints.tensor_reads(op):
-            _judge(watch, cells, lane, row.inst, False, column)
+            _judge(watch, cells, lane, row.inst, False, column, partly=True)
             watch.tensor.read(cells, access)
         begins = watch.prints.begins(op)
         for cells in watch.prints.accumulators(op):
@@ -44,22 +44,13 @@ def _lost(watch: Watch, cells: Cells, op: Op, column: int) -> None:
             return
 
 
-def _judge(watch: Watch, cells: Cells, lane: int, inst: int, write: bool, pipe: int = -1) -> None:
+def _judge(watch: Watch, cells: Cells, lane: int, inst: int, write: bool, pipe: int = -1, partly: bool = False) -> None:
     """Order in tensor memory: known, and for other threads passed on and taken up with tcgen05.fence."""
-    ids = watch.judge(watch.tensor, cells, lane, inst, write, pipe=pipe)
-    if not len(ids):
-        return
-    columns, values = (watch.accesses.rows[name][ids] for name in ("column", "value"))
-    apart = watch.accesses.rows["lane"][ids] // 32 != lane // 32
-    taken = watch.taken[lane // 32]
-    for access in ids[apart & (np.append(taken, 0)[np.minimum(columns, len(taken))] < values)].tolist()[:1]:
-        watch.clash("tcgen05-fence", access, inst, lane, "they are ordered, but not for the tensor core")
+    watch.judge(watch.tensor, cells, lane, inst, write, pipe=pipe, taken=watch.taken[lane // 32], partly=partly)
 
 
 def _operand(watch: Watch, cells: Cells, lane: int, inst: int, access: int) -> None:
     watch.judge(watch.shared, cells, lane, inst, write=False, engine=True)
-    if (watch.shared.writer[cells] < 0).any():
-        watch.find("uninitialised", (watch.step("reads", inst, lane),), "nobody has written there")
     watch.shared.read(cells, access)
 
 
@@ -71,7 +62,7 @@ def commit(watch: Watch, row: Row) -> None:
         column = watch.column("tensor", op.rank)
         watch.committed[op.rank] = watch.counts.get(("tensor", op.rank), 0)
         behind = watch.behind.get(op.rank)
-        clock = np.zeros((2, watch.clocks.used), np.uint32)
+        clock = watch.clocks.blank()
         if behind is not None:
             clock[:, : behind.shape[1]] = behind
         clock[:, column] = watch.counts.get(("tensor", op.rank), 0)
@@ -87,12 +78,10 @@ def move(watch: Watch, row: Row) -> None:
     kind = "tensor stores" if store else "tensor loads"
     cells = watch.prints.quarter(inst, row.warp, row.b)
     _judge(watch, cells, lane, row.inst, store)
-    access = watch.accesses.add(watch.column(kind, row.warp), watch.count(kind, row.warp), True, row.inst, lane)
+    access = watch.accesses.one(watch.column(kind, row.warp), watch.count(kind, row.warp), True, row.inst, lane)
     if store:
-        return watch.tensor.write(cells, int(access[0]))
-    if (watch.tensor.writer[cells] < 0).any():
-        watch.find("uninitialised", (watch.step("reads", row.inst, lane),), "nobody has written there")
-    watch.tensor.read(cells, int(access[0]))
+        return watch.tensor.write(cells, access)
+    return watch.tensor.read(cells, access)
 
 
 @meaning("tcgen05.wait::ld", "tcgen05.wait::st")
@@ -133,7 +122,7 @@ def wgmma(watch: Watch, row: Row) -> None:
     access = -1
     if new:
         watch.counts["performed", first] = number
-        access = int(watch.accesses.add(watch.column("wgmma", first), group, True, row.inst, lane)[0])
+        access = watch.accesses.one(watch.column("wgmma", first), group, True, row.inst, lane)
     for cells in watch.prints.wgmma(watch.insts[row.inst], rank, row.a, row.b):
         if new:
             _operand(watch, cells, lane, row.inst, access)

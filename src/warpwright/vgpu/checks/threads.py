@@ -33,13 +33,7 @@ def access(watch: Watch, row: Row) -> None:
         for byte in range(0, row.a, BARRIER_BYTES):
             watch.overwritten((row.places[inside] + byte) // BARRIER_BYTES, lanes, row.inst)
         return watch.shared.write(cells, ids)
-    _uninitialised(watch, row, watch.shared.writer[cells] < 0, who)
     watch.shared.read(cells, ids)
-
-
-def _uninitialised(watch: Watch, row: Row, empty: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], who: Lanes) -> None:
-    for lane in who[empty].tolist()[:1]:
-        watch.find("uninitialised", (watch.step("reads", row.inst, lane),), "nobody has written there")
 
 
 def _note_remote(watch: Watch, row: Row, places: Lanes, lanes: Lanes) -> None:
@@ -60,7 +54,7 @@ def fence_init(watch: Watch, row: Row) -> None:
     """The lanes' initialisations are released, for a relaxed arrival too, and the async proxy sees them."""
     watch.clocks.fence_proxy(row.lanes, row.lanes)
     for lane in row.lanes.tolist():
-        clock = np.zeros((2, watch.clocks.used), np.uint32)
+        clock = watch.clocks.blank()
         clock[:, lane] = watch.clocks.table[SEEN, lane, lane]
         watch.fenced[lane] = clock
 
@@ -69,7 +63,7 @@ def fence_init(watch: Watch, row: Row) -> None:
 def fence(watch: Watch, row: Row) -> None:
     """What the lanes know is released by a relaxed arrival that follows."""
     for lane in row.lanes.tolist():
-        watch.fenced[lane] = watch.knows(lane)
+        watch.fenced[lane] = watch.clocks.of(lane)
     watch.clocks.release(row.lanes)
 
 

@@ -212,11 +212,6 @@ class Watch:
     def lane(self, op: Op) -> int:
         return (op.rank * self.cluster.per_cta + op.warp) * 32 + op.lane
 
-    def knows(self, lane: int) -> Clock:
-        """What a lane knows: it is over before what the lane issues now begins, hence before that is complete."""
-        clock: Clock = self.clocks.table[:, lane, : self.clocks.used].copy()
-        return clock
-
     def judge(
         self,
         shadow: Shadow,
@@ -226,24 +221,36 @@ class Watch:
         write: bool,
         engine: bool = False,
         pipe: int = -1,
-    ) -> Ids:
-        """Findings for an access that comes after others that nothing orders before it; gives those that are ordered.
-        ``pipe`` is the column of an engine that does one operation after the other: what it did itself is over."""
-        ids, who = shadow.before(cells, lanes, write)
-        if pipe >= 0 and len(ids):
-            other = self.accesses.rows["column"][ids] != pipe
-            ids, who = ids[other], who[other]
-        if not len(ids):
-            return ids
+        taken: NDArray[np.uint32] | None = None,
+        partly: bool = False,
+    ) -> None:
+        """Findings for an access that comes after others that nothing orders before it, or that reads what nobody wrote
+        (unless it may do with a part of the cells: ``partly``).
+
+        ``pipe`` is the column of an engine that does one operation after the other: what it did itself is over.
+        ``taken``: what the warp has taken up with tcgen05.fence, for accesses of tensor memory.
+        """
+        seen = shadow.quiet(cells, lanes, write | engine << 1, pipe, taken)
+        if seen != 1 and not (write or partly) and (empty := shadow.writer[cells] < 0).any():
+            lane = lanes if isinstance(lanes, int) else int(lanes[empty][0])
+            self.find("uninitialised", (self.step("reads", inst, lane),), "nobody has written there")
+        if seen == 0:
+            ids, who = shadow.before(cells, lanes, write)
+            others = self.accesses.rows["column"][ids] != pipe
+            self._unordered(ids[others], who[others], inst, engine, taken)
+
+    def _unordered(self, ids: Ids, who: Ids, inst: int, engine: bool, taken: NDArray[np.uint32] | None) -> None:
+        """Findings for pairs of an access and a lane that comes after it."""
         late = self.accesses.unknown(ids, who)
-        for access, lane in zip(ids[late].tolist(), who[late].tolist(), strict=True):
-            self.clash("race", access, inst, lane, "nothing orders the second behind the first")
-        if engine:
-            hidden = self.accesses.unseen(ids, who) & ~late
-            for access, lane in zip(ids[hidden].tolist(), who[hidden].tolist(), strict=True):
-                self.clash("proxy-fence", access, inst, lane, "they are ordered, but the proxies differ")
-        ordered: Ids = ids[~late]
-        return ordered
+        hidden = ~late & engine & self.accesses.unseen(ids, who)
+        missed = ~late & self.accesses.untaken(ids, who, taken)
+        for rule, chosen, text in (
+            ("race", late, "nothing orders the second behind the first"),
+            ("proxy-fence", hidden, "they are ordered, but the proxies differ"),
+            ("tcgen05-fence", missed, "they are ordered, but not for the tensor core"),
+        ):
+            for access, lane in zip(ids[chosen].tolist(), who[chosen].tolist(), strict=True):
+                self.clash(rule, access, inst, lane, text)
 
     def overwritten(self, words: Ids, lanes: Ids | int, inst: int) -> None:
         """Something is written to words of 8 bytes: no live mbarrier may be there."""

@@ -21,7 +21,7 @@ _RMW = {
 _HALVES = ("f16", "bf16")
 _FILES = (
     "translate", "control", "mbarrier", "exchange", "bulk", "wgmma", "hardware", "mma", "reduce", "record", "signal",
-    "watch",
+    "watch", "clocks", "shadow",
 )  # fmt: skip
 
 
@@ -189,6 +189,10 @@ def runtime() -> Engine:
     return engine
 
 
+_CLOCK = [
+    ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64,
+]  # fmt: skip
+_SHADOW = [*[ctypes.c_void_p] * 3, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64]
 _PYTHON: dict[str, tuple[Any, list[Any]]] = {
     "run_cluster": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p]),
     "mbarrier_update": (ctypes.c_int32, [ctypes.c_void_p, *[ctypes.c_int64] * 4]),
@@ -199,11 +203,20 @@ _PYTHON: dict[str, tuple[Any, list[Any]]] = {
     "widen_bf16": (None, [ctypes.c_void_p] * 3 + [ctypes.c_int64]),
     "widen_f16": (None, [ctypes.c_void_p] * 3 + [ctypes.c_int64]),
     "watch_rows": (ctypes.c_int64, [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]),
+    "clock_acquire": (None, _CLOCK),
+    "clock_release": (None, _CLOCK),
+    "shadow_quiet": (
+        ctypes.c_int64,
+        [*_SHADOW, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p, ctypes.c_int64],
+    ),
+    "shadow_read": (ctypes.c_int64, [*_SHADOW, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]),
 }
 
 
 # Handing the interpreter lock over costs more than these take: they keep it.
-_BRIEF = ("mbarrier_update", "mbarrier_update_all")
+_BRIEF = (
+    "mbarrier_update", "mbarrier_update_all", "clock_acquire", "clock_release", "shadow_quiet", "shadow_read",
+)  # fmt: skip
 
 
 @cache
