@@ -16,7 +16,8 @@ __all__ = ["NEVER", "Accesses", "Cells", "Ids", "Shadow"]
 NEVER = 1 << 40  # the value of what has not completed: nobody knows of it
 Ids = NDArray[np.int64]
 Cells = NDArray[np.int64]
-_FIELDS = {"column": np.int32, "value": np.int64, "machine": np.bool_, "lane": np.int32, "inst": np.int32}
+_FIELDS = {"column": np.int32, "value": np.int64, "machine": np.bool_, "lane": np.int32, "atomic": np.bool_,
+           "inst": np.int32}  # fmt: skip
 _FEW = 1024
 
 
@@ -32,31 +33,35 @@ class Accesses:
         self.known: dict[tuple[int, ...], int] = {}
         self.unions: dict[tuple[int, int], int] = {}
         self.members_flat, self.starts = np.zeros(_FEW, np.int32), np.zeros(_FEW, np.int64)
-        self._frame = np.zeros(9, np.int64)
+        self.atomics = False
+        self._frame = np.zeros(10, np.int64)
         self._framed: NDArray[np.uint32] | None = None
 
     def frame(self) -> int:
         """The address of what `shadow.ll` needs to know of clocks, accesses and sets."""
         if self._framed is not self.clocks.table:
-            fields = [self.rows[name] for name in ("column", "value", "machine", "lane")]
+            fields = [self.rows[name] for name in ("column", "value", "machine", "lane", "atomic")]
             self._frame[:3] = self.clocks.where
             self._frame[3:] = [array.ctypes.data for array in (*fields, self.members_flat, self.starts)]
             self._framed = self.clocks.table
             self._address = self._frame.ctypes.data
         return self._address
 
-    def add(self, column: Ids | int, value: Ids | int, machine: bool, inst: int, lanes: Ids | int) -> Ids:
+    def add(
+        self, column: Ids | int, value: Ids | int, machine: bool, inst: int, lanes: Ids | int, atomic: bool = False
+    ) -> Ids:
         """New accesses, one a lane; gives their numbers."""
+        self.atomics |= atomic
         count = np.broadcast(column, value, lanes).size
         first = self._room(count)
-        for name, given in zip(_FIELDS, (column, value, machine, lanes, inst), strict=True):
+        for name, given in zip(_FIELDS, (column, value, machine, lanes, atomic, inst), strict=True):
             self.rows[name][first : first + count] = given
         return np.arange(first, first + count)
 
     def one(self, column: int, value: int, machine: bool, inst: int, lane: int) -> int:
         """A new access; gives its number."""
         first = self._room(1)
-        for name, given in zip(_FIELDS, (column, value, machine, lane, inst), strict=True):
+        for name, given in zip(_FIELDS, (column, value, machine, lane, False, inst), strict=True):
             self.rows[name][first] = given
         return first
 

@@ -1,11 +1,26 @@
 ; The shadow of a memory, cell by cell: the last write (-1: none) and the reads since it (0: none, n: access n - 1, -n:
 ; set n). %frame, of 8-byte words: the clocks' table, its stride, words from what lanes know to what the async proxy
-; sees; then arrays with an entry an access: column (i32), value (i64), whether an engine made it (i8), lane (i32); then
-; members of sets (i32), and where each set begins and the last one ends (i64).
+; sees; then arrays with an entry an access: column (i32), value (i64), whether an engine made it (i8), lane (i32),
+; whether it is atomic (i8); then members of sets (i32), and where each set begins and the last one ends (i64).
+; %flags: 1 a write, 2 by an engine, 4 atomic; 8: only what is atomic counts.
 
-; Whether an access is over for a lane: known; for an engine (bit 1 of %flags) an access of threads seen by the async
-; proxy too; in tensor memory (%taken: %known words) that of another warp taken up by a fence. Those in column %pipe are.
+; Whether an access is over for a lane: known; for an engine an access of threads seen by the async proxy too; in tensor
+; memory (%taken: %known words) that of another warp taken up by a fence. Those in column %pipe are, and for an atomic
+; access those that are atomic.
 define internal i1 @access_over(ptr %frame, i64 %id, i64 %lane, i64 %flags, i64 %pipe, ptr %taken, i64 %known) {
+  %a = and i64 %flags, 12
+  %plainly = icmp eq i64 %a, 0
+  br i1 %plainly, label %any, label %atomics
+atomics:
+  %p7 = getelementptr ptr, ptr %frame, i64 7
+  %marks = load ptr, ptr %p7
+  %pa = getelementptr i8, ptr %marks, i64 %id
+  %mark = load i8, ptr %pa
+  %only = icmp uge i64 %flags, 8
+  %is = icmp ne i8 %mark, 0
+  %aside = xor i1 %is, %only
+  br i1 %aside, label %yes, label %any
+any:
   %p3 = getelementptr ptr, ptr %frame, i64 3
   %columns = load ptr, ptr %p3
   %pc = getelementptr i32, ptr %columns, i64 %id
@@ -86,10 +101,10 @@ single:
   ret i1 %over1
 several:
   %set = xor i64 %held, -1
-  %p7 = getelementptr ptr, ptr %frame, i64 7
-  %members = load ptr, ptr %p7
   %p8 = getelementptr ptr, ptr %frame, i64 8
-  %starts = load ptr, ptr %p8
+  %members = load ptr, ptr %p8
+  %p9 = getelementptr ptr, ptr %frame, i64 9
+  %starts = load ptr, ptr %p9
   %pfirst = getelementptr i64, ptr %starts, i64 %set
   %first = load i64, ptr %pfirst
   %plast = getelementptr i64, ptr %pfirst, i64 1
@@ -114,13 +129,13 @@ no:
   ret i1 false
 }
 
-; What a read (%flags: 0) or a write (1) of cells comes after: 0 when something there is not over for the lane, a lane a
-; cell or one for all; else 1, or 3 when a cell was never written.
+; What an access of cells comes after, a write after reads too, a read after atomic ones (which are among the reads): 0
+; when something there is not over for the lane, a lane a cell or one for all; else 1, or 3 when a cell was never written.
 define i64 @shadow_quiet(ptr %frame, ptr %writer, ptr %readers, i64 %size, ptr %cells, i64 %count, ptr %lanes,
                          i64 %one, i64 %flags, i64 %pipe, ptr %taken, i64 %known) {
 entry:
-  %w = and i64 %flags, 1
-  %write = icmp ne i64 %w, 0
+  %mode = and i64 %flags, 7
+  %after = and i64 %flags, 9
   %alone = icmp eq ptr %lanes, null
   br label %loop
 loop:
@@ -160,14 +175,15 @@ there:
   %look = and i1 %fresh, %full
   br i1 %look, label %written, label %reads
 written:
-  %over = call i1 @access_over(ptr %frame, i64 %old, i64 %lane, i64 %flags, i64 %pipe, ptr %taken, i64 %known)
+  %over = call i1 @access_over(ptr %frame, i64 %old, i64 %lane, i64 %mode, i64 %pipe, ptr %taken, i64 %known)
   br i1 %over, label %reads, label %trouble
 reads:
   %some = icmp ne i64 %held, 0
-  %asked = and i1 %write, %some
   %changed2 = icmp ne i64 %held, %held0
   %fresh2 = or i1 %moved, %changed2
-  %look2 = and i1 %asked, %fresh2
+  %asked = icmp ne i64 %after, 0
+  %look1 = and i1 %some, %fresh2
+  %look2 = and i1 %look1, %asked
   br i1 %look2, label %read, label %next
 read:
   %over2 = call i1 @set_over(ptr %frame, i64 %held, i64 %lane, i64 %flags, i64 %pipe, ptr %taken, i64 %known)
@@ -181,12 +197,11 @@ trouble:
   ret i64 0
 }
 
-; Remember reads, an access a cell or %one for all. It stands for those before it that are over for its lane, a thread's
-; not for an engine's. The numbers of cells where others stay beside it go to %left; gives how many.
+; Remember reads, an access a cell or %one for all. It stands for those before it that are over for its lane; an engine's
+; not for a thread's, and one that is not atomic not for one that is. The numbers of cells where others stay beside it go
+; to %left; gives how many.
 define i64 @shadow_read(ptr %frame, ptr %writer, ptr %readers, i64 %size, ptr %cells, i64 %count, ptr %ids, i64 %one, ptr %left) {
 entry:
-  %p5 = getelementptr ptr, ptr %frame, i64 5
-  %machines = load ptr, ptr %p5
   %p6 = getelementptr ptr, ptr %frame, i64 6
   %lanes = load ptr, ptr %p6
   %alone = icmp eq ptr %ids, null
@@ -230,14 +245,9 @@ look:
   %lane32 = load i32, ptr %pl
   %lane = sext i32 %lane32 to i64
   %over = call i1 @set_over(ptr %frame, i64 %held, i64 %lane, i64 0, i64 -1, ptr null, i64 0)
-  br i1 %over, label %proxies, label %stays
-proxies:
-  %pm = getelementptr i8, ptr %machines, i64 %id
-  %machine = load i8, ptr %pm
-  %thread = icmp eq i8 %machine, 0
-  br i1 %thread, label %store, label %kinds
+  br i1 %over, label %kinds, label %stays
 kinds:
-  %all = call i1 @set_of_machines(ptr %frame, i64 %held)
+  %all = call i1 @stands_for_set(ptr %frame, i64 %id, i64 %held)
   br i1 %all, label %store, label %stays
 decided:
   br i1 %kept0, label %stays, label %store
@@ -261,24 +271,39 @@ done:
   ret i64 %n
 }
 
-define internal i1 @set_of_machines(ptr %frame, i64 %held) {
-entry:
+define internal i1 @stands_for(ptr %frame, i64 %new, i64 %old) {
   %p5 = getelementptr ptr, ptr %frame, i64 5
   %machines = load ptr, ptr %p5
+  %p7 = getelementptr ptr, ptr %frame, i64 7
+  %atomics = load ptr, ptr %p7
+  %pm = getelementptr i8, ptr %machines, i64 %new
+  %machine = load i8, ptr %pm
+  %pn = getelementptr i8, ptr %machines, i64 %old
+  %thread = load i8, ptr %pn
+  %pa = getelementptr i8, ptr %atomics, i64 %old
+  %atomic = load i8, ptr %pa
+  %pb = getelementptr i8, ptr %atomics, i64 %new
+  %too = load i8, ptr %pb
+  %same = icmp ule i8 %machine, %thread
+  %alike = icmp ule i8 %atomic, %too
+  %both = and i1 %same, %alike
+  ret i1 %both
+}
+
+define internal i1 @stands_for_set(ptr %frame, i64 %new, i64 %held) {
+entry:
   %one = icmp sgt i64 %held, 0
   br i1 %one, label %single, label %several
 single:
   %id = sub i64 %held, 1
-  %p = getelementptr i8, ptr %machines, i64 %id
-  %b = load i8, ptr %p
-  %made = icmp ne i8 %b, 0
-  ret i1 %made
+  %good1 = call i1 @stands_for(ptr %frame, i64 %new, i64 %id)
+  ret i1 %good1
 several:
   %set = xor i64 %held, -1
-  %p7 = getelementptr ptr, ptr %frame, i64 7
-  %members = load ptr, ptr %p7
   %p8 = getelementptr ptr, ptr %frame, i64 8
-  %starts = load ptr, ptr %p8
+  %members = load ptr, ptr %p8
+  %p9 = getelementptr ptr, ptr %frame, i64 9
+  %starts = load ptr, ptr %p9
   %pfirst = getelementptr i64, ptr %starts, i64 %set
   %first = load i64, ptr %pfirst
   %plast = getelementptr i64, ptr %pfirst, i64 1
@@ -292,10 +317,8 @@ member:
   %pm = getelementptr i32, ptr %members, i64 %i
   %m32 = load i32, ptr %pm
   %m = sext i32 %m32 to i64
-  %pb = getelementptr i8, ptr %machines, i64 %m
-  %mb = load i8, ptr %pb
-  %good1 = icmp ne i8 %mb, 0
-  br i1 %good1, label %good, label %no
+  %good2 = call i1 @stands_for(ptr %frame, i64 %new, i64 %m)
+  br i1 %good2, label %good, label %no
 good:
   %i1 = add i64 %i, 1
   br label %loop
