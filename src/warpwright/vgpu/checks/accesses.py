@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from warpwright.vgpu.checks.clocks import GENERIC, SEEN, Clocks
 from warpwright.vgpu.jit.runtime import function
 
-__all__ = ["NEVER", "Accesses", "Cells", "Ids", "Shadow"]
+__all__ = ["ATOMIC", "ENGINE", "NEVER", "WRITE", "Accesses", "Cells", "Ids", "Shadow"]
 
 NEVER = 1 << 40  # the value of what has not completed: nobody knows of it
 Ids = NDArray[np.int64]
@@ -19,11 +19,13 @@ Cells = NDArray[np.int64]
 _FIELDS = {"column": np.int32, "value": np.int64, "machine": np.bool_, "lane": np.int32, "atomic": np.bool_,
            "inst": np.int32}  # fmt: skip
 _FEW = 1024
+WRITE, ENGINE, ATOMIC, _ATOMICS_ONLY = 1, 2, 4, 8  # of an access, for `shadow.ll`; of the reads before it, which count
 
 
 class Accesses:
     """Every access of a cluster: it is over for whoever knows ``value`` of ``column``. ``machine``: it was made by an
-    engine, so no proxy fence is between it and other engines; ``inst`` and ``lane`` made or issued it."""
+    engine, so no proxy fence is between it and other engines; ``inst`` and ``lane`` made or issued it;
+    ``atomic``: it does not race with others that are, and counts as a read and a write for all else."""
 
     def __init__(self, clocks: Clocks) -> None:
         self.clocks = clocks
@@ -103,14 +105,16 @@ class Accesses:
 
     def with_(self, held: int, access: int) -> int:
         """A set with one more access, less those that it makes up for: they are over before it, and if they are a
-        thread's so is it, since for the async proxy the one does not stand for the other."""
+        thread's so is it, since for the async proxy the one does not stand for the other; nor a read for an atomic."""
         if held == 0:
             return access + 1
         key = held, access
         if key not in self.unions:
             old = np.array(self.members(held), np.int64)
             lane = int(self.rows["lane"][access])
-            kept = old[self.unknown(old, lane) | (self.rows["machine"][access] & ~self.rows["machine"][old])]
+            apart = self.rows["machine"][access] & ~self.rows["machine"][old]
+            apart |= self.rows["atomic"][old] & ~self.rows["atomic"][access]
+            kept = old[self.unknown(old, lane) | apart]
             self.unions[key] = self._set((*kept.tolist(), access))
         return self.unions[key]
 
@@ -150,14 +154,29 @@ class Shadow:
     ) -> int:
         """Whether all that an access of ``lanes`` to ``cells`` comes after is over for it (`shadow.ll`): 0 if not, 3
         where something was never written, else 1."""
-        frame, each = self.accesses.frame(), not isinstance(lanes, int)
-        many, one = (lanes.ctypes.data, 0) if each else (0, lanes)
+        frame = self.accesses.frame()
+        many, one = (0, lanes) if isinstance(lanes, int) else (lanes.ctypes.data, 0)
+        if self.accesses.atomics and not flags & WRITE:
+            flags |= _ATOMICS_ONLY
         known = (0, 0) if taken is None else (taken.ctypes.data, len(taken))
         found: int = self._quiet(frame, *self.where, cells.ctypes.data, len(cells), many, one, flags, pipe, *known)
         return found
 
-    def before(self, cells: Cells, lanes: Ids | int, write: bool) -> tuple[Ids, Ids]:
-        """Pairs (access, lane) that an access of ``lanes`` to ``cells`` comes after: writes, for a write reads too."""
+    def before(self, cells: Cells, lanes: Ids | int, write: bool, atomic: bool = False) -> tuple[Ids, Ids]:
+        """Pairs (access, lane) that an access of ``lanes`` to ``cells`` comes after: writes, for a write reads too; of
+        reads and writes alike only those that are not atomic where the access is."""
+        if not self.accesses.atomics:
+            return self._pairs(cells, lanes, write)
+        ids, who = self._pairs(cells, lanes, True)
+        is_atomic = self.accesses.rows["atomic"][ids]
+        if atomic:
+            return ids[~is_atomic], who[~is_atomic]
+        if write:
+            return ids, who
+        written, by = self._pairs(cells, lanes, False)
+        return np.append(ids[is_atomic], written), np.append(who[is_atomic], by)
+
+    def _pairs(self, cells: Cells, lanes: Ids | int, write: bool) -> tuple[Ids, Ids]:
         written = _pairs(self.writer[cells], lanes, -1)
         if not write:
             return written

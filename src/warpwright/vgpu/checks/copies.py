@@ -41,7 +41,8 @@ def signals(watch: Watch, op: Op, place: int) -> None:
 
 def _read(watch: Watch, op: Op, cells: Cells) -> None:
     lane = watch.lane(op)
-    watch.judge(watch.shared, cells, lane, op.inst.index, write=False, engine=True)
+    if not watch.judge(watch.shared, cells, lane, op.inst.index, write=False, engine=True):
+        watch.find("uninitialised", (watch.step("reads", op.inst.index, lane),), "nobody has written there")
     group = watch.counts.get(("bulk", lane), 0) + 1
     access = watch.accesses.one(watch.column("bulk read", lane), group, True, op.inst.index, lane)
     watch.shared.read(cells, access)

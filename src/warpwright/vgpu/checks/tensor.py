@@ -24,7 +24,7 @@ def product(watch: Watch, row: Row) -> None:
         for cells in watch.prints.operands(op):
             _operand(watch, cells, lane, row.inst, access)
         for cells in watch.prints.tensor_reads(op):
-            _judge(watch, cells, lane, row.inst, False, column, partly=True)
+            _judge(watch, cells, lane, row.inst, False, column)
             watch.tensor.read(cells, access)
         begins = watch.prints.begins(op)
         for cells in watch.prints.accumulators(op):
@@ -44,13 +44,14 @@ def _lost(watch: Watch, cells: Cells, op: Op, column: int) -> None:
             return
 
 
-def _judge(watch: Watch, cells: Cells, lane: int, inst: int, write: bool, pipe: int = -1, partly: bool = False) -> None:
+def _judge(watch: Watch, cells: Cells, lane: int, inst: int, write: bool, pipe: int = -1) -> bool:
     """Order in tensor memory: known, and for other threads passed on and taken up with tcgen05.fence."""
-    watch.judge(watch.tensor, cells, lane, inst, write, pipe=pipe, taken=watch.taken[lane // 32], partly=partly)
+    return watch.judge(watch.tensor, cells, lane, inst, write, pipe=pipe, taken=watch.taken[lane // 32])
 
 
 def _operand(watch: Watch, cells: Cells, lane: int, inst: int, access: int) -> None:
-    watch.judge(watch.shared, cells, lane, inst, write=False, engine=True)
+    if not watch.judge(watch.shared, cells, lane, inst, write=False, engine=True):
+        watch.find("uninitialised", (watch.step("reads", inst, lane),), "nobody has written there")
     watch.shared.read(cells, access)
 
 
@@ -77,10 +78,12 @@ def move(watch: Watch, row: Row) -> None:
     store, lane = inst.name == "tcgen05.st", int(row.lanes[0])
     kind = "tensor stores" if store else "tensor loads"
     cells = watch.prints.quarter(inst, row.warp, row.b)
-    _judge(watch, cells, lane, row.inst, store)
+    written = _judge(watch, cells, lane, row.inst, store)
     access = watch.accesses.one(watch.column(kind, row.warp), watch.count(kind, row.warp), True, row.inst, lane)
     if store:
         return watch.tensor.write(cells, access)
+    if not written:
+        watch.find("uninitialised", (watch.step("reads", row.inst, lane),), "nobody has written there")
     return watch.tensor.read(cells, access)
 
 

@@ -24,7 +24,7 @@ def access(watch: Watch, row: Row) -> None:
     lanes, name = row.lanes[inside], watch.insts[row.inst].name
     cells, who = watch.prints.of_lanes(row.places[inside], lanes, row.a)
     write = name in _WRITES
-    watch.judge(watch.shared, cells, who, row.inst, write)
+    written = watch.judge(watch.shared, cells, who, row.inst, write)
     ids = np.repeat(
         watch.accesses.add(lanes, watch.clocks.now(lanes), False, row.inst, lanes), len(cells) // len(lanes)
     )
@@ -33,7 +33,14 @@ def access(watch: Watch, row: Row) -> None:
         for byte in range(0, row.a, BARRIER_BYTES):
             watch.overwritten((row.places[inside] + byte) // BARRIER_BYTES, lanes, row.inst)
         return watch.shared.write(cells, ids)
+    if not written:
+        _uninitialised(watch, row, watch.shared.writer[cells] < 0, who)
     watch.shared.read(cells, ids)
+
+
+def _uninitialised(watch: Watch, row: Row, empty: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], who: Lanes) -> None:
+    for lane in who[empty].tolist()[:1]:
+        watch.find("uninitialised", (watch.step("reads", row.inst, lane),), "nobody has written there")
 
 
 def _note_remote(watch: Watch, row: Row, places: Lanes, lanes: Lanes) -> None:

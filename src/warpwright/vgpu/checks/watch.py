@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import DeviceError
-from warpwright.vgpu.checks.accesses import Accesses, Cells, Ids, Shadow
+from warpwright.vgpu.checks.accesses import ATOMIC, ENGINE, WRITE, Accesses, Cells, Ids, Shadow
 from warpwright.vgpu.checks.barriers import Came, Mbarrier, Named, Whole
 from warpwright.vgpu.checks.clocks import GENERIC, Clock, Clocks, Lanes
 from warpwright.vgpu.checks.findings import Finding, Step
@@ -222,22 +222,22 @@ class Watch:
         engine: bool = False,
         pipe: int = -1,
         taken: NDArray[np.uint32] | None = None,
-        partly: bool = False,
-    ) -> None:
-        """Findings for an access that comes after others that nothing orders before it, or that reads what nobody wrote
-        (unless it may do with a part of the cells: ``partly``).
+        atomic: bool = False,
+    ) -> bool:
+        """Findings for an access that comes after others that nothing orders before it; gives whether all the cells
+        were written before.
 
         ``pipe`` is the column of an engine that does one operation after the other: what it did itself is over.
         ``taken``: what the warp has taken up with tcgen05.fence, for accesses of tensor memory.
         """
-        seen = shadow.quiet(cells, lanes, write | engine << 1, pipe, taken)
-        if seen != 1 and not (write or partly) and (empty := shadow.writer[cells] < 0).any():
-            lane = lanes if isinstance(lanes, int) else int(lanes[empty][0])
-            self.find("uninitialised", (self.step("reads", inst, lane),), "nobody has written there")
-        if seen == 0:
-            ids, who = shadow.before(cells, lanes, write)
-            others = self.accesses.rows["column"][ids] != pipe
-            self._unordered(ids[others], who[others], inst, engine, taken)
+        flags = write * WRITE | engine * ENGINE | atomic * ATOMIC
+        seen = shadow.quiet(cells, lanes, flags, pipe, taken)
+        if seen:
+            return seen == 1
+        ids, who = shadow.before(cells, lanes, write, atomic)
+        others = self.accesses.rows["column"][ids] != pipe
+        self._unordered(ids[others], who[others], inst, engine, taken)
+        return bool((shadow.writer[cells] >= 0).all())
 
     def _unordered(self, ids: Ids, who: Ids, inst: int, engine: bool, taken: NDArray[np.uint32] | None) -> None:
         """Findings for pairs of an access and a lane that comes after it."""
