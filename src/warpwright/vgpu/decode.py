@@ -34,7 +34,7 @@ SPECIAL_BITS = {
 
 # The dispatcher re-enters at these instructions, so each opens a block (a lane may have to wait there, or retry).
 _OPENS = re.compile(
-    r"bar(rier)?\.|mbarrier\.|cp\.(reduce\.)?async\.(bulk|mbarrier|wait)|tcgen05\.|(st|red)\.async|clusterlaunchcontrol\.try"
+    r"bar(rier)?\.|mbarrier\.|cp\.(reduce\.)?async\.(bulk|mbarrier|wait|c[ag])|tcgen05\.|(st|red)\.async|clusterlaunchcontrol\.try"
     r"|(shfl|vote|match\.a\w+|redux|elect)\.sync|ldmatrix|stmatrix|movmatrix|mma\.|wgmma\.|tensormap\.|griddepcontrol|setmaxnreg|call"
 )
 # After these a lane may continue later than its neighbours, or elsewhere.

@@ -8,7 +8,7 @@ import pytest
 import warpwright as ww
 from tests.lang.ops.emission import emitted
 from warpwright.errors import KernelError
-from warpwright.lang import Global, If, bar, cp_async, f32, fence, kernel, mbarrier, select, smem, tid, u32
+from warpwright.lang import Global, If, bar, cp_async, f32, fence, kernel, mbarrier, select, smem, tid, u32, var
 
 
 def test_ptx() -> None:
@@ -72,3 +72,25 @@ def test_copies_are_there_after_a_group_and_after_an_mbarrier(barrier) -> None:
     verdict = ww.check(reverse.configure(barrier=barrier), grid=1, args=[x, y, 252])
     assert verdict.kind == "clean", str(verdict)
     assert np.array_equal(y[::-1], np.where(np.arange(256) < 252, x, 0))
+
+
+@kernel("sm_120a", threads=128)
+def gather(x: Global[f32], y: Global[f32], *, copies: int = 40):
+    """Each thread has ``copies`` copies of four elements on their way at once, in one stretch of code."""
+    held = smem.array(f32, 128 * 4 * copies)
+    for i in range(copies):
+        cp_async.copy(held + (tid.x + 128 * i) * 4, x + (tid.x + 128 * i) * 4)
+    cp_async.commit_group()
+    cp_async.wait_group(0)
+    bar.sync()
+    total = var(f32, 0.0)
+    for i in range(copies):
+        total += held[(127 - tid.x + 128 * i) * 4]
+    y[tid.x] = total
+
+
+def test_more_copies_on_their_way_than_the_virtual_gpu_keeps_records_are_made_once() -> None:
+    x, y = np.arange(128 * 4 * 40, dtype=np.float32), np.zeros(128, np.float32)
+    verdict = ww.check(gather, grid=1, args=[x, y])
+    assert verdict.kind == "clean", str(verdict)
+    assert np.array_equal(y[::-1], x.reshape(40, 128, 4)[..., 0].sum(0))

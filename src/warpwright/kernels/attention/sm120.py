@@ -1,20 +1,23 @@
 """Attention with mma.sync, for consumer Blackwell and wherever there is no other tensor core in reach.
 
 `attention` keeps scores, weights and outputs in registers: a warp owns whole rows, so that no two warps ever wait for
-each other, only for the copies. `attention_cp_async` is the same without TMA. `attention_shared` passes scores and
-outputs through shared memory, as the published kernel does that it follows.
+each other, only for the copies. `attention_cp_async` is the same without TMA.
 
 There is no wgmma on sm_120a: ptxas refuses it, and so does the language.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
+from warpwright.kernels.attention.sm120_plan import Sm120Config
+from warpwright.kernels.attention.sm120_shared import attention_meeting, attention_shared
 from warpwright.kernels.attention.sm120_steps import (
     BLOCK,
     INFINITY,
     LANES,
+    PANEL_BYTES,
     Blocks,
     Bounds,
     ByLanes,
@@ -23,6 +26,7 @@ from warpwright.kernels.attention.sm120_steps import (
     finish,
     hide,
     multiply_keys,
+    set_up,
     soften,
     total_of,
     weights,
@@ -32,9 +36,9 @@ from warpwright.lang import (
     Expr,
     Global,
     If,
+    Kernel,
     Ring,
     b16,
-    bar,
     bf16,
     ctaid,
     elect_one,
@@ -57,7 +61,7 @@ from warpwright.lang import (
 )
 from warpwright.types import Scalar
 
-__all__ = ["attention", "attention_cp_async"]
+__all__ = ["attention", "attention_cp_async", "kernel_of"]
 
 
 @kernel("sm_120a", threads=288)
@@ -221,25 +225,31 @@ def forward(
             finish(outputs[i], whole, blocks)
             write_lse(lse, row + i * BLOCK, greatest[i], whole, factor, bounds)
             base, start = q.place.known()
-            source.store(q[:BLOCK, :].placed(base + (own + i * BLOCK) * 128, start), row + i * BLOCK, bounds, leader)
+            source.store(
+                q[:BLOCK, :].placed(base + (own + i * BLOCK) * PANEL_BYTES, start), row + i * BLOCK, bounds, leader
+            )
         source.leave(leader)
 
 
-def set_up(q_full: mbarrier, *rings: Ring) -> None:
-    """Barriers ready before anyone copies."""
-
-    @role(warp=0, elect=True)
-    def init() -> None:
-        q_full.init()
-        for ring in rings:
-            ring.init()
-        fence.mbarrier_init()
-
-    bar.sync()
-
-
 def release(slot: Any, leader: Expr) -> None:
-    """This warp has read a slot."""
+    """This warp has read a slot; what it has read comes before what is copied there next."""
+    fence.proxy_async()
     warp.sync()
     with If(leader):
         slot.empty.arrive()
+
+
+KERNELS = {
+    "registers": attention,
+    "cp.async": attention_cp_async,
+    "meeting": attention_meeting,
+    "shared": attention_shared,
+}
+
+
+@cache
+def kernel_of(config: Sm120Config, dtype: type[Scalar] = bf16) -> Kernel:
+    """The kernel of a configuration for elements of ``dtype`` (bf16, f16)."""
+    found = KERNELS[config.kernel]
+    keywords = {name: value for name, value in config.keywords.items() if name in found.config}
+    return found.configure(**keywords, dtype=dtype)

@@ -12,8 +12,10 @@ from warpwright.lang import (
     Global,
     If,
     Pointer,
+    Ring,
     Shared,
     b32,
+    bar,
     bf16,
     bf16x2,
     cp_async,
@@ -34,6 +36,7 @@ from warpwright.lang import (
     nctaid,
     pack,
     rcp,
+    role,
     s32,
     select,
     shfl,
@@ -117,6 +120,10 @@ class ByTma:
     def load(self, name: str, tile: Tile, row: Any, full: mbarrier) -> None:
         """Rows of Q, K or V from ``row`` on into ``tile``; zeros beyond the last row and column."""
         full.arrive_expect_tx(tile.nbytes)
+        self.copy(name, tile, row, full)
+
+    def copy(self, name: str, tile: Tile, row: Any, full: mbarrier) -> None:
+        """The same where the bytes are expected already."""
         for column in range(0, tile.shape[1], PANEL):
             panel = tile[:, column : column + PANEL]
             tma.load(panel, self.maps[name][(*self.heads[name], row, column)], full)
@@ -311,10 +318,28 @@ def finish(outputs: list[Fragment], totals: list[Any], blocks: Blocks) -> None:
 
 
 def write_lse(lse: Expr, row: Any, greatest: list[Any], totals: list[Any], factor: Expr, bounds: Bounds) -> None:
-    """The log-sum-exp of two rows a quad, at address ``lse`` (0: none) of float32 (batch, heads, q_len)."""
-    head = (ctaid.z * nctaid.y + ctaid.y).to(u64) * bounds.q_len.to(u64)
+    """The log-sum-exps of the two rows of a quad."""
     for half in range(2):
         own = row + (warp.lane // 4).to(s32) + CHUNK * half
-        value = (greatest[half] * factor + lg2(totals[half])) * LN_2
-        with If((lse != 0) & (warp.lane % 4 == 0) & (own < bounds.q_len)):
-            st(Global(f32, lse) + (head + own.to(u64)), select(totals[half] == 0.0, -INFINITY, value))
+        log_sum_exp(lse, own, greatest[half], totals[half], factor, bounds, warp.lane % 4 == 0)
+
+
+def log_sum_exp(lse: Expr, row: Any, greatest: Any, total: Any, factor: Expr, bounds: Bounds, writes: Expr) -> None:
+    """The log-sum-exp of a row, at address ``lse`` (0: none) of float32 (batch, heads, q_len)."""
+    value = select(total == 0.0, -INFINITY, (greatest * factor + lg2(total)) * LN_2)
+    place = (ctaid.z * nctaid.y + ctaid.y).to(u64) * bounds.q_len.to(u64) + row.to(u64)
+    with If((lse != 0) & writes & (row < bounds.q_len)):
+        st(Global(f32, lse) + place, value)
+
+
+def set_up(q_full: mbarrier, *rings: Ring) -> None:
+    """Barriers ready before anyone copies."""
+
+    @role(warp=0, elect=True)
+    def init() -> None:
+        q_full.init()
+        for ring in rings:
+            ring.init()
+        fence.mbarrier_init()
+
+    bar.sync()

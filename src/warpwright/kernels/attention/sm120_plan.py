@@ -1,0 +1,173 @@
+"""Configurations of the mma.sync attention as data, their shared memory, and what a launch of one needs: no device."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from warpwright.errors import UsageError
+from warpwright.kernels.attention.problem import Problem
+
+__all__ = ["CONFIGS", "CP_ASYNC", "STEPS", "Piece", "Sm120Config", "Sm120Plan", "layout", "plan"]
+
+LANES = 32
+PANEL = 64  # columns of a tensor map's box: 128 bytes
+STORE_ROWS = 16
+TILE_ALIGN = 1024
+BARRIER_BYTES = 8
+ELEMENT, FLOAT = 2, 4
+UNBOUNDED = 1 << 30
+MAX_GRID_YZ = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Sm120Config:
+    """One way to run a kernel of `sm120` ("registers", "cp.async") or `sm120_shared` ("meeting", "shared").
+
+    ``tile`` is (queries of a CTA, keys of a block), ``stages`` the tiles of K and of V that are on their way or in use,
+    ``producers`` the warps that are there to load (of a kernel with TMA one thread does), ``consumers`` those that
+    compute. The kernels that pass scores through shared memory spread rows of scores over ``softmax`` warps; with
+    ``helpers`` their producers compute too. ``expected`` is what the published kernel's author expected of this step.
+    """
+
+    kernel: str = "registers"
+    head_dim: int = 128
+    tile: tuple[int, int] = (64, 32)
+    stages: int = 2
+    producers: int = 1
+    consumers: int = 4
+    softmax: int = 0
+    helpers: bool = False
+    summary: str = ""
+    expected: str = ""
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA."""
+        return LANES * (self.producers + self.consumers)
+
+    @property
+    def smem_bytes(self) -> int:
+        """Dynamic shared memory of a CTA, bytes: the sum of its `layout`."""
+        return sum(piece.nbytes for piece in layout(self))
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """What the kernels take."""
+        names = "tile head_dim stages producers consumers softmax helpers threads"
+        return {name: getattr(self, name) for name in names.split()}
+
+
+class Piece(NamedTuple):
+    """A part of a CTA's shared memory: ``nbytes`` of ``shape``, which says how they come about."""
+
+    name: str
+    shape: str
+    nbytes: int
+
+
+def layout(config: Sm120Config) -> tuple[Piece, ...]:
+    """The shared memory of a CTA, piece by piece in the order of addresses."""
+    (rows, keys), columns, stages = config.tile, config.head_dim, config.stages
+    staged = keys * columns * ELEMENT * stages
+    shape = f"{stages} stages × {keys} × {columns} × {ELEMENT} B"
+    q = Piece("Q, then O", f"{rows} × {columns} × {ELEMENT} B", rows * columns * ELEMENT)
+    tiles = [q, Piece("K", shape, staged), Piece("V", shape, staged)]
+    if config.kernel in ("registers", "cp.async"):
+        barriers = 1 + 4 * stages
+        control = [Piece("mbarriers", f"{barriers} × {BARRIER_BYTES} B", barriers * BARRIER_BYTES)]
+    else:
+        barriers, statistics = 1 + 2 * stages, 2 * rows
+        control = [
+            Piece("mbarriers", f"{barriers} × {BARRIER_BYTES} B", barriers * BARRIER_BYTES),
+            Piece("row maxima and sums", f"{statistics} × {FLOAT} B", statistics * FLOAT),
+        ]
+        tiles = [
+            Piece("scores, then weights", f"{rows} × {keys} × {FLOAT} B", rows * keys * FLOAT),
+            Piece("sums of O", f"{rows} × {columns} × {FLOAT} B", rows * columns * FLOAT),
+            *tiles,
+        ]
+    used = sum(piece.nbytes for piece in control)
+    return (*control, Piece("alignment", f"to {TILE_ALIGN} B", -used % TILE_ALIGN), *tiles)
+
+
+_V3 = Sm120Config(
+    "meeting", 128, (32, 64), 2, 4, 8, softmax=1, summary="v3 as published: 4 + 8 warps, one softens all rows"
+)
+_ROWS = replace(_V3, softmax=8, summary="rows of scores spread over all consumer warps", expected="8–32×")
+STEPS = {
+    "v3": _V3,
+    "rows": _ROWS,
+    "helpers": replace(
+        _ROWS, softmax=12, helpers=True, summary="producers help: all 12 warps compute", expected="1.3×"
+    ),
+    "two-ten": replace(
+        _ROWS, producers=2, consumers=10, softmax=10, summary="2 producers, 10 consumers", expected="1.3×"
+    ),
+    "fewer-syncs": replace(
+        _ROWS,
+        kernel="shared",
+        summary="three barriers of the consumers a tile, mask and softmax joined",
+        expected="1.2–1.5×",
+    ),
+    "registers": Sm120Config(
+        "registers", 128, (128, 64), 2, 1, 8, summary="scores and outputs stay in registers: no barrier among warps"
+    ),
+    "two-ctas": Sm120Config(
+        "registers", 128, (64, 32), 2, 1, 4, summary="smaller tiles: two CTAs an SM, one softens while one multiplies"
+    ),
+}
+
+CONFIGS = {
+    64: Sm120Config("registers", 64, (64, 64), 2, 1, 4),
+    128: replace(STEPS["two-ctas"], summary=""),
+    256: Sm120Config("registers", 256, (64, 32), 2, 1, 4),
+}
+CP_ASYNC = {head_dim: replace(config, kernel="cp.async", producers=2) for head_dim, config in CONFIGS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Sm120Plan:
+    """One launch of ``kernel_of(config)``.
+
+    Arguments in order, with TMA: maps of q, k, v and o, each of an array (batch, heads, rows, head_dim) of any strides
+    with dense rows, in boxes ``q_box``, ``kv_box``, ``kv_box`` and ``o_box`` with a swizzle of 128 bytes. With
+    cp.async: the four addresses, then for each the elements from batch to batch, head to head and row to row, and
+    head_dim. Then the address of the log-sum-exp (batch, heads, q_len) of float32, or 0, and ``scalars``.
+    """
+
+    config: Sm120Config
+    grid: tuple[int, int, int]
+    q_box: tuple[int, int, int, int]
+    kv_box: tuple[int, int, int, int]
+    o_box: tuple[int, int, int, int]
+    scalars: tuple[int | float, ...]
+
+
+def plan(problem: Problem, *, tma: bool = True, config: Sm120Config | None = None) -> Sm120Plan:
+    """The launch for ``problem`` by ``config``, or by the one that suits it best, with or without ``tma``.
+
+    Raises UsageError for a configuration of another head dimension, and for more heads or batches than a grid holds.
+    """
+    found = config or (CONFIGS if tma else CP_ASYNC)[problem.padded_dim]
+    if found.head_dim < problem.head_dim:
+        raise UsageError(
+            f"attention: given head dimension {problem.head_dim} for a configuration of {found.head_dim}; expected at "
+            f"most {found.head_dim}: leave config= out"
+        )
+    if max(problem.heads, problem.batch) > MAX_GRID_YZ:
+        raise UsageError(
+            f"attention: given batch={problem.batch} and heads={problem.heads}; expected at most {MAX_GRID_YZ} each; "
+            "split the batch"
+        )
+    queries, keys = found.tile
+    bounds = [UNBOUNDED if bound is None else min(bound, UNBOUNDED) for bound in (problem.left, problem.right)]
+    return Sm120Plan(
+        config=found,
+        grid=(-(-problem.q_len // queries), problem.heads, problem.batch),
+        q_box=(1, 1, queries, PANEL),
+        kv_box=(1, 1, keys, PANEL),
+        o_box=(1, 1, STORE_ROWS, PANEL),
+        scalars=(problem.q_len, problem.kv_len, *bounds, problem.group, problem.factor * math.log2(math.e)),
+    )
