@@ -163,9 +163,10 @@ def prepared(case: Case, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor) -> R
     stored_b, major_b = (b.mT, "k") if b.stride(-2) == 1 else (b, "mn")
     layouts = [products.geometry(device_array(tensor)) for tensor in (stored_a, stored_b, d)]
     run = products.prepared(*layouts, (major_a, major_b), case.level, "cuda:0", gemm.PLAIN, 0, True)
-    scratch = torch.empty(run.total.scratch if run.total else 0, dtype=torch.float32, device="cuda")
+    scratch = torch.empty(run.scratch or 0, dtype=torch.float32, device="cuda")
     places, stream = [tensor.data_ptr() for tensor in (a, b, d)], torch.cuda.current_stream().cuda_stream
-    return lambda kept=scratch: run(*places, stream, scratch=kept.data_ptr())
+    launches = run.launches(*places, stream, scratch=scratch.data_ptr())
+    return lambda _kept=scratch: products.start(launches)
 
 
 def error_of(run: Run, d: torch.Tensor, reference: torch.Tensor) -> float:

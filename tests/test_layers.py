@@ -35,8 +35,10 @@ MAY_IMPORT = {
     "libraries": FACTS,
     "extras": FACTS | {"kernels", "libraries"},
     "products": FACTS | {"lang", "cuda", "launch", "kernels", "libraries", "extras", "tuned"},
-    "ops": FACTS | {"lang", "vgpu", "cuda", "devices", "launch", "kernels", "libraries", "products", "extras"},
-    "interop": FACTS | {"libraries", "ops"},
+    "repeats": FACTS | {"cuda", "libraries", "extras", "products"},
+    "ops": FACTS
+    | {"lang", "vgpu", "cuda", "devices", "launch", "kernels", "libraries", "products", "extras", "repeats"},
+    "interop": FACTS | {"libraries", "ops", "repeats"},
     "report": FACTS | {"lang", "vgpu", "devices", "launch", "kernels", "ops"},
     "profile": FACTS | {"lang", "vgpu", "devices", "arguments", "launch"},
     "check": FACTS | {"lang", "vgpu", "devices", "arguments", "launch"},

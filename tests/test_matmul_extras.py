@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -14,7 +13,6 @@ import warpwright as ww
 from warpwright import ops, products
 from warpwright.errors import UsageError
 from warpwright.kernels.reference import finished
-from warpwright.libraries import LIBRARIES
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 FLOAT16 = np.dtype(np.float16)
@@ -250,28 +248,3 @@ def test_a_bias_that_out_overlaps_is_refused() -> None:
     with pytest.raises(UsageError) as caught:
         ww.matmul(ANY, ANY, bias=whole[3], out=whole[:4])
     assert str(caught.value) == "matmul: out overlaps bias; expected memory of its own: leave out= out"
-
-
-@pytest.mark.parametrize(
-    ("given", "more"),
-    [
-        ((None, 0.5, 2), (0, 0, 0, 1.0)),
-        ((1 << 20, None, None), (1 << 20, 0, 0, 1.0)),
-        ((1 << 20, 0.5, np.int64(4096)), (1 << 20, 0, 4096, 0.5)),
-        ((np.int64(4100), None, None), None),
-        ((65536, None, None), None),
-        ((None, 1e30, 1e30), None),
-        ((None, float("nan"), None), None),
-    ],
-)
-def test_a_prepared_launch_takes_what_follows_the_sums(given: tuple[Any, Any, Any], more: Any) -> None:
-    """Numbers are known at the call; what is on the GPU is an address. Here np.int64 stands for such an array."""
-    launches: list[Any] = []
-    addresses = replace(LIBRARIES["numpy"], pointer=int, stream=lambda _: 5)
-
-    def run(*arguments: Any) -> None:
-        launches.append(arguments)
-
-    again = ops.Repeat(addresses, run, (16, 16), FLOAT16, (512,) * 3, ((0, 0, 0),))
-    assert again(4096, 8192, 65536, given) == (None if more is None else 65536)
-    assert launches == ([] if more is None else [(4096, 8192, 65536, 5, *more)])

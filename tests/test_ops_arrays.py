@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -15,7 +14,7 @@ from warpwright import ops, products
 from warpwright.arrays import DeviceArray, overlap
 from warpwright.cuda import driver
 from warpwright.errors import UsageError
-from warpwright.libraries import LIBRARIES, OTHER, Library, library_of
+from warpwright.libraries import OTHER, Library, library_of
 from warpwright.products import FAMILIES, mappable
 from warpwright.report.verdict import judge
 
@@ -226,23 +225,6 @@ def test_arrays_that_interleave_do_not_overlap() -> None:
     assert not overlap(a[:, :16], a[:, 16:]) and overlap(a[:, :17], a[:, 16:])
     left, right = (DeviceArray(pointer, (8, 16), (64, 2), FLOAT16, 0, None) for pointer in (4096, 4128))
     assert not overlap(left, right) and overlap(left, left.T)
-
-
-@pytest.mark.parametrize(
-    ("a", "d", "started"),
-    [(4096, 8192, True), (4098, 8192, False), (4096, 8200, False), (4096, 4096 + 512, True), (4096, 4096 + 496, False)],
-)
-def test_a_prepared_launch_is_used_where_addresses_allow(a: int, d: int, started: bool) -> None:
-    """Multiples of 16 bytes, and a result of 512 bytes that shares none with the operands of 512."""
-    launches: list[Any] = []
-    addresses = replace(LIBRARIES["numpy"], pointer=lambda address: address, stream=lambda _: 5)
-
-    def run(*given: Any) -> None:
-        launches.append(given)
-
-    again = ops.Repeat(addresses, run, (2, 16, 16), FLOAT16, (512,) * 3, ((0, 0, 0), (256, 0, 128)))
-    assert again(a, 65536, d, None) == (d if started else None)
-    assert launches == ([(a, 65536, d, 5), (a + 256, 65536, d + 128, 5)] if started else [])
 
 
 HALF, WHOLE = normal(4, 4, dtype=FLOAT16), normal(8, 8, dtype=FLOAT16)

@@ -38,13 +38,13 @@ class Gpu:
     def __init__(self, chip: str, *kernels: Callable[[Any, Any, Any], None]) -> None:
         self.spec, self.kernels = targets.device(chip), list(kernels)
 
-    def function(self, module: Any, entry: str, *_: Any, dependent: bool = False) -> Callable[..., None]:
+    def function(self, module: Any, entry: str, *_: Any, dependent: bool = False) -> SimpleNamespace:
         kernel = self.kernels.pop(0) if len(self.kernels) > 1 else self.kernels[0]
 
-        def start(grid: Any, values: list[Any], stream: int) -> None:
-            kernel(*(at(*value) if isinstance(value, tuple) else value for value in values[:3]))
+        def launch(grid: Any, values: list[Any], stream: int) -> Callable[[], None]:
+            return lambda: kernel(*(at(*value) if isinstance(value, tuple) else value for value in values[:3]))
 
-        return start
+        return SimpleNamespace(at=launch)
 
 
 def right(a: Any, b: Any, d: Any) -> None:

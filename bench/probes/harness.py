@@ -118,7 +118,8 @@ class Bench:
         entry = entry_point(traced)
         function = self.device.function(entry.module, entry.name, traced.threads, traced.cluster, traced.smem_bytes)
         values = [self._value(traced, name, value) for (name, _), value in zip(traced.params, args, strict=True)]
-        return lambda: (function((grid, 1, 1), values), args)
+        launch = function.at((grid, 1, 1), values)
+        return lambda: (launch(), args)
 
     def _value(self, traced: Any, name: str, value: Any) -> Any:
         if isinstance(value, ww.TensorMap):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from probes.harness import Bench, Measured, measured
-from warpwright.cuda.driver import call, require
+from warpwright.cuda.driver import call
 from warpwright.lang import Break, Global, If, clock64, ctaid, globaltimer, kernel, loop, smem, tid, u32, u64
 from warpwright.launch import entry_point
 
@@ -88,8 +88,6 @@ def turnover(bench: Bench) -> Iterator[Measured]:
         traced = spin.configure(cluster=size, nbytes=LARGE).trace()
         entry = entry_point(traced)
         function = bench.device.function(entry.module, entry.name, traced.threads, traced.cluster, traced.smem_bytes)
-        bindings = require()
-        config = function._config
-        config.gridDimX, config.gridDimY, config.gridDimZ = 1024, 1, 1
-        held = call(bindings.cuOccupancyMaxActiveClusters(function._function, config))
+        config = function.at((1024, 1, 1), [0, 0]).config
+        held = call(function.bindings.cuOccupancyMaxActiveClusters(function.handle, config))
         yield measured(f"launch.clusters_of_{size}", [held], "clusters", "resident together, one CTA an SM")

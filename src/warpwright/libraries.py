@@ -28,21 +28,26 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 class Library:
     """What an operation needs of one library.
 
-    ``view`` is an array's memory, without a copy; ``signature`` all that decides how it is read, but its address:
-    equal for arrays that one prepared launch fits; ``pointer`` that address; ``stream`` the handle of the stream on
-    which the library works now, given an array. ``empty`` and ``zeros`` make an array where a given one is;
-    ``rounding`` and ``copying`` are what a user writes to round to bfloat16 and to get a dense copy.
+    ``view`` is an array's memory, without a copy, and ``pointer`` its address. ``alike``, ``stream`` and ``maker`` are
+    given an array and answer with what can be called again and again: it says of any value whether it is an array that
+    differs in no more than its address (None where nothing can say that); gives the handle of the stream on which the
+    library works now; makes an array of a shape and dtype; the last two where the given array is. ``zeros`` makes one
+    of zeros there. ``rounding`` and ``copying`` are what a user writes to round to bfloat16 and to get a dense copy.
     """
 
     name: str
     view: Callable[[Any], View]
-    signature: Callable[[Any], Any]
+    alike: Callable[[Any], Callable[[Any], bool] | None]
     pointer: Callable[[Any], int]
-    stream: Callable[[Any], int]
-    empty: Callable[[Shape, np.dtype[Any], Any], Any]
+    stream: Callable[[Any], Callable[[], int]]
+    maker: Callable[[Shape, np.dtype[Any], Any], Callable[[], Any]]
     zeros: Callable[[Shape, np.dtype[Any], Any], Any]
     rounding: str
     copying: str
+
+    def empty(self, shape: Shape, dtype: np.dtype[Any], like: Any) -> Any:
+        """An array whose elements are yet to be written, where ``like`` is."""
+        return self.maker(shape, dtype, like)()
 
 
 def library_of(value: Any) -> Library | None:
@@ -62,8 +67,8 @@ def _of_type(kind: type) -> Library | None:
     return None
 
 
-def _numpy_signature(array: NDArray[Any]) -> None:
-    """None: nothing is prepared for memory of the host, which every launch copies."""
+def _nothing_alike(_: Any) -> None:
+    """Memory of the host is copied by every launch; other libraries' arrays say too little of themselves."""
 
 
 def _torch_view(tensor: Any) -> View:
@@ -87,19 +92,21 @@ def _torch_view(tensor: Any) -> View:
     return array
 
 
-def _torch_signature(tensor: Any) -> Any:
-    if not tensor.is_cuda or (tensor.requires_grad and sys.modules["torch"].is_grad_enabled()):
+def _torch_alike(tensor: Any) -> Callable[[Any], bool] | None:
+    """By torch's guards, which decide whether code that it compiled may run: they compare the type, all that describes
+    the memory, whether a gradient would be recorded, and through which modes a call goes; here, through none."""
+    torch = sys.modules["torch"]
+    modes = torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack()
+    if modes or tensor.__class__ not in (torch.Tensor, torch.nn.Parameter):
         return None
-    try:
-        return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
-    except RuntimeError:  # a sparse one has no strides
-        return None
+    extents = {"dynamic_dims_sizes": [list(tensor.shape)], "dynamic_dims_strides": [list(tensor.stride())]}
+    found: Callable[[Any], bool] = torch._C._dynamo.guards.TensorGuards(tensor, **extents).check
+    return found
 
 
-def _torch_stream(tensor: Any) -> int:
+def _torch_stream(tensor: Any) -> Callable[[], int]:
     """By the function that code which torch compiles calls, since a Stream object costs microseconds."""
-    handle: int = sys.modules["torch"]._C._cuda_getCurrentRawStream(tensor.get_device())
-    return handle
+    return functools.partial(sys.modules["torch"]._C._cuda_getCurrentRawStream, tensor.get_device())
 
 
 @functools.cache
@@ -107,51 +114,63 @@ def _torch_dtype(dtype: np.dtype[Any]) -> Any:
     return getattr(sys.modules["torch"], dtype.name)
 
 
-def _torch_empty(shape: Shape, dtype: np.dtype[Any], like: Any) -> Any:
-    return _torch_new(shape, dtype)(like)
-
-
-@functools.lru_cache(maxsize=1024)
-def _torch_new(shape: Shape, dtype: np.dtype[Any]) -> Callable[[Any], Any]:
-    """Like `Tensor.new_empty`; on the current GPU by what code that torch compiles calls, in half the time."""
-    torch, element = sys.modules["torch"], _torch_dtype(dtype)
-    strides = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+def _torch_maker(shape: Shape, dtype: np.dtype[Any], like: Any) -> Callable[[], Any]:
+    """``torch.empty``; on the current GPU what code that torch compiles calls, which takes half the time."""
+    torch, element, device = sys.modules["torch"], _torch_dtype(dtype), like.device
+    made = functools.partial(torch.empty, shape, dtype=element, device=device)
     current = getattr(torch._C, "_cuda_getDevice", None)
     on_gpu = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
-
-    def make(like: Any) -> Any:
-        if current is not None and on_gpu is not None and like.is_cuda and like.get_device() == current():
-            return on_gpu(shape, strides, element)
-        return like.new_empty(shape, dtype=element)
-
-    return make
+    if not like.is_cuda or current is None or on_gpu is None:
+        return made
+    strides, ordinal = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape))), like.get_device()
+    return lambda: on_gpu(shape, strides, element) if current() == ordinal else made()
 
 
 def _torch_zeros(shape: Shape, dtype: np.dtype[Any], like: Any) -> Any:
     return like.new_zeros(shape, dtype=_torch_dtype(dtype))
 
 
-def _cupy_signature(array: Any) -> Any:
-    return array.shape, array.strides, array.dtype, array.device.id
+def _cupy_alike(array: Any) -> Callable[[Any], bool]:
+    def signature(array: Any) -> Any:
+        return array.shape, array.strides, array.dtype, array.device.id
+
+    kind, known = array.__class__, signature(array)
+    return lambda other: other.__class__ is kind and signature(other) == known
 
 
-def _cupy_stream(array: Any) -> int:
-    with array.device:
-        return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
+def _cupy_stream(array: Any) -> Callable[[], int]:
+    cupy, device = sys.modules["cupy"], array.device
+
+    def current() -> int:
+        with device:
+            return int(cupy.cuda.get_current_stream().ptr)
+
+    return current
 
 
-def _cupy_made(function: str) -> Callable[[Shape, np.dtype[Any], Any], Any]:
-    def make(shape: Shape, dtype: np.dtype[Any], like: Any) -> Any:
-        with like.device:
-            return getattr(sys.modules["cupy"], function)(shape, dtype)
+def _cupy_maker(shape: Shape, dtype: np.dtype[Any], like: Any) -> Callable[[], Any]:
+    cupy, device = sys.modules["cupy"], like.device
+
+    def make() -> Any:
+        with device:
+            return cupy.empty(shape, dtype)
 
     return make
+
+
+def _cupy_zeros(shape: Shape, dtype: np.dtype[Any], like: Any) -> Any:
+    with like.device:
+        return sys.modules["cupy"].zeros(shape, dtype)
 
 
 def _on_gpu(value: Any) -> DeviceArray:
     found = device_array(value)
     assert found is not None
     return found
+
+
+def _default_stream(_: Any) -> Callable[[], int]:
+    return lambda: 0
 
 
 def _none_made(shape: Shape, dtype: np.dtype[Any], like: Any) -> Any:
@@ -165,16 +184,16 @@ def _none_made(shape: Shape, dtype: np.dtype[Any], like: Any) -> Any:
 ROUNDING = ".astype(ml_dtypes.bfloat16)"
 
 OTHER = Library(
-    "other", _on_gpu, lambda _: None, lambda _: 0, lambda _: 0, _none_made, _none_made, ROUNDING, "a dense copy"
+    "other", _on_gpu, _nothing_alike, lambda _: 0, _default_stream, _none_made, _none_made, ROUNDING, "a dense copy"
 )
 LIBRARIES = {
     "numpy": Library(
         "numpy",
         lambda array: array,
-        _numpy_signature,
+        _nothing_alike,
         lambda array: int(array.ctypes.data),
-        lambda _: 0,
-        lambda shape, dtype, _: np.empty(shape, dtype),
+        _default_stream,
+        lambda shape, dtype, _: functools.partial(np.empty, shape, dtype),
         lambda shape, dtype, _: np.zeros(shape, dtype),
         ROUNDING,
         "np.ascontiguousarray({name})",
@@ -182,10 +201,10 @@ LIBRARIES = {
     "torch": Library(
         "torch",
         _torch_view,
-        _torch_signature,
+        _torch_alike,
         lambda tensor: tensor.data_ptr(),
         _torch_stream,
-        _torch_empty,
+        _torch_maker,
         _torch_zeros,
         ".bfloat16()",
         "{name}.clone()",
@@ -193,11 +212,11 @@ LIBRARIES = {
     "cupy": Library(
         "cupy",
         _on_gpu,
-        _cupy_signature,
+        _cupy_alike,
         lambda array: int(array.data.ptr),
         _cupy_stream,
-        _cupy_made("empty"),
-        _cupy_made("zeros"),
+        _cupy_maker,
+        _cupy_zeros,
         ROUNDING,
         "{name}.copy()",
     ),

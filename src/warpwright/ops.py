@@ -14,7 +14,7 @@ import numpy as np
 from warpwright.arrays import DeviceArray, device_array, dtype_named, overlap, place
 from warpwright.devices import resolve
 from warpwright.errors import PrecisionWarning, UsageError
-from warpwright.extras import GREATEST, NONE, PAIR_BYTES, Extras, checked
+from warpwright.extras import NONE, Extras, checked
 from warpwright.gpu import Device
 from warpwright.libraries import OTHER, Library, View, library_of
 from warpwright.products import (
@@ -22,7 +22,6 @@ from warpwright.products import (
     FLOAT8,
     Family,
     Operand,
-    Prepared,
     family_of,
     geometry,
     mappable,
@@ -30,19 +29,18 @@ from warpwright.products import (
     reach,
     round_up,
 )
+from warpwright.repeats import ROW_BYTES, Repeat, again, alike, keep
 
 __all__ = ["DEFAULT_LEVEL", "matmul"]
 
 Array = Any
 Shape = tuple[int, ...]
-Given = tuple[Any, Any, Any] | None  # bias, scale_a, scale_b
+Given = tuple[Any, Any, Any]  # bias, scale_a, scale_b
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOAT16 = np.dtype(np.float16)
 FLOAT32 = np.dtype(np.float32)
 DTYPES = (BFLOAT16, FLOAT16, FLOAT32)
-ROW_BYTES = 16
-KEPT = 1024
 
 
 def matmul(
@@ -88,13 +86,10 @@ def matmul(
 
     Raises UsageError for arrays of two libraries, places or dtypes, and for extents that do not fit together.
     """
-    kind = library_of(a)
-    given = None if bias is None and scale_a is None and scale_b is None else (bias, scale_a, scale_b)
-    key = _key(kind, a, b, out, given, activation, out_dtype, device, level)
-    again = _REPEATS.get(key)
-    done = again and again(a, b, out, given)
+    done = again(a, b, out, bias, scale_a, scale_b, activation, out_dtype, device, level)
     if done is not None:
         return done
+    given = bias, scale_a, scale_b
     call = _checked(a, b, out, given, activation, out_dtype, device, level)
     d = call.library.empty(call.shape, call.dtype, a) if out is None else out
     if 0 in call.shape:
@@ -104,8 +99,8 @@ def matmul(
     products = list(_products(call, a, b, d))
     for product in products:
         _multiply(call, *product)
-    if key is not None and call.a.shape[-1]:
-        _remember(key, call, (a, b, d), products)
+    if call.a.shape[-1] and isinstance(call.a, DeviceArray):
+        _remember(call, (a, b, out, *given), (activation, out_dtype, device, level), d, products)
     return d
 
 
@@ -190,7 +185,7 @@ def _multiply(call: Call, a: Array, b: Array, d: Array) -> None:
         step = ROW_BYTES // call.dtype.itemsize
         staged = call.library.empty((*lead, -(-n // step) * step), call.dtype, d)
         target = call.library.view(staged)
-    stream = call.library.stream(a) if isinstance(target, DeviceArray) else 0
+    stream = call.library.stream(a)() if isinstance(target, DeviceArray) else 0
     scratch = None if call.library is OTHER else partial(_scratch, call.library, d)
     call.family.multiply(left, right, target, call.level, call.device, stream, call.extras, scratch)
     if staged is not None:
@@ -246,87 +241,18 @@ def _dense(view: View) -> bool:
     return view.dense if isinstance(view, DeviceArray) else view.flags.c_contiguous
 
 
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    """A call on a GPU that was made before with arrays of the same shapes, strides and types; addresses may differ.
-
-    ``nbytes`` are those that A, B and D span, ``offsets`` where in them each product has its matrices, ``scratch`` the
-    shape of the float32 memory that ``run`` takes.
-    """
-
-    library: Library
-    run: Prepared
-    shape: Shape
-    dtype: np.dtype[Any]
-    nbytes: tuple[int, ...]
-    offsets: tuple[tuple[int, ...], ...]
-    scratch: Shape | None = None
-
-    def __call__(self, a: Array, b: Array, out: Array | None, given: Given) -> Array | None:
-        """The result; None for addresses that need the long way."""
-        library, (size_a, size_b, size_d) = self.library, self.nbytes
-        at_a, at_b = library.pointer(a), library.pointer(b)
-        d = library.empty(self.shape, self.dtype, a) if out is None else out
-        at_d = library.pointer(d)
-        apart = (at_d >= at_a + size_a or at_a >= at_d + size_d) and (at_d >= at_b + size_b or at_b >= at_d + size_d)
-        more = () if given is None else self._more(given, at_d, size_d)
-        if (at_a | at_b | at_d) % ROW_BYTES or not apart or more is None:
-            return None
-        stream = library.stream(a)
-        parts = library.empty(self.scratch, FLOAT32, a) if self.scratch else None
-        places = {} if parts is None else {"scratch": library.pointer(parts)}
-        for to_a, to_b, to_d in self.offsets:
-            self.run(at_a + to_a, at_b + to_b, at_d + to_d, stream, *more, **places)
-        return d
-
-    def _more(self, given: tuple[Any, ...], at_d: int, size_d: int) -> tuple[Any, ...] | None:
-        """Addresses of the bias and of scales on the GPU, and the product of the other scales."""
-        bias, scale_a, scale_b = given
-        at_bias = 0 if bias is None else self.library.pointer(bias)
-        (at_a, alpha), (at_b, beta) = self._factor(scale_a), self._factor(scale_b)
-        spread = bias is not None and at_d < at_bias + 4 * self.shape[-1] and at_bias < at_d + size_d
-        if at_bias % PAIR_BYTES or spread or not abs(alpha * beta) <= GREATEST:
-            return None
-        return at_bias, at_a, at_b, alpha * beta
-
-    def _factor(self, scale: Any) -> tuple[int, float]:
-        """The address of a scale on the GPU, or its value."""
-        if scale is None:
-            return 0, 1.0
-        known = scale.__class__ is float or scale.__class__ is int
-        return (0, scale) if known else (self.library.pointer(scale), 1.0)
-
-
-_REPEATS: dict[Any, Repeat] = {}
-
-
-def _key(library: Library | None, a: Array, b: Array, out: Array, given: Given, *options: Any) -> Any:
-    """What decides how a call runs; None where nothing can be prepared."""
-    if library is None or library_of(b) is not library or (out is not None and library_of(out) is not library):
-        return None
-    signatures = library.signature(a), library.signature(b), out if out is None else library.signature(out)
-    if signatures[0] is None or signatures[1] is None:
-        return None
-    if given is None:
-        return signatures, out is None, *options
-    bias, scale_a, scale_b = given  # one by one: a loop takes half a microsecond more
-    more = _signature(library, bias), _signature(library, scale_a), _signature(library, scale_b)
-    return None if None in more else (signatures, out is None, *options, more)
-
-
-def _signature(library: Library, value: Any) -> Any:
-    """What decides how a bias or a scale is read; None for one that nothing is prepared for."""
-    if value is None or value.__class__ is float or value.__class__ is int:
-        return type(value)
-    return library.signature(value) if library_of(value) is library else None
-
-
-def _remember(key: Any, call: Call, arrays: tuple[Array, ...], products: Sequence[tuple[Array, ...]]) -> None:
-    """Keep the launches of a call whose ``products`` were all read and written in place."""
-    pointer, view = call.library.pointer, call.library.view
-    starts, nbytes = list(map(pointer, arrays)), tuple(reach(geometry(view(array))) for array in arrays)
+def _remember(
+    call: Call, given: tuple[Array, ...], options: tuple[Any, ...], d: Array, products: Sequence[tuple[Array, ...]]
+) -> None:
+    """Keep the launches of a call on a GPU whose ``products`` were all read and written in place."""
+    library, view, arrays = call.library, call.library.view, (*given[:2], d)
+    fits = [alike(library, value) for value in given]
+    if any(fit is None and value is not None for fit, value in zip(fits, given, strict=True)):
+        return
+    starts, nbytes = list(map(library.pointer, arrays)), [reach(geometry(view(array))) for array in arrays]
     offsets = tuple(
-        tuple(pointer(matrix) - start for matrix, start in zip(product, starts, strict=True)) for product in products
+        tuple(library.pointer(matrix) - start for matrix, start in zip(product, starts, strict=True))
+        for product in products
     )
     inside = all(
         # outside lies what is a copy: joining leading dimensions may need one
@@ -334,17 +260,22 @@ def _remember(key: Any, call: Call, arrays: tuple[Array, ...], products: Sequenc
         for each in offsets
         for to, size in zip(each, nbytes, strict=True)
     )
-    a, b, d = products[0]
-    left, right, target = _in_place(view(a), call.family), _in_place(view(b.swapaxes(-1, -2)), call.family), view(d)
+    a, b, target = products[0]
+    left, right, target = (
+        _in_place(view(a), call.family),
+        _in_place(view(b.swapaxes(-1, -2)), call.family),
+        view(target),
+    )
     if not inside or left is None or right is None or not mappable(target) or not call.family.gaps:
         return
     layouts = geometry(left.view), geometry(right.view), geometry(target)
     majors, extras = (left.major, right.major), call.extras
     run = prepared(*layouts, majors, call.level, call.device.name, extras.epilogue, extras.columns, True)
-    if len(_REPEATS) >= KEPT:
-        _REPEATS.clear()
-    scratch = run.total.scratch if run.total else None
-    _REPEATS[key] = Repeat(call.library, run, call.shape, call.dtype, nbytes, offsets, scratch)
+    like, (size_a, size_b, size_d) = given[0], nbytes
+    scratch = library.maker(run.scratch, FLOAT32, like) if run.scratch else None
+    made = library.stream(like), library.maker(call.shape, call.dtype, like), scratch
+    sizes = size_a, size_b, size_d, 0 if extras.bias is None else extras.bias.size * extras.bias.itemsize
+    keep(given, options, Repeat(tuple(fits), run, library.pointer, *made, sizes, offsets))
 
 
 def _checked(
@@ -357,7 +288,7 @@ def _checked(
     device: Any,
     level: int | None,
 ) -> Call:
-    bias, scale_a, scale_b = given or (None, None, None)
+    bias, scale_a, scale_b = given
     library = _library({"a": a, "b": b, "out": out, "bias": bias})
     view_a, view_b = library.view(a), library.view(b)
     for name, view in (("a", view_a), ("b", view_b)):

@@ -38,6 +38,7 @@ __all__ = [
     "prepared",
     "reach",
     "round_up",
+    "start",
 ]
 
 MAP_BYTES = 16  # addresses and strides of tensor maps
@@ -160,9 +161,10 @@ def hopper(
             each.pointer if isinstance(each, DeviceArray) else 0
             for each in (extras.bias, extras.scale_a, extras.scale_b)
         )
-        parts = scratch(run.total.scratch) if scratch and run.total else None
+        parts = scratch(run.scratch) if scratch and run.scratch else None
         at_parts = parts.pointer if isinstance(parts, DeviceArray) else 0
-        run(a.view.pointer, b.view.pointer, d.pointer, stream, bias, scale_a, scale_b, extras.alpha, at_parts)
+        places = a.view.pointer, b.view.pointer, d.pointer
+        start(run.launches(*places, stream, bias, scale_a, scale_b, extras.alpha, at_parts))
         return
     product = hopper_launch(*layouts, majors, level, device.spec, extras.epilogue, scratch is not None)
     views = [a.view, b.view, d]
@@ -200,7 +202,7 @@ class Total:
     scratch: Shape
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Prepared:
     """A launch on a real GPU that only lacks addresses: ``maps`` make tensor maps of them, and keep the last ones."""
 
@@ -210,7 +212,12 @@ class Prepared:
     scalars: tuple[int, ...]
     total: Total | None = None
 
-    def __call__(
+    @property
+    def scratch(self) -> Shape | None:
+        """The shape of the float32 memory that it takes, if any."""
+        return self.total.scratch if self.total else None
+
+    def launches(
         self,
         a: int,
         b: int,
@@ -221,18 +228,25 @@ class Prepared:
         scale_b: int = 0,
         alpha: float = 1.0,
         scratch: int = 0,
-    ) -> None:
-        """Start D = A·Bᵀ over the matrices at these addresses, with what the kernel's epilogue takes.
+    ) -> tuple[cuda.Launch, ...]:
+        """Those of D = A·Bᵀ over the matrices at these addresses, with what the kernel's epilogue takes.
 
-        ``scratch`` is the address of ``total``'s memory. Whoever frees that does it in the order of the stream, as the
+        ``scratch`` is the address of its memory. Whoever frees that does it in the order of the stream, as the
         libraries' allocators do, and a CUDA graph keeps what was allocated while it was captured: so no two products
         share it at a time.
         """
         (map_a, map_b, map_d), total = self.maps, self.total
-        more = bias, scale_a, scale_b, alpha
-        self.function(self.grid, (map_a(a), map_b(b), map_d(scratch if total else d), *self.scalars, *more), stream)
-        if total:
-            total.function(total.grid, (scratch, d, *total.scalars, *more), stream)
+        maps, more = (map_a(a), map_b(b), map_d(scratch if total else d)), (bias, scale_a, scale_b, alpha)
+        product = self.function.at(self.grid, (*maps, *self.scalars, *more), stream)
+        if total is None:
+            return (product,)
+        return product, total.function.at(total.grid, (scratch, d, *total.scalars, *more), stream)
+
+
+def start(launches: Sequence[cuda.Launch]) -> None:
+    """One after the other."""
+    for launched in launches:
+        launched()
 
 
 @functools.lru_cache(maxsize=1024)

@@ -12,6 +12,7 @@ import hashlib
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +30,7 @@ from warpwright.gpu import Dim3
 from warpwright.kernels import gemm
 from warpwright.lang.trace import Traced
 from warpwright.launch import entry_point
-from warpwright.products import geometry, loaded, product_of, round_up, slices_of
+from warpwright.products import geometry, loaded, product_of, round_up, slices_of, start
 from warpwright.report.verdict import Verdict, judge
 from warpwright.tensormap import TensorMap
 
@@ -129,10 +130,10 @@ def run_of(config: Config, given: Problem, held: contextlib.ExitStack) -> Run:
     fitting = replace(config, slices=slices_of(a.shape[1], config.slices))
     run = loaded(product_of(fitting, *layouts, ("k", "k"), given.device.spec.sms), layouts[2], given.device)
     scratch = 0
-    if run.total:
-        scratch = int(call(require().cuMemAlloc(prod(run.total.scratch) * SUM_BYTES), "memory for slices of K"))
+    if run.scratch:
+        scratch = int(call(require().cuMemAlloc(prod(run.scratch) * SUM_BYTES), "memory for slices of K"))
         held.callback(require().cuMemFree, scratch)
-    return lambda: run(a.pointer, b.pointer, d.pointer, 0, scratch=scratch)
+    return partial(start, run.launches(a.pointer, b.pointer, d.pointer, 0, scratch=scratch))
 
 
 def blackwell_launch(config: gemm.GemmConfig, given: Problem) -> tuple[Traced, Dim3, list[Any]]:
@@ -154,7 +155,7 @@ def started(kernel: Traced, grid: Dim3, args: Sequence[Any], device: cuda.Device
     entry = entry_point(kernel)
     function = device.function(entry.module, entry.name, kernel.threads, kernel.cluster, kernel.smem_bytes)
     values = [_value(argument) for argument in typed_arguments(kernel.params, kernel.maps, args)]
-    return lambda: function(grid, values, stream)
+    return function.at(grid, values, stream)
 
 
 def _value(argument: Any) -> Any:

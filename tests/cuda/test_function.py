@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from warpwright.cuda.function import layout, packed
+from tests.cuda.conftest import FakeDriver, Result
+from warpwright.cuda.compile import Cubin
+from warpwright.cuda.function import ROWS, Function, layout, packed
+from warpwright.errors import LaunchError
 from warpwright.launch import load_ptx
 from warpwright.ptx.nodes import Variable
 from warpwright.vgpu.decode import decode
@@ -55,3 +61,77 @@ def test_negative_integers_become_their_twos_complement() -> None:
     with pytest.raises(struct.error):
         form.pack(*values)
     assert packed(form, values) == [0xFFFFFFFF, 2**64 - 2, -1.5, 0xFFFD, b"abc"]
+
+
+CONTEXT = 77
+SMALL = [param("u32"), param("b8", 16, align=8), param("f32")]
+
+
+class Kernels(FakeDriver):
+    """A driver that notes what each launch was given: grid, stream, and the parameters behind the pointers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.current, self.entered, self.started = CONTEXT, [], []
+        names = ("MAX_DYNAMIC_SHARED_SIZE_BYTES", "NON_PORTABLE_CLUSTER_SIZE_ALLOWED")
+        self.CUfunction_attribute = SimpleNamespace(**{f"CU_FUNC_ATTRIBUTE_{name}": name for name in names})
+        self.CUjit_option = SimpleNamespace(CU_JIT_ERROR_LOG_BUFFER=0, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES=1)
+        self.CUlaunchConfig = SimpleNamespace
+        self.cuModuleLoadDataEx = lambda *_: (Result.CUDA_SUCCESS, "module")
+        self.cuModuleGetFunction = lambda *_: (Result.CUDA_SUCCESS, "kernel")
+        self.cuFuncSetAttribute = self.cuFuncLoad = lambda *_: (Result.CUDA_SUCCESS,)
+
+    def cuCtxGetCurrent(self) -> tuple[Result, int]:
+        return Result.CUDA_SUCCESS, self.current
+
+    def cuCtxSetCurrent(self, context: int) -> tuple[Result]:
+        self.current = context
+        self.entered.append(context)
+        return (Result.CUDA_SUCCESS,)
+
+    def cuLaunchKernelEx(self, config: Any, kernel: str, parameters: int, _: int) -> tuple[Result]:
+        places = (ctypes.c_uint64 * len(SMALL)).from_address(parameters)
+        first, second, third = (ctypes.string_at(place, size) for place, size in zip(places, (4, 16, 4), strict=True))
+        grid = config.gridDimX, config.gridDimY, config.gridDimZ
+        values = int.from_bytes(first, "little"), second, struct.unpack("<f", third)[0]
+        self.started.append((kernel, grid, config.hStream, values))
+        return (self.status,)
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Kernels:
+    made = Kernels()
+    monkeypatch.setattr("warpwright.cuda.function.driver", lambda: made)
+    return made
+
+
+def test_a_launch_keeps_what_it_was_made_with(driver: Kernels) -> None:
+    """However many are made, each has parameters of its own, and a negative integer its two's complement."""
+    function = Function(CONTEXT, Cubin(b"", ""), "k", SMALL, (32, 1, 1))
+    expected = [("kernel", (1 + n % 3, 1, 1), n % 2, (n, bytes([n % 256]) * 16, n / 4)) for n in range(2 * ROWS + 3)]
+    launches = [function.at(grid, values, stream) for _, grid, stream, values in expected]
+    for launch in reversed(launches):
+        launch()
+    assert driver.started == expected[::-1]
+    function((1, 2, 3), (-1, bytes(16), 0.5))
+    assert driver.started[-1] == ("kernel", (1, 2, 3), 0, (0xFFFFFFFF, bytes(16), 0.5))
+
+
+def test_a_launch_is_made_in_the_context_of_its_gpu(driver: Kernels) -> None:
+    launch = Function(CONTEXT, Cubin(b"", ""), "k", SMALL, (32, 1, 1)).at((1, 1, 1), (1, bytes(16), 0.5))
+    driver.entered.clear()
+    launch()
+    driver.current = 0
+    launch()
+    assert driver.entered == [CONTEXT] and driver.current == CONTEXT
+
+
+def test_a_launch_that_the_driver_refuses(driver: Kernels) -> None:
+    function = Function(CONTEXT, Cubin(b"", ""), "k", SMALL, (32, 1, 1))
+    driver.status = Result.CUDA_ERROR_INVALID_VALUE
+    with pytest.raises(LaunchError) as caught:
+        function((4, 1, 1), (1, bytes(16), 0.5))
+    assert str(caught.value) == (
+        "launch of 'k' with grid=(4, 1, 1), block=(32, 1, 1), cluster=(1, 1, 1): the CUDA driver answers "
+        "CUDA_ERROR_INVALID_VALUE"
+    )

@@ -12,7 +12,7 @@ import torch
 from click.testing import CliRunner
 
 import warpwright as ww
-from warpwright import ops, products, tuned
+from warpwright import products, repeats, tuned
 from warpwright.cli import main
 from warpwright.kernels import gemm
 
@@ -22,7 +22,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def fresh() -> None:
         tuned.choices.cache_clear()
         products.prepared.cache_clear()
-        ops._REPEATS.clear()
+        repeats.REPEATS.clear()
 
     monkeypatch.setenv("WARPWRIGHT_CONFIG", str(tmp_path))
     fresh()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import cupy
@@ -13,16 +14,22 @@ import torch
 
 import warpwright as ww
 import warpwright.interop.torch
-from warpwright import ops
+from warpwright import ops, repeats
+from warpwright.repeats import Repeat
 
 product = torch.ops.warpwright.matmul
 
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    ops._REPEATS.clear()
+    repeats.REPEATS.clear()
     yield
     torch.cuda.synchronize()
+
+
+def kept() -> list[Repeat]:
+    """The calls that can be made again."""
+    return [each for some in repeats.REPEATS.values() for each in some]
 
 
 def normal(*shape: int, dtype: Any = torch.bfloat16, grad: bool = False) -> Any:
@@ -57,7 +64,7 @@ def test_no_dense_layout_is_copied_and_a_launch_is_prepared_once(layout: str, mo
         )
         a, b = (x.T if letter == "T" else x for x, letter in zip((a, b), layout, strict=True))
         near(ww.matmul(a, b), exact(a, b))
-    assert len(ops._REPEATS) == 1
+    assert len(kept()) == 1
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (16, 520, 264), (65, 63, 7), (129, 257, 72), (300, 1, 64)])
@@ -106,11 +113,11 @@ def test_leading_dimensions_of_a_alone_are_one_prepared_launch() -> None:
     for _ in range(3):
         a, w = normal(3, 40, 72), normal(48, 72)
         near(ww.matmul(a, w.T), exact(a, w.T))
-    assert len(ops._REPEATS) == 1
+    assert len(kept()) == 1
     strange = normal(40, 3, 72).transpose(0, 1)
     for _ in range(2):
         near(ww.matmul(strange, w.T), exact(strange, w.T))
-    assert len(ops._REPEATS) == 2
+    assert len(kept()) == 2
 
 
 @pytest.mark.parametrize(
@@ -121,7 +128,7 @@ def test_a_launch_for_each_product_is_prepared_once(left: tuple[int, ...], right
         a, b = normal(*left), normal(*right)
         near(ww.matmul(a, b), exact(a, b))
         near(ww.matmul(a, b.mT.contiguous().mT), exact(a, b))
-    assert len(ops._REPEATS) == 2
+    assert len(kept()) == 2
 
 
 @pytest.mark.parametrize("shape", [(3, 4, 64, 72), (1, 5, 40, 64), (2, 3, 129, 1000)])
@@ -131,15 +138,15 @@ def test_a_batch_is_one_prepared_launch(shape: tuple[int, ...]) -> None:
         a, b = normal(*shape), normal(*leading, depth, 48)
         near(ww.matmul(a, b), exact(a, b))
         near(ww.matmul(a, b[..., :1, :, :]), exact(a, b[..., :1, :, :]))
-    assert len(ops._REPEATS) == 2
-    assert len(next(iter(ops._REPEATS.values())).offsets) == 1
+    assert len(kept()) == 2
+    assert len(kept()[0].offsets) == 1
 
 
 def test_heads_of_attention_are_a_launch_for_each_sequence() -> None:
     q, k = (normal(2, 104, 3, 64).transpose(1, 2) for _ in range(2))
     for _ in range(2):
         near(ww.matmul(q, k.mT), exact(q, k.mT))
-    assert len(next(iter(ops._REPEATS.values())).offsets) == 2
+    assert len(kept()[0].offsets) == 2
 
 
 LONG = [(65, 72, 8192), (16, 2048, 7168), (128, 128, 65536), (512, 512, 8192)]
@@ -152,7 +159,7 @@ def test_slices_of_k_always_give_the_same_bits(shape: tuple[int, int, int]) -> N
     a, b = normal(m, k), normal(k, n)
     expected = ww.matmul(a, b)
     near(expected, exact(a, b))
-    assert next(iter(ops._REPEATS.values())).scratch
+    assert kept()[0].scratch
     streams = [torch.cuda.Stream() for _ in range(3)]
     torch.cuda.synchronize()
     found = []
@@ -176,7 +183,35 @@ def test_parameters_use_the_prepared_launch_too() -> None:
     a, w = normal(40, 72), normal(72, 48, grad=True)
     for _ in range(2):
         near(product(a, w), exact(a, w))
-    assert len(ops._REPEATS) == 1
+    assert len(kept()) == 1
+
+
+def test_addresses_that_come_again_with_other_numbers() -> None:
+    """What is kept of a launch are addresses: what lies there, and for what results, may change."""
+    for turn in range(6):
+        a, b = normal(64 + 64 * (turn % 2), 72), normal(72, 48 + 16 * (turn % 3))
+        results = [product(a, b) for _ in range(3)]
+        for d in results:
+            near(d, exact(a, b))
+        del a, b, d, results
+    assert len(kept()) == 6
+
+
+def test_each_thread_finds_its_own_way_to_the_gpu() -> None:
+    """A new thread has no current context until something makes one; launches of one product are shared."""
+    a, b, bias = normal(256, 136), normal(136, 312), normal(312)
+    expected = ww.matmul(a, b, bias=bias)
+    stream = torch.cuda.Stream()
+    torch.cuda.synchronize()
+
+    def work(_: int) -> bool:
+        with torch.cuda.stream(stream):
+            found = [product(a, b, bias) for _ in range(50)]
+        stream.synchronize()
+        return all(torch.equal(each, expected) for each in found)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(8)))
 
 
 def test_float32_is_rounded_and_says_so() -> None:

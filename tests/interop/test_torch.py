@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,13 +12,19 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[torch]'")
 
 from torch._subclasses import FakeTensorMode  # noqa: E402
+from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import warpwright as ww  # noqa: E402
 import warpwright.interop.torch  # noqa: E402  (registers the operator)
-from warpwright import ops  # noqa: E402
+from warpwright import ops, repeats  # noqa: E402
+from warpwright.libraries import LIBRARIES  # noqa: E402
 
 product = torch.ops.warpwright.matmul
+
+
+class Named(torch.Tensor):
+    """A tensor of another type."""
 
 
 def normal(seed: int, *shape: int, dtype: Any = torch.bfloat16, grad: bool = False) -> Any:
@@ -191,6 +199,80 @@ def test_tensors_that_stand_for_others_reach_no_kernel() -> None:
     assert seen == [torch.ops.warpwright.matmul.default]
     with pytest.raises(RuntimeError, match=re.escape("matmul: a is (2, 16, 24) and b is (16, 8)")):
         product(a.to("meta"), b[:16].to("meta"))
+
+
+@pytest.fixture
+def repeated() -> Iterator[list[Any]]:
+    """A call that was made before with A (16, 24), B (24, 8), a bias and a scale; notes when it is made again."""
+    made: list[Any] = []
+    a, b, bias, one = normal(1, 16, 24), normal(2, 24, 8), normal(3, 8), torch.ones(())
+
+    def result() -> Any:
+        made.append(torch.full((16, 8), 7.0))
+        return made[-1]
+
+    repeats.REPEATS.clear()
+    given = (a, b, None, bias, one, None)
+    alike = tuple(None if value is None else repeats.alike(LIBRARIES["torch"], value) for value in given)
+    run = SimpleNamespace(launches=None)
+    repeat = repeats.Repeat(alike, run, torch.Tensor.data_ptr, lambda: 0, result, None, (0,) * 4, ())
+    repeats.keep(given, ("relu", None, None, None), repeat)
+    yield made
+    repeats.REPEATS.clear()
+
+
+def test_a_call_that_was_made_before_is_made_again(repeated: list[Any]) -> None:
+    a, b, bias, one = normal(4, 16, 24), normal(5, 24, 8), normal(6, 8), torch.ones(())
+    assert product(a, b, bias, "relu", one) is repeated[0]
+    assert product(a=a, b=b, bias=bias, activation="relu", scale_a=one) is repeated[1]
+    others: list[tuple[Any, ...]] = [
+        (a, b, torch.nn.Parameter(bias), "relu", one),
+        (a, b, bias, "gelu", one),
+        (a, b, bias, "relu", None),
+        (a, b.T.contiguous().T, bias, "relu", one),
+        (a.half(), b.half(), bias, "relu", one),
+        (a, b.as_subclass(Named), bias, "relu", one),
+    ]
+    for given in others:
+        near(product(*given), layer_of(*given[:4]))
+    with torch.inference_mode():
+        near(product(a, b, bias, "relu", one), layer_of(a, b, bias, "relu"))
+    assert len(repeated) == 2
+
+
+def test_what_watches_calls_sees_those_that_are_made_again(repeated: list[Any]) -> None:
+    given = normal(4, 16, 24), normal(5, 24, 8), normal(6, 8), "relu", torch.ones(())
+    seen: list[Any] = []
+
+    class Dispatched(TorchDispatchMode):
+        def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(call)
+            return call(*args, **(kwargs or {}))
+
+    class Called(TorchFunctionMode):
+        def __torch_function__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(call)
+            return call(*args, **(kwargs or {}))
+
+    with Dispatched():
+        product(*given)
+        nested = LIBRARIES["torch"].alike(given[0])
+    with Called():
+        product(*given)
+    assert seen == [torch.ops.warpwright.matmul.default, product] and nested is None
+    with torch.profiler.profile() as profile:
+        product(*given)
+    assert "warpwright::matmul" in [event.name for event in profile.events()]
+    vmapped = torch.func.vmap(lambda x: product(x, *given[1:]))(torch.stack([given[0]] * 2))
+    assert vmapped.shape == (2, 16, 8)
+
+
+def test_tensors_that_are_alike() -> None:
+    x, of_torch = normal(1, 4, 4), LIBRARIES["torch"].alike
+    alike = of_torch(x)
+    assert alike(normal(2, 4, 4)) and not any(map(alike, (x.T, x.half(), x[:2], x[:, :2], x.to("meta"), 3, None)))
+    assert of_torch(x.as_subclass(Named)) is None
+    assert torch.func.vmap(lambda y: y + float(of_torch(x) is None))(torch.zeros(2)).tolist() == [1.0, 1.0]
 
 
 def test_inference_mode() -> None:

@@ -1,11 +1,13 @@
-"""One kernel prepared for cheap launches: machine code loaded, attributes set, the parameter buffer laid out."""
+"""One kernel prepared for cheap launches: machine code loaded, attributes set, parameter buffers laid out."""
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,12 +19,15 @@ from warpwright.ptx.nodes import Variable
 if TYPE_CHECKING:
     from warpwright.cuda.compile import Cubin
 
-__all__ = ["Function", "layout", "packed"]
+__all__ = ["Function", "Launch", "layout", "packed"]
 
 Dim3 = tuple[int, int, int]
 
 PORTABLE_CLUSTER = 8
 LOG_BYTES = 1 << 14
+KEPT = 256
+ROWS = 64
+WORD_BYTES = 8
 FLOATS = {"f32": "f", "f64": "d"}
 LETTERS = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
@@ -54,6 +59,19 @@ def packed(form: struct.Struct, values: Sequence[Any]) -> list[Any]:
     ]
 
 
+def buffers(form: struct.Struct, offsets: Sequence[int]) -> Iterator[tuple[memoryview, int, int]]:
+    """Parameter buffers without end, each used once: memory, where in it the values go, and the address that
+    ``cuLaunchKernelEx`` takes: that of a pointer to each parameter."""
+    ahead = max(1, len(offsets))
+    words = ahead + -(-form.size // WORD_BYTES)
+    while True:
+        memory = np.zeros((ROWS, words), np.uint64)
+        rows = memory.ctypes.data + WORD_BYTES * words * np.arange(ROWS, dtype=np.uint64)
+        memory[:, : len(offsets)] = rows[:, None] + (np.array(offsets, np.uint64) + WORD_BYTES * ahead)
+        for row, address in enumerate(rows.tolist()):
+            yield memory.data, WORD_BYTES * (words * row + ahead), address
+
+
 def loaded(bindings: Any, code: bytes, name: str) -> Any:
     """The module of machine code, or of PTX. Raises UsageError with the driver's words for PTX that it refuses."""
     words, names = bytearray(LOG_BYTES), bindings.CUjit_option
@@ -65,8 +83,34 @@ def loaded(bindings: Any, code: bytes, name: str) -> Any:
     return call(answer, f"loading {name!r}")
 
 
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A launch of which nothing is open: calling it, as often as one likes and from any thread, starts it.
+
+    ``parameters`` is the address of the pointers to them in ``memory``.
+    """
+
+    function: Function
+    config: Any
+    parameters: int
+    memory: memoryview
+
+    def __call__(self) -> None:
+        """Raises LaunchError for a launch that the driver refuses; a fault while it runs shows at the next wait."""
+        function = self.function
+        if int(function.current_context()[1]) != function.context_id:
+            function.enter()
+        (status,) = function.start(self.config, function.handle, self.parameters, 0)
+        if status:
+            config = self.config
+            grid = config.gridDimX, config.gridDimY, config.gridDimZ
+            what = f"launch of {function.name!r} with grid={grid}, block={function.block}, cluster={function.cluster}"
+            call((status,), what)
+
+
 class Function:
-    """A kernel on one GPU: ``function(grid, values, stream)`` only starts it, in a few microseconds of host time.
+    """A kernel on one GPU: ``function(grid, values, stream)`` only starts it, in a few microseconds of host time;
+    ``at`` makes a `Launch` of the same, to be kept for when they come again.
 
     ``values`` has one item a parameter: an int (an address on the GPU, an integer), a float, or ``bytes`` (the 128
     bytes of `cuda.encoded` for a tensor map). Nothing is allocated, copied or waited for, so a launch may be captured
@@ -90,23 +134,21 @@ class Function:
         dependent: bool = False,
     ) -> None:
         self.cubin, self.name, self.block, self.cluster, self.smem = cubin, name, block, cluster, smem
-        self._context, self._context_id = context, int(context)
-        self._bindings = driver()
+        self.bindings = bindings = driver()
+        self.context, self.context_id = context, int(context)
+        self.current_context, self.start = bindings.cuCtxGetCurrent, bindings.cuLaunchKernelEx
         self.form, offsets = layout(params)
-        values = np.zeros(max(1, self.form.size), np.uint8)
-        self._values = values.data
-        self._places = values.ctypes.data + np.array(offsets, np.uint64)
-        self._places_address = self._places.ctypes.data
-        self._lock = threading.Lock()
-        self._enter()
-        self._module = loaded(self._bindings, cubin.code, name)
+        self._buffers, self._lock = buffers(self.form, offsets), threading.Lock()
+        self.enter()
+        self._module = loaded(bindings, cubin.code, name)
         try:
-            self._function = call(self._bindings.cuModuleGetFunction(self._module, name.encode()), f"loading {name!r}")
+            self.handle = call(bindings.cuModuleGetFunction(self._module, name.encode()), f"loading {name!r}")
             self._set_attributes()
         except WarpwrightError:
-            self._bindings.cuModuleUnload(self._module)
+            bindings.cuModuleUnload(self._module)
             raise
-        self._config = self._configuration(cooperative, dependent)
+        made = functools.partial(self._configuration, self._launch_attributes(cooperative, dependent))
+        self._config = functools.lru_cache(KEPT)(made)
 
     @property
     def registers(self) -> int:
@@ -124,51 +166,51 @@ class Function:
         return self._attribute("LOCAL_SIZE_BYTES")
 
     def __call__(self, grid: Dim3, values: Sequence[Any], stream: int = 0) -> None:
-        """Start the kernel on ``stream`` (the driver's handle).
+        """Start the kernel on ``stream`` (the driver's handle). Raises as a `Launch` does."""
+        self.at(grid, values, stream)()
 
-        Raises LaunchError for a launch that the driver refuses; a fault while it runs shows at the next wait.
-        """
-        bindings, config = self._bindings, self._config
-        if int(bindings.cuCtxGetCurrent()[1]) != self._context_id:
-            self._enter()
+    def at(self, grid: Dim3, values: Sequence[Any], stream: int = 0) -> Launch:
+        """The launch with these values."""
         with self._lock:
-            try:
-                self.form.pack_into(self._values, 0, *values)
-            except struct.error:
-                self.form.pack_into(self._values, 0, *packed(self.form, values))
-            config.gridDimX, config.gridDimY, config.gridDimZ = grid
-            config.hStream = stream
-            (status,) = bindings.cuLaunchKernelEx(config, self._function, self._places_address, 0)
-        if status.value:
-            call((status,), f"launch of {self.name!r} with grid={grid}, block={self.block}, cluster={self.cluster}")
+            memory, start, address = next(self._buffers)
+        try:
+            self.form.pack_into(memory, start, *values)
+        except struct.error:
+            self.form.pack_into(memory, start, *packed(self.form, values))
+        return Launch(self, self._config(grid, stream), address, memory)
 
-    def _enter(self) -> None:
-        call(self._bindings.cuCtxSetCurrent(self._context))
+    def enter(self) -> None:
+        """Make the GPU's context that of this thread."""
+        call(self.bindings.cuCtxSetCurrent(self.context))
 
     def _attribute(self, name: str) -> int:
-        wanted = getattr(self._bindings.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
-        return int(call(self._bindings.cuFuncGetAttribute(wanted, self._function)))
+        wanted = getattr(self.bindings.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
+        return int(call(self.bindings.cuFuncGetAttribute(wanted, self.handle)))
 
     def _set_attributes(self) -> None:
         """Opt in to large shared memory and large clusters; load the code now, so that no launch does."""
-        bindings, names = self._bindings, self._bindings.CUfunction_attribute
+        bindings, names = self.bindings, self.bindings.CUfunction_attribute
         wanted = {names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: self.smem}
         if math.prod(self.cluster) > PORTABLE_CLUSTER:
             wanted[names.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED] = 1
         for attribute, value in wanted.items():
-            (status,) = bindings.cuFuncSetAttribute(self._function, attribute, value)
+            (status,) = bindings.cuFuncSetAttribute(self.handle, attribute, value)
             if status.value:
                 raise LaunchError(
                     f"kernel {self.name} with {self.smem} bytes of shared memory: the driver answers {status.name}"
                 )
-        call(bindings.cuFuncLoad(self._function), f"loading {self.name!r}")
+        call(bindings.cuFuncLoad(self.handle), f"loading {self.name!r}")
 
-    def _configuration(self, cooperative: bool, dependent: bool) -> Any:
-        bindings = self._bindings
-        config = bindings.CUlaunchConfig()
+    def _configuration(self, attributes: list[Any], grid: Dim3, stream: int) -> Any:
+        config = self.bindings.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid
         config.blockDimX, config.blockDimY, config.blockDimZ = self.block
-        config.sharedMemBytes = self.smem
-        attributes = []
+        config.sharedMemBytes, config.hStream = self.smem, stream
+        config.attrs, config.numAttrs = attributes, len(attributes)
+        return config
+
+    def _launch_attributes(self, cooperative: bool, dependent: bool) -> list[Any]:
+        bindings, attributes = self.bindings, []
         for wanted, name in (
             (math.prod(self.cluster) > 1, "CLUSTER_DIMENSION"),
             (cooperative, "COOPERATIVE"),
@@ -179,8 +221,7 @@ class Function:
                 attribute.id = getattr(bindings.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{name}")
                 self._fill(name, attribute.value)
                 attributes.append(attribute)
-        config.attrs, config.numAttrs = attributes, len(attributes)
-        return config
+        return attributes
 
     def _fill(self, name: str, value: Any) -> None:
         if name == "CLUSTER_DIMENSION":

@@ -15,17 +15,20 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._C import DispatchKey, DispatchKeySet
 
 from warpwright import ops
 from warpwright.errors import UsageError
+from warpwright.repeats import again
 
 __all__ = ["matmul"]
 
 SCHEMA = (
-    "matmul(Tensor a, Tensor b, *, Tensor? bias=None, str? activation=None, "
+    "matmul(Tensor a, Tensor b, Tensor? bias=None, str? activation=None, "
     "Tensor? scale_a=None, Tensor? scale_b=None, ScalarType? out_dtype=None) -> Tensor"
 )
+OPTIONS = ("bias", "activation", "scale_a", "scale_b", "out_dtype")
 AFTER_AUTOGRAD = torch._C._after_autograd_keyset
 KERNELS = (DispatchKey.CPU, DispatchKey.CUDA)
 
@@ -34,11 +37,56 @@ _library.define(SCHEMA, tags=(torch.Tag.pt2_compliant_tag,))
 matmul = torch.ops.warpwright.matmul.default
 
 
-def _multiply(a: torch.Tensor, b: torch.Tensor, **options: Any) -> torch.Tensor:
-    return ops.matmul(a, b, **options)
+class Operator(type(torch.ops.warpwright.matmul)):  # type: ignore[misc]
+    """``torch.ops.warpwright.matmul``, which does not ask torch what to do with a call where the answer is known.
+
+    What is kept to be made again was called with plain tensors, no gradient to record and no mode or transform that
+    sees calls, and is only used for calls of which torch's guards say the same. What else may watch calls is asked
+    here: modes for ``__torch_function__``, which guards do not know, and the profiler.
+    """
+
+    def __call__(
+        self,
+        a: Tensor,
+        b: Tensor,
+        bias: Tensor | None = None,
+        activation: str | None = None,
+        scale_a: Tensor | None = None,
+        scale_b: Tensor | None = None,
+        out_dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        if not watched() and not profiled():
+            d = again(a, b, None, bias, scale_a, scale_b, activation, out_dtype, None, None)
+            if d is not None:
+                return d
+        return super().__call__(a, b, bias, activation, scale_a, scale_b, out_dtype)
 
 
-def _fake(a: torch.Tensor, b: torch.Tensor, *, out_dtype: torch.dtype | None = None, **_: Any) -> torch.Tensor:
+watched, profiled = torch._C._is_torch_function_mode_enabled, torch.autograd._profiler_enabled
+torch.ops.warpwright.matmul.__class__ = Operator
+
+
+def _multiply(
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    scale_a: Tensor | None = None,
+    scale_b: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    return ops.matmul(a, b, bias=bias, activation=activation, scale_a=scale_a, scale_b=scale_b, out_dtype=out_dtype)
+
+
+def _fake(
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    scale_a: Tensor | None = None,
+    scale_b: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
     torch._check(a.shape[-1] == b.shape[-2], lambda: f"matmul: a is {tuple(a.shape)} and b is {tuple(b.shape)}")
     leading = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     return a.new_empty((*leading, a.shape[-2], b.shape[-1]), dtype=out_dtype or _default_dtype(a.dtype))
@@ -48,25 +96,28 @@ def _default_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.bfloat16 if dtype.itemsize == 1 else dtype
 
 
-def _autograd(keys: DispatchKeySet, a: torch.Tensor, b: torch.Tensor, **options: Any) -> torch.Tensor:
+def _autograd(
+    keys: DispatchKeySet,
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    scale_a: Tensor | None = None,
+    scale_b: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
     """Record the product where a gradient is wanted; else multiply at once, or hand on what is no plain tensor."""
-    wanted = a.requires_grad or b.requires_grad or (options and _any_requires_grad(options))
-    if wanted and torch.is_grad_enabled():
-        return _Product.apply(keys, a, b, *map(options.get, OPTIONS))
+    if (
+        a.requires_grad
+        or b.requires_grad
+        or (bias is not None and bias.requires_grad)
+        or (scale_a is not None and scale_a.requires_grad)
+        or (scale_b is not None and scale_b.requires_grad)
+    ) and torch.is_grad_enabled():
+        return _Product.apply(keys, a, b, bias, activation, scale_a, scale_b, out_dtype)
     if _straight(keys.raw_repr()):
-        return ops.matmul(a, b, **options)
-    return matmul.redispatch(keys & AFTER_AUTOGRAD, a, b, **options)
-
-
-OPTIONS = ("bias", "activation", "scale_a", "scale_b", "out_dtype")
-
-
-def _any_requires_grad(options: dict[str, Any]) -> bool:
-    for name in ("bias", "scale_a", "scale_b"):
-        tensor = options.get(name)
-        if tensor is not None and tensor.requires_grad:
-            return True
-    return False
+        return ops.matmul(a, b, bias=bias, activation=activation, scale_a=scale_a, scale_b=scale_b, out_dtype=out_dtype)
+    return matmul.redispatch(keys & AFTER_AUTOGRAD, a, b, bias, activation, scale_a, scale_b, out_dtype)
 
 
 @functools.cache
@@ -83,16 +134,16 @@ class _Product(torch.autograd.Function):  # type: ignore[misc]
     """
 
     @staticmethod
-    def forward(ctx: Any, keys: DispatchKeySet, a: torch.Tensor, b: torch.Tensor, *given: Any) -> torch.Tensor:
+    def forward(ctx: Any, keys: DispatchKeySet, a: Tensor, b: Tensor, *given: Any) -> Tensor:
         bias, activation, scale_a, scale_b, _ = given
         _check_differentiable(a=a, b=b, scale_a=scale_a, scale_b=scale_b)
         ctx.activation = activation
         ctx.save_for_backward(a, b, bias, scale_a, scale_b)
         with torch._C._AutoDispatchBelowAutograd():
-            return matmul.redispatch(keys & AFTER_AUTOGRAD, a, b, **dict(zip(OPTIONS, given, strict=True)))
+            return matmul.redispatch(keys & AFTER_AUTOGRAD, a, b, *given)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         a, b, bias, scale_a, scale_b = ctx.saved_tensors
         _, needs_a, needs_b, needs_bias, *_ = ctx.needs_input_grad
         (gradient,), scales = gradients, {"scale_a": scale_a, "scale_b": scale_b}
@@ -109,7 +160,7 @@ class _Product(torch.autograd.Function):  # type: ignore[misc]
         )
 
 
-def _check_differentiable(**operands: torch.Tensor | None) -> None:
+def _check_differentiable(**operands: Tensor | None) -> None:
     """Gradients reach a bias, and operands of 16 and 32 bits."""
     for name, tensor in operands.items():
         if tensor is not None and tensor.requires_grad and (tensor.dtype.itemsize == 1 or name.startswith("scale")):
@@ -119,33 +170,31 @@ def _check_differentiable(**operands: torch.Tensor | None) -> None:
             )
 
 
-DERIVATIVES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+DERIVATIVES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "relu": lambda gradient, before: torch.ops.aten.threshold_backward(gradient, before, 0),
     "gelu": lambda gradient, before: torch.ops.aten.gelu_backward(gradient, before),
     "silu": lambda gradient, before: gradient * silu_slope(before, torch.sigmoid(before)),
 }
 
 
-def silu_slope(x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+def silu_slope(x: Tensor, gate: Tensor) -> Tensor:
     """Of x · sigmoid(x). aten's own is not differentiable."""
     return gate * (1 + x * (1 - gate))
 
 
-def _weight_gradient(
-    a: torch.Tensor, b: torch.Tensor, gradient: torch.Tensor, scales: dict[str, torch.Tensor | None]
-) -> torch.Tensor:
+def _weight_gradient(a: Tensor, b: Tensor, gradient: Tensor, scales: dict[str, Tensor | None]) -> Tensor:
     """aᵀ · gradient; where all of ``a``'s leading dimensions meet one matrix ``b``, they are part of that sum."""
     if b.ndim == 2:
         a, gradient = a.reshape(-1, a.shape[-1]), gradient.reshape(-1, gradient.shape[-1])
     return _summed(matmul(a.mT, gradient, **scales), b.shape)
 
 
-def _bias_gradient(gradient: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+def _bias_gradient(gradient: Tensor, bias: Tensor) -> Tensor:
     """The sum over all rows, in float32."""
     return gradient.reshape(-1, gradient.shape[-1]).sum(0, dtype=torch.float32).to(bias.dtype)
 
 
-def _summed(gradient: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+def _summed(gradient: Tensor, shape: torch.Size) -> Tensor:
     """The gradient of a tensor that was broadcast from ``shape``."""
     return gradient.sum_to_size(shape) if gradient.shape != shape else gradient
 
