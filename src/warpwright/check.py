@@ -7,7 +7,7 @@ from typing import Any
 
 from warpwright.arguments import pass_arguments
 from warpwright.devices import resolve
-from warpwright.errors import DeviceError, UsageError
+from warpwright.errors import DescriptorError, DeviceError, UsageError
 from warpwright.gpu import Device
 from warpwright.lang import Kernel
 from warpwright.lang.trace import Traced
@@ -49,7 +49,8 @@ def check(
     target = resolve(device, entry.target, virtual=True)
     if not isinstance(target, VirtualDevice):
         raise UsageError(f"cannot check on {target.name}; expected a virtual device, such as device='b200'")
-    watcher, error = Watcher(frozenset(off)), None
+    watcher = Watcher(frozenset(off))
+    error: DeviceError | DescriptorError | None = None
     with pass_arguments(entry.name, entry.function.params, args) as passed:
         try:
             target.launch(
@@ -62,7 +63,7 @@ def check(
                 args=passed,
                 watcher=watcher,
             )
-        except DeviceError as fault:
+        except (DeviceError, DescriptorError) as fault:
             error = fault
     if error is not None and not watcher.started:
         coverage = Coverage(0, _instructions(entry.function.body), ())

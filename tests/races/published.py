@@ -15,16 +15,16 @@ from warpwright.lang import (
     fence,
     kernel,
     ld,
+    ldmatrix,
     loop,
     mbarrier,
     role,
     smem,
     st,
-    tcgen05,
     tid,
     tma,
-    tmem,
     u32,
+    var,
     warp,
     wgmma,
 )
@@ -290,15 +290,6 @@ def arrives_twice(x: Global[u32], *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=64)
-def half_a_barrier(x: Global[u32], *, right: bool = False) -> None:
-    """Half of the threads meet at one barrier, half at another: attention's divergent bar.sync."""
-    with If(warp.id == 0):
-        bar.sync(1, 32) if right else bar.sync(0)
-    with If(warp.id == 1):
-        bar.sync(1 if not right else 2, 64 if not right else 32)
-
-
-@kernel("sm_90a", threads=64)
 def unwaited(x: tma.Map[f32], *, right: bool = False) -> None:
     """A load is read before its barrier was waited for; on most machines it has come by then."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
@@ -312,122 +303,6 @@ def unwaited(x: tma.Map[f32], *, right: bool = False) -> None:
         full.wait(0)
     ld(tile.at(warp.lane, 0), vec=4)
     full.wait(0)
-
-
-@kernel("sm_100a", threads=128)
-def tensor_core(
-    d: Global[f32],
-    *,
-    fenced: bool = True,
-    committed: bool = True,
-    accumulates: bool = True,
-    loaded: bool = True,
-    met: bool = True,
-    opened: bool = True,
-    allocated: bool = True,
-) -> None:
-    """A product whose operands threads have written, with one thing or another forgotten."""
-    a_tile, b_tile = smem.tile(bf16, (128, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
-    acc, multiplied = tmem.tile(f32, (128, 64)), mbarrier(1, name="multiplied")
-    with If((warp.id == 0) & elect_one()):
-        multiplied.init()
-        fence.mbarrier_init()
-
-    @role(warp=1)
-    def alloc() -> None:
-        tmem.alloc()
-
-    for first in range(0, 64, 2):
-        at = Pointer(u32, a_tile.at(0, 0).address, space="shared::cta") + (tid.x * 32 + first // 2)
-        st(at, 0x3F803F80)
-    for first in range(0, 64, 4):
-        at = Pointer(u32, b_tile.at(0, 0).address, space="shared::cta") + (tid.x * 16 + first // 4)
-        st(at, 0x3F803F80)
-    if fenced:
-        fence.proxy_async()
-    if opened:
-        bar.sync()
-    tmem.open()
-    if not opened:
-        bar.sync()
-
-    @role(warp=0, elect=True)
-    def multiply() -> None:
-        for k in range(0, 64, 16):
-            tcgen05.mma(acc, a_tile[:, k : k + 16], b_tile[:, k : k + 16], accumulate=accumulates and k > 0)
-        if committed:
-            tcgen05.commit(multiplied)
-        else:
-            multiplied.arrive()
-
-    multiplied.wait(0)
-    tcgen05.fence_after_thread_sync()
-    row = tcgen05.ld(acc)
-    if loaded:
-        tcgen05.wait_ld()
-    for column in range(0, 64, 4):
-        st(d + tid.x * 64 + column, *row[column : column + 4])
-    tcgen05.wait_ld()
-    tcgen05.fence_before_thread_sync()
-    if met:
-        bar.sync()
-    tcgen05.fence_after_thread_sync()
-
-    @role(warp=1)
-    def free() -> None:
-        tmem.dealloc()
-
-
-@kernel("sm_100a", threads=160)
-def early_reuse(a: tma.Map[bf16], b: tma.Map[bf16], tiles: u32, *, right: bool = False) -> None:
-    """One thread releases tensor memory for all, when it has read its own part: the level-7 document's release."""
-    a_tile, b_tile = smem.tile(bf16, (128, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
-    acc = tmem.tile(f32, (128, 64))
-    loaded, done, free = mbarrier(1, name="loaded"), mbarrier(1, name="done"), mbarrier(1, name="free")
-    with If((warp.id == 0) & elect_one()):
-        for each in (loaded, done, free):
-            each.init()
-        fence.mbarrier_init()
-
-    @role(warp=1)
-    def alloc() -> None:
-        tmem.alloc()
-
-    bar.sync()
-    tmem.open()
-
-    @role(warp=4, elect=True)
-    def multiply() -> None:
-        loaded.arrive_expect_tx(a_tile.nbytes + b_tile.nbytes)
-        tma.load(a_tile, a[0, 0], loaded)
-        tma.load(b_tile, b[0, 0], loaded)
-        loaded.wait(0)
-        for tile in loop(tiles):
-            free.wait((tile & 1) ^ 1)
-            tcgen05.fence_after_thread_sync()
-            for k in range(0, 64, 16):
-                tcgen05.mma(acc, a_tile[:, k : k + 16], b_tile[:, k : k + 16], accumulate=k > 0)
-            tcgen05.commit(done)
-
-    @role(warps=range(4))
-    def store() -> None:
-        for tile in loop(tiles):
-            done.wait(tile & 1)
-            tcgen05.fence_after_thread_sync()
-            tcgen05.ld(acc)
-            tcgen05.wait_ld()
-            tcgen05.fence_before_thread_sync()
-            if right:
-                bar.sync(1, 128)
-            with If(tid.x == 0):
-                free.arrive()
-
-    tcgen05.fence_before_thread_sync()
-    bar.sync()
-
-    @role(warp=1)
-    def release() -> None:
-        tmem.dealloc()
 
 
 @kernel("sm_90a", cluster=2, threads=32)
@@ -450,21 +325,155 @@ def odd_pair(x: tma.Map[f32], tiles: u32, *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=64)
-def traps(x: tma.Map[f32], y: tma.Map[f32], *, right: bool = True) -> None:
-    """Looks wrong and is in order: a wait alone between a load and threads' reads; parity 1 of a fresh barrier; threads
-    and TMA read the same memory with nothing between them."""
-    tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
+def matrices_refilled(x: tma.Map[bf16], tiles: u32, *, right: bool = False) -> None:
+    """A stage that `ldmatrix` reads is loaded again; the reads are not ordered for TMA."""
+    ring = Ring(2, full=1, empty=32, name="rows", x=smem.tile(bf16, (32, 64), swizzle=128))
+    with If((warp.id == 0) & elect_one()):
+        ring.init()
+        fence.mbarrier_init()
+    bar.sync()
+
+    @role(warp=0, elect=True)
+    def load() -> None:
+        slots = ring.producer()
+        for k in loop(tiles):
+            slot = next(slots)
+            slot.empty.wait()
+            slot.full.arrive_expect_tx(slot.nbytes)
+            tma.load(slot.x, x[0, k * 64], slot.full)
+
+    @role(warp=1)
+    def read() -> None:
+        slots = ring.consumer()
+        for _ in loop(tiles):
+            slot = next(slots)
+            slot.full.wait()
+            ldmatrix(slot.x.at(warp.lane, 0), 4)
+            if right:
+                fence.proxy_async()
+            slot.empty.arrive()
+
+
+@kernel("sm_90a", threads=64)
+def second_tile(x: tma.Map[f32], tiles: u32, steps: u32, *, right: bool = False) -> None:
+    """Phases that begin anew with every tile: with an odd number of steps the second tile's are the wrong ones."""
+    tile = smem.tile(f32, (ROWS, COLUMNS))
+    full, empty = mbarrier(1, name="full"), mbarrier(32, name="empty")
+    with If((warp.id == 0) & elect_one()):
+        full.init()
+        empty.init()
+        fence.mbarrier_init()
+    bar.sync()
+
+    @role(warp=0, elect=True)
+    def load() -> None:
+        for number in loop(tiles):
+            for step in loop(steps):
+                turn = number * steps + step if right else step
+                empty.wait((turn & 1) ^ 1)
+                full.arrive_expect_tx(tile.nbytes)
+                tma.load(tile, x[0, step * COLUMNS], full)
+
+    @role(warp=1)
+    def read() -> None:
+        for number in loop(tiles):
+            for step in loop(steps):
+                turn = number * steps + step if right else step
+                full.wait(turn & 1)
+                ld(tile.at(warp.lane, 0), vec=4)
+                fence.proxy_async()
+                empty.arrive()
+
+
+@kernel("sm_90a", threads=256)
+def loop_back(a: tma.Map[bf16], b: tma.Map[bf16], steps: u32, *, right: bool = False) -> None:
+    """A thread of one warpgroup loads the next tiles when its own products are done; those of the other read on."""
+    a_tiles = [smem.tile(bf16, (64, 64), swizzle=128) for _ in range(2)]
+    b_tile, full = smem.tile(bf16, (64, 64), swizzle=128), mbarrier(1, name="full")
     with If((warp.id == 0) & elect_one()):
         full.init()
         fence.mbarrier_init()
     bar.sync()
+    acc = wgmma.accumulator(f32, (64, 64))
+    for k in loop(steps):
+        with If((warp.id == 0) & elect_one()):
+            full.arrive_expect_tx(3 * b_tile.nbytes)
+            tma.load(a_tiles[0], a[0, k * 64], full)
+            tma.load(a_tiles[1], a[0, k * 64], full)
+            tma.load(b_tile, b[0, k * 64], full)
+        full.wait(k & 1)
+        for group in range(2):
+            with If(warp.id // 4 == group):
+                wgmma.fence()
+                wgmma.mma(acc, a_tiles[group][:, :16], b_tile[:, :16], accumulate=k > 0)
+                wgmma.commit_group()
+                wgmma.wait_group(0)
+        if right:
+            bar.sync()
+
+
+@kernel("sm_90a", threads=128)
+def written_operands(d: Global[f32], *, fenced: bool = True, kept: bool = True) -> None:
+    """A product of what threads have written, which they write again when it may still be in flight."""
+    a_tile, b_tile = smem.tile(bf16, (64, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
+    words = [Pointer(u32, tile.at(0, 0).address, space="shared::cta") for tile in (a_tile, b_tile)]
+    for first in range(0, 64 * 32, 128):
+        for at in words:
+            st(at + (tid.x + first), 0x3F803F80)
+    if fenced:
+        fence.proxy_async()
+    bar.sync()
+    acc = wgmma.accumulator(f32, (64, 64))
+    wgmma.fence()
+    for k in range(0, 64, 16):
+        wgmma.mma(acc, a_tile[:, k : k + 16], b_tile[:, k : k + 16], accumulate=k > 0)
+    wgmma.commit_group()
+    if kept:
+        wgmma.wait_group(0)
+    bar.sync()
+    st(words[0] + tid.x, 0)
+    if not kept:
+        wgmma.wait_group(0)
+    d[tid.x] = acc.regs[0]
+
+
+@kernel("sm_90a", threads=128)
+def left_registers(b: tma.Map[bf16], d: Global[f32], *, right: bool = False) -> None:
+    """A product takes A from registers that the warp fills again while it is in flight."""
+    b_tile, full = smem.tile(bf16, (64, 64), swizzle=128), mbarrier(1, name="full")
     with If((warp.id == 0) & elect_one()):
-        full.wait(1)
-        full.arrive_expect_tx(tile.nbytes)
-        tma.load(tile, x[0, 0], full)
+        full.init()
+        fence.mbarrier_init()
+        full.arrive_expect_tx(b_tile.nbytes)
+        tma.load(b_tile, b[0, 0], full)
+    bar.sync()
     full.wait(0)
-    ld(tile.at(warp.lane, 0), vec=4)
+    acc, left = wgmma.accumulator(f32, (64, 64)), [var(u32, 0x3F803F80) for _ in range(4)]
+    for k in range(0, 64, 16):
+        wgmma.fence()
+        wgmma.mma(acc, wgmma.left(bf16, left), b_tile[:, k : k + 16], accumulate=k > 0)
+        wgmma.commit_group()
+        if right:
+            wgmma.wait_group(0)
+        left[0] += 1
+    wgmma.wait_group(0)
+    d[tid.x] = acc.regs[0]
+
+
+@kernel("sm_90a", threads=64)
+def refilled_source(y: tma.Map[f32], *, right: bool = False) -> None:
+    """The tile is written again when the store of it has been committed, and not yet waited for."""
+    tile = smem.tile(f32, (ROWS, COLUMNS))
+    for _ in range(2):
+        for column in range(0, COLUMNS, 2):
+            st(tile.at(warp.lane, column + warp.id), tid.x.to(f32))
+        fence.proxy_async()
+        bar.sync()
+        with If((warp.id == 0) & elect_one()):
+            tma.store(y[0, 0], tile)
+            tma.commit_group()
+            if right:
+                tma.wait_group(0, read=True)
+        bar.sync()
     with If((warp.id == 0) & elect_one()):
-        tma.store(y[0, 0], tile)
-        tma.commit_group()
         tma.wait_group(0)

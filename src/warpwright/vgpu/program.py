@@ -11,7 +11,7 @@ from warpwright.ptx import nodes
 
 __all__ = [
     "Block", "Inst", "Operand", "Param", "Program", "Register", "Symbol", "Variable", "mentions", "place", "rebuilt",
-    "registers_of",
+    "registers_of", "successors",
 ]  # fmt: skip
 
 
@@ -146,3 +146,12 @@ def mentions(inst: Inst) -> tuple[list[str], list[str]]:
     used = [r.name for operand in inst.operands[first:] for r in registers_of(operand)]
     made = [r.name for r in registers_of(inst.operands[0])] if first else []
     return used + ([inst.guard.name] if inst.guard else []), made
+
+
+def successors(block: Block, count: int) -> list[int]:
+    """Numbers of the blocks that control may go to behind a block, of ``count`` blocks."""
+    last = block.insts[-1] if block.insts else None
+    operands = last.operands if last else ()
+    targets = [each.value for each in operands if isinstance(each, Symbol) and each.space == "label"]
+    ends = last is not None and last.name.split(".")[0] in ("bra", "ret", "exit", "trap") and last.guard is None
+    return targets + ([] if ends or block.index + 1 >= count else [block.index + 1])

@@ -55,8 +55,10 @@ class Clocks:
         return values
 
     def of(self, lane: int) -> Clock:
-        """What a lane knows."""
+        """What a lane knows: it is over before what the lane issues now is complete; what it does from now on is not
+        part of it."""
         clock: Clock = self.table[:, lane, : self.width].copy()
+        self.table[GENERIC, lane, lane] += 1
         return clock
 
     def release(self, lanes: Lanes) -> Clock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from warpwright.vgpu.checks.accesses import NEVER, Cells
+from warpwright.vgpu.checks.clocks import GENERIC
 from warpwright.vgpu.checks.footprints import BARRIER_BYTES
 from warpwright.vgpu.checks.watch import Row, Watch, meaning
 from warpwright.vgpu.engines.op import Op
@@ -58,35 +59,47 @@ def _write(watch: Watch, op: Op, cells: Cells) -> int:
     return access
 
 
-@meaning("cp.async.bulk.commit_group", "cp.async.commit_group")
+@meaning("cp.async.bulk.commit_group")
 def commit_group(watch: Watch, row: Row) -> None:
-    kind = "bulk" if "bulk" in watch.insts[row.inst].name else "copies"
     for lane in row.lanes.tolist():
-        watch.count(kind, lane)
+        watch.count("bulk", lane)
 
 
-@meaning("cp.async.bulk.wait_group", "cp.async.wait_group", "cp.async.wait_all")
+@meaning("cp.async.bulk.wait_group")
 def wait_group(watch: Watch, row: Row) -> None:
-    inst = watch.insts[row.inst]
-    bulk = "bulk" in inst.name
-    kinds = ("bulk read",) if "read" in inst.opcode else ("bulk read", "bulk") if bulk else ("copies",)
+    kinds = ("bulk read",) if "read" in watch.insts[row.inst].opcode else ("bulk read", "bulk")
     for lane in row.lanes.tolist():
-        over = watch.counts.get(("bulk" if bulk else "copies", lane), 0) - row.a + inst.name.endswith("wait_all")
+        over = watch.counts.get(("bulk", lane), 0) - row.a
         for kind in kinds if over > 0 else ():
             watch.clocks.reach(np.array([lane]), watch.column(kind, lane), over)
 
 
 @meaning("cp.async")
 def lane_copy(watch: Watch, row: Row) -> None:
-    """Each lane's copy is over with its group."""
+    """Each lane's copy is over with the next commit, arrive or wait that covers it."""
     for _ in range(row.a):
         op = watch.op()
         lane = watch.lane(op)
         cells = watch.prints.span(*watch.prints.place(op, 0), op.words[2])
         watch.judge(watch.shared, cells, lane, op.inst.index, write=True)
-        group = watch.counts.get(("copies", lane), 0) + 1
-        access = watch.accesses.one(watch.column("copies", lane), group, False, op.inst.index, lane)
+        part = watch.counts.get(("copies", lane), 0) + 1
+        access = watch.accesses.one(watch.column("copies", lane), part, False, op.inst.index, lane)
         watch.shared.write(cells, access)
+
+
+@meaning("cp.async.commit_group")
+def lane_commit(watch: Watch, row: Row) -> None:
+    for lane in row.lanes.tolist():
+        watch.lane_groups.setdefault(lane, []).append(watch.count("copies", lane))
+
+
+@meaning("cp.async.wait_group", "cp.async.wait_all")
+def lane_wait(watch: Watch, row: Row) -> None:
+    every = watch.insts[row.inst].name.endswith("wait_all")
+    for lane in row.lanes.tolist():
+        groups = watch.lane_groups.get(lane, [])
+        over = watch.count("copies", lane) if every else groups[-1 - row.a] if len(groups) > row.a else 0
+        watch.clocks.reach(np.array([lane]), watch.column("copies", lane), over)
 
 
 @meaning("cp.async.mbarrier.arrive")
@@ -96,25 +109,13 @@ def lane_arrive(watch: Watch, row: Row) -> None:
         op = watch.op()
         lane = watch.lane(op)
         rank, offset = watch.prints.place(op, 0)
-        group = watch.counts.get(("copies", lane), 0) + 1
-        column = watch.column("copies", lane)
-        clock = watch.clocks.of(lane)
-        clock[0, column] = group
+        column, clock = watch.column("copies", lane), watch.clocks.of(lane)
+        clock[GENERIC, column] = watch.count("copies", lane)
         watch.commits[op.number, rank * watch.cluster.shared_stride + offset] = clock
 
 
-@meaning("tcgen05.alloc", "tcgen05.dealloc", "tcgen05.relinquish_alloc_permit", "call.vprintf", "call.__assertfail",
-         "tensormap.replace", "setmaxnreg")  # fmt: skip
+@meaning("tcgen05.relinquish_alloc_permit", "call.vprintf", "call.__assertfail", "tensormap.replace")
 def service(watch: Watch, row: Row) -> None:
-    """Done at once: tcgen05.alloc writes an address to shared memory, tcgen05.dealloc ends the life of columns."""
+    """Done at once, with nothing that the checks follow."""
     for _ in range(row.a):
-        op = watch.op()
-        lanes = row.lanes[:1]
-        if op.inst.name == "tcgen05.alloc":
-            cells = watch.prints.span(*watch.prints.place(op, 0), 4)
-            ids = watch.accesses.add(lanes, watch.clocks.now(lanes), False, row.inst, lanes)
-            watch.judge(watch.shared, cells, int(lanes[0]), row.inst, write=True)
-            watch.shared.write(cells, int(ids[0]))
-        if op.inst.name == "tcgen05.dealloc":
-            cells = watch.prints.columns(op.rank, op.words[0] & 0xFFFF, op.words[1] & 0xFFFF_FFFF)
-            watch.judge(watch.tensor, cells, int(lanes[0]), row.inst, write=True)
+        watch.op()

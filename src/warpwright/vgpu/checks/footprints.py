@@ -15,12 +15,12 @@ from warpwright.types import named
 from warpwright.vgpu.checks.accesses import Cells, Ids
 from warpwright.vgpu.checks.clocks import Lanes
 from warpwright.vgpu.engines import mma, wgmma
-from warpwright.vgpu.engines.box import geometry
+from warpwright.vgpu.engines.box import chunks, geometry, window
 from warpwright.vgpu.engines.launch_control import RESPONSE_BYTES
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.engines.operand import CHUNK, Shape, reads
 from warpwright.vgpu.engines.place import barrier, locate, selected
-from warpwright.vgpu.engines.tensor_copy import form_of
+from warpwright.vgpu.engines.tensor_copy import TensorForm, coordinates, form_of
 from warpwright.vgpu.jit.lanes import bits_of
 from warpwright.vgpu.jit.warpgroup import left_registers
 from warpwright.vgpu.program import Inst
@@ -66,7 +66,7 @@ class Footprints:
         """What a copy reads of shared memory."""
         if op.inst.name.startswith("cp.") and "tensor" in op.inst.name:
             form = form_of(op.inst.opcode)
-            return [] if form.load else [self.span(*self.place(op, form.shared), self._box(op, form.map))]
+            return [] if form.load else [self._stored(op, form)]
         if op.inst.name not in ("cp.async.bulk", "cp.reduce.async.bulk") or op.inst["src"] == "global":
             return []
         return [self.span(*self.place(op, 1), op.words[2] & 0xFFFFFFFF)]
@@ -101,6 +101,18 @@ class Footprints:
             return 0, 0, None
         ranks = list(selected(self.cluster, op, words[4])) if name == "cp.async.bulk" and op.inst["multicast"] else None
         return 0, words[2] & 0xFFFFFFFF, ranks
+
+    def _stored(self, op: Op, form: TensorForm) -> Cells:
+        """What the store of a box reads: of its elements those that lie inside the tensor."""
+        box, (rank, offset) = geometry(self.cluster.tensor_map(op, op.words[form.map]).map), self.place(op, form.shared)
+        extents = window(box, coordinates(op, form)) if box.rank == form.dims else None
+        if extents is None:
+            return self.span(rank, offset, box.nbytes)
+        phase = offset % box.period
+        plan = chunks(box, phase, extents)
+        places = np.append(plan.shared[:, None] * CHUNK + np.arange(0, CHUNK, self.cell), plan.shared_bytes)
+        cells: Cells = np.unique((places + (rank * self.stride + offset - phase)) // self.cell)
+        return cells[cells < self.shared_cells]
 
     def _box(self, op: Op, word: int) -> int:
         return geometry(self.cluster.tensor_map(op, op.words[word]).map).nbytes
@@ -147,13 +159,14 @@ class Footprints:
         ]
 
     def tensor_reads(self, op: Op) -> list[Cells]:
-        """A of a product, where it is in tensor memory."""
+        """A of a product, where it is in tensor memory: in the lanes of the sums."""
         if not op.inst.name.startswith("tcgen05.mma"):
             return []
-        form, _, base = self._product(op)
+        form, product, base = self._product(op)
         first = op.words[1] & 0xFFFF
-        ctas = range(base, base + form.group) if form.tmem_a else ()
-        return [self.columns(cta, first, mma.A_COLUMNS) for cta in ctas]
+        lanes = {(block.cta, block.lanes.start, block.lanes.stop) for block in product.layout if form.tmem_a}
+        last = first + mma.A_COLUMNS
+        return [self._rectangle(base + cta, first, last, low, high) for cta, low, high in sorted(lanes)]
 
     def columns(self, rank: int, first: int, count: int) -> Cells:
         """All lanes of some columns of tensor memory."""

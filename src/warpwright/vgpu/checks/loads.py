@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from warpwright.vgpu.program import Block, Inst, Program, Symbol, mentions, registers_of
+from warpwright.vgpu.program import Inst, Program, mentions, registers_of, successors
 
 __all__ = ["early_uses"]
 
@@ -25,7 +25,7 @@ def early_uses(program: Program) -> Iterator[tuple[int, int]]:
         block = program.blocks[todo.pop()]
         pending = dict(entry[block.index])
         found.update(pair for inst in block.insts for pair in _through(inst, pending))
-        for after in _successors(block, len(program.blocks)):
+        for after in successors(block, len(program.blocks)):
             held = entry.get(after)
             if held is None or not pending.keys() <= held.keys():
                 entry[after] = {**(held or {}), **pending}
@@ -43,11 +43,3 @@ def _through(inst: Inst, pending: Pending) -> Iterator[tuple[int, int]]:
         yield from ((pending.pop(name), inst.index) for name in names & pending.keys())
     if inst.name == "tcgen05.ld":
         pending.update((register.name, inst.index) for register in registers_of(inst.operands[0]))
-
-
-def _successors(block: Block, count: int) -> list[int]:
-    last = block.insts[-1] if block.insts else None
-    operands = last.operands if last else ()
-    targets = [each.value for each in operands if isinstance(each, Symbol) and each.space == "label"]
-    ends = last is not None and last.name.split(".")[0] in ("bra", "ret", "exit", "trap") and last.guard is None
-    return targets + ([] if ends or block.index + 1 >= count else [block.index + 1])

@@ -1,10 +1,14 @@
-"""Registers of wgmma in flight, and those that a wgmma.fence must come behind (PTX ISA 9.1 section 9.7.15.7.1)."""
+"""Registers that checks watch: those of wgmma in flight, those that a wgmma.fence must come behind (PTX ISA 9.1 section
+9.7.15.7.1), and those that some path reads before it has written them (`jit.unwritten`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import and_, or_
 from typing import TYPE_CHECKING
 
+from warpwright.vgpu.jit.unwritten import Flow
 from warpwright.vgpu.jit.uses import Use
 
 if TYPE_CHECKING:
@@ -16,11 +20,13 @@ __all__ = ["Registers"]
 @dataclass(slots=True)
 class _Warp:
     """``flight``: group, instruction and use of what has not been waited for; ``since``: registers used since the last
-    fence, and by which instruction; ``shape`` of the wgmma whose accumulators may be used again without a fence."""
+    fence, and by which instruction; ``written``: the lanes (a mask) that have written a register of the doubtful ones.
+    """
 
     flight: list[tuple[int, int, Use]] = field(default_factory=list)
     since: dict[str, int] = field(default_factory=dict)
     fenced: bool = False
+    written: dict[str, int] = field(default_factory=dict)
 
 
 class Registers:
@@ -36,6 +42,8 @@ class Registers:
     def touch(self, watch: Watch, row: Row) -> None:
         """A thread uses registers: none of them may be the accumulator, or be read, of a wgmma in flight."""
         use, warp = self.uses[row.inst], self._of(row.warp)
+        if use.flow:
+            self._check(watch, row, use.flow, warp.written)
         for _, inst, other in warp.flight:
             if (use.reads | use.writes) & other.d or use.writes & other.a:
                 steps = (
@@ -46,8 +54,22 @@ class Registers:
                 break
         warp.since.update(dict.fromkeys(use.reads | use.writes, row.inst))
 
+    def _check(self, watch: Watch, row: Row, flow: Flow, written: dict[str, int]) -> None:
+        """What has an effect takes what was written; what only computes hands on that it was not."""
+        lanes = sum(1 << lane for lane in (row.lanes % 32).tolist())
+        known = [written.get(name, 0) & lanes for name in flow.reads]
+        every, some = reduce(and_, known, lanes), reduce(or_, known, 0)
+        if flow.effect and every != lanes:
+            late = lanes & ~every
+            step = watch.step("uses", row.inst, row.warp * 32 + (late & -late).bit_length() - 1)
+            watch.find("uninitialised", (step,), "the thread has not written the register, nor what it comes from")
+        good = lanes if flow.effect or not known else some if flow.chooses else every
+        for name in flow.writes:
+            written[name] = written.get(name, 0) & ~lanes | good
+
     def issue(self, watch: Watch, row: Row, group: int) -> None:
         use, warp = self.uses[row.inst], self._of(row.warp)
+        warp.written.update(dict.fromkeys(use.d, (1 << 32) - 1))
         used = next((warp.since[name] for name in use.d | use.a if name in warp.since), None) if warp.since else None
         lane = int(row.lanes[0])
         if used is not None or not warp.fenced:

@@ -55,7 +55,7 @@ _ALL = (
     ),
     Rule(
         "uninitialised",
-        "memory is read that nothing was written to",
+        "memory, or a register, is read that nothing was written to",
         "5.1.7",
         "write it first, or mend the address",
     ),
@@ -80,6 +80,18 @@ _ALL = (
         "put tcgen05.wait::ld between the load and the use",
     ),
     Rule(
+        "tmem-pair",
+        "a CTA of a pair frees tensor memory before the other need have allocated it",
+        "9.7.16.7.1",
+        "put a barrier of the cluster, in both CTAs, behind tcgen05.alloc and before tcgen05.dealloc",
+    ),
+    Rule(
+        "cta-group",
+        "tcgen05 instructions of one kernel name different CTA groups",
+        "9.7.16.7.1",
+        "give all of them the same .cta_group",
+    ),
+    Rule(
         "product-lost",
         "a product in tensor memory is overwritten by the next before anyone can have read it",
         "9.7.16.10.9",
@@ -96,6 +108,13 @@ _ALL = (
         "a wgmma uses registers that nothing orders behind a thread's use of them",
         "9.7.15.7.1",
         "put wgmma.fence between the use and the wgmma, in all four warps",
+    ),
+    Rule(
+        "setmaxnreg",
+        "setmaxnreg has no effect, or comes again before the warpgroup has met behind the last one",
+        "9.7.19.5",
+        "fix the registers at launch (.maxnreg, or .maxntid with .minnctapersm), and put a barrier of the four warps "
+        "between one setmaxnreg and the next",
     ),
 )
 

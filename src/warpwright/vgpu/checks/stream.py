@@ -12,13 +12,17 @@ import hashlib
 import pickle
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.engines.tensor_copy import form_of
+from warpwright.errors import DeviceError
+from warpwright.vgpu.engines.box import geometry, window
+from warpwright.vgpu.engines.op import Op
+from warpwright.vgpu.engines.tensor_copy import coordinates, form_of
 from warpwright.vgpu.jit.issue import flatten
 from warpwright.vgpu.jit.runtime import function
 from warpwright.vgpu.jit.state import DONE, RECORD_WORDS
@@ -153,7 +157,7 @@ class Stream:
             heads,
             self._places(rows, starts[tables > 0], on[tables > 0]),
             self._packed(rows, heads[tables > 1], starts[tables > 1], on[tables > 1]),
-            records & self.watcher.kept[records[:, 0].astype(np.intp)],
+            self._kept(records),
             self._steps(starts),
             np.array(self.live, np.uint32),
             np.array(self.running, np.bool_),
@@ -173,6 +177,24 @@ class Stream:
     def _packed(self, rows: Rows, heads: Rows, starts: Rows, on: NDArray[np.bool_]) -> Rows:
         kept = self.watcher.operands[heads[:, 0] & 0xFFFF_FFFF]
         return np.where(on, _table(rows, starts, 1) & kept[:, None], 0)
+
+    def _kept(self, records: Records) -> Records:
+        """Words that matter. A store's coordinates do where its box does not lie wholly inside the tensor."""
+        insts = records[:, 0].astype(np.intp)
+        kept = records & self.watcher.kept[insts]
+        for i in np.flatnonzero(self.watcher.stores[insts]).tolist():
+            if self._clipped(records[i].tolist()):
+                kept[i] = records[i]
+        return kept
+
+    def _clipped(self, record: list[int]) -> bool:
+        """Whether the box of a store is not wholly inside; what is no box is the machine's to refuse."""
+        inst, _, end = self.cluster.handlers[record[0]]
+        op, form = Op(inst, 0, 0, 0, record[_WHO:end]), form_of(inst.opcode)
+        with suppress(DeviceError):
+            box = geometry(self.cluster.tensor_map(op, op.words[form.map]).map)
+            return box.rank == form.dims and window(box, coordinates(op, form)) is not None
+        return False
 
     def _steps(self, starts: Rows) -> Rows:
         """Turns of the machine by the rows that have a head, and the signals after them."""
@@ -208,6 +230,11 @@ def elsewhere(inst: Inst) -> Sequence[int]:
     if inst.name in ("st.async", "red.async"):
         return words[1 : _operands(inst) - 1]
     return words[1:2] if inst.name == "cp.async" else ()
+
+
+def stores_box(inst: Inst) -> bool:
+    """Whether an instruction reads a box of shared memory."""
+    return inst.name in ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor") and not form_of(inst.opcode).load
 
 
 def _operands(inst: Inst) -> int:

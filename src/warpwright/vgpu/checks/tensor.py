@@ -24,13 +24,16 @@ def product(watch: Watch, row: Row) -> None:
         for cells in watch.prints.operands(op):
             _operand(watch, cells, lane, row.inst, access)
         for cells in watch.prints.tensor_reads(op):
-            _judge(watch, cells, lane, row.inst, False, column)
+            if not _judge(watch, cells, lane, row.inst, False, column):
+                _unwritten(watch, row.inst, lane, "reads")
             watch.tensor.read(cells, access)
         begins = watch.prints.begins(op)
+        adds = not begins and op.inst.name.startswith("tcgen05.mma")
         for cells in watch.prints.accumulators(op):
             if begins:
                 _lost(watch, cells, op, column)
-            _judge(watch, cells, lane, row.inst, True, column)
+            if not _judge(watch, cells, lane, row.inst, True, column) and adds:
+                _unwritten(watch, row.inst, lane, "adds to")
             watch.tensor.write(cells, access)
 
 
@@ -51,8 +54,36 @@ def _judge(watch: Watch, cells: Cells, lane: int, inst: int, write: bool, pipe: 
 
 def _operand(watch: Watch, cells: Cells, lane: int, inst: int, access: int) -> None:
     if not watch.judge(watch.shared, cells, lane, inst, write=False, engine=True):
-        watch.find("uninitialised", (watch.step("reads", inst, lane),), "nobody has written there")
+        _unwritten(watch, inst, lane, "reads")
     watch.shared.read(cells, access)
+
+
+def _unwritten(watch: Watch, inst: int, lane: int, what: str) -> None:
+    watch.find("uninitialised", (watch.step(what, inst, lane),), "nobody has written there")
+
+
+@meaning("tcgen05.alloc")
+def alloc(watch: Watch, row: Row) -> None:
+    """Writes an address to shared memory."""
+    op, lanes = watch.op(), row.lanes[:1]
+    cells = watch.prints.span(*watch.prints.place(op, 0), 4)
+    ids = watch.accesses.add(lanes, watch.clocks.now(lanes), False, row.inst, lanes)
+    watch.judge(watch.shared, cells, int(lanes[0]), row.inst, write=True)
+    watch.shared.write(cells, int(ids[0]))
+    watch.allocated[op.rank] = int(ids[0])
+
+
+@meaning("tcgen05.dealloc")
+def dealloc(watch: Watch, row: Row) -> None:
+    """Ends the life of columns: nobody may use them any more, and what they held is gone. Of a pair the other CTA must
+    be known to have come to its tcgen05.alloc: that this CTA's is over does not say so."""
+    op, lane = watch.op(), int(row.lanes[0])
+    cells = watch.prints.columns(op.rank, op.words[0] & 0xFFFF, op.words[1] & 0xFFFF_FFFF)
+    watch.judge(watch.tensor, cells, lane, row.inst, write=True)
+    watch.tensor.write(cells, -1)
+    other = watch.allocated.get(op.rank ^ 1) if op.inst["group"].endswith("2") else None
+    if other is not None and watch.accesses.unknown(np.array([other]), lane).any():
+        watch.clash("tmem-pair", other, row.inst, lane, "nothing orders them")
 
 
 @meaning("tcgen05.commit")
@@ -83,7 +114,7 @@ def move(watch: Watch, row: Row) -> None:
     if store:
         return watch.tensor.write(cells, access)
     if not written:
-        watch.find("uninitialised", (watch.step("reads", row.inst, lane),), "nobody has written there")
+        _unwritten(watch, row.inst, lane, "reads")
     return watch.tensor.read(cells, access)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpwright.vgpu.checks.barriers import Mbarrier, Named
 from warpwright.vgpu.checks.clocks import SEEN, Clock, Lanes, join
@@ -12,12 +13,12 @@ from warpwright.vgpu.jit.sync import BAR_ARRIVE
 
 __all__: list[str] = []
 
-_WRITES = ("st", "st.mmio", "stmatrix", "atom", "red")
+_WRITES = ("st", "st.mmio", "stmatrix")
 
 
-@meaning("ld", "ldu", "ld.mmio", "st", "st.mmio", "atom", "red", "ldmatrix", "stmatrix")
+@meaning("ld", "ldu", "ld.mmio", "st", "st.mmio", "ldmatrix", "stmatrix")
 def access(watch: Watch, row: Row) -> None:
-    """Accesses of shared memory, a lane each. Those of atomics do not race with one another."""
+    """Accesses of shared memory, a lane each."""
     inside = (row.places >= 0) & (row.places < watch.prints.shared_bytes)
     if not inside.any():
         return None
@@ -38,8 +39,34 @@ def access(watch: Watch, row: Row) -> None:
     watch.shared.read(cells, ids)
 
 
-def _uninitialised(watch: Watch, row: Row, empty: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], who: Lanes) -> None:
-    for lane in who[empty].tolist()[:1]:
+@meaning("atom", "red")
+def atomic(watch: Watch, row: Row) -> None:
+    """Atomic operations do not race with one another; with what else is done there they do, as writes and as reads.
+    They are remembered among the reads since the last write."""
+    inside = (row.places >= 0) & (row.places < watch.prints.shared_bytes)
+    lanes = row.lanes[inside]
+    if not len(lanes):
+        return
+    cells, who = watch.prints.of_lanes(row.places[inside], lanes, row.a)
+    written = watch.judge(watch.shared, cells, who, row.inst, write=True, atomic=True)
+    now = watch.clocks.now(lanes)
+    ids = np.repeat(watch.accesses.add(lanes, now, False, row.inst, lanes, atomic=True), len(cells) // len(lanes))
+    _note_remote(watch, row, row.places[inside], lanes)
+    watch.overwritten(row.places[inside] // BARRIER_BYTES, lanes, row.inst)
+    if not written:
+        fresh = watch.shared.writer[cells] < 0
+        if watch.insts[row.inst]["op"] != "exch":
+            _uninitialised(watch, row, fresh, who)
+        watch.shared.write(cells[fresh], ids[fresh])
+    watch.shared.read(cells, ids)
+
+
+def _uninitialised(watch: Watch, row: Row, empty: NDArray[np.bool_], who: Lanes) -> None:
+    """Elements of a vector that nobody uses may be padding."""
+    used = watch.watcher.used(row.inst)
+    cells = len(empty) // len(np.unique(who))
+    part = np.repeat(used, max(1, cells // len(used)))[: max(cells, len(used))].reshape(cells, -1).any(axis=1)
+    for lane in who[empty & np.tile(part, len(empty) // cells)].tolist()[:1]:
         watch.find("uninitialised", (watch.step("reads", row.inst, lane),), "nobody has written there")
 
 
@@ -71,7 +98,6 @@ def fence(watch: Watch, row: Row) -> None:
     """What the lanes know is released by a relaxed arrival that follows."""
     for lane in row.lanes.tolist():
         watch.fenced[lane] = watch.clocks.of(lane)
-    watch.clocks.release(row.lanes)
 
 
 @meaning("bar.warp.sync")
@@ -167,3 +193,19 @@ def _live(watch: Watch, place: int, inst: int, lanes: Lanes) -> Mbarrier | None:
         for lane in lanes[late].tolist()[:1]:
             watch.clash("mbarrier-init", held.init, inst, lane, "nothing orders the use behind it")
     return held
+
+
+@meaning("setmaxnreg")
+def registers(watch: Watch, row: Row) -> None:
+    """A warp's next one comes when the other warps of its warpgroup are known to have come to the last one."""
+    watch.op()
+    first, lane = row.warp - row.warp % watch.cluster.per_cta % 4, int(row.lanes[0])
+    mine = watch.changes.setdefault(row.warp, [])
+    for other in range(first, first + 4) if mine else ():
+        theirs = watch.changes.get(other, [])[len(mine) - 1 : len(mine)]
+        if watch.accesses.unknown(np.array(theirs, np.int64), lane).any():
+            text = f"warp {other % watch.cluster.per_cta} need not have come to the first"
+            watch.clash("setmaxnreg", theirs[0], row.inst, lane, text)
+    now = watch.clocks.now(row.lanes[:1])
+    mine.append(int(watch.accesses.add(row.lanes[:1], now, False, row.inst, lane)[0]))
+    watch.clocks.release(row.lanes)

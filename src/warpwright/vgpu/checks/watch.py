@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.errors import DeviceError
+from warpwright.errors import DescriptorError, DeviceError
 from warpwright.vgpu.checks.accesses import ATOMIC, ENGINE, WRITE, Accesses, Cells, Ids, Shadow
 from warpwright.vgpu.checks.barriers import Came, Mbarrier, Named, Whole
 from warpwright.vgpu.checks.clocks import GENERIC, Clock, Clocks, Lanes
@@ -112,12 +112,16 @@ class Watch:
         self.issued = self.at = 0
         self.live = np.zeros(cluster.count, np.uint32)
         self.running = np.ones(cluster.count, np.bool_)
+        self.lane_groups: dict[int, list[int]] = {}  # by lane: its copies by the time of each cp.async.commit_group
+        self.changes: dict[int, list[int]] = {}  # by warp: its setmaxnreg
+        self.allocated: dict[int, int] = {}  # by CTA: its last tcgen05.alloc
         self.records: Iterator[list[int]] = iter(())
         self.findings: dict[tuple[Any, ...], Finding] = {}
 
     def follow(self, blocks: Iterable[Block]) -> None:
-        """Go through all that the cluster did. An address that the device refuses ends it: the machine says so."""
-        with suppress(DeviceError):
+        """Go through all that the cluster did. An address or a descriptor that the device refuses ends it: the machine
+        says so."""
+        with suppress(DeviceError, DescriptorError):
             for block in blocks:
                 self._block(block)
 

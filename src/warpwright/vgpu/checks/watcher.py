@@ -7,18 +7,20 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from warpwright.errors import Deadlock, DeviceError, LimitReached, UnsupportedInstruction
+from warpwright.errors import Deadlock, DescriptorError, DeviceError, LimitReached, UnsupportedInstruction
 from warpwright.vgpu.checks import copies, tensor, threads
 from warpwright.vgpu.checks.deadlock import deadlock
 from warpwright.vgpu.checks.findings import Coverage, Finding, Step, Verdict
-from warpwright.vgpu.checks.loads import early_uses
 from warpwright.vgpu.checks.rules import RULES
-from warpwright.vgpu.checks.stream import Outside, Stream, kept_operands, kept_words
+from warpwright.vgpu.checks.stream import Outside, Stream, kept_operands, kept_words, stores_box
+from warpwright.vgpu.checks.text import MISTAKES
 from warpwright.vgpu.checks.watch import MEANINGS, Watch
 from warpwright.vgpu.jit.issue import QUEUED
 from warpwright.vgpu.jit.uses import uses_of
 from warpwright.vgpu.names import Names
+from warpwright.vgpu.program import mentions, registers_of
 
 if TYPE_CHECKING:
     from warpwright.vgpu.cluster import Cluster
@@ -53,9 +55,19 @@ class Watcher:
         self.kept = np.array([kept_words(inst) for inst in launch.insts], np.uint64)
         self.operands = np.array([kept_operands(inst) for inst in launch.insts], np.int64)
         self.queued = np.array([inst.name in QUEUED for inst in launch.insts], np.bool_)
-        self.uses = uses_of(launch.insts)
+        self.stores = np.array([stores_box(inst) for inst in launch.insts], np.bool_)
+        self.uses = uses_of(self.program)
+        self.read: set[str] | None = None
         self.entered = launch.kernel.tables[0]
         self.entered[:] = 0
+
+    def used(self, inst: int) -> NDArray[np.bool_]:
+        """Which registers of a load someone reads; of ldmatrix all."""
+        if self.read is None:
+            self.read = {name for each in self.program.insts for name in mentions(each)[0]}
+        load = self.program.insts[inst]
+        names = [register.name for register in registers_of(load.operands[0])]
+        return np.array([load.name == "ldmatrix" or name in self.read for name in names] or [True])
 
     def begin(self, cluster: Cluster) -> Stream:
         """A cluster begins."""
@@ -73,40 +85,43 @@ class Watcher:
         watch.follow(stream.blocks())
         if error is None:
             watch.finish()
-        elif isinstance(error, DeviceError):
+        elif isinstance(error, DeviceError | DescriptorError):
             self.stops.setdefault(error, self._stop(watch, error))
         with self.lock:
             self.found = watch.findings | self.found
 
-    def verdict(self, device: str, error: DeviceError | None) -> Verdict:
+    def verdict(self, device: str, error: DeviceError | DescriptorError | None) -> Verdict:
         """What the launch came to; ``error`` is what stopped it."""
-        findings, reasons = [*self.found.values(), *self._early_uses()], []
+        findings, reasons = [*self.found.values(), *self._of_text()], []
         if isinstance(error, UnsupportedInstruction | LimitReached):
             reasons.append(str(error))
         elif error is not None:
-            findings.append(self.stops.get(error) or Finding(RULES["fault"], (), str(error)))
+            found = self.stops.get(error) or Finding(RULES["fault"], (), str(error))
+            if found.rule.id in self.off:
+                reasons.append(f"stopped, with `{found.rule.id}` switched off: {error}")
+            else:
+                findings.append(found)
         coverage = self._coverage()
         if coverage.missed and error is None:
             lines = ", ".join(coverage.missed)
             reasons.append(f"not reached: {lines}; choose a problem that comes there")
         return Verdict(self.program.name, device, tuple(findings), coverage, tuple(reasons))
 
-    def _stop(self, watch: Watch, error: DeviceError) -> Finding:
+    def _stop(self, watch: Watch, error: DeviceError | DescriptorError) -> Finding:
         """The finding for what a cluster has met."""
         if isinstance(error, Deadlock):
             return deadlock(watch)
         steps = () if error.at is None else (watch.step("stops at", *error.at),)
         return Finding(RULES["fault"], steps, error.reason if steps else str(error))
 
-    def _early_uses(self) -> list[Finding]:
-        if "tmem-registers" in self.off:
-            return []
-        pairs = {tuple(map(self.names.places.__getitem__, pair)): pair for pair in early_uses(self.program)}
-        text = "no tcgen05.wait::ld is between them"
-        return [
-            Finding(RULES["tmem-registers"], (self._step("loads", load), self._step("uses", use)), text)
-            for load, use in pairs.values()
-        ]
+    def _of_text(self) -> list[Finding]:
+        """What no run is needed for; once for the same lines."""
+        found: dict[tuple[object, ...], Finding] = {}
+        for rule in [rule for rule in MISTAKES if rule not in self.off]:
+            for given, text in MISTAKES[rule](self.program):
+                steps = tuple(self._step(what, inst) for what, inst in given)
+                found.setdefault((rule, *(step.where for step in steps)), Finding(RULES[rule], steps, text))
+        return list(found.values())
 
     def _step(self, what: str, inst: int) -> Step:
         """A step that any thread takes."""

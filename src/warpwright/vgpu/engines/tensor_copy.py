@@ -20,7 +20,7 @@ from warpwright.vgpu.engines.place import barrier, check_inside, locate, selecte
 from warpwright.vgpu.engines.reduce import GLOBAL_LOCK, TENSOR_TYPES, combine, dtype_of
 from warpwright.vgpu.jit.runtime import function
 
-__all__ = ["ALIGNMENT", "TensorForm", "copy_box", "form_of", "reduce_box"]
+__all__ = ["ALIGNMENT", "TensorForm", "coordinates", "copy_box", "form_of", "reduce_box"]
 
 ALIGNMENT = 128
 
@@ -62,6 +62,11 @@ def form_of(opcode: str) -> TensorForm:
         mode=match["mode"],
         op=match["op"] if match.form.name.startswith("cp.reduce") else "",
     )
+
+
+def coordinates(op: Op, form: TensorForm) -> list[int]:
+    """Where the box begins in the tensor, innermost dimension first; outside it they may be negative."""
+    return [((word & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000 for word in op.words[form.coords]]
 
 
 class _Box(NamedTuple):
@@ -111,7 +116,7 @@ def _resolve(fabric: Fabric, op: Op, form: TensorForm) -> _Box:
         )
     if box.reach > len(bound.data) or box.map.interleave != "none":
         raise _unusable(fabric, op, box, bound)
-    coords = [((word & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000 for word in words[form.coords]]
+    coords = coordinates(op, form)
     _check_start(fabric, op, form, box, coords)
     rank, offset = locate(fabric, op, words[form.shared], "address of the box")
     _check_place(fabric, op, form, box, rank, offset)

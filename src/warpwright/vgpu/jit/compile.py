@@ -77,7 +77,7 @@ def emit(
     lanes = Lanes(slots, dict.fromkeys(local, True), observed)
     lanes.costs = costs
     lanes.watched = watched
-    lanes.tracked = frozenset(uses_of(program.insts) if watched else ())
+    lanes.tracked = frozenset(uses_of(program) if watched else ())
     lanes.param_bytes = max((p.offset + p.nbytes for p in program.params), default=0)
     lanes.arch = program.arch
     lanes.loaded = {r.name for i in program.insts if i.name == "tcgen05.ld" for r in registers_of(i.operands[0])}

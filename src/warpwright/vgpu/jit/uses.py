@@ -1,36 +1,40 @@
-"""Registers that belong to some wgmma, and which instructions use them."""
+"""Registers that checks watch: those of some wgmma, and those that may be read before they are written."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from warpwright.vgpu.jit.unwritten import Flow, flow_of, maybe_unwritten
 from warpwright.vgpu.jit.warpgroup import accumulator, left_registers
-from warpwright.vgpu.program import Inst, mentions
+from warpwright.vgpu.program import Program, mentions
 
 __all__ = ["Use", "uses_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Registers, by name, that an instruction reads and writes, of those that belong to some wgmma; of a wgmma ``d``
-    and ``a``."""
+    """Registers, by name, that an instruction reads and writes, of those that are watched; of a wgmma ``d`` and ``a``.
+    ``flow`` where some of them may not have been written."""
 
     reads: frozenset[str] = frozenset()
     writes: frozenset[str] = frozenset()
     d: frozenset[str] = frozenset()
     a: frozenset[str] = frozenset()
+    flow: Flow | None = None
 
 
-def uses_of(insts: list[Inst]) -> dict[int, Use]:
+def uses_of(program: Program) -> dict[int, Use]:
     """The uses of all instructions that have any."""
     found: dict[int, Use] = {}
+    insts, doubtful = program.insts, maybe_unwritten(program)
     for inst in insts:
         if inst.name == "wgmma.mma_async":
             names = frozenset(r.name for r in accumulator(inst)), frozenset(r.name for r in left_registers(inst))
             found[inst.index] = Use(d=names[0], a=names[1])
-    tracked = frozenset[str]().union(*(use.d | use.a for use in found.values()))
+    tracked = doubtful.union(*(use.d | use.a for use in found.values()))
     for inst in insts:
         read, written = (tracked.intersection(part) for part in mentions(inst))
         if inst.index not in found and (read or written):
-            found[inst.index] = Use(read, written)
+            flow = flow_of(inst).within(doubtful) if doubtful & (read | written) else None
+            found[inst.index] = Use(read, written, flow=flow)
     return found

@@ -1,0 +1,42 @@
+"""What is wrong with a kernel whatever it does when it runs: seen from its text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from warpwright.vgpu.checks.loads import early_uses
+from warpwright.vgpu.program import Program
+
+__all__ = ["MISTAKES"]
+
+Steps = tuple[tuple[str, int], ...]  # what an instruction does, in words, and its number
+
+
+def _unwaited(program: Program) -> Iterator[tuple[Steps, str]]:
+    """Registers that a tcgen05.ld fills and that are used before a wait (9.7.16.8.3)."""
+    for load, use in early_uses(program):
+        yield (("loads", load), ("uses", use)), "no tcgen05.wait::ld is between them"
+
+
+def _groups(program: Program) -> Iterator[tuple[Steps, str]]:
+    """Instructions of tcgen05 that name another .cta_group than the first (9.7.16.7.1)."""
+    given = [inst for inst in program.insts if inst.name.startswith("tcgen05.") and ".cta_group::" in inst.opcode]
+    for inst in given:
+        if inst["group"] != given[0]["group"]:
+            text = f".{inst['group']} in a kernel of .{given[0]['group']}"
+            yield (("names a group", given[0].index), ("names another", inst.index)), text
+
+
+def _registers(program: Program) -> Iterator[tuple[Steps, str]]:
+    """setmaxnreg where nothing fixes the registers that threads start with (9.7.19.5)."""
+    first = next((inst for inst in program.insts if inst.name == "setmaxnreg"), None)
+    if first and not program.thread_registers:
+        text = "without .maxnreg, or .maxntid (or .reqntid) with .minnctapersm, the assembler leaves it out"
+        yield (("changes registers", first.index),), text
+
+
+MISTAKES: dict[str, Callable[[Program], Iterator[tuple[Steps, str]]]] = {
+    "tmem-registers": _unwaited,
+    "cta-group": _groups,
+    "setmaxnreg": _registers,
+}

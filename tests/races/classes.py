@@ -1,0 +1,213 @@
+"""The classes of bugs that were reported in public, and for each the kernels here that have it: wrong, and mended.
+
+A case says what it is launched with, the rule that finds the mistake, and what the two lines that clash contain; of a
+deadlock or a fault, what its message says, then what the lines where threads wait or stop contain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tests.races import kernels, published, published_protocol, published_tensor
+from warpwright.lang import Kernel
+from warpwright.tensormap import TensorMap
+
+__all__ = ["CLASSES", "MORE", "Case"]
+
+WORDS, FLOATS = np.zeros(512, np.uint32), np.zeros(512, np.float32)
+BOX = np.zeros((32, 32), np.float32)
+LONG = np.ones((32, 256), np.float32)
+SQUARE, TALL, WIDE = (np.ones(shape).astype(ml_dtypes.bfloat16) for shape in ((64, 64), (128, 64), (64, 512)))
+PRODUCT, SQUARES = np.zeros((128, 64), np.float32), np.zeros((64, 64), np.float32)
+PRODUCTS = [TALL, SQUARE, PRODUCT]
+
+
+@dataclass(frozen=True)
+class Case:
+    kernel: Kernel
+    args: list[Any]
+    rule: str
+    expected: tuple[str, ...]
+    grid: int = 1
+    wrong: dict[str, Any] = field(default_factory=lambda: {"right": False})
+    right: dict[str, Any] = field(default_factory=lambda: {"right": True})
+
+    @property
+    def name(self) -> str:
+        changed = "-".join(name for name in self.wrong if name != "right")
+        return self.kernel.name + (f"-{changed}" if changed else "")
+
+
+def _case(kernel: Kernel, args: list[Any], rule: str, *expected: str, grid: int = 1, **wrong: Any) -> Case:
+    """A case whose mistake is ``right=False``, or else the first of ``wrong``, which by default is otherwise."""
+    if wrong:
+        return Case(kernel, args, rule, expected, grid, wrong, dict([*wrong.items()][1:]))
+    return Case(kernel, args, rule, expected, grid)
+
+
+p, q, t = published, published_protocol, published_tensor
+
+CLASSES: dict[int, tuple[Case, ...]] = {
+    1: (
+        _case(kernels.store_box, [BOX], "proxy-fence", "st(tile.at", "tma.store"),
+        _case(p.written_operands, [FLOATS], "proxy-fence", "st(at + (tid.x + first)", "wgmma.mma(", fenced=False),
+        _case(kernels.init, [BOX], "mbarrier-init", "full.init()", "full.wait(0)"),
+    ),
+    2: (_case(kernels.refill, [LONG, 8], "proxy-fence", "ld(slot.x.at", "tma.load(slot.x"),),
+    3: (_case(p.matrices_refilled, [WIDE, 6], "proxy-fence", "ldmatrix(slot.x.at", "tma.load(slot.x"),),
+    4: (_case(p.late_fence, [BOX], "proxy-fence", "st(tile.at(warp.lane, column + warp.id)", "tma.store"),),
+    5: (_case(t.tensor_core, [PRODUCT], "proxy-fence", "st(at, 0x3F803F80)", "tcgen05.mma(", fenced=False),),
+    6: (
+        _case(p.others_group, [BOX], "race", "tma.store", "st(tile.at(warp.lane, warp.id)"),
+        _case(p.refilled_source, [BOX], "race", "tma.store", "st(tile.at(warp.lane, column + warp.id)"),
+    ),
+    7: (_case(p.multicast_early, [LONG], "race", "tma.load(tile, x[0, COLUMNS]", "ld(tile.at(warp.lane, 0)", grid=2),),
+    8: (_case(p.lonely_multicast, [BOX], "deadlock", "full: phase 0 lacks 4,096 bytes", "full.wait(0)", grid=2),),
+    10: (_case(p.early_release, [WIDE, WIDE, 6], "race", "wgmma.mma(", "tma.load(slot."),),
+    11: (
+        _case(
+            kernels.accumulators,
+            [SQUARE, SQUARE, SQUARES],
+            "wgmma-fence",
+            "register.set(0.0)",
+            "wgmma.mma(",
+            fenced=False,
+        ),
+        _case(kernels.accumulators, [SQUARE, SQUARE, SQUARES], "wgmma-registers", "wgmma.mma(", "st(d +", waited=False),
+        _case(p.left_registers, [SQUARE, FLOATS], "wgmma-registers", "wgmma.mma(", "left[0] += 1"),
+    ),
+    12: (_case(kernels.lapped, [4], "mbarrier-lapped", "slot.full.wait()", "slot.full.arrive()"),),
+    13: (
+        _case(p.one_phase, [LONG, 4], "deadlock", "empty: phase 4 lacks 32 of 32 arrivals", "empty.wait("),
+        _case(p.second_tile, [LONG, 2, 3], "fault", "got more arrivals than its phase has", "full.arrive_expect_tx("),
+    ),
+    14: (
+        _case(p.expected_twice, [BOX], "deadlock", "full: phase 0 lacks 4,096 bytes", "full.wait(0)"),
+        _case(t.pair_bytes, [BOX], "deadlock", "full: phase 0 lacks 8,192 bytes", "full.wait(0)", grid=4),
+    ),
+    15: (
+        _case(p.all_arrive, [WORDS], "deadlock", "ready: phase 31 was ended by kernel", "ready.wait(0)"),
+        _case(q.arrives_too_often, [WORDS], "fault", "got more arrivals than its phase has pending", "ready.arrive()"),
+    ),
+    16: (_case(kernels.peer, [WORDS], "exit-early", "ld(Pointer(", grid=2),),
+    17: (
+        _case(t.tensor_core, [PRODUCT], "race", "tcgen05.ld(acc)", "tmem.dealloc()", met=False),
+        _case(t.early_reuse, [TALL, SQUARE, 3], "race", "tcgen05.ld(acc)", "tcgen05.mma("),
+    ),
+    18: (_case(t.pair_parts, [WORDS], "tmem-pair", "tmem.alloc()", "tmem.dealloc()", grid=2, met=False),),
+    19: (_case(t.tensor_core, [PRODUCT], "race", "tmem.alloc()", "tmem.open()", opened=False),),
+    20: (_case(t.unallocated, [WORDS], "fault", "columns from 0 on are not allocated", "tcgen05.st.sync.aligned"),),
+    21: (
+        _case(p.initialised_again, [WORDS], "mbarrier-live", "ready.init()", "ready.init()"),
+        _case(p.overwritten, [WORDS], "mbarrier-live", "ready.init()", "scratch[0] = 7"),
+    ),
+    23: (_case(p.arrives_twice, [WORDS], "race", "held[warp.lane] = warp.lane", "x[warp.lane] = held[warp.lane]"),),
+    24: (
+        _case(
+            q.registers_differ,
+            [WORDS],
+            "fault",
+            "warp 0 of its warpgroup executes .dec 40; expected the same",
+            "setmaxnreg.dec(40 if right else 48)",
+        ),
+        _case(q.registers_of_one, [WORDS], "fault", "warp 1 exits without the setmaxnreg.dec 40 of warp 0"),
+        _case(
+            q.registers_missing,
+            [WORDS],
+            "deadlock",
+            "1024 registers (0 are free)",
+            "setmaxnreg.inc(152 if right else 160)",
+        ),
+        _case(
+            q.registers_upwards, [WORDS], "fault", "a thread of the warp has 128 registers; expected", "setmaxnreg.dec("
+        ),
+        _case(q.registers_at_once, [WORDS], "setmaxnreg", "setmaxnreg.dec(128)", "setmaxnreg.dec(40)"),
+        _case(p.single_stage, [LONG, 4], "race", "ld(tile.at", "tma.load"),
+    ),
+    25: (_case(p.loop_back, [WIDE, WIDE, 3], "race", "wgmma.mma(acc, a_tiles[group]", "tma.load(b_tile"),),
+    26: (_case(q.counts_to_zero, [0], "fault", "count 0; expected 1 to 1048575 arrivals", "mbarrier.init"),),
+    27: (
+        _case(p.unwaited, [BOX], "race", "tma.load", "ld(tile.at"),
+        _case(q.behind_the_load, [BOX, FLOATS], "race", "scale[0] = 2.0", "y[warp.lane] = scale[0]"),
+    ),
+}
+
+MORE: tuple[Case, ...] = (
+    _case(p.odd_pair, [BOX, 1], "deadlock", "full: phase 0 lacks 1 of 2 arrivals", "full.wait(0)", grid=2),
+    _case(p.written_operands, [FLOATS], "race", "wgmma.mma(", "st(words[0] + tid.x, 0)", kept=False),
+    _case(q.arrives_too_seldom, [WORDS], "deadlock", "ready: phase 0 lacks 1 of 2 arrivals", "ready.wait(0)"),
+    _case(q.never_initialised, [WORDS], "fault", "is not initialised: run mbarrier.init there", "ready.arrive()"),
+    _case(q.peer_as_own, [WORDS], "fault", "reaches the CTA's own: use .shared::cluster", "mbarrier.arrive", grid=2),
+    _case(q.bytes_for_the_peer, [BOX], "deadlock", "and has 4,096 bytes that none expected", "full.wait(0)", grid=2),
+    _case(q.misaligned_bytes, [WORDS, 40], "fault", "the size is 40; expected a multiple of 16 bytes", "tma.copy("),
+    _case(q.crooked_box, [TensorMap(BOX, (32, 32))], "fault", "expected a multiple of 128", "tma.load(tile.at("),
+    _case(
+        q.crooked_descriptor,
+        [SQUARE, SQUARE],
+        "fault",
+        "with bit 60 set; expected 0 on sm_90a",
+        "current().emit(opcode",
+    ),
+    _case(q.counted_and_read, [WORDS], "race", "red.add(count, 1)", "x[tid.x] = count[0]"),
+    _case(q.counted_and_read, [WORDS], "uninitialised", "red.add(count, 1)", begun=False, right=True),
+    _case(
+        q.other_count, [WORDS], "fault", "barrier 1 for 32 threads; others came to it for 64", "bar.sync(1, 64 if right"
+    ),
+    _case(
+        q.other_number,
+        [WORDS],
+        "deadlock",
+        "barrier 1 (32 of 64 threads have arrived)",
+        "bar.sync(1, 64)",
+        "bar.sync(1 if right",
+    ),
+    _case(
+        q.divergent_barrier,
+        [3],
+        "deadlock",
+        "cycle: produce → empty → consume → barrier 0 → produce",
+        "empty.wait(",
+        "else bar.sync()",
+    ),
+    _case(
+        q.half_a_cluster,
+        [WORDS],
+        "deadlock",
+        "the barrier of the cluster (96 of 128 threads have",
+        "cluster.sync()",
+        "bar.sync()",
+        grid=2,
+    ),
+    _case(q.arrives_again, [WORDS], "fault", "arrives again before it has waited", "cluster.arrive()", grid=2),
+    _case(
+        q.part_of_a_warpgroup,
+        [SQUARE, SQUARE],
+        "deadlock",
+        "warp 3 has issued fewer wgmma than others",
+        "wgmma.wait_group(0)",
+    ),
+    _case(t.tensor_core, [PRODUCT], "race", "tcgen05.mma(", "tcgen05.ld(acc)", committed=False),
+    _case(t.tensor_core, [PRODUCT], "product-lost", "tcgen05.mma(", "tcgen05.mma(", accumulates=False),
+    _case(t.tensor_core, [PRODUCT], "tmem-registers", "tcgen05.ld(acc)", "st(d + tid.x * 64", loaded=False),
+    _case(
+        t.tensor_core, [PRODUCT], "fault", "has relinquished its permit to allocate", "tmem.alloc()", permitted=False
+    ),
+    _case(t.tensor_core, [PRODUCT], "fault", "exits with 64 columns of tensor memory allocated", freed=False),
+    _case(t.tensor_core, [PRODUCT], "uninitialised", "tcgen05.mma(", began=False),
+    _case(kernels.tensor_memory, PRODUCTS, "tcgen05-fence", "tcgen05.mma(acc", "tcgen05.ld(acc)"),
+    _case(t.unwaited_store, [FLOATS], "race", "tcgen05.st(acc", "tcgen05.ld(acc)"),
+    _case(t.left_in_tensor_memory, [FLOATS], "race", "tcgen05.st(left", "current().emit(opcode, acc", stored=False),
+    _case(
+        t.pair_parts,
+        [WORDS],
+        "cta-group",
+        "tmem.alloc()",
+        'current().emit(f"tcgen05.relinquish_alloc_permit',
+        grid=2,
+        group=1,
+    ),
+)

@@ -1,0 +1,333 @@
+"""Protocols that were broken in real kernels: counts, addresses, barriers of all kinds, and registers that move.
+
+Each is the smallest kernel that has the mistake; with ``right`` it is mended.
+"""
+
+from __future__ import annotations
+
+from warpwright.lang import (
+    Global,
+    If,
+    bar,
+    bf16,
+    cluster,
+    elect_one,
+    f32,
+    fence,
+    kernel,
+    loop,
+    mbarrier,
+    red,
+    role,
+    setmaxnreg,
+    smem,
+    tid,
+    tma,
+    u32,
+    warp,
+    wgmma,
+)
+from warpwright.lang.context import current
+from warpwright.lang.ops.descriptor import warpgroup_descriptor
+from warpwright.lang.trace import addr
+
+ROWS, COLUMNS = 32, 32
+
+
+@kernel("sm_90a", threads=32)
+def counts_to_zero(arrivals: u32, *, right: bool = False) -> None:
+    """An mbarrier whose count a configuration made zero."""
+    ready = mbarrier(1, name="ready")
+    with If(elect_one()):
+        current().emit("mbarrier.init.shared::cta.b64", ready.operand, 1 if right else arrivals)
+    warp.sync()
+    with If(elect_one()):
+        ready.arrive()
+    ready.wait(0)
+
+
+@kernel("sm_90a", threads=64)
+def arrives_too_often(x: Global[u32], *, right: bool = False) -> None:
+    """Two arrivals in one phase that expects one."""
+    ready, held = mbarrier(2 if right else 1, name="ready"), mbarrier(1, name="held")
+    with If(tid.x == 0):
+        ready.init()
+        held.init()
+    bar.sync()
+    with If((warp.id == 1) & elect_one()):
+        ready.expect_tx(16)
+        ready.arrive()
+        ready.arrive()
+        current().emit("mbarrier.complete_tx.relaxed.cta.shared::cta.b64", ready.operand, 16)
+    ready.wait(0)
+
+
+@kernel("sm_90a", threads=64)
+def arrives_too_seldom(x: Global[u32], *, right: bool = False) -> None:
+    """One of two warps does not arrive."""
+    ready = mbarrier(2, name="ready")
+    with If(tid.x == 0):
+        ready.init()
+    bar.sync()
+    with If(elect_one() & ((warp.id == 0) | (tid.x >= (0 if right else 64)))):
+        ready.arrive()
+    ready.wait(0)
+
+
+@kernel("sm_90a", threads=32)
+def never_initialised(x: Global[u32], *, right: bool = False) -> None:
+    """An arrival at memory that is no mbarrier."""
+    ready = mbarrier(32, name="ready")
+    if right:
+        with If(elect_one()):
+            ready.init()
+        warp.sync()
+    ready.arrive()
+    ready.wait(0)
+
+
+@kernel("sm_90a", cluster=2, threads=32)
+def peer_as_own(x: Global[u32], *, right: bool = False) -> None:
+    """The address of the other CTA's mbarrier in an operation on this CTA's memory."""
+    ready = mbarrier(1, name="ready")
+    with If(elect_one()):
+        ready.init()
+        fence.mbarrier_init()
+    cluster.sync()
+    with If(elect_one()):
+        other = addr(cluster.map(ready.address, cluster.rank ^ 1))
+        how = "release.cluster.shared::cluster" if right else "release.cta.shared::cta"
+        current().emit(f"mbarrier.arrive.{how}.b64", "_", other)
+    ready.wait(0, scope="cluster")
+    cluster.sync()
+
+
+@kernel("sm_90a", cluster=2, threads=32)
+def bytes_for_the_peer(x: tma.Map[f32], *, right: bool = False) -> None:
+    """Bytes are expected at the other CTA's mbarrier, and come to this CTA's."""
+    tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
+    with If(elect_one()):
+        full.init()
+        fence.mbarrier_init()
+    cluster.sync()
+    with If(elect_one() & (cluster.rank == 0)):
+        full.at(0 if right else 1).arrive_expect_tx(tile.nbytes)
+        tma.load(tile, x[0, 0], full)
+    with If(cluster.rank == 0):
+        full.wait(0)
+    cluster.sync()
+
+
+@kernel("sm_90a", threads=32)
+def misaligned_bytes(x: Global[u32], nbytes: u32, *, right: bool = False) -> None:
+    """A bulk copy of a size that is no multiple of 16."""
+    held, full = smem.array(u32, 32), mbarrier(1, name="full")
+    with If(elect_one()):
+        full.init()
+        fence.mbarrier_init()
+        size = 64 if right else nbytes
+        full.arrive_expect_tx(size)
+        tma.copy(held.address, x.address, size, full)
+    warp.sync()
+    full.wait(0)
+
+
+@kernel("sm_90a", threads=64)
+def other_count(x: Global[u32], *, right: bool = False) -> None:
+    """Two warps come to one named barrier with different counts."""
+    with If(warp.id == 0):
+        bar.sync(1, 64)
+    with If(warp.id == 1):
+        bar.sync(1, 64 if right else 32)
+
+
+@kernel("sm_90a", threads=64)
+def other_number(x: Global[u32], *, right: bool = False) -> None:
+    """Two warps that should meet come to different named barriers."""
+    with If(warp.id == 0):
+        bar.sync(1, 64)
+    with If(warp.id == 1):
+        bar.sync(1 if right else 2, 64)
+
+
+@kernel("sm_90a", threads=96)
+def divergent_barrier(tiles: u32, *, right: bool = False) -> None:
+    """The consumers' function has a barrier of all threads in it, which the producer does not come to: it waits for
+    the stage that they release behind. The attention seed's hang."""
+    held, full, empty = smem.array(u32, 64), mbarrier(1, name="full"), mbarrier(2, name="empty")
+    with If(tid.x == 0):
+        full.init()
+        empty.init()
+    bar.sync()
+
+    @role(warp=0)
+    def produce() -> None:
+        for tile in loop(tiles):
+            empty.wait((tile & 1) ^ 1)
+            with If(elect_one()):
+                full.arrive()
+            bar.sync()
+
+    @role(warps=range(1, 3))
+    def consume() -> None:
+        for tile in loop(tiles):
+            full.wait(tile & 1)
+            held[tid.x - 32] = tile
+            bar.sync(1, 64) if right else bar.sync()
+            bar.sync()
+            with If(elect_one()):
+                empty.arrive()
+
+
+@kernel("sm_90a", cluster=2, threads=64)
+def half_a_cluster(x: Global[u32], *, right: bool = False) -> None:
+    """One warp of a CTA does not come to the cluster's barrier, and waits for the other."""
+    with If((cluster.rank == 0) | (warp.id == (warp.id if right else 0))):
+        cluster.sync()
+    bar.sync()
+    cluster.sync()
+
+
+@kernel("sm_90a", cluster=2, threads=32)
+def arrives_again(x: Global[u32], *, right: bool = False) -> None:
+    """A thread arrives at the cluster's barrier again before it has waited."""
+    cluster.arrive()
+    if right:
+        cluster.wait()
+    cluster.arrive()
+    cluster.wait()
+
+
+@kernel("sm_90a", threads=256)
+def registers_differ(x: Global[u32], *, right: bool = False) -> None:
+    """The warps of a warpgroup ask for different numbers of registers."""
+    with If(warp.id == 1):
+        setmaxnreg.dec(40 if right else 48)
+    with If(warp.id != 1):
+        setmaxnreg.dec(40)
+
+
+@kernel("sm_90a", threads=128)
+def registers_of_one(x: Global[u32], *, right: bool = False) -> None:
+    """One warp of a warpgroup gives registers back, the others do not."""
+    with If(warp.id < (4 if right else 1)):
+        setmaxnreg.dec(40)
+
+
+@kernel("sm_90a", threads=512)
+def registers_missing(x: Global[u32], *, right: bool = False) -> None:
+    """More registers are asked for than the others give back: 512 threads begin with 128 each."""
+
+    @role(warps=range(4))
+    def produce() -> None:
+        setmaxnreg.dec(40)
+
+    @role(warps=range(4, 16))
+    def consume() -> None:
+        setmaxnreg.inc(152 if right else 160)
+
+
+@kernel("sm_90a", threads=512)
+def registers_upwards(x: Global[u32], *, right: bool = False) -> None:
+    """dec to more than a thread has."""
+    setmaxnreg.dec(128 if right else 136)
+
+
+@kernel("sm_90a", threads=128)
+def registers_at_once(x: Global[u32], *, right: bool = False) -> None:
+    """A second setmaxnreg before the warpgroup has met behind the first."""
+    setmaxnreg.dec(128)
+    if right:
+        bar.sync()
+    setmaxnreg.dec(40)
+
+
+@kernel("sm_90a", threads=128)
+def part_of_a_warpgroup(a: tma.Map[bf16], b: tma.Map[bf16], *, right: bool = False) -> None:
+    """One warp of a warpgroup issues no product."""
+    a_tile, b_tile = smem.tile(bf16, (64, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
+    full = mbarrier(1, name="full")
+    with If((warp.id == 0) & elect_one()):
+        full.init()
+        fence.mbarrier_init()
+        full.arrive_expect_tx(a_tile.nbytes + b_tile.nbytes)
+        tma.load(a_tile, a[0, 0], full)
+        tma.load(b_tile, b[0, 0], full)
+    bar.sync()
+    full.wait(0)
+    acc = wgmma.accumulator(f32, (64, 64))
+    with If(warp.id < (4 if right else 3)):
+        wgmma.fence()
+        wgmma.mma(acc, a_tile[:, :16], b_tile[:, :16], accumulate=False)
+        wgmma.commit_group()
+        wgmma.wait_group(0)
+
+
+@kernel("sm_90a", threads=128)
+def crooked_descriptor(a: tma.Map[bf16], b: tma.Map[bf16], *, right: bool = False) -> None:
+    """A field of a matrix descriptor that is not masked, and runs into the next."""
+    a_tile, b_tile = smem.tile(bf16, (64, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
+    full = mbarrier(1, name="full")
+    with If((warp.id == 0) & elect_one()):
+        full.init()
+        fence.mbarrier_init()
+        full.arrive_expect_tx(a_tile.nbytes + b_tile.nbytes)
+        tma.load(a_tile, a[0, 0], full)
+        tma.load(b_tile, b[0, 0], full)
+    bar.sync()
+    full.wait(0)
+    acc = wgmma.accumulator(f32, (64, 64))
+    masked, whole = warpgroup_descriptor(b_tile[:, :16]), 0 if right else 1 << 60
+    wgmma.fence()
+    opcode = "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16"
+    given = warpgroup_descriptor(a_tile[:, :16]), masked | whole
+    current().emit(opcode, tuple(acc.regs), *given, 0, 1, 1, 0, 0)
+    wgmma.commit_group()
+    wgmma.wait_group(0)
+
+
+@kernel("sm_90a", threads=32)
+def crooked_box(x: tma.Map[f32], *, right: bool = False) -> None:
+    """TMA's destination does not begin at a multiple of 128 bytes."""
+    tile, full = smem.tile(f32, (2 * ROWS, COLUMNS)), mbarrier(1, name="full")
+    with If(elect_one()):
+        full.init()
+        fence.mbarrier_init()
+        full.arrive_expect_tx(4 * ROWS * COLUMNS)
+        tma.load(tile.at(0, 0 if right else 4).address, x[0, 0], full)
+    warp.sync()
+    full.wait(0)
+
+
+@kernel("sm_90a", threads=64)
+def counted_and_read(x: Global[u32], *, right: bool = False, begun: bool = True) -> None:
+    """A sum of atomic operations is read before all threads have added to it, or begins with what nobody wrote."""
+    count = smem.array(u32, 4)
+    if begun:
+        with If(tid.x == 0):
+            count[0] = 0
+    bar.sync()
+    red.add(count, 1)
+    if right:
+        bar.sync()
+    x[tid.x] = count[0]
+
+
+@kernel("sm_90a", threads=64)
+def behind_the_load(x: tma.Map[f32], y: Global[f32], *, right: bool = False) -> None:
+    """What a thread writes behind a load that it has issued is not ordered by the load's arrival."""
+    tile, scale, full = smem.tile(f32, (ROWS, COLUMNS)), smem.scalar(f32), mbarrier(1, name="full")
+    with If(tid.x == 0):
+        full.init()
+        fence.mbarrier_init()
+    bar.sync()
+    with If(tid.x == 0):
+        if right:
+            scale[0] = 2.0
+        full.arrive_expect_tx(tile.nbytes)
+        tma.load(tile, x[0, 0], full)
+        if not right:
+            scale[0] = 2.0
+    full.wait(0)
+    with If(warp.id == 1):
+        y[warp.lane] = scale[0]

@@ -1,0 +1,277 @@
+"""Mistakes with tensor memory and pairs of CTAs, each in the smallest kernel that has it, and mended."""
+
+from __future__ import annotations
+
+from warpwright.lang import (
+    Global,
+    If,
+    Pointer,
+    bar,
+    bf16,
+    cluster,
+    elect_one,
+    f32,
+    fence,
+    kernel,
+    loop,
+    mbarrier,
+    pred,
+    role,
+    smem,
+    st,
+    tcgen05,
+    tid,
+    tma,
+    tmem,
+    u32,
+    warp,
+)
+from warpwright.lang.context import current
+from warpwright.lang.expr import operand
+from warpwright.lang.ops.descriptor import instruction_descriptor, shared_descriptor
+from warpwright.lang.trace import addr
+
+
+@kernel("sm_100a", threads=128)
+def tensor_core(
+    d: Global[f32],
+    *,
+    fenced: bool = True,
+    committed: bool = True,
+    accumulates: bool = True,
+    loaded: bool = True,
+    met: bool = True,
+    opened: bool = True,
+    permitted: bool = True,
+    began: bool = True,
+    freed: bool = True,
+) -> None:
+    """A product whose operands threads have written, with one thing or another forgotten."""
+    a_tile, b_tile = smem.tile(bf16, (128, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
+    acc, multiplied = tmem.tile(f32, (128, 64)), mbarrier(1, name="multiplied")
+    with If((warp.id == 0) & elect_one()):
+        multiplied.init()
+        fence.mbarrier_init()
+
+    @role(warp=1)
+    def alloc() -> None:
+        if not permitted:
+            tcgen05.relinquish_alloc_permit()
+        tmem.alloc()
+
+    for first in range(0, 64, 2):
+        at = Pointer(u32, a_tile.at(0, 0).address, space="shared::cta") + (tid.x * 32 + first // 2)
+        st(at, 0x3F803F80)
+    for first in range(0, 64, 4):
+        at = Pointer(u32, b_tile.at(0, 0).address, space="shared::cta") + (tid.x * 16 + first // 4)
+        st(at, 0x3F803F80)
+    if fenced:
+        fence.proxy_async()
+    if opened:
+        bar.sync()
+    tmem.open()
+    if not opened:
+        bar.sync()
+
+    @role(warp=0, elect=True)
+    def multiply() -> None:
+        for k in range(0, 64, 16):
+            tcgen05.mma(
+                acc, a_tile[:, k : k + 16], b_tile[:, k : k + 16], accumulate=(accumulates and k > 0) or not began
+            )
+        if committed:
+            tcgen05.commit(multiplied)
+        else:
+            multiplied.arrive()
+
+    multiplied.wait(0)
+    tcgen05.fence_after_thread_sync()
+    row = tcgen05.ld(acc)
+    if loaded:
+        tcgen05.wait_ld()
+    for column in range(0, 64, 4):
+        st(d + tid.x * 64 + column, *row[column : column + 4])
+    tcgen05.wait_ld()
+    tcgen05.fence_before_thread_sync()
+    if met:
+        bar.sync()
+    tcgen05.fence_after_thread_sync()
+
+    @role(warp=1)
+    def free() -> None:
+        if freed:
+            tmem.dealloc()
+
+
+@kernel("sm_100a", threads=160)
+def early_reuse(a: tma.Map[bf16], b: tma.Map[bf16], tiles: u32, *, right: bool = False) -> None:
+    """One thread releases tensor memory for all, when it has read its own part: the level-7 document's release."""
+    a_tile, b_tile = smem.tile(bf16, (128, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
+    acc = tmem.tile(f32, (128, 64))
+    loaded, done, free = mbarrier(1, name="loaded"), mbarrier(1, name="done"), mbarrier(1, name="free")
+    with If((warp.id == 0) & elect_one()):
+        for each in (loaded, done, free):
+            each.init()
+        fence.mbarrier_init()
+
+    @role(warp=1)
+    def alloc() -> None:
+        tmem.alloc()
+
+    bar.sync()
+    tmem.open()
+
+    @role(warp=4, elect=True)
+    def multiply() -> None:
+        loaded.arrive_expect_tx(a_tile.nbytes + b_tile.nbytes)
+        tma.load(a_tile, a[0, 0], loaded)
+        tma.load(b_tile, b[0, 0], loaded)
+        loaded.wait(0)
+        for tile in loop(tiles):
+            free.wait((tile & 1) ^ 1)
+            tcgen05.fence_after_thread_sync()
+            for k in range(0, 64, 16):
+                tcgen05.mma(acc, a_tile[:, k : k + 16], b_tile[:, k : k + 16], accumulate=k > 0)
+            tcgen05.commit(done)
+
+    @role(warps=range(4))
+    def store() -> None:
+        for tile in loop(tiles):
+            done.wait(tile & 1)
+            tcgen05.fence_after_thread_sync()
+            tcgen05.ld(acc)
+            tcgen05.wait_ld()
+            tcgen05.fence_before_thread_sync()
+            if right:
+                bar.sync(1, 128)
+            with If(tid.x == 0):
+                free.arrive()
+
+    tcgen05.fence_before_thread_sync()
+    bar.sync()
+
+    @role(warp=1)
+    def release() -> None:
+        tmem.dealloc()
+
+
+@kernel("sm_100a", threads=128)
+def unallocated(x: Global[u32], *, right: bool = False) -> None:
+    """Tensor memory is used from column 0 on; nobody has allocated it."""
+    place = smem.scalar(u32)
+    with If(warp.id == 0):
+        if right:
+            tcgen05.alloc(place.address, 32)
+        else:
+            place[0] = 0
+    bar.sync()
+    base = place[0]
+    current().emit("tcgen05.st.sync.aligned.32x32b.x1.b32", addr(base + (warp.id << 21)), (tid.x,))
+    tcgen05.wait_st()
+    tcgen05.fence_before_thread_sync()
+    bar.sync()
+    tcgen05.fence_after_thread_sync()
+    if right:
+        with If(warp.id == 0):
+            tcgen05.dealloc(base, 32)
+
+
+@kernel("sm_100a", threads=128)
+def unwaited_store(d: Global[f32], *, right: bool = False) -> None:
+    """What a warp has stored in tensor memory it loads again before the store is complete."""
+    acc = tmem.tile(f32, (128, 32))
+    with If(warp.id == 0):
+        tmem.alloc()
+    bar.sync()
+    tmem.open()
+    tcgen05.st(acc, [tid.x.to(f32) for _ in range(32)])
+    if right:
+        tcgen05.wait_st()
+    row = tcgen05.ld(acc)
+    tcgen05.wait_ld()
+    tcgen05.wait_st()
+    d[tid.x] = row[0]
+    tcgen05.fence_before_thread_sync()
+    bar.sync()
+    tcgen05.fence_after_thread_sync()
+    with If(warp.id == 0):
+        tmem.dealloc()
+
+
+@kernel("sm_100a", threads=128)
+def left_in_tensor_memory(d: Global[f32], *, copied: bool = False, stored: bool = True) -> None:
+    """A product takes A from tensor memory: a copy is in order before it, what warps store they must wait for."""
+    a_tile, b_tile = smem.tile(bf16, (128, 16), swizzle=32), smem.tile(bf16, (64, 16), swizzle=32)
+    left, acc, done = tmem.tile(f32, (128, 8)), tmem.tile(f32, (128, 64)), mbarrier(1, name="done")
+    with If((warp.id == 0) & elect_one()):
+        done.init()
+    with If(warp.id == 1):
+        tmem.alloc()
+    for tile, words in ((a_tile, 8), (b_tile, 4)):
+        for word in range(words):
+            st(Pointer(u32, tile.at(0, 0).address, space="shared::cta") + (tid.x * words + word), 0x3F803F80)
+    fence.proxy_async()
+    bar.sync()
+    tmem.open()
+    if not copied:
+        tcgen05.st(left, [tid.x.to(f32) for _ in range(8)])
+        if stored:
+            tcgen05.wait_st()
+    tcgen05.fence_before_thread_sync()
+    bar.sync()
+    tcgen05.fence_after_thread_sync()
+    with If((warp.id == 0) & elect_one()):
+        if copied:
+            tcgen05.cp(left, shared_descriptor(a_tile), "128x256b")
+        idesc = f"0x{instruction_descriptor('f16', bf16, bf16, f32, 128, 64, 1):08x}"
+        opcode = "tcgen05.mma.cta_group::1.kind::f16"
+        current().emit(opcode, acc.operand, left.operand, shared_descriptor(b_tile), idesc, operand(False, pred))
+        tcgen05.commit(done)
+    done.wait(0)
+    tcgen05.fence_after_thread_sync()
+    row = tcgen05.ld(acc)
+    tcgen05.wait_ld()
+    tcgen05.wait_st()
+    d[tid.x] = row[0]
+    tcgen05.fence_before_thread_sync()
+    bar.sync()
+    tcgen05.fence_after_thread_sync()
+    with If(warp.id == 1):
+        tmem.dealloc()
+
+
+@kernel("sm_100a", cluster=2, threads=128)
+def pair_parts(x: Global[u32], *, met: bool = True, group: int = 2) -> None:
+    """A CTA of a pair frees tensor memory, and nothing says that the other has finished allocating."""
+    acc = tmem.tile(f32, (128, 64), cta_group=2)
+    with If(warp.id == 0):
+        tmem.alloc()
+        current().emit(f"tcgen05.relinquish_alloc_permit.cta_group::{group}.sync.aligned")
+    tcgen05.fence_before_thread_sync()
+    if met:
+        cluster.sync()
+    else:
+        bar.sync()
+    tcgen05.fence_after_thread_sync()
+    tmem.open()
+    x[128 * cluster.rank + tid.x] = acc.address
+    with If(warp.id == 0):
+        tmem.dealloc()
+
+
+@kernel("sm_100a", cluster=4, threads=32)
+def pair_bytes(a: tma.Map[f32], *, right: bool = False) -> None:
+    """Each leader of two pairs expects the bytes of the whole cluster, and gets those of its pair."""
+    tile, full = smem.tile(f32, (32, 32)), mbarrier(1, name="full")
+    with If(elect_one()):
+        full.init()
+        fence.mbarrier_init()
+    cluster.sync()
+    leader = cluster.rank & 6
+    with If(elect_one()):
+        with If(cluster.rank == leader):
+            full.arrive_expect_tx(tile.nbytes * (2 if right else 4))
+        tma.load(tile, a[0, 0], full.at(leader), cta_group=2)
+    with If(cluster.rank == leader):
+        full.wait(0)
+    cluster.sync()

@@ -1,0 +1,110 @@
+"""Kernels that look wrong and are in order: whatever is found in them is a false alarm."""
+
+from __future__ import annotations
+
+from warpwright.lang import (
+    Global,
+    If,
+    atom,
+    bar,
+    bf16,
+    elect_one,
+    f32,
+    fence,
+    kernel,
+    ld,
+    mbarrier,
+    red,
+    smem,
+    st,
+    tid,
+    tma,
+    u32,
+    warp,
+    wgmma,
+)
+
+ROWS, COLUMNS = 32, 32
+
+
+@kernel("sm_90a", threads=64)
+def loads_and_stores(x: tma.Map[f32], y: tma.Map[f32]) -> None:
+    """A wait alone between a load and threads' reads; parity 1 of a fresh barrier; threads and TMA read the same memory
+    with nothing between them."""
+    tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
+    with If((warp.id == 0) & elect_one()):
+        full.init()
+        fence.mbarrier_init()
+    bar.sync()
+    with If((warp.id == 0) & elect_one()):
+        full.wait(1)
+        full.arrive_expect_tx(tile.nbytes)
+        tma.load(tile, x[0, 0], full)
+    full.wait(0)
+    ld(tile.at(warp.lane, 0), vec=4)
+    with If((warp.id == 0) & elect_one()):
+        tma.store(y[0, 0], tile)
+        tma.commit_group()
+        tma.wait_group(0)
+
+
+@kernel("sm_90a", threads=128)
+def chained_products(a: tma.Map[bf16], b: tma.Map[bf16], d: Global[f32]) -> None:
+    """Products of one shape into one accumulator need no fence between them, also in groups of their own."""
+    a_tile, b_tile = smem.tile(bf16, (64, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
+    full = mbarrier(1, name="full")
+    with If((warp.id == 0) & elect_one()):
+        full.init()
+        fence.mbarrier_init()
+        full.arrive_expect_tx(a_tile.nbytes + b_tile.nbytes)
+        tma.load(a_tile, a[0, 0], full)
+        tma.load(b_tile, b[0, 0], full)
+    bar.sync()
+    full.wait(0)
+    acc = wgmma.accumulator(f32, (64, 64))
+    wgmma.fence()
+    for k in range(0, 64, 16):
+        wgmma.mma(acc, a_tile[:, k : k + 16], b_tile[:, k : k + 16], accumulate=k > 0)
+        wgmma.commit_group()
+    wgmma.wait_group(0)
+    d[tid.x] = acc.regs[0]
+
+
+@kernel("sm_90a", threads=64)
+def padded_rows(x: Global[f32]) -> None:
+    """A row of three numbers is read as four; nobody writes the fourth, and nobody uses it."""
+    rows = smem.array(f32, 64 * 4)
+    for column in range(3):
+        rows[4 * tid.x + column] = tid.x.to(f32)
+    bar.sync()
+    a, b, c, _ = ld(rows + 4 * (63 - tid.x), vec=4)
+    x[tid.x] = a + b + c
+
+
+@kernel("sm_90a", threads=20)
+def clipped_box(y: tma.Map[f32]) -> None:
+    """The rows of a box that lie outside the array are not stored; nobody has written them."""
+    tile = smem.tile(f32, (ROWS, COLUMNS))
+    for column in range(COLUMNS):
+        st(tile.at(tid.x, column), tid.x.to(f32))
+    fence.proxy_async()
+    bar.sync()
+    with If(tid.x == 0):
+        tma.store(y[0, 0], tile)
+        tma.commit_group()
+        tma.wait_group(0)
+
+
+@kernel("sm_90a", threads=64)
+def counted(x: Global[u32]) -> None:
+    """Atomic operations of many threads on one word, and on one that the first of them writes."""
+    count = smem.array(u32, 4)
+    with If(tid.x == 0):
+        count[0] = 0
+    bar.sync()
+    atom.add(count, 1)
+    red.add(count, 1)
+    atom.exch(count + 1, tid.x)
+    atom.exch(count + 1, tid.x)
+    bar.sync()
+    x[tid.x] = count[0]
