@@ -171,7 +171,7 @@ MORE: tuple[Case, ...] = (
         "deadlock",
         "cycle: produce → empty → consume → barrier 0 → produce",
         "empty.wait(",
-        "else bar.sync()",
+        "bar.sync()",
     ),
     _case(
         q.half_a_cluster,
