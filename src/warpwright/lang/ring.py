@@ -105,9 +105,13 @@ class Cursor:
         self.phase = var(u32, 0)
 
     def __next__(self) -> Slot:
-        slot = Slot(self.ring, self.stage.to(u32), self.phase.to(u32))
+        slot = self.peek()
         self._advance()
         return slot
+
+    def peek(self) -> Slot:
+        """The slot that ``next`` gives, without going on."""
+        return Slot(self.ring, self.stage.to(u32), self.phase.to(u32))
 
     def _advance(self) -> None:
         """One slot on; from the last stage to the first, and there to the other phase."""

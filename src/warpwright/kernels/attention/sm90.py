@@ -2,7 +2,8 @@
 
 A CTA takes tiles of queries of one head. Its warpgroups have 64 queries each; keys and values come by blocks, from the
 last one that a query sees to the first. The products of the next block's scores are under way while the softmax of
-this one is computed, and P stays in registers (base 2 throughout: ``scale`` has the factor log2 e).
+this one is computed, also from one tile to the next, and P stays in registers. ``scale`` has the factor log2 e: all
+powers are of 2.
 """
 
 from __future__ import annotations
@@ -12,20 +13,25 @@ from typing import Any
 
 from warpwright.kernels.attention.sm90_plan import HopperConfig
 from warpwright.kernels.attention.sm90_steps import (
-    LN2,
+    STRIP,
+    WARPS,
+    Mask,
     Rows,
-    hidden,
+    Turns,
+    Work,
+    add,
+    free,
     load_tile,
-    quad,
-    read,
-    scale_rows,
+    put_rows,
+    rescale,
+    score,
+    seen,
     softmax,
-    store,
-    weigh,
+    store_tile,
+    take,
     weights,
     write_lse,
 )
-from warpwright.kernels.gemm.sm90_steps import WARPS, part
 from warpwright.lang import (
     Break,
     Global,
@@ -41,18 +47,13 @@ from warpwright.lang import (
     f32,
     fence,
     kernel,
-    ld,
-    lg2,
     loop,
-    max,
-    min,
     nctaid,
     rcp,
     role,
     s32,
     select,
     setmaxnreg,
-    shfl,
     smem,
     st,
     tma,
@@ -62,13 +63,12 @@ from warpwright.lang import (
     warp,
     wgmma,
 )
+from warpwright.lang.ring import Slot
 from warpwright.types import Scalar
 
 __all__ = ["attention", "kernel_of"]
 
-STRIP = 64
 REGISTERS = {1: (56, 256), 2: (24, 240), 3: (32, 160)}
-FIRST_TURN = 1  # named barriers: one a warpgroup
 
 
 @kernel("sm_90a", threads=384)
@@ -81,7 +81,8 @@ def attention(
     counter: u64,
     q_len: u32,
     kv_len: u32,
-    offset: s32,
+    begin: s32,
+    end: s32,
     heads: u32,
     group: u32,
     tiles: u32,
@@ -94,32 +95,35 @@ def attention(
     stages: int = 2,
     q_stages: int = 2,
     in_turn: bool = True,
+    chained: bool = True,
+    lazy: bool = True,
     dynamic: bool = False,
-    lazy: float = 0.0,
-    computed: tuple[int, int] = (0, 1),
-    causal: bool = False,
+    bounds: tuple[bool, bool] = (False, False),
     dtype: type[Scalar] = bf16,
     threads: int = 384,
 ) -> None:
     """Persistent: CTAs take tiles one after the other, in the order of their numbers.
 
-    Numbers count ``tiles`` tiles of queries of each of ``section`` heads, the heads of a section side by side; causal
-    ones from the last queries, which see most keys. O leaves through the slot of Q, which is free by then.
+    Numbers count ``tiles`` tiles of queries of each of ``section`` heads, the heads of a section side by side; where
+    there is a right bound from the last queries on, which see most keys. O leaves through the slot of Q.
 
     role      warps  moves                                       waits for               signals
     load      0      numbers -> `work`; Q, K, V -> rings         empty of each           full of each
-    multiply  4-     rings -> registers -> slot of Q -> O        full of each            empty of each
+    multiply  4-     rings -> registers -> slot of Q             full of each            empty of K, V; o.full
+    save      1      slot of Q -> O                              o.full                  q.empty
     """
     queries, keys = tile
     consumers = queries // STRIP
-    work = Ring(2, full=1, empty=consumers * WARPS, name="work", item=smem.tile(u32, (1, 4)))
-    qs = Ring(q_stages, full=1, empty=consumers * WARPS, name="q", q=smem.tile(dtype, (queries, head_dim), swizzle=128))
-    ks = Ring(stages, full=1, empty=consumers, name="k", k=smem.tile(dtype, (keys, head_dim), swizzle=128))
-    vs = Ring(stages, full=1, empty=consumers, name="v", v=smem.tile(dtype, (keys, head_dim), swizzle=128))
+    shapes = {"q": (queries, head_dim), "k": (keys, head_dim), "v": (keys, head_dim)}
+    tiles_of = {name: {name: smem.tile(dtype, shape, swizzle=128)} for name, shape in shapes.items()}
+    work = Ring(2, empty=consumers * WARPS + 1, name="work", item=smem.tile(u32, (1, 4)))
+    qs, results = Ring(q_stages, name="q", **tiles_of["q"]), Ring(q_stages, full=consumers * WARPS, name="o")
+    ks, vs = (Ring(stages, empty=consumers, name=name, **tiles_of[name]) for name in "kv")
+    mask = Mask(kv_len, begin if bounds[0] else None, end if bounds[1] else None, keys)
 
     @role(warp=0, elect=True)
     def init() -> None:
-        for ring in (work, qs, ks, vs):
+        for ring in (work, qs, results, ks, vs):
             ring.init()
         fence.mbarrier_init()
         for each in (q, k, v, o):
@@ -133,7 +137,7 @@ def attention(
 
     @role(warp=0, elect=True)
     def load() -> None:
-        items, to_q, to_k, to_v = (ring.producer() for ring in (work, qs, ks, vs))
+        items, to_q, to_k, to_v = cursors = [ring.producer() for ring in (work, qs, ks, vs)]
         number = var(u32, ctaid.x)
 
         def publish(*words: Any) -> None:
@@ -145,157 +149,137 @@ def attention(
         for _ in loop():
             Break(when=number >= total)
             taken = atom.inc(Global(u32, counter), total - 1) if dynamic else number
-            within, first = number % (section * tiles), number // (section * tiles) * section
-            place = within // section
-            row = (tiles - 1 - place if causal else place) * queries
-            both = first + within % section
-            batch, head = both // heads, both % heads
-            stop = kv_len
-            if causal:
-                stop = min(max((row + queries).to(s32) + offset, 1), kv_len.to(s32)).to(u32)
-            blocks = (stop + (keys - 1)) // keys
-            publish(row, head, batch, blocks)
-            kv_head = head // group
-            load_tile(to_k, "k", k, batch, kv_head, (blocks - 1) * keys)
+            within, before = number % (section * tiles), number // (section * tiles) * section
+            place, both = within // section, before + within % section
+            row, batch, head = (tiles - 1 - place if bounds[1] else place) * queries, both // heads, both % heads
+            first, count = mask.blocks(row, queries)
+            publish(row, both, first, count)
+            of, last = (batch, head // group), (first + count - 1) * keys
+            load_tile(to_k, "k", k, *of, last)
             load_tile(to_q, "q", q, batch, head, row)
-            for step in loop(1, blocks):
-                at = (blocks - 1 - step) * keys
-                load_tile(to_k, "k", k, batch, kv_head, at)
-                load_tile(to_v, "v", v, batch, kv_head, at + keys)
-            load_tile(to_v, "v", v, batch, kv_head, 0)
+            for step in loop(1, count):
+                load_tile(to_k, "k", k, *of, last - step * keys)
+                load_tile(to_v, "v", v, *of, last - (step - 1) * keys)
+            load_tile(to_v, "v", v, *of, first * keys)
             number.set(taken + nctaid.x)
         publish(0, 0, 0, 0)
-        for cursor in (items, to_q, to_k, to_v):
+        for cursor in cursors:
             cursor.drain()
+
+    @role(warp=1, elect=True)
+    def save() -> None:
+        items, of_q = work.consumer(), qs.consumer()
+        for _ in loop():
+            row, both, _, count = take(items)
+            Break(when=count == 0)
+            slot = next(of_q)
+            Slot(results, slot.stage, slot.phase).full.wait()
+            store_tile(slot.q, o, both // heads, both % heads, row)
+            tma.wait_group(0, read=True)
+            slot.empty.arrive()
 
     @role(warps=range(WARPS, WARPS + WARPS * consumers))
     def multiply() -> None:
         setmaxnreg.inc(REGISTERS[consumers][1])
-        own = shfl.idx(warp.id // WARPS - 1, 0)
-        one, strip = elect_one(), warp.id - WARPS
+        turns, one, strip = Turns(consumers, in_turn), elect_one(), warp.id - WARPS
         leads = one & (warp.id % WARPS == 0)
         scores, sums = wgmma.accumulator(f32, (STRIP, keys)), wgmma.accumulator(f32, (STRIP, head_dim))
-        held = [var(b32, 0) for _ in range(keys // 4)]
-        rows = Rows()
+        held, rows, at = [var(b32, 0) for _ in range(keys // 4)], Rows(), Work.begin(bounds[0])
         items, of_q, of_k, of_v = (ring.consumer() for ring in (work, qs, ks, vs))
 
-        def turn(barrier: Any) -> None:
-            if in_turn:
-                bar.sync(barrier + FIRST_TURN, 256)
+        def scored(slot: Any) -> None:
+            """Begin the scores of the next block."""
+            slot.full.wait()
+            turns.wait()
+            score(scores, of_q.peek().q, turns.own, slot.k)
 
-        def pass_on(barrier: Any) -> None:
-            if in_turn:
-                bar.arrive(barrier + FIRST_TURN, 256)
+        def added(slot: Any, more: Any) -> None:
+            """Begin to add the values of the block before it."""
+            slot.full.wait()
+            add(sums, held, slot.v, more)
 
-        following = select(own == consumers - 1, own * 0, own + 1)
-        if in_turn:
-            with If(own == consumers - 1):
-                bar.arrive(FIRST_TURN, 256)
+        def begin_tile(slot: Any) -> None:
+            of_q.peek().full.wait()
+            scored(slot)
 
-        def free(slot: Any) -> None:
-            with If(leads):
-                slot.empty.arrive()
+        def weigh(masked: bool, number: Any = 0) -> tuple[list[Any], list[Any], Any]:
+            values: list[Any] = scores.regs
+            if masked:
+                block = (at.first + at.count - 1 - number) * keys
+                values = seen(mask, values, at.row + strip * 16 + warp.lane // 4, block)
+            return softmax(values, rows, scale, lazy)
 
-        later, stored = var(u32, 0), qs.consumer()
-
-        def release_q() -> None:
-            """Give back the slot of Q that O left by, once it has been read."""
-            slot = next(stored)
-            with If(one):
-                tma.wait_group(0, read=True)
-                slot.empty.arrive()
-            warp.sync()
-
-        for _ in loop():
-            item = next(items)
-            item.full.wait()
-            row, head, batch, blocks = ld(item.item.at(0, 0), vec=4)
-            warp.sync()
-            with If(one):
-                item.empty.arrive()
-            Break(when=blocks == 0)
-            rows.clear()
-            first_row = row + strip * 16 + warp.lane // 4
-            limits = []
-            for which in (0, 1):
-                stop = kv_len.to(s32)
-                if causal:
-                    stop = min(stop, (first_row + 8 * which + 1).to(s32) + offset)
-                limits.append(stop)
-            block = var(u32, (blocks - 1) * keys)
-            slot_q = next(of_q)
-            slot_q.full.wait()
-            strip_q = part(slot_q.q, own, STRIP, "k")
-
-            slot_k = next(of_k)
-            slot_k.full.wait()
-            turn(own)
-            wgmma.fence()
-            weigh(scores, strip_q, slot_k.k)
-            pass_on(following)
-            if q_stages > 1:
-                with If(later > 0):
-                    release_q()
+        def first_scores() -> None:
+            begin_tile(slot := next(of_k))
+            turns.pass_on()
             wgmma.wait_group(0)
-            free(slot_k)
-            values, _, _ = softmax(scores, rows, scale, hidden(limits, block), lazy)
-            weights(dtype, held, values)
+            free(slot, leads)
+            weights(dtype, held, weigh(True)[0])
 
-            def step(masked: bool, more: Any) -> None:
-                slot_k, slot_v = next(of_k), next(of_v)
-                block.set(block - keys)
-                slot_k.full.wait()
-                turn(own)
-                wgmma.fence()
-                weigh(scores, strip_q, slot_k.k)
-                slot_v.full.wait()
-                wgmma.fence()
-                read(sums, held, slot_v.v, more)
-                pass_on(following)
-                wgmma.wait_group(1)
-                free(slot_k)
-                values, factors, grown = softmax(scores, rows, scale, hidden(limits, block) if masked else None, lazy, computed)
-                wgmma.wait_group(0)
-                free(slot_v)
-                weights(dtype, held, values)
-                if grown is None:
-                    scale_rows(sums, factors)
-                else:
-                    with If(grown):
-                        scale_rows(sums, factors)
-
-            masked_until = var(u32, blocks)
-            if causal:
-                seen = min(max((row + own * STRIP).to(s32) + offset + 1, 0), kv_len.to(s32)).to(u32) // keys
-                masked_until.set(max(min(seen, blocks - 1), 0) + 0)
-                for number in loop(1, blocks - masked_until):
-                    step(True, number > 1)
-                rest = max(blocks - masked_until, 1)
-            else:
-                rest = blocks * 0 + 1
-            for number in loop(rest, blocks):
-                step(False, number > 1)
-            slot_v = next(of_v)
-            slot_v.full.wait()
-            wgmma.fence()
-            read(sums, held, slot_v.v, blocks > 1)
-            wgmma.wait_group(0)
-            free(slot_v)
-            totals = [quad(lambda a, b: a + b, total) for total in rows.total]
-            scale_rows(sums, [select(each == 0.0, 0.0 * each, rcp(each)) for each in totals])
-            store(sums, o, slot_q.q, strip, batch, head, row + strip * 16, one)
+        def end_rows() -> list[Any]:
+            """What the tile's rows of O are to be multiplied by; their log-sum-exp is written."""
+            shifts, totals = rows.begin()
             with If(lse != 0):
-                sizes = [(shift + lg2(each)) * LN2 for shift, each in zip(rows.shift, totals, strict=True)]
-                write_lse(Global(f32, lse), (batch * heads + head) * q_len, first_row, q_len, sizes)
-            later.set(1)
-            if q_stages == 1:
-                release_q()
-        if q_stages > 1:
-            with If(later > 0):
-                release_q()
+                own_lse = Global(f32, lse) + at.head * q_len
+                write_lse(own_lse, at.row + strip * 16 + warp.lane // 4, q_len, shifts, totals)
+            return [select(each == 0.0, each, rcp(each)) for each in totals]
+
+        def put_out(slot: Any, factors: list[Any]) -> None:
+            rescale(sums, factors)
+            put_rows(sums, slot.q, strip, Slot(results, slot.stage, slot.phase).full, one)
+
+        def last_values() -> None:
+            """The values of the last block, and O."""
+            added(slot := next(of_v), at.count > 1)
+            wgmma.wait_group(0)
+            free(slot, leads)
+            put_out(next(of_q), end_rows())
+
+        at.set(take(items, one))
+        first_scores()
+        for _ in loop():
+            start: Any = 1
+            for masked, stop in mask.runs(at.row + turns.own * STRIP, at.first, at.count):
+                for number in loop(start, stop):
+                    slot_k, slot_v = next(of_k), next(of_v)
+                    scored(slot_k)
+                    added(slot_v, number > 1)
+                    turns.pass_on()
+                    wgmma.wait_group(1)
+                    free(slot_k, leads)
+                    values, factors, grown = weigh(masked, number)
+                    wgmma.wait_group(0)
+                    free(slot_v, leads)
+                    weights(dtype, held, values)
+                    with If(grown):
+                        rescale(sums, factors)
+                start = stop
+            words = take(items, one)
+            if not chained:
+                last_values()
+            Break(when=words[3] == 0)
+            if not chained:
+                at.set(words)
+                first_scores()
+            else:
+                slot_q, slot_k, slot_v, more = next(of_q), next(of_k), next(of_v), at.count > 1
+                begin_tile(slot_k)
+                added(slot_v, more)
+                turns.pass_on()
+                factors = end_rows()
+                at.set(words)
+                wgmma.wait_group(1)
+                free(slot_k, leads)
+                values, _, _ = weigh(True)
+                wgmma.wait_group(0)
+                free(slot_v, leads)
+                weights(dtype, held, values)
+                put_out(slot_q, factors)
+        if chained:
+            last_values()
 
 
 @cache
 def kernel_of(config: HopperConfig) -> Kernel:
-    """The kernel of a configuration; configure ``dtype`` (bf16, f16) and ``causal``."""
+    """The kernel of a configuration; configure ``dtype`` (bf16, f16) and ``bounds`` (left, right) on what is seen."""
     return attention.configure(**config.keywords)

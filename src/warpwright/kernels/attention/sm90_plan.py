@@ -32,8 +32,8 @@ class HopperConfig:
     q_stages: int = 2
     in_turn: bool = True
     dynamic: bool = False
-    lazy: float = 0.0
-    computed: tuple[int, int] = (0, 1)
+    lazy: bool = True
+    chained: bool = True
 
     @property
     def consumers(self) -> int:
@@ -54,7 +54,7 @@ class HopperConfig:
     @property
     def keywords(self) -> dict[str, Any]:
         """What ``attention.configure`` takes."""
-        names = "head_dim tile stages q_stages in_turn dynamic lazy computed threads"
+        names = "head_dim tile stages q_stages in_turn dynamic lazy chained threads"
         return {name: getattr(self, name) for name in names.split()}
 
 
@@ -63,14 +63,14 @@ CONFIGS = {
     (64, True): HopperConfig(64, (192, 128), stages=2, dynamic=True),
     (128, False): HopperConfig(128, (128, 160)),
     (128, True): HopperConfig(128, (128, 128), dynamic=True),
-    (256, False): HopperConfig(256, (128, 80), q_stages=1, in_turn=False),
-    (256, True): HopperConfig(256, (128, 80), q_stages=1, in_turn=False, dynamic=True),
+    (256, False): HopperConfig(256, (128, 80), q_stages=1, chained=False),
+    (256, True): HopperConfig(256, (128, 80), q_stages=1, chained=False, dynamic=True),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class HopperPlan:
-    """One launch of ``kernel_of(config, …)``.
+    """One launch of ``kernel_of(config)`` configured with ``bounds`` and ``dtype``.
 
     Arguments in order: maps of q, k, v and o, each of an array (batch, heads, rows, head_dim) of any strides with dense
     rows, in boxes ``q_box``, ``kv_box``, ``kv_box`` and ``o_box`` with a swizzle of 128 bytes; the address of the
@@ -79,6 +79,7 @@ class HopperPlan:
     """
 
     config: HopperConfig
+    bounds: tuple[bool, bool]
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     smem: int
@@ -90,15 +91,16 @@ class HopperPlan:
 
 def plan(problem: Problem, *, sms: int, config: HopperConfig | None = None) -> HopperPlan:
     """The launch for ``problem`` on a device of ``sms`` SMs, by ``config`` or the one that suits it best."""
-    found = config or CONFIGS[problem.padded_dim, problem.causal]
+    found = config or CONFIGS[problem.padded_dim, problem.right is not None]
     queries, keys = found.tile
     tiles = -(-problem.q_len // queries)
     total = tiles * problem.heads * problem.batch
-    section = _section(problem) if problem.causal else 1
+    section = _section(problem) if problem.right is not None else 1
     scalars = (
         problem.q_len,
         problem.kv_len,
-        problem.offset,
+        problem.offset - (problem.left or 0),
+        problem.offset + (problem.right or 0) + 1,
         problem.heads,
         problem.group,
         tiles,
@@ -108,12 +110,13 @@ def plan(problem: Problem, *, sms: int, config: HopperConfig | None = None) -> H
     )
     return HopperPlan(
         config=found,
+        bounds=(problem.left is not None, problem.right is not None),
         grid=(min(sms, total), 1, 1),
         block=(found.threads, 1, 1),
         smem=found.smem_bytes,
         q_box=(1, 1, queries, PANEL),
         kv_box=(1, 1, keys, PANEL),
-        o_box=(1, 1, 16, PANEL),
+        o_box=(1, 1, queries, PANEL),
         scalars=scalars,
     )
 

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from warpwright.kernels.gemm.sm90_steps import PACKED, part, put, window
 from warpwright.lang import (
     Expr,
+    Global,
     If,
     Var,
     b32,
+    bar,
     ex2,
     f32,
     fence,
     fma,
+    ld,
+    lg2,
     max,
+    mbarrier,
+    min,
     pack,
+    rcp,
     s32,
     select,
     shfl,
@@ -33,16 +41,19 @@ from warpwright.lang.smem import Tile
 from warpwright.types import Scalar
 
 __all__ = [
-    "LOWEST",
+    "Mask",
     "Rows",
-    "hidden",
+    "Turns",
+    "Work",
+    "add",
+    "free",
     "load_tile",
-    "quad",
-    "read",
-    "scale_rows",
+    "put_rows",
+    "rescale",
+    "score",
     "softmax",
-    "store",
-    "weigh",
+    "store_tile",
+    "take",
     "weights",
     "write_lse",
 ]
@@ -54,10 +65,126 @@ PANEL = 64
 K = 16
 HALVES = (0, 1)
 CHAINS = 2
+TURN = 1  # the first of the named barriers, one a warpgroup
+LAZY = 8.0  # powers of two by which weights may exceed 1 before sums are rescaled
 LOWEST = -3.4028234663852886e38
 LN2 = 0.6931471805599453
 
-Mask = Callable[[int, int, Any], Any]
+
+class Turns:
+    """Whose turn it is to issue products: warpgroup ``own`` of ``count`` waits for the one before it.
+
+    One computes its softmax while another multiplies. Without ``kept`` nobody waits.
+    """
+
+    def __init__(self, count: int, kept: bool) -> None:
+        self.own = shfl.idx(warp.id // WARPS - 1, 0)
+        self.kept = kept
+        self.following = select(self.own == count - 1, self.own * 0, self.own + 1)
+        if kept:
+            with If(self.own == count - 1):
+                bar.arrive(TURN, 2 * 128)
+
+    def wait(self) -> None:
+        """Until it is this warpgroup's turn."""
+        if self.kept:
+            bar.sync(self.own + TURN, 2 * 128)
+
+    def pass_on(self) -> None:
+        """To the next warpgroup."""
+        if self.kept:
+            bar.arrive(self.following + TURN, 2 * 128)
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Which keys a query sees: query i those from ``begin`` + i up to ``end`` + i, of ``kv_len``, where these are given.
+
+    ``begin`` and ``end`` (s32) are those of query 0.
+    """
+
+    kv_len: Expr
+    begin: Expr | None
+    end: Expr | None
+    keys: int
+
+    def first(self, row: Any) -> Any:
+        """The first key (u32) that query ``row`` sees, kv_len where it sees none."""
+        return None if self.begin is None else clamped(row.to(s32) + self.begin, 0, self.kv_len)
+
+    def stop(self, row: Any) -> Any:
+        """The key (u32) after the last one that query ``row`` sees, 0 where it sees none."""
+        return self.kv_len if self.end is None else clamped(row.to(s32) + self.end, 0, self.kv_len)
+
+    def blocks(self, row: Any, queries: int) -> tuple[Any, Any]:
+        """The first block of keys that the queries from ``row`` on see, and the number of blocks, at least one."""
+        stop = max(self.stop(row + (queries - 1)), 1)
+        last = (stop - 1) // self.keys
+        if self.begin is None:
+            return 0, last + 1
+        first = min(self.first(row) // self.keys, last)
+        return first, last + 1 - first
+
+    def runs(self, row: Any, first: Any, count: Any) -> list[tuple[bool, Any]]:
+        """The blocks after the last one, from right to left: (whether some keys are hidden, where the run ends).
+
+        Ends count blocks from the last one. The strip of queries begins at ``row``.
+        """
+        stop, whole = first + count, 1
+        ends: list[tuple[bool, Any]] = []
+        if self.end is not None:
+            whole = max(stop - min(max(self.stop(row) // self.keys, first), stop - 1), 1)
+            ends.append((True, whole))
+        if self.begin is not None:
+            hidden = min((self.first(row + (STRIP - 1)) + (self.keys - 1)) // self.keys, stop - 1)
+            ends.append((False, max(stop - max(hidden, first), whole)))
+        return [*ends, (self.begin is not None, count)]
+
+
+def clamped(key: Any, least: int, most: Any) -> Any:
+    """A key (s32) between ``least`` and ``most``, u32."""
+    return min(max(key, least), most.to(s32)).to(u32)
+
+
+@dataclass(frozen=True)
+class Work:
+    """The tile at hand: its first query, its head among those of all batches, its first block of keys and their number.
+
+    There is no block after the last tile. Without a left bound the first block is always 0.
+    """
+
+    row: Any
+    head: Any
+    first: Any
+    count: Any
+
+    @staticmethod
+    def begin(bounded: bool) -> Work:
+        """A tile to be set; ``bounded``: with a left bound."""
+        return Work(var(u32, 0), var(u32, 0), var(u32, 0) if bounded else 0, var(u32, 0))
+
+    def set(self, words: Sequence[Any]) -> None:
+        """Go on to another tile."""
+        for register, word in zip((self.row, self.head, self.first, self.count), words, strict=True):
+            if isinstance(register, Var):
+                register.set(word)
+
+    def copy(self) -> Work:
+        """The tile as it is now."""
+        return Work(self.row.to(u32), self.head.to(u32), self.first, self.count.to(u32))
+
+
+def take(items: Cursor, one: Expr | None = None) -> tuple[Any, ...]:
+    """What the loader says of the next tile: to a warp with its thread ``one``, or to a single thread."""
+    item = next(items)
+    item.full.wait()
+    words: tuple[Any, ...] = ld(item.item.at(0, 0), vec=4)
+    if one is None:
+        item.empty.arrive()
+    else:
+        warp.sync()
+        free(item, one)
+    return words
 
 
 class Rows:
@@ -70,11 +197,14 @@ class Rows:
         self.shift = [var(f32, LOWEST) for _ in HALVES]
         self.total = [var(f32, 0.0) for _ in HALVES]
 
-    def clear(self) -> None:
-        """As at the first key."""
+    def begin(self) -> tuple[list[Any], list[Any]]:
+        """Forget the rows; gives the shifts and the sums that they had."""
+        shifts = [shift.to(f32) for shift in self.shift]
+        totals = [quad(lambda a, b: a + b, total) for total in self.total]
         for shift, total in zip(self.shift, self.total, strict=True):
             shift.set(LOWEST)
             total.set(0.0)
+        return shifts, totals
 
 
 def load_tile(cursor: Cursor, name: str, source: tma.Map[Scalar], batch: Any, head: Any, row: Any) -> None:
@@ -87,31 +217,40 @@ def load_tile(cursor: Cursor, name: str, source: tma.Map[Scalar], batch: Any, he
         tma.load(tile[:, column : column + PANEL], source[batch, head, row, column], slot.full)
 
 
-def weigh(scores: Fragment, q: Tile, k: Tile) -> None:
-    """Begin ``scores`` = Q·Kᵀ of a strip of 64 queries."""
+def store_tile(tile: Tile, target: tma.Map[Scalar], batch: Any, head: Any, row: Any) -> None:
+    """Begin to store the rows from ``row`` on of a head: a box a panel, one group."""
+    for column in range(0, tile.shape[1], PANEL):
+        tma.store(target[batch, head, row, column], tile[:, column : column + PANEL])
+    tma.commit_group()
+
+
+def score(scores: Fragment, q: Tile, own: Any, k: Tile) -> None:
+    """Begin ``scores`` = Q·Kᵀ of the ``own``-th strip of Q."""
+    strip = part(q, own, STRIP, "k")
+    wgmma.fence()
     for kk in range(0, k.shape[1], K):
-        wgmma.mma(scores, window(q, kk, "k"), window(k, kk, "k"), accumulate=kk > 0)
+        wgmma.mma(scores, window(strip, kk, "k"), window(k, kk, "k"), accumulate=kk > 0)
     wgmma.commit_group()
 
 
-def read(sums: Fragment, held: Sequence[Any], v: Tile, more: Any) -> None:
+def add(sums: Fragment, held: Sequence[Any], v: Tile, more: Any) -> None:
     """Begin to add P·V to ``sums``, P in the registers ``held``; without ``more`` it overwrites them."""
+    wgmma.fence()
     for number, kk in enumerate(range(0, v.shape[0], K)):
         p = wgmma.left(v.dtype, held[4 * number : 4 * number + 4])
-        wgmma.mma(sums, p, window(v, kk, "mn"), accumulate=more | (kk > 0) if number else more)
+        wgmma.mma(sums, p, window(v, kk, "mn"), accumulate=True if number else more)
     wgmma.commit_group()
 
 
 def reduced(combine: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:
     """All values as one, by chains side by side: one alone would wait for each of its steps."""
-    chains = [values[i::CHAINS] for i in range(min(CHAINS, len(values)))]
     ends = []
-    for chain in chains:
+    for chain in (values[i::CHAINS] for i in range(CHAINS)):
         end = chain[0]
         for value in chain[1:]:
             end = combine(end, value)
         ends.append(end)
-    return ends[0] if len(ends) == 1 else combine(ends[0], ends[1])
+    return combine(*ends)
 
 
 def quad(combine: Callable[[Any, Any], Any], value: Any) -> Any:
@@ -121,69 +260,43 @@ def quad(combine: Callable[[Any, Any], Any], value: Any) -> Any:
     return value
 
 
-def softmax(
-    scores: Fragment,
-    rows: Rows,
-    scale: Any,
-    mask: Callable[[int, int], Any] | None,
-    lazy: float = 0.0,
-    computed: tuple[int, int] = (0, 1),
-) -> tuple[list[Any], list[Any], Any]:
-    """The weights of this block's keys, element by element, and the factor of each row's earlier weights.
-
-    ``mask(half, element)`` says whether an element's key is seen. A row's greatest score stays what it was unless it
-    grows by more than ``lazy``; the third result says whether it did in a row of this warp. The first of ``computed``
-    of as many elements as the second are powers by a polynomial.
-    """
-    values: list[Any] = list(scores.regs)
-    if mask:
-        values = [select(mask(v >> 1 & 1, v), value, float("-inf")) for v, value in enumerate(values)]
-    shifts = [quad(max, reduced(max, of_row(values, which))) * scale for which in HALVES]
-    if lazy:
-        grown = [shift - old > lazy for shift, old in zip(shifts, rows.shift, strict=True)]
-        any_grown = vote.any(grown[0] | grown[1])
-        factors = [var(f32, 1.0) for _ in HALVES]
-        with If(any_grown):
-            for which in HALVES:
-                shift = max(rows.shift[which], shifts[which])
-                factors[which].set(ex2(rows.shift[which] - shift))
-                rows.shift[which].set(shift)
-    else:
-        any_grown = None
-        shifts = [max(old, new) for old, new in zip(rows.shift, shifts, strict=True)]
-        factors = [ex2(old - new) for old, new in zip(rows.shift, shifts, strict=True)]
-        for old, new in zip(rows.shift, shifts, strict=True):
-            old.set(new)
-    minus = [-shift for shift in rows.shift]
-    count, of = computed
-    weighted = []
-    for v, value in enumerate(values):
-        power = ex2_polynomial if v // 2 % of < count and not mask else ex2
-        weighted.append(power(fma(value, scale, minus[v >> 1 & 1])))
-    for which in HALVES:
-        total = reduced(lambda a, b: a + b, of_row(weighted, which))
-        rows.total[which].set(fma(rows.total[which], factors[which], total))
-    return weighted, factors, any_grown
-
-
 def of_row(values: Sequence[Any], which: int) -> list[Any]:
     """This thread's elements of the first or second of its two rows."""
     return [value for v, value in enumerate(values) if v >> 1 & 1 == which]
 
 
-POWERS = (1.0, 0.69328293, 0.24221096, 0.05500893)  # of 2^r, |r| <= 1/2, off by at most 1.02e-4
-ROUND = 12582912.0
+def seen(mask: Mask, values: Sequence[Any], row: Any, block: Any) -> list[Any]:
+    """Scores of a block of keys that begins at ``block``, -inf where this thread's rows ``row`` and 8 on see no key."""
+    left = (block + warp.lane % 4 * 2).to(s32)
+    stops = [mask.stop(row + 8 * which).to(s32) - left for which in HALVES]
+    firsts = [mask.first(row + 8 * which).to(s32) - left for which in HALVES] if mask.begin is not None else None
+    found = []
+    for v, value in enumerate(values):
+        column, which = 8 * (v >> 2) + (v & 1), v >> 1 & 1
+        inside = stops[which] > column
+        found.append(select(inside & (firsts[which] <= column) if firsts else inside, value, float("-inf")))
+    return found
 
 
-def ex2_polynomial(x: Any) -> Any:
-    """2 to the power ``x`` without the unit for it, off by at most 1.02e-4 of it; from -127 on downwards 0."""
-    x = max(x, -127.0)
-    rounded = x + ROUND
-    rest = x - (rounded - ROUND)
-    power = fma(rest, POWERS[3], POWERS[2])
-    power = fma(rest, power, POWERS[1])
-    power = fma(rest, power, POWERS[0])
-    return (power.bitcast(u32) + (rounded.bitcast(u32) << 23)).bitcast(f32)
+def softmax(values: Sequence[Any], rows: Rows, scale: Any, lazy: bool = True) -> tuple[list[Any], list[Any], Any]:
+    """The weights of a block's keys, element by element, the factor of each row's earlier weights, and if any is not 1.
+
+    The greatest score stays what it was unless that of a row of this warp grows by more than `LAZY`.
+    """
+    shifts = [quad(max, reduced(max, of_row(values, which))) * scale for which in HALVES]
+    growth = [new - old > (LAZY if lazy else 0.0) for new, old in zip(shifts, rows.shift, strict=True)]
+    grown, factors = vote.any(growth[0] | growth[1]), [var(f32, 1.0) for _ in HALVES]
+    with If(grown):
+        for which, old in enumerate(rows.shift):
+            new = max(old, shifts[which])
+            factors[which].set(ex2(old - new))
+            old.set(new)
+            rows.total[which] *= factors[which]
+    minus = [-shift for shift in rows.shift]
+    weighted = [ex2(fma(value, scale, minus[v >> 1 & 1])) for v, value in enumerate(values)]
+    for which, total in enumerate(rows.total):
+        total += reduced(lambda a, b: a + b, of_row(weighted, which))
+    return weighted, factors, grown
 
 
 def weights(dtype: type[Scalar], held: Sequence[Var], values: Sequence[Any]) -> None:
@@ -192,36 +305,35 @@ def weights(dtype: type[Scalar], held: Sequence[Var], values: Sequence[Any]) -> 
         register.set(pack(PACKED[dtype], low, high).bitcast(b32))
 
 
-def scale_rows(sums: Fragment, factors: Sequence[Any]) -> None:
+def rescale(sums: Fragment, factors: Sequence[Any]) -> None:
     """Each row of ``sums`` times its factor."""
     for v, register in enumerate(sums.regs):
         register.set(register * factors[v >> 1 & 1])
 
 
-def hidden(limits: Sequence[Any], block: Any) -> Callable[[int, int], Any]:
-    """The mask of keys before ``limits`` (s32) of the two rows, where keys begin at ``block``."""
-    lefts = [limit - (block + warp.lane % 4 * 2).to(s32) for limit in limits]
-    return lambda which, v: lefts[which] > 8 * (v >> 2) + (v & 1)
+def free(slot: Any, leads: Expr) -> None:
+    """One thread of a warp or warpgroup says that it has read a slot."""
+    with If(leads):
+        slot.empty.arrive()
 
 
-def store(
-    sums: Fragment, o: tma.Map[Scalar], tile: Tile, index: Any, batch: Any, head: Any, row: Any, one: Expr
-) -> None:
-    """This warp's 16 rows of O into the ``index``-th of the tile of Q, which has been read, and on to memory."""
+def put_rows(sums: Fragment, tile: Tile, index: Any, full: mbarrier, one: Expr) -> None:
+    """This warp's 16 rows of ``sums`` into the ``index``-th of the tile of Q, for the role that stores.
+
+    Its scores have been computed, so nobody reads these rows of Q any more.
+    """
     strip = part(tile, index, WARP_ROWS, "k")
     for left in range(0, tile.shape[1], PANEL):
         put(strip[:, left : left + PANEL], sums.regs[left // 2 : (left + PANEL) // 2], True)
     fence.proxy_async()
     warp.sync()
     with If(one):
-        for left in range(0, tile.shape[1], PANEL):
-            tma.store(o[batch, head, row, left], strip[:, left : left + PANEL])
-        tma.commit_group()
+        full.arrive()
 
 
-def write_lse(lse: Any, first: Any, row: Any, q_len: Any, values: Sequence[Any]) -> None:
+def write_lse(lse: Global[Any], row: Any, q_len: Any, shifts: Sequence[Any], totals: Sequence[Any]) -> None:
     """The log-sum-exp of this thread's rows ``row`` and ``row`` + 8, once a quad."""
-    for which, value in enumerate(values):
+    for which, (shift, total) in enumerate(zip(shifts, totals, strict=True)):
         at = row + 8 * which
         with If((at < q_len) & (warp.lane % 4 == 0)):
-            lse[first + at] = value
+            lse[at] = (shift + lg2(total)) * LN2
