@@ -30,6 +30,7 @@ def contenders(size: int) -> dict[str, Callable[[], Any]]:
     a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     d, a4, b4 = torch.empty_like(a), torch.stack([a] * 4), torch.stack([b] * 4)
     long, wide = (torch.randn(512, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    tall = wide.T
     bias, one = torch.zeros(size, device="cuda", dtype=torch.bfloat16), torch.ones((), device="cuda")
     more = {"bias": bias, "scale_a": one, "scale_b": one}
     operator, results = torch.ops.warpwright.matmul, deque[torch.Tensor](maxlen=4096)
@@ -53,9 +54,9 @@ def contenders(size: int) -> dict[str, Callable[[], Any]]:
         "torch.matmul, batch of 4": lambda: torch.matmul(a4, b4),
     }
     slices: dict[str, Callable[[], Any]] = {
-        "ww.matmul, K in slices": lambda: ww.matmul(long, wide.T),
-        "the operator, K in slices": lambda: operator(long, wide.T),
-        "torch.matmul of the same": lambda: torch.matmul(long, wide.T),
+        "ww.matmul, K in slices": lambda: ww.matmul(long, tall),
+        "the operator, K in slices": lambda: operator(long, tall),
+        "torch.matmul of the same": lambda: torch.matmul(long, tall),
     }
     expected = a.double() @ b.double()
     for name, run in runs.items():

@@ -23,6 +23,13 @@ class Run:
         return [partial(self.started.append, places)]
 
 
+class Refusing(Run):
+    """The driver refuses what it starts."""
+
+    def launches(self, *places: Any) -> list[Any]:
+        return [lambda: 1 // 0]
+
+
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     repeats.REPEATS.clear()
@@ -32,7 +39,7 @@ def fresh() -> Iterator[None]:
 
 def repeat_of(run: Run, d: Any = 65536, alike: Any = (None,) * 6, offsets: Any = ((0, 0, 0),), **more: Any) -> Repeat:
     """A D of 512 bytes from operands of 512 bytes; an address stands for an array."""
-    return Repeat(alike, run, int, lambda: 5, lambda: d, more.get("scratch"), (512, 512, 512, 64), offsets)
+    return Repeat(alike, run, int, lambda: 5, lambda: d, more.get("lender"), (512, 512, 512, 64), offsets)
 
 
 NOTHING = (5, 0, 0, 0, 1.0, 0)
@@ -50,12 +57,20 @@ def test_a_prepared_launch_is_used_where_addresses_allow(a: int, d: int, starts:
 
 
 def test_a_result_and_scratch_memory_are_new_at_each_call() -> None:
-    run, results, parts = Run(), iter([1024, 2048]), iter([256, 512])
-    repeat = Repeat(
-        (None,) * 6, run, int, lambda: 5, lambda: next(results), lambda: next(parts), (16,) * 4, ((0, 0, 0),)
-    )
+    run, results, given_back = Run(), iter([1024, 2048]), []
+    lender = (lambda stream: 256 * stream + 256 * len(given_back), given_back.append)
+    repeat = Repeat((None,) * 6, run, int, lambda: 5, lambda: next(results), lender, (16,) * 4, ((0, 0, 0),))
     assert [repeat(4096, 8192), repeat(4096, 8192)] == [1024, 2048]
-    assert run.started == [(4096, 8192, 1024, *NOTHING[:-1], 256), (4096, 8192, 2048, *NOTHING[:-1], 512)]
+    assert run.started == [(4096, 8192, 1024, *NOTHING[:-1], 1280), (4096, 8192, 2048, *NOTHING[:-1], 1536)]
+    assert given_back == [1280, 1536]
+
+
+def test_memory_is_given_back_when_a_launch_is_refused() -> None:
+    given_back: list[int] = []
+    repeat = repeat_of(Refusing(), lender=(lambda stream: 256, given_back.append))
+    with pytest.raises(ZeroDivisionError):
+        repeat(4096, 8192)
+    assert given_back == [256]
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ class Gpu:
         def launch(grid: Any, values: list[Any], stream: int) -> Callable[[], None]:
             return lambda: kernel(*(at(*value) if isinstance(value, tuple) else value for value in values[:3]))
 
-        return SimpleNamespace(at=launch)
+        return SimpleNamespace(at=launch, enter=lambda: None)
 
 
 def right(a: Any, b: Any, d: Any) -> None:
@@ -71,6 +71,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(memory, "driver", lambda: driver)
     monkeypatch.setattr(trials, "require", lambda: driver)
     monkeypatch.setattr(cuda, "encode", lambda tensor, pointer: (pointer, tensor))
+    monkeypatch.setattr(cuda, "MovableMap", lambda tensor: lambda pointer: (pointer, tensor))
     monkeypatch.setattr(trials, "torch_matmul", lambda given: None)
 
     def medians(runs: dict[str, Any], rounds: int) -> dict[str, float]:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NoReturn
 
 import ml_dtypes
 import numpy as np
@@ -32,7 +32,9 @@ class Library:
     given an array and answer with what can be called again and again: it says of any value whether it is an array that
     differs in no more than its address (None where nothing can say that); gives the handle of the stream on which the
     library works now; makes an array of a shape and dtype; the last two where the given array is. ``zeros`` makes one
-    of zeros there. ``rounding`` and ``copying`` are what a user writes to round to bfloat16 and to get a dense copy.
+    of zeros there. ``lender`` answers with two: for the address of so many bytes there, given the current stream, on
+    which they will be used, and for giving them back. ``rounding`` and ``copying`` are what a user writes to round to
+    bfloat16 and to get a dense copy.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Library:
     stream: Callable[[Any], Callable[[], int]]
     maker: Callable[[Shape, np.dtype[Any], Any], Callable[[], Any]]
     zeros: Callable[[Shape, np.dtype[Any], Any], Any]
+    lender: Callable[[int, Any], tuple[Callable[[int], int], Callable[[int], Any]]]
     rounding: str
     copying: str
 
@@ -130,6 +133,33 @@ def _torch_zeros(shape: Shape, dtype: np.dtype[Any], like: Any) -> Any:
     return like.new_zeros(shape, dtype=_torch_dtype(dtype))
 
 
+def _torch_lender(nbytes: int, like: Any) -> tuple[Callable[[int], int], Callable[[int], Any]]:
+    """From torch's own pool, without a tensor around the memory, which would take twice as long."""
+    torch, ordinal = sys.modules["torch"], like.get_device()
+    take, current = torch._C._cuda_cudaCachingAllocator_raw_alloc, torch._C._cuda_getDevice
+
+    def lend(stream: int) -> int:
+        if current() == ordinal:
+            return int(take(nbytes, stream))
+        with torch.cuda.device(ordinal):
+            return int(take(nbytes, stream))
+
+    return lend, torch._C._cuda_cudaCachingAllocator_raw_delete
+
+
+def _cupy_lender(nbytes: int, like: Any) -> tuple[Callable[[int], int], Callable[[int], Any]]:
+    """Its pool takes memory back when nothing refers to it."""
+    make, lent = _cupy_maker((nbytes,), np.dtype(np.uint8), like), dict[int, Any]()
+
+    def lend(_: int) -> int:
+        array = make()
+        address = int(array.data.ptr)
+        lent[address] = array
+        return address
+
+    return lend, lent.pop
+
+
 def _cupy_alike(array: Any) -> Callable[[Any], bool]:
     def signature(array: Any) -> Any:
         return array.shape, array.strides, array.dtype, array.device.id
@@ -181,10 +211,23 @@ def _none_made(shape: Shape, dtype: np.dtype[Any], like: Any) -> Any:
     )
 
 
+def _nothing_lent(nbytes: int, like: Any) -> NoReturn:
+    raise AssertionError(f"given {type(like).__name__}; expected an array on a GPU, of torch or CuPy")
+
+
 ROUNDING = ".astype(ml_dtypes.bfloat16)"
 
 OTHER = Library(
-    "other", _on_gpu, _nothing_alike, lambda _: 0, _default_stream, _none_made, _none_made, ROUNDING, "a dense copy"
+    "other",
+    _on_gpu,
+    _nothing_alike,
+    lambda _: 0,
+    _default_stream,
+    _none_made,
+    _none_made,
+    _nothing_lent,
+    ROUNDING,
+    "a dense copy",
 )
 LIBRARIES = {
     "numpy": Library(
@@ -195,6 +238,7 @@ LIBRARIES = {
         _default_stream,
         lambda shape, dtype, _: functools.partial(np.empty, shape, dtype),
         lambda shape, dtype, _: np.zeros(shape, dtype),
+        _nothing_lent,
         ROUNDING,
         "np.ascontiguousarray({name})",
     ),
@@ -206,6 +250,7 @@ LIBRARIES = {
         _torch_stream,
         _torch_maker,
         _torch_zeros,
+        _torch_lender,
         ".bfloat16()",
         "{name}.clone()",
     ),
@@ -217,6 +262,7 @@ LIBRARIES = {
         _cupy_stream,
         _cupy_maker,
         _cupy_zeros,
+        _cupy_lender,
         ROUNDING,
         "{name}.copy()",
     ),

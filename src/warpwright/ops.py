@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any
 
 import ml_dtypes
@@ -272,8 +273,8 @@ def _remember(
     majors, extras = (left.major, right.major), call.extras
     run = prepared(*layouts, majors, call.level, call.device.name, extras.epilogue, extras.columns, True)
     like, (size_a, size_b, size_d) = given[0], nbytes
-    scratch = library.maker(run.scratch, FLOAT32, like) if run.scratch else None
-    made = library.stream(like), library.maker(call.shape, call.dtype, like), scratch
+    lender = library.lender(FLOAT32.itemsize * prod(run.scratch), like) if run.scratch else None
+    made = library.stream(like), library.maker(call.shape, call.dtype, like), lender
     sizes = size_a, size_b, size_d, 0 if extras.bias is None else extras.bias.size * extras.bias.itemsize
     keep(given, options, Repeat(tuple(fits), run, library.pointer, *made, sizes, offsets))
 

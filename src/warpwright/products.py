@@ -236,6 +236,7 @@ class Prepared:
         share it at a time.
         """
         (map_a, map_b, map_d), total = self.maps, self.total
+        self.function.enter()  # a new thread has no context yet, without which the driver makes no tensor map
         maps, more = (map_a(a), map_b(b), map_d(scratch if total else d)), (bias, scale_a, scale_b, alpha)
         product = self.function.at(self.grid, (*maps, *self.scalars, *more), stream)
         if total is None:
@@ -349,8 +350,7 @@ def loaded(product: Product, d: Geometry, device: cuda.Device, columns: int = 0)
 
     nowhere = [DeviceArray(0, *each, None, None) for each in product.layouts]
     maps = [
-        functools.lru_cache(KEPT_ADDRESSES)(functools.partial(cuda.encode, tensor))
-        for tensor in hopper_maps(product.kernel, nowhere)
+        functools.lru_cache(KEPT_ADDRESSES)(cuda.MovableMap(tensor)) for tensor in hopper_maps(product.kernel, nowhere)
     ]
     total = None
     if product.slices > 1:

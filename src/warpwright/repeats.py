@@ -32,7 +32,7 @@ class Repeat:
     """A call that was made before; addresses may be others.
 
     ``alike`` says of A, B, out, the bias and the scales which ones will do, None for what was not given. ``pointer``,
-    ``stream`` and ``result`` are the library's: an array's address, the current stream, a new D; ``scratch`` makes the
+    ``stream`` and ``result`` are the library's: an array's address, the current stream, a new D; ``lender`` lends the
     memory that ``run`` takes, if any. ``nbytes`` are those that A, B, D and the bias span, ``offsets`` where in A, B
     and D each product has its matrices.
     """
@@ -42,7 +42,7 @@ class Repeat:
     pointer: Callable[[Array], int]
     stream: Callable[[], int]
     result: Callable[[], Array]
-    scratch: Callable[[], Array] | None
+    lender: tuple[Callable[[int], int], Callable[[int], Any]] | None
     nbytes: tuple[int, int, int, int]
     offsets: tuple[tuple[int, ...], ...]
 
@@ -73,12 +73,15 @@ class Repeat:
             return None
         if out is not None and not self._apart(at_a, at_b, at_d, at_bias):
             return None
-        parts = None if self.scratch is None else self.scratch()
-        at_parts, stream = 0 if parts is None else pointer(parts), self.stream()
-        for to_a, to_b, to_d in self.offsets:
-            places = at_a + to_a, at_b + to_b, at_d + to_d
-            for launch in launches(self.run, *places, stream, at_bias, at_scale_a, at_scale_b, alpha, at_parts):
-                launch()
+        stream, more = self.stream(), (at_bias, at_scale_a, at_scale_b, alpha)
+        scratch = 0 if self.lender is None else self.lender[0](stream)
+        try:
+            for to_a, to_b, to_d in self.offsets:
+                for launch in launches(self.run, at_a + to_a, at_b + to_b, at_d + to_d, stream, *more, scratch):
+                    launch()
+        finally:
+            if self.lender is not None:
+                self.lender[1](scratch)  # whoever gets it next uses it behind these launches in the stream
         return d
 
     def _factor(self, scale: Any) -> tuple[int, float]:

@@ -6,6 +6,7 @@ import enum
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from warpwright.cuda import function, tensor_map
@@ -30,7 +31,13 @@ class FakeDriver:
 
     def cuTensorMapEncodeTiled(self, *args: Any) -> tuple[Result, Any]:
         self.calls.append(("cuTensorMapEncodeTiled", args))
-        return self.status, SimpleNamespace(opaque=range(16))
+        memory = np.arange(16, dtype=np.uint64)
+        return self.status, SimpleNamespace(opaque=range(16), memory=memory, getPtr=lambda: memory.ctypes.data)
+
+    def cuTensorMapReplaceAddress(self, tensor_map: Any, pointer: int) -> tuple[Result]:
+        self.calls.append(("cuTensorMapReplaceAddress", (pointer,)))
+        tensor_map.memory[0] = pointer
+        return (self.status,)
 
 
 @pytest.fixture

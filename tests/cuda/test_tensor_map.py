@@ -8,7 +8,7 @@ import pytest
 
 from tests.cuda.conftest import FakeDriver, Result
 from warpwright import TensorMap
-from warpwright.cuda import encode, encoded
+from warpwright.cuda import MovableMap, encode, encoded
 from warpwright.errors import LaunchError
 from warpwright.types import bf16
 
@@ -32,6 +32,20 @@ def test_maps_are_kept(fake_driver: FakeDriver) -> None:
     for pointer in (1024, 2048, 1024):
         encoded(pointer, bf16.tma, (64, 64), (128,), (64, 64), swizzle=128)
     assert [args[2] for _, args in fake_driver.calls] == [1024, 2048]
+
+
+def test_a_map_that_moves_is_made_once(fake_driver: FakeDriver) -> None:
+    moved = MovableMap(TensorMap(np.zeros((8, 64), np.uint8), (8, 64)))
+    for pointer in (1024, 4096, 1024):
+        assert moved(pointer) == b"".join(n.to_bytes(8, "little") for n in (pointer, *range(1, 16)))
+    assert [name for name, _ in fake_driver.calls] == ["cuTensorMapEncodeTiled"] + 3 * ["cuTensorMapReplaceAddress"]
+    fake_driver.status = Result.CUDA_ERROR_INVALID_VALUE
+    with pytest.raises(LaunchError) as caught:
+        moved(0x1008)
+    assert str(caught.value) == (
+        "given a tensor map over address 0x1008; expected a multiple of 16 bytes; pass an array that starts there, "
+        "or a copy"
+    )
 
 
 def test_refusals_name_the_cause(fake_driver: FakeDriver) -> None:

@@ -14,6 +14,7 @@ import warpwright as ww
 from tests.conformance import texts
 from tests.gpu.kernels import COLUMNS, ROWS, THREADS, copy, large, ranks, saxpy
 from warpwright import cuda
+from warpwright.arrays import device_array
 from warpwright.kernels import gemm
 from warpwright.launch import entry_point
 from warpwright.types import bf16
@@ -32,6 +33,14 @@ def test_numpy_arrays_come_back_written() -> None:
     expected = np.float32(1.5) * x + y
     ww.launch(saxpy, GRID, args=[1.5, x, y, N], device="cuda")
     np.testing.assert_array_equal(y, expected)
+
+
+def test_a_map_that_moves_is_the_one_made_there() -> None:
+    x = torch.zeros(3, 64, 64, device="cuda", dtype=torch.bfloat16)
+    tensor = ww.TensorMap(device_array(x[0]), (64, 64), swizzle=128, l2_promotion=256)
+    moved = cuda.MovableMap(tensor)
+    for part in (x[1], x[2], x[0], x[1]):
+        assert moved(part.data_ptr()) == cuda.encode(tensor, part.data_ptr())
 
 
 def test_a_kernel_for_sm_90a_runs_on_the_gpu_when_none_is_named() -> None:

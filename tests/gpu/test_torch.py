@@ -159,7 +159,7 @@ def test_slices_of_k_always_give_the_same_bits(shape: tuple[int, int, int]) -> N
     a, b = normal(m, k), normal(k, n)
     expected = ww.matmul(a, b)
     near(expected, exact(a, b))
-    assert kept()[0].scratch
+    assert kept()[0].lender
     streams = [torch.cuda.Stream() for _ in range(3)]
     torch.cuda.synchronize()
     found = []

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from warpwright.cuda.device import Device, device, devices, supports
 from warpwright.cuda.function import Function, Launch
-from warpwright.cuda.tensor_map import encode, encoded
+from warpwright.cuda.tensor_map import MovableMap, encode, encoded
 from warpwright.cuda.timing import measure, medians, sustained
 
 __all__ = [
     "Device",
     "Function",
     "Launch",
+    "MovableMap",
     "device",
     "devices",
     "encode",

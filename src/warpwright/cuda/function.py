@@ -98,8 +98,7 @@ class Launch:
     def __call__(self) -> None:
         """Raises LaunchError for a launch that the driver refuses; a fault while it runs shows at the next wait."""
         function = self.function
-        if int(function.current_context()[1]) != function.context_id:
-            function.enter()
+        function.enter()
         (status,) = function.start(self.config, function.handle, self.parameters, 0)
         if status:
             config = self.config
@@ -180,8 +179,9 @@ class Function:
         return Launch(self, self._config(grid, stream), address, memory)
 
     def enter(self) -> None:
-        """Make the GPU's context that of this thread."""
-        call(self.bindings.cuCtxSetCurrent(self.context))
+        """Make the GPU's context that of this thread, where it is another."""
+        if int(self.current_context()[1]) != self.context_id:
+            call(self.bindings.cuCtxSetCurrent(self.context))
 
     def _attribute(self, name: str) -> int:
         wanted = getattr(self.bindings.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
