@@ -16,10 +16,13 @@ __all__ = ["ATOMIC", "ENGINE", "NEVER", "WRITE", "Accesses", "Cells", "Ids", "Sh
 NEVER = 1 << 40  # the value of what has not completed: nobody knows of it
 Ids = NDArray[np.int64]
 Cells = NDArray[np.int64]
+Words = NDArray[np.bool_]
 _FIELDS = {"column": np.int32, "value": np.int64, "machine": np.bool_, "lane": np.int32, "atomic": np.bool_,
            "inst": np.int32}  # fmt: skip
 _FEW = 1024
-WRITE, ENGINE, ATOMIC, _ATOMICS_ONLY = 1, 2, 4, 8  # of an access, for `shadow.ll`; of the reads before it, which count
+WRITE, ENGINE, ATOMIC = 1, 2, 4  # of an access, for `shadow.ll`
+_ATOMICS_ONLY, _REMEMBER = 8, 16  # of the reads before it, which count; judge nothing
+_FULL = 2  # no room for nodes
 
 
 class Accesses:
@@ -31,23 +34,26 @@ class Accesses:
         self.clocks = clocks
         self.rows: dict[str, NDArray[Any]] = {name: np.zeros(_FEW, dtype) for name, dtype in _FIELDS.items()}
         self.count = 0
-        self.sets: list[tuple[int, ...]] = []
-        self.known: dict[tuple[int, ...], int] = {}
-        self.unions: dict[tuple[int, int], int] = {}
-        self.members_flat, self.starts = np.zeros(_FEW, np.int32), np.zeros(_FEW, np.int64)
         self.atomics = False
-        self._frame = np.zeros(10, np.int64)
+        self._nodes = np.zeros((2, _FEW), np.int32)
+        self._frame = np.zeros(13, np.int64)
         self._framed: NDArray[np.uint32] | None = None
 
     def frame(self) -> int:
         """The address of what `shadow.ll` needs to know of clocks, accesses and sets."""
         if self._framed is not self.clocks.table:
-            fields = [self.rows[name] for name in ("column", "value", "machine", "lane", "atomic")]
             self._frame[:3] = self.clocks.where
-            self._frame[3:] = [array.ctypes.data for array in (*fields, self.members_flat, self.starts)]
+            self._frame[3:9] = [self.rows[name].ctypes.data for name in _FIELDS]
+            self._frame[9:11] = [nodes.ctypes.data for nodes in self._nodes]
+            self._frame[12] = self._nodes.shape[1]
             self._framed = self.clocks.table
             self._address = self._frame.ctypes.data
         return self._address
+
+    def grow(self) -> None:
+        """Room for as many nodes of sets again."""
+        self._nodes = np.concatenate([self._nodes, np.zeros_like(self._nodes)], axis=1)
+        self._framed = None
 
     def add(
         self, column: Ids | int, value: Ids | int, machine: bool, inst: int, lanes: Ids | int, atomic: bool = False
@@ -55,19 +61,20 @@ class Accesses:
         """New accesses, one a lane; gives their numbers."""
         self.atomics |= atomic
         count = np.broadcast(column, value, lanes).size
-        first = self._room(count)
+        first = self.reserve(count)
         for name, given in zip(_FIELDS, (column, value, machine, lanes, atomic, inst), strict=True):
             self.rows[name][first : first + count] = given
         return np.arange(first, first + count)
 
     def one(self, column: int, value: int, machine: bool, inst: int, lane: int) -> int:
         """A new access; gives its number."""
-        first = self._room(1)
+        first = self.reserve(1)
         for name, given in zip(_FIELDS, (column, value, machine, lane, False, inst), strict=True):
             self.rows[name][first] = given
         return first
 
-    def _room(self, count: int) -> int:
+    def reserve(self, count: int) -> int:
+        """Numbers for new accesses; gives the first."""
         first, self.count = self.count, self.count + count
         while self.count > len(self.rows["lane"]):
             self.rows = {name: np.concatenate([held, np.zeros_like(held)]) for name, held in self.rows.items()}
@@ -99,44 +106,13 @@ class Accesses:
         missed: NDArray[np.bool_] = apart & (np.append(taken, 0)[np.minimum(columns, len(taken))] < values)
         return missed
 
-    def members(self, held: int) -> tuple[int, ...]:
-        """The accesses of a set: 0 is empty, n > 0 only access n - 1, n < 0 one of `sets`."""
-        return () if held == 0 else (held - 1,) if held > 0 else self.sets[-held - 1]
-
-    def with_(self, held: int, access: int) -> int:
-        """A set with one more access, less those that it makes up for: they are over before it, and if they are a
-        thread's so is it, since for the async proxy the one does not stand for the other; nor a read for an atomic."""
-        if held == 0:
-            return access + 1
-        key = held, access
-        if key not in self.unions:
-            old = np.array(self.members(held), np.int64)
-            lane = int(self.rows["lane"][access])
-            apart = self.rows["machine"][access] & ~self.rows["machine"][old]
-            apart |= self.rows["atomic"][old] & ~self.rows["atomic"][access]
-            kept = old[self.unknown(old, lane) | apart]
-            self.unions[key] = self._set((*kept.tolist(), access))
-        return self.unions[key]
-
-    def _set(self, members: tuple[int, ...]) -> int:
-        if len(members) == 1:
-            return members[0] + 1
-        if members not in self.known:
-            self.sets.append(members)
-            self.known[members] = -len(self.sets)
-            self._flatten(members)
-        return self.known[members]
-
-    def _flatten(self, members: tuple[int, ...]) -> None:
-        """Keep a new set for `shadow.ll` too."""
-        number = len(self.sets)
-        first = int(self.starts[number - 1])
-        while number >= len(self.starts) or first + len(members) > len(self.members_flat):
-            self.members_flat = np.concatenate([self.members_flat, np.zeros_like(self.members_flat)])
-            self.starts = np.concatenate([self.starts, np.zeros_like(self.starts)])
-            self._framed = None
-        self.members_flat[first : first + len(members)] = members
-        self.starts[number] = first + len(members)
+    def members(self, held: int) -> list[int]:
+        """The accesses of a set of reads, in the form in which cells have them."""
+        found = []
+        while held < 0:
+            access, held = self._nodes[:, ~held].tolist()
+            found.append(access)
+        return found + ([held - 1] if held else [])
 
 
 class Shadow:
@@ -147,19 +123,33 @@ class Shadow:
         self.writer = np.full(cells, -1, np.int32)
         self.readers = np.zeros(cells, np.int32)
         self.where = self.writer.ctypes.data, self.readers.ctypes.data, cells
-        self._quiet, self._read = function("shadow_quiet"), function("shadow_read")
+        self._quiet, self._read, self._lanes = map(function, ("shadow_quiet", "shadow_read", "shadow_lanes"))
 
     def quiet(
-        self, cells: Cells, lanes: Ids | int, flags: int, pipe: int = -1, taken: NDArray[np.uint32] | None = None
+        self, cells: Cells, lane: int, flags: int, pipe: int = -1, taken: NDArray[np.uint32] | None = None
     ) -> int:
-        """Whether all that an access of ``lanes`` to ``cells`` comes after is over for it (`shadow.ll`): 0 if not, 3
-        where something was never written, else 1."""
-        frame = self.accesses.frame()
-        many, one = (0, lanes) if isinstance(lanes, int) else (lanes.ctypes.data, 0)
-        if self.accesses.atomics and not flags & WRITE:
-            flags |= _ATOMICS_ONLY
+        """Whether all that an access of a lane to cells comes after is over for it (`shadow.ll`): 0 if not, 3 where
+        something was never written, else 1."""
         known = (0, 0) if taken is None else (taken.ctypes.data, len(taken))
-        found: int = self._quiet(frame, *self.where, cells.ctypes.data, len(cells), many, one, flags, pipe, *known)
+        frame, flags = self.accesses.frame(), self._flags(flags)
+        found: int = self._quiet(frame, *self.where, cells.ctypes.data, len(cells), lane, flags, pipe, *known)
+        return found
+
+    def _flags(self, flags: int) -> int:
+        """A read comes after atomic accesses, which are among the reads."""
+        return flags | _ATOMICS_ONLY if self.accesses.atomics and not flags & WRITE else flags
+
+    def lanes(self, places: Ids, lanes: Ids, nbytes: int, cell: int, inst: int, write: bool, held: Words) -> int:
+        """Judge and remember accesses of lanes, ``nbytes`` each at a place; as `quiet`, and where it is 0 nothing is
+        done. ``cell``: the logarithm of a cell's bytes; ``held``: the words of 8 bytes where mbarriers live, which a
+        write may not touch."""
+        first, count = self.accesses.reserve(len(lanes)), len(lanes)
+        given = places.ctypes.data, count, lanes.ctypes.data, nbytes, cell, first, inst
+        flags, at = self._flags(int(write)), held.ctypes.data
+        found: int = self._lanes(self.accesses.frame(), *self.where, *given, flags, at)
+        while found == _FULL:
+            self.accesses.grow()
+            found = self._lanes(self.accesses.frame(), *self.where, *given, flags | _REMEMBER, at)
         return found
 
     def before(self, cells: Cells, lanes: Ids | int, write: bool, atomic: bool = False) -> tuple[Ids, Ids]:
@@ -196,21 +186,17 @@ class Shadow:
 
     def read(self, cells: Cells, ids: Ids | int) -> None:
         """Remember a read; ``ids`` one a cell or one for all."""
-        left = np.empty(len(cells), np.int64)
-        many, one = (0, ids) if isinstance(ids, int) else (ids.ctypes.data, 0)
-        frame = self.accesses.frame()
-        count = self._read(frame, *self.where, cells.ctypes.data, len(cells), many, one, left.ctypes.data)
-        if count:
-            cells = cells[left[:count]]
-            each = np.full(count, ids) if isinstance(ids, int) else ids[left[:count]]
-            self.readers[cells] = self._merged(self.readers[cells], each)
-
-    def _merged(self, held: NDArray[np.int32], ids: Ids) -> NDArray[np.int32]:
-        """Every set with one more access."""
-        keys, inverse = np.unique(held.astype(np.int64) << 32 | ids, return_inverse=True)
-        merged = [self.accesses.with_(key >> 32, key & 0xFFFF_FFFF) for key in keys.tolist()]
-        found: NDArray[np.int32] = np.array(merged, np.int32)[inverse.ravel()]
-        return found
+        if not isinstance(ids, int):
+            for one in dict.fromkeys(ids.tolist()):
+                self.read(cells[ids == one], one)
+            return
+        done = 0
+        while done < len(cells):
+            some = cells[done:]
+            done += self._read(self.accesses.frame(), *self.where, some.ctypes.data, len(some), ids)
+            if done < len(cells):
+                self.readers[cells[done]]  # raises where a cell lies outside the memory
+                self.accesses.grow()
 
 
 def _same(values: NDArray[np.int32]) -> bool:

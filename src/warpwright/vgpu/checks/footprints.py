@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -35,23 +35,35 @@ BARRIER_BYTES = 8
 _NARROW = ("ld", "st", "atom", "red", "ldu")
 
 
+class Product(NamedTuple):
+    """What an operation of the tensor core reads of shared and tensor memory, and writes; whether a sum begins."""
+
+    operands: list[Cells]
+    tensor_reads: list[Cells]
+    accumulators: list[Cells]
+    begins: bool
+
+
 class Footprints:
     """Footprints in one cluster's shared memory; cells count from the first CTA's first byte."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.cell = min([CHUNK, *(_width(inst) for inst in cluster.launch.insts if inst.name in _NARROW)])
-        self.per_chunk = CHUNK // self.cell
+        self.shift = self.cell.bit_length() - 1
         self.stride = cluster.shared_stride
         self.shared_bytes = cluster.ranks * cluster.shared_stride
         self.shared_cells = self.shared_bytes // self.cell
+        self.products: dict[tuple[int, ...], Product] = {}
+        self.wgmmas: dict[tuple[int, ...], list[Cells]] = {}
         self.tensor_cells = cluster.ranks * COLUMNS * (LANES // LANES_A_CELL) if cluster.launch.has_tmem else 0
 
     def of_lanes(self, places: Ids, lanes: Lanes, nbytes: int) -> tuple[Cells, Lanes]:
         """Cells of an access of ``nbytes`` a lane, and the lane of each."""
-        count = max(1, nbytes // self.cell)
-        cells = (places[:, None] // self.cell + np.arange(count)).ravel()
-        return cells, np.repeat(lanes, count)
+        count, first = max(1, nbytes // self.cell), places // self.cell
+        if count == 1:
+            return first, lanes
+        return (first[:, None] + np.arange(count)).ravel(), lanes.repeat(count)
 
     def span(self, rank: int, offset: int, nbytes: int) -> Cells:
         """Bytes that do not exist are the machine's to refuse."""
@@ -116,6 +128,15 @@ class Footprints:
 
     def _box(self, op: Op, word: int) -> int:
         return geometry(self.cluster.tensor_map(op, op.words[word]).map).nbytes
+
+    def of_product(self, op: Op) -> Product:
+        """A ring repeats the same words: they are understood once."""
+        key = op.inst.index, op.rank, *op.words
+        found = self.products.get(key)
+        if found is None:
+            found = Product(self.operands(op), self.tensor_reads(op), self.accumulators(op), self.begins(op))
+            self.products[key] = found
+        return found
 
     def operands(self, op: Op) -> list[Cells]:
         """What an operation of the tensor core reads of shared memory."""
@@ -188,6 +209,13 @@ class Footprints:
 
     def _matrix(self, descriptor: int, shape: Shape, base: int) -> Cells:
         return _cells(descriptor, shape, self.cluster.shared_limit, base, self.stride, self.cell)
+
+    def of_wgmma(self, inst: Inst, rank: int, a: int, b: int) -> list[Cells]:
+        """A ring repeats the same words: they are understood once."""
+        key = inst.index, rank, a, b
+        if key not in self.wgmmas:
+            self.wgmmas[key] = self.wgmma(inst, rank, a, b)
+        return self.wgmmas[key]
 
     def wgmma(self, inst: Inst, rank: int, a: int, b: int) -> list[Cells]:
         """What a wgmma reads of shared memory."""

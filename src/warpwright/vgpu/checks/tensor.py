@@ -19,18 +19,19 @@ def product(watch: Watch, row: Row) -> None:
         op = watch.op()
         lane, number = watch.lane(op), watch.count("tensor", op.rank)
         column = watch.column("tensor", op.rank)
-        watch.behind[op.rank] = watch.clocks.of(lane)
+        if not (watch.again(row) and watch.behind[op.rank][0] == lane):
+            watch.behind[op.rank] = lane, watch.clocks.of(lane)
         access = watch.accesses.one(column, number, True, row.inst, lane)
-        for cells in watch.prints.operands(op):
+        prints = watch.prints.of_product(op)
+        for cells in prints.operands:
             _operand(watch, cells, lane, row.inst, access)
-        for cells in watch.prints.tensor_reads(op):
+        for cells in prints.tensor_reads:
             if not _judge(watch, cells, lane, row.inst, False, column):
                 _unwritten(watch, row.inst, lane, "reads")
             watch.tensor.read(cells, access)
-        begins = watch.prints.begins(op)
-        adds = not begins and op.inst.name.startswith("tcgen05.mma")
-        for cells in watch.prints.accumulators(op):
-            if begins:
+        adds = not prints.begins and op.inst.name.startswith("tcgen05.mma")
+        for cells in prints.accumulators:
+            if prints.begins:
                 _lost(watch, cells, op, column)
             if not _judge(watch, cells, lane, row.inst, True, column) and adds:
                 _unwritten(watch, row.inst, lane, "adds to")
@@ -93,7 +94,7 @@ def commit(watch: Watch, row: Row) -> None:
         op = watch.op()
         column = watch.column("tensor", op.rank)
         watch.committed[op.rank] = watch.counts.get(("tensor", op.rank), 0)
-        behind = watch.behind.get(op.rank)
+        _, behind = watch.behind.get(op.rank, (0, None))
         clock = watch.clocks.blank()
         if behind is not None:
             clock[:, : behind.shape[1]] = behind
@@ -147,21 +148,27 @@ def wgmma(watch: Watch, row: Row) -> None:
     lane, rank = int(row.lanes[0]), row.warp // watch.cluster.per_cta
     group = watch.counts.get(("groups", row.warp), 0) + 1
     watch.registers.issue(watch, row, group)
-    clock = watch.clocks.release(row.lanes)
-    watch.groups[first, group] = join(watch.groups.get((first, group)), clock)
-    for lanes, over in watch.waiting.get(first, ()):
-        if group <= over:  # a warp that waits for what the others have yet to issue
-            watch.clocks.acquire(lanes, clock)
+    if not watch.again(row):
+        _come(watch, row, first, group)
     new = watch.counts.get(("performed", first), 0) < number
     access = -1
     if new:
         watch.counts["performed", first] = number
         access = watch.accesses.one(watch.column("wgmma", first), group, True, row.inst, lane)
-    for cells in watch.prints.wgmma(watch.insts[row.inst], rank, row.a, row.b):
+    for cells in watch.prints.of_wgmma(watch.insts[row.inst], rank, row.a, row.b):
         if new:
             _operand(watch, cells, lane, row.inst, access)
         else:
             watch.judge(watch.shared, cells, lane, row.inst, write=False, engine=True)
+
+
+def _come(watch: Watch, row: Row, first: int, group: int) -> None:
+    """A warp begins a group: who waits for it learns what the warp knows."""
+    clock = watch.clocks.release(row.lanes)
+    watch.groups[first, group] = join(watch.groups.get((first, group)), clock)
+    for lanes, over in watch.waiting.get(first, ()):
+        if group <= over:  # a warp that waits for what the others have yet to issue
+            watch.clocks.acquire(lanes, clock)
 
 
 @meaning("wgmma.fence")

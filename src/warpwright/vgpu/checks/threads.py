@@ -19,20 +19,31 @@ _WRITES = ("st", "st.mmio", "stmatrix")
 @meaning("ld", "ldu", "ld.mmio", "st", "st.mmio", "ldmatrix", "stmatrix")
 def access(watch: Watch, row: Row) -> None:
     """Accesses of shared memory, a lane each."""
-    inside = (row.places >= 0) & (row.places < watch.prints.shared_bytes)
-    if not inside.any():
+    inside = row.places >= 0
+    count = np.count_nonzero(inside)
+    if not count:
         return None
-    lanes, name = row.lanes[inside], watch.insts[row.inst].name
-    cells, who = watch.prints.of_lanes(row.places[inside], lanes, row.a)
-    write = name in _WRITES
+    whole = count == len(inside)
+    lanes, places = (row.lanes, row.places) if whole else (row.lanes[inside], row.places[inside])
+    write = watch.insts[row.inst].name in _WRITES
+    _note_remote(watch, row, places, lanes)
+    seen = watch.shared.lanes(places, lanes, row.a, watch.prints.shift, row.inst, write, watch.held)
+    if not seen:
+        return _findings(watch, row, lanes, places, write)
+    if seen > 1 and not write:
+        cells, who = watch.prints.of_lanes(places, lanes, row.a)
+        _uninitialised(watch, row, watch.shared.writer[cells] < 0, who)
+    return None
+
+
+def _findings(watch: Watch, row: Row, lanes: Lanes, places: Lanes, write: bool) -> None:
+    """An access that something is wrong with: one step after another."""
+    cells, who = watch.prints.of_lanes(places, lanes, row.a)
     written = watch.judge(watch.shared, cells, who, row.inst, write)
-    ids = np.repeat(
-        watch.accesses.add(lanes, watch.clocks.now(lanes), False, row.inst, lanes), len(cells) // len(lanes)
-    )
-    _note_remote(watch, row, row.places[inside], lanes)
+    ids = watch.accesses.add(lanes, watch.clocks.now(lanes), False, row.inst, lanes).repeat(len(cells) // len(lanes))
     if write:
         for byte in range(0, row.a, BARRIER_BYTES):
-            watch.overwritten((row.places[inside] + byte) // BARRIER_BYTES, lanes, row.inst)
+            watch.overwritten((places + byte) // BARRIER_BYTES, lanes, row.inst)
         return watch.shared.write(cells, ids)
     if not written:
         _uninitialised(watch, row, watch.shared.writer[cells] < 0, who)
@@ -72,6 +83,8 @@ def _uninitialised(watch: Watch, row: Row, empty: NDArray[np.bool_], who: Lanes)
 
 def _note_remote(watch: Watch, row: Row, places: Lanes, lanes: Lanes) -> None:
     """Remember the last use that a lane made of another CTA's shared memory."""
+    if watch.cluster.ranks == 1:
+        return
     ranks = places // watch.cluster.shared_stride
     for i in np.flatnonzero(ranks != row.warp // watch.cluster.per_cta).tolist():
         watch.remote[int(ranks[i]), row.inst, int(lanes[i])] = int(watch.clocks.now(lanes[i : i + 1])[0])

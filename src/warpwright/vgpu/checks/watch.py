@@ -100,7 +100,7 @@ class Watch:
         self.counts: dict[tuple[str, int], int] = {}
         self.flying: dict[int, tuple[Clock, list[int]]] = {}
         self.commits: dict[tuple[int, int], Clock] = {}
-        self.behind: dict[int, Clock] = {}
+        self.behind: dict[int, tuple[int, Clock]] = {}  # by CTA: who issued its last product, and what was known then
         self.committed: dict[int, int] = {}
         self.sent: dict[int, tuple[Mbarrier, int, int, int]] = {}  # by place: what engines of another CTA did last
         self.groups: dict[tuple[int, int], Clock | None] = {}
@@ -110,6 +110,7 @@ class Watch:
         self.remote: dict[tuple[int, int, int], int] = {}
         self.stores: dict[int, tuple[int, int]] = {}
         self.issued = self.at = 0
+        self.last: list[Row | None] = [None] * cluster.count
         self.live = np.zeros(cluster.count, np.uint32)
         self.running = np.ones(cluster.count, np.bool_)
         self.lane_groups: dict[int, list[int]] = {}  # by lane: its copies by the time of each cp.async.commit_group
@@ -150,9 +151,17 @@ class Watch:
 
     def _row(self, row: Row) -> None:
         if row.extra & TOUCH:
-            return self.registers.touch(self, row)
+            self.registers.touch(self, row)
+            return
         found = self.meanings[row.inst]
-        return found(self, row) if found is not None else None
+        if found is not None:
+            found(self, row)
+            self.last[row.warp] = row
+
+    def again(self, row: Row) -> bool:
+        """Whether the warp's last row was the same lanes' for the same purpose: they know nothing new since."""
+        last = self.last[row.warp]
+        return last is not None and last.lanes is row.lanes and self.meanings[last.inst] is self.meanings[row.inst]
 
     def everyone(self, rank: int) -> int:
         """Threads of a CTA's warps that have not exited."""
@@ -235,7 +244,7 @@ class Watch:
         ``taken``: what the warp has taken up with tcgen05.fence, for accesses of tensor memory.
         """
         flags = write * WRITE | engine * ENGINE | atomic * ATOMIC
-        seen = shadow.quiet(cells, lanes, flags, pipe, taken)
+        seen = shadow.quiet(cells, lanes, flags, pipe, taken) if isinstance(lanes, int) else 0
         if seen:
             return seen == 1
         ids, who = shadow.before(cells, lanes, write, atomic)
@@ -259,7 +268,7 @@ class Watch:
     def overwritten(self, words: Ids, lanes: Ids | int, inst: int) -> None:
         """Something is written to words of 8 bytes: no live mbarrier may be there."""
         struck = self.held[words]
-        if struck.any():
+        if np.count_nonzero(struck):
             place = int(words[struck][0]) * BARRIER_BYTES
             lane = lanes if isinstance(lanes, int) else int(lanes[struck][0])
             self.clash(

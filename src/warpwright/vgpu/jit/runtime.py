@@ -205,17 +205,16 @@ _PYTHON: dict[str, tuple[Any, list[Any]]] = {
     "watch_rows": (ctypes.c_int64, [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]),
     "clock_acquire": (None, _CLOCK),
     "clock_release": (None, _CLOCK),
-    "shadow_quiet": (
-        ctypes.c_int64,
-        [*_SHADOW, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p, ctypes.c_int64],
-    ),
-    "shadow_read": (ctypes.c_int64, [*_SHADOW, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]),
+    "shadow_quiet": (ctypes.c_int64, [*_SHADOW, *[ctypes.c_int64] * 3, ctypes.c_void_p, ctypes.c_int64]),
+    "shadow_read": (ctypes.c_int64, [*_SHADOW, ctypes.c_int64]),
+    "shadow_lanes": (ctypes.c_int64, [*_SHADOW, ctypes.c_void_p, *[ctypes.c_int64] * 5, ctypes.c_void_p]),
 }
 
 
 # Handing the interpreter lock over costs more than these take: they keep it.
 _BRIEF = (
     "mbarrier_update", "mbarrier_update_all", "clock_acquire", "clock_release", "shadow_quiet", "shadow_read",
+    "shadow_lanes",
 )  # fmt: skip
 
 

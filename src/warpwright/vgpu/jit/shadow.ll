@@ -1,8 +1,9 @@
-; The shadow of a memory, cell by cell: the last write (-1: none) and the reads since it (0: none, n: access n - 1, -n:
-; set n). %frame, of 8-byte words: the clocks' table, its stride, words from what lanes know to what the async proxy
-; sees; then arrays with an entry an access: column (i32), value (i64), whether an engine made it (i8), lane (i32),
-; whether it is atomic (i8); then members of sets (i32), and where each set begins and the last one ends (i64).
-; %flags: 1 a write, 2 by an engine, 4 atomic; 8: only what is atomic counts.
+; The shadow of a memory, cell by cell: the last write (-1: none) and the reads since it: 0: none, n: access n - 1, else a
+; node, ~n. A node has an access and, in the same form, those beside it.
+; %frame, of 8-byte words: the clocks' table, its stride, words from what lanes know to what the async proxy sees; arrays
+; with an entry an access: column (i32), value (i64), whether an engine made it (i8), lane (i32), whether it is atomic
+; (i8), instruction (i32); of the nodes: access (i32) and others (i32), how many there are, how many there may be.
+; %flags: 1 a write, 2 by an engine, 4 atomic; 8: of the reads, only what is atomic counts.
 
 ; Whether an access is over for a lane: known; for an engine an access of threads seen by the async proxy too; in tensor
 ; memory (%taken: %known words) that of another warp taken up by a fence. Those in column %pipe are, and for an atomic
@@ -91,37 +92,19 @@ no:
 }
 
 ; The same of all accesses of a set.
-define internal i1 @set_over(ptr %frame, i64 %held, i64 %lane, i64 %flags, i64 %pipe, ptr %taken, i64 %known) {
+define internal i1 @set_over(ptr %frame, i64 %set, i64 %lane, i64 %flags, i64 %pipe, ptr %taken, i64 %known) {
 entry:
-  %one = icmp sgt i64 %held, 0
-  br i1 %one, label %single, label %several
-single:
-  %id = sub i64 %held, 1
-  %over1 = call i1 @access_over(ptr %frame, i64 %id, i64 %lane, i64 %flags, i64 %pipe, ptr %taken, i64 %known)
-  ret i1 %over1
-several:
-  %set = xor i64 %held, -1
-  %p8 = getelementptr ptr, ptr %frame, i64 8
-  %members = load ptr, ptr %p8
-  %p9 = getelementptr ptr, ptr %frame, i64 9
-  %starts = load ptr, ptr %p9
-  %pfirst = getelementptr i64, ptr %starts, i64 %set
-  %first = load i64, ptr %pfirst
-  %plast = getelementptr i64, ptr %pfirst, i64 1
-  %last = load i64, ptr %plast
   br label %loop
 loop:
-  %i = phi i64 [ %first, %several ], [ %i1, %good ]
-  %more = icmp ult i64 %i, %last
-  br i1 %more, label %member, label %yes
+  %held = phi i64 [ %set, %entry ], [ %rest, %member ]
+  %none = icmp eq i64 %held, 0
+  br i1 %none, label %yes, label %some
+some:
+  %id = call i64 @set_first(ptr %frame, i64 %held)
+  %over = call i1 @access_over(ptr %frame, i64 %id, i64 %lane, i64 %flags, i64 %pipe, ptr %taken, i64 %known)
+  br i1 %over, label %member, label %no
 member:
-  %pm = getelementptr i32, ptr %members, i64 %i
-  %m32 = load i32, ptr %pm
-  %m = sext i32 %m32 to i64
-  %over = call i1 @access_over(ptr %frame, i64 %m, i64 %lane, i64 %flags, i64 %pipe, ptr %taken, i64 %known)
-  br i1 %over, label %good, label %no
-good:
-  %i1 = add i64 %i, 1
+  %rest = call i64 @set_rest(ptr %frame, i64 %held)
   br label %loop
 yes:
   ret i1 true
@@ -129,146 +112,107 @@ no:
   ret i1 false
 }
 
-; What an access of cells comes after, a write after reads too, a read after atomic ones (which are among the reads): 0
-; when something there is not over for the lane, a lane a cell or one for all; else 1, or 3 when a cell was never written.
-define i64 @shadow_quiet(ptr %frame, ptr %writer, ptr %readers, i64 %size, ptr %cells, i64 %count, ptr %lanes,
-                         i64 %one, i64 %flags, i64 %pipe, ptr %taken, i64 %known) {
-entry:
-  %mode = and i64 %flags, 7
-  %after = and i64 %flags, 9
-  %alone = icmp eq ptr %lanes, null
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
-  %result = phi i64 [ 1, %entry ], [ %result1, %next ]
-  %lane0 = phi i64 [ -1, %entry ], [ %lane, %next ]
-  %old0 = phi i64 [ -1, %entry ], [ %old, %next ]
-  %held0 = phi i64 [ 0, %entry ], [ %held, %next ]
-  %more = icmp ult i64 %i, %count
-  br i1 %more, label %cell, label %quiet
-cell:
-  br i1 %alone, label %go, label %own
-own:
-  %pl = getelementptr i64, ptr %lanes, i64 %i
-  %mine = load i64, ptr %pl
-  br label %go
-go:
-  %lane = phi i64 [ %one, %cell ], [ %mine, %own ]
-  %moved = icmp ne i64 %lane, %lane0
-  %pc = getelementptr i64, ptr %cells, i64 %i
-  %at = load i64, ptr %pc
-  %beyond = icmp uge i64 %at, %size
-  br i1 %beyond, label %trouble, label %there
-there:
-  %pw = getelementptr i32, ptr %writer, i64 %at
-  %old32 = load i32, ptr %pw
-  %old = sext i32 %old32 to i64
-  %empty = icmp slt i64 %old, 0
-  %bits = select i1 %empty, i64 3, i64 1
-  %result1 = or i64 %result, %bits
-  %pr = getelementptr i32, ptr %readers, i64 %at
-  %held32 = load i32, ptr %pr
-  %held = sext i32 %held32 to i64
-  %changed = icmp ne i64 %old, %old0
-  %fresh = or i1 %moved, %changed
-  %full = xor i1 %empty, true
-  %look = and i1 %fresh, %full
-  br i1 %look, label %written, label %reads
-written:
-  %over = call i1 @access_over(ptr %frame, i64 %old, i64 %lane, i64 %mode, i64 %pipe, ptr %taken, i64 %known)
-  br i1 %over, label %reads, label %trouble
-reads:
-  %some = icmp ne i64 %held, 0
-  %changed2 = icmp ne i64 %held, %held0
-  %fresh2 = or i1 %moved, %changed2
-  %asked = icmp ne i64 %after, 0
-  %look1 = and i1 %some, %fresh2
-  %look2 = and i1 %look1, %asked
-  br i1 %look2, label %read, label %next
-read:
-  %over2 = call i1 @set_over(ptr %frame, i64 %held, i64 %lane, i64 %flags, i64 %pipe, ptr %taken, i64 %known)
-  br i1 %over2, label %next, label %trouble
-next:
-  %i1 = add i64 %i, 1
-  br label %loop
-quiet:
-  ret i64 %result
-trouble:
-  ret i64 0
+define internal i64 @set_first(ptr %frame, i64 %held) alwaysinline {
+  %one = icmp sgt i64 %held, 0
+  br i1 %one, label %single, label %node
+single:
+  %id = sub i64 %held, 1
+  ret i64 %id
+node:
+  %n = xor i64 %held, -1
+  %p9 = getelementptr ptr, ptr %frame, i64 9
+  %accesses = load ptr, ptr %p9
+  %p = getelementptr i32, ptr %accesses, i64 %n
+  %m = load i32, ptr %p
+  %wide = sext i32 %m to i64
+  ret i64 %wide
 }
 
-; Remember reads, an access a cell or %one for all. It stands for those before it that are over for its lane; an engine's
-; not for a thread's, and one that is not atomic not for one that is. The numbers of cells where others stay beside it go
-; to %left; gives how many.
-define i64 @shadow_read(ptr %frame, ptr %writer, ptr %readers, i64 %size, ptr %cells, i64 %count, ptr %ids, i64 %one, ptr %left) {
+define internal i64 @set_rest(ptr %frame, i64 %held) alwaysinline {
+  %one = icmp sgt i64 %held, 0
+  br i1 %one, label %single, label %node
+single:
+  ret i64 0
+node:
+  %n = xor i64 %held, -1
+  %p10 = getelementptr ptr, ptr %frame, i64 10
+  %others = load ptr, ptr %p10
+  %p = getelementptr i32, ptr %others, i64 %n
+  %m = load i32, ptr %p
+  %wide = sext i32 %m to i64
+  ret i64 %wide
+}
+
+; A set with one more access; 0 when there is no room for it.
+define internal i64 @set_with(ptr %frame, i64 %id, i64 %rest) alwaysinline {
+  %none = icmp eq i64 %rest, 0
+  br i1 %none, label %single, label %node
+single:
+  %alone = add i64 %id, 1
+  ret i64 %alone
+node:
+  %pn = getelementptr i64, ptr %frame, i64 11
+  %n = load i64, ptr %pn
+  %pm = getelementptr i64, ptr %frame, i64 12
+  %most = load i64, ptr %pm
+  %full = icmp uge i64 %n, %most
+  br i1 %full, label %no, label %room
+no:
+  ret i64 0
+room:
+  %p9 = getelementptr ptr, ptr %frame, i64 9
+  %accesses = load ptr, ptr %p9
+  %pa = getelementptr i32, ptr %accesses, i64 %n
+  %id32 = trunc i64 %id to i32
+  store i32 %id32, ptr %pa
+  %p10 = getelementptr ptr, ptr %frame, i64 10
+  %others = load ptr, ptr %p10
+  %po = getelementptr i32, ptr %others, i64 %n
+  %rest32 = trunc i64 %rest to i32
+  store i32 %rest32, ptr %po
+  %more = add i64 %n, 1
+  store i64 %more, ptr %pn
+  %held = xor i64 %n, -1
+  ret i64 %held
+}
+
+; A set of reads with a new one, less those that it stands for: they are over for its lane; an engine's does not stand for
+; a thread's, nor one that is not atomic for one that is. 0 when there is no room.
+define internal i64 @set_read(ptr %frame, i64 %set, i64 %id) {
 entry:
   %p6 = getelementptr ptr, ptr %frame, i64 6
   %lanes = load ptr, ptr %p6
-  %alone = icmp eq ptr %ids, null
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
-  %n = phi i64 [ 0, %entry ], [ %n1, %next ]
-  %id0 = phi i64 [ -1, %entry ], [ %id, %next ]
-  %held0 = phi i64 [ 0, %entry ], [ %seen, %next ]
-  %kept0 = phi i1 [ false, %entry ], [ %kept, %next ]
-  %more = icmp ult i64 %i, %count
-  br i1 %more, label %cell, label %done
-cell:
-  br i1 %alone, label %go, label %own
-own:
-  %pi = getelementptr i64, ptr %ids, i64 %i
-  %mine = load i64, ptr %pi
-  br label %go
-go:
-  %id = phi i64 [ %one, %cell ], [ %mine, %own ]
-  %new = add i64 %id, 1
-  %pc = getelementptr i64, ptr %cells, i64 %i
-  %at = load i64, ptr %pc
-  %beyond = icmp uge i64 %at, %size
-  br i1 %beyond, label %stays, label %there
-there:
-  %pr = getelementptr i32, ptr %readers, i64 %at
-  %held32 = load i32, ptr %pr
-  %held = sext i32 %held32 to i64
-  %none = icmp eq i64 %held, 0
-  %again = icmp eq i64 %held, %new
-  %free = or i1 %none, %again
-  br i1 %free, label %store, label %taken
-taken:
-  %sameid = icmp eq i64 %id, %id0
-  %sameheld = icmp eq i64 %held, %held0
-  %same = and i1 %sameid, %sameheld
-  br i1 %same, label %decided, label %look
-look:
   %pl = getelementptr i32, ptr %lanes, i64 %id
   %lane32 = load i32, ptr %pl
   %lane = sext i32 %lane32 to i64
-  %over = call i1 @set_over(ptr %frame, i64 %held, i64 %lane, i64 0, i64 -1, ptr null, i64 0)
-  br i1 %over, label %kinds, label %stays
-kinds:
-  %all = call i1 @stands_for_set(ptr %frame, i64 %id, i64 %held)
-  br i1 %all, label %store, label %stays
-decided:
-  br i1 %kept0, label %stays, label %store
-store:
-  %word = trunc i64 %new to i32
-  store i32 %word, ptr %pr
-  br label %next
-stays:
-  %was = phi i64 [ 0, %go ], [ %held, %look ], [ %held, %kinds ], [ %held, %decided ]
-  %pn = getelementptr i64, ptr %left, i64 %n
-  store i64 %i, ptr %pn
-  br label %next
+  br label %loop
+loop:
+  %held = phi i64 [ %set, %entry ], [ %rest, %next ]
+  %kept = phi i64 [ 0, %entry ], [ %kept1, %next ]
+  %none = icmp eq i64 %held, 0
+  br i1 %none, label %done, label %some
+some:
+  %old = call i64 @set_first(ptr %frame, i64 %held)
+  %rest = call i64 @set_rest(ptr %frame, i64 %held)
+  %same = icmp eq i64 %old, %id
+  br i1 %same, label %next, label %other
+other:
+  %over = call i1 @access_over(ptr %frame, i64 %old, i64 %lane, i64 0, i64 -1, ptr null, i64 0)
+  %like = call i1 @stands_for(ptr %frame, i64 %id, i64 %old)
+  %gone = and i1 %over, %like
+  br i1 %gone, label %next, label %keep
+keep:
+  %with = call i64 @set_with(ptr %frame, i64 %old, i64 %kept)
+  %full = icmp eq i64 %with, 0
+  br i1 %full, label %no, label %next
 next:
-  %kept = phi i1 [ false, %store ], [ true, %stays ]
-  %seen = phi i64 [ %held, %store ], [ %was, %stays ]
-  %one1 = zext i1 %kept to i64
-  %n1 = add i64 %n, %one1
-  %i1 = add i64 %i, 1
+  %kept1 = phi i64 [ %kept, %some ], [ %kept, %other ], [ %with, %keep ]
   br label %loop
 done:
-  ret i64 %n
+  %all = call i64 @set_with(ptr %frame, i64 %id, i64 %kept)
+  ret i64 %all
+no:
+  ret i64 0
 }
 
 define internal i1 @stands_for(ptr %frame, i64 %new, i64 %old) {
@@ -290,40 +234,274 @@ define internal i1 @stands_for(ptr %frame, i64 %new, i64 %old) {
   ret i1 %both
 }
 
-define internal i1 @stands_for_set(ptr %frame, i64 %new, i64 %held) {
+; What an access of a cell comes after, a write after reads too, a read after atomic ones (which are among the reads): 0
+; when something there is not over for the lane; else 1, or 3 when the cell was never written. What the same lane found at
+; the cell before, %old0 and %held0, is not looked at again.
+define internal i64 @cell_quiet(ptr %frame, i64 %old, i64 %held, i64 %old0, i64 %held0, i64 %lane, i64 %flags, i64 %pipe,
+                                ptr %taken, i64 %known) alwaysinline {
 entry:
-  %one = icmp sgt i64 %held, 0
-  br i1 %one, label %single, label %several
-single:
-  %id = sub i64 %held, 1
-  %good1 = call i1 @stands_for(ptr %frame, i64 %new, i64 %id)
-  ret i1 %good1
-several:
-  %set = xor i64 %held, -1
-  %p8 = getelementptr ptr, ptr %frame, i64 8
-  %members = load ptr, ptr %p8
-  %p9 = getelementptr ptr, ptr %frame, i64 9
-  %starts = load ptr, ptr %p9
-  %pfirst = getelementptr i64, ptr %starts, i64 %set
-  %first = load i64, ptr %pfirst
-  %plast = getelementptr i64, ptr %pfirst, i64 1
-  %last = load i64, ptr %plast
+  %empty = icmp slt i64 %old, 0
+  %result = select i1 %empty, i64 3, i64 1
+  %mode = and i64 %flags, 7
+  %after = and i64 %flags, 9
+  %changed = icmp ne i64 %old, %old0
+  %full = xor i1 %empty, true
+  %look = and i1 %changed, %full
+  br i1 %look, label %written, label %reads
+written:
+  %over = call i1 @access_over(ptr %frame, i64 %old, i64 %lane, i64 %mode, i64 %pipe, ptr %taken, i64 %known)
+  br i1 %over, label %reads, label %trouble
+reads:
+  %some = icmp ne i64 %held, 0
+  %differs = icmp ne i64 %held, %held0
+  %asked = icmp ne i64 %after, 0
+  %look1 = and i1 %some, %differs
+  %look2 = and i1 %look1, %asked
+  br i1 %look2, label %read, label %quiet
+read:
+  %over2 = call i1 @set_over(ptr %frame, i64 %held, i64 %lane, i64 %flags, i64 %pipe, ptr %taken, i64 %known)
+  br i1 %over2, label %quiet, label %trouble
+quiet:
+  ret i64 %result
+trouble:
+  ret i64 0
+}
+
+; The same of cells, by a lane: 0 where one of them is 0, or lies outside the memory.
+define i64 @shadow_quiet(ptr %frame, ptr %writer, ptr %readers, i64 %size, ptr %cells, i64 %count, i64 %lane, i64 %flags,
+                         i64 %pipe, ptr %taken, i64 %known) {
+entry:
   br label %loop
 loop:
-  %i = phi i64 [ %first, %several ], [ %i1, %good ]
-  %more = icmp ult i64 %i, %last
-  br i1 %more, label %member, label %yes
-member:
-  %pm = getelementptr i32, ptr %members, i64 %i
-  %m32 = load i32, ptr %pm
-  %m = sext i32 %m32 to i64
-  %good2 = call i1 @stands_for(ptr %frame, i64 %new, i64 %m)
-  br i1 %good2, label %good, label %no
-good:
+  %i = phi i64 [ 0, %entry ], [ %i1, %there ]
+  %result = phi i64 [ 1, %entry ], [ %result1, %there ]
+  %old0 = phi i64 [ -1, %entry ], [ %old, %there ]
+  %held0 = phi i64 [ 0, %entry ], [ %held, %there ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %cell, label %quiet
+cell:
+  %pc = getelementptr i64, ptr %cells, i64 %i
+  %at = load i64, ptr %pc
+  %beyond = icmp uge i64 %at, %size
+  br i1 %beyond, label %trouble, label %inside
+inside:
+  %pw = getelementptr i32, ptr %writer, i64 %at
+  %old32 = load i32, ptr %pw
+  %old = sext i32 %old32 to i64
+  %pr = getelementptr i32, ptr %readers, i64 %at
+  %held32 = load i32, ptr %pr
+  %held = sext i32 %held32 to i64
+  %code = call i64 @cell_quiet(ptr %frame, i64 %old, i64 %held, i64 %old0, i64 %held0, i64 %lane, i64 %flags, i64 %pipe,
+                               ptr %taken, i64 %known)
+  %bad = icmp eq i64 %code, 0
+  br i1 %bad, label %trouble, label %there
+there:
+  %result1 = or i64 %result, %code
   %i1 = add i64 %i, 1
   br label %loop
-yes:
-  ret i1 true
-no:
-  ret i1 false
+quiet:
+  ret i64 %result
+trouble:
+  ret i64 0
+}
+
+; Remember access %id as a read of cells. Gives how many it is remembered in: all, unless there was no room for nodes or a
+; cell lies outside the memory.
+define i64 @shadow_read(ptr %frame, ptr %writer, ptr %readers, i64 %size, ptr %cells, i64 %count, i64 %id) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i1, %store ]
+  %held0 = phi i64 [ 0, %entry ], [ %held, %store ]
+  %set0 = phi i64 [ 0, %entry ], [ %set, %store ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %cell, label %done
+cell:
+  %pc = getelementptr i64, ptr %cells, i64 %i
+  %at = load i64, ptr %pc
+  %beyond = icmp uge i64 %at, %size
+  br i1 %beyond, label %done, label %inside
+inside:
+  %pr = getelementptr i32, ptr %readers, i64 %at
+  %held32 = load i32, ptr %pr
+  %held = sext i32 %held32 to i64
+  %first = icmp eq i64 %i, 0
+  %differs = icmp ne i64 %held, %held0
+  %fresh = or i1 %first, %differs
+  br i1 %fresh, label %new, label %store
+new:
+  %with = call i64 @set_read(ptr %frame, i64 %held, i64 %id)
+  %full = icmp eq i64 %with, 0
+  br i1 %full, label %done, label %store
+store:
+  %set = phi i64 [ %set0, %inside ], [ %with, %new ]
+  %set32 = trunc i64 %set to i32
+  store i32 %set32, ptr %pr
+  %i1 = add i64 %i, 1
+  br label %loop
+done:
+  ret i64 %i
+}
+
+; Accesses of %nbytes (a power of two) by lanes, one each at their places: judged (0: nothing was done; else 1 or 3),
+; entered as accesses %id and following, and remembered. %cell: the logarithm of a cell's bytes; %held: for every 8 bytes,
+; whether an mbarrier lives there, which a write may not touch. 2 where there was no room for nodes: to be done again with
+; 16 in %flags, which judges nothing.
+define i64 @shadow_lanes(ptr %frame, ptr %writer, ptr %readers, i64 %size, ptr %places, i64 %count, ptr %lanes,
+                         i64 %nbytes, i64 %cell, i64 %id, i64 %inst, i64 %flags, ptr %held) {
+entry:
+  %w = and i64 %flags, 1
+  %write = icmp ne i64 %w, 0
+  %wide = lshr i64 %nbytes, %cell
+  %small = icmp eq i64 %wide, 0
+  %cells = select i1 %small, i64 1, i64 %wide
+  %again = icmp uge i64 %flags, 16
+  br i1 %again, label %enter, label %judge
+judge:
+  %i = phi i64 [ 0, %entry ], [ %i1, %judged ]
+  %result = phi i64 [ 1, %entry ], [ %result0, %judged ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %lane, label %enter
+lane:
+  %pl = getelementptr i64, ptr %lanes, i64 %i
+  %who = load i64, ptr %pl
+  %pp = getelementptr i64, ptr %places, i64 %i
+  %place = load i64, ptr %pp
+  %base = lshr i64 %place, %cell
+  %end = add i64 %base, %cells
+  %beyond = icmp ugt i64 %end, %size
+  br i1 %beyond, label %trouble, label %each
+each:
+  %j = phi i64 [ 0, %lane ], [ %j1, %good ]
+  %result0 = phi i64 [ %result, %lane ], [ %result1, %good ]
+  %old0 = phi i64 [ -1, %lane ], [ %old, %good ]
+  %set0 = phi i64 [ 0, %lane ], [ %set, %good ]
+  %left = icmp ult i64 %j, %cells
+  br i1 %left, label %look, label %alive
+look:
+  %at = add i64 %base, %j
+  %pw = getelementptr i32, ptr %writer, i64 %at
+  %old32 = load i32, ptr %pw
+  %old = sext i32 %old32 to i64
+  %pr = getelementptr i32, ptr %readers, i64 %at
+  %set32 = load i32, ptr %pr
+  %set = sext i32 %set32 to i64
+  %code = call i64 @cell_quiet(ptr %frame, i64 %old, i64 %set, i64 %old0, i64 %set0, i64 %who, i64 %flags, i64 -1,
+                               ptr null, i64 0)
+  %bad = icmp eq i64 %code, 0
+  br i1 %bad, label %trouble, label %good
+good:
+  %result1 = or i64 %result0, %code
+  %j1 = add i64 %j, 1
+  br label %each
+alive:
+  br i1 %write, label %words, label %judged
+words:
+  %first8 = lshr i64 %place, 3
+  %last1 = add i64 %place, %nbytes
+  %last0 = sub i64 %last1, 1
+  %last8 = lshr i64 %last0, 3
+  br label %word
+word:
+  %k = phi i64 [ %first8, %words ], [ %k1, %free ]
+  %ph = getelementptr i8, ptr %held, i64 %k
+  %live = load i8, ptr %ph
+  %struck = icmp ne i8 %live, 0
+  br i1 %struck, label %trouble, label %free
+free:
+  %k1 = add i64 %k, 1
+  %over = icmp ugt i64 %k1, %last8
+  br i1 %over, label %judged, label %word
+judged:
+  %i1 = add i64 %i, 1
+  br label %judge
+enter:
+  %quiet = phi i64 [ 1, %entry ], [ %result, %judge ]
+  br label %remember
+remember:
+  %r = phi i64 [ 0, %enter ], [ %r1, %kept ]
+  %some = icmp ult i64 %r, %count
+  br i1 %some, label %access, label %done
+access:
+  %number = add i64 %id, %r
+  %pm = getelementptr i64, ptr %lanes, i64 %r
+  %mine = load i64, ptr %pm
+  call void @access_enter(ptr %frame, i64 %number, i64 %mine, i64 %inst)
+  %pq = getelementptr i64, ptr %places, i64 %r
+  %there = load i64, ptr %pq
+  %start = lshr i64 %there, %cell
+  %past = add i64 %start, %cells
+  br label %mark
+mark:
+  %c = phi i64 [ %start, %access ], [ %c1, %marked ]
+  %pc = getelementptr i32, ptr %readers, i64 %c
+  br i1 %write, label %writes, label %reads
+writes:
+  %pv = getelementptr i32, ptr %writer, i64 %c
+  %number32 = trunc i64 %number to i32
+  store i32 %number32, ptr %pv
+  store i32 0, ptr %pc
+  br label %marked
+reads:
+  %had32 = load i32, ptr %pc
+  %had = sext i32 %had32 to i64
+  %with = call i64 @set_read(ptr %frame, i64 %had, i64 %number)
+  %with32 = trunc i64 %with to i32
+  %none = icmp eq i64 %with, 0
+  br i1 %none, label %full, label %readable
+readable:
+  store i32 %with32, ptr %pc
+  br label %marked
+marked:
+  %c1 = add i64 %c, 1
+  %next = icmp ult i64 %c1, %past
+  br i1 %next, label %mark, label %kept
+kept:
+  %r1 = add i64 %r, 1
+  br label %remember
+done:
+  ret i64 %quiet
+full:
+  ret i64 2
+trouble:
+  ret i64 0
+}
+
+; An access by a thread: over for whoever knows its clock as it is now.
+define internal void @access_enter(ptr %frame, i64 %id, i64 %lane, i64 %inst) {
+  %table = load ptr, ptr %frame
+  %p1 = getelementptr i64, ptr %frame, i64 1
+  %stride = load i64, ptr %p1
+  %row = mul i64 %lane, %stride
+  %own = add i64 %row, %lane
+  %pk = getelementptr i32, ptr %table, i64 %own
+  %now32 = load i32, ptr %pk
+  %now = zext i32 %now32 to i64
+  %lane32 = trunc i64 %lane to i32
+  %inst32 = trunc i64 %inst to i32
+  %p3 = getelementptr ptr, ptr %frame, i64 3
+  %columns = load ptr, ptr %p3
+  %pc = getelementptr i32, ptr %columns, i64 %id
+  store i32 %lane32, ptr %pc
+  %p4 = getelementptr ptr, ptr %frame, i64 4
+  %values = load ptr, ptr %p4
+  %pv = getelementptr i64, ptr %values, i64 %id
+  store i64 %now, ptr %pv
+  %p5 = getelementptr ptr, ptr %frame, i64 5
+  %machines = load ptr, ptr %p5
+  %pm = getelementptr i8, ptr %machines, i64 %id
+  store i8 0, ptr %pm
+  %p6 = getelementptr ptr, ptr %frame, i64 6
+  %lanes = load ptr, ptr %p6
+  %pl = getelementptr i32, ptr %lanes, i64 %id
+  store i32 %lane32, ptr %pl
+  %p7 = getelementptr ptr, ptr %frame, i64 7
+  %atomics = load ptr, ptr %p7
+  %pa = getelementptr i8, ptr %atomics, i64 %id
+  store i8 0, ptr %pa
+  %p8 = getelementptr ptr, ptr %frame, i64 8
+  %insts = load ptr, ptr %p8
+  %pi = getelementptr i32, ptr %insts, i64 %id
+  store i32 %inst32, ptr %pi
+  ret void
 }
