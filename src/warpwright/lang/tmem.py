@@ -92,8 +92,8 @@ class Columns:
 class TmemTile:
     """A matrix in tensor memory: ``shape`` (lanes, columns) in this CTA, one element of ``dtype`` to a column.
 
-    ``left`` is where a slice starts in its whole tile; ``shift`` a run-time number of columns on top (a stage of a
-    ring). ``tile[:, 32:64]`` is a range of its columns.
+    ``left`` is the column where a slice starts in its whole tile; ``shift`` a run-time number of columns on top (a
+    stage of a ring). ``tile[:, 32:64]`` is a range of its columns. A `packed` tile has ``density`` elements a column.
     """
 
     dtype: type[Scalar]
@@ -102,6 +102,7 @@ class TmemTile:
     claim: Claim
     left: int = 0
     shift: Expr | None = None
+    density: int = 1
 
     def __getitem__(self, index: tuple[slice, slice]) -> TmemTile:
         """A range of columns, all lanes: ``tile[:, start:stop]``. KernelError for anything else."""
@@ -113,7 +114,20 @@ class TmemTile:
             raise misuse(
                 f"given tile[:, {columns.start}:{columns.stop}]; expected at least one of {self.shape[1]} columns"
             )
-        return replace(self, shape=(self.shape[0], stop - start), left=self.left + start)
+        if start % self.density or stop % self.density:
+            raise misuse(
+                f"given tile[:, {start}:{stop}] of {self.density} elements a column; expected whole columns: "
+                f"multiples of {self.density}"
+            )
+        return replace(self, shape=(self.shape[0], stop - start), left=self.left + start // self.density)
+
+    def packed(self, dtype: type[Scalar]) -> TmemTile:
+        """The same columns as a matrix of ``dtype``, 32 bits of neighbours along K to a column: A of an `mma`.
+
+        PTX ISA 9.1 section 9.7.16.10.5 (matrix A in tensor memory).
+        """
+        density = COLUMN_BITS // dtype.bits
+        return replace(self, dtype=dtype, shape=(self.shape[0], self.shape[1] * density), density=density)
 
     @property
     def column(self) -> int:

@@ -12,11 +12,11 @@ from typing import Any
 from warpwright.errors import DescriptorError
 from warpwright.lang.context import current, misuse
 from warpwright.lang.expr import Expr, Value, operand
-from warpwright.lang.ops.descriptor import instruction_descriptor, kind_of, shared_descriptor
+from warpwright.lang.ops.descriptor import Operand, instruction_descriptor, kind_of, shared_descriptor
 from warpwright.lang.ops.mbarrier import RemoteBarrier, mbarrier
 from warpwright.lang.ops.tma import mask
-from warpwright.lang.smem import Tile
-from warpwright.lang.tmem import TmemTile, space_of
+from warpwright.lang.smem import Tile, Transposed
+from warpwright.lang.tmem import COLUMN_BITS, TmemTile, space_of
 from warpwright.lang.trace import addr
 from warpwright.ptx import nodes
 from warpwright.types import b32, pred, u32, u64
@@ -93,11 +93,12 @@ def relinquish_alloc_permit(*, cta_group: int = 1) -> None:
     current().emit(f"tcgen05.relinquish_alloc_permit{_group(cta_group)}.sync.aligned")
 
 
-def mma(d: TmemTile, a: Tile, b: Tile, *, accumulate: Value, cta_group: int = 1) -> None:
+def mma(d: TmemTile, a: Operand, b: Tile | Transposed, *, accumulate: Value, cta_group: int = 1) -> None:
     """D = A·Bᵀ, or D += A·Bᵀ where ``accumulate`` holds: one instruction, K of 32 bytes (16 elements of 16 bits).
 
     ``a`` (M, K) and ``b`` (N, K) are K-wide slices of swizzled shared-memory tiles, ``d`` a tile (M, N) of tensor
-    memory. With ``cta_group=2`` ``a`` and ``b`` are this CTA's halves, (M/2, K) and (N/2, K), and each CTA receives its
+    memory. Where K runs along the rows of a tile the operand is ``tile[k:k + 16, :].T``; ``a`` may also be in tensor
+    memory, ``tile.packed(bf16)[:, k:k + 16]``. With ``cta_group=2`` ``a`` and ``b`` are this CTA's halves, (M/2, K) and (N/2, K), and each CTA receives its
     M/2 rows of all N columns; the peer's operands lie at the same offsets. The kind follows from the element types.
 
     Raises KernelError for element types without a kind, an M, N or K that the kind does not have, and tiles of other
@@ -118,12 +119,13 @@ def mma(d: TmemTile, a: Tile, b: Tile, *, accumulate: Value, cta_group: int = 1)
     _check_operands(a, b)
     try:
         kind = kind_of(a, b)
-        idesc = instruction_descriptor(kind, a.dtype, b.dtype, d.dtype, m, n, cta_group)
+        idesc = instruction_descriptor(kind, a, b, d.dtype, m, n, cta_group)
     except DescriptorError as error:
         raise misuse(str(error)) from None
     enable = operand(accumulate, pred)
     opcode = f"tcgen05.mma{_group(cta_group)}.kind::{kind}"
-    current().emit(opcode, d.operand, shared_descriptor(a), shared_descriptor(b), f"0x{idesc:08x}", enable)
+    left = a.operand if isinstance(a, TmemTile) else shared_descriptor(a)
+    current().emit(opcode, d.operand, left, shared_descriptor(b), f"0x{idesc:08x}", enable)
 
 
 def commit(
@@ -268,13 +270,21 @@ def _same_group(tile: TmemTile, cta_group: int) -> None:
         raise misuse(f"given cta_group={cta_group} for a tile of cta_group={tile.cta_group}; expected the tile's own")
 
 
-def _check_operands(a: Tile, b: Tile) -> None:
-    for name, tile in (("a", a), ("b", b)):
-        if not tile.swizzle or tile.shape[1] * tile.dtype.nbytes != K_BYTES:
-            step = K_BYTES // tile.dtype.nbytes
+def _check_operands(a: Operand, b: Tile | Transposed) -> None:
+    for name, given in (("a", a), ("b", b)):
+        step, wide = K_BYTES // given.dtype.nbytes, given.shape[1]
+        if isinstance(given, TmemTile):
+            known, words = given.density * given.dtype.bits == COLUMN_BITS, "tensor memory"
+            mend = f"tile.packed({given.dtype.name})[:, k:k + {step}]"
+        else:
+            tile = given.tile if isinstance(given, Transposed) else given
+            known, words = tile.swizzle > 0, f"{given.dtype.name} with swizzle {tile.swizzle}"
+            mend = f"tile[k:k + {step}, :].T" if isinstance(given, Transposed) else f"tile[:, k:k + {step}]"
+        if not known or wide != step:
+            kind = "a packed tile" if isinstance(given, TmemTile) else "a swizzled tile"
             raise misuse(
-                f"given {name} of {tile.shape[1]} columns of {tile.dtype.name} with swizzle {tile.swizzle}; expected "
-                f"{step} columns ({K_BYTES} bytes of K) of a swizzled tile: tile[:, k:k + {step}]"
+                f"given {name} of {wide} columns of {words}; expected {step} columns ({K_BYTES} bytes of K) of {kind}: "
+                f"{mend}"
             )
 
 

@@ -1,0 +1,252 @@
+"""Attention forward on datacentre Blackwell: O = softmax(scale · Q·Kᵀ)·V and the log-sum-exp of the scores.
+
+Scores, weights and output live in tensor memory. A tile of 128 queries has a thread for each row: its warpgroup reads
+the scores of a block of keys, a row a thread, and leaves the weights in their place, as A of the next products. Two
+tiles are in flight, so that the tensor cores work for one while the other's softmax is computed. Another warpgroup
+brings the output up to date where a row's greatest score has grown, and stores it (base 2 throughout: ``scale`` has the
+factor log2 e). Keys and values come by blocks, from the last one that a query sees to the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from warpwright.kernels.attention.sm90_steps import LN2, LOWEST, load_tile
+from warpwright.kernels.attention.sm100_plan import KEYS, ROWS, BlackwellConfig
+from warpwright.kernels.attention.sm100_steps import (
+    give,
+    rescale,
+    row_limit,
+    scores,
+    store,
+    take,
+    values,
+    weights,
+)
+from warpwright.kernels.gemm.sm90_steps import WARPS
+from warpwright.lang import (
+    Else,
+    Expr,
+    Global,
+    If,
+    Kernel,
+    Ring,
+    bar,
+    bf16,
+    ctaid,
+    f32,
+    fence,
+    kernel,
+    lg2,
+    loop,
+    max,
+    min,
+    nctaid,
+    role,
+    s32,
+    setmaxnreg,
+    smem,
+    tcgen05,
+    tid,
+    tma,
+    tmem,
+    u32,
+    u64,
+    var,
+)
+from warpwright.types import Scalar
+
+__all__ = ["attention", "kernel_of"]
+
+REGISTERS = {1: (240, 152, 112), 2: (176, 96, 64)}  # of softmax, correction, the others: all of an SM's
+
+
+@kernel("sm_100a", threads=512)
+def attention(
+    q: tma.Map[Scalar],
+    k: tma.Map[Scalar],
+    v: tma.Map[Scalar],
+    o: tma.Map[Scalar],
+    lse: u64,
+    q_len: u32,
+    kv_len: u32,
+    offset: s32,
+    heads: u32,
+    group: u32,
+    parts: u32,
+    total: u32,
+    scale: f32,
+    *,
+    head_dim: int = 128,
+    tiles: int = 2,
+    stages: int = 4,
+    lazy: float = 8.0,
+    causal: bool = False,
+    dtype: type[Scalar] = bf16,
+    threads: int = 512,
+) -> None:
+    """Persistent: CTAs take parts of ``tiles`` · 128 queries, ``parts`` of them to a head; causal ones from the last.
+
+    Each tile has rings of one stage: `s` goes to its softmax with scores and comes back with weights, `row` carries a
+    factor or a sum for each row, `sum` is O. O leaves through the slot of Q, which is free by then.
+
+    role       warps     moves                                     waits for             signals
+    softmax    0-3, 4-7  `s` -> registers -> `s`, `row`            s.full, row.empty     s.empty, row.full
+    correct    8-11      `sum` -> registers -> `sum`, or Q -> O    row.full, sum.full    row.empty, sum.empty, q.empty
+    multiply   12        Q, `kv` -> `s`; `s`, `kv` -> `sum`        full of each          s.full, sum.full, kv.empty
+    load       13        Q, K, V: global -> rings                  q.empty, kv.empty     q.full, kv.full
+    """
+    qs = Ring(tiles, full=1, empty=WARPS, name="q", q=smem.tile(dtype, (ROWS, head_dim), swizzle=128))
+    kv = Ring(stages, full=1, empty=1, name="kv", kv=smem.tile(dtype, (KEYS, head_dim), swizzle=128))
+    ss, sums, rows = [], [], []
+    for each in "ab"[:tiles]:
+        ss.append(Ring(1, full=1, empty=WARPS, name=f"s_{each}", s=tmem.tile(f32, (ROWS, KEYS))))
+        sums.append(Ring(1, full=1, empty=WARPS, name=f"sum_{each}", sum=tmem.tile(f32, (ROWS, head_dim))))
+        rows.append(Ring(1, full=WARPS, empty=WARPS, name=f"row_{each}", value=smem.tile(f32, (1, ROWS))))
+    last = WARPS * (tiles + 1)
+
+    @role(warp=last, elect=True)
+    def init() -> None:
+        for ring in (qs, kv, *ss, *sums, *rows):
+            ring.init()
+        fence.mbarrier_init()
+        for each in (q, k, v, o):
+            tma.prefetch_map(each)
+
+    @role(warp=last + 2)
+    def alloc() -> None:
+        tmem.alloc()
+        tcgen05.relinquish_alloc_permit()
+
+    tcgen05.fence_before_thread_sync()
+    bar.sync()
+    tcgen05.fence_after_thread_sync()
+    tmem.open()
+
+    def work() -> Iterator[tuple[Expr, Expr, Expr, Expr]]:
+        """First row, head, batch and number of blocks of this CTA's parts, one after the other: as in every role."""
+        for number in loop(ctaid.x, total, nctaid.x):
+            place, both = number % parts, number // parts
+            row = (parts - 1 - place if causal else place) * (tiles * ROWS)
+            stop = min(max((row + tiles * ROWS).to(s32) + offset, 1), kv_len.to(s32)).to(u32) if causal else kv_len
+            yield row, both % heads, both // heads, (stop + (KEYS - 1)) // KEYS
+
+    @role(warps=range(last, last + WARPS))
+    def spare() -> None:
+        setmaxnreg.dec(REGISTERS[tiles][2])
+
+    @role(warp=last + 1, elect=True)
+    def load() -> None:
+        to_q, to_kv = qs.producer(), kv.producer()
+        for row, head, batch, blocks in work():
+            for tile in range(tiles):
+                load_tile(to_q, "q", q, batch, head, row + tile * ROWS)
+            kv_head = head // group
+            load_tile(to_kv, "kv", k, batch, kv_head, (blocks - 1) * KEYS)
+            for step in loop(1, blocks):
+                load_tile(to_kv, "kv", v, batch, kv_head, (blocks - step) * KEYS)
+                load_tile(to_kv, "kv", k, batch, kv_head, (blocks - 1 - step) * KEYS)
+            load_tile(to_kv, "kv", v, batch, kv_head, 0)
+        to_q.drain()
+        to_kv.drain()
+
+    @role(warp=last, elect=True)
+    def multiply() -> None:
+        of_q, of_kv = qs.consumer(), kv.consumer()
+        to_s, weighed = [each.producer() for each in ss], [each.producer() for each in ss]
+        to_sum, added = [each.producer() for each in sums], [each.consumer() for each in sums]
+        for each in weighed:
+            next(each)  # its slots are the next ones: they are empty when this one's weights are there
+
+        def read(tile: int, slot: Any, more: Any) -> None:
+            """Add the weights of a block times its values, once both are there and O is up to date.
+
+            Then wait, for the next scores take the place of the weights, and products of other shapes may overtake.
+            """
+            result = next(to_sum[tile])
+            next(weighed[tile]).empty.wait()
+            result.empty.wait()
+            tcgen05.fence_after_thread_sync()
+            values(result.sum, ss[tile].members["s"], slot.kv, more)
+            tcgen05.commit(result.full)
+            next(added[tile]).full.wait()
+            tcgen05.fence_after_thread_sync()
+
+        def weigh(tile: int, queries: Any, slot: Any) -> None:
+            result = next(to_s[tile])
+            scores(result.s, queries.q, slot.kv)
+            tcgen05.commit(result.full)
+
+        for _, _, _, blocks in work():
+            key, queries = next(of_kv), [next(of_q) for _ in range(tiles)]
+            key.full.wait()
+            for tile in range(tiles):
+                queries[tile].full.wait()
+                weigh(tile, queries[tile], key)
+            tcgen05.commit(key.empty)
+            for step in loop(1, blocks + 1):
+                value = next(of_kv)
+                value.full.wait()
+                with If(step < blocks):
+                    key = next(of_kv)
+                    for tile in range(tiles):
+                        read(tile, value, step > 1)
+                        key.full.wait()
+                        weigh(tile, queries[tile], key)
+                    tcgen05.commit(key.empty)
+                with Else():
+                    for tile in range(tiles):
+                        read(tile, value, step > 1)
+                tcgen05.commit(value.empty)
+
+    for tile in range(tiles):
+
+        @role(warps=range(WARPS * tile, WARPS * (tile + 1)))
+        def softmax() -> None:
+            setmaxnreg.inc(REGISTERS[tiles][0])
+            of_s, to_row, own = ss[tile].consumer(), rows[tile].producer(), tid.x % ROWS
+            greatest, weight = var(f32, LOWEST), var(f32, 0.0)
+            for row, head, batch, blocks in work():
+                first = row + tile * ROWS
+                limit, seen = row_limit(first, own, kv_len, offset, causal)
+                masked = blocks - min(seen // KEYS, blocks)
+                greatest.set(LOWEST)
+                weight.set(0.0)
+                for start, stop, mask in ((0, masked, True), (masked, blocks, False)):
+                    for step in loop(start, stop):
+                        left = limit - ((blocks - 1 - step) * KEYS).to(s32) if mask else None
+                        weights(next(of_s), to_row, own, greatest, weight, scale, left, lazy, dtype)
+                give(next(to_row), own, weight)
+                with If((lse != 0) & (first + own < q_len)):
+                    found = (greatest + lg2(weight)) * LN2
+                    Global(f32, lse)[(batch * heads + head) * q_len + (first + own)] = found
+
+    @role(warps=range(WARPS * tiles, WARPS * (tiles + 1)))
+    def correct() -> None:
+        setmaxnreg.dec(REGISTERS[tiles][1])
+        of_q, own = qs.consumer(), tid.x % ROWS
+        of_row, of_sum = [each.consumer() for each in rows], [each.consumer() for each in sums]
+        for row, head, batch, blocks in work():
+            for tile in range(tiles):
+                take(next(of_row[tile]), own)
+            for _ in loop(1, blocks):
+                for tile in range(tiles):
+                    rescale(next(of_sum[tile]), take(next(of_row[tile]), own))
+            for tile in range(tiles):
+                weight = take(next(of_row[tile]), own)
+                store(next(of_sum[tile]), weight, o, next(of_q), batch, head, row + tile * ROWS)
+
+    tcgen05.fence_before_thread_sync()
+    bar.sync()
+
+    @role(warp=last + 2)
+    def free() -> None:
+        tmem.dealloc()
+
+
+@cache
+def kernel_of(config: BlackwellConfig) -> Kernel:
+    """The kernel of a configuration; configure ``dtype`` (bf16, f16) and ``causal``."""
+    return attention.configure(**config.keywords)
