@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -230,3 +232,64 @@ def test_descriptor_address_is_computed_once_for_all_slices() -> None:
             tcgen05.mma(acc, mma_tile[:, k : k + 16], mma_tile[:, k : k + 16], accumulate=k > 0)
 
     assert opcodes(emitted(body)).count("bfe.u32") == 1
+
+
+def test_an_operand_whose_k_runs_along_the_rows_reaches_what_tma_wrote() -> None:
+    """B (128, 16) of a tile (64, 128): two panels of 64 columns, a panel apart; the instruction says B is MN-major."""
+
+    def body(a, x, n):
+        tile_a, tile_b = smem.tile(bf16, (128, 64), swizzle=128), smem.tile(bf16, (64, 128), swizzle=128)
+        tcgen05.mma(allocated(), tile_a[:, 0:16], tile_b[16:32, :].T, accumulate=True)
+
+    lines = emitted(body)
+    (mma,) = multiplications(lines)
+    assert f"0x{InstrDescriptor('f16', 'bf16', 'bf16', 'f32', 128, 128, b_major='mn').encode():08x}" in mma
+    descriptor = SmemDescriptor.decode(constants(lines)[1])
+    columns, k = np.arange(128)[:, None], np.arange(16)[None]
+    linear = columns // 64 * 64 * 128 + (16 + k) * 128 + columns % 64 * 2
+    found = operand_addresses(descriptor, 128, 16, 2, major="mn")
+    assert np.array_equal(found, swizzle(1024 + 128 * 64 * 2 + linear, 128))
+
+
+def test_a_in_tensor_memory_is_packed_two_to_a_column() -> None:
+    def body(a, x, n):
+        tile_b = smem.tile(f16, (64, 64), swizzle=128)
+        weights, acc = tmem.tile(f32, (128, 32)), tmem.tile(f32, (128, 64))
+        tmem.alloc()
+        tmem.open()
+        tcgen05.mma(acc, weights.packed(f16)[:, 16:32], tile_b[:, 0:16], accumulate=n > 0)
+
+    (mma,) = multiplications(emitted(body))
+    assert re.match(r"tcgen05.mma.cta_group::1.kind::f16 \[(%r\d+)\+32\], \[\1\+8\], %rd", mma)
+
+
+@pytest.mark.parametrize(
+    ("operands", "sentence"),
+    [
+        (
+            lambda w, b: (w, b[:, 0:16]),
+            "given a of 16 columns of tensor memory; expected 16 columns (32 bytes of K) of a packed tile: "
+            "tile.packed(f16)[:, k:k + 16]",
+        ),
+        (
+            lambda w, b: (w.packed(f16)[:, 0:16], b[0:32, :].T),
+            "given b of 32 columns of f16 with swizzle 128; expected 16 columns (32 bytes of K) of a swizzled tile: "
+            "tile[k:k + 16, :].T",
+        ),
+        (
+            lambda w, b: (w.packed(f16)[:, 1:17], b[:, 0:16]),
+            "given tile[:, 1:17] of 2 elements a column; expected whole columns: multiples of 2",
+        ),
+    ],
+)
+def test_operands_that_are_refused(operands, sentence) -> None:
+    def body(a, x, n):
+        tile_b, weights = smem.tile(f16, (64, 64), swizzle=128), tmem.tile(f16, (128, 16))
+        acc = tmem.tile(f32, (128, 64))
+        tmem.alloc()
+        tmem.open()
+        tcgen05.mma(acc, *operands(weights, tile_b), accumulate=True)
+
+    with pytest.raises(KernelError) as error:
+        emitted(body)
+    assert str(error.value).partition(": ")[2] == sentence

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from warpwright.kernels.attention.sm90_steps import LN2, LOWEST, load_tile
+from warpwright.kernels.attention.sm90_steps import LN2, LOWEST, Mask, load_tile
 from warpwright.kernels.attention.sm100_plan import KEYS, ROWS, BlackwellConfig
 from warpwright.kernels.attention.sm100_steps import (
     give,
     rescale,
-    row_limit,
     scores,
+    seen,
     store,
     take,
     values,
@@ -72,7 +72,8 @@ def attention(
     lse: u64,
     q_len: u32,
     kv_len: u32,
-    offset: s32,
+    begin: s32,
+    end: s32,
     heads: u32,
     group: u32,
     parts: u32,
@@ -83,11 +84,12 @@ def attention(
     tiles: int = 2,
     stages: int = 4,
     lazy: float = 8.0,
-    causal: bool = False,
+    bounds: tuple[bool, bool] = (False, False),
     dtype: type[Scalar] = bf16,
     threads: int = 512,
 ) -> None:
-    """Persistent: CTAs take parts of ``tiles`` · 128 queries, ``parts`` of them to a head; causal ones from the last.
+    """Persistent: CTAs take parts of ``tiles`` · 128 queries, ``parts`` of them to a head; where there is a right bound
+    from the last queries on, which see most keys.
 
     Each tile has rings of one stage: `s` goes to its softmax with scores and comes back with weights, `row` carries a
     factor or a sum for each row, `sum` is O. O leaves through the slot of Q, which is free by then.
@@ -100,12 +102,13 @@ def attention(
     """
     qs = Ring(tiles, full=1, empty=WARPS, name="q", q=smem.tile(dtype, (ROWS, head_dim), swizzle=128))
     kv = Ring(stages, full=1, empty=1, name="kv", kv=smem.tile(dtype, (KEYS, head_dim), swizzle=128))
-    ss, sums, rows = [], [], []
-    for each in "ab"[:tiles]:
-        ss.append(Ring(1, full=1, empty=WARPS, name=f"s_{each}", s=tmem.tile(f32, (ROWS, KEYS))))
+    ss, sums, rows, of_tile = [], [], [], [tmem.tile(f32, (ROWS, KEYS)) for _ in range(tiles)]
+    for each, s in zip("ab", of_tile, strict=False):
+        ss.append(Ring(1, full=1, empty=WARPS, name=f"s_{each}", s=s))
         sums.append(Ring(1, full=1, empty=WARPS, name=f"sum_{each}", sum=tmem.tile(f32, (ROWS, head_dim))))
         rows.append(Ring(1, full=WARPS, empty=WARPS, name=f"row_{each}", value=smem.tile(f32, (1, ROWS))))
     last = WARPS * (tiles + 1)
+    mask = Mask(kv_len, begin if bounds[0] else None, end if bounds[1] else None, KEYS)
 
     @role(warp=last, elect=True)
     def init() -> None:
@@ -125,13 +128,12 @@ def attention(
     tcgen05.fence_after_thread_sync()
     tmem.open()
 
-    def work() -> Iterator[tuple[Expr, Expr, Expr, Expr]]:
-        """First row, head, batch and number of blocks of this CTA's parts, one after the other: as in every role."""
+    def work() -> Iterator[tuple[Expr, Expr, Expr, Any, Expr]]:
+        """First row, head, batch, first block and number of blocks of this CTA's parts: the same in every role."""
         for number in loop(ctaid.x, total, nctaid.x):
             place, both = number % parts, number // parts
-            row = (parts - 1 - place if causal else place) * (tiles * ROWS)
-            stop = min(max((row + tiles * ROWS).to(s32) + offset, 1), kv_len.to(s32)).to(u32) if causal else kv_len
-            yield row, both % heads, both // heads, (stop + (KEYS - 1)) // KEYS
+            row = (parts - 1 - place if bounds[1] else place) * (tiles * ROWS)
+            yield row, both % heads, both // heads, *mask.blocks(row, tiles * ROWS)
 
     @role(warps=range(last, last + WARPS))
     def spare() -> None:
@@ -140,15 +142,15 @@ def attention(
     @role(warp=last + 1, elect=True)
     def load() -> None:
         to_q, to_kv = qs.producer(), kv.producer()
-        for row, head, batch, blocks in work():
+        for row, head, batch, first, blocks in work():
             for tile in range(tiles):
                 load_tile(to_q, "q", q, batch, head, row + tile * ROWS)
-            kv_head = head // group
-            load_tile(to_kv, "kv", k, batch, kv_head, (blocks - 1) * KEYS)
+            kv_head, last_row = head // group, (first + blocks - 1) * KEYS
+            load_tile(to_kv, "kv", k, batch, kv_head, last_row)
             for step in loop(1, blocks):
-                load_tile(to_kv, "kv", v, batch, kv_head, (blocks - step) * KEYS)
-                load_tile(to_kv, "kv", k, batch, kv_head, (blocks - 1 - step) * KEYS)
-            load_tile(to_kv, "kv", v, batch, kv_head, 0)
+                load_tile(to_kv, "kv", v, batch, kv_head, last_row - (step - 1) * KEYS)
+                load_tile(to_kv, "kv", k, batch, kv_head, last_row - step * KEYS)
+            load_tile(to_kv, "kv", v, batch, kv_head, first * KEYS)
         to_q.drain()
         to_kv.drain()
 
@@ -169,7 +171,7 @@ def attention(
             next(weighed[tile]).empty.wait()
             result.empty.wait()
             tcgen05.fence_after_thread_sync()
-            values(result.sum, ss[tile].members["s"], slot.kv, more)
+            values(result.sum, of_tile[tile], slot.kv, more)
             tcgen05.commit(result.full)
             next(added[tile]).full.wait()
             tcgen05.fence_after_thread_sync()
@@ -179,7 +181,7 @@ def attention(
             scores(result.s, queries.q, slot.kv)
             tcgen05.commit(result.full)
 
-        for _, _, _, blocks in work():
+        for *_, blocks in work():
             key, queries = next(of_kv), [next(of_q) for _ in range(tiles)]
             key.full.wait()
             for tile in range(tiles):
@@ -201,34 +203,37 @@ def attention(
                         read(tile, value, step > 1)
                 tcgen05.commit(value.empty)
 
-    for tile in range(tiles):
-
+    def soften(tile: int) -> None:
         @role(warps=range(WARPS * tile, WARPS * (tile + 1)))
         def softmax() -> None:
             setmaxnreg.inc(REGISTERS[tiles][0])
             of_s, to_row, own = ss[tile].consumer(), rows[tile].producer(), tid.x % ROWS
             greatest, weight = var(f32, LOWEST), var(f32, 0.0)
-            for row, head, batch, blocks in work():
-                first = row + tile * ROWS
-                limit, seen = row_limit(first, own, kv_len, offset, causal)
-                masked = blocks - min(seen // KEYS, blocks)
+            for row, head, batch, first, blocks in work():
+                top = row + tile * ROWS
+                low, high = mask.first(top + own), mask.stop(top + own)
+                whole = blocks - min(max(mask.stop(top) // KEYS, first) - first, blocks)
                 greatest.set(LOWEST)
                 weight.set(0.0)
-                for start, stop, mask in ((0, masked, True), (masked, blocks, False)):
+                runs = [(0, blocks, True)] if bounds[0] else [(0, whole, True), (whole, blocks, False)]
+                for start, stop, hides in runs:
                     for step in loop(start, stop):
-                        left = limit - ((blocks - 1 - step) * KEYS).to(s32) if mask else None
-                        weights(next(of_s), to_row, own, greatest, weight, scale, left, lazy, dtype)
+                        keys = seen((first + blocks - 1 - step) * KEYS, low, high) if hides else None
+                        weights(next(of_s), to_row, own, greatest, weight, scale, keys, lazy, dtype)
                 give(next(to_row), own, weight)
-                with If((lse != 0) & (first + own < q_len)):
+                with If((lse != 0) & (top + own < q_len)):
                     found = (greatest + lg2(weight)) * LN2
-                    Global(f32, lse)[(batch * heads + head) * q_len + (first + own)] = found
+                    Global(f32, lse)[(batch * heads + head) * q_len + (top + own)] = found
+
+    for tile in range(tiles):
+        soften(tile)
 
     @role(warps=range(WARPS * tiles, WARPS * (tiles + 1)))
     def correct() -> None:
         setmaxnreg.dec(REGISTERS[tiles][1])
         of_q, own = qs.consumer(), tid.x % ROWS
         of_row, of_sum = [each.consumer() for each in rows], [each.consumer() for each in sums]
-        for row, head, batch, blocks in work():
+        for row, head, batch, _first, blocks in work():
             for tile in range(tiles):
                 take(next(of_row[tile]), own)
             for _ in loop(1, blocks):
@@ -248,5 +253,5 @@ def attention(
 
 @cache
 def kernel_of(config: BlackwellConfig) -> Kernel:
-    """The kernel of a configuration; configure ``dtype`` (bf16, f16) and ``causal``."""
+    """The kernel of a configuration; configure ``dtype`` (bf16, f16) and ``bounds`` (left, right) on what is seen."""
     return attention.configure(**config.keywords)

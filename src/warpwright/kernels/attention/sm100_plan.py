@@ -57,7 +57,7 @@ CONFIGS = {
 
 @dataclass(frozen=True, slots=True)
 class BlackwellPlan:
-    """One launch of ``kernel_of(config)``.
+    """One launch of ``kernel_of(config)`` configured with ``bounds`` and ``dtype``.
 
     Arguments in order: maps of q, k, v and o, each of an array (batch, heads, rows, head_dim) of any strides with dense
     rows, in boxes ``q_box``, ``kv_box``, ``kv_box`` and ``o_box`` with a swizzle of 128 bytes; the address of the
@@ -65,6 +65,7 @@ class BlackwellPlan:
     """
 
     config: BlackwellConfig
+    bounds: tuple[bool, bool]
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     smem: int
@@ -81,6 +82,7 @@ def plan(problem: Problem, *, sms: int, config: BlackwellConfig | None = None) -
     total = parts * problem.heads * problem.batch
     return BlackwellPlan(
         config=found,
+        bounds=(problem.left is not None, problem.right is not None),
         grid=(min(sms, total), 1, 1),
         block=(found.threads, 1, 1),
         smem=found.smem_bytes,
@@ -90,7 +92,8 @@ def plan(problem: Problem, *, sms: int, config: BlackwellConfig | None = None) -
         scalars=(
             problem.q_len,
             problem.kv_len,
-            problem.offset,
+            problem.offset - (problem.left or 0),
+            problem.offset + (problem.right or 0) + 1,
             problem.heads,
             problem.group,
             parts,

@@ -1,24 +1,23 @@
-"""The steps that the Blackwell attention of `sm100` is made of: products, softmax, correction, the way of O to memory."""
+"""The steps that the Blackwell attention of `sm100` is made of: products, softmax, correction, stores."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from warpwright.kernels.attention.sm90_steps import reduced
 from warpwright.kernels.attention.sm100_plan import PANEL, WARP_ROWS
-from warpwright.kernels.gemm.sm90_steps import PACKED, part
+from warpwright.kernels.gemm.sm90_steps import part
+from warpwright.kernels.gemm.sm100_steps import packed
 from warpwright.lang import (
     Expr,
     If,
     b32,
     elect_one,
     ex2,
-    f32,
     fence,
     fma,
     max,
-    min,
-    pack,
     rcp,
     s32,
     select,
@@ -27,7 +26,6 @@ from warpwright.lang import (
     tid,
     tma,
     tmem,
-    u32,
     vote,
     warp,
 )
@@ -36,7 +34,7 @@ from warpwright.lang.ring import Cursor, Slot
 from warpwright.lang.smem import Tile
 from warpwright.types import Scalar
 
-__all__ = ["give", "rescale", "row_limit", "scores", "store", "take", "values", "weights"]
+__all__ = ["give", "rescale", "scores", "seen", "store", "take", "values", "weights"]
 
 K = 16
 COLUMNS = 32  # of tensor memory, loaded or stored at a time
@@ -56,13 +54,13 @@ def values(result: tmem.TmemTile, weights: tmem.TmemTile, block: Tile, more: Any
         tcgen05.mma(result, left[:, kk : kk + K], block[kk : kk + K, :].T, accumulate=accumulate)
 
 
-def row_limit(first: Expr, own: Expr, kv_len: Expr, offset: Expr, causal: bool) -> tuple[Expr, Expr]:
-    """The key after the last that row ``first`` + ``own`` sees (s32), and after those that every row from it sees."""
-    length = kv_len.to(s32)
-    if not causal:
-        return length, kv_len
-    stop = (first + 1).to(s32) + offset
-    return min(stop + own.to(s32), length), max(min(stop, length), 0).to(u32)
+def seen(block: Any, low: Any, high: Any) -> Callable[[int], Any]:
+    """Whether a row that sees the keys from ``low``, if given, up to ``high`` sees a column of the block at ``block``."""
+    stop = (high - block).to(s32)
+    if low is None:
+        return lambda column: stop > column
+    start = (low - block).to(s32)
+    return lambda column: (stop > column) & (start <= column)
 
 
 def arrive(barrier: Any) -> None:
@@ -83,7 +81,7 @@ def give(slot: Slot, own: Expr, value: Any) -> None:
 def take(slot: Slot, own: Expr) -> Expr:
     """What `give` told of this thread's row."""
     slot.full.wait()
-    value = slot.value.at(0, own)[0]
+    value: Expr = slot.value.at(0, own)[0]
     arrive(slot.empty)
     return value
 
@@ -95,31 +93,31 @@ def weights(
     greatest: Var,
     weight: Var,
     scale: Any,
-    left: Any,
+    keys: Callable[[int], Any] | None,
     lazy: float,
     dtype: type[Scalar],
 ) -> None:
     """The weights of a block take the place of its scores. A thread has a row: no other needs to be asked.
 
-    With ``left`` only that many keys are seen. The row's greatest score stays what it was unless it grows by more than
-    ``lazy``; `correct` hears the factor of the earlier weights before the new ones are computed.
+    With ``keys`` only those are seen for which it holds. The row's greatest score stays what it was unless it grows by
+    more than ``lazy``; `correct` hears the factor of the earlier weights before the new ones are computed.
     """
     slot.full.wait()
     tcgen05.fence_after_thread_sync()
     found = [tcgen05.ld(slot.s[:, first : first + COLUMNS]) for first in range(0, slot.s.shape[1], COLUMNS)]
     tcgen05.wait_ld()
     score: list[Any] = [value for part in found for value in part]
-    if left is not None:
-        score = [select(left > column, value, float("-inf")) for column, value in enumerate(score)]
+    if keys:
+        score = [select(keys(column), value, float("-inf")) for column, value in enumerate(score)]
     shift = max(reduced(max, score) * scale, greatest)
     shift = select(shift - greatest > lazy, shift, greatest)
     factor = ex2(greatest - shift)
     greatest.set(shift)
     give(next(to_row), own, factor)
     powers = [ex2(fma(value, scale, -shift)) for value in score]
-    packed = [pack(PACKED[dtype], *powers[i : i + 2]).bitcast(b32) for i in range(0, len(powers), 2)]
-    for first in range(0, len(packed), COLUMNS):
-        tcgen05.st(slot.s[:, first : first + COLUMNS], packed[first : first + COLUMNS])
+    words = [word.bitcast(b32) for word in packed(powers, dtype)]
+    for first in range(0, len(words), COLUMNS):
+        tcgen05.st(slot.s[:, first : first + COLUMNS], words[first : first + COLUMNS])
     tcgen05.wait_st()
     arrive(slot.empty)
     weight.set(fma(weight, factor, reduced(lambda a, b: a + b, powers)))
@@ -139,9 +137,7 @@ def rescale(slot: Slot, factor: Expr) -> None:
     arrive(slot.empty)
 
 
-def store(
-    slot: Slot, weight: Expr, o: tma.Map[Scalar], queries: Slot, batch: Expr, head: Expr, row: Expr
-) -> None:
+def store(slot: Slot, weight: Expr, o: tma.Map[Scalar], queries: Slot, batch: Expr, head: Expr, row: Expr) -> None:
     """O by the sum of weights, through the slot of Q; a row of no weight is 0."""
     slot.full.wait()
     tcgen05.fence_after_thread_sync()
@@ -150,7 +146,7 @@ def store(
     for first in range(0, slot.sum.shape[1], COLUMNS):
         found = tcgen05.ld(slot.sum[:, first : first + COLUMNS])
         tcgen05.wait_ld()
-        words = [pack(PACKED[strip.dtype], *(value * share for value in found[i : i + 2])) for i in range(0, COLUMNS, 2)]
+        words = packed([value * share for value in found], strip.dtype)
         for i in range(0, len(words), 4):
             corner = strip.at(warp.lane, first + 2 * i)
             st(corner.cast(words[i].type), *words[i : i + 4])

@@ -30,15 +30,13 @@ def kind_of(a: Operand, b: Operand) -> str:
     return kind
 
 
-def instruction_descriptor(
-    kind: str, a: Operand, b: Operand, d: type[Scalar], m: int, n: int, cta_group: int
-) -> int:
+def instruction_descriptor(kind: str, a: Operand, b: Operand, d: type[Scalar], m: int, n: int, cta_group: int) -> int:
     """The 32-bit descriptor of an m × n product (of the pair with cta_group 2).
 
     Raises DescriptorError for types or extents that the kind does not have.
     """
-    majors = ["mn" if isinstance(each, Transposed) else "k" for each in (a, b)]
-    descriptor = InstrDescriptor(kind, a.dtype.name, b.dtype.name, d.name, m, n, *majors)
+    a_major, b_major = ("mn" if isinstance(each, Transposed) else "k" for each in (a, b))
+    descriptor = InstrDescriptor(kind, a.dtype.name, b.dtype.name, d.name, m, n, a_major, b_major)
     descriptor.validate(cta_group)
     return descriptor.encode()
 

@@ -98,8 +98,9 @@ def mma(d: TmemTile, a: Operand, b: Tile | Transposed, *, accumulate: Value, cta
 
     ``a`` (M, K) and ``b`` (N, K) are K-wide slices of swizzled shared-memory tiles, ``d`` a tile (M, N) of tensor
     memory. Where K runs along the rows of a tile the operand is ``tile[k:k + 16, :].T``; ``a`` may also be in tensor
-    memory, ``tile.packed(bf16)[:, k:k + 16]``. With ``cta_group=2`` ``a`` and ``b`` are this CTA's halves, (M/2, K) and (N/2, K), and each CTA receives its
-    M/2 rows of all N columns; the peer's operands lie at the same offsets. The kind follows from the element types.
+    memory, ``tile.packed(bf16)[:, k:k + 16]``. With ``cta_group=2`` ``a`` and ``b`` are this CTA's halves, (M/2, K) and
+    (N/2, K), and each CTA receives its M/2 rows of all N columns; the peer's operands lie at the same offsets. The kind
+    follows from the element types.
 
     Raises KernelError for element types without a kind, an M, N or K that the kind does not have, and tiles of other
     shapes than these.
