@@ -6,6 +6,7 @@
     ww.check(kernel, grid=…, args=[…])      find its races, deadlocks and broken protocols
     ww.profile(kernel, grid=…, args=[…])    predict its time on a chip, and what its warps wait for
     ww.matmul(a, b)                         a product on tensor cores
+    ww.attention(q, k, v)                   scaled dot-product attention on tensor cores
 
 The kernel language is `warpwright.lang`.
 """
@@ -32,6 +33,7 @@ from warpwright.lang import kernel
 from warpwright.launch import launch, load_ptx
 from warpwright.ops import matmul
 from warpwright.profile import profile
+from warpwright.sdpa import attention
 from warpwright.tensormap import TensorMap
 
 __all__ = [
@@ -48,6 +50,7 @@ __all__ = [
     "UnsupportedInstruction",
     "UsageError",
     "WarpwrightError",
+    "attention",
     "check",
     "device",
     "kernel",

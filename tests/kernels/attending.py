@@ -27,13 +27,16 @@ def normal(problem: Problem, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.
     return q.astype(problem.dtype), k.astype(problem.dtype), v.astype(problem.dtype)
 
 
-def arguments(problem: Problem, config: Sm120Config, arrays: Any) -> tuple[Any, tuple[int, int, int], list[Any]]:
+def arguments(
+    problem: Problem, config: Sm120Config, arrays: Any, arch: str = "sm_120a"
+) -> tuple[Any, tuple[int, int, int], list[Any]]:
     """Kernel, grid and arguments of a launch; ``arrays`` are q, k, v, o and the log-sum-exp."""
     found = plan(problem, config=config)
     *four, lse = arrays
     strides = [step // a.itemsize for a in four for step in a.strides[:3]] + [problem.head_dim]
     middle = strides if config.kernel == "cp.async" else []
-    return kernel_of(config, of_dtype(problem.dtype)), found.grid, [*four, *middle, lse, *found.scalars]
+    kernel = kernel_of(config).trace(arch=arch, dtype=of_dtype(problem.dtype))
+    return kernel, found.grid, [*four, *middle, lse, *found.scalars]
 
 
 def attend(
@@ -41,8 +44,8 @@ def attend(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Output and log-sum-exp."""
     o, lse = np.full(q.shape, SENTINEL, q.dtype), np.full(q.shape[:3], SENTINEL, np.float32)
-    kernel, grid, args = arguments(problem, config, (q, k, v, o, lse))
-    ww.launch(kernel.trace(arch=arch), grid, args=args, device=device)
+    kernel, grid, args = arguments(problem, config, (q, k, v, o, lse), arch)
+    ww.launch(kernel, grid, args=args, device=device)
     return o, lse
 
 

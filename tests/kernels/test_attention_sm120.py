@@ -127,7 +127,7 @@ def test_the_verdict_is_clean(name) -> None:
 
 @pytest.mark.parametrize(("name", "arch"), [*((name, "sm_120a") for name in ALL), *((name, "sm_90") for name in FEW)])
 def test_ptxas_accepts_it_without_spills(name, arch) -> None:
-    result = assemble(kernel_of(ALL[name], f16 if name == "v3" else bf16).ptx(arch=arch), arch, "-v")
+    result = assemble(kernel_of(ALL[name]).ptx(arch=arch, dtype=f16 if name == "v3" else bf16), arch, "-v")
     assert result.errors == {}
     assert "0 bytes spill stores, 0 bytes spill loads" in result.log
 

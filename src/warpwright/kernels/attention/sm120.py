@@ -248,8 +248,7 @@ KERNELS = {
 
 
 @cache
-def kernel_of(config: Sm120Config, dtype: type[Scalar] = bf16) -> Kernel:
-    """The kernel of a configuration for elements of ``dtype`` (bf16, f16)."""
+def kernel_of(config: Sm120Config) -> Kernel:
+    """The kernel of a configuration; configure ``dtype`` (bf16, f16)."""
     found = KERNELS[config.kernel]
-    keywords = {name: value for name, value in config.keywords.items() if name in found.config}
-    return found.configure(**keywords, dtype=dtype)
+    return found.configure(**{name: value for name, value in config.keywords.items() if name in found.config})
