@@ -100,6 +100,11 @@ class Launch:
         return any(inst.name.startswith("clusterlaunchcontrol.try_cancel") for inst in self.insts)
 
     @property
+    def by_turns(self) -> bool:
+        """Whether clusters run by turns, in one order: a watched launch whose clusters order one another."""
+        return self.watcher is not None and self.watcher.globals.synchronises
+
+    @property
     def has_tmem(self) -> bool:
         return any(inst.name.startswith("tcgen05.") for inst in self.insts)
 

@@ -210,7 +210,7 @@ class _Watch:
 
 def run_clusters(launch: Launch) -> None:
     """Run every cluster of a launch; raises the error of the lowest cluster that met one."""
-    workers = max(1, min(os.cpu_count() or 1, len(launch.numbers)))
+    workers = 1 if launch.by_turns else max(1, min(os.cpu_count() or 1, len(launch.numbers)))
     run = _Run(launch, workers)
     with threadpool_limits(limits=1, user_api="blas"):
         if workers == 1:

@@ -108,7 +108,7 @@ def gemm_level1(
         slots.drain()
     done.wait(0)
     warp.sync()
-    store(acc, d, row, col, m, n, pitch, out or dtype)
+    store(acc, d, row, col, m, n, pitch, out or dtype, both=True)
     tear_down()
 
 

@@ -207,9 +207,23 @@ def packed(words: list[Expr], out: type[Scalar]) -> list[Expr]:
 
 
 def store(
-    acc: tmem.TmemTile, d: Global[Scalar], row: Expr, col: Expr, m: Expr, n: Expr, pitch: Expr, out: type[Scalar]
+    acc: tmem.TmemTile,
+    d: Global[Scalar],
+    row: Expr,
+    col: Expr,
+    m: Expr,
+    n: Expr,
+    pitch: Expr,
+    out: type[Scalar],
+    *,
+    both: bool = False,
 ) -> None:
-    """Tensor memory to D, a row a thread, 16 bytes at a time. Whole warps load; only the stores are predicated."""
+    """Tensor memory to D, a row a thread, 16 bytes at a time. Whole warps load; only the stores are predicated.
+
+    Where ``both`` CTAs store the same tile, they store it strongly: two plain stores that nothing orders are a data
+    race, of equal values too (PTX ISA 9.1 section 8.7.1).
+    """
+    sem, scope = ("relaxed", "cluster") if both else ("", "")
     tcgen05.fence_after_thread_sync()
     row, left = row + tid.x, n - col
     line = d.cast(out) + row.to(u64) * pitch.to(u64) + col
@@ -220,7 +234,7 @@ def store(
         for i in range(0, len(words), 4):
             column = first + i * LOADED_COLUMNS // len(words)
             with If((row < m) & (left > column)):
-                st((line + column).cast(words[i].type), *words[i : i + 4])
+                st((line + column).cast(words[i].type), *words[i : i + 4], sem=sem, scope=scope)
 
 
 def put(acc: tmem.TmemTile, block: Tile, row: Expr, columns: int) -> None:

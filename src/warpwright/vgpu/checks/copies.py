@@ -24,9 +24,23 @@ def copy(watch: Watch, row: Row) -> None:
         for cells in watch.prints.reads(op):
             _read(watch, op, cells)
         writes = [_write(watch, op, cells) for cells in watch.prints.writes(op)]
+        _outside(watch, op, writes)
         if writes:
             watch.flying[op.number] = watch.clocks.of(watch.lane(op)), writes
             signals(watch, op, watch.prints.barrier(op))
+
+
+def _outside(watch: Watch, op: Op, writes: list[int]) -> None:
+    """What the copy reads of global memory is over with what it does to shared memory, and so is its use of a tensor
+    map; what it writes there, with its bulk group."""
+    kind = watch.globals.kinds[op.inst.index]
+    if kind is None:
+        return
+    lane = watch.lane(op)
+    group = watch.counts.get(("bulk", lane), 0) + 1
+    used = (-1 - writes[-1], 0) if writes else (watch.column("bulk read", lane), group)
+    epoch = (watch.column("bulk", lane), group) if kind.writes else used
+    watch.contexts.issue(op.number, lane // 32, epoch, used, kind.writes)
 
 
 def signals(watch: Watch, op: Op, place: int) -> None:
@@ -85,6 +99,8 @@ def lane_copy(watch: Watch, row: Row) -> None:
         part = watch.counts.get(("copies", lane), 0) + 1
         access = watch.accesses.one(watch.column("copies", lane), part, False, op.inst.index, lane)
         watch.shared.write(cells, access)
+        epoch = watch.column("copies", lane), part
+        watch.contexts.issue(op.number, lane // 32, epoch, epoch, False)
 
 
 @meaning("cp.async.commit_group")

@@ -32,7 +32,7 @@ __all__ = ["BARRIER_BYTES", "Footprints"]
 
 LANES_A_CELL = 16  # of tensor memory: what its instructions take, they take 16 lanes at a time
 BARRIER_BYTES = 8
-_NARROW = ("ld", "st", "atom", "red", "ldu")
+_NARROW = ("ld", "st", "atom", "red", "ldu", "st.async", "red.async", "cp.async")
 
 
 class Product(NamedTuple):
@@ -251,6 +251,9 @@ def _width(inst: Inst) -> int:
     """Bytes of a lane's access, vector and all."""
     if inst["space"].startswith(("param", "const", "local", "global")):
         return CHUNK
+    if inst.name == "cp.async":
+        size = inst.operands[2]
+        return int(size.value) if isinstance(size, nodes.Imm) else 4
     return (
         max(1, int(inst["vec"][1:] or 1) * bits_of(inst["type"]) // 8)
         if inst["vec"]

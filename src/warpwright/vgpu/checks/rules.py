@@ -15,8 +15,16 @@ _ALL = (
         "the first and a wait for that phase before the second, or a barrier between them",
     ),
     Rule(
+        "grid-race",
+        "two clusters access the same global memory, one of them writes, and nothing orders them",
+        "8.8 and 8.9.4",
+        "give each cluster memory of its own, use atomic operations for all of them, or order them: the first releases "
+        "at gpu scope (fence.acq_rel.gpu and an atomic operation or strong store, or st.release.gpu), the second "
+        "acquires what that wrote (ld.acquire.gpu, or a strong load and fence.acq_rel.gpu) before its access",
+    ),
+    Rule(
         "proxy-fence",
-        "a thread's access of shared memory is not ordered for the async proxy",
+        "a thread's access of memory is not ordered for the async proxy",
         "8.9.4 and 9.7.13.4",
         "put fence.proxy.async behind the first access, in the thread that made it and before the barrier that orders "
         "the two",

@@ -76,7 +76,8 @@ class Outside:
     ``first``: number, in the cluster, of the first row here (`Watch.at` is that number while a row is judged, in the
     one of several equal clusters that is); ``heads`` as in `Block`; ``rows``: which of the heads are accesses with an
     address a lane; ``addresses`` (accesses, 32): host addresses, of any memory, valid where the lane is on; ``records``
-    with all words, ``issuers``: which of the heads issued each.
+    with all words, ``issuers``: which of the heads issued each; ``turns``: of the heads, which turn of the launch's
+    clusters each was in.
     """
 
     cluster: Cluster
@@ -86,6 +87,7 @@ class Outside:
     addresses: Rows
     records: Records
     issuers: Rows
+    turns: Rows
 
 
 class Stream:
@@ -103,6 +105,7 @@ class Stream:
         self.records: list[Records] = []
         self.signals: list[tuple[int, ...]] = []
         self.steps: list[tuple[int, int, int]] = []
+        self.turns: list[int] = []
         self.live: list[NDArray[np.uint32]] = []
         self.running: list[NDArray[np.bool_]] = []
         self.words = 0
@@ -118,6 +121,7 @@ class Stream:
             self.fold()
         self.state = state
         self.steps.append((len(rows), len(records), len(self.signals)))
+        self.turns.append(next(self.watcher.turns))
         self.rows.append(rows.copy())
         self.records.append(records.copy())
         self.live.append(live)
@@ -165,7 +169,8 @@ class Stream:
         )
         block.digest(self.hash)
         if self.watcher.hears:
-            self._tell(rows, starts, heads, tables, records)
+            turns = np.repeat(np.array(self.turns, np.int64), block.steps[:, 0])
+            self._tell(rows, starts, heads, tables, records, turns)
         self.rows_before += len(heads)
         return block
 
@@ -204,12 +209,12 @@ class Stream:
         steps[:, 2] = np.diff(steps[:, 2], append=len(self.signals))
         return steps
 
-    def _tell(self, rows: Rows, starts: Rows, heads: Rows, tables: Rows, records: Records) -> None:
+    def _tell(self, rows: Rows, starts: Rows, heads: Rows, tables: Rows, records: Records, turns: Rows) -> None:
         chosen = np.flatnonzero(tables == 1)
         counts = np.where(self.watcher.queued[heads[:, 0] & 0xFFFF_FFFF], heads[:, 2], 0)
         issuers = np.repeat(np.arange(len(heads)), counts)
         addresses = _table(rows, starts[chosen], 0)
-        found = Outside(self.cluster, self.rows_before, heads, chosen, addresses, records, issuers)
+        found = Outside(self.cluster, self.rows_before, heads, chosen, addresses, records, issuers, turns)
         for hear in self.watcher.hears:
             hear(found)
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from warpwright.vgpu.checks.barriers import Mbarrier, Named
 from warpwright.vgpu.checks.clocks import SEEN, Clock, Lanes, join
 from warpwright.vgpu.checks.footprints import BARRIER_BYTES
+from warpwright.vgpu.checks.kinds import WEAK, fence_of
 from warpwright.vgpu.checks.watch import Row, Watch, meaning
 from warpwright.vgpu.jit.sync import BAR_ARRIVE
 
@@ -21,6 +22,8 @@ def access(watch: Watch, row: Row) -> None:
     """Accesses of shared memory, a lane each."""
     inside = row.places >= 0
     count = np.count_nonzero(inside)
+    if count < len(inside):
+        _outside(watch, row, row.lanes[~inside])
     if not count:
         return None
     whole = count == len(inside)
@@ -50,12 +53,24 @@ def _findings(watch: Watch, row: Row, lanes: Lanes, places: Lanes, write: bool) 
     watch.shared.read(cells, ids)
 
 
+def _outside(watch: Watch, row: Row, lanes: Lanes) -> None:
+    """Accesses of global memory are judged when the launch is over; here it is kept what the lanes know."""
+    kind = watch.globals.kinds[row.inst]
+    if kind is None:
+        return
+    watch.contexts.note(watch.at, row.warp, kind.writes)
+    if kind.scope > WEAK and watch.globals.synchronises:
+        watch.flags.access(watch.at, lanes, kind, watch.insts[row.inst].name != "red")
+
+
 @meaning("atom", "red")
 def atomic(watch: Watch, row: Row) -> None:
     """Atomic operations do not race with one another; with what else is done there they do, as writes and as reads.
     They are remembered among the reads since the last write."""
     inside = (row.places >= 0) & (row.places < watch.prints.shared_bytes)
     lanes = row.lanes[inside]
+    if not inside.all():
+        _outside(watch, row, row.lanes[~inside])
     if not len(lanes):
         return
     cells, who = watch.prints.of_lanes(row.places[inside], lanes, row.a)
@@ -92,6 +107,8 @@ def _note_remote(watch: Watch, row: Row, places: Lanes, lanes: Lanes) -> None:
 
 @meaning("fence.proxy.async")
 def fence_proxy(watch: Watch, row: Row) -> None:
+    if watch.globals.fences and not watch.insts[row.inst]["space"].startswith("shared"):
+        watch.contexts.fences += watch.contexts.points(row.lanes)
     own = [watch.columns.get(("copies", lane), lane) for lane in row.lanes.tolist()]
     watch.clocks.fence_proxy(row.lanes, np.array(own, np.int64))
 
@@ -111,6 +128,10 @@ def fence(watch: Watch, row: Row) -> None:
     """What the lanes know is released by a relaxed arrival that follows."""
     for lane in row.lanes.tolist():
         watch.fenced[lane] = watch.clocks.of(lane)
+    scope = fence_of(watch.insts[row.inst])
+    if scope > WEAK and watch.globals.synchronises:
+        watch.flags.fence(row.lanes, scope)
+        watch.clocks.release(row.lanes)
 
 
 @meaning("bar.warp.sync")

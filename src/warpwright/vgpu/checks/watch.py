@@ -19,7 +19,9 @@ from warpwright.errors import DescriptorError, DeviceError
 from warpwright.vgpu.checks.accesses import ATOMIC, ENGINE, WRITE, Accesses, Cells, Ids, Shadow
 from warpwright.vgpu.checks.barriers import Came, Mbarrier, Named, Whole
 from warpwright.vgpu.checks.clocks import GENERIC, Clock, Clocks, Lanes
+from warpwright.vgpu.checks.contexts import Contexts
 from warpwright.vgpu.checks.findings import Finding, Step
+from warpwright.vgpu.checks.flags import Flags
 from warpwright.vgpu.checks.footprints import BARRIER_BYTES, Footprints
 from warpwright.vgpu.checks.registers import Registers
 from warpwright.vgpu.checks.rules import RULES
@@ -88,6 +90,9 @@ class Watch:
         self.meanings = watcher.meanings
         self.clocks = Clocks(cluster.count * 32)
         self.accesses = Accesses(self.clocks)
+        self.globals = watcher.globals
+        self.contexts = Contexts(self.clocks, self.globals.synchronises)
+        self.flags = Flags(self.contexts, self.clocks)
         self.prints = Footprints(cluster)
         self.shared = Shadow(self.accesses, self.prints.shared_cells)
         self.tensor = Shadow(self.accesses, self.prints.tensor_cells)
@@ -143,6 +148,7 @@ class Watch:
                     row.packed = next(packed)[row.lanes - 32 * row.warp]
                 self._row(row)
                 self.at += 1
+            self.contexts.settle()
             for (rank, _), held in self.named.items():  # who has exited is not waited for
                 held.settle(self.clocks, self.everyone(rank))
             for signal in signals[told : told + signalled]:
@@ -154,6 +160,8 @@ class Watch:
             self.registers.touch(self, row)
             return
         found = self.meanings[row.inst]
+        if self.globals.kinds[row.inst] is None:
+            self.contexts.settle()
         if found is not None:
             found(self, row)
             self.last[row.warp] = row

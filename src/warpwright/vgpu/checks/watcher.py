@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from warpwright.errors import Deadlock, DescriptorError, DeviceError, LimitReach
 from warpwright.vgpu.checks import copies, tensor, threads
 from warpwright.vgpu.checks.deadlock import deadlock
 from warpwright.vgpu.checks.findings import Coverage, Finding, Step, Verdict
+from warpwright.vgpu.checks.globals import Globals, Judged
 from warpwright.vgpu.checks.rules import RULES
 from warpwright.vgpu.checks.stream import Outside, Stream, kept_operands, kept_words, stores_box
 from warpwright.vgpu.checks.text import MISTAKES
@@ -44,6 +46,7 @@ class Watcher:
         self.found: dict[object, Finding] = {}
         self.judged: set[bytes] = set()
         self.stops: dict[Exception, Finding] = {}
+        self.turns = itertools.count()
         self.hears: list[Callable[[Outside], None]] = []
 
     def launched(self, launch: Launch) -> None:
@@ -60,6 +63,8 @@ class Watcher:
         self.read: set[str] | None = None
         self.entered = launch.kernel.tables[0]
         self.entered[:] = 0
+        self.globals = Globals(launch, self.names, self.off)
+        self.hears.append(self.globals.places.hear)
 
     def used(self, inst: int) -> NDArray[np.bool_]:
         """Which registers of a load someone reads; of ldmatrix all."""
@@ -77,6 +82,7 @@ class Watcher:
         """A cluster is over, at its end or by an error; it is judged unless another did the same."""
         digest = stream.end(error is None)
         with self.lock:
+            self.globals.digests[stream.cluster.number] = digest
             known = digest in self.judged
             self.judged.add(digest)
         if known and error is None:
@@ -87,12 +93,14 @@ class Watcher:
             watch.finish()
         elif isinstance(error, DeviceError | DescriptorError):
             self.stops.setdefault(error, self._stop(watch, error))
+        watch.contexts.finish(watch.accesses)
         with self.lock:
+            self.globals.judged[digest] = Judged(watch.contexts, watch.flags, watch.at)
             self.found = watch.findings | self.found
 
     def verdict(self, device: str, error: DeviceError | DescriptorError | None) -> Verdict:
         """What the launch came to; ``error`` is what stopped it."""
-        findings, reasons = [*self.found.values(), *self._of_text()], []
+        findings, reasons = [*self.found.values(), *self.globals.findings(), *self._of_text()], []
         if isinstance(error, UnsupportedInstruction | LimitReached):
             reasons.append(str(error))
         elif error is not None:

@@ -103,7 +103,8 @@ def barrier_cluster(lanes: Lanes, inst: Inst) -> None:
 )  # fmt: skip
 def ordered(lanes: Lanes, inst: Inst) -> None:
     """Lane code runs in program order and one warp at a time, so an ordering instruction moves nothing."""
-    record.order(lanes, inst)
+    if inst.name not in ("nanosleep", "pmevent", "prefetch.tensormap"):
+        record.order(lanes, inst)
 
 
 def _reach(lanes: Lanes, inst: Inst, operand: Operand) -> None:

@@ -1,6 +1,7 @@
 ; Rows of the watch: instruction | warp << 32, lanes | extra << 32, two words; then as many tables of 32 words as `extra`
 ; says in its low four bits: host addresses of the lanes, and the first three operands packed into one word
-; (20 bits, 22 bits, 22 bits).
+; (20 bits, 22 bits, 22 bits). An access that is the same as the row before it leaves none: a loop that waits for a value
+; in memory would fill the buffer. Word 2 of the buffer is where the row before begins.
 define void @watch(ptr %w, i32 %mask, i64 %inst, i64 %extra, i64 %a, i64 %b) {
 entry:
   %idle = icmp eq i32 %mask, 0
@@ -10,6 +11,9 @@ some:
   %pr = getelementptr i8, ptr %w, i64 $rows
   %rows = load ptr, ptr %pr
   %count = load i64, ptr %rows
+  %again = call i1 @watch_again(ptr %w, i32 %mask, i64 %inst, i64 %extra, i64 %a, i64 %b)
+  br i1 %again, label %done, label %new
+new:
   %more = shl i64 %tables, 3
   %next = add i64 %count, 1
   %end = add i64 %next, %more
@@ -22,6 +26,8 @@ over:
   br label %done
 append:
   store i64 %end, ptr %rows
+  %pl = getelementptr i64, ptr %rows, i64 2
+  store i64 %next, ptr %pl
   %at = shl i64 %next, 2
   %p0 = getelementptr i64, ptr %rows, i64 %at
   %ph = getelementptr i8, ptr %w, i64 $row_head
@@ -92,4 +98,47 @@ row:
   br label %loop
 done:
   ret i64 %n
+}
+
+; Whether an access is the same as the row before it.
+define i1 @watch_again(ptr %w, i32 %mask, i64 %inst, i64 %extra, i64 %a, i64 %b) {
+  %pr = getelementptr i8, ptr %w, i64 $rows
+  %rows = load ptr, ptr %pr
+  %count = load i64, ptr %rows
+  %some = icmp ne i64 %count, 0
+  %access = icmp eq i64 %extra, 1
+  %may = and i1 %some, %access
+  br i1 %may, label %compare, label %other
+compare:
+  %pl = getelementptr i64, ptr %rows, i64 2
+  %last = load i64, ptr %pl
+  %at = shl i64 %last, 2
+  %p0 = getelementptr i64, ptr %rows, i64 %at
+  %held = load <4 x i64>, ptr %p0, align 8
+  %ph = getelementptr i8, ptr %w, i64 $row_head
+  %head = load i64, ptr %ph
+  %who = or i64 %head, %inst
+  %lanes = zext i32 %mask to i64
+  %high = shl i64 %extra, 32
+  %word = or i64 %lanes, %high
+  %n0 = insertelement <4 x i64> poison, i64 %who, i32 0
+  %n1 = insertelement <4 x i64> %n0, i64 %word, i32 1
+  %n2 = insertelement <4 x i64> %n1, i64 %a, i32 2
+  %n3 = insertelement <4 x i64> %n2, i64 %b, i32 3
+  %differ = icmp ne <4 x i64> %held, %n3
+  %bits = bitcast <4 x i1> %differ to i4
+  %same = icmp eq i4 %bits, 0
+  br i1 %same, label %addresses, label %other
+addresses:
+  %pa = getelementptr i8, ptr %w, i64 $addr
+  %address = load <32 x i64>, ptr %pa
+  %pt = getelementptr i64, ptr %p0, i64 4
+  %before = load <32 x i64>, ptr %pt, align 8
+  %apart = icmp ne <32 x i64> %address, %before
+  %places = bitcast <32 x i1> %apart to i32
+  %moved = and i32 %places, %mask
+  %stays = icmp eq i32 %moved, 0
+  ret i1 %stays
+other:
+  ret i1 false
 }

@@ -1,0 +1,224 @@
+"""Global memory in the verdict: accesses of all clusters of a launch, judged together when it is over.
+
+A launch keeps where each cluster went (`Places`) and, of the one of several equal clusters that was judged, what was
+known there (`Contexts`, `Flags`). Only what lies in memory that is written at all is laid out byte by byte (`sweep`);
+of the pairs that meet there, those that nothing orders are findings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.vgpu.checks.contexts import Contexts
+from warpwright.vgpu.checks.findings import Finding, Step
+from warpwright.vgpu.checks.flags import Flags
+from warpwright.vgpu.checks.kinds import ASYNC, CLUSTER, CTA, GENERIC, MAP, WEAK, fence_of, kind_of
+from warpwright.vgpu.checks.order import Order, Strong
+from warpwright.vgpu.checks.places import Places
+from warpwright.vgpu.checks.rules import RULES
+from warpwright.vgpu.checks.spans import Touches
+from warpwright.vgpu.checks.sweep import meeting, pairs, pieces
+from warpwright.vgpu.program import Inst
+
+if TYPE_CHECKING:
+    from warpwright.vgpu.launch import Launch
+    from warpwright.vgpu.names import Names
+
+__all__ = ["Globals", "Judged", "synchronises"]
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+def synchronises(insts: list[Inst]) -> bool:
+    """Whether clusters can order one another: some instruction releases to global memory and some acquires there."""
+    kinds = [kind for kind in map(kind_of, insts) if kind is not None and kind.scope > WEAK and kind.proxy == GENERIC]
+    releases = any(kind.releases for kind in kinds) or any(fence_of(inst) > CTA for inst in insts)
+    return releases and any(kind.reads for kind in kinds) and any(kind.writes for kind in kinds)
+
+
+class Judged(NamedTuple):
+    """What is kept of a cluster that was judged, for all that did the same; ``rows`` of it were."""
+
+    contexts: Contexts
+    flags: Flags
+    rows: int
+
+
+class Globals:
+    """The global memory of one launch; ``off`` are the rules not to check."""
+
+    def __init__(self, launch: Launch, names: Names, off: frozenset[str]) -> None:
+        self.launch, self.names, self.off = launch, names, off
+        self.kinds = [kind_of(inst) for inst in launch.insts]
+        self.places = Places(launch, self.kinds)
+        self.synchronises = synchronises(launch.insts)
+        self.fences = self._both_proxies()
+        self.judged: dict[bytes, Judged] = {}
+        self.digests: dict[int, bytes] = {}
+
+    def _both_proxies(self) -> bool:
+        """Whether threads and engines both go to global memory, and one of them writes."""
+        kinds = [kind for kind in self.kinds if kind is not None]
+        apart = [[kind for kind in kinds if kind.proxy == proxy] for proxy in (GENERIC, ASYNC)]
+        return all(apart) and any(kind.writes for kind in kinds)
+
+    def findings(self) -> Iterator[Finding]:
+        """What nothing orders. Of those at the same lines, the first."""
+        self.places.gather()
+        touches = self._known(self.places.touches(np.empty(0, np.int64)))
+        write = self.places.writes[touches.inst] & (touches.proxy != MAP)
+        touches = touches.chosen(meeting(touches.low, touches.high, write))
+        if not len(touches.low):
+            return
+        self._number(touches)
+        earlier, later = self._pairs(touches)
+        yield from self._judge(touches.chosen(earlier), touches.chosen(later))
+
+    def _known(self, touches: Touches) -> Touches:
+        """Those of clusters that were judged, as far as they were: an error may have come before."""
+        rows = {number: self.judged[digest].rows for number, digest in self.digests.items()}
+        ends = np.array([rows.get(number, 0) for number in range(max(rows, default=0) + 1)], np.int64)
+        inside = touches.cluster < len(ends)
+        inside[inside] = touches.row[inside] < ends[touches.cluster[inside]]
+        return touches.chosen(inside)
+
+    def _number(self, touches: Touches) -> None:
+        """Clusters in the order of their numbers, and what is known of each."""
+        strong = self._known(self.places.strong_accesses()) if self.synchronises else touches.chosen(slice(0))
+        self.clusters = np.unique(np.concatenate([touches.cluster, strong.cluster]))
+        held = [self.judged[self.digests[number]] for number in self.clusters.tolist()]
+        per_cta = 32 * self.places.per_cta
+        self.order = Order([each.contexts for each in held], [each.flags for each in held], per_cta)
+        order = np.lexsort((strong.lane, strong.row, strong.turn))
+        kinds = [self.kinds[inst] for inst in strong.inst[order].tolist()]
+        at = np.searchsorted(self.clusters, strong.cluster[order]).tolist()
+        rest = (part[order].tolist() for part in (strong.row, strong.lane, strong.low))
+        self.order.follow(
+            Strong(cluster, row, lane, address, kind.reads, kind.writes)
+            for cluster, row, lane, address, kind in zip(at, *rest, kinds, strict=True)
+            if kind is not None
+        )
+
+    def _pairs(self, touches: Touches) -> tuple[Ints, Ints]:
+        """Pairs of touches that have to be ordered; of clusters that cannot order one another, the lower one first, for
+        which came first is chance."""
+        own = touches.op < 0
+        agent = touches.cluster << 32 | np.where(own, touches.lane, touches.op + (1 << 31))
+        time = np.empty(len(own), np.int64)
+        first = touches.turn if self.synchronises else touches.cluster
+        time[np.lexsort((touches.op, touches.row, first))] = np.arange(len(own))
+        scope = self._scopes(touches)
+        write = self.places.writes[touches.inst] & (touches.proxy != MAP)
+        piece, access = pieces(touches.low, touches.high)
+        return pairs(piece, access, time, agent, write, scope > CLUSTER)
+
+    def _scopes(self, touches: Touches) -> Ints:
+        scopes = np.array([kind.scope if kind else WEAK for kind in self.kinds], np.int64)
+        return np.where(touches.proxy == MAP, WEAK, scopes[touches.inst])
+
+    def _judge(self, first: Touches, second: Touches) -> Iterator[Finding]:
+        bare = ~self._strong_both(first, second) & ~_same_row(first, second)
+        first, second = first.chosen(bare), second.chosen(bare)
+        ordered = np.zeros(len(first.low), np.bool_)
+        hidden = ordered.copy()
+        for chosen, a, b in self._by_clusters(first, second):
+            ordered[chosen] = self._ordered(a, b, first.chosen(chosen), second.chosen(chosen))
+        crossing = np.flatnonzero(ordered & (first.proxy == GENERIC) & (second.proxy != GENERIC))
+        for part, a, b in self._by_clusters(first.chosen(crossing), second.chosen(crossing)):
+            chosen = crossing[part]
+            hidden[chosen] = ~self._fenced(a, b, first.chosen(chosen), second.chosen(chosen))
+        same = first.cluster == second.cluster
+        for rule, which in (("race", ~ordered & same), ("grid-race", ~ordered & ~same), ("proxy-fence", hidden)):
+            yield from self._found(rule, first.chosen(which), second.chosen(which))
+
+    def _strong_both(self, first: Touches, second: Touches) -> Bools:
+        """Pairs that are morally strong: no race, in whatever order they come (PTX ISA 9.1 section 8.7.1)."""
+        scope = np.minimum(self._scopes(first), self._scopes(second))
+        same = first.cluster == second.cluster
+        per_cta = 32 * self.places.per_cta
+        inside = (scope > CLUSTER) | same & ((scope == CLUSTER) | (first.lane // per_cta == second.lane // per_cta))
+        strong: Bools = (scope > WEAK) & inside & (first.unit == second.unit) & (first.proxy == second.proxy)
+        return strong
+
+    def _by_clusters(self, first: Touches, second: Touches) -> Iterator[tuple[Ints, int, int]]:
+        """Pairs by the two clusters, numbered as in `Order`. Those of one cluster go by what was judged for it; of
+        those of two, none are ordered where clusters cannot order one another."""
+        a, b = (np.searchsorted(self.clusters, each.cluster) for each in (first, second))
+        digests: dict[bytes, int] = {}
+        stands = np.array([digests.setdefault(self.digests[n], i) for i, n in enumerate(self.clusters.tolist())])
+        alone = (a == b) & (not self.synchronises)
+        left, right = np.where(alone, stands[a], a), np.where(alone, stands[b], b)
+        keys = left * len(stands) + right
+        usable = alone | self.synchronises
+        for key in np.unique(keys[usable]).tolist():
+            yield np.flatnonzero(usable & (keys == key)), *divmod(key, len(stands))
+
+    def _ordered(self, a: int, b: int, first: Touches, second: Touches) -> Bools:
+        contexts = self.order.contexts
+        columns, values, _ = _epochs(contexts[a], first)
+        _, _, known = _epochs(contexts[b], second)
+        return self.order.before(a, columns, values, b, known, second.lane)
+
+    def _fenced(self, a: int, b: int, first: Touches, second: Touches) -> Bools:
+        """Whether a proxy fence comes between accesses that are ordered."""
+        contexts = self.order.contexts
+        columns, values, _ = _epochs(contexts[a], first)
+        _, _, known = _epochs(contexts[b], second)
+        found = np.zeros(len(columns), np.bool_)
+        for where in dict.fromkeys((a, b)):
+            for point in contexts[where].fences:
+                rest = np.flatnonzero(~found)
+                if not len(rest):
+                    return found
+                one = np.ones(len(rest), np.int64)
+                before = self.order.before(a, columns[rest], values[rest], where, point.known * one, point.lane * one)
+                behind = self.order.before(
+                    where, point.lane * one, point.value * one, b, known[rest], second.lane[rest]
+                )
+                found[rest] = before & behind
+        return found
+
+    def _found(self, rule: str, first: Touches, second: Touches) -> Iterator[Finding]:
+        """One finding for each pair of instructions."""
+        if rule in self.off:
+            return
+        keys = first.inst << 32 | second.inst
+        for at in np.unique(keys, return_index=True)[1].tolist():
+            steps = self._step("first", first, at), self._step("second", second, at)
+            yield Finding(RULES[rule], steps, _MESSAGES[rule])
+
+    def _step(self, what: str, touches: Touches, at: int) -> Step:
+        inst, lane = int(touches.inst[at]), int(touches.lane[at])
+        rank, thread = divmod(lane, 32 * self.places.per_cta)
+        cta = self.launch.cta_of(self.launch.first_cta(int(touches.cluster[at])), rank)
+        opcode = self.launch.insts[inst].opcode
+        return Step(what, opcode, self.names.places[inst], self.names.roles[inst], cta, thread)
+
+
+_MESSAGES = {
+    "race": "nothing orders the second behind the first",
+    "grid-race": "they are of different clusters, and no release that is acquired is between them",
+    "proxy-fence": "they are ordered, but the proxies differ",
+}
+
+
+def _same_row(first: Touches, second: Touches) -> Bools:
+    """Lanes of a warp that store to one place at once: one of the values comes to stand there (CUDA C++ Programming
+    Guide, SIMT architecture)."""
+    found: Bools = (first.cluster == second.cluster) & (first.row == second.row) & (first.op < 0) & (second.op < 0)
+    return found
+
+
+def _epochs(contexts: Contexts, touches: Touches) -> tuple[Ints, Ints, Ints]:
+    """Column, value and number of what was known for each touch."""
+    found = np.empty((3, len(touches.low)), np.int64)
+    own, maps = touches.op < 0, touches.proxy == MAP
+    found[:, own] = contexts.of_rows(touches.row[own], touches.lane[own])
+    for chosen, used in ((~own & ~maps, False), (~own & maps, True)):
+        found[:, chosen] = contexts.of_ops(touches.op[chosen], used)
+    return found[0], found[1], found[2]

@@ -1,0 +1,211 @@
+"""Where the clusters of a launch went in global memory: kept row by row while they run, laid out when all are over."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.vgpu.checks.kinds import GENERIC, MAP, WEAK, Kind
+from warpwright.vgpu.checks.spans import Allocations, Touches, boxes, of_lanes, taken
+from warpwright.vgpu.engines.tensor_copy import form_of
+
+if TYPE_CHECKING:
+    from warpwright.vgpu.checks.stream import Outside
+    from warpwright.vgpu.engines.op import BoundMap
+    from warpwright.vgpu.launch import Launch
+
+__all__ = ["Places"]
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+_LANE = np.arange(32)
+_MAP_BYTES = 128
+_TENSOR = ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor")
+
+
+class _Rows(NamedTuple):
+    """Accesses of lanes: cluster, turn, number of the row, its head and its addresses."""
+
+    cluster: Ints
+    turn: Ints
+    row: Ints
+    heads: Ints
+    addresses: Ints
+
+
+class _Records(NamedTuple):
+    """Asynchronous operations: cluster, turn, the row that issued each, its number, its words."""
+
+    cluster: Ints
+    turn: Ints
+    row: Ints
+    op: Ints
+    words: Ints
+
+
+class Places:
+    """``kinds`` of the launch's instructions."""
+
+    def __init__(self, launch: Launch, kinds: list[Kind | None]) -> None:
+        self.launch, self.kinds = launch, kinds
+        self.matters = np.array([kind is not None for kind in kinds], np.bool_)
+        self.writes = np.array([kind is not None and kind.writes for kind in kinds], np.bool_)
+        self.strong = np.array([kind is not None and kind.scope > WEAK for kind in kinds], np.bool_)
+        self.lock = threading.Lock()
+        self.rows: list[_Rows] = []
+        self.records: list[_Records] = []
+        self.issued: dict[int, int] = {}
+
+    def hear(self, outside: Outside) -> None:
+        """Keep what a part of a cluster did to global memory."""
+        number, heads = outside.cluster.number, outside.heads
+        inst = heads[outside.rows, 0] & 0xFFFF_FFFF
+        chosen = np.flatnonzero(self.matters[inst])
+        at = outside.rows[chosen]
+        rows = _Rows(
+            np.full(len(at), number), outside.turns[at], outside.first + at, heads[at], outside.addresses[chosen]
+        )
+        first = self.issued.get(number, 0)
+        self.issued[number] = first + len(outside.records)
+        words = outside.records.view(np.int64)
+        chosen = np.flatnonzero(self.matters[words[:, 0]])
+        at = outside.issuers[chosen]
+        records = _Records(
+            np.full(len(at), number), outside.turns[at], outside.first + at, first + chosen, words[chosen]
+        )
+        with self.lock:
+            self.rows.append(rows)
+            self.records.append(records)
+
+    def gather(self) -> None:
+        """All clusters are over."""
+        self.allocations = Allocations(self.launch.table)
+        empty = np.empty(0, np.int64)
+        none = _Rows(empty, empty, empty, np.empty((0, 4), np.int64), np.empty((0, 32), np.int64))
+        self.all_rows = _Rows(*map(np.concatenate, zip(none, *self.rows, strict=True)))
+        nothing = _Records(empty, empty, empty, empty, np.empty((0, 16), np.int64))
+        self.all_records = _Records(*map(np.concatenate, zip(nothing, *self.records, strict=True)))
+
+    def strong_accesses(self) -> Touches:
+        """Strong accesses of lanes."""
+        inst = self.all_rows.heads[:, 0] & 0xFFFF_FFFF
+        return self._lanes(np.flatnonzero(self.strong[inst]))
+
+    def touches(self, also: Ints) -> Touches:
+        """What touches allocations that are written to, or one of ``also``."""
+        wanted = np.zeros(len(self.allocations.low) + 1, np.bool_)
+        wanted[self._written()] = True
+        wanted[also] = True
+        wanted[-1] = False
+        rows = self.all_rows
+        on = rows.heads[:, 1, None] >> _LANE & 1 == 1
+        kept = np.flatnonzero((on & wanted[self.allocations.of(rows.addresses)]).any(axis=1))
+        parts = [self._lanes(kept), *self._copies(wanted)]
+        return Touches(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def _written(self) -> Ints:
+        """Allocations that are written to."""
+        rows, records = self.all_rows, self.all_records
+        chosen = self.writes[rows.heads[:, 0] & 0xFFFF_FFFF]
+        on = rows.heads[chosen, 1, None] >> _LANE & 1 == 1
+        found = [np.unique(self.allocations.of(rows.addresses[chosen])[on])]
+        for inst, which in self._by_instruction(np.flatnonzero(self.writes[records.words[:, 0]])):
+            if self.launch.insts[inst].name in _TENSOR:
+                hosts = np.array([bound.host for bound, _ in self._by_map(inst, which)], np.int64)
+            else:
+                hosts = self.allocations.host(records.words[which, 2])
+            found.append(np.unique(self.allocations.of(hosts)))
+        return np.concatenate(found)
+
+    def _lanes(self, which: Ints) -> Touches:
+        rows = self.all_rows
+        at, lane, low = of_lanes(rows.heads[which], rows.addresses[which], self.allocations)
+        at = which[at]
+        head = rows.heads[at]
+        inst = head[:, 0] & 0xFFFF_FFFF
+        unit = np.array([kind.unit if kind else 0 for kind in self.kinds], np.int64)[inst]
+        return Touches(
+            low,
+            low + head[:, 2],
+            rows.cluster[at],
+            rows.turn[at],
+            rows.row[at],
+            np.full(len(at), -1),
+            inst,
+            (head[:, 0] >> 32) * 32 + lane,
+            np.full(len(at), GENERIC),
+            unit,
+        )
+
+    def _by_instruction(self, which: Ints) -> Iterator[tuple[int, Ints]]:
+        """Records by the instruction that issued them."""
+        inst = self.all_records.words[which, 0]
+        for number in np.unique(inst).tolist():
+            yield number, which[inst == number]
+
+    def _by_map(self, inst: int, which: Ints) -> Iterator[tuple[BoundMap, Ints]]:
+        """Records of an instruction by the tensor map that they use."""
+        maps = self.all_records.words[which, 2 + form_of(self.launch.insts[inst].opcode).map]
+        for address in np.unique(maps).tolist():
+            bound = self._map(address)
+            if bound is not None:
+                yield bound, which[maps == address]
+
+    def _map(self, address: int) -> BoundMap | None:
+        raw = bytes(self.launch.memory.view(address)[:16])
+        known = raw[:8] == self.launch.MAP_MAGIC
+        return self.launch.maps[int.from_bytes(raw[8:], "little")] if known else None
+
+    def _copies(self, wanted: Bools) -> Iterator[Touches]:
+        """What asynchronous operations touch."""
+        for inst, which in self._by_instruction(np.arange(len(self.all_records.op))):
+            if self.launch.insts[inst].name in _TENSOR:
+                yield from self._tensor(inst, which, wanted)
+            else:
+                yield self._linear(inst, which, wanted)
+
+    def _linear(self, inst: int, which: Ints, wanted: Bools) -> Touches:
+        words, kind = self.all_records.words[which, 2:], self.kinds[inst]
+        assert kind is not None
+        low = self.allocations.host(words[:, 0 if kind.writes else 1])
+        size = taken(self.launch.insts[inst], words)
+        kept = wanted[self.allocations.of(low)] & (size > 0)
+        return self._of(which[kept], low[kept], (low + size)[kept], kind.proxy, kind.unit)
+
+    def _tensor(self, inst: int, which: Ints, wanted: Bools) -> Iterator[Touches]:
+        form, kind = form_of(self.launch.insts[inst].opcode), self.kinds[inst]
+        assert kind is not None
+        for bound, here in self._by_map(inst, which):
+            words = self.all_records.words[here, 2:]
+            if wanted[self.allocations.of(np.array([bound.host]))[0]]:
+                coords = ((words[:, form.coords] & 0xFFFF_FFFF) ^ 0x8000_0000) - 0x8000_0000
+                box, low, high = boxes(bound, coords)
+                yield self._of(here[box], low, high, kind.proxy, bound.map.dtype.nbytes)
+            place = self.allocations.host(words[:, form.map])
+            if wanted[self.allocations.of(place[:1])[0]]:
+                yield self._of(here, place, place + _MAP_BYTES, MAP, 0)
+
+    def _of(self, which: Ints, low: Ints, high: Ints, proxy: int, unit: int) -> Touches:
+        records = self.all_records
+        who = records.words[which, 1]
+        warp = (who >> 32) * self.per_cta + (who >> 8 & 0xFF_FFFF)
+        return Touches(
+            low,
+            high,
+            records.cluster[which],
+            records.turn[which],
+            records.row[which],
+            records.op[which],
+            records.words[which, 0],
+            warp * 32 + (who & 0xFF),
+            np.full(len(which), proxy),
+            np.full(len(which), unit),
+        )
+
+    @property
+    def per_cta(self) -> int:
+        return -(-self.launch.threads // 32)

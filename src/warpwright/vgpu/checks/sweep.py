@@ -1,0 +1,118 @@
+"""Accesses of one memory by their bytes: which of them meet, and which pairs of those have to be ordered.
+
+All accesses of a launch are laid out together and taken apart where one begins or ends, so that each piece has the
+list of those that touch it, in the order of the run. Pairs are then as few as order needs, which is transitive: a write
+stands for all that came before it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["meeting", "pairs", "pieces"]
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+def meeting(low: Ints, high: Ints, write: Bools) -> Ints:
+    """Accesses that share a byte with another one, where one of those that meet is a write; from low to high."""
+    order = np.argsort(low, kind="stable")
+    first, last = low[order], high[order]
+    reach = np.maximum.accumulate(last)
+    apart = np.empty(len(order), np.bool_)  # nothing before this one reaches into it
+    apart[:1], apart[1:] = True, first[1:] >= reach[:-1]
+    heap = np.cumsum(apart) - 1
+    sizes = np.bincount(heap)
+    written = np.bincount(heap, write[order], len(sizes)) > 0
+    found: Ints = order[(written & (sizes > 1))[heap]]
+    return found
+
+
+def pieces(low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """Bytes taken apart where an access begins or ends: for each piece of each access, the piece and the access."""
+    bounds = np.unique(np.concatenate([low, high]))
+    start, end = np.searchsorted(bounds, low), np.searchsorted(bounds, high)
+    counts = end - start
+    access = np.repeat(np.arange(len(low)), counts)
+    inside = np.arange(len(access)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return start[access] + inside, access
+
+
+def pairs(piece: Ints, access: Ints, time: Ints, agent: Ints, write: Bools, strong: Bools) -> tuple[Ints, Ints]:
+    """Pairs (earlier, later) of accesses that have to be ordered, or to be strong both, for there to be no race.
+
+    ``piece`` and ``access`` are those of `pieces`; the others are of the accesses. Of what one agent does between two
+    plain writes, its first and last plain reads and strong writes stand for all.
+    """
+    piece, access = _contested(piece, access, agent, write)
+    order = np.lexsort((access, time[access], piece))
+    piece, access = piece[order], access[order]
+    plain = (write & ~strong)[access]
+    epoch = np.cumsum(plain) + _numbers(piece)  # from one plain write, or the piece's begin, to the next
+    found = [_around(piece, access, plain), _among(epoch, access, plain, agent, write, strong)]
+    earlier, later = (np.concatenate(part) for part in zip(*found, strict=True))
+    other = agent[earlier] != agent[later]
+    packed = np.unique(earlier[other] << 32 | later[other])
+    return packed >> 32, packed & 0xFFFF_FFFF
+
+
+def _contested(piece: Ints, access: Ints, agent: Ints, write: Bools) -> tuple[Ints, Ints]:
+    """What lies in pieces that are written to and that more than one agent touches."""
+    count = int(piece.max(initial=-1)) + 1
+    written = np.zeros(count, np.bool_)
+    written[piece[write[access]]] = True
+    someone = np.zeros(count, np.int64)
+    someone[piece] = agent[access]
+    shared = np.zeros(count, np.bool_)
+    shared[piece[agent[access] != someone[piece]]] = True
+    kept = (written & shared)[piece]
+    return piece[kept], access[kept]
+
+
+def _numbers(piece: Ints) -> Ints:
+    """Pieces, which come in order, counted from 0."""
+    found: Ints = np.cumsum(np.diff(piece, prepend=piece[:1]) != 0)
+    return found
+
+
+def _around(piece: Ints, access: Ints, plain: Bools) -> tuple[Ints, Ints]:
+    """Every access and the plain writes of the piece just before and just behind it."""
+    at = np.arange(len(access))
+    before = np.maximum.accumulate(np.where(plain, at, -1))
+    before = np.concatenate([[-1], before[:-1]])[: len(at)]
+    behind = np.minimum.accumulate(np.where(plain, at, len(at))[::-1])[::-1]
+    behind = np.concatenate([behind[1:], [len(at)]])[: len(at)]
+    has = (before >= 0) & (piece[np.maximum(before, 0)] == piece)
+    will = (behind < len(at)) & (piece[np.minimum(behind, len(at) - 1)] == piece)
+    return (
+        np.concatenate([access[before[has]], access[at[will]]]),
+        np.concatenate([access[at[has]], access[behind[will]]]),
+    )
+
+
+def _among(epoch: Ints, access: Ints, plain: Bools, agent: Ints, write: Bools, strong: Bools) -> tuple[Ints, Ints]:
+    """Between two plain writes: strong writes and plain reads."""
+    soft = (write & strong)[access]
+    here = np.flatnonzero(soft | ~(plain | strong[access]))
+    here = here[_ends(epoch[here], agent[access[here]], soft[here])]
+    left, right = [here[:0]], [here[:0]]
+    for group in np.split(here, np.flatnonzero(np.diff(epoch[here])) + 1):
+        writes, reads = group[soft[group]], group[~soft[group]]
+        if len(writes) and len(reads):
+            one, two = np.repeat(writes, len(reads)), np.tile(reads, len(writes))
+            left.append(np.minimum(one, two))
+            right.append(np.maximum(one, two))
+    return access[np.concatenate(left)], access[np.concatenate(right)]
+
+
+def _ends(epoch: Ints, agent: Ints, soft: Bools) -> Bools:
+    """Which entries, in order of time, are the first or the last of their epoch, agent and kind."""
+    order = np.lexsort((soft, agent, epoch))
+    keys = np.stack([epoch[order], agent[order], soft[order]])
+    new = np.ones(len(order) + 1, np.bool_)
+    new[1:-1] = np.any(keys[:, 1:] != keys[:, :-1], axis=0)
+    chosen = np.zeros(len(order), np.bool_)
+    chosen[order] = new[:-1] | new[1:]
+    return chosen

@@ -1,0 +1,266 @@
+"""Kernels that share global memory, between threads and between clusters; with ``right`` they are in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from warpwright.lang import (
+    Break,
+    Global,
+    If,
+    atom,
+    bar,
+    cluster,
+    cp_async,
+    ctaid,
+    elect_one,
+    f32,
+    fence,
+    kernel,
+    ld,
+    loop,
+    mbarrier,
+    nctaid,
+    red,
+    smem,
+    st,
+    tid,
+    tma,
+    u32,
+    var,
+    warp,
+)
+
+ROWS, COLUMNS = 8, 32
+
+
+def until(pointer: Any, value: Any, **how: str) -> None:
+    """Wait until memory holds a value."""
+    for _ in loop():
+        Break(when=ld(pointer, **how) == value)
+
+
+@kernel("sm_90a", threads=64)
+def neighbours(x: Global[u32], y: Global[u32], *, right: bool = False) -> None:
+    """Every thread reads what one of the other warp has written."""
+    x[tid.x] = tid.x
+    if right:
+        bar.sync()
+    y[tid.x] = x[63 - tid.x]
+
+
+@kernel("sm_90a", cluster=2, threads=32)
+def pair(x: Global[u32], y: Global[u32], *, right: bool = False) -> None:
+    """Every CTA reads what the other of its cluster has written."""
+    x[ctaid.x * 32 + tid.x] = tid.x
+    if right:
+        cluster.sync()
+    y[ctaid.x * 32 + tid.x] = x[(ctaid.x ^ 1) * 32 + tid.x]
+
+
+@kernel("sm_90a", threads=32)
+def same_place(x: Global[u32], *, right: bool = False) -> None:
+    """All CTAs write to one place."""
+    x[ctaid.x * 32 + tid.x if right else tid.x] = ctaid.x
+
+
+@kernel("sm_90a", threads=32)
+def parts(x: Global[u32], *, right: bool = False) -> None:
+    """Four words are stored at once; the last of them is another CTA's."""
+    with If(ctaid.x == 0):
+        st(x + tid.x * 4, *[tid.x] * 4)
+    with If(ctaid.x == 1):
+        x[tid.x * 4 + (128 if right else 3)] = 7
+
+
+@kernel("sm_90a", threads=32)
+def counted(x: Global[u32], *, right: bool = False) -> None:
+    """Everyone counts; one CTA does it without an atomic operation."""
+    with If((ctaid.x > 0) | right):
+        red.add(x, 1)
+    if not right:
+        with If((ctaid.x == 0) & (tid.x == 0)):
+            x[0] = x[0] + 1
+
+
+@kernel("sm_90a", threads=32)
+def told(x: Global[u32], y: Global[u32], flag: Global[u32], *, store: str = "release.gpu", load: str = "acquire.gpu",
+         before: str = "", behind: str = "") -> None:  # fmt: skip
+    """One CTA hands data to the other by a flag."""
+    with If((ctaid.x == 1) & (tid.x == 0)):
+        x[0] = 5
+        _fence(before)
+        st(flag, 1, **_how(store))
+    with If((ctaid.x == 0) & (tid.x == 0)):
+        until(flag, 1, **_how(load))
+        _fence(behind)
+        y[0] = x[0]
+
+
+def _how(words: str) -> dict[str, str]:
+    return dict(zip(("sem", "scope"), words.split("."), strict=False))
+
+
+def _fence(scope: str) -> None:
+    if scope:
+        fence.acq_rel(scope)  # type: ignore[arg-type]
+
+
+@kernel("sm_90a", threads=64)
+def last_block(
+    x: Global[u32], y: Global[u32], count: Global[u32], *, fenced: bool = True, together: bool = True
+) -> None:
+    """The CTA that comes last sums what all have written, as the CUDA samples do it."""
+    last = smem.array(u32, 1)
+    x[ctaid.x * 64 + tid.x] = tid.x
+    if fenced:
+        fence.sc("gpu")
+    if together:
+        bar.sync()
+    with If(tid.x == 0):
+        last[0] = (atom.add(count, 1) == nctaid.x - 1).to(u32)
+    bar.sync()
+    with If(last[0] == 1):
+        total = var(u32, 0)
+        for each in loop(nctaid.x):
+            total.set(total + x[each * 64 + tid.x])
+        y[tid.x] = total
+
+
+@kernel("sm_90a", threads=64)
+def grid_barrier(
+    x: Global[u32], y: Global[u32], count: Global[u32], *, before: bool = True, behind: bool = True
+) -> None:
+    """All CTAs meet, then read what the next one has written."""
+    x[ctaid.x * 64 + tid.x] = tid.x
+    bar.sync()
+    with If(tid.x == 0):
+        if before:
+            fence.acq_rel("gpu")
+        red.add(count, 1)
+        until(count, nctaid.x, sem="relaxed", scope="gpu")
+        if behind:
+            fence.acq_rel("gpu")
+    bar.sync()
+    other = (ctaid.x + 1) % nctaid.x
+    y[ctaid.x * 64 + tid.x] = x[other * 64 + tid.x]
+
+
+@kernel("sm_90a", threads=32)
+def locked(x: Global[u32], lock: Global[u32], *, right: bool = False) -> None:
+    """One CTA after the other adds to a sum that a lock guards."""
+    with If(tid.x == 0):
+        for _ in loop():
+            Break(when=atom.cas(lock, 0, 1, sem="acquire", scope="gpu") == 0)
+        x[0] = x[0] + 1
+        st(lock, 0, sem="release" if right else "relaxed", scope="gpu")
+
+
+@kernel("sm_90a", threads=32)
+def boxes(y: tma.Map[f32], *, right: bool = False) -> None:
+    """CTAs store boxes that share a row."""
+    tile = smem.tile(f32, (ROWS, COLUMNS))
+    for row in range(ROWS):
+        st(tile.at(row, warp.lane), tid.x.to(f32))
+    fence.proxy_async()
+    warp.sync()
+    with If(elect_one()):
+        tma.store(y[ctaid.x * (ROWS if right else ROWS - 1), 0], tile)
+        tma.commit_group()
+        tma.wait_group(0)
+
+
+@kernel("sm_90a", threads=32)
+def sums(y: tma.Map[f32], *, right: bool = False) -> None:
+    """CTAs add boxes to one place; the first stores instead."""
+    tile = smem.tile(f32, (ROWS, COLUMNS))
+    for row in range(ROWS):
+        st(tile.at(row, warp.lane), tid.x.to(f32))
+    fence.proxy_async()
+    warp.sync()
+    with If(elect_one()):
+        with If((ctaid.x > 0) | right):
+            tma.reduce(y[0, 0], tile)
+        if not right:
+            with If(ctaid.x == 0):
+                tma.store(y[0, 0], tile)
+        tma.commit_group()
+        tma.wait_group(0)
+
+
+@kernel("sm_90a", threads=32)
+def stored(y: tma.Map[f32], x: Global[f32], z: Global[f32], *, right: bool = False) -> None:
+    """What TMA stores is read by the thread that issued it, which waits until it was read, or until it is there."""
+    tile = smem.tile(f32, (ROWS, COLUMNS))
+    for row in range(ROWS):
+        st(tile.at(row, warp.lane), tid.x.to(f32))
+    fence.proxy_async()
+    warp.sync()
+    with If(elect_one()):
+        tma.store(y[0, 0], tile)
+        tma.commit_group()
+        tma.wait_group(0, read=not right)
+        z[0] = x[0]
+
+
+@kernel("sm_90a", threads=32)
+def written(y: tma.Map[f32], x: Global[f32], *, right: bool = False) -> None:
+    """Threads write what TMA loads."""
+    tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
+    with If(elect_one()):
+        full.init()
+        fence.mbarrier_init()
+    for row in range(ROWS):
+        x[row * COLUMNS + tid.x] = tid.x.to(f32)
+    if right:
+        fence.proxy_async("global")
+    warp.sync()
+    with If(elect_one()):
+        full.arrive_expect_tx(tile.nbytes)
+        tma.load(tile, y[0, 0], full)
+    full.wait(0)
+
+
+@kernel("sm_90a", threads=32)
+def replaced(y: tma.Map[f32], x: Global[f32], *, right: bool = False) -> None:
+    """A box is overwritten while TMA loads it."""
+    tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
+    with If(elect_one()):
+        full.init()
+        fence.mbarrier_init()
+    warp.sync()
+    with If(elect_one()):
+        full.arrive_expect_tx(tile.nbytes)
+        tma.load(tile, y[0, 0], full)
+    if right:
+        full.wait(0)
+    x[tid.x] = 1.0
+    if not right:
+        full.wait(0)
+
+
+@kernel("sm_90a", threads=32)
+def copied(x: Global[u32], *, right: bool = False) -> None:
+    """Two CTAs copy rows of 128 bytes back; the second comes 16 bytes too early."""
+    row = smem.array(u32, 32)
+    row[tid.x] = tid.x
+    fence.proxy_async()
+    warp.sync()
+    with If(elect_one()):
+        tma.copy((x + ctaid.x * (32 if right else 28)).address, row.address, 128)
+        tma.commit_group()
+        tma.wait_group(0)
+
+
+@kernel("sm_90a", threads=32)
+def lanes_copy(x: Global[u32], *, right: bool = False) -> None:
+    """Each thread overwrites what its neighbour's cp.async still reads."""
+    held = smem.array(u32, 32)
+    cp_async.copy(held + tid.x, x + tid.x, 4)
+    cp_async.commit_group()
+    if right:
+        cp_async.wait_group(0)
+        warp.sync()
+    x[31 - tid.x] = 1
+    if not right:
+        cp_async.wait_group(0)

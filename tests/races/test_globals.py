@@ -1,0 +1,153 @@
+"""Global memory in the verdict: what nothing orders is found, with the right lines; what is ordered is clean."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.races import global_kernels
+from warpwright.check import check
+from warpwright.tensormap import TensorMap
+from warpwright.vgpu.checks.findings import Verdict
+
+ROWS, COLUMNS = global_kernels.ROWS, global_kernels.COLUMNS
+
+
+def _words(count: int) -> Any:
+    return np.zeros(count, np.uint32)
+
+
+def _box(rows: int) -> tuple[TensorMap, Any]:
+    """A tensor of some rows and its memory."""
+    tensor = np.zeros((rows, COLUMNS), np.float32)
+    return TensorMap(tensor, (ROWS, COLUMNS)), tensor.reshape(-1)
+
+
+def _args(name: str) -> list[Any]:
+    map, memory = _box(4 * ROWS)
+    return {
+        "neighbours": [_words(64), _words(64)],
+        "pair": [_words(64), _words(64)],
+        "same_place": [_words(128)],
+        "parts": [_words(256)],
+        "counted": [_words(1)],
+        "told": [_words(1), _words(1), _words(1)],
+        "last_block": [_words(256), _words(64), _words(1)],
+        "grid_barrier": [_words(256), _words(256), _words(1)],
+        "locked": [_words(1), _words(1)],
+        "boxes": [map],
+        "sums": [map],
+        "stored": [map, memory, np.zeros(1, np.float32)],
+        "written": [map, memory],
+        "replaced": [map, memory],
+        "copied": [_words(64)],
+        "lanes_copy": [_words(32)],
+    }[name]
+
+
+# kernel: CTAs, rule, what the lines of the two steps contain
+CASES = {
+    "neighbours": (1, "race", "x[tid.x] = tid.x", "y[tid.x] = x[63 - tid.x]"),
+    "pair": (2, "race", "= tid.x", "= x[(ctaid.x ^ 1)"),
+    "same_place": (2, "grid-race", "= ctaid.x", "= ctaid.x"),
+    "parts": (2, "grid-race", "st(x + tid.x * 4", "= 7"),
+    "counted": (2, "grid-race", "x[0] = x[0] + 1", "red.add(x, 1)"),
+    "locked": (3, "grid-race", "x[0] = x[0] + 1", "x[0] = x[0] + 1"),
+    "boxes": (2, "grid-race", "tma.store", "tma.store"),
+    "sums": (2, "grid-race", "tma.store", "tma.reduce"),
+    "stored": (1, "race", "tma.store", "z[0] = x[0]"),
+    "written": (1, "proxy-fence", "x[row * COLUMNS + tid.x] =", "tma.load"),
+    "replaced": (1, "race", "tma.load", "x[tid.x] = 1.0"),
+    "copied": (2, "grid-race", "tma.copy", "tma.copy"),
+    "lanes_copy": (1, "race", "cp_async.copy", "x[31 - tid.x] = 1"),
+}
+
+
+def _checked(name: str, grid: int, off: tuple[str, ...] = (), **config: Any) -> Verdict:
+    return check(getattr(global_kernels, name).configure(**config), grid=grid, args=_args(name), off=off)
+
+
+def _lines(verdict: Verdict) -> list[list[str]]:
+    """The kernel's text at the lines of each finding."""
+    source = inspect.getsource(global_kernels).splitlines()
+    return [
+        [source[int(step.where.rsplit(":", 1)[1]) - 1].strip() for step in finding.steps]
+        for finding in verdict.findings
+    ]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_nothing_orders_is_found(name: str) -> None:
+    grid, rule, first, second = CASES[name]
+    verdict = _checked(name, grid, right=False)
+    assert {finding.rule.id for finding in verdict.findings} == {rule}, str(verdict)
+    assert any(first in a and second in b for a, b in _lines(verdict)), str(verdict)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_right_kernel_is_clean(name: str) -> None:
+    verdict = _checked(name, CASES[name][0], right=True)
+    assert verdict.kind == "clean", str(verdict)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_rule_that_is_off_misses_its_bug(name: str) -> None:
+    grid, rule, *_ = CASES[name]
+    assert _checked(name, grid, off=(rule,), right=False).kind == "clean"
+
+
+ORDERED = [
+    {},
+    {"store": "release.sys", "load": "acquire.sys"},
+    {"store": "relaxed.gpu", "before": "gpu"},
+    {"store": "volatile", "before": "gpu"},
+    {"load": "relaxed.gpu", "behind": "gpu"},
+    {"load": "volatile", "behind": "sys"},
+    {"store": "relaxed.gpu", "before": "gpu", "load": "volatile", "behind": "gpu"},
+]
+UNORDERED = [
+    {"store": "relaxed.gpu"},
+    {"load": "relaxed.gpu"},
+    {"store": "release.cta"},
+    {"load": "acquire.cta"},
+    {"store": "release.cluster", "load": "acquire.cluster"},
+    {"store": "relaxed.gpu", "before": "cta"},
+    {"load": "relaxed.gpu", "behind": "cluster"},
+    {"store": "volatile", "load": "volatile"},
+]
+
+
+@pytest.mark.parametrize("config", ORDERED, ids=str)
+def test_a_release_that_is_acquired_orders_clusters(config: dict[str, str]) -> None:
+    verdict = _checked("told", 2, **config)
+    assert verdict.kind == "clean", str(verdict)
+
+
+@pytest.mark.parametrize("config", UNORDERED, ids=str)
+def test_what_is_no_release_or_no_acquire_does_not(config: dict[str, str]) -> None:
+    verdict = _checked("told", 2, **config)
+    assert {finding.rule.id for finding in verdict.findings} == {"grid-race"}, str(verdict)
+    assert ["x[0] = 5", "y[0] = x[0]"] in [sorted(found) for found in _lines(verdict)]
+
+
+def test_a_weak_flag_is_a_race_itself() -> None:
+    verdict = _checked("told", 2, store="", load="")
+    assert ["Break(when=ld(pointer, **how) == value)", "st(flag, 1, **_how(store))"] in _lines(verdict)
+
+
+def test_the_last_block_of_the_cuda_samples() -> None:
+    assert _checked("last_block", 4).kind == "clean"
+    for missing in ({"fenced": False}, {"together": False}):
+        verdict = _checked("last_block", 4, **missing)
+        assert {finding.rule.id for finding in verdict.findings} == {"grid-race"}, str(verdict)
+        assert ["x[ctaid.x * 64 + tid.x] = tid.x", "total.set(total + x[each * 64 + tid.x])"] in _lines(verdict)
+
+
+def test_a_barrier_of_the_grid() -> None:
+    assert _checked("grid_barrier", 4).kind == "clean"
+    for missing in ({"before": False}, {"behind": False}):
+        verdict = _checked("grid_barrier", 4, **missing)
+        assert {finding.rule.id for finding in verdict.findings} == {"grid-race"}, str(verdict)
