@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tests.races import kernels, published, published_protocol, published_tensor
+from tests.races import global_kernels, kernels, published, published_protocol, published_tensor
 from warpwright.lang import Kernel
 from warpwright.tensormap import TensorMap
 
@@ -63,7 +63,7 @@ CLASSES: dict[int, tuple[Case, ...]] = {
     5: (_case(t.tensor_core, [PRODUCT], "proxy-fence", "st(at, 0x3F803F80)", "tcgen05.mma(", fenced=False),),
     6: (
         _case(p.others_group, [BOX], "race", "tma.store", "st(tile.at(warp.lane, warp.id)"),
-        _case(p.refilled_source, [BOX], "race", "tma.store", "st(tile.at(warp.lane, column + warp.id)"),
+        _case(p.refilled_source, [LONG], "race", "tma.store", "st(tile.at(warp.lane, column + warp.id)"),
     ),
     7: (_case(p.multicast_early, [LONG], "race", "tma.load(tile, x[0, COLUMNS]", "ld(tile.at(warp.lane, 0)", grid=2),),
     8: (_case(p.lonely_multicast, [BOX], "deadlock", "full: phase 0 lacks 4,096 bytes", "full.wait(0)", grid=2),),
@@ -137,6 +137,7 @@ CLASSES: dict[int, tuple[Case, ...]] = {
 }
 
 MORE: tuple[Case, ...] = (
+    _case(global_kernels.same_place, [WORDS], "grid-race", "= ctaid.x", "= ctaid.x", grid=2),
     _case(p.odd_pair, [BOX, 1], "deadlock", "full: phase 0 lacks 1 of 2 arrivals", "full.wait(0)", grid=2),
     _case(p.written_operands, [FLOATS], "race", "wgmma.mma(", "st(words[0] + tid.x, 0)", kept=False),
     _case(q.arrives_too_seldom, [WORDS], "deadlock", "ready: phase 0 lacks 1 of 2 arrivals", "ready.wait(0)"),

@@ -464,13 +464,13 @@ def left_registers(b: tma.Map[bf16], d: Global[f32], *, right: bool = False) -> 
 def refilled_source(y: tma.Map[f32], *, right: bool = False) -> None:
     """The tile is written again when the store of it has been committed, and not yet waited for."""
     tile = smem.tile(f32, (ROWS, COLUMNS))
-    for _ in range(2):
+    for turn in range(2):
         for column in range(0, COLUMNS, 2):
             st(tile.at(warp.lane, column + warp.id), tid.x.to(f32))
         fence.proxy_async()
         bar.sync()
         with If((warp.id == 0) & elect_one()):
-            tma.store(y[0, 0], tile)
+            tma.store(y[0, turn * COLUMNS], tile)
             tma.commit_group()
             if right:
                 tma.wait_group(0, read=True)

@@ -249,11 +249,11 @@ def _cells(descriptor: int, shape: Shape, limit: int, base: int, stride: int, ce
 
 def _width(inst: Inst) -> int:
     """Bytes of a lane's access, vector and all."""
-    if inst["space"].startswith(("param", "const", "local", "global")):
-        return CHUNK
     if inst.name == "cp.async":
         size = inst.operands[2]
         return int(size.value) if isinstance(size, nodes.Imm) else 4
+    if inst["space"].startswith(("param", "const", "local", "global")):
+        return CHUNK
     return (
         max(1, int(inst["vec"][1:] or 1) * bits_of(inst["type"]) // 8)
         if inst["vec"]
