@@ -97,14 +97,18 @@ def _torch_view(tensor: Any) -> View:
 
 def _torch_alike(tensor: Any) -> Callable[[Any], bool] | None:
     """By torch's guards, which decide whether code that it compiled may run: they compare the type, all that describes
-    the memory, whether a gradient would be recorded, and through which modes a call goes; here, through none."""
+    the memory, whether it requires gradients, and through which modes a call goes; here, through none. They do not
+    compare whether gradients are recorded."""
     torch = sys.modules["torch"]
     modes = torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack()
     if modes or tensor.__class__ not in (torch.Tensor, torch.nn.Parameter):
         return None
     extents = {"dynamic_dims_sizes": [list(tensor.shape)], "dynamic_dims_strides": [list(tensor.stride())]}
-    found: Callable[[Any], bool] = torch._C._dynamo.guards.TensorGuards(tensor, **extents).check
-    return found
+    guard: Callable[[Any], bool] = torch._C._dynamo.guards.TensorGuards(tensor, **extents).check
+    if not tensor.requires_grad:
+        return guard
+    recorded = torch.is_grad_enabled
+    return lambda other: not recorded() and guard(other)
 
 
 def _torch_stream(tensor: Any) -> Callable[[], int]:

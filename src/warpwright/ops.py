@@ -261,16 +261,13 @@ def _remember(
         for each in offsets
         for to, size in zip(each, nbytes, strict=True)
     )
-    a, b, target = products[0]
-    left, right, target = (
-        _in_place(view(a), call.family),
-        _in_place(view(b.swapaxes(-1, -2)), call.family),
-        view(target),
-    )
+    a, b, target = (view(matrix) for matrix in products[0])
+    left, right, extras = _in_place(a, call.family), _in_place(b.swapaxes(-1, -2), call.family), call.extras
     if not inside or left is None or right is None or not mappable(target) or not call.family.gaps:
         return
-    layouts = geometry(left.view), geometry(right.view), geometry(target)
-    majors, extras = (left.major, right.major), call.extras
+    if isinstance(extras.bias, DeviceArray) and extras.bias.pointer != library.pointer(given[3]):
+        return  # a copy
+    layouts, majors = (geometry(left.view), geometry(right.view), geometry(target)), (left.major, right.major)
     run = prepared(*layouts, majors, call.level, call.device.name, extras.epilogue, extras.columns, True)
     like, (size_a, size_b, size_d) = given[0], nbytes
     lender = library.lender(FLOAT32.itemsize * prod(run.scratch), like) if run.scratch else None

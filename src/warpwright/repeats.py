@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from warpwright.arrays import DeviceArray
 from warpwright.cuda import Launch
 from warpwright.extras import GREATEST, PAIR_BYTES
-from warpwright.libraries import Library
+from warpwright.libraries import Library, library_of
 from warpwright.products import Prepared
 
 __all__ = ["REPEATS", "ROW_BYTES", "Repeat", "again", "alike", "keep"]
@@ -110,7 +111,7 @@ def again(a: Array, b: Array, out: Array, bias: Array, scale_a: Any, scale_b: An
     """The result of a call that can be made as one was before; None for any other."""
     try:
         found = REPEATS.get((a.shape, b.shape, out is None, bias is None, scale_a is None, options), ())
-    except (AttributeError, RuntimeError):  # no arrays, or some without a shape
+    except (AttributeError, RuntimeError, TypeError):  # no arrays, or some whose shape is not there or only a symbol
         return None
     for repeat in found:
         if repeat.fits(a, b, out, bias, scale_a, scale_b):
@@ -135,4 +136,5 @@ def alike(library: Library, value: Any) -> Alike | None:
     kind = value.__class__
     if kind in NUMBERS:
         return lambda other: other.__class__ is kind
-    return None if value is None else library.alike(value)
+    on_gpu = library_of(value) is library and isinstance(library.view(value), DeviceArray)
+    return library.alike(value) if on_gpu else None

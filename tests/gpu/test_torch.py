@@ -197,6 +197,14 @@ def test_addresses_that_come_again_with_other_numbers() -> None:
     assert len(kept()) == 6
 
 
+def test_what_cannot_be_read_where_it_lies_is_copied_at_each_call() -> None:
+    a, b, wide, half = normal(64, 72), normal(72, 48), normal(96), torch.tensor(0.5)
+    for turn in range(3):
+        bias = wide[::2] if turn else wide[:48]
+        near(product(a, b, bias, scale_a=half), 0.5 * exact(a, b) + bias.double())
+    assert len(kept()) == 0
+
+
 def test_each_thread_finds_its_own_way_to_the_gpu() -> None:
     """A new thread has no current context until something makes one; launches of one product are shared."""
     a, b, bias = normal(256, 136), normal(136, 312), normal(312)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -213,7 +214,7 @@ def repeated() -> Iterator[list[Any]]:
 
     repeats.REPEATS.clear()
     given = (a, b, None, bias, one, None)
-    alike = tuple(None if value is None else repeats.alike(LIBRARIES["torch"], value) for value in given)
+    alike = tuple(None if value is None else LIBRARIES["torch"].alike(value) for value in given)
     run = SimpleNamespace(launches=None)
     repeat = repeats.Repeat(alike, run, torch.Tensor.data_ptr, lambda: 0, result, None, (0,) * 4, ())
     repeats.keep(given, ("relu", None, None, None), repeat)
@@ -238,6 +239,17 @@ def test_a_call_that_was_made_before_is_made_again(repeated: list[Any]) -> None:
     with torch.inference_mode():
         near(product(a, b, bias, "relu", one), layer_of(a, b, bias, "relu"))
     assert len(repeated) == 2
+
+
+def test_what_was_made_without_gradients_is_not_made_again_with_them(repeated: list[Any]) -> None:
+    given = normal(4, 16, 24), torch.nn.Parameter(normal(5, 24, 8)), normal(6, 8)
+    (known,) = repeats.REPEATS.values()
+    with torch.no_grad():
+        alike = [LIBRARIES["torch"].alike(value) for value in (*given[:2], None, given[2], None, None)]
+        repeats.keep((*given[:2], None, given[2], None, None), (None,) * 4, replace(known[0], alike=tuple(alike)))
+        assert product(*given) is repeated[0]
+    product(*given).sum().backward()
+    assert given[1].grad is not None and len(repeated) == 1
 
 
 def test_what_watches_calls_sees_those_that_are_made_again(repeated: list[Any]) -> None:
@@ -272,6 +284,12 @@ def test_tensors_that_are_alike() -> None:
     alike = of_torch(x)
     assert alike(normal(2, 4, 4)) and not any(map(alike, (x.T, x.half(), x[:2], x[:, :2], x.to("meta"), 3, None)))
     assert of_torch(x.as_subclass(Named)) is None
+    assert repeats.alike(LIBRARIES["torch"], x) is None  # no address for a GPU
+    weight = torch.nn.Parameter(x)
+    with torch.no_grad():
+        alike = of_torch(weight)
+        assert alike(weight) and not alike(x)
+    assert not alike(weight)
     assert torch.func.vmap(lambda y: y + float(of_torch(x) is None))(torch.zeros(2)).tolist() == [1.0, 1.0]
 
 
@@ -281,11 +299,12 @@ def test_inference_mode() -> None:
     assert not d.requires_grad and d.is_inference()
 
 
-def test_it_compiles_to_one_graph() -> None:
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_it_compiles_to_one_graph(dynamic: bool) -> None:
     def layer(a: Any, b: Any, bias: Any) -> Any:
         return product(torch.relu(product(a, b)) + 1, b.T, bias=bias, activation="gelu")
 
-    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True, dynamic=dynamic)
     a, b, bias = normal(1, 24, 40, grad=True), normal(2, 40, 16), normal(3, 40, grad=True)
     gradients = []
     for each in (layer, compiled):

@@ -83,7 +83,7 @@ def loaded(bindings: Any, code: bytes, name: str) -> Any:
     return call(answer, f"loading {name!r}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Launch:
     """A launch of which nothing is open: calling it, as often as one likes and from any thread, starts it.
 

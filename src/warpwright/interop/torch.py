@@ -4,8 +4,9 @@ scales.
 Importing this module registers it. It is differentiable, works under ``torch.compile`` and in CUDA graphs, and runs on
 the current stream. Tensors on the CPU are multiplied by the default device, a virtual GPU where there is no real one.
 
-It is registered key by key: ``torch.library.custom_op`` takes 9 µs of host time a call and this 3, and
-``torch.library.register_autograd`` takes no tensors that are keywords.
+Host time: ``torch.library.custom_op`` takes 9 µs a call, kernels that are registered key by key 3, and half a
+microsecond more for each keyword-only argument; hence this schema has none. A call that was made before goes through
+none of it (`Operator`).
 """
 
 from __future__ import annotations
