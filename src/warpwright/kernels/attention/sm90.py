@@ -275,6 +275,7 @@ def attention(
                 free(slot_v, leads)
                 weights(dtype, held, values)
                 put_out(slot_q, factors)
+                wgmma.fence()
         if chained:
             last_values()
 
