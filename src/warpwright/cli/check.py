@@ -12,10 +12,12 @@ import click
 from warpwright import __version__
 from warpwright.check import check as checked
 from warpwright.check import merged
+from warpwright.cli.attending import attend, parse_heads, titled
 from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import emit, remark, show, working
 from warpwright.cli.flow import write_text
 from warpwright.cli.launching import (
+    ATTENTION_OPTIONS,
     LAUNCH_OPTIONS,
     Launch,
     Substitute,
@@ -28,22 +30,25 @@ from warpwright.cli.launching import (
 from warpwright.cli.profiling import operands
 from warpwright.devices import DEFAULT
 from warpwright.devices import device as device_of
+from warpwright.gpu import Device
+from warpwright.kernels.attention import Problem
 from warpwright.ops import matmul
 from warpwright.report.findings import verdict_lines
 from warpwright.report.sarif import sarif_of
 from warpwright.report.tables import table
 from warpwright.report.verdict import Verdict as Numbers
-from warpwright.report.verdict import judge
+from warpwright.report.verdict import judge, judge_attention
 from warpwright.vgpu.checks.findings import Verdict
 
 __all__ = ["check"]
 
+SIZE, HEADS = "256", "1x2x128x64"
 STATUS = {"clean": 0, "findings": 1, "incomplete": 3}
 STOPPED = ("deadlock", "fault")  # rules after which there is no result
 
 
 @click.command()
-@launch_options(size="256")
+@launch_options(size=SIZE, heads=HEADS)
 @click.option("--off", multiple=True, metavar="RULE", help="A rule not to check; may be given several times.")
 @click.option("--sarif", type=click.Path(path_type=Path), help="Write the findings for code review tools (SARIF).")
 @json_option
@@ -71,8 +76,12 @@ def check(what: str, off: tuple[str, ...], sarif: Path | None, as_json: bool, **
 def _made(what: str, off: Sequence[str], options: dict[str, Any]) -> tuple[Verdict, Numbers | None, Path | None]:
     """The verdict, the errors of the result where there is a reference, and the PTX file where there is one."""
     if what == "gemm":
-        refuse(what, options, LAUNCH_OPTIONS)
-        return *_product(parse_size(options["size"]), off, options), None
+        refuse(what, options, (*LAUNCH_OPTIONS, *ATTENTION_OPTIONS))
+        return *_product(parse_size(options["size"] or SIZE), off, options), None
+    if what == "attention":
+        refuse(what, options, (*LAUNCH_OPTIONS, "level"))
+        problem = parse_heads(options["size"] or HEADS, options["causal"])
+        return *_attention(problem, off, device_of(options["device"] or DEFAULT)), None
     launch = read_described(what, options)
     device = chosen_device(launch, options)
     shape = launch.grid, launch.block, launch.cluster, launch.smem
@@ -94,5 +103,21 @@ def _product(
     result = matmul(a, b.T, device=Substitute(device, act), level=level)
     rung = "gemm" if level is None else f"gemm level {level}"
     verdict = merged(f"{rung}, {m} × {n} × {k}", verdicts)
-    stopped = any(finding.rule.id in STOPPED for finding in verdict.findings)
-    return verdict, None if stopped else judge(result, a, b.T)
+    return verdict, None if _stopped(verdict) else judge(result, a, b.T)
+
+
+def _attention(problem: Problem, off: Sequence[str], device: Device) -> tuple[Verdict, Numbers | None]:
+    """The launch of an attention of standard normal operands."""
+    verdicts: list[Verdict] = []
+
+    def act(launch: Launch) -> None:
+        verdicts.append(checked(**launch, device=device, off=off))
+
+    given, out, lse, ran = attend(problem, Substitute(device, act), 0)
+    verdict = merged(titled(problem, ran), verdicts)
+    return verdict, None if _stopped(verdict) else judge_attention(problem, given, out, lse)
+
+
+def _stopped(verdict: Verdict) -> bool:
+    """Whether there is no result."""
+    return any(finding.rule.id in STOPPED for finding in verdict.findings)

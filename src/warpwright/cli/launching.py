@@ -1,4 +1,5 @@
-"""Launches as commands take them: ``gemm`` with a size, a PTX file with its launch in options, or a launch file."""
+"""Launches as commands take them: ``gemm`` or ``attention`` with a size, a PTX file with its launch in options, or a
+launch file."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from warpwright.launch_file import Described, arguments, described, entry_of, re
 from warpwright.ptx import nodes
 
 __all__ = [
+    "ATTENTION_OPTIONS",
     "LAUNCH_OPTIONS",
     "Launch",
     "Substitute",
@@ -27,6 +29,7 @@ __all__ = [
     "refuse",
 ]
 
+ATTENTION_OPTIONS = ("causal",)
 LAUNCH_OPTIONS = ("entry", "grid", "block", "cluster", "smem", "arg")
 _OPTIONS = (
     click.option("--level", type=int, help="Of gemm: the rung of the ladder; without it, as matmul chooses."),
@@ -54,14 +57,19 @@ class Launch(TypedDict):
     args: Sequence[Any]
 
 
-def launch_options(size: str) -> Callable[[Command], Command]:
-    """The argument and the options that describe a launch; ``size`` is gemm's where none is given."""
+def launch_options(size: str, heads: str) -> Callable[[Command], Command]:
+    """The argument and the options that describe a launch; ``size`` is gemm's where none is given, ``heads`` that of
+    attention."""
     extent = click.option(
-        "--size", default=size, show_default=True, help="Of gemm: M = N = K, or MxNxK, 4096x512x8192."
+        "--size",
+        help=f"Of gemm: M = N = K, or MxNxK, 4096x512x8192 (without it, {size}). Of attention: BATCHxHEADSxLENGTHxDIM, "
+        f"or BATCHxHEADSxQUERIESxKEYSxDIM ({heads}).",
     )
+    causal = click.option("--causal", is_flag=True, default=None, help="Of attention: no query sees a later key.")
+    argument = click.argument("what", metavar="gemm|attention|FILE.ptx|FILE.toml")
 
     def describe(command: Command) -> Command:
-        for option in reversed((click.argument("what", metavar="gemm|FILE.ptx|FILE.toml"), extent, *_OPTIONS)):
+        for option in reversed((argument, extent, causal, *_OPTIONS)):
             command = option(command)
         return command
 
@@ -71,12 +79,12 @@ def launch_options(size: str) -> Callable[[Command], Command]:
 def read_described(what: str, options: Mapping[str, Any]) -> Described:
     """The launch of a file; UsageError for another file, and for options that say nothing of it."""
     path = Path(what)
-    refuse(what, options, ("level",))
+    refuse(what, options, ("level", "causal"))
     if path.suffix == ".toml":
         refuse(what, options, LAUNCH_OPTIONS)
         return read_launch(path)
     if path.suffix != ".ptx":
-        raise UsageError(f"given {what}; expected gemm, a PTX file (.ptx) or a launch file (.toml)")
+        raise UsageError(f"given {what}; expected gemm, attention, a PTX file (.ptx) or a launch file (.toml)")
     if options["grid"] is None:
         raise UsageError(f"given {what} without --grid; expected the CTAs of the launch, such as --grid 148")
     grid, block, cluster = (_dims(name, options[name]) for name in ("grid", "block", "cluster"))

@@ -8,10 +8,19 @@ from typing import Any
 
 import click
 
+from warpwright.cli.attending import attention_profile, parse_heads
 from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import emit, remark, show, working
 from warpwright.cli.flow import write_text
-from warpwright.cli.launching import LAUNCH_OPTIONS, chosen_device, launch_options, parse_size, read_described, refuse
+from warpwright.cli.launching import (
+    ATTENTION_OPTIONS,
+    LAUNCH_OPTIONS,
+    chosen_device,
+    launch_options,
+    parse_size,
+    read_described,
+    refuse,
+)
 from warpwright.cli.profiling import product_profile
 from warpwright.devices import DEFAULT
 from warpwright.devices import device as device_of
@@ -28,9 +37,11 @@ from warpwright.vgpu.timing import Profile
 
 __all__ = ["profile"]
 
+SIZE, HEADS = "4096", "1x16x1024x128"
+
 
 @click.command()
-@launch_options(size="4096")
+@launch_options(size=SIZE, heads=HEADS)
 @click.option(
     "--fast/--full", default=True, show_default=True, help="One representative wave, or every CTA with numbers."
 )
@@ -63,12 +74,15 @@ def profile(what: str, fast: bool, trace: Path | None, plot: Path | None, as_jso
 
 def _made(what: str, fast: bool, options: dict[str, Any]) -> tuple[Profile, Verdict | None]:
     """The profile, and the verdict on the result: None where nothing was computed or there is no reference."""
+    device = device_of(options["device"] or DEFAULT)
     if what == "gemm":
-        refuse(what, options, LAUNCH_OPTIONS)
-        device = device_of(options["device"] or DEFAULT)
-        return product_profile(
-            device, parse_size(options["size"]), options["level"], fast, sustained=options["sustained"]
-        )
+        refuse(what, options, (*LAUNCH_OPTIONS, *ATTENTION_OPTIONS))
+        size = parse_size(options["size"] or SIZE)
+        return product_profile(device, size, options["level"], fast, sustained=options["sustained"])
+    if what == "attention":
+        refuse(what, options, (*LAUNCH_OPTIONS, "level"))
+        problem = parse_heads(options["size"] or HEADS, options["causal"])
+        return attention_profile(device, problem, fast, options["sustained"])
     launch = read_described(what, options)
     chosen = chosen_device(launch, options)
     shape = launch.grid, launch.block, launch.cluster, launch.smem

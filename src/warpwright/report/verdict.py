@@ -1,7 +1,7 @@
-"""Is a matrix product right? Measured against float64, a block of rows at a time, so that a large one fits in memory.
+"""Is a result right? Measured against float64, a part at a time, so that a large one fits in memory.
 
-Two bounds hold for every element of a verified product, with one unit in the last place (ulp) of the output type and
-the slack of accumulating in float32 that `kernels.reference.accumulation_slack` states:
+Two bounds hold for every element of a verified result, with one unit in the last place (ulp) of the output type and a
+slack, `kernels.reference.accumulation_slack` of a product and `kernels.attention.reference.slack` of attention:
 
 - ``|d - exact| <= ulp / 2 + slack``, where ``exact`` is the float64 value: one rounding, plus the accumulation;
 - ``|d - rounded| <= max(ulp, slack)``, where ``rounded`` is ``exact`` in the output type. ``max_ulp`` is the largest
@@ -10,19 +10,22 @@ the slack of accumulating in float32 that `kernels.reference.accumulation_slack`
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from warpwright.kernels.attention import Problem
+from warpwright.kernels.attention.reference import attention, slack
 from warpwright.kernels.reference import accumulation_slack, ulp
 
-__all__ = ["Verdict", "judge"]
+__all__ = ["Verdict", "judge", "judge_attention"]
 
 Array = NDArray[Any]
 
 BLOCK_ROWS = 512
+LSE_ERROR = 1e-5  # of a float32 logarithm of a sum, and relative to scores that it stands beside
 
 
 @dataclass(frozen=True)
@@ -65,10 +68,26 @@ def judge(result: Array, a: Array, b: Array) -> Verdict:
             exact = a[rows].astype(np.float64) @ b_exact
             slack = accumulation_slack(a[rows], b.T)
             _add_block(sums, result[rows], exact, slack)
+    return _verdict(sums, result.size)
+
+
+def judge_attention(problem: Problem, given: tuple[Array, Array, Array], result: Array, lse: Array) -> Verdict:
+    """How the result (batch, heads, q_len, head_dim) and the log-sum-exp of finite Q, K and V differ, head by head."""
+    sums, one = _Sums(), replace(problem, batch=1, heads=1, kv_heads=1, scale=problem.factor)
+    for batch, head in np.ndindex(problem.batch, problem.heads):
+        shared = head // problem.group
+        arrays = [x[batch, at][None, None] for x, at in zip(given, (head, shared, shared), strict=True)]
+        exact, exact_lse = attention(one, *arrays)
+        _add_block(sums, result[batch, head], exact[0, 0], slack(one, *arrays)[0, 0])
+        close = np.isclose(lse[batch, head], exact_lse[0, 0], rtol=LSE_ERROR, atol=LSE_ERROR)
+        sums.within &= bool(close.all())
+    return _verdict(sums, result.size)
+
+
+def _verdict(sums: _Sums, count: int) -> Verdict:
     scale = (sums.norm_got * sums.norm_exact) ** 0.5
     cosine = sums.dot / scale if scale else 1.0
-    mean = sums.total_err / max(result.size, 1)
-    return Verdict(sums.max_err, mean, cosine, sums.max_ulp, sums.within)
+    return Verdict(sums.max_err, sums.total_err / max(count, 1), cosine, sums.max_ulp, sums.within)
 
 
 def _add_block(sums: _Sums, result: Array, exact: Array, slack: Array) -> None:

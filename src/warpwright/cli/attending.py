@@ -1,0 +1,91 @@
+"""Attention on a device that profiles or checks what it is given to launch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.cli.launching import Launch, Substitute
+from warpwright.errors import UsageError
+from warpwright.gpu import Device
+from warpwright.kernels.attention import Problem
+from warpwright.profile import profile
+from warpwright.report.verdict import Verdict, judge_attention
+from warpwright.sdpa import Explanation, attention
+from warpwright.vgpu.timing import Profile
+
+__all__ = ["attend", "attention_profile", "inputs", "parse_heads", "titled"]
+
+Array = NDArray[Any]
+
+
+def parse_heads(text: str, causal: bool | None = None) -> Problem:
+    """``"1x16x1024x128"`` as (batch, heads, length, head_dim), or with five numbers queries and keys apart."""
+    parts = text.lower().split("x")
+    if len(parts) not in (4, 5) or not all(part.isdigit() for part in parts):
+        raise UsageError(
+            f"given --size {text}; expected BATCHxHEADSxLENGTHxDIM such as 1x16x1024x128, or "
+            "BATCHxHEADSxQUERIESxKEYSxDIM"
+        )
+    batch, heads, q_len, *more = map(int, parts)
+    kv_len, head_dim = (q_len, *more)[-2:]
+    return Problem(batch, heads, heads, q_len, kv_len, head_dim, causal=bool(causal))
+
+
+def inputs(problem: Problem, seed: int | None) -> tuple[Array, Array, Array]:
+    """Q, K and V: standard normal, or zero where there is no seed."""
+    of_q = problem.batch, problem.heads, problem.q_len, problem.head_dim
+    of_k = problem.batch, problem.kv_heads, problem.kv_len, problem.head_dim
+    if seed is None:
+        return tuple(np.zeros(shape, problem.dtype) for shape in (of_q, of_k, of_k))  # type: ignore[return-value]
+    random = np.random.default_rng(seed)
+    q, k, v = (random.standard_normal(shape, np.float32).astype(problem.dtype) for shape in (of_q, of_k, of_k))
+    return q, k, v
+
+
+def attend(
+    problem: Problem, device: Device, seed: int | None
+) -> tuple[tuple[Array, Array, Array], Array, Array, Explanation]:
+    """Inputs, output, log-sum-exp, and what ran."""
+    given = inputs(problem, seed)
+    out, lse, ran = attention(
+        *given,
+        causal=problem.causal,
+        window=problem.window,
+        scale=problem.scale,
+        device=device,
+        return_lse=True,
+        explain=True,
+    )
+    return given, out, lse, ran
+
+
+def titled(problem: Problem, ran: Explanation) -> str:
+    """The kernel and the extents that it ran, as one line."""
+    lengths = f"{problem.q_len} × {problem.kv_len}"
+    extents = f"{problem.batch} × {problem.heads} heads of {problem.head_dim}, {lengths}"
+    return f"{ran.kernel}, {extents}{', causal' if problem.causal else ''}"
+
+
+def attention_profile(
+    device: Device, problem: Problem, fast: bool, sustained: bool = False, seed: int = 0
+) -> tuple[Profile, Verdict | None]:
+    """The profile of an attention; of a full run, with standard normal operands, also the verdict on its result.
+
+    Its ``tflops`` count the products of visible pairs.
+    """
+    if device.name.startswith("cuda"):
+        raise UsageError(f"given device {device.name}; expected a virtual one, such as h200: a profile is predicted")
+    made: list[Profile] = []
+
+    def act(launch: Launch) -> None:
+        made.append(profile(**launch, device=device, fast=fast, sustained=sustained))
+
+    given, out, lse, ran = attend(problem, Substitute(device, act), None if fast else seed)
+    verdict = None if fast else judge_attention(problem, given, out, lse)
+    (found,) = made
+    tflops = problem.flops / found.time_us / 1e6
+    return replace(found, kernel=titled(problem, ran), tflops=tflops), verdict

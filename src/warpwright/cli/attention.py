@@ -1,0 +1,152 @@
+"""``warpwright attention``: one problem on a device, verified against float64, or the shared memory of the kernels."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import click
+import numpy as np
+
+from warpwright.cli.attending import attend, parse_heads
+from warpwright.cli.console import as_json as json_option
+from warpwright.cli.console import emit, remark, show, working
+from warpwright.devices import DEFAULT
+from warpwright.devices import device as device_of
+from warpwright.errors import UsageError
+from warpwright.kernels.attention import Problem
+from warpwright.kernels.attention.problem import DTYPES
+from warpwright.kernels.attention.sm120_plan import STEPS, Sm120Config, layout
+from warpwright.report.tables import table
+from warpwright.report.verdict import judge_attention
+from warpwright.targets import ARCHS
+
+__all__ = ["attention", "budgets"]
+
+COLUMNS = {
+    "Q": ("Q, then O",),
+    "K": ("K",),
+    "V": ("V",),
+    "scores": ("scores, then weights",),
+    "O": ("sums of O",),
+    "rest": ("mbarriers", "row maxima and sums", "alignment"),
+}
+DTYPE_NAMES = {dtype.name: dtype for dtype in DTYPES}
+
+
+@click.command()
+@click.option(
+    "--size",
+    default="1x4x256x128",
+    show_default=True,
+    help="BATCHxHEADSxLENGTHxDIM, or BATCHxHEADSxQUERIESxKEYSxDIM.",
+)
+@click.option("--kv-heads", type=click.IntRange(min=1), help="Heads of keys and values; as many as of queries.")
+@click.option("--causal", is_flag=True, help="No query sees a key behind its own place; the last stands at the last.")
+@click.option("--window", metavar="LEFT,RIGHT", help="Keys to either side that a query sees; - for any: 128,-.")
+@click.option("--scale", type=float, help="Of the scores; without it 1 / √DIM.")
+@click.option("--dtype", type=click.Choice(list(DTYPE_NAMES)), default="bfloat16", show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the standard normal inputs.")
+@click.option("--device", default=DEFAULT, show_default=True, help="One of `warpwright devices`.")
+@click.option("--smem", is_flag=True, help="Only show the shared memory of each configuration for sm_120a.")
+@json_option
+def attention(
+    size: str,
+    kv_heads: int | None,
+    causal: bool,
+    window: str | None,
+    scale: float | None,
+    dtype: str,
+    seed: int,
+    device: str,
+    smem: bool,
+    as_json: bool,
+) -> None:
+    """Compute attention of random inputs on a device and verify it against float64.
+
+    Exit status: 0 when the result was verified, 1 when it is wrong, 2 for a usage error.
+    """
+    if smem:
+        _show_budgets(as_json)
+        return
+    given = parse_heads(size, causal)
+    problem = replace(
+        given, kv_heads=kv_heads or given.heads, window=parse_window(window), scale=scale, dtype=DTYPE_NAMES[dtype]
+    )
+    with working() as describe:
+        describe(f"attention of {size} on {device}")
+        row = _measured(problem, device, seed)
+    if as_json:
+        emit(row)
+    else:
+        errors = {name: row[name] for name in ("max_err", "mean_err", "cos_sim", "max_ulp", "verified", "wall_s")}
+        show(table([_extents(problem) | errors], "attention, against float64"), f"  {row['ran']}")
+    if not row["verified"]:
+        remark("not verified: the result differs from the float64 reference by more than the bound")
+        click.get_current_context().exit(1)
+
+
+def _extents(problem: Problem) -> dict[str, str]:
+    """What was computed, in three columns."""
+    of_q = problem.batch, problem.heads, problem.q_len, problem.head_dim
+    of_k = problem.batch, problem.kv_heads, problem.kv_len, problem.head_dim
+    bounds = ["-" if bound is None else str(bound) for bound in problem.window or ()]
+    words = ["causal"] * problem.causal + [f"window {','.join(bounds)}"] * bool(bounds)
+    return {"q": " × ".join(map(str, of_q)), "k,_v": " × ".join(map(str, of_k)), "mask": ", ".join(words) or "none"}
+
+
+def _measured(problem: Problem, device: str, seed: int) -> dict[str, Any]:
+    """The problem, the verdict on its result, the seconds it took (without the verification), and what ran."""
+    start = time.perf_counter()
+    given, out, lse, ran = attend(problem, device_of(device), seed)
+    seconds = time.perf_counter() - start
+    extents = {name: getattr(problem, name) for name in ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim")}
+    verdict = judge_attention(problem, given, np.asarray(out), np.asarray(lse))
+    return {
+        **extents,
+        "dtype": problem.dtype.name,
+        "causal": problem.causal,
+        **verdict.as_row(),
+        "wall_s": round(seconds, 3),
+        "ran": str(ran),
+    }
+
+
+def parse_window(text: str | None) -> tuple[int | None, int | None] | None:
+    """``"128,-"`` as (128, None)."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 2 or not all(part == "-" or part.isdigit() for part in parts):
+        raise UsageError(f"given --window {text}; expected LEFT,RIGHT, numbers of keys or - for any, such as 128,0")
+    left, right = (None if part == "-" else int(part) for part in parts)
+    return left, right
+
+
+def budgets(configs: dict[str, Sm120Config]) -> list[dict[str, Any]]:
+    """The shared memory of a CTA of each configuration, in bytes: its pieces, their sum, what sm_120a leaves, and how
+    many CTAs find room in an SM."""
+    arch = ARCHS["sm_120a"]
+    rows = []
+    for name, config in configs.items():
+        pieces = {piece.name: piece.nbytes for piece in layout(config)}
+        taken = config.smem_bytes
+        warps = f"{config.producers} + {config.consumers}"
+        sizes = {short: sum(pieces.get(piece, 0) for piece in whole) for short, whole in COLUMNS.items()}
+        fit = arch.smem_per_sm // (taken + arch.smem_reserved_per_block)
+        tile = " × ".join(map(str, config.tile))
+        rows.append(
+            {"name": name, "tile": tile, "stages": config.stages, "warps": warps, **sizes}
+            | {"sum": taken, "left": arch.smem_per_block - taken, "ctas": fit}
+        )
+    return rows
+
+
+def _show_budgets(as_json: bool) -> None:
+    rows = budgets(STEPS)
+    if as_json:
+        emit(rows)
+    else:
+        notes = [f"  {name}: {config.summary}" for name, config in STEPS.items()]
+        show(table(rows, "shared memory of a CTA in bytes, sm_120a, head dimension 128"), *notes)

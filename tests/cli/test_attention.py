@@ -1,0 +1,115 @@
+"""``warpwright attention``, and attention under ``profile`` and ``check``: results, exit status, one-line errors."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from warpwright.cli import attending, main
+from warpwright.kernels.attention.sm120_plan import STEPS
+from warpwright.sdpa_launch import SETTING
+
+RTX = ("--device", "rtx5090")
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch) -> None:
+    monkeypatch.delenv(SETTING, raising=False)
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def test_a_problem_is_computed_and_verified() -> None:
+    words = ("--size", "1x4x20x40x80", "--kv-heads", 2, "--causal", "--window", "9,-", "--dtype", "float16", *RTX)
+    row = json.loads(run("attention", *words, "--json").stdout)
+    extents = [row[name] for name in ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "dtype", "causal")]
+    assert extents == [1, 4, 2, 20, 40, 80, "float16", True]
+    assert row["verified"] is True and 0 < row["max_err"] < 1e-2
+    assert row["ran"].startswith("sm120.attention_cp_async on rtx5090: ")
+    shown = run("attention", *words)
+    assert shown.exit_code == 0
+    for text in ("1 × 4 × 20 × 80", "1 × 2 × 40 × 80", "causal, window 9,-", row["ran"]):
+        assert text in " ".join(shown.stdout.split())
+
+
+def test_a_wrong_result_is_a_finding(monkeypatch) -> None:
+    def wrong(*given: Any, **options: Any) -> Any:
+        out, lse, ran = right(*given, **options)
+        out[0, 0, 3, 5] += np.asarray(0.1, out.dtype)
+        return out, lse, ran
+
+    right = attending.attention
+    monkeypatch.setattr(attending, "attention", wrong)
+    result = run("attention", "--size", "1x1x20x64", *RTX)
+    assert result.exit_code == 1
+    assert "not verified: the result differs from the float64 reference by more than the bound" in result.stderr
+
+
+def test_a_wrong_log_sum_exp_is_a_finding(monkeypatch) -> None:
+    def wrong(*given: Any, **options: Any) -> Any:
+        out, lse, ran = right(*given, **options)
+        return out, lse * np.float32(1.0001), ran
+
+    right = attending.attention
+    monkeypatch.setattr(attending, "attention", wrong)
+    assert run("attention", "--size", "1x1x20x64", *RTX).exit_code == 1
+
+
+def test_shared_memory_of_the_configurations() -> None:
+    rows = {row["name"]: row for row in json.loads(run("attention", "--smem", "--json").stdout)}
+    assert list(rows) == list(STEPS)
+    v3, last = rows["v3"], rows["two-ctas"]
+    assert (v3["Q"], v3["K"], v3["V"], v3["scores"], v3["O"], v3["rest"]) == (8192, 32768, 32768, 8192, 16384, 1024)
+    assert (v3["sum"], v3["left"], v3["ctas"], last["ctas"]) == (99_328, 2048, 1, 2)
+    assert all(
+        row["sum"] == sum(row[piece] for piece in ("Q", "K", "V", "scores", "O", "rest")) for row in rows.values()
+    )
+    assert "4 + 8" in run("attention", "--smem").stdout
+
+
+def test_profile() -> None:
+    made = json.loads(run("profile", "attention", "--size", "1x2x70x64", "--causal", "--json", *RTX).stdout)
+    assert made["kernel"] == "sm120.attention_cp_async, 1 × 2 heads of 64, 70 × 70, causal"
+    assert made["tflops"] == pytest.approx(4 * 2 * 64 * 70 * 71 / 2 / made["time_us"] / 1e6)
+    assert made["roles"][0]["name"] == "compute"
+    full = json.loads(run("profile", "attention", "--size", "1x1x20x64", "--full", "--json", *RTX).stdout)
+    assert full["verified"] is True
+
+
+def test_check(monkeypatch) -> None:
+    monkeypatch.setenv(SETTING, "1")
+    result = run("check", "attention", "--size", "1x1x40x100x64", *RTX)
+    assert result.exit_code == 0, result.output
+    assert "sm120.attention, 1 × 1 heads of 64, 40 × 100 on rtx5090: clean" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ["attention", "--size", "4x4"],
+            "given --size 4x4; expected BATCHxHEADSxLENGTHxDIM such as 1x16x1024x128, or BATCHxHEADSxQUERIESxKEYSxDIM",
+        ),
+        (
+            ["attention", "--window", "5"],
+            "given --window 5; expected LEFT,RIGHT, numbers of keys or - for any, such as 128,0",
+        ),
+        (
+            ["attention", "--size", "1x3x8x64", "--kv-heads", 2],
+            "attention: q has 3 heads and k has 2; expected a multiple of those of k, so that each of its heads serves "
+            "as many heads of q",
+        ),
+        (["profile", "attention", "--level", 3], "given --level for attention; it says nothing there: leave it out"),
+        (["check", "gemm", "--causal"], "given --causal for gemm; it says nothing there: leave it out"),
+        (["profile", "attention", "--grid", 3], "given --grid for attention; it says nothing there: leave it out"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_2(words, sentence) -> None:
+    result = run(*words)
+    assert (result.exit_code, result.stderr) == (2, f"warpwright: error: {sentence}\n")
