@@ -263,19 +263,17 @@ def attention(
                 first_scores()
             else:
                 slot_q, slot_k, slot_v, more = next(of_q), next(of_k), next(of_v), at.count > 1
-                begin_tile(slot_k)
                 added(slot_v, more)
+                begin_tile(slot_k)
                 turns.pass_on()
                 factors = end_rows()
                 at.set(words)
                 wgmma.wait_group(1)
-                free(slot_k, leads)
-                values, _, _ = weigh(True)
-                wgmma.wait_group(0)
                 free(slot_v, leads)
-                weights(dtype, held, values)
                 put_out(slot_q, factors)
-                wgmma.fence()
+                wgmma.wait_group(0)
+                free(slot_k, leads)
+                weights(dtype, held, weigh(True)[0])
         if chained:
             last_values()
 
