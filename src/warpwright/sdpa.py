@@ -14,7 +14,7 @@ from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.kernels.attention.problem import DTYPES, Problem, Window
 from warpwright.libraries import OTHER, Library, View, library_of
-from warpwright.sdpa_launch import Job, job_of, run, setting, usable
+from warpwright.sdpa_launch import Job, capturing, job_of, run, setting, usable
 
 __all__ = ["Explanation", "attention"]
 
@@ -250,17 +250,24 @@ def _run(
             views[name] = _logical(library, name, copies[name], heads, rows)
     on_gpu = isinstance(views["q"], DeviceArray)
     stream = library.stream(arrays["q"])() if on_gpu else 0
-    counter = library.zeros((1,), COUNTER, arrays["q"]) if on_gpu and job.counts else None
-    run(
-        job,
-        [views[name] for name in ("q", "k", "v", "out")],
-        None if lse is None else library.view(lse),
-        target,
-        None if counter is None else library.view(counter),
-        stream,
-    )
+    counter = _counter(library, arrays["q"], target.name, stream) if on_gpu and job.counts else None
+    four = [views[name] for name in ("q", "k", "v", "out")]
+    run(job, four, None if lse is None else library.view(lse), target, counter, stream)
     if "out" in copies:
         arrays["out"][...] = copies["out"]
+
+
+_COUNTERS: dict[tuple[str, str, int], Array] = {}
+
+
+def _counter(library: Library, like: Array, gpu: str, stream: int) -> View:
+    """A u32 that is 0: every launch leaves it so, and those of a stream follow each other. A graph has its own."""
+    if capturing(stream):
+        return library.view(library.zeros((1,), COUNTER, like))
+    key = library.name, gpu, stream
+    if key not in _COUNTERS:
+        _COUNTERS[key] = library.zeros((1,), COUNTER, like)
+    return library.view(_COUNTERS[key])
 
 
 def _explained(job: Job | None, target: Device) -> Explanation | None:

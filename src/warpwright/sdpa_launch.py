@@ -15,6 +15,7 @@ import numpy as np
 
 from warpwright import cuda, types
 from warpwright.arrays import DeviceArray, dense_strides
+from warpwright.cuda.driver import driver
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.kernels.attention import sm90, sm90_plan, sm120, sm120_plan
@@ -24,7 +25,7 @@ from warpwright.launch import entry_point, launch
 from warpwright.libraries import View
 from warpwright.tensormap import TensorMap
 
-__all__ = ["SETTING", "Choice", "Job", "choose", "geometry", "job_of", "ready", "run", "usable"]
+__all__ = ["SETTING", "Choice", "Job", "capturing", "choose", "geometry", "job_of", "ready", "run", "usable"]
 
 SETTING = "WARPWRIGHT_ATTENTION_TMA"
 SETTINGS = {"0": False, "1": True, "-1": None}
@@ -189,3 +190,9 @@ def ready(job: Job, layouts: tuple[Geometry, ...], gpu: str) -> Callable[[tuple[
         function(job.grid, (*given, *steps, *more, *job.scalars), stream)
 
     return start
+
+
+def capturing(stream: int) -> bool:
+    """Whether what goes to a stream of a real GPU is captured in a graph, or nothing can be asked for a capture."""
+    status, state = driver().cuStreamIsCapturing(stream)
+    return bool(status.value or state.value)

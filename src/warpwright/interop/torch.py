@@ -1,8 +1,9 @@
 """``torch.ops.warpwright.matmul``: `warpwright.matmul` as an operator of torch, with its ``bias``, ``activation`` and
 scales.
 
-Importing this module registers it. It is differentiable, works under ``torch.compile`` and in CUDA graphs, and runs on
-the current stream. Tensors on the CPU are multiplied by the default device, a virtual GPU where there is no real one.
+Importing this module registers it, and ``torch.ops.warpwright.attention`` with it. It is differentiable, works under
+``torch.compile`` and in CUDA graphs, and runs on the current stream. Tensors on the CPU are multiplied by the default
+device, a virtual GPU where there is no real one.
 
 Host time: ``torch.library.custom_op`` takes 9 µs a call, kernels that are registered key by key 3, and half a
 microsecond more for each keyword-only argument; hence this schema has none. A call that was made before goes through
@@ -21,9 +22,10 @@ from torch._C import DispatchKey, DispatchKeySet
 
 from warpwright import ops
 from warpwright.errors import UsageError
+from warpwright.interop.attention import attention, scaled_dot_product_attention
 from warpwright.repeats import again
 
-__all__ = ["matmul"]
+__all__ = ["attention", "matmul", "scaled_dot_product_attention"]
 
 SCHEMA = (
     "matmul(Tensor a, Tensor b, Tensor? bias=None, str? activation=None, "
