@@ -12,13 +12,20 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tests.races import global_kernels, kernels, published, published_protocol, published_tensor
+from tests.races import (
+    global_kernels,
+    kernels,
+    published,
+    published_copies,
+    published_protocol,
+    published_tensor,
+)
 from warpwright.lang import Kernel
 from warpwright.tensormap import TensorMap
 
 __all__ = ["CLASSES", "MORE", "Case"]
 
-WORDS, FLOATS = np.zeros(512, np.uint32), np.zeros(512, np.float32)
+WORDS, OTHERS, FLOATS = (np.zeros(512, dtype) for dtype in (np.uint32, np.uint32, np.float32))
 BOX = np.zeros((32, 32), np.float32)
 LONG = np.ones((32, 256), np.float32)
 SQUARE, TALL, WIDE = (np.ones(shape).astype(ml_dtypes.bfloat16) for shape in ((64, 64), (128, 64), (64, 512)))
@@ -49,7 +56,7 @@ def _case(kernel: Kernel, args: list[Any], rule: str, *expected: str, grid: int 
     return Case(kernel, args, rule, expected, grid)
 
 
-p, q, t = published, published_protocol, published_tensor
+c, p, q, t = published_copies, published, published_protocol, published_tensor
 
 CLASSES: dict[int, tuple[Case, ...]] = {
     1: (
@@ -104,6 +111,14 @@ CLASSES: dict[int, tuple[Case, ...]] = {
     21: (
         _case(p.initialised_again, [WORDS], "mbarrier-live", "ready.init()", "ready.init()"),
         _case(p.overwritten, [WORDS], "mbarrier-live", "ready.init()", "scratch[0] = 7"),
+    ),
+    22: (
+        _case(c.one_group_early, [WORDS, OTHERS], "race", "cp_async.copy(held", "y[tid.x] = held[256 + 63 - tid.x]"),
+        _case(c.signals_early, [WORDS, OTHERS], "race", "cp_async.copy(held", "y[warp.lane] = held[warp.lane]"),
+        _case(c.copies_behind, [WORDS, OTHERS], "race", "x + (tid.x * 4 + 128)", "held[128 + warp.lane]"),
+        _case(c.counts_itself, [WORDS, OTHERS], "deadlock", "full: phase 0 lacks 32 of 32 arrivals", "full.wait(0)"),
+        _case(c.waits_before, [WORDS, OTHERS], "race", "cp_async.copy(held", "y[tid.x] = held[63 - tid.x]"),
+        _case(c.fences_before, [FLOATS, np.zeros((4, 32), np.float32)], "proxy-fence", "cp_async.copy(", "tma.store("),
     ),
     23: (_case(p.arrives_twice, [WORDS], "race", "held[warp.lane] = warp.lane", "x[warp.lane] = held[warp.lane]"),),
     24: (

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.races import published, published_protocol, published_tensor, traps
+from tests.races import published, published_copies, published_protocol, published_tensor, traps
 from tests.races.classes import BOX, CLASSES, FLOATS, MORE, SQUARE, WORDS, Case
 from warpwright.check import check
 from warpwright.lang import Kernel
@@ -84,5 +84,5 @@ def test_every_rule_has_a_case_that_is_missed_without_it() -> None:
 
 def test_every_kernel_has_a_case() -> None:
     used = {case.kernel for case in CASES.values()}
-    for module in (published, published_protocol, published_tensor):
+    for module in (published, published_copies, published_protocol, published_tensor):
         assert {item for item in vars(module).values() if isinstance(item, Kernel)} <= used

@@ -120,14 +120,19 @@ def lane_wait(watch: Watch, row: Row) -> None:
 
 @meaning("cp.async.mbarrier.arrive")
 def lane_arrive(watch: Watch, row: Row) -> None:
-    """The lane's copies so far are over with the phase in which this arrives, and so is what the lane knows."""
+    """The lane's copies so far are over with the phase in which this arrives, and so is what the lane knows. Without
+    .noinc the phase waits for one arrival more, this one."""
+    more = "noinc" not in watch.insts[row.inst].opcode.split(".")
     for _ in range(row.a):
         op = watch.op()
         lane = watch.lane(op)
         rank, offset = watch.prints.place(op, 0)
         column, clock = watch.column("copies", lane), watch.clocks.of(lane)
         clock[GENERIC, column] = watch.count("copies", lane)
-        watch.commits[op.number, rank * watch.cluster.shared_stride + offset] = clock
+        place = rank * watch.cluster.shared_stride + offset
+        watch.commits[op.number, place] = clock
+        if more and place in watch.mbarriers:
+            watch.mbarriers[place].pending += 1
 
 
 @meaning("tcgen05.relinquish_alloc_permit", "call.vprintf", "call.__assertfail", "tensormap.replace")
