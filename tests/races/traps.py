@@ -50,7 +50,8 @@ def loads_and_stores(x: tma.Map[f32], y: tma.Map[f32]) -> None:
 
 @kernel("sm_90a", threads=128)
 def chained_products(a: tma.Map[bf16], b: tma.Map[bf16], d: Global[f32]) -> None:
-    """Products of one shape into one accumulator need no fence between them, also in groups of their own."""
+    """Products of one shape into one accumulator need no fence between them, also in groups of their own; nvcc copies
+    registers of accumulators behind the fence."""
     a_tile, b_tile = smem.tile(bf16, (64, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
     full = mbarrier(1, name="full")
     with If((warp.id == 0) & elect_one()):
@@ -63,8 +64,10 @@ def chained_products(a: tma.Map[bf16], b: tma.Map[bf16], d: Global[f32]) -> None
     full.wait(0)
     acc = wgmma.accumulator(f32, (64, 64))
     wgmma.fence()
+    for register in acc.regs:
+        register.set(0.0)
     for k in range(0, 64, 16):
-        wgmma.mma(acc, a_tile[:, k : k + 16], b_tile[:, k : k + 16], accumulate=k > 0)
+        wgmma.mma(acc, a_tile[:, k : k + 16], b_tile[:, k : k + 16], accumulate=True)
         wgmma.commit_group()
     wgmma.wait_group(0)
     d[tid.x] = acc.regs[0]

@@ -20,12 +20,13 @@ __all__ = ["Registers"]
 @dataclass(slots=True)
 class _Warp:
     """``flight``: group, instruction and use of what has not been waited for; ``since``: registers used since the last
-    fence, and by which instruction; ``written``: the lanes (a mask) that have written a register of the doubtful ones.
-    """
+    fence, and by which instruction; ``fresh``: no wgmma was issued since then; ``written``: the lanes (a mask) that have
+    written a register of the doubtful ones."""
 
     flight: list[tuple[int, int, Use]] = field(default_factory=list)
     since: dict[str, int] = field(default_factory=dict)
     fenced: bool = False
+    fresh: bool = False
     written: dict[str, int] = field(default_factory=dict)
 
 
@@ -52,7 +53,8 @@ class Registers:
                 )
                 watch.find("wgmma-registers", steps, "the warp has not waited for the wgmma's group")
                 break
-        warp.since.update(dict.fromkeys(use.reads | use.writes, row.inst))
+        if not (warp.fresh and watch.insts[row.inst].name == "mov"):  # compilers put copies there, ptxas undoes them
+            warp.since.update(dict.fromkeys(use.reads | use.writes, row.inst))
 
     def _check(self, watch: Watch, row: Row, flow: Flow, written: dict[str, int]) -> None:
         """What has an effect takes what was written; what only computes hands on that it was not."""
@@ -77,11 +79,12 @@ class Registers:
             text = "no wgmma.fence is between them" if first else "no wgmma.fence is before the first wgmma"
             watch.find("wgmma-fence", (*first, watch.step("issues", row.inst, lane)), text)
         warp.flight.append((group, row.inst, use))
+        warp.fresh = False
 
     def fence(self, warp: int) -> None:
         held = self._of(warp)
         held.since.clear()
-        held.fenced = True
+        held.fenced = held.fresh = True
 
     def wait(self, warp: int, over: int) -> None:
         held = self._of(warp)

@@ -1,0 +1,41 @@
+"""Compiles the CUDA C++ kernels of `cuda/`, wrong and repaired, to the PTX that stands beside them.
+
+``python -m tests.races.compile`` rewrites ``cuda/ptx/``; it needs nvcc 13.0 on the PATH.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent / "cuda"
+BLACKWELL = ("parted_pair", "uncommitted_product")
+NAMES = sorted(path.stem for path in HERE.glob("*.cu"))
+STATES = ("wrong", "repaired")
+
+
+def golden(name: str, state: str) -> Path:
+    """Where the stored PTX of a kernel stands."""
+    return HERE / "ptx" / f"{name}.{state}.ptx"
+
+
+def compile_ptx(name: str, state: str, to: Path) -> None:
+    """Compile a kernel, with lines of its source but no folders; raises CalledProcessError with nvcc's words."""
+    arch = "sm_100a" if name in BLACKWELL else "sm_90a"
+    define = ["-DREPAIRED"] if state == "repaired" else []
+    command = ["nvcc", "-ptx", "-lineinfo", f"-arch={arch}", "-std=c++17", *define, "-o", str(to), f"{name}.cu"]
+    subprocess.run(command, check=True, cwd=HERE)
+    to.write_text(re.sub(r'(\.file\s+\d+) ".*/([^"/]+)"', r'\1 "\2"', to.read_text()))
+
+
+def main() -> None:
+    for name in NAMES:
+        for state in STATES:
+            compile_ptx(name, state, golden(name, state))
+            print(golden(name, state).name, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

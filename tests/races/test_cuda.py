@@ -1,0 +1,84 @@
+"""Mistakes of CUDA C++ kernels are found from nvcc's PTX, at the lines of their sources; repaired they are clean."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import warpwright as ww
+from tests.races.compile import HERE, NAMES, STATES, compile_ptx, golden
+from warpwright import ptx
+from warpwright.vgpu.checks.findings import Finding, Verdict
+
+HEADER_LINES = 6  # nvcc's banner: the compiler build, the release, the version of NVVM
+DATA, RESULT, WORDS = np.ones(1024, np.float32), np.zeros(256, np.float32), np.zeros(256, np.uint32)
+
+# kernel: class in classes.py, CTAs, threads, arguments, rule, then as there
+CASES: dict[str, tuple[Any, ...]] = {
+    "unfenced_store": (4, 1, 64, [RESULT], "proxy-fence", "tile[threadIdx.x] = threadIdx.x", "STORE(out, tile"),
+    "refilled_stage": (2, 1, 64, [DATA, RESULT, 4], "proxy-fence", "sum += stage[threadIdx.x]", "LOAD(stage, in"),
+    "reused_source": (6, 1, 64, [RESULT], "race", "STORE(out + 64 * turn", "tile[threadIdx.x] = turn"),
+    "early_commit": (22, 1, 64, [DATA, RESULT], "race", "COPY(stage", "out[threadIdx.x - 32] = stage[threadIdx.x]"),
+    "early_exit": (16, 2, 32, [RESULT], "exit-early", "= theirs[threadIdx.x]"),
+    "double_init": (21, 1, 64, [RESULT], "mbarrier-live", "INIT(&ready, 64)", "INIT(&ready, 64)"),
+    "double_arrive": (23, 1, 64, [RESULT], "race", "held[threadIdx.x] = threadIdx.x", "= held[threadIdx.x - 32]"),
+    "unequal_registers": (24, 1, 256, [RESULT], "fault", "exits without the setmaxnreg.dec 40 of warp 0"),
+    "unwaited_product": (10, 1, 128, [RESULT], "wgmma-registers", "PRODUCT(d, left, right)", "out[threadIdx.x] = d[0]"),
+    "uncommitted_product": (17, 1, 128, [WORDS], "race", "PRODUCT(sums, left", "READ(value, sums"),
+    "parted_pair": (18, 2, 64, [WORDS], "tmem-pair", "tcgen05.alloc", "tcgen05.dealloc"),
+    "unheard_waiter": (12, 1, 96, [RESULT, 4], "mbarrier-lapped", "WAIT(&full, turn & 1)", "ARRIVE(&full)"),
+    "consumers_barrier": (0, 1, 96, [RESULT, 3], "deadlock", "cycle: ", "__syncthreads()", "WAIT(&empty"),
+}
+
+
+def _checked(name: str, state: str, *off: str) -> Verdict:
+    _, grid, block, args, *_ = CASES[name]
+    return ww.check(ww.load_ptx(golden(name, state))["kernel"], grid=grid, block=block, args=args, off=off)
+
+
+def _lines(finding: Finding) -> list[str]:
+    """The source at the lines of a finding's steps."""
+    places = [step.where.rsplit(":", 1) for step in finding.steps]
+    return [(HERE / path).read_text().splitlines()[int(line) - 1] for path, line in places]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_mistake_in_cuda_is_found_at_its_lines(name: str) -> None:
+    rule, *expected = CASES[name][4:]
+    verdict = _checked(name, "wrong")
+    findings = [finding for finding in verdict.findings if finding.rule.id == rule]
+    message = expected.pop(0) if rule in ("deadlock", "fault") else ""
+    found = [_lines(finding)[: len(expected)] for finding in findings if message in finding.message]
+    assert any(len(lines) == len(expected) and all(map(str.__contains__, lines, expected)) for lines in found), verdict
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_repaired_kernel_is_clean(name: str) -> None:
+    verdict = _checked(name, "repaired")
+    assert verdict.kind == "clean", str(verdict)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_without_its_rule_it_is_missed(name: str) -> None:
+    rule = CASES[name][4]
+    assert rule not in {finding.rule.id for finding in _checked(name, "wrong", rule).findings}
+
+
+def test_every_source_has_its_ptx_and_its_case() -> None:
+    assert set(CASES) == set(NAMES)
+    assert {path.name for path in (HERE / "ptx").iterdir()} == {golden(n, s).name for n in NAMES for s in STATES}
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on the PATH; the stored PTX is tested anyway")
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("name", NAMES)
+def test_compiled_afresh(name: str, state: str, tmp_path: Path) -> None:
+    """Equal as a tree when the same compiler made it; any other nvcc's output must still be read."""
+    compile_ptx(name, state, tmp_path / "fresh.ptx")
+    fresh, stored = (tmp_path / "fresh.ptx").read_text(), golden(name, state).read_text()
+    module = ptx.parse(fresh)
+    assert fresh.splitlines()[:HEADER_LINES] != stored.splitlines()[:HEADER_LINES] or module == ptx.parse(stored)
