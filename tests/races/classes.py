@@ -56,7 +56,7 @@ def _case(kernel: Kernel, args: list[Any], rule: str, *expected: str, grid: int 
     return Case(kernel, args, rule, expected, grid)
 
 
-c, p, q, t = published_copies, published, published_protocol, published_tensor
+c, g, p, q, t = published_copies, global_kernels, published, published_protocol, published_tensor
 
 CLASSES: dict[int, tuple[Case, ...]] = {
     1: (
@@ -216,7 +216,7 @@ MORE: tuple[Case, ...] = (
     _case(t.tensor_core, [PRODUCT], "uninitialised", "tcgen05.mma(", began=False),
     _case(kernels.tensor_memory, PRODUCTS, "tcgen05-fence", "tcgen05.mma(acc", "tcgen05.ld(acc)"),
     _case(t.unwaited_store, [FLOATS], "race", "tcgen05.st(acc", "tcgen05.ld(acc)"),
-    _case(t.left_in_tensor_memory, [FLOATS], "race", "tcgen05.st(left", "current().emit(opcode, acc", stored=False),
+    _case(t.left_in_tensor_memory, [FLOATS], "race", "tcgen05.st(left", "tcgen05.mma(acc, left", stored=False),
     _case(
         t.pair_parts,
         [WORDS],

@@ -15,7 +15,6 @@ from warpwright.lang import (
     kernel,
     loop,
     mbarrier,
-    pred,
     role,
     smem,
     st,
@@ -27,8 +26,7 @@ from warpwright.lang import (
     warp,
 )
 from warpwright.lang.context import current
-from warpwright.lang.expr import operand
-from warpwright.lang.ops.descriptor import instruction_descriptor, shared_descriptor
+from warpwright.lang.ops.descriptor import shared_descriptor
 from warpwright.lang.trace import addr
 
 
@@ -223,9 +221,7 @@ def left_in_tensor_memory(d: Global[f32], *, copied: bool = False, stored: bool 
     with If((warp.id == 0) & elect_one()):
         if copied:
             tcgen05.cp(left, shared_descriptor(a_tile), "128x256b")
-        idesc = f"0x{instruction_descriptor('f16', bf16, bf16, f32, 128, 64, 1):08x}"
-        opcode = "tcgen05.mma.cta_group::1.kind::f16"
-        current().emit(opcode, acc.operand, left.operand, shared_descriptor(b_tile), idesc, operand(False, pred))
+        tcgen05.mma(acc, left.packed(bf16), b_tile, accumulate=False)
         tcgen05.commit(done)
     done.wait(0)
     tcgen05.fence_after_thread_sync()
