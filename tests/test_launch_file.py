@@ -148,6 +148,14 @@ def test_the_file_of_the_documentation_is_one(folder) -> None:
             "given [config] for scale.ptx; expected it only for a kernel of the language, file.py:name",
         ),
         (
+            'kernel = "scale.ptx"\ngrid = 1\nexplore = -1',
+            "launch.toml has explore = -1; expected 0 or more, such as explore = 20",
+        ),
+        (
+            'kernel = "scale.ptx"\ngrid = 1\nseed = 0.5',
+            "launch.toml has seed = 0.5; expected 0 or more, such as seed = 20",
+        ),
+        (
             'kernel = "copies.py:nothing"\ngrid = 1',
             "copies.py has no kernel 'nothing'; expected a function under @kernel",
         ),

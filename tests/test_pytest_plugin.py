@@ -46,6 +46,9 @@ def test_wrong(warpwright_check):
 def test_off(warpwright_check):
     warpwright_check(turned.configure(right=False), 1, args=[X], off=["race"])
 
+def test_schedules(warpwright_check):
+    assert warpwright_check(turned, grid=1, args=[X], explore=2, seed=5).seeds == (5, 6)
+
 def test_partial(warpwright_check):
     warpwright_check(partial, grid=1, args=[X, 1])
 
@@ -59,7 +62,7 @@ def test_a_test_fails_with_the_findings(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_inprocess(
         "-p", "no:warpwright", "-p", "warpwright.pytest_plugin", "-p", "no:cacheprovider"
     )
-    result.assert_outcomes(passed=3, failed=2)
+    result.assert_outcomes(passed=4, failed=2)
     result.stdout.fnmatch_lines(
         [
             "turned on h200: findings; * instructions reached",

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from warpwright.arguments import pass_arguments
 from warpwright.devices import resolve
@@ -14,11 +19,13 @@ from warpwright.lang.trace import Traced
 from warpwright.launch import Entry, arranged
 from warpwright.ptx import nodes
 from warpwright.vgpu import Device as VirtualDevice
-from warpwright.vgpu.checks.findings import Coverage, Verdict
+from warpwright.vgpu.checks.findings import Coverage, Finding, Verdict
 from warpwright.vgpu.checks.rules import RULES
 from warpwright.vgpu.checks.watcher import Watcher
 
-__all__ = ["check", "merged"]
+__all__ = ["LIMIT", "check", "merged"]
+
+LIMIT = 20_000_000  # block jumps of a warp that does not wait, after which a kernel is not expected to end
 
 
 def check(
@@ -30,45 +37,117 @@ def check(
     args: Sequence[Any] = (),
     device: Device | str | None = None,
     off: str | Iterable[str] = (),
+    *,
+    explore: int = 0,
+    seed: int | None = None,
+    limit: int = LIMIT,
 ) -> Verdict:
     """Run a launch and say which of its accesses nothing orders, where it stops, and which protocols it breaks.
 
     The other arguments are those of ``ww.launch``; arrays in ``args`` hold the results afterwards. ``device``: a
     virtual device or its name; without one, the virtual one that runs the PTX's target. ``off``: names of rules that
-    are not checked (docs/checks.md lists them).
+    are not checked (docs/checks.md lists them). ``explore``: so many more schedules run, each from the same arrays and
+    chosen by its seed, 1, 2, …; the findings are those of all of them. ``seed``: run the schedule of that seed alone;
+    with ``explore`` so many from that seed on. ``limit``: block jumps that a warp may make without waiting before the
+    verdict is incomplete.
 
-    Raises UsageError for a real GPU and for an unknown rule, and what ``ww.launch`` raises for a launch that the device
-    refuses. A fault or a deadlock while the kernel runs is a finding; an instruction that the device does not execute
-    makes the verdict incomplete.
+    Raises UsageError for a real GPU, an unknown rule or a number that cannot be right, and what ``ww.launch`` raises
+    for a launch that the device refuses. A fault or a deadlock while the kernel runs is a finding; an instruction that
+    the device does not execute makes the verdict incomplete.
     """
     off = (off,) if isinstance(off, str) else tuple(off)
     unknown = [name for name in off if name not in RULES]
     if unknown:
         raise UsageError(f"given off={unknown[0]!r}; expected one of {', '.join(RULES)}")
+    seeds = _seeds(explore, seed)
+    if limit < 1:
+        raise UsageError(f"given limit={limit}; expected a positive number of jumps, such as {LIMIT:_}")
     entry, shape, args = arranged(kernel, grid, block, cluster, args)
     target = resolve(device, entry.target, virtual=True)
     if not isinstance(target, VirtualDevice):
         raise UsageError(f"cannot check on {target.name}; expected a virtual device, such as device='b200'")
-    watcher = Watcher(frozenset(off))
-    error: DeviceError | DescriptorError | None = None
     with pass_arguments(entry.name, entry.function.params, args) as passed:
-        try:
-            target.launch(
-                entry.module,
-                entry.name,
-                shape["grid"],
-                shape["block"],
-                shape["cluster"],
-                smem=entry.smem if smem is None else smem,
-                args=passed,
-                watcher=watcher,
-            )
-        except (DeviceError, DescriptorError) as fault:
-            error = fault
-    if error is not None and not watcher.started:
-        coverage = Coverage(0, _instructions(entry.function.body), ())
-        return Verdict(entry.name, target.name, (), coverage, (str(error),))
-    return watcher.verdict(target.name, error)
+        run = partial(_run, target, entry, shape, entry.smem if smem is None else smem, passed, limit)
+        return _together(entry, target.name, frozenset(off), seeds, run)
+
+
+Stopped = DeviceError | DescriptorError | None
+
+
+def _run(
+    target: VirtualDevice,
+    entry: Entry,
+    shape: Mapping[str, Any],
+    smem: int,
+    args: Sequence[Any],
+    limit: int,
+    watcher: Watcher,
+    seed: int,
+    discard: bool,
+) -> Stopped:
+    """Run one schedule; gives what stopped it."""
+    try:
+        target.launch(
+            entry.module,
+            entry.name,
+            shape["grid"],
+            shape["block"],
+            shape["cluster"],
+            smem=smem,
+            args=args,
+            watcher=watcher,
+            limit=limit,
+            seed=seed,
+            discard=discard,
+        )
+    except (DeviceError, DescriptorError) as error:
+        return error
+    return None
+
+
+def _together(
+    entry: Entry,
+    device: str,
+    off: frozenset[str],
+    seeds: Sequence[int],
+    run: Callable[[Watcher, int, bool], Stopped],
+) -> Verdict:
+    """One verdict on several schedules. The first runs last: it leaves its results, and counts what any has reached."""
+    verdicts: list[Verdict] = []
+    reached: NDArray[np.int64] | None = None
+    for seed in reversed(seeds):
+        watcher = Watcher(off)
+        error = run(watcher, seed, seed != seeds[0])
+        if error is not None and not watcher.started:
+            coverage = Coverage(0, _instructions(entry.function.body), ())
+            return Verdict(entry.name, device, (), coverage, (str(error),))
+        if reached is not None:
+            np.maximum(watcher.entered, reached, out=watcher.entered)
+        reached = watcher.entered.copy()
+        verdict = watcher.verdict(device, error)
+        only_so_far = error is None and seed != seeds[0]  # not reached by now
+        verdicts.insert(0, replace(verdict, reasons=()) if only_so_far else verdict)
+    reasons = dict.fromkeys(reason for verdict in verdicts for reason in verdict.reasons)
+    return replace(verdicts[0], findings=_union(verdicts, seeds), reasons=tuple(reasons), seeds=tuple(seeds))
+
+
+def _union(verdicts: Sequence[Verdict], seeds: Sequence[int]) -> tuple[Finding, ...]:
+    """What schedules find at lines at which those before them found nothing, with their seeds."""
+    findings: list[Finding] = []
+    for verdict, seed in zip(verdicts, seeds, strict=True):
+        known = {finding.lines for finding in findings}
+        findings += [replace(finding, seed=seed) for finding in verdict.findings if finding.lines not in known]
+    return tuple(findings)
+
+
+def _seeds(explore: int, seed: int | None) -> tuple[int, ...]:
+    """The schedules to run; 0 is the one that always runs."""
+    for name, given in (("explore", explore), ("seed", 0 if seed is None else seed)):
+        if given < 0:
+            raise UsageError(f"given {name}={given}; expected 0 or more")
+    if seed is None:
+        return tuple(range(explore + 1))
+    return tuple(range(seed, seed + max(1, explore)))
 
 
 def _instructions(block: nodes.Block | None) -> int:
@@ -85,4 +164,4 @@ def merged(name: str, verdicts: Sequence[Verdict]) -> Verdict:
     coverage = Coverage(sum(part.reached for part in parts), sum(part.present for part in parts), tuple(missed))
     findings = dict.fromkeys(finding for verdict in verdicts for finding in verdict.findings)
     reasons = dict.fromkeys(reason for verdict in verdicts for reason in verdict.reasons)
-    return Verdict(name, verdicts[0].device, tuple(findings), coverage, tuple(reasons))
+    return Verdict(name, verdicts[0].device, tuple(findings), coverage, tuple(reasons), verdicts[0].seeds)

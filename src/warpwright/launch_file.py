@@ -1,7 +1,8 @@
 """Launches described in a file (TOML) or in words: which kernel, which grid, which arguments. docs/profile.md has both.
 
 A file has ``kernel`` (``"file.ptx"``, or ``"file.py:name"`` for a kernel of the language), ``entry``, ``grid``,
-``block``, ``cluster``, ``smem``, ``device``, a table ``[config]`` and one table ``[[args]]`` for each parameter.
+``block``, ``cluster``, ``smem``, ``device``, for checks ``explore`` and ``seed``, a table ``[config]`` and one table
+``[[args]]`` for each parameter.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ else:
 
 __all__ = ["Described", "arguments", "described", "entry_of", "read_launch"]
 
-TOP = ("kernel", "entry", "grid", "block", "cluster", "smem", "device", "config", "args")
+TOP = ("kernel", "entry", "grid", "block", "cluster", "smem", "device", "explore", "seed", "config", "args")
 ARGUMENT = ("name", "value", "dtype", "shape", "fill", "file", "same", "bytes", "map")
 MAP = ("box", "swizzle", "element_strides", "fill", "interleave", "l2_promotion")
 KINDS = ("value", "bytes", "same", "file", "shape")
@@ -46,7 +47,7 @@ Table = Mapping[str, Any]
 @dataclass(frozen=True)
 class Described:
     """A launch, ready for `ww.launch`, `ww.profile` and the like; ``device`` is None where the file names none.
-    ``source``: the PTX file."""
+    ``source``: the PTX file; ``explore`` and ``seed``: the schedules to check."""
 
     kernel: Entry | Traced
     grid: Any
@@ -56,6 +57,8 @@ class Described:
     args: tuple[Any, ...]
     device: str | None
     source: Path | None = None
+    explore: int = 0
+    seed: int | None = None
 
 
 def read_launch(path: Path) -> Described:
@@ -78,7 +81,14 @@ def read_launch(path: Path) -> Described:
     args = arguments(table.get("args", []), here, f"{path.name}: argument")
     grid, block, cluster, smem = (table.get(name) for name in ("grid", "block", "cluster", "smem"))
     source = here / table["kernel"] if isinstance(kernel, Entry) else None
-    return Described(kernel, grid, block, cluster, smem, tuple(args), table.get("device"), source)
+    schedules = {name: _count(path.name, name, table[name]) for name in ("explore", "seed") if name in table}
+    return Described(kernel, grid, block, cluster, smem, tuple(args), table.get("device"), source, **schedules)
+
+
+def _count(file: str, name: str, given: Any) -> int:
+    if not isinstance(given, int) or given < 0:
+        raise UsageError(f"{file} has {name} = {given!r}; expected 0 or more, such as {name} = 20")
+    return given
 
 
 def _kernel(here: Path, text: str, entry: str | None, config: Table) -> Entry | Traced:

@@ -144,7 +144,7 @@ def test_several_launches_are_one_verdict() -> None:
 
 def test_json_is_the_verdict(folder) -> None:
     value = json.loads(run("wrong.toml", "--json").stdout)
-    assert value.keys() == {"kernel", "device", "verdict", "findings", "coverage", "reasons"}
+    assert value.keys() == {"kernel", "device", "verdict", "findings", "coverage", "reasons", "seeds"}
     assert value["verdict"] == "findings" and value["coverage"] == {"reached": 13, "present": 13, "missed": []}
     finding = value["findings"][0]
     assert finding["rule"]["id"] == "race" and finding["message"] == "nothing orders the second behind the first"
@@ -193,4 +193,4 @@ def test_mistakes_are_one_line_and_status_2(folder, words, sentence) -> None:
 def test_an_unknown_rule_is_answered_with_those_there_are(folder) -> None:
     result = run("right.toml", "--off", "rase")
     assert result.exit_code == 2
-    assert result.stderr.startswith("warpwright: error: given off='rase'; expected one of race, proxy-fence, ")
+    assert result.stderr.startswith("warpwright: error: given off='rase'; expected one of race, grid-race, proxy-fence, ")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import shlex
 from pathlib import Path
 from typing import Any
 
 import click
 
 from warpwright import __version__
+from warpwright.check import LIMIT, merged
 from warpwright.check import check as checked
-from warpwright.check import merged
 from warpwright.cli.attending import attend, parse_heads, titled
 from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import emit, remark, show, working
@@ -49,6 +49,9 @@ STOPPED = ("deadlock", "fault")  # rules after which there is no result
 
 @click.command()
 @launch_options(size=SIZE, heads=HEADS)
+@click.option("--explore", type=click.IntRange(0), metavar="N", help="Run N more schedules, of seeds 1 to N.")
+@click.option("--seed", type=click.IntRange(0), help="Run the schedule of this seed; with --explore, N from it on.")
+@click.option("--limit", type=click.IntRange(1), default=LIMIT, show_default=True, help="Jumps of a warp in circles.")
 @click.option("--off", multiple=True, metavar="RULE", help="A rule not to check; may be given several times.")
 @click.option("--sarif", type=click.Path(path_type=Path), help="Write the findings for code review tools (SARIF).")
 @json_option
@@ -59,37 +62,55 @@ def check(what: str, off: tuple[str, ...], sarif: Path | None, as_json: bool, **
     """
     with working() as describe:
         describe(what)
-        verdict, numbers, source = _made(what, off, options)
+        how = {"off": off, "limit": options.pop("limit")}
+        how |= {name: value for name in ("explore", "seed") if (value := options.pop(name)) is not None}
+        verdict, numbers, source = _made(what, how, options)
     if sarif is not None:
         write_text(sarif, json.dumps(sarif_of(verdict, __version__, source), indent=2))
     if as_json:
         emit({**verdict.as_dict(), **({} if numbers is None else {"result": numbers.as_row()})})
     else:
         errors = [] if numbers is None else [table([numbers.as_row()], "the result, against float64")]
-        show(*verdict_lines(verdict, source), *errors)
+        show(*verdict_lines(verdict, source, _again()), *errors)
     wrong = numbers is not None and not numbers.verified
     if wrong:
         remark("not verified: the result differs from the float64 reference by more than the bound")
     click.get_current_context().exit(1 if wrong else STATUS[verdict.kind])
 
 
-def _made(what: str, off: Sequence[str], options: dict[str, Any]) -> tuple[Verdict, Numbers | None, Path | None]:
+def _again() -> str:
+    """The command as it was given, without its schedules and what only says how to print."""
+    context = click.get_current_context()
+    words = []
+    for option in context.command.params:
+        name = option.name or ""
+        if name in ("explore", "seed", "sarif", "as_json"):
+            continue
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            given, flag = context.params[name], option.opts[:1] * isinstance(option, click.Option)
+            for value in given if isinstance(given, tuple) else (given,):
+                words += [*flag] if value is True else [*flag, str(value)]
+    return shlex.join(["warpwright", "check", *words])
+
+
+def _made(what: str, how: dict[str, Any], options: dict[str, Any]) -> tuple[Verdict, Numbers | None, Path | None]:
     """The verdict, the errors of the result where there is a reference, and the PTX file where there is one."""
     if what == "gemm":
         refuse(what, options, (*LAUNCH_OPTIONS, *ATTENTION_OPTIONS))
-        return *_product(parse_size(options["size"] or SIZE), off, options), None
+        return *_product(parse_size(options["size"] or SIZE), how, options), None
     if what == "attention":
         refuse(what, options, (*LAUNCH_OPTIONS, "level"))
         problem = parse_heads(options["size"] or HEADS, options["causal"])
-        return *_attention(problem, off, device_of(options["device"] or DEFAULT)), None
+        return *_attention(problem, how, device_of(options["device"] or DEFAULT)), None
     launch = read_described(what, options)
     device = chosen_device(launch, options)
     shape = launch.grid, launch.block, launch.cluster, launch.smem
-    return checked(launch.kernel, *shape, args=launch.args, device=device, off=off), None, launch.source
+    how = {"explore": launch.explore, "seed": launch.seed} | how
+    return checked(launch.kernel, *shape, args=launch.args, device=device, **how), None, launch.source
 
 
 def _product(
-    shape: tuple[int, int, int], off: Sequence[str], options: dict[str, Any]
+    shape: tuple[int, int, int], how: dict[str, Any], options: dict[str, Any]
 ) -> tuple[Verdict, Numbers | None]:
     """The launches of a bfloat16 product (M, N, K) of standard normal operands, under one verdict."""
     device, level = device_of(options["device"] or DEFAULT), options["level"]
@@ -97,7 +118,7 @@ def _product(
     verdicts: list[Verdict] = []
 
     def act(launch: Launch) -> None:
-        verdicts.append(checked(**launch, device=device, off=off))
+        verdicts.append(checked(**launch, device=device, **how))
 
     a, b = operands(shape, 0)
     result = matmul(a, b.T, device=Substitute(device, act), level=level)
@@ -106,12 +127,12 @@ def _product(
     return verdict, None if _stopped(verdict) else judge(result, a, b.T)
 
 
-def _attention(problem: Problem, off: Sequence[str], device: Device) -> tuple[Verdict, Numbers | None]:
+def _attention(problem: Problem, how: dict[str, Any], device: Device) -> tuple[Verdict, Numbers | None]:
     """The launch of an attention of standard normal operands."""
     verdicts: list[Verdict] = []
 
     def act(launch: Launch) -> None:
-        verdicts.append(checked(**launch, device=device, off=off))
+        verdicts.append(checked(**launch, device=device, **how))
 
     given, out, lse, ran = attend(problem, Substitute(device, act), 0)
     verdict = merged(titled(problem, ran), verdicts)
@@ -119,5 +140,6 @@ def _attention(problem: Problem, off: Sequence[str], device: Device) -> tuple[Ve
 
 
 def _stopped(verdict: Verdict) -> bool:
-    """Whether there is no result."""
-    return any(finding.rule.id in STOPPED for finding in verdict.findings)
+    """Whether there is no result: that of the first schedule."""
+    first = verdict.seeds[0]
+    return any(finding.rule.id in STOPPED and finding.seed == first for finding in verdict.findings)

@@ -40,12 +40,12 @@ def places_of(finding: Finding, source: Path | None = None) -> list[Place]:
     return list(dict.fromkeys(found for found in places if found is not None))
 
 
-def verdict_lines(verdict: Verdict, source: Path | None = None) -> Iterator[str]:
+def verdict_lines(verdict: Verdict, source: Path | None = None, command: str = "") -> Iterator[str]:
     """Lines with markup, one finding of those at the same lines; ``source`` is the PTX file, where PTX does not name
-    lines of another."""
+    lines of another; ``command``: what checks the launch again."""
     colour, coverage = COLOURS[verdict.kind], verdict.coverage
     head = f"[bold]{escape(verdict.kernel)} on {verdict.device}: [{colour}]{verdict.kind}[/{colour}][/bold]"
-    yield f"{head}; {coverage.reached:,} of {coverage.present:,} instructions reached"
+    yield f"{head}; {coverage.reached:,} of {coverage.present:,} instructions reached{verdict.schedules}"
     alike: dict[object, list[Finding]] = {}
     for finding in verdict.findings:
         key = finding.rule.id, finding.message, frozenset(step.where for step in finding.steps)
@@ -60,6 +60,9 @@ def verdict_lines(verdict: Verdict, source: Path | None = None) -> Iterator[str]
         yield from (f"   {escape(short(line.strip()))}" for line in finding.message.splitlines())
         if not finding.steps:
             yield from (f"      {_line(found)}" for found in places_of(finding, source))
+        if finding.seed:
+            again = f"{command} --seed {finding.seed}" if command else f"seed={finding.seed}"
+            yield f"   [bold]Replay:[/bold] {escape(again)}"
         repair = escape(short(finding.rule.repair))
         yield f"   [bold]Repair:[/bold] {repair} [dim](PTX ISA {finding.rule.section})[/dim]"
     if verdict.reasons:

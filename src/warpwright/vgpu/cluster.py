@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import Deadlock, MemoryFault, ProtocolError, WarpwrightError
-from warpwright.vgpu import barriers, faults, registers, services, spins, warpgroup
+from warpwright.vgpu import barriers, explore, faults, registers, services, spins, warpgroup
 from warpwright.vgpu.engines import copy, lane_copy, tensor
 from warpwright.vgpu.engines.lane_copy import LANE_COPIES
 from warpwright.vgpu.engines.op import BoundMap, Op
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["Cluster"]
 
 _QUEUE_RECORDS = 4096
+_UNUSED = 1 << 30  # fuel of a warp that did not run
 _POISON = 0xFF  # what shared and tensor memory hold before anyone writes: NaN in every float format
 
 
@@ -61,6 +62,7 @@ class Cluster:
     registers: registers.Registers
     warpgroups: warpgroup.Warpgroups
     watch: Stream | None = None
+    order: explore.Order | None = None
 
     def __init__(self, launch: Launch) -> None:
         kernel = launch.kernel
@@ -168,35 +170,54 @@ class Cluster:
             values = self.launch.grid_specials(self.first, rank)
             for warp in range(self.per_cta):
                 self._specials(rank * self.per_cta + warp, values)
+        self.order = explore.Order(self, self.launch.seed) if self.launch.seed else None
         if self.launch.watcher:
             self.watch = self.launch.watcher.begin(self)
         self.tell_all("start")
 
     def step(self) -> bool:
         """Run until the cluster is done (True) or its warps only spin (False). Raises what went wrong."""
-        run = function("run_cluster")
-        entry, pointers = self.launch.kernel.entry, self.pointers.ctypes.data
         while True:
-            code = run(pointers, self.count, entry, ctypes.addressof(self.which))
-            if self.tape:
-                self.tape.take(self.records[: int(self.queue[0])], self.watch)
-            moved = self._take_queue()
-            if code == state.FAULTED:
-                raise self._fault()
-            moved |= self._settle()
+            if self.order and not self.order.run():
+                return False
+            code, moved = self._run(0, self.count)
             if code == state.QUEUE_FULL or moved or self._drain():
                 continue
             if code == state.ALL_DONE:
-                self.tmem_state.check_freed()
-                self.warpgroups.finish()
-                self.registers.check_all()
-                if self.tape:
-                    self.tape.finish(self.watch)
-                self.tell_all("exit")
+                self._finish()
                 return True
             if code == state.SPINNING:
                 return False
             raise Deadlock(faults.deadlock(self))
+
+    def run_warp(self, index: int, fuel: int) -> bool:
+        """Let one warp go on for so many block jumps; False when it cannot."""
+        warps = self.warps
+        if warps["status"][index] == state.DONE:
+            return False
+        warps["slice"][index], warps["fuel"][index] = fuel, _UNUSED
+        self._run(index, 1)
+        return int(warps["fuel"][index]) != _UNUSED
+
+    def _run(self, first: int, count: int) -> tuple[int, bool]:
+        """Run some warps until none of them can; what `run_cluster` says, and whether the machine let others go on."""
+        pointers, entry = self.pointers[first:], self.launch.kernel.entry
+        code = function("run_cluster")(pointers.ctypes.data, count, entry, ctypes.addressof(self.which))
+        if self.tape:
+            self.tape.take(self.records[: int(self.queue[0])], self.watch)
+        moved = self._take_queue()
+        if code == state.FAULTED:
+            raise faults.fault(self, first + self.which.value)
+        return code, self._settle() | moved
+
+    def _finish(self) -> None:
+        """All warps are done."""
+        self.tmem_state.check_freed()
+        self.warpgroups.finish()
+        self.registers.check_all()
+        if self.tape:
+            self.tape.finish(self.watch)
+        self.tell_all("exit")
 
     def stopped(self, error: Exception) -> None:
         """The cluster goes on no more, by an error that it met or that others met."""
@@ -267,17 +288,22 @@ class Cluster:
         ops: list[Op] = []
         if self.tensor_ops:
             ops, self.tensor_ops = self.tensor_ops, []
-            tensor.complete(self, ops)
+            self.complete_tensor(ops)
         elif self.copy_ops:
             ops, self.copy_ops = self.copy_ops, []
-            self._complete_copies(ops)
+            self.complete_copies(ops)
             self.named.bulk_done()
-        self._tell_complete(ops)
         return self.in_flight.complete_loads() or bool(ops)
 
-    def _complete_copies(self, ops: list[Op]) -> None:
+    def complete_tensor(self, ops: list[Op]) -> None:
+        """Complete operations of tensor cores, in order of issue."""
+        tensor.complete(self, ops)
+        self._tell_complete(ops)
+
+    def complete_copies(self, ops: list[Op]) -> None:
         for single, run in itertools.groupby(ops, key=lambda op: op.inst.name in LANE_COPIES):
             (lane_copy if single else copy).complete(self, list(run))
+        self._tell_complete(ops)
 
     def enqueue_tensor(self, op: Op) -> bool:
         self.tensor_ops.append(op)
@@ -358,9 +384,6 @@ class Cluster:
 
     def failure(self, kind: type[WarpwrightError], op: Op, message: str) -> WarpwrightError:
         return faults.error(kind, self, op.inst, op.rank * self.per_cta + op.warp, op.lane, message)
-
-    def _fault(self) -> Exception:
-        return faults.fault(self, self.which.value)
 
     def tell(self, event: Event) -> None:
         for observer in self.observers:

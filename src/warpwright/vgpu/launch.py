@@ -23,6 +23,7 @@ from warpwright.vgpu.checks.watcher import Watcher
 from warpwright.vgpu.decode import decode
 from warpwright.vgpu.engines.op import BoundMap
 from warpwright.vgpu.events import Observer
+from warpwright.vgpu.explore import shuffled
 from warpwright.vgpu.jit.compile import Kernel, compile_program
 from warpwright.vgpu.jit.costs import costs_of
 from warpwright.vgpu.memory import GlobalMemory
@@ -43,7 +44,7 @@ class Launch:
     """One launch while it runs: the compiled kernel, its geometry, its global memory.
 
     ``recorder`` gets the rows of each cluster, ``chosen`` are the clusters to run (all of them when None). ``limit``:
-    jumps that a warp may make without waiting.
+    jumps that a warp may make without waiting; ``seed``: of the schedule, 0 for the one that always runs.
     """
 
     kernel: Kernel
@@ -66,13 +67,14 @@ class Launch:
     chosen: Sequence[int] | None = None
     watcher: Watcher | None = None
     limit: int | None = None
+    seed: int = 0
 
     MAP_MAGIC = b"tensrmap"
 
     @property
     def slice(self) -> int:
         """Block jumps of a warp's turn; a watched one leaves rows all the while."""
-        return 1_000 if self.watcher else 20_000
+        return 5_000 if self.watcher else 20_000
 
     @property
     def name(self) -> str:
@@ -101,8 +103,9 @@ class Launch:
 
     @property
     def by_turns(self) -> bool:
-        """Whether clusters run by turns, in one order: a watched launch whose clusters order one another."""
-        return self.watcher is not None and self.watcher.globals.synchronises
+        """Whether clusters run by turns, in one order: that of a seed, or because those of a watched launch order one
+        another."""
+        return self.seed > 0 or (self.watcher is not None and self.watcher.globals.synchronises)
 
     @property
     def has_tmem(self) -> bool:
@@ -117,6 +120,8 @@ class Launch:
     def numbers(self) -> Sequence[int]:
         """The clusters to run."""
         x, y, z = self.clusters
+        if self.seed and not self.takes_over:
+            return shuffled(x * y * z, self.seed)
         return range(x * y * z) if self.chosen is None else self.chosen
 
     @property
@@ -286,6 +291,8 @@ class Device:
         recorder: Recorder | None = None,
         watcher: Watcher | None = None,
         limit: int | None = None,
+        seed: int = 0,
+        discard: bool = False,
     ) -> LaunchResult:
         """Run ``entry`` of ``module`` to its end; arrays in ``args`` are written back, also after a fault.
 
@@ -294,14 +301,15 @@ class Device:
         wider; ``"hardware"`` aligns, cuts off and rounds them as tensor cores do (`engines.hardware`); without it, the
         device's. ``recorder`` gets the rows that timing is computed from, and chooses the clusters that run; with it,
         ``"none"``: engines only signal, they move and multiply nothing, and nothing is written back. ``limit``: jumps
-        that a warp may make without waiting; beyond them LimitReached is raised.
+        that a warp may make without waiting; beyond them LimitReached is raised. ``seed``: a schedule other than the
+        one that always runs (`explore`). ``discard``: do not write back.
         """
         kernel = _compiled(module, entry, bool(observers), recorder.timing if recorder else None, watcher is not None)
         launch = Launch(kernel, self.spec, grid, block, cluster, smem, tuple(observers), numerics or self.numerics)
         launch.insts = kernel.program.insts
         launch.recorder = recorder
         launch.watcher = watcher
-        launch.limit = limit
+        launch.limit, launch.seed = limit, seed
         if watcher is not None:
             watcher.launched(launch)
         self._check(launch)
@@ -313,7 +321,7 @@ class Device:
         try:
             run_clusters(launch)
         finally:
-            if launch.computes:
+            if launch.computes and not discard:
                 launch.memory.download()
         return LaunchResult("".join(text for _, text in sorted(launch.printed, key=lambda row: row[0])))
 

@@ -173,14 +173,14 @@ class _Watch:
         self.seen: set[int] = set()
         self.repeats = 0
         self.rounds = 0
-        self.turns = 0
+        self.jumps = 0
         self.run.changed()
 
     @property
     def tired(self) -> bool:
         """Whether clusters have gone on, without waiting, for longer than the launch may."""
         limit = self.run.launch.limit
-        return limit is not None and self.turns * self.run.launch.slice > limit
+        return limit is not None and self.jumps > limit
 
     @property
     def spinning(self) -> bool:
@@ -198,7 +198,7 @@ class _Watch:
         self.rounds += 1
         if state not in self.seen:
             self.repeats = 0
-            self.turns += 1
+            self.jumps += self.run.launch.slice
             self.seen = self.seen if len(self.seen) < _REMEMBERED else set()
             self.seen.add(state)
             self.run.changed()

@@ -35,8 +35,8 @@ class Mbarrier:
 
     ``waited`` holds, for each lane, its clock when it saw the end of phase ``saw``, by instruction ``wait_inst``: the
     next phase must not end before that is known, else the wait might have found the phase gone. ``parity``: what it
-    waited for then; ``again``: a wait that lanes passed twice for one phase. ``came``: the last operations of the open
-    phase; ``ends``: those that ended the last phases.
+    waited for then; ``again``: a wait that lanes passed twice for one phase; ``late``: by lane, the phase whose end it
+    did not see. ``came``: the last operations of the open phase; ``ends``: those that ended the last phases.
     """
 
     def __init__(self, column: int, init: int, expected: int, lanes: int) -> None:
@@ -50,6 +50,7 @@ class Mbarrier:
         self.wait_inst = np.zeros(lanes, np.int64)
         self.parity = np.zeros(lanes, np.int8)
         self.again = -1
+        self.late: dict[int, int] = {}
         self.came: deque[Came] = deque(maxlen=_KEPT)
         self.ends: deque[Came] = deque(maxlen=3)
 
@@ -72,8 +73,11 @@ class Mbarrier:
         """The lanes see the end of the last phase, and all that came before it."""
         if self.last is not None and acquires:
             clocks.acquire(lanes, self.last)
-        if self.saw[lanes[0]] == self.phase and self.wait_inst[lanes[0]] == inst and self.phase:
+        seen = int(self.saw[lanes[0]])
+        if seen == self.phase and self.wait_inst[lanes[0]] == inst and self.phase:
             self.again = inst
+        if self.phase > max(seen, 0) + 1:
+            self.late[int(lanes[0])] = max(seen, 0)
         self.waited[lanes], self.saw[lanes], self.wait_inst[lanes] = clocks.now(lanes), self.phase, inst
         self.parity[lanes] = parity
         clocks.table[GENERIC, lanes, lanes] += 1

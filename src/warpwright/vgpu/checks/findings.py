@@ -36,15 +36,24 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A rule that does not hold: the steps involved, the earlier first, and a sentence with the particulars."""
+    """A rule that does not hold: the steps involved, the earlier first, and a sentence with the particulars. ``seed``:
+    of the schedule that shows it, 0 for the one that always runs."""
 
     rule: Rule
     steps: tuple[Step, ...]
     message: str
+    seed: int = 0
+
+    @property
+    def lines(self) -> tuple[str, frozenset[tuple[str, str]]]:
+        """Its rule, and the lines that it is about: of a deadlock where it begins, the others follow from that."""
+        steps = self.steps[:1] if self.rule.id == "deadlock" else self.steps
+        return self.rule.id, frozenset((step.where, step.opcode) for step in steps)
 
     def __str__(self) -> str:
         lines = [f"{self.rule.id}: {self.rule.title}", *(f"  {step.what}: {step}" for step in self.steps)]
         lines += [f"  {line}" for line in self.message.splitlines()]
+        lines += [f"  in the schedule of seed {self.seed}; to run it again: seed={self.seed}"] * bool(self.seed)
         return "\n".join([*lines, f"  repair: {self.rule.repair} (PTX ISA {self.rule.section})"])
 
 
@@ -63,7 +72,7 @@ class Verdict:
     """What checking a launch came to.
 
     ``kind``: "clean", "findings", or "incomplete" where something was not reached or is not modelled; ``reasons`` says
-    what. Only "clean" is a pass.
+    what. Only "clean" is a pass. ``seeds``: of the schedules that ran.
     """
 
     kernel: str
@@ -71,18 +80,26 @@ class Verdict:
     findings: tuple[Finding, ...]
     coverage: Coverage
     reasons: tuple[str, ...]
+    seeds: tuple[int, ...] = (0,)
 
     @property
     def kind(self) -> str:
         return "findings" if self.findings else "incomplete" if self.reasons else "clean"
 
+    @property
+    def schedules(self) -> str:
+        """Which schedules ran, in words; "" for the one that always runs."""
+        if len(self.seeds) > 1:
+            return f"; {len(self.seeds)} schedules"
+        return f"; the schedule of seed {self.seeds[0]}" if self.seeds[0] else ""
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
         findings = [asdict(finding) for finding in self.findings]
-        rest = {"coverage": asdict(self.coverage), "reasons": list(self.reasons)}
+        rest = {"coverage": asdict(self.coverage), "reasons": list(self.reasons), "seeds": list(self.seeds)}
         return {"kernel": self.kernel, "device": self.device, "verdict": self.kind, "findings": findings, **rest}
 
     def __str__(self) -> str:
         reached = f"{self.coverage.reached} of {self.coverage.present} instructions reached"
-        head = f"{self.kernel} on {self.device}: {self.kind}; {reached}"
+        head = f"{self.kernel} on {self.device}: {self.kind}; {reached}{self.schedules}"
         return "\n".join([head, *map(str, self.findings), *self.reasons])

@@ -14,7 +14,7 @@ from warpwright.ptx import nodes
 from warpwright.vgpu.jit.state import RANK_SHIFT, SHARED_WINDOW
 from warpwright.vgpu.program import Inst, Operand, Program, Register, Symbol, mentions
 
-__all__ = ["Form", "Forms", "Places"]
+__all__ = ["Form", "Forms", "Places", "definitions"]
 
 _OFFSET = (1 << RANK_SHIFT) - 1
 _WORD = 0xFFFF_FFFF
@@ -59,20 +59,25 @@ def _product(a: Form, b: Form) -> Form:
     return Form(other.constant * factor.constant, steps, other.known)
 
 
+def definitions(program: Program) -> dict[str, list[Inst]]:
+    """The instructions that define each register."""
+    found: dict[str, list[Inst]] = {}
+    for inst in program.insts:
+        for name in mentions(inst)[1]:
+            found.setdefault(name, []).append(inst)
+    return found
+
+
 @dataclass(slots=True)
 class Forms:
-    """The forms of a program's registers for one thread. ``specials``: its special registers by name."""
+    """The forms of a program's registers for one thread. ``defined``: the instructions that define each register
+    (`definitions`); ``specials``: the thread's special registers by name."""
 
     program: Program
+    defined: Mapping[str, list[Inst]]
     specials: Mapping[str, int]
     rank: int
-    defined: dict[str, list[Inst]] = field(default_factory=dict)
     held: dict[str, Form] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for inst in self.program.insts:
-            for name in mentions(inst)[1]:
-                self.defined.setdefault(name, []).append(inst)
 
     def of(self, operand: Operand) -> Form:
         """The form of an operand; of an address, of the place."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpwright.ptx import nodes
-from warpwright.vgpu.checks.forms import Forms, Places
+from warpwright.vgpu.checks.forms import Forms, Places, definitions
 from warpwright.vgpu.checks.waits import GATHERS, NOWHERE, SPINS, Wait, waits
 from warpwright.vgpu.jit.state import WAIT_BAR, WAIT_CLUSTER, WAIT_MBARRIER, WAIT_SERVICE, WAIT_WGMMA
 from warpwright.vgpu.names import Names
@@ -60,7 +60,9 @@ class Graph:
     def __init__(self, cluster: Cluster, names: Names) -> None:
         self.cluster, self.names = cluster, names
         self.program = cluster.launch.kernel.program
+        self.defined = definitions(self.program)
         self.waits = waits(cluster)
+        self.found: dict[Wait, list[Edge]] = {}
         self.known: dict[int, Forms] = {}
         self.ahead: dict[tuple[int, int], dict[int, Inst]] = {}
         tests = ("mbarrier.try_wait", "mbarrier.test_wait", *ARRIVES)
@@ -76,7 +78,7 @@ class Graph:
             rank, warp = divmod(lane // 32, cluster.per_cta)
             given = launch.fixed_specials(rank, warp) | launch.grid_specials(cluster.first, rank)
             values = {name: int(np.broadcast_to(value, 32)[lane % 32]) for name, value in given.items()}
-            self.known[lane] = Forms(self.program, values, rank)
+            self.known[lane] = Forms(self.program, self.defined, values, rank)
         return self.known[lane]
 
     def _ahead(self, lane: int, block: int) -> dict[int, Inst]:
@@ -104,6 +106,11 @@ class Graph:
 
     def edges(self, wait: Wait) -> list[Edge]:
         """Who would let go the lanes of a wait."""
+        if wait not in self.found:
+            self.found[wait] = self._edges(wait)
+        return self.found[wait]
+
+    def _edges(self, wait: Wait) -> list[Edge]:
         awaited = wait.kind == WAIT_MBARRIER or (wait.kind == SPINS and wait.target != NOWHERE)
         ranks = range(self.cluster.ranks) if awaited or wait.kind == WAIT_CLUSTER else (wait.rank,)
         found = [
@@ -150,13 +157,10 @@ class Graph:
         for inst in self.signals:
             if inst.index in ahead and (inst.name.startswith(ARRIVES) or brings_bytes(inst)):
                 places = self._forms(lane).places(_barrier(inst))
-                if places and self._matches(self._spread(lane, inst, places), rank, offset):
+                if places and "multicast" in inst.opcode:  # in CTAs that the text need not tell
+                    places = replace(places, rank=None)
+                if places and self._matches(places, rank, offset):
                     yield inst
-
-    def _spread(self, lane: int, inst: Inst, places: Places) -> Places:
-        """With a multicast, in CTAs that the text need not tell; pairs may count at the even CTA."""
-        words = inst.opcode.split(".")
-        return Places(None, places.start, places.strided) if "multicast::cluster" in words else places
 
     def _matches(self, places: Places, rank: int, offset: int) -> bool:
         if places.rank not in (None, rank):

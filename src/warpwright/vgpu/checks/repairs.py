@@ -72,16 +72,15 @@ def _every_lane(watch: Watch, graph: Graph, wait: Wait) -> str:
 
 
 def _overtaken(watch: Watch, graph: Graph, wait: Wait) -> str:
-    """The phase that the lane waits for ended, and the next one too, before it looked."""
+    """The phase that the lane waited for ended, and the next one too, before it looked."""
     held, lane = _held(watch, wait), wait.lanes[0]
     if held is None:
         return ""
-    due = max(int(held.saw[lane]), 0)
-    if held.phase < due + 2 or due & 1 != wait.parity:
+    due = held.late.get(lane, max(int(held.saw[lane]), 0))
+    if lane not in held.late and (held.phase < due + 2 or due & 1 != wait.parity):
         return ""
-    role, name = _role(watch, wait), graph.name(wait.target)
-    late = f"phases {due} to {held.phase - 1} ended before it looked"
-    return f"let {role} be heard of before phase {due + 1} of {name} can end: {late}"
+    name = graph.name(wait.target)
+    return f"let {_role(watch, wait)} be heard of before phase {due + 1} of {name} can end: it had ended when it looked"
 
 
 def _too_many_bytes(watch: Watch, graph: Graph, wait: Wait) -> str:

@@ -7,6 +7,7 @@ and `tensor`, found by its name.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -139,21 +140,28 @@ class Watch:
         for (rows, _, signalled), self.live, self.running in zip(
             block.steps.tolist(), block.live, block.running, strict=True
         ):
-            for head in heads[first : first + rows]:
+            last: Row | None = None
+            for before, head in itertools.pairwise([[], *heads[first : first + rows]]):
                 row = Row(head)
                 tables = head[1] >> 32 & 15
                 if tables:
                     row.places = next(places)[row.lanes - 32 * row.warp]
                 if tables > 1:
                     row.packed = next(packed)[row.lanes - 32 * row.warp]
-                self._row(row)
-                self.at += 1
+                if last is None or head != before or not self._again(row, last):
+                    self._row(row)
+                self.at, last = self.at + 1, row
             self.contexts.settle()
             for (rank, _), held in self.named.items():  # who has exited is not waited for
                 held.settle(self.clocks, self.everyone(rank))
             for signal in signals[told : told + signalled]:
                 self.signal(*signal)
             first, told = first + rows, told + signalled
+
+    def _again(self, row: Row, last: Row) -> bool:
+        """Whether a warp's load is the one before it once more, as of a flag that it polls: that tells nothing new."""
+        same = row.places is not _BITS and bool((row.places == last.places).all() and (row.places >= 0).all())
+        return same and self.insts[row.inst].name == "ld"
 
     def _row(self, row: Row) -> None:
         if row.extra & TOUCH:

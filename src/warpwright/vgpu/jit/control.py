@@ -1,7 +1,8 @@
 """Control flow of lane code: every lane has a program counter, and the lowest block that can run goes first.
 
 While no lane is elsewhere (the mask equals ``live``) a branch is a jump; otherwise the program counters are written
-and the dispatcher chooses. Backward jumps cost fuel, so that a spinning warp returns to the scheduler.
+and the dispatcher chooses. Backward jumps cost fuel, so that a spinning warp returns to the scheduler; in watched code,
+which is explored, every jump does, so that others can come between any two instructions that open a block.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def jump(lanes: Lanes, mask: str, target: int) -> None:
 
 
 def _straight(lanes: Lanes, target: int, tired: str) -> None:
-    if target > lanes.block:
+    if target > lanes.block and not lanes.watched:
         lanes.emit(f"br label %b{target}")
         return
     left = lanes.op(f"sub i32 {lanes.load('i32', OFFSETS['fuel'])}, 1")

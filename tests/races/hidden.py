@@ -1,0 +1,147 @@
+"""Mistakes that the schedule which always runs does not come to: another order of the same threads does."""
+
+from __future__ import annotations
+
+from warpwright.lang import (
+    Global,
+    If,
+    atom,
+    bar,
+    elect_one,
+    f32,
+    fence,
+    kernel,
+    ld,
+    loop,
+    mbarrier,
+    role,
+    smem,
+    st,
+    tid,
+    tma,
+    u32,
+    warp,
+)
+
+ROWS, COLUMNS = 32, 32
+
+
+@kernel("sm_90a", threads=64)
+def comes_first(x: Global[u32], *, right: bool = False) -> None:
+    """The second warp waits for the first one's values, unless it has come first: then it takes them to be there."""
+    held, came, full = smem.array(u32, 32), smem.array(u32, 32), mbarrier(32, name="full")
+    with If(tid.x == 0):
+        full.init()
+    with If(warp.id == 0):
+        came[warp.lane] = 0
+    bar.sync()
+
+    @role(warp=0)
+    def write() -> None:
+        atom.add(came + warp.lane, 1)
+        held[warp.lane] = warp.lane
+        full.arrive()
+
+    @role(warp=1)
+    def read() -> None:
+        turn = atom.add(came + warp.lane, 1)
+        full.wait(0 if right else 1 - turn)
+        x[warp.lane] = held[warp.lane]
+
+
+@kernel("sm_90a", threads=32)
+def comes_early(x: tma.Map[f32], *, right: bool = False) -> None:
+    """An arrival is left out where a copy has been faster than the thread that asks for it."""
+    tile = smem.tile(f32, (ROWS, COLUMNS))
+    full, seen = mbarrier(1, name="full"), mbarrier(1, name="seen")
+    with If(elect_one()):
+        full.init()
+        seen.init()
+        fence.mbarrier_init()
+        full.arrive_expect_tx(tile.nbytes)
+        tma.load(tile, x[0, 0], full)
+        with If(~full.test_wait(0) | right):
+            seen.arrive()
+        full.wait(0)
+        seen.wait(0)
+
+
+@kernel("sm_90a", threads=64)
+def out_of_order(x: tma.Map[f32], *, right: bool = False) -> None:
+    """Two copies count at one barrier, a phase each; nothing says that the first to be issued is the first to come."""
+    first, second = smem.tile(f32, (ROWS, COLUMNS)), smem.tile(f32, (ROWS, COLUMNS))
+    full, used = mbarrier(1, name="full"), mbarrier(32, name="used")
+    with If(tid.x == 0):
+        full.init()
+        used.init()
+        fence.mbarrier_init()
+    bar.sync()
+
+    @role(warp=0, elect=True)
+    def load() -> None:
+        full.arrive_expect_tx(first.nbytes)
+        tma.load(first, x[0, 0], full)
+        if not right:
+            tma.load(second, x[0, 0], full)
+        full.wait(0)
+        used.wait(0)
+        full.arrive_expect_tx(second.nbytes)
+        if right:
+            tma.load(second, x[0, 0], full)
+        full.wait(1)
+
+    @role(warp=1)
+    def read() -> None:
+        full.wait(0)
+        ld(first.at(warp.lane, 0), vec=4)
+        used.arrive()
+
+
+@kernel("sm_90a", threads=96)
+def overtaken(turns: u32, *, right: bool = False) -> None:
+    """Two warps wait for each phase; the one that is not waited for may come when the next phase is over too."""
+    full, empty = mbarrier(1, name="full"), mbarrier(2 if right else 1, name="empty")
+    with If(tid.x == 0):
+        full.init()
+        empty.init()
+    bar.sync()
+
+    @role(warp=0, elect=True)
+    def signal() -> None:
+        for turn in loop(turns):
+            empty.wait((turn & 1) ^ 1)
+            full.arrive()
+
+    @role(warps=(1, 2), elect=True)
+    def watch() -> None:
+        for turn in loop(turns):
+            full.wait(turn & 1)
+            with If((warp.id == 1) | right):
+                empty.arrive()
+
+
+@kernel("sm_90a", threads=64)
+def takes_turns(x: Global[u32]) -> None:
+    """Whichever warp comes second stores; the schedule that always runs knows one way only."""
+    came = smem.array(u32, 1)
+    with If(tid.x == 0):
+        came[0] = 0
+    bar.sync()
+
+    @role(warp=0, elect=True)
+    def early() -> None:
+        with If(atom.add(came, 1) == 1):
+            st(x, 1)
+            st(x + 1, 1)
+
+    @role(warp=1, elect=True)
+    def late() -> None:
+        with If(atom.add(came, 1) == 1):
+            st(x, 2)
+            st(x + 1, 2)
+
+
+@kernel("sm_90a", threads=64)
+def counts(x: Global[u32]) -> None:
+    """Every thread counts one more."""
+    x[tid.x] = x[tid.x] + 1

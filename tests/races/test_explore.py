@@ -1,0 +1,178 @@
+"""Other schedules find what the one that always runs hides, and a seed runs the same schedule again.
+
+``python -m tests.races.test_explore [seeds]`` runs every rung of both ladders on so many schedules (20): some minutes.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.races import hidden, kernels, stuck
+from warpwright.check import check
+from warpwright.cli.launching import Launch, Substitute
+from warpwright.errors import UsageError
+from warpwright.kernels.memory_flow import arguments, memory_flow
+from warpwright.ops import matmul
+from warpwright.targets import DEVICES
+from warpwright.vgpu import Device
+from warpwright.vgpu.checks.findings import Verdict
+
+WORDS, BOX = np.zeros(512, np.uint32), np.ones((32, 32), np.float32)
+# kernel: arguments, rules of which the schedule that always runs finds none, and others do
+HIDDEN: dict[str, tuple[list[Any], set[str]]] = {
+    "comes_first": ([WORDS], {"race", "uninitialised"}),
+    "comes_early": ([BOX], {"deadlock"}),
+    "out_of_order": ([BOX], {"race"}),
+    "overtaken": ([5], {"deadlock"}),
+}
+SEEDS = 12
+
+
+def _checked(name: str, *, right: bool = False, **how: Any) -> Verdict:
+    off = () if right else "mbarrier-lapped"  # that rule finds `overtaken` from one schedule
+    return check(getattr(hidden, name).configure(right=right), 1, args=HIDDEN[name][0], off=off, **how)
+
+
+def _rules(verdict: Verdict) -> set[str]:
+    return {finding.rule.id for finding in verdict.findings}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_another_schedule_shows_what_one_hides(name: str) -> None:
+    assert _checked(name).kind == "clean"
+    verdict = _checked(name, explore=SEEDS)
+    assert _rules(verdict) == HIDDEN[name][1]
+    assert verdict.seeds == tuple(range(SEEDS + 1))
+    assert all(finding.seed for finding in verdict.findings)
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_a_seed_runs_the_same_schedule_again(name: str) -> None:
+    explored = _checked(name, explore=SEEDS)
+    for found in explored.findings:
+        first, second = (_checked(name, seed=found.seed) for _ in range(2))
+        assert first == second
+        assert found in first.findings
+        assert first.seeds == (found.seed,)
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_the_mended_kernel_is_clean_on_every_schedule(name: str) -> None:
+    verdict = _checked(name, right=True, explore=2 * SEEDS)
+    assert verdict.kind == "clean", str(verdict)
+
+
+def test_a_lapped_phase_becomes_the_deadlock_that_it_may_be() -> None:
+    wrong = kernels.lapped.configure(right=False)
+    assert _rules(check(wrong, 1, args=[5])) == {"mbarrier-lapped"}
+    verdict = check(wrong, 1, args=[5], explore=SEEDS)
+    (found,) = (finding for finding in verdict.findings if finding.rule.id == "deadlock")
+    assert "it had ended when it looked" in found.rule.repair
+    assert f"  in the schedule of seed {found.seed}; to run it again: seed={found.seed}\n" in str(found)
+    assert str(verdict).startswith(f"lapped on h200: findings; 49 of 49 instructions reached; {SEEDS + 1} schedules\n")
+
+
+def test_what_any_schedule_reaches_is_reached() -> None:
+    """The way that only another order takes is known, and is not missed any more."""
+    alone, explored = (check(hidden.takes_turns, 1, args=[WORDS.copy()], explore=count) for count in (0, SEEDS))
+    assert (alone.kind, explored.kind) == ("incomplete", "clean")
+    assert alone.coverage.reached < explored.coverage.reached == explored.coverage.present
+
+
+def test_the_results_are_those_of_the_first_schedule() -> None:
+    """Every schedule begins with the same arrays."""
+    counted = np.zeros(64, np.uint32)
+    check(hidden.counts, 1, args=[counted], explore=3)
+    assert counted.tolist() == [1] * 64
+    check(hidden.counts, 1, args=[counted], seed=5)
+    assert counted.tolist() == [2] * 64
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_what_does_not_end_is_incomplete(seed: int | None) -> None:
+    verdict = check(stuck.peeks, 1, args=[4_000_000_000], limit=1_000_000, seed=seed)
+    assert verdict.kind == "incomplete"
+    assert verdict.reasons == (
+        "kernel peeks did not end within 1,000,000 jumps of a warp that does not wait; give a higher limit, or choose "
+        "a smaller problem.",
+    )
+    assert check(stuck.peeks, 1, args=[40_000], limit=1_000_000, seed=seed).kind == "clean"
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"explore": -1}, "given explore=-1; expected 0 or more"),
+        ({"seed": -2}, "given seed=-2; expected 0 or more"),
+        ({"limit": 0}, "given limit=0; expected a positive number of jumps, such as 20_000_000"),
+    ],
+)
+def test_numbers_that_cannot_be_right(how: dict[str, int], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check(hidden.counts, 1, args=[WORDS], **how)
+    assert str(caught.value) == message
+
+
+def _explored(device: str, level: int, shape: tuple[int, int, int], sms: int, count: int) -> tuple[Verdict, bool]:
+    """The verdict on a product (M, N, K), and whether its numbers are right."""
+    (m, n, k), verdicts = shape, list[Verdict]()
+    random = np.random.default_rng(0)
+    a, b = (random.standard_normal((rows, k), np.float32).astype(ml_dtypes.bfloat16) for rows in (m, n))
+    target = Device(replace(DEVICES[device], sms=sms))
+
+    def act(launch: Launch) -> None:
+        verdicts.append(check(**launch, device=target, explore=count))
+
+    result = matmul(a, b.T, device=Substitute(target, act), level=level)
+    wanted = a.astype(np.float32) @ b.T.astype(np.float32)
+    return verdicts[0], bool(np.allclose(result.astype(np.float32), wanted, atol=0.5))
+
+
+def _flow(count: int) -> tuple[Verdict, bool]:
+    random = np.random.default_rng(0)
+    a, b = (random.standard_normal((128, 64)).astype(np.float16) for _ in range(2))
+    d = np.zeros((128, 128), np.float32)
+    verdict = check(memory_flow, 1, args=arguments(a, b, d), explore=count)
+    return verdict, bool(np.allclose(d, a.astype(np.float32) @ b.T.astype(np.float32), atol=1e-2))
+
+
+LADDERS = {
+    **{f"blackwell {level}": ("b200", level, (256, 256, 192), 8) for level in (1, 2, 3, 4)},
+    **{f"blackwell {level}": ("b200", level, (512, 384, 256), 4) for level in (5, 6, 8)},
+    "blackwell 7": ("b200", 7, (1024, 384, 384), 4),
+    "blackwell 9": ("b200", 9, (1024, 768, 384), 4),
+    **{f"hopper {level}": ("h200", level, (128, 128, 256), 4) for level in (1, 2, 3)},
+    **{f"hopper {level}": ("h200", level, (512, 512, 384), 4) for level in (4, 5, 6, 7, 8)},
+}
+
+
+@pytest.mark.parametrize("name", ["blackwell 2", "blackwell 7", "hopper 1", "hopper 4"])
+def test_a_product_is_clean_on_other_schedules(name: str) -> None:
+    verdict, right = _explored(*LADDERS[name], 3)
+    assert verdict.findings == (), str(verdict)
+    assert right
+
+
+def test_memory_flow_is_clean_on_other_schedules() -> None:
+    verdict, right = _flow(SEEDS)
+    assert verdict.kind == "clean", str(verdict)
+    assert right
+
+
+def main(count: int) -> None:
+    products = {name: functools.partial(_explored, *launch, count) for name, launch in LADDERS.items()}
+    for name, run in {"memory_flow": functools.partial(_flow, count), **products}.items():
+        verdict, right = run()
+        print(f"{name:12} {verdict.kind}{verdict.schedules}{'' if right else '; WRONG NUMBERS'}", flush=True)
+        print(*verdict.findings, sep="\n", end="\n" * bool(verdict.findings))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 20)
