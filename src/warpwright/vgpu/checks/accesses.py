@@ -19,10 +19,11 @@ Cells = NDArray[np.int64]
 Words = NDArray[np.bool_]
 _FIELDS = {"column": np.int32, "value": np.int64, "machine": np.bool_, "lane": np.int32, "atomic": np.bool_,
            "inst": np.int32}  # fmt: skip
-_FEW = 1024
+_FEW, _MANY = 1024, 1 << 16
 WRITE, ENGINE, ATOMIC = 1, 2, 4  # of an access, for `shadow.ll`
 _ATOMICS_ONLY, _REMEMBER = 8, 16  # of the reads before it, which count; judge nothing
-_FULL = 2  # no room for nodes
+_NODES = 11  # the word of the frame with their number
+_FULL, _DONE = 4, 3  # no room for nodes; from which bit on there is how many lanes are done
 
 
 class Accesses:
@@ -35,7 +36,8 @@ class Accesses:
         self.rows: dict[str, NDArray[Any]] = {name: np.zeros(_FEW, dtype) for name, dtype in _FIELDS.items()}
         self.count = 0
         self.atomics = False
-        self._nodes = np.zeros((2, _FEW), np.int32)
+        self.shadows: list[Shadow] = []
+        self._nodes = np.zeros((2, _MANY), np.int32)
         self._frame = np.zeros(13, np.int64)
         self._framed: NDArray[np.uint32] | None = None
 
@@ -51,9 +53,32 @@ class Accesses:
         return self._address
 
     def grow(self) -> None:
-        """Room for as many nodes of sets again."""
-        self._nodes = np.concatenate([self._nodes, np.zeros_like(self._nodes)], axis=1)
-        self._framed = None
+        """Room for more nodes of sets: that of those which no cell leads to any more, or else as much again."""
+        kept = self._reached()
+        if 2 * np.count_nonzero(kept) < len(kept):
+            self._compact(kept)
+        else:
+            self._nodes = np.concatenate([self._nodes, np.zeros_like(self._nodes)], axis=1)
+            self._framed = None
+
+    def _reached(self) -> NDArray[np.bool_]:
+        """The nodes that cells lead to."""
+        kept = np.zeros(int(self._frame[_NODES]), np.bool_)
+        found = np.concatenate([shadow.readers for shadow in self.shadows])
+        while len(found := np.unique(~found[found < 0])):
+            found = found[~kept[found]]
+            kept[found] = True
+            found = self._nodes[1, found]
+        return kept
+
+    def _compact(self, kept: NDArray[np.bool_]) -> None:
+        """Give nodes new numbers, those that are kept the first ones."""
+        numbers = np.cumsum(kept) - 1
+        self._frame[_NODES] = count = np.count_nonzero(kept)
+        self._nodes[:, :count] = self._nodes[:, : len(kept)][:, kept]
+        for sets in (self._nodes[1, :count], *(shadow.readers for shadow in self.shadows)):
+            several = sets < 0
+            sets[several] = ~numbers[~sets[several]]
 
     def add(
         self, column: Ids | int, value: Ids | int, machine: bool, inst: int, lanes: Ids | int, atomic: bool = False
@@ -120,6 +145,7 @@ class Shadow:
 
     def __init__(self, accesses: Accesses, cells: int) -> None:
         self.accesses = accesses
+        accesses.shadows.append(self)
         self.writer = np.full(cells, -1, np.int32)
         self.readers = np.zeros(cells, np.int32)
         self.where = self.writer.ctypes.data, self.readers.ctypes.data, cells
@@ -143,13 +169,19 @@ class Shadow:
         """Judge and remember accesses of lanes, ``nbytes`` each at a place; as `quiet`, and where it is 0 nothing is
         done. ``cell``: the logarithm of a cell's bytes; ``held``: the words of 8 bytes where mbarriers live, which a
         write may not touch."""
-        first, count = self.accesses.reserve(len(lanes)), len(lanes)
-        given = places.ctypes.data, count, lanes.ctypes.data, nbytes, cell, first, inst
-        flags, at = self._flags(int(write)), held.ctypes.data
-        found: int = self._lanes(self.accesses.frame(), *self.where, *given, flags, at)
-        while found == _FULL:
+        first, done, flags = self.accesses.reserve(len(lanes)), 0, self._flags(int(write))
+        found = left = self._some(places, lanes, nbytes, cell, first, inst, flags, held)
+        while left & _FULL:
+            done += left >> _DONE
             self.accesses.grow()
-            found = self._lanes(self.accesses.frame(), *self.where, *given, flags | _REMEMBER, at)
+            left = self._some(places[done:], lanes[done:], nbytes, cell, first + done, inst, flags | _REMEMBER, held)
+        return found & 3
+
+    def _some(
+        self, places: Ids, lanes: Ids, nbytes: int, cell: int, id: int, inst: int, flags: int, held: Words
+    ) -> int:
+        given = places.ctypes.data, len(lanes), lanes.ctypes.data, nbytes, cell, id, inst, flags, held.ctypes.data
+        found: int = self._lanes(self.accesses.frame(), *self.where, *given)
         return found
 
     def before(self, cells: Cells, lanes: Ids | int, write: bool, atomic: bool = False) -> tuple[Ids, Ids]:

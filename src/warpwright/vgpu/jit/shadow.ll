@@ -185,34 +185,58 @@ entry:
   %pl = getelementptr i32, ptr %lanes, i64 %id
   %lane32 = load i32, ptr %pl
   %lane = sext i32 %lane32 to i64
-  br label %loop
+  %some0 = icmp ne i64 %set, 0
+  br i1 %some0, label %head, label %whole
+head:
+  %latest = call i64 @set_first(ptr %frame, i64 %set)
+  %there = icmp eq i64 %latest, %id
+  br i1 %there, label %already, label %search
+already:
+  ret i64 %set
+search:
+  %left = phi i64 [ %set, %head ], [ %after, %stays ]
+  %end = icmp eq i64 %left, 0
+  br i1 %end, label %whole, label %one
+one:
+  %each = call i64 @set_first(ptr %frame, i64 %left)
+  %goes = call i1 @gives_way(ptr %frame, i64 %each, i64 %id, i64 %lane)
+  br i1 %goes, label %loop, label %stays
+stays:
+  %after = call i64 @set_rest(ptr %frame, i64 %left)
+  br label %search
+whole:
+  %longer = call i64 @set_with(ptr %frame, i64 %id, i64 %set)
+  ret i64 %longer
 loop:
-  %held = phi i64 [ %set, %entry ], [ %rest, %next ]
-  %kept = phi i64 [ 0, %entry ], [ %kept1, %next ]
+  %held = phi i64 [ %set, %one ], [ %rest, %next ]
+  %kept = phi i64 [ 0, %one ], [ %kept1, %next ]
   %none = icmp eq i64 %held, 0
   br i1 %none, label %done, label %some
 some:
   %old = call i64 @set_first(ptr %frame, i64 %held)
   %rest = call i64 @set_rest(ptr %frame, i64 %held)
-  %same = icmp eq i64 %old, %id
-  br i1 %same, label %next, label %other
-other:
-  %over = call i1 @access_over(ptr %frame, i64 %old, i64 %lane, i64 0, i64 -1, ptr null, i64 0)
-  %like = call i1 @stands_for(ptr %frame, i64 %id, i64 %old)
-  %gone = and i1 %over, %like
+  %gone = call i1 @gives_way(ptr %frame, i64 %old, i64 %id, i64 %lane)
   br i1 %gone, label %next, label %keep
 keep:
   %with = call i64 @set_with(ptr %frame, i64 %old, i64 %kept)
   %full = icmp eq i64 %with, 0
   br i1 %full, label %no, label %next
 next:
-  %kept1 = phi i64 [ %kept, %some ], [ %kept, %other ], [ %with, %keep ]
+  %kept1 = phi i64 [ %kept, %some ], [ %with, %keep ]
   br label %loop
 done:
   %all = call i64 @set_with(ptr %frame, i64 %id, i64 %kept)
   ret i64 %all
 no:
   ret i64 0
+}
+
+; Whether a new read, of a lane, stands for an old one.
+define internal i1 @gives_way(ptr %frame, i64 %old, i64 %id, i64 %lane) {
+  %over = call i1 @access_over(ptr %frame, i64 %old, i64 %lane, i64 0, i64 -1, ptr null, i64 0)
+  %like = call i1 @stands_for(ptr %frame, i64 %id, i64 %old)
+  %gone = and i1 %over, %like
+  ret i1 %gone
 }
 
 define internal i1 @stands_for(ptr %frame, i64 %new, i64 %old) {
@@ -345,8 +369,8 @@ done:
 
 ; Accesses of %nbytes (a power of two) by lanes, one each at their places: judged (0: nothing was done; else 1 or 3),
 ; entered as accesses %id and following, and remembered. %cell: the logarithm of a cell's bytes; %held: for every 8 bytes,
-; whether an mbarrier lives there, which a write may not touch. 2 where there was no room for nodes: to be done again with
-; 16 in %flags, which judges nothing.
+; whether an mbarrier lives there, which a write may not touch. With 4 where there was no room for nodes, and from bit 3 on
+; how many lanes are done: to be gone on with, with 16 in %flags, which judges nothing.
 define i64 @shadow_lanes(ptr %frame, ptr %writer, ptr %readers, i64 %size, ptr %places, i64 %count, ptr %lanes,
                          i64 %nbytes, i64 %cell, i64 %id, i64 %inst, i64 %flags, ptr %held) {
 entry:
@@ -462,7 +486,10 @@ kept:
 done:
   ret i64 %quiet
 full:
-  ret i64 2
+  %done8 = shl i64 %r, 3
+  %much = or i64 %done8, 4
+  %told = or i64 %much, %quiet
+  ret i64 %told
 trouble:
   ret i64 0
 }
