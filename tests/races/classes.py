@@ -97,7 +97,7 @@ CLASSES: dict[int, tuple[Case, ...]] = {
         _case(t.pair_bytes, [BOX], "deadlock", "full: phase 0 lacks 8,192 bytes", "full.wait(0)", grid=4),
     ),
     15: (
-        _case(p.all_arrive, [WORDS], "deadlock", "ready: phase 31 was ended by kernel", "ready.wait(0)"),
+        _case(p.all_arrive, [WORDS], "deadlock", "ready: phase 31 was ended by", "ready.wait(0)"),
         _case(q.arrives_too_often, [WORDS], "fault", "got more arrivals than its phase has pending", "ready.arrive()"),
     ),
     16: (_case(kernels.peer, [WORDS], "exit-early", "ld(Pointer(", grid=2),),

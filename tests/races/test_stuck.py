@@ -42,7 +42,7 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
     "too_high": (
         ["kernel waits for phase 0 (parity 0) of ready"],
         [
-            "ready: phase 0 lacks 31 of 32 arrivals behind kernel (ready.arrive()); kernel (ready.arrive()) comes no "
+            "ready: phase 0 lacks 31 of 32 arrivals behind ready.arrive(); ready.arrive() comes no "
             "more, its threads have exited"
         ],
         "initialise ready with a count of 1, as many as arrive, or let 31 more arrive",
@@ -58,7 +58,7 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
     "astray": (
         ["kernel waits for phase 0 (parity 0) of full"],
         [
-            "full: phase 0 lacks 4,096 bytes behind kernel (full.arrive_expect_tx(tile.nbytes)); nothing that could "
+            "full: phase 0 lacks 4,096 bytes behind full.arrive_expect_tx(tile.nbytes); nothing that could "
             "still run comes to it"
         ],
         "count the bytes of the copy at full: other has got some that none expected",
@@ -66,7 +66,7 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
     "unexpected": (
         ["kernel waits for phase 0 (parity 0) of full"],
         [
-            "full: phase 0 lacks 1 of 2 arrivals behind kernel (full.arrive()), and has 4,096 bytes that none expected"
+            "full: phase 0 lacks 1 of 2 arrivals behind full.arrive(), and has 4,096 bytes that none expected"
             "; nothing that could still run comes to it"
         ],
         "expect the 4,096 bytes at full (mbarrier.arrive.expect_tx) in their phase",
@@ -91,11 +91,10 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
     "apart": (
         ["kernel waits for phase 0 (parity 0) of ready", "kernel waits at the barrier of the cluster"],
         [
-            "cycle: kernel of CTA (0, 0, 0) → ready → kernel of CTA (1, 0, 0) → the cluster's barrier → kernel of CTA "
+            "cycle: warp 0 of CTA (0, 0, 0) → ready → warp 0 of CTA (1, 0, 0) → the cluster's barrier → warp 0 of CTA "
             "(0, 0, 0)",
-            "ready: phase 0 lacks 1 of 1 arrivals; kernel (ready.at(0).arrive()) would come, but waits itself",
-            "the barrier of the cluster (32 of 64 threads have arrived); kernel (cluster.sync()) would come, but waits "
-            "itself",
+            "ready: phase 0 lacks 1 of 1 arrivals; ready.at(0).arrive() would come, but waits itself",
+            "the barrier of the cluster (32 of 64 threads have arrived); cluster.sync() would come, but waits itself",
         ],
         "let CTA (0, 0, 0) arrive at the cluster's barrier (barrier.cluster) before it waits",
     ),
@@ -125,7 +124,7 @@ def _deadlock(verdict: Verdict) -> Finding:
 def _read(text: str) -> list[str]:
     """Lines of a message, with the text of the kernel's lines for their numbers."""
     source = inspect.getsource(stuck).splitlines()
-    return re.sub(r"\(\S*stuck\.py:(\d+)\)", lambda at: f"({source[int(at[1]) - 1].strip()})", text).splitlines()
+    return re.sub(r"/[^\s()]*stuck\.py:(\d+)", lambda at: source[int(at[1]) - 1].strip(), text).splitlines()
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 
-from warpwright.vgpu.program import Program, place
+from warpwright.ptx import nodes
+from warpwright.vgpu.program import Operand, Program, Symbol, place
 
-__all__ = ["Names"]
+__all__ = ["APART", "WHOLE", "Names", "Variables"]
 
 WHOLE, APART = "kernel", "all warps"
 _ROLE = re.compile(r"role_(\w+?)_(\d+)(_end|_join)?$")
@@ -41,3 +44,36 @@ class Names:
 def _barrier(label: str) -> str:
     found = _HALF.match(label)
     return f"{found[1]}.{found[2]}" if found else label
+
+
+class Variables:
+    """The static variables of shared memory, where code names them."""
+
+    def __init__(self, program: Program) -> None:
+        found = {symbol.value: symbol.name for inst in program.insts for symbol in _symbols(inst.operands)}
+        self.starts = sorted(found)
+        self.names = [_plain(found[start]) for start in self.starts]
+        self.end = program.dynamic_offset
+
+    def name(self, offset: int, nbytes: int = 8) -> str:
+        """``full``, or ``full[2]`` of elements of so many bytes; "" in dynamic shared memory."""
+        index = bisect_right(self.starts, offset) - 1
+        if index < 0 or self.starts[index] >= self.end:
+            return ""
+        place = (offset - self.starts[index]) // nbytes
+        return f"{self.names[index]}[{place}]" if place else self.names[index]
+
+
+def _symbols(operands: Iterable[Operand]) -> Iterator[Symbol]:
+    for operand in operands:
+        inner = operand.base if isinstance(operand, nodes.Address) else operand
+        if isinstance(inner, Symbol) and inner.space == "shared":
+            yield inner
+
+
+def _plain(name: str) -> str:
+    """A name of C++ without the function around it: ``_ZZ6kernelE4full`` is ``full``."""
+    rest, last = name if name.startswith("_Z") else "", name
+    while found := re.match(r"\D*(\d+)", rest):
+        last, rest = rest[found.end() :][: int(found[1])], rest[found.end() + int(found[1]) :]
+    return last

@@ -70,20 +70,17 @@ def _phase(watch: Watch, wait: Wait) -> str:
 
 def _circle(watch: Watch, graph: Graph, cycle: list[Wait]) -> str:
     """``cycle: load → ab.empty[0] → mma → ab.full[1] → load``."""
-    words = [word for wait in cycle for word in (_role(watch, cycle, wait), _thing(watch, graph, wait))]
+    words = [word for wait in cycle for word in (_who(watch, graph, cycle, wait), _thing(watch, graph, wait))]
     return "cycle: " + " → ".join([*words, words[0]])
 
 
-def _role(watch: Watch, cycle: list[Wait], wait: Wait) -> str:
-    """The role of a wait, and what tells it from others of the same role."""
-    role = watch.names.roles[wait.inst.index]
-    alike = [each for each in cycle if watch.names.roles[each.inst.index] == role]
-    if len(alike) == 1:
-        return role
-    if len({each.rank for each in alike}) == len(alike):
-        return f"{role} of CTA {watch.cluster.launch.cta_of(watch.cluster.first, wait.rank)}"
-    rank, warp = divmod(wait.lanes[0] // 32, watch.cluster.per_cta)
-    return f"warp {warp}" if watch.cluster.ranks == 1 else f"warp {warp} of CTA {rank}"
+def _who(watch: Watch, graph: Graph, cycle: list[Wait], wait: Wait) -> str:
+    """Whoever waits, and what tells it from others of the same role."""
+    who = graph.who(wait)
+    alike = [each for each in cycle if graph.who(each) == who]
+    if len(alike) > 1 and len({each.rank for each in alike}) == len(alike):
+        return f"{who} of CTA {watch.cluster.launch.cta_of(watch.cluster.first, wait.rank)}"
+    return who if len(alike) == 1 else f"warp {wait.lanes[0] // 32 % watch.cluster.per_cta}"
 
 
 def _thing(watch: Watch, graph: Graph, wait: Wait) -> str:
@@ -110,7 +107,7 @@ def _told(watch: Watch, graph: Graph, wait: Wait) -> Iterator[str]:
     if held is not None and held.ends:
         first = held.phase - len(held.ends)
         ends = {came.inst: first + i for i, came in enumerate(held.ends)}  # the last by each
-        texts = [f"phase {phase} was ended by {_at(watch, inst)}" for inst, phase in ends.items()]
+        texts = [f"phase {phase} was ended by {graph.at(inst)}" for inst, phase in ends.items()]
         yield f"{graph.name(wait.target)}: {', '.join(texts)}"
 
 
@@ -125,7 +122,7 @@ def _lacks(watch: Watch, graph: Graph, wait: Wait) -> str:
     phase = f"phase {held.phase}" if held else "its phase"
     more = f", and has {-nbytes:,} bytes that none expected" if nbytes < 0 else ""
     came = [c.inst for c in held.came if c.count] if held else []
-    had = f" behind {', '.join(_at(watch, inst) for inst in dict.fromkeys(came))}" if came else ""
+    had = f" behind {', '.join(graph.at(inst) for inst in dict.fromkeys(came))}" if came else ""
     return f"{graph.name(wait.target)}: {phase} lacks {' and '.join(parts)}{had}{more}"
 
 
@@ -134,16 +131,11 @@ def _comers(watch: Watch, graph: Graph, wait: Wait) -> str:
     edges = graph.edges(wait)
     waiting = [edge for edge in edges if edge.by is not None]
     if waiting:
-        texts = dict.fromkeys(f"{_at(watch, edge.inst.index)} would come, but {_stays(wait, edge)}" for edge in waiting)
+        texts = dict.fromkeys(f"{graph.at(edge.inst.index)} would come, but {_stays(wait, edge)}" for edge in waiting)
     else:
-        texts = dict.fromkeys(f"{_at(watch, edge.inst.index)} comes no more, its threads have exited" for edge in edges)
+        texts = dict.fromkeys(f"{graph.at(edge.inst.index)} comes no more, its threads have exited" for edge in edges)
     return "; ".join(list(texts)[:3]) or "nothing that could still run comes to it"
 
 
 def _stays(wait: Wait, edge: Edge) -> str:
     return "only behind this wait" if edge.by is wait else "waits itself"
-
-
-def _at(watch: Watch, inst: int) -> str:
-    """``mma (kernel.py:12)``."""
-    return f"{watch.names.roles[inst]} ({watch.names.places[inst]})"

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpwright.ptx import nodes
+from warpwright.vgpu.checks.footprints import BARRIER_BYTES
 from warpwright.vgpu.checks.forms import Forms, Places, definitions
 from warpwright.vgpu.checks.waits import GATHERS, NOWHERE, SPINS, Wait, waits
 from warpwright.vgpu.jit.state import WAIT_BAR, WAIT_CLUSTER, WAIT_MBARRIER, WAIT_SERVICE, WAIT_WGMMA
-from warpwright.vgpu.names import Names
+from warpwright.vgpu.names import APART, WHOLE, Names, Variables
 from warpwright.vgpu.program import Inst, Operand
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Graph:
         self.cluster, self.names = cluster, names
         self.program = cluster.launch.kernel.program
         self.defined = definitions(self.program)
+        self.variables = Variables(self.program)
         self.waits = waits(cluster)
         self.found: dict[Wait, list[Edge]] = {}
         self.known: dict[int, Forms] = {}
@@ -170,16 +172,26 @@ class Graph:
         after = self.starts[bisect_right(self.starts, places.start) :]
         return places.start <= offset < (after[0] if after else self.cluster.shared_limit)
 
+    def at(self, inst: int) -> str:
+        """``mma (kernel.py:12)``; outside of roles the line alone."""
+        role, place = self.names.roles[inst], self.names.places[inst]
+        return place if role in (WHOLE, APART) else f"{role} ({place})"
+
+    def who(self, wait: Wait) -> str:
+        """The role of those who wait; outside of roles, their warp."""
+        role = self.names.roles[wait.inst.index]
+        return f"warp {wait.lanes[0] // 32 % self.cluster.per_cta}" if role in (WHOLE, APART) else role
+
     def name(self, place: int) -> str:
-        """What a barrier is called: ``ab.full[2]``, or by its place in shared memory."""
+        """What a barrier is called: ``ab.full[2]``, by the label of a wait or by its variable, or by its place."""
         rank, offset = divmod(place, self.cluster.shared_stride)
         first = rank * self.cluster.per_cta * 32
         for inst in self.signals:
             word = self.names.barriers.get(inst.index)
             places = self._forms(first).places(_barrier(inst)) if word else None
             if word and places and self._matches(places, rank, offset):
-                return f"{word}[{(offset - places.start) // 8}]" if places.strided else word
-        return f"the mbarrier at 0x{offset:x}"
+                return f"{word}[{(offset - places.start) // BARRIER_BYTES}]" if places.strided else word
+        return self.variables.name(offset) or f"the mbarrier at 0x{offset:x}"
 
     def _gone(self) -> list[int]:
         """A lane of every warp of which lanes have exited."""

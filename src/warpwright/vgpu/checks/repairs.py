@@ -54,8 +54,8 @@ def _twice(watch: Watch, graph: Graph, wait: Wait) -> str:
     """Some wait passed twice for one phase: it never asks for the next."""
     for place, held in watch.mbarriers.items():
         if held.again >= 0:
-            at, name = f"{watch.names.roles[held.again]} ({watch.names.places[held.again]})", graph.name(place)
-            return f"let {at} wait for the other parity of {name} each time round: it passed twice for one phase"
+            other = f"wait for the other parity of {graph.name(place)} each time round"
+            return f"let {graph.at(held.again)} {other}: it passed twice for one phase"
     return ""
 
 
@@ -80,7 +80,7 @@ def _overtaken(watch: Watch, graph: Graph, wait: Wait) -> str:
     if lane not in held.late and (held.phase < due + 2 or due & 1 != wait.parity):
         return ""
     name = graph.name(wait.target)
-    return f"let {_role(watch, wait)} be heard of before phase {due + 1} of {name} can end: it had ended when it looked"
+    return f"let {graph.who(wait)} be heard of before phase {due + 1} of {name} can end: it had ended when it looked"
 
 
 def _too_many_bytes(watch: Watch, graph: Graph, wait: Wait) -> str:
@@ -126,10 +126,10 @@ def _gone(watch: Watch, graph: Graph, wait: Wait) -> str:
         return f"initialise {name} with a count of {came}, as many as arrive, or let {pending} more arrive"
     if not edges:
         return ""
-    role = watch.names.roles[edges[0].inst.index]
+    gone = graph.at(edges[0].inst.index).partition(" (")[0]
     if held.phase:
-        return f"let {role} go round as often as {_role(watch, wait)}: it has exited after phase {held.phase - 1}"
-    return f"let {role} arrive at {name} before it exits, whichever way its branches go"
+        return f"let {gone} go round as often as {graph.who(wait)}: it has exited after phase {held.phase - 1}"
+    return f"let {gone} arrive at {name} before its threads exit, whichever way its branches go"
 
 
 def _divided(watch: Watch, graph: Graph, wait: Wait) -> str:
@@ -184,10 +184,6 @@ def _broken(watch: Watch, graph: Graph, cycle: list[Wait]) -> str:
     if len(held) == len(cycle) and all(each is not None and not each.phase for each in held):
         return "let the one that begins pass its first wait: of a fresh mbarrier parity 1 passes at once, 0 waits"
     return "break the cycle: let one of them arrive, or commit, before it waits"
-
-
-def _role(watch: Watch, wait: Wait) -> str:
-    return watch.names.roles[wait.inst.index]
 
 
 _PATTERNS: tuple[tuple[int, Pattern], ...] = (
