@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from warpwright.kernels.gemm.sm90_steps import PACKED, part, put, window
 from warpwright.lang import (
     Expr,
     Global,
     If,
+    Ring,
     Var,
     b32,
     bar,
@@ -24,10 +25,11 @@ from warpwright.lang import (
     mbarrier,
     min,
     pack,
-    rcp,
+    role,
     s32,
     select,
     shfl,
+    smem,
     tma,
     u32,
     var,
@@ -41,7 +43,13 @@ from warpwright.lang.smem import Tile
 from warpwright.types import Scalar
 
 __all__ = [
+    "LN2",
+    "LOWEST",
+    "STRIP",
+    "WARPS",
+    "WARP_ROWS",
     "Mask",
+    "Rings",
     "Rows",
     "Turns",
     "Work",
@@ -49,8 +57,12 @@ __all__ = [
     "free",
     "load_tile",
     "put_rows",
+    "reduced",
     "rescale",
+    "rings_of",
     "score",
+    "seen",
+    "set_up",
     "softmax",
     "store_tile",
     "take",
@@ -69,6 +81,49 @@ TURN = 1  # the first of the named barriers, one a warpgroup
 LAZY = 8.0  # powers of two by which weights may exceed 1 before sums are rescaled
 LOWEST = -3.4028234663852886e38
 LN2 = 0.6931471805599453
+
+
+class Rings(NamedTuple):
+    """What the roles pass on: items of `work`, Q, K, V, and O in the slots of Q, whose ring ``o`` only has barriers."""
+
+    work: Ring
+    q: Ring
+    o: Ring
+    k: Ring
+    v: Ring
+
+
+def rings_of(tile: tuple[int, int], head_dim: int, stages: int, q_stages: int, dtype: type[Scalar]) -> Rings:
+    """The rings of a CTA: ``stages`` of K and V, ``q_stages`` of Q; panels as wide as fits ``head_dim``."""
+    queries, keys = tile
+    consumers, swizzle = queries // STRIP, panel(head_dim) * dtype.nbytes
+    tiles = [smem.tile(dtype, (rows, head_dim), swizzle=swizzle) for rows in (queries, keys, keys)]
+    return Rings(
+        work=Ring(2, empty=consumers * WARPS + 1, name="work", item=smem.tile(u32, (1, 4))),
+        q=Ring(q_stages, name="q", q=tiles[0]),
+        o=Ring(q_stages, full=consumers * WARPS, name="o"),
+        k=Ring(stages, empty=consumers, name="k", k=tiles[1]),
+        v=Ring(stages, empty=consumers, name="v", v=tiles[2]),
+    )
+
+
+def panel(head_dim: int) -> int:
+    """Columns of a panel: 64 (rows of 128 bytes), or 32 where they fit better."""
+    return PANEL if head_dim % PANEL == 0 else PANEL // 2
+
+
+def set_up(rings: Rings, maps: Sequence[tma.Map[Scalar]]) -> None:
+    """Barriers ready before anyone waits."""
+
+    @role(warp=0, elect=True)
+    def init() -> None:
+        for ring in rings:
+            ring.init()
+        fence.mbarrier_init()
+        for each in maps:
+            tma.prefetch_map(each)
+
+    bar.sync()
 
 
 class Turns:
@@ -98,7 +153,7 @@ class Turns:
 
 @dataclass(frozen=True)
 class Mask:
-    """Which keys a query sees: query i those from ``begin`` + i up to ``end`` + i, of ``kv_len``, where these are given.
+    """Which of ``kv_len`` keys a query sees: query i from ``begin`` + i on, and up to ``end`` + i, where these are given.
 
     ``begin`` and ``end`` (s32) are those of query 0.
     """
@@ -213,14 +268,16 @@ def load_tile(cursor: Cursor, name: str, source: tma.Map[Scalar], batch: Any, he
     slot.empty.wait()
     slot.full.arrive_expect_tx(slot.nbytes)
     tile: Tile = getattr(slot, name)
-    for column in range(0, tile.shape[1], PANEL):
-        tma.load(tile[:, column : column + PANEL], source[batch, head, row, column], slot.full)
+    width = panel(tile.shape[1])
+    for column in range(0, tile.shape[1], width):
+        tma.load(tile[:, column : column + width], source[batch, head, row, column], slot.full)
 
 
 def store_tile(tile: Tile, target: tma.Map[Scalar], batch: Any, head: Any, row: Any) -> None:
     """Begin to store the rows from ``row`` on of a head: a box a panel, one group."""
-    for column in range(0, tile.shape[1], PANEL):
-        tma.store(target[batch, head, row, column], tile[:, column : column + PANEL])
+    width = panel(tile.shape[1])
+    for column in range(0, tile.shape[1], width):
+        tma.store(target[batch, head, row, column], tile[:, column : column + width])
     tma.commit_group()
 
 
@@ -278,13 +335,13 @@ def seen(mask: Mask, values: Sequence[Any], row: Any, block: Any) -> list[Any]:
     return found
 
 
-def softmax(values: Sequence[Any], rows: Rows, scale: Any, lazy: bool = True) -> tuple[list[Any], list[Any], Any]:
+def softmax(values: Sequence[Any], rows: Rows, scale: Any) -> tuple[list[Any], list[Any], Any]:
     """The weights of a block's keys, element by element, the factor of each row's earlier weights, and if any is not 1.
 
     The greatest score stays what it was unless that of a row of this warp grows by more than `LAZY`.
     """
     shifts = [quad(max, reduced(max, of_row(values, which))) * scale for which in HALVES]
-    growth = [new - old > (LAZY if lazy else 0.0) for new, old in zip(shifts, rows.shift, strict=True)]
+    growth = [new - old > LAZY for new, old in zip(shifts, rows.shift, strict=True)]
     grown, factors = vote.any(growth[0] | growth[1]), [var(f32, 1.0) for _ in HALVES]
     with If(grown):
         for which, old in enumerate(rows.shift):
@@ -323,8 +380,9 @@ def put_rows(sums: Fragment, tile: Tile, index: Any, full: mbarrier, one: Expr) 
     Its scores have been computed, so nobody reads these rows of Q any more.
     """
     strip = part(tile, index, WARP_ROWS, "k")
-    for left in range(0, tile.shape[1], PANEL):
-        put(strip[:, left : left + PANEL], sums.regs[left // 2 : (left + PANEL) // 2], True)
+    width = panel(tile.shape[1])
+    for left in range(0, tile.shape[1], width):
+        put(strip[:, left : left + width], sums.regs[left // 2 : (left + width) // 2], True)
     fence.proxy_async()
     warp.sync()
     with If(one):
