@@ -62,7 +62,8 @@ def test_the_setting_is_read_at_every_call(monkeypatch) -> None:
         (513, "sm_120a", "sm120.attention", "513 keys are more than 512"),
         (512, "sm_100a", "sm120.attention_cp_async", "512 keys are no more than 512"),
         (513, "sm_100a", "sm120.attention", "513 keys are more than 512"),
-        (1, "sm_90a", "sm90.attention", "sm_90a's own tensor cores read what TMA has copied"),
+        (64, "sm_90a", "sm120.attention_cp_async", "64 keys are no more than 64"),
+        (65, "sm_90a", "sm90.attention", "65 keys are more than 64"),
     ],
 )
 def test_by_itself_it_uses_tma_for_many_keys(kv_len, arch, kernel, why) -> None:

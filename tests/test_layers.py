@@ -39,7 +39,8 @@ MAY_IMPORT = {
     "ops": FACTS
     | {"lang", "vgpu", "cuda", "devices", "launch", "kernels", "libraries", "products", "extras", "repeats"},
     "sdpa_launch": FACTS | {"lang", "cuda", "launch", "kernels", "libraries"},
-    "sdpa": FACTS | {"devices", "kernels", "libraries", "sdpa_launch"},
+    "sdpa_repeats": FACTS | {"cuda", "sdpa_launch"},
+    "sdpa": FACTS | {"devices", "kernels", "libraries", "sdpa_launch", "sdpa_repeats"},
     "interop": FACTS | {"libraries", "ops", "repeats", "sdpa"},
     "report": FACTS | {"lang", "vgpu", "devices", "launch", "kernels", "ops"},
     "profile": FACTS | {"lang", "vgpu", "devices", "arguments", "launch"},

@@ -14,7 +14,8 @@ from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.kernels.attention.problem import DTYPES, Problem, Window
 from warpwright.libraries import OTHER, Library, View, library_of
-from warpwright.sdpa_launch import Job, capturing, job_of, run, setting, usable
+from warpwright.sdpa_launch import Job, capturing, geometry, job_of, ready, run, setting, usable
+from warpwright.sdpa_repeats import Kept, again, keep
 
 __all__ = ["Explanation", "attention"]
 
@@ -76,10 +77,15 @@ def attention(
     logarithms; with ``explain`` also an `Explanation`: which kernel ran, and why.
 
     The environment variable WARPWRIGHT_ATTENTION_TMA, read at every call, says whether a kernel with TMA runs: 1, 0, or
-    -1, the default: where there are more than 512 keys, and on Hopper, whose kernel has no other way, always.
+    -1, the default: where there are more than 512 keys, on Hopper more than 64.
 
     Raises UsageError for arrays of two libraries, places or dtypes, and for extents that do not fit together.
     """
+    window = tuple(window) if isinstance(window, list) else window
+    options = causal, scale, window, layout, device, return_lse
+    done = again(q, k, v, options) if out is None and not explain else None
+    if done is not None:
+        return done
     library = _library({"q": q, "k": k, "v": v, "out": out})
     heads, rows = _axes(layout)
     views = {name: _logical(library, name, each, heads, rows) for name, each in (("q", q), ("k", k), ("v", v))}
@@ -93,6 +99,8 @@ def attention(
     job = _job(views, causal, scale, window, target)
     if job is not None:
         _run(job, library, {"q": q, "k": k, "v": v, "out": result}, views | {"out": view_out}, lse, target, heads, rows)
+        if out is None and isinstance(view_out, DeviceArray):
+            _remember(job, library, (q, k, v), options, (result, view_out, lse), views, target, heads, rows)
     found = [result, *([lse] if return_lse else []), *([_explained(job, target)] if explain else [])]
     return found[0] if len(found) == 1 else tuple(found)
 
@@ -165,13 +173,19 @@ def _place(views: dict[str, View], device: Device | str | None) -> Device:
 
 def _made(library: Library, q: Array, heads: int, rows: int) -> Array:
     """An array for the result, dense, its axes in the order in memory that those of ``q`` have."""
-    steps = library.view(q).strides
+    shape, turned = _shape_made(library, q, heads, rows)
+    made = library.empty(shape, library.view(q).dtype, q)
+    return made.swapaxes(*turned) if turned else made
+
+
+def _shape_made(library: Library, q: Array, heads: int, rows: int) -> tuple[tuple[int, ...], tuple[int, int] | None]:
+    """The shape of the dense array that the result is made as, and the axes that are then exchanged."""
+    steps, shape = library.view(q).strides, list(q.shape)
     first, second = sorted((heads, rows))
-    if steps[first] >= steps[second] or q.shape[first] == 1 or q.shape[second] == 1:
-        return library.empty(tuple(q.shape), library.view(q).dtype, q)
-    shape = list(q.shape)
+    if steps[first] >= steps[second] or shape[first] == 1 or shape[second] == 1:
+        return tuple(shape), None
     shape[first], shape[second] = shape[second], shape[first]
-    return library.empty(tuple(shape), library.view(q).dtype, q).swapaxes(first, second)
+    return tuple(shape), (first, second)
 
 
 def _check_out(out: View, views: dict[str, View]) -> None:
@@ -204,7 +218,7 @@ def _job(
     if kv_len and 0 in q.shape:
         return None
     extents = batch, heads, kv_heads, q_len, kv_len, head_dim
-    problem = _problem(extents, q.dtype, bool(causal), window if window is None else tuple(window), scale)
+    problem = _problem(extents, q.dtype, bool(causal), window, scale)
     return job_of(problem, target.spec.arch, target.spec.sms, setting())
 
 
@@ -252,22 +266,59 @@ def _run(
     stream = library.stream(arrays["q"])() if on_gpu else 0
     counter = _counter(library, arrays["q"], target.name, stream) if on_gpu and job.counts else None
     four = [views[name] for name in ("q", "k", "v", "out")]
-    run(job, four, None if lse is None else library.view(lse), target, counter, stream)
+    lent = [None if each is None else library.view(each) for each in (lse, counter)]
+    run(job, four, lent[0], target, lent[1], stream)
     if "out" in copies:
         arrays["out"][...] = copies["out"]
+
+
+def _remember(
+    job: Job,
+    library: Library,
+    given: tuple[Array, Array, Array],
+    options: tuple[Any, ...],
+    made: tuple[Array, View, Array | None],
+    views: dict[str, View],
+    target: Device,
+    heads: int,
+    rows: int,
+) -> None:
+    """Keep the launch of a call on a GPU whose arrays were all used in place."""
+    (q, k, v), (_, view_out, lse) = given, made
+    four = [*(views[name] for name in "qkv"), view_out]
+    of_q, of_k, of_v = (library.alike(array) for array in given)
+    if of_q is None or of_k is None or of_v is None or not all(map(usable, four)):
+        return
+    shape, turned = _shape_made(library, q, heads, rows)
+
+    def counter(stream: int) -> int:
+        return library.pointer(_counter(library, q_like, target.name, stream)) if job.counts else 0
+
+    q_like = library.empty((1,), COUNTER, q)  # a small array stands for q, which is not kept alive
+    kept = Kept(
+        alike=(of_q, of_k, of_v),
+        pointer=library.pointer,
+        stream=library.stream(q),
+        made=library.maker(shape, view_out.dtype, q),
+        turned=turned,
+        lse=None if lse is None else library.maker(tuple(lse.shape), FLOAT32, q),
+        counter=counter,
+        at=ready(job, tuple(geometry(view) for view in four), target.name),
+    )
+    keep(q, k, v, options, kept)
 
 
 _COUNTERS: dict[tuple[str, str, int], Array] = {}
 
 
-def _counter(library: Library, like: Array, gpu: str, stream: int) -> View:
+def _counter(library: Library, like: Array, gpu: str, stream: int) -> Array:
     """A u32 that is 0: every launch leaves it so, and those of a stream follow each other. A graph has its own."""
     if capturing(stream):
-        return library.view(library.zeros((1,), COUNTER, like))
+        return library.zeros((1,), COUNTER, like)
     key = library.name, gpu, stream
     if key not in _COUNTERS:
         _COUNTERS[key] = library.zeros((1,), COUNTER, like)
-    return library.view(_COUNTERS[key])
+    return _COUNTERS[key]
 
 
 def _explained(job: Job | None, target: Device) -> Explanation | None:

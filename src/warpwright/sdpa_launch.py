@@ -29,7 +29,7 @@ __all__ = ["SETTING", "Choice", "Job", "capturing", "choose", "geometry", "job_o
 
 SETTING = "WARPWRIGHT_ATTENTION_TMA"
 SETTINGS = {"0": False, "1": True, "-1": None}
-AUTO_ABOVE = {"sm_90a": 0}  # keys from which on copies are worth a tensor map; the Hopper kernel has no other way
+AUTO_ABOVE = {"sm_90a": 64}  # keys above which the kernel with TMA is faster: measured on an H200, assumed elsewhere
 AUTO_ELSEWHERE = 512
 ARCHS = ("sm_90a", "sm_100a", "sm_120a")
 MAP_BYTES = 16  # addresses and strides of tensor maps, and of cp.async
@@ -86,12 +86,8 @@ def choose(problem: Problem, arch: str, tma: bool | None) -> Choice:
         raise UsageError(f"attention has no kernel for {arch}; expected {', '.join(ARCHS)}: device='h200', or 'cuda'")
     above = AUTO_ABOVE.get(arch, AUTO_ELSEWHERE)
     use = problem.kv_len > above if tma is None else tma
-    if tma is not None:
-        why = f"{SETTING}={int(tma)}"
-    elif not above:
-        why = f"{arch}'s own tensor cores read what TMA has copied"
-    else:
-        why = f"{problem.kv_len} keys are {'more' if use else 'no more'} than {above}"
+    why = f"{problem.kv_len} keys are {'more' if use else 'no more'} than {above}"
+    why = why if tma is None else f"{SETTING}={int(tma)}"
     if not use:
         return Choice("sm120.attention_cp_async", False, why)
     return Choice("sm90.attention" if arch == "sm_90a" else "sm120.attention", True, why)
@@ -142,9 +138,9 @@ def run(job: Job, views: Sequence[View], lse: View | None, device: Device, count
     on_gpu = [view for view in views if isinstance(view, DeviceArray)]
     if len(on_gpu) == len(views):
         layouts = tuple(geometry(view) for view in views)
-        started = ready(job, layouts, device.name)
+        at = ready(job, layouts, device.name)
         at_lse, at_counter = (each.pointer if isinstance(each, DeviceArray) else 0 for each in (lse, counter))
-        started(tuple(view.pointer for view in on_gpu), at_lse, at_counter, stream)
+        at(tuple(view.pointer for view in on_gpu), at_lse, at_counter, stream)()
         return
     host = [view for view in views if isinstance(view, np.ndarray)]
     given: list[Any] = mapped(job, host) if job.mapped else strided(host)
@@ -171,8 +167,8 @@ def _steps(layouts: Sequence[Geometry]) -> list[int]:
 
 
 @functools.lru_cache(maxsize=1024)
-def ready(job: Job, layouts: tuple[Geometry, ...], gpu: str) -> Callable[[tuple[int, ...], int, int, int], None]:
-    """The launch on ``gpu`` of arrays that lie so: called with their addresses, those of log-sum-exp and counter (0 for
+def ready(job: Job, layouts: tuple[Geometry, ...], gpu: str) -> Callable[[tuple[int, ...], int, int, int], cuda.Launch]:
+    """The launch on ``gpu`` of arrays that lie so: made of their addresses, those of log-sum-exp and counter (0 for
     none), and the stream."""
     device, entry = cuda.device(gpu), entry_point(job.kernel)
     function = device.function(entry.module, entry.name, job.kernel.threads, job.kernel.cluster, job.kernel.smem_bytes)
@@ -184,12 +180,12 @@ def ready(job: Job, layouts: tuple[Geometry, ...], gpu: str) -> Callable[[tuple[
     ]
     steps = () if job.mapped else (*_steps(layouts), head_dim)
 
-    def start(places: tuple[int, ...], lse: int, counter: int, stream: int) -> None:
+    def at(places: tuple[int, ...], lse: int, counter: int, stream: int) -> cuda.Launch:
         given = tuple(encode(place) for encode, place in zip(encoders, places, strict=True)) if encoders else places
         more = (lse, counter) if job.counted else (lse,)
-        function(job.grid, (*given, *steps, *more, *job.scalars), stream)
+        return function.at(job.grid, (*given, *steps, *more, *job.scalars), stream)
 
-    return start
+    return at
 
 
 def capturing(stream: int) -> bool:

@@ -45,6 +45,10 @@ REFUSED = [
         "attention: scale=-1.0; expected a positive finite number; leave scale= out for 1 / √head_dim",
     ),
     (
+        {"window": 5},
+        "attention: window=5; expected (left, right), each a number of keys from 0 on, or None for any",
+    ),
+    (
         {"window": (-1, 3)},
         "attention: window=(-1, 3); expected (left, right), each a number of keys from 0 on, or None for any",
     ),

@@ -126,10 +126,10 @@ def _check_extents(problem: Problem) -> None:
         )
 
 
-def _check_mask(window: Window | None) -> None:
+def _check_mask(window: Any) -> None:
     if window is None:
         return
-    bounds = tuple(window)
+    bounds = window if isinstance(window, (tuple, list)) else ()
     known = [bound is None or (isinstance(bound, int) and bound >= 0) for bound in bounds]
     if len(bounds) != 2 or not all(known):
         raise UsageError(

@@ -1,0 +1,153 @@
+"""Calls of `ww.attention` on a GPU that are made again; here the GPU is memory of the host, and its kernel NumPy."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import warpwright as ww
+from tests.kernels.attending import normal, verify
+from warpwright import sdpa, sdpa_launch, sdpa_repeats, targets
+from warpwright.arrays import DeviceArray
+from warpwright.kernels.attention import Problem, reference
+from warpwright.libraries import LIBRARIES
+
+
+class OnGpu(np.ndarray):
+    """An array that counts as one on a GPU."""
+
+
+def viewed(array: Any) -> DeviceArray:
+    return DeviceArray(array.ctypes.data, array.shape, array.strides, array.dtype, 0, array)
+
+
+def alike(array: Any) -> Any:
+    known = array.shape, array.strides, array.dtype
+    return lambda other: isinstance(other, OnGpu) and (other.shape, other.strides, other.dtype) == known
+
+
+def aligned(shape: Any, dtype: Any) -> Any:
+    """At a multiple of 16 bytes, which NumPy does not promise."""
+    count = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.full(count + 16, 7, np.uint8)
+    start = -raw.ctypes.data % 16
+    return raw[start : start + count].view(dtype).reshape(shape).view(OnGpu)
+
+
+def memory(pointer: int, layout: Any) -> Any:
+    """The array that lies at an address."""
+    shape, strides, dtype = layout
+    reach = sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True)) + dtype.itemsize
+    raw = np.frombuffer((ctypes.c_uint8 * reach).from_address(pointer), np.uint8)
+    return np.ndarray(shape, dtype, raw, strides=strides)
+
+
+@pytest.fixture
+def launches(monkeypatch) -> Iterator[list[Any]]:
+    """The launches that were started: kernel, counter and stream of each."""
+    started: list[Any] = []
+
+    def ready(job: Any, layouts: Any, gpu: str) -> Any:
+        _, heads, q_len, head_dim = layouts[0][0]
+        batch, kv_heads, kv_len, _ = layouts[1][0]
+        problem = Problem(batch, heads, kv_heads, q_len, kv_len, head_dim, layouts[0][2], causal=True)
+
+        def at(places: Any, lse: int, counter: int, stream: int) -> Any:
+            def launch() -> None:
+                started.append((job.choice.kernel, counter, stream))
+                *given, out = (memory(place, layout) for place, layout in zip(places, layouts, strict=True))
+                result, logs = reference.attention(problem, *given)
+                out[...] = result
+                if lse:
+                    memory(lse, ((batch, heads, q_len), (heads * q_len * 4, q_len * 4, 4), np.dtype(np.float32)))[
+                        ...
+                    ] = logs
+
+            return launch
+
+        return at
+
+    library = replace(
+        LIBRARIES["numpy"],
+        view=viewed,
+        alike=alike,
+        stream=lambda _: lambda: 5,
+        maker=lambda shape, dtype, _: lambda: aligned(shape, dtype),
+        zeros=lambda shape, dtype, _: np.zeros(shape, dtype).view(OnGpu),
+    )
+    target = SimpleNamespace(name="cuda:0", spec=targets.device("h200"))
+    monkeypatch.setattr(sdpa, "library_of", lambda _: library)
+    monkeypatch.setattr(sdpa, "resolve", lambda *_: target)
+    monkeypatch.setattr(sdpa, "capturing", lambda _: False)
+    monkeypatch.setattr(sdpa, "ready", ready)
+    monkeypatch.setattr(sdpa_launch, "ready", ready)
+    monkeypatch.delenv(sdpa_launch.SETTING, raising=False)
+    for kept in (sdpa_repeats._CALLS, sdpa._COUNTERS):
+        kept.clear()
+    yield started
+    for kept in (sdpa_repeats._CALLS, sdpa._COUNTERS):
+        kept.clear()
+
+
+def on_gpu(array: Any) -> Any:
+    made = aligned(array.shape, array.dtype)
+    made[...] = array
+    return made
+
+
+PROBLEM = Problem(2, 4, 2, 20, 70, 64, causal=True)
+
+
+def test_a_call_is_made_again_with_other_arrays(launches, monkeypatch) -> None:
+    for seed in range(3):
+        given = [on_gpu(x) for x in normal(PROBLEM, seed)]
+        verify(PROBLEM, given, ww.attention(*given, causal=True, return_lse=True))
+        monkeypatch.setattr(sdpa, "_library", None)  # from now on only calls that were made before
+    assert [kernel for kernel, *_ in launches] == ["sm90.attention"] * 3
+    assert len({counter for _, counter, _ in launches}) == 1 and {stream for *_, stream in launches} == {5}
+
+
+def test_heads_inside_rows(launches, monkeypatch) -> None:
+    for seed in range(2):
+        given = [on_gpu(x.swapaxes(1, 2)).swapaxes(1, 2) for x in normal(PROBLEM, seed)]
+        out, lse = ww.attention(*given, causal=True, return_lse=True)
+        verify(PROBLEM, given, (out, lse))
+        assert out.strides == given[0].strides
+        monkeypatch.setattr(sdpa, "_library", None)
+
+
+def test_other_calls_go_the_long_way(launches, monkeypatch) -> None:
+    given = [on_gpu(x) for x in normal(PROBLEM)]
+    ww.attention(*given, causal=True)
+    long_way: list[Any] = []
+    library = sdpa._library
+    monkeypatch.setattr(sdpa, "_library", lambda arrays: long_way.append(1) or library(arrays))
+    ww.attention(*given, causal=True)
+    assert not long_way
+    short = [x[:, :, :12] for x in given]
+    for arrays, options in (
+        (given, {"causal": True, "scale": 0.5}),
+        (given, {"causal": True, "return_lse": True}),
+        (given, {"causal": True, "explain": True}),
+        (given, {"causal": True, "out": aligned(given[0].shape, given[0].dtype)}),
+        ([short[0], *given[1:]], {"causal": True}),
+    ):
+        ww.attention(*arrays, **options)
+    monkeypatch.setenv(sdpa_launch.SETTING, "0")
+    ww.attention(*given, causal=True)
+    assert len(long_way) == 6 and launches[-1][0] == "sm120.attention_cp_async"
+
+
+def test_a_graph_has_a_counter_of_its_own(launches, monkeypatch) -> None:
+    given = [on_gpu(x) for x in normal(PROBLEM)]
+    for captured in (False, True, False):
+        monkeypatch.setattr(sdpa, "capturing", lambda _, state=captured: state)
+        ww.attention(*given, causal=True)
+    first, second, third = (counter for _, counter, _ in launches)
+    assert first == third != second
