@@ -38,6 +38,7 @@ def check(
     device: Device | str | None = None,
     off: str | Iterable[str] = (),
     *,
+    depends_on: Iterable[Any] = (),
     explore: int = 0,
     seed: int | None = None,
     limit: int = LIMIT,
@@ -46,14 +47,15 @@ def check(
 
     The other arguments are those of ``ww.launch``; arrays in ``args`` hold the results afterwards. ``device``: a
     virtual device or its name; without one, the virtual one that runs the PTX's target. ``off``: names of rules that
-    are not checked (docs/checks.md lists them). ``explore``: so many more schedules run, each from the same arrays and
-    chosen by its seed, 1, 2, …; the findings are those of all of them. ``seed``: run the schedule of that seed alone;
-    with ``explore`` so many from that seed on. ``limit``: block jumps that a warp may make without waiting before the
-    verdict is incomplete.
+    are not checked (docs/checks.md lists them). ``depends_on``: those of ``args`` (the arrays, or their numbers from 0)
+    that an earlier launch writes, which may overlap with this one. ``explore``: so many more schedules run, each from
+    the same arrays and chosen by its seed, 1, 2, …; the findings are those of all of them. ``seed``: run the schedule
+    of that seed alone; with ``explore`` so many from that seed on. ``limit``: block jumps that a warp may make without
+    waiting before the verdict is incomplete.
 
-    Raises UsageError for a real GPU, an unknown rule or a number that cannot be right, and what ``ww.launch`` raises
-    for a launch that the device refuses. A fault or a deadlock while the kernel runs is a finding; an instruction that
-    the device does not execute makes the verdict incomplete.
+    Raises UsageError for a real GPU, an unknown rule, what is no argument or a number that cannot be right, and what
+    ``ww.launch`` raises for a launch that the device refuses. A fault or a deadlock while the kernel runs is a finding;
+    an instruction that the device does not execute makes the verdict incomplete.
     """
     off = (off,) if isinstance(off, str) else tuple(off)
     unknown = [name for name in off if name not in RULES]
@@ -62,13 +64,15 @@ def check(
     seeds = _seeds(explore, seed)
     if limit < 1:
         raise UsageError(f"given limit={limit}; expected a positive number of jumps, such as {LIMIT:_}")
+    earlier = [_number(args, given) for given in depends_on]
     entry, shape, args = arranged(kernel, grid, block, cluster, args)
     target = resolve(device, entry.target, virtual=True)
     if not isinstance(target, VirtualDevice):
         raise UsageError(f"cannot check on {target.name}; expected a virtual device, such as device='b200'")
     with pass_arguments(entry.name, entry.function.params, args) as passed:
         run = partial(_run, target, entry, shape, entry.smem if smem is None else smem, passed, limit)
-        return _together(entry, target.name, frozenset(off), seeds, run)
+        depends = [getattr(passed[number], "array", passed[number]) for number in earlier]
+        return _together(entry, target.name, partial(Watcher, frozenset(off), depends), seeds, run)
 
 
 Stopped = DeviceError | DescriptorError | None
@@ -108,7 +112,7 @@ def _run(
 def _together(
     entry: Entry,
     device: str,
-    off: frozenset[str],
+    watch: Callable[[], Watcher],
     seeds: Sequence[int],
     run: Callable[[Watcher, int, bool], Stopped],
 ) -> Verdict:
@@ -116,7 +120,7 @@ def _together(
     verdicts: list[Verdict] = []
     reached: NDArray[np.int64] | None = None
     for seed in reversed(seeds):
-        watcher = Watcher(off)
+        watcher = watch()
         error = run(watcher, seed, seed != seeds[0])
         if error is not None and not watcher.started:
             coverage = Coverage(0, _instructions(entry.function.body), ())
@@ -148,6 +152,14 @@ def _seeds(explore: int, seed: int | None) -> tuple[int, ...]:
     if seed is None:
         return tuple(range(explore + 1))
     return tuple(range(seed, seed + max(1, explore)))
+
+
+def _number(args: Sequence[Any], given: Any) -> int:
+    """Which argument is meant."""
+    for number, value in enumerate(args):
+        if value is given or getattr(value, "array", value) is given or (isinstance(given, int) and number == given):
+            return number
+    raise UsageError(f"given depends_on with {given!r}; expected an array of args, or its number from 0")
 
 
 def _instructions(block: nodes.Block | None) -> int:

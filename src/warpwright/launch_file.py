@@ -1,8 +1,8 @@
 """Launches described in a file (TOML) or in words: which kernel, which grid, which arguments. docs/profile.md has both.
 
 A file has ``kernel`` (``"file.ptx"``, or ``"file.py:name"`` for a kernel of the language), ``entry``, ``grid``,
-``block``, ``cluster``, ``smem``, ``device``, for checks ``explore`` and ``seed``, a table ``[config]`` and one table
-``[[args]]`` for each parameter.
+``block``, ``cluster``, ``smem``, ``device``, for checks ``explore``, ``seed`` and ``depends_on``, a table ``[config]``
+and one table ``[[args]]`` for each parameter.
 """
 
 from __future__ import annotations
@@ -32,7 +32,20 @@ else:
 
 __all__ = ["Described", "arguments", "described", "entry_of", "read_launch"]
 
-TOP = ("kernel", "entry", "grid", "block", "cluster", "smem", "device", "explore", "seed", "config", "args")
+TOP = (
+    "kernel",
+    "entry",
+    "grid",
+    "block",
+    "cluster",
+    "smem",
+    "device",
+    "explore",
+    "seed",
+    "depends_on",
+    "config",
+    "args",
+)
 ARGUMENT = ("name", "value", "dtype", "shape", "fill", "file", "same", "bytes", "map")
 MAP = ("box", "swizzle", "element_strides", "fill", "interleave", "l2_promotion")
 KINDS = ("value", "bytes", "same", "file", "shape")
@@ -47,7 +60,8 @@ Table = Mapping[str, Any]
 @dataclass(frozen=True)
 class Described:
     """A launch, ready for `ww.launch`, `ww.profile` and the like; ``device`` is None where the file names none.
-    ``source``: the PTX file; ``explore`` and ``seed``: the schedules to check."""
+    ``source``: the PTX file; ``explore`` and ``seed``: the schedules to check; ``depends_on``: numbers of the arguments
+    that an earlier launch writes."""
 
     kernel: Entry | Traced
     grid: Any
@@ -59,6 +73,7 @@ class Described:
     source: Path | None = None
     explore: int = 0
     seed: int | None = None
+    depends_on: tuple[int, ...] = ()
 
 
 def read_launch(path: Path) -> Described:
@@ -82,7 +97,10 @@ def read_launch(path: Path) -> Described:
     grid, block, cluster, smem = (table.get(name) for name in ("grid", "block", "cluster", "smem"))
     source = here / table["kernel"] if isinstance(kernel, Entry) else None
     schedules = {name: _count(path.name, name, table[name]) for name in ("explore", "seed") if name in table}
-    return Described(kernel, grid, block, cluster, smem, tuple(args), table.get("device"), source, **schedules)
+    earlier = tuple(table.get("depends_on", ()))
+    return Described(
+        kernel, grid, block, cluster, smem, tuple(args), table.get("device"), source, **schedules, depends_on=earlier
+    )
 
 
 def _count(file: str, name: str, given: Any) -> int:

@@ -20,6 +20,7 @@ from warpwright.lang.ops import (
     setmaxnreg,
     special,
     tcgen05,
+    tensormap,
     tma,
     warp,
     wgmma,
@@ -33,7 +34,7 @@ FAMILIES |= {"redux": warp.redux, "cluster": cluster, "mbarrier": mbarrier}
 SILENT = {"mbarrier.array", "mbarrier.at_address", "tmem.tile", "tma.Map", "special.read", "tmem.columns_of"}
 SILENT |= {"tmem.space_of", "tma.mask", "wgmma.accumulator", "wgmma.left"}
 SILENT |= {"mma.accumulator", "mma.left", "mma.right"}
-HOPPER = (wgmma, mma, matrix, setmaxnreg, griddepcontrol, clusterlaunchcontrol)
+HOPPER = (wgmma, mma, matrix, setmaxnreg, griddepcontrol, clusterlaunchcontrol, tensormap)
 
 
 def operations():

@@ -6,7 +6,7 @@ deadlock or a fault, what its message says, then what the lines where threads wa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ml_dtypes
@@ -15,6 +15,7 @@ import numpy as np
 from tests.races import (
     global_kernels,
     kernels,
+    map_kernels,
     published,
     published_copies,
     published_protocol,
@@ -30,6 +31,8 @@ BOX = np.zeros((32, 32), np.float32)
 LONG = np.ones((32, 256), np.float32)
 SQUARE, TALL, WIDE = (np.ones(shape).astype(ml_dtypes.bfloat16) for shape in ((64, 64), (128, 64), (64, 512)))
 PRODUCT, SQUARES = np.zeros((128, 64), np.float32), np.zeros((64, 64), np.float32)
+ROWS = np.ones((8, 32), np.float32)
+MOVED, HANDED = [TensorMap(ROWS, (8, 32)), FLOATS, WORDS, FLOATS.copy()], [TensorMap(ROWS, (8, 32)), WORDS, FLOATS]
 PRODUCTS = [TALL, SQUARE, PRODUCT]
 
 
@@ -42,6 +45,7 @@ class Case:
     grid: int = 1
     wrong: dict[str, Any] = field(default_factory=lambda: {"right": False})
     right: dict[str, Any] = field(default_factory=lambda: {"right": True})
+    depends_on: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -74,6 +78,13 @@ CLASSES: dict[int, tuple[Case, ...]] = {
     ),
     7: (_case(p.multicast_early, [LONG], "race", "tma.load(tile, x[0, COLUMNS]", "ld(tile.at(warp.lane, 0)", grid=2),),
     8: (_case(p.lonely_multicast, [BOX], "deadlock", "full: phase 0 lacks 4,096 bytes", "full.wait(0)", grid=2),),
+    9: (
+        _case(map_kernels.moved, MOVED, "tensor-map", "tma.load(", "tensormap.replace(map", waited=False),
+        _case(map_kernels.moved, MOVED, "tensor-map", "tensormap.publish(", "tma.load(", acquired=False),
+        _case(map_kernels.moved, MOVED, "tensor-map", "map[tid.x] =", "tma.load(", published=False),
+        _case(map_kernels.handed, HANDED, "tensor-map", "tensormap.replace(", "tma.load(", released=False),
+        _case(map_kernels.handed, HANDED, "tensor-map", "tensormap.replace(", "tma.load(", acquired=False),
+    ),
     10: (_case(p.early_release, [WIDE, WIDE, 6], "race", "wgmma.mma(", "tma.load(slot."),),
     11: (
         _case(
@@ -148,6 +159,14 @@ CLASSES: dict[int, tuple[Case, ...]] = {
     27: (
         _case(p.unwaited, [BOX], "race", "tma.load", "ld(tile.at"),
         _case(q.behind_the_load, [BOX, FLOATS], "race", "scale[0] = 2.0", "y[warp.lane] = scale[0]"),
+    ),
+    28: (
+        replace(
+            _case(
+                global_kernels.dependent, [WORDS, WORDS.copy()], "grid-dependency", "y[tid.x] = x[tid.x]", first=False
+            ),
+            depends_on=(0,),
+        ),
     ),
 }
 

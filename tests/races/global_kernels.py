@@ -16,6 +16,7 @@ from warpwright.lang import (
     elect_one,
     f32,
     fence,
+    griddepcontrol,
     kernel,
     ld,
     loop,
@@ -264,3 +265,34 @@ def lanes_copy(x: Global[u32], *, right: bool = False) -> None:
     x[31 - tid.x] = 1
     if not right:
         cp_async.wait_group(0)
+
+
+@kernel("sm_90a", threads=64)
+def dependent(x: Global[u32], y: Global[u32], *, first: bool = True, met: bool = True) -> None:
+    """The second of two launches that overlap; one thread waits for the first, and all meet."""
+    with If(tid.x == 0):
+        if first:
+            griddepcontrol.wait()
+    if met:
+        bar.sync()
+    y[tid.x] = x[tid.x]
+    if not first:
+        griddepcontrol.wait()
+
+
+@kernel("sm_90a", threads=32)
+def dependent_copy(x: tma.Map[f32], y: Global[f32], *, first: bool = True) -> None:
+    """TMA loads what an earlier launch writes."""
+    tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
+    with If(elect_one()):
+        full.init()
+        fence.mbarrier_init()
+        if first:
+            griddepcontrol.wait()
+        full.arrive_expect_tx(tile.nbytes)
+        tma.load(tile, x[0, 0], full)
+    warp.sync()
+    full.wait(0)
+    y[tid.x] = tile.at(0, tid.x)[0]
+    if not first:
+        griddepcontrol.wait()

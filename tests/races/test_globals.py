@@ -10,6 +10,7 @@ import pytest
 
 from tests.races import global_kernels
 from warpwright.check import check
+from warpwright.errors import UsageError
 from warpwright.tensormap import TensorMap
 from warpwright.vgpu.checks.findings import Verdict
 
@@ -151,3 +152,34 @@ def test_a_barrier_of_the_grid() -> None:
     for missing in ({"before": False}, {"behind": False}):
         verdict = _checked("grid_barrier", 4, **missing)
         assert {finding.rule.id for finding in verdict.findings} == {"grid-race"}, str(verdict)
+
+
+def _dependent(kernel: Any, args: list[Any], given: Any, off: tuple[str, ...] = (), **config: bool) -> Verdict:
+    return check(kernel.configure(**config), grid=2, args=args, depends_on=[given], off=off)
+
+
+@pytest.mark.parametrize("missing", ["first", "met"])
+def test_what_an_earlier_launch_writes_is_there_behind_griddepcontrol_wait(missing: str) -> None:
+    kernel, args = global_kernels.dependent, [_words(64), _words(64)]
+    off = ("grid-race",)  # both CTAs write y
+    assert _dependent(kernel, args, args[0], off).kind == "clean"
+    verdict = _dependent(kernel, args, args[0], off, **{missing: False})
+    assert {finding.rule.id for finding in verdict.findings} == {"grid-dependency"}
+    assert _lines(verdict) == [["y[tid.x] = x[tid.x]"]]
+    assert verdict.findings[0].message == "an earlier launch may still be writing it"
+    assert _dependent(kernel, args, args[1], off, **{missing: False}).findings[0].steps[0].opcode == "st.global.u32"
+    assert _dependent(kernel, args, args[0], ("grid-dependency", *off), **{missing: False}).kind == "clean"
+
+
+@pytest.mark.parametrize("by_number", [False, True])
+def test_tensor_copies_depend_on_earlier_launches_too(by_number: bool) -> None:
+    map, _ = _box(ROWS)
+    kernel, args = global_kernels.dependent_copy, [map, np.zeros(32, np.float32)]
+    given, off = 0 if by_number else map.array, ("grid-race",)
+    assert _dependent(kernel, args, given, off).kind == "clean"
+    assert _lines(_dependent(kernel, args, given, off, first=False)) == [["tma.load(tile, x[0, 0], full)"]]
+
+
+def test_what_is_no_argument_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"^given depends_on with 2; expected an array of args, or its number from 0$"):
+        _dependent(global_kernels.dependent, [_words(64), _words(64)], 2)

@@ -27,7 +27,8 @@ TRAPS = {
 
 
 def _checked(case: Case, config: dict[str, object], *off: str) -> Verdict:
-    return check(case.kernel.configure(**config), grid=case.grid, args=case.args, off=off)
+    kernel, how = case.kernel.configure(**config), {"off": off, "depends_on": case.depends_on}
+    return check(kernel, grid=case.grid, args=case.args, **how)  # type: ignore[arg-type]
 
 
 def _lines(finding: Finding) -> list[str]:

@@ -105,7 +105,7 @@ def _made(what: str, how: dict[str, Any], options: dict[str, Any]) -> tuple[Verd
     launch = read_described(what, options)
     device = chosen_device(launch, options)
     shape = launch.grid, launch.block, launch.cluster, launch.smem
-    how = {"explore": launch.explore, "seed": launch.seed} | how
+    how = {"explore": launch.explore, "seed": launch.seed, "depends_on": launch.depends_on} | how
     return checked(launch.kernel, *shape, args=launch.args, device=device, **how), None, launch.source
 
 

@@ -38,6 +38,7 @@ from warpwright.lang.ops import (
     mma,
     setmaxnreg,
     tcgen05,
+    tensormap,
     tma,
     wgmma,
 )
@@ -183,6 +184,7 @@ __all__ = [
     "stmatrix",
     "tanh",
     "tcgen05",
+    "tensormap",
     "tf32",
     "tid",
     "tma",

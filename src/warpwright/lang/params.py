@@ -37,7 +37,8 @@ class Box:
 class Map(Generic[T]):
     """A tensor map (``CUtensorMap``, 128 bytes) given as a parameter: ``a: tma.Map[bf16]``.
 
-    ``a[row, col]`` names the box that starts there; ``a.address`` is the generic address of the map (u64).
+    ``a[row, col]`` names the box that starts there; ``a.address`` is the generic address of the map (u64), and
+    ``a.at(address)`` a map of the same kind elsewhere in memory, such as a copy that the kernel has changed.
     """
 
     def __init__(self, name: str, dtype: type[Scalar], address: Expr) -> None:
@@ -45,6 +46,9 @@ class Map(Generic[T]):
 
     def __repr__(self) -> str:
         return f"Map[{self.dtype.name}] {self.name}"
+
+    def at(self, address: Expr) -> Map[T]:
+        return Map(self.name, self.dtype, address)
 
     def __getitem__(self, index: Value | tuple[Value, ...]) -> Box:
         return Box(self, index if isinstance(index, tuple) else (index,))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.errors import Deadlock, MemoryFault, ProtocolError, WarpwrightError
+from warpwright.errors import Deadlock, MemoryFault, ProtocolError, UsageError, WarpwrightError
 from warpwright.vgpu import barriers, explore, faults, registers, services, spins, warpgroup
 from warpwright.vgpu.engines import copy, lane_copy, tensor
 from warpwright.vgpu.engines.lane_copy import LANE_COPIES
@@ -32,6 +32,7 @@ from warpwright.vgpu.jit.state import (
     RESERVED_SHARED,
     WARP,
 )
+from warpwright.vgpu.maps import refused
 from warpwright.vgpu.memory import aligned_zeros
 from warpwright.vgpu.program import Inst
 from warpwright.vgpu.tape import Tape
@@ -363,14 +364,24 @@ class Cluster:
         return None if found is None else self.launch.first_cta(found)
 
     def tensor_map(self, op: Op, address: int) -> BoundMap:
-        raw = bytes(self.launch.memory.view(address)[:16])
+        number = self.map_number(op, self.launch.memory.view(address), address)
+        if self.watch:  # what is asked once more when the cluster is judged may have changed by then
+            number = self.watch.maps.setdefault(op.number, number)
+        try:
+            return self.launch.changed.resolve(self.launch, number)
+        except UsageError as error:
+            raise refused(self, op, error) from None
+
+    def map_number(self, op: Op, place: NDArray[np.uint8], address: int) -> int:
+        """The number of the tensor map that a place holds; raises ProtocolError when there is none."""
+        raw = bytes(place[:16])
         if raw[:8] != self.launch.MAP_MAGIC:
             raise self.failure(
                 ProtocolError,
                 op,
                 f"there is no tensor map at 0x{address:x}; pass one made by ww.TensorMap as a kernel parameter.",
             )
-        return self.launch.maps[int.from_bytes(raw[8:], "little")]
+        return int.from_bytes(raw[8:], "little")
 
     def global_memory(self, op: Op, address: int, nbytes: int) -> NDArray[np.uint8]:
         view = self.launch.memory.view(address)

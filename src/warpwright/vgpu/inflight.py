@@ -30,11 +30,14 @@ Rows = NDArray[np.uint64]
 
 
 def _kinds(insts: list[Inst]) -> list[int]:
-    """How each instruction's records are handled; products only where they are all that the tensor engine does."""
+    """How each instruction's records are handled; products only where they are all that the tensor engine does, loads
+    only where tensor maps stay as they are."""
+    loads = not any(inst.name.startswith("tensormap.") for inst in insts)
     products = all(inst.name in _PRODUCTS for inst in insts if inst.name in _ORDERED)
     tensor_kind = _TENSOR if products else _OTHER
     return [
-        tensor_kind if inst.name in _PRODUCTS else _LOAD if box_batch.is_plain_load(inst) else _OTHER for inst in insts
+        tensor_kind if inst.name in _PRODUCTS else _LOAD if loads and box_batch.is_plain_load(inst) else _OTHER
+        for inst in insts
     ]
 
 

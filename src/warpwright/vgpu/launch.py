@@ -26,6 +26,7 @@ from warpwright.vgpu.events import Observer
 from warpwright.vgpu.explore import shuffled
 from warpwright.vgpu.jit.compile import Kernel, compile_program
 from warpwright.vgpu.jit.costs import costs_of
+from warpwright.vgpu.maps import MAP_BYTES, ChangedMaps
 from warpwright.vgpu.memory import GlobalMemory
 from warpwright.vgpu.pending import Pending
 from warpwright.vgpu.program import Inst, Param
@@ -57,6 +58,7 @@ class Launch:
     numerics: str = "exact"
     memory: GlobalMemory = field(default_factory=GlobalMemory)
     maps: list[BoundMap] = field(default_factory=list)
+    changed: ChangedMaps = field(default_factory=ChangedMaps)
     printed: list[tuple[int, str]] = field(default_factory=list)
     table: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 3), np.int64))
     params_base: int = 0
@@ -220,12 +222,16 @@ class Launch:
             raise LaunchError(f"argument {param.name} of kernel {self.name} is {size}.")
         return data
 
+    def map_bytes_of(self, number: int) -> bytes:
+        """What stands for a tensor map in memory."""
+        return (self.MAP_MAGIC + struct.pack("<Q", number)).ljust(MAP_BYTES, b"\0")
+
     def _encode(self, param: Param, value: Any) -> bytes:
         if isinstance(value, TensorMap):
             address = self.memory.address(value.array)
             data = self.memory.view(address)
             self.maps.append(BoundMap(value, data, data.ctypes.data))
-            return (self.MAP_MAGIC + struct.pack("<Q", len(self.maps) - 1)).ljust(128, b"\0")
+            return self.map_bytes_of(len(self.maps) - 1)
         if isinstance(value, np.ndarray):
             return struct.pack("<Q", self.memory.address(value))
         if isinstance(value, bytes):

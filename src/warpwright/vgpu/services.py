@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpwright.errors import DeviceError, MemoryFault, ProtocolError, UnsupportedInstruction
+from warpwright.errors import DeviceError, MemoryFault, ProtocolError
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit.state import LOCAL_WINDOW, RANK_SHIFT, SHARED_WINDOW, WAIT_SERVICE
+from warpwright.vgpu.maps import publish, replace_field
 from warpwright.vgpu.program import Symbol
 
 if TYPE_CHECKING:
@@ -218,12 +219,6 @@ def _assertfail(cluster: Cluster, op: Op) -> bool:
     raise cluster.failure(DeviceError, op, f"assertion `{message}` failed in {file}.")
 
 
-def _tensormap_replace(cluster: Cluster, op: Op) -> bool:
-    raise cluster.failure(
-        UnsupportedInstruction, op, "the virtual GPU does not change tensor maps; make one map for each array."
-    )
-
-
 def _setmaxnreg(cluster: Cluster, op: Op) -> bool:
     return cluster.registers.change(op)
 
@@ -234,6 +229,7 @@ SERVICES: dict[str, Callable[[Cluster, Op], bool]] = {
     "tcgen05.relinquish_alloc_permit": _relinquish,
     "call.vprintf": _vprintf,
     "call.__assertfail": _assertfail,
-    "tensormap.replace": _tensormap_replace,
+    "tensormap.replace": replace_field,
+    "tensormap.cp_fenceproxy": publish,
     "setmaxnreg": _setmaxnreg,
 }

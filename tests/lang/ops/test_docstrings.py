@@ -22,6 +22,7 @@ from warpwright.lang import (
     mma,
     setmaxnreg,
     tcgen05,
+    tensormap,
     tma,
     tmem,
     wgmma,
@@ -49,6 +50,7 @@ def operations() -> Iterator[tuple[str, Any]]:
         setmaxnreg,
         griddepcontrol,
         clusterlaunchcontrol,
+        tensormap,
     ):
         functions = inspect.getmembers(module, inspect.isfunction)
         yield from ((f"{module.__name__}.{name}", f) for name, f in functions if f.__module__ == module.__name__)

@@ -60,11 +60,13 @@ class _Known(NamedTuple):
 
 class Contexts:
     """Contexts of one judged cluster. ``always``: whether to keep what lanes knew from the first access on; else from
-    the first write on, before which nothing of the cluster's own can be behind another."""
+    the first write on, before which nothing of the cluster's own can be behind another. ``depends``: on earlier
+    launches, whose end the lanes know in column ``grid``."""
 
-    def __init__(self, clocks: Clocks, always: bool) -> None:
+    def __init__(self, clocks: Clocks, always: bool, depends: bool) -> None:
         self.clocks = clocks
-        self.keeps = always
+        self.keeps = always or depends
+        self.grid = clocks.column() if depends else -1
         self.known: list[_Known] = []
         self.newest: dict[int, tuple[NDArray[np.uint32], int]] = {}
         self.pending: list[tuple[int, int]] = []
@@ -73,6 +75,8 @@ class Contexts:
         self.knowns: list[Ints] = []
         self.ops: dict[int, tuple[int, int, int, int, int]] = {}
         self.fences: list[Point] = []
+        self.map_releases: list[Point] = []
+        self.map_acquires: list[Point] = []
 
     def note(self, row: int, warp: int, writes: bool) -> None:
         """Lanes of a warp touch global memory in a row; clocks stand still until `settle`."""

@@ -7,13 +7,14 @@ of the pairs that meet there, those that nothing orders are findings.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.checks.contexts import Contexts
+from warpwright.arrays import spans
+from warpwright.vgpu.checks.contexts import Contexts, Point
 from warpwright.vgpu.checks.findings import Finding, Step
 from warpwright.vgpu.checks.flags import Flags
 from warpwright.vgpu.checks.kinds import ASYNC, CLUSTER, CTA, GENERIC, MAP, WEAK, fence_of, kind_of
@@ -50,10 +51,11 @@ class Judged(NamedTuple):
 
 
 class Globals:
-    """The global memory of one launch; ``off`` are the rules not to check."""
+    """The global memory of one launch; ``off`` are the rules not to check, ``depends`` the arrays that earlier launches
+    write."""
 
-    def __init__(self, launch: Launch, names: Names, off: frozenset[str]) -> None:
-        self.launch, self.names, self.off = launch, names, off
+    def __init__(self, launch: Launch, names: Names, off: frozenset[str], depends: Sequence[NDArray[Any]]) -> None:
+        self.launch, self.names, self.off, self.depends = launch, names, off, depends
         self.kinds = [kind_of(inst) for inst in launch.insts]
         self.places = Places(launch, self.kinds)
         self.synchronises = synchronises(launch.insts)
@@ -70,7 +72,11 @@ class Globals:
     def findings(self) -> Iterator[Finding]:
         """What nothing orders. Of those at the same lines, the first."""
         self.places.gather()
-        touches = self._known(self.places.touches(np.empty(0, np.int64)))
+        awaited = [self._bytes(array) for array in self.depends]
+        also = self.places.allocations.of(np.array([low for low, _ in awaited], np.int64))
+        touches = self._known(self.places.touches(also))
+        for low, high in awaited:
+            yield from self._too_early(touches.chosen((touches.low < high) & (touches.high > low)))
         write = self.places.writes[touches.inst] & (touches.proxy != MAP)
         touches = touches.chosen(meeting(touches.low, touches.high, write))
         if not len(touches.low):
@@ -78,6 +84,25 @@ class Globals:
         self._number(touches)
         earlier, later = self._pairs(touches)
         yield from self._judge(touches.chosen(earlier), touches.chosen(later))
+
+    def _bytes(self, array: NDArray[Any]) -> tuple[int, int]:
+        """Host addresses of an array's first byte on the device and of one past its last."""
+        span = spans([array])[0]
+        first = int(self.places.allocations.host(np.array([self.launch.memory.address(array)]))[0])
+        low = first - array.ctypes.data + span.low
+        return low, low + span.high - span.low
+
+    def _too_early(self, touches: Touches) -> Iterator[Finding]:
+        """Touches by lanes that do not know of the end of earlier launches; one for each instruction."""
+        for digest in {self.digests[number] for number in np.unique(touches.cluster).tolist()}:
+            contexts = self.judged[digest].contexts
+            here = np.array([self.digests[number] == digest for number in touches.cluster.tolist()], np.bool_)
+            some = touches.chosen(here)
+            grid, one = np.full(len(some.low), contexts.grid), np.ones(len(some.low), np.int64)
+            some = some.chosen(~contexts.ordered(_epochs(contexts, some)[2], some.lane, grid, one))
+            for at in np.unique(some.inst, return_index=True)[1].tolist() if "grid-dependency" not in self.off else ():
+                text = "an earlier launch may still be writing it"
+                yield Finding(RULES["grid-dependency"], (self._step("accesses", some, at),), text)
 
     def _known(self, touches: Touches) -> Touches:
         """Those of clusters that were judged, as far as they were: an error may have come before."""
@@ -128,12 +153,18 @@ class Globals:
         hidden = ordered.copy()
         for chosen, a, b in self._by_clusters(first, second):
             ordered[chosen] = self._ordered(a, b, first.chosen(chosen), second.chosen(chosen))
-        crossing = np.flatnonzero(ordered & (first.proxy == GENERIC) & (second.proxy != GENERIC))
-        for part, a, b in self._by_clusters(first.chosen(crossing), second.chosen(crossing)):
-            chosen = crossing[part]
-            hidden[chosen] = ~self._fenced(a, b, first.chosen(chosen), second.chosen(chosen))
-        same = first.cluster == second.cluster
-        for rule, which in (("race", ~ordered & same), ("grid-race", ~ordered & ~same), ("proxy-fence", hidden)):
+        for proxy in (ASYNC, MAP):
+            crossing = np.flatnonzero(ordered & (first.proxy == GENERIC) & (second.proxy == proxy))
+            for part, a, b in self._by_clusters(first.chosen(crossing), second.chosen(crossing)):
+                chosen = crossing[part]
+                hidden[chosen] = ~self._fenced(a, b, first.chosen(chosen), second.chosen(chosen), proxy)
+        same, maps = first.cluster == second.cluster, (first.proxy == MAP) | (second.proxy == MAP)
+        for rule, which in (
+            ("race", ~ordered & same & ~maps),
+            ("grid-race", ~ordered & ~same & ~maps),
+            ("proxy-fence", hidden & ~maps),
+            ("tensor-map", (hidden | ~ordered) & maps),
+        ):
             yield from self._found(rule, first.chosen(which), second.chosen(which))
 
     def _strong_both(self, first: Touches, second: Touches) -> Bools:
@@ -164,14 +195,23 @@ class Globals:
         _, _, known = _epochs(contexts[b], second)
         return self.order.before(a, columns, values, b, known, second.lane)
 
-    def _fenced(self, a: int, b: int, first: Touches, second: Touches) -> Bools:
-        """Whether a proxy fence comes between accesses that are ordered."""
+    def _fenced(self, a: int, b: int, first: Touches, second: Touches, proxy: int) -> Bools:
+        """Whether the fences of a proxy come between accesses that are ordered; tensormap.cp_fenceproxy releases."""
+        if proxy == ASYNC:
+            return self._between(a, b, first, second, [each.fences for each in self.order.contexts])
+        names = np.array([inst.name == "tensormap.cp_fenceproxy" for inst in self.launch.insts], np.bool_)
+        released = self._between(a, b, first, second, [each.map_releases for each in self.order.contexts])
+        acquired = self._between(a, b, first, second, [each.map_acquires for each in self.order.contexts])
+        return (released | names[first.inst]) & acquired
+
+    def _between(self, a: int, b: int, first: Touches, second: Touches, points: list[list[Point]]) -> Bools:
+        """Whether one of the points of the two clusters comes between accesses that are ordered."""
         contexts = self.order.contexts
         columns, values, _ = _epochs(contexts[a], first)
         _, _, known = _epochs(contexts[b], second)
         found = np.zeros(len(columns), np.bool_)
         for where in dict.fromkeys((a, b)):
-            for point in contexts[where].fences:
+            for point in points[where]:
                 rest = np.flatnonzero(~found)
                 if not len(rest):
                     return found
@@ -204,6 +244,7 @@ _MESSAGES = {
     "race": "nothing orders the second behind the first",
     "grid-race": "they are of different clusters, and no release that is acquired is between them",
     "proxy-fence": "they are ordered, but the proxies differ",
+    "tensor-map": "the copy may see the map as it was before, or half of the change",
 }
 
 

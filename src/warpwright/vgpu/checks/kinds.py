@@ -37,6 +37,10 @@ def kind_of(inst: Inst) -> Kind | None:
         return _lanes(inst)
     if inst.name == "cp.async":
         return Kind(True, False)
+    if inst.name == "tensormap.replace":
+        return None if inst["space"].startswith("shared") else Kind(True, True)
+    if inst.name == "tensormap.cp_fenceproxy":
+        return Kind(False, True, releases=True)
     if inst.name in _TENSOR:
         load = form_of(inst.opcode).load
         return Kind(load, not load, DEVICE if inst.name == _TENSOR[1] else WEAK, 0, ASYNC)
@@ -73,4 +77,5 @@ def fence_of(inst: Inst) -> int:
     """The scope of a fence; WEAK: it is none, or has none."""
     if inst.name == "membar":
         return _SCOPES.get(inst["level"], WEAK)
-    return _SCOPES.get(inst["scope"], WEAK) if inst.name == "fence" else WEAK
+    fences = inst.name in ("fence", "fence.proxy.tensormap::generic", "tensormap.cp_fenceproxy")
+    return _SCOPES.get(inst["scope"], WEAK) if fences else WEAK

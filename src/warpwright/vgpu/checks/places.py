@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from warpwright.vgpu.checks.kinds import GENERIC, MAP, WEAK, Kind
 from warpwright.vgpu.checks.spans import Allocations, Touches, boxes, of_lanes, taken
 from warpwright.vgpu.engines.tensor_copy import form_of
+from warpwright.vgpu.maps import MAP_BYTES
 
 if TYPE_CHECKING:
     from warpwright.vgpu.checks.stream import Outside
@@ -23,7 +24,6 @@ __all__ = ["Places"]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 _LANE = np.arange(32)
-_MAP_BYTES = 128
 _TENSOR = ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor")
 
 
@@ -59,6 +59,7 @@ class Places:
         self.rows: list[_Rows] = []
         self.records: list[_Records] = []
         self.issued: dict[int, int] = {}
+        self.maps: dict[int, dict[int, int]] = {}  # by cluster: the tensor maps of its operations
 
     def hear(self, outside: Outside) -> None:
         """Keep what a part of a cluster did to global memory."""
@@ -149,16 +150,11 @@ class Places:
 
     def _by_map(self, inst: int, which: Ints) -> Iterator[tuple[BoundMap, Ints]]:
         """Records of an instruction by the tensor map that they use."""
-        maps = self.all_records.words[which, 2 + form_of(self.launch.insts[inst].opcode).map]
-        for address in np.unique(maps).tolist():
-            bound = self._map(address)
-            if bound is not None:
-                yield bound, which[maps == address]
-
-    def _map(self, address: int) -> BoundMap | None:
-        raw = bytes(self.launch.memory.view(address)[:16])
-        known = raw[:8] == self.launch.MAP_MAGIC
-        return self.launch.maps[int.from_bytes(raw[8:], "little")] if known else None
+        clusters, ops = (part[which].tolist() for part in (self.all_records.cluster, self.all_records.op))
+        used = [self.maps.get(cluster, {}).get(op, -1) for cluster, op in zip(clusters, ops, strict=True)]
+        numbers = np.array(used, np.int64)
+        for number in np.unique(numbers[numbers >= 0]).tolist():
+            yield self.launch.changed.resolve(self.launch, number), which[numbers == number]
 
     def _copies(self, wanted: Bools) -> Iterator[Touches]:
         """What asynchronous operations touch."""
@@ -187,7 +183,7 @@ class Places:
                 yield self._of(here[box], low, high, kind.proxy, bound.map.dtype.nbytes)
             place = self.allocations.host(words[:, form.map])
             if wanted[self.allocations.of(place[:1])[0]]:
-                yield self._of(here, place, place + _MAP_BYTES, MAP, 0)
+                yield self._of(here, place, place + MAP_BYTES, MAP, 0)
 
     def _of(self, which: Ints, low: Ints, high: Ints, proxy: int, unit: int) -> Touches:
         records = self.all_records

@@ -30,6 +30,21 @@ _ALL = (
         "the two",
     ),
     Rule(
+        "tensor-map",
+        "a tensor map is changed while a copy may use it, or used where the change is not visible",
+        "9.7.13.4 and 9.7.13.16",
+        "wait for the copies that use the map before it is changed; then release the change "
+        "(tensormap.cp_fenceproxy, or fence.proxy.tensormap::generic.release), and in the thread that copies put "
+        "fence.proxy.tensormap::generic.acquire before the copy",
+    ),
+    Rule(
+        "grid-dependency",
+        "memory that an earlier launch writes is accessed where that launch need not have ended",
+        "9.7.13.13",
+        "put griddepcontrol.wait before the access, in the thread that makes it, or before the barrier that orders it "
+        "behind another thread's griddepcontrol.wait",
+    ),
+    Rule(
         "mbarrier-init",
         "an mbarrier is used where its initialisation is not visible",
         "9.7.13.15.9",

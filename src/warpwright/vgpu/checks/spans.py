@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from warpwright.vgpu.engines.box import Geometry, geometry
 from warpwright.vgpu.engines.op import BoundMap
+from warpwright.vgpu.maps import MAP_BYTES
 from warpwright.vgpu.program import Inst, Register
 
 __all__ = ["Allocations", "Touches", "boxes", "of_lanes", "taken"]
@@ -69,7 +70,9 @@ def of_lanes(heads: Ints, addresses: Ints, allocations: Allocations) -> tuple[In
 
 
 def taken(inst: Inst, words: Ints) -> Ints:
-    """Bytes that linear copies move; of cp.async those that it takes from its source."""
+    """Bytes that linear copies move; of cp.async those that it takes from its source; of a tensor map all."""
+    if inst.name.startswith("tensormap."):
+        return np.full(len(words), MAP_BYTES)
     size: Ints = words[:, 2] & 0xFFFF_FFFF
     more = inst.operands[3:4]
     if inst.name != "cp.async" or not more or (inst["hint"] and len(inst.operands) == 4):

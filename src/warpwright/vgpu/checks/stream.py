@@ -96,6 +96,7 @@ class Stream:
     def __init__(self, cluster: Cluster, watcher: Watcher) -> None:
         self.cluster, self.watcher = cluster, watcher
         self.hash = hashlib.blake2b(digest_size=16)
+        self.maps: dict[int, int] = {}  # numbers of the tensor maps that operations used
         self.folded: list[bytes] = []
         self.rows_before = 0
         self._empty()

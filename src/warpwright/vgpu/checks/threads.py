@@ -134,6 +134,13 @@ def fence(watch: Watch, row: Row) -> None:
         watch.clocks.release(row.lanes)
 
 
+@meaning("griddepcontrol.wait")
+def wait_grids(watch: Watch, row: Row) -> None:
+    """Earlier launches have ended, and what they wrote is visible."""
+    if watch.contexts.grid >= 0:
+        watch.clocks.reach(row.lanes, watch.contexts.grid, 1)
+
+
 @meaning("bar.warp.sync")
 def warp_sync(watch: Watch, row: Row) -> None:
     if len(row.lanes) > 1:

@@ -92,7 +92,7 @@ class Watch:
         self.clocks = Clocks(cluster.count * 32)
         self.accesses = Accesses(self.clocks)
         self.globals = watcher.globals
-        self.contexts = Contexts(self.clocks, self.globals.synchronises)
+        self.contexts = Contexts(self.clocks, self.globals.synchronises, bool(self.globals.depends))
         self.flags = Flags(self.contexts, self.clocks)
         self.prints = Footprints(cluster)
         self.shared = Shadow(self.accesses, self.prints.shared_cells)

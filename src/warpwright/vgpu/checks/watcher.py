@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import Deadlock, DescriptorError, DeviceError, LimitReached, UnsupportedInstruction
-from warpwright.vgpu.checks import copies, tensor, threads
+from warpwright.vgpu.checks import copies, maps, tensor, threads
 from warpwright.vgpu.checks.deadlock import deadlock
 from warpwright.vgpu.checks.findings import Coverage, Finding, Step, Verdict
 from warpwright.vgpu.checks.globals import Globals, Judged
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from warpwright.vgpu.cluster import Cluster
     from warpwright.vgpu.launch import Launch
 
-__all__ = ["Watcher", "copies", "tensor", "threads"]
+__all__ = ["Watcher", "copies", "maps", "tensor", "threads"]
 
 
 class Watcher:
     """Keeps what every cluster does, judges one of those that did the same, and has the findings; ``off`` are the rules
-    not to check.
+    not to check, ``depends`` the arrays that earlier launches write.
 
     ``hears`` are told the rows of every cluster with their global addresses (`Outside`): at least once a cluster, in
     order, before it is judged or found equal to one that was; from the thread that ran the cluster.
     """
 
-    def __init__(self, off: frozenset[str] = frozenset()) -> None:
-        self.off = off
+    def __init__(self, off: frozenset[str] = frozenset(), depends: Sequence[NDArray[Any]] = ()) -> None:
+        self.off, self.depends = off, depends
         self.started = False
         self.lock = threading.Lock()
         self.found: dict[object, Finding] = {}
@@ -63,7 +63,7 @@ class Watcher:
         self.read: set[str] | None = None
         self.entered = launch.kernel.tables[0]
         self.entered[:] = 0
-        self.globals = Globals(launch, self.names, self.off)
+        self.globals = Globals(launch, self.names, self.off, self.depends)
         self.hears.append(self.globals.places.hear)
 
     def used(self, inst: int) -> NDArray[np.bool_]:
@@ -83,6 +83,7 @@ class Watcher:
         digest = stream.end(error is None)
         with self.lock:
             self.globals.digests[stream.cluster.number] = digest
+            self.globals.places.maps[stream.cluster.number] = stream.maps
             known = digest in self.judged
             self.judged.add(digest)
         if known and error is None:

@@ -27,7 +27,7 @@ _ASYNC = (
 )  # fmt: skip
 SERVICES = (
     "tcgen05.alloc", "tcgen05.dealloc", "tcgen05.relinquish_alloc_permit", "call.vprintf", "call.__assertfail",
-    "tensormap.replace", "setmaxnreg",
+    "tensormap.replace", "tensormap.cp_fenceproxy", "setmaxnreg",
 )  # fmt: skip
 QUEUED = frozenset((*_ASYNC, "cp.async", "cp.async.mbarrier.arrive", *SERVICES))  # a record for every active lane
 
@@ -113,7 +113,7 @@ def _count(lanes: Lanes, field: str) -> None:
 @meaning(*SERVICES)
 def service(lanes: Lanes, inst: Inst) -> None:
     """The warp-wide ones are issued once, by the lowest lane."""
-    whole = inst.name.startswith(("tcgen05.", "setmaxnreg"))
+    whole = inst.name.startswith(("tcgen05.", "setmaxnreg", "tensormap.cp"))
     if whole:
         converge(lanes, "-1")
     waiting = lanes.mask

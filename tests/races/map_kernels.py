@@ -1,0 +1,95 @@
+"""Kernels that change tensor maps; they are in order when every argument is true."""
+
+from __future__ import annotations
+
+from warpwright.lang import (
+    Global,
+    If,
+    Pointer,
+    bar,
+    elect_one,
+    f32,
+    fence,
+    kernel,
+    ld,
+    mbarrier,
+    smem,
+    st,
+    tensormap,
+    tid,
+    tma,
+    u32,
+    warp,
+)
+
+ROWS, COLUMNS = 8, 32
+WORDS = 32  # of a map
+
+
+@kernel("sm_90a", threads=32)
+def moved(
+    x: tma.Map[f32],
+    other: Global[f32],
+    map: Global[u32],
+    y: Global[f32],
+    *,
+    published: bool = True,
+    acquired: bool = True,
+    waited: bool = True,
+) -> None:
+    """A map is copied to shared memory, moved to another array, published, and used; then it is changed again."""
+    held, tile = smem.array(u32, WORDS, align=128), smem.tile(f32, (ROWS, COLUMNS))
+    full = mbarrier(1, name="full")
+    with If(elect_one()):
+        full.init()
+        fence.mbarrier_init()
+    held[tid.x] = ld(Pointer(u32, x.address) + tid.x)
+    warp.sync()
+    with If(elect_one()):
+        tensormap.replace(held, "global_address", other.address)
+    warp.sync()
+    if published:
+        tensormap.publish(map, held)
+    else:
+        map[tid.x] = held[tid.x]
+    warp.sync()
+    with If(elect_one()):
+        if acquired:
+            tensormap.acquire(map)
+        full.arrive_expect_tx(tile.nbytes)
+        tma.load(tile, x.at(map.address)[0, 0], full)
+    if waited:
+        full.wait(0)
+        warp.sync()
+    with If(elect_one()):
+        tensormap.replace(map, "global_dim", 4, 1)
+    if not waited:
+        full.wait(0)
+    for row in range(ROWS):
+        y[row * COLUMNS + tid.x] = tile.at(row, tid.x)[0]
+
+
+@kernel("sm_90a", threads=64)
+def handed(x: tma.Map[f32], map: Global[u32], y: Global[f32], *, released: bool = True, acquired: bool = True) -> None:
+    """One warp cuts a map in global memory down to two rows, the other copies with it."""
+    tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
+    with If(tid.x == 0):
+        full.init()
+        fence.mbarrier_init()
+    with If(warp.id == 0):
+        st(map + tid.x, ld(Pointer(u32, x.address) + tid.x))
+        warp.sync()
+        with If(tid.x == 0):
+            tensormap.replace(map, "global_dim", 2, 1)
+            if released:
+                tensormap.release()
+    bar.sync()
+    with If(warp.id == 1):
+        with If(tid.x == 32):
+            if acquired:
+                tensormap.acquire(map)
+            full.arrive_expect_tx(tile.nbytes)
+            tma.load(tile, x.at(map.address)[0, 0], full)
+        full.wait(0)
+        for row in range(ROWS):
+            y[row * COLUMNS + warp.lane] = tile.at(row, warp.lane)[0]
