@@ -1,34 +1,35 @@
-"""Take one synchronising instruction after another out of a kernel's PTX, and check what is left of it."""
+"""Kernels and examples under watch, after a change of their PTX."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+import functools
+import runpy
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import ml_dtypes
 import numpy as np
 
+import warpwright as ww
 from warpwright import ptx
 from warpwright.check import check
 from warpwright.gpu import LaunchResult
-from warpwright.launch import Entry
+from warpwright.kernels.memory_flow import arguments, memory_flow
+from warpwright.launch import Entry, launch
 from warpwright.ops import matmul
 from warpwright.ptx import nodes
+from warpwright.sdpa import attention
 from warpwright.targets import DEVICES
 from warpwright.vgpu import Device
 from warpwright.vgpu.checks.findings import Verdict
 
-__all__ = ["Removal", "Watched", "outcome", "product", "removals"]
+__all__ = ["KERNELS", "Change", "Watched", "outcome"]
 
-SYNCHRONISES = re.compile(
-    r"^\s*(?:@!?%p\d+ )?(mbarrier\.(?!inval)\S+|fence\S*|bar(?:rier)?\.\S+|\S+\.commit\S*|\S+\.wait\S*|"
-    r"tcgen05\.(?:alloc|dealloc|relinquish\S*|fence\S*)|wgmma\.fence\S*|setmaxnreg\S*)"
-)
-TESTS = re.compile(r"(\s*)mbarrier\.(?:try|test)_wait\S* (%p\d+),")
-
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 Change = Callable[[str], str]
 
 
@@ -69,48 +70,64 @@ class Watched:
         return LaunchResult()
 
 
-@dataclass(frozen=True)
-class Removal:
-    """A line of PTX: its instruction, the role that it belongs to, and how many of them come before it there."""
-
-    line: int
-    role: str
-    opcode: str
-    number: int
-
-    def __call__(self, text: str) -> str:
-        """The text without the instruction; a test of a phase is true without having looked."""
-        lines = text.split("\n")
-        found = TESTS.match(lines[self.line])
-        lines[self.line] = f"{found[1]}setp.eq.u32 {found[2]}, 0, 0;" if found else ""
-        return "\n".join(lines)
-
-    def __str__(self) -> str:
-        return f"{self.role} {self.opcode} #{self.number}"
+def _watched(device: str, change: Change | None, sms: int) -> Watched:
+    """With few SMs, so that clusters compute several tiles."""
+    return Watched(Device(replace(DEVICES[device], sms=sms)), change)
 
 
-def removals(text: str) -> Iterator[Removal]:
-    """Every synchronising instruction of a text."""
-    role, seen = "kernel", Counter[tuple[str, str]]()
-    for number, line in enumerate(text.split("\n")):
-        label = re.match(r"\s*role_(\w+?)_\d+(_\w+)?:", line)
-        if label:
-            role = "kernel" if label[2] == "_end" else label[1] + " end" if label[2] == "_join" else label[1]
-        found = SYNCHRONISES.match(line)
-        if found:
-            opcode = found[1].rstrip(";")
-            yield Removal(number, role, opcode, seen[role, opcode])
-            seen[role, opcode] += 1
+def _flow(change: Change | None = None) -> Watched:
+    random = np.random.default_rng(0)
+    a, b = (random.standard_normal((128, 64)).astype(np.float16) for _ in range(2))
+    watched = Watched(Device(DEVICES["b200"]), change)
+    launch(memory_flow, 1, args=arguments(a, b, np.zeros((128, 128), np.float32)), device=watched)
+    return watched
 
 
-def product(device: str, level: int, shape: tuple[int, int, int], sms: int, change: Change | None = None) -> Watched:
-    """A bfloat16 product (M, N, K) under watch, on a device with few SMs, so that clusters compute several tiles."""
+def _product(device: str, level: int, shape: tuple[int, int, int], sms: int, change: Change | None = None) -> Watched:
+    """A bfloat16 product (M, N, K)."""
     m, n, k = shape
     random = np.random.default_rng(0)
     a, b = (random.standard_normal((rows, k), np.float32).astype(ml_dtypes.bfloat16) for rows in (m, n))
-    watched = Watched(Device(replace(DEVICES[device], sms=sms)), change)
+    watched = _watched(device, change, sms)
     matmul(a, b.T, device=watched, level=level)
     return watched
+
+
+def _attention(
+    device: str, shape: tuple[int, int, int, int], sms: int, causal: bool, change: Change | None = None
+) -> Watched:
+    """Attention of bfloat16 (batch, heads, length, head dimension)."""
+    random = np.random.default_rng(0)
+    q, k, v = (random.standard_normal(shape, np.float32).astype(ml_dtypes.bfloat16) for _ in range(3))
+    watched = _watched(device, change, sms)
+    attention(q, k, v, causal=causal, device=watched)
+    return watched
+
+
+def _example(path: Path, change: Change | None = None) -> Watched:
+    """An example; whether its result is right is not asked."""
+    watched = Watched(Device(DEVICES["b200"]), change)
+    with mock.patch.object(ww, "launch", functools.partial(launch, device=watched)), suppress(AssertionError):
+        runpy.run_path(str(path))["main"]()
+    return watched
+
+
+KERNELS: dict[str, Callable[..., Watched]] = {
+    "memory_flow": _flow,
+    "blackwell 2": functools.partial(_product, "b200", 2, (256, 256, 192), 8),
+    "blackwell 3": functools.partial(_product, "b200", 3, (256, 256, 640), 8),
+    "blackwell 7": functools.partial(_product, "b200", 7, (1024, 384, 384), 4),
+    "blackwell 9": functools.partial(_product, "b200", 9, (1024, 768, 384), 4),
+    "blackwell 10": functools.partial(_product, "b200", 10, (1024, 768, 640), 4),
+    "hopper 1": functools.partial(_product, "h200", 1, (128, 128, 256), 4),
+    "hopper 2": functools.partial(_product, "h200", 2, (256, 256, 512), 4),
+    "hopper 4": functools.partial(_product, "h200", 4, (256, 512, 384), 4),
+    "hopper 8": functools.partial(_product, "h200", 8, (512, 1024, 384), 4),
+    "attention sm90": functools.partial(_attention, "h200", (1, 2, 384, 64), 4, True),
+    "attention sm100": functools.partial(_attention, "b200", (1, 2, 384, 64), 4, True),
+    "attention sm120": functools.partial(_attention, "rtx5090", (1, 2, 384, 64), 4, True),
+    **{f"example {path.stem[:2]}": functools.partial(_example, path) for path in EXAMPLES},
+}
 
 
 def outcome(verdict: Verdict) -> frozenset[str]:

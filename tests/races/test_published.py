@@ -26,7 +26,7 @@ TRAPS = {
 }
 
 
-def _checked(case: Case, config: dict[str, object], *off: str) -> Verdict:
+def checked(case: Case, config: dict[str, object], *off: str) -> Verdict:
     kernel, how = case.kernel.configure(**config), {"off": off, "depends_on": case.depends_on}
     return check(kernel, grid=case.grid, args=case.args, **how)  # type: ignore[arg-type]
 
@@ -40,7 +40,7 @@ def _lines(finding: Finding) -> list[str]:
     return found
 
 
-def _named(verdict: Verdict, case: Case) -> bool:
+def named(verdict: Verdict, case: Case) -> bool:
     """Whether a finding of the case's rule has the expected message and lines."""
     findings = [finding for finding in verdict.findings if finding.rule.id == case.rule]
     expected = list(case.expected)
@@ -53,13 +53,13 @@ def _named(verdict: Verdict, case: Case) -> bool:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_published_mistake_is_found(name: str) -> None:
-    verdict = _checked(CASES[name], CASES[name].wrong)
-    assert _named(verdict, CASES[name]), str(verdict)
+    verdict = checked(CASES[name], CASES[name].wrong)
+    assert named(verdict, CASES[name]), str(verdict)
 
 
 @pytest.mark.parametrize("name", MENDED)
 def test_the_mended_kernel_is_clean(name: str) -> None:
-    verdict = _checked(MENDED[name], MENDED[name].right)
+    verdict = checked(MENDED[name], MENDED[name].right)
     assert verdict.kind == "clean", str(verdict)
 
 
@@ -67,7 +67,7 @@ def test_the_mended_kernel_is_clean(name: str) -> None:
 def test_a_published_mistake_needs_its_rule(name: str) -> None:
     """What stops the kernel is then no finding, but it is no pass either."""
     case = CASES[name]
-    verdict = _checked(case, case.wrong, case.rule)
+    verdict = checked(case, case.wrong, case.rule)
     assert case.rule not in {finding.rule.id for finding in verdict.findings}
     assert verdict.kind != "clean" or case.rule not in ("deadlock", "fault")
 

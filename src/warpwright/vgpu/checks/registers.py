@@ -20,8 +20,8 @@ __all__ = ["Registers"]
 @dataclass(slots=True)
 class _Warp:
     """``flight``: group, instruction and use of what has not been waited for; ``since``: registers used since the last
-    fence, and by which instruction; ``fresh``: no wgmma was issued since then; ``written``: the lanes (a mask) that have
-    written a register of the doubtful ones."""
+    fence, and by which instruction; ``fresh``: no wgmma was issued since then; ``written``: the lanes (a mask) that
+    have written a register of the doubtful ones."""
 
     flight: list[tuple[int, int, Use]] = field(default_factory=list)
     since: dict[str, int] = field(default_factory=dict)

@@ -207,10 +207,12 @@ def update(watch: Watch, row: Row) -> None:
         held = _live(watch, place, row.inst, lanes)
         if held is None:
             continue
-        clock = None if silent else watch.clocks.release(lanes)
+        apart = not silent and int((packed & 0xFFFFF).sum()) > held.pending  # some come when the phase is over
+        clock = None if silent or apart else watch.clocks.release(lanes)
         for lane, word in zip(lanes.tolist(), packed.tolist(), strict=True):
             count = word & 0xFFFFF
             held.expected -= count if drops else 0
+            clock = watch.clocks.release(np.array([lane])) if apart else clock
             watch.arrive(held, row.inst, lane, clock, count, word >> 20 & 0x3FFFFF, word >> 42 & 0x3FFFFF)
             clock = None
 

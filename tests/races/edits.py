@@ -1,0 +1,119 @@
+"""One synchronising instruction of a kernel's PTX after another, taken out or changed."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+__all__ = ["CHANGES", "REMOVED", "Edit", "edits"]
+
+REMOVED = "removed"
+SYNCHRONISES = re.compile(
+    r"^\s*(?:@!?%p\d+ )?(mbarrier\.(?!inval)\S+|fence\S*|bar(?:rier)?\.\S+|\S+\.commit\S*|\S+\.wait\S*|"
+    r"tcgen05\.(?:alloc|dealloc|relinquish\S*|fence\S*)|wgmma\.fence\S*|setmaxnreg\S*|cp\.async\.mbarrier\S*)"
+)
+CHANGED = re.compile(r"^\s*(?:@!?%p\d+ )?(mapa\S*|cp\.async\.bulk\.tensor\S*mbarrier\S*)")
+TESTS = re.compile(r"(\s*)mbarrier\.(?:try|test)_wait\S* (%p\d+),")
+ADDRESS = r"\[(%\w+)(?:\+(\d+))?\]"
+COUNT = re.compile(r", (\d+);")
+
+
+def _plain(number: int) -> Callable[[str], str]:
+    """The last number of a line, and ``number`` more."""
+    return lambda line: COUNT.sub(lambda found: f", {int(found[1]) + number};", line)
+
+
+def _twice(line: str) -> str:
+    return COUNT.sub(lambda found: f", {2 * int(found[1])};", line)
+
+
+def _flipped(line: str) -> str:
+    """The other parity, a number or a register."""
+    found = re.search(r", (%r\d+|[01]);", line)
+    assert found is not None
+    if not found[1].startswith("%"):
+        return line.replace(found[0], f", {1 - int(found[1])};")
+    return f"{{ .reg .b32 %edit; xor.b32 %edit, {found[1]}, 1; {line.replace(found[0], ', %edit;').strip()} }}"
+
+
+def _moved(place: int) -> Callable[[str], str]:
+    """An address of the line, the first or the last, 8 bytes on."""
+
+    def change(line: str) -> str:
+        found = list(re.finditer(ADDRESS, line))[place]
+        return f"{line[: found.start()]}[{found[1]}+{int(found[2] or 0) + 8}]{line[found.end() :]}"
+
+    return change
+
+
+def _own(line: str) -> str:
+    """This CTA's address instead of another's."""
+    return re.sub(r"mapa\S* (%\w+), (%\w+), \S+;", r"mov.b32 \1, \2;", line)
+
+
+def _led(line: str) -> str:
+    """The data, too, at the leader's address."""
+    found = re.search(ADDRESS, line)
+    assert found is not None
+    inner = line.replace(found[0], f"[%edit+{found[2] or 0}]", 1).strip()
+    return f"{{ .reg .b32 %edit; mapa.shared::cluster.u32 %edit, {found[1]}, 0; {inner} }}"
+
+
+# what is changed: opcodes, and the change of their line
+CHANGES: dict[str, tuple[str, Callable[[str], str]]] = {
+    "one arrival more": (r"mbarrier\.init", _plain(1)),
+    "one arrival less": (r"mbarrier\.init", _plain(-1)),
+    "twice the bytes": (r"mbarrier\.(arrive\.)?expect_tx", _twice),
+    "bytes too few": (r"mbarrier\.(arrive\.)?expect_tx", _plain(-16)),
+    "the other phase": (r"mbarrier\.try_wait\.parity", _flipped),
+    "the next barrier": (r"mbarrier\.(try_wait|arrive)|tcgen05\.commit", _moved(0)),
+    "bytes for the next barrier": (r"cp\.async\.bulk\.tensor", _moved(-1)),
+    "no peer": (r"mapa", _own),
+    "data at the leader": (r"cp\.async\.bulk\.tensor\S*cta_group::2", _led),
+}
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A line of PTX and what becomes of it: its instruction, the role that it belongs to, and how many of them come
+    before it there."""
+
+    line: int
+    role: str
+    opcode: str
+    number: int
+    what: str = REMOVED
+
+    def __call__(self, text: str) -> str:
+        """The text with the change; a test of a phase that is taken out is true without having looked."""
+        lines = text.split("\n")
+        found = TESTS.match(lines[self.line])
+        if self.what != REMOVED:
+            lines[self.line] = CHANGES[self.what][1](lines[self.line])
+        else:
+            lines[self.line] = f"{found[1]}setp.eq.u32 {found[2]}, 0, 0;" if found else ""
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.opcode} #{self.number}" + (f": {self.what}" if self.what != REMOVED else "")
+
+
+def edits(text: str) -> Iterator[Edit]:
+    """Every synchronising instruction of a text taken out, then every change of it that changes something."""
+    role, seen = "kernel", Counter[tuple[str, str]]()
+    for number, line in enumerate(text.split("\n")):
+        label = re.match(r"\s*role_(\w+?)_\d+(_\w+)?:", line)
+        if label:
+            role = "kernel" if label[2] == "_end" else label[1] + " end" if label[2] == "_join" else label[1]
+        found = SYNCHRONISES.match(line) or CHANGED.match(line)
+        if not found:
+            continue
+        opcode = found[1].rstrip(";")
+        if SYNCHRONISES.match(line):
+            yield Edit(number, role, opcode, seen[role, opcode])
+        for what, (opcodes, change) in CHANGES.items():
+            if re.match(opcodes, opcode) and change(line) != line:
+                yield Edit(number, role, opcode, seen[role, opcode], what)
+        seen[role, opcode] += 1
