@@ -1,0 +1,161 @@
+"""Attention forward on a real Hopper GPU against cuDNN and PyTorch's FlashAttention: ``python bench/attention.py``.
+
+16384 tokens and 2048 columns of heads in all: head dimensions 64, 128 and 256, from 512 to 16384 tokens a sequence,
+causal or not, random normal bfloat16. All read the same arrays (batch, heads, tokens, head_dim); the peers are torch's
+``scaled_dot_product_attention`` under `sdpa_kernel`, which fails rather than take another backend. Each launch is timed
+by CUDA events after 256 MB have been written to L2; in every round all run once in random order, and the medians are
+compared. TFLOPS count two products over the pairs of a query and a key that it sees.
+
+Before that the first and the last head of each are compared with float64: a row says how far ours and cuDNN's lie off,
+at most and on average. ``--configs all`` runs every configuration for the head dimension, not only the one that is
+chosen; a row names it. ``--sustained`` repeats each alone for half a second and more, where the power limit decides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from warpwright import cuda
+from warpwright.arrays import device_array
+from warpwright.kernels.attention import Problem
+from warpwright.kernels.attention.sm90 import kernel_of
+from warpwright.kernels.attention.sm90_plan import CONFIGS, choose, plan
+from warpwright.lang import bf16
+from warpwright.sdpa_launch import Choice, Job, geometry, ready
+
+TOKENS, COLUMNS = 16384, 2048
+HEAD_DIMS, LENGTHS = (64, 128, 256), (512, 1024, 2048, 4096, 8192, 16384)
+PEERS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
+TOLERANCE = 1.05  # of cuDNN's mean error; both round P and O to bfloat16
+Run = Callable[[], Any]
+Tensors = list[torch.Tensor]
+
+
+def problems(head_dims: list[int], lengths: list[int]) -> Iterator[Problem]:
+    for head_dim in head_dims:
+        for length in lengths:
+            batch, heads = TOKENS // length, COLUMNS // head_dim
+            for causal in (False, True):
+                yield Problem(batch, heads, heads, length, length, head_dim, causal=causal)
+
+
+def prepared(problem: Problem, name: str, tensors: Tensors, counter: torch.Tensor) -> Run:
+    """A call that only starts our kernel, by a named configuration."""
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    found = plan(problem, sms=sms, config=replace(CONFIGS[name], dynamic=problem.causal))
+    traced = kernel_of(found.config).trace(dtype=bf16, bounds=found.bounds)
+    job = Job(Choice("sm90.attention", True, name), traced, found.grid, found.config, found.scalars, True, counted=True)
+    views = [view for view in map(device_array, tensors) if view is not None]
+    started = ready(job, tuple(map(geometry, views)), "cuda:0")
+    places, stream = tuple(tensor.data_ptr() for tensor in tensors), torch.cuda.current_stream().cuda_stream
+    return lambda: started(places, 0, counter.data_ptr(), stream)
+
+
+def peer(backend: SDPBackend, causal: bool, tensors: Tensors) -> torch.Tensor:
+    with sdpa_kernel(backend):
+        return torch.nn.functional.scaled_dot_product_attention(*tensors, is_causal=causal)
+
+
+def exact(problem: Problem, tensors: Tensors, batch: int, head: int) -> torch.Tensor:
+    """One head in float64."""
+    q, k, v = (tensor[batch, head].double() for tensor in tensors)
+    scores = q @ k.T * problem.factor
+    if problem.causal:
+        scores.masked_fill_(torch.ones_like(scores, dtype=torch.bool).triu(1), -math.inf)
+    return torch.softmax(scores, -1) @ v
+
+
+def errors(problem: Problem, tensors: Tensors, results: dict[str, torch.Tensor]) -> dict[str, tuple[float, float]]:
+    """Of each result: its greatest and its mean distance from float64 in the first and the last head. NaN stays."""
+    corners = [(0, 0), (problem.batch - 1, problem.heads - 1)]
+    wanted = torch.stack([exact(problem, tensors, *corner) for corner in corners])
+    off = {
+        name: (torch.stack([result[corner] for corner in corners]).double() - wanted).abs()
+        for name, result in results.items()
+    }
+    return {name: (float(each.max()), float(each.mean())) for name, each in off.items()}
+
+
+def measured(problem: Problem, names: list[str], rounds: int, seconds: float) -> list[dict[str, Any]]:
+    torch.manual_seed(0)
+    shape = problem.batch, problem.heads, problem.q_len, problem.head_dim
+    given = [torch.randn(shape, device="cuda").bfloat16() for _ in range(3)]
+    outs = {name: torch.full_like(given[0], math.nan) for name in names}
+    counter = torch.zeros(1, dtype=torch.int32, device="cuda")
+    runs: dict[str, Run] = {name: prepared(problem, name, [*given, outs[name]], counter) for name in names}
+    runs |= {name: partial(peer, backend, problem.causal, given) for name, backend in PEERS.items()}
+    for name in names:
+        runs[name]()
+    off = errors(problem, given, outs | {name: runs[name]() for name in PEERS})
+    written = {name: bool(torch.isfinite(out).all()) for name, out in outs.items()}
+    times = cuda.medians(runs, rounds=rounds)
+    long = {name: cuda.sustained(run, seconds=seconds, estimate=times[name]) for name, run in runs.items() if seconds}
+    tera, rows = problem.flops * 1e-12, []
+    for name in names:
+        row = {"d": problem.head_dim, "tokens": problem.q_len, "causal": problem.causal, "kernel": f"sm90 {name}"}
+        row |= {
+            who: round(tera / times[key], 1) for who, key in (("ours", name), ("cudnn", "cudnn"), ("flash", "flash"))
+        }
+        row |= {"ratio": round(times["cudnn"] / times[name], 3), "us": round(times[name] * 1e6, 1)}
+        if long:
+            row |= {"sustained": round(tera / long[name], 1), "its ratio": round(long["cudnn"] / long[name], 3)}
+        for who, key in (("ours", name), ("cudnn", "cudnn")):
+            row |= {f"{who} max": float(f"{off[key][0]:.2e}"), f"{who} mean": float(f"{off[key][1]:.3e}")}
+        row["chosen"] = name == choose(problem)
+        row["verified"] = written[name] and off[name][1] <= TOLERANCE * off["cudnn"][1]
+        rows.append(row)
+    return rows
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows in columns, names above."""
+    lines = [list(rows[0]), *([str(value) for value in row.values()] for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return "\n".join("  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)) for line in lines)
+
+
+def chosen(problem: Problem, which: str) -> list[str]:
+    """Names of configurations: the one that is chosen, or every one for the head dimension."""
+    best = choose(problem)
+    return [best] if which == "chosen" else [name for name in CONFIGS if name.split(":")[0] == best.split(":")[0]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--head-dims", default=",".join(map(str, HEAD_DIMS)))
+    parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)))
+    parser.add_argument("--configs", choices=("chosen", "all"), default="chosen")
+    parser.add_argument("--rounds", type=int, default=30, help="launches of each")
+    parser.add_argument("--sustained", type=float, nargs="?", const=0.5, default=0.0, help="also this many seconds")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    head_dims, lengths = ([int(word) for word in text.split(",")] for text in (options.head_dims, options.lengths))
+    rows = [
+        row
+        for problem in problems(head_dims, lengths)
+        for row in measured(problem, chosen(problem, options.configs), options.rounds, options.sustained)
+    ]
+    ratios = [row["ratio"] for row in rows if row["chosen"]]
+    mean, least = math.exp(sum(map(math.log, ratios)) / len(ratios)), min(ratios)
+    if options.json:
+        print(json.dumps({"rows": rows, "geometric mean": mean, "least": least}, indent=1))
+    else:
+        print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; TFLOPS, medians of {options.rounds}\n")
+        print(f"{table(rows)}\n\nours / cuDNN: geometric mean {mean:.3f}, least {least:.3f}")
+    unverified = [f"{row['kernel']} at {row['tokens']} tokens" for row in rows if not row["verified"]]
+    if unverified:
+        sys.exit(f"not verified: {', '.join(unverified)}")
+
+
+if __name__ == "__main__":
+    main()

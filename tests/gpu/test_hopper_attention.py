@@ -1,0 +1,46 @@
+"""Every shipped configuration of the Hopper attention on a real H200, against float64."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import warpwright as ww
+from tests.kernels.attending import BF16, normal, verify
+from tests.kernels.test_hopper_attention import prepared
+from warpwright.kernels.attention import Problem
+from warpwright.kernels.attention.sm90_plan import CONFIGS
+
+MASKS: list[dict[str, Any]] = [{}, {"causal": True}, {"window": (200, 30)}, {"window": (100, None), "causal": True}]
+LENGTHS = [(1, 1000, 0), (333, 700, 8), (700, 333, 0), (1500, 1500, 0)]  # queries, keys, columns fewer than a tile
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("dtype", [BF16, np.dtype(np.float16)])
+def test_configurations(name: str, mask: dict[str, Any], dtype: np.dtype) -> None:
+    config = replace(CONFIGS[name], dynamic=bool(mask))
+    for q_len, kv_len, fewer in LENGTHS:
+        problem = Problem(2, 6, 3, q_len, kv_len, config.head_dim - fewer, dtype=dtype, **mask)
+        given = normal(problem)
+        found, kernel, args, (o, lse, counter) = prepared(problem, config, given, sms=132)
+        ww.launch(kernel, found.grid, args=args, device="cuda")
+        verify(problem, given, (o, lse))
+        assert counter[0] == 0
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_virtual_gpu_agrees(name: str) -> None:
+    """The same PTX; only ex2 and lg2 differ in their last bits, and the order of sums in the tensor core."""
+    problem = Problem(1, 2, 1, 300, 400, CONFIGS[name].head_dim, causal=True)
+    results = []
+    for device in ("cuda", "h200"):
+        found, kernel, args, result = prepared(problem, replace(CONFIGS[name], dynamic=True), normal(problem))
+        ww.launch(kernel, found.grid, args=args, device=device)
+        results.append([each.astype(np.float64) for each in result])
+    (o, lse, _), (virtual, virtual_lse, _) = results
+    assert np.abs(o - virtual).max() < 2**-7 and np.mean(o != virtual) < 0.05
+    np.testing.assert_allclose(lse, virtual_lse, atol=2e-6)
