@@ -101,7 +101,7 @@ def job_of(problem: Problem, arch: str, sms: int, tma: bool | None) -> Job:
         plan = sm90_plan.plan(problem, sms=sms)
         kernel = sm90.kernel_of(plan.config).trace(dtype=dtype, bounds=plan.bounds)
         return Job(choice, kernel, plan.grid, plan.config, plan.scalars, True, counted=True, counts=plan.config.dynamic)
-    found = sm120_plan.plan(problem, tma=choice.tma)
+    found = sm120_plan.plan(problem, tma=choice.tma, arch=arch)
     traced = sm120.kernel_of(found.config).trace(arch=arch, dtype=dtype)
     return Job(choice, traced, found.grid, found.config, found.scalars, choice.tma)
 

@@ -156,6 +156,9 @@ def test_the_published_configuration() -> None:
 def test_two_ctas_share_an_sm() -> None:
     arch, config = ARCHS["sm_120a"], STEPS["two-ctas"]
     assert 2 * (config.smem_bytes + arch.smem_reserved_per_block) <= arch.smem_per_sm
+    problem = of(config)
+    assert plan(problem).config.tile == config.tile
+    assert plan(problem, arch="sm_90a").config.tile == STEPS["registers"].tile  # there it is faster, by measurement
 
 
 def test_there_is_no_wgmma_on_sm_120a() -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from warpwright.errors import UsageError
 from warpwright.kernels.attention.problem import Problem
 
-__all__ = ["CONFIGS", "CP_ASYNC", "STEPS", "Piece", "Sm120Config", "Sm120Plan", "layout", "plan"]
+__all__ = ["CONFIGS", "CP_ASYNC", "STEPS", "WIDE", "Piece", "Sm120Config", "Sm120Plan", "layout", "plan"]
 
 LANES = 32
 PANEL = 64  # columns of a tensor map's box: 128 bytes
@@ -120,11 +120,16 @@ STEPS = {
 }
 
 CONFIGS = {
-    64: Sm120Config("registers", 64, (64, 64), 2, 1, 4),
+    64: Sm120Config("registers", 64, (64, 32), 2, 1, 4),
     128: replace(STEPS["two-ctas"], summary=""),
     256: Sm120Config("registers", 256, (64, 32), 2, 1, 4),
 }
-CP_ASYNC = {head_dim: replace(config, kernel="cp.async", producers=2) for head_dim, config in CONFIGS.items()}
+WIDE = {**CONFIGS, 128: replace(STEPS["registers"], summary="")}  # where an SM has 228 KB of shared memory
+CP_ASYNC = {
+    64: Sm120Config("cp.async", 64, (64, 64), 2, 2, 4),
+    128: Sm120Config("cp.async", 128, (64, 32), 2, 2, 4),
+    256: Sm120Config("cp.async", 256, (64, 32), 2, 2, 4),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +150,13 @@ class Sm120Plan:
     scalars: tuple[int | float, ...]
 
 
-def plan(problem: Problem, *, tma: bool = True, config: Sm120Config | None = None) -> Sm120Plan:
-    """The launch for ``problem`` by ``config``, or by the one that suits it best, with or without ``tma``.
+def plan(problem: Problem, *, tma: bool = True, arch: str = "sm_120a", config: Sm120Config | None = None) -> Sm120Plan:
+    """The launch for ``problem`` by ``config``, or by the one that suits ``arch`` best, with or without ``tma``.
 
     Raises UsageError for a configuration of another head dimension, and for more heads or batches than a grid holds.
     """
-    found = config or (CONFIGS if tma else CP_ASYNC)[problem.padded_dim]
+    known = CP_ASYNC if not tma else CONFIGS if arch.startswith("sm_120") else WIDE
+    found = config or known[problem.padded_dim]
     if found.head_dim < problem.head_dim:
         raise UsageError(
             f"attention: given head dimension {problem.head_dim} for a configuration of {found.head_dim}; expected at "
