@@ -156,6 +156,10 @@ def test_the_file_of_the_documentation_is_one(folder) -> None:
             "launch.toml has seed = 0.5; expected 0 or more, such as seed = 20",
         ),
         (
+            'kernel = "scale.ptx"\ngrid = 1\noff = [1]',
+            'launch.toml has off = [1]; expected names in quotes, such as off = ["race"]',
+        ),
+        (
             'kernel = "copies.py:nothing"\ngrid = 1',
             "copies.py has no kernel 'nothing'; expected a function under @kernel",
         ),

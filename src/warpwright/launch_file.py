@@ -1,8 +1,8 @@
 """Launches described in a file (TOML) or in words: which kernel, which grid, which arguments. docs/profile.md has both.
 
 A file has ``kernel`` (``"file.ptx"``, or ``"file.py:name"`` for a kernel of the language), ``entry``, ``grid``,
-``block``, ``cluster``, ``smem``, ``device``, for checks ``explore``, ``seed`` and ``depends_on``, a table ``[config]``
-and one table ``[[args]]`` for each parameter.
+``block``, ``cluster``, ``smem``, ``device``, for checks ``explore``, ``seed``, ``depends_on`` and ``off``, a table
+``[config]`` and one table ``[[args]]`` for each parameter.
 """
 
 from __future__ import annotations
@@ -33,19 +33,9 @@ else:
 __all__ = ["Described", "arguments", "described", "entry_of", "read_launch"]
 
 TOP = (
-    "kernel",
-    "entry",
-    "grid",
-    "block",
-    "cluster",
-    "smem",
-    "device",
-    "explore",
-    "seed",
-    "depends_on",
-    "config",
+    "kernel", "entry", "grid", "block", "cluster", "smem", "device", "explore", "seed", "depends_on", "off", "config",
     "args",
-)
+)  # fmt: skip
 ARGUMENT = ("name", "value", "dtype", "shape", "fill", "file", "same", "bytes", "map")
 MAP = ("box", "swizzle", "element_strides", "fill", "interleave", "l2_promotion")
 KINDS = ("value", "bytes", "same", "file", "shape")
@@ -61,7 +51,7 @@ Table = Mapping[str, Any]
 class Described:
     """A launch, ready for `ww.launch`, `ww.profile` and the like; ``device`` is None where the file names none.
     ``source``: the PTX file; ``explore`` and ``seed``: the schedules to check; ``depends_on``: numbers of the arguments
-    that an earlier launch writes."""
+    that an earlier launch writes; ``off``: the rules not to check."""
 
     kernel: Entry | Traced
     grid: Any
@@ -74,6 +64,7 @@ class Described:
     explore: int = 0
     seed: int | None = None
     depends_on: tuple[int, ...] = ()
+    off: tuple[str, ...] = ()
 
 
 def read_launch(path: Path) -> Described:
@@ -97,10 +88,16 @@ def read_launch(path: Path) -> Described:
     grid, block, cluster, smem = (table.get(name) for name in ("grid", "block", "cluster", "smem"))
     source = here / table["kernel"] if isinstance(kernel, Entry) else None
     schedules = {name: _count(path.name, name, table[name]) for name in ("explore", "seed") if name in table}
-    earlier = tuple(table.get("depends_on", ()))
-    return Described(
-        kernel, grid, block, cluster, smem, tuple(args), table.get("device"), source, **schedules, depends_on=earlier
-    )
+    checks = {"depends_on": tuple(table.get("depends_on", ())), "off": _names(path.name, "off", table.get("off", []))}
+    shape = grid, block, cluster, smem
+    return Described(kernel, *shape, tuple(args), table.get("device"), source, **schedules, **checks)
+
+
+def _names(file: str, name: str, given: Any) -> tuple[str, ...]:
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+        raise UsageError(f'{file} has {name} = {given!r}; expected names in quotes, such as {name} = ["race"]')
+    return tuple(names)
 
 
 def _count(file: str, name: str, given: Any) -> int:

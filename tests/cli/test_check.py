@@ -87,7 +87,6 @@ def test_a_finding_reads_as_both_lines_the_reason_and_the_repair(folder) -> None
         "      ld.shared.u32, kernel, CTA (0, 0, 0), thread 0",
         "   second: turned.py:10  held[tid.x] = tid.x",
         "      st.shared.u32, kernel, CTA (0, 0, 0), thread 63",
-        "   and 1 more at these lines, which --json has",
         "   nothing orders the second behind the first",
         LONG,
     ]
@@ -109,6 +108,18 @@ def test_clean_is_one_line_and_status_0(folder) -> None:
 
 def test_a_rule_that_is_off_finds_nothing(folder) -> None:
     assert run("wrong.toml", "--off", "race").exit_code == 0
+
+
+def test_a_launch_file_switches_rules_off_too(folder) -> None:
+    path = folder / "wrong.toml"
+    text = path.read_text()
+    path.write_text('off = ["race"]\n' + text)
+    assert run("wrong.toml").exit_code == 0
+    path.write_text('off = "uninitialised"\n' + text)
+    assert run("wrong.toml").exit_code == 1
+    assert run("wrong.toml", "--off", "race").exit_code == 0
+    path.write_text('off = ["rase"]\n' + text)
+    assert run("wrong.toml").stderr.startswith("warpwright: error: given off='rase'; expected one of race, ")
 
 
 def test_what_is_not_reached_is_incomplete_and_status_3(folder) -> None:

@@ -106,6 +106,7 @@ def _made(what: str, how: dict[str, Any], options: dict[str, Any]) -> tuple[Verd
     device = chosen_device(launch, options)
     shape = launch.grid, launch.block, launch.cluster, launch.smem
     how = {"explore": launch.explore, "seed": launch.seed, "depends_on": launch.depends_on} | how
+    how["off"] = (*launch.off, *how["off"])
     return checked(launch.kernel, *shape, args=launch.args, device=device, **how), None, launch.source
 
 

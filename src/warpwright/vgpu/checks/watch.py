@@ -298,7 +298,9 @@ class Watch:
         self.find(rule, (first, self.step("second", inst, lane)), message)
 
     def find(self, rule: str, steps: tuple[Step, ...], message: str) -> None:
-        key = rule, *((step.where, step.opcode) for step in steps)
+        """A finding, once for the same instructions; of a race in whichever order they came first."""
+        found = [(step.where, step.opcode) for step in steps]
+        key = rule, *(sorted(found) if rule == "race" else found)
         if rule not in self.watcher.off and key not in self.findings:
             self.findings[key] = Finding(RULES[rule], steps, message)
 
