@@ -65,6 +65,11 @@ def test_the_wrong_kernel_is_found_with_the_right_lines(row: tuple[Any, ...]) ->
         assert part in text
 
 
+def test_a_race_is_one_finding_whichever_access_came_first() -> None:
+    (found,) = _checked("neighbours", [WORDS], 1, right=False).findings
+    assert found.rule.id == "race"
+
+
 @pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
 def test_the_right_kernel_is_clean(row: tuple[Any, ...]) -> None:
     name, _, args, grid, *_ = row
