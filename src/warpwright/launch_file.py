@@ -87,10 +87,10 @@ def read_launch(path: Path) -> Described:
     args = arguments(table.get("args", []), here, f"{path.name}: argument")
     grid, block, cluster, smem = (table.get(name) for name in ("grid", "block", "cluster", "smem"))
     source = here / table["kernel"] if isinstance(kernel, Entry) else None
-    schedules = {name: _count(path.name, name, table[name]) for name in ("explore", "seed") if name in table}
-    checks = {"depends_on": tuple(table.get("depends_on", ())), "off": _names(path.name, "off", table.get("off", []))}
+    how: dict[str, Any] = {n: _count(path.name, n, table[n]) for n in ("explore", "seed") if n in table}
+    how |= {"depends_on": tuple(table.get("depends_on", ())), "off": _names(path.name, "off", table.get("off", []))}
     shape = grid, block, cluster, smem
-    return Described(kernel, *shape, tuple(args), table.get("device"), source, **schedules, **checks)
+    return Described(kernel, *shape, tuple(args), table.get("device"), source, **how)
 
 
 def _names(file: str, name: str, given: Any) -> tuple[str, ...]:
