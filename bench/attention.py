@@ -56,9 +56,8 @@ def prepared(problem: Problem, name: str, tensors: Tensors, counter: torch.Tenso
     traced = kernel_of(found.config).trace(dtype=bf16, bounds=found.bounds)
     job = Job(Choice("sm90.attention", True, name), traced, found.grid, found.config, found.scalars, True, counted=True)
     views = [view for view in map(device_array, tensors) if view is not None]
-    started = ready(job, tuple(map(geometry, views)), "cuda:0")
     places, stream = tuple(tensor.data_ptr() for tensor in tensors), torch.cuda.current_stream().cuda_stream
-    return lambda: started(places, 0, counter.data_ptr(), stream)
+    return ready(job, tuple(map(geometry, views)), "cuda:0")(places, 0, counter.data_ptr(), stream)
 
 
 def peer(backend: SDPBackend, causal: bool, tensors: Tensors) -> torch.Tensor:
