@@ -331,3 +331,101 @@ def behind_the_load(x: tma.Map[f32], y: Global[f32], *, right: bool = False) -> 
     full.wait(0)
     with If(warp.id == 1):
         y[warp.lane] = scale[0]
+
+
+@kernel("sm_90a", threads=32)
+def expected_too_little(x: tma.Map[f32], *, right: bool = False) -> None:
+    """Half of the bytes that come are expected."""
+    tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
+    with If(elect_one()):
+        full.init()
+        fence.mbarrier_init()
+        full.arrive_expect_tx(tile.nbytes // (1 if right else 2))
+        tma.load(tile, x[0, 0], full)
+    warp.sync()
+    full.wait(0)
+
+
+@kernel("sm_90a", threads=32)
+def expected_by_two(x: tma.Map[f32], *, right: bool = False) -> None:
+    """The bytes of one load are expected in two places."""
+    tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
+    with If(elect_one()):
+        full.init()
+        fence.mbarrier_init()
+        if not right:
+            full.expect_tx(tile.nbytes)
+        full.arrive_expect_tx(tile.nbytes)
+        tma.load(tile, x[0, 0], full)
+    warp.sync()
+    full.wait(0)
+
+
+@kernel("sm_90a", cluster=2, threads=32)
+def peer_unmet(x: Global[u32], *, right: bool = False) -> None:
+    """A CTA arrives at the mbarrier of its peer, whose initialisation it need not see."""
+    ready = mbarrier(1, name="ready")
+    with If(elect_one()):
+        ready.init()
+        fence.mbarrier_init()
+    if right:
+        cluster.sync()
+    else:
+        warp.sync()
+    with If(elect_one()):
+        ready.at(cluster.rank ^ 1).arrive()
+    ready.wait(0, scope="cluster")
+    cluster.sync()
+
+
+@kernel("sm_90a", cluster=2, threads=32)
+def peer_left(x: Global[u32], *, right: bool = False) -> None:
+    """A CTA arrives at the mbarrier of its peer, which nobody there waits for: the peer may have left."""
+    ready = mbarrier(1, name="ready")
+    with If(elect_one()):
+        ready.init()
+        fence.mbarrier_init()
+    cluster.sync()
+    with If(elect_one()):
+        ready.at(cluster.rank ^ 1).arrive()
+    if right:
+        ready.wait(0, scope="cluster")
+
+
+@kernel("sm_90a", threads=64)
+def beyond(x: Global[u32], words: u32, *, right: bool = False) -> None:
+    """A store behind the end of shared memory."""
+    held = smem.array(u32, 64)
+    held[tid.x + (0 if right else words)] = tid.x
+
+
+@kernel("sm_90a", threads=128)
+def unwritten_sums(d: Global[f32], products: u32, *, right: bool = False) -> None:
+    """An accumulator is stored that some path has never written."""
+    acc = wgmma.accumulator(f32, (64, 8))
+    with If(tid.x < (128 if right else products)):
+        for register in acc.regs:
+            register.set(0.0)
+    d[tid.x] = acc.regs[0]
+
+
+@kernel("sm_90a", threads=128)
+def warps_apart(a: tma.Map[bf16], b: tma.Map[bf16], *, right: bool = False) -> None:
+    """The warps of a warpgroup do not agree on whether a product adds to the sums."""
+    a_tile, b_tile = smem.tile(bf16, (64, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
+    full = mbarrier(1, name="full")
+    with If((warp.id == 0) & elect_one()):
+        full.init()
+        fence.mbarrier_init()
+        full.arrive_expect_tx(a_tile.nbytes + b_tile.nbytes)
+        tma.load(a_tile, a[0, 0], full)
+        tma.load(b_tile, b[0, 0], full)
+    bar.sync()
+    full.wait(0)
+    acc = wgmma.accumulator(f32, (64, 64))
+    wgmma.fence()
+    for k in range(0, 32, 16):
+        adds = k > 0 if right else warp.id * 16 < k
+        wgmma.mma(acc, a_tile[:, k : k + 16], b_tile[:, k : k + 16], accumulate=adds)
+    wgmma.commit_group()
+    wgmma.wait_group(0)

@@ -42,6 +42,7 @@ def tensor_core(
     opened: bool = True,
     permitted: bool = True,
     began: bool = True,
+    kept: bool = True,
     freed: bool = True,
 ) -> None:
     """A product whose operands threads have written, with one thing or another forgotten."""
@@ -82,6 +83,8 @@ def tensor_core(
         else:
             multiplied.arrive()
 
+    if not kept:
+        Pointer(u32, a_tile.at(0, 0).address, space="shared::cta")[tid.x] = 0
     multiplied.wait(0)
     tcgen05.fence_after_thread_sync()
     row = tcgen05.ld(acc)
@@ -175,14 +178,15 @@ def unallocated(x: Global[u32], *, right: bool = False) -> None:
 
 
 @kernel("sm_100a", threads=128)
-def unwaited_store(d: Global[f32], *, right: bool = False) -> None:
-    """What a warp has stored in tensor memory it loads again before the store is complete."""
+def unwaited_store(d: Global[f32], *, right: bool = False, stored: bool = True) -> None:
+    """What a warp has stored in tensor memory it loads again before the store is complete; or has never stored."""
     acc = tmem.tile(f32, (128, 32))
     with If(warp.id == 0):
         tmem.alloc()
     bar.sync()
     tmem.open()
-    tcgen05.st(acc, [tid.x.to(f32) for _ in range(32)])
+    if stored:
+        tcgen05.st(acc, [tid.x.to(f32) for _ in range(32)])
     if right:
         tcgen05.wait_st()
     row = tcgen05.ld(acc)

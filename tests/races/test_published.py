@@ -86,6 +86,10 @@ def test_every_rule_has_a_case_that_is_missed_without_it() -> None:
     assert {case.rule for case in CASES.values()} == set(RULES)
 
 
+def test_all_28_classes_have_cases() -> None:
+    assert sorted(CLASSES) == list(range(1, 29))
+
+
 def test_every_kernel_has_a_case() -> None:
     used = {case.kernel for case in CASES.values()}
     for module in (published, published_copies, published_protocol, published_tensor):
