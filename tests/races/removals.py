@@ -116,7 +116,7 @@ KERNELS: dict[str, Callable[..., Watched]] = {
     "memory_flow": _flow,
     "blackwell 2": functools.partial(_product, "b200", 2, (256, 256, 192), 8),
     "blackwell 3": functools.partial(_product, "b200", 3, (256, 256, 640), 8),
-    "blackwell 7": functools.partial(_product, "b200", 7, (1024, 384, 384), 4),
+    "blackwell 7": functools.partial(_product, "b200", 7, (1024, 768, 384), 4),
     "blackwell 9": functools.partial(_product, "b200", 9, (1024, 768, 384), 4),
     "blackwell 10": functools.partial(_product, "b200", 10, (1024, 768, 640), 4),
     "hopper 1": functools.partial(_product, "h200", 1, (128, 128, 256), 4),
