@@ -76,7 +76,8 @@ REDUNDANT = {
     r"hopper 4 multiply (cp\.async\.bulk\.wait_group #0|bar\.warp\.sync #8)": EXITS,
     r"hopper 4 multiply cp\.async\.bulk\.wait_group\.read #4": EXITS,
     r"hopper 4 load mbarrier\.try_wait\S* #1": "one CTA, and its own threads arrive: they do so before they exit",
-    r"(blackwell [23]|hopper 2) \w+ mbarrier\.try_wait\S* #0: the next barrier": LATER,
+    r"(blackwell 2 kernel|blackwell 3 loads|hopper 2 kernel) mbarrier\.try_wait\S* #0: the next barrier": LATER,
+    r"blackwell 7 init mbarrier\.init\S* #1[01]: one arrival less": "bar.sync before: one warp speaks for its CTA's",
     r"hopper [14] \w+ mapa\S* #\d: no peer": "one CTA: the barrier is its own",
     r"example 04 kernel mapa\S* #0: no peer": "the address of data: other values are read, in order",
     r"hopper \d multiply setmaxnreg\.inc": "PTX's registers are the assembler's to spill",
@@ -127,7 +128,7 @@ def main(names: list[str]) -> None:
             rules, reason = _expected(name, edit)
             found, wrong = ", ".join(sorted(_outcome(name, edit))) or "clean", ""
             wrong = "" if (found == "clean" if reason else set(found.split(", ")) & rules) else "  <- not as expected"
-            print(f"{name:12} {str(edit)[:90]:90} {found} {f'({reason})' if reason else ''}{wrong}", flush=True)
+            print(f"{name} | {edit} | {found}{f' ({reason})' if reason else ''}{wrong}", flush=True)
 
 
 if __name__ == "__main__":
