@@ -27,7 +27,7 @@ from warpwright.targets import DEVICES
 from warpwright.vgpu import Device
 from warpwright.vgpu.checks.findings import Verdict
 
-__all__ = ["KERNELS", "Change", "Watched", "outcome"]
+__all__ = ["KERNELS", "Change", "Watched", "outcome", "product"]
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 Change = Callable[[str], str]
@@ -83,7 +83,7 @@ def _flow(change: Change | None = None) -> Watched:
     return watched
 
 
-def _product(device: str, level: int, shape: tuple[int, int, int], sms: int, change: Change | None = None) -> Watched:
+def product(device: str, level: int, shape: tuple[int, int, int], sms: int, change: Change | None = None) -> Watched:
     """A bfloat16 product (M, N, K)."""
     m, n, k = shape
     random = np.random.default_rng(0)
@@ -114,15 +114,15 @@ def _example(path: Path, change: Change | None = None) -> Watched:
 
 KERNELS: dict[str, Callable[..., Watched]] = {
     "memory_flow": _flow,
-    "blackwell 2": functools.partial(_product, "b200", 2, (256, 256, 192), 8),
-    "blackwell 3": functools.partial(_product, "b200", 3, (256, 256, 640), 8),
-    "blackwell 7": functools.partial(_product, "b200", 7, (1024, 768, 384), 4),
-    "blackwell 9": functools.partial(_product, "b200", 9, (1024, 768, 384), 4),
-    "blackwell 10": functools.partial(_product, "b200", 10, (1024, 768, 640), 4),
-    "hopper 1": functools.partial(_product, "h200", 1, (128, 128, 256), 4),
-    "hopper 2": functools.partial(_product, "h200", 2, (256, 256, 512), 4),
-    "hopper 4": functools.partial(_product, "h200", 4, (256, 512, 384), 4),
-    "hopper 8": functools.partial(_product, "h200", 8, (512, 1024, 384), 4),
+    "blackwell 2": functools.partial(product, "b200", 2, (256, 256, 192), 8),
+    "blackwell 3": functools.partial(product, "b200", 3, (256, 256, 640), 8),
+    "blackwell 7": functools.partial(product, "b200", 7, (1024, 768, 384), 4),
+    "blackwell 9": functools.partial(product, "b200", 9, (1024, 768, 384), 4),
+    "blackwell 10": functools.partial(product, "b200", 10, (1024, 768, 640), 4),
+    "hopper 1": functools.partial(product, "h200", 1, (128, 128, 256), 4),
+    "hopper 2": functools.partial(product, "h200", 2, (256, 256, 512), 4),
+    "hopper 4": functools.partial(product, "h200", 4, (256, 512, 384), 4),
+    "hopper 8": functools.partial(product, "h200", 8, (512, 1024, 384), 4),
     "attention sm90": functools.partial(_attention, "h200", (1, 2, 384, 64), 4, True),
     "attention sm100": functools.partial(_attention, "b200", (1, 2, 384, 64), 4, True),
     "attention sm120": functools.partial(_attention, "rtx5090", (1, 2, 384, 64), 4, True),

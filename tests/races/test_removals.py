@@ -16,7 +16,7 @@ from itertools import islice
 import pytest
 
 from tests.races.edits import REMOVED, Edit, edits
-from tests.races.removals import KERNELS, outcome
+from tests.races.removals import KERNELS, outcome, product
 
 FORMULA = {
     r"mbarrier\.init": "fault",
@@ -30,7 +30,7 @@ FORMULA = {
     r"tcgen05\.wait::ld": "tmem-registers",
     r"tcgen05\.(alloc|dealloc)": "fault",
     r"fence\.proxy": "proxy-fence",
-    r"bar\.warp": "race",
+    r"bar\.warp": "race, proxy-fence",
     r"bar": "race, mbarrier-init, exit-early, fault",
     r"setmaxnreg\.dec": "deadlock",
 }
@@ -63,6 +63,9 @@ REDUNDANT = {
     r"(memory_flow|blackwell \d+|example 05) kernel tcgen05\.fence::\w+ #0": FRESH,
     r"(memory_flow|blackwell \d+|example 05) kernel tcgen05\.fence::before\w* #1": FREED,
     r"blackwell 7 epilogue bar\.warp\.sync #4": TOGETHER,
+    r"blackwell 10 epilogue bar\.warp\.sync #(7|16)$": TOGETHER,
+    r"blackwell 10 mma mbarrier\.try_wait\S* #[36]($|: the next barrier)": "the first wave has waited for these slots",
+    r"blackwell 10 mma mbarrier\.try_wait\S* #0: the next barrier": "the other half's sums are free later",
     r"blackwell 9 epilogue bar\.warp\.sync #16": TOGETHER,
     r"blackwell [79] epilogue bar\.warp\.sync #": "bar.sync of all that store follows",
     r"hopper 2 kernel mbarrier\.try_wait\S* #0": "the first turn of a fresh ring",
@@ -120,6 +123,16 @@ def _unlike(name: str, edit: Edit) -> str:
 def test_what_is_taken_out_or_changed_is_found_or_redundant(name: str, every: int) -> None:
     chosen = islice(edits(_text(name)), 0, None, every)
     assert [text for edit in chosen if (text := _unlike(name, edit))] == []
+
+
+LADDERS = [("b200", level, (512, 384, 256)) for level in (1, 4, 5, 6, 8)]
+LADDERS += [("h200", level, (256, 512, 256)) for level in (3, 5, 6, 7)]
+
+
+@pytest.mark.parametrize(("device", "level", "shape"), LADDERS)
+def test_nothing_is_found_in_a_level_as_it_is(device: str, level: int, shape: tuple[int, int, int]) -> None:
+    """Those that no other test here begins with."""
+    assert not product(device, level, shape, 4).verdicts[0].findings
 
 
 def main(names: list[str]) -> None:
