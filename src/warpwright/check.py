@@ -25,7 +25,9 @@ from warpwright.vgpu.checks.watcher import Watcher
 
 __all__ = ["LIMIT", "check", "merged"]
 
-LIMIT = 20_000_000  # block jumps of a warp that does not wait, after which a kernel is not expected to end
+LIMIT = (
+    2_000_000  # block jumps of a warp that does not wait, or accesses and barriers of a cluster: then it is given up
+)
 
 
 def check(
@@ -51,7 +53,7 @@ def check(
     that an earlier launch writes, which may overlap with this one. ``explore``: so many more schedules run, each from
     the same arrays and chosen by its seed, 1, 2, …; the findings are those of all of them. ``seed``: run the schedule
     of that seed alone; with ``explore`` so many from that seed on. ``limit``: block jumps that a warp may make without
-    waiting before the verdict is incomplete.
+    waiting, or accesses and barriers of a cluster, before the verdict is incomplete.
 
     Raises UsageError for a real GPU, an unknown rule, what is no argument or a number that cannot be right, and what
     ``ww.launch`` raises for a launch that the device refuses. A fault or a deadlock while the kernel runs is a finding;

@@ -7,6 +7,7 @@ from warpwright.lang import (
     Global,
     If,
     Ring,
+    atom,
     bar,
     cluster,
     ctaid,
@@ -261,3 +262,20 @@ def outside(x: Global[u32]) -> None:
     @role(warp=1)
     def reach() -> None:
         x[tid.x * 16 * ctaid.x] = 1
+
+
+@kernel("sm_90a", threads=32)
+def locked(x: Global[u32]) -> None:
+    """A lock that nobody gives back: each turn writes, and changes nothing."""
+    for _ in loop():
+        Break(when=atom.cas(x, 1, 2) == 1)
+
+
+@kernel("sm_90a", threads=32)
+def beats(x: Global[u32]) -> None:
+    """A thread that says how often it has looked, where others could see it: nothing proves that it looks for ever."""
+    turns = var(u32, 0)
+    for _ in loop():
+        turns.set(turns + 1)
+        st(x + 1, turns, sem="volatile")
+        Break(when=ld(x, sem="volatile") != 0)

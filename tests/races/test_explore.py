@@ -106,12 +106,23 @@ def test_what_does_not_end_is_incomplete(seed: int | None) -> None:
     assert check(stuck.peeks, 1, args=[40_000], limit=1_000_000, seed=seed).kind == "clean"
 
 
+@pytest.mark.parametrize("seed", [None, 3])
+def test_turns_without_an_end_are_incomplete(seed: int | None) -> None:
+    """Two warps that go on for ever, each waiting for the other in between."""
+    verdict = check(hidden.overtaken.configure(right=True), 1, args=[4_000_000_000], limit=20_000, seed=seed)
+    assert verdict.kind == "incomplete"
+    assert verdict.reasons == (
+        "kernel overtaken did not end within 20,000 accesses and barriers; give a higher limit, or choose a smaller "
+        "problem.",
+    )
+
+
 @pytest.mark.parametrize(
     ("how", "message"),
     [
         ({"explore": -1}, "given explore=-1; expected 0 or more"),
         ({"seed": -2}, "given seed=-2; expected 0 or more"),
-        ({"limit": 0}, "given limit=0; expected a positive number of jumps, such as 20_000_000"),
+        ({"limit": 0}, "given limit=0; expected a positive number of jumps, such as 2_000_000"),
     ],
 )
 def test_numbers_that_cannot_be_right(how: dict[str, int], message: str) -> None:

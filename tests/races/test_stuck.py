@@ -152,3 +152,12 @@ def test_a_fault_names_its_thread() -> None:
     assert (step.what, step.role, step.cta, step.thread) == ("stops at", "reach", (1, 0, 0), 32)
     assert source[int(step.where.rsplit(":", 1)[1]) - 1].strip() == "x[tid.x * 16 * ctaid.x] = 1"
     assert re.fullmatch(r"address 0x[0-9a-f]+ is outside global memory: .*\.", found.message)
+
+
+def test_loops_that_write_memory_are_compared_with_it() -> None:
+    (found,) = check(stuck.locked, 1, args=[np.zeros(64, np.uint32)], off=["race", "grid-race"]).findings
+    assert (found.rule.id, found.steps[0].what) == ("deadlock", "runs in circles")
+    verdict = check(stuck.beats, 1, args=[np.zeros(64, np.uint32)], off=["race", "grid-race"], limit=20_000)
+    assert [reason.partition(";")[0] for reason in verdict.reasons] == [
+        "kernel beats did not end within 20,000 jumps of a warp that does not wait"
+    ]

@@ -51,7 +51,7 @@ STOPPED = ("deadlock", "fault")  # rules after which there is no result
 @launch_options(size=SIZE, heads=HEADS)
 @click.option("--explore", type=click.IntRange(0), metavar="N", help="Run N more schedules, of seeds 1 to N.")
 @click.option("--seed", type=click.IntRange(0), help="Run the schedule of this seed; with --explore, N from it on.")
-@click.option("--limit", type=click.IntRange(1), default=LIMIT, show_default=True, help="Jumps of a warp in circles.")
+@click.option("--limit", type=click.IntRange(1), default=LIMIT, show_default=True, help="Jumps, accesses: then stop.")
 @click.option("--off", multiple=True, metavar="RULE", help="A rule not to check; may be given several times.")
 @click.option("--sarif", type=click.Path(path_type=Path), help="Write the findings for code review tools (SARIF).")
 @json_option

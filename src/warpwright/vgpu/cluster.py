@@ -254,6 +254,17 @@ class Cluster:
         return b"".join([*fields, self.bytes[:, held].tobytes()])
 
     @functools.cached_property
+    def loops(self) -> spins.Loops:
+        """The loops of the kernel."""
+        return spins.Loops(self.launch.kernel.program)
+
+    def writes(self) -> bool:
+        """Whether warps that spin write memory all the while."""
+        runs = self.warps["live"] & ~self.warps["blocked"]
+        blocks = {pc for warp in np.flatnonzero(runs).tolist() for pc in self.warps["pc"][warp].tolist()}
+        return any(self.loops.writes(block) for block in blocks if block < len(self.launch.kernel.program.blocks))
+
+    @functools.cached_property
     def deciding(self) -> tuple[set[str], NDArray[np.intp]]:
         """Registers that decide which way a thread goes, and where they are in a warp's state."""
         kernel = self.launch.kernel

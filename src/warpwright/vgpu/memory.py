@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -81,6 +82,11 @@ class GlobalMemory:
             if first <= address < first + buffer.size:
                 return buffer[address - first :]
         return np.empty(0, np.uint8)
+
+    def digest(self, into: hashlib.blake2b) -> None:
+        """What it holds."""
+        for _, buffer in self._held:
+            into.update(buffer.data)
 
     @property
     def table(self) -> NDArray[np.int64]:

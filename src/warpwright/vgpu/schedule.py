@@ -8,6 +8,7 @@ that is a deadlock.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import time
@@ -195,6 +196,8 @@ class _Watch:
         if not resident:
             return
         state = hash(tuple(cluster.snapshot() for cluster in resident))
+        if state in self.seen and any(cluster.writes() for cluster in resident):
+            state = hash((state, self._memory(resident)))
         self.rounds += 1
         if state not in self.seen:
             self.repeats = 0
@@ -206,6 +209,14 @@ class _Watch:
         self.repeats += 1
         if self.repeats > _REPEATS and not self.run.stuck(self.worker, generation):
             time.sleep(_NAP)
+
+    def _memory(self, resident: list[Cluster]) -> bytes:
+        """A digest of all that resident clusters can read."""
+        digest = hashlib.blake2b()
+        self.run.launch.memory.digest(digest)
+        for cluster in resident:
+            digest.update(cluster.shared.data)
+        return digest.digest()
 
 
 def run_clusters(launch: Launch) -> None:

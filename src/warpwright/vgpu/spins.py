@@ -1,7 +1,7 @@
-"""Which registers say whether a loop ends: those that branches, addresses and synchronisation depend on.
+"""When a loop goes round for ever: nothing that decides which way threads go is other than it was.
 
-A warp in a loop that has the same of these twice, with nothing else going on, goes round for ever. A register that
-only counts the turns, for a store behind the loop, is not one of them.
+That is the registers that branches, addresses and synchronisation depend on, and the memory that loops write. A
+register that only counts the turns, for a store behind the loop, is not one of them.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.ptx import nodes
-from warpwright.vgpu.program import Inst, Program, Register, mentions, registers_of
+from warpwright.vgpu.program import Inst, Program, Register, mentions, registers_of, successors
 
-__all__ = ["columns", "deciding"]
+__all__ = ["Loops", "columns", "deciding"]
 
 _IDLE = ("nanosleep", "pmevent", "prefetch", "cp.async.bulk.prefetch", "ld", "fence", "membar")
 _STORES = ("st", "red", "atom")
+_WRITES = ("st", "red", "atom", "cp.", "tcgen05.st", "tcgen05.mma")
 _ACTS = (
     "bra", "brx", "exit", "ret", "trap", "brkpt", "bar", "mbarrier", "cp.", "tcgen05.", "wgmma.", "st.async",
     "red.async", "call", "setmaxnreg", "tensormap", "clusterlaunchcontrol", "stmatrix", "griddepcontrol",
@@ -37,6 +38,37 @@ def deciding(program: Program) -> set[str]:
         if name not in found:
             found.add(name)
             todo += [used for inst in made.get(name, ()) for used in mentions(inst)[0]]
+    return found
+
+
+class Loops:
+    """The loops of a program: whether the one around a block writes memory."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        count = len(program.blocks)
+        self.after = {block.index: set(successors(block, count)) for block in program.blocks}
+        self.before: dict[int, set[int]] = {}
+        for block, targets in self.after.items():
+            for target in targets:
+                self.before.setdefault(target, set()).add(block)
+        self.known: dict[int, bool] = {}
+
+    def writes(self, block: int) -> bool:
+        if block not in self.known:
+            loop = _reached(self.after, block) & _reached(self.before, block)
+            insts = (inst for each in loop for inst in self.program.blocks[each].insts)
+            self.known[block] = any(inst.name.startswith(_WRITES) for inst in insts)
+        return self.known[block]
+
+
+def _reached(ways: dict[int, set[int]], start: int) -> set[int]:
+    """Blocks to which ways lead from one."""
+    found, todo = {start}, [start]
+    while todo:
+        fresh = ways.get(todo.pop(), set()) - found
+        found |= fresh
+        todo += fresh
     return found
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.errors import DeviceError
+from warpwright.errors import DeviceError, LimitReached
 from warpwright.vgpu.engines.box import geometry, window
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.engines.tensor_copy import coordinates, form_of
@@ -38,6 +38,7 @@ Rows = NDArray[np.int64]
 Records = NDArray[np.uint64]
 _LANE = np.arange(32)
 _WHO = 2  # words of a record before its operands: instruction, issuer
+_WORDS = 40  # of an access
 _LARGEST = 1 << 22  # words that are kept as they come; beyond, they are folded and compressed
 
 
@@ -118,7 +119,8 @@ class Stream:
         state = live.tobytes() + running.tobytes()
         if not len(rows) and state == self.state:
             return
-        if self.words > _LARGEST:
+        limit = self.cluster.launch.limit
+        if self.words > (_LARGEST if limit is None else min(_LARGEST, _WORDS * limit)):
             self.fold()
         self.state = state
         self.steps.append((len(rows), len(records), len(self.signals)))
@@ -138,6 +140,12 @@ class Stream:
         block = self._block()
         self.folded.append(zlib.compress(pickle.dumps(block), 1))
         self._empty()
+        limit = self.cluster.launch.limit
+        if limit is not None and self.rows_before > limit:
+            text = (
+                f"did not end within {limit:,} accesses and barriers; give a higher limit, or choose a smaller problem"
+            )
+            raise LimitReached(f"kernel {self.cluster.launch.name} {text}.")
 
     def end(self, done: bool) -> bytes:
         """The cluster is over, at its end or not; gives a digest of all it did."""

@@ -125,14 +125,16 @@ class Watch:
         self.records: Iterator[list[int]] = iter(())
         self.findings: dict[tuple[Any, ...], Finding] = {}
 
-    def follow(self, blocks: Iterable[Block]) -> None:
-        """Go through all that the cluster did. An address or a descriptor that the device refuses ends it: the machine
-        says so."""
+    def follow(self, blocks: Iterable[Block], most: int | None = None) -> None:
+        """Go through all that the cluster did, or so many rows of it. An address or a descriptor that the device refuses
+        ends it: the machine says so."""
         with suppress(DeviceError, DescriptorError):
             for block in blocks:
-                self._block(block)
+                self._block(block, most)
+                if self.at == most:
+                    return
 
-    def _block(self, block: Block) -> None:
+    def _block(self, block: Block, most: int | None) -> None:
         heads, signals = block.heads.tolist(), block.signals.tolist()
         places, packed = iter(block.places), iter(block.packed)
         self.records = iter(block.records.tolist())
@@ -141,7 +143,9 @@ class Watch:
             block.steps.tolist(), block.live, block.running, strict=True
         ):
             last: Row | None = None
-            for before, head in itertools.pairwise([[], *heads[first : first + rows]]):
+            for before, head in itertools.pairwise(
+                [[], *heads[first : first + (rows if most is None else min(rows, most - self.at))]]
+            ):
                 row = Row(head)
                 tables = head[1] >> 32 & 15
                 if tables:
@@ -157,6 +161,8 @@ class Watch:
             for signal in signals[told : told + signalled]:
                 self.signal(*signal)
             first, told = first + rows, told + signalled
+            if self.at == most:
+                return
 
     def _again(self, row: Row, last: Row) -> bool:
         """Whether a warp's load is the one before it once more, as of a flag that it polls: that tells nothing new."""

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Watcher", "copies", "maps", "tensor", "threads"]
 
+_JUDGED = 20_000  # rows of a cluster that is given up
+
 
 class Watcher:
     """Keeps what every cluster does, judges one of those that did the same, and has the findings; ``off`` are the rules
@@ -89,7 +91,7 @@ class Watcher:
         if known and error is None:
             return
         watch = Watch(stream.cluster, self)
-        watch.follow(stream.blocks())
+        watch.follow(stream.blocks(), _JUDGED if isinstance(error, LimitReached) else None)
         if error is None:
             watch.finish()
         elif isinstance(error, DeviceError | DescriptorError):
