@@ -126,8 +126,8 @@ class Watch:
         self.findings: dict[tuple[Any, ...], Finding] = {}
 
     def follow(self, blocks: Iterable[Block], most: int | None = None) -> None:
-        """Go through all that the cluster did, or so many rows of it. An address or a descriptor that the device refuses
-        ends it: the machine says so."""
+        """Go through all that the cluster did, or so many rows of it. An address or a descriptor that the device
+        refuses ends it: the machine says so."""
         with suppress(DeviceError, DescriptorError):
             for block in blocks:
                 self._block(block, most)
