@@ -36,7 +36,8 @@ class Mbarrier:
     ``waited`` holds, for each lane, its clock when it saw the end of phase ``saw``, by instruction ``wait_inst``: the
     next phase must not end before that is known, else the wait might have found the phase gone. ``parity``: what it
     waited for then; ``again``: a wait that lanes passed twice for one phase; ``late``: by lane, the phase whose end it
-    did not see. ``came``: the last operations of the open phase; ``ends``: those that ended the last phases.
+    did not see. ``came``: the last operations of the open phase; ``ends``: those that ended the last phases. ``known``:
+    lanes that know of its initialisation, ``seen``: those through which the async proxy sees it; they do not forget.
     """
 
     def __init__(self, column: int, init: int, expected: int, lanes: int) -> None:
@@ -49,6 +50,8 @@ class Mbarrier:
         self.saw = np.full(lanes, -1, np.int64)
         self.wait_inst = np.zeros(lanes, np.int64)
         self.parity = np.zeros(lanes, np.int8)
+        self.known = np.zeros(lanes, np.bool_)
+        self.seen: set[int] = set()
         self.again = -1
         self.late: dict[int, int] = {}
         self.came: deque[Came] = deque(maxlen=_KEPT)

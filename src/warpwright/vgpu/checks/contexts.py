@@ -42,7 +42,8 @@ class Epochs(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What the lanes of a warp knew: one row where they differ only in their own columns, which are ``own``."""
+    """What the lanes of a warp knew, or one lane: one row where they differ only in their own columns, which are
+    ``own``."""
 
     rows: NDArray[np.uint32]
     own: NDArray[np.uint32]
@@ -68,7 +69,8 @@ class Contexts:
         self.keeps = always or depends
         self.grid = clocks.column() if depends else -1
         self.known: list[_Known] = []
-        self.newest: dict[int, tuple[NDArray[np.uint32], int]] = {}
+        self.newest: dict[int, tuple[NDArray[np.uint32], int]] = {}  # by warp
+        self.single: dict[int, tuple[NDArray[np.uint32], int]] = {}  # by lane
         self.pending: list[tuple[int, int]] = []
         self.rows: list[Ints] = []
         self.values: list[Ints] = []
@@ -107,17 +109,29 @@ class Contexts:
             number = len(self.known) - 1
         return number
 
+    def _alone(self, lane: int) -> int:
+        """The same of a single lane: what others of its warp knew does not matter."""
+        if not self.keeps:
+            return -1
+        row = self.clocks.table[GENERIC, lane, : self.clocks.used]
+        held, number = self.single.get(lane, (None, -1))
+        if held is None or not np.array_equal(held, row):
+            first, number, row = lane & ~31, len(self.known), row.copy()
+            self.single[lane] = row, number
+            self.known.append(_Known(row[None], np.broadcast_to(row[first : first + 32], (32, 32)), first))
+        return number
+
     def points(self, lanes: Lanes) -> list[Point]:
         """This moment of some lanes of a warp, whose clocks go on right behind it."""
         self.settle()
         known, values = self.knows(int(lanes[0]) // 32), self.clocks.now(lanes).tolist()
         return [Point(lane, known, value + 1) for lane, value in zip(lanes.tolist(), values, strict=True)]
 
-    def issue(self, op: int, warp: int, epoch: tuple[int, int], used: tuple[int, int], writes: bool) -> None:
+    def issue(self, op: int, lane: int, epoch: tuple[int, int], used: tuple[int, int], writes: bool) -> None:
         """A lane issues an asynchronous operation: epochs (column, value) of what it does to global memory and of its
         use of the tensor map. A column below 0 is an access that has yet to complete: -1 - its number."""
         self.keeps |= writes
-        self.ops[op] = *epoch, *used, self.knows(warp)
+        self.ops[op] = *epoch, *used, self._alone(lane)
 
     def finish(self, accesses: Accesses) -> None:
         """The cluster is judged."""
@@ -127,6 +141,7 @@ class Contexts:
         self.number = np.concatenate([*self.knowns, np.empty(0, np.int64)]).astype(np.int64)
         self.rows, self.values, self.knowns = [], [], []
         self.newest.clear()
+        self.single.clear()
         table = np.array([self.ops[op] for op in sorted(self.ops)], np.int64).reshape(-1, 5)
         for column in (0, 2):
             late = table[:, column] < 0

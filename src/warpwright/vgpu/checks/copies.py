@@ -40,7 +40,7 @@ def _outside(watch: Watch, op: Op, writes: list[int]) -> None:
     group = watch.counts.get(("bulk", lane), 0) + 1
     used = (-1 - writes[-1], 0) if writes else (watch.column("bulk read", lane), group)
     epoch = (watch.column("bulk", lane), group) if kind.writes else used
-    watch.contexts.issue(op.number, lane // 32, epoch, used, kind.writes)
+    watch.contexts.issue(op.number, lane, epoch, used, kind.writes)
 
 
 def signals(watch: Watch, op: Op, place: int) -> None:
@@ -49,8 +49,12 @@ def signals(watch: Watch, op: Op, place: int) -> None:
     if held is None:
         return
     lane = watch.lane(op)
+    if lane in held.seen:
+        return
     ids, who = np.array([held.init]), np.array([lane])
-    if (watch.accesses.unknown(ids, who) | watch.accesses.unseen(ids, who)).any():
+    if not (watch.accesses.unknown(ids, who) | watch.accesses.unseen(ids, who)).any():
+        held.seen.add(lane)
+    else:
         watch.clash("mbarrier-init", held.init, op.inst.index, lane, "the async proxy need not see it")
 
 
@@ -67,10 +71,19 @@ def _read(watch: Watch, op: Op, cells: Cells) -> None:
 def _write(watch: Watch, op: Op, cells: Cells) -> int:
     lane = watch.lane(op)
     watch.judge(watch.shared, cells, lane, op.inst.index, write=True, engine=True)
-    watch.overwritten(cells * watch.prints.cell // BARRIER_BYTES, lane, op.inst.index)
+    if np.count_nonzero(watch.held[_words(watch, cells)]):
+        watch.overwritten(cells * watch.prints.cell // BARRIER_BYTES, lane, op.inst.index)
     access = watch.accesses.one(0, NEVER, True, op.inst.index, lane)
     watch.shared.write(cells, access)
     return access
+
+
+def _words(watch: Watch, cells: Cells) -> slice:
+    """The words of 8 bytes that a span of cells lies in."""
+    if not len(cells):
+        return slice(0)
+    width = watch.prints.cell
+    return slice(int(cells[0]) * width // BARRIER_BYTES, ((int(cells[-1]) + 1) * width - 1) // BARRIER_BYTES + 1)
 
 
 @meaning("cp.async.bulk.commit_group")
@@ -100,7 +113,7 @@ def lane_copy(watch: Watch, row: Row) -> None:
         access = watch.accesses.one(watch.column("copies", lane), part, False, op.inst.index, lane)
         watch.shared.write(cells, access)
         epoch = watch.column("copies", lane), part
-        watch.contexts.issue(op.number, lane // 32, epoch, epoch, False)
+        watch.contexts.issue(op.number, lane, epoch, epoch, False)
 
 
 @meaning("cp.async.commit_group")

@@ -69,4 +69,4 @@ def _outside(watch: Watch, op: Op) -> None:
     watch.contexts.settle()
     lane = watch.lane(op)
     epoch = lane, int(watch.clocks.table[0, lane, lane])
-    watch.contexts.issue(op.number, lane // 32, epoch, epoch, writes=True)
+    watch.contexts.issue(op.number, lane, epoch, epoch, writes=True)

@@ -38,7 +38,10 @@ class Registers:
         self.warps: dict[int, _Warp] = {}
 
     def _of(self, warp: int) -> _Warp:
-        return self.warps.setdefault(warp, _Warp())
+        held = self.warps.get(warp)
+        if held is None:
+            held = self.warps[warp] = _Warp()
+        return held
 
     def touch(self, watch: Watch, row: Row) -> None:
         """A thread uses registers: none of them may be the accumulator, or be read, of a wgmma in flight."""
@@ -58,7 +61,7 @@ class Registers:
 
     def _check(self, watch: Watch, row: Row, flow: Flow, written: dict[str, int]) -> None:
         """What has an effect takes what was written; what only computes hands on that it was not."""
-        lanes = sum(1 << lane for lane in (row.lanes % 32).tolist())
+        lanes = row.mask
         known = [written.get(name, 0) & lanes for name in flow.reads]
         every, some = reduce(and_, known, lanes), reduce(or_, known, 0)
         if flow.effect and every != lanes:

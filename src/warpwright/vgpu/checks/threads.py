@@ -231,8 +231,9 @@ def wait(watch: Watch, row: Row) -> None:
 def _live(watch: Watch, place: int, inst: int, lanes: Lanes) -> Mbarrier | None:
     """The mbarrier at a place, whose initialisation the lanes must know of."""
     held = watch.mbarriers.get(place)
-    if held is not None:
+    if held is not None and not held.known[lanes].all():
         late = watch.accesses.unknown(np.full(len(lanes), held.init), lanes)
+        held.known[lanes] = ~late
         for lane in lanes[late].tolist()[:1]:
             watch.clash("mbarrier-init", held.init, inst, lane, "nothing orders the use behind it")
     return held

@@ -46,18 +46,20 @@ def _lanes(warp: int, mask: int) -> Lanes:
 
 
 class Row:
-    """What lanes of a warp executed: the instruction's number, the lanes, and words that depend on it.
+    """What lanes of a warp executed: the instruction's number, the lanes (``mask``: of the warp), and words that depend
+    on it.
 
     ``places`` are bytes from the start of the cluster's shared memory, a lane each; ``packed`` the operands of an
     mbarrier operation: count, expected and completed bytes in 20, 22 and 22 bits.
     """
 
-    __slots__ = ("a", "b", "extra", "inst", "lanes", "packed", "places", "warp")
+    __slots__ = ("a", "b", "extra", "inst", "lanes", "mask", "packed", "places", "warp")
 
     def __init__(self, words: Sequence[int]) -> None:
         head, lanes, self.a, self.b = words
         self.inst, self.warp, self.extra = head & 0xFFFF_FFFF, head >> 32, lanes >> 36
-        self.lanes: Lanes = _lanes(self.warp, lanes & 0xFFFF_FFFF)
+        self.mask = lanes & 0xFFFF_FFFF
+        self.lanes: Lanes = _lanes(self.warp, self.mask)
         self.places: NDArray[np.int64] = _BITS
         self.packed: NDArray[np.int64] = _BITS
 
