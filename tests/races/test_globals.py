@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 
 from tests.races import global_kernels
+from warpwright import ptx
 from warpwright.check import check
 from warpwright.errors import UsageError
+from warpwright.kernels.gemm.slices import add_slices, sum_grid
+from warpwright.lang import f32
+from warpwright.launch import arranged, load_ptx
 from warpwright.tensormap import TensorMap
 from warpwright.vgpu.checks.findings import Verdict
 
@@ -183,3 +187,21 @@ def test_tensor_copies_depend_on_earlier_launches_too(by_number: bool) -> None:
 def test_what_is_no_argument_is_refused() -> None:
     with pytest.raises(UsageError, match=r"^given depends_on with 2; expected an array of args, or its number from 0$"):
         _dependent(global_kernels.dependent, [_words(64), _words(64)], 2)
+
+
+def test_the_second_launch_of_a_product_in_slices_waits_for_the_first() -> None:
+    """`add_slices` as shipped; without its griddepcontrol.wait the loads of the slices come too early."""
+    m, n = 8, 64
+    parts, d = np.ones((2, m, n), np.float32), np.zeros((m, n), np.float32)
+    entry, shape, args = arranged(add_slices.configure(out=f32), sum_grid(m, n), None, None, _slices(parts, d))
+    verdict = check(entry, args=args, depends_on=[0], **shape)
+    assert verdict.findings == (), str(verdict)
+    text = ptx.to_text(entry.module).replace("griddepcontrol.wait;", "")
+    verdict = check(load_ptx(text)[entry.name], args=args, depends_on=[0], **shape)
+    assert {finding.rule.id for finding in verdict.findings} == {"grid-dependency"}
+    assert all(finding.steps[0].opcode.startswith("ld.") for finding in verdict.findings)
+
+
+def _slices(parts: Any, d: Any) -> list[Any]:
+    (m, n), none = d.shape, 0
+    return [parts, d, m, n, n, n, n, none, none, none, 1.0]

@@ -137,10 +137,11 @@ class Globals:
         time = np.empty(len(own), np.int64)
         first = touches.turn if self.synchronises else touches.cluster
         time[np.lexsort((touches.op, touches.row, first))] = np.arange(len(own))
-        scope = self._scopes(touches)
+        reach = self._scopes(touches) > CLUSTER
+        strong = np.where(reach, touches.proxy << 8 | touches.unit, 0)
         write = self.places.writes[touches.inst] & (touches.proxy != MAP)
         piece, access = pieces(touches.low, touches.high)
-        return pairs(piece, access, time, agent, write, scope > CLUSTER)
+        return pairs(piece, access, time, agent, write, strong)
 
     def _scopes(self, touches: Touches) -> Ints:
         scopes = np.array([kind.scope if kind else WEAK for kind in self.kinds], np.int64)

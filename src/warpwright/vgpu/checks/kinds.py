@@ -8,11 +8,25 @@ from warpwright.types import named
 from warpwright.vgpu.engines.tensor_copy import form_of
 from warpwright.vgpu.program import Inst
 
-__all__ = ["ASYNC", "CLUSTER", "CTA", "DEVICE", "GENERIC", "MAP", "SYSTEM", "WEAK", "Kind", "fence_of", "kind_of"]
+__all__ = [
+    "ASYNC",
+    "CLUSTER",
+    "CTA",
+    "DEVICE",
+    "GENERIC",
+    "MAP",
+    "OF_LANES",
+    "SYSTEM",
+    "WEAK",
+    "Kind",
+    "fence_of",
+    "kind_of",
+]
 
 GENERIC, ASYNC, MAP = range(3)  # proxies: of threads, of engines, of tensor maps
 WEAK, CTA, CLUSTER, DEVICE, SYSTEM = range(5)  # scopes of strong operations; a weak one has none
 _SCOPES = {"cta": CTA, "cluster": CLUSTER, "gpu": DEVICE, "sys": SYSTEM, "gl": DEVICE}
+OF_LANES = ("ld", "ldu", "ld.mmio", "st", "st.mmio", "atom", "red")
 _TENSOR = ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor")
 _LINEAR = ("cp.async.bulk", "cp.reduce.async.bulk")
 
@@ -33,7 +47,7 @@ class Kind:
 
 def kind_of(inst: Inst) -> Kind | None:
     """What an instruction may do to global memory; None: nothing."""
-    if inst.name in ("ld", "ldu", "ld.mmio", "st", "st.mmio", "atom", "red"):
+    if inst.name in OF_LANES:
         return _lanes(inst)
     if inst.name == "cp.async":
         return Kind(True, False)

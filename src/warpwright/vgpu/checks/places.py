@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.checks.kinds import GENERIC, MAP, WEAK, Kind
-from warpwright.vgpu.checks.spans import Allocations, Touches, boxes, of_lanes, taken
+from warpwright.vgpu.checks.kinds import GENERIC, MAP, OF_LANES, WEAK, Kind
+from warpwright.vgpu.checks.spans import Allocations, Touches, boxes, taken
 from warpwright.vgpu.engines.tensor_copy import form_of
+from warpwright.vgpu.jit.state import RECORD_WORDS
 from warpwright.vgpu.maps import MAP_BYTES
 
 if TYPE_CHECKING:
@@ -28,13 +30,20 @@ _TENSOR = ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor")
 
 
 class _Rows(NamedTuple):
-    """Accesses of lanes: cluster, turn, number of the row, its head and its addresses."""
+    """Accesses of lanes: cluster, turn, number of the row; the instruction, the warp, its lanes, bytes a lane; the
+    lowest and the highest address, and how the others lie: ``stride`` from lane to lane, or in ``table`` (-1: not)."""
 
     cluster: Ints
     turn: Ints
     row: Ints
-    heads: Ints
-    addresses: Ints
+    inst: Ints
+    warp: Ints
+    mask: Ints
+    nbytes: Ints
+    low: Ints
+    high: Ints
+    stride: Ints
+    table: Ints
 
 
 class _Records(NamedTuple):
@@ -55,46 +64,88 @@ class Places:
         self.matters = np.array([kind is not None for kind in kinds], np.bool_)
         self.writes = np.array([kind is not None and kind.writes for kind in kinds], np.bool_)
         self.strong = np.array([kind is not None and kind.scope > WEAK for kind in kinds], np.bool_)
+        self.generic = np.array([inst.name in OF_LANES and not inst["space"] for inst in launch.insts], np.bool_)
         self.lock = threading.Lock()
         self.rows: list[_Rows] = []
+        self.tables: list[Ints] = []
+        self.tabled = 0
         self.records: list[_Records] = []
         self.issued: dict[int, int] = {}
         self.maps: dict[int, dict[int, int]] = {}  # by cluster: the tensor maps of its operations
+
+    @cached_property
+    def allocations(self) -> Allocations:
+        """What the launch has in global memory."""
+        return Allocations(self.launch.table)
 
     def hear(self, outside: Outside) -> None:
         """Keep what a part of a cluster did to global memory."""
         number, heads = outside.cluster.number, outside.heads
         inst = heads[outside.rows, 0] & 0xFFFF_FFFF
         chosen = np.flatnonzero(self.matters[inst])
+        chosen = chosen[self._global(inst[chosen], heads[outside.rows[chosen]], outside.addresses[chosen])]
         at = outside.rows[chosen]
-        rows = _Rows(
-            np.full(len(at), number), outside.turns[at], outside.first + at, heads[at], outside.addresses[chosen]
-        )
         first = self.issued.get(number, 0)
         self.issued[number] = first + len(outside.records)
         words = outside.records.view(np.int64)
-        chosen = np.flatnonzero(self.matters[words[:, 0]])
-        at = outside.issuers[chosen]
+        issued = np.flatnonzero(self.matters[words[:, 0]])
+        by = outside.issuers[issued]
         records = _Records(
-            np.full(len(at), number), outside.turns[at], outside.first + at, first + chosen, words[chosen]
+            np.full(len(by), number), outside.turns[by], outside.first + by, first + issued, words[issued]
         )
         with self.lock:
-            self.rows.append(rows)
             self.records.append(records)
+            where = np.full(len(at), number), outside.turns[at], outside.first + at
+            self.rows.append(_Rows(*where, *self._packed(heads[at], outside.addresses[chosen])))
+
+    def _global(self, inst: Ints, heads: Ints, addresses: Ints) -> Bools:
+        """Which accesses go to global memory: of those with generic addresses, not all."""
+        found = ~self.generic[inst]
+        asked = np.flatnonzero(~found)
+        on = heads[asked, 1, None] >> _LANE & 1 == 1
+        found[asked] = (on & (self.allocations.of(addresses[asked]) >= 0)).any(axis=1)
+        return found
+
+    def _packed(self, heads: Ints, addresses: Ints) -> tuple[Ints, ...]:
+        """Accesses in little memory: most go up from lane to lane by one stride."""
+        mask = heads[:, 1] & 0xFFFF_FFFF
+        on = mask[:, None] >> _LANE & 1 == 1
+        low = np.where(on, addresses, np.iinfo(np.int64).max).min(axis=1, initial=np.iinfo(np.int64).max)
+        high = np.where(on, addresses, 0).max(axis=1, initial=0)
+        stride = addresses[:, 1] - addresses[:, 0]
+        regular = (mask == 0xFFFF_FFFF) & (addresses == addresses[:, :1] + stride[:, None] * _LANE).all(axis=1)
+        table = np.where(regular, -1, self.tabled - 1 + np.cumsum(~regular))
+        self.tables.append(addresses[~regular])
+        self.tabled += len(self.tables[-1])
+        return heads[:, 0] & 0xFFFF_FFFF, heads[:, 0] >> 32, mask, heads[:, 2], low, high, stride, table
 
     def gather(self) -> None:
         """All clusters are over."""
-        self.allocations = Allocations(self.launch.table)
         empty = np.empty(0, np.int64)
-        none = _Rows(empty, empty, empty, np.empty((0, 4), np.int64), np.empty((0, 32), np.int64))
-        self.all_rows = _Rows(*map(np.concatenate, zip(none, *self.rows, strict=True)))
-        nothing = _Records(empty, empty, empty, empty, np.empty((0, 16), np.int64))
+        self.all_rows = _Rows(*map(np.concatenate, zip([empty] * len(_Rows._fields), *self.rows, strict=True)))
+        self.table = np.concatenate([np.empty((0, 32), np.int64), *self.tables])
+        nothing = _Records(empty, empty, empty, empty, np.empty((0, RECORD_WORDS), np.int64))
         self.all_records = _Records(*map(np.concatenate, zip(nothing, *self.records, strict=True)))
+
+    def _addresses(self, which: Ints) -> tuple[Ints, Bools]:
+        """Addresses of all lanes in some rows, and which of them lie in global memory."""
+        rows = self.all_rows
+        base = np.where(rows.stride[which] < 0, rows.high[which], rows.low[which])
+        addresses = base[:, None] + rows.stride[which, None] * _LANE
+        tabled = rows.table[which] >= 0
+        addresses[tabled] = self.table[rows.table[which][tabled]]
+        on = rows.mask[which, None] >> _LANE & 1 == 1
+        return addresses, on & (self.allocations.of(addresses) >= 0)
+
+    def _ends(self, which: Ints) -> tuple[Ints, Ints]:
+        """Rows whose lanes are all in one allocation, by its number, and -1 for others."""
+        first, last = (self.allocations.of(part[which]) for part in (self.all_rows.low, self.all_rows.high))
+        one = np.where(first == last, first, -1)
+        return one, which[one < 0]
 
     def strong_accesses(self) -> Touches:
         """Strong accesses of lanes."""
-        inst = self.all_rows.heads[:, 0] & 0xFFFF_FFFF
-        return self._lanes(np.flatnonzero(self.strong[inst]))
+        return self._lanes(np.flatnonzero(self.strong[self.all_rows.inst]))
 
     def touches(self, also: Ints) -> Touches:
         """What touches allocations that are written to, or one of ``also``."""
@@ -102,18 +153,19 @@ class Places:
         wanted[self._written()] = True
         wanted[also] = True
         wanted[-1] = False
-        rows = self.all_rows
-        on = rows.heads[:, 1, None] >> _LANE & 1 == 1
-        kept = np.flatnonzero((on & wanted[self.allocations.of(rows.addresses)]).any(axis=1))
-        parts = [self._lanes(kept), *self._copies(wanted)]
+        one, apart = self._ends(np.arange(len(self.all_rows.row)))
+        addresses, inside = self._addresses(apart)
+        kept = wanted[one]
+        kept[apart] = (inside & wanted[self.allocations.of(addresses)]).any(axis=1)
+        parts = [self._lanes(np.flatnonzero(kept)), *self._copies(wanted)]
         return Touches(*map(np.concatenate, zip(*parts, strict=True)))
 
     def _written(self) -> Ints:
         """Allocations that are written to."""
-        rows, records = self.all_rows, self.all_records
-        chosen = self.writes[rows.heads[:, 0] & 0xFFFF_FFFF]
-        on = rows.heads[chosen, 1, None] >> _LANE & 1 == 1
-        found = [np.unique(self.allocations.of(rows.addresses[chosen])[on])]
+        records = self.all_records
+        one, apart = self._ends(np.flatnonzero(self.writes[self.all_rows.inst]))
+        addresses, inside = self._addresses(apart)
+        found = [np.unique(one), np.unique(self.allocations.of(addresses[inside]))]
         for inst, which in self._by_instruction(np.flatnonzero(self.writes[records.words[:, 0]])):
             if self.launch.insts[inst].name in _TENSOR:
                 hosts = np.array([bound.host for bound, _ in self._by_map(inst, which)], np.int64)
@@ -124,22 +176,21 @@ class Places:
 
     def _lanes(self, which: Ints) -> Touches:
         rows = self.all_rows
-        at, lane, low = of_lanes(rows.heads[which], rows.addresses[which], self.allocations)
-        at = which[at]
-        head = rows.heads[at]
-        inst = head[:, 0] & 0xFFFF_FFFF
-        unit = np.array([kind.unit if kind else 0 for kind in self.kinds], np.int64)[inst]
+        addresses, inside = self._addresses(which)
+        at, lane = np.nonzero(inside)
+        low, at = addresses[at, lane], which[at]
+        unit = np.array([kind.unit if kind else 0 for kind in self.kinds], np.int64)
         return Touches(
             low,
-            low + head[:, 2],
+            low + rows.nbytes[at],
             rows.cluster[at],
             rows.turn[at],
             rows.row[at],
             np.full(len(at), -1),
-            inst,
-            (head[:, 0] >> 32) * 32 + lane,
+            rows.inst[at],
+            rows.warp[at] * 32 + lane,
             np.full(len(at), GENERIC),
-            unit,
+            unit[rows.inst[at]],
         )
 
     def _by_instruction(self, which: Ints) -> Iterator[tuple[int, Ints]]:

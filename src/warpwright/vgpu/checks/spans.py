@@ -12,11 +12,10 @@ from warpwright.vgpu.engines.op import BoundMap
 from warpwright.vgpu.maps import MAP_BYTES
 from warpwright.vgpu.program import Inst, Register
 
-__all__ = ["Allocations", "Touches", "boxes", "of_lanes", "taken"]
+__all__ = ["Allocations", "Touches", "boxes", "taken"]
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-_LANE = np.arange(32)
 
 
 class Allocations:
@@ -59,14 +58,6 @@ class Touches(NamedTuple):
 
     def chosen(self, which: Bools | Ints | slice) -> Touches:
         return Touches(*(part[which] for part in self))
-
-
-def of_lanes(heads: Ints, addresses: Ints, allocations: Allocations) -> tuple[Ints, Ints, Ints]:
-    """Accesses with an address a lane, (accesses, 4) and (accesses, 32): which, by which lane of the warp, where; those
-    outside global memory are left out."""
-    on = (heads[:, 1, None] >> _LANE & 1 == 1) & (allocations.of(addresses) >= 0)
-    at, lane = np.nonzero(on)
-    return at, lane, addresses[at, lane]
 
 
 def taken(inst: Inst, words: Ints) -> Ints:

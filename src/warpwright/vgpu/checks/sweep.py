@@ -40,22 +40,32 @@ def pieces(low: Ints, high: Ints) -> tuple[Ints, Ints]:
     return start[access] + inside, access
 
 
-def pairs(piece: Ints, access: Ints, time: Ints, agent: Ints, write: Bools, strong: Bools) -> tuple[Ints, Ints]:
+def pairs(piece: Ints, access: Ints, time: Ints, agent: Ints, write: Bools, strong: Ints) -> tuple[Ints, Ints]:
     """Pairs (earlier, later) of accesses that have to be ordered, or to be strong both, for there to be no race.
 
-    ``piece`` and ``access`` are those of `pieces`; the others are of the accesses. Of what one agent does between two
-    plain writes, its first and last plain reads and strong writes stand for all.
+    ``piece`` and ``access`` are those of `pieces`; the others are of the accesses. ``strong``: 0 for plain accesses;
+    those of one number do not race with one another, and where writes of several meet, all but one count as plain. Of
+    what one agent does while the others do nothing of the other kind, the first and the last stand for all.
     """
     piece, access = _contested(piece, access, agent, write)
     order = np.lexsort((access, time[access], piece))
     piece, access = piece[order], access[order]
-    plain = (write & ~strong)[access]
+    soft = _strong(piece, strong[access], write[access])
+    plain = write[access] & ~soft
     epoch = np.cumsum(plain) + _numbers(piece)  # from one plain write, or the piece's begin, to the next
-    found = [_around(piece, access, plain), _among(epoch, access, plain, agent, write, strong)]
+    found = [_around(piece, access, plain), _among(epoch, access, agent, write[access] & soft, ~write[access] & ~soft)]
     earlier, later = (np.concatenate(part) for part in zip(*found, strict=True))
     other = agent[earlier] != agent[later]
     packed = np.unique(earlier[other] << 32 | later[other])
     return packed >> 32, packed & 0xFFFF_FFFF
+
+
+def _strong(piece: Ints, strong: Ints, write: Bools) -> Bools:
+    """Which entries are strong, of one kind in each piece: a kind that is written."""
+    most = np.zeros(int(piece.max(initial=-1)) + 1, np.int64)
+    np.maximum.at(most, piece, np.where(write, strong, 0))
+    found: Bools = (strong > 0) & (strong == most[piece])
+    return found
 
 
 def _contested(piece: Ints, access: Ints, agent: Ints, write: Bools) -> tuple[Ints, Ints]:
@@ -92,27 +102,27 @@ def _around(piece: Ints, access: Ints, plain: Bools) -> tuple[Ints, Ints]:
     )
 
 
-def _among(epoch: Ints, access: Ints, plain: Bools, agent: Ints, write: Bools, strong: Bools) -> tuple[Ints, Ints]:
+def _among(epoch: Ints, access: Ints, agent: Ints, soft: Bools, reads: Bools) -> tuple[Ints, Ints]:
     """Between two plain writes: strong writes and plain reads."""
-    soft = (write & strong)[access]
-    here = np.flatnonzero(soft | ~(plain | strong[access]))
-    here = here[_ends(epoch[here], agent[access[here]], soft[here])]
+    here = np.flatnonzero(soft | reads)
+    turns = np.where(soft[here], np.cumsum(reads[here]), np.cumsum(soft[here]))
+    here = here[_ends(epoch[here], agent[access[here]], soft[here], turns)]
     left, right = [here[:0]], [here[:0]]
     for group in np.split(here, np.flatnonzero(np.diff(epoch[here])) + 1):
-        writes, reads = group[soft[group]], group[~soft[group]]
-        if len(writes) and len(reads):
-            one, two = np.repeat(writes, len(reads)), np.tile(reads, len(writes))
+        writes, others = group[soft[group]], group[~soft[group]]
+        if len(writes) and len(others):
+            one, two = np.repeat(writes, len(others)), np.tile(others, len(writes))
             left.append(np.minimum(one, two))
             right.append(np.maximum(one, two))
     return access[np.concatenate(left)], access[np.concatenate(right)]
 
 
-def _ends(epoch: Ints, agent: Ints, soft: Bools) -> Bools:
-    """Which entries, in order of time, are the first or the last of their epoch, agent and kind."""
-    order = np.lexsort((soft, agent, epoch))
-    keys = np.stack([epoch[order], agent[order], soft[order]])
+def _ends(*keys: Ints | Bools) -> Bools:
+    """Which entries, in order of time, are the first or the last with their keys."""
+    order = np.lexsort(keys)
+    table = np.stack([key[order] for key in keys])
     new = np.ones(len(order) + 1, np.bool_)
-    new[1:-1] = np.any(keys[:, 1:] != keys[:, :-1], axis=0)
+    new[1:-1] = np.any(table[:, 1:] != table[:, :-1], axis=0)
     chosen = np.zeros(len(order), np.bool_)
     chosen[order] = new[:-1] | new[1:]
     return chosen
