@@ -40,8 +40,8 @@ def test_every_device_with_and_without_tma(device, setting, monkeypatch) -> None
     given = normal(SMALL)
     out, lse, ran = ww.attention(*given, device=device, return_lse=True, explain=True)
     verify(SMALL, given, (out, lse))
-    hopper = setting == "1" and device == "h200"
-    assert ran.kernel == ("sm90.attention" if hopper else "sm120.attention" + "_cp_async" * (setting == "0"))
+    own = {RTX: "sm120.attention", "h200": "sm90.attention"}.get(device, "sm100.attention")
+    assert ran.kernel == (own if setting == "1" else "sm120.attention_cp_async")
     assert (ran.tma, ran.why) == (setting == "1", f"{SETTING}={setting}")
 
 
@@ -60,8 +60,8 @@ def test_the_setting_is_read_at_every_call(monkeypatch) -> None:
     [
         (512, "sm_120a", "sm120.attention_cp_async", "512 keys are no more than 512"),
         (513, "sm_120a", "sm120.attention", "513 keys are more than 512"),
-        (512, "sm_100a", "sm120.attention_cp_async", "512 keys are no more than 512"),
-        (513, "sm_100a", "sm120.attention", "513 keys are more than 512"),
+        (64, "sm_100a", "sm120.attention_cp_async", "64 keys are no more than 64"),
+        (65, "sm_100a", "sm100.attention", "65 keys are more than 64"),
         (64, "sm_90a", "sm120.attention_cp_async", "64 keys are no more than 64"),
         (65, "sm_90a", "sm90.attention", "65 keys are more than 64"),
     ],
@@ -74,8 +74,8 @@ def test_by_itself_it_uses_tma_for_many_keys(kv_len, arch, kernel, why) -> None:
 def test_what_ran_in_one_line() -> None:
     _, ran = ww.attention(*normal(SMALL), device=RTX, explain=True)
     assert str(ran) == (
-        "sm120.attention_cp_async on rtx5090: tiles of 64 queries × 64 keys, head dimension 64, 192 threads; TMA off: "
-        "30 keys are no more than 512"
+        "sm120.attention_cp_async on rtx5090: head_dim 64, tile (64, 64), stages 2, producers 2, consumers 4, threads "
+        "192; TMA off: 30 keys are no more than 512"
     )
 
 

@@ -36,11 +36,8 @@ class Explanation:
     why: str
 
     def __str__(self) -> str:
-        tile, threads = self.config.tile, self.config.threads
-        return (
-            f"{self.kernel} on {self.device}: tiles of {tile[0]} queries × {tile[1]} keys, head dimension "
-            f"{self.config.head_dim}, {threads} threads; TMA {'on' if self.tma else 'off'}: {self.why}"
-        )
+        options = ", ".join(f"{name} {value}" for name, value in self.config.keywords.items())
+        return f"{self.kernel} on {self.device}: {options}; TMA {'on' if self.tma else 'off'}: {self.why}"
 
 
 def attention(
@@ -77,7 +74,7 @@ def attention(
     logarithms; with ``explain`` also an `Explanation`: which kernel ran, and why.
 
     The environment variable WARPWRIGHT_ATTENTION_TMA, read at every call, says whether a kernel with TMA runs: 1, 0, or
-    -1, the default: where there are more than 512 keys, on Hopper more than 64.
+    -1, the default: where there are more than 512 keys, or 64 where its tensor cores are others (Hopper, Blackwell).
 
     Raises UsageError for arrays of two libraries, places or dtypes, and for extents that do not fit together.
     """

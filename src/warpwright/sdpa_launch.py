@@ -18,7 +18,7 @@ from warpwright.arrays import DeviceArray, dense_strides
 from warpwright.cuda.driver import driver
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
-from warpwright.kernels.attention import sm90, sm90_plan, sm120, sm120_plan
+from warpwright.kernels.attention import sm90, sm90_plan, sm100, sm100_plan, sm120, sm120_plan
 from warpwright.kernels.attention.problem import Problem
 from warpwright.lang.trace import Traced
 from warpwright.launch import entry_point, launch
@@ -29,12 +29,16 @@ __all__ = ["SETTING", "Choice", "Job", "capturing", "choose", "geometry", "job_o
 
 SETTING = "WARPWRIGHT_ATTENTION_TMA"
 SETTINGS = {"0": False, "1": True, "-1": None}
-AUTO_ABOVE = {"sm_90a": 64}  # keys above which the kernel with TMA is faster: measured on an H200, assumed elsewhere
-AUTO_ELSEWHERE = 512
-ARCHS = ("sm_90a", "sm_100a", "sm_120a")
+AUTO_ABOVE = {"sm_90a": 64, "sm_100a": 64, "sm_120a": 512}  # keys from which on TMA pays: measured on an H200 only
 MAP_BYTES = 16  # addresses and strides of tensor maps, and of cp.async
 MAP_STRIDE = 1 << 40
 KEPT_ADDRESSES = 1024
+
+# Targets with tensor cores of their own: the name of the kernel, its plan, and the kernel of a configuration.
+OWN: dict[str, tuple[str, Callable[..., Any], Callable[..., Any]]] = {
+    "sm_90a": ("sm90.attention", sm90_plan.plan, sm90.kernel_of),
+    "sm_100a": ("sm100.attention", sm100_plan.plan, sm100.kernel_of),
+}
 
 Geometry = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]
 
@@ -82,25 +86,29 @@ def choose(problem: Problem, arch: str, tma: bool | None) -> Choice:
 
     Raises UsageError for a target without a kernel.
     """
-    if arch not in ARCHS:
-        raise UsageError(f"attention has no kernel for {arch}; expected {', '.join(ARCHS)}: device='h200', or 'cuda'")
-    above = AUTO_ABOVE.get(arch, AUTO_ELSEWHERE)
+    if arch not in AUTO_ABOVE:
+        known = ", ".join(AUTO_ABOVE)
+        raise UsageError(f"attention has no kernel for {arch}; expected {known}: device='h200', or 'cuda'")
+    above = AUTO_ABOVE[arch]
     use = problem.kv_len > above if tma is None else tma
     why = f"{problem.kv_len} keys are {'more' if use else 'no more'} than {above}"
     why = why if tma is None else f"{SETTING}={int(tma)}"
     if not use:
         return Choice("sm120.attention_cp_async", False, why)
-    return Choice("sm90.attention" if arch == "sm_90a" else "sm120.attention", True, why)
+    return Choice(OWN[arch][0] if arch in OWN else "sm120.attention", True, why)
 
 
 @functools.lru_cache(maxsize=1024)
 def job_of(problem: Problem, arch: str, sms: int, tma: bool | None) -> Job:
     """The launch of ``problem`` on a device of ``sms`` SMs."""
     choice, dtype = choose(problem, arch, tma), types.of_dtype(problem.dtype)
-    if choice.kernel == "sm90.attention":
-        plan = sm90_plan.plan(problem, sms=sms)
-        kernel = sm90.kernel_of(plan.config).trace(dtype=dtype, bounds=plan.bounds)
-        return Job(choice, kernel, plan.grid, plan.config, plan.scalars, True, counted=True, counts=plan.config.dynamic)
+    if choice.tma and arch in OWN:
+        _, planned, kernel_of = OWN[arch]
+        plan = planned(problem, sms=sms)
+        kernel = kernel_of(plan.config).trace(dtype=dtype, bounds=plan.bounds)
+        counted = any(name == "counter" for name, _ in kernel.params)
+        counts = counted and plan.config.dynamic
+        return Job(choice, kernel, plan.grid, plan.config, plan.scalars, True, counted, counts)
     found = sm120_plan.plan(problem, tma=choice.tma, arch=arch)
     traced = sm120.kernel_of(found.config).trace(arch=arch, dtype=dtype)
     return Job(choice, traced, found.grid, found.config, found.scalars, choice.tma)

@@ -250,5 +250,4 @@ KERNELS = {
 @cache
 def kernel_of(config: Sm120Config) -> Kernel:
     """The kernel of a configuration; configure ``dtype`` (bf16, f16)."""
-    found = KERNELS[config.kernel]
-    return found.configure(**{name: value for name, value in config.keywords.items() if name in found.config})
+    return KERNELS[config.kernel].configure(**config.keywords)

@@ -54,8 +54,9 @@ class Sm120Config:
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """What the kernels take."""
-        names = "tile head_dim stages producers consumers softmax helpers threads"
+        """What the kernel takes."""
+        names = "head_dim tile stages producers consumers threads"
+        names += {"meeting": " softmax helpers", "shared": " softmax"}.get(self.kernel, "")
         return {name: getattr(self, name) for name in names.split()}
 
 
