@@ -13,7 +13,7 @@ from warpwright.lang import Kernel
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.mark.parametrize("name", ["01_copy", "02_tma", "03_ring", "04_cluster", "06_reduction"])
+@pytest.mark.parametrize("name", ["01_copy", "02_tma", "03_ring", "04_cluster", "06_reduction", "07_attention"])
 def test_an_example_verifies_its_result(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

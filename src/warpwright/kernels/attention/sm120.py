@@ -88,8 +88,7 @@ def attention(
 ) -> None:
     """A CTA for each tile of rows of Q, the last ones first: with a causal mask these take longest.
 
-    Without ``producers`` a thread that computes also loads. ``factor`` is log2(e) times the scale; ``group`` the heads
-    of Q that share one of K and V.
+    ``factor`` is log2(e) times the scale; ``group`` the heads of Q that share one of K and V.
 
     role      warps       moves                                   waits for               signals
     load      0           Q -> `q`; K, V -> rings `k`, `v`        k.empty, v.empty        q_full, k.full, v.full
