@@ -29,6 +29,7 @@ FORMULA = {
     r"tcgen05\.fence": "tcgen05-fence",
     r"tcgen05\.wait::ld": "tmem-registers",
     r"tcgen05\.(alloc|dealloc)": "fault",
+    r"cp\.async\.mbarrier": "deadlock",
     r"fence\.proxy": "proxy-fence",
     r"bar\.warp": "race, proxy-fence",
     r"bar": "race, mbarrier-init, exit-early, fault",
@@ -55,6 +56,7 @@ FRESH = "nothing was issued to tensor memory before"
 BLOCKS = "a warp's first two blocks are free"
 EXITS = "cp.async.bulk.wait_group comes before wait_group.read: one is enough for the exit"
 TOGETHER = "loads and waits of tensor memory are the whole warp's: the lane that arrives knows of them"
+QUERIES = "the arrival for the keys tells of the copies before it too, the queries'"
 LATER = "the next slot is free later than this one, and the last slot does not come again"
 # kernel, role, opcode, how many of them were before, and the change: reason
 REDUNDANT = {
@@ -83,6 +85,10 @@ REDUNDANT = {
     r"blackwell 7 init mbarrier\.init\S* #1[01]: one arrival less": "bar.sync before: one warp speaks for its CTA's",
     r"hopper [14] \w+ mapa\S* #\d: no peer": "one CTA: the barrier is its own",
     r"example 04 kernel mapa\S* #0: no peer": "the address of data: other values are read, in order",
+    r"attention sm120 init mbarrier\.init\S* #0: one arrival less": QUERIES,
+    r"attention sm120 compute mbarrier\.try_wait\S* #0($|: the next barrier)": QUERIES,
+    r"attention sm120 init fence\.mbarrier_init": "no engine counts at its barriers, and bar.sync tells threads",
+    r"attention sm120 compute fence\.proxy": "cp.async writes through the generic proxy, as threads do",
     r"hopper \d multiply setmaxnreg\.inc": "PTX's registers are the assembler's to spill",
 }
 
