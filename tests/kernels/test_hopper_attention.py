@@ -29,7 +29,7 @@ SMALL = {
     "in turn": HopperConfig(64, (192, 32), in_turn=True),
     "panels of 32": HopperConfig(96, (128, 48), in_turn=True),
     "counted": HopperConfig(128, (128, 64), dynamic=True),
-    "one slot of Q": HopperConfig(256, (128, 32), q_stages=1, dynamic=True),
+    "one slot of Q": HopperConfig(256, (128, 32), q_stages=1, together=False, dynamic=True),
 }
 ONE, TURN, NARROW, COUNTED, WIDE = SMALL.values()
 SHAPES = [

@@ -65,6 +65,7 @@ def attention(
     stages: int = 2,
     q_stages: int = 2,
     in_turn: bool = False,
+    together: bool = True,
     dynamic: bool = False,
     bounds: tuple[bool, bool] = (False, False),
     dtype: type[Scalar] = bf16,
@@ -138,7 +139,7 @@ def attention(
     @role(warps=range(WARPS, WARPS + WARPS * consumers))
     def multiply() -> None:
         setmaxnreg.inc(REGISTERS[consumers][1])
-        own = Warpgroup(rings, mask, scale, consumers, in_turn)
+        own = Warpgroup(rings, mask, scale, consumers, in_turn=in_turn, together=together)
         own.go_to(own.take())
         own.begin_scores()
         own.first_weights()

@@ -24,7 +24,8 @@ class HopperConfig:
     ``head_dim`` is that of the tiles, a multiple of 32; arrays may have fewer columns. ``tile`` is (queries of a CTA,
     keys of a block); each 64 queries have a warpgroup. ``stages`` are those of the rings of K and of V, ``q_stages``
     those of Q. With ``in_turn`` the warpgroups issue their products in turn, so that one computes its softmax while
-    another multiplies; ``dynamic`` tiles are handed out by a counter.
+    another multiplies. A warp rescales the sums of its rows ``together`` where a greatest score has grown, or those of
+    each half of them that it has grown in. ``dynamic`` tiles are handed out by a counter.
     """
 
     head_dim: int = 128
@@ -32,6 +33,7 @@ class HopperConfig:
     stages: int = 2
     q_stages: int = 2
     in_turn: bool = False
+    together: bool = True
     dynamic: bool = False
 
     @property
@@ -53,7 +55,7 @@ class HopperConfig:
     @property
     def keywords(self) -> dict[str, Any]:
         """What ``attention.configure`` takes."""
-        names = "head_dim tile stages q_stages in_turn dynamic threads"
+        names = "head_dim tile stages q_stages in_turn together dynamic threads"
         return {name: getattr(self, name) for name in names.split()}
 
 
@@ -64,8 +66,8 @@ CONFIGS = {
     "128: 192x80": HopperConfig(128, (192, 80), stages=3),
     "128: 128x128": HopperConfig(128, (128, 128)),
     "192: 128x80": HopperConfig(192, (128, 80)),
-    "256: 128x64": HopperConfig(256, (128, 64), q_stages=1),
-    "256: 128x48": HopperConfig(256, (128, 48)),
+    "256: 128x64": HopperConfig(256, (128, 64), q_stages=1, together=False),
+    "256: 128x48": HopperConfig(256, (128, 48), together=False),
 }
 SHORT, MEDIUM, LONG = 512, 1536, 12288  # keys; between the measured 512, 1024 and 2048, 8192 and 16384
 

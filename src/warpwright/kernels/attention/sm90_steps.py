@@ -52,6 +52,7 @@ __all__ = [
     "Rings",
     "Rows",
     "Turns",
+    "Weighed",
     "Work",
     "add",
     "free",
@@ -78,7 +79,6 @@ K = 16
 HALVES = (0, 1)
 CHAINS = 2
 TURN = 1  # the first of the named barriers, one a warpgroup
-LAZY = 8.0  # powers of two by which weights may exceed 1 before sums are rescaled
 LOWEST = -3.4028234663852886e38
 LN2 = 0.6931471805599453
 
@@ -126,6 +126,9 @@ def set_up(rings: Rings, maps: Sequence[tma.Map[Scalar]]) -> None:
     bar.sync()
 
 
+Weighed = tuple[list[Any], list[Any], list[tuple[Any, tuple[int, ...]]]]
+
+
 class Turns:
     """Whose turn it is to issue products: warpgroup ``own`` of ``count`` waits for the one before it.
 
@@ -153,7 +156,7 @@ class Turns:
 
 @dataclass(frozen=True)
 class Mask:
-    """Which of ``kv_len`` keys a query sees: query i from ``begin`` + i on, and up to ``end`` + i, where these are given.
+    """Which of ``kv_len`` keys a query sees: query i those from ``begin`` + i on, up to ``end`` + i, where given.
 
     ``begin`` and ``end`` (s32) are those of query 0.
     """
@@ -335,22 +338,27 @@ def seen(mask: Mask, values: Sequence[Any], row: Any, block: Any) -> list[Any]:
     return found
 
 
-def softmax(values: Sequence[Any], rows: Rows, scale: Any) -> tuple[list[Any], list[Any], Any]:
-    """The weights of a block's keys, element by element, the factor of each row's earlier weights, and if any is not 1.
+def softmax(values: Sequence[Any], rows: Rows, scale: Any, together: bool) -> Weighed:
+    """The weights of a block's keys, element by element; the factor of each row's earlier weights; and which are not 1.
 
-    The greatest score stays what it was unless that of a row of this warp grows by more than `LAZY`.
+    These are preds of the warp, each with the halves of its rows that it is for: both ``together``, or one by one.
+    Weights are relative to the greatest score so far, so the greatest weight is 1, which no rounding touches. To keep a
+    score that others exceed a little would save most rescaling, and cost 4 % more error (docs/performance.md).
     """
     shifts = [quad(max, reduced(max, of_row(values, which))) * scale for which in HALVES]
-    growth = [new - old > LAZY for new, old in zip(shifts, rows.shift, strict=True)]
-    grown, factors = vote.any(growth[0] | growth[1]), [var(f32, 1.0) for _ in HALVES]
-    with If(grown):
-        for which, old in enumerate(rows.shift):
-            new = max(old, shifts[which])
-            factors[which].set(ex2(old - new))
-            old.set(new)
-            rows.total[which] *= factors[which]
+    growth = [new > old for new, old in zip(shifts, rows.shift, strict=True)]
+    parts: list[tuple[Any, tuple[int, ...]]] = [(growth[0] | growth[1], HALVES)]
+    if not together:
+        parts = [(each, (which,)) for which, each in enumerate(growth)]
+    grown = [(vote.any(each), halves) for each, halves in parts]
+    factors: list[Any] = []
+    for old, new, total in zip(rows.shift, shifts, rows.total, strict=True):
+        greatest = max(old, new)
+        factors.append(ex2(old - greatest))
+        old.set(greatest)
+        total *= factors[-1]
     minus = [-shift for shift in rows.shift]
-    weighted = [ex2(fma(value, scale, minus[v >> 1 & 1])) for v, value in enumerate(values)]
+    weighted: list[Any] = [ex2(fma(value, scale, minus[v >> 1 & 1])) for v, value in enumerate(values)]
     for which, total in enumerate(rows.total):
         total += reduced(lambda a, b: a + b, of_row(weighted, which))
     return weighted, factors, grown
@@ -362,10 +370,11 @@ def weights(dtype: type[Scalar], held: Sequence[Var], values: Sequence[Any]) -> 
         register.set(pack(PACKED[dtype], low, high).bitcast(b32))
 
 
-def rescale(sums: Fragment, factors: Sequence[Any]) -> None:
-    """Each row of ``sums`` times its factor."""
+def rescale(sums: Fragment, factors: Sequence[Any], halves: Sequence[int] = HALVES) -> None:
+    """Each row of ``sums`` times its factor, of the first or second rows of threads, or both."""
     for v, register in enumerate(sums.regs):
-        register.set(register * factors[v >> 1 & 1])
+        if v >> 1 & 1 in halves:
+            register.set(register * factors[v >> 1 & 1])
 
 
 def free(slot: Any, leads: Expr) -> None:

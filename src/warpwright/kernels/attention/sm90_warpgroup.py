@@ -13,6 +13,7 @@ from warpwright.kernels.attention.sm90_steps import (
     Rings,
     Rows,
     Turns,
+    Weighed,
     Work,
     add,
     free,
@@ -37,8 +38,8 @@ class Warpgroup:
     Products that are under way at the end of a method are waited for in the next one that says so.
     """
 
-    def __init__(self, rings: Rings, mask: Mask, scale: Expr, consumers: int, in_turn: bool) -> None:
-        self.rings, self.mask, self.scale = rings, mask, scale
+    def __init__(self, rings: Rings, mask: Mask, scale: Expr, consumers: int, *, in_turn: bool, together: bool) -> None:
+        self.rings, self.mask, self.scale, self.together = rings, mask, scale, together
         self.turns, self.one, self.strip = Turns(consumers, in_turn), elect_one(), warp.id - WARPS
         self.leads = self.one & (warp.id % WARPS == 0)
         keys, columns = rings.v.members["v"].shape
@@ -91,8 +92,9 @@ class Warpgroup:
                 wgmma.wait_group(0)
                 free(slot_v, self.leads)
                 weights(self.dtype, self.held, values)
-                with If(grown):
-                    rescale(self.sums, factors)
+                for changed, halves in grown:
+                    with If(changed):
+                        rescale(self.sums, factors, halves)
             start = stop
 
     def last_values(self) -> None:
@@ -123,13 +125,13 @@ class Warpgroup:
         slot.full.wait()
         add(self.sums, self.held, slot.v, more)
 
-    def _softmax(self, masked: bool, number: Any) -> tuple[list[Any], list[Any], Any]:
+    def _softmax(self, masked: bool, number: Any) -> Weighed:
         """Of the ``number``-th block from the last one on."""
         values: list[Any] = self.scores.regs
         if masked:
             block = (self.at.first + self.at.count - 1 - number) * self.mask.keys
             values = seen(self.mask, values, self.row, block)
-        return softmax(values, self.rows, self.scale)
+        return softmax(values, self.rows, self.scale, self.together)
 
     def _end_rows(self, lse: Expr, q_len: Expr) -> list[Any]:
         """What the rows of O are to be multiplied by; their log-sum-exp is written. A row without weights becomes 0."""
