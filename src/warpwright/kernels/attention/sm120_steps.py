@@ -45,6 +45,7 @@ from warpwright.lang import (
     tma,
     u32,
     u64,
+    var,
     warp,
 )
 from warpwright.lang.fragment import Fragment
@@ -79,6 +80,7 @@ BLOCK = 16  # rows and columns of a block: one ldmatrix of four matrices
 PANEL = 64  # columns of 128 bytes, the span of the swizzle
 PANEL_BYTES = 128
 CHUNK = 8  # elements of 16 bytes
+COPY_BYTES = 16
 LANES = 32
 INFINITY = math.inf
 LN_2 = math.log(2.0)
@@ -150,6 +152,7 @@ class ByLanes:
 
     ``rows`` are the first elements of this head's rows, ``pitches`` the elements from one row to the next (u64),
     ``extents`` the numbers of rows, ``columns`` that of columns; ``threads`` of the loading warps begin at thread 0.
+    Beyond the last row and column nothing is read, so addresses may point anywhere there.
     """
 
     rows: dict[str, Pointer[Any]]
@@ -168,13 +171,16 @@ class ByLanes:
     def load(self, name: str, tile: Tile, row: Any, full: mbarrier) -> None:
         """Rows of Q, K or V from ``row`` on into ``tile``; zeros beyond the last row and column."""
         chunks = tile.shape[1] // CHUNK
-        for number in range(0, tile.shape[0] * chunks, self.threads):
-            index = self.thread + number
-            down, across = index // chunks, index % chunks * CHUNK
-            at = row.to(s32) + down.to(s32)
-            inside = (at < self.extents[name]) & (across < self.columns)
-            place = self.rows[name] + (select(inside, at, 0).to(u64) * self.pitches[name] + across.to(u64))
-            cp_async.copy(tile.at(down, across), place, 16, taken=select(inside, warp.lane * 0 + 16, 0))
+        step = self.threads // chunks  # rows that the threads copy at once
+        down, across = self.thread // chunks, self.thread % chunks * CHUNK
+        own = row + down.to(s32)
+        source = self.rows[name] + (own.to(u64) * self.pitches[name] + across.to(u64))
+        left, whole = select(across < self.columns, self.extents[name] - own, 0), var(u32, COPY_BYTES)
+        places = [tile.at(down + first, across) for first in range(0, CHUNK, step)]  # the swizzle comes again after 8
+        for first in range(0, tile.shape[0], step):
+            turn, again = first // step % len(places), first // (step * len(places)) * (step * len(places))
+            taken = select(left > first, whole, 0)
+            cp_async.copy(places[turn] + again * PANEL, source + self.pitches[name] * first, COPY_BYTES, taken=taken)
         cp_async.arrive(full)
 
     def store(self, tile: Tile, row: Any, bounds: Bounds, leader: Expr) -> None:
