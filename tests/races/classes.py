@@ -171,6 +171,7 @@ CLASSES: dict[int, tuple[Case, ...]] = {
 }
 
 MORE: tuple[Case, ...] = (
+    _case(global_kernels.kept, [WORDS, WORDS.copy()], "read-only", "x[tid.x] = tid.x", "nc=not right"),
     _case(global_kernels.same_place, [WORDS], "grid-race", "= ctaid.x", "= ctaid.x", grid=2),
     _case(p.odd_pair, [BOX, 1], "deadlock", "full: phase 0 lacks 1 of 2 arrivals", "full.wait(0)", grid=2),
     _case(p.written_operands, [FLOATS], "race", "wgmma.mma(", "st(words[0] + tid.x, 0)", kept=False),

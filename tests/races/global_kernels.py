@@ -50,6 +50,14 @@ def neighbours(x: Global[u32], y: Global[u32], *, right: bool = False) -> None:
     y[tid.x] = x[63 - tid.x]
 
 
+@kernel("sm_90a", threads=64)
+def kept(x: Global[u32], y: Global[u32], *, right: bool = False) -> None:
+    """What one warp has written the other reads through the cache for what nobody writes."""
+    x[tid.x] = tid.x
+    bar.sync()
+    y[tid.x] = ld(x + (63 - tid.x), nc=not right)
+
+
 @kernel("sm_90a", cluster=2, threads=32)
 def pair(x: Global[u32], y: Global[u32], *, right: bool = False) -> None:
     """Every CTA reads what the other of its cluster has written."""
@@ -296,3 +304,56 @@ def dependent_copy(x: tma.Map[f32], y: Global[f32], *, first: bool = True) -> No
     y[tid.x] = tile.at(0, tid.x)[0]
     if not first:
         griddepcontrol.wait()
+
+
+@kernel("sm_90a", threads=32)
+def relayed(x: Global[u32], y: Global[u32], flags: Global[u32], *, right: bool = False) -> None:
+    """The second CTA tells the third what the first has told it; without acquiring it, it tells its own only."""
+    gpu = "gpu"
+    with If((ctaid.x == 0) & (tid.x == 0)):
+        x[0] = 5
+        st(flags, 1, sem="release", scope=gpu)
+    with If((ctaid.x == 1) & (tid.x == 0)):
+        until(flags, 1, sem="acquire" if right else "relaxed", scope=gpu)
+        st(flags + 1, 1, sem="release", scope=gpu)
+    with If((ctaid.x == 2) & (tid.x == 0)):
+        until(flags + 1, 1, sem="acquire", scope=gpu)
+        y[0] = x[0]
+
+
+@kernel("sm_90a", threads=32)
+def tickets(x: Global[u32], y: Global[u32], count: Global[u32], *, right: bool = False) -> None:
+    """The CTA with the last ticket reads what all wrote: each has read the one before; a plain number breaks that."""
+    with If(tid.x == 0):
+        x[ctaid.x] = ctaid.x
+        if not right:
+            with If(ctaid.x == 2):
+                st(count, ld(count, sem="relaxed", scope="gpu"), sem="relaxed", scope="gpu")
+        with If(atom.add(count, 1, sem="acq_rel", scope="gpu") == nctaid.x - 1):
+            for each in range(4):
+                y[each] = x[each]
+
+
+@kernel("sm_90a", threads=32)
+def loaded_by_another(
+    y: tma.Map[f32], x: Global[f32], flag: Global[u32], *, fenced: str = "writer", space: str = "global"
+) -> None:
+    """One CTA writes, the other loads by TMA; a proxy fence stands on either side of the flag."""
+    tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
+    with If(ctaid.x == 1):
+        for row in range(ROWS):
+            x[row * COLUMNS + tid.x] = tid.x.to(f32)
+        if fenced == "writer":
+            fence.proxy_async(space)  # type: ignore[arg-type]
+        warp.sync()
+        with If(tid.x == 0):
+            st(flag, 1, sem="release", scope="gpu")
+    with If((ctaid.x == 0) & (tid.x == 0)):
+        full.init()
+        fence.mbarrier_init()
+        until(flag, 1, sem="acquire", scope="gpu")
+        if fenced == "reader":
+            fence.proxy_async(space)  # type: ignore[arg-type]
+        full.arrive_expect_tx(tile.nbytes)
+        tma.load(tile, y[0, 0], full)
+        full.wait(0)

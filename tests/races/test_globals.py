@@ -35,6 +35,7 @@ def _args(name: str) -> list[Any]:
     map, memory = _box(4 * ROWS)
     return {
         "neighbours": [_words(64), _words(64)],
+        "kept": [_words(64), _words(64)],
         "pair": [_words(64), _words(64)],
         "same_place": [_words(128)],
         "parts": [_words(256)],
@@ -49,6 +50,9 @@ def _args(name: str) -> list[Any]:
         "written": [map, memory],
         "replaced": [map, memory],
         "copied": [_words(64)],
+        "relayed": [_words(1), _words(1), _words(2)],
+        "tickets": [_words(4), _words(4), _words(1)],
+        "loaded_by_another": [map, memory, _words(1)],
         "lanes_copy": [_words(32)],
     }[name]
 
@@ -56,6 +60,7 @@ def _args(name: str) -> list[Any]:
 # kernel: CTAs, rule, what the lines of the two steps contain
 CASES = {
     "neighbours": (1, "race", "x[tid.x] = tid.x", "y[tid.x] = x[63 - tid.x]"),
+    "kept": (1, "read-only", "x[tid.x] = tid.x", "nc=not right"),
     "pair": (2, "race", "= tid.x", "= x[(ctaid.x ^ 1)"),
     "same_place": (2, "grid-race", "= ctaid.x", "= ctaid.x"),
     "parts": (2, "grid-race", "st(x + tid.x * 4", "= 7"),
@@ -67,6 +72,8 @@ CASES = {
     "written": (1, "proxy-fence", "x[row * COLUMNS + tid.x] =", "tma.load"),
     "replaced": (1, "race", "tma.load", "x[tid.x] = 1.0"),
     "copied": (2, "grid-race", "tma.copy", "tma.copy"),
+    "relayed": (3, "grid-race", "x[0] = 5", "y[0] = x[0]"),
+    "tickets": (4, "grid-race", "x[ctaid.x] = ctaid.x", "y[each] = x[each]"),
     "lanes_copy": (1, "race", "cp_async.copy", "x[31 - tid.x] = 1"),
 }
 
@@ -136,6 +143,16 @@ def test_what_is_no_release_or_no_acquire_does_not(config: dict[str, str]) -> No
     verdict = _checked("told", 2, **config)
     assert {finding.rule.id for finding in verdict.findings} == {"grid-race"}, str(verdict)
     assert ["x[0] = 5", "y[0] = x[0]"] in [sorted(found) for found in _lines(verdict)]
+
+
+@pytest.mark.parametrize("fenced", ["writer", "reader"])
+def test_a_proxy_fence_stands_on_either_side_of_a_release(fenced: str) -> None:
+    verdict = _checked("loaded_by_another", 2, fenced=fenced)
+    assert verdict.kind == "clean", str(verdict)
+    for missing in ({"fenced": ""}, {"fenced": fenced, "space": "shared::cta"}):
+        verdict = _checked("loaded_by_another", 2, **missing)
+        assert {finding.rule.id for finding in verdict.findings} == {"proxy-fence"}, str(verdict)
+        assert _lines(verdict) == [["x[row * COLUMNS + tid.x] = tid.x.to(f32)", "tma.load(tile, y[0, 0], full)"]]
 
 
 def test_a_weak_flag_is_a_race_itself() -> None:

@@ -60,6 +60,7 @@ class Globals:
         self.places = Places(launch, self.kinds)
         self.synchronises = synchronises(launch.insts)
         self.fences = self._both_proxies()
+        self.read_only = np.array([".nc" in inst.opcode for inst in launch.insts], np.bool_)
         self.judged: dict[bytes, Judged] = {}
         self.digests: dict[int, bytes] = {}
 
@@ -69,8 +70,14 @@ class Globals:
         apart = [[kind for kind in kinds if kind.proxy == proxy] for proxy in (GENERIC, ASYNC)]
         return all(apart) and any(kind.writes for kind in kinds)
 
-    def findings(self) -> Iterator[Finding]:
-        """What nothing orders. Of those at the same lines, the first."""
+    def findings(self) -> list[Finding]:
+        """What nothing orders; of those at the same lines the first."""
+        found: dict[object, Finding] = {}
+        for finding in self._all():
+            found.setdefault(finding.lines, finding)
+        return list(found.values())
+
+    def _all(self) -> Iterator[Finding]:
         self.places.gather()
         awaited = [self._bytes(array) for array in self.depends]
         also = self.places.allocations.of(np.array([low for low, _ in awaited], np.int64))
@@ -94,7 +101,7 @@ class Globals:
 
     def _too_early(self, touches: Touches) -> Iterator[Finding]:
         """Touches by lanes that do not know of the end of earlier launches; one for each instruction."""
-        for digest in {self.digests[number] for number in np.unique(touches.cluster).tolist()}:
+        for digest in dict.fromkeys(self.digests[number] for number in np.unique(touches.cluster).tolist()):
             contexts = self.judged[digest].contexts
             here = np.array([self.digests[number] == digest for number in touches.cluster.tolist()], np.bool_)
             some = touches.chosen(here)
@@ -165,6 +172,7 @@ class Globals:
             ("grid-race", ~ordered & ~same & ~maps),
             ("proxy-fence", hidden & ~maps),
             ("tensor-map", (hidden | ~ordered) & maps),
+            ("read-only", ordered & (self.read_only[first.inst] | self.read_only[second.inst])),
         ):
             yield from self._found(rule, first.chosen(which), second.chosen(which))
 
@@ -245,6 +253,7 @@ _MESSAGES = {
     "race": "nothing orders the second behind the first",
     "grid-race": "they are of different clusters, and no release that is acquired is between them",
     "proxy-fence": "they are ordered, but the proxies differ",
+    "read-only": "they are ordered, but this load need not see what the launch writes",
     "tensor-map": "the copy may see the map as it was before, or half of the change",
 }
 

@@ -30,6 +30,12 @@ _ALL = (
         "the two",
     ),
     Rule(
+        "read-only",
+        "memory that the launch writes is read as if it did not (ld.global.nc)",
+        "9.7.9.9",
+        "load it without .nc: a plain ld, or in CUDA C++ no __ldg and no const __restrict__",
+    ),
+    Rule(
         "tensor-map",
         "a tensor map is changed while a copy may use it, or used where the change is not visible",
         "9.7.13.4 and 9.7.13.16",

@@ -104,7 +104,8 @@ def _around(piece: Ints, access: Ints, plain: Bools) -> tuple[Ints, Ints]:
 
 def _among(epoch: Ints, access: Ints, agent: Ints, soft: Bools, reads: Bools) -> tuple[Ints, Ints]:
     """Between two plain writes: strong writes and plain reads."""
-    here = np.flatnonzero(soft | reads)
+    both = np.bincount(epoch, soft) * np.bincount(epoch, reads) > 0
+    here = np.flatnonzero((soft | reads) & both[epoch]) if len(epoch) else epoch
     turns = np.where(soft[here], np.cumsum(reads[here]), np.cumsum(soft[here]))
     here = here[_ends(epoch[here], agent[access[here]], soft[here], turns)]
     left, right = [here[:0]], [here[:0]]
