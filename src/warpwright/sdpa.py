@@ -67,8 +67,8 @@ def attention(
     keys; None for any distance. A query that sees no key has output 0. ``scale`` is 1 / √head_dim without a value.
 
     The dtype is bfloat16 or float16; head_dim is a multiple of 8 up to 256, computed as 64, 128 or 256, on Hopper also
-    96 and 192. ``out`` is an array for the result, which overlaps no input. ``device`` is a name or Device (default: the
-    GPU that holds the arrays, else a real GPU if there is one, else ``b200``).
+    96 and 192. ``out`` is an array for the result, which overlaps no input. ``device`` is a name or Device (default:
+    the GPU that holds the arrays, else a real GPU if there is one, else ``b200``).
 
     Gives the result; with ``return_lse`` also the log-sum-exp of each row, (batch, heads, q_len) of float32, natural
     logarithms; with ``explain`` also an `Explanation`: which kernel ran, and why.
