@@ -185,6 +185,19 @@ def peer(x: Global[u32], *, right: bool = False) -> None:
         cluster.sync()
 
 
+@kernel("sm_90a", cluster=2, threads=64)
+def one_warp(x: Global[u32], *, right: bool = False) -> None:
+    """The same by one warp; the other exits at once, so that nobody waits for it."""
+    held = smem.array(u32, 32)
+    with If(warp.id == 0):
+        held[tid.x] = tid.x
+        cluster.sync()
+        other = cluster.map(held.address, cluster.rank ^ 1)
+        x[cluster.rank * 32 + tid.x] = ld(Pointer(u32, other, space="shared::cluster") + tid.x)
+        if right:
+            cluster.sync()
+
+
 @kernel("sm_90a", threads=128)
 def accumulators(
     a: tma.Map[bf16], b: tma.Map[bf16], d: Global[f32], *, fenced: bool = True, waited: bool = True

@@ -39,6 +39,7 @@ MORE = {
     "apart": ("race", [WIDE], 1, "value = held[95 - tid.x]", "held[tid.x] = value"),
     "refill": ("proxy-fence", [LONG, 8], 1, "ld(slot.x.at", "tma.load(slot.x"),
     "peer": ("exit-early", [WORDS], 2, "ld(Pointer("),
+    "one_warp": ("exit-early", [WORDS], 2, "ld(Pointer("),
 }
 ROWS = [(kernel, rule, *rest) for rule, (kernel, *rest) in CASES.items()] + [(k, *rest) for k, rest in MORE.items()]
 

@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpwright.vgpu.checks.clocks import GENERIC, Clock, Clocks, Lanes, join
 
@@ -133,12 +134,12 @@ class Named:
 
 
 class Whole:
-    """The barrier of the cluster: lanes wait for the phase that they arrived in. ``threads``: those that have not
-    exited, of ``lanes`` lanes."""
+    """The barrier of the cluster: lanes wait for the phase that they arrived in. A phase is over when all lanes that
+    have not exited (``live``) have come: are ``here``."""
 
-    def __init__(self, threads: int, lanes: int) -> None:
-        self.threads = threads
-        self.arrived = 0
+    def __init__(self, lanes: int) -> None:
+        self.live = np.ones(lanes, np.bool_)
+        self.here = np.zeros(lanes, np.bool_)
         self.phase = 0
         self.open: Clock | None = None
         self.ended: dict[int, Clock] = {}
@@ -147,16 +148,14 @@ class Whole:
 
     def arrive(self, clocks: Clocks, lanes: Lanes, clock: Clock | None) -> None:
         self.owed[lanes] = self.phase
-        self.arrived += len(lanes)
+        self.here[lanes] = True
         self.open = join(self.open, clock)
-        if self.arrived == self.threads:
-            self._turn(clocks)
+        self._settle(clocks)
 
-    def leave(self, clocks: Clocks, lanes: int) -> None:
-        """So many lanes have exited: nobody waits for them."""
-        self.threads -= lanes
-        if self.arrived and self.arrived == self.threads:
-            self._turn(clocks)
+    def stay(self, clocks: Clocks, live: NDArray[np.bool_]) -> None:
+        """Only these lanes have not exited: nobody waits for others."""
+        self.live = live
+        self._settle(clocks)
 
     def wait(self, clocks: Clocks, lanes: Lanes) -> None:
         phase = int(self.owed[lanes[0]])
@@ -165,10 +164,14 @@ class Whole:
         elif phase == self.phase:
             self.waiting.append((phase, lanes))
 
-    def _turn(self, clocks: Clocks) -> None:
+    def _settle(self, clocks: Clocks) -> None:
+        if not self.here.any() or not self.here[self.live].all():
+            return
+        self.ended.pop(self.phase - 2, None)  # whoever waits arrived in this phase or in the one before
         if self.open is not None:
             self.ended[self.phase] = self.open
         for phase, lanes in self.waiting:
             if phase in self.ended:
                 clocks.acquire(lanes, self.ended[phase])
-        self.phase, self.arrived, self.open, self.waiting = self.phase + 1, 0, None, []
+        self.phase, self.open, self.waiting = self.phase + 1, None, []
+        self.here[:] = False

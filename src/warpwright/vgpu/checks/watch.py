@@ -103,7 +103,7 @@ class Watch:
         self.mbarriers: dict[int, Mbarrier] = {}
         self.held = np.zeros(self.prints.shared_bytes // BARRIER_BYTES, np.bool_)  # where mbarriers live
         self.named: dict[tuple[int, int], Named] = {}
-        self.whole = Whole(cluster.ranks * cluster.launch.threads, self.clocks.lanes)
+        self.whole = Whole(self.clocks.lanes)
         self.columns: dict[tuple[str, int], int] = {}
         self.counts: dict[tuple[str, int], int] = {}
         self.flying: dict[int, tuple[Clock, list[int]]] = {}
@@ -119,7 +119,7 @@ class Watch:
         self.stores: dict[int, tuple[int, int]] = {}
         self.issued = self.at = 0
         self.last: list[Row | None] = [None] * cluster.count
-        self.live = np.zeros(cluster.count, np.uint32)
+        self.live = self.stayed = np.zeros(cluster.count, np.uint32)
         self.running = np.ones(cluster.count, np.bool_)
         self.lane_groups: dict[int, list[int]] = {}  # by lane: its copies by the time of each cp.async.commit_group
         self.changes: dict[int, list[int]] = {}  # by warp: its setmaxnreg
@@ -158,13 +158,20 @@ class Watch:
                     self._row(row)
                 self.at, last = self.at + 1, row
             self.contexts.settle()
-            for (rank, _), held in self.named.items():  # who has exited is not waited for
-                held.settle(self.clocks, self.everyone(rank))
+            self._exits()
             for signal in signals[told : told + signalled]:
                 self.signal(*signal)
             first, told = first + rows, told + signalled
             if self.at == most:
                 return
+
+    def _exits(self) -> None:
+        """Who has exited is not waited for."""
+        for (rank, _), held in self.named.items():
+            held.settle(self.clocks, self.everyone(rank))
+        if not np.array_equal(self.live, self.stayed):
+            self.stayed = self.live
+            self.whole.stay(self.clocks, (self.live[:, None] >> _BITS & 1 == 1).ravel())
 
     def _again(self, row: Row, last: Row) -> bool:
         """Whether a warp's load is the one before it once more, as of a flag that it polls: that tells nothing new."""
