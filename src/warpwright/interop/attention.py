@@ -16,6 +16,7 @@ from torch._C import DispatchKey, DispatchKeySet
 
 from warpwright import sdpa
 from warpwright.errors import UsageError
+from warpwright.interop.attention_grad import recorded, trainable
 
 __all__ = ["attention", "scaled_dot_product_attention"]
 
@@ -72,12 +73,14 @@ def _fake(
 
 
 def _autograd(keys: DispatchKeySet, q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
-    """Refuse to lose a gradient; else hand on."""
+    """Record the call where a gradient is wanted, or refuse to lose it; else hand on."""
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.requires_grad and torch.is_grad_enabled():
+            if trainable(q):
+                return recorded(keys, q, k, v, *options)
             raise UsageError(
-                f"attention: {name} requires gradients, for which there is no kernel; expected {name}.detach(), or "
-                "torch's own scaled_dot_product_attention"
+                f"attention: {name} requires gradients, for which there is a kernel on Hopper and up to a head "
+                f"dimension of 128; expected {name}.detach(), or torch's own scaled_dot_product_attention"
             )
     found: tuple[Tensor, Tensor] = attention.redispatch(keys & AFTER_AUTOGRAD, q, k, v, *options)
     return found
@@ -101,10 +104,10 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """`torch.nn.functional.scaled_dot_product_attention`, by warpwright's kernels where they serve, else by torch's.
 
-    They serve tensors (batch, heads, rows, head_dim) of bfloat16 or float16 on a GPU, without ``attn_mask``, dropout
-    and gradients. ``is_causal`` is torch's mask, aligned top left: query i sees keys 0 to i. That is another one than
-    ``causal=True`` of `warpwright.attention`, which is aligned bottom right, where there are more keys than queries, or
-    fewer.
+    They serve tensors (batch, heads, rows, head_dim) of bfloat16 or float16 on a GPU, without ``attn_mask`` and
+    dropout; with gradients on Hopper, up to a head dimension of 128. ``is_causal`` is torch's mask, aligned top left:
+    query i sees keys 0 to i. That is another one than ``causal=True`` of `warpwright.attention`, which is aligned
+    bottom right, where there are more keys than queries, or fewer.
     """
     served = query.is_cuda and _served(query, key, value, attn_mask, dropout_p, scale, enable_gqa)
     if not served:
@@ -129,7 +132,7 @@ def _served(
     heads = query.shape[1] == key.shape[1] or (enable_gqa and query.shape[1] % key.shape[1] == 0)
     head_dim = query.shape[3]
     return (
-        not differentiable
+        (not differentiable or trainable(query))
         and heads
         and query.dtype in HALVES
         and query.dtype == key.dtype == value.dtype

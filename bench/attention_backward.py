@@ -1,0 +1,155 @@
+"""Attention backward on a real Hopper GPU against cuDNN and PyTorch's FlashAttention.
+
+``python bench/attention_backward.py``: 16384 tokens and 2048 columns of heads in all, head dimensions 64 and 128, from
+512 to 16384 tokens a sequence, causal or not, random normal bfloat16. All read the same arrays (batch, heads, tokens,
+head_dim); the peers are the gradients of torch's ``scaled_dot_product_attention`` under `sdpa_kernel`, whose forward
+pass is not timed. Ours are three launches, all of them timed. Each run is timed by CUDA events after 256 MB have been
+written to L2; in every round all run once in random order, and the medians are compared. TFLOPS count five products
+over the pairs of a query and a key that it sees.
+
+Before that the gradients of the first and the last head are compared with float64: a row says how far ours and cuDNN's
+lie off on average, and is verified where ours is not off by more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import warpwright as ww
+from warpwright import cuda
+from warpwright.arrays import DeviceArray, device_array
+from warpwright.devices import resolve
+from warpwright.kernels.attention import Problem
+from warpwright.kernels.attention.sm90_backward_plan import BackwardConfig
+from warpwright.sdpa_backward import backward_job, differentiate
+
+TOKENS, COLUMNS = 16384, 2048
+HEAD_DIMS, LENGTHS = (64, 128), (512, 1024, 2048, 4096, 8192, 16384)
+PEERS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
+TOLERANCE = 1.05  # of cuDNN's mean error; both round P, dS and the result to bfloat16
+PRODUCTS = 5 / 2  # of those of the forward pass
+Run = Callable[[], Any]
+Tensors = list[torch.Tensor]
+
+
+def problems(head_dims: list[int], lengths: list[int]) -> Iterator[Problem]:
+    for head_dim in head_dims:
+        for length in lengths:
+            batch, heads = TOKENS // length, COLUMNS // head_dim
+            for causal in (False, True):
+                yield Problem(batch, heads, heads, length, length, head_dim, causal=causal)
+
+
+def prepared(problem: Problem, given: Mapping[str, torch.Tensor], config: BackwardConfig | None = None) -> Run:
+    """A call that only starts our kernels; ``given`` are all arrays but those between the launches."""
+    job = backward_job(problem, config)
+    memory = {name: torch.full(shape, math.nan, device="cuda") for name, shape in job.memory.items()}
+    views = {name: device_array(tensor) for name, tensor in {**given, **memory}.items()}
+    known = {name: view for name, view in views.items() if isinstance(view, DeviceArray)}
+    return partial(differentiate, job, known, resolve("cuda:0"), torch.cuda.current_stream().cuda_stream)
+
+
+def peer(backend: SDPBackend, causal: bool, given: Mapping[str, torch.Tensor]) -> Run:
+    """A call that computes the three gradients."""
+    leaves = [given[name].detach().requires_grad_() for name in "qkv"]
+    with sdpa_kernel(backend):
+        o = torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=causal)
+    return partial(torch.autograd.grad, o, leaves, given["do"], retain_graph=True)
+
+
+def forward(problem: Problem, tensors: Tensors) -> dict[str, torch.Tensor]:
+    """The output and its log-sum-exp, which the backward pass is given."""
+    o, lse = ww.attention(*tensors, causal=problem.causal, return_lse=True)
+    return {"o": o, "lse": lse}
+
+
+def exact(problem: Problem, given: Mapping[str, torch.Tensor], batch: int, head: int) -> Tensors:
+    """The gradients of one head in float64."""
+    leaves = [given[name][batch, head].double().requires_grad_() for name in "qkv"]
+    scores = leaves[0] @ leaves[1].T * problem.factor
+    if problem.causal:
+        scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -math.inf)
+    o = torch.softmax(scores, -1) @ leaves[2]
+    return list(torch.autograd.grad(o, leaves, given["do"][batch, head].double()))
+
+
+def errors(problem: Problem, given: Mapping[str, torch.Tensor], results: dict[str, Tensors]) -> dict[str, list[float]]:
+    """Of each result and gradient the mean distance from float64 in the first and the last head. NaN stays."""
+    off: dict[str, list[float]] = {name: [0.0, 0.0, 0.0] for name in results}
+    for corner in ((0, 0), (problem.batch - 1, problem.heads - 1)):
+        wanted = exact(problem, given, *corner)
+        for name, gradients in results.items():
+            for i, (gradient, each) in enumerate(zip(gradients, wanted, strict=True)):
+                off[name][i] += float((gradient[corner].double() - each).abs().mean()) / 2
+    return off
+
+
+def measured(problem: Problem, configs: Mapping[str, BackwardConfig | None], rounds: int) -> list[dict[str, Any]]:
+    torch.manual_seed(0)
+    shape = problem.batch, problem.heads, problem.q_len, problem.head_dim
+    given = {name: torch.randn(shape, device="cuda").bfloat16() for name in ("q", "k", "v", "do")}
+    given |= forward(problem, [given[name] for name in "qkv"])
+    outs = {name: [torch.full_like(given["q"], math.nan) for _ in range(3)] for name in configs}
+    runs: dict[str, Run] = {
+        name: prepared(problem, {**given, **dict(zip(("dq", "dk", "dv"), outs[name], strict=True))}, config)
+        for name, config in configs.items()
+    }
+    runs |= {name: peer(backend, problem.causal, given) for name, backend in PEERS.items()}
+    for name in configs:
+        runs[name]()
+    off = errors(problem, given, outs | {"cudnn": list(runs["cudnn"]())})
+    times = cuda.medians(runs, rounds=rounds)
+    tera, rows = PRODUCTS * problem.flops * 1e-12, []
+    for name, config in configs.items():
+        used = config or backward_job(problem).plan.config
+        row: dict[str, Any] = {"d": problem.head_dim, "tokens": problem.q_len, "causal": problem.causal}
+        row["kernel"] = f"sm90_backward {used.tile[0]}x{used.tile[1]}"
+        row |= {
+            who: round(tera / times[key], 1) for who, key in (("ours", name), ("cudnn", "cudnn"), ("flash", "flash"))
+        }
+        row |= {"ratio": round(times["cudnn"] / times[name], 3), "us": round(times[name] * 1e6, 1)}
+        row |= {f"{who} off": max(off[key]) for who, key in (("ours", name), ("cudnn", "cudnn"))}
+        row["verified"] = all(a <= TOLERANCE * b for a, b in zip(off[name], off["cudnn"], strict=True))
+        rows.append(row)
+    return rows
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows in columns, names above."""
+    texts = [[f"{value:.2e}" if key.endswith("off") else str(value) for key, value in row.items()] for row in rows]
+    lines = [list(rows[0]), *texts]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return "\n".join("  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)) for line in lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--head-dims", default=",".join(map(str, HEAD_DIMS)))
+    parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)))
+    parser.add_argument("--rounds", type=int, default=20, help="runs of each")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    head_dims, lengths = ([int(word) for word in text.split(",")] for text in (options.head_dims, options.lengths))
+    rows = [
+        row for problem in problems(head_dims, lengths) for row in measured(problem, {"ours": None}, options.rounds)
+    ]
+    mean = math.exp(sum(math.log(row["ratio"]) for row in rows) / len(rows))
+    least = min(row["ratio"] for row in rows)
+    if options.json:
+        print(json.dumps({"rows": rows, "geometric mean over cuDNN": mean, "least": least}, indent=1))
+    else:
+        print(table(rows), f"Geometric mean over cuDNN {mean:.3f}, least {least:.3f}.", sep="\n\n")
+    sys.exit(0 if all(row["verified"] for row in rows) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""The attention backward on a real Hopper GPU: float64, torch's own gradients, the same numbers again and again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import warpwright as ww
+from tests.gpu.test_attention import host
+from tests.kernels.attending import BF16
+from tests.kernels.differentiating import random, verify
+from warpwright.interop.torch import attention, scaled_dot_product_attention
+from warpwright.kernels.attention import Problem
+from warpwright.sdpa_backward import gradients
+
+theirs = torch.nn.functional.scaled_dot_product_attention
+BASE = Problem(2, 4, 2, 300, 500, 128, BF16)
+PROBLEMS = [
+    replace(BASE, causal=True),
+    replace(BASE, head_dim=64, q_len=1000, kv_len=1000),
+    replace(BASE, head_dim=40, q_len=129, kv_len=63, causal=True),
+    replace(BASE, window=(100, 20), q_len=700),
+    replace(BASE, q_len=1, kv_len=65),
+]
+hopper = pytest.mark.skipif(
+    torch.cuda.get_device_capability() != (9, 0), reason="the kernel has wgmma, of Hopper alone"
+)
+
+
+def tensors(problem: Problem) -> list[Any]:
+    """Q, K, V and the gradient of the output."""
+    return [torch.from_numpy(x.view(np.int16)).cuda().view(torch.bfloat16) for x in random(problem)]
+
+
+@hopper
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_gradients(problem: Problem) -> None:
+    q, k, v, do = tensors(problem)
+    options: dict[str, Any] = {"causal": problem.causal, "window": problem.window}
+    o, lse = ww.attention(q, k, v, return_lse=True, **options)
+    found = gradients(q, k, v, o, lse, do, **options)
+    verify(problem, random(problem), tuple(host(x) for x in found))
+
+
+@hopper
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_those_of_keys_and_values_are_the_same_every_time(head_dim: int) -> None:
+    problem = Problem(4, 8, 8, 1024, 1024, head_dim, BF16, causal=True)
+    q, k, v, do = tensors(problem)
+    o, lse = ww.attention(q, k, v, return_lse=True, causal=True)
+    dq, dk, dv = gradients(q, k, v, o, lse, do, causal=True)
+    for _ in range(10):
+        again = gradients(q, k, v, o, lse, do, causal=True)
+        assert torch.equal(again[1], dk) and torch.equal(again[2], dv)
+        torch.testing.assert_close(again[0], dq, rtol=2e-2, atol=1e-4)
+
+
+@hopper
+@pytest.mark.parametrize(("q_len", "kv_len"), [(256, 256), (200, 333), (333, 200)])
+def test_a_step_of_training_is_torchs(q_len: int, kv_len: int) -> None:
+    """The stand-in for torch's function, top left aligned, in a graph with a projection before it."""
+    problem = replace(BASE, heads=2, q_len=q_len, kv_len=kv_len)
+    *given, do = tensors(problem)
+    results = []
+    for function, kind in ((scaled_dot_product_attention, torch.bfloat16), (theirs, torch.float64)):
+        leaves = [x.to(kind).requires_grad_() for x in given]
+        out = function(*(x * 1.5 for x in leaves), is_causal=True)
+        results.append((out, *torch.autograd.grad(out, leaves, do.to(kind))))
+    assert "_Attention" in results[0][0].grad_fn.name()
+    for found, expected in zip(*results, strict=True):
+        assert (found.double() - expected).abs().max() <= 2e-2 * expected.abs().max()
+
+
+@hopper
+def test_it_compiles_and_runs_in_a_graph() -> None:
+    *given, do = tensors(replace(BASE, causal=True))
+    leaves = [x.requires_grad_() for x in given]
+
+    def loss(q: Any, k: Any, v: Any) -> Any:
+        return (attention(q, k, v, True)[0] * do).sum()
+
+    expected = torch.autograd.grad(loss(*leaves), leaves)
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    o, lse = attention(*(x.detach() for x in leaves), True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kept = gradients(*(x.detach() for x in leaves), o, lse, do, causal=True)
+    graph.replay()
+    for found in (torch.autograd.grad(compiled(*leaves), leaves), kept):
+        for each, wanted in zip(found, expected, strict=True):
+            torch.testing.assert_close(each, wanted, rtol=2e-2, atol=1e-3)
