@@ -21,7 +21,7 @@ DATA, RESULT, WORDS = np.ones(1024, np.float32), np.zeros(256, np.float32), np.z
 CASES: dict[str, tuple[Any, ...]] = {
     "unfenced_store": (4, 1, 64, [RESULT], "proxy-fence", "tile[threadIdx.x] = threadIdx.x", "STORE(out, tile"),
     "refilled_stage": (2, 1, 64, [DATA, RESULT, 4], "proxy-fence", "sum += stage[threadIdx.x]", "LOAD(stage, in"),
-    "reused_source": (6, 1, 64, [RESULT], "race", "STORE(out + 64 * turn", "tile[threadIdx.x] = turn"),
+    "reused_source": (6, 1, 64, [RESULT], "race", "ptx::cp_async_bulk(ptx::space_global", "tile[threadIdx.x] = turn"),
     "early_commit": (22, 1, 64, [DATA, RESULT], "race", "COPY(stage", "out[threadIdx.x - 32] = stage[threadIdx.x]"),
     "early_exit": (16, 2, 32, [RESULT], "exit-early", "= theirs[threadIdx.x]"),
     "double_init": (21, 1, 64, [RESULT], "mbarrier-live", "INIT(&ready, 64)", "INIT(&ready, 64)"),

@@ -15,6 +15,7 @@ from warpwright.errors import UnsupportedInstruction, UsageError
 from warpwright.ptx import nodes
 from warpwright.targets.archs import ARCHS, Arch
 from warpwright.vgpu.jit.state import GLOBAL_BASE, RESERVED_SHARED
+from warpwright.vgpu.lines import Lines
 from warpwright.vgpu.program import Block, Inst, Operand, Param, Program, Register, Symbol, Variable, rebuilt
 
 __all__ = ["SERVICES", "decode"]
@@ -105,7 +106,7 @@ class _Decoder:
     def __init__(self, module: nodes.Module) -> None:
         self.module = module
         self.functions = {item.name: item for item in module.items if isinstance(item, nodes.Function) and item.body}
-        self.files = dict(_files(module))
+        self.lines = Lines(module)
         self.top = _Scope(None, "")
         self.shared: dict[str, nodes.Variable] = {}
         self.dynamic: list[str] = []
@@ -193,7 +194,7 @@ class _Decoder:
             if isinstance(item, nodes.Instruction):
                 self._instruction(item, scope, ret)
             elif isinstance(item, nodes.Loc):
-                self.loc = (self.files.get(item.file, f"file {item.file}"), item.row) if item.row else None
+                self.loc = self.lines.at(item)
             elif isinstance(item, nodes.Label):
                 self.flat.append(item.name + scope.suffix)
             elif isinstance(item, nodes.Block):
@@ -391,16 +392,6 @@ class _Decoder:
             if isinstance(item, Inst):
                 item.operands = tuple(_aim(operand, labels) for operand in item.operands)
         return blocks
-
-
-def _files(module: nodes.Module) -> list[tuple[int, str]]:
-    rows = []
-    for item in module.items:
-        if isinstance(item, nodes.Directive) and item.name == ".file":
-            found = re.match(r'(\d+)\s+"([^"]*)"', item.text)
-            if found:
-                rows.append((int(found[1]), found[2]))
-    return rows
 
 
 def _leaves(init: nodes.Operand | None, dims: tuple[int, ...]) -> list[nodes.Operand | None]:
