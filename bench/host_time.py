@@ -1,9 +1,10 @@
-"""Host time of one product on a GPU: ``python bench/host_time.py [--size 256] [--calls 1000] [--json]``.
+"""Host time of one call on a GPU: ``python bench/host_time.py [--size 256] [--calls 1000] [--json]``.
 
 The time a call takes to return, when its arguments are on the GPU and the work is only started: `ww.matmul`, the same
 with ``out``, with a bias and scales, with results that are kept, so that each has an address of its own, a batch of
-four, a product whose K is cut into slices (two launches), ``torch.ops.warpwright.matmul`` of some of these, and as
-peers ``torch.matmul``, ``torch.addmm`` and ``torch.mm`` with ``out``. Medians of ``--calls`` calls each, in turns of
+four, a product whose K is cut into slices (two launches), ``torch.ops.warpwright.matmul`` of some of these, `ww.attention`
+of eight heads and its operator, and as peers ``torch.matmul``, ``torch.addmm``, ``torch.mm`` with ``out`` and torch's
+``scaled_dot_product_attention``. Medians of ``--calls`` calls each, in turns of
 ten, the GPU idle at the begin of each turn.
 """
 
@@ -65,7 +66,22 @@ def contenders(size: int) -> dict[str, Callable[[], Any]]:
         assert error < 5e-3, f"{name} is off by {error:.2e} of the norm"
     *ours, theirs = (run().double() for run in slices.values())
     assert all((each - theirs).norm() < 5e-3 * theirs.norm() for each in ours)
-    return runs | slices
+    return runs | slices | attentions(size)
+
+
+def attentions(size: int) -> dict[str, Callable[[], Any]]:
+    """Attention of eight heads of 64, ``size`` queries and keys."""
+    q, k, v = (torch.randn(1, 8, size, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    operator, out = torch.ops.warpwright.attention, torch.empty_like(q)
+    runs: dict[str, Callable[[], Any]] = {
+        "ww.attention": lambda: ww.attention(q, k, v),
+        "ww.attention, out": lambda: ww.attention(q, k, v, out=out),
+        "torch.ops.warpwright.attention": lambda: operator(q, k, v)[0],
+        "torch's attention": lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v),
+    }
+    *ours, theirs = (run().double() for run in runs.values())
+    assert all((each - theirs).norm() < 1e-2 * theirs.norm() for each in ours)
+    return runs
 
 
 def turn(run: Callable[[], Any]) -> list[int]:
