@@ -78,13 +78,14 @@ CHANGES: dict[str, tuple[str, Callable[[str], str]]] = {
 @dataclass(frozen=True)
 class Edit:
     """A line of PTX and what becomes of it: its instruction, the role that it belongs to, and how many of them come
-    before it there."""
+    before it there; ``place`` is the kernel's own line."""
 
     line: int
     role: str
     opcode: str
     number: int
     what: str = REMOVED
+    place: str = ""
 
     def __call__(self, text: str) -> str:
         """The text with the change; a test of a phase that is taken out is true without having looked."""
@@ -102,8 +103,11 @@ class Edit:
 
 def edits(text: str) -> Iterator[Edit]:
     """Every synchronising instruction of a text taken out, then every change of it that changes something."""
-    role, seen = "kernel", Counter[tuple[str, str]]()
+    role, place, seen = "kernel", "", Counter[tuple[str, str]]()
+    files = dict(re.findall(r'\.file (\d+) "(.*)"', text))
     for number, line in enumerate(text.split("\n")):
+        spot = re.match(r"\s*\.loc (\d+) (\d+)", line)
+        place = f"{files.get(spot[1])}:{spot[2]}" if spot else place
         label = re.match(r"\s*role_(\w+?)_\d+(_\w+)?:", line)
         if label:
             role = "kernel" if label[2] == "_end" else label[1] + " end" if label[2] == "_join" else label[1]
@@ -112,8 +116,8 @@ def edits(text: str) -> Iterator[Edit]:
             continue
         opcode = found[1].rstrip(";")
         if SYNCHRONISES.match(line):
-            yield Edit(number, role, opcode, seen[role, opcode])
+            yield Edit(number, role, opcode, seen[role, opcode], place=place)
         for what, (opcodes, change) in CHANGES.items():
             if re.match(opcodes, opcode) and change(line) != line:
-                yield Edit(number, role, opcode, seen[role, opcode], what)
+                yield Edit(number, role, opcode, seen[role, opcode], what, place)
         seen[role, opcode] += 1

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import io
 import runpy
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,8 @@ def _attention(
 def _example(path: Path, change: Change | None = None) -> Watched:
     """An example; whether its result is right is not asked."""
     watched = Watched(Device(DEVICES["b200"]), change)
-    with mock.patch.object(ww, "launch", functools.partial(launch, device=watched)), suppress(AssertionError):
+    launched = mock.patch.object(ww, "launch", functools.partial(launch, device=watched))
+    with launched, suppress(AssertionError), redirect_stdout(io.StringIO()):
         runpy.run_path(str(path))["main"]()
     return watched
 
