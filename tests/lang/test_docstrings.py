@@ -12,6 +12,7 @@ from warpwright.lang import arithmetic, convert, smem, tmem
 from warpwright.lang.ops import (
     bar,
     clusterlaunchcontrol,
+    cp_async,
     fence,
     griddepcontrol,
     matrix,
@@ -34,7 +35,7 @@ FAMILIES |= {"redux": warp.redux, "cluster": cluster, "mbarrier": mbarrier}
 SILENT = {"mbarrier.array", "mbarrier.at_address", "tmem.tile", "tma.Map", "special.read", "tmem.columns_of"}
 SILENT |= {"tmem.space_of", "tma.mask", "wgmma.accumulator", "wgmma.left"}
 SILENT |= {"mma.accumulator", "mma.left", "mma.right"}
-HOPPER = (wgmma, mma, matrix, setmaxnreg, griddepcontrol, clusterlaunchcontrol, tensormap)
+HOPPER = (wgmma, mma, matrix, setmaxnreg, griddepcontrol, clusterlaunchcontrol, tensormap, cp_async)
 
 
 def operations():

@@ -50,6 +50,7 @@ def operations() -> Iterator[tuple[str, Any]]:
         setmaxnreg,
         griddepcontrol,
         clusterlaunchcontrol,
+        cp_async,
         tensormap,
     ):
         functions = inspect.getmembers(module, inspect.isfunction)
