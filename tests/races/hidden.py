@@ -141,6 +141,21 @@ def takes_turns(x: Global[u32]) -> None:
             st(x + 1, 2)
 
 
+@kernel("sm_90a", threads=32)
+def shares(x: Global[u32], *, right: bool = False) -> None:
+    """Each CTA counts twice; one that finds another's count in between leaves out an arrival."""
+    begun, done = mbarrier(1, name="begun"), mbarrier(1, name="done")
+    with If(elect_one()):
+        begun.init()
+        done.init()
+        first = atom.add(x, 1)
+        begun.arrive()
+        second = atom.add(x, 1)
+        with If((second == first + 1) | right):
+            done.arrive()
+        done.wait(0)
+
+
 @kernel("sm_90a", threads=64)
 def counts(x: Global[u32]) -> None:
     """Every thread counts one more."""

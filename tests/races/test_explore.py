@@ -79,6 +79,19 @@ def test_a_lapped_phase_becomes_the_deadlock_that_it_may_be() -> None:
     assert str(verdict).startswith(f"lapped on h200: findings; 49 of 49 instructions reached; {SEEDS + 1} schedules\n")
 
 
+def test_clusters_go_on_by_turns() -> None:
+    """One that runs from its start to its end shows nothing."""
+    words = np.zeros(64, np.uint32)
+    off = ("grid-race",)
+    assert check(hidden.shares, 4, args=[words], off=off, seed=0).findings == ()
+    verdict = check(hidden.shares, 4, args=[words], off=off, explore=2 * SEEDS)
+    assert _rules(verdict) == {"deadlock"}
+    seed = verdict.findings[0].seed
+    assert check(hidden.shares, 4, args=[words], off=off, seed=seed).findings == verdict.findings
+    right = hidden.shares.configure(right=True)
+    assert check(right, 4, args=[words], off=off, explore=2 * SEEDS).kind == "clean"
+
+
 def test_what_any_schedule_reaches_is_reached() -> None:
     """The way that only another order takes is known, and is not missed any more."""
     alone, explored = (check(hidden.takes_turns, 1, args=[WORDS.copy()], explore=count) for count in (0, SEEDS))

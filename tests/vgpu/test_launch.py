@@ -10,6 +10,9 @@ from tests.vgpu.running import out, parsed, refused, run, text
 from warpwright import targets
 from warpwright.errors import LaunchError, MemoryFault, UsageError
 from warpwright.vgpu import Device
+from warpwright.vgpu.decode import decode
+from warpwright.vgpu.launch import _watched_slice
+from warpwright.vgpu.tape import CAPACITY, ROWS_OF_ONE
 
 ONE = np.zeros(1, np.uint32)
 ADD = "ld.global.u32 %r10, [%o]; add.u32 %r10, %r10, 1; st.global.u32 [%o], %r10; ret;"
@@ -213,3 +216,12 @@ def test_the_lowest_cluster_that_fails_is_reported(bad: list[int]) -> None:
     for _ in range(3):
         with pytest.raises(Exception, match=rf"CTA \({min(bad)}, 0, 0\)"):
             run(body, ONE, grid=64)
+
+
+@pytest.mark.parametrize("count", [1, 2000])
+def test_a_watched_turn_has_room_for_its_rows(count: int) -> None:
+    """However long the blocks of a loop are, a turn through them fits behind a half-full buffer."""
+    program = decode(parsed(text("st.global.u32 [%o], 3; " * count + "ret;", (np.zeros(1),))), "k")
+    longest = max(len(block.insts) for block in program.blocks)
+    assert 1 <= _watched_slice(program) <= 5_000
+    assert _watched_slice(program) * longest * ROWS_OF_ONE <= CAPACITY // 2

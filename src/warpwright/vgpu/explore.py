@@ -21,10 +21,11 @@ from warpwright.vgpu.jit import state
 if TYPE_CHECKING:
     from warpwright.vgpu.cluster import Cluster
 
-__all__ = ["Order", "shuffled"]
+__all__ = ["Order", "shuffled", "together"]
 
 COPIES, TENSOR, WGMMA = -1, -2, -3  # agents beside the warps
 _LEAST, _MOST = (1, 2, 8), (8, 200, 1000)  # block jumps of a first turn, and of a long one
+_PAUSES = (0.03, 0.3, 0.6)  # shares of turns after which another cluster goes on
 _PATIENCE = 50  # long turns in a row
 _CHANGES = (0.0, 0.02, 0.2, 0.7)  # shares of turns after which the order changes
 _EAGER = 0.25  # share of schedules in which nothing stays in flight
@@ -35,12 +36,18 @@ def shuffled(count: int, seed: int) -> list[int]:
     return Random(seed).sample(range(count), count)
 
 
+def together(seed: int) -> int:
+    """How many clusters go on by turns from the start."""
+    return Random(f"{seed} together").choice((1, 2, 4))
+
+
 class Order:
     """The order of a cluster's agents.
 
     ``slices``: block jumps that each warp gets in a turn: ``least`` when it has waited, the more the longer it does
     not, up to ``most``, and further when it seems to go on for ever. ``since``: how many it has made without waiting.
-    ``eager``: what is issued completes before any warp goes on.
+    ``eager``: what is issued completes before any warp goes on. ``pauses``: share of turns after which another cluster
+    goes on; ``paused``: whether that is why `run` has come back.
     """
 
     def __init__(self, cluster: Cluster, seed: int) -> None:
@@ -54,20 +61,24 @@ class Order:
         self.changes = self.random.choice(_CHANGES)
         self.slices = [self.least] * cluster.count
         self.since = [0] * cluster.count
+        self.pauses = self.random.choice(_PAUSES) if together(seed) > 1 else 0.0
+        self.paused = False
 
     def run(self) -> bool:
-        """Let agents go on until none can (True) or warps only spin (False)."""
-        spun = 0
+        """Let agents go on until none can (True), or warps only spin or it is another cluster's turn (False)."""
+        spun, self.paused = 0, False
         while spun <= len(self.agents):
             agent = next((agent for agent in self.agents if self._turn(agent)), None)
             if agent is None:
                 return True
             if agent >= 0 and self._tired(agent):
                 spun += self._spins(agent)
-                continue
-            spun = 0
-            if self.random.random() < self.changes and not (self.eager and agent < 0):
-                self._move(agent, self.random.randrange(3 * self.eager, len(self.agents)))
+            else:
+                spun = 0
+                self._change(agent)
+            if not spun and self.random.random() < self.pauses:
+                self.paused = True
+                return False
         return False
 
     def _tired(self, warp: int) -> bool:
@@ -92,12 +103,16 @@ class Order:
         longer = self.since[warp] > _PATIENCE * self.most
         self.slices[warp] = min(2 * self.slices[warp], most if longer else self.most)
         if self.since[warp] < most:
-            if self.random.random() < self.changes:
-                self._move(warp, self.random.randrange(3 * self.eager, len(self.agents)))
+            self._change(warp)
             return False
         self._move(warp, len(self.agents))
         self.since[warp] = 0
         return True
+
+    def _change(self, agent: int) -> None:
+        """Now and then an agent gets another place; what completes all that is issued keeps the first."""
+        if self.random.random() < self.changes and not (self.eager and agent < 0):
+            self._move(agent, self.random.randrange(3 * self.eager, len(self.agents)))
 
     def _move(self, agent: int, place: int) -> None:
         self.agents.remove(agent)

@@ -29,9 +29,9 @@ from warpwright.vgpu.jit.costs import costs_of
 from warpwright.vgpu.maps import MAP_BYTES, ChangedMaps
 from warpwright.vgpu.memory import GlobalMemory
 from warpwright.vgpu.pending import Pending
-from warpwright.vgpu.program import Inst, Param
+from warpwright.vgpu.program import Inst, Param, Program
 from warpwright.vgpu.schedule import run_clusters
-from warpwright.vgpu.tape import Recorder
+from warpwright.vgpu.tape import CAPACITY, ROWS_OF_ONE, Recorder
 
 __all__ = ["Device", "Launch", "LaunchResult"]
 
@@ -45,7 +45,8 @@ class Launch:
     """One launch while it runs: the compiled kernel, its geometry, its global memory.
 
     ``recorder`` gets the rows of each cluster, ``chosen`` are the clusters to run (all of them when None). ``limit``:
-    jumps that a warp may make without waiting; ``seed``: of the schedule, 0 for the one that always runs.
+    jumps that a warp may make without waiting; ``seed``: of the schedule, 0 for the one that always runs; ``slice``:
+    block jumps of a warp's turn.
     """
 
     kernel: Kernel
@@ -70,13 +71,9 @@ class Launch:
     watcher: Watcher | None = None
     limit: int | None = None
     seed: int = 0
+    slice: int = 20_000
 
     MAP_MAGIC = b"tensrmap"
-
-    @property
-    def slice(self) -> int:
-        """Block jumps of a warp's turn; a watched one leaves rows all the while."""
-        return 5_000 if self.watcher else 20_000
 
     @property
     def name(self) -> str:
@@ -246,6 +243,7 @@ class Launch:
 
 
 _KEPT = 64
+_WATCHED_SLICE = 5_000
 _kernels: OrderedDict[tuple[int, str, bool, bool, int], tuple[nodes.Module, Kernel, Timing | None]] = OrderedDict()
 
 
@@ -318,6 +316,7 @@ class Device:
         launch.limit, launch.seed = limit, seed
         if watcher is not None:
             watcher.launched(launch)
+            launch.slice = _watched_slice(kernel.program)
         self._check(launch)
         launch.bind(args)
         if recorder is not None:
@@ -349,6 +348,12 @@ class Device:
         if used > limits.smem_per_block:
             held = f"{self.name} has {limits.smem_per_block} a CTA"
             raise LaunchError(f"kernel {program.name} asks for {used} bytes of shared memory; {held}.")
+
+
+def _watched_slice(program: Program) -> int:
+    """Block jumps of a warp's turn that leave no more rows than there is room for, whatever the blocks."""
+    longest = max(len(block.insts) for block in program.blocks)
+    return max(1, min(_WATCHED_SLICE, CAPACITY // 2 // (ROWS_OF_ONE * max(1, longest))))
 
 
 def _runs(target: str, arch: str) -> bool:

@@ -21,6 +21,7 @@ from warpwright.errors import Deadlock, LimitReached
 from warpwright.targets.timing import TIMINGS
 from warpwright.vgpu import faults
 from warpwright.vgpu.cluster import Cluster
+from warpwright.vgpu.explore import together
 from warpwright.vgpu.pending import Pending
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class _Run:
         self.dead = False
         places = _places(launch)
         self.capacity = max(1, places // workers)
+        self.together = together(launch.seed) if launch.seed else 1
         self.numbers = launch.pending = Pending(numbers, x * y * z, places if launch.takes_over else x * y * z)
 
     def take(self) -> int | None:
@@ -88,11 +90,10 @@ class _Run:
         resident: list[Cluster] = []
         watch = _Watch(self, worker)
         while True:
-            if len(resident) < self.capacity and (not resident or watch.spinning):
-                number = self.take()
-                if number is not None:
-                    resident.append(self._start(idle, number))
-                    watch.reset()
+            wanted = min(len(resident) + 1 if watch.spinning else self.together, self.capacity)
+            while len(resident) < wanted and (number := self.take()) is not None:
+                resident.append(self._start(idle, number))
+                watch.reset()
             if not resident:
                 return self.leave(worker)
             if self.dead or watch.tired:
@@ -194,6 +195,9 @@ class _Watch:
 
     def look(self, resident: list[Cluster], generation: int) -> None:
         if not resident:
+            return
+        if any(cluster.order and cluster.order.paused for cluster in resident):
+            self.run.changed()
             return
         state = hash(tuple(cluster.snapshot() for cluster in resident))
         if state in self.seen and any(cluster.writes() for cluster in resident):

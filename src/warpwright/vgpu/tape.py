@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from warpwright.vgpu.cluster import Cluster
     from warpwright.vgpu.launch import Launch
 
-__all__ = ["ROW_WORDS", "Recorder", "Rows", "Tape"]
+__all__ = ["CAPACITY", "ROWS_OF_ONE", "ROW_WORDS", "Recorder", "Rows", "Tape"]
 
 ROW_WORDS = 4  # instruction | warp << 32, cycles | slots << 32, two words: see record.ll
+ROWS_OF_ONE = 17  # rows that an instruction leaves at most, with its tables
 CAPACITY = 1 << 22  # rows between two turns of the scheduler; memory is only touched as far as it is used
 
 Rows = NDArray[np.int64]
