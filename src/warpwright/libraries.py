@@ -83,7 +83,7 @@ def _torch_view(tensor: Any) -> View:
     if tensor.requires_grad and torch.is_grad_enabled():
         raise UsageError(
             "given a tensor that requires gradients, which this function does not record; expected x.detach(), "
-            "or use torch.ops.warpwright.matmul of warpwright.interop.torch"
+            "or use its operator in torch.ops.warpwright, which warpwright.interop.torch registers"
         )
     on_gpu = device_array(tensor)
     if on_gpu is not None:

@@ -320,7 +320,7 @@ def test_a_tensor_that_requires_gradients_is_refused_by_the_plain_function() -> 
         ww.matmul(normal(1, 8, 8, grad=True), normal(2, 8, 8))
     assert str(caught.value) == (
         "given a tensor that requires gradients, which this function does not record; expected x.detach(), "
-        "or use torch.ops.warpwright.matmul of warpwright.interop.torch"
+        "or use its operator in torch.ops.warpwright, which warpwright.interop.torch registers"
     )
 
 
