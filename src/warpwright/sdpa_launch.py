@@ -122,7 +122,7 @@ def usable(view: View) -> bool:
     shape, strides = view.shape, view.strides
     dense = strides[-1] == view.itemsize or shape[-1] == 1
     spaced = all(
-        extent == 1 or (step % MAP_BYTES == 0 and 0 <= step < MAP_STRIDE)
+        extent == 1 or (step % MAP_BYTES == 0 and 0 < step < MAP_STRIDE)
         for extent, step in zip(shape[:-1], strides[:-1], strict=True)
     )
     return dense and spaced and (not isinstance(view, DeviceArray) or view.pointer % MAP_BYTES == 0)
