@@ -23,10 +23,11 @@ class WarpwrightError(Exception):
     """Base of every error that this package raises on purpose.
 
     Of one that a kernel met on the virtual GPU, ``at`` is the number of the instruction and of the lane in the cluster,
-    and ``reason`` the message without them.
+    ``what`` is done there, in words, and ``reason`` the message without them.
     """
 
     at: tuple[int, int] | None = None
+    what: str = "stops at"
     reason: str = ""
 
 

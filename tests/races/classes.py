@@ -140,7 +140,13 @@ CLASSES: dict[int, tuple[Case, ...]] = {
             "warp 0 of its warpgroup executes .dec 40; expected the same",
             "setmaxnreg.dec(40 if right else 48)",
         ),
-        _case(q.registers_of_one, [WORDS], "fault", "warp 1 exits without the setmaxnreg.dec 40 of warp 0"),
+        _case(
+            q.registers_of_one,
+            [WORDS],
+            "fault",
+            "warp 1 exits without the setmaxnreg.dec 40 of warp 0",
+            "setmaxnreg.dec(40)",
+        ),
         _case(
             q.registers_missing,
             [WORDS],
@@ -239,7 +245,14 @@ MORE: tuple[Case, ...] = (
     _case(
         t.tensor_core, [PRODUCT], "fault", "has relinquished its permit to allocate", "tmem.alloc()", permitted=False
     ),
-    _case(t.tensor_core, [PRODUCT], "fault", "exits with 64 columns of tensor memory allocated", freed=False),
+    _case(
+        t.tensor_core,
+        [PRODUCT],
+        "fault",
+        "exits with 64 columns of tensor memory allocated",
+        "tmem.alloc()",
+        freed=False,
+    ),
     _case(t.tensor_core, [PRODUCT], "uninitialised", "tcgen05.mma(", began=False),
     _case(kernels.tensor_memory, PRODUCTS, "tcgen05-fence", "tcgen05.mma(acc", "tcgen05.ld(acc)"),
     _case(t.tensor_core, [PRODUCT], "race", "tcgen05.mma(", 'space="shared::cta")[tid.x] = 0', kept=False),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from warpwright.errors import DeviceError, MemoryFault, ProtocolError, UnsupportedInstruction, WarpwrightError
+from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit.state import (
     FAULTS,
     LOCAL_WINDOW,
@@ -24,7 +25,7 @@ from warpwright.vgpu.program import Inst, place
 if TYPE_CHECKING:
     from warpwright.vgpu.cluster import Cluster
 
-__all__ = ["deadlock", "error", "fault", "fields", "mbarrier", "waiting_at", "waits_for", "who"]
+__all__ = ["at_exit", "deadlock", "error", "fault", "fields", "mbarrier", "waiting_at", "waits_for", "who"]
 
 _WINDOWS = {SHARED_WINDOW >> 32: "shared", LOCAL_WINDOW >> 32: "local"}
 
@@ -43,6 +44,17 @@ def error(
     """An error of a thread (of a warp, where ``lane`` is -1) at an instruction."""
     made = kind(f"{who(cluster, inst, index, lane)}: {reason}")
     made.at, made.reason = (inst.index, 32 * index + max(lane, 0)), reason
+    return made
+
+
+def at_exit(
+    kind: type[WarpwrightError], cluster: Cluster, op: Op, what: str, reason: str, warp: int = -1
+) -> WarpwrightError:
+    """The error of what a CTA, or a warp of it, owes when it exits; ``op`` began it, ``what`` says how."""
+    whose = f", warp {warp}" if warp >= 0 else ""
+    made = kind(f"kernel {cluster.launch.name}, CTA {cluster.launch.cta_of(cluster.first, op.rank)}{whose} {reason}")
+    made.at = op.inst.index, 32 * (op.rank * cluster.per_cta + op.warp) + max(op.lane, 0)
+    made.what, made.reason = what, f"warp {warp} {reason}" if warp >= 0 else f"the CTA {reason}"
     return made
 
 

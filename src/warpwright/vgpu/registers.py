@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warpwright.errors import ProtocolError
+from warpwright.vgpu import faults
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit.state import WAIT_SERVICE
 
@@ -23,7 +24,7 @@ WARPS = 4
 class Registers:
     """Registers a thread of every warp of a cluster, those that are free in every CTA, and warps that wait for some.
 
-    ``asked`` is what every warp has executed: action and count.
+    ``asked`` is what every warp has executed.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -31,13 +32,13 @@ class Registers:
         self.fixed = cluster.launch.kernel.program.thread_registers
         self.held = [self.fixed] * cluster.count
         self.free = [0] * cluster.ranks
-        self.asked: list[list[tuple[str, int]]] = [[] for _ in range(cluster.count)]
+        self.asked: list[list[Op]] = [[] for _ in range(cluster.count)]
         self.waiting: dict[int, Op] = {}
 
     def change(self, op: Op) -> bool:
         """Carry out one warp's setmaxnreg; False when it must wait for registers."""
         index, count = op.rank * self.cluster.per_cta + op.warp, op.words[0]
-        self.asked[index].append((op.inst["action"], count))
+        self.asked[index].append(op)
         self._agree(op, index)
         if not self.fixed:
             return True
@@ -77,10 +78,10 @@ class Registers:
 
     def _agree(self, op: Op, index: int) -> None:
         """ProtocolError when another warp of the warpgroup executed something else in this place."""
-        place, mine = len(self.asked[index]) - 1, self.asked[index][-1]
+        place = len(self.asked[index]) - 1
         for other in self._group(index):
-            if len(self.asked[other]) > place and self.asked[other][place] != mine:
-                action, count = self.asked[other][place]
+            if len(self.asked[other]) > place and _what(self.asked[other][place]) != _what(op):
+                action, count = _what(self.asked[other][place])
                 text = f"warp {other % self.cluster.per_cta} of its warpgroup executes .{action} {count}"
                 raise self.cluster.failure(ProtocolError, op, f"{text}; expected the same in all 4 warps.")
 
@@ -96,10 +97,14 @@ class Registers:
         for index, asked in enumerate(self.asked):
             most = max(self._group(index), key=lambda other: len(self.asked[other]))
             if len(asked) < len(self.asked[most]):
-                action, count = self.asked[most][len(asked)]
-                rank, warp = divmod(index, self.cluster.per_cta)
-                cta = self.cluster.launch.cta_of(self.cluster.first, rank)
-                raise ProtocolError(
-                    f"kernel {self.cluster.launch.name}, CTA {cta}, warp {warp} exits without the setmaxnreg.{action} "
-                    f"{count} of warp {most % self.cluster.per_cta} of its warpgroup; expected the same in all 4 warps."
+                op = self.asked[most][len(asked)]
+                action, count = _what(op)
+                text = (
+                    f"exits without the setmaxnreg.{action} {count} of warp {op.warp} of its warpgroup; "
+                    "expected the same in all 4 warps."
                 )
+                raise faults.at_exit(ProtocolError, self.cluster, op, "executes", text, index % self.cluster.per_cta)
+
+
+def _what(op: Op) -> tuple[str, int]:
+    return op.inst["action"], op.words[0]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpwright.errors import DeviceError, MemoryFault, ProtocolError
+from warpwright.vgpu import faults
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit.state import LOCAL_WINDOW, RANK_SHIFT, SHARED_WINDOW, WAIT_SERVICE
 from warpwright.vgpu.maps import publish, replace_field
@@ -30,6 +31,7 @@ class TensorMemory:
         self.cluster = cluster
         self.relinquished = [False] * cluster.ranks
         self.waiting: dict[int, Op] = {}
+        self.granted: dict[int, Op] = {}
 
     def alloc(self, op: Op) -> bool:
         """First fit; both CTAs of a pair get the same columns, once both have asked."""
@@ -74,7 +76,7 @@ class TensorMemory:
 
     def _grant(self, ranks: list[int], bits: int, column: int, op: Op) -> None:
         for rank in ranks:
-            asked = self.waiting.pop(rank)
+            asked = self.granted[rank] = self.waiting.pop(rank)
             self.cluster.tmem_masks[rank] |= np.uint64(bits)
             where = _shared(self.cluster, asked, asked.words[0], 4)
             where[:] = np.frombuffer(struct.pack("<I", column), np.uint8)
@@ -108,13 +110,9 @@ class TensorMemory:
     def check_freed(self) -> None:
         """Raises ProtocolError for a CTA that ends with tensor memory allocated."""
         for rank in np.flatnonzero(self.cluster.tmem_masks).tolist():
-            cta = self.cluster.launch.cta_of(self.cluster.first, rank)
             columns = 32 * int(self.cluster.tmem_masks[rank]).bit_count()
-            name = self.cluster.launch.name
-            raise ProtocolError(
-                f"kernel {name}, CTA {cta} exits with {columns} columns of tensor memory allocated; "
-                "free them with tcgen05.dealloc."
-            )
+            text = f"exits with {columns} columns of tensor memory allocated; free them with tcgen05.dealloc."
+            raise faults.at_exit(ProtocolError, self.cluster, self.granted[rank], "allocates", text)
 
 
 def _shared(cluster: Cluster, op: Op, address: int, nbytes: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:

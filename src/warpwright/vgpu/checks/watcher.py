@@ -122,7 +122,7 @@ class Watcher:
         """The finding for what a cluster has met."""
         if isinstance(error, Deadlock):
             return deadlock(watch)
-        steps = () if error.at is None else (watch.step("stops at", *error.at),)
+        steps = () if error.at is None else (watch.step(error.what, *error.at),)
         return Finding(RULES["fault"], steps, error.reason if steps else str(error))
 
     def _of_text(self) -> list[Finding]:
