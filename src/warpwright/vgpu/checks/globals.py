@@ -194,9 +194,11 @@ class Globals:
         alone = (a == b) & (not self.synchronises)
         left, right = np.where(alone, stands[a], a), np.where(alone, stands[b], b)
         keys = left * len(stands) + right
-        usable = alone | self.synchronises
-        for key in np.unique(keys[usable]).tolist():
-            yield np.flatnonzero(usable & (keys == key)), *divmod(key, len(stands))
+        usable = np.flatnonzero(alone | self.synchronises)
+        usable = usable[np.argsort(keys[usable], kind="stable")]
+        for group in np.split(usable, np.flatnonzero(np.diff(keys[usable])) + 1):
+            if len(group):
+                yield group, *divmod(int(keys[group[0]]), len(stands))
 
     def _ordered(self, a: int, b: int, first: Touches, second: Touches) -> Bools:
         contexts = self.order.contexts
