@@ -47,13 +47,18 @@ class _Release(NamedTuple):
     released: Released
 
 
+_State = tuple[int, tuple[int, ...]]  # a cluster, and how many acquires of each of its lanes
+
+
 class Order:
     """``contexts`` and ``flags`` of each cluster, by its number here; ``per_cta`` lanes."""
 
     def __init__(self, contexts: list[Contexts], flags: list[Flags], per_cta: int) -> None:
         self.contexts, self.flags, self.per_cta = contexts, flags, per_cta
         self.seen: dict[tuple[int, int, int], tuple[_Release, ...]] = {}
-        self.reached: dict[tuple[int, tuple[int, ...]], frozenset[_Release]] = {}
+        self.states: dict[Known, _State] = {}
+        self.steps: dict[_State, tuple[set[_Release], set[_State]]] = {}
+        self.reached: dict[_State, frozenset[_Release]] = {}
 
     def follow(self, accesses: Iterable[Strong]) -> None:
         """All strong accesses, in order: what each read sees of what was released."""
@@ -91,27 +96,32 @@ class Order:
 
     def _reach(self, moment: Known) -> frozenset[_Release]:
         """Releases that come before a moment."""
-        todo, states, found = [moment], set[tuple[int, tuple[int, ...]]](), set[_Release]()
         start = self._state(moment)
-        if start in self.reached:
-            return self.reached[start]
-        while todo:
-            here = todo.pop()
-            state = self._state(here)
-            if state in states:
-                continue
-            states.add(state)
-            for release in self._acquired(*state):
-                found.add(release)
-                todo += [Known(release.cluster, point.known, point.lane) for point in release.released.points]
-        self.reached[start] = frozenset(found)
+        if start not in self.reached:
+            todo, states, found = [start], {start}, set[_Release]()
+            while todo:
+                releases, further = self._step(todo.pop())
+                found |= releases
+                todo += further - states
+                states |= further
+            self.reached[start] = frozenset(found)
         return self.reached[start]
 
-    def _state(self, moment: Known) -> tuple[int, tuple[int, ...]]:
+    def _step(self, state: _State) -> tuple[set[_Release], set[_State]]:
+        """What the acquires of a state have brought, and the states of those who released it."""
+        if state not in self.steps:
+            found = set(self._acquired(*state))
+            moments = (Known(each.cluster, point.known, point.lane) for each in found for point in each.released.points)
+            self.steps[state] = found, {self._state(moment) for moment in moments}
+        return self.steps[state]
+
+    def _state(self, moment: Known) -> _State:
         """How many acquires of each lane of its cluster a moment knows of."""
-        columns = np.array(list(self.flags[moment.cluster].columns.values()), np.int64)
-        counts = self.contexts[moment.cluster].values_of(moment.known, moment.lane, columns)
-        return moment.cluster, tuple(counts.tolist())
+        if moment not in self.states:
+            columns = np.array(list(self.flags[moment.cluster].columns.values()), np.int64)
+            counts = self.contexts[moment.cluster].values_of(moment.known, moment.lane, columns)
+            self.states[moment] = moment.cluster, tuple(counts.tolist())
+        return self.states[moment]
 
     def _acquired(self, cluster: int, counts: tuple[int, ...]) -> Iterator[_Release]:
         """What the first acquires of each lane have brought."""
