@@ -80,6 +80,9 @@ def gradients(
     (batch, count, q_len, head_dim), (_, kv_heads, kv_len, _) = views["q"].shape, views["k"].shape
     stats = {"lse": lse} if dlse is None else {"lse": lse, "dlse": dlse}
     _check(views, {name: library.view(array) for name, array in stats.items()})
+    if 0 in views["q"].shape:
+        dq, dk, dv = (library.zeros(tuple(given[name].shape), views[name].dtype, given[name]) for name in "qkv")
+        return dq, dk, dv
     extents = batch, count, kv_heads, q_len, kv_len, head_dim
     job = backward_job(Problem(*extents, views["q"].dtype, causal, window and (window[0], window[1]), scale))
     found = {f"d{name}": _made(library, given[name], heads, rows) for name in "qkv"}

@@ -68,7 +68,7 @@ def test_a_step_of_training_is_torchs(q_len: int, kv_len: int) -> None:
     results = []
     for function, kind in ((scaled_dot_product_attention, torch.bfloat16), (theirs, torch.float64)):
         leaves = [x.to(kind).requires_grad_() for x in given]
-        out = function(*(x * 1.5 for x in leaves), is_causal=True)
+        out = function(*(x * 0.5 for x in leaves), is_causal=True)
         results.append((out, *torch.autograd.grad(out, leaves, do.to(kind))))
     assert "_Attention" in results[0][0].grad_fn.name()
     for found, expected in zip(*results, strict=True):

@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[torch]'")
 
+from warpwright.errors import UsageError  # noqa: E402
 from warpwright.interop.torch import attention  # noqa: E402
 
 theirs = torch.nn.functional.scaled_dot_product_attention
@@ -81,3 +82,29 @@ def test_gradients_of_gradients_are_refused() -> None:
     (first,) = torch.autograd.grad((attention(*given)[0] ** 2).sum(), given[:1], create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         first.sum().backward()
+
+
+def test_a_batch_of_nothing() -> None:
+    q, k, v = (x.detach()[:0].requires_grad_() for x in leaves())
+    attention(q, k, v)[0].sum().backward()
+    assert (q.grad.shape, k.grad.shape, v.grad.shape) == ((0, 2, 20, 64), (0, 1, 30, 64), (0, 1, 30, 64))
+    q, k, v = leaves()
+    attention(q[:, :, :0], k, v)[0].sum().backward()
+    assert not any(x.grad.any() for x in (q, k, v))
+
+
+def test_sums_in_any_order_are_not_passed_off_as_deterministic(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (
+        "attention: the gradient by q is summed in any order, and torch.use_deterministic_algorithms(True) is set; "
+        "expected warn_only=True there, or torch's own scaled_dot_product_attention"
+    )
+    given = leaves()
+    out = attention(*given)[0].sum()
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    with pytest.raises(UsageError) as caught:
+        torch.autograd.grad(out, given, retain_graph=True)
+    assert str(caught.value) == text
+    monkeypatch.setattr(torch, "is_deterministic_algorithms_warn_only_enabled", lambda: True)
+    with pytest.warns(UserWarning) as warned:
+        torch.autograd.grad(out, given)
+    assert [str(warning.message) for warning in warned] == [text]

@@ -6,6 +6,7 @@ tensors on the CPU, up to a head dimension of 128; they are not differentiable t
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from torch._C import DispatchKey, DispatchKeySet
 from torch.autograd.function import once_differentiable
 
+from warpwright.errors import UsageError
 from warpwright.sdpa_backward import GREATEST_HEAD, gradients
 
 __all__ = ["recorded", "trainable"]
@@ -78,8 +80,21 @@ def _backward(
     right: int | None,
     layout: str,
 ) -> Three:
+    if torch.are_deterministic_algorithms_enabled():
+        _object_to_any_order()
     window = None if left is None and right is None else (left, right)
     return gradients(q, k, v, o, lse, do, dlse=dlse, causal=causal, scale=scale, window=window, layout=layout)
+
+
+def _object_to_any_order() -> None:
+    """What torch asks of operators whose sums come in any order where that is not wanted."""
+    text = (
+        "attention: the gradient by q is summed in any order, and torch.use_deterministic_algorithms(True) is set; "
+        "expected warn_only=True there, or torch's own scaled_dot_product_attention"
+    )
+    if not torch.is_deterministic_algorithms_warn_only_enabled():
+        raise UsageError(text)
+    warnings.warn(text, stacklevel=2)
 
 
 def _fake(do: Tensor, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> Three:
