@@ -12,11 +12,13 @@ import functools
 import re
 import sys
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
 from tests.races.edits import REMOVED, Edit, edits
 from tests.races.removals import KERNELS, outcome, product
+from warpwright.kernels import memory_flow
 
 FORMULA = {
     r"mbarrier\.init": "fault",
@@ -130,11 +132,41 @@ def _unlike(name: str, edit: Edit) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "every"), [("memory_flow", 4), ("example 03", 5), ("blackwell 7", 45), ("hopper 8", 26)]
+    ("name", "every"), [("memory_flow", 5), ("example 03", 5), ("blackwell 7", 45), ("hopper 8", 26)]
 )
 def test_what_is_taken_out_or_changed_is_found_or_redundant(name: str, every: int) -> None:
     chosen = islice(edits(_text(name)), 0, None, every)
     assert [text for edit in chosen if (text := _unlike(name, edit))] == []
+
+
+# an instruction of memory_flow that is taken out: the rule, and the lines that clash, stop or wait
+LINES = {
+    "init fence.mbarrier_init.release.cluster #0": ("mbarrier-init", "loaded.init()", "tma.load(a_tile"),
+    "alloc tcgen05.alloc #0": ("uninitialised", "tmem.open()"),
+    "kernel bar.sync #0": ("race", "tmem.open()", "tmem.alloc()"),
+    "load mbarrier.arrive.expect_tx.shared::cta.b64 #0": ("deadlock", "loaded.wait(0)"),
+    "kernel mbarrier.try_wait.parity.shared::cta.b64 #0": ("race", "tma.load(b_tile", "tcgen05.mma("),
+    "kernel mbarrier.try_wait.parity.shared::cta.b64 #1": ("race", "tcgen05.mma(", "tcgen05.ld("),
+    "kernel tcgen05.fence::after_thread_sync #1": ("tcgen05-fence", "tcgen05.mma(", "tcgen05.ld("),
+    "kernel tcgen05.wait::ld.sync.aligned #0": ("tmem-registers", "tcgen05.ld(", "st(line + column"),
+    "kernel fence.proxy.async.shared::cta #0": ("proxy-fence", "st(line + column", "tma.store("),
+    "kernel bar.sync #1": ("race", "st(line + column", "tma.store("),
+    "store cp.async.bulk.wait_group #0": ("exit-early", "tma.store("),
+    "free tcgen05.dealloc #0": ("fault", "tmem.alloc()"),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_the_finding_has_the_right_lines(name: str) -> None:
+    (edit,) = [edit for edit in edits(_text("memory_flow")) if str(edit) == name]
+    rule, *parts = LINES[name]
+    source = Path(memory_flow.__file__).read_text(encoding="utf-8").splitlines()
+    found = [
+        [source[int(step.where.rsplit(":", 1)[1]) - 1] for step in finding.steps]
+        for finding in KERNELS["memory_flow"](edit).verdicts[0].findings
+        if finding.rule.id == rule
+    ]
+    assert any(len(lines) == len(parts) and all(map(str.__contains__, lines, parts)) for lines in found), found
 
 
 LADDERS = [("b200", level, (512, 384, 256)) for level in (1, 4, 5, 6, 8)]
