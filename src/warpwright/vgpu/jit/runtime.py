@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from functools import cache
 from importlib import resources
 from string import Template
@@ -19,9 +20,11 @@ _RMW = {
     "min.u": "umin", "max.u": "umax", "min.s": "min", "max.s": "max",
 }  # fmt: skip
 _HALVES = ("f16", "bf16")
+_ONE = threading.Lock()  # an engine that a second one replaces would take its machine code along
+_OF_CHECKS = ("clocks", "shadow", "sets")  # compiled when something is checked
 _FILES = (
     "translate", "control", "mbarrier", "exchange", "bulk", "wgmma", "hardware", "mma", "reduce", "record", "signal",
-    "watch", "clocks", "shadow",
+    "watch",
 )  # fmt: skip
 
 
@@ -193,6 +196,20 @@ _CLOCK = [
     ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64,
 ]  # fmt: skip
 _SHADOW = [*[ctypes.c_void_p] * 3, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64]
+
+
+def _checks() -> Engine:
+    """The routines of checks, which lane code does not call; the first cluster to be judged asks for them."""
+    with _ONE:
+        return _compiled_checks()
+
+
+@cache
+def _compiled_checks() -> Engine:
+    folder = resources.files(__package__)
+    return Engine("\n".join((folder / f"{name}.ll").read_text() for name in _OF_CHECKS), 2)
+
+
 _PYTHON: dict[str, tuple[Any, list[Any]]] = {
     "run_cluster": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p]),
     "mbarrier_update": (ctypes.c_int32, [ctypes.c_void_p, *[ctypes.c_int64] * 4]),
@@ -223,4 +240,5 @@ def function(name: str):  # type: ignore[no-untyped-def]  # a ctypes function: i
     """A runtime routine as a ctypes function; it runs without the interpreter lock unless it is a brief one."""
     result, arguments = _PYTHON[name]
     make = ctypes.PYFUNCTYPE if name in _BRIEF else ctypes.CFUNCTYPE
-    return make(result, *arguments)(runtime().address(name))
+    engine = _checks() if name.startswith(("clock_", "shadow_")) else runtime()
+    return make(result, *arguments)(engine.address(name))
