@@ -198,6 +198,22 @@ def sums(y: tma.Map[f32], *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=32)
+def sums_of_both(y: tma.Map[f32], x: Global[f32], *, right: bool = False) -> None:
+    """One CTA adds by TMA, the other by atomic operations: those are atomic among themselves only."""
+    tile = smem.tile(f32, (ROWS, COLUMNS))
+    for row in range(ROWS):
+        st(tile.at(row, warp.lane), tid.x.to(f32))
+    fence.proxy_async()
+    warp.sync()
+    with If((ctaid.x == 0) & elect_one()):
+        tma.reduce(y[0, 0], tile)
+        tma.commit_group()
+        tma.wait_group(0)
+    with If(ctaid.x == 1):
+        red.add(x + (tid.x + (ROWS * COLUMNS if right else 0)), 1.0)
+
+
+@kernel("sm_90a", threads=32)
 def stored(y: tma.Map[f32], x: Global[f32], z: Global[f32], *, right: bool = False) -> None:
     """What TMA stores is read by the thread that issued it, which waits until it was read, or until it is there."""
     tile = smem.tile(f32, (ROWS, COLUMNS))
