@@ -243,12 +243,13 @@ def _live(watch: Watch, place: int, inst: int, lanes: Lanes) -> Mbarrier | None:
 def registers(watch: Watch, row: Row) -> None:
     """A warp's next one comes when the other warps of its warpgroup are known to have come to the last one."""
     watch.op()
-    first, lane = row.warp - row.warp % watch.cluster.per_cta % 4, int(row.lanes[0])
+    per_cta, lane = watch.cluster.per_cta, int(row.lanes[0])
+    first, last = row.warp - row.warp % per_cta % 4, row.warp - row.warp % per_cta + per_cta
     mine = watch.changes.setdefault(row.warp, [])
-    for other in range(first, first + 4) if mine else ():
+    for other in range(first, min(first + 4, last)) if mine else ():
         theirs = watch.changes.get(other, [])[len(mine) - 1 : len(mine)]
         if watch.accesses.unknown(np.array(theirs, np.int64), lane).any():
-            text = f"warp {other % watch.cluster.per_cta} need not have come to the first"
+            text = f"warp {other % per_cta} need not have come to the first"
             watch.clash("setmaxnreg", theirs[0], row.inst, lane, text)
     now = watch.clocks.now(row.lanes[:1])
     mine.append(int(watch.accesses.add(row.lanes[:1], now, False, row.inst, lane)[0]))
