@@ -279,3 +279,42 @@ def beats(x: Global[u32]) -> None:
         turns.set(turns + 1)
         st(x + 1, turns, sem="volatile")
         Break(when=ld(x, sem="volatile") != 0)
+
+
+@kernel("sm_90a", threads=64)
+def one_parity(x: Global[u32], *, right: bool = False) -> None:
+    """The second wait names the phase of the first."""
+    full = mbarrier(1, name="full")
+    with If(tid.x == 0):
+        full.init()
+    bar.sync()
+    for turn in range(2):
+        with If(tid.x == 0):
+            full.arrive()
+        with If(warp.id == 1):
+            full.wait(turn if right else 0)
+        bar.sync()
+
+
+@kernel("sm_90a", threads=64)
+def asks(x: Global[u32], *, right: bool = False) -> None:
+    """A warp tests a phase in circles; who would end it waits for that warp."""
+    done = mbarrier(1, name="done")
+    with If(tid.x == 0):
+        done.init()
+    bar.sync()
+
+    @role(warp=0)
+    def ask() -> None:
+        for _ in loop():
+            Break(when=done.test_wait(0))
+        bar.sync(1, 64)
+
+    @role(warp=1)
+    def answer() -> None:
+        if not right:
+            bar.sync(1, 64)
+        with If(elect_one()):
+            done.arrive()
+        if right:
+            bar.sync(1, 64)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.races import stuck
+from tests.races import published, stuck
 from warpwright.check import check
 from warpwright.vgpu.checks.findings import Finding, Verdict
 
@@ -103,6 +104,24 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
         ["1024 registers (0 are free); nothing that could still run comes to it"],
         "let warps that need fewer registers give them up (setmaxnreg.dec) before others ask for more",
     ),
+    "one_parity": (
+        ["kernel waits for phase 2 (parity 0) of full", "kernel waits at barrier 0"],
+        [
+            "full: phase 2 lacks 1 of 1 arrivals; nothing that could still run comes to it",
+            "full: phase 0 was ended by full.arrive(), phase 1 was ended by full.arrive()",
+        ],
+        "wait for the other parity of full each time round: here parity 0 was waited for twice, which passes at once "
+        "while the next phase is open",
+    ),
+    "asks": (
+        ["ask runs in circles, tests the mbarrier at 0x400", "answer waits at barrier 1"],
+        [
+            "cycle: ask → the mbarrier at 0x400 → answer → barrier 1 → ask",
+            "the mbarrier at 0x400: phase 0 lacks 1 of 1 arrivals; answer (done.arrive()) would come, but waits itself",
+            "barrier 1 (32 of 64 threads have arrived); ask (bar.sync(1, 64)) would come, but waits itself",
+        ],
+        "break the cycle: let one of them arrive, or commit, before it waits",
+    ),
     "polls": (
         ["look runs in circles", "tell waits at barrier 1"],
         [],
@@ -121,10 +140,10 @@ def _deadlock(verdict: Verdict) -> Finding:
     return found
 
 
-def _read(text: str) -> list[str]:
+def _read(text: str, module: ModuleType = stuck) -> list[str]:
     """Lines of a message, with the text of the kernel's lines for their numbers."""
-    source = inspect.getsource(stuck).splitlines()
-    return re.sub(r"/[^\s()]*stuck\.py:(\d+)", lambda at: source[int(at[1]) - 1].strip(), text).splitlines()
+    source = inspect.getsource(module).splitlines()
+    return re.sub(r"/[^\s()]*\.py:(\d+)", lambda at: source[int(at[1]) - 1].strip(), text).splitlines()
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -134,6 +153,35 @@ def test_a_deadlock_is_explained(name: str) -> None:
     assert [f"{step.role} {step.what}" for step in found.steps] == steps
     assert _read(found.message) == message
     assert found.rule.repair == repair
+
+
+PUBLISHED: dict[str, tuple[list[Any], int, str]] = {
+    "expected_twice": ([BOX], 1, "expect 4,096 bytes at full, as many as are copied: 8,192 are expected"),
+    "lonely_multicast": (
+        [BOX],
+        2,
+        "issue the copy of the 4,096 bytes that full expects, and let it count them there",
+    ),
+    "one_phase": (
+        [np.ones((32, 256), np.float32), 4],
+        1,
+        "let read (full.wait(k & 1 if right else 0)) wait for the other parity of full each time round: it passed "
+        "twice for one phase",
+    ),
+    "all_arrive": (
+        [WORDS],
+        1,
+        "let one thread arrive at ready (elect_one), or initialise it with the number of those who do: each lane ended "
+        "a phase of 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_what_mends_a_published_mistake_is_said(name: str) -> None:
+    args, grid, repair = PUBLISHED[name]
+    found = _deadlock(check(getattr(published, name).configure(right=False), grid, args=args))
+    assert _read(found.rule.repair, published) == [repair]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from warpwright.vgpu import faults
 from warpwright.vgpu.checks.barriers import Mbarrier
 from warpwright.vgpu.checks.graph import Graph
-from warpwright.vgpu.checks.waits import GATHERS, SPINS, Wait
+from warpwright.vgpu.checks.waits import GATHERS, NOWHERE, SPINS, Wait
 from warpwright.vgpu.jit.state import WAIT_BAR, WAIT_CLUSTER, WAIT_MBARRIER, WAIT_SERVICE
 
 if TYPE_CHECKING:
@@ -161,6 +161,8 @@ def _apart(watch: Watch, graph: Graph, wait: Wait) -> str:
 
 
 def _circling(watch: Watch, graph: Graph, wait: Wait) -> str:
+    if wait.target != NOWHERE:
+        return ""
     return "write what the loop asks for in a thread that need not wait for this one"
 
 
