@@ -132,6 +132,15 @@ def test_a_result_stands_at_the_later_access_and_leads_to_the_earlier(tmp_path) 
     )
 
 
+def test_a_deadlock_stands_at_its_first_wait_and_names_its_schedule(tmp_path) -> None:
+    steps = step("waits for a", f"{tmp_path}/k.py:3"), step("waits for b", f"{tmp_path}/k.py:9")
+    found = Finding(RULES["deadlock"], steps, "cycle: a → b → a", seed=7)
+    (result,) = sarif_of(verdict(found), "1.0", root=tmp_path)["runs"][0]["results"]
+    assert result["locations"][0]["physicalLocation"]["region"] == {"startLine": 3}
+    assert [each["physicalLocation"]["region"]["startLine"] for each in result["relatedLocations"]] == [9]
+    assert result["message"]["text"].endswith(" Seen in the schedule of seed 7.")
+
+
 def test_rules_are_a_table_that_results_point_into(tmp_path) -> None:
     log = sarif_of(verdict(HANG), "1.2.3", root=tmp_path)
     jsonschema.validate(log, SCHEMA)

@@ -52,14 +52,14 @@ def _sentence(text: str) -> str:
 
 
 def _result(finding: Finding, kernel: str, source: Path | None, base: Path) -> Json:
-    text = " ".join(
-        map(_sentence, (finding.rule.title, short(finding.message), f"repair: {short(finding.rule.repair)}"))
-    )
-    places = places_of(finding, source)
+    parts = [finding.rule.title, short(finding.message), f"repair: {short(finding.rule.repair)}"]
+    parts += [f"seen in the schedule of seed {finding.seed}"] * bool(finding.seed)
+    text = " ".join(map(_sentence, parts))
+    places, stopped = places_of(finding, source), finding.rule.id == "deadlock"
     logical = [{"name": kernel, "kind": "function"}]
     location: Json = {"logicalLocations": logical}
     if places:
-        location |= {"physicalLocation": _physical(places[0 if finding.rule.id == "deadlock" else -1], base)}
+        location |= {"physicalLocation": _physical(places[0 if stopped else -1], base)}
     result = {
         "ruleId": finding.rule.id,
         "ruleIndex": list(RULES).index(finding.rule.id),
@@ -69,8 +69,9 @@ def _result(finding: Finding, kernel: str, source: Path | None, base: Path) -> J
     }
     steps = [(step, place_of(step.where, source)) for step in finding.steps]
     placed = [_step(step, found, base) for step, found in steps if found is not None]
-    if len(placed) > 1:
-        result["relatedLocations"] = [{"id": number, **place} for number, place in enumerate(placed[:-1], 1)]
+    others = placed[1:] if stopped else placed[:-1]
+    if others:
+        result["relatedLocations"] = [{"id": number, **place} for number, place in enumerate(others, 1)]
         result["codeFlows"] = [{"threadFlows": [{"locations": [{"location": place} for place in placed]}]}]
     return result
 
