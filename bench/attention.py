@@ -18,7 +18,6 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -52,12 +51,14 @@ def problems(head_dims: list[int], lengths: list[int]) -> Iterator[Problem]:
 def prepared(problem: Problem, name: str, tensors: Tensors, counter: torch.Tensor) -> Run:
     """A call that only starts our kernel, by a named configuration."""
     sms = torch.cuda.get_device_properties(0).multi_processor_count
-    found = plan(problem, sms=sms, config=replace(CONFIGS[name], dynamic=problem.causal))
+    found = plan(problem, sms=sms, config=CONFIGS[name])
     traced = kernel_of(found.config).trace(dtype=bf16, bounds=found.bounds)
     job = Job(Choice("sm90.attention", True, name), traced, found.grid, found.config, found.scalars, True, counted=True)
     views = [view for view in map(device_array, tensors) if view is not None]
     places, stream = tuple(tensor.data_ptr() for tensor in tensors), torch.cuda.current_stream().cuda_stream
-    return ready(job, tuple(map(geometry, views)), "cuda:0")(places, 0, counter.data_ptr(), stream)
+    return ready(job, tuple(map(geometry, views)), "cuda:0")(
+        places, 0, counter.data_ptr() if found.uneven else 0, stream
+    )
 
 
 def peer(backend: SDPBackend, causal: bool, tensors: Tensors) -> torch.Tensor:

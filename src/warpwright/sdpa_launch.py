@@ -107,7 +107,7 @@ def job_of(problem: Problem, arch: str, sms: int, tma: bool | None) -> Job:
         plan = planned(problem, sms=sms)
         kernel = kernel_of(plan.config).trace(dtype=dtype, bounds=plan.bounds)
         counted = any(name == "counter" for name, _ in kernel.params)
-        counts = counted and plan.config.dynamic
+        counts = counted and plan.uneven
         return Job(choice, kernel, plan.grid, plan.config, plan.scalars, True, counted, counts)
     found = sm120_plan.plan(problem, tma=choice.tma, arch=arch)
     traced = sm120.kernel_of(found.config).trace(arch=arch, dtype=dtype)
@@ -152,7 +152,9 @@ def run(job: Job, views: Sequence[View], lse: View | None, device: Device, count
         return
     host = [view for view in views if isinstance(view, np.ndarray)]
     given: list[Any] = mapped(job, host) if job.mapped else strided(host)
-    tail = [0 if lse is None else lse, *([np.zeros(1, np.uint32)] if job.counted else [])]
+    # CTAs of a virtual GPU take every n-th tile: with a counter, those of a representative wave would take them all
+    own = np.zeros(1, np.uint32) if job.counts and device.name.startswith("cuda") else 0
+    tail = [0 if lse is None else lse, *([own] if job.counted else [])]
     launch(job.kernel, job.grid, args=[*given, *tail, *job.scalars], device=device)
     if not job.mapped:
         host[-1][...] = given[3]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ LENGTHS = [(1, 1000, 0), (333, 700, 8), (700, 333, 0), (1500, 1500, 0)]  # queri
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("dtype", [BF16, np.dtype(np.float16)])
 def test_configurations(name: str, mask: dict[str, Any], dtype: np.dtype) -> None:
-    config = replace(CONFIGS[name], dynamic=bool(mask))
+    config = CONFIGS[name]
     for q_len, kv_len, fewer in LENGTHS:
         problem = Problem(2, 6, 3, q_len, kv_len, config.head_dim - fewer, dtype=dtype, **mask)
         given = normal(problem)
@@ -38,7 +37,7 @@ def test_the_virtual_gpu_agrees(name: str) -> None:
     problem = Problem(1, 2, 1, 300, 400, CONFIGS[name].head_dim, causal=True)
     results = []
     for device in ("cuda", "h200"):
-        found, kernel, args, result = prepared(problem, replace(CONFIGS[name], dynamic=True), normal(problem))
+        found, kernel, args, result = prepared(problem, CONFIGS[name], normal(problem))
         ww.launch(kernel, found.grid, args=args, device=device)
         results.append([each.astype(np.float64) for each in result])
     (o, lse, _), (virtual, virtual_lse, _) = results

@@ -16,6 +16,7 @@ from warpwright.kernels.attention.sm90_warpgroup import Warpgroup
 from warpwright.lang import (
     Break,
     Global,
+    If,
     Kernel,
     atom,
     bf16,
@@ -66,7 +67,6 @@ def attention(
     q_stages: int = 2,
     in_turn: bool = False,
     together: bool = True,
-    dynamic: bool = False,
     bounds: tuple[bool, bool] = (False, False),
     dtype: type[Scalar] = bf16,
     threads: int = 384,
@@ -74,8 +74,9 @@ def attention(
     """Persistent: CTAs take tiles one after the other, in the order of their numbers.
 
     Numbers count ``tiles`` tiles of queries of each of ``section`` heads, the heads of a section side by side; where
-    there is a bound to the right, from the last queries on, which see most keys. ``dynamic``: who is ready first takes
-    the next number from ``counter``, which goes back to 0 with the last one. O leaves through the slot of Q.
+    there is a bound to the right, from the last queries on, which see most keys. With the address of a ``counter`` who
+    is ready first takes the next number, and the last one sets it back to 0; without one CTAs take every n-th. O leaves
+    through the slot of Q.
 
     role      warps  moves                              waits for          signals
     load      0      numbers -> `work`; Q, K, V         empty of each      full of each
@@ -105,7 +106,9 @@ def attention(
 
         for _ in loop():
             Break(when=number >= total)
-            taken = atom.inc(Global(u32, counter), total - 1) if dynamic else number
+            taken = var(u32, number)
+            with If(counter != 0):
+                taken.set(atom.inc(Global(u32, counter), total - 1))
             within, before = number % (section * tiles), number // (section * tiles) * section
             place, head = within // section, before + within % section
             row = (tiles - 1 - place if bounds[1] else place) * queries

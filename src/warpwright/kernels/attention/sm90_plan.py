@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from warpwright.kernels.attention.problem import Problem
@@ -25,7 +25,7 @@ class HopperConfig:
     keys of a block); each 64 queries have a warpgroup. ``stages`` are those of the rings of K and of V, ``q_stages``
     those of Q. With ``in_turn`` the warpgroups issue their products in turn, so that one computes its softmax while
     another multiplies. A warp rescales the sums of its rows ``together`` where a greatest score has grown, or those of
-    each half of them that it has grown in. ``dynamic`` tiles are handed out by a counter.
+    each half of them that it has grown in.
     """
 
     head_dim: int = 128
@@ -34,7 +34,6 @@ class HopperConfig:
     q_stages: int = 2
     in_turn: bool = False
     together: bool = True
-    dynamic: bool = False
 
     @property
     def consumers(self) -> int:
@@ -55,7 +54,7 @@ class HopperConfig:
     @property
     def keywords(self) -> dict[str, Any]:
         """What ``attention.configure`` takes."""
-        names = "head_dim tile stages q_stages in_turn together dynamic threads"
+        names = "head_dim tile stages q_stages in_turn together threads"
         return {name: getattr(self, name) for name in names.split()}
 
 
@@ -95,11 +94,13 @@ class HopperPlan:
 
     Arguments in order: maps of q, k, v and o, each of an array (batch, heads, rows, head_dim) of any strides with dense
     rows, in the boxes that the traced kernel names; the address of the log-sum-exp (batch, heads, q_len) of float32, or
-    0; the address of a counter, a u32 that is 0 before the launch and after it (``dynamic``), or 0; then ``scalars``.
+    0; the address of a counter that hands out tiles, a u32 that is 0 before the launch and after it, or 0; then
+    ``scalars``. ``uneven`` tiles, which do not all see as many keys, are done sooner with a counter.
     """
 
     config: HopperConfig
     bounds: tuple[bool, bool]
+    uneven: bool
     grid: tuple[int, int, int]
     scalars: tuple[int | float, ...]
 
@@ -107,7 +108,7 @@ class HopperPlan:
 def plan(problem: Problem, *, sms: int, config: HopperConfig | None = None) -> HopperPlan:
     """The launch for ``problem`` on a device of ``sms`` SMs, by ``config`` or the one that suits it best."""
     bounds = problem.left is not None, problem.right is not None
-    found = config or replace(CONFIGS[choose(problem)], dynamic=bounds[1])
+    found = config or CONFIGS[choose(problem)]
     tiles = -(-problem.q_len // found.tile[0])
     total = tiles * problem.heads * problem.batch
     scalars = (
@@ -122,7 +123,7 @@ def plan(problem: Problem, *, sms: int, config: HopperConfig | None = None) -> H
         _section(problem) if bounds[1] else 1,
         problem.factor * math.log2(math.e),
     )
-    return HopperPlan(found, bounds, (min(sms, total), 1, 1), scalars)
+    return HopperPlan(found, bounds, bounds[1], (min(sms, total), 1, 1), scalars)
 
 
 def _section(problem: Problem) -> int:
