@@ -14,6 +14,8 @@ HERE = Path(__file__).parent / "cuda"
 BLACKWELL = ("parted_pair", "uncommitted_product")
 NAMES = sorted(path.stem for path in HERE.glob("*.cu"))
 STATES = ("wrong", "repaired")
+# "_INTERNAL_" and a hash of where nvcc ran, as bytes of a debug section
+_HASHED = re.compile(r"(95,73,78,84,69,82,78,65,76,95)(?:,\d+){8}")
 
 
 def golden(name: str, state: str) -> Path:
@@ -22,12 +24,13 @@ def golden(name: str, state: str) -> Path:
 
 
 def compile_ptx(name: str, state: str, to: Path) -> None:
-    """Compile a kernel, with lines of its source but no folders; raises CalledProcessError with nvcc's words."""
+    """Compile a kernel, with lines of its source but no folder; raises CalledProcessError with nvcc's words."""
     arch = "sm_100a" if name in BLACKWELL else "sm_90a"
     define = ["-DREPAIRED"] if state == "repaired" else []
     command = ["nvcc", "-ptx", "-lineinfo", f"-arch={arch}", "-std=c++17", *define, "-o", str(to), f"{name}.cu"]
     subprocess.run(command, check=True, cwd=HERE)
-    to.write_text(re.sub(r'(\.file\s+\d+) ".*/([^"/]+)"', r'\1 "\2"', to.read_text()))
+    named = re.sub(r'(\.file\s+\d+) ".*/([^"/]+)"', r'\1 "\2"', to.read_text())
+    to.write_text(_HASHED.sub(r"\1" + ",48" * 8, named))
 
 
 def main() -> None:
