@@ -169,7 +169,7 @@ def _flow(count: int) -> tuple[Verdict, bool]:
 
 LADDERS = {
     **{f"blackwell {level}": ("b200", level, (256, 256, 192), 8) for level in (1, 2, 3, 4)},
-    **{f"blackwell {level}": ("b200", level, (512, 384, 256), 4) for level in (5, 6, 8)},
+    **{f"blackwell {level}": ("b200", level, (512, 384, 256), 4) for level in (5, 6, 8, 10)},
     "blackwell 7": ("b200", 7, (1024, 384, 384), 4),
     "blackwell 9": ("b200", 9, (1024, 768, 384), 4),
     **{f"hopper {level}": ("h200", level, (128, 128, 256), 4) for level in (1, 2, 3)},
