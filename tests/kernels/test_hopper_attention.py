@@ -39,6 +39,7 @@ SHAPES = [
     (TURN, Problem(1, 2, 2, 200, 1000, 64)),
     (NARROW, Problem(1, 2, 1, 127, 64, 96, window=(30, 10))),
     (NARROW, Problem(1, 1, 1, 65, 300, 80, dtype=np.float16, window=(100, None), causal=True)),
+    (NARROW, Problem(1, 1, 1, 70, 90, 96, window=(2**40, 2**40))),
     (WIDE, Problem(2, 3, 3, 300, 200, 128, causal=True)),
     (WIDE, Problem(1, 6, 2, 64, 129, 128, dtype=np.float16)),
     (ONE_Q, Problem(1, 2, 1, 129, 65, 192, causal=True, scale=0.3)),

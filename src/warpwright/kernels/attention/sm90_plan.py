@@ -12,7 +12,6 @@ __all__ = ["CONFIGS", "HopperConfig", "HopperPlan", "choose", "plan"]
 
 WARPGROUP = 128
 STRIP = 64
-PANEL = 64  # columns of a tensor map's box: 128 bytes
 CONTROL_BYTES = 1024
 L2_BYTES = 32 * 2**20  # of keys and values that tiles under way should share, of the H200's 50 MB
 
@@ -109,13 +108,13 @@ def plan(problem: Problem, *, sms: int, config: HopperConfig | None = None) -> H
     """The launch for ``problem`` on a device of ``sms`` SMs, by ``config`` or the one that suits it best."""
     bounds = problem.left is not None, problem.right is not None
     found = config or CONFIGS[choose(problem)]
-    tiles = -(-problem.q_len // found.tile[0])
+    tiles, anywhere = -(-problem.q_len // found.tile[0]), problem.q_len + problem.kv_len
     total = tiles * problem.heads * problem.batch
     scalars = (
         problem.q_len,
         problem.kv_len,
-        problem.offset - (problem.left or 0),
-        problem.offset + (problem.right or 0) + 1,
+        problem.offset - min(problem.left or 0, anywhere),
+        problem.offset + min(problem.right or 0, anywhere) + 1,
         problem.heads,
         problem.group,
         tiles,

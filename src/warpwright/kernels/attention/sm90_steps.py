@@ -81,6 +81,7 @@ CHAINS = 2
 TURN = 1  # the first of the named barriers, one a warpgroup
 LOWEST = -3.4028234663852886e38
 LN2 = 0.6931471805599453
+Weighed = tuple[list[Any], list[Any], list[tuple[Any, tuple[int, ...]]]]  # what `softmax` gives
 
 
 class Rings(NamedTuple):
@@ -124,9 +125,6 @@ def set_up(rings: Rings, maps: Sequence[tma.Map[Scalar]]) -> None:
             tma.prefetch_map(each)
 
     bar.sync()
-
-
-Weighed = tuple[list[Any], list[Any], list[tuple[Any, tuple[int, ...]]]]
 
 
 class Turns:
@@ -226,10 +224,6 @@ class Work:
         for register, word in zip((self.row, self.head, self.first, self.count), words, strict=True):
             if isinstance(register, Var):
                 register.set(word)
-
-    def copy(self) -> Work:
-        """The tile as it is now."""
-        return Work(self.row.to(u32), self.head.to(u32), self.first, self.count.to(u32))
 
 
 def take(items: Cursor, one: Expr | None = None) -> tuple[Any, ...]:

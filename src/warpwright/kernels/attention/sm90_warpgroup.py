@@ -47,7 +47,7 @@ class Warpgroup:
         self.scores = wgmma.accumulator(f32, (STRIP, keys))
         self.sums = wgmma.accumulator(f32, (STRIP, columns))
         self.held, self.rows = [var(b32, 0) for _ in range(keys // 4)], Rows()
-        self.at, self.queries = Work.begin(mask.begin is not None), consumers * STRIP
+        self.at = Work.begin(mask.begin is not None)
         self.items, self.of_q, self.of_k, self.of_v = (
             ring.consumer() for ring in (rings.work, rings.q, rings.k, rings.v)
         )
