@@ -204,4 +204,6 @@ def test_mistakes_are_one_line_and_status_2(folder, words, sentence) -> None:
 def test_an_unknown_rule_is_answered_with_those_there_are(folder) -> None:
     result = run("right.toml", "--off", "rase")
     assert result.exit_code == 2
-    assert result.stderr.startswith("warpwright: error: given off='rase'; expected one of race, grid-race, proxy-fence, ")
+    assert result.stderr.startswith(
+        "warpwright: error: given off='rase'; expected one of race, grid-race, proxy-fence, "
+    )

@@ -55,7 +55,7 @@ def values(result: tmem.TmemTile, weights: tmem.TmemTile, block: Tile, more: Any
 
 
 def seen(block: Any, low: Any, high: Any) -> Callable[[int], Any]:
-    """Whether a row that sees the keys from ``low``, if given, up to ``high`` sees a column of the block at ``block``."""
+    """Whether a row that sees the keys from ``low`` (if given) to ``high`` sees a column of the block at ``block``."""
     stop = (high - block).to(s32)
     if low is None:
         return lambda column: stop > column
