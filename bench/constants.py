@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from statistics import fmean
 
 from warpwright import targets
 from warpwright.targets.timing import UNITS
@@ -12,12 +13,26 @@ __all__ = ["FORMULAS", "derived", "lines"]
 Results = Mapping[str, float]
 SMS, CLOCK, HBM = 132, 1980, 4800.0  # MHz, GB/s
 ADDRESS = 8  # cycles of the address in a chain of global loads
+STEPS, ENTRY = 12, 125  # cycles of the model for what else is in issue.branch.loop, and in start.used
+PAIR = 2 * (5.5 + 128 * 1.19) + 40  # cycles of the TMA unit for two boxes of 128 rows, issue and wait
+LATER = 1.5  # of two exponential delays the later, on average
+
+
+def joined(of: Results, name: str, unique: int, all_of: int) -> float:
+    """What shared bytes cost L2 where a k-block has ``unique`` KB a SM that no neighbour reads, of ``all_of``."""
+    return (of[name] * of["tma.load.l2.32768x4.132_sms"] / 1024 - unique) / (all_of - unique)
+
+
+def multicast(of: Results, name: str, own: int, sent: int) -> float:
+    return (of[name] * of["tma.load.l2.32768x4.132_sms"] / 1024 - own) / sent
+
 
 FORMULAS: dict[str, Callable[[Results], float]] = {
-    "try_wait": lambda of: of["mbarrier.ready"],
-    "wake": lambda of: of["mbarrier.ready"],
+    "branch": lambda of: of["issue.branch.loop"] - STEPS,
+    "try_wait": lambda of: of["mbarrier.ready"] - of["issue.branch.loop"] + STEPS,
+    "wake": lambda of: of["mbarrier.ready"] - 2 * (of["issue.branch.loop"] - STEPS),
     "arrive": lambda of: of["mbarrier.signal"] - of["mbarrier.ready"],
-    "arrive_remote": lambda of: of["mbarrier.remote_signal.cta"] - of["mbarrier.ready"],
+    "arrive_remote": lambda of: of["dsmem.neighbour.latency"] + of["mbarrier.signal"] - of["mbarrier.ready"],
     "bar": lambda of: of["bar.sync.128"],
     "cluster_barrier": lambda of: of["cluster.sync.2x128.relaxed"],
     "fence_async": lambda of: of["fence.fence_proxy_async"],
@@ -38,9 +53,36 @@ FORMULAS: dict[str, Callable[[Results], float]] = {
     "hbm_mixed_share": lambda of: of["hbm.copy"] / HBM,
     "tma_issue": lambda of: of["tma.load.issue"],
     "tma_l2": lambda of: of["tma.load.l2.1024.latency"] - of["tma.load.issue"] - of["mbarrier.ready"],
-    "tma_hbm": lambda of: of["tma.load.hbm.1024.latency"] - of["tma.load.issue"] - of["mbarrier.ready"],
+    "tma_hbm": lambda of: FORMULAS["tma_l2"](of) + of["tma.load.hbm.8192.latency"] - of["tma.load.l2.8192.latency"],
+    "tma_fresh": lambda of: (
+        of["waits.near.one.128_0x1.down_16.used_0.1_ctas.132_ctas"]
+        - of["waits.warm.one.128_0x1.down_16.used_0.1_ctas.132_ctas"]
+    ),
+    "tma_late_l2": lambda of: (
+        (
+            of["waits.warm.one.128_128x1.down_16.used_0.1_ctas.132_ctas"]
+            - of["waits.warm.one.128_128x1.down_16.used_0.1_ctas.2_ctas"]
+        )
+        / LATER
+    ),
+    "tma_late_hbm": lambda of: (
+        (of["waits.cold.one.128_128x1.down_16.used_0.1_ctas.132_ctas"] - FORMULAS["tma_hbm"](of) - PAIR) / LATER
+    ),
+    "tma_store_bytes": lambda of: 16384 / of["tma.store.16384.flight.1_sms"],
     "tma_row": lambda of: (of["tma.box.64_rows"] - of["tma.box.32_rows"]) / 32,
-    "tma_first": lambda of: of["tma.load.first.132_sms"] - of["tma.load.hbm.1024.latency"],
+    "tma_first": lambda of: (
+        of["start.load.128_128x1.down_16.last"] - FORMULAS["tma_hbm"](of) - LATER * FORMULAS["tma_late_hbm"](of) - PAIR
+    ),
+    "entry": lambda of: of["start.used.far_0_1.cold"] - ENTRY,
+    "merged_cost": lambda of: fmean(
+        joined(of, f"tiles.one.128_{n}x4.down_{down}.used_0.1_ctas", unique, 128 // 8 + n // 8)
+        for n, down, unique in ((128, 1, 17), (128, 16, 17), (256, 1, 18), (256, 16, 33))
+    ),
+    "merged_later": lambda of: fmean(joined(of, f"waves.128_128x6.down_{down}.later", 17, 32) for down in (16, 32, 64)),
+    "multicast_cost": lambda of: fmean(
+        (multicast(of, "tma.mixed.64_128.4.1_ctas", 16, 8), multicast(of, "tma.mixed.128_128.4.1_ctas", 16, 16))
+    ),
+    "hbm_common_share": lambda of: 67 * 16.384 / of["tiles.cold.one.128_128x6.down_64.used_0.1_ctas"] * CLOCK / HBM,
     "mma_flops": lambda of: 2 * 64 * 256 * 16 / of["wgmma.n256.shared.2_groups"],
     "mma_least": lambda of: of["wgmma.n8.shared.1_groups"],
     "mma_latency": lambda of: of["wgmma.n128.group_of_1"] - of["wgmma.n128.shared.1_groups"],

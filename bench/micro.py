@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from constants import lines
-from probes import bulk, issue, launches, memory, power, shared, sync, tensor
+from probes import bulk, issue, launches, memory, power, shared, starts, sync, tensor, traffic
 from probes.harness import Bench, Measured
 
 PARTS: dict[str, Callable[[Bench], Iterator[Measured]]] = {
@@ -27,6 +27,8 @@ PARTS: dict[str, Callable[[Bench], Iterator[Measured]]] = {
     "shared": shared.measure,
     "memory": memory.measure,
     "tma": bulk.measure,
+    "traffic": traffic.measure,
+    "starts": starts.measure,
     "sync": sync.measure,
     "wgmma": tensor.measure,
     "launch": launches.measure,

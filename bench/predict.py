@@ -2,9 +2,11 @@
 
 Every level of the Hopper GEMM ladder, and the copy and the reduction of the examples, as ``ww.profile`` predicts them
 in fast mode for an H200, beside what they take there: CUDA events around isolated launches, 256 MB written to L2
-before each, random normal data, medians of 10 after a second of rest, so that the power limit of the board does not
-act yet. ``settled_us`` is the same after 0.3 s of such launches, where it does. With ``--measure`` that is measured
-now, on the GPU of this machine; otherwise read from ``bench/measured/h200.json``, so no GPU is needed.
+before each, random normal data. Kernels of one size take turns in random order, in sets that begin after a rest and
+are over before the power limit of the board acts; ``us`` is the median of all, ``sets`` are the medians of the sets.
+Levels whose sets overlap, or that differ by less than 2 %, are in no order. ``settled_us`` is the median after 0.3 s of
+launches of that kernel alone, where the power limit acts. With ``--measure`` that is measured now, on the GPU of this
+machine; otherwise read from ``bench/measured/h200.json``, so no GPU is needed.
 
 The constants behind the prediction come from micro-benchmarks (bench/micro.py), none from the kernels judged here.
 """
@@ -26,6 +28,7 @@ import numpy as np
 from probes.harness import Bench
 
 from warpwright import TensorMap, cuda
+from warpwright.cuda.timing import samples
 from warpwright.kernels import gemm
 from warpwright.lang import Kernel, Traced
 
@@ -36,7 +39,8 @@ ELEMENTS = (1 << 22, 1 << 24, 1 << 27)  # of float32, of the copy and the reduct
 SMS = 132
 LEVELS = 9  # the last is what the chooser takes
 MEAN_GOAL, WORST_GOAL = 0.12, 0.30
-REST, SETTLE = 1.0, 0.3  # seconds without load before each case; seconds of its launches before "settled_us"
+REST, BURST, SETTLE = 0.7, 0.03, 0.3  # seconds: without load before a set, of a set, of launches before "settled_us"
+SETS, MOST_ROUNDS = 8, 10
 SAME = 0.02  # two levels that differ by less in the measurement are not in any order
 Array = Callable[[tuple[int, ...], str], Any]
 
@@ -88,22 +92,37 @@ def cases(sizes: tuple[int, ...] = SIZES, elements: tuple[int, ...] = ELEMENTS) 
         yield Case("reduction", n, add_up, 8 * SMS, lambda array, n=n: [array((n,), "f32"), array((1,), "f32"), n])
 
 
-def measure(chosen: list[Case], rounds: int = 10) -> list[dict[str, Any]]:
+def measure(chosen: list[Case]) -> list[dict[str, Any]]:
     """Medians in microseconds, on the GPU of this machine."""
     bench, rows = Bench("cuda"), []
 
     def normal(shape: tuple[int, ...], dtype: str) -> Any:
         return bench.normal(shape).to(bench.array((1,), dtype).dtype)
 
-    for case in chosen:
-        run = bench.prepared(case.kernel, case.grid, case.args(normal))
+    for size in dict.fromkeys(case.size for case in chosen):
+        same = [case for case in chosen if case.size == size]
+        runs = {case.name: bench.prepared(case.kernel, case.grid, case.args(normal)) for case in same}
+        sets = in_turns(bench, runs)
+        for name, run in runs.items():
+            count = int(SETTLE * 1e6 / statistics.median(sets[name]))
+            settled = statistics.median(cuda.measure(run, rounds=count, warmup=count))
+            times = {"us": statistics.median(sets[name]), "settled_us": 1e6 * settled}
+            medians = {"sets": [round(us, 2) for us in sets[name]]}
+            rows.append({"case": name, "size": size, **{k: round(v, 2) for k, v in times.items()}, **medians})
+    return rows
+
+
+def in_turns(bench: Bench, runs: dict[str, Any]) -> dict[str, list[float]]:
+    """Medians of every set of each run, microseconds."""
+    once = cuda.medians(runs, rounds=1)
+    rounds = max(1, min(MOST_ROUNDS, int(BURST / sum(once.values()))))
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(SETS):
         bench.wait()
         time.sleep(REST)
-        rested = statistics.median(cuda.measure(run, rounds=rounds))
-        settled = cuda.measure(run, rounds=int(SETTLE / rested), warmup=int(SETTLE / rested))
-        times = {"us": rested, "settled_us": statistics.median(settled)}
-        rows.append({"case": case.name, "size": case.size, **{k: round(1e6 * v, 2) for k, v in times.items()}})
-    return rows
+        for name, seconds in samples(runs, rounds=rounds, warmup=1, cold=True, stream=0).items():
+            found[name].append(1e6 * statistics.median(seconds))
+    return found
 
 
 def empty(shape: tuple[int, ...], dtype: str) -> Any:
@@ -120,16 +139,17 @@ def predict(case: Case, *, fast: bool = True) -> float:
 
 def compared(rows: list[dict[str, Any]], chosen: list[Case]) -> list[dict[str, Any]]:
     """The measured rows of the chosen cases, each with its prediction and error."""
-    known = {(row["case"], row["size"]): row["us"] for row in rows}
+    known = {(row["case"], row["size"]): row for row in rows}
     result = []
     for case in chosen:
-        us = known[case.name, case.size]
+        us, sets = known[case.name, case.size]["us"], known[case.name, case.size]["sets"]
         predicted = predict(case)
         result.append(
             {
                 "case": case.name,
                 "size": case.size,
                 "us": us,
+                "sets": sets,
                 "predicted": round(predicted, 2),
                 "error": predicted / us - 1,
             }
@@ -145,9 +165,14 @@ def disorder(rows: list[dict[str, Any]]) -> list[str]:
             if one["size"] != two["size"] or "level" not in one["case"] or "level" not in two["case"]:
                 continue
             measured, predicted = two["us"] / one["us"] - 1, two["predicted"] / one["predicted"] - 1
-            if abs(measured) > SAME and measured * predicted < 0:
+            if abs(measured) > SAME and apart(one["sets"], two["sets"]) and measured * predicted < 0:
                 found.append(f"{one['case']} and {two['case'].removeprefix('GEMM ')} at {one['size']}")
     return found
+
+
+def apart(one: list[float], two: list[float]) -> bool:
+    """Whether all of one are below all of the other: only then repeated measurements agree on their order."""
+    return max(one) < min(two) or max(two) < min(one)
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:

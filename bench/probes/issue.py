@@ -7,15 +7,19 @@ from typing import Any
 
 from probes.harness import Bench, Measured, measured, timed
 from warpwright.lang import (
+    Break,
     Expr,
     Global,
     If,
+    bar,
     bf16x2,
+    elect_one,
     ex2,
     f32,
     fma,
     kernel,
     loop,
+    mbarrier,
     mul_wide,
     pack,
     redux,
@@ -25,11 +29,20 @@ from warpwright.lang import (
     u64,
     unpack,
     var,
+    warp,
 )
 from warpwright.types import Scalar
 
 CHAINS = 8  # independent chains of a warp, where throughput is measured
 WARPS = 16
+BRANCHES = 32  # in a round
+BRANCH_KINDS = {
+    "loop": "an iteration: compare, leave or not, two additions",
+    "skip": "nobody goes into a block of one instruction",
+    "lane": "one thread arrives at an mbarrier, the others do not",
+    "sync": "warp.sync of threads that are together",
+    "lane_sync": "one thread arrives at an mbarrier, then all synchronise",
+}
 STEPS = 128  # of one chain, or shared among several, in a round
 
 # name: (type of the chain, one step, instructions of a step)
@@ -73,6 +86,46 @@ def straight(out: Global[u64], rounds: u32, seed: u32, sink: Global[u32], *, cou
         sink[tid.x] = 1
 
 
+@kernel("sm_90a", threads=32)
+def branches(out: Global[u64], rounds: u32, limit: u32, sink: Global[u32], *, what="loop"):
+    """Control flow around as little as possible: ``BRANCHES`` times a round."""
+    never = mbarrier(1 << 19, name="never")
+    with If(warp.lane == 0):
+        never.init()
+    bar.sync()
+    left, passed, leads = var(u32, 0), var(u32, 0), elect_one()
+
+    def counted() -> None:
+        for _ in loop():
+            Break(when=left < limit)
+            left.set(left - limit)
+            passed.set(passed + 1)
+
+    def one_lane() -> None:
+        with If(leads):
+            never.arrive()
+
+    def skipped() -> None:
+        with If(left > limit):
+            never.arrive()
+
+    with timed(out):
+        for _ in loop(rounds):
+            if what == "loop":
+                left.set(limit * (BRANCHES + 1) - 1)
+                counted()
+            for _ in range(0 if what == "loop" else BRANCHES):
+                if "lane" in what:
+                    one_lane()
+                if "skip" in what:
+                    skipped()
+                if "sync" in what:
+                    warp.sync()
+                passed.set(passed ^ left)
+    with If(passed + left == 0x12345):
+        sink[tid.x] = 1
+
+
 def measure(bench: Bench) -> Iterator[Measured]:
     sink = bench.array((1024,), "u32")
     for op, (_, _, instructions) in OPS.items():
@@ -84,6 +137,9 @@ def measure(bench: Bench) -> Iterator[Measured]:
         many = chains.configure(op=op, width=CHAINS, threads=32 * WARPS)
         full = bench.slope(many, args, per=per * WARPS / 4)
         yield measured(f"issue.{op}.scheduler", full, "cycles/instruction", f"{WARPS // 4} warps a scheduler")
+    for what in ("loop", "skip", "lane", "sync", "lane_sync"):
+        cycles = bench.slope(branches.configure(what=what), [7, sink], per=BRANCHES)
+        yield measured(f"issue.branch.{what}", cycles, "cycles", BRANCH_KINDS[what])
     count = bench.pick(4096, 64)
     for cold in (True, False):
         spans = bench.spans(straight.configure(count=count), bench.sms, [1, 1, sink], cold=cold).mean(axis=1) / count

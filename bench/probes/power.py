@@ -29,6 +29,7 @@ LOADS = {
     "normal": ("normal", "", 0),
     "normal_a": ("normal", "a", 0),
     "normal_b": ("normal", "b", 0),
+    "normal_ab": ("normal", "ab", 0),
     "zeros": ("zeros", "", 0),
     "pause_1024": ("normal", "", 1024),
     "pause_2048": ("normal", "", 2048),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from probes.harness import Bench, Measured, measured, timed
 from warpwright.lang import (
     Break,
@@ -25,6 +27,7 @@ from warpwright.lang import (
     kernel,
     loop,
     role,
+    select,
     smem,
     tma,
     u32,
@@ -73,6 +76,35 @@ def products(
             wgmma.commit_group()
             wgmma.wait_group(pending)
         wgmma.wait_group(0)
+    with If(acc.regs[0] == 12345.0):
+        sink[0] = acc.regs[0]
+
+
+@kernel("sm_90a", threads=256)
+def turns(out: Global[u64], rounds: u32, sink: Global[f32], delay: u32, *, n=128, count=8):
+    """Two warpgroups ask for ``count`` products each, the second ``delay`` cycles after the first: what both take."""
+    a = smem.tile(bf16, (2 * LEADING, 64), swizzle=128)
+    b = smem.tile(bf16, (n, 64), swizzle=128)
+    acc = wgmma.accumulator(f32, (LEADING, n))
+    for register in acc.regs:
+        register.set(0.0)
+    base, start = a.place.known()
+    group = warp.id // 4
+    own = a[:LEADING, :].placed(base + group * (LEADING * ROW_BYTES), start)
+    total = var(u64, 0)
+    for _ in loop(rounds):
+        bar.sync()
+        pause(select(group == 1, delay, 0))
+        begin = clock64()
+        wgmma.fence()
+        for i in range(count):
+            k = i * 16 % 64
+            wgmma.mma(acc, own[:, k : k + 16], b[:, k : k + 16], accumulate=True)
+        wgmma.commit_group()
+        wgmma.wait_group(0)
+        total += clock64() - begin
+    with If((warp.id % 4 == 0) & (warp.lane == 0)):
+        out[ctaid.x * 2 + group] = total
     with If(acc.regs[0] == 12345.0):
         sink[0] = acc.regs[0]
 
@@ -192,7 +224,23 @@ def measure(bench: Bench) -> Iterator[Measured]:
         for count in (1, 4):
             cycles = bench.slope(products.configure(n=n, count=count), [sink], rounds=(32, 160))
             yield measured(f"wgmma.n{n}.group_of_{count}", cycles, "cycles", "fence, products, commit, wait for all")
+    yield from in_turn(bench)
     yield from beside_traffic(bench)
+
+
+def in_turn(bench: Bench) -> Iterator[Measured]:
+    sink, rounds = bench.array((32,), "f32"), bench.pick(64, 1)
+    out = bench.array((2 * bench.sms,), "u64")
+    for n, count in bench.pick(((128, 8), (256, 4)), ((64, 2),)):
+        for delay in bench.pick((0, 32, 100, 200, 300, 400), (0,)):
+            run, rows = bench.prepared(turns.configure(n=n, count=count), bench.sms, [out, rounds, sink, delay]), []
+            for _ in range(bench.repeats):
+                run()
+                bench.wait()
+                rows.append(bench.read(out).astype(np.float64).reshape(bench.sms, 2).mean(axis=0) / rounds)
+            for group, name in enumerate(("first", "second")):
+                how = f"a group of {count} products, the second warpgroup {delay} cycles later"
+                yield measured(f"wgmma.turns.n{n}x{count}.{delay}.{name}", [row[group] for row in rows], "cycles", how)
 
 
 def beside_traffic(bench: Bench) -> Iterator[Measured]:

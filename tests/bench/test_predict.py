@@ -33,7 +33,14 @@ def test_the_ladder_at_2048_and_the_examples_are_predicted(stored: dict[str, Any
 
 def rows(*pairs: tuple[float, float], size: int = 4096) -> list[dict[str, Any]]:
     return [
-        {"case": f"GEMM level {i}", "size": size, "us": us, "predicted": predicted, "error": predicted / us - 1}
+        {
+            "case": f"GEMM level {i}",
+            "size": size,
+            "us": us,
+            "sets": [us - 1.0, us + 1.0],
+            "predicted": predicted,
+            "error": predicted / us - 1,
+        }
         for i, (us, predicted) in enumerate(pairs, 1)
     ]
 
@@ -50,6 +57,13 @@ def test_levels_the_other_way_round_are_named() -> None:
 
 def test_levels_as_fast_as_each_other_have_no_order() -> None:
     assert predict.disorder(rows((100.0, 100.0), (99.0, 120.0))) == []
+
+
+def test_levels_whose_measurements_overlap_have_no_order() -> None:
+    both = rows((30.0, 30.0), (28.5, 40.0))
+    assert predict.disorder(both) == []
+    both[0]["sets"] = [30.0]
+    assert predict.disorder(both) == ["GEMM level 1 and level 2 at 4096"]
 
 
 def test_sizes_are_not_compared_with_one_another() -> None:

@@ -24,6 +24,7 @@ class Timing:
     branch: float
     try_wait: float
     wake: float
+    poll: float
     arrive: float
     arrive_remote: float
     bar: float
@@ -46,14 +47,22 @@ class Timing:
     l2_bytes: float
     l2_write_bytes: float
     l2_dirty: float
+    merged_cost: float
+    merged_later: float
+    multicast_cost: float
     hbm_share: float
     hbm_mixed_share: float
+    hbm_common_share: float
     tma_issue: float
     tma_l2: float
     tma_hbm: float
+    tma_fresh: float
+    tma_late_l2: float
+    tma_late_hbm: float
     tma_box: float
     tma_row: float
     tma_store: float
+    tma_store_bytes: float
     tma_first: float
     mma_flops: float
     mma_least: float
@@ -68,6 +77,7 @@ class Timing:
     cta_start: float
     cta_rate: float
     cluster_start: float
+    entry: float
     launch_us: float
     tensor_mhz: float
     idle_watts: float
@@ -89,6 +99,7 @@ UNITS = {
     "branch": "cycles from a taken branch to the first instruction after it",
     "try_wait": "cycles of an mbarrier try_wait whose phase is complete, until the branch on its result",
     "wake": "cycles from the end of a phase until a thread suspended in try_wait goes on",
+    "poll": "cycles from one look at an mbarrier to the next of a thread that waits in a cluster",
     "arrive": "cycles from an mbarrier arrival to its effect, own shared memory",
     "arrive_remote": "the same, in another CTA of the cluster",
     "bar": "cycles from the last arrival at bar.sync until warps go on",
@@ -111,14 +122,22 @@ UNITS = {
     "l2_bytes": "bytes that L2 gives to all SMs in a cycle of the highest clock; its own clock stays when theirs falls",
     "l2_write_bytes": "the same, taken from all SMs",
     "l2_dirty": "share of L2 that launches before have written: it goes to device memory as other lines take its place",
+    "merged_cost": "what a byte costs L2 that another SM of the GPC asks for at the same time, as a share of the first",
+    "merged_later": "the same for CTAs that start when others end, and are less in step",
+    "multicast_cost": "what a byte for several CTAs costs L2, as a multiple of one for a single CTA",
     "hbm_share": "share of the nominal device-memory bandwidth that streams of reads reach",
     "hbm_mixed_share": "the same, where reads and writes mix",
+    "hbm_common_share": "the same for reads that several SMs ask for at the same time",
     "tma_issue": "cycles that an issuing thread is held by a tensor copy",
     "tma_l2": "cycles from the issue of a small tensor load to its bytes on the mbarrier, from L2",
     "tma_hbm": "the same from device memory",
+    "tma_fresh": "cycles that a box from L2 takes longer when it came there with another one and nobody has read it",
+    "tma_late_l2": "cycles that a box from L2 comes later than it may, on average, while all SMs load",
+    "tma_late_hbm": "the same from device memory",
     "tma_box": "cycles of the SM's TMA unit for a box, besides its rows",
     "tma_row": "cycles of the TMA unit for a row of a box, a request of up to 128 bytes",
     "tma_store": "cycles from the issue of a small tensor store until its source has been read",
+    "tma_store_bytes": "bytes a cycle that the TMA unit of an SM stores",
     "tma_first": "cycles that the first box of a launch takes longer: tensor map, addresses, L2 not yet warm",
     "mma_flops": "flops a cycle and SM of dense 16-bit products (fp8: twice, tf32: half)",
     "mma_least": "cycles that a tensor instruction takes at least",
@@ -133,6 +152,7 @@ UNITS = {
     "cta_start": "cycles from the exit of a CTA until the next one's first instruction",
     "cta_rate": "cycles between the starts of two CTAs, on whichever SMs",
     "cluster_start": "cycles that the first instruction of a cluster waits more than that of a plain CTA",
+    "entry": "cycles that the first CTAs of a launch take until they have parameters and special registers",
     "launch_us": "microseconds of an empty kernel among others in a stream",
     "tensor_mhz": "highest clock while tensor cores are in use",
     "idle_watts": "power without load, at the highest clock",
@@ -160,11 +180,12 @@ _H200 = Timing(
     schedulers=4,
     latency=_LATENCY,
     slots=_SLOTS,
-    branch=8.0,
-    try_wait=44.0,
-    wake=44.0,
+    branch=18.0,
+    try_wait=26.0,
+    wake=8.0,
+    poll=150.0,
     arrive=12.0,
-    arrive_remote=177.0,
+    arrive_remote=124.0,
     bar=20.0,
     cluster_barrier=67.0,
     fence_async=10.0,
@@ -185,15 +206,23 @@ _H200 = Timing(
     l2_bytes=4870.0,
     l2_write_bytes=2680.0,
     l2_dirty=0.45,
+    merged_cost=0.4,
+    merged_later=0.6,
+    multicast_cost=1.2,
     hbm_share=0.95,
     hbm_mixed_share=0.83,
+    hbm_common_share=0.58,
     tma_issue=6.0,
     tma_l2=278.0,
-    tma_hbm=750.0,
+    tma_hbm=917.0,
+    tma_fresh=170.0,
+    tma_late_l2=80.0,
+    tma_late_hbm=280.0,
     tma_box=5.5,
     tma_row=1.19,
     tma_store=50.0,
-    tma_first=1200.0,
+    tma_store_bytes=32.0,
+    tma_first=1050.0,
     mma_flops=4096.0,
     mma_least=18.0,
     mma_issue=4.0,
@@ -207,6 +236,7 @@ _H200 = Timing(
     cta_start=540.0,
     cta_rate=1.2,
     cluster_start=140.0,
+    entry=340.0,
     launch_us=3.3,
     tensor_mhz=1795.0,
     idle_watts=122.0,
@@ -222,11 +252,12 @@ _H200 = Timing(
         "schedulers": "published: Luo et al., arXiv 2402.13499",
         "latency": f"{_MICRO} issue.*.latency; wide, double, special, vote, uniform assumed from the pipes' depths",
         "slots": f"{_MICRO} issue.*.scheduler; double, special, vote published: CUDA C++ Programming Guide",
-        "branch": "assumed",
-        "try_wait": f"{_MICRO} mbarrier.ready",
-        "wake": f"{_MICRO} mbarrier.signal less arrive; a wait that succeeds at once takes as long",
+        "branch": f"{_MICRO} issue.branch.loop less its comparison and additions",
+        "try_wait": f"{_MICRO} mbarrier.ready less a branch",
+        "wake": f"{_MICRO} mbarrier.signal less arrive and the branches of two loops",
+        "poll": f"{_MICRO} waits.two.*: waits of 664, 814 and 964 cycles, and none between",
         "arrive": f"{_MICRO} mbarrier.signal less mbarrier.ready",
-        "arrive_remote": f"{_MICRO} mbarrier.remote_signal.cta less mbarrier.ready",
+        "arrive_remote": f"{_MICRO} dsmem.neighbour.latency and arrive; mbarrier.remote_signal waits for the next look",
         "bar": f"{_MICRO} bar.sync.128; 12 cycles and 2 a warp",
         "cluster_barrier": f"{_MICRO} cluster.sync.2x128.relaxed",
         "fence_async": f"{_MICRO} fence.fence_proxy_async",
@@ -247,15 +278,23 @@ _H200 = Timing(
         "l2_bytes": f"{_MICRO} tma.load.l2.32768x4.132_sms; as many bytes a second at 1600 MHz (wgmma.main_loop.*_ab)",
         "l2_write_bytes": f"{_MICRO} tma.store.8192.flight.132_sms, l2.write.132_sms",
         "l2_dirty": f"{_MICRO} hbm.read.132_sms: 256 MB take as much longer than at hbm.read as 27 MB would",
+        "merged_cost": f"{_MICRO} tiles.one.*, tiles.two.*",
+        "merged_later": f"{_MICRO} waves.*",
+        "multicast_cost": f"{_MICRO} tma.multicast.*, tma.mixed.*",
         "hbm_share": f"{_MICRO} hbm.read: 4.56 TB/s",
         "hbm_mixed_share": f"{_MICRO} hbm.copy: 4.00 TB/s, read and written bytes",
+        "hbm_common_share": f"{_MICRO} tiles.cold.*: 64 tiles of 128 and of 256 rows in step: 2.6 to 2.9 TB/s",
         "tma_issue": f"{_MICRO} tma.load.issue",
         "tma_l2": f"{_MICRO} tma.load.l2.1024.latency less issue and wake",
-        "tma_hbm": f"{_MICRO} tma.load.hbm.1024.latency less issue and wake",
+        "tma_hbm": f"{_MICRO} tma.load.hbm.8192.latency less l2.8192, to tma_l2; 16 and 32 KB the same",
+        "tma_fresh": f"{_MICRO} waits.near.one.* less waits.warm.one.*",
+        "tma_late_l2": f"{_MICRO} waits.warm.one.128_128.*: all SMs less two; of two boxes the later, exponential",
+        "tma_late_hbm": f"{_MICRO} waits.cold.one.128_128.* less the least, likewise",
         "tma_box": f"{_MICRO} tma.box.*",
         "tma_row": f"{_MICRO} tma.box.*: 14.6 cycles for a box of 8 rows of 128 bytes, 81.4 for 64",
         "tma_store": f"{_MICRO} tma.store.2048.read.1_sms less 64 for its bytes, wait included",
-        "tma_first": f"{_MICRO} tma.load.first.132_sms less tma.load.hbm.1024.latency",
+        "tma_store_bytes": f"{_MICRO} tma.store.16384.flight.1_sms",
+        "tma_first": f"{_MICRO} start.load.128_128x1.down_16.last less what later boxes take",
         "mma_flops": f"{_MICRO} wgmma.n*: n/2 cycles from n = 64 on",
         "mma_least": f"{_MICRO} wgmma.n8.shared: 18; 20 for n = 16, 24 for n = 32",
         "mma_issue": "assumed",
@@ -269,6 +308,7 @@ _H200 = Timing(
         "cta_start": f"{_MICRO} launch.smem.wave less the 4000 cycles that CTAs spin",
         "cta_rate": f"{_MICRO} launch.turnover.256_threads.0: 1056 CTAs in 0.635 us",
         "cluster_start": f"{_MICRO} launch.cluster_2.wave less launch.smem.wave",
+        "entry": f"{_MICRO} start.used.*.cold less the instructions; later CTAs: in cta_start",
         "launch_us": f"{_MICRO} launch.plain less launch.plain.inside: by events, in a stream with other work",
         "tensor_mhz": f"{_MICRO} clock.zeros.*, clock.pause_2048.*: no power limit acts there",
         "idle_watts": f"{_MICRO} power.idle.watts",

@@ -18,7 +18,8 @@ STRIDE = 1 << 16
 CHIP: Timing = replace(
     targets.timing_of("h200"),
     try_wait=10.0, wake=20.0, arrive=5.0, arrive_remote=50.0, bar=7.0, cluster_barrier=30.0, tma_issue=3.0,
-    tma_l2=100.0, tma_hbm=400.0, tma_first=0.0, tma_box=8.0, tma_row=1.0, tma_store=40.0, mma_flops=4096.0,
+    tma_l2=100.0, tma_hbm=400.0, tma_fresh=0.0, tma_late_l2=0.0, tma_late_hbm=0.0, tma_store_bytes=128.0, tma_first=0.0,
+    poll=25.0, tma_box=8.0, tma_row=1.0, tma_store=40.0, mma_flops=4096.0,
     mma_least=18.0, mma_issue=2.0, mma_latency=60.0, commit=9.0, tmem_latency=25.0, tmem_bytes=64.0, tmem_store=32.0,
     shared_bytes=128.0, shared_latency=30.0, ld_l2=200.0, ld_hbm=500.0, l1_bytes=64.0, cta_start=70.0, cta_rate=0.0,
 )  # fmt: skip
@@ -67,9 +68,9 @@ def perform(
     """Replay clusters of these warps, the CTAs' warps one after another."""
     journal = Journal(Names(), STRIDE, frozenset())  # type: ignore[arg-type]
     share = np.full(positions, miss)
-    works = [Work(Program(list(warps)), share, share)] * clusters
+    works = [Work(Program(list(warps)), share, 0 * share, share, 0 * share, np.ones(positions))] * clusters
     layout = Layout(ranks, len(warps) // ranks, STRIDE, together)
-    wide = Memory(1e9, 1e9, 1e9, 1e9)
+    wide = Memory(1e9, 1e9, 1e9, 1e9, 1e9)
     return replay(works, timing, memory or wide, layout, journal), journal
 
 

@@ -11,7 +11,8 @@ from warpwright.vgpu.timing.cache import Visit
 
 def visit(*keys: int, nbytes: int = 100) -> Visit:
     count = len(keys)
-    return Visit(np.array(keys), np.full(count, nbytes), np.ones(count, bool), np.arange(count))
+    own = np.array(keys)
+    return Visit(own, own, np.full(count, nbytes), np.ones(count, bool), np.ones(count, np.int64), np.arange(count))
 
 
 def misses(*waves: list[Visit], capacity: int) -> list[list[list[float]]]:
@@ -46,5 +47,20 @@ def test_a_cache_that_holds_all_is_as_the_general_one() -> None:
 def test_positions_come_in_their_order() -> None:
     """The last position is visited first, so that is where the box is fetched; four accesses later it is there."""
     keys = np.array([5, 1, 2, 3, 5])
-    both = Visit(keys, np.full(5, 100), np.ones(5, bool), np.array([4, 3, 2, 1, 0]))
+    ones = np.ones(5, np.int64)
+    both = Visit(keys, keys, 100 * ones, ones > 0, ones, np.array([4, 3, 2, 1, 0]))
     assert misses([both], capacity=1000) == [[[0, 1, 1, 1, 1]]]
+
+
+def test_a_line_brings_the_next_box_too() -> None:
+    """Boxes 10 and 11 lie in one line: the first fetches both, the second is there but nobody has read it."""
+    ones = np.ones(4, np.int64)
+    one = Visit(np.array([10, 20, 11, 10]), np.array([10, 20, 10, 10]), 100 * ones, ones > 0, ones, np.arange(4))
+    (found,) = cache.look_up([[one]], 1000)[0]
+    assert found.miss.tolist() == [2, 1, 0, 0]
+    assert found.cold.tolist() == [1, 1, 0, 0] and found.fresh.tolist() == [0, 0, 1, 0]
+
+
+def test_what_several_ask_for_is_common() -> None:
+    found = cache.look_up([[visit(1, 2), visit(1, 3)]], 1000)[0]
+    assert [each.common.tolist() for each in found] == [[0.5, 0], [0.5, 0]]

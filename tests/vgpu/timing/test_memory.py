@@ -19,20 +19,30 @@ def test_a_unit_serves_in_order() -> None:
 def test_a_share_that_lay_idle_is_used_later_but_not_before_the_first_use() -> None:
     unit = Unit()
     assert unit.take(1000.0, 5.0, BEHIND) == 1005.0
-    assert unit.take(2000.0, 5.0, BEHIND) == 1010.0
+    assert unit.take(1005.0 + BEHIND / 2, 5.0, BEHIND) == 1010.0
     assert unit.take(1010.0 + 2 * BEHIND, 5.0, BEHIND) == 1010.0 + BEHIND + 5.0
 
 
 @pytest.mark.parametrize("ranks", [(0,), (0, 1)])
 def test_multicast_reads_l2_once_and_takes_a_port_of_every_sm(ranks: tuple[int, ...]) -> None:
-    units = Units(H200, 2, Memory(l2=10.0, l2_write=10.0, hbm=1.0, sm=50.0))
-    assert units.fetch(0.0, 1000.0, 0.0, ranks) == 100.0
+    units = Units(H200, 2, Memory(l2=10.0, l2_write=10.0, hbm=1.0, gpcs=100.0, sm=50.0))
+    assert units.fetch(0.0, 1000.0, 0.0, 1.0, ranks) == 100.0
     assert [port.busy for port in units.port] == [20.0, 20.0 if len(ranks) == 2 else 0.0]
 
 
 def test_a_miss_waits_for_device_memory() -> None:
-    units = Units(H200, 1, Memory(l2=10.0, l2_write=10.0, hbm=2.0, sm=50.0))
-    assert units.fetch(0.0, 1000.0, 0.5, (0,)) == 250.0
+    units = Units(H200, 1, Memory(l2=10.0, l2_write=10.0, hbm=2.0, gpcs=100.0, sm=50.0))
+    assert units.fetch(0.0, 1000.0, 0.5, 1.0, (0,)) == 250.0
+
+
+def test_bytes_that_neighbours_get_too_take_less_of_l2() -> None:
+    units = Units(H200, 1, Memory(l2=10.0, l2_write=10.0, hbm=2.0, gpcs=100.0, sm=50.0))
+    assert units.fetch(0.0, 1000.0, 0.0, 0.7, (0,)) == 70.0
+
+
+def test_gpcs_hand_out_no_more_than_they_can() -> None:
+    units = Units(H200, 1, Memory(l2=100.0, l2_write=10.0, hbm=2.0, gpcs=20.0, sm=50.0))
+    assert units.fetch(0.0, 1000.0, 0.0, 1.0, (0,)) == 50.0
 
 
 def test_every_constant_has_a_unit_and_a_source() -> None:

@@ -40,7 +40,7 @@ def test_boxes_share_the_bandwidth_of_l2() -> None:
     """Ten boxes of 2048 bytes at 8 bytes a cycle: the link is what counts, not the TMA unit."""
     warp = [step("set_barrier", FULL, number=1), step("arrive", FULL, number=1, nbytes=20480)]
     warp += [load(i, 2048, 16, FULL) for i in range(10)]
-    memory = Memory(8.0, 8.0, 1e9, 1e9)
+    memory = Memory(8.0, 8.0, 1e9, 1e9, 1e9)
     found = end_of([*warp, step("wait", FULL)], memory=memory)
     assert found == pytest.approx(10 + 10 * 256 + 100 + 20, abs=1)  # the first leaves at 10, behind nobody
 
@@ -134,13 +134,13 @@ def test_the_cluster_barrier_waits_for_every_cta() -> None:
 
 
 def test_arrivals_in_another_cta_take_longer() -> None:
-    """The consumer in CTA 0 waits for an arrival from CTA 0 or 1."""
+    """The consumer in CTA 0 waits for an arrival from CTA 0 or 1, and in a cluster looks every 25 cycles."""
     waits = [step("set_barrier", FULL, number=1), step("wait", FULL)]
     tells = [step("pause", cycles=9), step("arrive", FULL, number=1)]
     idle = [step("pause")]
     near = end_of(waits, tells, idle, idle, ranks=2)
     far = end_of(waits, idle, tells, idle, ranks=2)
-    assert (near, far) == (10 + 5 + 20, 10 + 50 + 20)
+    assert (near, far) == (1 + 25 + 20, 1 + 3 * 25 + 20)  # they arrive at 15 and at 60
 
 
 def test_loads_overlap_until_their_values_are_needed() -> None:
@@ -195,4 +195,4 @@ def test_a_replay_that_gets_stuck_says_where() -> None:
 
 def test_places_in_other_ctas_are_other_barriers() -> None:
     warp = [step("set_barrier", STRIDE + FULL, number=1), step("arrive", STRIDE + FULL, number=1)]
-    assert end_of(warp, [step("wait", STRIDE + FULL)], ranks=2) == pytest.approx(1 + 50 + 20)
+    assert end_of(warp, [step("wait", STRIDE + FULL)], ranks=2) == 3 * 25 + 20  # arrives at 51

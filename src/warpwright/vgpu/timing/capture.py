@@ -15,7 +15,7 @@ from warpwright.targets import Timing
 from warpwright.vgpu.engines.tensor_copy import form_of
 from warpwright.vgpu.jit.costs import NEED, is_memory
 from warpwright.vgpu.program import Inst
-from warpwright.vgpu.timing.steps import SHARED, TRAFFIC, Program, is_queued, program_of, words_of
+from warpwright.vgpu.timing.steps import SHARED, TRAFFIC, Program, is_queued, map_index, program_of, words_of
 
 if TYPE_CHECKING:
     from warpwright.vgpu.cluster import Cluster
@@ -41,13 +41,14 @@ class Kind:
 
 class Capture:
     """A `vgpu.tape.Recorder`. ``choose`` picks the clusters that run; ``kinds`` by signature; ``traffic``: what every
-    cluster touched, position by position, equal numbers for equal places."""
+    cluster touched, position by position, equal numbers for equal places; ``lines``: what comes to L2 with it."""
 
     def __init__(self, timing: Timing, choose: Callable[[Launch, Timing], Sequence[int] | None]) -> None:
         self.timing = timing
         self.choose = choose
         self.kinds: dict[bytes, Kind] = {}
         self.traffic: dict[int, NDArray[np.int64]] = {}
+        self.lines: dict[int, NDArray[np.int64]] = {}
         self.lock = threading.Lock()
         self.launch: Launch
 
@@ -72,11 +73,10 @@ class Capture:
         plain = numbers < NEED
         numbers = np.where(plain, numbers, 0)
         access = self.memory[numbers] & plain & (rows[:, 2] & SHARED == 0)
-        weights = self.weights[records[:, 0]]
         signature = _signature(rows, access, np.where(self.fixed[records[:, 0]], records[:, 2:], 0))
         copies = self.copies[numbers] & plain
         counts = np.where(access, 1, np.where(copies, rows[:, 2], 0))
-        keys = self._keys(rows, records, access, counts, weights)
+        keys, lines = self._keys(cluster, rows, records, access, counts)
         with self.lock:
             kind = self.kinds.get(signature)
             if kind is None:
@@ -84,21 +84,40 @@ class Capture:
                 kind = self.kinds[signature] = Kind(program, np.argsort(np.repeat(order, counts), kind="stable"))
             kind.members.append(cluster.number)
             self.traffic[cluster.number] = keys
+            self.lines[cluster.number] = lines
 
     def _keys(
-        self, rows: Rows, records: Rows, access: NDArray[np.bool_], counts: NDArray[np.int64], weights: Rows
-    ) -> NDArray[np.int64]:
-        """What each position of the traffic touches."""
+        self, cluster: Cluster, rows: Rows, records: Rows, access: NDArray[np.bool_], counts: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """What each position of the traffic touches, and what comes to L2 with it: TMA may ask for wider lines."""
         total = int(counts.sum())
-        keys = np.zeros(total, np.int64)
+        keys, lines = np.zeros((2, total), np.int64)
         at = (np.cumsum(counts) - counts)[access]
         copied = np.ones(total, bool)
         copied[at] = False
-        keys[at] = rows[access, 3]
+        keys[at] = lines[at] = rows[access, 3]
         if copied.any():
-            chosen = self.copies[records[:, 0]]
-            keys[copied] = (records[chosen, 2:] * weights[chosen]).sum(axis=1)
-        return keys
+            own = records[self.copies[records[:, 0]]]
+            keys[copied] = (own[:, 2:] * self.weights[own[:, 0]]).sum(axis=1)
+            lines[copied] = keys[copied] - self._within(cluster, own)
+        return keys, lines
+
+    def _within(self, cluster: Cluster, records: Rows) -> NDArray[np.int64]:
+        """What the keys of boxes have because these do not begin where the lines begin that TMA brings to L2."""
+        found = np.zeros(len(records), np.int64)
+        for number in np.unique(records[:, 0]).tolist():
+            inst = cluster.launch.insts[number]
+            if inst.name != "cp.async.bulk.tensor" or not form_of(inst.opcode).load:
+                continue
+            form, own = form_of(inst.opcode), records[:, 0] == number
+            inner = 2 + form.coords.start
+            for address in np.unique(records[own, 2 + form.map]).tolist():
+                map = cluster.launch.maps[map_index(cluster, address)].map
+                line = map.l2_promotion * 8 // map.dtype.bits
+                here = own & (records[:, 2 + form.map] == address)
+                if line > map.box[0]:
+                    found[here] = records[here, inner] % line * int(_SPREAD[form.coords.start])
+        return found
 
 
 def _signature(rows: Rows, access: NDArray[np.bool_], words: Rows) -> bytes:

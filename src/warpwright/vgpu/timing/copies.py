@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from warpwright.vgpu.timing.accesses import fetched
-from warpwright.vgpu.timing.state import Run, Warp
+from warpwright.vgpu.timing.state import Run, Warp, Work
 from warpwright.vgpu.timing.steps import Box, Step
 from warpwright.vgpu.timing.units import WINDOW
 
@@ -21,16 +21,25 @@ def load_box(replay: Replay, warp: Warp, step: Step, now: float) -> float:
     run, box, timing = warp.run, step.what, replay.timing
     unit = replay.units.tma[warp.rank]
     first = timing.tma_first if unit.busy == 0 else 0.0
-    served = unit.take(now, timing.tma_box + box.requests * timing.tma_row)
+    served = unit.take(now + first, timing.tma_box + box.requests * timing.tma_row)
     start = served - box.requests * timing.tma_row
-    latency = timing.tma_l2 + run.work.cold[box.position] * (timing.tma_hbm - timing.tma_l2)
+    latency = latency_of(replay, run.work, box.position)
     ranks = tuple(rank for rank, _, _ in box.targets)
-    end = max(served, replay.units.fetch(start, box.nbytes, run.work.miss[box.position], ranks)) + latency + first
+    miss, share = run.work.memory(box.position, timing), run.work.l2[box.position]
+    end = max(served, replay.units.fetch(start, box.nbytes, miss, share, ranks)) + latency
     for rank, offset, barrier in box.targets:
         replay.at(end, partial(landed, replay), run, rank, offset, barrier, box)
     if run.first:
         replay.journal.copied(warp, step, now, end)
     return now + timing.tma_issue
+
+
+def latency_of(replay: Replay, work: Work, position: int) -> float:
+    """Cycles from the issue of a small box to its bytes; they are never twice the same."""
+    timing, cold = replay.timing, work.cold[position]
+    latency: float = timing.tma_l2 + cold * (timing.tma_hbm - timing.tma_l2) + work.fresh[position] * timing.tma_fresh
+    late = timing.tma_late_l2 + cold * (timing.tma_late_hbm - timing.tma_late_l2)
+    return latency + replay.chance.expovariate(1 / late) if late else latency
 
 
 def landed(replay: Replay, now: float, run: Run, rank: int, offset: int, barrier: int, box: Box) -> None:
@@ -47,7 +56,7 @@ def landed(replay: Replay, now: float, run: Run, rank: int, offset: int, barrier
 def store_box(replay: Replay, warp: Warp, step: Step, now: float) -> float:
     box: Box = step.what
     timing = replay.timing
-    served = replay.units.tma[warp.rank].take(now, timing.tma_box + box.requests * timing.tma_row)
+    served = replay.units.tma[warp.rank].take(now, timing.tma_box + box.nbytes / timing.tma_store_bytes)
     replay.units.shared[warp.rank].take(now, box.nbytes / timing.shared_bytes, WINDOW)
     read = max(served, replay.units.store(now, box.nbytes, warp.rank)) + timing.tma_store
     warp.open_copy = max(warp.open_copy, read)

@@ -17,6 +17,7 @@ from warpwright.vgpu.schedule import ctas_per_sm
 from warpwright.vgpu.timing.cache import Visit, look_up
 from warpwright.vgpu.timing.capture import Capture
 from warpwright.vgpu.timing.journal import Journal
+from warpwright.vgpu.timing.neighbours import handed_out, homes_of
 from warpwright.vgpu.timing.registers import pressure
 from warpwright.vgpu.timing.replay import Layout, Outcome, Work, replay
 from warpwright.vgpu.timing.result import Conflict, Profile, Usage
@@ -29,12 +30,13 @@ if TYPE_CHECKING:
 __all__ = ["chosen_clusters", "profile_of"]
 
 LONGEST = 120_000  # steps that one replay takes on before the rest is extrapolated
-WAVES = 2  # waves whose loads are looked up in L2: the first finds it cold
+WAVES = 2  # waves that are looked at, the first and one from the middle: the first finds L2 cold
 SEQUENCES = 2  # different loads of an SM that are replayed
 CLOCKS = 2  # replays until clock and time agree
 SAME_CLOCK = 0.05
 
-Shares = tuple[NDArray[np.float64], NDArray[np.float64]]
+Floats = NDArray[np.float64]
+Shares = tuple[Floats, Floats, Floats, Floats, Floats]  # of `Work`, in its order
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +66,18 @@ def places_of(launch: Launch, timing: Timing, columns: int = 0) -> Places:
 
 
 def chosen_clusters(launch: Launch, timing: Timing) -> Sequence[int] | None:
-    """The clusters that stand for a launch: those of the first waves."""
+    """The clusters that stand for a launch: those of the first wave and of a later one."""
     x, y, z = launch.clusters
-    return range(min(x * y * z, WAVES * places_of(launch, timing).count))
+    count = places_of(launch, timing).count
+    if launch.takes_over:
+        return range(min(x * y * z, WAVES * count))
+    later = later_wave(x * y * z, count)
+    return [*range(min(x * y * z, count)), *range(later * count, min(x * y * z, (later + 1) * count))]
+
+
+def later_wave(clusters: int, count: int) -> int:
+    """The wave that stands for all but the first: in the middle, for kernels may count up to their tile."""
+    return max(1, -(-clusters // count) // 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,46 +99,51 @@ class _Grid:
         self.places = places_of(self.launch, capture.timing, columns)
         x, y, z = self.launch.clusters
         self.numbers = sorted(self.kind_of) if self.launch.takes_over else range(x * y * z)
+        self.later = 1 if self.launch.takes_over else later_wave(x * y * z, self.places.count)
         self.shares = self._shares()
         waves = np.minimum(np.array(self.numbers) // self.places.count, WAVES - 1)
-        kinds = np.array([self.kind_of.get(number, 0) for number in range(max(self.kind_of) + 1)])
-        self.what = list(zip(kinds[self._stand_ins()].tolist(), waves.tolist(), strict=True))
+        self.what = [
+            (self.kind_of.get(number, self.kind_of[self._stand_in(number)]), wave)
+            for number, wave in zip(self.numbers, waves.tolist(), strict=True)
+        ]
         self.counts = Counter(self.what)
 
-    def _stand_ins(self) -> NDArray[np.int64]:
-        """For every cluster the recorded one that stands for it: itself, or that of its place in the last wave."""
-        numbers, places, recorded = np.array(self.numbers), self.places.count, max(self.kind_of) + 1
-        later = np.maximum(0, -(-(numbers - recorded + 1) // places))
-        stand_ins: NDArray[np.int64] = numbers - later * places
-        return stand_ins
-
-    def wave(self, number: int) -> int:
-        return min(number // self.places.count, WAVES - 1)
+    def _stand_in(self, number: int) -> int:
+        """The recorded cluster of a wave that is looked at that has the place of ``number`` in its own."""
+        count = self.places.count
+        if number < count:
+            return number
+        same = self.later * count + number % count
+        return same if same in self.kind_of else number % count
 
     def _shares(self) -> dict[tuple[int, int], Shares]:
-        """For each kind and wave, what share of its clusters misses L2 at each position, and waits for the memory."""
-        waves: list[list[int]] = [[] for _ in range(WAVES)]
-        for number in sorted(self.kind_of):
-            if number // self.places.count < WAVES:
-                waves[self.wave(number)].append(number)
+        """For each kind and wave what `Work` has of each position, the mean of its clusters."""
+        count, timing = self.places.count, self.capture.timing
+        starts = (0, self.later * count)
+        waves = [[n for n in range(start, start + count) if n in self.kind_of] for start in starts]
         waves = [wave for wave in waves if wave]
-        found = look_up([[self._visit(number) for number in wave] for wave in waves], self.launch.spec.l2_bytes)
+        visits = [[self._visit(number) for number in wave] for wave in waves]
+        found = look_up(visits, self.launch.spec.l2_bytes)
+        homes = homes_of(timing, self.places.ranks)
         rows: dict[tuple[int, int], list[Shares]] = defaultdict(list)
         for wave, (numbers, results) in enumerate(zip(waves, found, strict=True)):
-            for number, result in zip(numbers, results, strict=True):
-                rows[self.kind_of[number], wave].append((result.miss.astype(float), result.cold.astype(float)))
-        return {
-            key: (np.mean([row[0] for row in each], axis=0), np.mean([row[1] for row in each], axis=0))
-            for key, each in rows.items()
-        }
+            cost = timing.merged_later if wave else timing.merged_cost
+            own = handed_out(visits[wave], [homes[number % len(homes)] for number in numbers], cost, timing)
+            for number, result, l2 in zip(numbers, results, own, strict=True):
+                rows[self.kind_of[number], wave].append((*result, l2))
+        return {key: _mean(each) for key, each in rows.items()}
 
     def _visit(self, number: int) -> Visit:
-        kind = self.kinds[self.kind_of[number]]
-        return Visit(self.capture.traffic[number], kind.program.nbytes, kind.program.reads, kind.order)
+        capture, kind = self.capture, self.kinds[self.kind_of[number]]
+        program = kind.program
+        keys, lines = capture.traffic[number], capture.lines[number]
+        return Visit(keys, lines, program.nbytes, program.reads, program.copies, kind.order)
 
     def share(self, kind: int, wave: int) -> Shares:
-        """As `_shares`; a kind that was not seen in a wave finds what it found in another."""
-        return self.shares.get((kind, wave)) or next(found for (k, _), found in self.shares.items() if k == kind)
+        """As `_shares`; a kind that was not seen in a wave finds what it found in another, or what stands for it."""
+        same = self.kind_of[self._stand_in(self.kinds[kind].members[0])]
+        keys = [(k, w) for k in (kind, same) for w in (wave, 0, 1)]
+        return next(self.shares[key] for key in keys if key in self.shares)
 
     def loads(self) -> list[_Load]:
         """What the sets of SMs do, the longest first."""
@@ -144,6 +160,11 @@ class _Grid:
     def total(self, measure: NDArray[np.float64]) -> float:
         """A sum over all clusters of what is known of each kind."""
         return float(sum(count * measure[kind] for (kind, _), count in self.counts.items()))
+
+
+def _mean(rows: list[Shares]) -> Shares:
+    miss, common, cold, fresh, l2 = (np.mean(column, axis=0) for column in zip(*rows, strict=True))
+    return miss, common, cold, fresh, l2
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +185,7 @@ def profile_of(capture: Capture, fast: bool, sustained: bool = False) -> Profile
     for _ in range(CLOCKS):
         journal = Journal(names, _stride(launch), _shared_loads(launch))
         timed = _replayed(grid, loads, clock, journal)
-        cycles = timed[0].cycles + (timing.cluster_start if grid.places.ranks > 1 else 0.0)
+        cycles = timed[0].cycles + timing.entry + (timing.cluster_start if grid.places.ranks > 1 else 0.0)
         before, clock = clock, _clock(grid, timed, cycles, sustained)
         if abs(clock / before - 1) < SAME_CLOCK:
             break
@@ -193,8 +214,8 @@ def _perform(grid: _Grid, load: _Load, clock: float, journal: Journal) -> _Timed
     share = places.ranks / active
     hbm = _reached(grid) / (clock * 1e6)
     own_clock = launch.spec.clock_mhz / clock * share
-    port = timing.sm_bytes if 2 * active <= launch.spec.sms else timing.pair_bytes / 2
-    memory = Memory(timing.l2_bytes * own_clock, timing.l2_write_bytes * own_clock, hbm * share, port)
+    gpcs = places.ranks * timing.pair_bytes / 2 * launch.spec.sms / active
+    memory = Memory(timing.l2_bytes * own_clock, timing.l2_write_bytes * own_clock, hbm * share, gpcs, timing.sm_bytes)
     per_cta = -(-launch.threads // 32)
     layout = Layout(places.ranks, per_cta, _stride(launch), places.together, active * timing.cta_rate)
     works = [Work(grid.kinds[kind].program, *grid.share(kind, wave)) for kind, wave in _affordable(grid, load)]
@@ -264,7 +285,7 @@ class _Moved:
 def _moved(grid: _Grid) -> _Moved:
     read = missed = written = 0.0
     for (kind, wave), count in grid.counts.items():
-        program, (miss, _) = grid.kinds[kind].program, grid.share(kind, wave)
+        program, miss = grid.kinds[kind].program, grid.share(kind, wave)[0]
         reads = np.where(program.reads, program.nbytes, 0)
         read += count * float(reads.sum())
         missed += count * float((reads * miss).sum())

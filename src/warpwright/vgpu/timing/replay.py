@@ -11,6 +11,8 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import ceil
+from random import Random
 from typing import Any
 
 from warpwright.errors import LaunchError
@@ -40,6 +42,7 @@ class Replay:
         self.events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self.count = 0
         self.outcome = Outcome([], [], self.units)
+        self.chance = Random(0)  # the same for every replay
         self.running: dict[Run, None] = {}
         own = {name[3:]: getattr(self, name) for name in dir(self) if name.startswith("do_")}
         others = {**copies.STEPS, **products.STEPS, **accesses.STEPS}
@@ -186,9 +189,15 @@ class Replay:
         waiting, barrier.waiting = barrier.waiting, []
         for warp, parity in waiting:
             if barrier.passes(parity):
-                self.at(now + self.timing.wake, self.wake, warp)
+                self.at(self.seen(now, warp.since), self.wake, warp)
             else:
                 barrier.waiting.append((warp, parity))
+
+    def seen(self, now: float, since: float) -> float:
+        """When a warp that waits since then goes on: in a cluster it looks now and then, alone it is woken."""
+        if self.layout.ranks == 1:
+            return now + self.timing.wake
+        return since + ceil((now - since) / self.timing.poll) * self.timing.poll + self.timing.wake
 
     def wake(self, now: float, warp: Warp) -> None:
         since, warp.since = warp.since, now

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from warpwright.targets import Timing
 from warpwright.vgpu.timing.steps import Program, Step
 from warpwright.vgpu.timing.units import Barrier, Unit, Units
 
@@ -31,12 +32,21 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """One cluster to run: its steps, and for each position of its traffic the share of its bytes that miss L2 and the
-    share of clusters that wait for device memory there."""
+    """One cluster to run: its steps, and for each position of its traffic the share of its bytes that miss L2, of that
+    the part that others ask for too, the shares of clusters that wait for device memory there and that are the first to
+    read it in L2, and what L2 hands out for it, as a share of its bytes."""
 
     program: Program
     miss: NDArray[np.float64]
+    common: NDArray[np.float64]
     cold: NDArray[np.float64]
+    fresh: NDArray[np.float64]
+    l2: NDArray[np.float64]
+
+    def memory(self, position: int, timing: Timing) -> float:
+        """As `miss`, in bytes that device memory gives in the same time."""
+        slower = timing.hbm_share / timing.hbm_common_share - 1
+        return float(self.miss[position] + slower * self.common[position])
 
 
 @dataclass(slots=True)

@@ -93,11 +93,13 @@ class Product:
 
 @dataclass(slots=True)
 class Program:
-    """The steps of each warp of a cluster, and of each position of its traffic: bytes, and whether it reads."""
+    """The steps of each warp of a cluster, and of each position of its traffic: bytes, whether it reads, and how many
+    CTAs get them."""
 
     warps: list[list[Step]]
     nbytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     reads: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
+    copies: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     columns: int = 0
 
     @property
@@ -122,12 +124,14 @@ class _Reader:
         self.keys = keys
         self.nbytes: list[int] = []
         self.reads: list[bool] = []
+        self.copies: list[int] = []
         self.columns = 0
         self.known: dict[tuple[int, ...], list[dict[str, Any]]] = {}
 
     def traffic(self, nbytes: int, reads: bool) -> int:
         self.nbytes.append(nbytes)
         self.reads.append(reads)
+        self.copies.append(1)
         return len(self.nbytes) - 1
 
     def step(self, kind: str, row: tuple[int, ...], before: tuple[int, int], **more: Any) -> Step:
@@ -153,6 +157,7 @@ def _tensor_copy(reader: _Reader, inst: Inst, rank: int, words: list[int]) -> li
         return [{"kind": "store_box", "what": box}]
     mbar_rank, mbar = _address(words[form.mbar])
     ranks = [r for r in range(reader.cluster.ranks) if words[form.mask] >> r & 1] if form.mask else [owner]
+    reader.copies[position] = len(ranks)
     at = [(r & ~1) | (mbar_rank & 1) if form.pair else r for r in ranks]
     box.targets = tuple((r, offset, b * reader.stride + mbar) for r, b in zip(ranks, at, strict=True))
     return [{"kind": "load_box", "what": box}]
@@ -170,6 +175,7 @@ def _bulk_copy(reader: _Reader, inst: Inst, rank: int, words: list[int]) -> list
     ranks = [owner]
     if inst.name == "cp.async.bulk" and inst["multicast"]:
         ranks = [r for r in range(reader.cluster.ranks) if words[4] >> r & 1]
+    reader.copies[position] = len(ranks)
     box.targets = tuple((r, offset, r * reader.stride + mbar) for r in ranks)
     return [{"kind": "load_box" if from_global else "send", "what": box}]
 
@@ -344,7 +350,8 @@ def program_of(cluster: Cluster, rows: Ints, records: Ints, keys: Ints) -> Progr
         for more in found:
             warps[warp].append(reader.step(row=tuple(row), before=before[warp], **more))
             before[warp] = (row[1] & _LOW, row[1] >> SLOTS_SHIFT)
-    return Program(warps, np.array(reader.nbytes, np.int64), np.array(reader.reads, bool), reader.columns)
+    nbytes, copies = np.array(reader.nbytes, np.int64), np.array(reader.copies, np.int64)
+    return Program(warps, nbytes, np.array(reader.reads, bool), copies, reader.columns)
 
 
 def _steps(reader: _Reader, number: int, rank: int, row: list[int], queue: deque[list[int]]) -> list[dict[str, Any]]:

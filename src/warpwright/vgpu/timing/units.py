@@ -10,7 +10,7 @@ from warpwright.targets import Timing
 __all__ = ["WINDOW", "Barrier", "Memory", "Unit", "Units"]
 
 WINDOW = 512.0  # cycles over which the bandwidth of shared memory is what it is on average
-BEHIND = 6000.0  # cycles for which a share of L2 or device memory may lie idle and still be used later
+BEHIND = 640.0  # cycles for which a share of L2 or device memory may lie idle and still be used later
 
 
 @dataclass(slots=True)
@@ -32,11 +32,13 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes a cycle that L2 gives and takes and device memory gives to all SMs of the replay together, and to one."""
+    """Bytes a cycle that L2 gives and takes, device memory gives and GPCs hand out to all SMs of the replay together,
+    and what one SM takes."""
 
     l2: float
     l2_write: float
     hbm: float
+    gpcs: float
     sm: float
 
 
@@ -57,12 +59,17 @@ class Units:
         self.port = [Unit() for _ in range(ranks)]
         self.l2 = Unit()
         self.hbm = Unit()
+        self.gpcs = Unit()
 
-    def fetch(self, now: float, nbytes: float, miss: float, ranks: tuple[int, ...]) -> float:
-        """When bytes that leave L2 at ``now`` at the earliest, ``miss`` of them from device memory, are at the SMs."""
-        end = self.l2.take(now, nbytes / self.memory.l2, BEHIND)
+    def fetch(self, now: float, nbytes: float, miss: float, share: float, ranks: tuple[int, ...]) -> float:
+        """When bytes that leave L2 at ``now`` at the earliest, ``miss`` of them from device memory, are at the SMs.
+
+        They take the time of ``share`` as many from L2: less where neighbours get the same, more by multicast.
+        """
+        end = self.l2.take(now, nbytes * share / self.memory.l2, BEHIND)
         if miss:
             end = max(end, self.hbm.take(now, nbytes * miss / self.memory.hbm, BEHIND))
+        end = max(end, self.gpcs.take(now, nbytes / self.memory.gpcs, BEHIND))
         for rank in ranks:
             end = max(end, self.port[rank].take(now, nbytes / self.memory.sm))
         return end

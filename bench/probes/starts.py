@@ -1,0 +1,129 @@
+"""The beginning of a launch: parameters, code and data that no cache has yet; and what later waves of CTAs find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from probes.bulk import COLUMNS
+from probes.harness import Bench, Measured, measured
+from probes.traffic import Tiles, operands
+from warpwright import TensorMap
+from warpwright.lang import (
+    Global,
+    If,
+    bar,
+    bf16,
+    clock64,
+    clusterid,
+    ctaid,
+    f32,
+    fma,
+    kernel,
+    loop,
+    role,
+    tma,
+    u32,
+    u64,
+    var,
+)
+
+STAMPS = 4
+
+
+@kernel("sm_90a", threads=160)
+def entered(
+    a: tma.Map[bf16],
+    b: tma.Map[bf16],
+    d: tma.Map[bf16],
+    out: Global[u64],
+    first: u32,
+    sink: Global[f32],
+    second: u32,
+    *,
+    far=0,
+    use=True,
+):
+    """Clocks of a CTA's last warp: at its first instruction, before its role, in it after ``far`` instructions of
+    another one, and (``use``) once it has used parameters."""
+    begin = clock64()
+    bar.sync()
+    known = clock64()
+    place = ctaid.x * STAMPS
+
+    @role(warps=range(4))
+    def other() -> None:
+        value = var(f32, 1.0)
+        for _ in range(far):
+            value.set(fma(value, value, 1.5))
+        with If(value == 12345.0):
+            sink[0] = value
+
+    @role(warp=4, elect=True)
+    def own() -> None:
+        there = clock64()
+        count = var(u32, 0)
+        if use:
+            for _ in loop(clusterid.x // first, second):
+                count += 1
+        done = clock64()
+        with If(count == 12345):
+            sink[1] = 1.0
+        for at, clock in enumerate((begin, known, there, done)):
+            out[place + at] = clock
+
+
+def measure(bench: Bench) -> Iterator[Measured]:
+    yield from entries(bench)
+    yield from first_blocks(bench)
+    yield from waves(bench)
+
+
+def entries(bench: Bench) -> Iterator[Measured]:
+    out, sink = bench.array((STAMPS * bench.sms,), "u64"), bench.array((32,), "f32")
+    x = bench.array((64, COLUMNS), "bf16")
+    maps = [TensorMap(x, (8, COLUMNS), swizzle=128)] * 3
+    for far, use in bench.pick(((0, True), (0, False), (2048, True)), ((0, True), (16, False))):
+        run = bench.prepared(entered.configure(far=far, use=use), bench.sms, [*maps, out, 1000, sink, 0])
+        for name, cold in (("warm", False), ("cold", True)):
+            rows = []
+            for _ in range(3 * bench.repeats):
+                if cold:
+                    bench.flush()
+                run()
+                bench.wait()
+                rows.append(bench.read(out).astype(np.int64).reshape(bench.sms, STAMPS))
+            clocks = np.array(rows[1:] or rows)
+            for at, what in enumerate(("together", "role", "used"), 1):
+                times, title = clocks[:, :, at] - clocks[:, :, 0], f"start.{what}.far_{far}_{use:d}.{name}"
+                yield measured(title, list(times.mean(axis=1)), "cycles", "mean of the CTAs")
+                yield measured(f"{title}.last", list(times.max(axis=1)), "cycles", "the last CTA")
+
+
+def first_blocks(bench: Bench) -> Iterator[Measured]:
+    """From asking for the first k-blocks of a launch until they are there; L2 is cold."""
+    width = bench.pick(2048, 256)
+    (x, y), held = operands(bench, 1 << 15, width), bench.array((4 * bench.sms,), "u64")
+    for rows in bench.pick(((8, 0), (64, 0), (128, 0), (128, 128), (128, 256)), ((8, 0),)):
+        for flight, down in bench.pick(((1, 8), (1, 16), (4, 16)), ((1, 1),)):
+            case = Tiles("one", rows, flight, down)
+            args = [0, held, *case.maps(x, y), width, down, 0, 0]
+            spans = bench.spans(case.probe(), bench.sms, args, cold=True, repeats=2 * bench.repeats)
+            name = f"start.load.{rows[0]}_{rows[1]}x{flight}.down_{down}"
+            yield measured(name, list(spans.mean(axis=1)), "cycles", "mean of the CTAs")
+            yield measured(f"{name}.last", list(spans.max(axis=1)), "cycles", "the last CTA")
+
+
+def waves(bench: Bench) -> Iterator[Measured]:
+    """k-blocks of CTAs of the first wave and of later ones; one CTA an SM, in L2."""
+    width, count, rounds = bench.pick(512, 256), bench.pick(8, 2), bench.pick(16, 2)
+    (x, y), held = operands(bench, 1 << 17, width), bench.array((count * bench.sms,), "u64")
+    for rows, flight in bench.pick((((128, 128), 6), ((128, 256), 4)), (((64, 64), 2),)):
+        for down in bench.pick((16, 32, 64), (2,)):
+            case = Tiles("one", rows, flight, down)
+            args = [rounds, held, *case.maps(x, y), width, down, 0, 0]
+            spans = bench.spans(case.probe(), count * bench.sms, args) / ((rounds + 1) * flight)
+            for which, part in (("first", spans[:, : bench.sms]), ("later", spans[:, bench.sms :])):
+                name = f"waves.{rows[0]}_{rows[1]}x{flight}.down_{down}.{which}"
+                yield measured(name, list(part.mean(axis=1)), "cycles/k-block", "mean of the CTAs")

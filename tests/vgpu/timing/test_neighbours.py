@@ -1,0 +1,41 @@
+"""SMs of a GPC, and what L2 hands out for them together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from warpwright import targets
+from warpwright.vgpu.timing.cache import Visit
+from warpwright.vgpu.timing.neighbours import handed_out, homes_of
+
+CHIP = replace(targets.timing_of("h200"), gpcs=(4, 4, 2), multicast_cost=1.2)
+
+
+def visit(*keys: int, copies: int = 1, reads: bool = True) -> Visit:
+    own, ones = np.array(keys), np.ones(len(keys), np.int64)
+    return Visit(own, own, 100 * ones, np.full(len(keys), reads), copies * ones, np.arange(len(keys)))
+
+
+def test_single_ctas_fill_a_gpc_and_clusters_take_them_in_turn() -> None:
+    assert homes_of(CHIP, 1) == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]
+    assert homes_of(CHIP, 2) == [0, 1, 2, 0, 1]
+    assert homes_of(CHIP, 4) == [0, 1]
+
+
+def test_what_a_gpc_asks_for_together_is_joined() -> None:
+    """Key 1 is asked for by three clusters, two of them in one GPC: these cost 1 + 0.4 instead of 2."""
+    found = handed_out([visit(1, 5), visit(1, 6), visit(1, 7)], [0, 0, 1], 0.4, CHIP)
+    assert [each.tolist() for each in found] == [[pytest.approx(0.7), 1], [pytest.approx(0.7), 1], [1, 1]]
+
+
+def test_what_is_asked_for_later_is_not() -> None:
+    (found,) = handed_out([visit(1, 2, 3, 4, 1)], [0], 0.4, CHIP)
+    assert found.tolist() == [1, 1, 1, 1, 1]
+
+
+def test_multicasts_and_stores_are_not_joined() -> None:
+    wave = [visit(1, copies=2), visit(1, copies=2), visit(9, reads=False), visit(9, reads=False)]
+    assert [each.tolist() for each in handed_out(wave, [0, 0, 0, 0], 0.4, CHIP)] == [[1.2], [1.2], [1], [1]]
