@@ -20,7 +20,6 @@ from warpwright.vgpu.checks.stream import Outside, Stream, kept_operands, kept_w
 from warpwright.vgpu.checks.text import MISTAKES
 from warpwright.vgpu.checks.watch import MEANINGS, Watch
 from warpwright.vgpu.jit.issue import QUEUED
-from warpwright.vgpu.jit.uses import uses_of
 from warpwright.vgpu.names import Names
 from warpwright.vgpu.program import mentions, registers_of
 
@@ -61,7 +60,7 @@ class Watcher:
         self.operands = np.array([kept_operands(inst) for inst in launch.insts], np.int64)
         self.queued = np.array([inst.name in QUEUED for inst in launch.insts], np.bool_)
         self.stores = np.array([stores_box(inst) for inst in launch.insts], np.bool_)
-        self.uses = uses_of(self.program)
+        self.uses = launch.kernel.uses
         self.read: set[str] | None = None
         self.entered = launch.kernel.tables[0]
         self.entered[:] = 0

@@ -32,7 +32,7 @@ from warpwright.vgpu.jit.costs import Costs
 from warpwright.vgpu.jit.lanes import MEANINGS, Lanes, Meaning
 from warpwright.vgpu.jit.runtime import DECLARATIONS, Engine, compile_ir
 from warpwright.vgpu.jit.state import OFFSETS, SIZE
-from warpwright.vgpu.jit.uses import uses_of
+from warpwright.vgpu.jit.uses import Use, uses_of
 from warpwright.vgpu.program import Block, Inst, Program, Register, mentions, place, registers_of
 
 __all__ = ["Kernel", "compile_program", "emit"]
@@ -46,7 +46,7 @@ class Kernel:
     """Machine code of a program and what the machine must know of it.
 
     ``slots`` places registers in the warp's state, ``nbytes`` is the size of that state; ``messages`` has, for
-    instructions that cannot be executed, the error to raise when one is reached.
+    instructions that cannot be executed, the error to raise when one is reached; ``uses``: of registers, for checks.
     """
 
     program: Program
@@ -56,6 +56,7 @@ class Kernel:
     nbytes: int
     messages: dict[int, str]
     tables: list[NDArray[np.int64]] = field(default_factory=list)
+    uses: dict[int, Use] = field(default_factory=dict)
 
 
 def compile_program(
@@ -65,7 +66,7 @@ def compile_program(
     timing; ``watched``, rows for checks, and the first of the kernel's tables says which blocks were entered."""
     text, kernel = emit(program, observed, costs, watched)
     engine = compile_ir(text)
-    return Kernel(program, engine, engine.address("kernel"), *kernel)
+    return Kernel(program, engine, engine.address("kernel"), *kernel, uses_of(program) if watched else {})
 
 
 def emit(
