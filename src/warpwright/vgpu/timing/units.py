@@ -10,7 +10,7 @@ from warpwright.targets import Timing
 __all__ = ["WINDOW", "Barrier", "Memory", "Unit", "Units"]
 
 WINDOW = 512.0  # cycles over which the bandwidth of shared memory is what it is on average
-BEHIND = 640.0  # cycles that SMs of a launch are apart (start.load.* of bench/micro.py): idle shares are used that much later
+BEHIND = 640.0  # cycles that SMs are apart (start.load.* of bench/micro.py): idle shares are used that much later
 
 
 @dataclass(slots=True)
