@@ -70,7 +70,7 @@ REDUNDANT = {
     r"(memory_flow|blackwell \d+|example 05) kernel tcgen05\.fence::before\w* #1": FREED,
     r"blackwell 7 epilogue bar\.warp\.sync #4": TOGETHER,
     r"blackwell 10 epilogue bar\.warp\.sync #(7|16)$": TOGETHER,
-    r"blackwell 10 mma mbarrier\.try_wait\S* #[36]($|: the next barrier)": "the first wave has waited for these slots",
+    r"blackwell 10 mma mbarrier\.try_wait\S* #(3($|: the next barrier)|6$)": "the first wave has waited for the slots",
     r"blackwell 10 mma mbarrier\.try_wait\S* #0: the next barrier": "the other half's sums are free later",
     r"blackwell 9 epilogue bar\.warp\.sync #16": TOGETHER,
     r"blackwell [79] epilogue bar\.warp\.sync #": "bar.sync of all that store follows",
