@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from warpwright.errors import UsageError
 
-__all__ = ["DTYPES", "HEAD_DIMS", "Problem", "Window"]
+__all__ = ["DTYPES", "HEAD_DIMS", "PANEL", "Problem", "Window"]
 
 Window = tuple[int | None, int | None]
 
 DTYPES = (np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16))
 HEAD_DIMS = (64, 128, 256)
+PANEL = 64  # columns of a tensor map's box: 128 bytes, the span of the swizzle
 HEAD_STEP = 8  # elements of 16 bytes: rows of a tensor map begin at multiples of them
 SMALLEST_SCALE = 2.0**-126
 

@@ -13,48 +13,29 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from warpwright.kernels.attention.sm90_steps import LN2, LOWEST, Mask, load_tile
+from warpwright.kernels.attention.sm90_steps import Mask, load_tile
 from warpwright.kernels.attention.sm100_plan import KEYS, ROWS, BlackwellConfig
-from warpwright.kernels.attention.sm100_steps import (
-    give,
-    rescale,
-    scores,
-    seen,
-    store,
-    take,
-    values,
-    weights,
-)
+from warpwright.kernels.attention.sm100_roles import Rings, add_up, soften, update
 from warpwright.kernels.gemm.sm90_steps import WARPS
 from warpwright.lang import (
-    Else,
     Expr,
-    Global,
-    If,
     Kernel,
-    Ring,
     bar,
     bf16,
     ctaid,
     f32,
     fence,
     kernel,
-    lg2,
     loop,
-    max,
-    min,
     nctaid,
     role,
     s32,
     setmaxnreg,
-    smem,
     tcgen05,
-    tid,
     tma,
     tmem,
     u32,
     u64,
-    var,
 )
 from warpwright.types import Scalar
 
@@ -100,20 +81,13 @@ def attention(
     multiply   12        Q, `kv` -> `s`; `s`, `kv` -> `sum`        full of each          s.full, sum.full, kv.empty
     load       13        Q, K, V: global -> rings                  q.empty, kv.empty     q.full, kv.full
     """
-    qs = Ring(tiles, full=1, empty=WARPS, name="q", q=smem.tile(dtype, (ROWS, head_dim), swizzle=128))
-    kv = Ring(stages, full=1, empty=1, name="kv", kv=smem.tile(dtype, (KEYS, head_dim), swizzle=128))
-    ss, sums, rows, of_tile = [], [], [], [tmem.tile(f32, (ROWS, KEYS)) for _ in range(tiles)]
-    for each, s in zip("ab", of_tile, strict=False):
-        ss.append(Ring(1, full=1, empty=WARPS, name=f"s_{each}", s=s))
-        sums.append(Ring(1, full=1, empty=WARPS, name=f"sum_{each}", sum=tmem.tile(f32, (ROWS, head_dim))))
-        rows.append(Ring(1, full=WARPS, empty=WARPS, name=f"row_{each}", value=smem.tile(f32, (1, ROWS))))
+    rings = Rings.of(tiles, stages, head_dim, dtype)
     last = WARPS * (tiles + 1)
     mask = Mask(kv_len, begin if bounds[0] else None, end if bounds[1] else None, KEYS)
 
     @role(warp=last, elect=True)
     def init() -> None:
-        for ring in (qs, kv, *ss, *sums, *rows):
-            ring.init()
+        rings.init()
         fence.mbarrier_init()
         for each in (q, k, v, o):
             tma.prefetch_map(each)
@@ -141,7 +115,7 @@ def attention(
 
     @role(warp=last + 1, elect=True)
     def load() -> None:
-        to_q, to_kv = qs.producer(), kv.producer()
+        to_q, to_kv = rings.qs.producer(), rings.kv.producer()
         for row, head, batch, first, blocks in work():
             for tile in range(tiles):
                 load_tile(to_q, "q", q, batch, head, row + tile * ROWS)
@@ -156,92 +130,21 @@ def attention(
 
     @role(warp=last, elect=True)
     def multiply() -> None:
-        of_q, of_kv = qs.consumer(), kv.consumer()
-        to_s, weighed = [each.producer() for each in ss], [each.producer() for each in ss]
-        to_sum, added = [each.producer() for each in sums], [each.consumer() for each in sums]
-        for each in weighed:
-            next(each)  # its slots are the next ones: they are empty when this one's weights are there
+        add_up(rings, work)
 
-        def read(tile: int, slot: Any, more: Any) -> None:
-            """Add the weights of a block times its values, once both are there and O is up to date.
-
-            Then wait, for the next scores take the place of the weights, and products of other shapes may overtake.
-            """
-            result = next(to_sum[tile])
-            next(weighed[tile]).empty.wait()
-            result.empty.wait()
-            tcgen05.fence_after_thread_sync()
-            values(result.sum, of_tile[tile], slot.kv, more)
-            tcgen05.commit(result.full)
-            next(added[tile]).full.wait()
-            tcgen05.fence_after_thread_sync()
-
-        def weigh(tile: int, queries: Any, slot: Any) -> None:
-            result = next(to_s[tile])
-            scores(result.s, queries.q, slot.kv)
-            tcgen05.commit(result.full)
-
-        for *_, blocks in work():
-            key, queries = next(of_kv), [next(of_q) for _ in range(tiles)]
-            key.full.wait()
-            for tile in range(tiles):
-                queries[tile].full.wait()
-                weigh(tile, queries[tile], key)
-            tcgen05.commit(key.empty)
-            for step in loop(1, blocks + 1):
-                value = next(of_kv)
-                value.full.wait()
-                with If(step < blocks):
-                    key = next(of_kv)
-                    for tile in range(tiles):
-                        read(tile, value, step > 1)
-                        key.full.wait()
-                        weigh(tile, queries[tile], key)
-                    tcgen05.commit(key.empty)
-                with Else():
-                    for tile in range(tiles):
-                        read(tile, value, step > 1)
-                tcgen05.commit(value.empty)
-
-    def soften(tile: int) -> None:
+    def weigh(tile: int) -> None:
         @role(warps=range(WARPS * tile, WARPS * (tile + 1)))
         def softmax() -> None:
             setmaxnreg.inc(REGISTERS[tiles][0])
-            of_s, to_row, own = ss[tile].consumer(), rows[tile].producer(), tid.x % ROWS
-            greatest, weight = var(f32, LOWEST), var(f32, 0.0)
-            for row, head, batch, first, blocks in work():
-                top = row + tile * ROWS
-                low, high = mask.first(top + own), mask.stop(top + own)
-                whole = blocks - min(max(mask.stop(top) // KEYS, first) - first, blocks)
-                greatest.set(LOWEST)
-                weight.set(0.0)
-                runs = [(0, blocks, True)] if bounds[0] else [(0, whole, True), (whole, blocks, False)]
-                for start, stop, hides in runs:
-                    for step in loop(start, stop):
-                        keys = seen((first + blocks - 1 - step) * KEYS, low, high) if hides else None
-                        weights(next(of_s), to_row, own, greatest, weight, scale, keys, lazy, dtype)
-                give(next(to_row), own, weight)
-                with If((lse != 0) & (top + own < q_len)):
-                    found = (greatest + lg2(weight)) * LN2
-                    Global(f32, lse)[(batch * heads + head) * q_len + (top + own)] = found
+            soften(rings, tile, work, mask, lse, heads, q_len, scale, lazy, dtype)
 
     for tile in range(tiles):
-        soften(tile)
+        weigh(tile)
 
     @role(warps=range(WARPS * tiles, WARPS * (tiles + 1)))
     def correct() -> None:
         setmaxnreg.dec(REGISTERS[tiles][1])
-        of_q, own = qs.consumer(), tid.x % ROWS
-        of_row, of_sum = [each.consumer() for each in rows], [each.consumer() for each in sums]
-        for row, head, batch, _first, blocks in work():
-            for tile in range(tiles):
-                take(next(of_row[tile]), own)
-            for _ in loop(1, blocks):
-                for tile in range(tiles):
-                    rescale(next(of_sum[tile]), take(next(of_row[tile]), own))
-            for tile in range(tiles):
-                weight = take(next(of_row[tile]), own)
-                store(next(of_sum[tile]), weight, o, next(of_q), batch, head, row + tile * ROWS)
+        update(rings, work, o)
 
     tcgen05.fence_before_thread_sync()
     bar.sync()

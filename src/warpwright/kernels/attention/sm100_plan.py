@@ -6,13 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from warpwright.kernels.attention.problem import Problem
+from warpwright.kernels.attention.problem import PANEL, Problem
+from warpwright.kernels.attention.sm90_plan import WARPGROUP
 
 __all__ = ["CONFIGS", "KEYS", "ROWS", "BlackwellConfig", "BlackwellPlan", "plan"]
 
 ROWS, KEYS = 128, 128  # of a tile of queries, and of a block of keys: the lanes of tensor memory, one product's N
-WARPGROUP = 128
-PANEL = 64  # columns of a tensor map's box: 128 bytes
 CONTROL_BYTES = 1024
 WARP_ROWS = 32
 

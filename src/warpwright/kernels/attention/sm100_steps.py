@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from warpwright.kernels.attention.problem import PANEL
 from warpwright.kernels.attention.sm90_steps import reduced
-from warpwright.kernels.attention.sm100_plan import PANEL, WARP_ROWS
+from warpwright.kernels.attention.sm100_plan import WARP_ROWS
 from warpwright.kernels.gemm.sm90_steps import part
 from warpwright.kernels.gemm.sm100_steps import packed
 from warpwright.lang import (

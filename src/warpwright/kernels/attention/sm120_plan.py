@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from warpwright.errors import UsageError
-from warpwright.kernels.attention.problem import Problem
+from warpwright.kernels.attention.problem import PANEL, Problem
 
 __all__ = ["CONFIGS", "CP_ASYNC", "STEPS", "WIDE", "Piece", "Sm120Config", "Sm120Plan", "layout", "plan"]
 
 LANES = 32
-PANEL = 64  # columns of a tensor map's box: 128 bytes
 STORE_ROWS = 16
 TILE_ALIGN = 1024
 BARRIER_BYTES = 8

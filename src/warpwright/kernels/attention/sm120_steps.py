@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from warpwright.kernels.attention.problem import PANEL
+from warpwright.kernels.attention.sm120_plan import LANES
 from warpwright.lang import (
     Expr,
     Global,
@@ -77,11 +79,9 @@ __all__ = [
 ]
 
 BLOCK = 16  # rows and columns of a block: one ldmatrix of four matrices
-PANEL = 64  # columns of 128 bytes, the span of the swizzle
 PANEL_BYTES = 128
 CHUNK = 8  # elements of 16 bytes
 COPY_BYTES = 16
-LANES = 32
 INFINITY = math.inf
 LN_2 = math.log(2.0)
 PACKED = {bf16: bf16x2, f16: f16x2}

@@ -7,10 +7,10 @@ from typing import Any
 
 from warpwright.errors import UsageError
 from warpwright.kernels.attention.problem import Problem
+from warpwright.kernels.attention.sm90_plan import WARPGROUP
 
 __all__ = ["CONFIGS", "GREATEST_HEAD", "BackwardConfig", "BackwardPlan", "plan"]
 
-WARPGROUP = 128
 CONTROL_BYTES = 2048
 ROW = 256  # floats of a row of the sums, the greatest extent of a tensor map's box
 Dim3 = tuple[int, int, int]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from warpwright.kernels.attention.problem import PANEL
 from warpwright.kernels.attention.sm90_steps import STRIP, WARP_ROWS, WARPS, K, add, free, score
 from warpwright.kernels.gemm.sm90_steps import PACKED, clear, part, put, window
 from warpwright.lang import (
@@ -63,7 +64,6 @@ __all__ = [
 ]
 
 LOG2E = 1.4426950408889634
-PANEL = 64
 ROW = 256
 FOUR = 4
 STAGES = 2

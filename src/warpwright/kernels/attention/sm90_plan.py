@@ -8,7 +8,7 @@ from typing import Any
 
 from warpwright.kernels.attention.problem import Problem
 
-__all__ = ["CONFIGS", "HopperConfig", "HopperPlan", "choose", "plan"]
+__all__ = ["CONFIGS", "STRIP", "WARPGROUP", "HopperConfig", "HopperPlan", "choose", "plan"]
 
 WARPGROUP = 128
 STRIP = 64

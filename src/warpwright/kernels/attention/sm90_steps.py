@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from warpwright.kernels.attention.problem import PANEL
+from warpwright.kernels.attention.sm90_plan import STRIP
 from warpwright.kernels.gemm.sm90_steps import PACKED, part, put, window
 from warpwright.lang import (
     Expr,
@@ -71,10 +73,8 @@ __all__ = [
     "write_lse",
 ]
 
-STRIP = 64
 WARP_ROWS = 16
 WARPS = 4
-PANEL = 64
 K = 16
 HALVES = (0, 1)
 CHAINS = 2
