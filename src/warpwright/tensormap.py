@@ -17,12 +17,14 @@ from warpwright.arrays import DeviceArray, device_array
 from warpwright.errors import UsageError
 from warpwright.types import Scalar, bf16, f16, f32, f64, of_dtype, tf32
 
-__all__ = ["FILLS", "INTERLEAVES", "L2_PROMOTIONS", "SWIZZLES", "TensorMap"]
+__all__ = ["FILLS", "INTERLEAVES", "L2_PROMOTIONS", "RAGGED_ROWS", "SWIZZLES", "TensorMap", "ragged"]
 
 SWIZZLES = (0, 32, 64, 128)
 FILLS = ("zero", "nan")
 INTERLEAVES = ("none", "16B", "32B")
 L2_PROMOTIONS = (0, 64, 128, 256)
+RAGGED_ROWS = 1 << 30
+TURN = 1 << 64  # addresses are computed modulo this
 
 Array = np.ndarray[Any, Any] | DeviceArray
 
@@ -38,10 +40,12 @@ class TensorMap:
     ``swizzle`` is 0, 32, 64 or 128 bytes; ``element_strides`` (in axis order) takes every n-th element; ``fill`` is
     what elements outside the array read as, ``"zero"`` or ``"nan"``; ``dtype`` overrides the element type that the
     array's dtype gives (float8 travels as bytes); ``dims`` and ``strides`` (innermost first, ``strides`` in bytes
-    without the innermost) describe another view of the array's memory than its own shape.
+    without the innermost) describe another view of the array's memory than its own shape. One that ``wraps`` may reach
+    far beyond that memory, for addresses are sums modulo 2^64; the boxes that are copied have to lie in it (`ragged`).
 
     Attributes, innermost dimension first: ``dims`` (elements), ``strides`` (bytes, one fewer than ``dims``), ``box``,
-    ``elem_strides``; and ``dtype`` (a scalar type), ``swizzle``, ``fill``, ``interleave``, ``l2_promotion``, ``array``.
+    ``elem_strides``; and ``dtype`` (a scalar type), ``swizzle``, ``fill``, ``interleave``, ``l2_promotion``,
+    ``wraps``, ``array``.
 
     Raises UsageError for whatever the driver refuses: see each message.
     """
@@ -59,6 +63,7 @@ class TensorMap:
         dims: Sequence[int] | None = None,
         strides: Sequence[int] | None = None,
         dtype: type[Scalar] | None = None,
+        wraps: bool = False,
     ) -> None:
         self.array: Any = _array(array)
         self.dtype = dtype or of_dtype(self.array.dtype)
@@ -71,6 +76,7 @@ class TensorMap:
         self.fill = fill
         self.interleave = interleave
         self.l2_promotion = l2_promotion
+        self.wraps = wraps
         _check(self)
 
     @property
@@ -94,6 +100,27 @@ class TensorMap:
             f"TensorMap({self.dtype.name}, dims={self.dims}, strides={self.strides}, box={self.box}, "
             f"swizzle={self.swizzle})"
         )
+
+
+def ragged(array: Any, box: Sequence[int], *, swizzle: int = 0) -> TensorMap:
+    """A tensor map on sequences of rows of ``array``, (…, rows, columns) of 2 or 3 dimensions, which end anywhere.
+
+    What a box would copy beyond the last row of its sequence is out of bounds: loads read zeros, stores leave it out.
+    With R = ``RAGGED_ROWS`` the box at ``row`` of a sequence of ``length`` rows that ends before row ``stop`` has the
+    coordinates ``[R, stop, …, R - length + row, column]``, in array order; ``box`` is (1, 1, …, rows, columns).
+
+    Rows have R places, of which the last ones are the sequence's, so that what follows it is out of bounds. The second
+    coordinate counts in rows too, and the first one takes R rows away: R times its stride, 2^64 / R less a row.
+
+    Raises UsageError as TensorMap does, and for more than R rows.
+    """
+    of = TensorMap(array, box[2:])
+    _require(of.dims[1] <= RAGGED_ROWS, f"{of.dims[1]} rows", f"at most {RAGGED_ROWS}", "pass fewer")
+    row, *outer = of.strides
+    dims = of.dims[0], RAGGED_ROWS, *of.dims[2:], of.dims[1] + 1, RAGGED_ROWS + 1
+    return TensorMap(
+        array, box, swizzle=swizzle, dims=dims, strides=(row, *outer, row, TURN // RAGGED_ROWS - row), wraps=True
+    )
 
 
 def _integers(name: str, values: Sequence[int]) -> tuple[int, ...]:
@@ -138,7 +165,8 @@ def _check(tensor: TensorMap) -> None:
     for axis, dim in enumerate(tensor.dims):
         _require(1 <= dim <= 2**32, f"dimension {axis} of {dim} elements", "1 to 2^32", "pass a non-empty array")
     _check_strides(tensor)
-    _check_extent(tensor)
+    if not tensor.wraps:
+        _check_extent(tensor)
     _check_box(tensor)
 
 

@@ -31,8 +31,9 @@ class Geometry:
 
     ``counts``: elements of the box; ``steps``: element strides; ``pitches``: bytes from one element of the tensor to
     the next; ``latest``: greatest coordinate at which the box ends inside the tensor; ``reach``: bytes of the tensor
-    from its base; ``row``: bytes from one row of the box to the next in shared memory, at least a swizzle span (seen
-    on an H200; the bytes counted stay those of the box); ``period``: bytes after which the swizzle repeats.
+    from its base, 0 of a map that wraps, of which each box is looked at; ``row``: bytes from one row of the box to the
+    next in shared memory, at least a swizzle span (seen on an H200; the bytes counted stay those of the box);
+    ``period``: bytes after which the swizzle repeats.
     """
 
     map: TensorMap
@@ -102,6 +103,7 @@ def _geometry(tensor: TensorMap) -> Geometry:
     steps = (1, *tensor.elem_strides[1:])
     pitches = (size, *tensor.strides)
     ends = [(count - 1) * step for count, step in zip(counts, steps, strict=True)]
+    reach = sum((dim - 1) * pitch for dim, pitch in zip(tensor.dims, pitches, strict=True)) + size
     pattern = np.full(2, NAN if tensor.fill == "nan" else 0, np.int64)
     return Geometry(
         map=tensor,
@@ -113,7 +115,7 @@ def _geometry(tensor: TensorMap) -> Geometry:
         dims=tensor.dims,
         pitches=pitches,
         latest=tuple(dim - 1 - end for dim, end in zip(tensor.dims, ends, strict=True)),
-        reach=sum((dim - 1) * pitch for dim, pitch in zip(tensor.dims, pitches, strict=True)) + size,
+        reach=0 if tensor.wraps else reach,
         row=max(counts[0] * size, tensor.swizzle if isinstance(tensor.swizzle, int) else 128),
         period=max(period(tensor.swizzle), 128),
         pattern=pattern,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.types import tf32
-from warpwright.vgpu.engines.box import CHUNK, Geometry, chunks, geometry
+from warpwright.vgpu.engines.box import CHUNK, Chunks, Geometry, chunks, geometry
 from warpwright.vgpu.engines.op import BoundMap, Fabric, Op
 from warpwright.vgpu.engines.tensor_copy import ALIGNMENT, TensorForm, form_of
 from warpwright.vgpu.jit.runtime import function
@@ -74,6 +74,8 @@ class Loads:
             return False
         sources = known.bound.host + coords @ known.pitches
         plan = chunks(known.box, known.phase, None)
+        if known.box.map.wraps and not _held(known, sources, plan):
+            return False
         copy, count = function("copy_boxes"), len(rows)
         if fabric.computes:
             copy(known.targets.ctypes.data, sources.ctypes.data, count, plan.shared_at, plan.tensor_at, plan.count)
@@ -93,6 +95,12 @@ class Loads:
                     self.known.clear()
                 self.known[key] = known
         return known
+
+
+def _held(known: _Known, sources: IntArray, plan: Chunks) -> bool:
+    """Whether boxes of a tensor that reaches anywhere lie in the memory of its array."""
+    last = known.bound.host + len(known.bound.data) - (int(plan.tensor.max()) + 1) * CHUNK
+    return bool((sources >= known.bound.host).all() and (sources <= last).all())
 
 
 def _understand(fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.uint64]) -> _Known | None:

@@ -23,6 +23,7 @@ from warpwright.vgpu.jit.runtime import function
 __all__ = ["ALIGNMENT", "TensorForm", "coordinates", "copy_box", "form_of", "reduce_box"]
 
 ALIGNMENT = 128
+HALF_TURN = 1 << 63  # addresses are sums modulo 2^64
 
 
 class TensorForm(NamedTuple):
@@ -121,7 +122,25 @@ def _resolve(fabric: Fabric, op: Op, form: TensorForm) -> _Box:
     rank, offset = locate(fabric, op, words[form.shared], "address of the box")
     _check_place(fabric, op, form, box, rank, offset)
     origin = sum([coord * pitch for coord, pitch in zip(coords, box.pitches, strict=True)])
-    return _Box(bound, box, window(box, coords), origin, rank, offset, offset % box.period)
+    if box.map.wraps:
+        origin = (origin + HALF_TURN) % (2 * HALF_TURN) - HALF_TURN
+    found = _Box(bound, box, window(box, coords), origin, rank, offset, offset % box.period)
+    if box.map.wraps:
+        _check_memory(fabric, op, found)
+    return found
+
+
+def _check_memory(fabric: Fabric, op: Op, box: _Box) -> None:
+    """What is copied of a tensor that reaches anywhere lies in the memory of its array."""
+    plan, size = chunks(box.geometry, box.phase, box.extents), len(box.bound.data)
+    places = np.concatenate([plan.tensor * CHUNK, plan.tensor * CHUNK + CHUNK - 1, plan.tensor_bytes]) + box.origin
+    if len(places) and (places.min() < 0 or places.max() >= size):
+        raise fabric.failure(
+            MemoryFault,
+            op,
+            f"the box has bytes {places.min()} to {places.max() + 1} from the base address; expected some of the "
+            f"{size} bytes that are allocated there; mend its coordinates",
+        )
 
 
 def _unusable(fabric: Fabric, op: Op, box: Geometry, bound: BoundMap) -> Exception:
