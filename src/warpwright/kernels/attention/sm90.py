@@ -143,26 +143,7 @@ def attention(
     def multiply() -> None:
         setmaxnreg.inc(REGISTERS[consumers][1])
         own = Warpgroup(rings, mask, scale, consumers, in_turn=in_turn, together=together)
-        own.go_to(own.take())
-        own.begin_scores()
-        own.first_weights()
-        for _ in loop():
-            own.blocks()
-            following = own.take()
-            if q_stages == 1:  # Q leaves no room for the next one before O has taken its place
-                own.last_values()
-                own.finish(lse, q_len)
-                Break(when=following[3] == 0)
-                own.go_to(following)
-                own.begin_scores()
-            else:
-                Break(when=following[3] == 0)
-                own.last_values()
-                own.turn_over(following, lse, q_len)
-            own.first_weights()
-        if q_stages > 1:
-            own.last_values()
-            own.finish(lse, q_len)
+        own.tiles(lse, q_len)
 
 
 @cache

@@ -94,13 +94,16 @@ class Rings(NamedTuple):
     v: Ring
 
 
-def rings_of(tile: tuple[int, int], head_dim: int, stages: int, q_stages: int, dtype: type[Scalar]) -> Rings:
-    """The rings of a CTA: ``stages`` of K and V, ``q_stages`` of Q; panels as wide as fits ``head_dim``."""
+def rings_of(
+    tile: tuple[int, int], head_dim: int, stages: int, q_stages: int, dtype: type[Scalar], words: int = 4
+) -> Rings:
+    """The rings of a CTA: ``stages`` of K and V, ``q_stages`` of Q; panels as wide as fits ``head_dim``; items of so
+    many ``words``, four at a time."""
     queries, keys = tile
     consumers, swizzle = queries // STRIP, panel(head_dim) * dtype.nbytes
     tiles = [smem.tile(dtype, (rows, head_dim), swizzle=swizzle) for rows in (queries, keys, keys)]
     return Rings(
-        work=Ring(2, empty=consumers * WARPS + 1, name="work", item=smem.tile(u32, (1, 4))),
+        work=Ring(2, empty=consumers * WARPS + 1, name="work", item=smem.tile(u32, (1, words))),
         q=Ring(q_stages, name="q", q=tiles[0]),
         o=Ring(q_stages, full=consumers * WARPS, name="o"),
         k=Ring(stages, empty=consumers, name="k", k=tiles[1]),
@@ -219,6 +222,10 @@ class Work:
         """A tile to be set; ``bounded``: with a left bound."""
         return Work(var(u32, 0), var(u32, 0), var(u32, 0) if bounded else 0, var(u32, 0))
 
+    def logs(self, lse: Expr, q_len: Any) -> Any:
+        """Where the log-sum-exp of the first of ``q_len`` queries of the head is."""
+        return Global(f32, lse) + self.head * q_len
+
     def set(self, words: Sequence[Any]) -> None:
         """Go on to another tile."""
         for register, word in zip((self.row, self.head, self.first, self.count), words, strict=True):
@@ -230,7 +237,7 @@ def take(items: Cursor, one: Expr | None = None) -> tuple[Any, ...]:
     """What the loader says of the next tile: to a warp with its thread ``one``, or to a single thread."""
     item = next(items)
     item.full.wait()
-    words: tuple[Any, ...] = ld(item.item.at(0, 0), vec=4)
+    words = tuple(word for first in range(0, item.item.shape[1], 4) for word in ld(item.item.at(0, first), vec=4))
     if one is None:
         item.empty.arrive()
     else:
@@ -259,22 +266,22 @@ class Rows:
         return shifts, totals
 
 
-def load_tile(cursor: Cursor, name: str, source: tma.Map[Scalar], batch: Any, head: Any, row: Any) -> None:
-    """Fill the next slot with the rows from ``row`` on of a head: a box a panel."""
+def load_tile(cursor: Cursor, name: str, source: tma.Map[Scalar], *place: Any) -> None:
+    """Fill the next slot with the rows that begin at ``place``, the coordinates before the column: a box a panel."""
     slot = next(cursor)
     slot.empty.wait()
     slot.full.arrive_expect_tx(slot.nbytes)
     tile: Tile = getattr(slot, name)
     width = panel(tile.shape[1])
     for column in range(0, tile.shape[1], width):
-        tma.load(tile[:, column : column + width], source[batch, head, row, column], slot.full)
+        tma.load(tile[:, column : column + width], source[(*place, column)], slot.full)
 
 
-def store_tile(tile: Tile, target: tma.Map[Scalar], batch: Any, head: Any, row: Any) -> None:
-    """Begin to store the rows from ``row`` on of a head: a box a panel, one group."""
+def store_tile(tile: Tile, target: tma.Map[Scalar], *place: Any) -> None:
+    """Begin to store the rows that begin at ``place``, the coordinates before the column: a box a panel, one group."""
     width = panel(tile.shape[1])
     for column in range(0, tile.shape[1], width):
-        tma.store(target[batch, head, row, column], tile[:, column : column + width])
+        tma.store(target[(*place, column)], tile[:, column : column + width])
     tma.commit_group()
 
 

@@ -26,7 +26,7 @@ from warpwright.kernels.attention.sm90_steps import (
     weights,
     write_lse,
 )
-from warpwright.lang import Expr, Global, If, b32, elect_one, f32, loop, rcp, select, var, warp, wgmma
+from warpwright.lang import Break, Expr, If, b32, elect_one, f32, loop, rcp, select, var, warp, wgmma
 from warpwright.lang.ring import Slot
 
 __all__ = ["Warpgroup"]
@@ -38,7 +38,17 @@ class Warpgroup:
     Products that are under way at the end of a method are waited for in the next one that says so.
     """
 
-    def __init__(self, rings: Rings, mask: Mask, scale: Expr, consumers: int, *, in_turn: bool, together: bool) -> None:
+    def __init__(
+        self,
+        rings: Rings,
+        mask: Mask,
+        scale: Expr,
+        consumers: int,
+        *,
+        in_turn: bool,
+        together: bool,
+        at: Work | None = None,
+    ) -> None:
         self.rings, self.mask, self.scale, self.together = rings, mask, scale, together
         self.turns, self.one, self.strip = Turns(consumers, in_turn), elect_one(), warp.id - WARPS
         self.leads = self.one & (warp.id % WARPS == 0)
@@ -47,7 +57,7 @@ class Warpgroup:
         self.scores = wgmma.accumulator(f32, (STRIP, keys))
         self.sums = wgmma.accumulator(f32, (STRIP, columns))
         self.held, self.rows = [var(b32, 0) for _ in range(keys // 4)], Rows()
-        self.at = Work.begin(mask.begin is not None)
+        self.at = at or Work.begin(mask.begin is not None)
         self.items, self.of_q, self.of_k, self.of_v = (
             ring.consumer() for ring in (rings.work, rings.q, rings.k, rings.v)
         )
@@ -56,6 +66,30 @@ class Warpgroup:
     def row(self) -> Any:
         """The first of this thread's two rows among the queries of the head."""
         return self.at.row + self.strip * WARP_ROWS + warp.lane // 4
+
+    def tiles(self, lse: Expr, q_len: Any) -> None:
+        """All tiles of a CTA, one after the other."""
+        beside = self.rings.q.stages > 1  # else Q leaves no room for the next one before O has taken its place
+        self.go_to(self.take())
+        self.begin_scores()
+        self.first_weights()
+        for _ in loop():
+            self.blocks()
+            following = self.take()
+            if not beside:
+                self.last_values()
+                self.finish(lse, q_len)
+            Break(when=following[3] == 0)
+            if beside:
+                self.last_values()
+                self.turn_over(following, lse, q_len)
+            else:
+                self.go_to(following)
+                self.begin_scores()
+            self.first_weights()
+        if beside:
+            self.last_values()
+            self.finish(lse, q_len)
 
     def take(self) -> tuple[Any, ...]:
         """What the loader says of the tile after this one."""
@@ -137,7 +171,7 @@ class Warpgroup:
         """What the rows of O are to be multiplied by; their log-sum-exp is written. A row without weights becomes 0."""
         shifts, totals = self.rows.begin()
         with If(lse != 0):
-            write_lse(Global(f32, lse) + self.at.head * q_len, self.row, q_len, shifts, totals)
+            write_lse(self.at.logs(lse, q_len), self.row, q_len, shifts, totals)
         return [select(total == 0.0, total, rcp(total)) for total in totals]
 
     def _put(self, slot: Any, factors: Sequence[Any]) -> None:
