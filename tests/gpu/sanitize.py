@@ -2,67 +2,26 @@
 
 Every rung of the ladder and every configuration of the chooser multiplies M = N = K = ``--size`` under memcheck,
 racecheck and synccheck, those for FP8 with scales, a bias and an activation, and each result is verified. The exit
-status is 0 only when no tool found anything. Each tool first has to find a fault that is planted for it, so that
-silence means something.
+status is 0 only when no tool found anything; `sanitizing` says how that is made sure of.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import os
-import re
-import shutil
-import subprocess
-import sys
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+from sanitizing import main
 
 import warpwright as ww
 from warpwright import cuda, trials
 from warpwright.kernels import gemm
 from warpwright.kernels.reference import finished
-from warpwright.lang import Global, If, bar, kernel, smem, tid, u32, warp
 from warpwright.types import of_dtype
 
-TOOLS: Mapping[str, list[str]] = {
-    "memcheck": ["--report-api-errors", "no"],  # the driver itself asks for functions that may not be there
-    "racecheck": [],
-    "synccheck": [],
-}
-SUMMARY = re.compile(r"SUMMARY: (\d+) (?:errors?|hazards?)")
-ELSEWHERE = "/usr/local/cuda/bin"
 BF16, E4M3 = np.dtype(ml_dtypes.bfloat16), np.dtype(ml_dtypes.float8_e4m3fn)
-FAR = 1 << 26  # words behind an array, where no other lies
-
-
-@kernel("sm_90a", threads=64)
-def outside(out: Global[u32]) -> None:
-    """Writes far behind its array: for memcheck."""
-    out[tid.x + FAR] = tid.x
-
-
-@kernel("sm_90a", threads=64)
-def racing(out: Global[u32]) -> None:
-    """The warps write the same words with nothing between them: for racecheck."""
-    words = smem.array(u32, 32)
-    words[tid.x % 32] = tid.x
-    out[tid.x] = words[tid.x % 32]
-
-
-@kernel("sm_90a", threads=64)
-def divergent(out: Global[u32]) -> None:
-    """Half of a warp leaves out the barrier of the CTA: for synccheck."""
-    with If(tid.x < 48):
-        bar.sync()
-    out[tid.x] = warp.id
-
-
-PLANTED = {"memcheck": outside, "racecheck": racing, "synccheck": divergent}
 
 
 def configurations() -> dict[str, gemm.HopperConfig]:
@@ -102,49 +61,7 @@ def multiply_8_bits(size: int) -> bool:
     return right
 
 
-def plant(tool: str) -> None:
-    ww.launch(PLANTED[tool], 1, args=[np.zeros(64, np.uint32)], device="cuda")
-
-
-def watched(tool: str, what: str, size: int, seconds: int) -> tuple[int, str]:
-    """The findings of ``tool`` in this script run as ``--run what``, -1 where it did not come to an end; its output."""
-    found = shutil.which("compute-sanitizer", path=f"{os.environ.get('PATH', '')}:{ELSEWHERE}")
-    if found is None:
-        sys.exit(f"compute-sanitizer is neither on PATH nor in {ELSEWHERE}; it comes with the CUDA toolkit")
-    command = [found, "--tool", tool, *TOOLS[tool], sys.executable, __file__, "--run", what, "--size", str(size)]
-    root = Path(__file__).parents[2]
-    paths = os.pathsep.join([str(root / "src"), str(root), os.environ.get("PYTHONPATH", "")])
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=seconds, env={**os.environ, "PYTHONPATH": paths}
-        )
-    except subprocess.TimeoutExpired:
-        return -1, f"not done after {seconds} s"
-    output, summary = done.stdout + done.stderr, SUMMARY.search(done.stdout)
-    wrong = what == "ladder" and done.returncode != 0
-    return (-1 if wrong or summary is None else int(summary[1])), output
-
-
-def main() -> None:
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=1024, help="M = N = K")
-    parser.add_argument("--tools", default=",".join(TOOLS))
-    parser.add_argument("--seconds", type=int, default=900, help="for one tool")
-    parser.add_argument("--run", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.run:
-        sys.exit(not multiply(options.size) if options.run == "ladder" else plant(options.run))
-    clean = True
-    for tool in options.tools.split(","):
-        planted, _ = watched(tool, tool, options.size, min(options.seconds, 60))
-        findings, output = watched(tool, "ladder", options.size, options.seconds)
-        good = planted > 0 and findings == 0
-        print(f"{tool}: {findings} findings; of the planted fault {planted}: {'clean' if good else 'NOT CLEAN'}")
-        if not good:
-            print(output)
-        clean &= good
-    sys.exit(not clean)
-
-
-if __name__ == "__main__":
-    main()
+    main(parser, lambda options: multiply(options.size))

@@ -1,0 +1,84 @@
+"""compute-sanitizer over attention: ``python tests/gpu/sanitize_attention.py [--tools memcheck,racecheck]``.
+
+Every kernel that a Hopper GPU can run, under memcheck, racecheck and synccheck, with and without a causal mask and in a
+window: each configuration of the wgmma kernel, of its backward pass, and of the mma.sync kernels, whose PTX is made for
+sm_90. Each result is verified against float64. The exit status is 0 only when no tool found anything; `sanitizing` says
+how that is made sure of.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sanitizing import main
+
+sys.path.append(str(Path(__file__).parents[2]))
+
+import warpwright as ww
+from tests.gpu.test_attention_sm120 import ALL, on_gpu
+from tests.kernels import attending, differentiating
+from tests.kernels.test_hopper_attention import prepared
+from warpwright.kernels.attention import Problem, sm90_backward_plan, sm90_plan, sm120_plan
+
+MASKS: list[dict[str, Any]] = [{}, {"causal": True}, {"window": (70, 20)}]
+BASE = Problem(1, 4, 2, 200, 330, 64)
+Check = Callable[[], None]
+
+
+def forward(problem: Problem, config: sm90_plan.HopperConfig) -> None:
+    """By wgmma; few CTAs, so that each has several tiles."""
+    given = attending.normal(problem)
+    found, kernel, args, (o, lse, _) = prepared(problem, config, given, sms=2)
+    ww.launch(kernel, found.grid, args=args, device="cuda")
+    attending.verify(problem, given, (o, lse))
+
+
+def backward(problem: Problem) -> None:
+    """By the configuration that suits head dimension and mask."""
+    given = differentiating.random(problem)
+    values = differentiating.arrays(problem, given)
+    for kernel, grid, args in differentiating.launches(problem, values):
+        ww.launch(kernel, grid, args=args, device="cuda")
+    differentiating.verify(problem, given, tuple(values[name] for name in differentiating.NAMES))
+
+
+def with_mma_sync(problem: Problem, config: sm120_plan.Sm120Config) -> None:
+    given = attending.normal(problem)
+    attending.verify(problem, given, on_gpu(problem, config, *given))
+
+
+def checks() -> Iterator[tuple[str, Check]]:
+    """What is run, by its name."""
+    for mask in MASKS:
+        for name, config in sm90_plan.CONFIGS.items():
+            yield f"wgmma {name} {mask}", partial(forward, replace(BASE, head_dim=config.head_dim, **mask), config)
+        for head_dim in sm90_backward_plan.HEAD_DIMS:
+            yield f"backward {head_dim} {mask}", partial(backward, replace(BASE, head_dim=head_dim, **mask))
+        for name, small in ALL.items():
+            problem = replace(BASE, head_dim=small.head_dim, **mask)
+            yield f"mma.sync {name} {mask}", partial(with_mma_sync, problem, small)
+
+
+def attend(_: argparse.Namespace) -> bool:
+    """Whether all results are right; what a tool watches."""
+    return all([right(name, check) for name, check in checks()])
+
+
+def right(name: str, check: Check) -> bool:
+    try:
+        check()
+    except AssertionError as error:
+        print(f"{name}: WRONG: {error}", flush=True)
+        return False
+    print(f"{name}: right", flush=True)
+    return True
+
+
+if __name__ == "__main__":
+    main(argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter), attend)

@@ -1,0 +1,101 @@
+"""compute-sanitizer over a script's own work: memcheck, racecheck and synccheck, each first tried on a planted fault.
+
+Each tool has to find the fault that is planted for it, so that silence about the work means something.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+import warpwright as ww
+from warpwright.lang import Global, If, bar, kernel, smem, tid, u32, warp
+
+TOOLS: Mapping[str, list[str]] = {
+    "memcheck": ["--report-api-errors", "no"],  # the driver itself asks for functions that may not be there
+    "racecheck": [],
+    "synccheck": [],
+}
+SUMMARY = re.compile(r"SUMMARY: (\d+) (?:errors?|hazards?)")
+ELSEWHERE = "/usr/local/cuda/bin"
+FAR = 1 << 26  # words behind an array, where no other lies
+WORK = "work"
+
+
+@kernel("sm_90a", threads=64)
+def outside(out: Global[u32]) -> None:
+    """Writes far behind its array: for memcheck."""
+    out[tid.x + FAR] = tid.x
+
+
+@kernel("sm_90a", threads=64)
+def racing(out: Global[u32]) -> None:
+    """The warps write the same words with nothing between them: for racecheck."""
+    words = smem.array(u32, 32)
+    words[tid.x % 32] = tid.x
+    out[tid.x] = words[tid.x % 32]
+
+
+@kernel("sm_90a", threads=64)
+def divergent(out: Global[u32]) -> None:
+    """Half of a warp leaves out the barrier of the CTA: for synccheck."""
+    with If(tid.x < 48):
+        bar.sync()
+    out[tid.x] = warp.id
+
+
+PLANTED = {"memcheck": outside, "racecheck": racing, "synccheck": divergent}
+
+
+def main(parser: argparse.ArgumentParser, work: Callable[[argparse.Namespace], bool]) -> None:
+    """Have each tool watch ``work``, which says whether its results are right; leave with 0 where all of it is clean.
+
+    The script that calls this is run again for each tool, with its own options.
+    """
+    parser.add_argument("--tools", default=",".join(TOOLS))
+    parser.add_argument("--seconds", type=int, default=900, help="for one tool")
+    parser.add_argument("--run", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.run:
+        sys.exit(not work(options) if options.run == WORK else plant(options.run))
+    clean = True
+    for tool in options.tools.split(","):
+        planted, _ = watched(tool, tool, min(options.seconds, 60))
+        findings, output = watched(tool, WORK, options.seconds)
+        good = planted > 0 and findings == 0
+        print(f"{tool}: {findings} findings; of the planted fault {planted}: {'clean' if good else 'NOT CLEAN'}")
+        if not good:
+            print(output)
+        clean &= good
+    sys.exit(not clean)
+
+
+def plant(tool: str) -> None:
+    ww.launch(PLANTED[tool], 1, args=[np.zeros(64, np.uint32)], device="cuda")
+
+
+def watched(tool: str, what: str, seconds: int) -> tuple[int, str]:
+    """The findings of ``tool`` in this script with ``--run what``, -1 where it did not come to an end; its output."""
+    found = shutil.which("compute-sanitizer", path=f"{os.environ.get('PATH', '')}:{ELSEWHERE}")
+    if found is None:
+        sys.exit(f"compute-sanitizer is neither on PATH nor in {ELSEWHERE}; it comes with the CUDA toolkit")
+    command = [found, "--tool", tool, *TOOLS[tool], sys.executable, *sys.argv, "--run", what]
+    root = Path(__file__).parents[2]
+    paths = os.pathsep.join([str(root / "src"), str(root), os.environ.get("PYTHONPATH", "")])
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=seconds, env={**os.environ, "PYTHONPATH": paths}
+        )
+    except subprocess.TimeoutExpired:
+        return -1, f"not done after {seconds} s"
+    output, summary = done.stdout + done.stderr, SUMMARY.search(done.stdout)
+    wrong = what == WORK and done.returncode != 0
+    return (-1 if wrong or summary is None else int(summary[1])), output
