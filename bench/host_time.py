@@ -3,8 +3,8 @@
 The time a call takes to return, when its arguments are on the GPU and the work is only started: `ww.matmul`, the same
 with ``out``, with a bias and scales, with results that are kept, so that each has an address of its own, a batch of
 four, a product whose K is cut into slices (two launches), ``torch.ops.warpwright.matmul`` of some of these,
-`ww.attention` of eight heads and its operator, and as peers ``torch.matmul``, ``torch.addmm``, ``torch.mm`` with
-``out`` and torch's ``scaled_dot_product_attention``. Medians of ``--calls`` calls each, in turns of ten, the GPU idle
+`ww.attention` of eight heads, its operator and its gradients, and as peers ``torch.matmul``, ``torch.addmm``,
+``torch.mm`` with ``out`` and torch's ``scaled_dot_product_attention``. Medians of ``--calls`` calls each, in turns of ten, the GPU idle
 at the begin of each turn.
 """
 
@@ -22,6 +22,7 @@ import torch
 
 import warpwright as ww
 import warpwright.interop.torch
+from warpwright.sdpa_backward import gradients
 
 TURN = 10
 
@@ -66,7 +67,7 @@ def contenders(size: int) -> dict[str, Callable[[], Any]]:
         assert error < 5e-3, f"{name} is off by {error:.2e} of the norm"
     *ours, theirs = (run().double() for run in slices.values())
     assert all((each - theirs).norm() < 5e-3 * theirs.norm() for each in ours)
-    return runs | slices | attentions(size)
+    return runs | slices | attentions(size) | gradients_of(size)
 
 
 def attentions(size: int) -> dict[str, Callable[[], Any]]:
@@ -81,6 +82,21 @@ def attentions(size: int) -> dict[str, Callable[[], Any]]:
     }
     *ours, theirs = (run().double() for run in runs.values())
     assert all((each - theirs).norm() < 1e-2 * theirs.norm() for each in ours)
+    return runs
+
+
+def gradients_of(size: int) -> dict[str, Callable[[], Any]]:
+    """The gradients of the same attention, causal, after its forward pass."""
+    q, k, v, do = (torch.randn(1, 8, size, 64, device="cuda", dtype=torch.bfloat16) for _ in range(4))
+    o, lse = ww.attention(q, k, v, causal=True, return_lse=True)
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    theirs = torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=True)
+    runs: dict[str, Callable[[], Any]] = {
+        "gradients of attention": lambda: gradients(q, k, v, o, lse, do, causal=True),
+        "torch's gradients": lambda: torch.autograd.grad(theirs, leaves, do, retain_graph=True),
+    }
+    for found, expected in zip(*(run() for run in runs.values()), strict=True):
+        assert (found.double() - expected.double()).norm() < 1e-2 * expected.double().norm()
     return runs
 
 

@@ -1,0 +1,237 @@
+"""Errors of attention on a real Hopper GPU beside cuDNN's and FlashAttention's: ``python bench/attention_errors.py``.
+
+All read the same bfloat16 arrays and are compared with float64, draw by draw. Each of them rounds P and O to bfloat16,
+so single errors differ by chance. A row has, over ``--seeds`` draws, the ratio of our mean error to cuDNN's, and the
+ratio of the means of the greatest errors of the draws, each ± twice its standard error (a jackknife over draws), and
+the ratio of the greatest error of all. ``no larger``: neither of the first two is above 1 by more than that.
+
+- random: the problems of ``bench/attention.py``, standard normal; 16384 rows of each are compared
+- lengths: 1, 63, 64, 65, 127, 129 and 1000 queries and keys, causal or not, and queries other than keys
+- adversarial: one-hot keys, scores of hundreds, scores that grow block by block, scores of -inf, +inf and NaN. What is
+  not a finite number in float64 must be just that in ours; ``cudnn same`` says whether it is in cuDNN's
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from attention import PEERS, TOKENS, peer, problems, table
+
+import warpwright as ww
+from warpwright.kernels.attention import Problem
+
+LENGTHS = (1, 63, 64, 65, 127, 129, 1000)
+UNEQUAL = ((1, 1000), (65, 129), (129, 64), (1000, 127))
+HEAD_DIMS = (64, 128, 256)
+OURS, PEER = "ours", "cudnn"
+Tensors = list[torch.Tensor]
+Change = Callable[[Problem, Tensors], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Standard normal Q, K and V of ``problem``, of which ``change`` makes others; ``heads`` are compared."""
+
+    name: str
+    problem: Problem
+    change: Change | None = None
+    heads: int = 1
+
+
+def random() -> Iterator[Case]:
+    for problem in problems(list(HEAD_DIMS), [512, 1024, 2048, 4096, 8192, 16384]):
+        yield Case("normal", problem, heads=TOKENS // problem.q_len)
+
+
+def lengths() -> Iterator[Case]:
+    for head_dim in HEAD_DIMS:
+        for length in LENGTHS:
+            for causal in (False, True):
+                yield Case("length", Problem(4, 8, 8, length, length, head_dim, causal=causal), heads=32)
+        for q_len, kv_len in UNEQUAL:
+            yield Case("lengths", Problem(4, 8, 8, q_len, kv_len, head_dim), heads=32)
+
+
+def one_hot(problem: Problem, given: Tensors) -> None:
+    """Each query meets one key, far above the others."""
+    q, k, _ = given
+    unit = torch.eye(problem.head_dim, device=q.device, dtype=q.dtype)
+    k.copy_(24 * unit[torch.arange(problem.kv_len) % problem.head_dim])
+    q.copy_(24 * unit[torch.randperm(problem.q_len) % problem.head_dim])
+
+
+def large(problem: Problem, given: Tensors) -> None:
+    """Scores of hundreds."""
+    given[0].mul_(20)
+    given[1].mul_(8)
+
+
+def growing(problem: Problem, given: Tensors) -> None:
+    """From the last key to the first, the order of the blocks: every sum is rescaled."""
+    keys = torch.linspace(60, 1, problem.kv_len, device=given[1].device)
+    given[1].mul_(keys[:, None].bfloat16())
+
+
+def minus_infinity(problem: Problem, given: Tensors) -> None:
+    """The first score column of a query is of one sign: every third key is -inf for all queries."""
+    q, k, _ = given
+    q[..., 0] = q[..., 0].abs() + 1
+    k[..., ::3, 0] = -math.inf
+
+
+def rows_of_minus_infinity(problem: Problem, given: Tensors) -> None:
+    """A query that gives every key -inf."""
+    q, k, _ = given
+    k[..., 0] = k[..., 0].abs() + 1
+    q[..., 5, 0] = -math.inf
+
+
+def plus_infinity(problem: Problem, given: Tensors) -> None:
+    q, k, _ = given
+    k[..., 0] = k[..., 0].abs() + 1
+    q[..., 5, 0] = math.inf
+
+
+def nan_query(problem: Problem, given: Tensors) -> None:
+    given[0][..., 9, 3] = math.nan
+
+
+def nan_key(problem: Problem, given: Tensors) -> None:
+    given[1][..., problem.kv_len // 2, 3] = math.nan
+
+
+def nan_value(problem: Problem, given: Tensors) -> None:
+    given[2][..., problem.kv_len // 2, 3] = math.nan
+
+
+CHANGES: tuple[Change, ...] = (
+    one_hot,
+    large,
+    growing,
+    minus_infinity,
+    rows_of_minus_infinity,
+    plus_infinity,
+    nan_query,
+    nan_key,
+    nan_value,
+)
+
+
+def adversarial() -> Iterator[Case]:
+    for change in CHANGES:
+        for head_dim in HEAD_DIMS:
+            for causal in (False, True) if change is not nan_value else (False,):  # hidden, it counts in its tile
+                problem = Problem(4, 8, 8, 300, 300, head_dim, causal=causal)
+                yield Case(change.__name__.replace("_", " "), problem, change, heads=32)
+
+
+CASES = {"random": random, "lengths": lengths, "adversarial": adversarial}
+
+
+def exact(problem: Problem, tensors: Tensors) -> torch.Tensor:
+    """In float64, of (heads, rows, head_dim). A query whose scores are all -inf has 0."""
+    q, k, v = (tensor.double() for tensor in tensors)
+    scores = (q @ k.mT).mul_(problem.factor)
+    if problem.causal:
+        scores.masked_fill_(torch.ones(scores.shape[1:], device=q.device, dtype=torch.bool).triu_(1), -math.inf)
+    greatest = scores.amax(-1, keepdim=True)
+    weights = scores.sub_(torch.where(greatest == -math.inf, 0.0, greatest)).exp_()
+    total = weights.sum(-1, keepdim=True)
+    return (weights @ v).div_(torch.where(total == 0, 1.0, total))
+
+
+@dataclass
+class Errors:
+    """Of one implementation: mean and greatest error of each draw; whether it was not finite just where float64 is not."""
+
+    means: list[float]
+    greatest: list[float]
+    same: bool = True
+
+    def add(self, found: torch.Tensor, wanted: torch.Tensor) -> None:
+        finite = wanted.isfinite()
+        kinds = [test(found) == test(wanted) for test in (torch.isnan, torch.isposinf, torch.isneginf)]
+        self.same &= bool(torch.stack([kind.all() for kind in kinds]).all())
+        off = (found.double() - wanted).abs()[finite]
+        self.means.append(float(off.mean()) if off.numel() else 0.0)
+        self.greatest.append(float(off.max()) if off.numel() else 0.0)
+
+
+def compared(case: Case, seeds: int) -> tuple[dict[str, Errors], str]:
+    """The errors of all, and which kernel ran."""
+    problem, errors = case.problem, {name: Errors([], []) for name in (OURS, *PEERS)}
+    of_q, of_k = ((problem.batch, problem.heads, rows, problem.head_dim) for rows in (problem.q_len, problem.kv_len))
+    ran = ""
+    for seed in range(seeds):
+        torch.manual_seed(seed)
+        given = [torch.randn(shape, device="cuda").bfloat16() for shape in (of_q, of_k, of_k)]
+        if case.change:
+            case.change(problem, given)
+        chosen = torch.linspace(0, problem.batch * problem.heads - 1, case.heads).long()
+        wanted = exact(problem, [tensor.flatten(0, 1)[chosen] for tensor in given])
+        out = torch.full_like(given[0], math.nan)
+        explanation = ww.attention(*given, causal=problem.causal, out=out, explain=True)[1]
+        ran = f"{explanation.kernel} {'x'.join(map(str, explanation.config.tile))}"
+        results = {OURS: out} | {name: peer(backend, problem.causal, given) for name, backend in PEERS.items()}
+        for name, result in results.items():
+            errors[name].add(result.flatten(0, 1)[chosen], wanted)
+    return errors, ran
+
+
+def ratio(ours: list[float], theirs: list[float]) -> tuple[float, float]:
+    """Of the means, and twice its standard error: the jackknife's."""
+    count, sums = len(ours), (sum(ours), sum(theirs))
+    if not sums[1]:
+        return (1.0 if not sums[0] else math.inf), 0.0
+    whole = sums[0] / sums[1]
+    if count == 1:
+        return whole, math.inf
+    left_out = [(sums[0] - a) / (sums[1] - b) for a, b in zip(ours, theirs, strict=True)]
+    middle = sum(left_out) / count
+    return whole, 2 * math.sqrt((count - 1) / count * sum((each - middle) ** 2 for each in left_out))
+
+
+def row_of(case: Case, seeds: int) -> dict[str, Any]:
+    errors, ran = compared(case, seeds)
+    ours, theirs, flash = errors[OURS], errors[PEER], errors["flash"]
+    problem = case.problem
+    row: dict[str, Any] = {"case": case.name, "d": problem.head_dim, "q": problem.q_len, "kv": problem.kv_len}
+    row |= {"causal": problem.causal, "kernel": ran}
+    verified = ours.same
+    for name, mine, other in (("mean", ours.means, theirs.means), ("greatest", ours.greatest, theirs.greatest)):
+        found, spread = ratio(mine, other)
+        row |= {
+            name: float(f"{sum(mine) / seeds:.3e}"),
+            f"{name} ratio": round(found, 4),
+            f"± {name}": round(spread, 4),
+        }
+        verified &= found <= 1 + spread
+    row |= {"of all": round(max(ours.greatest) / (max(theirs.greatest) or 1.0), 3)}
+    row |= {"flash ratio": round(ratio(flash.means, theirs.means)[0], 4)}
+    row |= {"same": ours.same, "cudnn same": theirs.same, "no larger": verified}
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--seeds", type=int, default=16)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    rows = [row_of(case, options.seeds) for name in options.cases.split(",") for case in CASES[name]()]
+    if options.json:
+        print(json.dumps(rows, indent=1))
+    else:
+        print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; {options.seeds} draws\n\n{table(rows)}")
+    sys.exit(not all(row["same"] for row in rows))
+
+
+if __name__ == "__main__":
+    main()
