@@ -149,7 +149,7 @@ def exact(problem: Problem, tensors: Tensors) -> torch.Tensor:
 
 @dataclass
 class Errors:
-    """Of one implementation: mean and greatest error of each draw; whether it was not finite just where float64 is not."""
+    """Of one implementation: mean and greatest error of each draw; ``same``: not finite just where float64 is not."""
 
     means: list[float]
     greatest: list[float]

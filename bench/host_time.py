@@ -4,8 +4,8 @@ The time a call takes to return, when its arguments are on the GPU and the work 
 with ``out``, with a bias and scales, with results that are kept, so that each has an address of its own, a batch of
 four, a product whose K is cut into slices (two launches), ``torch.ops.warpwright.matmul`` of some of these,
 `ww.attention` of eight heads, its operator and its gradients, and as peers ``torch.matmul``, ``torch.addmm``,
-``torch.mm`` with ``out`` and torch's ``scaled_dot_product_attention``. Medians of ``--calls`` calls each, in turns of ten, the GPU idle
-at the begin of each turn.
+``torch.mm`` with ``out`` and torch's ``scaled_dot_product_attention`` with its gradients. Medians of ``--calls`` calls
+each, in turns of ten, the GPU idle at the begin of each turn.
 """
 
 from __future__ import annotations
