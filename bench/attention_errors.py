@@ -2,8 +2,9 @@
 
 All read the same bfloat16 arrays and are compared with float64, draw by draw. Each of them rounds P and O to bfloat16,
 so single errors differ by chance. A row has, over ``--seeds`` draws, the ratio of our mean error to cuDNN's, and the
-ratio of the means of the greatest errors of the draws, each ± twice its standard error (a jackknife over draws), and
-the ratio of the greatest error of all. ``no larger``: neither of the first two is above 1 by more than that.
+ratio of the means of the greatest errors of the draws, each with its standard error (a jackknife over draws), and the
+ratio of the greatest error of all. ``no larger``: neither of the first two is above 1 by more than three standard
+errors, which chance alone does once in 740 comparisons; "-" for a single key, for which cuDNN has no kernel.
 
 - random: the problems of ``bench/attention.py``, standard normal; 16384 rows of each are compared
 - lengths: 1, 63, 64, 65, 127, 129 and 1000 queries and keys, causal or not, and queries other than keys
@@ -179,23 +180,25 @@ def compared(case: Case, seeds: int) -> tuple[dict[str, Errors], str]:
         out = torch.full_like(given[0], math.nan)
         explanation = ww.attention(*given, causal=problem.causal, out=out, explain=True)[1]
         ran = f"{explanation.kernel} {'x'.join(map(str, explanation.config.tile))}"
-        results = {OURS: out} | {name: peer(backend, problem.causal, given) for name, backend in PEERS.items()}
-        for name, result in results.items():
-            errors[name].add(result.flatten(0, 1)[chosen], wanted)
+        errors[OURS].add(out.flatten(0, 1)[chosen], wanted)
+        for name, backend in PEERS.items():
+            if name != PEER or problem.kv_len > 1:  # cuDNN has no kernel for a single key
+                errors[name].add(peer(backend, problem.causal, given).flatten(0, 1)[chosen], wanted)
     return errors, ran
 
 
 def ratio(ours: list[float], theirs: list[float]) -> tuple[float, float]:
-    """Of the means, and twice its standard error: the jackknife's."""
+    """Of the means, and its standard error: the jackknife's. NaN where there is nothing to compare with."""
     count, sums = len(ours), (sum(ours), sum(theirs))
+    if not theirs:
+        return math.nan, 0.0
     if not sums[1]:
-        return (1.0 if not sums[0] else math.inf), 0.0
-    whole = sums[0] / sums[1]
+        return (math.inf if sums[0] else 1.0), 0.0
     if count == 1:
-        return whole, math.inf
+        return sums[0] / sums[1], math.inf
     left_out = [(sums[0] - a) / (sums[1] - b) for a, b in zip(ours, theirs, strict=True)]
     middle = sum(left_out) / count
-    return whole, 2 * math.sqrt((count - 1) / count * sum((each - middle) ** 2 for each in left_out))
+    return sums[0] / sums[1], math.sqrt((count - 1) / count * sum((each - middle) ** 2 for each in left_out))
 
 
 def row_of(case: Case, seeds: int) -> dict[str, Any]:
@@ -204,19 +207,19 @@ def row_of(case: Case, seeds: int) -> dict[str, Any]:
     problem = case.problem
     row: dict[str, Any] = {"case": case.name, "d": problem.head_dim, "q": problem.q_len, "kv": problem.kv_len}
     row |= {"causal": problem.causal, "kernel": ran}
-    verified = ours.same
+    compares = bool(theirs.means)
+    no_larger = True
     for name, mine, other in (("mean", ours.means, theirs.means), ("greatest", ours.greatest, theirs.greatest)):
         found, spread = ratio(mine, other)
+        no_larger &= not found > 1 + 3 * spread
         row |= {
             name: float(f"{sum(mine) / seeds:.3e}"),
             f"{name} ratio": round(found, 4),
             f"± {name}": round(spread, 4),
         }
-        verified &= found <= 1 + spread
-    row |= {"of all": round(max(ours.greatest) / (max(theirs.greatest) or 1.0), 3)}
-    row |= {"flash ratio": round(ratio(flash.means, theirs.means)[0], 4)}
-    row |= {"same": ours.same, "cudnn same": theirs.same, "no larger": verified}
-    return row
+    row |= {"of all": round(max(ours.greatest) / (max(theirs.greatest) or 1.0), 3) if compares else math.nan}
+    row |= {"flash ratio": round(ratio(flash.means, theirs.means)[0], 4), "same": ours.same}
+    return row | {"cudnn same": theirs.same if compares else "-", "no larger": no_larger if compares else "-"}
 
 
 def main() -> None:
@@ -230,7 +233,7 @@ def main() -> None:
         print(json.dumps(rows, indent=1))
     else:
         print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; {options.seeds} draws\n\n{table(rows)}")
-    sys.exit(not all(row["same"] for row in rows))
+    sys.exit(not all(row["same"] and row["no larger"] for row in rows))
 
 
 if __name__ == "__main__":

@@ -190,7 +190,12 @@ def _start(
     entry = entry_point(kernel)
     function = cuda.device(gpu).function(entry.module, entry.name, kernel.threads, kernel.cluster, kernel.smem_bytes)
     values = [_value(kernel, name, scalars, nowhere) for name, _ in kernel.params]
-    return lambda places, stream: function(grid, tuple(value(places) for value in values), stream)
+
+    def start(places: Mapping[str, int], stream: int) -> None:
+        function.enter()  # a new thread, such as autograd's, has no context yet: the driver makes no tensor map there
+        function(grid, tuple(value(places) for value in values), stream)
+
+    return start
 
 
 def _value(

@@ -191,6 +191,7 @@ def ready(job: Job, layouts: tuple[Geometry, ...], gpu: str) -> Callable[[tuple[
     steps = () if job.mapped else (*_steps(layouts), head_dim)
 
     def at(places: tuple[int, ...], lse: int, counter: int, stream: int) -> cuda.Launch:
+        function.enter()  # a new thread has no context yet, without which the driver makes no tensor map
         given = tuple(encode(place) for encode, place in zip(encoders, places, strict=True)) if encoders else places
         more = (lse, counter) if job.counted else (lse,)
         return function.at(job.grid, (*given, *steps, *more, *job.scalars), stream)

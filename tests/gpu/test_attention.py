@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from tests.kernels.attending import normal, verify
 from warpwright import sdpa
 from warpwright.interop.torch import attention, scaled_dot_product_attention
 from warpwright.kernels.attention import Problem
+from warpwright.sdpa_backward import gradients
 from warpwright.sdpa_launch import SETTING
 
 theirs = torch.nn.functional.scaled_dot_product_attention
@@ -101,6 +103,18 @@ def test_many_streams_at_a_time() -> None:
                 found.append(attention(*each, True)[0])
         torch.cuda.synchronize()
         assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+
+
+def test_a_thread_without_a_context() -> None:
+    """As autograd's may be; nothing here has made its context the thread's before the tensor maps are made."""
+    given = [torch.randn(3, 5, 200, 64, device="cuda").to(torch.bfloat16) for _ in range(3)]
+    with ThreadPoolExecutor(1) as pool:
+        found, lse = pool.submit(lambda: ww.attention(*given, return_lse=True)).result()
+    expected = ww.attention(*given)
+    assert torch.equal(found, expected)
+    with ThreadPoolExecutor(1) as pool:
+        dv = pool.submit(lambda: gradients(*given, found, lse, expected)[2]).result()
+    assert torch.equal(dv, gradients(*given, found, lse, expected)[2])
 
 
 @pytest.mark.parametrize(("q_len", "kv_len"), [(100, 100), (100, 300), (300, 100)])

@@ -1,0 +1,57 @@
+"""Launches of attention prepared for arrays on a GPU; here the GPU only notes what it is asked, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from warpwright import cuda, sdpa_backward, sdpa_launch
+from warpwright.kernels.attention import Problem
+from warpwright.sdpa_backward import backward_job
+from warpwright.sdpa_launch import geometry, job_of
+
+PROBLEM = Problem(1, 2, 2, 100, 100, 64)
+
+
+@pytest.fixture
+def asked(monkeypatch) -> Iterator[list[str]]:
+    noted: list[str] = []
+
+    def function(*_: Any) -> Any:
+        def start(grid: Any, values: Any, stream: int = 0) -> None:
+            noted.append("start")
+
+        return Function(enter=lambda: noted.append("enter"), at=start)
+
+    class Function(SimpleNamespace):
+        def __call__(self, *given: Any) -> None:
+            self.at(*given)
+
+    monkeypatch.setattr(cuda, "device", lambda _: SimpleNamespace(function=function))
+    monkeypatch.setattr(cuda, "encode", lambda *_: noted.append("map"))
+    for kept in (sdpa_launch.ready, sdpa_backward._ready):
+        kept.cache_clear()
+    yield noted
+    for kept in (sdpa_launch.ready, sdpa_backward._ready):
+        kept.cache_clear()
+
+
+def test_a_context_comes_before_tensor_maps(asked) -> None:
+    """A thread that has none yet, such as autograd's, is refused them by the driver."""
+    layouts = (geometry(np.zeros((1, 2, 100, 64), PROBLEM.dtype)),) * 4
+    sdpa_launch.ready(job_of(PROBLEM, "sm_90a", 132, None), layouts, "cuda:0")((0,) * 4, 0, 0, 0)
+    assert asked == ["enter", *["map"] * 4, "start"]
+
+
+def test_in_each_launch_of_the_gradients(asked) -> None:
+    job = backward_job(PROBLEM)
+    arrays = dict.fromkeys(("q", "k", "v", "o", "do", "dq", "dk", "dv"), np.zeros((1, 2, 100, 64), PROBLEM.dtype))
+    arrays["lse"] = np.zeros((1, 2, 100), np.float32)
+    arrays |= {name: np.zeros(shape, np.float32) for name, shape in job.memory.items()}
+    layouts = tuple((name, geometry(array)) for name, array in arrays.items())
+    sdpa_backward._ready(job, layouts, "cuda:0")(dict.fromkeys(arrays, 0), 0)
+    assert [word for word in asked if word != "map"] == ["enter", "start"] * 3 and asked[0] == "enter"
