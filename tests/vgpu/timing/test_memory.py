@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from warpwright import targets
-from warpwright.vgpu.timing.units import BEHIND, Memory, Unit, Units
+from warpwright.vgpu.timing.units import BEHIND, Memory, Scheduler, Unit, Units
 
 H200 = targets.timing_of("h200")
 
@@ -21,6 +21,19 @@ def test_a_share_that_lay_idle_is_used_later_but_not_before_the_first_use() -> N
     assert unit.take(1000.0, 5.0, BEHIND) == 1005.0
     assert unit.take(1005.0 + BEHIND / 2, 5.0, BEHIND) == 1010.0
     assert unit.take(1010.0 + 2 * BEHIND, 5.0, BEHIND) == 1010.0 + BEHIND + 5.0
+
+
+def test_warps_take_issue_slots_in_turns() -> None:
+    unit = Scheduler()
+    long = unit.take(0.0, 100.0)
+    assert unit.end(long) == 100.0
+    short = unit.take(50.0, 10.0)  # every other slot from there on
+    assert (unit.end(short), unit.end(long)) == (70.0, 110.0)
+    third = unit.take(60.0, 40.0)  # when the second has five slots left and the first forty-five
+    assert [unit.end(mark) for mark in (short, third, long)] == [75.0, 145.0, 150.0]
+    unit.go_to(145.0)
+    assert (unit.end(long), unit.busy) == (150.0, 150.0)
+    assert unit.end(unit.take(1000.0, 3.0)) == 1003.0
 
 
 @pytest.mark.parametrize("ranks", [(0,), (0, 1)])

@@ -25,6 +25,15 @@ def test_warps_of_one_scheduler_share_its_slots_and_others_do_not() -> None:
     assert end_of(*[waiting] * 8) == 101
 
 
+def test_a_short_block_does_not_wait_for_a_long_one_on_its_scheduler() -> None:
+    """The fifth warp shares the first one's scheduler, and comes when that has 560 of its slots left."""
+    long, idle = [step("pause", cycles=600, slots=600)], [step("pause")]
+    late = [step("pause", cycles=39), step("pause", cycles=20, slots=20, inst=1)]
+    outcome, journal = perform(long, idle, idle, idle, late)
+    assert outcome.ends == [600 + 20 + 1]
+    assert dict(journal.stalls["kernel", "issue slots"]) == {0: 20.0, 1: 20.0}
+
+
 def test_a_load_from_l2() -> None:
     """Issue, 16 requests of one cycle after 8 for the box, latency, wake."""
     warp = [step("set_barrier", FULL, number=1), step("arrive", FULL, number=1, nbytes=2048), load(0, 2048, 16, FULL)]

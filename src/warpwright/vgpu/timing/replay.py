@@ -1,7 +1,8 @@
 """One cluster after another on the SMs of one of them, in order of time: discrete events over recorded steps.
 
 Every warp performs its steps in program order; a step takes effect at the time at which the warp comes to it, asks
-units for service, which queue first come, first served, and says when the warp goes on. Barriers are those of the
+units for service, which queue first come, first served, and says when the warp goes on. Only issue slots are taken in
+turns: a warp with hundreds of them to issue does not hold up the others of its scheduler. Barriers are those of the
 kernel: what lets a wait pass is an arrival or bytes in the replay itself, never the order of the functional run.
 """
 
@@ -26,6 +27,7 @@ from warpwright.vgpu.timing.units import Barrier, Memory, Units
 __all__ = ["Layout", "Outcome", "Replay", "Work", "replay"]
 
 SOON = 8.0  # cycles that a warp may reserve issue slots ahead without an event of its own
+LATE = 0.5  # cycles that a warp may go on before the last of its slots
 
 
 def replay(works: Sequence[Work], timing: Timing, memory: Memory, layout: Layout, journal: Journal) -> Outcome:
@@ -100,20 +102,23 @@ class Replay:
         if warp.at == len(warp.steps):
             self.end(now, warp)
             return
-        step = warp.steps[warp.at]
-        unit = warp.scheduler
-        start = unit.free
-        end = max(now + step.cycles, unit.take(now, step.slots))
-        if start > now + step.cycles:
-            warp.asked = end - now - step.cycles
+        step, unit = warp.steps[warp.at], warp.scheduler
+        end = now + step.cycles
+        if step.slots:
+            warp.mark = unit.take(now, step.slots)
+            end = max(end, unit.end(warp.mark))
         self.at(end, self.step, warp)
 
     def step(self, now: float, warp: Warp) -> None:
-        step = warp.steps[warp.at]
-        run = warp.run
+        """A step takes effect, unless others have come since it began and its warp has slots left to issue."""
+        step, run, unit = warp.steps[warp.at], warp.run, warp.scheduler
+        if step.slots:
+            unit.go_to(now)
+            if warp.mark > unit.rounds and (end := unit.end(warp.mark)) > now + LATE:
+                self.at(end, self.step, warp)
+                return
         if run.first:
-            self.journal.busy(warp, step, warp.since, now, warp.asked)
-        warp.asked = 0.0
+            self.journal.busy(warp, step, warp.since, now, now - warp.since - step.cycles)
         then = self.do[step.kind](warp, step, now)
         if then is not NEVER:
             self.go_on(now, then, warp)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from warpwright.targets import Timing
 from warpwright.vgpu.timing.steps import Program, Step
-from warpwright.vgpu.timing.units import Barrier, Unit, Units
+from warpwright.vgpu.timing.units import Barrier, Scheduler, Units
 
 __all__ = ["NEVER", "Layout", "Outcome", "Run", "Warp", "Work"]
 
@@ -67,7 +67,7 @@ class Warp:
     rank: int
     number: int
     run: Run
-    scheduler: Unit
+    scheduler: Scheduler
     at: int = 0
     since: float = 0.0
     ready: dict[int, float] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Warp:
     open_copy: float = 0.0
     groups: list[int] = field(default_factory=list)
     issued: int = 0
-    asked: float = 0.0
+    mark: float = 0.0
 
 
 @dataclass(slots=True, eq=False)

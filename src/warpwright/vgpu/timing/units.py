@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from dataclasses import dataclass, field
 from typing import Any
 
 from warpwright.targets import Timing
 
-__all__ = ["WINDOW", "Barrier", "Memory", "Unit", "Units"]
+__all__ = ["WINDOW", "Barrier", "Memory", "Scheduler", "Unit", "Units"]
 
 WINDOW = 512.0  # cycles over which the bandwidth of shared memory is what it is on average
 BEHIND = 640.0  # cycles that SMs are apart (start.load.* of bench/micro.py): idle shares are used that much later
@@ -30,6 +31,47 @@ class Unit:
         return self.free
 
 
+@dataclass(slots=True)
+class Scheduler:
+    """Issue slots, one a cycle, that warps take in turns: of n that have any to issue each gets every n-th.
+
+    ``rounds`` counts turns up to ``now``; ``marks``, ascending: at how many rounds each warp has issued all of its own.
+    """
+
+    now: float = 0.0
+    rounds: float = 0.0
+    marks: list[float] = field(default_factory=list)
+    busy: float = 0.0
+
+    def take(self, now: float, slots: float) -> float:
+        """Slots for a warp from ``now`` on; gives its mark, for `end`."""
+        self.go_to(now)
+        self.busy += slots
+        mark = self.rounds + slots
+        insort(self.marks, mark)
+        return mark
+
+    def go_to(self, now: float) -> None:
+        marks = self.marks
+        while marks:
+            then = self.now + (marks[0] - self.rounds) * len(marks)
+            if then > now:
+                self.rounds += max(0.0, now - self.now) / len(marks)
+                break
+            self.now, self.rounds = then, marks.pop(0)
+        self.now = max(self.now, now)
+
+    def end(self, mark: float) -> float:
+        """When the warp with a mark has issued its slots, if no other comes."""
+        end, rounds, count = self.now, self.rounds, len(self.marks)
+        for each in self.marks:
+            if rounds >= mark:
+                break
+            end += (each - rounds) * count
+            rounds, count = each, count - 1
+        return end
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Bytes a cycle that L2 gives and takes, device memory gives and GPCs hand out to all SMs of the replay together,
@@ -47,7 +89,7 @@ class Units:
 
     def __init__(self, timing: Timing, ranks: int, memory: Memory) -> None:
         self.timing, self.memory = timing, memory
-        self.schedulers = [[Unit() for _ in range(timing.schedulers)] for _ in range(ranks)]
+        self.schedulers = [[Scheduler() for _ in range(timing.schedulers)] for _ in range(ranks)]
         self.tma = [Unit() for _ in range(ranks)]
         self.tensor = [Unit() for _ in range(ranks)]
         self.warp_tensor = [[Unit() for _ in range(timing.schedulers)] for _ in range(ranks)]
