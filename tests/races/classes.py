@@ -30,6 +30,7 @@ WORDS, OTHERS, FLOATS = (np.zeros(512, dtype) for dtype in (np.uint32, np.uint32
 BOX = np.zeros((32, 32), np.float32)
 LONG = np.ones((32, 256), np.float32)
 SQUARE, TALL, WIDE = (np.ones(shape).astype(ml_dtypes.bfloat16) for shape in ((64, 64), (128, 64), (64, 512)))
+DEEP = np.ones((128, 256)).astype(ml_dtypes.bfloat16)
 PRODUCT, SQUARES = np.zeros((128, 64), np.float32), np.zeros((64, 64), np.float32)
 ROWS = np.ones((8, 32), np.float32)
 MOVED, HANDED = [TensorMap(ROWS, (8, 32)), FLOATS, WORDS, FLOATS.copy()], [TensorMap(ROWS, (8, 32)), WORDS, FLOATS]
@@ -189,6 +190,7 @@ MORE: tuple[Case, ...] = (
     _case(q.unwritten_sums, [FLOATS, 64], "uninitialised", "d[tid.x] = acc.regs[0]"),
     _case(q.warps_apart, [SQUARE, SQUARE], "fault", "scale-d is 0x", "wgmma.mma("),
     _case(q.arrives_too_seldom, [WORDS], "deadlock", "ready: phase 0 lacks 1 of 2 arrivals", "ready.wait(0)"),
+    _case(q.counts_one_less, [WORDS], "mbarrier-count", "ready.arrive()", "ready.arrive()"),
     _case(q.never_initialised, [WORDS], "fault", "is not initialised: run mbarrier.init there", "ready.arrive()"),
     _case(q.peer_as_own, [WORDS], "fault", "reaches the CTA's own: use .shared::cluster", "mbarrier.arrive", grid=2),
     _case(q.bytes_for_the_peer, [BOX], "deadlock", "and has 4,096 bytes that none expected", "full.wait(0)", grid=2),
@@ -240,6 +242,7 @@ MORE: tuple[Case, ...] = (
         "wgmma.wait_group(0)",
     ),
     _case(t.tensor_core, [PRODUCT], "race", "tcgen05.mma(", "tcgen05.ld(acc)", committed=False),
+    _case(t.early_stage, [DEEP, WIDE, 4], "race", "tcgen05.mma(", "tma.load(slot."),
     _case(t.tensor_core, [PRODUCT], "product-lost", "tcgen05.mma(", "tcgen05.mma(", accumulates=False),
     _case(t.tensor_core, [PRODUCT], "tmem-registers", "tcgen05.ld(acc)", "st(d + tid.x * 64", loaded=False),
     _case(

@@ -62,6 +62,21 @@ def arrives_too_often(x: Global[u32], *, right: bool = False) -> None:
     ready.wait(0)
 
 
+@kernel("sm_90a", threads=128)
+def counts_one_less(x: Global[u32], *, right: bool = False) -> None:
+    """Four warps arrive at an mbarrier of three; a named barrier hides for long that one of them is not waited for."""
+    ready, held = mbarrier(4 if right else 3, name="ready"), smem.array(u32, 128)
+    with If(tid.x == 0):
+        ready.init()
+    bar.sync()
+    held[tid.x] = tid.x
+    bar.sync()
+    with If(elect_one()):
+        ready.arrive()
+    ready.wait(0)
+    x[tid.x] = held[127 - tid.x]
+
+
 @kernel("sm_90a", threads=64)
 def arrives_too_seldom(x: Global[u32], *, right: bool = False) -> None:
     """One of two warps does not arrive."""

@@ -6,6 +6,7 @@ from warpwright.lang import (
     Global,
     If,
     Pointer,
+    Ring,
     bar,
     bf16,
     cluster,
@@ -153,6 +154,57 @@ def early_reuse(a: tma.Map[bf16], b: tma.Map[bf16], tiles: u32, *, right: bool =
 
     @role(warp=1)
     def release() -> None:
+        tmem.dealloc()
+
+
+@kernel("sm_100a", threads=128)
+def early_stage(a: tma.Map[bf16], b: tma.Map[bf16], turns: u32, *, right: bool = False) -> None:
+    """The thread that multiplies releases a stage by itself, when the tensor core has yet to read it."""
+    ring = Ring(
+        1,
+        full=1,
+        empty=1,
+        name="ab",
+        a=smem.tile(bf16, (128, 64), swizzle=128),
+        b=smem.tile(bf16, (64, 64), swizzle=128),
+    )
+    acc, done = tmem.tile(f32, (128, 64)), mbarrier(1, name="done")
+    with If((warp.id == 0) & elect_one()):
+        ring.init()
+        done.init()
+        fence.mbarrier_init()
+    with If(warp.id == 1):
+        tmem.alloc()
+    bar.sync()
+    tmem.open()
+
+    @role(warp=0, elect=True)
+    def load() -> None:
+        slots = ring.producer()
+        for k in loop(turns):
+            slot = next(slots)
+            slot.empty.wait()
+            slot.full.arrive_expect_tx(slot.nbytes)
+            tma.load(slot.a, a[0, k * 64], slot.full)
+            tma.load(slot.b, b[0, k * 64], slot.full)
+
+    @role(warp=2, elect=True)
+    def multiply() -> None:
+        slots = ring.consumer()
+        for turn in loop(turns):
+            slot = next(slots)
+            slot.full.wait()
+            tcgen05.mma(acc, slot.a[:, :16], slot.b[:, :16], accumulate=turn > 0)
+            if right:
+                tcgen05.commit(slot.empty)
+            else:
+                slot.empty.arrive()
+        tcgen05.commit(done)
+
+    done.wait(0)
+    tcgen05.fence_after_thread_sync()
+    bar.sync()
+    with If(warp.id == 1):
         tmem.dealloc()
 
 

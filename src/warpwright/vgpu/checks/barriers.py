@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.vgpu.checks.clocks import GENERIC, Clock, Clocks, Lanes, join
 
-__all__ = ["Came", "Mbarrier", "Named", "Whole"]
+__all__ = ["Came", "Heard", "Mbarrier", "Named", "Whole"]
 
 _KEPT = 32  # operations of a phase that are remembered
 
@@ -31,6 +32,14 @@ class Came:
     complete: int
 
 
+class Heard(NamedTuple):
+    """An arrival on an mbarrier: instruction, lane that issued it, and that lane's clock from which on it is known."""
+
+    inst: int
+    lane: int
+    value: int
+
+
 class Mbarrier:
     """One mbarrier: its column, what a phase expects, and the clocks of the phase that is open and of the last one.
 
@@ -39,6 +48,7 @@ class Mbarrier:
     waited for then; ``again``: a wait that lanes passed twice for one phase; ``late``: by lane, the phase whose end it
     did not see. ``came``: the last operations of the open phase; ``ends``: those that ended the last phases. ``known``:
     lanes that know of its initialisation, ``seen``: those through which the async proxy sees it; they do not forget.
+    ``heard``: the last arrivals of lanes in the open phase, ``before``: in the one before it.
     """
 
     def __init__(self, column: int, init: int, expected: int, lanes: int) -> None:
@@ -57,6 +67,8 @@ class Mbarrier:
         self.late: dict[int, int] = {}
         self.came: deque[Came] = deque(maxlen=_KEPT)
         self.ends: deque[Came] = deque(maxlen=3)
+        self.heard: dict[int, Heard] = {}
+        self.before: dict[int, Heard] = {}
 
     def arrive(self, clocks: Clocks, clock: Clock | None, count: int, expect: int, complete: int) -> bool:
         """Count an operation; true when it ends the phase."""
@@ -88,8 +100,16 @@ class Mbarrier:
 
     def ended(self) -> None:
         """A phase is over: of its operations only the last is kept."""
+        self.before, self.heard = self.heard, {}
         self.ends.append(self.came[-1])
         self.came.clear()
+
+    def strange(self, knows: NDArray[np.uint32]) -> Heard | None:
+        """An arrival of the last phase of which one that knows so much need not know: it might have come before."""
+        if not self.phase or knows[self.column] >= self.phase:
+            return None
+        unknown = (each for lane, each in self.before.items() if knows[lane] < each.value)
+        return next(unknown, None)
 
     def overtaken(self) -> Lanes:
         """Lanes that saw the phase before the last one end, of which the end of the last one does not know."""

@@ -143,7 +143,7 @@ def lane_arrive(watch: Watch, row: Row) -> None:
         column, clock = watch.column("copies", lane), watch.clocks.of(lane)
         clock[GENERIC, column] = watch.count("copies", lane)
         place = rank * watch.cluster.shared_stride + offset
-        watch.commits[op.number, place] = clock
+        watch.commits[op.number, place] = clock, lane, clock[GENERIC]
         if more and place in watch.mbarriers:
             watch.mbarriers[place].pending += 1
 

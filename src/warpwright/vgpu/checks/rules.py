@@ -71,6 +71,13 @@ _ALL = (
         "let every thread that waits be heard of, by an arrive behind its wait, before the next phase can end",
     ),
     Rule(
+        "mbarrier-count",
+        "a thread arrives on an mbarrier and need not know that the phase before has ended: it may count for that one",
+        "9.7.13.15.3",
+        "let mbarrier.init count all who arrive in a phase; and whoever arrives again waits for the end of the phase "
+        "before, or hears of it from one who has waited",
+    ),
+    Rule(
         "deadlock",
         "no thread can go on, and nothing is in flight",
         "9.7.13.15",

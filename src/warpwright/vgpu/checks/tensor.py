@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from warpwright.vgpu.checks.accesses import Cells
-from warpwright.vgpu.checks.clocks import SEEN, join
+from warpwright.vgpu.checks.clocks import GENERIC, SEEN, join
 from warpwright.vgpu.checks.watch import Row, Watch, meaning
 from warpwright.vgpu.engines.op import Op
 
@@ -99,8 +99,10 @@ def commit(watch: Watch, row: Row) -> None:
         if behind is not None:
             clock[:, : behind.shape[1]] = behind
         clock[:, column] = watch.counts.get(("tensor", op.rank), 0)
+        lane = watch.lane(op)
+        knows = watch.clocks.table[GENERIC, lane].copy()
         for rank, offset in watch.prints.signals(op):
-            watch.commits[op.number, rank * watch.cluster.shared_stride + offset] = clock
+            watch.commits[op.number, rank * watch.cluster.shared_stride + offset] = clock, lane, knows
 
 
 @meaning("tcgen05.ld", "tcgen05.st")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.checks.barriers import Mbarrier, Named
-from warpwright.vgpu.checks.clocks import SEEN, Clock, Lanes, join
+from warpwright.vgpu.checks.barriers import Heard, Mbarrier, Named
+from warpwright.vgpu.checks.clocks import GENERIC, SEEN, Clock, Lanes, join
 from warpwright.vgpu.checks.footprints import BARRIER_BYTES
 from warpwright.vgpu.checks.kinds import WEAK, fence_of
 from warpwright.vgpu.checks.watch import Row, Watch, meaning
@@ -213,6 +213,9 @@ def update(watch: Watch, row: Row) -> None:
             count = word & 0xFFFFF
             held.expected -= count if drops else 0
             clock = watch.clocks.release(np.array([lane])) if apart else clock
+            if count:
+                knows = watch.clocks.table[GENERIC, lane]
+                watch.counts_for(held, knows, Heard(row.inst, lane, int(knows[lane]) - (not silent)))
             watch.arrive(held, row.inst, lane, clock, count, word >> 20 & 0x3FFFFF, word >> 42 & 0x3FFFFF)
             clock = None
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from warpwright.errors import DescriptorError, DeviceError
 from warpwright.vgpu.checks.accesses import ATOMIC, ENGINE, WRITE, Accesses, Cells, Ids, Shadow
-from warpwright.vgpu.checks.barriers import Came, Mbarrier, Named, Whole
+from warpwright.vgpu.checks.barriers import Came, Heard, Mbarrier, Named, Whole
 from warpwright.vgpu.checks.clocks import GENERIC, Clock, Clocks, Lanes
 from warpwright.vgpu.checks.contexts import Contexts
 from warpwright.vgpu.checks.findings import Finding, Step
@@ -83,7 +83,8 @@ class Watch:
 
     ``columns`` are those of `Clocks` that belong to no lane and no mbarrier, by kind and owner; ``counts`` what has
     been issued or committed of a kind. ``flying`` holds copies that have not delivered yet: what was known when they
-    were issued, and the writes in the order of delivery; ``commits`` what a tcgen05.commit will tell an mbarrier.
+    were issued, and the writes in the order of delivery; ``commits`` what a tcgen05.commit will tell an mbarrier, who
+    issued it and what that lane knew.
     """
 
     def __init__(self, cluster: Cluster, watcher: Watcher) -> None:
@@ -107,7 +108,7 @@ class Watch:
         self.columns: dict[tuple[str, int], int] = {}
         self.counts: dict[tuple[str, int], int] = {}
         self.flying: dict[int, tuple[Clock, list[int]]] = {}
-        self.commits: dict[tuple[int, int], Clock] = {}
+        self.commits: dict[tuple[int, int], tuple[Clock, int, Clock]] = {}
         self.behind: dict[int, tuple[int, Clock]] = {}  # by CTA: who issued its last product, and what was known then
         self.committed: dict[int, int] = {}
         self.sent: dict[int, tuple[Mbarrier, int, int, int]] = {}  # by place: what engines of another CTA did last
@@ -205,7 +206,7 @@ class Watch:
         held = self.mbarriers.get(place)
         if held is None:
             return
-        clock = self.commits.pop((number, place), None)
+        clock, lane, knows = self.commits.pop((number, place), (None, -1, None))
         if number in self.flying:
             clock, writes = self.flying[number]
             access = writes.pop(0)
@@ -215,7 +216,20 @@ class Watch:
                 del self.flying[number]
         if cta != rank:
             self.sent[place] = held, held.phase + 1, inst, cta
+        if clock is not None and knows is not None:
+            self.counts_for(held, knows, Heard(inst, lane, int(clock[GENERIC, lane])))
         self.arrive(held, inst, -1, clock, count, 0, nbytes)
+
+    def counts_for(self, held: Mbarrier, knows: NDArray[np.uint32], came: Heard) -> None:
+        """An arrival counts for the open phase: its thread must know that the one before it has ended."""
+        other = held.strange(knows)
+        if other is not None:
+            first = self.step("arrives in the phase before", other.inst, other.lane)
+            second = self.step("arrives", came.inst, came.lane)
+            made = self.names.places[int(self.accesses.rows["inst"][held.init])]
+            text = f"the mbarrier counts {held.expected} arrivals a phase ({made})"
+            self.find("mbarrier-count", (first, second), text)
+        held.heard[came.lane] = came
 
     def arrive(
         self, held: Mbarrier, inst: int, lane: int, clock: Clock | None, count: int, expect: int, complete: int
