@@ -29,6 +29,27 @@ def _twice(line: str) -> str:
     return COUNT.sub(lambda found: f", {2 * int(found[1])};", line)
 
 
+def _again(line: str) -> str:
+    """An arrival counts as two."""
+    return line.replace("];", "], 2;")
+
+
+def _at_once(line: str) -> str:
+    """The thread arrives itself, before what is asynchronous is over."""
+    return re.sub(
+        r"(tcgen05\.commit|cp\.async\.mbarrier)\S* (\[\S+\]);", r"mbarrier.arrive.shared::cta.b64 _, \2;", line
+    )
+
+
+def _relaxed(line: str) -> str:
+    return line.replace(".release", ".relaxed")
+
+
+def _later(line: str) -> str:
+    """One group more may be in flight."""
+    return re.sub(r" (\d+);", lambda found: f" {int(found[1]) + 1};", line)
+
+
 def _flipped(line: str) -> str:
     """The other parity, a number or a register."""
     found = re.search(r", (%r\d+|[01]);", line)
@@ -67,6 +88,12 @@ CHANGES: dict[str, tuple[str, Callable[[str], str]]] = {
     "one arrival less": (r"mbarrier\.init", _plain(-1)),
     "twice the bytes": (r"mbarrier\.(arrive\.)?expect_tx", _twice),
     "bytes too few": (r"mbarrier\.(arrive\.)?expect_tx", _plain(-16)),
+    "two arrivals": (r"mbarrier\.arrive\.(?!expect_tx)", _again),
+    "arrives at once": (r"tcgen05\.commit|cp\.async\.mbarrier", _at_once),
+    "a warp more": (r"bar\.sync$", _plain(32)),
+    "a warp less": (r"bar\.sync$", _plain(-32)),
+    "relaxed": (r"barrier\.cluster\.arrive", _relaxed),
+    "a group more in flight": (r"(cp\.async\.bulk|wgmma)\.wait_group", _later),
     "the other phase": (r"mbarrier\.try_wait\.parity", _flipped),
     "the next barrier": (r"mbarrier\.(try_wait|arrive)|tcgen05\.commit", _moved(0)),
     "bytes for the next barrier": (r"cp\.async\.bulk\.tensor", _moved(-1)),

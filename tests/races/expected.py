@@ -28,15 +28,22 @@ FORMULA = {
     r"bar\.warp": "race, proxy-fence",
     r"bar": "race, mbarrier-init, exit-early, fault",
     r"setmaxnreg\.dec": "deadlock",
+    r"griddepcontrol\.wait": "grid-dependency",
 }
 
 # what is changed: rules of which one finds it
 LOST = "deadlock, race, fault, exit-early, mbarrier-lapped, uninitialised, tcgen05-fence"
 CHANGED = {
     "one arrival more": "deadlock",
-    "one arrival less": "fault, deadlock, race, mbarrier-lapped",
+    "one arrival less": "fault, mbarrier-count",
     "twice the bytes": "deadlock, fault",
     "bytes too few": "deadlock, race, fault",
+    "two arrivals": "fault, mbarrier-count",
+    "arrives at once": "race",
+    "a warp more": "deadlock, fault",
+    "a warp less": "fault, race, deadlock",
+    "relaxed": "race, exit-early",
+    "a group more in flight": "race, exit-early, wgmma-registers",
     "the other phase": LOST,
     "the next barrier": LOST,
     "bytes for the next barrier": LOST,
@@ -54,6 +61,13 @@ ALONE = "one CTA, and its own threads arrive: they do so before they exit"
 SHORT = "a slot that so short a problem does not fill, or not again"
 QUERIES = "the arrival for the keys tells of the copies before it too, the queries'"
 LATER = "the next slot is free later than this one, and the last slot does not come again"
+FIRST = "the first turn of a fresh ring"
+LANES = "lanes meet again at an mbarrier"
+DATA = "the address of data: other values are read, in order"
+INIT = "fence.mbarrier_init releases by itself"
+ONLY = "the warp's only block is free"
+MET = "all have fenced and met before"
+MEETING = r"mma\.sync (v3|rows|helpers|two-ten) kernel"
 # kernel, role, opcode, how many of them were before, and the change: reason
 REDUNDANT = {
     r".* end bar\.warp": ORDERED,
@@ -66,30 +80,45 @@ REDUNDANT = {
     r"blackwell 10 mma mbarrier\.try_wait\S* #0: the next barrier": "the other half's sums are free later",
     r"blackwell 9 epilogue bar\.warp\.sync #16": TOGETHER,
     r"blackwell [79] epilogue bar\.warp\.sync #": "bar.sync of all that store follows",
-    r"hopper 2 kernel mbarrier\.try_wait\S* #0": "the first turn of a fresh ring",
+    r"hopper 2 kernel mbarrier\.try_wait\S* #0": FIRST,
     r"hopper 1 kernel mbarrier\.try_wait\S* #0": "the thread that loads has itself waited for the products",
     r"hopper 1 kernel mbarrier\.try_wait\S* #2": ALONE,
     r"blackwell [23] kernel bar\.warp\.sync #0": ORDERED,
-    r"hopper [12] kernel bar\.warp\.sync #[01]": "lanes meet again at an mbarrier",
+    r"hopper [12] kernel bar\.warp\.sync #[01]": LANES,
     r"hopper [124] \w+ cp\.async\.bulk\.wait_group\.read #[01]": BLOCKS,
+    r"hopper [124] \w+ cp\.async\.bulk\.wait_group\.read #[01]: a group more": BLOCKS,
     r"hopper [12] kernel bar\.warp\.sync #[24]": BLOCKS,
     r"hopper 4 multiply bar\.warp\.sync #[02]": BLOCKS,
     r"hopper 4 multiply (cp\.async\.bulk\.wait_group #0|bar\.warp\.sync #8)": EXITS,
     r"hopper 4 multiply cp\.async\.bulk\.wait_group\.read #4": EXITS,
+    r"hopper 4 multiply cp\.async\.bulk\.wait_group(\.read #4| #0): a group more": EXITS,
     r"hopper 4 load mbarrier\.try_wait\S* #1": ALONE,
     r"(blackwell 2 kernel|blackwell 3 loads|hopper 2 kernel) mbarrier\.try_wait\S* #0: the next barrier": LATER,
-    r"blackwell 7 init mbarrier\.init\S* #1[01]: one arrival less": "bar.sync before: one warp speaks for its CTA's",
-    r"hopper [14] \w+ mapa\S* #\d: no peer": "one CTA: the barrier is its own",
-    r"example 04 kernel mapa\S* #0: no peer": "the address of data: other values are read, in order",
-    r"attention sm120 init mbarrier\.init\S* #0: one arrival less": QUERIES,
-    r"attention sm120 compute mbarrier\.try_wait\S* #0($|: the next barrier)": QUERIES,
-    r"attention sm120 init fence\.mbarrier_init": "no engine counts at its barriers, and bar.sync tells threads",
-    r"attention sm120 compute fence\.proxy": "cp.async writes through the generic proxy, as threads do",
+    r"hopper ([14]|slices) \w+ mapa\S* #\d: no peer": "one CTA: the barrier is its own",
+    r"hopper slices load mbarrier\.try_wait\S* #1$": ALONE,
+    r"hopper split multiply mbarrier\.arrive\S* #1$": "nothing is loaded behind the last slot",
+    r"hopper (fp8 )?split sum_up (cp\.async\.bulk\.wait_group\.read|bar\.warp\.sync) #0": ONLY,
+    r"hopper (fp8 )?split sum_up cp\.async\.bulk\.wait_group\.read #0: a group more": ONLY,
+    r"hopper fp8 split multiply wgmma\.fence\S* #1": "the fence before orders all registers, and none was used since",
+    r"hopper fp8 split multiply mapa\S* #0: no peer": DATA,
+    r"example 04 kernel mapa\S* #0: no peer": DATA,
+    r"(blackwell \d+|example 04) kernel barrier\.cluster\.arrive\S* #0: relaxed": INIT,
+    r"mma\.sync cp\.async compute mbarrier\.try_wait\S* #0($|: the next barrier)": QUERIES,
+    r"mma\.sync cp\.async load cp\.async\.mbarrier\S* #0: arrives at once": QUERIES,
+    r"mma\.sync cp\.async init fence\.mbarrier_init": "no engine counts at its barriers, and bar.sync tells threads",
+    r"mma\.sync cp\.async compute fence\.proxy": "cp.async writes through the generic proxy, as threads do",
+    rf"{MEETING} mbarrier\.try_wait\S* #0($|: the next barrier)": FIRST,
+    rf"{MEETING} mbarrier\.try_wait\S* #2$": "the thread that loads has itself met all who read, at bar.sync",
+    rf"{MEETING} bar\.warp\.sync #0": LANES,
+    r"mma\.sync (rows|helpers|two-ten) kernel bar\.sync #[23]$": "a warp masks, softens and converts rows of its own",
+    rf"({MEETING} (fence\.proxy|bar\.warp)\S* #[23]|mma\.sync fewer-syncs compute fence\.proxy\S* #[23])": MET,
+    r"mma\.sync fewer-syncs compute bar\.warp\.sync #[12]": MET,
+    rf"({MEETING}|mma\.sync fewer-syncs compute) cp\.async\.bulk\.commit_group #0": "the next one commits its copy too",
     r"attention sm90 init mbarrier\.init\S* #1[01]$": SHORT,
     r"attention sm90 load mbarrier\.try_wait\S* #[34]$": SHORT,
     r"attention sm90 multiply bar\.warp\.sync #[01]$": SHORT,
     r"attention sm90 load mbarrier\.try_wait\S* #([789]|10)$": ALONE,
-    r"(hopper \d|attention sm90) multiply setmaxnreg\.inc": "PTX's registers are the assembler's to spill",
+    r"(hopper (\d|fp8)|attention sm90) multiply setmaxnreg\.inc": "PTX's registers are the assembler's to spill",
 }
 
 

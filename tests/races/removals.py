@@ -16,12 +16,18 @@ import ml_dtypes
 import numpy as np
 
 import warpwright as ww
+from tests.kernels.attending import arguments as attending
+from tests.kernels.attending import normal
 from warpwright import ptx
 from warpwright.check import check
 from warpwright.gpu import LaunchResult
+from warpwright.kernels.attention import Problem
+from warpwright.kernels.attention.sm120_plan import CP_ASYNC, STEPS, Sm120Config
+from warpwright.kernels.gemm import CONFIGS, HopperConfig, add_slices, sum_grid
 from warpwright.kernels.memory_flow import arguments, memory_flow
 from warpwright.launch import Entry, launch
 from warpwright.ops import matmul
+from warpwright.products import geometry, hopper_maps, product_of, restrided
 from warpwright.ptx import nodes
 from warpwright.sdpa import attention
 from warpwright.targets import DEVICES
@@ -31,6 +37,7 @@ from warpwright.vgpu.checks.findings import Verdict
 __all__ = ["KERNELS", "Change", "Watched", "outcome", "product"]
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+OTHERS = {"07_attention": "rtx5090"}  # examples that are not for b200
 Change = Callable[[str], str]
 
 
@@ -40,6 +47,7 @@ class Watched:
 
     device: Device
     change: Change | None = None
+    depends_on: Sequence[int] = ()
     verdicts: list[Verdict] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
 
@@ -67,7 +75,8 @@ class Watched:
         self.texts.append(text)
         module = ptx.parse(self.change(text)) if self.change else module
         function = next(item for item in module.items if isinstance(item, nodes.Function) and item.name == entry)
-        self.verdicts.append(check(Entry(module, function), grid, block, cluster, smem, args, device=self.device))
+        watched = {"device": self.device, "depends_on": self.depends_on}
+        self.verdicts.append(check(Entry(module, function), grid, block, cluster, smem, args, **watched))
         return LaunchResult()
 
 
@@ -105,9 +114,45 @@ def _attention(
     return watched
 
 
+def _mma_sync(config: Sm120Config, lengths: tuple[int, int], change: Change | None = None, **mask: Any) -> Watched:
+    """Attention by mma.sync of so many bfloat16 (queries, keys)."""
+    problem = Problem(1, 1, 1, *lengths, config.head_dim, **mask)
+    q, k, v = normal(problem)
+    kernel, grid, args = attending(problem, config, (q, k, v, np.zeros_like(q), np.zeros(q.shape[:3], np.float32)))
+    watched = Watched(Device(DEVICES["rtx5090"]), change)
+    launch(kernel, grid, args=args, device=watched)
+    return watched
+
+
+def _hopper(config: HopperConfig, shape: tuple[int, int, int], sms: int, change: Change | None = None) -> Watched:
+    """A product (M, N, K) by a configuration of the Hopper GEMM, of FP8 or bfloat16; of slices of K, their products."""
+    m, n, k = shape
+    random = np.random.default_rng(0)
+    dtype = ml_dtypes.float8_e4m3fn if config.promoted else ml_dtypes.bfloat16
+    a, b = (random.standard_normal((rows, k), np.float32).astype(dtype) for rows in (m, n))
+    d = np.zeros((m, n), ml_dtypes.bfloat16)
+    run = product_of(config, *map(geometry, (a, b, d)), ("k", "k"), sms)
+    views = [restrided(a, run.layouts[0]), restrided(b, run.layouts[1]), np.zeros(run.layouts[2][0], run.layouts[2][2])]
+    watched = _watched("h200", change, sms)
+    launch(run.kernel, run.plan.grid, args=[*hopper_maps(run.kernel, views), *run.plan.scalars], device=watched)
+    return watched
+
+
+def _sum(change: Change | None = None) -> Watched:
+    """The launch that adds up the slices of a product: they are another launch's, which need not have ended."""
+    m, n, slices = 5, 67, 3
+    width = n + 1
+    parts = np.random.default_rng(0).standard_normal((slices, m, width), np.float32)
+    d = np.zeros((m, width), ml_dtypes.bfloat16)
+    watched = Watched(Device(DEVICES["h200"]), change, depends_on=[0])
+    scalars = m, n, width, width, 0, 0, 0, 0, 1.0
+    launch(add_slices.trace(slices=slices), sum_grid(m, width), args=[parts, d, *scalars], device=watched)
+    return watched
+
+
 def _example(path: Path, change: Change | None = None) -> Watched:
     """An example; whether its result is right is not asked."""
-    watched = Watched(Device(DEVICES["b200"]), change)
+    watched = Watched(Device(DEVICES[OTHERS.get(path.stem, "b200")]), change)
     launched = mock.patch.object(ww, "launch", functools.partial(launch, device=watched))
     with launched, suppress(AssertionError), redirect_stdout(io.StringIO()):
         runpy.run_path(str(path))["main"]()
@@ -127,7 +172,16 @@ KERNELS: dict[str, Callable[..., Watched]] = {
     "hopper 8": functools.partial(product, "h200", 8, (512, 1024, 384), 4),
     "attention sm90": functools.partial(_attention, "h200", (1, 2, 384, 64), 4, True),
     "attention sm100": functools.partial(_attention, "b200", (1, 2, 384, 64), 4, True),
-    "attention sm120": functools.partial(_attention, "rtx5090", (1, 2, 384, 64), 4, True),
+    "hopper split": functools.partial(_hopper, CONFIGS["64x64 split 4"], (60, 120, 5376), 8),
+    "hopper fp8 split": functools.partial(_hopper, CONFIGS["fp8 64x64 split 2"], (60, 120, 5376), 4),
+    "hopper fp8": functools.partial(_hopper, CONFIGS["fp8 192x128"], (384, 512, 1280), 2),
+    "hopper slices": functools.partial(_hopper, CONFIGS["64x64 stream, 2 slices"], (128, 128, 3328), 2),
+    "hopper sum": _sum,
+    "mma.sync cp.async": functools.partial(_mma_sync, CP_ASYNC[64], (100, 290), causal=True),
+    **{
+        f"mma.sync {name}": functools.partial(_mma_sync, replace(config, head_dim=64), (100, 290), causal=True)
+        for name, config in STEPS.items()
+    },
     **{f"example {path.stem[:2]}": functools.partial(_example, path) for path in EXAMPLES},
 }
 
