@@ -22,14 +22,7 @@ def asked(monkeypatch) -> Iterator[list[str]]:
     noted: list[str] = []
 
     def function(*_: Any) -> Any:
-        def start(grid: Any, values: Any, stream: int = 0) -> None:
-            noted.append("start")
-
-        return Function(enter=lambda: noted.append("enter"), at=start)
-
-    class Function(SimpleNamespace):
-        def __call__(self, *given: Any) -> None:
-            self.at(*given)
+        return SimpleNamespace(enter=lambda: noted.append("enter"), at=lambda *_: noted.append("launch"))
 
     monkeypatch.setattr(cuda, "device", lambda _: SimpleNamespace(function=function))
     monkeypatch.setattr(cuda, "encode", lambda *_: noted.append("map"))
@@ -44,7 +37,7 @@ def test_a_context_comes_before_tensor_maps(asked) -> None:
     """A thread that has none yet, such as autograd's, is refused them by the driver."""
     layouts = (geometry(np.zeros((1, 2, 100, 64), PROBLEM.dtype)),) * 4
     sdpa_launch.ready(job_of(PROBLEM, "sm_90a", 132, None), layouts, "cuda:0")((0,) * 4, 0, 0, 0)
-    assert asked == ["enter", *["map"] * 4, "start"]
+    assert asked == ["enter", *["map"] * 4, "launch"]
 
 
 def test_in_each_launch_of_the_gradients(asked) -> None:
@@ -53,5 +46,5 @@ def test_in_each_launch_of_the_gradients(asked) -> None:
     arrays["lse"] = np.zeros((1, 2, 100), np.float32)
     arrays |= {name: np.zeros(shape, np.float32) for name, shape in job.memory.items()}
     layouts = tuple((name, geometry(array)) for name, array in arrays.items())
-    sdpa_backward._ready(job, layouts, "cuda:0")(dict.fromkeys(arrays, 0), 0)
-    assert [word for word in asked if word != "map"] == ["enter", "start"] * 3 and asked[0] == "enter"
+    sdpa_backward._ready(job, layouts, "cuda:0")((0,) * len(arrays), 0)
+    assert [word for word in asked if word != "map"] == ["enter", "launch"] * 3 and asked[0] == "enter"

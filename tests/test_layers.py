@@ -41,7 +41,9 @@ MAY_IMPORT = {
     "sdpa_launch": FACTS | {"lang", "cuda", "launch", "kernels", "libraries"},
     "sdpa_repeats": FACTS | {"cuda", "sdpa_launch"},
     "sdpa": FACTS | {"devices", "kernels", "libraries", "sdpa_launch", "sdpa_repeats"},
-    "sdpa_backward": FACTS | {"lang", "cuda", "devices", "launch", "kernels", "libraries", "sdpa", "sdpa_launch"},
+    "sdpa_backward_repeats": FACTS | {"cuda", "sdpa_launch"},
+    "sdpa_backward": FACTS
+    | {"lang", "cuda", "devices", "launch", "kernels", "libraries", "sdpa", "sdpa_launch", "sdpa_backward_repeats"},
     "interop": FACTS | {"libraries", "ops", "repeats", "sdpa", "sdpa_backward"},
     "report": FACTS | {"lang", "vgpu", "devices", "launch", "kernels", "ops"},
     "profile": FACTS | {"lang", "vgpu", "devices", "arguments", "launch"},

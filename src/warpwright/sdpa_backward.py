@@ -20,7 +20,8 @@ from warpwright.kernels.attention.sm90_backward_plan import GREATEST_HEAD, Backw
 from warpwright.lang.trace import Traced
 from warpwright.launch import entry_point, launch
 from warpwright.libraries import Library, View
-from warpwright.sdpa import _axes, _check_extents, _extents, _library, _logical, _made, _place
+from warpwright.sdpa import _axes, _check_extents, _extents, _library, _logical, _made, _place, _shape_made
+from warpwright.sdpa_backward_repeats import Kept, again, keep
 from warpwright.sdpa_launch import Geometry, geometry, usable
 from warpwright.tensormap import TensorMap
 
@@ -28,10 +29,12 @@ __all__ = ["ARCH", "GREATEST_HEAD", "BackwardJob", "backward_job", "differentiat
 
 ARCH = "sm_90a"
 FLOAT32 = np.dtype(np.float32)
+GIVEN = "q", "k", "v", "o", "do", "lse", "dlse"
 NO_ARRAY = {"dlse": 0}  # addresses of arrays that may be left out
 Array = Any
 Launches = tuple[tuple[Traced, tuple[int, int, int]], ...]
-Start = Callable[[Mapping[str, int], int], None]
+Layouts = tuple[tuple[str, Geometry], ...]
+Places = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -72,27 +75,75 @@ def gradients(
 
     Raises UsageError for a head dimension above 128, a GPU other than Hopper, and for arrays that do not fit together.
     """
-    given = {"q": q, "k": k, "v": v, "o": o, "do": do}
-    library = _library({**given, "lse": lse})
+    window = tuple(window) if isinstance(window, list) else window
+    given, options = [q, k, v, o, do, lse], (causal, scale, window, layout, device)
+    if dlse is not None:
+        given.append(dlse)
+    done = again(given, options)
+    return _computed(given, *options) if done is None else done
+
+
+def _computed(
+    given: list[Array],
+    causal: bool,
+    scale: float | None,
+    window: Window | None,
+    layout: str,
+    device: Device | str | None,
+) -> tuple[Array, Array, Array]:
+    """The gradients, of ``given`` q, k, v, o, do, lse and, where there is one, dlse."""
+    arrays = dict(zip(GIVEN, given, strict=False))
+    halves, stats = ({name: arrays[name] for name in names if name in arrays} for names in (GIVEN[:5], GIVEN[5:]))
+    library = _library({**halves, "lse": arrays["lse"]})
     heads, rows = _axes(layout)
-    views = {name: _logical(library, name, each, heads, rows) for name, each in given.items()}
+    views = {name: _logical(library, name, each, heads, rows) for name, each in halves.items()}
     target = _target(views, device)
     (batch, count, q_len, head_dim), (_, kv_heads, kv_len, _) = views["q"].shape, views["k"].shape
-    stats = {"lse": lse} if dlse is None else {"lse": lse, "dlse": dlse}
     _check(views, {name: library.view(array) for name, array in stats.items()})
     if 0 in views["q"].shape:
-        dq, dk, dv = (library.zeros(tuple(given[name].shape), views[name].dtype, given[name]) for name in "qkv")
+        dq, dk, dv = (library.zeros(tuple(arrays[name].shape), views[name].dtype, arrays[name]) for name in "qkv")
         return dq, dk, dv
     extents = batch, count, kv_heads, q_len, kv_len, head_dim
-    job = backward_job(Problem(*extents, views["q"].dtype, causal, window and (window[0], window[1]), scale))
-    found = {f"d{name}": _made(library, given[name], heads, rows) for name in "qkv"}
-    memory = {name: library.empty(shape, FLOAT32, q) for name, shape in job.memory.items()}
-    kept = {name: _usable(library, array, views[name]) for name, array in given.items()}
-    views = {name: _logical(library, name, array, heads, rows) for name, array in (kept | found).items()}
+    job = backward_job(Problem(*extents, views["q"].dtype, causal, window, scale))
+    found = {f"d{name}": _made(library, arrays[name], heads, rows) for name in "qkv"}
+    memory = {name: library.empty(shape, FLOAT32, arrays["q"]) for name, shape in job.memory.items()}
+    used = {name: _usable(library, array, views[name]) for name, array in halves.items()}
+    views = {name: _logical(library, name, array, heads, rows) for name, array in (used | found).items()}
     dense = {name: _dense(library, array) for name, array in stats.items()}
     views |= {name: library.view(array) for name, array in (dense | memory).items()}
-    differentiate(job, views, target, library.stream(q)() if isinstance(views["q"], DeviceArray) else 0)
+    on_gpu = isinstance(views["q"], DeviceArray)
+    differentiate(job, views, target, library.stream(arrays["q"])() if on_gpu else 0)
+    in_place = all(array is each for array, each in zip((used | dense).values(), given, strict=True))
+    if on_gpu and in_place:
+        options = causal, scale, window, layout, device
+        _remember(job, library, given, options, views, target, (heads, rows))
     return found["dq"], found["dk"], found["dv"]
+
+
+def _remember(
+    job: BackwardJob,
+    library: Library,
+    given: list[Array],
+    options: tuple[Any, ...],
+    views: Mapping[str, View],
+    target: Device,
+    axes: tuple[int, int],
+) -> None:
+    """Keep the launches of a call on a GPU whose arrays were all used in place."""
+    alike = [each for each in map(library.alike, given) if each is not None]
+    if len(alike) < len(given):
+        return
+    shapes = [_shape_made(library, array, *axes) for array in given[:3]]
+    kept = Kept(
+        alike=tuple(alike),
+        pointer=library.pointer,
+        stream=library.stream(given[0]),
+        makers=tuple(library.maker(shape, views["q"].dtype, given[0]) for shape, _ in shapes),
+        turned=tuple(turned for _, turned in shapes),
+        lenders=tuple(library.maker(shape, FLOAT32, given[0]) for shape in job.memory.values()),
+        at=_ready(job, _layouts(views), target.name),
+    )
+    keep(given, options, kept)
 
 
 def _target(views: Mapping[str, View], device: Device | str | None) -> Device:
@@ -157,56 +208,55 @@ def differentiate(job: BackwardJob, views: Mapping[str, View], device: Device, s
     ``views``: q, k, v, o, do, dq, dk, dv (batch, heads, rows, head_dim) with dense rows; lse and, if there is one, its
     gradient dlse (batch, heads, q_len) of float32, dense; and ``job.memory``.
     """
-    on_gpu = {name: view for name, view in views.items() if isinstance(view, DeviceArray)}
+    on_gpu = [view for view in views.values() if isinstance(view, DeviceArray)]
     if len(on_gpu) == len(views):
-        layouts = tuple((name, geometry(view)) for name, view in on_gpu.items())
-        _ready(job, layouts, device.name)({name: view.pointer for name, view in on_gpu.items()}, stream)
+        for launched in _ready(job, _layouts(views), device.name)(tuple(view.pointer for view in on_gpu), stream):
+            launched()
         return
     values: dict[str, Any] = {**NO_ARRAY, **job.plan.scalars, **views}
     for kernel, grid in job.launches:
         launch(kernel, grid, args=[values[name] for name, _ in kernel.params], device=device)
 
 
+def _layouts(views: Mapping[str, View]) -> Layouts:
+    return tuple((name, geometry(view)) for name, view in views.items())
+
+
 @functools.lru_cache(maxsize=1024)
-def _ready(job: BackwardJob, layouts: tuple[tuple[str, Geometry], ...], gpu: str) -> Start:
-    """The launches on ``gpu`` of arrays that lie so: called with their addresses and the stream."""
+def _ready(job: BackwardJob, layouts: Layouts, gpu: str) -> Callable[[Places, int], tuple[cuda.Launch, ...]]:
+    """The launches on ``gpu`` of arrays that lie so: made of their addresses, in this order, and the stream."""
     nowhere = {name: DeviceArray(0, *layout, None, None) for name, layout in layouts}
-    starts = [_start(kernel, grid, {**NO_ARRAY, **job.plan.scalars}, nowhere, gpu) for kernel, grid in job.launches]
-
-    def start(places: Mapping[str, int], stream: int) -> None:
-        for each in starts:
-            each(places, stream)
-
-    return start
+    made = [_launch_at(kernel, grid, {**NO_ARRAY, **job.plan.scalars}, nowhere, gpu) for kernel, grid in job.launches]
+    return lambda places, stream: tuple(at(places, stream) for at in made)
 
 
-def _start(
+def _launch_at(
     kernel: Traced,
     grid: tuple[int, int, int],
     scalars: Mapping[str, int | float],
     nowhere: Mapping[str, DeviceArray],
     gpu: str,
-) -> Start:
+) -> Callable[[Places, int], cuda.Launch]:
     entry = entry_point(kernel)
     function = cuda.device(gpu).function(entry.module, entry.name, kernel.threads, kernel.cluster, kernel.smem_bytes)
     values = [_value(kernel, name, scalars, nowhere) for name, _ in kernel.params]
 
-    def start(places: Mapping[str, int], stream: int) -> None:
+    def at(places: Places, stream: int) -> cuda.Launch:
         function.enter()  # a new thread, such as autograd's, has no context yet: the driver makes no tensor map there
-        function(grid, tuple(value(places) for value in values), stream)
+        return function.at(grid, tuple(value(places) for value in values), stream)
 
-    return start
+    return at
 
 
 def _value(
     kernel: Traced, name: str, scalars: Mapping[str, int | float], nowhere: Mapping[str, DeviceArray]
-) -> Callable[[Mapping[str, int]], Any]:
+) -> Callable[[Places], Any]:
     """What a parameter is, of the addresses of arrays: a number, an address, or a tensor map."""
     if name not in nowhere:
         number = scalars[name]
         return lambda places: number
-    use = kernel.maps.get(name)
+    use, index = kernel.maps.get(name), list(nowhere).index(name)
     if use is None:
-        return lambda places: places[name]
+        return lambda places: places[index]
     tensor = TensorMap(nowhere[name], use.box, swizzle=use.swizzle)
-    return lambda places: cuda.encode(tensor, places[name])
+    return lambda places: cuda.encode(tensor, places[index])

@@ -54,7 +54,7 @@ class BackwardConfig:
 
 
 CONFIGS = {  # by head dimension and whether there is a right bound
-    (64, False): BackwardConfig(64, (128, 128), chained=False),
+    (64, False): BackwardConfig(64, (128, 128), chained=False, rotated=True),
     (64, True): BackwardConfig(64, (128, 128), chained=False),
     (128, False): BackwardConfig(128, (64, 128), rotated=True),
     (128, True): BackwardConfig(128, (64, 128)),

@@ -1,0 +1,100 @@
+"""Gradients on a GPU that are computed again; here the GPU is memory of the host, and its kernels are NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.kernels.differentiating import random, verify
+from tests.test_attention_repeats import OnGpu, aligned, alike, memory, on_gpu, viewed
+from warpwright import sdpa, sdpa_backward, sdpa_backward_repeats, targets
+from warpwright.kernels.attention import Problem, reference
+from warpwright.libraries import LIBRARIES
+from warpwright.sdpa_backward import gradients
+
+PROBLEM = Problem(2, 4, 2, 20, 70, 64, causal=True)
+
+
+@pytest.fixture
+def launches(monkeypatch) -> Iterator[list[Any]]:
+    """The launches that were started: the stream of each."""
+    started: list[Any] = []
+
+    def ready(job: Any, layouts: Any, gpu: str) -> Any:
+        known = dict(layouts)
+
+        def at(places: tuple[int, ...], stream: int) -> tuple[Any, ...]:
+            def launch() -> None:
+                started.append(stream)
+                array = {name: memory(place, known[name]) for name, place in zip(known, places, strict=True)}
+                found = reference.gradients(PROBLEM, *(array[name] for name in ("q", "k", "v", "do")))
+                for name, each in zip(("dq", "dk", "dv"), found, strict=True):
+                    array[name][...] = each
+                assert array["sums"].shape == job.memory["sums"]
+
+            return (launch,)
+
+        return at
+
+    library = replace(
+        LIBRARIES["numpy"],
+        view=viewed,
+        alike=alike,
+        stream=lambda _: lambda: 5,
+        maker=lambda shape, dtype, _: lambda: aligned(shape, dtype),
+    )
+    target = SimpleNamespace(name="cuda:0", spec=targets.device("h200"))
+    monkeypatch.setattr(sdpa, "library_of", lambda _: library)
+    monkeypatch.setattr(sdpa, "resolve", lambda *_: target)
+    monkeypatch.setattr(sdpa_backward, "_ready", ready)
+    sdpa_backward_repeats._CALLS.clear()
+    yield started
+    sdpa_backward_repeats._CALLS.clear()
+
+
+def given(seed: int = 0, turned: bool = False) -> tuple[Any, Any, Any, Any, Any, Any]:
+    """q, k, v, o, lse and do."""
+    q, k, v, do = random(PROBLEM, seed)
+    o, lse = reference.attention(PROBLEM, q, k, v)
+    halves = [
+        on_gpu(x.swapaxes(1, 2)).swapaxes(1, 2) if turned else on_gpu(x) for x in (q, k, v, o.astype(q.dtype), do)
+    ]
+    return (*halves[:4], on_gpu(lse.astype(np.float32)), halves[4])
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_call_is_made_again_with_other_arrays(launches, monkeypatch, turned) -> None:
+    for seed in range(3):
+        arrays = given(seed, turned)
+        found = gradients(*arrays, causal=True)
+        verify(PROBLEM, random(PROBLEM, seed), found)
+        assert [x.strides for x in found] == [x.strides for x in arrays[:3]]
+        monkeypatch.setattr(sdpa_backward, "_library", None)  # from now on only calls that were made before
+    assert launches == [5] * 3
+
+
+def test_other_calls_go_the_long_way(launches, monkeypatch) -> None:
+    arrays = given()
+    gradients(*arrays, causal=True)
+    long_way: list[Any] = []
+    library = sdpa_backward._library
+    monkeypatch.setattr(sdpa_backward, "_library", lambda arrays: long_way.append(1) or library(arrays))
+    gradients(*arrays, causal=True)
+    assert not long_way
+    raw = np.zeros(arrays[0].size + 8, arrays[0].dtype).view(OnGpu)
+    shifted = raw[1 : 1 + arrays[0].size].reshape(arrays[0].shape)
+    shifted = shifted if shifted.ctypes.data % 16 else raw[2 : 2 + arrays[0].size].reshape(arrays[0].shape)
+    shifted[...] = arrays[0]
+    for others, options in (
+        (arrays, {"scale": 0.5}),
+        (arrays, {"window": [30, None]}),
+        (arrays, {"dlse": on_gpu(np.zeros((2, 4, 20), np.float32))}),
+        ((shifted, *arrays[1:]), {}),
+    ):
+        gradients(*others, causal=True, **options)
+    assert len(long_way) == 4
