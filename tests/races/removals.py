@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import runpy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +21,9 @@ from tests.kernels.attending import normal
 from warpwright import ptx
 from warpwright.check import check
 from warpwright.gpu import LaunchResult
-from warpwright.kernels.attention import Problem
+from warpwright.kernels.attention import Problem, sm90_plan
+from warpwright.kernels.attention.sm90_backward_plan import BackwardConfig
+from warpwright.kernels.attention.sm100_plan import BlackwellConfig
 from warpwright.kernels.attention.sm120_plan import CP_ASYNC, STEPS, Sm120Config
 from warpwright.kernels.gemm import CONFIGS, HopperConfig, add_slices, sum_grid
 from warpwright.kernels.memory_flow import arguments, memory_flow
@@ -29,8 +31,10 @@ from warpwright.launch import Entry, launch
 from warpwright.ops import matmul
 from warpwright.products import geometry, hopper_maps, product_of, restrided
 from warpwright.ptx import nodes
-from warpwright.sdpa import attention
+from warpwright.sdpa_backward import backward_job
+from warpwright.sdpa_launch import OWN
 from warpwright.targets import DEVICES
+from warpwright.types import bf16
 from warpwright.vgpu import Device
 from warpwright.vgpu.checks.findings import Verdict
 
@@ -43,11 +47,15 @@ Change = Callable[[str], str]
 
 @dataclass(eq=False)
 class Watched:
-    """A virtual device that checks what it is given to launch, after ``change`` of its PTX."""
+    """A virtual device that checks what it is given to launch, after ``change`` of its PTX.
+
+    ``modules``: by their text, so that what is launched again is not compiled again.
+    """
 
     device: Device
     change: Change | None = None
     depends_on: Sequence[int] = ()
+    modules: dict[str, nodes.Module] = field(default_factory=dict)
     verdicts: list[Verdict] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
 
@@ -73,7 +81,9 @@ class Watched:
     ) -> LaunchResult:
         text = ptx.to_text(module)
         self.texts.append(text)
-        module = ptx.parse(self.change(text)) if self.change else module
+        if text not in self.modules:
+            self.modules[text] = ptx.parse(self.change(text)) if self.change else module
+        module = self.modules[text]
         function = next(item for item in module.items if isinstance(item, nodes.Function) and item.name == entry)
         watched = {"device": self.device, "depends_on": self.depends_on}
         self.verdicts.append(check(Entry(module, function), grid, block, cluster, smem, args, **watched))
@@ -100,17 +110,6 @@ def product(device: str, level: int, shape: tuple[int, int, int], sms: int, chan
     a, b = (random.standard_normal((rows, k), np.float32).astype(ml_dtypes.bfloat16) for rows in (m, n))
     watched = _watched(device, change, sms)
     matmul(a, b.T, device=watched, level=level)
-    return watched
-
-
-def _attention(
-    device: str, shape: tuple[int, int, int, int], sms: int, causal: bool, change: Change | None = None
-) -> Watched:
-    """Attention of bfloat16 (batch, heads, length, head dimension)."""
-    random = np.random.default_rng(0)
-    q, k, v = (random.standard_normal(shape, np.float32).astype(ml_dtypes.bfloat16) for _ in range(3))
-    watched = _watched(device, change, sms)
-    attention(q, k, v, causal=causal, device=watched)
     return watched
 
 
@@ -150,6 +149,45 @@ def _sum(change: Change | None = None) -> Watched:
     return watched
 
 
+def _forward(
+    device: str, problems: Sequence[Problem], config: Any, change: Change | None = None, *, growth: int = 1
+) -> Watched:
+    """Attention by a kernel for tensor cores of their own, one CTA, with the log-sum-exp and, where the kernel has one,
+    a counter of tiles. ``growth``: what Q is multiplied by, so that greatest scores grow on the way."""
+    _, planned, kernel_of = OWN[DEVICES[device].arch]
+    watched = _watched(device, change, 1)
+    for problem in problems:
+        found = planned(problem, sms=1, config=config)
+        kernel = kernel_of(config).trace(dtype=bf16, bounds=found.bounds)
+        q, k, v = _tensors(problem, ("q", "k", "v"))
+        rest = {"lse": np.zeros(q.shape[:3], np.float32), "counter": np.zeros(1, np.uint32)}
+        tail = [array for name, array in rest.items() if name in dict(kernel.params)]
+        launch(kernel, found.grid, args=[growth * q, k, v, np.zeros_like(q), *tail, *found.scalars], device=watched)
+    return watched
+
+
+def _backward(number: int, problem: Problem, config: BackwardConfig, change: Change | None = None) -> Watched:
+    """One of the launches of attention's gradients; what the others leave or expect may be anything."""
+    job = backward_job(problem, config)
+    kernel, grid = job.launches[number]
+    names = ("q", "k", "v", "o", "do", "dq", "dk", "dv")
+    tensors = dict(zip(names, _tensors(problem, names), strict=True))
+    rows = {name: np.zeros(tensors["q"].shape[:3], np.float32) for name in ("lse", "dlse")}
+    memory = {name: np.zeros(shape, np.float32) for name, shape in job.memory.items()}
+    values = {**job.plan.scalars, **tensors, **rows, **memory}
+    watched = _watched("h200", change, 4)
+    launch(kernel, grid, args=[values[name] for name, _ in kernel.params], device=watched)
+    return watched
+
+
+def _tensors(problem: Problem, names: Iterable[str]) -> list[Any]:
+    """Random arrays (batch, heads, rows, head_dim); those of keys and values are called k, v, dk, dv."""
+    random, queries = np.random.default_rng(0), (problem.heads, problem.q_len)
+    extents = [(problem.kv_heads, problem.kv_len) if name[-1] in "kv" else queries for name in names]
+    shapes = [(problem.batch, *each, problem.head_dim) for each in extents]
+    return [random.standard_normal(shape, np.float32).astype(problem.dtype) for shape in shapes]
+
+
 def _example(path: Path, change: Change | None = None) -> Watched:
     """An example; whether its result is right is not asked."""
     watched = Watched(Device(DEVICES[OTHERS.get(path.stem, "b200")]), change)
@@ -158,6 +196,10 @@ def _example(path: Path, change: Change | None = None) -> Watched:
         runpy.run_path(str(path))["main"]()
     return watched
 
+
+CAUSAL = Problem(1, 2, 1, 640, 672, 64, causal=True)  # diagonals of blocks that end in the midst of others
+WINDOW = replace(CAUSAL, causal=False, window=(300, 0))
+CAUSAL_AND_SHORT, WINDOW_AND_SHORT = ((each, replace(each, kv_len=32)) for each in (CAUSAL, WINDOW))  # one block a tile
 
 KERNELS: dict[str, Callable[..., Watched]] = {
     "memory_flow": _flow,
@@ -170,8 +212,6 @@ KERNELS: dict[str, Callable[..., Watched]] = {
     "hopper 2": functools.partial(product, "h200", 2, (256, 256, 512), 4),
     "hopper 4": functools.partial(product, "h200", 4, (256, 512, 384), 4),
     "hopper 8": functools.partial(product, "h200", 8, (512, 1024, 384), 4),
-    "attention sm90": functools.partial(_attention, "h200", (1, 2, 384, 64), 4, True),
-    "attention sm100": functools.partial(_attention, "b200", (1, 2, 384, 64), 4, True),
     "hopper split": functools.partial(_hopper, CONFIGS["64x64 split 4"], (60, 120, 5376), 8),
     "hopper fp8 split": functools.partial(_hopper, CONFIGS["fp8 64x64 split 2"], (60, 120, 5376), 4),
     "hopper fp8": functools.partial(_hopper, CONFIGS["fp8 192x128"], (384, 512, 1280), 2),
@@ -182,10 +222,27 @@ KERNELS: dict[str, Callable[..., Watched]] = {
         f"mma.sync {name}": functools.partial(_mma_sync, replace(config, head_dim=64), (100, 290), causal=True)
         for name, config in STEPS.items()
     },
+    "attention sm90": functools.partial(
+        _forward, "h200", CAUSAL_AND_SHORT, sm90_plan.HopperConfig(64, (128, 64), stages=3)
+    ),
+    "attention sm90 in turn": functools.partial(
+        _forward, "h200", CAUSAL_AND_SHORT, sm90_plan.HopperConfig(64, (192, 32), in_turn=True)
+    ),
+    "attention sm90 one Q": functools.partial(
+        _forward, "h200", CAUSAL_AND_SHORT, sm90_plan.HopperConfig(64, (128, 32), q_stages=1, together=False)
+    ),
+    "attention sm100": functools.partial(_forward, "b200", WINDOW_AND_SHORT, BlackwellConfig(64), growth=20),
+    "attention sm100 one tile": functools.partial(
+        _forward, "b200", CAUSAL_AND_SHORT, BlackwellConfig(64, tiles=1, stages=2), growth=20
+    ),
+    "backward sm90": functools.partial(_backward, 1, CAUSAL, BackwardConfig(64, (64, 128))),
+    "backward sm90 prepare": functools.partial(_backward, 0, CAUSAL, BackwardConfig(64, (64, 128))),
+    "backward sm90 convert": functools.partial(_backward, 2, CAUSAL, BackwardConfig(64, (64, 128))),
     **{f"example {path.stem[:2]}": functools.partial(_example, path) for path in EXAMPLES},
 }
 
 
-def outcome(verdict: Verdict) -> frozenset[str]:
-    """The rules that do not hold."""
-    return frozenset(finding.rule.id for finding in verdict.findings)
+def outcome(watched: Watched) -> frozenset[str]:
+    """The rules that do not hold in a launch of the first kernel."""
+    own = (verdict for text, verdict in zip(watched.texts, watched.verdicts, strict=True) if text == watched.texts[0])
+    return frozenset(finding.rule.id for verdict in own for finding in verdict.findings)

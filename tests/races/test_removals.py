@@ -20,7 +20,7 @@ from warpwright.kernels import memory_flow
 
 
 def _outcome(name: str, edit: Edit) -> frozenset[str]:
-    return outcome(KERNELS[name](edit).verdicts[0])
+    return outcome(KERNELS[name](edit))
 
 
 @functools.cache
