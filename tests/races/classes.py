@@ -191,6 +191,7 @@ MORE: tuple[Case, ...] = (
     _case(q.warps_apart, [SQUARE, SQUARE], "fault", "scale-d is 0x", "wgmma.mma("),
     _case(q.arrives_too_seldom, [WORDS], "deadlock", "ready: phase 0 lacks 1 of 2 arrivals", "ready.wait(0)"),
     _case(q.counts_one_less, [WORDS], "mbarrier-count", "ready.arrive()", "ready.arrive()"),
+    _case(q.turns, [2], "barrier-count", "bar.sync(1, 64)", "bar.arrive(1, 64)"),
     _case(q.never_initialised, [WORDS], "fault", "is not initialised: run mbarrier.init there", "ready.arrive()"),
     _case(q.peer_as_own, [WORDS], "fault", "reaches the CTA's own: use .shared::cluster", "mbarrier.arrive", grid=2),
     _case(q.bytes_for_the_peer, [BOX], "deadlock", "and has 4,096 bytes that none expected", "full.wait(0)", grid=2),

@@ -408,6 +408,25 @@ def peer_left(x: Global[u32], *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=64)
+def turns(count: u32, *, right: bool = False) -> None:
+    """A warp gives another its turns at a named barrier, and does not hear that the one before was taken."""
+
+    @role(warp=0)
+    def take() -> None:
+        for _ in loop(count):
+            bar.sync(1, 64)
+            if right:
+                bar.arrive(2, 64)
+
+    @role(warp=1)
+    def give() -> None:
+        for _ in loop(count):
+            bar.arrive(1, 64)
+            if right:
+                bar.sync(2, 64)
+
+
+@kernel("sm_90a", threads=64)
 def beyond(x: Global[u32], words: u32, *, right: bool = False) -> None:
     """A store behind the end of shared memory."""
     held = smem.array(u32, 64)

@@ -33,7 +33,8 @@ class Came:
 
 
 class Heard(NamedTuple):
-    """An arrival on an mbarrier: instruction, lane that issued it, and that lane's clock from which on it is known."""
+    """An arrival on an mbarrier, or at a named barrier: instruction, lane that issued it, and that lane's clock from
+    which on it is known."""
 
     inst: int
     lane: int
@@ -122,35 +123,54 @@ class Mbarrier:
 
 @dataclass(slots=True)
 class Named:
-    """One round of a named barrier: threads wanted (0: all of the CTA) and arrived, those of them that wait, what they
-    know. A warp has come when all its live lanes have; ``parts`` counts the lanes of those that came in parts."""
+    """A named barrier: how many ``rounds`` are over, which ``column`` counts; and of the open one the threads wanted
+    (0: all of the CTA) and arrived, those of them that wait, what they know. A warp has come when all its live lanes
+    have; ``parts`` counts the lanes of those that came in parts. ``heard``: who has come, ``before``: in the round
+    before, both by lane."""
 
+    column: int
+    rounds: int = 0
     count: int = 0
     arrived: int = 0
     parts: dict[int, int] = field(default_factory=dict)
     waiting: list[Lanes] = field(default_factory=list)
     clock: Clock | None = None
+    heard: dict[int, Heard] = field(default_factory=dict)
+    before: dict[int, Heard] = field(default_factory=dict)
 
-    def come(self, clocks: Clocks, lanes: Lanes, live: int, waits: bool) -> None:
-        """Lanes of a warp that has ``live`` ones come."""
+    def come(self, clocks: Clocks, lanes: Lanes, live: int, waits: bool, inst: int) -> Heard | None:
+        """Lanes of a warp that has ``live`` ones come. Gives one who came in the round before and of whom they need not
+        know: they might have come to that one."""
+        lane = int(lanes[0])
+        unknown = self._strange(clocks.table[GENERIC, lane])
+        self.heard[lane] = Heard(inst, lane, int(clocks.table[GENERIC, lane, lane]))
         self.clock = join(self.clock, clocks.release(lanes))
         if waits:
             self.waiting.append(lanes)
-        warp = int(lanes[0]) // 32
+        warp = lane // 32
         come = self.parts.pop(warp, 0) + len(lanes)
         if come < live:
             self.parts[warp] = come
         else:
             self.arrived += 32
+        return unknown
+
+    def _strange(self, knows: NDArray[np.uint32]) -> Heard | None:
+        if knows[self.column] >= self.rounds:
+            return None
+        return next((each for lane, each in self.before.items() if knows[lane] < each.value), None)
 
     def settle(self, clocks: Clocks, everyone: int) -> None:
         """Where the round is complete, those who waited learn what all know. ``everyone``: threads of the CTA's warps
         that have not exited."""
         if self.clock is None or self.arrived < (self.count or everyone):
             return
+        self.rounds += 1
+        self.clock[GENERIC, self.column] = self.rounds
         for each in self.waiting:
             clocks.acquire(each, self.clock)
         self.arrived, self.waiting, self.clock = 0, [], None
+        self.before, self.heard = self.heard, {}
 
 
 class Whole:

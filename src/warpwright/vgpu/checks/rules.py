@@ -78,6 +78,14 @@ _ALL = (
         "before, or hears of it from one who has waited",
     ),
     Rule(
+        "barrier-count",
+        "a thread comes to a named barrier and need not know that all have come to its round before: it may count for "
+        "that one",
+        "9.7.13.1",
+        "let whoever comes again hear of the others first, at another barrier behind this one; where one side only "
+        "arrives (bar.arrive) and the other waits (bar.sync), two barriers in turn are enough",
+    ),
+    Rule(
         "deadlock",
         "no thread can go on, and nothing is in flight",
         "9.7.13.15",

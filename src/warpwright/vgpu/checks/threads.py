@@ -153,9 +153,16 @@ def warp_sync(watch: Watch, row: Row) -> None:
 )  # fmt: skip
 def named(watch: Watch, row: Row) -> None:
     rank, live = row.warp // watch.cluster.per_cta, int(watch.live[row.warp]).bit_count()
-    held = watch.named.setdefault((rank, row.a), Named())
+    if (rank, row.a) not in watch.named:
+        watch.named[rank, row.a] = Named(watch.clocks.column())
+    held = watch.named[rank, row.a]
     held.count = row.b & 0xFFFF_FFFF
-    held.come(watch.clocks, row.lanes, live, waits=row.b >> 32 & 0xFF != BAR_ARRIVE)
+    waits = row.b >> 32 & 0xFF != BAR_ARRIVE
+    unknown = held.come(watch.clocks, row.lanes, live, waits, row.inst)
+    if unknown is not None:
+        first = watch.step("came to the round before", unknown.inst, unknown.lane)
+        second = watch.step("comes", row.inst, int(row.lanes[0]))
+        watch.find("barrier-count", (first, second), f"barrier {row.a}: nothing orders the second behind the first")
     held.settle(watch.clocks, watch.everyone(rank))
 
 
