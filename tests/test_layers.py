@@ -44,11 +44,13 @@ MAY_IMPORT = {
     "sdpa_backward_repeats": FACTS | {"cuda", "sdpa_launch"},
     "sdpa_backward": FACTS
     | {"lang", "cuda", "devices", "launch", "kernels", "libraries", "sdpa", "sdpa_launch", "sdpa_backward_repeats"},
-    "interop": FACTS | {"libraries", "ops", "repeats", "sdpa", "sdpa_backward"},
+    "interop": FACTS | {"libraries", "ops", "repeats", "sdpa", "sdpa_backward", "sdpa_varlen"},
+    "sdpa_varlen": FACTS | {"cuda", "devices", "launch", "kernels", "libraries", "sdpa", "sdpa_launch"},
     "report": FACTS | {"lang", "vgpu", "devices", "launch", "kernels", "ops"},
     "profile": FACTS | {"lang", "vgpu", "devices", "arguments", "launch"},
     "check": FACTS | {"lang", "vgpu", "devices", "arguments", "launch"},
-    "__init__": FACTS | {"lang", "vgpu", "devices", "launch", "kernels", "ops", "profile", "check", "sdpa"},
+    "__init__": FACTS
+    | {"lang", "vgpu", "devices", "launch", "kernels", "ops", "profile", "check", "sdpa", "sdpa_varlen"},
     "pytest_plugin": FACTS | {"lang", "vgpu", "launch", "check"},
     "trials": FACTS | {"cuda", "lang", "arguments", "launch", "kernels", "products", "report"},
     "cli": FACTS

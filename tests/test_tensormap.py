@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from warpwright import types
 from warpwright.errors import UsageError
-from warpwright.tensormap import TensorMap
+from warpwright.tensormap import RAGGED_ROWS, TensorMap, ragged
 
 HALF = np.zeros((128, 64), np.float16)
 
@@ -66,6 +66,25 @@ def test_geometry_describes_the_array(shape: list[int], dtype: Any) -> None:
     for dim, stride, own in zip(tensor.dims[1:], tensor.strides, reversed(array.strides[:-1]), strict=True):
         assert stride == own or dim == 1
     assert tensor.nbytes == 16 * array.itemsize
+
+
+def test_rows_of_a_ragged_map_come_back_to_themselves() -> None:
+    """R times the outermost stride takes R rows away, modulo 2^64."""
+    array = np.zeros((5, 300, 64), np.float16).swapaxes(0, 1)[:, 1:4]
+    tensor = ragged(array.swapaxes(0, 1), (1, 1, 1, 32, 64), swizzle=128)
+    assert tensor.dims == (64, RAGGED_ROWS, 3, 301, RAGGED_ROWS + 1)
+    assert tensor.strides == (128, 300 * 128, 128, 2**34 - 128) and tensor.wraps
+    row, length, stop = 7, 20, 250
+    places = (0, RAGGED_ROWS - length + row, 2, stop, RAGGED_ROWS)
+    found = sum(place * stride for place, stride in zip(places, (2, *tensor.strides), strict=True)) % 2**64
+    assert found == (stop - length + row) * 128 + 2 * 300 * 128
+
+
+def test_a_ragged_map_has_few_rows() -> None:
+    rows = np.broadcast_to(np.zeros((1, 64), np.float16), (RAGGED_ROWS + 1, 64))
+    with pytest.raises(UsageError) as caught:
+        ragged(rows, (1, 1, 32, 64))
+    assert str(caught.value) == "given 1073741825 rows; expected at most 1073741824; pass fewer"
 
 
 F32, BYTES = np.zeros((64, 64), np.float32), np.zeros((64, 64), np.uint8)

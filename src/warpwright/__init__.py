@@ -34,6 +34,7 @@ from warpwright.launch import launch, load_ptx
 from warpwright.ops import matmul
 from warpwright.profile import profile
 from warpwright.sdpa import attention
+from warpwright.sdpa_varlen import attention_varlen
 from warpwright.tensormap import TensorMap
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "UsageError",
     "WarpwrightError",
     "attention",
+    "attention_varlen",
     "check",
     "device",
     "kernel",

@@ -1,7 +1,7 @@
 """``torch.ops.warpwright.matmul``: `warpwright.matmul` as an operator of torch, with its ``bias``, ``activation`` and
 scales.
 
-Importing this module registers it, and ``torch.ops.warpwright.attention`` with it. It is differentiable, works under
+Importing this module registers it, and those of attention with it. It is differentiable, works under
 ``torch.compile`` and in CUDA graphs, and runs on the current stream. Tensors on the CPU are multiplied by the default
 device, a virtual GPU where there is no real one.
 
@@ -23,9 +23,10 @@ from torch._C import DispatchKey, DispatchKeySet
 from warpwright import ops
 from warpwright.errors import UsageError
 from warpwright.interop.attention import attention, scaled_dot_product_attention
+from warpwright.interop.attention_varlen import attention_varlen
 from warpwright.repeats import again
 
-__all__ = ["attention", "matmul", "scaled_dot_product_attention"]
+__all__ = ["attention", "attention_varlen", "matmul", "scaled_dot_product_attention"]
 
 SCHEMA = (
     "matmul(Tensor a, Tensor b, Tensor? bias=None, str? activation=None, "

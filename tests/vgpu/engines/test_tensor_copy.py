@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tests.vgpu.engines.fabric import MAP_AT, MBAR, Cluster, operation, shared_address
 from warpwright.errors import MemoryFault, ProtocolError, UnsupportedInstruction
 from warpwright.layout import ATOM_32B, ATOM_64B, swizzle
-from warpwright.tensormap import TensorMap
+from warpwright.tensormap import RAGGED_ROWS, TensorMap, ragged
 from warpwright.types import tf32
 from warpwright.vgpu.engines import copy
 
@@ -130,6 +130,65 @@ def test_elements_outside_a_tensor_that_fills_with_nan(dtype: Any) -> None:
     outside[:2, 8:] = False
     np.testing.assert_array_equal(np.isnan(got), outside)
     assert (got[~outside] == 1).all()
+
+
+@st.composite
+def ragged_boxes(draw: st.DrawFn) -> tuple[TensorMap, tuple[int, ...], tuple[int, int, int]]:
+    """A map, coordinates innermost first, and sequence: its head, its first row, its length."""
+    rows, heads, length, row = draw(st.integers(1, 40)), draw(st.integers(1, 3)), 0, draw(st.integers(0, 30))
+    first = draw(st.integers(0, rows))
+    length, head = draw(st.integers(0, rows - first)), draw(st.integers(0, heads - 1))
+    array = np.frombuffer(np.random.default_rng(rows).bytes(rows * heads * 128), np.uint16).reshape(rows, heads, 64)
+    tensor = ragged(array.copy().swapaxes(0, 1), (1, 1, 1, draw(st.integers(1, 16)), 64), swizzle=128)
+    return tensor, (0, RAGGED_ROWS - length + row, head, first + length, RAGGED_ROWS), (head, first + row, length - row)
+
+
+@given(ragged_boxes())
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_a_ragged_map_ends_with_its_sequence(case: Any) -> None:
+    """It does what a map of the sequence's rows alone would do."""
+    tensor, coords, (head, row, left) = case
+    rows, heads = tensor.array.shape[1], tensor.array.shape[0]
+    alone = TensorMap(
+        tensor.array,
+        tensor.box[:2][::-1],
+        swizzle=128,
+        dims=(64, max(1, min(row + left, rows))),
+        strides=(128 * heads,),
+    )
+    at = 2048
+    cluster = Cluster(limit=96 * 1024)
+    data = cluster.bind(tensor)
+    expected, stored = cluster.shared[0].copy(), data.copy()
+    for place, offset in cells(alone, (0, row), at):
+        inside = offset is not None and left > 0
+        where = 0 if offset is None else offset + 128 * head
+        if inside:
+            stored[where : where + 2] = cluster.shared[0, place : place + 2]
+        expected[place : place + 2] = data[where : where + 2] if inside else 0
+    kept = data.copy()
+    copy.complete(cluster, [operation(STORE.format(5), MAP_AT, *coords, at)])
+    np.testing.assert_array_equal(data, stored)
+    data[:] = kept
+    load(cluster, tensor, coords, at)
+    np.testing.assert_array_equal(cluster.shared[0], expected)
+    assert cluster.log == [("tx", 0, MBAR, tensor.nbytes)]
+
+
+@pytest.mark.parametrize("opcode", [LOAD, STORE])
+def test_a_ragged_map_does_not_leave_its_array(opcode: str) -> None:
+    """A sequence before the first row; the outermost coordinate is no more than a way to take rows away."""
+    tensor = ragged(np.zeros((10, 64), np.uint16), (1, 1, 8, 64))
+    cluster = Cluster()
+    cluster.bind(tensor)
+    coords = 0, RAGGED_ROWS - 5, 2, RAGGED_ROWS
+    words = (2048, MAP_AT, *coords, MBAR) if opcode is LOAD else (MAP_AT, *coords, 2048)
+    with pytest.raises(MemoryFault) as caught:
+        copy.complete(cluster, [operation(opcode.format(4), *words)])
+    assert str(caught.value).endswith(
+        "the box has bytes -384 to 256 from the base address; expected some of the 1280 bytes that are allocated "
+        "there; mend its coordinates"
+    )
 
 
 def test_tf32_is_filled_with_nan_of_four_bytes() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +13,7 @@ from numpy.typing import NDArray
 from warpwright.kernels.attention.problem import Problem
 from warpwright.kernels.reference import FLOAT32_STEP, MMA_K, ulp
 
-__all__ = ["attention", "gradients", "slack"]
+__all__ = ["attention", "attention_varlen", "gradients", "sequences", "slack"]
 
 Array = NDArray[Any]
 
@@ -27,6 +30,28 @@ def attention(problem: Problem, q: Array, k: Array, v: Array) -> tuple[Array, Ar
     """
     weights, lse = _weights(problem, q, k)
     return _weighted(problem, weights, _spread(problem, v)), lse
+
+
+def attention_varlen(problem: Problem, q: Array, k: Array, v: Array, cu_q: Array, cu_k: Array) -> tuple[Array, Array]:
+    """The output (total_q, heads, head_dim) and the log-sum-exp (heads, total_q) of packed sequences, in float64.
+
+    ``q`` is (total_q, heads, head_dim), ``k`` and ``v`` are (total_k, kv_heads, head_dim); `sequences` says which rows
+    are whose. Rows of none, and of sequences without keys, have output 0 and log-sum-exp -inf.
+    """
+    out, lse = np.zeros(q.shape), np.full(q.shape[1::-1], -np.inf)
+    for each, rows, keys in sequences(problem, cu_q, cu_k):
+        found = attention(each, *(x.swapaxes(0, 1)[None] for x in (q[rows], k[keys], v[keys])))
+        out[rows], lse[:, rows] = found[0][0].swapaxes(0, 1), found[1][0]
+    return out, lse
+
+
+def sequences(problem: Problem, cu_q: Array, cu_k: Array) -> Iterator[tuple[Problem, slice, slice]]:
+    """Each sequence that has queries and keys: as a problem with heads and mask of ``problem``, and its rows of Q and
+    of K, from one element of ``cu_q`` and ``cu_k`` to the next."""
+    for rows, keys in zip(itertools.pairwise(cu_q.tolist()), itertools.pairwise(cu_k.tolist()), strict=True):
+        q_len, kv_len = rows[1] - rows[0], keys[1] - keys[0]
+        if q_len and kv_len:
+            yield replace(problem, batch=1, q_len=q_len, kv_len=kv_len), slice(*rows), slice(*keys)
 
 
 def gradients(problem: Problem, q: Array, k: Array, v: Array, grad: Array) -> tuple[Array, Array, Array]:

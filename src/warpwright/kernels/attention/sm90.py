@@ -143,7 +143,7 @@ def attention(
     def multiply() -> None:
         setmaxnreg.inc(REGISTERS[consumers][1])
         own = Warpgroup(rings, mask, scale, consumers, in_turn=in_turn, together=together)
-        own.tiles(lse, q_len)
+        own.tiles(own.take(), lse, q_len)
 
 
 @cache

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from warpwright.kernels.attention.problem import Problem
 
-__all__ = ["CONFIGS", "STRIP", "WARPGROUP", "HopperConfig", "HopperPlan", "choose", "plan"]
+__all__ = ["CONFIGS", "STRIP", "WARPGROUP", "HopperConfig", "HopperPlan", "choose", "plan", "plan_varlen"]
 
 WARPGROUP = 128
 STRIP = 64
@@ -123,6 +123,33 @@ def plan(problem: Problem, *, sms: int, config: HopperConfig | None = None) -> H
         problem.factor * math.log2(math.e),
     )
     return HopperPlan(found, bounds, bounds[1], (min(sms, total), 1, 1), scalars)
+
+
+def plan_varlen(
+    problem: Problem, total_q: int, total_k: int, *, sms: int, config: HopperConfig | None = None
+) -> HopperPlan:
+    """The launch of `sm90_varlen.attention_varlen` for ``problem.batch`` sequences of ``total_q`` queries and
+    ``total_k`` keys in all, by ``config`` or the one that suits ``problem`` best, in which all have the mean length.
+
+    Arguments in order: ragged maps of q, k, v and o, each of an array (heads, rows, head_dim); the addresses of the
+    log-sum-exp (heads, total_q) and of a counter, as for `plan`; where the queries and the keys of each sequence begin,
+    and where the last one's end, u32; then ``scalars``.
+    """
+    bounds = problem.left is not None, problem.right is not None
+    found = config or CONFIGS[choose(problem)]
+    most, anywhere = (total_q // found.tile[0] + problem.batch) * problem.heads, total_q + total_k
+    scalars = (
+        problem.batch,
+        total_q,
+        total_k,
+        min(problem.left or 0, anywhere),
+        min(problem.right or 0, anywhere),
+        problem.heads,
+        problem.group,
+        _section(replace(problem, batch=1)) if bounds[1] else 1,
+        problem.factor * math.log2(math.e),
+    )
+    return HopperPlan(found, bounds, True, (min(sms, most), 1, 1), scalars)
 
 
 def _section(problem: Problem) -> int:

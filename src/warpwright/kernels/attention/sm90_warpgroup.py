@@ -67,10 +67,10 @@ class Warpgroup:
         """The first of this thread's two rows among the queries of the head."""
         return self.at.row + self.strip * WARP_ROWS + warp.lane // 4
 
-    def tiles(self, lse: Expr, q_len: Any) -> None:
-        """All tiles of a CTA, one after the other."""
+    def tiles(self, first: Sequence[Any], lse: Expr, q_len: Any) -> None:
+        """All tiles of a CTA from the ``first`` on, one after the other."""
         beside = self.rings.q.stages > 1  # else Q leaves no room for the next one before O has taken its place
-        self.go_to(self.take())
+        self.go_to(first)
         self.begin_scores()
         self.first_weights()
         for _ in loop():

@@ -1,0 +1,158 @@
+"""Attention of packed sequences on a real Hopper GPU: ``python bench/attention_varlen.py``.
+
+16384 tokens and 2048 columns of heads in all, head dimensions 64, 128 and 256, causal or not, random normal bfloat16.
+Sequences are of equal lengths, where the dense kernel on the same arrays says what packing costs, or of random ones,
+from none to twice the mean. The peer is PyTorch's FlashAttention for packed sequences, which
+``torch.nn.attention.varlen`` calls. Each launch is timed by CUDA events after 256 MB have been written to L2; in every
+round all run once in random order, and the medians are compared. TFLOPS count two products over the pairs of a query
+and a key that it sees. Before that all rows are compared with the peer's, and the first sequence that has tokens with
+float64.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+import torch
+
+from warpwright import cuda
+from warpwright.arrays import DeviceArray, device_array
+from warpwright.kernels.attention import Problem
+from warpwright.sdpa_launch import geometry, job_of
+from warpwright.sdpa_launch import ready as dense_ready
+from warpwright.sdpa_varlen import ready, varlen_job
+
+TOKENS, COLUMNS = 16384, 2048
+HEAD_DIMS, LENGTHS = (64, 128, 256), (512, 1024, 2048, 4096, 8192)
+TOLERANCE = 0.02  # of a result near 1, in bfloat16
+Run = Callable[[], Any]
+Tensors = list[torch.Tensor]
+
+
+def cases(head_dims: list[int], lengths: list[int]) -> Iterator[tuple[Problem, list[int], bool]]:
+    """Problems of mean lengths, the lengths, and whether they are equal."""
+    for head_dim in head_dims:
+        for length in lengths:
+            batch, heads = TOKENS // length, COLUMNS // head_dim
+            for causal in (False, True):
+                problem = Problem(batch, heads, heads, length, length, head_dim, causal=causal)
+                yield problem, [length] * batch, True
+                yield problem, mixed(length, batch), False
+
+
+def mixed(mean: int, count: int) -> list[int]:
+    """Lengths from 0 to twice the mean that have this mean."""
+    ends = np.random.default_rng(mean).uniform(0, 2 * mean, count)
+    cuts = np.round(np.cumsum(ends) * (mean * count / ends.sum())).astype(int).tolist()
+    return [b - a for a, b in pairwise([0, *cuts])]
+
+
+def views(tensors: Tensors, first: int, second: int) -> list[DeviceArray]:
+    """Arrays as kernels see them, two axes exchanged."""
+    return [view.swapaxes(first, second) for view in map(device_array, tensors) if view is not None]
+
+
+def packed(problem: Problem, tensors: Tensors, starts: torch.Tensor, counter: torch.Tensor) -> Run:
+    """A call that only starts our kernel."""
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    job = varlen_job(problem, TOKENS, TOKENS, sms)
+    others = 0, counter.data_ptr(), starts.data_ptr(), starts.data_ptr()
+    places, stream = [tensor.data_ptr() for tensor in tensors], torch.cuda.current_stream().cuda_stream
+    return ready(job, tuple(map(geometry, views(tensors, 0, 1))), "cuda:0")(places, others, stream)
+
+
+def dense(problem: Problem, tensors: Tensors, counter: torch.Tensor) -> Run:
+    """The same for sequences of one length."""
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    job = job_of(problem, "sm_90a", sms, True)
+    apart = [tensor.view(problem.batch, problem.q_len, problem.heads, problem.head_dim) for tensor in tensors]
+    places, stream = tuple(tensor.data_ptr() for tensor in tensors), torch.cuda.current_stream().cuda_stream
+    at = dense_ready(job, tuple(map(geometry, views(apart, 1, 2))), "cuda:0")
+    return at(places, 0, counter.data_ptr() if job.counts else 0, stream)
+
+
+def peer(problem: Problem, tensors: Tensors, starts: torch.Tensor, longest: int) -> torch.Tensor:
+    return torch.ops.aten._flash_attention_forward(
+        *tensors[:3], starts, starts, longest, longest, 0.0, problem.causal, False
+    )[0]
+
+
+def exact(problem: Problem, tensors: Tensors, rows: slice) -> torch.Tensor:
+    """A sequence in float64."""
+    q, k, v = (tensor[rows, :2].double().transpose(0, 1) for tensor in tensors[:3])
+    scores = q @ k.mT * problem.factor
+    if problem.causal:
+        scores.masked_fill_(torch.ones_like(scores[0], dtype=torch.bool).triu(1), -math.inf)
+    return (torch.softmax(scores, -1) @ v).transpose(0, 1)
+
+
+def measured(problem: Problem, lengths: list[int], equal: bool, rounds: int) -> dict[str, Any]:
+    torch.manual_seed(0)
+    given = [torch.randn(TOKENS, problem.heads, problem.head_dim, device="cuda").bfloat16() for _ in range(3)]
+    out, beside = (torch.full_like(given[0], math.nan) for _ in range(2))
+    ends = [0, *accumulate(lengths)]
+    starts, counter = (torch.tensor(each, dtype=torch.int32, device="cuda") for each in (ends, [0]))
+    runs: dict[str, Run] = {
+        "packed": packed(problem, [*given, out], starts, counter),
+        "flash": partial(peer, problem, given, starts, max(lengths)),
+    }
+    if equal:
+        runs["dense"] = dense(problem, [*given, beside], counter)
+    runs["packed"]()
+    rows = next(slice(a, b) for a, b in pairwise(ends) if b > a)
+    off = float((out[rows, :2].double() - exact(problem, given, rows)).abs().max())
+    apart = float((out - runs["flash"]()).abs().max())
+    times = cuda.medians(runs, rounds=rounds)
+    tera = sum(replace(problem, batch=1, q_len=n, kv_len=n).flops for n in lengths if n) * 1e-12
+    row: dict[str, Any] = {"d": problem.head_dim, "mean": problem.q_len, "lengths": "equal" if equal else "mixed"}
+    row |= {"causal": problem.causal} | {name: round(tera / time, 1) for name, time in times.items()}
+    row.setdefault("dense", "")
+    row |= {"/ dense": round(times["dense"] / times["packed"], 3) if equal else ""}
+    row |= {"/ flash": round(times["flash"] / times["packed"], 3), "us": round(times["packed"] * 1e6, 1)}
+    return row | {"off": float(f"{off:.1e}"), "verified": bool(max(off, apart) < TOLERANCE)}
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows in columns, names above."""
+    lines = [list(rows[0]), *([str(value) for value in row.values()] for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return "\n".join("  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)) for line in lines)
+
+
+def mean(ratios: list[float]) -> float:
+    """The geometric one."""
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--head-dims", default=",".join(map(str, HEAD_DIMS)))
+    parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="means")
+    parser.add_argument("--rounds", type=int, default=30, help="launches of each")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    head_dims, lengths = ([int(word) for word in text.split(",")] for text in (options.head_dims, options.lengths))
+    rows = [measured(*case, options.rounds) for case in cases(head_dims, lengths)]
+    ratios = {name: [row[name] for row in rows if row[name] != ""] for name in ("/ dense", "/ flash")}
+    if options.json:
+        print(json.dumps({"rows": rows, "means": {name: mean(each) for name, each in ratios.items()}}, indent=1))
+    else:
+        print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; TFLOPS, medians of {options.rounds}\n")
+        words = (f"{name}: geometric mean {mean(each):.3f}, least {min(each):.3f}" for name, each in ratios.items())
+        print(f"{table(rows)}\n\npacked {'; '.join(words)}")
+    unverified = [row for row in rows if not row["verified"]]
+    if unverified:
+        sys.exit(f"not verified: {unverified}")
+
+
+if __name__ == "__main__":
+    main()

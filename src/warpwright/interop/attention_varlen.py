@@ -1,0 +1,75 @@
+"""``torch.ops.warpwright.attention_varlen``: `warpwright.attention_varlen` as an operator of torch.
+
+`warpwright.interop.torch` imports this module, which registers the operator. It works under ``torch.compile`` and in
+CUDA graphs, where lengths may change from replay to replay, and runs on the current stream. Tensors on the CPU go to
+the virtual ``h200`` where there is no real Hopper GPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C import DispatchKey, DispatchKeySet
+
+from warpwright import sdpa_varlen
+from warpwright.errors import UsageError
+
+__all__ = ["attention_varlen"]
+
+SCHEMA = (
+    "attention_varlen(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor cu_seqlens_k, bool causal=False, "
+    "float? scale=None, int? left=None, int? right=None) -> (Tensor, Tensor)"
+)
+AFTER_AUTOGRAD = torch._C._after_autograd_keyset
+
+_library = torch.library.Library("warpwright", "FRAGMENT")
+_library.define(SCHEMA, tags=(torch.Tag.pt2_compliant_tag,))
+attention_varlen = torch.ops.warpwright.attention_varlen.default
+
+
+def _attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    causal: bool = False,
+    scale: float | None = None,
+    left: int | None = None,
+    right: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The result and the log-sum-exp; ``left`` and ``right`` are the window."""
+    window = None if left is None and right is None else (left, right)
+    found: tuple[Tensor, Tensor] = sdpa_varlen.attention_varlen(
+        q, k, v, cu_seqlens_q, cu_seqlens_k, causal=causal, scale=scale, window=window, return_lse=True
+    )
+    return found
+
+
+def _fake(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, *_: Any, **__: Any
+) -> tuple[Tensor, Tensor]:
+    torch._check(q.ndim == 3 and k.shape == v.shape, lambda: f"attention: k is {k.shape} and v is {v.shape}")
+    torch._check(q.shape[2] == k.shape[2], lambda: f"attention: q is {q.shape} and k is {k.shape}")
+    rows, heads, _ = q.shape
+    return q.new_empty(q.shape), q.new_empty((heads, rows), dtype=torch.float32)
+
+
+def _autograd(keys: DispatchKeySet, q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
+    """Refuse to lose a gradient, else hand on."""
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.requires_grad and torch.is_grad_enabled():
+            raise UsageError(
+                f"attention: {name} requires gradients, which packed sequences do not have; expected {name}.detach(), "
+                "or torch.ops.warpwright.attention for each sequence"
+            )
+    found: tuple[Tensor, Tensor] = attention_varlen.redispatch(keys & AFTER_AUTOGRAD, q, k, v, *options)
+    return found
+
+
+for _key in (DispatchKey.CPU, DispatchKey.CUDA):
+    _library.impl("attention_varlen", _attend, _key.name)
+torch.library.register_fake("warpwright::attention_varlen", _fake, lib=_library)
+_library.impl("attention_varlen", _autograd, "Autograd", with_keyset=True)

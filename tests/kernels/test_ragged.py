@@ -1,0 +1,67 @@
+"""Ragged tensor maps in kernels: many loads at a time, sequences that end inside a box, stores behind them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import warpwright as ww
+from warpwright.errors import MemoryFault
+from warpwright.lang import If, Ring, bf16, elect_one, fence, kernel, loop, smem, tma, u32, warp
+from warpwright.tensormap import RAGGED_ROWS, ragged
+
+ROWS, STAGES = 16, 4
+BF16 = np.dtype(ml_dtypes.bfloat16)
+
+
+@kernel("sm_90a", threads=32)
+def copy(x: tma.Map[bf16], y: tma.Map[bf16], first: u32, length: u32, boxes: u32) -> None:
+    """Rows ``first`` to ``first`` + ``length``, and what is behind them, by ``boxes`` boxes of 16."""
+    ring = Ring(STAGES, name="x", x=smem.tile(bf16, (ROWS, 64), swizzle=128))
+    one = elect_one()
+    with If(one):
+        ring.init()
+        fence.mbarrier_init()
+    warp.sync()
+    with If(one):
+        loads, stores = ring.producer(), ring.consumer()
+        for number in loop(boxes):
+            slot = next(loads)
+            slot.full.arrive_expect_tx(slot.nbytes)
+            place = RAGGED_ROWS, first + length, RAGGED_ROWS - length + number * ROWS, 0
+            tma.load(slot.x, x[place], slot.full)
+        for number in loop(boxes):
+            slot = next(stores)
+            slot.full.wait()
+            place = RAGGED_ROWS, first + length, RAGGED_ROWS - length + number * ROWS, 0
+            tma.store(y[place], slot.x)
+        tma.commit_group()
+        tma.wait_group(0)
+
+
+def copied(first: int, length: int, device: Any = "h200") -> tuple[np.ndarray, np.ndarray]:
+    """An array, and one of 7 into which a sequence of it was copied."""
+    x = np.random.default_rng(0).standard_normal((150, 64)).astype(BF16)
+    y = np.full_like(x, 7)
+    maps = [ragged(each, (1, 1, ROWS, 64), swizzle=128) for each in (x, y)]
+    ww.launch(copy, 1, args=[*maps, first, length, STAGES], device=device)
+    return x, y
+
+
+@pytest.mark.parametrize(("first", "length"), [(0, 64), (0, 63), (13, 17), (100, 50), (149, 1), (150, 0), (20, 0)])
+def test_no_more_than_the_sequence_is_copied(first: int, length: int) -> None:
+    x, y = copied(first, length)
+    inside = np.zeros(150, bool)
+    inside[first : first + length] = True
+    assert np.array_equal(y[inside], x[inside]) and (y[~inside] == 7).all()
+
+
+def test_a_sequence_that_is_not_in_the_array_is_a_fault() -> None:
+    """Its end is one more than the map has places for; before the first row there is nothing to say so."""
+    assert (copied(100, 51)[1] == 7).all()
+    with pytest.raises(MemoryFault) as caught:
+        copied(2**32 - 10, 74)
+    assert "the box has bytes -1280 to 768 from the base address; expected some of the 19200 bytes" in str(caught.value)
