@@ -7,8 +7,9 @@ by CUDA events after 256 MB have been written to L2; in every round all run once
 compared. TFLOPS count two products over the pairs of a query and a key that it sees.
 
 Before that the first and the last head of each are compared with float64: a row says how far ours and cuDNN's lie off,
-at most and on average. ``--configs all`` runs every configuration for the head dimension, not only the one that is
-chosen; a row names it. ``--sustained`` repeats each alone for half a second and more, where the power limit decides.
+at most and on average, for one draw; ``bench/attention_errors.py`` compares the errors of many. ``--configs all`` runs
+every configuration for the head dimension, not only the one that is chosen; a row names it. ``--sustained`` repeats
+each alone for half a second and more, where the power limit decides.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from warpwright import cuda
 from warpwright.arrays import device_array
@@ -30,11 +30,11 @@ from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90 import kernel_of
 from warpwright.kernels.attention.sm90_plan import CONFIGS, choose, plan
 from warpwright.lang import bf16
-from warpwright.sdpa_launch import Choice, Job, geometry, ready
+from warpwright.sdpa_launch import Choice, Job
+from warpwright.sdpa_trials import PEERS, peer, started
 
 TOKENS, COLUMNS = 16384, 2048
 HEAD_DIMS, LENGTHS = (64, 128, 256), (512, 1024, 2048, 4096, 8192, 16384)
-PEERS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
 TOLERANCE = 1.01  # of cuDNN's mean error; both round P and O to bfloat16
 Run = Callable[[], Any]
 Tensors = list[torch.Tensor]
@@ -53,17 +53,11 @@ def prepared(problem: Problem, name: str, tensors: Tensors, counter: torch.Tenso
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     found = plan(problem, sms=sms, config=CONFIGS[name])
     traced = kernel_of(found.config).trace(dtype=bf16, bounds=found.bounds)
-    job = Job(Choice("sm90.attention", True, name), traced, found.grid, found.config, found.scalars, True, counted=True)
+    choice = Choice("sm90.attention", True, name)
+    job = Job(choice, traced, found.grid, found.config, found.scalars, True, counted=True, counts=found.uneven)
     views = [view for view in map(device_array, tensors) if view is not None]
-    places, stream = tuple(tensor.data_ptr() for tensor in tensors), torch.cuda.current_stream().cuda_stream
-    return ready(job, tuple(map(geometry, views)), "cuda:0")(
-        places, 0, counter.data_ptr() if found.uneven else 0, stream
-    )
-
-
-def peer(backend: SDPBackend, causal: bool, tensors: Tensors) -> torch.Tensor:
-    with sdpa_kernel(backend):
-        return torch.nn.functional.scaled_dot_product_attention(*tensors, is_causal=causal)
+    stream = torch.cuda.current_stream().cuda_stream
+    return started(job, views, "cuda:0", counter=counter.data_ptr(), stream=stream)
 
 
 def exact(problem: Problem, tensors: Tensors, batch: int, head: int) -> torch.Tensor:
@@ -93,7 +87,7 @@ def measured(problem: Problem, names: list[str], rounds: int, seconds: float) ->
     outs = {name: torch.full_like(given[0], math.nan) for name in names}
     counter = torch.zeros(1, dtype=torch.int32, device="cuda")
     runs: dict[str, Run] = {name: prepared(problem, name, [*given, outs[name]], counter) for name in names}
-    runs |= {name: partial(peer, backend, problem.causal, given) for name, backend in PEERS.items()}
+    runs |= {name: partial(peer, name, problem, given) for name in PEERS}
     for name in names:
         runs[name]()
     off = errors(problem, given, outs | {name: runs[name]() for name in PEERS})

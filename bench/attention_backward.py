@@ -22,7 +22,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import warpwright as ww
 from warpwright import cuda
@@ -31,10 +30,10 @@ from warpwright.devices import resolve
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90_backward_plan import BackwardConfig
 from warpwright.sdpa_backward import backward_job, differentiate
+from warpwright.sdpa_trials import PEERS, backend
 
 TOKENS, COLUMNS = 16384, 2048
 HEAD_DIMS, LENGTHS = (64, 128), (512, 1024, 2048, 4096, 8192, 16384)
-PEERS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
 TOLERANCE = 1.05  # of cuDNN's mean error; both round P, dS and the result to bfloat16
 PRODUCTS = 5 / 2  # of those of the forward pass
 Run = Callable[[], Any]
@@ -58,10 +57,10 @@ def prepared(problem: Problem, given: Mapping[str, torch.Tensor], config: Backwa
     return partial(differentiate, job, known, resolve("cuda:0"), torch.cuda.current_stream().cuda_stream)
 
 
-def peer(backend: SDPBackend, causal: bool, given: Mapping[str, torch.Tensor]) -> Run:
+def peer(name: str, causal: bool, given: Mapping[str, torch.Tensor]) -> Run:
     """A call that computes the three gradients."""
-    leaves = [given[name].detach().requires_grad_() for name in "qkv"]
-    with sdpa_kernel(backend):
+    leaves = [given[each].detach().requires_grad_() for each in "qkv"]
+    with backend(name):
         o = torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=causal)
     return partial(torch.autograd.grad, o, leaves, given["do"], retain_graph=True)
 
@@ -103,7 +102,7 @@ def measured(problem: Problem, configs: Mapping[str, BackwardConfig | None], rou
         name: prepared(problem, {**given, **dict(zip(("dq", "dk", "dv"), outs[name], strict=True))}, config)
         for name, config in configs.items()
     }
-    runs |= {name: peer(backend, problem.causal, given) for name, backend in PEERS.items()}
+    runs |= {name: peer(name, problem.causal, given) for name in PEERS}
     for name in configs:
         runs[name]()
     off = errors(problem, given, outs | {"cudnn": list(runs["cudnn"]())})

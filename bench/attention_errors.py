@@ -23,10 +23,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from attention import PEERS, TOKENS, peer, problems, table
+from attention import TOKENS, problems, table
 
 import warpwright as ww
 from warpwright.kernels.attention import Problem
+from warpwright.sdpa_trials import PEERS, peer
 
 LENGTHS = (1, 63, 64, 65, 127, 129, 1000)
 UNEQUAL = ((1, 1000), (65, 129), (129, 64), (1000, 127))
@@ -181,9 +182,9 @@ def compared(case: Case, seeds: int) -> tuple[dict[str, Errors], str]:
         explanation = ww.attention(*given, causal=problem.causal, out=out, explain=True)[1]
         ran = f"{explanation.kernel} {'x'.join(map(str, explanation.config.tile))}"
         errors[OURS].add(out.flatten(0, 1)[chosen], wanted)
-        for name, backend in PEERS.items():
+        for name in PEERS:
             if name != PEER or problem.kv_len > 1:  # cuDNN has no kernel for a single key
-                errors[name].add(peer(backend, problem.causal, given).flatten(0, 1)[chosen], wanted)
+                errors[name].add(peer(name, problem, given).flatten(0, 1)[chosen], wanted)
     return errors, ran
 
 

@@ -53,6 +53,7 @@ MAY_IMPORT = {
     | {"lang", "vgpu", "devices", "launch", "kernels", "ops", "profile", "check", "sdpa", "sdpa_varlen"},
     "pytest_plugin": FACTS | {"lang", "vgpu", "launch", "check"},
     "trials": FACTS | {"cuda", "lang", "arguments", "launch", "kernels", "products", "report"},
+    "sdpa_trials": FACTS | {"cuda", "kernels", "report", "sdpa_launch", "trials"},
     "cli": FACTS
     | {
         "__init__",
@@ -69,6 +70,7 @@ MAY_IMPORT = {
         "report",
         "sdpa",
         "sdpa_launch",
+        "sdpa_trials",
         "trials",
         "tuned",
     },

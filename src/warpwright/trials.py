@@ -34,7 +34,7 @@ from warpwright.products import geometry, loaded, product_of, round_up, slices_o
 from warpwright.report.verdict import Verdict, judge
 from warpwright.tensormap import TensorMap
 
-__all__ = ["PEER", "Trial", "Trials", "measured", "started"]
+__all__ = ["NAN_BYTE", "PEER", "Trial", "Trials", "measured", "started", "tensor_at", "torch_of"]
 
 Array = NDArray[Any]
 Run = Callable[[], object]
@@ -185,24 +185,30 @@ def chosen_rows(m: int, n: int, k: int) -> Any:
     return np.unique(np.linspace(0, m - 1, SOME_ROWS).astype(int))
 
 
-def torch_matmul(given: Problem) -> Run | None:
-    """The product of the same matrices by torch; None where torch is not installed, or cannot use the GPU."""
+def torch_of() -> Any:
+    """The module torch; None where it is not installed, or cannot use the GPU."""
     if importlib.util.find_spec("torch") is None:
         return None
     import torch
 
-    if not torch.cuda.is_available():
+    return torch if torch.cuda.is_available() else None
+
+
+def tensor_at(torch: Any, pointer: int, shape: tuple[int, ...], dtype: np.dtype[Any], device: str) -> Any:
+    """The tensor of a dense array that lies at an address of ``device``."""
+    memory = {"data": (pointer, False), "shape": shape, "typestr": f"<i{dtype.itemsize}", "strides": None, "version": 3}
+    bits = torch.as_tensor(SimpleNamespace(__cuda_array_interface__=memory), device=device)
+    return bits.view(getattr(torch, dtype.name))
+
+
+def torch_matmul(given: Problem) -> Run | None:
+    """The product of the same matrices by torch, where there is one for the GPU."""
+    torch, device = torch_of(), given.device.name
+    if torch is None:
         return None
-
-    def tensor(array: Array) -> Any:
-        data, typestr = (given.transfers.value(array), False), f"<i{array.itemsize}"
-        memory = {"data": data, "shape": array.shape, "typestr": typestr, "strides": None, "version": 3}
-        bits = torch.as_tensor(SimpleNamespace(__cuda_array_interface__=memory), device=given.device.name)
-        return bits.view(getattr(torch, array.dtype.name))
-
-    a, b = tensor(given.a), tensor(given.b)
+    a, b = (tensor_at(torch, given.transfers.value(x), x.shape, x.dtype, device) for x in (given.a, given.b))
     if given.a.itemsize == 1:
-        one = torch.ones((), device=given.device.name)
+        one = torch.ones((), device=device)
         return lambda: torch._scaled_mm(a, b.T, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
-    d = torch.empty(given.d.shape, dtype=torch.bfloat16, device=given.device.name)
+    d = torch.empty(given.d.shape, dtype=torch.bfloat16, device=device)
     return lambda: torch.matmul(a, b.T, out=d)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from warpwright.cli import attending, main
 from warpwright.kernels.attention.sm120_plan import STEPS
 from warpwright.sdpa_launch import SETTING
 
+profile_command = importlib.import_module("warpwright.cli.profile")  # the package's attribute is the command
 RTX = ("--device", "rtx5090")
 
 
@@ -113,3 +116,13 @@ def test_check(monkeypatch) -> None:
 def test_mistakes_are_one_line_and_status_2(words, sentence) -> None:
     result = run(*words)
     assert (result.exit_code, result.stderr) == (2, f"warpwright: error: {sentence}\n")
+
+
+def test_a_real_gpu_has_profilers_of_its_own(monkeypatch) -> None:
+    monkeypatch.setattr(profile_command, "device_of", lambda name: SimpleNamespace(name="cuda:0"))
+    result = run("profile", "attention", "--device", "cuda")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "warpwright: error: given device cuda:0; expected a virtual one, such as h200: a profile is predicted; on a real "
+        "one let a profiler watch a launch: ncu --set full warpwright attention --device cuda\n"
+    )

@@ -78,6 +78,11 @@ def test_medians_of_calls_that_take_turns(clock: Clock) -> None:
     assert (clock.events, clock.allocated) == (0, 0)
 
 
+def test_quartiles_of_calls_that_take_turns(clock: Clock) -> None:
+    runs = {"a": clock.run("a", 900, 900, 900, 5, 1, 3, 9, 7), "b": clock.run("b", 3)}
+    assert cuda.times(runs, rounds=5) == {"a": cuda.Times(0.005, 0.003, 0.007), "b": cuda.Times(0.003, 0.003, 0.003)}
+
+
 def test_times_of_one_call_from_warm_l2(clock: Clock) -> None:
     assert cuda.measure(clock.run("a", 50, 4, 6), rounds=2, warmup=1, cold=False) == [0.004, 0.006]
     assert clock.trace == ["a"] * 3

@@ -12,6 +12,7 @@ import click
 
 from warpwright import __version__
 from warpwright.cli.attention import attention
+from warpwright.cli.benching import bench
 from warpwright.cli.check import check
 from warpwright.cli.devices import devices
 from warpwright.cli.flow import flow
@@ -57,5 +58,5 @@ def main() -> None:
     """Asynchronous tensor-core kernels, run and verified on a virtual GPU."""
 
 
-for command in (attention, check, devices, flow, ladder, matmul, profile, ptx, tune):
+for command in (attention, bench, check, devices, flow, ladder, matmul, profile, ptx, tune):
     main.add_command(command)

@@ -78,7 +78,10 @@ def attention_profile(
     Its ``tflops`` count the products of visible pairs.
     """
     if device.name.startswith("cuda"):
-        raise UsageError(f"given device {device.name}; expected a virtual one, such as h200: a profile is predicted")
+        raise UsageError(
+            f"given device {device.name}; expected a virtual one, such as h200: a profile is predicted; on a real one "
+            "let a profiler watch a launch: ncu --set full warpwright attention --device cuda"
+        )
     made: list[Profile] = []
 
     def act(launch: Launch) -> None:

@@ -22,7 +22,7 @@ from warpwright.report.tables import table
 from warpwright.report.verdict import judge_attention
 from warpwright.targets import ARCHS
 
-__all__ = ["attention", "budgets"]
+__all__ = ["DTYPE_NAMES", "attention", "budgets", "mask_of", "parse_window"]
 
 COLUMNS = {
     "Q": ("Q, then O",),
@@ -91,9 +91,14 @@ def _extents(problem: Problem) -> dict[str, str]:
     """What was computed, in three columns."""
     of_q = problem.batch, problem.heads, problem.q_len, problem.head_dim
     of_k = problem.batch, problem.kv_heads, problem.kv_len, problem.head_dim
+    return {"q": " × ".join(map(str, of_q)), "k,_v": " × ".join(map(str, of_k)), "mask": mask_of(problem)}
+
+
+def mask_of(problem: Problem) -> str:
+    """The mask in words."""
     bounds = ["-" if bound is None else str(bound) for bound in problem.window or ()]
     words = ["causal"] * problem.causal + [f"window {','.join(bounds)}"] * bool(bounds)
-    return {"q": " × ".join(map(str, of_q)), "k,_v": " × ".join(map(str, of_k)), "mask": ", ".join(words) or "none"}
+    return ", ".join(words) or "none"
 
 
 def _measured(problem: Problem, device: str, seed: int) -> dict[str, Any]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 from warpwright.cuda.device import Device, device, devices, supports
 from warpwright.cuda.function import Function, Launch
 from warpwright.cuda.tensor_map import MovableMap, encode, encoded
-from warpwright.cuda.timing import measure, medians, sustained
+from warpwright.cuda.timing import Times, measure, medians, sustained, times
 
 __all__ = [
     "Device",
     "Function",
     "Launch",
     "MovableMap",
+    "Times",
     "device",
     "devices",
     "encode",
@@ -23,4 +24,5 @@ __all__ = [
     "medians",
     "supports",
     "sustained",
+    "times",
 ]

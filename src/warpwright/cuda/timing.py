@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from warpwright.cuda.driver import call, require
 
-__all__ = ["measure", "medians", "sustained"]
+__all__ = ["Times", "measure", "medians", "sustained", "times"]
 
 Run = Callable[[], object]
 
@@ -22,6 +23,22 @@ def measure(run: Run, *, rounds: int = 20, warmup: int = 3, cold: bool = True, s
     ``cold``: before each call the L2 is filled with other data, outside the time.
     """
     return samples({"": run}, rounds=rounds, warmup=warmup, cold=cold, stream=stream)[""]
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds of several calls: the median, and the quartiles below and above it."""
+
+    median: float
+    low: float
+    high: float
+
+
+def times(runs: Mapping[str, Run], *, rounds: int = 30, stream: int = 0) -> dict[str, Times]:
+    """What each of ``runs`` takes, from cold L2: in every round, two at least, each runs once, in random order."""
+    found = samples(runs, rounds=rounds, warmup=3, cold=True, stream=stream)
+    quartiles = {name: statistics.quantiles(each, n=4, method="inclusive") for name, each in found.items()}
+    return {name: Times(median, low, high) for name, (low, median, high) in quartiles.items()}
 
 
 def medians(runs: Mapping[str, Run], *, rounds: int = 30, stream: int = 0) -> dict[str, float]:
