@@ -123,6 +123,6 @@ def test_a_real_gpu_has_profilers_of_its_own(monkeypatch) -> None:
     result = run("profile", "attention", "--device", "cuda")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
-        "warpwright: error: given device cuda:0; expected a virtual one, such as h200: a profile is predicted; on a real "
-        "one let a profiler watch a launch: ncu --set full warpwright attention --device cuda\n"
+        "warpwright: error: given device cuda:0; expected a virtual one, such as h200: a profile is predicted; on a "
+        "real one let a profiler watch a launch: ncu --set full warpwright attention --device cuda\n"
     )

@@ -1,4 +1,4 @@
-"""``warpwright ladder`` and ``warpwright tune`` on a real GPU."""
+"""``warpwright ladder``, ``warpwright tune`` and ``warpwright bench`` on a real GPU."""
 
 from __future__ import annotations
 
@@ -41,6 +41,16 @@ def test_the_ladder_is_measured_beside_cublas() -> None:
     assert [row["level"] for row in rows] == list(gemm.HOPPER_LEVELS)
     assert all(row["verified"] and 1 < row["us"] < 1000 and row["torch_tflops"] > 50 for row in rows)
     assert rows[-1]["tflops"] > rows[0]["tflops"]
+
+
+@pytest.mark.parametrize("words", [(), ("--causal", "--kv-heads", 2), ("--window", "70,-", "--dtype", "float16")])
+def test_attention_is_measured_beside_torchs(words: tuple[object, ...]) -> None:
+    rows = rows_of("bench", "attention", "--device", "cuda", "--size", "2x4x640x64", "--rounds", 5, *words)
+    names = [row["kernel"].split(" ")[0] for row in rows]
+    assert names == ["sm90.attention", "sm120.attention_cp_async", *["torch"] * (0 if "--window" in words else 2)]
+    assert all(1 < row["low_us"] <= row["us"] <= row["high_us"] < 1000 for row in rows)
+    assert all(row["verified"] and 0 < row["max_err"] < 0.02 for row in rows if row["ours"])
+    assert all(row["mean_err"] < 1.1 * rows[0]["mean_err"] for row in rows)
 
 
 def test_tune_keeps_what_matmul_then_uses(monkeypatch: pytest.MonkeyPatch) -> None:
