@@ -18,7 +18,7 @@ from warpwright.kernels.attention.problem import DTYPES, Problem, Window
 from warpwright.kernels.attention.sm90_plan import plan_varlen
 from warpwright.kernels.attention.sm90_varlen import kernel_of
 from warpwright.launch import entry_point, launch
-from warpwright.libraries import Library, View
+from warpwright.libraries import OTHER, Library, View
 from warpwright.sdpa import COUNTER, FLOAT32, Explanation, _check_out, _counter, _extents, _library, _place
 from warpwright.sdpa_launch import SETTING, Choice, Geometry, Job, geometry, setting, usable
 from warpwright.tensormap import TensorMap, ragged
@@ -197,7 +197,8 @@ def _run(job: Job, library: Library, arrays: dict[str, Array], target: Device) -
     four = [views[name].swapaxes(0, 1) for name in FOUR]
     if isinstance(four[0], DeviceArray):
         stream = library.stream(arrays["q"])()
-        views["counter"] = library.view(_counter(library, arrays["q"], target.name, stream))
+        if library is not OTHER:
+            views["counter"] = library.view(_counter(library, arrays["q"], target.name, stream))
         pointers = {name: view.pointer for name, view in views.items() if isinstance(view, DeviceArray)}
         places, others = ([pointers.get(name, 0) for name in names] for names in (FOUR, OTHERS))
         ready(job, tuple(map(geometry, four)), target.name)(places, others, stream)()

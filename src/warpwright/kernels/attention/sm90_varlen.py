@@ -67,8 +67,8 @@ def attention_varlen(
     o: tma.Map[Scalar],
     lse: u64,
     counter: u64,
-    cu_q: Global[u32],
-    cu_k: Global[u32],
+    cu_q: u64,
+    cu_k: u64,
     sequences: u32,
     total_q: u32,
     total_k: u32,
@@ -106,7 +106,7 @@ def attention_varlen(
     @role(warp=0, elect=True)
     def load() -> None:
         items, to_q, to_k, to_v = cursors = [ring.producer() for ring in (rings.work, rings.q, rings.k, rings.v)]
-        number, at = var(u32, ctaid.x), Sequences(cu_q, cu_k, sequences, total_q, total_k, queries, heads)
+        number, at = var(u32, ctaid.x), Sequences((cu_q, cu_k), (total_q, total_k), sequences, queries, heads)
 
         def publish(*words: Any) -> None:
             slot = next(items)
@@ -175,17 +175,12 @@ class Sequences:
     """
 
     def __init__(
-        self,
-        cu_q: Global[Any],
-        cu_k: Global[Any],
-        sequences: Expr,
-        total_q: Expr,
-        total_k: Expr,
-        rows: int,
-        heads: Expr,
+        self, starts: tuple[Expr, Expr], totals: tuple[Expr, Expr], sequences: Expr, rows: int, heads: Expr
     ) -> None:
         self.sequences, self.rows, self.heads = sequences, rows, heads
-        self.starts = (cu_q, total_q), (cu_k, total_k)
+        self.starts: list[tuple[Global[Any], Expr]] = [
+            (Global(u32, each), total) for each, total in zip(starts, totals, strict=True)
+        ]
         self.index, self.before, self.tiles = (var(u32, 0) for _ in range(3))
         self.first_query, self.first_key = (var(u32, 0) for _ in self.starts)
         self.stop_query, self.stop_key = (var(u32, min(cu[0], total)) for cu, total in self.starts)
