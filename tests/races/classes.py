@@ -263,6 +263,7 @@ MORE: tuple[Case, ...] = (
     _case(t.unwaited_store, [FLOATS], "uninitialised", "tcgen05.ld(acc)", stored=False, right=True),
     _case(t.unwaited_store, [FLOATS], "race", "tcgen05.st(acc", "tcgen05.ld(acc)"),
     _case(t.left_in_tensor_memory, [FLOATS], "race", "tcgen05.st(left", "tcgen05.mma(acc, left", stored=False),
+    _case(t.overtakes, [FLOATS], "race", "tcgen05.mma(sums", "tcgen05.mma(scores"),
     _case(
         t.pair_parts,
         [WORDS],

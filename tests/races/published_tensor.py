@@ -292,6 +292,45 @@ def left_in_tensor_memory(d: Global[f32], *, copied: bool = False, stored: bool 
         tmem.dealloc()
 
 
+@kernel("sm_100a", threads=128)
+def overtakes(d: Global[f32], *, right: bool = False) -> None:
+    """Scores take the place of weights that a product of another shape may still read: it need not come first."""
+    a_tile, b_tile = smem.tile(bf16, (128, 16), swizzle=32), smem.tile(bf16, (64, 16), swizzle=32)
+    scores, sums = tmem.tile(f32, (128, 64)), tmem.tile(f32, (128, 32))
+    done, over = mbarrier(1, name="done"), mbarrier(1, name="over")
+    with If((warp.id == 0) & elect_one()):
+        done.init()
+        over.init()
+    with If(warp.id == 1):
+        tmem.alloc()
+    for tile, words in ((a_tile, 8), (b_tile, 4)):
+        for word in range(words):
+            st(Pointer(u32, tile.at(0, 0).address, space="shared::cta") + (tid.x * words + word), 0x3F803F80)
+    fence.proxy_async()
+    bar.sync()
+    tmem.open()
+    with If((warp.id == 0) & elect_one()):
+        tcgen05.mma(scores, a_tile, b_tile, accumulate=False)
+        tcgen05.commit(done)
+        done.wait(0)
+        tcgen05.mma(sums, scores.packed(bf16)[:, :16], b_tile[:32, :], accumulate=False)
+        if right:
+            tcgen05.commit(done)
+            done.wait(1)
+        tcgen05.mma(scores, a_tile, b_tile, accumulate=False)
+        tcgen05.commit(over)
+    over.wait(0)
+    tcgen05.fence_after_thread_sync()
+    row = tcgen05.ld(scores)
+    tcgen05.wait_ld()
+    d[tid.x] = row[0]
+    tcgen05.fence_before_thread_sync()
+    bar.sync()
+    tcgen05.fence_after_thread_sync()
+    with If(warp.id == 1):
+        tmem.dealloc()
+
+
 @kernel("sm_100a", cluster=2, threads=128)
 def pair_parts(x: Global[u32], *, met: bool = True, group: int = 2) -> None:
     """A CTA of a pair frees tensor memory, and nothing says that the other has finished allocating."""

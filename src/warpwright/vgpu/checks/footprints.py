@@ -28,20 +28,23 @@ from warpwright.vgpu.program import Inst
 if TYPE_CHECKING:
     from warpwright.vgpu.cluster import Cluster
 
-__all__ = ["BARRIER_BYTES", "Footprints"]
+__all__ = ["BARRIER_BYTES", "COPIES", "Footprints"]
 
 LANES_A_CELL = 16  # of tensor memory: what its instructions take, they take 16 lanes at a time
 BARRIER_BYTES = 8
+COPIES = "tensor copies"  # the pipeline of tcgen05.cp and tcgen05.shift
 _NARROW = ("ld", "st", "atom", "red", "ldu", "st.async", "red.async", "cp.async")
 
 
 class Product(NamedTuple):
-    """What an operation of the tensor core reads of shared and tensor memory, and writes; whether a sum begins."""
+    """What an operation of the tensor core reads of shared and tensor memory, and writes; whether a sum begins; and the
+    pipeline that it goes through."""
 
     operands: list[Cells]
     tensor_reads: list[Cells]
     accumulators: list[Cells]
     begins: bool
+    pipe: str
 
 
 class Footprints:
@@ -134,7 +137,9 @@ class Footprints:
         key = op.inst.index, op.rank, *op.words
         found = self.products.get(key)
         if found is None:
-            found = Product(self.operands(op), self.tensor_reads(op), self.accumulators(op), self.begins(op))
+            found = Product(
+                self.operands(op), self.tensor_reads(op), self.accumulators(op), self.begins(op), self.pipe(op)
+            )
             self.products[key] = found
         return found
 
@@ -158,6 +163,14 @@ class Footprints:
             return False
         form, _, _ = self._product(op)
         return not op.words[form.enable] & 1
+
+    def pipe(self, op: Op) -> str:
+        """The name of a pipeline: products come one after the other where they add to the same sums in the same shape
+        (PTX ISA 9.1 section 9.7.16.6), copies where they are copies."""
+        if not op.inst.name.startswith("tcgen05.mma"):
+            return COPIES
+        _, product, _ = self._product(op)
+        return f"tensor sums of {product.m}x{product.n} at {op.words[0] & 0xFFFFFFFF:#x}"
 
     def accumulators(self, op: Op) -> list[Cells]:
         """What an operation writes of tensor memory, in each CTA."""

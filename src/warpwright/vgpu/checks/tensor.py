@@ -6,6 +6,7 @@ import numpy as np
 
 from warpwright.vgpu.checks.accesses import Cells
 from warpwright.vgpu.checks.clocks import GENERIC, SEEN, join
+from warpwright.vgpu.checks.footprints import COPIES
 from warpwright.vgpu.checks.watch import Row, Watch, meaning
 from warpwright.vgpu.engines.op import Op
 
@@ -14,43 +15,52 @@ __all__: list[str] = []
 
 @meaning("tcgen05.mma", "tcgen05.mma.ws", "tcgen05.cp", "tcgen05.shift")
 def product(watch: Watch, row: Row) -> None:
-    """One operation after the other, so what is over is told by how many are."""
+    """Operations of a pipeline come one after the other, so what is over is told by how many are."""
     for _ in range(row.a):
         op = watch.op()
-        lane, number = watch.lane(op), watch.count("tensor", op.rank)
-        column = watch.column("tensor", op.rank)
+        prints, lane = watch.prints.of_product(op), watch.lane(op)
+        counts = watch.pipes.setdefault(op.rank, {})
+        number = counts[prints.pipe] = counts.get(prints.pipe, 0) + 1
+        behind = _behind(watch, op, prints.pipe)
         if not (watch.again(row) and watch.behind[op.rank][0] == lane):
             watch.behind[op.rank] = lane, watch.clocks.of(lane)
-        access = watch.accesses.one(column, number, True, row.inst, lane)
-        prints = watch.prints.of_product(op)
+        access = watch.accesses.one(behind[0], number, True, row.inst, lane)
         for cells in prints.operands:
             _operand(watch, cells, lane, row.inst, access)
         for cells in prints.tensor_reads:
-            if not _judge(watch, cells, lane, row.inst, False, column):
+            if not _judge(watch, cells, lane, row.inst, False, behind):
                 _unwritten(watch, row.inst, lane, "reads")
             watch.tensor.read(cells, access)
         adds = not prints.begins and op.inst.name.startswith("tcgen05.mma")
         for cells in prints.accumulators:
             if prints.begins:
-                _lost(watch, cells, op, column)
-            if not _judge(watch, cells, lane, row.inst, True, column) and adds:
+                _lost(watch, cells, op, prints.pipe)
+            if not _judge(watch, cells, lane, row.inst, True, behind) and adds:
                 _unwritten(watch, row.inst, lane, "adds to")
             watch.tensor.write(cells, access)
 
 
-def _lost(watch: Watch, cells: Cells, op: Op, column: int) -> None:
+def _behind(watch: Watch, op: Op, pipe: str) -> tuple[int, ...]:
+    """Columns of the pipelines that an operation comes behind by itself, its own first (PTX ISA 9.1 section
+    9.7.16.6): products behind copies and shifts, shifts behind products."""
+    own = watch.column(pipe, op.rank)
+    others = watch.pipes[op.rank] if op.inst.name == "tcgen05.shift" else (COPIES,) if pipe != COPIES else ()
+    return own, *(watch.column(other, op.rank) for other in others)
+
+
+def _lost(watch: Watch, cells: Cells, op: Op, pipe: str) -> None:
     """A sum begins where another is that no commit has covered: nobody can have read that one."""
     rows, writers = watch.accesses.rows, watch.tensor.writer[cells]
-    since = watch.committed.get(op.rank, 0)
+    column, since = watch.column(pipe, op.rank), watch.committed.get(op.rank, {}).get(pipe, 0)
     for access in np.unique(writers[writers >= 0]).tolist():
         if rows["column"][access] == column and rows["value"][access] > since:
             watch.clash("product-lost", access, op.inst.index, watch.lane(op), "no tcgen05.commit is between them")
             return
 
 
-def _judge(watch: Watch, cells: Cells, lane: int, inst: int, write: bool, pipe: int = -1) -> bool:
+def _judge(watch: Watch, cells: Cells, lane: int, inst: int, write: bool, pipes: tuple[int, ...] = ()) -> bool:
     """Order in tensor memory: known, and for other threads passed on and taken up with tcgen05.fence."""
-    return watch.judge(watch.tensor, cells, lane, inst, write, pipe=pipe, taken=watch.taken[lane // 32])
+    return watch.judge(watch.tensor, cells, lane, inst, write, pipes=pipes, taken=watch.taken[lane // 32])
 
 
 def _operand(watch: Watch, cells: Cells, lane: int, inst: int, access: int) -> None:
@@ -92,13 +102,13 @@ def commit(watch: Watch, row: Row) -> None:
     """The mbarrier learns that all operations so far are over, and what was over before they began."""
     for _ in range(row.a):
         op = watch.op()
-        column = watch.column("tensor", op.rank)
-        watch.committed[op.rank] = watch.counts.get(("tensor", op.rank), 0)
+        counts = watch.committed[op.rank] = dict(watch.pipes.get(op.rank, {}))
         _, behind = watch.behind.get(op.rank, (0, None))
         clock = watch.clocks.blank()
         if behind is not None:
             clock[:, : behind.shape[1]] = behind
-        clock[:, column] = watch.counts.get(("tensor", op.rank), 0)
+        for pipe, number in counts.items():
+            clock[:, watch.column(pipe, op.rank)] = number
         lane = watch.lane(op)
         knows = watch.clocks.table[GENERIC, lane].copy()
         for rank, offset in watch.prints.signals(op):

@@ -110,7 +110,10 @@ class Watch:
         self.flying: dict[int, tuple[Clock, list[int]]] = {}
         self.commits: dict[tuple[int, int], tuple[Clock, int, Clock]] = {}
         self.behind: dict[int, tuple[int, Clock]] = {}  # by CTA: who issued its last product, and what was known then
-        self.committed: dict[int, int] = {}
+        self.pipes: dict[
+            int, dict[str, int]
+        ] = {}  # by CTA: how many operations each of its tensor core's pipelines got
+        self.committed: dict[int, dict[str, int]] = {}
         self.sent: dict[int, tuple[Mbarrier, int, int, int]] = {}  # by place: what engines of another CTA did last
         self.groups: dict[tuple[int, int], Clock | None] = {}
         self.waiting: dict[int, list[tuple[Lanes, int]]] = {}
@@ -278,22 +281,23 @@ class Watch:
         inst: int,
         write: bool,
         engine: bool = False,
-        pipe: int = -1,
+        pipes: tuple[int, ...] = (),
         taken: NDArray[np.uint32] | None = None,
         atomic: bool = False,
     ) -> bool:
         """Findings for an access that comes after others that nothing orders before it; gives whether all the cells
         were written before.
 
-        ``pipe`` is the column of an engine that does one operation after the other: what it did itself is over.
+        ``pipes`` are columns of engines that do one operation after the other, its own first: what those did is over.
         ``taken``: what the warp has taken up with tcgen05.fence, for accesses of tensor memory.
         """
         flags = write * WRITE | engine * ENGINE | atomic * ATOMIC
-        seen = shadow.quiet(cells, lanes, flags, pipe, taken) if isinstance(lanes, int) else 0
+        own = pipes[0] if pipes else -1
+        seen = shadow.quiet(cells, lanes, flags, own, taken) if isinstance(lanes, int) else 0
         if seen:
             return seen == 1
         ids, who = shadow.before(cells, lanes, write, atomic)
-        others = self.accesses.rows["column"][ids] != pipe
+        others = ~np.isin(self.accesses.rows["column"][ids], pipes)
         self._unordered(ids[others], who[others], inst, engine, taken)
         return bool((shadow.writer[cells] >= 0).all())
 
