@@ -82,6 +82,11 @@ def test_what_only_looks_wrong_is_clean(name: str) -> None:
     assert verdict.kind == "clean", str(verdict)
 
 
+def test_a_product_comes_behind_a_copy_by_itself() -> None:
+    verdict = check(published_tensor.left_in_tensor_memory.configure(copied=True), grid=1, args=[FLOATS])
+    assert verdict.kind == "clean", str(verdict)
+
+
 def test_every_rule_has_a_case_that_is_missed_without_it() -> None:
     """`test_a_published_mistake_needs_its_rule` goes through all of them."""
     assert {case.rule for case in CASES.values()} == set(RULES)
