@@ -1,8 +1,8 @@
 """compute-sanitizer over attention: ``python tests/gpu/sanitize_attention.py [--tools memcheck,racecheck]``.
 
 Every kernel that a Hopper GPU can run, under memcheck, racecheck and synccheck, with and without a causal mask and in a
-window: each configuration of the wgmma kernel, of its backward pass, and of the mma.sync kernels, whose PTX is made for
-sm_90. Each result is verified against float64. The exit status is 0 only when no tool found anything; `sanitizing` says
+window: each configuration of the wgmma kernel, for packed sequences too, of its backward pass, and of the mma.sync
+kernels, whose PTX is made for sm_90. Each result is verified against float64. The exit status is 0 only when no tool found anything; `sanitizing` says
 how that is made sure of.
 """
 
@@ -22,7 +22,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 
 import warpwright as ww
 from tests.gpu.test_attention_sm120 import ALL, on_gpu
-from tests.kernels import attending, differentiating
+from tests.kernels import attending, differentiating, packing
 from tests.kernels.test_hopper_attention import prepared
 from warpwright.kernels.attention import Problem, sm90_backward_plan, sm90_plan, sm120_plan
 
@@ -37,6 +37,14 @@ def forward(problem: Problem, config: sm90_plan.HopperConfig) -> None:
     found, kernel, args, (o, lse, _) = prepared(problem, config, given, sms=2)
     ww.launch(kernel, found.grid, args=args, device="cuda")
     attending.verify(problem, given, (o, lse))
+
+
+def sequences(problem: Problem, config: sm90_plan.HopperConfig) -> None:
+    """The same of packed sequences, one of them empty."""
+    given = packing.packed(problem, [65, 0, 130], [100, 20, 200])
+    grid, kernel, args, (o, lse, _) = packing.prepared(problem, config, given, sms=2)
+    ww.launch(kernel, grid, args=args, device="cuda")
+    packing.verify_packed(problem, given, (o, lse))
 
 
 def backward(problem: Problem) -> None:
@@ -57,7 +65,9 @@ def checks() -> Iterator[tuple[str, Check]]:
     """What is run, by its name."""
     for mask in MASKS:
         for name, config in sm90_plan.CONFIGS.items():
-            yield f"wgmma {name} {mask}", partial(forward, replace(BASE, head_dim=config.head_dim, **mask), config)
+            problem = replace(BASE, head_dim=config.head_dim, **mask)
+            yield f"wgmma {name} {mask}", partial(forward, problem, config)
+            yield f"wgmma, packed {name} {mask}", partial(sequences, problem, config)
         for head_dim in sm90_backward_plan.HEAD_DIMS:
             yield f"backward {head_dim} {mask}", partial(backward, replace(BASE, head_dim=head_dim, **mask))
         for name, small in ALL.items():
