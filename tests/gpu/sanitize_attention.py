@@ -2,8 +2,8 @@
 
 Every kernel that a Hopper GPU can run, under memcheck, racecheck and synccheck, with and without a causal mask and in a
 window: each configuration of the wgmma kernel, for packed sequences too, of its backward pass, and of the mma.sync
-kernels, whose PTX is made for sm_90. Each result is verified against float64. The exit status is 0 only when no tool found anything; `sanitizing` says
-how that is made sure of.
+kernels, whose PTX is made for sm_90. Each result is verified against float64. The exit status is 0 only when no tool
+found anything; `sanitizing` says how that is made sure of.
 """
 
 from __future__ import annotations
