@@ -341,7 +341,8 @@ def offer_tiles(work: Ring) -> None:
 
 
 def next_tiles(work: Ring, tells: Any) -> Iterator[Expr]:
-    """The cluster's own number, then those of the clusters that it takes over. ``tells``: a thread of each warp."""
+    """The cluster's own number, then those of the clusters that it takes over. ``tells``: the thread of a warp that says
+    so when all have read a response; True where a role is one thread."""
     number, slots = var(u32, clusterid.x), work.consumer()
     for _ in loop():
         yield number
@@ -349,6 +350,8 @@ def next_tiles(work: Ring, tells: Any) -> Iterator[Expr]:
         slot.full.wait()
         reply = ld(slot.response.at(0, 0).cast(b128))
         fence.proxy_async()
+        if tells is not True:
+            warp.sync()
         with If(tells):
             slot.empty.at(0).arrive()
         Break(when=~clusterlaunchcontrol.is_canceled(reply))
