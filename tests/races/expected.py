@@ -25,7 +25,7 @@ FORMULA = {
     r"tcgen05\.(alloc|dealloc)": "fault",
     r"cp\.async\.mbarrier": "deadlock",
     r"fence\.proxy": "proxy-fence",
-    r"bar\.warp": "race, proxy-fence",
+    r"bar\.warp": "race, proxy-fence, mbarrier-lapped",
     r"bar": "race, mbarrier-init, exit-early, fault",
     r"setmaxnreg\.dec": "deadlock",
     r"griddepcontrol\.wait": "grid-dependency",
@@ -54,8 +54,8 @@ CHANGED = {
 ORDERED = "lanes are together behind it anyway: a barrier, a fence and an arrival of each, or nothing"
 FREED = "only dealloc follows, behind wait::ld"
 FRESH = "nothing was issued to tensor memory before"
-BLOCKS = "a warp's first two blocks are free"
-EXITS = "cp.async.bulk.wait_group comes before wait_group.read: one is enough for the exit"
+BLOCKS = "a warp's first two blocks are free: nothing was stored from there, or all that was has been waited for"
+EXITS = "behind a tile come wait_group and wait_group.read, of the next block or before the exit: one is enough"
 TOGETHER = "loads and waits of tensor memory are the whole warp's: the lane that arrives knows of them"
 ALONE = "one CTA, and its own threads arrive: they do so before they exit"
 SHORT = "a slot that so short a problem does not fill, or not again"
@@ -66,35 +66,47 @@ LANES = "lanes meet again at an mbarrier"
 DATA = "the address of data: other values are read, in order"
 INIT = "fence.mbarrier_init releases by itself"
 ONLY = "the warp's only block is free"
+FOLLOWS = "bar.sync of all that store follows"
+OTHER = "the other slot is free later than this one, and what stands behind it has long been full"
+TOLD = "bar.sync behind the last tile, the drain and the wait for the sums tell the same"
 MET = "all have fenced and met before"
 MEETING = r"mma\.sync (v3|rows|helpers|two-ten) kernel"
 # kernel, role, opcode, how many of them were before, and the change: reason
 REDUNDANT = {
     r".* end bar\.warp": ORDERED,
     r".* tcgen05\.relinquish": "no other CTA on the SM waits to allocate",
-    r"(memory_flow|blackwell \d+|example 05) kernel tcgen05\.fence::\w+ #0": FRESH,
-    r"(memory_flow|blackwell \d+|example 05) kernel tcgen05\.fence::before\w* #1": FREED,
-    r"blackwell 7 epilogue bar\.warp\.sync #4": TOGETHER,
+    r"(memory_flow|blackwell (\d+|launch control)|example 05) kernel tcgen05\.fence::\w+ #0": FRESH,
+    r"(memory_flow|blackwell ((?!5)\d+|launch control)|example 05) kernel tcgen05\.fence::before\w* #1": FREED,
+    r"blackwell 5 kernel tcgen05\.fence::before\w* #2": FREED,
+    r"blackwell 5 kernel barrier\.cluster\.wait\S* #2": TOLD,
+    r"blackwell 5 kernel barrier\.cluster\.arrive\S* #2: relaxed": TOLD,
+    r"blackwell 1 kernel tcgen05\.fence::after\w* #1": "the thread's own products are all that came before",
+    r"blackwell 4 kernel fence\.proxy\S* #0": "nothing is loaded behind the only tile",
+    r"blackwell (6 epilogue bar\.warp\.sync #2|(7|launch control) epilogue bar\.warp\.sync #4)": TOGETHER,
+    r"blackwell (8 epilogue bar\.warp\.sync #3|9 epilogue bar\.warp\.sync #16)": TOGETHER,
+    r"blackwell 6 epilogue mapa\S* #0: no peer": "only the leader stores: the barrier is its own",
+    r"blackwell launch control mma mbarrier\.try_wait\S* #0: the next barrier": OTHER,
+    r"blackwell launch control schedule bar\.warp\.sync #1": "the next turn's first one orders the same",
     r"blackwell 10 epilogue bar\.warp\.sync #(7|16)$": TOGETHER,
     r"blackwell 10 mma mbarrier\.try_wait\S* #(3($|: the next barrier)|6$)": "the first wave has waited for the slots",
     r"blackwell 10 mma mbarrier\.try_wait\S* #0: the next barrier": "the other half's sums are free later",
-    r"blackwell 9 epilogue bar\.warp\.sync #16": TOGETHER,
-    r"blackwell [79] epilogue bar\.warp\.sync #": "bar.sync of all that store follows",
+    r"blackwell [6789] epilogue bar\.warp\.sync #": FOLLOWS,
+    r"blackwell launch control epilogue bar\.warp\.sync #[0-3]": FOLLOWS,
     r"hopper 2 kernel mbarrier\.try_wait\S* #0": FIRST,
     r"hopper 1 kernel mbarrier\.try_wait\S* #0": "the thread that loads has itself waited for the products",
     r"hopper 1 kernel mbarrier\.try_wait\S* #2": ALONE,
-    r"blackwell [23] kernel bar\.warp\.sync #0": ORDERED,
+    r"blackwell ([2345] kernel bar\.warp\.sync #0|1 kernel bar\.warp\.sync #[01])": ORDERED,
     r"hopper [12] kernel bar\.warp\.sync #[01]": LANES,
-    r"hopper [124] \w+ cp\.async\.bulk\.wait_group\.read #[01]": BLOCKS,
-    r"hopper [124] \w+ cp\.async\.bulk\.wait_group\.read #[01]: a group more": BLOCKS,
+    r"hopper [1-5] \w+ cp\.async\.bulk\.wait_group\.read #[01]": BLOCKS,
+    r"hopper [1-5] \w+ cp\.async\.bulk\.wait_group\.read #[01]: a group more": BLOCKS,
     r"hopper [12] kernel bar\.warp\.sync #[24]": BLOCKS,
-    r"hopper 4 multiply bar\.warp\.sync #[02]": BLOCKS,
-    r"hopper 4 multiply (cp\.async\.bulk\.wait_group #0|bar\.warp\.sync #8)": EXITS,
-    r"hopper 4 multiply cp\.async\.bulk\.wait_group\.read #4": EXITS,
-    r"hopper 4 multiply cp\.async\.bulk\.wait_group(\.read #4| #0): a group more": EXITS,
-    r"hopper 4 load mbarrier\.try_wait\S* #1": ALONE,
-    r"(blackwell 2 kernel|blackwell 3 loads|hopper 2 kernel) mbarrier\.try_wait\S* #0: the next barrier": LATER,
-    r"hopper ([14]|slices) \w+ mapa\S* #\d: no peer": "one CTA: the barrier is its own",
+    r"hopper [345] multiply bar\.warp\.sync #[02]": BLOCKS,
+    r"hopper [345] multiply (cp\.async\.bulk\.wait_group #0|bar\.warp\.sync #8)": EXITS,
+    r"hopper [345] multiply cp\.async\.bulk\.wait_group\.read #4": EXITS,
+    r"hopper [345] multiply cp\.async\.bulk\.wait_group(\.read #4| #0): a group more": EXITS,
+    r"hopper [3456] load mbarrier\.try_wait\S* #1": ALONE,
+    r"(blackwell 2 kernel|blackwell [34] loads|hopper 2 kernel) mbarrier\.try_wait\S* #0: the next barrier": LATER,
+    r"hopper ([13-6]|slices) \w+ mapa\S* #\d: no peer": "one CTA: the barrier is its own",
     r"hopper slices load mbarrier\.try_wait\S* #1$": ALONE,
     r"hopper split multiply mbarrier\.arrive\S* #1$": "nothing is loaded behind the last slot",
     r"hopper (fp8 )?split sum_up (cp\.async\.bulk\.wait_group\.read|bar\.warp\.sync) #0": ONLY,
@@ -102,7 +114,7 @@ REDUNDANT = {
     r"hopper fp8 split multiply wgmma\.fence\S* #1": "the fence before orders all registers, and none was used since",
     r"hopper fp8 split multiply mapa\S* #0: no peer": DATA,
     r"example 04 kernel mapa\S* #0: no peer": DATA,
-    r"(blackwell \d+|example 04) kernel barrier\.cluster\.arrive\S* #0: relaxed": INIT,
+    r"(blackwell (\d+|launch control)|example 04) kernel barrier\.cluster\.arrive\S* #0: relaxed": INIT,
     r"mma\.sync cp\.async compute mbarrier\.try_wait\S* #0($|: the next barrier)": QUERIES,
     r"mma\.sync cp\.async load cp\.async\.mbarrier\S* #0: arrives at once": QUERIES,
     r"mma\.sync cp\.async init fence\.mbarrier_init": "no engine counts at its barriers, and bar.sync tells threads",

@@ -25,7 +25,16 @@ from warpwright.kernels.attention import Problem, sm90_plan
 from warpwright.kernels.attention.sm90_backward_plan import BackwardConfig
 from warpwright.kernels.attention.sm100_plan import BlackwellConfig
 from warpwright.kernels.attention.sm120_plan import CP_ASYNC, STEPS, Sm120Config
-from warpwright.kernels.gemm import CONFIGS, HopperConfig, add_slices, sum_grid
+from warpwright.kernels.gemm import (
+    CONFIGS,
+    LEVELS,
+    GemmConfig,
+    HopperConfig,
+    add_slices,
+    kernel_of,
+    plan,
+    sum_grid,
+)
 from warpwright.kernels.memory_flow import arguments, memory_flow
 from warpwright.launch import Entry, launch
 from warpwright.ops import matmul
@@ -34,11 +43,23 @@ from warpwright.ptx import nodes
 from warpwright.sdpa_backward import backward_job
 from warpwright.sdpa_launch import OWN
 from warpwright.targets import DEVICES
+from warpwright.tensormap import TensorMap
 from warpwright.types import bf16
 from warpwright.vgpu import Device
 from warpwright.vgpu.checks.findings import Verdict
 
-__all__ = ["KERNELS", "Change", "Watched", "outcome", "product"]
+__all__ = [
+    "KERNELS",
+    "Change",
+    "Watched",
+    "attention_backward",
+    "attention_forward",
+    "blackwell",
+    "hopper",
+    "mma_sync",
+    "outcome",
+    "product",
+]
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 OTHERS = {"07_attention": "rtx5090"}  # examples that are not for b200
@@ -113,9 +134,20 @@ def product(device: str, level: int, shape: tuple[int, int, int], sms: int, chan
     return watched
 
 
-def _mma_sync(config: Sm120Config, lengths: tuple[int, int], change: Change | None = None, **mask: Any) -> Watched:
-    """Attention by mma.sync of so many bfloat16 (queries, keys)."""
-    problem = Problem(1, 1, 1, *lengths, config.head_dim, **mask)
+def blackwell(config: GemmConfig, shape: tuple[int, int, int], sms: int, change: Change | None = None) -> Watched:
+    """A product (M, N, K) by a configuration with roles of the Blackwell GEMM."""
+    m, n, k = shape
+    a, b = (np.ones((extent, k), ml_dtypes.bfloat16) for extent in (m, n))
+    found = plan(config, m, n, k, out_bytes=2, sms=sms)
+    d = TensorMap(np.zeros((m, found.pitch), a.dtype), found.d_box, swizzle=found.d_swizzle)
+    maps = [TensorMap(x, box, swizzle=found.swizzle) for x, box in ((a, found.a_box), (b, found.b_box))]
+    watched = _watched("b200", change, sms)
+    launch(kernel_of(config).trace(), found.grid, args=[*maps, d, *found.scalars], device=watched)
+    return watched
+
+
+def mma_sync(config: Sm120Config, problem: Problem, change: Change | None = None) -> Watched:
+    """Attention by mma.sync."""
     q, k, v = normal(problem)
     kernel, grid, args = attending(problem, config, (q, k, v, np.zeros_like(q), np.zeros(q.shape[:3], np.float32)))
     watched = Watched(Device(DEVICES["rtx5090"]), change)
@@ -123,7 +155,7 @@ def _mma_sync(config: Sm120Config, lengths: tuple[int, int], change: Change | No
     return watched
 
 
-def _hopper(config: HopperConfig, shape: tuple[int, int, int], sms: int, change: Change | None = None) -> Watched:
+def hopper(config: HopperConfig, shape: tuple[int, int, int], sms: int, change: Change | None = None) -> Watched:
     """A product (M, N, K) by a configuration of the Hopper GEMM, of FP8 or bfloat16; of slices of K, their products."""
     m, n, k = shape
     random = np.random.default_rng(0)
@@ -149,16 +181,16 @@ def _sum(change: Change | None = None) -> Watched:
     return watched
 
 
-def _forward(
+def attention_forward(
     device: str, problems: Sequence[Problem], config: Any, change: Change | None = None, *, growth: int = 1
 ) -> Watched:
     """Attention by a kernel for tensor cores of their own, one CTA, with the log-sum-exp and, where the kernel has one,
     a counter of tiles. ``growth``: what Q is multiplied by, so that greatest scores grow on the way."""
-    _, planned, kernel_of = OWN[DEVICES[device].arch]
+    _, planned, made = OWN[DEVICES[device].arch]
     watched = _watched(device, change, 1)
     for problem in problems:
         found = planned(problem, sms=1, config=config)
-        kernel = kernel_of(config).trace(dtype=bf16, bounds=found.bounds)
+        kernel = made(config).trace(dtype=bf16, bounds=found.bounds)
         q, k, v = _tensors(problem, ("q", "k", "v"))
         rest = {"lse": np.zeros(q.shape[:3], np.float32), "counter": np.zeros(1, np.uint32)}
         tail = [array for name, array in rest.items() if name in dict(kernel.params)]
@@ -166,7 +198,7 @@ def _forward(
     return watched
 
 
-def _backward(number: int, problem: Problem, config: BackwardConfig, change: Change | None = None) -> Watched:
+def attention_backward(number: int, problem: Problem, config: BackwardConfig, change: Change | None = None) -> Watched:
     """One of the launches of attention's gradients; what the others leave or expect may be anything."""
     job = backward_job(problem, config)
     kernel, grid = job.launches[number]
@@ -197,47 +229,60 @@ def _example(path: Path, change: Change | None = None) -> Watched:
     return watched
 
 
+FEW = Problem(1, 1, 1, 100, 290, 64, causal=True)
 CAUSAL = Problem(1, 2, 1, 640, 672, 64, causal=True)  # diagonals of blocks that end in the midst of others
 WINDOW = replace(CAUSAL, causal=False, window=(300, 0))
 CAUSAL_AND_SHORT, WINDOW_AND_SHORT = ((each, replace(each, kv_len=32)) for each in (CAUSAL, WINDOW))  # one block a tile
 
 KERNELS: dict[str, Callable[..., Watched]] = {
     "memory_flow": _flow,
+    "blackwell 1": functools.partial(product, "b200", 1, (256, 256, 192), 8),
     "blackwell 2": functools.partial(product, "b200", 2, (256, 256, 192), 8),
     "blackwell 3": functools.partial(product, "b200", 3, (256, 256, 640), 8),
+    "blackwell 4": functools.partial(product, "b200", 4, (256, 256, 640), 8),
+    "blackwell 5": functools.partial(product, "b200", 5, (512, 384, 640), 4),
+    "blackwell 6": functools.partial(product, "b200", 6, (384, 384, 640), 4),
     "blackwell 7": functools.partial(product, "b200", 7, (1024, 768, 384), 4),
+    "blackwell 8": functools.partial(product, "b200", 8, (1024, 512, 640), 4),
     "blackwell 9": functools.partial(product, "b200", 9, (1024, 768, 384), 4),
     "blackwell 10": functools.partial(product, "b200", 10, (1024, 768, 640), 4),
+    "blackwell launch control": functools.partial(
+        blackwell, replace(LEVELS[7], scheduler="clc", share=(2, 1)), (1300, 620, 192), 8
+    ),
     "hopper 1": functools.partial(product, "h200", 1, (128, 128, 256), 4),
     "hopper 2": functools.partial(product, "h200", 2, (256, 256, 512), 4),
+    "hopper 3": functools.partial(product, "h200", 3, (128, 128, 896), 4),
     "hopper 4": functools.partial(product, "h200", 4, (256, 512, 384), 4),
+    "hopper 5": functools.partial(product, "h200", 5, (512, 1024, 384), 4),
+    "hopper 6": functools.partial(product, "h200", 6, (512, 1024, 384), 4),
+    "hopper 7": functools.partial(product, "h200", 7, (512, 1024, 384), 4),
     "hopper 8": functools.partial(product, "h200", 8, (512, 1024, 384), 4),
-    "hopper split": functools.partial(_hopper, CONFIGS["64x64 split 4"], (60, 120, 5376), 8),
-    "hopper fp8 split": functools.partial(_hopper, CONFIGS["fp8 64x64 split 2"], (60, 120, 5376), 4),
-    "hopper fp8": functools.partial(_hopper, CONFIGS["fp8 192x128"], (384, 512, 1280), 2),
-    "hopper slices": functools.partial(_hopper, CONFIGS["64x64 stream, 2 slices"], (128, 128, 3328), 2),
+    "hopper split": functools.partial(hopper, CONFIGS["64x64 split 4"], (60, 120, 5376), 8),
+    "hopper fp8 split": functools.partial(hopper, CONFIGS["fp8 64x64 split 2"], (60, 120, 5376), 4),
+    "hopper fp8": functools.partial(hopper, CONFIGS["fp8 192x128"], (384, 512, 1280), 2),
+    "hopper slices": functools.partial(hopper, CONFIGS["64x64 stream, 2 slices"], (128, 128, 3328), 2),
     "hopper sum": _sum,
-    "mma.sync cp.async": functools.partial(_mma_sync, CP_ASYNC[64], (100, 290), causal=True),
+    "mma.sync cp.async": functools.partial(mma_sync, CP_ASYNC[64], FEW),
     **{
-        f"mma.sync {name}": functools.partial(_mma_sync, replace(config, head_dim=64), (100, 290), causal=True)
+        f"mma.sync {name}": functools.partial(mma_sync, replace(config, head_dim=64), FEW)
         for name, config in STEPS.items()
     },
     "attention sm90": functools.partial(
-        _forward, "h200", CAUSAL_AND_SHORT, sm90_plan.HopperConfig(64, (128, 64), stages=3)
+        attention_forward, "h200", CAUSAL_AND_SHORT, sm90_plan.HopperConfig(64, (128, 64), stages=3)
     ),
     "attention sm90 in turn": functools.partial(
-        _forward, "h200", CAUSAL_AND_SHORT, sm90_plan.HopperConfig(64, (192, 32), in_turn=True)
+        attention_forward, "h200", CAUSAL_AND_SHORT, sm90_plan.HopperConfig(64, (192, 32), in_turn=True)
     ),
     "attention sm90 one Q": functools.partial(
-        _forward, "h200", CAUSAL_AND_SHORT, sm90_plan.HopperConfig(64, (128, 32), q_stages=1, together=False)
+        attention_forward, "h200", CAUSAL_AND_SHORT, sm90_plan.HopperConfig(64, (128, 32), q_stages=1, together=False)
     ),
-    "attention sm100": functools.partial(_forward, "b200", WINDOW_AND_SHORT, BlackwellConfig(64), growth=20),
+    "attention sm100": functools.partial(attention_forward, "b200", WINDOW_AND_SHORT, BlackwellConfig(64), growth=20),
     "attention sm100 one tile": functools.partial(
-        _forward, "b200", CAUSAL_AND_SHORT, BlackwellConfig(64, tiles=1, stages=2), growth=20
+        attention_forward, "b200", CAUSAL_AND_SHORT, BlackwellConfig(64, tiles=1, stages=2), growth=20
     ),
-    "backward sm90": functools.partial(_backward, 1, CAUSAL, BackwardConfig(64, (64, 128))),
-    "backward sm90 prepare": functools.partial(_backward, 0, CAUSAL, BackwardConfig(64, (64, 128))),
-    "backward sm90 convert": functools.partial(_backward, 2, CAUSAL, BackwardConfig(64, (64, 128))),
+    "backward sm90": functools.partial(attention_backward, 1, CAUSAL, BackwardConfig(64, (64, 128))),
+    "backward sm90 prepare": functools.partial(attention_backward, 0, CAUSAL, BackwardConfig(64, (64, 128))),
+    "backward sm90 convert": functools.partial(attention_backward, 2, CAUSAL, BackwardConfig(64, (64, 128))),
     **{f"example {path.stem[:2]}": functools.partial(_example, path) for path in EXAMPLES},
 }
 

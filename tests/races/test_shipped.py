@@ -1,0 +1,128 @@
+"""What ships is clean: every configuration of every kernel, on a problem that fills its slots twice.
+
+Tests go through those that no other test here begins with; ``python -m tests.races.test_shipped [part of a name]`` goes
+through all, some minutes.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.kernels.running import BF16
+from tests.kernels.test_gemm_switches import SWITCHES
+from tests.races.removals import KERNELS, Watched, attention_backward, attention_forward, blackwell, hopper, mma_sync
+from warpwright.kernels import gemm
+from warpwright.kernels.attention import Problem, sm90_backward_plan, sm90_plan, sm100_plan, sm120_plan
+from warpwright.ops import matmul
+from warpwright.targets import DEVICES
+from warpwright.vgpu import Device
+
+Run = Callable[[], Watched]
+MASKS = ("every key", "causal", "window")
+BLOCK = (128, 128)  # queries and keys of a tile of sm_100a
+
+
+def _problem(config: Any, mask: str) -> Problem:
+    """Two heads of queries that share one of keys, tiles that are not full, blocks of which a window hides nothing."""
+    queries, keys = getattr(config, "tile", BLOCK)
+    how = {"every key": {}, "causal": {"causal": True}, "window": {"window": (2 * keys + 70, 40)}}[mask]
+    return Problem(1, 2, 1, 2 * queries + 20, 5 * keys + 30, config.head_dim, **how)
+
+
+def _hopper(config: gemm.HopperConfig) -> Run:
+    """Two tiles of each cluster, and a turn of the ring and a half in each."""
+    (rows, columns), (along_m, along_n), size = config.tile, config.share, 1 if config.promoted else 2
+    k = (3 * config.stages // 2 + 1) * config.depth * config.split * config.slices * 128 // size
+    return functools.partial(hopper, config, (2 * rows * along_m - 8, columns * along_n - 8, k), config.cluster)
+
+
+def _blackwell(level: int, changes: dict[str, Any]) -> Run:
+    """Four tiles of one cluster, and more than a turn of the ring in each."""
+    config = replace(gemm.LEVELS[level], **changes)
+    rows, columns = config.area
+    k = (config.stages + 3) * config.tile[2]
+    return functools.partial(blackwell, config, (2 * rows - 20, 2 * columns - 20, k), config.cluster)
+
+
+def _matmul(*shapes: tuple[int, ...], turned: bool = False, **options: Any) -> Watched:
+    """`matmul` of two arrays on Hopper, A as a transpose or B."""
+    random = np.random.default_rng(0)
+    a, b = (random.standard_normal(shape, np.float32).astype(BF16) for shape in shapes)
+    first, second = (np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2) for x in (a, b))
+    watched = Watched(Device(replace(DEVICES["h200"], sms=4)))
+    matmul(*((first, b) if turned else (a, second)), device=watched, **options)
+    return watched
+
+
+def _gradients(mask: str, head_dim: int, number: int) -> Run:
+    config = sm90_backward_plan.CONFIGS[head_dim, mask == "causal"]
+    return functools.partial(attention_backward, number, _problem(config, mask), config)
+
+
+MMA_SYNC = [*sm120_plan.WIDE.values(), *sm120_plan.CP_ASYNC.values(), *sm120_plan.STEPS.values()]
+SHIPPED: dict[str, Run] = {
+    **KERNELS,
+    **{f"blackwell, {name}": _blackwell(*each) for name, each in SWITCHES.items()},
+    **{f"hopper {name}": _hopper(config) for name, config in gemm.CONFIGS.items() if config.slices <= 4},
+    "matmul": functools.partial(_matmul, (200, 264), (264, 328), bias=np.ones(328, BF16), activation="gelu"),
+    "matmul of a batch": functools.partial(_matmul, (3, 100, 136), (3, 136, 72)),
+    "matmul of transposes": functools.partial(_matmul, (200, 264), (264, 328), turned=True),
+    **{
+        f"sm90 attention {name}, {mask}": functools.partial(attention_forward, "h200", [_problem(config, mask)], config)
+        for name, config in sm90_plan.CONFIGS.items()
+        for mask in MASKS
+    },
+    **{
+        f"sm100 attention {name}, {mask}": functools.partial(
+            attention_forward, "b200", [_problem(config, mask)], config, growth=20
+        )
+        for name, config in sm100_plan.CONFIGS.items()
+        for mask in MASKS
+    },
+    **{
+        f"{config.kernel} {config.head_dim} {config.tile} {config.softmax}, {mask}": functools.partial(
+            mma_sync, config, _problem(config, mask)
+        )
+        for config in MMA_SYNC
+        for mask in MASKS
+    },
+    **{
+        f"gradients of {head_dim}, {mask}, launch {number}": _gradients(mask, head_dim, number)
+        for head_dim in sm90_backward_plan.HEAD_DIMS
+        for mask in MASKS
+        for number in range(3)
+    },
+}
+SOME = [
+    "blackwell, multicast of B",
+    "blackwell, launch control, one tile a pair",
+    "hopper 64x64 split 6",
+    "hopper fp8 128x64 stream",
+    "matmul",
+    "matmul of a batch",
+    "matmul of transposes",
+]
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_nothing_is_found(name: str) -> None:
+    for verdict in SHIPPED[name]().verdicts:
+        assert verdict.kind == "clean", str(verdict)
+
+
+def main(part: str) -> None:
+    for name, run in SHIPPED.items():
+        if part in name:
+            for verdict in run().verdicts:
+                print(f"{name}: {verdict.kind}", *verdict.findings, *verdict.reasons, sep="\n  ", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "")
