@@ -341,8 +341,8 @@ def offer_tiles(work: Ring) -> None:
 
 
 def next_tiles(work: Ring, tells: Any) -> Iterator[Expr]:
-    """The cluster's own number, then those of the clusters that it takes over. ``tells``: the thread of a warp that says
-    so when all have read a response; True where a role is one thread."""
+    """The cluster's own number, then those of the clusters that it takes over. ``tells``: a warp's thread that says
+    when all have read a response; True where a role is one thread."""
     number, slots = var(u32, clusterid.x), work.consumer()
     for _ in loop():
         yield number
