@@ -21,6 +21,7 @@ from tests.kernels.attending import normal
 from warpwright import ptx
 from warpwright.check import check
 from warpwright.gpu import LaunchResult
+from warpwright.kernels import gemm
 from warpwright.kernels.attention import Problem, sm90_plan
 from warpwright.kernels.attention.sm90_backward_plan import BackwardConfig
 from warpwright.kernels.attention.sm100_plan import BlackwellConfig
@@ -31,8 +32,6 @@ from warpwright.kernels.gemm import (
     GemmConfig,
     HopperConfig,
     add_slices,
-    kernel_of,
-    plan,
     sum_grid,
 )
 from warpwright.kernels.memory_flow import arguments, memory_flow
@@ -53,7 +52,6 @@ __all__ = [
     "Change",
     "Watched",
     "attention_backward",
-    "attention_forward",
     "blackwell",
     "hopper",
     "mma_sync",
@@ -138,11 +136,11 @@ def blackwell(config: GemmConfig, shape: tuple[int, int, int], sms: int, change:
     """A product (M, N, K) by a configuration with roles of the Blackwell GEMM."""
     m, n, k = shape
     a, b = (np.ones((extent, k), ml_dtypes.bfloat16) for extent in (m, n))
-    found = plan(config, m, n, k, out_bytes=2, sms=sms)
+    found = gemm.plan(config, m, n, k, out_bytes=2, sms=sms)
     d = TensorMap(np.zeros((m, found.pitch), a.dtype), found.d_box, swizzle=found.d_swizzle)
     maps = [TensorMap(x, box, swizzle=found.swizzle) for x, box in ((a, found.a_box), (b, found.b_box))]
     watched = _watched("b200", change, sms)
-    launch(kernel_of(config).trace(), found.grid, args=[*maps, d, *found.scalars], device=watched)
+    launch(gemm.kernel_of(config).trace(), found.grid, args=[*maps, d, *found.scalars], device=watched)
     return watched
 
 
@@ -181,16 +179,16 @@ def _sum(change: Change | None = None) -> Watched:
     return watched
 
 
-def attention_forward(
+def _forward(
     device: str, problems: Sequence[Problem], config: Any, change: Change | None = None, *, growth: int = 1
 ) -> Watched:
     """Attention by a kernel for tensor cores of their own, one CTA, with the log-sum-exp and, where the kernel has one,
     a counter of tiles. ``growth``: what Q is multiplied by, so that greatest scores grow on the way."""
-    _, planned, made = OWN[DEVICES[device].arch]
+    _, planned, kernel_of = OWN[DEVICES[device].arch]
     watched = _watched(device, change, 1)
     for problem in problems:
         found = planned(problem, sms=1, config=config)
-        kernel = made(config).trace(dtype=bf16, bounds=found.bounds)
+        kernel = kernel_of(config).trace(dtype=bf16, bounds=found.bounds)
         q, k, v = _tensors(problem, ("q", "k", "v"))
         rest = {"lse": np.zeros(q.shape[:3], np.float32), "counter": np.zeros(1, np.uint32)}
         tail = [array for name, array in rest.items() if name in dict(kernel.params)]
@@ -268,17 +266,17 @@ KERNELS: dict[str, Callable[..., Watched]] = {
         for name, config in STEPS.items()
     },
     "attention sm90": functools.partial(
-        attention_forward, "h200", CAUSAL_AND_SHORT, sm90_plan.HopperConfig(64, (128, 64), stages=3)
+        _forward, "h200", CAUSAL_AND_SHORT, sm90_plan.HopperConfig(64, (128, 64), stages=3)
     ),
     "attention sm90 in turn": functools.partial(
-        attention_forward, "h200", CAUSAL_AND_SHORT, sm90_plan.HopperConfig(64, (192, 32), in_turn=True)
+        _forward, "h200", CAUSAL_AND_SHORT, sm90_plan.HopperConfig(64, (192, 32), in_turn=True)
     ),
     "attention sm90 one Q": functools.partial(
-        attention_forward, "h200", CAUSAL_AND_SHORT, sm90_plan.HopperConfig(64, (128, 32), q_stages=1, together=False)
+        _forward, "h200", CAUSAL_AND_SHORT, sm90_plan.HopperConfig(64, (128, 32), q_stages=1, together=False)
     ),
-    "attention sm100": functools.partial(attention_forward, "b200", WINDOW_AND_SHORT, BlackwellConfig(64), growth=20),
+    "attention sm100": functools.partial(_forward, "b200", WINDOW_AND_SHORT, BlackwellConfig(64), growth=20),
     "attention sm100 one tile": functools.partial(
-        attention_forward, "b200", CAUSAL_AND_SHORT, BlackwellConfig(64, tiles=1, stages=2), growth=20
+        _forward, "b200", CAUSAL_AND_SHORT, BlackwellConfig(64, tiles=1, stages=2), growth=20
     ),
     "backward sm90": functools.partial(attention_backward, 1, CAUSAL, BackwardConfig(64, (64, 128))),
     "backward sm90 prepare": functools.partial(attention_backward, 0, CAUSAL, BackwardConfig(64, (64, 128))),

@@ -15,13 +15,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.kernels.attending import normal
+from tests.kernels.packing import packed, prepared
 from tests.kernels.running import BF16
 from tests.kernels.test_gemm_switches import SWITCHES
-from tests.races.removals import KERNELS, Watched, attention_backward, attention_forward, blackwell, hopper, mma_sync
+from tests.races.removals import KERNELS, Watched, attention_backward, blackwell, hopper, mma_sync
 from warpwright.kernels import gemm
 from warpwright.kernels.attention import Problem, sm90_backward_plan, sm90_plan, sm100_plan, sm120_plan
+from warpwright.launch import launch
 from warpwright.ops import matmul
+from warpwright.sdpa_launch import OWN
 from warpwright.targets import DEVICES
+from warpwright.types import bf16
 from warpwright.vgpu import Device
 
 Run = Callable[[], Watched]
@@ -61,6 +66,28 @@ def _matmul(*shapes: tuple[int, ...], turned: bool = False, **options: Any) -> W
     return watched
 
 
+def _attention(device: str, config: Any, mask: str) -> Watched:
+    """By a kernel for tensor cores of their own, one CTA, with the log-sum-exp; greatest scores grow on the way."""
+    problem, watched = _problem(config, mask), Watched(Device(replace(DEVICES[device], sms=1)))
+    _, planned, kernel_of = OWN[DEVICES[device].arch]
+    found = planned(problem, sms=1, config=config)
+    kernel = kernel_of(config).trace(dtype=bf16, bounds=found.bounds)
+    q, k, v = normal(problem)
+    rest = {"lse": np.zeros(q.shape[:3], np.float32), "counter": np.zeros(1, np.uint32)}
+    tail = [array for name, array in rest.items() if name in dict(kernel.params)]
+    launch(kernel, found.grid, args=[20 * q, k, v, np.zeros_like(q), *tail, *found.scalars], device=watched)
+    return watched
+
+
+def _packed(config: Any, mask: str) -> Watched:
+    """Sequences of several lengths, some of them empty."""
+    problem, watched = _problem(config, mask), Watched(Device(replace(DEVICES["h200"], sms=1)))
+    given = packed(problem, [problem.q_len, 0, 1, 70], [problem.kv_len, 5, config.tile[1], 0])
+    grid, kernel, args, _ = prepared(problem, config, given, sms=1)
+    launch(kernel, grid, args=args, device=watched)
+    return watched
+
+
 def _gradients(mask: str, head_dim: int, number: int) -> Run:
     config = sm90_backward_plan.CONFIGS[head_dim, mask == "causal"]
     return functools.partial(attention_backward, number, _problem(config, mask), config)
@@ -75,15 +102,14 @@ SHIPPED: dict[str, Run] = {
     "matmul of a batch": functools.partial(_matmul, (3, 100, 136), (3, 136, 72)),
     "matmul of transposes": functools.partial(_matmul, (200, 264), (264, 328), turned=True),
     **{
-        f"sm90 attention {name}, {mask}": functools.partial(attention_forward, "h200", [_problem(config, mask)], config)
-        for name, config in sm90_plan.CONFIGS.items()
+        f"{arch} attention {name}, {mask}": functools.partial(_attention, device, config, mask)
+        for arch, device, plan in (("sm90", "h200", sm90_plan), ("sm100", "b200", sm100_plan))
+        for name, config in plan.CONFIGS.items()
         for mask in MASKS
     },
     **{
-        f"sm100 attention {name}, {mask}": functools.partial(
-            attention_forward, "b200", [_problem(config, mask)], config, growth=20
-        )
-        for name, config in sm100_plan.CONFIGS.items()
+        f"packed attention {name}, {mask}": functools.partial(_packed, config, mask)
+        for name, config in sm90_plan.CONFIGS.items()
         for mask in MASKS
     },
     **{
