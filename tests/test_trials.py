@@ -74,15 +74,15 @@ def host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(cuda, "MovableMap", lambda tensor: lambda pointer: (pointer, tensor))
     monkeypatch.setattr(trials, "torch_matmul", lambda given: None)
 
-    def medians(runs: dict[str, Any], rounds: int) -> dict[str, float]:
+    def times(runs: dict[str, Any], rounds: int) -> dict[str, cuda.Times]:
         noted.timed = list(runs)
-        return {name: (i + 1) * 1e-6 for i, name in enumerate(runs)}
+        return {name: cuda.Times((i + 1) * 1e-6, 0.0, 1.0) for i, name in enumerate(runs)}
 
     def judged(*given: Any) -> Any:
         noted.judged += 1
         return judge(*given)
 
-    monkeypatch.setattr(cuda, "medians", medians)
+    monkeypatch.setattr(cuda, "times", times)
     monkeypatch.setattr(trials, "judge", judged)
     return noted
 

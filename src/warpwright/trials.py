@@ -50,18 +50,28 @@ SUM_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A configuration's median seconds, and how its result differs from float64."""
+    """A configuration's seconds, and how its result differs from float64."""
 
-    seconds: float
+    times: cuda.Times
     verdict: Verdict
+
+    @property
+    def seconds(self) -> float:
+        """The median."""
+        return self.times.median
 
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """What was measured; ``peer`` are the seconds of torch, None without it."""
+    """What was measured; ``torch`` are the seconds of torch, None without it."""
 
     each: dict[str, Trial]
-    peer: float | None
+    torch: cuda.Times | None
+
+    @property
+    def peer(self) -> float | None:
+        """The median of torch."""
+        return None if self.torch is None else self.torch.median
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +113,7 @@ def measured(
             verdicts[name] = verified(runs[name], given, known)
         describe(f"{rounds} rounds of {len(runs)}, timed")
         peer = torch_matmul(given)
-        times = cuda.medians({**runs, **({PEER: peer} if peer else {})}, rounds=rounds)
+        times = cuda.times({**runs, **({PEER: peer} if peer else {})}, rounds=rounds)
         return Trials({name: Trial(times[name], verdicts[name]) for name in runs}, times.get(PEER))
 
 

@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from warpwright import cuda, sdpa_trials
+from warpwright import cuda, sdpa_trials, trials, tuned
 from warpwright.cli import benching, main
 from warpwright.cli.attending import parse_heads
+from warpwright.kernels import gemm
 from warpwright.kernels.attention import Problem
 from warpwright.report.verdict import Verdict
 from warpwright.sdpa_launch import SETTING
 from warpwright.sdpa_trials import Trial
 from warpwright.targets import DEVICES
+from warpwright.trials import Trials
 
 
 @pytest.fixture(autouse=True)
@@ -122,6 +124,53 @@ def test_a_virtual_gpu_predicts_each_way(monkeypatch) -> None:
     assert shown.index("sm90.attention") < shown.index("sm120.attention_cp_async")
 
 
+@pytest.fixture
+def products(monkeypatch, measured: Measured) -> list[Any]:
+    """What `trials.measured` was asked; ours takes 2 µs, torch 3."""
+    asked: list[Any] = []
+
+    def trial(device: Any, m: int, n: int, k: int, configs: Any, *, rounds: int, seed: int, describe: Any) -> Trials:
+        asked.append((m, n, k, dict(configs), rounds, seed))
+        verdict = Verdict(0.001, 0.0001, 1.0, 0.5, measured.right)
+        each = {name: trials.Trial(cuda.Times(2e-6, 1.9e-6, 2.2e-6), verdict) for name in configs}
+        return Trials(each, cuda.Times(3e-6, 2.9e-6, 3.5e-6))
+
+    monkeypatch.setattr(trials, "measured", trial)
+    monkeypatch.setattr(tuned, "choices", lambda gpu: [tuned.Choice(64, 64, 64, "bfloat16", "128x128", 1.0, "2026")])
+    return asked
+
+
+def test_a_product_is_measured_beside_torch(products: list[Any], measured: Measured) -> None:
+    words = ("gemm", "--size", "64x128x64", "--rounds", 5, "--seed", 3, "--device", "cuda")
+    ours, theirs = json.loads(run(*words, "--json").stdout)
+    assert products == [(64, 128, 64, {"128x128": gemm.CONFIGS["128x128"]}, 5, 3)]
+    assert ours == {
+        "kernel": "gemm 128x128",
+        "ours": True,
+        "us": 2.0,
+        "low_us": 1.9,
+        "high_us": 2.2,
+        "tflops": 0.5,
+        "speed": 1.0,
+        "verified": True,
+        "max_err": 0.001,
+        "mean_err": 0.0001,
+    }
+    assert (theirs["kernel"], theirs["us"], theirs["speed"], theirs["verified"]) == ("torch matmul", 3.0, 0.667, None)
+    shown = " ".join(run(*words).stdout.split())
+    assert "gemm of 64 × 128 × 64, bfloat16; h200, medians of 5 from cold L2" in shown
+    assert "torch matmul 3 2.9 – 3.5 0.3 0.667 – – –" in shown
+    measured.right = False
+    assert run(*words).exit_code == 1
+
+
+def test_a_product_is_predicted() -> None:
+    (row,) = json.loads(run("gemm", "--size", "256", "--device", "h200", "--json").stdout)
+    assert row["kernel"] == "gemm" and row["tflops"] == round(2 * 256**3 / row["us"] / 1e6, 1)
+    shown = " ".join(run("gemm", "--size", "256", "--device", "h200").stdout.split())
+    assert "gemm of 256 × 256 × 256, bfloat16; virtual h200, predicted" in shown
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -139,8 +188,8 @@ def test_a_virtual_gpu_predicts_each_way(monkeypatch) -> None:
             "as many heads of q",
         ),
         (
-            ("--rounds", "1"),
-            "Invalid value for '--rounds': 1 is not in the range x>=2.",
+            ("--rounds", "0"),
+            "Invalid value for '--rounds': 0 is not in the range x>=1.",
         ),
     ],
 )

@@ -32,6 +32,10 @@ def error_of(*words: object) -> tuple[int, str]:
     return result.exit_code, result.stderr.strip().removeprefix("warpwright: error: ")
 
 
+def times(median: float) -> cuda.Times:
+    return cuda.Times(median, 0.9 * median, 1.1 * median)
+
+
 class Measured:
     """Stands for `trials.measured`: ``fastest`` takes 1 µs, all others 2, torch.matmul 1.5; ``wrong`` are wrong."""
 
@@ -42,10 +46,10 @@ class Measured:
         self.asked.append((m, n, k, list(configs)))
         options["describe"]("one thing")
         each = {
-            name: Trial(1e-6 if name == self.fastest else 2e-6, WRONG if name in self.wrong else RIGHT)
+            name: Trial(times(1e-6 if name == self.fastest else 2e-6), WRONG if name in self.wrong else RIGHT)
             for name in configs
         }
-        return Trials(each, self.peer)
+        return Trials(each, self.peer and times(self.peer))
 
 
 @pytest.fixture(autouse=True)

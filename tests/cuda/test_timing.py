@@ -83,6 +83,10 @@ def test_quartiles_of_calls_that_take_turns(clock: Clock) -> None:
     assert cuda.times(runs, rounds=5) == {"a": cuda.Times(0.005, 0.003, 0.007), "b": cuda.Times(0.003, 0.003, 0.003)}
 
 
+def test_a_single_round_has_one_time(clock: Clock) -> None:
+    assert cuda.times({"a": clock.run("a", 2)}, rounds=1) == {"a": cuda.Times(0.002, 0.002, 0.002)}
+
+
 def test_times_of_one_call_from_warm_l2(clock: Clock) -> None:
     assert cuda.measure(clock.run("a", 50, 4, 6), rounds=2, warmup=1, cold=False) == [0.004, 0.006]
     assert clock.trace == ["a"] * 3

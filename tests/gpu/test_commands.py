@@ -53,6 +53,12 @@ def test_attention_is_measured_beside_torchs(words: tuple[object, ...]) -> None:
     assert all(row["mean_err"] < 1.1 * rows[0]["mean_err"] for row in rows)
 
 
+def test_a_product_is_measured_beside_torchs() -> None:
+    ours, theirs = rows_of("bench", "gemm", "--size", "1024x512x2048", "--device", "cuda", "--rounds", 5)
+    assert ours["verified"] and ours["kernel"].removeprefix("gemm ") in gemm.CONFIGS
+    assert theirs["kernel"] == "torch matmul" and 1 < theirs["low_us"] <= theirs["us"] <= theirs["high_us"] < 1000
+
+
 def test_tune_keeps_what_matmul_then_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     (kept,) = (row for row in rows_of("tune", "136x200x1000", "--rounds", 5) if row["kept"])
     assert kept["verified"] and rows_of("tune", "--list")[0]["config"] == kept["config"]

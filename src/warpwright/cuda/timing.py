@@ -35,10 +35,16 @@ class Times:
 
 
 def times(runs: Mapping[str, Run], *, rounds: int = 30, stream: int = 0) -> dict[str, Times]:
-    """What each of ``runs`` takes, from cold L2: in every round, two at least, each runs once, in random order."""
+    """What each of ``runs`` takes, from cold L2: in every round each of them runs once, in random order."""
     found = samples(runs, rounds=rounds, warmup=3, cold=True, stream=stream)
-    quartiles = {name: statistics.quantiles(each, n=4, method="inclusive") for name, each in found.items()}
-    return {name: Times(median, low, high) for name, (low, median, high) in quartiles.items()}
+    return {name: _quartiles(each) for name, each in found.items()}
+
+
+def _quartiles(seconds: list[float]) -> Times:
+    if len(seconds) == 1:
+        return Times(seconds[0], seconds[0], seconds[0])
+    low, median, high = statistics.quantiles(seconds, n=4, method="inclusive")
+    return Times(median, low, high)
 
 
 def medians(runs: Mapping[str, Run], *, rounds: int = 30, stream: int = 0) -> dict[str, float]:
