@@ -22,9 +22,8 @@ from warpwright import ptx
 from warpwright.check import check
 from warpwright.gpu import LaunchResult
 from warpwright.kernels import gemm
-from warpwright.kernels.attention import Problem, sm90_plan
+from warpwright.kernels.attention import Problem, sm90_plan, sm100_plan
 from warpwright.kernels.attention.sm90_backward_plan import BackwardConfig
-from warpwright.kernels.attention.sm100_plan import BlackwellConfig
 from warpwright.kernels.attention.sm120_plan import CP_ASYNC, STEPS, Sm120Config
 from warpwright.kernels.gemm import (
     CONFIGS,
@@ -180,16 +179,18 @@ def _sum(change: Change | None = None) -> Watched:
 
 
 def _forward(
-    device: str, problems: Sequence[Problem], config: Any, change: Change | None = None, *, growth: int = 1
+    device: str, problem: Problem, config: Any, keys: int, change: Change | None = None, *, growth: int = 1
 ) -> Watched:
     """Attention by a kernel for tensor cores of their own, one CTA, with the log-sum-exp and, where the kernel has one,
-    a counter of tiles. ``growth``: what Q is multiplied by, so that greatest scores grow on the way."""
+    a counter of tiles; then of tiles of one, two and three blocks of so many ``keys``. ``growth``: what Q is multiplied
+    by, so that greatest scores grow on the way."""
     _, planned, kernel_of = OWN[DEVICES[device].arch]
     watched = _watched(device, change, 1)
-    for problem in problems:
-        found = planned(problem, sms=1, config=config)
+    few = (replace(problem, batch=3, q_len=32, kv_len=blocks * keys) for blocks in (1, 2, 3))
+    for each in (problem, *few):
+        found = planned(each, sms=1, config=config)
         kernel = kernel_of(config).trace(dtype=bf16, bounds=found.bounds)
-        q, k, v = _tensors(problem, ("q", "k", "v"))
+        q, k, v = _tensors(each, ("q", "k", "v"))
         rest = {"lse": np.zeros(q.shape[:3], np.float32), "counter": np.zeros(1, np.uint32)}
         tail = [array for name, array in rest.items() if name in dict(kernel.params)]
         launch(kernel, found.grid, args=[growth * q, k, v, np.zeros_like(q), *tail, *found.scalars], device=watched)
@@ -230,7 +231,13 @@ def _example(path: Path, change: Change | None = None) -> Watched:
 FEW = Problem(1, 1, 1, 100, 290, 64, causal=True)
 CAUSAL = Problem(1, 2, 1, 640, 672, 64, causal=True)  # diagonals of blocks that end in the midst of others
 WINDOW = replace(CAUSAL, causal=False, window=(300, 0))
-CAUSAL_AND_SHORT, WINDOW_AND_SHORT = ((each, replace(each, kv_len=32)) for each in (CAUSAL, WINDOW))  # one block a tile
+ATTENTIONS: dict[str, tuple[Any, ...]] = {
+    "sm90": ("h200", CAUSAL, sm90_plan.HopperConfig(64, (128, 64), stages=3), 64),
+    "sm90 in turn": ("h200", CAUSAL, sm90_plan.HopperConfig(64, (192, 32), in_turn=True), 32),
+    "sm90 one Q": ("h200", CAUSAL, sm90_plan.HopperConfig(64, (128, 32), q_stages=1, together=False), 32),
+    "sm100": ("b200", WINDOW, sm100_plan.BlackwellConfig(64), sm100_plan.KEYS),
+    "sm100 one tile": ("b200", CAUSAL, sm100_plan.BlackwellConfig(64, tiles=1, stages=2), sm100_plan.KEYS),
+}
 
 KERNELS: dict[str, Callable[..., Watched]] = {
     "memory_flow": _flow,
@@ -265,19 +272,10 @@ KERNELS: dict[str, Callable[..., Watched]] = {
         f"mma.sync {name}": functools.partial(mma_sync, replace(config, head_dim=64), FEW)
         for name, config in STEPS.items()
     },
-    "attention sm90": functools.partial(
-        _forward, "h200", CAUSAL_AND_SHORT, sm90_plan.HopperConfig(64, (128, 64), stages=3)
-    ),
-    "attention sm90 in turn": functools.partial(
-        _forward, "h200", CAUSAL_AND_SHORT, sm90_plan.HopperConfig(64, (192, 32), in_turn=True)
-    ),
-    "attention sm90 one Q": functools.partial(
-        _forward, "h200", CAUSAL_AND_SHORT, sm90_plan.HopperConfig(64, (128, 32), q_stages=1, together=False)
-    ),
-    "attention sm100": functools.partial(_forward, "b200", WINDOW_AND_SHORT, BlackwellConfig(64), growth=20),
-    "attention sm100 one tile": functools.partial(
-        _forward, "b200", CAUSAL_AND_SHORT, BlackwellConfig(64, tiles=1, stages=2), growth=20
-    ),
+    **{
+        f"attention {name}": functools.partial(_forward, *given, growth=20 if "sm100" in name else 1)
+        for name, given in ATTENTIONS.items()
+    },
     "backward sm90": functools.partial(attention_backward, 1, CAUSAL, BackwardConfig(64, (64, 128))),
     "backward sm90 prepare": functools.partial(attention_backward, 0, CAUSAL, BackwardConfig(64, (64, 128))),
     "backward sm90 convert": functools.partial(attention_backward, 2, CAUSAL, BackwardConfig(64, (64, 128))),
