@@ -15,18 +15,20 @@ __all__ = ["CHANGED", "FORMULA", "REDUNDANT", "expected"]
 FORMULA = {
     r"mbarrier\.init": "fault",
     r"fence\.mbarrier_init": "mbarrier-init",
-    r"mbarrier\.try_wait": "race, exit-early, mbarrier-lapped, fault",
+    r"mbarrier\.try_wait": "race, exit-early, mbarrier-lapped, fault, deadlock",
     r"mbarrier\.arrive|tcgen05\.commit": "deadlock",
     r"cp\.async\.bulk\.(commit|wait)": "race, exit-early",
     r"wgmma\.fence": "wgmma-fence",
     r"wgmma\.(commit|wait)": "wgmma-registers, race",
     r"tcgen05\.fence": "tcgen05-fence",
     r"tcgen05\.wait::ld": "tmem-registers",
+    r"tcgen05\.wait::st": "race",
     r"tcgen05\.(alloc|dealloc)": "fault",
     r"cp\.async\.mbarrier": "deadlock",
     r"fence\.proxy": "proxy-fence",
     r"bar\.warp": "race, proxy-fence, mbarrier-lapped",
-    r"bar": "race, mbarrier-init, exit-early, fault",
+    r"bar\.arrive": "deadlock",
+    r"bar": "race, mbarrier-init, exit-early, fault, barrier-count",
     r"setmaxnreg\.dec": "deadlock",
     r"griddepcontrol\.wait": "grid-dependency",
 }
@@ -58,7 +60,6 @@ BLOCKS = "a warp's first two blocks are free: nothing was stored from there, or 
 EXITS = "behind a tile come wait_group and wait_group.read, of the next block or before the exit: one is enough"
 TOGETHER = "loads and waits of tensor memory are the whole warp's: the lane that arrives knows of them"
 ALONE = "one CTA, and its own threads arrive: they do so before they exit"
-SHORT = "a slot that so short a problem does not fill, or not again"
 QUERIES = "the arrival for the keys tells of the copies before it too, the queries'"
 LATER = "the next slot is free later than this one, and the last slot does not come again"
 FIRST = "the first turn of a fresh ring"
@@ -70,13 +71,75 @@ FOLLOWS = "bar.sync of all that store follows"
 OTHER = "the other slot is free later than this one, and what stands behind it has long been full"
 TOLD = "bar.sync behind the last tile, the drain and the wait for the sums tell the same"
 MET = "all have fenced and met before"
+REGISTERS = "PTX's registers are the assembler's to spill"
 MEETING = r"mma\.sync (v3|rows|helpers|two-ten) kernel"
+UNUSED = "O takes the slots of Q: nobody waits at empty barriers of its own"
+ITEMS = "the loader waits for a Q that is given back behind it before it writes there again"
+BOTH = "of two slots every other wait is for the later one, and tells of both"
+USED = "a fence before it is behind all uses of these registers"
+PART = "the loader has waited for Q: all of the part before has been read"
+KEYS = "the next slot is free later than this one, and keys never lie in the last"
+TILE = "the other tile has waited for the same keys"
+OWN = "the thread waits for what it has issued itself"
+ENDS = "the next scores come behind the next Q, and that behind O"
+SUMS = "the scores that a factor is for were begun behind the sum before"
+NUMBERS = "it tells of a number, and who hears of it uses other columns"
+BY_Q = "Q, given back behind it, leads to the next sums by way of the softmax, which fences"
+ALL_Q = "the next number comes behind the next Q, which all lanes have given back"
+MEETS = "lanes meet again before anything that they do together"
+TILES = "dO comes behind Q, which is given back when all products of its tile are over"
+LAST = "nothing is loaded behind the last tile"
+SM90 = r"attention sm90( in turn| one Q)?"
+ATTENTION = {
+    r"attention sm90( in turn)? init mbarrier\.init\S* #1[01]($|: one arrival more)": UNUSED,
+    r"attention sm90 one Q init mbarrier\.init\S* #7($|: one arrival more)": UNUSED,
+    r"attention sm90( in turn)? load mbarrier\.try_wait\S* #6: the next barrier": LATER,
+    r"attention sm90 one Q load mbarrier\.try_wait\S* #(0$|6($|: the next barrier))": ITEMS,
+    r"attention sm90 one Q load mbarrier\.try_wait\S* #3: the next barrier": BOTH,
+    rf"{SM90} load mbarrier\.try_wait\S* #([789]|10|8: the next barrier)$": ALONE,
+    r"attention sm90 (in turn|one Q) load mbarrier\.try_wait\S* #9: the next barrier": ALONE,
+    rf"{SM90} multiply bar\.warp\.sync #1$": ITEMS,
+    r"attention sm90 one Q multiply bar\.warp\.sync #0$": ITEMS,
+    rf"{SM90} multiply wgmma\.fence\S* #[246]$": USED,
+    r"attention sm100 load mbarrier\.try_wait\S* #0: the next barrier": LATER,
+    r"attention sm100 load mbarrier\.try_wait\S* #2($|: the next barrier)": PART,
+    r"attention sm100 load mbarrier\.try_wait\S* #4: the next barrier": KEYS,
+    r"attention sm100 load mbarrier\.try_wait\S* #[67]$": ALONE,
+    r"attention sm100 one tile load mbarrier\.try_wait\S* #1($|: the next barrier)": PART,
+    r"attention sm100 one tile load mbarrier\.try_wait\S* #[56]($|: the next barrier)": ALONE,
+    r"attention sm100 multiply mbarrier\.try_wait\S* #11($|: the next barrier)": TILE,
+    r"attention sm100 multiply mbarrier\.try_wait\S* #1[47]($|: the next barrier)": ENDS,
+    r"attention sm100 one tile multiply mbarrier\.try_wait\S* #9($|: the next barrier)": ENDS,
+    r"attention sm100.* multiply tcgen05\.fence::after\w* #[1357]$": OWN,
+    r"attention sm100 softmax tcgen05\.fence::before\w* #[0235]$": NUMBERS,
+    r"attention sm100 one tile softmax tcgen05\.fence::before\w* #[024]$": NUMBERS,
+    r"attention sm100 softmax bar\.warp\.sync #[14]$": TOGETHER,
+    r"attention sm100 one tile softmax bar\.warp\.sync #[13]$": TOGETHER,
+    r"attention sm100 correct mbarrier\.try_wait\S* #[35]$": SUMS,
+    r"attention sm100 one tile correct mbarrier\.try_wait\S* #2$": SUMS,
+    r"attention sm100 correct tcgen05\.fence::before\w* #[012468]$": NUMBERS,
+    r"attention sm100 one tile correct tcgen05\.fence::before\w* #[013]$": NUMBERS,
+    r"attention sm100 correct tcgen05\.fence::before\w* #[79]$": BY_Q,
+    r"attention sm100 one tile correct tcgen05\.fence::before\w* #4$": BY_Q,
+    r"attention sm100 correct bar\.warp\.sync #(6|10)$": ALL_Q,
+    r"attention sm100 one tile correct bar\.warp\.sync #3$": ALL_Q,
+    r"attention sm100 correct bar\.warp\.sync #(7|11)$": TOGETHER,
+    r"attention sm100 one tile correct bar\.warp\.sync #4$": TOGETHER,
+    r"attention sm100 correct bar\.warp\.sync #(9|13)$": MEETS,
+    r"attention sm100 one tile correct bar\.warp\.sync #6$": MEETS,
+    r"backward sm90 load mbarrier\.try_wait\S* #1$": TILES,
+    r"backward sm90 multiply wgmma\.commit_group\S* #([23489])$": TILES,
+    r"backward sm90 multiply wgmma\.wait_group\S* #[25]($|: a group more)": TILES,
+    r"backward sm90 multiply wgmma\.fence\S* #([14567]|1[01])$": USED,
+    r"backward sm90 multiply mbarrier\.arrive\S* #(3($|: the next barrier)|4$)": LAST,
+    r"backward sm90 multiply cp\.async\.bulk\.commit_group #0$": "the next one commits its copies too",
+}
 # kernel, role, opcode, how many of them were before, and the change: reason
 REDUNDANT = {
     r".* end bar\.warp": ORDERED,
     r".* tcgen05\.relinquish": "no other CTA on the SM waits to allocate",
-    r"(memory_flow|blackwell (\d+|launch control)|example 05) kernel tcgen05\.fence::\w+ #0": FRESH,
-    r"(memory_flow|blackwell ((?!5)\d+|launch control)|example 05) kernel tcgen05\.fence::before\w* #1": FREED,
+    r"(memory_flow|blackwell (\d+|launch control)|example 05|attention sm100.*) kernel tcgen05\.fence::\w+ #0": FRESH,
+    r"(memory_flow|blackwell ((?!5)\d+|launch control)|example 05|attention sm100.*) kernel tcgen05\.fence::before\w* #1": FREED,
     r"blackwell 5 kernel tcgen05\.fence::before\w* #2": FREED,
     r"blackwell 5 kernel barrier\.cluster\.wait\S* #2": TOLD,
     r"blackwell 5 kernel barrier\.cluster\.arrive\S* #2: relaxed": TOLD,
@@ -126,11 +189,9 @@ REDUNDANT = {
     rf"({MEETING} (fence\.proxy|bar\.warp)\S* #[23]|mma\.sync fewer-syncs compute fence\.proxy\S* #[23])": MET,
     r"mma\.sync fewer-syncs compute bar\.warp\.sync #[12]": MET,
     rf"({MEETING}|mma\.sync fewer-syncs compute) cp\.async\.bulk\.commit_group #0": "the next one commits its copy too",
-    r"attention sm90 init mbarrier\.init\S* #1[01]$": SHORT,
-    r"attention sm90 load mbarrier\.try_wait\S* #[34]$": SHORT,
-    r"attention sm90 multiply bar\.warp\.sync #[01]$": SHORT,
-    r"attention sm90 load mbarrier\.try_wait\S* #([789]|10)$": ALONE,
-    r"(hopper (\d|fp8)|attention sm90) multiply setmaxnreg\.inc": "PTX's registers are the assembler's to spill",
+    r"(hopper (\d|fp8)|(attention|backward) sm90.*) multiply setmaxnreg\.inc": REGISTERS,
+    r"attention sm100.* softmax setmaxnreg\.inc": REGISTERS,
+    **ATTENTION,
 }
 
 
