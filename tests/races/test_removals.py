@@ -1,22 +1,21 @@
 """Every synchronising instruction is needed as it is, and what is taken out or changed is found, or there is a reason.
 
-The module ``expected`` says which. Tests go through memory_flow, an example, and some of two others;
+The module ``expected`` says which. Tests go through memory_flow, and some of other kernels and of examples;
 ``python -m tests.races.test_removals`` takes all of every kernel (or those of its arguments) and prints the table.
 """
 
 from __future__ import annotations
 
 import functools
+import linecache
 import sys
 from itertools import islice
-from pathlib import Path
 
 import pytest
 
 from tests.races.edits import Edit, edits
 from tests.races.expected import expected
 from tests.races.removals import KERNELS, outcome, product
-from warpwright.kernels import memory_flow
 
 
 def _outcome(name: str, edit: Edit) -> frozenset[str]:
@@ -51,6 +50,10 @@ SOME = {
     "mma.sync v3": 35,
     "mma.sync fewer-syncs": 19,
     "mma.sync registers": 37,
+    "attention sm90": 150,
+    "backward sm90": 100,
+    "backward sm90 prepare": 4,
+    "backward sm90 convert": 2,
     "example 03": 5,
     "example 04": 7,
     "example 05": 11,
@@ -64,31 +67,51 @@ def test_what_is_taken_out_or_changed_is_found_or_redundant(name: str, every: in
     assert [text for edit in chosen if (text := _unlike(name, edit))] == []
 
 
-# an instruction of memory_flow that is taken out: the rule, and the lines that clash, stop or wait
+# kernel, and an instruction of it that is taken out: the rule, and the lines that clash, stop or wait
 LINES = {
-    "init fence.mbarrier_init.release.cluster #0": ("mbarrier-init", "loaded.init()", "tma.load(a_tile"),
-    "alloc tcgen05.alloc #0": ("uninitialised", "tmem.open()"),
-    "kernel bar.sync #0": ("race", "tmem.open()", "tmem.alloc()"),
-    "load mbarrier.arrive.expect_tx.shared::cta.b64 #0": ("deadlock", "loaded.wait(0)"),
-    "kernel mbarrier.try_wait.parity.shared::cta.b64 #0": ("race", "tma.load(b_tile", "tcgen05.mma("),
-    "kernel mbarrier.try_wait.parity.shared::cta.b64 #1": ("race", "tcgen05.mma(", "tcgen05.ld("),
-    "kernel tcgen05.fence::after_thread_sync #1": ("tcgen05-fence", "tcgen05.mma(", "tcgen05.ld("),
-    "kernel tcgen05.wait::ld.sync.aligned #0": ("tmem-registers", "tcgen05.ld(", "st(line + column"),
-    "kernel fence.proxy.async.shared::cta #0": ("proxy-fence", "st(line + column", "tma.store("),
-    "kernel bar.sync #1": ("race", "st(line + column", "tma.store("),
-    "store cp.async.bulk.wait_group #0": ("exit-early", "tma.store("),
-    "free tcgen05.dealloc #0": ("fault", "tmem.alloc()"),
+    ("memory_flow", "init fence.mbarrier_init.release.cluster #0"): (
+        "mbarrier-init",
+        "loaded.init()",
+        "tma.load(a_tile",
+    ),
+    ("memory_flow", "alloc tcgen05.alloc #0"): ("uninitialised", "tmem.open()"),
+    ("memory_flow", "kernel bar.sync #0"): ("race", "tmem.open()", "tmem.alloc()"),
+    ("memory_flow", "load mbarrier.arrive.expect_tx.shared::cta.b64 #0"): ("deadlock", "loaded.wait(0)"),
+    ("memory_flow", "kernel mbarrier.try_wait.parity.shared::cta.b64 #0"): ("race", "tma.load(b_tile", "tcgen05.mma("),
+    ("memory_flow", "kernel mbarrier.try_wait.parity.shared::cta.b64 #1"): ("race", "tcgen05.mma(", "tcgen05.ld("),
+    ("memory_flow", "kernel tcgen05.fence::after_thread_sync #1"): ("tcgen05-fence", "tcgen05.mma(", "tcgen05.ld("),
+    ("memory_flow", "kernel tcgen05.wait::ld.sync.aligned #0"): ("tmem-registers", "tcgen05.ld(", "st(line + column"),
+    ("memory_flow", "kernel fence.proxy.async.shared::cta #0"): ("proxy-fence", "st(line + column", "tma.store("),
+    ("memory_flow", "kernel bar.sync #1"): ("race", "st(line + column", "tma.store("),
+    ("memory_flow", "store cp.async.bulk.wait_group #0"): ("exit-early", "tma.store("),
+    ("memory_flow", "free tcgen05.dealloc #0"): ("fault", "tmem.alloc()"),
+    ("backward sm90 prepare", "kernel fence.mbarrier_init.release.cluster #0"): (
+        "mbarrier-init",
+        "full.init()",
+        "tma.load(tile[:, column",
+    ),
+    ("backward sm90 prepare", "kernel mbarrier.try_wait.parity.shared::cta.b64 #0"): (
+        "race",
+        "tma.load(tile[:, column",
+        "ld(first",
+    ),
+    ("backward sm90 convert", "kernel fence.proxy.async.shared::cta #0"): ("proxy-fence", "stmatrix(", "tma.store(dq"),
+    ("backward sm90 convert", "kernel bar.sync #0"): ("race", "stmatrix(", "tma.store(dq"),
+    ("attention sm100 one tile", "multiply mbarrier.try_wait.parity.shared::cta.b64 #5"): (
+        "race",
+        "mma(result, left[",
+        "mma(result, queries[",
+    ),
 }
 
 
-@pytest.mark.parametrize("name", LINES)
-def test_the_finding_has_the_right_lines(name: str) -> None:
-    (edit,) = [edit for edit in edits(_text("memory_flow")) if str(edit) == name]
-    rule, *parts = LINES[name]
-    source = Path(memory_flow.__file__).read_text(encoding="utf-8").splitlines()
+@pytest.mark.parametrize(("name", "removed"), LINES)
+def test_the_finding_has_the_right_lines(name: str, removed: str) -> None:
+    (edit,) = [edit for edit in edits(_text(name)) if str(edit) == removed]
+    rule, *parts = LINES[name, removed]
     found = [
-        [source[int(step.where.rsplit(":", 1)[1]) - 1] for step in finding.steps]
-        for finding in KERNELS["memory_flow"](edit).verdicts[0].findings
+        [linecache.getline(path, int(line)) for path, line in (step.where.rsplit(":", 1) for step in finding.steps)]
+        for finding in KERNELS[name](edit).verdicts[0].findings
         if finding.rule.id == rule
     ]
     assert any(len(lines) == len(parts) and all(map(str.__contains__, lines, parts)) for lines in found), found
