@@ -63,7 +63,8 @@ def compile_program(
     program: Program, observed: bool = False, costs: Costs | None = None, watched: bool = False
 ) -> Kernel:
     """Compile; with ``observed`` the code also reports synchronisation to observers, with ``costs`` it leaves rows for
-    timing; ``watched``, rows for checks, and the first of the kernel's tables says which blocks were entered."""
+    timing; ``watched``, rows for checks, and the first of the kernel's tables says which blocks were entered, and which
+    guards held."""
     text, kernel = emit(program, observed, costs, watched)
     engine = compile_ir(text)
     return Kernel(program, engine, engine.address("kernel"), *kernel, uses_of(program) if watched else {})
@@ -83,7 +84,8 @@ def emit(
     lanes.arch = program.arch
     lanes.loaded = {r.name for i in program.insts if i.name == "tcgen05.ld" for r in registers_of(i.operands[0])}
     if watched:
-        lanes.entered = lanes.table([0] * len(program.blocks))
+        lanes.entered = lanes.table([0] * (len(program.blocks) + len(program.insts)))
+        lanes.taken, lanes.nowhere = lanes.entered + 8 * len(program.blocks), lanes.table([0])
     messages: dict[int, str] = {}
     blocks = program.blocks if program.blocks[-1].insts else program.blocks[:-1]
     for block in blocks:
@@ -172,6 +174,8 @@ def _guard(lanes: Lanes, inst: Inst) -> None:
         mask = lanes.op(f"and i32 {mask}, {guard}")
     if lanes.mask != mask:
         lanes.narrow(mask)
+    if inst.guard is not None:
+        record.take(lanes, inst)
 
 
 _GATHERS = re.compile(
