@@ -47,7 +47,8 @@ def test_the_ladder_is_measured_beside_cublas() -> None:
 def test_attention_is_measured_beside_torchs(words: tuple[object, ...]) -> None:
     rows = rows_of("bench", "attention", "--device", "cuda", "--size", "2x4x640x64", "--rounds", 5, *words)
     names = [row["kernel"].split(" ")[0] for row in rows]
-    assert names == ["sm90.attention", "sm120.attention_cp_async", *["torch"] * (0 if "--window" in words else 2)]
+    assert {"sm90.attention", "sm120.attention_cp_async"} <= set(names)
+    assert names.count("torch") == (0 if "--window" in words else 2)
     assert all(1 < row["low_us"] <= row["us"] <= row["high_us"] < 1000 for row in rows)
     assert all(row["verified"] and 0 < row["max_err"] < 0.02 for row in rows if row["ours"])
     assert all(row["mean_err"] < 1.1 * rows[0]["mean_err"] for row in rows)
