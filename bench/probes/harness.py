@@ -94,6 +94,14 @@ class Bench:
         generator = torch.Generator(device="cuda").manual_seed(0)
         return torch.randn(shape, generator=generator, device="cuda", dtype=torch.float32).bfloat16()
 
+    def noise(self, words: int) -> Any:
+        """Random u32 on the device."""
+        if not self.real:
+            return np.random.default_rng(0).integers(0, 1 << 32, words, np.uint32)
+        import torch
+
+        return torch.randint(-(1 << 31), 1 << 31, (words,), dtype=torch.int32, device="cuda")
+
     def filled(self, values: Any) -> Any:
         """A NumPy array of u32 on the device."""
         if not self.real:
@@ -110,16 +118,22 @@ class Bench:
         if self._flush is not None:
             self._flush.fill_(1)
 
-    def prepared(self, kernel: Kernel | Traced, grid: int, args: Sequence[Any]) -> Run:
-        """A call that only starts the kernel (on a virtual GPU: runs it)."""
+    def prepared(self, kernel: Kernel | Traced, grid: int, args: Sequence[Any], *, aside: bool = False) -> Run:
+        """A call that only starts the kernel (on a virtual GPU: runs it); ``aside``: beside those that come after."""
         traced = kernel if isinstance(kernel, Traced) else kernel.trace()
         if not self.real:
             return lambda: ww.launch(traced, grid, args=list(args), device=self.device)
         entry = entry_point(traced)
         function = self.device.function(entry.module, entry.name, traced.threads, traced.cluster, traced.smem_bytes)
         values = [self._value(traced, name, value) for (name, _), value in zip(traced.params, args, strict=True)]
-        launch = function.at((grid, 1, 1), values)
-        return lambda: (launch(), args)
+        stream = self._aside() if aside else None
+        launch = function.at((grid, 1, 1), values, stream.cuda_stream if stream else 0)
+        return lambda: (launch(), args, stream)
+
+    def _aside(self) -> Any:
+        import torch
+
+        return torch.cuda.Stream()
 
     def _value(self, traced: Any, name: str, value: Any) -> Any:
         if isinstance(value, ww.TensorMap):

@@ -1,8 +1,7 @@
-"""Power and clock under load: what a flop and a byte cost, and how far the clock falls, at once and with time.
+"""Power: what a flop and a byte take, and how far the board's limit pulls down the clock.
 
-Two things slow the clock: it falls within microseconds when the load rises, and the power limit pulls it down over a
-tenth of a second. Hence bursts after a rest, series of launches with a flush of L2 between them as benchmarks have, and
-a second of each load without a pause, with nvidia-smi beside it.
+Seconds of each load without an end, nvidia-smi beside them: once with pauses, so that the board stays below its limit
+and keeps its voltage, and once without.
 """
 
 from __future__ import annotations
@@ -15,106 +14,59 @@ from typing import Any
 
 import numpy as np
 
+from probes.clocks import KBLOCK, LOADS, Load, data, prepared
 from probes.harness import Bench, Measured, Run, measured
 from probes.issue import chains
 from probes.memory import THREADS, stream, vectors
-from probes.tensor import main_loop
 
-REST = 1.0  # seconds without load before each series
-KBLOCK = 1024  # cycles that the tensor core takes for one of 128 × 256 × 64
-SHARES = ((0, 0.002), (0.005, 0.03), (0.05, 0.1), (0.4, 1.0))  # seconds since the first launch
-
-# name: (data, operands that are loaded anew, cycles of pause before a k-block)
-LOADS = {
-    "normal": ("normal", "", 0),
-    "normal_a": ("normal", "a", 0),
-    "normal_b": ("normal", "b", 0),
-    "normal_ab": ("normal", "ab", 0),
-    "zeros": ("zeros", "", 0),
-    "pause_1024": ("normal", "", 1024),
-    "pause_2048": ("normal", "", 2048),
-    "pause_8192": ("normal", "", 8192),
-    "pause_32768": ("normal", "", 32768),
-}
+PAUSE = 2048  # cycles before each k-block that keep a load below the limit of the board
+STEADY = ("normal", "normal_a", "normal_b", "normal_ab", "pair_ab", "zeros")
 
 
 def measure(bench: Bench) -> Iterator[Measured]:
-    height, width = bench.pick((4096, 1024), (256, 64))
-    operands = {"normal": [bench.normal((height, width)) for _ in range(2)]}
-    operands["zeros"] = [bench.array((height, width), "bf16") for _ in range(2)]
-    for name, (data, fill, pause) in bench.pick(LOADS, dict(list(LOADS.items())[:2])).items():
-        for rounds in bench.pick((64, 256, 2048), (4,)):
-            if pause < 4096 or rounds == 256:
-                yield from series(bench, name, fill, pause, rounds, [*operands[data], height, width])
-        yield from tensor_steady(bench, name, fill, pause, [*operands[data], height, width])
+    operands = data(bench)
+    for name in bench.pick(STEADY, STEADY[:1]):
+        load = LOADS[name]
+        yield from tensor(bench, f"power.paused.{name}", load._replace(pause=PAUSE), operands[load.data])
+        yield from tensor(bench, f"power.{name}", load, operands[load.data])
     yield from others(bench)
 
 
-def series(bench: Bench, name: str, fill: str, pause: int, rounds: int, operands: list[Any]) -> Iterator[Measured]:
-    """Launches of ``rounds`` k-blocks, L2 flushed before each: the clock within them as time goes on."""
-    microseconds = rounds * (KBLOCK + pause) / 1600 + 65
-    count = bench.pick(int(1e6 / microseconds), 2)
-    samples, out = bench.array((4 * count + 1,), "u64"), bench.array((bench.sms * 9 * 2,), "u64")
-    args = [out, rounds, *operands, pause, rounds - 1, samples]
-    run = bench.prepared(main_loop.configure(fill=fill), bench.sms, args)
-    rest(bench)
-    for _ in range(count):
-        bench.flush()
-        run()
-    bench.wait()
-    noted = bench.read(samples).astype(np.int64)[1:].reshape(count, 2, 2)
-    cycles, nanoseconds = (noted[:, 1] - noted[:, 0]).T
-    mhz, since = cycles / np.maximum(nanoseconds, 1) * 1e3, (noted[:, 0, 1] - noted[0, 0, 1]) * 1e-9
-    busy = KBLOCK * (rounds - 1) / max(1.0, float(np.median(cycles)))
-    for first, last in SHARES:
-        there = mhz[(since >= first) & (since <= last)]
-        if there.size:
-            how = (
-                f"{first} to {last} s after the first launch of {np.median(nanoseconds) / 1e3:.0f} us, busy {busy:.3f}"
-            )
-            values = list(np.percentile(there, (25, 50, 75)))
-            yield measured(f"clock.{name}.rounds_{rounds}.{1000 * last:.0f}_ms", values, "MHz", how)
-
-
-def rest(bench: Bench) -> None:
-    bench.wait()
-    if bench.real:
-        time.sleep(REST)
-
-
-def tensor_steady(bench: Bench, name: str, fill: str, pause: int, operands: list[Any]) -> Iterator[Measured]:
-    rounds = bench.pick(max(64, 2_000_000 // (KBLOCK + pause)), 4)
-    samples, out = bench.array((1 << 16,), "u64"), bench.array((bench.sms * 9 * 2,), "u64")
-    args = [out, rounds, *operands, pause, rounds - 1, samples]
-    run = bench.prepared(main_loop.configure(fill=fill), bench.sms, args)
+def tensor(bench: Bench, name: str, load: Load, operands: list[Any]) -> Iterator[Measured]:
+    rounds, most = bench.pick(max(64, 2_000_000 // (KBLOCK + load.pause)), 4), 1 << 13
+    samples, run = prepared(bench, load, rounds, operands, most)
     watts, mhz = steady(bench, run)
     count = int(bench.read(samples)[0]) // 4
     noted = bench.read(samples).astype(np.int64)[1 : 1 + 4 * count].reshape(count, 2, 2)[count // 2 :]
     cycles, nanoseconds = (noted[:, 1] - noted[:, 0]).T
-    clock = [float(x) for x in np.percentile(cycles / np.maximum(nanoseconds, 1) * 1e3, (25, 50, 75))]
-    busy = KBLOCK * (rounds - 1) / max(1.0, float(np.median(cycles)))
-    yield measured(f"power.{name}.clock", clock, "MHz", f"launches without a pause; tensor cores busy {busy:.3f}")
-    yield measured(f"power.{name}.watts", watts, "W", f"by nvidia-smi, which says {statistics.median(mhz):.0f} MHz")
+    clock = np.percentile(cycles / np.maximum(nanoseconds, 1) * 1e3, (25, 50, 75))
+    yield measured(f"{name}.clock", list(clock), "MHz", f"nvidia-smi says {statistics.median(mhz):.0f}")
+    each = np.percentile(cycles / (rounds - 1), (25, 50, 75))
+    yield measured(f"{name}.cycles", list(each), "cycles/k-block", f"pauses of {load.pause} cycles")
+    yield measured(f"{name}.watts", watts, "W", "by nvidia-smi")
 
 
 def others(bench: Bench) -> Iterator[Measured]:
     """Loads without tensor cores."""
     size = bench.pick(1 << 30, 1 << 19)
-    x, y = (bench.array((size // 4,), "u32") for _ in range(2))
+    x, y = bench.noise(size // 4), bench.array((size // 4,), "u32")
     sink, out = bench.array((1024,), "u32"), bench.array((2 * bench.sms * 2 * THREADS // 32,), "u64")
-    grid, near = 2 * bench.sms, vectors(bench.pick(24 << 20, size), 2 * bench.sms)
-    probes: dict[str, tuple[Any, int, list[Any]]] = {
-        "fma": (chains.configure(width=8, threads=512), bench.sms, [out, bench.pick(20_000, 1), 0x3F800001, sink]),
-        "l2_read": (stream, grid, [out, bench.pick(400, 1), x, y, near]),
-        "hbm_read": (stream, grid, [out, bench.pick(4, 1), x, y, vectors(size, grid)]),
-        "hbm_copy": (stream.configure(mode="copy"), grid, [out, bench.pick(2, 1), x, y, vectors(size, grid)]),
+    grid, near, rounds = 2 * bench.sms, vectors(bench.pick(24 << 20, size), 2 * bench.sms), bench.pick(400, 1)
+    far = vectors(size, grid)
+    probes: dict[str, tuple[Any, int, list[Any], int]] = {
+        "fma": (chains.configure(width=8, threads=512), bench.sms, [out, bench.pick(20_000, 1), 0x3F800001, sink], 0),
+        "l2_read": (stream, grid, [out, rounds, x, y, near], 16 * near * rounds),
+        "hbm_read": (stream, grid, [out, bench.pick(4, 1), x, y, far], 16 * far * bench.pick(4, 1)),
+        "hbm_copy": (stream.configure(mode="copy"), grid, [out, bench.pick(2, 1), x, y, far], 32 * far * 2),
     }
-    for name, (probe, ctas, args) in probes.items():
+    for name, (probe, ctas, args, nbytes) in probes.items():
         run = bench.prepared(probe, ctas, args)
         watts, mhz = steady(bench, run)
         taken = bench.seconds(run, cold=False, repeats=5)
-        yield measured(f"power.{name}.clock", mhz, "MHz", f"by nvidia-smi; a launch takes {1e6 * taken[0]:.0f} us")
+        yield measured(f"power.{name}.clock", mhz, "MHz", "by nvidia-smi")
         yield measured(f"power.{name}.watts", watts, "W", "by nvidia-smi")
+        if nbytes:
+            yield measured(f"power.{name}.rate", [1e-9 * nbytes / t for t in taken], "GB/s", "meanwhile")
     watts, mhz = steady(bench, lambda: time.sleep(0.01))
     yield measured("power.idle.watts", watts, "W", f"nothing runs, the clock stays at {statistics.median(mhz):.0f} MHz")
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from probes.harness import Bench, Measured, measured, timed
+from probes.traffic import BOTH, meet
 from warpwright.lang import (
     Break,
     Global,
@@ -18,6 +19,7 @@ from warpwright.lang import (
     bar,
     bf16,
     clock64,
+    clusterid,
     ctaid,
     e4m3,
     elect_one,
@@ -123,26 +125,29 @@ def main_loop(
     *,
     fill="",
     columns=256,
+    cluster=1,
 ):
     """The main loop of a product and nothing else: a warp fills a ring of four stages, two warpgroups multiply it.
 
     ``fill`` names the operands ("ab") that are loaded anew for each k-block; the others stay as they were loaded first.
-    The loader spins ``idle`` cycles before each stage. The first CTA's loader adds SM clock and nanoseconds to
-    ``samples``, which begin with their number, after each ``every`` rounds. Operands are ``height`` rows of ``width``
-    columns.
+    In a ``cluster`` of two each CTA loads half of b for both. The loader spins ``idle`` cycles before each stage. The
+    first CTA's loader adds SM clock and nanoseconds to ``samples``, which begin with their number, after each ``every``
+    rounds. Operands are ``height`` rows of ``width`` columns.
     """
     ring = Ring(
         4,
         full=1,
-        empty=2,
+        empty=2 * cluster,
         a=smem.tile(bf16, (2 * LEADING, 64), swizzle=128),
         b=smem.tile(bf16, (columns, 64), swizzle=128),
     )
     with If((warp.id == 0) & elect_one()):
         ring.init()
         fence.mbarrier_init()
+    rank: Any = meet() if cluster > 1 else 0
     bar.sync()
-    top = (ctaid.x * columns) % height
+    number = clusterid.x if cluster > 1 else ctaid.x
+    tops = {"a": (ctaid.x * columns) % height, "b": (number * columns) % height}
     with timed(out):
 
         @role(warp=8, elect=True)
@@ -156,7 +161,10 @@ def main_loop(
                 for name, tile, source in (("a", slot.a, a), ("b", slot.b, b)):
                     with If(first if name not in fill else k < rounds):
                         slot.full.expect_tx(tile.nbytes)
-                        tma.load(tile, source[top, column], slot.full)
+                        if name == "b" and cluster > 1:
+                            load_half(tile, source, tops[name], column, slot.full, rank)
+                        else:
+                            tma.load(tile, source[tops[name], column], slot.full)
                 slot.full.arrive()
                 column.set((column + 64) % width)
                 with If((ctaid.x == 0) & (k % every == 0)):
@@ -180,15 +188,33 @@ def main_loop(
                 wgmma.commit_group()
                 wgmma.wait_group(1)
                 with If(k > 0):
-                    last = next(used)
-                    with If(leads):
-                        last.empty.arrive()
+                    release(next(used).empty, leads, cluster)
             wgmma.wait_group(0)
-            last = next(used)
-            with If(leads):
-                last.empty.arrive()
+            release(next(used).empty, leads, cluster)
             with If(acc.regs[0] == 12345.678):
                 samples[0] = clock64()
+
+    if cluster > 1:
+        meet()
+
+
+def load_half(tile: Any, source: Any, top: Any, column: Any, full: Any, rank: Any) -> None:
+    """The half of a tile of this CTA of a pair, for both."""
+    half = tile.shape[0] // 2
+    for part in range(2):
+        with If(rank == part):
+            rows = slice(part * half, (part + 1) * half)
+            tma.load(tile[rows, :], source[top + part * half, column], full, multicast=BOTH)
+
+
+def release(empty: Any, leads: Any, cluster: int) -> None:
+    """Tell every CTA that fills a slot that this warpgroup has read it."""
+    with If(leads):
+        if cluster == 1:
+            empty.arrive()
+        else:
+            for rank in range(cluster):
+                empty.at(rank).arrive(scope="cta")
 
 
 def warp_leads() -> Any:

@@ -27,10 +27,10 @@ class Recording(Bench):
         super().__init__("h200", small=True)
         self.texts: dict[str, str] = {}
 
-    def prepared(self, kernel: Any, grid: int, args: Any) -> Any:
+    def prepared(self, kernel: Any, grid: int, args: Any, *, aside: bool = False) -> Any:
         traced = kernel if isinstance(kernel, Traced) else kernel.trace()
         self.texts[traced.entry] = traced.ptx
-        return super().prepared(kernel, grid, args)
+        return super().prepared(kernel, grid, args, aside=aside)
 
 
 @pytest.mark.parametrize("part", PARTS)

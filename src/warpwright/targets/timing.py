@@ -81,7 +81,8 @@ class Timing:
     launch_us: float
     tensor_mhz: float
     idle_watts: float
-    limit_watts: float
+    droop_top: float
+    droop: float
     sustained_watts: float
     flop_pj: float
     shared_pj: float
@@ -239,14 +240,15 @@ _H200 = Timing(
     entry=340.0,
     launch_us=3.3,
     tensor_mhz=1795.0,
-    idle_watts=122.0,
-    limit_watts=890.0,
+    idle_watts=125.0,
+    droop_top=2050.0,
+    droop=0.415,
     sustained_watts=700.0,
-    flop_pj=0.86,
+    flop_pj=0.815,
     shared_pj=1.0,
-    l2_pj=22.4,
-    hbm_pj=57.0,
-    volts_slope=1.0,
+    l2_pj=30.0,
+    hbm_pj=84.0,
+    volts_slope=1.5,
     source={
         "gpcs": f"{_MICRO}: 66, 30 and 15 clusters of 2, 4 and 8 CTAs are resident; this split of 132 SMs has as many",
         "schedulers": "published: Luo et al., arXiv 2402.13499",
@@ -363,12 +365,11 @@ _B200 = replace(
     tmem_store=64.0,
     tmem_alloc=253.0,
     tensor_mhz=1850.0,
-    limit_watts=1200.0,
     sustained_watts=1000.0,
     idle_watts=180.0,
     flop_pj=0.54,
     l2_pj=14.1,
-    hbm_pj=57.0,
+    hbm_pj=84.0,
     source=_elsewhere(_H200.source)
     | {
         "gpcs": "assumed: 148 SMs over 8 GPCs, 74 a die",
@@ -421,7 +422,6 @@ _RTX5090 = replace(
     hbm_share=0.9,
     mma_flops=512.0,
     tensor_mhz=2407.0,
-    limit_watts=690.0,
     sustained_watts=575.0,
     idle_watts=60.0,
     flop_pj=1.0,

@@ -33,7 +33,7 @@ LONGEST = 120_000  # steps that one replay takes on before the rest is extrapola
 WAVES = 2  # waves that are looked at, the first and one from the middle: the first finds L2 cold
 SEQUENCES = 2  # different loads of an SM that are replayed
 CLOCKS = 2  # replays until clock and time agree
-SAME_CLOCK = 0.05
+SAME_CLOCK = 0.02
 
 Floats = NDArray[np.float64]
 Shares = tuple[Floats, Floats, Floats, Floats, Floats]  # of `Work`, in its order
@@ -181,15 +181,16 @@ def profile_of(capture: Capture, fast: bool, sustained: bool = False) -> Profile
     """The prediction for a recorded launch; ``sustained``: at the clock that the board's power limit allows."""
     launch, timing = capture.launch, capture.timing
     grid, names = _Grid(capture), Names(launch.kernel.program)
-    loads, clock = grid.loads(), _top_clock(grid)
+    least = _flops(grid) / (timing.mma_flops * launch.spec.sms)
+    loads, pace = grid.loads(), _pace(grid, least, least, sustained)
     for _ in range(CLOCKS):
         journal = Journal(names, _stride(launch), _shared_loads(launch))
-        timed = _replayed(grid, loads, clock, journal)
+        timed = _replayed(grid, loads, pace.loaded, journal)
         cycles = timed[0].cycles + timing.entry + (timing.cluster_start if grid.places.ranks > 1 else 0.0)
-        before, clock = clock, _clock(grid, timed, cycles, sustained)
-        if abs(clock / before - 1) < SAME_CLOCK:
+        before, pace = pace, _pace(grid, cycles, _multiplying(timed[0]), sustained)
+        if abs(pace.loaded / before.loaded - 1) < SAME_CLOCK:
             break
-    return _assembled(grid, timed, journal, cycles, clock, fast)
+    return _assembled(grid, timed, journal, cycles, pace, fast)
 
 
 def _stride(launch: Launch) -> int:
@@ -246,36 +247,67 @@ def _affordable(grid: _Grid, load: _Load) -> tuple[tuple[int, int], ...]:
     return load.clusters
 
 
-def _clock(grid: _Grid, timed: list[_Timed], cycles: float, sustained: bool) -> float:
-    """The clock at which the board stays below its power limit, MHz: energy grows with the clock, as voltage does."""
-    timing, top = grid.capture.timing, grid.launch.spec.clock_mhz
-    moved = _moved(grid)
-    shared = _busy(grid, timed, "lanes") * timing.shared_bytes
-    delivered = _busy(grid, timed, "port") * timed[0].outcome.units.memory.sm
-    joules = 1e-12 * (
-        _flops(grid) * timing.flop_pj
-        + delivered * timing.l2_pj
-        + (moved.missed + moved.written + moved.evicted) * timing.hbm_pj
-        + shared * timing.shared_pj
-    )
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """Clocks in MHz: ``loaded`` for the ``cycles`` from the first product of a launch to the last, ``free`` else."""
+
+    free: float
+    loaded: float
+    cycles: float
+
+    def microseconds(self, cycles: float) -> float:
+        return (cycles - self.cycles) / self.free + self.cycles / self.loaded
+
+
+def _pace(grid: _Grid, cycles: float, multiplying: float, sustained: bool) -> _Pace:
+    """Between the first product and the last the clock falls with the power, at once; else it is the highest one.
+
+    ``sustained``: with the power limit of the board, which holds for all of a launch.
+    """
+    timing, joules = grid.capture.timing, _joules(grid)
+    free = float(grid.launch.spec.clock_mhz)
+    if sustained:
+        free = min(free, _limit(grid, joules, cycles))
+    if not multiplying:
+        return _Pace(free, free, 0.0)
+    loaded = timing.droop_top / (1 + timing.droop * joules * 1e6 / multiplying)
+    return _Pace(free, min(timing.tensor_mhz, loaded, free), multiplying)
+
+
+def _multiplying(timed: _Timed) -> float:
+    """Cycles from the first product to the last."""
+    outcome = timed.outcome
+    return max(0.0, timed.cycles - outcome.first_product - (max(outcome.ends) - outcome.last_product))
+
+
+def _limit(grid: _Grid, joules: float, cycles: float) -> float:
+    """The clock at which the board takes the power that it may, MHz: the voltage falls with it, and so does energy."""
+    timing = grid.capture.timing
+    top = timing.tensor_mhz if _flops(grid) else float(grid.launch.spec.clock_mhz)
     if not joules:
-        return float(top)
-    watts = (timing.sustained_watts if sustained else timing.limit_watts) - timing.idle_watts
-    ratio = watts * cycles / (top * 1e6 * joules)
-    return min(_top_clock(grid), float(top * ratio ** (1 / (1 + timing.volts_slope))))
+        return top
+    ratio = (timing.sustained_watts - timing.idle_watts) * cycles / (top * 1e6 * joules)
+    return float(top * ratio ** (1 / (1 + timing.volts_slope)))
 
 
-def _top_clock(grid: _Grid) -> float:
-    """The highest clock of a launch, MHz: tensor cores do not take part in the last steps."""
-    return grid.capture.timing.tensor_mhz if _flops(grid) else float(grid.launch.spec.clock_mhz)
+def _joules(grid: _Grid) -> float:
+    """What a launch takes beside idle power, at the voltage of the highest clock.
+
+    A byte that L2 sends to several CTAs counts once, and one that SMs of a GPC ask for together takes less power as it
+    takes less of L2, but half as much less (clock.same_ab of bench/micro.py).
+    """
+    timing, moved = grid.capture.timing, _moved(grid)
+    near, far = (moved.l2 + moved.handed) / 2, moved.missed + moved.written + moved.evicted
+    return 1e-12 * (_flops(grid) * timing.flop_pj + near * timing.l2_pj + far * timing.hbm_pj)
 
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """Bytes of a launch: through L2, read, read from device memory, written; ``evicted``: written back for
-    others, less what L2 still holds of its own in the end."""
+    """Bytes of a launch: through L2, what these cost it, read, read from device memory, written; ``evicted``: written
+    back for others, less what L2 still holds of its own in the end."""
 
     l2: float
+    handed: float
     read: float
     missed: float
     written: float
@@ -283,16 +315,17 @@ class _Moved:
 
 
 def _moved(grid: _Grid) -> _Moved:
-    read = missed = written = 0.0
+    handed = read = missed = written = 0.0
     for (kind, wave), count in grid.counts.items():
-        program, miss = grid.kinds[kind].program, grid.share(kind, wave)[0]
+        program, (miss, *_, l2) = grid.kinds[kind].program, grid.share(kind, wave)
         reads = np.where(program.reads, program.nbytes, 0)
+        handed += count * float((program.nbytes * l2).sum())
         read += count * float(reads.sum())
         missed += count * float((reads * miss).sum())
         written += count * float((program.nbytes - reads).sum())
     size, dirty = grid.launch.spec.l2_bytes, grid.capture.timing.l2_dirty
     evicted = dirty * min(size, missed + written) - min(dirty * size, written)
-    return _Moved(read + written, read, missed, written, evicted)
+    return _Moved(read + written, handed, read, missed, written, evicted)
 
 
 def _flops(grid: _Grid) -> float:
@@ -325,12 +358,13 @@ def _busy(grid: _Grid, timed: list[_Timed], unit: str) -> float:
     return done * whole / steps if steps else 0.0
 
 
-def _assembled(grid: _Grid, timed: list[_Timed], journal: Journal, cycles: float, clock: float, fast: bool) -> Profile:
+def _assembled(grid: _Grid, timed: list[_Timed], journal: Journal, cycles: float, pace: _Pace, fast: bool) -> Profile:
     launch, timing, places = grid.launch, grid.capture.timing, grid.places
     moved, flops = _moved(grid), _flops(grid)
     multiplied = sum(each.outcome.flops for each in timed)
     wasted = flops * sum(each.outcome.wasted for each in timed) / multiplied if multiplied else 0.0
-    time_us = timing.launch_us + cycles / clock
+    inside = pace.microseconds(cycles)
+    time_us = timing.launch_us + inside
     hbm = launch.spec.hbm_gbps * 1e3 * time_us
     sms = launch.spec.sms * cycles
     usage = Usage(
@@ -348,7 +382,7 @@ def _assembled(grid: _Grid, timed: list[_Timed], journal: Journal, cycles: float
         cluster=launch.cluster,
         time_us=time_us,
         cycles=cycles,
-        clock_mhz=clock,
+        clock_mhz=cycles / inside,
         launch_us=timing.launch_us,
         flops=round(flops),
         wasted_flops=round(wasted),

@@ -32,7 +32,8 @@ def product(replay: Replay, warp: Warp, step: Step, now: float) -> float:
         units.tensor[rank].take(begin, end - begin)
     flight.append(end)
     run.tensor_end[warp.rank] = end
-    count_product(replay, run, product)
+    replay.outcome.multiplied(begin, end, product.flops)
+    count_wasted(replay, run, product)
     if run.first:
         replay.journal.multiplied(warp, step, begin, end)
     return held + timing.mma_issue
@@ -76,7 +77,8 @@ def multiply_group(replay: Replay, warp: Warp, step: Step, now: float, group: in
     end = operands(replay, warp.rank, product, begin)
     unit.take(begin, end - begin)
     run.products.setdefault(group, []).append(end)
-    count_product(replay, run, product)
+    replay.outcome.multiplied(begin, end, product.flops)
+    count_wasted(replay, run, product)
     if run.first:
         replay.journal.multiplied(warp, step, begin, end)
     waiting, run.group_waiting[group] = run.group_waiting.get(group, []), []
@@ -112,13 +114,12 @@ def warp_product(replay: Replay, warp: Warp, step: Step, now: float) -> float:
     cycles = flops / (replay.timing.mma_flops / len(units))
     end = units[warp.number % len(units)].take(now, cycles)
     replay.units.tensor[warp.rank].busy += cycles / len(units)
-    replay.outcome.flops += flops
+    replay.outcome.multiplied(end - cycles, end, flops)
     return max(now + 1, end - 2 * cycles)
 
 
-def count_product(replay: Replay, run: Run, product: Product) -> None:
-    """Flops, and those of a pair of operands that the cluster has multiplied before."""
-    replay.outcome.flops += product.flops
+def count_wasted(replay: Replay, run: Run, product: Product) -> None:
+    """Flops of a pair of operands that the cluster has multiplied before."""
     left = [origin(replay, run, place) for place in product.left]
     right = [origin(replay, run, place) for place in product.right]
     if not left or None in left or None in right:

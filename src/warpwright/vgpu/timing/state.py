@@ -52,13 +52,21 @@ class Work:
 @dataclass(slots=True)
 class Outcome:
     """``ends``: when each cluster was done; ``units`` with what they served; flops of tensor instructions, and those
-    whose operands were multiplied before in the same cluster."""
+    whose operands were multiplied before in the same cluster; when the first of them began and the last was through."""
 
     ends: list[float]
     starts: list[float]
     units: Units
     flops: int = 0
     wasted: int = 0
+    first_product: float = NEVER
+    last_product: float = 0.0
+
+    def multiplied(self, begin: float, end: float, flops: int) -> None:
+        """A tensor instruction that was in the tensor core from ``begin`` to ``end``."""
+        self.flops += flops
+        self.first_product = min(self.first_product, begin)
+        self.last_product = max(self.last_product, end)
 
 
 @dataclass(slots=True, eq=False)
