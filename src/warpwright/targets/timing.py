@@ -49,6 +49,7 @@ class Timing:
     l2_dirty: float
     merged_cost: float
     merged_later: float
+    merged_apart: float
     multicast_cost: float
     hbm_share: float
     hbm_mixed_share: float
@@ -209,6 +210,7 @@ _H200 = Timing(
     l2_dirty=0.45,
     merged_cost=0.4,
     merged_later=0.6,
+    merged_apart=0.84,
     multicast_cost=1.2,
     hbm_share=0.95,
     hbm_mixed_share=0.83,

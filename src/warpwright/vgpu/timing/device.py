@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +34,7 @@ WAVES = 2  # waves that are looked at, the first and one from the middle: the fi
 SEQUENCES = 2  # different loads of an SM that are replayed
 CLOCKS = 2  # replays until clock and time agree
 SAME_CLOCK = 0.02
+FAR = ("ld_l2", "ld_hbm", "tma_l2", "tma_hbm", "tma_fresh", "tma_late_l2", "tma_late_hbm")  # latencies of `Timing`
 
 Floats = NDArray[np.float64]
 Shares = tuple[Floats, Floats, Floats, Floats, Floats]  # of `Work`, in its order
@@ -128,6 +129,7 @@ class _Grid:
         rows: dict[tuple[int, int], list[Shares]] = defaultdict(list)
         for wave, (numbers, results) in enumerate(zip(waves, found, strict=True)):
             cost = timing.merged_later if wave else timing.merged_cost
+            cost = cost if self.places.together == 1 else timing.merged_apart
             own = handed_out(visits[wave], [homes[number % len(homes)] for number in numbers], cost, timing)
             for number, result, l2 in zip(numbers, results, own, strict=True):
                 rows[self.kind_of[number], wave].append((*result, l2))
@@ -210,7 +212,8 @@ def _replayed(grid: _Grid, loads: list[_Load], clock: float, journal: Journal) -
 
 
 def _perform(grid: _Grid, load: _Load, clock: float, journal: Journal) -> _Timed:
-    launch, timing, places = grid.launch, grid.capture.timing, grid.places
+    launch, places = grid.launch, grid.places
+    timing = _at(grid.capture.timing, clock / launch.spec.clock_mhz)
     active = places.ranks * min(places.groups, len(grid.numbers))
     share = places.ranks / active
     hbm = _reached(grid) / (clock * 1e6)
@@ -226,6 +229,11 @@ def _perform(grid: _Grid, load: _Load, clock: float, journal: Journal) -> _Timed
     half = len(ends) // 2
     rate = (ends[-1] - ends[half - 1]) / (len(ends) - half) if left else 0.0
     return _Timed(load, ends[-1] + left * rate, outcome, len(load.clusters) / len(works))
+
+
+def _at(timing: Timing, share: float) -> Timing:
+    """The costs when SMs run at a ``share`` of their highest clock: L2 and device memory keep their time."""
+    return replace(timing, **{name: share * getattr(timing, name) for name in FAR})
 
 
 def _reached(grid: _Grid) -> float:
