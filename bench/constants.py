@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from statistics import fmean
+from typing import Any
+
+import numpy as np
 
 from warpwright import targets
 from warpwright.targets.timing import UNITS
@@ -15,12 +18,63 @@ SMS, CLOCK, HBM = 132, 1980, 4800.0  # MHz, GB/s
 ADDRESS = 8  # cycles of the address in a chain of global loads
 STEPS, ENTRY = 12, 125  # cycles of the model for what else is in issue.branch.loop, and in start.used
 PAIR = 2 * (5.5 + 128 * 1.19) + 40  # cycles of the TMA unit for two boxes of 128 rows, issue and wait
+FLOPS = 2 * 128 * 64  # of a k-block, for each column
+SHORT = "waits.warm.one.128_128x1.down_16.used_512.2_ctas.264_ctas"
 LATER = 1.5  # of two exponential delays the later, on average
 
 
 def joined(of: Results, name: str, unique: int, all_of: int) -> float:
     """What shared bytes cost L2 where a k-block has ``unique`` KB a SM that no neighbour reads, of ``all_of``."""
     return (of[name] * of["tma.load.l2.32768x4.132_sms"] / 1024 - unique) / (all_of - unique)
+
+
+# columns of a k-block and bytes that L2 sends an SM for it
+SENT = {
+    "normal": (256, 0),
+    "normal_a": (256, 1 << 14),
+    "normal_b": (256, 1 << 15),
+    "normal_ab": (256, 3 << 14),
+    "pair_ab": (256, 1 << 15),
+    "narrow": (128, 0),
+    "narrow_a": (128, 1 << 14),
+    "narrow_ab": (128, 1 << 15),
+    "narrow_pair_ab": (128, 3 << 13),
+    "pause_300_ab": (256, 3 << 14),
+    "pause_700_ab": (256, 3 << 14),
+    "pause_1024_ab": (256, 3 << 14),
+}
+STEADY = ("normal_a", "normal_b", "normal_ab", "pair_ab")
+
+
+def energies(of: Results) -> Any:
+    """Picojoules of a flop and of a byte from L2: watts of loads below the limit of the board, least squares."""
+    rates = {name: SMS * of[f"power.paused.{name}.clock"] / of[f"power.paused.{name}.cycles"] * 1e-6 for name in STEADY}
+    work = [[rates[name] * FLOPS * SENT[name][0], rates[name] * SENT[name][1]] for name in STEADY]
+    watts = [of[f"power.paused.{name}.watts"] - of["power.idle.watts"] for name in STEADY]
+    return np.linalg.lstsq(np.array(work), np.array(watts), rcond=None)[0]
+
+
+def watts(of: Results, name: str, where: str) -> float:
+    """Watts of a load beside idle power, at its clock and the highest voltage."""
+    flop, byte = energies(of)
+    columns, sent = SENT[name]
+    return float(SMS * of[where] / of[f"{where}.cycles"] * 1e-6 * (flop * FLOPS * columns + byte * sent))
+
+
+def line_of(of: Results) -> Any:
+    """Clock at no power and MHz a watt: a straight line through the loads of `SENT`."""
+    powers = [watts(of, name, f"clock.{name}.rounds_256") for name in SENT]
+    clocks = [of[f"clock.{name}.rounds_256"] for name in SENT]
+    return np.polynomial.polynomial.polyfit(powers, clocks, 1)
+
+
+def slope(of: Results, name: str) -> float:
+    """The power of the clock with which energy falls at the limit of the board."""
+    clock = of[f"power.{name}.clock"]
+    flop, byte = energies(of)
+    full = SMS * clock / of[f"power.{name}.cycles"] * 1e-6 * (flop * FLOPS * SENT[name][0] + byte * SENT[name][1])
+    share = (of[f"power.{name}.watts"] - of["power.idle.watts"]) / full
+    return float(np.log(share) / np.log(clock / of["clock.zeros.rounds_256"]))
 
 
 def multicast(of: Results, name: str, own: int, sent: int) -> float:
@@ -79,6 +133,9 @@ FORMULAS: dict[str, Callable[[Results], float]] = {
         for n, down, unique in ((128, 1, 17), (128, 16, 17), (256, 1, 18), (256, 16, 33))
     ),
     "merged_later": lambda of: fmean(joined(of, f"waves.128_128x6.down_{down}.later", 17, 32) for down in (16, 32, 64)),
+    "merged_apart": lambda of: (
+        (SMS * of["tma.load.l2.32768x4.132_sms"] * (of[SHORT] + 512) / (2 * SMS) / 1024 - 9) / (32 - 9)
+    ),
     "multicast_cost": lambda of: fmean(
         (multicast(of, "tma.mixed.64_128.4.1_ctas", 16, 8), multicast(of, "tma.mixed.128_128.4.1_ctas", 16, 16))
     ),
@@ -89,7 +146,15 @@ FORMULAS: dict[str, Callable[[Results], float]] = {
     "cta_start": lambda of: of["launch.smem.wave"] * CLOCK - 4000,
     "cta_rate": lambda of: of["launch.turnover.256_threads.0"] * CLOCK / (8 * SMS),
     "launch_us": lambda of: of["launch.plain"] - of["launch.plain.inside"],
-    "tensor_mhz": lambda of: of["clock.zeros.rounds_256.30_ms"],
+    "tensor_mhz": lambda of: of["clock.zeros.rounds_256"],
+    "droop_top": lambda of: float(line_of(of)[0]),
+    "droop": lambda of: -float(line_of(of)[1]),
+    "flop_pj": lambda of: float(energies(of)[0]),
+    "l2_pj": lambda of: float(energies(of)[1]),
+    "hbm_pj": lambda of: (
+        1e3 * (of["power.hbm_read.watts"] - of["power.idle.watts"]) / of["power.hbm_read.rate"] - energies(of)[1]
+    ),
+    "volts_slope": lambda of: fmean(slope(of, name) for name in STEADY),
     "idle_watts": lambda of: of["power.idle.watts"],
 }
 

@@ -29,6 +29,7 @@ def test_the_ladder_at_2048_and_the_examples_are_predicted(stored: dict[str, Any
     found = predict.summary(rows)
     assert found["mean"] <= predict.MEAN_GOAL, predict.table(rows)
     assert found["worst"] <= predict.WORST_GOAL, predict.table(rows)
+    assert found["disorder"] == []
 
 
 def rows(*pairs: tuple[float, float], size: int = 4096) -> list[dict[str, Any]]:

@@ -184,7 +184,7 @@ def profile_of(capture: Capture, fast: bool, sustained: bool = False) -> Profile
     launch, timing = capture.launch, capture.timing
     grid, names = _Grid(capture), Names(launch.kernel.program)
     least = _flops(grid) / (timing.mma_flops * launch.spec.sms)
-    loads, pace = grid.loads(), _pace(grid, least, least, sustained)
+    loads, pace = grid.loads(), _pace(grid, least, least, sustained=False)
     for _ in range(CLOCKS):
         journal = Journal(names, _stride(launch), _shared_loads(launch))
         timed = _replayed(grid, loads, pace.loaded, journal)
@@ -226,8 +226,8 @@ def _perform(grid: _Grid, load: _Load, clock: float, journal: Journal) -> _Timed
     outcome = replay(works, timing, memory, layout, journal)
     left = len(load.clusters) - len(works)
     ends = sorted(outcome.ends)
-    half = len(ends) // 2
-    rate = (ends[-1] - ends[half - 1]) / (len(ends) - half) if left else 0.0
+    rounds = len(ends) // 2 // places.together * places.together  # those of one SM end together
+    rate = (ends[-1] - ends[-1 - rounds]) / rounds if left else 0.0
     return _Timed(load, ends[-1] + left * rate, outcome, len(load.clusters) / len(works))
 
 
@@ -250,7 +250,7 @@ def _affordable(grid: _Grid, load: _Load) -> tuple[tuple[int, int], ...]:
     least, steps = 4 * grid.places.together, 0
     for count, (kind, _) in enumerate(load.clusters):
         steps += grid.kinds[kind].program.length
-        if count >= least and steps > LONGEST:
+        if count >= least and count % grid.places.together == 0 and steps > LONGEST:
             return load.clusters[:count]
     return load.clusters
 
