@@ -175,7 +175,9 @@ def merged(name: str, verdicts: Sequence[Verdict]) -> Verdict:
     """One verdict, called ``name``, on launches of the same device; what several say is said once."""
     parts = [verdict.coverage for verdict in verdicts]
     missed = dict.fromkeys(where for part in parts for where in part.missed)
-    coverage = Coverage(sum(part.reached for part in parts), sum(part.present for part in parts), tuple(missed))
+    gone, ways = (sum(part.branches[i] for part in parts) for i in range(2))
+    reached, present = sum(part.reached for part in parts), sum(part.present for part in parts)
+    coverage = Coverage(reached, present, tuple(missed), (gone, ways))
     findings = dict.fromkeys(finding for verdict in verdicts for finding in verdict.findings)
     reasons = dict.fromkeys(reason for verdict in verdicts for reason in verdict.reasons)
     return Verdict(name, verdicts[0].device, tuple(findings), coverage, tuple(reasons), verdicts[0].seeds)

@@ -147,16 +147,17 @@ def test_what_is_not_executed_is_incomplete_and_status_3(folder) -> None:
 
 def test_several_launches_are_one_verdict() -> None:
     finding = Finding(RULES["fault"], (), "it fails")
-    one = Verdict("a", "h200", (finding,), Coverage(3, 5, ("k.py:1",)), ("not reached: k.py:1",))
-    two = Verdict("b", "h200", (finding,), Coverage(4, 4, ()), ())
+    one = Verdict("a", "h200", (finding,), Coverage(3, 5, ("k.py:1",), (1, 4)), ("not reached: k.py:1",))
+    two = Verdict("b", "h200", (finding,), Coverage(4, 4, (), (2, 2)), ())
     both = merged("product", [one, two])
-    assert both == Verdict("product", "h200", (finding,), Coverage(7, 9, ("k.py:1",)), ("not reached: k.py:1",))
+    assert both == Verdict("product", "h200", (finding,), Coverage(7, 9, ("k.py:1",), (3, 6)), ("not reached: k.py:1",))
 
 
 def test_json_is_the_verdict(folder) -> None:
     value = json.loads(run("wrong.toml", "--json").stdout)
     assert value.keys() == {"kernel", "device", "verdict", "findings", "coverage", "reasons", "seeds"}
-    assert value["verdict"] == "findings" and value["coverage"] == {"reached": 13, "present": 13, "missed": []}
+    assert value["verdict"] == "findings"
+    assert value["coverage"] == {"reached": 13, "present": 13, "missed": [], "branches": [0, 0]}
     finding = value["findings"][0]
     assert finding["rule"]["id"] == "race" and finding["message"] == "nothing orders the second behind the first"
     assert [Path(step["where"]).name for step in finding["steps"]] == ["turned.py:13", "turned.py:10"]

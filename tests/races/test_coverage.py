@@ -53,3 +53,9 @@ def test_one_thread_is_enough(branch: bool) -> None:
     verdict = _checked(63, branch)
     assert verdict.kind == "clean", str(verdict)
     assert verdict.coverage.present == verdict.coverage.reached
+
+
+@pytest.mark.parametrize(("least", "gone"), [(0, 1), (64, 1), (63, 2)])
+def test_branches_are_counted_by_their_ways(least: int, gone: int) -> None:
+    assert _checked(least, branch=True).coverage.branches == (gone, 2)
+    assert _checked(least, branch=False).coverage.branches == (0, 0)

@@ -60,11 +60,12 @@ class Finding:
 @dataclass(frozen=True, slots=True)
 class Coverage:
     """Instructions that were reached, of those there are; ``missed``: lines with barriers, fences or accesses that were
-    not, so that nothing is known of them."""
+    not, so that nothing is known of them. ``branches``: ways that conditional branches went, of two each."""
 
     reached: int
     present: int
     missed: tuple[str, ...]
+    branches: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)

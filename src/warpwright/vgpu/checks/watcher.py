@@ -22,7 +22,7 @@ from warpwright.vgpu.checks.watch import MEANINGS, Watch
 from warpwright.vgpu.jit.control import ENDINGS
 from warpwright.vgpu.jit.issue import QUEUED
 from warpwright.vgpu.names import Names
-from warpwright.vgpu.program import Inst, mentions, registers_of
+from warpwright.vgpu.program import mentions, registers_of
 
 if TYPE_CHECKING:
     from warpwright.vgpu.cluster import Cluster
@@ -139,14 +139,14 @@ class Watcher:
         opcode = self.program.insts[inst].opcode
         return Step(what, opcode, self.names.places[inst], self.names.roles[inst], (0, 0, 0), 0)
 
-    def _taken(self, inst: Inst) -> bool:
-        """Whether the guard of an instruction held for some thread; where a branch goes, blocks say."""
-        guarded = inst.guard is not None and inst.name not in ENDINGS
-        return not guarded or bool(self.entered[len(self.program.blocks) + inst.index])
-
     def _coverage(self) -> Coverage:
         """An instruction without a line is not the kernel's own: the end that every kernel gets."""
         own = [(block.index, inst) for block in self.program.blocks for inst in block.insts if inst.line]
-        lost = [inst for block, inst in own if not (self.entered[block] and self._taken(inst))]
+        ways = self.entered[len(self.program.blocks) :].reshape(-1, 2)
+        guarded = [inst for _, inst in own if inst.guard is not None]
+        branches = [inst.index for inst in guarded if inst.name in ENDINGS]
+        skipped = {inst.index for inst in guarded if inst.name not in ENDINGS and not ways[inst.index, 0]}
+        lost = [inst for block, inst in own if not self.entered[block] or inst.index in skipped]
         missed = dict.fromkeys(self.names.places[inst.index] for inst in lost if inst.name in MEANINGS)
-        return Coverage(len(own) - len(lost), len(own), tuple(missed))
+        gone = int(ways[branches].sum()), 2 * len(branches)
+        return Coverage(len(own) - len(lost), len(own), tuple(missed), gone)

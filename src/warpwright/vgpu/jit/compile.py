@@ -84,8 +84,8 @@ def emit(
     lanes.arch = program.arch
     lanes.loaded = {r.name for i in program.insts if i.name == "tcgen05.ld" for r in registers_of(i.operands[0])}
     if watched:
-        lanes.entered = lanes.table([0] * (len(program.blocks) + len(program.insts)))
-        lanes.taken, lanes.nowhere = lanes.entered + 8 * len(program.blocks), lanes.table([0])
+        lanes.entered = lanes.table([0] * (len(program.blocks) + 2 * len(program.insts)))
+        lanes.ways, lanes.nowhere = lanes.entered + 8 * len(program.blocks), lanes.table([0])
     messages: dict[int, str] = {}
     blocks = program.blocks if program.blocks[-1].insts else program.blocks[:-1]
     for block in blocks:
@@ -175,7 +175,7 @@ def _guard(lanes: Lanes, inst: Inst) -> None:
     if lanes.mask != mask:
         lanes.narrow(mask)
     if inst.guard is not None:
-        record.take(lanes, inst)
+        record.ways(lanes, inst, lanes.mask)
 
 
 _GATHERS = re.compile(

@@ -8,6 +8,7 @@ which is explored, every jump does, so that others can come between any two inst
 from __future__ import annotations
 
 from warpwright.ptx import nodes
+from warpwright.vgpu.jit import record
 from warpwright.vgpu.jit.lanes import Lanes
 from warpwright.vgpu.jit.state import EXITED, OFFSETS
 from warpwright.vgpu.program import Inst, Symbol
@@ -62,7 +63,9 @@ def _split(lanes: Lanes, inst: Inst) -> tuple[str, str]:
         return lanes.mask, "0"
     guard = lanes.op(f"bitcast <32 x i1> {lanes.register(inst.guard)} to i32")
     taken = lanes.op(f"and i32 {lanes.mask}, {guard}")
-    return taken, lanes.op(f"xor i32 {lanes.mask}, {taken}")
+    stay = lanes.op(f"xor i32 {lanes.mask}, {taken}")
+    record.ways(lanes, inst, taken, stay)
+    return taken, stay
 
 
 def _brx(lanes: Lanes, inst: Inst, following: int) -> None:

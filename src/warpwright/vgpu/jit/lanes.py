@@ -73,8 +73,8 @@ class Lanes:
     observed : whether synchronising instructions also leave a record for observers.
     costs : what instructions cost, when rows for timing are recorded, else None.
     watched : whether rows for checks are recorded; ``tracked`` are the instructions that use registers of a wgmma;
-        ``entered`` is the address of a table with a word for each block that was entered, ``taken`` that of the words
-        behind them, for each instruction whose guard held; what is of no use is stored ``nowhere``.
+        ``entered`` is the address of a table with a word for each block that was entered, ``ways`` that of the words
+        behind them, two for each instruction: its guard held, or did not; what is of no use is stored ``nowhere``.
     """
 
     def __init__(self, slots: dict[str, int], local: dict[str, bool], observed: bool = False) -> None:
@@ -94,7 +94,7 @@ class Lanes:
         self.costs: Costs | None = None
         self.watched = False
         self.tracked: frozenset[int] = frozenset()
-        self.entered = self.taken = self.nowhere = 0
+        self.entered = self.ways = self.nowhere = 0
         self.param_bytes = 0
         self.loaded: set[str] = set()
         self.settled = False

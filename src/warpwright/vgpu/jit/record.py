@@ -11,7 +11,7 @@ from warpwright.vgpu.program import Inst
 
 __all__ = [
     "TOUCH", "access", "bar", "barriers", "enter", "first", "needs", "order", "row", "settled", "signal", "signalled",
-    "spend", "take", "touch", "wait",
+    "spend", "touch", "wait", "ways",
 ]  # fmt: skip
 
 
@@ -89,10 +89,11 @@ def enter(lanes: Lanes) -> None:
         lanes.emit(f"store i64 1, ptr inttoptr (i64 {lanes.entered + 8 * lanes.block} to ptr)")
 
 
-def take(lanes: Lanes, inst: Inst) -> None:
-    """The guard of an instruction holds, if it does for some lane; clusters that run at the same time only ever add."""
-    if lanes.watched:
-        place, some = lanes.taken + 8 * inst.index, lanes.op(f"icmp ne i32 {lanes.mask}, 0")
+def ways(lanes: Lanes, inst: Inst, *masks: str) -> None:
+    """The lanes for which the guard of an instruction holds, and of a branch those for which it does not: whether there
+    are any. Clusters that run at the same time only ever add to that."""
+    for way, mask in enumerate(masks if lanes.watched else ()):
+        place, some = lanes.ways + 8 * (2 * inst.index + way), lanes.op(f"icmp ne i32 {mask}, 0")
         word = lanes.op(f"select i1 {some}, i64 {place}, i64 {lanes.nowhere}")
         lanes.emit(f"store i64 1, ptr {lanes.op(f'inttoptr i64 {word} to ptr')}")
 
