@@ -53,11 +53,10 @@ def prepared(problem: Problem, name: str, tensors: Tensors, counter: torch.Tenso
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     found = plan(problem, sms=sms, config=CONFIGS[name])
     traced = kernel_of(found.config).trace(dtype=bf16, bounds=found.bounds)
-    choice = Choice("sm90.attention", True, name)
-    job = Job(choice, traced, found.grid, found.config, found.scalars, True, counted=True, counts=found.uneven)
+    job = Job(Choice("sm90.attention", True, name), traced, found.grid, found.config, found.scalars, int(found.uneven))
     views = [view for view in map(device_array, tensors) if view is not None]
     stream = torch.cuda.current_stream().cuda_stream
-    return started(job, views, "cuda:0", counter=counter.data_ptr(), stream=stream)
+    return started(job, views, "cuda:0", memory=counter.data_ptr(), stream=stream)
 
 
 def exact(problem: Problem, tensors: Tensors, batch: int, head: int) -> torch.Tensor:

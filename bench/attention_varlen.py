@@ -77,7 +77,7 @@ def dense(problem: Problem, tensors: Tensors, counter: torch.Tensor) -> Run:
     apart = [tensor.view(problem.batch, problem.q_len, problem.heads, problem.head_dim) for tensor in tensors]
     places, stream = tuple(tensor.data_ptr() for tensor in tensors), torch.cuda.current_stream().cuda_stream
     at = dense_ready(job, tuple(map(geometry, views(apart, 1, 2))), "cuda:0")
-    return at(places, 0, counter.data_ptr() if job.counts else 0, stream)
+    return at(places, 0, counter.data_ptr() if job.words else 0, stream)
 
 
 def peer(problem: Problem, tensors: Tensors, starts: torch.Tensor, longest: int) -> torch.Tensor:

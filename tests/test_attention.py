@@ -40,9 +40,30 @@ def test_every_device_with_and_without_tma(device, setting, monkeypatch) -> None
     given = normal(SMALL)
     out, lse, ran = ww.attention(*given, device=device, return_lse=True, explain=True)
     verify(SMALL, given, (out, lse))
-    own = {RTX: "sm120.attention", "h200": "sm90.attention"}.get(device, "sm100.attention")
+    own = {RTX: "sm120.attention", "h200": "sm90_decode.attention"}.get(device, "sm100.attention")
     assert ran.kernel == (own if setting == "1" else "sm120.attention_cp_async")
-    assert (ran.tma, ran.why) == (setting == "1", f"{SETTING}={setting}")
+    assert ran.tma == (setting == "1") and ran.why.startswith(f"{SETTING}={setting}")
+
+
+def test_more_queries_on_hopper() -> None:
+    """Whose tiles go round, and which fill one each."""
+    problem = Problem(1, 67, 67, 65, 70, 64)
+    out, lse, ran = ww.attention(*normal(problem), device="h200", return_lse=True, explain=True)
+    verify(problem, normal(problem), (out, lse))
+    assert (ran.kernel, ran.why) == ("sm90.attention", "70 keys are more than 64")
+
+
+def test_few_queries_on_hopper() -> None:
+    """The kernel says how it shares out keys; a window and a causal mask hide nothing from a single query."""
+    problem = Problem(2, 6, 2, 1, 300, 64, causal=True, window=(299, 0))
+    out, lse, ran = ww.attention(
+        *normal(problem), causal=True, window=(299, 0), device="h200", return_lse=True, explain=True
+    )
+    verify(problem, normal(problem), (out, lse))
+    assert str(ran) == (
+        "sm90_decode.attention on h200: head_dim 64, keys 128, stages 3, places 1, last True; "
+        "TMA on: 300 keys are more than 64; tiles of queries: 4, CTAs that share out their keys: 12"
+    )
 
 
 def test_the_setting_is_read_at_every_call(monkeypatch) -> None:

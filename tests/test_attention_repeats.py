@@ -88,10 +88,10 @@ def launches(monkeypatch) -> Iterator[list[Any]]:
     monkeypatch.setattr(sdpa, "ready", ready)
     monkeypatch.setattr(sdpa_launch, "ready", ready)
     monkeypatch.delenv(sdpa_launch.SETTING, raising=False)
-    for kept in (sdpa_repeats._CALLS, sdpa._COUNTERS):
+    for kept in (sdpa_repeats._CALLS, sdpa._MEMORY):
         kept.clear()
     yield started
-    for kept in (sdpa_repeats._CALLS, sdpa._COUNTERS):
+    for kept in (sdpa_repeats._CALLS, sdpa._MEMORY):
         kept.clear()
 
 
@@ -101,7 +101,7 @@ def on_gpu(array: Any) -> Any:
     return made
 
 
-PROBLEM = Problem(2, 4, 2, 20, 70, 64, causal=True)
+PROBLEM = Problem(2, 40, 20, 40, 70, 64, causal=True)
 
 
 def test_a_call_is_made_again_with_other_arrays(launches, monkeypatch) -> None:
@@ -151,3 +151,13 @@ def test_a_graph_has_a_counter_of_its_own(launches, monkeypatch) -> None:
         ww.attention(*given, causal=True)
     first, second, third = (counter for _, counter, _ in launches)
     assert first == third != second
+
+
+def test_a_workspace_grows_beside_the_counter(launches) -> None:
+    """Keys of few queries are shared out: a larger problem has a larger workspace, the same for all that find room."""
+    small, large = ([on_gpu(x) for x in normal(Problem(2, heads, 2, 1, 300, 64, causal=True))] for heads in (4, 32))
+    for given in (small, small, large, small, large, [on_gpu(x) for x in normal(PROBLEM)]):
+        ww.attention(*given, causal=True)
+    kernels, places, _ = zip(*launches, strict=True)
+    assert kernels == ("sm90_decode.attention",) * 5 + ("sm90.attention",)
+    assert places[0] == places[1] != places[2] == places[3] == places[4] != places[5]

@@ -14,7 +14,7 @@ from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.kernels.attention.problem import DTYPES, Problem, Window
 from warpwright.libraries import OTHER, Library, View, library_of
-from warpwright.sdpa_launch import Job, capturing, geometry, job_of, ready, run, setting, usable
+from warpwright.sdpa_launch import COUNTER, Job, capturing, geometry, job_of, ready, run, setting, usable
 from warpwright.sdpa_repeats import Kept, again, keep
 
 __all__ = ["Explanation", "attention"]
@@ -22,7 +22,7 @@ __all__ = ["Explanation", "attention"]
 Array = Any
 
 LAYOUTS = {"bhsd": (1, 2), "bshd": (2, 1)}  # axes of heads and of rows
-FLOAT32, COUNTER = np.dtype(np.float32), np.dtype(np.uint32)
+FLOAT32, WORD = np.dtype(np.float32), np.dtype(np.uint32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def attention(
     if out is not None:
         _check_out(view_out, views)
     lse = library.empty(shape[:3], FLOAT32, q) if return_lse else None
-    job = _job(views, causal, scale, window, target)
+    job = _job(views, causal, scale, window, target, library is not OTHER)
     if job is not None:
         _run(job, library, {"q": q, "k": k, "v": v, "out": result}, views | {"out": view_out}, lse, target, heads, rows)
         if out is None and isinstance(view_out, DeviceArray):
@@ -206,9 +206,9 @@ def _extents(view: View) -> str:
 
 
 def _job(
-    views: dict[str, View], causal: bool, scale: float | None, window: Window | None, target: Device
+    views: dict[str, View], causal: bool, scale: float | None, window: Window | None, target: Device, memory: bool
 ) -> Job | None:
-    """The launch; None where the result has no element."""
+    """The launch, which may take ``memory``; None where the result has no element."""
     q, k, v = (views[name] for name in "qkv")
     _check_extents(q, k, v)
     (batch, heads, q_len, head_dim), (_, kv_heads, kv_len, _) = q.shape, k.shape
@@ -216,7 +216,7 @@ def _job(
         return None
     extents = batch, heads, kv_heads, q_len, kv_len, head_dim
     problem = _problem(extents, q.dtype, bool(causal), window, scale)
-    return job_of(problem, target.spec.arch, target.spec.sms, setting())
+    return job_of(problem, target.spec.arch, target.spec.sms, setting(), memory)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -261,9 +261,9 @@ def _run(
             views[name] = _logical(library, name, copies[name], heads, rows)
     on_gpu = isinstance(views["q"], DeviceArray)
     stream = library.stream(arrays["q"])() if on_gpu else 0
-    counter = _counter(library, arrays["q"], target.name, stream) if on_gpu and job.counts else None
+    memory = _memory(library, arrays["q"], target.name, stream, job.words) if on_gpu and job.words else None
     four = [views[name] for name in ("q", "k", "v", "out")]
-    lent = [None if each is None else library.view(each) for each in (lse, counter)]
+    lent = [None if each is None else library.view(each) for each in (lse, memory)]
     run(job, four, lent[0], target, lent[1], stream)
     if "out" in copies:
         arrays["out"][...] = copies["out"]
@@ -288,10 +288,10 @@ def _remember(
         return
     shape, turned = _shape_made(library, q, heads, rows)
 
-    def counter(stream: int) -> int:
-        return library.pointer(_counter(library, q_like, target.name, stream)) if job.counts else 0
+    def memory(stream: int) -> int:
+        return library.pointer(_memory(library, q_like, target.name, stream, job.words)) if job.words else 0
 
-    q_like = library.empty((1,), COUNTER, q)  # a small array stands for q, which is not kept alive
+    q_like = library.empty((1,), WORD, q)  # a small array stands for q, which is not kept alive
     kept = Kept(
         alike=(of_q, of_k, of_v),
         pointer=library.pointer,
@@ -299,23 +299,24 @@ def _remember(
         made=library.maker(shape, view_out.dtype, q),
         turned=turned,
         lse=None if lse is None else library.maker(tuple(lse.shape), FLOAT32, q),
-        counter=counter,
+        memory=memory,
         at=ready(job, tuple(geometry(view) for view in four), target.name),
     )
     keep(q, k, v, options, kept)
 
 
-_COUNTERS: dict[tuple[str, str, int], Array] = {}
+_MEMORY: dict[tuple[str, str, int, bool], Array] = {}
 
 
-def _counter(library: Library, like: Array, gpu: str, stream: int) -> Array:
-    """A u32 that is 0: every launch leaves it so, and those of a stream follow each other. A graph has its own."""
+def _memory(library: Library, like: Array, gpu: str, stream: int, words: int) -> Array:
+    """Memory for a launch, at first 0. Those of a stream follow each other, and each leaves its counters at 0: that of
+    `COUNTER` words, or the first ones of a workspace, as many on one GPU for all of them. A graph has its own."""
     if capturing(stream):
-        return library.zeros((1,), COUNTER, like)
-    key = library.name, gpu, stream
-    if key not in _COUNTERS:
-        _COUNTERS[key] = library.zeros((1,), COUNTER, like)
-    return _COUNTERS[key]
+        return library.zeros((words,), WORD, like)
+    key = library.name, gpu, stream, words == COUNTER
+    if key not in _MEMORY or _MEMORY[key].shape[0] < words:
+        _MEMORY[key] = library.zeros((words,), WORD, like)
+    return _MEMORY[key]
 
 
 def _explained(job: Job | None, target: Device) -> Explanation | None:

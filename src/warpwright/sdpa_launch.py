@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,14 +18,23 @@ from warpwright.arrays import DeviceArray, dense_strides
 from warpwright.cuda.driver import driver
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
-from warpwright.kernels.attention import sm90, sm90_plan, sm100, sm100_plan, sm120, sm120_plan
+from warpwright.kernels.attention import (
+    sm90,
+    sm90_decode,
+    sm90_decode_plan,
+    sm90_plan,
+    sm100,
+    sm100_plan,
+    sm120,
+    sm120_plan,
+)
 from warpwright.kernels.attention.problem import Problem
 from warpwright.lang.trace import Traced
 from warpwright.launch import entry_point, launch
 from warpwright.libraries import View
 from warpwright.tensormap import TensorMap
 
-__all__ = ["SETTING", "Choice", "Job", "capturing", "choose", "geometry", "job_of", "ready", "run", "usable"]
+__all__ = ["COUNTER", "SETTING", "Choice", "Job", "capturing", "choose", "geometry", "job_of", "ready", "run", "usable"]
 
 SETTING = "WARPWRIGHT_ATTENTION_TMA"
 SETTINGS = {"0": False, "1": True, "-1": None}
@@ -33,6 +42,8 @@ AUTO_ABOVE = {"sm_90a": 64, "sm_100a": 64, "sm_120a": 512}  # keys from which on
 MAP_BYTES = 16  # addresses and strides of tensor maps, and of cp.async
 MAP_STRIDE = 1 << 40
 KEPT_ADDRESSES = 1024
+ARRAYS = "qkvo"
+COUNTER = 1  # word, of kernels that can do without it
 
 # Targets with tensor cores of their own: the name of the kernel, its plan, and the kernel of a configuration.
 OWN: dict[str, tuple[str, Callable[..., Any], Callable[..., Any]]] = {
@@ -54,18 +65,21 @@ class Choice:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Job:
-    """A launch that only lacks arrays. ``mapped``: Q, K, V and O are tensor maps, else addresses and strides;
-    ``counted``: the kernel takes the address of a counter, and with ``counts`` it uses it; ``config`` is the kernel's
-    configuration."""
+    """A launch that only lacks arrays: of those of Q, K, V and O that ``kernel`` has maps for a tensor map, of others
+    the address, strides, and the head dimension. ``config`` is the kernel's configuration.
+
+    ``words`` of 32 bits is the memory that it takes the address of, None where it takes none: a `COUNTER`, or a
+    workspace that begins with counters. Those are 0 before the first launch and after each. ``then`` is a second
+    launch, which takes what the first takes from O on, but for the last scalar.
+    """
 
     choice: Choice
     kernel: Traced
     grid: tuple[int, int, int]
     config: Any
     scalars: tuple[int | float, ...]
-    mapped: bool
-    counted: bool = False
-    counts: bool = False
+    words: int | None = None
+    then: tuple[Traced, tuple[int, int, int]] | None = None
 
 
 def setting() -> bool | None:
@@ -99,19 +113,32 @@ def choose(problem: Problem, arch: str, tma: bool | None) -> Choice:
 
 
 @functools.lru_cache(maxsize=1024)
-def job_of(problem: Problem, arch: str, sms: int, tma: bool | None) -> Job:
-    """The launch of ``problem`` on a device of ``sms`` SMs."""
+def job_of(problem: Problem, arch: str, sms: int, tma: bool | None, memory: bool = True) -> Job:
+    """The launch of ``problem`` on a device of ``sms`` SMs; ``memory``: there can be some for what it needs itself."""
     choice, dtype = choose(problem, arch, tma), types.of_dtype(problem.dtype)
+    if choice.tma and arch == "sm_90a" and memory and sm90_decode_plan.suits(problem, sms=sms):
+        return _shared_out(problem, sms, choice)
     if choice.tma and arch in OWN:
         _, planned, kernel_of = OWN[arch]
         plan = planned(problem, sms=sms)
         kernel = kernel_of(plan.config).trace(dtype=dtype, bounds=plan.bounds)
         counted = any(name == "counter" for name, _ in kernel.params)
-        counts = counted and plan.uneven
-        return Job(choice, kernel, plan.grid, plan.config, plan.scalars, True, counted, counts)
+        words = COUNTER * (memory and plan.uneven) if counted else None
+        return Job(choice, kernel, plan.grid, plan.config, plan.scalars, words)
     found = sm120_plan.plan(problem, tma=choice.tma, arch=arch)
     traced = sm120.kernel_of(found.config).trace(arch=arch, dtype=dtype)
-    return Job(choice, traced, found.grid, found.config, found.scalars, choice.tma)
+    return Job(choice, traced, found.grid, found.config, found.scalars)
+
+
+def _shared_out(problem: Problem, sms: int, choice: Choice) -> Job:
+    """The launch where keys are shared out to CTAs."""
+    found = sm90_decode_plan.plan(problem, sms=sms)
+    kernel = sm90_decode.kernel_of(found.config).trace(dtype=types.of_dtype(problem.dtype), bounds=found.bounds)
+    why = f"{choice.why}; tiles of queries: {found.tiles}, CTAs that share out their keys: {found.grid[0]}"
+    choice = Choice("sm90_decode.attention", True, why)
+    last = sm90_decode.combine_of(found.config).trace(dtype=types.of_dtype(problem.dtype), bounds=found.bounds)
+    then = (last, found.combine_grid) if found.combine_grid else None
+    return Job(choice, kernel, found.grid, found.config, found.scalars, found.words, then)
 
 
 def usable(view: View) -> bool:
@@ -138,65 +165,97 @@ def geometry(view: View) -> Geometry:
     return view.shape, strides, view.dtype
 
 
-def run(job: Job, views: Sequence[View], lse: View | None, device: Device, counter: View | None, stream: int) -> None:
+def run(job: Job, views: Sequence[View], lse: View | None, device: Device, memory: View | None, stream: int) -> None:
     """Attention of arrays of the host, or of a GPU, where it is only started on ``stream``.
 
-    ``views`` are Q, K, V and O; ``lse`` (batch, heads, q_len) of float32; ``counter`` one u32 of zero.
+    ``views`` are Q, K, V and O; ``lse`` (batch, heads, q_len) of float32; ``memory`` the words that the job takes.
     """
     on_gpu = [view for view in views if isinstance(view, DeviceArray)]
     if len(on_gpu) == len(views):
         layouts = tuple(geometry(view) for view in views)
         at = ready(job, layouts, device.name)
-        at_lse, at_counter = (each.pointer if isinstance(each, DeviceArray) else 0 for each in (lse, counter))
-        at(tuple(view.pointer for view in on_gpu), at_lse, at_counter, stream)()
+        at_lse, at_memory = (each.pointer if isinstance(each, DeviceArray) else 0 for each in (lse, memory))
+        at(tuple(view.pointer for view in on_gpu), at_lse, at_memory, stream)()
         return
     host = [view for view in views if isinstance(view, np.ndarray)]
-    given: list[Any] = mapped(job, host) if job.mapped else strided(host)
+    near = [x if name in job.kernel.maps else np.ascontiguousarray(x) for name, x in zip(ARRAYS, host, strict=True)]
+    given: list[Any] = [near[i] if tensor is None else tensor for i, tensor in enumerate(mapped(job, near))]
+    steps = _steps(job, [geometry(array) for array in near])
     # CTAs of a virtual GPU take every n-th tile: with a counter, those of a representative wave would take them all
-    own = np.zeros(1, np.uint32) if job.counts and device.name.startswith("cuda") else 0
-    tail = [0 if lse is None else lse, *([own] if job.counted else [])]
-    launch(job.kernel, job.grid, args=[*given, *tail, *job.scalars], device=device)
-    if not job.mapped:
-        host[-1][...] = given[3]
+    takes = 0 if job.words == COUNTER and not device.name.startswith("cuda") else job.words
+    own = [] if job.words is None else [np.zeros(job.words, np.uint32) if takes else 0]
+    more = [*steps, 0 if lse is None else lse, *own]
+    launch(job.kernel, job.grid, args=[*given, *more, *job.scalars], device=device)
+    if job.then:
+        launch(*job.then, args=[given[-1], *more, *job.scalars[:-1]], device=device)
+    if near[-1] is not host[-1]:
+        host[-1][...] = near[-1]
 
 
-def mapped(job: Job, views: Sequence[View]) -> list[TensorMap]:
-    """Tensor maps of Q, K, V and O."""
-    uses = [job.kernel.maps[name] for name in "qkvo"]
-    return [TensorMap(view, use.box, swizzle=use.swizzle) for view, use in zip(views, uses, strict=True)]
+def mapped(job: Job, views: Sequence[View]) -> list[TensorMap | None]:
+    """Tensor maps of Q, K, V and O, None for those that the kernel takes no map of."""
+    maps: list[TensorMap | None] = []
+    for name, view in zip(ARRAYS, views, strict=True):
+        use = job.kernel.maps.get(name)
+        if use is not None and len(use.box) > len(view.shape):
+            view = _grouped(view, views[1].shape[1])
+        maps.append(TensorMap(view, use.box, swizzle=use.swizzle) if use else None)
+    return maps
 
 
-def strided(views: Sequence[Any]) -> list[Any]:
-    """Dense copies of arrays of the host, their strides in elements, and the head dimension."""
-    dense = [np.ascontiguousarray(view) for view in views]
-    return [*dense, *_steps([geometry(view) for view in dense]), views[0].shape[-1]]
+def _grouped(view: View, kv_heads: int) -> View:
+    """(batch, heads, rows, head_dim) as (batch, kv_heads, group, rows, head_dim)."""
+    (batch, heads, *rest), (far, step, *near) = view.shape, view.strides
+    group = heads // kv_heads
+    shape, strides = (batch, kv_heads, group, *rest), (far, group * step, step, *near)
+    if isinstance(view, DeviceArray):
+        return replace(view, shape=shape, strides=strides)
+    return np.lib.stride_tricks.as_strided(view, shape, strides)
 
 
-def _steps(layouts: Sequence[Geometry]) -> list[int]:
-    return [step // dtype.itemsize for _, strides, dtype in layouts for step in strides[:-1]]
+def _steps(job: Job, layouts: Sequence[Geometry]) -> list[int]:
+    """Of the arrays that the kernel takes no map of: their strides in elements, and the head dimension."""
+    apart = [layout for name, layout in zip(ARRAYS, layouts, strict=True) if name not in job.kernel.maps]
+    steps = [step // dtype.itemsize for _, strides, dtype in apart for step in strides[:-1]]
+    return [*steps, layouts[0][0][-1]] if apart else []
 
 
 @functools.lru_cache(maxsize=1024)
-def ready(job: Job, layouts: tuple[Geometry, ...], gpu: str) -> Callable[[tuple[int, ...], int, int, int], cuda.Launch]:
-    """The launch on ``gpu`` of arrays that lie so: made of their addresses, those of log-sum-exp and counter (0 for
-    none), and the stream."""
-    device, entry = cuda.device(gpu), entry_point(job.kernel)
-    function = device.function(entry.module, entry.name, job.kernel.threads, job.kernel.cluster, job.kernel.smem_bytes)
-    head_dim = layouts[0][0][-1]
+def ready(
+    job: Job, layouts: tuple[Geometry, ...], gpu: str
+) -> Callable[[tuple[int, ...], int, int, int], Callable[[], None]]:
+    """The launch on ``gpu`` of arrays that lie so: made of their addresses, those of log-sum-exp and its own memory (0
+    for none), and the stream."""
+    function = _function(job.kernel, gpu)
+    last, last_grid = (_function(job.then[0], gpu, dependent=True), job.then[1]) if job.then else (None, (0, 0, 0))
     nowhere = [DeviceArray(0, *layout, None, None) for layout in layouts]
-    encoders = [
-        functools.lru_cache(KEPT_ADDRESSES)(functools.partial(cuda.encode, tensor))
-        for tensor in (mapped(job, nowhere) if job.mapped else ())
+    encoders: list[Callable[[int], Any]] = [
+        int if tensor is None else functools.lru_cache(KEPT_ADDRESSES)(functools.partial(cuda.encode, tensor))
+        for tensor in mapped(job, nowhere)
     ]
-    steps = () if job.mapped else (*_steps(layouts), head_dim)
+    steps, takes = _steps(job, layouts), job.words is not None
 
-    def at(places: tuple[int, ...], lse: int, counter: int, stream: int) -> cuda.Launch:
+    def at(places: tuple[int, ...], lse: int, memory: int, stream: int) -> Callable[[], None]:
         function.enter()  # a new thread has no context yet, without which the driver makes no tensor map
-        given = tuple(encode(place) for encode, place in zip(encoders, places, strict=True)) if encoders else places
-        more = (lse, counter) if job.counted else (lse,)
-        return function.at(job.grid, (*given, *steps, *more, *job.scalars), stream)
+        given = [encode(place) for encode, place in zip(encoders, places, strict=True)]
+        more = (*steps, lse, memory) if takes else (*steps, lse)
+        launch = function.at(job.grid, (*given, *more, *job.scalars), stream)
+        if last is None:
+            return launch
+        then = last.at(last_grid, (given[-1], *more, *job.scalars[:-1]), stream)
+
+        def both() -> None:
+            launch()
+            then()
+
+        return both
 
     return at
+
+
+def _function(kernel: Traced, gpu: str, *, dependent: bool = False) -> cuda.Function:
+    entry, sizes = entry_point(kernel), (kernel.threads, kernel.cluster, kernel.smem_bytes)
+    return cuda.device(gpu).function(entry.module, entry.name, *sizes, dependent=dependent)
 
 
 def capturing(stream: int) -> bool:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
-from warpwright.cuda import Launch
 from warpwright.sdpa_launch import MAP_BYTES, SETTING
 
 __all__ = ["Kept", "again", "keep"]
@@ -27,9 +26,9 @@ class Kept:
     """A call whose arrays were all used in place; addresses may be others.
 
     ``alike`` says of Q, K and V which arrays will do. ``pointer`` and ``stream`` are the library's; ``made`` makes the
-    result, whose axes ``turned`` are then exchanged, ``lse`` the log-sum-exp, if it is wanted. ``counter`` gives the
-    address of a counter for a stream, 0 for none, and ``at`` the launch at addresses of Q, K, V and O, of log-sum-exp
-    and counter, on a stream.
+    result, whose axes ``turned`` are then exchanged, ``lse`` the log-sum-exp, if it is wanted. ``memory`` gives the
+    address of the launch's own memory on a stream, 0 for none, and ``at`` the launch at addresses of Q, K, V and O, of
+    log-sum-exp and that memory, on a stream.
     """
 
     alike: tuple[Alike, Alike, Alike]
@@ -38,8 +37,8 @@ class Kept:
     made: Callable[[], Array]
     turned: tuple[int, int] | None
     lse: Callable[[], Array] | None
-    counter: Callable[[int], int]
-    at: Callable[[tuple[int, ...], int, int, int], Launch]
+    memory: Callable[[int], int]
+    at: Callable[[tuple[int, ...], int, int, int], Callable[[], None]]
 
     def fits(self, q: Array, k: Array, v: Array) -> bool:
         """Whether the call would run in the same way."""
@@ -54,15 +53,17 @@ class Kept:
             return None
         out, lse = self.made(), None if self.lse is None else self.lse()
         at_lse = 0 if lse is None else pointer(lse)
-        _launch(self.at, (at_q, at_k, at_v, pointer(out)), at_lse, self.counter(stream), stream)()
+        _launch(self.at, (at_q, at_k, at_v, pointer(out)), at_lse, self.memory(stream), stream)()
         result = out if self.turned is None else out.swapaxes(*self.turned)
         return result if lse is None else (result, lse)
 
 
 @functools.lru_cache(maxsize=KEPT_LAUNCHES)
-def _launch(at: Callable[..., Launch], places: tuple[int, ...], lse: int, counter: int, stream: int) -> Launch:
+def _launch(
+    at: Callable[..., Callable[[], None]], places: tuple[int, ...], lse: int, memory: int, stream: int
+) -> Callable[[], None]:
     """Allocators give the same addresses again and again."""
-    return at(places, lse, counter, stream)
+    return at(places, lse, memory, stream)
 
 
 _CALLS: dict[Hashable, tuple[Kept, ...]] = {}  # a few for one key

@@ -22,7 +22,7 @@ from warpwright.cuda.driver import call, require
 from warpwright.cuda.memory import Transfers
 from warpwright.kernels.attention import Problem
 from warpwright.report.verdict import Verdict, judge_attention
-from warpwright.sdpa_launch import Job, geometry, job_of, ready, setting
+from warpwright.sdpa_launch import COUNTER, Job, geometry, job_of, ready, setting
 from warpwright.trials import NAN_BYTE, tensor_at, torch_of
 
 __all__ = ["PEERS", "Trial", "backend", "measured", "peer", "started", "ways"]
@@ -55,7 +55,7 @@ class Held:
     given: Arrays
     o: Array
     lse: Array
-    counter: Array
+    memory: Array
     transfers: Transfers
 
     def address(self, array: Array) -> int:
@@ -68,17 +68,18 @@ class Held:
 
 def ways(problem: Problem, spec: targets.Device) -> dict[str, Job]:
     """The launches that do ``problem``, by kernel and tile: what `warpwright.attention` takes, and with the other
-    setting of WARPWRIGHT_ATTENTION_TMA."""
+    setting of WARPWRIGHT_ATTENTION_TMA, or without memory of its own."""
     jobs = [job_of(problem, spec.arch, spec.sms, tma) for tma in (setting(), True, False)]
+    jobs.append(job_of(problem, spec.arch, spec.sms, True, memory=False))
     return {f"{job.choice.kernel} {' × '.join(map(str, job.config.tile))}": job for job in jobs}
 
 
 def started(
-    job: Job, views: Sequence[DeviceArray], gpu: str, *, lse: int = 0, counter: int = 0, stream: int = 0
+    job: Job, views: Sequence[DeviceArray], gpu: str, *, lse: int = 0, memory: int = 0, stream: int = 0
 ) -> Run:
-    """A call that only starts ``job`` for Q, K, V and O; ``lse`` and ``counter`` are addresses, 0 for none."""
+    """A call that only starts ``job`` for Q, K, V and O; ``lse`` and ``memory`` are addresses, 0 for none."""
     places = tuple(view.pointer for view in views)
-    return ready(job, tuple(map(geometry, views)), gpu)(places, lse, counter if job.counts else 0, stream)
+    return ready(job, tuple(map(geometry, views)), gpu)(places, lse, memory if job.words else 0, stream)
 
 
 def measured(
@@ -91,10 +92,11 @@ def measured(
 ) -> list[Trial]:
     """Verify and time all `ways` of ``problem``, what `warpwright.attention` takes first, and then torch's backends
     that do it; ``describe`` is told what is being done."""
-    with held(device, problem, given) as arrays:
+    jobs = ways(problem, device.spec)
+    with held(device, problem, given, max(job.words or COUNTER for job in jobs.values())) as arrays:
         verdicts: dict[str, Verdict] = {}
         runs: dict[str, Run] = {}
-        for name, job in ways(problem, device.spec).items():
+        for name, job in jobs.items():
             describe(f"{name}: compiled and verified")
             runs[name], verdicts[name] = ours(job, arrays)
         mine = len(runs)
@@ -107,26 +109,26 @@ def measured(
 
 
 @contextlib.contextmanager
-def held(device: cuda.Device, problem: Problem, given: Arrays) -> Iterator[Held]:
-    """The arrays of ``problem`` on the GPU."""
+def held(device: cuda.Device, problem: Problem, given: Arrays, words: int) -> Iterator[Held]:
+    """The arrays of ``problem`` on the GPU, and memory of so many ``words`` of 0."""
     call(require().cuCtxSetCurrent(device.context))
     for array in given:
         array.flags.writeable = False
-    o, counter = np.empty_like(given[0]), np.zeros(1, np.uint32)
+    o, memory = np.empty_like(given[0]), np.zeros(words, np.uint32)
     lse = np.empty((problem.batch, problem.heads, problem.q_len), np.float32)
-    with Transfers("attention", 0, (*given, o, lse, counter)) as transfers:
-        yield Held(device, problem, given, o, lse, counter, transfers)
+    with Transfers("attention", 0, (*given, o, lse, memory)) as transfers:
+        yield Held(device, problem, given, o, lse, memory, transfers)
 
 
 def ours(job: Job, arrays: Held) -> tuple[Run, Verdict]:
     """A call that only starts ``job``, and how its result differs, in which every element was written."""
     views = [arrays.on_gpu(array) for array in (*arrays.given, arrays.o)]
-    lse, counter = arrays.address(arrays.lse), arrays.address(arrays.counter)
+    lse, memory = arrays.address(arrays.lse), arrays.address(arrays.memory)
     for array in (arrays.o, arrays.lse):
         call(require().cuMemsetD8Async(arrays.address(array), NAN_BYTE, array.nbytes, 0))
-    started(job, views, arrays.device.name, lse=lse, counter=counter)()
+    started(job, views, arrays.device.name, lse=lse, memory=memory)()
     arrays.transfers.download()
-    return started(job, views, arrays.device.name, counter=counter), judged(
+    return started(job, views, arrays.device.name, memory=memory), judged(
         arrays.problem, arrays.given, arrays.o, arrays.lse
     )
 

@@ -19,8 +19,8 @@ from warpwright.kernels.attention.sm90_plan import plan_varlen
 from warpwright.kernels.attention.sm90_varlen import kernel_of
 from warpwright.launch import entry_point, launch
 from warpwright.libraries import OTHER, Library, View
-from warpwright.sdpa import COUNTER, FLOAT32, Explanation, _check_out, _counter, _extents, _library, _place
-from warpwright.sdpa_launch import SETTING, Choice, Geometry, Job, geometry, setting, usable
+from warpwright.sdpa import FLOAT32, WORD, Explanation, _check_out, _extents, _library, _memory, _place
+from warpwright.sdpa_launch import COUNTER, SETTING, Choice, Geometry, Job, geometry, setting, usable
 from warpwright.tensormap import TensorMap, ragged
 
 __all__ = ["attention_varlen", "ready", "varlen_job"]
@@ -187,7 +187,7 @@ def varlen_job(problem: Problem, total_q: int, total_k: int, sms: int) -> Job:
     found = plan_varlen(problem, total_q, total_k, sms=sms)
     kernel = kernel_of(found.config).trace(dtype=types.of_dtype(problem.dtype), bounds=found.bounds)
     choice = Choice("sm90.attention_varlen", True, f"{problem.batch} sequences are packed")
-    return Job(choice, kernel, found.grid, found.config, found.scalars, mapped=True, counted=True, counts=True)
+    return Job(choice, kernel, found.grid, found.config, found.scalars, COUNTER)
 
 
 def _run(job: Job, library: Library, arrays: dict[str, Array], target: Device) -> None:
@@ -198,12 +198,12 @@ def _run(job: Job, library: Library, arrays: dict[str, Array], target: Device) -
     if isinstance(four[0], DeviceArray):
         stream = library.stream(arrays["q"])()
         if library is not OTHER:
-            views["counter"] = library.view(_counter(library, arrays["q"], target.name, stream))
+            views["counter"] = library.view(_memory(library, arrays["q"], target.name, stream, COUNTER))
         pointers = {name: view.pointer for name, view in views.items() if isinstance(view, DeviceArray)}
         places, others = ([pointers.get(name, 0) for name in names] for names in (FOUR, OTHERS))
         ready(job, tuple(map(geometry, four)), target.name)(places, others, stream)()
     else:
-        own = np.zeros(1, COUNTER) if target.name.startswith("cuda") else 0  # as in `sdpa_launch.run`
+        own = np.zeros(COUNTER, WORD) if target.name.startswith("cuda") else 0  # as in `sdpa_launch.run`
         values = {"lse": 0, "counter": own, **views}
         args = [*_mapped(job, four), *(values[name] for name in OTHERS), *job.scalars]
         launch(job.kernel, job.grid, args=args, device=target)

@@ -89,6 +89,6 @@ def attention_profile(
 
     given, out, lse, ran = attend(problem, Substitute(device, act), None if fast else seed)
     verdict = None if fast else judge_attention(problem, given, out, lse)
-    (found,) = made
+    found = max(made, key=lambda each: each.time_us)  # of two launches, that which computes
     tflops = problem.flops / found.time_us / 1e6
     return replace(found, kernel=titled(problem, ran), tflops=tflops), verdict

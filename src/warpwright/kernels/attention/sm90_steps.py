@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -45,6 +45,7 @@ from warpwright.lang.smem import Tile
 from warpwright.types import Scalar
 
 __all__ = [
+    "HALVES",
     "LN2",
     "LOWEST",
     "STRIP",
@@ -59,6 +60,7 @@ __all__ = [
     "add",
     "free",
     "load_tile",
+    "panel",
     "put_rows",
     "reduced",
     "rescale",
@@ -116,7 +118,7 @@ def panel(head_dim: int) -> int:
     return PANEL if head_dim % PANEL == 0 else PANEL // 2
 
 
-def set_up(rings: Rings, maps: Sequence[tma.Map[Scalar]]) -> None:
+def set_up(rings: Iterable[Ring], maps: Sequence[tma.Map[Scalar]]) -> None:
     """Barriers ready before anyone waits."""
 
     @role(warp=0, elect=True)
@@ -326,11 +328,12 @@ def of_row(values: Sequence[Any], which: int) -> list[Any]:
     return [value for v, value in enumerate(values) if v >> 1 & 1 == which]
 
 
-def seen(mask: Mask, values: Sequence[Any], row: Any, block: Any) -> list[Any]:
-    """Scores of a block of keys that begins at ``block``, -inf where this thread's rows ``row`` and 8 on see no key."""
+def seen(mask: Mask, values: Sequence[Any], row: Any, block: Any, apart: int = 8) -> list[Any]:
+    """Scores of a block of keys that begins at ``block``, -inf where this thread's two rows see no key: those of the
+    queries ``row`` and ``row`` + ``apart``."""
     left = (block + warp.lane % 4 * 2).to(s32)
-    stops = [mask.stop(row + 8 * which).to(s32) - left for which in HALVES]
-    firsts = [mask.first(row + 8 * which).to(s32) - left for which in HALVES] if mask.begin is not None else None
+    stops = [mask.stop(row + apart * which).to(s32) - left for which in HALVES]
+    firsts = [mask.first(row + apart * which).to(s32) - left for which in HALVES] if mask.begin is not None else None
     found = []
     for v, value in enumerate(values):
         column, which = 8 * (v >> 2) + (v & 1), v >> 1 & 1

@@ -38,6 +38,8 @@ class Warpgroup:
     Products that are under way at the end of a method are waited for in the next one that says so.
     """
 
+    apart = 8  # queries between a thread's two rows
+
     def __init__(
         self,
         rings: Rings,
@@ -164,7 +166,7 @@ class Warpgroup:
         values: list[Any] = self.scores.regs
         if masked:
             block = (self.at.first + self.at.count - 1 - number) * self.mask.keys
-            values = seen(self.mask, values, self.row, block)
+            values = seen(self.mask, values, self.row, block, self.apart)
         return softmax(values, self.rows, self.scale, self.together)
 
     def _end_rows(self, lse: Expr, q_len: Expr) -> list[Any]:
