@@ -21,7 +21,7 @@ PROBLEM = Problem(1, 2, 2, 100, 100, 64)
 def asked(monkeypatch) -> Iterator[list[str]]:
     noted: list[str] = []
 
-    def function(*_: Any) -> Any:
+    def function(*_: Any, **__: Any) -> Any:
         return SimpleNamespace(enter=lambda: noted.append("enter"), at=lambda *_: noted.append("launch"))
 
     monkeypatch.setattr(cuda, "device", lambda _: SimpleNamespace(function=function))
@@ -36,8 +36,19 @@ def asked(monkeypatch) -> Iterator[list[str]]:
 def test_a_context_comes_before_tensor_maps(asked) -> None:
     """A thread that has none yet, such as autograd's, is refused them by the driver."""
     layouts = (geometry(np.zeros((1, 2, 100, 64), PROBLEM.dtype)),) * 4
-    sdpa_launch.ready(job_of(PROBLEM, "sm_90a", 132, None), layouts, "cuda:0")((0,) * 4, 0, 0, 0)
+    job = job_of(PROBLEM, "sm_90a", 132, None, memory=False)
+    sdpa_launch.ready(job, layouts, "cuda:0")((0,) * 4, 0, 0, 0)
     assert asked == ["enter", *["map"] * 4, "launch"]
+
+
+def test_nor_does_the_second_launch_come_first(asked) -> None:
+    """Keys of 64 heads that share one are shared out, and their parts are put together by another kernel."""
+    problem = Problem(1, 64, 1, 1, 4096, 64)
+    layouts = [geometry(np.zeros((1, heads, rows, 64), problem.dtype)) for heads, rows in ((64, 1), (1, 4096))]
+    job = job_of(problem, "sm_90a", 132, None)
+    at = sdpa_launch.ready(job, (layouts[0], layouts[1], layouts[1], layouts[0]), "cuda:0")
+    at((0,) * 4, 0, 0, 0)
+    assert asked == ["enter", *["map"] * 3, "launch", "launch"]
 
 
 def test_in_each_launch_of_the_gradients(asked) -> None:

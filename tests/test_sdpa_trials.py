@@ -20,7 +20,7 @@ from warpwright.sdpa_launch import SETTING
 
 PROBLEM = Problem(2, 4, 2, 30, 70, 64, causal=True)
 GPU = SimpleNamespace(name="cuda:0", ordinal=0, context=None, spec=targets.device("h200"))
-NAMES = ["sm90.attention 128 × 128", "sm120.attention_cp_async 64 × 64"]
+NAMES = ["sm90_decode.attention 64 × 128", "sm90.attention 128 × 128", "sm120.attention_cp_async 64 × 64"]
 Kernel = Callable[[Problem, Any, Any], None]
 
 
@@ -91,13 +91,16 @@ def test_each_way_is_verified_and_timed(host) -> None:
     assert [(trial.kernel, trial.ours, trial.times.median) for trial in found] == [
         (NAMES[0], True, 1.0),
         (NAMES[1], True, 2.0),
+        (NAMES[2], True, 3.0),
     ]
     assert all(trial.verdict.verified and 0 < trial.verdict.max_err < 0.01 for trial in found)
-    assert told == [*(f"{name}: compiled and verified" for name in NAMES), "7 rounds of 2, timed"]
+    assert told == [*(f"{name}: compiled and verified" for name in NAMES), "7 rounds of 3, timed"]
     assert host.started == [
-        ("sm90.attention", True, True),
+        ("sm90_decode.attention", True, True),
+        ("sm90.attention", True, False),
         ("sm120.attention_cp_async", True, False),
-        ("sm90.attention", False, True),
+        ("sm90_decode.attention", False, True),
+        ("sm90.attention", False, False),
         ("sm120.attention_cp_async", False, False),
     ]
 
@@ -105,22 +108,22 @@ def test_each_way_is_verified_and_timed(host) -> None:
 @pytest.mark.parametrize("kernel", [short, wrong, wrong_sum])
 def test_a_wrong_result_is_seen(host, kernel: Kernel) -> None:
     host.kernel = kernel
-    assert verified() == [False, False]
+    assert verified() == [False] * 3
 
 
 def test_the_setting_says_what_is_first(monkeypatch) -> None:
     monkeypatch.setenv(SETTING, "0")
-    assert list(sdpa_trials.ways(PROBLEM, GPU.spec)) == NAMES[::-1]
+    assert list(sdpa_trials.ways(PROBLEM, GPU.spec)) == [NAMES[2], *NAMES[:2]]
 
 
 def test_of_many_pairs_the_last_queries_are_compared(host, monkeypatch) -> None:
     monkeypatch.setattr(sdpa_trials, "COMPARED", 70 * 12)
-    assert verified() == [True, True]
+    assert verified() == [True] * 3
     host.kernel = wrong
-    assert verified() == [False, False]
+    assert verified() == [False] * 3
     monkeypatch.setattr(sdpa_trials, "COMPARED", 1)
     host.kernel = right
-    assert verified() == [True, True]
+    assert verified() == [True] * 3
 
 
 class Torch:
@@ -153,17 +156,17 @@ def test_torch_runs_what_it_can(host, torch) -> None:
     square = Problem(2, 4, 2, 70, 70, 64, causal=True)
     host.problem = square
     found = sdpa_trials.measured(GPU, square, normal(square))
-    assert [(trial.kernel, trial.ours, trial.verdict.verified) for trial in found][2:] == [("torch cudnn", False, True)]
-    assert host.timed[2:] == ["torch cudnn"]
+    assert [(trial.kernel, trial.ours, trial.verdict.verified) for trial in found][3:] == [("torch cudnn", False, True)]
+    assert host.timed[3:] == ["torch cudnn"]
     torch.lacking = ""
-    assert [trial.kernel for trial in sdpa_trials.measured(GPU, square, normal(square))][2:] == [
+    assert [trial.kernel for trial in sdpa_trials.measured(GPU, square, normal(square))][3:] == [
         "torch cudnn",
         "torch flash",
     ]
 
 
 def test_torch_masks_other_keys_where_lengths_differ(host, torch) -> None:
-    assert len(sdpa_trials.measured(GPU, PROBLEM, normal(PROBLEM))) == 2
+    assert len(sdpa_trials.measured(GPU, PROBLEM, normal(PROBLEM))) == 3
 
 
 def test_another_error_of_torch_is_one(host, torch, monkeypatch) -> None:

@@ -69,14 +69,14 @@ class Held:
 def ways(problem: Problem, spec: targets.Device) -> dict[str, Job]:
     """The launches that do ``problem``, by kernel and tile: what `warpwright.attention` takes, and with the other
     setting of WARPWRIGHT_ATTENTION_TMA, or without memory of its own."""
-    jobs = [job_of(problem, spec.arch, spec.sms, tma) for tma in (setting(), True, False)]
-    jobs.append(job_of(problem, spec.arch, spec.sms, True, memory=False))
-    return {f"{job.choice.kernel} {' × '.join(map(str, job.config.tile))}": job for job in jobs}
+    found: dict[str, Job] = {}
+    for tma, memory in ((setting(), True), (True, True), (True, False), (False, True)):
+        job = job_of(problem, spec.arch, spec.sms, tma, memory)
+        found.setdefault(f"{job.choice.kernel} {' × '.join(map(str, job.config.tile))}", job)
+    return found
 
 
-def started(
-    job: Job, views: Sequence[DeviceArray], gpu: str, *, lse: int = 0, memory: int = 0, stream: int = 0
-) -> Run:
+def started(job: Job, views: Sequence[DeviceArray], gpu: str, *, lse: int = 0, memory: int = 0, stream: int = 0) -> Run:
     """A call that only starts ``job`` for Q, K, V and O; ``lse`` and ``memory`` are addresses, 0 for none."""
     places = tuple(view.pointer for view in views)
     return ready(job, tuple(map(geometry, views)), gpu)(places, lse, memory if job.words else 0, stream)

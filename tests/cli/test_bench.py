@@ -113,15 +113,19 @@ def test_a_wrong_result_of_ours_is_a_finding(measured: Measured) -> None:
 
 def test_a_virtual_gpu_predicts_each_way(monkeypatch) -> None:
     words = ("attention", "--size", "1x2x64x64", "--device", "h200")
-    first, second = json.loads(run(*words, "--json").stdout)
-    assert [first["kernel"], second["kernel"]] == ["sm120.attention_cp_async 64 × 64", "sm90.attention 128 × 128"]
+    first, second, third = json.loads(run(*words, "--json").stdout)
+    assert [each["kernel"] for each in (first, second, third)] == [
+        "sm120.attention_cp_async 64 × 64",
+        "sm90_decode.attention 64 × 128",
+        "sm90.attention 128 × 128",
+    ]
     assert first["speed"] == 1.0 and 0 < first["us"] < 100 and "verified" not in first
     assert second["speed"] == round(first["us"] / second["us"], 3)
     assert first["tflops"] == round(4 * 2 * 64 * 64 * 64 / first["us"] / 1e6, 1)
     monkeypatch.setenv(SETTING, "1")
     shown = " ".join(run(*words).stdout.split())
     assert "attention of 1 × 2 heads of 64, 64 × 64, mask none, bfloat16; virtual h200, predicted" in shown
-    assert shown.index("sm90.attention") < shown.index("sm120.attention_cp_async")
+    assert shown.index("sm90_decode.attention") < shown.index("sm120.attention_cp_async")
 
 
 @pytest.fixture

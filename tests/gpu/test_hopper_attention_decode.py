@@ -65,7 +65,7 @@ def test_the_result_is_the_same_every_time() -> None:
     """Who comes last puts the parts together, but always in their order."""
     arrays = tensors(3, 16, 2, 1, 5000)
     first, ran = ww.attention(*arrays, explain=True)
-    assert ran.kernel == "sm90_decode.attention" and "tiles of queries: 6, CTAs that share out their keys: 102" in ran.why
+    assert ran.kernel == "sm90_decode.attention" and ran.why.endswith("CTAs that share out their keys: 102")
     assert all(torch.equal(ww.attention(*arrays), first) for _ in range(50))
 
 
