@@ -16,12 +16,20 @@ import numpy as np
 import pytest
 
 from tests.kernels.attending import normal
+from tests.kernels.decoding import launches
 from tests.kernels.packing import packed, prepared
 from tests.kernels.running import BF16
 from tests.kernels.test_gemm_switches import SWITCHES
 from tests.races.removals import KERNELS, Watched, attention_backward, blackwell, hopper, mma_sync
 from warpwright.kernels import gemm
-from warpwright.kernels.attention import Problem, sm90_backward_plan, sm90_plan, sm100_plan, sm120_plan
+from warpwright.kernels.attention import (
+    Problem,
+    sm90_backward_plan,
+    sm90_decode_plan,
+    sm90_plan,
+    sm100_plan,
+    sm120_plan,
+)
 from warpwright.launch import launch
 from warpwright.ops import matmul
 from warpwright.sdpa_launch import OWN
@@ -88,6 +96,20 @@ def _packed(config: Any, mask: str) -> Watched:
     return watched
 
 
+def _few(config: sm90_decode_plan.DecodeConfig, mask: str) -> Watched:
+    """Four queries of each of six heads: whole tiles and parts of others, a block that only some of them see."""
+    how = {
+        "every key": {},
+        "causal": {"causal": True},
+        "window": {"causal": True, "window": (7 * config.keys + 4, None)},
+    }
+    problem = Problem(1, 24, 4, 4, 10 * config.keys + 2, config.head_dim, **how[mask])
+    watched = Watched(Device(replace(DEVICES["h200"], sms=3)))
+    for kernel, grid, args in launches(problem, normal(problem), 3, replace(config, places=4))[1]:
+        launch(kernel, grid, args=args, device=watched)
+    return watched
+
+
 def _gradients(mask: str, head_dim: int, number: int) -> Run:
     config = sm90_backward_plan.CONFIGS[head_dim, mask == "causal"]
     return functools.partial(attention_backward, number, _problem(config, mask), config)
@@ -111,6 +133,14 @@ SHIPPED: dict[str, Run] = {
         f"packed attention {name}, {mask}": functools.partial(_packed, config, mask)
         for name, config in sm90_plan.CONFIGS.items()
         for mask in MASKS
+    },
+    **{
+        f"few queries {head_dim}{'' if last else ', two launches'}, {mask}": functools.partial(
+            _few, replace(config, last=last), mask
+        )
+        for head_dim, config in sm90_decode_plan.CONFIGS.items()
+        for mask in MASKS
+        for last in (True, False)
     },
     **{
         f"{config.kernel} {config.head_dim} {config.tile} {config.softmax}, {mask}": functools.partial(
