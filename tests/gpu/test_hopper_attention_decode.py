@@ -18,7 +18,7 @@ from warpwright.kernels.attention.sm90_decode_plan import CONFIGS, choose
 from warpwright.sdpa_launch import SETTING
 
 MASKS: list[dict[str, Any]] = [{}, {"causal": True}, {"window": (200, 30)}, {"window": (100, None), "causal": True}]
-LENGTHS = [(1, 1), (1, 63), (1, 65), (1, 4097), (3, 1000), (4, 5000)]  # queries, keys
+LENGTHS = [(1, 1), (1, 65), (1, 4097), (3, 1000)]  # queries, keys
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def test_configurations(head_dim: int, mask: dict[str, Any], last: bool) -> None
     """bfloat16 where who comes last puts tiles together, else float16."""
     dtype = BF16 if last else np.dtype(np.float16)
     for q_len, kv_len in LENGTHS:
-        problem = Problem(2, 15, 3, q_len, kv_len, head_dim - 8 * last, dtype=dtype, **mask)
+        problem = Problem(1, 10, 2, q_len, kv_len, head_dim - 8 * last, dtype=dtype, **mask)
         given, config = normal(problem), replace(choose(problem), last=last)
         verify(problem, given, attend(problem, given, 132, "cuda", config=config))
 
