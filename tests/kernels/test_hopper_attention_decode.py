@@ -127,6 +127,16 @@ def test_parts_without_any_weight() -> None:
     assert np.isnan(o[0, 4:].astype(np.float32)).all() and np.isnan(lse[0, 4:]).all()
 
 
+def test_a_value_of_infinity() -> None:
+    """Fewer parts than are read at a time: those that are not there add nothing, not even 0 times infinity."""
+    q, k, v = normal(ONE)
+    v[0, 0, 900, 5] = np.inf
+    o, _ = attend(ONE, (q, k, v), sms=9)
+    expected = np.zeros(o.shape, np.bool_)
+    expected[0, :2, 0, 5] = True
+    assert np.array_equal(np.isposinf(o), expected) and not np.isnan(o.astype(np.float32)).any()
+
+
 def test_rows_that_see_nothing_are_zero() -> None:
     problem = Problem(1, 4, 2, 4, 3, 64, causal=True)
     given = normal(problem)
@@ -215,6 +225,7 @@ def test_how_many_ctas_share_out_keys(problem: Problem, ctas: int) -> None:
         (Problem(64, 64, 8, 9, 512, 128), False),
         (Problem(1, 64, 8, 128, 512, 128), True),
         (Problem(1, 64, 8, 256, 512, 128), False),
+        (Problem(2**20, 64, 64, 1, 65, 64), False),  # products of their number would leave 32 bits
     ],
 )
 def test_where_it_is_the_faster_one(problem: Problem, expected: bool) -> None:

@@ -99,16 +99,17 @@ def attention(
 
     @role(warp=0, elect=True)
     def load() -> None:
-        griddepcontrol.launch_dependents()
+        if not last:
+            griddepcontrol.launch_dependents()
         items, to_q, to_k, to_v = cursors = [ring.producer() for ring in (rings.work, rings.q, rings.k, rings.v)]
         for share in shares(tiles):
-            of, last = (share.tile.batch, share.tile.kv_head), (share.first + share.count - 1) * keys
-            load_tile(to_k, "k", k, *of, last)
+            of, right = (share.tile.batch, share.tile.kv_head), (share.first + share.count - 1) * keys
+            load_tile(to_k, "k", k, *of, right)
             load_queries(to_q, q, places, *of, share.tile.member, share.tile.row)
             publish(items, share.words)
             for step in loop(1, share.count):
-                load_tile(to_k, "k", k, *of, last - step * keys)
-                load_tile(to_v, "v", v, *of, last - (step - 1) * keys)
+                load_tile(to_k, "k", k, *of, right - step * keys)
+                load_tile(to_v, "v", v, *of, right - (step - 1) * keys)
             load_tile(to_v, "v", v, *of, share.first * keys)
         publish(items, (0,) * WORDS)
         for cursor in cursors:

@@ -288,9 +288,9 @@ class Workspace:
             for register in (total, *sums):
                 register.set(register * factor)
             for i, (shift, weights) in enumerate(pairs):
-                weight = select(begun + i < parts, ex2(shift - new), 0.0)
+                weight, there = ex2(shift - new), begun + i < parts
                 for register, value in zip((total, *sums), (weights, *values[i]), strict=True):
-                    register.set(fma(weight, value, register))
+                    register.set(fma(weight, select(there, value, 0.0), register))
             greatest.set(new)
         return greatest, total, sums
 
