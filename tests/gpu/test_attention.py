@@ -38,7 +38,7 @@ def host(tensor: Any) -> np.ndarray:
 @pytest.mark.parametrize("head_dim", [64, 80, 96, 128, 192, 256])
 def test_head_dimensions(head_dim, setting, monkeypatch) -> None:
     monkeypatch.setenv(SETTING, setting)
-    problem = Problem(2, 4, 2, 200, 600, head_dim, causal=True)
+    problem = Problem(2, 18, 9, 200, 600, head_dim, causal=True)
     out, lse, ran = ww.attention(*tensors(problem), causal=True, return_lse=True, explain=True)
     assert ran.tma == (setting != "0") and ran.device == "cuda:0"
     assert ran.kernel == ("sm120.attention_cp_async" if setting == "0" else "sm90.attention")
