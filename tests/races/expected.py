@@ -82,6 +82,8 @@ KEYS = "the next slot is free later than this one, and keys never lie in the las
 TILE = "the other tile has waited for the same keys"
 OWN = "the thread waits for what it has issued itself"
 ENDS = "the next scores come behind the next Q, and that behind O"
+VALUES = "the loader waits for V before it, which a commit behind these products gives back"
+DONE = "the thread has waited for these products"
 SUMS = "the scores that a factor is for were begun behind the sum before"
 NUMBERS = "it tells of a number, and who hears of it uses other columns"
 BY_Q = "Q, given back behind it, leads to the next sums by way of the softmax, which fences"
@@ -112,6 +114,10 @@ ATTENTION = {
     r"attention sm100 one tile multiply mbarrier\.try_wait\S* #9($|: the next barrier)": ENDS,
     r"attention sm100.* kernel tcgen05\.fence::before\w* #1$": FREED,
     r"attention sm100.* multiply tcgen05\.fence::after\w* #[1357]$": OWN,
+    r"attention sm100 multiply tcgen05\.commit\S* #7: arrives at once": VALUES,
+    r"attention sm100 one tile multiply tcgen05\.commit\S* #4: arrives at once": VALUES,
+    r"attention sm100 multiply tcgen05\.commit\S* #10: arrives at once": DONE,
+    r"attention sm100 one tile multiply tcgen05\.commit\S* #6: arrives at once": DONE,
     r"attention sm100 softmax tcgen05\.fence::before\w* #[0235]$": NUMBERS,
     r"attention sm100 one tile softmax tcgen05\.fence::before\w* #[024]$": NUMBERS,
     r"attention sm100 softmax bar\.warp\.sync #[14]$": TOGETHER,
