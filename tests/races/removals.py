@@ -277,6 +277,9 @@ KERNELS: dict[str, Callable[..., Watched]] = {
         for name, given in ATTENTIONS.items()
     },
     "backward sm90": functools.partial(attention_backward, 1, CAUSAL, BackwardConfig(64, (64, 128))),
+    "backward sm90 unchained": functools.partial(
+        attention_backward, 1, CAUSAL, BackwardConfig(64, (64, 128), chained=False)
+    ),
     "backward sm90 prepare": functools.partial(attention_backward, 0, CAUSAL, BackwardConfig(64, (64, 128))),
     "backward sm90 convert": functools.partial(attention_backward, 2, CAUSAL, BackwardConfig(64, (64, 128))),
     **{f"example {path.stem[:2]}": functools.partial(_example, path) for path in EXAMPLES},
