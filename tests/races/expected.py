@@ -91,6 +91,8 @@ ALL_Q = "the next number comes behind the next Q, which all lanes have given bac
 MEETS = "lanes meet again before anything that they do together"
 TILES = "dO comes behind Q, which is given back when all products of its tile are over"
 LAST = "nothing is loaded behind the last tile"
+CHAINS = "without it the products of dK go on, as they do in the kernel with chains"
+GRADIENTS = "backward sm90( unchained)?"
 SM90 = r"attention sm90( in turn| one Q)?"
 ATTENTION = {
     r"attention sm90( in turn)? init mbarrier\.init\S* #1[01]($|: one arrival more)": UNUSED,
@@ -134,12 +136,15 @@ ATTENTION = {
     r"attention sm100 one tile correct bar\.warp\.sync #4$": TOGETHER,
     r"attention sm100 correct bar\.warp\.sync #(9|13)$": MEETS,
     r"attention sm100 one tile correct bar\.warp\.sync #6$": MEETS,
-    r"backward sm90 load mbarrier\.try_wait\S* #1$": TILES,
-    r"backward sm90 multiply wgmma\.commit_group\S* #([23489])$": TILES,
+    rf"{GRADIENTS} load mbarrier\.try_wait\S* #1$": TILES,
+    rf"{GRADIENTS} multiply wgmma\.commit_group\S* #([23489])$": TILES,
     r"backward sm90 multiply wgmma\.wait_group\S* #[25]($|: a group more)": TILES,
-    r"backward sm90 multiply wgmma\.fence\S* #([14567]|1[01])$": USED,
-    r"backward sm90 multiply mbarrier\.arrive\S* #(3($|: the next barrier)|4$)": LAST,
-    r"backward sm90 multiply cp\.async\.bulk\.commit_group #0$": "the next one commits its copies too",
+    r"backward sm90 unchained multiply wgmma\.wait_group\S* #[37]($|: a group more)": TILES,
+    r"backward sm90 unchained multiply wgmma\.wait_group\S* #0($|: a group more)": "each tile begins with such a wait",
+    r"backward sm90 unchained multiply wgmma\.wait_group\S* #[15]($|: a group more)": CHAINS,
+    rf"{GRADIENTS} multiply wgmma\.fence\S* #([14567]|1[01])$": USED,
+    rf"{GRADIENTS} multiply mbarrier\.arrive\S* #(3($|: the next barrier)|4$)": LAST,
+    rf"{GRADIENTS} multiply cp\.async\.bulk\.commit_group #0$": "the next one commits its copies too",
 }
 # kernel, role, opcode, how many of them were before, and the change: reason
 REDUNDANT = {
