@@ -67,7 +67,7 @@ def test_what_is_taken_out_or_changed_is_found_or_redundant(name: str, every: in
     assert [text for edit in chosen if (text := _unlike(name, edit))] == []
 
 
-# kernel, and an instruction of it that is taken out: the rule, and the lines that clash, stop or wait
+# kernel, and an instruction of it that is taken out or changed: the rule, and the lines that clash, stop or wait
 LINES = {
     ("memory_flow", "init fence.mbarrier_init.release.cluster #0"): (
         "mbarrier-init",
@@ -97,6 +97,24 @@ LINES = {
     ),
     ("backward sm90 convert", "kernel fence.proxy.async.shared::cta #0"): ("proxy-fence", "stmatrix(", "tma.store(dq"),
     ("backward sm90 convert", "kernel bar.sync #0"): ("race", "stmatrix(", "tma.store(dq"),
+    ("hopper split", "multiply wgmma.wait_group.sync.aligned #0"): ("race", "wgmma.mma(", "tma.load("),
+    ("hopper split", "kernel barrier.cluster.wait.acquire.aligned #1"): ("race", "st(there", "ld(mine"),
+    ("hopper sum", "kernel griddepcontrol.wait #0"): ("grid-dependency", "ld(parts"),
+    ("mma.sync cp.async", "load cp.async.mbarrier.arrive.noinc.shared::cta.b64 #1: arrives at once"): (
+        "race",
+        "cp_async.copy(",
+        "ldmatrix(",
+    ),
+    ("mma.sync fewer-syncs", "compute fence.proxy.async.shared::cta #0"): ("proxy-fence", "ldmatrix(", "tma.load("),
+    ("mma.sync fewer-syncs", "compute mbarrier.try_wait.parity.shared::cta.b64 #1"): ("race", "tma.load(", "ldmatrix("),
+    ("example 07", "kernel bar.warp.sync #0"): ("race", "ldmatrix(keys", "tma.load(keys"),
+    ("example 04", "kernel barrier.cluster.wait.acquire.aligned #1"): ("race", "own[tid.x] =", "neighbours["),
+    ("example 04", "kernel barrier.cluster.arrive.release.aligned #2: relaxed"): ("exit-early", "neighbours["),
+    ("blackwell 7", "init mbarrier.init.shared::cta.b64 #10: one arrival less"): (
+        "mbarrier-count",
+        "empty.arrive()",
+        "empty.arrive()",
+    ),
     ("attention sm100 one tile", "multiply mbarrier.try_wait.parity.shared::cta.b64 #5"): (
         "race",
         "mma(result, left[",
