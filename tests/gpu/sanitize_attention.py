@@ -1,9 +1,9 @@
 """compute-sanitizer over attention: ``python tests/gpu/sanitize_attention.py [--tools memcheck,racecheck]``.
 
 Every kernel that a Hopper GPU can run, under memcheck, racecheck and synccheck, with and without a causal mask and in a
-window: each configuration of the wgmma kernel, for packed sequences too, of its backward pass, and of the mma.sync
-kernels, whose PTX is made for sm_90. Each result is verified against float64. The exit status is 0 only when no tool
-found anything; `sanitizing` says how that is made sure of.
+window: each configuration of the wgmma kernel, for packed sequences and few queries too, of its backward pass, and of
+the mma.sync kernels, whose PTX is made for sm_90. Each result is verified against float64. The exit status is 0 only
+when no tool found anything; `sanitizing` says how that is made sure of.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ sys.path.append(str(Path(__file__).parents[2]))
 
 import warpwright as ww
 from tests.gpu.test_attention_sm120 import ALL, on_gpu
-from tests.kernels import attending, differentiating, packing
+from tests.kernels import attending, decoding, differentiating, packing
 from tests.kernels.test_hopper_attention import prepared
-from warpwright.kernels.attention import Problem, sm90_backward_plan, sm90_plan, sm120_plan
+from warpwright.kernels.attention import Problem, sm90_backward_plan, sm90_decode_plan, sm90_plan, sm120_plan
 
 MASKS: list[dict[str, Any]] = [{}, {"causal": True}, {"window": (70, 20)}]
-ALIKE = {  # kernels by the small one that hands data over as they do
-    "stored": ("attention", "attention_varlen"),
-    "bulk": ("gradients",),
-    "copied": ("attention_cp_async",),
+ALIKE = {  # modules that hand data over, by the small kernel that does it as they do
+    "stored": ("sm90", "sm90_varlen"),
+    "bulk": ("sm90_backward_steps",),
+    "copied": ("sm120_steps",),
 }
 BASE = Problem(1, 4, 2, 200, 330, 64)
 Check = Callable[[], None]
@@ -50,6 +50,12 @@ def sequences(problem: Problem, config: sm90_plan.HopperConfig) -> None:
     grid, kernel, args, (o, lse, _) = packing.prepared(problem, config, given, sms=2)
     ww.launch(kernel, grid, args=args, device="cuda")
     packing.verify_packed(problem, given, (o, lse))
+
+
+def few(problem: Problem) -> None:
+    """By the kernel that shares keys out to CTAs."""
+    given = attending.normal(problem)
+    attending.verify(problem, given, decoding.attend(problem, given, device="cuda"))
 
 
 def backward(problem: Problem) -> None:
@@ -73,6 +79,10 @@ def checks() -> Iterator[tuple[str, Check]]:
             problem = replace(BASE, head_dim=config.head_dim, **mask)
             yield f"wgmma {name} {mask}", partial(forward, problem, config)
             yield f"wgmma, packed {name} {mask}", partial(sequences, problem, config)
+        for head_dim in sm90_decode_plan.CONFIGS:
+            for q_len in (1, 20):
+                problem = replace(BASE, head_dim=head_dim, q_len=q_len, **mask)
+                yield f"few queries {head_dim}, {q_len} {mask}", partial(few, problem)
         for head_dim in sm90_backward_plan.HEAD_DIMS:
             yield f"backward {head_dim} {mask}", partial(backward, replace(BASE, head_dim=head_dim, **mask))
         for name, small in ALL.items():

@@ -28,7 +28,7 @@ TOOLS: Mapping[str, list[str]] = {
 SUMMARY = re.compile(r"SUMMARY: (\d+) (?:errors?|hazards?)")
 ELSEWHERE = "/usr/local/cuda/bin"
 FAR = 1 << 26  # words behind an array, where no other lies
-REPORT = re.compile(r"Race reported between \w+ access at (\w+)\+")
+REPORT = re.compile(r"Race reported between \w+ access at (\w+)\+\w+ in (\w+)\.py")  # kernel, and module of the first
 WORK, HANDOVERS = "work", "handovers"
 
 
@@ -64,8 +64,9 @@ def main(
 ) -> None:
     """Have each tool watch ``work``, which says whether its results are right; leave with 0 where all of it is clean.
 
-    The script that calls this is run again for each tool, with its own options. ``alike`` are kernels, by the one of
-    `handovers` that hands data over as they do: where racecheck reports that one, its reports of these are not counted.
+    The script that calls this is run again for each tool, with its own options. ``alike`` are modules that hand data
+    over, by the kernel of `handovers` that does it as they do: where racecheck reports that one, which is right, its
+    reports of what they write are not counted.
     """
     parser.add_argument("--tools", default=",".join(TOOLS))
     parser.add_argument("--seconds", type=int, default=900, help="for one tool")
@@ -78,7 +79,7 @@ def main(
         planted, _ = watched(tool, tool, min(options.seconds, 60))
         excused = mistaken(options.seconds, alike) if tool == "racecheck" and alike else ()
         findings, output = watched(tool, WORK, options.seconds)
-        not_counted = sum(kernel in excused for kernel in REPORT.findall(output))
+        not_counted = sum(module in excused for _, module in REPORT.findall(output))
         good = planted > 0 and findings == not_counted
         print(f"{tool}: {findings} findings; of the planted fault {planted}: {'clean' if good else 'NOT CLEAN'}")
         if not_counted:
@@ -91,10 +92,10 @@ def main(
 
 
 def mistaken(seconds: int, alike: Mapping[str, Sequence[str]]) -> set[str]:
-    """Kernels whose way of handing data over racecheck reports although it is right."""
+    """Modules whose way of handing data over racecheck reports although it is right."""
     _, output = watched("racecheck", HANDOVERS, min(seconds, 60))
-    reported = set(REPORT.findall(output))
-    return {kernel for handover, kernels in alike.items() if handover in reported for kernel in kernels}
+    reported = {kernel for kernel, _ in REPORT.findall(output)}
+    return {module for handover, modules in alike.items() if handover in reported for module in modules}
 
 
 def small(what: str) -> None:
