@@ -81,13 +81,19 @@ def multicast(of: Results, name: str, own: int, sent: int) -> float:
     return (of[name] * of["tma.load.l2.32768x4.132_sms"] / 1024 - own) / sent
 
 
+def lost(of: Results, arithmetic: str, source: str) -> float:
+    """The share of its rate that arithmetic loses beside products."""
+    return 1 - of[f"beside.{arithmetic}.none"] / of[f"beside.{arithmetic}.{source}"]
+
+
 FORMULAS: dict[str, Callable[[Results], float]] = {
     "branch": lambda of: of["issue.branch.loop"] - STEPS,
     "try_wait": lambda of: of["mbarrier.ready"] - of["issue.branch.loop"] + STEPS,
     "wake": lambda of: of["mbarrier.ready"] - 2 * (of["issue.branch.loop"] - STEPS),
     "arrive": lambda of: of["mbarrier.signal"] - of["mbarrier.ready"],
     "arrive_remote": lambda of: of["dsmem.neighbour.latency"] + of["mbarrier.signal"] - of["mbarrier.ready"],
-    "bar": lambda of: of["bar.sync.128"],
+    "bar": lambda of: of["bar.sync.128"] - 4 * FORMULAS["bar_warp"](of),
+    "bar_warp": lambda of: (of["bar.sync.512"] - of["bar.sync.128"]) / 12,
     "cluster_barrier": lambda of: of["cluster.sync.2x128.relaxed"],
     "fence_async": lambda of: of["fence.fence_proxy_async"],
     "fence_cluster": lambda of: of["fence.fence_cluster"],
@@ -103,6 +109,7 @@ FORMULAS: dict[str, Callable[[Results], float]] = {
     "pair_bytes": lambda of: 2 * of["tma.load.together_2"],
     "l2_bytes": lambda of: SMS * of["tma.load.l2.32768x4.132_sms"],
     "l2_write_bytes": lambda of: SMS * 8192 / of["tma.store.8192.flight.132_sms"],
+    "l2_add_bytes": lambda of: SMS * 16384 / of["tma.add.16384.flight.1_together.132_sms"],
     "hbm_share": lambda of: of["hbm.read"] / HBM,
     "hbm_mixed_share": lambda of: of["hbm.copy"] / HBM,
     "tma_issue": lambda of: of["tma.load.issue"],
@@ -123,6 +130,7 @@ FORMULAS: dict[str, Callable[[Results], float]] = {
         (of["waits.cold.one.128_128x1.down_16.used_0.1_ctas.132_ctas"] - FORMULAS["tma_hbm"](of) - PAIR) / LATER
     ),
     "tma_store_bytes": lambda of: 16384 / of["tma.store.16384.flight.1_sms"],
+    "tma_add_bytes": lambda of: 16384 / of["tma.add.16384.flight.1_together.1_sms"],
     "tma_row": lambda of: (of["tma.box.64_rows"] - of["tma.box.32_rows"]) / 32,
     "tma_first": lambda of: (
         of["start.load.128_128x1.down_16.last"] - FORMULAS["tma_hbm"](of) - LATER * FORMULAS["tma_late_hbm"](of) - PAIR
@@ -143,6 +151,9 @@ FORMULAS: dict[str, Callable[[Results], float]] = {
     "mma_flops": lambda of: 2 * 64 * 256 * 16 / of["wgmma.n256.shared.2_groups"],
     "mma_least": lambda of: of["wgmma.n8.shared.1_groups"],
     "mma_latency": lambda of: of["wgmma.n128.group_of_1"] - of["wgmma.n128.shared.1_groups"],
+    "wgmma_slots": lambda of: lost(of, "max_f32.2", "shared"),
+    "wgmma_register_slots": lambda of: lost(of, "max_f32.2", "registers"),
+    "wgmma_special": lambda of: lost(of, "ex2.2", "shared"),
     "cta_start": lambda of: of["launch.smem.wave"] * CLOCK - 4000,
     "cta_rate": lambda of: of["launch.turnover.256_threads.0"] * CLOCK / (8 * SMS),
     "launch_us": lambda of: of["launch.plain"] - of["launch.plain.inside"],

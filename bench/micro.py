@@ -4,8 +4,8 @@ Every figure comes from a small kernel in the kernel language, run on the GPU of
 barrier, a copy, a product and a launch cost. None is a GEMM, so that `bench/predict.py` may be judged on those. Cycles
 are those of the SM's clock. The spread is half of the range of the repeats over their median.
 
-- issue, shared, memory, tma, traffic, starts, sync, wgmma, launch, clocks, power: the parts, in this order; ``--only``
-  names some of them
+- issue, shared, memory, tma, traffic, starts, sync, wgmma, mma, launch, clocks, power: the parts, in this order;
+  ``--only`` names some of them
 
 At the end stand the constants of the timing model that follow (bench/constants.py).
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from constants import lines
-from probes import bulk, clocks, issue, launches, memory, power, shared, starts, sync, tensor, traffic
+from probes import bulk, clocks, issue, launches, memory, mma, power, shared, starts, sync, tensor, traffic
 from probes.harness import Bench, Measured
 
 PARTS: dict[str, Callable[[Bench], Iterator[Measured]]] = {
@@ -33,6 +33,7 @@ PARTS: dict[str, Callable[[Bench], Iterator[Measured]]] = {
     "starts": starts.measure,
     "sync": sync.measure,
     "wgmma": tensor.measure,
+    "mma": mma.measure,
     "launch": launches.measure,
     "clocks": clocks.measure,
     "power": power.measure,

@@ -112,12 +112,12 @@ def measure(chosen: list[Case]) -> list[dict[str, Any]]:
     return rows
 
 
-def in_turns(bench: Bench, runs: dict[str, Any]) -> dict[str, list[float]]:
+def in_turns(bench: Bench, runs: dict[str, Any], sets: int = SETS) -> dict[str, list[float]]:
     """Medians of every set of each run, microseconds."""
     once = cuda.medians(runs, rounds=1)
     rounds = max(1, min(MOST_ROUNDS, int(BURST / sum(once.values()))))
     found: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(SETS):
+    for _ in range(sets):
         bench.wait()
         time.sleep(REST)
         for name, seconds in samples(runs, rounds=rounds, warmup=1, cold=True, stream=0).items():

@@ -14,6 +14,7 @@ from warpwright.lang import (
     clock64,
     cluster,
     ctaid,
+    f32,
     fence,
     kernel,
     loop,
@@ -176,12 +177,28 @@ def stores(out: Global[u64], rounds: u32, x: tma.Map[bf16], own: u32, *, rows=64
             tma.wait_group(0)
 
 
+@kernel("sm_90a", threads=32)
+def sums(out: Global[u64], rounds: u32, x: tma.Map[f32], own: u32, together: u32, *, rows=16, read=False):
+    """Add a tile of rows of 1 KB to places in L2, ``together`` neighbours to the same, from different rows on."""
+    tile = smem.tile(f32, (rows, 256))
+    place, row = ctaid.x // together * own, var(u32, ctaid.x % together * rows % own)
+    with timed(out):
+        with If(warp.lane == 0):
+            for _ in loop(rounds):
+                tma.reduce(x[place + row, 0], tile)
+                tma.commit_group()
+                tma.wait_group(1 if read else 0, read=read)
+                row.set(select(row + rows >= own, 0, row + rows))
+            tma.wait_group(0)
+
+
 def measure(bench: Bench) -> Iterator[Measured]:
     height = bench.pick(8 << 20, 1 << 12)  # rows of 128 bytes: 1 GB
     x = bench.array((height, COLUMNS), "bf16")
     yield from latency(bench, x, height)
     yield from throughput(bench, x, height)
     yield from stored(bench, x)
+    yield from added(bench)
     yield from shared_rows(bench, x)
     own = bench.pick(1024, 256)
     for rows in bench.pick((32, 64, 128), (32,)):
@@ -258,3 +275,16 @@ def stored(bench: Bench, x: object) -> Iterator[Measured]:
                 cycles = bench.slope(probe, [x, own], rounds=(20, 100), grid=grid)
                 how = {"written": "wait until written", "read": "wait until read", "flight": "four unread"}[name]
                 yield measured(f"tma.store.{rows * 128}.{name}.{grid}_sms", cycles, "cycles/box", how)
+
+
+def added(bench: Bench) -> Iterator[Measured]:
+    own = bench.pick(128, 32)  # rows of 1 KB
+    x = bench.array((bench.sms * own, 256), "f32")
+    for rows, read, together in bench.pick(
+        ((16, False, 1), (16, True, 1), (32, True, 1), (16, True, 8)), ((16, True, 1),)
+    ):
+        for grid in (1, bench.sms):
+            cycles = bench.slope(sums.configure(rows=rows, read=read), [x, own, together], rounds=(20, 100), grid=grid)
+            how = f"sums of f32 in L2, {'two unread' if read else 'wait until added'}; {together} at one place"
+            name = f"tma.add.{rows << 10}.{'flight' if read else 'written'}.{together}_together.{grid}_sms"
+            yield measured(name, cycles, "cycles/box", how)

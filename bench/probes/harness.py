@@ -118,7 +118,9 @@ class Bench:
         if self._flush is not None:
             self._flush.fill_(1)
 
-    def prepared(self, kernel: Kernel | Traced, grid: int, args: Sequence[Any], *, aside: bool = False) -> Run:
+    def prepared(
+        self, kernel: Kernel | Traced, grid: int | tuple[int, int, int], args: Sequence[Any], *, aside: bool = False
+    ) -> Run:
         """A call that only starts the kernel (on a virtual GPU: runs it); ``aside``: beside those that come after."""
         traced = kernel if isinstance(kernel, Traced) else kernel.trace()
         if not self.real:
@@ -127,7 +129,9 @@ class Bench:
         function = self.device.function(entry.module, entry.name, traced.threads, traced.cluster, traced.smem_bytes)
         values = [self._value(traced, name, value) for (name, _), value in zip(traced.params, args, strict=True)]
         stream = self._aside() if aside else None
-        launch = function.at((grid, 1, 1), values, stream.cuda_stream if stream else 0)
+        launch = function.at(
+            (grid, 1, 1) if isinstance(grid, int) else grid, values, stream.cuda_stream if stream else 0
+        )
         return lambda: (launch(), args, stream)
 
     def _aside(self) -> Any:

@@ -19,10 +19,12 @@ from warpwright.lang import (
     fma,
     kernel,
     loop,
+    max,
     mbarrier,
     mul_wide,
     pack,
     redux,
+    select,
     shfl,
     tid,
     u32,
@@ -56,6 +58,11 @@ OPS: dict[str, tuple[type[Scalar], Callable[[Any, Any], Expr], int]] = {
     "ex2": (f32, lambda x, k: ex2(x), 1),
     "shfl": (u32, lambda x, k: shfl.down(x, 1), 1),
     "redux": (u32, lambda x, k: redux.add(x), 1),
+    "max_f32": (f32, lambda x, k: max(-x, k), 1),
+    "select": (f32, lambda x, k: select(x > k, -x, x), 2),
+    "shfl_max": (f32, lambda x, k: max(-shfl.bfly(x, 1), k), 2),
+    "ex2_fma": (f32, lambda x, k: ex2(fma(x, k, k)), 2),
+    "weigh": (f32, lambda x, k: max(-(ex2(fma(x, k, k)) + k), k), 4),
 }
 
 

@@ -28,6 +28,7 @@ class Timing:
     arrive: float
     arrive_remote: float
     bar: float
+    bar_warp: float
     cluster_barrier: float
     fence_async: float
     fence_cluster: float
@@ -46,6 +47,7 @@ class Timing:
     pair_bytes: float
     l2_bytes: float
     l2_write_bytes: float
+    l2_add_bytes: float
     l2_dirty: float
     merged_cost: float
     merged_later: float
@@ -64,12 +66,16 @@ class Timing:
     tma_row: float
     tma_store: float
     tma_store_bytes: float
+    tma_add_bytes: float
     tma_first: float
     mma_flops: float
     mma_least: float
     mma_issue: float
     mma_latency: float
     mma_queue: int
+    wgmma_slots: float
+    wgmma_register_slots: float
+    wgmma_special: float
     commit: float
     tmem_latency: float
     tmem_bytes: float
@@ -103,7 +109,8 @@ UNITS = {
     "poll": "cycles from one look at an mbarrier to the next of a thread that waits in a cluster",
     "arrive": "cycles from an mbarrier arrival to its effect, own shared memory",
     "arrive_remote": "the same, in another CTA of the cluster",
-    "bar": "cycles from the last arrival at bar.sync until warps go on",
+    "bar": "cycles from the last arrival at bar.sync until warps go on, besides those for each warp",
+    "bar_warp": "the same, for each warp that takes part",
     "cluster_barrier": "cycles from the last barrier.cluster.arrive until waiting warps go on",
     "fence_async": "cycles of fence.proxy.async",
     "fence_cluster": "cycles of a fence or release at cluster scope or wider",
@@ -122,6 +129,7 @@ UNITS = {
     "pair_bytes": "bytes a cycle that the two SMs of a TPC take from L2 together",
     "l2_bytes": "bytes that L2 gives to all SMs in a cycle of the highest clock; its own clock stays when theirs falls",
     "l2_write_bytes": "the same, taken from all SMs",
+    "l2_add_bytes": "the same, added to what is there (float32, by TMA)",
     "l2_dirty": "share of L2 that launches before have written: it goes to device memory as other lines take its place",
     "merged_cost": "what a byte costs L2 that another SM of the GPC asks for at the same time, as a share of the first",
     "merged_later": "the same for CTAs that start when others end, and are less in step",
@@ -140,12 +148,16 @@ UNITS = {
     "tma_row": "cycles of the TMA unit for a row of a box, a request of up to 128 bytes",
     "tma_store": "cycles from the issue of a small tensor store until its source has been read",
     "tma_store_bytes": "bytes a cycle that the TMA unit of an SM stores",
+    "tma_add_bytes": "the same, added to what is in L2 (float32)",
     "tma_first": "cycles that the first box of a launch takes longer: tensor map, addresses, L2 not yet warm",
     "mma_flops": "flops a cycle and SM of dense 16-bit products (fp8: twice, tf32: half)",
     "mma_least": "cycles that a tensor instruction takes at least",
     "mma_issue": "cycles that the issuing thread is held by a tensor instruction",
     "mma_latency": "cycles from the end of a tensor instruction's stay in the pipe until its sums can be used",
     "mma_queue": "tensor instructions that may be in flight a CTA before issue waits",
+    "wgmma_slots": "share of each scheduler's issue slots that arithmetic loses while a wgmma is multiplied",
+    "wgmma_register_slots": "the same, A in registers",
+    "wgmma_special": "the same share of the cycles of the units for special functions",
     "commit": "cycles from the completion of tensor instructions until commit's arrival has its effect",
     "tmem_latency": "cycles of a small tcgen05.ld until wait::ld passes",
     "tmem_bytes": "bytes a cycle that one warp loads from its quarter of tensor memory",
@@ -169,11 +181,11 @@ UNITS = {
 
 _LATENCY = {
     "alu": 5.0, "wide": 5.0, "float": 4.0, "double": 16.0, "convert": 4.0, "mufu": 17.0, "special": 15.0,
-    "shuffle": 24.0, "vote": 12.0, "redux": 44.0, "uniform": 12.0,
+    "shuffle": 24.0, "vote": 12.0, "redux": 44.0, "uniform": 12.0, "half": 4.0, "multiply": 4.0, "mma": 24.0,
 }  # fmt: skip
 _SLOTS = {
     "alu": 1.0, "wide": 2.0, "float": 1.0, "double": 2.0, "convert": 2.0, "mufu": 8.0, "special": 4.0, "shuffle": 4.0,
-    "vote": 2.0, "redux": 8.0, "uniform": 1.0, "mma": 2.0,
+    "vote": 2.0, "redux": 8.0, "uniform": 1.0, "half": 2.0, "multiply": 2.0, "mma": 6.0,
 }  # fmt: skip
 _MICRO = "measured: bench/micro.py"
 
@@ -188,7 +200,8 @@ _H200 = Timing(
     poll=150.0,
     arrive=12.0,
     arrive_remote=124.0,
-    bar=20.0,
+    bar=12.0,
+    bar_warp=2.0,
     cluster_barrier=67.0,
     fence_async=10.0,
     fence_cluster=275.0,
@@ -207,6 +220,7 @@ _H200 = Timing(
     pair_bytes=137.0,
     l2_bytes=4870.0,
     l2_write_bytes=2680.0,
+    l2_add_bytes=2150.0,
     l2_dirty=0.45,
     merged_cost=0.4,
     merged_later=0.6,
@@ -225,12 +239,16 @@ _H200 = Timing(
     tma_row=1.19,
     tma_store=50.0,
     tma_store_bytes=32.0,
+    tma_add_bytes=25.6,
     tma_first=1050.0,
     mma_flops=4096.0,
     mma_least=18.0,
     mma_issue=4.0,
     mma_latency=62.0,
     mma_queue=32,
+    wgmma_slots=0.51,
+    wgmma_register_slots=0.60,
+    wgmma_special=0.26,
     commit=0.0,
     tmem_latency=0.0,
     tmem_bytes=1.0,
@@ -253,15 +271,18 @@ _H200 = Timing(
     source={
         "gpcs": f"{_MICRO}: 66, 30 and 15 clusters of 2, 4 and 8 CTAs are resident; this split of 132 SMs has as many",
         "schedulers": "published: Luo et al., arXiv 2402.13499",
-        "latency": f"{_MICRO} issue.*.latency; wide, double, special, vote, uniform assumed from the pipes' depths",
-        "slots": f"{_MICRO} issue.*.scheduler; double, special, vote published: CUDA C++ Programming Guide",
+        "latency": f"{_MICRO} issue.*.latency, mma.m16n8k16.1_sums.*; wide, double, special, vote, uniform assumed: "
+        "the pipes' depths",
+        "slots": f"{_MICRO} issue.*.scheduler, mma.m16n8k16.8_sums.8_warps; double, special, vote published: CUDA C++ "
+        "Programming Guide",
         "branch": f"{_MICRO} issue.branch.loop less its comparison and additions",
         "try_wait": f"{_MICRO} mbarrier.ready less a branch",
         "wake": f"{_MICRO} mbarrier.signal less arrive and the branches of two loops",
         "poll": f"{_MICRO} waits.two.*: waits of 664, 814 and 964 cycles, and none between",
         "arrive": f"{_MICRO} mbarrier.signal less mbarrier.ready",
         "arrive_remote": f"{_MICRO} dsmem.neighbour.latency and arrive; mbarrier.remote_signal waits for the next look",
-        "bar": f"{_MICRO} bar.sync.128; 12 cycles and 2 a warp",
+        "bar": f"{_MICRO} bar.sync.*: 14 cycles for a warp, 76 for 32",
+        "bar_warp": f"{_MICRO} bar.sync.*",
         "cluster_barrier": f"{_MICRO} cluster.sync.2x128.relaxed",
         "fence_async": f"{_MICRO} fence.fence_proxy_async",
         "fence_cluster": f"{_MICRO} fence.fence_cluster, and cluster.sync.2x128.release less relaxed",
@@ -280,6 +301,7 @@ _H200 = Timing(
         "pair_bytes": f"{_MICRO} tma.load.together_*: 68 an SM where neighbours read the same",
         "l2_bytes": f"{_MICRO} tma.load.l2.32768x4.132_sms; as many bytes a second at 1600 MHz (wgmma.main_loop.*_ab)",
         "l2_write_bytes": f"{_MICRO} tma.store.8192.flight.132_sms, l2.write.132_sms",
+        "l2_add_bytes": f"{_MICRO} tma.add.16384.flight.1_together.132_sms; 32 KB and written the same",
         "l2_dirty": f"{_MICRO} hbm.read.132_sms: 256 MB take as much longer than at hbm.read as 27 MB would",
         "merged_cost": f"{_MICRO} tiles.one.*, tiles.two.*",
         "merged_later": f"{_MICRO} waves.*",
@@ -298,12 +320,16 @@ _H200 = Timing(
         "tma_row": f"{_MICRO} tma.box.*: 14.6 cycles for a box of 8 rows of 128 bytes, 81.4 for 64",
         "tma_store": f"{_MICRO} tma.store.2048.read.1_sms less 64 for its bytes, wait included",
         "tma_store_bytes": f"{_MICRO} tma.store.16384.flight.1_sms",
+        "tma_add_bytes": f"{_MICRO} tma.add.16384.flight.1_together.1_sms, 32768 the same",
         "tma_first": f"{_MICRO} start.load.128_128x1.down_16.last less what later boxes take",
         "mma_flops": f"{_MICRO} wgmma.n*: n/2 cycles from n = 64 on",
         "mma_least": f"{_MICRO} wgmma.n8.shared: 18; 20 for n = 16, 24 for n = 32",
         "mma_issue": "assumed",
         "mma_latency": f"{_MICRO} wgmma.n*.group_of_1 less the product: 58 to 69",
         "mma_queue": "assumed: deep enough not to matter",
+        "wgmma_slots": f"{_MICRO} beside.max_f32.*.shared against none",
+        "wgmma_register_slots": f"{_MICRO} beside.max_f32.*.registers against none",
+        "wgmma_special": f"{_MICRO} beside.ex2.* against none",
         "commit": "published: there is none",
         "tmem_latency": "published: there is none",
         "tmem_bytes": "published: there is none",
@@ -338,7 +364,6 @@ def _elsewhere(source: Mapping[str, str]) -> dict[str, str]:
 _B200 = replace(
     _H200,
     gpcs=(18, 18, 18, 20, 18, 18, 18, 20),
-    bar=20.0,
     cluster_barrier=190.0,
     ld_l1=39.6,
     ld_l2=305.0,
@@ -349,6 +374,7 @@ _B200 = replace(
     pair_bytes=180.0,
     l2_bytes=13300.0,
     l2_write_bytes=7400.0,
+    l2_add_bytes=5900.0,
     hbm_share=0.88,
     sm_bytes=128.0,
     tma_issue=30.0,
@@ -377,7 +403,7 @@ _B200 = replace(
     source=_elsewhere(_H200.source)
     | {
         "gpcs": "assumed: 148 SMs over 8 GPCs, 74 a die",
-        "bar": "published: 28 cycles with 256 threads, issue included (QuickRunCUDA)",
+        "bar": "published: 28 cycles with 256 threads, issue included (QuickRunCUDA), as on the H200",
         "cluster_barrier": "published: cluster.sync 373-380, relaxed barrier.cluster 102 (QuickRunCUDA, B300)",
         "ld_l1": "published: 39.6 cycles",
         "ld_l2": "published: 305 cycles (279-324)",
@@ -389,6 +415,7 @@ _B200 = replace(
         "pair_bytes": "published: 13300 bytes a cycle of 148 SMs",
         "l2_bytes": "published: 21.2 TB/s at 1587 MHz",
         "l2_write_bytes": "assumed: in the proportion to reads that the H200 has",
+        "l2_add_bytes": "assumed: likewise",
         "hbm_share": "published: 6.75 of 7.67 TB/s",
         "sm_bytes": "assumed: not below what L2 gives one SM of 148",
         "tma_issue": "published: 30 cycles (Meta's latency model, B200)",
@@ -426,6 +453,7 @@ _RTX5090 = replace(
     l2_bytes=4350.0,
     hbm_share=0.9,
     mma_flops=512.0,
+    slots={**_SLOTS, "mma": 32.0},
     tensor_mhz=2407.0,
     droop_top=2492.0,
     droop=0.5,
@@ -440,6 +468,7 @@ _RTX5090 = replace(
         "l2_bytes": "assumed: 32 bytes a cycle of 136 slices",
         "hbm_share": "assumed: as other chips",
         "mma_flops": "published: NVIDIA RTX Blackwell white paper, float32 sums",
+        "slots": "assumed: as measured on the H200; mma from mma_flops",
         "tensor_mhz": "assumed: the boost clock",
         "droop_top": "assumed: in the proportion of the highest clocks",
         "droop": "assumed: as much on a board of 575 W as on the H200's of 700 W",

@@ -66,7 +66,7 @@ def perform(
     memory: Memory | None = None,
 ) -> tuple[Outcome, Journal]:
     """Replay clusters of these warps, the CTAs' warps one after another."""
-    journal = Journal(Names(), STRIDE, frozenset())  # type: ignore[arg-type]
+    journal = Journal(Names(), STRIDE, {})  # type: ignore[arg-type]
     share = np.full(positions, miss)
     works = [Work(Program(list(warps)), share, 0 * share, share, 0 * share, np.ones(positions))] * clusters
     layout = Layout(ranks, len(warps) // ranks, STRIDE, together)

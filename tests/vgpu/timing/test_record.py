@@ -14,7 +14,7 @@ from warpwright.targets import Timing
 from warpwright.vgpu import Device
 from warpwright.vgpu.decode import decode
 from warpwright.vgpu.jit.compile import emit
-from warpwright.vgpu.jit.costs import NEED, costs_of
+from warpwright.vgpu.jit.costs import NEED, costs_of, passed
 
 WORDS = ("@row", "@spend", "@signal", "@cluster_arrive")
 
@@ -37,7 +37,7 @@ class Rows:
             for head, stamp, a, b in rows.tolist():
                 number = head & 0xFFFF_FFFF
                 name = "need" if number & NEED else self.insts[number].opcode
-                self.rows.append((name, stamp & 0xFFFF_FFFF, stamp >> 32, a, b))
+                self.rows.append((name, *passed(stamp, 0)[:2], a, b))
 
 
 def recorded(body: str, args: tuple[Any, ...] = (), *, block: int = 32, smem: int = 0, numerics: str = "exact") -> Rows:
@@ -133,6 +133,20 @@ def test_counters_grow_with_what_is_issued() -> None:
     short, long = (recorded(f"{few * n} bar.sync 0;").rows[0] for n in (1, 20))
     assert long[2] - short[2] == 190
     assert long[1] >= long[2]
+
+
+def test_powers_of_what_is_greatest_come_behind_the_greatest() -> None:
+    """Comparisons one after the other, then eight cycles for each power of a difference; or both at a time."""
+    top = "max.f32 %f0, %f0, %f1;" * 16
+    powers = "".join(f"sub.f32 %f{i}, %f{i}, %f{{}}; ex2.approx.ftz.f32 %f{i}, %f{i};" for i in range(2, 8)) * 3
+    apart, behind = (recorded(f"{top} {powers.replace('{}', name)} bar.sync 0;").rows[0][1] for name in ("1", "0"))
+    assert behind - apart == pytest.approx(16 * 4, abs=8)
+
+
+def test_counters_of_a_warp_wrap() -> None:
+    before, after = (1 << 21) - 3 | 5 << 21, 4 | 9 << 21 | 2 << 42
+    assert passed(after + (1 << 21), before) == (7, 4, 2)
+    assert passed(2, -1) == (3, 0, 0)
 
 
 def test_lane_code_without_a_recorder_has_nothing_of_it() -> None:

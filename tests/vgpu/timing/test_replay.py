@@ -6,7 +6,7 @@ import pytest
 
 from tests.vgpu.timing.steps_text import CHIP, STRIDE, access, end_of, load, perform, product, step
 from warpwright.errors import LaunchError
-from warpwright.vgpu.timing.steps import Product
+from warpwright.vgpu.timing.steps import Box, Product, Step, WarpProduct
 from warpwright.vgpu.timing.units import Memory
 
 FULL, EMPTY = 64, 128
@@ -124,6 +124,60 @@ def test_a_product_of_a_warpgroup_waits_for_its_last_warp() -> None:
     assert end_of(warp, warp, warp, late) == 1000 + 2 + 64 + 60
 
 
+@pytest.mark.parametrize(
+    ("left", "slots", "special", "cycles"),
+    [(((0, 0),), 98, 0, 200), ((), 80, 0, 200), ((), 0, 148, 200), ((), 98, 0, 98 + 0.6 * 256)],
+)
+def test_arithmetic_is_slower_while_a_warpgroup_multiplies(
+    left: tuple[tuple[int, int], ...], slots: int, special: int, cycles: float
+) -> None:
+    """Four products take 256 cycles; meanwhile a fifth warp has 49, 40 or, of special functions, 74 % of its rate."""
+    one = step("group_product", Product(64, 128, 0, 2 * 64 * 128 * 16, (0,), left, ((0, 0),)))
+    group = [*[one] * 4, step("group_commit"), step("group_wait")]
+    fifth = [step("pause", cycles=9), step("pause", cycles=98, slots=slots, inst=1)._replace(special=special)]
+    _, journal = perform(group, group, group, group, fifth)
+    waited = journal.stalls["kernel", "issue slots"][1]
+    assert waited + 98 == pytest.approx(cycles, abs=14)
+
+
+def mma(added: str, made: str = "", inst: int = 0) -> Step:
+    return step("warp_product", WarpProduct(4096, added, made or added), inst=inst)
+
+
+def test_products_of_a_warp_that_add_to_each_other_wait_for_each_other() -> None:
+    chain, apart = [mma("a")] * 10, [mma(name) for name in "abcdefghij"]
+    assert end_of(chain) == pytest.approx(9 * 24 + 1)
+    assert end_of([*apart, *apart]) - end_of(apart) == pytest.approx(10 * 6)
+    assert end_of([mma("a", "b"), mma("b", "c"), mma("c", "d")]) == pytest.approx(2 * 24 + 1)
+
+
+def test_sums_of_a_product_are_there_later_than_the_next_product_begins() -> None:
+    assert end_of([mma("a", inst=3), step("need", number=3)]) == 24
+
+
+def shared(inst: int, *, loads: bool = True) -> Step:
+    return step("shared_access", loads, inst=inst, number=4)
+
+
+def test_loads_among_products_are_issued_ahead_of_products_that_wait() -> None:
+    """The second load, behind a product that waits for the first, is there when its product comes."""
+
+    def pair(first: int) -> list[Step]:
+        return [shared(first), step("need", inst=first + 1, number=first), mma("a", inst=first + 1)]
+
+    alone, both = end_of(pair(1)), end_of([*pair(1), *pair(3)])
+    assert both - alone == 24  # of the second product behind the first
+    with_store = [*pair(1), shared(9, loads=False), *pair(13)]
+    assert end_of(with_store) - alone > 30
+
+
+def test_sums_in_l2_take_longer_than_stores() -> None:
+    box = Box(0, 0, 16384, 128)
+    memory = Memory(1e9, 16.0, 1e9, 1e9, 1e9)
+    store, add = (end_of([step(kind, box)], memory=memory) for kind in ("store_box", "add_box"))
+    assert (add - store) / 1024 == pytest.approx(CHIP.l2_write_bytes / CHIP.l2_add_bytes - 1, rel=0.01)
+
+
 def test_tensor_memory_has_a_port_for_each_quarter() -> None:
     """4096 bytes at 64 a cycle; five warps: the fifth is in the quarter of the first."""
     warp = [step("tmem_load", nbytes=4096), step("tmem_wait")]
@@ -134,7 +188,7 @@ def test_tensor_memory_has_a_port_for_each_quarter() -> None:
 
 def test_barriers_of_threads_open_for_all_at_once() -> None:
     warp = [step("bar_sync", 0)]
-    assert end_of(warp, [step("pause", cycles=50), *warp]) == 51 + 7
+    assert end_of(warp, [step("pause", cycles=50), *warp]) == 51 + 7 + 2 * CHIP.bar_warp
 
 
 def test_the_cluster_barrier_waits_for_every_cta() -> None:

@@ -2,36 +2,42 @@
 
 ptxas orders the arithmetic of a block as it likes, but keeps what others can see in order. So the anchors of a block
 (branches, fences, everything that leaves a row) issue in order, each when its operands are there; all else issues
-around them and only takes slots of its pipe. Values of loads from memory arrive at a time that the replay knows: rows
-called needs say where the first anchor depends on them.
+around them, when its operands, its pipe and the scheduler are there. Values of loads from memory, and sums of mma,
+arrive at a time that the replay knows: rows called needs say where the first anchor depends on them.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cache
+from math import ceil
 
 from warpwright.targets import Timing
 from warpwright.vgpu.program import Block, Inst, Program, Register, Symbol, mentions, registers_of
 
-__all__ = ["NEED", "SLOTS_SHIFT", "Costs", "costs_of", "is_memory", "uses"]
+__all__ = ["NEED", "Costs", "costs_of", "is_memory", "passed", "uses"]
 
-SLOTS_SHIFT = 32
+FIELD = 21  # bits of a counter in a stamp; counters wrap, and between two rows of a warp they grow by less than that
 NEED = 1 << 30  # added to the number of a load in the row that waits for its values
+WIDEST = 2.0  # issue slots of an instruction whose pipe takes longer: the scheduler goes on with others
 _WIDE = ("u64", "s64", "b64")
 _ROWS = re.compile(
     r"mbarrier\.|tcgen05\.|wgmma\.|bar(rier)?\.(?!warp)|cp\.(reduce\.)?async|(st|red)\.async|setmaxnreg|call|tensormap\."
     r"|clusterlaunchcontrol|ldmatrix|stmatrix|mma\."
 )
+_HALF = (  # go to a pipe that takes one every other cycle
+    "setp", "selp", "slct", "min", "max", "and", "or", "xor", "not", "cnot", "shl", "shr", "lop3", "prmt", "bfe", "bfi",
+)  # fmt: skip
 _MUFU = ("ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh")
 _FREE = ("mov", "cvta", "ld.param", "bra", "exit", "ret", "isspacep", "createpolicy", "pmevent")
 
 
 @dataclass(slots=True)
 class Costs:
-    """Packed counters (cycles | slots << 32): ``offset`` from the start of its block to an anchor, ``total`` of a
-    block; ``needs``: loads whose values an instruction waits for, ``ends`` those that the end of a block waits for."""
+    """Packed counters, see `passed`: ``offset`` from the start of its block to an anchor, ``total`` of a block.
+    ``needs``: loads whose values an instruction waits for, ``ends`` those that the end of a block waits for."""
 
     offset: dict[int, int] = field(default_factory=dict)
     total: dict[int, int] = field(default_factory=dict)
@@ -46,6 +52,11 @@ def is_memory(inst: Inst) -> bool:
     if inst.name not in ("ld", "ldu", "ld.mmio", "st", "st.mmio", "atom", "red"):
         return False
     return not inst["space"].startswith(("param", "const", "local"))
+
+
+def _is_late(inst: Inst) -> bool:
+    """Whether the replay knows when the results of an instruction are there."""
+    return is_memory(inst) or inst.name == "mma"
 
 
 def _leaves_row(inst: Inst) -> bool:
@@ -82,9 +93,13 @@ def _pipe(opcode: str, name: str) -> tuple[str, int]:
         return "vote", 1
     if type == "f64":
         return "double", 1
+    if type in _WIDE:
+        return "wide", 1
+    if words[0] in _HALF:
+        return "half", 1
     if type.startswith(("f", "bf")):
         return "float", 1
-    return ("wide" if type in _WIDE else "alu"), 1
+    return ("multiply" if words[0] in ("mul", "mad") else "alu"), 1
 
 
 def _cost(inst: Inst, timing: Timing) -> tuple[str, float, float, bool]:
@@ -114,14 +129,41 @@ def _after(inst: Inst, index: int, timing: Timing) -> float:
     return 1.0
 
 
+class _Pipe:
+    """Cycles of a pipe, or of the scheduler, that instructions take: each the first free ones from some time on."""
+
+    def __init__(self) -> None:
+        self.after: dict[int, int] = {}
+
+    def take(self, at: float, count: float) -> int:
+        """So many cycles; gives the last."""
+        cycle = ceil(at) - 1
+        for _ in range(round(count)):
+            cycle = self._next(cycle + 1)
+        return cycle
+
+    def _next(self, cycle: int) -> int:
+        taken = []
+        while cycle in self.after:
+            taken.append(cycle)
+            cycle = self.after[cycle]
+        for each in (*taken, cycle):
+            self.after[each] = cycle + 1
+        return cycle
+
+
 class _Schedule:
-    """One block as it issues."""
+    """One block as it issues: every instruction when its operands, its pipe and the scheduler are there."""
 
     def __init__(self, block: Block, timing: Timing, loads: dict[str, frozenset[int]]) -> None:
         self.block, self.timing, self.loads = block, timing, loads
         self.now = 0.0
-        self.issued = 0.0
+        self.count = 0.0
+        self.slots = 0.0
         self.pipes: dict[str, float] = {}
+        self.scheduler = _Pipe()
+        self.taken: dict[str, _Pipe] = defaultdict(_Pipe)
+        self.last = 0.0
         self.ready: dict[str, float] = {}
         self.pending: dict[str, frozenset[int]] = {}
         self.satisfied: set[int] = set()
@@ -130,8 +172,8 @@ class _Schedule:
 
     @property
     def floor(self) -> float:
-        """Slots taken so far, of the busiest pipe."""
-        return max(self.issued, max(self.pipes.values(), default=0.0))
+        """Cycles taken so far of the scheduler or of the busiest pipe."""
+        return max(self.count, max(self.pipes.values(), default=0.0))
 
     def run(self, costs: Costs) -> None:
         for inst in self.block.insts:
@@ -140,12 +182,15 @@ class _Schedule:
         if ends:
             costs.ends[self.block.index] = _latest(ends)
         late = max((self.ready.get(name, 0.0) for name in self.carried), default=0.0)
-        costs.total[self.block.index] = _packed(max(self.now, self.floor, late), self.floor)
+        costs.total[self.block.index] = self._stamp(max(self.now, self.floor, late, self.last))
 
     def _issue(self, inst: Inst, costs: Costs) -> None:
         used, made = uses(inst)
+        if inst.name == "mma":  # products that add to each other wait for each other in the replay
+            used = [register.name for operand in inst.operands[1:3] for register in registers_of(operand)]
         pipe, slots, latency, issues = _cost(inst, self.timing)
-        self.issued += issues
+        self.count += issues
+        self.slots += issues * max(1.0, slots / self.timing.slots[pipe] * min(self.timing.slots[pipe], WIDEST))
         self.pipes[pipe] = self.pipes.get(pipe, 0.0) + slots
         deps = frozenset(d for name in used for d in self._pending(name)) - self.satisfied
         start = max((self.ready.get(name, 0.0) for name in used), default=0.0)
@@ -154,24 +199,39 @@ class _Schedule:
                 costs.needs[inst.index] = _latest(deps)
                 self.satisfied |= deps
             self.now = max(self.now, self.floor, start)
-            costs.offset[inst.index] = _packed(self.now, self.floor)
+            costs.offset[inst.index] = self._stamp(self.now)
+            done = self.scheduler.take(self.now, 1) + latency
             self.now += _after(inst, self.block.index, self.timing)
             deps = frozenset()
         else:
             self.consumed |= deps
-        done = max(start, self.floor) + latency
+            done = self._begin(start, pipe, slots, issues) + latency
         for name in made:
             if name not in self.ready and name in used:
                 self.carried.add(name)
             self.ready[name] = done
-            self.pending[name] = frozenset((inst.index,)) if is_memory(inst) else deps
+            self.pending[name] = frozenset((inst.index,)) if _is_late(inst) else deps
+
+    def _stamp(self, cycles: float) -> int:
+        counters = (cycles, self.slots, self.pipes.get("mufu", 0.0))
+        return sum(round(count) << i * FIELD for i, count in enumerate(counters))
+
+    def _begin(self, start: float, pipe: str, slots: float, issues: bool) -> float:
+        """When an instruction whose operands are there at ``start`` is issued and has its pipe."""
+        begin = float(self.scheduler.take(start, 1)) if issues else start
+        if slots > 1:
+            begin = max(begin, self.taken[pipe].take(begin, slots) + 1 - slots)
+        self.last = max(self.last, begin + issues)
+        return begin
 
     def _pending(self, name: str) -> frozenset[int]:
         return self.pending.get(name, self.loads.get(name, frozenset()))
 
 
-def _packed(cycles: float, slots: float) -> int:
-    return round(cycles) | round(slots) << SLOTS_SHIFT
+def passed(now: int, before: int) -> tuple[int, int, int]:
+    """Cycles, issue slots and cycles of the unit for special functions between two stamps of a warp."""
+    grown, mask = (now - before) & (1 << 64) - 1, (1 << FIELD) - 1
+    return grown & mask, grown >> FIELD & mask, grown >> 2 * FIELD
 
 
 def _latest(loads: set[int] | frozenset[int]) -> tuple[int, ...]:
@@ -183,7 +243,7 @@ def costs_of(program: Program, timing: Timing) -> Costs:
     """The costs of every block of a program on a chip."""
     found: dict[str, set[int]] = {}
     for inst in program.insts:
-        if is_memory(inst):
+        if _is_late(inst):
             for name in uses(inst)[1]:
                 found.setdefault(name, set()).add(inst.index)
     loads = {name: frozenset(numbers) for name, numbers in found.items()}

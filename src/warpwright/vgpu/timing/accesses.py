@@ -11,8 +11,11 @@ from warpwright.vgpu.timing.units import WINDOW
 if TYPE_CHECKING:
     from warpwright.vgpu.timing.replay import Replay
 
+AHEAD = 8  # loads from shared memory that ptxas puts before the products of earlier ones: 32 registers of ldmatrix.x4
 BACKLOG = 600.0  # cycles of traffic that stores may be ahead of L2 before the warp waits
 LINE = 128.0
+
+AMONG = ("need", "warp_product", "shared_access")
 
 __all__ = ["STEPS"]
 
@@ -39,13 +42,22 @@ def global_access(replay: Replay, warp: Warp, step: Step, now: float) -> float:
 
 
 def shared_access(replay: Replay, warp: Warp, step: Step, now: float) -> float:
-    timing, lanes = replay.timing, replay.units.lanes[warp.rank]
-    cycles = step.number * LINE / timing.shared_bytes
-    start = max(now, lanes.free)
-    end = max(lanes.take(now, cycles), replay.units.shared[warp.rank].take(now, cycles, WINDOW))
+    early = warp.early.pop(warp.at, None)
+    if early is not None:
+        warp.ready[step.inst] = early
+        return now
+    start = max(now, replay.units.lanes[warp.rank].free)
+    end = served(replay, warp, step, now)
     if step.what:
-        warp.ready[step.inst] = end + timing.shared_latency
+        warp.ready[step.inst] = end
     return max(now + 1, start)
+
+
+def served(replay: Replay, warp: Warp, step: Step, now: float) -> float:
+    """When what shared memory is asked for is there."""
+    timing, cycles = replay.timing, step.number * LINE / replay.timing.shared_bytes
+    end = replay.units.lanes[warp.rank].take(now, cycles)
+    return max(end, replay.units.shared[warp.rank].take(now, cycles, WINDOW)) + timing.shared_latency
 
 
 def remote_access(replay: Replay, warp: Warp, step: Step, now: float) -> float:
@@ -57,7 +69,24 @@ def remote_access(replay: Replay, warp: Warp, step: Step, now: float) -> float:
 
 
 def need(replay: Replay, warp: Warp, step: Step, now: float) -> float:
-    return max(now, warp.ready.get(step.number, 0.0))
+    ready = warp.ready.get(step.number, 0.0)
+    if ready > now:
+        look_ahead(replay, warp, step, now)
+    return max(now, ready)
+
+
+def look_ahead(replay: Replay, warp: Warp, step: Step, now: float) -> None:
+    """Issue the loads that stand among products: ptxas puts them before products that wait for earlier ones."""
+    steps, count = warp.steps, len(warp.early)
+    for at in range(warp.at + 1, len(steps)):
+        other = steps[at]
+        if count >= AHEAD or other.kind not in AMONG or (other.kind != "need" and other.inst < step.number):
+            return
+        if other.kind == "shared_access" and at not in warp.early:
+            if not other.what:
+                return
+            warp.early[at] = served(replay, warp, other, now)
+            count += 1
 
 
 STEPS = {

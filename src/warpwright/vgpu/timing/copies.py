@@ -54,11 +54,21 @@ def landed(replay: Replay, now: float, run: Run, rank: int, offset: int, barrier
 
 
 def store_box(replay: Replay, warp: Warp, step: Step, now: float) -> float:
+    return leaves(replay, warp, step, now, replay.timing.tma_store_bytes, 1.0)
+
+
+def add_box(replay: Replay, warp: Warp, step: Step, now: float) -> float:
+    """A sum with what is in L2."""
+    timing = replay.timing
+    return leaves(replay, warp, step, now, timing.tma_add_bytes, timing.l2_write_bytes / timing.l2_add_bytes)
+
+
+def leaves(replay: Replay, warp: Warp, step: Step, now: float, rate: float, slower: float) -> float:
     box: Box = step.what
     timing = replay.timing
-    served = replay.units.tma[warp.rank].take(now, timing.tma_box + box.nbytes / timing.tma_store_bytes)
+    served = replay.units.tma[warp.rank].take(now, timing.tma_box + box.nbytes / rate)
     replay.units.shared[warp.rank].take(now, box.nbytes / timing.shared_bytes, WINDOW)
-    read = max(served, replay.units.store(now, box.nbytes, warp.rank)) + timing.tma_store
+    read = max(served, replay.units.store(now, box.nbytes, warp.rank, slower)) + timing.tma_store
     warp.open_copy = max(warp.open_copy, read)
     warp.run.last = max(warp.run.last, read + timing.ld_l2 / 2)
     if warp.run.first:
@@ -109,6 +119,7 @@ def copy_wait(replay: Replay, warp: Warp, step: Step, now: float) -> float:
 STEPS = {
     "load_box": load_box,
     "store_box": store_box,
+    "add_box": add_box,
     "send": send,
     "cancel": cancel,
     "lane_copy": lane_copy,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -81,6 +82,17 @@ def later_wave(clusters: int, count: int) -> int:
     return max(1, -(-clusters // count) // 2)
 
 
+def taken_up(lengths: Sequence[int], places: int) -> list[int]:
+    """The place of each cluster: the next one starts where the first ends, as its length says."""
+    free = [(0, place) for place in range(places)]
+    found = []
+    for length in lengths:
+        end, place = heapq.heappop(free)
+        found.append(place)
+        heapq.heappush(free, (end + length, place))
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class _Load:
     """Clusters that one set of SMs does one after another, as (kind, wave); on how many sets it is so."""
@@ -149,9 +161,10 @@ class _Grid:
 
     def loads(self) -> list[_Load]:
         """What the sets of SMs do, the longest first."""
+        lengths = [self.kinds[kind].program.length for kind, _ in self.what]
         sets: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for number, what in zip(self.numbers, self.what, strict=True):
-            sets[number % self.places.groups].append(what)
+        for what, place in zip(self.what, taken_up(lengths, self.places.count), strict=True):
+            sets[place % self.places.groups].append(what)
         counted = Counter(tuple(clusters) for clusters in sets.values())
         loads = [_Load(clusters, count) for clusters, count in counted.items()]
         return sorted(loads, key=lambda load: -self.steps(load))
@@ -186,7 +199,7 @@ def profile_of(capture: Capture, fast: bool, sustained: bool = False) -> Profile
     least = _flops(grid) / (timing.mma_flops * launch.spec.sms)
     loads, pace = grid.loads(), _pace(grid, least, least, sustained=False)
     for _ in range(CLOCKS):
-        journal = Journal(names, _stride(launch), _shared_loads(launch))
+        journal = Journal(names, _stride(launch), _sources(launch))
         timed = _replayed(grid, loads, pace.loaded, journal)
         cycles = timed[0].cycles + timing.entry + (timing.cluster_start if grid.places.ranks > 1 else 0.0)
         before, pace = pace, _pace(grid, cycles, _multiplying(timed[0]), sustained)
@@ -199,14 +212,17 @@ def _stride(launch: Launch) -> int:
     return -(-launch.shared_limit // 1024) * 1024
 
 
-def _shared_loads(launch: Launch) -> frozenset[int]:
+def _sources(launch: Launch) -> dict[int, str]:
+    """What results come from that warps wait for, by the numbers of instructions."""
+    shared = ("shared", "ldmatrix")
     spaces = {inst.index: inst["space"] or inst.name for inst in launch.insts if is_memory(inst)}
-    return frozenset(number for number, space in spaces.items() if space.startswith(("shared", "ldmatrix")))
+    loads = {number: "shared memory" for number, space in spaces.items() if space.startswith(shared)}
+    return loads | {inst.index: "waits mma" for inst in launch.insts if inst.name == "mma"}
 
 
 def _replayed(grid: _Grid, loads: list[_Load], clock: float, journal: Journal) -> list[_Timed]:
     """The longest loads, replayed; the slowest first."""
-    others = Journal(journal.names, journal.stride, journal.shared_loads)
+    others = Journal(journal.names, journal.stride, journal.sources)
     timed = [_perform(grid, load, clock, others if i else journal) for i, load in enumerate(loads[:SEQUENCES])]
     return sorted(timed, key=lambda each: -each.cycles)
 
@@ -349,7 +365,7 @@ def _flops_of(program: Program) -> float:
             elif step.kind == "group_product":
                 total += step.what.flops / 4
             elif step.kind == "warp_product":
-                total += step.what[0]
+                total += step.what.flops
     return total
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ _REASONS = {
     "tmem_store": "tensor memory",
     "tmem_wait": "tensor memory",
     "group_wait": "waits wgmma",
+    "warp_product": "waits mma",
     "group_product": "issues",
     "product": "issues",
     "copy_wait": "waits copies",
@@ -31,6 +33,7 @@ _REASONS = {
     "global_access": "global memory",
     "load_box": "issues",
     "store_box": "issues",
+    "add_box": "issues",
     "alloc": "tensor memory",
 }
 
@@ -44,11 +47,11 @@ class _Lane:
 
 
 class Journal:
-    """``stride``: bytes from one CTA's shared memory to the next; ``shared_loads``: instructions that load from shared
-    memory."""
+    """``stride``: bytes from one CTA's shared memory to the next; ``sources``: of instructions whose results are waited
+    for, what these come from, where it is not global memory."""
 
-    def __init__(self, names: Names, stride: int, shared_loads: frozenset[int]) -> None:
-        self.names, self.stride, self.shared_loads = names, stride, shared_loads
+    def __init__(self, names: Names, stride: int, sources: Mapping[int, str]) -> None:
+        self.names, self.stride, self.sources = names, stride, sources
         self.lanes: dict[tuple[str, int], _Lane] = defaultdict(_Lane)
         self.stalls: dict[tuple[str, str], dict[int, float]] = defaultdict(lambda: defaultdict(float))
         self.spans: list[Span] = []
@@ -91,7 +94,7 @@ class Journal:
         if step.kind == "wait":
             return self.names.waits(step.inst, step.what % self.stride)
         if step.kind == "need":
-            return "shared memory" if step.number in self.shared_loads else "global memory"
+            return self.sources.get(step.number, "global memory")
         return _REASONS.get(step.kind, "issues")
 
     def show(self, track: str, warp: Any, name: str, start: float, end: float, inst: int) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import partial
 from typing import TYPE_CHECKING
 
 from warpwright.vgpu.timing.state import NEVER, Run, Warp
-from warpwright.vgpu.timing.steps import Product, Step
+from warpwright.vgpu.timing.steps import Product, Step, WarpProduct
 from warpwright.vgpu.timing.units import WINDOW
 
 if TYPE_CHECKING:
     from warpwright.vgpu.timing.replay import Replay
 
 K_ELEMENTS = 16
+MMA_FLOPS = 4096  # of an m16n8k16
 
 __all__ = ["STEPS"]
 
@@ -76,6 +78,10 @@ def multiply_group(replay: Replay, warp: Warp, step: Step, now: float, group: in
     begin = max(now + timing.mma_issue, unit.free)
     end = operands(replay, warp.rank, product, begin)
     unit.take(begin, end - begin)
+    share = timing.wgmma_slots if product.left else timing.wgmma_register_slots
+    for scheduler, special in zip(replay.units.schedulers[warp.rank], replay.units.special[warp.rank], strict=True):
+        scheduler.slow(now, end, 1 - share)
+        special.slow(now, end, 1 - timing.wgmma_special)
     run.products.setdefault(group, []).append(end)
     replay.outcome.multiplied(begin, end, product.flops)
     count_wasted(replay, run, product)
@@ -109,12 +115,28 @@ def group_wait(replay: Replay, warp: Warp, step: Step, now: float) -> float:
 
 
 def warp_product(replay: Replay, warp: Warp, step: Step, now: float) -> float:
-    flops: int = step.what[0]
+    """A product of a warp begins when what it adds to is there."""
+    ready = warp.sums.get(step.what.added, 0.0)
+    if ready > now:
+        warp.since = now
+        replay.at(ready, partial(late_product, replay), warp, step)
+        return NEVER
+    return begin_product(replay, warp, step, now)
+
+
+def late_product(replay: Replay, now: float, warp: Warp, step: Step) -> None:
+    replay.go_on(warp.since, begin_product(replay, warp, step, now), warp)
+
+
+def begin_product(replay: Replay, warp: Warp, step: Step, now: float) -> float:
+    timing = replay.timing
+    product: WarpProduct = step.what
     units = replay.units.warp_tensor[warp.rank]
-    cycles = flops / (replay.timing.mma_flops / len(units))
+    cycles = product.flops / MMA_FLOPS * timing.slots["mma"]
     end = units[warp.number % len(units)].take(now, cycles)
+    warp.sums[product.made] = warp.ready[step.inst] = end - cycles + timing.latency["mma"]
     replay.units.tensor[warp.rank].busy += cycles / len(units)
-    replay.outcome.multiplied(end - cycles, end, flops)
+    replay.outcome.multiplied(end - cycles, end, product.flops)
     return max(now + 1, end - 2 * cycles)
 
 

@@ -91,8 +91,9 @@ class Replay:
         for number, steps in enumerate(work.program.warps):
             rank = number // layout.per_cta
             warp = number % layout.per_cta + slot * layout.per_cta
-            schedulers = self.units.schedulers[rank]
-            held = Warp(steps, rank, number, run, schedulers[warp % len(schedulers)], since=now)
+            schedulers, special = self.units.schedulers[rank], self.units.special[rank]
+            own = warp % len(schedulers)
+            held = Warp(steps, rank, number, run, schedulers[own], special[own], since=now)
             run.warps.append(held)
             self.at(now, self.issue, held)
 
@@ -107,16 +108,20 @@ class Replay:
         if step.slots:
             warp.mark = unit.take(now, step.slots)
             end = max(end, unit.end(warp.mark))
+        if step.special:
+            warp.special_mark = warp.special.take(now, step.special)
+            end = max(end, warp.special.end(warp.special_mark))
         self.at(end, self.step, warp)
 
     def step(self, now: float, warp: Warp) -> None:
-        """A step takes effect, unless others have come since it began and its warp has slots left to issue."""
-        step, run, unit = warp.steps[warp.at], warp.run, warp.scheduler
-        if step.slots:
-            unit.go_to(now)
-            if warp.mark > unit.rounds and (end := unit.end(warp.mark)) > now + LATE:
-                self.at(end, self.step, warp)
-                return
+        """A step takes effect, unless others have come since it began and its warp has slots left to take."""
+        step, run = warp.steps[warp.at], warp.run
+        end = warp.scheduler.left(now, warp.mark) if step.slots else now
+        if step.special:
+            end = max(end, warp.special.left(now, warp.special_mark))
+        if end > now + LATE:
+            self.at(end, self.step, warp)
+            return
         if run.first:
             self.journal.busy(warp, step, warp.since, now, now - warp.since - step.cycles)
         then = self.do[step.kind](warp, step, now)
@@ -230,8 +235,9 @@ class Replay:
         for key, (come, threads, waiting) in list(run.named.items()):
             if key[0] == rank and come >= (threads // 32 or run.living[rank]):
                 del run.named[key]
+                then = now + self.timing.bar + come * self.timing.bar_warp
                 for warp in waiting:
-                    self.at(now + self.timing.bar, self.wake, warp)
+                    self.at(then, self.wake, warp)
 
     def do_cluster_arrive(self, warp: Warp, step: Step, now: float) -> float:
         run = warp.run

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from warpwright.targets import Timing
 from warpwright.vgpu.timing.steps import Program, Step
-from warpwright.vgpu.timing.units import Barrier, Scheduler, Units
+from warpwright.vgpu.timing.units import Barrier, Turns, Units
 
 __all__ = ["NEVER", "Layout", "Outcome", "Run", "Warp", "Work"]
 
@@ -75,16 +75,20 @@ class Warp:
     rank: int
     number: int
     run: Run
-    scheduler: Scheduler
+    scheduler: Turns
+    special: Turns
     at: int = 0
     since: float = 0.0
     ready: dict[int, float] = field(default_factory=dict)
+    sums: dict[str, float] = field(default_factory=dict)
+    early: dict[int, float] = field(default_factory=dict)
     tmem: float = 0.0
     copies: list[float] = field(default_factory=list)
     open_copy: float = 0.0
     groups: list[int] = field(default_factory=list)
     issued: int = 0
     mark: float = 0.0
+    special_mark: float = 0.0
 
 
 @dataclass(slots=True, eq=False)

@@ -15,20 +15,19 @@ from warpwright.ptx import nodes
 from warpwright.vgpu.engines import mma as tcgen05
 from warpwright.vgpu.engines import wgmma
 from warpwright.vgpu.engines.tensor_copy import form_of
-from warpwright.vgpu.jit.costs import NEED, SLOTS_SHIFT, is_memory
+from warpwright.vgpu.jit.costs import NEED, is_memory, passed
 from warpwright.vgpu.jit.issue import flatten
 from warpwright.vgpu.jit.state import RANK_SHIFT, SHARED_WINDOW
 from warpwright.vgpu.jit.warpgroup import left_registers
-from warpwright.vgpu.program import Inst
+from warpwright.vgpu.program import Inst, registers_of
 
 if TYPE_CHECKING:
     from warpwright.vgpu.cluster import Cluster
 
-__all__ = ["TRAFFIC", "Access", "Box", "Product", "Program", "Step", "is_queued", "program_of"]
+__all__ = ["TRAFFIC", "Access", "Box", "Product", "Program", "Step", "WarpProduct", "is_queued", "program_of"]
 
 Ints = NDArray[np.int64]
 _OFFSET = (1 << RANK_SHIFT) - 1
-_LOW = (1 << SLOTS_SHIFT) - 1
 WARP = 32
 SECTOR, LINE = 32, 128
 SHARED = 1 << 48  # set in the first word of a row of an access to shared memory
@@ -39,8 +38,8 @@ TRAFFIC = (
 
 
 class Step(NamedTuple):
-    """One row: what happens (`replay` has a method of that name), cycles and issue slots since the row before it, the
-    instruction, and what it is about."""
+    """One row: what happens (`replay` has a method of that name), the instruction, what it is about, and since the row
+    before it cycles, issue slots, and cycles of the unit for special functions."""
 
     kind: str
     cycles: int
@@ -49,6 +48,7 @@ class Step(NamedTuple):
     what: Any = None
     number: int = 0
     nbytes: int = 0
+    special: int = 0
 
 
 @dataclass(slots=True)
@@ -89,6 +89,14 @@ class Product:
     ranks: tuple[int, ...]
     left: tuple[tuple[int, int], ...]
     right: tuple[tuple[int, int], ...]
+
+
+class WarpProduct(NamedTuple):
+    """An mma of a warp: flops, and the first registers of what it adds to and of its sums."""
+
+    flops: int
+    added: str
+    made: str
 
 
 @dataclass(slots=True)
@@ -134,9 +142,9 @@ class _Reader:
         self.copies.append(1)
         return len(self.nbytes) - 1
 
-    def step(self, kind: str, row: tuple[int, ...], before: tuple[int, int], **more: Any) -> Step:
-        cycles, slots = (row[1] & _LOW) - before[0], (row[1] >> SLOTS_SHIFT) - before[1]
-        return Step(kind, max(0, cycles), max(0, slots), row[0] & 0xFFFF_FFFF, **more)
+    def step(self, kind: str, row: tuple[int, ...], before: int, **more: Any) -> Step:
+        cycles, slots, special = passed(row[1], before)
+        return Step(kind, cycles, slots, row[0] & 0xFFFF_FFFF, special=special, **more)
 
 
 def _address(word: int) -> tuple[int, int]:
@@ -154,7 +162,7 @@ def _tensor_copy(reader: _Reader, inst: Inst, rank: int, words: list[int]) -> li
     owner, offset = _address(words[form.shared])
     box = Box(position, rank, map.nbytes, requests, int(reader.keys[position]))
     if not form.load:
-        return [{"kind": "store_box", "what": box}]
+        return [{"kind": "add_box" if inst.name.startswith("cp.reduce") else "store_box", "what": box}]
     mbar_rank, mbar = _address(words[form.mbar])
     ranks = [r for r in range(reader.cluster.ranks) if words[form.mask] >> r & 1] if form.mask else [owner]
     reader.copies[position] = len(ranks)
@@ -169,7 +177,7 @@ def _bulk_copy(reader: _Reader, inst: Inst, rank: int, words: list[int]) -> list
     position = reader.traffic(size if to_global or from_global else 0, from_global)
     box = Box(position, rank, size, -(-size // LINE), int(reader.keys[position]))
     if to_global:
-        return [{"kind": "store_box", "what": box}]
+        return [{"kind": "add_box" if inst.name.startswith("cp.reduce") else "store_box", "what": box}]
     owner, offset = _address(words[0])
     mbar = _address(words[3])[1]
     ranks = [owner]
@@ -297,7 +305,7 @@ def _plain(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, 
         registers = len(operand.items) if isinstance(operand, nodes.Vector) else 1
         return {"kind": "tmem_load" if name == "tcgen05.ld" else "tmem_store", "nbytes": registers * 4 * WARP}
     if name == "mma":
-        return {"kind": "warp_product", "what": _warp_flops(inst)}
+        return {"kind": "warp_product", "what": _warp_product(inst)}
     return {"kind": _KINDS.get(name, "pause"), "number": a, "what": inst.name.startswith("cp.async.bulk")}
 
 
@@ -325,12 +333,12 @@ def _group_product(inst: Inst, rank: int, a: int, b: int) -> Product:
     return Product(wgmma.M, form.n, nbytes, 2 * wgmma.M * form.n * form.k, (rank,), left, ((rank, _start(b)),))
 
 
-def _warp_flops(inst: Inst) -> tuple[int, int]:
-    """Flops of an mma of a warp, and its elements of K in bytes."""
+def _warp_product(inst: Inst) -> WarpProduct:
     shape = next(word for word in inst.opcode.split(".") if word.startswith("m") and "n" in word and "k" in word)
     m, rest = shape[1:].split("n")
     n, k = rest.split("k")
-    return 2 * int(m) * int(n) * int(k), int(k)
+    made, added = ([*registers_of(inst.operands[i]), None][0] for i in (0, 3))
+    return WarpProduct(2 * int(m) * int(n) * int(k), added.name if added else "", made.name if made else "")
 
 
 def program_of(cluster: Cluster, rows: Ints, records: Ints, keys: Ints) -> Program:
@@ -338,7 +346,7 @@ def program_of(cluster: Cluster, rows: Ints, records: Ints, keys: Ints) -> Progr
     reader = _Reader(cluster, keys)
     queue = deque(records.tolist())
     warps: list[list[Step]] = [[] for _ in range(cluster.count)]
-    before = [(0, 0)] * cluster.count
+    before = [0] * cluster.count
     for row in rows.tolist():
         number, warp = row[0] & 0xFFFF_FFFF, row[0] >> 32
         rank = warp // cluster.per_cta
@@ -349,7 +357,7 @@ def program_of(cluster: Cluster, rows: Ints, records: Ints, keys: Ints) -> Progr
             found = _steps(reader, number, rank, row, queue)
         for more in found:
             warps[warp].append(reader.step(row=tuple(row), before=before[warp], **more))
-            before[warp] = (row[1] & _LOW, row[1] >> SLOTS_SHIFT)
+            before[warp] = row[1]
     nbytes, copies = np.array(reader.nbytes, np.int64), np.array(reader.copies, np.int64)
     return Program(warps, nbytes, np.array(reader.reads, bool), copies, reader.columns)
 

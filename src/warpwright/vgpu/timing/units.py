@@ -8,7 +8,7 @@ from typing import Any
 
 from warpwright.targets import Timing
 
-__all__ = ["WINDOW", "Barrier", "Memory", "Scheduler", "Unit", "Units"]
+__all__ = ["WINDOW", "Barrier", "Memory", "Turns", "Unit", "Units"]
 
 WINDOW = 512.0  # cycles over which the bandwidth of shared memory is what it is on average
 BEHIND = 640.0  # cycles that SMs are apart (start.load.* of bench/micro.py): idle shares are used that much later
@@ -32,16 +32,19 @@ class Unit:
 
 
 @dataclass(slots=True)
-class Scheduler:
-    """Issue slots, one a cycle, that warps take in turns: of n that have any to issue each gets every n-th.
+class Turns:
+    """Slots, one a cycle, that warps take in turns: of n that have any to take each gets every n-th.
 
-    ``rounds`` counts turns up to ``now``; ``marks``, ascending: at how many rounds each warp has issued all of its own.
+    ``rounds`` counts turns up to ``now``; ``marks``, ascending: at how many rounds each warp has had all of its own.
+    Until ``slow_until`` only ``rate`` slots a cycle are there: products of warpgroups take the others.
     """
 
     now: float = 0.0
     rounds: float = 0.0
     marks: list[float] = field(default_factory=list)
     busy: float = 0.0
+    slow_until: float = 0.0
+    rate: float = 1.0
 
     def take(self, now: float, slots: float) -> float:
         """Slots for a warp from ``now`` on; gives its mark, for `end`."""
@@ -51,25 +54,42 @@ class Scheduler:
         insort(self.marks, mark)
         return mark
 
+    def slow(self, now: float, until: float, rate: float) -> None:
+        self.go_to(now)
+        self.slow_until, self.rate = until, rate
+
     def go_to(self, now: float) -> None:
         marks = self.marks
         while marks:
-            then = self.now + (marks[0] - self.rounds) * len(marks)
+            then = self.after((marks[0] - self.rounds) * len(marks))
             if then > now:
-                self.rounds += max(0.0, now - self.now) / len(marks)
+                slow = min(max(0.0, self.slow_until - self.now), max(0.0, now - self.now))
+                self.rounds += (max(0.0, now - self.now) - slow * (1 - self.rate)) / len(marks)
                 break
             self.now, self.rounds = then, marks.pop(0)
         self.now = max(self.now, now)
 
+    def left(self, now: float, mark: float) -> float:
+        """As `end`, at ``now``; no later than that for a warp that has had them."""
+        self.go_to(now)
+        return self.end(mark) if mark > self.rounds else now
+
+    def after(self, slots: float) -> float:
+        """When so many slots have been issued from ``now`` on."""
+        slow = max(0.0, self.slow_until - self.now)
+        if slots <= slow * self.rate:
+            return self.now + slots / self.rate
+        return self.now + slots + slow * (1 - self.rate)
+
     def end(self, mark: float) -> float:
-        """When the warp with a mark has issued its slots, if no other comes."""
-        end, rounds, count = self.now, self.rounds, len(self.marks)
+        """When the warp with a mark has had its slots, if no other comes."""
+        slots, rounds, count = 0.0, self.rounds, len(self.marks)
         for each in self.marks:
             if rounds >= mark:
                 break
-            end += (each - rounds) * count
+            slots += (each - rounds) * count
             rounds, count = each, count - 1
-        return end
+        return self.after(slots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +109,8 @@ class Units:
 
     def __init__(self, timing: Timing, ranks: int, memory: Memory) -> None:
         self.timing, self.memory = timing, memory
-        self.schedulers = [[Scheduler() for _ in range(timing.schedulers)] for _ in range(ranks)]
+        self.schedulers = [[Turns() for _ in range(timing.schedulers)] for _ in range(ranks)]
+        self.special = [[Turns() for _ in range(timing.schedulers)] for _ in range(ranks)]
         self.tma = [Unit() for _ in range(ranks)]
         self.tensor = [Unit() for _ in range(ranks)]
         self.warp_tensor = [[Unit() for _ in range(timing.schedulers)] for _ in range(ranks)]
@@ -116,10 +137,13 @@ class Units:
             end = max(end, self.port[rank].take(now, nbytes / self.memory.sm))
         return end
 
-    def store(self, now: float, nbytes: float, rank: int) -> float:
-        """When bytes that leave an SM at ``now`` at the earliest are in L2; they go on to device memory in time."""
+    def store(self, now: float, nbytes: float, rank: int, slower: float = 1.0) -> float:
+        """When bytes that leave an SM at ``now`` at the earliest are in L2; they go on to device memory in time.
+
+        L2 takes them in ``slower`` times what plain ones take.
+        """
         self.hbm.take(now, nbytes / self.memory.hbm, BEHIND)
-        end = self.l2.take(now, nbytes / self.memory.l2_write, BEHIND)
+        end = self.l2.take(now, nbytes * slower / self.memory.l2_write, BEHIND)
         return max(end, self.port[rank].take(now, nbytes / self.memory.sm))
 
 

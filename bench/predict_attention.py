@@ -1,0 +1,235 @@
+"""Predicted against measured time of attention: ``python bench/predict_attention.py [--measure] [--only backward]``.
+
+Every attention kernel that runs on Hopper, as ``ww.profile`` predicts it in fast mode for an H200, beside what it takes
+there: the wgmma forward in every configuration, the three launches of the backward pass one by one, the steps of the
+mma.sync kernel and the kernel without TMA. CUDA events around isolated launches, 256 MB written to L2 before each,
+random normal bfloat16; kernels of one problem take turns in random order, in sets as in `bench/predict.py`. With
+``--measure`` that is measured now, on the GPU of this machine; otherwise read from
+``bench/measured/h200_attention.json``, so no GPU is needed.
+
+The constants behind the prediction come from micro-benchmarks (bench/micro.py), none from the kernels judged here. On
+the GPU tiles that do not all see as many keys come from a counter; a virtual GPU takes every n-th.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from predict import driver, in_turns
+from probes.harness import Bench
+
+import warpwright as ww
+from warpwright import cuda
+from warpwright.kernels.attention import Problem, sm90, sm90_plan, sm120
+from warpwright.kernels.attention.sm120_plan import STEPS, plan
+from warpwright.lang import Traced, bf16
+from warpwright.sdpa_backward import NO_ARRAY, backward_job
+
+ROOT = Path(__file__).parents[1]
+STORED = ROOT / "bench" / "measured" / "h200_attention.json"
+SMS = 132
+EXTENTS = {512: (16, 2048), 1024: (8, 2048), 2048: (4, 2048), 4096: (1, 2048), 8192: (1, 1024)}  # batch, columns
+SETS = 4
+GOAL = 0.20
+
+
+@dataclass(frozen=True)
+class Case:
+    """One launch. ``numbers`` are the arguments that are no arrays, ``shapes`` those of arrays of float32 between
+    launches, by the names of parameters; ``counts``: a GPU hands out tiles by a counter."""
+
+    kernel: str
+    problem: Problem
+    traced: Traced
+    grid: tuple[int, int, int]
+    numbers: Mapping[str, int | float]
+    shapes: Mapping[str, tuple[int, ...]]
+    counts: bool = False
+
+    @property
+    def key(self) -> str:
+        """The kernel and what it computes, in words."""
+        problem = self.problem
+        mask = ", causal" if problem.causal else ""
+        return f"{self.kernel}: d {problem.head_dim}, {problem.batch}x{problem.heads}x{problem.q_len}{mask}"
+
+
+def case(kernel: str, problem: Problem, traced: Traced, grid: tuple[int, int, int], *scalars: Any, **more: Any) -> Case:
+    """A forward kernel: what is left of its parameters are ``scalars``, in order; it leaves no log-sum-exp."""
+    names = [name for name, _ in traced.params if name not in ("q", "k", "v", "o", "lse", "counter")]
+    numbers = {"lse": 0, "counter": 0, **dict(zip(names, scalars, strict=True))}
+    return Case(kernel, problem, traced, grid, numbers, {}, **more)
+
+
+def shared_out(head_dim: int, length: int, causal: bool) -> Problem:
+    batch, columns = EXTENTS[length]
+    heads = columns // head_dim
+    return Problem(batch, heads, heads, length, length, head_dim, causal=causal)
+
+
+def forward(head_dim: int, length: int, causal: bool) -> Case:
+    """wgmma, by the configuration that is chosen."""
+    problem = shared_out(head_dim, length, causal)
+    found = sm90_plan.plan(problem, sms=SMS)
+    traced = sm90.kernel_of(found.config).trace(dtype=bf16, bounds=found.bounds)
+    name = f"sm90 {next(name for name, config in sm90_plan.CONFIGS.items() if config == found.config)}"
+    return case(name, problem, traced, found.grid, *found.scalars, counts=found.uneven)
+
+
+def backward(head_dim: int, length: int, causal: bool) -> Iterator[Case]:
+    """The three launches; those that know no mask without one only."""
+    problem = shared_out(head_dim, length, causal)
+    job = backward_job(problem)
+    for traced, grid in job.launches:
+        if traced.entry == "gradients" or not causal:
+            yield Case(f"sm90 {traced.entry}", problem, traced, grid, {**NO_ARRAY, **job.plan.scalars}, job.memory)
+
+
+def step(name: str) -> Case:
+    """A step of the kernel for sm_120a, at the extents of the published table."""
+    problem = Problem(1, 32, 32, 1024, 1024, 128)
+    found = plan(problem, config=STEPS[name])
+    return case(f"sm120 {name}", problem, sm120.kernel_of(found.config).trace(arch="sm_90"), found.grid, *found.scalars)
+
+
+def synchronous(head_dim: int, length: int, causal: bool, tma: bool) -> Case:
+    """mma.sync, as `ww.attention` runs it on Hopper, with TMA or cp.async."""
+    problem = shared_out(head_dim, length, causal)
+    found = plan(problem, tma=tma, arch="sm_90")
+    traced = sm120.kernel_of(found.config).trace(arch="sm_90")
+    strides = [step // 2 for step in np.empty((problem.batch, problem.heads, length, head_dim), "u2").strides[:3]]
+    more = [] if tma else [*strides * 4, head_dim]
+    return case(f"sm120 {'tma' if tma else 'cp.async'}", problem, traced, found.grid, *more, *found.scalars)
+
+
+def cases() -> Iterator[list[Case]]:
+    """Those that take turns on the GPU, together."""
+    masks = (False, True)
+    for length in (512, 1024, 2048, 4096, 8192):
+        dims = {512: (256,), 2048: (64, 96, 128, 192, 256)}.get(length, (64, 128, 256))
+        yield [forward(head_dim, length, causal) for head_dim in dims for causal in masks]
+    for length in (1024, 4096):
+        yield [each for head_dim in (64, 128) for causal in masks for each in backward(head_dim, length, causal)]
+    yield [step(name) for name in STEPS]
+    for tma, length in ((True, 1024), (False, 512)):
+        yield [synchronous(head_dim, length, causal, tma) for head_dim in (64, 128, 256) for causal in masks]
+
+
+def chosen(only: str) -> list[list[Case]]:
+    """The cases that are asked for, by a part of what `Case.key` says."""
+    found = [[each for each in group if only in each.key] for group in cases()]
+    return [group for group in found if group]
+
+
+def inputs(problem: Problem) -> dict[str, tuple[int, ...]]:
+    """Shapes of the arrays that hold random numbers."""
+    queries = (problem.batch, problem.heads, problem.q_len, problem.head_dim)
+    keys = (problem.batch, problem.kv_heads, problem.kv_len, problem.head_dim)
+    return {"q": queries, "k": keys, "v": keys, "do": queries}
+
+
+def shapes(case: Case) -> dict[str, tuple[int, ...]]:
+    """Of the arrays of a case, by the names of their parameters."""
+    given = inputs(case.problem)
+    queries, keys = given["q"], given["k"]
+    found = {**given, "o": queries, "dq": queries, "dk": keys, "dv": keys, "lse": queries[:3], **case.shapes}
+    return {name: found[name] for name, _ in case.traced.params if name not in case.numbers}
+
+
+def predict(case: Case) -> float:
+    """Microseconds of the launch, as the timing model sees it."""
+    floats = ("lse", *case.shapes)
+    arrays = {name: np.zeros(shape, "f4" if name in floats else bf16.dtype) for name, shape in shapes(case).items()}
+    values = {**case.numbers, **arrays}
+    args = [values[name] for name, _ in case.traced.params]
+    return float(ww.profile(case.traced, case.grid, args=args, device="h200").time_us)
+
+
+def measure(groups: list[list[Case]]) -> list[dict[str, Any]]:
+    """Medians in microseconds, on the GPU of this machine."""
+    bench, rows = Bench("cuda"), []
+    for group in groups:
+        memory: dict[Problem, dict[str, Any]] = {}
+        runs = {}
+        for case in group:
+            arrays = memory.setdefault(case.problem, {})
+            given(bench, case, arrays)
+            values = {**case.numbers, **arrays, **({"counter": arrays["counter"]} if case.counts else {"counter": 0})}
+            args = [values[name] for name, _ in case.traced.params]
+            runs[case.key] = bench.prepared(case.traced, case.grid, args)
+            runs[case.key]()
+        for name, sets in in_turns(bench, runs, SETS).items():
+            us = [round(time, 2) for time in sets]
+            rows.append({"case": name, "us": round(statistics.median(us), 2), "sets": us})
+    return rows
+
+
+def given(bench: Bench, case: Case, arrays: dict[str, Any]) -> None:
+    """Random numbers for what a case reads, in the arrays of its problem that are not there yet."""
+    import torch
+
+    wanted = shapes(case)
+    if not arrays:
+        arrays |= {
+            name: torch.randn(extents, device="cuda").bfloat16() for name, extents in inputs(case.problem).items()
+        }
+        arrays["counter"] = bench.array((1,), "u32")
+    if "lse" in wanted and "lse" not in arrays:
+        four = [arrays[name] for name in "qkv"]
+        arrays["o"], arrays["lse"] = ww.attention(*four, causal=case.problem.causal, return_lse=True)
+    for name in wanted.keys() - arrays.keys():
+        arrays[name] = bench.array(wanted[name], "f32" if name in case.shapes else "bf16")
+
+
+def compared(stored: list[dict[str, Any]], groups: list[list[Case]]) -> Iterator[dict[str, Any]]:
+    """The measured rows of the cases, each with its prediction and error."""
+    known = {row["case"]: row for row in stored}
+    for case in (case for group in groups for case in group):
+        row, predicted = known[case.key], predict(case)
+        yield {**row, "predicted": round(predicted, 2), "error": predicted / row["us"] - 1}
+
+
+def line(row: Mapping[str, Any]) -> str:
+    return f"| {row['case']} | {row['us']:.1f} | {row['predicted']:.1f} | {100 * row['error']:+.1f} % |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--measure", action="store_true", help="measure on the GPU of this machine, predict nothing")
+    parser.add_argument("--measured", type=Path, default=STORED, help="measurements to compare with, or to write")
+    parser.add_argument("--only", default="", help="part of the names of cases")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    groups = chosen(options.only)
+    if options.measure:
+        what = {
+            "device": cuda.device("cuda").spec.name,
+            "driver": driver(),
+            "command": "python bench/predict_attention.py --measure",
+        }
+        text = json.dumps({**what, "rows": measure(groups)}, indent=1)
+        options.measured.write_text(text + "\n", encoding="utf-8")
+        return
+    stored, rows = json.loads(options.measured.read_text(encoding="utf-8")), []
+    print(f"measured: {stored['device']}, driver {stored['driver']}, {stored['command']}\n", file=sys.stderr)
+    print("| kernel | measured µs | predicted µs | error |\n| --- | --- | --- | --- |")
+    for row in compared(stored["rows"], groups):
+        rows.append(row)
+        print(json.dumps(row) if options.json else line(row), flush=True)
+    errors = [abs(row["error"]) for row in rows]
+    beyond = [row["case"] for row in rows if abs(row["error"]) > GOAL]
+    print(f"\nmean absolute error {100 * statistics.mean(errors):.1f} %, worst {100 * max(errors):.1f} %")
+    print(f"beyond {100 * GOAL:.0f} %: {'; '.join(beyond) or 'none'}")
+    sys.exit(1 if beyond else 0)
+
+
+if __name__ == "__main__":
+    main()

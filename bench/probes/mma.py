@@ -1,0 +1,183 @@
+"""mma.sync: latency and throughput, alone and fed by ldmatrix; and what arithmetic costs beside products of wgmma."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from probes.harness import Bench, Measured, measured, timed
+from probes.issue import OPS
+from warpwright.lang import (
+    Global,
+    If,
+    Shared,
+    b32,
+    bar,
+    bf16,
+    clock64,
+    ctaid,
+    f32,
+    kernel,
+    ldmatrix,
+    loop,
+    mma,
+    role,
+    smem,
+    tid,
+    u32,
+    u64,
+    var,
+    warp,
+    wgmma,
+)
+
+GROUP = 16  # products of a round, whatever the number of sums
+FED = 8  # ldmatrix.x4 of a round, and twice as many products
+CHAINS = 8
+STEPS = 128  # of all chains in a round
+PRODUCTS = 8  # of a warpgroup's round
+
+
+@kernel("sm_90a", threads=32)
+def products(out: Global[u64], rounds: u32, seed: u32, sink: Global[f32], *, sums=1, threads=32):
+    """m16n8k16 of bfloat16, ``sums`` of them in turn, each on top of its last."""
+    words = [(seed + tid.x + i).bitcast(b32) for i in range(6)]
+    left, right = mma.left(bf16, words[:4]), mma.right(bf16, words[4:])
+    held = [mma.accumulator(f32) for _ in range(sums)]
+    with timed(out):
+        for _ in loop(rounds):
+            for i in range(GROUP):
+                mma.sync(held[i % sums], left, right)
+    for each in held:
+        with If(each.regs[0] == 12345.0):
+            sink[tid.x] = each.regs[0]
+
+
+@kernel("sm_90a", threads=32)
+def fed(out: Global[u64], rounds: u32, flip: u32, sink: Global[f32], *, threads=32):
+    """Two products for each ldmatrix.x4, which brings the right operands of both; ``flip`` is 0, which nobody knows."""
+    tile = smem.array(u32, 4096)
+    for i in range(0, 4096, threads):
+        tile[tid.x + i] = tid.x
+    bar.sync()
+    place = var(u32, tile.address + warp.lane * 16)
+    left = mma.left(bf16, [(tid.x + i).bitcast(b32) for i in range(4)])
+    held = [mma.accumulator(f32) for _ in range(2 * FED)]
+    with timed(out):
+        for _ in loop(rounds):
+            for i in range(FED):
+                words = ldmatrix(Shared(b32, place) + i * 128, 4)
+                for half in (0, 2):
+                    mma.sync(held[2 * i + half // 2], left, mma.right(bf16, words[half : half + 2]))
+            place ^= flip
+    for each in held:
+        with If(each.regs[0] == 12345.0):
+            sink[tid.x] = each.regs[0]
+
+
+@kernel("sm_90a", threads=384)
+def beside(
+    out: Global[u64],
+    rounds: u32,
+    steps: u32,
+    seed: u32,
+    sink: Global[u32],
+    *,
+    op="fma_f32",
+    n=128,
+    source="registers",
+    groups=1,
+    threads=256,
+):
+    """A warpgroup multiplies, ``groups`` others do ``steps`` rounds of arithmetic; cycles of each warp are written."""
+    kind, step, _ = OPS[op]
+    a, b = smem.tile(bf16, (64, 64), swizzle=128), smem.tile(bf16, (n, 64), swizzle=128)
+    place = (ctaid.x * (threads // 32) + warp.id) * 2
+    bar.sync()
+
+    def noted(start: Any) -> None:
+        with If(warp.lane == 0):
+            out[place] = start
+            out[place + 1] = clock64()
+
+    @role(warps=range(4))
+    def multiply() -> None:
+        acc = wgmma.accumulator(f32, (64, n))
+        for register in acc.regs:
+            register.set(0.0)
+        left = wgmma.left(bf16, [var(b32, 0) for _ in range(4)]) if source == "registers" else None
+        start = clock64()
+        for _ in loop(rounds):
+            wgmma.fence()
+            for i in range(PRODUCTS):
+                k = i * 16 % 64
+                wgmma.mma(acc, left or a[:, k : k + 16], b[:, k : k + 16], accumulate=True)
+            wgmma.commit_group()
+            wgmma.wait_group(1)
+        wgmma.wait_group(0)
+        noted(start)
+        with If(acc.regs[0] == 12345.0):
+            sink[0] = 1
+
+    @role(warps=range(4, 4 + 4 * groups))
+    def calculate() -> None:
+        own = seed + tid.x
+        constant = own.bitcast(f32) if kind is f32 else own
+        values = [var(kind, constant + i) for i in range(CHAINS)]
+        start = clock64()
+        for _ in loop(steps):
+            for _ in range(STEPS // CHAINS):
+                for value in values:
+                    value.set(step(value, constant))
+        noted(start)
+        for value in values:
+            with If(value.bitcast(u32) == 0x12345):
+                sink[tid.x] = 1
+
+
+def measure(bench: Bench) -> Iterator[Measured]:
+    sink = bench.array((1024,), "f32")
+    for sums in bench.pick((1, 2, 4, 8, 16), (1, 2)):
+        for warps in bench.pick((1, 4, 8, 16), (1,)):
+            probe = products.configure(sums=sums, threads=32 * warps)
+            cycles = bench.slope(probe, [0, sink], per=GROUP * max(1, warps / 4))
+            how = f"{sums} sums, {warps} warps, of a scheduler"
+            yield measured(f"mma.m16n8k16.{sums}_sums.{warps}_warps", cycles, "cycles/instruction", how)
+    for warps in bench.pick((1, 4, 8, 16), (1,)):
+        cycles = bench.slope(fed.configure(threads=32 * warps), [0, sink], per=2 * FED * max(1, warps / 4))
+        how = f"an ldmatrix.x4 for two, {warps} warps, of a scheduler"
+        yield measured(f"mma.m16n8k16.fed.{warps}_warps", cycles, "cycles/instruction", how)
+    yield from together(bench)
+
+
+def together(bench: Bench) -> Iterator[Measured]:
+    """Arithmetic and products at the same time: each is timed while the other goes on for longer."""
+    for op in bench.pick(("fma_f32", "ex2", "max_f32", "pack_bf16", "weigh"), ("fma_f32",)):
+        for groups in bench.pick((1, 2), (1,)):
+            for source in bench.pick(("none", "shared", "registers"), ("registers",)):
+                rows = spent(bench, op, groups, source)
+                how = f"{groups} warps a scheduler; products of 64 × 128 × 16, A: {source}"
+                yield measured(f"beside.{op}.{groups}.{source}", rows[0], "cycles/step", how)
+                if source != "none":
+                    yield measured(f"beside.{op}.{groups}.{source}.product", rows[1], "cycles", how)
+
+
+def spent(bench: Bench, op: str, groups: int, source: str) -> tuple[list[float], list[float]]:
+    """Cycles of a scheduler for a step of arithmetic, and cycles of a product, of each repeat."""
+    threads, sink = 128 * (1 + groups), bench.array((1024,), "u32")
+    out = bench.array((2 * threads // 32,), "u64")
+    probe = beside.configure(op=op, groups=groups, source=source.replace("none", "shared"), threads=threads)
+    found: tuple[list[float], list[float]] = ([], [])
+    many, few = bench.pick((400, 40), (2, 1))
+    for which, (rounds, steps) in enumerate(((many * 4 if source != "none" else 1, few), (few, many * 4))):
+        run = bench.prepared(probe, 1, [out, rounds, steps, 0x3F800001, sink])
+        for _ in range(bench.repeats):
+            run()
+            bench.wait()
+            clocks = bench.read(out).astype(np.int64).reshape(-1, 2)
+            cycles = clocks[:, 1] - clocks[:, 0]
+            mine = cycles[4:].max() / (few * STEPS * groups) if which == 0 else cycles[:4].max() / (few * PRODUCTS)
+            found[which].append(float(mine))
+    return found
