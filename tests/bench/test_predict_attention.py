@@ -1,0 +1,29 @@
+"""Attention predicted against the times that an H200 took: what takes seconds of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import predict_attention
+import pytest
+
+CASES = [case for group in predict_attention.cases() for case in group]
+
+
+@pytest.fixture(scope="module")
+def stored() -> dict[str, Any]:
+    return json.loads(predict_attention.STORED.read_text(encoding="utf-8"))
+
+
+def test_every_case_was_measured(stored: dict[str, Any]) -> None:
+    assert stored["device"] == "NVIDIA H200" and stored["command"] == "python bench/predict_attention.py --measure"
+    assert [row["case"] for row in stored["rows"]] == [case.key for case in CASES]
+
+
+@pytest.mark.parametrize("name", ["sm90 prepare: d 128, 1x16x4096", "sm90 convert: d 128, 1x16x4096"])
+def test_a_launch_of_the_backward_pass_is_predicted(name: str, stored: dict[str, Any]) -> None:
+    """Every case is checked by ``python bench/predict_attention.py``."""
+    (row,) = predict_attention.compared(stored["rows"], predict_attention.chosen(name))
+    assert abs(row["error"]) <= predict_attention.GOAL, row
+    assert predict_attention.line(row).startswith(f"| {name} | {row['us']:.1f} | ")
