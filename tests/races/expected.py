@@ -93,11 +93,13 @@ TILES = "dO comes behind Q, which is given back when all products of its tile ar
 LAST = "nothing is loaded behind the last tile"
 CHAINS = "without it the products of dK go on, as they do in the kernel with chains"
 GRADIENTS = "backward sm90( unchained)?"
-SM90 = r"attention sm90( in turn| one Q)?"
+GIVEN = "the loader has waited for Q, which is given back when all warps have begun what the item tells of"
+PROMPT = "it is for ptxas, which may put off reads else; lanes have no memory in common there"
+SM90 = r"attention sm90( in turn| one Q| packed)?"
 ATTENTION = {
-    r"attention sm90( in turn)? init mbarrier\.init\S* #1[01]($|: one arrival more)": UNUSED,
+    r"attention sm90( in turn| packed)? init mbarrier\.init\S* #1[01]($|: one arrival more)": UNUSED,
     r"attention sm90 one Q init mbarrier\.init\S* #7($|: one arrival more)": UNUSED,
-    r"attention sm90( in turn)? load mbarrier\.try_wait\S* #6: the next barrier": LATER,
+    r"attention sm90( in turn| packed)? load mbarrier\.try_wait\S* #6: the next barrier": LATER,
     r"attention sm90 one Q load mbarrier\.try_wait\S* #(0$|6($|: the next barrier))": ITEMS,
     r"attention sm90 one Q load mbarrier\.try_wait\S* #3: the next barrier": BOTH,
     rf"{SM90} load mbarrier\.try_wait\S* #([789]|10|8: the next barrier)$": ALONE,
@@ -105,6 +107,10 @@ ATTENTION = {
     rf"{SM90} multiply bar\.warp\.sync #1$": ITEMS,
     r"attention sm90 one Q multiply bar\.warp\.sync #0$": ITEMS,
     rf"{SM90} multiply wgmma\.fence\S* #[246]$": USED,
+    r"few queries load mbarrier\.try_wait\S* #2$": GIVEN,
+    r"few queries load mbarrier\.try_wait\S* #([789]|10)$": ALONE,
+    r"few queries multiply wgmma\.fence\S* #[24]$": USED,
+    r"few queries(, combine kernel bar\.warp\.sync #0| multiply bar\.warp\.sync #1)$": PROMPT,
     r"attention sm100 load mbarrier\.try_wait\S* #0: the next barrier": LATER,
     r"attention sm100 load mbarrier\.try_wait\S* #2($|: the next barrier)": PART,
     r"attention sm100 load mbarrier\.try_wait\S* #4: the next barrier": KEYS,

@@ -18,12 +18,15 @@ import numpy as np
 import warpwright as ww
 from tests.kernels.attending import arguments as attending
 from tests.kernels.attending import normal
+from tests.kernels.decoding import launches
+from tests.kernels.packing import packed, prepared
 from warpwright import ptx
 from warpwright.check import check
 from warpwright.gpu import LaunchResult
 from warpwright.kernels import gemm
 from warpwright.kernels.attention import Problem, sm90_plan, sm100_plan
 from warpwright.kernels.attention.sm90_backward_plan import BackwardConfig
+from warpwright.kernels.attention.sm90_decode_plan import DecodeConfig
 from warpwright.kernels.attention.sm120_plan import CP_ASYNC, STEPS, Sm120Config
 from warpwright.kernels.gemm import (
     CONFIGS,
@@ -197,6 +200,27 @@ def _forward(
     return watched
 
 
+def _packed(change: Change | None = None) -> Watched:
+    """Attention of packed sequences, one CTA: tiles of many blocks of keys, then of one, two and three blocks."""
+    config, watched = ATTENTIONS["sm90"][2], _watched("h200", change, 1)
+    for queries, keys in (([640, 0, 130], [672, 70, 200]), *(([32] * 3, [blocks * 64] * 3) for blocks in (1, 2, 3))):
+        grid, kernel, args, _ = prepared(CAUSAL, config, packed(CAUSAL, queries, keys), sms=1)
+        launch(kernel, grid, args=args, device=watched)
+    return watched
+
+
+def _few_queries(config: DecodeConfig, change: Change | None = None, *, number: int = 0) -> Watched:
+    """Attention of few queries: of three CTAs that share tiles, then of one CTA with tiles of one, two and three
+    blocks; or of the former's second launch alone: the workspace is another launch's, which need not have ended."""
+    watched = _watched("h200", change, 3)
+    few = ((replace(FEWER, batch=2, kv_len=blocks * config.keys), 1) for blocks in (1, 2, 3))
+    for problem, sms in ((FEWER, 3), *few)[: 1 if number else None]:
+        kernel, grid, args = launches(problem, normal(problem), sms, config)[1][number]
+        watched.depends_on = [list(kernel.params).index("workspace")] * number
+        launch(kernel, grid, args=args, device=watched)
+    return watched
+
+
 def attention_backward(number: int, problem: Problem, config: BackwardConfig, change: Change | None = None) -> Watched:
     """One of the launches of attention's gradients; what the others leave or expect may be anything."""
     job = backward_job(problem, config)
@@ -231,6 +255,8 @@ def _example(path: Path, change: Change | None = None) -> Watched:
 FEW = Problem(1, 1, 1, 100, 290, 64, causal=True)
 CAUSAL = Problem(1, 2, 1, 640, 672, 64, causal=True)  # diagonals of blocks that end in the midst of others
 WINDOW = replace(CAUSAL, causal=False, window=(300, 0))
+FEWER = Problem(2, 24, 4, 4, 4 * 64 + 2, 64, causal=True)  # tiles of five blocks, two and two thirds a CTA
+DECODE = DecodeConfig(64, 64, 3, places=4)
 ATTENTIONS: dict[str, tuple[Any, ...]] = {
     "sm90": ("h200", CAUSAL, sm90_plan.HopperConfig(64, (128, 64), stages=3), 64),
     "sm90 in turn": ("h200", CAUSAL, sm90_plan.HopperConfig(64, (192, 32), in_turn=True), 32),
@@ -276,6 +302,9 @@ KERNELS: dict[str, Callable[..., Watched]] = {
         f"attention {name}": functools.partial(_forward, *given, growth=20 if "sm100" in name else 1)
         for name, given in ATTENTIONS.items()
     },
+    "attention sm90 packed": _packed,
+    "few queries": functools.partial(_few_queries, DECODE),
+    "few queries, combine": functools.partial(_few_queries, replace(DECODE, last=False), number=1),
     "backward sm90": functools.partial(attention_backward, 1, CAUSAL, BackwardConfig(64, (64, 128))),
     "backward sm90 unchained": functools.partial(
         attention_backward, 1, CAUSAL, BackwardConfig(64, (64, 128), chained=False)

@@ -54,6 +54,7 @@ SOME = {
     "backward sm90": 100,
     "backward sm90 prepare": 4,
     "backward sm90 convert": 2,
+    "few queries, combine": 1,
     "example 03": 5,
     "example 04": 7,
     "example 05": 11,
@@ -100,6 +101,7 @@ LINES = {
     ("hopper split", "multiply wgmma.wait_group.sync.aligned #0"): ("race", "wgmma.mma(", "tma.load("),
     ("hopper split", "kernel barrier.cluster.wait.acquire.aligned #1"): ("race", "st(there", "ld(mine"),
     ("hopper sum", "kernel griddepcontrol.wait #0"): ("grid-dependency", "ld(parts"),
+    ("few queries, combine", "kernel griddepcontrol.wait #0"): ("grid-dependency", "pairs = [ld(self.pairs"),
     ("mma.sync cp.async", "load cp.async.mbarrier.arrive.noinc.shared::cta.b64 #1: arrives at once"): (
         "race",
         "cp_async.copy(",
