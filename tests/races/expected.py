@@ -28,7 +28,7 @@ FORMULA = {
     r"fence\.proxy": "proxy-fence",
     r"bar\.warp": "race, proxy-fence, mbarrier-lapped",
     r"bar\.arrive": "deadlock",
-    r"bar": "race, mbarrier-init, exit-early, fault, barrier-count",
+    r"bar": "race, grid-race, mbarrier-init, exit-early, fault, barrier-count",
     r"setmaxnreg\.dec": "deadlock",
     r"griddepcontrol\.wait": "grid-dependency",
 }
