@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from probes.harness import Bench, Measured, each, measured, timed
 from warpwright import TensorMap
@@ -31,6 +32,19 @@ from warpwright.lang import (
 
 COLUMNS = 64  # of bf16: 128 bytes a row, swizzled
 BOTH = 0b11
+
+
+def cycle(out: Global[u64], full: list[mbarrier], leads: Any, rounds: u32, ask: Callable[[int], None]) -> None:
+    """Times ``rounds`` rounds of boxes, one for each of ``full``: wait for the oldest, ``ask`` for the next."""
+    with timed(out), If(leads):
+        for i in range(len(full)):
+            ask(i)
+        for k in loop(rounds):
+            for i, barrier in enumerate(full):
+                barrier.wait(k & 1)
+                ask(i)
+        for barrier in full:
+            barrier.wait(rounds & 1)
 
 
 @kernel("sm_90a", threads=32)
@@ -68,16 +82,7 @@ def loads(
         tma.load(tiles[index], x[place + row, 0], full[index])
         row.set(select(row + step >= own, 0, row + step))
 
-    with timed(out):
-        with If(leads):
-            for i in range(flight):
-                ask(i)
-            for k in loop(rounds):
-                for i in range(flight):
-                    full[i].wait(k & 1)
-                    ask(i)
-            for i in range(flight):
-                full[i].wait(rounds & 1)
+    cycle(out, full, leads, rounds, ask)
 
 
 @kernel("sm_90a", threads=32)

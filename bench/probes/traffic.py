@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from probes.bulk import COLUMNS
+from probes.bulk import COLUMNS, cycle
 from probes.harness import Bench, Measured, each, measured, timed
 from warpwright import TensorMap
 from warpwright.lang import (
@@ -181,16 +181,7 @@ def sweep(out: Global[u64], rounds: u32, x: tma.Map[bf16], own: u32, apart: u32,
         tma.load(tiles[index], x[place + row, 0], full[index])
         row.set(select(row + rows >= own, 0, row + rows))
 
-    with timed(out):
-        with If(leads):
-            for i in range(flight):
-                ask(i)
-            for k in loop(rounds):
-                for i in range(flight):
-                    full[i].wait(k & 1)
-                    ask(i)
-            for i in range(flight):
-                full[i].wait(rounds & 1)
+    cycle(out, full, leads, rounds, ask)
 
 
 def measure(bench: Bench) -> Iterator[Measured]:

@@ -225,15 +225,20 @@ def _problem(extents: tuple[int, ...], *options: Any) -> Problem:
 
 
 def _check_extents(q: View, k: View, v: View) -> None:
-    if k.shape != v.shape:
-        raise UsageError(f"attention: k is {_extents(k)} and v is {_extents(v)}; expected one shape for both")
+    _check_alike(q, k, v)
     if q.shape[0] != k.shape[0]:
         raise UsageError(
             f"attention: q has a batch of {q.shape[0]} and k of {k.shape[0]}; expected the same: expand k and v"
         )
-    if q.shape[3] != k.shape[3]:
+
+
+def _check_alike(q: View, k: View, v: View) -> None:
+    """What holds of arrays with a batch and of packed ones."""
+    if k.shape != v.shape:
+        raise UsageError(f"attention: k is {_extents(k)} and v is {_extents(v)}; expected one shape for both")
+    if q.shape[-1] != k.shape[-1]:
         raise UsageError(
-            f"attention: q has head dimension {q.shape[3]} and k {k.shape[3]}; expected the same, for their rows are "
+            f"attention: q has head dimension {q.shape[-1]} and k {k.shape[-1]}; expected the same, for their rows are "
             "multiplied"
         )
     for name, each in (("k", k), ("v", v)):

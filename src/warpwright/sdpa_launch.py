@@ -133,11 +133,12 @@ def job_of(problem: Problem, arch: str, sms: int, tma: bool | None, memory: bool
 def _shared_out(problem: Problem, sms: int, choice: Choice) -> Job:
     """The launch where keys are shared out to CTAs."""
     found = sm90_decode_plan.plan(problem, sms=sms)
-    kernel = sm90_decode.kernel_of(found.config).trace(dtype=types.of_dtype(problem.dtype), bounds=found.bounds)
+    options: dict[str, Any] = {"dtype": types.of_dtype(problem.dtype), "bounds": found.bounds}
+    kernel = sm90_decode.kernel_of(found.config).trace(**options)
     why = f"{choice.why}; tiles of queries: {found.tiles}, CTAs that share out their keys: {found.grid[0]}"
     choice = Choice("sm90_decode.attention", True, why)
-    last = sm90_decode.combine_of(found.config).trace(dtype=types.of_dtype(problem.dtype), bounds=found.bounds)
-    then = (last, found.combine_grid) if found.combine_grid else None
+    last = found.combine_grid
+    then = (sm90_decode.combine_of(found.config).trace(**options), last) if last else None
     return Job(choice, kernel, found.grid, found.config, found.scalars, found.words, then)
 
 

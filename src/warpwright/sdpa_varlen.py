@@ -19,7 +19,7 @@ from warpwright.kernels.attention.sm90_plan import plan_varlen
 from warpwright.kernels.attention.sm90_varlen import kernel_of
 from warpwright.launch import entry_point, launch
 from warpwright.libraries import OTHER, Library, View
-from warpwright.sdpa import FLOAT32, WORD, Explanation, _check_out, _extents, _library, _memory, _place
+from warpwright.sdpa import FLOAT32, WORD, Explanation, _check_alike, _check_out, _library, _memory, _place
 from warpwright.sdpa_launch import COUNTER, SETTING, Choice, Geometry, Job, geometry, setting, usable
 from warpwright.tensormap import TensorMap, ragged
 
@@ -118,16 +118,7 @@ def _check_rows(library: Library, views: Views) -> None:
         raise UsageError(
             f"attention: q is {q.dtype}; expected bfloat16 or float16: q{library.rounding} (8 significant bits)"
         )
-    for name in "kv":
-        if views[name].dtype != q.dtype:
-            raise UsageError(f"attention: q is {q.dtype} and {name} is {views[name].dtype}; expected one dtype")
-    if k.shape != v.shape:
-        raise UsageError(f"attention: k is {_extents(k)} and v is {_extents(v)}; expected one shape for both")
-    if q.shape[2] != k.shape[2]:
-        raise UsageError(
-            f"attention: q has head dimension {q.shape[2]} and k {k.shape[2]}; expected the same, for their rows are "
-            "multiplied"
-        )
+    _check_alike(q, k, v)
 
 
 def _check_starts(library: Library, views: Views) -> None:

@@ -102,8 +102,7 @@ def gemm_roles(
     sums = tmem.tile(f32, (LANES, tile_m // LANES * tile_n // parts), cta_group=2)
     ab = Ring(stages // merge, full=1, empty=pairs, name="ab", a=a_tile, b=b_tile)
     acc = Ring(accumulators * parts, full=1, empty=writers * WARPS, name="acc", d=sums)
-    readers = pairs * (PAIR + 1 + writers * WARPS)
-    work = Ring(WORK_STAGES, empty=readers, name="work", response=smem.tile(u32, (1, 4)))
+    work = Ring(WORK_STAGES, empty=pairs * (PAIR + 1 + writers * WARPS), name="work", response=smem.tile(u32, (1, 4)))
     written = out or dtype
     blocks = smem.tile(written, (boxes * LANES, box[1] // written.nbytes), swizzle=swizzle)
     dynamic = scheduler == "clc"
