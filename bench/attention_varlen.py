@@ -65,9 +65,8 @@ def packed(problem: Problem, tensors: Tensors, starts: torch.Tensor, counter: to
     """A call that only starts our kernel."""
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     job = varlen_job(problem, TOKENS, TOKENS, sms)
-    others = 0, counter.data_ptr(), starts.data_ptr(), starts.data_ptr()
-    places, stream = [tensor.data_ptr() for tensor in tensors], torch.cuda.current_stream().cuda_stream
-    return ready(job, tuple(map(geometry, views(tensors, 0, 1))), "cuda:0")(places, others, stream)
+    places, stream = tuple(x.data_ptr() for x in (*tensors, starts, starts)), torch.cuda.current_stream().cuda_stream
+    return ready(job, tuple(map(geometry, views(tensors, 0, 1))), "cuda:0")(places, 0, counter.data_ptr(), stream)
 
 
 def dense(problem: Problem, tensors: Tensors, counter: torch.Tensor) -> Run:

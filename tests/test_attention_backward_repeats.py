@@ -12,7 +12,7 @@ import pytest
 
 from tests.kernels.differentiating import random, verify
 from tests.test_attention_repeats import OnGpu, aligned, alike, memory, on_gpu, viewed
-from warpwright import sdpa, sdpa_backward, sdpa_backward_repeats, targets
+from warpwright import sdpa_arrays, sdpa_backward, sdpa_backward_repeats, targets
 from warpwright.kernels.attention import Problem, reference
 from warpwright.libraries import LIBRARIES
 from warpwright.sdpa_backward import gradients
@@ -49,12 +49,12 @@ def launches(monkeypatch) -> Iterator[list[Any]]:
         maker=lambda shape, dtype, _: lambda: aligned(shape, dtype),
     )
     target = SimpleNamespace(name="cuda:0", spec=targets.device("h200"))
-    monkeypatch.setattr(sdpa, "library_of", lambda _: library)
-    monkeypatch.setattr(sdpa, "resolve", lambda *_: target)
+    monkeypatch.setattr(sdpa_arrays, "library_of", lambda _: library)
+    monkeypatch.setattr(sdpa_arrays, "resolve", lambda *_: target)
     monkeypatch.setattr(sdpa_backward, "_ready", ready)
-    sdpa_backward_repeats._CALLS.clear()
+    sdpa_backward_repeats.CALLS.clear()
     yield started
-    sdpa_backward_repeats._CALLS.clear()
+    sdpa_backward_repeats.CALLS.clear()
 
 
 def given(seed: int = 0, turned: bool = False) -> tuple[Any, Any, Any, Any, Any, Any]:
@@ -74,7 +74,7 @@ def test_a_call_is_made_again_with_other_arrays(launches, monkeypatch, turned) -
         found = gradients(*arrays, causal=True)
         verify(PROBLEM, random(PROBLEM, seed), found)
         assert [x.strides for x in found] == [x.strides for x in arrays[:3]]
-        monkeypatch.setattr(sdpa_backward, "_library", None)  # from now on only calls that were made before
+        monkeypatch.setattr(sdpa_backward, "common_library", None)  # from now on only calls that were made before
     assert launches == [5] * 3
 
 
@@ -82,8 +82,8 @@ def test_other_calls_go_the_long_way(launches, monkeypatch) -> None:
     arrays = given()
     gradients(*arrays, causal=True)
     long_way: list[Any] = []
-    library = sdpa_backward._library
-    monkeypatch.setattr(sdpa_backward, "_library", lambda arrays: long_way.append(1) or library(arrays))
+    library = sdpa_backward.common_library
+    monkeypatch.setattr(sdpa_backward, "common_library", lambda arrays: long_way.append(1) or library(arrays))
     gradients(*arrays, causal=True)
     assert not long_way
     raw = np.zeros(arrays[0].size + 8, arrays[0].dtype).view(OnGpu)

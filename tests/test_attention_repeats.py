@@ -13,7 +13,7 @@ import pytest
 
 import warpwright as ww
 from tests.kernels.attending import normal, verify
-from warpwright import sdpa, sdpa_launch, sdpa_repeats, targets
+from warpwright import sdpa, sdpa_arrays, sdpa_launch, sdpa_repeats, targets
 from warpwright.arrays import DeviceArray
 from warpwright.kernels.attention import Problem, reference
 from warpwright.libraries import LIBRARIES
@@ -82,16 +82,16 @@ def launches(monkeypatch) -> Iterator[list[Any]]:
         zeros=lambda shape, dtype, _: np.zeros(shape, dtype).view(OnGpu),
     )
     target = SimpleNamespace(name="cuda:0", spec=targets.device("h200"))
-    monkeypatch.setattr(sdpa, "library_of", lambda _: library)
-    monkeypatch.setattr(sdpa, "resolve", lambda *_: target)
-    monkeypatch.setattr(sdpa, "capturing", lambda _: False)
+    monkeypatch.setattr(sdpa_arrays, "library_of", lambda _: library)
+    monkeypatch.setattr(sdpa_arrays, "resolve", lambda *_: target)
+    monkeypatch.setattr(sdpa_arrays, "capturing", lambda _: False)
     monkeypatch.setattr(sdpa, "ready", ready)
     monkeypatch.setattr(sdpa_launch, "ready", ready)
     monkeypatch.delenv(sdpa_launch.SETTING, raising=False)
-    for kept in (sdpa_repeats._CALLS, sdpa._MEMORY):
+    for kept in (sdpa_repeats.CALLS, sdpa_arrays._MEMORY):
         kept.clear()
     yield started
-    for kept in (sdpa_repeats._CALLS, sdpa._MEMORY):
+    for kept in (sdpa_repeats.CALLS, sdpa_arrays._MEMORY):
         kept.clear()
 
 
@@ -108,7 +108,7 @@ def test_a_call_is_made_again_with_other_arrays(launches, monkeypatch) -> None:
     for seed in range(3):
         given = [on_gpu(x) for x in normal(PROBLEM, seed)]
         verify(PROBLEM, given, ww.attention(*given, causal=True, return_lse=True))
-        monkeypatch.setattr(sdpa, "_library", None)  # from now on only calls that were made before
+        monkeypatch.setattr(sdpa, "common_library", None)  # from now on only calls that were made before
     assert [kernel for kernel, *_ in launches] == ["sm90.attention"] * 3
     assert len({counter for _, counter, _ in launches}) == 1 and {stream for *_, stream in launches} == {5}
 
@@ -119,15 +119,15 @@ def test_heads_inside_rows(launches, monkeypatch) -> None:
         out, lse = ww.attention(*given, causal=True, return_lse=True)
         verify(PROBLEM, given, (out, lse))
         assert out.strides == given[0].strides
-        monkeypatch.setattr(sdpa, "_library", None)
+        monkeypatch.setattr(sdpa, "common_library", None)
 
 
 def test_other_calls_go_the_long_way(launches, monkeypatch) -> None:
     given = [on_gpu(x) for x in normal(PROBLEM)]
     ww.attention(*given, causal=True)
     long_way: list[Any] = []
-    library = sdpa._library
-    monkeypatch.setattr(sdpa, "_library", lambda arrays: long_way.append(1) or library(arrays))
+    library = sdpa.common_library
+    monkeypatch.setattr(sdpa, "common_library", lambda arrays: long_way.append(1) or library(arrays))
     ww.attention(*given, causal=True)
     assert not long_way
     short = [x[:, :, :12] for x in given]
@@ -147,7 +147,7 @@ def test_other_calls_go_the_long_way(launches, monkeypatch) -> None:
 def test_a_graph_has_a_counter_of_its_own(launches, monkeypatch) -> None:
     given = [on_gpu(x) for x in normal(PROBLEM)]
     for captured in (False, True, False):
-        monkeypatch.setattr(sdpa, "capturing", lambda _, state=captured: state)
+        monkeypatch.setattr(sdpa_arrays, "capturing", lambda _, state=captured: state)
         ww.attention(*given, causal=True)
     first, second, third = (counter for _, counter, _ in launches)
     assert first == third != second

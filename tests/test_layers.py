@@ -39,13 +39,16 @@ MAY_IMPORT = {
     "ops": FACTS
     | {"lang", "vgpu", "cuda", "devices", "launch", "kernels", "libraries", "products", "extras", "repeats"},
     "sdpa_launch": FACTS | {"lang", "cuda", "launch", "kernels", "libraries"},
-    "sdpa_repeats": FACTS | {"cuda", "sdpa_launch"},
-    "sdpa": FACTS | {"devices", "kernels", "libraries", "sdpa_launch", "sdpa_repeats"},
-    "sdpa_backward_repeats": FACTS | {"cuda", "sdpa_launch"},
+    "sdpa_arrays": FACTS | {"devices", "kernels", "libraries", "sdpa_launch"},
+    "sdpa_repeats": FACTS | {"sdpa_launch"},
+    "sdpa": FACTS | {"kernels", "libraries", "sdpa_arrays", "sdpa_launch", "sdpa_repeats"},
+    "sdpa_backward_repeats": FACTS | {"cuda", "sdpa_launch", "sdpa_repeats"},
     "sdpa_backward": FACTS
-    | {"lang", "cuda", "devices", "launch", "kernels", "libraries", "sdpa", "sdpa_launch", "sdpa_backward_repeats"},
+    | {"lang", "cuda", "devices", "launch", "kernels", "libraries", "sdpa_arrays", "sdpa_launch"}
+    | {"sdpa_backward_repeats"},
     "interop": FACTS | {"libraries", "ops", "repeats", "sdpa", "sdpa_backward", "sdpa_varlen"},
-    "sdpa_varlen": FACTS | {"cuda", "devices", "launch", "kernels", "libraries", "sdpa", "sdpa_launch"},
+    "sdpa_varlen": FACTS
+    | {"cuda", "devices", "launch", "kernels", "libraries", "sdpa_arrays", "sdpa_launch", "sdpa_repeats"},
     "report": FACTS | {"lang", "vgpu", "devices", "launch", "kernels", "ops"},
     "profile": FACTS | {"lang", "vgpu", "devices", "arguments", "launch"},
     "check": FACTS | {"lang", "vgpu", "devices", "arguments", "launch"},

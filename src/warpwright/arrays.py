@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from warpwright.errors import UsageError
 
-__all__ = ["DeviceArray", "Span", "device_array", "overlap", "place", "spans"]
+__all__ = ["DeviceArray", "Span", "dense_strides", "device_array", "overlap", "place", "reach", "spans"]
 
 DLPACK_CUDA = 2
 
@@ -122,6 +122,12 @@ def _shadow(array: NDArray[Any] | DeviceArray) -> NDArray[Any]:
 def dense_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Strides in bytes of a C-contiguous array."""
     return tuple(itemsize * prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def reach(layout: tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]) -> int:
+    """Bytes from the first element of an array of such shape, strides and dtype to the end of its last."""
+    shape, strides, dtype = layout
+    return sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)) + dtype.itemsize
 
 
 def _of_torch(tensor: Any) -> DeviceArray:

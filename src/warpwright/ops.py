@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from warpwright.arrays import DeviceArray, device_array, dtype_named, overlap, place
+from warpwright.arrays import DeviceArray, device_array, dtype_named, overlap, place, reach
 from warpwright.devices import resolve
 from warpwright.errors import PrecisionWarning, UsageError
 from warpwright.extras import NONE, Extras, checked
@@ -27,7 +27,6 @@ from warpwright.products import (
     geometry,
     mappable,
     prepared,
-    reach,
     round_up,
 )
 from warpwright.repeats import ROW_BYTES, Repeat, again, alike, keep

@@ -36,7 +36,6 @@ __all__ = [
     "geometry",
     "mappable",
     "prepared",
-    "reach",
     "round_up",
     "start",
 ]
@@ -410,12 +409,6 @@ def hopper_maps(kernel: Traced, views: Sequence[View]) -> list[TensorMap]:
 
 def geometry(view: View) -> Geometry:
     return view.shape, view.strides, view.dtype
-
-
-def reach(layout: Geometry) -> int:
-    """Bytes from the first element of an array to the end of its last."""
-    shape, strides, dtype = layout
-    return sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)) + dtype.itemsize
 
 
 def round_up(extent: int, itemsize: int = 2) -> int:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from warpwright import cuda, types
 from warpwright.arrays import DeviceArray, dense_strides
 from warpwright.devices import resolve
@@ -20,15 +18,25 @@ from warpwright.kernels.attention.sm90_backward_plan import GREATEST_HEAD, Backw
 from warpwright.lang.trace import Traced
 from warpwright.launch import entry_point, launch
 from warpwright.libraries import Library, View
-from warpwright.sdpa import _axes, _check_extents, _extents, _library, _logical, _made, _place, _shape_made
-from warpwright.sdpa_backward_repeats import Kept, again, keep
+from warpwright.sdpa_arrays import (
+    FLOAT32,
+    axes,
+    check_extents,
+    common_library,
+    device_for,
+    extents,
+    logical,
+    made,
+    plain,
+    shape_made,
+)
+from warpwright.sdpa_backward_repeats import CALLS, Kept
 from warpwright.sdpa_launch import Geometry, geometry, usable
 from warpwright.tensormap import TensorMap
 
 __all__ = ["ARCH", "GREATEST_HEAD", "BackwardJob", "backward_job", "differentiate", "gradients"]
 
 ARCH = "sm_90a"
-FLOAT32 = np.dtype(np.float32)
 GIVEN = "q", "k", "v", "o", "do", "lse", "dlse"
 NO_ARRAY = {"dlse": 0}  # addresses of arrays that may be left out
 Array = Any
@@ -75,11 +83,10 @@ def gradients(
 
     Raises UsageError for a head dimension above 128, a GPU other than Hopper, and for arrays that do not fit together.
     """
-    window = tuple(window) if isinstance(window, list) else window
-    given, options = [q, k, v, o, do, lse], (causal, scale, window, layout, device)
+    given, options = [q, k, v, o, do, lse], (causal, *plain(scale, window), layout, device)
     if dlse is not None:
         given.append(dlse)
-    done = again(given, options)
+    done = CALLS.again(given, options)
     return _computed(given, *options) if done is None else done
 
 
@@ -94,21 +101,21 @@ def _computed(
     """The gradients, of ``given`` q, k, v, o, do, lse and, where there is one, dlse."""
     arrays = dict(zip(GIVEN, given, strict=False))
     halves, stats = ({name: arrays[name] for name in names if name in arrays} for names in (GIVEN[:5], GIVEN[5:]))
-    library = _library({**halves, "lse": arrays["lse"]})
-    heads, rows = _axes(layout)
-    views = {name: _logical(library, name, each, heads, rows) for name, each in halves.items()}
+    library = common_library({**halves, "lse": arrays["lse"]})
+    heads, rows = axes(layout)
+    views = {name: logical(library, name, each, heads, rows) for name, each in halves.items()}
     target = _target(views, device)
     (batch, count, q_len, head_dim), (_, kv_heads, kv_len, _) = views["q"].shape, views["k"].shape
     _check(views, {name: library.view(array) for name, array in stats.items()})
     if 0 in views["q"].shape:
         dq, dk, dv = (library.zeros(tuple(arrays[name].shape), views[name].dtype, arrays[name]) for name in "qkv")
         return dq, dk, dv
-    extents = batch, count, kv_heads, q_len, kv_len, head_dim
-    job = backward_job(Problem(*extents, views["q"].dtype, causal, window, scale))
-    found = {f"d{name}": _made(library, arrays[name], heads, rows) for name in "qkv"}
+    sizes = batch, count, kv_heads, q_len, kv_len, head_dim
+    job = backward_job(Problem(*sizes, views["q"].dtype, causal, window, scale))
+    found = {f"d{name}": made(library, arrays[name], heads, rows) for name in "qkv"}
     memory = {name: library.empty(shape, FLOAT32, arrays["q"]) for name, shape in job.memory.items()}
     used = {name: _usable(library, array, views[name]) for name, array in halves.items()}
-    views = {name: _logical(library, name, array, heads, rows) for name, array in (used | found).items()}
+    views = {name: logical(library, name, array, heads, rows) for name, array in (used | found).items()}
     dense = {name: _dense(library, array) for name, array in stats.items()}
     views |= {name: library.view(array) for name, array in (dense | memory).items()}
     on_gpu = isinstance(views["q"], DeviceArray)
@@ -127,15 +134,14 @@ def _remember(
     options: tuple[Any, ...],
     views: Mapping[str, View],
     target: Device,
-    axes: tuple[int, int],
+    at: tuple[int, int],
 ) -> None:
     """Keep the launches of a call on a GPU whose arrays were all used in place."""
     alike = [each for each in map(library.alike, given) if each is not None]
     if len(alike) < len(given):
         return
-    shapes = [_shape_made(library, array, *axes) for array in given[:3]]
+    shapes = [shape_made(library, array, *at) for array in given[:3]]
     kept = Kept(
-        alike=tuple(alike),
         pointer=library.pointer,
         stream=library.stream(given[0]),
         makers=tuple(library.maker(shape, views["q"].dtype, given[0]) for shape, _ in shapes),
@@ -143,13 +149,13 @@ def _remember(
         lenders=tuple(library.maker(shape, FLOAT32, given[0]) for shape in job.memory.values()),
         at=_ready(job, _layouts(views), target.name),
     )
-    keep(given, options, kept)
+    CALLS.keep(given, options, tuple(alike), kept)
 
 
 def _target(views: Mapping[str, View], device: Device | str | None) -> Device:
     """The device that computes, which must be a Hopper GPU."""
     on_host = not isinstance(views["q"], DeviceArray)
-    target = resolve(None, ARCH) if on_host and device is None else _place(dict(views), device)
+    target = resolve(None, ARCH) if on_host and device is None else device_for(dict(views), device)
     if target.spec.arch != ARCH:
         raise UsageError(
             f"attention: given gradients on {target.name} ({target.spec.arch}); expected {ARCH}, the only one with a "
@@ -160,17 +166,17 @@ def _target(views: Mapping[str, View], device: Device | str | None) -> Device:
 
 def _check(views: Mapping[str, View], stats: Mapping[str, View]) -> None:
     q = views["q"]
-    _check_extents(q, views["k"], views["v"])
+    check_extents(q, views["k"], views["v"])
     for name in ("o", "do"):
         if (views[name].shape, views[name].dtype) != (q.shape, q.dtype):
             raise UsageError(
-                f"attention: {name} is {_extents(views[name])} of {views[name].dtype}; expected the shape and dtype of "
-                f"q, {_extents(q)} of {q.dtype}"
+                f"attention: {name} is {extents(views[name])} of {views[name].dtype}; expected the shape and dtype of "
+                f"q, {extents(q)} of {q.dtype}"
             )
     for name, each in stats.items():
         if (tuple(each.shape), each.dtype) != (tuple(q.shape[:3]), FLOAT32):
             raise UsageError(
-                f"attention: {name} is {_extents(each)} of {each.dtype}; expected batch × heads × rows of q, "
+                f"attention: {name} is {extents(each)} of {each.dtype}; expected batch × heads × rows of q, "
                 f"{' × '.join(map(str, q.shape[:3]))} of float32"
             )
 

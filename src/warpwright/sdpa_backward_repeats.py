@@ -4,48 +4,43 @@ only lack addresses. Finding kernels and launches takes some 300 µs of host tim
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from warpwright.cuda import Launch
 from warpwright.sdpa_launch import MAP_BYTES
+from warpwright.sdpa_repeats import Calls
 
-__all__ = ["MAPPED", "Kept", "again", "keep"]
+__all__ = ["CALLS", "MAPPED", "Kept"]
 
 Array = Any
-Alike = Callable[[Any], bool]
 Axes = tuple[int, int] | None
 At = Callable[[tuple[int, ...], int], tuple[Launch, ...]]
 Three = tuple[Array, Array, Array]
 
-KEPT = 1024
 KEPT_LAUNCHES = 1024
-VARIANTS = 8
 MAPPED = 5  # of the given arrays, Q, K, V, O and dO come first and are read through tensor maps
+
+CALLS = Calls()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Kept:
     """A call whose arrays were all used in place; addresses may be others.
 
-    ``alike`` says of q, k, v, o, do, lse and, where there is one, dlse which arrays will do. ``pointer`` and ``stream``
-    are the library's; ``makers`` make the gradients, whose axes ``turned`` are then exchanged, and ``lenders`` the
-    memory between the launches. ``at`` gives the launches for the addresses of q, k, v, o, do, the gradients, lse, dlse
-    and the memory, on a stream.
+    Its arrays are q, k, v, o, do, lse and, where there is one, dlse. ``pointer`` and ``stream`` are the library's;
+    ``makers`` make the gradients, whose axes ``turned`` are then exchanged, and ``lenders`` the memory between the
+    launches. ``at`` gives the launches for the addresses of q, k, v, o, do, the gradients, lse, dlse and the memory, on
+    a stream.
     """
 
-    alike: tuple[Alike, ...]
     pointer: Callable[[Array], int]
     stream: Callable[[], int]
     makers: tuple[Callable[[], Array], ...]
     turned: tuple[Axes, ...]
     lenders: tuple[Callable[[], Array], ...]
     at: At
-
-    def fits(self, given: Sequence[Array]) -> bool:
-        """Whether the call would run in the same way."""
-        return all(each(array) for each, array in zip(self.alike, given, strict=True))
 
     def __call__(self, given: Sequence[Array]) -> Three | None:
         """The gradients; None for addresses that no kernel reads in place."""
@@ -65,33 +60,3 @@ class Kept:
 def _launches(at: At, places: tuple[int, ...], stream: int) -> tuple[Launch, ...]:
     """Allocators give the same addresses again and again."""
     return at(places, stream)
-
-
-_CALLS: dict[Hashable, tuple[Kept, ...]] = {}  # a few for one key
-
-
-def _key(given: Sequence[Array], options: tuple[Any, ...]) -> Hashable:
-    return given[0].shape, given[1].shape, len(given), options
-
-
-def again(given: Sequence[Array], options: tuple[Any, ...]) -> Three | None:
-    """What a call gives that can be made as one was before; None for any other."""
-    try:
-        found = _CALLS.get(_key(given, options), ())
-    except (AttributeError, RuntimeError, TypeError):  # no arrays, or some whose shape is not there or only a symbol
-        return None
-    for kept in found:
-        if kept.fits(given):
-            return kept(given)
-    return None
-
-
-def keep(given: Sequence[Array], options: tuple[Any, ...], kept: Kept) -> None:
-    """Have ``kept`` for calls with such arrays and these ``options``."""
-    key = _key(given, options)
-    known = _CALLS.get(key, ())
-    if any(each.fits(given) for each in known):
-        return
-    if len(_CALLS) >= KEPT:
-        _CALLS.clear()
-    _CALLS[key] = (*known[-VARIANTS + 1 :], kept)

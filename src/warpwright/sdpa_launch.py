@@ -34,7 +34,22 @@ from warpwright.launch import entry_point, launch
 from warpwright.libraries import View
 from warpwright.tensormap import TensorMap
 
-__all__ = ["COUNTER", "SETTING", "Choice", "Job", "capturing", "choose", "geometry", "job_of", "ready", "run", "usable"]
+__all__ = [
+    "COUNTER",
+    "SETTING",
+    "Choice",
+    "Explanation",
+    "Job",
+    "capturing",
+    "choose",
+    "explained",
+    "geometry",
+    "job_of",
+    "ready",
+    "run",
+    "setting",
+    "usable",
+]
 
 SETTING = "WARPWRIGHT_ATTENTION_TMA"
 SETTINGS = {"0": False, "1": True, "-1": None}
@@ -80,6 +95,28 @@ class Job:
     scalars: tuple[int | float, ...]
     words: int | None = None
     then: tuple[Traced, tuple[int, int, int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """How an attention ran: ``kernel`` and its ``config``, ``device``, whether it copied by ``tma``, and ``why``."""
+
+    kernel: str
+    config: Any
+    device: str
+    tma: bool
+    why: str
+
+    def __str__(self) -> str:
+        options = ", ".join(f"{name} {value}" for name, value in self.config.keywords.items())
+        return f"{self.kernel} on {self.device}: {options}; TMA {'on' if self.tma else 'off'}: {self.why}"
+
+
+def explained(job: Job | None, device: str) -> Explanation | None:
+    """How ``job`` ran on ``device``; None where there was nothing to run."""
+    if job is None:
+        return None
+    return Explanation(job.choice.kernel, job.config, device, job.choice.tma, job.choice.why)
 
 
 def setting() -> bool | None:

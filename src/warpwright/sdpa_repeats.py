@@ -1,17 +1,16 @@
-"""Attention on a GPU that was computed before: which calls are served again, and their launches, which only lack
+"""Attention on a GPU that was computed before: which calls are made again, and their launches, which only lack
 addresses. Finding kernel and launch takes some 57 µs of host time, `python bench/host_time.py` beside an H200."""
 
 from __future__ import annotations
 
 import functools
-import os
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from warpwright.sdpa_launch import MAP_BYTES, SETTING
+from warpwright.sdpa_launch import MAP_BYTES
 
-__all__ = ["Kept", "again", "keep"]
+__all__ = ["CALLS", "Alike", "Calls", "Kept"]
 
 Array = Any
 Alike = Callable[[Any], bool]
@@ -21,41 +20,97 @@ KEPT_LAUNCHES = 4096
 VARIANTS = 8
 
 
+class Calls:
+    """Calls that can be made again: what tells which arrays will do, and what makes the call with them."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, tuple[tuple[tuple[Alike, ...], Callable[[Sequence[Array]], Any]], ...]] = {}
+
+    def again(self, given: Sequence[Array], options: tuple[Any, ...]) -> Any:
+        """What a call gives that can be made as one was before; None for any other."""
+        try:
+            found = self._known.get((given[0].shape, given[1].shape, len(given), options), ())
+        except (AttributeError, RuntimeError, TypeError):  # no arrays, or some whose shape is not there or a symbol
+            return None
+        for alike, call in found:
+            if _fit(alike, given):
+                return call(given)
+        return None
+
+    def keep(
+        self,
+        given: Sequence[Array],
+        options: tuple[Any, ...],
+        alike: tuple[Alike, ...],
+        call: Callable[[Sequence[Array]], Any],
+    ) -> None:
+        """Have ``call`` for arrays that are ``alike``, as those given are, and these ``options``."""
+        key = given[0].shape, given[1].shape, len(given), options
+        known = self._known.get(key, ())
+        if any(_fit(each, given) for each, _ in known):
+            return
+        if len(self._known) >= KEPT:
+            self.clear()
+        self._known[key] = (*known[-VARIANTS + 1 :], (alike, call))
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._known.clear()
+
+
+def _fit(alike: tuple[Alike, ...], given: Sequence[Array]) -> bool:
+    for each, array in zip(alike, given, strict=True):  # noqa: SIM110  # a generator takes a microsecond more
+        if not each(array):
+            return False
+    return True
+
+
+CALLS = Calls()  # of attention, packed and plain
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Kept:
     """A call whose arrays were all used in place; addresses may be others.
 
-    ``alike`` says of Q, K and V which arrays will do. ``pointer`` and ``stream`` are the library's; ``made`` makes the
-    result, whose axes ``turned`` are then exchanged, ``lse`` the log-sum-exp, if it is wanted. ``memory`` gives the
-    address of the launch's own memory on a stream, 0 for none, and ``at`` the launch at addresses of Q, K, V and O, of
-    log-sum-exp and that memory, on a stream.
+    Its arrays are Q, K, V, for packed sequences the two arrays of first rows, and ``out`` where ``made`` is None; else
+    ``made`` makes the result, whose axes ``turned`` are then exchanged. ``nbytes`` are those that Q, K, V and O span.
+    ``pointer`` and ``stream`` are the library's; ``lse`` makes the log-sum-exp, if it is wanted. ``memory`` gives the
+    address of the launch's own memory on a stream, 0 for none, and ``at`` the launch at addresses of Q, K, V, O and
+    first rows, of log-sum-exp and that memory, on a stream.
     """
 
-    alike: tuple[Alike, Alike, Alike]
     pointer: Callable[[Array], int]
     stream: Callable[[], int]
-    made: Callable[[], Array]
+    made: Callable[[], Array] | None
     turned: tuple[int, int] | None
+    nbytes: tuple[int, ...]
     lse: Callable[[], Array] | None
     memory: Callable[[int], int]
     at: Callable[[tuple[int, ...], int, int, int], Callable[[], None]]
 
-    def fits(self, q: Array, k: Array, v: Array) -> bool:
-        """Whether the call would run in the same way."""
-        of_q, of_k, of_v = self.alike
-        return of_q(q) and of_k(k) and of_v(v)
-
-    def __call__(self, q: Array, k: Array, v: Array) -> Array | None:
-        """What the call gives; None for addresses that no kernel reads in place."""
+    def __call__(self, given: Sequence[Array]) -> Array | None:
+        """What the call gives; None for addresses that no kernel reads or writes in place."""
         pointer, stream = self.pointer, self.stream()
-        at_q, at_k, at_v = pointer(q), pointer(k), pointer(v)
-        if (at_q | at_k | at_v) % MAP_BYTES:
+        at_q, at_k, at_v, *more = map(pointer, given)
+        if self.made is None:
+            out, at_out = given[-1], more.pop()
+            if not self._apart(at_out, at_q, at_k, at_v):
+                return None
+        else:
+            out = self.made()
+            at_out = pointer(out)
+        if (at_q | at_k | at_v | at_out) % MAP_BYTES:
             return None
-        out, lse = self.made(), None if self.lse is None else self.lse()
+        lse = None if self.lse is None else self.lse()
         at_lse = 0 if lse is None else pointer(lse)
-        _launch(self.at, (at_q, at_k, at_v, pointer(out)), at_lse, self.memory(stream), stream)()
+        _launch(self.at, (at_q, at_k, at_v, at_out, *more), at_lse, self.memory(stream), stream)()
         result = out if self.turned is None else out.swapaxes(*self.turned)
         return result if lse is None else (result, lse)
+
+    def _apart(self, out: int, *read: int) -> bool:
+        """Whether O shares no memory with what is read."""
+        end = out + self.nbytes[-1]
+        return all(out >= at + size or at >= end for at, size in zip(read, self.nbytes, strict=False))
 
 
 @functools.lru_cache(maxsize=KEPT_LAUNCHES)
@@ -64,29 +119,3 @@ def _launch(
 ) -> Callable[[], None]:
     """Allocators give the same addresses again and again."""
     return at(places, lse, memory, stream)
-
-
-_CALLS: dict[Hashable, tuple[Kept, ...]] = {}  # a few for one key
-
-
-def again(q: Array, k: Array, v: Array, options: tuple[Any, ...]) -> Any:
-    """What a call gives that can be made as one was before; None for any other."""
-    try:
-        found = _CALLS.get((q.shape, k.shape, os.environ.get(SETTING), options), ())
-    except (AttributeError, RuntimeError, TypeError):  # no arrays, or some whose shape is not there or only a symbol
-        return None
-    for kept in found:
-        if kept.fits(q, k, v):
-            return kept(q, k, v)
-    return None
-
-
-def keep(q: Array, k: Array, v: Array, options: tuple[Any, ...], kept: Kept) -> None:
-    """Have ``kept`` for calls with such arrays and these ``options``."""
-    key = q.shape, k.shape, os.environ.get(SETTING), options
-    known = _CALLS.get(key, ())
-    if any(each.fits(q, k, v) for each in known):
-        return
-    if len(_CALLS) >= KEPT:
-        _CALLS.clear()
-    _CALLS[key] = (*known[-VARIANTS + 1 :], kept)

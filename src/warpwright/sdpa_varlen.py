@@ -4,13 +4,14 @@ one."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from warpwright import cuda, types
-from warpwright.arrays import DeviceArray, dense_strides, place
+from warpwright.arrays import DeviceArray, dense_strides, place, reach
 from warpwright.devices import resolve
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
@@ -19,8 +20,9 @@ from warpwright.kernels.attention.sm90_plan import plan_varlen
 from warpwright.kernels.attention.sm90_varlen import kernel_of
 from warpwright.launch import entry_point, launch
 from warpwright.libraries import OTHER, Library, View
-from warpwright.sdpa import FLOAT32, WORD, Explanation, _check_alike, _check_out, _library, _memory, _place
-from warpwright.sdpa_launch import COUNTER, SETTING, Choice, Geometry, Job, geometry, setting, usable
+from warpwright.sdpa_arrays import FLOAT32, address, check_alike, check_out, common_library, device_for, plain
+from warpwright.sdpa_launch import COUNTER, SETTING, Choice, Geometry, Job, explained, geometry, setting, usable
+from warpwright.sdpa_repeats import CALLS, Kept
 from warpwright.tensormap import TensorMap, ragged
 
 __all__ = ["attention_varlen", "ready", "varlen_job"]
@@ -29,7 +31,6 @@ ARCH = "sm_90a"
 INT32 = np.dtype(np.int32)
 STARTS = ("cu_seqlens_q", "cu_seqlens_k")
 FOUR = ("q", "k", "v", "out")
-OTHERS = ("lse", "counter", *STARTS)
 Array = Any
 Views = Mapping[str, View]
 
@@ -66,33 +67,39 @@ def attention_varlen(
 
     Raises UsageError for a GPU other than Hopper, the only one with a kernel for this, and as `warpwright.attention`.
     """
-    given = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "out": out}
-    library = _library(given)
-    views = {name: library.view(array) for name, array in given.items() if array is not None}
+    scale, window = plain(scale, window)
+    arrays = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "out": out}
+    given = tuple(array for name, array in arrays.items() if name != "out" or array is not None)
+    options = causal, scale, window, device, return_lse, os.environ.get(SETTING)
+    done = None if explain else CALLS.again(given, options)
+    if done is not None:
+        return done
+    library = common_library(arrays)
+    views = {name: library.view(array) for name, array in arrays.items() if array is not None}
     target = _target(views, device)
     _check_rows(library, views)
     _check_starts(library, views)
     if out is not None:
-        _check_out(views["out"], {name: views[name] for name in "qkv"})
-    job = _job_of(views, bool(causal), scale, tuple(window) if isinstance(window, list) else window, target)
+        check_out(views["out"], {name: views[name] for name in "qkv"})
+    job = _job_of(views, bool(causal), scale, window, target)
     rows, heads, _ = views["q"].shape
     result = library.empty(tuple(views["q"].shape), views["q"].dtype, q) if out is None else out
     lse = library.empty((heads, rows), FLOAT32, q) if return_lse else None
     if job is not None:
-        _run(job, library, given | {"out": result, "lse": lse}, target)
+        _run(job, library, arrays | {"out": result, "lse": lse}, target)
+        _remember(job, library, given, options, views | {"out": library.view(result)}, lse, target)
     elif 0 not in views["q"].shape:
         result[...] = 0
         if lse is not None:
             lse[...] = -np.inf
-    ran = job and Explanation(job.choice.kernel, job.config, target.name, job.choice.tma, job.choice.why)
-    found = [result, *([lse] if return_lse else []), *([ran] if explain else [])]
+    found = [result, *([lse] if return_lse else []), *([explained(job, target.name)] if explain else [])]
     return found[0] if len(found) == 1 else tuple(found)
 
 
 def _target(views: Views, device: Device | str | None) -> Device:
     """The device that computes, which must be a Hopper GPU."""
     on_host = not isinstance(views["q"], DeviceArray)
-    target = resolve(None, ARCH) if on_host and device is None else _place(dict(views), device)
+    target = resolve(None, ARCH) if on_host and device is None else device_for(dict(views), device)
     if target.spec.arch != ARCH:
         raise UsageError(
             f"attention: given packed sequences on {target.name} ({target.spec.arch}); expected {ARCH}, the only one "
@@ -118,7 +125,7 @@ def _check_rows(library: Library, views: Views) -> None:
         raise UsageError(
             f"attention: q is {q.dtype}; expected bfloat16 or float16: q{library.rounding} (8 significant bits)"
         )
-    _check_alike(q, k, v)
+    check_alike(q, k, v)
 
 
 def _check_starts(library: Library, views: Views) -> None:
@@ -185,33 +192,69 @@ def _run(job: Job, library: Library, arrays: dict[str, Array], target: Device) -
     """The launch; what the kernel cannot read or write in place goes through a dense copy."""
     held = {name: _placed(library, name, array) for name, array in arrays.items() if array is not None}
     views = {name: library.view(array) for name, array in held.items()}
-    four = [views[name].swapaxes(0, 1) for name in FOUR]
-    if isinstance(four[0], DeviceArray):
+    four = _four(views)
+    if isinstance(views["q"], DeviceArray):
         stream = library.stream(arrays["q"])()
-        if library is not OTHER:
-            views["counter"] = library.view(_memory(library, arrays["q"], target.name, stream, COUNTER))
-        pointers = {name: view.pointer for name, view in views.items() if isinstance(view, DeviceArray)}
-        places, others = ([pointers.get(name, 0) for name in names] for names in (FOUR, OTHERS))
-        ready(job, tuple(map(geometry, four)), target.name)(places, others, stream)()
+        counter = 0 if library is OTHER else address(library, arrays["q"], target.name, COUNTER)(stream)
+        places = {name: view.pointer for name, view in views.items() if isinstance(view, DeviceArray)}
+        at = ready(job, tuple(map(geometry, four)), target.name)
+        at(tuple(places[name] for name in (*FOUR, *STARTS)), places.get("lse", 0), counter, stream)()
     else:
-        own = np.zeros(COUNTER, WORD) if target.name.startswith("cuda") else 0  # as in `sdpa_launch.run`
-        values = {"lse": 0, "counter": own, **views}
-        args = [*_mapped(job, four), *(values[name] for name in OTHERS), *job.scalars]
-        launch(job.kernel, job.grid, args=args, device=target)
+        own = np.zeros(COUNTER, np.uint32) if target.name.startswith("cuda") else 0  # as in `sdpa_launch.run`
+        more = [views.get("lse", 0), own, *(views[name] for name in STARTS)]
+        launch(job.kernel, job.grid, args=[*_mapped(job, four), *more, *job.scalars], device=target)
     if held["out"] is not arrays["out"]:
         arrays["out"][...] = held["out"]
+
+
+def _four(views: Views) -> list[Any]:
+    """Q, K, V and O as (heads, rows, head_dim)."""
+    return [views[name].swapaxes(0, 1) for name in FOUR]
 
 
 def _placed(library: Library, name: str, array: Array) -> Array:
     """The array, or a dense one in its place: of Q, K, V and O where a tensor map cannot describe it."""
     view = library.view(array)
-    dense = tuple(view.strides) == dense_strides(view.shape, view.itemsize)
-    if dense or (name in FOUR and usable(view)):
+    if _in_place(name, view):
         return array
     made = library.empty(tuple(view.shape), view.dtype, array)
     if name != "out":
         made[...] = array
     return made
+
+
+def _in_place(name: str, view: View) -> bool:
+    dense = tuple(view.strides) == dense_strides(view.shape, view.itemsize)
+    return dense or (name in FOUR and usable(view))
+
+
+def _remember(
+    job: Job,
+    library: Library,
+    given: tuple[Array, ...],
+    options: tuple[Any, ...],
+    views: Views,
+    lse: Array | None,
+    target: Device,
+) -> None:
+    """Keep the launch of a call on a GPU whose arrays were all used in place."""
+    alike = [found for found in map(library.alike, given) if found is not None]
+    on_gpu = isinstance(views["q"], DeviceArray)
+    if not on_gpu or len(alike) < len(given) or not all(_in_place(*each) for each in views.items()):
+        return
+    q, layouts = given[0], tuple(map(geometry, _four(views)))
+    makes = len(given) == len(FOUR) - 1 + len(STARTS)
+    kept = Kept(
+        pointer=library.pointer,
+        stream=library.stream(q),
+        made=library.maker(tuple(views["q"].shape), views["q"].dtype, q) if makes else None,
+        turned=None,
+        nbytes=tuple(map(reach, layouts)),
+        lse=None if lse is None else library.maker(tuple(lse.shape), FLOAT32, q),
+        memory=address(library, q, target.name, COUNTER),
+        at=ready(job, layouts, target.name),
+    )
+    CALLS.keep(given, options, tuple(alike), kept)
 
 
 def _mapped(job: Job, views: list[Any]) -> list[TensorMap]:
@@ -221,18 +264,16 @@ def _mapped(job: Job, views: list[Any]) -> list[TensorMap]:
 
 
 @functools.lru_cache(maxsize=1024)
-def ready(
-    job: Job, layouts: tuple[Geometry, ...], gpu: str
-) -> Callable[[Sequence[int], Sequence[int], int], cuda.Launch]:
-    """The launch on ``gpu`` of arrays that lie so: made of the addresses of ``FOUR`` and of ``OTHERS``, 0 for none, and
-    the stream."""
+def ready(job: Job, layouts: tuple[Geometry, ...], gpu: str) -> Callable[[tuple[int, ...], int, int, int], cuda.Launch]:
+    """The launch on ``gpu`` of arrays that lie so: made of the addresses of Q, K, V, O and the first rows, those of
+    log-sum-exp and of a counter (0 for none), and the stream."""
     device, entry = cuda.device(gpu), entry_point(job.kernel)
     function = device.function(entry.module, entry.name, job.kernel.threads, job.kernel.cluster, job.kernel.smem_bytes)
     maps = _mapped(job, [DeviceArray(0, *layout, None, None) for layout in layouts])
 
-    def at(places: Sequence[int], others: Sequence[int], stream: int) -> cuda.Launch:
+    def at(places: tuple[int, ...], lse: int, counter: int, stream: int) -> cuda.Launch:
         function.enter()  # as in `sdpa_launch.ready`
-        given = tuple(cuda.encode(tensor, where) for tensor, where in zip(maps, places, strict=True))
-        return function.at(job.grid, (*given, *others, *job.scalars), stream)
+        given = tuple(cuda.encode(tensor, where) for tensor, where in zip(maps, places, strict=False))
+        return function.at(job.grid, (*given, lse, counter, *places[len(maps) :], *job.scalars), stream)
 
     return at

@@ -14,7 +14,8 @@ from warpwright.gpu import Device
 from warpwright.kernels.attention import Problem
 from warpwright.profile import profile
 from warpwright.report.verdict import Verdict, judge_attention
-from warpwright.sdpa import Explanation, attention
+from warpwright.sdpa import attention
+from warpwright.sdpa_launch import Explanation
 from warpwright.vgpu.timing import Profile
 
 __all__ = ["attend", "attention_profile", "inputs", "parse_heads", "titled"]
