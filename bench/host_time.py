@@ -3,9 +3,10 @@
 The time a call takes to return, when its arguments are on the GPU and the work is only started: `ww.matmul`, the same
 with ``out``, with a bias and scales, with results that are kept, so that each has an address of its own, a batch of
 four, a product whose K is cut into slices (two launches), ``torch.ops.warpwright.matmul`` of some of these,
-`ww.attention` of eight heads, its operator and its gradients, and as peers ``torch.matmul``, ``torch.addmm``,
-``torch.mm`` with ``out`` and torch's ``scaled_dot_product_attention`` with its gradients. Medians of ``--calls`` calls
-each, in turns of ten, the GPU idle at the begin of each turn.
+`ww.attention` of eight heads, with ``out``, its operator and its gradients, `ww.attention_varlen` of four packed
+sequences, and as peers ``torch.matmul``, ``torch.addmm``, ``torch.mm`` with ``out``, torch's
+``scaled_dot_product_attention`` with its gradients, and the function that it runs for packed sequences. Medians of
+``--calls`` calls each, in turns of ten, the GPU idle at the begin of each turn.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -67,7 +69,7 @@ def contenders(size: int) -> dict[str, Callable[[], Any]]:
         assert error < 5e-3, f"{name} is off by {error:.2e} of the norm"
     *ours, theirs = (run().double() for run in slices.values())
     assert all((each - theirs).norm() < 5e-3 * theirs.norm() for each in ours)
-    return runs | slices | attentions(size) | gradients_of(size)
+    return runs | slices | attentions(size) | packed(size) | gradients_of(size)
 
 
 def attentions(size: int) -> dict[str, Callable[[], Any]]:
@@ -79,6 +81,24 @@ def attentions(size: int) -> dict[str, Callable[[], Any]]:
         "ww.attention, out": lambda: ww.attention(q, k, v, out=out),
         "torch.ops.warpwright.attention": lambda: operator(q, k, v)[0],
         "torch's attention": lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v),
+    }
+    *ours, theirs = (run().double() for run in runs.values())
+    assert all((each - theirs).norm() < 1e-2 * theirs.norm() for each in ours)
+    return runs
+
+
+def packed(size: int) -> dict[str, Callable[[], Any]]:
+    """Attention of four sequences of eight heads of 64, ``size`` queries and keys in all, causal."""
+    q, k, v = (torch.randn(size, 8, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    lengths = [size // 2, size // 4, size // 8, size - size // 2 - size // 4 - size // 8]
+    starts = torch.tensor([0, *accumulate(lengths)], device="cuda", dtype=torch.int32)
+    given, operator, out = (q, k, v, starts, starts), torch.ops.warpwright.attention_varlen, torch.empty_like(q)
+    flash, most = torch.ops.aten._flash_attention_forward, lengths[0]
+    runs: dict[str, Callable[[], Any]] = {
+        "ww.attention_varlen": lambda: ww.attention_varlen(*given, causal=True),
+        "ww.attention_varlen, out": lambda: ww.attention_varlen(*given, causal=True, out=out),
+        "its operator": lambda: operator(*given, True)[0],
+        "torch's of packed sequences": lambda: flash(q, k, v, starts, starts, most, most, 0.0, True, False)[0],
     }
     *ours, theirs = (run().double() for run in runs.values())
     assert all((each - theirs).norm() < 1e-2 * theirs.norm() for each in ours)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -110,6 +112,16 @@ def test_out_and_arrays_that_need_copies() -> None:
     assert not wide[..., 0].any() and not wide[..., 65:].any()
 
 
+def test_a_scale_that_changes_is_read_at_every_call() -> None:
+    """An array's own value, not that which it had when the same array was given before."""
+    given, scale = normal(SMALL), np.zeros(())
+    for value in (0.25, 0.5):
+        scale[...] = value
+        verify(replace(SMALL, scale=value), given, ww.attention(*given, scale=scale, device=RTX, return_lse=True))
+    window = np.int64(3), None
+    verify(replace(SMALL, window=(3, None)), given, ww.attention(*given, window=window, device=RTX, return_lse=True))
+
+
 def test_keys_of_one_head_may_be_broadcast() -> None:
     problem = Problem(2, 4, 4, 20, 30, 64)
     q, k, v = normal(problem)
@@ -164,7 +176,7 @@ REFUSED = [
     (
         (Q, K, K),
         {"scale": float("nan")},
-        "attention: scale=nan; expected a positive finite number; leave scale= out for 1 / √head_dim",
+        "attention: scale=nan; expected a number from 2**-126 to 2**126; leave scale= out for 1 / √head_dim",
     ),
     (
         (Q, K, K),

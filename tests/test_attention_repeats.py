@@ -13,7 +13,8 @@ import pytest
 
 import warpwright as ww
 from tests.kernels.attending import normal, verify
-from warpwright import sdpa, sdpa_arrays, sdpa_launch, sdpa_repeats, targets
+from tests.kernels.packing import packed, starts, verify_packed
+from warpwright import sdpa, sdpa_arrays, sdpa_launch, sdpa_repeats, sdpa_varlen, targets
 from warpwright.arrays import DeviceArray
 from warpwright.kernels.attention import Problem, reference
 from warpwright.libraries import LIBRARIES
@@ -104,6 +105,30 @@ def on_gpu(array: Any) -> Any:
 PROBLEM = Problem(2, 40, 20, 40, 70, 64, causal=True)
 
 
+@pytest.fixture
+def packed_launches(launches, monkeypatch) -> list[Any]:
+    """The same for packed sequences, three of them."""
+
+    def ready(job: Any, layouts: Any, gpu: str) -> Any:
+        problem = Problem(1, layouts[0][0][0], layouts[1][0][0], 1, 1, 64, layouts[0][2], causal=True)
+
+        def at(places: Any, lse: int, counter: int, stream: int) -> Any:
+            def launch() -> None:
+                launches.append((job.choice.kernel, counter, stream))
+                *given, out = (memory(*each).swapaxes(0, 1) for each in zip(places[:4], layouts, strict=True))
+                first = [memory(place, ((4,), (4,), np.dtype(np.int32))) for place in places[4:]]
+                out[...], logs = reference.attention_varlen(problem, *given, *first)
+                if lse:
+                    memory(lse, (logs.shape, (4 * logs.shape[1], 4), np.dtype(np.float32)))[...] = logs
+
+            return launch
+
+        return at
+
+    monkeypatch.setattr(sdpa_varlen, "ready", ready)
+    return launches
+
+
 def test_a_call_is_made_again_with_other_arrays(launches, monkeypatch) -> None:
     for seed in range(3):
         given = [on_gpu(x) for x in normal(PROBLEM, seed)]
@@ -120,6 +145,60 @@ def test_heads_inside_rows(launches, monkeypatch) -> None:
         verify(PROBLEM, given, (out, lse))
         assert out.strides == given[0].strides
         monkeypatch.setattr(sdpa, "common_library", None)
+
+
+def test_out_is_written_again(launches, monkeypatch) -> None:
+    for seed in range(3):
+        given, out = [on_gpu(x) for x in normal(PROBLEM, seed)], aligned((2, 40, 40, 64), normal(PROBLEM)[0].dtype)
+        found, lse = ww.attention(*given, causal=True, out=out, return_lse=True)
+        assert found is out
+        verify(PROBLEM, given, (out, lse))
+        monkeypatch.setattr(sdpa, "common_library", None)
+
+
+def test_out_that_lies_between_what_is_read_goes_the_long_way(launches, monkeypatch) -> None:
+    """Where spans overlap it takes a look at elements to tell whether memory is shared."""
+    q, k, v = normal(PROBLEM)
+    beside, whole = (on_gpu(np.zeros((*q.shape[:3], 2, 64), q.dtype)) for _ in range(2))
+    whole[..., 0, :] = q
+    given, long_way, library = [whole[..., 0, :], on_gpu(k), on_gpu(v)], list[Any](), sdpa.common_library
+    monkeypatch.setattr(sdpa, "common_library", lambda arrays: long_way.append(1) or library(arrays))
+    for out in (beside[..., 1, :], beside[..., 0, :], whole[..., 1, :]):
+        verify(PROBLEM, given, ww.attention(*given, causal=True, out=out, return_lse=True))
+    assert len(long_way) == 2
+    with pytest.raises(ww.UsageError) as caught:
+        ww.attention(*given, causal=True, out=given[0])
+    assert str(caught.value) == "attention: out overlaps q; expected memory of its own: leave out= out"
+
+
+def test_packed_sequences_again(packed_launches, monkeypatch) -> None:
+    """With other lengths, too: their sums are memory like any other."""
+    problem, outs = Problem(1, 4, 2, 1, 1, 64, causal=True), []
+    for seed, lengths in enumerate(([5, 0, 9], [1, 12, 1], [14, 0, 0])):
+        given = packed(problem, lengths, [8, 1, 7], seed)
+        arrays = [on_gpu(x) for x in given]
+        found = ww.attention_varlen(*arrays, causal=True, return_lse=True)
+        verify_packed(problem, given, found)
+        outs.append(aligned((14, 4, 64), given.q.dtype))
+        assert ww.attention_varlen(*arrays, causal=True, out=outs[-1]) is outs[-1]
+        assert np.array_equal(outs[-1], found[0])
+        monkeypatch.setattr(sdpa_varlen, "common_library", None)
+    assert [kernel for kernel, *_ in packed_launches] == ["sm90.attention_varlen"] * 6
+    assert len({place for _, place, _ in packed_launches}) == 1
+
+
+def test_other_packed_calls_go_the_long_way(packed_launches, monkeypatch) -> None:
+    given = [on_gpu(x) for x in packed(Problem(1, 4, 2, 1, 1, 64), [5, 0, 9], [8, 1, 7])]
+    long_way, library = list[Any](), sdpa_varlen.common_library
+    ww.attention_varlen(*given, causal=True)
+    monkeypatch.setattr(sdpa_varlen, "common_library", lambda arrays: long_way.append(1) or library(arrays))
+    ww.attention_varlen(*given, causal=True)
+    assert not long_way
+    more = [*given[:3], *(on_gpu(starts([*lengths, 0])) for lengths in ([5, 0, 9], [8, 1, 7]))]
+    ww.attention_varlen(*given, causal=True, explain=True)
+    ww.attention_varlen(*more, causal=True)
+    ww.attention_varlen(*given)
+    assert len(long_way) == 3
 
 
 def test_other_calls_go_the_long_way(launches, monkeypatch) -> None:

@@ -71,7 +71,8 @@ def attention(
 
     Raises UsageError for arrays of two libraries, places or dtypes, and for extents that do not fit together.
     """
-    scale, window = plain(scale, window)
+    if scale is not None or window is not None:
+        scale, window = plain(scale, window)
     given = (q, k, v) if out is None else (q, k, v, out)
     options = causal, scale, window, layout, device, return_lse, os.environ.get(SETTING)
     done = None if explain else CALLS.again(given, options)

@@ -67,7 +67,8 @@ def attention_varlen(
 
     Raises UsageError for a GPU other than Hopper, the only one with a kernel for this, and as `warpwright.attention`.
     """
-    scale, window = plain(scale, window)
+    if scale is not None or window is not None:
+        scale, window = plain(scale, window)
     arrays = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "out": out}
     given = tuple(array for name, array in arrays.items() if name != "out" or array is not None)
     options = causal, scale, window, device, return_lse, os.environ.get(SETTING)

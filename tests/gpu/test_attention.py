@@ -70,6 +70,21 @@ def test_out_and_views_that_need_copies() -> None:
 
 
 @pytest.mark.parametrize("setting", ["0", "1"])
+def test_calls_that_are_made_again(setting, monkeypatch) -> None:
+    """With other arrays, with ``out`` and without; with ``explain`` every call goes the long way."""
+    monkeypatch.setenv(SETTING, setting)
+    for rows in (700, 700, 1, 700, 1):
+        q, k, v = (torch.randn(2, 40, n, 64, device="cuda").to(torch.bfloat16) for n in (rows, 700, 700))
+        expected, lse, _ = ww.attention(q, k, v, causal=True, return_lse=True, explain=True)
+        out = torch.full_like(q, float("nan"))
+        for options in ({}, {"out": out}, {"out": torch.full_like(q, float("nan")).mT.contiguous().mT}):
+            found = ww.attention(q, k, v, causal=True, return_lse=True, **options)
+            assert torch.equal(found[0], expected) and torch.equal(found[1], lse)
+    with pytest.raises(ww.UsageError, match="out overlaps k"):
+        ww.attention(k, k, v, causal=True, out=k)
+
+
+@pytest.mark.parametrize("setting", ["0", "1"])
 def test_any_stream_and_a_graph(setting, monkeypatch) -> None:
     monkeypatch.setenv(SETTING, setting)
     q, k, v = (torch.randn(2, 4, 700, 128, device="cuda").to(torch.bfloat16) for _ in range(3))

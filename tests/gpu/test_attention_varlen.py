@@ -85,6 +85,20 @@ def test_each_sequence_is_as_it_is_by_itself() -> None:
         assert torch.equal(alone[0], out[a:b])
 
 
+def test_calls_that_are_made_again() -> None:
+    """With other arrays and lengths, with ``out`` and without; with ``explain`` every call goes the long way."""
+    for seed, lengths in enumerate(([100, 200, 300], [0, 1, 599], [600, 0, 0])):
+        q, k, v, *cu = tensors(packed(Problem(1, 4, 2, 1, 1, 64), lengths, lengths, seed))
+        expected, lse, _ = ww.attention_varlen(q, k, v, *cu, causal=True, return_lse=True, explain=True)
+        for out in (
+            None,
+            torch.full_like(q, float("nan")),
+            torch.zeros(600, 4, 65, device="cuda").bfloat16()[..., :64],
+        ):
+            found = ww.attention_varlen(q, k, v, *cu, causal=True, return_lse=True, out=out)
+            assert torch.equal(found[0], expected) and torch.equal(found[1], lse)
+
+
 def test_thousands_of_sequences_and_starts_that_make_no_sense() -> None:
     lengths = np.random.default_rng(0).integers(0, 20, 3000).tolist()
     given = packed(Problem(1, 2, 1, 1, 1, 64), lengths, lengths)

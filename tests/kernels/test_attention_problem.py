@@ -38,11 +38,19 @@ REFUSED = [
     ),
     (
         {"scale": float("inf")},
-        "attention: scale=inf; expected a positive finite number; leave scale= out for 1 / √head_dim",
+        "attention: scale=inf; expected a number from 2**-126 to 2**126; leave scale= out for 1 / √head_dim",
     ),
     (
         {"scale": -1.0},
-        "attention: scale=-1.0; expected a positive finite number; leave scale= out for 1 / √head_dim",
+        "attention: scale=-1.0; expected a number from 2**-126 to 2**126; leave scale= out for 1 / √head_dim",
+    ),
+    (
+        {"scale": 1e39},
+        "attention: scale=1e+39; expected a number from 2**-126 to 2**126; leave scale= out for 1 / √head_dim",
+    ),
+    (
+        {"scale": "big"},
+        "attention: scale='big'; expected a number from 2**-126 to 2**126; leave scale= out for 1 / √head_dim",
     ),
     (
         {"window": 5},

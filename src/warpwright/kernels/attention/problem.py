@@ -20,7 +20,7 @@ DTYPES = (np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16))
 HEAD_DIMS = (64, 128, 256)
 PANEL = 64  # columns of a tensor map's box: 128 bytes, the span of the swizzle
 HEAD_STEP = 8  # elements of 16 bytes: rows of a tensor map begin at multiples of them
-SMALLEST_SCALE = 2.0**-126
+SMALLEST_SCALE, GREATEST_SCALE = 2.0**-126, 2.0**126  # kernels take it as float32, times log2 e
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +131,17 @@ def _check_mask(window: Any) -> None:
     if window is None:
         return
     bounds = window if isinstance(window, (tuple, list)) else ()
-    known = [bound is None or (isinstance(bound, int) and bound >= 0) for bound in bounds]
+    known = [bound is None or (isinstance(bound, (int, np.integer)) and bound >= 0) for bound in bounds]
     if len(bounds) != 2 or not all(known):
         raise UsageError(
             f"attention: window={window!r}; expected (left, right), each a number of keys from 0 on, or None for any"
         )
 
 
-def _check_scale(scale: float | None) -> None:
-    if scale is not None and not (math.isfinite(scale) and scale >= SMALLEST_SCALE):
+def _check_scale(scale: Any) -> None:
+    if scale is None:
+        return
+    if not isinstance(scale, (int, float, np.number)) or not SMALLEST_SCALE <= scale <= GREATEST_SCALE:
         raise UsageError(
-            f"attention: scale={scale!r}; expected a positive finite number; leave scale= out for 1 / √head_dim"
+            f"attention: scale={scale!r}; expected a number from 2**-126 to 2**126; leave scale= out for 1 / √head_dim"
         )
