@@ -116,6 +116,17 @@ def test_the_setting_says_what_is_first(monkeypatch) -> None:
     assert list(sdpa_trials.ways(PROBLEM, GPU.spec)) == [NAMES[2], *NAMES[:2]]
 
 
+@pytest.mark.parametrize(
+    ("device", "names"),
+    [
+        ("b200", ["sm100.attention 256 × 128", "sm120.attention_cp_async 64 × 64"]),
+        ("rtx5090", ["sm120.attention_cp_async 64 × 64", "sm120.attention 64 × 32"]),
+    ],
+)
+def test_ways_of_other_devices(device: str, names: list[str]) -> None:
+    assert list(sdpa_trials.ways(PROBLEM, targets.DEVICES[device])) == names
+
+
 def test_of_many_pairs_the_last_queries_are_compared(host, monkeypatch) -> None:
     monkeypatch.setattr(sdpa_trials, "COMPARED", 70 * 12)
     assert verified() == [True] * 3

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from warpwright import cuda, sdpa_trials, trials, tuned
 from warpwright.cli import benching, main
-from warpwright.cli.attending import parse_heads
+from warpwright.cli.problems import parse_heads
 from warpwright.kernels import gemm
 from warpwright.kernels.attention import Problem
 from warpwright.report.verdict import Verdict

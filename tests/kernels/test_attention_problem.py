@@ -26,7 +26,7 @@ REFUSED = [
     (
         {"head_dim": 20},
         "attention: given head dimension 20; expected a multiple of 8 (rows of 16 bytes) up to 256; pad q, k and v "
-        "with zeros to 24 and give scale=",
+        "with zeros to 24 and give scale=20**-0.5",
     ),
     (
         {"head_dim": 320},

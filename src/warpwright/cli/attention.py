@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any
 
 import click
 import numpy as np
 
-from warpwright.cli.attending import attend, parse_heads
+from warpwright.cli.attending import attend
 from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import emit, remark, show, working
+from warpwright.cli.problems import SIZE_HELP, mask_of, problem_of, problem_options
 from warpwright.devices import DEFAULT
 from warpwright.devices import device as device_of
-from warpwright.errors import UsageError
 from warpwright.kernels.attention import Problem
-from warpwright.kernels.attention.problem import DTYPES
 from warpwright.kernels.attention.sm120_plan import STEPS, Sm120Config, layout
 from warpwright.report.tables import table
 from warpwright.report.verdict import judge_attention
 from warpwright.targets import ARCHS
 
-__all__ = ["DTYPE_NAMES", "attention", "budgets", "mask_of", "parse_window"]
+__all__ = ["attention", "budgets"]
 
 COLUMNS = {
     "Q": ("Q, then O",),
@@ -32,37 +30,16 @@ COLUMNS = {
     "O": ("sums of O",),
     "rest": ("mbarriers", "row maxima and sums", "alignment"),
 }
-DTYPE_NAMES = {dtype.name: dtype for dtype in DTYPES}
 
 
 @click.command()
-@click.option(
-    "--size",
-    default="1x4x256x128",
-    show_default=True,
-    help="BATCHxHEADSxLENGTHxDIM, or BATCHxHEADSxQUERIESxKEYSxDIM.",
-)
-@click.option("--kv-heads", type=click.IntRange(min=1), help="Heads of keys and values; as many as of queries.")
-@click.option("--causal", is_flag=True, help="No query sees a key behind its own place; the last stands at the last.")
-@click.option("--window", metavar="LEFT,RIGHT", help="Keys to either side that a query sees; - for any: 128,-.")
-@click.option("--scale", type=float, help="Of the scores; without it 1 / √DIM.")
-@click.option("--dtype", type=click.Choice(list(DTYPE_NAMES)), default="bfloat16", show_default=True)
+@click.option("--size", default="1x4x256x128", show_default=True, help=f"{SIZE_HELP}.")
+@problem_options()
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the standard normal inputs.")
 @click.option("--device", default=DEFAULT, show_default=True, help="One of `warpwright devices`.")
 @click.option("--smem", is_flag=True, help="Only show the shared memory of each configuration for sm_120a.")
 @json_option
-def attention(
-    size: str,
-    kv_heads: int | None,
-    causal: bool,
-    window: str | None,
-    scale: float | None,
-    dtype: str,
-    seed: int,
-    device: str,
-    smem: bool,
-    as_json: bool,
-) -> None:
+def attention(size: str, seed: int, device: str, smem: bool, as_json: bool, **options: Any) -> None:
     """Compute attention of random inputs on a device and verify it against float64.
 
     Exit status: 0 when the result was verified, 1 when it is wrong, 2 for a usage error.
@@ -70,10 +47,7 @@ def attention(
     if smem:
         _show_budgets(as_json)
         return
-    given = parse_heads(size, causal)
-    problem = replace(
-        given, kv_heads=kv_heads or given.heads, window=parse_window(window), scale=scale, dtype=DTYPE_NAMES[dtype]
-    )
+    problem = problem_of(size, options)
     with working() as describe:
         describe(f"attention of {size} on {device}")
         row = _measured(problem, device, seed)
@@ -91,14 +65,7 @@ def _extents(problem: Problem) -> dict[str, str]:
     """What was computed, in three columns."""
     of_q = problem.batch, problem.heads, problem.q_len, problem.head_dim
     of_k = problem.batch, problem.kv_heads, problem.kv_len, problem.head_dim
-    return {"q": " × ".join(map(str, of_q)), "k,_v": " × ".join(map(str, of_k)), "mask": mask_of(problem)}
-
-
-def mask_of(problem: Problem) -> str:
-    """The mask in words."""
-    bounds = ["-" if bound is None else str(bound) for bound in problem.window or ()]
-    words = ["causal"] * problem.causal + [f"window {','.join(bounds)}"] * bool(bounds)
-    return ", ".join(words) or "none"
+    return {"q": " × ".join(map(str, of_q)), "k,_v": " × ".join(map(str, of_k)), "mask": mask_of(problem) or "none"}
 
 
 def _measured(problem: Problem, device: str, seed: int) -> dict[str, Any]:
@@ -116,17 +83,6 @@ def _measured(problem: Problem, device: str, seed: int) -> dict[str, Any]:
         "wall_s": round(seconds, 3),
         "ran": str(ran),
     }
-
-
-def parse_window(text: str | None) -> tuple[int | None, int | None] | None:
-    """``"128,-"`` as (128, None)."""
-    if text is None:
-        return None
-    parts = [part.strip() for part in text.split(",")]
-    if len(parts) != 2 or not all(part == "-" or part.isdigit() for part in parts):
-        raise UsageError(f"given --window {text}; expected LEFT,RIGHT, numbers of keys or - for any, such as 128,0")
-    left, right = (None if part == "-" else int(part) for part in parts)
-    return left, right
 
 
 def budgets(configs: dict[str, Sm120Config]) -> list[dict[str, Any]]:

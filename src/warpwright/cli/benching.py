@@ -10,11 +10,11 @@ import click
 import numpy as np
 
 from warpwright import cuda, sdpa_trials, trials, tuned
-from warpwright.cli.attending import inputs, parse_heads
-from warpwright.cli.attention import DTYPE_NAMES, mask_of, parse_window
+from warpwright.cli.attending import inputs
 from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import emit, remark, show, working
 from warpwright.cli.launching import Launch, Substitute, parse_size
+from warpwright.cli.problems import SIZE_HELP, described, problem_of, problem_options
 from warpwright.cli.products import device_option
 from warpwright.cli.profiling import product_profile
 from warpwright.cuda import Device as RealGpu
@@ -50,38 +50,22 @@ def bench() -> None:
 
 
 @bench.command()
-@click.option(
-    "--size", help=f"BATCHxHEADSxLENGTHxDIM, or BATCHxHEADSxQUERIESxKEYSxDIM; {SIZE}, on a real GPU {REAL_SIZE}."
-)
-@click.option("--kv-heads", type=click.IntRange(min=1), help="Heads of keys and values; as many as of queries.")
-@click.option("--causal", is_flag=True, help="No query sees a key behind its own place; the last stands at the last.")
-@click.option("--window", metavar="LEFT,RIGHT", help="Keys to either side that a query sees; - for any: 128,-.")
-@click.option("--dtype", type=click.Choice(list(DTYPE_NAMES)), default="bfloat16", show_default=True)
+@click.option("--size", help=f"{SIZE_HELP}; {SIZE}, on a real GPU {REAL_SIZE}.")
+@problem_options()
 @rounds_option
 @seed_option
 @device_option
 @json_option
-def attention(
-    size: str | None,
-    kv_heads: int | None,
-    causal: bool,
-    window: str | None,
-    dtype: str,
-    rounds: int,
-    seed: int,
-    device: str,
-    as_json: bool,
-) -> None:
+def attention(size: str | None, rounds: int, seed: int, device: str, as_json: bool, **options: Any) -> None:
     """Time attention by each kernel that serves it; the first is the one that `warpwright.attention` takes.
 
     A real GPU is measured: all take turns in random order, each launch from cold L2, torch's backends among them where
     torch is installed; medians, and the quartiles beside them. Each result is verified against float64 first.
     """
     target = device_of(device)
-    given = parse_heads(size or (REAL_SIZE if isinstance(target, RealGpu) else SIZE), causal)
-    problem = replace(given, kv_heads=kv_heads or given.heads, window=parse_window(window), dtype=DTYPE_NAMES[dtype])
+    problem = problem_of(size or (REAL_SIZE if isinstance(target, RealGpu) else SIZE), options)
     rows = _timed(target, problem, rounds, seed) if isinstance(target, RealGpu) else _predicted(target, problem)
-    _report(rows, f"attention of {_described(problem)}", target, rounds, as_json)
+    _report(rows, f"attention of {described(problem)}", target, rounds, as_json)
 
 
 @bench.command()
@@ -213,10 +197,3 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
         quartiles = {"quartiles": f"{row['low_us']} – {row['high_us']}"}
         return dict(list(shown.items())[:2]) | quartiles | dict(list(shown.items())[2:])
     return shown | {"tensor_cores": percent(row["tensor"])}
-
-
-def _described(problem: Problem) -> str:
-    """The extents and the mask, as words."""
-    extents = f"{problem.batch} × {problem.heads} heads of {problem.head_dim}, {problem.q_len} × {problem.kv_len}"
-    shared = "" if problem.group == 1 else f", {problem.kv_heads} heads of keys"
-    return f"{extents}{shared}, mask {mask_of(problem)}, {problem.dtype.name}"

@@ -12,12 +12,11 @@ import click
 from warpwright import __version__
 from warpwright.check import LIMIT, merged
 from warpwright.check import check as checked
-from warpwright.cli.attending import attend, parse_heads, titled
+from warpwright.cli.attending import attend, titled
 from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import emit, remark, show, working
 from warpwright.cli.flow import write_text
 from warpwright.cli.launching import (
-    ATTENTION_OPTIONS,
     LAUNCH_OPTIONS,
     Launch,
     Substitute,
@@ -27,6 +26,7 @@ from warpwright.cli.launching import (
     read_described,
     refuse,
 )
+from warpwright.cli.problems import PROBLEM_OPTIONS, problem_of
 from warpwright.cli.profiling import operands
 from warpwright.devices import DEFAULT
 from warpwright.devices import device as device_of
@@ -96,11 +96,11 @@ def _again() -> str:
 def _made(what: str, how: dict[str, Any], options: dict[str, Any]) -> tuple[Verdict, Numbers | None, Path | None]:
     """The verdict, the errors of the result where there is a reference, and the PTX file where there is one."""
     if what == "gemm":
-        refuse(what, options, (*LAUNCH_OPTIONS, *ATTENTION_OPTIONS))
+        refuse(what, options, (*LAUNCH_OPTIONS, *PROBLEM_OPTIONS))
         return *_product(parse_size(options["size"] or SIZE), how, options), None
     if what == "attention":
         refuse(what, options, (*LAUNCH_OPTIONS, "level"))
-        problem = parse_heads(options["size"] or HEADS, options["causal"])
+        problem = problem_of(options["size"] or HEADS, options)
         return *_attention(problem, how, device_of(options["device"] or DEFAULT)), None
     launch = read_described(what, options)
     device = chosen_device(launch, options)

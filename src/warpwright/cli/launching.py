@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 import click
 
 from warpwright import targets
+from warpwright.cli.problems import PROBLEM_OPTIONS, SIZE_HELP, problem_options
 from warpwright.devices import device as device_of
 from warpwright.errors import UsageError
 from warpwright.gpu import Device, LaunchResult
@@ -18,7 +19,6 @@ from warpwright.launch_file import Described, arguments, described, entry_of, re
 from warpwright.ptx import nodes
 
 __all__ = [
-    "ATTENTION_OPTIONS",
     "LAUNCH_OPTIONS",
     "Launch",
     "Substitute",
@@ -29,7 +29,6 @@ __all__ = [
     "refuse",
 ]
 
-ATTENTION_OPTIONS = ("causal",)
 LAUNCH_OPTIONS = ("entry", "grid", "block", "cluster", "smem", "arg")
 _OPTIONS = (
     click.option("--level", type=int, help="Of gemm: the rung of the ladder; without it, as matmul chooses."),
@@ -62,14 +61,12 @@ def launch_options(size: str, heads: str) -> Callable[[Command], Command]:
     attention."""
     extent = click.option(
         "--size",
-        help=f"Of gemm: M = N = K, or MxNxK, 4096x512x8192 (without it, {size}). Of attention: BATCHxHEADSxLENGTHxDIM, "
-        f"or BATCHxHEADSxQUERIESxKEYSxDIM ({heads}).",
+        help=f"Of gemm: M = N = K, or MxNxK, 4096x512x8192 (without it, {size}). Of attention: {SIZE_HELP} ({heads}).",
     )
-    causal = click.option("--causal", is_flag=True, default=None, help="Of attention: no query sees a later key.")
     argument = click.argument("what", metavar="gemm|attention|FILE.ptx|FILE.toml")
 
     def describe(command: Command) -> Command:
-        for option in reversed((argument, extent, causal, *_OPTIONS)):
+        for option in reversed((argument, extent, problem_options("Of attention: "), *_OPTIONS)):
             command = option(command)
         return command
 
@@ -79,7 +76,7 @@ def launch_options(size: str, heads: str) -> Callable[[Command], Command]:
 def read_described(what: str, options: Mapping[str, Any]) -> Described:
     """The launch of a file; UsageError for another file, and for options that say nothing of it."""
     path = Path(what)
-    refuse(what, options, ("level", "causal"))
+    refuse(what, options, ("level", *PROBLEM_OPTIONS))
     if path.suffix == ".toml":
         refuse(what, options, LAUNCH_OPTIONS)
         return read_launch(path)
@@ -102,7 +99,7 @@ def refuse(what: str, options: Mapping[str, Any], names: Sequence[str]) -> None:
     """UsageError for options that are given although they say nothing of ``what``."""
     for name in names:
         if options[name] not in (None, ()):
-            raise UsageError(f"given --{name} for {what}; it says nothing there: leave it out")
+            raise UsageError(f"given --{name.replace('_', '-')} for {what}; it says nothing there: leave it out")
 
 
 def _dims(name: str, text: str | None) -> tuple[int, ...] | None:

@@ -8,12 +8,11 @@ from typing import Any
 
 import click
 
-from warpwright.cli.attending import attention_profile, parse_heads
+from warpwright.cli.attending import attention_profile
 from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import emit, remark, show, working
 from warpwright.cli.flow import write_text
 from warpwright.cli.launching import (
-    ATTENTION_OPTIONS,
     LAUNCH_OPTIONS,
     chosen_device,
     launch_options,
@@ -21,6 +20,7 @@ from warpwright.cli.launching import (
     read_described,
     refuse,
 )
+from warpwright.cli.problems import PROBLEM_OPTIONS, problem_of
 from warpwright.cli.profiling import product_profile
 from warpwright.devices import DEFAULT
 from warpwright.devices import device as device_of
@@ -76,12 +76,12 @@ def _made(what: str, fast: bool, options: dict[str, Any]) -> tuple[Profile, Verd
     """The profile, and the verdict on the result: None where nothing was computed or there is no reference."""
     device = device_of(options["device"] or DEFAULT)
     if what == "gemm":
-        refuse(what, options, (*LAUNCH_OPTIONS, *ATTENTION_OPTIONS))
+        refuse(what, options, (*LAUNCH_OPTIONS, *PROBLEM_OPTIONS))
         size = parse_size(options["size"] or SIZE)
         return product_profile(device, size, options["level"], fast, sustained=options["sustained"])
     if what == "attention":
         refuse(what, options, (*LAUNCH_OPTIONS, "level"))
-        problem = parse_heads(options["size"] or HEADS, options["causal"])
+        problem = problem_of(options["size"] or HEADS, options)
         return attention_profile(device, problem, fast, options["sustained"])
     launch = read_described(what, options)
     chosen = chosen_device(launch, options)

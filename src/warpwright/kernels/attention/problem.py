@@ -123,7 +123,7 @@ def _check_extents(problem: Problem) -> None:
         mend = f"pad q, k and v with zeros to {padded}" if padded <= HEAD_DIMS[-1] else "split the heads"
         raise UsageError(
             f"attention: given head dimension {head_dim}; expected a multiple of {HEAD_STEP} (rows of 16 bytes) up to "
-            f"{HEAD_DIMS[-1]}; {mend}" + (" and give scale=" if padded <= HEAD_DIMS[-1] else "")
+            f"{HEAD_DIMS[-1]}; {mend}" + (f" and give scale={head_dim}**-0.5" if padded <= HEAD_DIMS[-1] else "")
         )
 
 

@@ -31,6 +31,11 @@ class BlackwellConfig:
     lazy: float = 8.0
 
     @property
+    def tile(self) -> tuple[int, int]:
+        """Rows of queries in flight, and keys of a block."""
+        return ROWS * self.tiles, KEYS
+
+    @property
     def threads(self) -> int:
         """Threads of a CTA: a warpgroup a tile, one that corrects, one that loads and multiplies."""
         return WARPGROUP * (self.tiles + 2)

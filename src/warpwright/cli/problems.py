@@ -1,0 +1,108 @@
+"""An attention problem as commands take it, and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from warpwright.errors import UsageError
+from warpwright.kernels.attention import Problem
+from warpwright.kernels.attention.problem import DTYPES
+
+__all__ = [
+    "PROBLEM_OPTIONS",
+    "SIZE_HELP",
+    "described",
+    "extents",
+    "mask_of",
+    "parse_heads",
+    "parse_window",
+    "problem_of",
+    "problem_options",
+]
+
+SIZE_HELP = "BATCHxHEADSxLENGTHxDIM, or BATCHxHEADSxQUERIESxKEYSxDIM"
+DTYPE_NAMES = {dtype.name: dtype for dtype in DTYPES}
+PROBLEM_OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "kv_heads": ("heads of keys and values; as many as of queries without it.", {"type": click.IntRange(min=1)}),
+    "causal": (
+        "no query sees a key behind its own place; the last stands at the last.",
+        {"is_flag": True, "default": None},
+    ),
+    "window": ("keys to either side that a query sees; - for any: 128,-.", {"metavar": "LEFT,RIGHT"}),
+    "scale": ("of the scores; 1 / √DIM without it.", {"type": float}),
+    "dtype": (f"{DTYPES[0].name} without it.", {"type": click.Choice(list(DTYPE_NAMES))}),
+}
+
+Command = Callable[..., None]
+
+
+def problem_options(of: str = "") -> Callable[[Command], Command]:
+    """The options of a problem beside its size, each None where it is not given; ``of`` says what has them, where a
+    command knows more than attention."""
+
+    def describe(command: Command) -> Command:
+        for name, (text, kind) in reversed(PROBLEM_OPTIONS.items()):
+            words = of + text if of else text[0].upper() + text[1:]
+            command = click.option(f"--{name.replace('_', '-')}", help=words, **kind)(command)
+        return command
+
+    return describe
+
+
+def problem_of(size: str, options: Mapping[str, Any]) -> Problem:
+    """The problem of a size and the options of `problem_options`."""
+    given = parse_heads(size)
+    return replace(
+        given,
+        kv_heads=options["kv_heads"] or given.heads,
+        causal=bool(options["causal"]),
+        window=parse_window(options["window"]),
+        scale=options["scale"],
+        dtype=DTYPE_NAMES.get(options["dtype"], given.dtype),
+    )
+
+
+def parse_heads(text: str) -> Problem:
+    """``"1x16x1024x128"`` as (batch, heads, length, head_dim), or with five numbers queries and keys apart."""
+    parts = text.lower().split("x")
+    if len(parts) not in (4, 5) or not all(part.isdigit() for part in parts):
+        raise UsageError(
+            f"given --size {text}; expected BATCHxHEADSxLENGTHxDIM such as 1x16x1024x128, or "
+            "BATCHxHEADSxQUERIESxKEYSxDIM"
+        )
+    batch, heads, q_len, *more = map(int, parts)
+    kv_len, head_dim = (q_len, *more)[-2:]
+    return Problem(batch, heads, heads, q_len, kv_len, head_dim)
+
+
+def parse_window(text: str | None) -> tuple[int | None, int | None] | None:
+    """``"128,-"`` as (128, None)."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 2 or not all(part == "-" or part.isdigit() for part in parts):
+        raise UsageError(f"given --window {text}; expected LEFT,RIGHT, numbers of keys or - for any, such as 128,0")
+    left, right = (None if part == "-" else int(part) for part in parts)
+    return left, right
+
+
+def mask_of(problem: Problem) -> str:
+    """The mask in words, none where there is none."""
+    bounds = ["-" if bound is None else str(bound) for bound in problem.window or ()]
+    return ", ".join(["causal"] * problem.causal + [f"window {','.join(bounds)}"] * bool(bounds))
+
+
+def extents(problem: Problem) -> str:
+    """Heads and lengths in words."""
+    shared = "" if problem.group == 1 else f", {problem.kv_heads} head{'s' * (problem.kv_heads > 1)} of keys"
+    lengths = f"{problem.q_len} × {problem.kv_len}"
+    return f"{problem.batch} × {problem.heads} heads of {problem.head_dim}, {lengths}{shared}"
+
+
+def described(problem: Problem) -> str:
+    """All of it in words."""
+    return f"{extents(problem)}, mask {mask_of(problem) or 'none'}, {problem.dtype.name}"
