@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import operator
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,9 @@ from click.testing import CliRunner, Result
 
 from warpwright import sdpa_trials
 from warpwright.cli import attending, main
+from warpwright.cli.launching import Substitute
+from warpwright.devices import device
+from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm120_plan import STEPS
 from warpwright.sdpa_launch import SETTING
 
@@ -107,6 +111,17 @@ def test_check(monkeypatch) -> None:
     assert result.exit_code == 0, result.output
     title = "sm120.attention, 1 × 2 heads of 64, 40 × 100, 1 head of keys, window 50,30, float16 on rtx5090: clean"
     assert title in " ".join(result.stdout.split())
+
+
+def test_a_check_has_tiles_from_a_counter() -> None:
+    """As on a GPU; a virtual one is given none, and lines that are never reached leave a verdict incomplete."""
+    launches: list[Any] = []
+    attending.attend(Problem(1, 67, 67, 65, 70, 64), Substitute(device("h200"), launches.append), None)
+    (launch,) = launches
+    at = [param.name for param in launch["kernel"].function.params].index("counter")
+    given, made = list(launch["args"]), list(attending.counted(launch)["args"])
+    assert (given.pop(at), made.pop(at).tolist()) == (0, [0])
+    assert all(map(operator.is_, given, made))
 
 
 @pytest.mark.parametrize(

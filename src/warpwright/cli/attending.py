@@ -14,13 +14,14 @@ from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.problem import DTYPES
+from warpwright.launch import entry_point
 from warpwright.profile import profile
 from warpwright.report.verdict import Verdict, judge_attention
 from warpwright.sdpa import attention
-from warpwright.sdpa_launch import Explanation
+from warpwright.sdpa_launch import COUNTER, Explanation
 from warpwright.vgpu.timing import Profile
 
-__all__ = ["attend", "attention_profile", "inputs", "titled"]
+__all__ = ["attend", "attention_profile", "counted", "inputs", "titled"]
 
 Array = NDArray[Any]
 
@@ -51,6 +52,15 @@ def attend(
         explain=True,
     )
     return given, out, lse, ran
+
+
+def counted(launch: Launch) -> Launch:
+    """The launch with a counter of tiles where the kernel can take one, as on a GPU: on a virtual one, which runs
+    without (`warpwright.sdpa_launch.run`), the lines that use it would never be reached."""
+    params = entry_point(launch["kernel"]).function.params
+    counter = np.zeros(COUNTER, np.uint32)
+    args = [counter if param.name == "counter" else value for param, value in zip(params, launch["args"], strict=True)]
+    return {**launch, "args": args}
 
 
 def titled(problem: Problem, ran: Explanation) -> str:

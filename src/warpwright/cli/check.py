@@ -12,7 +12,7 @@ import click
 from warpwright import __version__
 from warpwright.check import LIMIT, merged
 from warpwright.check import check as checked
-from warpwright.cli.attending import attend, titled
+from warpwright.cli.attending import attend, counted, titled
 from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import emit, remark, show, working
 from warpwright.cli.flow import write_text
@@ -133,7 +133,7 @@ def _attention(problem: Problem, how: dict[str, Any], device: Device) -> tuple[V
     verdicts: list[Verdict] = []
 
     def act(launch: Launch) -> None:
-        verdicts.append(checked(**launch, device=device, **how))
+        verdicts.append(checked(**counted(launch), device=device, **how))
 
     given, out, lse, ran = attend(problem, Substitute(device, act), 0)
     verdict = merged(titled(problem, ran), verdicts)
