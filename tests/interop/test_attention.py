@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -75,6 +76,7 @@ def test_what_the_kernels_do_not_serve_is_torchs() -> None:
         (q, k, v, mask, 0.0, None, False),
         (q, k, v, None, 0.1, None, False),
         (q, k, v, None, 0.0, -1.0, False),
+        (q, k, v, None, 0.0, float("inf"), False),
         (q.float(), k.float(), v.float(), None, 0.0, None, False),
         (q, k, v[..., :32], None, 0.0, None, False),
         (q, k[:, :1], v[:, :1], None, 0.0, None, False),
@@ -87,6 +89,27 @@ def test_what_the_kernels_do_not_serve_is_torchs() -> None:
     with torch.no_grad():
         assert served(*(x.requires_grad_() for x in inputs(head_dim=136)), None, 0.0, None, False)
     assert served(q.requires_grad_(), k[:, :1], v[:, :1], None, 0.0, None, True)
+
+
+def test_gradients_in_a_fixed_order_are_torchs(monkeypatch) -> None:
+    q, k, v = inputs()
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    assert module._served(q, k, v, None, 0.0, None, False)
+    assert not module._served(q, k, v.requires_grad_(), None, 0.0, None, False)
+
+
+@pytest.mark.parametrize(("capability", "expected"), [((8, 0), False), ((9, 0), True), ((12, 0), True)])
+def test_gpus_without_kernels_are_torchs(capability, expected, monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert module._has_kernels(torch.device("cuda:0")) is expected
+
+
+def test_the_stand_in_has_the_signature_of_torchs_function() -> None:
+    theirs_too = torch.ops.aten.scaled_dot_product_attention.default._schema.arguments
+    known = {name: each.default for name, each in inspect.signature(scaled_dot_product_attention).parameters.items()}
+    assert list(known) == [each.name for each in theirs_too]
+    empty = inspect.Parameter.empty
+    assert list(known.values()) == [x.default_value if x.has_default_value() else empty for x in theirs_too]
 
 
 def test_it_compiles_to_one_graph() -> None:

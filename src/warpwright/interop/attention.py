@@ -17,6 +17,7 @@ from torch._C import DispatchKey, DispatchKeySet
 from warpwright import sdpa
 from warpwright.errors import UsageError
 from warpwright.interop.attention_grad import recorded, trainable
+from warpwright.kernels.attention.problem import GREATEST_SCALE, SMALLEST_SCALE
 
 __all__ = ["attention", "scaled_dot_product_attention"]
 
@@ -27,6 +28,7 @@ SCHEMA = (
 AFTER_AUTOGRAD = torch._C._after_autograd_keyset
 HALVES = (torch.bfloat16, torch.float16)
 GREATEST_HEAD, HEAD_STEP = 256, 8
+CAPABILITIES = {(9, 0), (10, 0), (12, 0)}  # of GPUs that there are kernels for
 
 theirs = torch.nn.functional.scaled_dot_product_attention  # now: the name may come to stand for the function here
 
@@ -104,15 +106,21 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """`torch.nn.functional.scaled_dot_product_attention`, by warpwright's kernels where they serve, else by torch's.
 
-    They serve tensors (batch, heads, rows, head_dim) of bfloat16 or float16 on a GPU, without ``attn_mask`` and
-    dropout; with gradients on Hopper, up to a head dimension of 128. ``is_causal`` is torch's mask, aligned top left:
-    query i sees keys 0 to i. That is another one than ``causal=True`` of `warpwright.attention`, which is aligned
-    bottom right, where there are more keys than queries, or fewer.
+    They serve tensors (batch, heads, rows, head_dim) of bfloat16 or float16 on a Hopper or Blackwell GPU, without
+    ``attn_mask`` and dropout; with gradients on Hopper, up to a head dimension of 128, but where torch is to use
+    deterministic algorithms only. ``is_causal`` is torch's mask, aligned top left: query i sees keys 0 to i. That is
+    another one than ``causal=True`` of `warpwright.attention`, which is aligned bottom right, where there are more keys
+    than queries, or fewer.
     """
-    served = query.is_cuda and _served(query, key, value, attn_mask, dropout_p, scale, enable_gqa)
-    if not served:
+    here = query.is_cuda and _has_kernels(query.device)
+    if not here or not _served(query, key, value, attn_mask, dropout_p, scale, enable_gqa):
         return theirs(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     return _aligned_top_left(query, key, value, is_causal, scale)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _has_kernels(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) in CAPABILITIES
 
 
 def _served(
@@ -129,10 +137,11 @@ def _served(
     if attn_mask is not None or dropout_p or not four or 0 in query.shape or 0 in key.shape:
         return False
     differentiable = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
+    in_order = torch.are_deterministic_algorithms_enabled()
     heads = query.shape[1] == key.shape[1] or (enable_gqa and query.shape[1] % key.shape[1] == 0)
     head_dim = query.shape[3]
     return (
-        (not differentiable or trainable(query))
+        (not differentiable or (trainable(query) and not in_order))
         and heads
         and query.dtype in HALVES
         and query.dtype == key.dtype == value.dtype
@@ -141,7 +150,7 @@ def _served(
         and head_dim == key.shape[3]
         and head_dim <= GREATEST_HEAD
         and head_dim % HEAD_STEP == 0
-        and (scale is None or scale > 0)
+        and (scale is None or SMALLEST_SCALE <= scale <= GREATEST_SCALE)
     )
 
 

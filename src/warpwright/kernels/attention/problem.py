@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from warpwright.errors import UsageError
 
-__all__ = ["DTYPES", "HEAD_DIMS", "PANEL", "Problem", "Window"]
+__all__ = ["DTYPES", "GREATEST_SCALE", "HEAD_DIMS", "PANEL", "SMALLEST_SCALE", "Problem", "Window"]
 
 Window = tuple[int | None, int | None]
 
