@@ -27,7 +27,7 @@ import torch
 from warpwright import cuda
 from warpwright.arrays import DeviceArray, device_array
 from warpwright.kernels.attention import Problem
-from warpwright.sdpa_launch import geometry, job_of
+from warpwright.sdpa_launch import Job, geometry, job_of
 from warpwright.sdpa_launch import ready as dense_ready
 from warpwright.sdpa_varlen import ready, varlen_job
 
@@ -61,10 +61,13 @@ def views(tensors: Tensors, first: int, second: int) -> list[DeviceArray]:
     return [view.swapaxes(first, second) for view in map(device_array, tensors) if view is not None]
 
 
-def packed(problem: Problem, tensors: Tensors, starts: torch.Tensor, counter: torch.Tensor) -> Run:
-    """A call that only starts our kernel."""
-    sms = torch.cuda.get_device_properties(0).multi_processor_count
-    job = varlen_job(problem, TOKENS, TOKENS, sms)
+def job_for(problem: Problem) -> Job:
+    """Our launch for packed sequences."""
+    return varlen_job(problem, TOKENS, TOKENS, torch.cuda.get_device_properties(0).multi_processor_count)
+
+
+def packed(job: Job, tensors: Tensors, starts: torch.Tensor, counter: torch.Tensor) -> Run:
+    """A call that only starts it."""
     places, stream = tuple(x.data_ptr() for x in (*tensors, starts, starts)), torch.cuda.current_stream().cuda_stream
     return ready(job, tuple(map(geometry, views(tensors, 0, 1))), "cuda:0")(places, 0, counter.data_ptr(), stream)
 
@@ -98,10 +101,10 @@ def measured(problem: Problem, lengths: list[int], equal: bool, rounds: int) -> 
     torch.manual_seed(0)
     given = [torch.randn(TOKENS, problem.heads, problem.head_dim, device="cuda").bfloat16() for _ in range(3)]
     out, beside = (torch.full_like(given[0], math.nan) for _ in range(2))
-    ends = [0, *accumulate(lengths)]
+    ends, job = [0, *accumulate(lengths)], job_for(problem)
     starts, counter = (torch.tensor(each, dtype=torch.int32, device="cuda") for each in (ends, [0]))
     runs: dict[str, Run] = {
-        "packed": packed(problem, [*given, out], starts, counter),
+        "packed": packed(job, [*given, out], starts, counter),
         "flash": partial(peer, problem, given, starts, max(lengths)),
     }
     if equal:
@@ -113,7 +116,8 @@ def measured(problem: Problem, lengths: list[int], equal: bool, rounds: int) -> 
     times = cuda.medians(runs, rounds=rounds)
     tera = sum(replace(problem, batch=1, q_len=n, kv_len=n).flops for n in lengths if n) * 1e-12
     row: dict[str, Any] = {"d": problem.head_dim, "mean": problem.q_len, "lengths": "equal" if equal else "mixed"}
-    row |= {"causal": problem.causal} | {name: round(tera / time, 1) for name, time in times.items()}
+    row |= {"causal": problem.causal, "kernel": f"{job.choice.kernel} {'x'.join(map(str, job.config.tile))}"}
+    row |= {name: round(tera / time, 1) for name, time in times.items()}
     row.setdefault("dense", "")
     row |= {"/ dense": round(times["dense"] / times["packed"], 3) if equal else ""}
     row |= {"/ flash": round(times["flash"] / times["packed"], 3), "us": round(times["packed"] * 1e6, 1)}

@@ -104,7 +104,7 @@ def _target(views: Views, device: Device | str | None) -> Device:
     if target.spec.arch != ARCH:
         raise UsageError(
             f"attention: given packed sequences on {target.name} ({target.spec.arch}); expected {ARCH}, the only one "
-            "with a kernel for them: a call of warpwright.attention for each sequence, q[first:stop]"
+            "with a kernel for them: warpwright.attention(q[None, first:stop], …, layout='bshd') for each sequence"
         )
     if setting() is False:
         raise UsageError(
