@@ -30,6 +30,16 @@ from warpwright.lang import (
 )
 
 STAMPS = 4
+MOST = 3  # CTAs an SM
+WARM = [
+    *(Tiles("one", rows, flight, down) for rows, flight in (((128, 128), 6), ((128, 256), 4)) for down in (16, 32, 64)),
+    *(Tiles("one", (128, 128), 1, down, 512, resident) for resident in (2, 3) for down in (16, 64)),
+]
+COLD = [
+    *(Tiles("one", (128, 128), 6, 64, products) for products in (0, 512)),
+    Tiles("one", (128, 256), 4, 32, 1024),
+    *(Tiles("one", (128, 128), 1, 64, 512, resident) for resident in (2, 3)),
+]
 
 
 @kernel("sm_90a", threads=160)
@@ -116,14 +126,16 @@ def first_blocks(bench: Bench) -> Iterator[Measured]:
 
 
 def waves(bench: Bench) -> Iterator[Measured]:
-    """k-blocks of CTAs of the first wave and of later ones; one CTA an SM, in L2."""
-    width, count, rounds = bench.pick(512, 256), bench.pick(8, 2), bench.pick(16, 2)
-    (x, y), held = operands(bench, 1 << 17, width), bench.array((count * bench.sms,), "u64")
-    for rows, flight in bench.pick((((128, 128), 6), ((128, 256), 4)), (((64, 64), 2),)):
-        for down in bench.pick((16, 32, 64), (2,)):
-            case = Tiles("one", rows, flight, down)
-            args = [rounds, held, *case.maps(x, y), width, down, 0, 0]
-            spans = bench.spans(case.probe(), count * bench.sms, args) / ((rounds + 1) * flight)
-            for which, part in (("first", spans[:, : bench.sms]), ("later", spans[:, bench.sms :])):
-                name = f"waves.{rows[0]}_{rows[1]}x{flight}.down_{down}.{which}"
-                yield measured(name, list(part.mean(axis=1)), "cycles/k-block", "mean of the CTAs")
+    """k-blocks of CTAs of the first wave and of later ones, out of L2 or, each wave for itself, out of device memory."""
+    count = bench.pick(8, 3)
+    kinds = (("waves", 512, 1 << 17, WARM, 100), ("waves.cold", 8192, 1 << 14, COLD, 126))
+    for name, width, rows, cases, blocks in bench.pick(kinds, (("waves", 256, 256, WARM[:1], 12),)):
+        (x, y), held = operands(bench, rows, width), bench.array((count * MOST * bench.sms,), "u64")
+        for case in cases:
+            places = case.resident * bench.sms
+            args = [blocks // case.flight - 1, held, *case.maps(x, y), width, case.down, 0, case.products]
+            spans = bench.spans(case.probe(), count * places, args, cold=name == "waves.cold")
+            each = spans / (blocks // case.flight * case.flight)
+            for which, part in (("first", each[:, :places]), ("later", each[:, places:-places])):
+                title = f"{name}.{case.name}.{which}"
+                yield measured(title, list(part.mean(axis=1)), "cycles/k-block", "mean of the CTAs of the waves")

@@ -38,7 +38,9 @@ from warpwright.lang import (
 )
 
 LARGE = 200 << 10  # bytes of shared memory: one CTA an SM
+SHARED = 222 << 10  # what the CTAs of an SM have, each with 1 KB that is taken for it besides
 SPIN = 20_000  # cycles that a CTA stays, so that no other takes its place
+CONTROL = 512  # words of shared memory for barriers, and lost as tiles begin at multiples of 1 KB
 BOTH = 0b11
 PROMOTION = 256
 
@@ -69,6 +71,7 @@ def ring(
     *,
     rows=(128, 128),
     flight=2,
+    resident=1,
     cluster=1,
     multicast=False,
     coupled=False,
@@ -80,7 +83,9 @@ def ring(
     its CTAs have the same tile of y: with ``multicast`` each loads half of it for both, and when ``coupled`` a slot is
     filled anew once both are done with it. ``apart``: columns that each CTA begins later than the one before. A k-block
     is used for ``products`` cycles. What a k-block takes from the asking to the end of the wait adds up in ``waits``.
+    Shared memory is so large that ``resident`` CTAs fit in an SM.
     """
+    smem.array(u32, (SHARED // resident - flight * 2 * COLUMNS * sum(rows)) // 4 - CONTROL)
     left = [smem.tile(bf16, (rows[0], COLUMNS), swizzle=128) for _ in range(flight)]
     right = [smem.tile(bf16, (rows[1], COLUMNS), swizzle=128) for _ in range(flight)] if rows[1] else []
     full, empty = mbarrier.array(flight, name="full"), mbarrier.array(flight, cluster, name="empty")
@@ -235,7 +240,8 @@ class Tiles:
         return f"{self.kind}.{rows}.down_{self.down}.used_{self.products}.{self.resident}_ctas"
 
     def probe(self, record: bool = False) -> Any:
-        return ring.configure(rows=self.rows, flight=self.flight, record=record, **KINDS[self.kind])
+        config = {"rows": self.rows, "flight": self.flight, "resident": self.resident, "record": record}
+        return ring.configure(**config, **KINDS[self.kind])
 
     def maps(self, x: Any, y: Any) -> list[TensorMap]:
         boxes = [max(self.rows[0], 8), max(self.rows[1] // (2 if self.kind == "pair" else 1), 8)]
@@ -257,7 +263,7 @@ def operands(bench: Bench, rows: int, width: int) -> tuple[Any, Any]:
 
 
 def tiles(bench: Bench) -> Iterator[Measured]:
-    """k-blocks out of L2, as many SMs reading the same as in a product."""
+    """k-blocks out of L2, as many SMs reading the same as in a product; of each of the CTAs of an SM."""
     width = bench.pick(512, 256)
     (x, y), held = operands(bench, 1 << 17, width), bench.array((4 * bench.sms,), "u64")
     cases = [
@@ -267,9 +273,10 @@ def tiles(bench: Bench) -> Iterator[Measured]:
         for down in (1, 8, 16, 1000)
     ]
     cases += [Tiles("one", (128, 0), 4, down) for down in (1, 16)]
+    cases += [Tiles("one", (128, 128), 1, down, 512, resident) for resident in (1, 2, 3) for down in (16, 32, 64)]
     for case in bench.pick(cases, cases[:1] + cases[-1:]):
-        args = [held, *case.maps(x, y), width, case.down, 0, 0]
-        cycles = bench.slope(case.probe(), args, rounds=(20, 100), grid=bench.sms, per=case.flight)
+        args, grid = [held, *case.maps(x, y), width, case.down, 0, case.products], case.resident * bench.sms
+        cycles = bench.slope(case.probe(), args, rounds=(20, 100), grid=grid, per=case.flight)
         yield measured(f"tiles.{case.name}", cycles, "cycles/k-block", "all SMs, in L2")
 
 
