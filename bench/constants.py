@@ -19,13 +19,46 @@ ADDRESS = 8  # cycles of the address in a chain of global loads
 STEPS, ENTRY = 12, 125  # cycles of the model for what else is in issue.branch.loop, and in start.used
 PAIR = 2 * (5.5 + 128 * 1.19) + 40  # cycles of the TMA unit for two boxes of 128 rows, issue and wait
 FLOPS = 2 * 128 * 64  # of a k-block, for each column
-SHORT = "waits.warm.one.128_128x1.down_16.used_512.2_ctas.264_ctas"
 LATER = 1.5  # of two exponential delays the later, on average
 
 
-def joined(of: Results, name: str, unique: int, all_of: int) -> float:
-    """What shared bytes cost L2 where a k-block has ``unique`` KB a SM that no neighbour reads, of ``all_of``."""
-    return (of[name] * of["tma.load.l2.32768x4.132_sms"] / 1024 - unique) / (all_of - unique)
+def joined(of: Results, name: str, unique: float, all_of: int, resident: int = 1) -> float:
+    """What shared bytes cost L2 where a k-block has ``all_of`` KB, of which its CTA, one of ``resident`` on an SM, is
+    the first in its GPC to read ``unique``."""
+    return (of[name] / resident * of["tma.load.l2.32768x4.132_sms"] / 1024 - unique) / (all_of - unique)
+
+
+# KB of a k-block of 32 KB, by tiles of y for each of x, that a CTA is the first to read where 2 or 3 share an SM
+FIRST_OF_TWO = {16: 9.0, 64: 10.9}
+FIRST_OF_THREE = 8.8
+
+
+def first_waves(of: Results) -> tuple[float, ...]:
+    one = fmean(
+        joined(of, f"tiles.one.128_{n}x4.down_{down}.used_0.1_ctas", unique, 128 // 8 + n // 8)
+        for n, down, unique in ((128, 1, 17), (128, 16, 17), (256, 1, 18), (256, 16, 33))
+    )
+    return one, *(crowded(of, "first"))
+
+
+def later_waves(of: Results) -> tuple[float, ...]:
+    names = [f"waves.one.128_128x6.down_{down}.used_0.1_ctas.later" for down in (16, 32, 64)]
+    return fmean(joined(of, name, 17, 32) for name in names), *crowded(of, "later")
+
+
+def crowded(of: Results, which: str) -> tuple[float, float]:
+    """As `joined`, of two and of three CTAs an SM; two wait for device memory rather than for L2 where that is cold."""
+    two = (
+        joined(of, f"waves.one.128_128x1.down_{down}.used_512.2_ctas.{which}", unique, 32, 2)
+        for down, unique in FIRST_OF_TWO.items()
+    )
+    three = joined(of, f"waves.cold.one.128_128x1.down_64.used_512.3_ctas.{which}", FIRST_OF_THREE, 32, 3)
+    return fmean(two), three
+
+
+def common(of: Results, name: str) -> float:
+    """The share of the device memory's bandwidth where two CTAs read each of 64 tiles of y, and 64 each of 3 of x."""
+    return 67 * 16.384 / of[name] * CLOCK / HBM
 
 
 # columns of a k-block and bytes that L2 sends an SM for it
@@ -86,7 +119,7 @@ def lost(of: Results, arithmetic: str, source: str) -> float:
     return 1 - of[f"beside.{arithmetic}.none"] / of[f"beside.{arithmetic}.{source}"]
 
 
-FORMULAS: dict[str, Callable[[Results], float]] = {
+FORMULAS: dict[str, Callable[[Results], Any]] = {
     "branch": lambda of: of["issue.branch.loop"] - STEPS,
     "try_wait": lambda of: of["mbarrier.ready"] - of["issue.branch.loop"] + STEPS,
     "wake": lambda of: of["mbarrier.ready"] - 2 * (of["issue.branch.loop"] - STEPS),
@@ -136,18 +169,13 @@ FORMULAS: dict[str, Callable[[Results], float]] = {
         of["start.load.128_128x1.down_16.last"] - FORMULAS["tma_hbm"](of) - LATER * FORMULAS["tma_late_hbm"](of) - PAIR
     ),
     "entry": lambda of: of["start.used.far_0_1.cold"] - ENTRY,
-    "merged_cost": lambda of: fmean(
-        joined(of, f"tiles.one.128_{n}x4.down_{down}.used_0.1_ctas", unique, 128 // 8 + n // 8)
-        for n, down, unique in ((128, 1, 17), (128, 16, 17), (256, 1, 18), (256, 16, 33))
-    ),
-    "merged_later": lambda of: fmean(joined(of, f"waves.128_128x6.down_{down}.later", 17, 32) for down in (16, 32, 64)),
-    "merged_apart": lambda of: (
-        (SMS * of["tma.load.l2.32768x4.132_sms"] * (of[SHORT] + 512) / (2 * SMS) / 1024 - 9) / (32 - 9)
-    ),
+    "merged_cost": first_waves,
+    "merged_later": later_waves,
     "multicast_cost": lambda of: fmean(
         (multicast(of, "tma.mixed.64_128.4.1_ctas", 16, 8), multicast(of, "tma.mixed.128_128.4.1_ctas", 16, 16))
     ),
-    "hbm_common_share": lambda of: 67 * 16.384 / of["tiles.cold.one.128_128x6.down_64.used_0.1_ctas"] * CLOCK / HBM,
+    "hbm_common_share": lambda of: common(of, "tiles.cold.one.128_128x6.down_64.used_0.1_ctas"),
+    "hbm_common_later": lambda of: common(of, "waves.cold.one.128_128x6.down_64.used_512.1_ctas.later"),
     "mma_flops": lambda of: 2 * 64 * 256 * 16 / of["wgmma.n256.shared.2_groups"],
     "mma_least": lambda of: of["wgmma.n8.shared.1_groups"],
     "mma_latency": lambda of: of["wgmma.n128.group_of_1"] - of["wgmma.n128.shared.1_groups"],
@@ -170,12 +198,12 @@ FORMULAS: dict[str, Callable[[Results], float]] = {
 }
 
 
-def derived(results: Results) -> dict[str, float]:
+def derived(results: Results) -> dict[str, Any]:
     """The constants whose measurements are all among ``results``."""
     return {name: formula(results) for name, formula in FORMULAS.items() if _has(results, formula)}
 
 
-def _has(results: Results, formula: Callable[[Results], float]) -> bool:
+def _has(results: Results, formula: Callable[[Results], Any]) -> bool:
     try:
         formula(results)
     except KeyError:
@@ -187,6 +215,10 @@ def lines(results: Results) -> list[str]:
     """A line for each constant: measured now, in ``targets/timing.py``, unit."""
     timing = targets.timing_of("h200")
     return [
-        f"{name:<16} {value:>9.4g}  (now {getattr(timing, name):g})  {UNITS[name]}"
+        f"{name:<16} {_figures(value):>9}  (now {_figures(getattr(timing, name))})  {UNITS[name]}"
         for name, value in derived(results).items()
     ]
+
+
+def _figures(value: Any) -> str:
+    return " ".join(f"{each:.4g}" for each in (value if isinstance(value, tuple) else (value,)))

@@ -15,6 +15,8 @@ from tests.foreign.compile import golden
 from warpwright import types
 from warpwright.errors import UsageError
 from warpwright.kernels import gemm
+from warpwright.lang import Global, ctaid, f32, tid
+from warpwright.targets import timing_of
 from warpwright.vgpu.timing import Profile
 
 VIRTUAL = {"sm_90a": "h200", "sm_100a": "b200", "sm_120a": "rtx5090"}
@@ -105,6 +107,28 @@ def test_what_a_profile_says() -> None:
     assert all(span.end > span.start >= 0 for span in profile.spans)
     assert 0 < profile.usage.tensor < 1
     assert json.loads(json.dumps(profile.as_dict()))["kernel"] == profile.kernel
+
+
+def test_l2_is_busy_with_what_its_bytes_cost() -> None:
+    """SMs of a GPC get many of the bytes together, which takes less of L2 than each for itself."""
+    profile, timing = hopper(3, 1024, 2048, 256), timing_of("h200")
+    asked = profile.bytes_l2 / (timing.l2_bytes * profile.cycles)
+    assert 0.6 * asked < profile.usage.l2 < 0.9 * asked
+
+
+@ww.kernel("sm_90a", threads=256)
+def copied(x: Global[f32], y: Global[f32]):
+    i = ctaid.x * 256 + tid.x
+    y[i] = x[i]
+
+
+def test_a_written_byte_keeps_l2_busy_for_longer_than_a_read_one() -> None:
+    grid, timing = 132 * 8, timing_of("h200")
+    x, nbytes = np.ones(grid * 256, np.float32), grid * 1024
+    profile = ww.profile(copied, grid, args=[x, x.copy()], device="h200")
+    assert profile.bytes_l2 == 2 * nbytes
+    cycles = nbytes / timing.l2_bytes + nbytes / timing.l2_write_bytes
+    assert profile.usage.l2 == pytest.approx(cycles / profile.cycles, rel=0.01)
 
 
 def test_bank_conflicts_are_found() -> None:

@@ -126,7 +126,7 @@ def first_blocks(bench: Bench) -> Iterator[Measured]:
 
 
 def waves(bench: Bench) -> Iterator[Measured]:
-    """k-blocks of CTAs of the first wave and of later ones, out of L2 or, each wave for itself, out of device memory."""
+    """k-blocks of CTAs of the first wave and of later ones, out of L2 or, in each wave anew, out of device memory."""
     count = bench.pick(8, 3)
     kinds = (("waves", 512, 1 << 17, WARM, 100), ("waves.cold", 8192, 1 << 14, COLD, 126))
     for name, width, rows, cases, blocks in bench.pick(kinds, (("waves", 256, 256, WARM[:1], 12),)):

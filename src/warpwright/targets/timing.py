@@ -49,13 +49,13 @@ class Timing:
     l2_write_bytes: float
     l2_add_bytes: float
     l2_dirty: float
-    merged_cost: float
-    merged_later: float
-    merged_apart: float
+    merged_cost: tuple[float, ...]
+    merged_later: tuple[float, ...]
     multicast_cost: float
     hbm_share: float
     hbm_mixed_share: float
     hbm_common_share: float
+    hbm_common_later: float
     tma_issue: float
     tma_l2: float
     tma_hbm: float
@@ -131,13 +131,14 @@ UNITS = {
     "l2_write_bytes": "the same, taken from all SMs",
     "l2_add_bytes": "the same, added to what is there (float32, by TMA)",
     "l2_dirty": "share of L2 that launches before have written: it goes to device memory as other lines take its place",
-    "merged_cost": "what a byte costs L2 that another SM of the GPC asks for at the same time, as a share of the first",
+    "merged_cost": "what a byte costs L2 that another CTA of the GPC asks for at the same time, as a share of the "
+    "first; with one CTA an SM, two, three and more",
     "merged_later": "the same for CTAs that start when others end, and are less in step",
-    "merged_apart": "the same for CTAs that share SMs",
     "multicast_cost": "what a byte for several CTAs costs L2, as a multiple of one for a single CTA",
     "hbm_share": "share of the nominal device-memory bandwidth that streams of reads reach",
     "hbm_mixed_share": "the same, where reads and writes mix",
     "hbm_common_share": "the same for reads that several SMs ask for at the same time",
+    "hbm_common_later": "the same for CTAs that start when others end, and are less in step",
     "tma_issue": "cycles that an issuing thread is held by a tensor copy",
     "tma_l2": "cycles from the issue of a small tensor load to its bytes on the mbarrier, from L2",
     "tma_hbm": "the same from device memory",
@@ -222,13 +223,13 @@ _H200 = Timing(
     l2_write_bytes=2680.0,
     l2_add_bytes=2150.0,
     l2_dirty=0.45,
-    merged_cost=0.4,
-    merged_later=0.6,
-    merged_apart=0.84,
+    merged_cost=(0.4, 0.85, 0.70),
+    merged_later=(0.64, 0.89, 0.98),
     multicast_cost=1.2,
     hbm_share=0.95,
     hbm_mixed_share=0.83,
     hbm_common_share=0.58,
+    hbm_common_later=0.485,
     tma_issue=6.0,
     tma_l2=278.0,
     tma_hbm=917.0,
@@ -303,13 +304,14 @@ _H200 = Timing(
         "l2_write_bytes": f"{_MICRO} tma.store.8192.flight.132_sms, l2.write.132_sms",
         "l2_add_bytes": f"{_MICRO} tma.add.16384.flight.1_together.132_sms; 32 KB and written the same",
         "l2_dirty": f"{_MICRO} hbm.read.132_sms: 256 MB take as much longer than at hbm.read as 27 MB would",
-        "merged_cost": f"{_MICRO} tiles.one.*, tiles.two.*",
-        "merged_later": f"{_MICRO} waves.*",
-        "merged_apart": f"{_MICRO} waits.warm.one.128_128x1.down_16.used_512.2_ctas.264_ctas: L2 is the limit there",
+        "merged_cost": f"{_MICRO} tiles.one.*, tiles.two.*; waves.*.2_ctas.first, waves.cold.*.3_ctas.first",
+        "merged_later": f"{_MICRO} waves.*.later; with three CTAs an SM waves.cold.*.later: L2 is the limit there",
         "multicast_cost": f"{_MICRO} tma.multicast.*, tma.mixed.*",
         "hbm_share": f"{_MICRO} hbm.read: 4.56 TB/s",
         "hbm_mixed_share": f"{_MICRO} hbm.copy: 4.00 TB/s, read and written bytes",
         "hbm_common_share": f"{_MICRO} tiles.cold.*: 64 tiles of 128 and of 256 rows in step: 2.6 to 2.9 TB/s",
+        "hbm_common_later": f"{_MICRO} waves.cold.one.128_128x6.down_64.used_512.*.later: bytes counted once, for some "
+        "come twice",
         "tma_issue": f"{_MICRO} tma.load.issue",
         "tma_l2": f"{_MICRO} tma.load.l2.1024.latency less issue and wake",
         "tma_hbm": f"{_MICRO} tma.load.hbm.8192.latency less l2.8192, to tma_l2; 16 and 32 KB the same",

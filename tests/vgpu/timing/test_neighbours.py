@@ -9,7 +9,7 @@ import pytest
 
 from warpwright import targets
 from warpwright.vgpu.timing.cache import Visit
-from warpwright.vgpu.timing.neighbours import handed_out, homes_of
+from warpwright.vgpu.timing.neighbours import crowded, handed_out, homes_of
 
 CHIP = replace(targets.timing_of("h200"), gpcs=(4, 4, 2), multicast_cost=1.2)
 
@@ -39,3 +39,14 @@ def test_what_is_asked_for_later_is_not() -> None:
 def test_multicasts_and_stores_are_not_joined() -> None:
     wave = [visit(1, copies=2), visit(1, copies=2), visit(9, reads=False), visit(9, reads=False)]
     assert [each.tolist() for each in handed_out(wave, [0, 0, 0, 0], 0.4, CHIP)] == [[1.2], [1.2], [1], [1]]
+
+
+def test_the_more_ctas_share_an_sm_and_the_later_they_start_the_less_is_joined() -> None:
+    chip = replace(CHIP, merged_cost=(0.4, 0.8, 0.7), merged_later=(0.6, 0.9, 1.0), hbm_share=0.9, hbm_common_share=0.6)
+    assert [crowded(chip, count, later=False)[0] for count in (1, 2, 3, 8)] == [0.4, 0.8, 0.7, 0.7]
+    assert [crowded(chip, count, later=True)[0] for count in (1, 2, 3, 8)] == [0.6, 0.9, 1.0, 1.0]
+
+
+def test_device_memory_takes_longer_for_what_others_ask_for_too() -> None:
+    chip = replace(CHIP, hbm_share=0.9, hbm_common_share=0.6, hbm_common_later=0.45)
+    assert [crowded(chip, 1, later=later)[1] for later in (False, True)] == [pytest.approx(0.5), pytest.approx(1.0)]

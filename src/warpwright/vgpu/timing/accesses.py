@@ -26,8 +26,8 @@ def fetched(replay: Replay, warp: Warp, access: Access, now: float) -> float:
     if not access.load:
         return max(served, replay.units.store(now, access.nbytes, warp.rank))
     latency = timing.ld_l2 + float(work.cold[access.position]) * (timing.ld_hbm - timing.ld_l2)
-    miss, share = work.memory(access.position, timing), float(work.l2[access.position])
-    return max(served, replay.units.fetch(now, access.nbytes, miss, share, (warp.rank,))) + latency
+    hbm, share = float(work.hbm[access.position]), float(work.l2[access.position])
+    return max(served, replay.units.fetch(now, access.nbytes, hbm, share, (warp.rank,))) + latency
 
 
 def global_access(replay: Replay, warp: Warp, step: Step, now: float) -> float:

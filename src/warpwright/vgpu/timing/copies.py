@@ -25,8 +25,8 @@ def load_box(replay: Replay, warp: Warp, step: Step, now: float) -> float:
     start = served - box.requests * timing.tma_row
     latency = latency_of(replay, run.work, box.position)
     ranks = tuple(rank for rank, _, _ in box.targets)
-    miss, share = run.work.memory(box.position, timing), run.work.l2[box.position]
-    end = max(served, replay.units.fetch(start, box.nbytes, miss, share, ranks)) + latency
+    hbm, share = run.work.hbm[box.position], run.work.l2[box.position]
+    end = max(served, replay.units.fetch(start, box.nbytes, hbm, share, ranks)) + latency
     for rank, offset, barrier in box.targets:
         replay.at(end, partial(landed, replay), run, rank, offset, barrier, box)
     if run.first:

@@ -18,7 +18,7 @@ from warpwright.vgpu.schedule import ctas_per_sm
 from warpwright.vgpu.timing.cache import Visit, look_up
 from warpwright.vgpu.timing.capture import Capture
 from warpwright.vgpu.timing.journal import Journal
-from warpwright.vgpu.timing.neighbours import handed_out, homes_of
+from warpwright.vgpu.timing.neighbours import crowded, handed_out, homes_of
 from warpwright.vgpu.timing.registers import pressure
 from warpwright.vgpu.timing.replay import Layout, Outcome, Work, replay
 from warpwright.vgpu.timing.result import Conflict, Profile, Usage
@@ -38,7 +38,7 @@ SAME_CLOCK = 0.02
 FAR = ("ld_l2", "ld_hbm", "tma_l2", "tma_hbm", "tma_fresh", "tma_late_l2", "tma_late_hbm")  # latencies of `Timing`
 
 Floats = NDArray[np.float64]
-Shares = tuple[Floats, Floats, Floats, Floats, Floats]  # of `Work`, in its order
+Shares = tuple[Floats, Floats, Floats, Floats, Floats]  # the share that misses L2; what `Work` has, in its order
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +138,13 @@ class _Grid:
         visits = [[self._visit(number) for number in wave] for wave in waves]
         found = look_up(visits, self.launch.spec.l2_bytes)
         homes = homes_of(timing, self.places.ranks)
+        resident = min(self.places.together, -(-len(self.numbers) // self.places.groups))
         rows: dict[tuple[int, int], list[Shares]] = defaultdict(list)
         for wave, (numbers, results) in enumerate(zip(waves, found, strict=True)):
-            cost = timing.merged_later if wave else timing.merged_cost
-            cost = cost if self.places.together == 1 else timing.merged_apart
+            cost, slower = crowded(timing, resident, later=wave > 0)
             own = handed_out(visits[wave], [homes[number % len(homes)] for number in numbers], cost, timing)
-            for number, result, l2 in zip(numbers, results, own, strict=True):
-                rows[self.kind_of[number], wave].append((*result, l2))
+            for number, (miss, common, cold, fresh), l2 in zip(numbers, results, own, strict=True):
+                rows[self.kind_of[number], wave].append((miss, miss + slower * common, cold, fresh, l2))
         return {key: _mean(each) for key, each in rows.items()}
 
     def _visit(self, number: int) -> Visit:
@@ -178,8 +178,8 @@ class _Grid:
 
 
 def _mean(rows: list[Shares]) -> Shares:
-    miss, common, cold, fresh, l2 = (np.mean(column, axis=0) for column in zip(*rows, strict=True))
-    return miss, common, cold, fresh, l2
+    miss, hbm, cold, fresh, l2 = (np.mean(column, axis=0) for column in zip(*rows, strict=True))
+    return miss, hbm, cold, fresh, l2
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,7 @@ def _perform(grid: _Grid, load: _Load, clock: float, journal: Journal) -> _Timed
     memory = Memory(timing.l2_bytes * own_clock, timing.l2_write_bytes * own_clock, hbm * share, gpcs, timing.sm_bytes)
     per_cta = -(-launch.threads // 32)
     layout = Layout(places.ranks, per_cta, _stride(launch), places.together, active * timing.cta_rate)
-    works = [Work(grid.kinds[kind].program, *grid.share(kind, wave)) for kind, wave in _affordable(grid, load)]
+    works = [Work(grid.kinds[kind].program, *grid.share(kind, wave)[1:]) for kind, wave in _affordable(grid, load)]
     outcome = replay(works, timing, memory, layout, journal)
     left = len(load.clusters) - len(works)
     ends = sorted(outcome.ends)
@@ -393,7 +393,7 @@ def _assembled(grid: _Grid, timed: list[_Timed], journal: Journal, cycles: float
     sms = launch.spec.sms * cycles
     usage = Usage(
         tensor=_busy(grid, timed, "tensor") / sms,
-        l2=moved.l2 / (timing.l2_bytes * cycles),
+        l2=_busy(grid, timed, "l2") / (min(places.groups, len(grid.numbers)) * cycles),
         hbm=(moved.missed + moved.written) / hbm,
         shared=_busy(grid, timed, "shared") / sms,
         issue=_busy(grid, timed, "schedulers") / (sms * timing.schedulers),

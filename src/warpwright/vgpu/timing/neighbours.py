@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from warpwright.targets import Timing
 from warpwright.vgpu.timing.cache import CONCURRENT, Visit, order_of, streamed
 
-__all__ = ["handed_out", "homes_of"]
+__all__ = ["crowded", "handed_out", "homes_of"]
 
 Floats = NDArray[np.float64]
 
@@ -29,6 +29,17 @@ def homes_of(timing: Timing, ranks: int) -> list[int]:
         return [gpc for gpc, size in enumerate(sizes) for _ in range(size)]
     turns = range(max(sizes, default=0))
     return [gpc for turn in turns for gpc, size in enumerate(sizes) if turn < size]
+
+
+def crowded(timing: Timing, resident: int, *, later: bool) -> tuple[float, float]:
+    """What bytes cost L2 that others ask for too, as a share of the first, and what share longer device memory takes.
+
+    ``resident`` CTAs are on an SM; ``later``: they start when those of the first wave end.
+    """
+    costs, common = timing.merged_cost, timing.hbm_common_share
+    if later:
+        costs, common = timing.merged_later, timing.hbm_common_later
+    return costs[min(resident, len(costs)) - 1], timing.hbm_share / common - 1
 
 
 def handed_out(wave: Sequence[Visit], homes: Sequence[int], cost: float, timing: Timing) -> list[Floats]:

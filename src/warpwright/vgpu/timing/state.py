@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.targets import Timing
 from warpwright.vgpu.timing.steps import Program, Step
 from warpwright.vgpu.timing.units import Barrier, Turns, Units
 
@@ -32,21 +31,15 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """One cluster to run: its steps, and for each position of its traffic the share of its bytes that miss L2, of that
-    the part that others ask for too, the shares of clusters that wait for device memory there and that are the first to
-    read it in L2, and what L2 hands out for it, as a share of its bytes."""
+    """One cluster to run: its steps, and for each position of its traffic what device memory could give in the time of
+    what misses L2, as a share of its bytes, the shares of clusters that wait for device memory there and that are the
+    first to read it in L2, and what L2 hands out for it, as a share of its bytes."""
 
     program: Program
-    miss: NDArray[np.float64]
-    common: NDArray[np.float64]
+    hbm: NDArray[np.float64]
     cold: NDArray[np.float64]
     fresh: NDArray[np.float64]
     l2: NDArray[np.float64]
-
-    def memory(self, position: int, timing: Timing) -> float:
-        """As `miss`, in bytes that device memory gives in the same time."""
-        slower = timing.hbm_share / timing.hbm_common_share - 1
-        return float(self.miss[position] + slower * self.common[position])
 
 
 @dataclass(slots=True)
