@@ -15,6 +15,7 @@ from matplotlib.text import Text
 
 from tests.report.timelines import profile
 from warpwright.errors import UsageError
+from warpwright.kernels.gemm import HOPPER_LEVELS, LEVELS
 from warpwright.report import figure as figures
 from warpwright.report.ladder import Rung, draw_ladder
 from warpwright.report.pipeline import draw_pipeline
@@ -125,6 +126,15 @@ def test_the_ladder_has_every_level_and_no_overlaps(drawn, rungs, device) -> Non
     assert ("cuBLAS, published" in words) == (device == "b200")
     assert overlapping(drawn[0]) == []
     assert outside(drawn[0]) == []
+
+
+@pytest.mark.parametrize("levels", [LEVELS, HOPPER_LEVELS])
+def test_what_is_new_in_a_level_is_said_in_full(drawn, levels) -> None:
+    draw_ladder(
+        [Rung(n, 1.0, 0.0, level.summary, "") for n, level in levels.items()], 512, DEVICES["b200"], Path("l.svg")
+    )
+    words = {text.get_text().replace("-\n", "-").replace("\n", " ") for text in texts(drawn[0])}
+    assert [level.summary for level in levels.values() if level.summary not in words] == []
 
 
 def test_bars_are_as_long_as_the_rates(drawn) -> None:

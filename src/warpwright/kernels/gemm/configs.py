@@ -155,7 +155,7 @@ _LARGE = replace(
 _OURS = replace(
     _LARGE,
     level=10,
-    summary="the two waves of a tile staggered, so that none waits for the epilogue; each warp stores on its own",
+    summary="waves of a tile staggered: none waits for the epilogue; each warp stores on its own",
     stagger=3,
     group=8,
     box=(32, 128),
