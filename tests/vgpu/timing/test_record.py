@@ -108,6 +108,38 @@ def test_waits_that_fail_leave_no_row_and_cost_nothing() -> None:
     assert 0 < waits[0][1] - bars[0][1] < 30
 
 
+APART = f"""
+  mov.u32 %r0, mem;
+  setp.ne.u32 %p0, %t, 0;
+  @%p0 bra MEET;
+  mbarrier.init.shared::cta.b64 [%r0], 1;
+  mbarrier.init.shared::cta.b64 [%r0+8], 1;
+MEET: bar.sync 0;
+  setp.ge.u32 %p1, %t, 32;
+  @%p1 bra OTHER;
+  @%p0 bra SECOND;
+FIRST: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r0], 0;
+  @!%p2 bra FIRST;
+  {"add.u32 %r1, %r1, 1;" * 40}
+SECOND: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r0+8], 0;
+  @!%p2 bra SECOND;
+  bra END;
+OTHER: setp.ne.u32 %p3, %t, 32;
+  @%p3 bra END;
+  mbarrier.arrive.shared::cta.b64 %d0, [%r0];
+  mbarrier.arrive.shared::cta.b64 %d0, [%r0+8];
+END: ret;
+"""
+
+
+def test_lanes_that_waited_ahead_do_not_take_the_warp_back() -> None:
+    """Lane 0 fails a wait and the others the one behind it, which they try anew once it has passed the first."""
+    waits = [row for row in recorded(APART, block=64, smem=64).rows if row[0].startswith("mbarrier.try_wait")]
+    assert [row[3:] for row in waits] == [(1024, 0), (1032, 0), (1032, 0)]
+    first, others, last = (row[1] for row in waits)
+    assert first + 200 < others <= last < first + 300
+
+
 def test_arrivals_are_joined_over_lanes() -> None:
     body = """
   mov.u32 %r0, mem; setp.eq.u32 %p0, %t, 0;

@@ -27,6 +27,8 @@ append:
   %stamp = add i64 %cycles, %offset
   %p1 = getelementptr i64, ptr %p0, i64 1
   store i64 %stamp, ptr %p1
+  %pt = getelementptr i8, ptr %w, i64 $row_retry
+  store i64 -1, ptr %pt
   %p2 = getelementptr i64, ptr %p0, i64 2
   store i64 %a, ptr %p2
   %p3 = getelementptr i64, ptr %p0, i64 3
@@ -99,7 +101,7 @@ end:
 }
 
 ; A test of a phase: place and parity once some lane passes. What was spent on tests that failed before it is taken
-; back, so that a row's counter does not depend on the order in which warps ran.
+; back, so that a row's counter does not depend on the order in which warps ran; not when other lanes had a row since.
 define void @row_wait(ptr %w, i32 %mask, i32 %done, i64 %inst, i64 %offset) {
   %idle = icmp eq i32 %mask, 0
   br i1 %idle, label %end, label %some
@@ -123,7 +125,6 @@ pass:
 restore:
   %saved = load i64, ptr %ps
   store i64 %saved, ptr %pc
-  store i64 -1, ptr %pt
   br label %write
 write:
   %n = call i32 @llvm.cttz.i32(i32 %done, i1 true)
