@@ -53,7 +53,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Utilisation over the whole launch, 0 to 1 of the peak of all SMs: tensor cores, L2 (the time that bytes take there,
+    """Utilisation over the whole launch, 0 to 1 of the peak of all SMs: tensor cores, L2 (the time that bytes take,
     less where SMs get the same together, more where they are written), bandwidth of device and of shared memory, issue
     slots."""
 
