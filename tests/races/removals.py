@@ -57,7 +57,6 @@ __all__ = [
     "blackwell",
     "hopper",
     "mma_sync",
-    "outcome",
     "product",
 ]
 
@@ -313,9 +312,3 @@ KERNELS: dict[str, Callable[..., Watched]] = {
     "backward sm90 convert": functools.partial(attention_backward, 2, CAUSAL, BackwardConfig(64, (64, 128))),
     **{f"example {path.stem[:2]}": functools.partial(_example, path) for path in EXAMPLES},
 }
-
-
-def outcome(watched: Watched) -> frozenset[str]:
-    """The rules that do not hold in a launch of the first kernel."""
-    own = (verdict for text, verdict in zip(watched.texts, watched.verdicts, strict=True) if text == watched.texts[0])
-    return frozenset(finding.rule.id for verdict in own for finding in verdict.findings)

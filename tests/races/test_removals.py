@@ -1,42 +1,29 @@
 """Every synchronising instruction is needed as it is, and what is taken out or changed is found, or there is a reason.
 
-The module ``expected`` says which. Tests go through memory_flow, and some of other kernels and of examples;
-``python -m tests.races.test_removals`` takes all of every kernel (or those of its arguments) and prints the table.
+The module ``expected`` says which, ``lines`` with which lines. Tests take memory_flow, and some edits of other kernels
+and of examples; ``python -m tests.races.test_removals --jobs 16`` takes all of every kernel (or of those that it is
+given), prints what becomes of each, and its exit status is 1 when one is not as expected.
 """
 
 from __future__ import annotations
 
-import functools
+import argparse
 import linecache
+import multiprocessing
 import sys
-from itertools import islice
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations_with_replacement
+from typing import NamedTuple
 
 import pytest
 
-from tests.races.edits import Edit, edits
-from tests.races.expected import expected
-from tests.races.removals import KERNELS, outcome, product
-
-
-def _outcome(name: str, edit: Edit) -> frozenset[str]:
-    return outcome(KERNELS[name](edit))
-
-
-@functools.cache
-def _text(name: str) -> str:
-    watched = KERNELS[name]()
-    assert watched.verdicts[0].kind == "clean", str(watched.verdicts[0])
-    return watched.texts[0]
-
-
-def _unlike(name: str, edit: Edit) -> str:
-    """What does not come out as it should, in words; nothing where all is well."""
-    rules, reason = expected(name, edit)
-    found = _outcome(name, edit)
-    good = not found if reason else bool(found & rules)
-    wanted = reason or " or ".join(sorted(rules))
-    return "" if good else f"{name}: {edit}: {', '.join(sorted(found)) or 'clean'}; expected {wanted or 'a rule'}"
-
+from tests.races.judging import FOUND, REDUNDANT, UNLIKE, Judged, as_it_is, findings, judged
+from tests.races.lines import right
+from tests.races.removals import KERNELS, product
+from warpwright.vgpu.checks.findings import Finding, Step
 
 # of which kernels some are taken out or changed, each so-and-so-manyth
 SOME = {
@@ -64,8 +51,8 @@ SOME = {
 
 @pytest.mark.parametrize(("name", "every"), SOME.items())
 def test_what_is_taken_out_or_changed_is_found_or_redundant(name: str, every: int) -> None:
-    chosen = islice(edits(_text(name)), 0, None, every)
-    assert [text for edit in chosen if (text := _unlike(name, edit))] == []
+    found = {str(edit): judged(name, edit) for edit in as_it_is(name).edits[::every]}
+    assert {edit: each.words for edit, each in found.items() if each.kind == UNLIKE} == {}
 
 
 # kernel, and an instruction of it that is taken out or changed: the rule, and the lines that clash, stop or wait
@@ -98,36 +85,16 @@ LINES = {
     ),
     ("backward sm90 convert", "kernel fence.proxy.async.shared::cta #0"): ("proxy-fence", "stmatrix(", "tma.store(dq"),
     ("backward sm90 convert", "kernel bar.sync #0"): ("race", "stmatrix(", "tma.store(dq"),
-    ("hopper split", "multiply wgmma.wait_group.sync.aligned #0"): ("race", "wgmma.mma(", "tma.load("),
-    ("hopper split", "kernel barrier.cluster.wait.acquire.aligned #1"): ("race", "st(there", "ld(mine"),
     ("hopper sum", "kernel griddepcontrol.wait #0"): ("grid-dependency", "ld(parts"),
     ("few queries, combine", "kernel griddepcontrol.wait #0"): ("grid-dependency", "pairs = [ld(self.pairs"),
-    ("mma.sync cp.async", "load cp.async.mbarrier.arrive.noinc.shared::cta.b64 #1: arrives at once"): (
-        "race",
-        "cp_async.copy(",
-        "ldmatrix(",
-    ),
-    ("mma.sync fewer-syncs", "compute fence.proxy.async.shared::cta #0"): ("proxy-fence", "ldmatrix(", "tma.load("),
-    ("mma.sync fewer-syncs", "compute mbarrier.try_wait.parity.shared::cta.b64 #1"): ("race", "tma.load(", "ldmatrix("),
-    ("example 07", "kernel bar.warp.sync #0"): ("race", "ldmatrix(keys", "tma.load(keys"),
     ("example 04", "kernel barrier.cluster.wait.acquire.aligned #1"): ("race", "own[tid.x] =", "neighbours["),
     ("example 04", "kernel barrier.cluster.arrive.release.aligned #2: relaxed"): ("exit-early", "neighbours["),
-    ("blackwell 7", "init mbarrier.init.shared::cta.b64 #10: one arrival less"): (
-        "mbarrier-count",
-        "empty.arrive()",
-        "empty.arrive()",
-    ),
-    ("attention sm100 one tile", "multiply mbarrier.try_wait.parity.shared::cta.b64 #5"): (
-        "race",
-        "mma(result, left[",
-        "mma(result, queries[",
-    ),
 }
 
 
 @pytest.mark.parametrize(("name", "removed"), LINES)
 def test_the_finding_has_the_right_lines(name: str, removed: str) -> None:
-    (edit,) = [edit for edit in edits(_text(name)) if str(edit) == removed]
+    (edit,) = [edit for edit in as_it_is(name).edits if str(edit) == removed]
     rule, *parts = LINES[name, removed]
     found = [
         [linecache.getline(path, int(line)) for path, line in (step.where.rsplit(":", 1) for step in finding.steps)]
@@ -135,6 +102,41 @@ def test_the_finding_has_the_right_lines(name: str, removed: str) -> None:
         if finding.rule.id == rule
     ]
     assert any(len(lines) == len(parts) and all(map(str.__contains__, lines, parts)) for lines in found), found
+
+
+UNORDERED = ("race", "proxy-fence", "tcgen05-fence")
+CUTS = (
+    "kernel mbarrier.try_wait.parity.shared::cta.b64 #0",
+    "kernel mbarrier.try_wait.parity.shared::cta.b64 #1",
+    "kernel tcgen05.fence::after_thread_sync #1",
+    "kernel fence.proxy.async.shared::cta #0",
+)
+
+
+@pytest.mark.parametrize("removed", CUTS)
+def test_of_all_pairs_of_lines_those_that_are_found_are_right(removed: str) -> None:
+    """No other line of memory_flow would do for either of a finding's two, and no pair that would is missed."""
+    kernel, (edit,) = as_it_is("memory_flow"), [e for e in as_it_is("memory_flow").edits if str(e) == removed]
+    shown = [each for each in findings(KERNELS["memory_flow"](edit), kernel.text) if each.rule.id in UNORDERED]
+    (course,) = kernel.courses
+    reached = [
+        course.insts[inst]
+        for inst in course.rows
+        if any(len(each.cells) for event in course.of(inst) for each in course.accesses(event))
+    ]
+    steps = dict.fromkeys(
+        (inst.opcode, course.names.places[inst.index], course.names.roles[inst.index]) for inst in reached
+    )
+    pairs = {
+        frozenset(pair)
+        for pair in combinations_with_replacement(steps, 2)
+        if right(kernel.courses, edit, replace(shown[0], steps=tuple(_step(shown[0], *each) for each in pair)))
+    }
+    assert pairs == {frozenset((step.opcode, step.where, step.role) for step in each.steps) for each in shown}
+
+
+def _step(finding: Finding, opcode: str, where: str, role: str) -> Step:
+    return replace(finding.steps[0], opcode=opcode, where=where, role=role)
 
 
 LADDERS = [("b200", level, (512, 384, 256)) for level in (1, 4, 5, 6, 8)]
@@ -147,19 +149,64 @@ def test_nothing_is_found_in_a_level_as_it_is(device: str, level: int, shape: tu
     assert not product(device, level, shape, 4).verdicts[0].findings
 
 
-def main(names: list[str]) -> None:
-    for name in names or KERNELS:
-        watched = KERNELS[name]()
-        missed = watched.verdicts[0].coverage.missed
-        for edit in edits(watched.texts[0]):
-            rules, reason = expected(name, edit)
-            found = _outcome(name, edit)
-            if not found and edit.place in missed:
-                rules, reason = set(), "not reached by this problem"
-            wrong = "" if (not found if reason else found & rules) else "  <- not as expected"
-            words = ", ".join(sorted(found)) or f"clean ({reason})"
-            print(f"{name} | {edit} | {words}{wrong}", flush=True)
+class Part(NamedTuple):
+    """Some edits of a kernel, from ``first`` on: so many of them, and about so many seconds."""
+
+    name: str
+    first: int
+    count: int
+    seconds: float
+
+
+def cost(name: str) -> Part:
+    """All edits of a kernel."""
+    begin = time.perf_counter()
+    count = len(as_it_is(name).edits)
+    return Part(name, 0, count, (time.perf_counter() - begin) * count)
+
+
+def run(part: Part) -> list[tuple[str, Judged]]:
+    chosen = as_it_is(part.name).edits[part.first : part.first + part.count]
+    return [(str(edit), judged(part.name, edit)) for edit in chosen]
+
+
+def split(whole: Part, most: float) -> Iterator[Part]:
+    """Parts of so many seconds at most."""
+    count = max(1, int(whole.count * most / whole.seconds))
+    for first in range(0, whole.count, count):
+        some = min(count, whole.count - first)
+        yield Part(whole.name, first, some, whole.seconds * some / whole.count)
+
+
+def show(name: str, results: list[tuple[str, Judged]]) -> Counter[str]:
+    """What became of each edit, and of how many."""
+    for edit, (kind, words) in results:
+        print(f"{name} | {edit} | {kind}: {words}")
+    kinds = Counter(kind for _, (kind, _) in results)
+    print(_SUMMARY.format(name, len(results), kinds[FOUND], kinds[REDUNDANT], kinds[UNLIKE]), flush=True)
+    return kinds
+
+
+_SUMMARY = "## {}: {} edits, {} found with the right lines, {} redundant with a reason, {} unlike"
+_PART = 30.0  # seconds
+
+
+def main(jobs: int, names: list[str]) -> int:
+    """A process for each part of a kernel, those that take longest first; gives how many are unlike."""
+    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=1) as pool:
+        costs = pool.map(cost, names, chunksize=1)
+        parts = [part for whole in costs for part in split(whole, _PART)]
+        begun = {part: pool.apply_async(run, (part,)) for part in sorted(parts, key=lambda part: -part.seconds)}
+        total: Counter[str] = Counter()
+        for name in names:
+            total += show(name, [each for part in parts if part.name == name for each in begun[part].get()])
+    print(_SUMMARY.format("all", sum(total.values()), total[FOUND], total[REDUNDANT], total[UNLIKE]))
+    return total[UNLIKE]
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    parser = argparse.ArgumentParser(description="Every edit of the kernels, and what becomes of it.")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (about 1 GiB of memory each)")
+    parser.add_argument("kernels", nargs="*", default=list(KERNELS), help="some of them")
+    given = parser.parse_args()
+    sys.exit(main(given.jobs, given.kernels) > 0)

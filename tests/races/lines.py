@@ -1,0 +1,379 @@
+"""Which lines are the right ones for a finding that an edit of a kernel brings about.
+
+What is right is said of the kernel as it is (`course`), and of the edited instruction. Of two accesses that nothing
+orders: both touch the same cells, the second comes behind the first as the kernel is, and does not when the edited
+instruction tells nothing (`behind`). Of who waits, arrives or stops: it does so at a barrier that the instruction acts
+on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.races.behind import Cut, Pair, Source, followed
+from tests.races.course import NUMBERS, Access, Course, Event
+from tests.races.edits import Edit
+from warpwright.vgpu.checks.findings import Finding, Step
+from warpwright.vgpu.program import mentions
+
+__all__ = ["right"]
+
+Ints = NDArray[np.int64]
+SAMPLED = 200  # pairs of two instructions that are followed: the first ones, and as many of the others
+NEXT = 8  # bytes from an mbarrier to the next
+_ENGINES = ("tcgen05.mma", "tcgen05.cp", "tcgen05.shift", "wgmma.mma_async", "cp.async.bulk", "cp.reduce.async.bulk")
+_EARLY = "bytes too few, one arrival less, twice the bytes, one arrival more, two arrivals"
+
+
+class Edited:
+    """The edited instruction in a course: ``insts`` (of an address, those that use it), the ``offsets`` of its
+    mbarriers in a CTA and those it acts on by the edit (``moved``), the ``numbers`` of its named barriers."""
+
+    def __init__(self, course: Course, edit: Edit) -> None:
+        self.course, self.edit = course, edit
+        self.insts = {inst.index for inst in course.insts if inst.line == edit.line + 1}
+        if edit.what == "no peer":
+            self.insts = _users(course, self.insts)
+        self.offsets = set().union(*(self.at(inst) for inst in self.insts))
+        self.moved = {offset + NEXT for offset in self.offsets} if "next barrier" in edit.what else set()
+        self.numbers = {number for inst in self.insts for number in named(course, inst)}
+
+    def at(self, inst: int) -> set[int]:
+        """Offsets of the mbarriers that an instruction acts on, as the kernel is."""
+        return {place % self.course.stride for event in self.course.of(inst) for place in self.course.barriers(event)}
+
+    def acts(self, inst: int) -> set[int]:
+        """The same, with what the edit moves."""
+        return self.at(inst) | (self.moved if inst in self.insts else set())
+
+    @property
+    def cut(self) -> Cut:
+        """What it tells no more. An mbarrier that gets too much, or expects too little, may end a phase early."""
+        early: set[int] = set()
+        if self.edit.what in _EARLY or self.edit.what == "no peer":
+            early = self.offsets
+        elif self.moved and "wait" not in self.edit.opcode:
+            early = self.moved
+        stride, ranks = self.course.stride, range(self.course.ranks)
+        places = frozenset(rank * stride + offset for rank in ranks for offset in early)
+        return Cut(frozenset(self.insts), places, self.edit.what == "arrives at once")
+
+
+def named(course: Course, inst: int) -> set[int]:
+    """Numbers of the named barriers that an instruction comes to."""
+    if not course.insts[inst].name.startswith(("bar.sync", "bar.arrive", "bar.red", "barrier.sync", "barrier.cta")):
+        return set()
+    return {event.row.a for event in course.of(inst)}
+
+
+def _users(course: Course, insts: set[int]) -> set[int]:
+    """The instructions that use what some have made, or what comes of it."""
+    made: set[str] = set()
+    more = {name for inst in insts for name in mentions(course.insts[inst])[1]}
+    found: set[int] = set()
+    while more > made:
+        made = more
+        found = {inst.index for inst in course.insts if made & set(mentions(inst)[0])}
+        more = made | {name for inst in found for name in mentions(course.insts[inst])[1]}
+    return found
+
+
+def of_step(course: Course, step: Step) -> set[int]:
+    """The instructions that a step may be: its line, its opcode, its role."""
+    names, said = course.names, (step.opcode, step.where, step.role)
+    return {i.index for i in course.insts if (i.opcode, names.places[i.index], names.roles[i.index]) == said}
+
+
+Touched = Callable[[Course, Event], Iterator[Access]]
+
+
+def memory(course: Course, event: Event) -> Iterator[Access]:
+    """Cells of shared and tensor memory."""
+    yield from course.accesses(event)
+
+
+def barriers(course: Course, event: Event) -> Iterator[Access]:
+    """mbarriers and named barriers, as if all who come there wrote."""
+    lane = int(event.row.lanes[0])
+    for op in event.ops:
+        lane = (op.rank * course.per_cta + op.warp) * 32 + op.lane
+    cells = [place // NEXT for place in course.barriers(event)]
+    rank = event.row.warp // course.per_cta
+    cells += [
+        course.stride * course.ranks // NEXT + NUMBERS * rank + number for number in named(course, event.inst.index)
+    ]
+    for cell in cells:
+        yield Access(np.array([cell]), lane, True)
+
+
+def beginnings(course: Course, event: Event) -> Iterator[Access]:
+    """mbarriers, whose initialisation engines have to see."""
+    yield from barriers(course, event)
+
+
+def registers(course: Course, event: Event) -> Iterator[Access]:
+    """Registers of a warp."""
+    numbers = course.registers(event.inst.index)
+    yield Access(np.array(numbers, np.int64) * (course.lanes // 32) + event.row.warp, int(event.row.lanes[0]), True)
+
+
+def columns(course: Course, event: Event) -> Iterator[Access]:
+    """Tensor memory as a whole, which is allocated, used and freed."""
+    if event.inst.name.startswith("tcgen05."):
+        yield Access(np.zeros(1, np.int64), int(event.row.lanes[0]), True)
+
+
+def pairs(course: Course, first: set[int], second: set[int], touched: Touched) -> list[Pair]:
+    """An access by one of ``first`` and the next one by one of ``second`` to the same cells, one of them a write."""
+    found: dict[Pair, None] = {}
+    sources: list[Source] = []
+    last = {write: np.full(course.cells, -1, np.int64) for write in (True, False)}
+    for number in sorted({number for inst in first | second for number in course.rows.get(inst, ())}):
+        event = course.event(number)
+        accesses = [(access, _lanes(access)) for access in touched(course, event) if len(access.cells)]
+        if event.inst.index in second:
+            for access, lanes in accesses:
+                for held in (last[True], last[False])[: 2 if access.write else 1]:
+                    for source, lane in _distinct(held[access.cells], lanes):
+                        if source >= 0 and sources[source].event != number:
+                            found[_pair(course, sources[source], number, lane, touched)] = None
+        if event.inst.index in first:
+            for access, lanes in accesses:
+                last[access.write][access.cells] = _remember(course, number, access, lanes, sources)
+    return list(found)
+
+
+def _lanes(access: Access) -> Ints:
+    return np.broadcast_to(np.asarray(access.lanes, np.int64), access.cells.shape)
+
+
+def _distinct(left: Ints, right: Ints) -> list[tuple[int, int]]:
+    packed = np.unique(left << 20 | right)
+    return list(zip((packed >> 20).tolist(), (packed & 0xFFFFF).tolist(), strict=True))
+
+
+def _remember(course: Course, number: int, access: Access, lanes: Ints, sources: list[Source]) -> Ints:
+    """New sources, one a lane and CTA; gives that of each cell."""
+    packed, which = np.unique(lanes << 4 | course.rank_of(access.cells), return_inverse=True)
+    tensor, first = bool(access.cells[0] >= course.tensor), len(sources)
+    sources += [Source(number, key >> 4, key & 15, tensor, access.write) for key in packed.tolist()]
+    numbers: Ints = first + which
+    return numbers
+
+
+def _pair(course: Course, source: Source, number: int, lane: int, touched: Touched) -> Pair:
+    made, name = course.event(source.event).inst.name, course.event(number).inst.name
+    crosses = not source.tensor and name.startswith(_ENGINES) and not made.startswith(_ENGINES)
+    fenced = source.tensor and source.lane // 32 != lane // 32 and name != "tcgen05.dealloc"
+    return Pair(source, number, lane, crosses and touched in (memory, beginnings), fenced and touched is memory)
+
+
+def told(edited: Edited, first: set[int], second: set[int], touched: Touched) -> bool:
+    """Whether some access by ``second`` comes behind one by ``first`` as the kernel is, and without the edited
+    instruction not."""
+    found = pairs(edited.course, first, second, touched)
+    sampled = found[:SAMPLED] + found[SAMPLED :: max(1, len(found) // SAMPLED)]
+    return any(as_is and not cut for _, as_is, cut in followed(edited.course, sampled, edited.cut))
+
+
+def _either(touched: Touched) -> Callable[[Edited, Finding], bool]:
+    """Two accesses, in whichever order they came."""
+
+    def judge(edited: Edited, finding: Finding) -> bool:
+        one, two = (of_step(edited.course, step) for step in finding.steps)
+        return told(edited, one, two, touched) or told(edited, two, one, touched)
+
+    return judge
+
+
+def _deadlock(edited: Edited, finding: Finding) -> bool:
+    """One waits at a barrier of the edited instruction; or at one where who arrives comes behind those who wait by it,
+    and has come too early."""
+    course = edited.course
+    waits = {inst for step in finding.steps for inst in of_step(course, step) if _waiting(course, inst)}
+    return any(_waits(edited, inst) for inst in waits) or told(edited, waits, set(course.rows), barriers)
+
+
+def _waits(edited: Edited, inst: int) -> bool:
+    """Whether an instruction meets others where the edited one does."""
+    course = edited.course
+    if any(
+        _are(course, edited.insts, kind) and _are(course, {inst}, kind) for kind in ("barrier.cluster", "setmaxnreg")
+    ):
+        return True
+    return bool(edited.acts(inst) & (edited.offsets | edited.moved) or named(course, inst) & edited.numbers)
+
+
+def _fault(edited: Edited, finding: Finding) -> bool:
+    """The edited instruction itself stops, or one at its barrier or of its tensor memory; or an arrival is too early,
+    or a use of tensor memory, that comes behind others by it."""
+    course, stops = edited.course, of_step(edited.course, finding.steps[0])
+    names = {course.insts[inst].name for inst in edited.insts}
+    met = re.search(r"mbarrier at offset (0x\w+)", finding.message)
+    if edited.insts & stops:
+        return True
+    if met and int(met[1], 16) in edited.offsets | edited.moved:
+        if "more arrivals" in finding.message:
+            return any(int(met[1], 16) in edited.acts(inst) and not _waiting(course, inst) for inst in stops)
+        return bool(stops & (_first(course, int(met[1], 16)) | edited.insts))
+    if met:
+        return told(edited, set(course.rows), stops, barriers)
+    if any(_waits(edited, inst) for inst in stops) or (names & _LIVES and _are(course, stops, "tcgen05.")):
+        return True
+    ends = told(edited, stops, course.named("tcgen05.dealloc"), columns)
+    return ends or told(edited, course.named("tcgen05.alloc"), stops, columns)
+
+
+_WAITS = re.compile(
+    r"mbarrier\.(try|test)_wait|bar(rier)?\.(cta\.)?(sync|red)|barrier\.cluster\.wait|setmaxnreg|wgmma\.wait"
+)
+_WITHOUT_PLACE = ("barrier.cluster", "setmaxnreg")
+_LIVES = {"tcgen05.alloc", "tcgen05.dealloc"}
+
+
+def _first(course: Course, offset: int) -> set[int]:
+    """What each warp does first at an mbarrier of that offset; an engine may come there later than what follows it."""
+    found: set[int] = set()
+    came: set[int] = set()
+    for event in course.at(offset):
+        if event.inst.name != "mbarrier.init" and event.row.warp not in came:
+            found.add(event.inst.index)
+            came |= set() if event.ops else {event.row.warp}
+    return found
+
+
+def _are(course: Course, insts: set[int], kind: str) -> bool:
+    return any(course.insts[inst].name.startswith(kind) for inst in insts)
+
+
+def _waiting(course: Course, inst: int) -> bool:
+    return _WAITS.match(course.insts[inst].name) is not None
+
+
+def _same_barrier(edited: Edited, finding: Finding) -> bool:
+    """Both act on a barrier of the edited instruction."""
+    acts = [set().union(*(edited.acts(i) for i in of_step(edited.course, step))) for step in finding.steps]
+    return bool(set.intersection(*acts) & (edited.offsets | edited.moved))
+
+
+def _lapped(edited: Edited, finding: Finding) -> bool:
+    """Who ends the next phase comes behind who waits for the last one, by the edited instruction; or that is one of the
+    two."""
+    if not any(_waiting(edited.course, inst) for inst in of_step(edited.course, finding.steps[0])):
+        return False
+    if any(edited.insts & of_step(edited.course, step) for step in finding.steps):
+        return _same_barrier(edited, finding)
+    return _either(barriers)(edited, finding)
+
+
+def _unwritten(edited: Edited, finding: Finding) -> bool:
+    """Who reads comes behind who writes by the edited instruction; or that is who writes."""
+    course, reads = edited.course, of_step(edited.course, finding.steps[0])
+    if edited.insts & course.named("tcgen05.alloc"):
+        return bool(pairs(course, edited.insts, reads, memory))
+    return told(edited, set(course.rows), reads, memory)
+
+
+def _leaves(edited: Edited, finding: Finding) -> bool:
+    """A CTA's threads know at its end that the use is over, and without the edited instruction they do not."""
+    course, insts = edited.course, of_step(edited.course, finding.steps[0])
+    if finding.steps[0].what.startswith("arrives"):
+        return any(edited.acts(inst) & edited.offsets for inst in insts)
+    found = [pair for number in _last(course, insts) for pair in _ends(course, number)]
+    known: dict[tuple[int, int], list[tuple[bool, bool]]] = defaultdict(list)
+    for pair, as_is, cut in followed(course, found, edited.cut):
+        known[pair.source.event, pair.source.rank].append((as_is, cut))
+    return any(np.any(each, axis=0).tolist() == [True, False] for each in known.values())
+
+
+def _last(course: Course, insts: set[int]) -> list[int]:
+    """The last event of each warp with one of some instructions."""
+    numbers = sorted(number for inst in insts for number in course.rows.get(inst, ()))
+    return list({course.event(number).row.warp: number for number in numbers}.values())
+
+
+def _ends(course: Course, number: int) -> Iterator[Pair]:
+    """A use of memory, and the end of those who have to know that it is over: its lane, or the other CTA's lanes."""
+    for access in course.accesses(course.event(number)):
+        for lane, rank in _distinct(_lanes(access), course.rank_of(access.cells)):
+            own = rank == lane // (32 * course.per_cta)
+            knowing = [lane] if own else range(rank * course.per_cta * 32, (rank + 1) * course.per_cta * 32)
+            source = Source(number, lane, rank, False, access.write)
+            yield from (Pair(source, len(course.events), each, False, False) for each in knowing)
+
+
+def _loads(edited: Edited, finding: Finding) -> bool:
+    """The edited wait is the first one behind the load, in the text, and the other uses a register of it."""
+    course = edited.course
+    loads, uses = (of_step(course, step) for step in finding.steps)
+    waits = sorted(course.insts[inst].line for inst in course.named("tcgen05.wait::ld"))
+    for load in loads:
+        behind = next((line for line in waits if line > course.insts[load].line), 0)
+        made = set(mentions(course.insts[load])[1])
+        if behind == edited.edit.line + 1 and any(made & set(mentions(course.insts[use])[0]) for use in uses):
+            return True
+    return False
+
+
+def _fence(edited: Edited, finding: Finding) -> bool:
+    """The edited fence is a warp's last one before the product, and the use of a register of it is not before the fence
+    before."""
+    course, products = edited.course, of_step(edited.course, finding.steps[-1])
+    used = [of_step(course, step) for step in finding.steps[:-1]]
+    fences = course.named("wgmma.fence")
+    since: dict[int, tuple[int, set[int], set[int]]] = {}
+    for event in (event for event in course.events if isinstance(event, Event)):
+        inst, warp = event.inst.index, event.row.warp
+        last, before, behind = since.get(warp, (-1, set(), set()))
+        if inst in fences:
+            since[warp] = inst, behind, set()
+        elif inst in products and last in edited.insts:
+            names = set(course.registers(inst))
+            if not used or any(names & set(course.registers(each)) for each in used[0] & (before | behind)):
+                return True
+        else:
+            behind.add(inst)
+            since[warp] = last, before, behind
+    return False
+
+
+def _behind_grid(edited: Edited, finding: Finding) -> bool:
+    """The access comes behind the wait for earlier launches in its warp."""
+    course = edited.course
+    waited: set[int] = set()
+    waits, uses = edited.insts, of_step(course, finding.steps[0])
+    for number in sorted(number for inst in waits | uses for number in course.rows.get(inst, ())):
+        event = course.event(number)
+        if event.inst.index in uses:
+            return event.row.warp in waited
+        waited.add(event.row.warp)
+    return False
+
+
+_JUDGED: dict[str, Callable[[Edited, Finding], bool]] = {
+    **dict.fromkeys(("race", "proxy-fence", "tcgen05-fence"), _either(memory)),
+    "mbarrier-init": _either(beginnings),
+    "barrier-count": _either(barriers),
+    "mbarrier-lapped": _lapped,
+    "mbarrier-count": _same_barrier,
+    "deadlock": _deadlock,
+    "fault": _fault,
+    "uninitialised": _unwritten,
+    "exit-early": _leaves,
+    "tmem-registers": _loads,
+    "wgmma-registers": _either(registers),
+    "wgmma-fence": _fence,
+    "grid-dependency": _behind_grid,
+}
+
+
+def right(courses: Sequence[Course], edit: Edit, finding: Finding) -> bool:
+    """Whether a finding's lines are those that the edit makes wrong."""
+    judge = _JUDGED.get(finding.rule.id)
+    shortest = sorted(courses, key=lambda course: len(course.events))
+    return judge is not None and any(judge(Edited(course, edit), finding) for course in shortest)
