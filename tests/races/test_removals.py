@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.races.edits import Edit
 from tests.races.judging import FOUND, REDUNDANT, UNLIKE, Judged, as_it_is, findings, judged
 from tests.races.lines import right
 from tests.races.removals import KERNELS, product
@@ -166,8 +167,17 @@ def cost(name: str) -> Part:
 
 
 def run(part: Part) -> list[tuple[str, Judged]]:
+    """What becomes of them, by name."""
     chosen = as_it_is(part.name).edits[part.first : part.first + part.count]
-    return [(str(edit), judged(part.name, edit)) for edit in chosen]
+    return [(str(edit), attempted(part.name, edit)) for edit in chosen]
+
+
+def attempted(name: str, edit: Edit) -> Judged:
+    """What goes wrong with one edit is told as such, so that the others are judged."""
+    try:
+        return judged(name, edit)
+    except Exception as error:
+        return Judged(UNLIKE, f"{type(error).__name__}: {error}")
 
 
 def split(whole: Part, most: float) -> Iterator[Part]:
