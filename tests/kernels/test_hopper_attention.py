@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from tests.kernels.attending import SENTINEL, normal, verify
+from tests.kernels.attending import BF16, SENTINEL, normal, verify
 from tests.kernels.running import without
 from warpwright.assemble import assemble
-from warpwright.kernels.attention import Problem
+from warpwright.kernels.attention import Problem, reference
 from warpwright.kernels.attention.sm90 import kernel_of
 from warpwright.kernels.attention.sm90_plan import CONFIGS, HopperConfig, HopperPlan, choose, plan
+from warpwright.kernels.reference import ulp
 from warpwright.launch import load_ptx
 from warpwright.tensormap import TensorMap
 from warpwright.types import of_dtype
@@ -120,6 +121,36 @@ def test_large_logits_and_growing_ones() -> None:
     k = (k.astype(np.float32) * np.linspace(60, 1, 256)[:, None]).astype(problem.dtype)
     given = (q * 8).astype(problem.dtype), k, v
     verify(problem, given, attend(problem, ONE, given))
+
+
+@pytest.mark.parametrize("config", [ONE, ONE_Q])
+@pytest.mark.parametrize("dtype", [BF16, np.dtype(np.float16)])
+def test_the_greatest_weight_of_each_block_is_not_rounded(config: HopperConfig, dtype: np.dtype) -> None:
+    """A query sees one key in each of two blocks, with any weight below 1 in the second, so O is only rounded once.
+
+    In each warp's first eight rows and in its last eight one score exceeds those before, and the others move with it.
+    """
+    keys = config.tile[1]
+    problem = Problem(1, 1, 1, config.tile[0], 2 * keys, config.head_dim, dtype=dtype, scale=1.0)
+    q, k, v = normal(problem)
+    q[..., :3], k[...] = 1.0, 0.0
+    q[0, 0, :, 1] = np.where(np.arange(problem.q_len) % 8 == 3, 1.0, -np.random.default_rng(1).random(problem.q_len))
+    k[..., 2] = -100.0
+    k[0, 0, keys, :3], k[0, 0, 0, :3] = (0.0, 0.0, 0.0), (0.0, 1.0, 0.0)
+    exact, _ = reference.attention(problem, q, k, v)
+    o, _ = attend(problem, config, (q, k, v))
+    assert (np.abs(o.astype(np.float64) - exact) <= 0.5 * ulp(exact, dtype) + 2.0**-20).all()
+
+
+@pytest.mark.parametrize("config", [ONE, ONE_Q])
+def test_scores_that_fall_in_some_rows_and_grow_in_others(config: HopperConfig) -> None:
+    """By hundreds a block: what fell is not brought back, or sums would be infinite."""
+    problem = Problem(1, 1, 1, config.tile[0], 5 * config.tile[1], config.head_dim, scale=1.0)
+    q, k, v = normal(problem)
+    q[0, 0, :, 0] = np.where(np.arange(problem.q_len) % 3, 30.0, -30.0)
+    k[0, 0, :, 0] = np.linspace(0, 50, problem.kv_len)
+    given = q, k, v
+    verify(problem, given, attend(problem, config, given))
 
 
 def test_rows_that_see_nothing_are_zero() -> None:

@@ -73,7 +73,7 @@ __all__ = [
 
 WORDS = 8  # of an item, as the loader says it
 MEET = 1  # a named barrier
-Merged = tuple[Any, Any, Sequence[Any]]  # greatest score, sum of weights, sums of a row
+Merged = tuple[Any, Any, Sequence[Any]]  # shift, sum of weights, sums of a row
 
 
 def rings_of(keys: int, head_dim: int, stages: int, dtype: type[Scalar]) -> Rings:
@@ -216,7 +216,7 @@ class Packed(Warpgroup):
         return self.at.row + (self.strip * WARP_ROWS + warp.lane // 4) % self.places
 
     def part(self, words: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Sums of the blocks of keys that ``words`` name; gives the greatest scores and totals of two rows."""
+        """Sums of the blocks of keys that ``words`` name; gives the shifts and totals of two rows."""
         self.go_to(words[:4])
         self.begin_scores()
         self.first_weights()
@@ -232,7 +232,7 @@ class Packed(Warpgroup):
 @dataclass(frozen=True)
 class Workspace:
     """Where CTAs leave parts of tiles, two slots each: ``rows`` rows of ``columns`` sums; behind all of them the
-    greatest score and the sum of weights of each row. ``counters`` of parts are 0 where nobody counts."""
+    shift and the sum of weights of each row. ``counters`` of parts are 0 where nobody counts."""
 
     counters: Pointer[u32]
     sums: Pointer[f32]
@@ -274,7 +274,7 @@ class Workspace:
         return last
 
     def merged(self, slots: Callable[[Any], Any], parts: Expr, row: Expr, column: Expr) -> Merged:
-        """Of a row over all parts in their order: greatest score, sum of weights, four neighbouring sums."""
+        """Of a row over all parts in their order: greatest shift, sum of weights, four neighbouring sums."""
         greatest, total, sums = var(f32, LOWEST), var(f32, 0.0), [var(f32, 0.0) for _ in range(QUAD)]
         for begun in loop(0, parts, AT_ONCE):
             places = [slots(min(begun + i, parts - 1)) * self.rows + row for i in range(AT_ONCE)]

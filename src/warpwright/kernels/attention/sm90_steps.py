@@ -82,6 +82,7 @@ HALVES = (0, 1)
 CHAINS = 2
 TURN = 1  # the first of the named barriers, one a warpgroup
 LOWEST = -3.4028234663852886e38
+BELOW = 8.0  # powers of 2 that a shift may be below the greatest score of its row
 LN2 = 0.6931471805599453
 Weighed = tuple[list[Any], list[Any], list[tuple[Any, tuple[int, ...]]]]  # what `softmax` gives
 
@@ -249,20 +250,36 @@ def take(items: Cursor, one: Expr | None = None) -> tuple[Any, ...]:
 
 
 class Rows:
-    """What a thread knows of its two rows: the greatest score so far, scaled, and its part of the sum of weights.
+    """What a thread knows of its two rows: the greatest score so far, scaled; the ``shift`` that weights are relative
+    to; and its part of the sum of weights.
 
     A row that has seen no finite score has the lowest number as its greatest, so that no difference is of infinities.
     """
 
     def __init__(self) -> None:
-        self.shift = [var(f32, LOWEST) for _ in HALVES]
+        self.greatest, self.shift = ([var(f32, LOWEST) for _ in HALVES] for _ in range(2))
         self.total = [var(f32, 0.0) for _ in HALVES]
+
+    def move(self, which: int, own: Expr, moves: Expr) -> Expr:
+        """To a block whose greatest score, scaled, is ``own``; gives the factor of the row's earlier weights.
+
+        Where the row ``moves``, its shift becomes ``own``, but stays within `BELOW` of the greatest score so far: what
+        was summed up before may grow by that power of 2, and no more.
+        """
+        greatest, shift, total = self.greatest[which], self.shift[which], self.total[which]
+        new = select(moves, max(own, greatest - BELOW), shift)
+        factor = ex2(shift - new)
+        greatest.set(max(greatest, own))
+        shift.set(new)
+        total *= factor
+        return factor
 
     def begin(self) -> tuple[list[Any], list[Any]]:
         """Forget the rows; gives the shifts and the sums that they had."""
         shifts = [shift.to(f32) for shift in self.shift]
         totals = [quad(lambda a, b: a + b, total) for total in self.total]
-        for shift, total in zip(self.shift, self.total, strict=True):
+        for greatest, shift, total in zip(self.greatest, self.shift, self.total, strict=True):
+            greatest.set(LOWEST)
             shift.set(LOWEST)
             total.set(0.0)
         return shifts, totals
@@ -345,22 +362,19 @@ def seen(mask: Mask, values: Sequence[Any], row: Any, block: Any, apart: int = 8
 def softmax(values: Sequence[Any], rows: Rows, scale: Any, together: bool) -> Weighed:
     """The weights of a block's keys, element by element; the factor of each row's earlier weights; and which are not 1.
 
-    These are preds of the warp, each with the halves of its rows that it is for: both ``together``, or one by one.
-    Weights are relative to the greatest score so far, so the greatest weight is 1, which no rounding touches. To keep a
-    score that others exceed a little would save most rescaling, and cost 4 % more error (docs/performance.md).
+    These are preds of the warp, each with the halves of its rows that it is for: both ``together``, or one by one. They
+    hold where a score exceeds all that its row had before. Then sums are rescaled, so all of these rows may as well
+    move on to the greatest scores of this block: each has a weight of exactly 1, which no rounding touches, and the
+    next ones are just below 1, where a step is small beside them. docs/performance.md has what that is worth, and what
+    rescaling more or less would be.
     """
-    shifts = [quad(max, reduced(max, of_row(values, which))) * scale for which in HALVES]
-    growth = [new > old for new, old in zip(shifts, rows.shift, strict=True)]
+    greatest = [reduced(max, of_row(values, which)) * scale for which in HALVES]
+    growth = [new > old for new, old in zip(greatest, rows.greatest, strict=True)]
     parts: list[tuple[Any, tuple[int, ...]]] = [(growth[0] | growth[1], HALVES)]
     if not together:
         parts = [(each, (which,)) for which, each in enumerate(growth)]
     grown = [(vote.any(each), halves) for each, halves in parts]
-    factors: list[Any] = []
-    for old, new, total in zip(rows.shift, shifts, rows.total, strict=True):
-        greatest = max(old, new)
-        factors.append(ex2(old - greatest))
-        old.set(greatest)
-        total *= factors[-1]
+    factors = [rows.move(which, quad(max, greatest[which]), moves) for moves, halves in grown for which in halves]
     minus = [-shift for shift in rows.shift]
     weighted: list[Any] = [ex2(fma(value, scale, minus[v >> 1 & 1])) for v, value in enumerate(values)]
     for which, total in enumerate(rows.total):
