@@ -12,7 +12,7 @@ __all__ = ["CHANGES", "REMOVED", "Edit", "edits"]
 REMOVED = "removed"
 SYNCHRONISES = re.compile(
     r"^\s*(?:@!?%p\d+ )?(mbarrier\.(?!inval)\S+|fence\S*|bar(?:rier)?\.\S+|\S+\.commit\S*|\S+\.wait\S*|"
-    r"tcgen05\.(?:alloc|dealloc|relinquish\S*|fence\S*)|wgmma\.fence\S*|setmaxnreg\S*|cp\.async\.mbarrier\S*)"
+    r"tcgen05\.(?:alloc|dealloc|relinquish\S*|fence\S*)|wgmma\.fence\S*|setmaxnreg\S*|cp\.async\.mbarrier\S*|griddepcontrol\S*)"
 )
 CHANGED = re.compile(r"^\s*(?:@!?%p\d+ )?(mapa\S*|cp\.async\.bulk\.tensor\S*mbarrier\S*)")
 TESTS = re.compile(r"(\s*)mbarrier\.(?:try|test)_wait\S* (%p\d+),")

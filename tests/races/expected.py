@@ -95,6 +95,10 @@ CHAINS = "without it the products of dK go on, as they do in the kernel with cha
 GRADIENTS = "backward sm90( unchained)?"
 GIVEN = "the loader has waited for Q, which is given back when all warps have begun what the item tells of"
 PROMPT = "it is for ptxas, which may put off reads else; lanes have no memory in common there"
+HINT = (
+    "the next launch begins later; its griddepcontrol.wait waits for this one's end and memory in any case (9.7.13.13)"
+)
+FEW = r"few queries(, two launches)?"
 SM90 = r"attention sm90( in turn| one Q| packed)?"
 ATTENTION = {
     r"attention sm90( in turn| packed)? init mbarrier\.init\S* #1[01]($|: one arrival more)": UNUSED,
@@ -107,10 +111,11 @@ ATTENTION = {
     rf"{SM90} multiply bar\.warp\.sync #1$": ITEMS,
     r"attention sm90 one Q multiply bar\.warp\.sync #0$": ITEMS,
     rf"{SM90} multiply wgmma\.fence\S* #[246]$": USED,
-    r"few queries load mbarrier\.try_wait\S* #2$": GIVEN,
-    r"few queries load mbarrier\.try_wait\S* #([789]|10)$": ALONE,
-    r"few queries multiply wgmma\.fence\S* #[24]$": USED,
-    r"few queries(, combine kernel bar\.warp\.sync #0| multiply bar\.warp\.sync #1)$": PROMPT,
+    rf"{FEW} load mbarrier\.try_wait\S* #2$": GIVEN,
+    rf"{FEW} load mbarrier\.try_wait\S* #([789]|10)$": ALONE,
+    rf"{FEW} multiply wgmma\.fence\S* #[24]$": USED,
+    rf"(few queries, combine kernel bar\.warp\.sync #0|{FEW} multiply bar\.warp\.sync #1)$": PROMPT,
+    r".* griddepcontrol\.launch_dependents": HINT,
     r"attention sm100 load mbarrier\.try_wait\S* #0: the next barrier": LATER,
     r"attention sm100 load mbarrier\.try_wait\S* #2($|: the next barrier)": PART,
     r"attention sm100 load mbarrier\.try_wait\S* #4: the next barrier": KEYS,

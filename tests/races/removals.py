@@ -303,6 +303,7 @@ KERNELS: dict[str, Callable[..., Watched]] = {
     },
     "attention sm90 packed": _packed,
     "few queries": functools.partial(_few_queries, DECODE),
+    "few queries, two launches": functools.partial(_few_queries, replace(DECODE, last=False)),
     "few queries, combine": functools.partial(_few_queries, replace(DECODE, last=False), number=1),
     "backward sm90": functools.partial(attention_backward, 1, CAUSAL, BackwardConfig(64, (64, 128))),
     "backward sm90 unchained": functools.partial(
