@@ -108,10 +108,12 @@ def layer(module: tuple[str, ...]) -> str:
 
 
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_file_imports_only_what_stands_below_its_layer(path: Path) -> None:
-    own = unit(path)
-    reached = {layer(module) for module in imported_modules(path)} - {own}
+def test_a_file_imports_only_public_names_from_below_its_layer(path: Path) -> None:
+    own, modules = unit(path), list(imported_modules(path))
+    reached = {layer(module) for module in modules} - {own}
     assert reached <= MAY_IMPORT[own], f"{own} must not import {sorted(reached - MAY_IMPORT[own])}"
+    private = [name for *_, name in filter(None, modules) if name.startswith("_") and not name.endswith("__")]
+    assert not private, f"{', '.join(private)} are private to the modules that they stand in"
 
 
 def test_the_reader_of_imports_sees_every_way_to_write_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
