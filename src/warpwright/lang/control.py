@@ -19,7 +19,7 @@ from warpwright.lang.trace import Scope, Trace
 from warpwright.ptx import nodes
 from warpwright.types import Scalar, pred, s32, u32
 
-__all__ = ["Break", "Elif", "Else", "If", "Var", "loop", "select", "var"]
+__all__ = ["Break", "Elif", "Else", "If", "Var", "check_condition", "loop", "select", "var"]
 
 
 class Var(Expr):
@@ -113,7 +113,7 @@ def select(condition: Any, x: Value, y: Value) -> Any:
     """
     if isinstance(condition, bool):
         return x if condition else y
-    _check_condition("select", condition)
+    check_condition("select", condition)
     if is_number(x) and is_number(y):
         raise misuse(f"given select(p, {x!r}, {y!r}) without a type; write select(p, as_expr({x!r}, u32), {y!r})")
     type = same_type("or", x, y)
@@ -124,7 +124,8 @@ def select(condition: Any, x: Value, y: Value) -> Any:
     return current().pure(f"selp.{move_suffix(type)}", type, operand(x, type), operand(y, type), condition)
 
 
-def _check_condition(name: str, condition: Any) -> None:
+def check_condition(name: str, condition: Any) -> None:
+    """KernelError where what ``name`` was given is no run-time pred."""
     if not isinstance(condition, Expr):
         raise misuse(f"given {condition!r} to {name}; expected a run-time pred such as k < n, or a Python bool")
     if condition.type is not pred:
@@ -221,7 +222,7 @@ def Break(*, when: Any = True) -> None:
     if when is False:
         return
     if when is not True:
-        _check_condition("Break(when=…)", when)
+        check_condition("Break(when=…)", when)
     trace.emit("bra", scope.exit, guard=None if when is True else when)
 
 
@@ -252,7 +253,7 @@ class If:
     def __init__(self, condition: Any) -> None:
         self.trace = current()
         if not isinstance(condition, bool):
-            _check_condition(self.kind, condition)
+            check_condition(self.kind, condition)
         self.condition = condition
 
     def __enter__(self) -> None:

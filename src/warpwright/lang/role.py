@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from warpwright.lang.context import current, misuse
-from warpwright.lang.control import _check_condition
+from warpwright.lang.control import check_condition
 from warpwright.lang.ops.warp import elect_one
 from warpwright.lang.ops.warp import warp as warp_registers
 from warpwright.lang.trace import Trace
@@ -81,7 +81,7 @@ def _emit_role(trace: Trace, function: Callable[[], None], chosen: tuple[int, ..
     end = f"{label}_end"
     for condition in (_is_one_of(trace, chosen), when):
         if condition is not True:
-            _check_condition("role", condition)
+            check_condition("role", condition)
             trace.emit("bra", end, guard=~condition)
     trace.place(label)
     with trace.inside("role", function.__name__):
