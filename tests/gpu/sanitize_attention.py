@@ -28,7 +28,7 @@ from warpwright.kernels.attention import Problem, sm90_backward_plan, sm90_decod
 
 MASKS: list[dict[str, Any]] = [{}, {"causal": True}, {"window": (70, 20)}]
 ALIKE = {  # modules that hand data over, by the small kernel that does it as they do
-    "stored": ("sm90", "sm90_varlen"),
+    "stored": ("sm90", "sm90_varlen", "sm90_decode_steps"),
     "bulk": ("sm90_backward_steps",),
     "copied": ("sm120_steps",),
 }
