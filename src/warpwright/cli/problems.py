@@ -34,7 +34,7 @@ PROBLEM_OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "window": ("keys to either side that a query sees; - for any: 128,-.", {"metavar": "LEFT,RIGHT"}),
     "scale": ("of the scores; 1 / √DIM without it.", {"type": float}),
-    "dtype": (f"{DTYPES[0].name} without it.", {"type": click.Choice(list(DTYPE_NAMES))}),
+    "dtype": (f"of the arrays; {DTYPES[0].name} without it.", {"type": click.Choice(list(DTYPE_NAMES))}),
 }
 
 Command = Callable[..., None]
