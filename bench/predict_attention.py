@@ -1,4 +1,4 @@
-"""Predicted against measured time of attention: ``python bench/predict_attention.py [--measure] [--only backward]``.
+"""Predicted against measured time of attention: ``python bench/predict_attention.py [--measure] [--only gradients]``.
 
 Every attention kernel that runs on Hopper, as ``ww.profile`` predicts it in fast mode for an H200, beside what it takes
 there: the wgmma forward in every configuration, the three launches of the backward pass one by one, the steps of the
@@ -209,6 +209,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     groups = chosen(options.only)
+    if not groups:
+        known = next(iter(chosen("")))[0].key
+        parser.error(f"given --only {options.only!r}, which is in no case's name; expected part of one, as {known!r}")
     if options.measure:
         what = {
             "device": cuda.device("cuda").spec.name,
