@@ -166,10 +166,10 @@ def cost(name: str) -> Part:
     return Part(name, 0, count, (time.perf_counter() - begin) * count)
 
 
-def run(part: Part) -> list[tuple[str, Judged]]:
-    """What becomes of them, by name."""
+def run(part: Part) -> tuple[str, list[tuple[str, Judged]]]:
+    """The kernel's name, and what becomes of the edits, by theirs."""
     chosen = as_it_is(part.name).edits[part.first : part.first + part.count]
-    return [(str(edit), attempted(part.name, edit)) for edit in chosen]
+    return part.name, [(str(edit), attempted(part.name, edit)) for edit in chosen]
 
 
 def attempted(name: str, edit: Edit) -> Judged:
@@ -196,29 +196,27 @@ def test_parts_have_each_edit_once() -> None:
     assert [part.seconds for part in parts] == [48.0, 48.0, 24.0]
 
 
-def show(name: str, results: list[tuple[str, Judged]]) -> Counter[str]:
-    """What became of each edit, and of how many."""
-    for edit, (kind, words) in results:
-        print(f"{name} | {edit} | {kind}: {words}")
-    kinds = Counter(kind for _, (kind, _) in results)
-    print(_SUMMARY.format(name, len(results), kinds[FOUND], kinds[REDUNDANT], kinds[UNLIKE]), flush=True)
-    return kinds
+def summary(name: str, kinds: Counter[str]) -> str:
+    """Of all edits of a kernel."""
+    return (
+        f"## {name}: {kinds.total()} edits, {kinds[FOUND]} found with the right lines, "
+        f"{kinds[REDUNDANT]} redundant with a reason, {kinds[UNLIKE]} unlike"
+    )
 
 
-_SUMMARY = "## {}: {} edits, {} found with the right lines, {} redundant with a reason, {} unlike"
 _PART = 90.0  # seconds as `cost` has them, who pays for compilation too: an edit takes a third
 
 
 def main(jobs: int, names: list[str]) -> int:
-    """A process for each part of a kernel, those that take longest first; gives how many are unlike."""
+    """A process for each part of a kernel, those that take longest first; gives how many edits are unlike."""
+    became: dict[str, Counter[str]] = {name: Counter() for name in names}
     with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=1) as pool:
-        costs = pool.map(cost, names, chunksize=1)
-        parts = [part for whole in costs for part in split(whole, _PART)]
-        begun = {part: pool.apply_async(run, (part,)) for part in sorted(parts, key=lambda part: -part.seconds)}
-        total: Counter[str] = Counter()
-        for name in names:
-            total += show(name, [each for part in parts if part.name == name for each in begun[part].get()])
-    print(_SUMMARY.format("all", sum(total.values()), total[FOUND], total[REDUNDANT], total[UNLIKE]))
+        parts = [part for whole in pool.imap(cost, names) for part in split(whole, _PART)]
+        for name, results in pool.imap_unordered(run, sorted(parts, key=lambda part: -part.seconds)):
+            became[name].update(kind for _, (kind, _) in results)
+            print(*(f"{name} | {edit} | {kind}: {words}" for edit, (kind, words) in results), sep="\n", flush=True)
+    total = sum(became.values(), Counter())
+    print(*(summary(name, kinds) for name, kinds in became.items()), summary("all", total), sep="\n")
     return total[UNLIKE]
 
 
