@@ -13,9 +13,9 @@ import pytest
 
 from tests.cuda.host_gpu import Driver
 from warpwright import cuda, targets, trials
+from warpwright.arrays import reach
 from warpwright.cuda import memory
 from warpwright.kernels import gemm
-from warpwright.products import reach
 from warpwright.report.verdict import judge
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
