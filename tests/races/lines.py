@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,10 @@ __all__ = ["right"]
 Ints = NDArray[np.int64]
 SAMPLED = 200  # pairs of two instructions that are followed: the first ones, and as many of the others
 NEXT = 8  # bytes from an mbarrier to the next
-_ENGINES = ("tcgen05.mma", "tcgen05.cp", "tcgen05.shift", "wgmma.mma_async", "cp.async.bulk", "cp.reduce.async.bulk")
+_ENGINES = (
+    *("tcgen05.mma", "tcgen05.cp", "tcgen05.shift", "wgmma.mma_async", "cp.async.bulk", "cp.reduce.async.bulk"),
+    "clusterlaunchcontrol.try_cancel",
+)
 _EARLY = "bytes too few, one arrival less, twice the bytes, one arrival more, two arrivals"
 
 
@@ -99,15 +103,15 @@ def memory(course: Course, event: Event) -> Iterator[Access]:
 
 def barriers(course: Course, event: Event) -> Iterator[Access]:
     """mbarriers and named barriers, as if all who come there wrote."""
-    lane = int(event.row.lanes[0])
-    for op in event.ops:
-        lane = (op.rank * course.per_cta + op.warp) * 32 + op.lane
+    lanes = {int(event.row.lanes[0]), int(event.row.lanes[-1])}  # one may know by itself what a warp's others are told
+    if event.ops:
+        lanes = {(op.rank * course.per_cta + op.warp) * 32 + op.lane for op in event.ops}
     cells = [place // NEXT for place in course.barriers(event)]
     rank = event.row.warp // course.per_cta
     cells += [
         course.stride * course.ranks // NEXT + NUMBERS * rank + number for number in named(course, event.inst.index)
     ]
-    for cell in cells:
+    for cell, lane in product(cells, sorted(lanes)):
         yield Access(np.array([cell]), lane, True)
 
 
