@@ -286,7 +286,7 @@ def _unwritten(edited: Edited, finding: Finding) -> bool:
 def _leaves(edited: Edited, finding: Finding) -> bool:
     """A CTA's threads know at its end that the use is over, and without the edited instruction they do not."""
     course, insts = edited.course, of_step(edited.course, finding.steps[0])
-    if finding.steps[0].what.startswith("arrives"):
+    if finding.steps[0].what.startswith("arrives") or _are(course, insts, "mbarrier."):
         return any(edited.acts(inst) & edited.offsets for inst in insts)
     found = [pair for number in _last(course, insts) for pair in _ends(course, number)]
     known: dict[tuple[int, int], list[tuple[bool, bool]]] = defaultdict(list)
