@@ -132,6 +132,11 @@ def columns(course: Course, event: Event) -> Iterator[Access]:
         yield Access(np.zeros(1, np.int64), int(event.row.lanes[0]), True)
 
 
+def lanes_of(course: Course, event: Event) -> Iterator[Access]:
+    """All that a warp's lanes do, as if they wrote one and the same cell."""
+    yield Access(np.zeros(len(event.row.lanes), np.int64), event.row.lanes.astype(np.int64), True)
+
+
 def pairs(course: Course, first: set[int], second: set[int], touched: Touched) -> list[Pair]:
     """An access by one of ``first`` and the next one by one of ``second`` to the same cells, one of them a write."""
     found: dict[Pair, None] = {}
@@ -359,6 +364,17 @@ def _behind_grid(edited: Edited, finding: Finding) -> bool:
     return False
 
 
+def _between_grids(edited: Edited, finding: Finding) -> bool:
+    """Of one of the accesses and an atomic operation of its CTA, which tells other CTAs and is told by them, one comes
+    behind the other by the edited instruction."""
+    course = edited.course
+    atomics = {inst.index for inst in course.insts if inst.name in ("atom", "red") and "global" in inst.opcode}
+    return any(
+        told(edited, uses, atomics, lanes_of) or told(edited, atomics, uses, lanes_of)
+        for uses in (of_step(course, step) for step in finding.steps)
+    )
+
+
 _JUDGED: dict[str, Callable[[Edited, Finding], bool]] = {
     **dict.fromkeys(("race", "proxy-fence", "tcgen05-fence"), _either(memory)),
     "mbarrier-init": _either(beginnings),
@@ -373,6 +389,7 @@ _JUDGED: dict[str, Callable[[Edited, Finding], bool]] = {
     "wgmma-registers": _either(registers),
     "wgmma-fence": _fence,
     "grid-dependency": _behind_grid,
+    "grid-race": _between_grids,
 }
 
 
