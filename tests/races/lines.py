@@ -301,14 +301,15 @@ def _leaves(edited: Edited, finding: Finding) -> bool:
 
 
 def _last(course: Course, insts: set[int]) -> list[int]:
-    """The last event of each warp with one of some instructions."""
+    """The last event of each warp with one of some instructions that touches memory: a box outside its array does not."""
     numbers = sorted(number for inst in insts for number in course.rows.get(inst, ()))
-    return list({course.event(number).row.warp: number for number in numbers}.values())
+    touching = [n for n in numbers if any(len(access.cells) for access in course.accesses(course.event(n)))]
+    return list({course.event(number).row.warp: number for number in touching}.values())
 
 
 def _ends(course: Course, number: int) -> Iterator[Pair]:
     """A use of memory, and the end of those who have to know that it is over: its lane, or the other CTA's lanes."""
-    for access in course.accesses(course.event(number)):
+    for access in (access for access in course.accesses(course.event(number)) if len(access.cells)):
         for lane, rank in _distinct(_lanes(access), course.rank_of(access.cells)):
             own = rank == lane // (32 * course.per_cta)
             knowing = [lane] if own else range(rank * course.per_cta * 32, (rank + 1) * course.per_cta * 32)
