@@ -301,7 +301,7 @@ def _leaves(edited: Edited, finding: Finding) -> bool:
 
 
 def _last(course: Course, insts: set[int]) -> list[int]:
-    """The last event of each warp with one of some instructions that touches memory: a box outside its array does not."""
+    """Of each warp, the last event by some instructions that touches memory: a box outside its array does not."""
     numbers = sorted(number for inst in insts for number in course.rows.get(inst, ()))
     touching = [n for n in numbers if any(len(access.cells) for access in course.accesses(course.event(n)))]
     return list({course.event(number).row.warp: number for number in touching}.values())
