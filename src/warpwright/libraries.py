@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NoReturn
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from warpwright.arrays import DeviceArray, device_array, dtype_named
 from warpwright.errors import UsageError
 
-__all__ = ["LIBRARIES", "OTHER", "Library", "View", "library_of"]
+__all__ = ["LIBRARIES", "OTHER", "Library", "View", "common_library", "library_of"]
 
 Shape = tuple[int, ...]
 View = NDArray[Any] | DeviceArray
@@ -59,6 +59,28 @@ def library_of(value: Any) -> Library | None:
     if found is None and device_array(value) is not None:
         return OTHER
     return found
+
+
+def common_library(entry: str, given: Mapping[str, Any], optional: Collection[str]) -> Library:
+    """The one library of all arrays of a call of ``entry``; an ``optional`` one may be None."""
+    found = {name: library_of(value) for name, value in given.items() if value is not None or name not in optional}
+    first, its = next(iter(found.items()))
+    for name, library in found.items():
+        if library is None:
+            raise UsageError(
+                f"{entry}: {name} is a {type(given[name]).__name__}; expected an array of NumPy, torch or CuPy: "
+                f"np.asarray({name})"
+            )
+        if library is not its:
+            raise UsageError(
+                f"{entry}: {first} is of {_module(given[first])} and {name} of {_module(given[name])}; expected arrays "
+                "of one library"
+            )
+    return its or OTHER
+
+
+def _module(value: Any) -> str:
+    return type(value).__module__.partition(".")[0]
 
 
 @functools.cache

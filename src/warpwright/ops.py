@@ -17,7 +17,7 @@ from warpwright.devices import resolve
 from warpwright.errors import PrecisionWarning, UsageError
 from warpwright.extras import NONE, Extras, checked
 from warpwright.gpu import Device
-from warpwright.libraries import OTHER, Library, View, library_of
+from warpwright.libraries import OTHER, Library, View, common_library
 from warpwright.products import (
     DEFAULT_LEVEL,
     FLOAT8,
@@ -286,7 +286,7 @@ def _checked(
     level: int | None,
 ) -> Call:
     bias, scale_a, scale_b = given
-    library = _library({"a": a, "b": b, "out": out, "bias": bias})
+    library = common_library("matmul", {"a": a, "b": b, "out": out, "bias": bias}, ("out", "bias"))
     view_a, view_b = library.view(a), library.view(b)
     for name, view in (("a", view_a), ("b", view_b)):
         _check_operand(name, view, library)
@@ -318,27 +318,6 @@ def _check_float8(a: View, family: Family, target: Device, level: int | None) ->
         )
     if a.dtype in FLOAT8 and level is not None:
         raise UsageError(f"matmul: level={level} for {a.dtype}; the ladder is one of 16-bit types: leave level= out")
-
-
-def _library(given: dict[str, Any]) -> Library:
-    """The one library of all arrays."""
-    found = {name: library_of(value) for name, value in given.items() if value is not None or name in ("a", "b")}
-    for name, library in found.items():
-        if library is None:
-            raise UsageError(
-                f"matmul: {name} is a {type(given[name]).__name__}; expected an array of NumPy, torch or CuPy: "
-                f"np.asarray({name})"
-            )
-        if library is not found["a"]:
-            raise UsageError(
-                f"matmul: a is of {_name(given['a'])} and {name} of {_name(given[name])}; "
-                "expected arrays of one library"
-            )
-    return found["a"] or OTHER
-
-
-def _name(value: Any) -> str:
-    return f"{type(value).__module__.partition('.')[0]}"
 
 
 def _check_operand(name: str, view: View, library: Library) -> None:

@@ -9,14 +9,13 @@ from typing import Any
 from warpwright.arrays import DeviceArray, reach
 from warpwright.gpu import Device
 from warpwright.kernels.attention.problem import Problem, Window
-from warpwright.libraries import OTHER, Library, View
+from warpwright.libraries import OTHER, Library, View, common_library
 from warpwright.sdpa_arrays import (
     FLOAT32,
     address,
     axes,
     check_extents,
     check_out,
-    common_library,
     device_for,
     logical,
     made,
@@ -61,10 +60,9 @@ def attention(
 
     The dtype is bfloat16 or float16; head_dim is a multiple of 8 up to 256, computed as 64, 128 or 256, on Hopper also
     96 and 192. ``out`` is an array for the result, which overlaps no input. ``device`` is a name or Device (default:
-    the GPU that holds the arrays, else a real GPU if there is one, else ``b200``).
-
-    Gives the result; with ``return_lse`` also the log-sum-exp of each row, (batch, heads, q_len) of float32, natural
-    logarithms; with ``explain`` also an `Explanation`: which kernel ran, and why.
+    the GPU that holds the arrays, else a real GPU if there is one, else ``b200``). Gives the result; with
+    ``return_lse`` also the log-sum-exp of each row, (batch, heads, q_len) of float32, natural logarithms; with
+    ``explain`` also an `Explanation`: which kernel ran, and why.
 
     The environment variable WARPWRIGHT_ATTENTION_TMA, read at every call, says whether a kernel with TMA runs: 1, 0, or
     -1, the default: where there are more than 512 keys, or 64 where its tensor cores are others (Hopper, Blackwell).
@@ -78,7 +76,7 @@ def attention(
     done = None if explain else CALLS.again(given, options)
     if done is not None:
         return done
-    library = common_library({"q": q, "k": k, "v": v, "out": out})
+    library = common_library("attention", {"q": q, "k": k, "v": v, "out": out}, ("out",))
     at = heads, rows = axes(layout)
     views = {name: logical(library, name, each, heads, rows) for name, each in (("q", q), ("k", k), ("v", v))}
     target = device_for(views, device)

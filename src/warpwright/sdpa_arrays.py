@@ -12,7 +12,7 @@ from warpwright.devices import resolve
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.kernels.attention.problem import DTYPES, Window
-from warpwright.libraries import OTHER, Library, View, library_of
+from warpwright.libraries import Library, View
 from warpwright.sdpa_launch import COUNTER, capturing
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "check_alike",
     "check_extents",
     "check_out",
-    "common_library",
     "device_for",
     "extents",
     "logical",
@@ -47,27 +46,6 @@ def plain(scale: Any, window: Any) -> tuple[float | None, Window | None]:
         return float(scale), window
     except (TypeError, ValueError, OverflowError):
         return scale, window  # for `Problem`, which says what it expects
-
-
-def common_library(given: dict[str, Any]) -> Library:
-    """The one library of all arrays; an ``out`` of None is none."""
-    found = {name: library_of(value) for name, value in given.items() if value is not None or name != "out"}
-    for name, library in found.items():
-        if library is None:
-            raise UsageError(
-                f"attention: {name} is a {type(given[name]).__name__}; expected an array of NumPy, torch or CuPy: "
-                f"np.asarray({name})"
-            )
-        if library is not found["q"]:
-            raise UsageError(
-                f"attention: q is of {_module(given['q'])} and {name} of {_module(given[name])}; expected arrays of "
-                "one library"
-            )
-    return found["q"] or OTHER
-
-
-def _module(value: Any) -> str:
-    return type(value).__module__.partition(".")[0]
 
 
 def axes(layout: str) -> tuple[int, int]:

@@ -17,12 +17,11 @@ from warpwright.kernels.attention.sm90_backward import kernels_of
 from warpwright.kernels.attention.sm90_backward_plan import GREATEST_HEAD, BackwardConfig, BackwardPlan, plan
 from warpwright.lang.trace import Traced
 from warpwright.launch import entry_point, launch
-from warpwright.libraries import Library, View
+from warpwright.libraries import Library, View, common_library
 from warpwright.sdpa_arrays import (
     FLOAT32,
     axes,
     check_extents,
-    common_library,
     device_for,
     extents,
     logical,
@@ -101,7 +100,7 @@ def _computed(
     """The gradients, of ``given`` q, k, v, o, do, lse and, where there is one, dlse."""
     arrays = dict(zip(GIVEN, given, strict=False))
     halves, stats = ({name: arrays[name] for name in names if name in arrays} for names in (GIVEN[:5], GIVEN[5:]))
-    library = common_library({**halves, "lse": arrays["lse"]})
+    library = common_library("attention", {**halves, "lse": arrays["lse"]}, ())
     heads, rows = axes(layout)
     views = {name: logical(library, name, each, heads, rows) for name, each in halves.items()}
     target = _target(views, device)

@@ -19,8 +19,8 @@ from warpwright.kernels.attention.problem import DTYPES, Problem, Window
 from warpwright.kernels.attention.sm90_plan import plan_varlen
 from warpwright.kernels.attention.sm90_varlen import kernel_of
 from warpwright.launch import entry_point, launch
-from warpwright.libraries import OTHER, Library, View
-from warpwright.sdpa_arrays import FLOAT32, address, check_alike, check_out, common_library, device_for, plain
+from warpwright.libraries import OTHER, Library, View, common_library
+from warpwright.sdpa_arrays import FLOAT32, address, check_alike, check_out, device_for, plain
 from warpwright.sdpa_launch import COUNTER, SETTING, Choice, Geometry, Job, explained, geometry, setting, usable
 from warpwright.sdpa_repeats import CALLS, Kept
 from warpwright.tensormap import TensorMap, ragged
@@ -75,7 +75,7 @@ def attention_varlen(
     done = None if explain else CALLS.again(given, options)
     if done is not None:
         return done
-    library = common_library(arrays)
+    library = common_library("attention", arrays, ("out",))
     views = {name: library.view(array) for name, array in arrays.items() if array is not None}
     target = _target(views, device)
     _check_rows(library, views)

@@ -211,9 +211,7 @@ def _deadlock(edited: Edited, finding: Finding) -> bool:
 def _waits(edited: Edited, inst: int) -> bool:
     """Whether an instruction meets others where the edited one does."""
     course = edited.course
-    if any(
-        _are(course, edited.insts, kind) and _are(course, {inst}, kind) for kind in ("barrier.cluster", "setmaxnreg")
-    ):
+    if any(_are(course, edited.insts, kind) and _are(course, {inst}, kind) for kind in _WITHOUT_PLACE):
         return True
     return bool(edited.acts(inst) & (edited.offsets | edited.moved) or named(course, inst) & edited.numbers)
 
