@@ -12,7 +12,7 @@ import pytest
 
 from tests.kernels.differentiating import random, verify
 from tests.test_attention_repeats import OnGpu, aligned, alike, memory, on_gpu, viewed
-from warpwright import sdpa_arrays, sdpa_backward, sdpa_backward_repeats, targets
+from warpwright import libraries, sdpa_arrays, sdpa_backward, sdpa_backward_repeats, targets
 from warpwright.kernels.attention import Problem, reference
 from warpwright.libraries import LIBRARIES
 from warpwright.sdpa_backward import gradients
@@ -49,7 +49,7 @@ def launches(monkeypatch) -> Iterator[list[Any]]:
         maker=lambda shape, dtype, _: lambda: aligned(shape, dtype),
     )
     target = SimpleNamespace(name="cuda:0", spec=targets.device("h200"))
-    monkeypatch.setattr(sdpa_arrays, "library_of", lambda _: library)
+    monkeypatch.setattr(libraries, "library_of", lambda _: library)
     monkeypatch.setattr(sdpa_arrays, "resolve", lambda *_: target)
     monkeypatch.setattr(sdpa_backward, "_ready", ready)
     sdpa_backward_repeats.CALLS.clear()
@@ -83,7 +83,7 @@ def test_other_calls_go_the_long_way(launches, monkeypatch) -> None:
     gradients(*arrays, causal=True)
     long_way: list[Any] = []
     library = sdpa_backward.common_library
-    monkeypatch.setattr(sdpa_backward, "common_library", lambda arrays: long_way.append(1) or library(arrays))
+    monkeypatch.setattr(sdpa_backward, "common_library", lambda *given: long_way.append(1) or library(*given))
     gradients(*arrays, causal=True)
     assert not long_way
     raw = np.zeros(arrays[0].size + 8, arrays[0].dtype).view(OnGpu)

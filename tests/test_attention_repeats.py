@@ -14,7 +14,7 @@ import pytest
 import warpwright as ww
 from tests.kernels.attending import normal, verify
 from tests.kernels.packing import packed, starts, verify_packed
-from warpwright import sdpa, sdpa_arrays, sdpa_launch, sdpa_repeats, sdpa_varlen, targets
+from warpwright import libraries, sdpa, sdpa_arrays, sdpa_launch, sdpa_repeats, sdpa_varlen, targets
 from warpwright.arrays import DeviceArray
 from warpwright.kernels.attention import Problem, reference
 from warpwright.libraries import LIBRARIES
@@ -83,7 +83,7 @@ def launches(monkeypatch) -> Iterator[list[Any]]:
         zeros=lambda shape, dtype, _: np.zeros(shape, dtype).view(OnGpu),
     )
     target = SimpleNamespace(name="cuda:0", spec=targets.device("h200"))
-    monkeypatch.setattr(sdpa_arrays, "library_of", lambda _: library)
+    monkeypatch.setattr(libraries, "library_of", lambda _: library)
     monkeypatch.setattr(sdpa_arrays, "resolve", lambda *_: target)
     monkeypatch.setattr(sdpa_arrays, "capturing", lambda _: False)
     monkeypatch.setattr(sdpa, "ready", ready)
@@ -162,7 +162,7 @@ def test_out_that_lies_between_what_is_read_goes_the_long_way(launches, monkeypa
     beside, whole = (on_gpu(np.zeros((*q.shape[:3], 2, 64), q.dtype)) for _ in range(2))
     whole[..., 0, :] = q
     given, long_way, library = [whole[..., 0, :], on_gpu(k), on_gpu(v)], list[Any](), sdpa.common_library
-    monkeypatch.setattr(sdpa, "common_library", lambda arrays: long_way.append(1) or library(arrays))
+    monkeypatch.setattr(sdpa, "common_library", lambda *given: long_way.append(1) or library(*given))
     for out in (beside[..., 1, :], beside[..., 0, :], whole[..., 1, :]):
         verify(PROBLEM, given, ww.attention(*given, causal=True, out=out, return_lse=True))
     assert len(long_way) == 2
@@ -191,7 +191,7 @@ def test_other_packed_calls_go_the_long_way(packed_launches, monkeypatch) -> Non
     given = [on_gpu(x) for x in packed(Problem(1, 4, 2, 1, 1, 64), [5, 0, 9], [8, 1, 7])]
     long_way, library = list[Any](), sdpa_varlen.common_library
     ww.attention_varlen(*given, causal=True)
-    monkeypatch.setattr(sdpa_varlen, "common_library", lambda arrays: long_way.append(1) or library(arrays))
+    monkeypatch.setattr(sdpa_varlen, "common_library", lambda *given: long_way.append(1) or library(*given))
     ww.attention_varlen(*given, causal=True)
     assert not long_way
     more = [*given[:3], *(on_gpu(starts([*lengths, 0])) for lengths in ([5, 0, 9], [8, 1, 7]))]
@@ -206,7 +206,7 @@ def test_other_calls_go_the_long_way(launches, monkeypatch) -> None:
     ww.attention(*given, causal=True)
     long_way: list[Any] = []
     library = sdpa.common_library
-    monkeypatch.setattr(sdpa, "common_library", lambda arrays: long_way.append(1) or library(arrays))
+    monkeypatch.setattr(sdpa, "common_library", lambda *given: long_way.append(1) or library(*given))
     ww.attention(*given, causal=True)
     assert not long_way
     short = [x[:, :, :12] for x in given]
