@@ -30,11 +30,14 @@ Ints = NDArray[np.int64]
 
 
 class Access(NamedTuple):
-    """Cells that are read or written, and the lane that does it or asks for it: one each, or one for all."""
+    """Cells that are read or written, the lane that does it or asks for it and the CTA that has them: one each, or one
+    for all. ``tensor``: they are tensor memory's."""
 
     cells: Ints
     lanes: Ints | int
     write: bool
+    ranks: Ints | int
+    tensor: bool = False
 
 
 @dataclass(eq=False)
@@ -116,11 +119,22 @@ class Course:
         used, made = mentions(self.insts[inst])
         return [self.numbers.setdefault(name, len(self.numbers)) for name in dict.fromkeys(used + made)]
 
-    def rank_of(self, cell: Ints) -> Ints:
-        """The CTAs that cells belong to, all of them of shared or all of tensor memory."""
-        if cell[0] < self.tensor:
-            return cell * self.prints.cell // self.stride
-        return (cell - self.tensor) * self.ranks // max(1, self.prints.tensor_cells)
+    def rank_of(self, lanes: Ints | int) -> Ints | int:
+        """The CTAs of lanes."""
+        return lanes // (32 * self.per_cta)
+
+    def memory(self, cells: Ints, lanes: Ints | int, write: bool) -> Access:
+        """An access to cells, all of them of shared or all of tensor memory."""
+        if not len(cells) or cells[0] < self.tensor:
+            return Access(cells, lanes, write, cells * self.prints.cell // self.stride)
+        return Access(cells, lanes, write, (cells - self.tensor) * self.ranks // self.prints.tensor_cells, tensor=True)
+
+    def at_home(self, access: Access) -> Access:
+        """The same in the shared memory of the lanes' own CTAs."""
+        if access.tensor:
+            return access
+        size, own = self.stride // self.prints.cell, self.rank_of(access.lanes)
+        return access._replace(cells=access.cells % size + own * size, ranks=own)
 
     def steps(self, also: set[int]) -> list[int]:
         """Events in order: those that synchronise, and ``also`` some others."""
@@ -139,20 +153,20 @@ class Course:
             yield from self._of_lanes(row, name)
         elif name in ("tcgen05.ld", "tcgen05.st"):
             cells = self.prints.quarter(event.inst, row.warp, row.b)
-            yield Access(cells + self.tensor, int(row.lanes[0]), name == "tcgen05.st")
+            yield self.memory(cells + self.tensor, int(row.lanes[0]), name == "tcgen05.st")
         elif name == "wgmma.mma_async":
             for cells in self.prints.of_wgmma(event.inst, row.warp // self.per_cta, row.a, row.b):
-                yield Access(cells, int(row.lanes[0]), False)
+                yield self.memory(cells, int(row.lanes[0]), False)
         for op in event.ops:
             lane = (op.rank * self.per_cta + op.warp) * 32 + op.lane
-            yield from (Access(cells, lane, write) for cells, write in self._of(op))
+            yield from (self.memory(cells, lane, write) for cells, write in self._of(op))
 
     def _of_lanes(self, row: Row, name: str) -> Iterator[Access]:
         inside = (row.places >= 0) & (row.places < self.ranks * self.stride)
         if inside.any():
             nbytes = 8 if name == "mbarrier.init" else row.a
             cells, lanes = self.prints.of_lanes(row.places[inside], row.lanes[inside], nbytes)
-            yield Access(cells, lanes, name not in ("ld", "ldmatrix"))
+            yield self.memory(cells, lanes, name not in ("ld", "ldmatrix"))
 
     def _of(self, op: Op) -> Iterator[tuple[Ints, bool]]:
         prints, name = self.prints, op.inst.name

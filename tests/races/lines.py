@@ -106,13 +106,12 @@ def barriers(course: Course, event: Event) -> Iterator[Access]:
     lanes = {int(event.row.lanes[0]), int(event.row.lanes[-1])}  # one may know by itself what a warp's others are told
     if event.ops:
         lanes = {(op.rank * course.per_cta + op.warp) * 32 + op.lane for op in event.ops}
-    cells = [place // NEXT for place in course.barriers(event)]
+    cells = [(place // NEXT, place // course.stride) for place in course.barriers(event)]
     rank = event.row.warp // course.per_cta
-    cells += [
-        course.stride * course.ranks // NEXT + NUMBERS * rank + number for number in named(course, event.inst.index)
-    ]
-    for cell, lane in product(cells, sorted(lanes)):
-        yield Access(np.array([cell]), lane, True)
+    first = course.stride * course.ranks // NEXT + NUMBERS * rank
+    cells += [(first + number, rank) for number in named(course, event.inst.index)]
+    for (cell, owner), lane in product(cells, sorted(lanes)):
+        yield Access(np.array([cell]), lane, True, owner)
 
 
 def beginnings(course: Course, event: Event) -> Iterator[Access]:
@@ -122,19 +121,22 @@ def beginnings(course: Course, event: Event) -> Iterator[Access]:
 
 def registers(course: Course, event: Event) -> Iterator[Access]:
     """Registers of a warp."""
-    numbers = course.registers(event.inst.index)
-    yield Access(np.array(numbers, np.int64) * (course.lanes // 32) + event.row.warp, int(event.row.lanes[0]), True)
+    numbers, lane = course.registers(event.inst.index), int(event.row.lanes[0])
+    cells = np.array(numbers, np.int64) * (course.lanes // 32) + event.row.warp
+    yield Access(cells, lane, True, course.rank_of(lane))
 
 
 def columns(course: Course, event: Event) -> Iterator[Access]:
     """Tensor memory as a whole, which is allocated, used and freed."""
+    lane = int(event.row.lanes[0])
     if event.inst.name.startswith("tcgen05."):
-        yield Access(np.zeros(1, np.int64), int(event.row.lanes[0]), True)
+        yield Access(np.zeros(1, np.int64), lane, True, course.rank_of(lane))
 
 
 def lanes_of(course: Course, event: Event) -> Iterator[Access]:
     """All that a warp's lanes do, as if they wrote one and the same cell."""
-    yield Access(np.zeros(len(event.row.lanes), np.int64), event.row.lanes.astype(np.int64), True)
+    lanes = event.row.lanes.astype(np.int64)
+    yield Access(np.zeros(len(lanes), np.int64), lanes, True, course.rank_of(lanes))
 
 
 def pairs(course: Course, first: set[int], second: set[int], touched: Touched) -> list[Pair]:
@@ -144,21 +146,22 @@ def pairs(course: Course, first: set[int], second: set[int], touched: Touched) -
     last = {write: np.full(course.cells, -1, np.int64) for write in (True, False)}
     for number in sorted({number for inst in first | second for number in course.rows.get(inst, ())}):
         event = course.event(number)
-        accesses = [(access, _lanes(access)) for access in touched(course, event) if len(access.cells)]
+        accesses = [access for access in touched(course, event) if len(access.cells)]
         if event.inst.index in second:
-            for access, lanes in accesses:
+            for access in accesses:
                 for held in (last[True], last[False])[: 2 if access.write else 1]:
-                    for source, lane in _distinct(held[access.cells], lanes):
+                    for source, lane in _distinct(held[access.cells], _each(access.lanes, access)):
                         if source >= 0 and sources[source].event != number:
                             found[_pair(course, sources[source], number, lane, touched)] = None
         if event.inst.index in first:
-            for access, lanes in accesses:
-                last[access.write][access.cells] = _remember(course, number, access, lanes, sources)
+            for access in accesses:
+                last[access.write][access.cells] = _remember(number, access, sources)
     return list(found)
 
 
-def _lanes(access: Access) -> Ints:
-    return np.broadcast_to(np.asarray(access.lanes, np.int64), access.cells.shape)
+def _each(given: Ints | int, access: Access) -> Ints:
+    """One for each cell."""
+    return np.broadcast_to(np.asarray(given, np.int64), access.cells.shape)
 
 
 def _distinct(left: Ints, right: Ints) -> list[tuple[int, int]]:
@@ -166,11 +169,12 @@ def _distinct(left: Ints, right: Ints) -> list[tuple[int, int]]:
     return list(zip((packed >> 20).tolist(), (packed & 0xFFFFF).tolist(), strict=True))
 
 
-def _remember(course: Course, number: int, access: Access, lanes: Ints, sources: list[Source]) -> Ints:
+def _remember(number: int, access: Access, sources: list[Source]) -> Ints:
     """New sources, one a lane and CTA; gives that of each cell."""
-    packed, which = np.unique(lanes << 4 | course.rank_of(access.cells), return_inverse=True)
-    tensor, first = bool(access.cells[0] >= course.tensor), len(sources)
-    sources += [Source(number, key >> 4, key & 15, tensor, access.write) for key in packed.tolist()]
+    lanes, ranks = _each(access.lanes, access), _each(access.ranks, access)
+    packed, which = np.unique(lanes << 4 | ranks, return_inverse=True)
+    first = len(sources)
+    sources += [Source(number, key >> 4, key & 15, access.tensor, access.write) for key in packed.tolist()]
     numbers: Ints = first + which
     return numbers
 
@@ -308,7 +312,7 @@ def _last(course: Course, insts: set[int]) -> list[int]:
 def _ends(course: Course, number: int) -> Iterator[Pair]:
     """A use of memory, and the end of those who have to know that it is over: its lane, or the other CTA's lanes."""
     for access in (access for access in course.accesses(course.event(number)) if len(access.cells)):
-        for lane, rank in _distinct(_lanes(access), course.rank_of(access.cells)):
+        for lane, rank in _distinct(_each(access.lanes, access), _each(access.ranks, access)):
             own = rank == lane // (32 * course.per_cta)
             knowing = [lane] if own else range(rank * course.per_cta * 32, (rank + 1) * course.per_cta * 32)
             source = Source(number, lane, rank, False, access.write)
