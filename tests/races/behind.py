@@ -165,10 +165,12 @@ class _Follow:
             return
         cut, made = event.inst.index in self.cut.insts, self.made.get(number, [])
         name = event.inst.name
-        if not name.startswith(_ASYNCHRONOUS):
+        if event.use or not name.startswith(_ASYNCHRONOUS):
             for source in made:  # over at once, for the lane
                 self.own[source.lane] |= self.bits[source]
                 self.told[source.lane, :, KNOWN] |= self.bits[source]
+        if event.use:
+            return
         if name in _ROWS:
             _ROWS[name](self, event, cut)
         elif name.startswith("mbarrier."):

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -22,6 +23,7 @@ from warpwright.vgpu.checks.findings import Verdict
 from warpwright.vgpu.checks.footprints import Footprints
 from warpwright.vgpu.checks.watch import Row, Watch
 from warpwright.vgpu.engines.op import Op
+from warpwright.vgpu.jit.record import TOUCH
 from warpwright.vgpu.program import Inst, Program, mentions
 
 __all__ = ["COPIES", "NUMBERS", "Access", "Course", "Event", "Signal", "courses"]
@@ -43,13 +45,17 @@ class Access(NamedTuple):
 @dataclass(eq=False)
 class Event:
     """A row, with the operations that it issued. ``alive``: lanes of each warp that have not exited, ``everyone``:
-    threads of each CTA's warps."""
+    threads of each CTA's warps; ``use``: it only says that registers are used, the instruction's own row follows."""
 
     row: Row
     inst: Inst
     alive: NDArray[np.uint32]
     everyone: list[int]
     ops: list[Op] = field(default_factory=list)
+
+    @property
+    def use(self) -> bool:
+        return bool(self.row.extra & TOUCH)
 
 
 class Signal(NamedTuple):
@@ -66,8 +72,8 @@ class Signal(NamedTuple):
 
 
 class Course:
-    """One cluster's events in order. ``rows``: numbers of the rows of each instruction; ``tensor``: the first cell of
-    tensor memory, behind all of shared memory."""
+    """One cluster's events in order. ``rows``: numbers of the rows of each instruction, ``uses`` those that only say
+    that it uses registers too; ``tensor``: the first cell of tensor memory, behind all of shared memory."""
 
     def __init__(self, watch: Watch) -> None:
         self.prints: Footprints = watch.prints
@@ -77,16 +83,18 @@ class Course:
         self.names, self.insts = watch.names, watch.insts
         self.events: list[Event | Signal] = []
         self.rows: dict[int, list[int]] = defaultdict(list)
+        self.uses: dict[int, list[int]] = defaultdict(list)
         self.synchronises: set[int] = set()
         self.numbers: dict[str, int] = {}
         self.met: dict[int, list[Event]] = defaultdict(list)
 
     def add(self, event: Event) -> None:
-        self.rows[event.inst.index].append(len(self.events))
+        for rows in (self.uses,) if event.use else (self.uses, self.rows):
+            rows[event.inst.index].append(len(self.events))
         self.events.append(event)
 
     def event(self, number: int) -> Event:
-        """One of ``rows``."""
+        """One of ``uses``."""
         event = self.events[number]
         assert isinstance(event, Event)
         return event
@@ -109,7 +117,7 @@ class Course:
     def at(self, offset: int) -> list[Event]:
         """The events at mbarriers of an offset in their CTA."""
         if not self.met:
-            for event in (event for event in self.events if isinstance(event, Event)):
+            for event in map(self.event, sorted(chain.from_iterable(self.rows.values()))):
                 for place in {place % self.stride for place in self.barriers(event)}:
                     self.met[place].append(event)
         return self.met[offset]
@@ -142,7 +150,7 @@ class Course:
             self.synchronises = {
                 i
                 for i, event in enumerate(self.events)
-                if isinstance(event, Signal) or SYNCHRONISES.match(event.inst.name)
+                if isinstance(event, Signal) or (SYNCHRONISES.match(event.inst.name) and not event.use)
             }
         return sorted(self.synchronises | also)
 

@@ -2,8 +2,8 @@
 
 What is right is said of the kernel as it is (`course`), and of the edited instruction. Of two accesses that nothing
 orders: both touch the same cells, the second comes behind the first as the kernel is, and does not when the edited
-instruction tells nothing (`behind`). Of who waits, arrives or stops: it does so at a barrier that the instruction acts
-on.
+instruction tells nothing (`behind`); or they do not, come there by the address that the edit moves, and nothing orders
+them. Of who waits, arrives or stops: it does so at a barrier that the instruction acts on.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from tests.races.behind import Cut, Pair, Source, followed
 from tests.races.course import NUMBERS, Access, Course, Event
 from tests.races.edits import Edit
+from warpwright.ptx import nodes
 from warpwright.vgpu.checks.findings import Finding, Step
-from warpwright.vgpu.program import mentions
+from warpwright.vgpu.program import Inst, mentions, registers_of
 
 __all__ = ["right"]
 
@@ -55,6 +56,11 @@ class Edited:
         """The same, with what the edit moves."""
         return self.at(inst) | (self.moved if inst in self.insts else set())
 
+    def memory(self, course: Course, event: Event) -> Iterator[Access]:
+        """Cells of memory where the edit's address leads: without a peer's, to the CTA's own."""
+        moved = self.edit.what == "no peer" and event.inst.index in self.insts
+        yield from map(course.at_home, course.accesses(event)) if moved else course.accesses(event)
+
     @property
     def cut(self) -> Cut:
         """What it tells no more. An mbarrier that gets too much, or expects too little, may end a phase early."""
@@ -76,15 +82,20 @@ def named(course: Course, inst: int) -> set[int]:
 
 
 def _users(course: Course, insts: set[int]) -> set[int]:
-    """The instructions that use what some have made, or what comes of it."""
+    """The instructions that go to an address that some have made, or to one that is computed from it."""
     made: set[str] = set()
     more = {name for inst in insts for name in mentions(course.insts[inst])[1]}
-    found: set[int] = set()
     while more > made:
         made = more
-        found = {inst.index for inst in course.insts if made & set(mentions(inst)[0])}
-        more = made | {name for inst in found for name in mentions(course.insts[inst])[1]}
-    return found
+        some = [inst for inst in course.insts if made & set(mentions(inst)[0]) and not _bases(inst)]
+        more = made | {name for inst in some for name in mentions(inst)[1]}
+    return {inst.index for inst in course.insts if made & _bases(inst)}
+
+
+def _bases(inst: Inst) -> set[str]:
+    """Registers that hold the addresses that an instruction goes to."""
+    bases = (operand.base for operand in inst.operands if isinstance(operand, nodes.Address))
+    return {register.name for base in bases for register in registers_of(base)}
 
 
 def of_step(course: Course, step: Step) -> set[int]:
@@ -144,7 +155,8 @@ def pairs(course: Course, first: set[int], second: set[int], touched: Touched) -
     found: dict[Pair, None] = {}
     sources: list[Source] = []
     last = {write: np.full(course.cells, -1, np.int64) for write in (True, False)}
-    for number in sorted({number for inst in first | second for number in course.rows.get(inst, ())}):
+    rows = course.uses if touched is registers else course.rows
+    for number in sorted({number for inst in first | second for number in rows.get(inst, ())}):
         event = course.event(number)
         accesses = [access for access in touched(course, event) if len(access.cells)]
         if event.inst.index in second:
@@ -189,9 +201,26 @@ def _pair(course: Course, source: Source, number: int, lane: int, touched: Touch
 def told(edited: Edited, first: set[int], second: set[int], touched: Touched) -> bool:
     """Whether some access by ``second`` comes behind one by ``first`` as the kernel is, and without the edited
     instruction not."""
-    found = pairs(edited.course, first, second, touched)
-    sampled = found[:SAMPLED] + found[SAMPLED :: max(1, len(found) // SAMPLED)]
-    return any(as_is and not cut for _, as_is, cut in followed(edited.course, sampled, edited.cut))
+    found = _some(pairs(edited.course, first, second, touched))
+    return any(as_is and not cut for _, as_is, cut in followed(edited.course, found, edited.cut))
+
+
+def strange(edited: Edited, first: set[int], second: set[int]) -> bool:
+    """Whether some access by ``second`` comes to cells of one by ``first`` by the edit only, and nothing orders it
+    behind that one."""
+    before = {_who(pair) for pair in pairs(edited.course, first, second, memory)}
+    found = _some([pair for pair in pairs(edited.course, first, second, edited.memory) if _who(pair) not in before])
+    return not all(cut for _, _, cut in followed(edited.course, found, edited.cut))
+
+
+def _who(pair: Pair) -> tuple[int, int, int, int]:
+    """The two events and their lanes."""
+    return pair.source.event, pair.source.lane, pair.event, pair.lane
+
+
+def _some(found: list[Pair]) -> list[Pair]:
+    """The first ones, and as many of the others."""
+    return found[:SAMPLED] + found[SAMPLED :: max(1, len(found) // SAMPLED)]
 
 
 def _either(touched: Touched) -> Callable[[Edited, Finding], bool]:
@@ -202,6 +231,12 @@ def _either(touched: Touched) -> Callable[[Edited, Finding], bool]:
         return told(edited, one, two, touched) or told(edited, two, one, touched)
 
     return judge
+
+
+def _race(edited: Edited, finding: Finding) -> bool:
+    """Two accesses, in whichever order they came; by an address that is moved also those that it leads there."""
+    one, two = (of_step(edited.course, step) for step in finding.steps)
+    return _either(memory)(edited, finding) or strange(edited, one, two) or strange(edited, two, one)
 
 
 def _deadlock(edited: Edited, finding: Finding) -> bool:
@@ -379,7 +414,8 @@ def _between_grids(edited: Edited, finding: Finding) -> bool:
 
 
 _JUDGED: dict[str, Callable[[Edited, Finding], bool]] = {
-    **dict.fromkeys(("race", "proxy-fence", "tcgen05-fence"), _either(memory)),
+    "race": _race,
+    **dict.fromkeys(("proxy-fence", "tcgen05-fence"), _either(memory)),
     "mbarrier-init": _either(beginnings),
     "barrier-count": _either(barriers),
     "mbarrier-lapped": _lapped,
