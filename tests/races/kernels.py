@@ -10,6 +10,7 @@ from warpwright.lang import (
     bar,
     bf16,
     cluster,
+    ctaid,
     elect_one,
     f32,
     fence,
@@ -41,6 +42,16 @@ def neighbours(x: Global[u32], *, right: bool = False) -> None:
     held[tid.x] = tid.x
     if right:
         bar.sync()
+    x[tid.x] = held[63 - tid.x]
+
+
+@kernel("sm_90a", threads=64)
+def stops(x: Global[u32]) -> None:
+    """The first CTA stores where nothing is; in the others two warps race."""
+    held = smem.array(u32, 64)
+    with If(ctaid.x == 0):
+        x[1 << 20] = 0
+    held[tid.x] = tid.x
     x[tid.x] = held[63 - tid.x]
 
 

@@ -42,7 +42,7 @@ class Edited:
     def __init__(self, course: Course, edit: Edit) -> None:
         self.course, self.edit = course, edit
         self.insts = {inst.index for inst in course.insts if inst.line == edit.line + 1}
-        if edit.what == "no peer":
+        if self.leads_home:
             self.insts = _users(course, self.insts)
         self.offsets = set().union(*(self.at(inst) for inst in self.insts))
         self.moved = {offset + NEXT for offset in self.offsets} if "next barrier" in edit.what else set()
@@ -58,14 +58,19 @@ class Edited:
 
     def memory(self, course: Course, event: Event) -> Iterator[Access]:
         """Cells of memory where the edit's address leads: without a peer's, to the CTA's own."""
-        moved = self.edit.what == "no peer" and event.inst.index in self.insts
+        moved = self.leads_home and event.inst.index in self.insts
         yield from map(course.at_home, course.accesses(event)) if moved else course.accesses(event)
+
+    @property
+    def leads_home(self) -> bool:
+        """Whether it is an address, of a peer's memory, that becomes the CTA's own."""
+        return self.edit.what == "no peer"
 
     @property
     def cut(self) -> Cut:
         """What it tells no more. An mbarrier that gets too much, or expects too little, may end a phase early."""
         early: set[int] = set()
-        if self.edit.what in _EARLY or self.edit.what == "no peer":
+        if self.edit.what in _EARLY or self.leads_home:
             early = self.offsets
         elif self.moved and "wait" not in self.edit.opcode:
             early = self.moved
@@ -236,7 +241,9 @@ def _either(touched: Touched) -> Callable[[Edited, Finding], bool]:
 def _race(edited: Edited, finding: Finding) -> bool:
     """Two accesses, in whichever order they came; by an address that is moved also those that it leads there."""
     one, two = (of_step(edited.course, step) for step in finding.steps)
-    return _either(memory)(edited, finding) or strange(edited, one, two) or strange(edited, two, one)
+    if _either(memory)(edited, finding):
+        return True
+    return edited.leads_home and (strange(edited, one, two) or strange(edited, two, one))
 
 
 def _deadlock(edited: Edited, finding: Finding) -> bool:

@@ -18,11 +18,12 @@ from dataclasses import replace
 from itertools import combinations_with_replacement
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from tests.races.edits import Edit
 from tests.races.judging import FOUND, REDUNDANT, UNLIKE, Judged, as_it_is, findings, judged
-from tests.races.lines import right
+from tests.races.lines import barriers, right
 from tests.races.removals import KERNELS, product
 from warpwright.vgpu.checks.findings import Finding, Step
 
@@ -31,8 +32,8 @@ SOME = {
     "memory_flow": 5,
     "blackwell 7": 45,
     "hopper 8": 26,
-    "hopper split": 33,
-    "hopper fp8 split": 33,
+    "hopper split": 34,
+    "hopper fp8 split": 30,
     "hopper sum": 1,
     "mma.sync cp.async": 33,
     "mma.sync v3": 35,
@@ -107,19 +108,20 @@ def test_the_finding_has_the_right_lines(name: str, removed: str) -> None:
 
 UNORDERED = ("race", "proxy-fence", "tcgen05-fence")
 CUTS = (
-    "kernel mbarrier.try_wait.parity.shared::cta.b64 #0",
-    "kernel mbarrier.try_wait.parity.shared::cta.b64 #1",
-    "kernel tcgen05.fence::after_thread_sync #1",
-    "kernel fence.proxy.async.shared::cta #0",
+    ("memory_flow", "kernel mbarrier.try_wait.parity.shared::cta.b64 #0"),
+    ("memory_flow", "kernel mbarrier.try_wait.parity.shared::cta.b64 #1"),
+    ("memory_flow", "kernel tcgen05.fence::after_thread_sync #1"),
+    ("memory_flow", "kernel fence.proxy.async.shared::cta #0"),
+    ("hopper split", "multiply mapa.shared::cluster.u32 #0: no peer"),
 )
 
 
-@pytest.mark.parametrize("removed", CUTS)
-def test_of_all_pairs_of_lines_those_that_are_found_are_right(removed: str) -> None:
-    """No other line of memory_flow would do for either of a finding's two, and no pair that would is missed."""
-    kernel, (edit,) = as_it_is("memory_flow"), [e for e in as_it_is("memory_flow").edits if str(e) == removed]
-    shown = [each for each in findings(KERNELS["memory_flow"](edit), kernel.text) if each.rule.id in UNORDERED]
-    (course,) = kernel.courses
+@pytest.mark.parametrize(("name", "removed"), CUTS)
+def test_of_all_pairs_of_lines_those_that_are_found_are_right(name: str, removed: str) -> None:
+    """No other line of the kernel would do for either of a finding's two, and no pair that would is missed."""
+    kernel, (edit,) = as_it_is(name), [e for e in as_it_is(name).edits if str(e) == removed]
+    shown = [each for each in findings(KERNELS[name](edit), kernel.text) if each.rule.id in UNORDERED]
+    course = kernel.courses[0]
     reached = [
         course.insts[inst]
         for inst in course.rows
@@ -131,9 +133,20 @@ def test_of_all_pairs_of_lines_those_that_are_found_are_right(removed: str) -> N
     pairs = {
         frozenset(pair)
         for pair in combinations_with_replacement(steps, 2)
-        if right(kernel.courses, edit, replace(shown[0], steps=tuple(_step(shown[0], *each) for each in pair)))
+        if right([course], edit, replace(shown[0], steps=tuple(_step(shown[0], *each) for each in pair)))
     }
     assert pairs == {frozenset((step.opcode, step.where, step.role) for step in each.steps) for each in shown}
+
+
+def test_what_is_touched_is_that_of_the_right_cta() -> None:
+    """CTAs give sums to others; what else they touch, and the mbarriers, are their own."""
+    course, own = as_it_is("hopper split").courses[0], dict[str, set[bool]]()
+    for event in (event for inst in course.rows for event in course.of(inst)):
+        for access in (*course.accesses(event), *barriers(course, event)):
+            found = np.unique(access.ranks == course.rank_of(access.lanes))
+            own.setdefault(event.inst.opcode, set()).update(found.tolist())
+    assert own.pop("st.shared::cluster.v4.f32") == {False}
+    assert set().union(*own.values()) == {True}
 
 
 def _step(finding: Finding, opcode: str, where: str, role: str) -> Step:

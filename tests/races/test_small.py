@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
+import threading
 from typing import Any
 
 import ml_dtypes
@@ -13,6 +15,8 @@ import pytest
 from tests.races import kernels
 from warpwright.check import check
 from warpwright.vgpu.checks.findings import Verdict
+from warpwright.vgpu.checks.stream import Stream
+from warpwright.vgpu.checks.watcher import Watcher
 
 
 def _bf16(rows: int) -> Any:
@@ -69,6 +73,33 @@ def test_the_wrong_kernel_is_found_with_the_right_lines(row: tuple[Any, ...]) ->
 def test_a_race_is_one_finding_whichever_access_came_first() -> None:
     (found,) = _checked("neighbours", [WORDS], 1, right=False).findings
     assert found.rule.id == "race"
+
+
+def _ending_last(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two clusters on two cores one ends behind the other."""
+    ended, end = threading.Event(), Watcher.end
+
+    def wait(watcher: Watcher, stream: Stream, *error: Any) -> None:
+        assert stream.cluster.number != number or ended.wait(20)
+        end(watcher, stream, *error)
+        ended.set()
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(Watcher, "end", wait)
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_findings_are_of_the_lowest_cluster_whichever_ends_first(last: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    _ending_last(last, monkeypatch)
+    verdict = check(kernels.neighbours, grid=2, args=[WORDS], depends_on=[WORDS])
+    found = {each.rule.id: [(step.cta[0], step.thread) for step in each.steps] for each in verdict.findings}
+    assert found == {"race": [(0, 0), (0, 63)], "grid-race": [(0, 0), (1, 0)], "grid-dependency": [(0, 0)]}
+
+
+def test_what_others_do_behind_one_that_stops_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one core they never begin."""
+    _ending_last(0, monkeypatch)
+    assert [finding.rule.id for finding in _checked("stops", [WORDS], 2).findings] == ["fault"]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])

@@ -220,10 +220,10 @@ class Cluster:
             self.tape.finish(self.watch)
         self.tell_all("exit")
 
-    def stopped(self, error: Exception) -> None:
-        """The cluster goes on no more, by an error that it met or that others met."""
+    def stopped(self, error: Exception, own: bool) -> None:
+        """The cluster goes on no more, by an error of its ``own`` or because it and others would never end."""
         if self.watch:
-            self.watch.watcher.end(self.watch, error)
+            self.watch.watcher.end(self.watch, error, own)
 
     def _settle(self) -> bool:
         """Settle the barriers when someone came to one or a warp is done; nothing else can change them."""

@@ -115,7 +115,7 @@ class _Run:
                 f"kernel {self.launch.name} {limit}; give a higher limit, or choose a smaller problem."
             )
         for cluster in resident:
-            cluster.stopped(error)
+            cluster.stopped(error, own=False)
         self.failed(resident[0].number, error)
 
     def _start(self, idle: list[Cluster], number: int) -> Cluster:
@@ -133,7 +133,7 @@ class _Run:
             try:
                 done = cluster.step()
             except Exception as error:  # every worker's error is kept: the lowest cluster's is raised
-                cluster.stopped(error)
+                cluster.stopped(error, own=True)
                 self.failed(cluster.number, error)
                 continue
             if done:

@@ -70,8 +70,9 @@ class Globals:
         apart = [[kind for kind in kinds if kind.proxy == proxy] for proxy in (GENERIC, ASYNC)]
         return all(apart) and any(kind.writes for kind in kinds)
 
-    def findings(self) -> list[Finding]:
-        """What nothing orders; of those at the same lines the first."""
+    def findings(self, last: int) -> list[Finding]:
+        """What nothing orders in clusters up to the ``last``; of those at the same lines the first."""
+        self.digests = {number: digest for number, digest in self.digests.items() if number <= last}
         found: dict[object, Finding] = {}
         for finding in self._all():
             found.setdefault(finding.lines, finding)

@@ -120,8 +120,10 @@ class Places:
         return heads[:, 0] & 0xFFFF_FFFF, heads[:, 0] >> 32, mask, heads[:, 2], low, high, stride, table
 
     def gather(self) -> None:
-        """All clusters are over."""
+        """All clusters are over; they come in the order of their numbers, whichever core was faster."""
         empty = np.empty(0, np.int64)
+        self.rows.sort(key=lambda rows: rows.cluster[:1].tolist())
+        self.records.sort(key=lambda records: records.cluster[:1].tolist())
         self.all_rows = _Rows(*map(np.concatenate, zip([empty] * len(_Rows._fields), *self.rows, strict=True)))
         self.table = np.concatenate([np.empty((0, 32), np.int64), *self.tables])
         nothing = _Records(empty, empty, empty, empty, np.empty((0, RECORD_WORDS), np.int64))

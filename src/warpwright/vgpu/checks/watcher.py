@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,11 +33,28 @@ if TYPE_CHECKING:
 __all__ = ["Watcher", "copies", "maps", "tensor", "threads"]
 
 _JUDGED = 20_000  # rows of a cluster that is given up
+_NONE = sys.maxsize  # above the numbers of all clusters
+
+
+@dataclass(eq=False)
+class _Alike:
+    """Clusters that did the same. ``lowest``: the number of the lowest that is or will be judged; ``judged``: that of
+    the one which ``findings`` are of. A lower one has them told of its own CTAs, whichever core was faster."""
+
+    lowest: int = _NONE
+    judged: int = _NONE
+    findings: dict[tuple[Any, ...], Finding] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def known(self, number: int) -> bool:
+        """Whether another has said all that is to be said of a cluster."""
+        return self.judged < number or (self.judged < _NONE and not self.findings)
 
 
 class Watcher:
     """Keeps what every cluster does, judges one of those that did the same, and has the findings; ``off`` are the rules
-    not to check, ``depends`` the arrays that earlier launches write.
+    not to check, ``depends`` the arrays that earlier launches write. ``last``: the lowest cluster that met an error of
+    its own; those above it count for nothing, for how many of them ran is chance.
 
     ``hears`` are told the rows of every cluster with their global addresses (`Outside`): at least once a cluster, in
     order, before it is judged or found equal to one that was; from the thread that ran the cluster.
@@ -45,8 +64,8 @@ class Watcher:
         self.off, self.depends = off, depends
         self.started = False
         self.lock = threading.Lock()
-        self.found: dict[object, Finding] = {}
-        self.judged: set[bytes] = set()
+        self.alike: dict[bytes, _Alike] = {}
+        self.last = _NONE
         self.stops: dict[Exception, Finding] = {}
         self.turns = itertools.count()
         self.hears: list[Callable[[Outside], None]] = []
@@ -80,16 +99,26 @@ class Watcher:
         """A cluster begins."""
         return Stream(cluster, self)
 
-    def end(self, stream: Stream, error: Exception | None = None) -> None:
-        """A cluster is over, at its end or by an error; it is judged unless another did the same."""
-        digest = stream.end(error is None)
+    def end(self, stream: Stream, error: Exception | None = None, own: bool = False) -> None:
+        """A cluster is over, at its end or by an error, its ``own`` or not; it is judged unless another did the
+        same."""
+        number, digest = stream.cluster.number, stream.end(error is None)
         with self.lock:
-            self.globals.digests[stream.cluster.number] = digest
-            self.globals.places.maps[stream.cluster.number] = stream.maps
-            known = digest in self.judged
-            self.judged.add(digest)
+            self.globals.digests[number] = digest
+            self.globals.places.maps[number] = stream.maps
+            alike = self.alike.setdefault(digest, _Alike())
+            known, alike.lowest = alike.lowest < number, min(alike.lowest, number)
+            self.last = min(self.last, number) if own else self.last
         if known and error is None:
             return
+        with alike.lock:
+            if error is not None or not alike.known(number):
+                findings = self._judge(stream, digest, error)
+                if number < alike.judged:
+                    alike.judged, alike.findings = number, findings
+
+    def _judge(self, stream: Stream, digest: bytes, error: Exception | None) -> dict[tuple[Any, ...], Finding]:
+        """What is found in a cluster."""
         watch = Watch(stream.cluster, self)
         watch.follow(stream.blocks(), _JUDGED if isinstance(error, LimitReached) else None)
         if error is None:
@@ -99,11 +128,19 @@ class Watcher:
         watch.contexts.finish(watch.accesses)
         with self.lock:
             self.globals.judged[digest] = Judged(watch.contexts, watch.flags, watch.at)
-            self.found = watch.findings | self.found
+        return watch.findings
+
+    def _found(self) -> list[Finding]:
+        """The findings in clusters, in the order of these, once for the same lines."""
+        found: dict[object, Finding] = {}
+        for alike in sorted(self.alike.values(), key=lambda alike: alike.judged):
+            for lines, finding in alike.findings.items() if alike.judged <= self.last else ():
+                found.setdefault(lines, finding)
+        return list(found.values())
 
     def verdict(self, device: str, error: DeviceError | DescriptorError | None) -> Verdict:
         """What the launch came to; ``error`` is what stopped it."""
-        findings, reasons = [*self.found.values(), *self.globals.findings(), *self._of_text()], []
+        findings, reasons = [*self._found(), *self.globals.findings(self.last), *self._of_text()], []
         if isinstance(error, UnsupportedInstruction | LimitReached):
             reasons.append(str(error))
         elif error is not None:
