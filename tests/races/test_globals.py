@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from warpwright.kernels.gemm.slices import add_slices, sum_grid
 from warpwright.lang import f32
 from warpwright.launch import arranged, load_ptx
 from warpwright.tensormap import TensorMap
+from warpwright.vgpu import schedule
 from warpwright.vgpu.checks.findings import Verdict
 
 ROWS, COLUMNS = global_kernels.ROWS, global_kernels.COLUMNS
@@ -162,7 +164,10 @@ def test_a_weak_flag_is_a_race_itself() -> None:
     assert ["Break(when=ld(pointer, **how) == value)", "st(flag, 1, **_how(store))"] in _lines(verdict)
 
 
-def test_the_last_block_of_the_cuda_samples() -> None:
+def test_the_last_block_of_the_cuda_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which one is last is known, for clusters run by turns, fenced or not: no second core is asked for."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(schedule, "ThreadPoolExecutor", None)
     assert _checked("last_block", 4).kind == "clean"
     for missing in ({"fenced": False}, {"together": False}):
         verdict = _checked("last_block", 4, **missing)

@@ -103,8 +103,8 @@ class Launch:
     @property
     def by_turns(self) -> bool:
         """Whether clusters run by turns, in one order: that of a seed, or because those of a watched launch order one
-        another."""
-        return self.seed > 0 or (self.watcher is not None and self.watcher.globals.synchronises)
+        another, or learn from one another."""
+        return self.seed > 0 or (self.watcher is not None and self.watcher.globals.in_turn)
 
     @property
     def has_tmem(self) -> bool:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from warpwright.vgpu.launch import Launch
     from warpwright.vgpu.names import Names
 
-__all__ = ["Globals", "Judged", "synchronises"]
+__all__ = ["Globals", "Judged"]
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -42,6 +42,13 @@ def synchronises(insts: list[Inst]) -> bool:
     return releases and any(kind.reads for kind in kinds) and any(kind.writes for kind in kinds)
 
 
+def exchanges(insts: list[Inst]) -> bool:
+    """Whether clusters can learn from one another, by strong accesses of global memory (red gives no value): what they
+    do may depend on which comes first."""
+    strong = [(inst.name, kind) for inst in insts if (kind := kind_of(inst)) and kind.scope > WEAK]
+    return any(kind.reads and name != "red" for name, kind in strong) and any(kind.writes for _, kind in strong)
+
+
 class Judged(NamedTuple):
     """What is kept of a cluster that was judged, for all that did the same; ``rows`` of it were."""
 
@@ -52,13 +59,14 @@ class Judged(NamedTuple):
 
 class Globals:
     """The global memory of one launch; ``off`` are the rules not to check, ``depends`` the arrays that earlier launches
-    write."""
+    write. ``in_turn``: its clusters do the same only if they run by turns."""
 
     def __init__(self, launch: Launch, names: Names, off: frozenset[str], depends: Sequence[NDArray[Any]]) -> None:
         self.launch, self.names, self.off, self.depends = launch, names, off, depends
         self.kinds = [kind_of(inst) for inst in launch.insts]
         self.places = Places(launch, self.kinds)
         self.synchronises = synchronises(launch.insts)
+        self.in_turn = self.synchronises or exchanges(launch.insts)
         self.fences = self._both_proxies()
         self.read_only = np.array([".nc" in inst.opcode for inst in launch.insts], np.bool_)
         self.judged: dict[bytes, Judged] = {}
