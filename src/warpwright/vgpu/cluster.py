@@ -52,7 +52,8 @@ class Cluster:
     """The state of a cluster, reused for one cluster after another by the worker that owns it.
 
     See `engines.op.Fabric` for what the engines use. ``warps`` are the warps of all CTAs, rank by rank, as records of
-    the layout in `jit.state`.
+    the layout in `jit.state`. ``rounds`` of theirs are a turn of the cluster, 0 for one without end; ``paused``: its
+    last turn was over before it had to wait.
     """
 
     number: int
@@ -64,6 +65,7 @@ class Cluster:
     warpgroups: warpgroup.Warpgroups
     watch: Stream | None = None
     order: explore.Order | None = None
+    paused = False
 
     def __init__(self, launch: Launch) -> None:
         kernel = launch.kernel
@@ -91,6 +93,7 @@ class Cluster:
         self.handlers = [_handler(inst) for inst in launch.insts]
         self.silent = np.array([launch.recorder is not None and bool(signalled(inst)) for inst in launch.insts], bool)
         self.observers: tuple[Observer, ...] = launch.observers
+        self.rounds = 1 if launch.in_step else 0
         self.in_flight = InFlight(self)
         self.warpgroups = warpgroup.Warpgroups(self)
 
@@ -177,11 +180,16 @@ class Cluster:
         self.tell_all("start")
 
     def step(self) -> bool:
-        """Run until the cluster is done (True) or its warps only spin (False). Raises what went wrong."""
+        """Run until the cluster is done (True), or its warps only spin or its turn is over (False). Raises what
+        went wrong."""
+        self.paused = False
         while True:
             if self.order and not self.order.run():
                 return False
-            code, moved = self._run(0, self.count)
+            code, moved = self._run(0, self.count, self.rounds)
+            if code == state.PAUSED:
+                self.paused = True
+                return False
             if code == state.QUEUE_FULL or moved or self._drain():
                 continue
             if code == state.ALL_DONE:
@@ -197,13 +205,14 @@ class Cluster:
         if warps["status"][index] == state.DONE:
             return False
         warps["slice"][index], warps["fuel"][index] = fuel, _UNUSED
-        self._run(index, 1)
+        self._run(index, 1, 0)
         return int(warps["fuel"][index]) != _UNUSED
 
-    def _run(self, first: int, count: int) -> tuple[int, bool]:
-        """Run some warps until none of them can; what `run_cluster` says, and whether the machine let others go on."""
+    def _run(self, first: int, count: int, rounds: int) -> tuple[int, bool]:
+        """Run some warps for so many rounds, or until none of them can when it is 0; what `run_cluster` says, and
+        whether the machine let others go on."""
         pointers, entry = self.pointers[first:], self.launch.kernel.entry
-        code = function("run_cluster")(pointers.ctypes.data, count, entry, ctypes.addressof(self.which))
+        code = function("run_cluster")(pointers.ctypes.data, count, entry, ctypes.addressof(self.which), rounds)
         if self.tape:
             self.tape.take(self.records[: int(self.queue[0])], self.watch)
         moved = self._take_queue()

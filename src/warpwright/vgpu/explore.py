@@ -47,7 +47,7 @@ class Order:
     ``slices``: block jumps that each warp gets in a turn: ``least`` when it has waited, the more the longer it does
     not, up to ``most``, and further when it seems to go on for ever. ``since``: how many it has made without waiting.
     ``eager``: what is issued completes before any warp goes on. ``pauses``: share of turns after which another cluster
-    goes on; ``paused``: whether that is why `run` has come back.
+    goes on, for which the cluster is ``paused``.
     """
 
     def __init__(self, cluster: Cluster, seed: int) -> None:
@@ -62,11 +62,10 @@ class Order:
         self.slices = [self.least] * cluster.count
         self.since = [0] * cluster.count
         self.pauses = self.random.choice(_PAUSES) if together(seed) > 1 else 0.0
-        self.paused = False
 
     def run(self) -> bool:
         """Let agents go on until none can (True), or warps only spin or it is another cluster's turn (False)."""
-        spun, self.paused = 0, False
+        spun = 0
         while spun <= len(self.agents):
             agent = next((agent for agent in self.agents if self._turn(agent)), None)
             if agent is None:
@@ -77,7 +76,7 @@ class Order:
                 spun = 0
                 self._change(agent)
             if not spun and self.random.random() < self.pauses:
-                self.paused = True
+                self.cluster.paused = True
                 return False
         return False
 

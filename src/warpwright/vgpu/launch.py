@@ -103,8 +103,16 @@ class Launch:
     @property
     def by_turns(self) -> bool:
         """Whether clusters run by turns, in one order: that of a seed, or because those of a watched launch order one
-        another, or learn from one another."""
-        return self.seed > 0 or (self.watcher is not None and self.watcher.globals.in_turn)
+        another, or learn from one another, or go on in step."""
+        return self.seed > 0 or self.in_step or (self.watcher is not None and self.watcher.globals.in_turn)
+
+    @property
+    def in_step(self) -> bool:
+        """Whether all clusters that are resident on a chip go on together, one round each: those of a recorded launch
+        that hand out work by atomic operations. One after the other, the first would take all of it."""
+        return self.recorder is not None and any(
+            inst.name == "atom" and not inst["space"].startswith("shared") for inst in self.insts
+        )
 
     @property
     def has_tmem(self) -> bool:

@@ -3,7 +3,7 @@
 A worker runs a cluster to its end. Only when its warps spin on something that another cluster must do does it make
 the next one resident beside it, up to the device's capacity, as a larger grid runs in waves on a chip. When the
 resident clusters of all workers only return to states that they were in before, nobody will ever change anything:
-that is a deadlock.
+that is a deadlock. Where timing is recorded and clusters hand out work, all that fit go on in step.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Run:
         self.dead = False
         places = _places(launch)
         self.capacity = max(1, places // workers)
-        self.together = together(launch.seed) if launch.seed else 1
+        self.together = together(launch.seed) if launch.seed else self.capacity if launch.in_step else 1
         self.numbers = launch.pending = Pending(numbers, x * y * z, places if launch.takes_over else x * y * z)
 
     def take(self) -> int | None:
@@ -196,7 +196,7 @@ class _Watch:
     def look(self, resident: list[Cluster], generation: int) -> None:
         if not resident:
             return
-        if any(cluster.order and cluster.order.paused for cluster in resident):
+        if any(cluster.paused for cluster in resident):
             self.run.changed()
             return
         state = hash(tuple(cluster.snapshot() for cluster in resident))

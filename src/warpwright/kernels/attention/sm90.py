@@ -106,9 +106,6 @@ def attention(
 
         for _ in loop():
             Break(when=number >= total)
-            taken = var(u32, number)
-            with If(counter != 0):
-                taken.set(atom.inc(Global(u32, counter), total - 1))
             within, before = number % (section * tiles), number // (section * tiles) * section
             place, head = within // section, before + within % section
             row = (tiles - 1 - place if bounds[1] else place) * queries
@@ -121,6 +118,9 @@ def attention(
             for step in loop(1, count):
                 load_tile(to_k, "k", k, *of, last - step * keys)
                 load_tile(to_v, "v", v, *of, last - (step - 1) * keys)
+            taken = var(u32, number)
+            with If(counter != 0):
+                taken.set(atom.inc(Global(u32, counter), total - 1))
             load_tile(to_v, "v", v, *of, first * keys)
             number.set(taken + nctaid.x)
         publish(0, 0, 0, 0)

@@ -118,9 +118,6 @@ def attention_varlen(
         for _ in loop():
             at.find(number)
             Break(when=number - at.before >= at.count)
-            taken = var(u32, number)
-            with If(counter != 0):
-                taken.set(atom.add(Global(u32, counter), 1))
             local, tiles = number - at.before, at.tiles
             within, first_head = local % (section * tiles), local // (section * tiles) * section
             place, head = within // section, first_head + within % section
@@ -136,6 +133,9 @@ def attention_varlen(
             for step in loop(1, count):
                 load_tile(to_k, "k", k, *of, last - step * keys)
                 load_tile(to_v, "v", v, *of, last - (step - 1) * keys)
+            taken = var(u32, number)
+            with If(counter != 0):
+                taken.set(atom.add(Global(u32, counter), 1))
             load_tile(to_v, "v", v, *of, last - (count - 1) * keys)
             number.set(taken + nctaid.x)
         with If((counter != 0) & (number == at.before + at.count + (nctaid.x - 1))):  # nobody takes a number any more

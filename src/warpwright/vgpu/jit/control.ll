@@ -275,13 +275,14 @@ no:
   ret i1 false
 }
 
-; Run every warp that can run, until none can: 0 all wait, 1 all done, 2 some only spin, 3 fault, 4 queue full.
+; Run every warp that can run, until none can: 0 all wait, 1 all done, 2 some only spin, 3 fault, 4 queue full; or
+; 5 after so many %rounds, in each of which every warp goes on until it waits (0: as many as there are).
 ; %which receives the warp's index for 3 and 4.
-define i32 @run_cluster(ptr %warps, i32 %n, ptr %kernel, ptr %which) {
+define i32 @run_cluster(ptr %warps, i32 %n, ptr %kernel, ptr %which, i32 %rounds) {
 entry:
   br label %round
 round:
-  %spun = phi i32 [ 0, %entry ], [ 0, %round_end ]
+  %left = phi i32 [ %rounds, %entry ], [ %left1, %again ]
   br label %loop
 loop:
   %i = phi i32 [ 0, %round ], [ %i1, %next ]
@@ -333,7 +334,13 @@ next:
   %end = icmp eq i32 %i1, %n
   br i1 %end, label %round_end, label %loop
 round_end:
-  br i1 %moved1, label %round, label %settled
+  br i1 %moved1, label %again, label %settled
+again:
+  %left1 = sub i32 %left, 1
+  %over = icmp eq i32 %left1, 0
+  br i1 %over, label %paused, label %round
+paused:
+  ret i32 5
 settled:
   br i1 %spin1, label %spinning, label %quiet
 spinning:

@@ -211,7 +211,7 @@ def _compiled_checks() -> Engine:
 
 
 _PYTHON: dict[str, tuple[Any, list[Any]]] = {
-    "run_cluster": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p]),
+    "run_cluster": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, *[ctypes.c_void_p] * 2, ctypes.c_int32]),
     "mbarrier_update": (ctypes.c_int32, [ctypes.c_void_p, *[ctypes.c_int64] * 4]),
     "mbarrier_update_all": (ctypes.c_int64, [ctypes.c_void_p, *[ctypes.c_int64] * 3]),
     "copy_boxes": (None, [ctypes.c_void_p] * 2 + [ctypes.c_int64] + [ctypes.c_void_p] * 2 + [ctypes.c_int64]),

@@ -32,6 +32,7 @@ __all__ = [
     "LANES",
     "LOCAL_WINDOW",
     "OFFSETS",
+    "PAUSED",
     "QUEUE_FULL",
     "QUEUE_HEADER_WORDS",
     "RANK_SHIFT",
@@ -65,7 +66,7 @@ WGMMA_LOG = 128  # wgmma that a warp may have in flight; with more, the first on
 # Why the kernel function returned.
 DONE, BLOCKED, FUEL, FAULT, FULL = range(5)
 # What `run_cluster` says of all warps together.
-STALLED, ALL_DONE, SPINNING, FAULTED, QUEUE_FULL = range(5)
+STALLED, ALL_DONE, SPINNING, FAULTED, QUEUE_FULL, PAUSED = range(6)
 # What a lane waits for.
 WAIT_MBARRIER, WAIT_BAR, WAIT_CLUSTER, WAIT_BULK, WAIT_SERVICE, WAIT_WGMMA = range(1, 7)
 # Fault kinds that the runtime reports (index = code).
