@@ -7,8 +7,7 @@ random normal bfloat16; kernels of one problem take turns in random order, in se
 ``--measure`` that is measured now, on the GPU of this machine; otherwise read from
 ``bench/measured/h200_attention.json``, so no GPU is needed.
 
-The constants behind the prediction come from micro-benchmarks (bench/micro.py), none from the kernels judged here. On
-the GPU tiles that do not all see as many keys come from a counter; a virtual GPU takes every n-th.
+The constants behind the prediction come from micro-benchmarks (bench/micro.py), none from the kernels judged here.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ GOAL = 0.20
 @dataclass(frozen=True)
 class Case:
     """One launch. ``numbers`` are the arguments that are no arrays, ``shapes`` those of arrays of float32 between
-    launches, by the names of parameters; ``counts``: a GPU hands out tiles by a counter."""
+    launches, by the names of parameters; ``counts``: tiles are handed out by a counter."""
 
     kernel: str
     problem: Problem
@@ -144,12 +143,17 @@ def shapes(case: Case) -> dict[str, tuple[int, ...]]:
     return {name: found[name] for name, _ in case.traced.params if name not in case.numbers}
 
 
+def arguments(case: Case, arrays: Mapping[str, Any], counter: Any) -> list[Any]:
+    """Of a launch, in order."""
+    values = {**arrays, **case.numbers, **({"counter": counter} if case.counts else {})}
+    return [values[name] for name, _ in case.traced.params]
+
+
 def predict(case: Case) -> float:
     """Microseconds of the launch, as the timing model sees it."""
     floats = ("lse", *case.shapes)
     arrays = {name: np.zeros(shape, "f4" if name in floats else bf16.dtype) for name, shape in shapes(case).items()}
-    values = {**case.numbers, **arrays}
-    args = [values[name] for name, _ in case.traced.params]
+    args = arguments(case, arrays, np.zeros(1, np.uint32))
     return float(ww.profile(case.traced, case.grid, args=args, device="h200").time_us)
 
 
@@ -162,8 +166,7 @@ def measure(groups: list[list[Case]]) -> list[dict[str, Any]]:
         for case in group:
             arrays = memory.setdefault(case.problem, {})
             given(bench, case, arrays)
-            values = {**case.numbers, **arrays, **({"counter": arrays["counter"]} if case.counts else {"counter": 0})}
-            args = [values[name] for name, _ in case.traced.params]
+            args = arguments(case, arrays, arrays["counter"])
             runs[case.key] = bench.prepared(case.traced, case.grid, args)
             runs[case.key]()
         for name, sets in in_turns(bench, runs, SETS).items():

@@ -219,9 +219,7 @@ def run(job: Job, views: Sequence[View], lse: View | None, device: Device, memor
     near = [x if name in job.kernel.maps else np.ascontiguousarray(x) for name, x in zip(ARRAYS, host, strict=True)]
     given: list[Any] = [near[i] if tensor is None else tensor for i, tensor in enumerate(mapped(job, near))]
     steps = _steps(job, [geometry(array) for array in near])
-    # CTAs of a virtual GPU take every n-th tile: with a counter, those of a representative wave would take them all
-    takes = 0 if job.words == COUNTER and not device.name.startswith("cuda") else job.words
-    own = [] if job.words is None else [np.zeros(job.words, np.uint32) if takes else 0]
+    own = [] if job.words is None else [np.zeros(job.words, np.uint32) if job.words else 0]
     more = [*steps, 0 if lse is None else lse, *own]
     launch(job.kernel, job.grid, args=[*given, *more, *job.scalars], device=device)
     if job.then:

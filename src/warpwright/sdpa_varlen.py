@@ -201,8 +201,7 @@ def _run(job: Job, library: Library, arrays: dict[str, Array], target: Device) -
         at = ready(job, tuple(map(geometry, four)), target.name)
         at(tuple(places[name] for name in (*FOUR, *STARTS)), places.get("lse", 0), counter, stream)()
     else:
-        own = np.zeros(COUNTER, np.uint32) if target.name.startswith("cuda") else 0  # as in `sdpa_launch.run`
-        more = [views.get("lse", 0), own, *(views[name] for name in STARTS)]
+        more = [views.get("lse", 0), np.zeros(COUNTER, np.uint32), *(views[name] for name in STARTS)]
         launch(job.kernel, job.grid, args=[*_mapped(job, four), *more, *job.scalars], device=target)
     if held["out"] is not arrays["out"]:
         arrays["out"][...] = held["out"]

@@ -114,7 +114,7 @@ def test_check(monkeypatch) -> None:
 
 
 def test_a_check_has_tiles_from_a_counter() -> None:
-    """As on a GPU; a virtual one is given none, and lines that are never reached leave a verdict incomplete."""
+    """Also without a mask, where the kernel is given none: lines that are never reached leave a verdict incomplete."""
     launches: list[Any] = []
     attending.attend(Problem(1, 67, 67, 65, 70, 64), Substitute(device("h200"), launches.append), None)
     (launch,) = launches

@@ -55,8 +55,8 @@ def attend(
 
 
 def counted(launch: Launch) -> Launch:
-    """The launch with a counter of tiles where the kernel can take one, as on a GPU: on a virtual one, which runs
-    without (`warpwright.sdpa_launch.run`), the lines that use it would never be reached."""
+    """The launch with a counter of tiles where the kernel can take one: without, as tiles that all see as many keys are
+    dealt out, the lines that use it would never be reached."""
     params = entry_point(launch["kernel"]).function.params
     counter = np.zeros(COUNTER, np.uint32)
     args = [counter if param.name == "counter" else value for param, value in zip(params, launch["args"], strict=True)]

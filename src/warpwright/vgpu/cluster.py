@@ -53,7 +53,7 @@ class Cluster:
 
     See `engines.op.Fabric` for what the engines use. ``warps`` are the warps of all CTAs, rank by rank, as records of
     the layout in `jit.state`. ``rounds`` of theirs are a turn of the cluster, 0 for one without end; ``paused``: its
-    last turn was over before it had to wait.
+    last turn was over before it had to wait. ``rows``: a `tape.row_buffer`, where rows are recorded.
     """
 
     number: int
@@ -67,7 +67,7 @@ class Cluster:
     order: explore.Order | None = None
     paused = False
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Launch, rows: NDArray[np.int64] | None = None) -> None:
         kernel = launch.kernel
         self.launch = launch
         self.ranks = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
@@ -87,7 +87,7 @@ class Cluster:
         self.queue = np.zeros(QUEUE_HEADER_WORDS + _QUEUE_RECORDS * RECORD_WORDS, np.uint64)
         self.queue[1] = _QUEUE_RECORDS
         self.records = self.queue[QUEUE_HEADER_WORDS:].reshape(_QUEUE_RECORDS, RECORD_WORDS)
-        self.tape = Tape(self) if launch.recorder or launch.watcher else None
+        self.tape = None if rows is None else Tape(self, rows)
         self.which = ctypes.c_int32()
         self.template = self._template()
         self.handlers = [_handler(inst) for inst in launch.insts]

@@ -108,8 +108,8 @@ class Launch:
 
     @property
     def in_step(self) -> bool:
-        """Whether all clusters that are resident on a chip go on together, one round each: those of a recorded launch
-        that hand out work by atomic operations. One after the other, the first would take all of it."""
+        """Whether all clusters that a chip holds at a time go on together, a round each: those of a recorded launch that
+        hand out work by atomic operations. If each ran to its end at once, the first would take all of it."""
         return self.recorder is not None and any(
             inst.name == "atom" and not inst["space"].startswith("shared") for inst in self.insts
         )
@@ -252,6 +252,7 @@ class Launch:
 
 _KEPT = 64
 _WATCHED_SLICE = 5_000
+_STEP = 64  # block jumps: clusters in step should not get far ahead where they wait for nothing
 _kernels: OrderedDict[tuple[int, str, bool, bool, int], tuple[nodes.Module, Kernel, Timing | None]] = OrderedDict()
 
 
@@ -329,6 +330,7 @@ class Device:
         launch.bind(args)
         if recorder is not None:
             launch.chosen = recorder.launched(launch)
+            launch.slice = _STEP if launch.in_step else launch.slice
         for observer in observers:
             observer.launched(kernel.program)
         try:

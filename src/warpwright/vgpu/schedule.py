@@ -15,6 +15,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from warpwright.errors import Deadlock, LimitReached
@@ -23,6 +25,7 @@ from warpwright.vgpu import faults
 from warpwright.vgpu.cluster import Cluster
 from warpwright.vgpu.explore import together
 from warpwright.vgpu.pending import Pending
+from warpwright.vgpu.tape import row_buffer
 
 if TYPE_CHECKING:
     from warpwright.vgpu.launch import Launch
@@ -86,13 +89,14 @@ class _Run:
 
     def work(self, worker: int) -> None:
         """One worker: start clusters, step the resident ones, until none is left."""
+        rows = row_buffer() if self.launch.recorder or self.launch.watcher else None
         idle: list[Cluster] = []
         resident: list[Cluster] = []
         watch = _Watch(self, worker)
         while True:
             wanted = min(len(resident) + 1 if watch.spinning else self.together, self.capacity)
             while len(resident) < wanted and (number := self.take()) is not None:
-                resident.append(self._start(idle, number))
+                resident.append(self._start(idle, rows, number))
                 watch.reset()
             if not resident:
                 return self.leave(worker)
@@ -118,8 +122,8 @@ class _Run:
             cluster.stopped(error, own=False)
         self.failed(resident[0].number, error)
 
-    def _start(self, idle: list[Cluster], number: int) -> Cluster:
-        cluster = idle.pop() if idle else Cluster(self.launch)
+    def _start(self, idle: list[Cluster], rows: NDArray[np.int64] | None, number: int) -> Cluster:
+        cluster = idle.pop() if idle else Cluster(self.launch, rows)
         cluster.start(number)
         return cluster
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from warpwright.vgpu.cluster import Cluster
     from warpwright.vgpu.launch import Launch
 
-__all__ = ["CAPACITY", "ROWS_OF_ONE", "ROW_WORDS", "Recorder", "Rows", "Tape"]
+__all__ = ["CAPACITY", "ROWS_OF_ONE", "ROW_WORDS", "Recorder", "Rows", "Tape", "row_buffer"]
 
 ROW_WORDS = 4  # instruction | warp << 32, cycles | slots << 32, two words: see record.ll
 ROWS_OF_ONE = 17  # rows that an instruction leaves at most, with its tables
@@ -37,13 +37,18 @@ class Recorder(Protocol):
         """A cluster is done: its rows and its records of the queue, both in the order in which they were made."""
 
 
-class Tape:
-    """What one cluster has recorded so far."""
+def row_buffer() -> NDArray[np.int64]:
+    """Where lane code leaves rows until they are taken: one for all clusters of a worker, of which one goes on."""
+    buffer = np.empty((CAPACITY + 1) * ROW_WORDS, np.int64)
+    buffer[:ROW_WORDS] = 0, CAPACITY, 0, 0
+    return buffer
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.buffer = np.empty((CAPACITY + 1) * ROW_WORDS, np.int64)
-        self.buffer[:ROW_WORDS] = 0, CAPACITY, 0, 0
+
+class Tape:
+    """What one cluster has recorded so far, by way of a ``buffer``."""
+
+    def __init__(self, cluster: Cluster, buffer: NDArray[np.int64]) -> None:
+        self.cluster, self.buffer = cluster, buffer
         self.rows: list[Rows] = []
         self.records: list[NDArray[np.uint64]] = []
 
