@@ -108,7 +108,7 @@ class Launch:
 
     @property
     def in_step(self) -> bool:
-        """Whether all clusters that a chip holds at a time go on together, a round each: those of a recorded launch that
+        """Whether all clusters that a chip holds go on together, a round each: those of a recorded launch that
         hand out work by atomic operations. If each ran to its end at once, the first would take all of it."""
         return self.recorder is not None and any(
             inst.name == "atom" and not inst["space"].startswith("shared") for inst in self.insts
