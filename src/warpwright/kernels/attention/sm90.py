@@ -75,8 +75,8 @@ def attention(
 
     Numbers count ``tiles`` tiles of queries of each of ``section`` heads, the heads of a section side by side; where
     there is a bound to the right, from the last queries on, which see most keys. With the address of a ``counter`` who
-    is ready first takes the next number, and the last one sets it back to 0; without one CTAs take every n-th. O leaves
-    through the slot of Q.
+    comes to the last values of a tile first takes the next number, and the last one sets it back to 0; without one CTAs
+    take every n-th. O leaves through the slot of Q.
 
     role      warps  moves                              waits for          signals
     load      0      numbers -> `work`; Q, K, V         empty of each      full of each
