@@ -22,24 +22,35 @@ PROBLEM = Problem(2, 4, 2, 20, 70, 64, causal=True)
 
 @pytest.fixture
 def launches(monkeypatch) -> Iterator[list[Any]]:
-    """The launches that were started: the stream of each."""
-    started: list[Any] = []
+    """The launches that were started: the stream of each, and how many blocks of memory were lent for it."""
+    started, lent = list[Any](), dict[int, Any]()
 
     def ready(job: Any, layouts: Any, gpu: str) -> Any:
         known = dict(layouts)
 
         def at(places: tuple[int, ...], stream: int) -> tuple[Any, ...]:
             def launch() -> None:
-                started.append(stream)
+                started.append((stream, len(lent)))
                 array = {name: memory(place, known[name]) for name, place in zip(known, places, strict=True)}
                 found = reference.gradients(PROBLEM, *(array[name] for name in ("q", "k", "v", "do")))
                 for name, each in zip(("dq", "dk", "dv"), found, strict=True):
                     array[name][...] = each
-                assert array["sums"].shape == job.memory["sums"]
+                for number, name in enumerate(job.memory):
+                    array[name][...] = number
+                assert [(array[name] == number).all() for number, name in enumerate(job.memory)] == [True] * 3
+                for block in lent.values():
+                    assert all(spans(block, array[name]) for name in job.memory)
 
             return (launch,)
 
         return at
+
+    def lender(nbytes: int, _: Any) -> Any:
+        def lend(stream: int) -> int:
+            block = aligned((nbytes,), np.uint8)
+            return lent.setdefault(block.ctypes.data, block).ctypes.data
+
+        return lend, lent.pop
 
     library = replace(
         LIBRARIES["numpy"],
@@ -47,6 +58,7 @@ def launches(monkeypatch) -> Iterator[list[Any]]:
         alike=alike,
         stream=lambda _: lambda: 5,
         maker=lambda shape, dtype, _: lambda: aligned(shape, dtype),
+        lender=lender,
     )
     target = SimpleNamespace(name="cuda:0", spec=targets.device("h200"))
     monkeypatch.setattr(libraries, "library_of", lambda _: library)
@@ -54,7 +66,15 @@ def launches(monkeypatch) -> Iterator[list[Any]]:
     monkeypatch.setattr(sdpa_backward, "_ready", ready)
     sdpa_backward_repeats.CALLS.clear()
     yield started
+    assert not lent
     sdpa_backward_repeats.CALLS.clear()
+
+
+def spans(block: Any, array: Any) -> bool:
+    """Whether an array lies in a block of memory."""
+    low, high = np.lib.array_utils.byte_bounds(block)
+    first, end = np.lib.array_utils.byte_bounds(array)
+    return bool(low <= first and end <= high)
 
 
 def given(seed: int = 0, turned: bool = False) -> tuple[Any, Any, Any, Any, Any, Any]:
@@ -75,7 +95,7 @@ def test_a_call_is_made_again_with_other_arrays(launches, monkeypatch, turned) -
         verify(PROBLEM, random(PROBLEM, seed), found)
         assert [x.strides for x in found] == [x.strides for x in arrays[:3]]
         monkeypatch.setattr(sdpa_backward, "common_library", None)  # from now on only calls that were made before
-    assert launches == [5] * 3
+    assert launches == [(5, 0), (5, 1), (5, 1)]
 
 
 def test_other_calls_go_the_long_way(launches, monkeypatch) -> None:

@@ -46,7 +46,9 @@ MAY_IMPORT = {
     "sdpa_backward": FACTS
     | {"lang", "cuda", "devices", "launch", "kernels", "libraries", "sdpa_arrays", "sdpa_launch"}
     | {"sdpa_backward_repeats"},
-    "interop": FACTS | {"kernels", "libraries", "ops", "repeats", "sdpa", "sdpa_backward", "sdpa_varlen"},
+    "interop": FACTS
+    | {"kernels", "libraries", "ops", "repeats", "sdpa", "sdpa_backward", "sdpa_backward_repeats", "sdpa_launch"}
+    | {"sdpa_repeats", "sdpa_varlen"},
     "sdpa_varlen": FACTS
     | {"cuda", "devices", "launch", "kernels", "libraries", "sdpa_arrays", "sdpa_launch", "sdpa_repeats"},
     "report": FACTS | {"lang", "vgpu", "devices", "launch", "kernels", "ops"},

@@ -120,7 +120,7 @@ def _torch_view(tensor: Any) -> View:
 def _torch_alike(tensor: Any) -> Callable[[Any], bool] | None:
     """By torch's guards, which decide whether code that it compiled may run: they compare the type, all that describes
     the memory, whether it requires gradients, and through which modes a call goes; here, through none. They do not
-    compare whether gradients are recorded."""
+    compare whether gradients are recorded, which must be as it is now where there would be some."""
     torch = sys.modules["torch"]
     modes = torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack()
     if modes or tensor.__class__ not in (torch.Tensor, torch.nn.Parameter):
@@ -129,8 +129,8 @@ def _torch_alike(tensor: Any) -> Callable[[Any], bool] | None:
     guard: Callable[[Any], bool] = torch._C._dynamo.guards.TensorGuards(tensor, **extents).check
     if not tensor.requires_grad:
         return guard
-    recorded = torch.is_grad_enabled
-    return lambda other: not recorded() and guard(other)
+    recorded, now = torch.is_grad_enabled, torch.is_grad_enabled()
+    return lambda other: recorded() is now and guard(other)
 
 
 def _torch_stream(tensor: Any) -> Callable[[], int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from typing import Any
 
 from warpwright.arrays import DeviceArray, reach
@@ -23,7 +22,7 @@ from warpwright.sdpa_arrays import (
     plain,
     shape_made,
 )
-from warpwright.sdpa_launch import SETTING, Job, explained, geometry, job_of, ready, run, setting, usable
+from warpwright.sdpa_launch import Job, explained, geometry, given_setting, job_of, ready, run, setting, usable
 from warpwright.sdpa_repeats import CALLS, Kept
 
 __all__ = ["attention"]
@@ -72,8 +71,9 @@ def attention(
     if scale is not None or window is not None:
         scale, window = plain(scale, window)
     given = (q, k, v) if out is None else (q, k, v, out)
-    options = causal, scale, window, layout, device, return_lse, os.environ.get(SETTING)
-    done = None if explain else CALLS.again(given, options)
+    options = causal, scale, window, layout, device, return_lse, given_setting()
+    known = None if explain else CALLS.find(given, options)
+    done = None if known is None else known(given)
     if done is not None:
         return done
     library = common_library("attention", {"q": q, "k": k, "v": v, "out": out}, ("out",))

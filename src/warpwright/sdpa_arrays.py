@@ -110,18 +110,28 @@ def shape_made(library: Library, like: Array, heads: int, rows: int) -> tuple[tu
     return tuple(shape), (first, second)
 
 
-_MEMORY: dict[tuple[str, str, int, bool], Array] = {}
+_MEMORY: dict[tuple[str, str, int, bool], tuple[int, int, Array]] = {}  # words, address, and the array
 
 
 def memory(library: Library, like: Array, gpu: str, stream: int, words: int) -> Array:
     """Memory for a launch, at first 0. Those of a stream follow each other, and each leaves its counters at 0: that of
     `COUNTER` words, or the first ones of a workspace, as many on one GPU for all of them. A graph has its own."""
+    return _held(library, like, gpu, stream, words)[-1]
+
+
+def _held(library: Library, like: Array, gpu: str, stream: int, words: int) -> tuple[int, int, Array]:
     if capturing(stream):
-        return library.zeros((words,), WORD, like)
+        return _zeros(library, like, words)
     key = library.name, gpu, stream, words == COUNTER
-    if key not in _MEMORY or _MEMORY[key].shape[0] < words:
-        _MEMORY[key] = library.zeros((words,), WORD, like)
-    return _MEMORY[key]
+    found = _MEMORY.get(key)
+    if found is None or found[0] < words:
+        found = _MEMORY[key] = _zeros(library, like, words)
+    return found
+
+
+def _zeros(library: Library, like: Array, words: int) -> tuple[int, int, Array]:
+    made = library.zeros((words,), WORD, like)
+    return words, library.pointer(made), made
 
 
 def address(library: Library, like: Array, gpu: str, words: int) -> Callable[[int], int]:
@@ -129,7 +139,7 @@ def address(library: Library, like: Array, gpu: str, words: int) -> Callable[[in
     if not words:
         return lambda stream: 0
     small = library.empty((1,), WORD, like)  # stands for ``like``, which is not kept alive
-    return lambda stream: library.pointer(memory(library, small, gpu, stream, words))
+    return lambda stream: _held(library, small, gpu, stream, words)[1]
 
 
 def check_out(out: View, views: dict[str, View]) -> None:

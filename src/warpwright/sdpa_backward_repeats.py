@@ -30,16 +30,17 @@ class Kept:
     """A call whose arrays were all used in place; addresses may be others.
 
     Its arrays are q, k, v, o, do, lse and, where there is one, dlse. ``pointer`` and ``stream`` are the library's;
-    ``makers`` make the gradients, whose axes ``turned`` are then exchanged, and ``lenders`` the memory between the
-    launches. ``at`` gives the launches for the addresses of q, k, v, o, do, the gradients, lse, dlse and the memory, on
-    a stream.
+    ``makers`` make the gradients, whose axes ``turned`` are then exchanged; ``lender`` lends the memory between the
+    launches, of which each array has its own from one of ``offsets`` on. ``at`` gives the launches for the addresses of
+    q, k, v, o, do, the gradients, lse, dlse and that memory, on a stream.
     """
 
     pointer: Callable[[Array], int]
     stream: Callable[[], int]
     makers: tuple[Callable[[], Array], ...]
     turned: tuple[Axes, ...]
-    lenders: tuple[Callable[[], Array], ...]
+    lender: tuple[Callable[[int], int], Callable[[int], Any]]
+    offsets: tuple[int, ...]
     at: At
 
     def __call__(self, given: Sequence[Array]) -> Three | None:
@@ -48,10 +49,15 @@ class Kept:
         read = [pointer(array) for array in given]
         if any(place % MAP_BYTES for place in read[:MAPPED]):
             return None
-        made, lent = [make() for make in self.makers], [lend() for lend in self.lenders]
-        places = (*read[:MAPPED], *map(pointer, made), *read[MAPPED:], *map(pointer, lent))
-        for launch in _launches(self.at, places, stream):
-            launch()
+        made, (lend, give_back) = [make() for make in self.makers], self.lender
+        lent = lend(stream)
+        try:
+            memory = [lent + offset for offset in self.offsets]
+            places = (*read[:MAPPED], *map(pointer, made), *read[MAPPED:], *memory)
+            for launch in _launches(self.at, places, stream):
+                launch()
+        finally:
+            give_back(lent)  # whoever gets it next uses it behind these launches in the stream
         dq, dk, dv = (x if axes is None else x.swapaxes(*axes) for x, axes in zip(made, self.turned, strict=True))
         return dq, dk, dv
 

@@ -26,15 +26,15 @@ class Calls:
     def __init__(self) -> None:
         self._known: dict[Hashable, tuple[tuple[tuple[Alike, ...], Callable[[Sequence[Array]], Any]], ...]] = {}
 
-    def again(self, given: Sequence[Array], options: tuple[Any, ...]) -> Any:
-        """What a call gives that can be made as one was before; None for any other."""
+    def find(self, given: Sequence[Array], options: tuple[Any, ...]) -> Callable[[Sequence[Array]], Any] | None:
+        """What makes a call as one was made before, or gives None for addresses that will not do; None for others."""
         try:
             found = self._known.get((given[0].shape, given[1].shape, len(given), options), ())
         except (AttributeError, RuntimeError, TypeError):  # no arrays, or some whose shape is not there or a symbol
             return None
         for alike, call in found:
             if _fit(alike, given):
-                return call(given)
+                return call
         return None
 
     def keep(

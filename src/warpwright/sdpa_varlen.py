@@ -4,7 +4,6 @@ one."""
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,7 +20,18 @@ from warpwright.kernels.attention.sm90_varlen import kernel_of
 from warpwright.launch import entry_point, launch
 from warpwright.libraries import OTHER, Library, View, common_library
 from warpwright.sdpa_arrays import FLOAT32, address, check_alike, check_out, device_for, plain
-from warpwright.sdpa_launch import COUNTER, SETTING, Choice, Geometry, Job, explained, geometry, setting, usable
+from warpwright.sdpa_launch import (
+    COUNTER,
+    SETTING,
+    Choice,
+    Geometry,
+    Job,
+    explained,
+    geometry,
+    given_setting,
+    setting,
+    usable,
+)
 from warpwright.sdpa_repeats import CALLS, Kept
 from warpwright.tensormap import TensorMap, ragged
 
@@ -71,8 +81,9 @@ def attention_varlen(
         scale, window = plain(scale, window)
     arrays = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "out": out}
     given = tuple(array for name, array in arrays.items() if name != "out" or array is not None)
-    options = causal, scale, window, device, return_lse, os.environ.get(SETTING)
-    done = None if explain else CALLS.again(given, options)
+    options = causal, scale, window, device, return_lse, given_setting()
+    known = None if explain else CALLS.find(given, options)
+    done = None if known is None else known(given)
     if done is not None:
         return done
     library = common_library("attention", arrays, ("out",))

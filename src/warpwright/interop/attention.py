@@ -8,16 +8,21 @@ there is no real one.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import DispatchKey, DispatchKeySet
+from torch._C import DispatchKeySet
 
 from warpwright import sdpa
 from warpwright.errors import UsageError
-from warpwright.interop.attention_grad import recorded, trainable
+from warpwright.interop.attention_grad import Recorded, trainable
+from warpwright.interop.dispatch import AFTER_AUTOGRAD, KERNELS, convertible, profiled, straight, watched
 from warpwright.kernels.attention.problem import GREATEST_SCALE, SMALLEST_SCALE
+from warpwright.libraries import LIBRARIES
+from warpwright.sdpa_launch import given_setting
+from warpwright.sdpa_repeats import CALLS, Calls
 
 __all__ = ["attention", "scaled_dot_product_attention"]
 
@@ -25,16 +30,69 @@ SCHEMA = (
     "attention(Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None, int? left=None, int? right=None, "
     "str layout='bhsd') -> (Tensor, Tensor)"
 )
-AFTER_AUTOGRAD = torch._C._after_autograd_keyset
 HALVES = (torch.bfloat16, torch.float16)
 GREATEST_HEAD, HEAD_STEP = 256, 8
 CAPABILITIES = {(9, 0), (10, 0), (12, 0)}  # of GPUs that there are kernels for
+recorded_at_once = super(torch.autograd.Function, Recorded).apply  # without a look for functorch's transforms
+RECORDED = Calls()  # of the operator whose gradients are recorded
+STOOD_IN = Calls()  # of the function that stands in for torch's
+Call = Callable[[Sequence[Any]], Any]
 
 theirs = torch.nn.functional.scaled_dot_product_attention  # now: the name may come to stand for the function here
 
 _library = torch.library.Library("warpwright", "FRAGMENT")
 _library.define(SCHEMA, tags=(torch.Tag.pt2_compliant_tag,))
 attention = torch.ops.warpwright.attention.default
+
+
+class Operator(type(torch.ops.warpwright.attention)):  # type: ignore[misc]
+    """``torch.ops.warpwright.attention``, which does not ask torch what to do with a call where the answer is known
+    (`dispatch`)."""
+
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        causal: bool = False,
+        scale: float | None = None,
+        left: int | None = None,
+        right: int | None = None,
+        layout: str = "bhsd",
+    ) -> tuple[Tensor, Tensor]:
+        if not watched() and not profiled():
+            given = q, k, v
+            call = _known(given, causal, scale, left, right, layout)
+            found: tuple[Tensor, Tensor] | None = None if call is None else call(given)
+            if found is not None:
+                return found
+        return super().__call__(q, k, v, causal, scale, left, right, layout)  # type: ignore[no-any-return]
+
+
+operator = torch.ops.warpwright.attention
+operator.__class__ = Operator
+
+
+def _known(
+    given: tuple[Tensor, Tensor, Tensor], causal: Any, scale: Any, left: Any, right: Any, layout: Any
+) -> Call | None:
+    """What makes a call of the operator again; None also for options that torch would convert, or refuse."""
+    if convertible(causal, scale, left, right):
+        return None
+    options = _options(causal, scale, left, right, layout)
+    return CALLS.find(given, options) or RECORDED.find(given, options)
+
+
+def _options(
+    causal: bool = False,
+    scale: float | None = None,
+    left: int | None = None,
+    right: int | None = None,
+    layout: str = "bhsd",
+) -> tuple[Any, ...]:
+    """Those of a call of `warpwright.attention` as the operator makes it, by which calls are kept."""
+    window = None if left is None and right is None else (left, right)
+    return causal, scale, window, layout, None, True, given_setting()
 
 
 def _attend(
@@ -75,20 +133,51 @@ def _fake(
 
 
 def _autograd(keys: DispatchKeySet, q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
-    """Record the call where a gradient is wanted, or refuse to lose it; else hand on."""
+    """Record the call where a gradient is wanted, or refuse to lose it; else compute at once, or hand on what is no
+    plain tensor."""
+    at_once = straight(keys.raw_repr())
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.requires_grad and torch.is_grad_enabled():
             if trainable(q):
-                return recorded(keys, q, k, v, *options)
+                return _recorded(q, k, v, options) if at_once else Recorded.apply(_below(keys), options, q, k, v)
             raise UsageError(
                 f"attention: {name} requires gradients, for which there is a kernel on Hopper and up to a head "
                 f"dimension of 128; expected {name}.detach(), or torch's own scaled_dot_product_attention"
             )
+    if at_once:
+        return _attend(q, k, v, *options)
     found: tuple[Tensor, Tensor] = attention.redispatch(keys & AFTER_AUTOGRAD, q, k, v, *options)
     return found
 
 
-for _key in (DispatchKey.CPU, DispatchKey.CUDA):
+def _below(keys: DispatchKeySet) -> Callable[..., tuple[Tensor, Tensor]]:
+    """What hands a call on, to be recorded."""
+
+    def attend(*given: Any) -> tuple[Tensor, Tensor]:
+        with torch._C._AutoDispatchBelowAutograd():
+            found: tuple[Tensor, Tensor] = attention.redispatch(keys & AFTER_AUTOGRAD, *given)
+        return found
+
+    return attend
+
+
+def _recorded(q: Tensor, k: Tensor, v: Tensor, options: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
+    """A call whose gradients are recorded, and kept to be made again."""
+    found: tuple[Tensor, Tensor] = Recorded.apply(_attend, options, q, k, v)
+    _keep(RECORDED, (q, k, v), _options(*options), lambda given: recorded_at_once(_attend, options, *given))
+    return found
+
+
+def _keep(calls: Calls, given: tuple[Tensor, ...], options: tuple[Any, ...], call: Call) -> None:
+    """Have ``call`` for tensors that differ from those ``given`` in no more than their addresses."""
+    if calls.find(given, options) is not None:
+        return
+    alike = [each for each in map(LIBRARIES["torch"].alike, given) if each is not None]
+    if len(alike) == len(given):
+        calls.keep(given, options, tuple(alike), call)
+
+
+for _key in KERNELS:
     _library.impl("attention", _attend, _key.name)
 torch.library.register_fake("warpwright::attention", _fake, lib=_library)
 _library.impl("attention", _autograd, "Autograd", with_keyset=True)
@@ -112,10 +201,35 @@ def scaled_dot_product_attention(
     another one than ``causal=True`` of `warpwright.attention`, which is aligned bottom right, where there are more keys
     than queries, or fewer.
     """
+    eager, given = not torch.compiler.is_compiling(), (query, key, value)
+    if eager and attn_mask is None and dropout_p == 0 and not watched() and not profiled():
+        call = STOOD_IN.find(given, _stand_in_options(is_causal, scale, enable_gqa))
+        found = None if call is None else call(given)
+        if found is not None:
+            return found[0]
     here = query.is_cuda and _has_kernels(query.device)
     if not here or not _served(query, key, value, attn_mask, dropout_p, scale, enable_gqa):
         return theirs(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-    return _aligned_top_left(query, key, value, is_causal, scale)
+    result = _aligned_top_left(query, key, value, is_causal, scale)
+    if eager:
+        _remember(given, is_causal, scale, enable_gqa)
+    return result
+
+
+def _stand_in_options(is_causal: bool, scale: float | None, enable_gqa: bool) -> tuple[Any, ...]:
+    """All that decides what becomes of a call besides its tensors; 1 is not True, nor a tensor a number."""
+    kinds = is_causal.__class__, scale.__class__
+    return is_causal, scale, enable_gqa, kinds, torch.are_deterministic_algorithms_enabled(), given_setting()
+
+
+def _remember(given: tuple[Tensor, Tensor, Tensor], is_causal: bool, scale: float | None, enable_gqa: bool) -> None:
+    """Keep a call of the operator as one of the function, where it was made with the same tensors."""
+    query, key, _ = given
+    rows, keys = query.shape[2], key.shape[2]
+    if not is_causal or rows >= keys:
+        call = _known(given, *_mask(rows, keys, is_causal, scale), "bhsd")
+        if call is not None:
+            _keep(STOOD_IN, given, _stand_in_options(is_causal, scale, enable_gqa), call)
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -158,6 +272,12 @@ def _aligned_top_left(query: Tensor, key: Tensor, value: Tensor, is_causal: bool
     """Bottom right is top left where lengths are equal: keys that no query sees go, or the bound moves."""
     rows, keys = query.shape[2], key.shape[2]
     if is_causal and rows < keys:
-        key, value = key[:, :, :rows], value[:, :, :rows]
+        key, value, keys = key[:, :, :rows], value[:, :, :rows], rows
+    found: Tensor = operator(query, key, value, *_mask(rows, keys, is_causal, scale))[0]
+    return found
+
+
+def _mask(rows: int, keys: int, is_causal: bool, scale: float | None) -> tuple[bool, float | None, None, int | None]:
+    """The operator's ``causal``, ``scale``, ``left`` and ``right`` for torch's mask, where no key is one too many."""
     behind = is_causal and rows > keys
-    return attention(query, key, value, is_causal and not behind, scale, None, rows - keys if behind else None)[0]
+    return is_causal and not behind, scale, None, rows - keys if behind else None

@@ -7,29 +7,32 @@ tensors on the CPU, up to a head dimension of 128; they are not differentiable t
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import DispatchKey, DispatchKeySet
 from torch.autograd.function import once_differentiable
 
 from warpwright.errors import UsageError
+from warpwright.interop.dispatch import KERNELS, profiled, watched
 from warpwright.sdpa_backward import GREATEST_HEAD, gradients
+from warpwright.sdpa_backward_repeats import CALLS
 
-__all__ = ["recorded", "trainable"]
+__all__ = ["Recorded", "trainable"]
 
 SCHEMA = (
     "attention_backward(Tensor do, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, bool causal, "
     "float? scale, int? left, int? right, str layout) -> (Tensor, Tensor, Tensor)"
 )
 DEFAULTS = (False, None, None, None, "bhsd")  # of causal, scale, left, right and layout
-AFTER_AUTOGRAD = torch._C._after_autograd_keyset
 HOPPER = (9, 0)
+Two = tuple[Tensor, Tensor]
 Three = tuple[Tensor, Tensor, Tensor]
 
 _library = torch.library.Library("warpwright", "FRAGMENT")
 _library.define(SCHEMA, tags=(torch.Tag.pt2_compliant_tag,))
+_differentiate = torch.ops.warpwright.attention_backward.default
 
 
 def trainable(q: Tensor) -> bool:
@@ -38,19 +41,15 @@ def trainable(q: Tensor) -> bool:
     return bool(hopper and q.shape[-1] <= GREATEST_HEAD)
 
 
-def recorded(keys: DispatchKeySet, q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
-    """Attention whose gradients can be asked for later; ``options`` are those of the operator from ``causal`` on."""
-    found: tuple[Tensor, Tensor] = _Attention.apply(keys, q, k, v, *options, *DEFAULTS[len(options) :])
-    return found
+class Recorded(torch.autograd.Function):  # type: ignore[misc]
+    """What ``attend`` computes, so that its gradients can be asked for later; ``options`` are those of the operator
+    from ``causal`` on."""
 
-
-class _Attention(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
-    def forward(ctx: Any, keys: DispatchKeySet, *given: Any) -> tuple[Tensor, Tensor]:
-        with torch._C._AutoDispatchBelowAutograd():
-            o, lse = torch.ops.warpwright.attention.default.redispatch(keys & AFTER_AUTOGRAD, *given)
-        ctx.save_for_backward(*given[:3], o, lse)
-        ctx.options = given[3:]
+    def forward(ctx: Any, attend: Callable[..., Two], options: tuple[Any, ...], q: Tensor, k: Tensor, v: Tensor) -> Two:
+        o, lse = attend(q, k, v, *options)
+        ctx.save_for_backward(q, k, v, o, lse)
+        ctx.options = (*options, *DEFAULTS[len(options) :])
         ctx.set_materialize_grads(False)
         return o, lse
 
@@ -59,11 +58,36 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:
         q, k, v, o, lse = ctx.saved_tensors
         if do is None and dlse is None:
-            return (None,) * (4 + len(DEFAULTS))
+            return (None,) * 5
         do = torch.zeros_like(o) if do is None else do
-        found = torch.ops.warpwright.attention_backward.default(do, dlse, q, k, v, o, lse, *ctx.options)
-        wanted = ctx.needs_input_grad[1:4]
-        return (None, *(each if needed else None for each, needed in zip(found, wanted, strict=True)), *(None,) * 5)
+        dq, dk, dv = _again(do, dlse, q, k, v, o, lse, *ctx.options) or _differentiate(
+            do, dlse, q, k, v, o, lse, *ctx.options
+        )
+        _, _, needs_q, needs_k, needs_v = ctx.needs_input_grad
+        return None, None, dq if needs_q else None, dk if needs_k else None, dv if needs_v else None
+
+
+def _again(
+    do: Tensor,
+    dlse: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    o: Tensor,
+    lse: Tensor,
+    causal: bool,
+    scale: float | None,
+    left: int | None,
+    right: int | None,
+    layout: str,
+) -> Three | None:
+    """The gradients where they were computed before in the same way, without torch's dispatcher."""
+    if watched() or profiled() or torch.are_deterministic_algorithms_enabled():
+        return None
+    window = None if left is None and right is None else (left, right)
+    given = (q, k, v, o, do, lse) if dlse is None else (q, k, v, o, do, lse, dlse)
+    call = CALLS.find(given, (causal, scale, window, layout, None))
+    return None if call is None else call(given)
 
 
 def _backward(
@@ -108,6 +132,6 @@ def _made(x: Tensor) -> Tensor:
     return x.new_empty((batch, second, first, head_dim)).transpose(1, 2) if turned else x.new_empty(x.shape)
 
 
-for _key in (DispatchKey.CPU, DispatchKey.CUDA):
+for _key in KERNELS:
     _library.impl("attention_backward", _backward, _key.name)
 torch.library.register_fake("warpwright::attention_backward", _fake, lib=_library)

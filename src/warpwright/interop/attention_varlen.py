@@ -11,10 +11,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import DispatchKey, DispatchKeySet
+from torch._C import DispatchKeySet
 
 from warpwright import sdpa_varlen
 from warpwright.errors import UsageError
+from warpwright.interop.dispatch import AFTER_AUTOGRAD, KERNELS, convertible, profiled, straight, watched
+from warpwright.sdpa_launch import given_setting
+from warpwright.sdpa_repeats import CALLS
 
 __all__ = ["attention_varlen"]
 
@@ -22,11 +25,39 @@ SCHEMA = (
     "attention_varlen(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor cu_seqlens_k, bool causal=False, "
     "float? scale=None, int? left=None, int? right=None) -> (Tensor, Tensor)"
 )
-AFTER_AUTOGRAD = torch._C._after_autograd_keyset
 
 _library = torch.library.Library("warpwright", "FRAGMENT")
 _library.define(SCHEMA, tags=(torch.Tag.pt2_compliant_tag,))
 attention_varlen = torch.ops.warpwright.attention_varlen.default
+
+
+class Operator(type(torch.ops.warpwright.attention_varlen)):  # type: ignore[misc]
+    """``torch.ops.warpwright.attention_varlen``, which does not ask torch what to do with a call where the answer is
+    known (`dispatch`)."""
+
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        cu_seqlens_q: Tensor,
+        cu_seqlens_k: Tensor,
+        causal: bool = False,
+        scale: float | None = None,
+        left: int | None = None,
+        right: int | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        if not watched() and not profiled() and not convertible(causal, scale, left, right):
+            window = None if left is None and right is None else (left, right)
+            given = q, k, v, cu_seqlens_q, cu_seqlens_k
+            call = CALLS.find(given, (causal, scale, window, None, True, given_setting()))
+            found: tuple[Tensor, Tensor] | None = None if call is None else call(given)
+            if found is not None:
+                return found
+        return super().__call__(q, k, v, cu_seqlens_q, cu_seqlens_k, causal, scale, left, right)  # type: ignore[no-any-return]
+
+
+torch.ops.warpwright.attention_varlen.__class__ = Operator
 
 
 def _attend(
@@ -58,18 +89,20 @@ def _fake(
 
 
 def _autograd(keys: DispatchKeySet, q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
-    """Refuse to lose a gradient, else hand on."""
+    """Refuse to lose a gradient, else compute at once, or hand on what is no plain tensor."""
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.requires_grad and torch.is_grad_enabled():
             raise UsageError(
                 f"attention: {name} requires gradients, which packed sequences do not have; expected {name}.detach(), "
                 "or torch.ops.warpwright.attention for each sequence"
             )
+    if straight(keys.raw_repr()):
+        return _attend(q, k, v, *options)
     found: tuple[Tensor, Tensor] = attention_varlen.redispatch(keys & AFTER_AUTOGRAD, q, k, v, *options)
     return found
 
 
-for _key in (DispatchKey.CPU, DispatchKey.CUDA):
+for _key in KERNELS:
     _library.impl("attention_varlen", _attend, _key.name)
 torch.library.register_fake("warpwright::attention_varlen", _fake, lib=_library)
 _library.impl("attention_varlen", _autograd, "Autograd", with_keyset=True)

@@ -12,18 +12,18 @@ none of it (`Operator`).
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import DispatchKey, DispatchKeySet
+from torch._C import DispatchKeySet
 
 from warpwright import ops
 from warpwright.errors import UsageError
 from warpwright.interop.attention import attention, scaled_dot_product_attention
 from warpwright.interop.attention_varlen import attention_varlen
+from warpwright.interop.dispatch import AFTER_AUTOGRAD, KERNELS, profiled, straight, watched
 from warpwright.repeats import again
 
 __all__ = ["attention", "attention_varlen", "matmul", "scaled_dot_product_attention"]
@@ -33,8 +33,6 @@ SCHEMA = (
     "Tensor? scale_a=None, Tensor? scale_b=None, ScalarType? out_dtype=None) -> Tensor"
 )
 OPTIONS = ("bias", "activation", "scale_a", "scale_b", "out_dtype")
-AFTER_AUTOGRAD = torch._C._after_autograd_keyset
-KERNELS = (DispatchKey.CPU, DispatchKey.CUDA)
 
 _library = torch.library.Library("warpwright", "DEF")
 _library.define(SCHEMA, tags=(torch.Tag.pt2_compliant_tag,))
@@ -42,12 +40,8 @@ matmul = torch.ops.warpwright.matmul.default
 
 
 class Operator(type(torch.ops.warpwright.matmul)):  # type: ignore[misc]
-    """``torch.ops.warpwright.matmul``, which does not ask torch what to do with a call where the answer is known.
-
-    What is kept to be made again was called with plain tensors, no gradient to record and no mode or transform that
-    sees calls, and is only used for calls of which torch's guards say the same. What else may watch calls is asked
-    here: modes for ``__torch_function__``, which guards do not know, and the profiler.
-    """
+    """``torch.ops.warpwright.matmul``, which does not ask torch what to do with a call where the answer is known
+    (`dispatch`): what is kept to be made again had no gradient to record."""
 
     def __call__(
         self,
@@ -66,7 +60,6 @@ class Operator(type(torch.ops.warpwright.matmul)):  # type: ignore[misc]
         return super().__call__(a, b, bias, activation, scale_a, scale_b, out_dtype)
 
 
-watched, profiled = torch._C._is_torch_function_mode_enabled, torch.autograd._profiler_enabled
 torch.ops.warpwright.matmul.__class__ = Operator
 
 
@@ -119,16 +112,9 @@ def _autograd(
         or (scale_b is not None and scale_b.requires_grad)
     ) and torch.is_grad_enabled():
         return _Product.apply(keys, a, b, bias, activation, scale_a, scale_b, out_dtype)
-    if _straight(keys.raw_repr()):
+    if straight(keys.raw_repr()):
         return ops.matmul(a, b, bias=bias, activation=activation, scale_a=scale_a, scale_b=scale_b, out_dtype=out_dtype)
     return matmul.redispatch(keys & AFTER_AUTOGRAD, a, b, bias, activation, scale_a, scale_b, out_dtype)
-
-
-@functools.cache
-def _straight(keys: int) -> bool:
-    """Whether the kernel comes next: between autograd and it stands no mode, no subclass, no transform."""
-    rest = (DispatchKeySet.from_raw_repr(keys) & AFTER_AUTOGRAD).remove(DispatchKey.ADInplaceOrView)
-    return rest.highestPriorityTypeId() in KERNELS
 
 
 class _Product(torch.autograd.Function):  # type: ignore[misc]
