@@ -207,8 +207,7 @@ def scaled_dot_product_attention(
         found = None if call is None else call(given)
         if found is not None:
             return found[0]
-    here = query.is_cuda and _has_kernels(query.device)
-    if not here or not _served(query, key, value, attn_mask, dropout_p, scale, enable_gqa):
+    if not _has_kernels(query.device) or not _served(query, key, value, attn_mask, dropout_p, scale, enable_gqa):
         return theirs(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     result = _aligned_top_left(query, key, value, is_causal, scale)
     if eager:
@@ -234,7 +233,7 @@ def _remember(given: tuple[Tensor, Tensor, Tensor], is_causal: bool, scale: floa
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _has_kernels(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) in CAPABILITIES
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) in CAPABILITIES
 
 
 def _served(
