@@ -35,11 +35,11 @@ def launches(monkeypatch) -> Iterator[list[Any]]:
                 found = reference.gradients(PROBLEM, *(array[name] for name in ("q", "k", "v", "do")))
                 for name, each in zip(("dq", "dk", "dv"), found, strict=True):
                     array[name][...] = each
+                for block in lent.values():
+                    assert all(spans(block, array[name]) for name in job.memory)
                 for number, name in enumerate(job.memory):
                     array[name][...] = number
                 assert [(array[name] == number).all() for number, name in enumerate(job.memory)] == [True] * 3
-                for block in lent.values():
-                    assert all(spans(block, array[name]) for name in job.memory)
 
             return (launch,)
 

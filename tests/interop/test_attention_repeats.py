@@ -220,7 +220,14 @@ def test_other_calls_ask_torch(gpu, long_way, monkeypatch) -> None:
 
 def test_what_torch_refuses_it_refuses_after_a_call_that_is_its_equal(gpu) -> None:
     q, k, v = inputs()
-    refused = [((q, k, v), {"left": 3.0}), ((q, k, v, "x"), {}), ((q, k), {}), ((q, k, 3), {}), ((3, k, v), {})]
+    refused = [
+        ((q, k, v), {"left": 3.0}),
+        ((q, k, v), {"scale": 0.5 + 0j}),
+        ((q, k, v, "x"), {}),
+        ((q, k), {}),
+        ((q, k, 3), {}),
+        ((3, k, v), {}),
+    ]
     said: list[str] = []
     for _ in range(2):
         for arguments, keywords in refused:
@@ -230,10 +237,10 @@ def test_what_torch_refuses_it_refuses_after_a_call_that_is_its_equal(gpu) -> No
         with pytest.raises(UsageError) as caught:
             operator(q, k, v[..., :32])
         said.append(str(caught.value))
-        for keywords in ({}, {"causal": True}, {"left": 3}):
+        for keywords in ({}, {"causal": True}, {"left": 3}, {"scale": 0.5}):
             operator(q, k, v, **keywords)
-    assert said[:6] == said[6:]
-    assert said[5] == "attention: k is 1 × 2 × 20 × 64 and v is 1 × 2 × 20 × 32; expected one shape for both"
+    assert said[:7] == said[7:]
+    assert said[6] == "attention: k is 1 × 2 × 20 × 64 and v is 1 × 2 × 20 × 32; expected one shape for both"
 
 
 def test_gradients_are_recorded_again(gpu, long_way) -> None:
@@ -272,6 +279,7 @@ def test_the_stand_in_makes_a_call_again(gpu, long_way) -> None:
         assert long_way == [operator]
     for seed in range(2):
         given = inputs(seed, 20, 24)
+        operator(*given, True)  # whose mask is aligned bottom right
         near(stand_in(*given, is_causal=True), exact(*given, is_causal=True))
     assert len(module.STOOD_IN._known) == 4  # the last one's arrays are slices of those that were given
 

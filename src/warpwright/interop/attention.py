@@ -77,7 +77,7 @@ def _known(
     given: tuple[Tensor, Tensor, Tensor], causal: Any, scale: Any, left: Any, right: Any, layout: Any
 ) -> Call | None:
     """What makes a call of the operator again; None also for options that torch would convert, or refuse."""
-    if convertible(causal, scale, left, right):
+    if convertible(scale, left, right):
         return None
     options = _options(causal, scale, left, right, layout)
     return CALLS.find(given, options) or RECORDED.find(given, options)

@@ -63,8 +63,7 @@ class Recorded(torch.autograd.Function):  # type: ignore[misc]
         dq, dk, dv = _again(do, dlse, q, k, v, o, lse, *ctx.options) or _differentiate(
             do, dlse, q, k, v, o, lse, *ctx.options
         )
-        _, _, needs_q, needs_k, needs_v = ctx.needs_input_grad
-        return None, None, dq if needs_q else None, dk if needs_k else None, dv if needs_v else None
+        return None, None, dq, dk, dv
 
 
 def _again(

@@ -47,7 +47,7 @@ class Operator(type(torch.ops.warpwright.attention_varlen)):  # type: ignore[mis
         left: int | None = None,
         right: int | None = None,
     ) -> tuple[Tensor, Tensor]:
-        if not watched() and not profiled() and not convertible(causal, scale, left, right):
+        if not watched() and not profiled() and not convertible(scale, left, right):
             window = None if left is None and right is None else (left, right)
             given = q, k, v, cu_seqlens_q, cu_seqlens_k
             call = CALLS.find(given, (causal, scale, window, None, True, given_setting()))

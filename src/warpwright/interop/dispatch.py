@@ -31,11 +31,6 @@ def straight(keys: int) -> bool:
     return rest.highestPriorityTypeId() in KERNELS
 
 
-def convertible(causal: Any, scale: Any, left: Any, right: Any) -> bool:
+def convertible(scale: Any, left: Any, right: Any) -> bool:
     """Whether torch would convert or refuse one of attention's options, which may yet equal one that it takes."""
-    return (
-        causal.__class__ is not bool
-        or scale.__class__ not in NUMBERS
-        or left.__class__ not in PLACES
-        or right.__class__ not in PLACES
-    )
+    return scale.__class__ not in NUMBERS or left.__class__ not in PLACES or right.__class__ not in PLACES
