@@ -9,6 +9,7 @@ there is no real one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from warpwright.interop.dispatch import AFTER_AUTOGRAD, KERNELS, convertible, pr
 from warpwright.kernels.attention.problem import GREATEST_SCALE, SMALLEST_SCALE
 from warpwright.libraries import LIBRARIES
 from warpwright.sdpa_launch import given_setting
-from warpwright.sdpa_repeats import CALLS, Calls
+from warpwright.sdpa_repeats import CALLS, Calls, Kept
 
 __all__ = ["attention", "scaled_dot_product_attention"]
 
@@ -204,9 +205,9 @@ def scaled_dot_product_attention(
     eager, given = not torch.compiler.is_compiling(), (query, key, value)
     if eager and attn_mask is None and dropout_p == 0 and not watched() and not profiled():
         call = STOOD_IN.find(given, _stand_in_options(is_causal, scale, enable_gqa))
-        found = None if call is None else call(given)
+        found: Tensor | None = None if call is None else call(given)
         if found is not None:
-            return found[0]
+            return found
     if not _has_kernels(query.device) or not _served(query, key, value, attn_mask, dropout_p, scale, enable_gqa):
         return theirs(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     result = _aligned_top_left(query, key, value, is_causal, scale)
@@ -228,7 +229,12 @@ def _remember(given: tuple[Tensor, Tensor, Tensor], is_causal: bool, scale: floa
     if not is_causal or rows >= keys:
         call = _known(given, *_mask(rows, keys, is_causal, scale), "bhsd")
         if call is not None:
-            _keep(STOOD_IN, given, _stand_in_options(is_causal, scale, enable_gqa), call)
+            _keep(STOOD_IN, given, _stand_in_options(is_causal, scale, enable_gqa), _without_lse(call))
+
+
+def _without_lse(call: Call) -> Call:
+    """The call for its result alone; where no gradient is recorded, nobody needs memory for the log-sum-exp."""
+    return replace(call, lse=None) if isinstance(call, Kept) else lambda given: call(given)[0]
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
