@@ -3,10 +3,11 @@
 The time a call takes to return, when its arguments are on the GPU and the work is only started: `ww.matmul`, the same
 with ``out``, with a bias and scales, with results that are kept, so that each has an address of its own, a batch of
 four, a product whose K is cut into slices (two launches), ``torch.ops.warpwright.matmul`` of some of these,
-`ww.attention` of eight heads, with ``out``, its operator and its gradients, `ww.attention_varlen` of four packed
-sequences, and as peers ``torch.matmul``, ``torch.addmm``, ``torch.mm`` with ``out``, torch's
-``scaled_dot_product_attention`` with its gradients, and the function that it runs for packed sequences. Medians of
-``--calls`` calls each, in turns of ten, the GPU idle at the begin of each turn.
+`ww.attention` of eight heads, with ``out``, its operator, the function that stands in for torch's, both also where
+gradients are recorded, and the gradients, alone and by autograd, `ww.attention_varlen` of four packed sequences and its
+operator, and as peers ``torch.matmul``, ``torch.addmm``, ``torch.mm`` with ``out``, torch's
+``scaled_dot_product_attention``, where its gradients are recorded too, these, and the function that it runs for packed
+sequences. Medians of ``--calls`` calls each, in turns of ten, the GPU idle at the begin of each turn.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 import torch
 
 import warpwright as ww
-import warpwright.interop.torch
+from warpwright.interop.torch import scaled_dot_product_attention
 from warpwright.sdpa_backward import gradients
 
 TURN = 10
@@ -69,7 +70,7 @@ def contenders(size: int) -> dict[str, Callable[[], Any]]:
         assert error < 5e-3, f"{name} is off by {error:.2e} of the norm"
     *ours, theirs = (run().double() for run in slices.values())
     assert all((each - theirs).norm() < 5e-3 * theirs.norm() for each in ours)
-    return runs | slices | attentions(size) | packed(size) | gradients_of(size)
+    return runs | slices | attentions(size) | packed(size) | recorded(size) | gradients_of(size)
 
 
 def attentions(size: int) -> dict[str, Callable[[], Any]]:
@@ -80,6 +81,7 @@ def attentions(size: int) -> dict[str, Callable[[], Any]]:
         "ww.attention": lambda: ww.attention(q, k, v),
         "ww.attention, out": lambda: ww.attention(q, k, v, out=out),
         "torch.ops.warpwright.attention": lambda: operator(q, k, v)[0],
+        "the stand-in for torch's": lambda: scaled_dot_product_attention(q, k, v),
         "torch's attention": lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v),
     }
     *ours, theirs = (run().double() for run in runs.values())
@@ -105,18 +107,34 @@ def packed(size: int) -> dict[str, Callable[[], Any]]:
     return runs
 
 
+def recorded(size: int) -> dict[str, Callable[[], Any]]:
+    """The same attention, causal, of tensors that require gradients."""
+    q, k, v = (torch.randn(1, 8, size, 64, device="cuda", dtype=torch.bfloat16).requires_grad_() for _ in range(3))
+    operator, theirs = torch.ops.warpwright.attention, torch.nn.functional.scaled_dot_product_attention
+    runs: dict[str, Callable[[], Any]] = {
+        "the operator, recorded": lambda: operator(q, k, v, True)[0],
+        "the stand-in, recorded": lambda: scaled_dot_product_attention(q, k, v, is_causal=True),
+        "torch's attention, recorded": lambda: theirs(q, k, v, is_causal=True),
+    }
+    *ours, expected = (run().double() for run in runs.values())
+    assert all(each.requires_grad and (each - expected).norm() < 1e-2 * expected.norm() for each in ours)
+    return runs
+
+
 def gradients_of(size: int) -> dict[str, Callable[[], Any]]:
     """The gradients of the same attention, causal, after its forward pass."""
     q, k, v, do = (torch.randn(1, 8, size, 64, device="cuda", dtype=torch.bfloat16) for _ in range(4))
     o, lse = ww.attention(q, k, v, causal=True, return_lse=True)
     leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    ours = torch.ops.warpwright.attention(*leaves, True)[0]
     theirs = torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=True)
     runs: dict[str, Callable[[], Any]] = {
         "gradients of attention": lambda: gradients(q, k, v, o, lse, do, causal=True),
+        "the same, by autograd": lambda: torch.autograd.grad(ours, leaves, do, retain_graph=True),
         "torch's gradients": lambda: torch.autograd.grad(theirs, leaves, do, retain_graph=True),
     }
-    for found, expected in zip(*(run() for run in runs.values()), strict=True):
-        assert (found.double() - expected.double()).norm() < 1e-2 * expected.double().norm()
+    for *found, expected in zip(*(run() for run in runs.values()), strict=True):
+        assert all((each.double() - expected.double()).norm() < 1e-2 * expected.double().norm() for each in found)
     return runs
 
 
