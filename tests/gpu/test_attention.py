@@ -11,7 +11,8 @@ import torch
 
 import warpwright as ww
 from tests.kernels.attending import normal, verify
-from warpwright import sdpa
+from warpwright import sdpa, sdpa_repeats
+from warpwright.interop import attention as module
 from warpwright.interop.torch import attention, scaled_dot_product_attention
 from warpwright.kernels.attention import Problem
 from warpwright.sdpa_backward import gradients
@@ -22,7 +23,10 @@ theirs = torch.nn.functional.scaled_dot_product_attention
 
 @pytest.fixture(autouse=True)
 def nothing_set(monkeypatch) -> None:
+    """Nor any call made before."""
     monkeypatch.delenv(SETTING, raising=False)
+    for calls in (sdpa_repeats.CALLS, module.RECORDED, module.STOOD_IN):
+        calls.clear()
 
 
 def tensors(problem: Problem) -> list[Any]:
@@ -103,6 +107,29 @@ def test_any_stream_and_a_graph(setting, monkeypatch) -> None:
         q.normal_()
         graph.replay()
         assert torch.equal(captured, 2 * attention(q, k, v, True)[0])
+
+
+@pytest.mark.parametrize("function", [torch.ops.warpwright.attention, scaled_dot_product_attention])
+@pytest.mark.parametrize(("q_len", "kv_len"), [(300, 300), (1, 700)])
+def test_calls_are_made_again(function, q_len, kv_len, monkeypatch) -> None:
+    """With other tensors, on other streams, and in graphs that are replayed; keys of few queries are shared out."""
+    for stream in (None, None, torch.cuda.Stream()):
+        q = torch.randn(2, 4, q_len, 64, device="cuda").to(torch.bfloat16)
+        k, v = (torch.randn(2, 4, kv_len, 64, device="cuda").to(torch.bfloat16) for _ in range(2))
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            found = function(q, k, v)
+        torch.cuda.synchronize()
+        found = found if isinstance(found, torch.Tensor) else found[0]
+        assert (found.double() - theirs(q.double(), k.double(), v.double())).abs().max() < 2e-2
+        monkeypatch.setattr(sdpa, "attention", None)  # from now on only calls that were made before
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = function(q, k, v)[0]
+    for _ in range(3):
+        q.normal_()
+        graph.replay()
+        assert torch.equal(captured, function(q, k, v)[0])
 
 
 def test_many_streams_at_a_time() -> None:

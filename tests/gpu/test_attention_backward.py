@@ -13,11 +13,13 @@ import warpwright as ww
 from tests.gpu.test_attention import host
 from tests.kernels.attending import BF16
 from tests.kernels.differentiating import NAMES, arrays, launches, random, verify
-from warpwright.interop.torch import attention, scaled_dot_product_attention
+from warpwright import sdpa, sdpa_backward
+from warpwright.interop.torch import attention
+from warpwright.interop.torch import scaled_dot_product_attention as stand_in
 from warpwright.kernels.attention import Problem
 from warpwright.sdpa_backward import gradients
 
-theirs = torch.nn.functional.scaled_dot_product_attention
+operator, theirs = torch.ops.warpwright.attention, torch.nn.functional.scaled_dot_product_attention
 BASE = Problem(2, 4, 2, 300, 500, 128, BF16)
 PROBLEMS = [
     replace(BASE, causal=True),
@@ -31,9 +33,9 @@ hopper = pytest.mark.skipif(
 )
 
 
-def tensors(problem: Problem) -> list[Any]:
+def tensors(problem: Problem, seed: int = 0) -> list[Any]:
     """Q, K, V and the gradient of the output."""
-    return [torch.from_numpy(x.view(np.int16)).cuda().view(torch.bfloat16) for x in random(problem)]
+    return [torch.from_numpy(x.view(np.int16)).cuda().view(torch.bfloat16) for x in random(problem, seed)]
 
 
 @hopper
@@ -81,13 +83,40 @@ def test_a_step_of_training_is_torchs(q_len: int, kv_len: int) -> None:
     problem = replace(BASE, heads=2, q_len=q_len, kv_len=kv_len)
     *given, do = tensors(problem)
     results = []
-    for function, kind in ((scaled_dot_product_attention, torch.bfloat16), (theirs, torch.float64)):
+    for function, kind in ((stand_in, torch.bfloat16), (theirs, torch.float64)):
         leaves = [x.to(kind).requires_grad_() for x in given]
         out = function(*(x * 0.5 for x in leaves), is_causal=True)
         results.append((out, *torch.autograd.grad(out, leaves, do.to(kind))))
-    assert "_Attention" in results[0][0].grad_fn.name()
+    assert "Recorded" in results[0][0].grad_fn.name()
     for found, expected in zip(*results, strict=True):
         assert (found.double() - expected).abs().max() <= 2e-2 * expected.abs().max()
+
+
+@hopper
+@pytest.mark.parametrize("function", [lambda *x: operator(*x, True)[0], lambda *x: stand_in(*x, is_causal=True)])
+def test_calls_by_autograd_are_made_again(function, monkeypatch) -> None:
+    """With other tensors, on another stream, and in a graph that is replayed."""
+    problem = replace(BASE, kv_len=300, heads=2, causal=True)
+    for seed, stream in enumerate((None, None, torch.cuda.Stream())):
+        *given, do = tensors(problem, seed)
+        torch.cuda.synchronize()
+        leaves, exact = ([x.to(kind).requires_grad_() for x in given] for kind in (torch.bfloat16, torch.float64))
+        with torch.cuda.stream(stream):
+            found = torch.autograd.grad(function(*leaves), leaves, do)
+        torch.cuda.synchronize()
+        expected = torch.autograd.grad(theirs(*exact, is_causal=True), exact, do.double())
+        for each, wanted in zip(found, expected, strict=True):
+            assert (each.double() - wanted).abs().max() <= 2e-2 * wanted.abs().max()
+        monkeypatch.setattr(sdpa, "common_library", None)  # from now on only calls that were made before
+        monkeypatch.setattr(sdpa_backward, "common_library", None)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = torch.autograd.grad(function(*leaves), leaves, do)
+    for _ in range(3):
+        do.normal_()
+        graph.replay()
+        for each, wanted in zip(captured, torch.autograd.grad(function(*leaves), leaves, do), strict=True):
+            torch.testing.assert_close(each, wanted, rtol=2e-2, atol=1e-3)
 
 
 @hopper

@@ -17,6 +17,8 @@ from warpwright.interop.torch import attention_varlen
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90_plan import CONFIGS
 
+operator = torch.ops.warpwright.attention_varlen
+
 MASKS: list[dict[str, Any]] = [{}, {"causal": True}, {"window": (200, 30)}, {"window": (100, None), "causal": True}]
 Q_LENS = [0, 1, 63, 64, 65, 0, 127, 129, 1000, 40, 7, 0]
 K_LENS = [9, 1, 64, 63, 200, 0, 129, 127, 1000, 0, 300, 5]
@@ -111,6 +113,7 @@ def test_calls_that_are_made_again() -> None:
         ):
             found = ww.attention_varlen(q, k, v, *cu, causal=True, return_lse=True, out=out)
             assert torch.equal(found[0], expected) and torch.equal(found[1], lse)
+        assert all(map(torch.equal, operator(q, k, v, *cu, True), (expected, lse)))
 
 
 def test_thousands_of_sequences_and_starts_that_make_no_sense() -> None:
@@ -132,10 +135,10 @@ def test_thousands_of_sequences_and_starts_that_make_no_sense() -> None:
 def test_a_graph_whose_lengths_change_and_other_streams() -> None:
     given = packed(Problem(1, 4, 2, 1, 1, 64), [100, 200, 300], [300, 200, 100])
     q, k, v, *cu = tensors(given)
-    attention_varlen(q, k, v, *cu, True)
+    operator(q, k, v, *cu, True)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        out, lse = attention_varlen(q, k, v, *cu, True)
+        out, lse = operator(q, k, v, *cu, True)
     for q_lens, k_lens in (([1, 599, 0], [599, 1, 0]), ([0, 300, 300], [200, 200, 200]), ([100, 200, 300],) * 2):
         for tensor, lengths in zip(cu, (q_lens, k_lens), strict=True):
             tensor.copy_(torch.from_numpy(starts(lengths)))
