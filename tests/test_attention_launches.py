@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from warpwright import cuda, sdpa_backward, sdpa_launch
+from warpwright import cuda, sdpa_backward, sdpa_launch, sdpa_varlen
 from warpwright.kernels.attention import Problem
 from warpwright.sdpa_backward import backward_job
 from warpwright.sdpa_launch import geometry, job_of
+from warpwright.sdpa_varlen import varlen_job
 
 PROBLEM = Problem(1, 2, 2, 100, 100, 64)
 
@@ -25,11 +26,11 @@ def asked(monkeypatch) -> Iterator[list[str]]:
         return SimpleNamespace(enter=lambda: noted.append("enter"), at=lambda *_: noted.append("launch"))
 
     monkeypatch.setattr(cuda, "device", lambda _: SimpleNamespace(function=function))
-    monkeypatch.setattr(cuda, "encode", lambda *_: noted.append("map"))
-    for kept in (sdpa_launch.ready, sdpa_backward._ready):
+    monkeypatch.setattr(cuda, "MovableMap", lambda _: lambda _: noted.append("map"))
+    for kept in (sdpa_launch.ready, sdpa_varlen.ready, sdpa_backward._ready):
         kept.cache_clear()
     yield noted
-    for kept in (sdpa_launch.ready, sdpa_backward._ready):
+    for kept in (sdpa_launch.ready, sdpa_varlen.ready, sdpa_backward._ready):
         kept.cache_clear()
 
 
@@ -37,8 +38,20 @@ def test_a_context_comes_before_tensor_maps(asked) -> None:
     """A thread that has none yet, such as autograd's, is refused them by the driver."""
     layouts = (geometry(np.zeros((1, 2, 100, 64), PROBLEM.dtype)),) * 4
     job = job_of(PROBLEM, "sm_90a", 132, None, memory=False)
-    sdpa_launch.ready(job, layouts, "cuda:0")((0,) * 4, 0, 0, 0)
+    at = sdpa_launch.ready(job, layouts, "cuda:0")
+    at((0,) * 4, 0, 0, 0)
     assert asked == ["enter", *["map"] * 4, "launch"]
+    at((0, 0, 0, 16), 0, 0, 0)
+    assert asked[6:] == ["enter", "map", "launch"]  # those of other arrays lie where they lay
+
+
+def test_of_packed_sequences_too(asked) -> None:
+    layouts = (geometry(np.zeros((2, 100, 64), PROBLEM.dtype)),) * 4
+    at = sdpa_varlen.ready(varlen_job(PROBLEM, 100, 100, 132), layouts, "cuda:0")
+    at((0,) * 6, 0, 0, 0)
+    assert asked == ["enter", *["map"] * 4, "launch"]
+    at((0, 0, 0, 16, 0, 32), 0, 0, 0)
+    assert asked[6:] == ["enter", "map", "launch"]
 
 
 def test_nor_does_the_second_launch_come_first(asked) -> None:

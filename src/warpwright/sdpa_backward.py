@@ -32,7 +32,7 @@ from warpwright.sdpa_arrays import (
     shape_made,
 )
 from warpwright.sdpa_backward_repeats import CALLS, Kept
-from warpwright.sdpa_launch import Geometry, geometry, usable
+from warpwright.sdpa_launch import KEPT_ADDRESSES, Geometry, geometry, usable
 from warpwright.tensormap import TensorMap
 
 __all__ = ["ARCH", "GREATEST_HEAD", "BackwardJob", "backward_job", "differentiate", "gradients"]
@@ -271,4 +271,5 @@ def _value(
     if use is None:
         return lambda places: places[index]
     tensor = TensorMap(nowhere[name], use.box, swizzle=use.swizzle)
-    return lambda places: cuda.encode(tensor, places[index])
+    encode = functools.lru_cache(KEPT_ADDRESSES)(cuda.MovableMap(tensor))
+    return lambda places: encode(places[index])

@@ -36,6 +36,8 @@ from warpwright.tensormap import TensorMap
 
 __all__ = [
     "COUNTER",
+    "KEPT_ADDRESSES",
+    "MAP_BYTES",
     "SETTING",
     "Choice",
     "Explanation",
@@ -274,7 +276,7 @@ def ready(
     last, last_grid = (_function(job.then[0], gpu, dependent=True), job.then[1]) if job.then else (None, (0, 0, 0))
     nowhere = [DeviceArray(0, *layout, None, None) for layout in layouts]
     encoders: list[Callable[[int], Any]] = [
-        int if tensor is None else functools.lru_cache(KEPT_ADDRESSES)(functools.partial(cuda.encode, tensor))
+        int if tensor is None else functools.lru_cache(KEPT_ADDRESSES)(cuda.MovableMap(tensor))
         for tensor in mapped(job, nowhere)
     ]
     steps, takes = _steps(job, layouts), job.words is not None

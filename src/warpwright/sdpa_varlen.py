@@ -22,6 +22,7 @@ from warpwright.libraries import OTHER, Library, View, common_library
 from warpwright.sdpa_arrays import FLOAT32, address, check_alike, check_out, device_for, plain
 from warpwright.sdpa_launch import (
     COUNTER,
+    KEPT_ADDRESSES,
     SETTING,
     Choice,
     Geometry,
@@ -280,11 +281,12 @@ def ready(job: Job, layouts: tuple[Geometry, ...], gpu: str) -> Callable[[tuple[
     log-sum-exp and of a counter (0 for none), and the stream."""
     device, entry = cuda.device(gpu), entry_point(job.kernel)
     function = device.function(entry.module, entry.name, job.kernel.threads, job.kernel.cluster, job.kernel.smem_bytes)
-    maps = _mapped(job, [DeviceArray(0, *layout, None, None) for layout in layouts])
+    nowhere = [DeviceArray(0, *layout, None, None) for layout in layouts]
+    encoders = [functools.lru_cache(KEPT_ADDRESSES)(cuda.MovableMap(tensor)) for tensor in _mapped(job, nowhere)]
 
     def at(places: tuple[int, ...], lse: int, counter: int, stream: int) -> cuda.Launch:
         function.enter()  # as in `sdpa_launch.ready`
-        given = tuple(cuda.encode(tensor, where) for tensor, where in zip(maps, places, strict=False))
-        return function.at(job.grid, (*given, lse, counter, *places[len(maps) :], *job.scalars), stream)
+        given = [encode(place) for encode, place in zip(encoders, places, strict=False)]
+        return function.at(job.grid, (*given, lse, counter, *places[len(encoders) :], *job.scalars), stream)
 
     return at
