@@ -2,12 +2,12 @@
 
 The time a call takes to return, when its arguments are on the GPU and the work is only started: `ww.matmul`, the same
 with ``out``, with a bias and scales, with results that are kept, so that each has an address of its own, a batch of
-four, a product whose K is cut into slices (two launches), ``torch.ops.warpwright.matmul`` of some of these,
-`ww.attention` of eight heads, with ``out``, its operator, the function that stands in for torch's, both also where
-gradients are recorded, and the gradients, alone and by autograd, `ww.attention_varlen` of four packed sequences and its
-operator, and as peers ``torch.matmul``, ``torch.addmm``, ``torch.mm`` with ``out``, torch's
-``scaled_dot_product_attention``, where its gradients are recorded too, these, and the function that it runs for packed
-sequences. Medians of ``--calls`` calls each, in turns of ten, the GPU idle at the begin of each turn.
+four, a product whose K is cut into slices (two launches), ``torch.ops.warpwright.matmul`` of some of these; and
+`ww.attention` of eight heads, with ``out`` and with results that are kept, its operator and the function that stands in
+for torch's, where gradients are recorded too, these, alone and by autograd, `ww.attention_varlen` of four packed
+sequences, and its operator. As peers ``torch.matmul``, ``torch.addmm``, ``torch.mm`` with ``out``, torch's
+``scaled_dot_product_attention`` and its gradients, and the function that it runs for packed sequences. Medians of
+``--calls`` calls each, in turns of ten, the GPU idle at the begin of each turn.
 """
 
 from __future__ import annotations
@@ -38,18 +38,13 @@ def contenders(size: int) -> dict[str, Callable[[], Any]]:
     tall = wide.T
     bias, one = torch.zeros(size, device="cuda", dtype=torch.bfloat16), torch.ones((), device="cuda")
     more = {"bias": bias, "scale_a": one, "scale_b": one}
-    operator, results = torch.ops.warpwright.matmul, deque[torch.Tensor](maxlen=4096)
-
-    def kept() -> torch.Tensor:
-        results.append(ww.matmul(a, b))
-        return results[-1]
-
+    operator = torch.ops.warpwright.matmul
     runs: dict[str, Callable[[], Any]] = {
         "ww.matmul": lambda: ww.matmul(a, b),
         "ww.matmul, out": lambda: ww.matmul(a, b, out=d),
         "ww.matmul, bias and scales": lambda: ww.matmul(a, b, **more),
         "ww.matmul, all and out": lambda: ww.matmul(a, b, out=d, **more),
-        "ww.matmul, results kept": kept,
+        "ww.matmul, results kept": kept(lambda: ww.matmul(a, b)),
         "torch.ops.warpwright.matmul": lambda: operator(a, b),
         "the same, bias and scales": lambda: operator(a, b, **more),
         "torch.addmm": lambda: torch.addmm(bias, a, b),
@@ -73,6 +68,17 @@ def contenders(size: int) -> dict[str, Callable[[], Any]]:
     return runs | slices | attentions(size) | packed(size) | recorded(size) | gradients_of(size)
 
 
+def kept(run: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+    """``run``, each of whose results has an address of its own."""
+    results = deque[torch.Tensor](maxlen=4096)
+
+    def again() -> torch.Tensor:
+        results.append(run())
+        return results[-1]
+
+    return again
+
+
 def attentions(size: int) -> dict[str, Callable[[], Any]]:
     """Attention of eight heads of 64, ``size`` queries and keys."""
     q, k, v = (torch.randn(1, 8, size, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
@@ -80,6 +86,7 @@ def attentions(size: int) -> dict[str, Callable[[], Any]]:
     runs: dict[str, Callable[[], Any]] = {
         "ww.attention": lambda: ww.attention(q, k, v),
         "ww.attention, out": lambda: ww.attention(q, k, v, out=out),
+        "ww.attention, results kept": kept(lambda: ww.attention(q, k, v)),
         "torch.ops.warpwright.attention": lambda: operator(q, k, v)[0],
         "the stand-in for torch's": lambda: scaled_dot_product_attention(q, k, v),
         "torch's attention": lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v),
@@ -99,6 +106,7 @@ def packed(size: int) -> dict[str, Callable[[], Any]]:
     runs: dict[str, Callable[[], Any]] = {
         "ww.attention_varlen": lambda: ww.attention_varlen(*given, causal=True),
         "ww.attention_varlen, out": lambda: ww.attention_varlen(*given, causal=True, out=out),
+        "the same, results kept": kept(lambda: ww.attention_varlen(*given, causal=True)),
         "its operator": lambda: operator(*given, True)[0],
         "torch's of packed sequences": lambda: flash(q, k, v, starts, starts, most, most, 0.0, True, False)[0],
     }
