@@ -54,16 +54,21 @@ class Recorded(torch.autograd.Function):  # type: ignore[misc]
         return o, lse
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:
-        q, k, v, o, lse = ctx.saved_tensors
-        if do is None and dlse is None:
-            return (None,) * 5
-        do = torch.zeros_like(o) if do is None else do
-        dq, dk, dv = _again(do, dlse, q, k, v, o, lse, *ctx.options) or _differentiate(
-            do, dlse, q, k, v, o, lse, *ctx.options
-        )
-        return None, None, dq, dk, dv
+        # Where gradients are not to be differentiated, nothing of `once_differentiable` is needed, which takes 3 µs.
+        return _once(ctx, do, dlse) if torch.is_grad_enabled() else _gradients(ctx, do, dlse)
+
+
+def _gradients(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Those of what `Recorded` was given."""
+    if do is None and dlse is None:
+        return (None,) * 5
+    q, k, v, o, lse = ctx.saved_tensors
+    given = torch.zeros_like(o) if do is None else do, dlse, q, k, v, o, lse, *ctx.options
+    return None, None, *(_again(*given) or _differentiate(*given))
+
+
+_once = once_differentiable(_gradients)
 
 
 def _again(
