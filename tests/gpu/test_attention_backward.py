@@ -100,7 +100,7 @@ def test_calls_by_autograd_are_made_again(function, monkeypatch) -> None:
     for seed, stream in enumerate((None, None, torch.cuda.Stream())):
         *given, do = tensors(problem, seed)
         torch.cuda.synchronize()
-        leaves, exact = ([x.to(kind).requires_grad_() for x in given] for kind in (torch.bfloat16, torch.float64))
+        exact, leaves = ([x.to(kind).requires_grad_() for x in given] for kind in (torch.float64, torch.bfloat16))
         with torch.cuda.stream(stream):
             found = torch.autograd.grad(function(*leaves), leaves, do)
         torch.cuda.synchronize()

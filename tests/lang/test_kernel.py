@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import weakref
+
 import pytest
 
 from tests.lang.tracing import code, misuse, sentence
 from warpwright.errors import KernelError
 from warpwright.lang import (
     Global,
+    If,
+    Kernel,
     bf16,
     cluster,
     e4m3,
@@ -15,6 +21,7 @@ from warpwright.lang import (
     f64,
     kernel,
     ld,
+    loop,
     pred,
     s8,
     shfl,
@@ -240,3 +247,38 @@ def test_shared_memory_has_the_targets_limit():
         "use fewer stages or smaller tiles"
     )
     assert probe.trace("sm_90a").smem_bytes == 131072
+
+
+class Held:
+    """Something of the caller's."""
+
+
+@kernel("sm_90a", threads=32)
+def looping(out: Global[u32]) -> None:
+    for step in loop(0, 4):
+        with If(tid.x < step):
+            out[tid.x] = step
+
+
+@kernel("sm_90a", threads=32)
+def wrong(out: Global[u32]) -> None:
+    for _ in loop(0, 4):
+        out[tid.x] = out
+
+
+@pytest.mark.parametrize("traced", [looping, wrong])
+def test_a_trace_keeps_nothing_of_its_callers(traced: Kernel) -> None:
+    """What tensors hold, autograd's nodes above all, is to go when they do, not with the next collection."""
+
+    def call() -> weakref.ref[Held]:
+        held = Held()
+        with contextlib.suppress(KernelError):
+            traced.ptx("sm_100a")
+        return weakref.ref(held)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert call()() is None
+    finally:
+        gc.enable()

@@ -88,11 +88,14 @@ class Kernel:
         cluster = self._shape("cluster", config.get("cluster", self.cluster), ARCHS[arch].max_cluster_size)
         trace = Trace(self.name, arch, config, threads, cluster)
         trace.frame = sys._getframe()
-        with activate(trace):
-            values = [bind(trace, name, annotation) for name, annotation in self.params.items()]
-            self.function(*values, **config)
-            if trace.misused is not None:
-                raise trace.misused
+        try:
+            with activate(trace):
+                values = [bind(trace, name, annotation) for name, annotation in self.params.items()]
+                self.function(*values, **config)
+                if trace.misused is not None:
+                    raise trace.misused
+        finally:
+            trace.frame = None  # it holds the trace: neither would go, nor the callers with all that they hold
         declared = tuple(declare(name, annotation) for name, annotation in self.params.items())
         text = assemble(trace, declared)
         return Traced(text, self.name, arch, threads, cluster, trace.arena.top, list(self.params.items()), trace.maps)
