@@ -4,12 +4,13 @@ Every figure comes from a small kernel in the kernel language, run on the GPU of
 barrier, a copy, a product and a launch cost. None is a GEMM, so that `bench/predict.py` may be judged on those. Cycles
 are those of the SM's clock. The spread is half of the range of the repeats over their median.
 
-- issue, shared, memory, tma, traffic, starts, sync, wgmma, mma, launch, clocks, power: the parts, in this order;
+- issue, shared, memory, tma, traffic, starts, sync, wgmma, mma, among, launch, clocks, power: the parts, in this order;
   ``--only`` names some of them
 
 At the end stand the constants of the timing model that follow (bench/constants.py).
 
 - ``--small``: everything once and tiny, on any device, only to see that it runs
+- ``--model``: what ``ww.profile`` says of the probes of issue, shared and among on an H200
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from constants import lines
-from probes import bulk, clocks, issue, launches, memory, mma, power, shared, starts, sync, tensor, traffic
-from probes.harness import Bench, Measured
+from probes import among, bulk, clocks, issue, launches, memory, mma, power, shared, starts, sync, tensor, traffic
+from probes.harness import Bench, Measured, Modelled
 
 PARTS: dict[str, Callable[[Bench], Iterator[Measured]]] = {
     "issue": issue.measure,
@@ -34,10 +35,12 @@ PARTS: dict[str, Callable[[Bench], Iterator[Measured]]] = {
     "sync": sync.measure,
     "wgmma": tensor.measure,
     "mma": mma.measure,
+    "among": among.measure,
     "launch": launches.measure,
     "clocks": clocks.measure,
     "power": power.measure,
 }
+MODELLED = ("issue", "shared", "among")
 
 
 def line(found: Measured) -> str:
@@ -59,10 +62,14 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(PARTS), help=f"of {','.join(PARTS)}")
     parser.add_argument("--write", type=Path, help="a file for the results, as JSON")
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--model", action="store_true", help=f"predict instead, of {','.join(MODELLED)}")
     options = parser.parse_args()
-    bench = Bench(options.device, small=options.small)
+    parts = options.only.split(",")
+    if options.model and not set(parts) <= set(MODELLED):
+        parser.error(f"given --model and --only {options.only}; expected --only of {','.join(MODELLED)}")
+    bench = Modelled("h200") if options.model else Bench(options.device, small=options.small)
     results = []
-    for part in options.only.split(","):
+    for part in parts:
         for found in PARTS[part](bench):
             print(line(found), flush=True)
             results.append(found)

@@ -177,6 +177,18 @@ class Bench:
             taken.append(clocks[:, :, 1].max(axis=1) - clocks[:, :, 0].min(axis=1))
         return np.array(taken[1:])
 
+    def by_role(self, kernel: Kernel, args: Sequence[Any], roles: dict[str, range]) -> dict[str, list[float]]:
+        """Cycles of the last warp of each role, which are those of one CTA, one value a repeat."""
+        warps = kernel.trace().threads[0] // 32
+        out, taken = self.array((2 * warps,), "u64"), []
+        run = self.prepared(kernel, 1, [out, *args])
+        for _ in range(self.repeats + 1):
+            run()
+            self.wait()
+            clocks = self.read(out).astype(np.int64).reshape(warps, 2)
+            taken.append(clocks[:, 1] - clocks[:, 0])
+        return {name: [float(each[own].max()) for each in taken[1:]] for name, own in roles.items()}
+
     def slope(
         self,
         kernel: Kernel,
@@ -191,3 +203,21 @@ class Bench:
         few, many = (1, 2) if self.small else rounds
         short, long = (self.spans(kernel, grid, [n, *args], cold=cold).mean(axis=1) for n in (few, many))
         return [float(x) for x in (long - short) / (many - few) / per]
+
+
+class Modelled(Bench):
+    """What the timing model says of a probe whose result is a slope, or the time of roles."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__(device)
+        self.repeats = 1
+
+    def spans(self, kernel: Kernel, grid: int, args: Sequence[Any], *, cold: bool = False, repeats: int = 0) -> Any:
+        warps = kernel.trace().threads[0] // 32
+        out = self.array((grid * warps * 2,), "u64")
+        return np.full((1, grid), ww.profile(kernel, grid, args=[out, *args], device=self.device).cycles)
+
+    def by_role(self, kernel: Kernel, args: Sequence[Any], roles: dict[str, range]) -> dict[str, list[float]]:
+        out = self.array((2 * kernel.trace().threads[0] // 32,), "u64")
+        found = ww.profile(kernel, 1, args=[out, *args], device=self.device).roles
+        return {role.name: [role.cycles] for role in found if role.name in roles}

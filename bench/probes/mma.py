@@ -56,25 +56,38 @@ def products(out: Global[u64], rounds: u32, seed: u32, sink: Global[f32], *, sum
 
 
 @kernel("sm_90a", threads=32)
-def fed(out: Global[u64], rounds: u32, flip: u32, sink: Global[f32], *, threads=32):
-    """Two products for each ldmatrix.x4, which brings the right operands of both; ``flip`` is 0, which nobody knows."""
+def fed(out: Global[u64], rounds: u32, flip: u32, sink: Global[f32], *, each=2, trans=False, threads=32):
+    """``each`` products for each ldmatrix.x4, which brings two right operands; ``flip`` is 0, which nobody knows."""
+    place = filled(threads)
+    with timed(out):
+        held = feed(place, rounds, flip, each, trans)
+    for sums in held:
+        with If(sums.regs[0] == 12345.0):
+            sink[tid.x] = sums.regs[0]
+
+
+def filled(threads: int) -> Any:
+    """16 KB of shared memory that all have written, as the address at which a lane's first row lies."""
     tile = smem.array(u32, 4096)
     for i in range(0, 4096, threads):
-        tile[tid.x + i] = tid.x
+        with If(tid.x + i < 4096):
+            tile[tid.x + i] = tid.x
     bar.sync()
-    place = var(u32, tile.address + warp.lane * 16)
+    return var(u32, tile.address + warp.lane * 16)
+
+
+def feed(place: Any, rounds: Any, flip: Any, each: int = 2, trans: bool = False) -> list[Any]:
+    """``rounds`` rounds of products for each of which ldmatrix brings half of a right operand or less; the sums."""
     left = mma.left(bf16, [(tid.x + i).bitcast(b32) for i in range(4)])
     held = [mma.accumulator(f32) for _ in range(2 * FED)]
-    with timed(out):
-        for _ in loop(rounds):
-            for i in range(FED):
-                words = ldmatrix(Shared(b32, place) + i * 128, 4)
-                for half in (0, 2):
-                    mma.sync(held[2 * i + half // 2], left, mma.right(bf16, words[half : half + 2]))
-            place ^= flip
-    for each in held:
-        with If(each.regs[0] == 12345.0):
-            sink[tid.x] = each.regs[0]
+    for _ in loop(rounds):
+        for i in range(0, 2 * FED, each):
+            words = ldmatrix(Shared(b32, place) + i * 64, 4, trans=trans)
+            for own in range(each):
+                half = own % 2 * 2
+                mma.sync(held[i + own], left, mma.right(bf16, words[half : half + 2]))
+        place ^= flip
+    return held
 
 
 @kernel("sm_90a", threads=384)

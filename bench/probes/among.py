@@ -1,0 +1,396 @@
+"""mma.sync among other work: arithmetic of the same warp and of others, the chain of a softmax, copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from probes.harness import Bench, Measured, measured, timed
+from probes.issue import OPS
+from probes.mma import FED, fed, feed, filled
+from warpwright.lang import (
+    Expr,
+    Global,
+    If,
+    Shared,
+    b32,
+    bar,
+    bf16,
+    bf16x2,
+    clock64,
+    ex2,
+    f32,
+    fence,
+    fma,
+    kernel,
+    ldmatrix,
+    loop,
+    max,
+    mbarrier,
+    mma,
+    pack,
+    role,
+    shfl,
+    smem,
+    tid,
+    tma,
+    u32,
+    u64,
+    var,
+    warp,
+)
+from warpwright.types import Scalar
+
+GROUP = 32  # products of a round
+SUMS = 8  # that they add to in turn
+FOUR = 4  # products that instructions are counted for, and boxes on their way
+COLUMNS = 64  # of a box of bf16: 128 bytes a row, swizzled
+CHAINS = 8  # of arithmetic
+STEPS = 128  # of all chains in a round
+LINKS = 16  # of a chain of latencies in a round
+BLOCK = 4  # 16 x 16 blocks along the keys, and along the head dimension, of a round of the softmax
+
+# name: (type of the chain, one step of a value, a constant and another constant)
+Step = tuple[type[Scalar], Callable[[Any, Any, Any], Expr]]
+
+
+def alone(step: Callable[[Any, Any], Expr]) -> Callable[[Any, Any, Any], Expr]:
+    return lambda x, k, _: step(x, k)
+
+
+STEP: dict[str, Step] = {
+    **{name: (kind, alone(step)) for name, (kind, step, _) in OPS.items()},
+    "fma_three": (f32, lambda x, k, other: fma(x, k, other)),
+}
+
+# instructions (of weigh and integer: steps of several) for four products
+WOVEN: dict[str, tuple[int, ...]] = {
+    "fma_f32": (8, 16, 24, 48),
+    "fma_three": (16, 24, 48),
+    "max_f32": (4, 8, 12, 24),
+    "pack_bf16": (8, 24),
+    "integer": (4, 8, 16),
+    "ex2": (1, 2, 3, 6),
+    "shfl": (2, 4, 8),
+    "weigh": (1, 2, 3, 6),
+}
+SPLIT = ("fma_f32", "fma_three", "max_f32", "ex2", "shfl", "weigh")
+MIXES = ((0, 1), (0, 2), (1, 1), (2, 1), (3, 1), (1, 2), (2, 2), (1, 3))  # warps of a scheduler: multiply, calculate
+LINK = ("sums", "scale", "left", "fma_f32", "max_f32", "ex2", "shfl", "ldmatrix")
+SOFTMAX = ("", "max", "exp", "max exp", "max exp scale", "load", "load max exp scale")
+
+
+class Products:
+    """Products of constants that nobody knows, added to ``SUMS`` sums in turn."""
+
+    def __init__(self, seed: Any) -> None:
+        words = [(seed + tid.x + i).bitcast(b32) for i in range(6)]
+        self.left, self.right = mma.left(bf16, words[:4]), mma.right(bf16, words[4:])
+        self.sums = [mma.accumulator(f32) for _ in range(SUMS)]
+
+    def multiply(self, number: int) -> None:
+        mma.sync(self.sums[number % SUMS], self.left, self.right)
+
+
+class Arithmetic:
+    """``CHAINS`` chains of one kind of step, a step of each in turn; every chain has two constants of its own."""
+
+    def __init__(self, op: str, seed: Any) -> None:
+        kind, self.step = STEP[op]
+        own = seed + tid.x  # a value that all lanes share would let the assembler leave shuffles out
+        first = own.bitcast(f32) if kind is f32 else own
+        self.values = [var(kind, first + i) for i in range(CHAINS)]
+        apart = CHAINS if op == "fma_three" else 1
+        self.constants = [first + (CHAINS + i) for i in range(apart)]
+        self.others = [first + (2 * CHAINS + i) for i in range(apart)]
+
+    def calculate(self, number: int) -> None:
+        value, at = self.values[number % CHAINS], number % len(self.constants)
+        value.set(self.step(value, self.constants[at], self.others[at]))
+
+
+def noted(out: Global[u64], start: Any) -> None:
+    """Write the clock of this warp then and now."""
+    stop = clock64()
+    with If(warp.lane == 0):
+        out[2 * warp.id] = start
+        out[2 * warp.id + 1] = stop
+
+
+def kept(values: Sequence[Any], sink: Global[u32]) -> None:
+    """So that nothing is left out."""
+    for value in values:
+        with If(value.bitcast(u32) == 0x12345):
+            sink[tid.x] = 1
+
+
+@kernel("sm_90a", threads=32)
+def woven(out: Global[u64], rounds: u32, seed: u32, sink: Global[u32], *, op="fma_f32", n=8, threads=32):
+    """``n`` steps of arithmetic for four products, spread evenly among them; neither needs the other."""
+    products, arithmetic = Products(seed), Arithmetic(op, seed)
+    with timed(out):
+        for _ in loop(rounds):
+            for i in range(GROUP):
+                products.multiply(i)
+                for number in range(i * n // FOUR, (i + 1) * n // FOUR):
+                    arithmetic.calculate(number)
+    kept([each.regs[0] for each in products.sums], sink)
+    kept(arithmetic.values, sink)
+
+
+@kernel("sm_90a", threads=256)
+def split(
+    out: Global[u64],
+    rounds: u32,
+    steps: u32,
+    seed: u32,
+    sink: Global[u32],
+    *,
+    op="fma_f32",
+    multiplying=1,
+    calculating=1,
+    threads=256,
+):
+    """On each scheduler some warps multiply and others calculate; cycles of each warp are written."""
+    bar.sync()
+
+    def multiply() -> None:
+        products, start = Products(seed), clock64()
+        for _ in loop(rounds):
+            for i in range(GROUP):
+                products.multiply(i)
+        noted(out, start)
+        kept([each.regs[0] for each in products.sums], sink)
+
+    def calculate() -> None:
+        arithmetic, start = Arithmetic(op, seed), clock64()
+        for _ in loop(steps):
+            for number in range(STEPS):
+                arithmetic.calculate(number)
+        noted(out, start)
+        kept(arithmetic.values, sink)
+
+    if multiplying:
+        role(warps=range(4 * multiplying))(multiply)
+    role(warps=range(4 * multiplying, 4 * (multiplying + calculating)))(calculate)
+
+
+@kernel("sm_90a", threads=288)
+def copied(
+    out: Global[u64], rounds: u32, boxes: u32, x: tma.Map[bf16], flip: u32, sink: Global[f32], *, threads=288, rows=64
+):
+    """Two warps of a scheduler multiply what ldmatrix brings, while TMA fills other places, four boxes on their way."""
+    place, targets = filled(threads), [smem.tile(bf16, (rows, COLUMNS), swizzle=128) for _ in range(FOUR)]
+    full = mbarrier.array(FOUR, name="full")
+    with If(tid.x == 0):
+        for barrier in full:
+            barrier.init()
+        fence.mbarrier_init()
+    bar.sync()
+
+    def ask(number: int) -> None:
+        full[number].arrive_expect_tx(targets[number].nbytes)
+        tma.load(targets[number], x[number * rows, 0], full[number])
+
+    @role(warps=range(8))
+    def multiply() -> None:
+        start = clock64()
+        sums = feed(place, rounds, flip)
+        noted(out, start)
+        for each in sums:
+            with If(each.regs[0] == 12345.0):
+                sink[tid.x] = each.regs[0]
+
+    @role(warp=8)
+    def copy() -> None:
+        start, leads = clock64(), warp.lane == 0
+        with If(leads & (boxes > 0)):
+            for number in range(FOUR):
+                ask(number)
+            for k in loop(boxes):
+                for number in range(FOUR):
+                    full[number].wait(k & 1)
+                    ask(number)
+            for barrier in full:
+                barrier.wait(boxes & 1)
+        noted(out, start)
+
+
+@kernel("sm_90a", threads=32)
+def chain(out: Global[u64], rounds: u32, seed: u32, flip: u32, sink: Global[u32], *, link="sums", threads=32):
+    """Each product needs what becomes of a sum of the one before it; ``flip`` is 0, which nobody knows."""
+    place = filled(threads)
+    products, arithmetic = Products(seed), Arithmetic(link if link in STEP else "fma_f32", seed)
+    first, second, third = (var(b32, word) for word in (products.left.regs[0], *products.right.regs))
+    left, right = mma.left(bf16, [first, *products.left.regs[1:]]), mma.right(bf16, [second, third])
+    constant, other = arithmetic.constants[0], arithmetic.others[0]
+    with timed(out):
+        for _ in loop(rounds):
+            for _ in range(LINKS):
+                acc = products.sums[0] if link in ("sums", "scale") else mma.accumulator(f32)
+                mma.sync(acc, left, right)
+                value = acc.regs[0]
+                if link == "scale":
+                    for register in acc.regs:
+                        register *= constant
+                elif link == "left":
+                    first.set(pack(bf16x2, value, acc.regs[1]).bitcast(b32))
+                elif link == "ldmatrix":
+                    words = ldmatrix(Shared(b32, place + (value.bitcast(u32) & flip)), 4)
+                    second.set(words[0])
+                    third.set(words[1])
+                elif link == "shfl":
+                    second.set(shfl.bfly(value, 1).bitcast(b32))
+                elif link != "sums":
+                    second.set(STEP[link][1](value, constant, other).bitcast(b32))
+    kept([first, second, third, *products.sums[0].regs], sink)
+
+
+@kernel("sm_90a", threads=32)
+def softmax(out: Global[u64], rounds: u32, seed: u32, flip: u32, sink: Global[u32], *, parts="", threads=32):
+    """A block of attention in a warp: 16 rows, 64 keys, head dimension 64; of the softmax what ``parts`` names.
+
+    ``load``: right operands by ldmatrix.x4, each for two products, else from registers that stay; ``max``: of each row,
+    over the lanes that share it too; ``exp``: scores become weights, which are added up; ``scale``: outputs and totals
+    fade. Weights are rounded always.
+    """
+    has = parts.split()
+    place, factor = filled(threads), (seed + tid.x).bitcast(f32)
+    words = [[var(b32, (seed + tid.x + 8 * k + i).bitcast(b32)) for i in range(4)] for k in range(BLOCK)]
+    fixed = [[(seed + tid.x + 4 * n + i).bitcast(b32) for i in range(4)] for n in range(BLOCK)]
+    outputs = [mma.accumulator(f32) for _ in range(2 * BLOCK)]
+    greatest, totals = ([var(f32, factor) for _ in range(2)] for _ in range(2))
+
+    def multiply(sums: list[Any], lefts: list[Any], first: int) -> None:
+        for k, left in enumerate(lefts):
+            for n in range(BLOCK):
+                number = first + k * BLOCK + n
+                held = ldmatrix(Shared(b32, place) + number * 128, 4) if "load" in has else fixed[n]
+                for half in range(2):
+                    mma.sync(sums[2 * n + half], left, mma.right(bf16, held[2 * half : 2 * half + 2]))
+
+    with timed(out):
+        for _ in loop(rounds):
+            sums = [mma.accumulator(f32) for _ in range(2 * BLOCK)]
+            multiply(sums, [mma.left(bf16, each) for each in words], 0)
+            soften(has, sums, outputs, greatest, totals, factor)
+            multiply(outputs, [left_of(sums[2 * k : 2 * k + 2]) for k in range(BLOCK)], BLOCK * BLOCK)
+            place ^= flip
+            for each in words:
+                each[0].set((each[0].bitcast(u32) ^ flip).bitcast(b32))
+    kept([each.regs[i] for each in outputs for i in range(4)], sink)
+    kept([*greatest, *totals], sink)
+
+
+def soften(has: list[str], sums: list[Any], outputs: list[Any], greatest: list[Any], totals: list[Any], k: Any) -> None:
+    """What a softmax does to the two rows of a thread, as far as the parts name it."""
+    for half in range(2):
+        scores = [block.regs[2 * half + i] for block in sums for i in range(2)]
+        top = greatest[half]
+        if "max" in has:
+            top = tree(max, [greatest[half], *scores])
+            for distance in (1, 2):
+                top = max(top, shfl.bfly(top, distance))
+        shift = top * -k
+        fade = ex2(fma(greatest[half], k, shift)) if "scale" in has else k
+        greatest[half].set(top)
+        if "exp" in has:
+            for score in scores:
+                score.set(ex2(fma(score, k, shift)))
+            totals[half].set(fma(totals[half], fade, tree(lambda a, b: a + b, scores)))
+        if "scale" in has:
+            for output in outputs:
+                for i in range(2):
+                    output.regs[2 * half + i] *= fade
+
+
+def tree(combine: Any, values: list[Any]) -> Any:
+    """``combine`` of neighbours, then of those results, and so on."""
+    while len(values) > 1:
+        pairs = [values[i : i + 2] for i in range(0, len(values), 2)]
+        values = [combine(*pair) if len(pair) > 1 else pair[0] for pair in pairs]
+    return values[0]
+
+
+def left_of(sums: list[Any]) -> Any:
+    """Two (16, 8) sums as a left operand."""
+    pairs = [block.regs[2 * half : 2 * half + 2] for block in sums for half in range(2)]
+    return mma.left(bf16, [pack(bf16x2, *pair).bitcast(b32) for pair in pairs])
+
+
+def measure(bench: Bench) -> Iterator[Measured]:
+    sink = bench.array((1024,), "u32")
+    for parts in (same_warp, other_warps, latencies, loaded, beside_copies, softmaxes):
+        yield from parts(bench, sink)
+
+
+def same_warp(bench: Bench, sink: Any) -> Iterator[Measured]:
+    for op, counts in bench.pick(WOVEN, {"max_f32": (4,)}).items():
+        for n in counts:
+            for warps in bench.pick((4, 8), (4,)):
+                probe = woven.configure(op=op, n=n, threads=32 * warps)
+                cycles = bench.slope(probe, [0x3F800001, sink], per=GROUP / FOUR * warps / 4)
+                how = f"four products and {n} steps, {warps // 4} warps a scheduler, of a scheduler"
+                yield measured(f"woven.{op}.{n}.{warps}_warps", cycles, "cycles", how)
+
+
+def other_warps(bench: Bench, sink: Any) -> Iterator[Measured]:
+    """Each is timed while the others go on for longer."""
+    few, rounds, steps = bench.pick((24, 24 * 24, 8 * 24), (1, 1, 1))  # a step of ex2 takes that much longer
+    for op in bench.pick(SPLIT, ("max_f32",)):
+        for multiplying, calculating in bench.pick(MIXES, ((1, 1),)):
+            warps = 4 * (multiplying + calculating)
+            probe = split.configure(op=op, multiplying=multiplying, calculating=calculating, threads=32 * warps)
+            roles = {"multiply": range(4 * multiplying), "calculate": range(4 * multiplying, warps)}
+            name = f"split.{op}.{multiplying}_to_{calculating}"
+            how = f"{multiplying} warps of a scheduler multiply, {calculating} calculate, of a scheduler"
+            for role_name, counts, done in (
+                ("calculate", (rounds, few), few * STEPS * calculating),
+                ("multiply", (few, steps), few * GROUP * multiplying),
+            )[: 1 + bool(multiplying)]:
+                cycles = [each / done for each in bench.by_role(probe, [*counts, 0x3F800001, sink], roles)[role_name]]
+                unit = "cycles/step" if role_name == "calculate" else "cycles/product"
+                yield measured(f"{name}.{role_name}", cycles, unit, how)
+
+
+def latencies(bench: Bench, sink: Any) -> Iterator[Measured]:
+    for link in bench.pick(LINK, ("left", "ldmatrix")):
+        cycles = bench.slope(chain.configure(link=link), [0x3F800001, 0, sink], per=LINKS)
+        yield measured(f"chain.{link}", cycles, "cycles", "from a product to the next, which needs a sum of it")
+
+
+def loaded(bench: Bench, sink: Any) -> Iterator[Measured]:
+    for each, trans in bench.pick(((2, True), (4, False), (8, False)), ((4, True),)):
+        for warps in bench.pick((1, 4, 8), (1,)):
+            probe = fed.configure(each=each, trans=trans, threads=32 * warps)
+            cycles = bench.slope(probe, [0, bench.array((1024,), "f32")], per=2 * FED * max(1, warps / 4))
+            how = f"an ldmatrix.x4{'.trans' if trans else ''} for {each}, {warps} warps, of a scheduler"
+            name = f"mma.m16n8k16.fed_{each}{'_trans' if trans else ''}.{warps}_warps"
+            yield measured(name, cycles, "cycles/instruction", how)
+
+
+def beside_copies(bench: Bench, sink: Any) -> Iterator[Measured]:
+    """Products and copies, each alone and while the other goes on for longer."""
+    x, sums = bench.normal((256, COLUMNS)), bench.array((1024,), "f32")
+    roles = {"multiply": range(8), "copy": range(8, 9)}
+    few, rounds, boxes = bench.pick((48, 512, 512), (1, 2, 2))
+    for name, counts, done in (
+        ("multiply.alone", (few, 0), few * 2 * FED * 2),
+        ("multiply", (few, boxes), few * 2 * FED * 2),
+        ("copy.alone", (1, few), few * FOUR),
+        ("copy", (rounds, few), few * FOUR),
+    ):
+        cycles = bench.by_role(copied, [*counts, x, 0, sums], roles)[name.partition(".")[0]]
+        what = "of a scheduler" if name.startswith("multiply") else "a box of 8 KB"
+        how = f"an ldmatrix.x4 for two products, two warps a scheduler, while TMA writes; {what}"
+        yield measured(f"copied.{name}", [each / done for each in cycles], "cycles", how)
+
+
+def softmaxes(bench: Bench, sink: Any) -> Iterator[Measured]:
+    for parts in bench.pick(SOFTMAX, ("load max exp scale",)):
+        for warps in bench.pick((4, 8, 12, 16), (4,)):
+            cycles = bench.slope(
+                softmax.configure(parts=parts, threads=32 * warps), [0x3F800001, 0, sink], per=warps / 4
+            )
+            how = f"64 products and what is named, {warps // 4} warps a scheduler, of a scheduler"
+            yield measured(f"softmax.{'_'.join(['products', *parts.split()])}.{warps}_warps", cycles, "cycles", how)
