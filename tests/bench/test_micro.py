@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from constants import FORMULAS, derived, lines
 from micro import PARTS, line
-from probes.harness import Bench, Measured, each, measured
+from probes import among
+from probes.harness import Bench, Measured, Modelled, each, measured
 
 from warpwright import targets
 from warpwright.assemble import assemble, find_ptxas
@@ -61,6 +62,21 @@ def test_a_slope_is_the_cost_of_a_round(monkeypatch: pytest.MonkeyPatch) -> None
     spans = {1: 130.0, 2: 160.0}  # 100 cycles around the loop, 30 a round
     monkeypatch.setattr(bench, "spans", lambda kernel, grid, args, cold: np.full((1, 3), spans[args[0]]))
     assert bench.slope(None, per=10) == [3.0]
+
+
+def test_the_timing_model_answers_probes() -> None:
+    bench = Modelled("h200")
+    (cycles,) = bench.slope(among.chain, [0x3F800001, 0, bench.array((1024,), "u32")], per=among.LINKS)
+    assert cycles == pytest.approx(targets.timing_of("h200").latency["mma"], abs=0.5)
+
+
+def test_the_timing_model_says_how_long_roles_take() -> None:
+    bench, sink = Modelled("h200"), Modelled("h200").array((1024,), "u32")
+    roles = {"multiply": range(4), "calculate": range(4, 8)}
+    short, long = (bench.by_role(among.split, [n, 8, 0x3F800001, sink], roles) for n in (8, 16))
+    (few,), (many,) = short["multiply"], long["multiply"]
+    assert many - few == pytest.approx(8 * among.GROUP * targets.timing_of("h200").slots["mma"], rel=0.1)
+    assert short["calculate"][0] == pytest.approx(long["calculate"][0], rel=0.1)
 
 
 def results() -> dict[str, float]:
