@@ -348,7 +348,8 @@ def other_warps(bench: Bench, sink: Any) -> Iterator[Measured]:
                 ("calculate", (rounds, few), few * STEPS * calculating),
                 ("multiply", (few, steps), few * GROUP * multiplying),
             )[: 1 + bool(multiplying)]:
-                cycles = [each / done for each in bench.by_role(probe, [*counts, 0x3F800001, sink], roles)[role_name]]
+                own = {role_name: roles[role_name]}
+                cycles = [each / done for each in bench.by_role(probe, [*counts, 0x3F800001, sink], own)[role_name]]
                 unit = "cycles/step" if role_name == "calculate" else "cycles/product"
                 yield measured(f"{name}.{role_name}", cycles, unit, how)
 
