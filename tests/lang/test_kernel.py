@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import weakref
 
@@ -13,7 +12,6 @@ from warpwright.errors import KernelError
 from warpwright.lang import (
     Global,
     If,
-    Kernel,
     bf16,
     cluster,
     e4m3,
@@ -260,20 +258,12 @@ def looping(out: Global[u32]) -> None:
             out[tid.x] = step
 
 
-@kernel("sm_90a", threads=32)
-def wrong(out: Global[u32]) -> None:
-    for _ in loop(0, 4):
-        out[tid.x] = out
-
-
-@pytest.mark.parametrize("traced", [looping, wrong])
-def test_a_trace_keeps_nothing_of_its_callers(traced: Kernel) -> None:
+def test_a_trace_keeps_nothing_of_its_callers() -> None:
     """What tensors hold, autograd's nodes above all, is to go when they do, not with the next collection."""
 
     def call() -> weakref.ref[Held]:
         held = Held()
-        with contextlib.suppress(KernelError):
-            traced.ptx("sm_100a")
+        looping.ptx("sm_100a")
         return weakref.ref(held)
 
     gc.collect()
