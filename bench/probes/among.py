@@ -8,6 +8,7 @@ from typing import Any
 from probes.harness import Bench, Measured, measured, timed
 from probes.issue import OPS
 from probes.mma import FED, fed, feed, filled
+from warpwright.kernels.attention.sm120_steps import tree, weights
 from warpwright.lang import (
     Expr,
     Global,
@@ -274,7 +275,7 @@ def softmax(out: Global[u64], rounds: u32, seed: u32, flip: u32, sink: Global[u3
             sums = [mma.accumulator(f32) for _ in range(2 * BLOCK)]
             multiply(sums, [mma.left(bf16, each) for each in words], 0)
             soften(has, sums, outputs, greatest, totals, factor)
-            multiply(outputs, [left_of(sums[2 * k : 2 * k + 2]) for k in range(BLOCK)], BLOCK * BLOCK)
+            multiply(outputs, weights(sums, bf16), BLOCK * BLOCK)
             place ^= flip
             for each in words:
                 each[0].set((each[0].bitcast(u32) ^ flip).bitcast(b32))
@@ -302,20 +303,6 @@ def soften(has: list[str], sums: list[Any], outputs: list[Any], greatest: list[A
             for output in outputs:
                 for i in range(2):
                     output.regs[2 * half + i] *= fade
-
-
-def tree(combine: Any, values: list[Any]) -> Any:
-    """``combine`` of neighbours, then of those results, and so on."""
-    while len(values) > 1:
-        pairs = [values[i : i + 2] for i in range(0, len(values), 2)]
-        values = [combine(*pair) if len(pair) > 1 else pair[0] for pair in pairs]
-    return values[0]
-
-
-def left_of(sums: list[Any]) -> Any:
-    """Two (16, 8) sums as a left operand."""
-    pairs = [block.regs[2 * half : 2 * half + 2] for block in sums for half in range(2)]
-    return mma.left(bf16, [pack(bf16x2, *pair).bitcast(b32) for pair in pairs])
 
 
 def measure(bench: Bench) -> Iterator[Measured]:

@@ -37,6 +37,11 @@ class Calls:
                 return call
         return None
 
+    def again(self, given: Sequence[Array], options: tuple[Any, ...]) -> Any:
+        """What a call gives that can be made as one was before; None for any other."""
+        call = self.find(given, options)
+        return None if call is None else call(given)
+
     def keep(
         self,
         given: Sequence[Array],

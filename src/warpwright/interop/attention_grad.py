@@ -90,8 +90,8 @@ def _again(
         return None
     window = None if left is None and right is None else (left, right)
     given = (q, k, v, o, do, lse) if dlse is None else (q, k, v, o, do, lse, dlse)
-    call = CALLS.find(given, (causal, scale, window, layout, None))
-    return None if call is None else call(given)
+    found: Three | None = CALLS.again(given, (causal, scale, window, layout, None))
+    return found
 
 
 def _backward(

@@ -50,8 +50,8 @@ class Operator(type(torch.ops.warpwright.attention_varlen)):  # type: ignore[mis
         if not watched() and not profiled() and not convertible(scale, left, right):
             window = None if left is None and right is None else (left, right)
             given = q, k, v, cu_seqlens_q, cu_seqlens_k
-            call = CALLS.find(given, (causal, scale, window, None, True, given_setting()))
-            found: tuple[Tensor, Tensor] | None = None if call is None else call(given)
+            options = causal, scale, window, None, True, given_setting()
+            found: tuple[Tensor, Tensor] | None = CALLS.again(given, options)
             if found is not None:
                 return found
         return super().__call__(q, k, v, cu_seqlens_q, cu_seqlens_k, causal, scale, left, right)  # type: ignore[no-any-return]
