@@ -25,13 +25,13 @@ from typing import Any
 import torch
 
 from warpwright import cuda
-from warpwright.arrays import device_array
+from warpwright.arrays.device import device_array
 from warpwright.kernels.attention import Problem
-from warpwright.kernels.attention.sm90 import kernel_of
-from warpwright.kernels.attention.sm90_plan import CONFIGS, choose, plan
+from warpwright.kernels.attention.sm90.forward import kernel_of
+from warpwright.kernels.attention.sm90.plan import CONFIGS, choose, plan
 from warpwright.lang import bf16
-from warpwright.sdpa_launch import Choice, Job
-from warpwright.sdpa_trials import PEERS, peer, started
+from warpwright.ops.attention.plan import Choice, Job
+from warpwright.ops.attention.trials import PEERS, peer, started
 
 TOKENS, COLUMNS = 16384, 2048
 HEAD_DIMS, LENGTHS = (64, 128, 256), (512, 1024, 2048, 4096, 8192, 16384)

@@ -25,12 +25,12 @@ import torch
 
 import warpwright as ww
 from warpwright import cuda
-from warpwright.arrays import DeviceArray, device_array
-from warpwright.devices import resolve
+from warpwright.arrays.device import DeviceArray, device_array
 from warpwright.kernels.attention import Problem
-from warpwright.kernels.attention.sm90_backward_plan import BackwardConfig
-from warpwright.sdpa_backward import backward_job, differentiate
-from warpwright.sdpa_trials import PEERS, backend
+from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
+from warpwright.ops.attention.backward import backward_job, differentiate
+from warpwright.ops.attention.trials import PEERS, backend
+from warpwright.run.devices import resolve
 
 TOKENS, COLUMNS = 16384, 2048
 HEAD_DIMS, LENGTHS = (64, 128), (512, 1024, 2048, 4096, 8192, 16384)

@@ -26,9 +26,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
 
 from warpwright import cuda
-from warpwright.arrays import device_array
+from warpwright.arrays.device import device_array
 from warpwright.kernels.attention import Problem
-from warpwright.sdpa_launch import Job, geometry, job_of, ready
+from warpwright.ops.attention.plan import Job, geometry, job_of, ready
 
 PEERS = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,

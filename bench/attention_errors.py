@@ -28,7 +28,7 @@ from attention import TOKENS, problems, table
 
 import warpwright as ww
 from warpwright.kernels.attention import Problem
-from warpwright.sdpa_trials import PEERS, peer
+from warpwright.ops.attention.trials import PEERS, peer
 
 LENGTHS = (1, 63, 64, 65, 127, 129, 1000)
 UNEQUAL = ((1, 1000), (65, 129), (129, 64), (1000, 127))

@@ -17,8 +17,8 @@ import numpy as np
 import warpwright as ww
 from warpwright.gpu import Device
 from warpwright.kernels.attention import Problem
-from warpwright.kernels.attention.sm120 import kernel_of
-from warpwright.kernels.attention.sm120_plan import STEPS, Sm120Config, plan
+from warpwright.kernels.attention.sm120.kernel import kernel_of
+from warpwright.kernels.attention.sm120.plan import STEPS, Sm120Config, plan
 
 HEADS, HEAD_DIM = 32, 128
 ROUNDS = 20

@@ -25,11 +25,11 @@ import numpy as np
 import torch
 
 from warpwright import cuda
-from warpwright.arrays import DeviceArray, device_array
+from warpwright.arrays.device import DeviceArray, device_array
 from warpwright.kernels.attention import Problem
-from warpwright.sdpa_launch import Job, geometry, job_of
-from warpwright.sdpa_launch import ready as dense_ready
-from warpwright.sdpa_varlen import ready, varlen_job
+from warpwright.ops.attention.plan import Job, geometry, job_of
+from warpwright.ops.attention.plan import ready as dense_ready
+from warpwright.ops.attention.varlen import ready, varlen_job
 
 TOKENS, COLUMNS = 16384, 2048
 HEAD_DIMS, LENGTHS = (64, 128, 256), (512, 1024, 2048, 4096, 8192)

@@ -25,7 +25,7 @@ import ml_dtypes
 import numpy as np
 
 import warpwright as ww
-from warpwright.cli.launching import Launch, Substitute
+from warpwright.cli.launches import Launch, Substitute
 from warpwright.kernels.memory_flow import arguments, memory_flow
 from warpwright.targets import DEVICES
 from warpwright.vgpu import Device

@@ -28,9 +28,10 @@ from typing import Any
 import torch
 
 import warpwright as ww
-from warpwright import cuda, products
-from warpwright.arrays import device_array
+from warpwright import cuda
+from warpwright.arrays.device import device_array
 from warpwright.kernels import gemm
+from warpwright.ops.matmul import plan as products
 
 SQUARES = (1024, 2048, 4096, 6144, 8192, 12288, 16384)
 OTHERS = (

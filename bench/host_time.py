@@ -25,7 +25,7 @@ import torch
 
 import warpwright as ww
 from warpwright.interop.torch import scaled_dot_product_attention
-from warpwright.sdpa_backward import gradients
+from warpwright.ops.attention.backward import gradients
 
 TURN = 10
 

@@ -27,10 +27,13 @@ from probes.harness import Bench
 
 import warpwright as ww
 from warpwright import cuda
-from warpwright.kernels.attention import Problem, sm90, sm90_plan, sm120
-from warpwright.kernels.attention.sm120_plan import STEPS, plan
+from warpwright.kernels.attention import Problem
+from warpwright.kernels.attention.sm90 import forward as sm90
+from warpwright.kernels.attention.sm90 import plan as sm90_plan
+from warpwright.kernels.attention.sm120 import kernel as sm120
+from warpwright.kernels.attention.sm120.plan import STEPS, plan
 from warpwright.lang import Traced, bf16
-from warpwright.sdpa_backward import NO_ARRAY, backward_job
+from warpwright.ops.attention.backward import NO_ARRAY, backward_job
 
 ROOT = Path(__file__).parents[1]
 STORED = ROOT / "bench" / "measured" / "h200_attention.json"

@@ -8,7 +8,7 @@ from typing import Any
 from probes.harness import Bench, Measured, measured, timed
 from probes.issue import OPS
 from probes.mma import FED, fed, feed, filled
-from warpwright.kernels.attention.sm120_steps import tree, weights
+from warpwright.kernels.attention.sm120.steps import tree, weights
 from warpwright.lang import (
     Expr,
     Global,

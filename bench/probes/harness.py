@@ -18,7 +18,7 @@ import warpwright as ww
 from warpwright import cuda
 from warpwright.lang import Global, If, Kernel, Traced, bar, clock64, ctaid, u64, warp
 from warpwright.lang.context import current
-from warpwright.launch import entry_point
+from warpwright.run.launch import entry_point
 
 FLUSH_BYTES = 256 << 20
 NUMPY = {"u32": np.uint32, "u64": np.uint64, "f32": np.float32, "bf16": np.dtype("bfloat16")}

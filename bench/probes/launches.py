@@ -9,7 +9,7 @@ import numpy as np
 from probes.harness import Bench, Measured, measured
 from warpwright.cuda.driver import call
 from warpwright.lang import Break, Global, If, clock64, ctaid, globaltimer, kernel, loop, smem, tid, u32, u64
-from warpwright.launch import entry_point
+from warpwright.run.launch import entry_point
 
 SPIN = 4000  # cycles
 LARGE = 200 << 10  # bytes of shared memory: one CTA an SM

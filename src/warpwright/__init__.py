@@ -13,8 +13,6 @@ The kernel language is `warpwright.lang`.
 
 from __future__ import annotations
 
-from warpwright.check import check
-from warpwright.devices import device
 from warpwright.errors import (
     Deadlock,
     DescriptorError,
@@ -30,12 +28,14 @@ from warpwright.errors import (
     WarpwrightError,
 )
 from warpwright.lang import kernel
-from warpwright.launch import launch, load_ptx
-from warpwright.ops import matmul
-from warpwright.profile import profile
-from warpwright.sdpa import attention
-from warpwright.sdpa_varlen import attention_varlen
-from warpwright.tensormap import TensorMap
+from warpwright.layout.tensor_map import TensorMap
+from warpwright.ops.attention.forward import attention
+from warpwright.ops.attention.varlen import attention_varlen
+from warpwright.ops.matmul.call import matmul
+from warpwright.run.check import check
+from warpwright.run.devices import device
+from warpwright.run.launch import launch, load_ptx
+from warpwright.run.profile import profile
 
 __all__ = [
     "Deadlock",

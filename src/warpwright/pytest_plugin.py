@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from warpwright.check import check
+from warpwright.run.check import check
 from warpwright.vgpu.checks.findings import Verdict
 
 __all__ = ["Check", "warpwright_check"]

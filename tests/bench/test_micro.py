@@ -15,8 +15,8 @@ from probes import among
 from probes.harness import Bench, Measured, Modelled, each, measured
 
 from warpwright import targets
-from warpwright.assemble import assemble, find_ptxas
 from warpwright.lang import Traced
+from warpwright.ptx.ptxas import assemble, find_ptxas
 
 STORED = Path(__file__).parents[2] / "bench" / "measured" / "h200_micro.json"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import operator
 from types import SimpleNamespace
@@ -12,15 +11,15 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from warpwright import sdpa_trials
-from warpwright.cli import attending, main
-from warpwright.cli.launching import Substitute
-from warpwright.devices import device
+from warpwright.cli import attention_runs as attending
+from warpwright.cli import main, profile
+from warpwright.cli.launches import Substitute
 from warpwright.kernels.attention import Problem
-from warpwright.kernels.attention.sm120_plan import STEPS
-from warpwright.sdpa_launch import SETTING
+from warpwright.kernels.attention.sm120.plan import STEPS
+from warpwright.ops.attention import trials as sdpa_trials
+from warpwright.ops.attention.plan import SETTING
+from warpwright.run.devices import device
 
-profile_command = importlib.import_module("warpwright.cli.profile")  # the package's attribute is the command
 RTX = ("--device", "rtx5090")
 
 
@@ -152,7 +151,7 @@ def test_mistakes_are_one_line_and_status_2(words, sentence) -> None:
 
 
 def test_a_real_gpu_has_profilers_of_its_own(monkeypatch) -> None:
-    monkeypatch.setattr(profile_command, "device_of", lambda name: SimpleNamespace(name="cuda:0"))
+    monkeypatch.setattr(profile, "device_of", lambda name: SimpleNamespace(name="cuda:0"))
     result = run("profile", "attention", "--device", "cuda")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (

@@ -9,16 +9,20 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from warpwright import cuda, sdpa_trials, trials, tuned
-from warpwright.cli import benching, main
+from warpwright import cuda
+from warpwright.cli import bench as benching
+from warpwright.cli import main
 from warpwright.cli.problems import parse_heads
 from warpwright.kernels import gemm
 from warpwright.kernels.attention import Problem
+from warpwright.ops.attention import trials as sdpa_trials
+from warpwright.ops.attention.plan import SETTING
+from warpwright.ops.attention.trials import Trial
+from warpwright.ops.matmul import measurements as tuned
+from warpwright.ops.matmul import trials
+from warpwright.ops.matmul.trials import Trials
 from warpwright.report.verdict import Verdict
-from warpwright.sdpa_launch import SETTING
-from warpwright.sdpa_trials import Trial
 from warpwright.targets import DEVICES
-from warpwright.trials import Trials
 
 
 @pytest.fixture(autouse=True)

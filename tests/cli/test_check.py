@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
 
@@ -10,8 +9,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from warpwright.check import merged
-from warpwright.cli import main
+from warpwright.cli import check, main
+from warpwright.run.check import merged
 from warpwright.vgpu.checks.findings import Coverage, Finding, Verdict
 from warpwright.vgpu.checks.rules import RULES
 
@@ -174,9 +173,8 @@ def test_gemm_is_clean_and_its_product_verified() -> None:
 
 
 def test_a_wrong_product_is_a_finding_though_the_launch_is_clean(monkeypatch) -> None:
-    module = importlib.import_module("warpwright.cli.check")
-    right = module.matmul
-    monkeypatch.setattr(module, "matmul", lambda *given, **options: np.zeros_like(right(*given, **options)))
+    right = check.matmul
+    monkeypatch.setattr(check, "matmul", lambda *given, **options: np.zeros_like(right(*given, **options)))
     result = run("gemm", "--level", 4, "--size", 128)
     assert result.exit_code == 1
     assert result.stderr == (

@@ -13,7 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from warpwright import UnsupportedInstruction
-from warpwright.cli import main, profiling
+from warpwright.cli import main
+from warpwright.cli import matmul_runs as profiling
 from warpwright.cuda.driver import NO_GPU
 from warpwright.errors import Deadlock, UsageError
 

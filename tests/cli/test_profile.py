@@ -15,9 +15,9 @@ from click.testing import CliRunner, Result
 
 from tests.report.test_trace import SCHEMA
 from tests.report.timelines import profile as made
-from tests.test_launch_file import SCALE
+from tests.run.test_launch_file import SCALE
 from warpwright.cli import main
-from warpwright.launch import Entry
+from warpwright.run.launch import Entry
 
 LAUNCH = """
 kernel = "scale.ptx"
@@ -48,7 +48,7 @@ def calls(monkeypatch):
         asked[-1] |= {"device": getattr(device, "name", device), "fast": fast, "sustained": sustained}
         return replace(made(wasted=0.5), kernel=kernel.name, fast=fast)
 
-    for module, name in (("profile", "profile_of"), ("profiling", "profile")):
+    for module, name in (("profile", "profile_of"), ("matmul_runs", "profile")):
         monkeypatch.setattr(importlib.import_module(f"warpwright.cli.{module}"), name, engine)
     return asked
 

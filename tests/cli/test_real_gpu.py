@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from warpwright import cuda, trials, tuned
-from warpwright.cli import main, products
+from warpwright import cuda
+from warpwright.cli import ladder, main
 from warpwright.cuda.driver import NO_GPU
 from warpwright.errors import UsageError
 from warpwright.kernels import gemm
+from warpwright.ops.matmul import measurements as tuned
+from warpwright.ops.matmul import trials
+from warpwright.ops.matmul.trials import Trial, Trials
 from warpwright.report.verdict import Verdict
 from warpwright.targets import DEVICES
-from warpwright.trials import Trial, Trials
 
 RIGHT, WRONG = (Verdict(0.001, 0.0001, 1.0, 0.5, verified) for verified in (True, False))
 
@@ -59,7 +61,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Measur
     monkeypatch.setenv("WARPWRIGHT_CONFIG", str(tmp_path))
     monkeypatch.setattr(trials, "measured", made)
     monkeypatch.setattr(cuda, "device", lambda name: gpu)
-    monkeypatch.setattr(products, "device_of", lambda name: gpu)
+    monkeypatch.setattr(ladder, "device_of", lambda name: gpu)
     tuned.choices.cache_clear()
     yield made
     tuned.choices.cache_clear()

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from warpwright import cuda, devices
-from warpwright.arrays import DeviceArray
+from warpwright import cuda
+from warpwright.arrays.device import DeviceArray
 from warpwright.cuda import driver
 from warpwright.cuda.device import check_grid, check_kernel
 from warpwright.lang import Global, f32, kernel
+from warpwright.run import devices
 from warpwright.targets import DEVICES
 
 

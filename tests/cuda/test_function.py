@@ -13,9 +13,9 @@ from tests.cuda.conftest import FakeDriver, Result
 from warpwright.cuda.compile import Cubin
 from warpwright.cuda.function import ROWS, Function, layout, packed
 from warpwright.errors import LaunchError
-from warpwright.launch import load_ptx
 from warpwright.ptx.nodes import Variable
-from warpwright.vgpu.decode import decode
+from warpwright.run.launch import load_ptx
+from warpwright.vgpu.program.decode import decode
 
 
 def param(type: str, *dims: int, align: int | None = None, vector: int = 1) -> Variable:

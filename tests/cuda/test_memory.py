@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.cuda.host_gpu import Driver
-from warpwright.arrays import DeviceArray
+from warpwright.arrays.device import DeviceArray
 from warpwright.cuda import memory
 from warpwright.cuda.device import check_places
 from warpwright.cuda.memory import Transfers

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.random import Generator
 
 import tests.foreign.references as ref
-from warpwright.tensormap import TensorMap
+from warpwright.layout.tensor_map import TensorMap
 
 __all__ = ["CASES", "TRITON", "Case", "Expect"]
 

@@ -16,9 +16,10 @@ import numpy as np
 from sanitizing import main
 
 import warpwright as ww
-from warpwright import cuda, trials
+from warpwright import cuda
 from warpwright.kernels import gemm
 from warpwright.kernels.reference import finished
+from warpwright.ops.matmul import trials
 from warpwright.types import of_dtype
 
 BF16, E4M3 = np.dtype(ml_dtypes.bfloat16), np.dtype(ml_dtypes.float8_e4m3fn)

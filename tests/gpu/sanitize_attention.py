@@ -22,9 +22,16 @@ sys.path.append(str(Path(__file__).parents[2]))
 
 import warpwright as ww
 from tests.gpu.test_attention_sm120 import ALL, on_gpu
-from tests.kernels import attending, decoding, differentiating, packing
-from tests.kernels.test_hopper_attention import prepared
-from warpwright.kernels.attention import Problem, sm90_backward_plan, sm90_decode_plan, sm90_plan, sm120_plan
+from tests.kernels.attention import attention_helpers as attending
+from tests.kernels.attention import backward_helpers as differentiating
+from tests.kernels.attention import decode_helpers as decoding
+from tests.kernels.attention import varlen_helpers as packing
+from tests.kernels.attention.sm90.test_forward import prepared
+from warpwright.kernels.attention import Problem
+from warpwright.kernels.attention.sm90 import backward_plan as sm90_backward_plan
+from warpwright.kernels.attention.sm90 import decode_plan as sm90_decode_plan
+from warpwright.kernels.attention.sm90 import plan as sm90_plan
+from warpwright.kernels.attention.sm120 import plan as sm120_plan
 
 MASKS: list[dict[str, Any]] = [{}, {"causal": True}, {"window": (70, 20)}]
 ALIKE = {  # modules that hand data over, by the small kernel that does it as they do

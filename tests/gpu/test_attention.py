@@ -10,13 +10,14 @@ import pytest
 import torch
 
 import warpwright as ww
-from tests.kernels.attending import normal, verify
-from warpwright import sdpa, sdpa_repeats
+from tests.kernels.attention.attention_helpers import normal, verify
 from warpwright.interop import attention as module
 from warpwright.interop.torch import attention, scaled_dot_product_attention
 from warpwright.kernels.attention import Problem
-from warpwright.sdpa_backward import gradients
-from warpwright.sdpa_launch import SETTING
+from warpwright.ops.attention import bound_call as sdpa_repeats
+from warpwright.ops.attention import forward as sdpa
+from warpwright.ops.attention.backward import gradients
+from warpwright.ops.attention.plan import SETTING
 
 theirs = torch.nn.functional.scaled_dot_product_attention
 

@@ -11,13 +11,14 @@ import torch
 
 import warpwright as ww
 from tests.gpu.test_attention import host
-from tests.kernels.attending import BF16
-from tests.kernels.differentiating import NAMES, arrays, launches, random, verify
-from warpwright import sdpa, sdpa_backward
+from tests.kernels.attention.attention_helpers import BF16
+from tests.kernels.attention.backward_helpers import NAMES, arrays, launches, random, verify
 from warpwright.interop.torch import attention
 from warpwright.interop.torch import scaled_dot_product_attention as stand_in
 from warpwright.kernels.attention import Problem
-from warpwright.sdpa_backward import gradients
+from warpwright.ops.attention import backward as sdpa_backward
+from warpwright.ops.attention import forward as sdpa
+from warpwright.ops.attention.backward import gradients
 
 operator, theirs = torch.ops.warpwright.attention, torch.nn.functional.scaled_dot_product_attention
 BASE = Problem(2, 4, 2, 300, 500, 128, BF16)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from tests.kernels.attending import BF16, arguments, attend, normal, verify
+from tests.kernels.attention.attention_helpers import BF16, arguments, attend, normal, verify
 from warpwright.kernels.attention import Problem, reference
-from warpwright.kernels.attention.sm120_plan import CONFIGS, CP_ASYNC, STEPS
+from warpwright.kernels.attention.sm120.plan import CONFIGS, CP_ASYNC, STEPS
 from warpwright.kernels.reference import ulp
 
 ALL = {

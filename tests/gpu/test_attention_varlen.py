@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import warpwright as ww
-from tests.kernels.attending import BF16
-from tests.kernels.packing import Packed, packed, prepared, starts, verify_packed
+from tests.kernels.attention.attention_helpers import BF16
+from tests.kernels.attention.varlen_helpers import Packed, packed, prepared, starts, verify_packed
 from tests.kernels.test_ragged import copied
 from warpwright.interop.torch import attention_varlen
 from warpwright.kernels.attention import Problem
-from warpwright.kernels.attention.sm90_plan import CONFIGS
+from warpwright.kernels.attention.sm90.plan import CONFIGS
 
 operator = torch.ops.warpwright.attention_varlen
 

@@ -12,9 +12,11 @@ import torch
 from click.testing import CliRunner
 
 import warpwright as ww
-from warpwright import products, repeats, tuned
 from warpwright.cli import main
 from warpwright.kernels import gemm
+from warpwright.ops.matmul import bound_call as repeats
+from warpwright.ops.matmul import measurements as tuned
+from warpwright.ops.matmul import plan as products
 
 
 @pytest.fixture(autouse=True)

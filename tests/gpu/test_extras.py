@@ -11,7 +11,7 @@ import torch
 
 import warpwright as ww
 from warpwright.kernels.gemm import CONFIGS, HOPPER_LEVELS, Epilogue, HopperConfig, hopper_kernel, hopper_plan
-from warpwright.launch import entry_point, launch
+from warpwright.run.launch import entry_point, launch
 from warpwright.types import of_dtype
 
 BF16, FLOAT16 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)

@@ -10,7 +10,7 @@ import pytest
 
 import warpwright as ww
 from warpwright.kernels.gemm import CONFIGS, HOPPER_LEVELS, HopperConfig, hopper_kernel, hopper_plan
-from warpwright.launch import launch
+from warpwright.run.launch import launch
 from warpwright.types import of_dtype
 
 SHIPPED = {**{f"level {level}": config for level, config in HOPPER_LEVELS.items()}, **CONFIGS}

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from tests.kernels.attending import BF16, normal, verify
-from tests.kernels.test_hopper_attention import prepared
+from tests.kernels.attention.attention_helpers import BF16, normal, verify
+from tests.kernels.attention.sm90.test_forward import prepared
 from warpwright.kernels.attention import Problem
-from warpwright.kernels.attention.sm90_plan import CONFIGS
+from warpwright.kernels.attention.sm90.plan import CONFIGS
 
 MASKS: list[dict[str, Any]] = [{}, {"causal": True}, {"window": (200, 30)}, {"window": (100, None), "causal": True}]
 LENGTHS = [(1, 1000, 0), (333, 700, 8), (700, 333, 0), (1500, 1500, 0)]  # queries, keys, columns fewer than a tile

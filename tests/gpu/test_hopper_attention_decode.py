@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import warpwright as ww
-from tests.kernels.attending import BF16, normal, verify
-from tests.kernels.decoding import attend
+from tests.kernels.attention.attention_helpers import BF16, normal, verify
+from tests.kernels.attention.decode_helpers import attend
 from warpwright.interop.torch import attention
 from warpwright.kernels.attention import Problem
-from warpwright.kernels.attention.sm90_decode_plan import CONFIGS, choose
-from warpwright.sdpa_launch import SETTING
+from warpwright.kernels.attention.sm90.decode_plan import CONFIGS, choose
+from warpwright.ops.attention.plan import SETTING
 
 MASKS: list[dict[str, Any]] = [{}, {"causal": True}, {"window": (200, 30)}, {"window": (100, None), "causal": True}]
 LENGTHS = [(1, 1), (1, 65), (1, 4097), (3, 1000)]  # queries, keys

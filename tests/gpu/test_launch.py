@@ -13,9 +13,9 @@ import warpwright as ww
 from tests.conformance import texts
 from tests.gpu.kernels import COLUMNS, ROWS, THREADS, copy, large, ranks, saxpy
 from warpwright import cuda
-from warpwright.arrays import device_array
+from warpwright.arrays.device import device_array
 from warpwright.kernels import gemm
-from warpwright.launch import entry_point
+from warpwright.run.launch import entry_point
 from warpwright.types import bf16
 
 N = 1000

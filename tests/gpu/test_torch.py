@@ -14,8 +14,9 @@ import torch
 
 import warpwright as ww
 import warpwright.interop.torch
-from warpwright import ops, repeats
-from warpwright.repeats import Repeat
+from warpwright.ops.matmul import bound_call as repeats
+from warpwright.ops.matmul import call as ops
+from warpwright.ops.matmul.bound_call import Repeat
 
 product = torch.ops.warpwright.matmul
 

@@ -9,10 +9,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[torch]'")
 
-import warpwright as ww  # noqa: E402
-from warpwright.errors import UsageError  # noqa: E402
-from warpwright.interop import attention as module  # noqa: E402
-from warpwright.interop.torch import attention, scaled_dot_product_attention  # noqa: E402
+import warpwright as ww
+from warpwright.errors import UsageError
+from warpwright.interop import attention as module
+from warpwright.interop.torch import attention, scaled_dot_product_attention
 
 theirs = torch.nn.functional.scaled_dot_product_attention
 

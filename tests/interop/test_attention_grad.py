@@ -8,8 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[torch]'")
 
-from warpwright.errors import UsageError  # noqa: E402
-from warpwright.interop.torch import attention  # noqa: E402
+from warpwright.errors import UsageError
+from warpwright.interop.torch import attention
 
 theirs = torch.nn.functional.scaled_dot_product_attention
 ERROR = 2.0**-7  # of the greatest gradient: P, dS, O and the result are rounded to 8 bits

@@ -16,27 +16,25 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[torch]'")
 
-from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
-from torch.overrides import TorchFunctionMode  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
-import warpwright.interop.torch  # noqa: E402, F401
-from tests.test_attention_repeats import aligned, memory  # noqa: E402
-from warpwright import (  # noqa: E402
-    libraries,
-    sdpa,
-    sdpa_arrays,
-    sdpa_backward,
-    sdpa_backward_repeats,
-    sdpa_launch,
-    sdpa_repeats,
-    sdpa_varlen,
-    targets,
-)
-from warpwright.arrays import DeviceArray, dense_strides, dtype_named  # noqa: E402
-from warpwright.errors import UsageError  # noqa: E402
-from warpwright.interop import attention as module  # noqa: E402
-from warpwright.kernels.attention import reference  # noqa: E402
+import warpwright.interop.torch  # noqa: F401
+from tests.ops.attention.test_bound_call import aligned, memory
+from warpwright import targets
+from warpwright.arrays import libraries
+from warpwright.arrays.device import DeviceArray, dense_strides, dtype_named
+from warpwright.errors import UsageError
+from warpwright.interop import attention as module
+from warpwright.kernels.attention import reference
+from warpwright.ops.attention import arrays as sdpa_arrays
+from warpwright.ops.attention import backward as sdpa_backward
+from warpwright.ops.attention import bound_backward as sdpa_backward_repeats
+from warpwright.ops.attention import bound_call as sdpa_repeats
+from warpwright.ops.attention import forward as sdpa
+from warpwright.ops.attention import plan as sdpa_launch
+from warpwright.ops.attention import varlen as sdpa_varlen
 
 operator, packed_operator = torch.ops.warpwright.attention, torch.ops.warpwright.attention_varlen
 stand_in, theirs = module.scaled_dot_product_attention, torch.nn.functional.scaled_dot_product_attention

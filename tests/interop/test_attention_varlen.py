@@ -9,8 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[torch]'")
 
-from warpwright.errors import UsageError  # noqa: E402
-from warpwright.interop.torch import attention, attention_varlen  # noqa: E402
+from warpwright.errors import UsageError
+from warpwright.interop.torch import attention, attention_varlen
 
 
 def inputs(q_lens: tuple[int, ...] = (9, 20), k_lens: tuple[int, ...] = (30, 7)) -> tuple[Any, ...]:

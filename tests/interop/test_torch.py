@@ -12,14 +12,15 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[torch]'")
 
-from torch._subclasses import FakeTensorMode  # noqa: E402
-from torch.overrides import TorchFunctionMode  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch._subclasses import FakeTensorMode
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
-import warpwright as ww  # noqa: E402
-import warpwright.interop.torch  # noqa: E402  (registers the operator)
-from warpwright import ops, repeats  # noqa: E402
-from warpwright.libraries import LIBRARIES  # noqa: E402
+import warpwright as ww
+import warpwright.interop.torch  # registers the operator
+from warpwright.arrays.libraries import LIBRARIES
+from warpwright.ops.matmul import bound_call as repeats
+from warpwright.ops.matmul import call as ops
 
 product = torch.ops.warpwright.matmul
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.isa.spellings import HEAD, TAIL, opcodes, operands
 from warpwright import isa
-from warpwright.assemble import assemble, find_ptxas
 from warpwright.isa.notation import supports
+from warpwright.ptx.ptxas import assemble, find_ptxas
 
 ARCHS = ("sm_90", "sm_90a", "sm_100", "sm_100a", "sm_100f", "sm_103a", "sm_120", "sm_120a", "sm_120f")
 EACH = 24

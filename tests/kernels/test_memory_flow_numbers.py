@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.kernels.running import flow, normal, replaced, without
+from tests.kernels.helpers import flow, normal, replaced, without
 from warpwright.errors import Deadlock
 from warpwright.kernels import reference
 

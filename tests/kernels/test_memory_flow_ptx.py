@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tests.lang.ops.emission import instructions, opcodes
-from warpwright.assemble import assemble
 from warpwright.errors import UsageError
 from warpwright.kernels.memory_flow import arguments, memory_flow
 from warpwright.lang import f16, f32, tma
+from warpwright.ptx.ptxas import assemble
 
 LINES = instructions(memory_flow.ptx())
 CODES = opcodes(LINES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tests.lang.ops.emission import instructions, opcodes
-from warpwright.assemble import assemble
 from warpwright.lang import (
     If,
     Ring,
@@ -24,6 +23,7 @@ from warpwright.lang import (
     tmem,
     u32,
 )
+from warpwright.ptx.ptxas import assemble
 
 M, N, K = 256, 128, 64
 LEADER = 0

@@ -11,7 +11,7 @@ import pytest
 import warpwright as ww
 from warpwright.errors import MemoryFault
 from warpwright.lang import If, Ring, bf16, elect_one, fence, kernel, loop, smem, tma, u32, warp
-from warpwright.tensormap import RAGGED_ROWS, ragged
+from warpwright.layout.tensor_map import RAGGED_ROWS, ragged
 
 ROWS, STAGES = 16, 4
 BF16 = np.dtype(ml_dtypes.bfloat16)

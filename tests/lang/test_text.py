@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from warpwright import ptx
-from warpwright.assemble import assemble
 from warpwright.lang import Global, If, ctaid, f32, kernel, ntid, smem, tid, u32
+from warpwright.ptx.ptxas import assemble
 
 ARCHS = {"sm_90a": "8.6", "sm_100a": "8.6", "sm_103a": "8.8", "sm_120a": "8.7"}
 

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from warpwright.assemble import assemble
 from warpwright.errors import KernelError
 from warpwright.lang import Kernel
+from warpwright.ptx.ptxas import assemble
 
 PLACE = re.compile(r"(?:/[^\s:]+)?/\w+\.py:\d+")
 

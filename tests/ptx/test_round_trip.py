@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.ptx import strategies
-from warpwright.assemble import assemble
 from warpwright.ptx import instruction_text, nodes, parse, to_text
+from warpwright.ptx.ptxas import assemble
 
 HERE = Path(__file__).parent
 GOLDEN = sorted((HERE / "golden").glob("*.ptx")) + sorted((HERE.parent / "foreign" / "ptx").glob("*.ptx"))

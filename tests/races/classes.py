@@ -22,7 +22,7 @@ from tests.races import (
     published_tensor,
 )
 from warpwright.lang import Kernel
-from warpwright.tensormap import TensorMap
+from warpwright.layout.tensor_map import TensorMap
 
 __all__ = ["CLASSES", "MORE", "Case"]
 

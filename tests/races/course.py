@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from tests.races.removals import KERNELS
 from warpwright.vgpu.checks import watcher
 from warpwright.vgpu.checks.findings import Verdict
-from warpwright.vgpu.checks.footprints import Footprints
+from warpwright.vgpu.checks.memory.footprints import Footprints
 from warpwright.vgpu.checks.watch import Row, Watch
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit.record import TOUCH
-from warpwright.vgpu.program import Inst, Program, mentions
+from warpwright.vgpu.program.program import Inst, Program, mentions
 
 __all__ = ["COPIES", "NUMBERS", "Access", "Course", "Event", "Signal", "courses"]
 

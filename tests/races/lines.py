@@ -21,7 +21,7 @@ from tests.races.course import NUMBERS, Access, Course, Event
 from tests.races.edits import Edit
 from warpwright.ptx import nodes
 from warpwright.vgpu.checks.findings import Finding, Step
-from warpwright.vgpu.program import Inst, mentions, registers_of
+from warpwright.vgpu.program.program import Inst, mentions, registers_of
 
 __all__ = ["right"]
 

@@ -16,18 +16,19 @@ import ml_dtypes
 import numpy as np
 
 import warpwright as ww
-from tests.kernels.attending import arguments as attending
-from tests.kernels.attending import normal
-from tests.kernels.decoding import launches
-from tests.kernels.packing import packed, prepared
+from tests.kernels.attention.attention_helpers import arguments as attending
+from tests.kernels.attention.attention_helpers import normal
+from tests.kernels.attention.decode_helpers import launches
+from tests.kernels.attention.varlen_helpers import packed, prepared
 from warpwright import ptx
-from warpwright.check import check
 from warpwright.gpu import LaunchResult
 from warpwright.kernels import gemm
-from warpwright.kernels.attention import Problem, sm90_plan, sm100_plan
-from warpwright.kernels.attention.sm90_backward_plan import BackwardConfig
-from warpwright.kernels.attention.sm90_decode_plan import DecodeConfig
-from warpwright.kernels.attention.sm120_plan import CP_ASYNC, STEPS, Sm120Config
+from warpwright.kernels.attention import Problem
+from warpwright.kernels.attention.sm90 import plan as sm90_plan
+from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
+from warpwright.kernels.attention.sm90.decode_plan import DecodeConfig
+from warpwright.kernels.attention.sm100 import plan as sm100_plan
+from warpwright.kernels.attention.sm120.plan import CP_ASYNC, STEPS, Sm120Config
 from warpwright.kernels.gemm import (
     CONFIGS,
     LEVELS,
@@ -37,14 +38,15 @@ from warpwright.kernels.gemm import (
     sum_grid,
 )
 from warpwright.kernels.memory_flow import arguments, memory_flow
-from warpwright.launch import Entry, launch
-from warpwright.ops import matmul
-from warpwright.products import geometry, hopper_maps, product_of, restrided
+from warpwright.layout.tensor_map import TensorMap
+from warpwright.ops.attention.backward import backward_job
+from warpwright.ops.attention.plan import OWN
+from warpwright.ops.matmul.call import matmul
+from warpwright.ops.matmul.plan import geometry, hopper_maps, product_of, restrided
 from warpwright.ptx import nodes
-from warpwright.sdpa_backward import backward_job
-from warpwright.sdpa_launch import OWN
+from warpwright.run.check import check
+from warpwright.run.launch import Entry, launch
 from warpwright.targets import DEVICES
-from warpwright.tensormap import TensorMap
 from warpwright.types import bf16
 from warpwright.vgpu import Device
 from warpwright.vgpu.checks.findings import Verdict

@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from warpwright.check import check
 from warpwright.lang import Global, If, kernel, tid, u32
+from warpwright.run.check import check
 from warpwright.vgpu.checks.findings import Verdict
 
 

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from tests.races import hidden, kernels, stuck
-from warpwright.check import check
-from warpwright.cli.launching import Launch, Substitute
+from warpwright.cli.launches import Launch, Substitute
 from warpwright.errors import UsageError
 from warpwright.kernels.memory_flow import arguments, memory_flow
-from warpwright.ops import matmul
+from warpwright.ops.matmul.call import matmul
+from warpwright.run.check import check
 from warpwright.targets import DEVICES
 from warpwright.vgpu import Device
 from warpwright.vgpu.checks.findings import Verdict

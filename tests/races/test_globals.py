@@ -11,14 +11,14 @@ import pytest
 
 from tests.races import global_kernels
 from warpwright import ptx
-from warpwright.check import check
 from warpwright.errors import UsageError
-from warpwright.kernels.gemm.slices import add_slices, sum_grid
+from warpwright.kernels.gemm.sm90.slices import add_slices, sum_grid
 from warpwright.lang import f32
-from warpwright.launch import arranged, load_ptx
-from warpwright.tensormap import TensorMap
-from warpwright.vgpu import schedule
+from warpwright.layout.tensor_map import TensorMap
+from warpwright.run.check import check
+from warpwright.run.launch import arranged, load_ptx
 from warpwright.vgpu.checks.findings import Verdict
+from warpwright.vgpu.machine import schedule
 
 ROWS, COLUMNS = global_kernels.ROWS, global_kernels.COLUMNS
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.races import published, published_copies, published_protocol, published_tensor, traps
 from tests.races.classes import BOX, CLASSES, FLOATS, MORE, SQUARE, WORDS, Case
-from warpwright.check import check
 from warpwright.lang import Kernel
+from warpwright.run.check import check
 from warpwright.vgpu.checks.findings import Finding, Verdict
 from warpwright.vgpu.checks.rules import RULES
 

@@ -22,9 +22,9 @@ import numpy as np
 import pytest
 
 from tests.races.edits import Edit
-from tests.races.judging import FOUND, REDUNDANT, UNLIKE, Judged, as_it_is, findings, judged
 from tests.races.lines import barriers, right
 from tests.races.removals import KERNELS, product
+from tests.races.verdicts import FOUND, REDUNDANT, UNLIKE, Judged, as_it_is, findings, judged
 from warpwright.vgpu.checks.findings import Finding, Step
 
 # of which kernels some are taken out or changed, each so-and-so-manyth

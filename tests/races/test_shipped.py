@@ -15,24 +15,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.kernels.attending import normal
-from tests.kernels.decoding import launches
-from tests.kernels.packing import packed, prepared
-from tests.kernels.running import BF16
-from tests.kernels.test_gemm_switches import SWITCHES
+from tests.kernels.attention.attention_helpers import normal
+from tests.kernels.attention.decode_helpers import launches
+from tests.kernels.attention.varlen_helpers import packed, prepared
+from tests.kernels.gemm.sm100.test_switches import SWITCHES
+from tests.kernels.helpers import BF16
 from tests.races.removals import KERNELS, Watched, attention_backward, blackwell, hopper, mma_sync
 from warpwright.kernels import gemm
-from warpwright.kernels.attention import (
-    Problem,
-    sm90_backward_plan,
-    sm90_decode_plan,
-    sm90_plan,
-    sm100_plan,
-    sm120_plan,
-)
-from warpwright.launch import launch
-from warpwright.ops import matmul
-from warpwright.sdpa_launch import OWN
+from warpwright.kernels.attention import Problem
+from warpwright.kernels.attention.sm90 import backward_plan as sm90_backward_plan
+from warpwright.kernels.attention.sm90 import decode_plan as sm90_decode_plan
+from warpwright.kernels.attention.sm90 import plan as sm90_plan
+from warpwright.kernels.attention.sm100 import plan as sm100_plan
+from warpwright.kernels.attention.sm120 import plan as sm120_plan
+from warpwright.ops.attention.plan import OWN
+from warpwright.ops.matmul.call import matmul
+from warpwright.run.launch import launch
 from warpwright.targets import DEVICES
 from warpwright.types import bf16
 from warpwright.vgpu import Device

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.races import kernels
-from warpwright.check import check
+from warpwright.run.check import check
 from warpwright.vgpu.checks.findings import Verdict
 from warpwright.vgpu.checks.stream import Stream
 from warpwright.vgpu.checks.watcher import Watcher

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.races import published, stuck
-from warpwright.check import check
+from warpwright.run.check import check
 from warpwright.vgpu.checks.findings import Finding, Verdict
 
 WORDS, BOX = np.zeros(512, np.uint32), np.zeros((32, 32), np.float32)

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from tests.report.timelines import profile
 from warpwright.report.advice import advice
+from warpwright.report.format import clause, headline, percent, place
 from warpwright.report.text import main_stall, profile_tables
-from warpwright.report.words import clause, headline, percent, place
 from warpwright.vgpu.timing import Role
 
 

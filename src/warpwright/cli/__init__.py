@@ -11,15 +11,7 @@ from typing import Any
 import click
 
 from warpwright import __version__
-from warpwright.cli.attention import attention
-from warpwright.cli.benching import bench
-from warpwright.cli.check import check
-from warpwright.cli.devices import devices
-from warpwright.cli.flow import flow
-from warpwright.cli.products import ladder, matmul
-from warpwright.cli.profile import profile
-from warpwright.cli.ptx import ptx
-from warpwright.cli.tune import tune
+from warpwright.cli import attention, bench, check, devices, flow, ladder, matmul, profile, ptx, tune
 from warpwright.errors import KernelError, PtxSyntaxError, UnsupportedInstruction, UsageError, WarpwrightError
 
 __all__ = ["main"]
@@ -58,5 +50,5 @@ def main() -> None:
     """Asynchronous tensor-core kernels, run and verified on a virtual GPU."""
 
 
-for command in (attention, bench, check, devices, flow, ladder, matmul, profile, ptx, tune):
-    main.add_command(command)
+for module in (attention, bench, check, devices, flow, ladder, matmul, profile, ptx, tune):
+    main.add_command(module.command)

@@ -8,19 +8,19 @@ from typing import Any
 import click
 import numpy as np
 
-from warpwright.cli.attending import attend
+from warpwright.cli.attention_runs import attend
 from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import emit, remark, show, working
 from warpwright.cli.problems import SIZE_HELP, mask_of, problem_of, problem_options
-from warpwright.devices import DEFAULT
-from warpwright.devices import device as device_of
 from warpwright.kernels.attention import Problem
-from warpwright.kernels.attention.sm120_plan import STEPS, Sm120Config, layout
+from warpwright.kernels.attention.sm120.plan import STEPS, Sm120Config, layout
 from warpwright.report.tables import table
 from warpwright.report.verdict import judge_attention
+from warpwright.run.devices import DEFAULT
+from warpwright.run.devices import device as device_of
 from warpwright.targets import ARCHS
 
-__all__ = ["attention", "budgets"]
+__all__ = ["budgets", "command"]
 
 COLUMNS = {
     "Q": ("Q, then O",),
@@ -32,14 +32,14 @@ COLUMNS = {
 }
 
 
-@click.command()
+@click.command("attention")
 @click.option("--size", default="1x4x256x128", show_default=True, help=f"{SIZE_HELP}.")
 @problem_options()
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the standard normal inputs.")
 @click.option("--device", default=DEFAULT, show_default=True, help="One of `warpwright devices`.")
 @click.option("--smem", is_flag=True, help="Only show the shared memory of each configuration for sm_120a.")
 @json_option
-def attention(size: str, seed: int, device: str, smem: bool, as_json: bool, **options: Any) -> None:
+def command(size: str, seed: int, device: str, smem: bool, as_json: bool, **options: Any) -> None:
     """Compute attention of random inputs on a device and verify it against float64.
 
     Exit status: 0 when the result was verified, 1 when it is wrong, 2 for a usage error.

@@ -10,13 +10,11 @@ from typing import Any
 import click
 
 from warpwright import __version__
-from warpwright.check import LIMIT, merged
-from warpwright.check import check as checked
-from warpwright.cli.attending import attend, counted, titled
+from warpwright.cli.attention_runs import attend, counted, titled
 from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import emit, remark, show, working
 from warpwright.cli.flow import write_text
-from warpwright.cli.launching import (
+from warpwright.cli.launches import (
     LAUNCH_OPTIONS,
     Launch,
     Substitute,
@@ -26,28 +24,30 @@ from warpwright.cli.launching import (
     read_described,
     refuse,
 )
+from warpwright.cli.matmul_runs import operands
 from warpwright.cli.problems import PROBLEM_OPTIONS, problem_of
-from warpwright.cli.profiling import operands
-from warpwright.devices import DEFAULT
-from warpwright.devices import device as device_of
 from warpwright.gpu import Device
 from warpwright.kernels.attention import Problem
-from warpwright.ops import matmul
+from warpwright.ops.matmul.call import matmul
 from warpwright.report.findings import verdict_lines
 from warpwright.report.sarif import sarif_of
 from warpwright.report.tables import table
 from warpwright.report.verdict import Verdict as Numbers
 from warpwright.report.verdict import judge, judge_attention
+from warpwright.run.check import LIMIT, merged
+from warpwright.run.check import check as checked
+from warpwright.run.devices import DEFAULT
+from warpwright.run.devices import device as device_of
 from warpwright.vgpu.checks.findings import Verdict
 
-__all__ = ["check"]
+__all__ = ["command"]
 
 SIZE, HEADS = "256", "1x2x128x64"
 STATUS = {"clean": 0, "findings": 1, "incomplete": 3}
 STOPPED = ("deadlock", "fault")  # rules after which there is no result
 
 
-@click.command()
+@click.command("check")
 @launch_options(size=SIZE, heads=HEADS)
 @click.option("--explore", type=click.IntRange(0), metavar="N", help="Run N more schedules, of seeds 1 to N.")
 @click.option("--seed", type=click.IntRange(0), help="Run the schedule of this seed; with --explore, N from it on.")
@@ -55,7 +55,7 @@ STOPPED = ("deadlock", "fault")  # rules after which there is no result
 @click.option("--off", multiple=True, metavar="RULE", help="A rule not to check; may be given several times.")
 @click.option("--sarif", type=click.Path(path_type=Path), help="Write the findings for code review tools (SARIF).")
 @json_option
-def check(what: str, off: tuple[str, ...], sarif: Path | None, as_json: bool, **options: Any) -> None:
+def command(what: str, off: tuple[str, ...], sarif: Path | None, as_json: bool, **options: Any) -> None:
     """Check a kernel on a virtual GPU: races, deadlocks, broken protocols.
 
     Exit status: 0 clean, 1 findings, 2 a usage error, 3 incomplete: not all was reached, or not all is modelled.

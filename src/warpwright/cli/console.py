@@ -10,9 +10,12 @@ from typing import Any
 import click
 from rich.console import Console
 
-__all__ = ["as_json", "emit", "remark", "show", "working"]
+from warpwright.run.devices import DEFAULT
+
+__all__ = ["as_json", "device_option", "emit", "exit_unless", "remark", "show", "working"]
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+device_option = click.option("--device", default=DEFAULT, show_default=True, help="One of `warpwright devices`.")
 
 
 def emit(value: Any) -> None:
@@ -46,3 +49,10 @@ def working(total: int = 1) -> Iterator[Callable[[str], None]]:
             status.update(text if total == 1 else f"[{step}/{total}] {text}")
 
         yield describe
+
+
+def exit_unless(verified: bool) -> None:
+    """End the command with status 1 where a result is not verified."""
+    if not verified:
+        remark("not verified: the result differs from the float64 reference by more than the bound")
+        click.get_current_context().exit(1)

@@ -9,15 +9,15 @@ import click
 from warpwright import cuda, targets
 from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import emit, show
-from warpwright.devices import resolve
 from warpwright.report.tables import table
+from warpwright.run.devices import resolve
 
-__all__ = ["devices"]
+__all__ = ["command"]
 
 
-@click.command()
+@click.command("devices")
 @json_option
-def devices(as_json: bool) -> None:
+def command(as_json: bool) -> None:
     """List the devices and their limits."""
     real = [_row(gpu.name, gpu.spec.name, gpu.spec) for gpu in cuda.devices()]
     rows = real + [_row(name, "virtual", spec) for name, spec in targets.DEVICES.items()]

@@ -13,27 +13,27 @@ from rich.markup import escape
 
 from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import emit, show, working
-from warpwright.devices import DEFAULT
-from warpwright.devices import device as device_of
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.kernels import memory_flow
-from warpwright.launch import launch
 from warpwright.report.flow import TILE_K, TILE_M, TILE_N, Shown, shown_steps
 from warpwright.report.svg import draw
 from warpwright.report.verdict import judge
+from warpwright.run.devices import DEFAULT
+from warpwright.run.devices import device as device_of
+from warpwright.run.launch import launch
 
-__all__ = ["flow"]
+__all__ = ["command"]
 
 Array = NDArray[Any]
 
 
-@click.command()
+@click.command("flow")
 @click.option("--ptx", is_flag=True, help="Print the whole PTX of the kernel as well.")
 @click.option("--svg", type=click.Path(path_type=Path), help="Draw the flow into this file.")
 @click.option("--device", default=DEFAULT, show_default=True, help="One of `warpwright devices`.")
 @json_option
-def flow(ptx: bool, svg: Path | None, device: str, as_json: bool) -> None:
+def command(ptx: bool, svg: Path | None, device: str, as_json: bool) -> None:
     """Follow one tile: global → shared → tensor memory → registers → shared → global."""
     traced = memory_flow.memory_flow.trace()
     steps = shown_steps(traced.ptx)

@@ -8,23 +8,13 @@ from typing import Any
 
 import click
 
-from warpwright.cli.attending import attention_profile
+from warpwright.cli.attention_runs import attention_profile
 from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import emit, remark, show, working
 from warpwright.cli.flow import write_text
-from warpwright.cli.launching import (
-    LAUNCH_OPTIONS,
-    chosen_device,
-    launch_options,
-    parse_size,
-    read_described,
-    refuse,
-)
+from warpwright.cli.launches import LAUNCH_OPTIONS, chosen_device, launch_options, parse_size, read_described, refuse
+from warpwright.cli.matmul_runs import product_profile
 from warpwright.cli.problems import PROBLEM_OPTIONS, problem_of
-from warpwright.cli.profiling import product_profile
-from warpwright.devices import DEFAULT
-from warpwright.devices import device as device_of
-from warpwright.profile import profile as profile_of
 from warpwright.report.account import account
 from warpwright.report.advice import advice
 from warpwright.report.figure import check_path
@@ -33,14 +23,17 @@ from warpwright.report.tables import table
 from warpwright.report.text import profile_tables
 from warpwright.report.trace import trace_of
 from warpwright.report.verdict import Verdict
+from warpwright.run.devices import DEFAULT
+from warpwright.run.devices import device as device_of
+from warpwright.run.profile import profile as profile_of
 from warpwright.vgpu.timing import Profile
 
-__all__ = ["profile"]
+__all__ = ["command"]
 
 SIZE, HEADS = "4096", "1x16x1024x128"
 
 
-@click.command()
+@click.command("profile")
 @launch_options(size=SIZE, heads=HEADS)
 @click.option(
     "--fast/--full", default=True, show_default=True, help="One representative wave, or every CTA with numbers."
@@ -49,7 +42,7 @@ SIZE, HEADS = "4096", "1x16x1024x128"
 @click.option("--trace", type=click.Path(path_type=Path), help="Write a trace for Perfetto (JSON).")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the pipeline (.svg, .png, .pdf).")
 @json_option
-def profile(what: str, fast: bool, trace: Path | None, plot: Path | None, as_json: bool, **options: Any) -> None:
+def command(what: str, fast: bool, trace: Path | None, plot: Path | None, as_json: bool, **options: Any) -> None:
     """Predict the time of a kernel on a virtual GPU, and show where it goes."""
     if plot is not None:
         check_path(plot)

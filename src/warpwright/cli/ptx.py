@@ -9,14 +9,14 @@ from warpwright.cli.console import emit
 from warpwright.errors import UsageError
 from warpwright.kernels import gemm, memory_flow
 from warpwright.lang.trace import Traced
-from warpwright.ops import DEFAULT_LEVEL
+from warpwright.ops.matmul.call import DEFAULT_LEVEL
 
-__all__ = ["ptx"]
+__all__ = ["command"]
 
 KERNELS = ("gemm", "memory_flow")
 
 
-@click.command()
+@click.command("ptx")
 @click.argument("kernel", metavar="gemm|memory_flow")
 @click.option(
     "--level",
@@ -25,7 +25,7 @@ KERNELS = ("gemm", "memory_flow")
     help=f"Rung of the GEMM ladder, 1 to {len(gemm.LEVELS)} (default {DEFAULT_LEVEL}).",
 )
 @json_option
-def ptx(kernel: str, level: int | None, as_json: bool) -> None:
+def command(kernel: str, level: int | None, as_json: bool) -> None:
     """Print the PTX of a kernel, as it is executed."""
     traced = trace(kernel, level)
     if as_json:

@@ -14,15 +14,17 @@ import ml_dtypes
 import numpy as np
 from rich.markup import escape
 
-from warpwright import cuda, trials, tuned
+from warpwright import cuda
 from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import emit, remark, show, working
-from warpwright.cli.products import timing
+from warpwright.cli.ladder import timing
 from warpwright.errors import UsageError
 from warpwright.kernels import gemm
+from warpwright.ops.matmul import measurements as tuned
+from warpwright.ops.matmul import trials
 from warpwright.report.tables import table
 
-__all__ = ["tune"]
+__all__ = ["command"]
 
 Shape = tuple[int, int, int]
 
@@ -30,7 +32,7 @@ DTYPES = {name: np.dtype(getattr(ml_dtypes, name)) for name in ("bfloat16", "flo
 NOTHING = "nothing was tuned on this machine; warpwright tune 4096x4096x4096 measures a problem"
 
 
-@click.command()
+@click.command("tune")
 @click.argument("shapes", nargs=-1, metavar="[MxNxK]...")
 @click.option("--file", "file", type=click.Path(path_type=Path), help="More shapes, one a line; - is standard input.")
 @click.option("--dtype", type=click.Choice(list(DTYPES)), default="bfloat16", show_default=True, help="Of A and B.")
@@ -39,7 +41,7 @@ NOTHING = "nothing was tuned on this machine; warpwright tune 4096x4096x4096 mea
 @click.option("--list", "listed", is_flag=True, help="Show what was kept, for every GPU.")
 @click.option("--forget", is_flag=True, help="Remove what was kept, for every GPU.")
 @json_option
-def tune(
+def command(
     shapes: tuple[str, ...],
     file: Path | None,
     dtype: str,

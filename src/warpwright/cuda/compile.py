@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from warpwright import folders
-from warpwright.assemble import assemble, find_ptxas
 from warpwright.cuda.driver import version
 from warpwright.errors import UsageError
+from warpwright.ptx.ptxas import assemble, find_ptxas
 
 __all__ = ["Cubin", "Usage", "compile_ptx", "key", "read", "write"]
 

@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from warpwright import ptx, targets
-from warpwright.arrays import DeviceArray
+from warpwright.arrays.device import DeviceArray
 from warpwright.cuda import stream as streams
 from warpwright.cuda.compile import compile_ptx
 from warpwright.cuda.driver import call, require
@@ -18,8 +18,8 @@ from warpwright.cuda.function import Function
 from warpwright.cuda.memory import Transfers
 from warpwright.errors import LaunchError, UsageError
 from warpwright.gpu import Dim3, LaunchResult
+from warpwright.layout.tensor_map import TensorMap
 from warpwright.ptx import nodes
-from warpwright.tensormap import TensorMap
 
 __all__ = ["Device", "device", "devices", "supports"]
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.arrays import DeviceArray, Span, spans
+from warpwright.arrays.device import DeviceArray, Span, spans
 from warpwright.cuda.driver import call, driver
 from warpwright.cuda.tensor_map import encode
 from warpwright.errors import LaunchError
-from warpwright.tensormap import TensorMap
+from warpwright.layout.tensor_map import TensorMap
 
 __all__ = ["Transfers"]
 

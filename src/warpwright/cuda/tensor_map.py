@@ -12,7 +12,7 @@ import numpy as np
 
 from warpwright.cuda.driver import driver
 from warpwright.errors import LaunchError
-from warpwright.tensormap import FILLS, INTERLEAVES, L2_PROMOTIONS, SWIZZLES, TensorMap
+from warpwright.layout.tensor_map import FILLS, INTERLEAVES, L2_PROMOTIONS, SWIZZLES, TensorMap
 
 __all__ = ["MovableMap", "encode", "encoded"]
 

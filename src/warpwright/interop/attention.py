@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 from torch._C import DispatchKeySet
 
-from warpwright import sdpa
+from warpwright.arrays.libraries import LIBRARIES
 from warpwright.errors import UsageError
 from warpwright.interop.attention_grad import Recorded, trainable
 from warpwright.interop.dispatch import AFTER_AUTOGRAD, KERNELS, convertible, profiled, straight, watched
 from warpwright.kernels.attention.problem import GREATEST_SCALE, SMALLEST_SCALE
-from warpwright.libraries import LIBRARIES
-from warpwright.sdpa_launch import given_setting
-from warpwright.sdpa_repeats import CALLS, Calls, Kept
+from warpwright.ops.attention import forward as sdpa
+from warpwright.ops.attention.bound_call import CALLS, Calls, Kept
+from warpwright.ops.attention.plan import given_setting
 
 __all__ = ["attention", "scaled_dot_product_attention"]
 

@@ -16,8 +16,8 @@ from torch.autograd.function import once_differentiable
 
 from warpwright.errors import UsageError
 from warpwright.interop.dispatch import KERNELS, profiled, watched
-from warpwright.sdpa_backward import GREATEST_HEAD, gradients
-from warpwright.sdpa_backward_repeats import CALLS
+from warpwright.ops.attention.backward import GREATEST_HEAD, gradients
+from warpwright.ops.attention.bound_backward import CALLS
 
 __all__ = ["Recorded", "trainable"]
 

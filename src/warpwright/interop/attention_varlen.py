@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from torch._C import DispatchKeySet
 
-from warpwright import sdpa_varlen
 from warpwright.errors import UsageError
 from warpwright.interop.dispatch import AFTER_AUTOGRAD, KERNELS, convertible, profiled, straight, watched
-from warpwright.sdpa_launch import given_setting
-from warpwright.sdpa_repeats import CALLS
+from warpwright.ops.attention import varlen as sdpa_varlen
+from warpwright.ops.attention.bound_call import CALLS
+from warpwright.ops.attention.plan import given_setting
 
 __all__ = ["attention_varlen"]
 

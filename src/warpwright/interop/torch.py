@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 from torch._C import DispatchKeySet
 
-from warpwright import ops
 from warpwright.errors import UsageError
 from warpwright.interop.attention import attention, scaled_dot_product_attention
 from warpwright.interop.attention_varlen import attention_varlen
 from warpwright.interop.dispatch import AFTER_AUTOGRAD, KERNELS, profiled, straight, watched
-from warpwright.repeats import again
+from warpwright.ops.matmul import call as ops
+from warpwright.ops.matmul.bound_call import again
 
 __all__ = ["attention", "attention_varlen", "matmul", "scaled_dot_product_attention"]
 

@@ -19,7 +19,7 @@ from warpwright.lang import (
     tma,
     tmem,
 )
-from warpwright.tensormap import TensorMap
+from warpwright.layout.tensor_map import TensorMap
 
 __all__ = ["K", "M", "N", "arguments", "memory_flow"]
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 from warpwright import targets
+from warpwright.report.format import percent
 from warpwright.report.intervals import Extent, common, length, union
 from warpwright.report.lanes import TENSOR, kind, ring_of
-from warpwright.report.words import percent
 from warpwright.vgpu.timing import Profile, Span
 
 __all__ = ["PARTS", "account", "loss", "reason", "tensor_rate"]

@@ -13,9 +13,9 @@ from typing import Any
 
 from warpwright import targets
 from warpwright.report.account import tensor_rate
+from warpwright.report.format import clause, percent
 from warpwright.report.intervals import Extent, common, length, union
 from warpwright.report.lanes import TENSOR, kind, ring_of
-from warpwright.report.words import clause, percent
 from warpwright.vgpu.timing import Profile, Role, Span
 
 __all__ = ["Advice", "advice"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from warpwright.report.words import place
+from warpwright.report.format import place
 from warpwright.vgpu.checks.findings import Finding, Step, Verdict
 
 __all__ = ["Place", "place_of", "places_of", "short", "verdict_lines"]

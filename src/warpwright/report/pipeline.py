@@ -10,8 +10,8 @@ from typing import Any
 
 from warpwright.errors import UsageError
 from warpwright.report.figure import GREY, INK, PAINT, RULE, canvas, save
+from warpwright.report.format import headline
 from warpwright.report.lanes import ENGINES, TENSOR, Lane, Windows, coalesced, kind, lanes, merged, slot_number, windows
-from warpwright.report.words import headline
 from warpwright.vgpu.timing import Profile, Span
 
 __all__ = ["draw_pipeline"]

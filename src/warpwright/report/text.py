@@ -11,8 +11,8 @@ from rich.markup import escape
 
 from warpwright import targets
 from warpwright.report.account import account
+from warpwright.report.format import clause, headline, percent, place
 from warpwright.report.tables import table
-from warpwright.report.words import clause, headline, percent, place
 from warpwright.vgpu.timing import Profile, Role
 
 __all__ = ["main_stall", "profile_tables"]

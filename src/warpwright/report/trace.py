@@ -11,8 +11,8 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from warpwright.report.format import headline
 from warpwright.report.lanes import SLOT, TENSOR, TMA, kind, lanes
-from warpwright.report.words import headline
 from warpwright.vgpu.timing import Profile, Span
 
 __all__ = ["trace_of"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warpwright.vgpu.events import Barrier, Event, Observer, Recorder
-from warpwright.vgpu.launch import Device, LaunchResult
+from warpwright.vgpu.device import Device, LaunchResult
+from warpwright.vgpu.machine.events import Barrier, Event, Observer, Recorder
 
 __all__ = ["Barrier", "Device", "Event", "LaunchResult", "Observer", "Recorder"]

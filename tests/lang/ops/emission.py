@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from warpwright.assemble import assemble
 from warpwright.lang import Global, f32, kernel, tma, u32
+from warpwright.ptx.ptxas import assemble
 from warpwright.types import Scalar
 
 

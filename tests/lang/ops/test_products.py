@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from warpwright.assemble import assemble
 from warpwright.lang import (
     Global,
     If,
@@ -33,6 +32,7 @@ from warpwright.lang import (
     warp,
     wgmma,
 )
+from warpwright.ptx.ptxas import assemble
 from warpwright.types import Scalar
 
 M, N, K = 64, 128, 64

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tests.lang.ops.emission import emitted, opcodes, text
-from warpwright.assemble import assemble
 from warpwright.errors import KernelError
 from warpwright.lang import (
     Global,
@@ -36,6 +35,7 @@ from warpwright.lang import (
     wgmma,
 )
 from warpwright.layout import SmemDescriptor, operand_addresses, swizzle
+from warpwright.ptx.ptxas import assemble
 
 
 def lines_of(body) -> list[str]:

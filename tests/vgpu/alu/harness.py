@@ -22,7 +22,7 @@ from warpwright import isa
 from warpwright.ptx import nodes
 from warpwright.vgpu.jit import alu, bits, compare, convert, floats  # noqa: F401  (importing them registers meanings)
 from warpwright.vgpu.jit.lanes import MEANINGS, Lanes
-from warpwright.vgpu.program import Inst, Register
+from warpwright.vgpu.program.program import Inst, Register
 
 WARPS, LANES = 32, 32
 COUNT = WARPS * LANES

@@ -14,7 +14,7 @@ from tests.vgpu.alu.harness import COUNT, Bench, Row, check, emit, emitter, get,
 from tests.vgpu.alu.reference import exact, flush, ftz, relu, rounded, sat
 from warpwright import isa
 from warpwright.errors import UnsupportedInstruction
-from warpwright.vgpu.program import Inst
+from warpwright.vgpu.program.program import Inst
 
 INTS = [f"{sign}{bits}" for sign in "us" for bits in (8, 16, 32, 64)]
 FLOATS = ("f16", "bf16", "f32", "f64")

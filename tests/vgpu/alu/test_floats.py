@@ -10,7 +10,7 @@ import pytest
 from tests.vgpu.alu.harness import Bench, Row, check, emit, emitter
 from tests.vgpu.alu.reference import exact, flush, ftz, relu, sat, within
 from warpwright.errors import UnsupportedInstruction
-from warpwright.vgpu.program import Inst
+from warpwright.vgpu.program.program import Inst
 
 
 def plus(a, b):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from warpwright import ptx
-from warpwright.check import check
 from warpwright.lang import (
     Global,
     If,
@@ -27,10 +26,11 @@ from warpwright.lang import (
     u32,
     warp,
 )
+from warpwright.run.check import check
 from warpwright.vgpu.checks import stream
 from warpwright.vgpu.checks.findings import Verdict
 from warpwright.vgpu.checks.watch import Watch
-from warpwright.vgpu.decode import decode
+from warpwright.vgpu.program.decode import decode
 
 CTAS, ODD = 6, 4
 

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from warpwright import isa
 from warpwright.errors import MemoryFault
+from warpwright.layout.tensor_map import TensorMap
 from warpwright.ptx import nodes
-from warpwright.tensormap import TensorMap
 from warpwright.vgpu.engines.op import BoundMap, Op
-from warpwright.vgpu.program import Inst
+from warpwright.vgpu.program.program import Inst
 
 MAP_AT = 0x7000_0000_1000
 GLOBAL_AT = 0x7000_0010_0000

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.vgpu.engines.operands import DTYPES, wide
-from tests.vgpu.rounding import steps
+from tests.vgpu.engines.rounding import steps
 from warpwright.vgpu.engines import hardware
 
 F32 = np.float32

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tests.vgpu.engines.fabric import MAP_AT, MBAR, Cluster, operation
 from tests.vgpu.engines.operands import DTYPES, cells, put, small_integers, spread, wide
 from warpwright.layout import ATOM_32B, InstrDescriptor, SmemDescriptor
-from warpwright.tensormap import TensorMap
+from warpwright.layout.tensor_map import TensorMap
 from warpwright.vgpu.engines import copy, tensor
 
 A_AT, B_AT = 4096, 32768

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tests.vgpu.engines.fabric import MAP_AT, MBAR, Cluster, operation, shared_address
 from warpwright.errors import MemoryFault, ProtocolError, UnsupportedInstruction
 from warpwright.layout import ATOM_32B, ATOM_64B, swizzle
-from warpwright.tensormap import RAGGED_ROWS, TensorMap, ragged
+from warpwright.layout.tensor_map import RAGGED_ROWS, TensorMap, ragged
 from warpwright.types import tf32
 from warpwright.vgpu.engines import copy
 

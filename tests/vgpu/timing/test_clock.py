@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from tests.test_profile import hopper
+from tests.run.test_profile import hopper
 from warpwright import targets
 from warpwright.lang import Global, f32, kernel, tid
 from warpwright.vgpu.timing import device

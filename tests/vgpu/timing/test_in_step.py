@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from warpwright.kernels.attention import Problem, sm90, sm90_plan
+from warpwright.kernels.attention import Problem
+from warpwright.kernels.attention.sm90 import forward as sm90
+from warpwright.kernels.attention.sm90 import plan as sm90_plan
 from warpwright.lang import Break, Global, atom, bf16, ctaid, loop, tid, u32, var
 
 LENGTHS = (900, 700, 500, 300, 300, 200, 200, 100, 100, 100)

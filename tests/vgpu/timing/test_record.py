@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.vgpu.running import text
+from tests.vgpu.helpers import text
 from warpwright import ptx, targets
 from warpwright.targets import Timing
 from warpwright.vgpu import Device
-from warpwright.vgpu.decode import decode
 from warpwright.vgpu.jit.compile import emit
 from warpwright.vgpu.jit.costs import NEED, costs_of, passed
+from warpwright.vgpu.program.decode import decode
 
 WORDS = ("@row", "@spend", "@signal", "@cluster_arrive")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.vgpu.running import text
+from tests.vgpu.helpers import text
 from warpwright import ptx
-from warpwright.vgpu.decode import decode
-from warpwright.vgpu.names import Names
-from warpwright.vgpu.program import Program
+from warpwright.vgpu.program.decode import decode
+from warpwright.vgpu.program.names import Names
+from warpwright.vgpu.program.program import Program
 from warpwright.vgpu.timing.registers import pressure
 
 

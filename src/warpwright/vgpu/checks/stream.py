@@ -26,11 +26,11 @@ from warpwright.vgpu.engines.tensor_copy import coordinates, form_of
 from warpwright.vgpu.jit.issue import flatten
 from warpwright.vgpu.jit.runtime import function
 from warpwright.vgpu.jit.state import DONE, RECORD_WORDS
-from warpwright.vgpu.program import Inst
+from warpwright.vgpu.program.program import Inst
 
 if TYPE_CHECKING:
     from warpwright.vgpu.checks.watcher import Watcher
-    from warpwright.vgpu.cluster import Cluster
+    from warpwright.vgpu.machine.cluster import Cluster
 
 __all__ = ["Block", "Outside", "Stream", "elsewhere"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from warpwright.vgpu.checks.loads import early_uses
-from warpwright.vgpu.program import Program
+from warpwright.vgpu.checks.meanings.loads import early_uses
+from warpwright.vgpu.program.program import Program
 
 __all__ = ["MISTAKES"]
 

@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import DescriptorError, DeviceError
-from warpwright.vgpu.checks.accesses import ATOMIC, ENGINE, WRITE, Accesses, Cells, Ids, Shadow
-from warpwright.vgpu.checks.barriers import Came, Heard, Mbarrier, Named, Whole
-from warpwright.vgpu.checks.clocks import GENERIC, Clock, Clocks, Lanes
-from warpwright.vgpu.checks.contexts import Contexts
 from warpwright.vgpu.checks.findings import Finding, Step
-from warpwright.vgpu.checks.flags import Flags
-from warpwright.vgpu.checks.footprints import BARRIER_BYTES, Footprints
-from warpwright.vgpu.checks.registers import Registers
+from warpwright.vgpu.checks.meanings.registers import Registers
+from warpwright.vgpu.checks.memory.accesses import ATOMIC, ENGINE, WRITE, Accesses, Cells, Ids, Shadow
+from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES, Footprints
+from warpwright.vgpu.checks.order.barriers import Came, Heard, Mbarrier, Named, Whole
+from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes
+from warpwright.vgpu.checks.order.contexts import Contexts
+from warpwright.vgpu.checks.order.flags import Flags
 from warpwright.vgpu.checks.rules import RULES
 from warpwright.vgpu.checks.stream import Block
 from warpwright.vgpu.engines.op import Op
@@ -32,7 +32,7 @@ from warpwright.vgpu.jit.record import TOUCH
 
 if TYPE_CHECKING:
     from warpwright.vgpu.checks.watcher import Watcher
-    from warpwright.vgpu.cluster import Cluster
+    from warpwright.vgpu.machine.cluster import Cluster
 
 __all__ = ["MEANINGS", "Row", "Watch", "meaning"]
 

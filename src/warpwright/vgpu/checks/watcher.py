@@ -13,22 +13,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import Deadlock, DescriptorError, DeviceError, LimitReached, UnsupportedInstruction
-from warpwright.vgpu.checks import copies, maps, tensor, threads
-from warpwright.vgpu.checks.deadlock import deadlock
 from warpwright.vgpu.checks.findings import Coverage, Finding, Step, Verdict
-from warpwright.vgpu.checks.globals import Globals, Judged
+from warpwright.vgpu.checks.meanings import copies, maps, tensor, threads
+from warpwright.vgpu.checks.memory.globals import Globals, Judged
 from warpwright.vgpu.checks.rules import RULES
 from warpwright.vgpu.checks.stream import Outside, Stream, kept_operands, kept_words, stores_box
+from warpwright.vgpu.checks.stuck.deadlock import deadlock
 from warpwright.vgpu.checks.text import MISTAKES
 from warpwright.vgpu.checks.watch import MEANINGS, Watch
 from warpwright.vgpu.jit.control import ENDINGS
 from warpwright.vgpu.jit.issue import QUEUED
-from warpwright.vgpu.names import Names
-from warpwright.vgpu.program import mentions, registers_of
+from warpwright.vgpu.program.names import Names
+from warpwright.vgpu.program.program import mentions, registers_of
 
 if TYPE_CHECKING:
-    from warpwright.vgpu.cluster import Cluster
-    from warpwright.vgpu.launch import Launch
+    from warpwright.vgpu.device import Launch
+    from warpwright.vgpu.machine.cluster import Cluster
 
 __all__ = ["Watcher", "copies", "maps", "tensor", "threads"]
 

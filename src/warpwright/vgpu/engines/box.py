@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.layout import period, swizzle
-from warpwright.tensormap import TensorMap
+from warpwright.layout.tensor_map import TensorMap
 
 __all__ = ["CHUNK", "Chunks", "Elements", "Geometry", "chunks", "elements", "geometry", "window"]
 

@@ -19,7 +19,7 @@ from warpwright.vgpu.engines.op import BoundMap, Fabric, Op
 from warpwright.vgpu.engines.tensor_copy import ALIGNMENT, TensorForm, form_of
 from warpwright.vgpu.jit.runtime import function
 from warpwright.vgpu.jit.state import RANK_SHIFT, RESERVED_SHARED
-from warpwright.vgpu.program import Inst
+from warpwright.vgpu.program.program import Inst
 
 __all__ = ["Loads", "is_plain_load"]
 

@@ -7,7 +7,7 @@ import numpy as np
 from warpwright.errors import MemoryFault
 from warpwright.vgpu.engines.op import Fabric, Op
 from warpwright.vgpu.jit.state import RANK_SHIFT, RESERVED_SHARED
-from warpwright.vgpu.program import Register
+from warpwright.vgpu.program.program import Register
 
 __all__ = ["LANE_COPIES", "complete"]
 

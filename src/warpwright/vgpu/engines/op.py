@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import WarpwrightError
-from warpwright.tensormap import TensorMap
-from warpwright.vgpu.program import Inst
+from warpwright.layout.tensor_map import TensorMap
+from warpwright.vgpu.program.program import Inst
 
 __all__ = ["BoundMap", "Fabric", "Op"]
 

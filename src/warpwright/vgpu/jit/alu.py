@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from warpwright.vgpu.jit.ir import arithmetic, call, choose, has, repeat
 from warpwright.vgpu.jit.lanes import Lanes, bits_of, meaning
-from warpwright.vgpu.program import Inst, Operand, Register
+from warpwright.vgpu.program.program import Inst, Operand, Register
 
 __all__ = ["CARRY"]
 

@@ -7,7 +7,7 @@ from itertools import groupby
 from warpwright.ptx import nodes
 from warpwright.vgpu.jit.ir import call, choose, repeat
 from warpwright.vgpu.jit.lanes import Lanes, bits_of, meaning
-from warpwright.vgpu.program import Inst, Operand
+from warpwright.vgpu.program.program import Inst, Operand
 
 __all__: list[str] = []
 

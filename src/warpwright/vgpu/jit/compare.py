@@ -6,7 +6,7 @@ from warpwright.ptx import nodes
 from warpwright.vgpu.jit.ir import choose, has, is_float, repeat
 from warpwright.vgpu.jit.lanes import Lanes, bits_of, meaning
 from warpwright.vgpu.jit.rounding import FORMATS, load
-from warpwright.vgpu.program import Inst, Operand
+from warpwright.vgpu.program.program import Inst, Operand
 
 __all__: list[str] = []
 

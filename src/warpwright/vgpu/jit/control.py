@@ -11,7 +11,7 @@ from warpwright.ptx import nodes
 from warpwright.vgpu.jit import record
 from warpwright.vgpu.jit.lanes import Lanes
 from warpwright.vgpu.jit.state import EXITED, OFFSETS
-from warpwright.vgpu.program import Inst, Symbol
+from warpwright.vgpu.program.program import Inst, Symbol
 
 __all__ = ["ENDINGS", "converge", "ending", "jump"]
 

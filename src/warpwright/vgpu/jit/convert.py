@@ -18,7 +18,7 @@ from warpwright.vgpu.jit.rounding import (
     store,
     two_sum,
 )
-from warpwright.vgpu.program import Inst, Operand
+from warpwright.vgpu.program.program import Inst, Operand
 
 __all__: list[str] = []
 

@@ -15,7 +15,7 @@ from functools import cache
 from math import ceil
 
 from warpwright.targets import Timing
-from warpwright.vgpu.program import Block, Inst, Program, Register, Symbol, mentions, registers_of
+from warpwright.vgpu.program.program import Block, Inst, Program, Register, Symbol, mentions, registers_of
 
 __all__ = ["NEED", "Costs", "costs_of", "is_memory", "passed", "uses"]
 

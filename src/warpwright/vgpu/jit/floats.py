@@ -22,7 +22,7 @@ from warpwright.vgpu.jit.rounding import (
     store,
     two_sum,
 )
-from warpwright.vgpu.program import Inst
+from warpwright.vgpu.program.program import Inst
 
 __all__: list[str] = []
 

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 
 from warpwright.vgpu.jit.lanes import MEANINGS, Lanes, Meaning
-from warpwright.vgpu.program import Inst
+from warpwright.vgpu.program.program import Inst
 
 __all__ = ["arithmetic", "call", "cast", "choose", "has", "is_float", "number", "repeat", "shift_left", "shift_right"]
 

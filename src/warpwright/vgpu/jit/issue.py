@@ -16,7 +16,7 @@ from warpwright.vgpu.jit.lanes import Lanes, meaning
 from warpwright.vgpu.jit.memory import address
 from warpwright.vgpu.jit.state import OFFSETS, RECORD_WORDS, WAIT_SERVICE
 from warpwright.vgpu.jit.sync import block, one_more, operand_slot, refuse
-from warpwright.vgpu.program import Inst, Operand, Register
+from warpwright.vgpu.program.program import Inst, Operand, Register
 
 __all__ = ["QUEUED", "SERVICES", "flatten"]
 

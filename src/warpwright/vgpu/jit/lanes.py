@@ -18,7 +18,7 @@ from warpwright.errors import UnsupportedInstruction
 from warpwright.ptx import nodes
 from warpwright.vgpu.jit.costs import Costs
 from warpwright.vgpu.jit.state import FAULTS, LANES, OFFSETS
-from warpwright.vgpu.program import Inst, Operand, Register, Symbol, place
+from warpwright.vgpu.program.program import Inst, Operand, Register, Symbol, place
 
 __all__ = ["MEANINGS", "Lanes", "bits_of", "elem", "meaning", "vector"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warpwright.ptx import nodes
 from warpwright.vgpu.jit.lanes import Lanes, meaning
-from warpwright.vgpu.program import Inst
+from warpwright.vgpu.program.program import Inst
 
 __all__: list[str] = []
 

@@ -13,7 +13,7 @@ from warpwright.vgpu.jit.control import converge
 from warpwright.vgpu.jit.lanes import Lanes, meaning
 from warpwright.vgpu.jit.memory import address, translate
 from warpwright.vgpu.jit.state import OFFSETS
-from warpwright.vgpu.program import Inst, Operand
+from warpwright.vgpu.program.program import Inst, Operand
 
 __all__ = ["Piece", "pieces"]
 

@@ -9,7 +9,7 @@ from warpwright.vgpu.jit.costs import is_memory
 from warpwright.vgpu.jit.lanes import Lanes, bits_of, meaning, vector
 from warpwright.vgpu.jit.runtime import atomic_name
 from warpwright.vgpu.jit.state import LOCAL_WINDOW, OFFSETS, RANK_SHIFT, SHARED_WINDOW
-from warpwright.vgpu.program import Inst, Operand, Symbol
+from warpwright.vgpu.program.program import Inst, Operand, Symbol
 
 __all__ = ["address", "translate"]
 

@@ -7,7 +7,7 @@ from warpwright.vgpu.engines.tensor_copy import form_of
 from warpwright.vgpu.jit.costs import NEED
 from warpwright.vgpu.jit.lanes import Lanes
 from warpwright.vgpu.jit.state import LANES, OFFSETS
-from warpwright.vgpu.program import Inst
+from warpwright.vgpu.program.program import Inst
 
 __all__ = [
     "TOUCH", "access", "bar", "barriers", "enter", "first", "needs", "order", "row", "settled", "signal", "signalled",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from warpwright.vgpu.jit.ir import call, cast, choose, number, repeat
 from warpwright.vgpu.jit.lanes import Lanes
-from warpwright.vgpu.program import Operand
+from warpwright.vgpu.program.program import Operand
 
 __all__ = [
     "FORMATS",

@@ -20,7 +20,7 @@ from warpwright.vgpu.jit.state import (
     WAIT_CLUSTER,
     WAIT_MBARRIER,
 )
-from warpwright.vgpu.program import Inst, Operand
+from warpwright.vgpu.program.program import Inst, Operand
 
 __all__ = ["BAR_ARRIVE", "BAR_RED", "BAR_SYNC", "block", "one_more", "operand_slot", "refuse"]
 

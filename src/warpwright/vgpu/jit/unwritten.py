@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from warpwright.vgpu.program import Inst, Program, registers_of, successors
+from warpwright.vgpu.program.program import Inst, Program, registers_of, successors
 
 __all__ = ["Flow", "flow_of", "maybe_unwritten"]
 

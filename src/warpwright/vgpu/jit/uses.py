@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from warpwright.vgpu.jit.unwritten import Flow, flow_of, maybe_unwritten
 from warpwright.vgpu.jit.warpgroup import accumulator, left_registers
-from warpwright.vgpu.program import Program, mentions
+from warpwright.vgpu.program.program import Program, mentions
 
 __all__ = ["Use", "uses_of"]
 

@@ -7,7 +7,7 @@ from warpwright.vgpu.jit import record
 from warpwright.vgpu.jit.control import converge
 from warpwright.vgpu.jit.lanes import Lanes, bits_of, meaning
 from warpwright.vgpu.jit.state import OFFSETS
-from warpwright.vgpu.program import Inst, Operand
+from warpwright.vgpu.program.program import Inst, Operand
 
 __all__ = ["members"]
 

@@ -13,7 +13,7 @@ from warpwright.vgpu.jit.control import converge
 from warpwright.vgpu.jit.lanes import Lanes, meaning
 from warpwright.vgpu.jit.state import OFFSETS, WAIT_WGMMA
 from warpwright.vgpu.jit.sync import block, operand_slot
-from warpwright.vgpu.program import Inst, Operand, Register
+from warpwright.vgpu.program.program import Inst, Operand, Register
 
 __all__ = ["ALL", "DIFFER", "SCALE_D", "SHADOWS", "accumulator", "in_use", "left_registers", "shadow", "shadowed"]
 

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from warpwright.targets import Timing
 from warpwright.vgpu.engines.tensor_copy import form_of
 from warpwright.vgpu.jit.costs import NEED, is_memory
-from warpwright.vgpu.program import Inst
+from warpwright.vgpu.program.program import Inst
 from warpwright.vgpu.timing.steps import SHARED, TRAFFIC, Program, is_queued, map_index, program_of, words_of
 
 if TYPE_CHECKING:
-    from warpwright.vgpu.cluster import Cluster
-    from warpwright.vgpu.launch import Launch
+    from warpwright.vgpu.device import Launch
+    from warpwright.vgpu.machine.cluster import Cluster
 
 __all__ = ["Capture", "Kind"]
 

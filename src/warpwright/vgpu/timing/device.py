@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from warpwright.targets import Timing
 from warpwright.vgpu.jit.costs import is_memory
-from warpwright.vgpu.names import Names
-from warpwright.vgpu.schedule import ctas_per_sm
+from warpwright.vgpu.machine.schedule import ctas_per_sm
+from warpwright.vgpu.program.names import Names
 from warpwright.vgpu.timing.cache import Visit, look_up
 from warpwright.vgpu.timing.capture import Capture
 from warpwright.vgpu.timing.journal import Journal
@@ -26,7 +26,7 @@ from warpwright.vgpu.timing.steps import Program
 from warpwright.vgpu.timing.units import Memory
 
 if TYPE_CHECKING:
-    from warpwright.vgpu.launch import Launch
+    from warpwright.vgpu.device import Launch
 
 __all__ = ["chosen_clusters", "profile_of"]
 

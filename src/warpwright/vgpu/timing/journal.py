@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from warpwright.vgpu.names import Names
+from warpwright.vgpu.program.names import Names
 from warpwright.vgpu.timing.result import Role, Span, Stall
 from warpwright.vgpu.timing.slots import Copied, Multiplied, Slots
 

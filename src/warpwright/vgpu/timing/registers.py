@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warpwright.ptx import nodes
 from warpwright.vgpu.jit.costs import uses
-from warpwright.vgpu.program import Block, Inst, Program, Symbol
+from warpwright.vgpu.program.program import Block, Inst, Program, Symbol
 
 __all__ = ["pressure"]
 

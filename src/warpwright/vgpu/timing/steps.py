@@ -19,10 +19,10 @@ from warpwright.vgpu.jit.costs import NEED, is_memory, passed
 from warpwright.vgpu.jit.issue import flatten
 from warpwright.vgpu.jit.state import RANK_SHIFT, SHARED_WINDOW
 from warpwright.vgpu.jit.warpgroup import left_registers
-from warpwright.vgpu.program import Inst, registers_of
+from warpwright.vgpu.program.program import Inst, registers_of
 
 if TYPE_CHECKING:
-    from warpwright.vgpu.cluster import Cluster
+    from warpwright.vgpu.machine.cluster import Cluster
 
 __all__ = ["TRAFFIC", "Access", "Box", "Product", "Program", "Step", "WarpProduct", "is_queued", "program_of"]
 

@@ -1,0 +1,1 @@
+"""Arrays of NumPy, torch, CuPy and others, on the host or on a GPU."""

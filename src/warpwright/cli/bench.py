@@ -1,0 +1,201 @@
+"""``warpwright bench``: the times of a kernel, measured beside torch's on a real GPU, predicted on a virtual one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import click
+import numpy as np
+
+from warpwright import cuda
+from warpwright.cli.attention_runs import inputs
+from warpwright.cli.console import as_json as json_option
+from warpwright.cli.console import device_option, emit, remark, show, working
+from warpwright.cli.launches import Launch, Substitute, parse_size
+from warpwright.cli.matmul_runs import product_profile
+from warpwright.cli.problems import SIZE_HELP, described, problem_of, problem_options
+from warpwright.cuda import Device as RealGpu
+from warpwright.gpu import Device
+from warpwright.kernels import gemm as kernels
+from warpwright.kernels.attention import Problem
+from warpwright.ops.attention import trials as sdpa_trials
+from warpwright.ops.attention.plan import Job, run
+from warpwright.ops.matmul import measurements as tuned
+from warpwright.ops.matmul import trials
+from warpwright.ops.matmul.call import DEFAULT_LEVEL
+from warpwright.report.format import percent
+from warpwright.report.tables import table
+from warpwright.report.verdict import Verdict
+from warpwright.run.devices import device as device_of
+from warpwright.run.profile import profile
+from warpwright.vgpu.timing import Profile
+
+__all__ = ["command"]
+
+QUARTILES = {"": "median", "low_": "low", "high_": "high"}
+SIZE, REAL_SIZE = "1x16x1024x128", "4x16x4096x128"
+
+
+rounds_option = click.option(
+    "--rounds", type=click.IntRange(min=1), default=30, show_default=True, help="Launches of each on a real GPU."
+)
+seed_option = click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the standard normal inputs."
+)
+
+
+@click.group("bench")
+def command() -> None:
+    """Time a kernel: measured beside torch's on a real GPU, predicted on a virtual one."""
+
+
+@command.command()
+@click.option("--size", help=f"{SIZE_HELP}; {SIZE}, on a real GPU {REAL_SIZE}.")
+@problem_options()
+@rounds_option
+@seed_option
+@device_option
+@json_option
+def attention(size: str | None, rounds: int, seed: int, device: str, as_json: bool, **options: Any) -> None:
+    """Time attention by each kernel that serves it; the first is the one that `warpwright.attention` takes.
+
+    A real GPU is measured: all take turns in random order, each launch from cold L2, torch's backends among them where
+    torch is installed; medians, and the quartiles beside them. Each result is verified against float64 first.
+    """
+    target = device_of(device)
+    problem = problem_of(size or (REAL_SIZE if isinstance(target, RealGpu) else SIZE), options)
+    rows = _timed(target, problem, rounds, seed) if isinstance(target, RealGpu) else _predicted(target, problem)
+    _report(rows, f"attention of {described(problem)}", target, rounds, as_json)
+
+
+@command.command()
+@click.option("--size", default="4096", show_default=True, help="M = N = K, or MxNxK: 4096x512x8192.")
+@rounds_option
+@seed_option
+@device_option
+@json_option
+def gemm(size: str, rounds: int, seed: int, device: str, as_json: bool) -> None:
+    """Time a BF16 product by the kernel that `warpwright.matmul` takes.
+
+    A real GPU is measured: the result is verified against float64, then ours and torch.matmul, where torch is
+    installed, take turns in random order, each launch from cold L2; medians, and the quartiles beside them.
+    """
+    target, shape = device_of(device), parse_size(size)
+    if isinstance(target, RealGpu):
+        rows = _timed_product(target, shape, rounds, seed)
+    else:
+        rows = _predicted_product(target, shape)
+    _report(rows, f"gemm of {' × '.join(map(str, shape))}, bfloat16", target, rounds, as_json)
+
+
+def _report(rows: list[dict[str, Any]], what: str, target: Device, rounds: int, as_json: bool) -> None:
+    """Print the rows; leave with 1 where a result of ours is wrong."""
+    if as_json:
+        emit(rows)
+    else:
+        measured = f"{target.spec.name}, medians of {rounds} from cold L2"
+        where = measured if isinstance(target, RealGpu) else f"virtual {target.name}, predicted"
+        show(table([_shown(row) for row in rows], f"{what}; {where}"))
+    if not all(row.get("verified", True) for row in rows if row["ours"]):
+        remark("not verified: a result differs from the float64 reference by more than the bound")
+        click.get_current_context().exit(1)
+
+
+def _timed_product(target: RealGpu, shape: tuple[int, int, int], rounds: int, seed: int) -> list[dict[str, Any]]:
+    """Ours and torch's on a real GPU."""
+    name, config = _taken(target, shape)
+    with working(2) as describe:
+        found = trials.measured(target, *shape, {name: config}, rounds=rounds, seed=seed, describe=describe)
+    trial = found.each[name]
+    rows = [_measured_row(f"gemm {name}", True, _flops(shape), trial.times, trial.seconds, trial.verdict)]
+    if found.torch is not None:
+        rows.append(_measured_row("torch matmul", False, _flops(shape), found.torch, trial.seconds, None))
+    return rows
+
+
+def _predicted_product(target: Device, shape: tuple[int, int, int]) -> list[dict[str, Any]]:
+    """Ours on a virtual GPU."""
+    with working() as describe:
+        describe("gemm")
+        made, _ = product_profile(target, shape, None, fast=True)
+    return [_predicted_row("gemm", _flops(shape), made, made)]
+
+
+def _taken(target: RealGpu, shape: tuple[int, int, int]) -> tuple[str, kernels.HopperConfig | kernels.GemmConfig]:
+    """The configuration that `warpwright.matmul` takes, by its name."""
+    if target.spec.arch != "sm_90a":
+        return f"level {DEFAULT_LEVEL}", kernels.config_of(DEFAULT_LEVEL)
+    config = kernels.choose(*shape, tuned=tuned.choices(target.spec.name))
+    return next(name for name, known in kernels.CONFIGS.items() if known == config), config
+
+
+def _flops(shape: tuple[int, int, int]) -> int:
+    return 2 * math.prod(shape)
+
+
+def _timed(target: RealGpu, problem: Problem, rounds: int, seed: int) -> list[dict[str, Any]]:
+    """A row a kernel from a real GPU."""
+    with working(1) as describe:
+        describe("random inputs")
+        given = inputs(problem, seed)
+        found = sdpa_trials.measured(target, problem, given, rounds=rounds, describe=describe)
+    first = found[0].times.median
+    return [_measured_row(x.kernel, x.ours, problem.flops, x.times, first, x.verdict) for x in found]
+
+
+def _measured_row(
+    kernel: str, ours: bool, flops: int, times: cuda.Times, first: float, verdict: Verdict | None
+) -> dict[str, Any]:
+    """A kernel that was measured; ``first`` are the seconds of the first one."""
+    return (
+        {"kernel": kernel, "ours": ours}
+        | {f"{name}us": round(getattr(times, each) * 1e6, 2) for name, each in QUARTILES.items()}
+        | _rate(flops, times.median, first)
+        | {name: getattr(verdict, name, None) for name in ("verified", "max_err", "mean_err")}
+    )
+
+
+def _predicted_row(kernel: str, flops: int, made: Profile, first: Profile) -> dict[str, Any]:
+    rate = _rate(flops, made.time_us / 1e6, first.time_us / 1e6)
+    return {"kernel": kernel, "ours": True, "us": made.time_us} | rate | {"tensor": made.usage.tensor}
+
+
+def _predicted(target: Device, problem: Problem) -> list[dict[str, Any]]:
+    """A row a kernel from a virtual GPU."""
+    ways = sdpa_trials.ways(problem, target.spec)
+    made: dict[str, Profile] = {}
+    with working(len(ways)) as describe:
+        for name, job in ways.items():
+            describe(name)
+            made[name] = _profile(target, problem, job)
+    first = next(iter(made.values()))
+    return [_predicted_row(name, problem.flops, each, first) for name, each in made.items()]
+
+
+def _profile(target: Device, problem: Problem, job: Job) -> Profile:
+    """That of the longest launch, with the time of all."""
+    made: list[Profile] = []
+
+    def act(launch: Launch) -> None:
+        made.append(profile(**launch, device=target, fast=True))
+
+    q, k, v = inputs(problem, None)
+    run(job, (q, k, v, np.zeros_like(q)), None, Substitute(target, act), None, 0)
+    longest = max(made, key=lambda each: each.time_us)
+    return replace(longest, time_us=sum(each.time_us for each in made))
+
+
+def _rate(flops: int, seconds: float, first: float) -> dict[str, Any]:
+    return {"tflops": round(flops * 1e-12 / seconds, 1), "speed": round(first / seconds, 3)}
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as a line of the table."""
+    hidden = "ours", "low_us", "high_us", "tensor"
+    shown = {name: "–" if value is None else value for name, value in row.items() if name not in hidden}
+    if "low_us" in row:
+        quartiles = {"quartiles": f"{row['low_us']} – {row['high_us']}"}
+        return dict(list(shown.items())[:2]) | quartiles | dict(list(shown.items())[2:])
+    return shown | {"tensor_cores": percent(row["tensor"])}

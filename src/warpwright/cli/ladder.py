@@ -1,0 +1,140 @@
+"""``warpwright ladder``: one product at each level of the GEMM ladder, each verified against float64."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from warpwright.cli.console import as_json as json_option
+from warpwright.cli.console import device_option, emit, exit_unless, show, working
+from warpwright.cli.ladder_table import predicted, rung_tables, rungs_of
+from warpwright.cuda import Device as RealGpu
+from warpwright.errors import UsageError
+from warpwright.gpu import Device
+from warpwright.kernels.gemm import HOPPER_LEVELS, LEVELS, GemmConfig, HopperConfig
+from warpwright.ops.matmul import trials
+from warpwright.report.figure import check_path
+from warpwright.report.ladder import draw_ladder
+from warpwright.report.tables import table
+from warpwright.run.devices import device as device_of
+
+__all__ = ["command", "timing"]
+
+Step = GemmConfig | HopperConfig
+
+SIZE, REAL_SIZE = 1024, 4096
+
+LADDERS: dict[str, Mapping[int, Step]] = {"sm_100a": LEVELS, "sm_90a": HOPPER_LEVELS}
+
+
+@click.command("ladder")
+@click.option("--levels", help="Rungs to run: 2, 1-3 or 1,3; all of the device's ladder where it is left out.")
+@click.option("--size", type=click.IntRange(min=1), help=f"M = N = K; {SIZE}, on a real GPU {REAL_SIZE}.")
+@click.option(
+    "--rounds", type=click.IntRange(min=1), default=30, show_default=True, help="Launches of each on a real GPU."
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the standard normal inputs.")
+@click.option(
+    "--fast/--full", default=False, help="On a virtual GPU: only predict, or also compute and verify (default)."
+)
+@click.option("--sustained", is_flag=True, help="Predict for a board under lasting load, not after a rest.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw the ladder as a chart (.svg, .png, .pdf).")
+@device_option
+@json_option
+def command(
+    levels: str | None,
+    size: int | None,
+    rounds: int,
+    seed: int,
+    fast: bool,
+    sustained: bool,
+    plot: Path | None,
+    device: str,
+    as_json: bool,
+) -> None:
+    """Multiply one pair of random BF16 matrices at each level of the GEMM ladder.
+
+    A virtual GPU predicts the time of each level and says why it is faster than the one before. A real GPU is measured:
+    the median time of each level, launched in turns, each launch from cold L2, beside that of torch.matmul where torch
+    is installed.
+    """
+    target = device_of(device)
+    steps = ladder_of(target)
+    if plot is not None:
+        check_path(plot)
+    rungs = list(steps) if levels is None else parse_levels(levels, steps)
+    summaries = {level: steps[level].summary for level in rungs}
+    real = isinstance(target, RealGpu)
+    extent = size or (REAL_SIZE if real else SIZE)
+    if isinstance(target, RealGpu):
+        rows = _timed(target, {level: steps[level] for level in rungs}, extent, rounds, seed)
+    else:
+        rows = predicted(target, summaries, extent, seed, fast, sustained)
+    if plot is not None:
+        draw_ladder(rungs_of(rows, summaries), extent, target.spec, plot, measured=real)
+    if as_json:
+        emit(rows)
+    else:
+        notes = [f"  level {level}: {summary}" for level, summary in summaries.items()]
+        title = (
+            f"GEMM ladder: bf16 in and out, float32 accumulation, {extent} × {extent} × {extent}, {_described(target)}"
+        )
+        tables = [table(rows, title)] if real else rung_tables(rows, title)
+        show(*tables, *notes)
+    exit_unless(all(row.get("verified", fast) for row in rows))
+
+
+def _timed(target: RealGpu, steps: Mapping[int, Step], size: int, rounds: int, seed: int) -> list[dict[str, Any]]:
+    """A row a level from a real GPU, with its time there."""
+    configs = {f"level {level}": step for level, step in steps.items()}
+    with working(len(steps) + 1) as describe:
+        found = trials.measured(target, size, size, size, configs, rounds=rounds, seed=seed, describe=describe)
+    return [
+        {"level": level, "size": size, "device": target.name, **timing(found, trial, size, size, size)}
+        | {"verified": trial.verdict.verified, "max_err": trial.verdict.max_err, "max_ulp": trial.verdict.max_ulp}
+        for level, trial in zip(steps, found.each.values(), strict=True)
+    ]
+
+
+def timing(found: trials.Trials, trial: trials.Trial, m: int, n: int, k: int) -> dict[str, Any]:
+    """Time, rate, and the rate of torch.matmul beside it where that was measured."""
+    tera = 2e-12 * m * n * k
+    row: dict[str, Any] = {"us": round(trial.seconds * 1e6, 2), "tflops": round(tera / trial.seconds, 1)}
+    if found.peer is not None:
+        row |= {"torch_tflops": round(tera / found.peer, 1), "of_torch": round(found.peer / trial.seconds, 3)}
+    return row
+
+
+def ladder_of(device: Device) -> Mapping[int, Step]:
+    """The rungs of a device's GEMM ladder. Raises UsageError for a target without one."""
+    found = LADDERS.get(device.spec.arch)
+    if found is None:
+        raise UsageError(
+            f"no GEMM ladder for {device.spec.name} ({device.spec.arch}); expected --device b200, gb200, h200 or cuda"
+        )
+    return found
+
+
+def _described(device: Device) -> str:
+    return device.spec.name if device.name.startswith("cuda") else f"virtual {device.name}"
+
+
+def parse_levels(text: str, known: Collection[int] = tuple(LEVELS)) -> list[int]:
+    """``"2"``, ``"1-3"`` or ``"1,3"`` as levels, each of them ``known``; UsageError otherwise."""
+    levels: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise UsageError(f"--levels {text!r}; expected a level, a range or a list: 2, 1-3 or 1,3")
+        levels += range(int(first), int(last if dash else first) + 1)
+    if not levels:
+        raise UsageError(f"--levels {text!r} names no level; write the range upwards, such as 1-3")
+    for level in levels:
+        if level not in known:
+            raise UsageError(
+                f"given level {level}; expected one of {', '.join(map(str, known))}; choose an existing level"
+            )
+    return levels

@@ -1,0 +1,152 @@
+"""Launches as commands take them: ``gemm`` or ``attention`` with a size, a PTX file with its launch in options, or a
+launch file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypedDict
+
+import click
+
+from warpwright import targets
+from warpwright.cli.problems import PROBLEM_OPTIONS, SIZE_HELP, problem_options
+from warpwright.errors import UsageError
+from warpwright.gpu import Device, LaunchResult
+from warpwright.ptx import nodes
+from warpwright.run.devices import device as device_of
+from warpwright.run.launch import Entry
+from warpwright.run.launch_file import Described, arguments, described, entry_of, read_launch
+
+__all__ = [
+    "LAUNCH_OPTIONS",
+    "Launch",
+    "Substitute",
+    "chosen_device",
+    "launch_options",
+    "parse_size",
+    "read_described",
+    "refuse",
+]
+
+LAUNCH_OPTIONS = ("entry", "grid", "block", "cluster", "smem", "arg")
+_OPTIONS = (
+    click.option("--level", type=int, help="Of gemm: the rung of the ladder; without it, as matmul chooses."),
+    click.option("--entry", help="Of a PTX file: the kernel; may be left out where there is one."),
+    click.option("--grid", help="Of a PTX file: CTAs, x or x,y,z."),
+    click.option("--block", help="Of a PTX file: threads, x or x,y,z; a kernel with .reqntid knows."),
+    click.option("--cluster", help="Of a PTX file: CTAs of a cluster, x or x,y,z."),
+    click.option("--smem", type=int, help="Of a PTX file: dynamic shared memory, bytes."),
+    click.option("--arg", multiple=True, help="Of a PTX file, once a parameter: 1000, 2.5, f32[64,32] or x.npy."),
+    click.option("--device", help="One of `warpwright devices`; without it the launch file's, else one that runs it."),
+)
+
+Dim3 = tuple[int, int, int]
+Command = Callable[..., None]
+
+
+class Launch(TypedDict):
+    """What `ww.launch` and its like are called with."""
+
+    kernel: Entry
+    grid: Dim3
+    block: Dim3
+    cluster: Dim3
+    smem: int
+    args: Sequence[Any]
+
+
+def launch_options(size: str, heads: str) -> Callable[[Command], Command]:
+    """The argument and the options that describe a launch; ``size`` is gemm's where none is given, ``heads`` that of
+    attention."""
+    extent = click.option(
+        "--size",
+        help=f"Of gemm: M = N = K, or MxNxK, 4096x512x8192 (without it, {size}). Of attention: {SIZE_HELP} ({heads}).",
+    )
+    argument = click.argument("what", metavar="gemm|attention|FILE.ptx|FILE.toml")
+
+    def describe(command: Command) -> Command:
+        for option in reversed((argument, extent, problem_options("Of attention: "), *_OPTIONS)):
+            command = option(command)
+        return command
+
+    return describe
+
+
+def read_described(what: str, options: Mapping[str, Any]) -> Described:
+    """The launch of a file; UsageError for another file, and for options that say nothing of it."""
+    path = Path(what)
+    refuse(what, options, ("level", *PROBLEM_OPTIONS))
+    if path.suffix == ".toml":
+        refuse(what, options, LAUNCH_OPTIONS)
+        return read_launch(path)
+    if path.suffix != ".ptx":
+        raise UsageError(f"given {what}; expected gemm, attention, a PTX file (.ptx) or a launch file (.toml)")
+    if options["grid"] is None:
+        raise UsageError(f"given {what} without --grid; expected the CTAs of the launch, such as --grid 148")
+    grid, block, cluster = (_dims(name, options[name]) for name in ("grid", "block", "cluster"))
+    args = tuple(arguments(described(options["arg"]), Path(), "--arg"))
+    return Described(entry_of(path, options["entry"]), grid, block, cluster, options["smem"], args, None, path)
+
+
+def chosen_device(launch: Described, options: Mapping[str, Any]) -> Device | None:
+    """The device of the option, else of the launch file; None where neither names one."""
+    name = options["device"] or launch.device
+    return None if name is None else device_of(name)
+
+
+def refuse(what: str, options: Mapping[str, Any], names: Sequence[str]) -> None:
+    """UsageError for options that are given although they say nothing of ``what``."""
+    for name in names:
+        if options[name] not in (None, ()):
+            raise UsageError(f"given --{name.replace('_', '-')} for {what}; it says nothing there: leave it out")
+
+
+def _dims(name: str, text: str | None) -> tuple[int, ...] | None:
+    """``"4"`` or ``"4,2,1"``."""
+    parts = [] if text is None else text.replace("x", ",").split(",")
+    if len(parts) > 3 or not all(part.strip().isdigit() for part in parts):
+        raise UsageError(f"given --{name} {text}; expected a number, or up to three: {name} 4,2,1")
+    return tuple(map(int, parts)) or None
+
+
+def parse_size(text: str) -> Dim3:
+    """``"4096"`` or ``"4096x512x8192"`` as (M, N, K)."""
+    parts = text.lower().split("x")
+    if len(parts) not in (1, 3) or not all(part.isdigit() and int(part) for part in parts):
+        raise UsageError(f"given --size {text}; expected M = N = K such as 4096, or MxNxK such as 4096x512x8192")
+    m, n, k = (parts * 3)[:3]
+    return int(m), int(n), int(k)
+
+
+class Substitute:
+    """A virtual device that gives its launches to ``act``, as arguments of ``ww.launch``."""
+
+    def __init__(self, device: Device, act: Callable[[Launch], None]) -> None:
+        self.device, self.act = device, act
+
+    @property
+    def name(self) -> str:
+        return self.device.name
+
+    @property
+    def spec(self) -> targets.Device:
+        return self.device.spec
+
+    def launch(
+        self,
+        module: nodes.Module,
+        entry: str,
+        grid: Dim3,
+        block: Dim3,
+        cluster: Dim3 = (1, 1, 1),
+        smem: int = 0,
+        args: Sequence[Any] = (),
+        observers: Sequence[Any] = (),
+        **more: Any,
+    ) -> LaunchResult:
+        """Give away what would be launched."""
+        function = next(item for item in module.items if isinstance(item, nodes.Function) and item.name == entry)
+        kernel = Entry(module, function)
+        self.act({"kernel": kernel, "grid": grid, "block": block, "cluster": cluster, "smem": smem, "args": args})
+        return LaunchResult()

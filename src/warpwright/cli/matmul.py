@@ -1,0 +1,102 @@
+"""``warpwright matmul``: the product of two matrices of files, verified against float64."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import click
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+from rich.markup import escape
+
+from warpwright.cli.console import as_json as json_option
+from warpwright.cli.console import device_option, emit, exit_unless, remark, show, working
+from warpwright.errors import PrecisionWarning, UsageError
+from warpwright.gpu import Device
+from warpwright.ops.matmul.call import matmul
+from warpwright.report.tables import table
+from warpwright.report.verdict import judge
+from warpwright.run.devices import device as device_of
+
+__all__ = ["command", "read_matrix"]
+
+Array = NDArray[Any]
+
+
+@click.command("matmul")
+@click.argument("a", type=click.Path(path_type=Path))
+@click.argument("b", type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--output", required=True, type=click.Path(path_type=Path), help="Where to write the product (.npy)."
+)
+@click.option("--level", type=int, help="Rung of the device's GEMM ladder (default: the best for these extents).")
+@device_option
+@json_option
+def command(a: Path, b: Path, output: Path, level: int | None, device: str, as_json: bool) -> None:
+    """Multiply two matrices of .npy files: A (M × K) by B (K × N)."""
+    target = device_of(device)
+    left, right = read_matrix(a), read_matrix(b)
+    with working() as describe, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", PrecisionWarning)
+        describe(f"{' × '.join(map(str, left.shape))} times {' × '.join(map(str, right.shape))} on {device}")
+        result, measured = _measured(left, right, target, level)
+    for message in {str(item.message) for item in caught if item.category is PrecisionWarning}:
+        remark(message)
+    write_matrix(output, result)
+    (m, k), n = left.shape, right.shape[1]
+    row = {"m": m, "n": n, "k": k, "dtype": str(result.dtype), "level": level or "best", "device": device, **measured}
+    if as_json:
+        emit({**row, "output": str(output)})
+    else:
+        show(table([row], escape(str(output))))
+    exit_unless(bool(row["verified"]))
+
+
+def _measured(a: Array, b: Array, device: Device, level: int | None) -> tuple[Array, dict[str, Any]]:
+    """The product, its verdict and the seconds it took (without the verification)."""
+    start = time.perf_counter()
+    result = matmul(a, b, device=device, level=level)
+    seconds = time.perf_counter() - start
+    return result, {**judge(result, *_as_received(a, b)).as_row(), "wall_s": round(seconds, 3)}
+
+
+def _as_received(a: Array, b: Array) -> tuple[Array, Array]:
+    """The operands as the kernel gets them: float32 rounded to bfloat16."""
+    if a.dtype != np.float32:
+        return a, b
+    with np.errstate(over="ignore"):
+        return a.astype(ml_dtypes.bfloat16), b.astype(ml_dtypes.bfloat16)
+
+
+def read_matrix(path: Path) -> Array:
+    """The array of a .npy file. numpy writes bfloat16 as raw two-byte records (``V2``): those are read as bfloat16."""
+    try:
+        array = np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {path}: {error.strerror or error}; expected a .npy file written by np.save"
+        ) from None
+    except (ValueError, EOFError) as error:
+        reason = str(error).splitlines()[0] if str(error) else "it is empty"
+        raise UsageError(f"{path} is not a whole .npy file: {reason}; write it again with np.save") from None
+    if not isinstance(array, np.ndarray):
+        raise UsageError(f"{path} is an archive of arrays (.npz); expected one array in a .npy file written by np.save")
+    if array.dtype == np.dtype("V2"):
+        remark(f"{path} holds two-byte records (V2), which is how numpy saves bfloat16: read as bfloat16")
+        return array.view(ml_dtypes.bfloat16)
+    return array
+
+
+def write_matrix(path: Path, array: Array) -> None:
+    """Save to exactly ``path``; UsageError where that cannot be written."""
+    try:
+        with path.open("wb") as file:
+            np.save(file, array)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path}: {error.strerror}; name a file in a folder that exists: -o D.npy"
+        ) from None

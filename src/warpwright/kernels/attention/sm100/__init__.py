@@ -1,0 +1,1 @@
+"""Attention for datacentre Blackwell: tcgen05 and tensor memory."""

@@ -1,0 +1,1 @@
+"""Attention for consumer Blackwell: TMA and mma.sync."""

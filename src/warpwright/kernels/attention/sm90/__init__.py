@@ -1,0 +1,1 @@
+"""Attention for Hopper: forward, packed sequences, few queries, gradients."""

@@ -1,0 +1,115 @@
+"""Configurations of the Hopper attention backward as data, and what its launches need: no device, no array."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from warpwright.errors import UsageError
+from warpwright.kernels.attention.problem import Problem
+from warpwright.kernels.attention.sm90.plan import WARPGROUP
+
+__all__ = ["CONFIGS", "GREATEST_HEAD", "BackwardConfig", "BackwardPlan", "plan"]
+
+CONTROL_BYTES = 2048
+ROW = 256  # floats of a row of the sums, the greatest extent of a tensor map's box
+Dim3 = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardConfig:
+    """One way to run `warpwright.kernels.attention.sm90_backward`.
+
+    ``tile`` is (queries of a step, keys of a CTA); each 64 keys have a warpgroup. Q, dO and dS have two stages. With
+    ``chained`` the products of dK are under way while the next weights are computed. With ``rotated`` CTAs of one head
+    begin at different queries, so that fewer add to one place at a time.
+    """
+
+    head_dim: int = 128
+    tile: tuple[int, int] = (64, 128)
+    chained: bool = True
+    rotated: bool = False
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA of the gradients' kernel: two warpgroups that multiply, and one that copies."""
+        return WARPGROUP * (1 + self.tile[1] // 64)
+
+    @property
+    def sum_rows(self) -> int:
+        """Rows of 256 floats that the sums of dQ of a tile of queries take."""
+        return self.tile[0] * self.head_dim // ROW
+
+    @property
+    def smem_bytes(self) -> int:
+        """Dynamic shared memory of a CTA of the gradients' kernel, bytes, at most: K, V, Q, dO, dS and sums of dQ."""
+        queries, keys = self.tile
+        halves = 2 * keys * self.head_dim + 4 * queries * self.head_dim + 2 * queries * keys
+        return CONTROL_BYTES + 2 * halves + 4 * queries * self.head_dim + 16 * queries
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """What the kernels' ``configure`` takes."""
+        return {name: getattr(self, name) for name in ("head_dim", "tile", "chained", "rotated", "threads")}
+
+
+CONFIGS = {  # by head dimension and whether there is a right bound
+    (64, False): BackwardConfig(64, (128, 128), chained=False, rotated=True),
+    (64, True): BackwardConfig(64, (128, 128), chained=False),
+    (128, False): BackwardConfig(128, (64, 128), rotated=True),
+    (128, True): BackwardConfig(128, (64, 128)),
+}
+HEAD_DIMS = (64, 128)
+GREATEST_HEAD = HEAD_DIMS[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardPlan:
+    """Three launches, one after the other, of `sm90_backward`: `prepare` and `convert` in ``query_grid``, between them
+    `gradients` in ``key_grid``. ``scalars`` are by the names of their parameters.
+
+    Maps are those of arrays (batch, heads, rows, head_dim) of any strides with dense rows. Between the launches live
+    float32 arrays of ``sums_shape`` (the sums of dQ, in the order of fragments) and twice ``stats_shape`` (batch ·
+    heads, padded queries): what is added to scaled scores in base 2, and the mean gradient of each query's weights.
+    """
+
+    config: BackwardConfig
+    bounds: tuple[bool, bool]
+    sums_shape: tuple[int, int]
+    stats_shape: tuple[int, int]
+    query_grid: Dim3
+    key_grid: Dim3
+    scalars: dict[str, int | float]
+
+
+def plan(problem: Problem, *, config: BackwardConfig | None = None) -> BackwardPlan:
+    """The launches for ``problem``, by ``config`` or the one that suits it best.
+
+    Raises UsageError for a head dimension above 128.
+    """
+    head_dim = next((size for size in HEAD_DIMS if size >= problem.head_dim), None)
+    if head_dim is None:
+        raise UsageError(
+            f"attention: given gradients of head dimension {problem.head_dim}; expected at most {GREATEST_HEAD}: "
+            "torch's own scaled_dot_product_attention has the others"
+        )
+    found = config or CONFIGS[head_dim, problem.right is not None]
+    queries, keys = found.tile
+    tiles, all_heads = -(-problem.q_len // queries), problem.batch * problem.heads
+    return BackwardPlan(
+        config=found,
+        bounds=(problem.left is not None, problem.right is not None),
+        sums_shape=(all_heads * tiles * found.sum_rows, ROW),
+        stats_shape=(all_heads, tiles * queries),
+        query_grid=(tiles, problem.heads, problem.batch),
+        key_grid=(-(-problem.kv_len // keys), problem.kv_heads, problem.batch),
+        scalars={
+            "q_len": problem.q_len,
+            "kv_len": problem.kv_len,
+            "begin": problem.offset - (problem.left or 0),
+            "end": problem.offset + (problem.right or 0) + 1,
+            "group": problem.group,
+            "tiles": tiles,
+            "scale": problem.factor,
+        },
+    )

@@ -1,0 +1,175 @@
+"""Configurations of the Hopper attention for few queries as data, and what a launch of one needs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from warpwright.kernels.attention.problem import Problem
+from warpwright.kernels.attention.sm90.plan import CONTROL_BYTES, STRIP, WARPGROUP
+
+__all__ = [
+    "AT_ONCE",
+    "COMBINE_THREADS",
+    "CONFIGS",
+    "QUAD",
+    "Q_STAGES",
+    "DecodeConfig",
+    "DecodePlan",
+    "choose",
+    "plan",
+    "suits",
+]
+
+Q_STAGES = 2  # so that keys of the next tile are loaded while this one is computed
+SLOTS = 2  # of the workspace, a CTA
+PAIR = 2  # greatest score and sum of weights of a row
+QUAD = 4  # columns of a row that a thread of the second launch puts together
+COMBINE_THREADS = 128
+ENOUGH = 0.9  # of the SMs, where their work is even
+WORTH = 4
+LAST = 6  # rounds of reads, a latency each, are as long as another launch
+AT_ONCE = 8  # parts that are read at a time: one latency for all of them
+MOST = 2**31  # of tiles times CTAs: u32
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeConfig:
+    """One way to run `warpwright.kernels.attention.sm90_decode.attention`.
+
+    ``head_dim`` is that of the tiles, a multiple of 32; arrays may have fewer columns. ``keys`` are those of a block,
+    ``stages`` those of the rings of K and of V. A tile has ``places`` neighbouring queries, a power of two up to 64, of
+    each of 64 / ``places`` heads that share keys. Who comes ``last`` puts a tile together, else a second launch does.
+    """
+
+    head_dim: int = 128
+    keys: int = 64
+    stages: int = 6
+    places: int = 1
+    last: bool = True
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Rows of queries, and keys of a block."""
+        return STRIP, self.keys
+
+    @property
+    def smem_bytes(self) -> int:
+        """Dynamic shared memory of a CTA, bytes."""
+        return CONTROL_BYTES + 2 * self.head_dim * (Q_STAGES * STRIP + 2 * self.stages * self.keys)
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """What ``attention.configure`` takes."""
+        return {name: getattr(self, name) for name in ("head_dim", "keys", "stages", "places", "last")}
+
+
+CONFIGS = {
+    64: DecodeConfig(64, 128, 3),
+    96: DecodeConfig(96, 64, 4),
+    128: DecodeConfig(128, 64, 3),
+    192: DecodeConfig(192, 64, 2),
+    256: DecodeConfig(256, 64, 2),
+}
+
+
+def choose(problem: Problem) -> DecodeConfig:
+    """The configuration for the head dimension of ``problem``, of tiles that suit its queries.
+
+    More stages are no faster: some 100 KB on their way to each SM are as much as memory takes in, and what comes with
+    the last of them remains to be computed.
+    """
+    found = next(config for width, config in CONFIGS.items() if width >= problem.head_dim)
+    return replace(found, places=min(STRIP, 1 << (problem.q_len - 1).bit_length()))
+
+
+@dataclass(frozen=True, slots=True)
+class DecodePlan:
+    """One launch of ``kernel_of(config)``, and where ``combine_grid`` says so one of ``combine_of(config)``, both
+    configured with ``bounds`` and ``dtype``.
+
+    Arguments in order, of the first: maps of q (batch, kv_heads, group, rows, head_dim), and of k and v (batch, heads,
+    rows, head_dim), of any strides with dense rows, in the boxes that the traced kernel names; of both: the address of
+    O, elements from batch to batch, head to head and row to row of it, and head_dim; the address of the log-sum-exp
+    (batch, heads, q_len) of float32, or 0; the address of a workspace of ``words`` of 32 bits, of which the first
+    2 · ``sms`` are 0 before the launch and after it; then ``scalars``, of the second without the last one. The CTAs of
+    ``grid`` share out ``tiles``.
+    """
+
+    config: DecodeConfig
+    bounds: tuple[bool, bool]
+    tiles: int
+    grid: tuple[int, int, int]
+    combine_grid: tuple[int, int, int] | None
+    words: int
+    scalars: tuple[int | float, ...]
+
+
+def plan(problem: Problem, *, sms: int, config: DecodeConfig | None = None, ctas: int | None = None) -> DecodePlan:
+    """The launch for ``problem`` on a device of ``sms`` SMs, by ``config`` and so many ``ctas``, or by what suits it
+    best."""
+    found = config or choose(problem)
+    bounds = _bounds(problem)
+    begin, end = problem.offset - (problem.left or 0) * bounds[0], problem.offset + (problem.right or 0) * bounds[1] + 1
+    heads = STRIP // found.places
+    across, strips = -(-problem.group // heads), -(-problem.q_len // found.places)
+    tiles = strips * across * problem.kv_heads * problem.batch
+    rows = found.places * min(heads, problem.group)
+    blocks = _blocks(problem, found, bounds)
+    count = min(ctas or _ctas(tiles, blocks, sms), sms, tiles * blocks)
+    pieces = -(-rows * found.head_dim // (QUAD * COMBINE_THREADS))
+    if config is None:
+        found = replace(found, last=pieces * -(-count // (tiles * AT_ONCE)) <= LAST)
+    reserve = -(-SLOTS * sms // QUAD) * QUAD
+    extents = problem.q_len, problem.kv_len, begin, end, problem.kv_heads, problem.group, strips, tiles, rows
+    return DecodePlan(
+        config=found,
+        bounds=bounds,
+        tiles=tiles,
+        grid=(count, 1, 1),
+        combine_grid=(count - 1, pieces, 1) if tiles % count and not found.last else None,
+        words=reserve + SLOTS * count * rows * (found.head_dim + PAIR),
+        scalars=(*extents, count, reserve, problem.factor * math.log2(math.e)),
+    )
+
+
+def _ctas(tiles: int, blocks: int, sms: int) -> int:
+    """How many CTAs share out ``tiles`` of at least so many ``blocks`` of keys.
+
+    One an SM, or a few less if all then have whole tiles or equal parts of one. A tile is cut into no more parts than
+    pay: to load and compute a block takes as long as to put `WORTH` parts together.
+    """
+    most = min(sms, tiles * max(1, math.isqrt(WORTH * blocks)))
+    even = [count for count in range(1, most + 1) if tiles % count == 0 or count % tiles == 0]
+    return even[-1] if even[-1] >= ENOUGH * most else most
+
+
+def _bounds(problem: Problem) -> tuple[bool, bool]:
+    """Whether some query does not see all keys before its place, or behind it."""
+    return (
+        problem.left is not None and problem.left < problem.kv_len - 1,
+        problem.right is not None and problem.right < problem.q_len - 1,
+    )
+
+
+def _blocks(problem: Problem, config: DecodeConfig, bounds: tuple[bool, bool]) -> int:
+    """The least number of blocks of keys that a tile has: those that its first and its last query see, at least one."""
+    top = np.arange(0, problem.q_len, config.places, dtype=np.int64) + problem.offset
+    stop = np.full_like(top, problem.kv_len)
+    if bounds[1]:
+        stop = np.clip(top + config.places + (problem.right or 0), 1, problem.kv_len)
+    last, first = (stop - 1) // config.keys, np.zeros_like(top)
+    if bounds[0]:
+        first = np.minimum(np.clip(top - (problem.left or 0), 0, problem.kv_len) // config.keys, last)
+    return int((last + 1 - first).min())
+
+
+def suits(problem: Problem, *, sms: int) -> bool:
+    """Whether this kernel is the faster one on a device of ``sms`` SMs: where the queries that share a head of keys
+    fill no more than one tile, or where the tiles of the other one are too few to go round."""
+    together = problem.q_len * problem.group <= STRIP
+    tiles = -(-problem.q_len // WARPGROUP) * problem.heads * problem.batch
+    return (together or 2 * tiles <= sms) and plan(problem, sms=sms).tiles * sms < MOST

@@ -1,0 +1,1 @@
+"""GEMM for datacentre Blackwell: the ladder, tcgen05, tensor memory."""

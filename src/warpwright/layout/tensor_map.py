@@ -1,0 +1,295 @@
+"""Tensor maps: how tensor copies see an array (PTX ISA 9.1 section 5.5, ``cuTensorMapEncodeTiled`` of the CUDA driver).
+
+The map is described with the shape and order of the array; the attributes are in the order of the tensor copy,
+innermost dimension first, as in the coordinates of ``cp.async.bulk.tensor``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from warpwright.arrays.device import DeviceArray, device_array
+from warpwright.errors import UsageError
+from warpwright.types import Scalar, bf16, f16, f32, f64, of_dtype, tf32
+
+__all__ = ["FILLS", "INTERLEAVES", "L2_PROMOTIONS", "RAGGED_ROWS", "SWIZZLES", "TensorMap", "ragged"]
+
+SWIZZLES = (0, 32, 64, 128)
+FILLS = ("zero", "nan")
+INTERLEAVES = ("none", "16B", "32B")
+L2_PROMOTIONS = (0, 64, 128, 256)
+RAGGED_ROWS = 1 << 30
+TURN = 1 << 64  # addresses are computed modulo this
+
+Array = np.ndarray[Any, Any] | DeviceArray
+
+_FLOATS = (f16, bf16, f32, f64, tf32)
+
+
+class TensorMap:
+    """A box-shaped window on an array in global memory, as a kernel argument.
+
+    ``array`` is a NumPy array of 1 to 5 dimensions whose last axis is dense; it is kept, and a launch copies it to
+    the device and back; an array on a GPU (torch, CuPy, DLPack) is used where it is. ``box`` is the shape that one copy
+    moves, in the order of the array's axes: ``(rows, cols)``.
+    ``swizzle`` is 0, 32, 64 or 128 bytes; ``element_strides`` (in axis order) takes every n-th element; ``fill`` is
+    what elements outside the array read as, ``"zero"`` or ``"nan"``; ``dtype`` overrides the element type that the
+    array's dtype gives (float8 travels as bytes); ``dims`` and ``strides`` (innermost first, ``strides`` in bytes
+    without the innermost) describe another view of the array's memory than its own shape. One that ``wraps`` may reach
+    far beyond that memory, for addresses are sums modulo 2^64; the boxes that are copied have to lie in it (`ragged`).
+
+    Attributes, innermost dimension first: ``dims`` (elements), ``strides`` (bytes, one fewer than ``dims``), ``box``,
+    ``elem_strides``; and ``dtype`` (a scalar type), ``swizzle``, ``fill``, ``interleave``, ``l2_promotion``,
+    ``wraps``, ``array``.
+
+    Raises UsageError for whatever the driver refuses: see each message.
+    """
+
+    def __init__(
+        self,
+        array: Any,
+        box: Sequence[int],
+        *,
+        swizzle: int = 0,
+        element_strides: Sequence[int] | None = None,
+        fill: str = "zero",
+        interleave: str = "none",
+        l2_promotion: int = 0,
+        dims: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+        dtype: type[Scalar] | None = None,
+        wraps: bool = False,
+    ) -> None:
+        self.array: Any = _array(array)
+        self.dtype = dtype or of_dtype(self.array.dtype)
+        given = (dims, strides or ()) if dims is not None else _array_geometry(self.array, strides)
+        self.dims = _integers("dims", given[0])
+        self.strides = _integers("strides", given[1])
+        self.box = _integers("box", box)[::-1]
+        self.elem_strides = _integers("element_strides", element_strides or (1,) * len(self.box))[::-1]
+        self.swizzle = swizzle
+        self.fill = fill
+        self.interleave = interleave
+        self.l2_promotion = l2_promotion
+        self.wraps = wraps
+        _check(self)
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions, 1 to 5."""
+        return len(self.dims)
+
+    @property
+    def box_elements(self) -> tuple[int, ...]:
+        """Elements that one copy moves in each dimension, innermost first: ``ceil(box / elem_strides)``."""
+        steps = (1, *self.elem_strides[1:]) if self.interleave == "none" else self.elem_strides
+        return tuple(-(-extent // step) for extent, step in zip(self.box, steps, strict=True))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that one load writes and counts on its mbarrier; a box partly outside the array counts fully."""
+        return prod(self.box_elements) * self.dtype.nbytes
+
+    def __repr__(self) -> str:
+        return (
+            f"TensorMap({self.dtype.name}, dims={self.dims}, strides={self.strides}, box={self.box}, "
+            f"swizzle={self.swizzle})"
+        )
+
+
+def ragged(array: Any, box: Sequence[int], *, swizzle: int = 0) -> TensorMap:
+    """A tensor map on sequences of rows of ``array``, (…, rows, columns) of 2 or 3 dimensions, which end anywhere.
+
+    What a box would copy beyond the last row of its sequence is out of bounds: loads read zeros, stores leave it out.
+    With R = ``RAGGED_ROWS`` the box at ``row`` of a sequence of ``length`` rows that ends before row ``stop`` has the
+    coordinates ``[R, stop, …, R - length + row, column]``, in array order; ``box`` is (1, 1, …, rows, columns).
+
+    Rows have R places, of which the last ones are the sequence's, so that what follows it is out of bounds. The second
+    coordinate counts in rows too, and the first one takes R rows away: R times its stride, 2^64 / R less a row.
+
+    Raises UsageError as TensorMap does, and for more than R rows.
+    """
+    of = TensorMap(array, box[2:])
+    _require(of.dims[1] <= RAGGED_ROWS, f"{of.dims[1]} rows", f"at most {RAGGED_ROWS}", "pass fewer")
+    row, *outer = of.strides
+    dims = of.dims[0], RAGGED_ROWS, *of.dims[2:], of.dims[1] + 1, RAGGED_ROWS + 1
+    return TensorMap(
+        array, box, swizzle=swizzle, dims=dims, strides=(row, *outer, row, TURN // RAGGED_ROWS - row), wraps=True
+    )
+
+
+def _integers(name: str, values: Sequence[int]) -> tuple[int, ...]:
+    try:
+        return tuple(index(value) for value in values)
+    except TypeError:
+        raise UsageError(f"given {name}={values!r}; expected a sequence of integers, one a dimension") from None
+
+
+def _array(given: Any) -> Array:
+    found = given if isinstance(given, np.ndarray) else device_array(given)
+    if found is None:
+        raise UsageError(
+            f"given a {type(given).__name__}; expected a NumPy array, or an array on a GPU (torch, CuPy, DLPack)"
+        )
+    return found
+
+
+def _array_geometry(array: Array, strides: Sequence[int] | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """``dims`` and ``strides`` of an array, whose last axis must be dense.
+
+    The stride of an axis with a single element reaches nothing; it becomes the next multiple of 16 bytes, so that
+    one row of any length can be mapped.
+    """
+    if strides is not None:
+        raise UsageError("given strides without dims; expected both or neither; give dims too, innermost first")
+    if array.size and array.shape[-1] > 1 and array.strides[-1] != array.itemsize:
+        raise UsageError(
+            f"given an array whose last axis has stride {array.strides[-1]} bytes; expected a dense last axis, "
+            f"{array.itemsize} bytes; pass its transpose or np.ascontiguousarray(array)"
+        )
+    outer = zip(array.shape[:-1], array.strides[:-1], strict=True)
+    usable = [-(-stride // 16) * 16 if extent == 1 else stride for extent, stride in outer]
+    return array.shape[::-1], tuple(reversed(usable))
+
+
+def _check(tensor: TensorMap) -> None:
+    """Every rule of ``cuTensorMapEncodeTiled`` (driver API 13.0)."""
+    _check_choices(tensor)
+    _check_type(tensor)
+    _check_rank(tensor)
+    for axis, dim in enumerate(tensor.dims):
+        _require(1 <= dim <= 2**32, f"dimension {axis} of {dim} elements", "1 to 2^32", "pass a non-empty array")
+    _check_strides(tensor)
+    if not tensor.wraps:
+        _check_extent(tensor)
+    _check_box(tensor)
+
+
+def _require(holds: bool, given: str, expected: str, mend: str) -> None:
+    if not holds:
+        raise UsageError(f"given {given}; expected {expected}; {mend}")
+
+
+def _check_choices(tensor: TensorMap) -> None:
+    choices = (
+        ("swizzle", tensor.swizzle, SWIZZLES),
+        ("fill", tensor.fill, FILLS),
+        ("interleave", tensor.interleave, INTERLEAVES),
+        ("l2_promotion", tensor.l2_promotion, L2_PROMOTIONS),
+    )
+    for name, value, allowed in choices:
+        if value not in allowed:
+            raise UsageError(f"given {name}={value!r}; expected one of {', '.join(map(repr, allowed))}")
+    if tensor.interleave == "32B" and tensor.swizzle != 32:
+        raise UsageError(f"given swizzle={tensor.swizzle} with interleave='32B'; expected swizzle=32; set swizzle=32")
+
+
+def _check_type(tensor: TensorMap) -> None:
+    scalar = tensor.dtype
+    _require(
+        scalar.tma is not None,
+        f"element type {scalar.name}",
+        "a type that tensor maps have (8 to 64 bits, float8 as bytes; packed 4- and 6-bit types are not supported)",
+        "view the array as unsigned integers of the same size",
+    )
+    _require(
+        scalar.nbytes == tensor.array.itemsize,
+        f"dtype={scalar.name} ({scalar.nbytes} bytes) for an array of {tensor.array.dtype} ({tensor.array.itemsize})",
+        "an element type of the same size",
+        "view the array in that type first",
+    )
+    _require(
+        tensor.fill == "zero" or scalar in _FLOATS,
+        f"fill='nan' for elements of type {scalar.name}",
+        f"one of {', '.join(known.name for known in _FLOATS)}",
+        "use fill='zero'",
+    )
+
+
+def _check_rank(tensor: TensorMap) -> None:
+    rank = tensor.rank
+    _require(1 <= rank <= 5, f"{rank} dimensions", "1 to 5", "reshape the array")
+    _require(
+        rank >= 3 or tensor.interleave == "none",
+        f"{rank} dimensions with interleave={tensor.interleave!r}",
+        "at least 3",
+        "use interleave='none'",
+    )
+    for name, values, count in (
+        ("box", tensor.box, rank),
+        ("element_strides", tensor.elem_strides, rank),
+        ("strides", tensor.strides, rank - 1),
+    ):
+        _require(
+            len(values) == count, f"{len(values)} entries in {name} for {rank} dimensions", str(count), "give one each"
+        )
+
+
+def _check_strides(tensor: TensorMap) -> None:
+    unit = 32 if tensor.interleave == "32B" else 16
+    for axis, stride in enumerate(tensor.strides, start=1):
+        _require(
+            stride % unit == 0,
+            f"a stride of {stride} bytes in dimension {axis} (innermost is 0)",
+            f"a multiple of {unit}",
+            f"pad the rows of the array to a multiple of {unit} bytes",
+        )
+        _require(
+            0 <= stride < 2**40,
+            f"a stride of {stride} bytes in dimension {axis} (innermost is 0)",
+            "0 to 2^40 - 1",
+            "pass a copy with ascending addresses",
+        )
+
+
+def _check_extent(tensor: TensorMap) -> None:
+    """The view lies inside the array's memory."""
+    array = tensor.array
+    memory = (
+        sum((extent - 1) * stride for extent, stride in zip(array.shape, array.strides, strict=True)) + array.itemsize
+    )
+    reach = sum((dim - 1) * stride for dim, stride in zip(tensor.dims[1:], tensor.strides, strict=True) if dim > 1)
+    reach += tensor.dims[0] * tensor.dtype.nbytes
+    _require(
+        reach <= memory,
+        f"dims={tensor.dims} and strides={tensor.strides}, which reach {reach} bytes",
+        f"a view inside the array's {memory} bytes",
+        "pass the array that owns the memory",
+    )
+
+
+def _check_box(tensor: TensorMap) -> None:
+    for axis, extent in enumerate(tensor.box):
+        _require(
+            1 <= extent <= 256,
+            f"a box of {extent} elements in dimension {axis} (innermost is 0)",
+            "1 to 256",
+            "copy several boxes",
+        )
+    for axis, step in enumerate(tensor.elem_strides):
+        _require(
+            1 <= step <= 8,
+            f"element stride {step} in dimension {axis} (innermost is 0)",
+            "1 to 8",
+            "pass a strided view of the array",
+        )
+    if tensor.interleave != "none":
+        return
+    inner = tensor.box[0] * tensor.dtype.nbytes
+    _require(
+        inner % 16 == 0,
+        f"an innermost box of {tensor.box[0]} {tensor.dtype.name} ({inner} bytes)",
+        "a multiple of 16 bytes",
+        f"use a multiple of {16 // tensor.dtype.nbytes} elements",
+    )
+    _require(
+        tensor.swizzle == 0 or inner <= tensor.swizzle,
+        f"an innermost box of {tensor.box[0]} {tensor.dtype.name} ({inner} bytes) with swizzle={tensor.swizzle}",
+        f"at most {tensor.swizzle} bytes",
+        f"use at most {tensor.swizzle // tensor.dtype.nbytes} elements or a wider swizzle",
+    )

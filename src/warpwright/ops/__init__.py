@@ -1,0 +1,1 @@
+"""Operators: `ww.matmul` and `ww.attention`, from a call's arrays to the launches that compute it."""

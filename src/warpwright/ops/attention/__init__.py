@@ -1,0 +1,1 @@
+"""`ww.attention`, packed attention and gradients: plans, cached calls and trials."""

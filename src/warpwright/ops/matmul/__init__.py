@@ -1,0 +1,1 @@
+"""`ww.matmul`: plans, epilogues, cached calls and measurements of GEMM."""

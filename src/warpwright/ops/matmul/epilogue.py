@@ -1,0 +1,114 @@
+"""What may follow the sums of a product: scales, a bias and an activation, as a user gives them, checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from warpwright import types
+from warpwright.arrays.device import DeviceArray, overlap, place
+from warpwright.arrays.libraries import Library, View, library_of
+from warpwright.errors import UsageError
+from warpwright.kernels.gemm.epilogue import ACTIVATIONS, Epilogue
+
+__all__ = ["GREATEST", "NONE", "PAIR_BYTES", "Extras", "checked"]
+
+FLOATS = tuple(np.dtype(each) for each in (ml_dtypes.bfloat16, np.float16, np.float32))
+GREATEST = float(np.finfo(np.float32).max)
+PAIR_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """``activation(alpha · scale_a · scale_b · sum + bias)`` where ``scaled``, without the factors where not.
+
+    ``alpha`` is the product of the scales that the host knows, the others are elements on a GPU. ``bias`` is ready for
+    a kernel: dense, of an even number of elements, aligned to pairs.
+    """
+
+    scaled: bool = False
+    alpha: float = 1.0
+    scale_a: DeviceArray | None = None
+    scale_b: DeviceArray | None = None
+    bias: View | None = None
+    activation: str = ""
+
+    @property
+    def epilogue(self) -> Epilogue:
+        """What a kernel is built with for this."""
+        bias = None if self.bias is None else types.of_dtype(self.bias.dtype)
+        return Epilogue(self.scaled, bias, self.activation)
+
+    @property
+    def columns(self) -> int:
+        """Elements of the bias, 0 without one."""
+        return 0 if self.bias is None else self.bias.size
+
+
+NONE = Extras()
+
+
+def checked(
+    library: Library, a: View, columns: int, bias: Any, activation: str | None, scale_a: Any, scale_b: Any, out: Any
+) -> Extras:
+    """What is given to `matmul` besides arrays and places, for a result of so many ``columns``.
+
+    Raises UsageError for an unknown activation, and for arrays of other shapes, dtypes and places than expected.
+    """
+    if bias is None and activation is None and scale_a is None and scale_b is None:
+        return NONE
+    if activation is not None and activation not in ACTIVATIONS:
+        known = ", ".join(map(repr, ACTIVATIONS))
+        raise UsageError(f"matmul: activation={activation!r}; expected one of {known}, or None")
+    scales = [_scale(name, value, a) for name, value in (("scale_a", scale_a), ("scale_b", scale_b))]
+    alpha = math.prod(scale for scale in scales if isinstance(scale, float))
+    if math.isfinite(alpha) and abs(alpha) > GREATEST:
+        raise UsageError(f"matmul: scale_a and scale_b are {alpha!r} together; expected a number that float32 holds")
+    on_gpu = [scale if isinstance(scale, DeviceArray) else None for scale in scales]
+    scaled = scale_a is not None or scale_b is not None
+    ready = None if bias is None else _bias(library, bias, a, columns, out)
+    return Extras(scaled, alpha, on_gpu[0], on_gpu[1], ready, activation or "")
+
+
+def _scale(name: str, value: Any, a: View) -> float | DeviceArray | None:
+    """A number that the host knows, or an element on the GPU of ``a``."""
+    if value is None or (isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)):
+        return None if value is None else float(value)
+    library = library_of(value)
+    view = None if library is None else library.view(value)
+    if view is None or view.dtype != np.float32 or view.size != 1:
+        given = f"a {type(value).__name__}" if view is None else f"{_shape(view.shape)} of {view.dtype}"
+        raise UsageError(f"matmul: {name} is {given}; expected a number, or an array of one float32 element")
+    if not isinstance(view, DeviceArray):
+        return float(view.reshape(()))
+    if place(view) != place(a):
+        raise UsageError(f"matmul: a is on {place(a)} and {name} on {place(view)}; expected it there or on the host")
+    return view
+
+
+def _bias(library: Library, bias: Any, a: View, columns: int, out: Any) -> View:
+    view = library.view(bias)
+    if view.shape != (columns,):
+        raise UsageError(
+            f"matmul: bias has shape {view.shape}; expected ({columns},), an element for each column of the result"
+        )
+    if view.dtype not in FLOATS:
+        raise UsageError(f"matmul: bias is {view.dtype}; expected bfloat16, float16 or float32: bias{library.rounding}")
+    if place(view) != place(a):
+        raise UsageError(f"matmul: a is on {place(a)} and bias on {place(view)}; expected all on one device")
+    if out is not None and overlap(library.view(out), view):
+        raise UsageError("matmul: out overlaps bias; expected memory of its own: leave out= out")
+    if columns % 2 == 0 and (not isinstance(view, DeviceArray) or (view.dense and view.pointer % PAIR_BYTES == 0)):
+        return view
+    copy = library.zeros((columns + columns % 2,), view.dtype, bias)
+    copy[:columns] = bias
+    return library.view(copy)
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return " × ".join(map(str, shape)) or "one element"

@@ -1,0 +1,1 @@
+"""One kernel at a time: launch it, check it, profile it."""

@@ -1,0 +1,185 @@
+"""Kernel arguments: what Python gives, checked against the ``.param`` declarations, as a device takes it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from warpwright.arrays.device import DeviceArray
+from warpwright.errors import UsageError
+from warpwright.lang import Global
+from warpwright.lang.ops.tma import Map, MapUse
+from warpwright.layout.tensor_map import TensorMap
+from warpwright.ptx.nodes import Variable
+from warpwright.types import Scalar
+
+__all__ = ["pass_arguments", "typed_arguments"]
+
+TENSOR_MAP_BYTES = 128
+POINTER_TYPES = ("u64", "b64", "s64")
+
+
+@contextlib.contextmanager
+def pass_arguments(kernel: str, params: Sequence[Variable], args: Sequence[Any]) -> Iterator[list[Any]]:
+    """The arguments as a device takes them; on leaving, also after a fault, copied arrays are written back.
+
+    Arrays become C-contiguous arrays, tensor maps stay, numbers become int or float, struct parameters ``bytes``.
+    """
+    if len(args) != len(params):
+        expected = ", ".join(f"{param.name} ({_declared(param)})" for param in params) or "none"
+        raise UsageError(f"launch of {kernel!r} with {len(args)} arguments; expected {len(params)}: {expected}")
+    passed: list[Any] = []
+    arrays: dict[int, Any] = {}
+    for param, value in zip(params, args, strict=True):
+        made = _passed(param, value)
+        passed.append(arrays.setdefault(id(value), made) if isinstance(value, np.ndarray) else made)
+    try:
+        yield passed
+    finally:
+        for value, copy in zip(args, passed, strict=True):
+            if isinstance(value, np.ndarray) and copy is not value and value.flags.writeable:
+                value[...] = copy.reshape(value.shape)
+
+
+def typed_arguments(
+    params: Sequence[tuple[str, Any]], maps: Mapping[str, MapUse], args: Sequence[Any]
+) -> Iterator[Any]:
+    """Arguments of a kernel of the language, which knows its element types.
+
+    An array given for a tensor map becomes one, with the box and swizzle of the tile that the kernel copies; arrays of
+    another dtype are refused.
+
+    ``params`` are (name, annotation); arguments beyond them are left to `pass_arguments`.
+    """
+    annotations = dict(enumerate(params))
+    for position, value in enumerate(args):
+        name, annotation = annotations.get(position, ("", None))
+        origin = typing.get_origin(annotation)
+        if not isinstance(value, (np.ndarray, DeviceArray)) or origin not in (Global, Map):
+            yield value
+            continue
+        use = maps.get(name) if origin is Map else None
+        element = use.dtype if use else typing.get_args(annotation)[0]
+        if not _holds(value.dtype, element):
+            word = "Global" if origin is Global else "tma.Map"
+            raise UsageError(
+                f"argument {name!r} ({word}[{element.name}]) was given an array of {value.dtype}; "
+                f"expected {element.dtype or f'{element.nbytes} bytes an element'}"
+            )
+        yield TensorMap(value, use.box, swizzle=use.swizzle) if use else value
+
+
+def _holds(dtype: np.dtype[Any], element: type[Scalar]) -> bool:
+    """Whether an array of ``dtype`` holds values of ``element``; signed and unsigned integers stand for each other."""
+    if element is Scalar or element.dtype == dtype:
+        return True
+    same_size = dtype.itemsize == element.nbytes
+    return same_size and (element.kind == "bits" or (element.kind in ("unsigned", "signed") and dtype.kind in "iub"))
+
+
+def _passed(param: Variable, value: Any) -> Any:
+    if isinstance(value, TensorMap):
+        return _tensor_map(param, value)
+    if isinstance(value, DeviceArray):
+        return _device_array(param, value)
+    if isinstance(value, np.ndarray):
+        return _array(param, value)
+    if param.dims:
+        return _struct(param, value)
+    return _number(param, value)
+
+
+def _tensor_map(param: Variable, value: TensorMap) -> TensorMap:
+    if _nbytes(param) != TENSOR_MAP_BYTES:
+        raise _mismatch(param, "a TensorMap", "a parameter of 128 bytes (.align 64 .b8 name[128])")
+    return value
+
+
+def _array(param: Variable, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if param.dims or param.type not in POINTER_TYPES:
+        raise _mismatch(param, f"an array of shape {value.shape}", _expected(param))
+    if value.dtype.hasobject or not value.dtype.isnative:
+        raise _mismatch(param, f"an array of {value.dtype}", "numbers in native byte order")
+    usable = value.flags.c_contiguous and value.flags.writeable
+    return value if usable else np.array(value, order="C", copy=True)
+
+
+def _device_array(param: Variable, value: DeviceArray) -> DeviceArray:
+    """A device array is used in place, so it must be dense: a copy would not be written back."""
+    if param.dims or param.type not in POINTER_TYPES:
+        raise _mismatch(param, f"an array of shape {value.shape}", _expected(param))
+    if not value.dense:
+        raise _mismatch(
+            param,
+            f"an array on the GPU with strides of {value.strides} bytes",
+            "a C-contiguous one: x.contiguous()",
+        )
+    return value
+
+
+def _struct(param: Variable, value: Any) -> bytes:
+    data = bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else None
+    if isinstance(value, np.generic):
+        data = value.tobytes()
+    if data is None or len(data) != _nbytes(param):
+        size = "" if data is None else f" of {len(data)} bytes"
+        raise _mismatch(param, f"a {type(value).__name__}{size}", _expected(param))
+    return data
+
+
+def _number(param: Variable, value: Any) -> int | float:
+    if param.type[0] == "f":
+        return _float(param, value)
+    if isinstance(value, (bool, np.bool_)):
+        return int(value)
+    if isinstance(value, (int, np.integer)):
+        return _integer(param, int(value))
+    if isinstance(value, np.generic) and param.type[0] == "b" and value.nbytes == _nbytes(param):
+        return int.from_bytes(value.tobytes(), "little")
+    shown = (
+        f"the {type(value).__name__} {value!r}"
+        if isinstance(value, (float, np.generic))
+        else f"a {type(value).__name__}"
+    )
+    raise _mismatch(param, shown, _expected(param))
+
+
+def _float(param: Variable, value: Any) -> float:
+    if not isinstance(value, (int, float, np.integer, np.floating)) or isinstance(value, bool):
+        raise _mismatch(param, f"a {type(value).__name__}", "a float")
+    number = float(value)
+    if param.type == "f32" and math.isfinite(number) and abs(number) > float(np.finfo(np.float32).max):
+        raise _mismatch(param, f"{number!r}", "a float32")
+    return number
+
+
+def _integer(param: Variable, value: int) -> int:
+    """``value``, in the range of its width, signed or not: nvcc declares ``int`` as ``.u32``."""
+    bits = 8 * _nbytes(param)
+    if not -(1 << bits - 1) <= value < 1 << bits:
+        raise _mismatch(param, f"{value}", f"an integer of {bits} bits")
+    return value
+
+
+def _mismatch(param: Variable, given: str, expected: str) -> UsageError:
+    return UsageError(f"argument {param.name!r} ({_declared(param)}) was given {given}; expected {expected}")
+
+
+def _expected(param: Variable) -> str:
+    if param.dims:
+        tensor_map = "a TensorMap or " if _nbytes(param) == TENSOR_MAP_BYTES else ""
+        return f"{tensor_map}bytes of length {_nbytes(param)}"
+    return "an array or an int" if param.type in POINTER_TYPES else "a float" if param.type[0] == "f" else "an int"
+
+
+def _declared(param: Variable) -> str:
+    return f".{param.type}" + "".join(f"[{n}]" for n in param.dims)
+
+
+def _nbytes(param: Variable) -> int:
+    return int(param.type.lstrip("busf")) // 8 * param.vector * math.prod(param.dims)

@@ -1,0 +1,45 @@
+"""Registers that tcgen05.ld fills: they may be used behind tcgen05.wait::ld (PTX ISA 9.1 section 9.7.16.8.3).
+
+Loads are asynchronous also for the thread that issued them. This is seen from the text alone: a use that some path
+reaches from the load without a wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from warpwright.vgpu.program.program import Inst, Program, mentions, registers_of, successors
+
+__all__ = ["early_uses"]
+
+Pending = dict[str, int]  # register: the load that fills it
+
+
+def early_uses(program: Program) -> Iterator[tuple[int, int]]:
+    """Pairs (load, use) of instructions, by their numbers."""
+    if not any(inst.name == "tcgen05.ld" for inst in program.insts):
+        return
+    entry: dict[int, Pending] = {0: {}}
+    todo, found = [0], set[tuple[int, int]]()
+    while todo:
+        block = program.blocks[todo.pop()]
+        pending = dict(entry[block.index])
+        found.update(pair for inst in block.insts for pair in _through(inst, pending))
+        for after in successors(block, len(program.blocks)):
+            held = entry.get(after)
+            if held is None or not pending.keys() <= held.keys():
+                entry[after] = {**(held or {}), **pending}
+                todo.append(after)
+    yield from sorted(found)
+
+
+def _through(inst: Inst, pending: Pending) -> Iterator[tuple[int, int]]:
+    """One instruction: what it uses too early; then what is pending behind it."""
+    if inst.name == "tcgen05.wait::ld":
+        pending.clear()
+        return
+    if pending:
+        names = {name for part in mentions(inst) for name in part}
+        yield from ((pending.pop(name), inst.index) for name in names & pending.keys())
+    if inst.name == "tcgen05.ld":
+        pending.update((register.name, inst.index) for register in registers_of(inst.operands[0]))

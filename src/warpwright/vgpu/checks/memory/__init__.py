@@ -1,0 +1,1 @@
+"""Which bytes of which memory an instruction touches."""

@@ -1,0 +1,260 @@
+"""Where the clusters of a launch went in global memory: kept row by row while they run, laid out when all are over."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.vgpu.checks.memory.access_kinds import GENERIC, MAP, OF_LANES, WEAK, Kind
+from warpwright.vgpu.checks.memory.spans import Allocations, Touches, boxes, taken
+from warpwright.vgpu.engines.tensor_copy import form_of
+from warpwright.vgpu.jit.state import RECORD_WORDS
+from warpwright.vgpu.machine.maps import MAP_BYTES
+
+if TYPE_CHECKING:
+    from warpwright.vgpu.checks.stream import Outside
+    from warpwright.vgpu.device import Launch
+    from warpwright.vgpu.engines.op import BoundMap
+
+__all__ = ["Places"]
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+_LANE = np.arange(32)
+_TENSOR = ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor")
+
+
+class _Rows(NamedTuple):
+    """Accesses of lanes: cluster, turn, number of the row; the instruction, the warp, its lanes, bytes a lane; the
+    lowest and the highest address, and how the others lie: ``stride`` from lane to lane, or in ``table`` (-1: not)."""
+
+    cluster: Ints
+    turn: Ints
+    row: Ints
+    inst: Ints
+    warp: Ints
+    mask: Ints
+    nbytes: Ints
+    low: Ints
+    high: Ints
+    stride: Ints
+    table: Ints
+
+
+class _Records(NamedTuple):
+    """Asynchronous operations: cluster, turn, the row that issued each, its number, its words."""
+
+    cluster: Ints
+    turn: Ints
+    row: Ints
+    op: Ints
+    words: Ints
+
+
+class Places:
+    """``kinds`` of the launch's instructions."""
+
+    def __init__(self, launch: Launch, kinds: list[Kind | None]) -> None:
+        self.launch, self.kinds = launch, kinds
+        self.matters = np.array([kind is not None for kind in kinds], np.bool_)
+        self.writes = np.array([kind is not None and kind.writes for kind in kinds], np.bool_)
+        self.strong = np.array([kind is not None and kind.scope > WEAK for kind in kinds], np.bool_)
+        self.generic = np.array([inst.name in OF_LANES and not inst["space"] for inst in launch.insts], np.bool_)
+        self.lock = threading.Lock()
+        self.rows: list[_Rows] = []
+        self.tables: list[Ints] = []
+        self.tabled = 0
+        self.records: list[_Records] = []
+        self.issued: dict[int, int] = {}
+        self.maps: dict[int, dict[int, int]] = {}  # by cluster: the tensor maps of its operations
+
+    @cached_property
+    def allocations(self) -> Allocations:
+        """What the launch has in global memory."""
+        return Allocations(self.launch.table)
+
+    def hear(self, outside: Outside) -> None:
+        """Keep what a part of a cluster did to global memory."""
+        number, heads = outside.cluster.number, outside.heads
+        inst = heads[outside.rows, 0] & 0xFFFF_FFFF
+        chosen = np.flatnonzero(self.matters[inst])
+        chosen = chosen[self._global(inst[chosen], heads[outside.rows[chosen]], outside.addresses[chosen])]
+        at = outside.rows[chosen]
+        first = self.issued.get(number, 0)
+        self.issued[number] = first + len(outside.records)
+        words = outside.records.view(np.int64)
+        issued = np.flatnonzero(self.matters[words[:, 0]])
+        by = outside.issuers[issued]
+        records = _Records(
+            np.full(len(by), number), outside.turns[by], outside.first + by, first + issued, words[issued]
+        )
+        with self.lock:
+            self.records.append(records)
+            where = np.full(len(at), number), outside.turns[at], outside.first + at
+            self.rows.append(_Rows(*where, *self._packed(heads[at], outside.addresses[chosen])))
+
+    def _global(self, inst: Ints, heads: Ints, addresses: Ints) -> Bools:
+        """Which accesses go to global memory: of those with generic addresses, not all."""
+        found = ~self.generic[inst]
+        asked = np.flatnonzero(~found)
+        on = heads[asked, 1, None] >> _LANE & 1 == 1
+        found[asked] = (on & (self.allocations.of(addresses[asked]) >= 0)).any(axis=1)
+        return found
+
+    def _packed(self, heads: Ints, addresses: Ints) -> tuple[Ints, ...]:
+        """Accesses in little memory: most go up from lane to lane by one stride."""
+        mask = heads[:, 1] & 0xFFFF_FFFF
+        on = mask[:, None] >> _LANE & 1 == 1
+        low = np.where(on, addresses, np.iinfo(np.int64).max).min(axis=1, initial=np.iinfo(np.int64).max)
+        high = np.where(on, addresses, 0).max(axis=1, initial=0)
+        stride = addresses[:, 1] - addresses[:, 0]
+        regular = (mask == 0xFFFF_FFFF) & (addresses == addresses[:, :1] + stride[:, None] * _LANE).all(axis=1)
+        table = np.where(regular, -1, self.tabled - 1 + np.cumsum(~regular))
+        self.tables.append(addresses[~regular])
+        self.tabled += len(self.tables[-1])
+        return heads[:, 0] & 0xFFFF_FFFF, heads[:, 0] >> 32, mask, heads[:, 2], low, high, stride, table
+
+    def gather(self) -> None:
+        """All clusters are over; they come in the order of their numbers, whichever core was faster."""
+        empty = np.empty(0, np.int64)
+        self.rows.sort(key=lambda rows: rows.cluster[:1].tolist())
+        self.records.sort(key=lambda records: records.cluster[:1].tolist())
+        self.all_rows = _Rows(*map(np.concatenate, zip([empty] * len(_Rows._fields), *self.rows, strict=True)))
+        self.table = np.concatenate([np.empty((0, 32), np.int64), *self.tables])
+        nothing = _Records(empty, empty, empty, empty, np.empty((0, RECORD_WORDS), np.int64))
+        self.all_records = _Records(*map(np.concatenate, zip(nothing, *self.records, strict=True)))
+
+    def _addresses(self, which: Ints) -> tuple[Ints, Bools]:
+        """Addresses of all lanes in some rows, and which of them lie in global memory."""
+        rows = self.all_rows
+        base = np.where(rows.stride[which] < 0, rows.high[which], rows.low[which])
+        addresses = base[:, None] + rows.stride[which, None] * _LANE
+        tabled = rows.table[which] >= 0
+        addresses[tabled] = self.table[rows.table[which][tabled]]
+        on = rows.mask[which, None] >> _LANE & 1 == 1
+        return addresses, on & (self.allocations.of(addresses) >= 0)
+
+    def _ends(self, which: Ints) -> tuple[Ints, Ints]:
+        """Rows whose lanes are all in one allocation, by its number, and -1 for others."""
+        first, last = (self.allocations.of(part[which]) for part in (self.all_rows.low, self.all_rows.high))
+        one = np.where(first == last, first, -1)
+        return one, which[one < 0]
+
+    def strong_accesses(self) -> Touches:
+        """Strong accesses of lanes."""
+        return self._lanes(np.flatnonzero(self.strong[self.all_rows.inst]))
+
+    def touches(self, also: Ints) -> Touches:
+        """What touches allocations that are written to, or one of ``also``."""
+        wanted = np.zeros(len(self.allocations.low) + 1, np.bool_)
+        wanted[self._written()] = True
+        wanted[also] = True
+        wanted[-1] = False
+        one, apart = self._ends(np.arange(len(self.all_rows.row)))
+        addresses, inside = self._addresses(apart)
+        kept = wanted[one]
+        kept[apart] = (inside & wanted[self.allocations.of(addresses)]).any(axis=1)
+        parts = [self._lanes(np.flatnonzero(kept)), *self._copies(wanted)]
+        return Touches(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def _written(self) -> Ints:
+        """Allocations that are written to."""
+        records = self.all_records
+        one, apart = self._ends(np.flatnonzero(self.writes[self.all_rows.inst]))
+        addresses, inside = self._addresses(apart)
+        found = [np.unique(one), np.unique(self.allocations.of(addresses[inside]))]
+        for inst, which in self._by_instruction(np.flatnonzero(self.writes[records.words[:, 0]])):
+            if self.launch.insts[inst].name in _TENSOR:
+                hosts = np.array([bound.host for bound, _ in self._by_map(inst, which)], np.int64)
+            else:
+                hosts = self.allocations.host(records.words[which, 2])
+            found.append(np.unique(self.allocations.of(hosts)))
+        return np.concatenate(found)
+
+    def _lanes(self, which: Ints) -> Touches:
+        rows = self.all_rows
+        addresses, inside = self._addresses(which)
+        at, lane = np.nonzero(inside)
+        low, at = addresses[at, lane], which[at]
+        unit = np.array([kind.unit if kind else 0 for kind in self.kinds], np.int64)
+        return Touches(
+            low,
+            low + rows.nbytes[at],
+            rows.cluster[at],
+            rows.turn[at],
+            rows.row[at],
+            np.full(len(at), -1),
+            rows.inst[at],
+            rows.warp[at] * 32 + lane,
+            np.full(len(at), GENERIC),
+            unit[rows.inst[at]],
+        )
+
+    def _by_instruction(self, which: Ints) -> Iterator[tuple[int, Ints]]:
+        """Records by the instruction that issued them."""
+        inst = self.all_records.words[which, 0]
+        for number in np.unique(inst).tolist():
+            yield number, which[inst == number]
+
+    def _by_map(self, inst: int, which: Ints) -> Iterator[tuple[BoundMap, Ints]]:
+        """Records of an instruction by the tensor map that they use."""
+        clusters, ops = (part[which].tolist() for part in (self.all_records.cluster, self.all_records.op))
+        used = [self.maps.get(cluster, {}).get(op, -1) for cluster, op in zip(clusters, ops, strict=True)]
+        numbers = np.array(used, np.int64)
+        for number in np.unique(numbers[numbers >= 0]).tolist():
+            yield self.launch.changed.resolve(self.launch, number), which[numbers == number]
+
+    def _copies(self, wanted: Bools) -> Iterator[Touches]:
+        """What asynchronous operations touch."""
+        for inst, which in self._by_instruction(np.arange(len(self.all_records.op))):
+            if self.launch.insts[inst].name in _TENSOR:
+                yield from self._tensor(inst, which, wanted)
+            else:
+                yield self._linear(inst, which, wanted)
+
+    def _linear(self, inst: int, which: Ints, wanted: Bools) -> Touches:
+        words, kind = self.all_records.words[which, 2:], self.kinds[inst]
+        assert kind is not None
+        low = self.allocations.host(words[:, 0 if kind.writes else 1])
+        size = taken(self.launch.insts[inst], words)
+        kept = wanted[self.allocations.of(low)] & (size > 0)
+        return self._of(which[kept], low[kept], (low + size)[kept], kind.proxy, kind.unit)
+
+    def _tensor(self, inst: int, which: Ints, wanted: Bools) -> Iterator[Touches]:
+        form, kind = form_of(self.launch.insts[inst].opcode), self.kinds[inst]
+        assert kind is not None
+        for bound, here in self._by_map(inst, which):
+            words = self.all_records.words[here, 2:]
+            if wanted[self.allocations.of(np.array([bound.host]))[0]]:
+                coords = ((words[:, form.coords] & 0xFFFF_FFFF) ^ 0x8000_0000) - 0x8000_0000
+                box, low, high = boxes(bound, coords)
+                yield self._of(here[box], low, high, kind.proxy, bound.map.dtype.nbytes)
+            place = self.allocations.host(words[:, form.map])
+            if wanted[self.allocations.of(place[:1])[0]]:
+                yield self._of(here, place, place + MAP_BYTES, MAP, 0)
+
+    def _of(self, which: Ints, low: Ints, high: Ints, proxy: int, unit: int) -> Touches:
+        records = self.all_records
+        who = records.words[which, 1]
+        warp = (who >> 32) * self.per_cta + (who >> 8 & 0xFF_FFFF)
+        return Touches(
+            low,
+            high,
+            records.cluster[which],
+            records.turn[which],
+            records.row[which],
+            records.op[which],
+            records.words[which, 0],
+            warp * 32 + (who & 0xFF),
+            np.full(len(which), proxy),
+            np.full(len(which), unit),
+        )
+
+    @property
+    def per_cta(self) -> int:
+        return -(-self.launch.threads // 32)

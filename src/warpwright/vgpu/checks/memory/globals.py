@@ -1,0 +1,286 @@
+"""Global memory in the verdict: accesses of all clusters of a launch, judged together when it is over.
+
+A launch keeps where each cluster went (`Places`) and, of the one of several equal clusters that was judged, what was
+known there (`Contexts`, `Flags`). Only what lies in memory that is written at all is laid out byte by byte (`sweep`);
+of the pairs that meet there, those that nothing orders are findings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.arrays.device import spans
+from warpwright.vgpu.checks.findings import Finding, Step
+from warpwright.vgpu.checks.memory.access_kinds import ASYNC, CLUSTER, CTA, GENERIC, MAP, WEAK, fence_of, kind_of
+from warpwright.vgpu.checks.memory.addresses import Places
+from warpwright.vgpu.checks.memory.spans import Touches
+from warpwright.vgpu.checks.memory.sweep import meeting, pairs, pieces
+from warpwright.vgpu.checks.order.contexts import Contexts, Point
+from warpwright.vgpu.checks.order.flags import Flags
+from warpwright.vgpu.checks.order.order import Order, Strong
+from warpwright.vgpu.checks.rules import RULES
+from warpwright.vgpu.program.program import Inst
+
+if TYPE_CHECKING:
+    from warpwright.vgpu.device import Launch
+    from warpwright.vgpu.program.names import Names
+
+__all__ = ["Globals", "Judged"]
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+def synchronises(insts: list[Inst]) -> bool:
+    """Whether clusters can order one another: some instruction releases to global memory and some acquires there."""
+    kinds = [kind for kind in map(kind_of, insts) if kind is not None and kind.scope > WEAK and kind.proxy == GENERIC]
+    releases = any(kind.releases for kind in kinds) or any(fence_of(inst) > CTA for inst in insts)
+    return releases and any(kind.reads for kind in kinds) and any(kind.writes for kind in kinds)
+
+
+def exchanges(insts: list[Inst]) -> bool:
+    """Whether clusters can learn from one another, by strong accesses of global memory (red gives no value): what they
+    do may depend on which comes first."""
+    strong = [(inst.name, kind) for inst in insts if (kind := kind_of(inst)) and kind.scope > WEAK]
+    return any(kind.reads and name != "red" for name, kind in strong) and any(kind.writes for _, kind in strong)
+
+
+class Judged(NamedTuple):
+    """What is kept of a cluster that was judged, for all that did the same; ``rows`` of it were."""
+
+    contexts: Contexts
+    flags: Flags
+    rows: int
+
+
+class Globals:
+    """The global memory of one launch; ``off`` are the rules not to check, ``depends`` the arrays that earlier launches
+    write. ``in_turn``: its clusters do the same only if they run by turns."""
+
+    def __init__(self, launch: Launch, names: Names, off: frozenset[str], depends: Sequence[NDArray[Any]]) -> None:
+        self.launch, self.names, self.off, self.depends = launch, names, off, depends
+        self.kinds = [kind_of(inst) for inst in launch.insts]
+        self.places = Places(launch, self.kinds)
+        self.synchronises = synchronises(launch.insts)
+        self.in_turn = self.synchronises or exchanges(launch.insts)
+        self.fences = self._both_proxies()
+        self.read_only = np.array([".nc" in inst.opcode for inst in launch.insts], np.bool_)
+        self.judged: dict[bytes, Judged] = {}
+        self.digests: dict[int, bytes] = {}
+
+    def _both_proxies(self) -> bool:
+        """Whether threads and engines both go to global memory, and one of them writes."""
+        kinds = [kind for kind in self.kinds if kind is not None]
+        apart = [[kind for kind in kinds if kind.proxy == proxy] for proxy in (GENERIC, ASYNC)]
+        return all(apart) and any(kind.writes for kind in kinds)
+
+    def findings(self, last: int) -> list[Finding]:
+        """What nothing orders in clusters up to the ``last``; of those at the same lines the first."""
+        self.digests = {number: digest for number, digest in self.digests.items() if number <= last}
+        found: dict[object, Finding] = {}
+        for finding in self._all():
+            found.setdefault(finding.lines, finding)
+        return list(found.values())
+
+    def _all(self) -> Iterator[Finding]:
+        self.places.gather()
+        awaited = [self._bytes(array) for array in self.depends]
+        also = self.places.allocations.of(np.array([low for low, _ in awaited], np.int64))
+        touches = self._known(self.places.touches(also))
+        for low, high in awaited:
+            yield from self._too_early(touches.chosen((touches.low < high) & (touches.high > low)))
+        write = self.places.writes[touches.inst] & (touches.proxy != MAP)
+        touches = touches.chosen(meeting(touches.low, touches.high, write))
+        if not len(touches.low):
+            return
+        self._number(touches)
+        earlier, later = self._pairs(touches)
+        yield from self._judge(touches.chosen(earlier), touches.chosen(later))
+
+    def _bytes(self, array: NDArray[Any]) -> tuple[int, int]:
+        """Host addresses of an array's first byte on the device and of one past its last."""
+        span = spans([array])[0]
+        first = int(self.places.allocations.host(np.array([self.launch.memory.address(array)]))[0])
+        low = first - array.ctypes.data + span.low
+        return low, low + span.high - span.low
+
+    def _too_early(self, touches: Touches) -> Iterator[Finding]:
+        """Touches by lanes that do not know of the end of earlier launches; one for each instruction."""
+        for digest in dict.fromkeys(self.digests[number] for number in np.unique(touches.cluster).tolist()):
+            contexts = self.judged[digest].contexts
+            here = np.array([self.digests[number] == digest for number in touches.cluster.tolist()], np.bool_)
+            some = touches.chosen(here)
+            grid, one = np.full(len(some.low), contexts.grid), np.ones(len(some.low), np.int64)
+            some = some.chosen(~contexts.ordered(_epochs(contexts, some)[2], some.lane, grid, one))
+            for at in np.unique(some.inst, return_index=True)[1].tolist() if "grid-dependency" not in self.off else ():
+                text = "an earlier launch may still be writing it"
+                yield Finding(RULES["grid-dependency"], (self._step("accesses", some, at),), text)
+
+    def _known(self, touches: Touches) -> Touches:
+        """Those of clusters that were judged, as far as they were: an error may have come before."""
+        rows = {number: self.judged[digest].rows for number, digest in self.digests.items()}
+        ends = np.array([rows.get(number, 0) for number in range(max(rows, default=0) + 1)], np.int64)
+        inside = touches.cluster < len(ends)
+        inside[inside] = touches.row[inside] < ends[touches.cluster[inside]]
+        return touches.chosen(inside)
+
+    def _number(self, touches: Touches) -> None:
+        """Clusters in the order of their numbers, and what is known of each."""
+        strong = self._known(self.places.strong_accesses()) if self.synchronises else touches.chosen(slice(0))
+        self.clusters = np.unique(np.concatenate([touches.cluster, strong.cluster]))
+        held = [self.judged[self.digests[number]] for number in self.clusters.tolist()]
+        per_cta = 32 * self.places.per_cta
+        self.order = Order([each.contexts for each in held], [each.flags for each in held], per_cta)
+        order = np.lexsort((strong.lane, strong.row, strong.turn))
+        kinds = [self.kinds[inst] for inst in strong.inst[order].tolist()]
+        at = np.searchsorted(self.clusters, strong.cluster[order]).tolist()
+        rest = (part[order].tolist() for part in (strong.row, strong.lane, strong.low))
+        self.order.follow(
+            Strong(cluster, row, lane, address, kind.reads, kind.writes)
+            for cluster, row, lane, address, kind in zip(at, *rest, kinds, strict=True)
+            if kind is not None
+        )
+
+    def _pairs(self, touches: Touches) -> tuple[Ints, Ints]:
+        """Pairs of touches that have to be ordered; of clusters that cannot order one another, the lower one first, for
+        which came first is chance."""
+        own = touches.op < 0
+        agent = touches.cluster << 32 | np.where(own, touches.lane, touches.op + (1 << 31))
+        time = np.empty(len(own), np.int64)
+        first = touches.turn if self.synchronises else touches.cluster
+        time[np.lexsort((touches.op, touches.row, first))] = np.arange(len(own))
+        reach = self._scopes(touches) > CLUSTER
+        strong = np.where(reach, touches.proxy << 8 | touches.unit, 0)
+        write = self.places.writes[touches.inst] & (touches.proxy != MAP)
+        piece, access = pieces(touches.low, touches.high)
+        return pairs(piece, access, time, agent, write, strong)
+
+    def _scopes(self, touches: Touches) -> Ints:
+        scopes = np.array([kind.scope if kind else WEAK for kind in self.kinds], np.int64)
+        return np.where(touches.proxy == MAP, WEAK, scopes[touches.inst])
+
+    def _judge(self, first: Touches, second: Touches) -> Iterator[Finding]:
+        bare = ~self._strong_both(first, second) & ~_same_row(first, second)
+        first, second = first.chosen(bare), second.chosen(bare)
+        ordered = np.zeros(len(first.low), np.bool_)
+        hidden = ordered.copy()
+        for chosen, a, b in self._by_clusters(first, second):
+            ordered[chosen] = self._ordered(a, b, first.chosen(chosen), second.chosen(chosen))
+        for proxy in (ASYNC, MAP):
+            crossing = np.flatnonzero(ordered & (first.proxy == GENERIC) & (second.proxy == proxy))
+            for part, a, b in self._by_clusters(first.chosen(crossing), second.chosen(crossing)):
+                chosen = crossing[part]
+                hidden[chosen] = ~self._fenced(a, b, first.chosen(chosen), second.chosen(chosen), proxy)
+        same, maps = first.cluster == second.cluster, (first.proxy == MAP) | (second.proxy == MAP)
+        for rule, which in (
+            ("race", ~ordered & same & ~maps),
+            ("grid-race", ~ordered & ~same & ~maps),
+            ("proxy-fence", hidden & ~maps),
+            ("tensor-map", (hidden | ~ordered) & maps),
+            ("read-only", ordered & (self.read_only[first.inst] | self.read_only[second.inst])),
+        ):
+            yield from self._found(rule, first.chosen(which), second.chosen(which))
+
+    def _strong_both(self, first: Touches, second: Touches) -> Bools:
+        """Pairs that are morally strong: no race, in whatever order they come (PTX ISA 9.1 section 8.7.1)."""
+        scope = np.minimum(self._scopes(first), self._scopes(second))
+        same = first.cluster == second.cluster
+        per_cta = 32 * self.places.per_cta
+        inside = (scope > CLUSTER) | same & ((scope == CLUSTER) | (first.lane // per_cta == second.lane // per_cta))
+        strong: Bools = (scope > WEAK) & inside & (first.unit == second.unit) & (first.proxy == second.proxy)
+        return strong
+
+    def _by_clusters(self, first: Touches, second: Touches) -> Iterator[tuple[Ints, int, int]]:
+        """Pairs by the two clusters, numbered as in `Order`. Those of one cluster go by what was judged for it; of
+        those of two, none are ordered where clusters cannot order one another."""
+        a, b = (np.searchsorted(self.clusters, each.cluster) for each in (first, second))
+        digests: dict[bytes, int] = {}
+        stands = np.array([digests.setdefault(self.digests[n], i) for i, n in enumerate(self.clusters.tolist())])
+        alone = (a == b) & (not self.synchronises)
+        left, right = np.where(alone, stands[a], a), np.where(alone, stands[b], b)
+        keys = left * len(stands) + right
+        usable = np.flatnonzero(alone | self.synchronises)
+        usable = usable[np.argsort(keys[usable], kind="stable")]
+        for group in np.split(usable, np.flatnonzero(np.diff(keys[usable])) + 1):
+            if len(group):
+                yield group, *divmod(int(keys[group[0]]), len(stands))
+
+    def _ordered(self, a: int, b: int, first: Touches, second: Touches) -> Bools:
+        contexts = self.order.contexts
+        columns, values, _ = _epochs(contexts[a], first)
+        _, _, known = _epochs(contexts[b], second)
+        return self.order.before(a, columns, values, b, known, second.lane)
+
+    def _fenced(self, a: int, b: int, first: Touches, second: Touches, proxy: int) -> Bools:
+        """Whether the fences of a proxy come between accesses that are ordered; tensormap.cp_fenceproxy releases."""
+        if proxy == ASYNC:
+            return self._between(a, b, first, second, [each.fences for each in self.order.contexts])
+        names = np.array([inst.name == "tensormap.cp_fenceproxy" for inst in self.launch.insts], np.bool_)
+        released = self._between(a, b, first, second, [each.map_releases for each in self.order.contexts])
+        acquired = self._between(a, b, first, second, [each.map_acquires for each in self.order.contexts])
+        return (released | names[first.inst]) & acquired
+
+    def _between(self, a: int, b: int, first: Touches, second: Touches, points: list[list[Point]]) -> Bools:
+        """Whether one of the points of the two clusters comes between accesses that are ordered."""
+        contexts = self.order.contexts
+        columns, values, _ = _epochs(contexts[a], first)
+        _, _, known = _epochs(contexts[b], second)
+        found = np.zeros(len(columns), np.bool_)
+        for where in dict.fromkeys((a, b)):
+            for point in points[where]:
+                rest = np.flatnonzero(~found)
+                if not len(rest):
+                    return found
+                one = np.ones(len(rest), np.int64)
+                before = self.order.before(a, columns[rest], values[rest], where, point.known * one, point.lane * one)
+                behind = self.order.before(
+                    where, point.lane * one, point.value * one, b, known[rest], second.lane[rest]
+                )
+                found[rest] = before & behind
+        return found
+
+    def _found(self, rule: str, first: Touches, second: Touches) -> Iterator[Finding]:
+        """One finding for each pair of instructions."""
+        if rule in self.off:
+            return
+        keys = first.inst << 32 | second.inst
+        for at in np.unique(keys, return_index=True)[1].tolist():
+            steps = self._step("first", first, at), self._step("second", second, at)
+            yield Finding(RULES[rule], steps, _MESSAGES[rule])
+
+    def _step(self, what: str, touches: Touches, at: int) -> Step:
+        inst, lane = int(touches.inst[at]), int(touches.lane[at])
+        rank, thread = divmod(lane, 32 * self.places.per_cta)
+        cta = self.launch.cta_of(self.launch.first_cta(int(touches.cluster[at])), rank)
+        opcode = self.launch.insts[inst].opcode
+        return Step(what, opcode, self.names.places[inst], self.names.roles[inst], cta, thread)
+
+
+_MESSAGES = {
+    "race": "nothing orders the second behind the first",
+    "grid-race": "they are of different clusters, and no release that is acquired is between them",
+    "proxy-fence": "they are ordered, but the proxies differ",
+    "read-only": "they are ordered, but this load need not see what the launch writes",
+    "tensor-map": "the copy may see the map as it was before, or half of the change",
+}
+
+
+def _same_row(first: Touches, second: Touches) -> Bools:
+    """Lanes of a warp that store to one place at once: one of the values comes to stand there (CUDA C++ Programming
+    Guide, SIMT architecture)."""
+    found: Bools = (first.cluster == second.cluster) & (first.row == second.row) & (first.op < 0) & (second.op < 0)
+    return found
+
+
+def _epochs(contexts: Contexts, touches: Touches) -> tuple[Ints, Ints, Ints]:
+    """Column, value and number of what was known for each touch."""
+    found = np.empty((3, len(touches.low)), np.int64)
+    own, maps = touches.op < 0, touches.proxy == MAP
+    found[:, own] = contexts.of_rows(touches.row[own], touches.lane[own])
+    for chosen, used in ((~own & ~maps, False), (~own & maps, True)):
+        found[:, chosen] = contexts.of_ops(touches.op[chosen], used)
+    return found[0], found[1], found[2]

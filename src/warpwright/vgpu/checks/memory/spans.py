@@ -1,0 +1,98 @@
+"""Bytes of global memory that instructions of a cluster touch, all of them at once."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.vgpu.engines.box import Geometry, geometry
+from warpwright.vgpu.engines.op import BoundMap
+from warpwright.vgpu.machine.maps import MAP_BYTES
+from warpwright.vgpu.program.program import Inst, Register
+
+__all__ = ["Allocations", "Touches", "boxes", "taken"]
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+class Allocations:
+    """The arrays of a launch, by host address: accesses of lanes come as such. ``table`` as in `GlobalMemory`."""
+
+    def __init__(self, table: Ints) -> None:
+        hosts = table[:, :2] + table[:, 2:]
+        self.virtual = table
+        order = np.argsort(hosts[:, 0])
+        self.low, self.high = hosts[order, 0], hosts[order, 1]
+
+    def of(self, hosts: Ints) -> Ints:
+        """Numbers of the allocations, -1 outside all of them."""
+        found = np.searchsorted(self.low, hosts, "right") - 1
+        inside = (found >= 0) & (hosts < self.high[np.maximum(found, 0)])
+        return np.where(inside, found, -1)
+
+    def host(self, addresses: Ints) -> Ints:
+        """Host addresses of virtual ones that are allocated."""
+        found = np.searchsorted(self.virtual[:, 0], addresses, "right") - 1
+        hosts: Ints = addresses + self.virtual[np.maximum(found, 0), 2]
+        return hosts
+
+
+class Touches(NamedTuple):
+    """Bytes ``low`` to ``high`` (host addresses) that instruction ``inst`` of a lane of a cluster touches, in its row
+    ``row``, in turn ``turn`` of the machine, through ``proxy``, in scalars of ``unit`` bytes; ``op`` is the number of
+    the asynchronous operation, -1 where it is the lane's own."""
+
+    low: Ints
+    high: Ints
+    cluster: Ints
+    turn: Ints
+    row: Ints
+    op: Ints
+    inst: Ints
+    lane: Ints
+    proxy: Ints
+    unit: Ints
+
+    def chosen(self, which: Bools | Ints | slice) -> Touches:
+        return Touches(*(part[which] for part in self))
+
+
+def taken(inst: Inst, words: Ints) -> Ints:
+    """Bytes that linear copies move; of cp.async those that it takes from its source; of a tensor map all."""
+    if inst.name.startswith("tensormap."):
+        return np.full(len(words), MAP_BYTES)
+    size: Ints = words[:, 2] & 0xFFFF_FFFF
+    more = inst.operands[3:4]
+    if inst.name != "cp.async" or not more or (inst["hint"] and len(inst.operands) == 4):
+        return size
+    if isinstance(more[0], Register) and more[0].bits == 1:
+        size[words[:, 3] != 0] = 0
+        return size
+    np.minimum(size, words[:, 3] & 0xFFFF_FFFF, out=size)
+    return size
+
+
+def boxes(bound: BoundMap, coords: Ints) -> tuple[Ints, Ints, Ints]:
+    """Byte intervals of boxes at ``coords`` (boxes, dimensions; innermost first), clipped at the tensor's bounds: which
+    box each belongs to, its first byte and one past its last."""
+    box = geometry(bound.map)
+    offset, inside = _lines(box, coords)
+    first = np.maximum(coords[:, 0], 0)
+    last = np.minimum(coords[:, 0] + box.counts[0], box.dims[0])
+    which, line = np.nonzero(inside & (last > first)[:, None])
+    low = bound.host + offset[which, line] + first[which] * box.size
+    return which, low, low + (last - first)[which] * box.size
+
+
+def _lines(box: Geometry, coords: Ints) -> tuple[Ints, Bools]:
+    """Byte offset in the tensor of every line of every box, and whether it is inside."""
+    offset, inside = np.zeros((len(coords), 1), np.int64), np.ones((len(coords), 1), np.bool_)
+    for axis in range(1, box.rank):
+        at = coords[:, axis, None] + np.arange(box.counts[axis]) * box.steps[axis]
+        here = (at >= 0) & (at < box.dims[axis])
+        offset = (at[:, :, None] * box.pitches[axis] + offset[:, None, :]).reshape(len(coords), -1)
+        inside = (here[:, :, None] & inside[:, None, :]).reshape(len(coords), -1)
+    return offset, inside

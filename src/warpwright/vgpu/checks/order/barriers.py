@@ -1,0 +1,217 @@
+"""Barriers as carriers of knowledge: who arrives gives what it knows, who waits gets it.
+
+mbarriers follow the documented object (PTX ISA 9.1 section 9.7.13.15): a phase is over when no arrival is pending and
+no byte outstanding. Named barriers (9.7.13.1) let go all threads of a round at once; the cluster's (9.7.13.3) has an
+arrive that releases and a wait that acquires.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes, join
+
+__all__ = ["Came", "Heard", "Mbarrier", "Named", "Whole"]
+
+_KEPT = 32  # operations of a phase that are remembered
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """An operation on an mbarrier: instruction, lane (-1: an engine's), arrivals, bytes expected and delivered."""
+
+    inst: int
+    lane: int
+    count: int
+    expect: int
+    complete: int
+
+
+class Heard(NamedTuple):
+    """An arrival on an mbarrier, or at a named barrier: instruction, lane that issued it, and that lane's clock from
+    which on it is known."""
+
+    inst: int
+    lane: int
+    value: int
+
+
+class Mbarrier:
+    """One mbarrier: its column, what a phase expects, and the clocks of the phase that is open and of the last one.
+
+    ``waited`` holds, for each lane, its clock when it saw the end of phase ``saw``, by instruction ``wait_inst``: the
+    next phase must not end before that is known, else the wait might have found the phase gone. ``parity``: what it
+    waited for then; ``again``: a wait that lanes passed twice for one phase; ``late``: by lane, the phase whose end it
+    did not see. ``came``: the last operations of the open phase; ``ends``: those that ended the last phases. ``known``:
+    lanes that know of its initialisation, ``seen``: those through which the async proxy sees it; they do not forget.
+    ``heard``: the last arrivals of lanes in the open phase, ``before``: in the one before it.
+    """
+
+    def __init__(self, column: int, init: int, expected: int, lanes: int) -> None:
+        self.column, self.init = column, init
+        self.expected = self.pending = expected
+        self.bytes = self.phase = 0
+        self.open: Clock | None = None
+        self.last: Clock | None = None
+        self.waited = np.zeros(lanes, np.int64)
+        self.saw = np.full(lanes, -1, np.int64)
+        self.wait_inst = np.zeros(lanes, np.int64)
+        self.parity = np.zeros(lanes, np.int8)
+        self.known = np.zeros(lanes, np.bool_)
+        self.seen: set[int] = set()
+        self.again = -1
+        self.late: dict[int, int] = {}
+        self.came: deque[Came] = deque(maxlen=_KEPT)
+        self.ends: deque[Came] = deque(maxlen=3)
+        self.heard: dict[int, Heard] = {}
+        self.before: dict[int, Heard] = {}
+
+    def arrive(self, clocks: Clocks, clock: Clock | None, count: int, expect: int, complete: int) -> bool:
+        """Count an operation; true when it ends the phase."""
+        self.open = join(self.open, clock)
+        self.pending -= count
+        self.bytes += expect - complete
+        if self.pending or self.bytes:
+            return False
+        last = clocks.blank()
+        if self.open is not None:
+            last[:, : self.open.shape[1]] = self.open
+        self.phase, self.pending = self.phase + 1, self.expected
+        last[GENERIC, self.column] = self.phase
+        self.last, self.open = last, None
+        return True
+
+    def wait(self, clocks: Clocks, lanes: Lanes, inst: int, acquires: bool, parity: int) -> None:
+        """The lanes see the end of the last phase, and all that came before it."""
+        if self.last is not None and acquires:
+            clocks.acquire(lanes, self.last)
+        seen = int(self.saw[lanes[0]])
+        if seen == self.phase and self.wait_inst[lanes[0]] == inst and self.phase:
+            self.again = inst
+        if self.phase > max(seen, 0) + 1:
+            self.late[int(lanes[0])] = max(seen, 0)
+        self.waited[lanes], self.saw[lanes], self.wait_inst[lanes] = clocks.now(lanes), self.phase, inst
+        self.parity[lanes] = parity
+        clocks.table[GENERIC, lanes, lanes] += 1
+
+    def ended(self) -> None:
+        """A phase is over: of its operations only the last is kept."""
+        self.before, self.heard = self.heard, {}
+        self.ends.append(self.came[-1])
+        self.came.clear()
+
+    def strange(self, knows: NDArray[np.uint32]) -> Heard | None:
+        """An arrival of the last phase of which one that knows so much need not know: it might have come before."""
+        if not self.phase or knows[self.column] >= self.phase:
+            return None
+        unknown = (each for lane, each in self.before.items() if knows[lane] < each.value)
+        return next(unknown, None)
+
+    def overtaken(self) -> Lanes:
+        """Lanes that saw the phase before the last one end, of which the end of the last one does not know."""
+        before = np.flatnonzero(self.saw == self.phase - 1)
+        if self.last is None or not len(before):
+            return before[:0]
+        found: Lanes = before[self.last[GENERIC, before] < self.waited[before]]
+        return found
+
+
+@dataclass(slots=True)
+class Named:
+    """A named barrier: how many ``rounds`` are over, which ``column`` counts; and of the open one the threads wanted
+    (0: all of the CTA) and arrived, those of them that wait, what they know. A warp has come when all its live lanes
+    have; ``parts`` counts the lanes of those that came in parts. ``heard``: who has come, ``before``: in the round
+    before, both by lane."""
+
+    column: int
+    rounds: int = 0
+    count: int = 0
+    arrived: int = 0
+    parts: dict[int, int] = field(default_factory=dict)
+    waiting: list[Lanes] = field(default_factory=list)
+    clock: Clock | None = None
+    heard: dict[int, Heard] = field(default_factory=dict)
+    before: dict[int, Heard] = field(default_factory=dict)
+
+    def come(self, clocks: Clocks, lanes: Lanes, live: int, waits: bool, inst: int) -> Heard | None:
+        """Lanes of a warp that has ``live`` ones come. Gives one who came in the round before and of whom they need not
+        know: they might have come to that one."""
+        lane = int(lanes[0])
+        unknown = self._strange(clocks.table[GENERIC, lane])
+        self.heard[lane] = Heard(inst, lane, int(clocks.table[GENERIC, lane, lane]))
+        self.clock = join(self.clock, clocks.release(lanes))
+        if waits:
+            self.waiting.append(lanes)
+        warp = lane // 32
+        come = self.parts.pop(warp, 0) + len(lanes)
+        if come < live:
+            self.parts[warp] = come
+        else:
+            self.arrived += 32
+        return unknown
+
+    def _strange(self, knows: NDArray[np.uint32]) -> Heard | None:
+        if knows[self.column] >= self.rounds:
+            return None
+        return next((each for lane, each in self.before.items() if knows[lane] < each.value), None)
+
+    def settle(self, clocks: Clocks, everyone: int) -> None:
+        """Where the round is complete, those who waited learn what all know. ``everyone``: threads of the CTA's warps
+        that have not exited."""
+        if self.clock is None or self.arrived < (self.count or everyone):
+            return
+        self.rounds += 1
+        self.clock[GENERIC, self.column] = self.rounds
+        for each in self.waiting:
+            clocks.acquire(each, self.clock)
+        self.arrived, self.waiting, self.clock = 0, [], None
+        self.before, self.heard = self.heard, {}
+
+
+class Whole:
+    """The barrier of the cluster: lanes wait for the phase that they arrived in. A phase is over when all lanes that
+    have not exited (``live``) have come: are ``here``."""
+
+    def __init__(self, lanes: int) -> None:
+        self.live = np.ones(lanes, np.bool_)
+        self.here = np.zeros(lanes, np.bool_)
+        self.phase = 0
+        self.open: Clock | None = None
+        self.ended: dict[int, Clock] = {}
+        self.owed = np.zeros(lanes, np.int64)
+        self.waiting: list[tuple[int, Lanes]] = []
+
+    def arrive(self, clocks: Clocks, lanes: Lanes, clock: Clock | None) -> None:
+        self.owed[lanes] = self.phase
+        self.here[lanes] = True
+        self.open = join(self.open, clock)
+        self._settle(clocks)
+
+    def stay(self, clocks: Clocks, live: NDArray[np.bool_]) -> None:
+        """Only these lanes have not exited: nobody waits for others."""
+        self.live = live
+        self._settle(clocks)
+
+    def wait(self, clocks: Clocks, lanes: Lanes) -> None:
+        phase = int(self.owed[lanes[0]])
+        if phase in self.ended:
+            clocks.acquire(lanes, self.ended[phase])
+        elif phase == self.phase:
+            self.waiting.append((phase, lanes))
+
+    def _settle(self, clocks: Clocks) -> None:
+        if not self.here.any() or not self.here[self.live].all():
+            return
+        self.ended.pop(self.phase - 2, None)  # whoever waits arrived in this phase or in the one before
+        if self.open is not None:
+            self.ended[self.phase] = self.open
+        for phase, lanes in self.waiting:
+            if phase in self.ended:
+                clocks.acquire(lanes, self.ended[phase])
+        self.phase, self.open, self.waiting = self.phase + 1, None, []
+        self.here[:] = False

@@ -1,0 +1,184 @@
+"""What lanes knew when they touched global memory, kept while a cluster is judged, by row and by operation.
+
+Equal clusters are judged once, so an access's place and its context are apart: places are those of each cluster, a
+context that of the row in the cluster that was judged. As the earlier of two accesses it needs only its epoch, when it
+was over (a column of the clocks and a value); as the later one what its lane knew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.vgpu.checks.order.clocks import GENERIC, Clocks, Lanes
+
+if TYPE_CHECKING:
+    from warpwright.vgpu.checks.memory.accesses import Accesses
+
+__all__ = ["Contexts", "Epochs", "Point"]
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+_LANE = np.arange(32)
+
+
+class Point(NamedTuple):
+    """A moment of a lane: what its warp knew by then (a number of `Contexts`), and the clock from which on others know
+    that it has passed."""
+
+    lane: int
+    known: int
+    value: int
+
+
+class Epochs(NamedTuple):
+    """Accesses are over for whoever knows ``value`` of ``column``; ``known`` numbers what their warps knew."""
+
+    column: Ints
+    value: Ints
+    known: Ints
+
+
+class _Known(NamedTuple):
+    """What the lanes of a warp knew, or one lane: one row where they differ only in their own columns, which are
+    ``own``."""
+
+    rows: NDArray[np.uint32]
+    own: NDArray[np.uint32]
+    first: int
+
+    def of(self, lanes: Ints, columns: Ints) -> Ints:
+        inside = lanes - self.first
+        rows = inside if len(self.rows) > 1 else np.zeros_like(inside)
+        there = np.minimum(columns, self.rows.shape[1] - 1)
+        found = np.where(columns < self.rows.shape[1], self.rows[rows, there], 0).astype(np.int64)
+        mine = (columns >= self.first) & (columns < self.first + 32)
+        found[mine] = self.own[inside[mine], columns[mine] - self.first]
+        return found
+
+
+class Contexts:
+    """Contexts of one judged cluster. ``always``: whether to keep what lanes knew from the first access on; else from
+    the first write on, before which nothing of the cluster's own can be behind another. ``depends``: on earlier
+    launches, whose end the lanes know in column ``grid``."""
+
+    def __init__(self, clocks: Clocks, always: bool, depends: bool) -> None:
+        self.clocks = clocks
+        self.keeps = always or depends
+        self.grid = clocks.column() if depends else -1
+        self.known: list[_Known] = []
+        self.newest: dict[int, tuple[NDArray[np.uint32], int]] = {}  # by warp
+        self.single: dict[int, tuple[NDArray[np.uint32], int]] = {}  # by lane
+        self.pending: list[tuple[int, int]] = []
+        self.rows: list[Ints] = []
+        self.values: list[Ints] = []
+        self.knowns: list[Ints] = []
+        self.ops: dict[int, tuple[int, int, int, int, int]] = {}
+        self.fences: list[Point] = []
+        self.map_releases: list[Point] = []
+        self.map_acquires: list[Point] = []
+
+    def note(self, row: int, warp: int, writes: bool) -> None:
+        """Lanes of a warp touch global memory in a row; clocks stand still until `settle`."""
+        self.keeps |= writes
+        self.pending.append((row, warp))
+
+    def settle(self) -> None:
+        """What was noted happened before what comes now."""
+        if not self.pending:
+            return
+        rows, warps = np.array(self.pending, np.int64).T
+        self.pending.clear()
+        lanes = warps[:, None] * 32 + _LANE
+        self.rows.append(rows)
+        self.values.append(self.clocks.table[GENERIC, lanes, lanes].astype(np.int64))
+        seen = {warp: self.knows(warp) for warp in np.unique(warps).tolist()}
+        self.knowns.append(np.array([seen[warp] for warp in warps.tolist()], np.int64))
+
+    def knows(self, warp: int) -> int:
+        """The number of what a warp's lanes know now; -1 where it is not kept."""
+        if not self.keeps:
+            return -1
+        table = self.clocks.table[GENERIC, warp * 32 : warp * 32 + 32, : self.clocks.used]
+        held, number = self.newest.get(warp, (None, -1))
+        if held is None or not np.array_equal(held, table):
+            self.newest[warp] = table.copy(), len(self.known)
+            self.known.append(_known(self.newest[warp][0], warp * 32))
+            number = len(self.known) - 1
+        return number
+
+    def _alone(self, lane: int) -> int:
+        """The same of a single lane: what others of its warp knew does not matter."""
+        if not self.keeps:
+            return -1
+        row = self.clocks.table[GENERIC, lane, : self.clocks.used]
+        held, number = self.single.get(lane, (None, -1))
+        if held is None or not np.array_equal(held, row):
+            first, number, row = lane & ~31, len(self.known), row.copy()
+            self.single[lane] = row, number
+            self.known.append(_Known(row[None], np.broadcast_to(row[first : first + 32], (32, 32)), first))
+        return number
+
+    def points(self, lanes: Lanes) -> list[Point]:
+        """This moment of some lanes of a warp, whose clocks go on right behind it."""
+        self.settle()
+        known, values = self.knows(int(lanes[0]) // 32), self.clocks.now(lanes).tolist()
+        return [Point(lane, known, value + 1) for lane, value in zip(lanes.tolist(), values, strict=True)]
+
+    def issue(self, op: int, lane: int, epoch: tuple[int, int], used: tuple[int, int], writes: bool) -> None:
+        """A lane issues an asynchronous operation: epochs (column, value) of what it does to global memory and of its
+        use of the tensor map. A column below 0 is an access that has yet to complete: -1 - its number."""
+        self.keeps |= writes
+        self.ops[op] = *epoch, *used, self._alone(lane)
+
+    def finish(self, accesses: Accesses) -> None:
+        """The cluster is judged."""
+        self.settle()
+        self.row = np.concatenate([*self.rows, np.empty(0, np.int64)]).astype(np.int64)
+        self.value = np.concatenate([*self.values, np.empty((0, 32), np.int64)])
+        self.number = np.concatenate([*self.knowns, np.empty(0, np.int64)]).astype(np.int64)
+        self.rows, self.values, self.knowns = [], [], []
+        self.newest.clear()
+        self.single.clear()
+        table = np.array([self.ops[op] for op in sorted(self.ops)], np.int64).reshape(-1, 5)
+        for column in (0, 2):
+            late = table[:, column] < 0
+            access = -1 - table[late, column]
+            table[late, column : column + 2] = np.stack(
+                [accesses.rows["column"][access], accesses.rows["value"][access]], axis=1
+            )
+        self.op, self.issued = np.array(sorted(self.ops), np.int64), table
+
+    def of_rows(self, rows: Ints, lanes: Ints) -> Epochs:
+        """Contexts of lanes' own accesses."""
+        at = np.searchsorted(self.row, rows)
+        return Epochs(lanes, self.value[at, lanes % 32], self.number[at])
+
+    def of_ops(self, ops: Ints, maps: bool) -> Epochs:
+        """Contexts of asynchronous operations, or of their uses of tensor maps."""
+        table = self.issued[np.searchsorted(self.op, ops)]
+        first = 2 if maps else 0
+        return Epochs(table[:, first], table[:, first + 1], table[:, 4])
+
+    def values_of(self, known: int, lane: int, columns: Ints) -> Ints:
+        """What a lane knew of columns."""
+        return self.known[known].of(np.full(len(columns), lane), columns)
+
+    def ordered(self, known: Ints, lanes: Ints, columns: Ints, values: Ints) -> Bools:
+        """Whether lanes, with the knowledge of these numbers, know that values of columns were reached."""
+        found = np.zeros(len(known), np.bool_)
+        for number in np.unique(known).tolist():
+            chosen = known == number
+            if number >= 0:
+                found[chosen] = self.known[number].of(lanes[chosen], columns[chosen]) >= values[chosen]
+        return found
+
+
+def _known(table: NDArray[np.uint32], first: int) -> _Known:
+    own = table[:, first : first + 32]
+    same = np.array_equal(table[:, :first], np.broadcast_to(table[0, :first], (32, first))) and np.array_equal(
+        table[:, first + 32 :], np.broadcast_to(table[0, first + 32 :], table[:, first + 32 :].shape)
+    )
+    return _Known(table[:1].copy() if same else table, own.copy(), first)

@@ -1,0 +1,142 @@
+"""What happens before what in all clusters of a launch: clocks inside a cluster, releases and acquires between them.
+
+An acquire pattern orders behind a release pattern when it reads what that wrote, or what atomic operations made of it,
+and when the scope of each takes in the other's thread (PTX ISA 9.1 sections 8.7 to 8.9). Which write a read saw is
+known since clusters that order one another run by turns, in one order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.vgpu.checks.memory.access_kinds import CLUSTER, CTA
+from warpwright.vgpu.checks.order.contexts import Contexts
+from warpwright.vgpu.checks.order.flags import Acquired, Flags, Released
+
+__all__ = ["Known", "Order", "Strong"]
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+class Strong(NamedTuple):
+    """A strong access of one lane, in the order of the run."""
+
+    cluster: int
+    row: int
+    lane: int
+    address: int
+    reads: bool
+    writes: bool
+
+
+class Known(NamedTuple):
+    """What is known at a moment: in which cluster, by which lane, and the number of `Contexts` for it."""
+
+    cluster: int
+    known: int
+    lane: int
+
+
+class _Release(NamedTuple):
+    cluster: int
+    released: Released
+
+
+_State = tuple[int, tuple[int, ...]]  # a cluster, and how many acquires of each of its lanes
+
+
+class Order:
+    """``contexts`` and ``flags`` of each cluster, by its number here; ``per_cta`` lanes."""
+
+    def __init__(self, contexts: list[Contexts], flags: list[Flags], per_cta: int) -> None:
+        self.contexts, self.flags, self.per_cta = contexts, flags, per_cta
+        self.seen: dict[tuple[int, int, int], tuple[_Release, ...]] = {}
+        self.states: dict[Known, _State] = {}
+        self.steps: dict[_State, tuple[set[_Release], set[_State]]] = {}
+        self.reached: dict[_State, frozenset[_Release]] = {}
+
+    def follow(self, accesses: Iterable[Strong]) -> None:
+        """All strong accesses, in order: what each read sees of what was released."""
+        heads: dict[int, tuple[_Release, ...]] = {}
+        for access in accesses:
+            held = heads.get(access.address, ())
+            if access.reads:
+                self.seen[access.cluster, access.row, access.lane] = held
+            if access.writes:
+                released = self.flags[access.cluster].releases.get((access.row, access.lane))
+                new = (_Release(access.cluster, released),) if released else ()
+                heads[access.address] = held + new if access.reads else new
+
+    def before(self, cluster: int, columns: Ints, values: Ints, later: int, known: Ints, lanes: Ints) -> Bools:
+        """Whether accesses of ``cluster`` that are over with ``values`` of ``columns`` come before what lanes of
+        cluster ``later`` do with the knowledge of these numbers."""
+        if cluster == later:
+            found = self.contexts[cluster].ordered(known, lanes, columns, values)
+        else:
+            found = np.zeros(len(known), np.bool_)
+        rest = np.flatnonzero(~found) if self.seen else np.empty(0, np.int64)
+        for moment in np.unique(np.stack([known[rest], lanes[rest]], axis=1), axis=0).tolist():
+            here = rest[(known[rest] == moment[0]) & (lanes[rest] == moment[1])]
+            found[here] = self._told(cluster, columns[here], values[here], Known(later, *moment))
+        return found
+
+    def _told(self, cluster: int, columns: Ints, values: Ints, moment: Known) -> Bools:
+        """Which accesses are covered by releases that have reached a moment."""
+        releases = [release for release in self._reach(moment) if release.cluster == cluster]
+        covered = np.zeros(len(columns), np.bool_)
+        for point in {point for release in releases for point in release.released.points}:
+            known, lanes = np.full(len(columns), point.known), np.full(len(columns), point.lane)
+            covered |= self.contexts[cluster].ordered(known, lanes, columns, values)
+        return covered
+
+    def _reach(self, moment: Known) -> frozenset[_Release]:
+        """Releases that come before a moment."""
+        start = self._state(moment)
+        if start not in self.reached:
+            todo, states, found = [start], {start}, set[_Release]()
+            while todo:
+                releases, further = self._step(todo.pop())
+                found |= releases
+                todo += further - states
+                states |= further
+            self.reached[start] = frozenset(found)
+        return self.reached[start]
+
+    def _step(self, state: _State) -> tuple[set[_Release], set[_State]]:
+        """What the acquires of a state have brought, and the states of those who released it."""
+        if state not in self.steps:
+            found = set(self._acquired(*state))
+            moments = (Known(each.cluster, point.known, point.lane) for each in found for point in each.released.points)
+            self.steps[state] = found, {self._state(moment) for moment in moments}
+        return self.steps[state]
+
+    def _state(self, moment: Known) -> _State:
+        """How many acquires of each lane of its cluster a moment knows of."""
+        if moment not in self.states:
+            columns = np.array(list(self.flags[moment.cluster].columns.values()), np.int64)
+            counts = self.contexts[moment.cluster].values_of(moment.known, moment.lane, columns)
+            self.states[moment] = moment.cluster, tuple(counts.tolist())
+        return self.states[moment]
+
+    def _acquired(self, cluster: int, counts: tuple[int, ...]) -> Iterator[_Release]:
+        """What the first acquires of each lane have brought."""
+        flags = self.flags[cluster]
+        for lane, count in zip(flags.columns, counts, strict=True):
+            for acquired in flags.acquires[lane][:count]:
+                for row in acquired.rows:
+                    for release in self.seen.get((cluster, row, lane), ()):
+                        if self._meet(release, cluster, lane, acquired):
+                            yield release
+
+    def _meet(self, release: _Release, cluster: int, lane: int, acquired: Acquired) -> bool:
+        """Whether the scopes of a release and of an acquire take in each other's threads."""
+        scope = min(release.released.scope, acquired.scope)
+        if scope == CTA:
+            other = release.released.points[0].lane
+            return release.cluster == cluster and other // self.per_cta == lane // self.per_cta
+        return scope > CLUSTER or release.cluster == cluster

@@ -1,0 +1,1 @@
+"""Deadlocks: who waits for whom, and the repair."""

@@ -1,0 +1,223 @@
+"""The wait-for graph of a cluster in which nothing can run: which waiting lanes would let go which others.
+
+An edge is an instruction that lanes would come to behind their own wait, as far as the text tells (`forms`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warpwright.ptx import nodes
+from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES
+from warpwright.vgpu.checks.stuck.wait_forms import Forms, Places, definitions
+from warpwright.vgpu.checks.stuck.waits import GATHERS, NOWHERE, SPINS, Wait, waits
+from warpwright.vgpu.jit.state import WAIT_BAR, WAIT_CLUSTER, WAIT_MBARRIER, WAIT_SERVICE, WAIT_WGMMA
+from warpwright.vgpu.program.names import APART, WHOLE, Names, Variables
+from warpwright.vgpu.program.program import Inst, Operand
+
+if TYPE_CHECKING:
+    from warpwright.vgpu.machine.cluster import Cluster
+
+__all__ = ["Edge", "Graph", "brings_bytes"]
+
+ARRIVES = ("mbarrier.arrive", "tcgen05.commit", "cp.async.mbarrier.arrive")
+_BYTES = {
+    "cp.async.bulk.tensor": 2, "cp.async.bulk": 3, "cp.reduce.async.bulk": 3, "st.async": -1, "red.async": -1,
+    "clusterlaunchcontrol.try_cancel.async": 1, "mbarrier.complete_tx": 0,
+}  # fmt: skip
+_NAMED = ("bar.", "barrier.sync", "barrier.arrive", "barrier.red", "barrier.cta.")
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """``by`` would let go the waiting lanes at ``inst``; None where lanes have exited that may have done so."""
+
+    inst: Inst
+    rank: int
+    by: Wait | None
+
+
+def brings_bytes(inst: Inst) -> bool:
+    """Whether an instruction delivers bytes that an mbarrier counts."""
+    where = _BYTES.get(inst.name)
+    return where is not None and "bulk_group" not in inst.opcode and len(inst.operands) > where
+
+
+def _barrier(inst: Inst) -> Operand:
+    """The mbarrier operand of an arrival, a wait or a copy."""
+    if inst.name in _BYTES:
+        return inst.operands[_BYTES[inst.name]]
+    return next(operand for operand in inst.operands if isinstance(operand, nodes.Address))
+
+
+class Graph:
+    """``waits`` are the nodes; `edges` gives who would let go whom, `cycle` lanes that wait for each other."""
+
+    def __init__(self, cluster: Cluster, names: Names) -> None:
+        self.cluster, self.names = cluster, names
+        self.program = cluster.launch.kernel.program
+        self.defined = definitions(self.program)
+        self.variables = Variables(self.program)
+        self.waits = waits(cluster)
+        self.found: dict[Wait, list[Edge]] = {}
+        self.known: dict[int, Forms] = {}
+        self.ahead: dict[tuple[int, int], dict[int, Inst]] = {}
+        tests = ("mbarrier.try_wait", "mbarrier.test_wait", *ARRIVES)
+        self.signals = [inst for inst in self.program.insts if inst.name.startswith(tests) or brings_bytes(inst)]
+        found = {places.start for inst in self.signals if (places := self._forms(0).places(_barrier(inst)))}
+        self.starts = sorted(found)
+        self.waits = [self._tested(wait) if wait.kind == SPINS else wait for wait in self.waits]
+
+    def _forms(self, lane: int) -> Forms:
+        """Of a lane of the cluster."""
+        if lane not in self.known:
+            launch, cluster = self.cluster.launch, self.cluster
+            rank, warp = divmod(lane // 32, cluster.per_cta)
+            given = launch.fixed_specials(rank, warp) | launch.grid_specials(cluster.first, rank)
+            values = {name: int(np.broadcast_to(value, 32)[lane % 32]) for name, value in given.items()}
+            self.known[lane] = Forms(self.program, self.defined, values, rank)
+        return self.known[lane]
+
+    def _ahead(self, lane: int, block: int) -> dict[int, Inst]:
+        """What a lane may come to."""
+        key = lane, block
+        if key not in self.ahead:
+            self.ahead[key] = self._forms(lane).reached(block)
+        return self.ahead[key]
+
+    def _tested(self, wait: Wait) -> Wait:
+        """A spin, with the mbarrier that it tests where there is one."""
+        lane, blocks = wait.lanes[0], {inst.index: block.index for block in self.program.blocks for inst in block.insts}
+        for inst in self.signals:
+            if "wait" in inst.name and inst.index in self._ahead(lane, wait.block):
+                places = self._forms(lane).places(_barrier(inst))
+                back = wait.inst.index in self._ahead(lane, blocks[inst.index])
+                if back and places and places.rank is not None and not places.strided:
+                    return replace(wait, inst=inst, target=places.rank * self.cluster.shared_stride + places.start)
+        return wait
+
+    def telling(self) -> list[Wait]:
+        """Without lanes that only wait for others of their warp, where those wait for something else."""
+        busy = {warp for wait in self.waits if wait.kind != GATHERS for warp in wait.warps}
+        return [wait for wait in self.waits if wait.kind != GATHERS or not wait.warps <= busy]
+
+    def edges(self, wait: Wait) -> list[Edge]:
+        """Who would let go the lanes of a wait."""
+        if wait not in self.found:
+            self.found[wait] = self._edges(wait)
+        return self.found[wait]
+
+    def _edges(self, wait: Wait) -> list[Edge]:
+        awaited = wait.kind == WAIT_MBARRIER or (wait.kind == SPINS and wait.target != NOWHERE)
+        ranks = range(self.cluster.ranks) if awaited or wait.kind == WAIT_CLUSTER else (wait.rank,)
+        found = [
+            Edge(inst, other.rank, other)
+            for other in self.waits
+            if other.rank in ranks and (other is not wait or awaited)
+            for inst in self._lets_go(wait, other)
+        ]
+        if awaited:
+            found += [Edge(inst, lane // 32 // self.cluster.per_cta, None) for lane in self._gone()
+                      for inst in self.signalling(lane, 0, wait)]  # fmt: skip
+        return list({(edge.inst.index, edge.rank, edge.by): edge for edge in found}.values())
+
+    def _lets_go(self, wait: Wait, other: Wait) -> Iterator[Inst]:
+        """The instructions of ``other`` that would."""
+        lane = other.lanes[0]
+        match wait.kind:
+            case k if k == WAIT_MBARRIER or (k == SPINS and wait.target != NOWHERE):
+                yield from self.signalling(lane, other.block, wait)
+            case k if k == WAIT_BAR:
+                if (other.kind, other.target) != (WAIT_BAR, wait.target) or other.warps & wait.warps:
+                    yield from self._first(lane, other.block, _NAMED)
+            case k if k == WAIT_CLUSTER:
+                late = self.cluster.whole.owed[lane // 32, lane % 32] != self.cluster.whole.phase
+                yield from self._first(lane, other.block, ("barrier.cluster.arrive",)) if late else ()
+            case k if k in (GATHERS, WAIT_WGMMA):
+                apart = other.warps & wait.warps if wait.kind == GATHERS else other.warps
+                yield from (i for i in [other.inst] if apart)
+            case k if k == WAIT_SERVICE:
+                names = {"setmaxnreg": "setmaxnreg", "tcgen05.alloc": "tcgen05.dealloc"}
+                freeing = names.get(wait.inst.name, "")
+                ahead = self._ahead(lane, other.block).values()
+                yield from (i for i in ahead if i.name == freeing and i["action"] != "inc")
+
+    def _first(self, lane: int, block: int, names: tuple[str, ...]) -> list[Inst]:
+        """The first instruction of some kinds that a lane may come to."""
+        ahead = self._ahead(lane, block)
+        return [ahead[index] for index in sorted(ahead) if ahead[index].name.startswith(names)][:1]
+
+    def signalling(self, lane: int, block: int, wait: Wait) -> Iterator[Inst]:
+        """The instructions, ahead of a lane, that arrive on the mbarrier of a wait or deliver bytes for it."""
+        ahead = self._ahead(lane, block)
+        rank, offset = divmod(wait.target, self.cluster.shared_stride)
+        for inst in self.signals:
+            if inst.index in ahead and (inst.name.startswith(ARRIVES) or brings_bytes(inst)):
+                places = self._forms(lane).places(_barrier(inst))
+                if places and "multicast" in inst.opcode:  # in CTAs that the text need not tell
+                    places = replace(places, rank=None)
+                if places and self._matches(places, rank, offset):
+                    yield inst
+
+    def _matches(self, places: Places, rank: int, offset: int) -> bool:
+        if places.rank not in (None, rank):
+            return False
+        if not places.strided:
+            return places.start == offset
+        after = self.starts[bisect_right(self.starts, places.start) :]
+        return places.start <= offset < (after[0] if after else self.cluster.shared_limit)
+
+    def at(self, inst: int) -> str:
+        """``mma (kernel.py:12)``; outside of roles the line alone."""
+        role, place = self.names.roles[inst], self.names.places[inst]
+        return place if role in (WHOLE, APART) else f"{role} ({place})"
+
+    def who(self, wait: Wait) -> str:
+        """The role of those who wait; outside of roles, their warp."""
+        role = self.names.roles[wait.inst.index]
+        return f"warp {wait.lanes[0] // 32 % self.cluster.per_cta}" if role in (WHOLE, APART) else role
+
+    def name(self, place: int) -> str:
+        """What a barrier is called: ``ab.full[2]``, by the label of a wait or by its variable, or by its place."""
+        rank, offset = divmod(place, self.cluster.shared_stride)
+        first = rank * self.cluster.per_cta * 32
+        for inst in self.signals:
+            word = self.names.barriers.get(inst.index)
+            places = self._forms(first).places(_barrier(inst)) if word else None
+            if word and places and self._matches(places, rank, offset):
+                return f"{word}[{(offset - places.start) // BARRIER_BYTES}]" if places.strided else word
+        return self.variables.name(offset) or f"the mbarrier at 0x{offset:x}"
+
+    def _gone(self) -> list[int]:
+        """A lane of every warp of which lanes have exited."""
+        cluster = self.cluster
+        found = []
+        for index, live in enumerate(cluster.warps["live"].tolist()):
+            gone = cluster.launch.live_mask(index % cluster.per_cta) & ~live
+            if gone:
+                found.append(32 * index + (gone & -gone).bit_length() - 1)
+        return found
+
+    def cycle(self) -> list[Wait]:
+        """The fewest waits that wait for each other, in order; none where there is no cycle."""
+        after = {wait: [edge.by for edge in self.edges(wait) if edge.by] for wait in self.waits}
+        found = [path for wait in self.waits if (path := _round(wait, after))]
+        return min(found, key=len, default=[])
+
+
+def _round(start: Wait, after: dict[Wait, list[Wait]]) -> list[Wait]:
+    """The shortest way from a wait back to itself."""
+    ways, seen = [[start]], {start}
+    for way in ways:
+        for other in after[way[-1]]:
+            if other == start:
+                return way
+            if other not in seen:
+                seen.add(other)
+                ways.append([*way, other])
+    return []

@@ -1,0 +1,222 @@
+"""What registers hold, as far as the text tells: a constant and multiples of what is not known.
+
+A register with one definition is what that says of other registers; one that is stepped by constants from a start is
+the start and unknown steps. Enough to know which mbarriers an instruction may name and which way a thread's branches
+go: its own special registers are constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from warpwright.ptx import nodes
+from warpwright.vgpu.jit.state import RANK_SHIFT, SHARED_WINDOW
+from warpwright.vgpu.program.program import Inst, Operand, Program, Register, Symbol, mentions
+
+__all__ = ["Form", "Forms", "Places", "definitions"]
+
+_OFFSET = (1 << RANK_SHIFT) - 1
+_WORD = 0xFFFF_FFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """``constant`` plus unknown multiples of ``steps``; without steps the value is known. ``based``: the constant has
+    the address of a variable in it, or is all there is."""
+
+    constant: int = 0
+    steps: frozenset[int] = frozenset()
+    based: bool = False
+
+    @property
+    def known(self) -> bool:
+        return not self.steps
+
+
+_UNKNOWN = Form(steps=frozenset({1}))
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where an mbarrier operand may be: ``start`` bytes into the shared memory of CTA ``rank`` (None: any), or, where
+    ``strided``, so many or more."""
+
+    rank: int | None
+    start: int
+    strided: bool
+
+
+def _sum(a: Form, b: Form, sign: int = 1) -> Form:
+    return Form(a.constant + sign * b.constant, a.steps | b.steps, a.based or b.based)
+
+
+def _product(a: Form, b: Form) -> Form:
+    if not (a.known or b.known):
+        return _UNKNOWN
+    factor, other = (a, b) if a.known else (b, a)
+    steps = frozenset(step * abs(factor.constant) for step in other.steps if factor.constant)
+    return Form(other.constant * factor.constant, steps, other.known)
+
+
+def definitions(program: Program) -> dict[str, list[Inst]]:
+    """The instructions that define each register."""
+    found: dict[str, list[Inst]] = {}
+    for inst in program.insts:
+        for name in mentions(inst)[1]:
+            found.setdefault(name, []).append(inst)
+    return found
+
+
+@dataclass(slots=True)
+class Forms:
+    """The forms of a program's registers for one thread. ``defined``: the instructions that define each register
+    (`definitions`); ``specials``: the thread's special registers by name."""
+
+    program: Program
+    defined: Mapping[str, list[Inst]]
+    specials: Mapping[str, int]
+    rank: int
+    held: dict[str, Form] = field(default_factory=dict)
+
+    def of(self, operand: Operand) -> Form:
+        """The form of an operand; of an address, of the place."""
+        if isinstance(operand, nodes.Imm):
+            return Form(int(operand.value), based=True)
+        if isinstance(operand, Symbol):
+            base = self.rank << RANK_SHIFT if operand.space == "shared" else 0
+            return Form(base + operand.value, based=True) if operand.space in ("shared", "label") else _UNKNOWN
+        if isinstance(operand, nodes.Address):
+            return _sum(self.of(operand.base), Form(operand.offset))
+        if isinstance(operand, Register):
+            found = self._register(operand)
+            return Form(1 - (found.constant & 1), based=True) if operand.negated and found.known else found
+        return _UNKNOWN
+
+    def _register(self, register: Register) -> Form:
+        if register.special:
+            value = self.specials.get(register.name)
+            return _UNKNOWN if value is None else Form(value, based=True)
+        if register.name not in self.held:
+            self.held[register.name] = _UNKNOWN
+            self.held[register.name] = self._defined(register.name)
+        return self.held[register.name]
+
+    def _defined(self, name: str) -> Form:
+        """What the definitions say; where one steps the register itself, its start and those steps."""
+        made = self.defined.get(name, [])
+        stepped = [inst for inst in made if name in mentions(inst)[0]]
+        starts = {self._made(inst) for inst in made if inst not in stepped}
+        if len(starts) != 1:
+            return _UNKNOWN
+        (start,) = starts
+        if any(inst.guard is not None for inst in made if inst not in stepped):
+            return _UNKNOWN
+        steps = frozenset(step for inst in stepped for step in self._step(name, inst))
+        return Form(start.constant, start.steps | steps, start.based)
+
+    def _step(self, name: str, inst: Inst) -> Iterator[int]:
+        """By what an instruction steps its own result."""
+        own, *others = inst.operands[1:3] if inst.name in ("add", "sub") else (None, None)
+        if isinstance(own, Register) and own.name == name and isinstance(others[0], nodes.Imm):
+            yield abs(int(others[0].value))
+        else:
+            yield 1
+
+    def _made(self, inst: Inst) -> Form:
+        operands = inst.operands[1:]
+        if isinstance(inst.operands[0], nodes.Pair):
+            return _UNKNOWN
+        match inst.name:
+            case "mov" | "cvt" | "cvta" | "cvta.to":
+                return self.of(operands[0])
+            case "add" | "sub" if len(operands) == 2:
+                return _sum(self.of(operands[0]), self.of(operands[1]), 1 if inst.name == "add" else -1)
+            case "mul" if inst["mode"] in ("lo", "wide"):
+                return _product(self.of(operands[0]), self.of(operands[1]))
+            case "mad" if inst["mode"] in ("lo", "wide"):
+                return _sum(_product(self.of(operands[0]), self.of(operands[1])), self.of(operands[2]))
+            case "shl" | "shr" | "and" | "or" | "xor" | "not" | "setp":
+                return self._bits(inst, [self.of(operand) for operand in operands])
+            case "mapa":
+                return self._mapped(*(self.of(operand) for operand in operands[:2]))
+        return _UNKNOWN
+
+    def _bits(self, inst: Inst, given: list[Form]) -> Form:
+        if inst.name == "shl" and given[1].known:
+            return _product(given[0], Form(1 << min(given[1].constant, 63), based=True))
+        if inst.name == "and" and given[1].known and given[1].constant & _WORD == _WORD & ~(1 << RANK_SHIFT):
+            return Form(given[0].constant & ~(1 << RANK_SHIFT), given[0].steps, given[0].based)
+        if inst["type"] == "pred" and any(form.known and _decides(inst.name, form) for form in given):
+            return Form(int(inst.name == "or"), based=True)
+        if not all(form.known for form in given):
+            return _UNKNOWN
+        a, b = given[0].constant & _WORD, given[-1].constant & _WORD
+        if inst.name == "setp":
+            return _compared(inst, a, b, len(given))
+        flipped = 1 - (a & 1) if inst["type"] == "pred" else a ^ _WORD
+        word = {"shr": a >> min(b, 31), "and": a & b, "or": a | b, "xor": a ^ b, "not": flipped}[inst.name]
+        return Form(word, based=True)
+
+    def _mapped(self, address: Form, rank: Form) -> Form:
+        steps = address.steps | (frozenset() if rank.known else {1 << RANK_SHIFT})
+        return Form(
+            (rank.constant << RANK_SHIFT if rank.known else 0) | address.constant & _OFFSET, steps, address.based
+        )
+
+    def places(self, operand: Operand) -> Places | None:
+        """Where an mbarrier operand may be; None where the text does not tell."""
+        form = self.of(operand)
+        if not form.based or 1 in form.steps:
+            return None
+        address = form.constant % SHARED_WINDOW
+        apart = any(step >= 1 << RANK_SHIFT for step in form.steps)
+        strided = any(step < 1 << RANK_SHIFT for step in form.steps)
+        return Places(None if apart else address >> RANK_SHIFT, address & _OFFSET, strided)
+
+    def reached(self, block: int) -> dict[int, Inst]:
+        """The instructions that the thread may come to from the start of a block on, by their numbers."""
+        blocks, todo, seen = self.program.blocks, [block], set[int]()
+        found: dict[int, Inst] = {}
+        while todo:
+            number = todo.pop()
+            if number >= len(blocks) or number in seen:
+                continue
+            seen.add(number)
+            for inst in blocks[number].insts:
+                taken = self.of(inst.guard) if inst.guard is not None else Form(1, based=True)
+                if not taken.known or taken.constant & 1:
+                    found[inst.index] = inst
+            todo += self._after(number)
+        return found
+
+    def _after(self, number: int) -> list[int]:
+        last = self.program.blocks[number].insts[-1:]
+        if not last or last[0].name.split(".")[0] not in ("bra", "brx", "ret", "exit", "trap"):
+            return [number + 1]
+        (inst,) = last
+        guard = Form(1, based=True) if inst.guard is None else self.of(inst.guard)
+        labels = [part for operand in inst.operands for part in _labels(operand)]
+        taken = labels if not guard.known or guard.constant & 1 else []
+        return taken + ([] if guard.known and guard.constant & 1 else [number + 1])
+
+
+def _labels(operand: Operand) -> list[int]:
+    if isinstance(operand, nodes.Vector):
+        return [label for item in operand.items for label in _labels(item)]
+    return [operand.value] if isinstance(operand, Symbol) and operand.space == "label" else []
+
+
+def _decides(name: str, form: Form) -> bool:
+    """Whether one predicate alone gives the result."""
+    return form.constant == (1 if name == "or" else 0)
+
+
+def _compared(inst: Inst, a: int, b: int, count: int) -> Form:
+    """setp of known integers that are not negative."""
+    if count != 2 or max(a, b) >= 1 << 31 or inst["type"][0] not in "usb":
+        return _UNKNOWN
+    results = {"eq": a == b, "ne": a != b, "lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b}
+    results |= {"lo": a < b, "ls": a <= b, "hi": a > b, "hs": a >= b}
+    found = results.get(inst["cmp"])
+    return _UNKNOWN if found is None else Form(int(found), based=True)

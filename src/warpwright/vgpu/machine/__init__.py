@@ -1,0 +1,1 @@
+"""The machine: clusters, warps, barriers, memory, and the order in which they run."""

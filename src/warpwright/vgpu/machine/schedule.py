@@ -1,0 +1,242 @@
+"""Clusters on cores: one worker thread a core, each with the clusters that are resident on it.
+
+A worker runs a cluster to its end. Only when its warps spin on something that another cluster must do does it make
+the next one resident beside it, up to the device's capacity, as a larger grid runs in waves on a chip. When the
+resident clusters of all workers only return to states that they were in before, nobody will ever change anything:
+that is a deadlock. Where timing is recorded and clusters hand out work, all that fit go on in step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from warpwright.errors import Deadlock, LimitReached
+from warpwright.targets.timing import TIMINGS
+from warpwright.vgpu.machine import faults
+from warpwright.vgpu.machine.cluster import Cluster
+from warpwright.vgpu.machine.explore import together
+from warpwright.vgpu.machine.pending import Pending
+from warpwright.vgpu.machine.tape import row_buffer
+
+if TYPE_CHECKING:
+    from warpwright.vgpu.device import Launch
+
+__all__ = ["ctas_per_sm", "run_clusters"]
+
+_REPEATS = 2  # rounds that lead to known states before spinning counts as one
+_LONG = 1_000_000  # block jumps that may as well be a spin that counts: let another cluster begin
+_LATE = 50  # rounds after an error
+_REMEMBERED = 10_000  # states
+_NAP = 0.0005  # seconds that a worker without news leaves the core to the others
+
+
+class _Run:
+    """What the workers of one launch share.
+
+    ``generation`` counts changes; ``still`` tells for every worker the generation in which a whole round of its
+    clusters changed nothing.
+    """
+
+    def __init__(self, launch: Launch, workers: int) -> None:
+        self.launch = launch
+        x, y, z = launch.clusters
+        numbers = launch.numbers
+        self.lock = threading.Lock()
+        self.errors: list[tuple[int, Exception]] = []
+        self.generation = 0
+        self.still = dict.fromkeys(range(workers), -1)
+        self.dead = False
+        places = _places(launch)
+        self.capacity = max(1, places // workers)
+        self.together = together(launch.seed) if launch.seed else self.capacity if launch.in_step else 1
+        self.numbers = launch.pending = Pending(numbers, x * y * z, places if launch.takes_over else x * y * z)
+
+    def take(self) -> int | None:
+        with self.lock:
+            return None if self.errors else next(self.numbers, None)
+
+    def changed(self) -> None:
+        with self.lock:
+            self.generation += 1
+
+    def leave(self, worker: int) -> None:
+        with self.lock:
+            self.still.pop(worker)
+
+    def stuck(self, worker: int, generation: int) -> bool:
+        """Note that a round begun in ``generation`` changed nothing; when that holds for every worker, all are dead."""
+        with self.lock:
+            self.still[worker] = generation
+            self.dead |= all(held == self.generation for held in self.still.values())
+            return self.dead
+
+    def failed(self, number: int, error: Exception) -> None:
+        with self.lock:
+            self.errors.append((number, error))
+
+    def first_error(self) -> int | None:
+        """The lowest cluster that has failed; those before it still run to their end, to see whether they do."""
+        return min((number for number, _ in self.errors), default=None)
+
+    def work(self, worker: int) -> None:
+        """One worker: start clusters, step the resident ones, until none is left."""
+        rows = row_buffer() if self.launch.recorder or self.launch.watcher else None
+        idle: list[Cluster] = []
+        resident: list[Cluster] = []
+        watch = _Watch(self, worker)
+        while True:
+            wanted = min(len(resident) + 1 if watch.spinning else self.together, self.capacity)
+            while len(resident) < wanted and (number := self.take()) is not None:
+                resident.append(self._start(idle, rows, number))
+                watch.reset()
+            if not resident:
+                return self.leave(worker)
+            if self.dead or watch.tired:
+                self._stop(resident)
+                return self.leave(worker)
+            generation = self.generation
+            resident = self._round(resident, idle)
+            watch.look(resident, generation)
+            if self.errors and not self.dead and watch.hopeless():
+                return self.leave(worker)
+
+    def _stop(self, resident: list[Cluster]) -> None:
+        """The resident clusters do not go on: they never will, or have taken too long."""
+        if self.dead:
+            error: Exception = Deadlock(faults.deadlock(resident[0]))
+        else:
+            limit = f"did not end within {self.launch.limit:,} jumps of a warp that does not wait"
+            error = LimitReached(
+                f"kernel {self.launch.name} {limit}; give a higher limit, or choose a smaller problem."
+            )
+        for cluster in resident:
+            cluster.stopped(error, own=False)
+        self.failed(resident[0].number, error)
+
+    def _start(self, idle: list[Cluster], rows: NDArray[np.int64] | None, number: int) -> Cluster:
+        cluster = idle.pop() if idle else Cluster(self.launch, rows)
+        cluster.start(number)
+        return cluster
+
+    def _round(self, resident: list[Cluster], idle: list[Cluster]) -> list[Cluster]:
+        """Step every cluster; those that go on. After an error only clusters before it do."""
+        kept = []
+        for cluster in resident:
+            first = self.first_error()
+            if first is not None and cluster.number > first:
+                continue
+            try:
+                done = cluster.step()
+            except Exception as error:  # every worker's error is kept: the lowest cluster's is raised
+                cluster.stopped(error, own=True)
+                self.failed(cluster.number, error)
+                continue
+            if done:
+                self.numbers.ended(cluster.number)
+                idle.append(cluster)
+            else:
+                kept.append(cluster)
+        if len(kept) < len(resident):
+            self.changed()
+        return kept
+
+
+def ctas_per_sm(launch: Launch) -> int:
+    """CTAs of a launch that are resident on an SM together, by threads and shared memory."""
+    limits = launch.spec.limits
+    by_threads = limits.max_threads_per_sm // launch.threads
+    by_shared = limits.smem_per_sm // max(1, launch.shared_limit)
+    return max(1, min(limits.max_ctas_per_sm, by_threads, by_shared))
+
+
+def _places(launch: Launch) -> int:
+    """Clusters that are resident together: a cluster lies in one GPC, so what is left of each stays empty."""
+    ranks = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
+    timing = TIMINGS.get(launch.spec.name)
+    gpcs = timing.gpcs if timing and sum(timing.gpcs) == launch.spec.sms else (launch.spec.sms,)
+    return max(1, sum(sms // ranks for sms in gpcs)) * ctas_per_sm(launch)
+
+
+class _Watch:
+    """Whether the resident clusters of a worker only return to states they were in before."""
+
+    def __init__(self, run: _Run, worker: int) -> None:
+        self.run = run
+        self.worker = worker
+        self.late = 0
+        self.reset()
+
+    def reset(self) -> None:
+        self.seen: set[int] = set()
+        self.repeats = 0
+        self.rounds = 0
+        self.jumps = 0
+        self.run.changed()
+
+    @property
+    def tired(self) -> bool:
+        """Whether clusters have gone on, without waiting, for longer than the launch may."""
+        limit = self.run.launch.limit
+        return limit is not None and self.jumps > limit
+
+    @property
+    def spinning(self) -> bool:
+        return self.repeats > 0 or self.rounds * self.run.launch.slice > _LONG
+
+    def hopeless(self) -> bool:
+        """Whether clusters spin that another one's error may have left alone: asked once a round after an error."""
+        self.late += 1
+        return self.repeats > 0 or self.late > _LATE
+
+    def look(self, resident: list[Cluster], generation: int) -> None:
+        if not resident:
+            return
+        if any(cluster.paused for cluster in resident):
+            self.run.changed()
+            return
+        state = hash(tuple(cluster.snapshot() for cluster in resident))
+        if state in self.seen and any(cluster.writes() for cluster in resident):
+            state = hash((state, self._memory(resident)))
+        self.rounds += 1
+        if state not in self.seen:
+            self.repeats = 0
+            self.jumps += self.run.launch.slice
+            self.seen = self.seen if len(self.seen) < _REMEMBERED else set()
+            self.seen.add(state)
+            self.run.changed()
+            return
+        self.repeats += 1
+        if self.repeats > _REPEATS and not self.run.stuck(self.worker, generation):
+            time.sleep(_NAP)
+
+    def _memory(self, resident: list[Cluster]) -> bytes:
+        """A digest of all that resident clusters can read."""
+        digest = hashlib.blake2b()
+        self.run.launch.memory.digest(digest)
+        for cluster in resident:
+            digest.update(cluster.shared.data)
+        return digest.digest()
+
+
+def run_clusters(launch: Launch) -> None:
+    """Run every cluster of a launch; raises the error of the lowest cluster that met one."""
+    workers = 1 if launch.by_turns else max(1, min(os.cpu_count() or 1, len(launch.numbers)))
+    run = _Run(launch, workers)
+    with threadpool_limits(limits=1, user_api="blas"):
+        if workers == 1:
+            run.work(0)
+        else:
+            with ThreadPoolExecutor(workers) as pool:
+                for future in [pool.submit(run.work, worker) for worker in range(workers)]:
+                    future.result()
+    if run.errors:
+        raise min(run.errors, key=lambda row: row[0])[1]

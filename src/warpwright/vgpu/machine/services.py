@@ -1,0 +1,233 @@
+"""What the machine does for lanes while they wait: tensor memory allocation, printf, changes of a tensor map."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warpwright.errors import DeviceError, MemoryFault, ProtocolError
+from warpwright.vgpu.engines.op import Op
+from warpwright.vgpu.jit.state import LOCAL_WINDOW, RANK_SHIFT, SHARED_WINDOW, WAIT_SERVICE
+from warpwright.vgpu.machine import faults
+from warpwright.vgpu.machine.maps import publish, replace_field
+from warpwright.vgpu.program.program import Symbol
+
+if TYPE_CHECKING:
+    from warpwright.vgpu.machine.cluster import Cluster
+
+__all__ = ["SERVICES", "TensorMemory"]
+
+_COLUMNS = (32, 64, 128, 256, 512)
+
+
+class TensorMemory:
+    """Allocation of tensor memory in every CTA of a cluster (PTX ISA 9.1 section 9.7.16.7.1)."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.relinquished = [False] * cluster.ranks
+        self.waiting: dict[int, Op] = {}
+        self.granted: dict[int, Op] = {}
+
+    def alloc(self, op: Op) -> bool:
+        """First fit; both CTAs of a pair get the same columns, once both have asked."""
+        columns = op.words[1] & 0xFFFF_FFFF
+        if columns not in _COLUMNS:
+            raise self.cluster.failure(ProtocolError, op, f"{columns} columns; expected 32, 64, 128, 256 or 512.")
+        if self.relinquished[op.rank]:
+            raise self.cluster.failure(
+                ProtocolError, op, "the CTA has relinquished its permit to allocate; allocate before."
+            )
+        self._check_peer(op, columns)
+        self.waiting[op.rank] = op
+        return self._retry(op)
+
+    def _pair(self, op: Op) -> list[int]:
+        return [op.rank] if op.inst["group"].endswith("1") else sorted((op.rank, op.rank ^ 1))
+
+    def _check_peer(self, op: Op, columns: int) -> None:
+        """Both CTAs of a pair exist and ask for the same number of columns."""
+        other = self._pair(op)[0] if self._pair(op)[0] != op.rank else self._pair(op)[-1]
+        if other >= self.cluster.ranks:
+            ranks = self.cluster.ranks
+            text = f"cta_group::2 takes pairs of CTAs; the cluster has {ranks}: launch clusters of an even size."
+            raise self.cluster.failure(ProtocolError, op, text)
+        asked = self.waiting.get(other) if other != op.rank else None
+        if asked and asked.words[1] != op.words[1]:
+            text = f"{columns} columns; the other CTA of the pair asks for {asked.words[1]}: ask for the same in both."
+            raise self.cluster.failure(ProtocolError, op, text)
+
+    def _retry(self, op: Op) -> bool:
+        ranks = self._pair(op)
+        if any(rank not in self.waiting for rank in ranks):
+            return False
+        width = op.words[1] // 32
+        taken = int(np.bitwise_or.reduce(self.cluster.tmem_masks[ranks]))
+        for start in range(0, 17 - width, width):
+            bits = ((1 << width) - 1) << start
+            if not taken & bits:
+                self._grant(ranks, bits, 32 * start, op)
+                return True
+        return False
+
+    def _grant(self, ranks: list[int], bits: int, column: int, op: Op) -> None:
+        for rank in ranks:
+            asked = self.granted[rank] = self.waiting.pop(rank)
+            self.cluster.tmem_masks[rank] |= np.uint64(bits)
+            where = _shared(self.cluster, asked, asked.words[0], 4)
+            where[:] = np.frombuffer(struct.pack("<I", column), np.uint8)
+            if rank != op.rank:
+                self.cluster.release(rank * self.cluster.per_cta + asked.warp, WAIT_SERVICE)
+
+    def dealloc(self, op: Op) -> bool:
+        column, columns = op.words[0] & 0xFFFF, op.words[1] & 0xFFFF_FFFF
+        bits = ((1 << columns // 32) - 1) << column // 32
+        held = int(self.cluster.tmem_masks[op.rank])
+        if columns not in _COLUMNS or held & bits != bits or column % 32:
+            last = column + columns - 1
+            text = f"columns {column} to {last} are not allocated here; give the address and count of an alloc."
+            raise self.cluster.failure(ProtocolError, op, text)
+        self.cluster.tmem_masks[op.rank] = held & ~bits
+        for waiting in list(self.waiting.values()):
+            if self._retry(waiting):
+                self.cluster.release(waiting.rank * self.cluster.per_cta + waiting.warp, WAIT_SERVICE)
+        return True
+
+    def relinquish(self, op: Op) -> bool:
+        self.relinquished[op.rank] = True
+        return True
+
+    def wanted(self, rank: int) -> str:
+        """What a waiting CTA asks for and what it has, in words."""
+        op = self.waiting.get(rank)
+        free = 512 - 32 * int(self.cluster.tmem_masks[rank]).bit_count()
+        return f"{op.words[1] if op else 0} columns of tensor memory ({free} are free)"
+
+    def check_freed(self) -> None:
+        """Raises ProtocolError for a CTA that ends with tensor memory allocated."""
+        for rank in np.flatnonzero(self.cluster.tmem_masks).tolist():
+            columns = 32 * int(self.cluster.tmem_masks[rank]).bit_count()
+            text = f"exits with {columns} columns of tensor memory allocated; free them with tcgen05.dealloc."
+            raise faults.at_exit(ProtocolError, self.cluster, self.granted[rank], "allocates", text)
+
+
+def _shared(cluster: Cluster, op: Op, address: int, nbytes: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    address = address - SHARED_WINDOW if address >= SHARED_WINDOW else address
+    rank, offset = address >> RANK_SHIFT, address & 0xFF_FFFF
+    if rank >= cluster.ranks or not 1024 <= offset <= cluster.shared_limit - nbytes:
+        raise cluster.failure(MemoryFault, op, f"address 0x{address:x} is outside shared memory.")
+    return cluster.shared[rank, offset : offset + nbytes]
+
+
+def _alloc(cluster: Cluster, op: Op) -> bool:
+    return cluster.tmem_state.alloc(op)
+
+
+def _dealloc(cluster: Cluster, op: Op) -> bool:
+    return cluster.tmem_state.dealloc(op)
+
+
+def _relinquish(cluster: Cluster, op: Op) -> bool:
+    return cluster.tmem_state.relinquish(op)
+
+
+def _memory(cluster: Cluster, op: Op, address: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """The bytes at a generic address, to the end of what they belong to."""
+    if address >> 32 == LOCAL_WINDOW >> 32:
+        return _local(cluster, op, address & 0xFFFF_FFFF)
+    if address >> 32 == SHARED_WINDOW >> 32:
+        rank, offset = (address & 0xFFFF_FFFF) >> RANK_SHIFT, address & 0xFF_FFFF
+        return cluster.shared[rank, offset : cluster.shared_limit]
+    return cluster.launch.memory.view(address)
+
+
+def _local(cluster: Cluster, op: Op, offset: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    size = cluster.launch.kernel.program.local_bytes
+    start = ((op.rank * cluster.per_cta + op.warp) * 32 + op.lane) * size
+    return cluster.local[start + offset : start + size]
+
+
+def _text(cluster: Cluster, op: Op, address: int) -> str:
+    raw = bytes(_memory(cluster, op, address))
+    return raw.split(b"\0", 1)[0].decode("utf-8", "replace")
+
+
+def _argument(cluster: Cluster, op: Op, place: int) -> int:
+    """A 64-bit argument of a call: the operand is its variable in local memory."""
+    operand = op.inst.operands[place]
+    assert isinstance(operand, Symbol)
+    return int.from_bytes(bytes(_local(cluster, op, operand.value)[:8]), "little")
+
+
+def _vprintf(cluster: Cluster, op: Op) -> bool:
+    """``vprintf(format, arguments)``: varargs packed with their natural alignment (CUDA C++ calling convention)."""
+    text = _text(cluster, op, _argument(cluster, op, 1))
+    data = _memory(cluster, op, _argument(cluster, op, 2))
+    cluster.launch.printed.append(
+        (cluster.number, format_printf(text, bytes(data[:1024]), lambda at: _text(cluster, op, at)))
+    )
+    return True
+
+
+_CONVERSION = re.compile(r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?(hh|h|ll|l|j|z|t)?([diouxXcsfFeEgGaAp%])")
+
+
+def format_printf(text: str, data: bytes, string_at: Callable[[int], str]) -> str:
+    """Format as C's printf does, taking the arguments from packed bytes."""
+    at = 0
+
+    def take(size: int, code: str) -> int | float:
+        nonlocal at
+        at = -(-at // size) * size
+        value = struct.unpack_from("<" + code, data.ljust(at + size, b"\0"), at)[0]
+        at += size
+        return value  # type: ignore[no-any-return]
+
+    def convert(found: re.Match[str]) -> str:
+        flags, width, precision, length, kind = found.groups()
+        if kind == "%":
+            return "%"
+        if kind in "ouxX":  # C: signs are for signed conversions
+            flags = flags.translate({ord("+"): "", ord(" "): ""})
+        width, precision = (str(take(4, "i")) if part == "*" else part or "" for part in (width, precision))
+        spec = f"%{flags}{width}{'.' + precision if precision else ''}"
+        if kind in "fFeEgGaA":
+            value = float(take(8, "d"))
+            return value.hex() if kind in "aA" else (spec + kind) % value
+        if kind == "s":
+            return (spec + "s") % string_at(int(take(8, "Q")))
+        if kind == "c":
+            return (spec + "c") % (int(take(4, "i")) & 0xFF)
+        if kind == "p":
+            return (spec + "s") % f"0x{int(take(8, 'Q')):x}"
+        wide = length in ("l", "ll", "j", "z", "t")
+        code = ("q" if wide else "i") if kind in "di" else ("Q" if wide else "I")
+        number = int(take(8 if wide else 4, code))
+        return ((spec if number else spec.replace("#", "")) + kind) % number  # C: zero has no 0x
+
+    return _CONVERSION.sub(convert, text)
+
+
+def _assertfail(cluster: Cluster, op: Op) -> bool:
+    message, file = (_text(cluster, op, _argument(cluster, op, i)) for i in (0, 1))
+    raise cluster.failure(DeviceError, op, f"assertion `{message}` failed in {file}.")
+
+
+def _setmaxnreg(cluster: Cluster, op: Op) -> bool:
+    return cluster.registers.change(op)
+
+
+SERVICES: dict[str, Callable[[Cluster, Op], bool]] = {
+    "tcgen05.alloc": _alloc,
+    "tcgen05.dealloc": _dealloc,
+    "tcgen05.relinquish_alloc_permit": _relinquish,
+    "call.vprintf": _vprintf,
+    "call.__assertfail": _assertfail,
+    "tensormap.replace": replace_field,
+    "tensormap.cp_fenceproxy": publish,
+    "setmaxnreg": _setmaxnreg,
+}

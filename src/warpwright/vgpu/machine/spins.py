@@ -1,0 +1,89 @@
+"""When a loop goes round for ever: nothing that decides which way threads go is other than it was.
+
+That is the registers that branches, addresses and synchronisation depend on, and the memory that loops write. A
+register that only counts the turns, for a store behind the loop, is not one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.ptx import nodes
+from warpwright.vgpu.program.program import Inst, Program, Register, mentions, registers_of, successors
+
+__all__ = ["Loops", "columns", "deciding"]
+
+_IDLE = ("nanosleep", "pmevent", "prefetch", "cp.async.bulk.prefetch", "ld", "fence", "membar")
+_STORES = ("st", "red", "atom")
+_WRITES = ("st", "red", "atom", "cp.", "tcgen05.st", "tcgen05.mma")
+_ACTS = (
+    "bra", "brx", "exit", "ret", "trap", "brkpt", "bar", "mbarrier", "cp.", "tcgen05.", "wgmma.", "st.async",
+    "red.async", "call", "setmaxnreg", "tensormap", "clusterlaunchcontrol", "stmatrix", "griddepcontrol",
+)  # fmt: skip
+
+
+def deciding(program: Program) -> set[str]:
+    """Names of the registers, special ones too, that decide which way some thread goes."""
+    made: dict[str, list[Inst]] = {}
+    for inst in program.insts:
+        for name in mentions(inst)[1]:
+            made.setdefault(name, []).append(inst)
+    todo = [name for inst in program.insts for name in _used(inst)]
+    found: set[str] = set()
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo += [used for inst in made.get(name, ()) for used in mentions(inst)[0]]
+    return found
+
+
+class Loops:
+    """The loops of a program: whether the one around a block writes memory."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        count = len(program.blocks)
+        self.after = {block.index: set(successors(block, count)) for block in program.blocks}
+        self.before: dict[int, set[int]] = {}
+        for block, targets in self.after.items():
+            for target in targets:
+                self.before.setdefault(target, set()).add(block)
+        self.known: dict[int, bool] = {}
+
+    def writes(self, block: int) -> bool:
+        if block not in self.known:
+            loop = _reached(self.after, block) & _reached(self.before, block)
+            insts = (inst for each in loop for inst in self.program.blocks[each].insts)
+            self.known[block] = any(inst.name.startswith(_WRITES) for inst in insts)
+        return self.known[block]
+
+
+def _reached(ways: dict[int, set[int]], start: int) -> set[int]:
+    """Blocks to which ways lead from one."""
+    found, todo = {start}, [start]
+    while todo:
+        fresh = ways.get(todo.pop(), set()) - found
+        found |= fresh
+        todo += fresh
+    return found
+
+
+def _used(inst: Inst) -> Iterable[str]:
+    """What an instruction that acts on others depends on; of a store not what it stores."""
+    guard = [] if inst.guard is None else [inst.guard.name]
+    if inst.name in _STORES:
+        places = [operand for operand in inst.operands if isinstance(operand, nodes.Address)]
+        return guard + [register.name for place in places for register in registers_of(place)]
+    if inst.name.startswith(_ACTS) and not inst.name.startswith(_IDLE):
+        return mentions(inst)[0]
+    return []
+
+
+def columns(slots: dict[str, int], registers: dict[str, Register], names: set[str]) -> NDArray[np.intp]:
+    """Bytes of a warp's state that hold some registers: four a bit, a word for a predicate."""
+    held = sorted((slots[name], 4 * registers[name].bits) for name in names & slots.keys() & registers.keys())
+    return np.array([byte for start, nbytes in held for byte in range(start, start + nbytes)], np.intp)

@@ -1,0 +1,223 @@
+"""Warpgroups at work: what four warps have logged with wgmma is performed when one of them waits for it.
+
+An instruction belongs to the warpgroup as a whole: it is performed once all four warps have issued it, with the same
+operands. Results go to the shadow registers of all four; a warp gets them back into its registers when it waits itself.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.errors import ProtocolError
+from warpwright.ptx import nodes
+from warpwright.vgpu.engines import wgmma
+from warpwright.vgpu.engines.op import Op
+from warpwright.vgpu.jit.state import WAIT_WGMMA
+from warpwright.vgpu.jit.warpgroup import ALL, DIFFER, SCALE_D, SHADOWS, accumulator, in_use, left_registers, shadow
+from warpwright.vgpu.machine.barriers import blocked_warps
+from warpwright.vgpu.machine.events import Event
+from warpwright.vgpu.program.program import Inst, place
+
+if TYPE_CHECKING:
+    from warpwright.vgpu.machine.cluster import Cluster
+
+__all__ = ["Warpgroups", "observe"]
+
+WARPS = 4
+_INST, _A, _B, _HOW = range(4)  # words of a line of the log
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Use:
+    """Where an instruction has its operands: registers by their number (128 bytes each), its form."""
+
+    form: wgmma.Form
+    registers: NDArray[np.int64]  # of D; its shadows are ``d``
+    d: wgmma.Accumulator
+    a: NDArray[np.int64]
+
+
+def _use(inst: Inst, slots: dict[str, int], known: dict[tuple[int, ...], wgmma.Accumulator]) -> _Use:
+    names = [register.name for register in accumulator(inst)]
+    left = left_registers(inst)
+    immediates = tuple(int(operand.value) for operand in inst.operands[4:] if isinstance(operand, nodes.Imm))
+    shadows = tuple(slots[shadow(name)] // 128 for name in names)
+    d = known.setdefault(shadows, wgmma.Accumulator(np.array(shadows, np.int64), frozenset(shadows)))
+    return _Use(
+        form=wgmma.form_of(inst.opcode, bool(left), immediates),
+        registers=np.array([slots[name] // 128 for name in names], np.int64),
+        d=d,
+        a=np.array([slots[register.name] // 128 for register in left], np.int64),
+    )
+
+
+class Warpgroups:
+    """The wgmma in flight of a cluster.
+
+    ``passed`` counts, for every warp, the lines that have left its log; ``performed``, for every warpgroup, the
+    instructions that are in the shadow registers; ``told`` holds the operations that observers know of.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        insts = [inst for inst in cluster.launch.insts if inst.name == "wgmma.mma_async"]
+        slots = cluster.launch.kernel.slots
+        known: dict[tuple[int, ...], wgmma.Accumulator] = {}
+        self.uses = {inst.index: _use(inst, slots, known) for inst in insts}
+        self.shadows = slots[SHADOWS] // 128
+        self.flags = cluster.bytes[:, in_use(slots) :]
+        self.registers = cluster.bytes.view(np.uint32).reshape(cluster.count, -1, 32)
+        self.logs: NDArray[np.uint64] = cluster.warps["wgmma_log"].reshape(cluster.count, -1, 4)
+        self.reset()
+
+    def reset(self) -> None:
+        self.passed = [0] * self.cluster.count
+        self.performed: dict[int, int] = {}
+        self.told: list[deque[Op]] = [deque() for _ in range(self.cluster.count)]
+
+    def settle(self) -> bool:
+        """Perform what waiting warps ask for; true when one may go on."""
+        if not self.uses or not self.cluster.computes:
+            return False
+        served = [self._serve(index) for index in blocked_warps(self.cluster, WAIT_WGMMA)]
+        return any(served)
+
+    def finish(self) -> None:
+        """Perform what warps left behind when they exited."""
+        for index in range(self.cluster.count) if self.uses and self.cluster.computes else ():
+            end = self.passed[index] + int(self.cluster.warps["wgmma_count"][index])
+            if end > self.performed.get(self._first(index), 0) and not self._perform(index, end):
+                raise ProtocolError(f"kernel {self.cluster.launch.name}: {self.missing(index)}.")
+
+    def _first(self, index: int) -> int:
+        """The first warp of a warp's warpgroup."""
+        return index - index % self.cluster.per_cta % WARPS
+
+    def _wanted(self, index: int) -> int:
+        """How many lines of its log a waiting warp needs to see performed."""
+        warp = self.cluster.warps[index]
+        count, lane = int(warp["wgmma_count"]), int(np.flatnonzero(warp["wait_kind"] == WAIT_WGMMA)[0])
+        allowed = int(warp["wait_arg"][lane])
+        if allowed == ALL:
+            return count
+        groups = self.logs[index, :count, _HOW] >> np.uint64(32)
+        return int(np.count_nonzero(groups.astype(np.int64) < int(warp["wgmma_group"]) - allowed))
+
+    def _serve(self, index: int) -> bool:
+        wanted = self._wanted(index)
+        end = self.passed[index] + wanted
+        if wanted and end > self.performed.get(self._first(index), 0) and not self._perform(index, end):
+            return False
+        self._give_back(index, wanted)
+        self.cluster.release(index, WAIT_WGMMA)
+        return True
+
+    def _give_back(self, index: int, wanted: int) -> None:
+        """Take lines out of a warp's log, and the accumulators that no other line needs back into its registers."""
+        log, warp = self.logs[index], self.cluster.warps[index]
+        count = int(warp["wgmma_count"])
+        busy = {int(inst) for inst in log[wanted:count, _INST]}
+        used = frozenset[int]().union(*(self.uses[inst].d.numbers for inst in busy))
+        for use in {self.uses[int(inst)].d: self.uses[int(inst)] for inst in log[:wanted, _INST]}.values():
+            self._restore(index, use, used)
+        log[: count - wanted] = log[wanted:count].copy()
+        self.cluster.warps["wgmma_count"][index] = count - wanted
+        self.passed[index] += wanted
+        self._tell(index, wanted)
+
+    def _restore(self, index: int, use: _Use, used: frozenset[int]) -> None:
+        to, shadows = use.registers, use.d.at
+        if use.d.numbers <= used:
+            return
+        if use.d.numbers & used:
+            free = ~np.isin(shadows, list(used))
+            to, shadows = to[free], shadows[free]
+        mine = self.registers[index]
+        mine[to] = mine[shadows]
+        self.flags[index, shadows - self.shadows] = 0
+
+    def _tell(self, index: int, count: int) -> None:
+        cluster = self.cluster
+        for _ in range(min(count, len(self.told[index]))):
+            op = self.told[index].popleft()
+            cluster.tell(Event("complete", cluster.number, op.rank, op.warp, op.lane, op.inst, op.number))
+
+    def _perform(self, index: int, end: int) -> bool:
+        """Perform the warpgroup's instructions up to number ``end``; False when not all four warps have issued them."""
+        first = self._first(index)
+        self._whole(index, first)
+        warps = range(first, first + WARPS)
+        if any(self.passed[i] + int(self.cluster.warps["wgmma_count"][i]) < end for i in warps):
+            return False
+        start = self.performed.get(first, 0)
+        lines = [self.logs[i, start - self.passed[i] : end - self.passed[i]] for i in warps]
+        self._agree(first, lines)
+        steps = [self._step(first, line) for line in lines[0].tolist()]
+        if self.cluster.computes:
+            wgmma.perform(self.cluster, self.registers[first : first + WARPS], steps)
+        self.performed[first] = end
+        return True
+
+    def _step(self, first: int, line: list[int]) -> wgmma.Step:
+        use = self.uses[line[_INST]]
+        op, accumulate = self._op(first, line[_INST]), bool(line[_HOW] & SCALE_D)
+        return wgmma.Step(op, use.form, line[_A], line[_B], accumulate, use.d, use.a)
+
+    def _op(self, index: int, inst: int) -> Op:
+        rank, warp = divmod(index, self.cluster.per_cta)
+        return Op(self.cluster.launch.insts[inst], rank, warp, -1, [])
+
+    def _whole(self, index: int, first: int) -> None:
+        number = first % self.cluster.per_cta
+        if number + WARPS > self.cluster.per_cta:
+            text = f"warpgroup {number // WARPS} has {self.cluster.per_cta - number} warps; expected 4"
+            raise self._failure(index, f"{text}; launch a multiple of 128 threads")
+
+    def _agree(self, first: int, lines: list[NDArray[np.uint64]]) -> None:
+        """ProtocolError unless the four warps issued the same."""
+        how = np.uint64(0xFFFF_FFFF)
+        plain = [np.concatenate([log[:, :_HOW], log[:, _HOW:] & how], axis=1) for log in lines]
+        for warp, log in enumerate(plain):
+            for line in log[log[:, _HOW] & np.uint64(DIFFER) != 0].tolist():
+                text = "its lanes have different descriptors or scale-d; expected one value in all 128 threads"
+                raise self._failure(first + warp, text, line[_INST])
+            wrong = np.flatnonzero((log != plain[0]).any(axis=1))
+            if len(wrong):
+                mine, other = log[wrong[0]].tolist(), plain[0][wrong[0]].tolist()
+                raise self._failure(first + warp, self._difference(first, mine, other), mine[_INST])
+
+    def _difference(self, first: int, mine: list[int], other: list[int]) -> str:
+        insts, zero = self.cluster.launch.insts, first % self.cluster.per_cta
+        if mine[_INST] != other[_INST]:
+            where = place(insts[other[_INST]])
+            return f"warp {zero} of its warpgroup issues the instruction of {where} instead; expected the same in all 4"
+        names = {_A: "the descriptor of A", _B: "the descriptor of B", _HOW: "scale-d"}
+        word = next(word for word in names if mine[word] != other[word])
+        return (
+            f"{names[word]} is 0x{mine[word]:x}, but 0x{other[word]:x} in warp {zero} of its warpgroup; expected one "
+            "value in all 128 threads"
+        )
+
+    def _failure(self, index: int, text: str, inst: int = -1) -> Exception:
+        number = inst if inst >= 0 else int(self.logs[index, 0, _INST])
+        return self.cluster.failure(ProtocolError, self._op(index, number), f"{text}.")
+
+    def missing(self, index: int) -> str:
+        """Who keeps a warp waiting."""
+        first, per_cta = self._first(index), self.cluster.per_cta
+        issued = [self.passed[i] + int(self.cluster.warps["wgmma_count"][i]) for i in range(first, first + WARPS)]
+        behind = [str((first + i) % per_cta) for i, count in enumerate(issued) if count < max(issued)]
+        who = f"warps {', '.join(behind)} have" if len(behind) > 1 else f"warp {behind[0]} has"
+        return f"{who} issued fewer wgmma than others of the warpgroup"
+
+
+def observe(cluster: Cluster, op: Op) -> bool:
+    """The record that lane code leaves for observers when it issues."""
+    cluster.warpgroups.told[op.rank * cluster.per_cta + op.warp].append(op)
+    cluster.tell(Event("issue", cluster.number, op.rank, op.warp, op.lane, op.inst, op.number))
+    return False

@@ -1,0 +1,1 @@
+"""From PTX text to the flat program that is compiled."""

@@ -1,0 +1,478 @@
+"""From a parsed module to a `Program`: scopes resolved, device functions inlined, variables placed, blocks cut.
+
+Calls are inlined, so a recursive or indirect call is refused; ``vprintf`` and ``__assertfail`` are services of the
+machine. Kernel parameters, locals and the ``.param`` variables of calls become byte offsets; module variables get
+virtual addresses from GLOBAL_BASE on, in order of declaration.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from warpwright import isa, types
+from warpwright.errors import UnsupportedInstruction, UsageError
+from warpwright.ptx import nodes
+from warpwright.targets.archs import ARCHS, Arch
+from warpwright.vgpu.jit.state import GLOBAL_BASE, RESERVED_SHARED
+from warpwright.vgpu.program.lines import Lines
+from warpwright.vgpu.program.program import Block, Inst, Operand, Param, Program, Register, Symbol, Variable, rebuilt
+
+__all__ = ["SERVICES", "decode"]
+
+SERVICES = {"vprintf", "__assertfail"}
+
+SPECIAL_BITS = {
+    **{f"%{n}.{d}": 32 for n in ("tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid") for d in "xyz"},
+    **{f"%{n}.{d}": 32 for n in ("cluster_ctaid", "cluster_nctaid") for d in "xyz"},
+    **{f"%{n}": 32 for n in ("laneid", "warpid", "nwarpid", "smid", "nsmid", "cluster_ctarank", "cluster_nctarank")},
+    **{f"%lanemask_{n}": 32 for n in ("eq", "le", "lt", "ge", "gt")},
+    **{f"%{n}": 32 for n in ("dynamic_smem_size", "total_smem_size", "aggr_smem_size", "clock", "clock_hi")},
+    **{f"%{n}": 32 for n in ("globaltimer_lo", "globaltimer_hi")},
+    **{f"%{n}": 64 for n in ("clock64", "globaltimer", "gridid")},
+    "%is_explicit_cluster": 1,
+}
+
+# The dispatcher re-enters at these instructions, so each opens a block (a lane may have to wait there, or retry).
+_OPENS = re.compile(
+    r"bar(rier)?\.|mbarrier\.|cp\.(reduce\.)?async\.(bulk|mbarrier|wait|c[ag])|tcgen05\.|(st|red)\.async|clusterlaunchcontrol\.try"
+    r"|(shfl|vote|match\.a\w+|redux|elect)\.sync|ldmatrix|stmatrix|movmatrix|mma\.|wgmma\.|tensormap\.|griddepcontrol|setmaxnreg|call"
+)
+# After these a lane may continue later than its neighbours, or elsewhere.
+_CLOSES = re.compile(
+    r"bar(rier)?\.(?!warp)|mbarrier\.t|cp\.async\.(bulk\.)?wait|tcgen05\.(alloc|dealloc|relinquish)|wgmma\.wait|setmaxnreg|call|bra|brx|brkpt|exit|ret|trap|tensormap\."
+)
+
+
+_UNPLACED = -(1 << 40)  # where dynamic shared memory seems to start until it is placed; offsets are added to it
+
+
+class _Scope:
+    """Names of one ``{ }``: registers, variables, labels, branch lists; ``parent`` is asked next."""
+
+    def __init__(self, parent: _Scope | None, suffix: str) -> None:
+        self.parent = parent
+        self.suffix = suffix
+        self.names: dict[str, Operand] = {}
+        self.ranges: list[tuple[str, int, int]] = []
+        self.targets: dict[str, tuple[str, ...]] = {}
+
+    def find(self, name: str) -> Operand | None:
+        found = self.names.get(name) or self._ranged(name)
+        if found is None and self.parent:
+            return self.parent.find(name)
+        return found
+
+    def _ranged(self, name: str) -> Operand | None:
+        for prefix, count, bits in self.ranges:
+            number = name[len(prefix) :]
+            if name.startswith(prefix) and number.isdecimal() and int(number) < count:
+                register = self.names[name] = Register(name + self.suffix, bits)
+                return register
+        return None
+
+    def branch_targets(self, name: str) -> tuple[str, ...] | None:
+        return self.targets.get(name) or (self.parent.branch_targets(name) if self.parent else None)
+
+
+def _bits(type: str) -> int:
+    return types.named(type).bits
+
+
+def _size(variable: nodes.Variable) -> int:
+    count = 1
+    for extent in variable.dims:
+        count *= extent
+    return max(1, _bits(variable.type) // 8) * count * variable.vector
+
+
+def _align(variable: nodes.Variable) -> int:
+    return variable.align or max(1, _bits(variable.type) // 8) * variable.vector
+
+
+def _round(value: int, step: int) -> int:
+    return -(-value // step) * step
+
+
+def decode(module: nodes.Module, entry: str) -> Program:
+    """The kernel ``entry`` of ``module``. Raises UsageError when there is no such entry, UnsupportedInstruction for
+    recursive or indirect calls."""
+    return _Decoder(module).program(entry)
+
+
+class _Decoder:
+    """State of one decoding: where variables were placed and what was emitted so far."""
+
+    def __init__(self, module: nodes.Module) -> None:
+        self.module = module
+        self.functions = {item.name: item for item in module.items if isinstance(item, nodes.Function) and item.body}
+        self.lines = Lines(module)
+        self.top = _Scope(None, "")
+        self.shared: dict[str, nodes.Variable] = {}
+        self.dynamic: list[str] = []
+        self.shared_bytes = RESERVED_SHARED
+        self.local_bytes = 0
+        self.variables: list[Variable] = []
+        self.registers: dict[str, Register] = {}
+        self.flat: list[Inst | str] = []
+        self.loc: tuple[str, int] | None = None
+        self.calls = 0
+        self.stack: list[str] = []
+        self._place_module_variables()
+
+    def _place_module_variables(self) -> None:
+        held = [i for i in self.module.items if isinstance(i, nodes.Variable)]
+        address = GLOBAL_BASE
+        kept = []
+        for item in held:
+            if item.space == "shared":
+                self.shared[item.name] = item
+                continue
+            address = _round(address, max(256, _align(item)))
+            self.top.names[item.name] = Symbol(item.space, item.name, address)
+            kept.append((item, address))
+            address += max(1, _size(item))
+        self.variables = [Variable(item.name, at, self._image(item)) for item, at in kept]
+
+    def _image(self, item: nodes.Variable) -> bytes:
+        data = bytearray(_size(item))
+        step = max(1, _bits(item.type) // 8)
+        for index, value in enumerate(_leaves(item.init, item.dims)):
+            if value is not None:
+                data[index * step : (index + 1) * step] = self._word(item, value).to_bytes(step, "little")
+        return bytes(data)
+
+    def _word(self, item: nodes.Variable, value: nodes.Operand) -> int:
+        bits = _bits(item.type)
+        if isinstance(value, nodes.Imm):
+            return _constant_bits(value, item.type) & ((1 << bits) - 1)
+        name = value.name if isinstance(value, nodes.Reg | nodes.Symbol) else ""
+        found = self._function_address(name) or self.top.find(name)
+        if not isinstance(found, Symbol):
+            raise UsageError(
+                f"PTX line {item.line}: the initialiser of {item.name} names {name!r}, which has no address."
+            )
+        word = found.value + (value.offset if isinstance(value, nodes.Symbol) else 0)
+        if isinstance(value, nodes.Symbol) and value.mask:
+            word = _masked(word, int(value.mask, 0))
+        return word & ((1 << bits) - 1)
+
+    def program(self, entry: str) -> Program:
+        function = self.functions.get(entry)
+        if function is None or function.kind != "entry":
+            known = ", ".join(f.name for f in self.functions.values() if f.kind == "entry") or "none"
+            raise UsageError(f"given entry {entry!r}; expected one of the module's entries: {known}.")
+        scope = _Scope(self.top, "")
+        params = self._params(function, scope)
+        self._walk(function.body, scope, "")
+        self._emit("exit", (), None, 0)
+        dims = {d.name: _dims(d.text) for d in function.directives if d.text and d.text[0].isdecimal()}
+        flags = {d.name for d in function.directives}
+        blocks = self._blocks()
+        dynamic = self._place_dynamic()
+        return Program(
+            entry, self.module.target[0], params, blocks, self.registers, tuple(self.variables), self.shared_bytes,
+            dynamic, _round(self.local_bytes, 16), dims.get(".reqntid"), dims.get(".maxntid"),
+            dims.get(".reqnctapercluster"), ".explicitcluster" in flags,
+            _thread_registers({name: x * y * z for name, (x, y, z) in dims.items()}, ARCHS.get(self.module.target[0])),
+        )  # fmt: skip
+
+    def _params(self, function: nodes.Function, scope: _Scope) -> tuple[Param, ...]:
+        params, offset = [], 0
+        for item in function.params:
+            offset = _round(offset, _align(item))
+            params.append(Param(item.name, item.type, _size(item), _align(item), offset))
+            scope.names[item.name] = Symbol("param", item.name, offset)
+            offset += _size(item)
+        return tuple(params)
+
+    def _walk(self, block: nodes.Block | None, scope: _Scope, ret: str) -> None:
+        """Emit a body; ``ret`` is the label that ``ret`` goes to ("" in the entry: it ends the thread)."""
+        assert block is not None
+        self._declare(block, scope)
+        for item in block.items:
+            if isinstance(item, nodes.Instruction):
+                self._instruction(item, scope, ret)
+            elif isinstance(item, nodes.Loc):
+                self.loc = self.lines.at(item)
+            elif isinstance(item, nodes.Label):
+                self.flat.append(item.name + scope.suffix)
+            elif isinstance(item, nodes.Block):
+                self.calls += 1
+                self._walk(item, _Scope(scope, f"{scope.suffix}@{self.calls}"), ret)
+
+    def _declare(self, block: nodes.Block, scope: _Scope) -> None:
+        label = ""
+        for item in block.items:
+            if isinstance(item, nodes.RegDecl):
+                self._declare_registers(item, scope)
+            elif isinstance(item, nodes.Variable):
+                self._declare_variable(item, scope)
+            elif isinstance(item, nodes.Label):
+                label = item.name
+                scope.names[label] = Symbol("label", label + scope.suffix, -1)
+            elif isinstance(item, nodes.Directive) and item.name == ".branchtargets":
+                scope.targets[label] = tuple(word.strip() for word in item.text.split(","))
+
+    def _declare_registers(self, item: nodes.RegDecl, scope: _Scope) -> None:
+        bits = _bits(item.type)
+        for name in item.names:
+            if item.count is not None:
+                scope.ranges.append((name, item.count, bits))
+            else:
+                scope.names[name] = Register(name + scope.suffix, bits)
+
+    def _declare_variable(self, item: nodes.Variable, scope: _Scope) -> None:
+        if item.space == "shared":
+            scope.names[item.name] = self._place_shared(item, item.name + scope.suffix)
+        elif item.space == "reg":
+            scope.names[item.name] = Register(item.name + scope.suffix, _bits(item.type))
+        elif item.name not in scope.names:
+            self.local_bytes = _round(self.local_bytes, _align(item))
+            scope.names[item.name] = Symbol("local", item.name, self.local_bytes)
+            self.local_bytes += _size(item)
+
+    def _place_shared(self, item: nodes.Variable, name: str) -> Symbol:
+        if item.linkage == ".extern" or 0 in item.dims:
+            self.dynamic.append(name)
+            self.shared[name] = item
+            return Symbol("shared", name, _UNPLACED)
+        self.shared_bytes = _round(self.shared_bytes, _align(item))
+        symbol = Symbol("shared", name, self.shared_bytes)
+        self.shared_bytes += _size(item)
+        return symbol
+
+    def _place_dynamic(self) -> int:
+        """Dynamic shared memory begins after the static variables; every extern array names its start."""
+        align = max([16, *(_align(self.shared[name]) for name in self.dynamic)])
+        start = _round(self.shared_bytes, align)
+        for inst in self.flat:
+            if isinstance(inst, Inst):
+                inst.operands = tuple(_settle(operand, start) for operand in inst.operands)
+        return start
+
+    def _function_address(self, name: str) -> Symbol | None:
+        """A number that stands for a function: it can be stored and compared; calls through it are refused."""
+        if name not in self.functions:
+            return None
+        return Symbol("global", name, 16 * (1 + list(self.functions).index(name)))
+
+    def _find(self, name: str, scope: _Scope, line: int) -> Operand:
+        found = scope.find(name)
+        if found is None and name in self.shared:
+            found = self.top.names[name] = self._place_shared(self.shared[name], name)
+        if found is None:
+            found = self._function_address(name)
+        if found is None and name in SPECIAL_BITS:
+            found = Register(name, SPECIAL_BITS[name], special=True)
+        if found is None:
+            raise UsageError(f"PTX line {line}: {name!r} is used but not declared; declare it, or correct its name.")
+        return found
+
+    def _resolve(self, operand: nodes.Operand, scope: _Scope, line: int) -> Operand:
+        if isinstance(operand, nodes.Reg):
+            if operand.name == "_":
+                return operand
+            found = self._find(operand.name, scope, line)
+            if isinstance(found, Register):
+                self.registers.setdefault(found.name, found)
+                return replace(found, negated=operand.negated) if operand.negated else found
+            return found
+        if isinstance(operand, nodes.Vector):
+            return rebuilt(self._resolve(i, scope, line) for i in operand.items)
+        if isinstance(operand, nodes.Pair):
+            return nodes.Pair(self._resolve(operand.first, scope, line), self._resolve(operand.second, scope, line))  # type: ignore[arg-type]
+        if isinstance(operand, nodes.Address):
+            base = self._resolve(operand.base, scope, line)
+            extra = tuple(self._resolve(i, scope, line) for i in operand.extra)
+            return nodes.Address(base, operand.offset, extra)  # type: ignore[arg-type]
+        if isinstance(operand, nodes.Symbol):
+            found = self._find(operand.name, scope, line)
+            return replace(found, value=found.value + operand.offset) if isinstance(found, Symbol) else found
+        return operand
+
+    def _instruction(self, item: nodes.Instruction, scope: _Scope, ret: str) -> None:
+        guard = self._guard(item, scope)
+        if item.opcode.startswith("call"):
+            return self._call(item, scope, guard)
+        if item.opcode.startswith("ret") and ret:
+            return self._emit("bra.uni" if guard is None else "bra", (Symbol("label", ret, -1),), guard, item.line)
+        if item.opcode.startswith("brx"):
+            index, targets = self._resolve(item.operands[0], scope, item.line), self._branch_list(item, scope)
+            return self._emit(item.opcode, (index, targets), guard, item.line)
+        operands = tuple(self._resolve(o, scope, item.line) for o in item.operands)
+        self._emit(item.opcode, operands, guard, item.line)
+
+    def _guard(self, item: nodes.Instruction, scope: _Scope) -> Register | None:
+        if item.guard is None:
+            return None
+        found = self._resolve(nodes.Reg(item.guard.register, item.guard.negated), scope, item.line)
+        assert isinstance(found, Register)
+        return found
+
+    def _branch_list(self, item: nodes.Instruction, scope: _Scope) -> nodes.Vector:
+        operand = item.operands[1]
+        names = scope.branch_targets(operand.name) if isinstance(operand, nodes.Reg) else None
+        if names is None:
+            raise UsageError(f"PTX line {item.line}: brx.idx needs the label of a .branchtargets list.")
+        return rebuilt(self._find(name, scope, item.line) for name in names)
+
+    def _call(self, item: nodes.Instruction, scope: _Scope, guard: Register | None) -> None:
+        results, name, arguments = _call_parts(item)
+        function = self.functions.get(name)
+        given = tuple(self._resolve(a, scope, item.line) for a in arguments)
+        if name in SERVICES:
+            taken = tuple(self._resolve(r, scope, item.line) for r in results)
+            return self._emit(f"call.{name}", (*taken, *given), guard, item.line)
+        if function is None:
+            raise UnsupportedInstruction(
+                f"PTX line {item.line}: `call {name}`: the virtual GPU calls functions that the module defines, "
+                "and vprintf."
+            )
+        if name in self.stack:
+            raise UnsupportedInstruction(
+                f"PTX line {item.line}: `call {name}`: recursion is not supported; rewrite it as a loop."
+            )
+        self._inline(function, [self._resolve(r, scope, item.line) for r in results], list(given), guard, item.line)
+
+    def _inline(
+        self, function: nodes.Function, results: list[Operand], given: list[Operand], guard: Register | None, line: int
+    ) -> None:
+        self.calls += 1
+        after = f"{function.name}$return{self.calls}"
+        scope = _Scope(self.top, f"@{self.calls}")
+        if guard is not None:
+            self._emit("bra", (Symbol("label", after, -1),), replace(guard, negated=not guard.negated), line)
+        for formal, actual in zip(function.returns, results, strict=True):
+            scope.names[formal.name] = actual
+        for formal, actual in zip(function.params, given, strict=True):
+            self._bind(formal, actual, scope, line)
+        caller = self.loc
+        self.stack.append(function.name)
+        self._walk(function.body, scope, after)
+        self.stack.pop()
+        self.loc = caller
+        self.flat.append(after)
+
+    def _bind(self, formal: nodes.Variable, actual: Operand, scope: _Scope, line: int) -> None:
+        """A ``.param`` formal is the caller's variable itself; a ``.reg`` formal gets the value in its own register."""
+        if isinstance(actual, Symbol) and formal.space != "reg":
+            scope.names[formal.name] = actual
+            return
+        register = Register(formal.name + scope.suffix, _bits(formal.type))
+        self.registers[register.name] = register
+        scope.names[formal.name] = register
+        self._emit(f"mov.b{register.bits}", (register, actual), None, line)
+
+    def _emit(self, opcode: str, operands: tuple[Operand, ...], guard: Register | None, line: int) -> None:
+        match = isa.match(opcode, len(operands)) or isa.match(opcode)
+        self.flat.append(Inst(0, opcode, match, operands, guard, line, self.loc))
+
+    def _blocks(self) -> list[Block]:
+        blocks = [Block(0, "entry")]
+        labels: dict[str, int] = {}
+
+        def cut(name: str = "") -> None:
+            if blocks[-1].insts or name:
+                blocks.append(Block(len(blocks), name or blocks[-1].name))
+
+        number = 0
+        for item in self.flat:
+            if isinstance(item, str):
+                cut(item)
+                labels[item] = blocks[-1].index
+                continue
+            if _OPENS.match(item.opcode):
+                cut()
+            item.index, number = number, number + 1
+            blocks[-1].insts.append(item)
+            if _CLOSES.match(item.opcode):
+                cut()
+        for item in self.flat:
+            if isinstance(item, Inst):
+                item.operands = tuple(_aim(operand, labels) for operand in item.operands)
+        return blocks
+
+
+def _leaves(init: nodes.Operand | None, dims: tuple[int, ...]) -> list[nodes.Operand | None]:
+    """Initial values in memory order; rows of nested braces that are short leave zeros (None) behind them."""
+    if init is None:
+        return []
+    if not isinstance(init, nodes.Vector):
+        return [init]
+    if len(dims) <= 1:
+        return list(init.items)
+    row = 1
+    for extent in dims[1:]:
+        row *= extent
+    values: list[nodes.Operand | None] = []
+    for item in init.items:
+        part = _leaves(item, dims[1:])
+        values += part + [None] * (row - len(part))
+    return values
+
+
+def _constant_bits(imm: nodes.Imm, type: str) -> int:
+    """The bit pattern of a constant stored as ``type``."""
+    import numpy as np
+
+    scalar = types.named(type)
+    if scalar.kind != "float":
+        return int(imm.value)
+    text = imm.text.lower()
+    if text.startswith(("0f", "0d")) and (len(text) - 2) * 4 == scalar.bits:
+        return int(text[2:], 16)
+    return int.from_bytes(np.asarray(imm.value).astype(scalar.dtype).tobytes(), "little")
+
+
+def _masked(word: int, mask: int) -> int:
+    """The byte of ``word`` that ``mask`` (``0xFF00``) selects."""
+    shift = (mask & -mask).bit_length() - 1
+    return (word & mask) >> shift
+
+
+def _thread_registers(numbers: dict[str, int], arch: Arch | None) -> int:
+    """Registers that a thread starts with, as ptxas 13.0 fixes them when setmaxnreg is to work."""
+    if ".maxnreg" in numbers:
+        return _round(numbers[".maxnreg"], 8)
+    threads = numbers.get(".reqntid") or numbers.get(".maxntid")
+    if arch is None or not threads or ".minnctapersm" not in numbers:
+        return 0
+    share = arch.registers_per_sm // (threads * numbers[".minnctapersm"])
+    return min(share // 8 * 8, _round(arch.max_registers_per_thread, 8))
+
+
+def _dims(text: str) -> tuple[int, int, int]:
+    numbers = [int(word) for word in text.split(",")]
+    x, y, z = [*numbers, 1, 1][:3]
+    return x, y, z
+
+
+def _call_parts(item: nodes.Instruction) -> tuple[tuple[nodes.Operand, ...], str, tuple[nodes.Operand, ...]]:
+    operands = list(item.operands)
+    results = operands.pop(0).items if isinstance(operands[0], nodes.Vector) else ()  # type: ignore[union-attr]
+    name = operands.pop(0)
+    arguments = operands.pop(0).items if operands and isinstance(operands[0], nodes.Vector) else ()  # type: ignore[union-attr]
+    if not isinstance(name, nodes.Reg) or name.name.startswith("%"):
+        raise UnsupportedInstruction(f"PTX line {item.line}: `{item.opcode}`: indirect calls are not supported.")
+    return results, name.name, arguments
+
+
+def _aim(operand: Operand, labels: dict[str, int]) -> Operand:
+    """Labels as block indices."""
+    if isinstance(operand, Symbol) and operand.space == "label":
+        return replace(operand, value=labels[operand.name])
+    if isinstance(operand, nodes.Vector):
+        return rebuilt(_aim(i, labels) for i in operand.items)
+    return operand
+
+
+def _settle(operand: Operand, dynamic: int) -> Operand:
+    """Extern shared arrays at the place that dynamic shared memory got."""
+    if isinstance(operand, Symbol) and operand.space == "shared" and operand.value < 0:
+        return replace(operand, value=dynamic + operand.value - _UNPLACED)
+    if isinstance(operand, nodes.Address):
+        return replace(operand, base=_settle(operand.base, dynamic))  # type: ignore[arg-type]
+    if isinstance(operand, nodes.Vector):
+        return rebuilt(_settle(i, dynamic) for i in operand.items)
+    return operand

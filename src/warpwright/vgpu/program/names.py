@@ -1,0 +1,79 @@
+"""What parts of a program are called: roles and barriers, by the labels of its PTX."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+
+from warpwright.ptx import nodes
+from warpwright.vgpu.program.program import Operand, Program, Symbol, place
+
+__all__ = ["APART", "WHOLE", "Names", "Variables"]
+
+WHOLE, APART = "kernel", "all warps"
+_ROLE = re.compile(r"role_(\w+?)_(\d+)(_end|_join)?$")
+_WAIT = re.compile(r"wait_(\w+)_\d+$")
+_HALF = re.compile(r"(\w+)_(full|empty)$")
+
+
+class Names:
+    """``roles``: of every instruction, by its number; ``barriers``: of those that wait for one, ``ab.full``."""
+
+    def __init__(self, program: Program) -> None:
+        self.roles: list[str] = []
+        self.barriers: dict[int, str] = {}
+        self.places = [place(inst) for inst in program.insts]
+        outside = APART if any(_ROLE.match(block.name) for block in program.blocks) else WHOLE
+        role = outside
+        for block in program.blocks:
+            found = _ROLE.match(block.name)
+            if found:
+                role = outside if found[3] == "_end" else found[1]
+            wait = _WAIT.match(block.name)
+            for inst in block.insts:
+                self.roles.append(role)
+                if inst.name.startswith(("mbarrier.try_wait", "mbarrier.test_wait")):
+                    self.barriers[inst.index] = _barrier(wait[1]) if wait else ""
+
+    def waits(self, inst: int, address: int) -> str:
+        """The reason of a wait: ``waits ab.full``, or the barrier's place in shared memory."""
+        return f"waits {self.barriers.get(inst) or f'barrier 0x{address:x}'}"
+
+
+def _barrier(label: str) -> str:
+    found = _HALF.match(label)
+    return f"{found[1]}.{found[2]}" if found else label
+
+
+class Variables:
+    """The static variables of shared memory, where code names them."""
+
+    def __init__(self, program: Program) -> None:
+        found = {symbol.value: symbol.name for inst in program.insts for symbol in _symbols(inst.operands)}
+        self.starts = sorted(found)
+        self.names = [_plain(found[start]) for start in self.starts]
+        self.end = program.dynamic_offset
+
+    def name(self, offset: int, nbytes: int = 8) -> str:
+        """``full``, or ``full[2]`` of elements of so many bytes; "" in dynamic shared memory."""
+        index = bisect_right(self.starts, offset) - 1
+        if index < 0 or self.starts[index] >= self.end:
+            return ""
+        place = (offset - self.starts[index]) // nbytes
+        return f"{self.names[index]}[{place}]" if place else self.names[index]
+
+
+def _symbols(operands: Iterable[Operand]) -> Iterator[Symbol]:
+    for operand in operands:
+        inner = operand.base if isinstance(operand, nodes.Address) else operand
+        if isinstance(inner, Symbol) and inner.space == "shared":
+            yield inner
+
+
+def _plain(name: str) -> str:
+    """A name of C++ without the function around it: ``_ZZ6kernelE4full`` is ``full``."""
+    rest, last = name if name.startswith("_Z") else "", name
+    while found := re.match(r"\D*(\d+)", rest):
+        last, rest = rest[found.end() :][: int(found[1])], rest[found.end() + int(found[1]) :]
+    return last

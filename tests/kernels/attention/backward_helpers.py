@@ -1,0 +1,89 @@
+"""Launches of the Hopper attention backward on a virtual GPU, and how far its gradients may lie from float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import warpwright as ww
+from tests.kernels.attention.attention_helpers import SENTINEL, normal
+from warpwright.kernels.attention import Problem, reference
+from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
+from warpwright.kernels.reference import FLOAT32_STEP, MMA_K, ulp
+from warpwright.lang.trace import Traced
+from warpwright.ops.attention.backward import backward_job
+from warpwright.targets import DEVICES
+
+H200 = ww.vgpu.Device(replace(DEVICES["h200"], sms=4))
+NAMES = "dq", "dk", "dv"
+Arrays = tuple[np.ndarray, ...]
+
+
+def random(problem: Problem, seed: int = 0) -> Arrays:
+    """Q, K, V and the gradient of the output, of normal numbers."""
+    q, k, v = normal(problem, seed)
+    return q, k, v, np.random.default_rng(seed + 1).standard_normal(q.shape).astype(problem.dtype)
+
+
+def arrays(problem: Problem, given: Arrays, config: BackwardConfig | None = None) -> dict[str, Any]:
+    """All arrays of the launches: what float64 says of the forward pass, results and memory full of other numbers."""
+    q, k, v, do = given
+    o, lse = reference.attention(problem, q, k, v)
+    found: dict[str, Any] = {"q": q, "k": k, "v": v, "do": do, "o": o.astype(problem.dtype), "dlse": 0}
+    found["lse"] = lse.astype(np.float32)
+    found |= {name: np.full(each.shape, SENTINEL, problem.dtype) for name, each in zip(NAMES, (q, k, v), strict=True)}
+    shapes = backward_job(problem, config).memory
+    return found | {name: np.full(shape, np.nan, np.float32) for name, shape in shapes.items()}
+
+
+def launches(
+    problem: Problem, values: dict[str, Any], config: BackwardConfig | None = None
+) -> Iterator[tuple[Traced, tuple[int, int, int], list[Any]]]:
+    """Kernel, grid and arguments of each."""
+    job = backward_job(problem, config)
+    known = values | job.plan.scalars
+    for kernel, grid in job.launches:
+        yield kernel, grid, [known[name] for name, _ in kernel.params]
+
+
+def differentiate(problem: Problem, given: Arrays, config: BackwardConfig | None = None) -> Arrays:
+    """dQ, dK and dV."""
+    values = arrays(problem, given, config)
+    for kernel, grid, args in launches(problem, values, config):
+        ww.launch(kernel, grid, args=args, device=H200)
+    return tuple(values[name] for name in NAMES)
+
+
+def bounds(problem: Problem, given: Arrays) -> Arrays:
+    """Largest errors before the results are rounded. Inputs are finite.
+
+    P and dS are rounded to the dtype, by half a unit in the last place, in float16 also by half its smallest number;
+    so is O, which the mean gradient of a row is computed from. A score is off by what its float32 sum may be, which is
+    a relative error of P and dS.
+    """
+    q, k, v, do = (np.abs(each.astype(np.float64)) for each in given)
+    keys, values = (np.repeat(each, problem.group, axis=1) for each in (k, v))
+    weights, _ = reference._weights(problem, *given[:2])
+    half = 0.5 * float(ulp(np.ones(1), problem.dtype)[0])
+    tiny = 2.0**-25 if problem.dtype == np.float16 else 0.0
+    sums = (q @ keys.swapaxes(-1, -2)).max() * problem.factor
+    relative = 2 * half + 4 * (sums + 1) * (problem.head_dim // MMA_K + 4) * FLOAT32_STEP
+    of_mean = (weights @ values * do).sum(-1, keepdims=True)
+    of_slopes = weights * (relative * (do @ values.swapaxes(-1, -2) + of_mean)) + tiny
+    of_weights = weights * relative + tiny
+    by_k, by_v = of_slopes.swapaxes(-1, -2) @ q, of_weights.swapaxes(-1, -2) @ do
+    gathered = [reference._gathered(problem, each) for each in (by_k * problem.factor, by_v)]
+    return of_slopes @ keys * problem.factor, *gathered
+
+
+def verify(problem: Problem, given: Arrays, found: Arrays) -> None:
+    """Gradients within the rounding of their types of float64."""
+    exact = reference.gradients(problem, *given)
+    for name, each, wanted, bound in zip(NAMES, found, exact, bounds(problem, given), strict=True):
+        allowed = bound + 0.5 * ulp(np.where(wanted == 0, 2.0**-24, wanted), problem.dtype)
+        off = np.abs(each.astype(np.float64) - wanted)
+        worst = np.unravel_index(np.argmax(off - allowed), off.shape)
+        assert (off <= allowed).all(), f"{name}{worst} = {each[worst]}, expected {wanted[worst]} ± {allowed[worst]}"

@@ -1,0 +1,51 @@
+"""Every barrier of the kernel that passes scores through shared memory is needed: without it the verdict is a race."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import warpwright as ww
+from tests.kernels.attention.attention_helpers import arguments, normal
+from warpwright.kernels.attention import Problem
+from warpwright.kernels.attention.sm120.plan import STEPS
+from warpwright.run.launch import load_ptx
+
+PROBLEM = Problem(1, 1, 1, 20, 200, 64, causal=True)
+STARTS = {"v3": 1, "fewer-syncs": 1}  # bar.sync before the loop: behind the initialisation of the barriers
+
+
+def verdict(name: str, missing: int | None):
+    """Of the kernel without the barrier of that number, counted from the first of the loop over tiles."""
+    config = replace(STEPS[name], head_dim=64)
+    q, k, v = normal(PROBLEM)
+    arrays = q, k, v, np.zeros_like(q), np.zeros(q.shape[:3], np.float32)
+    traced, grid, args = arguments(PROBLEM, config, arrays)
+    lines = re.findall(r"^\s*bar\.sync .*;$", traced.ptx, re.MULTILINE)
+    text = traced.ptx
+    if missing is not None:
+        places = [found.span() for found in re.finditer(r"^\s*bar\.sync .*;$", text, re.MULTILINE)]
+        start, end = places[STARTS[name] + missing]
+        text = text[:start] + text[end:]
+    args = [
+        ww.TensorMap(x, traced.maps[n].box, swizzle=traced.maps[n].swizzle) for n, x in zip("qkvo", args, strict=False)
+    ] + args[4:]
+    entry = load_ptx(text)[traced.entry]
+    return ww.check(entry, grid, smem=traced.smem_bytes, args=args), len(lines) - STARTS[name]
+
+
+@pytest.mark.parametrize(("name", "barriers"), [("v3", 7), ("fewer-syncs", 4)])
+def test_all_of_them_are_enough(name, barriers) -> None:
+    found, count = verdict(name, None)
+    assert (found.kind, count) == ("clean", barriers)  # of each tile, and one before the results leave
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"), [*(("v3", number) for number in range(7)), *(("fewer-syncs", number) for number in range(4))]
+)
+def test_without_one_there_is_a_race(name, missing) -> None:
+    found, _ = verdict(name, missing)
+    assert "race" in {finding.rule.id for finding in found.findings}

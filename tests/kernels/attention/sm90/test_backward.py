@@ -1,0 +1,160 @@
+"""The Hopper attention backward: numbers against float64, its verdict, what ptxas says, its plans."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import warpwright as ww
+from tests.kernels.attention.attention_helpers import BF16
+from tests.kernels.attention.backward_helpers import H200, arrays, differentiate, launches, random, verify
+from warpwright.errors import UsageError
+from warpwright.kernels.attention import Problem
+from warpwright.kernels.attention.sm90.backward import kernels_of
+from warpwright.kernels.attention.sm90.backward_plan import CONFIGS, plan
+from warpwright.lang import bf16
+from warpwright.ops.attention.backward import gradients
+from warpwright.ptx.ptxas import assemble
+
+F16 = np.dtype(np.float16)
+SMALL = Problem(1, 2, 1, 100, 150, 64, BF16)
+EDGES = [(1, 65), (63, 1), (64, 63), (65, 127), (127, 129), (129, 64), (300, 200)]
+
+
+@pytest.mark.parametrize(("q_len", "kv_len"), EDGES)
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_lengths_around_tiles(q_len: int, kv_len: int, head_dim: int) -> None:
+    problem = Problem(1, 2, 1, q_len, kv_len, head_dim, BF16, causal=True)
+    given = random(problem)
+    verify(problem, given, differentiate(problem, given))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"batch": 2, "heads": 4, "kv_heads": 2},
+        {"head_dim": 128, "q_len": 200, "scale": 0.3},
+        {"head_dim": 40, "dtype": F16},
+        {"head_dim": 104, "window": (20, 7), "q_len": 250, "dtype": F16},
+        {"window": (30, None)},
+        {"window": (None, 90), "q_len": 280},
+    ],
+)
+def test_heads_windows_types_and_head_dimensions(changes: dict[str, Any]) -> None:
+    problem = replace(SMALL, **changes)
+    given = random(problem)
+    verify(problem, given, differentiate(problem, given))
+
+
+def test_queries_begin_anywhere() -> None:
+    problem = replace(SMALL, q_len=400, kv_len=300)
+    given, config = random(problem), plan(problem).config
+    verify(problem, given, differentiate(problem, given, replace(config, rotated=not config.rotated)))
+    assert plan(replace(problem, head_dim=128)).config.rotated
+
+
+def one_hot(problem: Problem) -> Any:
+    """Each query meets one key, far above the others."""
+    q, k, v, do = random(problem)
+    q, k = (np.eye(problem.head_dim, dtype=problem.dtype)[: x.shape[2]] * np.ones_like(x) * 24 for x in (q, k))
+    return q, k, v, do
+
+
+def large(problem: Problem) -> Any:
+    """Scores of hundreds."""
+    q, k, v, do = random(problem)
+    return (q * 20).astype(problem.dtype), (k * 8).astype(problem.dtype), v, do
+
+
+@pytest.mark.parametrize("make", [one_hot, large])
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_weights_of_a_single_key(make: Any, head_dim: int) -> None:
+    problem = replace(SMALL, q_len=60, kv_len=60, head_dim=head_dim)
+    given = make(problem)
+    verify(problem, given, differentiate(problem, given))
+
+
+def test_queries_without_keys_have_no_part() -> None:
+    problem = replace(SMALL, q_len=200, kv_len=60, causal=True)
+    given = random(problem)
+    given[3][:, :, :140] *= np.float32(2e30)  # of queries that see nothing
+    dq, dk, dv = differentiate(problem, given)
+    assert not dq[:, :, :140].any() and np.isfinite(dk.astype(np.float32)).all() and np.abs(dv).max() < 100
+
+
+def test_the_bounds_tell_neighbours_apart() -> None:
+    given = random(SMALL)
+    dq, dk, dv = differentiate(SMALL, given)
+    for wrong in ((np.roll(dq, 1, 2), dk, dv), (dq, np.roll(dk, 1, 3), dv), (dq, dk, np.roll(dv, 8, 2))):
+        with pytest.raises(AssertionError, match="expected"):
+            verify(SMALL, given, wrong)
+
+
+@pytest.mark.parametrize("problem", [replace(SMALL, q_len=300), Problem(1, 2, 1, 200, 150, 128, BF16, causal=True)])
+def test_in_order(problem: Problem) -> None:
+    given = random(problem)
+    values = arrays(problem, given)
+    values["dlse"] = np.zeros_like(values["lse"])
+    for kernel, grid, args in launches(problem, values):
+        verdict = ww.check(kernel, grid, args=args, device=H200)
+        assert verdict.kind == "clean", verdict
+    verify(problem, given, (values["dq"], values["dk"], values["dv"]))
+
+
+@pytest.mark.parametrize("bounds", [(False, False), (False, True), (True, True)])
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_no_spills_and_no_serialised_wgmma(head_dim: int, bounds: tuple[bool, bool]) -> None:
+    config = CONFIGS[head_dim, bounds[1]]
+    prepare, main, convert = kernels_of(config)
+    traced = prepare.trace(dtype=bf16), main.trace(dtype=bf16, bounds=bounds), convert.trace(dtype=bf16)
+    assert traced[1].smem_bytes <= config.smem_bytes
+    for each in traced:
+        result = assemble(each.ptx, "sm_90a", "-v")
+        assert result.errors == {}
+        assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in result.log
+        assert not re.search(r"C75\d\d|warning", result.log)
+
+
+def test_arrays_of_any_order_and_the_same_gradients() -> None:
+    given = random(SMALL)
+    o, lse = ww.attention(*given[:3], device="h200", return_lse=True)
+    turned = [np.ascontiguousarray(x.swapaxes(1, 2)) for x in (*given[:3], o, given[3])]
+    *four, do = turned
+    found = gradients(*four, lse, do, layout="bshd", device=H200)
+    assert found[0].strides == turned[0].strides
+    verify(SMALL, given, tuple(x.swapaxes(1, 2) for x in found))
+    wide = np.zeros((*given[3].shape, 2), BF16)
+    wide[..., 0] = given[3]
+    verify(SMALL, given, gradients(*given[:3], o, lse, wide[..., 0], device=H200))
+
+
+def message(**changes: Any) -> str:
+    q, k, v, do = random(SMALL)
+    values = {"q": q, "k": k, "v": v, "o": q, "lse": np.zeros(q.shape[:3], np.float32), "do": do} | changes
+    with pytest.raises(UsageError) as caught:
+        gradients(**values)
+    return str(caught.value)
+
+
+def test_what_has_no_gradients() -> None:
+    wide = [np.zeros((1, 2, 8, 136), BF16)] * 3
+    assert message(
+        **dict(zip(("q", "k", "v"), wide, strict=True)), o=wide[0], do=wide[0], lse=np.zeros((1, 2, 8), np.float32)
+    ) == (
+        "attention: given gradients of head dimension 136; expected at most 128: torch's own "
+        "scaled_dot_product_attention has the others"
+    )
+    assert message(device="b200") == (
+        "attention: given gradients on b200 (sm_100a); expected sm_90a, the only one with a kernel for them: torch's "
+        "own scaled_dot_product_attention has gradients elsewhere"
+    )
+    assert message(do=np.zeros((1, 2, 99, 64), BF16)) == (
+        "attention: do is 1 × 2 × 99 × 64 of bfloat16; expected the shape and dtype of q, 1 × 2 × 100 × 64 of bfloat16"
+    )
+    assert message(lse=np.zeros((1, 100, 2), np.float32)) == (
+        "attention: lse is 1 × 100 × 2 of float32; expected batch × heads × rows of q, 1 × 2 × 100 of float32"
+    )

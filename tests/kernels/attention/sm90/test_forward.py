@@ -1,0 +1,263 @@
+"""The Hopper attention: what ptxas says of every configuration, its plans, its numbers on the virtual H200."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import warpwright as ww
+from tests.kernels.attention.attention_helpers import BF16, SENTINEL, normal, verify
+from tests.kernels.helpers import without
+from warpwright.kernels.attention import Problem, reference
+from warpwright.kernels.attention.sm90.forward import kernel_of
+from warpwright.kernels.attention.sm90.plan import CONFIGS, HopperConfig, HopperPlan, choose, plan
+from warpwright.kernels.reference import ulp
+from warpwright.layout.tensor_map import TensorMap
+from warpwright.ptx.ptxas import assemble
+from warpwright.run.launch import load_ptx
+from warpwright.types import of_dtype
+from warpwright.vgpu import Device
+
+SMEM_LIMIT = 232_448
+BOUNDS = [(False, False), (False, True), (True, True)]
+SMALL = {
+    "one warpgroup": HopperConfig(64, (64, 64)),
+    "in turn": HopperConfig(64, (192, 32), in_turn=True),
+    "panels of 32": HopperConfig(96, (128, 48), in_turn=True),
+    "wide": HopperConfig(128, (128, 64)),
+    "one slot of Q": HopperConfig(256, (128, 32), q_stages=1, together=False),
+}
+ONE, TURN, NARROW, WIDE, ONE_Q = SMALL.values()
+SHAPES = [
+    (ONE, Problem(1, 1, 1, 1, 1, 64)),
+    (ONE, Problem(1, 2, 1, 63, 65, 40, causal=True)),
+    (TURN, Problem(2, 4, 2, 129, 127, 64, causal=True)),
+    (TURN, Problem(1, 2, 2, 200, 1000, 64)),
+    (NARROW, Problem(1, 2, 1, 127, 64, 96, window=(30, 10))),
+    (NARROW, Problem(1, 1, 1, 65, 300, 80, dtype=np.float16, window=(100, None), causal=True)),
+    (NARROW, Problem(1, 1, 1, 70, 90, 96, window=(2**40, 2**40))),
+    (WIDE, Problem(2, 3, 3, 300, 200, 128, causal=True)),
+    (WIDE, Problem(1, 6, 2, 64, 129, 128, dtype=np.float16)),
+    (ONE_Q, Problem(1, 2, 1, 129, 65, 192, causal=True, scale=0.3)),
+    (ONE_Q, Problem(1, 2, 2, 130, 100, 256)),
+]
+
+
+def prepared(
+    problem: Problem, config: HopperConfig, given: Any, sms: int = 3
+) -> tuple[HopperPlan, Any, list[Any], tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Plan, kernel, arguments and results: O, the log-sum-exp, and the counter."""
+    found = plan(problem, sms=sms, config=config)
+    q, k, v = given
+    o, lse = np.full(q.shape, SENTINEL, q.dtype), np.full(q.shape[:3], SENTINEL, np.float32)
+    counter = np.zeros(1, np.uint32)
+    kernel = kernel_of(config).configure(dtype=of_dtype(problem.dtype), bounds=found.bounds)
+    return found, kernel, [q, k, v, o, lse, counter, *found.scalars], (o, lse, counter)
+
+
+def attend(
+    problem: Problem, config: HopperConfig, given: Any, sms: int = 3, *, counted: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
+    found, kernel, args, (o, lse, counter) = prepared(problem, config, given, sms)
+    args[5] = counter if counted else 0
+    ww.launch(kernel, found.grid, args=args, device="h200")
+    assert counter[0] == 0
+    return o, lse
+
+
+@pytest.mark.parametrize(("name", "bounds"), [*product(CONFIGS, BOUNDS[:2]), *product(list(CONFIGS)[::3], BOUNDS[2:])])
+def test_no_spills_and_no_serialised_wgmma_in_any_shipped_configuration(name: str, bounds: tuple[bool, bool]) -> None:
+    config = CONFIGS[name]
+    traced = kernel_of(config).trace(bounds=bounds)
+    result = assemble(traced.ptx, "sm_90a", "-v")
+    assert result.errors == {}
+    assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in result.log
+    assert not re.search(r"C75\d\d|warning", result.log)
+    assert traced.smem_bytes <= min(config.smem_bytes, SMEM_LIMIT)
+    assert traced.threads == (config.threads, 1, 1)
+
+
+@pytest.mark.parametrize(("config", "problem"), SHAPES)
+def test_agrees_with_float64(config: HopperConfig, problem: Problem) -> None:
+    given = normal(problem)
+    verify(problem, given, attend(problem, config, given))
+
+
+def test_arrays_of_any_strides_are_read_and_written_in_place() -> None:
+    problem = Problem(2, 3, 3, 100, 90, 64, causal=True)
+    given = normal(problem)
+    turned = [np.ascontiguousarray(array.swapaxes(1, 2)).swapaxes(1, 2) for array in given]
+    found, kernel, args, (_, lse, _) = prepared(problem, ONE, turned)
+    memory = np.full((2, 101, 4, 72), SENTINEL, problem.dtype)
+    args[3] = o = memory[:, :100, :3, :64].swapaxes(1, 2)
+    ww.launch(kernel, found.grid, args=args, device="h200")
+    verify(problem, given, (o, lse))
+    memory[:, :100, :3, :64] = SENTINEL
+    assert (memory == SENTINEL).all()
+
+
+def test_each_query_gets_the_value_of_the_key_that_it_points_at() -> None:
+    """Keys are unit vectors, so a wrong row, column, head or batch shows as another value."""
+    problem = Problem(2, 2, 2, 128, 128, 128, scale=1.0)
+    random = np.random.default_rng(0)
+    order = np.stack([random.permutation(128) for _ in range(4)]).reshape(2, 2, 128)
+    k = np.tile(np.eye(128), (2, 2, 1, 1)).astype(problem.dtype)
+    q = (200 * np.eye(128)[order]).astype(problem.dtype)
+    v = random.integers(-128, 128, (2, 2, 128, 128)).astype(problem.dtype)
+    o, lse = attend(problem, WIDE, (q, k, v))
+    assert np.array_equal(o, np.take_along_axis(v, order[..., None], axis=2))
+    assert np.array_equal(lse, np.full_like(lse, 200.0))
+
+
+def test_large_logits_and_growing_ones() -> None:
+    """Scores of thousands, the greatest in the block that comes last, so every sum is rescaled."""
+    problem = Problem(1, 1, 1, 64, 256, 64, scale=1.0)
+    q, k, v = normal(problem)
+    k = (k.astype(np.float32) * np.linspace(60, 1, 256)[:, None]).astype(problem.dtype)
+    given = (q * 8).astype(problem.dtype), k, v
+    verify(problem, given, attend(problem, ONE, given))
+
+
+@pytest.mark.parametrize("config", [ONE, ONE_Q])
+@pytest.mark.parametrize("dtype", [BF16, np.dtype(np.float16)])
+def test_the_greatest_weight_of_each_block_is_not_rounded(config: HopperConfig, dtype: np.dtype) -> None:
+    """A query sees one key in each of two blocks, with any weight below 1 in the second, so O is only rounded once.
+
+    In each warp's first eight rows and in its last eight one score exceeds those before, and the others move with it.
+    """
+    keys = config.tile[1]
+    problem = Problem(1, 1, 1, config.tile[0], 2 * keys, config.head_dim, dtype=dtype, scale=1.0)
+    q, k, v = normal(problem)
+    q[..., :3], k[...] = 1.0, 0.0
+    q[0, 0, :, 1] = np.where(np.arange(problem.q_len) % 8 == 3, 1.0, -np.random.default_rng(1).random(problem.q_len))
+    k[..., 2] = -100.0
+    k[0, 0, keys, :3], k[0, 0, 0, :3] = (0.0, 0.0, 0.0), (0.0, 1.0, 0.0)
+    exact, _ = reference.attention(problem, q, k, v)
+    o, _ = attend(problem, config, (q, k, v))
+    assert (np.abs(o.astype(np.float64) - exact) <= 0.5 * ulp(exact, dtype) + 2.0**-20).all()
+
+
+@pytest.mark.parametrize("config", [ONE, ONE_Q])
+def test_scores_that_fall_in_some_rows_and_grow_in_others(config: HopperConfig) -> None:
+    """By hundreds a block: what fell is not brought back, or sums would be infinite."""
+    problem = Problem(1, 1, 1, config.tile[0], 5 * config.tile[1], config.head_dim, scale=1.0)
+    q, k, v = normal(problem)
+    q[0, 0, :, 0] = np.where(np.arange(problem.q_len) % 3, 30.0, -30.0)
+    k[0, 0, :, 0] = np.linspace(0, 50, problem.kv_len)
+    given = q, k, v
+    verify(problem, given, attend(problem, config, given))
+
+
+def test_rows_that_see_nothing_are_zero() -> None:
+    problem = Problem(1, 1, 1, 192, 40, 64, causal=True)
+    given = normal(problem)
+    o, lse = attend(problem, TURN, given)
+    assert not o[0, 0, :152].any() and np.isneginf(lse[0, 0, :152]).all()
+    verify(problem, given, (o, lse))
+
+
+def test_scores_of_minus_infinity_and_nan() -> None:
+    """A query whose scores are all -inf gets 0; NaN stays in its row of Q, and spreads from a key to all who see it."""
+    problem = Problem(1, 3, 3, 64, 64, 64)
+    q, k, v = normal(problem)
+    k[0, 0, :, 0], q[0, 0, :, 0] = 1.0, 1.0
+    q[0, 0, 5, 0] = -np.inf
+    q[0, 1, 9, 3] = np.nan
+    k[0, 2, 17, 30] = np.nan
+    o, lse = attend(problem, ONE, (q, k, v))
+    assert not o[0, 0, 5].any() and np.isneginf(lse[0, 0, 5])
+    bad = np.isnan(o.astype(np.float32)).all(-1)
+    assert bad[0, 1, 9] and bad[0, 1].sum() == 1 and not bad[0, 0].any() and bad[0, 2].all()
+    assert np.array_equal(np.isnan(lse), bad)
+
+
+def test_who_counts_does_not_matter() -> None:
+    problem = Problem(1, 4, 4, 300, 300, 128, causal=True)
+    given = normal(problem)
+    counted, strided = (attend(problem, WIDE, given, sms=5, counted=counted) for counted in (True, False))
+    assert all(np.array_equal(*pair) for pair in zip(counted, strided, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        (TURN, Problem(1, 3, 3, 400, 100, 64)),
+        (WIDE, Problem(1, 4, 2, 300, 330, 128, causal=True)),
+        (ONE_Q, Problem(1, 2, 2, 300, 130, 256, causal=True)),
+    ],
+)
+def test_the_verdict_is_clean(config: HopperConfig, problem: Problem) -> None:
+    found, kernel, args, _ = prepared(problem, config, normal(problem), sms=2)
+    verdict = ww.check(kernel, found.grid, args=args, device="h200")
+    assert verdict.kind == "clean", verdict
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        without(r"wgmma\.wait_group\.sync\.aligned 1", 2),
+        without(r"fence\.proxy\.async\.shared::cta", 2),
+        without(r"cp\.async\.bulk\.wait_group\.read 0"),
+        without(r"bar\.sync 0"),
+    ],
+)
+def test_what_is_left_out_is_found(change: Any) -> None:
+    problem = Problem(1, 3, 3, 256, 130, 64)
+    found, kernel, args, _ = prepared(problem, HopperConfig(64, (128, 64)), normal(problem), sms=1)
+    traced = kernel.trace()
+    entry = load_ptx(change(traced.ptx))[traced.entry]
+    uses = [traced.maps[name] for name in "qkvo"]
+    maps = [TensorMap(array, use.box, swizzle=use.swizzle) for array, use in zip(args, uses, strict=False)]
+    verdict = ww.check(entry, found.grid, smem=traced.smem_bytes, args=[*maps, *args[4:]], device="h200")
+    assert verdict.kind == "findings"
+
+
+def test_plans() -> None:
+    problem = Problem(2, 8, 2, 1000, 3000, 128, causal=True, scale=0.5)
+    found = plan(problem, sms=132)
+    assert found.config == CONFIGS["128: 128x128"] and found.uneven
+    assert found.bounds == (False, True) and found.grid == (128, 1, 1)
+    assert found.scalars[:9] == (1000, 3000, 2000, 2001, 8, 4, 8, 128, 16)
+    assert found.scalars[9] == pytest.approx(0.5 * 1.4426950408889634)
+    assert plan(replace(problem, causal=False, window=(7, None)), sms=4).scalars[2:4] == (1993, 2001)
+    assert plan(problem, sms=4).grid == (4, 1, 1)
+
+
+def test_heads_of_a_section_fit_into_l2() -> None:
+    section = [plan(Problem(1, 12, 12, 64, keys, 128, causal=True), sms=132).scalars[8] for keys in (100, 9000, 10**6)]
+    assert section == [12, 6, 1]
+
+
+@pytest.mark.parametrize(
+    ("problem", "name"),
+    [
+        (Problem(1, 8, 8, 4096, 4096, 64), "64: 192x128"),
+        (Problem(1, 8, 8, 1024, 1024, 64, causal=True), "64: 128x128"),
+        (Problem(1, 8, 8, 4096, 4096, 64, causal=True), "64: 192x128"),
+        (Problem(1, 8, 8, 100, 4096, 64), "64: 128x128"),
+        (Problem(1, 8, 8, 4096, 4096, 72), "96: 128x128"),
+        (Problem(1, 8, 8, 1024, 1024, 128), "128: 128x128"),
+        (Problem(1, 8, 8, 4096, 4096, 128), "128: 192x80"),
+        (Problem(1, 8, 8, 4096, 4096, 128, causal=True), "128: 128x128"),
+        (Problem(1, 8, 8, 16384, 16384, 128, causal=True), "128: 192x80"),
+        (Problem(1, 8, 8, 4096, 4096, 136), "192: 128x80"),
+        (Problem(1, 8, 8, 512, 512, 256), "256: 128x48"),
+        (Problem(1, 8, 8, 1024, 1024, 256), "256: 128x64"),
+    ],
+)
+def test_the_configuration_follows_from_the_problem(problem: Problem, name: str) -> None:
+    assert choose(problem) == name
+
+
+def test_few_sms_take_all_tiles() -> None:
+    """More tiles than CTAs, and a device on which a single CTA does all of them."""
+    problem = Problem(2, 3, 1, 190, 70, 64, causal=True)
+    given = normal(problem, seed=3)
+    found, kernel, args, (o, lse, _) = prepared(problem, ONE, given, sms=1)
+    ww.launch(kernel, found.grid, args=args, device=Device(replace(ww.device("h200").spec, sms=1)))
+    verify(problem, given, (o, lse))

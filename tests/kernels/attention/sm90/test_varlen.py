@@ -1,0 +1,116 @@
+"""The Hopper attention of packed sequences: what ptxas says, its plans, its numbers on the virtual H200."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import warpwright as ww
+from tests.kernels.attention.attention_helpers import SENTINEL
+from tests.kernels.attention.sm90.test_forward import NARROW, ONE, ONE_Q, TURN, WIDE
+from tests.kernels.attention.varlen_helpers import Packed, packed, prepared, starts, verify_packed
+from warpwright.kernels.attention import Problem
+from warpwright.kernels.attention.sm90.plan import CONFIGS, HopperConfig, plan_varlen
+from warpwright.kernels.attention.sm90.varlen import kernel_of
+from warpwright.ptx.ptxas import assemble
+
+ANY = 1  # lengths of the problems here are those of the sequences
+
+
+def attend(
+    problem: Problem, config: HopperConfig, given: Packed, sms: int = 3, *, counted: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
+    grid, kernel, args, (o, lse, counter) = prepared(problem, config, given, sms)
+    args[5] = counter if counted else 0
+    ww.launch(kernel, grid, args=args, device="h200")
+    assert counter[0] == 0
+    return o, lse
+
+
+@pytest.mark.parametrize("name", ["64: 192x128", "128: 192x80", "128: 128x128", "256: 128x64"])
+def test_no_spills_and_no_serialised_wgmma(name: str) -> None:
+    traced = kernel_of(CONFIGS[name]).trace(bounds=(False, True))
+    result = assemble(traced.ptx, "sm_90a", "-v")
+    assert result.errors == {}
+    assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in result.log
+    assert not re.search(r"C75\d\d|warning", result.log)
+    assert traced.smem_bytes <= CONFIGS[name].smem_bytes
+
+
+@pytest.mark.parametrize(
+    ("config", "problem", "q_lens", "k_lens"),
+    [
+        (ONE, Problem(1, 2, 1, ANY, ANY, 64), [1, 63, 0, 65, 40, 0], [70, 64, 10, 1, 0, 0]),
+        (ONE, Problem(1, 2, 1, ANY, ANY, 40, causal=True), [0, 127, 64, 1], [3, 65, 129, 1]),
+        (TURN, Problem(1, 4, 2, ANY, ANY, 64, dtype=np.float16, window=(30, 5)), [129, 0, 200], [127, 5, 130]),
+        (NARROW, Problem(1, 2, 2, ANY, ANY, 96, window=(20, None), causal=True), [128, 1, 40], [129, 63, 40]),
+        (WIDE, Problem(1, 3, 3, ANY, ANY, 128, causal=True, scale=0.3), [129, 300], [65, 200]),
+        (ONE_Q, Problem(1, 2, 1, ANY, ANY, 200, causal=True), [130, 0, 5], [40, 0, 100]),
+    ],
+)
+def test_agrees_with_float64(config, problem, q_lens, k_lens) -> None:
+    given = packed(problem, q_lens, k_lens)
+    verify_packed(problem, given, attend(problem, config, given))
+
+
+def test_nothing_leaks_from_one_sequence_into_another() -> None:
+    """A neighbour full of NaN, of which a tile that went on beyond its sequence would multiply rows by 0."""
+    problem = Problem(1, 2, 1, ANY, ANY, 64, causal=True)
+    clean = packed(problem, [33, 70, 20], [50, 80, 31])
+    dirty = Packed(*(x.copy() for x in clean))
+    for array, cu in zip(dirty[:3], (dirty.cu_q, dirty.cu_k, dirty.cu_k), strict=True):
+        array[cu[1] : cu[2]] = np.nan
+    (expected, expected_lse), (found, lse) = (attend(problem, ONE, given) for given in (clean, dirty))
+    middle = slice(*clean.cu_q[1:3])
+    assert np.isnan(found[middle].astype(np.float32)).all() and np.isnan(lse[:, middle]).all()
+    found[middle], lse[:, middle] = expected[middle], expected_lse[:, middle]
+    assert np.array_equal(found, expected) and np.array_equal(lse, expected_lse)
+
+
+def test_who_counts_does_not_matter() -> None:
+    problem = Problem(1, 4, 2, ANY, ANY, 64, causal=True)
+    given = packed(problem, [100, 1, 200, 0, 65], [100, 70, 200, 0, 90])
+    counted, strided = (attend(problem, ONE, given, sms=4, counted=counted) for counted in (True, False))
+    assert all(np.array_equal(*pair) for pair in zip(counted, strided, strict=True))
+
+
+def test_rows_of_no_sequence_are_left_alone() -> None:
+    problem = Problem(1, 2, 1, ANY, ANY, 64)
+    given = packed(problem, [30, 50, 20], [40, 60, 10])
+    short = given._replace(cu_q=given.cu_q[:-1], cu_k=given.cu_k[:-1])
+    o, lse = attend(problem, ONE, short)
+    assert (o[80:] == SENTINEL).all() and (lse[:, 80:] == SENTINEL).all()
+    o[80:], lse[:, 80:] = 0, -np.inf
+    verify_packed(problem, short, (o, lse))
+    o, lse = attend(problem, ONE, given._replace(cu_q=starts([0, 0, 0])))
+    assert (o == SENTINEL).all() and (lse == SENTINEL).all()
+
+
+@pytest.mark.parametrize("wrong", [[0, 1000, 40, 100], [-5, 30, 10**9, 2], [0, 70, 20, -1], [50, 60, 90, 2**31 - 1]])
+def test_no_starts_make_it_touch_other_memory(wrong) -> None:
+    """Nobody checks what is on a GPU; the virtual one would find a box or a store beyond the arrays."""
+    problem = Problem(1, 2, 1, ANY, ANY, 64, causal=True)
+    given = packed(problem, [40, 30, 30], [40, 30, 30])
+    bad = np.array(wrong, np.int32)
+    for changed in ({"cu_q": bad}, {"cu_k": bad}, {"cu_q": bad, "cu_k": bad}):
+        attend(problem, ONE, given._replace(**changed))
+
+
+def test_the_verdict_is_clean() -> None:
+    problem = Problem(1, 4, 2, ANY, ANY, 128, causal=True)
+    given = packed(problem, [150, 0, 1, 300], [140, 5, 70, 330])
+    grid, kernel, args, _ = prepared(problem, WIDE, given, sms=2)
+    verdict = ww.check(kernel, grid, args=args, device="h200")
+    assert verdict.kind == "clean", verdict
+
+
+def test_plans() -> None:
+    problem = Problem(3, 8, 2, 1000, 2000, 128, causal=True, scale=0.5)
+    found = plan_varlen(problem, 3000, 6000, sms=132)
+    assert (found.config, found.bounds, found.grid) == (CONFIGS["128: 128x128"], (False, True), (132, 1, 1))
+    assert found.scalars[:8] == (3, 3000, 6000, 0, 0, 8, 4, 8)
+    assert found.scalars[8] == pytest.approx(0.5 * 1.4426950408889634)
+    assert plan_varlen(Problem(2, 1, 1, 1, 1, 64, window=(2**40, 7)), 2, 3, sms=132).grid == (2, 1, 1)
+    assert plan_varlen(Problem(2, 1, 1, 1, 1, 64, window=(2**40, 7)), 2, 3, sms=132).scalars[3:5] == (5, 5)

@@ -1,0 +1,347 @@
+"""The Hopper GEMM: what ptxas says of every shipped configuration, its protocol in PTX, its plans, its chooser."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.lang.ops.emission import instructions
+from warpwright.errors import UsageError
+from warpwright.kernels.gemm import (
+    CONFIGS,
+    FACTS,
+    FP8_FACTS,
+    HOPPER_LEVELS,
+    Epilogue,
+    HopperConfig,
+    add_slices,
+    choose,
+    hopper_config,
+    hopper_kernel,
+    hopper_plan,
+    worthwhile,
+)
+from warpwright.lang import bf16, e4m3, e5m2, f16, f32, tma
+from warpwright.ptx.ptxas import assemble
+from warpwright.types import Scalar
+
+SHIPPED = {**{f"level {level}": config for level, config in HOPPER_LEVELS.items()}, **CONFIGS}
+BEST = HopperConfig()
+MAJORS = [("k", "mn"), ("mn", "k"), ("mn", "mn")]
+SMEM_LIMIT = 232_448
+BATCHED = ["abd", "ad", "bd"]
+ALL = Epilogue(scaled=True, bias=bf16, activation="gelu")
+
+
+def dtype_of(config: HopperConfig) -> type[Scalar]:
+    """The operands that a configuration is for."""
+    return e4m3 if config.promoted else bf16
+
+
+def report(config: HopperConfig, **keywords: object) -> str:
+    """What ptxas says; a refusal fails."""
+    result = assemble(hopper_kernel(config).trace(**keywords).ptx, "sm_90a", "-v")
+    assert result.errors == {}
+    return result.log
+
+
+def lines_of(config: HopperConfig, **keywords: object) -> list[str]:
+    return instructions(hopper_kernel(config).trace(**keywords).ptx)
+
+
+def assert_clean(log: str) -> None:
+    """No local memory; no remark such as C7510 (wgmma serialised) or C7508 (setmaxnreg ignored)."""
+    assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log
+    assert not re.search(r"C75\d\d|warning", log)
+
+
+def kernels() -> list[str]:
+    """Slices of K have a kernel that another configuration has too."""
+    return [name for name, config in SHIPPED.items() if config.slices == 1]
+
+
+@pytest.mark.parametrize("name", kernels())
+def test_no_spills_and_no_serialised_wgmma_in_any_shipped_configuration(name: str) -> None:
+    assert_clean(report(SHIPPED[name], dtype=dtype_of(SHIPPED[name])))
+
+
+@pytest.mark.parametrize("name", kernels())
+def test_nor_with_all_that_may_follow_the_sums(name: str) -> None:
+    assert_clean(report(SHIPPED[name], dtype=dtype_of(SHIPPED[name]), epilogue=ALL))
+
+
+@pytest.mark.parametrize(
+    "epilogue", [Epilogue(scaled=True), Epilogue(bias=f32), Epilogue(activation="relu"), Epilogue(True, f16, "silu")]
+)
+@pytest.mark.parametrize("name", ["128x256", "fp8 128x256", "fp8 192x128", "fp8 128x128"])
+@pytest.mark.parametrize("out", [bf16, f32])
+def test_nor_with_some_of_it(name: str, epilogue: Epilogue, out: type[Scalar]) -> None:
+    assert_clean(report(CONFIGS[name], dtype=dtype_of(CONFIGS[name]), epilogue=epilogue, out=out))
+
+
+@pytest.mark.parametrize("majors", MAJORS)
+@pytest.mark.parametrize("name", ["128x256", "128x128", "64x128", "64x64", "64x64 split 2"])
+def test_nor_in_the_other_layouts(name: str, majors: tuple[str, str]) -> None:
+    assert_clean(report(CONFIGS[name], majors=majors))
+
+
+@pytest.mark.parametrize("batched", BATCHED)
+@pytest.mark.parametrize("name", ["level 1", "level 2", "128x256", "128x128 alone", "64x64", "64x64 split 6"])
+def test_nor_of_batches(name: str, batched: str) -> None:
+    assert_clean(report(SHIPPED[name], batched=batched))
+
+
+@pytest.mark.parametrize("name", ["64x64 stream", "64x128 stream"])
+def test_nor_of_slices(name: str) -> None:
+    assert_clean(report(CONFIGS[name], batched="abd", out=f32))
+
+
+@pytest.mark.parametrize("slices", [2, 32])
+@pytest.mark.parametrize("out", [bf16, f16, f32])
+@pytest.mark.parametrize("epilogue", [Epilogue(), ALL])
+def test_nor_of_their_sum(out: type, slices: int, epilogue: Epilogue) -> None:
+    result = assemble(add_slices.trace(slices=slices, out=out, epilogue=epilogue).ptx, "sm_90a", "-v")
+    assert result.errors == {}
+    assert_clean(result.log)
+
+
+@pytest.mark.parametrize(("dtype", "out"), [(f16, f16), (bf16, f32), (f16, bf16)])
+def test_nor_for_other_types(dtype: type, out: type) -> None:
+    assert_clean(report(BEST, dtype=dtype, out=out))
+
+
+@pytest.mark.parametrize(("a", "b"), [(e4m3, e5m2), (e5m2, e4m3), (e5m2, e5m2)])
+def test_nor_for_mixed_types_of_8_bits(a: type[Scalar], b: type[Scalar]) -> None:
+    config = CONFIGS["fp8 128x256"]
+    assert_clean(report(config, dtype=a, b_dtype=b))
+    products = [line for line in lines_of(config, dtype=a, b_dtype=b) if line.startswith("wgmma.mma_async")]
+    assert len(products) == 2 * 4 and all(f".m64n128k32.f32.{a.name}.{b.name} " in line for line in products)
+
+
+def test_the_report_of_a_kernel_that_is_too_large_is_not_clean() -> None:
+    log = assemble(hopper_kernel(BEST).ptx().replace(".minnctapersm 1", ".maxnreg 128"), "sm_90a", "-v").log
+    with pytest.raises(AssertionError):
+        assert_clean(log)
+
+
+@pytest.mark.parametrize("name", kernels())
+def test_a_configuration_knows_its_launch(name: str) -> None:
+    config = SHIPPED[name]
+    traced = hopper_kernel(config).trace(dtype=dtype_of(config))
+    assert traced.smem_bytes == config.smem_bytes <= SMEM_LIMIT
+    assert traced.threads == (config.threads, 1, 1)
+    assert traced.cluster == (config.cluster, 1, 1)
+
+
+def test_each_cta_of_a_pair_loads_its_a_and_half_of_b_for_both() -> None:
+    lines = lines_of(BEST)
+    loads = [line for line in lines if line.startswith("cp.async.bulk.tensor.2d.shared::cluster")]
+    assert [".multicast::cluster" in line for line in loads] == [False, True]
+    maps = hopper_kernel(BEST).trace().maps
+    assert (maps["a"], maps["b"]) == (tma.MapUse((128, 64), 128, bf16), tma.MapUse((128, 64), 128, bf16))
+    assert maps["d"] == tma.MapUse((16, 64), 128, bf16)
+    mask = loads[1].rsplit(" ", 1)[1]
+    assert f"mov.b16 {mask}, 3" in lines
+    assert [line.rsplit(" ", 1)[1] for line in lines if "expect_tx" in line] == ["49152"]
+
+
+def test_a_slot_is_released_by_each_warpgroup_of_each_cta_that_reads_it() -> None:
+    counts = [int(line.rsplit(" ", 1)[1]) for line in lines_of(BEST) if line.startswith("mbarrier.init")]
+    assert counts == [1] * 4 + [2 * 2] * 4
+    alone = [int(line.rsplit(" ", 1)[1]) for line in lines_of(CONFIGS["64x128"]) if line.startswith("mbarrier.init")]
+    assert alone == [1] * 8 + [1] * 8
+
+
+def test_no_arrival_in_the_loop_waits_for_the_gpu() -> None:
+    arrivals = [line for line in lines_of(BEST) if "mbarrier.arrive" in line and "expect_tx" not in line]
+    assert arrivals and all("mbarrier.arrive.shared::cluster.b64 _" in line for line in arrivals)
+
+
+def test_four_products_a_k_block_and_only_the_first_of_a_tile_overwrites() -> None:
+    products = [line for line in lines_of(BEST) if line.startswith("wgmma.mma_async")]
+    assert len(products) == 4
+    assert all(".m64n256k16.f32.bf16.bf16 " in line and line.endswith(", 1, 1, 0, 0") for line in products)
+    scales = [line.split("}, ")[1].split(", ")[2] for line in products]
+    assert scales[0].startswith("%p") and scales[1:] == ["1"] * 3
+
+
+@pytest.mark.parametrize("majors", MAJORS)
+def test_products_of_transposed_operands_say_so(majors: tuple[str, str]) -> None:
+    tail = ", ".join("1" if major == "mn" else "0" for major in majors)
+    products = [line for line in lines_of(BEST, majors=majors) if line.startswith("wgmma.mma_async")]
+    assert len(products) == 4 and all(line.endswith(f", 1, 1, {tail}") for line in products)
+
+
+def test_a_kernel_without_an_epilogue_has_no_instruction_for_one() -> None:
+    text = hopper_kernel(BEST).ptx()
+    assert not any(word in text for word in ("ld.global", "ex2", "rcp", "mul.rn.f32", "fma.rn.f32"))
+    assert all(f"[{name}]" not in text for name in ("columns", "bias", "scale_a", "scale_b", "alpha"))
+
+
+@pytest.mark.parametrize("name", [name for name in CONFIGS if name.startswith("fp8")])
+def test_every_sum_of_8_bit_products_begins_anew(name: str) -> None:
+    """128 of K: four products of 32, of which the first overwrites."""
+    products = [line for line in lines_of(CONFIGS[name], dtype=e4m3) if line.startswith("wgmma.mma_async")]
+    scales = [line.split("}, ")[1].split(", ")[2] for line in products]
+    assert scales == ["0", "1", "1", "1"] * (len(scales) // 4)
+
+
+def test_float32_leaves_without_stmatrix() -> None:
+    assert not any(line.startswith("stmatrix") for line in lines_of(BEST, out=f32))
+    assert sum(line.startswith("stmatrix") for line in lines_of(BEST)) == 16
+
+
+@pytest.mark.parametrize(("batched", "ranks"), [("", "222"), ("abd", "333"), ("ad", "323"), ("bd", "233")])
+def test_only_a_batch_has_a_third_coordinate(batched: str, ranks: str) -> None:
+    lines = [line for line in lines_of(BEST, batched=batched) if line.startswith("cp.async.bulk.tensor")]
+    assert [line.split(".")[4][0] for line in lines[:3]] == list(ranks)
+    used = [kernel.box for kernel in hopper_kernel(BEST).trace(batched=batched).maps.values()]
+    assert [len(box) for box in used] == [int(rank) for rank in ranks]
+
+
+def test_a_product_alone_pays_nothing_for_batches() -> None:
+    plain = lines_of(BEST)
+    assert (
+        sum(line.startswith("div") for line in plain)
+        == sum(line.startswith("div") for line in lines_of(BEST, batched="abd")) - 2
+    )
+
+
+@pytest.mark.parametrize(("tile_n", "out", "waits"), [(64, bf16, [0]), (128, bf16, [1, 1]), (64, f32, [1, 1])])
+def test_a_block_on_its_way_to_d_is_not_written_again_before_tma_has_read_it(
+    tile_n: int, out: type, waits: list[int]
+) -> None:
+    """There are two; a strip of one block finds the first as the strip before left it."""
+    lines = lines_of(HopperConfig((64, tile_n), consumers=1, share=(1, 1)), out=out)
+    found = [int(line.split()[-1]) for line in lines if "wait_group.read" in line]
+    assert found == [*waits, 0]
+
+
+def test_each_cta_of_a_cluster_sums_up_its_strips() -> None:
+    """Of the four strips of 64 rows; beyond four CTAs the others own none."""
+    for split, owned in ((2, 2), (3, 2), (4, 1), (6, 1)):
+        config = HopperConfig((64, 64), depth=2, stages=4, consumers=1, share=(1, 1), split=split, persistent=False)
+        kernel = hopper_kernel(config).trace()
+        assert kernel.smem_bytes == config.smem_bytes == 1024 + 4 * 32768 + owned * (4096 + (split - 1) * 4096)
+
+
+def test_streamed_operands_are_loaded_to_be_evicted_first() -> None:
+    loads = [line for line in lines_of(CONFIGS["64x128 stream"]) if "::bytes" in line and "cp.async" in line]
+    assert [".L2::cache_hint" in line for line in loads] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("config", "shape", "grid", "tiles"),
+    [
+        (BEST, (4096, 4096, 4096), 128, (32, 16, 64)),
+        (BEST, (12288, 12288, 4096), 132, (96, 48, 64)),
+        (BEST, (129, 1, 8), 2, (2, 1, 1)),
+        (BEST, (1, 257, 72), 4, (1, 2, 2)),
+        (HOPPER_LEVELS[4], (4096, 4096, 4096), 512, (32, 16, 64)),
+        (HOPPER_LEVELS[2], (129, 129, 64), 4, (2, 2, 1)),
+        (CONFIGS["64x64"], (64, 7168, 4096), 112, (1, 112, 32)),
+        (CONFIGS["64x64 split 4"], (65, 1024, 4096), 128, (2, 16, 32)),
+    ],
+)
+def test_plan(config: HopperConfig, shape: tuple[int, int, int], grid: int, tiles: tuple[int, int, int]) -> None:
+    plan = hopper_plan(config, *shape, sms=132)
+    assert (plan.grid, plan.tiles) == ((grid, 1, 1), (*tiles, 1))
+    assert plan.pitch == -(-shape[1] // 8) * 8
+
+
+def test_a_plan_for_8_bits_counts_128_columns_a_row() -> None:
+    plan = hopper_plan(CONFIGS["fp8 128x128"], 300, 300, 528, sms=132, in_bytes=1)
+    assert plan.tiles == (3, 3, 3, 1)
+    assert plan.scalars == (3, 3, 3, 1, 0, 0, 0, 0, 1.0)
+    assert plan.arguments(300, 4096, 8192, 0, 0.5) == (3, 3, 3, 1, 300, 4096, 8192, 0, 0.5)
+    with pytest.raises(UsageError) as caught:
+        hopper_plan(CONFIGS["fp8 128x128"], 300, 300, 520, sms=132, in_bytes=1)
+    assert str(caught.value) == (
+        "given K=520 along the rows of A in memory; expected a multiple of 16 (16 bytes); pad A with zeros to K=528"
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "batches", "shape", "grid"),
+    [
+        (BEST, 16, (1024, 1024, 64), 128),
+        (BEST, 3, (129, 257, 64), 12),
+        (CONFIGS["64x64"], 256, (64, 64, 64), 128),
+        (CONFIGS["64x64 a CTA a tile"], 256, (64, 64, 64), 256),
+        (CONFIGS["64x64 split 4"], 3, (65, 64, 4096), 24),
+    ],
+)
+def test_plan_of_a_batch(config: HopperConfig, batches: int, shape: tuple[int, int, int], grid: int) -> None:
+    plan = hopper_plan(config, *shape, sms=132, batches=batches)
+    assert (plan.grid, plan.tiles[3]) == ((grid, 1, 1), batches)
+
+
+def test_slices_are_worth_measuring_where_tiles_are_few() -> None:
+    config = CONFIGS["64x64 stream, 8 slices"]
+    assert worthwhile(config, 256, 512, sms=132) and not worthwhile(config, 512, 512, sms=132)
+    assert worthwhile(BEST, 16384, 16384, sms=132)
+
+
+def test_pitch_of_float32() -> None:
+    assert hopper_plan(BEST, 8, 5, 8, sms=132, out_bytes=4).pitch == 8
+    assert hopper_plan(BEST, 8, 5, 8, sms=132, out_bytes=2).pitch == 8
+    assert hopper_plan(BEST, 8, 4, 8, sms=132, out_bytes=4).pitch == 4
+
+
+@pytest.mark.parametrize(
+    ("shape", "majors", "expected"),
+    [
+        (
+            (0, 8, 8),
+            ("k", "k"),
+            "given M=0, N=8, K=8; expected each at least 1; an empty product needs no kernel",
+        ),
+        (
+            (8, 8, 12),
+            ("k", "k"),
+            "given K=12 along the rows of A in memory; expected a multiple of 8 (16 bytes); pad A with zeros to K=16",
+        ),
+        (
+            (8, 9, 8),
+            ("k", "mn"),
+            "given N=9 along the rows of B in memory; expected a multiple of 8 (16 bytes); pad B with zeros to N=16",
+        ),
+    ],
+)
+def test_plan_refuses(shape: tuple[int, int, int], majors: tuple[str, str], expected: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        hopper_plan(BEST, *shape, sms=132, majors=majors)
+    assert str(caught.value) == expected
+
+
+def test_levels() -> None:
+    assert hopper_config(8) == HOPPER_LEVELS[8]
+    assert len({config.summary for config in HOPPER_LEVELS.values()}) == len(HOPPER_LEVELS) == 8
+    with pytest.raises(UsageError) as caught:
+        hopper_config(9)
+    assert str(caught.value) == "given level 9; expected one of 1, 2, 3, 4, 5, 6, 7, 8; choose an existing level"
+
+
+def test_a_measured_problem_gets_what_was_fastest_for_it() -> None:
+    for facts, in_bytes in ((FACTS, 2), (FP8_FACTS, 1)):
+        assert len({(fact.m, fact.n, fact.k, fact.batches) for fact in facts}) == len(facts)
+        for fact in facts:
+            chosen = choose(fact.m, fact.n, fact.k, in_bytes, batches=fact.batches)
+            assert chosen is CONFIGS[fact.config]
+            assert bool(chosen.promoted) == (in_bytes == 1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "config"),
+    [
+        ((5000, 5000, 5000), "128x256"),
+        ((20000, 30000, 9000), "128x256"),
+        ((1, 8192, 8192), "64x128 stream rotated"),
+        ((64, 7000, 4000), "64x64 stream"),
+        ((1, 1, 1), "64x64"),
+        ((100, 100, 50000), "64x64 stream, 32 slices"),
+    ],
+)
+def test_other_problems_get_that_of_the_nearest(shape: tuple[int, int, int], config: str) -> None:
+    assert choose(*shape) is CONFIGS[config]

@@ -1,0 +1,125 @@
+"""Run the kernels on the virtual B200, as they are or with lines of their PTX changed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from warpwright.kernels import reference
+from warpwright.kernels.gemm import LEVELS, kernel_of, plan
+from warpwright.kernels.memory_flow import arguments, memory_flow
+from warpwright.layout.tensor_map import TensorMap
+from warpwright.run.launch import launch, load_ptx
+from warpwright.targets import DEVICES
+from warpwright.types import of_dtype
+from warpwright.vgpu import Device
+
+BF16 = ml_dtypes.bfloat16
+SENTINEL = 7.0
+B200 = DEVICES["b200"]
+
+
+def normal(seed: int, *shape: int, dtype: Any = BF16) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def gemm(
+    level: int,
+    a: np.ndarray,
+    b: np.ndarray,
+    out: Any = None,
+    *,
+    change=None,
+    spare_rows: int = 0,
+    observers=(),
+    stages: int | None = None,
+    sms: int = B200.sms,
+    **changes: Any,
+) -> np.ndarray:
+    """D (M + spare_rows, pitch), filled with SENTINEL before the launch.
+
+    ``change`` rewrites the PTX; ``changes`` are fields of the configuration that are to be different. The device
+    is a B200 with ``sms`` SMs.
+    """
+    dtype = np.dtype(out or a.dtype)
+    config = replace(LEVELS[level], **changes, **({"stages": stages} if stages else {}))
+    found = plan(config, a.shape[0], b.shape[0], a.shape[1], out_bytes=dtype.itemsize, sms=sms)
+    d = np.full((a.shape[0] + spare_rows, found.pitch), SENTINEL, dtype)
+    boxes = ((a, found.a_box), (b, found.b_box))
+    target = d if found.d_box is None else TensorMap(d[: len(a)], found.d_box, swizzle=found.d_swizzle)
+    args = [*(TensorMap(x, box, swizzle=found.swizzle) for x, box in boxes), target, *found.scalars]
+    traced = kernel_of(config).trace(dtype=of_dtype(a.dtype), out=of_dtype(dtype))
+    if change is None:
+        launch(traced, found.grid, args=args, device=b200(sms), observers=observers)
+    else:
+        entry = load_ptx(change(traced.ptx))[traced.entry]
+        launch(entry, found.grid, smem=traced.smem_bytes, args=args, device=b200(sms), observers=observers)
+    return d
+
+
+def b200(sms: int) -> Device:
+    """A virtual B200 with fewer SMs, or all."""
+    return Device(replace(B200, sms=sms))
+
+
+def check(d: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
+    """Every element within half a unit in the last place of the float64 value, plus float32 accumulation."""
+    exact = reference.gemm(a, b)
+    allowed = 0.5 * reference.ulp(exact, d.dtype) + reference.accumulation_slack(a, b)
+    error = np.abs(d[: len(a), : len(b)].astype(np.float64) - exact)
+    worst = np.unravel_index(np.argmax(error - allowed), error.shape)
+    assert (error <= allowed).all(), f"D{worst} = {d[worst]}, expected {exact[worst]}"
+
+
+def flow(a: np.ndarray, b: np.ndarray, change=None) -> np.ndarray:
+    """D (128, 128) of memory_flow."""
+    d = np.full((128, 128), SENTINEL, np.float32)
+    if change is None:
+        launch(memory_flow, 1, args=arguments(a, b, d), device="b200")
+    else:
+        traced = memory_flow.trace()
+        entry = load_ptx(change(traced.ptx))[traced.entry]
+        launch(entry, 1, smem=traced.smem_bytes, args=arguments(a, b, d), device="b200")
+    return d
+
+
+def without(pattern: str, times: int = 1):
+    """A change that drops the lines that hold ``pattern`` (a regular expression); ``times`` says how many there are."""
+    return replaced(rf"\n[^\n]*{pattern}[^\n]*;", "", times)
+
+
+def replaced(pattern: str, by: str, times: int = 1):
+    """A change that replaces every match of ``pattern`` by ``by``; ``times`` says how many there are."""
+
+    def change(ptx: str) -> str:
+        text, found = re.subn(pattern, by, ptx)
+        assert found == times, f"{pattern} occurs {found} times, not {times}"
+        return text
+
+    return change
+
+
+SPIN = """
+    {{ .reg .pred %late, %wait; .reg .b32 %who; .reg .b64 %begun, %now;
+    mov.u32 %who, %tid.x; setp.ge.u32 %late, %who, {first}; mov.u64 %begun, %clock64; @!%late bra in_time;
+    spin: mov.u64 %now, %clock64; sub.u64 %now, %now, %begun; setp.lt.u64 %wait, %now, 8000000; @%wait bra spin;
+    in_time: bar.warp.sync 0xffffffff; }}
+"""
+
+
+def delayed(before: str, first: int = 0, after: str = "", *, last: bool = False):
+    """A change that lets the warps from thread ``first`` on idle before a line that begins with ``before``.
+
+    It is the first one, the first behind a line that begins with ``after``, or the ``last`` one.
+    """
+
+    def change(ptx: str) -> str:
+        line = f"\n    {before}"
+        place = ptx.rindex(line) if last else ptx.index(line, ptx.index(f"\n{after}"))
+        return ptx[:place] + SPIN.format(first=first) + ptx[place:]
+
+    return change

@@ -1,0 +1,103 @@
+"""The user's table of configurations: kept, replaced, forgotten, and what happens to one that is damaged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import warpwright as ww
+from warpwright.errors import UsageError
+from warpwright.kernels import gemm
+from warpwright.kernels.gemm import CONFIGS, FACTS, choose
+from warpwright.ops.matmul import measurements as tuned
+from warpwright.ops.matmul.measurements import Choice
+
+GPU = "NVIDIA H200"
+FIRST = Choice(4096, 4096, 4096, "bfloat16", "128x128", 180.5, "2026-11-21")
+SECOND = Choice(16, 8192, 8192, "bfloat16", "64x64", 40.25, "2026-11-21")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("WARPWRIGHT_CONFIG", str(tmp_path / "new"))
+    tuned.choices.cache_clear()
+    yield tmp_path / "new" / "tuned.json"
+    tuned.choices.cache_clear()
+
+
+def test_what_is_kept_comes_back_by_gpu_and_replaces_what_was_there(home: Path) -> None:
+    assert tuned.choices(GPU) == ()
+    tuned.keep(GPU, [FIRST, SECOND])
+    tuned.keep("another", [FIRST])
+    assert tuned.choices(GPU) == (SECOND, FIRST)
+    better = replace(FIRST, config="128x256", us=170.0)
+    tuned.keep(GPU, [better])
+    assert tuned.table() == {GPU: (SECOND, better), "another": (FIRST,)}
+    assert json.loads(home.read_text())["version"] == 1
+
+
+def test_forgetting_one_gpu_and_all(home: Path) -> None:
+    assert tuned.forget() == 0
+    tuned.keep(GPU, [FIRST, SECOND])
+    tuned.keep("another", [FIRST])
+    assert tuned.forget(GPU) == 2 and tuned.table() == {"another": (FIRST,)}
+    assert tuned.forget() == 1 and not home.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        ("{", "is damaged: it is no JSON"),
+        ("[]", "is of version None; expected 1"),
+        ('{"version": 2}', "is of version 2; expected 1"),
+        ('{"version": 1, "gpus": []}', "is damaged: expected entries of m, n, k, dtype, config, us, measured"),
+        (
+            '{"version": 1, "gpus": {"NVIDIA H200": [{"m": 1}]}}',
+            "is damaged: expected entries of m, n, k, dtype, config, us, measured",
+        ),
+        (
+            json.dumps({"version": 1, "gpus": {GPU: [dict(zip(FIRST.__slots__, (0, *FIRST.problem), strict=False))]}}),
+            "is damaged: expected entries of m, n, k, dtype, config, us, measured",
+        ),
+    ],
+)
+def test_a_damaged_table_is_no_obstacle_to_a_product(home: Path, content: str, what: str) -> None:
+    home.parent.mkdir()
+    home.write_text(content)
+    with pytest.raises(UsageError) as caught:
+        tuned.keep(GPU, [FIRST])
+    assert str(caught.value) == f"{home} {what}"
+    with pytest.warns(UserWarning) as warned:
+        assert tuned.choices(GPU) == ()
+    assert str(warned[0].message) == (
+        f"{home} {what}; matmul goes by its built-in facts; warpwright tune --forget removes it"
+    )
+    assert tuned.forget() == 0 and not home.exists()
+
+
+def test_the_nearest_fact_counts_and_the_users_before_an_equal_one() -> None:
+    fact = next(fact for fact in FACTS if (fact.m, fact.n, fact.k) == (4096, 4096, 4096))
+    other = next(name for name in CONFIGS if name != fact.config)
+    mine = [replace(FIRST, config=other)]
+    assert choose(4096, 4096, 4096) == CONFIGS[fact.config]
+    assert choose(4096, 4096, 4096, tuned=mine) == CONFIGS[other]
+    assert choose(4000, 4200, 4096, tuned=mine) == CONFIGS[other]
+    assert choose(16, 8192, 8192, tuned=mine) == choose(16, 8192, 8192)
+    assert choose(4096, 4096, 4096, tuned=[replace(FIRST, config="of another version")]) == CONFIGS[fact.config]
+
+
+def test_matmul_looks_into_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[object] = []
+    original = gemm.hopper_kernel
+    monkeypatch.setattr(gemm, "hopper_kernel", lambda config: used.append(config) or original(config))
+    a = np.ones((72, 64), np.float16)
+    tuned.keep("h200", [Choice(72, 72, 64, "bfloat16", "64x128", 1.0, "2026-11-21")])
+    assert (ww.matmul(a, a.T, device="h200") == 64).all()
+    tuned.forget()
+    assert (ww.matmul(a, a.T, device="h200") == 64).all()
+    assert used == [CONFIGS["64x128"], choose(72, 72, 64)] and used[0] != used[1]

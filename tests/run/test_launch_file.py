@@ -1,0 +1,226 @@
+"""Launch files and arguments in words: every kind of argument, and the sentence for each mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import warpwright as ww
+from warpwright.errors import UsageError
+from warpwright.run.launch_file import arguments, described, entry_of, read_launch
+
+SCALE = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry scale(.param .u32 n, .param .f32 by, .param .u64 x)
+{
+    .reg .pred %p;
+    .reg .b32 %r<3>;
+    .reg .f32 %f<2>;
+    .reg .b64 %rd<2>;
+    mov.u32 %r0, %tid.x;
+    ld.param.u32 %r1, [n];
+    setp.ge.u32 %p, %r0, %r1;
+    @%p ret;
+    ld.param.f32 %f0, [by];
+    ld.param.u64 %rd0, [x];
+    mul.wide.u32 %rd1, %r0, 4;
+    add.u64 %rd0, %rd0, %rd1;
+    ld.global.f32 %f1, [%rd0];
+    mul.f32 %f1, %f1, %f0;
+    st.global.f32 [%rd0], %f1;
+    ret;
+}
+"""
+
+COPY = """
+from warpwright.lang import Global, f32, kernel, tid
+
+
+@kernel("sm_90a", threads=32)
+def copy(x: Global[f32], y: Global[f32], *, times: int = 1):
+    y[tid.x] = x[tid.x] * float(times)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "scale.ptx").write_text(SCALE)
+    (tmp_path / "copies.py").write_text(COPY)
+    np.save(tmp_path / "x.npy", np.arange(32, dtype=np.float32))
+    return tmp_path
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "launch.toml"
+    path.write_text(text)
+    return path
+
+
+def run(launch, device):
+    ww.launch(launch.kernel, launch.grid, launch.block, launch.cluster, launch.smem, launch.args, device=device)
+
+
+def test_a_file_describes_a_launch_of_ptx(folder) -> None:
+    path = written(
+        folder,
+        'kernel = "scale.ptx"\nentry = "scale"\ngrid = 1\nblock = [32, 1, 1]\ndevice = "h200"\n'
+        '[[args]]\nvalue = 32\n[[args]]\nvalue = 3.0\n[[args]]\nfile = "x.npy"\n',
+    )
+    launch = read_launch(path)
+    run(launch, launch.device)
+    assert np.array_equal(launch.args[2], 3 * np.arange(32))
+
+
+def test_a_file_describes_a_launch_of_a_kernel_of_the_language(folder) -> None:
+    path = written(
+        folder,
+        'kernel = "copies.py:copy"\ngrid = 1\n[config]\ntimes = 5\n'
+        '[[args]]\ndtype = "f32"\nshape = [32]\nfill = "index"\n[[args]]\nshape = [32]\nfill = "zeros"\n',
+    )
+    launch = read_launch(path)
+    assert launch.block is None and launch.device is None
+    run(launch, "h200")
+    assert np.array_equal(launch.args[1], 5 * np.arange(32))
+
+
+def test_arrays_are_filled_as_they_say(tmp_path) -> None:
+    np.save(tmp_path / "b.npy", np.ones(4, ml_dtypes.bfloat16))
+    tables = [
+        {"dtype": "bf16", "shape": [4, 8]},
+        {"dtype": "u32", "shape": [3]},
+        {"dtype": "s32", "shape": [3], "fill": "index"},
+        {"dtype": "f16", "shape": [2], "fill": "ones"},
+        {"bytes": "00ff"},
+        {"file": "b.npy", "dtype": "bf16"},
+    ]
+    normal, zeros, index, ones, struct, loaded = arguments(tables, tmp_path)
+    assert normal.dtype == ml_dtypes.bfloat16 and normal.shape == (4, 8) and len(np.unique(normal)) > 20
+    assert zeros.tolist() == [0, 0, 0] and index.tolist() == [0, 1, 2] and ones.tolist() == [1, 1]
+    assert struct == b"\x00\xff" and loaded.dtype == ml_dtypes.bfloat16
+    assert np.array_equal(arguments(tables, tmp_path)[0], normal)
+
+
+def test_a_map_covers_an_array_that_another_argument_shares() -> None:
+    tables = [
+        {"name": "x", "dtype": "bf16", "shape": [64, 64], "map": {"box": [8, 64], "swizzle": 128}},
+        {"same": "x"},
+    ]
+    tensor, array = arguments(tables, Path())
+    assert tensor.array is array and tensor.box == (64, 8) and tensor.swizzle == 128
+
+
+def test_words_describe_numbers_arrays_and_files() -> None:
+    assert described(["1000", "0x10", "2.5", "1e-3", "bf16[64, 32]", "x.npy"]) == [
+        {"value": 1000},
+        {"value": 16},
+        {"value": 2.5},
+        {"value": 1e-3},
+        {"dtype": "bf16", "shape": [64, 32]},
+        {"file": "x.npy"},
+    ]
+
+
+def test_the_file_of_the_documentation_is_one(folder) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "profile.md").read_text(encoding="utf-8")
+    text = page.split("```toml\n")[1].split("```")[0].replace("4096, 4096", "256, 64")
+    np.save(folder / "b.npy", np.zeros((3, 5), np.float32))
+    path = written(folder, text.replace("gemm.ptx", "scale.ptx").replace('"gemm"', '"scale"').split("[config]")[0])
+    assert read_launch(path).cluster == 2
+    path = written(folder, 'kernel = "copies.py:copy"\ngrid = 1\n[[args]]' + text.split("[[args]]", 1)[1])
+    tensor, same, loaded, number, struct = read_launch(path).args
+    assert tensor.array is same and same.shape == (256, 64) and tensor.swizzle == 128
+    assert loaded.shape == (3, 5) and number == 4096 and len(struct) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("kernel = ", "launch.toml is not TOML: Invalid value (at end of document)"),
+        ("grid = 1", 'launch.toml has no kernel; expected kernel = "file.ptx" and grid = 4 or [4, 2, 1]'),
+        ('kernel = "scale.ptx"\ngird = 1', "launch.toml has a key 'gird'; did you mean grid?"),
+        (
+            'kernel = "scale.ptx"\ngrid = 1\n[config]\nstages = 4',
+            "given [config] for scale.ptx; expected it only for a kernel of the language, file.py:name",
+        ),
+        (
+            'kernel = "scale.ptx"\ngrid = 1\nexplore = -1',
+            "launch.toml has explore = -1; expected 0 or more, such as explore = 20",
+        ),
+        (
+            'kernel = "scale.ptx"\ngrid = 1\nseed = 0.5',
+            "launch.toml has seed = 0.5; expected 0 or more, such as seed = 20",
+        ),
+        (
+            'kernel = "scale.ptx"\ngrid = 1\noff = [1]',
+            'launch.toml has off = [1]; expected names in quotes, such as off = ["race"]',
+        ),
+        (
+            'kernel = "copies.py:nothing"\ngrid = 1',
+            "copies.py has no kernel 'nothing'; expected a function under @kernel",
+        ),
+        (
+            'kernel = "scale.ptx"\ngrid = 1\n[[args]]\nvalue = 1\nshape = [2]',
+            "launch.toml: argument 0 has value and shape of value, bytes, same, file, shape; expected exactly one of "
+            "them",
+        ),
+        (
+            'kernel = "scale.ptx"\ngrid = 1\n[[args]]\nname = "x"',
+            "launch.toml: argument 0 has none of value, bytes, same, file, shape; expected exactly one of them",
+        ),
+        (
+            'kernel = "scale.ptx"\ngrid = 1\n[[args]]\nsame = "x"',
+            "launch.toml: argument 0 is the same as 'x'; expected the name of an array above it",
+        ),
+        (
+            'kernel = "scale.ptx"\ngrid = 1\n[[args]]\nshape = [2]\nfill = "random"',
+            "launch.toml: argument 0 has fill = 'random'; expected one of normal, zeros, ones, index",
+        ),
+        (
+            'kernel = "scale.ptx"\ngrid = 1\n[[args]]\nshape = [2]\ndtype = "pred"',
+            "launch.toml: argument 0 has dtype pred, which no array holds; expected f32, bf16, u32 or the like",
+        ),
+        (
+            'kernel = "scale.ptx"\ngrid = 1\n[[args]]\nshape = [2, 0.5]',
+            "launch.toml: argument 0 has shape = [2, 0.5]; expected positive integers, such as [64, 32]",
+        ),
+        (
+            'kernel = "scale.ptx"\ngrid = 1\n[[args]]\nbytes = "0x1"',
+            "launch.toml: argument 0 has bytes = '0x1'; expected pairs of hexadecimal digits in quotes",
+        ),
+        (
+            'kernel = "scale.ptx"\ngrid = 1\nargs = [7]',
+            "launch.toml: argument 0 is 7; expected a table: [[args]] and below it value = 7",
+        ),
+        (
+            'kernel = "scale.ptx"\ngrid = 1\n[[args]]\nvalue = 2\nmap = {box = [2]}',
+            "launch.toml: argument 0 has a map; expected an array and a box: shape = [64, 64], map = {box = [8, 64]}",
+        ),
+    ],
+)
+def test_mistakes_are_named(folder, text, sentence) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_launch(written(folder, text))
+    assert str(caught.value) == sentence
+
+
+def test_missing_files_and_entries_are_named(folder) -> None:
+    with pytest.raises(UsageError, match=r"cannot read .*no\.toml: No such file or directory; name a launch file"):
+        read_launch(folder / "no.toml")
+    (folder / "two.ptx").write_text(SCALE + SCALE.replace("scale", "other").split(".address_size 64")[1])
+    with pytest.raises(UsageError, match=r"two\.ptx has 2 kernels; name one of scale, other as the entry"):
+        entry_of(folder / "two.ptx", None)
+    assert entry_of(folder / "two.ptx", "other").name == "other"
+
+
+def test_a_word_that_is_no_argument_is_refused() -> None:
+    with pytest.raises(UsageError) as caught:
+        described(["x"])
+    assert str(caught.value) == (
+        "given --arg x; expected a number, an array such as f32[64,32], or a .npy file; tensor maps need a launch file "
+        "(TOML)"
+    )

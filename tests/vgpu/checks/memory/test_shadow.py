@@ -1,0 +1,211 @@
+"""The compiled shadow of a memory against sets of accesses in Python; clocks against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from warpwright.vgpu.checks.memory.accesses import ATOMIC, ENGINE, NEVER, WRITE, Accesses, Shadow
+from warpwright.vgpu.checks.order.clocks import GENERIC, SEEN, Clocks
+
+LANES, CELLS = 64, 3
+Steps = list[tuple[str, int, int, int]]
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["read", "write", "copy", "engine read", "atomic", "learn", "fence", "tick"]),
+        st.sampled_from([0, 1, 40]),
+        st.integers(0, CELLS - 1),
+        st.integers(1, 3),
+    ),
+    min_size=5,
+    max_size=60,
+)
+
+
+class Model:
+    """What `shadow.ll` does, cell by cell, with Python's sets."""
+
+    def __init__(self, clocks: Clocks, accesses: Accesses) -> None:
+        self.clocks, self.rows = clocks, accesses
+        self.writer: list[int | None] = [None] * CELLS
+        self.readers: list[set[int]] = [set() for _ in range(CELLS)]
+
+    def known(self, access: int, lane: int, engine: bool = False) -> bool:
+        row = {name: values[access] for name, values in self.rows.rows.items()}
+        over = self.clocks.table[GENERIC, lane, row["column"]] >= row["value"]
+        hidden = engine and not row["machine"] and self.clocks.table[SEEN, lane, row["column"]] < row["value"]
+        return bool(over and not hidden)
+
+    def answer(self, cells: range, lane: int, flags: int) -> int:
+        before = {self.writer[cell] for cell in cells} - {None}
+        for cell in cells:
+            atomic = {each for each in self.readers[cell] if self.rows.rows["atomic"][each]}
+            before |= self.readers[cell] if flags & WRITE else atomic
+        if flags & ATOMIC:
+            before = {each for each in before if not self.rows.rows["atomic"][each]}
+        if not all(self.known(each, lane, bool(flags & ENGINE)) for each in before if each is not None):
+            return 0
+        return 3 if any(self.writer[cell] is None for cell in cells) else 1
+
+    def read(self, cells: range, access: int) -> None:
+        rows, lane = self.rows.rows, int(self.rows.rows["lane"][access])
+        for cell in cells:
+            kept = {
+                old
+                for old in self.readers[cell]
+                if not self.known(old, lane)
+                or rows["machine"][access] > rows["machine"][old]
+                or rows["atomic"][old] > rows["atomic"][access]
+            }
+            self.readers[cell] = kept | {access}
+
+
+def _learn(clocks: Clocks, lane: int, other: int) -> None:
+    clocks.acquire(np.array([lane]), clocks.release(np.array([other])))
+
+
+@settings(max_examples=100, deadline=None)
+@given(steps)
+@example([("read", 0, 0, 1), ("engine read", 0, 0, 1)])  # by the async proxy: does not stand for the thread's
+@example([("atomic", 0, 0, 1), ("read", 0, 0, 1), ("read", 1, 0, 1)])
+@example([("write", 0, 0, 1), ("learn", 1, 0, 1), ("engine read", 1, 0, 1)])
+def test_the_compiled_shadow_does_what_sets_do(given: Steps) -> None:
+    clocks = Clocks(LANES)
+    accesses = Accesses(clocks)
+    accesses._nodes = np.zeros((2, 2), np.int32)  # room is short from the start
+    shadow, model = Shadow(accesses, CELLS), Model(clocks, accesses)
+    held = np.zeros(CELLS, np.bool_)
+    for kind, lane, first, count in given:
+        cells = range(first, min(CELLS, first + count))
+        array, lanes = np.array(cells), np.array([lane])
+        if kind == "learn":
+            _learn(clocks, lane, (0, 1, 40)[count - 1])
+        elif kind == "fence":
+            clocks.fence_proxy(lanes, lanes)
+        elif kind == "tick":
+            accesses.reserve(2000)
+        elif kind in ("read", "write"):
+            write = kind == "write"
+            expected = model.answer(range(first, first + 1), lane, int(write))
+            found = shadow.lanes(array[:1] * 8, lanes, 8, 3, 7, write, held)
+            assert found == expected
+            if found:
+                _remember(model, range(first, first + 1), accesses.count - 1, write)
+        else:
+            engine, atomic = kind in ("copy", "engine read"), kind == "atomic"
+            flags = (kind != "engine read") * WRITE | engine * ENGINE | atomic * ATOMIC
+            assert shadow.quiet(array, lane, flags) == model.answer(cells, lane, flags)
+            now = int(clocks.now(lanes)[0])
+            access = int(accesses.add(lanes, now, engine, 9, lanes, atomic)[0])
+            if kind == "copy":
+                shadow.write(array, access)
+            else:
+                shadow.read(array, access)
+            _remember(model, cells, access, kind == "copy")
+    assert [set(accesses.members(int(each))) for each in shadow.readers] == model.readers
+    assert shadow.writer.tolist() == [-1 if each is None else each for each in model.writer]
+
+
+def _remember(model: Model, cells: range, access: int, write: bool) -> None:
+    if not write:
+        return model.read(cells, access)
+    for cell in cells:
+        model.writer[cell], model.readers[cell] = access, set()
+
+
+def test_more_readers_of_a_cell_than_there_was_room_for_are_all_remembered() -> None:
+    clocks = Clocks(32 * 64)
+    accesses = Accesses(clocks)
+    accesses._nodes = np.zeros((2, 16), np.int32)
+    shadow, held = Shadow(accesses, 1), np.zeros(1, np.bool_)
+    for warp in range(64):
+        lanes = np.arange(32 * warp, 32 * warp + 32)
+        assert shadow.lanes(np.zeros(32, np.int64), lanes, 4, 2, 5, False, held) == 3
+    lanes = accesses.rows["lane"][accesses.members(int(shadow.readers[0]))]
+    assert sorted(lanes.tolist()) == list(range(32 * 64))
+
+
+def test_nodes_that_no_cell_leads_to_are_used_again() -> None:
+    clocks = Clocks(64)
+    accesses = Accesses(clocks)
+    accesses._nodes = np.zeros((2, 1024), np.int32)
+    shadow, held = Shadow(accesses, 2), np.zeros(2, np.bool_)
+    for turn in range(40):
+        for warp in range(2):
+            lanes = np.arange(32 * warp, 32 * warp + 32)
+            assert shadow.lanes(np.full(32, 4 * (turn % 2)), lanes, 4, 2, turn, False, held)
+    for cell in (0, 1):
+        members = accesses.members(int(shadow.readers[cell]))
+        assert sorted(accesses.rows["lane"][members].tolist()) == list(range(64))
+        assert set(accesses.rows["inst"][members].tolist()) == {38 + cell}
+    assert accesses._nodes.shape[1] == 1024
+
+
+def test_what_is_in_flight_is_over_for_nobody_and_what_its_own_pipe_did_is() -> None:
+    clocks = Clocks(32)
+    accesses = Accesses(clocks)
+    shadow, cells = Shadow(accesses, 4), np.arange(4)
+    column = clocks.column()
+    shadow.write(cells, accesses.one(column, NEVER, True, 3, 0))
+    assert shadow.quiet(cells, 0, WRITE) == 0
+    assert shadow.quiet(cells, 0, WRITE, pipe=column) == 1
+    accesses.complete([0], 5)
+    assert shadow.quiet(cells, 0, 0) == 0
+    clocks.reach(np.array([0]), column, 5)
+    assert shadow.quiet(cells, 0, 0) == 1
+
+
+def test_another_warp_takes_up_what_is_in_tensor_memory_with_a_fence() -> None:
+    clocks = Clocks(64)
+    accesses = Accesses(clocks)
+    shadow, cells = Shadow(accesses, 4), np.arange(4)
+    column = clocks.column()
+    shadow.write(cells, accesses.one(column, 2, True, 3, 0))
+    clocks.reach(np.arange(64), column, 2)
+    nothing, taken = np.zeros(8, np.uint32), np.zeros(clocks.used, np.uint32)
+    assert shadow.quiet(cells, 31, WRITE, taken=nothing) == 1
+    assert shadow.quiet(cells, 32, WRITE, taken=nothing) == 0
+    taken[column] = 1
+    assert shadow.quiet(cells, 32, WRITE, taken=taken) == 0
+    taken[column] = 2
+    assert shadow.quiet(cells, 32, WRITE, taken=taken) == 1
+
+
+def test_a_cell_outside_the_memory_is_refused() -> None:
+    shadow = Shadow(Accesses(Clocks(32)), 4)
+    cells = np.array([3, 4])
+    assert shadow.quiet(cells, 0, 0) == 0
+    assert shadow.lanes(np.array([24]), np.array([0]), 16, 3, 1, True, np.zeros(8, np.bool_)) == 0
+    with pytest.raises(IndexError):
+        shadow.read(cells, 0)
+
+
+def test_a_write_where_an_mbarrier_lives_is_not_quiet() -> None:
+    shadow, held = Shadow(Accesses(Clocks(32)), 8), np.zeros(4, np.bool_)
+    held[1] = True
+    lane = np.array([0])
+    assert shadow.lanes(np.array([0]), lane, 8, 2, 1, True, held) == 3
+    assert shadow.lanes(np.array([12]), lane, 4, 2, 1, True, held) == 0
+    assert shadow.lanes(np.array([0]), lane, 16, 2, 1, True, held) == 0
+    assert shadow.lanes(np.array([12]), lane, 4, 2, 1, False, held) == 3
+
+
+@pytest.mark.parametrize("more", [0, 1, 255, 300])
+def test_clocks_are_joined_as_by_numpy(more: int) -> None:
+    random = np.random.default_rng(more)
+    clocks = Clocks(64)
+    for _ in range(more):
+        clocks.column()
+    clocks.table[:, :, : clocks.used] = random.integers(0, 1 << 32, (2, 64, clocks.used), dtype=np.uint32)
+    before, givers, takers = clocks.table.copy(), np.array([3, 7, 40]), np.array([0, 7, 63])
+    clock = clocks.release(givers)
+    assert np.array_equal(clock[:, : clocks.used], before[:, givers, : clocks.used].max(axis=1))
+    after = before.copy()
+    after[GENERIC, givers, givers] += 1
+    assert np.array_equal(clocks.table, after)
+    clocks.acquire(takers, clock)
+    after[:, takers, : clocks.used] = np.maximum(after[:, takers, : clocks.used], clock[:, None, : clocks.used])
+    assert np.array_equal(clocks.table, after)

@@ -1,0 +1,191 @@
+"""What the four warps of a warpgroup owe each other: wgmma and setmaxnreg, and the sentences when they fail."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.vgpu.machine.test_wgmma import FINISH, bf16_case, mma
+from tests.vgpu.machine.warpgroup_text import run, text
+from warpwright import ptx, targets
+from warpwright.errors import Deadlock, DescriptorError, ProtocolError, UnsupportedInstruction
+from warpwright.vgpu import Device
+
+ONE = mma("m64n16k16.f32.bf16.bf16", 8)
+OPCODE = "`wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16`"
+
+
+def line_of(lines: str, part: str) -> int:
+    return next(number for number, line in enumerate(text(lines, 8).splitlines(), 1) if part in line)
+
+
+def error(kind: type[Exception], lines: str, threads: int = 128, da: int | None = None) -> str:
+    _, _, image, good, db = bf16_case()
+    with pytest.raises(kind) as caught:
+        run(lines, image, np.zeros((128, 8), np.uint32), da=good if da is None else da, db=db, threads=threads)
+    assert type(caught.value) is kind
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("edit", "what"),
+    [
+        ("@%p1 add.u64 %db, %db, 2;", "the descriptor of B is 0x{b2:x}, but 0x{b:x} in warp 0 of its warpgroup"),
+        ("@%p1 add.u64 %da, %da, 2;", "the descriptor of A is 0x{a2:x}, but 0x{a:x} in warp 0 of its warpgroup"),
+    ],
+)
+def test_warp_with_another_descriptor(edit: str, what: str) -> None:
+    _, _, _, da, db = bf16_case()
+    base = 1024 >> 4
+    what = what.format(a=da + base, a2=da + base + 2, b=db + base, b2=db + base + 2)
+    lines = f"setp.eq.u32 %p1, %warp, 2;\n{edit}\n{ONE}\n{FINISH}"
+    assert error(ProtocolError, lines) == (
+        f"PTX line {line_of(lines, 'wgmma.mma')}: {OPCODE}: kernel k, CTA (0, 0, 0), warp 2: {what}; expected one "
+        "value in all 128 threads."
+    )
+
+
+def test_warp_that_does_not_accumulate() -> None:
+    lines = f"setp.ne.u32 %p1, %warp, 3;\n{ONE.replace('1, 1, 1, 0, 0', '%p1, 1, 1, 0, 0')}\n{FINISH}"
+    assert error(ProtocolError, lines) == (
+        f"PTX line {line_of(lines, 'wgmma.mma')}: {OPCODE}: kernel k, CTA (0, 0, 0), warp 3: scale-d is 0x0, but 0x1 "
+        "in warp 0 of its warpgroup; expected one value in all 128 threads."
+    )
+
+
+def test_warp_with_another_instruction() -> None:
+    lines = f"setp.eq.u32 %p1, %warp, 1;\n@%p1 bra other;\n{ONE}\nbra done;\nother:\n{ONE} // other\ndone:\n{FINISH}"
+    first, other = line_of(lines, "wgmma.mma"), line_of(lines, "// other")
+    assert error(ProtocolError, lines) == (
+        f"PTX line {other}: {OPCODE}: kernel k, CTA (0, 0, 0), warp 1: warp 0 of its warpgroup issues the instruction "
+        f"of PTX line {first} instead; expected the same in all 4."
+    )
+
+
+def test_lanes_that_differ() -> None:
+    lines = f"setp.eq.u32 %p1, %tid, 70;\n@%p1 add.u64 %da, %da, 2;\n{ONE}\n{FINISH}"
+    assert error(ProtocolError, lines) == (
+        f"PTX line {line_of(lines, 'wgmma.mma')}: {OPCODE}: kernel k, CTA (0, 0, 0), warp 2: its lanes have different "
+        "descriptors or scale-d; expected one value in all 128 threads."
+    )
+
+
+def test_warpgroup_that_is_not_whole() -> None:
+    lines = f"{ONE}\n{FINISH}"
+    assert error(ProtocolError, lines, threads=96) == (
+        f"PTX line {line_of(lines, 'wgmma.mma')}: {OPCODE}: kernel k, CTA (0, 0, 0), warp 0: warpgroup 0 has 3 warps; "
+        "expected 4; launch a multiple of 128 threads."
+    )
+
+
+def test_warp_that_stays_away() -> None:
+    lines = f"setp.eq.u32 %p1, %warp, 3;\n@%p1 bra done;\n{ONE}\n{FINISH}\ndone:\nbar.sync 1;"
+    found = error(Deadlock, lines)
+    wait = line_of(lines, "wgmma.wait")
+    for warp in range(3):
+        assert (
+            f"CTA (0, 0, 0), warp {warp}, lanes 0-31: waits for its wgmma: warp 3 has issued fewer wgmma than others "
+            f"of the warpgroup (PTX line {wait})" in found
+        )
+
+
+def test_warp_that_leaves_too_early() -> None:
+    """Nobody waits: found when the cluster ends."""
+    lines = f"setp.eq.u32 %p1, %warp, 3;\n@%p1 ret;\n{ONE}"
+    assert error(ProtocolError, lines) == ("kernel k: warp 3 has issued fewer wgmma than others of the warpgroup.")
+
+
+def test_descriptor_outside_shared_memory() -> None:
+    lines = f"{ONE}\n{FINISH}"
+    _, _, _, da, _ = bf16_case()
+    far = da + (64 * 1024 >> 4)
+    assert error(DescriptorError, lines, da=far) == (
+        f"PTX line {line_of(lines, 'wgmma.mma')}: {OPCODE}: kernel k, CTA (0, 0, 0), warp 0: descriptor points outside "
+        f"shared memory: 0x{far + 64:016x} reads bytes 66560 to 74751; expected them within 1024 to 66559; mend the "
+        "start address or the byte offsets"
+    )
+
+
+def test_operands_checked_though_nobody_waits() -> None:
+    _, _, _, da, _ = bf16_case()
+    assert "descriptor points outside shared memory" in error(DescriptorError, ONE, da=da + (64 * 1024 >> 4))
+
+
+def test_single_bits_are_refused() -> None:
+    line = "wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.and.popc {%d0, %d1, %d2, %d3}, %da, %db, 1;"
+    assert "the virtual GPU does not execute wgmma of single bits" in error(UnsupportedInstruction, f"{line}\n{FINISH}")
+
+
+def registers(body: str, threads: int = 384, heads: str = ".maxntid 384 .minnctapersm 1") -> None:
+    module = ptx.parse(f""".version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry k() {heads}
+{{
+  .reg .b32 %r<4>; .reg .pred %p<4>;
+  mov.u32 %r0, %tid.x; shr.u32 %r1, %r0, 7; shr.u32 %r2, %r0, 5;
+  setp.eq.u32 %p0, %r1, 0;
+{body}
+}}
+""")
+    Device(targets.device("h200")).launch(module, "k", (1, 1, 1), (threads, 1, 1))
+
+
+SPLIT = """  @%p0 bra producer;
+  setmaxnreg.inc.sync.aligned.u32 {consumer};
+  bra done;
+producer:
+  setmaxnreg.dec.sync.aligned.u32 {producer};
+done:
+  ret;"""
+
+
+@pytest.mark.parametrize("heads", [".maxntid 384 .minnctapersm 1", ".reqntid 384 .minnctapersm 1", ".maxnreg 168"])
+def test_registers_move(heads: str) -> None:
+    """Consumers come first and wait for what the producers give back: 3 × 168 = 40 + 2 × 232."""
+    registers(SPLIT.format(consumer=232, producer=40), heads=heads)
+
+
+def test_more_registers_than_there_are() -> None:
+    with pytest.raises(Deadlock) as caught:
+        registers(SPLIT.format(consumer=240, producer=40))
+    assert str(caught.value).splitlines()[1:] == [
+        "  CTA (0, 0, 0), warp 11, lanes 0-31: waits for 2304 registers (256 are free) (PTX line 10)"
+    ]
+
+
+def test_not_fixed_is_ignored() -> None:
+    registers(SPLIT.format(consumer=240, producer=40), heads=".maxntid 384")
+
+
+def message(body: str) -> str:
+    with pytest.raises(ProtocolError) as caught:
+        registers(body)
+    return str(caught.value)
+
+
+def test_warps_that_ask_for_different_counts() -> None:
+    body = """  setp.eq.u32 %p1, %r2, 5;
+  @!%p1 setmaxnreg.dec.sync.aligned.u32 40;
+  @%p1 setmaxnreg.dec.sync.aligned.u32 48;
+  ret;"""
+    assert message(body) == (
+        "PTX line 11: `setmaxnreg.dec.sync.aligned.u32`: kernel k, CTA (0, 0, 0), warp 5, lane 0: warp 4 of its "
+        "warpgroup executes .dec 40; expected the same in all 4 warps."
+    )
+
+
+def test_warp_without_setmaxnreg() -> None:
+    body = "  setp.eq.u32 %p1, %r2, 6;\n  @%p1 ret;\n  setmaxnreg.dec.sync.aligned.u32 40;\n  ret;"
+    assert message(body) == (
+        "kernel k, CTA (0, 0, 0), warp 6 exits without the setmaxnreg.dec 40 of warp 4 of its warpgroup; expected the "
+        "same in all 4 warps."
+    )
+
+
+@pytest.mark.parametrize(("action", "count", "word"), [("dec", 200, "at most"), ("inc", 40, "at least")])
+def test_wrong_direction(action: str, count: int, word: str) -> None:
+    assert message(f"  setmaxnreg.{action}.sync.aligned.u32 {count};\n  ret;") == (
+        f"PTX line 9: `setmaxnreg.{action}.sync.aligned.u32`: kernel k, CTA (0, 0, 0), warp 0, lane 0: a thread of the "
+        f"warp has 168 registers; expected a count of {word} as many."
+    )

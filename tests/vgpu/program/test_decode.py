@@ -1,0 +1,104 @@
+"""From a parsed module to the flat program that is compiled."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.vgpu.helpers import parsed, refused, run, text
+from warpwright import ptx
+from warpwright.errors import DeviceError, UsageError
+from warpwright.vgpu.program.decode import decode
+from warpwright.vgpu.program.program import Program, Symbol
+
+BASE = 0x7000_0000_0000
+
+
+def program(body: str, **frame: str) -> Program:
+    return decode(parsed(text(body, (b"", 1), **frame)), "k")
+
+
+def test_parameters_are_aligned() -> None:
+    module = ptx.parse(
+        """.version 8.6\n.target sm_100a\n.address_size 64
+        .entry k(.param .u8 a, .param .u64 b, .param .u16 c, .param .align 64 .b8 d[128]) { ret;
+            }"""
+    )
+    assert [(p.name, p.offset, p.nbytes) for p in decode(module, "k").params] == [
+        ("a", 0, 1),
+        ("b", 8, 8),
+        ("c", 16, 2),
+        ("d", 64, 128),
+    ]
+
+
+def test_shared_variables_then_dynamic_memory() -> None:
+    """Offsets from 1024 on, in order of use; every extern array begins where dynamic memory does."""
+    top = """.shared .align 4 .b8 unused[64]; .shared .align 8 .b8 a[12]; .shared .align 16 .u32 b;
+        .extern .shared .align 128 .b8 x[]; .extern .shared .align 4 .f32 y[];"""
+    found = program("mov.u32 %r3, x; mov.u32 %r3, a; mov.u32 %r3, b; mov.u32 %r3, y; ret;", top=top)
+    places = {o.name: o.value for i in found.insts for o in i.operands if isinstance(o, Symbol) and o.space == "shared"}
+    assert places == {"a": 1024, "b": 1040, "x": 1152, "y": 1152}
+    assert (found.shared_bytes, found.dynamic_offset) == (1044, 1152)
+
+
+def test_a_place_within_dynamic_memory() -> None:
+    top = ".shared .align 8 .b8 a[16]; .extern .shared .align 128 .b8 x[];"
+    found = program("mov.u32 %r3, a; mov.u32 %r3, x+128; mov.u32 %r3, a+8; ld.shared.u32 %r3, [x+4]; ret;", top=top)
+    places = [o.value for i in found.insts for o in i.operands if isinstance(o, Symbol) and o.space == "shared"]
+    assert places == [1024, 1152 + 128, 1032]
+    address = next(inst for inst in found.insts if inst.opcode == "ld.shared.u32").operands[1]
+    assert (address.base.value, address.offset) == (1152, 4)
+
+
+def test_module_variables_have_virtual_addresses() -> None:
+    top = ".global .align 4 .u32 a = 7; .const .align 512 .b8 b[3] = {1, 2, 3}; .global .align 8 .u64 c = a;"
+    held = {v.name: v for v in program("ret;", top=top).variables}
+    assert {name: v.address - BASE for name, v in held.items()} == {"a": 0, "b": 512, "c": 768}
+    assert {name: v.data for name, v in held.items()} == {
+        "a": b"\7\0\0\0",
+        "b": b"\1\2\3",
+        "c": BASE.to_bytes(8, "little"),
+    }
+
+
+def test_blocks_end_at_branches_and_begin_at_labels() -> None:
+    found = program("add.u32 %r3, %r3, 1; L: setp.eq.u32 %p0, %r3, 4; @%p0 bra L; bar.sync 0; mov.u32 %r4, 1; ret;")
+    names = [[inst.opcode.split(".")[0] for inst in block.insts] for block in found.blocks]
+    assert names[1:] == [["setp", "bra"], ["bar"], ["mov", "ret"], ["exit"], []]
+    branch = next(inst for inst in found.insts if inst.opcode == "bra")
+    assert branch.operands[0].value == 1
+    assert branch.guard is not None
+
+
+def test_directives() -> None:
+    found = program("ret;", heads=".reqntid 8, 4 .explicitcluster .reqnctapercluster 2, 2, 1")
+    assert (found.reqntid, found.maxntid, found.cluster, found.explicit_cluster) == ((8, 4, 1), None, (2, 2, 1), True)
+    assert program("ret;", heads=".maxntid 96 .minnctapersm 2").maxntid == (96, 1, 1)
+
+
+def test_scopes_keep_names_apart() -> None:
+    """A name means the innermost declaration, in a function called twice too; labels may be alike in two scopes."""
+    top = """.func f (.reg .b32 %x) { .reg .b32 %v; .reg .pred %c; setp.eq.u32 %c, %x, 0; @%c bra L;
+        mov.u32 %v, 1; L: ret; }"""
+    body = """{ .reg .b32 %v; L: mov.u32 %v, 3; { .reg .b64 %v; L: mov.u64 %v, 4; } mov.u32 %v, 5; }
+        call f, (%r0); call f, (%r1); ret;"""
+    found = program(body, top=top)
+    written = [
+        inst.operands[0]
+        for inst in found.insts
+        if inst.opcode in ("mov.u32", "mov.u64") and str(inst.operands[0].name).startswith("%v")
+    ]
+    names = [register.name for register in written]
+    assert [register.bits for register in written] == [32, 64, 32, 32, 32]
+    assert names[0] == names[2]
+    assert len(set(names)) == 4
+
+
+@pytest.mark.parametrize("opcode", ["trap", "brkpt"])
+def test_trap_in_the_middle(opcode: str) -> None:
+    assert refused(DeviceError, f"{opcode}; st.global.u32 [%o], 1; ret;").endswith("lane 0: the kernel executed trap.")
+
+
+def test_branch_lists_must_exist() -> None:
+    with pytest.raises(UsageError, match=r"^PTX line 14: brx\.idx needs the label of a \.branchtargets list\.$"):
+        run("L: brx.idx %r0, L; ret;", b"12345678")
