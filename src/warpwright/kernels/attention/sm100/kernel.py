@@ -16,7 +16,7 @@ from typing import Any
 from warpwright.kernels.attention.sm90.steps import Mask, load_tile
 from warpwright.kernels.attention.sm100.plan import KEYS, ROWS, BlackwellConfig
 from warpwright.kernels.attention.sm100.roles import Rings, add_up, soften, update
-from warpwright.kernels.gemm.sm90.steps import WARPS
+from warpwright.kernels.tiles import WARPS
 from warpwright.lang import (
     Expr,
     Kernel,

@@ -9,7 +9,7 @@ from typing import Any
 from warpwright.kernels.attention.sm90.steps import LN2, LOWEST, Mask
 from warpwright.kernels.attention.sm100.plan import KEYS, ROWS
 from warpwright.kernels.attention.sm100.steps import give, rescale, scores, seen, store, take, values, weights
-from warpwright.kernels.gemm.sm90.steps import WARPS
+from warpwright.kernels.tiles import WARPS
 from warpwright.lang import (
     Else,
     Expr,

@@ -8,8 +8,7 @@ from typing import Any
 from warpwright.kernels.attention.problem import PANEL
 from warpwright.kernels.attention.sm90.steps import reduced
 from warpwright.kernels.attention.sm100.plan import WARP_ROWS
-from warpwright.kernels.gemm.sm90.steps import part
-from warpwright.kernels.gemm.sm100.steps import packed
+from warpwright.kernels.tiles import pack_neighbours, part
 from warpwright.lang import (
     Expr,
     If,
@@ -116,7 +115,7 @@ def weights(
     greatest.set(shift)
     give(next(to_row), own, factor)
     powers = [ex2(fma(value, scale, -shift)) for value in score]
-    words = [word.bitcast(b32) for word in packed(powers, dtype)]
+    words = [word.bitcast(b32) for word in pack_neighbours(powers, dtype)]
     for first in range(0, len(words), COLUMNS):
         tcgen05.st(slot.s[:, first : first + COLUMNS], words[first : first + COLUMNS])
     tcgen05.wait_st()
@@ -147,7 +146,7 @@ def store(slot: Slot, weight: Expr, o: tma.Map[Scalar], queries: Slot, batch: Ex
     for first in range(0, slot.sum.shape[1], COLUMNS):
         found = tcgen05.ld(slot.sum[:, first : first + COLUMNS])
         tcgen05.wait_ld()
-        words = packed([value * share for value in found], strip.dtype)
+        words = pack_neighbours([value * share for value in found], strip.dtype)
         for i in range(0, len(words), 4):
             corner = strip.at(warp.lane, first + 2 * i)
             st(corner.cast(words[i].type), *words[i : i + 4])

@@ -8,7 +8,7 @@ from typing import Any
 
 from warpwright.kernels.attention.problem import PANEL
 from warpwright.kernels.attention.sm90.steps import STRIP, WARP_ROWS, WARPS, K, add, free, score
-from warpwright.kernels.gemm.sm90.steps import PACKED, clear, part, put, window
+from warpwright.kernels.tiles import PACKED, clear, part, store_rows_to_smem, window
 from warpwright.lang import (
     Expr,
     Global,
@@ -330,7 +330,7 @@ class Strip:
         strip, (*before, row) = part(tile, self.number, WARP_ROWS, "k"), place
         values = [value * factor for value in sums.regs] if factor is not None else sums.regs
         for left in range(0, tile.shape[1], PANEL):
-            put(strip[:, left : left + PANEL], values[left // 2 : (left + PANEL) // 2], True)
+            store_rows_to_smem(strip[:, left : left + PANEL], values[left // 2 : (left + PANEL) // 2], True)
         fence.proxy_async()
         warp.sync()
         with If(self.one):

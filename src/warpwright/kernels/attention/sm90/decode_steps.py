@@ -22,7 +22,7 @@ from warpwright.kernels.attention.sm90.steps import (
     panel,
 )
 from warpwright.kernels.attention.sm90.warpgroup import Warpgroup
-from warpwright.kernels.gemm.sm90.steps import PACKED
+from warpwright.kernels.tiles import PACKED
 from warpwright.lang import (
     Expr,
     Global,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from warpwright.kernels.attention.problem import PANEL
 from warpwright.kernels.attention.sm90.plan import STRIP
-from warpwright.kernels.gemm.sm90.steps import PACKED, part, put, window
+from warpwright.kernels.tiles import PACKED, part, store_rows_to_smem, window
 from warpwright.lang import (
     Expr,
     Global,
@@ -409,7 +409,7 @@ def put_rows(sums: Fragment, tile: Tile, index: Any, full: mbarrier, one: Expr) 
     strip = part(tile, index, WARP_ROWS, "k")
     width = panel(tile.shape[1])
     for left in range(0, tile.shape[1], width):
-        put(strip[:, left : left + width], sums.regs[left // 2 : (left + width) // 2], True)
+        store_rows_to_smem(strip[:, left : left + width], sums.regs[left // 2 : (left + width) // 2], True)
     fence.proxy_async()
     warp.sync()
     with If(one):

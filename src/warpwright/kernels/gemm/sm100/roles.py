@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from warpwright.kernels.gemm.sm90.steps import shifted
 from warpwright.kernels.gemm.sm100.configs import LANES, PAIR, WARPS
 from warpwright.kernels.gemm.sm100.steps import (
     BOTH,
@@ -31,6 +30,7 @@ from warpwright.kernels.gemm.sm100.steps import (
     store_boxes,
     tear_down,
 )
+from warpwright.kernels.tiles import shift_mask
 from warpwright.lang import (
     Expr,
     If,
@@ -112,7 +112,7 @@ def gemm_roles(
     half = rank % PAIR
     leader = rank - half
     along_m, along_n, same_a, same_b = sharing(rank, share)
-    pair = shifted(BOTH if dual else 1, leader)
+    pair = shift_mask(BOTH if dual else 1, leader)
 
     def output_tiles(tells: Any = True) -> Iterator[tuple[Expr, Expr]]:
         """First row and column of this CTA's tiles, one after the other: the same in every role."""

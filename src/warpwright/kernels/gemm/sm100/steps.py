@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from warpwright.kernels.gemm.sm90.steps import PACKED, part, shifted
 from warpwright.kernels.gemm.sm100.configs import LANES, PAIR, SM_FLOPS
+from warpwright.kernels.tiles import PACKED, pack_neighbours, part, shift_mask
 from warpwright.lang import (
     Break,
     Expr,
@@ -26,7 +26,6 @@ from warpwright.lang import (
     loop,
     mbarrier,
     min,
-    pack,
     role,
     st,
     tcgen05,
@@ -183,8 +182,8 @@ def sharing(rank: Expr, share: tuple[int, int]) -> tuple[Any, Any, Any, Any]:
     """
     pair, half = rank // PAIR, rank % PAIR
     along_m, along_n = pair % share[0] if share[0] > 1 else 0, pair // share[0] if share[1] > 1 else 0
-    same_a = shifted(sum(1 << PAIR * share[0] * i for i in range(share[1])), half + along_m * PAIR)
-    same_b = shifted(sum(1 << PAIR * i for i in range(share[0])), half + along_n * (PAIR * share[0]))
+    same_a = shift_mask(sum(1 << PAIR * share[0] * i for i in range(share[1])), half + along_m * PAIR)
+    same_b = shift_mask(sum(1 << PAIR * i for i in range(share[0])), half + along_n * (PAIR * share[0]))
     return along_m, along_n, same_a, same_b
 
 
@@ -198,12 +197,6 @@ def hold_back(done: mbarrier, parity: Var, percent: int, tile: tuple[int, int, i
     start, idle = clock64(), busy * (100 - percent) // percent
     for _ in loop():
         Break(when=clock64() - start >= idle)
-
-
-def packed(words: list[Expr], out: type[Scalar]) -> list[Expr]:
-    """Neighbouring sums as the registers that are stored: pairs of 16-bit elements, or float32 as they are."""
-    word = PACKED.get(out)
-    return [pack(word, *words[i : i + 2]) for i in range(0, len(words), 2)] if word else words
 
 
 def store(
@@ -230,7 +223,7 @@ def store(
     for first in range(0, acc.shape[1], LOADED_COLUMNS):
         words = tcgen05.ld(acc[:, first : first + LOADED_COLUMNS])
         tcgen05.wait_ld()
-        words = packed(words, out)
+        words = pack_neighbours(words, out)
         for i in range(0, len(words), 4):
             column = first + i * LOADED_COLUMNS // len(words)
             with If((row < m) & (left > column)):
@@ -242,7 +235,7 @@ def put(acc: tmem.TmemTile, block: Tile, row: Expr, columns: int) -> None:
     for first in range(0, acc.shape[1], columns):
         words = tcgen05.ld(acc[:, first : first + columns])
         tcgen05.wait_ld()
-        words = packed(words, block.dtype)
+        words = pack_neighbours(words, block.dtype)
         for i in range(0, len(words), 4):
             corner = block.at(row, first + i * columns // len(words))
             st(corner.cast(words[i].type), *words[i : i + 4])

@@ -20,14 +20,9 @@ from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue
 from warpwright.kernels.gemm.sm90.plan import HopperConfig
 from warpwright.kernels.gemm.sm90.steps import (
     EVICT_FIRST,
-    ROW_BYTES,
     STORES,
     STRIP,
-    WARP_ROWS,
-    WARPS,
     accumulate,
-    atom,
-    clear,
     free,
     give,
     in_batch,
@@ -46,6 +41,7 @@ from warpwright.kernels.gemm.sm90.steps import (
     take,
     walk,
 )
+from warpwright.kernels.tiles import ROW_BYTES, WARP_ROWS, WARPS, atom, clear
 from warpwright.lang import (
     Expr,
     If,

@@ -8,6 +8,18 @@ from itertools import product
 from typing import Any
 
 from warpwright.kernels.gemm.epilogue import Finish
+from warpwright.kernels.tiles import (
+    PACKED,
+    WARP_ROWS,
+    WARPS,
+    WGMMA_BYTES,
+    atom,
+    clear,
+    part,
+    shift_mask,
+    store_rows_to_smem,
+    window,
+)
 from warpwright.lang import (
     Break,
     Expr,
@@ -15,14 +27,9 @@ from warpwright.lang import (
     Pointer,
     Ring,
     Shared,
-    b16,
     bar,
-    bf16,
-    bf16x2,
     cluster,
     clusterid,
-    f16,
-    f16x2,
     f32,
     fence,
     ld,
@@ -30,15 +37,12 @@ from warpwright.lang import (
     mbarrier,
     min,
     nclusterid,
-    pack,
     role,
     select,
     smem,
     st,
-    stmatrix,
     tid,
     tma,
-    u16,
     u32,
     var,
     warp,
@@ -52,8 +56,6 @@ from warpwright.types import Scalar
 __all__ = [
     "accumulate",
     "add",
-    "atom",
-    "clear",
     "free",
     "give",
     "in_batch",
@@ -63,35 +65,21 @@ __all__ = [
     "multiply_atom",
     "multiply_block",
     "operands",
-    "part",
     "peers",
     "place",
     "place_in",
     "promote",
-    "put",
     "release",
     "rotated",
     "set_up",
-    "shifted",
     "store",
     "take",
     "walk",
-    "window",
 ]
 
 STRIP = 64
-WGMMA_BYTES = 32
-WARPS = 4
-WARP_ROWS = 16
-ROW_BYTES = 128
 STORES = 2
-PACKED = {bf16: bf16x2, f16: f16x2}
 EVICT_FIRST = 0x12F0000000000000
-
-
-def atom(dtype: type[Scalar]) -> int:
-    """Columns of a row of 128 bytes, the least K of a stage."""
-    return ROW_BYTES // dtype.nbytes
 
 
 def operands(
@@ -179,21 +167,6 @@ def rotated(step: Expr, steps: Expr) -> Expr:
     later = step + clusterid.x * steps // nclusterid.x
     chosen: Expr = select(later >= steps, later - steps, later)
     return chosen
-
-
-def part(tile: Tile, index: Any, rows: int, major: str) -> Tile:
-    """The ``index``-th block of ``rows`` rows of an operand, where ``index`` may be a run-time value."""
-    base, start = tile.place.known()
-    if major == "k":
-        return tile[:rows, :].placed(base + index * (rows * tile.span), start)
-    panels = rows * tile.dtype.nbytes // tile.span
-    return tile[:, :rows].placed(base + index * (panels * tile.rows * tile.span), start)
-
-
-def window(tile: Tile, kk: int, major: str) -> Any:
-    """Thirty-two bytes of K of an operand, for one wgmma."""
-    inside = slice(kk, kk + WGMMA_BYTES // tile.dtype.nbytes)
-    return tile[:, inside] if major == "k" else tile[inside, :].T
 
 
 def load_part(
@@ -302,12 +275,6 @@ def multiply_atom(acc: Fragment, strip: Tile, rows: Tile, k: int) -> None:
     wgmma.commit_group()
 
 
-def clear(*sums: Fragment) -> None:
-    """Zeros."""
-    for register in (register for acc in sums for register in acc.regs):
-        register.set(0.0)
-
-
 def add(acc: Fragment, left: int, some: Fragment) -> None:
     """Add sums to those of ``acc`` from column ``left`` on."""
     for total, value in zip(acc.regs[left // 2 :], some.regs, strict=False):
@@ -324,12 +291,7 @@ def masks(share: tuple[int, int]) -> tuple[Any, Any]:
     """The ranks that share this CTA's rows of A, and those that share its rows of B, as bits."""
     place_m, place_n = place(share)
     same_row, same_column = sum(1 << share[0] * i for i in range(share[1])), (1 << share[0]) - 1
-    return shifted(same_row, place_m), shifted(same_column, place_n * share[0])
-
-
-def shifted(mask: int, by: Any) -> Any:
-    """``mask << by`` as a mask of ranks; a Python int where ``by`` is one."""
-    return (mask << by).to(u16).bitcast(b16) if isinstance(by, Expr) else mask << by
+    return shift_mask(same_row, place_m), shift_mask(same_column, place_n * share[0])
 
 
 def peers(share: tuple[int, int]) -> tuple[Expr, Expr]:
@@ -392,25 +354,9 @@ def store(
         with If(stores):
             tma.wait_group(STORES - 1 if number or len(lefts) % STORES == 0 else 0, read=True)
         warp.sync()
-        put(block, values, matrices and blocks.dtype in PACKED)
+        store_rows_to_smem(block, values, matrices and blocks.dtype in PACKED)
         fence.proxy_async()
         warp.sync()
         with If(stores):
             tma.store(d[(*matrix, row + own % WARPS * WARP_ROWS, col + left)], block)
             tma.commit_group()
-
-
-def put(block: Tile, regs: list[Expr], matrices: bool) -> None:
-    """A warp's 16 rows of sums into ``block``: as 8 × 8 matrices of packed elements, or pair by pair."""
-    lane, word = warp.lane, PACKED.get(block.dtype)
-    pairs = [regs[i : i + 2] for i in range(0, len(regs), 2)]
-    packed = [[pack(word, *pair)] for pair in pairs] if word else pairs
-    for start in range(0, len(packed), 4):
-        column = 4 * start
-        if matrices:
-            corner = block.at(lane % WARP_ROWS, lane // WARP_ROWS * 8 + column)
-            stmatrix(corner, [each for (each,) in packed[start : start + 4]])
-            continue
-        for i, values in enumerate(packed[start : start + 4]):
-            corner = block.at(lane // 4 + i % 2 * 8, lane % 4 * 2 + column + i // 2 * 8)
-            st(corner.cast(values[0].type), *values)

@@ -1,0 +1,84 @@
+"""Parts, windows and packing of tiles: what the kernels of every family share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from warpwright.lang import Expr, b16, bf16, bf16x2, f16, f16x2, pack, st, stmatrix, u16, warp
+from warpwright.lang.fragment import Fragment
+from warpwright.lang.smem import Tile
+from warpwright.types import Scalar
+
+__all__ = [
+    "PACKED",
+    "ROW_BYTES",
+    "WARPS",
+    "WARP_ROWS",
+    "WGMMA_BYTES",
+    "atom",
+    "clear",
+    "pack_neighbours",
+    "part",
+    "shift_mask",
+    "store_rows_to_smem",
+    "window",
+]
+
+WARPS = 4  # of a warpgroup, and of an epilogue
+WARP_ROWS = 16  # rows of a wgmma accumulator that one warp holds
+ROW_BYTES = 128  # of a tile with the 128-byte swizzle
+WGMMA_BYTES = 32  # of K that one wgmma multiplies
+PACKED = {bf16: bf16x2, f16: f16x2}
+
+
+def atom(dtype: type[Scalar]) -> int:
+    """Elements in a row of 128 bytes, which is the smallest K of a stage."""
+    return ROW_BYTES // dtype.nbytes
+
+
+def part(tile: Tile, index: Any, rows: int, major: str) -> Tile:
+    """Returns block ``index`` of ``rows`` rows of an operand; ``index`` may be a run-time value."""
+    base, start = tile.place.known()
+    if major == "k":
+        return tile[:rows, :].placed(base + index * (rows * tile.span), start)
+    panels = rows * tile.dtype.nbytes // tile.span
+    return tile[:, :rows].placed(base + index * (panels * tile.rows * tile.span), start)
+
+
+def window(tile: Tile, kk: int, major: str) -> Any:
+    """Returns the 32 bytes of K of an operand that one wgmma multiplies."""
+    inside = slice(kk, kk + WGMMA_BYTES // tile.dtype.nbytes)
+    return tile[:, inside] if major == "k" else tile[inside, :].T
+
+
+def shift_mask(mask: int, by: Any) -> Any:
+    """Returns ``mask << by`` as a mask of CTA ranks; a Python int if ``by`` is one."""
+    return (mask << by).to(u16).bitcast(b16) if isinstance(by, Expr) else mask << by
+
+
+def clear(*sums: Fragment) -> None:
+    """Set every register of the accumulators to zero."""
+    for register in (register for acc in sums for register in acc.regs):
+        register.set(0.0)
+
+
+def pack_neighbours(words: list[Expr], out: type[Scalar]) -> list[Expr]:
+    """Packs neighbouring float32 words into registers of two 16-bit elements; float32 output stays as it is."""
+    word = PACKED.get(out)
+    return [pack(word, *words[i : i + 2]) for i in range(0, len(words), 2)] if word else words
+
+
+def store_rows_to_smem(block: Tile, regs: list[Expr], matrices: bool) -> None:
+    """Store a warp's 16 rows of accumulators to ``block``: as packed 8 × 8 matrices (stmatrix), or pair by pair."""
+    lane, word = warp.lane, PACKED.get(block.dtype)
+    pairs = [regs[i : i + 2] for i in range(0, len(regs), 2)]
+    packed = [[pack(word, *pair)] for pair in pairs] if word else pairs
+    for start in range(0, len(packed), 4):
+        column = 4 * start
+        if matrices:
+            corner = block.at(lane % WARP_ROWS, lane // WARP_ROWS * 8 + column)
+            stmatrix(corner, [each for (each,) in packed[start : start + 4]])
+            continue
+        for i, values in enumerate(packed[start : start + 4]):
+            corner = block.at(lane // 4 + i % 2 * 8, lane % 4 * 2 + column + i // 2 * 8)
+            st(corner.cast(values[0].type), *values)
