@@ -187,7 +187,7 @@ def test_signatures_are_checked():
 
 
 def test_an_operation_outside_a_kernel_is_named():
-    tail = "called outside a kernel: it emits PTX, so it stands in the body of a function under @kernel"
+    tail = "called outside a kernel: it emits PTX; move the call into the body of a function under @kernel"
     assert refused(lambda: smem.array(u32, 4)) == f"smem.array {tail}"  # wrong
     assert refused(lambda: tcgen05.wait_ld()) == f"tcgen05.wait_ld {tail}"  # wrong
     assert refused(lambda: tid.x) == f"tid.x {tail}"  # wrong

@@ -119,10 +119,10 @@ def test_barriers_expect_what_the_ring_says_and_precede_the_tiles() -> None:
     assert touched[-1][1] == 1024
 
 
-def test_drain_waits_for_every_stage() -> None:
+def test_wait_all_empty_waits_for_every_stage() -> None:
     def body(a, x, n):
         cursor = ring(3).producer()
-        cursor.drain()
+        cursor.wait_all_empty()
 
     lines = emitted(body)
     assert sum(line.startswith("mbarrier.try_wait") for line in lines) == 1

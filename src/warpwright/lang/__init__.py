@@ -1,8 +1,8 @@
-"""The kernel language: ordinary Python, run once, emits PTX (``kernel.ptx()``)."""
+"""The kernel language: a Python function that runs once and emits PTX (``kernel.ptx()``)."""
 
 from __future__ import annotations
 
-from warpwright.lang import smem, tmem
+from warpwright.lang import smem
 from warpwright.lang.arithmetic import (
     brev,
     clz,
@@ -40,12 +40,13 @@ from warpwright.lang.ops import (
     tcgen05,
     tensormap,
     tma,
+    tmem,
     wgmma,
 )
+from warpwright.lang.ops.atomics import atom, red
 from warpwright.lang.ops.cluster import cluster
 from warpwright.lang.ops.matrix import ldmatrix, movmatrix, stmatrix
 from warpwright.lang.ops.mbarrier import mbarrier
-from warpwright.lang.ops.memory import Global, Pointer, Shared, atom, ld, red, st
 from warpwright.lang.ops.special import (
     clock64,
     cluster_ctaid,
@@ -61,8 +62,9 @@ from warpwright.lang.ops.special import (
     tid,
 )
 from warpwright.lang.ops.warp import activemask, elect_one, match, redux, shfl, vote, warp
+from warpwright.lang.pointer import Global, Pointer, Shared, ld, st
 from warpwright.lang.ring import Ring
-from warpwright.lang.role import Role, role
+from warpwright.lang.role import role
 from warpwright.lang.scalars import (
     b8,
     b16,
@@ -101,7 +103,6 @@ __all__ = [
     "Kernel",
     "Pointer",
     "Ring",
-    "Role",
     "Shared",
     "Traced",
     "Value",

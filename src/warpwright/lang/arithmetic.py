@@ -5,8 +5,9 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
-from warpwright.lang.context import current, misuse
+from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr, Value, is_number, operand, same_type
+from warpwright.lang.trace import current
 from warpwright.types import Scalar, b32, f32, s32, s64, u32, u64
 
 __all__ = [

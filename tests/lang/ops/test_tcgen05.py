@@ -278,7 +278,7 @@ def test_a_in_tensor_memory_is_packed_two_to_a_column() -> None:
         ),
         (
             lambda w, b: (w.packed(f16)[:, 1:17], b[:, 0:16]),
-            "given tile[:, 1:17] of 2 elements a column; expected whole columns: multiples of 2",
+            "given tile[:, 1:17] with 2 elements in each column; expected whole columns: multiples of 2",
         ),
     ],
 )

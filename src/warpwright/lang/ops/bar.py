@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from warpwright.lang.context import current, misuse
+from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr, Value, operand
+from warpwright.lang.trace import current
 from warpwright.types import u32
 
 __all__ = ["arrive", "sync"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from warpwright.lang.context import current
 from warpwright.lang.expr import Expr, Value, operand
+from warpwright.lang.trace import current
 from warpwright.types import u32
 
 __all__ = ["Cluster", "cluster"]

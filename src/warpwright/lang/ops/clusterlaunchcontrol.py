@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from warpwright.lang.context import current, misuse
+from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr
 from warpwright.lang.ops.mbarrier import mbarrier
-from warpwright.lang.trace import addr
+from warpwright.lang.trace import addr, current
 from warpwright.types import b128, pred, u32
 
 __all__ = ["first_ctaid", "is_canceled", "try_cancel"]

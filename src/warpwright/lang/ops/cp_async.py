@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from warpwright.lang.context import current, misuse
+from warpwright.lang.context import misuse
 from warpwright.lang.expr import Value, operand
 from warpwright.lang.ops.mbarrier import mbarrier
-from warpwright.lang.ops.memory import Pointer
+from warpwright.lang.pointer import Pointer
+from warpwright.lang.trace import current
 from warpwright.types import u32
 
 __all__ = ["arrive", "commit_group", "copy", "wait_group"]

@@ -5,7 +5,7 @@ The host launches the dependent grid so that it may start early; without that bo
 
 from __future__ import annotations
 
-from warpwright.lang.context import current
+from warpwright.lang.trace import current
 
 __all__ = ["launch_dependents", "wait"]
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from warpwright.lang.context import current, misuse
+from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr
 from warpwright.lang.fragment import check_registers
-from warpwright.lang.ops.memory import Pointer
+from warpwright.lang.pointer import Pointer
+from warpwright.lang.trace import current
 from warpwright.types import b32
 
 __all__ = ["ldmatrix", "movmatrix", "stmatrix"]

@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from warpwright.lang.context import current, misuse
+from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr, Value, operand
-from warpwright.lang.trace import addr
+from warpwright.lang.trace import addr, current
 from warpwright.ptx import nodes
 from warpwright.types import pred, u32
 

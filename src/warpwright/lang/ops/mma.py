@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from warpwright.lang.context import current, misuse
+from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr
 from warpwright.lang.fragment import Fragment, accumulator_registers, check_registers
+from warpwright.lang.trace import current
 from warpwright.layout import fragment
 from warpwright.types import Scalar, f16, s32
 

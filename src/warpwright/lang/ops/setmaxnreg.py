@@ -6,7 +6,8 @@ All four warps of a warpgroup execute it, with the same count.
 
 from __future__ import annotations
 
-from warpwright.lang.context import current, misuse
+from warpwright.lang.context import misuse
+from warpwright.lang.trace import current
 
 __all__ = ["dec", "inc"]
 

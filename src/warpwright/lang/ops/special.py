@@ -5,8 +5,8 @@ What the kernel's own directives fix (``ntid``, ``cluster_nctaid``) is a Python 
 
 from __future__ import annotations
 
-from warpwright.lang.context import current
 from warpwright.lang.expr import Expr
+from warpwright.lang.trace import current
 from warpwright.types import Scalar, u32, u64
 
 __all__ = [
@@ -36,27 +36,27 @@ def read(name: str, type: type[Scalar] = u32) -> Expr:
 class Dimensions:
     """A special register with the components ``x``, ``y`` and ``z`` (u32)."""
 
-    def __init__(self, called: str) -> None:
-        self.called = called
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
 
     @property
     def x(self) -> Expr:
-        return read(f"{self.called}.x")
+        return read(f"{self.namespace}.x")
 
     @property
     def y(self) -> Expr:
-        return read(f"{self.called}.y")
+        return read(f"{self.namespace}.y")
 
     @property
     def z(self) -> Expr:
-        return read(f"{self.called}.z")
+        return read(f"{self.namespace}.z")
 
 
 class Known:
     """Dimensions that the kernel's directives fix: Python ints."""
 
-    def __init__(self, called: str, field: str) -> None:
-        self.called, self.field = called, field
+    def __init__(self, namespace: str, field: str) -> None:
+        self.namespace, self.field = namespace, field
 
     def _dimension(self, axis: int) -> int:
         values: tuple[int, int, int] = getattr(current(), self.field)

@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 from warpwright.errors import DescriptorError
-from warpwright.lang.context import current, misuse
+from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr, Value, operand
 from warpwright.lang.ops.descriptor import Operand, instruction_descriptor, kind_of, shared_descriptor
 from warpwright.lang.ops.mbarrier import RemoteBarrier, mbarrier
 from warpwright.lang.ops.tma import mask
 from warpwright.lang.smem import Tile, Transposed
-from warpwright.lang.tmem import COLUMN_BITS, TmemTile, space_of
-from warpwright.lang.trace import addr
+from warpwright.lang.tensor_memory import COLUMN_BITS, TmemTile, kernel_columns
+from warpwright.lang.trace import addr, current
 from warpwright.ptx import nodes
 from warpwright.types import b32, pred, u32, u64
 
@@ -262,7 +262,7 @@ def fence_after_thread_sync() -> None:
 
 
 def _group(cta_group: int) -> str:
-    space_of(cta_group)
+    kernel_columns(cta_group)
     return f".cta_group::{cta_group}"
 
 

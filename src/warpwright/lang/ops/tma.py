@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from warpwright.lang.context import current, misuse
+from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr, Value, operand
 from warpwright.lang.ops.mbarrier import RemoteBarrier, mbarrier
 from warpwright.lang.params import Box, Map
 from warpwright.lang.smem import Tile
-from warpwright.lang.trace import addr
+from warpwright.lang.trace import addr, current
 from warpwright.ptx import nodes
 from warpwright.types import Scalar, b16, s32, u32, u64
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from warpwright.lang.context import current, misuse
+from warpwright.lang.context import misuse
 from warpwright.lang.convert import pack, unpack
 from warpwright.lang.expr import Expr, Value, as_expr, operand
 from warpwright.lang.ops.special import read, tid
+from warpwright.lang.trace import current
 from warpwright.ptx import nodes
 from warpwright.types import b32, pred, u32
 
@@ -20,7 +21,7 @@ class _Warp:
     """``warp``: this thread's place among the warps of its CTA."""
 
     __slots__ = ()
-    called = "warp"
+    namespace = "warp"
 
     @property
     def id(self) -> Expr:
@@ -82,7 +83,7 @@ class _Shuffle:
     """``shfl``: the value that another lane holds, for types of 16, 32 and 64 bits."""
 
     __slots__ = ()
-    called = "shfl"
+    namespace = "shfl"
 
     def bfly(self, value: Expr, lane_mask: Value, *, width: int = 32, mask: Value | str = ALL) -> Expr:
         """The value of lane ``lane ^ lane_mask``.
@@ -146,7 +147,7 @@ class _Vote:
     """``vote``: a predicate reduced over the lanes of a warp."""
 
     __slots__ = ()
-    called = "vote"
+    namespace = "vote"
 
     def all(self, p: Expr, *, mask: Value | str = ALL) -> Expr:
         """Whether ``p`` holds in every lane of ``mask`` (pred).
@@ -187,7 +188,7 @@ class _Match:
     """``match``: which lanes hold the same value, of 32 or 64 bits."""
 
     __slots__ = ()
-    called = "match"
+    namespace = "match"
 
     def any(self, value: Expr, *, mask: Value | str = ALL) -> Expr:
         """The lanes of ``mask`` that hold the same value as this one (b32).
@@ -214,7 +215,7 @@ class _Redux:
     """``redux``: a 32-bit integer reduced over the lanes of a warp; every lane gets the result."""
 
     __slots__ = ()
-    called = "redux"
+    namespace = "redux"
 
     def add(self, value: Expr, *, mask: Value | str = ALL) -> Expr:
         """The sum over the lanes of ``mask``: u32, s32.

@@ -22,11 +22,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from warpwright.lang.context import current, misuse
+from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr, Value, operand
 from warpwright.lang.fragment import Fragment, accumulator_registers, check_registers
 from warpwright.lang.ops.descriptor import warpgroup_descriptor
 from warpwright.lang.smem import Tile, Transposed
+from warpwright.lang.trace import current
 from warpwright.layout import fragment
 from warpwright.types import Scalar, pred
 
