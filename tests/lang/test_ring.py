@@ -171,7 +171,7 @@ def test_a_cursor_advances_inside_a_branch() -> None:
         ),
         (
             lambda: Ring(2, name="a b"),
-            "given the name 'a b_full'; expected letters, digits and underscores: labels of waits say it",
+            "given the name 'a b_full'; expected letters, digits and underscores, for labels of waits",
         ),
         (lambda: Ring(2, full=0), "given count=0 to mbarrier full; expected 1 to 1048575 arrivals a phase"),
     ],

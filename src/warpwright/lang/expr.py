@@ -19,17 +19,8 @@ from warpwright.ptx import nodes
 from warpwright.types import Scalar, pred, u32
 
 __all__ = [
-    "Expr",
-    "Number",
-    "Value",
-    "as_expr",
-    "current",
-    "immediate",
-    "is_number",
-    "move_suffix",
-    "operand",
-    "same_type",
-]
+    "Expr", "Number", "Value", "as_expr", "current", "immediate", "is_number", "move_suffix", "operand", "same_type",
+]  # fmt: skip
 
 Number = int | float
 

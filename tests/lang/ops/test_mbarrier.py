@@ -102,7 +102,7 @@ def test_address_of_a_barrier_at_a_run_time_address() -> None:
         (lambda: mbarrier().arrive(0), "given 0 arrivals; expected 1 to 1048575"),
         (
             lambda: mbarrier(name="tile-done"),
-            "given the name 'tile-done'; expected letters, digits and underscores: labels of waits say it",
+            "given the name 'tile-done'; expected letters, digits and underscores, for labels of waits",
         ),
         (lambda: mbarrier(name="done").wait(), "given done.wait() without a phase; expected a parity, 0 or 1"),
     ],

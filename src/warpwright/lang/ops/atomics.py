@@ -66,7 +66,7 @@ class _Atom:
         return _atom("add", pointer, sem, scope, value)
 
     def min(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> Expr:
-        """Keep the smaller value: u32, s32, u64, s64.
+        """Store the minimum: u32, s32, u64, s64.
 
         Issued by each thread for itself.
         Completes by the first use of the old value.
@@ -76,7 +76,7 @@ class _Atom:
         return _atom("min", pointer, sem, scope, value)
 
     def max(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> Expr:
-        """Keep the larger value: u32, s32, u64, s64.
+        """Store the maximum: u32, s32, u64, s64.
 
         Issued by each thread for itself.
         Completes by the first use of the old value.
@@ -86,7 +86,7 @@ class _Atom:
         return _atom("max", pointer, sem, scope, value)
 
     def and_(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> Expr:
-        """Bitwise and with ``value``: 32 or 64 bits.
+        """Store the bitwise and with ``value``: 32 or 64 bits.
 
         Issued by each thread for itself.
         Completes by the first use of the old value.
@@ -96,7 +96,7 @@ class _Atom:
         return _atom("and", pointer, sem, scope, value)
 
     def or_(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> Expr:
-        """Bitwise or with ``value``: 32 or 64 bits.
+        """Store the bitwise or with ``value``: 32 or 64 bits.
 
         Issued by each thread for itself.
         Completes by the first use of the old value.
@@ -106,7 +106,7 @@ class _Atom:
         return _atom("or", pointer, sem, scope, value)
 
     def xor(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> Expr:
-        """Bitwise exclusive or with ``value``: 32 or 64 bits.
+        """Store the bitwise exclusive or with ``value``: 32 or 64 bits.
 
         Issued by each thread for itself.
         Completes by the first use of the old value.
@@ -116,7 +116,7 @@ class _Atom:
         return _atom("xor", pointer, sem, scope, value)
 
     def exch(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> Expr:
-        """Replace by ``value``: 32 or 64 bits.
+        """Store ``value``: 32 or 64 bits.
 
         Issued by each thread for itself.
         Completes by the first use of the old value.
@@ -126,7 +126,7 @@ class _Atom:
         return _atom("exch", pointer, sem, scope, value)
 
     def cas(self, pointer: Pointer[Any], expected: Value, value: Value, *, sem: str = "", scope: str = "") -> Expr:
-        """Replace by ``value`` if it is ``expected``: 16, 32 or 64 bits.
+        """Store ``value`` if memory has ``expected``: 16, 32 or 64 bits.
 
         Issued by each thread for itself.
         Completes by the first use of the old value.
@@ -136,7 +136,7 @@ class _Atom:
         return _atom("cas", pointer, sem, scope, expected, value)
 
     def inc(self, pointer: Pointer[Any], limit: Value, *, sem: str = "", scope: str = "") -> Expr:
-        """Count up, from ``limit`` back to 0: u32.
+        """Increment, from ``limit`` to 0: u32.
 
         Issued by each thread for itself.
         Completes by the first use of the old value.
@@ -146,7 +146,7 @@ class _Atom:
         return _atom("inc", pointer, sem, scope, limit)
 
     def dec(self, pointer: Pointer[Any], limit: Value, *, sem: str = "", scope: str = "") -> Expr:
-        """Count down, from 0 or above ``limit`` to ``limit``: u32.
+        """Decrement, from 0 or above ``limit`` to ``limit``: u32.
 
         Issued by each thread for itself.
         Completes by the first use of the old value.
@@ -173,7 +173,7 @@ class _Red:
         _red("add", pointer, sem, scope, value)
 
     def min(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> None:
-        """Keep the smaller value: u32, s32, u64, s64.
+        """Store the minimum: u32, s32, u64, s64.
 
         Issued by each thread for itself.
         Completes by the order of the memory model.
@@ -183,7 +183,7 @@ class _Red:
         _red("min", pointer, sem, scope, value)
 
     def max(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> None:
-        """Keep the larger value: u32, s32, u64, s64.
+        """Store the maximum: u32, s32, u64, s64.
 
         Issued by each thread for itself.
         Completes by the order of the memory model.
@@ -193,7 +193,7 @@ class _Red:
         _red("max", pointer, sem, scope, value)
 
     def and_(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> None:
-        """Bitwise and with ``value``: 32 or 64 bits.
+        """Store the bitwise and with ``value``: 32 or 64 bits.
 
         Issued by each thread for itself.
         Completes by the order of the memory model.
@@ -203,7 +203,7 @@ class _Red:
         _red("and", pointer, sem, scope, value)
 
     def or_(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> None:
-        """Bitwise or with ``value``: 32 or 64 bits.
+        """Store the bitwise or with ``value``: 32 or 64 bits.
 
         Issued by each thread for itself.
         Completes by the order of the memory model.
@@ -213,7 +213,7 @@ class _Red:
         _red("or", pointer, sem, scope, value)
 
     def xor(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> None:
-        """Bitwise exclusive or with ``value``: 32 or 64 bits.
+        """Store the bitwise exclusive or with ``value``: 32 or 64 bits.
 
         Issued by each thread for itself.
         Completes by the order of the memory model.
