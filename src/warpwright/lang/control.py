@@ -116,7 +116,7 @@ def select(condition: Any, x: Value, y: Value) -> Any:
         return x if condition else y
     check_condition("select", condition)
     if is_number(x) and is_number(y):
-        raise misuse(f"given select(p, {x!r}, {y!r}) without a type; write select(p, as_expr({x!r}, u32), {y!r})")
+        raise misuse(f"given select(p, {x!r}, {y!r}) without a type; write select(p, cvt({x!r}, u32), {y!r})")
     type = same_type("or", x, y)
     if type is pred:
         return (condition & x) | (~condition & y)

@@ -41,7 +41,9 @@ def _check_function(trace: Trace, function: Callable[[], None]) -> None:
     if trace.scope.role is not None:
         raise misuse(f"given role {function.__name__} inside role {trace.scope.role.name}; expected roles side by side")
     if inspect.signature(function).parameters:
-        raise misuse(f"given role {function.__name__} with parameters; expected none: it sees the names around it")
+        raise misuse(
+            f"given role {function.__name__} with parameters; expected none: a role reads the names of its enclosing function"
+        )
     if inspect.isgeneratorfunction(function):
         raise misuse(f"given role {function.__name__} with a yield; expected a plain function")
 

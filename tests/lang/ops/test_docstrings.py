@@ -1,4 +1,4 @@
-"""Every asynchronous operation says who issues it, how it completes, where it exists and where PTX describes it."""
+"""The docstring of each operation ends with its issuer, completion, targets and section of the PTX ISA."""
 
 from __future__ import annotations
 
@@ -80,5 +80,5 @@ def test_docstring_ends_with_the_facts_of_its_form(name) -> None:
     assert found["section"] in form_of(found["name"]).section.split(",")
 
 
-def test_there_are_operations_to_look_at() -> None:
+def test_the_modules_have_operations() -> None:
     assert len(PUBLIC) > 40
