@@ -42,7 +42,8 @@ def _check_function(trace: Trace, function: Callable[[], None]) -> None:
         raise misuse(f"given role {function.__name__} inside role {trace.scope.role.name}; expected roles side by side")
     if inspect.signature(function).parameters:
         raise misuse(
-            f"given role {function.__name__} with parameters; expected none: a role reads the names of its enclosing function"
+            f"given role {function.__name__} with parameters; "
+            "expected none: a role reads the names of its enclosing function"
         )
     if inspect.isgeneratorfunction(function):
         raise misuse(f"given role {function.__name__} with a yield; expected a plain function")
