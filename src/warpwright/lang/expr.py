@@ -12,6 +12,8 @@ import struct
 from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
+import numpy as np
+
 from warpwright.lang import context
 from warpwright.lang.context import misuse, source_line
 from warpwright.lang.scope import Scope
@@ -278,26 +280,22 @@ def operand(value: Any, type: type[Scalar]) -> Expr | nodes.Imm:
 
 
 def _bits16(number: float, type: type[Scalar]) -> int:
-    import numpy as np
-
     return int(np.asarray(number).astype(type.dtype).view(np.uint16))
 
 
 def _bits32(number: float) -> int:
-    import numpy as np
-
     with np.errstate(over="ignore"):
         return int(np.float32(number).view(np.uint32))
 
 
 def as_expr(value: Any, type: type[Scalar]) -> Expr:
     """Returns ``value`` in a register of ``type``; a constant is moved. Raises KernelError for another type."""
-    given = operand(value, type)
-    if isinstance(given, Expr):
-        return given
+    source = operand(value, type)
+    if isinstance(source, Expr):
+        return source
     if type is pred:
-        return current().pure("setp.ne.u32", pred, int(given.value), 0)
-    return current().pure(f"mov.{move_suffix(type)}", type, given)
+        return current().pure("setp.ne.u32", pred, int(source.value), 0)
+    return current().pure(f"mov.{move_suffix(type)}", type, source)
 
 
 def move_suffix(type: type[Scalar]) -> str:
@@ -325,8 +323,8 @@ def same_type(symbol: str, x: Any, y: Any) -> type[Scalar]:
 
 def logic(symbol: str, x: Any, y: Any) -> Any:
     """Emit ``&``, ``|``, ``^``; a predicate and a Python bool fold to the predicate or to a Python bool."""
-    given = x if isinstance(x, Expr) else y
-    if given.type is pred and not (isinstance(x, Expr) and isinstance(y, Expr)):
+    register = x if isinstance(x, Expr) else y
+    if register.type is pred and not (isinstance(x, Expr) and isinstance(y, Expr)):
         return _fold_predicate(symbol, x, y)
     return binary(symbol, x, y)
 

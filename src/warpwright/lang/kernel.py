@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -101,9 +102,7 @@ class Kernel:
 
     def _shape(self, name: str, given: Shape, limit: int) -> Dim3:
         values = (given,) if isinstance(given, int) else tuple(given)
-        total = 1
-        for value in values:
-            total *= value if isinstance(value, int) else 0
+        total = math.prod(value if isinstance(value, int) else 0 for value in values)
         if not 1 <= len(values) <= 3 or min(values) < 1 or not 1 <= total <= limit:
             raise misuse(
                 f"given {name}={given!r} for kernel {self.name}; expected 1 to {limit} in all, an int or (x, y, z)"

@@ -10,13 +10,13 @@ from typing import Any
 
 from warpwright.lang.context import misuse
 from warpwright.lang.expr import Value, operand
+from warpwright.lang.ops.fence import TENSOR_MAP_BYTES
 from warpwright.lang.pointer import Pointer
 from warpwright.lang.trace import current
 from warpwright.types import u32, u64
 
 __all__ = ["FIELDS", "cp_fenceproxy", "replace"]
 
-NBYTES = 128
 # field: (its type, whether each dimension has one)
 FIELDS = {
     "global_address": ("b64", False),
@@ -65,4 +65,4 @@ def cp_fenceproxy(destination: Pointer[Any], source: Pointer[Any], scope: str = 
     PTX ISA 9.1 section 9.7.13.16 (tensormap.cp_fenceproxy).
     """
     opcode = f"tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.{scope}.sync.aligned"
-    current().emit(opcode, destination.node, source.node, NBYTES)
+    current().emit(opcode, destination.node, source.node, TENSOR_MAP_BYTES)
