@@ -201,7 +201,7 @@ def _yield_once(trace: Trace, counter: Expr) -> Iterator[Expr]:
     try:
         yield counter
     except GeneratorExit:
-        trace.misused = trace.misused or misuse(
+        trace.pending_error = trace.pending_error or misuse(
             "a Python break or return leaves the body of loop() while it is traced; write Break(when=p), "
             "and let the body run to its end",
             at,
@@ -265,7 +265,7 @@ class If:
         self.names = Names(self.kind, where())
         self.start = len(trace.items)
         self.dead = self.chain.decided or self.condition is False
-        condition_registers = list(trace.born) if self.kind == "Elif" else []
+        condition_registers = list(trace.new_registers) if self.kind == "Elif" else []
         if not self.dead:
             self._branch()
         self.scope = trace.inside(self.kind)
@@ -298,7 +298,7 @@ class If:
             trace.place(f"{chain.name}_end")
             chain.open_arm = None if self.condition is True else (self.branch_at, len(trace.items) - 1)
         chain.length, chain.arms = len(trace.items), chain.arms + 1
-        trace.born.clear()
+        trace.new_registers.clear()
         trace.chain = None if self.kind == "Else" else chain
 
 

@@ -195,7 +195,9 @@ class Expr:
 
     def __index__(self) -> NoReturn:
         if "range(" in source_line():
-            raise misuse(f"given {self} to range(), which runs while the kernel is traced; write loop({_word(self)})")
+            raise misuse(
+                f"given {self} to range(), which runs while the kernel is traced; write loop({_bound_name(self)})"
+            )
         raise misuse(
             f"given {self} as a Python index or int, but its value is known only when the kernel runs; "
             "keep run-time indexed data in smem.array(…) or choose with select(…)"
@@ -214,7 +216,7 @@ class Expr:
 Value = Expr | int | float
 
 
-def _word(value: Expr) -> str:
+def _bound_name(value: Expr) -> str:
     return "n" if value.type.kind in ("unsigned", "signed") else "x"
 
 
@@ -402,7 +404,8 @@ def _no_operation(symbol: str, type: type[Scalar]) -> str:
             f"write {'div' if symbol == '//' else 'rem'}(x, y) for PTX's"
         )
     if type.name in _STORAGE_ONLY:
-        return f"{given}; {type.name} is a storage type without arithmetic: convert with x.to({_wider(type)}) first"
+        wider = _arithmetic_type(type)
+        return f"{given}; {type.name} is a storage type without arithmetic: convert with x.to({wider}) first"
     if type.kind == "bits":
         return f"{given}; bit types have no arithmetic: write x.bitcast(u{type.bits}) first"
     if type.kind == "float" and symbol == "/":
@@ -410,7 +413,7 @@ def _no_operation(symbol: str, type: type[Scalar]) -> str:
     return f"{given}; PTX has no such operation on {type.name}"
 
 
-def _wider(type: type[Scalar]) -> str:
+def _arithmetic_type(type: type[Scalar]) -> str:
     return {"unsigned": "u32", "signed": "s32", "bits": "b32", "float": "f32"}[type.kind]
 
 
@@ -421,7 +424,7 @@ def unary(name: str, x: Expr, forms: dict[str, str]) -> Expr:
         hint = (
             "write x.to(s32) first"
             if x.type.kind == "unsigned"
-            else f"convert with x.to({_wider(x.type)}) first"
+            else f"convert with x.to({_arithmetic_type(x.type)}) first"
             if x.type is not pred
             else "write select(p, 1, 0) first"
         )

@@ -93,8 +93,8 @@ class Kernel:
             with activate(trace):
                 values = [bind(trace, name, annotation) for name, annotation in self.params.items()]
                 self.function(*values, **config)
-                if trace.misused is not None:
-                    raise trace.misused
+                if trace.pending_error is not None:
+                    raise trace.pending_error
         finally:
             trace.frame = None  # the frame refers to the trace: the cycle would keep the callers' values alive
         text = assemble(trace, tuple(declare(name, annotation) for name, annotation in self.params.items()))

@@ -65,9 +65,10 @@ class Trace:
 
     ``arch`` is the target (``"sm_100a"``), ``threads`` and ``cluster`` are the block and cluster dimensions, ``scope``
     is the innermost open scope, ``smem_bytes`` the dynamic shared memory allocated so far, ``version`` the lowest
-    ``.version`` that the instructions need, and ``frame`` the frame that called the kernel function. ``born`` lists the
-    registers created since the last If ended, ``chain`` is that If (`Elif` and `Else` read both). ``maps`` holds the
-    ``tma.MapUse`` of each tensor map, ``tensor_memory`` the columns that ``tmem.tile`` claimed.
+    ``.version`` that the instructions need, and ``frame`` the frame that called the kernel function. ``new_registers``
+    are the registers created since the last If ended, ``chain`` is that If (`Elif` and `Else` read both). ``maps`` has
+    the ``tma.MapUse`` of each tensor map, ``tensor_memory`` the columns that ``tmem.tile`` claimed. A generator cannot
+    raise when Python closes it, so `loop` records its misuse in ``pending_error``.
     """
 
     cvt = staticmethod(cvt)
@@ -85,17 +86,17 @@ class Trace:
         self.files: list[str] = []
         self.pure_registers: set[str] = set()
         self.registers: dict[str, int] = {}
-        self.misused: KernelError | None = None
+        self.pending_error: KernelError | None = None
         self.version = ""
         self.frame: FrameType | None = None
-        self.born: list[Expr] = []
+        self.new_registers: list[Expr] = []
         self.chain: Any = None
         self.smem_bytes = 0
         self.maps: dict[str, Any] = {}
         self.tensor_memory: Any = None
         self.scope = Scope("kernel", name, where())
         self._labels: dict[str, int] = {}
-        self._known: dict[tuple[Any, ...], Expr] = {}
+        self._pure_results: dict[tuple[Any, ...], Expr] = {}
         self._line: tuple[int, int] | None = None
 
     # Instructions, registers and labels.
@@ -122,13 +123,13 @@ class Trace:
         """Like `result` for an instruction without side effects: a repeated one in the same scope is emitted once."""
         sources = tuple(self.node(item) for item in operands)
         key = (opcode, type, sources)
-        known = self._known.get(key)
+        known = self._pure_results.get(key)
         if known is not None and known.scope.open:
             return known
         register = self.result(opcode, type, *sources)
         self.pure_registers.add(register.reg)
         if not any(isinstance(item, Expr) and item.mutable for item in operands):
-            self._known[key] = register
+            self._pure_results[key] = register
         return register
 
     def fresh(self, type: type[Scalar]) -> Expr:
@@ -137,7 +138,7 @@ class Trace:
         number = self.registers.get(prefix, 0)
         self.registers[prefix] = number + 1
         register = Expr(type, f"%{prefix}{number}", self.scope, self)
-        self.born.append(register)
+        self.new_registers.append(register)
         return register
 
     def label(self, base: str) -> str:
@@ -235,8 +236,8 @@ class Trace:
 
     def _check_opcode(self, opcode: str) -> None:
         """Raise KernelError if the target does not have ``opcode``, and raise ``version`` to what ``opcode`` needs."""
-        if self.misused is not None:
-            raise self.misused
+        if self.pending_error is not None:
+            raise self.pending_error
         match = isa.match(opcode)
         if match is None:
             raise misuse(
