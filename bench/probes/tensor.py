@@ -171,7 +171,7 @@ def main_loop(
                     noted = atom.add(samples, 2).to(u32)
                     samples[noted + 1] = clock64()
                     samples[noted + 2] = globaltimer()
-            slots.drain()
+            slots.wait_all_empty()
 
         @role(warps=range(8))
         def multiply() -> None:

@@ -78,7 +78,7 @@ def gemm(
                 full = slot.full.at(LEADER)
                 tma.load(slot.a, a[row, k * K], full, cta_group=2)
                 tma.load(slot.b, b[col + rank * (N // 2), k * K], full, cta_group=2)
-        slots.drain()
+        slots.wait_all_empty()
 
     @role(warp=1, elect=True, when=rank == LEADER)
     def mma():

@@ -1,8 +1,8 @@
-"""Loops, branches and variables: the PTX they become."""
+"""The PTX of loops, branches and variables."""
 
 from __future__ import annotations
 
-from tests.lang.tracing import code
+from tests.lang.helpers import code
 from warpwright.lang import (
     Break,
     Elif,

@@ -1,4 +1,4 @@
-"""Operators: which instruction each one is, what folds, and which mixtures of types are refused."""
+"""Operators and arithmetic: their instructions, constant folding, and errors of types."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import operator
 
 import pytest
 
-from tests.lang.tracing import code, misuse
+from tests.lang.helpers import code, misuse
 from warpwright.errors import KernelError
 from warpwright.lang import (
     Global,
@@ -48,7 +48,7 @@ from warpwright.lang import b32 as bits32
 
 
 def apply(function, type, result=None):
-    """The instructions of ``function(x, y)`` on two parameters of ``type``, without the store of its result."""
+    """Returns the instructions of ``function(x, y)`` on two parameters of ``type``, without the store of its result."""
     result = result or type
 
     @kernel("sm_90a", threads=32)
@@ -156,7 +156,7 @@ def test_comparisons_are_predicates(function, type, expected):
     assert selected.startswith("selp.u32 ")
 
 
-def test_a_constant_on_the_left_turns_the_comparison():
+def test_a_constant_on_the_left_swaps_the_comparison():
     assert apply(lambda x, y: (x > 3).to(u32), u32) == ["setp.gt.u32 %p0, %r0, 3", "selp.u32 %r1, 1, 0, %p0"]
 
 
@@ -180,7 +180,7 @@ def test_predicates_combine(function, expected):
     assert [name for name in names if not name.startswith(("setp", "selp"))] == expected
 
 
-def test_predicates_that_are_certain_become_python_bools():
+def test_constant_predicates_become_python_bools():
     seen = []
 
     @kernel("sm_90a")
@@ -347,7 +347,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("function", "expected"), REFUSED)
-def test_what_ptx_cannot_do_is_refused_with_the_edit(function, expected):
+def test_an_operation_that_ptx_lacks_is_an_error_with_an_edit(function, expected):
     @kernel("sm_90a")
     def probe(a: u32, b: s32, f: f32, h: bf16):
         function(a, b, f, h)
@@ -358,7 +358,7 @@ def test_what_ptx_cannot_do_is_refused_with_the_edit(function, expected):
     assert str(caught.value).removeprefix(f"{caught.value.where}: ") == expected
 
 
-def test_the_line_of_a_refusal_is_the_users():
+def test_an_error_points_at_the_users_line():
     @kernel("sm_90a")
     def probe(a: u32, b: s32):
         a + b  # wrong

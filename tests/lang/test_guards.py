@@ -1,8 +1,8 @@
-"""What tracing cannot express is refused: Python control flow on run-time values, lost updates, values out of scope."""
+"""Errors of tracing: Python control flow on run-time values, lost updates, values out of scope."""
 
 from __future__ import annotations
 
-from tests.lang.tracing import misuse
+from tests.lang.helpers import misuse
 from warpwright.lang import (
     Break,
     Elif,
@@ -301,7 +301,7 @@ def test_conditions_must_be_predicates():
 
     assert misuse(number) == "given %r0 (u32) to If; expected a pred: write x != 0"
     assert misuse(text) == "given 'n' to If; expected a run-time pred such as k < n, or a Python bool"
-    assert misuse(constants) == ("given select(p, 1, 2) without a type; write select(p, as_expr(1, u32), 2)")
+    assert misuse(constants) == ("given select(p, 1, 2) without a type; write select(p, cvt(1, u32), 2)")
 
 
 def test_a_variable_takes_its_own_type():

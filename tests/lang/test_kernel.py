@@ -1,4 +1,4 @@
-"""The decorator: parameters, configuration, targets, and the misuse of each."""
+"""The decorator: parameters, configuration, targets, and errors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from tests.lang.tracing import code, misuse, sentence
+from tests.lang.helpers import code, misuse, sentence
 from warpwright.errors import KernelError
 from warpwright.lang import (
     Global,
@@ -77,7 +77,7 @@ def test_threads_and_cluster_may_be_configuration():
     assert (probe.trace().threads, probe.trace(threads=256, cluster=2).cluster) == ((128, 1, 1), (2, 1, 1))
 
 
-def test_unhashable_configuration_is_traced_afresh():
+def test_unhashable_configuration_is_traced_each_time():
     @kernel("sm_90a")
     def probe(x: Global[u32], *, table=()):
         for place, value in enumerate(table):
@@ -96,23 +96,23 @@ def test_types_may_be_local_names():
     assert code(probe) == ["st.global.u16 [%rd0], 1"]
 
 
-def refused(call):
+def refusal(call):
     with pytest.raises(KernelError) as caught:
         call()
     return sentence(caught.value)
 
 
 def test_unknown_configuration_is_refused():
-    assert refused(lambda: configured.ptx(stage=3)) == (  # wrong
+    assert refusal(lambda: configured.ptx(stage=3)) == (  # wrong
         "given stage= to kernel configured; its configuration is stages, name; did you mean stages?"
     )
-    assert refused(lambda: configured.configure(x=3)) == (  # wrong
+    assert refusal(lambda: configured.configure(x=3)) == (  # wrong
         "given x= to kernel configured; x is a run-time parameter: pass it in args=[…] of ww.launch"
     )
 
 
 def test_a_kernel_is_not_called():
-    assert refused(lambda: configured(1)) == (  # wrong
+    assert refusal(lambda: configured(1)) == (  # wrong
         "given configured(…) as a call; a kernel is launched: ww.launch(configured, grid=…, args=[…]), "
         "or read: configured.ptx()"
     )
@@ -123,13 +123,13 @@ def test_targets_are_checked():
     def anywhere(x: Global[u32]):
         x[0] = 1
 
-    assert refused(lambda: anywhere.ptx()) == (  # wrong
+    assert refusal(lambda: anywhere.ptx()) == (  # wrong
         "given no target for kernel anywhere; write anywhere.ptx('sm_100a') or @kernel('sm_100a')"
     )
-    unknown = refused(lambda: anywhere.ptx("sm_80"))  # wrong
+    unknown = refusal(lambda: anywhere.ptx("sm_80"))  # wrong
     assert unknown.startswith("given target 'sm_80' for kernel anywhere; expected one of sm_90, sm_90a, sm_100, ")
-    assert refused(lambda: kernel("b200")).startswith("given @kernel('b200'); expected one of sm_90, ")  # wrong
-    assert refused(lambda: kernel(print)) == (  # wrong
+    assert refusal(lambda: kernel("b200")).startswith("given @kernel('b200'); expected one of sm_90, ")  # wrong
+    assert refusal(lambda: kernel(print)) == (  # wrong
         "given @kernel without parentheses; write @kernel() or @kernel('sm_100a')"
     )
 
@@ -145,11 +145,11 @@ def test_shapes_are_checked():
     def none(): ...
 
     tail = "in all, an int or (x, y, z)"
-    assert refused(lambda: wide.ptx()) == (  # wrong
+    assert refusal(lambda: wide.ptx()) == (  # wrong
         f"given threads=2048 for kernel wide; expected 1 to 1024 {tail}"
     )
-    assert refused(lambda: many.ptx()) == f"given cluster=16 for kernel many; expected 1 to 8 {tail}"  # wrong
-    assert refused(lambda: none.ptx()) == f"given threads=(32, 0) for kernel none; expected 1 to 1024 {tail}"  # wrong
+    assert refusal(lambda: many.ptx()) == f"given cluster=16 for kernel many; expected 1 to 8 {tail}"  # wrong
+    assert refusal(lambda: none.ptx()) == f"given threads=(32, 0) for kernel none; expected 1 to 1024 {tail}"  # wrong
 
 
 def test_signatures_are_checked():
@@ -178,21 +178,21 @@ def test_signatures_are_checked():
         def probe(*n: u32): ...
 
     expected = "expected a scalar type (u32, f32, …), Global[T] for an array, or tma.Map[T] for a tensor map"
-    assert refused(untyped) == "given parameter n without a type; write n: u32, Global[T] or tma.Map[T]"
-    assert refused(unknown) == f"given parameter n: int; {expected}"
-    assert refused(predicate) == f"given parameter n: pred; {expected}"
-    assert refused(missing) == "given parameter n: Nowhere, and name 'Nowhere' is not defined; import the type"
-    assert refused(required) == "given configuration stages without a default; write stages=…"
-    assert refused(starred) == "given parameter *n; expected a fixed list of parameters"
+    assert refusal(untyped) == "given parameter n without a type; write n: u32, Global[T] or tma.Map[T]"
+    assert refusal(unknown) == f"given parameter n: int; {expected}"
+    assert refusal(predicate) == f"given parameter n: pred; {expected}"
+    assert refusal(missing) == "given parameter n: Nowhere, and name 'Nowhere' is not defined; import the type"
+    assert refusal(required) == "given configuration stages without a default; write stages=…"
+    assert refusal(starred) == "given parameter *n; expected a fixed list of parameters"
 
 
 def test_an_operation_outside_a_kernel_is_named():
-    tail = "called outside a kernel: it emits PTX, so it stands in the body of a function under @kernel"
-    assert refused(lambda: smem.array(u32, 4)) == f"smem.array {tail}"  # wrong
-    assert refused(lambda: tcgen05.wait_ld()) == f"tcgen05.wait_ld {tail}"  # wrong
-    assert refused(lambda: tid.x) == f"tid.x {tail}"  # wrong
-    assert refused(lambda: shfl.bfly(None, 1)) == f"shfl.bfly {tail}"  # wrong
-    assert refused(lambda: cluster.sync()) == f"cluster.sync {tail}"  # wrong
+    tail = "called outside a kernel: it emits PTX; move the call into the body of a function under @kernel"
+    assert refusal(lambda: smem.array(u32, 4)) == f"smem.array {tail}"  # wrong
+    assert refusal(lambda: tcgen05.wait_ld()) == f"tcgen05.wait_ld {tail}"  # wrong
+    assert refusal(lambda: tid.x) == f"tid.x {tail}"  # wrong
+    assert refusal(lambda: shfl.bfly(None, 1)) == f"shfl.bfly {tail}"  # wrong
+    assert refusal(lambda: cluster.sync()) == f"cluster.sync {tail}"  # wrong
 
 
 def test_a_value_of_another_kernel_is_refused():
@@ -248,7 +248,7 @@ def test_shared_memory_has_the_targets_limit():
 
 
 class Held:
-    """Something of the caller's."""
+    """An object of the caller."""
 
 
 @kernel("sm_90a", threads=32)
@@ -258,8 +258,8 @@ def looping(out: Global[u32]) -> None:
             out[tid.x] = step
 
 
-def test_a_trace_keeps_nothing_of_its_callers() -> None:
-    """What tensors hold, autograd's nodes above all, is to go when they do, not with the next collection."""
+def test_a_trace_has_no_reference_to_its_callers() -> None:
+    """Objects of the caller (a tensor's autograd nodes) are freed with their last reference, before a collection."""
 
     def call() -> weakref.ref[Held]:
         held = Held()

@@ -1,11 +1,11 @@
-"""Rings: where the n-th slot lies, which phase its waits mean, what they cost, and what is refused."""
+"""Rings: stage and phase of each slot, the cost of an advance, labels, and errors."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.lang.ops.emission import emitted, instructions, opcodes, text
-from tests.lang.straight import run
+from tests.lang.ops.emission import emit, instructions, opcodes, text
+from tests.lang.ptx_evaluator import accesses
 from warpwright.errors import KernelError
 from warpwright.lang import If, Ring, bf16, f32, loop, role, smem, tcgen05, tma, tmem
 
@@ -30,7 +30,7 @@ def test_the_nth_slot_is_stage_n_modulo_stages_in_phase_n_over_stages(stages) ->
             slot.full.arrive_expect_tx(slot.nbytes)
             slot.full.wait()
 
-    touched = run(emitted(body))
+    touched = accesses(emit(body))
     assert len(touched) == 3 * slots
     for number in range(slots):
         stage, parity = number % stages, number // stages & 1
@@ -41,7 +41,7 @@ def test_the_nth_slot_is_stage_n_modulo_stages_in_phase_n_over_stages(stages) ->
 
 
 @pytest.mark.parametrize("stages", [1, 3])
-def test_tiles_of_a_slot_lie_in_its_stage(stages) -> None:
+def test_tiles_of_a_slot_are_in_its_stage(stages) -> None:
     def body(a, x, n):
         cursor = ring(stages).consumer()
         for _ in range(2 * stages):
@@ -49,7 +49,7 @@ def test_tiles_of_a_slot_lie_in_its_stage(stages) -> None:
             for tile in (slot.a, slot.b, slot.b[:, 16:32]):
                 tma.load(tile.address, a[0, 0], n)
 
-    found = [address for opcode, address, _ in run(emitted(body)) if opcode.startswith("cp.async")]
+    found = [address for opcode, address, _ in accesses(emit(body)) if opcode.startswith("cp.async")]
     expected = []
     for number in range(2 * stages):
         start = 1024 + number % stages * STRIDE
@@ -71,7 +71,7 @@ def test_the_label_of_a_wait_names_the_ring(name, labels) -> None:
         slot.full.wait()
         next(Ring(2).consumer()).full.wait()
 
-    assert [line[:-1] for line in emitted(body) if line.startswith("wait_")] == labels
+    assert [line[:-1] for line in emit(body) if line.startswith("wait_")] == labels
 
 
 def test_a_ring_in_tensor_memory_has_a_name_too() -> None:
@@ -80,17 +80,17 @@ def test_a_ring_in_tensor_memory_has_a_name_too() -> None:
         next(acc.consumer()).full.wait()
         acc.empty[1].wait(0)
 
-    assert [line for line in emitted(body) if line.startswith("wait_")] == ["wait_acc_full_0:", "wait_acc_empty_0:"]
+    assert [line for line in emit(body) if line.startswith("wait_")] == ["wait_acc_full_0:", "wait_acc_empty_0:"]
 
 
-def test_an_older_slot_stays_where_it_was() -> None:
+def test_an_older_slot_keeps_its_stage() -> None:
     def body(a, x, n):
         cursor = ring(4).consumer()
         first, second = next(cursor), next(cursor)
         second.empty.arrive()
         first.empty.arrive()
 
-    assert [address for _, address, _ in run(emitted(body))] == [8 * 5, 8 * 4]
+    assert [address for _, address, _ in accesses(emit(body))] == [8 * 5, 8 * 4]
 
 
 def test_advance_costs_four_instructions_and_no_division() -> None:
@@ -99,7 +99,7 @@ def test_advance_costs_four_instructions_and_no_division() -> None:
         for _ in loop(n):
             next(cursor).full.arrive()
 
-    codes = opcodes(emitted(body))
+    codes = opcodes(emit(body))
     loop_body = codes[codes.index("loop_0:") :]
     assert [code for code in loop_body if code.startswith(("rem", "div"))] == []
     assert codes.count("mbarrier.arrive.shared::cta.b64") == 1
@@ -107,24 +107,24 @@ def test_advance_costs_four_instructions_and_no_division() -> None:
     assert advance == ["add.u32", "setp.eq.u32", "mov.u32", "xor.b32"]
 
 
-def test_barriers_expect_what_the_ring_says_and_precede_the_tiles() -> None:
+def test_barriers_expect_the_counts_of_the_ring_and_precede_the_tiles() -> None:
     def body(a, x, n):
         shared = ring(2, full=2, empty=1)
         shared.init()
         tma.load(next(shared.producer()).a, a[0, 0], shared.full[0])
 
-    touched = run(emitted(body))
+    touched = accesses(emit(body))
     inits = [(address, count) for opcode, address, count in touched if opcode.startswith("mbarrier.init")]
     assert inits == [(0, "2"), (8, "2"), (16, "1"), (24, "1")]
     assert touched[-1][1] == 1024
 
 
-def test_drain_waits_for_every_stage() -> None:
+def test_wait_all_empty_waits_for_every_stage() -> None:
     def body(a, x, n):
         cursor = ring(3).producer()
-        cursor.drain()
+        cursor.wait_all_empty()
 
-    lines = emitted(body)
+    lines = emit(body)
     assert sum(line.startswith("mbarrier.try_wait") for line in lines) == 1
     assert any(line.startswith("setp.lt.u32") and line.endswith(" 3") for line in lines)
 
@@ -140,7 +140,7 @@ def test_stages_of_tensor_memory_are_columns_apart() -> None:
             tcgen05.ld(next(cursor).d[:, 32:64])
             tcgen05.ld(before)
 
-    lines = emitted(body)
+    lines = emit(body)
     assert any(line.startswith("tcgen05.alloc") and line.endswith(", 256") for line in lines)
     assert any(line.startswith("mad.lo.u32") and ", 64, " in line for line in lines)
     loads = [line.rsplit(" ", 1)[1] for line in lines if line.startswith("tcgen05.ld")]
@@ -154,7 +154,7 @@ def test_a_cursor_advances_inside_a_branch() -> None:
             next(cursor)
         next(cursor).full.arrive()
 
-    assert any(line.startswith("mbarrier.arrive") for line in emitted(body))
+    assert any(line.startswith("mbarrier.arrive") for line in emit(body))
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_cursor_advances_inside_a_branch() -> None:
         ),
         (
             lambda: Ring(2, name="a b"),
-            "given the name 'a b_full'; expected letters, digits and underscores: labels of waits say it",
+            "given the name 'a b_full'; expected letters, digits and underscores, for labels of waits",
         ),
         (lambda: Ring(2, full=0), "given count=0 to mbarrier full; expected 1 to 1048575 arrivals a phase"),
     ],

@@ -1,10 +1,10 @@
-"""Roles: who runs them, what their labels say, and that their registers stay inside."""
+"""Roles: the warps that run them, their labels, the scope of their registers, and errors."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.lang.tracing import code, misuse
+from tests.lang.helpers import code, misuse
 from warpwright.lang import Break, Global, If, ctaid, elect_one, f32, kernel, loop, role, tid, u32, var, warp
 
 
@@ -75,7 +75,7 @@ def test_the_warps_of_a_role(warps, expected):
     assert "role_epilogue_0:" in lines, "the label names the role even if nothing jumps there"
 
 
-def test_roles_stand_side_by_side_and_may_share_a_name():
+def test_two_roles_may_have_the_same_name():
     @kernel("sm_90a", threads=64)
     def probe(x: Global[u32]):
         @role(warp=0)
@@ -103,7 +103,7 @@ def test_a_role_that_cannot_run_emits_nothing():
     assert any("st.global" in line for line in code(probe))
 
 
-def test_values_computed_before_the_roles_are_theirs_to_read():
+def test_roles_may_read_values_computed_before_them():
     @kernel("sm_90a", threads=64)
     def probe(x: Global[u32]):
         place = ctaid.x * 2
@@ -228,7 +228,10 @@ def test_bad_roles_are_refused():
 
     assert misuse(beyond) == "given role load for warps [2]; expected warps 0 to 1 of the CTA's 64 threads"
     assert misuse(both) == "given role load with warp=0 and warps=(0, 1); expected one of them"
-    assert misuse(parameters) == "given role load with parameters; expected none: it sees the names around it"
+    assert (
+        misuse(parameters)
+        == "given role load with parameters; expected none: a role reads the names of its enclosing function"
+    )
     assert misuse(generator) == "given role load with a yield; expected a plain function"
     assert misuse(nested) == "given role inner inside role outer; expected roles side by side"
     assert misuse(condition) == "given %r0 (u32) to role; expected a pred: write x != 0"

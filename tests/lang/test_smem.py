@@ -1,4 +1,4 @@
-"""Shared-memory tiles: addresses with swizzle against `layout`, slices, placement, and the misuse of them."""
+"""Shared-memory tiles: swizzled addresses compared with `layout`, slices, placement, and errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from tests.lang.tracing import code, misuse
+from tests.lang.helpers import code, misuse
 from warpwright import layout
 from warpwright.lang import Global, b32, bf16, f32, kernel, ld, smem, st, tid, u8, u32
 
@@ -25,7 +25,7 @@ STEPS = {
 
 
 def address(lines, values):
-    """The shared address that the one store among ``lines`` uses, the base of shared memory being 0."""
+    """Returns the shared address of the only store among ``lines``, with shared memory at 0."""
     values = {"__smem": 0, **values}
     for line in lines:
         name, _, operands = line.partition(" ")
@@ -39,8 +39,8 @@ def address(lines, values):
     raise AssertionError("no store")
 
 
-def where(dtype, shape, swizzle, row, column, run_time, arch="sm_90a"):
-    """The address of one element of a tile that starts at byte 1024, with constant or run-time indices."""
+def element_address(dtype, shape, swizzle, row, column, run_time, arch="sm_90a"):
+    """Returns the address of an element of a tile that starts at byte 1024, with constant or run-time indices."""
 
     @kernel(arch, threads=32)
     def probe(r: u32, c: u32):
@@ -56,8 +56,8 @@ def where(dtype, shape, swizzle, row, column, run_time, arch="sm_90a"):
     return address([line for line in lines if "ld.param" not in line], values)
 
 
-def expected(dtype, shape, swizzle, row, column):
-    """Row-major panels of the swizzle span, then the XOR of `layout`, from byte 1024 on."""
+def expected_address(dtype, shape, swizzle, row, column):
+    """Returns the address computed with `layout`: row-major panels of the swizzle span from byte 1024 on, then XOR."""
     span = swizzle or shape[1] * dtype.nbytes
     panel, inner = divmod(column * dtype.nbytes, span)
     return int(layout.swizzle(1024 + panel * shape[0] * span + row * span + inner, swizzle))
@@ -65,18 +65,18 @@ def expected(dtype, shape, swizzle, row, column):
 
 @settings(max_examples=40, deadline=None)
 @given(some.data())
-def test_elements_lie_where_the_swizzle_puts_them(data):
+def test_addresses_of_elements_are_swizzled(data):
     dtype = data.draw(some.sampled_from([bf16, f32, u8]))
     swizzle = data.draw(some.sampled_from([0, 32, 64, 128]))
     rows = data.draw(some.sampled_from([8, 16, 64]))
     columns = data.draw(some.integers(1, 3)) * (swizzle or 48) // dtype.nbytes
     row, column = data.draw(some.integers(0, rows - 1)), data.draw(some.integers(0, columns - 1))
-    wanted = expected(dtype, (rows, columns), swizzle, row, column)
-    assert where(dtype, (rows, columns), swizzle, row, column, run_time=False) == wanted
-    assert where(dtype, (rows, columns), swizzle, row, column, run_time=True) == wanted
+    expected = expected_address(dtype, (rows, columns), swizzle, row, column)
+    assert element_address(dtype, (rows, columns), swizzle, row, column, run_time=False) == expected
+    assert element_address(dtype, (rows, columns), swizzle, row, column, run_time=True) == expected
 
 
-def test_a_tile_takes_memory_where_its_swizzle_repeats():
+def test_a_tile_is_aligned_to_the_period_of_its_swizzle():
     @kernel("sm_90a", threads=32)
     def probe(x: Global[u32]):
         smem.scalar(u32)
@@ -140,7 +140,7 @@ def test_arrays_are_pointers():
     assert code(probe)[-2:] == ["ld.shared.f32 %f0, [%r2+128]", "st.shared.f32 [%r0+8], %f0"]
 
 
-def refused(make):
+def refusal(make):
     @kernel("sm_90a", threads=32)
     def probe(n: u32):
         make(n)
@@ -152,39 +152,39 @@ def test_misuse_of_tiles_is_refused():
     def tile():
         return smem.tile(bf16, (16, 128), swizzle=128)
 
-    assert refused(lambda n: smem.tile(bf16, (8, 64), swizzle=16)) == (  # wrong
+    assert refusal(lambda n: smem.tile(bf16, (8, 64), swizzle=16)) == (  # wrong
         "given swizzle=16; expected 0, 32, 64 or 128 bytes"
     )
-    assert refused(lambda n: smem.tile(bf16, (8, 48), swizzle=128)) == (  # wrong
+    assert refusal(lambda n: smem.tile(bf16, (8, 48), swizzle=128)) == (  # wrong
         "given smem.tile(bf16, (8, 48), swizzle=128); expected positive sizes and rows of a multiple of 128 bytes: "
         "the last size a multiple of 64"
     )
-    assert refused(lambda n: tile()[4:8, :]) == (  # wrong
+    assert refusal(lambda n: tile()[4:8, :]) == (  # wrong
         "given a slice from row 4 of a swizzled tile; expected a multiple of 8 rows"
     )
-    assert refused(lambda n: tile()[:, 4:20]) == (  # wrong
+    assert refusal(lambda n: tile()[:, 4:20]) == (  # wrong
         "given a slice from column 4; expected a multiple of 8 columns"
     )
-    assert refused(lambda n: tile()[:, 32:96]) == (  # wrong
+    assert refusal(lambda n: tile()[:, 32:96]) == (  # wrong
         "given columns 32:96 across two panels; expected a slice inside one panel of 64 columns, or whole panels"
     )
-    assert refused(lambda n: tile()[:, n:]) == (  # wrong
+    assert refusal(lambda n: tile()[:, n:]) == (  # wrong
         "given slice(%r0 (u32), None, None) as a slice of a tile; expected start:stop of Python ints: "
         "unroll with range()"
     )
-    assert refused(lambda n: tile()[:, 8:8]) == (  # wrong
+    assert refusal(lambda n: tile()[:, 8:8]) == (  # wrong
         "given slice 8:8 of 128; expected at least one row or column"
     )
-    assert refused(lambda n: tile()[3]) == (  # wrong
+    assert refusal(lambda n: tile()[3]) == (  # wrong
         "given tile[3]; expected tile[rows, columns] with slices, or tile.at(row, column)"
     )
-    assert refused(lambda n: tile().at(n)) == (  # wrong
+    assert refusal(lambda n: tile().at(n)) == (  # wrong
         "given 1 indices for a tile of shape (16, 128); expected 2"
     )
-    assert refused(lambda n: tile().at(n, 128)) == (  # wrong
+    assert refusal(lambda n: tile().at(n, 128)) == (  # wrong
         "given index 128 on axis 1 of a tile of shape (16, 128); expected 0 to 127"
     )
-    assert refused(lambda n: tile().placed(n, 512)) == (  # wrong
+    assert refusal(lambda n: tile().placed(n, 512)) == (  # wrong
         "given offset 512 for a tile of swizzle 128; expected a multiple of 1024"
     )
 
@@ -195,4 +195,4 @@ def test_misuse_of_tiles_is_refused():
     (4, 48, "given align=48; expected a power of two from 1 to 1024"),
 ])  # fmt: skip
 def test_misuse_of_arrays_is_refused(count, align, expected):
-    assert refused(lambda n: smem.array(f32, count, align=align)) == expected  # wrong
+    assert refusal(lambda n: smem.array(f32, count, align=align)) == expected  # wrong

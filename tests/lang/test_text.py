@@ -1,4 +1,4 @@
-"""The PTX of whole kernels: what a reader sees, for each target."""
+"""The PTX text of whole kernels, for each target."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_two_traces_print_the_same_text():
     assert again.ptx("sm_90a") == saxpy.ptx("sm_90a")
 
 
-def test_a_trace_is_kept_for_each_target_and_configuration():
+def test_a_trace_is_cached_for_each_target_and_configuration():
     assert saxpy.trace("sm_90a") is saxpy.trace("sm_90a")
     assert saxpy.trace("sm_90a") is not saxpy.trace("sm_100a")
 

@@ -1,10 +1,10 @@
-"""Tensor memory: columns claimed, the protocol of allocation, and what is refused."""
+"""Tensor memory: claims of columns, the allocation protocol, and errors."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.lang.ops.emission import emitted, text
+from tests.lang.ops.emission import emit, text
 from warpwright.errors import KernelError
 from warpwright.lang import Ring, bf16, f32, f64, tcgen05, tmem
 
@@ -16,7 +16,7 @@ def test_protocol() -> None:
         tmem.open()
         tmem.dealloc()
 
-    assert emitted(body) == [
+    assert emit(body) == [
         "mov.u32 %r0, __smem",
         "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r0], 128",
         "ld.shared.u32 %r1, [%r0]",
@@ -30,10 +30,10 @@ def test_a_power_of_two_of_columns_is_allocated(columns, allocated) -> None:
         tmem.tile(bf16, (64, columns))
         tmem.alloc()
 
-    assert emitted(body)[-1].endswith(f", {allocated}")
+    assert emit(body)[-1].endswith(f", {allocated}")
 
 
-def test_tiles_lie_side_by_side_and_slices_inside_them() -> None:
+def test_tiles_are_side_by_side_and_slices_inside_them() -> None:
     def body(a, x, n):
         tmem.tile(f32, (128, 64))
         second = tmem.tile(f32, (128, 64))
@@ -42,7 +42,7 @@ def test_tiles_lie_side_by_side_and_slices_inside_them() -> None:
         tcgen05.ld(second)
         tcgen05.ld(second[:, 16:48][:, 8:16])
 
-    loads = [line.rsplit("+", 1)[1] for line in emitted(body) if line.startswith("tcgen05.ld")]
+    loads = [line.rsplit("+", 1)[1] for line in emit(body) if line.startswith("tcgen05.ld")]
     assert loads == ["64]", "88]"]
 
 

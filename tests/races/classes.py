@@ -81,7 +81,7 @@ CLASSES: dict[int, tuple[Case, ...]] = {
     8: (_case(p.lonely_multicast, [BOX], "deadlock", "full: phase 0 lacks 4,096 bytes", "full.wait(0)", grid=2),),
     9: (
         _case(map_kernels.moved, MOVED, "tensor-map", "tma.load(", "tensormap.replace(map", waited=False),
-        _case(map_kernels.moved, MOVED, "tensor-map", "tensormap.publish(", "tma.load(", acquired=False),
+        _case(map_kernels.moved, MOVED, "tensor-map", "tensormap.cp_fenceproxy(", "tma.load(", acquired=False),
         _case(map_kernels.moved, MOVED, "tensor-map", "map[tid.x] =", "tma.load(", published=False),
         _case(map_kernels.handed, HANDED, "tensor-map", "tensormap.replace(", "tma.load(", released=False),
         _case(map_kernels.handed, HANDED, "tensor-map", "tensormap.replace(", "tma.load(", acquired=False),

@@ -49,13 +49,13 @@ def moved(
         tensormap.replace(held, "global_address", other.address)
     warp.sync()
     if published:
-        tensormap.publish(map, held)
+        tensormap.cp_fenceproxy(map, held)
     else:
         map[tid.x] = held[tid.x]
     warp.sync()
     with If(elect_one()):
         if acquired:
-            tensormap.acquire(map)
+            fence.proxy_tensormap_acquire(map)
         full.arrive_expect_tx(tile.nbytes)
         tma.load(tile, x.at(map.address)[0, 0], full)
     if waited:
@@ -82,12 +82,12 @@ def handed(x: tma.Map[f32], map: Global[u32], y: Global[f32], *, released: bool 
         with If(tid.x == 0):
             tensormap.replace(map, "global_dim", 2, 1)
             if released:
-                tensormap.release()
+                fence.proxy_tensormap_release()
     bar.sync()
     with If(warp.id == 1):
         with If(tid.x == 32):
             if acquired:
-                tensormap.acquire(map)
+                fence.proxy_tensormap_acquire(map)
             full.arrive_expect_tx(tile.nbytes)
             tma.load(tile, x.at(map.address)[0, 0], full)
         full.wait(0)

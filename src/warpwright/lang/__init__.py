@@ -1,8 +1,8 @@
-"""The kernel language: ordinary Python, run once, emits PTX (``kernel.ptx()``)."""
+"""The kernel language: a Python function that runs once and emits PTX (``kernel.ptx()``)."""
 
 from __future__ import annotations
 
-from warpwright.lang import smem, tmem
+from warpwright.lang import smem
 from warpwright.lang.arithmetic import (
     brev,
     clz,
@@ -40,12 +40,13 @@ from warpwright.lang.ops import (
     tcgen05,
     tensormap,
     tma,
+    tmem,
     wgmma,
 )
+from warpwright.lang.ops.atomics import atom, red
 from warpwright.lang.ops.cluster import cluster
 from warpwright.lang.ops.matrix import ldmatrix, movmatrix, stmatrix
 from warpwright.lang.ops.mbarrier import mbarrier
-from warpwright.lang.ops.memory import Global, Pointer, Shared, atom, ld, red, st
 from warpwright.lang.ops.special import (
     clock64,
     cluster_ctaid,
@@ -61,8 +62,9 @@ from warpwright.lang.ops.special import (
     tid,
 )
 from warpwright.lang.ops.warp import activemask, elect_one, match, redux, shfl, vote, warp
+from warpwright.lang.pointer import Global, Pointer, Shared, ld, st
 from warpwright.lang.ring import Ring
-from warpwright.lang.role import Role, role
+from warpwright.lang.role import role
 from warpwright.lang.scalars import (
     b8,
     b16,
@@ -91,111 +93,13 @@ from warpwright.lang.scalars import (
 from warpwright.lang.trace import Traced
 
 __all__ = [
-    "Break",
-    "Elif",
-    "Else",
-    "Expr",
-    "Fragment",
-    "Global",
-    "If",
-    "Kernel",
-    "Pointer",
-    "Ring",
-    "Role",
-    "Shared",
-    "Traced",
-    "Value",
-    "Var",
-    "activemask",
-    "atom",
-    "b8",
-    "b16",
-    "b32",
-    "b64",
-    "b128",
-    "bar",
-    "bf16",
-    "bf16x2",
-    "bitcast",
-    "brev",
-    "clock64",
-    "cluster",
-    "cluster_ctaid",
-    "cluster_nctaid",
-    "clusterid",
-    "clusterlaunchcontrol",
-    "clz",
-    "cos",
-    "cp_async",
-    "ctaid",
-    "cvt",
-    "div",
-    "e4m3",
-    "e5m2",
-    "elect_one",
-    "ex2",
-    "f16",
-    "f16x2",
-    "f32",
-    "f64",
-    "fence",
-    "fma",
-    "globaltimer",
-    "griddepcontrol",
-    "kernel",
-    "lanemask_lt",
-    "ld",
-    "ldmatrix",
-    "lg2",
-    "loop",
-    "match",
-    "max",
-    "mbarrier",
-    "min",
-    "mma",
-    "movmatrix",
-    "mul_hi",
-    "mul_wide",
-    "nclusterid",
-    "nctaid",
-    "ntid",
-    "pack",
-    "popc",
-    "pred",
-    "prmt",
-    "rcp",
-    "red",
-    "redux",
-    "rem",
-    "role",
-    "rsqrt",
-    "s8",
-    "s16",
-    "s32",
-    "s64",
-    "select",
-    "setmaxnreg",
-    "shfl",
-    "sin",
-    "smem",
-    "smid",
-    "sqrt",
-    "st",
-    "stmatrix",
-    "tanh",
-    "tcgen05",
-    "tensormap",
-    "tf32",
-    "tid",
-    "tma",
-    "tmem",
-    "u8",
-    "u16",
-    "u32",
-    "u64",
-    "unpack",
-    "var",
-    "vote",
-    "warp",
-    "wgmma",
-]
+    "Break", "Elif", "Else", "Expr", "Fragment", "Global", "If", "Kernel", "Pointer", "Ring", "Shared", "Traced",
+    "Value", "Var", "activemask", "atom", "b8", "b16", "b32", "b64", "b128", "bar", "bf16", "bf16x2", "bitcast", "brev",
+    "clock64", "cluster", "cluster_ctaid", "cluster_nctaid", "clusterid", "clusterlaunchcontrol", "clz", "cos",
+    "cp_async", "ctaid", "cvt", "div", "e4m3", "e5m2", "elect_one", "ex2", "f16", "f16x2", "f32", "f64", "fence", "fma",
+    "globaltimer", "griddepcontrol", "kernel", "lanemask_lt", "ld", "ldmatrix", "lg2", "loop", "match", "max",
+    "mbarrier", "min", "mma", "movmatrix", "mul_hi", "mul_wide", "nclusterid", "nctaid", "ntid", "pack", "popc", "pred",
+    "prmt", "rcp", "red", "redux", "rem", "role", "rsqrt", "s8", "s16", "s32", "s64", "select", "setmaxnreg", "shfl",
+    "sin", "smem", "smid", "sqrt", "st", "stmatrix", "tanh", "tcgen05", "tensormap", "tf32", "tid", "tma", "tmem", "u8",
+    "u16", "u32", "u64", "unpack", "var", "vote", "warp", "wgmma",
+]  # fmt: skip

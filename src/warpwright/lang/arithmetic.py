@@ -1,12 +1,13 @@
-"""Arithmetic without an operator, by its PTX name: `fma`, `min`, `mul_wide`, `ex2` … (PTX ISA 9.1 section 9.7)."""
+"""Arithmetic instructions by their PTX names: `fma`, `min`, `mul_wide`, `ex2` … (PTX ISA 9.1 section 9.7)."""
 
 from __future__ import annotations
 
 import builtins
 from typing import Any
 
-from warpwright.lang.context import current, misuse
+from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr, Value, is_number, operand, same_type
+from warpwright.lang.trace import current
 from warpwright.types import Scalar, b32, f32, s32, s64, u32, u64
 
 __all__ = [
@@ -18,7 +19,7 @@ _WIDE: dict[type[Scalar], type[Scalar]] = {u32: u64, s32: s64}
 
 
 def fma(a: Value, b: Value, c: Value) -> Expr:
-    """``a * b + c`` rounded once: f32, f64, f16, bf16 and their pairs. Integers: ``a * b + c`` with the operators.
+    """Returns ``a * b + c``, rounded once: f32, f64, f16, bf16 and their pairs. For integers write ``a * b + c``.
 
     Raises KernelError for mixed types or integers.
     Issued by each thread for itself.
@@ -26,13 +27,13 @@ def fma(a: Value, b: Value, c: Value) -> Expr:
     Targets: all.
     PTX ISA 9.1 section 9.7.3.6 (fma.rn).
     """
-    type = _common("fma", a, b, c)
-    _expect(type, type.kind == "float", "fma", "a float; write a * b + c for integers")
+    type = _common_type("fma", a, b, c)
+    _check(type, type.kind == "float", "fma", "a float; write a * b + c for integers")
     return current().pure(f"fma.rn.{type.name}", type, operand(a, type), operand(b, type), operand(c, type))
 
 
 def min(a: Any, b: Any, *more: Any) -> Any:
-    """The smaller value of two; Python numbers are compared while tracing. Of floats, a NaN loses.
+    """Returns the minimum; Python numbers are compared during tracing. Of a NaN and a number it is the number.
 
     Raises KernelError for mixed types.
     Issued by each thread for itself.
@@ -40,11 +41,11 @@ def min(a: Any, b: Any, *more: Any) -> Any:
     Targets: all.
     PTX ISA 9.1 section 9.7.1.12 (min).
     """
-    return _extreme("min", builtins.min, a, b, more)
+    return _emit_extreme("min", builtins.min, a, b, more)
 
 
 def max(a: Any, b: Any, *more: Any) -> Any:
-    """The larger value of two; Python numbers are compared while tracing. Of floats, a NaN loses.
+    """Returns the maximum; Python numbers are compared during tracing. Of a NaN and a number it is the number.
 
     Raises KernelError for mixed types.
     Issued by each thread for itself.
@@ -52,22 +53,22 @@ def max(a: Any, b: Any, *more: Any) -> Any:
     Targets: all.
     PTX ISA 9.1 section 9.7.1.13 (max).
     """
-    return _extreme("max", builtins.max, a, b, more)
+    return _emit_extreme("max", builtins.max, a, b, more)
 
 
-def _extreme(name: str, python: Any, a: Any, b: Any, more: tuple[Any, ...]) -> Any:
+def _emit_extreme(name: str, python: Any, a: Any, b: Any, more: tuple[Any, ...]) -> Any:
     for value in more:
-        b = _extreme(name, python, b, value, ())
+        b = _emit_extreme(name, python, b, value, ())
     if is_number(a) and is_number(b):
         return python(a, b)
-    type = _common(name, a, b)
-    _expect(type, type.kind not in ("bits", "pred"), name, "an integer or a float")
+    type = _common_type(name, a, b)
+    _check(type, type.kind not in ("bits", "pred"), name, "an integer or a float")
     first, second = (a, b) if isinstance(a, Expr) else (b, a)
     return current().pure(f"{name}.{type.name}", type, first, operand(second, type))
 
 
 def div(a: Value, b: Value) -> Expr:
-    """The quotient of integers, rounded toward zero (`//` is for unsigned types only).
+    """Returns the quotient of integers, rounded toward zero (``//`` is for unsigned types only).
 
     Raises KernelError for mixed types or floats.
     Issued by each thread for itself.
@@ -75,11 +76,11 @@ def div(a: Value, b: Value) -> Expr:
     Targets: all.
     PTX ISA 9.1 section 9.7.1.8 (div).
     """
-    return _integers("div", a, b)
+    return _emit_integer("div", a, b)
 
 
 def rem(a: Value, b: Value) -> Expr:
-    """The remainder of `div`, with the sign of ``a`` (`%` is for unsigned types only).
+    """Returns the remainder of `div`, with the sign of ``a`` (``%`` is for unsigned types only).
 
     Raises KernelError for mixed types or floats.
     Issued by each thread for itself.
@@ -87,11 +88,11 @@ def rem(a: Value, b: Value) -> Expr:
     Targets: all.
     PTX ISA 9.1 section 9.7.1.9 (rem).
     """
-    return _integers("rem", a, b)
+    return _emit_integer("rem", a, b)
 
 
 def mul_hi(a: Value, b: Value) -> Expr:
-    """The high half of the product of two integers.
+    """Returns the high half of the product of two integers.
 
     Raises KernelError for mixed types or floats.
     Issued by each thread for itself.
@@ -99,11 +100,11 @@ def mul_hi(a: Value, b: Value) -> Expr:
     Targets: all.
     PTX ISA 9.1 section 9.7.1.3 (mul.hi).
     """
-    return _integers("mul.hi", a, b)
+    return _emit_integer("mul.hi", a, b)
 
 
 def mul_wide(a: Value, b: Value) -> Expr:
-    """The whole product of two 32-bit integers: u64 of u32, s64 of s32.
+    """Returns the full product of two 32-bit integers: u64 of u32, s64 of s32.
 
     Raises KernelError for other types.
     Issued by each thread for itself.
@@ -111,13 +112,13 @@ def mul_wide(a: Value, b: Value) -> Expr:
     Targets: all.
     PTX ISA 9.1 section 9.7.1.3 (mul.wide).
     """
-    type = _common("mul_wide", a, b)
-    _expect(type, type in _WIDE, "mul_wide", "u32 or s32")
+    type = _common_type("mul_wide", a, b)
+    _check(type, type in _WIDE, "mul_wide", "u32 or s32")
     return current().pure(f"mul.wide.{type.name}", _WIDE[type], operand(a, type), operand(b, type))
 
 
 def popc(x: Expr) -> Expr:
-    """The number of one bits (u32) of a 32- or 64-bit integer.
+    """Returns the number of one bits (u32) of a 32- or 64-bit integer.
 
     Raises KernelError for other types.
     Issued by each thread for itself.
@@ -125,11 +126,11 @@ def popc(x: Expr) -> Expr:
     Targets: all.
     PTX ISA 9.1 section 9.7.1.14 (popc).
     """
-    return _bits("popc", x, u32)
+    return _emit_bits("popc", x, u32)
 
 
 def clz(x: Expr) -> Expr:
-    """The number of leading zero bits (u32) of a 32- or 64-bit integer.
+    """Returns the number of leading zero bits (u32) of a 32- or 64-bit integer.
 
     Raises KernelError for other types.
     Issued by each thread for itself.
@@ -137,11 +138,11 @@ def clz(x: Expr) -> Expr:
     Targets: all.
     PTX ISA 9.1 section 9.7.1.15 (clz).
     """
-    return _bits("clz", x, u32)
+    return _emit_bits("clz", x, u32)
 
 
 def brev(x: Expr) -> Expr:
-    """The bits of a 32- or 64-bit integer in reverse order.
+    """Returns the bits of a 32- or 64-bit integer in reverse order.
 
     Raises KernelError for other types.
     Issued by each thread for itself.
@@ -149,25 +150,24 @@ def brev(x: Expr) -> Expr:
     Targets: all.
     PTX ISA 9.1 section 9.7.1.18 (brev).
     """
-    return _bits("brev", x, None)
+    return _emit_bits("brev", x, None)
 
 
 def prmt(a: Expr, b: Expr, selector: Value) -> Expr:
-    """Four bytes picked from the eight of ``b:a`` (b32): nibble i of ``selector`` names the byte for place i.
+    """Returns four of the eight bytes of ``b:a`` (b32): nibble i of ``selector`` is the number of byte i of the result.
 
-    Raises KernelError for values that have not 32 bits.
+    Raises KernelError for values of another size than 32 bits.
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
     PTX ISA 9.1 section 9.7.9.7 (prmt).
     """
-    words = (a.bitcast(b32), b.bitcast(b32))
-    chosen = operand(selector, selector.type if isinstance(selector, Expr) else u32)
-    return current().pure("prmt.b32", b32, *words, chosen)
+    nibbles = operand(selector, selector.type if isinstance(selector, Expr) else u32)
+    return current().pure("prmt.b32", b32, a.bitcast(b32), b.bitcast(b32), nibbles)
 
 
 def ex2(x: Expr) -> Expr:
-    """2 to the power ``x`` (f32, approximate: 2 ulp).
+    """Returns 2 to the power ``x`` (f32, approximate: 2 ulp).
 
     Raises KernelError for other types.
     Issued by each thread for itself.
@@ -175,11 +175,11 @@ def ex2(x: Expr) -> Expr:
     Targets: all.
     PTX ISA 9.1 section 9.7.3.21 (ex2.approx.ftz).
     """
-    return _approximate("ex2.approx.ftz", x)
+    return _emit_f32("ex2.approx.ftz", x)
 
 
 def lg2(x: Expr) -> Expr:
-    """The logarithm of ``x`` to base 2 (f32, approximate).
+    """Returns the logarithm of ``x`` to base 2 (f32, approximate).
 
     Raises KernelError for other types.
     Issued by each thread for itself.
@@ -187,11 +187,11 @@ def lg2(x: Expr) -> Expr:
     Targets: all.
     PTX ISA 9.1 section 9.7.3.20 (lg2.approx.ftz).
     """
-    return _approximate("lg2.approx.ftz", x)
+    return _emit_f32("lg2.approx.ftz", x)
 
 
 def rcp(x: Expr) -> Expr:
-    """1 / ``x`` (f32, approximate: 1 ulp).
+    """Returns 1 / ``x`` (f32, approximate: 1 ulp).
 
     Raises KernelError for other types.
     Issued by each thread for itself.
@@ -199,11 +199,11 @@ def rcp(x: Expr) -> Expr:
     Targets: all.
     PTX ISA 9.1 section 9.7.3.13 (rcp.approx.ftz).
     """
-    return _approximate("rcp.approx.ftz", x)
+    return _emit_f32("rcp.approx.ftz", x)
 
 
 def rsqrt(x: Expr) -> Expr:
-    """1 / √``x`` (f32, approximate).
+    """Returns 1 / √``x`` (f32, approximate).
 
     Raises KernelError for other types.
     Issued by each thread for itself.
@@ -211,11 +211,11 @@ def rsqrt(x: Expr) -> Expr:
     Targets: all.
     PTX ISA 9.1 section 9.7.3.16 (rsqrt.approx.ftz).
     """
-    return _approximate("rsqrt.approx.ftz", x)
+    return _emit_f32("rsqrt.approx.ftz", x)
 
 
 def sqrt(x: Expr) -> Expr:
-    """√``x`` (f32), correctly rounded.
+    """Returns √``x`` (f32), correctly rounded.
 
     Raises KernelError for other types.
     Issued by each thread for itself.
@@ -223,11 +223,11 @@ def sqrt(x: Expr) -> Expr:
     Targets: all.
     PTX ISA 9.1 section 9.7.3.15 (sqrt.rn).
     """
-    return _approximate("sqrt.rn", x)
+    return _emit_f32("sqrt.rn", x)
 
 
 def sin(x: Expr) -> Expr:
-    """The sine of ``x`` in radians (f32, approximate).
+    """Returns the sine of ``x`` in radians (f32, approximate).
 
     Raises KernelError for other types.
     Issued by each thread for itself.
@@ -235,11 +235,11 @@ def sin(x: Expr) -> Expr:
     Targets: all.
     PTX ISA 9.1 section 9.7.3.18 (sin.approx.ftz).
     """
-    return _approximate("sin.approx.ftz", x)
+    return _emit_f32("sin.approx.ftz", x)
 
 
 def cos(x: Expr) -> Expr:
-    """The cosine of ``x`` in radians (f32, approximate).
+    """Returns the cosine of ``x`` in radians (f32, approximate).
 
     Raises KernelError for other types.
     Issued by each thread for itself.
@@ -247,11 +247,11 @@ def cos(x: Expr) -> Expr:
     Targets: all.
     PTX ISA 9.1 section 9.7.3.19 (cos.approx.ftz).
     """
-    return _approximate("cos.approx.ftz", x)
+    return _emit_f32("cos.approx.ftz", x)
 
 
 def tanh(x: Expr) -> Expr:
-    """The hyperbolic tangent of ``x`` (f32, approximate).
+    """Returns the hyperbolic tangent of ``x`` (f32, approximate).
 
     Raises KernelError for other types.
     Issued by each thread for itself.
@@ -259,39 +259,39 @@ def tanh(x: Expr) -> Expr:
     Targets: all.
     PTX ISA 9.1 section 9.7.3.22 (tanh.approx).
     """
-    return _approximate("tanh.approx", x)
+    return _emit_f32("tanh.approx", x)
 
 
-def _expect(type: type[Scalar], holds: bool, name: str, expected: str) -> None:
+def _check(type: type[Scalar], holds: bool, name: str, expected: str) -> None:
     if not holds:
         raise misuse(f"given {type.name} to {name}; expected {expected}")
 
 
-def _common(name: str, *values: Any) -> type[Scalar]:
-    """The one type of the run-time values among ``values``."""
-    given = [value for value in values if isinstance(value, Expr)]
-    if not given:
+def _common_type(name: str, *values: Any) -> type[Scalar]:
+    """Returns the common type of the run-time values among ``values``."""
+    registers = [value for value in values if isinstance(value, Expr)]
+    if not registers:
         raise misuse(f"given only Python numbers to {name}; expected at least one run-time value")
-    for other in given[1:]:
-        same_type(name, given[0], other)
-    return given[0].type
+    for other in registers[1:]:
+        same_type(name, registers[0], other)
+    return registers[0].type
 
 
-def _integers(name: str, a: Value, b: Value) -> Expr:
-    type = _common(name, a, b)
-    _expect(type, type.kind in ("unsigned", "signed") and type.bits > 8, name, "integers of 16, 32 or 64 bits")
+def _emit_integer(name: str, a: Value, b: Value) -> Expr:
+    type = _common_type(name, a, b)
+    _check(type, type.kind in ("unsigned", "signed") and type.bits > 8, name, "integers of 16, 32 or 64 bits")
     if is_number(b) and b == 0 and name in ("div", "rem"):
         raise misuse(f"given {name} by 0; the divisor must not be zero")
     return current().pure(f"{name}.{type.name}", type, operand(a, type), operand(b, type))
 
 
-def _bits(name: str, x: Expr, result: type[Scalar] | None) -> Expr:
-    type = _common(name, x)
-    _expect(type, type.kind != "float" and type.bits in (32, 64), name, "an integer of 32 or 64 bits")
+def _emit_bits(name: str, x: Expr, result: type[Scalar] | None) -> Expr:
+    type = _common_type(name, x)
+    _check(type, type.kind != "float" and type.bits in (32, 64), name, "an integer of 32 or 64 bits")
     return current().pure(f"{name}.b{type.bits}", result or type, x)
 
 
-def _approximate(opcode: str, x: Expr) -> Expr:
-    type = _common(opcode.split(".")[0], x)
-    _expect(type, type is f32, opcode.split(".")[0], "f32: write x.to(f32)")
+def _emit_f32(opcode: str, x: Expr) -> Expr:
+    type = _common_type(opcode.split(".")[0], x)
+    _check(type, type is f32, opcode.split(".")[0], "f32: write x.to(f32)")
     return current().pure(f"{opcode}.f32", f32, x)

@@ -1,4 +1,4 @@
-"""Which kernel is being traced, and which line of the user's source asks for something."""
+"""The current trace, and the line of the user's source that called the language."""
 
 from __future__ import annotations
 
@@ -8,34 +8,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import Any
 
 from warpwright.errors import KernelError
 
-if TYPE_CHECKING:
-    from warpwright.lang.trace import Trace
-
 __all__ = ["activate", "current", "is_user", "misuse", "source_line", "user_frame", "where"]
 
-_SILENT = ("warpwright.lang", "warpwright.layout", "contextlib")
+_PACKAGES = ("warpwright.lang", "warpwright.layout", "contextlib")
 _NAMESPACES = {
-    "bar",
-    "cluster",
-    "clusterlaunchcontrol",
-    "fence",
-    "griddepcontrol",
-    "mbarrier",
-    "mma",
-    "setmaxnreg",
-    "smem",
-}
-_NAMESPACES |= {"tcgen05", "tma", "tmem", "wgmma"}
-_ACTIVE: ContextVar[Trace | None] = ContextVar("warpwright_trace", default=None)
+    "bar", "cluster", "clusterlaunchcontrol", "fence", "griddepcontrol", "mbarrier", "mma", "setmaxnreg", "smem",
+    "tcgen05", "tma", "tmem", "wgmma",
+}  # fmt: skip
+_ACTIVE: ContextVar[Any] = ContextVar("warpwright_trace", default=None)
 
 
 @contextmanager
-def activate(trace: Trace) -> Iterator[None]:
-    """Make ``trace`` the current one inside the ``with`` block."""
+def activate(trace: Any) -> Iterator[None]:
+    """Make ``trace`` the current trace inside the ``with`` block."""
     token = _ACTIVE.set(trace)
     try:
         yield
@@ -43,23 +32,27 @@ def activate(trace: Trace) -> Iterator[None]:
         _ACTIVE.reset(token)
 
 
-def current() -> Trace:
-    """The trace of the kernel that is being traced now; KernelError, naming the call, outside a kernel."""
+def current() -> Any:
+    """Returns the trace of the kernel that is being traced; `expr` and `trace` give the function its type.
+
+    Raises KernelError outside a kernel.
+    """
     trace = _ACTIVE.get()
     if trace is None:
         raise misuse(
-            f"{_called()} called outside a kernel: it emits PTX, so it stands in the body of a function under @kernel"
+            f"{_called_name()} called outside a kernel: it emits PTX; "
+            "move the call into the body of a function under @kernel"
         )
     return trace
 
 
 def is_user(frame: FrameType) -> bool:
-    """Whether ``frame`` runs code outside this language package and the context managers it is built with."""
-    return not str(frame.f_globals.get("__name__")).startswith(_SILENT)
+    """Whether ``frame`` runs code outside the language and the context managers that it is built with."""
+    return not str(frame.f_globals.get("__name__")).startswith(_PACKAGES)
 
 
 def user_frame() -> FrameType:
-    """The innermost frame outside this package: the line of the kernel that is being traced."""
+    """Returns the innermost frame outside the language: the line of the kernel that is being traced."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_user(frame):
         frame = frame.f_back
@@ -67,29 +60,32 @@ def user_frame() -> FrameType:
 
 
 def where() -> str:
-    """``"file:line"`` of the user's line."""
+    """Returns ``"file:line"`` of the user's line."""
     frame = user_frame()
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def source_line() -> str:
-    """The text of the user's line, stripped; empty where there is no source."""
+    """Returns the text of the user's line, stripped; empty if there is no source."""
     frame = user_frame()
     return linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
 
 
 def misuse(message: str, at: str = "") -> KernelError:
-    """A KernelError that points at the user's line, or at ``at``."""
+    """Returns a KernelError that points at the user's line, or at ``at``."""
     return KernelError(message, where=at or where())
 
 
-def _called() -> str:
-    """The language function that the user's line called, as the user spells it; families of methods say ``called``."""
+def _called_name() -> str:
+    """Returns the language function that the user's line called, as the user writes it: ``tma.load``, ``vote.any``.
+
+    A method's object names its namespace in ``namespace``.
+    """
     frame: FrameType | None = sys._getframe(1)
     name = "an operation"
     while frame is not None and not is_user(frame):
         stem, function = str(frame.f_globals["__name__"]).rpartition(".")[2], frame.f_code.co_name
-        family = getattr(frame.f_locals.get("self"), "called", stem if stem in _NAMESPACES else "")
-        name = f"{family}.{function}" if family else function
+        namespace = getattr(frame.f_locals.get("self"), "namespace", stem if stem in _NAMESPACES else "")
+        name = f"{namespace}.{function}" if namespace else function
         frame = frame.f_back
     return name

@@ -1,6 +1,6 @@
-"""Control flow at run time: `loop`, `Break`, `If`/`Elif`/`Else`, and the values that change: `var`, `select`.
+"""Run-time control flow: `loop`, `Break`, `If`/`Elif`/`Else`, and the variables that it changes: `var`, `select`.
 
-The constructs emit PTX branches (PTX ISA 9.1 section 9.7.12) with labels named after them (``loop_0``, ``if_0_else``).
+The constructs emit PTX branches (PTX ISA 9.1 section 9.7.12) to labels named after them (``loop_0``, ``if_0_else``).
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from warpwright.lang.context import current, misuse, where
+from warpwright.lang.context import misuse, where
 from warpwright.lang.convert import cvt
 from warpwright.lang.expr import OPERATIONS, Expr, Value, is_number, move_suffix, operand, same_type
 from warpwright.lang.rebinding import Names
-from warpwright.lang.trace import Scope, Trace
+from warpwright.lang.scope import Scope
+from warpwright.lang.trace import Trace, current
 from warpwright.ptx import nodes
 from warpwright.types import Scalar, pred, s32, u32
 
@@ -23,7 +24,7 @@ __all__ = ["Break", "Elif", "Else", "If", "Var", "check_condition", "loop", "sel
 
 
 class Var(Expr):
-    """A register that may change: ``x.set(e)``, ``x += e``. Reading it gives the value it has at that point.
+    """A register that may change: ``x.set(e)``, ``x += e``. A read returns the value at that point of the program.
 
     ``y = x`` is a second name for the same register; ``y = x.to(x.type)`` is a copy.
     """
@@ -32,7 +33,7 @@ class Var(Expr):
     mutable = True
 
     def set(self, value: Value) -> None:
-        """Make ``value`` (of the same type, or a Python number) the new value."""
+        """Assign ``value``, which has the same type or is a Python number."""
         _move(self, value)
 
     def _update(self, symbol: str, other: Value) -> Var:
@@ -83,13 +84,13 @@ _METHODS = {"//": "__floordiv__", "%": "__mod__", "/": "__truediv__", "+": "__ad
 
 
 def var(type: type[Scalar], value: Value) -> Var:
-    """A register of ``type`` that starts as ``value`` and may change inside loops and branches.
+    """Returns a register of ``type`` with the initial ``value``, which loops and branches may change.
 
-    Raises KernelError when ``value`` is of another type.
+    Raises KernelError if ``value`` has another type.
     """
     trace = current()
-    born = trace.fresh(type)
-    register = Var(type, born.reg, born.scope, trace)
+    fresh = trace.fresh(type)
+    register = Var(type, fresh.reg, fresh.scope, trace)
     _move(register, value)
     return register
 
@@ -103,9 +104,9 @@ def _move(register: Var, value: Value) -> None:
 
 
 def select(condition: Any, x: Value, y: Value) -> Any:
-    """``x`` where ``condition`` holds, else ``y``; both are computed. A Python bool chooses while tracing.
+    """Returns ``x`` where ``condition`` holds, else ``y``; both are computed. A Python bool decides during tracing.
 
-    Raises KernelError when x and y differ in type, or condition is not a pred.
+    Raises KernelError if x and y differ in type, or condition is not a pred.
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
@@ -115,7 +116,7 @@ def select(condition: Any, x: Value, y: Value) -> Any:
         return x if condition else y
     check_condition("select", condition)
     if is_number(x) and is_number(y):
-        raise misuse(f"given select(p, {x!r}, {y!r}) without a type; write select(p, as_expr({x!r}, u32), {y!r})")
+        raise misuse(f"given select(p, {x!r}, {y!r}) without a type; write select(p, cvt({x!r}, u32), {y!r})")
     type = same_type("or", x, y)
     if type is pred:
         return (condition & x) | (~condition & y)
@@ -125,7 +126,7 @@ def select(condition: Any, x: Value, y: Value) -> Any:
 
 
 def check_condition(name: str, condition: Any) -> None:
-    """KernelError where what ``name`` was given is no run-time pred."""
+    """Raise KernelError unless ``condition``, the argument of ``name``, is a run-time pred."""
     if not isinstance(condition, Expr):
         raise misuse(f"given {condition!r} to {name}; expected a run-time pred such as k < n, or a Python bool")
     if condition.type is not pred:
@@ -133,11 +134,11 @@ def check_condition(name: str, condition: Any) -> None:
 
 
 def loop(*bounds: Value) -> Iterator[Expr]:
-    """A loop at run time: ``for k in loop(n)``, ``loop(start, stop)``, ``loop(start, stop, step)``, ``loop()``.
+    """Emit a run-time loop: ``for k in loop(n)``, ``loop(start, stop)``, ``loop(start, stop, step)``, ``loop()``.
 
-    The body is traced once; ``k`` is a run-time value of the bounds' type (u32 when all are Python ints, s32 when
-    one is negative). ``stop`` is exclusive and read once; a run-time ``step`` must be positive. ``loop()`` yields the
-    number of the round and ends only by `Break`.
+    The body is traced once; ``k`` is a run-time value of the bounds' type (u32 if all are Python ints, s32 if one is
+    negative). ``stop`` is exclusive and read once; a run-time ``step`` must be positive. ``loop()`` yields the number
+    of the iteration and ends only by `Break`.
 
     Raises KernelError for bounds of different types, a zero step, or a name that is rebound inside the loop.
     """
@@ -184,7 +185,7 @@ def _traced_loop(type: type[Scalar], start: Any, stop: Any, step: Any, *, certai
         if stop is not None and not certain:
             done = trace.result(f"setp.{'le' if backwards else 'ge'}.{type.name}", pred, counter, stop)
             trace.emit("bra", scope.exit, guard=done)
-        yield from _round(trace, Expr(type, counter.reg, scope, trace))
+        yield from _yield_once(trace, Expr(type, counter.reg, scope, trace))
         names.check()
         trace.emit(f"add.{type.name}", counter, counter, operand(step, type))
         again = None
@@ -194,13 +195,13 @@ def _traced_loop(type: type[Scalar], start: Any, stop: Any, step: Any, *, certai
         trace.place(scope.exit)
 
 
-def _round(trace: Trace, counter: Expr) -> Iterator[Expr]:
-    """Yield the counter once; leaving the body early by Python's ``break`` or ``return`` is remembered as misuse."""
+def _yield_once(trace: Trace, counter: Expr) -> Iterator[Expr]:
+    """Yield the counter once; record a misuse if Python's ``break`` or ``return`` leaves the body early."""
     at = where()
     try:
         yield counter
     except GeneratorExit:
-        trace.misused = trace.misused or misuse(
+        trace.pending_error = trace.pending_error or misuse(
             "a Python break or return leaves the body of loop() while it is traced; write Break(when=p), "
             "and let the body run to its end",
             at,
@@ -209,9 +210,9 @@ def _round(trace: Trace, counter: Expr) -> Iterator[Expr]:
 
 
 def Break(*, when: Any = True) -> None:
-    """Leave the innermost `loop`, if ``when`` (a pred, or a Python bool) holds.
+    """Leave the innermost `loop` if ``when``, a pred or a Python bool, holds.
 
-    Raises KernelError outside a loop; a loop around a role does not count.
+    Raises KernelError outside a loop; a loop around the role does not count.
     """
     trace = current()
     scope: Scope | None = trace.scope
@@ -228,9 +229,11 @@ def Break(*, when: Any = True) -> None:
 
 @dataclass
 class Chain:
-    """An If and the Elif/Else that follow it, while the arms are traced.
+    """An If with its Elif and Else arms while they are traced.
 
-    ``open_arm`` holds where the last arm's branch and end label stand; ``decided`` says that an arm was certain.
+    ``open_arm`` has the indices of the last arm's branch and end label in the trace's items, ``length`` is the number
+    of items at the end of the last arm, ``arms`` the number of arms. ``decided``: an arm's condition was True;
+    ``joined``: an arm ends in a jump to the end of the chain.
     """
 
     name: str
@@ -245,7 +248,7 @@ class Chain:
 class If:
     """``with If(p):`` runs the body in the threads where ``p`` (a pred) holds; `Elif` and `Else` may follow.
 
-    A Python bool decides while tracing. Names bound before must not be rebound inside: use `var`.
+    A Python bool decides during tracing. The body must not rebind names from before it: use `var`.
     """
 
     kind = "If"
@@ -262,12 +265,12 @@ class If:
         self.names = Names(self.kind, where())
         self.start = len(trace.items)
         self.dead = self.chain.decided or self.condition is False
-        moved = list(trace.born)
+        condition_registers = list(trace.new_registers) if self.kind == "Elif" else []
         if not self.dead:
             self._branch()
         self.scope = trace.inside(self.kind)
         scope = self.scope.__enter__()
-        for register in moved if self.kind == "Elif" else ():
+        for register in condition_registers:
             register.scope = scope
 
     def _chain(self) -> Chain:
@@ -276,7 +279,7 @@ class If:
     def _branch(self) -> None:
         trace, chain = self.trace, self.chain
         if chain.open_arm is not None:
-            _link(trace, chain, "else" if self.kind == "Else" else f"elif_{chain.arms}")
+            _link_arm(trace, chain, "else" if self.kind == "Else" else f"elif_{chain.arms}")
         if self.condition is True:
             chain.decided = True
             return
@@ -295,21 +298,21 @@ class If:
             trace.place(f"{chain.name}_end")
             chain.open_arm = None if self.condition is True else (self.branch_at, len(trace.items) - 1)
         chain.length, chain.arms = len(trace.items), chain.arms + 1
-        trace.born.clear()
+        trace.new_registers.clear()
         trace.chain = None if self.kind == "Else" else chain
 
 
 class Elif(If):
-    """``with Elif(q):`` directly after an `If`: the body runs where no arm before held and ``q`` does."""
+    """``with Elif(q):`` directly after an `If`: the body runs where no earlier condition holds and ``q`` does."""
 
     kind = "Elif"
 
     def _chain(self) -> Chain:
-        return _continued(self.trace, self.kind)
+        return _chain_to_continue(self.trace, self.kind)
 
 
 class Else(If):
-    """``with Else():`` directly after an `If` or `Elif`: the body runs where no arm before held."""
+    """``with Else():`` directly after an `If` or `Elif`: the body runs where no earlier condition holds."""
 
     kind = "Else"
 
@@ -317,22 +320,22 @@ class Else(If):
         super().__init__(True)
 
     def _chain(self) -> Chain:
-        return _continued(self.trace, self.kind)
+        return _chain_to_continue(self.trace, self.kind)
 
 
-def _continued(trace: Trace, kind: str) -> Chain:
-    """The chain that an Elif or Else continues; KernelError when there is none, or something stands between."""
+def _chain_to_continue(trace: Trace, kind: str) -> Chain:
+    """Returns the chain that an Elif or Else continues. Raises KernelError if there is none directly before it."""
     chain: Chain | None = trace.chain
     if chain is None or chain.scope is not trace.scope:
         raise misuse(f"given {kind} without an If before it; expected `with If(p):` directly above, at the same depth")
     for item in trace.items[chain.length :]:
-        if not isinstance(item, nodes.Loc) and not (kind == "Elif" and _harmless(trace, item)):
+        if not isinstance(item, nodes.Loc) and not (kind == "Elif" and _belongs_to_condition(trace, item)):
             raise misuse(f"given {kind} after other instructions; expected it directly after its If or Elif")
     return chain
 
 
-def _harmless(trace: Trace, item: nodes.Item) -> bool:
-    """Whether ``item`` may belong to the condition of an Elif: it computes or loads, and changes nothing."""
+def _belongs_to_condition(trace: Trace, item: nodes.Item) -> bool:
+    """Whether ``item`` may be part of the condition of an Elif: it computes or loads, and has no side effect."""
     if not isinstance(item, nodes.Instruction):
         return False
     first = item.operands[0] if item.operands else None
@@ -340,8 +343,8 @@ def _harmless(trace: Trace, item: nodes.Item) -> bool:
     return pure or item.opcode.startswith("ld.")
 
 
-def _link(trace: Trace, chain: Chain, word: str) -> None:
-    """End the last arm by a jump to the end of the chain, and name the place where the next arm starts."""
+def _link_arm(trace: Trace, chain: Chain, word: str) -> None:
+    """End the last arm with a jump to the end of the chain, and label the start of the next arm."""
     branch_at, label_at = chain.open_arm or (0, 0)
     target = f"{chain.name}_{word}"
     branch = trace.items[branch_at]

@@ -1,12 +1,12 @@
-"""Conversions between types: ``cvt`` keeps the number, ``bitcast`` keeps the bits, ``pack``/``unpack`` join halves."""
+"""Conversions: ``cvt`` preserves the number, ``bitcast`` the bits; ``pack`` and ``unpack`` join and split halves."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from warpwright.lang.context import current, misuse
-from warpwright.lang.expr import Expr, as_expr, is_number, move_suffix, operand
-from warpwright.lang.trace import register_class
+from warpwright.lang.context import misuse
+from warpwright.lang.expr import Expr, as_expr, current, is_number, move_suffix, operand
+from warpwright.lang.scope import register_class
 from warpwright.types import Scalar, f32, pred, u32
 
 __all__ = ["bitcast", "cvt", "pack", "unpack"]
@@ -15,13 +15,13 @@ _INTEGER = ("unsigned", "signed", "bits")
 
 
 def cvt(value: Any, type: type[Scalar], *, rnd: str = "", sat: bool = False) -> Expr:
-    """``value`` converted to ``type``.
+    """Returns ``value`` converted to ``type``.
 
     Integers truncate or extend (by the sign of the source), floats round to nearest even (``rnd``: rn, rz, rm, rp),
     floats become integers toward zero (``rnd``: rzi, rni, rmi, rpi); ``sat`` clamps to the range of ``type``
-    (floats to [0, 1]). pred becomes 0 or 1. Types of one size and both integers share the register: nothing is emitted.
+    (floats to [0, 1]). pred becomes 0 or 1. Integer types of one size share the register.
 
-    Raises KernelError when PTX has no such conversion.
+    Raises KernelError if PTX has no such conversion.
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
@@ -31,9 +31,9 @@ def cvt(value: Any, type: type[Scalar], *, rnd: str = "", sat: bool = False) -> 
         return as_expr(value, type)
     source = value.type
     if source is type:
-        return _snapshot(value)
+        return _current_value(value)
     if pred in (source, type):
-        return _predicate(value, type)
+        return _convert_pred(value, type)
     if source.kind in _INTEGER and type.kind in _INTEGER and source.bits == type.bits and not sat:
         return bitcast(value, type)
     if source.kind == type.kind == "float" and source.bits == type.bits == 16:
@@ -63,19 +63,19 @@ def _check(source: type[Scalar], type: type[Scalar]) -> None:
         )
 
 
-def _snapshot(value: Expr) -> Expr:
-    """``value`` as it is now: a copy of a `var`, anything else itself."""
+def _current_value(value: Expr) -> Expr:
+    """Returns a copy of a `var`, any other value itself."""
     if not value.mutable:
         return value
     return current().pure(f"mov.{move_suffix(value.type)}", value.type, value)
 
 
-def _predicate(value: Expr, type: type[Scalar]) -> Expr:
+def _convert_pred(value: Expr, type: type[Scalar]) -> Expr:
     if type is pred:
         result: Expr = value != 0
         return result
     if type.kind == "float" and type.bits == 16:
-        return cvt(_predicate(value, f32), type)
+        return cvt(_convert_pred(value, f32), type)
     true, false = (0, 1) if value.negated else (1, 0)
     plain = ~value if value.negated else value
     suffix = move_suffix(type)
@@ -83,7 +83,7 @@ def _predicate(value: Expr, type: type[Scalar]) -> Expr:
 
 
 def bitcast(value: Expr, type: type[Scalar]) -> Expr:
-    """The bits of ``value`` read as ``type``, which must have the same size.
+    """Returns the bits of ``value`` as ``type``, which must have the same size.
 
     Raises KernelError for another size or a pred.
     Issued by each thread for itself.
@@ -104,12 +104,12 @@ def bitcast(value: Expr, type: type[Scalar]) -> Expr:
 
 
 def pack(type: type[Scalar], low: Any, high: Any) -> Expr:
-    """Two values in one register: ``low`` in the low half.
+    """Returns two values in one register, ``low`` in the low half.
 
     ``bf16x2`` and ``f16x2`` take two f32 (rounded to nearest even) or two of their own halves; ``b32``, ``u32``,
     ``b64`` and ``u64`` take two values of half their size, bits unchanged.
 
-    Raises KernelError when the halves do not fit.
+    Raises KernelError if the halves do not fit.
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
@@ -124,15 +124,15 @@ def pack(type: type[Scalar], low: Any, high: Any) -> Expr:
 
 
 def _halves(type: type[Scalar], low: Any, high: Any) -> tuple[Expr, Expr]:
-    known = low if isinstance(low, Expr) else high
-    half = known.type if isinstance(known, Expr) else f32 if type.kind == "float" else u32
+    register = low if isinstance(low, Expr) else high
+    half = register.type if isinstance(register, Expr) else f32 if type.kind == "float" else u32
     return as_expr(low, half), as_expr(high, half)
 
 
 def unpack(value: Expr, type: type[Scalar]) -> tuple[Expr, Expr]:
-    """The low and the high half of ``value``, each read as ``type``.
+    """Returns the low and the high half of ``value``, each as ``type``.
 
-    Raises KernelError when ``type`` is not half the size of the value.
+    Raises KernelError if ``type`` has not half the size of the value.
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.

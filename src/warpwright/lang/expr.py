@@ -1,40 +1,47 @@
-"""Run-time values: an `Expr` is one PTX register with its type, and its operators emit the instruction they name.
+"""Run-time values: an `Expr` is one PTX register with its type; its operators emit the instruction of their name.
 
-Both sides of an operator have one type; a Python number takes the type of the other side. Operators between two
-Python numbers are Python's own, so constants fold before anything is emitted. Integer arithmetic wraps as in PTX;
-floating-point ``+ - * /`` round to nearest even and are never contracted (``.rn``): write ``fma`` for a fused one.
+Both sides of an operator have one type; a Python number takes the type of the other side. Operators on two Python
+numbers are Python's own, so constants fold before any instruction is emitted. Integer arithmetic wraps as in PTX;
+floating-point ``+ - * /`` round to nearest even and are never contracted (``.rn``): write ``fma`` for a fused multiply
+and add.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn, Protocol
 
-from warpwright.lang.context import current, misuse, source_line
+import numpy as np
+
+from warpwright.lang import context
+from warpwright.lang.context import misuse, source_line
+from warpwright.lang.scope import Scope
 from warpwright.ptx import nodes
 from warpwright.types import Scalar, pred, u32
 
-if TYPE_CHECKING:
-    from warpwright.lang.trace import Scope, Trace
-
 __all__ = [
-    "Expr",
-    "Number",
-    "Value",
-    "as_expr",
-    "binary",
-    "compare",
-    "equality",
-    "immediate",
-    "is_number",
-    "operand",
-    "same_type",
-]
+    "Expr", "Number", "Value", "as_expr", "current", "immediate", "is_number", "move_suffix", "operand", "same_type",
+]  # fmt: skip
 
 Number = int | float
 
-_INT = {kind: form for kind in ("unsigned", "signed") for form in ("{op}.{t}",)}
-_ARITHMETIC = {**_INT, "float": "{op}.rn.{t}"}
+
+class Tracer(Protocol):
+    """What an `Expr` needs of the trace that it belongs to, a ``trace.Trace``."""
+
+    name: str
+
+    def emit(self, opcode: str, *operands: Any) -> None: ...
+    def pure(self, opcode: str, type: type[Scalar], *operands: Any) -> Expr: ...
+    def fresh(self, type: type[Scalar]) -> Expr: ...
+    def use(self, value: Expr) -> Expr: ...
+    def cvt(self, value: Any, type: type[Scalar]) -> Expr: ...
+    def bitcast(self, value: Expr, type: type[Scalar]) -> Expr: ...
+
+
+current: Callable[[], Tracer] = context.current
+_ARITHMETIC = {"unsigned": "{op}.{t}", "signed": "{op}.{t}", "float": "{op}.rn.{t}"}
 _LOGIC = {"unsigned": "{op}.b{n}", "signed": "{op}.b{n}", "bits": "{op}.b{n}", "pred": "{op}.pred"}
 
 # symbol -> (PTX operation, opcode by kind of type)
@@ -59,16 +66,16 @@ _STORAGE_ONLY = frozenset({"u8", "s8", "b8", "e4m3", "e5m2", "tf32", "b128"})
 
 
 class Expr:
-    """A value that exists when the kernel runs: ``type`` (a scalar type) and ``reg`` (its PTX register).
+    """A run-time value: its scalar ``type`` and its PTX register ``reg``.
 
-    Expressions never change; `var` makes the ones that do. ``scope`` is where the register may be read.
-    ``negated`` marks a predicate read as ``!p``.
+    An expression never changes; a `var` does. ``scope`` is where the register may be read. ``negated`` marks a
+    predicate that is read as ``!p``; ``factors`` are the operands of an integer product, for a later ``mad``.
     """
 
     __slots__ = ("factors", "negated", "reg", "scope", "trace", "type")
     mutable = False
 
-    def __init__(self, type: type[Scalar], reg: str, scope: Scope, trace: Trace, negated: bool = False) -> None:
+    def __init__(self, type: type[Scalar], reg: str, scope: Scope, trace: Tracer, negated: bool = False) -> None:
         self.type, self.reg, self.scope, self.trace, self.negated = type, reg, scope, trace, negated
         self.factors: tuple[Any, Any] | None = None
 
@@ -78,16 +85,12 @@ class Expr:
     __hash__ = object.__hash__
 
     def to(self, type: type[Scalar]) -> Expr:
-        """This value converted to ``type``: the number stays, as far as ``type`` can hold it (see ``cvt``)."""
-        from warpwright.lang.convert import cvt
-
-        return cvt(self, type)
+        """Returns this value converted to ``type``, as by ``cvt``."""
+        return self.trace.cvt(self, type)
 
     def bitcast(self, type: type[Scalar]) -> Expr:
-        """The same bits read as ``type``, which has the same size."""
-        from warpwright.lang.convert import bitcast
-
-        return bitcast(self, type)
+        """Returns the same bits as ``type``, which must have the same size."""
+        return self.trace.bitcast(self, type)
 
     def __add__(self, other: Value) -> Expr:
         return binary("+", self, other)
@@ -188,11 +191,13 @@ class Expr:
         return compare(">=", self, other)
 
     def __bool__(self) -> NoReturn:
-        raise misuse(_truth(self, source_line()))
+        raise misuse(_bool_error(self, source_line()))
 
     def __index__(self) -> NoReturn:
         if "range(" in source_line():
-            raise misuse(f"given {self} to range(), which runs while the kernel is traced; write loop({_word(self)})")
+            raise misuse(
+                f"given {self} to range(), which runs while the kernel is traced; write loop({_bound_name(self)})"
+            )
         raise misuse(
             f"given {self} as a Python index or int, but its value is known only when the kernel runs; "
             "keep run-time indexed data in smem.array(…) or choose with select(…)"
@@ -211,11 +216,11 @@ class Expr:
 Value = Expr | int | float
 
 
-def _word(value: Expr) -> str:
+def _bound_name(value: Expr) -> str:
     return "n" if value.type.kind in ("unsigned", "signed") else "x"
 
 
-def _truth(value: Expr, line: str) -> str:
+def _bool_error(value: Expr, line: str) -> str:
     given = f"given {value}, a run-time value, where Python needs True or False while the kernel is traced"
     if line.startswith("while"):
         return f"{given}; write `for _ in loop():` with `Break(when=~p)`"
@@ -227,12 +232,12 @@ def _truth(value: Expr, line: str) -> str:
 
 
 def is_number(value: object) -> bool:
-    """Whether ``value`` is a Python (or NumPy) number known while tracing."""
+    """Whether ``value`` is a Python or NumPy number."""
     return isinstance(value, int | float) or (hasattr(value, "dtype") and getattr(value, "shape", None) == ())
 
 
 def immediate(value: Any, type: type[Scalar]) -> int | float:
-    """``value`` as a constant of ``type``; KernelError when the type cannot hold it."""
+    """Returns ``value`` as a constant of ``type``. Raises KernelError if the type does not have the value."""
     if not is_number(value):
         raise misuse(f"given {value!r}; expected a value of type {type.name} or a Python number")
     if type.kind == "float":
@@ -252,14 +257,14 @@ def immediate(value: Any, type: type[Scalar]) -> int | float:
 
 
 def integer_range(type: type[Scalar]) -> tuple[int, int]:
-    """The least and the greatest integer of ``type``; bit types also take negative constants of their size."""
+    """Returns the minimum and the maximum of ``type``; bit types also take negative constants of their size."""
     if type.kind == "signed":
         return -(1 << (type.bits - 1)), (1 << (type.bits - 1)) - 1
     return (-(1 << (type.bits - 1)) if type.kind == "bits" else 0), (1 << type.bits) - 1
 
 
 def operand(value: Any, type: type[Scalar]) -> Expr | nodes.Imm:
-    """``value`` as an operand of ``type``: a register of that type, or a constant in PTX spelling."""
+    """Returns ``value`` as an operand of ``type``: a register of that type, or a constant as PTX text."""
     if isinstance(value, Expr):
         if value.type is not type:
             raise misuse(f"given {value} where {type.name} is expected; write x.to({type.name})")
@@ -277,30 +282,26 @@ def operand(value: Any, type: type[Scalar]) -> Expr | nodes.Imm:
 
 
 def _bits16(number: float, type: type[Scalar]) -> int:
-    import numpy as np
-
     return int(np.asarray(number).astype(type.dtype).view(np.uint16))
 
 
 def _bits32(number: float) -> int:
-    import numpy as np
-
     with np.errstate(over="ignore"):
         return int(np.float32(number).view(np.uint32))
 
 
 def as_expr(value: Any, type: type[Scalar]) -> Expr:
-    """``value`` in a register of ``type``: itself, or a ``mov`` of a constant. KernelError on another type."""
-    given = operand(value, type)
-    if isinstance(given, Expr):
-        return given
+    """Returns ``value`` in a register of ``type``; a constant is moved. Raises KernelError for another type."""
+    source = operand(value, type)
+    if isinstance(source, Expr):
+        return source
     if type is pred:
-        return current().pure("setp.ne.u32", pred, int(given.value), 0)
-    return current().pure(f"mov.{move_suffix(type)}", type, given)
+        return current().pure("setp.ne.u32", pred, int(source.value), 0)
+    return current().pure(f"mov.{move_suffix(type)}", type, source)
 
 
 def move_suffix(type: type[Scalar]) -> str:
-    """The type that ``mov``, ``selp`` and ``ld`` write for values of ``type`` (``bf16`` moves as ``b16``)."""
+    """Returns the type suffix of ``mov`` and ``selp`` for values of ``type`` (``b16`` for ``bf16``)."""
     return type.name if type.name in _MOVABLE else f"b{max(type.bits, 16)}"
 
 
@@ -308,7 +309,7 @@ _MOVABLE = frozenset({"u16", "u32", "u64", "s16", "s32", "s64", "b16", "b32", "b
 
 
 def same_type(symbol: str, x: Any, y: Any) -> type[Scalar]:
-    """The one type of two operands of which at least one is an `Expr`; KernelError naming both types if they differ."""
+    """Returns the common type of two operands, at least one of them an `Expr`. Raises KernelError if they differ."""
     if isinstance(x, Expr) and isinstance(y, Expr):
         if x.type is not y.type:
             raise misuse(
@@ -323,15 +324,15 @@ def same_type(symbol: str, x: Any, y: Any) -> type[Scalar]:
 
 
 def logic(symbol: str, x: Any, y: Any) -> Any:
-    """``&``, ``|``, ``^``: like `binary`, and a predicate with a Python bool folds, possibly into a Python bool."""
-    given = x if isinstance(x, Expr) else y
-    if given.type is pred and not (isinstance(x, Expr) and isinstance(y, Expr)):
+    """Emit ``&``, ``|``, ``^``; a predicate and a Python bool fold to the predicate or to a Python bool."""
+    register = x if isinstance(x, Expr) else y
+    if register.type is pred and not (isinstance(x, Expr) and isinstance(y, Expr)):
         return _fold_predicate(symbol, x, y)
     return binary(symbol, x, y)
 
 
 def binary(symbol: str, x: Any, y: Any) -> Expr:
-    """``x symbol y`` as an instruction, or x itself where ``y`` changes nothing."""
+    """Emit ``x symbol y``; returns ``x`` itself if a constant ``y`` is the identity of the operation."""
     current()
     shift = symbol in ("<<", ">>") and isinstance(x, Expr)
     kind = x.type if shift else same_type(symbol, x, y)
@@ -348,12 +349,12 @@ def binary(symbol: str, x: Any, y: Any) -> Expr:
     if simpler is not None:
         return simpler
     result = current().pure(form.format(op=name, t=kind.name, n=kind.bits), kind, operand(x, kind), operand(y, right))
-    if symbol == "*" and kind.kind != "float" and not _changes(x, y):
+    if symbol == "*" and kind.kind != "float" and not _any_mutable(x, y):
         result.factors = (x, y)
     return result
 
 
-def _changes(*values: Any) -> bool:
+def _any_mutable(*values: Any) -> bool:
     return any(isinstance(value, Expr) and value.mutable for value in values)
 
 
@@ -367,13 +368,13 @@ def _fold_predicate(symbol: str, x: Any, y: Any) -> Any:
 
 
 def _simplify(symbol: str, x: Expr, y: Number, type: type[Scalar]) -> Expr | None:
-    """The cheaper form of ``x symbol y`` for a constant ``y``: x itself, a shift or a mask."""
+    """Returns the cheaper form of ``x symbol y`` for a constant ``y``: ``x`` itself, a shift or a mask."""
     if y == 0 and symbol in ("//", "%"):
         raise misuse(f"given {x} {symbol} 0; the divisor must not be zero")
     if not x.mutable and y == _IDENTITY.get(symbol) and not (type.kind == "float" and symbol in "+-"):
         return x
     power = type.kind == "unsigned" and y > 0 and int(y) & (int(y) - 1) == 0
-    if not power or symbol not in ("*", "//", "%") or (symbol == "*" and type.kind != "unsigned"):
+    if not power or symbol not in ("*", "//", "%"):
         return None
     if symbol == "%":
         return binary("&", x, int(y) - 1)
@@ -384,7 +385,7 @@ def _simplify(symbol: str, x: Expr, y: Number, type: type[Scalar]) -> Expr | Non
 
 
 def _multiply_add(x: Any, y: Any, type: type[Scalar]) -> Expr | None:
-    """``a * b + c`` of integers as one ``mad.lo``; the multiplication disappears if nothing else reads it."""
+    """Emit integer ``a * b + c`` as one ``mad.lo``; the module drops the product if nothing else reads it."""
     for product, rest in ((x, y), (y, x)):
         if isinstance(product, Expr) and product.factors is not None and product.scope.open:
             a, b = (operand(factor, type) for factor in product.factors)
@@ -403,7 +404,8 @@ def _no_operation(symbol: str, type: type[Scalar]) -> str:
             f"write {'div' if symbol == '//' else 'rem'}(x, y) for PTX's"
         )
     if type.name in _STORAGE_ONLY:
-        return f"{given}; {type.name} is a storage type without arithmetic: convert with x.to({_wider(type)}) first"
+        wider = _arithmetic_type(type)
+        return f"{given}; {type.name} is a storage type without arithmetic: convert with x.to({wider}) first"
     if type.kind == "bits":
         return f"{given}; bit types have no arithmetic: write x.bitcast(u{type.bits}) first"
     if type.kind == "float" and symbol == "/":
@@ -411,18 +413,18 @@ def _no_operation(symbol: str, type: type[Scalar]) -> str:
     return f"{given}; PTX has no such operation on {type.name}"
 
 
-def _wider(type: type[Scalar]) -> str:
+def _arithmetic_type(type: type[Scalar]) -> str:
     return {"unsigned": "u32", "signed": "s32", "bits": "b32", "float": "f32"}[type.kind]
 
 
 def unary(name: str, x: Expr, forms: dict[str, str]) -> Expr:
-    """One-operand instruction ``name`` of ``x``; KernelError where PTX has none for its type."""
+    """Emit the one-operand instruction ``name`` of ``x``. Raises KernelError if PTX has none for the type of ``x``."""
     form = forms.get(x.type.kind)
     if form is None or x.type.name in _STORAGE_ONLY:
         hint = (
             "write x.to(s32) first"
             if x.type.kind == "unsigned"
-            else f"convert with x.to({_wider(x.type)}) first"
+            else f"convert with x.to({_arithmetic_type(x.type)}) first"
             if x.type is not pred
             else "write select(p, 1, 0) first"
         )
@@ -431,7 +433,7 @@ def unary(name: str, x: Expr, forms: dict[str, str]) -> Expr:
 
 
 def compare(symbol: str, x: Any, y: Any) -> Expr:
-    """``x symbol y`` as a predicate. Unordered floats (NaN) compare as in Python: only ``!=`` is true."""
+    """Emit ``x symbol y`` as a predicate. Unordered floats (NaN) compare as in Python: only ``!=`` is true."""
     current()
     kind = same_type(symbol, x, y)
     if kind is pred or kind.name in _STORAGE_ONLY or (kind.kind == "bits" and symbol not in ("==", "!=")):
@@ -443,7 +445,7 @@ def compare(symbol: str, x: Any, y: Any) -> Expr:
 
 
 def equality(symbol: str, x: Expr, y: Any) -> Any:
-    """``==`` and ``!=``, also of predicates; a predicate and a Python bool may fold into a Python bool."""
+    """Emit ``==`` or ``!=``, also of predicates; a predicate and a Python bool may fold to a Python bool."""
     if x.type is not pred:
         return compare(symbol, x, y)
     same_type(symbol, x, y)

@@ -1,9 +1,10 @@
-"""`kernel`: the decorator that makes a Python function a kernel, and its PTX."""
+"""`kernel`: the decorator that turns a Python function into a `Kernel`, which traces it to PTX."""
 
 from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,7 +24,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 class Kernel:
-    """A kernel: its parameters, its configuration, and its PTX for a target and a configuration.
+    """A kernel: its parameters, its configuration, and its PTX for each target and configuration.
 
     ``ww.launch(kernel, …)`` runs it; ``kernel.configure(stages=8)`` is the same kernel with other configuration values.
     """
@@ -42,103 +43,97 @@ class Kernel:
         self.params, self.config = params, config
         self.name = function.__name__
         self.__doc__ = function.__doc__
-        self._traced: dict[tuple[Any, ...], Traced] = {}
+        self._cache: dict[tuple[Any, ...], Traced] = {}
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}({', '.join(self.params)}) for {self.arch or 'any target'}>"
 
     def __call__(self, *args: Any, **config: Any) -> None:
-        raise self._misuse(
+        raise misuse(
             f"given {self.name}(…) as a call; a kernel is launched: ww.launch({self.name}, grid=…, args=[…]), "
             f"or read: {self.name}.ptx()"
         )
 
     def configure(self, **config: Any) -> Kernel:
-        """This kernel with other values of its keyword-only parameters. KernelError for names it does not have."""
-        return Kernel(self.function, self.arch, self.cluster, self.threads, self.params, self._configured(config))
+        """Returns this kernel with other configuration values. Raises KernelError for an unknown name."""
+        return Kernel(self.function, self.arch, self.cluster, self.threads, self.params, self._configuration(config))
 
     def ptx(self, arch: str | None = None, **config: Any) -> str:
-        """The PTX text for target ``arch`` (default: the decorator's) and the given configuration values.
+        """Returns the PTX text for target ``arch`` (default: the decorator's) and the given configuration values.
 
         Raises KernelError for a misuse of the language, an unknown target or an unknown configuration name.
         """
         return self.trace(arch, **config).ptx
 
     def trace(self, arch: str | None = None, **config: Any) -> Traced:
-        """Like `ptx`, with what a launch must know besides the text. Kept for each target and configuration."""
+        """Like `ptx`, with what a launch needs besides the text. Cached for each target and configuration."""
         target = arch or self.arch
         if target is None:
-            raise self._misuse(
+            raise misuse(
                 f"given no target for kernel {self.name}; write {self.name}.ptx('sm_100a') or @kernel('sm_100a')"
             )
         if target not in ARCHS:
-            raise self._misuse(f"given target {target!r} for kernel {self.name}; expected one of {', '.join(ARCHS)}")
-        chosen = self._configured(config)
-        key = (target, *((name, type(value), value) for name, value in chosen.items()))
+            raise misuse(f"given target {target!r} for kernel {self.name}; expected one of {', '.join(ARCHS)}")
+        config = self._configuration(config)
+        key = (target, *((name, type(value), value) for name, value in config.items()))
         try:
-            known = self._traced.get(key)
-        except TypeError:
-            return self._trace(target, chosen)
-        if known is None:
-            known = self._traced[key] = self._trace(target, chosen)
-        return known
+            traced = self._cache.get(key)
+        except TypeError:  # a configuration value without a hash
+            return self._trace(target, config)
+        if traced is None:
+            traced = self._cache[key] = self._trace(target, config)
+        return traced
 
     def _trace(self, arch: str, config: dict[str, Any]) -> Traced:
         threads = self._shape("threads", config.get("threads", self.threads), ARCHS[arch].max_threads_per_block)
         cluster = self._shape("cluster", config.get("cluster", self.cluster), ARCHS[arch].max_cluster_size)
-        trace = Trace(self.name, arch, config, threads, cluster)
+        trace = Trace(self.name, arch, threads, cluster)
         trace.frame = sys._getframe()
         try:
             with activate(trace):
                 values = [bind(trace, name, annotation) for name, annotation in self.params.items()]
                 self.function(*values, **config)
-                if trace.misused is not None:
-                    raise trace.misused
+                if trace.pending_error is not None:
+                    raise trace.pending_error
         finally:
-            trace.frame = None  # it holds the trace: neither would go, nor the callers with all that they hold
-        declared = tuple(declare(name, annotation) for name, annotation in self.params.items())
-        text = assemble(trace, declared)
-        return Traced(text, self.name, arch, threads, cluster, trace.arena.top, list(self.params.items()), trace.maps)
+            trace.frame = None  # the frame refers to the trace: the cycle would keep the callers' values alive
+        text = assemble(trace, tuple(declare(name, annotation) for name, annotation in self.params.items()))
+        return Traced(text, self.name, arch, threads, cluster, trace.smem_bytes, list(self.params.items()), trace.maps)
 
     def _shape(self, name: str, given: Shape, limit: int) -> Dim3:
         values = (given,) if isinstance(given, int) else tuple(given)
-        total = 1
-        for value in values:
-            total *= value if isinstance(value, int) else 0
+        total = math.prod(value if isinstance(value, int) else 0 for value in values)
         if not 1 <= len(values) <= 3 or min(values) < 1 or not 1 <= total <= limit:
-            raise self._misuse(
+            raise misuse(
                 f"given {name}={given!r} for kernel {self.name}; expected 1 to {limit} in all, an int or (x, y, z)"
             )
         x, y, z = (*values, 1, 1)[:3]
         return x, y, z
 
-    def _configured(self, given: dict[str, Any]) -> dict[str, Any]:
-        for name in given:
+    def _configuration(self, changes: dict[str, Any]) -> dict[str, Any]:
+        for name in changes:
             if name not in self.config:
-                raise self._misuse(f"given {name}= to kernel {self.name}; {self._expected(name)}")
-        return {**self.config, **given}
+                raise misuse(f"given {name}= to kernel {self.name}; {self._expectation(name)}")
+        return {**self.config, **changes}
 
-    def _expected(self, name: str) -> str:
+    def _expectation(self, name: str) -> str:
         if name in self.params:
             return f"{name} is a run-time parameter: pass it in args=[…] of ww.launch"
         close = difflib.get_close_matches(name, self.config, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
         return f"its configuration is {', '.join(self.config) or 'empty'}{hint}"
 
-    def _misuse(self, message: str) -> KernelError:
-        return misuse(message)
-
 
 def kernel(
     arch: str | None = None, *, cluster: Shape = 1, threads: Shape = 128
 ) -> Callable[[Callable[..., None]], Kernel]:
-    """Make the decorated function a kernel for target ``arch`` with ``threads`` a CTA and ``cluster`` CTAs a cluster.
+    """Turn the decorated function into a kernel for ``arch`` with ``threads`` a CTA and ``cluster`` CTAs a cluster.
 
-    Positional parameters are run-time values by annotation: a scalar type, ``Global[T]``, ``tma.Map[T]``.
-    Keyword-only parameters are configuration, with defaults; those called ``threads`` or ``cluster`` take the
-    place of the decorator's. The function runs once for each target and configuration, to emit PTX.
+    Positional parameters are run-time values; their annotation is a scalar type, ``Global[T]`` or ``tma.Map[T]``.
+    Keyword-only parameters are the configuration, with defaults; one called ``threads`` or ``cluster`` replaces the
+    decorator's. The function runs once for each target and configuration, and emits PTX.
 
-    Raises KernelError for a parameter without annotation, a configuration without default, or other bad signatures.
+    Raises KernelError for a parameter without annotation, a configuration without default, or another bad signature.
     """
     if callable(arch):
         raise misuse("given @kernel without parentheses; write @kernel() or @kernel('sm_100a')")
@@ -154,37 +149,41 @@ def kernel(
 
 
 def _signature(function: Callable[..., None], names: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The run-time parameters with their annotations, and the configuration with its defaults."""
+    """Returns the run-time parameters with their annotations, and the configuration with its defaults."""
     params: dict[str, Any] = {}
     config: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             if parameter.default is inspect.Parameter.empty:
-                raise _bad(function, f"given configuration {name} without a default; write {name}=…")
+                raise _signature_error(function, f"given configuration {name} without a default; write {name}=…")
             config[name] = parameter.default
         elif parameter.kind not in _POSITIONAL:
-            raise _bad(function, f"given parameter *{name}; expected a fixed list of parameters")
+            raise _signature_error(function, f"given parameter *{name}; expected a fixed list of parameters")
         elif parameter.annotation is inspect.Parameter.empty:
-            raise _bad(function, f"given parameter {name} without a type; write {name}: u32, Global[T] or tma.Map[T]")
+            raise _signature_error(
+                function, f"given parameter {name} without a type; write {name}: u32, Global[T] or tma.Map[T]"
+            )
         else:
             params[name] = _annotation(function, name, parameter.annotation, names)
     return params, config
 
 
 def _annotation(function: Callable[..., None], name: str, annotation: Any, names: dict[str, Any]) -> Any:
-    """The annotation's value (annotations are text under ``from __future__ import annotations``), checked."""
+    """Returns the annotation, evaluated (under ``from __future__ import annotations`` it is text) and checked."""
     if isinstance(annotation, str):
         try:
             annotation = eval(annotation, function.__globals__, names)
         except NameError as error:
-            raise _bad(function, f"given parameter {name}: {annotation}, and {error}; import the type") from None
+            raise _signature_error(
+                function, f"given parameter {name}: {annotation}, and {error}; import the type"
+            ) from None
     try:
         declare(name, annotation)
     except KernelError as error:
-        raise _bad(function, str(error).split(": ", 1)[1]) from None
+        raise _signature_error(function, str(error).split(": ", 1)[1]) from None
     return annotation
 
 
-def _bad(function: Callable[..., None], message: str) -> KernelError:
+def _signature_error(function: Callable[..., None], message: str) -> KernelError:
     code = function.__code__
     return misuse(message, f"{code.co_filename}:{code.co_firstlineno}")

@@ -1,4 +1,4 @@
-"""From a finished trace to PTX text: what nothing reads is dropped, then directives and declarations go around it."""
+"""From a finished trace to PTX text: passes that shorten the instructions, then declarations and directives."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _ROLE = re.compile(r"role_\w+_\d+")
 
 
 def assemble(trace: Trace, params: tuple[nodes.Variable, ...]) -> str:
-    """The PTX of ``trace`` as text; the same trace gives the same text."""
-    body = _renumbered(_settled(_predicated(_coalesced(_without_unread(trace)))))
+    """Returns the PTX text of ``trace``; the same trace always gives the same text."""
+    body = _renumber(_drop_labels_and_lines(_predicate(_coalesce(_drop_unread(trace)))))
     entry = nodes.Function(
         "entry",
         trace.name,
@@ -49,20 +49,20 @@ def _directives(trace: Trace) -> Iterator[nodes.Directive]:
     if trace.tensor_memory is not None or any(
         isinstance(item, nodes.Instruction) and item.opcode.startswith("setmaxnreg") for item in trace.items
     ):
-        # setmaxnreg asks for it: it fixes the registers at launch. Tensor memory is for few CTAs an SM; without it
-        # ptxas saves registers for more of them, and spills.
+        # setmaxnreg needs the directive, which fixes the registers at launch. A kernel with tensor memory runs few CTAs
+        # on an SM; without the directive ptxas saves registers for more CTAs, and spills.
         yield nodes.Directive(".minnctapersm", "1")
 
 
 def _declarations(trace: Trace) -> Iterator[nodes.Item]:
     for number, path in enumerate(trace.files, 1):
         yield nodes.Directive(".file", f'{number} "{path}"')
-    if trace.arena.top:
+    if trace.smem_bytes:
         yield nodes.Variable("shared", "b8", SMEM, dims=(0,), align=1024, linkage="extern")
 
 
 def _registers(body: list[nodes.Item]) -> Iterator[nodes.RegDecl]:
-    """One declaration for each register class that ``body`` uses, up to its highest number."""
+    """Yields one declaration for each register class that ``body`` uses, up to its highest number."""
     highest: dict[str, int] = {}
     for name in (name for item in body for name in _names(item)):
         prefix = name[1:].rstrip("0123456789")
@@ -74,25 +74,25 @@ def _registers(body: list[nodes.Item]) -> Iterator[nodes.RegDecl]:
 
 
 def _names(item: nodes.Item) -> list[str]:
-    """Every register that an instruction mentions, destination first."""
+    """Returns every register of an instruction, destination first."""
     return _NAME.findall(ptx.instruction_text(item)) if isinstance(item, nodes.Instruction) else []
 
 
-def _without_unread(trace: Trace) -> list[nodes.Item]:
-    """The items without pure instructions whose result nothing reads. Each is written once, before it is read."""
-    kept: list[nodes.Item] = []
+def _drop_unread(trace: Trace) -> list[nodes.Item]:
+    """Drop pure instructions whose result nothing reads. Their registers are written once, before every read."""
+    result: list[nodes.Item] = []
     read: set[str] = set()
     for item in reversed(trace.items):
-        written = _written(item)
-        if written in trace.pure_registers and written not in read:
+        destination = _destination(item)
+        if destination in trace.pure_registers and destination not in read:
             continue
         read.update(_names(item))
-        kept.append(item)
-    return kept[::-1]
+        result.append(item)
+    return result[::-1]
 
 
-def _predicated(items: list[nodes.Item]) -> list[nodes.Item]:
-    """A branch around one instruction becomes a guard on that instruction."""
+def _predicate(items: list[nodes.Item]) -> list[nodes.Item]:
+    """Replace a branch around one instruction by a guard on that instruction."""
     uses = _label_uses(items)
     result: list[nodes.Item] = []
     for item in items:
@@ -107,15 +107,20 @@ def _predicated(items: list[nodes.Item]) -> list[nodes.Item]:
     return result
 
 
-def _coalesced(items: list[nodes.Item]) -> list[nodes.Item]:
-    """``op b, …; mov a, b`` becomes ``op a, …`` where nothing else mentions ``b``."""
+def _coalesce(items: list[nodes.Item]) -> list[nodes.Item]:
+    """Replace ``op b, …; mov a, b`` by ``op a, …`` if no other instruction uses ``b``."""
     mentions = Counter(name for item in items for name in _names(item))
     result: list[nodes.Item] = []
     for item in items:
-        source = _moved(item)
+        source = _copied_register(item)
         at = next((i for i in reversed(range(len(result))) if not isinstance(result[i], nodes.Loc)), -1)
         before = result[at] if result else None
-        if source and mentions[source] == 2 and isinstance(before, nodes.Instruction) and _written(before) == source:
+        if (
+            source
+            and mentions[source] == 2
+            and isinstance(before, nodes.Instruction)
+            and _destination(before) == source
+        ):
             assert isinstance(item, nodes.Instruction)
             result[at] = dataclasses.replace(before, operands=(item.operands[0], *before.operands[1:]))
         else:
@@ -123,8 +128,8 @@ def _coalesced(items: list[nodes.Item]) -> list[nodes.Item]:
     return result
 
 
-def _moved(item: nodes.Item) -> str:
-    """The register that ``item`` copies, if it is an unguarded ``mov`` between registers of one class."""
+def _copied_register(item: nodes.Item) -> str:
+    """Returns the source of an unguarded ``mov`` between registers of one class, else an empty string."""
     if isinstance(item, nodes.Instruction) and item.opcode.startswith("mov.") and item.guard is None:
         target, source = item.operands
         names = [operand.name for operand in (target, source) if isinstance(operand, nodes.Reg)]
@@ -133,16 +138,16 @@ def _moved(item: nodes.Item) -> str:
     return ""
 
 
-def _written(item: nodes.Item) -> str:
-    """The one register that an unguarded instruction writes first, or an empty string."""
+def _destination(item: nodes.Item) -> str:
+    """Returns the register that is the first operand of an unguarded instruction with a result, or an empty string."""
     if isinstance(item, nodes.Instruction) and item.guard is None and not item.opcode.startswith(_NO_RESULT):
         first = item.operands[0] if item.operands else None
         return first.name if isinstance(first, nodes.Reg) else ""
     return ""
 
 
-def _renumbered(items: list[nodes.Item]) -> list[nodes.Item]:
-    """Registers numbered in the order in which they appear."""
+def _renumber(items: list[nodes.Item]) -> list[nodes.Item]:
+    """Number the registers in the order in which they appear."""
     names: dict[str, str] = {}
     counts: Counter[str] = Counter()
     for name in (name for item in items for name in _names(item)):
@@ -154,7 +159,7 @@ def _renumbered(items: list[nodes.Item]) -> list[nodes.Item]:
 
 
 def _rename(node: Any, names: dict[str, str]) -> Any:
-    """``node`` (an instruction or any part of one) with its registers renamed."""
+    """Returns ``node``, an instruction or a part of one, with its registers renamed."""
     if isinstance(node, tuple):
         return tuple(_rename(part, names) for part in node)
     if isinstance(node, nodes.Reg):
@@ -177,7 +182,7 @@ def _new_name(text: str, names: dict[str, str]) -> str:
 
 
 def _branch_around(items: list[nodes.Item]) -> tuple[nodes.Instruction | None, nodes.Instruction | None]:
-    """The branch and the instruction, if ``items`` end in ``@p bra L; instruction; L:``."""
+    """Returns the branch and the instruction if ``items`` end in ``@p bra L; instruction; L:``."""
     code = [item for item in items[-5:] if not isinstance(item, nodes.Loc)][-3:]
     if len(code) == 3 and isinstance(code[2], nodes.Label):
         branch, inner = code[0], code[1]
@@ -200,8 +205,8 @@ def _label_uses(items: list[nodes.Item]) -> Counter[str]:
     )
 
 
-def _settled(items: list[nodes.Item]) -> list[nodes.Item]:
-    """Labels that are targets or name a role, and a ``.loc`` only where the line of the next instruction changes."""
+def _drop_labels_and_lines(items: list[nodes.Item]) -> list[nodes.Item]:
+    """Drop labels that no branch uses and that name no role, and each ``.loc`` that repeats the line before it."""
     uses = _label_uses(items)
     result: list[nodes.Item] = []
     line: nodes.Loc | None = None

@@ -1,4 +1,4 @@
-"""What the annotation of a positional parameter means: its ``.param`` declaration and the value the kernel sees.
+"""Kernel parameters: from the annotation of a positional parameter to its ``.param`` and the value a kernel reads.
 
 PTX ISA 9.1 section 5.1.6.1 (kernel parameters), 5.4.2 (``.ptr``), 9.7.9.23 (tensor maps as parameters).
 """
@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr, Value
-from warpwright.lang.ops.memory import Global
+from warpwright.lang.pointer import Global
 from warpwright.lang.trace import Trace
 from warpwright.ptx import nodes
 from warpwright.types import Scalar, pred, u64
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Box:
-    """A place in a tensor map: the element where a box starts, in array order (outermost coordinate first)."""
+    """A box of a tensor map, by the index of its first element in array order (outermost coordinate first)."""
 
     map: Map[Any]
     index: tuple[Value, ...]
@@ -35,10 +35,10 @@ class Box:
 
 
 class Map(Generic[T]):
-    """A tensor map (``CUtensorMap``, 128 bytes) given as a parameter: ``a: tma.Map[bf16]``.
+    """A tensor map (``CUtensorMap``, 128 bytes) as a parameter: ``a: tma.Map[bf16]``.
 
-    ``a[row, col]`` names the box that starts there; ``a.address`` is the generic address of the map (u64), and
-    ``a.at(address)`` a map of the same kind elsewhere in memory, such as a copy that the kernel has changed.
+    ``a[row, col]`` is the box that starts there, ``a.address`` the generic address of the map (u64), and
+    ``a.at(address)`` the same kind of map at another address, such as a copy that the kernel has changed.
     """
 
     def __init__(self, name: str, dtype: type[Scalar], address: Expr) -> None:
@@ -48,6 +48,7 @@ class Map(Generic[T]):
         return f"Map[{self.dtype.name}] {self.name}"
 
     def at(self, address: Expr) -> Map[T]:
+        """Returns a map of the same type whose 128 bytes are at generic ``address`` (u64)."""
         return Map(self.name, self.dtype, address)
 
     def __getitem__(self, index: Value | tuple[Value, ...]) -> Box:
@@ -55,7 +56,7 @@ class Map(Generic[T]):
 
 
 def declare(name: str, annotation: Any) -> nodes.Variable:
-    """The ``.param`` for parameter ``name``; KernelError for an annotation that no parameter can have."""
+    """Returns the ``.param`` for parameter ``name``. Raises KernelError if no parameter can have ``annotation``."""
     origin = typing.get_origin(annotation)
     if origin is Map:
         return nodes.Variable("param", "b8", name, dims=(128,), align=64)
@@ -69,30 +70,29 @@ def declare(name: str, annotation: Any) -> nodes.Variable:
     ):
         suffix = annotation.name if annotation.kind != "float" or annotation.bits >= 32 else f"b{annotation.bits}"
         return nodes.Variable("param", "b32" if suffix in ("tf32", "f16x2", "bf16x2") else suffix, name)
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", repr(annotation))
     raise misuse(
-        f"given parameter {name}: {_spelled(annotation)}; expected a scalar type (u32, f32, …), Global[T] "
+        f"given parameter {name}: {text}; expected a scalar type (u32, f32, …), Global[T] "
         "for an array, or tma.Map[T] for a tensor map"
     )
 
 
-def _spelled(annotation: Any) -> str:
-    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", repr(annotation))
-
-
 def bind(trace: Trace, name: str, annotation: Any) -> Any:
-    """The value that the kernel's parameter ``name`` has while it is traced: `Expr`, `Pointer` or `Map`."""
+    """Returns the value of parameter ``name`` in the traced kernel: an `Expr`, a `Pointer` or a `Map`."""
     origin = typing.get_origin(annotation)
     if origin is Map:
-        address = _prologue(trace, "cvta.param.u64", u64, _prologue(trace, "mov.b64", u64, name))
+        address = _emit_prologue(trace, "cvta.param.u64", u64, _emit_prologue(trace, "mov.b64", u64, name))
         return Map(name, typing.get_args(annotation)[0], address)
     pointer = origin is Global
     place = nodes.Address(nodes.Reg(name))
-    register = _prologue(trace, f"ld.param.{declare(name, annotation).type}", u64 if pointer else annotation, place)
+    register = _emit_prologue(
+        trace, f"ld.param.{declare(name, annotation).type}", u64 if pointer else annotation, place
+    )
     return Global(typing.get_args(annotation)[0], register) if pointer else register
 
 
-def _prologue(trace: Trace, opcode: str, type: type[Scalar], source: Any) -> Expr:
-    """An instruction that belongs to no line of the user; it disappears if nothing reads its result."""
+def _emit_prologue(trace: Trace, opcode: str, type: type[Scalar], source: Any) -> Expr:
+    """Emit an instruction without a line of the user; the module drops it if nothing reads its result."""
     register = trace.fresh(type)
     trace.pure_registers.add(register.reg)
     trace.items.append(nodes.Instruction(opcode, (nodes.Reg(register.reg), trace.node(source))))

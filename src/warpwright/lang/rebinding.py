@@ -1,7 +1,7 @@
-"""Guard against Python names that a run-time loop or branch rebinds: the tracer sees the body once, PTX runs it often.
+"""The check that no run-time loop or branch rebinds a Python name.
 
-``x = x + 1`` inside a loop makes ``x`` name a new register; the next round still reads the old one. Comparing the
-user's local names before and after the body finds it.
+``x = x + 1`` inside a loop binds ``x`` to a new register, but the next iteration in PTX still reads the old one.
+`Names` compares the user's local names before and after the body.
 """
 
 from __future__ import annotations
@@ -11,25 +11,26 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from warpwright.lang.context import current, is_user, misuse
+from warpwright.lang.context import is_user, misuse
 from warpwright.lang.expr import Expr, is_number
+from warpwright.lang.trace import current
 
 __all__ = ["Names"]
 
 
 class Names:
-    """The user's local names at the start of a construct (``kind``, written at ``at``); `check` compares at its end."""
+    """The user's local names before a construct of ``kind`` at source line ``at``; `check` compares them at its end."""
 
     def __init__(self, kind: str, at: str) -> None:
         self.kind, self.at = kind, at
         self.before = [(frame, _values(frame)) for frame in _user_frames()]
 
     def check(self) -> None:
-        """KernelError if a name that held a value before now holds another run-time value."""
+        """Raise KernelError if a name has another run-time value than before the construct."""
         for frame, before in self.before:
             now = _values(frame)
             for name, old in before.items():
-                if name in now and _rebound(old, now[name]):
+                if name in now and _is_rebound(old, now[name]):
                     raise misuse(self._message(name, old, now[name]))
 
     def _message(self, name: str, old: Any, new: Any) -> str:
@@ -45,7 +46,7 @@ class Names:
 
 
 def _user_frames() -> Iterator[FrameType]:
-    """The user's frames from the innermost to the kernel function."""
+    """Yields the user's frames from the innermost to the kernel function."""
     root = current().frame
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame is not root:
@@ -55,22 +56,22 @@ def _user_frames() -> Iterator[FrameType]:
 
 
 def _values(frame: FrameType) -> dict[str, Any]:
-    """Local names of a frame that hold run-time values or numbers, with the elements of lists as ``name[i]``."""
+    """Returns a frame's local names of run-time values and numbers, elements of lists as ``name[i]``."""
     found = {}
     for name, value in frame.f_locals.items():
         if isinstance(value, list):
-            found.update({f"{name}[{i}]": item for i, item in enumerate(value) if _tracked(item)})
-        elif _tracked(value):
+            found.update({f"{name}[{i}]": item for i, item in enumerate(value) if _is_tracked(item)})
+        elif _is_tracked(value):
             found[name] = value
     return found
 
 
-def _tracked(value: Any) -> bool:
+def _is_tracked(value: Any) -> bool:
     return isinstance(value, Expr) or is_number(value)
 
 
-def _rebound(old: Any, new: Any) -> bool:
-    """A live register replaced by anything, or a number replaced by a register (that is no loop counter)."""
+def _is_rebound(old: Any, new: Any) -> bool:
+    """Whether a readable register was replaced, or a number was replaced by a register."""
     if old is new:
         return False
     if isinstance(old, Expr):

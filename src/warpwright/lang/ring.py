@@ -1,21 +1,22 @@
-"""`Ring`: the stages that a producer and a consumer pass to each other, with a full and an empty barrier each.
+"""`Ring`: pipeline stages in shared or tensor memory, each with a full and an empty mbarrier.
 
-A stage is filled again and again. The n-th filling of the ring, a slot, lies in stage ``n % stages``; its phase is
-``n // stages``. The producer waits until the slot is empty (its stage's previous filling released), fills it, and
-signals full; the consumer waits for full, uses it, and signals empty. On fresh barriers the first ``stages`` waits for
-empty pass at once.
+Slot n of a ring is the n-th filling of its stages: it uses stage ``n % stages`` in phase ``n // stages``. The producer
+waits for the slot's ``empty`` (the consumer has released the stage's previous slot), fills the stage and arrives at
+``full``; the consumer waits for ``full``, reads the stage and arrives at ``empty``. On new barriers the first
+``stages`` waits for ``empty`` pass at once.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from warpwright.lang.context import current, misuse
+from warpwright.lang.context import misuse
 from warpwright.lang.control import loop, var
 from warpwright.lang.expr import Expr
 from warpwright.lang.ops.mbarrier import BYTES, mbarrier
 from warpwright.lang.smem import Place, Tile
-from warpwright.lang.tmem import TmemTile
+from warpwright.lang.tensor_memory import TmemTile
+from warpwright.lang.trace import current
 from warpwright.types import pred, u32
 
 __all__ = ["Cursor", "Ring", "Slot"]
@@ -25,13 +26,13 @@ RESERVED = ("full", "empty", "stage", "phase", "nbytes", "name")
 
 
 class Ring:
-    """``stages`` stages of the given tiles; ``full`` and ``empty``: the arrivals a phase that the two barriers expect.
+    """``stages`` stages with the given tiles; ``full`` and ``empty`` are the arrival counts of the two barriers.
 
-    ``Ring(8, full=1, empty=1, a=smem.tile(…), b=smem.tile(…))``: every stage has an ``a`` and a ``b``. Members may be
-    tiles of shared or of tensor memory. ``name="ab"``: waits are labelled ``wait_ab_full_0``, and reports say
-    ``ab.full``. Nothing is emitted: one thread calls `init`, then ``fence.mbarrier_init()``, then all synchronise.
-    Each role walks the ring with a cursor of its own, `producer` or `consumer`. Barriers take shared memory now, the
-    stages when a slot is first used.
+    ``Ring(8, full=1, empty=1, a=smem.tile(…), b=smem.tile(…))``: every stage has an ``a`` and a ``b``, tiles of shared
+    or of tensor memory. With ``name="ab"`` the labels of waits are ``wait_ab_full_0`` … and reports say ``ab.full``.
+    The constructor emits nothing: one thread calls `init` and ``fence.mbarrier_init()``, then all threads synchronise.
+    Each role advances a cursor of its own, `producer` or `consumer`. The constructor allocates the barriers, the first
+    use of a slot allocates the stages.
 
     Raises KernelError for no stages, a name that is no word, or members called full, empty, stage, phase, nbytes or
     name.
@@ -57,12 +58,12 @@ class Ring:
 
     @property
     def tiles(self) -> list[Tile]:
-        """The members in shared memory, in order."""
+        """The tiles in shared memory, in order."""
         return [tile for tile in self.members.values() if isinstance(tile, Tile)]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of shared memory of one stage, as TMA counts them when it fills every tile of it."""
+        """The bytes of one stage's tiles in shared memory, as TMA counts them."""
         return sum(tile.nbytes for tile in self.tiles)
 
     def init(self) -> None:
@@ -77,16 +78,16 @@ class Ring:
             barrier.init()
 
     def producer(self) -> Cursor:
-        """A cursor at the first slot for the role that fills: it waits for ``slot.empty``."""
+        """Returns a cursor at slot 0 for the role that fills the stages and waits for ``slot.empty``."""
         return Cursor(self)
 
     def consumer(self) -> Cursor:
-        """A cursor at the first slot for the role that uses: it waits for ``slot.full``."""
+        """Returns a cursor at slot 0 for the role that reads the stages and waits for ``slot.full``."""
         return Cursor(self)
 
 
 def _layout(members: dict[str, Member]) -> tuple[dict[str, int], int]:
-    """The byte offset of each shared-memory tile within a stage, and the bytes from one stage to the next."""
+    """Returns the byte offset of each shared-memory tile within a stage, and the bytes from one stage to the next."""
     offsets: dict[str, int] = {}
     top, align = 0, 1
     for name, tile in members.items():
@@ -97,7 +98,7 @@ def _layout(members: dict[str, Member]) -> tuple[dict[str, int], int]:
 
 
 class Cursor:
-    """Where one role is in a ring: two registers, stage and phase. ``next(cursor)`` is the only way they advance."""
+    """The position of one role in a ring: two registers, stage and phase. Only ``next(cursor)`` advances them."""
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
@@ -110,11 +111,11 @@ class Cursor:
         return slot
 
     def peek(self) -> Slot:
-        """The slot that ``next`` gives, without going on."""
+        """Returns the slot that ``next`` would return, and does not advance."""
         return Slot(self.ring, self.stage.to(u32), self.phase.to(u32))
 
     def _advance(self) -> None:
-        """One slot on; from the last stage to the first, and there to the other phase."""
+        """Advance one slot; after the last stage comes stage 0 of the other phase."""
         trace = current()
         if self.ring.stages == 1:
             self.phase ^= 1
@@ -124,17 +125,17 @@ class Cursor:
         trace.emit("mov.u32", self.stage, 0, guard=wraps)
         trace.emit("xor.b32", self.phase, self.phase, 1, guard=wraps)
 
-    def drain(self) -> None:
-        """Wait until every slot is released, so that no arrival is still on its way to this CTA when it exits."""
+    def wait_all_empty(self) -> None:
+        """Wait until every slot is empty, so that no arrival is in flight to this CTA when the CTA exits."""
         for _ in loop(self.ring.stages):
             next(self).empty.wait()
 
 
 class Slot:
-    """One filling of a stage: its barriers, which know their phase, and its tiles under their names in the ring.
+    """One filling of a stage: the stage's tiles by their names in the ring, and its barriers in this slot's phase.
 
-    ``slot.full.wait()`` waits until it is filled, ``slot.empty.wait()`` until its stage may be filled. ``stage`` and
-    ``phase`` (0 or 1) are run-time values, u32; ``nbytes`` what TMA counts for its tiles in shared memory.
+    ``slot.full.wait()`` waits until the stage is filled, ``slot.empty.wait()`` until it may be filled. ``stage`` and
+    ``phase`` (0 or 1) are run-time values, u32; ``nbytes`` are the bytes of the tiles in shared memory.
     """
 
     def __init__(self, ring: Ring, stage: Expr, phase: Expr) -> None:
@@ -143,12 +144,12 @@ class Slot:
 
     @property
     def full(self) -> mbarrier:
-        """The barrier that says this slot is filled."""
+        """The mbarrier that completes when this slot is filled."""
         return self._barrier(self.ring.full[0], self.phase)
 
     @property
     def empty(self) -> mbarrier:
-        """The barrier that says the stage's previous slot is released."""
+        """The mbarrier that completes when the stage's previous slot is released."""
         return self._barrier(self.ring.empty[0], self.phase ^ 1)
 
     def __getattr__(self, name: str) -> Any:
@@ -159,11 +160,11 @@ class Slot:
         if isinstance(tile, TmemTile):
             return tile if self.ring.stages == 1 else tile.at_shift(self.stage * tile.shape[1])
         base, start = self.ring.place.known()
-        return tile.placed(self._of_stage(base, self.ring.stride), start + self.ring.offsets[name])
+        return tile.placed(self._stage_address(base, self.ring.stride), start + self.ring.offsets[name])
 
     def _barrier(self, first: mbarrier, parity: Expr) -> mbarrier:
-        base = self._of_stage(current().smem_at(0), BYTES)
+        base = self._stage_address(current().smem_at(0), BYTES)
         return mbarrier.at_address(base, first.offset, first.count, name=first.name, parity=parity)
 
-    def _of_stage(self, base: Expr, stride: int) -> Expr:
+    def _stage_address(self, base: Expr, stride: int) -> Expr:
         return base if self.ring.stages == 1 else self.stage * stride + base

@@ -1,4 +1,4 @@
-"""Roles: named functions that some warps of a CTA run, traced where they stand."""
+"""Roles: named functions that some warps of a CTA run; the decorator traces them in place."""
 
 from __future__ import annotations
 
@@ -6,43 +6,33 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from warpwright.lang.context import current, misuse
+from warpwright.lang.context import misuse
 from warpwright.lang.control import check_condition
 from warpwright.lang.ops.warp import elect_one
 from warpwright.lang.ops.warp import warp as warp_registers
-from warpwright.lang.trace import Trace
+from warpwright.lang.trace import Trace, current
 
-__all__ = ["Role", "role"]
-
-
-class Role:
-    """A role that has been traced; its name is what labels, reports and timelines say."""
-
-    def __init__(self, name: str, warps: tuple[int, ...]) -> None:
-        self.name, self.warps = name, warps
-
-    def __repr__(self) -> str:
-        return f"role {self.name}"
+__all__ = ["role"]
 
 
 def role(
     *, warp: int | None = None, warps: Iterable[int] | None = None, elect: bool = False, when: Any = True
-) -> Callable[[Callable[[], None]], Role]:
-    """Decorate a function without parameters: it is traced at once, for ``warp`` or ``warps`` (default: all).
+) -> Callable[[Callable[[], None]], None]:
+    """Trace the decorated function, which has no parameters, in place for ``warp`` or ``warps`` (default: all).
 
-    ``elect=True``: one thread of each of these warps. ``when``: only where this pred (or Python bool) holds. The PTX
-    label is ``role_NAME_0``. Registers of a role cannot be read outside it; after it all threads of its warps go on.
+    ``elect=True`` runs the function in one thread of each of these warps and emits ``bar.warp.sync`` after it. ``when``
+    is a further condition, a pred or a Python bool. The PTX label is ``role_NAME_0``; reports and timelines use the
+    name. Registers of a role cannot be read outside it.
 
     Raises KernelError for warps the CTA does not have, a role inside a role, or a function with parameters.
     """
 
-    def trace_role(function: Callable[[], None]) -> Role:
+    def trace_role(function: Callable[[], None]) -> None:
         trace = current()
         chosen = _warps(trace, function.__name__, warp, warps)
         _check_function(trace, function)
         if when is not False:
             _emit_role(trace, function, chosen, elect, when)
-        return Role(function.__name__, chosen)
 
     return trace_role
 
@@ -51,13 +41,16 @@ def _check_function(trace: Trace, function: Callable[[], None]) -> None:
     if trace.scope.role is not None:
         raise misuse(f"given role {function.__name__} inside role {trace.scope.role.name}; expected roles side by side")
     if inspect.signature(function).parameters:
-        raise misuse(f"given role {function.__name__} with parameters; expected none: it sees the names around it")
+        raise misuse(
+            f"given role {function.__name__} with parameters; "
+            "expected none: a role reads the names of its enclosing function"
+        )
     if inspect.isgeneratorfunction(function):
         raise misuse(f"given role {function.__name__} with a yield; expected a plain function")
 
 
 def _warps(trace: Trace, name: str, warp: int | None, warps: Iterable[int] | None) -> tuple[int, ...]:
-    """The warps of a role, in order; KernelError for none, for both spellings, or for warps the CTA does not have."""
+    """Returns the warps of a role, in order. Raises KernelError for none, for both arguments, and for missing warps."""
     count = _warp_count(trace)
     if warp is not None and warps is not None:
         raise misuse(f"given role {name} with warp={warp} and warps={warps!r}; expected one of them")
@@ -95,7 +88,7 @@ def _emit_role(trace: Trace, function: Callable[[], None], chosen: tuple[int, ..
 
 
 def _is_one_of(trace: Trace, chosen: tuple[int, ...]) -> Any:
-    """Whether this thread's warp is one of ``chosen``, as a pred, or True when every warp is."""
+    """Returns a pred, whether this thread's warp is one of ``chosen``, or True if every warp is."""
     count, low, high = _warp_count(trace), chosen[0], chosen[-1]
     index = warp_registers.id
     if len(chosen) == 1 and count > 1:

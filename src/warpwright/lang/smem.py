@@ -1,6 +1,7 @@
 """Shared memory of a CTA: `tile` for TMA and matrix operands, `array` and `scalar` for ordinary loads and stores.
 
-All of it is one dynamic allocation whose size the traced kernel knows; tiles start where their swizzle repeats.
+All shared memory is one dynamic allocation, whose size the traced kernel knows. A tile is aligned to the period of its
+swizzle.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from warpwright.lang.context import current, misuse
+from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr, Value, is_number
-from warpwright.lang.ops.memory import Pointer, Shared
-from warpwright.lang.trace import addr
+from warpwright.lang.pointer import Pointer, Shared
+from warpwright.lang.trace import addr, current
 from warpwright.ptx import nodes
 from warpwright.types import Scalar, u32
 
@@ -26,7 +27,7 @@ Index = Any
 
 @dataclass(eq=False)
 class Place:
-    """Where a tile lies: shared address ``base`` (None: the start of shared memory) plus ``offset`` bytes."""
+    """The memory of a tile: shared address ``base`` (None: the start of shared memory) plus ``offset`` bytes."""
 
     nbytes: int
     align: int
@@ -34,7 +35,7 @@ class Place:
     offset: int | None = None
 
     def known(self) -> tuple[Expr, int]:
-        """Base register and byte offset; allocates the bytes at the first call."""
+        """Returns base register and byte offset; the first call allocates the bytes."""
         trace = current()
         if self.offset is None:
             self.offset = trace.allocate(self.nbytes, self.align, "tile")
@@ -43,11 +44,11 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """A matrix in shared memory: ``shape`` (rows, columns) of ``dtype``, rows dense, chunks swizzled as TMA does.
+    """A matrix in shared memory: ``shape`` (rows, columns) of ``dtype``, rows dense, 16-byte chunks swizzled as by TMA.
 
-    Rows wider than the swizzle span lie in panels of that span, one panel after the other. ``row`` and ``column``
-    are where a slice starts in its whole tile of ``rows`` rows. ``tile[:, 16:32]`` is a slice for a matrix operand.
-    Memory is taken at the first use, so a tile may also serve as the pattern of a ring's stages (`placed`).
+    Rows wider than the swizzle span are stored as panels of that span, one panel after the other. ``tile[:, 16:32]`` is
+    a slice for a matrix operand; ``row`` and ``column`` are its first element in the whole tile of ``rows`` rows.
+    The first use allocates the memory, so a tile may also serve as the pattern of a ring's stages (`placed`).
     """
 
     dtype: type[Scalar]
@@ -61,12 +62,12 @@ class Tile:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tile, or of a slice of it, as TMA counts them."""
+        """The bytes of the tile or slice, as TMA counts them."""
         return math.prod(self.shape) * self.dtype.nbytes
 
     @property
     def align(self) -> int:
-        """Bytes to which the whole tile is aligned: 1024, 512, 256 for swizzles of 128, 64, 32 bytes, else 128."""
+        """The alignment of the whole tile in bytes: 1024, 512, 256 for swizzles of 128, 64, 32 bytes, else 128."""
         return SWIZZLES[self.swizzle]
 
     @property
@@ -76,7 +77,7 @@ class Tile:
 
     @property
     def offset(self) -> int:
-        """Byte offset of the slice in the whole tile, before swizzling: what a matrix descriptor starts at."""
+        """The byte offset of the slice in the whole tile before swizzling: the start of a matrix descriptor."""
         return int(_linear(self, self.row, self.column))
 
     @property
@@ -89,12 +90,12 @@ class Tile:
 
     @property
     def operand(self) -> nodes.Address:
-        """``[base + offset]`` as PTX writes it."""
+        """The address operand ``[base + offset]``."""
         base, start = self.place.known()
         return addr(base, start + self.offset)
 
     def placed(self, base: Expr | None, offset: int) -> Tile:
-        """The same tile at shared address ``base + offset``, which must keep the tile's alignment."""
+        """Returns the same tile at shared address ``base + offset``, which must keep the tile's alignment."""
         if offset % self.align:
             raise misuse(
                 f"given offset {offset} for a tile of swizzle {self.swizzle}; expected a multiple of {self.align}"
@@ -110,7 +111,7 @@ class Tile:
         return part
 
     def at(self, *index: Value) -> Pointer[Any]:
-        """The element at ``index`` (row, column), swizzle applied: for `ld` and `st` of up to 16 aligned bytes.
+        """Returns the swizzled address of element ``index`` (row, column), for `ld` and `st` of up to 16 aligned bytes.
 
         Raises KernelError for another number of indices or a constant outside the tile.
         """
@@ -126,12 +127,12 @@ class Tile:
             row = row * size + _u32(value)
         linear = _linear(self, row + self.row, _u32(index[-1]) + self.column)
         base, start = self.place.known()
-        return _pointer(self.dtype, base, start, _swizzled(linear, self.swizzle))
+        return _pointer(self.dtype, base, start, _swizzle(linear, self.swizzle))
 
 
 @dataclass(frozen=True, eq=False)
 class Transposed:
-    """A tile seen as (columns, rows): ``tile.T``. Only matrix operands take it; a slice is ``tile[k:k + 16, :].T``."""
+    """A tile as its transpose (columns, rows), for matrix operands only: ``tile.T``, sliced ``tile[k:k + 16, :].T``."""
 
     tile: Tile
 
@@ -159,7 +160,7 @@ def _u32(value: Value) -> Any:
 
 
 def _linear(tile: Tile, row: Any, column: Any) -> Any:
-    """Byte offset of an element in its whole tile before swizzling; ints stay ints."""
+    """Returns the byte offset of an element in its whole tile before swizzling; ints stay ints."""
     nbytes = tile.dtype.nbytes
     if is_number(row) and is_number(column):
         panel, inner = divmod(column * nbytes, tile.span)
@@ -170,8 +171,8 @@ def _linear(tile: Tile, row: Any, column: Any) -> Any:
     return panel * (tile.rows * tile.span) + row * tile.span + (column * nbytes) % tile.span
 
 
-def _swizzled(linear: Any, mode: int) -> Any:
-    """The 16-byte chunk number XORed with the row number in the atom: bits 4.. with bits 7.. (`layout.swizzle`)."""
+def _swizzle(linear: Any, mode: int) -> Any:
+    """Returns ``linear`` with its 16-byte chunk number XORed with its row in the atom: bits 4.. ^ bits 7.. ."""
     return linear ^ ((linear >> 3) & (mode - CHUNK)) if mode else linear
 
 
@@ -192,7 +193,7 @@ def _bounds(part: Index, size: int) -> tuple[int, int]:
 
 
 def _check_slice(part: Tile) -> None:
-    """A slice starts where the swizzle repeats and at a 16-byte chunk, and fills panels or stays inside one."""
+    """Raise KernelError unless the slice starts at an atom and a 16-byte chunk and fills panels or stays in one."""
     if part.swizzle and part.row % ATOM_ROWS:
         raise misuse(f"given a slice from row {part.row} of a swizzled tile; expected a multiple of {ATOM_ROWS} rows")
     left, width = part.column * part.dtype.nbytes, part.shape[1] * part.dtype.nbytes
@@ -210,9 +211,9 @@ def _check_slice(part: Tile) -> None:
 
 
 def tile(dtype: type[Scalar], shape: tuple[int, ...], *, swizzle: int = 0) -> Tile:
-    """A tile of shared memory; ``shape`` in elements, last axis contiguous; ``swizzle`` 0, 32, 64 or 128 bytes.
+    """Returns a tile of ``shape`` elements, last axis contiguous, with a ``swizzle`` of 0, 32, 64 or 128 bytes.
 
-    Raises KernelError for another swizzle, or rows that are no multiple of the swizzle span (or of 16 bytes).
+    Raises KernelError for another swizzle, and for rows that are no multiple of the swizzle span (or of 16 bytes).
     """
     current()
     if swizzle not in SWIZZLES:
@@ -229,12 +230,12 @@ def tile(dtype: type[Scalar], shape: tuple[int, ...], *, swizzle: int = 0) -> Ti
 
 
 def array(dtype: type[Scalar], count: int, *, align: int = 16) -> Shared[Any]:
-    """``count`` elements of ``dtype`` in shared memory: a pointer, so ``s[i]`` loads and ``s[i] = v`` stores."""
+    """Returns a pointer to ``count`` elements of ``dtype`` in shared memory: ``s[i]`` loads, ``s[i] = v`` stores."""
     trace = current()
     offset = trace.allocate(count * dtype.nbytes, max(align, dtype.nbytes), "array")
     return Shared(dtype, trace.smem_at(0), offset)
 
 
 def scalar(dtype: type[Scalar]) -> Shared[Any]:
-    """One element of ``dtype`` in shared memory: ``s[0]``."""
+    """Returns a pointer to one element of ``dtype`` in shared memory: ``s[0]``."""
     return array(dtype, 1, align=dtype.nbytes)

@@ -1,4 +1,4 @@
-"""Trace a few lines as a kernel and read what they emit."""
+"""Trace a few lines as a kernel and return the PTX that they emit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from warpwright.types import Scalar
 
 
 def text(body: Callable[..., None], *, arch: str = "sm_100a", cluster: int = 1, threads: int = 128) -> str:
-    """The PTX of a kernel whose body is ``body(a, x, n)``: a tensor map, a pointer to f32, a u32."""
+    """Returns the PTX of a kernel whose body is ``body(a, x, n)``: a tensor map, a pointer to f32, a u32."""
 
     @kernel(arch, cluster=cluster, threads=threads)
     def snippet(a: tma.Map[Scalar], x: Global[f32], n: u32) -> None:
@@ -21,15 +21,15 @@ def text(body: Callable[..., None], *, arch: str = "sm_100a", cluster: int = 1, 
     return snippet.ptx()
 
 
-def emitted(body: Callable[..., None], **options: Any) -> list[str]:
-    """The instructions and labels that ``body`` emits, accepted by ptxas, without ``ret`` and parameter loads."""
+def emit(body: Callable[..., None], **options: Any) -> list[str]:
+    """Returns the instructions and labels of ``body`` without ``ret`` and parameter loads; ptxas must accept them."""
     ptx = text(body, **options)
     assert assemble(ptx, options.get("arch", "sm_100a")).errors == {}
     return instructions(ptx)
 
 
 def instructions(ptx: str) -> list[str]:
-    """The instruction and label lines of the only kernel of ``ptx``, in order."""
+    """Returns the instruction and label lines of the only kernel of ``ptx``, in order."""
     body = ptx[ptx.index("\n{") + 2 : ptx.rindex("}")]
     lines = [line.strip().rstrip(";") for line in body.splitlines() if line.strip()]
     skipped = (".reg", ".loc", "ld.param", "ret")
@@ -37,5 +37,5 @@ def instructions(ptx: str) -> list[str]:
 
 
 def opcodes(lines: list[str]) -> list[str]:
-    """Opcodes of ``lines`` without guards; labels end in a colon."""
+    """Returns the opcodes of ``lines`` without guards; labels end in a colon."""
     return [re.sub(r"^@!?%\w+ ", "", line).split(" ")[0] for line in lines]

@@ -1,4 +1,4 @@
-"""Copies that each thread issues: the PTX, what is refused, and a run with a group and with an mbarrier."""
+"""cp.async: its PTX, errors, and runs that wait with a group and with an mbarrier."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from tests.lang.ops.emission import emitted
+from tests.lang.ops.emission import emit
 from warpwright.errors import KernelError
 from warpwright.lang import Global, If, bar, cp_async, f32, fence, kernel, mbarrier, select, smem, tid, u32, var
 
@@ -20,7 +20,7 @@ def test_ptx() -> None:
         cp_async.wait_group(1)
         cp_async.arrive(full)
 
-    copies = [line for line in emitted(body) if "cp.async" in line]
+    copies = [line for line in emit(body) if "cp.async" in line]
     assert copies[0].startswith("cp.async.cg.shared.global [") and copies[0].endswith("], 16")
     assert copies[1].startswith("cp.async.ca.shared.global [") and copies[1].endswith("], 4, %r0")
     assert copies[2:4] == ["cp.async.commit_group", "cp.async.wait_group 1"]
@@ -40,13 +40,13 @@ def test_ptx() -> None:
 )
 def test_refused(call, sentence) -> None:
     with pytest.raises(KernelError) as caught:
-        emitted(lambda a, x, n: call(smem.array(f32, 64), x))
+        emit(lambda a, x, n: call(smem.array(f32, 64), x))
     assert str(caught.value).endswith(sentence)
 
 
 @kernel("sm_120a", threads=64)
 def reverse(x: Global[f32], y: Global[f32], count: u32, *, barrier: bool = False):
-    """Threads copy four elements each, those beyond ``count`` as zeros, and read what others copied."""
+    """Each thread copies four elements (zeros beyond ``count``) and reads elements that other threads copied."""
     held, full = smem.array(f32, 256), mbarrier(64)
     with If(tid.x == 0):
         full.init()
@@ -67,7 +67,7 @@ def reverse(x: Global[f32], y: Global[f32], count: u32, *, barrier: bool = False
 
 
 @pytest.mark.parametrize("barrier", [False, True])
-def test_copies_are_there_after_a_group_and_after_an_mbarrier(barrier) -> None:
+def test_copies_are_complete_after_a_group_and_after_an_mbarrier(barrier) -> None:
     x, y = np.arange(1, 257, dtype=np.float32), np.zeros(256, np.float32)
     verdict = ww.check(reverse.configure(barrier=barrier), grid=1, args=[x, y, 252])
     assert verdict.kind == "clean", str(verdict)
@@ -76,7 +76,7 @@ def test_copies_are_there_after_a_group_and_after_an_mbarrier(barrier) -> None:
 
 @kernel("sm_120a", threads=128)
 def gather(x: Global[f32], y: Global[f32], *, copies: int = 40):
-    """Each thread has ``copies`` copies of four elements on their way at once, in one stretch of code."""
+    """Each thread has ``copies`` copies of four elements in flight at once, without a branch between them."""
     held = smem.array(f32, 128 * 4 * copies)
     for i in range(copies):
         cp_async.copy(held + (tid.x + 128 * i) * 4, x + (tid.x + 128 * i) * 4)
@@ -89,7 +89,7 @@ def gather(x: Global[f32], y: Global[f32], *, copies: int = 40):
     y[tid.x] = total
 
 
-def test_more_copies_on_their_way_than_the_virtual_gpu_keeps_records_are_made_once() -> None:
+def test_more_copies_in_flight_than_records_of_the_virtual_gpu_run_once() -> None:
     x, y = np.arange(128 * 4 * 40, dtype=np.float32), np.zeros(128, np.float32)
     verdict = ww.check(gather, grid=1, args=[x, y])
     assert verdict.kind == "clean", str(verdict)

@@ -1,10 +1,10 @@
-"""What clusterlaunchcontrol emits, and what it refuses."""
+"""The PTX of clusterlaunchcontrol, and errors."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.lang.ops.emission import emitted
+from tests.lang.ops.emission import emit
 from warpwright.errors import KernelError
 from warpwright.lang import b128, clusterlaunchcontrol, f32, ld, mbarrier, smem, st, u32
 
@@ -18,8 +18,8 @@ def body(a, x, n, multicast=False):
     st(x, (place[0] + place[1] + place[2]).to(f32))
 
 
-def test_a_request_and_its_answer() -> None:
-    found = [line for line in emitted(body) if line.startswith(("cluster", "ld.shared"))]
+def test_a_request_and_its_response() -> None:
+    found = [line for line in emit(body) if line.startswith(("cluster", "ld.shared"))]
     assert found == [
         "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [%r1], [%r0]",
         "ld.shared.b128 %rq0, [%r0+128]",
@@ -30,16 +30,16 @@ def test_a_request_and_its_answer() -> None:
     ]
 
 
-def test_an_answer_for_the_whole_cluster() -> None:
-    found = emitted(lambda a, x, n: body(a, x, n, multicast=True), cluster=2)
+def test_a_response_for_the_whole_cluster() -> None:
+    found = emit(lambda a, x, n: body(a, x, n, multicast=True), cluster=2)
     assert sum("::bytes.multicast::cluster::all.b128 [" in line for line in found) == 1
 
 
-def test_it_is_refused_where_it_does_not_exist() -> None:
+def test_a_target_without_it_is_an_error() -> None:
     with pytest.raises(KernelError, match=r"clusterlaunchcontrol\.try_cancel\.async needs sm_100 or later"):
-        emitted(body, arch="sm_90a")
+        emit(body, arch="sm_90a")
 
 
-def test_an_answer_has_128_bits() -> None:
+def test_a_response_has_128_bits() -> None:
     with pytest.raises(KernelError, match=r"clusterlaunchcontrol\.is_canceled; expected a b128: ld\(place\.cast"):
-        emitted(lambda a, x, n: clusterlaunchcontrol.is_canceled(n))
+        emit(lambda a, x, n: clusterlaunchcontrol.is_canceled(n))

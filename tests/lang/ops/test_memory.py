@@ -1,10 +1,10 @@
-"""Loads, stores and atomics on pointers, and the operations of a warp: one call, one instruction."""
+"""Loads, stores and atomics through pointers, and warp operations: each call emits one instruction."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.lang.tracing import code, misuse
+from tests.lang.helpers import code, misuse
 from warpwright.lang import (
     Global,
     Pointer,
@@ -45,8 +45,8 @@ from warpwright.lang import (
 )
 
 
-def emitted(body, type=u32, arch="sm_90a"):
-    """The instructions of ``body(x, i)``: a pointer to ``type`` and a u32."""
+def emit(body, type=u32, arch="sm_90a"):
+    """Returns the instructions of ``body(x, i)``: a pointer to ``type`` and a u32."""
 
     @kernel(arch, threads=64)
     def probe(x: Global[type], i: u32):
@@ -74,7 +74,7 @@ LOADS = [
 
 @pytest.mark.parametrize(("body", "type", "expected"), LOADS)
 def test_loads(body, type, expected):
-    assert emitted(body, type) == expected
+    assert emit(body, type) == expected
 
 
 STORES = [
@@ -101,14 +101,14 @@ STORES = [
 
 @pytest.mark.parametrize(("body", "type", "expected"), STORES)
 def test_stores_and_atomics(body, type, expected):
-    assert emitted(body, type) == expected
+    assert emit(body, type) == expected
 
 
 def test_an_element_may_be_read_changed_and_written():
     def body(x, i):
         x[i] += 1
 
-    assert emitted(body) == [
+    assert emit(body) == [
         "mad.wide.u32 %rd1, %r0, 4, %rd0",
         "ld.global.u32 %r1, [%rd1]",
         "add.u32 %r2, %r1, 1",
@@ -117,7 +117,7 @@ def test_an_element_may_be_read_changed_and_written():
 
 
 def test_long_indices_address_more_than_4_gib():
-    assert emitted(lambda x, i: ld(x + i.to(u64) * 3), f32)[:3] == [
+    assert emit(lambda x, i: ld(x + i.to(u64) * 3), f32)[:3] == [
         "cvt.u64.u32 %rd1, %r0",
         "mul.lo.u64 %rd2, %rd1, 3",
         "mad.lo.u64 %rd3, %rd2, 4, %rd0",
@@ -133,7 +133,7 @@ def test_shared_and_remote_and_generic_pointers():
         red.add(smem.scalar(u32), 1)
         st(Pointer(f32, x.address, space=""), 2.0)
 
-    assert emitted(body, f32) == [
+    assert emit(body, f32) == [
         "mov.u32 %r1, __smem",
         "mad.lo.u32 %r2, %r0, 4, %r1",
         "st.shared.f32 [%r2], 0f3F800000",
@@ -171,7 +171,7 @@ def test_operations_of_a_warp(body, expected):
     def kernel_body(x, i):
         x[0] = body(i)
 
-    lines = emitted(kernel_body)
+    lines = emit(kernel_body)
     assert expected in lines
 
 
@@ -179,11 +179,11 @@ def test_float_redux_is_for_blackwell():
     def body(x, i):
         x[0] = redux.max(x[1])
 
-    assert "redux.sync.max.f32 %f1, %f0, 0xffffffff" in emitted(body, f32, "sm_100a")
+    assert "redux.sync.max.f32 %f1, %f0, 0xffffffff" in emit(body, f32, "sm_100a")
 
 
 def test_long_and_short_values_travel_through_shuffles():
-    assert emitted(lambda x, i: st(x, shfl.bfly(x[0], 1)), u64) == [
+    assert emit(lambda x, i: st(x, shfl.bfly(x[0], 1)), u64) == [
         "ld.global.u64 %rd1, [%rd0]",
         "mov.b64 {%r0, %r1}, %rd1",
         "shfl.sync.bfly.b32 %r2, %r0, 1, 31, 0xffffffff",
@@ -191,17 +191,17 @@ def test_long_and_short_values_travel_through_shuffles():
         "mov.b64 %rd2, {%r2, %r3}",
         "st.global.u64 [%rd0], %rd2",
     ]
-    assert "shfl.sync.bfly.b32 %r1, %r0, 1, 31, 0xffffffff" in emitted(lambda x, i: st(x, shfl.bfly(x[0], 1)), bf16)
+    assert "shfl.sync.bfly.b32 %r1, %r0, 1, 31, 0xffffffff" in emit(lambda x, i: st(x, shfl.bfly(x[0], 1)), bf16)
 
 
 def test_what_the_directives_fix_is_a_python_int():
     seen = []
-    emitted(lambda x, i: seen.extend([ntid.x, ntid.y, cluster_nctaid.x]))
+    emit(lambda x, i: seen.extend([ntid.x, ntid.y, cluster_nctaid.x]))
     assert seen == [64, 1, 1]
 
 
 def test_special_registers_are_read_once():
-    assert emitted(lambda x, i: st(x, tid.x + tid.x + ctaid.y)) == [
+    assert emit(lambda x, i: st(x, tid.x + tid.x + ctaid.y)) == [
         "mov.u32 %r0, %tid.x",
         "add.u32 %r1, %r0, %r0",
         "mov.u32 %r2, %ctaid.y",
@@ -210,7 +210,7 @@ def test_special_registers_are_read_once():
     ]
 
 
-def refused(body, type=u32):
+def refusal(body, type=u32):
     @kernel("sm_90a", threads=64)
     def probe(x: Global[type], i: u32, f: f32):
         body(x, i, f)
@@ -219,38 +219,38 @@ def refused(body, type=u32):
 
 
 def test_misuse_of_memory_is_refused():
-    assert refused(lambda x, i, f: ld(i)) == (  # wrong
+    assert refusal(lambda x, i, f: ld(i)) == (  # wrong
         "given %r0 (u32) to ld; expected a pointer: a Global[T] parameter, smem.array(…), or one of them + i"
     )
-    assert refused(lambda x, i, f: atom.add(i, 1)) == (  # wrong
+    assert refusal(lambda x, i, f: atom.add(i, 1)) == (  # wrong
         "given %r0 (u32) to atom.add; expected a pointer: a Global[T] parameter, smem.array(…), or one of them + i"
     )
-    assert refused(lambda x, i, f: ld(x, vec=3)) == (  # wrong
+    assert refusal(lambda x, i, f: ld(x, vec=3)) == (  # wrong
         "given vec=3 of u32; expected 1, 2, 4 or 8 elements and at most 32 bytes: "
         "x.cast(b32) moves narrow elements in wider ones"
     )
-    assert refused(lambda x, i, f: st(x, f)) == "given %f0 (f32) where u32 is expected; write x.to(u32)"  # wrong
-    assert refused(lambda x, i, f: x + f) == (  # wrong
+    assert refusal(lambda x, i, f: st(x, f)) == "given %f0 (f32) where u32 is expected; write x.to(u32)"  # wrong
+    assert refusal(lambda x, i, f: x + f) == (  # wrong
         "given index %f0 (f32); expected an int or a run-time integer such as u32"
     )
-    assert refused(lambda x, i, f: x - i).endswith("expected an int: write x + (-i) with a signed i")  # wrong
-    assert refused(lambda x, i, f: Pointer(u32, i)) == (  # wrong
+    assert refusal(lambda x, i, f: x - i).endswith("expected an int: write x + (-i) with a signed i")  # wrong
+    assert refusal(lambda x, i, f: Pointer(u32, i)) == (  # wrong
         "given %r0 (u32) as an address in generic space; expected u64"
     )
 
 
 def test_misuse_of_warp_operations_is_refused():
-    assert refused(lambda x, i, f: shfl.idx(i, 0, width=12)) == (  # wrong
+    assert refusal(lambda x, i, f: shfl.idx(i, 0, width=12)) == (  # wrong
         "given width=12 to shfl.idx; expected a power of two from 1 to 32"
     )
-    assert refused(lambda x, i, f: shfl.idx(3, 0)) == (  # wrong
+    assert refusal(lambda x, i, f: shfl.idx(3, 0)) == (  # wrong
         "given 3 to shfl.idx; expected a run-time value of 16, 32 or 64 bits"
     )
-    assert refused(lambda x, i, f: redux.add(i.to(u64))) == (  # wrong
+    assert refusal(lambda x, i, f: redux.add(i.to(u64))) == (  # wrong
         "given %rd1 (u64) to redux.add; expected a run-time u32 or s32: convert with x.to(u32)"
     )
-    assert refused(lambda x, i, f: vote.any(i)) == "given %r0 (u32) where pred is expected; write x.to(pred)"  # wrong
+    assert refusal(lambda x, i, f: vote.any(i)) == "given %r0 (u32) where pred is expected; write x.to(pred)"  # wrong
 
 
 def test_raw_bits_are_stored_as_they_are():
-    assert emitted(lambda x, i: st(x, 0xBEEF), b16) == ["st.global.b16 [%rd0], 48879"]
+    assert emit(lambda x, i: st(x, 0xBEEF), b16) == ["st.global.b16 [%rd0], 48879"]

@@ -1,10 +1,10 @@
-"""Products of a warp and matrices in shared memory as PTX, and what is refused."""
+"""The PTX of mma.sync, ldmatrix, stmatrix and griddepcontrol, and errors."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.lang.ops.emission import emitted, opcodes
+from tests.lang.ops.emission import emit, opcodes
 from warpwright.errors import KernelError
 from warpwright.lang import (
     bf16,
@@ -42,13 +42,13 @@ TYPES = [
 
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a", "sm_120a"])
 @pytest.mark.parametrize(("d", "a", "b", "count", "opcode"), TYPES, ids=[row[-1] for row in TYPES])
-def test_every_kind_of_product(d, a, b, count, opcode, arch) -> None:
+def test_every_kind_of_mma(d, a, b, count, opcode, arch) -> None:
     def body(tensor, x, n):
         acc = mma.accumulator(d)
         assert [register.type for register in acc.regs] == ([f16x2] * 2 if d is f16 else [d] * 4)
         mma.sync(acc, mma.left(a, [n] * count), mma.right(b, [n] * (count // 2)))
 
-    lines = emitted(body, arch=arch)
+    lines = emit(body, arch=arch)
     sums = f"{{{', '.join(line.split()[1].rstrip(',') for line in lines if line.startswith('mov'))}}}"
     a_regs, b_regs = (f"{{{', '.join(['%r0'] * number)}}}" for number in (count, count // 2))
     assert lines[-1] == f"mma.sync.aligned.{opcode} {sums}, {a_regs}, {b_regs}, {sums}"
@@ -58,7 +58,7 @@ def test_saturation() -> None:
     def body(a, x, n):
         mma.sync(mma.accumulator(s32), mma.left(s8, [n] * 4), mma.right(s8, [n] * 2), satfinite=True)
 
-    assert ".row.col.satfinite.s32.s8.s8.s32 {" in emitted(body)[-1]
+    assert ".row.col.satfinite.s32.s8.s8.s32 {" in emit(body)[-1]
 
 
 def test_matrices_move_between_shared_memory_and_registers() -> None:
@@ -70,7 +70,7 @@ def test_matrices_move_between_shared_memory_and_registers() -> None:
         stmatrix(tile.at(n, 24), loaded[:1], trans=True)
         movmatrix(loaded[0])
 
-    found = [code for code in opcodes(emitted(body)) if "matrix" in code]
+    found = [code for code in opcodes(emit(body)) if "matrix" in code]
     assert found == [
         "ldmatrix.sync.aligned.m8n8.x4.shared.b16",
         "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16",
@@ -85,10 +85,10 @@ def test_dependent_grids() -> None:
         griddepcontrol.wait()
         griddepcontrol.launch_dependents()
 
-    assert emitted(body, arch="sm_90a") == ["griddepcontrol.wait", "griddepcontrol.launch_dependents"]
+    assert emit(body, arch="sm_90a") == ["griddepcontrol.wait", "griddepcontrol.launch_dependents"]
 
 
-def product(n, d=f32, a=bf16, b=bf16, left=4, right=2, **options):
+def multiply(n, d=f32, a=bf16, b=bf16, left=4, right=2, **options):
     mma.sync(mma.accumulator(d), mma.left(a, [n] * left), mma.right(b, [n] * right), **options)
 
 
@@ -106,16 +106,16 @@ MISUSES = [
         "as in pack(bf16x2, lo, hi)",
     ),
     (
-        lambda x, n: product(n, b=f16),
+        lambda x, n: multiply(n, b=f16),
         "given a of bf16, b of f16 and sums of f32 to mma.sync; expected for a of bf16: b of bf16, sums of f32",
     ),
     (
-        lambda x, n: product(n, left=2),
+        lambda x, n: multiply(n, left=2),
         "given a (16, 8), b (16, 8) and sums (16, 8) to mma.sync; expected (16, K), (K, 8) and (16, 8): mma.left, "
         "mma.right and mma.accumulator",
     ),
     (
-        lambda x, n: product(n, satfinite=True),
+        lambda x, n: multiply(n, satfinite=True),
         "given satfinite=True for sums of f32; expected an accumulator of s32",
     ),
     (
@@ -137,5 +137,5 @@ MISUSES = [
 @pytest.mark.parametrize(("call", "sentence"), MISUSES, ids=[sentence[:50] for _, sentence in MISUSES])
 def test_misuse_is_named(call, sentence) -> None:
     with pytest.raises(KernelError) as caught:
-        emitted(lambda a, x, n: call(x, n))
+        emit(lambda a, x, n: call(x, n))
     assert str(caught.value).endswith(f": {sentence}")

@@ -1,10 +1,10 @@
-"""Fences, named barriers and cluster barriers as PTX."""
+"""The PTX of fences, named barriers and cluster barriers."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.lang.ops.emission import emitted
+from tests.lang.ops.emission import emit
 from warpwright.errors import KernelError
 from warpwright.lang import bar, cluster, fence, smem, st, u32
 
@@ -19,7 +19,7 @@ def test_fences() -> None:
         fence.acq_rel("gpu")
         fence.sc("cluster")
 
-    assert emitted(body, arch="sm_90a") == [
+    assert emit(body, arch="sm_90a") == [
         "fence.proxy.async.shared::cta",
         "fence.proxy.async",
         "fence.proxy.async.shared::cluster",
@@ -36,7 +36,7 @@ def test_named_barriers() -> None:
         bar.sync(3, 64)
         bar.arrive(3, 128)
 
-    assert emitted(body, arch="sm_120a") == ["bar.sync 0", "bar.sync 3, 64", "bar.arrive 3, 128"]
+    assert emit(body, arch="sm_120a") == ["bar.sync 0", "bar.sync 3, 64", "bar.arrive 3, 128"]
 
 
 def test_a_named_barrier_may_be_a_run_time_value() -> None:
@@ -44,7 +44,7 @@ def test_a_named_barrier_may_be_a_run_time_value() -> None:
         bar.sync(n, 64)
         bar.arrive(n + 1, 64)
 
-    assert emitted(body, arch="sm_90a") == ["bar.sync %r0, 64", "add.u32 %r1, %r0, 1", "bar.arrive %r1, 64"]
+    assert emit(body, arch="sm_90a") == ["bar.sync %r0, 64", "add.u32 %r1, %r0, 1", "bar.arrive %r1, 64"]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_named_barrier_may_be_a_run_time_value() -> None:
 )
 def test_refused_barriers(call, sentence) -> None:
     with pytest.raises(KernelError) as caught:
-        emitted(lambda a, x, n: call())
+        emit(lambda a, x, n: call())
     assert str(caught.value).endswith(f": {sentence}")
 
 
@@ -70,7 +70,7 @@ def test_cluster() -> None:
         st(word, cluster.rank + cluster.size + cluster.id)
         st(word, cluster.map(word.address, 1))
 
-    lines = emitted(body, cluster=2)
+    lines = emit(body, cluster=2)
     assert lines[:4] == [
         "barrier.cluster.arrive.release.aligned",
         "barrier.cluster.wait.acquire.aligned",

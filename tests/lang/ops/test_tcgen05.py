@@ -1,4 +1,4 @@
-"""Tensor-core operations as PTX: descriptors, groups, registers, and what is refused."""
+"""The PTX of tcgen05: descriptors, CTA groups, registers, and errors."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ import re
 import numpy as np
 import pytest
 
-from tests.lang.ops.emission import emitted, opcodes
+from tests.lang.ops.emission import emit, opcodes
 from warpwright.errors import KernelError
 from warpwright.lang import b32, bf16, e4m3, f16, f32, mbarrier, smem, st, tcgen05, tmem
 from warpwright.layout import InstrDescriptor, SmemDescriptor, operand_addresses, swizzle
 
 
-def allocated(shape=(128, 128), dtype=f32, cta_group=1):
+def allocated_tile(shape=(128, 128), dtype=f32, cta_group=1):
     acc = tmem.tile(dtype, shape, cta_group=cta_group)
     tmem.alloc()
     tmem.open()
     return acc
 
 
-def multiplications(lines: list[str]) -> list[str]:
+def mma_lines(lines: list[str]) -> list[str]:
     return [line for line in lines if line.startswith("tcgen05.mma")]
 
 
 def constants(lines: list[str]) -> list[int]:
-    """The 64-bit constants of the shared-memory descriptors, in order."""
+    """Returns the 64-bit constants of the shared-memory descriptors, in order."""
     return [int(line.split()[-1], 16) for line in lines if line.startswith("add.u64") and "0x" in line]
 
 
 def test_mma_of_a_pair_has_the_descriptors_of_the_whole_pair() -> None:
     def body(a, x, n):
         tile_a, tile_b = smem.tile(bf16, (128, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
-        acc = allocated(cta_group=2)
+        acc = allocated_tile(cta_group=2)
         tcgen05.mma(acc, tile_a[:, 16:32], tile_b[:, 16:32], accumulate=n > 0, cta_group=2)
 
-    lines = emitted(body, cluster=2)
+    lines = emit(body, cluster=2)
     idesc = InstrDescriptor("f16", "bf16", "bf16", "f32", 256, 128).encode()
-    (mma,) = multiplications(lines)
+    (mma,) = mma_lines(lines)
     assert mma.startswith("tcgen05.mma.cta_group::2.kind::f16 [%r")
     assert f"0x{idesc:08x}, %p" in mma
     found_a, found_b = (SmemDescriptor.decode(value) for value in constants(lines))
@@ -52,12 +52,12 @@ def test_descriptor_of_a_slice_reaches_the_elements_that_tma_wrote(span, dtype) 
 
     def body(a, x, n):
         tile = smem.tile(dtype, (128, columns), swizzle=span)
-        acc = allocated()
+        acc = allocated_tile()
         for k in range(0, columns, step):
             tcgen05.mma(acc, tile[:, k : k + step], tile[:, k : k + step], accumulate=k > 0)
 
-    found = sorted(set(constants(emitted(body))))
-    rows = np.arange(128)[:, None]  # the tile starts where its swizzle first repeats: at 8 rows
+    found = sorted(set(constants(emit(body))))
+    rows = np.arange(128)[:, None]  # the tile starts at row 8, the period of its swizzle
     for k, value in zip(range(0, columns, step), found, strict=True):
         descriptor = SmemDescriptor.decode(value)
         column = np.arange(k, k + step)[None, :]
@@ -68,19 +68,19 @@ def test_descriptor_of_a_slice_reaches_the_elements_that_tma_wrote(span, dtype) 
 def test_first_overwrites_then_accumulates() -> None:
     def body(a, x, n):
         tile = smem.tile(f16, (128, 64), swizzle=128)
-        acc = allocated()
+        acc = allocated_tile()
         for k in range(0, 64, 16):
             tcgen05.mma(acc, tile[:, k : k + 16], tile[:, k : k + 16], accumulate=k > 0)
 
-    assert [line[-1] for line in multiplications(emitted(body))] == ["0", "1", "1", "1"]
+    assert [line[-1] for line in mma_lines(emit(body))] == ["0", "1", "1", "1"]
 
 
 def test_kind_follows_from_the_types() -> None:
     def body(a, x, n):
-        tile, acc = smem.tile(e4m3, (128, 128), swizzle=128), allocated(dtype=f32)
+        tile, acc = smem.tile(e4m3, (128, 128), swizzle=128), allocated_tile(dtype=f32)
         tcgen05.mma(acc, tile[:, :32], tile[:, :32], accumulate=False)
 
-    (mma,) = multiplications(emitted(body))
+    (mma,) = mma_lines(emit(body))
     assert ".kind::f8f6f4 " in mma and f"0x{0x08200010:08x}" in mma
 
 
@@ -90,7 +90,7 @@ def test_commit_is_an_arrival_of_the_tensor_core() -> None:
         tcgen05.commit(bar, cta_group=2, multicast=0b11)
         tcgen05.commit(bar, cta_group=2)
 
-    lines = [line for line in emitted(body, cluster=2) if "commit" in line]
+    lines = [line for line in emit(body, cluster=2) if "commit" in line]
     assert lines == [
         "tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%r0], %rs0",
         "tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.b64 [%r0]",
@@ -99,13 +99,13 @@ def test_commit_is_an_arrival_of_the_tensor_core() -> None:
 
 def test_load_gives_each_warp_its_quarter_and_the_type_of_the_tile() -> None:
     def body(a, x, n):
-        acc = allocated()
+        acc = allocated_tile()
         values = tcgen05.ld(acc[:, 32:64])
         tcgen05.wait_ld()
         st(x, *values[:4])
         assert len(values) == 32 and values[0].type is f32
 
-    lines = emitted(body)
+    lines = emit(body)
     load = next(line for line in lines if line.startswith("tcgen05.ld"))
     assert load.startswith("tcgen05.ld.sync.aligned.32x32b.x32.b32 {%f0, %f1,") and load.endswith("+32]")
     assert any(line.startswith("and.b32") and line.endswith(str(0x600000)) for line in lines)
@@ -114,14 +114,14 @@ def test_load_gives_each_warp_its_quarter_and_the_type_of_the_tile() -> None:
 @pytest.mark.parametrize(("shape", "registers"), [("32x32b", 16), ("16x64b", 8), ("16x128b", 8), ("16x256b", 8)])
 def test_registers_of_every_shape(shape, registers) -> None:
     def body(a, x, n):
-        acc = allocated((128, 16))
+        acc = allocated_tile((128, 16))
         values = tcgen05.ld(acc, shape)
         tcgen05.wait_ld()
         tcgen05.st(acc, values, shape)
         tcgen05.wait_st()
         assert len(values) == registers
 
-    found = [code for code in opcodes(emitted(body)) if code.startswith(("tcgen05.ld", "tcgen05.st", "tcgen05.wait"))]
+    found = [code for code in opcodes(emit(body)) if code.startswith(("tcgen05.ld", "tcgen05.st", "tcgen05.wait"))]
     repeat = 16 // {"32x32b": 1, "16x64b": 2, "16x128b": 4, "16x256b": 8}[shape]
     assert found == [
         f"tcgen05.ld.sync.aligned.{shape}.x{repeat}.b32",
@@ -141,7 +141,7 @@ def test_raw_addresses_copies_and_fences() -> None:
         tcgen05.shift(n)
         tcgen05.relinquish_alloc_permit()
 
-    assert emitted(body)[0:3] == [
+    assert emit(body)[0:3] == [
         "tcgen05.fence::before_thread_sync",
         "tcgen05.fence::after_thread_sync",
         "tcgen05.ld.sync.aligned.32x32b.x2.b32 {%r1, %r2}, [%r0]",
@@ -155,7 +155,7 @@ def slices(rows_a=128, rows_b=128, dtype_a=bf16, dtype_b=bf16, k=16, span=128):
 
 def mma(acc_shape=(128, 128), cta_group=1, **given):
     a, b = slices(**given)
-    tcgen05.mma(allocated(acc_shape, cta_group=cta_group), a, b, accumulate=False, cta_group=cta_group)
+    tcgen05.mma(allocated_tile(acc_shape, cta_group=cta_group), a, b, accumulate=False, cta_group=cta_group)
 
 
 @pytest.mark.parametrize(
@@ -199,50 +199,50 @@ def mma(acc_shape=(128, 128), cta_group=1, **given):
             "given cta_group=4; expected 1 or 2",
         ),
         (
-            lambda: tcgen05.ld(allocated((128, 48))),
+            lambda: tcgen05.ld(allocated_tile((128, 48))),
             "given a tile of 48 columns to tcgen05.ld 32x32b; expected 1 columns times a power of two, "
             "at most 128 times",
         ),
         (
-            lambda: tcgen05.ld(allocated(), "8x8"),
+            lambda: tcgen05.ld(allocated_tile(), "8x8"),
             "given shape '8x8' to tcgen05.ld; expected one of 32x32b, 16x64b, 16x128b, 16x256b",
         ),
         (
-            lambda: tcgen05.st(allocated((128, 32)), []),
+            lambda: tcgen05.st(allocated_tile((128, 32)), []),
             "given 0 registers to tcgen05.st 32x32b.x32; expected 32",
         ),
     ],
 )
 def test_misuse_is_named(call, sentence) -> None:
     with pytest.raises(KernelError) as caught:
-        emitted(lambda a, x, n: call(), cluster=2)
+        emit(lambda a, x, n: call(), cluster=2)
     assert str(caught.value) == f"{caught.value.where}: {sentence}"
 
 
 def test_hopper_has_no_tensor_memory() -> None:
     with pytest.raises(KernelError, match=r"tcgen05.commit needs sm_100a.*traced for sm_90a"):
-        emitted(lambda a, x, n: tcgen05.commit(mbarrier()), arch="sm_90a")
+        emit(lambda a, x, n: tcgen05.commit(mbarrier()), arch="sm_90a")
 
 
 def test_descriptor_address_is_computed_once_for_all_slices() -> None:
     def body(a, x, n):
         mma_tile = smem.tile(bf16, (128, 64), swizzle=128)
-        acc = allocated()
+        acc = allocated_tile()
         for k in range(0, 64, 16):
             tcgen05.mma(acc, mma_tile[:, k : k + 16], mma_tile[:, k : k + 16], accumulate=k > 0)
 
-    assert opcodes(emitted(body)).count("bfe.u32") == 1
+    assert opcodes(emit(body)).count("bfe.u32") == 1
 
 
-def test_an_operand_whose_k_runs_along_the_rows_reaches_what_tma_wrote() -> None:
-    """B (128, 16) of a tile (64, 128): two panels of 64 columns, a panel apart; the instruction says B is MN-major."""
+def test_descriptor_of_a_transposed_tile_reaches_the_elements_that_tma_wrote() -> None:
+    """B (128, 16) of a tile (64, 128) is two panels of 64 columns; the instruction descriptor says B is MN-major."""
 
     def body(a, x, n):
         tile_a, tile_b = smem.tile(bf16, (128, 64), swizzle=128), smem.tile(bf16, (64, 128), swizzle=128)
-        tcgen05.mma(allocated(), tile_a[:, 0:16], tile_b[16:32, :].T, accumulate=True)
+        tcgen05.mma(allocated_tile(), tile_a[:, 0:16], tile_b[16:32, :].T, accumulate=True)
 
-    lines = emitted(body)
-    (mma,) = multiplications(lines)
+    lines = emit(body)
+    (mma,) = mma_lines(lines)
     assert f"0x{InstrDescriptor('f16', 'bf16', 'bf16', 'f32', 128, 128, b_major='mn').encode():08x}" in mma
     descriptor = SmemDescriptor.decode(constants(lines)[1])
     columns, k = np.arange(128)[:, None], np.arange(16)[None]
@@ -259,7 +259,7 @@ def test_a_in_tensor_memory_is_packed_two_to_a_column() -> None:
         tmem.open()
         tcgen05.mma(acc, weights.packed(f16)[:, 16:32], tile_b[:, 0:16], accumulate=n > 0)
 
-    (mma,) = multiplications(emitted(body))
+    (mma,) = mma_lines(emit(body))
     assert re.match(r"tcgen05.mma.cta_group::1.kind::f16 \[(%r\d+)\+32\], \[\1\+8\], %rd", mma)
 
 
@@ -278,11 +278,11 @@ def test_a_in_tensor_memory_is_packed_two_to_a_column() -> None:
         ),
         (
             lambda w, b: (w.packed(f16)[:, 1:17], b[:, 0:16]),
-            "given tile[:, 1:17] of 2 elements a column; expected whole columns: multiples of 2",
+            "given tile[:, 1:17] with 2 elements in each column; expected whole columns: multiples of 2",
         ),
     ],
 )
-def test_operands_that_are_refused(operands, sentence) -> None:
+def test_bad_operands_are_errors(operands, sentence) -> None:
     def body(a, x, n):
         tile_b, weights = smem.tile(f16, (64, 64), swizzle=128), tmem.tile(f16, (128, 16))
         acc = tmem.tile(f32, (128, 64))
@@ -291,5 +291,5 @@ def test_operands_that_are_refused(operands, sentence) -> None:
         tcgen05.mma(acc, *operands(weights, tile_b), accumulate=True)
 
     with pytest.raises(KernelError) as error:
-        emitted(body)
+        emit(body)
     assert str(error.value).partition(": ")[2] == sentence

@@ -1,10 +1,10 @@
-"""Tensor copies as PTX: order of coordinates, modifiers, the facts noted for the host, and what is refused."""
+"""The PTX of tensor copies: order of coordinates, modifiers, the maps recorded for the host, and errors."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.lang.ops.emission import emitted, instructions, opcodes
+from tests.lang.ops.emission import emit, instructions, opcodes
 from warpwright.errors import KernelError
 from warpwright.lang import bf16, cluster, f16, f32, kernel, mbarrier, smem, tma, u32
 from warpwright.types import Scalar
@@ -20,17 +20,17 @@ def test_coordinates_are_given_in_array_order_and_emitted_innermost_first() -> N
     def body(a, x, n):
         tma.load(smem.tile(bf16, (128, 64), swizzle=128), a[n, -3], mbarrier())
 
-    assert copies(emitted(body)) == [f"{LOAD} [%r1+1024], [%rd1, {{-3, %r0}}], [%r1]"]
+    assert copies(emit(body)) == [f"{LOAD} [%r1+1024], [%rd1, {{-3, %r0}}], [%r1]"]
 
 
-def test_modifiers_stand_where_ptxas_wants_them() -> None:
+def test_modifiers_are_in_the_order_of_ptxas() -> None:
     def body(a, x, n):
         tile, bar = smem.tile(bf16, (64, 64), swizzle=128), mbarrier()
         tma.load(tile, a[0, n], bar, cta_group=2, multicast=0b11, cache_hint=0x12F0000000000000)
         tma.load(tile, a[0, n], bar.at(0), cta_group=2)
         tma.load(tile, a[0, n], bar, cta_group=1)
 
-    opcodes_found = opcodes(copies(emitted(body, cluster=2)))
+    opcodes_found = opcodes(copies(emit(body, cluster=2)))
     assert opcodes_found == [
         f"{LOAD}.multicast::cluster.cta_group::2.L2::cache_hint",
         f"{LOAD}.cta_group::2",
@@ -45,7 +45,7 @@ def test_the_peer_bit_may_be_written_as_arithmetic_on_raw_addresses() -> None:
         tma.load(tile, a[0, 0], leader, cta_group=2)
         tma.load(tile.address & 0xFEFFFFFF, a[0, 0], leader, cta_group=2)
 
-    lines = emitted(body, cluster=2)
+    lines = emit(body, cluster=2)
     masked = [line.split()[1].rstrip(",") for line in lines if line.endswith(str(0xFEFFFFFF))]
     assert len(masked) == 2
     first, second = copies(lines)
@@ -60,7 +60,7 @@ def test_a_reduction_of_a_box_and_a_policy() -> None:
         tma.reduce(a[n, 0], tile, "max", cache_hint=tma.policy("evict_first"))
         tma.store(a[n, 0], tile, cache_hint=tma.policy("evict_first"))
 
-    lines = emitted(body)
+    lines = emit(body)
     assert opcodes(line for line in lines if line.startswith("c") and "cvt" not in line) == [
         "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group",
         "createpolicy.fractional.L2::evict_first.b64",
@@ -80,7 +80,7 @@ def test_store_prefetch_and_groups() -> None:
         tma.wait_group(1, read=True)
         tma.wait_group()
 
-    assert opcodes(emitted(body, arch="sm_90a"))[2:] == [
+    assert opcodes(emit(body, arch="sm_90a"))[2:] == [
         "prefetch.tensormap",
         "cp.async.bulk.prefetch.tensor.2d.L2.global.tile",
         "mov.u32",
@@ -97,13 +97,13 @@ def test_bulk_copies_of_one_dimension() -> None:
         tma.copy(line.address, x.address, 1024, mbarrier())
         tma.copy(x.address, line.address, n)
 
-    assert opcodes(copies(emitted(body, arch="sm_120a"))) == [
+    assert opcodes(copies(emit(body, arch="sm_120a"))) == [
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes",
         "cp.async.bulk.global.shared::cta.bulk_group",
     ]
 
 
-def test_the_trace_says_which_maps_the_host_builds() -> None:
+def test_the_trace_records_the_maps_that_the_host_encodes() -> None:
     @kernel("sm_100a")
     def moves(a: tma.Map[bf16], b: tma.Map[Scalar], unused: tma.Map[bf16]) -> None:
         bar = mbarrier()
@@ -117,7 +117,7 @@ def test_the_trace_says_which_maps_the_host_builds() -> None:
     }
 
 
-def test_coordinates_before_those_of_the_tile_choose_one_element() -> None:
+def test_leading_coordinates_select_one_element() -> None:
     @kernel("sm_90a")
     def moves(a: tma.Map[bf16], n: u32) -> None:
         tile = smem.tile(bf16, (128, 64), swizzle=128)
@@ -134,7 +134,7 @@ def test_a_wide_tile_is_copied_a_panel_at_a_time() -> None:
         for column in range(0, 128, 64):
             tma.load(tile[:, column : column + 64], a[0, column], n)
 
-    first, second = copies(emitted(body))
+    first, second = copies(emit(body))
     assert "[%r1]," in first and "[%r1+8192]," in second
 
 
@@ -207,4 +207,4 @@ def test_cta_group_needs_its_target() -> None:
         tma.load(tile(), a[0, 0], mbarrier(), cta_group=2)
 
     with pytest.raises(KernelError, match=r"needs sm_100.*traced for sm_90a"):
-        emitted(body, arch="sm_90a")
+        emit(body, arch="sm_90a")

@@ -1,11 +1,11 @@
-"""Products of a warpgroup as PTX: opcodes, descriptors, registers, what the assembler says, and what is refused."""
+"""The PTX of wgmma: opcodes, descriptors, registers, advice of ptxas, and errors."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tests.lang.ops.emission import emitted, opcodes, text
+from tests.lang.ops.emission import emit, opcodes, text
 from warpwright.errors import KernelError
 from warpwright.lang import (
     Global,
@@ -39,20 +39,20 @@ from warpwright.ptx.ptxas import assemble
 
 
 def lines_of(body) -> list[str]:
-    return emitted(body, arch="sm_90a")
+    return emit(body, arch="sm_90a")
 
 
-def products(lines: list[str]) -> list[str]:
+def mma_lines(lines: list[str]) -> list[str]:
     return [line for line in lines if line.startswith("wgmma.mma_async")]
 
 
 def tails(lines: list[str]) -> list[str]:
-    """What follows the descriptors: scale-d and the immediates."""
-    return [line.rpartition("%rd")[2].partition(", ")[2] for line in products(lines)]
+    """Returns the operands after the descriptors: scale-d and the immediates."""
+    return [line.rpartition("%rd")[2].partition(", ")[2] for line in mma_lines(lines)]
 
 
 def descriptors(lines: list[str]) -> list[SmemDescriptor]:
-    """The shared-memory descriptors relative to the start of shared memory, in order of their first use."""
+    """Returns the descriptors relative to the start of shared memory, in order of their first use."""
     lows = {line.split()[1].rstrip(","): line.split()[-1] for line in lines if line.startswith("add.u32")}
     found = []
     for line in lines:
@@ -62,7 +62,7 @@ def descriptors(lines: list[str]) -> list[SmemDescriptor]:
     return found
 
 
-def test_one_run_of_products() -> None:
+def test_one_group_of_mma() -> None:
     def body(a, x, n):
         tile_a, tile_b = smem.tile(bf16, (64, 64), swizzle=128), smem.tile(bf16, (8, 64), swizzle=128)
         acc = wgmma.accumulator(f32, (64, 8))
@@ -79,7 +79,7 @@ def test_one_run_of_products() -> None:
         "wgmma.commit_group.sync.aligned",
         "wgmma.wait_group.sync.aligned",
     ]
-    assert {line.partition("{")[2].partition("}")[0] for line in products(lines)} == {"%f0, %f1, %f2, %f3"}
+    assert {line.partition("{")[2].partition("}")[0] for line in mma_lines(lines)} == {"%f0, %f1, %f2, %f3"}
     assert tails(lines) == ["%p0, 1, 1, 0, 0", *["1, 1, 1, 0, 0"] * 3]
     assert sum(code == "bfe.u32" for code in opcodes(lines)) == 1
 
@@ -96,7 +96,7 @@ TYPES = [
 
 
 @pytest.mark.parametrize(("d", "a", "b", "n", "opcode", "tail"), TYPES, ids=lambda value: getattr(value, "name", None))
-def test_every_kind_of_product_from_memory_and_from_registers(d, a, b, n, opcode, tail) -> None:
+def test_every_kind_of_mma_from_memory_and_from_registers(d, a, b, n, opcode, tail) -> None:
     k = 32 // a.nbytes
 
     def body(tensor, x, count):
@@ -108,7 +108,7 @@ def test_every_kind_of_product_from_memory_and_from_registers(d, a, b, n, opcode
         assert len(acc.regs) == (n // 4 if d is f16 else n // 2)
         assert acc.regs[0].type is {f16: f16x2}.get(d, d)
 
-    memory, registers = products(lines_of(body))
+    memory, registers = mma_lines(lines_of(body))
     assert memory.startswith(f"wgmma.mma_async.sync.aligned.{opcode} {{") and registers.startswith(memory[:40])
     assert "}, {%r0, %r0, %r0, %r0}, %rd" in registers
     assert memory.endswith(f", {tail}") and registers.endswith(
@@ -128,7 +128,7 @@ def test_signs_saturation_and_a_run_time_predicate() -> None:
     lines = lines_of(body)
     assert tails(lines) == ["%p0, -1, 1, 0, 0", "%p1, 1, -1, 0, 0", "1"]
     assert "not.pred %p1, %p0" in lines
-    assert ".s32.s8.s8.satfinite {" in products(lines)[2]
+    assert ".s32.s8.s8.satfinite {" in mma_lines(lines)[2]
 
 
 @pytest.mark.parametrize("span", [32, 64, 128])
@@ -180,7 +180,7 @@ def test_a_transposed_tile_is_a_view() -> None:
 
 @kernel("sm_90a", threads=384)
 def main_loop(a: tma.Map[bf16], b: tma.Map[bf16], d: Global[f32], tiles_k: u32, *, fixed: bool = True) -> None:
-    """A producer and two consumer warpgroups: a tile of 128 × 256, 64 of K at a time."""
+    """A producer and two consumer warpgroups: an output tile of 128 × 256, K in steps of 64."""
     tiles = {"a": smem.tile(bf16, (128, 64), swizzle=128), "b": smem.tile(bf16, (256, 64), swizzle=128)}
     ring = Ring(4, full=1, empty=2, **tiles)
 
@@ -228,17 +228,19 @@ def main_loop(a: tma.Map[bf16], b: tma.Map[bf16], d: Global[f32], tiles_k: u32, 
             d[(half * 64 + row) * 256 + column] = register
 
 
-def test_the_assembler_neither_serialises_nor_spills_a_main_loop() -> None:
-    """No advice of the C75xx family (serialised, waits inserted, setmaxnreg ignored), no spills, 168 registers."""
+def test_ptxas_neither_serialises_nor_spills_a_main_loop() -> None:
+    """ptxas gives no C75xx advice (serialised, waits inserted, setmaxnreg ignored), no spills, and 168 registers."""
     result = assemble(main_loop.ptx(), "sm_90a", "-v")
     assert result.ok
     assert "C75" not in result.log and "warning" not in result.log
     assert "0 bytes spill stores, 0 bytes spill loads" in result.log
-    assert "Used 168 registers" in result.log  # 65536 / 384, in steps of 8: what setmaxnreg shares out
+    assert (
+        "Used 168 registers" in result.log
+    )  # 65536 / 384 rounded down to a multiple of 8, which setmaxnreg redistributes
 
 
 def test_setmaxnreg_fixes_the_registers_at_launch() -> None:
-    """Without the directive ptxas ignores it in a small CTA, advice C7508."""
+    """Without the directive ptxas ignores setmaxnreg in a small CTA (advice C7508)."""
     assert ".reqntid 384, 1, 1\n.minnctapersm 1\n{" in main_loop.ptx()
     assert ".minnctapersm" not in main_loop.ptx(fixed=False)
     small = text(lambda a, x, n: setmaxnreg.dec(40), arch="sm_90a")
@@ -367,9 +369,9 @@ def test_misuse_is_named(call, sentence) -> None:
     assert str(caught.value).endswith(f": {sentence}")
 
 
-def test_other_targets_are_told_what_needs_hopper() -> None:
+def test_another_target_is_an_error_that_names_hopper() -> None:
     with pytest.raises(KernelError) as caught:
-        emitted(lambda a, x, n: wgmma.fence(), arch="sm_100a")
+        emit(lambda a, x, n: wgmma.fence(), arch="sm_100a")
     assert str(caught.value).endswith(
         ": wgmma.fence needs sm_90a; this kernel is traced for sm_100a: trace it for a target that has it, or write "
         "this step with instructions that sm_100a has"

@@ -48,8 +48,8 @@ def changed(
         fence.mbarrier_init()
         for field, value, *dimension in changes:
             tensormap.replace(map, field, other.address if value == "other" else value, *dimension)
-        tensormap.release()
-        tensormap.acquire(map)
+        fence.proxy_tensormap_release()
+        fence.proxy_tensormap_acquire(map)
         full.arrive_expect_tx(nbytes)
         tma.load(tile.address, x.at(map.address)[1, 4], full)
     warp.sync()

@@ -1,9 +1,10 @@
-"""The sixteen named barriers of a CTA (PTX ISA 9.1 section 9.7.13.1); ``mbarrier`` is an object in memory."""
+"""The 16 named barriers of a CTA (PTX ISA 9.1 section 9.7.13.1); an ``mbarrier`` is an object in memory."""
 
 from __future__ import annotations
 
-from warpwright.lang.context import current, misuse
+from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr, Value, operand
+from warpwright.lang.trace import current
 from warpwright.types import u32
 
 __all__ = ["arrive", "sync"]
@@ -15,9 +16,9 @@ WARP = 32
 def sync(barrier: Value = 0, threads: int | None = None) -> None:
     """Wait until ``threads`` threads (default: all of the CTA) have arrived at named barrier ``barrier`` (0-15).
 
-    ``barrier`` may be a run-time u32, the same in all threads of a warp. Orders every participant's earlier generic
-    accesses before the later ones. It orders nothing of the async proxy: ``fence.proxy_async`` comes before it.
-    Raises KernelError for an id outside 0-15 or a count that is no whole warps.
+    ``barrier`` may be a run-time u32, the same in all threads of a warp. The barrier orders every participant's earlier
+    generic accesses before the later ones, but no async-proxy access: that needs ``fence.proxy_async`` before it.
+    Raises KernelError for an id outside 0-15 or a count that is no multiple of 32.
 
     Issued by whole, converged warps.
     Completes by the last arrival.
@@ -29,9 +30,9 @@ def sync(barrier: Value = 0, threads: int | None = None) -> None:
 
 
 def arrive(barrier: Value, threads: int) -> None:
-    """Arrive at named barrier ``barrier`` without waiting; ``threads`` counts arrivers and waiters together.
+    """Arrive at named barrier ``barrier`` without waiting; ``threads`` counts arriving and waiting threads.
 
-    Raises KernelError for an id outside 0-15 or a count that is no whole warps.
+    Raises KernelError for an id outside 0-15 or a count that is no multiple of 32.
 
     Issued by whole, converged warps.
     Completes by itself.

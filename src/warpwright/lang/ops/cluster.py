@@ -1,18 +1,18 @@
-"""The CTAs of a cluster and their common barrier (PTX ISA 9.1 sections 9.7.13.3, 10 and 9.7.9.23)."""
+"""The CTAs of a cluster and the cluster barrier (PTX ISA 9.1 sections 9.7.13.3, 10 and 9.7.9.23)."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from warpwright.lang.context import current
 from warpwright.lang.expr import Expr, Value, operand
+from warpwright.lang.trace import current
 from warpwright.types import u32
 
-__all__ = ["Cluster", "cluster"]
+__all__ = ["cluster"]
 
 
-class Cluster:
-    """``cluster``: where this CTA stands in its cluster, and the barrier of all its threads."""
+class _Cluster:
+    """``cluster``: this CTA's rank in its cluster, addresses in other CTAs, and the cluster barrier."""
 
     __slots__ = ()
 
@@ -32,7 +32,7 @@ class Cluster:
         return current().pure("mov.u32", u32, "%clusterid.x")
 
     def map(self, address: Expr, rank: Value) -> Expr:
-        """The address in CTA ``rank`` of what lies at shared ``address`` here: a shared::cluster address, u32.
+        """Returns the shared::cluster address (u32) in CTA ``rank`` of the same offset as shared ``address`` here.
 
         Issued by each thread for itself.
         Completes by itself.
@@ -42,7 +42,7 @@ class Cluster:
         return current().pure("mapa.shared::cluster.u32", u32, address, operand(rank, u32))
 
     def arrive(self, order: Literal["release", "relaxed"] = "release") -> None:
-        """Arrive at the cluster barrier without waiting; each thread alternates arrive and wait.
+        """Arrive at the cluster barrier without waiting; each thread alternates `arrive` and `wait`.
 
         Issued by every thread of every CTA, warps converged.
         Completes by itself.
@@ -52,7 +52,7 @@ class Cluster:
         current().emit(f"barrier.cluster.arrive.{order}.aligned")
 
     def wait(self) -> None:
-        """Wait until every thread of the cluster has arrived; what they wrote before is visible after.
+        """Wait until every thread of the cluster has arrived; their earlier writes are visible after it.
 
         Issued by every thread of every CTA, warps converged.
         Completes by the last arrival in the cluster.
@@ -62,7 +62,7 @@ class Cluster:
         current().emit("barrier.cluster.wait.acquire.aligned")
 
     def sync(self) -> None:
-        """`arrive`, then `wait`: every thread of every CTA of the cluster meets here.
+        """`arrive`, then `wait`: a barrier of all threads of the cluster.
 
         Issued by every thread of every CTA, warps converged.
         Completes by the last arrival in the cluster.
@@ -73,4 +73,4 @@ class Cluster:
         self.wait()
 
 
-cluster = Cluster()
+cluster = _Cluster()

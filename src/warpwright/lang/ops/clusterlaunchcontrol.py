@@ -1,18 +1,18 @@
-"""clusterlaunchcontrol: a running cluster takes the work of one that has not started (PTX ISA 9.1 section 9.7.13.17).
+"""clusterlaunchcontrol: a running cluster takes over the work of a pending one (PTX ISA 9.1 section 9.7.13.17).
 
-The grid has a cluster for each piece of work. One thread of a running cluster asks with `try_cancel`; 16 bytes come to
-shared memory later. Where they say that a cluster was cancelled, this one does its work, else there is none left and
-nobody asks again.
+The grid has one cluster for each work item. One thread of a running cluster requests a pending cluster with
+`try_cancel`; the 16-byte response arrives in shared memory asynchronously. If it says that a cluster was canceled, this
+cluster does that cluster's work; else none is pending, and no further request is allowed.
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
-from warpwright.lang.context import current, misuse
+from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr
 from warpwright.lang.ops.mbarrier import mbarrier
-from warpwright.lang.trace import addr
+from warpwright.lang.trace import addr, current
 from warpwright.types import b128, pred, u32
 
 __all__ = ["first_ctaid", "is_canceled", "try_cancel"]
@@ -21,11 +21,11 @@ Axis = Literal["x", "y", "z"]
 
 
 def try_cancel(response: Expr, barrier: mbarrier, *, multicast: bool = False) -> None:
-    """Ask for a cluster of this grid that has not started; 16 bytes come to shared address ``response``, later.
+    """Request the cancellation of a pending cluster; the response arrives at shared address ``response``.
 
-    ``response`` (u32) is a multiple of 16. The bytes count at ``barrier``, which expects 16. With ``multicast`` they
-    come to the same offsets of every CTA of the cluster, and count at its own barrier. Undefined after an answer that
-    nothing was cancelled.
+    ``response`` (u32) is a multiple of 16. Its 16 bytes count at ``barrier``. With ``multicast`` each CTA
+    of the cluster gets them at the same offsets and counts them at its own barrier. A request is undefined after a
+    response that canceled nothing.
 
     Issued by one thread of the cluster.
     Completes by the bytes counted at the mbarrier: wait on it, then load the response (``ld`` of b128).
@@ -37,7 +37,7 @@ def try_cancel(response: Expr, barrier: mbarrier, *, multicast: bool = False) ->
 
 
 def is_canceled(response: Expr) -> Expr:
-    """Whether the response (b128) grants a cluster: a pred.
+    """Returns a pred, whether the response (b128) canceled a pending cluster.
 
     Issued by each thread for itself.
     Completes by itself.
@@ -45,13 +45,13 @@ def is_canceled(response: Expr) -> Expr:
     PTX ISA 9.1 section 9.7.13.18 (clusterlaunchcontrol.query_cancel.is_canceled).
     """
     opcode = "clusterlaunchcontrol.query_cancel.is_canceled.pred.b128"
-    return current().result(opcode, pred, _checked("is_canceled", response))
+    return current().result(opcode, pred, _check_response("is_canceled", response))
 
 
 def first_ctaid(response: Expr, axis: Axis = "x") -> Expr:
-    """``%ctaid`` of the first CTA of the cluster that the response (b128) grants, along ``axis``, u32.
+    """Returns ``%ctaid`` along ``axis`` (u32) of the first CTA of the cluster that the response (b128) canceled.
 
-    Undefined where none is granted.
+    The result is undefined if none was canceled.
 
     Issued by each thread for itself.
     Completes by itself.
@@ -59,10 +59,10 @@ def first_ctaid(response: Expr, axis: Axis = "x") -> Expr:
     PTX ISA 9.1 section 9.7.13.18 (clusterlaunchcontrol.query_cancel.get_first_ctaid).
     """
     opcode = f"clusterlaunchcontrol.query_cancel.get_first_ctaid::{axis}.b32.b128"
-    return current().result(opcode, u32, _checked("first_ctaid", response))
+    return current().result(opcode, u32, _check_response("first_ctaid", response))
 
 
-def _checked(name: str, response: Expr) -> Expr:
+def _check_response(name: str, response: Expr) -> Expr:
     if not isinstance(response, Expr) or response.type is not b128:
         raise misuse(f"given {response!r} to clusterlaunchcontrol.{name}; expected a b128: ld(place.cast(b128))")
     return response

@@ -1,17 +1,18 @@
-"""cp.async: copies of 4, 8 or 16 bytes from global to shared memory that each thread issues for itself.
+"""cp.async: asynchronous copies of 4, 8 or 16 bytes from global to shared memory, issued by each thread for itself.
 
-PTX ISA 9.1 sections 9.7.9.25.3 and 9.7.13.15.15. They need no tensor map and are ordinary (generic) accesses of shared
-memory, only later.
+PTX ISA 9.1 sections 9.7.9.25.3 and 9.7.13.15.15. They need no tensor map and write shared memory through the generic
+proxy.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from warpwright.lang.context import current, misuse
+from warpwright.lang.context import misuse
 from warpwright.lang.expr import Value, operand
 from warpwright.lang.ops.mbarrier import mbarrier
-from warpwright.lang.ops.memory import Pointer
+from warpwright.lang.pointer import Pointer
+from warpwright.lang.trace import current
 from warpwright.types import u32
 
 __all__ = ["arrive", "commit_group", "copy", "wait_group"]
@@ -20,9 +21,9 @@ SIZES = (4, 8, 16)
 
 
 def copy(destination: Pointer[Any], source: Pointer[Any], nbytes: int = 16, *, taken: Value | None = None) -> None:
-    """Copy ``nbytes`` bytes, later: 4, 8 or 16, both addresses multiples of them; 16 bytes go past L1.
+    """Start the copy of ``nbytes`` bytes: 4, 8 or 16 (which bypasses L1); both addresses are multiples of ``nbytes``.
 
-    ``taken`` (u32) is how many of them are read; the others are written as zeros.
+    Only the first ``taken`` (u32) bytes are read; the rest is written as zeros.
     Raises KernelError for another size, and for addresses that are not shared and global.
 
     Issued by each thread for itself.
@@ -43,7 +44,7 @@ def copy(destination: Pointer[Any], source: Pointer[Any], nbytes: int = 16, *, t
 
 
 def commit_group() -> None:
-    """Close this thread's group: the copies that it issued since the last one.
+    """Close this thread's group: the copies that it issued since the previous group.
 
     Issued by the threads that issued the copies.
     Completes by itself; the group by `wait_group`.
@@ -54,7 +55,7 @@ def commit_group() -> None:
 
 
 def wait_group(pending: int = 0) -> None:
-    """Wait until at most ``pending`` of this thread's newest groups are unfinished; then synchronise with the readers.
+    """Wait until at most ``pending`` of this thread's newest groups are incomplete; a barrier with the readers follows.
 
     Raises KernelError for a negative number.
 
@@ -69,10 +70,10 @@ def wait_group(pending: int = 0) -> None:
 
 
 def arrive(barrier: mbarrier) -> None:
-    """Arrive at ``barrier`` when all copies that this thread has issued are done: one of the arrivals it counts.
+    """Arrive at ``barrier`` when all copies that this thread has issued are complete, as one of its expected arrivals.
 
     Issued by each thread that copied.
-    Completes by itself; the arrival when the copies are done.
+    Completes by itself; the arrival when the copies are complete.
     Targets: sm_80 and later.
     PTX ISA 9.1 section 9.7.13.15.15 (cp.async.mbarrier.arrive.noinc).
     """

@@ -1,12 +1,12 @@
-"""The descriptors that a matrix instruction takes, computed from tiles: see `warpwright.layout` for their bits."""
+"""The descriptors of matrix instructions, computed from tiles; `warpwright.layout` has their bits."""
 
 from __future__ import annotations
 
 from warpwright.errors import DescriptorError
-from warpwright.lang.context import current
 from warpwright.lang.expr import Expr
 from warpwright.lang.smem import ATOM_ROWS, Tile, Transposed
-from warpwright.lang.tmem import TmemTile
+from warpwright.lang.tensor_memory import TmemTile
+from warpwright.lang.trace import current
 from warpwright.layout import InstrDescriptor, SmemDescriptor
 from warpwright.types import Scalar, u32, u64
 
@@ -19,7 +19,7 @@ Operand = Tile | Transposed | TmemTile
 
 
 def kind_of(a: Operand, b: Operand) -> str:
-    """The ``kind::`` of a product of tiles, by element type. DescriptorError for a pair that no kind multiplies."""
+    """Returns the ``kind::`` of an mma of two tiles. Raises DescriptorError if no kind has both element types."""
     kinds = {KINDS.get(tile.dtype.name) for tile in (a, b)}
     kind = kinds.pop()
     if kinds or kind is None:
@@ -31,9 +31,9 @@ def kind_of(a: Operand, b: Operand) -> str:
 
 
 def instruction_descriptor(kind: str, a: Operand, b: Operand, d: type[Scalar], m: int, n: int, cta_group: int) -> int:
-    """The 32-bit descriptor of an m × n product (of the pair with cta_group 2).
+    """Returns the 32-bit descriptor of an m × n mma (the pair's m and n with cta_group 2).
 
-    Raises DescriptorError for types or extents that the kind does not have.
+    Raises DescriptorError for types or sizes that the kind does not have.
     """
     a_major, b_major = ("mn" if isinstance(each, Transposed) else "k" for each in (a, b))
     descriptor = InstrDescriptor(kind, a.dtype.name, b.dtype.name, d.name, m, n, a_major, b_major)
@@ -42,10 +42,10 @@ def instruction_descriptor(kind: str, a: Operand, b: Operand, d: type[Scalar], m
 
 
 def shared_descriptor(operand: Tile | Transposed) -> Expr:
-    """The 64-bit descriptor of an operand of tcgen05.mma: a slice of a swizzled tile, see `_fields`.
+    """Returns the 64-bit descriptor of an operand of tcgen05.mma, a slice of a swizzled tile.
 
-    The address of the tile's memory becomes a register once; each use adds a constant to it, anew, so that nobody
-    holds registers for what costs one instruction: the thread that multiplies has few.
+    One register has the tile's address; each use adds the slice's constant to it again. That is one instruction and
+    saves registers, of which the warp that issues the mma has few.
     """
     base, constant = _fields(operand, version=1)
     trace = current()
@@ -54,7 +54,7 @@ def shared_descriptor(operand: Tile | Transposed) -> Expr:
 
 
 def warpgroup_descriptor(operand: Tile | Transposed) -> Expr:
-    """The 64-bit descriptor of an operand of wgmma: a slice of a swizzled tile, see `_fields`.
+    """Returns the 64-bit descriptor of an operand of wgmma, a slice of a swizzled tile.
 
     Only the low word depends on the address; each slice adds a constant to it.
     """
@@ -66,10 +66,10 @@ def warpgroup_descriptor(operand: Tile | Transposed) -> Expr:
 
 
 def _fields(operand: Tile | Transposed, version: int) -> tuple[Expr, int]:
-    """The register with the address of the operand's memory, and the descriptor of the slice at address 0.
+    """Returns the register with the address of the tile, and the slice's descriptor for address 0.
 
-    Rows along M or N: 8 of them are one SBO. Rows along K (transposed): a panel of M or N is one LBO, 8 rows one SBO
-    (PTX ISA 9.1 sections 9.7.15.5.1.2 and 9.7.16.5).
+    SBO is the distance of 8 rows. LBO counts only if the rows run along K (transposed): the distance of two panels of
+    M or N (PTX ISA 9.1 sections 9.7.15.5.1.2 and 9.7.16.5).
     """
     tile = operand.tile if isinstance(operand, Transposed) else operand
     base, start = tile.place.known()

@@ -1,19 +1,19 @@
-"""griddepcontrol: a grid starts before the one it depends on has ended (PTX ISA 9.1 section 9.7.13.13).
+"""griddepcontrol: programmatic dependent launch (PTX ISA 9.1 section 9.7.13.13).
 
-The host launches the dependent grid so that it may start early; without that both calls do nothing.
+A grid may start before the grid that it depends on has ended, if the host launches it so; else both calls do nothing.
 """
 
 from __future__ import annotations
 
-from warpwright.lang.context import current
+from warpwright.lang.trace import current
 
 __all__ = ["launch_dependents", "wait"]
 
 
 def wait() -> None:
-    """Wait until the grids before this one are complete and their memory is visible.
+    """Wait until the grids that this grid depends on are complete and their writes are visible.
 
-    It stands before the first access to memory that they write, and before writes to memory that they read.
+    It comes before the first read of memory that they write and before the first write to memory that they read.
 
     Issued by each thread that needs it.
     Completes by the end of those grids.
@@ -24,7 +24,7 @@ def wait() -> None:
 
 
 def launch_dependents() -> None:
-    """Allow the next grid to start, once every CTA of this one has said so or ended: a hint that publishes no memory.
+    """Let the dependent grid start when every CTA has called this or ended; the hint makes no write visible.
 
     Issued by one thread or more of each CTA.
     Completes by itself.

@@ -1,6 +1,6 @@
 """ldmatrix and stmatrix: 8 × 8 matrices of 16-bit elements between shared memory and a warp (PTX ISA 9.1 9.7.14.5).
 
-Lane 8·j + r gives the address of row r of matrix j, 16 bytes, aligned. Register j of lane t holds elements
+Lane 8·j + r gives the address of row r of matrix j, 16 aligned bytes. Register j of lane t has elements
 2·(t % 4) and 2·(t % 4) + 1 of row t / 4 of matrix j; with ``trans`` of column t / 4.
 """
 
@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from warpwright.lang.context import current, misuse
+from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr
 from warpwright.lang.fragment import check_registers
-from warpwright.lang.ops.memory import Pointer
+from warpwright.lang.pointer import Pointer
+from warpwright.lang.trace import current
 from warpwright.types import b32
 
 __all__ = ["ldmatrix", "movmatrix", "stmatrix"]
@@ -21,7 +22,7 @@ COUNTS = (1, 2, 4)
 
 
 def ldmatrix(source: Pointer[Any], num: int = 4, *, trans: bool = False) -> list[Expr]:
-    """Load ``num`` (1, 2 or 4) matrices: as many b32 registers, two 16-bit elements each.
+    """Load ``num`` (1, 2 or 4) matrices into as many b32 registers, two 16-bit elements each.
 
     Raises KernelError for another number, or an address outside shared memory.
 
@@ -34,14 +35,14 @@ def ldmatrix(source: Pointer[Any], num: int = 4, *, trans: bool = False) -> list
         raise misuse(f"given num={num} to ldmatrix; expected 1, 2 or 4 matrices")
     place, trace = _row("ldmatrix", source), current()
     registers = [trace.fresh(b32) for _ in range(num)]
-    trace.emit(f"ldmatrix.sync.aligned.m8n8.x{num}{_trans(trans)}.shared.b16", tuple(registers), place)
+    trace.emit(f"ldmatrix.sync.aligned.m8n8.x{num}{'.trans' if trans else ''}.shared.b16", tuple(registers), place)
     return registers
 
 
 def stmatrix(destination: Pointer[Any], regs: Sequence[Expr], *, trans: bool = False) -> None:
-    """Store 1, 2 or 4 matrices, one 32-bit register each with two 16-bit elements.
+    """Store 1, 2 or 4 matrices, each a 32-bit register with two 16-bit elements.
 
-    Before a TMA store of the data each lane fences: ``fence.proxy_async()``.
+    Before a TMA store of the data each lane executes ``fence.proxy_async()``.
     Raises KernelError for another number of registers, wider or narrower ones, or an address outside shared memory.
 
     Issued by the whole warp, converged.
@@ -49,25 +50,21 @@ def stmatrix(destination: Pointer[Any], regs: Sequence[Expr], *, trans: bool = F
     Targets: sm_90 and later.
     PTX ISA 9.1 section 9.7.14.5.16 (stmatrix).
     """
-    given = check_registers(regs, COUNTS, "stmatrix")
-    opcode = f"stmatrix.sync.aligned.m8n8.x{len(given)}{_trans(trans)}.shared.b16"
-    current().emit(opcode, _row("stmatrix", destination), tuple(given))
+    regs = check_registers(regs, COUNTS, "stmatrix")
+    opcode = f"stmatrix.sync.aligned.m8n8.x{len(regs)}{'.trans' if trans else ''}.shared.b16"
+    current().emit(opcode, _row("stmatrix", destination), tuple(regs))
 
 
 def movmatrix(value: Expr) -> Expr:
-    """The transpose of the matrix that ``value`` (32 bits in each lane) is a register of: b32.
+    """Returns the transpose (b32) of an 8 × 8 matrix of 16-bit elements, ``value`` its 32 bits in each lane.
 
     Issued by the whole warp, converged.
     Completes by itself.
     Targets: all.
     PTX ISA 9.1 section 9.7.14.5.17 (movmatrix).
     """
-    (given,) = check_registers([value], (1,), "movmatrix")
-    return current().result("movmatrix.sync.aligned.m8n8.trans.b16", b32, given)
-
-
-def _trans(trans: bool) -> str:
-    return ".trans" if trans else ""
+    check_registers([value], (1,), "movmatrix")
+    return current().result("movmatrix.sync.aligned.m8n8.trans.b16", b32, value)
 
 
 def _row(name: str, pointer: Pointer[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""mma.sync: a warp multiplies fragments that its threads hold in registers (PTX ISA 9.1 section 9.7.14.5), all targets.
+"""mma.sync: the tensor core multiplies fragments in a warp's registers (PTX ISA 9.1 section 9.7.14.5), all targets.
 
 D is 16 × 8, A 16 × K row by row, B K × 8 column by column; K is 16 or 32 bytes. `ldmatrix` loads the fragments::
 
@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from warpwright.lang.context import current, misuse
+from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr
 from warpwright.lang.fragment import Fragment, accumulator_registers, check_registers
+from warpwright.lang.trace import current
 from warpwright.layout import fragment
 from warpwright.types import Scalar, f16, s32
 
@@ -37,7 +38,7 @@ PAIRS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...]]] = {
 
 
 def accumulator(dtype: type[Scalar]) -> Fragment:
-    """Sums of ``dtype`` (f32, f16, s32), a matrix (16, 8) of zeros: 4 registers, 2 of f16x2 for f16.
+    """Returns a (16, 8) accumulator of ``dtype`` (f32, f16, s32), set to 0: 4 registers, for f16 2 of f16x2.
 
     Raises KernelError for another type.
     """
@@ -51,25 +52,25 @@ def accumulator(dtype: type[Scalar]) -> Fragment:
 
 
 def left(dtype: type[Scalar], regs: Sequence[Expr]) -> Fragment:
-    """A (16, K) in registers of 32 bits, elements of ``dtype`` lowest bits first; their number gives K.
+    """Returns A (16, K) in 32-bit registers, elements of ``dtype`` lowest bits first; their number determines K.
 
-    Raises KernelError for a type that mma does not multiply, or another number of registers.
+    Raises KernelError for a type that mma does not have, or another number of registers.
     """
     return _operand(dtype, regs, "A")
 
 
 def right(dtype: type[Scalar], regs: Sequence[Expr]) -> Fragment:
-    """B (K, 8) in registers of 32 bits, elements of ``dtype`` lowest bits first; their number gives K.
+    """Returns B (K, 8) in 32-bit registers, elements of ``dtype`` lowest bits first; their number determines K.
 
-    Raises KernelError for a type that mma does not multiply, or another number of registers.
+    Raises KernelError for a type that mma does not have, or another number of registers.
     """
     return _operand(dtype, regs, "B")
 
 
 def sync(acc: Fragment, a: Fragment, b: Fragment, *, satfinite: bool = False) -> None:
-    """D += A·B: one instruction m16n8kK. ``satfinite`` clamps sums of s32.
+    """Compute D += A·B with one m16n8kK instruction. ``satfinite`` clamps sums of s32.
 
-    Raises KernelError for types that mma does not multiply, or a K that differs.
+    Raises KernelError for types that mma does not have, and for A and B of different K.
 
     Issued by the whole warp, converged.
     Completes by itself.
@@ -100,9 +101,9 @@ def _operand(dtype: type[Scalar], regs: Sequence[Expr], name: str) -> Fragment:
     if dtype.name not in PAIRS:
         raise misuse(f"given {name} of {dtype.name} to mma; expected one of {', '.join(PAIRS)}")
     rows = M if name == "A" else N
-    held = LANES * REGISTER_BITS // dtype.bits // rows
-    counts = [k // held for k in PAIRS[dtype.name][2]]
-    given = check_registers(regs, counts, f"{name} of mma in {dtype.name}")
-    k = held * len(given)
+    k_of_register = LANES * REGISTER_BITS // dtype.bits // rows
+    counts = [k // k_of_register for k in PAIRS[dtype.name][2]]
+    regs = check_registers(regs, counts, f"{name} of mma in {dtype.name}")
+    k = k_of_register * len(regs)
     place = partial(fragment.left if name == "A" else fragment.right, bits=dtype.bits)
-    return Fragment(dtype, (M, k) if name == "A" else (k, N), given, LANES, place)
+    return Fragment(dtype, (M, k) if name == "A" else (k, N), regs, LANES, place)

@@ -1,20 +1,21 @@
-"""setmaxnreg: registers move from the warps that need few to those that need many (PTX ISA 9.1 section 9.7.19.5).
+"""setmaxnreg: move registers between the warpgroups of a CTA (PTX ISA 9.1 section 9.7.19.5).
 
-A kernel that uses it is assembled with a fixed number of registers a thread, as many as the CTA's threads may have.
-All four warps of a warpgroup execute it, with the same count.
+ptxas gives such a kernel a fixed number of registers a thread, the maximum for its block size. All four warps of a
+warpgroup execute the instruction with the same count.
 """
 
 from __future__ import annotations
 
-from warpwright.lang.context import current, misuse
+from warpwright.lang.context import misuse
+from warpwright.lang.trace import current
 
 __all__ = ["dec", "inc"]
 
-LEAST, MOST, STEP = 24, 256, 8
+MIN_COUNT, MAX_COUNT, STEP = 24, 256, 8
 
 
 def dec(count: int) -> None:
-    """Keep ``count`` registers a thread (24 to 256, a multiple of 8) and give the others back to the CTA.
+    """Reduce to ``count`` registers a thread (24 to 256, a multiple of 8) and release the others to the CTA.
 
     Raises KernelError for another count.
 
@@ -27,7 +28,7 @@ def dec(count: int) -> None:
 
 
 def inc(count: int) -> None:
-    """Raise this warp's registers to ``count`` a thread (24 to 256, a multiple of 8); the new ones hold nothing yet.
+    """Increase to ``count`` registers a thread (24 to 256, a multiple of 8); the new registers are not initialised.
 
     Raises KernelError for another count.
 
@@ -41,8 +42,9 @@ def inc(count: int) -> None:
 
 def _emit(action: str, count: int) -> None:
     trace = current()
-    if not isinstance(count, int) or count % STEP or not LEAST <= count <= MOST:
+    if not isinstance(count, int) or count % STEP or not MIN_COUNT <= count <= MAX_COUNT:
         raise misuse(
-            f"given setmaxnreg.{action}({count!r}); expected a multiple of {STEP} registers from {LEAST} to {MOST}"
+            f"given setmaxnreg.{action}({count!r}); "
+            f"expected a multiple of {STEP} registers from {MIN_COUNT} to {MAX_COUNT}"
         )
     trace.emit(f"setmaxnreg.{action}.sync.aligned.u32", count)

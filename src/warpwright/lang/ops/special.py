@@ -1,62 +1,49 @@
-"""Special registers under their PTX names: ``tid.x``, ``ctaid.y``, ``clock64()`` (PTX ISA 9.1 section 10).
+"""Special registers by their PTX names: ``tid.x``, ``ctaid.y``, ``clock64()`` (PTX ISA 9.1 section 10).
 
-What the kernel's own directives fix (``ntid``, ``cluster_nctaid``) is a Python int, so it folds into constants.
+The kernel's directives fix ``ntid`` and ``cluster_nctaid``, so these are Python ints and fold into constants.
 """
 
 from __future__ import annotations
 
-from warpwright.lang.context import current
 from warpwright.lang.expr import Expr
+from warpwright.lang.trace import current
 from warpwright.types import Scalar, u32, u64
 
 __all__ = [
-    "Dimensions",
-    "Known",
-    "clock64",
-    "cluster_ctaid",
-    "cluster_nctaid",
-    "clusterid",
-    "ctaid",
-    "globaltimer",
-    "lanemask_lt",
-    "nclusterid",
-    "nctaid",
-    "ntid",
-    "read",
-    "smid",
-    "tid",
-]
+    "Dimensions", "FixedDimensions", "clock64", "cluster_ctaid", "cluster_nctaid", "clusterid", "ctaid", "globaltimer",
+    "lanemask_lt", "nclusterid", "nctaid", "ntid", "read", "smid", "tid",
+]  # fmt: skip
 
 
 def read(name: str, type: type[Scalar] = u32) -> Expr:
-    """The special register ``%name``, which keeps its value for the life of the thread."""
+    """Returns the special register ``%name``, which is constant for a thread."""
     return current().pure(f"mov.{type.name}", type, f"%{name}")
 
 
 class Dimensions:
-    """A special register with the components ``x``, ``y`` and ``z`` (u32)."""
+    """A special register with components ``x``, ``y`` and ``z`` (u32)."""
 
-    def __init__(self, called: str) -> None:
-        self.called = called
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
 
     @property
     def x(self) -> Expr:
-        return read(f"{self.called}.x")
+        return read(f"{self.namespace}.x")
 
     @property
     def y(self) -> Expr:
-        return read(f"{self.called}.y")
+        return read(f"{self.namespace}.y")
 
     @property
     def z(self) -> Expr:
-        return read(f"{self.called}.z")
+        return read(f"{self.namespace}.z")
 
 
-class Known:
-    """Dimensions that the kernel's directives fix: Python ints."""
+class FixedDimensions:
+    """Dimensions that the kernel's directives fix, as Python ints; ``field`` is their name in the trace."""
 
-    def __init__(self, called: str, field: str) -> None:
-        self.called, self.field = called, field
+    def __init__(self, namespace: str, field: str) -> None:
+        self.namespace, self.field = namespace, field
 
     def _dimension(self, axis: int) -> int:
         values: tuple[int, int, int] = getattr(current(), self.field)
@@ -81,12 +68,12 @@ nctaid = Dimensions("nctaid")
 clusterid = Dimensions("clusterid")
 nclusterid = Dimensions("nclusterid")
 cluster_ctaid = Dimensions("cluster_ctaid")
-ntid = Known("ntid", "threads")
-cluster_nctaid = Known("cluster_nctaid", "cluster")
+ntid = FixedDimensions("ntid", "threads")
+cluster_nctaid = FixedDimensions("cluster_nctaid", "cluster")
 
 
 def smid() -> Expr:
-    """The SM that runs this CTA (u32).
+    """Returns the SM that runs this CTA (u32).
 
     Issued by each thread for itself.
     Completes by itself.
@@ -97,7 +84,7 @@ def smid() -> Expr:
 
 
 def lanemask_lt() -> Expr:
-    """A mask (b32 as u32) of the lanes below this one.
+    """Returns the mask (u32) of the lanes below this one.
 
     Issued by each thread for itself.
     Completes by itself.
@@ -108,7 +95,7 @@ def lanemask_lt() -> Expr:
 
 
 def clock64() -> Expr:
-    """The SM's cycle counter now (u64); every call reads it again.
+    """Returns the SM's cycle counter (u64); each call reads it again.
 
     Issued by each thread for itself.
     Completes by itself.
@@ -119,7 +106,7 @@ def clock64() -> Expr:
 
 
 def globaltimer() -> Expr:
-    """The device's nanosecond timer now (u64); every call reads it again.
+    """Returns the device's nanosecond timer (u64); each call reads it again.
 
     Issued by each thread for itself.
     Completes by itself.

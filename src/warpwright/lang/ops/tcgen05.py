@@ -1,8 +1,8 @@
 """tcgen05: the fifth-generation tensor core and its tensor memory (PTX ISA 9.1 section 9.7.16), sm_100a.
 
-One thread issues mma, cp, shift and commit; whole warps issue alloc, ld, st and their waits. Every instruction of a
-kernel uses one ``cta_group``: 2 joins the tensor cores of a CTA pair (ranks that differ in bit 0), and tile shapes are
-those of this CTA's half.
+One thread issues mma, cp, shift and commit; whole warps issue alloc, ld, st and their waits. All instructions of a
+kernel use the same ``cta_group``. With 2 the tensor cores of a CTA pair (ranks that differ in bit 0) work together, and
+the shape of a tile is that of this CTA's half.
 """
 
 from __future__ import annotations
@@ -10,32 +10,21 @@ from __future__ import annotations
 from typing import Any
 
 from warpwright.errors import DescriptorError
-from warpwright.lang.context import current, misuse
+from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr, Value, operand
 from warpwright.lang.ops.descriptor import Operand, instruction_descriptor, kind_of, shared_descriptor
 from warpwright.lang.ops.mbarrier import RemoteBarrier, mbarrier
 from warpwright.lang.ops.tma import mask
 from warpwright.lang.smem import Tile, Transposed
-from warpwright.lang.tmem import COLUMN_BITS, TmemTile, space_of
-from warpwright.lang.trace import addr
+from warpwright.lang.tensor_memory import COLUMN_BITS, TmemTile, kernel_columns
+from warpwright.lang.trace import addr, current
 from warpwright.ptx import nodes
 from warpwright.types import b32, pred, u32, u64
 
 __all__ = [
-    "alloc",
-    "commit",
-    "cp",
-    "dealloc",
-    "fence_after_thread_sync",
-    "fence_before_thread_sync",
-    "ld",
-    "mma",
-    "relinquish_alloc_permit",
-    "shift",
-    "st",
-    "wait_ld",
-    "wait_st",
-]
+    "alloc", "commit", "cp", "dealloc", "fence_after_thread_sync", "fence_before_thread_sync", "ld", "mma",
+    "relinquish_alloc_permit", "shift", "st", "wait_ld", "wait_st",
+]  # fmt: skip
 
 Tensor = TmemTile | Expr
 K_BYTES = 32
@@ -56,7 +45,7 @@ COPY_SHAPES = (
 
 
 def alloc(slot: nodes.Address | Expr, columns: int, *, cta_group: int = 1) -> None:
-    """Allocate ``columns`` (32, 64, 128, 256 or 512) of tensor memory; the address goes to shared memory at ``slot``.
+    """Allocate ``columns`` (32, 64, 128, 256 or 512) of tensor memory and write the address to shared memory ``slot``.
 
     ``tmem.alloc`` computes both arguments.
 
@@ -71,7 +60,7 @@ def alloc(slot: nodes.Address | Expr, columns: int, *, cta_group: int = 1) -> No
 
 
 def dealloc(address: Expr, columns: int, *, cta_group: int = 1) -> None:
-    """Free ``columns`` of tensor memory from ``address``, as many as were allocated.
+    """Free ``columns`` of tensor memory at ``address``, as many as were allocated.
 
     Issued by one whole warp, after every reader; with cta_group 2 by one in each CTA of the pair.
     Completes by itself.
@@ -83,7 +72,7 @@ def dealloc(address: Expr, columns: int, *, cta_group: int = 1) -> None:
 
 
 def relinquish_alloc_permit(*, cta_group: int = 1) -> None:
-    """Promise that this CTA allocates no more, so that another CTA of the SM may.
+    """Declare that this CTA allocates no more tensor memory, so that another CTA of the SM may.
 
     Issued by one whole warp; with cta_group 2 by one in each CTA of the pair.
     Completes by itself.
@@ -94,23 +83,23 @@ def relinquish_alloc_permit(*, cta_group: int = 1) -> None:
 
 
 def mma(d: TmemTile, a: Operand, b: Tile | Transposed, *, accumulate: Value, cta_group: int = 1) -> None:
-    """D = A·Bᵀ, or D += A·Bᵀ where ``accumulate`` holds: one instruction, K of 32 bytes (16 elements of 16 bits).
+    """Compute D = A·Bᵀ, or D += A·Bᵀ where ``accumulate`` holds: one instruction, K of 32 bytes (16 elements of bf16).
 
-    ``a`` (M, K) and ``b`` (N, K) are K-wide slices of swizzled shared-memory tiles, ``d`` a tile (M, N) of tensor
-    memory. Where K runs along the rows of a tile the operand is ``tile[k:k + 16, :].T``; ``a`` may also be in tensor
+    ``a`` (M, K) and ``b`` (N, K) are K-wide slices of swizzled shared-memory tiles, ``d`` is a tile (M, N) of tensor
+    memory. A tile whose rows run along K is given transposed, ``tile[k:k + 16, :].T``. ``a`` may also be in tensor
     memory, ``tile.packed(bf16)[:, k:k + 16]``. With ``cta_group=2`` ``a`` and ``b`` are this CTA's halves, (M/2, K) and
-    (N/2, K), and each CTA receives its M/2 rows of all N columns; the peer's operands lie at the same offsets. The kind
-    follows from the element types.
+    (N/2, K), and each CTA receives its M/2 rows of all N columns; the peer's operands are at the same offsets. The
+    element types determine the ``.kind``.
 
     Raises KernelError for element types without a kind, an M, N or K that the kind does not have, and tiles of other
-    shapes than these.
+    shapes.
 
     Issued by one thread; with cta_group 2 of one CTA of the pair.
     Completes by `commit` at an mbarrier, in order with the mma before it.
     Targets: sm_100a.
     PTX ISA 9.1 section 9.7.16.10.9.1 (tcgen05.mma).
     """
-    _same_group(d, cta_group)
+    _check_group(d, cta_group)
     m, n = cta_group * a.shape[0], cta_group * b.shape[0]
     if d.shape != (a.shape[0], n):
         raise misuse(
@@ -132,10 +121,10 @@ def mma(d: TmemTile, a: Operand, b: Tile | Transposed, *, accumulate: Value, cta
 def commit(
     barrier: mbarrier | RemoteBarrier | Expr, *, cta_group: int = 1, multicast: int | Expr | None = None
 ) -> None:
-    """Have the tensor core arrive once at ``barrier`` when every earlier mma, cp and shift of this thread is complete.
+    """Make the tensor core arrive once at ``barrier`` when every earlier mma, cp and shift of this thread is complete.
 
-    The arrival comes later: this is not ``barrier.arrive``. It implies `fence_before_thread_sync`. ``multicast``, a
-    16-bit mask of CTA ranks, arrives at the same offset in each of those CTAs.
+    The arrival is asynchronous, unlike ``barrier.arrive``, and implies `fence_before_thread_sync`. With ``multicast``,
+    a 16-bit mask of CTA ranks, it happens at the same offset in each of those CTAs.
 
     Issued by the thread that issued the mma.
     Completes by the arrival at the mbarrier.
@@ -152,13 +141,13 @@ def commit(
 
 
 def ld(source: Tensor, shape: str = "32x32b", *, num: int | None = None) -> list[Expr]:
-    """Load tensor memory to registers; they may be used after `wait_ld`.
+    """Load tensor memory to registers, which may be read after `wait_ld`.
 
-    From a tile every warp reads its own quarter, lanes 32·(warp % 4) to +31, and all columns of the tile: with shape
-    ``32x32b`` thread t gets row t of the quarter, one register a column. Registers have the tile's element type where
-    it has 32 bits, else b32. From a raw u32 address ``num`` repeats the shape. At most 128 registers.
+    From a tile each warp loads its own quarter, lanes 32·(warp % 4) to +31, and all columns of the tile: with shape
+    ``32x32b`` thread t gets row t of the quarter, one register a column. The registers have the tile's element type if
+    that has 32 bits, else b32. From a raw u32 address ``num`` repeats the shape. The limit is 128 registers.
 
-    Raises KernelError for a shape that does not exist and a tile that ``shape`` does not fill a power of two times.
+    Raises KernelError for an unknown shape and for a tile that is not ``shape`` times a power of two.
 
     Issued by whole, converged warps.
     Completes by `wait_ld`.
@@ -174,9 +163,9 @@ def ld(source: Tensor, shape: str = "32x32b", *, num: int | None = None) -> list
 
 
 def st(destination: Tensor, values: list[Expr], shape: str = "32x32b", *, num: int | None = None) -> None:
-    """Store 32-bit registers to tensor memory, laid out as by `ld`; visible to others after `wait_st`.
+    """Store 32-bit registers to tensor memory in the layout of `ld`; other threads see them after `wait_st`.
 
-    Raises KernelError where the number of registers is not what the tile and ``shape`` take.
+    Raises KernelError if the number of registers does not fit the tile and ``shape``.
 
     Issued by whole, converged warps.
     Completes by `wait_st`.
@@ -192,7 +181,7 @@ def st(destination: Tensor, values: list[Expr], shape: str = "32x32b", *, num: i
 
 
 def wait_ld() -> None:
-    """Wait until this thread's earlier `ld` have filled their registers.
+    """Wait until this thread's earlier `ld` have written their registers.
 
     Issued by the warps that loaded, converged.
     Completes by those loads.
@@ -203,7 +192,7 @@ def wait_ld() -> None:
 
 
 def wait_st() -> None:
-    """Wait until this thread's earlier `st` are in tensor memory.
+    """Wait until this thread's earlier `st` have written tensor memory.
 
     Issued by the warps that stored, converged.
     Completes by those stores.
@@ -214,12 +203,12 @@ def wait_st() -> None:
 
 
 def cp(destination: Tensor, descriptor: Expr, shape: str, *, cta_group: int = 1) -> None:
-    """Copy shared memory, given by its matrix descriptor (u64), to tensor memory: ``shape`` rows × bits.
+    """Copy the shared memory of a matrix descriptor (u64) to tensor memory: ``shape`` rows × bits.
 
-    Raises KernelError for a shape that does not exist.
+    Raises KernelError for an unknown shape.
 
     Issued by one thread.
-    Completes by `commit`; in order before a later mma of the same thread.
+    Completes by `commit`; before a later mma of the same thread starts.
     Targets: sm_100a.
     PTX ISA 9.1 section 9.7.16.9.2 (tcgen05.cp).
     """
@@ -229,7 +218,7 @@ def cp(destination: Tensor, descriptor: Expr, shape: str, *, cta_group: int = 1)
 
 
 def shift(address: Tensor, *, cta_group: int = 1) -> None:
-    """Move rows of 32 bytes down by one lane within a quarter; the last row stays.
+    """Move rows of 32 bytes down by one lane within a quarter; the last row does not move.
 
     Issued by one thread.
     Completes by `commit`.
@@ -262,30 +251,29 @@ def fence_after_thread_sync() -> None:
 
 
 def _group(cta_group: int) -> str:
-    space_of(cta_group)
+    kernel_columns(cta_group)
     return f".cta_group::{cta_group}"
 
 
-def _same_group(tile: TmemTile, cta_group: int) -> None:
+def _check_group(tile: TmemTile, cta_group: int) -> None:
     if tile.cta_group != cta_group:
         raise misuse(f"given cta_group={cta_group} for a tile of cta_group={tile.cta_group}; expected the tile's own")
 
 
 def _check_operands(a: Operand, b: Tile | Transposed) -> None:
-    for name, given in (("a", a), ("b", b)):
-        step, wide = K_BYTES // given.dtype.nbytes, given.shape[1]
-        if isinstance(given, TmemTile):
-            known, words = given.density * given.dtype.bits == COLUMN_BITS, "tensor memory"
-            mend = f"tile.packed({given.dtype.name})[:, k:k + {step}]"
+    for name, matrix in (("a", a), ("b", b)):
+        step, columns = K_BYTES // matrix.dtype.nbytes, matrix.shape[1]
+        if isinstance(matrix, TmemTile):
+            fits, kind, memory = matrix.density * matrix.dtype.bits == COLUMN_BITS, "a packed tile", "tensor memory"
+            mend = f"tile.packed({matrix.dtype.name})[:, k:k + {step}]"
         else:
-            tile = given.tile if isinstance(given, Transposed) else given
-            known, words = tile.swizzle > 0, f"{given.dtype.name} with swizzle {tile.swizzle}"
-            mend = f"tile[k:k + {step}, :].T" if isinstance(given, Transposed) else f"tile[:, k:k + {step}]"
-        if not known or wide != step:
-            kind = "a packed tile" if isinstance(given, TmemTile) else "a swizzled tile"
+            swizzle = (matrix.tile if isinstance(matrix, Transposed) else matrix).swizzle
+            fits, kind, memory = swizzle > 0, "a swizzled tile", f"{matrix.dtype.name} with swizzle {swizzle}"
+            mend = f"tile[k:k + {step}, :].T" if isinstance(matrix, Transposed) else f"tile[:, k:k + {step}]"
+        if not fits or columns != step:
             raise misuse(
-                f"given {name} of {wide} columns of {words}; expected {step} columns ({K_BYTES} bytes of K) of {kind}: "
-                f"{mend}"
+                f"given {name} of {columns} columns of {memory}; expected {step} columns ({K_BYTES} bytes of K) of "
+                f"{kind}: {mend}"
             )
 
 
@@ -295,7 +283,7 @@ def _check_columns(columns: int) -> None:
 
 
 def _repeat(name: str, place: Tensor, shape: str, num: int | None) -> int:
-    """How often ``shape`` is repeated: ``.x1`` to ``.x128``."""
+    """Returns the repetitions of ``shape``: 1 to 128 for ``.x1`` to ``.x128``."""
     if shape not in REGISTERS:
         raise misuse(f"given shape {shape!r} to {name}; expected one of {', '.join(REGISTERS)}")
     if isinstance(place, TmemTile):
@@ -304,16 +292,16 @@ def _repeat(name: str, place: Tensor, shape: str, num: int | None) -> int:
         repeat, rest = num or 1, 0
     most = MAX_REGISTERS // REGISTERS[shape]
     if rest or repeat not in [1 << power for power in range(most.bit_length())]:
-        given = f"a tile of {place.shape[1]} columns" if isinstance(place, TmemTile) else f"num={num}"
+        size = f"a tile of {place.shape[1]} columns" if isinstance(place, TmemTile) else f"num={num}"
         raise misuse(
-            f"given {given} to {name} {shape}; expected {COLUMNS[shape]} columns times a power of two, "
+            f"given {size} to {name} {shape}; expected {COLUMNS[shape]} columns times a power of two, "
             f"at most {most} times"
         )
     return repeat
 
 
 def _quarter(place: Tensor) -> nodes.Address:
-    """The address with the lanes of this warp's quarter: bits 5 and 6 of the thread index, 32 lanes each."""
+    """Returns the address plus the first lane of this warp's quarter: 32 × bits 5 and 6 of the thread index."""
     if isinstance(place, Expr):
         return addr(place)
     trace = current()

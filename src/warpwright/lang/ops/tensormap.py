@@ -1,23 +1,23 @@
-"""Tensor maps that a kernel makes from others: fields replaced in memory, then published to copies.
+"""tensormap: a kernel changes fields of a tensor map in memory (PTX ISA 9.1 sections 9.7.9.28 and 9.7.13.16).
 
-A copy reads its map through a proxy of its own. A changed map is visible to it behind a release (`publish`, or
-`release`) and, in the thread that copies, an acquire. PTX ISA 9.1 sections 9.7.9.28, 9.7.13.4 and 9.7.13.16.
+A tensor copy reads its map through the tensormap proxy. It sees a changed map after a release (`cp_fenceproxy`, or
+``fence.proxy_tensormap_release``) and an acquire in the thread that copies (``fence.proxy_tensormap_acquire``).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from warpwright.lang.context import current, misuse
-from warpwright.lang.expr import Expr, Value, operand
-from warpwright.lang.ops.memory import Pointer
-from warpwright.lang.trace import addr
+from warpwright.lang.context import misuse
+from warpwright.lang.expr import Value, operand
+from warpwright.lang.ops.fence import TENSOR_MAP_BYTES
+from warpwright.lang.pointer import Pointer
+from warpwright.lang.trace import current
 from warpwright.types import u32, u64
 
-__all__ = ["FIELDS", "NBYTES", "acquire", "publish", "release", "replace"]
+__all__ = ["FIELDS", "cp_fenceproxy", "replace"]
 
-NBYTES = 128
-# Fields, their types, and whether they are of one dimension.
+# field: (its type, whether each dimension has one)
 FIELDS = {
     "global_address": ("b64", False),
     "rank": ("b32", False),
@@ -33,10 +33,12 @@ FIELDS = {
 
 
 def replace(map: Pointer[Any], field: str, value: Value, dimension: int | None = None) -> None:
-    """Change one field of the map at ``map``, in global or the CTA's shared memory; ``dimension`` counts from the
-    innermost. ``rank`` takes the rank less one; the fields that end in type, layout and mode take the codes of PTX.
+    """Change one field of the map at ``map``, in global or the CTA's shared memory.
 
-    Raises KernelError for an unknown field, and a dimension that is missing or too much.
+    ``dimension`` counts from the innermost. ``value`` of ``rank`` is the rank minus one; the fields that end in type,
+    layout and mode take the codes of PTX.
+
+    Raises KernelError for an unknown field, and for a dimension that is missing or superfluous.
     Issued by each thread for itself.
     Completes by itself, as a weak store of all 128 bytes.
     Targets: sm_90a, sm_100a, sm_100f, sm_120a, sm_120f.
@@ -50,12 +52,12 @@ def replace(map: Pointer[Any], field: str, value: Value, dimension: int | None =
                      f"expected {'0 to 4, innermost first' if ranked else 'none'}")  # fmt: skip
     where = {"shared": ".shared::cta", "global": ".global"}.get(map.space, "")
     ordinals = () if dimension is None else (dimension,)
-    given = operand(value, u64 if type == "b64" else u32)
-    current().emit(f"tensormap.replace.tile.{field}{where}.b1024.{type}", map.node, *ordinals, given)
+    new = operand(value, u64 if type == "b64" else u32)
+    current().emit(f"tensormap.replace.tile.{field}{where}.b1024.{type}", map.node, *ordinals, new)
 
 
-def publish(destination: Pointer[Any], source: Pointer[Any], scope: str = "gpu") -> None:
-    """Copy a map from the CTA's shared memory to global memory, and release it to tensor copies in ``scope``.
+def cp_fenceproxy(destination: Pointer[Any], source: Pointer[Any], scope: str = "gpu") -> None:
+    """Copy a map from the CTA's shared memory to global memory and release it to tensor copies in ``scope``.
 
     Issued by all lanes of a warp together.
     Completes by itself.
@@ -63,27 +65,4 @@ def publish(destination: Pointer[Any], source: Pointer[Any], scope: str = "gpu")
     PTX ISA 9.1 section 9.7.13.16 (tensormap.cp_fenceproxy).
     """
     opcode = f"tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.{scope}.sync.aligned"
-    current().emit(opcode, destination.node, source.node, NBYTES)
-
-
-def release(scope: str = "gpu") -> None:
-    """Release what this thread has done to tensor maps in global memory; `publish` does it by itself.
-
-    Issued by each thread for itself.
-    Completes by itself.
-    Targets: sm_90 and later.
-    PTX ISA 9.1 section 9.7.13.4 (fence.proxy.tensormap::generic.release).
-    """
-    current().emit(f"fence.proxy.tensormap::generic.release.{scope}")
-
-
-def acquire(map: Pointer[Any] | Expr, scope: str = "gpu") -> None:
-    """Let copies that this thread issues from here on use the map at an address as it was released.
-
-    Issued by each thread for itself.
-    Completes by itself.
-    Targets: sm_90 and later.
-    PTX ISA 9.1 section 9.7.13.4 (fence.proxy.tensormap::generic.acquire).
-    """
-    address = map.address if isinstance(map, Pointer) else map
-    current().emit(f"fence.proxy.tensormap::generic.acquire.{scope}", addr(address), NBYTES)
+    current().emit(opcode, destination.node, source.node, TENSOR_MAP_BYTES)

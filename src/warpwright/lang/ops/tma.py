@@ -1,8 +1,8 @@
 """TMA: bulk copies between global and shared memory, issued by one thread (PTX ISA 9.1 sections 9.7.9.25 to 27).
 
-A kernel takes a tensor map as a parameter annotated ``tma.Map[bf16]`` (``tma.Map[Scalar]``: any element type).
-``a[row, col]`` names the corner of a box in array order; the instruction gets the coordinates innermost first.
-Coordinates may lie outside the array: a load writes zeros there and counts their bytes, a store leaves them out.
+A tensor map is a parameter with the annotation ``tma.Map[bf16]`` (``tma.Map[Scalar]``: any element type).
+``a[row, col]`` is the box that starts there, in array order; the instruction gets the coordinates innermost first.
+A box may reach outside the array: a load writes zeros there and counts their bytes, a store skips them.
 """
 
 from __future__ import annotations
@@ -10,29 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from warpwright.lang.context import current, misuse
+from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr, Value, operand
 from warpwright.lang.ops.mbarrier import RemoteBarrier, mbarrier
 from warpwright.lang.params import Box, Map
 from warpwright.lang.smem import Tile
-from warpwright.lang.trace import addr
+from warpwright.lang.trace import addr, current
 from warpwright.ptx import nodes
 from warpwright.types import Scalar, b16, s32, u32, u64
 
 __all__ = [
-    "Box",
-    "Map",
-    "MapUse",
-    "commit_group",
-    "copy",
-    "load",
-    "policy",
-    "prefetch",
-    "prefetch_map",
-    "reduce",
-    "store",
+    "Box", "Map", "MapUse", "commit_group", "copy", "load", "policy", "prefetch", "prefetch_map", "reduce", "store",
     "wait_group",
-]
+]  # fmt: skip
 
 Barrier = mbarrier | RemoteBarrier | Expr
 Destination = Tile | Expr
@@ -43,7 +33,7 @@ REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 
 @dataclass(frozen=True, slots=True)
 class MapUse:
-    """What a kernel needs of one tensor-map parameter, found while tracing: the host builds the map from it.
+    """The box, swizzle and element type of one tensor-map parameter, recorded by the trace: the host encodes the map.
 
     ``box`` is in array order (rows, columns), ``swizzle`` 0, 32, 64 or 128 bytes, ``dtype`` the element type.
     """
@@ -62,14 +52,15 @@ def load(
     multicast: int | Expr | None = None,
     cache_hint: Expr | int | None = None,
 ) -> None:
-    """Copy the box at ``source`` into ``tile`` and count its bytes at ``barrier``, all later.
+    """Start the copy of the box at ``source`` into ``tile``; the bytes count at ``barrier`` when they arrive.
 
-    ``tile`` is a shared-memory tile of the map's box, or a raw u32 shared::cluster address; ``source`` may have more
-    coordinates than the tile has dimensions: the first ones choose, say, one matrix of a batch. With ``cta_group=2``
-    the barrier may lie in the peer CTA (``full.at(LEADER)``). ``multicast`` is the 16-bit mask of the CTAs that receive
-    the box, each at the same offsets and with its own count of bytes. ``cache_hint`` is an L2 `policy`, u64.
+    ``tile`` is a shared-memory tile of the map's box, or a raw u32 shared::cluster address. ``source`` may have more
+    coordinates than the tile has dimensions; the first ones select, for example, one matrix of a batch. With
+    ``cta_group=2`` the barrier may be in the peer CTA (``full.at(LEADER)``). ``multicast`` is the 16-bit mask of the
+    CTAs that receive the box, each at the same offsets and with its own byte count. ``cache_hint`` is an L2 `policy`,
+    u64.
 
-    Raises KernelError where the tile does not fit the map: element type, number of dimensions, or a second box.
+    Raises KernelError if the tile does not fit the map: element type, number of dimensions, or a second box.
 
     Issued by one thread.
     Completes by the bytes counted at the mbarrier: wait on it, no fence.
@@ -78,7 +69,7 @@ def load(
     """
     if cta_group not in (None, 1, 2):
         raise misuse(f"given cta_group={cta_group}; expected 1 or 2")
-    _record(source, tile)
+    _record_map(source, tile)
     opcode = f"cp.async.bulk.tensor.{len(source.index)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
     tail: list[Any] = []
     if multicast is not None:
@@ -89,31 +80,31 @@ def load(
     if cache_hint is not None:
         opcode += ".L2::cache_hint"
         tail.append(_policy(cache_hint))
-    current().emit(opcode, _shared(tile), _place(source), _barrier(barrier), *tail)
+    current().emit(opcode, _tile_operand(tile), _box_operand(source), _barrier_operand(barrier), *tail)
 
 
 def store(destination: Box, tile: Destination, *, cache_hint: Expr | int | None = None) -> None:
-    """Copy ``tile`` to the box at ``destination``, later; then `commit_group` and `wait_group` in the same thread.
+    """Start the copy of ``tile`` to the box at ``destination``; the same thread then commits and waits for the group.
 
-    Every thread that wrote the tile has fenced (``fence.proxy_async``) and the CTA has synchronised before.
-    Raises KernelError where the tile does not fit the map.
+    Before it, each thread that wrote the tile executes ``fence.proxy_async``, and the CTA synchronises.
+    Raises KernelError if the tile does not fit the map.
 
     Issued by one thread.
     Completes by the bulk group that this thread commits.
     Targets: sm_90 and later.
     PTX ISA 9.1 section 9.7.9.27.1.2 (cp.async.bulk.tensor).
     """
-    _record(destination, tile)
+    _record_map(destination, tile)
     opcode = f"cp.async.bulk.tensor.{len(destination.index)}d.global.shared::cta.tile.bulk_group"
     tail = () if cache_hint is None else (_policy(cache_hint),)
-    current().emit(opcode + (".L2::cache_hint" if tail else ""), _place(destination), _shared(tile), *tail)
+    current().emit(opcode + (".L2::cache_hint" if tail else ""), _box_operand(destination), _tile_operand(tile), *tail)
 
 
 def reduce(destination: Box, tile: Destination, op: str = "add", *, cache_hint: Expr | int | None = None) -> None:
-    """Combine ``tile`` with the box at ``destination``, later: add, min, max, inc, dec, and, or, xor.
+    """Start the reduction of ``tile`` into the box at ``destination``: add, min, max, inc, dec, and, or, xor.
 
-    Each element is one atomic operation; their order among CTAs is not fixed, nor is a sum of floating-point numbers.
-    The rest is as for `store`. Raises KernelError for another operation and where the tile does not fit the map.
+    Each element is one atomic operation; the order between CTAs, and so a sum of floats, may differ from run to run.
+    The protocol is that of `store`. Raises KernelError for another operation, and if the tile does not fit the map.
 
     Issued by one thread.
     Completes by the bulk group that this thread commits.
@@ -122,14 +113,14 @@ def reduce(destination: Box, tile: Destination, op: str = "add", *, cache_hint: 
     """
     if op not in REDUCTIONS:
         raise misuse(f"given op={op!r} to tma.reduce; expected one of {', '.join(REDUCTIONS)}")
-    _record(destination, tile)
+    _record_map(destination, tile)
     opcode = f"cp.reduce.async.bulk.tensor.{len(destination.index)}d.global.shared::cta.{op}.tile.bulk_group"
     tail = () if cache_hint is None else (_policy(cache_hint),)
-    current().emit(opcode + (".L2::cache_hint" if tail else ""), _place(destination), _shared(tile), *tail)
+    current().emit(opcode + (".L2::cache_hint" if tail else ""), _box_operand(destination), _tile_operand(tile), *tail)
 
 
 def policy(priority: str) -> Expr:
-    """An L2 cache policy, u64, for ``cache_hint``: evict_first, evict_last, evict_normal or evict_unchanged.
+    """Returns an L2 cache policy (u64) for ``cache_hint``: evict_first, evict_last, evict_normal or evict_unchanged.
 
     Raises KernelError for another priority.
 
@@ -144,18 +135,18 @@ def policy(priority: str) -> Expr:
 
 
 def prefetch(source: Box) -> None:
-    """Ask for the box at ``source`` to be brought into L2: a hint.
+    """Prefetch the box at ``source`` into L2, as a hint.
 
     Issued by one thread.
     Completes by itself, unobserved.
     Targets: sm_90 and later.
     PTX ISA 9.1 section 9.7.9.27.1.4 (cp.async.bulk.prefetch.tensor).
     """
-    current().emit(f"cp.async.bulk.prefetch.tensor.{len(source.index)}d.L2.global.tile", _place(source))
+    current().emit(f"cp.async.bulk.prefetch.tensor.{len(source.index)}d.L2.global.tile", _box_operand(source))
 
 
 def prefetch_map(map: Map[Any]) -> None:
-    """Ask for the tensor map itself to be brought into its cache: a hint.
+    """Prefetch the tensor map itself into its cache, as a hint.
 
     Issued by one thread.
     Completes by itself, unobserved.
@@ -166,9 +157,9 @@ def prefetch_map(map: Map[Any]) -> None:
 
 
 def copy(destination: Expr, source: Expr, nbytes: Value, barrier: Barrier | None = None) -> None:
-    """Copy ``nbytes`` bytes in one piece; addresses and size are multiples of 16.
+    """Start the copy of ``nbytes`` contiguous bytes; addresses and size are multiples of 16.
 
-    Global (u64) to shared (u32) with a ``barrier`` that counts the bytes; shared to global without one, in a group.
+    From global (u64) to shared memory (u32) ``barrier`` counts the bytes; the other way the copy joins a bulk group.
     Raises KernelError for other pairs of addresses.
 
     Issued by one thread.
@@ -181,7 +172,7 @@ def copy(destination: Expr, source: Expr, nbytes: Value, barrier: Barrier | None
     size = operand(nbytes, u32)
     if (destination.type, source.type) == (u32, u64) and barrier is not None:
         opcode = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-        current().emit(opcode, addr(destination), addr(source), size, _barrier(barrier))
+        current().emit(opcode, addr(destination), addr(source), size, _barrier_operand(barrier))
     elif (destination.type, source.type) == (u64, u32) and barrier is None:
         current().emit("cp.async.bulk.global.shared::cta.bulk_group", addr(destination), addr(source), size)
     else:
@@ -193,7 +184,7 @@ def copy(destination: Expr, source: Expr, nbytes: Value, barrier: Barrier | None
 
 
 def commit_group() -> None:
-    """Close this thread's bulk group: the stores it issued since the last one.
+    """Close this thread's bulk group: the stores that it issued since the previous group.
 
     Issued by the thread that issued the stores.
     Completes by itself; the group by `wait_group`.
@@ -204,10 +195,10 @@ def commit_group() -> None:
 
 
 def wait_group(pending: int = 0, *, read: bool = False) -> None:
-    """Wait until at most ``pending`` of this thread's newest bulk groups are unfinished.
+    """Wait until at most ``pending`` of this thread's newest bulk groups are incomplete.
 
-    With ``read`` only until they have read their shared memory, which may then be written again; without it until the
-    data is in global memory.
+    With ``read`` the wait ends when the groups have read their shared memory, which may then be overwritten; without
+    it, when the data is in global memory.
 
     Issued by the thread that committed the groups.
     Completes by the groups.
@@ -220,14 +211,14 @@ def wait_group(pending: int = 0, *, read: bool = False) -> None:
 
 
 def mask(ranks: int) -> Expr:
-    """A 16-bit mask of CTA ranks in a register: bit i names rank i. KernelError for an empty or longer mask."""
+    """Returns a 16-bit mask of CTA ranks in a register, bit i for rank i. Raises KernelError for another mask."""
     if not 1 <= ranks < 1 << 16:
         raise misuse(f"given multicast={ranks:#b}; expected a mask of ranks 0 to 15 with at least one bit set")
     return current().pure("mov.b16", b16, ranks)
 
 
-def _place(box: Box) -> nodes.Address:
-    """``[map, {col, row}]``: innermost first, as PTX writes it."""
+def _box_operand(box: Box) -> nodes.Address:
+    """Returns the operand ``[map, {col, row}]``, innermost coordinate first."""
     return addr(box.map.address, 0, tuple(_coordinate(value) for value in box.coordinates))
 
 
@@ -241,19 +232,19 @@ def _policy(hint: Expr | int) -> Any:
     return operand(hint, u64) if isinstance(hint, Expr) else current().pure("mov.b64", u64, hint)
 
 
-def _shared(tile: Destination) -> nodes.Address:
+def _tile_operand(tile: Destination) -> nodes.Address:
     return tile.operand if isinstance(tile, Tile) else addr(tile)
 
 
-def _barrier(barrier: Barrier) -> nodes.Address:
+def _barrier_operand(barrier: Barrier) -> nodes.Address:
     return addr(barrier) if isinstance(barrier, Expr) else barrier.operand
 
 
-def _record(coords: Box, tile: Destination) -> None:
-    """Note box, swizzle and element type for the host; a raw address leaves the box to the caller."""
+def _record_map(box: Box, tile: Destination) -> None:
+    """Record box, swizzle and element type for the host; with a raw address the caller chooses the box."""
     if isinstance(tile, Expr):
         return
-    name, dtype = coords.map.name, coords.map.dtype
+    name, dtype = box.map.name, box.map.dtype
     if dtype not in (Scalar, tile.dtype):
         raise misuse(
             f"given a tile of {tile.dtype.name} for tensor map {name} of {dtype.name}; expected one element type"
@@ -264,10 +255,10 @@ def _record(coords: Box, tile: Destination) -> None:
             f"given rows of {width} bytes with swizzle {tile.swizzle} to tensor map {name}; expected at most "
             f"{tile.span}: copy a panel at a time, tile[:, c:c + {tile.span // tile.dtype.nbytes}]"
         )
-    more = len(coords.index) - len(tile.shape)
+    more = len(box.index) - len(tile.shape)
     if more < 0:
         raise misuse(
-            f"given {len(coords.index)} coordinates of tensor map {name} for a tile of shape {tile.shape}; "
+            f"given {len(box.index)} coordinates of tensor map {name} for a tile of shape {tile.shape}; "
             "expected at least one coordinate for each dimension"
         )
     use = MapUse((1,) * more + tuple(tile.shape), tile.swizzle, tile.dtype)

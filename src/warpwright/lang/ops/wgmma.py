@@ -1,6 +1,6 @@
-"""wgmma: Hopper's tensor core, driven by a warpgroup, sums in registers (PTX ISA 9.1 section 9.7.15), sm_90a.
+"""wgmma: Hopper's tensor core, issued by a warpgroup, sums in registers (PTX ISA 9.1 section 9.7.15), sm_90a.
 
-A warpgroup is four neighbouring warps, the first a multiple of four; all its threads run every call. The protocol::
+A warpgroup is four consecutive warps, the first a multiple of four; all its threads run every call. The protocol::
 
     acc = wgmma.accumulator(f32, (64, 256))
     for k in loop(tiles_k):
@@ -12,9 +12,9 @@ A warpgroup is four neighbouring warps, the first a multiple of four; all its th
         wgmma.commit_group()
         wgmma.wait_group(0)
 
-Between `mma` and the `wait_group` that covers it nobody may read or write the accumulator or A's registers, nor
-overwrite the tiles. Accumulators keep their registers: a loop without a fence of its own, or one that moves them,
-makes the assembler serialise the products.
+Between `mma` and its `wait_group` no thread may read or write the accumulator or A's registers, or overwrite the tiles.
+An accumulator stays in its registers: a loop that has no `fence`, or that moves the accumulator, makes ptxas serialise
+the mma.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from warpwright.lang.context import current, misuse
+from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr, Value, operand
 from warpwright.lang.fragment import Fragment, accumulator_registers, check_registers
 from warpwright.lang.ops.descriptor import warpgroup_descriptor
 from warpwright.lang.smem import Tile, Transposed
+from warpwright.lang.trace import current
 from warpwright.layout import fragment
 from warpwright.types import Scalar, pred
 
@@ -47,44 +48,45 @@ PAIRS = {
     "u8": (("s8", "u8"), ("s32",)),
 }
 LEFT_REGISTERS = 4
-PENDING = 7  # ptxas makes 7 of every larger number
+MAX_PENDING = 7  # ptxas replaces a larger number by 7
 Operand = Tile | Transposed
 
 
 def accumulator(dtype: type[Scalar], shape: tuple[int, int]) -> Fragment:
-    """D of the warpgroup's products: ``shape`` (64, n) of f32, f16 or s32, n a multiple of 8 up to 256.
+    """Returns D of the warpgroup's mma: ``shape`` (64, n) of f32, f16 or s32, n a multiple of 8 up to 256.
 
     ``acc.regs`` are this thread's registers, n/2 (f16: n/4 of f16x2); ``acc.at(v)`` is the row and column of element
-    v. They hold nothing until a `mma` with ``accumulate=False``. Raises KernelError for another shape or type.
+    v. The first `mma` has ``accumulate=False``: the registers are not initialised. Raises KernelError for another shape
+    or type.
     """
     if dtype.name not in (*FLOATS, "s32"):
         raise misuse(f"given a wgmma accumulator of {dtype.name}; expected f32, f16 or s32")
     if len(shape) != 2 or shape[0] != M or not _is_n(shape[1], dtype.name):
         raise misuse(
-            f"given a wgmma accumulator of {dtype.name} {shape}; expected (64, n) with n {_n_words(dtype.name)}"
+            f"given a wgmma accumulator of {dtype.name} {shape}; expected (64, n) with n {_allowed_n(dtype.name)}"
         )
     registers = accumulator_registers(dtype, M * shape[1] // THREADS)
     return Fragment(dtype, shape, registers, THREADS, fragment.accumulator)
 
 
 def left(dtype: type[Scalar], regs: Sequence[Expr]) -> Fragment:
-    """A of one `mma` in registers: four of 32 bits with elements of ``dtype``, lowest bits first.
+    """Returns A of one `mma` in four 32-bit registers with elements of ``dtype``, lowest bits first.
 
-    Register r of thread t holds row 16·(t/32) + t%32/4 + 8·(r%2), and columns from K/2·(r/2) on. For 16-bit types that
-    is an accumulator of f32, rounded: k-block j takes ``pack(bf16x2, acc.regs[v], acc.regs[v + 1])`` for v = 8·j,
+    Register r of thread t has row 16·(t/32) + t%32/4 + 8·(r%2) and columns from K/2·(r/2) on. For 16-bit types that is
+    the layout of an f32 accumulator: k-block j takes ``pack(bf16x2, acc.regs[v], acc.regs[v + 1])`` for v = 8·j,
     8·j + 2, 8·j + 4, 8·j + 6. Raises KernelError for other registers.
     """
     if dtype.name not in PAIRS:
         raise misuse(f"given A of {dtype.name} in registers; expected one of {', '.join(PAIRS)}")
-    given = check_registers(regs, (LEFT_REGISTERS,), f"A of wgmma in {dtype.name}")
-    return Fragment(dtype, (M, 8 * K_BYTES // dtype.bits), given, THREADS, partial(fragment.left, bits=dtype.bits))
+    regs = check_registers(regs, (LEFT_REGISTERS,), f"A of wgmma in {dtype.name}")
+    return Fragment(dtype, (M, 8 * K_BYTES // dtype.bits), regs, THREADS, partial(fragment.left, bits=dtype.bits))
 
 
 def fence() -> None:
-    """Order this warpgroup's earlier accesses to registers before the `mma` that follow.
+    """Order this warpgroup's earlier register accesses before the next `mma`.
 
-    Before the first `mma` of every run of them; between `mma` into one accumulator none is needed. Tiles that threads
-    wrote with ordinary stores need ``fence.proxy_async()`` as well; tiles that TMA filled need neither.
+    The first `mma` of each group needs the fence; between `mma` into one accumulator none is needed. Tiles that threads
+    wrote with ordinary stores need ``fence.proxy_async()`` as well; tiles that TMA filled do not.
 
     Issued by the whole warpgroup, converged.
     Completes by itself.
@@ -104,13 +106,13 @@ def mma(
     negate_b: bool = False,
     satfinite: bool = False,
 ) -> None:
-    """D = A·Bᵀ, or D += A·Bᵀ where ``accumulate`` holds: one instruction, 64 rows, K of 32 bytes (16 elements of bf16).
+    """Compute D = A·Bᵀ, or D += A·Bᵀ where ``accumulate`` holds: 64 rows, K of 32 bytes (16 elements of bf16).
 
-    ``a`` (64, K) and ``b`` (n, K) are K-wide slices of swizzled tiles, ``a`` also `left` registers. 16-bit tiles whose
-    rows run along K are given transposed: ``tile[kk : kk + 16, :].T``. ``negate_a`` and ``negate_b`` change the sign
-    of a matrix of floating-point numbers; ``satfinite`` clamps s32 sums.
+    ``a`` (64, K) and ``b`` (n, K) are K-wide slices of swizzled tiles; ``a`` may also be `left` registers. A 16-bit
+    tile whose rows run along K is given transposed: ``tile[kk : kk + 16, :].T``. ``negate_a`` and ``negate_b`` change
+    the sign of a floating-point matrix; ``satfinite`` clamps s32 sums.
 
-    Raises KernelError for types that wgmma does not multiply and tiles of other shapes or without a swizzle.
+    Raises KernelError for types that wgmma does not have, and for tiles of another shape or without a swizzle.
 
     Issued by the whole warpgroup, converged, with the same tiles.
     Completes by `commit_group` and `wait_group`.
@@ -139,7 +141,7 @@ def mma(
 
 
 def commit_group() -> None:
-    """Close the warpgroup's group: the `mma` issued since the last one.
+    """Close the warpgroup's group: the `mma` issued since the previous group.
 
     Issued by the whole warpgroup, converged.
     Completes by itself; the group by `wait_group`.
@@ -150,17 +152,17 @@ def commit_group() -> None:
 
 
 def wait_group(pending: int = 0) -> None:
-    """Wait until at most ``pending`` (0 to 7) of the newest groups are unfinished.
+    """Wait until at most ``pending`` (0 to 7) of the newest groups are incomplete.
 
-    The sums of a finished group may be read, its tiles and registers of A written again.
+    The sums of a complete group may be read, its tiles and its registers of A overwritten.
 
     Issued by the whole warpgroup, converged.
     Completes by the groups.
     Targets: sm_90a.
     PTX ISA 9.1 section 9.7.15.7.3 (wgmma.wait_group).
     """
-    if not isinstance(pending, int) or not 0 <= pending <= PENDING:
-        raise misuse(f"given wgmma.wait_group({pending!r}); expected a Python int from 0 to {PENDING}")
+    if not isinstance(pending, int) or not 0 <= pending <= MAX_PENDING:
+        raise misuse(f"given wgmma.wait_group({pending!r}); expected a Python int from 0 to {MAX_PENDING}")
     current().emit("wgmma.wait_group.sync.aligned", pending)
 
 
@@ -169,7 +171,7 @@ def _is_n(n: int, dtype: str) -> bool:
     return 8 <= n <= 256 and n % step == 0
 
 
-def _n_words(dtype: str) -> str:
+def _allowed_n(dtype: str) -> str:
     return "8, 16, 24, 32 or a multiple of 16 up to 256" if dtype == "s32" else "a multiple of 8 up to 256"
 
 
@@ -212,7 +214,7 @@ def _check_tile(name: str, matrix: Operand) -> None:
 
 
 def _majors(a: Operand | Fragment, b: Operand) -> tuple[int, ...]:
-    """imm-trans of the operands that have it: 16-bit tiles."""
+    """Returns imm-trans of the operands that have one, 16-bit tiles."""
     if b.dtype.bits != 16:
         return ()
     return tuple(int(isinstance(matrix, Transposed)) for matrix in (a, b) if not isinstance(matrix, Fragment))

@@ -125,8 +125,8 @@ def attention(
                 load_tile(to_kv, "kv", v, batch, kv_head, last_row - (step - 1) * KEYS)
                 load_tile(to_kv, "kv", k, batch, kv_head, last_row - step * KEYS)
             load_tile(to_kv, "kv", v, batch, kv_head, first * KEYS)
-        to_q.drain()
-        to_kv.drain()
+        to_q.wait_all_empty()
+        to_kv.wait_all_empty()
 
     @role(warp=last, elect=True)
     def multiply() -> None:

@@ -113,7 +113,7 @@ def attention(
             load_tile(to_v, "v", v, *of, share.first * keys)
         publish(items, (0,) * WORDS)
         for cursor in cursors:
-            cursor.drain()
+            cursor.wait_all_empty()
 
     @role(warps=range(WARPS, 2 * WARPS))
     def multiply() -> None:

@@ -125,7 +125,7 @@ def attention(
             number.set(taken + nctaid.x)
         publish(0, 0, 0, 0)
         for cursor in cursors:
-            cursor.drain()
+            cursor.wait_all_empty()
 
     @role(warp=1, elect=True)
     def save() -> None:

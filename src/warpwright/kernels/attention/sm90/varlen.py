@@ -142,7 +142,7 @@ def attention_varlen(
             atom.exch(Global(u32, counter), 0)
         publish(*[0] * WORDS)
         for cursor in cursors:
-            cursor.drain()
+            cursor.wait_all_empty()
 
     @role(warp=1, elect=True)
     def save() -> None:

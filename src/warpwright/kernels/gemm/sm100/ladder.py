@@ -96,7 +96,7 @@ def gemm_level1(
     with If(multiplies):
         tcgen05.commit(done, cta_group=2, multicast=BOTH)
     with If(loads):
-        slots.drain()
+        slots.wait_all_empty()
     done.wait(0)
     warp.sync()
     store(acc, d, row, col, m, n, pitch, out or dtype, both=True)
@@ -146,7 +146,7 @@ def gemm_level2(
     with If(multiplies):
         tcgen05.commit(done, cta_group=2, multicast=BOTH)
     with If(loads):
-        slots.drain()
+        slots.wait_all_empty()
     done.wait(0)
     warp.sync()
     with If(leads):
@@ -227,7 +227,7 @@ def gemm_ring(
 
     @role(warp=0, elect=True)
     def drain() -> None:
-        slots.drain()
+        slots.wait_all_empty()
 
     tear_down()
 

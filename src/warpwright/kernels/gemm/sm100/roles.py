@@ -134,7 +134,7 @@ def gemm_roles(
                 full = slot.full.at(leader)
                 load_part(slot.a, a, row, k * depth, full, along_n, share[1], same_a)
                 load_part(slot.b, b, col + half * (tile_n // PAIR), k * depth, full, along_m, share[0], same_b)
-        slots.drain()
+        slots.wait_all_empty()
 
     @role(warp=1, elect=True, when=half == 0)
     def mma() -> None:

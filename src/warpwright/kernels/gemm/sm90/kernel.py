@@ -136,7 +136,7 @@ def gemm_one_loop(
         wgmma.wait_group(0)
         release(slot, peer, shares)
     with If(loads):
-        slots.drain()
+        slots.wait_all_empty()
     warp.sync()
     finish = epilogue.prepare(alpha, scale_a, scale_b, bias, columns)
     for i, acc in enumerate(sums):
@@ -223,7 +223,7 @@ def gemm(
                 slot.full.arrive_expect_tx(slot.nbytes)
                 load_part(slot.a, a, majors[0], at["a"], row, k, slot.full, place_n, share[1], same_row, hints[0])
                 load_part(slot.b, b, majors[1], at["b"], col, k, slot.full, place_m, share[0], same_column, hints[1])
-        slots.drain()
+        slots.wait_all_empty()
 
     @role(warps=range(WARPS, WARPS + WARPS * consumers))
     def multiply() -> None:

@@ -1,4 +1,4 @@
-"""Evaluate straight-line integer PTX: what registers hold, where barriers and tiles are touched."""
+"""Evaluates straight-line integer PTX: the values of registers and the addresses of memory accesses."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _LINE = re.compile(r"(?:@(!?)(%\w+) )?([\w.:]+) (.*)")
 _WORD = (1 << 32) - 1
 
 
-def run(lines: list[str]) -> list[tuple[str, int, str]]:
-    """(opcode, address, last operand) of every access to memory, in order. Waits succeed; symbols are 0."""
+def accesses(lines: list[str]) -> list[tuple[str, int, str]]:
+    """Returns (opcode, address, last operand) of every memory access, in order. Waits succeed; symbols are 0."""
     values: dict[str, int] = {}
-    touched = []
+    found_accesses = []
     for line in lines:
         found = _LINE.fullmatch(line)
         if found is None or found[3] == "bra":
@@ -23,17 +23,17 @@ def run(lines: list[str]) -> list[tuple[str, int, str]]:
         if "[" in text:
             base, offset = re.search(r"\[(%\w+)(?:\+(\d+))?\]", text).groups()
             last = values.get(operands[-1], operands[-1])
-            touched.append((opcode, values.get(base, 0) + int(offset or 0), str(last)))
+            found_accesses.append((opcode, values.get(base, 0) + int(offset or 0), str(last)))
         else:
             values[operands[0]] = _value(opcode.split(".")[0], [_read(values, operand) for operand in operands[1:]])
-    return touched
+    return found_accesses
 
 
 def _read(values: dict[str, int], operand: str) -> int:
     return int(operand, 0) if operand[0].isdigit() else values.get(operand, 0)
 
 
-def _value(name: str, given: list[int]) -> int:
+def _value(name: str, operands: list[int]) -> int:
     results = {
         "mov": lambda x: x,
         "add": lambda x, y: x + y,
@@ -43,4 +43,4 @@ def _value(name: str, given: list[int]) -> int:
         "setp": lambda x, y: int(x == y),
         "cvta": lambda x: x,
     }
-    return results[name](*given) & _WORD
+    return results[name](*operands) & _WORD

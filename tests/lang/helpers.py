@@ -1,4 +1,4 @@
-"""What tests of the language share: the instructions of a kernel, and the misuse that a kernel is refused for."""
+"""Helpers of the language tests: the instructions of a kernel, and the error that tracing it raises."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLACE = re.compile(r"(?:/[^\s:]+)?/\w+\.py:\d+")
 
 
 def code(kernel: Kernel, arch: str | None = None, **config: object) -> list[str]:
-    """Labels and instructions of a kernel that ptxas accepts, without declarations, prologue, ``.loc`` and ``ret``."""
+    """Returns labels and instructions without declarations, prologue, ``.loc`` and ``ret``; ptxas must accept them."""
     traced = kernel.trace(arch, **config)
     assembly = assemble(traced.ptx, traced.arch)
     assert assembly.ok, f"{assembly.log}\n{traced.ptx}"
@@ -26,14 +26,14 @@ def code(kernel: Kernel, arch: str | None = None, **config: object) -> list[str]
 
 
 def misuse(kernel: Kernel, arch: str | None = None, **config: object) -> str:
-    """The sentence that refuses ``kernel``, places in it as ``FILE``; it points at the line marked ``# wrong``."""
+    """Returns the error of tracing ``kernel``, source lines as ``FILE``; it points at the line marked ``# wrong``."""
     with pytest.raises(KernelError) as caught:
         kernel.trace(arch, **config)
     return sentence(caught.value)
 
 
 def sentence(error: KernelError) -> str:
-    """The message without its place, after the check that the place is a line marked ``# wrong``."""
+    """Returns the message without its source line, after a check that this line is marked ``# wrong``."""
     path, _, line = error.where.rpartition(":")
     source = linecache.getline(path, int(line))
     if sys.version_info < (3, 11) and source.lstrip().startswith("def "):  # there a decorator's call has the line below
