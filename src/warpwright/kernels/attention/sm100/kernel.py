@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from warpwright.kernels.attention.sm90.steps import Mask, load_tile
+from warpwright.kernels.attention.sm90.steps import Mask, load_when_empty
 from warpwright.kernels.attention.sm100.plan import KEYS, ROWS, BlackwellConfig
 from warpwright.kernels.attention.sm100.roles import Rings, add_up, soften, update
 from warpwright.kernels.tiles import WARPS
@@ -118,13 +118,13 @@ def attention(
         to_q, to_kv = rings.qs.producer(), rings.kv.producer()
         for row, head, batch, first, blocks in work():
             for tile in range(tiles):
-                load_tile(to_q, "q", q, batch, head, row + tile * ROWS)
+                load_when_empty(to_q, "q", q, batch, head, row + tile * ROWS)
             kv_head, last_row = head // group, (first + blocks - 1) * KEYS
-            load_tile(to_kv, "kv", k, batch, kv_head, last_row)
+            load_when_empty(to_kv, "kv", k, batch, kv_head, last_row)
             for step in loop(1, blocks):
-                load_tile(to_kv, "kv", v, batch, kv_head, last_row - (step - 1) * KEYS)
-                load_tile(to_kv, "kv", k, batch, kv_head, last_row - step * KEYS)
-            load_tile(to_kv, "kv", v, batch, kv_head, first * KEYS)
+                load_when_empty(to_kv, "kv", v, batch, kv_head, last_row - (step - 1) * KEYS)
+                load_when_empty(to_kv, "kv", k, batch, kv_head, last_row - step * KEYS)
+            load_when_empty(to_kv, "kv", v, batch, kv_head, first * KEYS)
         to_q.drain()
         to_kv.drain()
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from warpwright.kernels.attention.problem import PANEL
-from warpwright.kernels.attention.sm90.steps import reduced
+from warpwright.kernels.attention.sm90.steps import reduce
 from warpwright.kernels.attention.sm100.plan import WARP_ROWS
 from warpwright.kernels.tiles import pack_neighbours, part
 from warpwright.lang import (
@@ -109,7 +109,7 @@ def weights(
     score: list[Any] = [value for part in found for value in part]
     if keys:
         score = [select(keys(column), value, float("-inf")) for column, value in enumerate(score)]
-    shift = max(reduced(max, score) * scale, greatest)
+    shift = max(reduce(max, score) * scale, greatest)
     shift = select(shift - greatest > lazy, shift, greatest)
     factor = ex2(greatest - shift)
     greatest.set(shift)
@@ -120,7 +120,7 @@ def weights(
         tcgen05.st(slot.s[:, first : first + COLUMNS], words[first : first + COLUMNS])
     tcgen05.wait_st()
     arrive(slot.empty)
-    weight.set(fma(weight, factor, reduced(lambda a, b: a + b, powers)))
+    weight.set(fma(weight, factor, reduce(lambda a, b: a + b, powers)))
 
 
 def rescale(slot: Slot, factor: Expr) -> None:
