@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from warpwright.kernels.attention.problem import PANEL, Problem
@@ -11,18 +11,18 @@ from warpwright.kernels.attention.sm90.plan import WARPGROUP
 
 __all__ = ["CONFIGS", "KEYS", "ROWS", "BlackwellConfig", "BlackwellPlan", "plan"]
 
-ROWS, KEYS = 128, 128  # of a tile of queries, and of a block of keys: the lanes of tensor memory, one product's N
+ROWS, KEYS = 128, 128  # of a tile of queries (the lanes of tensor memory), and of a key block (N of one MMA)
 CONTROL_BYTES = 1024
 WARP_ROWS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class BlackwellConfig:
-    """One way to run `warpwright.kernels.attention.sm100.attention`.
+    """One configuration of `warpwright.kernels.attention.sm100.kernel.attention`.
 
-    A CTA has ``tiles`` tiles of 128 queries in flight, each with a warpgroup of its own for the softmax: while one
-    computes weights, the tensor cores work for the other. ``stages`` are blocks of 128 keys or values in shared memory.
-    A row's greatest score is brought up to date once it has grown by ``lazy`` powers of two.
+    A CTA has ``tiles`` tiles of 128 queries in flight, each with a softmax warpgroup: during the softmax of one tile
+    the tensor cores work for the other. ``stages`` are blocks of 128 keys or values in shared memory. A row max is
+    updated only when it grows by more than ``lazy`` powers of two.
     """
 
     head_dim: int = 128
@@ -37,7 +37,7 @@ class BlackwellConfig:
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA: a warpgroup a tile, one that corrects, one that loads and multiplies."""
+        """Threads of a CTA: a softmax warpgroup a tile, the correction warpgroup, one that loads and multiplies."""
         return WARPGROUP * (self.tiles + 2)
 
     @property
@@ -47,8 +47,8 @@ class BlackwellConfig:
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """What ``attention.configure`` takes."""
-        return {name: getattr(self, name) for name in ("head_dim", "tiles", "stages", "lazy", "threads")}
+        """Every option and the number of threads by name, for reports."""
+        return {**asdict(self), "threads": self.threads}
 
 
 # O of 256 columns leaves room for one tile in the 512 columns of tensor memory.
@@ -80,7 +80,7 @@ class BlackwellPlan:
 
 
 def plan(problem: Problem, *, sms: int, config: BlackwellConfig | None = None) -> BlackwellPlan:
-    """The launch for ``problem`` on a device of ``sms`` SMs, by ``config`` or the one of its head dimension."""
+    """Returns the launch for ``problem`` on a device of ``sms`` SMs, by ``config`` or that of its head dimension."""
     found = config or CONFIGS[problem.padded_dim]
     parts = -(-problem.q_len // (found.tiles * ROWS))
     total = parts * problem.heads * problem.batch
