@@ -1,4 +1,4 @@
-"""Configurations of the mma.sync attention as data, their shared memory, and what a launch of one needs: no device."""
+"""Configurations of the mma.sync attention as data, their shared memory, and the launch of one: no device."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ MAX_GRID_YZ = 65535
 
 @dataclass(frozen=True, slots=True)
 class Sm120Config:
-    """One way to run a kernel of `sm120` ("registers", "cp.async") or `sm120_shared` ("meeting", "shared").
+    """One configuration of `sm120.kernel` ("registers", "cp.async") or `sm120.reference_kernel` ("meeting", "shared").
 
-    ``tile`` is (queries of a CTA, keys of a block), ``stages`` the tiles of K and of V that are on their way or in use,
-    ``producers`` the warps that are there to load (of a kernel with TMA one thread does), ``consumers`` those that
-    compute. The kernels that pass scores through shared memory spread rows of scores over ``softmax`` warps; with
-    ``helpers`` their producers compute too. ``expected`` is what the published kernel's author expected of this step.
+    ``tile`` is (queries of a CTA, keys of a block), ``stages`` are those of the rings of K and of V, ``producers`` the
+    loading warps (with TMA one thread of them loads), ``consumers`` the computing warps. The reference kernels split
+    rows of scores over ``softmax`` warps; with ``helpers`` their producers compute too. ``expected`` is the gain that
+    the author of the published kernel expected of this step.
     """
 
     kernel: str = "registers"
@@ -53,14 +53,14 @@ class Sm120Config:
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """What the kernel takes."""
+        """The options of the kernel and the number of threads by name, for reports."""
         names = "head_dim tile stages producers consumers threads"
         names += {"meeting": " softmax helpers", "shared": " softmax"}.get(self.kernel, "")
         return {name: getattr(self, name) for name in names.split()}
 
 
 class Piece(NamedTuple):
-    """A part of a CTA's shared memory: ``nbytes`` of ``shape``, which says how they come about."""
+    """A part of a CTA's shared memory: its ``nbytes``, and ``shape``, their factors."""
 
     name: str
     shape: str
@@ -68,7 +68,7 @@ class Piece(NamedTuple):
 
 
 def layout(config: Sm120Config) -> tuple[Piece, ...]:
-    """The shared memory of a CTA, piece by piece in the order of addresses."""
+    """Returns the shared memory of a CTA, piece by piece in the order of addresses."""
     (rows, keys), columns, stages = config.tile, config.head_dim, config.stages
     staged = keys * columns * ELEMENT * stages
     shape = f"{stages} stages × {keys} × {columns} × {ELEMENT} B"
@@ -138,8 +138,8 @@ class Sm120Plan:
 
     Arguments in order, with TMA: maps of q, k, v and o, each of an array (batch, heads, rows, head_dim) of any strides
     with dense rows, in boxes ``q_box``, ``kv_box``, ``kv_box`` and ``o_box`` with a swizzle of 128 bytes. With
-    cp.async: the four addresses, then for each the elements from batch to batch, head to head and row to row, and
-    head_dim. Then the address of the log-sum-exp (batch, heads, q_len) of float32, or 0, and ``scalars``.
+    cp.async: the four addresses, then for each the strides of batch, head and row in elements, and head_dim. Then the
+    address of the log-sum-exp (batch, heads, q_len) of float32, or 0, and ``scalars``.
     """
 
     config: Sm120Config
@@ -151,7 +151,7 @@ class Sm120Plan:
 
 
 def plan(problem: Problem, *, tma: bool = True, arch: str = "sm_120a", config: Sm120Config | None = None) -> Sm120Plan:
-    """The launch for ``problem`` by ``config``, or by the one that suits ``arch`` best, with or without ``tma``.
+    """Returns the launch for ``problem`` by ``config`` or else the fastest one for ``arch``, with or without ``tma``.
 
     Raises UsageError for a configuration of another head dimension, and for more heads or batches than a grid holds.
     """
