@@ -253,12 +253,12 @@ class BackwardConsumer:
         clear(self.dk, self.dv)
 
     def wait_and_issue_scores(self, slot: Slot) -> None:
-        """Sᵀ = K·Qᵀ, when Q is there."""
+        """Wait for Q in ``slot``, then issue Sᵀ = K·Qᵀ."""
         slot.full.wait()
         issue_ss(self.scores, self.memory.k, self.own, slot.rows)
 
     def wait_and_issue_dp(self, slot: Slot) -> None:
-        """dPᵀ = V·dOᵀ, when dO is there."""
+        """Wait for dO in ``slot``, then issue dPᵀ = V·dOᵀ."""
         slot.full.wait()
         issue_ss(self.dp, self.memory.v, self.own, slot.rows)
 
@@ -281,7 +281,7 @@ class BackwardConsumer:
         store_transposed(ds, self.ds[words], columns.start, self.number * WARP_ROWS)
 
     def issue_dq(self, ds: Tile) -> None:
-        """This warpgroup's part of dQᵀ = Kᵀ·dSᵀ: 64 columns of K, or half of the queries."""
+        """Issue this warpgroup's part of dQᵀ = Kᵀ·dSᵀ: 64 columns of K, or half of the queries."""
         k, rows = self.memory.k, self.dq.shape[1]
         k, ds = (part(k, self.own, PANEL, "mn"), ds) if rows == self.queries else (k, part(ds, self.own, rows, "k"))
         wgmma.fence()

@@ -13,6 +13,7 @@ from typing import Any
 
 from warpwright.kernels.attention.sm90.plan import CONFIGS, STRIP, WARPGROUP, HopperConfig
 from warpwright.kernels.attention.sm90.steps import (
+    BlockSoftmax,
     CurrentTile,
     Mask,
     OnlineSoftmax,
@@ -201,7 +202,7 @@ class Consumer:
 
     def run(self, item: Sequence[Any], lse: Expr, q_len: Any) -> None:
         """Compute all tiles of a CTA: that of ``item``, then those that the ring `work` brings."""
-        overlap = self.rings.q.stages > 1  # else the next Q has no slot before O has left through this one
+        overlap = self.rings.q.stages > 1  # else the next Q has no slot until O has left through this one
         self.tile.set(item)
         self.wait_and_issue_first_scores()
         self.wait_first_scores()
@@ -243,30 +244,30 @@ class Consumer:
         return words
 
     def wait_and_issue_scores(self, slot: Slot) -> None:
-        """QKᵀ of the block in ``slot``, when K is there and it is this warpgroup's turn."""
+        """Wait for K in ``slot`` and for this warpgroup's turn, then issue QKᵀ."""
         slot.full.wait()
         if self.config.in_turn:
             bar.sync(self.own + TURN, 2 * WARPGROUP)
         issue_ss(self.scores, self.of_q.peek().q, self.own, slot.k)
 
     def wait_and_issue_values(self, slot: Slot, accumulate: Any) -> None:
-        """O += P·V of the block in ``slot``, when V is there; O = P·V where not ``accumulate``."""
+        """Wait for V in ``slot``, then issue O += P·V; O = P·V where not ``accumulate``."""
         slot.full.wait()
         issue_rs(self.out, self.weights, slot.v, accumulate)
 
     def arrive_turn(self) -> None:
-        """Let the following warpgroup issue: it multiplies during the softmax of this one."""
+        """Arrive on the named barrier of the following warpgroup, which multiplies during the softmax of this one."""
         if self.config.in_turn:
             bar.arrive(self.following + TURN, 2 * WARPGROUP)
 
     def wait_and_issue_first_scores(self) -> None:
-        """QKᵀ of a tile's first block, when Q and K are there."""
+        """Wait for Q and K of a tile's first block, then issue QKᵀ."""
         self.of_q.peek().full.wait()
         self.wait_and_issue_scores(self.of_k.peek())
         self.arrive_turn()
 
     def wait_first_scores(self) -> None:
-        """Wait for the scores of a tile's first block and compute their softmax."""
+        """Wait for the scores of a tile's first block, arrive on empty of its K, and compute the softmax."""
         wgmma.wait_group(0)
         slot = next(self.of_k)
         with If(self.leader):
@@ -297,8 +298,8 @@ class Consumer:
                         rescale(self.out, factors, halves)
             start = stop
 
-    def block_softmax(self, masked: bool, number: Any) -> Any:
-        """Returns the `BlockSoftmax` of the ``number``-th block, counted from the last one."""
+    def block_softmax(self, masked: bool, number: Any) -> BlockSoftmax:
+        """Returns the weights and factors of the ``number``-th block, counted from the last one."""
         scores: list[Any] = self.scores.regs
         if masked:
             block = (self.tile.first + self.tile.count - 1 - number) * self.mask.keys
@@ -313,7 +314,7 @@ class Consumer:
         return [select(total == 0.0, total, rcp(total)) for total in totals]
 
     def epilogue(self, slot: Slot, factors: Sequence[Any]) -> None:
-        """O, divided by the row sums, to the slot of Q; then the role `save` stores it."""
+        """Divide O by the row sums and hand it to the role `save` in the slot of Q."""
         slot_v = next(self.of_v)
         with If(self.leader):
             slot_v.empty.arrive()
