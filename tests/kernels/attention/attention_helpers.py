@@ -10,7 +10,7 @@ import numpy as np
 import warpwright as ww
 from warpwright.kernels.attention import Problem, reference
 from warpwright.kernels.attention.sm120.kernel import kernel_of
-from warpwright.kernels.attention.sm120.plan import Sm120Config, plan
+from warpwright.kernels.attention.sm120.plan import Config, plan
 from warpwright.kernels.reference import ulp
 from warpwright.types import of_dtype
 
@@ -28,7 +28,7 @@ def normal(problem: Problem, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.
 
 
 def arguments(
-    problem: Problem, config: Sm120Config, arrays: Any, arch: str = "sm_120a"
+    problem: Problem, config: Config, arrays: Any, arch: str = "sm_120a"
 ) -> tuple[Any, tuple[int, int, int], list[Any]]:
     """Returns kernel, grid and arguments of a launch; ``arrays`` are q, k, v, o and the log-sum-exp."""
     found = plan(problem, config=config)
@@ -40,7 +40,7 @@ def arguments(
 
 
 def attend(
-    problem: Problem, config: Sm120Config, q: Any, k: Any, v: Any, *, arch: str = "sm_120a", device: Any = "rtx5090"
+    problem: Problem, config: Config, q: Any, k: Any, v: Any, *, arch: str = "sm_120a", device: Any = "rtx5090"
 ) -> tuple[np.ndarray, np.ndarray]:
     """Run the kernel of ``config``; returns output and log-sum-exp."""
     o, lse = np.full(q.shape, SENTINEL, q.dtype), np.full(q.shape[:3], SENTINEL, np.float32)

@@ -11,7 +11,7 @@ import numpy as np
 from tests.kernels.attention.attention_helpers import SENTINEL, normal, verify
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.reference import sequences
-from warpwright.kernels.attention.sm90.plan import HopperConfig, plan_varlen
+from warpwright.kernels.attention.sm90.plan import Config, plan_varlen
 from warpwright.kernels.attention.sm90.varlen import kernel_of
 from warpwright.layout.tensor_map import ragged
 from warpwright.types import of_dtype
@@ -50,7 +50,7 @@ def verify_packed(problem: Problem, given: Packed, found: Any) -> None:
 
 
 def prepared(
-    problem: Problem, config: HopperConfig, given: Packed, sms: int = 3
+    problem: Problem, config: Config, given: Packed, sms: int = 3
 ) -> tuple[tuple[int, int, int], Any, list[Any], tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Returns grid, kernel, arguments and results: O, the log-sum-exp, and the counter."""
     q, k, v, cu_q, cu_k = given

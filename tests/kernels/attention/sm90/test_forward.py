@@ -15,7 +15,7 @@ from tests.kernels.attention.attention_helpers import BF16, SENTINEL, normal, ve
 from tests.kernels.helpers import without
 from warpwright.kernels.attention import Problem, reference
 from warpwright.kernels.attention.sm90.forward import kernel_of
-from warpwright.kernels.attention.sm90.plan import CONFIGS, HopperConfig, HopperPlan, choose, plan
+from warpwright.kernels.attention.sm90.plan import CONFIGS, Config, Plan, choose, plan
 from warpwright.kernels.reference import ulp
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.ptx.ptxas import assemble
@@ -26,11 +26,11 @@ from warpwright.vgpu import Device
 SMEM_LIMIT = 232_448
 BOUNDS = [(False, False), (False, True), (True, True)]
 SMALL = {
-    "one warpgroup": HopperConfig(64, (64, 64)),
-    "in turn": HopperConfig(64, (192, 32), in_turn=True),
-    "panels of 32": HopperConfig(96, (128, 48), in_turn=True),
-    "wide": HopperConfig(128, (128, 64)),
-    "one slot of Q": HopperConfig(256, (128, 32), q_stages=1, together=False),
+    "one warpgroup": Config(64, (64, 64)),
+    "in turn": Config(64, (192, 32), in_turn=True),
+    "panels of 32": Config(96, (128, 48), in_turn=True),
+    "wide": Config(128, (128, 64)),
+    "one slot of Q": Config(256, (128, 32), q_stages=1, together=False),
 }
 ONE, TURN, NARROW, WIDE, ONE_Q = SMALL.values()
 SHAPES = [
@@ -49,8 +49,8 @@ SHAPES = [
 
 
 def prepared(
-    problem: Problem, config: HopperConfig, given: Any, sms: int = 3
-) -> tuple[HopperPlan, Any, list[Any], tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    problem: Problem, config: Config, given: Any, sms: int = 3
+) -> tuple[Plan, Any, list[Any], tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Returns plan, kernel, arguments and results: O, the log-sum-exp, and the counter."""
     found = plan(problem, sms=sms, config=config)
     q, k, v = given
@@ -61,7 +61,7 @@ def prepared(
 
 
 def attend(
-    problem: Problem, config: HopperConfig, given: Any, sms: int = 3, *, counted: bool = True
+    problem: Problem, config: Config, given: Any, sms: int = 3, *, counted: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
     found, kernel, args, (o, lse, counter) = prepared(problem, config, given, sms)
     args[5] = counter if counted else 0
@@ -83,7 +83,7 @@ def test_no_spills_and_no_serialised_wgmma_in_any_shipped_configuration(name: st
 
 
 @pytest.mark.parametrize(("config", "problem"), SHAPES)
-def test_agrees_with_float64(config: HopperConfig, problem: Problem) -> None:
+def test_agrees_with_float64(config: Config, problem: Problem) -> None:
     given = normal(problem)
     verify(problem, given, attend(problem, config, given))
 
@@ -125,7 +125,7 @@ def test_large_logits_and_growing_ones() -> None:
 
 @pytest.mark.parametrize("config", [ONE, ONE_Q])
 @pytest.mark.parametrize("dtype", [BF16, np.dtype(np.float16)])
-def test_the_largest_weight_of_each_block_is_not_rounded(config: HopperConfig, dtype: np.dtype) -> None:
+def test_the_largest_weight_of_each_block_is_not_rounded(config: Config, dtype: np.dtype) -> None:
     """A query sees one key in each of two blocks, with any weight below 1 in the second, so O is only rounded once.
 
     In the first and in the last eight rows of each warp one score exceeds the row max, and the shifts of all eight rows
@@ -144,7 +144,7 @@ def test_the_largest_weight_of_each_block_is_not_rounded(config: HopperConfig, d
 
 
 @pytest.mark.parametrize("config", [ONE, ONE_Q])
-def test_scores_that_fall_in_some_rows_and_grow_in_others(config: HopperConfig) -> None:
+def test_scores_that_fall_in_some_rows_and_grow_in_others(config: Config) -> None:
     """By hundreds a block. The shift of a row whose scores fall must not follow, or its sums would be infinite."""
     problem = Problem(1, 1, 1, config.tile[0], 5 * config.tile[1], config.head_dim, scale=1.0)
     q, k, v = normal(problem)
@@ -192,7 +192,7 @@ def test_the_tile_counter_does_not_change_numbers() -> None:
         (ONE_Q, Problem(1, 2, 2, 300, 130, 256, causal=True)),
     ],
 )
-def test_the_verdict_is_clean(config: HopperConfig, problem: Problem) -> None:
+def test_the_verdict_is_clean(config: Config, problem: Problem) -> None:
     found, kernel, args, _ = prepared(problem, config, normal(problem), sms=2)
     verdict = ww.check(kernel, found.grid, args=args, device="h200")
     assert verdict.kind == "clean", verdict
@@ -209,7 +209,7 @@ def test_the_verdict_is_clean(config: HopperConfig, problem: Problem) -> None:
 )
 def test_missing_synchronisation_is_found(change: Any) -> None:
     problem = Problem(1, 3, 3, 256, 130, 64)
-    found, kernel, args, _ = prepared(problem, HopperConfig(64, (128, 64)), normal(problem), sms=1)
+    found, kernel, args, _ = prepared(problem, Config(64, (128, 64)), normal(problem), sms=1)
     traced = kernel.trace()
     entry = load_ptx(change(traced.ptx))[traced.entry]
     uses = [traced.maps[name] for name in "qkvo"]

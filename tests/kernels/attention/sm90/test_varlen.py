@@ -12,7 +12,7 @@ from tests.kernels.attention.attention_helpers import SENTINEL
 from tests.kernels.attention.sm90.test_forward import NARROW, ONE, ONE_Q, TURN, WIDE
 from tests.kernels.attention.varlen_helpers import Packed, packed, prepared, starts, verify_packed
 from warpwright.kernels.attention import Problem
-from warpwright.kernels.attention.sm90.plan import CONFIGS, HopperConfig, plan_varlen
+from warpwright.kernels.attention.sm90.plan import CONFIGS, Config, plan_varlen
 from warpwright.kernels.attention.sm90.varlen import kernel_of
 from warpwright.ptx.ptxas import assemble
 
@@ -20,7 +20,7 @@ ANY = 1  # the lengths are those of the sequences
 
 
 def attend(
-    problem: Problem, config: HopperConfig, given: Packed, sms: int = 3, *, counted: bool = True
+    problem: Problem, config: Config, given: Packed, sms: int = 3, *, counted: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
     grid, kernel, args, (o, lse, counter) = prepared(problem, config, given, sms)
     args[5] = counter if counted else 0

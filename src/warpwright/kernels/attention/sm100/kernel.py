@@ -15,7 +15,7 @@ from typing import Any
 
 from warpwright.kernels.attention.problem import PANEL
 from warpwright.kernels.attention.sm90.steps import LN2, LOWEST, Mask, init_barriers, load_when_empty, reduce
-from warpwright.kernels.attention.sm100.plan import CONFIGS, KEYS, ROWS, WARP_ROWS, BlackwellConfig
+from warpwright.kernels.attention.sm100.plan import CONFIGS, KEYS, ROWS, WARP_ROWS, Config
 from warpwright.kernels.attention.sm100.steps import (
     Rings,
     fence_and_arrive,
@@ -89,7 +89,7 @@ def attention(
     total: u32,
     scale: f32,
     *,
-    config: BlackwellConfig = CONFIGS[128],
+    config: Config = CONFIGS[128],
     bounds: tuple[bool, bool] = (False, False),
     dtype: type[Scalar] = bf16,
     threads: int = 512,
@@ -279,6 +279,6 @@ def attention(
 
 
 @cache
-def kernel_of(config: BlackwellConfig) -> Kernel:
+def kernel_of(config: Config) -> Kernel:
     """Returns the kernel of a configuration; configure ``dtype`` (bf16, f16) and ``bounds`` (left, right) on it."""
     return attention.configure(config=config, threads=config.threads)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from warpwright.kernels.attention.sm100.plan import KEYS, ROWS, BlackwellConfig
+from warpwright.kernels.attention.sm100.plan import KEYS, ROWS, Config
 from warpwright.kernels.tiles import WARPS, pack_neighbours
 from warpwright.lang import (
     Expr,
@@ -59,7 +59,7 @@ class Rings:
     scores: list[tmem.TmemTile]
 
     @staticmethod
-    def of(config: BlackwellConfig, dtype: type[Scalar]) -> Rings:
+    def of(config: Config, dtype: type[Scalar]) -> Rings:
         """Returns the rings of a CTA."""
         queries, block = (smem.tile(dtype, (rows, config.head_dim), swizzle=128) for rows in (ROWS, KEYS))
         qs = Ring(config.tiles, full=1, empty=WARPS, name="q", q=queries)

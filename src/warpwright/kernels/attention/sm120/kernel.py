@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 
 from warpwright.kernels.attention.sm90.steps import init_barriers
-from warpwright.kernels.attention.sm120.plan import CONFIGS, CP_ASYNC, Sm120Config
+from warpwright.kernels.attention.sm120.plan import CONFIGS, CP_ASYNC, Config
 from warpwright.kernels.attention.sm120.reference_kernel import attention_meeting, attention_shared
 from warpwright.kernels.attention.sm120.steps import (
     BLOCK,
@@ -76,7 +76,7 @@ def attention(
     group: u32,
     factor: f32,
     *,
-    config: Sm120Config = CONFIGS[128],
+    config: Config = CONFIGS[128],
     dtype: type[Scalar] = bf16,
     threads: int = 288,
 ) -> None:
@@ -121,7 +121,7 @@ def attention_cp_async(
     group: u32,
     factor: f32,
     *,
-    config: Sm120Config = CP_ASYNC[128],
+    config: Config = CP_ASYNC[128],
     dtype: type[Scalar] = bf16,
     threads: int = 384,
 ) -> None:
@@ -145,7 +145,7 @@ def attention_cp_async(
 
 
 def forward(
-    source: TmaCopies | CpAsyncCopies, mask: Mask, lse: Expr, factor: Expr, config: Sm120Config, dtype: type[Scalar]
+    source: TmaCopies | CpAsyncCopies, mask: Mask, lse: Expr, factor: Expr, config: Config, dtype: type[Scalar]
 ) -> None:
     """Compute the rows of one tile of Q, with copies by ``source``."""
     (tile_q, tile_kv), producers, consumers = config.tile, config.producers, config.consumers
@@ -220,6 +220,6 @@ KERNELS = {
 
 
 @cache
-def kernel_of(config: Sm120Config) -> Kernel:
+def kernel_of(config: Config) -> Kernel:
     """Returns the kernel of a configuration; configure ``dtype`` (bf16, f16) on it."""
     return KERNELS[config.kernel].configure(config=config, threads=config.threads)

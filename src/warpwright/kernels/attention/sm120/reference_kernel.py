@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from warpwright.kernels.attention.sm90.steps import init_barriers
-from warpwright.kernels.attention.sm120.plan import LANES, STEPS, Sm120Config
+from warpwright.kernels.attention.sm120.plan import LANES, STEPS, Config
 from warpwright.kernels.attention.sm120.reference_steps import (
     SharedState,
     accumulate_values,
@@ -64,7 +64,7 @@ def attention_meeting(
     group: u32,
     factor: f32,
     *,
-    config: Sm120Config = STEPS["v3"],
+    config: Config = STEPS["v3"],
     dtype: type[Scalar] = bf16,
     threads: int = 384,
 ) -> None:
@@ -143,7 +143,7 @@ def attention_shared(
     group: u32,
     factor: f32,
     *,
-    config: Sm120Config = STEPS["fewer-syncs"],
+    config: Config = STEPS["fewer-syncs"],
     dtype: type[Scalar] = bf16,
     threads: int = 384,
 ) -> None:
@@ -202,7 +202,7 @@ def tma_copies(maps: tuple[tma.Map[Scalar], ...], group: Expr) -> TmaCopies:
     return TmaCopies(dict(zip("qkvo", maps, strict=True)), {"q": (batch, head), "k": shared, "v": shared})
 
 
-def ring_of(config: Sm120Config, dtype: type[Scalar]) -> Ring:
+def ring_of(config: Config, dtype: type[Scalar]) -> Ring:
     """Returns the ring of tiles of K and V, which are loaded together."""
     block = smem.tile(dtype, (config.tile[1], config.head_dim), swizzle=128)
     return Ring(config.stages, full=1, empty=1, name="kv", k=block, v=block)

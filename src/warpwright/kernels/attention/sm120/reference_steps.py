@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from warpwright.kernels.attention.sm120 import steps
-from warpwright.kernels.attention.sm120.plan import Sm120Config
+from warpwright.kernels.attention.sm120.plan import Config
 from warpwright.kernels.attention.sm120.steps import (
     BLOCK,
     CHUNK,
@@ -82,7 +82,7 @@ class SharedState:
     count: int
 
     @classmethod
-    def of(cls, config: Sm120Config, dtype: type[Scalar], computing: range) -> SharedState:
+    def of(cls, config: Config, dtype: type[Scalar], computing: range) -> SharedState:
         """Returns the tiles of a configuration; ``computing`` are warps, up to the last one."""
         (rows, keys), head_dim = config.tile, config.head_dim
         row_max, row_sum = smem.array(f32, rows), smem.array(f32, rows)

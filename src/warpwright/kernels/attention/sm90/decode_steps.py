@@ -8,7 +8,7 @@ from typing import Any
 
 from warpwright.kernels.attention.sm90.decode_plan import AT_ONCE, Q_STAGES, QUAD, DecodeConfig
 from warpwright.kernels.attention.sm90.forward import Consumer
-from warpwright.kernels.attention.sm90.plan import STRIP, WARPGROUP, HopperConfig
+from warpwright.kernels.attention.sm90.plan import STRIP, WARPGROUP, Config
 from warpwright.kernels.attention.sm90.steps import HALVES, LN2, LOWEST, CurrentTile, Mask, Rings, panel
 from warpwright.kernels.tiles import PACKED, WARP_ROWS, WARPS
 from warpwright.lang import (
@@ -187,7 +187,7 @@ class DecodeConsumer(Consumer):
     """The only consumer warpgroup of a CTA; its rows are ``places`` queries of each of several heads."""
 
     def __init__(self, rings: Rings, mask: Mask, scale: Expr, config: DecodeConfig) -> None:
-        super().__init__(rings, mask, scale, HopperConfig(config.head_dim, config.tile), CurrentTile.of(True))
+        super().__init__(rings, mask, scale, Config(config.head_dim, config.tile), CurrentTile.of(True))
         self.places, self.apart = config.places, 8 % config.places
 
     @property

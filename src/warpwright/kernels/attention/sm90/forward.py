@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from warpwright.kernels.attention.sm90.plan import CONFIGS, STRIP, WARPGROUP, HopperConfig
+from warpwright.kernels.attention.sm90.plan import CONFIGS, STRIP, WARPGROUP, Config
 from warpwright.kernels.attention.sm90.steps import (
     BlockSoftmax,
     CurrentTile,
@@ -91,7 +91,7 @@ def attention(
     section: u32,
     scale: f32,
     *,
-    config: HopperConfig = CONFIGS["128: 128x128"],
+    config: Config = CONFIGS["128: 128x128"],
     bounds: tuple[bool, bool] = (False, False),
     dtype: type[Scalar] = bf16,
     threads: int = 384,
@@ -175,9 +175,7 @@ class Consumer:
 
     apart = 8  # queries between a thread's two rows
 
-    def __init__(
-        self, rings: Rings, mask: Mask, scale: Expr, config: HopperConfig, tile: CurrentTile | None = None
-    ) -> None:
+    def __init__(self, rings: Rings, mask: Mask, scale: Expr, config: Config, tile: CurrentTile | None = None) -> None:
         self.rings, self.mask, self.scale, self.config = rings, mask, scale, config
         self.own = shfl.idx(warp.id // WARPS - 1, 0)
         self.following = select(self.own == config.consumers - 1, self.own * 0, self.own + 1)
@@ -328,6 +326,6 @@ class Consumer:
 
 
 @cache
-def kernel_of(config: HopperConfig) -> Kernel:
+def kernel_of(config: Config) -> Kernel:
     """Returns the kernel of a configuration; configure ``dtype`` (bf16, f16) and ``bounds`` (left, right) on it."""
     return attention.configure(config=config, threads=config.threads)

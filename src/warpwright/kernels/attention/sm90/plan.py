@@ -8,7 +8,7 @@ from typing import Any
 
 from warpwright.kernels.attention.problem import Problem
 
-__all__ = ["CONFIGS", "STRIP", "WARPGROUP", "HopperConfig", "HopperPlan", "choose", "plan", "plan_varlen"]
+__all__ = ["CONFIGS", "STRIP", "WARPGROUP", "Config", "Plan", "choose", "plan", "plan_varlen"]
 
 WARPGROUP = 128
 STRIP = 64
@@ -17,7 +17,7 @@ L2_BYTES = 32 * 2**20  # of keys and values that concurrent tiles should share, 
 
 
 @dataclass(frozen=True, slots=True)
-class HopperConfig:
+class Config:
     """One configuration of `warpwright.kernels.attention.sm90.forward.attention`.
 
     ``head_dim`` is that of the tiles, a multiple of 32; arrays may have fewer columns. ``tile`` is (queries of a CTA,
@@ -57,14 +57,14 @@ class HopperConfig:
 
 
 CONFIGS = {
-    "64: 192x128": HopperConfig(64, (192, 128), stages=3, in_turn=True),
-    "64: 128x128": HopperConfig(64, (128, 128), stages=3),
-    "96: 128x128": HopperConfig(96, (128, 128)),
-    "128: 192x80": HopperConfig(128, (192, 80), stages=3),
-    "128: 128x128": HopperConfig(128, (128, 128)),
-    "192: 128x80": HopperConfig(192, (128, 80)),
-    "256: 128x64": HopperConfig(256, (128, 64), q_stages=1, together=False),
-    "256: 128x48": HopperConfig(256, (128, 48), together=False),
+    "64: 192x128": Config(64, (192, 128), stages=3, in_turn=True),
+    "64: 128x128": Config(64, (128, 128), stages=3),
+    "96: 128x128": Config(96, (128, 128)),
+    "128: 192x80": Config(128, (192, 80), stages=3),
+    "128: 128x128": Config(128, (128, 128)),
+    "192: 128x80": Config(192, (128, 80)),
+    "256: 128x64": Config(256, (128, 64), q_stages=1, together=False),
+    "256: 128x48": Config(256, (128, 48), together=False),
 }
 SHORT, MEDIUM, LONG = 512, 1536, 12288  # keys; between the measured 512, 1024 and 2048, 8192 and 16384
 
@@ -87,7 +87,7 @@ def choose(problem: Problem) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class HopperPlan:
+class Plan:
     """One launch of ``kernel_of(config)`` configured with ``bounds`` and ``dtype``.
 
     Arguments in order: maps of q, k, v and o, each of an array (batch, heads, rows, head_dim) of any strides with dense
@@ -96,14 +96,14 @@ class HopperPlan:
     of ``uneven`` tiles, which do not all see as many keys, is faster with a counter.
     """
 
-    config: HopperConfig
+    config: Config
     bounds: tuple[bool, bool]
     uneven: bool
     grid: tuple[int, int, int]
     scalars: tuple[int | float, ...]
 
 
-def plan(problem: Problem, *, sms: int, config: HopperConfig | None = None) -> HopperPlan:
+def plan(problem: Problem, *, sms: int, config: Config | None = None) -> Plan:
     """Returns the launch for ``problem`` on a device of ``sms`` SMs, by ``config`` or else the fastest one."""
     bounds = problem.left is not None, problem.right is not None
     found = config or CONFIGS[choose(problem)]
@@ -121,12 +121,10 @@ def plan(problem: Problem, *, sms: int, config: HopperConfig | None = None) -> H
         _section(problem) if bounds[1] else 1,
         problem.factor * math.log2(math.e),
     )
-    return HopperPlan(found, bounds, bounds[1], (min(sms, total), 1, 1), scalars)
+    return Plan(found, bounds, bounds[1], (min(sms, total), 1, 1), scalars)
 
 
-def plan_varlen(
-    problem: Problem, total_q: int, total_k: int, *, sms: int, config: HopperConfig | None = None
-) -> HopperPlan:
+def plan_varlen(problem: Problem, total_q: int, total_k: int, *, sms: int, config: Config | None = None) -> Plan:
     """Returns the launch of `sm90.varlen.attention_varlen` for ``problem.batch`` sequences of ``total_q`` queries and
     ``total_k`` keys in all, by ``config`` or else the fastest one for ``problem``, whose lengths are the mean lengths.
 
@@ -148,7 +146,7 @@ def plan_varlen(
         _section(replace(problem, batch=1)) if bounds[1] else 1,
         problem.factor * math.log2(math.e),
     )
-    return HopperPlan(found, bounds, True, (min(sms, most), 1, 1), scalars)
+    return Plan(found, bounds, True, (min(sms, most), 1, 1), scalars)
 
 
 def _section(problem: Problem) -> int:

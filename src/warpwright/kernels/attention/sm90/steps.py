@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from warpwright.kernels.attention.problem import PANEL
-from warpwright.kernels.attention.sm90.plan import STRIP, HopperConfig
+from warpwright.kernels.attention.sm90.plan import STRIP, Config
 from warpwright.kernels.tiles import PACKED, WARP_ROWS, WARPS, part, store_rows_to_smem, window
 from warpwright.lang import (
     Expr,
@@ -89,7 +89,7 @@ class Rings(NamedTuple):
     v: Ring
 
     @staticmethod
-    def of(config: HopperConfig, dtype: type[Scalar], words: int = 4) -> Rings:
+    def of(config: Config, dtype: type[Scalar], words: int = 4) -> Rings:
         """Returns the rings of a CTA; an item of ``work`` has ``words`` words, a multiple of four."""
         (queries, keys), consumers = config.tile, config.consumers
         swizzle = panel(config.head_dim) * dtype.nbytes

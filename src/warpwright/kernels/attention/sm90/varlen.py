@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from warpwright.kernels.attention.sm90.forward import REGISTERS, Consumer
-from warpwright.kernels.attention.sm90.plan import CONFIGS, HopperConfig
+from warpwright.kernels.attention.sm90.plan import CONFIGS, Config
 from warpwright.kernels.attention.sm90.steps import (
     CurrentTile,
     Mask,
@@ -79,7 +79,7 @@ def attention_varlen(
     section: u32,
     scale: f32,
     *,
-    config: HopperConfig = CONFIGS["128: 128x128"],
+    config: Config = CONFIGS["128: 128x128"],
     bounds: tuple[bool, bool] = (False, False),
     dtype: type[Scalar] = bf16,
     threads: int = 384,
@@ -242,6 +242,6 @@ class VarlenTile(CurrentTile):
 
 
 @cache
-def kernel_of(config: HopperConfig) -> Kernel:
+def kernel_of(config: Config) -> Kernel:
     """Returns the kernel of a configuration; configure ``dtype`` (bf16, f16) and ``bounds`` (left, right) on it."""
     return attention_varlen.configure(config=config, threads=config.threads)
