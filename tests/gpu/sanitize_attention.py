@@ -35,9 +35,9 @@ from warpwright.kernels.attention.sm120 import plan as sm120_plan
 
 MASKS: list[dict[str, Any]] = [{}, {"causal": True}, {"window": (70, 20)}]
 ALIKE = {  # modules that hand data over, by the small kernel that does it as they do
-    "stored": ("sm90", "sm90_varlen", "sm90_decode_steps"),
-    "bulk": ("sm90_backward_steps",),
-    "copied": ("sm120_steps",),
+    "stored": ("steps",),  # sm90/steps.py
+    "bulk": ("backward_steps",),
+    "copied": ("steps",),  # sm120/steps.py
 }
 BASE = Problem(1, 4, 2, 200, 330, 64)
 Check = Callable[[], None]
