@@ -92,7 +92,7 @@ def layout(config: Config) -> tuple[Piece, ...]:
     return (*control, Piece("alignment", f"to {TILE_ALIGN} B", -used % TILE_ALIGN), *tiles)
 
 
-_V3 = Config("meeting", 128, (32, 64), 2, 4, 8, softmax=1, summary="v3 as published: 4 + 8 warps, one softens all rows")
+_V3 = Config("meeting", 128, (32, 64), 2, 4, 8, softmax=1, summary="v3 as published: 4 + 8 warps, softmax by one warp")
 _ROWS = replace(_V3, softmax=8, summary="rows of scores spread over all consumer warps", expected="8–32×")
 STEPS = {
     "v3": _V3,
@@ -113,7 +113,7 @@ STEPS = {
         "registers", 128, (128, 64), 2, 1, 8, summary="scores and outputs stay in registers: no barrier among warps"
     ),
     "two-ctas": Config(
-        "registers", 128, (64, 32), 2, 1, 4, summary="smaller tiles: two CTAs an SM, one softens while one multiplies"
+        "registers", 128, (64, 32), 2, 1, 4, summary="smaller tiles: two CTAs an SM, softmax beside multiplication"
     ),
 }
 

@@ -7,7 +7,7 @@ order. `convert` scales and rounds these sums.
 
 With P = softmax(S), S = scale · Q·Kᵀ and dP = dO·Vᵀ: dV = Pᵀ·dO, dS = P ∘ (dP - mean), dQ = scale · dS·K,
 dK = scale · dSᵀ·Q. The five matrix multiplications of a tile of queries are issued so that the tensor cores always have
-one in flight: the next tile's S and dP are issued before dQ and dK of this tile are done.
+one in flight: S of the next tile is issued before dQ and dK of this tile, and dP of the next tile before dK is done.
 """
 
 from __future__ import annotations
