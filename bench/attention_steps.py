@@ -18,7 +18,7 @@ import warpwright as ww
 from warpwright.gpu import Device
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm120.kernel import kernel_of
-from warpwright.kernels.attention.sm120.plan import STEPS, Sm120Config, plan
+from warpwright.kernels.attention.sm120.plan import STEPS, Config, plan
 
 HEADS, HEAD_DIM = 32, 128
 ROUNDS = 20
@@ -32,7 +32,7 @@ OVER = {
 }
 
 
-def launch_of(problem: Problem, config: Sm120Config, device: Device) -> dict[str, Any]:
+def launch_of(problem: Problem, config: Config, device: Device) -> dict[str, Any]:
     """The launch as ``ww.launch`` and ``ww.profile`` take it."""
     real = device.name.startswith("cuda")
     found = plan(problem, config=config)

@@ -8,7 +8,7 @@ from typing import Any
 from probes.harness import Bench, Measured, measured, timed
 from probes.issue import OPS
 from probes.mma import FED, fed, feed, filled
-from warpwright.kernels.attention.sm120.steps import tree, weights
+from warpwright.kernels.attention.sm120.steps import pack_weights, reduce_tree
 from warpwright.lang import (
     Expr,
     Global,
@@ -275,7 +275,7 @@ def softmax(out: Global[u64], rounds: u32, seed: u32, flip: u32, sink: Global[u3
             sums = [mma.accumulator(f32) for _ in range(2 * BLOCK)]
             multiply(sums, [mma.left(bf16, each) for each in words], 0)
             soften(has, sums, outputs, greatest, totals, factor)
-            multiply(outputs, weights(sums, bf16), BLOCK * BLOCK)
+            multiply(outputs, pack_weights(sums, bf16), BLOCK * BLOCK)
             place ^= flip
             for each in words:
                 each[0].set((each[0].bitcast(u32) ^ flip).bitcast(b32))
@@ -289,7 +289,7 @@ def soften(has: list[str], sums: list[Any], outputs: list[Any], greatest: list[A
         scores = [block.regs[2 * half + i] for block in sums for i in range(2)]
         top = greatest[half]
         if "max" in has:
-            top = tree(max, [greatest[half], *scores])
+            top = reduce_tree(max, [greatest[half], *scores])
             for distance in (1, 2):
                 top = max(top, shfl.bfly(top, distance))
         shift = top * -k
@@ -298,7 +298,7 @@ def soften(has: list[str], sums: list[Any], outputs: list[Any], greatest: list[A
         if "exp" in has:
             for score in scores:
                 score.set(ex2(fma(score, k, shift)))
-            totals[half].set(fma(totals[half], fade, tree(lambda a, b: a + b, scores)))
+            totals[half].set(fma(totals[half], fade, reduce_tree(lambda a, b: a + b, scores)))
         if "scale" in has:
             for output in outputs:
                 for i in range(2):

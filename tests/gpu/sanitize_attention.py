@@ -35,15 +35,15 @@ from warpwright.kernels.attention.sm120 import plan as sm120_plan
 
 MASKS: list[dict[str, Any]] = [{}, {"causal": True}, {"window": (70, 20)}]
 ALIKE = {  # modules that hand data over, by the small kernel that does it as they do
-    "stored": ("sm90", "sm90_varlen", "sm90_decode_steps"),
-    "bulk": ("sm90_backward_steps",),
-    "copied": ("sm120_steps",),
+    "stored": ("steps",),  # sm90/steps.py
+    "bulk": ("backward_steps",),
+    "copied": ("steps",),  # sm120/steps.py
 }
 BASE = Problem(1, 4, 2, 200, 330, 64)
 Check = Callable[[], None]
 
 
-def forward(problem: Problem, config: sm90_plan.HopperConfig) -> None:
+def forward(problem: Problem, config: sm90_plan.Config) -> None:
     """By wgmma; few CTAs, so that each has several tiles."""
     given = attending.normal(problem)
     found, kernel, args, (o, lse, _) = prepared(problem, config, given, sms=2)
@@ -51,7 +51,7 @@ def forward(problem: Problem, config: sm90_plan.HopperConfig) -> None:
     attending.verify(problem, given, (o, lse))
 
 
-def sequences(problem: Problem, config: sm90_plan.HopperConfig) -> None:
+def sequences(problem: Problem, config: sm90_plan.Config) -> None:
     """The same of packed sequences, one of them empty."""
     given = packing.packed(problem, [65, 0, 130], [100, 20, 200])
     grid, kernel, args, (o, lse, _) = packing.prepared(problem, config, given, sms=2)
@@ -74,7 +74,7 @@ def backward(problem: Problem) -> None:
     differentiating.verify(problem, given, tuple(values[name] for name in differentiating.NAMES))
 
 
-def with_mma_sync(problem: Problem, config: sm120_plan.Sm120Config) -> None:
+def with_mma_sync(problem: Problem, config: sm120_plan.Config) -> None:
     given = attending.normal(problem)
     attending.verify(problem, given, on_gpu(problem, config, *given))
 

@@ -28,7 +28,8 @@ from warpwright.kernels.attention.sm90 import plan as sm90_plan
 from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
 from warpwright.kernels.attention.sm90.decode_plan import DecodeConfig
 from warpwright.kernels.attention.sm100 import plan as sm100_plan
-from warpwright.kernels.attention.sm120.plan import CP_ASYNC, STEPS, Sm120Config
+from warpwright.kernels.attention.sm120 import plan as sm120_plan
+from warpwright.kernels.attention.sm120.plan import CP_ASYNC, STEPS
 from warpwright.kernels.gemm import (
     CONFIGS,
     LEVELS,
@@ -147,7 +148,7 @@ def blackwell(config: GemmConfig, shape: tuple[int, int, int], sms: int, change:
     return watched
 
 
-def mma_sync(config: Sm120Config, problem: Problem, change: Change | None = None) -> Watched:
+def mma_sync(config: sm120_plan.Config, problem: Problem, change: Change | None = None) -> Watched:
     """Attention by mma.sync."""
     q, k, v = normal(problem)
     kernel, grid, args = attending(problem, config, (q, k, v, np.zeros_like(q), np.zeros(q.shape[:3], np.float32)))
@@ -259,11 +260,11 @@ WINDOW = replace(CAUSAL, causal=False, window=(300, 0))
 FEWER = Problem(2, 24, 4, 4, 4 * 64 + 2, 64, causal=True)  # tiles of five blocks, two and two thirds a CTA
 DECODE = DecodeConfig(64, 64, 3, places=4)
 ATTENTIONS: dict[str, tuple[Any, ...]] = {
-    "sm90": ("h200", CAUSAL, sm90_plan.HopperConfig(64, (128, 64), stages=3), 64),
-    "sm90 in turn": ("h200", CAUSAL, sm90_plan.HopperConfig(64, (192, 32), in_turn=True), 32),
-    "sm90 one Q": ("h200", CAUSAL, sm90_plan.HopperConfig(64, (128, 32), q_stages=1, together=False), 32),
-    "sm100": ("b200", WINDOW, sm100_plan.BlackwellConfig(64), sm100_plan.KEYS),
-    "sm100 one tile": ("b200", CAUSAL, sm100_plan.BlackwellConfig(64, tiles=1, stages=2), sm100_plan.KEYS),
+    "sm90": ("h200", CAUSAL, sm90_plan.Config(64, (128, 64), stages=3), 64),
+    "sm90 in turn": ("h200", CAUSAL, sm90_plan.Config(64, (192, 32), in_turn=True), 32),
+    "sm90 one Q": ("h200", CAUSAL, sm90_plan.Config(64, (128, 32), q_stages=1, together=False), 32),
+    "sm100": ("b200", WINDOW, sm100_plan.Config(64), sm100_plan.KEYS),
+    "sm100 one tile": ("b200", CAUSAL, sm100_plan.Config(64, tiles=1, stages=2), sm100_plan.KEYS),
 }
 
 KERNELS: dict[str, Callable[..., Watched]] = {

@@ -13,7 +13,7 @@ from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import emit, remark, show, working
 from warpwright.cli.problems import SIZE_HELP, mask_of, problem_of, problem_options
 from warpwright.kernels.attention import Problem
-from warpwright.kernels.attention.sm120.plan import STEPS, Sm120Config, layout
+from warpwright.kernels.attention.sm120.plan import STEPS, Config, layout
 from warpwright.report.tables import table
 from warpwright.report.verdict import judge_attention
 from warpwright.run.devices import DEFAULT
@@ -85,7 +85,7 @@ def _measured(problem: Problem, device: str, seed: int) -> dict[str, Any]:
     }
 
 
-def budgets(configs: dict[str, Sm120Config]) -> list[dict[str, Any]]:
+def budgets(configs: dict[str, Config]) -> list[dict[str, Any]]:
     """The shared memory of a CTA of each configuration, in bytes: its pieces, their sum, what sm_120a leaves, and how
     many CTAs find room in an SM."""
     arch = ARCHS["sm_120a"]

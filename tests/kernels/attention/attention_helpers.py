@@ -1,4 +1,4 @@
-"""Inputs of attention, launches of its mma.sync kernels, and how far a result may lie from float64."""
+"""Inputs of attention, launches of the mma.sync kernels, and comparison with float64."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 import warpwright as ww
 from warpwright.kernels.attention import Problem, reference
 from warpwright.kernels.attention.sm120.kernel import kernel_of
-from warpwright.kernels.attention.sm120.plan import Sm120Config, plan
+from warpwright.kernels.attention.sm120.plan import Config, plan
 from warpwright.kernels.reference import ulp
 from warpwright.types import of_dtype
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 SENTINEL = 7.0
-LSE_ERROR = 4e-6  # of float32 logarithms, and of scores near 100: relative
+LSE_ERROR = 4e-6  # relative, of float32 logarithms and of scores near 100
 
 
 def normal(problem: Problem, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Q, K and V of normal numbers."""
+    """Returns Q, K and V of normally distributed numbers."""
     random = np.random.default_rng(seed)
     q = random.standard_normal((problem.batch, problem.heads, problem.q_len, problem.head_dim))
     k, v = random.standard_normal((2, problem.batch, problem.kv_heads, problem.kv_len, problem.head_dim))
@@ -28,9 +28,9 @@ def normal(problem: Problem, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.
 
 
 def arguments(
-    problem: Problem, config: Sm120Config, arrays: Any, arch: str = "sm_120a"
+    problem: Problem, config: Config, arrays: Any, arch: str = "sm_120a"
 ) -> tuple[Any, tuple[int, int, int], list[Any]]:
-    """Kernel, grid and arguments of a launch; ``arrays`` are q, k, v, o and the log-sum-exp."""
+    """Returns kernel, grid and arguments of a launch; ``arrays`` are q, k, v, o and the log-sum-exp."""
     found = plan(problem, config=config)
     *four, lse = arrays
     strides = [step // a.itemsize for a in four for step in a.strides[:3]] + [problem.head_dim]
@@ -40,9 +40,9 @@ def arguments(
 
 
 def attend(
-    problem: Problem, config: Sm120Config, q: Any, k: Any, v: Any, *, arch: str = "sm_120a", device: Any = "rtx5090"
+    problem: Problem, config: Config, q: Any, k: Any, v: Any, *, arch: str = "sm_120a", device: Any = "rtx5090"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Output and log-sum-exp."""
+    """Run the kernel of ``config``; returns output and log-sum-exp."""
     o, lse = np.full(q.shape, SENTINEL, q.dtype), np.full(q.shape[:3], SENTINEL, np.float32)
     kernel, grid, args = arguments(problem, config, (q, k, v, o, lse), arch)
     ww.launch(kernel, grid, args=args, device=device)
@@ -50,10 +50,10 @@ def attend(
 
 
 def verify(problem: Problem, given: Any, found: Any) -> None:
-    """Output and log-sum-exp within the rounding of their types of float64."""
+    """Assert that output and log-sum-exp equal those in float64 up to the rounding of their types."""
     exact, exact_lse = reference.attention(problem, *given)
-    (o, lse), hidden = found, np.isneginf(exact_lse)
+    (o, lse), empty = found, np.isneginf(exact_lse)
     bound = reference.slack(problem, *given) + 0.5 * ulp(np.where(exact == 0, 2.0**-24, exact), problem.dtype)
     assert (np.abs(o.astype(np.float64) - exact) <= bound).all()
-    assert np.array_equal(np.isneginf(lse), hidden)
-    np.testing.assert_allclose(lse[~hidden], exact_lse[~hidden], rtol=LSE_ERROR, atol=LSE_ERROR)
+    assert np.array_equal(np.isneginf(lse), empty)
+    np.testing.assert_allclose(lse[~empty], exact_lse[~empty], rtol=LSE_ERROR, atol=LSE_ERROR)

@@ -1,4 +1,4 @@
-"""Launches of the Hopper attention backward on a virtual GPU, and how far its gradients may lie from float64."""
+"""Launches of the Hopper attention backward on a virtual GPU, and comparison of the gradients with float64."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Arrays = tuple[np.ndarray, ...]
 
 
 def random(problem: Problem, seed: int = 0) -> Arrays:
-    """Q, K, V and the gradient of the output, of normal numbers."""
+    """Returns Q, K, V and the gradient of the output, of normally distributed numbers."""
     q, k, v = normal(problem, seed)
     return q, k, v, np.random.default_rng(seed + 1).standard_normal(q.shape).astype(problem.dtype)
 
 
 def arrays(problem: Problem, given: Arrays, config: BackwardConfig | None = None) -> dict[str, Any]:
-    """All arrays of the launches: what float64 says of the forward pass, results and memory full of other numbers."""
+    """Returns all arrays of the launches by name: the forward pass in float64; results and memory are poisoned."""
     q, k, v, do = given
     o, lse = reference.attention(problem, q, k, v)
     found: dict[str, Any] = {"q": q, "k": k, "v": v, "do": do, "o": o.astype(problem.dtype), "dlse": 0}
@@ -42,7 +42,7 @@ def arrays(problem: Problem, given: Arrays, config: BackwardConfig | None = None
 def launches(
     problem: Problem, values: dict[str, Any], config: BackwardConfig | None = None
 ) -> Iterator[tuple[Traced, tuple[int, int, int], list[Any]]]:
-    """Kernel, grid and arguments of each."""
+    """Yields kernel, grid and arguments of each launch."""
     job = backward_job(problem, config)
     known = values | job.plan.scalars
     for kernel, grid in job.launches:
@@ -50,7 +50,7 @@ def launches(
 
 
 def differentiate(problem: Problem, given: Arrays, config: BackwardConfig | None = None) -> Arrays:
-    """dQ, dK and dV."""
+    """Run the launches; returns dQ, dK and dV."""
     values = arrays(problem, given, config)
     for kernel, grid, args in launches(problem, values, config):
         ww.launch(kernel, grid, args=args, device=H200)
@@ -58,11 +58,11 @@ def differentiate(problem: Problem, given: Arrays, config: BackwardConfig | None
 
 
 def bounds(problem: Problem, given: Arrays) -> Arrays:
-    """Largest errors before the results are rounded. Inputs are finite.
+    """Returns the largest errors before the results are rounded. Inputs must be finite.
 
-    P and dS are rounded to the dtype, by half a unit in the last place, in float16 also by half its smallest number;
-    so is O, which the mean gradient of a row is computed from. A score is off by what its float32 sum may be, which is
-    a relative error of P and dS.
+    P, dS and O, from which the mean gradient of a row is computed, are rounded to the dtype: by half a unit in the last
+    place, in float16 also by half its smallest number. The error of a score is that of its float32 sum, a relative
+    error of P and dS.
     """
     q, k, v, do = (np.abs(each.astype(np.float64)) for each in given)
     keys, values = (np.repeat(each, problem.group, axis=1) for each in (k, v))
@@ -72,15 +72,15 @@ def bounds(problem: Problem, given: Arrays) -> Arrays:
     sums = (q @ keys.swapaxes(-1, -2)).max() * problem.factor
     relative = 2 * half + 4 * (sums + 1) * (problem.head_dim // MMA_K + 4) * FLOAT32_STEP
     of_mean = (weights @ values * do).sum(-1, keepdims=True)
-    of_slopes = weights * (relative * (do @ values.swapaxes(-1, -2) + of_mean)) + tiny
+    of_ds = weights * (relative * (do @ values.swapaxes(-1, -2) + of_mean)) + tiny
     of_weights = weights * relative + tiny
-    by_k, by_v = of_slopes.swapaxes(-1, -2) @ q, of_weights.swapaxes(-1, -2) @ do
-    gathered = [reference._gathered(problem, each) for each in (by_k * problem.factor, by_v)]
-    return of_slopes @ keys * problem.factor, *gathered
+    by_k, by_v = of_ds.swapaxes(-1, -2) @ q, of_weights.swapaxes(-1, -2) @ do
+    summed = [reference._sum_groups(problem, each) for each in (by_k * problem.factor, by_v)]
+    return of_ds @ keys * problem.factor, *summed
 
 
 def verify(problem: Problem, given: Arrays, found: Arrays) -> None:
-    """Gradients within the rounding of their types of float64."""
+    """Assert that the gradients equal those in float64 up to the rounding of their dtype."""
     exact = reference.gradients(problem, *given)
     for name, each, wanted, bound in zip(NAMES, found, exact, bounds(problem, given), strict=True):
         allowed = bound + 0.5 * ulp(np.where(wanted == 0, 2.0**-24, wanted), problem.dtype)

@@ -20,28 +20,28 @@ Launches = list[tuple[Any, tuple[int, int, int], list[Any]]]
 def launches(
     problem: Problem, given: Any, sms: int, config: DecodeConfig | None = None, ctas: int | None = None
 ) -> tuple[DecodePlan, Launches, Results]:
-    """The plan, each launch with its grid and arguments, and the results; the workspace is poisoned."""
+    """Returns the plan, each launch with its grid and arguments, and the results; the workspace is filled with NaN."""
     found = plan(problem, sms=sms, config=config, ctas=ctas)
     q, k, v = given
     o, lse = np.full(q.shape, SENTINEL, q.dtype), np.full(q.shape[:3], SENTINEL, np.float32)
     space = np.full(found.words, np.nan, np.float32)
     space[: 2 * sms] = 0  # counters
-    steps = [step // o.itemsize for step in o.strides[:3]]
-    tail = [o, *steps, problem.head_dim, lse, space, *found.scalars]
+    strides = [stride // o.itemsize for stride in o.strides[:3]]
+    tail = [o, *strides, problem.head_dim, lse, space, *found.scalars]
     how = {"dtype": of_dtype(problem.dtype), "bounds": found.bounds}
-    made: Launches = [(kernel_of(found.config).configure(**how), found.grid, [grouped(problem, q), k, v, *tail])]
+    planned: Launches = [(kernel_of(found.config).configure(**how), found.grid, [split_heads(problem, q), k, v, *tail])]
     if found.combine_grid:
-        made.append((combine_of(found.config).configure(**how), found.combine_grid, tail[:-1]))
-    return found, made, (o, lse)
+        planned.append((combine_of(found.config).configure(**how), found.combine_grid, tail[:-1]))
+    return found, planned, (o, lse)
 
 
-def grouped(problem: Problem, q: np.ndarray) -> np.ndarray:
-    """Q with its heads apart by the head of K and V that they share, without a copy."""
+def split_heads(problem: Problem, q: np.ndarray) -> np.ndarray:
+    """Returns a view of Q with its heads split by the head of K and V that they share."""
     return q.reshape(problem.batch, problem.kv_heads, problem.group, problem.q_len, problem.head_dim)
 
 
 def attend(problem: Problem, given: Any, sms: int = 3, device: Any = "h200", **how: Any) -> Results:
-    _, made, results = launches(problem, given, sms, **how)
-    for kernel, grid, args in made:
+    _, planned, results = launches(problem, given, sms, **how)
+    for kernel, grid, args in planned:
         ww.launch(kernel, grid, args=args, device=device)
     return results

@@ -1,4 +1,4 @@
-"""Problems of attention: what is refused, in whole sentences, and which keys a query sees."""
+"""Problems of attention: refused ones with whole sentences, and the keys that a query sees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference of attention, held against loops over single numbers and against differences of its own output."""
+"""The reference of attention against loops over single numbers and against differences of its own output."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_scores_that_are_not_finite() -> None:
     assert np.isfinite(out[0, 0, :3]).all() and np.isnan(out[0, 0, 3]).all()
 
 
-def test_a_hidden_value_adds_nothing_and_a_visible_one_counts_at_weight_zero() -> None:
+def test_a_masked_value_adds_nothing_and_a_visible_one_counts_at_weight_zero() -> None:
     problem = Problem(1, 1, 1, 2, 2, 8, causal=True)
     q, k, v = arrays(problem)
     q, k[..., 0, :], k[..., 1, :] = np.full_like(q, 100.0), 100.0, -100.0

@@ -1,4 +1,4 @@
-"""Packed sequences of any lengths: arrays, launches of their kernel, and how far a result may lie from float64."""
+"""Packed sequences of any lengths: arrays, launches of the kernel, and comparison with float64."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 from tests.kernels.attention.attention_helpers import SENTINEL, normal, verify
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.reference import sequences
-from warpwright.kernels.attention.sm90.plan import HopperConfig, plan_varlen
+from warpwright.kernels.attention.sm90.plan import Config, plan_varlen
 from warpwright.kernels.attention.sm90.varlen import kernel_of
 from warpwright.layout.tensor_map import ragged
 from warpwright.types import of_dtype
 
 
 class Packed(NamedTuple):
-    """Q, K and V, rows of one sequence behind those of another, and where each begins and the last one ends."""
+    """Q, K and V of sequences that follow each other, and the offsets of the sequences."""
 
     q: np.ndarray
     k: np.ndarray
@@ -32,27 +32,27 @@ def starts(lengths: list[int]) -> np.ndarray:
 
 
 def packed(problem: Problem, q_lens: list[int], k_lens: list[int], seed: int = 0) -> Packed:
-    """Normal numbers, with heads, head dimension and type of ``problem``."""
+    """Returns sequences of normally distributed numbers, with heads, head dimension and dtype of ``problem``."""
     cu_q, cu_k = starts(q_lens), starts(k_lens)
     whole = replace(problem, batch=1, q_len=int(cu_q[-1]), kv_len=int(cu_k[-1]))
     return Packed(*(x[0].swapaxes(0, 1).copy() for x in normal(whole, seed)), cu_q, cu_k)
 
 
 def verify_packed(problem: Problem, given: Packed, found: Any) -> None:
-    """Each sequence's output (total_q, heads, head_dim) and log-sum-exp (heads, total_q) by itself."""
+    """Assert that output (total_q, heads, head_dim) and log-sum-exp (heads, total_q) are right for each sequence."""
     out, lse = found
-    alone = np.ones(len(out), bool)
+    unused = np.ones(len(out), bool)
     for each, rows, keys in sequences(problem, given.cu_q, given.cu_k):
-        alone[rows] = False
+        unused[rows] = False
         arrays = (x.swapaxes(0, 1)[None] for x in (given.q[rows], given.k[keys], given.v[keys]))
         verify(each, tuple(arrays), (out[rows].swapaxes(0, 1)[None], lse[None, :, rows]))
-    assert not out[alone].any() and np.isneginf(lse[:, alone]).all()
+    assert not out[unused].any() and np.isneginf(lse[:, unused]).all()
 
 
 def prepared(
-    problem: Problem, config: HopperConfig, given: Packed, sms: int = 3
+    problem: Problem, config: Config, given: Packed, sms: int = 3
 ) -> tuple[tuple[int, int, int], Any, list[Any], tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Grid, kernel, arguments and results: O, the log-sum-exp, and the counter."""
+    """Returns grid, kernel, arguments and results: O, the log-sum-exp, and the counter."""
     q, k, v, cu_q, cu_k = given
     found = plan_varlen(replace(problem, batch=len(cu_q) - 1), len(q), len(k), sms=sms, config=config)
     kernel = kernel_of(config).trace(dtype=of_dtype(problem.dtype), bounds=found.bounds)

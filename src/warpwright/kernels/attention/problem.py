@@ -1,4 +1,4 @@
-"""One attention problem: extents, type, mask and scale, checked; no array, no device."""
+"""An attention problem: its extents, dtype, mask and scale, checked; no array, no device."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ Window = tuple[int | None, int | None]
 DTYPES = (np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16))
 HEAD_DIMS = (64, 128, 256)
 PANEL = 64  # columns of a tensor map's box: 128 bytes, the span of the swizzle
-HEAD_STEP = 8  # elements of 16 bytes: rows of a tensor map begin at multiples of them
-SMALLEST_SCALE, GREATEST_SCALE = 2.0**-126, 2.0**126  # kernels take it as float32, times log2 e
+HEAD_STEP = 8  # elements in 16 bytes, the alignment of a row of a tensor map
+SMALLEST_SCALE, GREATEST_SCALE = 2.0**-126, 2.0**126  # kernels take the scale as float32, times log2 e
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     """softmax(``scale`` · Q·Kᵀ)·V under a mask, of Q (batch, heads, q_len, head_dim) and K and V of kv_len rows.
 
-    K and V are (batch, kv_heads, kv_len, head_dim); query head h reads their head h // (heads / kv_heads), a whole
-    number. The last query stands at the last key: query i stands at key ``i + kv_len - q_len`` (bottom-right aligned).
-    With ``causal`` it sees no key beyond; with a ``window`` (left, right) no key further than that to either side
-    (None: any distance). A query that sees no key, or only keys of score -inf, has output 0 and log-sum-exp -inf.
-    ``dtype`` is bfloat16 or float16; ``scale`` without a value is 1 / √head_dim.
+    K and V are (batch, kv_heads, kv_len, head_dim); head h of Q reads head h // (heads / kv_heads) of K and V. The mask
+    is aligned bottom-right: the position of query i is key ``i + kv_len - q_len``. With ``causal`` a query sees no key
+    after its position; with a ``window`` (left, right) no key further away than that on either side (None: any
+    distance). A query that sees no key, or only keys of score -inf, has output 0 and log-sum-exp -inf. ``dtype`` is
+    bfloat16 or float16; ``scale`` is 1 / √head_dim by default.
 
-    Raises UsageError for what no kernel can take: see `checked`.
+    Raises UsageError for extents below 1, heads that kv_heads does not divide, a head dimension above 256 or not a
+    multiple of 8, another dtype, a malformed window, and a scale outside 2**-126 to 2**126.
     """
 
     batch: int
@@ -62,32 +63,32 @@ class Problem:
 
     @property
     def padded_dim(self) -> int:
-        """The head dimension that a kernel computes with: 64, 128 or 256; columns beyond ``head_dim`` are zeros."""
+        """The head dimension padded to 64, 128 or 256; columns beyond ``head_dim`` are zeros."""
         return next(size for size in HEAD_DIMS if size >= self.head_dim)
 
     @property
     def factor(self) -> float:
-        """The scale, also where none is given."""
+        """The scale, with its default."""
         return 1.0 / math.sqrt(self.head_dim) if self.scale is None else float(self.scale)
 
     @property
     def offset(self) -> int:
-        """The key at which query 0 stands; negative where there are more queries than keys."""
+        """The position of query 0 among the keys, negative if there are more queries than keys."""
         return self.kv_len - self.q_len
 
     @property
     def left(self) -> int | None:
-        """How far before its own place a query sees, None without a bound."""
+        """How many keys before its position a query sees, None without a bound."""
         return self.window[0] if self.window else None
 
     @property
     def right(self) -> int | None:
-        """How far beyond its own place a query sees, None without a bound."""
+        """How many keys after its position a query sees, None without a bound."""
         bound = self.window[1] if self.window else None
         return 0 if self.causal else bound
 
     def visible(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """First key and the one after the last (q_len,) that each query sees; equal where it sees none."""
+        """Returns the first key and the key after the last (q_len,) that each query sees; equal if it sees none."""
         place = np.arange(self.q_len, dtype=np.int64) + self.offset
         first = np.zeros_like(place) if self.left is None else place - self.left
         stop = np.full_like(place, self.kv_len) if self.right is None else place + self.right + 1
@@ -96,13 +97,13 @@ class Problem:
 
     @property
     def pairs(self) -> int:
-        """Pairs of a query and a key that it sees, in one head."""
+        """Pairs of a query and a visible key in one head."""
         first, stop = self.visible()
         return int((stop - first).sum())
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of the forward pass: two products over every visible pair."""
+        """Floating-point operations of the forward pass: two matrix multiplications over the visible pairs."""
         return 4 * self.batch * self.heads * self.pairs * self.head_dim
 
 

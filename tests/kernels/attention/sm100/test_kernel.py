@@ -20,7 +20,7 @@ SMS = 2  # so that a CTA takes several parts
 
 
 def launch_of(problem: Problem, *arrays: Any) -> tuple[Any, tuple[int, int, int], list[Any]]:
-    """Kernel, grid and arguments for q, k, v, o and the log-sum-exp."""
+    """Returns kernel, grid and arguments for q, k, v, o and the log-sum-exp."""
     found = plan(problem, sms=SMS)
     boxes = (found.q_box, found.kv_box, found.kv_box, found.o_box)
     maps = [ww.TensorMap(array, box, swizzle=128) for array, box in zip(arrays[:4], boxes, strict=True)]
@@ -29,7 +29,7 @@ def launch_of(problem: Problem, *arrays: Any) -> tuple[Any, tuple[int, int, int]
 
 
 def attend(problem: Problem, q: Any, k: Any, v: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Output and log-sum-exp."""
+    """Run the kernel; returns output and log-sum-exp."""
     o, lse = np.full(q.shape, np.nan, q.dtype), np.full(q.shape[:3], np.nan, np.float32)
     kernel, grid, args = launch_of(problem, q, k, v, o, lse)
     ww.launch(kernel, grid, args=args, device="b200")
@@ -59,7 +59,7 @@ def test_numbers(problem) -> None:
 
 
 def test_one_hot_keys_show_every_exchange_of_rows_and_columns() -> None:
-    """Query i asks for key order[i] alone; the values are the numbers of row and column."""
+    """Query i matches key order[i] alone; the values encode row and column."""
     problem = Problem(1, 1, 1, 280, 300, 64, causal=True, scale=1.0)
     order = np.random.default_rng(1).permutation(21)
     q, k, v = np.zeros((280, 64)), np.zeros((300, 64)), np.arange(300)[:, None] % 250 + np.arange(64) / 64
@@ -72,7 +72,7 @@ def test_one_hot_keys_show_every_exchange_of_rows_and_columns() -> None:
 
 
 def test_large_scores_infinities_and_nan() -> None:
-    """Large scores grow from block to block, so that sums are brought up to date."""
+    """Large scores grow from block to block, so that O is rescaled."""
     problem = Problem(1, 1, 1, 300, 500, 64, causal=True, scale=1.0)
     q, k, v = (x.copy() for x in normal(problem))
     q *= BF16.type(30)
@@ -88,7 +88,7 @@ def test_large_scores_infinities_and_nan() -> None:
 
 
 def test_strides_and_neighbouring_memory() -> None:
-    """[b, s, h, d] arrays inside larger ones: nothing beside the result changes."""
+    """[b, s, h, d] arrays inside larger ones: only the result changes."""
     problem = Problem(2, 2, 1, 150, 170, 64, causal=True)
     q, k, v = (np.swapaxes(np.ascontiguousarray(np.swapaxes(x, 1, 2)), 1, 2) for x in normal(problem))
     whole, lse = np.full((2, 152, 3, 72), SENTINEL, BF16), np.zeros((2, 2, 150), np.float32)
@@ -111,7 +111,7 @@ def test_the_verdict_is_clean() -> None:
 
 @pytest.mark.parametrize("head_dim", CONFIGS)
 @pytest.mark.parametrize("bounds", [(False, False), (False, True), (True, True)])
-def test_ptxas_takes_it_without_spills(head_dim, bounds) -> None:
+def test_ptxas_accepts_it_without_spills(head_dim, bounds) -> None:
     traced = kernel_of(CONFIGS[head_dim]).configure(bounds=bounds, dtype=bf16).trace()
     assert traced.smem_bytes <= CONFIGS[head_dim].smem_bytes
     result = assemble(traced.ptx, "sm_100a", "-v")

@@ -1,4 +1,4 @@
-"""Every barrier of the kernel that passes scores through shared memory is needed: without it the verdict is a race."""
+"""Every barrier of the reference kernel is needed: without it the verdict is a race."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from warpwright.kernels.attention.sm120.plan import STEPS
 from warpwright.run.launch import load_ptx
 
 PROBLEM = Problem(1, 1, 1, 20, 200, 64, causal=True)
-STARTS = {"v3": 1, "fewer-syncs": 1}  # bar.sync before the loop: behind the initialisation of the barriers
+STARTS = {"v3": 1, "fewer-syncs": 1}  # bar.sync before the loop, after the initialisation of the mbarriers
 
 
 def verdict(name: str, missing: int | None):
-    """Of the kernel without the barrier of that number, counted from the first of the loop over tiles."""
+    """Returns the verdict without barrier ``missing``, counted from the first of the loop, and their number."""
     config = replace(STEPS[name], head_dim=64)
     q, k, v = normal(PROBLEM)
     arrays = q, k, v, np.zeros_like(q), np.zeros(q.shape[:3], np.float32)
@@ -38,14 +38,14 @@ def verdict(name: str, missing: int | None):
 
 
 @pytest.mark.parametrize(("name", "barriers"), [("v3", 7), ("fewer-syncs", 4)])
-def test_all_of_them_are_enough(name, barriers) -> None:
+def test_all_barriers_are_enough(name, barriers) -> None:
     found, count = verdict(name, None)
-    assert (found.kind, count) == ("clean", barriers)  # of each tile, and one before the results leave
+    assert (found.kind, count) == ("clean", barriers)  # those of each block, and one before O is stored
 
 
 @pytest.mark.parametrize(
     ("name", "missing"), [*(("v3", number) for number in range(7)), *(("fewer-syncs", number) for number in range(4))]
 )
-def test_without_one_there_is_a_race(name, missing) -> None:
+def test_without_a_barrier_there_is_a_race(name, missing) -> None:
     found, _ = verdict(name, missing)
     assert "race" in {finding.rule.id for finding in found.findings}

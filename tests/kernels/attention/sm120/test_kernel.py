@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -24,7 +26,7 @@ MASKS = [{}, {"causal": True}, {"window": (9, 70)}]
 FEW = ["v3", "fewer-syncs", "two-ctas", "cp.async-64"]
 
 
-def of(config, batch=1, heads=2, kv_heads=1, q_len=100, kv_len=130, **more):
+def problem_of(config, batch=1, heads=2, kv_heads=1, q_len=100, kv_len=130, **more):
     return Problem(batch, heads, kv_heads, q_len, kv_len, config.head_dim, **more)
 
 
@@ -32,7 +34,7 @@ def of(config, batch=1, heads=2, kv_heads=1, q_len=100, kv_len=130, **more):
     ("name", "mask"), [*((n, m) for n in FEW for m in MASKS), *((n, MASKS[1]) for n in ALL if n not in FEW)]
 )
 def test_numbers(name, mask) -> None:
-    problem = of(ALL[name], batch=2 if mask else 1, **mask)
+    problem = problem_of(ALL[name], batch=2 if mask else 1, **mask)
     given = normal(problem)
     verify(problem, given, attend(problem, ALL[name], *given))
 
@@ -42,7 +44,7 @@ def test_numbers(name, mask) -> None:
     ("q_len", "kv_len"), [(1, 1), (1, 129), (63, 64), (64, 63), (65, 65), (127, 1), (129, 127), (64, 1000), (300, 65)]
 )
 def test_lengths(name, q_len, kv_len) -> None:
-    problem = of(ALL[name], heads=1, q_len=q_len, kv_len=kv_len, causal=True)
+    problem = problem_of(ALL[name], heads=1, q_len=q_len, kv_len=kv_len, causal=True)
     given = normal(problem, q_len)
     verify(problem, given, attend(problem, ALL[name], *given))
 
@@ -56,8 +58,8 @@ def test_head_dimensions_between_are_padded_with_zeros(name) -> None:
 
 @pytest.mark.parametrize("name", STEPS)
 def test_one_hot_keys_show_every_exchange_of_rows_and_columns(name) -> None:
-    """Query i asks for key order[i] alone; the values are the numbers of row and column."""
-    problem = of(STEPS[name], heads=1, q_len=80, kv_len=96, scale=1.0)
+    """Query i matches key order[i] alone; the values encode row and column."""
+    problem = problem_of(STEPS[name], heads=1, q_len=80, kv_len=96, scale=1.0)
     order = np.random.default_rng(1).permutation(96)[:80]
     q, k, v = np.zeros((80, 128)), np.zeros((96, 128)), np.arange(96)[:, None] + np.arange(128) / 128
     q[np.arange(80), order], k[np.arange(96), np.arange(96)] = 16.0, 16.0
@@ -69,7 +71,7 @@ def test_one_hot_keys_show_every_exchange_of_rows_and_columns(name) -> None:
 
 @pytest.mark.parametrize("name", FEW)
 def test_large_scores_infinities_and_nan(name) -> None:
-    problem = of(ALL[name], heads=1, q_len=70, kv_len=80, scale=1.0)
+    problem = problem_of(ALL[name], heads=1, q_len=70, kv_len=80, scale=1.0)
     q, k, v = (x.copy() for x in normal(problem))
     q *= BF16.type(30)
     verify(problem, (q, k, v), attend(problem, ALL[name], q, k, v))
@@ -91,7 +93,7 @@ def test_large_scores_infinities_and_nan(name) -> None:
 
 
 def test_a_value_that_is_not_finite_reaches_its_column_alone() -> None:
-    problem = of(CONFIGS[128], heads=1, q_len=40, kv_len=40)
+    problem = problem_of(CONFIGS[128], heads=1, q_len=40, kv_len=40)
     q, k, v = normal(problem)
     v[0, 0, 8, 5], v[0, 0, 9, 6] = np.nan, -np.inf
     out, _ = attend(problem, CONFIGS[128], q, k, v)
@@ -100,7 +102,7 @@ def test_a_value_that_is_not_finite_reaches_its_column_alone() -> None:
 
 
 def test_strides_and_neighbouring_memory() -> None:
-    """[b, s, h, d] arrays inside larger ones: nothing beside the result changes."""
+    """[b, s, h, d] arrays inside larger ones: only the result changes."""
     problem = Problem(2, 2, 1, 50, 70, 64, causal=True)
     q, k, v = (np.swapaxes(np.ascontiguousarray(np.swapaxes(x, 1, 2)), 1, 2) for x in normal(problem))
     for config in (CONFIGS[64], CP_ASYNC[64]):
@@ -117,7 +119,7 @@ def test_strides_and_neighbouring_memory() -> None:
 
 @pytest.mark.parametrize("name", [*FEW, "helpers"])
 def test_the_verdict_is_clean(name) -> None:
-    problem = of(ALL[name], heads=1, q_len=70, causal=True)
+    problem = problem_of(ALL[name], heads=1, q_len=70, causal=True)
     q, k, v = normal(problem)
     arrays = (q, k, v, np.zeros_like(q), np.zeros(q.shape[:3], np.float32))
     called, grid, args = arguments(problem, ALL[name], arrays)
@@ -133,7 +135,7 @@ def test_ptxas_accepts_it_without_spills(name, arch) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_the_layout_is_what_the_kernel_takes(name) -> None:
+def test_the_layout_is_that_of_the_kernel(name) -> None:
     config = ALL[name]
     traced = kernel_of(config).trace()
     assert traced.smem_bytes == config.smem_bytes == sum(piece.nbytes for piece in layout(config))
@@ -147,36 +149,36 @@ def test_the_published_configuration() -> None:
     pieces = {piece.name: piece.nbytes for piece in layout(v3)}
     tiles = {"Q, then O": 8, "K": 32, "V": 32, "scores, then weights": 8, "sums of O": 16}
     assert {name: pieces[name] // 1024 for name in tiles} == tiles  # 96 KiB
-    wide = layout(ww.kernels.attention.sm120_plan.replace(v3, tile=(64, 64), stages=3))
+    wide = layout(replace(v3, tile=(64, 64), stages=3))
     assert (
         sum(piece.nbytes for piece in wide if piece.name in tiles) == 160 * 1024
-    )  # v2: no block of sm_120 has so much
+    )  # v2: more than a CTA of sm_120 can have
 
 
 def test_two_ctas_share_an_sm() -> None:
     arch, config = ARCHS["sm_120a"], STEPS["two-ctas"]
     assert 2 * (config.smem_bytes + arch.smem_reserved_per_block) <= arch.smem_per_sm
-    problem = of(config)
+    problem = problem_of(config)
     assert plan(problem).config.tile == config.tile
-    assert plan(problem, arch="sm_90a").config.tile == STEPS["registers"].tile  # there it is faster, by measurement
+    assert plan(problem, arch="sm_90a").config.tile == STEPS["registers"].tile  # measured to be faster there
 
 
 def test_there_is_no_wgmma_on_sm_120a() -> None:
-    """The published plan's next step, refused in a sentence by the language and by ptxas."""
+    """The next step of the published plan; the language and ptxas refuse it."""
 
     @kernel("sm_90a", threads=128)
-    def product() -> None:
+    def multiply() -> None:
         tile = smem.tile(bf16, (64, 64), swizzle=128)
         wgmma.fence()
         wgmma.mma(wgmma.accumulator(f32, (64, 64)), tile[:, :16], tile[:, :16], accumulate=False)
 
     with pytest.raises(KernelError) as caught:
-        product.ptx(arch="sm_120a")
+        multiply.ptx(arch="sm_120a")
     assert str(caught.value).partition(": ")[2] == (
         "wgmma.fence needs sm_90a; this kernel is traced for sm_120a: trace it for a target that has it, or write this "
         "step with instructions that sm_120a has"
     )
-    text = product.ptx().replace(".target sm_90a", ".target sm_120a")
+    text = multiply.ptx().replace(".target sm_90a", ".target sm_120a")
     errors = assemble(text, "sm_120a").errors.values()
     assert "Instruction 'wgmma.fence' not supported on .target 'sm_120a'" in errors
 

@@ -1,4 +1,4 @@
-"""The Hopper attention backward: numbers against float64, its verdict, what ptxas says, its plans."""
+"""The Hopper attention backward: numbers against float64, verdicts, ptxas, plans."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_heads_windows_types_and_head_dimensions(changes: dict[str, Any]) -> Non
     verify(problem, given, differentiate(problem, given))
 
 
-def test_queries_begin_anywhere() -> None:
+def test_any_first_tile_of_queries() -> None:
     problem = replace(SMALL, q_len=400, kv_len=300)
     given, config = random(problem), plan(problem).config
     verify(problem, given, differentiate(problem, given, replace(config, rotated=not config.rotated)))
@@ -58,14 +58,14 @@ def test_queries_begin_anywhere() -> None:
 
 
 def one_hot(problem: Problem) -> Any:
-    """Each query meets one key, far above the others."""
+    """Returns inputs whose score is large for one key of each query."""
     q, k, v, do = random(problem)
     q, k = (np.eye(problem.head_dim, dtype=problem.dtype)[: x.shape[2]] * np.ones_like(x) * 24 for x in (q, k))
     return q, k, v, do
 
 
 def large(problem: Problem) -> Any:
-    """Scores of hundreds."""
+    """Returns inputs whose scores are hundreds."""
     q, k, v, do = random(problem)
     return (q * 20).astype(problem.dtype), (k * 8).astype(problem.dtype), v, do
 
@@ -78,10 +78,10 @@ def test_weights_of_a_single_key(make: Any, head_dim: int) -> None:
     verify(problem, given, differentiate(problem, given))
 
 
-def test_queries_without_keys_have_no_part() -> None:
+def test_queries_without_keys_add_nothing() -> None:
     problem = replace(SMALL, q_len=200, kv_len=60, causal=True)
     given = random(problem)
-    given[3][:, :, :140] *= np.float32(2e30)  # of queries that see nothing
+    given[3][:, :, :140] *= np.float32(2e30)  # queries that see no key
     dq, dk, dv = differentiate(problem, given)
     assert not dq[:, :, :140].any() and np.isfinite(dk.astype(np.float32)).all() and np.abs(dv).max() < 100
 
@@ -95,7 +95,7 @@ def test_the_bounds_tell_neighbours_apart() -> None:
 
 
 @pytest.mark.parametrize("problem", [replace(SMALL, q_len=300), Problem(1, 2, 1, 200, 150, 128, BF16, causal=True)])
-def test_in_order(problem: Problem) -> None:
+def test_the_verdict_is_clean(problem: Problem) -> None:
     given = random(problem)
     values = arrays(problem, given)
     values["dlse"] = np.zeros_like(values["lse"])
@@ -122,10 +122,10 @@ def test_no_spills_and_no_serialised_wgmma(head_dim: int, bounds: tuple[bool, bo
 def test_arrays_of_any_order_and_the_same_gradients() -> None:
     given = random(SMALL)
     o, lse = ww.attention(*given[:3], device="h200", return_lse=True)
-    turned = [np.ascontiguousarray(x.swapaxes(1, 2)) for x in (*given[:3], o, given[3])]
-    *four, do = turned
+    transposed = [np.ascontiguousarray(x.swapaxes(1, 2)) for x in (*given[:3], o, given[3])]
+    *four, do = transposed
     found = gradients(*four, lse, do, layout="bshd", device=H200)
-    assert found[0].strides == turned[0].strides
+    assert found[0].strides == transposed[0].strides
     verify(SMALL, given, tuple(x.swapaxes(1, 2) for x in found))
     wide = np.zeros((*given[3].shape, 2), BF16)
     wide[..., 0] = given[3]
@@ -140,7 +140,7 @@ def message(**changes: Any) -> str:
     return str(caught.value)
 
 
-def test_what_has_no_gradients() -> None:
+def test_refused_gradients() -> None:
     wide = [np.zeros((1, 2, 8, 136), BF16)] * 3
     assert message(
         **dict(zip(("q", "k", "v"), wide, strict=True)), o=wide[0], do=wide[0], lse=np.zeros((1, 2, 8), np.float32)

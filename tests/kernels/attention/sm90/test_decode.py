@@ -1,4 +1,4 @@
-"""The Hopper attention for few queries: what ptxas says of it, its plans, its numbers on the virtual H200."""
+"""The Hopper attention for few queries: ptxas, plans, and numbers on the virtual H200."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ONE = Problem(1, 6, 3, 1, 1000, 64)  # three tiles of eight blocks
 
 @pytest.mark.parametrize("head_dim", CONFIGS)
 def test_no_spills_and_no_serialised_wgmma_in_any_configuration(head_dim: int) -> None:
-    """Each in its longest form."""
+    """With every option that adds code."""
     config = replace(CONFIGS[head_dim], places=4)
     traced = kernel_of(config).trace(bounds=(True, True))
     result = assemble(traced.ptx, "sm_90a", "-v")
@@ -47,7 +47,7 @@ def test_no_spills_and_no_serialised_wgmma_in_any_configuration(head_dim: int) -
     assert traced.smem_bytes <= config.smem_bytes
 
 
-def test_nor_in_the_second_launch() -> None:
+def test_no_spills_in_the_second_launch() -> None:
     result = assemble(combine_of(replace(CONFIGS[128], places=4)).trace(bounds=(True, True)).ptx, "sm_90a", "-v")
     assert result.errors == {} and " 0 bytes spill stores" in result.log
 
@@ -58,7 +58,7 @@ def test_agrees_with_float64(problem: Problem, sms: int) -> None:
     verify(problem, given, attend(problem, given, sms))
 
 
-def test_a_second_launch_puts_parts_together_as_well() -> None:
+def test_a_second_launch_combines_parts() -> None:
     """The same numbers in the same order."""
     problem, sms = SHAPES[2]
     given, config = normal(problem), choose(problem)
@@ -68,7 +68,7 @@ def test_a_second_launch_puts_parts_together_as_well() -> None:
 
 @pytest.mark.parametrize("ctas", [1, 2, 3, 4, 5, 7, 11, 16, 23, 24])
 def test_any_number_of_ctas(ctas: int) -> None:
-    """Whole tiles and parts of them, of a block and more; shares that begin or end with less than one."""
+    """Whole tiles and parts of one block and more; shares that begin or end with less than a block."""
     given = normal(ONE)
     verify(ONE, given, attend(ONE, given, 24, ctas=ctas))
 
@@ -91,10 +91,10 @@ def test_each_query_gets_the_value_of_the_key_that_it_points_at() -> None:
 def test_arrays_of_any_strides_are_read_and_written_in_place() -> None:
     problem = Problem(2, 6, 2, 3, 200, 64, causal=True)
     given = normal(problem)
-    turned = [np.ascontiguousarray(array.swapaxes(1, 2)).swapaxes(1, 2) for array in given]
+    transposed = [np.ascontiguousarray(array.swapaxes(1, 2)).swapaxes(1, 2) for array in given]
     memory = np.full((2, 5, 7, 72), SENTINEL, problem.dtype)
     o = memory[:, :3, :6, :64].swapaxes(1, 2)
-    found, lse = ww.attention(*turned, causal=True, out=o, return_lse=True, device="h200")
+    found, lse = ww.attention(*transposed, causal=True, out=o, return_lse=True, device="h200")
     assert found is o
     verify(problem, given, (o, lse))
     memory[:, :3, :6, :64] = SENTINEL
@@ -102,7 +102,7 @@ def test_arrays_of_any_strides_are_read_and_written_in_place() -> None:
 
 
 def test_large_logits_and_growing_ones() -> None:
-    """Scores of thousands, the greatest in the first part."""
+    """Scores of thousands, the largest in the first part."""
     problem = replace(ONE, scale=1.0)
     q, k, v = normal(problem)
     k = (k.astype(np.float32) * np.linspace(60, 1, 1000)[:, None]).astype(problem.dtype)
@@ -111,8 +111,7 @@ def test_large_logits_and_growing_ones() -> None:
 
 
 def test_parts_without_any_weight() -> None:
-    """Keys of score -inf fill parts of all tiles, and the whole of one: that has output 0. One is NaN for those who see
-    it."""
+    """Keys of score -inf fill parts of all tiles, and one whole tile, which has output 0. One key is NaN."""
     q, k, v = normal(ONE)
     q[..., 0] = 1
     k[0, 0, 200:800, 0] = -np.inf
@@ -128,7 +127,7 @@ def test_parts_without_any_weight() -> None:
 
 
 def test_a_value_of_infinity() -> None:
-    """Fewer parts than are read at a time: those that are not there add nothing, not even 0 times infinity."""
+    """Fewer parts than are read at a time: the missing parts add nothing, not even 0 times infinity."""
     q, k, v = normal(ONE)
     v[0, 0, 900, 5] = np.inf
     o, _ = attend(ONE, (q, k, v), sms=9)
@@ -145,17 +144,17 @@ def test_rows_that_see_nothing_are_zero() -> None:
     verify(problem, given, (o, lse))
 
 
-# CTAs have a whole tile and parts of others; rows of more than a warp are in use; a block is cut for some queries only.
+# CTAs have a whole tile and parts of others; more than one warp has rows; a block is masked for some queries only.
 WHOLE = Problem(1, 72, 3, 1, 500, 64)
 CUT = Problem(1, 24, 4, 4, 1282, 64, causal=True, window=(900, None))
 
 
 @pytest.mark.parametrize(("problem", "ctas", "last"), [(WHOLE, 2, True), (WHOLE, 2, False), (CUT, 3, True)])
 def test_the_verdict_is_clean(problem: Problem, ctas: int, last: bool) -> None:
-    """Also of what one CTA hands to another, and one launch to the next."""
-    _, made, _ = launches(problem, normal(problem), ctas, replace(choose(problem), last=last))
-    assert len(made) == 2 - last
-    for number, (kernel, grid, args) in enumerate(made):
+    """Includes data that one CTA hands to another, and one launch to the next."""
+    _, planned, _ = launches(problem, normal(problem), ctas, replace(choose(problem), last=last))
+    assert len(planned) == 2 - last
+    for number, (kernel, grid, args) in enumerate(planned):
         awaited = [args[6]] if number else []
         verdict = ww.check(kernel, grid, args=args, device="h200", depends_on=awaited)
         assert verdict.kind == "clean", verdict
@@ -170,10 +169,10 @@ def test_the_verdict_is_clean(problem: Problem, ctas: int, last: bool) -> None:
         (False, without(r"griddepcontrol\.wait")),
     ],
 )
-def test_what_is_left_out_is_found(last: bool, change: Any) -> None:
+def test_missing_synchronisation_is_found(last: bool, change: Any) -> None:
     problem = Problem(1, 8, 2, 1, 500, 64)
-    _, made, _ = launches(problem, normal(problem), 5, replace(choose(problem), last=last))
-    kernel, grid, args = made[-1]
+    _, planned, _ = launches(problem, normal(problem), 5, replace(choose(problem), last=last))
+    kernel, grid, args = planned[-1]
     traced = kernel.trace()
     maps = [
         TensorMap(array, use.box, swizzle=use.swizzle)
@@ -207,12 +206,12 @@ def test_plans() -> None:
         (Problem(64, 64, 8, 1, 4096, 128), 128),  # four tiles each
         (Problem(12, 64, 8, 1, 4096, 128), 132),  # 96 tiles would leave SMs idle
         (Problem(5, 8, 8, 1, 4096, 128), 120),  # three parts of each
-        (Problem(1, 8, 8, 1, 1024, 128), 64),  # more parts are not worth it
+        (Problem(1, 8, 8, 1, 1024, 128), 64),  # more parts would not pay off
         (Problem(1, 8, 8, 1, 64, 128), 8),
         (Problem(1, 1, 1, 1, 1, 64), 1),
     ],
 )
-def test_how_many_ctas_share_out_keys(problem: Problem, ctas: int) -> None:
+def test_number_of_ctas(problem: Problem, ctas: int) -> None:
     assert plan(problem, sms=132).grid == (ctas, 1, 1)
 
 
@@ -224,8 +223,8 @@ def test_how_many_ctas_share_out_keys(problem: Problem, ctas: int) -> None:
         (Problem(64, 64, 8, 9, 512, 128), False),
         (Problem(1, 64, 8, 128, 512, 128), True),
         (Problem(1, 64, 8, 256, 512, 128), False),
-        (Problem(2**20, 64, 64, 1, 65, 64), False),  # products of their number would leave 32 bits
+        (Problem(2**20, 64, 64, 1, 65, 64), False),  # tiles times CTAs would exceed 32 bits
     ],
 )
-def test_where_it_is_the_faster_one(problem: Problem, expected: bool) -> None:
+def test_suits(problem: Problem, expected: bool) -> None:
     assert suits(problem, sms=132) == expected

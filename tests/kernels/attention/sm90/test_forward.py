@@ -1,4 +1,4 @@
-"""The Hopper attention: what ptxas says of every configuration, its plans, its numbers on the virtual H200."""
+"""The Hopper attention forward: ptxas on every configuration, plans, and numbers on the virtual H200."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.kernels.attention.attention_helpers import BF16, SENTINEL, normal, ve
 from tests.kernels.helpers import without
 from warpwright.kernels.attention import Problem, reference
 from warpwright.kernels.attention.sm90.forward import kernel_of
-from warpwright.kernels.attention.sm90.plan import CONFIGS, HopperConfig, HopperPlan, choose, plan
+from warpwright.kernels.attention.sm90.plan import CONFIGS, Config, Plan, choose, plan
 from warpwright.kernels.reference import ulp
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.ptx.ptxas import assemble
@@ -26,11 +26,11 @@ from warpwright.vgpu import Device
 SMEM_LIMIT = 232_448
 BOUNDS = [(False, False), (False, True), (True, True)]
 SMALL = {
-    "one warpgroup": HopperConfig(64, (64, 64)),
-    "in turn": HopperConfig(64, (192, 32), in_turn=True),
-    "panels of 32": HopperConfig(96, (128, 48), in_turn=True),
-    "wide": HopperConfig(128, (128, 64)),
-    "one slot of Q": HopperConfig(256, (128, 32), q_stages=1, together=False),
+    "one warpgroup": Config(64, (64, 64)),
+    "in turn": Config(64, (192, 32), in_turn=True),
+    "panels of 32": Config(96, (128, 48), in_turn=True),
+    "wide": Config(128, (128, 64)),
+    "one slot of Q": Config(256, (128, 32), q_stages=1, together=False),
 }
 ONE, TURN, NARROW, WIDE, ONE_Q = SMALL.values()
 SHAPES = [
@@ -49,9 +49,9 @@ SHAPES = [
 
 
 def prepared(
-    problem: Problem, config: HopperConfig, given: Any, sms: int = 3
-) -> tuple[HopperPlan, Any, list[Any], tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Plan, kernel, arguments and results: O, the log-sum-exp, and the counter."""
+    problem: Problem, config: Config, given: Any, sms: int = 3
+) -> tuple[Plan, Any, list[Any], tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Returns plan, kernel, arguments and results: O, the log-sum-exp, and the counter."""
     found = plan(problem, sms=sms, config=config)
     q, k, v = given
     o, lse = np.full(q.shape, SENTINEL, q.dtype), np.full(q.shape[:3], SENTINEL, np.float32)
@@ -61,7 +61,7 @@ def prepared(
 
 
 def attend(
-    problem: Problem, config: HopperConfig, given: Any, sms: int = 3, *, counted: bool = True
+    problem: Problem, config: Config, given: Any, sms: int = 3, *, counted: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
     found, kernel, args, (o, lse, counter) = prepared(problem, config, given, sms)
     args[5] = counter if counted else 0
@@ -83,7 +83,7 @@ def test_no_spills_and_no_serialised_wgmma_in_any_shipped_configuration(name: st
 
 
 @pytest.mark.parametrize(("config", "problem"), SHAPES)
-def test_agrees_with_float64(config: HopperConfig, problem: Problem) -> None:
+def test_agrees_with_float64(config: Config, problem: Problem) -> None:
     given = normal(problem)
     verify(problem, given, attend(problem, config, given))
 
@@ -91,8 +91,8 @@ def test_agrees_with_float64(config: HopperConfig, problem: Problem) -> None:
 def test_arrays_of_any_strides_are_read_and_written_in_place() -> None:
     problem = Problem(2, 3, 3, 100, 90, 64, causal=True)
     given = normal(problem)
-    turned = [np.ascontiguousarray(array.swapaxes(1, 2)).swapaxes(1, 2) for array in given]
-    found, kernel, args, (_, lse, _) = prepared(problem, ONE, turned)
+    transposed = [np.ascontiguousarray(array.swapaxes(1, 2)).swapaxes(1, 2) for array in given]
+    found, kernel, args, (_, lse, _) = prepared(problem, ONE, transposed)
     memory = np.full((2, 101, 4, 72), SENTINEL, problem.dtype)
     args[3] = o = memory[:, :100, :3, :64].swapaxes(1, 2)
     ww.launch(kernel, found.grid, args=args, device="h200")
@@ -115,7 +115,7 @@ def test_each_query_gets_the_value_of_the_key_that_it_points_at() -> None:
 
 
 def test_large_logits_and_growing_ones() -> None:
-    """Scores of thousands, the greatest in the block that comes last, so every sum is rescaled."""
+    """Scores of thousands, the largest in the last block to be computed, so that every sum is rescaled."""
     problem = Problem(1, 1, 1, 64, 256, 64, scale=1.0)
     q, k, v = normal(problem)
     k = (k.astype(np.float32) * np.linspace(60, 1, 256)[:, None]).astype(problem.dtype)
@@ -125,10 +125,11 @@ def test_large_logits_and_growing_ones() -> None:
 
 @pytest.mark.parametrize("config", [ONE, ONE_Q])
 @pytest.mark.parametrize("dtype", [BF16, np.dtype(np.float16)])
-def test_the_greatest_weight_of_each_block_is_not_rounded(config: HopperConfig, dtype: np.dtype) -> None:
+def test_the_largest_weight_of_each_block_is_not_rounded(config: Config, dtype: np.dtype) -> None:
     """A query sees one key in each of two blocks, with any weight below 1 in the second, so O is only rounded once.
 
-    In each warp's first eight rows and in its last eight one score exceeds those before, and the others move with it.
+    In the first and in the last eight rows of each warp one score exceeds the row max, and the shifts of all eight rows
+    change with it.
     """
     keys = config.tile[1]
     problem = Problem(1, 1, 1, config.tile[0], 2 * keys, config.head_dim, dtype=dtype, scale=1.0)
@@ -143,8 +144,8 @@ def test_the_greatest_weight_of_each_block_is_not_rounded(config: HopperConfig, 
 
 
 @pytest.mark.parametrize("config", [ONE, ONE_Q])
-def test_scores_that_fall_in_some_rows_and_grow_in_others(config: HopperConfig) -> None:
-    """By hundreds a block: what fell is not brought back, or sums would be infinite."""
+def test_scores_that_fall_in_some_rows_and_grow_in_others(config: Config) -> None:
+    """By hundreds a block. The shift of a row whose scores fall must not follow, or its sums would be infinite."""
     problem = Problem(1, 1, 1, config.tile[0], 5 * config.tile[1], config.head_dim, scale=1.0)
     q, k, v = normal(problem)
     q[0, 0, :, 0] = np.where(np.arange(problem.q_len) % 3, 30.0, -30.0)
@@ -162,7 +163,7 @@ def test_rows_that_see_nothing_are_zero() -> None:
 
 
 def test_scores_of_minus_infinity_and_nan() -> None:
-    """A query whose scores are all -inf gets 0; NaN stays in its row of Q, and spreads from a key to all who see it."""
+    """A query whose scores are all -inf gets 0; NaN in Q makes its row NaN, NaN in a key every row that sees it."""
     problem = Problem(1, 3, 3, 64, 64, 64)
     q, k, v = normal(problem)
     k[0, 0, :, 0], q[0, 0, :, 0] = 1.0, 1.0
@@ -176,7 +177,7 @@ def test_scores_of_minus_infinity_and_nan() -> None:
     assert np.array_equal(np.isnan(lse), bad)
 
 
-def test_who_counts_does_not_matter() -> None:
+def test_the_tile_counter_does_not_change_numbers() -> None:
     problem = Problem(1, 4, 4, 300, 300, 128, causal=True)
     given = normal(problem)
     counted, strided = (attend(problem, WIDE, given, sms=5, counted=counted) for counted in (True, False))
@@ -191,7 +192,7 @@ def test_who_counts_does_not_matter() -> None:
         (ONE_Q, Problem(1, 2, 2, 300, 130, 256, causal=True)),
     ],
 )
-def test_the_verdict_is_clean(config: HopperConfig, problem: Problem) -> None:
+def test_the_verdict_is_clean(config: Config, problem: Problem) -> None:
     found, kernel, args, _ = prepared(problem, config, normal(problem), sms=2)
     verdict = ww.check(kernel, found.grid, args=args, device="h200")
     assert verdict.kind == "clean", verdict
@@ -206,9 +207,9 @@ def test_the_verdict_is_clean(config: HopperConfig, problem: Problem) -> None:
         without(r"bar\.sync 0"),
     ],
 )
-def test_what_is_left_out_is_found(change: Any) -> None:
+def test_missing_synchronisation_is_found(change: Any) -> None:
     problem = Problem(1, 3, 3, 256, 130, 64)
-    found, kernel, args, _ = prepared(problem, HopperConfig(64, (128, 64)), normal(problem), sms=1)
+    found, kernel, args, _ = prepared(problem, Config(64, (128, 64)), normal(problem), sms=1)
     traced = kernel.trace()
     entry = load_ptx(change(traced.ptx))[traced.entry]
     uses = [traced.maps[name] for name in "qkvo"]
@@ -255,7 +256,7 @@ def test_the_configuration_follows_from_the_problem(problem: Problem, name: str)
 
 
 def test_few_sms_take_all_tiles() -> None:
-    """More tiles than CTAs, and a device on which a single CTA does all of them."""
+    """More tiles than CTAs, on a device where a single CTA computes all of them."""
     problem = Problem(2, 3, 1, 190, 70, 64, causal=True)
     given = normal(problem, seed=3)
     found, kernel, args, (o, lse, _) = prepared(problem, ONE, given, sms=1)

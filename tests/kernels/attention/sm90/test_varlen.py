@@ -1,4 +1,4 @@
-"""The Hopper attention of packed sequences: what ptxas says, its plans, its numbers on the virtual H200."""
+"""The Hopper attention of packed sequences: ptxas, plans, and numbers on the virtual H200."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tests.kernels.attention.attention_helpers import SENTINEL
 from tests.kernels.attention.sm90.test_forward import NARROW, ONE, ONE_Q, TURN, WIDE
 from tests.kernels.attention.varlen_helpers import Packed, packed, prepared, starts, verify_packed
 from warpwright.kernels.attention import Problem
-from warpwright.kernels.attention.sm90.plan import CONFIGS, HopperConfig, plan_varlen
+from warpwright.kernels.attention.sm90.plan import CONFIGS, Config, plan_varlen
 from warpwright.kernels.attention.sm90.varlen import kernel_of
 from warpwright.ptx.ptxas import assemble
 
-ANY = 1  # lengths of the problems here are those of the sequences
+ANY = 1  # the lengths are those of the sequences
 
 
 def attend(
-    problem: Problem, config: HopperConfig, given: Packed, sms: int = 3, *, counted: bool = True
+    problem: Problem, config: Config, given: Packed, sms: int = 3, *, counted: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
     grid, kernel, args, (o, lse, counter) = prepared(problem, config, given, sms)
     args[5] = counter if counted else 0
@@ -56,7 +56,7 @@ def test_agrees_with_float64(config, problem, q_lens, k_lens) -> None:
 
 
 def test_nothing_leaks_from_one_sequence_into_another() -> None:
-    """A neighbour full of NaN, of which a tile that went on beyond its sequence would multiply rows by 0."""
+    """A neighbour full of NaN, whose rows a tile that read beyond its sequence would multiply by 0."""
     problem = Problem(1, 2, 1, ANY, ANY, 64, causal=True)
     clean = packed(problem, [33, 70, 20], [50, 80, 31])
     dirty = Packed(*(x.copy() for x in clean))
@@ -69,14 +69,14 @@ def test_nothing_leaks_from_one_sequence_into_another() -> None:
     assert np.array_equal(found, expected) and np.array_equal(lse, expected_lse)
 
 
-def test_who_counts_does_not_matter() -> None:
+def test_the_tile_counter_does_not_change_numbers() -> None:
     problem = Problem(1, 4, 2, ANY, ANY, 64, causal=True)
     given = packed(problem, [100, 1, 200, 0, 65], [100, 70, 200, 0, 90])
     counted, strided = (attend(problem, ONE, given, sms=4, counted=counted) for counted in (True, False))
     assert all(np.array_equal(*pair) for pair in zip(counted, strided, strict=True))
 
 
-def test_rows_of_no_sequence_are_left_alone() -> None:
+def test_rows_of_no_sequence_do_not_change() -> None:
     problem = Problem(1, 2, 1, ANY, ANY, 64)
     given = packed(problem, [30, 50, 20], [40, 60, 10])
     short = given._replace(cu_q=given.cu_q[:-1], cu_k=given.cu_k[:-1])
@@ -89,8 +89,8 @@ def test_rows_of_no_sequence_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("wrong", [[0, 1000, 40, 100], [-5, 30, 10**9, 2], [0, 70, 20, -1], [50, 60, 90, 2**31 - 1]])
-def test_no_starts_make_it_touch_other_memory(wrong) -> None:
-    """Nobody checks what is on a GPU; the virtual one would find a box or a store beyond the arrays."""
+def test_wrong_offsets_touch_no_other_memory(wrong) -> None:
+    """Offsets in GPU memory are not checked; the virtual GPU reports a box or a store beyond the arrays."""
     problem = Problem(1, 2, 1, ANY, ANY, 64, causal=True)
     given = packed(problem, [40, 30, 30], [40, 30, 30])
     bad = np.array(wrong, np.int32)

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from warpwright.kernels.attention.problem import PANEL, Problem
 from warpwright.kernels.attention.sm90.plan import WARPGROUP
 
-__all__ = ["CONFIGS", "KEYS", "ROWS", "BlackwellConfig", "BlackwellPlan", "plan"]
+__all__ = ["CONFIGS", "KEYS", "ROWS", "Config", "Plan", "plan"]
 
-ROWS, KEYS = 128, 128  # of a tile of queries, and of a block of keys: the lanes of tensor memory, one product's N
+ROWS, KEYS = 128, 128  # of a tile of queries (the lanes of tensor memory), and of a key block (N of one MMA)
 CONTROL_BYTES = 1024
 WARP_ROWS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class BlackwellConfig:
-    """One way to run `warpwright.kernels.attention.sm100.attention`.
+class Config:
+    """One configuration of `warpwright.kernels.attention.sm100.kernel.attention`.
 
-    A CTA has ``tiles`` tiles of 128 queries in flight, each with a warpgroup of its own for the softmax: while one
-    computes weights, the tensor cores work for the other. ``stages`` are blocks of 128 keys or values in shared memory.
-    A row's greatest score is brought up to date once it has grown by ``lazy`` powers of two.
+    A CTA has ``tiles`` tiles of 128 queries in flight, each with a softmax warpgroup: during the softmax of one tile
+    the tensor cores work for the other. ``stages`` are blocks of 128 keys or values in shared memory. A row max is
+    updated only when it grows by more than ``lazy`` powers of two.
     """
 
     head_dim: int = 128
@@ -37,7 +37,7 @@ class BlackwellConfig:
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA: a warpgroup a tile, one that corrects, one that loads and multiplies."""
+        """Threads of a CTA: a softmax warpgroup a tile, the correction warpgroup, one that loads and multiplies."""
         return WARPGROUP * (self.tiles + 2)
 
     @property
@@ -47,20 +47,20 @@ class BlackwellConfig:
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """What ``attention.configure`` takes."""
-        return {name: getattr(self, name) for name in ("head_dim", "tiles", "stages", "lazy", "threads")}
+        """Every option and the number of threads by name, for reports."""
+        return {**asdict(self), "threads": self.threads}
 
 
 # O of 256 columns leaves room for one tile in the 512 columns of tensor memory.
 CONFIGS = {
-    64: BlackwellConfig(64, stages=8),
-    128: BlackwellConfig(128),
-    256: BlackwellConfig(256, tiles=1, stages=2),
+    64: Config(64, stages=8),
+    128: Config(128),
+    256: Config(256, tiles=1, stages=2),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class BlackwellPlan:
+class Plan:
     """One launch of ``kernel_of(config)`` configured with ``bounds`` and ``dtype``.
 
     Arguments in order: maps of q, k, v and o, each of an array (batch, heads, rows, head_dim) of any strides with dense
@@ -68,7 +68,7 @@ class BlackwellPlan:
     log-sum-exp (batch, heads, q_len) of float32, or 0; then ``scalars``.
     """
 
-    config: BlackwellConfig
+    config: Config
     bounds: tuple[bool, bool]
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -79,12 +79,12 @@ class BlackwellPlan:
     scalars: tuple[int | float, ...]
 
 
-def plan(problem: Problem, *, sms: int, config: BlackwellConfig | None = None) -> BlackwellPlan:
-    """The launch for ``problem`` on a device of ``sms`` SMs, by ``config`` or the one of its head dimension."""
+def plan(problem: Problem, *, sms: int, config: Config | None = None) -> Plan:
+    """Returns the launch for ``problem`` on a device of ``sms`` SMs, by ``config`` or that of its head dimension."""
     found = config or CONFIGS[problem.padded_dim]
     parts = -(-problem.q_len // (found.tiles * ROWS))
     total = parts * problem.heads * problem.batch
-    return BlackwellPlan(
+    return Plan(
         config=found,
         bounds=(problem.left is not None, problem.right is not None),
         grid=(min(sms, total), 1, 1),

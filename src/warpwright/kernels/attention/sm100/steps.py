@@ -1,61 +1,95 @@
-"""The steps that the Blackwell attention of `sm100` is made of: products, softmax, correction, stores."""
+"""Steps of the Blackwell attention: the rings, MMAs, and moves between registers, tensor and shared memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from warpwright.kernels.attention.problem import PANEL
-from warpwright.kernels.attention.sm90.steps import reduced
-from warpwright.kernels.attention.sm100.plan import WARP_ROWS
-from warpwright.kernels.tiles import pack_neighbours, part
+from warpwright.kernels.attention.sm100.plan import KEYS, ROWS, Config
+from warpwright.kernels.tiles import WARPS, pack_neighbours
 from warpwright.lang import (
     Expr,
     If,
+    Ring,
     b32,
     elect_one,
-    ex2,
-    fence,
-    fma,
-    max,
-    rcp,
+    f32,
     s32,
     select,
+    smem,
     st,
     tcgen05,
-    tid,
-    tma,
     tmem,
-    vote,
     warp,
 )
-from warpwright.lang.control import Var
-from warpwright.lang.ring import Cursor, Slot
+from warpwright.lang.ring import Slot
 from warpwright.lang.smem import Tile
 from warpwright.types import Scalar
 
-__all__ = ["give", "rescale", "scores", "seen", "store", "take", "values", "weights"]
+__all__ = [
+    "Rings",
+    "fence_and_arrive",
+    "issue_scores",
+    "issue_values",
+    "load_scores",
+    "receive_when_full",
+    "rescale",
+    "send_when_empty",
+    "store_rows",
+    "store_weights",
+    "visible_columns",
+]
 
 K = 16
-COLUMNS = 32  # of tensor memory, loaded or stored at a time
+COLUMNS = 32  # of tensor memory, loaded or stored by one instruction
 
 
-def scores(result: tmem.TmemTile, queries: Tile, keys: Tile) -> None:
-    """Begin ``result`` = Q·Kᵀ."""
+@dataclass(frozen=True)
+class Rings:
+    """The rings `qs` and `kv` of all tiles, and for each tile the rings of one stage `ss`, `sums` and `rows`, see
+    `sm100.kernel.attention`. ``scores`` are the tiles of tensor memory in `ss`.
+    """
+
+    qs: Ring
+    kv: Ring
+    ss: list[Ring]
+    sums: list[Ring]
+    rows: list[Ring]
+    scores: list[tmem.TmemTile]
+
+    @staticmethod
+    def of(config: Config, dtype: type[Scalar]) -> Rings:
+        """Returns the rings of a CTA."""
+        queries, block = (smem.tile(dtype, (rows, config.head_dim), swizzle=128) for rows in (ROWS, KEYS))
+        qs = Ring(config.tiles, full=1, empty=WARPS, name="q", q=queries)
+        kv = Ring(config.stages, full=1, empty=1, name="kv", kv=block)
+        rings = Rings(qs, kv, [], [], [], [tmem.tile(f32, (ROWS, KEYS)) for _ in range(config.tiles)])
+        for name, s in zip("ab", rings.scores, strict=False):
+            o = tmem.tile(f32, (ROWS, config.head_dim))
+            rings.ss.append(Ring(1, full=1, empty=WARPS, name=f"s_{name}", s=s))
+            rings.sums.append(Ring(1, full=1, empty=WARPS, name=f"sum_{name}", sum=o))
+            value = smem.tile(f32, (1, ROWS))
+            rings.rows.append(Ring(1, full=WARPS, empty=WARPS, name=f"row_{name}", value=value))
+        return rings
+
+
+def issue_scores(result: tmem.TmemTile, queries: Tile, keys: Tile) -> None:
+    """Issue ``result`` = Q·Kᵀ; the caller commits."""
     for kk in range(0, keys.shape[1], K):
         tcgen05.mma(result, queries[:, kk : kk + K], keys[:, kk : kk + K], accumulate=kk > 0)
 
 
-def values(result: tmem.TmemTile, weights: tmem.TmemTile, block: Tile, more: Any) -> None:
-    """Begin to add P·V to ``result``, P in the first half of ``weights``; without ``more`` it overwrites it."""
+def issue_values(result: tmem.TmemTile, weights: tmem.TmemTile, block: Tile, accumulate: Any) -> None:
+    """Issue ``result`` += P·V, P in the first half of ``weights``; ``result`` = P·V where not ``accumulate``."""
     left = weights.packed(block.dtype)
     for kk in range(0, block.shape[0], K):
-        accumulate = more if kk == 0 else True
-        tcgen05.mma(result, left[:, kk : kk + K], block[kk : kk + K, :].T, accumulate=accumulate)
+        first = accumulate if kk == 0 else True
+        tcgen05.mma(result, left[:, kk : kk + K], block[kk : kk + K, :].T, accumulate=first)
 
 
-def seen(block: Any, low: Any, high: Any) -> Callable[[int], Any]:
-    """Whether a row that sees the keys from ``low`` (if given) to ``high`` sees a column of the block at ``block``."""
+def visible_columns(block: Any, low: Any, high: Any) -> Callable[[int], Any]:
+    """Returns whether a row that sees the keys from ``low`` (if given) to ``high`` sees a column of a key block."""
     stop = (high - block).to(s32)
     if low is None:
         return lambda column: stop > column
@@ -63,100 +97,63 @@ def seen(block: Any, low: Any, high: Any) -> Callable[[int], Any]:
     return lambda column: (stop > column) & (start <= column)
 
 
-def arrive(barrier: Any) -> None:
-    """This warp is done: each thread fences its tensor memory, all meet, one tells."""
+def fence_and_arrive(barrier: Any) -> None:
+    """Fence this warp's accesses to tensor memory, then arrive on the barrier, one thread for the warp."""
     tcgen05.fence_before_thread_sync()
     warp.sync()
     with If(elect_one()):
         barrier.arrive()
 
 
-def give(slot: Slot, own: Expr, value: Any) -> None:
-    """Tell `correct` a number of each row."""
+def send_when_empty(slot: Slot, own: Expr, value: Any) -> None:
+    """Wait until a slot of the ring `row` is empty, write this thread's row and arrive on full."""
     slot.empty.wait()
     st(slot.value.at(0, own), value)
-    arrive(slot.full)
+    fence_and_arrive(slot.full)
 
 
-def take(slot: Slot, own: Expr) -> Expr:
-    """What `give` told of this thread's row."""
+def receive_when_full(slot: Slot, own: Expr) -> Expr:
+    """Wait until a slot of the ring `row` is full, read this thread's row and arrive on empty."""
     slot.full.wait()
     value: Expr = slot.value.at(0, own)[0]
-    arrive(slot.empty)
+    fence_and_arrive(slot.empty)
     return value
 
 
-def weights(
-    slot: Slot,
-    to_row: Cursor,
-    own: Expr,
-    greatest: Var,
-    weight: Var,
-    scale: Any,
-    keys: Callable[[int], Any] | None,
-    lazy: float,
-    dtype: type[Scalar],
-) -> None:
-    """The weights of a block take the place of its scores. A thread has a row: no other needs to be asked.
-
-    With ``keys`` only those are seen for which it holds. The row's greatest score stays what it was unless it grows by
-    more than ``lazy``; `correct` hears the factor of the earlier weights before the new ones are computed.
-    """
-    slot.full.wait()
-    tcgen05.fence_after_thread_sync()
-    found = [tcgen05.ld(slot.s[:, first : first + COLUMNS]) for first in range(0, slot.s.shape[1], COLUMNS)]
+def load_scores(scores: tmem.TmemTile, visible: Callable[[int], Any] | None) -> list[Any]:
+    """Returns this thread's row of scores; with ``visible`` -inf in the columns that are not."""
+    loaded = [tcgen05.ld(scores[:, first : first + COLUMNS]) for first in range(0, scores.shape[1], COLUMNS)]
     tcgen05.wait_ld()
-    score: list[Any] = [value for part in found for value in part]
-    if keys:
-        score = [select(keys(column), value, float("-inf")) for column, value in enumerate(score)]
-    shift = max(reduced(max, score) * scale, greatest)
-    shift = select(shift - greatest > lazy, shift, greatest)
-    factor = ex2(greatest - shift)
-    greatest.set(shift)
-    give(next(to_row), own, factor)
-    powers = [ex2(fma(value, scale, -shift)) for value in score]
-    words = [word.bitcast(b32) for word in pack_neighbours(powers, dtype)]
+    row: list[Any] = [value for columns in loaded for value in columns]
+    if visible is None:
+        return row
+    return [select(visible(column), value, float("-inf")) for column, value in enumerate(row)]
+
+
+def store_weights(scores: tmem.TmemTile, weights: Sequence[Any], dtype: type[Scalar]) -> None:
+    """Store this thread's row of P, rounded to ``dtype``, in the place of its scores."""
+    words = [word.bitcast(b32) for word in pack_neighbours(list(weights), dtype)]
     for first in range(0, len(words), COLUMNS):
-        tcgen05.st(slot.s[:, first : first + COLUMNS], words[first : first + COLUMNS])
+        tcgen05.st(scores[:, first : first + COLUMNS], words[first : first + COLUMNS])
     tcgen05.wait_st()
-    arrive(slot.empty)
-    weight.set(fma(weight, factor, reduced(lambda a, b: a + b, powers)))
 
 
-def rescale(slot: Slot, factor: Expr) -> None:
-    """O times the factor of each row, where a row of this warp has one."""
-    slot.full.wait()
-    tcgen05.fence_after_thread_sync()
-    with If(vote.any(factor != 1.0)):
-        for first in range(0, slot.sum.shape[1], COLUMNS):
-            columns = slot.sum[:, first : first + COLUMNS]
-            found = tcgen05.ld(columns)
-            tcgen05.wait_ld()
-            tcgen05.st(columns, [value * factor for value in found])
-        tcgen05.wait_st()
-    arrive(slot.empty)
-
-
-def store(slot: Slot, weight: Expr, o: tma.Map[Scalar], queries: Slot, batch: Expr, head: Expr, row: Expr) -> None:
-    """O by the sum of weights, through the slot of Q; a row of no weight is 0."""
-    slot.full.wait()
-    tcgen05.fence_after_thread_sync()
-    share = select(weight == 0.0, 0.0 * weight, rcp(weight))
-    strip = part(queries.q, tid.x % 128 // WARP_ROWS, WARP_ROWS, "k")
-    for first in range(0, slot.sum.shape[1], COLUMNS):
-        found = tcgen05.ld(slot.sum[:, first : first + COLUMNS])
+def rescale(out: tmem.TmemTile, factor: Expr) -> None:
+    """Multiply this thread's row of O by its factor."""
+    for first in range(0, out.shape[1], COLUMNS):
+        columns = out[:, first : first + COLUMNS]
+        loaded = tcgen05.ld(columns)
         tcgen05.wait_ld()
-        words = pack_neighbours([value * share for value in found], strip.dtype)
+        tcgen05.st(columns, [value * factor for value in loaded])
+    tcgen05.wait_st()
+
+
+def store_rows(out: tmem.TmemTile, factor: Expr, strip: Tile) -> None:
+    """Store this warp's 32 rows of O, each times its factor, to a strip of shared memory."""
+    for first in range(0, out.shape[1], COLUMNS):
+        loaded = tcgen05.ld(out[:, first : first + COLUMNS])
+        tcgen05.wait_ld()
+        words = pack_neighbours([value * factor for value in loaded], strip.dtype)
         for i in range(0, len(words), 4):
             corner = strip.at(warp.lane, first + 2 * i)
             st(corner.cast(words[i].type), *words[i : i + 4])
-    arrive(slot.empty)
-    fence.proxy_async()
-    warp.sync()
-    with If(elect_one()):
-        for left in range(0, strip.shape[1], PANEL):
-            tma.store(o[batch, head, row + tid.x % 128 // WARP_ROWS * WARP_ROWS, left], strip[:, left : left + PANEL])
-        tma.commit_group()
-        tma.wait_group(0, read=True)
-        queries.empty.arrive()
-    warp.sync()

@@ -1,17 +1,15 @@
-"""Attention with mma.sync, for consumer Blackwell and wherever there is no other tensor core in reach.
+"""Attention with mma.sync, for consumer Blackwell and for targets without a kernel of their own.
 
-`attention` keeps scores, weights and outputs in registers: a warp owns whole rows, so that no two warps ever wait for
-each other, only for the copies. `attention_cp_async` is the same without TMA.
-
-There is no wgmma on sm_120a: ptxas refuses it, and so does the language.
+`attention` keeps scores, weights and outputs in registers: a warp owns whole rows, so warps wait only for copies, never
+for each other. `attention_cp_async` is the same without TMA. sm_120a has no wgmma: ptxas and the language reject it.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
-from warpwright.kernels.attention.sm120.plan import Sm120Config
+from warpwright.kernels.attention.sm90.steps import init_barriers
+from warpwright.kernels.attention.sm120.plan import CONFIGS, CP_ASYNC, Config
 from warpwright.kernels.attention.sm120.reference_kernel import attention_meeting, attention_shared
 from warpwright.kernels.attention.sm120.steps import (
     BLOCK,
@@ -19,17 +17,16 @@ from warpwright.kernels.attention.sm120.steps import (
     LANES,
     PANEL_BYTES,
     Blocks,
-    Bounds,
-    ByLanes,
-    ByTma,
-    add_values,
-    finish,
-    hide,
-    multiply_keys,
-    set_up,
-    soften,
-    total_of,
-    weights,
+    CpAsyncCopies,
+    Mask,
+    TmaCopies,
+    accumulate_values,
+    apply_mask,
+    compute_scores,
+    online_softmax,
+    pack_weights,
+    reduce_quad,
+    store_output,
     write_lse,
 )
 from warpwright.lang import (
@@ -39,6 +36,7 @@ from warpwright.lang import (
     Kernel,
     Ring,
     b16,
+    bar,
     bf16,
     ctaid,
     elect_one,
@@ -78,17 +76,13 @@ def attention(
     group: u32,
     factor: f32,
     *,
-    tile: tuple[int, int] = (128, 64),
-    head_dim: int = 128,
-    stages: int = 2,
-    producers: int = 1,
-    consumers: int = 8,
+    config: Config = CONFIGS[128],
     dtype: type[Scalar] = bf16,
     threads: int = 288,
 ) -> None:
-    """A CTA for each tile of rows of Q, the last ones first: with a causal mask these take longest.
+    """A CTA for each tile of queries, the last ones first: with a causal mask these take longest.
 
-    ``factor`` is log2(e) times the scale; ``group`` the heads of Q that share one of K and V.
+    ``factor`` is log2(e) times the scale; ``group`` heads of Q share a head of K and V.
 
     role      warps       moves                                   waits for               signals
     load      0           Q -> `q`; K, V -> rings `k`, `v`        k.empty, v.empty        q_full, k.full, v.full
@@ -96,10 +90,8 @@ def attention(
     """
     head, batch = ctaid.y, ctaid.z
     heads = {"q": (batch, head), "k": (batch, head // group), "v": (batch, head // group)}
-    source = ByTma({"q": q, "k": k, "v": v, "o": o}, heads)
-    forward(
-        source, Bounds(q_len, kv_len, left, right), lse, factor, tile, head_dim, stages, producers, consumers, dtype
-    )
+    source = TmaCopies({"q": q, "k": k, "v": v, "o": o}, heads)
+    forward(source, Mask(q_len, kv_len, left, right), lse, factor, config, dtype)
 
 
 @kernel("sm_120a", threads=384)
@@ -129,15 +121,11 @@ def attention_cp_async(
     group: u32,
     factor: f32,
     *,
-    tile: tuple[int, int] = (128, 64),
-    head_dim: int = 128,
-    stages: int = 2,
-    producers: int = 4,
-    consumers: int = 8,
+    config: Config = CP_ASYNC[128],
     dtype: type[Scalar] = bf16,
     threads: int = 384,
 ) -> None:
-    """`attention` without tensor maps: arrays, their elements from batch to batch, head to head and row to row.
+    """`attention` without tensor maps: arrays with their strides of batch, head and row in elements.
 
     role      warps       moves                                   waits for               signals
     load      0-          Q -> `q`; K, V -> rings `k`, `v`        k.empty, v.empty        q_full, k.full, v.full
@@ -152,90 +140,75 @@ def attention_cp_async(
         "o": o + (batch * o_batch + head * o_head),
     }
     pitches, extents = {"q": q_row, "k": k_row, "v": v_row, "o": o_row}, {"q": q_len, "k": kv_len, "v": kv_len}
-    source = ByLanes(rows, pitches, extents, columns, tid.x, producers * LANES)
-    forward(
-        source, Bounds(q_len, kv_len, left, right), lse, factor, tile, head_dim, stages, producers, consumers, dtype
-    )
+    source = CpAsyncCopies(rows, pitches, extents, columns, tid.x, config.producers * LANES)
+    forward(source, Mask(q_len, kv_len, left, right), lse, factor, config, dtype)
 
 
 def forward(
-    source: ByTma | ByLanes,
-    bounds: Bounds,
-    lse: Expr,
-    factor: Expr,
-    tile: tuple[int, int],
-    head_dim: int,
-    stages: int,
-    producers: int,
-    consumers: int,
-    dtype: type[Scalar],
+    source: TmaCopies | CpAsyncCopies, mask: Mask, lse: Expr, factor: Expr, config: Config, dtype: type[Scalar]
 ) -> None:
-    """The rows of one tile of Q, whichever way they are copied."""
-    tile_q, tile_kv = tile
-    q, q_full = smem.tile(dtype, (tile_q, head_dim), swizzle=128), mbarrier(source.arrivals, name="q_full")
-    block = smem.tile(dtype, (tile_kv, head_dim), swizzle=128)
-    keys = Ring(stages, full=source.arrivals, empty=consumers, name="k", tile=block)
-    values = Ring(stages, full=source.arrivals, empty=consumers, name="v", tile=block)
-    set_up(q_full, keys, values)
+    """Compute the rows of one tile of Q, with copies by ``source``."""
+    (tile_q, tile_kv), producers, consumers = config.tile, config.producers, config.consumers
+    q, q_full = smem.tile(dtype, (tile_q, config.head_dim), swizzle=128), mbarrier(source.arrivals, name="q_full")
+    block = smem.tile(dtype, (tile_kv, config.head_dim), swizzle=128)
+    keys = Ring(config.stages, full=source.arrivals, empty=consumers, name="k", tile=block)
+    values = Ring(config.stages, full=source.arrivals, empty=consumers, name="v", tile=block)
+    init_barriers((q_full, keys, values))
+    bar.sync()
     top = ((nctaid.x - 1 - ctaid.x) * tile_q).to(s32)
-    first, stop = bounds.tiles(top, tile_q, tile_kv)
-    wide = tile_q // consumers
-
-    def fill(name: str, cursor: Any, number: Expr) -> None:
-        slot = next(cursor)
-        slot.empty.wait()
-        source.load(name, slot.tile, (number * tile_kv).to(s32), slot.full)
+    first, stop = mask.blocks(top, tile_q, tile_kv)
+    rows = tile_q // consumers
 
     @role(warps=range(producers if not source.elect else 1), elect=source.elect)
     def load() -> None:
-        k_slots, v_slots = keys.producer(), values.producer()
-        source.load("q", q, top, q_full)
+        to_k, to_v = keys.producer(), values.producer()
+        source.load_and_arrive("q", q, top, q_full)
         for number in loop(first, stop):
-            fill("k", k_slots, number)
-            fill("v", v_slots, number)
+            for name, cursor in (("k", to_k), ("v", to_v)):
+                slot = next(cursor)
+                slot.empty.wait()
+                source.load_and_arrive(name, slot.tile, (number * tile_kv).to(s32), slot.full)
 
     @role(warps=range(producers, producers + consumers))
     def compute() -> None:
-        own, leader = (warp.id - producers) * wide, elect_one()
+        own, leader = (warp.id - producers) * rows, elect_one()
         row, lane = top + own.to(s32), warp.lane
-        queries = [Blocks(q, own + i + lane % BLOCK, lane // BLOCK) for i in range(0, wide, BLOCK)]
-        outputs = [[mma.accumulator(f32) for _ in range(head_dim // 8)] for _ in queries]
-        greatest = [[var(f32, -INFINITY) for _ in range(2)] for _ in queries]
-        totals = [[var(f32, 0.0) for _ in range(2)] for _ in queries]
-        k_slots, v_slots = keys.consumer(), values.consumer()
+        queries = [Blocks(q, own + i + lane % BLOCK, lane // BLOCK) for i in range(0, rows, BLOCK)]
+        outputs = [[mma.accumulator(f32) for _ in range(config.head_dim // 8)] for _ in queries]
+        row_max = [[var(f32, -INFINITY) for _ in range(2)] for _ in queries]
+        row_sum = [[var(f32, 0.0) for _ in range(2)] for _ in queries]
+        of_k, of_v = keys.consumer(), values.consumer()
         q_full.wait(0)
         for number in loop(first, stop):
-            column, slot = (number * tile_kv).to(s32), next(k_slots)
+            column, slot = (number * tile_kv).to(s32), next(of_k)
             slot.full.wait()
-            sums = multiply_keys(queries, Blocks(slot.tile, lane % 8 + lane // 16 * 8, lane // 8 % 2), dtype)
-            release(slot, leader)
-            with If((column + tile_kv > bounds.stop(row)) | (column < bounds.first(row + (wide - 1)))):
+            sums = compute_scores(queries, Blocks(slot.tile, lane % 8 + lane // 16 * 8, lane // 8 % 2), dtype)
+            # What this warp has read comes before the next copy to the slot, also one of the async proxy.
+            fence.proxy_async()
+            warp.sync()
+            with If(leader):
+                slot.empty.arrive()
+            with If((column + tile_kv > mask.stop(row)) | (column < mask.first(row + (rows - 1)))):
                 for i, scores in enumerate(sums):
-                    hide(scores, row + i * BLOCK, column, bounds)
-            for each in zip(sums, outputs, greatest, totals, strict=True):
-                soften(*each, factor)
-            slot = next(v_slots)
+                    apply_mask(scores, row + i * BLOCK, column, mask)
+            for each in zip(sums, outputs, row_max, row_sum, strict=True):
+                online_softmax(*each, factor)
+            slot = next(of_v)
             slot.full.wait()
-            lefts = [weights(scores, dtype) for scores in sums]
-            add_values(outputs, lefts, Blocks(slot.tile, lane % BLOCK, lane // BLOCK))
-            release(slot, leader)
+            lefts = [pack_weights(scores, dtype) for scores in sums]
+            accumulate_values(outputs, lefts, Blocks(slot.tile, lane % BLOCK, lane // BLOCK))
+            fence.proxy_async()
+            warp.sync()
+            with If(leader):
+                slot.empty.arrive()
         for i, blocks in enumerate(queries):
-            whole = [total_of(total) for total in totals[i]]
-            finish(outputs[i], whole, blocks)
-            write_lse(lse, row + i * BLOCK, greatest[i], whole, factor, bounds)
+            totals = [reduce_quad(partial) for partial in row_sum[i]]
+            store_output(outputs[i], totals, blocks)
+            write_lse(lse, row + i * BLOCK, row_max[i], totals, factor, mask)
             base, start = q.place.known()
-            source.store(
-                q[:BLOCK, :].placed(base + (own + i * BLOCK) * PANEL_BYTES, start), row + i * BLOCK, bounds, leader
-            )
-        source.leave(leader)
-
-
-def release(slot: Any, leader: Expr) -> None:
-    """This warp has read a slot; what it has read comes before what is copied there next."""
-    fence.proxy_async()
-    warp.sync()
-    with If(leader):
-        slot.empty.arrive()
+            strip = q[:BLOCK, :].placed(base + (own + i * BLOCK) * PANEL_BYTES, start)
+            source.sync_and_store(strip, row + i * BLOCK, mask, leader)
+        source.wait_stores(leader)
 
 
 KERNELS = {
@@ -247,6 +220,6 @@ KERNELS = {
 
 
 @cache
-def kernel_of(config: Sm120Config) -> Kernel:
-    """The kernel of a configuration; configure ``dtype`` (bf16, f16)."""
-    return KERNELS[config.kernel].configure(**config.keywords)
+def kernel_of(config: Config) -> Kernel:
+    """Returns the kernel of a configuration; configure ``dtype`` (bf16, f16) on it."""
+    return KERNELS[config.kernel].configure(config=config, threads=config.threads)

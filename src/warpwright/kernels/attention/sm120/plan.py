@@ -1,4 +1,4 @@
-"""Configurations of the mma.sync attention as data, their shared memory, and what a launch of one needs: no device."""
+"""Configurations of the mma.sync attention as data, their shared memory, and the launch of one: no device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from warpwright.errors import UsageError
 from warpwright.kernels.attention.problem import PANEL, Problem
 
-__all__ = ["CONFIGS", "CP_ASYNC", "STEPS", "WIDE", "Piece", "Sm120Config", "Sm120Plan", "layout", "plan"]
+__all__ = ["CONFIGS", "CP_ASYNC", "STEPS", "WIDE", "Config", "Piece", "Plan", "layout", "plan"]
 
 LANES = 32
 STORE_ROWS = 16
@@ -21,13 +21,13 @@ MAX_GRID_YZ = 65535
 
 
 @dataclass(frozen=True, slots=True)
-class Sm120Config:
-    """One way to run a kernel of `sm120` ("registers", "cp.async") or `sm120_shared` ("meeting", "shared").
+class Config:
+    """One configuration of `sm120.kernel` ("registers", "cp.async") or `sm120.reference_kernel` ("meeting", "shared").
 
-    ``tile`` is (queries of a CTA, keys of a block), ``stages`` the tiles of K and of V that are on their way or in use,
-    ``producers`` the warps that are there to load (of a kernel with TMA one thread does), ``consumers`` those that
-    compute. The kernels that pass scores through shared memory spread rows of scores over ``softmax`` warps; with
-    ``helpers`` their producers compute too. ``expected`` is what the published kernel's author expected of this step.
+    ``tile`` is (queries of a CTA, keys of a block), ``stages`` are those of the rings of K and of V, ``producers`` the
+    loading warps (with TMA one thread of them loads), ``consumers`` the computing warps. The reference kernels split
+    rows of scores over ``softmax`` warps; with ``helpers`` their producers compute too. ``expected`` is the gain that
+    the author of the published kernel expected of this step.
     """
 
     kernel: str = "registers"
@@ -53,22 +53,22 @@ class Sm120Config:
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """What the kernel takes."""
+        """The options of the kernel and the number of threads by name, for reports."""
         names = "head_dim tile stages producers consumers threads"
         names += {"meeting": " softmax helpers", "shared": " softmax"}.get(self.kernel, "")
         return {name: getattr(self, name) for name in names.split()}
 
 
 class Piece(NamedTuple):
-    """A part of a CTA's shared memory: ``nbytes`` of ``shape``, which says how they come about."""
+    """A part of a CTA's shared memory: its ``nbytes``, and ``shape``, their factors."""
 
     name: str
     shape: str
     nbytes: int
 
 
-def layout(config: Sm120Config) -> tuple[Piece, ...]:
-    """The shared memory of a CTA, piece by piece in the order of addresses."""
+def layout(config: Config) -> tuple[Piece, ...]:
+    """Returns the shared memory of a CTA, piece by piece in the order of addresses."""
     (rows, keys), columns, stages = config.tile, config.head_dim, config.stages
     staged = keys * columns * ELEMENT * stages
     shape = f"{stages} stages × {keys} × {columns} × {ELEMENT} B"
@@ -92,9 +92,7 @@ def layout(config: Sm120Config) -> tuple[Piece, ...]:
     return (*control, Piece("alignment", f"to {TILE_ALIGN} B", -used % TILE_ALIGN), *tiles)
 
 
-_V3 = Sm120Config(
-    "meeting", 128, (32, 64), 2, 4, 8, softmax=1, summary="v3 as published: 4 + 8 warps, one softens all rows"
-)
+_V3 = Config("meeting", 128, (32, 64), 2, 4, 8, softmax=1, summary="v3 as published: 4 + 8 warps, softmax by one warp")
 _ROWS = replace(_V3, softmax=8, summary="rows of scores spread over all consumer warps", expected="8–32×")
 STEPS = {
     "v3": _V3,
@@ -111,38 +109,38 @@ STEPS = {
         summary="three barriers of the consumers a tile, mask and softmax joined",
         expected="1.2–1.5×",
     ),
-    "registers": Sm120Config(
+    "registers": Config(
         "registers", 128, (128, 64), 2, 1, 8, summary="scores and outputs stay in registers: no barrier among warps"
     ),
-    "two-ctas": Sm120Config(
-        "registers", 128, (64, 32), 2, 1, 4, summary="smaller tiles: two CTAs an SM, one softens while one multiplies"
+    "two-ctas": Config(
+        "registers", 128, (64, 32), 2, 1, 4, summary="smaller tiles: two CTAs an SM, softmax beside multiplication"
     ),
 }
 
 CONFIGS = {
-    64: Sm120Config("registers", 64, (64, 32), 2, 1, 4),
+    64: Config("registers", 64, (64, 32), 2, 1, 4),
     128: replace(STEPS["two-ctas"], summary=""),
-    256: Sm120Config("registers", 256, (64, 32), 2, 1, 4),
+    256: Config("registers", 256, (64, 32), 2, 1, 4),
 }
 WIDE = {**CONFIGS, 128: replace(STEPS["registers"], summary="")}  # where an SM has 228 KB of shared memory
 CP_ASYNC = {
-    64: Sm120Config("cp.async", 64, (64, 64), 2, 2, 4),
-    128: Sm120Config("cp.async", 128, (64, 32), 2, 2, 4),
-    256: Sm120Config("cp.async", 256, (64, 32), 2, 2, 4),
+    64: Config("cp.async", 64, (64, 64), 2, 2, 4),
+    128: Config("cp.async", 128, (64, 32), 2, 2, 4),
+    256: Config("cp.async", 256, (64, 32), 2, 2, 4),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Sm120Plan:
+class Plan:
     """One launch of ``kernel_of(config)``.
 
     Arguments in order, with TMA: maps of q, k, v and o, each of an array (batch, heads, rows, head_dim) of any strides
     with dense rows, in boxes ``q_box``, ``kv_box``, ``kv_box`` and ``o_box`` with a swizzle of 128 bytes. With
-    cp.async: the four addresses, then for each the elements from batch to batch, head to head and row to row, and
-    head_dim. Then the address of the log-sum-exp (batch, heads, q_len) of float32, or 0, and ``scalars``.
+    cp.async: the four addresses, then for each the strides of batch, head and row in elements, and head_dim. Then the
+    address of the log-sum-exp (batch, heads, q_len) of float32, or 0, and ``scalars``.
     """
 
-    config: Sm120Config
+    config: Config
     grid: tuple[int, int, int]
     q_box: tuple[int, int, int, int]
     kv_box: tuple[int, int, int, int]
@@ -150,8 +148,8 @@ class Sm120Plan:
     scalars: tuple[int | float, ...]
 
 
-def plan(problem: Problem, *, tma: bool = True, arch: str = "sm_120a", config: Sm120Config | None = None) -> Sm120Plan:
-    """The launch for ``problem`` by ``config``, or by the one that suits ``arch`` best, with or without ``tma``.
+def plan(problem: Problem, *, tma: bool = True, arch: str = "sm_120a", config: Config | None = None) -> Plan:
+    """Returns the launch for ``problem`` by ``config`` or else the fastest one for ``arch``, with or without ``tma``.
 
     Raises UsageError for a configuration of another head dimension, and for more heads or batches than a grid holds.
     """
@@ -169,7 +167,7 @@ def plan(problem: Problem, *, tma: bool = True, arch: str = "sm_120a", config: S
         )
     queries, keys = found.tile
     bounds = [UNBOUNDED if bound is None else min(bound, UNBOUNDED) for bound in (problem.left, problem.right)]
-    return Sm120Plan(
+    return Plan(
         config=found,
         grid=(-(-problem.q_len // queries), problem.heads, problem.batch),
         q_box=(1, 1, queries, PANEL),

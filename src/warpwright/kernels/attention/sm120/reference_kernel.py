@@ -1,16 +1,28 @@
-"""Attention as a published kernel for consumer Blackwell does it, without its mistakes: scores, weights and outputs
-pass through shared memory, and all warps wait for each other between the steps.
+"""Attention as in a published kernel for consumer Blackwell, without its mistakes: scores, weights and outputs pass
+through shared memory, and all warps synchronise between the steps.
 
-Its configurations are that kernel's own next steps, one change each. They say what each change is worth; `sm120` keeps
-everything in registers and is several times as fast.
+The configurations are the next steps that the kernel's author proposed, one change each, to measure each change.
+`sm120.kernel` keeps everything in registers and is several times as fast.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from warpwright.kernels.attention.sm120.reference_steps import Held, convert, leave, mask, score, soften, weigh
-from warpwright.kernels.attention.sm120.steps import Bounds, ByTma, set_up
+from warpwright.kernels.attention.sm90.steps import init_barriers
+from warpwright.kernels.attention.sm120.plan import LANES, STEPS, Config
+from warpwright.kernels.attention.sm120.reference_steps import (
+    SharedState,
+    accumulate_values,
+    apply_mask,
+    compute_scores,
+    convert_weights,
+    load_weights,
+    online_softmax,
+    sync_and_store_output,
+    write_output,
+)
+from warpwright.kernels.attention.sm120.steps import Mask, TmaCopies
 from warpwright.lang import (
     Expr,
     If,
@@ -52,67 +64,69 @@ def attention_meeting(
     group: u32,
     factor: f32,
     *,
-    tile: tuple[int, int] = (32, 64),
-    head_dim: int = 128,
-    stages: int = 2,
-    producers: int = 4,
-    consumers: int = 8,
-    softmax: int = 1,
-    helpers: bool = False,
+    config: Config = STEPS["v3"],
     dtype: type[Scalar] = bf16,
     threads: int = 384,
 ) -> None:
-    """All warps walk the tiles of keys together and meet six times in each; a thread of warp 0 loads ahead.
+    """All warps walk the key blocks together, with six ``bar.sync`` a block; a thread of warp 0 loads ahead.
 
     Consumers compute, with ``helpers`` the producers too; the first ``softmax`` of them take rows of scores in turn.
 
-    step      warps                moves                                              then
-    load      0                    Q -> `q`; K, V -> ring `kv`
-    score     computing            `q`, `kv` -> `scores`                              all meet
-    mask      computing            hidden keys: -inf in `scores`                      all meet
-    soften    `softmax` of them    `scores` -> weights, `greatest`, `totals`, `sums`  all meet
-    convert   computing            weights -> registers; all meet; -> `weights`       all meet
-    weigh     computing            `weights`, `kv` -> `sums`                          all meet
-    leave     computing            `sums` -> `q` -> O                                 all meet
+    step        warps              moves                                                 then
+    load        0                  Q -> `q`; K, V -> ring `kv`
+    scores      computing          `q`, `kv` -> `scores`                                 bar.sync
+    mask        computing          masked keys: -inf in `scores`                         bar.sync
+    softmax     `softmax` of them  `scores` -> weights, `row_max`, `row_sum`, `sums`     bar.sync
+    convert     computing          weights -> registers; bar.sync; -> `weights`          bar.sync
+    values      computing          `weights`, `kv` -> `sums`                             bar.sync
+    output      computing          `sums` -> `q` -> O                                    bar.sync
     """
-    source, bounds = mapped((q, k, v, o), group), Bounds(q_len, kv_len, left, right)
-    computing = range(0 if helpers else producers, producers + consumers)
-    q_full, kv = mbarrier(name="q_full"), ring(stages, tile[1], head_dim, dtype)
-    held = Held.of(tile, head_dim, dtype, computing)
-    top = ((nctaid.x - 1 - ctaid.x) * tile[0]).to(s32)
-    first, stop = bounds.tiles(top, *tile)
+    source, mask = tma_copies((q, k, v, o), group), Mask(q_len, kv_len, left, right)
+    producers, consumers, stages, keys = config.producers, config.consumers, config.stages, config.tile[1]
+    computing = range(0 if config.helpers else producers, producers + consumers)
+    q_full, kv = mbarrier(name="q_full"), ring_of(config, dtype)
+    state = SharedState.of(config, dtype, computing)
+    top = ((nctaid.x - 1 - ctaid.x) * config.tile[0]).to(s32)
+    first, stop = mask.blocks(top, *config.tile)
     one = elect_one()
-    loads, frees = (warp.id == 0) & one, (held.own == 0) & one
-    held.clear()
-    set_up(q_full, kv)
+    loads, leader = (warp.id == 0) & one, (state.own == 0) & one
+    state.clear()
+    init_barriers((q_full, kv))
+    bar.sync()
 
-    slots, filled = kv.producer(), kv.consumer()
+    to_kv, of_kv = kv.producer(), kv.consumer()
     with If(loads):
-        source.load("q", held.q, top, q_full)
+        source.load_and_arrive("q", state.q, top, q_full)
     for ahead in loop(stages - 1):
         with If(loads & (first + ahead < stop)):
-            fill(next(slots), source, first + ahead)
+            load_when_empty(next(to_kv), source, first + ahead)
     q_full.wait(0)
     for number in loop(first, stop):
         with If(loads & (number + (stages - 1) < stop)):
-            fill(next(slots), source, number + (stages - 1))
+            load_when_empty(next(to_kv), source, number + (stages - 1))
         warp.sync()
-        slot, column = next(filled), (number * tile[1]).to(s32)
+        slot, column = next(of_kv), (number * keys).to(s32)
         slot.full.wait()
-        score(held, slot.k)
+        compute_scores(state, slot.k)
         bar.sync()
-        mask(held, top, column, bounds)
+        apply_mask(state, top, column, mask)
         bar.sync()
-        soften(held, factor, softmax, convert=False)
+        online_softmax(state, factor, config.softmax, convert=False)
         bar.sync()
-        convert(held, bar.sync)
+        weights = load_weights(state)
         bar.sync()
-        weigh(held, slot.v)
+        convert_weights(state, weights)
+        bar.sync()
+        accumulate_values(state, slot.v)
         fence.proxy_async()
         bar.sync()
-        with If(frees):
+        with If(leader):
             slot.empty.arrive()
-    leave(held, source, top, lse, factor, bounds, bar.sync, frees)
+    write_output(state, top, lse, factor, mask)
+    fence.proxy_async()
+    bar.sync()
+    sync_and_store_output(state, source, top, mask, leader)
+    source.wait_stores(leader)
 
 
 @kernel("sm_120a", threads=384)
@@ -129,77 +143,75 @@ def attention_shared(
     group: u32,
     factor: f32,
     *,
-    tile: tuple[int, int] = (32, 64),
-    head_dim: int = 128,
-    stages: int = 2,
-    producers: int = 4,
-    consumers: int = 8,
-    softmax: int = 8,
+    config: Config = STEPS["fewer-syncs"],
     dtype: type[Scalar] = bf16,
     threads: int = 384,
 ) -> None:
-    """`attention_meeting` with fewer synchronisations: a producer runs ahead by itself, the consumers meet three times
-    a tile. The mask belongs to the scores while they are in registers, and a warp converts the rows that it softens.
+    """`attention_meeting` with fewer barriers: a producer role loads ahead, and the consumers have three ``bar.sync`` a
+    block. The mask is applied to scores in registers, and a warp converts the rows whose softmax it computes.
 
     role      warps       moves                                             waits for                   signals
     load      0           Q -> `q`; K, V -> ring `kv`                       kv.empty                    q_full, kv.full
-    compute   producers-  `q`, `kv` -> `scores` -> `weights` -> `sums` -> O q_full, kv.full, each other kv.empty
+    compute   producers-  `q`, `kv` -> `scores` -> `weights` -> `sums` -> O q_full, kv.full, bar.sync   kv.empty
     """
-    source, bounds = mapped((q, k, v, o), group), Bounds(q_len, kv_len, left, right)
-    q_full, kv = mbarrier(name="q_full"), ring(stages, tile[1], head_dim, dtype)
-    held = Held.of(tile, head_dim, dtype, range(producers, producers + consumers))
-    top = ((nctaid.x - 1 - ctaid.x) * tile[0]).to(s32)
-    first, stop = bounds.tiles(top, *tile)
-    held.clear()
-    set_up(q_full, kv)
+    source, mask = tma_copies((q, k, v, o), group), Mask(q_len, kv_len, left, right)
+    consumers = range(config.producers, config.producers + config.consumers)
+    q_full, kv = mbarrier(name="q_full"), ring_of(config, dtype)
+    state = SharedState.of(config, dtype, consumers)
+    top = ((nctaid.x - 1 - ctaid.x) * config.tile[0]).to(s32)
+    first, stop = mask.blocks(top, *config.tile)
+    state.clear()
+    init_barriers((q_full, kv))
+    bar.sync()
 
     @role(warp=0, elect=True)
     def load() -> None:
-        slots = kv.producer()
-        source.load("q", held.q, top, q_full)
+        to_kv = kv.producer()
+        source.load_and_arrive("q", state.q, top, q_full)
         for number in loop(first, stop):
-            fill(next(slots), source, number)
+            load_when_empty(next(to_kv), source, number)
 
-    @role(warps=range(producers, producers + consumers))
+    @role(warps=consumers)
     def compute() -> None:
-        filled, frees = kv.consumer(), (held.own == 0) & elect_one()
-
-        def meet() -> None:
-            bar.sync(1, 32 * consumers)
-
+        of_kv, leader = kv.consumer(), (state.own == 0) & elect_one()
+        barrier = 1, LANES * len(consumers)  # the named barrier of the consumers: its number and threads
         q_full.wait(0)
         for number in loop(first, stop):
-            slot, column = next(filled), (number * tile[1]).to(s32)
+            slot, column = next(of_kv), (number * config.tile[1]).to(s32)
             slot.full.wait()
-            score(held, slot.k, (top, column, bounds))
-            meet()
-            soften(held, factor, softmax, convert=True)
-            meet()
-            weigh(held, slot.v)
+            compute_scores(state, slot.k, (top, column, mask))
+            bar.sync(*barrier)
+            online_softmax(state, factor, config.softmax, convert=True)
+            bar.sync(*barrier)
+            accumulate_values(state, slot.v)
             fence.proxy_async()
-            meet()
-            with If(frees):
+            bar.sync(*barrier)
+            with If(leader):
                 slot.empty.arrive()
-        leave(held, source, top, lse, factor, bounds, meet, frees)
+        write_output(state, top, lse, factor, mask)
+        fence.proxy_async()
+        bar.sync(*barrier)
+        sync_and_store_output(state, source, top, mask, leader)
+        source.wait_stores(leader)
 
 
-def mapped(maps: tuple[tma.Map[Scalar], ...], group: Expr) -> ByTma:
-    """Q, K, V and O of this CTA's head."""
+def tma_copies(maps: tuple[tma.Map[Scalar], ...], group: Expr) -> TmaCopies:
+    """Returns the copies of Q, K, V and O of this CTA's head."""
     head, batch = ctaid.y, ctaid.z
     shared = (batch, head // group)
-    return ByTma(dict(zip("qkvo", maps, strict=True)), {"q": (batch, head), "k": shared, "v": shared})
+    return TmaCopies(dict(zip("qkvo", maps, strict=True)), {"q": (batch, head), "k": shared, "v": shared})
 
 
-def ring(stages: int, rows: int, head_dim: int, dtype: type[Scalar]) -> Ring:
-    """Tiles of K and V, filled together."""
-    block = smem.tile(dtype, (rows, head_dim), swizzle=128)
-    return Ring(stages, full=1, empty=1, name="kv", k=block, v=block)
+def ring_of(config: Config, dtype: type[Scalar]) -> Ring:
+    """Returns the ring of tiles of K and V, which are loaded together."""
+    block = smem.tile(dtype, (config.tile[1], config.head_dim), swizzle=128)
+    return Ring(config.stages, full=1, empty=1, name="kv", k=block, v=block)
 
 
-def fill(slot: Any, source: ByTma, number: Expr) -> None:
-    """The tile of K and V with this number."""
+def load_when_empty(slot: Any, source: TmaCopies, number: Expr) -> None:
+    """Wait until the slot is empty and load block ``number`` of K and V, which completes the slot's full barrier."""
     slot.empty.wait()
     slot.full.arrive_expect_tx(slot.nbytes)
     row = (number * slot.k.shape[0]).to(s32)
-    source.copy("k", slot.k, row, slot.full)
-    source.copy("v", slot.v, row, slot.full)
+    source.issue_loads("k", slot.k, row, slot.full)
+    source.issue_loads("v", slot.v, row, slot.full)

@@ -1,35 +1,37 @@
 """Attention backward on Hopper: gradients of softmax(scale · Q·Kᵀ)·V by Q, K and V, in three launches.
 
-`prepare` finds for each query the mean gradient of its weights, the sum of O ∘ dO, less the gradient ``dlse`` of its
-log-sum-exp where one is given, and clears the sums of dQ.
-`gradients` has a CTA for each block of keys: it goes through the queries that see them, keeps dK and dV in registers
-and adds its part of dQ to float32 sums in global memory, in any order. `convert` scales and rounds these.
+`prepare` computes for each query the mean gradient of its weights, the sum of O ∘ dO less the gradient ``dlse`` of its
+log-sum-exp (if given), and clears the sums of dQ. `gradients` has a CTA for each block of keys, which walks the queries
+that see these keys, keeps dK and dV in registers and adds its part of dQ to float32 sums in global memory, in no fixed
+order. `convert` scales and rounds these sums.
 
 With P = softmax(S), S = scale · Q·Kᵀ and dP = dO·Vᵀ: dV = Pᵀ·dO, dS = P ∘ (dP - mean), dQ = scale · dS·K,
-dK = scale · dSᵀ·Q. For each tile of queries the five products are issued so that the tensor cores always have one to
-do: the next tile's scores and slopes come before the sums of this one are done.
+dK = scale · dSᵀ·Q. The five matrix multiplications of a tile of queries are issued so that the tensor cores always have
+one in flight: S of the next tile is issued before dQ and dK of this tile, and dP of the next tile before dK is done.
 """
 
 from __future__ import annotations
 
 from functools import cache
 
-from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
+from warpwright.kernels.attention.sm90.backward_plan import CONFIGS, ROW, BackwardConfig
 from warpwright.kernels.attention.sm90.backward_steps import (
+    CONSUMER_BARRIER,
     LOG2E,
-    Seen,
-    Strip,
-    Walk,
+    BackwardConsumer,
+    Memory,
+    QueryMask,
+    QueryTiles,
     load_panels,
-    load_rows,
-    meet,
-    memory_of,
-    packed,
-    products,
-    put_transposed,
-    slot_of,
+    load_rows_when_empty,
+    multiply_elements,
+    pack_pairs,
+    slot_at,
+    store_transposed,
 )
-from warpwright.kernels.attention.sm90.steps import WARP_ROWS, WARPS
+from warpwright.kernels.attention.sm90.plan import WARPGROUP
+from warpwright.kernels.attention.sm90.steps import init_barriers
+from warpwright.kernels.tiles import WARP_ROWS, WARPS
 from warpwright.lang import (
     Global,
     If,
@@ -78,12 +80,11 @@ def prepare(
     sums: Global[f32],
     q_len: u32,
     *,
-    head_dim: int = 128,
-    tile: tuple[int, int] = (64, 128),
+    config: BackwardConfig = CONFIGS[128, True],
     dtype: type[Scalar] = bf16,
 ) -> None:
-    """A tile of queries: ``shifts`` = -log2 e · lse, -inf where a query sees no key; ``means``; 0 sums."""
-    queries = tile[0]
+    """A tile of queries: ``shifts`` = -log2 e · lse, -inf where a query sees no key; ``means``; sums of dQ set to 0."""
+    queries, head_dim = config.tile[0], config.head_dim
     tiles = [smem.tile(dtype, (queries, head_dim), swizzle=128) for _ in range(2)]
     full, one = mbarrier(1, name="rows_full"), (warp.id == 0) & elect_one()
     row, head = ctaid.x * queries, ctaid.z * nctaid.y + ctaid.y
@@ -96,18 +97,18 @@ def prepare(
     bar.sync()
     place = head * nctaid.x + ctaid.x
     corner = sums + place.to(u64) * (queries * head_dim) + tid.x * 4
-    for start in range(0, queries * head_dim, 128 * 4):
+    for start in range(0, queries * head_dim, WARPGROUP * 4):
         st(corner + start, 0.0, 0.0, 0.0, 0.0)
     full.wait(0)
     with If(tid.x < queries):
         total, shift = var(f32, 0.0), var(f32, float("-inf"))
         for column in range(0, head_dim, 8):
-            for product in products(tiles[0].at(tid.x, column), tiles[1].at(tid.x, column), dtype):
+            for product in multiply_elements(tiles[0].at(tid.x, column), tiles[1].at(tid.x, column), dtype):
                 total += product
         with If(row + tid.x < q_len):
             number = head * q_len + row + tid.x
-            given = lse[number]
-            shift.set(select(given == float("-inf"), given, given * -LOG2E))
+            row_lse = lse[number]
+            shift.set(select(row_lse == float("-inf"), row_lse, row_lse * -LOG2E))
             with If(dlse != 0):
                 total -= Global(f32, dlse)[number]
         shifts[place * queries + tid.x] = shift
@@ -133,38 +134,25 @@ def gradients(
     tiles: u32,
     scale: f32,
     *,
-    head_dim: int = 128,
-    tile: tuple[int, int] = (64, 128),
-    chained: bool = True,
-    rotated: bool = False,
+    config: BackwardConfig = CONFIGS[128, True],
     bounds: tuple[bool, bool] = (False, False),
     dtype: type[Scalar] = bf16,
     threads: int = 384,
 ) -> None:
-    """A block of keys of one head, and all queries of the heads that share it which see some of them.
+    """A block of keys of one head, and all queries that see some of them, of the heads that share these keys.
 
-    role      warps  moves                                                waits for           signals
-    load      0      K, V; Q, dO and what is known of each query -> rings  empty of each       full of each
-    save      1      ring `sums` -> added to the sums of dQ                sums.full           sums.empty
-    multiply  4-     rings -> registers -> dS, ring `sums`; dK, dV         full, sums.empty    empty, sums.full
+    role      warps  moves                                                 waits for           signals
+    load      0      K, V; Q, dO, shifts and means of the queries -> rings  empty of each       full of each
+    save      1      ring `sums` -> added to the sums of dQ                 sums.full           sums.empty
+    multiply  4-     rings -> registers -> dS, ring `sums`; dK, dV          full, sums.empty    empty, sums.full
     """
-    memory = memory_of(tile, head_dim, dtype)
-    seen = Seen(q_len, kv_len, begin if bounds[0] else None, end if bounds[1] else None, tile)
-    queries, keys = tile
+    memory, (queries, keys) = Memory.of(config, dtype), config.tile
+    mask = QueryMask(q_len, kv_len, begin if bounds[0] else None, end if bounds[1] else None, config.tile)
     key, batch, first_head = ctaid.x * keys, ctaid.z, ctaid.y * group
-    first, count = seen.tiles(key)
-    walk = Walk(first, count, first + count * ctaid.x // nctaid.x if rotated else first)
+    first, count = mask.tiles(key)
+    order = QueryTiles(first, count, first + count * ctaid.x // nctaid.x if config.rotated else first)
     of_all = (batch * nctaid.y + ctaid.y) * group
-
-    @role(warp=0, elect=True)
-    def init() -> None:
-        memory.kv.init()
-        for ring in memory.rings:
-            ring.init()
-        fence.mbarrier_init()
-        for each in (q, k, v, do, dk, dv, sums):
-            tma.prefetch_map(each)
-
+    init_barriers((memory.kv, *memory.rings), (q, k, v, do, dk, dv, sums))
     bar.sync()
 
     @role(warps=range(WARPS))
@@ -173,7 +161,7 @@ def gradients(
 
     @role(warp=0, elect=True)
     def load() -> None:
-        to_q, to_do, at = memory.q.producer(), memory.do.producer(), walk.begin()
+        to_q, to_do, at = memory.q.producer(), memory.do.producer(), order.begin()
         memory.kv.arrive_expect_tx(memory.k.nbytes + memory.v.nbytes)
         load_panels(memory.k, k, (batch, ctaid.y, key), memory.kv)
         load_panels(memory.v, v, (batch, ctaid.y, key), memory.kv)
@@ -181,13 +169,13 @@ def gradients(
             head, place = first_head + number, (of_all + number) * tiles
             for _ in loop(count):
                 row = at.tile * queries
-                load_rows(to_q, q, (batch, head, row), memory.stats[0], shifts + (place * queries + row))
-                load_rows(to_do, do, (batch, head, row), memory.stats[1], means + (place * queries + row))
+                load_rows_when_empty(to_q, q, (batch, head, row), memory.stats[0], shifts + (place * queries + row))
+                load_rows_when_empty(to_do, do, (batch, head, row), memory.stats[1], means + (place * queries + row))
                 at.advance()
 
     @role(warp=1, elect=True)
     def save() -> None:
-        phase, rows, at = var(u32, 0), memory.sums.members["sums"].shape[0], walk.begin()
+        phase, rows, at = var(u32, 0), memory.sums.members["sums"].shape[0], order.begin()
         for number in loop(group):
             for _ in loop(count):
                 place = ((of_all + number) * tiles + at.tile) * (2 * rows)
@@ -205,19 +193,20 @@ def gradients(
     @role(warps=range(WARPS, 3 * WARPS))
     def multiply() -> None:
         setmaxnreg.inc(MULTIPLY_REGISTERS)
-        strip = Strip(memory, seen, key, walk, scale * LOG2E, chained)
+        consumer = BackwardConsumer(memory, mask, key, order, scale * LOG2E, config)
         memory.kv.wait(0)
-        strip.begin_scores(slot_of(memory.q, var(u32, 0)))
+        consumer.wait_and_issue_scores(slot_at(memory.q, var(u32, 0)))
         wgmma.wait_group(0)
         steps = group * count
         for number in loop(steps - 1):
-            strip.step(number, True)
-        strip.step(steps - 1, False)
-        strip.put_out(memory.v, strip.by_v, dv, (batch, ctaid.y, key), None)
+            consumer.step(number, True)
+        consumer.step(steps - 1, False)
+        # dV leaves through the tile of V, and dK through that of K when neither consumer reads K any more.
+        consumer.store_and_commit(memory.v, consumer.dv, dv, (batch, ctaid.y, key), None)
         wgmma.wait_group(0)
-        meet()
-        strip.put_out(memory.k, strip.by_k, dk, (batch, ctaid.y, key), scale)
-        with If(strip.one):
+        bar.sync(*CONSUMER_BARRIER)
+        consumer.store_and_commit(memory.k, consumer.dk, dk, (batch, ctaid.y, key), scale)
+        with If(consumer.one):
             tma.wait_group(0, read=True)
 
 
@@ -227,21 +216,20 @@ def convert(
     dq: tma.Map[Scalar],
     scale: f32,
     *,
-    head_dim: int = 128,
-    tile: tuple[int, int] = (64, 128),
+    config: BackwardConfig = CONFIGS[128, True],
     dtype: type[Scalar] = bf16,
 ) -> None:
-    """A tile of queries of dQ: the fragments that `gradients` has summed up, scaled, rounded and turned."""
-    queries = tile[0]
-    out, count = smem.tile(dtype, (queries, head_dim), swizzle=128), queries * head_dim // 256
+    """A tile of queries of dQ: the fragments that `gradients` summed, scaled, rounded and transposed."""
+    queries, head_dim = config.tile[0], config.head_dim
+    out, count = smem.tile(dtype, (queries, head_dim), swizzle=128), queries * head_dim // ROW
     own, row = warp.id // WARPS, ctaid.x * queries
     place = (ctaid.z * nctaid.y + ctaid.y) * nctaid.x + ctaid.x
-    corner = sums + place.to(u64) * (queries * head_dim) + (own * (count * 128) + tid.x % 128 * 4)
-    values = [value * scale for start in range(0, count, 4) for value in ld(corner + start * 128, vec=4)]
+    corner = sums + place.to(u64) * (queries * head_dim) + (own * (count * WARPGROUP) + tid.x % WARPGROUP * 4)
+    values = [value * scale for start in range(0, count, 4) for value in ld(corner + start * WARPGROUP, vec=4)]
     halves = head_dim == 64
     top = own * (queries // 2) if halves else 0
     left = warp.id % WARPS * WARP_ROWS if halves else warp.id * WARP_ROWS
-    put_transposed(out, packed(dtype, values), top, left)
+    store_transposed(out, pack_pairs(values, dtype), top, left)
     fence.proxy_async()
     bar.sync()
     with If((warp.id == 0) & elect_one()):
@@ -253,6 +241,6 @@ def convert(
 
 @cache
 def kernels_of(config: BackwardConfig) -> tuple[Kernel, Kernel, Kernel]:
-    """`prepare`, `gradients` and `convert` of a configuration; configure ``dtype``, and ``bounds`` of `gradients`."""
-    some = {"head_dim": config.head_dim, "tile": config.tile}
-    return prepare.configure(**some), gradients.configure(**config.keywords), convert.configure(**some)
+    """Returns `prepare`, `gradients` and `convert`; configure ``dtype``, and ``bounds`` of `gradients`, on them."""
+    wide = gradients.configure(config=config, threads=config.threads)
+    return prepare.configure(config=config), wide, convert.configure(config=config)

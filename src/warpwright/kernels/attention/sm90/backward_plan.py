@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from warpwright.errors import UsageError
 from warpwright.kernels.attention.problem import Problem
@@ -12,17 +11,18 @@ from warpwright.kernels.attention.sm90.plan import WARPGROUP
 __all__ = ["CONFIGS", "GREATEST_HEAD", "BackwardConfig", "BackwardPlan", "plan"]
 
 CONTROL_BYTES = 2048
-ROW = 256  # floats of a row of the sums, the greatest extent of a tensor map's box
+ROW = 256  # floats of a row of the sums of dQ, the largest extent of a tensor map's box
 Dim3 = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class BackwardConfig:
-    """One way to run `warpwright.kernels.attention.sm90_backward`.
+    """One configuration of the kernels of `warpwright.kernels.attention.sm90.backward`.
 
-    ``tile`` is (queries of a step, keys of a CTA); each 64 keys have a warpgroup. Q, dO and dS have two stages. With
-    ``chained`` the products of dK are under way while the next weights are computed. With ``rotated`` CTAs of one head
-    begin at different queries, so that fewer add to one place at a time.
+    ``tile`` is (queries of a step, keys of a CTA); each 64 keys have a consumer warpgroup. Q, dO and dS have two
+    stages. With ``chained`` the wgmmas of dK are in flight while the next weights are computed. With ``rotated`` the
+    CTAs of a
+    head begin at different queries, so that fewer CTAs add to one address at a time.
     """
 
     head_dim: int = 128
@@ -32,25 +32,20 @@ class BackwardConfig:
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA of the gradients' kernel: two warpgroups that multiply, and one that copies."""
+        """Threads of a CTA of `gradients`: two consumer warpgroups, and one that loads and stores."""
         return WARPGROUP * (1 + self.tile[1] // 64)
 
     @property
     def sum_rows(self) -> int:
-        """Rows of 256 floats that the sums of dQ of a tile of queries take."""
+        """Rows of 256 floats of the sums of dQ of a tile of queries."""
         return self.tile[0] * self.head_dim // ROW
 
     @property
     def smem_bytes(self) -> int:
-        """Dynamic shared memory of a CTA of the gradients' kernel, bytes, at most: K, V, Q, dO, dS and sums of dQ."""
+        """Dynamic shared memory of a CTA of `gradients`, bytes, at most: K, V, Q, dO, dS and sums of dQ."""
         queries, keys = self.tile
         halves = 2 * keys * self.head_dim + 4 * queries * self.head_dim + 2 * queries * keys
         return CONTROL_BYTES + 2 * halves + 4 * queries * self.head_dim + 16 * queries
-
-    @property
-    def keywords(self) -> dict[str, Any]:
-        """What the kernels' ``configure`` takes."""
-        return {name: getattr(self, name) for name in ("head_dim", "tile", "chained", "rotated", "threads")}
 
 
 CONFIGS = {  # by head dimension and whether there is a right bound
@@ -65,12 +60,12 @@ GREATEST_HEAD = HEAD_DIMS[-1]
 
 @dataclass(frozen=True, slots=True)
 class BackwardPlan:
-    """Three launches, one after the other, of `sm90_backward`: `prepare` and `convert` in ``query_grid``, between them
-    `gradients` in ``key_grid``. ``scalars`` are by the names of their parameters.
+    """Three launches of `sm90.backward`: `prepare` in ``query_grid``, `gradients` in ``key_grid``, then `convert` in
+    ``query_grid``. ``scalars`` are by the names of their parameters.
 
-    Maps are those of arrays (batch, heads, rows, head_dim) of any strides with dense rows. Between the launches live
-    float32 arrays of ``sums_shape`` (the sums of dQ, in the order of fragments) and twice ``stats_shape`` (batch ·
-    heads, padded queries): what is added to scaled scores in base 2, and the mean gradient of each query's weights.
+    Maps are those of arrays (batch, heads, rows, head_dim) of any strides with dense rows. The launches share float32
+    arrays: the sums of dQ of ``sums_shape``, in the order of fragments; and two of ``stats_shape`` (batch · heads,
+    padded queries), the shifts that are added to scaled scores in base 2 and the mean gradient of each query's weights.
     """
 
     config: BackwardConfig
@@ -83,7 +78,7 @@ class BackwardPlan:
 
 
 def plan(problem: Problem, *, config: BackwardConfig | None = None) -> BackwardPlan:
-    """The launches for ``problem``, by ``config`` or the one that suits it best.
+    """Returns the launches for ``problem``, by ``config`` or else by the fastest one.
 
     Raises UsageError for a head dimension above 128.
     """

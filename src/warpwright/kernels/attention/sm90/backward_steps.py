@@ -1,4 +1,4 @@
-"""The steps that the Hopper attention backward of `sm90_backward` is made of: what is seen, tiles, products, stores."""
+"""Steps of the Hopper attention backward: the mask, tiles of queries, shared memory, and the consumer warpgroups."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from warpwright.kernels.attention.problem import PANEL
-from warpwright.kernels.attention.sm90.steps import STRIP, WARP_ROWS, WARPS, K, add, free, score
-from warpwright.kernels.tiles import PACKED, clear, part, store_rows_to_smem, window
+from warpwright.kernels.attention.sm90.backward_plan import ROW, BackwardConfig
+from warpwright.kernels.attention.sm90.plan import STRIP, WARPGROUP
+from warpwright.kernels.attention.sm90.steps import K, issue_rs, issue_ss
+from warpwright.kernels.tiles import PACKED, WARP_ROWS, WARPS, clear, part, store_rows_to_smem, window
 from warpwright.lang import (
     Expr,
     Global,
@@ -48,33 +50,31 @@ from warpwright.lang.smem import Tile
 from warpwright.types import Scalar
 
 __all__ = [
+    "CONSUMER_BARRIER",
     "LOG2E",
+    "BackwardConsumer",
     "Memory",
-    "Seen",
-    "Strip",
-    "Walk",
+    "QueryMask",
+    "QueryTiles",
     "load_panels",
-    "load_rows",
-    "meet",
-    "memory_of",
-    "packed",
-    "products",
-    "put_transposed",
-    "slot_of",
+    "load_rows_when_empty",
+    "multiply_elements",
+    "pack_pairs",
+    "slot_at",
+    "store_transposed",
 ]
 
 LOG2E = 1.4426950408889634
-ROW = 256
 FOUR = 4
 STAGES = 2
 CONSUMERS = 2
-ALL = 1  # the named barrier of both warpgroups
-NEVER = 1 << 30  # a query that no head has
+CONSUMER_BARRIER = 1, CONSUMERS * WARPGROUP  # the named barrier of both consumers: its number and threads
+NEVER = 1 << 30  # beyond the last query of any head
 
 
 @dataclass(frozen=True)
-class Seen:
-    """Which queries see a key: key j is seen by queries j - ``end`` + 1 to j - ``begin``, where these are given."""
+class QueryMask:
+    """Which queries see a key: queries j - ``end`` + 1 to j - ``begin`` see key j, where these bounds are given."""
 
     q_len: Expr
     kv_len: Expr
@@ -83,18 +83,18 @@ class Seen:
     tile: tuple[int, int]
 
     def tiles(self, key: Any) -> tuple[Any, Any]:
-        """The first tile of queries that see the keys from ``key`` on, and the number of tiles, at least one."""
+        """Returns the first tile of queries that see the keys from ``key`` on, and the number of tiles, 1 or more."""
         queries, keys = self.tile
         last = (self.q_len - 1) // queries
         if self.begin is not None:
-            last = clamped((key + (keys - 1)).to(s32) - self.begin, self.q_len) // queries
+            last = clamp((key + (keys - 1)).to(s32) - self.begin, self.q_len) // queries
         if self.end is None:
             return 0, last + 1
-        first = min(clamped(key.to(s32) - self.end + 1, self.q_len) // queries, last)
+        first = min(clamp(key.to(s32) - self.end + 1, self.q_len) // queries, last)
         return first, last + 1 - first
 
     def hidden(self, row: Any, key: Any) -> Any:
-        """Whether some of the queries from ``row`` on do not see some of the 64 keys from ``key`` on."""
+        """Returns whether some query of the tile at ``row`` does not see some of the 64 keys from ``key`` on."""
         last, found = key + (STRIP - 1), key + STRIP > self.kv_len
         if self.end is not None:
             found |= last.to(s32) - row.to(s32) >= self.end
@@ -102,8 +102,8 @@ class Seen:
             found |= key.to(s32) - (row + (self.tile[0] - 1)).to(s32) < self.begin
         return found
 
-    def hide(self, scores: Fragment, row: Any, key: Any) -> None:
-        """-inf where queries from ``row`` on do not see this thread's keys, ``key`` and 8 behind it."""
+    def apply(self, scores: Fragment, row: Any, key: Any) -> None:
+        """Set scores to -inf where queries from ``row`` on do not see this thread's keys ``key`` and ``key`` + 8."""
         left = (row + warp.lane % 4 * 2).to(s32)
         firsts, stops = zip(*(self._range(key + 8 * which, left) for which in (0, 1)), strict=True)
         for v, register in enumerate(scores.regs):
@@ -114,42 +114,42 @@ class Seen:
             register.set(select(inside, register, float("-inf")))
 
     def _range(self, key: Any, left: Any) -> tuple[Any, Any]:
-        """The first query that sees ``key`` and the one behind the last, counted from ``left``."""
+        """Returns the first query that sees ``key`` and the one after the last, relative to ``left``."""
         first = key.to(s32) - self.end + 1 - left if self.end is not None else -left
         stop = key.to(s32) - self.begin + 1 - left if self.begin is not None else None
         return select(key < self.kv_len, first, NEVER), stop
 
 
 @dataclass(frozen=True)
-class Walk:
-    """The tiles of queries from ``first`` on, ``count`` of them, again and again, beginning at ``start``; ``tile`` is
-    the one at hand."""
+class QueryTiles:
+    """A cursor over ``count`` tiles of queries from ``first`` on, which wraps around and begins at ``start``; ``tile``
+    is the current one."""
 
     first: Any
     count: Any
     start: Any
     tile: Any = None
 
-    def begin(self) -> Walk:
-        """At the start."""
+    def begin(self) -> QueryTiles:
+        """Returns a cursor at the start."""
         return replace(self, tile=var(u32, self.start))
 
     def advance(self) -> None:
-        """One tile on; from the last to the first."""
+        """Advance to the next tile, from the last one to the first."""
         last = self.first + self.count - 1
         self.tile.set(select(self.tile == last, self.first, self.tile + 1))
 
 
-def clamped(query: Any, q_len: Any) -> Any:
-    """A query (s32) of a head, u32."""
+def clamp(query: Any, q_len: Any) -> Any:
+    """Returns a query (s32) clamped to those of a head, u32."""
     return min(max(query, 0), (q_len - 1).to(s32)).to(u32)
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Shared memory of a CTA: K and V with their barrier, rings of Q and dO, two of dS, and sums of dQ on their way.
+    """Shared memory of a CTA: K and V with their barrier, rings of Q and dO, two tiles of dS, and a ring of dQ parts.
 
-    ``stats`` are what is known of each query in the stages of Q, and in those of dO.
+    ``stats`` are the shifts of the queries in the stages of Q, and the means of the queries in the stages of dO.
     """
 
     k: Tile
@@ -163,59 +163,61 @@ class Memory:
 
     @property
     def rings(self) -> tuple[Ring, ...]:
-        """Those with barriers."""
+        """The three rings."""
         return self.q, self.do, self.sums
 
-
-def memory_of(tile: tuple[int, int], head_dim: int, dtype: type[Scalar]) -> Memory:
-    """Shared memory for ``tile`` (queries, keys). The stages of ``sums`` are the warpgroups."""
-    queries, keys = tile
-    some = smem.tile(dtype, (queries, head_dim), swizzle=128)
-    rows = queries * head_dim // ROW // CONSUMERS
-    return Memory(
-        k=smem.tile(dtype, (keys, head_dim), swizzle=128),
-        v=smem.tile(dtype, (keys, head_dim), swizzle=128),
-        kv=mbarrier(1, name="kv_full"),
-        q=Ring(STAGES, empty=CONSUMERS, name="q", rows=some),
-        do=Ring(STAGES, empty=CONSUMERS, name="do", rows=some),
-        stats=(smem.tile(f32, (STAGES, queries)), smem.tile(f32, (STAGES, queries))),
-        ds=smem.tile(dtype, (STAGES * queries, keys), swizzle=128),
-        sums=Ring(CONSUMERS, full=WARPS, name="sums", sums=smem.tile(f32, (rows, ROW))),
-    )
+    @staticmethod
+    def of(config: BackwardConfig, dtype: type[Scalar]) -> Memory:
+        """Returns the shared memory of a configuration. Each consumer has a stage of ``sums``."""
+        queries, keys = config.tile
+        rows = smem.tile(dtype, (queries, config.head_dim), swizzle=128)
+        part_of_dq = config.sum_rows // CONSUMERS, ROW
+        return Memory(
+            k=smem.tile(dtype, (keys, config.head_dim), swizzle=128),
+            v=smem.tile(dtype, (keys, config.head_dim), swizzle=128),
+            kv=mbarrier(1, name="kv_full"),
+            q=Ring(STAGES, empty=CONSUMERS, name="q", rows=rows),
+            do=Ring(STAGES, empty=CONSUMERS, name="do", rows=rows),
+            stats=(smem.tile(f32, (STAGES, queries)), smem.tile(f32, (STAGES, queries))),
+            ds=smem.tile(dtype, (STAGES * queries, keys), swizzle=128),
+            sums=Ring(CONSUMERS, full=WARPS, name="sums", sums=smem.tile(f32, part_of_dq)),
+        )
 
 
 def load_panels(tile: Tile, source: tma.Map[Scalar], place: tuple[Any, ...], full: mbarrier) -> None:
-    """A tile from row ``place`` of a head on: a box a panel."""
+    """Issue the TMA loads of a tile, a box a panel, from ``place`` (…, row) on; they complete ``full``."""
     *before, row = place
     for column in range(0, tile.shape[1], PANEL):
         tma.load(tile[:, column : column + PANEL], source[(*before, row, column)], full)
 
 
-def load_rows(cursor: Cursor, source: tma.Map[Scalar], place: tuple[Any, ...], stats: Tile, known: Global[Any]) -> None:
-    """Fill the next slot with rows of a head, and ``stats`` with what is ``known`` of each."""
+def load_rows_when_empty(
+    cursor: Cursor, source: tma.Map[Scalar], place: tuple[Any, ...], stats: Tile, row_stats: Global[Any]
+) -> None:
+    """Wait for the next empty slot and load rows of a head, with ``row_stats`` to its row of ``stats``."""
     slot = next(cursor)
     slot.empty.wait()
     own = part(stats, slot.stage, 1, "k")
     slot.full.arrive_expect_tx(slot.nbytes + own.nbytes)
     load_panels(slot.rows, source, place, slot.full)
-    tma.copy(own.address, known.address, own.nbytes, slot.full)
+    tma.copy(own.address, row_stats.address, own.nbytes, slot.full)
 
 
-def products(first: Pointer[Any], second: Pointer[Any], dtype: type[Scalar]) -> list[Any]:
-    """The products of 8 neighbouring elements of two rows, f32."""
+def multiply_elements(first: Pointer[Any], second: Pointer[Any], dtype: type[Scalar]) -> list[Any]:
+    """Returns the elementwise products of 8 neighbouring elements of two rows, f32."""
     pairs = zip(ld(first.cast(b32), vec=FOUR), ld(second.cast(b32), vec=FOUR), strict=True)
     halves = [zip(unpack(x, dtype), unpack(y, dtype), strict=True) for x, y in pairs]
     return [x.to(f32) * y.to(f32) for each in halves for x, y in each]
 
 
-def packed(dtype: type[Scalar], values: Sequence[Any]) -> list[Any]:
-    """Pairs of f32 rounded to ``dtype``, b32."""
+def pack_pairs(values: Sequence[Any], dtype: type[Scalar]) -> list[Any]:
+    """Returns pairs of f32, rounded to ``dtype`` and packed, b32."""
     word = PACKED[dtype]
     return [pack(word, low, high).bitcast(b32) for low, high in zip(values[::2], values[1::2], strict=True)]
 
 
-def put_transposed(tile: Tile, words: Sequence[Any], row: Any, column: Any) -> None:
-    """A warp's 16 rows of a fragment, packed, as columns of ``tile`` from ``column`` on, rows from ``row`` on.
+def store_transposed(tile: Tile, words: Sequence[Any], row: Any, column: Any) -> None:
+    """Store a warp's 16 rows of a packed fragment as columns of ``tile`` from ``column`` on, rows from ``row`` on.
 
     Two words are 16 columns of 8 rows of the tile.
     """
@@ -226,109 +228,114 @@ def put_transposed(tile: Tile, words: Sequence[Any], row: Any, column: Any) -> N
         stmatrix(corner + start // 2 * 8 * PANEL, some, trans=True)
 
 
-class Strip:
-    """What one of the two warpgroups holds: 64 keys of the CTA's, their gradients, and a share of the sums of dQ.
+class BackwardConsumer:
+    """A consumer warpgroup: 64 keys of the CTA's, their gradients dK and dV in registers, and a part of dQ.
 
-    Scores and all that follows from them are transposed, (keys, queries), so that weights are A of the products that
-    sum up dV and dK without a way through shared memory. Each method is a part of the work, emitted where it is called.
+    The scores, and P, dP and dS after them, are transposed: (keys, queries). So Pᵀ and dSᵀ are A operands of the wgmmas
+    of dV and dK without a detour through shared memory. A method that issues a wgmma group leaves it in flight; the
+    ``wait_group`` stands where the result is used.
     """
 
-    def __init__(self, memory: Memory, seen: Seen, key: Any, walk: Walk, scale: Any, chained: bool) -> None:
-        self.memory, self.seen, self.scale, self.chained = memory, seen, scale, chained
+    def __init__(
+        self, memory: Memory, mask: QueryMask, key: Any, tiles: QueryTiles, scale: Any, config: BackwardConfig
+    ) -> None:
+        self.memory, self.mask, self.scale, self.chained = memory, mask, scale, config.chained
         self.own, self.one, self.number = shfl.idx(warp.id // WARPS - 1, 0), elect_one(), warp.id - WARPS
-        self.leads = self.one & (warp.id % WARPS == 0)
-        queries, head_dim = memory.q.members["rows"].shape
+        self.leader = self.one & (warp.id % WARPS == 0)
+        queries, head_dim = config.tile[0], config.head_dim
         self.dtype, self.queries = memory.k.dtype, queries
-        self.key, self.at = key, walk.begin()
-        self.scores, self.slopes = (wgmma.accumulator(f32, (STRIP, queries)) for _ in range(2))
-        self.by_k, self.by_v = (wgmma.accumulator(f32, (STRIP, head_dim)) for _ in range(2))
-        self.by_q = wgmma.accumulator(f32, (STRIP, queries * head_dim // (CONSUMERS * STRIP)))
-        self.weights, self.held = ([var(b32, 0) for _ in range(queries // 4)] for _ in range(2))
+        self.key, self.at = key, tiles.begin()
+        self.scores, self.dp = (wgmma.accumulator(f32, (STRIP, queries)) for _ in range(2))
+        self.dk, self.dv = (wgmma.accumulator(f32, (STRIP, head_dim)) for _ in range(2))
+        self.dq = wgmma.accumulator(f32, (STRIP, queries * head_dim // (CONSUMERS * STRIP)))
+        self.weights, self.ds = ([var(b32, 0) for _ in range(queries // 4)] for _ in range(2))
         self.cuts = (0, queries // 2 // K * K, queries)
-        clear(self.by_k, self.by_v)
+        clear(self.dk, self.dv)
 
-    def begin_scores(self, slot: Slot) -> None:
-        """Begin Sᵀ = K·Qᵀ."""
+    def wait_and_issue_scores(self, slot: Slot) -> None:
+        """Wait for Q in ``slot``, then issue Sᵀ = K·Qᵀ."""
         slot.full.wait()
-        score(self.scores, self.memory.k, self.own, slot.rows)
+        issue_ss(self.scores, self.memory.k, self.own, slot.rows)
 
-    def begin_slopes(self, slot: Slot) -> None:
-        """Begin dPᵀ = V·dOᵀ."""
+    def wait_and_issue_dp(self, slot: Slot) -> None:
+        """Wait for dO in ``slot``, then issue dPᵀ = V·dOᵀ."""
         slot.full.wait()
-        score(self.slopes, self.memory.v, self.own, slot.rows)
+        issue_ss(self.dp, self.memory.v, self.own, slot.rows)
 
-    def weigh(self, stats: Tile) -> None:
-        """Scores become weights: P = 2 to the power of (scaled score - log-sum-exp), 0 where hidden."""
+    def compute_weights(self, stats: Tile) -> None:
+        """Replace the scores by the weights P = 2^(scaled score - log-sum-exp), 0 where masked."""
         row, key = self.at.tile * self.queries, self.key + self.number * WARP_ROWS + warp.lane // 4
-        with If(self.seen.hidden(row, self.key + self.own * STRIP)):
-            self.seen.hide(self.scores, row, key)
+        with If(self.mask.hidden(row, self.key + self.own * STRIP)):
+            self.mask.apply(self.scores, row, key)
         for v, shift in enumerate(of_columns(stats, self.queries)):
             register = self.scores.regs[v]
             register.set(ex2(fma(register, self.scale, shift)))
 
-    def differ(self, columns: slice, means: Sequence[Any], ds: Tile) -> None:
-        """Some columns of P and of dSᵀ = Pᵀ ∘ (dPᵀ - mean), rounded: A of the next products; dS also in ``ds``."""
+    def compute_ds(self, columns: slice, means: Sequence[Any], ds: Tile) -> None:
+        """Round some columns of Pᵀ and of dSᵀ = Pᵀ ∘ (dPᵀ - mean) for the next wgmmas; store dS also to ``ds``."""
         some, words = (slice(columns.start // each, columns.stop // each) for each in (2, 4))
-        weights, slopes = self.scores.regs[some], self.slopes.regs[some]
-        hold(self.weights[words], packed(self.dtype, weights))
-        triples = zip(weights, slopes, means[some], strict=True)
-        hold(self.held[words], packed(self.dtype, [weight * (slope - middle) for weight, slope, middle in triples]))
-        put_transposed(ds, self.held[words], columns.start, self.number * WARP_ROWS)
+        weights, dp = self.scores.regs[some], self.dp.regs[some]
+        set_registers(self.weights[words], pack_pairs(weights, self.dtype))
+        triples = zip(weights, dp, means[some], strict=True)
+        set_registers(self.ds[words], pack_pairs([p * (each - mean) for p, each, mean in triples], self.dtype))
+        store_transposed(ds, self.ds[words], columns.start, self.number * WARP_ROWS)
 
-    def begin_sums(self, ds: Tile) -> None:
-        """Begin this warpgroup's share of dQᵀ = Kᵀ·dSᵀ: 64 columns of K, or half of the queries."""
-        k, rows = self.memory.k, self.by_q.shape[1]
+    def issue_dq(self, ds: Tile) -> None:
+        """Issue this warpgroup's part of dQᵀ = Kᵀ·dSᵀ: 64 columns of K, or half of the queries."""
+        k, rows = self.memory.k, self.dq.shape[1]
         k, ds = (part(k, self.own, PANEL, "mn"), ds) if rows == self.queries else (k, part(ds, self.own, rows, "k"))
         wgmma.fence()
         for kk in range(0, k.shape[0], K):
-            wgmma.mma(self.by_q, window(k, kk, "mn"), window(ds, kk, "k"), accumulate=kk > 0)
+            wgmma.mma(self.dq, window(k, kk, "mn"), window(ds, kk, "k"), accumulate=kk > 0)
         wgmma.commit_group()
 
-    def pass_sums(self, slot: Slot) -> None:
-        """The share of dQᵀ to the role that adds it up, in the order of the fragment: float4 by float4, thread by
-        thread."""
+    def step(self, number: Any, more: bool) -> None:
+        """Compute a tile of queries, whose scores are issued; with ``more`` issue the scores of the next tile."""
+        memory, stage = self.memory, number % STAGES
+        slot_q, slot_do = (slot_at(ring, number) for ring in (memory.q, memory.do))
+        shifts, means = (part(stats, stage, 1, "k") for stats in memory.stats)
+        ds = part(memory.ds, stage, self.queries, "k")
+        if not self.chained:
+            wgmma.wait_group(0)
+        self.wait_and_issue_dp(slot_do)
+        self.compute_weights(shifts)
+        # dP is there. So is dK of the tile before: its slot of Q is empty.
+        wgmma.wait_group(0)
+        with If(self.leader & (number > 0)):
+            slot_at(memory.q, number + 1).empty.arrive()
+        mean_of_column = of_columns(means, self.queries)
+        for left, right in zip(self.cuts, self.cuts[1:], strict=False):
+            self.compute_ds(slice(left, right), mean_of_column, ds)
+            issue_rs(self.dv, self.weights[left // 4 : right // 4], slot_do.rows[left:right, :], True)
+        fence.proxy_async()
+        if more:
+            self.wait_and_issue_scores(slot_at(memory.q, number + 1))
+        # Both consumers stored their keys of dS.
+        bar.sync(*CONSUMER_BARRIER)
+        wgmma.wait_group(1 if more else 0)
+        with If(self.leader):
+            slot_do.empty.arrive()
+        self.issue_dq(ds)
+        issue_rs(self.dk, self.ds, slot_q.rows, True)
+        wgmma.wait_group(1)
+        # The part of dQ to the role `save`, in the order of the fragment: float4 by float4, thread by thread.
+        slot = Slot(memory.sums, self.own, stage)
         slot.empty.wait()
-        corner = slot.sums.at(0, tid.x % (32 * WARPS) * FOUR)
-        for start in range(0, len(self.by_q.regs), FOUR):
-            st(corner + start * 32 * WARPS, *self.by_q.regs[start : start + FOUR])
+        corner = slot.sums.at(0, tid.x % WARPGROUP * FOUR)
+        for start in range(0, len(self.dq.regs), FOUR):
+            st(corner + start * WARPGROUP, *self.dq.regs[start : start + FOUR])
         fence.proxy_async()
         warp.sync()
         with If(self.one):
             slot.full.arrive()
-
-    def step(self, number: Any, more: bool) -> None:
-        """One tile of queries, whose scores are done; with ``more`` those of the next one are begun."""
-        memory, turn = self.memory, number % STAGES
-        slot_q, slot_do = (slot_of(ring, number) for ring in (memory.q, memory.do))
-        shifts, means = (part(stats, turn, 1, "k") for stats in memory.stats)
-        ds = part(memory.ds, turn, self.queries, "k")
-        if not self.chained:
-            wgmma.wait_group(0)
-        self.begin_slopes(slot_do)
-        self.weigh(shifts)
-        wgmma.wait_group(0)
-        with If(self.leads & (number > 0)):
-            slot_of(memory.q, number + 1).empty.arrive()
-        middles = of_columns(means, self.queries)
-        for left, right in zip(self.cuts, self.cuts[1:], strict=False):
-            self.differ(slice(left, right), middles, ds)
-            add(self.by_v, self.weights[left // 4 : right // 4], slot_do.rows[left:right, :], True)
-        fence.proxy_async()
-        if more:
-            self.begin_scores(slot_of(memory.q, number + 1))
-        meet()
-        wgmma.wait_group(1 if more else 0)
-        free(slot_do, self.leads)
-        self.begin_sums(ds)
-        add(self.by_k, self.held, slot_q.rows, True)
-        wgmma.wait_group(1)
-        self.pass_sums(Slot(memory.sums, self.own, turn))
         self.at.advance()
 
-    def put_out(self, tile: Tile, sums: Fragment, target: tma.Map[Scalar], place: tuple[Any, ...], factor: Any) -> None:
-        """Gradients of this warp's 16 keys, times ``factor``, through its rows of ``tile``."""
+    def store_and_commit(
+        self, tile: Tile, acc: Fragment, target: tma.Map[Scalar], place: tuple[Any, ...], factor: Any
+    ) -> None:
+        """Store the gradients of this warp's 16 keys, times ``factor``, through its rows of ``tile``, and commit."""
         strip, (*before, row) = part(tile, self.number, WARP_ROWS, "k"), place
-        values = [value * factor for value in sums.regs] if factor is not None else sums.regs
+        values = [value * factor for value in acc.regs] if factor is not None else acc.regs
         for left in range(0, tile.shape[1], PANEL):
             store_rows_to_smem(strip[:, left : left + PANEL], values[left // 2 : (left + PANEL) // 2], True)
         fence.proxy_async()
@@ -340,25 +347,20 @@ class Strip:
             tma.commit_group()
 
 
-def meet() -> None:
-    """Both warpgroups."""
-    bar.sync(ALL, CONSUMERS * WARPS * 32)
-
-
-def slot_of(ring: Ring, number: Any) -> Slot:
-    """The slot of the ``number``-th filling: one counter for all rings takes fewer registers than their cursors."""
+def slot_at(ring: Ring, number: Any) -> Slot:
+    """Returns the ``number``-th slot of a ring: one counter for all rings takes fewer registers than their cursors."""
     return Slot(ring, number % STAGES, number // STAGES % 2)
 
 
 def of_columns(stats: Tile, columns: int) -> list[Any]:
-    """For each element of a fragment (64, columns) the number of its column."""
+    """Returns the statistic of its column for each element of a fragment (64, ``columns``)."""
     corner, found = stats.at(0, warp.lane % 4 * 2), []
     for column in range(0, columns, 8):
         found += list(ld(corner + column, vec=2)) * 2
     return found
 
 
-def hold(registers: Sequence[Var], values: Sequence[Any]) -> None:
-    """Values into registers that keep their names."""
+def set_registers(registers: Sequence[Var], values: Sequence[Any]) -> None:
+    """Set each register to its value."""
     for register, value in zip(registers, values, strict=True):
         register.set(value)

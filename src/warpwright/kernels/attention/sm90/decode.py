@@ -1,37 +1,38 @@
-"""Attention forward on Hopper for few queries and many keys: O = softmax(scale · Q·Kᵀ)·V, bound by memory.
+"""Attention forward on Hopper for few queries and many keys (decode): O = softmax(scale · Q·Kᵀ)·V, memory bound.
 
-The heads of Q that share a head of K and V are rows of one tile, so that keys are read once; and the keys of a tile are
-shared out to as many CTAs as keep all SMs loading. These leave their parts in memory; who comes last puts them
-together, or where that is much work a second launch, `combine`; always in the same order. ``scale`` has the factor
-log2 e: all powers are of 2.
+The heads of Q that share a head of K and V are rows of one tile, so that keys are read once. The keys of a tile are
+split over as many CTAs as keep all SMs loading. Each CTA stores its part to a workspace; the CTA that stores the last
+part combines them, or a second launch, `combine`, where that is much work; always in the same order. ``scale`` has the
+factor log2 e: all powers are of 2.
 """
 
 from __future__ import annotations
 
 from functools import cache
 
-from warpwright.kernels.attention.sm90.decode_plan import COMBINE_THREADS, QUAD, DecodeConfig
+from warpwright.kernels.attention.sm90.decode_plan import COMBINE_THREADS, CONFIGS, QUAD, DecodeConfig
 from warpwright.kernels.attention.sm90.decode_steps import (
     WORDS,
+    DecodeConsumer,
     Output,
-    Packed,
     Share,
     Tiles,
     Workspace,
-    load_queries,
-    publish,
-    put_together,
+    combine_parts,
+    load_queries_when_empty,
     rings_of,
     shares,
 )
 from warpwright.kernels.attention.sm90.plan import WARPGROUP
-from warpwright.kernels.attention.sm90.steps import WARPS, Mask, load_tile, set_up
+from warpwright.kernels.attention.sm90.steps import Mask, init_barriers, load_when_empty, publish_when_empty
+from warpwright.kernels.tiles import WARPS
 from warpwright.lang import (
     Break,
     Else,
     Global,
     If,
     Kernel,
+    bar,
     bf16,
     ctaid,
     f32,
@@ -76,63 +77,62 @@ def attention(
     reserve: u32,
     scale: f32,
     *,
-    head_dim: int = 128,
-    keys: int = 64,
-    stages: int = 6,
-    places: int = 1,
-    last: bool = True,
+    config: DecodeConfig = CONFIGS[128],
     bounds: tuple[bool, bool] = (False, False),
     dtype: type[Scalar] = bf16,
 ) -> None:
-    """A CTA takes its share of all tiles, and of each the blocks of keys that are in it, from right to left.
+    """A CTA computes its share of all tiles; of each tile the key blocks in that share, from right to left.
 
-    With ``last`` who leaves the last part of a tile puts all of them together.
+    With ``config.last`` the CTA that stores the last part of a tile combines all parts.
 
     role      warps  moves                                          waits for        signals
     load      0      parts of tiles -> `work`; Q, K, V              empty of each    full of each
     multiply  4-7    Q, K, V -> registers -> O, or workspace -> O   full of each     empty of each
     """
-    flag, rings = smem.scalar(u32), rings_of(keys, head_dim, stages, dtype)
+    keys, places = config.keys, config.places
+    flag, rings = smem.scalar(u32), rings_of(config, dtype)
     mask = Mask(kv_len, begin if bounds[0] else None, end if bounds[1] else None, keys)
     tiles = Tiles(total, strips, kv_heads, group, ctas, places, mask)
-    set_up((rings.work, rings.q, rings.k, rings.v), (q, k, v))
+    init_barriers((rings.work, rings.q, rings.k, rings.v), (q, k, v))
+    bar.sync()
 
     @role(warp=0, elect=True)
     def load() -> None:
-        if not last:
+        if not config.last:
             griddepcontrol.launch_dependents()
         items, to_q, to_k, to_v = cursors = [ring.producer() for ring in (rings.work, rings.q, rings.k, rings.v)]
         for share in shares(tiles):
             of, right = (share.tile.batch, share.tile.kv_head), (share.first + share.count - 1) * keys
-            load_tile(to_k, "k", k, *of, right)
-            load_queries(to_q, q, places, *of, share.tile.member, share.tile.row)
-            publish(items, share.words)
+            load_when_empty(to_k, "k", k, *of, right)
+            load_queries_when_empty(to_q, q, places, *of, share.tile.member, share.tile.row)
+            publish_when_empty(items, share.words)
             for step in loop(1, share.count):
-                load_tile(to_k, "k", k, *of, right - step * keys)
-                load_tile(to_v, "v", v, *of, right - (step - 1) * keys)
-            load_tile(to_v, "v", v, *of, share.first * keys)
-        publish(items, (0,) * WORDS)
+                load_when_empty(to_k, "k", k, *of, right - step * keys)
+                load_when_empty(to_v, "v", v, *of, right - (step - 1) * keys)
+            load_when_empty(to_v, "v", v, *of, share.first * keys)
+        publish_when_empty(items, (0,) * WORDS)
         for cursor in cursors:
             cursor.wait_all_empty()
 
     @role(warps=range(WARPS, 2 * WARPS))
     def multiply() -> None:
-        own, space = Packed(rings, mask, scale, places), Workspace.at(workspace, reserve, ctas, rows, head_dim)
+        consumer = DecodeConsumer(rings, mask, scale, config)
+        space = Workspace.at(workspace, reserve, ctas, rows, config.head_dim)
         out = Output(o.cast(dtype), (o_batch, o_head, o_row), columns, lse, kv_heads * group, q_len)
         for _ in loop():
-            words = own.take()
+            words = consumer.wait_item()
             _, _, _, count, blocks, number, *_ = words
             Break(when=count == 0)
-            shifts, totals = own.part(words)
+            shifts, totals = consumer.compute_part(words)
             with If(count == blocks):
-                out.put_tile(own.sums, words, places, shifts, totals)
+                out.store_tile(consumer.out, words, places, shifts, totals)
             with Else():
-                space.put(own.sums, tiles.slot(ctaid.x, number), shifts, totals)
-                if last:
+                space.store(consumer.out, tiles.slot(ctaid.x, number), shifts, totals)
+                if config.last:
                     parts = tiles.owners(number, blocks)
-                    with If(space.is_last(tiles.slot(parts[1], number), parts[2], flag)):
-                        for first in loop(0, rows * (head_dim // QUAD), WARPGROUP):
-                            put_together(out, space, tiles, words, parts, first + tid.x % WARPGROUP)
+                    with If(space.sync_and_count(tiles.slot(parts[1], number), parts[2], flag)):
+                        for first in loop(0, rows * (config.head_dim // QUAD), WARPGROUP):
+                            combine_parts(out, space, tiles, words, parts, first + tid.x % WARPGROUP)
 
 
 @kernel("sm_90a", threads=COMBINE_THREADS)
@@ -156,21 +156,19 @@ def combine(
     ctas: u32,
     reserve: u32,
     *,
-    head_dim: int = 128,
-    keys: int = 64,
-    places: int = 1,
+    config: DecodeConfig = CONFIGS[128],
     bounds: tuple[bool, bool] = (False, False),
     dtype: type[Scalar] = bf16,
 ) -> None:
-    """Puts the parts of a tile together, four columns of a row a thread: of the tile that is cut where the share of CTA
-    ``ctaid.x`` of `attention` ends, unless it is cut before.
+    """Combine the parts of a tile, four columns of a row a thread: the tile that is cut where the share of CTA
+    ``ctaid.x`` of `attention` ends, unless an earlier cut is in the same tile.
 
-    The grid may start before that of `attention` has ended. ``griddepcontrol.wait`` returns when all it wrote is
-    visible (PTX ISA 9.1 section 9.7.13.13).
+    The grid may start before that of `attention` has ended. ``griddepcontrol.wait`` returns when everything that
+    `attention` wrote is visible (PTX ISA 9.1 section 9.7.13.13).
     """
-    mask = Mask(kv_len, begin if bounds[0] else None, end if bounds[1] else None, keys)
-    tiles = Tiles(total, strips, kv_heads, group, ctas, places, mask)
-    space = Workspace.at(workspace, reserve, ctas, rows, head_dim)
+    mask = Mask(kv_len, begin if bounds[0] else None, end if bounds[1] else None, config.keys)
+    tiles = Tiles(total, strips, kv_heads, group, ctas, config.places, mask)
+    space = Workspace.at(workspace, reserve, ctas, rows, config.head_dim)
     out = Output(o.cast(dtype), (o_batch, o_head, o_row), columns, lse, kv_heads * group, q_len)
     number = (ctaid.x + 1) * total // ctas
     tile = tiles.at(number)
@@ -178,16 +176,16 @@ def combine(
     with If((parts[0] == ctaid.x) & (parts[2] > 1)):
         griddepcontrol.wait()
         words = Share(number, tile, tile.blocks, tile.blocks).words
-        put_together(out, space, tiles, words, parts, ctaid.y * COMBINE_THREADS + tid.x)
+        combine_parts(out, space, tiles, words, parts, ctaid.y * COMBINE_THREADS + tid.x)
 
 
 @cache
 def kernel_of(config: DecodeConfig) -> Kernel:
-    """The kernel of a configuration; configure ``dtype`` (bf16, f16) and ``bounds`` (left, right) on what is seen."""
-    return attention.configure(**config.keywords)
+    """Returns the kernel of a configuration; configure ``dtype`` (bf16, f16) and ``bounds`` (left, right) on it."""
+    return attention.configure(config=config)
 
 
 @cache
 def combine_of(config: DecodeConfig) -> Kernel:
-    """The kernel that follows it; configure the same."""
-    return combine.configure(**{name: value for name, value in config.keywords.items() if name in combine.config})
+    """Returns `combine` of a configuration; configure the same."""
+    return combine.configure(config=config)

@@ -1,9 +1,9 @@
-"""Configurations of the Hopper attention for few queries as data, and what a launch of one needs."""
+"""Configurations of the Hopper attention for few queries as data, and the parameters of a launch."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,23 +26,24 @@ __all__ = [
 
 Q_STAGES = 2  # so that keys of the next tile are loaded while this one is computed
 SLOTS = 2  # of the workspace, a CTA
-PAIR = 2  # greatest score and sum of weights of a row
-QUAD = 4  # columns of a row that a thread of the second launch puts together
+PAIR = 2  # shift and sum of weights of a row
+QUAD = 4  # columns of a row that a thread combines
 COMBINE_THREADS = 128
-ENOUGH = 0.9  # of the SMs, where their work is even
-WORTH = 4
-LAST = 6  # rounds of reads, a latency each, are as long as another launch
-AT_ONCE = 8  # parts that are read at a time: one latency for all of them
-MOST = 2**31  # of tiles times CTAs: u32
+ENOUGH = 0.9  # of the SMs, if these have equal work
+WORTH = 4  # parts that are combined in the time of one key block
+LAST = 6  # rounds of reads, a latency each, take as long as another launch
+AT_ONCE = 8  # parts that are read at a time, in one latency
+MOST = 2**31  # tiles times CTAs, a u32
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeConfig:
-    """One way to run `warpwright.kernels.attention.sm90_decode.attention`.
+    """One configuration of `warpwright.kernels.attention.sm90.decode.attention`.
 
     ``head_dim`` is that of the tiles, a multiple of 32; arrays may have fewer columns. ``keys`` are those of a block,
     ``stages`` those of the rings of K and of V. A tile has ``places`` neighbouring queries, a power of two up to 64, of
-    each of 64 / ``places`` heads that share keys. Who comes ``last`` puts a tile together, else a second launch does.
+    each of 64 / ``places`` heads that share keys. With ``last`` the CTA that stores the last part of a tile combines
+    the parts, else a second launch does.
     """
 
     head_dim: int = 128
@@ -63,8 +64,8 @@ class DecodeConfig:
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """What ``attention.configure`` takes."""
-        return {name: getattr(self, name) for name in ("head_dim", "keys", "stages", "places", "last")}
+        """Every option by name, for reports."""
+        return asdict(self)
 
 
 CONFIGS = {
@@ -77,10 +78,10 @@ CONFIGS = {
 
 
 def choose(problem: Problem) -> DecodeConfig:
-    """The configuration for the head dimension of ``problem``, of tiles that suit its queries.
+    """Returns the configuration for the head dimension of ``problem``, with ``places`` for its queries.
 
-    More stages are no faster: some 100 KB on their way to each SM are as much as memory takes in, and what comes with
-    the last of them remains to be computed.
+    More stages are no faster: about 100 KB in flight to each SM saturate memory, and the last stages to arrive remain
+    to be computed.
     """
     found = next(config for width, config in CONFIGS.items() if width >= problem.head_dim)
     return replace(found, places=min(STRIP, 1 << (problem.q_len - 1).bit_length()))
@@ -93,10 +94,10 @@ class DecodePlan:
 
     Arguments in order, of the first: maps of q (batch, kv_heads, group, rows, head_dim), and of k and v (batch, heads,
     rows, head_dim), of any strides with dense rows, in the boxes that the traced kernel names; of both: the address of
-    O, elements from batch to batch, head to head and row to row of it, and head_dim; the address of the log-sum-exp
+    O, its strides of batch, head and row in elements, and head_dim; the address of the log-sum-exp
     (batch, heads, q_len) of float32, or 0; the address of a workspace of ``words`` of 32 bits, of which the first
-    2 · ``sms`` are 0 before the launch and after it; then ``scalars``, of the second without the last one. The CTAs of
-    ``grid`` share out ``tiles``.
+    2 · ``sms`` are 0 before the launch and after it; then ``scalars``, of the second launch without the last one. The
+    CTAs of ``grid`` split the work of ``tiles`` tiles evenly.
     """
 
     config: DecodeConfig
@@ -109,8 +110,8 @@ class DecodePlan:
 
 
 def plan(problem: Problem, *, sms: int, config: DecodeConfig | None = None, ctas: int | None = None) -> DecodePlan:
-    """The launch for ``problem`` on a device of ``sms`` SMs, by ``config`` and so many ``ctas``, or by what suits it
-    best."""
+    """Returns the launch for ``problem`` on a device of ``sms`` SMs, by ``config`` and ``ctas`` CTAs, or else by the
+    fastest known."""
     found = config or choose(problem)
     bounds = _bounds(problem)
     begin, end = problem.offset - (problem.left or 0) * bounds[0], problem.offset + (problem.right or 0) * bounds[1] + 1
@@ -137,10 +138,10 @@ def plan(problem: Problem, *, sms: int, config: DecodeConfig | None = None, ctas
 
 
 def _ctas(tiles: int, blocks: int, sms: int) -> int:
-    """How many CTAs share out ``tiles`` of at least so many ``blocks`` of keys.
+    """Returns how many CTAs split ``tiles`` tiles of at least ``blocks`` key blocks.
 
-    One an SM, or a few less if all then have whole tiles or equal parts of one. A tile is cut into no more parts than
-    pay: to load and compute a block takes as long as to put `WORTH` parts together.
+    One CTA an SM, or a few less if each then has whole tiles or an equal part of one. A tile is not cut into more parts
+    than pay off: to load and compute a block takes as long as to combine `WORTH` parts.
     """
     most = min(sms, tiles * max(1, math.isqrt(WORTH * blocks)))
     even = [count for count in range(1, most + 1) if tiles % count == 0 or count % tiles == 0]
@@ -148,7 +149,7 @@ def _ctas(tiles: int, blocks: int, sms: int) -> int:
 
 
 def _bounds(problem: Problem) -> tuple[bool, bool]:
-    """Whether some query does not see all keys before its place, or behind it."""
+    """Returns whether some query does not see all keys to its left, and to its right."""
     return (
         problem.left is not None and problem.left < problem.kv_len - 1,
         problem.right is not None and problem.right < problem.q_len - 1,
@@ -156,7 +157,7 @@ def _bounds(problem: Problem) -> tuple[bool, bool]:
 
 
 def _blocks(problem: Problem, config: DecodeConfig, bounds: tuple[bool, bool]) -> int:
-    """The least number of blocks of keys that a tile has: those that its first and its last query see, at least one."""
+    """Returns the smallest number of key blocks of a tile, from those of its first and last query; at least one."""
     top = np.arange(0, problem.q_len, config.places, dtype=np.int64) + problem.offset
     stop = np.full_like(top, problem.kv_len)
     if bounds[1]:
@@ -168,8 +169,8 @@ def _blocks(problem: Problem, config: DecodeConfig, bounds: tuple[bool, bool]) -
 
 
 def suits(problem: Problem, *, sms: int) -> bool:
-    """Whether this kernel is the faster one on a device of ``sms`` SMs: where the queries that share a head of keys
-    fill no more than one tile, or where the tiles of the other one are too few to go round."""
+    """Returns whether this kernel is faster than `sm90.forward` on a device of ``sms`` SMs: if the queries that share a
+    head of keys fit into one tile, or if `sm90.forward` has tiles for at most half of the SMs."""
     together = problem.q_len * problem.group <= STRIP
     tiles = -(-problem.q_len // WARPGROUP) * problem.heads * problem.batch
     return (together or 2 * tiles <= sms) and plan(problem, sms=sms).tiles * sms < MOST

@@ -1,45 +1,75 @@
 """Attention forward on Hopper: O = softmax(scale · Q·Kᵀ)·V and the log-sum-exp of the scores.
 
-A CTA takes tiles of queries of one head. Its warpgroups have 64 queries each; keys and values come by blocks, from the
-last one that a query sees to the first. The products of the next block's scores are under way while the softmax of
-this one is computed, and P stays in registers. ``scale`` has the factor log2 e: all powers are of 2.
+A CTA takes tiles of queries of one head. Each consumer warpgroup has 64 queries; key/value blocks come from the last
+one that a query sees to the first. PV of the block before runs on the tensor cores during the softmax of this block,
+and P stays in registers. ``scale`` has the factor log2 e: all powers are of 2.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from warpwright.kernels.attention.sm90.plan import HopperConfig
-from warpwright.kernels.attention.sm90.steps import STRIP, WARPS, Mask, load_tile, rings_of, set_up, store_tile, take
-from warpwright.kernels.attention.sm90.warpgroup import Warpgroup
+from warpwright.kernels.attention.sm90.plan import CONFIGS, STRIP, WARPGROUP, Config
+from warpwright.kernels.attention.sm90.steps import (
+    BlockSoftmax,
+    CurrentTile,
+    Mask,
+    OnlineSoftmax,
+    Rings,
+    apply_mask,
+    init_barriers,
+    issue_rs,
+    issue_ss,
+    load_when_empty,
+    pack_weights,
+    publish_when_empty,
+    read_item,
+    rescale,
+    schedule,
+    store_panels,
+    store_rows,
+    write_lse,
+)
+from warpwright.kernels.tiles import WARP_ROWS, WARPS
 from warpwright.lang import (
     Break,
+    Expr,
     Global,
     If,
     Kernel,
     atom,
+    b32,
+    bar,
     bf16,
     ctaid,
+    elect_one,
     f32,
+    fence,
     kernel,
     loop,
     nctaid,
+    rcp,
     role,
     s32,
+    select,
     setmaxnreg,
-    st,
+    shfl,
     tma,
     u32,
     u64,
     var,
+    warp,
+    wgmma,
 )
 from warpwright.lang.ring import Slot
 from warpwright.types import Scalar
 
-__all__ = ["attention", "kernel_of"]
+__all__ = ["REGISTERS", "Consumer", "attention", "kernel_of"]
 
-REGISTERS = {1: (56, 256), 2: (24, 240), 3: (32, 160)}
+REGISTERS = {1: (56, 256), 2: (24, 240), 3: (32, 160)}  # by consumers: of the loading warpgroup, of a consumer
+TURN = 1  # the first of the named barriers that order the consumers, one for each
 
 
 @kernel("sm_90a", threads=384)
@@ -61,33 +91,28 @@ def attention(
     section: u32,
     scale: f32,
     *,
-    head_dim: int = 128,
-    tile: tuple[int, int] = (128, 128),
-    stages: int = 2,
-    q_stages: int = 2,
-    in_turn: bool = False,
-    together: bool = True,
+    config: Config = CONFIGS["128: 128x128"],
     bounds: tuple[bool, bool] = (False, False),
     dtype: type[Scalar] = bf16,
     threads: int = 384,
 ) -> None:
-    """Persistent: CTAs take tiles one after the other, in the order of their numbers.
+    """Persistent: CTAs take tiles in the order of their numbers.
 
-    Numbers count ``tiles`` tiles of queries of each of ``section`` heads, the heads of a section side by side; where
-    there is a bound to the right, from the last queries on, which see most keys. With the address of a ``counter`` who
-    comes to the last values of a tile first takes the next number, and the last one sets it back to 0; without one CTAs
-    take every n-th. O leaves through the slot of Q.
+    The numbers count ``tiles`` tiles of queries of each of ``section`` heads, the heads of a section side by side; with
+    a right bound from the last queries on, which see most keys. With the address of a ``counter`` a CTA takes its next
+    number by an atomic operation shortly before the end of a tile, and the last one resets the counter to 0; without it
+    CTAs take every n-th number. O leaves through the slot of Q.
 
     role      warps  moves                              waits for          signals
     load      0      numbers -> `work`; Q, K, V         empty of each      full of each
     multiply  4-     Q, K, V -> registers -> slot of Q  full of each       empty of K and V, o.full
     save      1      slot of Q -> O                     o.full             q.empty
     """
-    queries, keys = tile
-    consumers = queries // STRIP
-    rings = rings_of(tile, head_dim, stages, q_stages, dtype)
+    (queries, keys), consumers = config.tile, config.consumers
+    rings = Rings.of(config, dtype)
     mask = Mask(kv_len, begin if bounds[0] else None, end if bounds[1] else None, keys)
-    set_up(rings, (q, k, v, o))
+    init_barriers(rings, (q, k, v, o))
+    bar.sync()
 
     @role(warps=range(WARPS))
     def spare() -> None:
@@ -97,33 +122,25 @@ def attention(
     def load() -> None:
         items, to_q, to_k, to_v = cursors = [ring.producer() for ring in (rings.work, rings.q, rings.k, rings.v)]
         number = var(u32, ctaid.x)
-
-        def publish(*words: Any) -> None:
-            slot = next(items)
-            slot.empty.wait()
-            st(slot.item.at(0, 0), *words)
-            slot.full.arrive()
-
         for _ in loop():
             Break(when=number >= total)
-            within, before = number % (section * tiles), number // (section * tiles) * section
-            place, head = within // section, before + within % section
-            row = (tiles - 1 - place if bounds[1] else place) * queries
+            row, head = schedule(number, tiles, section, queries, bounds[1])
             first, count = mask.blocks(row, queries)
-            publish(row, head, first, count)
+            publish_when_empty(items, (row, head, first, count))
             batch, own = head // heads, head % heads
             of, last = (batch, own // group), (first + count - 1) * keys
-            load_tile(to_k, "k", k, *of, last)
-            load_tile(to_q, "q", q, batch, own, row)
+            # K of the last block and Q, then K a block ahead of V.
+            load_when_empty(to_k, "k", k, *of, last)
+            load_when_empty(to_q, "q", q, batch, own, row)
             for step in loop(1, count):
-                load_tile(to_k, "k", k, *of, last - step * keys)
-                load_tile(to_v, "v", v, *of, last - (step - 1) * keys)
+                load_when_empty(to_k, "k", k, *of, last - step * keys)
+                load_when_empty(to_v, "v", v, *of, last - (step - 1) * keys)
             taken = var(u32, number)
             with If(counter != 0):
                 taken.set(atom.inc(Global(u32, counter), total - 1))
-            load_tile(to_v, "v", v, *of, first * keys)
+            load_when_empty(to_v, "v", v, *of, first * keys)
             number.set(taken + nctaid.x)
-        publish(0, 0, 0, 0)
+        publish_when_empty(items, (0, 0, 0, 0))
         for cursor in cursors:
             cursor.wait_all_empty()
 
@@ -131,22 +148,184 @@ def attention(
     def save() -> None:
         items, of_q = rings.work.consumer(), rings.q.consumer()
         for _ in loop():
-            row, head, _, count = take(items)
+            item = next(items)
+            item.full.wait()
+            row, head, _, count = read_item(item)
+            item.empty.arrive()
             Break(when=count == 0)
             slot = next(of_q)
             Slot(rings.o, slot.stage, slot.phase).full.wait()
-            store_tile(slot.q, o, head // heads, head % heads, row)
+            store_panels(slot.q, o, head // heads, head % heads, row)
+            tma.commit_group()
             tma.wait_group(0, read=True)
             slot.empty.arrive()
 
     @role(warps=range(WARPS, WARPS + WARPS * consumers))
     def multiply() -> None:
         setmaxnreg.inc(REGISTERS[consumers][1])
-        own = Warpgroup(rings, mask, scale, consumers, in_turn=in_turn, together=together)
-        own.tiles(own.take(), lse, q_len)
+        consumer = Consumer(rings, mask, scale, config)
+        consumer.run(consumer.wait_item(), lse, q_len)
+
+
+class Consumer:
+    """A consumer warpgroup: 64 queries of a tile, with their scores, weights P and output O in registers.
+
+    A method that issues a wgmma group leaves it in flight; the ``wait_group`` stands where the result is used.
+    """
+
+    apart = 8  # queries between a thread's two rows
+
+    def __init__(self, rings: Rings, mask: Mask, scale: Expr, config: Config, tile: CurrentTile | None = None) -> None:
+        self.rings, self.mask, self.scale, self.config = rings, mask, scale, config
+        self.own = shfl.idx(warp.id // WARPS - 1, 0)
+        self.following = select(self.own == config.consumers - 1, self.own * 0, self.own + 1)
+        if config.in_turn:  # the last warpgroup opens the barrier of the first one
+            with If(self.own == config.consumers - 1):
+                bar.arrive(TURN, 2 * WARPGROUP)
+        self.one, self.strip = elect_one(), warp.id - WARPS
+        self.leader = self.one & (warp.id % WARPS == 0)
+        self.dtype = rings.v.members["v"].dtype
+        self.scores = wgmma.accumulator(f32, (STRIP, config.tile[1]))
+        self.out = wgmma.accumulator(f32, (STRIP, config.head_dim))
+        self.weights, self.softmax = [var(b32, 0) for _ in range(config.tile[1] // 4)], OnlineSoftmax()
+        self.tile = tile or CurrentTile.of(mask.begin is not None)
+        self.items, self.of_q, self.of_k, self.of_v = (
+            ring.consumer() for ring in (rings.work, rings.q, rings.k, rings.v)
+        )
+
+    @property
+    def row(self) -> Any:
+        """The query of the first of this thread's two rows."""
+        return self.tile.row + self.strip * WARP_ROWS + warp.lane // 4
+
+    def run(self, item: Sequence[Any], lse: Expr, q_len: Any) -> None:
+        """Compute all tiles of a CTA: that of ``item``, then those that the ring `work` brings."""
+        overlap = self.rings.q.stages > 1  # else the next Q has no slot until O has left through this one
+        self.tile.set(item)
+        self.wait_and_issue_first_scores()
+        self.wait_first_scores()
+        for _ in loop():
+            self.mainloop()
+            following = self.wait_item()
+            if overlap:
+                Break(when=following[3] == 0)
+                self.wait_and_issue_values(self.of_v.peek(), self.tile.count > 1)
+                slot = next(self.of_q)
+                self.wait_and_issue_first_scores()  # of the following tile, during the epilogue of this one
+                factors = self.finish_softmax(lse, q_len)
+                self.tile.set(following)
+                wgmma.wait_group(1)
+                self.epilogue(slot, factors)
+            else:
+                self.wait_and_issue_values(self.of_v.peek(), self.tile.count > 1)
+                factors = self.finish_softmax(lse, q_len)
+                wgmma.wait_group(0)
+                self.epilogue(next(self.of_q), factors)
+                Break(when=following[3] == 0)
+                self.tile.set(following)
+                self.wait_and_issue_first_scores()
+            self.wait_first_scores()
+        if overlap:
+            self.wait_and_issue_values(self.of_v.peek(), self.tile.count > 1)
+            factors = self.finish_softmax(lse, q_len)
+            wgmma.wait_group(0)
+            self.epilogue(next(self.of_q), factors)
+
+    def wait_item(self) -> tuple[Any, ...]:
+        """Wait for the item of the next tile, read it and arrive on its empty barrier."""
+        item = next(self.items)
+        item.full.wait()
+        words = read_item(item)
+        warp.sync()
+        with If(self.one):
+            item.empty.arrive()
+        return words
+
+    def wait_and_issue_scores(self, slot: Slot) -> None:
+        """Wait for K in ``slot`` and for this warpgroup's turn, then issue QKᵀ."""
+        slot.full.wait()
+        if self.config.in_turn:
+            bar.sync(self.own + TURN, 2 * WARPGROUP)
+        issue_ss(self.scores, self.of_q.peek().q, self.own, slot.k)
+
+    def wait_and_issue_values(self, slot: Slot, accumulate: Any) -> None:
+        """Wait for V in ``slot``, then issue O += P·V; O = P·V where not ``accumulate``."""
+        slot.full.wait()
+        issue_rs(self.out, self.weights, slot.v, accumulate)
+
+    def arrive_turn(self) -> None:
+        """Arrive on the named barrier of the following warpgroup, which multiplies during the softmax of this one."""
+        if self.config.in_turn:
+            bar.arrive(self.following + TURN, 2 * WARPGROUP)
+
+    def wait_and_issue_first_scores(self) -> None:
+        """Wait for Q and K of a tile's first block, then issue QKᵀ."""
+        self.of_q.peek().full.wait()
+        self.wait_and_issue_scores(self.of_k.peek())
+        self.arrive_turn()
+
+    def wait_first_scores(self) -> None:
+        """Wait for the scores of a tile's first block, arrive on empty of its K, and compute the softmax."""
+        wgmma.wait_group(0)
+        slot = next(self.of_k)
+        with If(self.leader):
+            slot.empty.arrive()
+        pack_weights(self.weights, self.block_softmax(True, 0).weights, self.dtype)
+
+    def mainloop(self) -> None:
+        """The tile's other blocks: issue QKᵀ of this block and PV of the block before, then softmax, then rescale O."""
+        start: Any = 1
+        for masked, stop in self.mask.runs(self.tile.row + self.own * STRIP, self.tile.first, self.tile.count):
+            for number in loop(start, stop):
+                slot_k, slot_v = next(self.of_k), next(self.of_v)
+                self.wait_and_issue_scores(slot_k)
+                self.wait_and_issue_values(slot_v, number > 1)
+                self.arrive_turn()
+                # The scores are there, PV may still be in flight.
+                wgmma.wait_group(1)
+                with If(self.leader):
+                    slot_k.empty.arrive()
+                weights, factors, grown = self.block_softmax(masked, number)
+                # PV is done: the registers of P and O are free to change.
+                wgmma.wait_group(0)
+                with If(self.leader):
+                    slot_v.empty.arrive()
+                pack_weights(self.weights, weights, self.dtype)
+                for changed, halves in grown:
+                    with If(changed):
+                        rescale(self.out, factors, halves)
+            start = stop
+
+    def block_softmax(self, masked: bool, number: Any) -> BlockSoftmax:
+        """Returns the weights and factors of the ``number``-th block, counted from the last one."""
+        scores: list[Any] = self.scores.regs
+        if masked:
+            block = (self.tile.first + self.tile.count - 1 - number) * self.mask.keys
+            scores = apply_mask(self.mask, scores, self.row, block, self.apart)
+        return self.softmax.block(scores, self.scale, self.config.together)
+
+    def finish_softmax(self, lse: Expr, q_len: Any) -> list[Any]:
+        """Write the log-sum-exp; returns the factors 1 / row sum of O, 0 for a row without weights."""
+        shifts, totals = self.softmax.reset()
+        with If(lse != 0):
+            write_lse(self.tile.lse_rows(lse, q_len), self.row, q_len, shifts, totals)
+        return [select(total == 0.0, total, rcp(total)) for total in totals]
+
+    def epilogue(self, slot: Slot, factors: Sequence[Any]) -> None:
+        """Divide O by the row sums and hand it to the role `save` in the slot of Q."""
+        slot_v = next(self.of_v)
+        with If(self.leader):
+            slot_v.empty.arrive()
+        rescale(self.out, factors)
+        tile, full = slot.q, Slot(self.rings.o, slot.stage, slot.phase).full
+        store_rows(self.out, tile, self.strip)
+        fence.proxy_async()
+        warp.sync()
+        with If(self.one):
+            full.arrive()
 
 
 @cache
-def kernel_of(config: HopperConfig) -> Kernel:
-    """The kernel of a configuration; configure ``dtype`` (bf16, f16) and ``bounds`` (left, right) on what is seen."""
-    return attention.configure(**config.keywords)
+def kernel_of(config: Config) -> Kernel:
+    """Returns the kernel of a configuration; configure ``dtype`` (bf16, f16) and ``bounds`` (left, right) on it."""
+    return attention.configure(config=config, threads=config.threads)

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from warpwright.kernels.attention.problem import Problem
 
-__all__ = ["CONFIGS", "STRIP", "WARPGROUP", "HopperConfig", "HopperPlan", "choose", "plan", "plan_varlen"]
+__all__ = ["CONFIGS", "STRIP", "WARPGROUP", "Config", "Plan", "choose", "plan", "plan_varlen"]
 
 WARPGROUP = 128
 STRIP = 64
 CONTROL_BYTES = 1024
-L2_BYTES = 32 * 2**20  # of keys and values that tiles under way should share, of the H200's 50 MB
+L2_BYTES = 32 * 2**20  # of keys and values that concurrent tiles should share, of the H200's 50 MB
 
 
 @dataclass(frozen=True, slots=True)
-class HopperConfig:
-    """One way to run `warpwright.kernels.attention.sm90.attention`.
+class Config:
+    """One configuration of `warpwright.kernels.attention.sm90.forward.attention`.
 
     ``head_dim`` is that of the tiles, a multiple of 32; arrays may have fewer columns. ``tile`` is (queries of a CTA,
-    keys of a block); each 64 queries have a warpgroup. ``stages`` are those of the rings of K and of V, ``q_stages``
-    those of Q. With ``in_turn`` the warpgroups issue their products in turn, so that one computes its softmax while
-    another multiplies. A warp rescales the sums of its rows ``together`` where a greatest score has grown, or those of
-    each half of them that it has grown in.
+    keys of a block); each 64 queries have a consumer warpgroup. ``stages`` are those of the rings of K and of V,
+    ``q_stages`` those of Q. With ``in_turn`` the consumers issue their wgmmas in turn, so that one computes its softmax
+    while another multiplies. If a row max grows, a warp rescales O of both halves of its rows ``together``, or only of
+    the half with that row.
     """
 
     head_dim: int = 128
@@ -36,12 +36,12 @@ class HopperConfig:
 
     @property
     def consumers(self) -> int:
-        """Warpgroups that multiply."""
+        """Consumer warpgroups of a CTA."""
         return self.tile[0] // STRIP
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA: the consumers and a warpgroup that loads and stores."""
+        """Threads of a CTA: the consumers, and a warpgroup that loads and stores."""
         return WARPGROUP * (1 + self.consumers)
 
     @property
@@ -52,26 +52,25 @@ class HopperConfig:
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """What ``attention.configure`` takes."""
-        names = "head_dim tile stages q_stages in_turn together threads"
-        return {name: getattr(self, name) for name in names.split()}
+        """Every option and the number of threads by name, for reports."""
+        return {**asdict(self), "threads": self.threads}
 
 
 CONFIGS = {
-    "64: 192x128": HopperConfig(64, (192, 128), stages=3, in_turn=True),
-    "64: 128x128": HopperConfig(64, (128, 128), stages=3),
-    "96: 128x128": HopperConfig(96, (128, 128)),
-    "128: 192x80": HopperConfig(128, (192, 80), stages=3),
-    "128: 128x128": HopperConfig(128, (128, 128)),
-    "192: 128x80": HopperConfig(192, (128, 80)),
-    "256: 128x64": HopperConfig(256, (128, 64), q_stages=1, together=False),
-    "256: 128x48": HopperConfig(256, (128, 48), together=False),
+    "64: 192x128": Config(64, (192, 128), stages=3, in_turn=True),
+    "64: 128x128": Config(64, (128, 128), stages=3),
+    "96: 128x128": Config(96, (128, 128)),
+    "128: 192x80": Config(128, (192, 80), stages=3),
+    "128: 128x128": Config(128, (128, 128)),
+    "192: 128x80": Config(192, (128, 80)),
+    "256: 128x64": Config(256, (128, 64), q_stages=1, together=False),
+    "256: 128x48": Config(256, (128, 48), together=False),
 }
 SHORT, MEDIUM, LONG = 512, 1536, 12288  # keys; between the measured 512, 1024 and 2048, 8192 and 16384
 
 
 def choose(problem: Problem) -> str:
-    """The name of the configuration that is the fastest on an H200: docs/performance.md has the measurements."""
+    """Returns the name of the fastest configuration on an H200; docs/performance.md has the measurements."""
     width = next(size for size in (64, 96, 128, 192, 256) if size >= problem.head_dim)
     keys, bounded = problem.kv_len, problem.right is not None
     wide = problem.q_len > 2 * STRIP and keys > (LONG if width == 128 and bounded else MEDIUM)
@@ -88,24 +87,24 @@ def choose(problem: Problem) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class HopperPlan:
+class Plan:
     """One launch of ``kernel_of(config)`` configured with ``bounds`` and ``dtype``.
 
     Arguments in order: maps of q, k, v and o, each of an array (batch, heads, rows, head_dim) of any strides with dense
     rows, in the boxes that the traced kernel names; the address of the log-sum-exp (batch, heads, q_len) of float32, or
-    0; the address of a counter that hands out tiles, a u32 that is 0 before the launch and after it, or 0; then
-    ``scalars``. ``uneven`` tiles, which do not all see as many keys, are done sooner with a counter.
+    0; the address of the tile counter, a u32 that is 0 before the launch and after it, or 0; then ``scalars``. A launch
+    of ``uneven`` tiles, which do not all see as many keys, is faster with a counter.
     """
 
-    config: HopperConfig
+    config: Config
     bounds: tuple[bool, bool]
     uneven: bool
     grid: tuple[int, int, int]
     scalars: tuple[int | float, ...]
 
 
-def plan(problem: Problem, *, sms: int, config: HopperConfig | None = None) -> HopperPlan:
-    """The launch for ``problem`` on a device of ``sms`` SMs, by ``config`` or the one that suits it best."""
+def plan(problem: Problem, *, sms: int, config: Config | None = None) -> Plan:
+    """Returns the launch for ``problem`` on a device of ``sms`` SMs, by ``config`` or else the fastest one."""
     bounds = problem.left is not None, problem.right is not None
     found = config or CONFIGS[choose(problem)]
     tiles, anywhere = -(-problem.q_len // found.tile[0]), problem.q_len + problem.kv_len
@@ -122,18 +121,16 @@ def plan(problem: Problem, *, sms: int, config: HopperConfig | None = None) -> H
         _section(problem) if bounds[1] else 1,
         problem.factor * math.log2(math.e),
     )
-    return HopperPlan(found, bounds, bounds[1], (min(sms, total), 1, 1), scalars)
+    return Plan(found, bounds, bounds[1], (min(sms, total), 1, 1), scalars)
 
 
-def plan_varlen(
-    problem: Problem, total_q: int, total_k: int, *, sms: int, config: HopperConfig | None = None
-) -> HopperPlan:
-    """The launch of `sm90_varlen.attention_varlen` for ``problem.batch`` sequences of ``total_q`` queries and
-    ``total_k`` keys in all, by ``config`` or the one that suits ``problem`` best, in which all have the mean length.
+def plan_varlen(problem: Problem, total_q: int, total_k: int, *, sms: int, config: Config | None = None) -> Plan:
+    """Returns the launch of `sm90.varlen.attention_varlen` for ``problem.batch`` sequences of ``total_q`` queries and
+    ``total_k`` keys in all, by ``config`` or else the fastest one for ``problem``, whose lengths are the mean lengths.
 
     Arguments in order: ragged maps of q, k, v and o, each of an array (heads, rows, head_dim); the addresses of the
-    log-sum-exp (heads, total_q) and of a counter, as for `plan`; where the queries and the keys of each sequence begin,
-    and where the last one's end, u32; then ``scalars``.
+    log-sum-exp (heads, total_q) and of a tile counter, as for `plan`; the addresses of ``cu_q`` and ``cu_k``, u32 of
+    batch + 1 elements; then ``scalars``.
     """
     bounds = problem.left is not None, problem.right is not None
     found = config or CONFIGS[choose(problem)]
@@ -149,11 +146,11 @@ def plan_varlen(
         _section(replace(problem, batch=1)) if bounds[1] else 1,
         problem.factor * math.log2(math.e),
     )
-    return HopperPlan(found, bounds, True, (min(sms, most), 1, 1), scalars)
+    return Plan(found, bounds, True, (min(sms, most), 1, 1), scalars)
 
 
 def _section(problem: Problem) -> int:
-    """Heads whose tiles are done side by side, longest first: as many as keep their keys and values in L2."""
+    """Returns how many heads are scheduled side by side, longest tiles first: as many as fit into L2 by K and V."""
     nbytes = 2 * problem.kv_len * problem.head_dim * problem.dtype.itemsize
     fit = max(1, L2_BYTES // nbytes) * problem.group
     heads = problem.batch * problem.heads

@@ -1,4 +1,4 @@
-"""The steps that the Hopper attention of `sm90` is made of: tiles, loads, scores, softmax, stores."""
+"""Steps that the Hopper attention kernels share: rings, masks, loads, products, online softmax and stores."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from warpwright.kernels.attention.problem import PANEL
-from warpwright.kernels.attention.sm90.plan import STRIP
-from warpwright.kernels.tiles import PACKED, part, store_rows_to_smem, window
+from warpwright.kernels.attention.sm90.plan import STRIP, Config
+from warpwright.kernels.tiles import PACKED, WARP_ROWS, WARPS, part, store_rows_to_smem, window
 from warpwright.lang import (
     Expr,
     Global,
@@ -16,7 +16,6 @@ from warpwright.lang import (
     Ring,
     Var,
     b32,
-    bar,
     ex2,
     f32,
     fence,
@@ -32,6 +31,7 @@ from warpwright.lang import (
     select,
     shfl,
     smem,
+    st,
     tma,
     u32,
     var,
@@ -40,7 +40,7 @@ from warpwright.lang import (
     wgmma,
 )
 from warpwright.lang.fragment import Fragment
-from warpwright.lang.ring import Cursor
+from warpwright.lang.ring import Cursor, Slot
 from warpwright.lang.smem import Tile
 from warpwright.types import Scalar
 
@@ -48,47 +48,39 @@ __all__ = [
     "HALVES",
     "LN2",
     "LOWEST",
-    "STRIP",
-    "WARPS",
-    "WARP_ROWS",
+    "BlockSoftmax",
+    "CurrentTile",
     "Mask",
+    "OnlineSoftmax",
     "Rings",
-    "Rows",
-    "Turns",
-    "Weighed",
-    "Work",
-    "add",
-    "free",
-    "load_tile",
+    "apply_mask",
+    "init_barriers",
+    "issue_rs",
+    "issue_ss",
+    "load_when_empty",
+    "pack_weights",
     "panel",
-    "put_rows",
-    "reduced",
+    "publish_when_empty",
+    "read_item",
+    "reduce",
     "rescale",
-    "rings_of",
-    "score",
-    "seen",
-    "set_up",
-    "softmax",
-    "store_tile",
-    "take",
-    "weights",
+    "schedule",
+    "store_panels",
+    "store_rows",
     "write_lse",
 ]
 
-WARP_ROWS = 16
-WARPS = 4
 K = 16
-HALVES = (0, 1)
+HALVES = (0, 1)  # a thread's two rows of a wgmma accumulator, 8 apart
 CHAINS = 2
-TURN = 1  # the first of the named barriers, one a warpgroup
 LOWEST = -3.4028234663852886e38
-BELOW = 8.0  # powers of 2 that a shift may be below the greatest score of its row
+BELOW = 8.0  # powers of 2 that the shift of a row may be below its row max
 LN2 = 0.6931471805599453
-Weighed = tuple[list[Any], list[Any], list[tuple[Any, tuple[int, ...]]]]  # what `softmax` gives
+WORD_QUAD = 4  # words of an item that one ld or st moves
 
 
 class Rings(NamedTuple):
-    """What the roles pass on: items of `work`, Q, K, V, and O in the slots of Q, whose ring ``o`` only has barriers."""
+    """The rings between the roles: items of ``work``, Q, K, V; ``o`` has only barriers, for O in the slots of Q."""
 
     work: Ring
     q: Ring
@@ -96,73 +88,43 @@ class Rings(NamedTuple):
     k: Ring
     v: Ring
 
-
-def rings_of(
-    tile: tuple[int, int], head_dim: int, stages: int, q_stages: int, dtype: type[Scalar], words: int = 4
-) -> Rings:
-    """The rings of a CTA: ``stages`` of K and V, ``q_stages`` of Q; panels as wide as fits ``head_dim``; items of so
-    many ``words``, four at a time."""
-    queries, keys = tile
-    consumers, swizzle = queries // STRIP, panel(head_dim) * dtype.nbytes
-    tiles = [smem.tile(dtype, (rows, head_dim), swizzle=swizzle) for rows in (queries, keys, keys)]
-    return Rings(
-        work=Ring(2, empty=consumers * WARPS + 1, name="work", item=smem.tile(u32, (1, words))),
-        q=Ring(q_stages, name="q", q=tiles[0]),
-        o=Ring(q_stages, full=consumers * WARPS, name="o"),
-        k=Ring(stages, empty=consumers, name="k", k=tiles[1]),
-        v=Ring(stages, empty=consumers, name="v", v=tiles[2]),
-    )
+    @staticmethod
+    def of(config: Config, dtype: type[Scalar], words: int = 4) -> Rings:
+        """Returns the rings of a CTA; an item of ``work`` has ``words`` words, a multiple of four."""
+        (queries, keys), consumers = config.tile, config.consumers
+        swizzle = panel(config.head_dim) * dtype.nbytes
+        tiles = [smem.tile(dtype, (rows, config.head_dim), swizzle=swizzle) for rows in (queries, keys, keys)]
+        return Rings(
+            work=Ring(2, empty=consumers * WARPS + 1, name="work", item=smem.tile(u32, (1, words))),
+            q=Ring(config.q_stages, name="q", q=tiles[0]),
+            o=Ring(config.q_stages, full=consumers * WARPS, name="o"),
+            k=Ring(config.stages, empty=consumers, name="k", k=tiles[1]),
+            v=Ring(config.stages, empty=consumers, name="v", v=tiles[2]),
+        )
 
 
 def panel(head_dim: int) -> int:
-    """Columns of a panel: 64 (rows of 128 bytes), or 32 where they fit better."""
+    """Returns the columns of a panel: 64 (rows of 128 bytes), or 32 if 64 does not divide ``head_dim``."""
     return PANEL if head_dim % PANEL == 0 else PANEL // 2
 
 
-def set_up(rings: Iterable[Ring], maps: Sequence[tma.Map[Scalar]]) -> None:
-    """Barriers ready before anyone waits."""
+def init_barriers(barriers: Iterable[Ring | mbarrier], maps: Sequence[tma.Map[Any]] = (), on_warp: int = 0) -> None:
+    """Initialise all barriers and prefetch the maps, in one thread; the kernel's ``bar.sync()`` comes next."""
 
-    @role(warp=0, elect=True)
+    @role(warp=on_warp, elect=True)
     def init() -> None:
-        for ring in rings:
-            ring.init()
+        for barrier in barriers:
+            barrier.init()
         fence.mbarrier_init()
         for each in maps:
             tma.prefetch_map(each)
 
-    bar.sync()
-
-
-class Turns:
-    """Whose turn it is to issue products: warpgroup ``own`` of ``count`` waits for the one before it.
-
-    One computes its softmax while another multiplies. Without ``kept`` nobody waits.
-    """
-
-    def __init__(self, count: int, kept: bool) -> None:
-        self.own = shfl.idx(warp.id // WARPS - 1, 0)
-        self.kept = kept
-        self.following = select(self.own == count - 1, self.own * 0, self.own + 1)
-        if kept:
-            with If(self.own == count - 1):
-                bar.arrive(TURN, 2 * 128)
-
-    def wait(self) -> None:
-        """Until it is this warpgroup's turn."""
-        if self.kept:
-            bar.sync(self.own + TURN, 2 * 128)
-
-    def pass_on(self) -> None:
-        """To the next warpgroup."""
-        if self.kept:
-            bar.arrive(self.following + TURN, 2 * 128)
-
 
 @dataclass(frozen=True)
 class Mask:
-    """Which of ``kv_len`` keys a query sees: query i those from ``begin`` + i on, up to ``end`` + i, where given.
+    """Which of ``kv_len`` keys a query sees: query i sees the keys from ``begin`` + i up to ``end`` + i, where given.
 
-    ``begin`` and ``end`` (s32) are those of query 0.
+    ``begin`` and ``end`` (s32) are those of query 0. ``keys`` is the size of a key block.
     """
 
     kv_len: Expr
@@ -171,15 +133,15 @@ class Mask:
     keys: int
 
     def first(self, row: Any) -> Any:
-        """The first key (u32) that query ``row`` sees, kv_len where it sees none."""
-        return None if self.begin is None else clamped(row.to(s32) + self.begin, 0, self.kv_len)
+        """Returns the first key (u32) that query ``row`` sees; kv_len if it sees none; None without a left bound."""
+        return None if self.begin is None else clamp(row.to(s32) + self.begin, 0, self.kv_len)
 
     def stop(self, row: Any) -> Any:
-        """The key (u32) after the last one that query ``row`` sees, 0 where it sees none."""
-        return self.kv_len if self.end is None else clamped(row.to(s32) + self.end, 0, self.kv_len)
+        """Returns the key (u32) after the last one that query ``row`` sees, 0 if it sees none."""
+        return self.kv_len if self.end is None else clamp(row.to(s32) + self.end, 0, self.kv_len)
 
     def blocks(self, row: Any, queries: int) -> tuple[Any, Any]:
-        """The first block of keys that the queries from ``row`` on see, and the number of blocks, at least one."""
+        """Returns the first key block that the queries from ``row`` on see, and the number of blocks, at least one."""
         stop = max(self.stop(row + (queries - 1)), 1)
         last = (stop - 1) // self.keys
         if self.begin is None:
@@ -188,9 +150,9 @@ class Mask:
         return first, last + 1 - first
 
     def runs(self, row: Any, first: Any, count: Any) -> list[tuple[bool, Any]]:
-        """The blocks after the last one, from right to left: (whether some keys are hidden, where the run ends).
+        """Returns the blocks after the last one, from right to left, as runs (whether to mask, where the run ends).
 
-        Ends count blocks from the last one. The strip of queries begins at ``row``.
+        The end of a run counts blocks from the last one. The warpgroup's 64 queries begin at ``row``.
         """
         stop, whole = first + count, 1
         ends: list[tuple[bool, Any]] = []
@@ -203,16 +165,16 @@ class Mask:
         return [*ends, (self.begin is not None, count)]
 
 
-def clamped(key: Any, least: int, most: Any) -> Any:
-    """A key (s32) between ``least`` and ``most``, u32."""
+def clamp(key: Any, least: int, most: Any) -> Any:
+    """Returns a key (s32) clamped to ``least`` … ``most``, u32."""
     return min(max(key, least), most.to(s32)).to(u32)
 
 
 @dataclass(frozen=True)
-class Work:
-    """The tile at hand: its first query, its head among those of all batches, its first block of keys and their number.
+class CurrentTile:
+    """The tile that a consumer works on: first query, head among those of all batches, first key block, block count.
 
-    There is no block after the last tile. Without a left bound the first block is always 0.
+    The item after the last tile has no block. Without a left bound the first block is always 0.
     """
 
     row: Any
@@ -221,72 +183,116 @@ class Work:
     count: Any
 
     @staticmethod
-    def begin(bounded: bool) -> Work:
-        """A tile to be set; ``bounded``: with a left bound."""
-        return Work(var(u32, 0), var(u32, 0), var(u32, 0) if bounded else 0, var(u32, 0))
+    def of(left_bound: bool) -> CurrentTile:
+        """Returns registers for a tile, not set yet."""
+        return CurrentTile(var(u32, 0), var(u32, 0), var(u32, 0) if left_bound else 0, var(u32, 0))
 
-    def logs(self, lse: Expr, q_len: Any) -> Any:
-        """Where the log-sum-exp of the first of ``q_len`` queries of the head is."""
+    def lse_rows(self, lse: Expr, q_len: Any) -> Any:
+        """Returns where the log-sum-exp of the head's first query is, of ``q_len`` queries a head."""
         return Global(f32, lse) + self.head * q_len
 
     def set(self, words: Sequence[Any]) -> None:
-        """Go on to another tile."""
+        """Take the tile of an item."""
         for register, word in zip((self.row, self.head, self.first, self.count), words, strict=True):
             if isinstance(register, Var):
                 register.set(word)
 
 
-def take(items: Cursor, one: Expr | None = None) -> tuple[Any, ...]:
-    """What the loader says of the next tile: to a warp with its thread ``one``, or to a single thread."""
-    item = next(items)
-    item.full.wait()
-    words = tuple(word for first in range(0, item.item.shape[1], 4) for word in ld(item.item.at(0, first), vec=4))
-    if one is None:
-        item.empty.arrive()
-    else:
-        warp.sync()
-        free(item, one)
-    return words
+def schedule(number: Any, tiles: Any, section: Any, queries: int, last_first: bool) -> tuple[Any, Any]:
+    """Returns the first query and the head of tile ``number``: ``section`` heads side by side, ``tiles`` each."""
+    within, before = number % (section * tiles), number // (section * tiles) * section
+    place, head = within // section, before + within % section
+    return (tiles - 1 - place if last_first else place) * queries, head
 
 
-class Rows:
-    """What a thread knows of its two rows: the greatest score so far, scaled; the ``shift`` that weights are relative
-    to; and its part of the sum of weights.
+def publish_when_empty(items: Cursor, words: Sequence[Any]) -> None:
+    """Wait for the next empty item, write its words and arrive on its full barrier."""
+    slot = next(items)
+    slot.empty.wait()
+    for first in range(0, len(words), WORD_QUAD):
+        st(slot.item.at(0, first), *words[first : first + WORD_QUAD])
+    slot.full.arrive()
 
-    A row that has seen no finite score has the lowest number as its greatest, so that no difference is of infinities.
+
+def read_item(slot: Slot) -> tuple[Any, ...]:
+    """Returns the words of an item, whose full barrier the caller waited for."""
+    words = range(0, slot.item.shape[1], WORD_QUAD)
+    return tuple(word for first in words for word in ld(slot.item.at(0, first), vec=WORD_QUAD))
+
+
+class OnlineSoftmax:
+    """The softmax state of a thread's two rows: ``row_max``, the scaled maximum so far; the ``shift`` that the weights
+    are relative to; and ``row_sum``, the thread's part of the sum of weights.
+
+    The row max of a row without a finite score is the lowest number, so that no difference is of infinities.
     """
 
     def __init__(self) -> None:
-        self.greatest, self.shift = ([var(f32, LOWEST) for _ in HALVES] for _ in range(2))
-        self.total = [var(f32, 0.0) for _ in HALVES]
+        self.row_max, self.shift = ([var(f32, LOWEST) for _ in HALVES] for _ in range(2))
+        self.row_sum = [var(f32, 0.0) for _ in HALVES]
 
-    def move(self, which: int, own: Expr, moves: Expr) -> Expr:
-        """To a block whose greatest score, scaled, is ``own``; gives the factor of the row's earlier weights.
+    def update(self, half: int, block_max: Expr, moves: Expr) -> Expr:
+        """Update a row for a block with the scaled maximum ``block_max``; returns the factor of earlier weights.
 
-        Where the row ``moves``, its shift becomes ``own``, but stays within `BELOW` of the greatest score so far: what
-        was summed up before may grow by that power of 2, and no more.
+        Where the row ``moves``, its shift becomes ``block_max``, but stays within `BELOW` of the row max: earlier sums
+        grow by at most that power of 2.
         """
-        greatest, shift, total = self.greatest[which], self.shift[which], self.total[which]
-        new = select(moves, max(own, greatest - BELOW), shift)
+        row_max, shift, row_sum = self.row_max[half], self.shift[half], self.row_sum[half]
+        new = select(moves, max(block_max, row_max - BELOW), shift)
         factor = ex2(shift - new)
-        greatest.set(max(greatest, own))
+        row_max.set(max(row_max, block_max))
         shift.set(new)
-        total *= factor
+        row_sum *= factor
         return factor
 
-    def begin(self) -> tuple[list[Any], list[Any]]:
-        """Forget the rows; gives the shifts and the sums that they had."""
+    def reset(self) -> tuple[list[Any], list[Any]]:
+        """Returns the shifts and the row sums, reduced over each quad, and resets the state for the next tile."""
         shifts = [shift.to(f32) for shift in self.shift]
-        totals = [quad(lambda a, b: a + b, total) for total in self.total]
-        for greatest, shift, total in zip(self.greatest, self.shift, self.total, strict=True):
-            greatest.set(LOWEST)
+        totals = [reduce_quad(lambda a, b: a + b, row_sum) for row_sum in self.row_sum]
+        for row_max, shift, row_sum in zip(self.row_max, self.shift, self.row_sum, strict=True):
+            row_max.set(LOWEST)
             shift.set(LOWEST)
-            total.set(0.0)
+            row_sum.set(0.0)
         return shifts, totals
 
+    def block(self, scores: Sequence[Any], scale: Any, together: bool) -> BlockSoftmax:
+        """Returns the weights of a key block, the factor of each row's earlier weights, and which factors are not 1.
 
-def load_tile(cursor: Cursor, name: str, source: tma.Map[Scalar], *place: Any) -> None:
-    """Fill the next slot with the rows that begin at ``place``, the coordinates before the column: a box a panel."""
+        The latter are preds of the warp, each with the halves of the rows that it is for: both ``together``, or one by
+        one. A pred holds where a score exceeds the row max. Then O is rescaled, so all of these rows may as well take
+        this block's maximum as their shift: that score has a weight of exactly 1, which no rounding touches, and the
+        next ones are just below 1, where a step is small beside them. docs/performance.md has the measured benefit of
+        this rule, and of rescaling more or less often.
+        """
+        block_max = [reduce(max, of_row(scores, half)) * scale for half in HALVES]
+        growth = [new > old for new, old in zip(block_max, self.row_max, strict=True)]
+        parts: list[tuple[Any, tuple[int, ...]]] = [(growth[0] | growth[1], HALVES)]
+        if not together:
+            parts = [(each, (half,)) for half, each in enumerate(growth)]
+        grown = [(vote.any(each), halves) for each, halves in parts]
+        factors = [
+            self.update(half, reduce_quad(max, block_max[half]), moves) for moves, halves in grown for half in halves
+        ]
+        minus = [-shift for shift in self.shift]
+        weights: list[Any] = [ex2(fma(score, scale, minus[v >> 1 & 1])) for v, score in enumerate(scores)]
+        for half, row_sum in enumerate(self.row_sum):
+            row_sum += reduce(lambda a, b: a + b, of_row(weights, half))
+        return BlockSoftmax(weights, factors, grown)
+
+
+class BlockSoftmax(NamedTuple):
+    """The result of `OnlineSoftmax.block`: weights, factors of earlier weights, preds with the halves they are for."""
+
+    weights: list[Any]
+    factors: list[Any]
+    grown: list[tuple[Any, tuple[int, ...]]]
+
+
+def load_when_empty(cursor: Cursor, name: str, source: tma.Map[Scalar], *place: Any) -> None:
+    """Wait for the next empty slot and load its tile ``name`` by TMA, which completes the slot's full barrier.
+
+    The tile's rows begin at ``place``, the coordinates before the column; each panel is a box.
+    """
     slot = next(cursor)
     slot.empty.wait()
     slot.full.arrive_expect_tx(slot.nbytes)
@@ -296,34 +302,33 @@ def load_tile(cursor: Cursor, name: str, source: tma.Map[Scalar], *place: Any) -
         tma.load(tile[:, column : column + width], source[(*place, column)], slot.full)
 
 
-def store_tile(tile: Tile, target: tma.Map[Scalar], *place: Any) -> None:
-    """Begin to store the rows that begin at ``place``, the coordinates before the column: a box a panel, one group."""
+def store_panels(tile: Tile, target: tma.Map[Scalar], *place: Any) -> None:
+    """Issue the TMA stores of a tile, a box a panel, to the rows that begin at ``place``; the caller commits them."""
     width = panel(tile.shape[1])
     for column in range(0, tile.shape[1], width):
         tma.store(target[(*place, column)], tile[:, column : column + width])
-    tma.commit_group()
 
 
-def score(scores: Fragment, q: Tile, own: Any, k: Tile) -> None:
-    """Begin ``scores`` = Q·Kᵀ of the ``own``-th strip of Q."""
-    strip = part(q, own, STRIP, "k")
+def issue_ss(acc: Fragment, a: Tile, strip: Any, b: Tile) -> None:
+    """Issue ``acc`` = A·Bᵀ as one wgmma group, A the 64 rows of ``a`` with number ``strip``; both in shared memory."""
+    rows = part(a, strip, STRIP, "k")
     wgmma.fence()
-    for kk in range(0, k.shape[1], K):
-        wgmma.mma(scores, window(strip, kk, "k"), window(k, kk, "k"), accumulate=kk > 0)
+    for kk in range(0, b.shape[1], K):
+        wgmma.mma(acc, window(rows, kk, "k"), window(b, kk, "k"), accumulate=kk > 0)
     wgmma.commit_group()
 
 
-def add(sums: Fragment, held: Sequence[Any], v: Tile, more: Any) -> None:
-    """Begin to add P·V to ``sums``, P in the registers ``held``; without ``more`` it overwrites them."""
+def issue_rs(acc: Fragment, a: Sequence[Any], b: Tile, accumulate: Any) -> None:
+    """Issue ``acc`` += A·B as one wgmma group, A in packed registers; ``acc`` = A·B where not ``accumulate``."""
     wgmma.fence()
-    for number, kk in enumerate(range(0, v.shape[0], K)):
-        p = wgmma.left(v.dtype, held[4 * number : 4 * number + 4])
-        wgmma.mma(sums, p, window(v, kk, "mn"), accumulate=True if number else more)
+    for number, kk in enumerate(range(0, b.shape[0], K)):
+        left = wgmma.left(b.dtype, a[4 * number : 4 * number + 4])
+        wgmma.mma(acc, left, window(b, kk, "mn"), accumulate=True if number else accumulate)
     wgmma.commit_group()
 
 
-def reduced(combine: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:
-    """All values as one, by chains side by side: one alone would wait for each of its steps."""
+def reduce(combine: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:
+    """Returns all values combined, by `CHAINS` chains side by side, which hide the latency of each other's steps."""
     ends = []
     for chain in (values[i::CHAINS] for i in range(CHAINS)):
         end = chain[0]
@@ -333,92 +338,57 @@ def reduced(combine: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:
     return combine(*ends)
 
 
-def quad(combine: Callable[[Any, Any], Any], value: Any) -> Any:
-    """Combined over the four lanes that share a row."""
+def reduce_quad(combine: Callable[[Any, Any], Any], value: Any) -> Any:
+    """Returns the value combined over the four lanes that share a row."""
     for distance in (1, 2):
         value = combine(value, shfl.bfly(value, distance))
     return value
 
 
-def of_row(values: Sequence[Any], which: int) -> list[Any]:
-    """This thread's elements of the first or second of its two rows."""
-    return [value for v, value in enumerate(values) if v >> 1 & 1 == which]
+def of_row(values: Sequence[Any], half: int) -> list[Any]:
+    """Returns this thread's elements of the first or second of its two rows."""
+    return [value for v, value in enumerate(values) if v >> 1 & 1 == half]
 
 
-def seen(mask: Mask, values: Sequence[Any], row: Any, block: Any, apart: int = 8) -> list[Any]:
-    """Scores of a block of keys that begins at ``block``, -inf where this thread's two rows see no key: those of the
-    queries ``row`` and ``row`` + ``apart``."""
-    left = (block + warp.lane % 4 * 2).to(s32)
-    stops = [mask.stop(row + apart * which).to(s32) - left for which in HALVES]
-    firsts = [mask.first(row + apart * which).to(s32) - left for which in HALVES] if mask.begin is not None else None
-    found = []
-    for v, value in enumerate(values):
-        column, which = 8 * (v >> 2) + (v & 1), v >> 1 & 1
-        inside = stops[which] > column
-        found.append(select(inside & (firsts[which] <= column) if firsts else inside, value, float("-inf")))
-    return found
+def apply_mask(mask: Mask, scores: Sequence[Any], row: Any, block: Any, apart: int = 8) -> list[Any]:
+    """Returns the scores of the key block that begins at key ``block``, -inf where the query does not see the key.
 
-
-def softmax(values: Sequence[Any], rows: Rows, scale: Any, together: bool) -> Weighed:
-    """The weights of a block's keys, element by element; the factor of each row's earlier weights; and which are not 1.
-
-    These are preds of the warp, each with the halves of its rows that it is for: both ``together``, or one by one. They
-    hold where a score exceeds all that its row had before. Then sums are rescaled, so all of these rows may as well
-    move on to the greatest scores of this block: each has a weight of exactly 1, which no rounding touches, and the
-    next ones are just below 1, where a step is small beside them. docs/performance.md has what that is worth, and what
-    rescaling more or less would be.
+    This thread's two rows are the queries ``row`` and ``row`` + ``apart``.
     """
-    greatest = [reduced(max, of_row(values, which)) * scale for which in HALVES]
-    growth = [new > old for new, old in zip(greatest, rows.greatest, strict=True)]
-    parts: list[tuple[Any, tuple[int, ...]]] = [(growth[0] | growth[1], HALVES)]
-    if not together:
-        parts = [(each, (which,)) for which, each in enumerate(growth)]
-    grown = [(vote.any(each), halves) for each, halves in parts]
-    factors = [rows.move(which, quad(max, greatest[which]), moves) for moves, halves in grown for which in halves]
-    minus = [-shift for shift in rows.shift]
-    weighted: list[Any] = [ex2(fma(value, scale, minus[v >> 1 & 1])) for v, value in enumerate(values)]
-    for which, total in enumerate(rows.total):
-        total += reduced(lambda a, b: a + b, of_row(weighted, which))
-    return weighted, factors, grown
+    left = (block + warp.lane % 4 * 2).to(s32)
+    stops = [mask.stop(row + apart * half).to(s32) - left for half in HALVES]
+    firsts = [mask.first(row + apart * half).to(s32) - left for half in HALVES] if mask.begin is not None else None
+    masked = []
+    for v, score in enumerate(scores):
+        column, half = 8 * (v >> 2) + (v & 1), v >> 1 & 1
+        inside = stops[half] > column
+        masked.append(select(inside & (firsts[half] <= column) if firsts else inside, score, float("-inf")))
+    return masked
 
 
-def weights(dtype: type[Scalar], held: Sequence[Var], values: Sequence[Any]) -> None:
-    """P rounded to ``dtype``, as A of the next products."""
-    for register, low, high in zip(held, values[::2], values[1::2], strict=True):
+def pack_weights(registers: Sequence[Var], weights: Sequence[Any], dtype: type[Scalar]) -> None:
+    """Round the weights P to ``dtype`` and pack them into the A operand of PV."""
+    for register, low, high in zip(registers, weights[::2], weights[1::2], strict=True):
         register.set(pack(PACKED[dtype], low, high).bitcast(b32))
 
 
-def rescale(sums: Fragment, factors: Sequence[Any], halves: Sequence[int] = HALVES) -> None:
-    """Each row of ``sums`` times its factor, of the first or second rows of threads, or both."""
-    for v, register in enumerate(sums.regs):
+def rescale(acc: Fragment, factors: Sequence[Any], halves: Sequence[int] = HALVES) -> None:
+    """Multiply each row of ``acc`` by its factor: the first rows of the threads, the second ones, or both."""
+    for v, register in enumerate(acc.regs):
         if v >> 1 & 1 in halves:
             register.set(register * factors[v >> 1 & 1])
 
 
-def free(slot: Any, leads: Expr) -> None:
-    """One thread of a warp or warpgroup says that it has read a slot."""
-    with If(leads):
-        slot.empty.arrive()
-
-
-def put_rows(sums: Fragment, tile: Tile, index: Any, full: mbarrier, one: Expr) -> None:
-    """This warp's 16 rows of ``sums`` into the ``index``-th of the tile of Q, for the role that stores.
-
-    Its scores have been computed, so nobody reads these rows of Q any more.
-    """
-    strip = part(tile, index, WARP_ROWS, "k")
-    width = panel(tile.shape[1])
+def store_rows(acc: Fragment, tile: Tile, index: Any) -> None:
+    """Store this warp's 16 rows of ``acc`` to strip ``index`` of a tile of Q, which no QKᵀ reads any more."""
+    strip, width = part(tile, index, WARP_ROWS, "k"), panel(tile.shape[1])
     for left in range(0, tile.shape[1], width):
-        store_rows_to_smem(strip[:, left : left + width], sums.regs[left // 2 : (left + width) // 2], True)
-    fence.proxy_async()
-    warp.sync()
-    with If(one):
-        full.arrive()
+        store_rows_to_smem(strip[:, left : left + width], acc.regs[left // 2 : (left + width) // 2], True)
 
 
 def write_lse(lse: Global[Any], row: Any, q_len: Any, shifts: Sequence[Any], totals: Sequence[Any]) -> None:
-    """The log-sum-exp of this thread's rows ``row`` and ``row`` + 8, once a quad."""
-    for which, (shift, total) in enumerate(zip(shifts, totals, strict=True)):
-        at = row + 8 * which
+    """Write the log-sum-exp of this thread's rows ``row`` and ``row`` + 8; one thread of a quad does."""
+    for half, (shift, total) in enumerate(zip(shifts, totals, strict=True)):
+        at = row + 8 * half
         with If((at < q_len) & (warp.lane % 4 == 0)):
             lse[at] = (shift + lg2(total)) * LN2

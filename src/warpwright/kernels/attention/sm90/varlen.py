@@ -1,7 +1,7 @@
-"""Attention forward on Hopper for sequences of any lengths, packed one behind the other: rows ``cu_q[i]`` to
-``cu_q[i + 1]`` of Q are queries of sequence i, and rows ``cu_k[i]`` to ``cu_k[i + 1]`` of K and V its keys.
+"""Attention forward on Hopper for packed sequences of any lengths: rows ``cu_q[i]`` to ``cu_q[i + 1]`` of Q are the
+queries of sequence i, rows ``cu_k[i]`` to ``cu_k[i + 1]`` of K and V its keys.
 
-The warpgroups do what they do in `sm90`; where a tile comes from and how far it goes is what the loading warp reads.
+The consumers are those of `sm90.forward`. The role `load` finds the sequence of each tile.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from warpwright.kernels.attention.sm90.forward import REGISTERS
-from warpwright.kernels.attention.sm90.plan import HopperConfig
+from warpwright.kernels.attention.sm90.forward import REGISTERS, Consumer
+from warpwright.kernels.attention.sm90.plan import CONFIGS, Config
 from warpwright.kernels.attention.sm90.steps import (
-    STRIP,
-    WARPS,
+    CurrentTile,
     Mask,
-    Work,
-    load_tile,
-    rings_of,
-    set_up,
-    store_tile,
-    take,
+    Rings,
+    init_barriers,
+    load_when_empty,
+    publish_when_empty,
+    read_item,
+    schedule,
+    store_panels,
 )
-from warpwright.kernels.attention.sm90.warpgroup import Warpgroup
+from warpwright.kernels.tiles import WARPS
 from warpwright.lang import (
     Break,
     Expr,
@@ -33,6 +33,7 @@ from warpwright.lang import (
     Kernel,
     Var,
     atom,
+    bar,
     bf16,
     ctaid,
     f32,
@@ -44,7 +45,6 @@ from warpwright.lang import (
     role,
     s32,
     setmaxnreg,
-    st,
     tma,
     u32,
     u64,
@@ -79,25 +79,20 @@ def attention_varlen(
     section: u32,
     scale: f32,
     *,
-    head_dim: int = 128,
-    tile: tuple[int, int] = (128, 128),
-    stages: int = 2,
-    q_stages: int = 2,
-    in_turn: bool = False,
-    together: bool = True,
+    config: Config = CONFIGS["128: 128x128"],
     bounds: tuple[bool, bool] = (False, False),
     dtype: type[Scalar] = bf16,
     threads: int = 384,
 ) -> None:
-    """Persistent: CTAs take tiles one after the other, in the order of their numbers, as in `sm90.attention`.
+    """Persistent: CTAs take tiles in the order of their numbers, as in `sm90.forward.attention`.
 
-    Numbers count the tiles of one sequence after those of another; only the loading warp knows how many there are. Maps
-    are ragged (`warpwright.tensormap.ragged`), so that no tile reads or writes rows of the next sequence.
+    The numbers count the tiles of sequence after sequence; only the role `load` knows how many there are. The maps are
+    ragged (`warpwright.layout.tensor_map.ragged`), so that no tile reads or writes rows of the next sequence.
     """
-    queries, keys = tile
-    consumers = queries // STRIP
-    rings = rings_of(tile, head_dim, stages, q_stages, dtype, WORDS)
-    set_up(rings, (q, k, v, o))
+    (queries, keys), consumers = config.tile, config.consumers
+    rings = Rings.of(config, dtype, WORDS)
+    init_barriers(rings, (q, k, v, o))
+    bar.sync()
 
     @role(warps=range(WARPS))
     def spare() -> None:
@@ -106,41 +101,32 @@ def attention_varlen(
     @role(warp=0, elect=True)
     def load() -> None:
         items, to_q, to_k, to_v = cursors = [ring.producer() for ring in (rings.work, rings.q, rings.k, rings.v)]
-        number, at = var(u32, ctaid.x), Sequences((cu_q, cu_k), (total_q, total_k), sequences, queries, heads)
-
-        def publish(*words: Any) -> None:
-            slot = next(items)
-            slot.empty.wait()
-            for first in range(0, WORDS, 4):
-                st(slot.item.at(0, first), *words[first : first + 4])
-            slot.full.arrive()
-
+        number, at = var(u32, ctaid.x), SequenceCursor((cu_q, cu_k), (total_q, total_k), sequences, queries, heads)
         for _ in loop():
-            at.find(number)
+            at.advance_to(number)
             Break(when=number - at.before >= at.count)
-            local, tiles = number - at.before, at.tiles
-            within, first_head = local % (section * tiles), local // (section * tiles) * section
-            place, head = within // section, first_head + within % section
-            row = (tiles - 1 - place if bounds[1] else place) * queries
+            row, head = schedule(number - at.before, at.tiles, section, queries, bounds[1])
             offset = at.keys.to(s32) - at.queries.to(s32)
             mask = Mask(at.keys, offset - left if bounds[0] else None, offset + right + 1 if bounds[1] else None, keys)
             first, count = mask.blocks(row, queries)
-            publish(row, head, first, count, at.keys, offset.to(u32), at.queries, head * total_q + at.first_query)
+            lengths = at.keys, offset.to(u32), at.queries
+            publish_when_empty(items, (row, head, first, count, *lengths, head * total_q + at.first_query))
             of = RAGGED_ROWS, at.stop_key, head // group
             last = RAGGED_ROWS - at.keys + (first + count - 1) * keys
-            load_tile(to_k, "k", k, *of, last)
-            load_tile(to_q, "q", q, RAGGED_ROWS, at.stop_query, head, RAGGED_ROWS - at.queries + row)
+            load_when_empty(to_k, "k", k, *of, last)
+            load_when_empty(to_q, "q", q, RAGGED_ROWS, at.stop_query, head, RAGGED_ROWS - at.queries + row)
             for step in loop(1, count):
-                load_tile(to_k, "k", k, *of, last - step * keys)
-                load_tile(to_v, "v", v, *of, last - (step - 1) * keys)
+                load_when_empty(to_k, "k", k, *of, last - step * keys)
+                load_when_empty(to_v, "v", v, *of, last - (step - 1) * keys)
             taken = var(u32, number)
             with If(counter != 0):
                 taken.set(atom.add(Global(u32, counter), 1))
-            load_tile(to_v, "v", v, *of, last - (count - 1) * keys)
+            load_when_empty(to_v, "v", v, *of, last - (count - 1) * keys)
             number.set(taken + nctaid.x)
-        with If((counter != 0) & (number == at.before + at.count + (nctaid.x - 1))):  # nobody takes a number any more
+        # The CTA that took the last number of all resets the counter.
+        with If((counter != 0) & (number == at.before + at.count + (nctaid.x - 1))):
             atom.exch(Global(u32, counter), 0)
-        publish(*[0] * WORDS)
+        publish_when_empty(items, [0] * WORDS)
         for cursor in cursors:
             cursor.wait_all_empty()
 
@@ -148,30 +134,34 @@ def attention_varlen(
     def save() -> None:
         items, of_q = rings.work.consumer(), rings.q.consumer()
         for _ in loop():
-            row, head, _, count, _, _, length, log = take(items)
+            item = next(items)
+            item.full.wait()
+            row, head, _, count, _, _, length, lse_row = read_item(item)
+            item.empty.arrive()
             Break(when=count == 0)
             slot = next(of_q)
             Slot(rings.o, slot.stage, slot.phase).full.wait()
-            stop = log - head * total_q + length
-            store_tile(slot.q, o, RAGGED_ROWS, stop, head, RAGGED_ROWS - length + row)
+            stop = lse_row - head * total_q + length
+            store_panels(slot.q, o, RAGGED_ROWS, stop, head, RAGGED_ROWS - length + row)
+            tma.commit_group()
             tma.wait_group(0, read=True)
             slot.empty.arrive()
 
     @role(warps=range(WARPS, WARPS + WARPS * consumers))
     def multiply() -> None:
         setmaxnreg.inc(REGISTERS[consumers][1])
-        at = PackedWork.among(left if bounds[0] else None, right if bounds[1] else None, keys)
-        own = Warpgroup(rings, at.mask, scale, consumers, in_turn=in_turn, together=together, at=at)
-        first = own.take()
-        with If(first[3] != 0):  # how many tiles there are is not known where CTAs are
-            own.tiles(first, lse, at.queries)
+        tile = VarlenTile.with_bounds(left if bounds[0] else None, right if bounds[1] else None, keys)
+        consumer = Consumer(rings, tile.mask, scale, config, tile)
+        first = consumer.wait_item()
+        with If(first[3] != 0):  # a CTA may get no tile at all
+            consumer.run(first, lse, tile.queries)
 
 
-class Sequences:
-    """Sequence by sequence: where its queries and keys are, and the numbers of its tiles, for a thread that goes on.
+class SequenceCursor:
+    """The sequence at hand of one thread: where its queries and keys are, and the numbers of its tiles.
 
-    Places beyond the arrays, and places before the last one, count as the end of the array and as that one: whatever
-    is in ``cu_q`` and ``cu_k``, no other memory is touched.
+    Offsets beyond the end of the arrays are clamped to it, and offsets below the one before are raised to that one: no
+    other memory is touched, whatever is in ``cu_q`` and ``cu_k``.
     """
 
     def __init__(
@@ -187,12 +177,12 @@ class Sequences:
 
     @property
     def queries(self) -> Any:
-        """How many this sequence has."""
+        """Queries of this sequence."""
         return self.stop_query - self.first_query
 
     @property
     def keys(self) -> Any:
-        """How many this sequence has."""
+        """Keys of this sequence."""
         return self.stop_key - self.first_key
 
     @property
@@ -200,8 +190,8 @@ class Sequences:
         """Tiles of this sequence, in all heads."""
         return self.tiles * self.heads
 
-    def find(self, number: Expr) -> None:
-        """Go on to the sequence that has the tile of this number, or to the last one."""
+    def advance_to(self, number: Expr) -> None:
+        """Advance to the sequence that tile ``number`` belongs to, or to the last one."""
         for _ in loop():
             Break(when=(number - self.before < self.count) | (self.index == self.sequences))
             self.before += self.count
@@ -215,36 +205,36 @@ class Sequences:
 
 
 @dataclass(frozen=True)
-class PackedWork(Work):
-    """The tile at hand, and its sequence: which of its ``keys`` a query sees, how many ``queries`` it has, and where
-    the log-sum-exp of the first one is."""
+class VarlenTile(CurrentTile):
+    """The tile that a consumer works on, and its sequence: the mask, the numbers of ``keys`` and ``queries``, and the
+    index ``lse_row`` of the first query's log-sum-exp."""
 
     mask: Mask
     keys: Var
     queries: Var
-    log: Var
+    lse_row: Var
     window: tuple[Expr | None, Expr | None]
 
     @staticmethod
-    def among(left: Expr | None, right: Expr | None, block: int) -> PackedWork:
-        """A tile to be set, with blocks of so many keys, where queries see so far to the left and to the right."""
-        row, head, count, keys, queries, log = (var(u32, 0) for _ in range(6))
+    def with_bounds(left: Expr | None, right: Expr | None, block: int) -> VarlenTile:
+        """Returns registers for a tile, not set yet; ``left`` and ``right``: the window, ``block``: the block size."""
+        row, head, count, keys, queries, lse_row = (var(u32, 0) for _ in range(6))
         begin, end = (None if bound is None else var(s32, 0) for bound in (left, right))
         first = 0 if left is None else var(u32, 0)
-        return PackedWork(row, head, first, count, Mask(keys, begin, end, block), keys, queries, log, (left, right))
+        return VarlenTile(row, head, first, count, Mask(keys, begin, end, block), keys, queries, lse_row, (left, right))
 
-    def logs(self, lse: Expr, q_len: Any) -> Any:
-        """Where the log-sum-exp of the first query of the sequence is."""
-        return Global(f32, lse) + self.log
+    def lse_rows(self, lse: Expr, q_len: Any) -> Any:
+        """Returns where the log-sum-exp of the sequence's first query is."""
+        return Global(f32, lse) + self.lse_row
 
     def set(self, words: Sequence[Any]) -> None:
-        """Go on to another tile."""
+        """Take the tile of an item."""
         super().set(words[:4])
-        keys, offset, queries, log = words[4:]
+        keys, offset, queries, lse_row = words[4:]
         left, right = self.window
         self.keys.set(keys)
         self.queries.set(queries)
-        self.log.set(log)
+        self.lse_row.set(lse_row)
         if isinstance(self.mask.begin, Var):
             self.mask.begin.set(offset.to(s32) - left)
         if isinstance(self.mask.end, Var):
@@ -252,6 +242,6 @@ class PackedWork(Work):
 
 
 @cache
-def kernel_of(config: HopperConfig) -> Kernel:
-    """The kernel of a configuration; configure ``dtype`` (bf16, f16) and ``bounds`` (left, right) on what is seen."""
-    return attention_varlen.configure(**config.keywords)
+def kernel_of(config: Config) -> Kernel:
+    """Returns the kernel of a configuration; configure ``dtype`` (bf16, f16) and ``bounds`` (left, right) on it."""
+    return attention_varlen.configure(config=config, threads=config.threads)
