@@ -66,11 +66,11 @@ def test_tensor_map_codes_are_those_of_the_driver() -> None:
         "bf16": 9,
         "tf32": 11,
     }
-    assert {name: types.named(name).tma for name in codes} == codes
+    assert {name: types.of_name(name).tma for name in codes} == codes
     assert types.e4m3.tma == types.e5m2.tma == types.u8.tma
     assert types.pred.tma is None
 
 
-def test_named_refuses_an_unknown_name() -> None:
+def test_of_name_refuses_an_unknown_name() -> None:
     with pytest.raises(UsageError, match=r"^given type name 'float'; expected one of u8, u16, .*, pred$"):
-        types.named("float")
+        types.of_name("float")

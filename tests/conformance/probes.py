@@ -18,7 +18,7 @@ import warpwright as ww
 from tests.conformance import arithmetic, atomics, barriers, copies, refusals, texts, warpgroups, warps
 from tests.conformance.cases import Case, Probe, numbered
 from warpwright.errors import DeviceError
-from warpwright.types import named, tf32
+from warpwright.types import of_name, tf32
 
 __all__ = ["FAULTS", "GOLDEN", "PROBES", "REFUSALS", "Probe", "answer", "answers", "golden", "store"]
 
@@ -234,7 +234,7 @@ def bulk_reductions() -> Iterator[Case]:
         *("add.u32", "add.s32", "add.u64", "min.s32", "max.u32", "min.s64", "max.u64", "inc.u32", "dec.u32"),
         *("and.b32", "or.b64", "xor.b32"),
     ):
-        dtype = named(op.rpartition(".")[2]).dtype
+        dtype = of_name(op.rpartition(".")[2]).dtype
         old, new = (operands(rng, dtype) for _ in range(2))
         yield Case(op, texts.bulk_reduce(op), [old, new, new.nbytes], old, smem=1024 + new.nbytes)
 

@@ -1,4 +1,4 @@
-"""Where things lie: swizzles, matrix descriptors and tensor memory, as pure functions of addresses and indices."""
+"""Layouts of shared memory, tensor memory and registers, as pure functions of addresses and indices."""
 
 from __future__ import annotations
 

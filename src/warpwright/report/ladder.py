@@ -46,7 +46,7 @@ def draw_ladder(rungs: Sequence[Rung], size: int, device: Device, path: Path, me
         figure.text(
             0.2 / WIDTH, 1 - 0.24 / height, f"GEMM ladder on {device.name}, {word}", fontsize=9.5, weight="bold"
         )
-        facts = f"bf16 in and out, float32 sums · M = N = K = {size:,} · peak {device.bf16_tflops:,.0f} TFLOPS"
+        facts = f"bf16 in and out, float32 accumulation · M = N = K = {size:,} · peak {device.bf16_tflops:,.0f} TFLOPS"
         figure.text(0.2 / WIDTH, 1 - 0.41 / height, facts, fontsize=7, color=GREY)
         _bars(axes, rungs, word)
         if blackwell:

@@ -1,10 +1,10 @@
 """Limits of the targets.
 
-Sources: shared memory a block is what ptxas 13.0 accepts at most; shared memory, threads, CTAs and registers an SM are
-those of the CUDA 13.0 occupancy tables; cluster sizes are those of cuda.h (8 portable, 16 with
+Sources: shared memory a block is the maximum that ptxas 13.0 accepts; shared memory, threads, CTAs and registers an SM
+are from the CUDA 13.0 occupancy tables; cluster sizes are from cuda.h (8 portable, 16 with
 ``CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED``); tensor memory is PTX ISA 9.1 section 9.7.16.1; ``ptx_version``
-is the lowest ``.version`` that ptxas 13.0 accepts for the target, and for sm_90 the one in which it has all that
-`warpwright.isa` gives it without naming a version.
+is the lowest ``.version`` that ptxas 13.0 accepts for the target. For sm_90 it is the lowest version that has every
+instruction which `warpwright.isa` lists for sm_90 without a version.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["ARCHS", "Arch"]
 
 @dataclass(frozen=True, slots=True)
 class Arch:
-    """What a target allows. Memory is in bytes; ``tensor_memory_columns`` counts columns of 128 lanes by 32 bits."""
+    """Limits of a target. Memory is in bytes; ``tensor_memory_columns`` counts columns of 128 lanes by 32 bits."""
 
     name: str
     ptx_version: str
