@@ -92,7 +92,11 @@ def measured(problem: Problem, names: list[str], rounds: int, seconds: float) ->
     off = errors(problem, given, outs | {name: runs[name]() for name in PEERS})
     written = {name: bool(torch.isfinite(out).all()) for name, out in outs.items()}
     times = cuda.medians(runs, rounds=rounds)
-    long = {name: cuda.sustained(run, seconds=seconds, estimate=times[name]) for name, run in runs.items() if seconds}
+    long = {
+        name: cuda.sustained_seconds(run, seconds=seconds, estimate=times[name])
+        for name, run in runs.items()
+        if seconds
+    }
     tera, rows = problem.flops * 1e-12, []
     for name in names:
         row = {"d": problem.head_dim, "tokens": problem.q_len, "causal": problem.causal, "kernel": f"sm90 {name}"}

@@ -205,7 +205,7 @@ def measured(case: Case, rounds: int, seconds: float) -> dict[str, Any]:
     row |= {name: round(tera / time, 1) for name, time in times.items()}
     row |= {"us": round(times["ours"] * 1e6, 1), "ratio": round(times["cublas"] / times["ours"], 3)}
     if seconds:
-        long = {name: cuda.sustained(run, seconds=seconds, estimate=times[name]) for name, run in runs.items()}
+        long = {name: cuda.sustained_seconds(run, seconds=seconds, estimate=times[name]) for name, run in runs.items()}
         row |= {f"{name}_sustained": round(tera / time, 1) for name, time in long.items()}
         row |= {"ratio_sustained": round(long["cublas"] / long["ours"], 3)}
     return row

@@ -186,7 +186,7 @@ def test_cuda_on_a_machine_without_it_is_one_line(command: str, monkeypatch: pyt
     monkeypatch.setattr(importlib.import_module("warpwright.cuda.device"), "require", absent)
     assert error_of(command, "--device", "cuda") == (
         2,
-        "device 'cuda' needs an NVIDIA GPU, and this machine has no CUDA driver; use a virtual one, such as "
+        "device 'cuda' needs an NVIDIA GPU, and this machine has no CUDA driver; use a virtual GPU, such as "
         "device='h200'",
     )
 
