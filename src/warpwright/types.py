@@ -23,7 +23,6 @@ from warpwright.errors import UsageError
 
 __all__ = [
     "Scalar",
-    "all_types",
     "b8",
     "b16",
     "b32",
@@ -146,11 +145,6 @@ _OF_DTYPE = {
     for scalar in (u8, u16, u32, u64, s8, s16, s32, s64, f16, f32, f64, bf16, e4m3, e5m2)
     if scalar.dtype is not None
 }
-
-
-def all_types() -> tuple[type[Scalar], ...]:
-    """Returns every scalar type, in the order of this module."""
-    return tuple(_BY_NAME.values())
 
 
 def of_name(name: str) -> type[Scalar]:

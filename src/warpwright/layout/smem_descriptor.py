@@ -25,7 +25,7 @@ import numpy as np
 from warpwright.errors import DescriptorError
 from warpwright.layout.swizzle import ATOM_32B, Mode, period, swizzle, width
 
-__all__ = ["SmemDescriptor", "element_offsets", "last_byte", "operand_addresses"]
+__all__ = ["SmemDescriptor", "element_offsets", "operand_addresses"]
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -194,8 +194,3 @@ def operand_addresses(desc: SmemDescriptor, rows: int, k: int, elem_bytes: int, 
             f"{period(desc.swizzle)} bytes"
         )
     return swizzle(desc.start + offsets, desc.swizzle)
-
-
-def last_byte(desc: SmemDescriptor, rows: int, k: int, elem_bytes: int, major: str = "k") -> int:
-    """Returns the highest shared-memory address that the operand touches."""
-    return int(operand_addresses(desc, rows, k, elem_bytes, major).max()) + elem_bytes - 1
