@@ -36,7 +36,6 @@ class Timing:
     ld_l1: float
     ld_l2: float
     ld_hbm: float
-    ld_issue: float
     shared_latency: float
     shared_bytes: float
     shared_writes: float
@@ -118,7 +117,6 @@ UNITS = {
     "ld_l1": "cycles of ld.global that hits L1",
     "ld_l2": "cycles of ld.global that hits L2",
     "ld_hbm": "cycles of ld.global that misses L2",
-    "ld_issue": "cycles of the SM's load/store pipe for a warp's global access of up to 128 bytes",
     "shared_latency": "cycles of ld.shared without conflicts",
     "shared_bytes": "bytes a cycle of an SM's shared memory",
     "shared_writes": "share of the bytes written by TMA that reduces the bandwidth of tensor-core operands",
@@ -210,7 +208,6 @@ _H200 = Timing(
     ld_l1=32.0,
     ld_l2=281.0,
     ld_hbm=661.0,
-    ld_issue=1.0,
     shared_latency=23.0,
     shared_bytes=128.0,
     shared_writes=0.0,
@@ -291,7 +288,6 @@ _H200 = Timing(
         "ld_l1": f"{_MICRO} global.l1.latency less 8 for the address",
         "ld_l2": f"{_MICRO} global.l2.latency less 8 for the address",
         "ld_hbm": f"{_MICRO} global.hbm.latency less 8 for the address",
-        "ld_issue": "published: 128 bytes a cycle and SM",
         "shared_latency": f"{_MICRO} shared.load.latency",
         "shared_bytes": f"{_MICRO} shared.load.quad.16_warps: 512 bytes in 4.0 cycles; conflicts cost whole wavefronts",
         "shared_writes": f"{_MICRO} wgmma.main_loop.n128.fill_ab.1_sms: 96 bytes a cycle read beside 62 written",
