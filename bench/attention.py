@@ -2,14 +2,14 @@
 
 16384 tokens and 2048 columns of heads in all: head dimensions 64, 128 and 256, from 512 to 16384 tokens a sequence,
 causal or not, random normal bfloat16. All read the same arrays (batch, heads, tokens, head_dim); the peers are torch's
-``scaled_dot_product_attention`` under `sdpa_kernel`, which fails rather than take another backend. Each launch is timed
-by CUDA events after 256 MB have been written to L2; in every round all run once in random order, and the medians are
-compared. TFLOPS count two products over the pairs of a query and a key that it sees.
+``scaled_dot_product_attention`` under `sdpa_kernel`, which fails instead of taking another backend. CUDA events
+time each launch after 256 MB have been written to L2; every round runs each kernel once in random order, and the
+medians are compared. TFLOPS count two GEMMs over the visible pairs of query and key.
 
-Before that the first and the last head of each are compared with float64: a row says how far ours and cuDNN's lie off,
-at most and on average, for one draw; ``bench/attention_errors.py`` compares the errors of many. ``--configs all`` runs
-every configuration for the head dimension, not only the one that is chosen; a row names it. ``--sustained`` repeats
-each alone for half a second and more, where the power limit decides.
+First the first and the last head of each result are compared with float64: a row has the maximum and the mean error of
+ours and of cuDNN, for one draw; ``bench/attention_errors.py`` compares the errors of many draws. ``--configs all`` runs
+every configuration for the head dimension, not only the chosen one; a row names it. ``--sustained`` repeats each
+kernel alone for half a second and more, so that the power limit acts.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def problems(head_dims: list[int], lengths: list[int]) -> Iterator[Problem]:
 
 
 def prepared(problem: Problem, name: str, tensors: Tensors, counter: torch.Tensor) -> Run:
-    """A call that only starts our kernel, by a named configuration."""
+    """Returns a call that starts our kernel with a named configuration."""
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     found = plan(problem, sms=sms, config=CONFIGS[name])
     traced = kernel_of(found.config).trace(dtype=bf16, bounds=found.bounds)
@@ -60,7 +60,7 @@ def prepared(problem: Problem, name: str, tensors: Tensors, counter: torch.Tenso
 
 
 def exact(problem: Problem, tensors: Tensors, batch: int, head: int) -> torch.Tensor:
-    """One head in float64."""
+    """Returns attention of one head in float64."""
     q, k, v = (tensor[batch, head].double() for tensor in tensors)
     scores = q @ k.T * problem.factor
     if problem.causal:
@@ -69,7 +69,7 @@ def exact(problem: Problem, tensors: Tensors, batch: int, head: int) -> torch.Te
 
 
 def errors(problem: Problem, tensors: Tensors, results: dict[str, torch.Tensor]) -> dict[str, tuple[float, float]]:
-    """Of each result: its greatest and its mean distance from float64 in the first and the last head. NaN stays."""
+    """Returns the maximum and the mean error of each result in the first and the last head. NaN propagates."""
     corners = [(0, 0), (problem.batch - 1, problem.heads - 1)]
     wanted = torch.stack([exact(problem, tensors, *corner) for corner in corners])
     off = {
@@ -92,7 +92,11 @@ def measured(problem: Problem, names: list[str], rounds: int, seconds: float) ->
     off = errors(problem, given, outs | {name: runs[name]() for name in PEERS})
     written = {name: bool(torch.isfinite(out).all()) for name, out in outs.items()}
     times = cuda.medians(runs, rounds=rounds)
-    long = {name: cuda.sustained(run, seconds=seconds, estimate=times[name]) for name, run in runs.items() if seconds}
+    long = {
+        name: cuda.sustained_seconds(run, seconds=seconds, estimate=times[name])
+        for name, run in runs.items()
+        if seconds
+    }
     tera, rows = problem.flops * 1e-12, []
     for name in names:
         row = {"d": problem.head_dim, "tokens": problem.q_len, "causal": problem.causal, "kernel": f"sm90 {name}"}
@@ -111,14 +115,14 @@ def measured(problem: Problem, names: list[str], rounds: int, seconds: float) ->
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The rows in columns, names above."""
+    """Returns the rows as aligned columns with a header."""
     lines = [list(rows[0]), *([str(value) for value in row.values()] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     return "\n".join("  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)) for line in lines)
 
 
 def chosen(problem: Problem, which: str) -> list[str]:
-    """Names of configurations: the one that is chosen, or every one for the head dimension."""
+    """Returns names of configurations: the chosen one, or every one for the head dimension."""
     best = choose(problem)
     return [best] if which == "chosen" else [name for name in CONFIGS if name.split(":")[0] == best.split(":")[0]]
 
@@ -127,9 +131,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--head-dims", default=",".join(map(str, HEAD_DIMS)))
     parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)))
-    parser.add_argument("--configs", choices=("chosen", "all"), default="chosen")
-    parser.add_argument("--rounds", type=int, default=30, help="launches of each")
-    parser.add_argument("--sustained", type=float, nargs="?", const=0.5, default=0.0, help="also this many seconds")
+    parser.add_argument("--configs", choices=("chosen", "all"), default="chosen", help="the chosen one, or every one")
+    parser.add_argument("--rounds", type=int, default=30, help="launches of each kernel")
+    parser.add_argument(
+        "--sustained", type=float, nargs="?", const=0.5, default=0.0, help="also back to back for this many seconds"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     head_dims, lengths = ([int(word) for word in text.split(",")] for text in (options.head_dims, options.lengths))

@@ -2,13 +2,13 @@
 
 ``python bench/attention_backward.py``: 16384 tokens and 2048 columns of heads in all, head dimensions 64 and 128, from
 512 to 16384 tokens a sequence, causal or not, random normal bfloat16. All read the same arrays (batch, heads, tokens,
-head_dim); the peers are the gradients of torch's ``scaled_dot_product_attention`` under `sdpa_kernel`, whose forward
-pass is not timed. Ours are three launches, all of them timed. Each run is timed by CUDA events after 256 MB have been
-written to L2; in every round all run once in random order, and the medians are compared. TFLOPS count five products
-over the pairs of a query and a key that it sees.
+head_dim); the peers are the gradients of torch's ``scaled_dot_product_attention`` under `sdpa_kernel`, without their
+forward pass. Ours are three launches, all of them timed. CUDA events time each run after 256 MB have been written to
+L2; every round runs each once in random order, and the medians are compared. TFLOPS count five GEMMs over the visible
+pairs of query and key.
 
-Before that the gradients of the first and the last head are compared with float64: a row says how far ours and cuDNN's
-lie off on average, and is verified where ours is not off by more.
+First the gradients of the first and the last head are compared with float64: a row has the mean error of ours and of
+cuDNN, and is verified if ours is not larger.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from warpwright.run.devices import resolve
 TOKENS, COLUMNS = 16384, 2048
 HEAD_DIMS, LENGTHS = (64, 128), (512, 1024, 2048, 4096, 8192, 16384)
 TOLERANCE = 1.05  # of cuDNN's mean error; both round P, dS and the result to bfloat16
-PRODUCTS = 5 / 2  # of those of the forward pass
+PRODUCTS = 5 / 2  # GEMMs, over those of the forward pass
 Run = Callable[[], Any]
 Tensors = list[torch.Tensor]
 
@@ -49,7 +49,7 @@ def problems(head_dims: list[int], lengths: list[int]) -> Iterator[Problem]:
 
 
 def prepared(problem: Problem, given: Mapping[str, torch.Tensor], config: BackwardConfig | None = None) -> Run:
-    """A call that only starts our kernels; ``given`` are all arrays but those between the launches."""
+    """Returns a call that starts our kernels; ``given`` are all arrays but those between the launches."""
     job = backward_job(problem, config)
     memory = {name: torch.full(shape, math.nan, device="cuda") for name, shape in job.memory.items()}
     views = {name: device_array(tensor) for name, tensor in {**given, **memory}.items()}
@@ -58,7 +58,7 @@ def prepared(problem: Problem, given: Mapping[str, torch.Tensor], config: Backwa
 
 
 def peer(name: str, causal: bool, given: Mapping[str, torch.Tensor]) -> Run:
-    """A call that computes the three gradients."""
+    """Returns a call that computes the three gradients."""
     leaves = [given[each].detach().requires_grad_() for each in "qkv"]
     with backend(name):
         o = torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=causal)
@@ -66,13 +66,13 @@ def peer(name: str, causal: bool, given: Mapping[str, torch.Tensor]) -> Run:
 
 
 def forward(problem: Problem, tensors: Tensors) -> dict[str, torch.Tensor]:
-    """The output and its log-sum-exp, which the backward pass is given."""
+    """Returns the output and its log-sum-exp, inputs of the backward pass."""
     o, lse = ww.attention(*tensors, causal=problem.causal, return_lse=True)
     return {"o": o, "lse": lse}
 
 
 def exact(problem: Problem, given: Mapping[str, torch.Tensor], batch: int, head: int) -> Tensors:
-    """The gradients of one head in float64."""
+    """Returns the gradients of one head in float64."""
     leaves = [given[name][batch, head].double().requires_grad_() for name in "qkv"]
     scores = leaves[0] @ leaves[1].T * problem.factor
     if problem.causal:
@@ -82,7 +82,7 @@ def exact(problem: Problem, given: Mapping[str, torch.Tensor], batch: int, head:
 
 
 def errors(problem: Problem, given: Mapping[str, torch.Tensor], results: dict[str, Tensors]) -> dict[str, list[float]]:
-    """Of each result and gradient the mean distance from float64 in the first and the last head. NaN stays."""
+    """Returns the mean error of each result's gradients in the first and the last head. NaN propagates."""
     off: dict[str, list[float]] = {name: [0.0, 0.0, 0.0] for name in results}
     for corner in ((0, 0), (problem.batch - 1, problem.heads - 1)):
         wanted = exact(problem, given, *corner)
@@ -123,7 +123,7 @@ def measured(problem: Problem, configs: Mapping[str, BackwardConfig | None], rou
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The rows in columns, names above."""
+    """Returns the rows as aligned columns with a header."""
     texts = [[f"{value:.2e}" if key.endswith("off") else str(value) for key, value in row.items()] for row in rows]
     lines = [list(rows[0]), *texts]
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]

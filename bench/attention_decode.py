@@ -2,13 +2,13 @@
 
 One query of each head, bfloat16, random normal: batches of 1 to 64, 8 heads of K and V, groups of 4 and 8 heads of Q,
 4k to 64k keys, head dimensions 64, 128 and 256; and a few queries under a causal mask (bottom right). The peers are
-torch's ``scaled_dot_product_attention`` under `sdpa_kernel`, which fails rather than take another backend, with
-``enable_gqa``; "-" where a backend refuses. "copy" is ``torch``'s copy of as many bytes, half read and half written.
-Each launch is timed by CUDA events after 256 MB have been written to L2; in every round all run once in random order,
+torch's ``scaled_dot_product_attention`` under `sdpa_kernel`, which fails instead of falling back to another backend,
+with ``enable_gqa``; "-" means that a backend refuses. "copy" is ``torch``'s copy of as many bytes, half read and half
+written. CUDA events time each launch after 256 MB have been written to L2; every round runs each once in random order,
 and the medians are compared. TB/s count K, V, Q and O once.
 
-A row names the kernel that ran, how many CTAs shared out its keys, and whether a second launch put parts together
-("+ 1"). Some heads are compared with float64: how far ours and the fastest peer's lie off on average.
+A row has the kernel, the number of CTAs over which its keys are split, and whether a second launch combines the parts
+("+ 1"). Some heads are compared with float64: a row has the mean error of ours and of the fastest peer.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ def problems() -> Iterator[Problem]:
 
 
 def traffic(problem: Problem) -> int:
-    """Bytes of K, V, Q and O."""
+    """Returns the bytes of K, V, Q and O."""
     of_q, of_k = problem.heads * problem.q_len, problem.kv_heads * problem.kv_len
     return 4 * problem.batch * problem.head_dim * (of_q + of_k)
 
 
 def prepared(job: Job, tensors: Tensors) -> Run:
-    """A call that only starts our kernel."""
+    """Returns a call that starts our kernel."""
     views = [view for view in map(device_array, tensors) if view is not None]
     places, stream = tuple(tensor.data_ptr() for tensor in tensors), torch.cuda.current_stream().cuda_stream
     memory = torch.zeros(max(1, job.words or 0), dtype=torch.int32, device="cuda")
@@ -83,7 +83,7 @@ def peer(backend: SDPBackend, causal: bool, tensors: Tensors) -> torch.Tensor:
 
 
 def peers(problem: Problem, tensors: Tensors) -> dict[str, Run]:
-    """Those that compute the problem."""
+    """Returns the peers that support the problem."""
     found: dict[str, Run] = {}
     for name, backend in PEERS.items():
         run = partial(peer, backend, problem.causal, tensors)
@@ -96,7 +96,7 @@ def peers(problem: Problem, tensors: Tensors) -> dict[str, Run]:
 
 
 def exact(problem: Problem, tensors: Tensors, batch: int, head: int) -> torch.Tensor:
-    """One head in float64."""
+    """Returns attention of one head in float64."""
     q, (k, v) = tensors[0][batch, head].double(), (x[batch, head // problem.group].double() for x in tensors[1:])
     scores = q @ k.T * problem.factor
     if problem.causal:
@@ -105,7 +105,7 @@ def exact(problem: Problem, tensors: Tensors, batch: int, head: int) -> torch.Te
 
 
 def errors(problem: Problem, tensors: Tensors, results: dict[str, torch.Tensor]) -> dict[str, float]:
-    """Of each result its mean distance from float64, in some heads of all batches. NaN stays."""
+    """Returns the mean error of each result, in some heads of all batches. NaN propagates."""
     count = problem.batch * problem.heads
     heads = [divmod(count * i // COMPARED, problem.heads) for i in range(COMPARED)]
     wanted = torch.stack([exact(problem, tensors, *head) for head in heads])
@@ -123,7 +123,7 @@ def operands(problem: Problem) -> Tensors:
 
 
 def measured(problem: Problem, jobs: dict[str, Job], rounds: int) -> list[dict[str, Any]]:
-    """A row for each of our ``jobs``."""
+    """Returns a row for each of our ``jobs``."""
     given = operands(problem)
     outs = {name: torch.full_like(given[0], math.nan) for name in jobs}
     runs = {name: prepared(job, [*given, outs[name]]) for name, job in jobs.items()}
@@ -154,7 +154,7 @@ def measured(problem: Problem, jobs: dict[str, Job], rounds: int) -> list[dict[s
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The rows in columns, names above."""
+    """Returns the rows as aligned columns with a header."""
     lines = [list(rows[0]), *([str(value) for value in row.values()] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     return "\n".join("  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)) for line in lines)

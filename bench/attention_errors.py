@@ -1,16 +1,16 @@
 """Errors of attention on a real Hopper GPU beside cuDNN's and FlashAttention's: ``python bench/attention_errors.py``.
 
-All read the same bfloat16 arrays and are compared with float64, draw by draw. Each of them rounds P and O to bfloat16,
-so single errors differ by chance. A row has, over ``--seeds`` draws, the ratio of our mean error to cuDNN's, and the
-ratio of the means of the greatest errors of the draws, each with its standard error (a jackknife over draws), and the
-ratio of the greatest error of all draws. ``no larger``: neither of the first two is above 1 by more than three standard
-errors, which chance alone does once in 740 comparisons; "-" for a single key, for which cuDNN has no kernel. The lines
-below the table count the rows in which our error is the larger one, by any amount.
+All implementations read the same bfloat16 arrays and are compared with float64, draw by draw. Each of them rounds P and
+O to bfloat16, so single errors differ by chance. A row has, over ``--seeds`` draws, the ratio of our mean error to
+cuDNN's, and the ratio of the means of the maximum errors of the draws, each with its standard error (a jackknife over
+draws), and the ratio of the maximum error of all draws. ``no larger``: neither of the first two is above 1 by more than
+three standard errors, which happens by chance once in 740 comparisons; "-" for a single key, for which cuDNN has no
+kernel. The lines below the table count the rows in which our error is larger, by any amount.
 
 - random: the problems of ``bench/attention.py``, standard normal; 16384 rows of each are compared
 - lengths: 1, 63, 64, 65, 127, 129 and 1000 queries and keys, causal or not, and queries other than keys
-- adversarial: one-hot keys, scores of hundreds, scores that grow block by block, scores of -inf, +inf and NaN. What is
-  not a finite number in float64 must be just that in ours; ``cudnn same`` says whether it is in cuDNN's
+- adversarial: one-hot keys, scores of hundreds, scores that grow block by block, scores of -inf, +inf and NaN. A result
+  that is not finite in float64 must be the same in ours; ``cudnn same`` says whether it is in cuDNN's
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Change = Callable[[Problem, Tensors], None]
 
 @dataclass(frozen=True)
 class Case:
-    """Standard normal Q, K and V of ``problem``, of which ``change`` makes others; ``heads`` are compared."""
+    """Standard normal Q, K and V of ``problem``, modified by ``change``; ``heads`` are compared."""
 
     name: str
     problem: Problem
@@ -63,7 +63,7 @@ def lengths() -> Iterator[Case]:
 
 
 def one_hot(problem: Problem, given: Tensors) -> None:
-    """Each query meets one key, far above the others."""
+    """Each query has one key with a score far above the others."""
     q, k, _ = given
     unit = torch.eye(problem.head_dim, device=q.device, dtype=q.dtype)
     k.copy_(24 * unit[torch.arange(problem.kv_len) % problem.head_dim])
@@ -77,20 +77,20 @@ def large(problem: Problem, given: Tensors) -> None:
 
 
 def growing(problem: Problem, given: Tensors) -> None:
-    """From the last key to the first, the order of the blocks: every sum is rescaled."""
+    """Scores grow from the last key to the first, in the order of the blocks: every block rescales the sums."""
     keys = torch.linspace(60, 1, problem.kv_len, device=given[1].device)
     given[1].mul_(keys[:, None].bfloat16())
 
 
 def minus_infinity(problem: Problem, given: Tensors) -> None:
-    """The first score column of a query is of one sign: every third key is -inf for all queries."""
+    """Every third key has the score -inf for all queries."""
     q, k, _ = given
     q[..., 0] = q[..., 0].abs() + 1
     k[..., ::3, 0] = -math.inf
 
 
 def rows_of_minus_infinity(problem: Problem, given: Tensors) -> None:
-    """A query that gives every key -inf."""
+    """A query whose scores are all -inf."""
     q, k, _ = given
     k[..., 0] = k[..., 0].abs() + 1
     q[..., 5, 0] = -math.inf
@@ -139,7 +139,7 @@ CASES = {"random": random, "lengths": lengths, "adversarial": adversarial}
 
 
 def exact(problem: Problem, tensors: Tensors) -> torch.Tensor:
-    """In float64, of (heads, rows, head_dim). A query whose scores are all -inf has 0."""
+    """Returns attention in float64, (heads, rows, head_dim). A query whose scores are all -inf has the output 0."""
     q, k, v = (tensor.double() for tensor in tensors)
     scores = (q @ k.mT).mul_(problem.factor)
     if problem.causal:
@@ -152,7 +152,7 @@ def exact(problem: Problem, tensors: Tensors) -> torch.Tensor:
 
 @dataclass
 class Errors:
-    """Of one implementation: mean and greatest error of each draw; ``same``: not finite just where float64 is not."""
+    """Mean and maximum error of each draw of one implementation; ``same``: not finite exactly where float64 is not."""
 
     means: list[float]
     greatest: list[float]
@@ -168,7 +168,7 @@ class Errors:
 
 
 def compared(case: Case, seeds: int) -> tuple[dict[str, Errors], str]:
-    """The errors of all, and which kernel ran."""
+    """Returns the errors of all implementations, and the name of our kernel."""
     problem, errors = case.problem, {name: Errors([], []) for name in (OURS, *PEERS)}
     of_q, of_k = ((problem.batch, problem.heads, rows, problem.head_dim) for rows in (problem.q_len, problem.kv_len))
     ran = ""
@@ -190,7 +190,7 @@ def compared(case: Case, seeds: int) -> tuple[dict[str, Errors], str]:
 
 
 def ratio(ours: list[float], theirs: list[float]) -> tuple[float, float]:
-    """Of the means, and its standard error: the jackknife's. NaN where there is nothing to compare with."""
+    """Returns the ratio of the means and its jackknife standard error; NaN without a peer."""
     count, sums = len(ours), (sum(ours), sum(theirs))
     if not theirs:
         return math.nan, 0.0
@@ -225,8 +225,8 @@ def row_of(case: Case, seeds: int) -> dict[str, Any]:
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of the rows that compare: how many there are, in how many of them our error is the larger one (of those, in how
-    many by more than three standard errors), and the geometric means of the ratios."""
+    """Returns the number of rows with a peer, the number of rows in which our error is larger (and by more than three
+    standard errors), and the geometric means of the ratios."""
     rows = [row for row in rows if row["no larger"] != "-"]
     found: dict[str, Any] = {"cases": len(rows)}
     for name, column, spread in (

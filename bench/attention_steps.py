@@ -1,4 +1,4 @@
-"""What each step of the sm_120a attention is worth: ``python bench/attention_steps.py [--length 1024] [--device …]``.
+"""The time of each step of the sm_120a attention: ``python bench/attention_steps.py [--length 1024] [--device …]``.
 
 Thirty-two heads of dimension 128, bfloat16, not causal: the extents of the published table. TFLOPS count 4 · heads ·
 length² · 128. On a virtual device the times are predicted (``ww.profile``); on a real GPU (``--device cuda``) they are
@@ -33,7 +33,7 @@ OVER = {
 
 
 def launch_of(problem: Problem, config: Config, device: Device) -> dict[str, Any]:
-    """The launch as ``ww.launch`` and ``ww.profile`` take it."""
+    """Returns the arguments of ``ww.launch`` and ``ww.profile``."""
     real = device.name.startswith("cuda")
     found = plan(problem, config=config)
     kernel = kernel_of(config).trace(arch="sm_90" if real else device.spec.arch)
@@ -41,7 +41,7 @@ def launch_of(problem: Problem, config: Config, device: Device) -> dict[str, Any
 
 
 def arrays(problem: Problem, real: bool) -> list[Any]:
-    """Q, K, V, O and the log-sum-exp: on a real GPU normal numbers, else nothing but extents."""
+    """Returns Q, K, V, O and the log-sum-exp: standard normal on a real GPU, else zeros."""
     shape = 1, HEADS, problem.q_len, HEAD_DIM
     if not real:
         return [*(np.zeros(shape, problem.dtype) for _ in range(4)), np.zeros(shape[:3], np.float32)]
@@ -52,7 +52,7 @@ def arrays(problem: Problem, real: bool) -> list[Any]:
 
 
 def seconds(launch: dict[str, Any], device: Device) -> float:
-    """Predicted, or measured."""
+    """Returns the predicted or the measured seconds."""
     if not device.name.startswith("cuda"):
         return float(ww.profile(**launch, device=device).time_us) * 1e-6
     import torch
@@ -69,7 +69,7 @@ def seconds(launch: dict[str, Any], device: Device) -> float:
 
 
 def table(length: int, device: Device) -> Iterator[str]:
-    """A line for each step."""
+    """Yields a line for each step."""
     problem = Problem(1, HEADS, HEADS, length, length, HEAD_DIM)
     times: dict[str, float] = {}
     yield "| step | what changes | µs | TFLOPS | gain | over | expected |"

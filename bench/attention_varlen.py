@@ -1,12 +1,11 @@
 """Attention of packed sequences on a real Hopper GPU: ``python bench/attention_varlen.py``.
 
 16384 tokens and 2048 columns of heads in all, head dimensions 64, 128 and 256, causal or not, random normal bfloat16.
-Sequences are of equal lengths, where the dense kernel on the same arrays says what packing costs, or of random ones,
-from none to twice the mean. The peer is PyTorch's FlashAttention for packed sequences, which
-``torch.nn.attention.varlen`` calls. Each launch is timed by CUDA events after 256 MB have been written to L2; in every
-round all run once in random order, and the medians are compared. TFLOPS count two products over the pairs of a query
-and a key that it sees. Before that all rows are compared with the peer's, and the first sequence that has tokens with
-float64.
+Sequences have equal lengths, and then the dense kernel on the same arrays shows the cost of packing; or random lengths,
+from 0 to twice the mean. The peer is PyTorch's FlashAttention for packed sequences, which
+``torch.nn.attention.varlen`` calls. CUDA events time each launch after 256 MB have been written to L2; every round runs
+each once in random order, and the medians are compared. TFLOPS count two GEMMs over the visible pairs of query and key.
+First all rows are compared with the peer's, and the first sequence with tokens is compared with float64.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ Tensors = list[torch.Tensor]
 
 
 def cases(head_dims: list[int], lengths: list[int]) -> Iterator[tuple[Problem, list[int], bool]]:
-    """Problems of mean lengths, the lengths, and whether they are equal."""
+    """Yields a problem with the mean length, the lengths, and whether they are equal."""
     for head_dim in head_dims:
         for length in lengths:
             batch, heads = TOKENS // length, COLUMNS // head_dim
@@ -50,30 +49,30 @@ def cases(head_dims: list[int], lengths: list[int]) -> Iterator[tuple[Problem, l
 
 
 def mixed(mean: int, count: int) -> list[int]:
-    """Lengths from 0 to twice the mean that have this mean."""
+    """Returns random lengths from 0 to twice the mean, with this mean."""
     ends = np.random.default_rng(mean).uniform(0, 2 * mean, count)
     cuts = np.round(np.cumsum(ends) * (mean * count / ends.sum())).astype(int).tolist()
     return [b - a for a, b in pairwise([0, *cuts])]
 
 
 def views(tensors: Tensors, first: int, second: int) -> list[DeviceArray]:
-    """Arrays as kernels see them, two axes exchanged."""
+    """Returns the arrays with two axes exchanged, as the kernels take them."""
     return [view.swapaxes(first, second) for view in map(device_array, tensors) if view is not None]
 
 
 def job_for(problem: Problem) -> Job:
-    """Our launch for packed sequences."""
+    """Returns our launch for packed sequences."""
     return varlen_job(problem, TOKENS, TOKENS, torch.cuda.get_device_properties(0).multi_processor_count)
 
 
 def packed(job: Job, tensors: Tensors, starts: torch.Tensor, counter: torch.Tensor) -> Run:
-    """A call that only starts it."""
+    """Returns a call that starts our kernel for packed sequences."""
     places, stream = tuple(x.data_ptr() for x in (*tensors, starts, starts)), torch.cuda.current_stream().cuda_stream
     return ready(job, tuple(map(geometry, views(tensors, 0, 1))), "cuda:0")(places, 0, counter.data_ptr(), stream)
 
 
 def dense(problem: Problem, tensors: Tensors, counter: torch.Tensor) -> Run:
-    """The same for sequences of one length."""
+    """Returns a call that starts our dense kernel, for sequences of equal lengths."""
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     job = job_of(problem, "sm_90a", sms, True)
     apart = [tensor.view(problem.batch, problem.q_len, problem.heads, problem.head_dim) for tensor in tensors]
@@ -89,7 +88,7 @@ def peer(problem: Problem, tensors: Tensors, starts: torch.Tensor, longest: int)
 
 
 def exact(problem: Problem, tensors: Tensors, rows: slice) -> torch.Tensor:
-    """A sequence in float64."""
+    """Returns attention of one sequence in float64."""
     q, k, v = (tensor[rows, :2].double().transpose(0, 1) for tensor in tensors[:3])
     scores = q @ k.mT * problem.factor
     if problem.causal:
@@ -125,21 +124,21 @@ def measured(problem: Problem, lengths: list[int], equal: bool, rounds: int) -> 
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The rows in columns, names above."""
+    """Returns the rows as aligned columns with a header."""
     lines = [list(rows[0]), *([str(value) for value in row.values()] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     return "\n".join("  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)) for line in lines)
 
 
 def mean(ratios: list[float]) -> float:
-    """The geometric one."""
+    """Returns the geometric mean."""
     return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--head-dims", default=",".join(map(str, HEAD_DIMS)))
-    parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="means")
+    parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="mean lengths of the sequences")
     parser.add_argument("--rounds", type=int, default=30, help="launches of each")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

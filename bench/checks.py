@@ -1,9 +1,9 @@
-"""What checking costs: ``python bench/checks.py [--json] [--rounds 5] [--only "level 7"]``.
+"""The cost of the checks: ``python bench/checks.py [--json] [--rounds 5] [--only "level 7"]``.
 
-Wall time of a launch on the virtual GPU, plain and with ``ww.check``, in turns, after one of each that compiles; the
-least of each, and the peak memory of a process that does nothing else. Operands are standard normal bf16,
-M = N = K = 1024. "One cluster" is a device of so few SMs that one cluster computes everything: nothing is saved by
-clusters that do the same.
+Wall time of a launch on the virtual GPU, plain and with ``ww.check``, alternating, after one launch of each that
+compiles; the minimum of each, and the peak memory of a process that runs nothing else. Operands are standard normal
+bf16, M = N = K = 1024. "One cluster" is a device with so few SMs that one cluster computes everything: the checks
+cannot skip a cluster that equals another.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def seconds(call: Callable[[], Any]) -> float:
 
 
 def measure(name: str, rounds: int) -> dict[str, Any]:
-    """One row of the table."""
+    """Returns one row of the table."""
     device, make = CASES[name]
     run, kinds = make(), []
 

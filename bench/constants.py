@@ -1,4 +1,4 @@
-"""How the constants of ``warpwright.targets.timing`` follow from what ``bench/micro.py`` measures on an H200."""
+"""The formulas from measurements of ``bench/micro.py`` on an H200 to the constants of ``warpwright.targets.timing``."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ LATER = 1.5  # of two exponential delays the later, on average
 
 
 def joined(of: Results, name: str, unique: float, all_of: int, resident: int = 1) -> float:
-    """What shared bytes cost L2 where a k-block has ``all_of`` KB, of which its CTA, one of ``resident`` on an SM, is
-    the first in its GPC to read ``unique``."""
+    """Returns the L2 cost of a shared byte: a k-block has ``all_of`` KB, and its CTA, one of ``resident`` on an SM, is
+    the first in its GPC to read ``unique`` KB of them."""
     return (of[name] / resident * of["tma.load.l2.32768x4.132_sms"] / 1024 - unique) / (all_of - unique)
 
 
@@ -47,7 +47,7 @@ def later_waves(of: Results) -> tuple[float, ...]:
 
 
 def crowded(of: Results, which: str) -> tuple[float, float]:
-    """As `joined`, of two and of three CTAs an SM; two wait for device memory rather than for L2 where that is cold."""
+    """Returns `joined` for two and for three CTAs an SM; two CTAs wait for device memory if L2 is cold."""
     two = (
         joined(of, f"waves.one.128_128x1.down_{down}.used_512.2_ctas.{which}", unique, 32, 2)
         for down, unique in FIRST_OF_TWO.items()
@@ -57,7 +57,7 @@ def crowded(of: Results, which: str) -> tuple[float, float]:
 
 
 def common(of: Results, name: str) -> float:
-    """The share of the device memory's bandwidth where two CTAs read each of 64 tiles of y, and 64 each of 3 of x."""
+    """Returns the share of device-memory bandwidth while two CTAs read each of 64 tiles of y, and 64 each of 3 of x."""
     return 67 * 16.384 / of[name] * CLOCK / HBM
 
 
@@ -80,7 +80,7 @@ STEADY = ("normal_a", "normal_b", "normal_ab", "pair_ab")
 
 
 def energies(of: Results) -> Any:
-    """Picojoules of a flop and of a byte from L2: watts of loads below the limit of the board, least squares."""
+    """Returns picojoules of a flop and of a byte from L2: least squares of watts below the power limit."""
     rates = {name: SMS * of[f"power.paused.{name}.clock"] / of[f"power.paused.{name}.cycles"] * 1e-6 for name in STEADY}
     work = [[rates[name] * FLOPS * SENT[name][0], rates[name] * SENT[name][1]] for name in STEADY]
     watts = [of[f"power.paused.{name}.watts"] - of["power.idle.watts"] for name in STEADY]
@@ -88,21 +88,21 @@ def energies(of: Results) -> Any:
 
 
 def watts(of: Results, name: str, where: str) -> float:
-    """Watts of a load beside idle power, at its clock and the highest voltage."""
+    """Returns the watts of a load above idle power, at its clock and the maximum voltage."""
     flop, byte = energies(of)
     columns, sent = SENT[name]
     return float(SMS * of[where] / of[f"{where}.cycles"] * 1e-6 * (flop * FLOPS * columns + byte * sent))
 
 
 def line_of(of: Results) -> Any:
-    """Clock at no power and MHz a watt: a straight line through the loads of `SENT`."""
+    """Returns the clock at zero power and MHz a watt: a straight line through the loads of `SENT`."""
     powers = [watts(of, name, f"clock.{name}.rounds_256") for name in SENT]
     clocks = [of[f"clock.{name}.rounds_256"] for name in SENT]
     return np.polynomial.polynomial.polyfit(powers, clocks, 1)
 
 
 def slope(of: Results, name: str) -> float:
-    """The power of the clock with which energy falls at the limit of the board."""
+    """Returns the exponent with which energy depends on the clock at the power limit."""
     clock = of[f"power.{name}.clock"]
     flop, byte = energies(of)
     full = SMS * clock / of[f"power.{name}.cycles"] * 1e-6 * (flop * FLOPS * SENT[name][0] + byte * SENT[name][1])
@@ -115,7 +115,7 @@ def multicast(of: Results, name: str, own: int, sent: int) -> float:
 
 
 def lost(of: Results, arithmetic: str, source: str) -> float:
-    """The share of its rate that arithmetic loses beside products."""
+    """Returns the share of its rate that arithmetic loses during wgmma."""
     return 1 - of[f"beside.{arithmetic}.none"] / of[f"beside.{arithmetic}.{source}"]
 
 
@@ -199,7 +199,7 @@ FORMULAS: dict[str, Callable[[Results], Any]] = {
 
 
 def derived(results: Results) -> dict[str, Any]:
-    """The constants whose measurements are all among ``results``."""
+    """Returns the constants whose measurements are all in ``results``."""
     return {name: formula(results) for name, formula in FORMULAS.items() if _has(results, formula)}
 
 
@@ -212,7 +212,7 @@ def _has(results: Results, formula: Callable[[Results], Any]) -> bool:
 
 
 def lines(results: Results) -> list[str]:
-    """A line for each constant: measured now, in ``targets/timing.py``, unit."""
+    """Returns a line for each constant: the new value, the value in ``targets/timing.py``, the unit."""
     timing = targets.timing_of("h200")
     return [
         f"{name:<16} {_figures(value):>9}  (now {_figures(getattr(timing, name))})  {UNITS[name]}"

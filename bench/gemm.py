@@ -1,14 +1,14 @@
 """GEMM on a real Hopper GPU against cuBLAS: ``python bench/gemm.py [--cases ladder,fused] [--sustained] [--json]``.
 
-Both multiply the same random normal matrices in one process, ours by the configuration that `ww.matmul` chooses,
-cuBLAS by torch. Each launch is timed by CUDA events after 256 MB have been written to L2; in every round all run once
-in random order, and the medians are compared. Every product is first verified against float32. ``--sustained`` repeats
-each alone for half a second and more, which is where the power limit of the GPU decides.
+Both multiply the same random normal matrices in one process, ours with the configuration that `ww.matmul` chooses,
+cuBLAS through torch. CUDA events time each launch after 256 MB have been written to L2; every round runs each once in
+random order, and the medians are compared. Every result is first verified against float32. ``--sustained`` repeats
+each alone for half a second and more, so that the power limit of the GPU acts.
 
 - listed: the problems of the table in docs/performance.md, bf16; A (M, K) and B (N, K), "NT" to a BLAS
 - layouts: NN, TN and TT at 4096 and 8192
-- fp8: e4m3 with a scale for each matrix, D of bf16; cuBLAS is ``torch._scaled_mm``, whose sums are in float32 as ours.
-  "fast" is the same with ``use_fast_accum=True``, which sums up all of K in 14 bits
+- fp8: e4m3 with a scale for each matrix, D of bf16; cuBLAS is ``torch._scaled_mm``, with float32 accumulation as ours.
+  "fast" is the same with ``use_fast_accum=True``, which accumulates all of K with 14 bits
 - fused: activation(A·B + bias) in one launch; cuBLAS is ``torch.addmm``, its activation one of torch
 - few: few tiles and a long K; batched: leading dimensions, cuBLAS by ``torch.matmul`` too
 - ladder: every level at one size (``--size``)
@@ -159,7 +159,7 @@ def operands(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def prepared(case: Case, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor) -> Run:
-    """A call that only starts our kernel, or both where K is cut into slices."""
+    """Returns a call that starts our kernel, or both kernels if K is split into slices."""
     stored_a, major_a = (a, "k") if a.stride(-1) == 1 else (a.mT, "mn")
     stored_b, major_b = (b.mT, "k") if b.stride(-2) == 1 else (b, "mn")
     layouts = [products.geometry(device_array(tensor)) for tensor in (stored_a, stored_b, d)]
@@ -171,14 +171,14 @@ def prepared(case: Case, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor) -> R
 
 
 def error_of(run: Run, d: torch.Tensor, reference: torch.Tensor) -> float:
-    """‖D - reference‖ / ‖reference‖ after ``run``, in which D was written over NaN."""
+    """Returns ‖D - reference‖ / ‖reference‖ after ``run``, which overwrites a D full of NaN."""
     d.fill_(math.nan)
     run()
     return float((d.float() - reference).norm() / reference.norm())
 
 
 def contenders(case: Case, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor) -> tuple[dict[str, Run], torch.Tensor]:
-    """Ours, which writes ``d``, and its peers; and what D should be, in float32."""
+    """Returns our call, which writes ``d``, and its peers; and the expected D in float32."""
     other, sums = torch.empty_like(d), a.float() @ b.float()
     if case.activation:
         bias, activate = torch.randn(case.n, device="cuda").bfloat16(), getattr(torch.nn.functional, case.activation)
@@ -205,14 +205,14 @@ def measured(case: Case, rounds: int, seconds: float) -> dict[str, Any]:
     row |= {name: round(tera / time, 1) for name, time in times.items()}
     row |= {"us": round(times["ours"] * 1e6, 1), "ratio": round(times["cublas"] / times["ours"], 3)}
     if seconds:
-        long = {name: cuda.sustained(run, seconds=seconds, estimate=times[name]) for name, run in runs.items()}
+        long = {name: cuda.sustained_seconds(run, seconds=seconds, estimate=times[name]) for name, run in runs.items()}
         row |= {f"{name}_sustained": round(tera / time, 1) for name, time in long.items()}
         row |= {"ratio_sustained": round(long["cublas"] / long["ours"], 3)}
     return row
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The rows in columns, names above."""
+    """Returns the rows as aligned columns with a header."""
     names = [name for name in rows[0] if name not in ("error", "verified")]
     lines = [names, *([str(row[name]) for name in names] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(names))]
@@ -222,9 +222,11 @@ def table(rows: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", default="listed,layouts,fp8", help=f"of {','.join(CASES)}")
-    parser.add_argument("--rounds", type=int, default=30, help="launches of each")
+    parser.add_argument("--rounds", type=int, default=30, help="launches of each kernel")
     parser.add_argument("--size", type=int, default=8192, help="M = N = K of the ladder")
-    parser.add_argument("--sustained", type=float, nargs="?", const=0.5, default=0.0, help="also this many seconds")
+    parser.add_argument(
+        "--sustained", type=float, nargs="?", const=0.5, default=0.0, help="also back to back for this many seconds"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False

@@ -1,13 +1,16 @@
 """Host time of one call on a GPU: ``python bench/host_time.py [--size 256] [--calls 1000] [--json]``.
 
-The time a call takes to return, when its arguments are on the GPU and the work is only started: `ww.matmul`, the same
-with ``out``, with a bias and scales, with results that are kept, so that each has an address of its own, a batch of
-four, a product whose K is cut into slices (two launches), ``torch.ops.warpwright.matmul`` of some of these; and
-`ww.attention` of eight heads, with ``out`` and with results that are kept, its operator and the function that stands in
-for torch's, where gradients are recorded too, these, alone and by autograd, `ww.attention_varlen` of four packed
-sequences, and its operator. As peers ``torch.matmul``, ``torch.addmm``, ``torch.mm`` with ``out``, torch's
-``scaled_dot_product_attention`` and its gradients, and the function that it runs for packed sequences. Medians of
-``--calls`` calls each, in turns of ten, the GPU idle at the begin of each turn.
+The time until an asynchronous call returns, with all arguments on the GPU.
+
+- `ww.matmul`: plain, with ``out``, with a bias and scales, with results kept alive (each has its own address), a batch
+  of four, K split into slices (two launches), and ``torch.ops.warpwright.matmul`` for some of these
+- `ww.attention` of eight heads: plain, with ``out``, with results kept alive, its operator, the replacement of torch's
+  function, also with recorded gradients, and the gradients, alone and by autograd
+- `ww.attention_varlen` of four packed sequences, and its operator
+- peers: ``torch.matmul``, ``torch.addmm``, ``torch.mm`` with ``out``, torch's ``scaled_dot_product_attention`` and its
+  gradients, and torch's function for packed sequences
+
+Medians of ``--calls`` calls each, in groups of ten calls; the GPU is idle at the start of each group.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ TURN = 10
 
 
 def contenders(size: int) -> dict[str, Callable[[], Any]]:
-    """Products of the same matrices; all are the same to 1 in 200 before anything is timed."""
+    """Returns GEMMs of the same matrices; first all results are compared, to 1 in 200."""
     a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     d, a4, b4 = torch.empty_like(a), torch.stack([a] * 4), torch.stack([b] * 4)
     long, wide = (torch.randn(512, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
@@ -69,7 +72,7 @@ def contenders(size: int) -> dict[str, Callable[[], Any]]:
 
 
 def kept(run: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
-    """``run``, each of whose results has an address of its own."""
+    """Returns ``run`` with its results kept alive, so that each has its own address."""
     results = deque[torch.Tensor](maxlen=4096)
 
     def again() -> torch.Tensor:
@@ -80,7 +83,7 @@ def kept(run: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
 
 
 def attentions(size: int) -> dict[str, Callable[[], Any]]:
-    """Attention of eight heads of 64, ``size`` queries and keys."""
+    """Returns attention of eight heads of 64, ``size`` queries and keys."""
     q, k, v = (torch.randn(1, 8, size, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
     operator, out = torch.ops.warpwright.attention, torch.empty_like(q)
     runs: dict[str, Callable[[], Any]] = {
@@ -97,7 +100,7 @@ def attentions(size: int) -> dict[str, Callable[[], Any]]:
 
 
 def packed(size: int) -> dict[str, Callable[[], Any]]:
-    """Attention of four sequences of eight heads of 64, ``size`` queries and keys in all, causal."""
+    """Returns causal attention of four packed sequences, eight heads of 64, ``size`` queries and keys in all."""
     q, k, v = (torch.randn(size, 8, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
     lengths = [size // 2, size // 4, size // 8, size - size // 2 - size // 4 - size // 8]
     starts = torch.tensor([0, *accumulate(lengths)], device="cuda", dtype=torch.int32)
@@ -116,7 +119,7 @@ def packed(size: int) -> dict[str, Callable[[], Any]]:
 
 
 def recorded(size: int) -> dict[str, Callable[[], Any]]:
-    """The same attention, causal, of tensors that require gradients."""
+    """Returns the same attention, causal, of tensors that require gradients."""
     q, k, v = (torch.randn(1, 8, size, 64, device="cuda", dtype=torch.bfloat16).requires_grad_() for _ in range(3))
     operator, theirs = torch.ops.warpwright.attention, torch.nn.functional.scaled_dot_product_attention
     runs: dict[str, Callable[[], Any]] = {
@@ -130,7 +133,7 @@ def recorded(size: int) -> dict[str, Callable[[], Any]]:
 
 
 def gradients_of(size: int) -> dict[str, Callable[[], Any]]:
-    """The gradients of the same attention, causal, after its forward pass."""
+    """Returns the gradients of the same attention, causal, after its forward pass."""
     q, k, v, do = (torch.randn(1, 8, size, 64, device="cuda", dtype=torch.bfloat16) for _ in range(4))
     o, lse = ww.attention(q, k, v, causal=True, return_lse=True)
     leaves = [x.clone().requires_grad_() for x in (q, k, v)]
@@ -147,7 +150,7 @@ def gradients_of(size: int) -> dict[str, Callable[[], Any]]:
 
 
 def turn(run: Callable[[], Any]) -> list[int]:
-    """Nanoseconds of each of ten calls."""
+    """Returns the nanoseconds of each of ten calls."""
     torch.cuda.synchronize()
     times = []
     for _ in range(TURN):
@@ -158,7 +161,7 @@ def turn(run: Callable[[], Any]) -> list[int]:
 
 
 def host_times(size: int, calls: int) -> dict[str, float]:
-    """Microseconds a call, by name."""
+    """Returns the median microseconds of a call, by name."""
     runs = contenders(size)
     times: dict[str, list[int]] = {name: [] for name in runs}
     for _ in range(-(-calls // TURN) + 1):

@@ -1,16 +1,17 @@
 """The constants of a Hopper GPU: ``python bench/micro.py [--only tma,sync] [--write measured.json] [--device cuda]``.
 
-Every figure comes from a small kernel in the kernel language, run on the GPU of this machine: what an instruction, a
-barrier, a copy, a product and a launch cost. None is a GEMM, so that `bench/predict.py` may be judged on those. Cycles
-are those of the SM's clock. The spread is half of the range of the repeats over their median.
+Every figure is the cost of an instruction, a barrier, a copy, an MMA or a launch, measured by a small kernel in the
+kernel language on the GPU of this machine. None of these kernels is a GEMM, so that `bench/predict.py` can evaluate the
+timing model on GEMMs. Cycles are cycles of the SM's clock. The spread is half of the range of the repeats over their
+median.
 
 - issue, shared, memory, tma, traffic, starts, sync, wgmma, mma, among, launch, clocks, power: the parts, in this order;
   ``--only`` names some of them
 
-At the end stand the constants of the timing model that follow (bench/constants.py).
+The last lines are the constants of the timing model that follow from the results (bench/constants.py).
 
-- ``--small``: everything once and tiny, on any device, only to see that it runs
-- ``--model``: what ``ww.profile`` says of the probes of issue, shared and among on an H200
+- ``--small``: every probe once and tiny, on any device, as a test
+- ``--model``: the prediction of ``ww.profile`` for the probes of issue, shared and among on an H200
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def line(found: Measured) -> str:
 
 
 def provenance(bench: Bench) -> dict[str, Any]:
-    """What was measured with what; no date, for a figure is as good as its device and driver."""
+    """Returns the device and the versions of the measurement."""
     if not bench.real:
         return {"device": f"virtual {bench.device.name}", "command": "python bench/micro.py --small"}
     from warpwright.cuda.driver import version
@@ -60,9 +61,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--only", default=",".join(PARTS), help=f"of {','.join(PARTS)}")
-    parser.add_argument("--write", type=Path, help="a file for the results, as JSON")
-    parser.add_argument("--small", action="store_true")
-    parser.add_argument("--model", action="store_true", help=f"predict instead, of {','.join(MODELLED)}")
+    parser.add_argument("--write", type=Path, help="write the results to this file, as JSON")
+    parser.add_argument("--small", action="store_true", help="every probe once and tiny, on any device, as a test")
+    parser.add_argument("--model", action="store_true", help=f"predict instead of measure; of {','.join(MODELLED)}")
     options = parser.parse_args()
     parts = options.only.split(",")
     if options.model and not set(parts) <= set(MODELLED):

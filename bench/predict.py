@@ -1,14 +1,14 @@
 """Predicted against measured time: ``python bench/predict.py [--measure] [--write FILE] [--sizes 2048,4096,8192]``.
 
-Every level of the Hopper GEMM ladder, and the copy and the reduction of the examples, as ``ww.profile`` predicts them
-in fast mode for an H200, beside what they take there: CUDA events around isolated launches, 256 MB written to L2
-before each, random normal data. Kernels of one size take turns in random order, in sets that begin after a rest and
-are over before the power limit of the board acts; ``us`` is the median of all, ``sets`` are the medians of the sets.
-Levels whose sets overlap, or that differ by less than 2 %, are in no order. ``settled_us`` is the median after 0.3 s of
-launches of that kernel alone, where the power limit acts. With ``--measure`` that is measured now, on the GPU of this
-machine; otherwise read from ``bench/measured/h200.json``, so no GPU is needed.
+Predictions of ``ww.profile`` in fast mode for an H200, of every level of the Hopper GEMM ladder and of the examples'
+copy and reduction, beside measurements: CUDA events around isolated launches, 256 MB written to L2 before each, random
+normal data. Kernels of one size alternate in random order, in sets that begin after a rest and end before the power
+limit of the board acts; ``us`` is the median of all launches, ``sets`` are the medians of the sets. Levels whose sets
+overlap, or that differ by less than 2 %, have no order. ``settled_us`` is the median after 0.3 s of launches of that
+kernel alone, where the power limit acts. ``--measure`` measures now, on the GPU of this machine; otherwise the
+measurements are read from ``bench/measured/h200.json``, and no GPU is needed.
 
-The constants behind the prediction come from micro-benchmarks (bench/micro.py), none from the kernels judged here.
+The constants of the timing model come from micro-benchmarks (bench/micro.py), none from the kernels evaluated here.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def cases(sizes: tuple[int, ...] = SIZES, elements: tuple[int, ...] = ELEMENTS) 
 
 
 def measure(chosen: list[Case]) -> list[dict[str, Any]]:
-    """Medians in microseconds, on the GPU of this machine."""
+    """Returns the measured medians in microseconds, on the GPU of this machine."""
     bench, rows = Bench("cuda"), []
 
     def normal(shape: tuple[int, ...], dtype: str) -> Any:
@@ -113,7 +113,7 @@ def measure(chosen: list[Case]) -> list[dict[str, Any]]:
 
 
 def in_turns(bench: Bench, runs: dict[str, Any], sets: int = SETS) -> dict[str, list[float]]:
-    """Medians of every set of each run, microseconds."""
+    """Returns the medians of every set of each run, in microseconds."""
     once = cuda.medians(runs, rounds=1)
     rounds = max(1, min(MOST_ROUNDS, int(BURST / sum(once.values()))))
     found: dict[str, list[float]] = {name: [] for name in runs}
@@ -130,7 +130,7 @@ def empty(shape: tuple[int, ...], dtype: str) -> Any:
 
 
 def predict(case: Case, *, fast: bool = True) -> float:
-    """Microseconds of the launch, as the timing model sees it."""
+    """Returns the predicted microseconds of the launch."""
     import warpwright as ww
 
     profile = ww.profile(case.kernel, case.grid, args=case.args(empty), device="h200", fast=fast)
@@ -138,7 +138,7 @@ def predict(case: Case, *, fast: bool = True) -> float:
 
 
 def compared(rows: list[dict[str, Any]], chosen: list[Case]) -> list[dict[str, Any]]:
-    """The measured rows of the chosen cases, each with its prediction and error."""
+    """Returns the measured rows of the chosen cases, each with its prediction and error."""
     known = {(row["case"], row["size"]): row for row in rows}
     result = []
     for case in chosen:
@@ -158,7 +158,7 @@ def compared(rows: list[dict[str, Any]], chosen: list[Case]) -> list[dict[str, A
 
 
 def disorder(rows: list[dict[str, Any]]) -> list[str]:
-    """Pairs of levels of one size that the prediction puts the other way round than the measurement."""
+    """Returns the pairs of levels of one size whose predicted order is not the measured order."""
     found = []
     for i, one in enumerate(rows):
         for two in rows[i + 1 :]:
@@ -171,7 +171,7 @@ def disorder(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def apart(one: list[float], two: list[float]) -> bool:
-    """Whether all of one are below all of the other: only then repeated measurements agree on their order."""
+    """Returns whether all values of one are below all values of the other: repeated measurements agree on the order."""
     return max(one) < min(two) or max(two) < min(one)
 
 
@@ -194,7 +194,7 @@ def main() -> None:
     parser.add_argument("--measure", action="store_true", help="measure on the GPU of this machine first")
     parser.add_argument("--only-measure", action="store_true", help="measure, predict nothing")
     parser.add_argument("--measured", type=Path, default=STORED, help="measurements to compare with")
-    parser.add_argument("--write", type=Path, help="a file for new measurements")
+    parser.add_argument("--write", type=Path, help="write new measurements to this file")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="M = N = K of the ladder")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -227,7 +227,7 @@ def main() -> None:
 
 
 def driver() -> int:
-    """The driver's CUDA version, 13000 for 13.0."""
+    """Returns the driver's CUDA version, 13000 for 13.0."""
     from warpwright.cuda.driver import version
 
     return version()

@@ -1,13 +1,13 @@
 """Predicted against measured time of attention: ``python bench/predict_attention.py [--measure] [--only gradients]``.
 
-Every attention kernel that runs on Hopper, as ``ww.profile`` predicts it in fast mode for an H200, beside what it takes
-there: the wgmma forward in every configuration, the three launches of the backward pass one by one, the steps of the
-mma.sync kernel and the kernel without TMA. CUDA events around isolated launches, 256 MB written to L2 before each,
-random normal bfloat16; kernels of one problem take turns in random order, in sets as in `bench/predict.py`. With
-``--measure`` that is measured now, on the GPU of this machine; otherwise read from
-``bench/measured/h200_attention.json``, so no GPU is needed.
+Predictions of ``ww.profile`` in fast mode for an H200, of every attention kernel that runs on Hopper, beside
+measurements: the wgmma forward in every configuration, the three launches of the backward pass one by one, the steps of
+the mma.sync kernel, and the kernel without TMA. CUDA events around isolated launches, 256 MB written to L2 before each,
+random normal bfloat16; kernels of one problem alternate in random order, in sets as in `bench/predict.py`.
+``--measure`` measures now, on the GPU of this machine; otherwise the measurements are read from
+``bench/measured/h200_attention.json``, and no GPU is needed.
 
-The constants behind the prediction come from micro-benchmarks (bench/micro.py), none from the kernels judged here.
+The constants of the timing model come from micro-benchmarks (bench/micro.py), none from the kernels evaluated here.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Case:
 
     @property
     def key(self) -> str:
-        """The kernel and what it computes, in words."""
+        """The name of the case: kernel and problem."""
         problem = self.problem
         mask = ", causal" if problem.causal else ""
         return f"{self.kernel}: d {problem.head_dim}, {problem.batch}x{problem.heads}x{problem.q_len}{mask}"
@@ -113,7 +113,7 @@ def synchronous(head_dim: int, length: int, causal: bool, tma: bool) -> Case:
 
 
 def cases() -> Iterator[list[Case]]:
-    """Those that take turns on the GPU, together."""
+    """Yields the groups of cases that alternate on the GPU."""
     masks = (False, True)
     for length in (512, 1024, 2048, 4096, 8192):
         dims = {512: (256,), 2048: (64, 96, 128, 192, 256)}.get(length, (64, 128, 256))
@@ -126,20 +126,20 @@ def cases() -> Iterator[list[Case]]:
 
 
 def chosen(only: str) -> list[list[Case]]:
-    """The cases that are asked for, by a part of what `Case.key` says."""
+    """Returns the cases whose `Case.key` contains ``only``."""
     found = [[each for each in group if only in each.key] for group in cases()]
     return [group for group in found if group]
 
 
 def inputs(problem: Problem) -> dict[str, tuple[int, ...]]:
-    """Shapes of the arrays that hold random numbers."""
+    """Returns the shapes of the arrays with random numbers."""
     queries = (problem.batch, problem.heads, problem.q_len, problem.head_dim)
     keys = (problem.batch, problem.kv_heads, problem.kv_len, problem.head_dim)
     return {"q": queries, "k": keys, "v": keys, "do": queries}
 
 
 def shapes(case: Case) -> dict[str, tuple[int, ...]]:
-    """Of the arrays of a case, by the names of their parameters."""
+    """Returns the shapes of the arrays of a case, by the names of their parameters."""
     given = inputs(case.problem)
     queries, keys = given["q"], given["k"]
     found = {**given, "o": queries, "dq": queries, "dk": keys, "dv": keys, "lse": queries[:3], **case.shapes}
@@ -147,13 +147,13 @@ def shapes(case: Case) -> dict[str, tuple[int, ...]]:
 
 
 def arguments(case: Case, arrays: Mapping[str, Any], counter: Any) -> list[Any]:
-    """Of a launch, in order."""
+    """Returns the arguments of a launch, in order."""
     values = {**arrays, **case.numbers, **({"counter": counter} if case.counts else {})}
     return [values[name] for name, _ in case.traced.params]
 
 
 def predict(case: Case) -> float:
-    """Microseconds of the launch, as the timing model sees it."""
+    """Returns the predicted microseconds of the launch."""
     floats = ("lse", *case.shapes)
     arrays = {name: np.zeros(shape, "f4" if name in floats else bf16.dtype) for name, shape in shapes(case).items()}
     args = arguments(case, arrays, np.zeros(1, np.uint32))
@@ -161,7 +161,7 @@ def predict(case: Case) -> float:
 
 
 def measure(groups: list[list[Case]]) -> list[dict[str, Any]]:
-    """Medians in microseconds, on the GPU of this machine."""
+    """Returns the measured medians in microseconds, on the GPU of this machine."""
     bench, rows = Bench("cuda"), []
     for group in groups:
         memory: dict[Problem, dict[str, Any]] = {}
@@ -179,7 +179,7 @@ def measure(groups: list[list[Case]]) -> list[dict[str, Any]]:
 
 
 def given(bench: Bench, case: Case, arrays: dict[str, Any]) -> None:
-    """Random numbers for what a case reads, in the arrays of its problem that are not there yet."""
+    """Add the arrays with random numbers that a case reads and that ``arrays`` lacks."""
     import torch
 
     wanted = shapes(case)
@@ -196,7 +196,7 @@ def given(bench: Bench, case: Case, arrays: dict[str, Any]) -> None:
 
 
 def compared(stored: list[dict[str, Any]], groups: list[list[Case]]) -> Iterator[dict[str, Any]]:
-    """The measured rows of the cases, each with its prediction and error."""
+    """Yields the measured rows of the cases, each with its prediction and error."""
     known = {row["case"]: row for row in stored}
     for case in (case for group in groups for case in group):
         row, predicted = known[case.key], predict(case)

@@ -1,7 +1,7 @@
-"""What each switch of the Blackwell GEMM changes, in the model: python bench/switches.py [--size 4096].
+"""The predicted effect of each switch of the Blackwell GEMM: ``python bench/switches.py [--size 4096]``.
 
-One row a configuration: the level and switch, predicted time and useful TFLOPS on the virtual B200 (fast mode), and the
-change against the same level without it. Nothing is measured here.
+One row for each configuration: level and switch, predicted time and useful TFLOPS on the virtual B200 (fast mode), and
+the change against the same level without the switch. Nothing is measured.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SWITCHES: dict[str, tuple[int, dict[str, Any]]] = {
 
 
 def predicted(config: GemmConfig, size: int) -> ww.Profile:
-    """The profile of M = N = K = ``size``."""
+    """Returns the profile of M = N = K = ``size``."""
     a, b = (np.zeros((size, size), ml_dtypes.bfloat16) for _ in range(2))
     found = plan(config, size, size, size, clusters=CLUSTERS_OF_4 if config.cluster == 4 else None)
     maps = [

@@ -1,4 +1,4 @@
-"""How fast the virtual GPU is here: ``python bench/vgpu.py [--json] [--sizes 1024,2048,4096] [--rounds 3]``.
+"""The speed of the virtual GPU: ``python bench/vgpu.py [--json] [--sizes 1024,2048,4096] [--rounds 3]``.
 
 - compile: seconds from the text of 10,000 PTX instructions (integer arithmetic, straight line) to machine code;
 - lanes: lane-instructions a second on one core, a loop of such instructions in one CTA of 1024 threads;
@@ -55,12 +55,12 @@ def seconds(call: Callable[[], Any]) -> float:
 
 
 def instructions_of(ptx: str) -> int:
-    """Instructions in a PTX text, without directives, labels and braces."""
+    """Returns the number of instructions in a PTX text, without directives, labels and braces."""
     return sum(line.strip().endswith(";") and not line.strip().startswith(".") for line in ptx.splitlines())
 
 
 def compile_seconds() -> dict[str, float]:
-    """Launches of fresh kernels, less a launch of a compiled one, per 10,000 instructions."""
+    """Returns the seconds of a launch of a new kernel less a launch of a compiled one, per 10,000 instructions."""
     out = np.zeros(32, np.uint32)
     first, again = [], []
     for salt in range(3):
@@ -73,7 +73,7 @@ def compile_seconds() -> dict[str, float]:
 
 
 def lane_rate() -> dict[str, float]:
-    """Lane-instructions a second on one core: one CTA runs on one."""
+    """Returns lane-instructions a second on one core; one CTA runs on one core."""
     out = np.zeros(THREADS, np.uint32)
     body = arithmetic_loop.trace()
     per_round = instructions_of(body.ptx)
@@ -89,7 +89,7 @@ def lane_rate() -> dict[str, float]:
 
 
 def by_numpy(rounds: int) -> Any:
-    """What `arithmetic_loop` leaves."""
+    """Returns the result of `arithmetic_loop`, by NumPy."""
     x = np.arange(THREADS, dtype=np.uint32)
     for i in range(rounds * BODY):
         x = (x * np.uint32(1_664_525) + np.uint32(1_013_904_223 + i % BODY)) ^ (x >> np.uint32(7))
@@ -97,7 +97,7 @@ def by_numpy(rounds: int) -> Any:
 
 
 def gemm(size: int, rounds: int) -> dict[str, float]:
-    """Level 3 and NumPy in turns; the first launch is thrown away, because it compiles."""
+    """Time level 3 and NumPy, alternating; the first launch compiles and is not counted."""
     random = np.random.default_rng(size)
     a, b = (random.standard_normal((size, size), np.float32).astype(ml_dtypes.bfloat16) for _ in range(2))
     a32, b32 = a.astype(np.float32), b.astype(np.float32)
@@ -131,7 +131,7 @@ def main() -> int:
 
 
 def text(report: dict[str, Any]) -> str:
-    """The report as lines for people."""
+    """Returns the report as text."""
     lines = [
         f"machine            {report['machine']}",
         f"compile            {report['compile_s_per_10k']:.2f} s per 10,000 instructions ({report['instructions']:,})",

@@ -1,4 +1,4 @@
-"""Leaves out the tests that need a GPU where there is none, and says so."""
+"""Skips the tests in ``gpu/`` on a machine without a GPU, and reports the reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GPU_TESTS = Path(__file__).parent / "gpu"
 
 
 def missing() -> str:
-    """Why the tests of ``gpu/`` cannot run here; empty where they can."""
+    """Returns the reason why the tests of ``gpu/`` cannot run on this machine; empty if they can."""
     absent = [name for name in ("torch", "cupy") if find_spec(name) is None]
     try:
         spec = cuda.device("cuda").spec
@@ -32,7 +32,7 @@ MISSING = missing()
 
 @pytest.fixture(autouse=True, scope="session")
 def no_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What was tuned on this machine decides nothing here."""
+    """The tests ignore the tuned configurations of this machine."""
     os.environ["WARPWRIGHT_CONFIG"] = str(tmp_path_factory.mktemp("settings"))
 
 
@@ -42,4 +42,4 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     if MISSING:
-        terminalreporter.write_line(f"tests/gpu left out: {MISSING}")
+        terminalreporter.write_line(f"tests/gpu skipped: {MISSING}")

@@ -14,12 +14,12 @@ SOURCE = Path(__file__).parents[1] / "src" / "warpwright"
 
 @functools.lru_cache
 def modules(package: Path) -> dict[str, Path]:
-    """The file of each module, by its dotted name below the package; a package's own file is ``folder.__init__``."""
+    """Returns the file of each module by its dotted name below the package; a package's file is ``folder.__init__``."""
     return {".".join(path.relative_to(package).with_suffix("").parts): path for path in package.rglob("*.py")}
 
 
 def imported_names(package: Path, module: str) -> Iterator[tuple[str, ...]]:
-    """Every name of the package that ``module`` imports, as its components below the package."""
+    """Yields every name of the package that ``module`` imports, as its components below the package."""
     here = (package.name, *module.split(".")[:-1])
     for node in ast.walk(ast.parse(modules(package)[module].read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -34,7 +34,7 @@ def imported_names(package: Path, module: str) -> Iterator[tuple[str, ...]]:
 
 
 def imports(package: Path, module: str) -> set[str]:
-    """The modules of the package that ``module`` imports."""
+    """Returns the modules of the package that ``module`` imports."""
     return {_module_of(package, name) for name in imported_names(package, module)} - {module}
 
 
@@ -48,14 +48,14 @@ def _module_of(package: Path, name: tuple[str, ...]) -> str:
 
 
 def circles(package: Path) -> list[set[str]]:
-    """The sets of modules that import one another, directly or through others."""
+    """Returns the sets of modules that import one another, directly or through others."""
     edges = {module: imports(package, module) for module in modules(package)}
-    reached = {module: _reached(edges, module) for module in edges}
+    reached = {module: _reachable(edges, module) for module in edges}
     knots = {frozenset(m for m in reached[module] if module in reached[m]) for module in edges}
     return [set(knot) for knot in knots if knot]
 
 
-def _reached(edges: dict[str, set[str]], start: str) -> set[str]:
+def _reachable(edges: dict[str, set[str]], start: str) -> set[str]:
     found: set[str] = set()
     todo = list(edges[start])
     while todo:

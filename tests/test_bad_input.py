@@ -1,4 +1,4 @@
-"""Strange input of `ww.matmul`: strides and addresses that need a copy, empty extents, more than memory holds."""
+"""Unusual input of `ww.matmul`: strides and addresses that need a copy, empty extents, arrays larger than memory."""
 
 from __future__ import annotations
 

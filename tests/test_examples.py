@@ -1,4 +1,4 @@
-"""Every example runs, says that its result is verified, and stays short."""
+"""Every example runs, verifies its result, and fits on a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where files are kept, and that a file is replaced as a whole or not at all."""
+"""The folders of the user's files, and the atomic replacement of a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fixture ``warpwright_check`` in tests of a user: what passes, what fails, and what the failure says."""
+"""The fixture ``warpwright_check`` in a user's tests: what passes, what fails, and the failure's message."""
 
 from __future__ import annotations
 

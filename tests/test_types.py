@@ -14,14 +14,14 @@ from warpwright.errors import UsageError
 
 def test_every_type_has_the_size_that_its_name_says() -> None:
     packed = {"e4m3": 8, "e5m2": 8, "f16x2": 32, "bf16x2": 32, "pred": 1}
-    for scalar in types.all_types():
+    for scalar in types.Scalar.__subclasses__():
         expected = packed.get(scalar.name) or int(re.sub(r"\D", "", scalar.name))
         assert scalar.bits == expected, scalar.name
         assert scalar.nbytes == expected // 8
 
 
 def test_the_dtype_has_the_same_size() -> None:
-    for scalar in types.all_types():
+    for scalar in types.Scalar.__subclasses__():
         if scalar.dtype is not None:
             assert scalar.dtype.itemsize == scalar.nbytes, scalar.name
 
@@ -66,11 +66,11 @@ def test_tensor_map_codes_are_those_of_the_driver() -> None:
         "bf16": 9,
         "tf32": 11,
     }
-    assert {name: types.named(name).tma for name in codes} == codes
+    assert {name: types.of_name(name).tma for name in codes} == codes
     assert types.e4m3.tma == types.e5m2.tma == types.u8.tma
     assert types.pred.tma is None
 
 
-def test_named_refuses_an_unknown_name() -> None:
+def test_of_name_refuses_an_unknown_name() -> None:
     with pytest.raises(UsageError, match=r"^given type name 'float'; expected one of u8, u16, .*, pred$"):
-        types.named("float")
+        types.of_name("float")

@@ -1,4 +1,4 @@
-"""mma.sync among other work: arithmetic of the same warp and of others, the chain of a softmax, copies."""
+"""mma.sync with other work: arithmetic of the same warp and of others, the dependencies of a softmax, copies."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ from warpwright.lang import (
 )
 from warpwright.types import Scalar
 
-GROUP = 32  # products of a round
-SUMS = 8  # that they add to in turn
-FOUR = 4  # products that instructions are counted for, and boxes on their way
+GROUP = 32  # MMAs of a round
+SUMS = 8  # accumulators, used in turn
+FOUR = 4  # MMAs for which instructions are counted, and boxes in flight
 COLUMNS = 64  # of a box of bf16: 128 bytes a row, swizzled
 CHAINS = 8  # of arithmetic
 STEPS = 128  # of all chains in a round
@@ -64,7 +64,7 @@ STEP: dict[str, Step] = {
     "fma_three": (f32, lambda x, k, other: fma(x, k, other)),
 }
 
-# instructions (of weigh and integer: steps of several) for four products
+# instructions (of weigh and integer: steps of several instructions) for four MMAs
 WOVEN: dict[str, tuple[int, ...]] = {
     "fma_f32": (8, 16, 24, 48),
     "fma_three": (16, 24, 48),
@@ -82,7 +82,7 @@ SOFTMAX = ("", "max", "exp", "max exp", "max exp scale", "load", "load max exp s
 
 
 class Products:
-    """Products of constants that nobody knows, added to ``SUMS`` sums in turn."""
+    """MMAs of operands unknown to the assembler, added to ``SUMS`` accumulators in turn."""
 
     def __init__(self, seed: Any) -> None:
         words = [(seed + tid.x + i).bitcast(b32) for i in range(6)]
@@ -94,11 +94,11 @@ class Products:
 
 
 class Arithmetic:
-    """``CHAINS`` chains of one kind of step, a step of each in turn; every chain has two constants of its own."""
+    """``CHAINS`` chains of one kind of step, a step of each in turn; every chain has its own two constants."""
 
     def __init__(self, op: str, seed: Any) -> None:
         kind, self.step = STEP[op]
-        own = seed + tid.x  # a value that all lanes share would let the assembler leave shuffles out
+        own = seed + tid.x  # the assembler would drop shuffles of a value that is equal in all lanes
         first = own.bitcast(f32) if kind is f32 else own
         self.values = [var(kind, first + i) for i in range(CHAINS)]
         apart = CHAINS if op == "fma_three" else 1
@@ -111,7 +111,7 @@ class Arithmetic:
 
 
 def noted(out: Global[u64], start: Any) -> None:
-    """Write the clock of this warp then and now."""
+    """Write the clock of this warp at ``start`` and now."""
     stop = clock64()
     with If(warp.lane == 0):
         out[2 * warp.id] = start
@@ -119,7 +119,7 @@ def noted(out: Global[u64], start: Any) -> None:
 
 
 def kept(values: Sequence[Any], sink: Global[u32]) -> None:
-    """So that nothing is left out."""
+    """Use the values, so that the assembler keeps their computation."""
     for value in values:
         with If(value.bitcast(u32) == 0x12345):
             sink[tid.x] = 1
@@ -127,7 +127,7 @@ def kept(values: Sequence[Any], sink: Global[u32]) -> None:
 
 @kernel("sm_90a", threads=32)
 def woven(out: Global[u64], rounds: u32, seed: u32, sink: Global[u32], *, op="fma_f32", n=8, threads=32):
-    """``n`` steps of arithmetic for four products, spread evenly among them; neither needs the other."""
+    """``n`` steps of arithmetic for four MMAs, spread evenly; they are independent of the MMAs."""
     products, arithmetic = Products(seed), Arithmetic(op, seed)
     with timed(out):
         for _ in loop(rounds):
@@ -180,7 +180,7 @@ def split(
 def copied(
     out: Global[u64], rounds: u32, boxes: u32, x: tma.Map[bf16], flip: u32, sink: Global[f32], *, threads=288, rows=64
 ):
-    """Two warps of a scheduler multiply what ldmatrix brings, while TMA fills other places, four boxes on their way."""
+    """Two warps of a scheduler multiply operands from ldmatrix, while TMA fills other memory, four boxes in flight."""
     place, targets = filled(threads), [smem.tile(bf16, (rows, COLUMNS), swizzle=128) for _ in range(FOUR)]
     full = mbarrier.array(FOUR, name="full")
     with If(tid.x == 0):
@@ -219,7 +219,7 @@ def copied(
 
 @kernel("sm_90a", threads=32)
 def chain(out: Global[u64], rounds: u32, seed: u32, flip: u32, sink: Global[u32], *, link="sums", threads=32):
-    """Each product needs what becomes of a sum of the one before it; ``flip`` is 0, which nobody knows."""
+    """Each MMA depends on a value computed from the previous result; ``flip`` is 0, unknown to the assembler."""
     place = filled(threads)
     products, arithmetic = Products(seed), Arithmetic(link if link in STEP else "fma_f32", seed)
     first, second, third = (var(b32, word) for word in (products.left.regs[0], *products.right.regs))
@@ -284,7 +284,7 @@ def softmax(out: Global[u64], rounds: u32, seed: u32, flip: u32, sink: Global[u3
 
 
 def soften(has: list[str], sums: list[Any], outputs: list[Any], greatest: list[Any], totals: list[Any], k: Any) -> None:
-    """What a softmax does to the two rows of a thread, as far as the parts name it."""
+    """The softmax of the two rows of a thread, restricted to the named parts."""
     for half in range(2):
         scores = [block.regs[2 * half + i] for block in sums for i in range(2)]
         top = greatest[half]
@@ -322,7 +322,7 @@ def same_warp(bench: Bench, sink: Any) -> Iterator[Measured]:
 
 
 def other_warps(bench: Bench, sink: Any) -> Iterator[Measured]:
-    """Each is timed while the others go on for longer."""
+    """Each role is timed while the other runs longer."""
     few, rounds, steps = bench.pick((24, 24 * 24, 8 * 24), (1, 1, 1))  # a step of ex2 takes that much longer
     for op in bench.pick(SPLIT, ("max_f32",)):
         for multiplying, calculating in bench.pick(MIXES, ((1, 1),)):
@@ -358,7 +358,7 @@ def loaded(bench: Bench, sink: Any) -> Iterator[Measured]:
 
 
 def beside_copies(bench: Bench, sink: Any) -> Iterator[Measured]:
-    """Products and copies, each alone and while the other goes on for longer."""
+    """MMAs and copies, each alone and while the other runs longer."""
     x, sums = bench.normal((256, COLUMNS)), bench.array((1024,), "f32")
     roles = {"multiply": range(8), "copy": range(8, 9)}
     few, rounds, boxes = bench.pick((48, 512, 512), (1, 2, 2))

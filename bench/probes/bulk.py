@@ -35,7 +35,7 @@ BOTH = 0b11
 
 
 def cycle(out: Global[u64], full: list[mbarrier], leads: Any, rounds: u32, ask: Callable[[int], None]) -> None:
-    """Times ``rounds`` rounds of boxes, one for each of ``full``: wait for the oldest, ``ask`` for the next."""
+    """Time ``rounds`` rounds of boxes, one for each of ``full``: wait for the oldest, ``ask`` for the next."""
     with timed(out), If(leads):
         for i in range(len(full)):
             ask(i)
@@ -62,7 +62,7 @@ def loads(
     flight=1,
     prefetch=False,
 ):
-    """``flight`` boxes always under way: wait for the oldest, ask for the next. Each CTA cycles over ``own`` rows.
+    """``flight`` boxes always in flight: wait for the oldest, issue the next. Each CTA cycles over ``own`` rows.
 
     ``together`` neighbours (at 0: each ``spread``-th CTA) begin at the same row, ``apart`` rows from the next; boxes
     follow after ``step`` rows.
@@ -87,7 +87,7 @@ def loads(
 
 @kernel("sm_90a", threads=32)
 def issue(out: Global[u64], rounds: u32, x: tma.Map[bf16], *, rows=8, count=16):
-    """What asking for ``count`` boxes costs the thread that asks; their arrival is not timed."""
+    """The cost of issuing ``count`` boxes for the issuing thread; their completion is not timed."""
     tile, full = smem.tile(bf16, (rows, COLUMNS), swizzle=128), mbarrier(name="full")
     with If(warp.lane == 0):
         full.init()
@@ -108,7 +108,7 @@ def issue(out: Global[u64], rounds: u32, x: tma.Map[bf16], *, rows=8, count=16):
 
 @kernel("sm_90a", threads=32)
 def bursts(out: Global[u64], rounds: u32, x: tma.Map[bf16], *, rows=8, count=4):
-    """``count`` boxes on one barrier, then a wait for all of them."""
+    """``count`` boxes on one mbarrier, then a wait for all of them."""
     tiles = [smem.tile(bf16, (rows, COLUMNS), swizzle=128) for _ in range(count)]
     full = mbarrier(name="full")
     leads = warp.lane == 0
@@ -129,7 +129,7 @@ def bursts(out: Global[u64], rounds: u32, x: tma.Map[bf16], *, rows=8, count=4):
 def multicast(
     out: Global[u64], rounds: u32, x: tma.Map[bf16], y: tma.Map[bf16], own: u32, *, rows=64, alone=0, flight=2
 ):
-    """A pair of CTAs: each loads its half of every box for both, once both have let go of the last one there, and
+    """A pair of CTAs: each multicasts its half of every box to both, once both have released the slot, and loads
     ``alone`` rows for itself."""
     mine = [smem.tile(bf16, (alone, COLUMNS), swizzle=128) for _ in range(flight)] if alone else []
     halves = [[smem.tile(bf16, (rows, COLUMNS), swizzle=128) for _ in range(2)] for _ in range(flight)]
@@ -169,7 +169,7 @@ def multicast(
 
 @kernel("sm_90a", threads=32)
 def stores(out: Global[u64], rounds: u32, x: tma.Map[bf16], own: u32, *, rows=64, pending=0, read=False):
-    """Store a tile again and again; after each wait until ``pending`` are unfinished (or, with ``read``, unread)."""
+    """Store a tile in a loop; after each store wait until ``pending`` are unfinished (or, with ``read``, unread)."""
     tile = smem.tile(bf16, (rows, COLUMNS), swizzle=128)
     place, row = ctaid.x * own, var(u32, 0)
     with timed(out):
@@ -184,7 +184,7 @@ def stores(out: Global[u64], rounds: u32, x: tma.Map[bf16], own: u32, *, rows=64
 
 @kernel("sm_90a", threads=32)
 def sums(out: Global[u64], rounds: u32, x: tma.Map[f32], own: u32, together: u32, *, rows=16, read=False):
-    """Add a tile of rows of 1 KB to places in L2, ``together`` neighbours to the same, from different rows on."""
+    """Reduce a tile of 1 KB rows into L2, ``together`` neighbours to the same rows, from different rows on."""
     tile = smem.tile(f32, (rows, 256))
     place, row = ctaid.x // together * own, var(u32, ctaid.x % together * rows % own)
     with timed(out):
@@ -238,7 +238,7 @@ def latency(bench: Bench, x: object, height: int) -> Iterator[Measured]:
 
 
 def shared_rows(bench: Bench, x: object) -> Iterator[Measured]:
-    """A box after the other on one barrier; and all SMs reading the same rows of L2, or every ``together`` of them."""
+    """One box after the other on one mbarrier; and all SMs, or groups of ``together``, that read the same L2 rows."""
     for rows in bench.pick((1, 8, 32, 64), (8,)):
         few, many = (bench.slope(bursts.configure(rows=rows, count=n), [x]) for n in (4, 12))
         each_box = [(b - a) / 8 for a, b in zip(few, many, strict=True)]

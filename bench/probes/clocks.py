@@ -1,7 +1,8 @@
-"""The clock under load: how far it falls for what, and how fast.
+"""The clock under load: how far and how fast each load reduces it.
 
-The SM's clock against the GPU's timer inside a main loop, on all SMs, in launches a tenth of a millisecond long with a
-flush of L2 between them: the power limit of the board is met only after some 50 ms. And beside one, from another SM.
+The SM's clock is compared with the GPU's timer inside a main loop, on all SMs, in launches of a tenth of a millisecond
+with a flush of L2 between them, because the power limit of the board acts only after about 50 ms. One more SM samples
+the clock during a main loop of the others.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from warpwright.lang import Break, Global, If, clock64, globaltimer, kernel, loo
 REST = 0.5  # seconds without load before each series
 SERIES = 0.03  # seconds
 FLUSH = 65e-6
-KBLOCK = 1024  # cycles that the tensor core takes for one of 128 × 256 × 64
+KBLOCK = 1024  # cycles of the tensor core for a k-block of 128 × 256 × 64
 LARGE = 200 << 10  # bytes of shared memory: one CTA an SM
-LOOK = 400  # cycles between two looks at the clock
+LOOK = 400  # cycles between two samples of the clock
 
 
 class Load(NamedTuple):
-    """A main loop: its data, the operands that are loaded anew, CTAs of a cluster, columns, cycles of pause."""
+    """A main loop: its data, the operands that each k-block loads, CTAs of a cluster, columns, cycles of pause."""
 
     data: str = "normal"
     fill: str = ""
@@ -84,7 +85,7 @@ def data(bench: Bench) -> dict[str, list[Any]]:
 
 
 def series(bench: Bench, name: str, load: Load, rounds: int, operands: list[Any]) -> Iterator[Measured]:
-    """Launches of ``rounds`` k-blocks, L2 flushed before each: the clock in them, and the cycles of a k-block."""
+    """Yields the clock and the cycles of a k-block in launches of ``rounds`` k-blocks, L2 flushed before each."""
     count = bench.pick(int(SERIES / (FLUSH + rounds * (KBLOCK + load.pause) / 1600e6)), 2)
     noted = launches(bench, load, rounds, operands, count)
     cycles, nanoseconds = (noted[:, 1] - noted[:, 0]).T
@@ -96,7 +97,7 @@ def series(bench: Bench, name: str, load: Load, rounds: int, operands: list[Any]
 
 
 def launches(bench: Bench, load: Load, rounds: int, operands: list[Any], count: int) -> Any:
-    """(clock, nanoseconds) of the first CTA in its first and its last k-block, for each launch, after a rest."""
+    """Returns (clock, nanoseconds) of the first CTA in its first and last k-block, for each launch, after a rest."""
     samples, run = prepared(bench, load, rounds, operands, count)
     rest(bench)
     for _ in range(count):
@@ -121,7 +122,7 @@ def rest(bench: Bench) -> None:
 
 @kernel("sm_90a", threads=32)
 def watch(out: Global[u64], count: u32):
-    """Write SM clock and nanoseconds every `LOOK` cycles, beside whatever else runs."""
+    """Write SM clock and nanoseconds every `LOOK` cycles, concurrently with other kernels."""
     smem.array(u32, LARGE // 4)
     due = var(u64, clock64())
     with If(tid.x == 0):
@@ -135,7 +136,7 @@ def watch(out: Global[u64], count: u32):
             out[i * 2 + 1] = nanoseconds
 
 
-# When, in microseconds after the first k-block is asked for, or after the last one is filled.
+# Times in microseconds after the first k-block is issued, or after the last one is filled.
 WHEN = {
     "before": (0, -3.0, 0.0, "before the first product"),
     "onset": (0, 1.0, 1.75, "in the first microsecond of products"),
@@ -146,7 +147,7 @@ WHEN = {
 
 
 def steps(bench: Bench, operands: list[Any]) -> Iterator[Measured]:
-    """The clock before, in and after launches of 64 k-blocks, as another SM sees it."""
+    """The clock before, during and after launches of 64 k-blocks, sampled on another SM."""
     rounds, count, looks = bench.pick((64, 40, 20_000), (4, 2, 4))
     samples, run = prepared(bench, LOADS["normal_ab"], rounds, operands, count, bench.sms - 4 if bench.real else 2)
     seen = bench.array((2 * looks,), "u64")

@@ -1,7 +1,7 @@
-"""What the micro-benchmarks share: the clock inside a kernel, launches, repeats, and the record of a result.
+"""Common code of the micro-benchmarks: the clock inside a kernel, launches, repeats, and results.
 
 A probe is a kernel ``probe(out, rounds, …)`` that writes the SM's clock before and after a loop of ``rounds`` rounds, a
-pair a warp. What a round costs is the slope between two numbers of rounds, so what stands around the loop falls out.
+pair a warp. The cost of a round is the slope between two numbers of rounds, which cancels the code around the loop.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def measured(name: str, values: Sequence[float], unit: str, how: str) -> Measure
 
 
 def each(amount: float, cycles: Sequence[float]) -> list[float]:
-    """``amount`` a cycle; 0 where no time passed, as on a virtual GPU whose clock counts its readings."""
+    """Returns ``amount`` a cycle; 0 if no time passed, as on a virtual GPU, whose clock counts its readings."""
     return [amount / c if c else 0.0 for c in cycles]
 
 
@@ -64,7 +64,7 @@ def timed(out: Global[u64]) -> Iterator[None]:
 
 
 class Bench:
-    """A device to measure, real or virtual; ``small`` runs everything once and tiny, to see that it runs."""
+    """A device to measure, real or virtual; ``small`` runs every probe once and tiny, as a test."""
 
     def __init__(self, device: str, *, small: bool = False) -> None:
         self.device, self.small = ww.device(device), small
@@ -77,7 +77,7 @@ class Bench:
         return small if self.small else full
 
     def array(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """Zeros on the device."""
+        """Returns zeros on the device."""
         if not self.real:
             return np.zeros(shape, NUMPY[dtype])
         import torch
@@ -86,7 +86,7 @@ class Bench:
         return torch.zeros(shape, dtype=types.get(dtype, torch.bfloat16), device="cuda")
 
     def normal(self, shape: tuple[int, ...]) -> Any:
-        """Standard normal bfloat16 on the device."""
+        """Returns standard normal bfloat16 on the device."""
         if not self.real:
             return np.random.default_rng(0).standard_normal(shape).astype(np.dtype("bfloat16"))
         import torch
@@ -95,7 +95,7 @@ class Bench:
         return torch.randn(shape, generator=generator, device="cuda", dtype=torch.float32).bfloat16()
 
     def noise(self, words: int) -> Any:
-        """Random u32 on the device."""
+        """Returns random u32 on the device."""
         if not self.real:
             return np.random.default_rng(0).integers(0, 1 << 32, words, np.uint32)
         import torch
@@ -103,7 +103,7 @@ class Bench:
         return torch.randint(-(1 << 31), 1 << 31, (words,), dtype=torch.int32, device="cuda")
 
     def filled(self, values: Any) -> Any:
-        """A NumPy array of u32 on the device."""
+        """Returns a NumPy array of u32 on the device."""
         if not self.real:
             return values.astype(np.uint32)
         import torch
@@ -121,7 +121,7 @@ class Bench:
     def prepared(
         self, kernel: Kernel | Traced, grid: int | tuple[int, int, int], args: Sequence[Any], *, aside: bool = False
     ) -> Run:
-        """A call that only starts the kernel (on a virtual GPU: runs it); ``aside``: beside those that come after."""
+        """Returns a call that starts the kernel (a virtual GPU runs it); ``aside``: concurrently with later ones."""
         traced = kernel if isinstance(kernel, Traced) else kernel.trace()
         if not self.real:
             return lambda: ww.launch(traced, grid, args=list(args), device=self.device)
@@ -156,7 +156,7 @@ class Bench:
             torch.cuda.synchronize()
 
     def seconds(self, run: Run, *, cold: bool = True, repeats: int = 0) -> list[float]:
-        """Seconds on the GPU's clock of launches, each after a flush of L2; on a virtual GPU zeros."""
+        """Returns the seconds of launches, by events, each after a flush of L2; zeros on a virtual GPU."""
         repeats = repeats or 3 * self.repeats
         if not self.real:
             run()
@@ -164,7 +164,7 @@ class Bench:
         return cuda.measure(run, rounds=repeats, warmup=2, cold=cold)
 
     def spans(self, kernel: Kernel, grid: int, args: Sequence[Any], *, cold: bool = False, repeats: int = 0) -> Any:
-        """Cycles that the CTAs of each repeat took, (repeats, CTAs): from the first warp's start to the last's end."""
+        """Returns the cycles of each CTA, (repeats, CTAs): from the first warp's start to the last warp's end."""
         warps = kernel.trace().threads[0] // 32
         out = self.array((grid * warps * 2,), "u64")
         run, taken = self.prepared(kernel, grid, [out, *args]), []
@@ -178,7 +178,7 @@ class Bench:
         return np.array(taken[1:])
 
     def by_role(self, kernel: Kernel, args: Sequence[Any], roles: dict[str, range]) -> dict[str, list[float]]:
-        """Cycles of the last warp of each role, which are those of one CTA, one value a repeat."""
+        """Returns the cycles of the last warp of each role of one CTA, one value a repeat."""
         warps = kernel.trace().threads[0] // 32
         out, taken = self.array((2 * warps,), "u64"), []
         run = self.prepared(kernel, 1, [out, *args])
@@ -199,14 +199,14 @@ class Bench:
         per: float = 1,
         cold: bool = False,
     ) -> list[float]:
-        """Cycles of a round over ``per``: mean of the CTAs, one value a repeat."""
+        """Returns the cycles of a round, divided by ``per``: mean of the CTAs, one value a repeat."""
         few, many = (1, 2) if self.small else rounds
         short, long = (self.spans(kernel, grid, [n, *args], cold=cold).mean(axis=1) for n in (few, many))
         return [float(x) for x in (long - short) / (many - few) / per]
 
 
 class Modelled(Bench):
-    """What the timing model says of a probe whose result is a slope, or the time of roles."""
+    """The timing model in place of a GPU, for probes whose result is a slope or the time of roles."""
 
     def __init__(self, device: str) -> None:
         super().__init__(device)

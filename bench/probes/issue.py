@@ -1,4 +1,4 @@
-"""What an instruction costs a warp and an SM: latency of a chain, and throughput of many warps with many chains."""
+"""The cost of an instruction: latency of a dependent chain, and throughput of many warps with many chains."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from warpwright.lang import (
 )
 from warpwright.types import Scalar
 
-CHAINS = 8  # independent chains of a warp, where throughput is measured
+CHAINS = 8  # independent chains of a warp, for throughput
 WARPS = 16
 BRANCHES = 32  # in a round
 BRANCH_KINDS = {
@@ -45,7 +45,7 @@ BRANCH_KINDS = {
     "sync": "warp.sync of threads that are together",
     "lane_sync": "one thread arrives at an mbarrier, then all synchronise",
 }
-STEPS = 128  # of one chain, or shared among several, in a round
+STEPS = 128  # of one chain, or of all chains together, in a round
 
 # name: (type of the chain, one step, instructions of a step)
 OPS: dict[str, tuple[type[Scalar], Callable[[Any, Any], Expr], int]] = {
@@ -69,7 +69,7 @@ OPS: dict[str, tuple[type[Scalar], Callable[[Any, Any], Expr], int]] = {
 @kernel("sm_90a", threads=32)
 def chains(out: Global[u64], rounds: u32, seed: u32, sink: Global[u32], *, op="fma_f32", width=1, threads=32):
     kind, step, _ = OPS[op]
-    own = seed + tid.x  # a value that all lanes share would let the assembler leave shuffles out
+    own = seed + tid.x  # the assembler would drop shuffles of a value that is equal in all lanes
     constant = own.bitcast(f32) if kind is f32 else own
     values = [var(kind, constant + i) for i in range(width)]
     with timed(out):
@@ -78,13 +78,13 @@ def chains(out: Global[u64], rounds: u32, seed: u32, sink: Global[u32], *, op="f
                 for value in values:
                     value.set(step(value, constant))
     for value in values:
-        with If(value.bitcast(u32) == 0x12345):  # so that nothing is left out
+        with If(value.bitcast(u32) == 0x12345):  # so that the assembler keeps the chain
             sink[tid.x] = 1
 
 
 @kernel("sm_90a", threads=32)
 def straight(out: Global[u64], rounds: u32, seed: u32, sink: Global[u32], *, count=4096):
-    """Code that runs once: what fetching it costs."""
+    """Straight-line code that runs once: the cost of instruction fetch."""
     value = var(f32, seed.bitcast(f32))
     with timed(out):
         for i in range(count):
@@ -95,7 +95,7 @@ def straight(out: Global[u64], rounds: u32, seed: u32, sink: Global[u32], *, cou
 
 @kernel("sm_90a", threads=32)
 def branches(out: Global[u64], rounds: u32, limit: u32, sink: Global[u32], *, what="loop"):
-    """Control flow around as little as possible: ``BRANCHES`` times a round."""
+    """Control flow around minimal code, ``BRANCHES`` times a round."""
     never = mbarrier(1 << 19, name="never")
     with If(warp.lane == 0):
         never.init()

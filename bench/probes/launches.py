@@ -1,4 +1,4 @@
-"""Launches, starts and ends of CTAs, clusters."""
+"""Launches, and starts and exits of CTAs and clusters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LARGE = 200 << 10  # bytes of shared memory: one CTA an SM
 
 @kernel("sm_90a", threads=128)
 def spin(out: Global[u64], cycles: u32, *, nbytes=0, threads=128, cluster=1):
-    """Spin; write the nanoseconds at start and end of each CTA."""
+    """Spin, and write the nanoseconds at start and end of each CTA."""
     if nbytes:
         smem.array(u32, nbytes // 4)
     begin, end = globaltimer(), clock64() + cycles.to(u64)
@@ -35,7 +35,7 @@ def measure(bench: Bench) -> Iterator[Measured]:
 
 
 def launch(bench: Bench) -> Iterator[Measured]:
-    """Time by events against time from the first CTA's start to the last one's end; isolated, after a flush."""
+    """Time by events, and time from the first CTA's start to the last CTA's end; isolated, after a flush."""
     sms = bench.sms
     out = bench.array((64 * sms * 2,), "u64")
     for name, config in (
@@ -73,7 +73,7 @@ def inside(bench: Bench, run: object, out: object, grid: int) -> list[float]:
 
 
 def turnover(bench: Bench) -> Iterator[Measured]:
-    """Many CTAs that end at once: what starting and ending them costs an SM that holds several."""
+    """Many CTAs that exit at once: the cost of start and exit for an SM with several resident CTAs."""
     count = bench.pick(64, 2)
     out = bench.array((count * 16 * bench.sms * 2,), "u64")
     for threads, resident in ((128, 16), (256, 8), (1024, 2)):

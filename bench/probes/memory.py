@@ -16,7 +16,7 @@ ROW = 32  # words of 128 bytes
 
 @kernel("sm_90a", threads=32)
 def chase(out: Global[u64], rounds: u32, x: Global[u32], *, cache="cg"):
-    """Each load gives the index of the next."""
+    """Each load returns the index of the next."""
     index = var(u32, x[0])
     with timed(out):
         for _ in loop(rounds):
@@ -47,7 +47,7 @@ def stream(out: Global[u64], rounds: u32, x: Global[u32], y: Global[u32], vector
 
 
 def latencies(bench: Bench) -> Iterator[Measured]:
-    """Strides that touch every row of 128 bytes once; the time includes one mad.wide for the address."""
+    """Strides that access every 128-byte row once; the time includes one mad.wide for the address."""
     for name, megabytes, cache, stride in (("l1", 0.015625, "ca", 33), ("l2", 4, "cg", 129), ("hbm", 512, "cg", 40009)):
         rows = int(bench.pick(megabytes * (1 << 20), 1 << 14)) // (4 * ROW)
         table = np.zeros((rows, ROW), np.uint32)
@@ -62,7 +62,7 @@ def latencies(bench: Bench) -> Iterator[Measured]:
 
 
 def vectors(nbytes: int, grid: int) -> int:
-    """The most vectors of 16 bytes within ``nbytes`` that fill whole rounds of every CTA."""
+    """Returns the maximum number of 16-byte vectors in ``nbytes`` that fill whole rounds of every CTA."""
     chunk = grid * THREADS * BATCH
     return nbytes // 16 // chunk * chunk
 
@@ -91,7 +91,7 @@ def bandwidths(bench: Bench) -> Iterator[Measured]:
 
 
 def whole(bench: Bench, probe: Kernel, x: object, y: object, nbytes: int) -> list[float]:
-    """GB/s by events over the array less over half of it, so that launching falls out."""
+    """Returns GB/s by events, of the whole array less half of it, which cancels the launch."""
     grid = 2 * bench.sms
     out = bench.array((grid * 2 * THREADS // 32,), "u64")
     half, full = (vectors(size, grid) for size in (nbytes // 2, nbytes))

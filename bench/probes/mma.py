@@ -1,4 +1,4 @@
-"""mma.sync: latency and throughput, alone and fed by ldmatrix; and what arithmetic costs beside products of wgmma."""
+"""mma.sync: latency and throughput, alone and with ldmatrix; and the cost of arithmetic during wgmma."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from warpwright.lang import (
     wgmma,
 )
 
-GROUP = 16  # products of a round, whatever the number of sums
-FED = 8  # ldmatrix.x4 of a round, and twice as many products
+GROUP = 16  # MMAs of a round, for any number of accumulators
+FED = 8  # ldmatrix.x4 of a round, for twice as many MMAs
 CHAINS = 8
 STEPS = 128  # of all chains in a round
-PRODUCTS = 8  # of a warpgroup's round
+PRODUCTS = 8  # wgmma of a warpgroup's round
 
 
 @kernel("sm_90a", threads=32)
 def products(out: Global[u64], rounds: u32, seed: u32, sink: Global[f32], *, sums=1, threads=32):
-    """m16n8k16 of bfloat16, ``sums`` of them in turn, each on top of its last."""
+    """m16n8k16 of bfloat16 into ``sums`` accumulators in turn."""
     words = [(seed + tid.x + i).bitcast(b32) for i in range(6)]
     left, right = mma.left(bf16, words[:4]), mma.right(bf16, words[4:])
     held = [mma.accumulator(f32) for _ in range(sums)]
@@ -57,7 +57,7 @@ def products(out: Global[u64], rounds: u32, seed: u32, sink: Global[f32], *, sum
 
 @kernel("sm_90a", threads=32)
 def fed(out: Global[u64], rounds: u32, flip: u32, sink: Global[f32], *, each=2, trans=False, threads=32):
-    """``each`` products for each ldmatrix.x4, which brings two right operands; ``flip`` is 0, which nobody knows."""
+    """``each`` MMAs for each ldmatrix.x4, which loads two B operands; ``flip`` is 0, unknown to the assembler."""
     place = filled(threads)
     with timed(out):
         held = feed(place, rounds, flip, each, trans)
@@ -67,7 +67,7 @@ def fed(out: Global[u64], rounds: u32, flip: u32, sink: Global[f32], *, each=2, 
 
 
 def filled(threads: int) -> Any:
-    """16 KB of shared memory that all have written, as the address at which a lane's first row lies."""
+    """Returns the address of a lane's first row in 16 KB of initialised shared memory."""
     tile = smem.array(u32, 4096)
     for i in range(0, 4096, threads):
         with If(tid.x + i < 4096):
@@ -77,7 +77,7 @@ def filled(threads: int) -> Any:
 
 
 def feed(place: Any, rounds: Any, flip: Any, each: int = 2, trans: bool = False) -> list[Any]:
-    """``rounds`` rounds of products for each of which ldmatrix brings half of a right operand or less; the sums."""
+    """Runs ``rounds`` rounds of MMAs with B operands from ldmatrix; returns the accumulators."""
     left = mma.left(bf16, [(tid.x + i).bitcast(b32) for i in range(4)])
     held = [mma.accumulator(f32) for _ in range(2 * FED)]
     for _ in loop(rounds):
@@ -104,7 +104,7 @@ def beside(
     groups=1,
     threads=256,
 ):
-    """A warpgroup multiplies, ``groups`` others do ``steps`` rounds of arithmetic; cycles of each warp are written."""
+    """A warpgroup issues wgmma, ``groups`` others run ``steps`` rounds of arithmetic; each warp writes its cycles."""
     kind, step, _ = OPS[op]
     a, b = smem.tile(bf16, (64, 64), swizzle=128), smem.tile(bf16, (n, 64), swizzle=128)
     place = (ctaid.x * (threads // 32) + warp.id) * 2
@@ -166,7 +166,7 @@ def measure(bench: Bench) -> Iterator[Measured]:
 
 
 def together(bench: Bench) -> Iterator[Measured]:
-    """Arithmetic and products at the same time: each is timed while the other goes on for longer."""
+    """Concurrent arithmetic and wgmma: each is timed while the other runs longer."""
     for op in bench.pick(("fma_f32", "ex2", "max_f32", "pack_bf16", "weigh"), ("fma_f32",)):
         for groups in bench.pick((1, 2), (1,)):
             for source in bench.pick(("none", "shared", "registers"), ("registers",)):
@@ -178,7 +178,7 @@ def together(bench: Bench) -> Iterator[Measured]:
 
 
 def spent(bench: Bench, op: str, groups: int, source: str) -> tuple[list[float], list[float]]:
-    """Cycles of a scheduler for a step of arithmetic, and cycles of a product, of each repeat."""
+    """Returns a scheduler's cycles for a step of arithmetic, and the cycles of a wgmma, of each repeat."""
     threads, sink = 128 * (1 + groups), bench.array((1024,), "u32")
     out = bench.array((2 * threads // 32,), "u64")
     probe = beside.configure(op=op, groups=groups, source=source.replace("none", "shared"), threads=threads)

@@ -1,7 +1,7 @@
-"""Power: what a flop and a byte take, and how far the board's limit pulls down the clock.
+"""Power: the energy of a flop and of a byte, and the clock at the board's power limit.
 
-Seconds of each load without an end, nvidia-smi beside them: once with pauses, so that the board stays below its limit
-and keeps its voltage, and once without.
+Each load runs for seconds while nvidia-smi samples: once with pauses, so that the board stays below its limit and keeps
+its voltage, and once without.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from probes.harness import Bench, Measured, Run, measured
 from probes.issue import chains
 from probes.memory import THREADS, stream, vectors
 
-PAUSE = 2048  # cycles before each k-block that keep a load below the limit of the board
+PAUSE = 2048  # cycles before each k-block, which keep a load below the power limit
 STEADY = ("normal", "normal_a", "normal_b", "normal_ab", "pair_ab", "zeros")
 
 
@@ -72,7 +72,7 @@ def others(bench: Bench) -> Iterator[Measured]:
 
 
 def steady(bench: Bench, run: Run, seconds: float = 1.5) -> tuple[list[float], list[float]]:
-    """Watts and MHz by nvidia-smi in the second half of ``seconds`` of launches without a pause."""
+    """Returns watts and MHz by nvidia-smi in the second half of ``seconds`` of launches back to back."""
     if not bench.real:
         run()
         return [1.0], [1.0]

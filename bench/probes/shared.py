@@ -33,7 +33,7 @@ FORMS = {"word": (1, 4), "pair": (2, 8), "quad": (4, 16), "word_2way": (1, 8), "
 
 @kernel("sm_90a", threads=32)
 def chase(out: Global[u64], rounds: u32, sink: Global[u32], *, matrix=False):
-    """Each load gives the address of the next."""
+    """Each load returns the address of the next."""
     held = smem.array(u32, 256)
     for i in range(0, 256, 32):
         held[tid.x + i] = held.address

@@ -1,4 +1,4 @@
-"""The beginning of a launch: parameters, code and data that no cache has yet; and what later waves of CTAs find."""
+"""The start of a launch: uncached parameters, code and data; and the start of later waves of CTAs."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def entries(bench: Bench) -> Iterator[Measured]:
 
 
 def first_blocks(bench: Bench) -> Iterator[Measured]:
-    """From asking for the first k-blocks of a launch until they are there; L2 is cold."""
+    """Time from the issue of a launch's first k-blocks to their completion; L2 is cold."""
     width = bench.pick(2048, 256)
     (x, y), held = operands(bench, 1 << 15, width), bench.array((4 * bench.sms,), "u64")
     for rows in bench.pick(((8, 0), (64, 0), (128, 0), (128, 128), (128, 256)), ((8, 0),)):
@@ -126,7 +126,7 @@ def first_blocks(bench: Bench) -> Iterator[Measured]:
 
 
 def waves(bench: Bench) -> Iterator[Measured]:
-    """k-blocks of CTAs of the first wave and of later ones, out of L2 or, in each wave anew, out of device memory."""
+    """k-blocks of CTAs of the first wave and of later waves, from L2 or, in each wave, from device memory."""
     count = bench.pick(8, 3)
     kinds = (("waves", 512, 1 << 17, WARM, 100), ("waves.cold", 8192, 1 << 14, COLD, 126))
     for name, width, rows, cases, blocks in bench.pick(kinds, (("waves", 256, 256, WARM[:1], 12),)):

@@ -1,4 +1,4 @@
-"""Barriers of every kind, fences, and the shared memory of a neighbour."""
+"""Barriers of every kind, fences, and distributed shared memory."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from warpwright.lang import (
 from warpwright.lang import cluster as mates
 
 UNROLL = 8
-MANY = 1 << 19  # arrivals that never come
+MANY = 1 << 19  # more arrivals than ever occur
 
 
 @kernel("sm_90a", threads=32)
 def alone(out: Global[u64], rounds: u32, *, what="arrive"):
-    """One thread and one barrier: what each call costs it."""
+    """One thread and one mbarrier: the cost of each call."""
     once, never, done = mbarrier(1, name="once"), mbarrier(MANY, name="never"), mbarrier(1, name="done")
     held = smem.array(u32, 32)
     leads = warp.lane == 0
@@ -60,7 +60,7 @@ def alone(out: Global[u64], rounds: u32, *, what="arrive"):
 
 @kernel("sm_90a", threads=64)
 def ping_pong(out: Global[u64], rounds: u32):
-    """Two warps hand a phase to and fro."""
+    """Two warps signal each other in turn by mbarriers."""
     there, back = mbarrier(1, name="there"), mbarrier(1, name="back")
     leads = warp.lane == 0
     with If((warp.id == 0) & leads):
@@ -81,7 +81,7 @@ def ping_pong(out: Global[u64], rounds: u32):
 
 @kernel("sm_90a", cluster=2, threads=32)
 def ping_pong_cluster(out: Global[u64], rounds: u32, *, scope="cta"):
-    """Two CTAs of a cluster hand a phase to and fro."""
+    """Two CTAs of a cluster signal each other in turn by mbarriers."""
     turn = mbarrier(1, name="turn")
     leads = warp.lane == 0
     with If(leads):
@@ -112,7 +112,7 @@ def named(out: Global[u64], rounds: u32, *, threads=128):
 
 @kernel("sm_90a", threads=256)
 def hand_over(out: Global[u64], rounds: u32):
-    """Two warpgroups meet at named barriers: one arrives, the other waits, in turns."""
+    """Two warpgroups alternate at named barriers: one arrives, the other waits."""
     with timed(out):
 
         @role(warps=range(4))
@@ -130,7 +130,7 @@ def hand_over(out: Global[u64], rounds: u32):
 
 @kernel("sm_90a", cluster=2, threads=128)
 def meeting(out: Global[u64], rounds: u32, *, cluster=2, threads=128, order="release"):
-    """The barrier of the cluster."""
+    """The cluster barrier."""
     with timed(out):
         for _ in loop(rounds):
             mates.arrive(order)
@@ -139,7 +139,8 @@ def meeting(out: Global[u64], rounds: u32, *, cluster=2, threads=128, order="rel
 
 @kernel("sm_90a", cluster=2, threads=32)
 def chase(out: Global[u64], rounds: u32, sink: Global[u32], *, distance=1):
-    """Each load from the neighbour's shared memory (at distance 0 one's own, the same way) gives the next address."""
+    """Each load from a neighbour CTA's shared memory (distance 0: the CTA's own, by ld.shared::cluster) returns the
+    next address."""
     held = smem.array(u32, 32)
     other = mates.map(held.address, (mates.rank + distance) % 2)
     held[tid.x] = other

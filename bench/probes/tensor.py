@@ -1,4 +1,4 @@
-"""wgmma: cycles of an instruction by shape and source, latency, and what TMA traffic beside it costs."""
+"""wgmma: cycles of an instruction by shape and source, latency, and the cost of concurrent TMA traffic."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def products(
     pending=0,
     threads=128,
 ):
-    """Groups of ``count`` products, 64 rows a warpgroup; after each wait until ``pending`` groups are unfinished."""
+    """Groups of ``count`` wgmma, 64 rows a warpgroup; after each group wait until ``pending`` groups are in flight."""
     kind, groups = TYPES[dtype], threads // 128
     columns = ROW_BYTES // kind.nbytes
     a = smem.tile(kind, (LEADING * groups, columns), swizzle=128)
@@ -84,7 +84,7 @@ def products(
 
 @kernel("sm_90a", threads=256)
 def turns(out: Global[u64], rounds: u32, sink: Global[f32], delay: u32, *, n=128, count=8):
-    """Two warpgroups ask for ``count`` products each, the second ``delay`` cycles after the first: what both take."""
+    """Two warpgroups issue ``count`` wgmma each, the second ``delay`` cycles after the first; both are timed."""
     a = smem.tile(bf16, (2 * LEADING, 64), swizzle=128)
     b = smem.tile(bf16, (n, 64), swizzle=128)
     acc = wgmma.accumulator(f32, (LEADING, n))
@@ -127,12 +127,12 @@ def main_loop(
     columns=256,
     cluster=1,
 ):
-    """The main loop of a product and nothing else: a warp fills a ring of four stages, two warpgroups multiply it.
+    """The main loop of a GEMM without its epilogue: a warp fills a ring of four stages, two warpgroups multiply.
 
-    ``fill`` names the operands ("ab") that are loaded anew for each k-block; the others stay as they were loaded first.
-    In a ``cluster`` of two each CTA loads half of b for both. The loader spins ``idle`` cycles before each stage. The
-    first CTA's loader adds SM clock and nanoseconds to ``samples``, which begin with their number, after each ``every``
-    rounds. Operands are ``height`` rows of ``width`` columns.
+    ``fill`` names the operands ("ab") that each k-block loads; the others load once. In a ``cluster`` of two, each
+    CTA multicasts half of b to both. The loader spins ``idle`` cycles before each stage. Every ``every`` rounds, the
+    first CTA's loader appends SM clock and nanoseconds to ``samples``, which begin with their number. Operands are
+    ``height`` rows of ``width`` columns.
     """
     ring = Ring(
         4,
@@ -199,7 +199,7 @@ def main_loop(
 
 
 def load_half(tile: Any, source: Any, top: Any, column: Any, full: Any, rank: Any) -> None:
-    """The half of a tile of this CTA of a pair, for both."""
+    """Multicast this CTA's half of a tile to both CTAs of the pair."""
     half = tile.shape[0] // 2
     for part in range(2):
         with If(rank == part):
@@ -208,7 +208,7 @@ def load_half(tile: Any, source: Any, top: Any, column: Any, full: Any, rank: An
 
 
 def release(empty: Any, leads: Any, cluster: int) -> None:
-    """Tell every CTA that fills a slot that this warpgroup has read it."""
+    """Arrive on the empty mbarrier of every CTA that fills a slot: this warpgroup has read it."""
     with If(leads):
         if cluster == 1:
             empty.arrive()
@@ -218,7 +218,7 @@ def release(empty: Any, leads: Any, cluster: int) -> None:
 
 
 def warp_leads() -> Any:
-    """The first thread of each warpgroup."""
+    """Returns whether this is the first thread of its warpgroup."""
     return (warp.id % 4 == 0) & (warp.lane == 0)
 
 

@@ -1,4 +1,4 @@
-"""What many CTAs cost one another: where they run, what they read together, latency under load, the size of L2."""
+"""Contention between CTAs: their SMs, loads that they share, latency under load, the capacity of L2."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from warpwright.lang import (
 )
 
 LARGE = 200 << 10  # bytes of shared memory: one CTA an SM
-SHARED = 222 << 10  # what the CTAs of an SM have, each with 1 KB that is taken for it besides
-SPIN = 20_000  # cycles that a CTA stays, so that no other takes its place
+SHARED = 222 << 10  # bytes for all CTAs of an SM, besides 1 KB reserved for each
+SPIN = 20_000  # cycles that a CTA spins, so that no other CTA takes its SM
 CONTROL = 512  # words of shared memory for barriers, and lost as tiles begin at multiples of 1 KB
 BOTH = 0b11
 PROMOTION = 256
@@ -47,7 +47,7 @@ PROMOTION = 256
 
 @kernel("sm_90a", threads=32)
 def where(out: Global[u64], *, nbytes=LARGE, cluster=1):
-    """The SM of each CTA."""
+    """Write the SM of each CTA."""
     smem.array(u32, nbytes // 4)
     end = clock64() + SPIN
     for _ in loop():
@@ -77,7 +77,7 @@ def ring(
     coupled=False,
     record=False,
 ):
-    """The loads of a product's tiles without the products: ``flight`` k-blocks of 64 columns under way.
+    """The loads of a GEMM's tiles without MMA: ``flight`` k-blocks of 64 columns in flight.
 
     ``rows``: of x and of y in a k-block. The grid walks ``down`` tiles of y for each of x; with a ``cluster`` of two
     its CTAs have the same tile of y: with ``multicast`` each loads half of it for both, and when ``coupled`` a slot is
@@ -154,7 +154,7 @@ def meet() -> Expr:
 
 
 def let_go(empty: mbarrier, parity: Expr) -> None:
-    """Tell both CTAs of the pair that a slot has been read, and wait until both have said so."""
+    """Arrive on the empty mbarrier of both CTAs of the pair, and wait until both have arrived."""
     for rank in range(2):
         empty.at(rank).arrive(scope="cta")
     empty.wait(parity)
@@ -170,7 +170,7 @@ def spin(cycles: Expr) -> None:
 
 @kernel("sm_90a", threads=32)
 def sweep(out: Global[u64], rounds: u32, x: tma.Map[bf16], own: u32, apart: u32, shift: u32, *, rows=128, flight=4):
-    """Each CTA reads ``own`` rows over and over, those of the next lie ``apart`` further, from ``shift`` rows on."""
+    """Each CTA reads its ``own`` rows in a loop; those of the next CTA begin ``apart`` rows later, from ``shift``."""
     tiles = [smem.tile(bf16, (rows, COLUMNS), swizzle=128) for _ in range(flight)]
     full = mbarrier.array(flight, name="full")
     leads = warp.lane == 0
@@ -198,7 +198,7 @@ def measure(bench: Bench) -> Iterator[Measured]:
 
 
 def places(bench: Bench, grid: int, **config: Any) -> Any:
-    """SMs of the CTAs of a launch."""
+    """Returns the SMs of the CTAs of a launch."""
     out = bench.array((grid,), "u64")
     bench.prepared(where.configure(**config), grid, [out])()
     bench.wait()
@@ -206,7 +206,7 @@ def places(bench: Bench, grid: int, **config: Any) -> Any:
 
 
 def gpcs(bench: Bench) -> dict[int, int]:
-    """The GPC of each SM that is seen: CTAs of a large cluster share one."""
+    """Returns the GPC of each SM: CTAs of a large cluster share one."""
     size, found = bench.pick(16, 2), dict[int, int]()
     for group in places(bench, bench.pick(7, 1) * size, cluster=size).reshape(-1, size).tolist():
         found |= dict.fromkeys(group, min(found.get(sm, sm) for sm in group))
@@ -214,7 +214,7 @@ def gpcs(bench: Bench) -> dict[int, int]:
 
 
 def placed(bench: Bench) -> Iterator[Measured]:
-    """How many GPCs neighbours in the grid lie in: 16 single CTAs, or the first CTAs of 8 clusters of two."""
+    """The number of GPCs of neighbours in the grid: 16 single CTAs, or the first CTAs of 8 clusters of two."""
     gpc = gpcs(bench)
     for name, size, count in (("single", 1, 16), ("pair", 2, 8)):
         homes = [gpc[sm] for sm in places(bench, bench.sms, cluster=size).tolist()[::size] if sm in gpc]
@@ -263,7 +263,7 @@ def operands(bench: Bench, rows: int, width: int) -> tuple[Any, Any]:
 
 
 def tiles(bench: Bench) -> Iterator[Measured]:
-    """k-blocks out of L2, as many SMs reading the same as in a product; of each of the CTAs of an SM."""
+    """k-blocks from L2, with as much sharing between SMs as in a GEMM; for each CTA of an SM."""
     width = bench.pick(512, 256)
     (x, y), held = operands(bench, 1 << 17, width), bench.array((4 * bench.sms,), "u64")
     cases = [
@@ -281,8 +281,8 @@ def tiles(bench: Bench) -> Iterator[Measured]:
 
 
 def waits(bench: Bench) -> Iterator[Measured]:
-    """From asking for a k-block to the end of the wait: out of L2 that was read before, out of memory and, every other
-    one, out of L2 where it came with the one before."""
+    """Time from the issue of a k-block to the end of its wait: from L2 after an earlier read, from device memory, and,
+    every other one, from L2 after the load of the previous one fetched it."""
     for name, width, rows, cold in (("warm", 512, 1 << 17, False), ("cold", 2048, 1 << 15, True)):
         width = bench.pick(width, 256)
         x, y = operands(bench, rows, width)
@@ -305,7 +305,7 @@ def waits(bench: Bench) -> Iterator[Measured]:
 
 
 def recorded(bench: Bench, case: Tiles, grid: int, rounds: int, maps: list[TensorMap], width: int, cold: bool) -> Any:
-    """Waits of the CTAs, (CTAs, k-blocks), without the first ones."""
+    """Returns the waits of the CTAs, (CTAs, k-blocks), without the first ones."""
     held = bench.array((grid * rounds,), "u64")
     args = [rounds, held, *maps, width, case.down, 0, case.products]
     bench.spans(case.probe(record=True), grid, args, cold=cold, repeats=2)
@@ -313,7 +313,7 @@ def recorded(bench: Bench, case: Tiles, grid: int, rounds: int, maps: list[Tenso
 
 
 def memory(bench: Bench) -> Iterator[Measured]:
-    """k-blocks out of device memory, each tile of y for two or three CTAs at the same time."""
+    """k-blocks from device memory, each tile of y for two or three CTAs at the same time."""
     width = bench.pick(8192, 256)
     (x, y), held = operands(bench, 1 << 14, width), bench.array((4 * bench.sms,), "u64")
     for rows, flight in bench.pick((((128, 128), 6), ((128, 256), 4)), (((64, 64), 1),)):

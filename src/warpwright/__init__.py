@@ -5,7 +5,7 @@
     ww.launch(kernel, grid=…, args=[…])     run a kernel of the language, or PTX from `ww.load_ptx`
     ww.check(kernel, grid=…, args=[…])      find its races, deadlocks and broken protocols
     ww.profile(kernel, grid=…, args=[…])    predict its time on a chip, and what its warps wait for
-    ww.matmul(a, b)                         a product on tensor cores
+    ww.matmul(a, b)                         a GEMM on tensor cores
     ww.attention(q, k, v)                   scaled dot-product attention on tensor cores
 
 The kernel language is `warpwright.lang`.

@@ -1,4 +1,4 @@
-"""``python -m warpwright``: the command."""
+"""``python -m warpwright`` runs the command line."""
 
 from __future__ import annotations
 

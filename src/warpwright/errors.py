@@ -1,4 +1,4 @@
-"""Every exception of the package. A message says what was given, what was expected, and the edit that mends it."""
+"""Exceptions of the package. A message says what was given, what was expected, and the edit that mends it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ __all__ = [
 
 
 class WarpwrightError(Exception):
-    """Base of every error that this package raises on purpose.
+    """Base class of the errors that this package raises.
 
-    Of one that a kernel met on the virtual GPU, ``at`` is the number of the instruction and of the lane in the cluster,
-    ``what`` is done there, in words, and ``reason`` the message without them.
+    An error of a kernel on the virtual GPU sets three more attributes: ``at`` is the index of the instruction and the
+    index of the lane in the cluster; ``what`` is the verb of the message ("stops at"); ``reason`` is the message
+    without instruction and lane.
     """
 
     at: tuple[int, int] | None = None
@@ -32,7 +33,7 @@ class WarpwrightError(Exception):
 
 
 class PtxSyntaxError(WarpwrightError):
-    """Text that is not PTX.
+    """The text is not PTX.
 
     ``line`` and ``column`` are 1-based positions in the text (0 when unknown); ``source`` names the text.
     """
@@ -46,21 +47,21 @@ class PtxSyntaxError(WarpwrightError):
 
 
 class UsageError(WarpwrightError, ValueError):
-    """Arguments of the Python API that cannot be right."""
+    """An argument of the Python API is invalid."""
 
 
 class DescriptorError(UsageError):
-    """A shared-memory matrix descriptor or instruction descriptor that the hardware does not define."""
+    """A shared-memory matrix descriptor or an instruction descriptor has a value that the hardware does not define."""
 
 
 class LaunchError(UsageError):
-    """A launch that a device of this kind refuses: grid, block, cluster, shared memory or arguments."""
+    """The device refuses the launch: grid, block, cluster, shared memory or arguments are invalid."""
 
 
 class KernelError(WarpwrightError):
-    """Misuse of the kernel language, found while a kernel is traced.
+    """The kernel misuses the kernel language; raised while the kernel is traced.
 
-    ``where`` is ``"file:line"`` of the kernel source (empty when unknown) and leads the message.
+    ``where`` is ``"file:line"`` of the kernel source (empty when unknown); the message starts with it.
     """
 
     def __init__(self, message: str, *, where: str = "") -> None:
@@ -69,28 +70,28 @@ class KernelError(WarpwrightError):
 
 
 class DeviceError(WarpwrightError):
-    """A fault of the virtual GPU while a kernel runs."""
+    """The kernel faults while it runs."""
 
 
 class MemoryFault(DeviceError):
-    """An access outside every allocation, misaligned, or to memory whose lifetime is over."""
+    """An access is outside every allocation, is misaligned, or reaches memory whose lifetime has ended."""
 
 
 class Deadlock(DeviceError):
-    """No warp and no engine can make progress; the message says who waits on what."""
+    """No warp and no engine can make progress; the message names every waiting warp and what it waits on."""
 
 
 class LimitReached(DeviceError):
-    """A kernel went on for longer than it was given: whether it ends is not known."""
+    """The kernel reached its limit of steps before it ended; whether it ends is unknown."""
 
 
 class UnsupportedInstruction(DeviceError):
-    """An instruction was reached that the virtual GPU, or the target, does not execute."""
+    """The kernel reached an instruction that the virtual GPU, or the target, does not execute."""
 
 
 class ProtocolError(DeviceError):
-    """A rule of an asynchronous object was broken: mbarrier, tensor memory, tensor map or bulk group."""
+    """The kernel breaks a rule of an asynchronous object: mbarrier, tensor memory, tensor map or bulk group."""
 
 
 class PrecisionWarning(UserWarning):
-    """Inputs were rounded to a narrower type before the computation."""
+    """The inputs were rounded to a narrower type before the computation."""

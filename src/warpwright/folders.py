@@ -1,4 +1,4 @@
-"""Where files of the user are kept, and how one is replaced as a whole."""
+"""The folders of the user's files, and the atomic replacement of a file."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["cache", "replace_file", "settings"]
 
 
 def cache() -> Path:
-    """The folder for what can be made again: WARPWRIGHT_CACHE, or ``warpwright`` in the user's cache directory."""
+    """Returns the cache folder: WARPWRIGHT_CACHE, or ``warpwright`` in the user's cache directory."""
     return _folder("WARPWRIGHT_CACHE", "XDG_CACHE_HOME", ".cache")
 
 
 def settings() -> Path:
-    """The folder for what was decided: WARPWRIGHT_CONFIG, or ``warpwright`` in the user's configuration directory."""
+    """Returns the settings folder: WARPWRIGHT_CONFIG, or ``warpwright`` in the user's configuration directory."""
     return _folder("WARPWRIGHT_CONFIG", "XDG_CONFIG_HOME", ".config")
 
 
@@ -29,7 +29,7 @@ def _folder(own: str, common: str, fallback: str) -> Path:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write ``path`` in one step: another process sees what was there, or all of ``data``. Raises OSError."""
+    """Write ``data`` to ``path`` atomically: another process reads the old file or all of ``data``. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent)
     try:

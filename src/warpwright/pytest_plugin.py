@@ -1,10 +1,10 @@
-"""A plugin of pytest: the fixture ``warpwright_check`` runs `ww.check` and fails a test with what it finds.
+"""A pytest plugin: the fixture ``warpwright_check`` runs `ww.check` and fails the test if there are findings.
 
     def test_the_kernel_is_in_order(warpwright_check):
         warpwright_check(double, grid=1, args=[x, y])
 
-It takes what ``ww.check`` takes and gives the verdict. An incomplete verdict fails too, unless the call says
-``allow_incomplete=True``.
+The fixture takes the arguments of ``ww.check`` and returns the verdict. An incomplete verdict fails the test too,
+unless the call passes ``allow_incomplete=True``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Check(Protocol):
 
 @pytest.fixture(scope="session")
 def warpwright_check() -> Check:
-    """Check a launch on a virtual GPU; fail with the findings. Takes what ``ww.check`` takes."""
+    """Check a launch on a virtual GPU; fail the test with the findings. Takes the arguments of ``ww.check``."""
 
     def run(kernel: Any, /, *args: Any, allow_incomplete: bool = False, **options: Any) -> Verdict:
         __tracebackhide__ = True

@@ -1,14 +1,14 @@
 """The scalar types of PTX as classes, used as annotations (``tiles_m: u32``) and as plain data.
 
-Names and sizes: PTX ISA 9.1 section 5.2. Each class answers for itself, without instances:
+Names and sizes: PTX ISA 9.1 section 5.2. The types are classes without instances; each has these attributes:
 
 =========  ====================================================================================================
 name       the PTX type suffix, ``"f32"``
 bits       size of one value; ``pred`` has 1 and no memory form
 nbytes     size in memory, 0 for ``pred``
 kind       ``"unsigned"``, ``"signed"``, ``"bits"``, ``"float"`` or ``"pred"``
-dtype      the NumPy (or ml_dtypes) dtype of the same bytes, None where there is none
-tma        the CUtensorMapDataType code (CUDA 13.0 cuda.h), None where tensor maps have no such element
+dtype      the NumPy (or ml_dtypes) dtype with the same bytes, or None
+tma        the CUtensorMapDataType code (CUDA 13.0 cuda.h), or None if a tensor map cannot have the element type
 =========  ====================================================================================================
 """
 
@@ -23,7 +23,6 @@ from warpwright.errors import UsageError
 
 __all__ = [
     "Scalar",
-    "all_types",
     "b8",
     "b16",
     "b32",
@@ -37,8 +36,8 @@ __all__ = [
     "f16x2",
     "f32",
     "f64",
-    "named",
     "of_dtype",
+    "of_name",
     "pred",
     "s8",
     "s16",
@@ -55,7 +54,7 @@ _BY_NAME: dict[str, type[Scalar]] = {}
 
 
 class Scalar:
-    """Base of the scalar types; the module's table says what each attribute means."""
+    """Base class of the scalar types; the table in the module's docstring explains the attributes."""
 
     name: ClassVar[str]
     bits: ClassVar[int]
@@ -148,13 +147,8 @@ _OF_DTYPE = {
 }
 
 
-def all_types() -> tuple[type[Scalar], ...]:
-    """Every scalar type, in the order of this module."""
-    return tuple(_BY_NAME.values())
-
-
-def named(name: str) -> type[Scalar]:
-    """The type whose PTX suffix is ``name`` (no dot). Raises UsageError for an unknown name."""
+def of_name(name: str) -> type[Scalar]:
+    """Returns the type whose PTX suffix is ``name`` (without the dot). Raises UsageError for an unknown name."""
     found = _BY_NAME.get(name)
     if found is None:
         raise UsageError(f"given type name {name!r}; expected one of {', '.join(_BY_NAME)}")
@@ -162,9 +156,9 @@ def named(name: str) -> type[Scalar]:
 
 
 def of_dtype(dtype: Any) -> type[Scalar]:
-    """The scalar type whose values a NumPy or ml_dtypes ``dtype`` holds (``np.float16`` -> ``f16``).
+    """Returns the scalar type of a NumPy or ml_dtypes ``dtype`` (``np.float16`` -> ``f16``).
 
-    Raises UsageError for a dtype without one (complex, structured, big-endian, bool).
+    Raises UsageError for a dtype without a scalar type (complex, structured, big-endian, bool).
     """
     found = _OF_DTYPE.get(np.dtype(dtype))
     if found is None:

@@ -90,7 +90,7 @@ def test_a_fast_ladder_only_predicts(tmp_path: Path) -> None:
     assert rows[0]["wasted"] == pytest.approx(0.5) and rows[1]["wasted"] == 0
     assert chart.read_text(encoding="utf-8").startswith("<?xml")
     text = run("ladder", "--size", 256, "--levels", "6-7", "--fast").stdout
-    assert "why faster than the one before" in text and "against float64" not in text
+    assert "why faster than the previous" in text and "against float64" not in text
 
 
 def test_ladder_runs_every_rung_of_the_device() -> None:
@@ -123,10 +123,7 @@ def test_matmul_reads_and_writes_npy(saved: dict[str, Path], tmp_path: Path) -> 
 def test_matmul_says_how_it_read_two_byte_records(saved: dict[str, Path], tmp_path: Path) -> None:
     result = run("matmul", saved["a"], saved["b"], "-o", tmp_path / "d.npy")
     assert result.exit_code == 0
-    assert (
-        f"{saved['a']} holds two-byte records (V2), which is how numpy saves bfloat16: read as bfloat16"
-        in result.stderr
-    )
+    assert f"{saved['a']} has two-byte records (V2), as NumPy saves bfloat16: read as bfloat16" in result.stderr
 
 
 def test_matmul_says_that_it_rounds_float32(tmp_path: Path) -> None:
@@ -142,7 +139,7 @@ def test_a_truncated_file_is_one_line(saved: dict[str, Path], tmp_path: Path) ->
     path.write_bytes(path.read_bytes()[:-100])
     status, message = error_of("matmul", path, saved["b"], "-o", tmp_path / "d.npy")
     assert status == 2
-    assert message.startswith(f"{path} is not a whole .npy file: ")
+    assert message.startswith(f"{path} is not a complete .npy file: ")
     assert message.endswith("; write it again with np.save")
     assert "\n" not in message
 
@@ -152,7 +149,7 @@ def test_garbage_is_one_line(content: bytes, saved: dict[str, Path], tmp_path: P
     saved["a"].write_bytes(content)
     status, message = error_of("matmul", saved["a"], saved["b"], "-o", tmp_path / "d.npy")
     assert (status, "\n" in message) == (2, False)
-    assert message.startswith(f"{saved['a']} is not a whole .npy file: ")
+    assert message.startswith(f"{saved['a']} is not a complete .npy file: ")
 
 
 def test_an_archive_is_refused(saved: dict[str, Path], tmp_path: Path) -> None:
@@ -186,7 +183,7 @@ def test_cuda_on_a_machine_without_it_is_one_line(command: str, monkeypatch: pyt
     monkeypatch.setattr(importlib.import_module("warpwright.cuda.device"), "require", absent)
     assert error_of(command, "--device", "cuda") == (
         2,
-        "device 'cuda' needs an NVIDIA GPU, and this machine has no CUDA driver; use a virtual one, such as "
+        "device 'cuda' needs an NVIDIA GPU, and this machine has no CUDA driver; use a virtual GPU, such as "
         "device='h200'",
     )
 

@@ -45,7 +45,7 @@ def test_a_chart_gets_the_same_numbers(engine) -> None:
     rows = rungs.predicted(device("b200"), SUMMARIES, 512, 0, fast=True)
     (first, second) = rungs.rungs_of(rows, SUMMARIES)
     assert (first.level, first.tflops, first.wasted, first.summary) == (1, 152.7, 0.0, "a baseline")
-    assert second.wasted == 0.5 and second.why == "dropped products 40 %"
+    assert second.wasted == 0.5 and second.why == "dropped MMA 40 %"
     assert len(list(rungs.rung_tables(rows, "a title"))) == 1
 
 

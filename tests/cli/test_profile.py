@@ -165,7 +165,7 @@ def test_a_launch_file(calls, folder) -> None:
             ["gemm", "--size", "12x3"],
             "given --size 12x3; expected M = N = K such as 4096, or MxNxK such as 4096x512x8192",
         ),
-        (["gemm", "--plot", "t.jpg"], "given --plot t.jpg; expected a name that ends with .svg, .png, .pdf"),
+        (["gemm", "--plot", "t.jpg"], "given --plot t.jpg; expected a file name that ends with .svg, .png, .pdf"),
         (
             ["gemm", "--size", 128, "--trace", "no/t.json"],
             "cannot write no/t.json: No such file or directory; name a file in a folder that exists",

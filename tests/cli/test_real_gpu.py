@@ -158,7 +158,7 @@ def test_tune_without_a_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(cuda, "device", absent)
     assert error_of("tune", "64x64x64") == (
         2,
-        "device 'cuda' needs an NVIDIA GPU, and this machine has no CUDA driver; use a virtual one, such as "
+        "device 'cuda' needs an NVIDIA GPU, and this machine has no CUDA driver; use a virtual GPU, such as "
         "device='h200'",
     )
 

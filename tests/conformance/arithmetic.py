@@ -1,7 +1,7 @@
 """Probes of arithmetic, logic, conversions and comparisons, on random and adversarial values.
 
-``instructions.txt`` has an instruction a line, each operand with the type of its values. Results are stored as
-checksums, one an instruction; any NaN stands for all.
+``instructions.txt`` has one instruction a line, each operand with the type of its values. Results are stored as one
+checksum an instruction; every NaN counts as the same value.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FLOATS = {"f16": np.uint16, "bf16": np.uint16, "f32": np.uint32, "f64": np.uint6
 
 
 def arithmetic() -> Iterator[Case]:
-    """Sixteen instructions a kernel, each on values of its own."""
+    """Sixteen instructions a kernel, each with its own values."""
     lines = INSTRUCTIONS.read_text().splitlines()
     for first in range(0, len(lines), TOGETHER):
         chosen = lines[first : first + TOGETHER]
@@ -44,7 +44,7 @@ def sources_of(line: str) -> list[tuple[str, str]]:
 
 
 def flushes() -> Iterator[Case]:
-    """``.ftz`` where a result is about to become normal by rounding: which of the two comes first."""
+    """``.ftz`` with results that become normal by rounding: whether the flush or the rounding is first."""
     for kind, (fraction, least) in {"f32": (23, -126), "f16": (10, -14)}.items():
         modes = ("rn", "rz", "rm", "rp") if kind == "f32" else ("rn",)
         held = nearly_normal(fraction, least)
@@ -92,7 +92,7 @@ NANS = np.array(
 
 
 def tf32_nans() -> Iterator[Case]:
-    """NaN on the way to tf32, whose pattern can show in what follows."""
+    """NaN converted to tf32, whose bit pattern can affect later instructions."""
     held = np.resize(NANS, THREADS).view(np.float32)
     forms = ("rn", "rz", "rna", "rn.relu", "rz.relu", "rna.satfinite")
     lines = [f"cvt.{form}.tf32.f32 d:b32, a:f32" for form in forms]
@@ -100,7 +100,7 @@ def tf32_nans() -> Iterator[Case]:
 
 
 def arithmetic_case(name: str, chosen: dict[str, list[np.ndarray]]) -> Case:
-    """The instructions and what each thread has for their sources."""
+    """Returns the case of these instructions, with the source values of each thread."""
     body, given, results = "", [], []
     for line, held in chosen.items():
         operands = list(dict.fromkeys(OPERAND.findall(line)))
@@ -118,7 +118,7 @@ def arithmetic_case(name: str, chosen: dict[str, list[np.ndarray]]) -> Case:
 
 
 def words(array: np.ndarray, kind: str) -> np.ndarray:
-    """Values as two words a thread; 8-bit ones extended by their sign."""
+    """Returns values as two words a thread; 8-bit values are sign-extended."""
     if kind == "s8":
         array = array.astype(np.int32)
     raw = np.ascontiguousarray(array).view(np.uint8).reshape(THREADS, -1)
@@ -130,7 +130,7 @@ def width(kind: str) -> int:
 
 
 def instruction(line: str, operands: list[tuple[str, str]], names: dict[str, str]) -> str:
-    """The instruction with its operands taken from and put into words."""
+    """Returns the instruction with loads of its operands from words and stores of its results to words."""
     before, after = "", ""
     for register, kind in operands:
         word, bits = names[register], width(kind)
@@ -151,7 +151,7 @@ def instruction(line: str, operands: list[tuple[str, str]], names: dict[str, str
 
 
 def checks(answer: np.ndarray, kinds: list[str]) -> np.ndarray:
-    """A checksum a result; of 16-bit ones the low half, which is all that PTX promises."""
+    """Returns one checksum a result; of 16-bit results the low half, which is all that PTX defines."""
     found = []
     for n, kind in enumerate(kinds):
         pair = np.ascontiguousarray(answer[:, 2 * n : 2 * n + (2 if width(kind) == 64 else 1)])
@@ -162,7 +162,7 @@ def checks(answer: np.ndarray, kinds: list[str]) -> np.ndarray:
 
 
 def without_nan(pair: np.ndarray, kind: str) -> np.ndarray:
-    """All NaN as one pattern."""
+    """Returns the values with every NaN as one pattern."""
     element = values.PACKED.get(kind, kind)
     if element not in FLOATS:
         return pair

@@ -1,4 +1,4 @@
-"""Probes of atom and red: what they return and what they leave in global and in shared memory."""
+"""Probes of atom and red: their results, and the contents of global and shared memory after them."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ DTYPES: dict[str, Any] = {
     "f32": np.float32,
     "f64": np.float64,
 }
-SLOT = 16  # bytes of memory that each thread has for itself
+SLOT = 16  # bytes of each thread's own memory
 
 
 def operands(rng: np.random.Generator, type: str, count: int) -> np.ndarray:
-    """(count, 16) bytes: numbers of all magnitudes; floats with small ones that meet each other and special ones."""
+    """Returns (count, 16) bytes: numbers of all magnitudes; floats include pairs of small and of special values."""
     if type not in DTYPES:
         size = count * SLOT // 8
         wide = rng.integers(0, 2**63, size, np.uint64) >> rng.integers(0, 60, size, np.uint64)
@@ -52,7 +52,7 @@ def operands(rng: np.random.Generator, type: str, count: int) -> np.ndarray:
 
 
 def scalars() -> Iterator[Case]:
-    """Every operation on one value, in either space, each thread on a place of its own."""
+    """Every operation on one value, in both spaces, each thread at its own address."""
     rng = np.random.default_rng(31)
     for op in SCALARS:
         for space in ("global", "shared"):
@@ -60,14 +60,14 @@ def scalars() -> Iterator[Case]:
 
 
 def vectors() -> Iterator[Case]:
-    """Operations on several values at once, which global memory has."""
+    """Vector operations, which exist for global memory only."""
     rng = np.random.default_rng(32)
     for op in VECTORS:
         yield atomic_case(rng, op, "global")
 
 
 def reductions() -> Iterator[Case]:
-    """red, which returns nothing; and generic addresses."""
+    """red, and generic addresses."""
     rng = np.random.default_rng(33)
     for op in (
         "add.u32",

@@ -1,4 +1,4 @@
-"""Probes of mbarriers: tokens, pending counts, other CTAs' barriers, and what copies of lanes do to one."""
+"""Probes of mbarriers: tokens, pending counts, mbarriers of other CTAs, and arrivals of cp.async."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INIT = """    mbarrier.init.shared::cta.b64 [%base], {count};
 
 
 def tokens() -> Iterator[Case]:
-    """What waits for a state say: the current phase's, the preceding one's; and for either parity."""
+    """Waits by token, of the current and of the preceding phase, and by either parity."""
     for count, script in (
         (1, "arrive; arrive; arrive"),
         (2, "arrive; arrive; arrive; arrive 1; noComplete 1; arrive"),
@@ -65,7 +65,7 @@ def token_case(count: int, steps: Sequence[str]) -> Case:
 
 
 def remote_arrivals() -> Iterator[Case]:
-    """Operations on the barrier of another CTA: ``"1>0 arrive"``, CTA 1's on the barrier of CTA 0."""
+    """Operations on the mbarrier of another CTA: ``"1>0 arrive"`` is CTA 1's arrive on CTA 0's mbarrier."""
     for ranks, count, script in (
         (2, 1, "0>1 arrive; 1>0 arrive; 0>0 arrive; 0>1 arrive"),
         (2, 3, "0>1 arrive 2; 1>1 arrive; 1>0 arrive 3; 0>1 arrive 3"),
@@ -101,7 +101,7 @@ def remote_case(ranks: int, count: int, steps: Sequence[str]) -> Case:
 
 
 def cluster_addresses() -> Iterator[Case]:
-    """mapa, getctarank, isspacep and cvta: shared addresses of other CTAs, as differences from one's own."""
+    """mapa, getctarank, isspacep and cvta: shared addresses of other CTAs, as differences from the own address."""
     body = """    .reg .b64 %own, %theirs;
     mapa.shared::cluster.u32 %n, %base, %i0;
     sub.u32 %o0, %n, %base;

@@ -1,4 +1,4 @@
-"""What a probe is, and the one general kernel that most probes use."""
+"""The classes of probes and their cases, and the general kernel of most probes."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class Probe:
 
 
 def numbered(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Every element another number, none of them 0."""
+    """Returns an array of distinct numbers other than 0."""
     return (np.arange(np.prod(shape)) % 60000 + 1).astype(dtype).reshape(shape)
 
 
 def sums(answer: np.ndarray) -> np.ndarray:
-    """A checksum of each row: answers that are too large to be stored."""
+    """Returns a checksum of each row, for answers that are too large to store."""
     return np.array([crc32(np.ascontiguousarray(row).tobytes()) for row in answer], np.uint32)
 
 

@@ -1,4 +1,4 @@
-"""Probes of copies that are no boxes: bulk copies and reductions between CTAs, st.async, cp.async."""
+"""Probes of copies without tensor maps: bulk copies and reductions between CTAs, st.async, cp.async."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.conformance.cases import Case, Probe, numbered, threads_case
 
 __all__ = ["PROBES"]
 
-# The barrier is at %base, data from %base + 64 on; waiting gives up, so that a wrong count is an answer too.
+# The mbarrier is at %base, data from %base + 64 on; the wait times out, so that a wrong count gives an answer too.
 BARRIER = """    @%first mbarrier.init.shared::cta.b64 [%base], 1;
     @%first fence.mbarrier_init.release.cluster;
     barrier.cluster.arrive;
@@ -38,7 +38,7 @@ WAITED:
 
 
 def bulk_copies() -> Iterator[Case]:
-    """Linear copies of global memory to shared memory, of the CTA or of several."""
+    """Bulk copies of global memory to the shared memory of one CTA or of several."""
     to_shared = "cp.async.bulk.shared::{space}.global.mbarrier::complete_tx::bytes [%n], [%memory], {size}, [%base]"
     for space in ("cta", "cluster"):
         for size, at, source in ((16, 64, 0), (48, 80, 16), (512, 128, 32)):
@@ -72,7 +72,7 @@ TO_NEXT = """    .reg .b32 %rank, %ranks, %bar;
 
 
 def remote_copies() -> Iterator[Case]:
-    """Copies and reductions of shared memory into the next CTA of the cluster, counted at its barrier."""
+    """Copies and reductions from shared memory to the next CTA of the cluster, completed on its mbarrier."""
     rng = np.random.default_rng(41)
     names = ["", *(f"{op}.u32" for op in ("add", "inc", "dec", "min", "max"))]
     names += ["add.s32", "min.s32", "max.s32", "add.u64", "and.b32", "or.b32", "xor.b32"]
@@ -86,7 +86,7 @@ def remote_copies() -> Iterator[Case]:
 
 
 def async_stores() -> Iterator[Case]:
-    """st.async of every type and vector, red.async of every operation, into the next CTA."""
+    """st.async of every type and vector, red.async of every operation, to the next CTA."""
     rng = np.random.default_rng(42)
     for type in ("b32", "u32", "s32", "f32", "b64", "u64", "s64", "f64"):
         for vector in ("", ".v2", ".v4"):
@@ -100,7 +100,7 @@ def async_stores() -> Iterator[Case]:
 
 
 def async_case(rng: np.random.Generator, opcode: str) -> Case:
-    """32 threads of each of 2 CTAs send to places 16 bytes apart."""
+    """32 threads of each of 2 CTAs store to addresses 16 bytes apart."""
     type = opcode.rpartition(".")[2]
     wide = type.endswith("64")
     count = int(opcode.partition(".v")[2][:1] or 1) if ".v" in opcode else 1
@@ -123,7 +123,7 @@ def short(opcode: str) -> str:
 
 
 def remote_accesses() -> Iterator[Case]:
-    """st, atom and red on the shared memory of the other CTAs: all threads of all CTAs add to the same places."""
+    """st, atom and red on the shared memory of the other CTAs: all threads of all CTAs add to the same addresses."""
     body = """    .reg .b32 %rank, %ranks;
     mov.u32 %rank, %cluster_ctarank;
     mov.u32 %ranks, %cluster_nctarank;

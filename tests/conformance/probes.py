@@ -1,7 +1,7 @@
-"""The probes: what is launched, with which data, and which argument holds the answer.
+"""The probes: launches of short kernels, their data, and the argument that has the answer.
 
-What an H200 (driver 580, CUDA 13.0) answered is stored in ``golden/``; `test_probes` holds the virtual H200 to it on
-any machine, and ``tests/gpu`` the real one. ``python -m tests.conformance.record`` asks a real GPU again.
+The answers of an H200 (driver 580, CUDA 13.0) are stored in ``golden/``; `test_probes` compares the virtual H200 with
+them on any machine, and ``tests/gpu`` a real one. ``python -m tests.conformance.record`` records them again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import warpwright as ww
 from tests.conformance import arithmetic, atomics, barriers, copies, refusals, texts, warpgroups, warps
 from tests.conformance.cases import Case, Probe, numbered
 from warpwright.errors import DeviceError
-from warpwright.types import named, tf32
+from warpwright.types import of_name, tf32
 
 __all__ = ["FAULTS", "GOLDEN", "PROBES", "REFUSALS", "Probe", "answer", "answers", "golden", "store"]
 
@@ -30,7 +30,7 @@ bf16 = ml_dtypes.bfloat16
 def load_case(
     name: str, array: np.ndarray, box: tuple[int, ...], at: tuple[int, ...], offset: int = 0, **map: Any
 ) -> Case:
-    """A box at ``at`` (array order), loaded to ``offset``."""
+    """Returns the case of a box at ``at`` (array order), loaded to ``offset``."""
     tensor = ww.TensorMap(array, box, **map)
     wide = max(1, tensor.swizzle // (tensor.box[0] * tensor.dtype.nbytes))  # room for rows as wide as the pattern
     total = -(-(offset + wide * tensor.nbytes) // 1024) * 1024
@@ -55,7 +55,7 @@ def store_case(
 
 
 def swizzles() -> Iterator[Case]:
-    """Where the chunks of a row go, also for rows narrower than the pattern and boxes that start inside it."""
+    """The addresses of a row's chunks, also for rows narrower than the pattern and boxes that start inside it."""
     for mode in (0, 32, 64, 128):
         for inner in sorted({16, 32, 64, mode} - {0}):
             for offset in (0, 128, 256, 384, 512, 640, 896, 1152):
@@ -66,10 +66,9 @@ def swizzles() -> Iterator[Case]:
 
 
 def edges() -> Iterator[Case]:
-    """Boxes partly and wholly outside: what they read, and that they count as whole boxes.
+    """Boxes partly and wholly out of bounds: the values they read, and that their full bytes complete.
 
-    The innermost coordinate is a multiple of 16 bytes throughout: the H200 answers any other with an illegal
-    instruction.
+    The innermost coordinate is always a multiple of 16 bytes: the H200 raises an illegal instruction for another.
     """
     array = numbered((5, 12), np.float32)[:, :10]
     for row in (-100, -4, -1, 0, 3, 5):
@@ -100,7 +99,7 @@ def corners() -> Iterator[Case]:
 
 
 def hints() -> Iterator[Case]:
-    """Prefetches, cache policies and other spellings leave the numbers of a copy alone."""
+    """Prefetches, cache policies and other spellings do not change the result of a copy."""
     array = numbered((8, 32), np.uint16)
     copy = "%first cp.async.bulk.tensor.2d.shared::cluster"
     ahead = "%first prefetch.tensormap [%map];\n    @%first cp.async.bulk.prefetch.tensor.2d.L2.global.tile "
@@ -137,7 +136,7 @@ def edge_reductions() -> Iterator[Case]:
 
 
 def refused_boxes() -> Iterator[Case]:
-    """Boxes that start beside a unit of 16 bytes, that are stored below 0, or that shared memory cannot hold."""
+    """Boxes with a start that is no multiple of 16 bytes, a store at a negative coordinate, or too large a box."""
     array = numbered((8, 32), np.uint16)
     for name, at, offset in (
         ("aligned", (0, 8), 0),
@@ -163,7 +162,7 @@ def refused_boxes() -> Iterator[Case]:
 
 
 def steps() -> Iterator[Case]:
-    """Element strides: every n-th element, counted as elements that arrive; the innermost stride has no effect."""
+    """Element strides: every n-th element is copied and counted; the innermost stride has no effect."""
     array = numbered((20, 16), np.float32)
     for stride in ((2, 1), (3, 1), (8, 1), (1, 2), (2, 3)):
         for at in ((0, 0), (-1, -4), (1, 4), (-5, 0), (15, 8)):
@@ -171,7 +170,7 @@ def steps() -> Iterator[Case]:
 
 
 def fills() -> Iterator[Case]:
-    """The NaN that elements outside read as; float32 read as tf32."""
+    """The NaN of elements out of bounds; float32 read as tf32."""
     for dtype in (np.float16, bf16, np.float32, np.float64):
         array = numbered((4, 16), dtype)
         yield load_case(np.dtype(dtype).name, array, (4, 16), (2, 8), fill="nan")
@@ -185,9 +184,9 @@ def fills() -> Iterator[Case]:
 
 
 def stores() -> Iterator[Case]:
-    """Elements outside are left out; a swizzled box is put straight; element strides skip elements.
+    """Stores skip elements out of bounds, undo the swizzle, and skip elements by their strides.
 
-    No coordinate is negative: the H200 answers that, in stores and reductions, with an illegal instruction.
+    No coordinate is negative: the H200 raises an illegal instruction for a store or reduction with one.
     """
     for row, column in ((0, 0), (3, 4), (4, 8), (5, 0), (0, 12)):
         values = numbered((4, 8), np.float32)
@@ -208,7 +207,7 @@ def stores() -> Iterator[Case]:
 
 
 def reductions() -> Iterator[Case]:
-    """Each operation on each element type, floats with their special values."""
+    """Each operation on each element type, floats with special values."""
     rng = np.random.default_rng(7)
     for op, names in {
         "add": ("uint32", "int32", "uint64", "float32", "float16", "bfloat16"),
@@ -227,20 +226,20 @@ def reductions() -> Iterator[Case]:
 
 
 def bulk_reductions() -> Iterator[Case]:
-    """The linear reductions."""
+    """Bulk reductions."""
     rng = np.random.default_rng(8)
     for op in (
         *("add.f32", "add.f64", "add.noftz.f16", "add.noftz.bf16", "min.f16", "max.f16", "min.bf16", "max.bf16"),
         *("add.u32", "add.s32", "add.u64", "min.s32", "max.u32", "min.s64", "max.u64", "inc.u32", "dec.u32"),
         *("and.b32", "or.b64", "xor.b32"),
     ):
-        dtype = named(op.rpartition(".")[2]).dtype
+        dtype = of_name(op.rpartition(".")[2]).dtype
         old, new = (operands(rng, dtype) for _ in range(2))
         yield Case(op, texts.bulk_reduce(op), [old, new, new.nbytes], old, smem=1024 + new.nbytes)
 
 
 def operands(rng: np.random.Generator, dtype: np.dtype[Any]) -> np.ndarray:
-    """(16, 32) values: of every magnitude, small ones that meet each other, and the special ones of floats."""
+    """Returns (16, 32) values: of every magnitude, pairs of small values, and the special values of floats."""
     if dtype.kind in "iu":
         wide = rng.integers(0, 2**63, (16, 32), np.uint64) >> rng.integers(0, 60, (16, 32), np.uint64)
         return wide.astype(dtype)
@@ -255,7 +254,7 @@ def operands(rng: np.random.Generator, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def multicasts() -> Iterator[Case]:
-    """Which CTAs get the bytes, at which place, and how many each counts."""
+    """The CTAs that receive the bytes, the address, and the bytes that complete in each."""
     for size, masks in (
         (2, (0b11, 0b11)),
         (2, (0b10, 0b01)),
@@ -273,7 +272,7 @@ def multicasts() -> Iterator[Case]:
 
 
 def mbarrier_phases() -> Iterator[Case]:
-    """When a phase ends, and what either parity sees then."""
+    """The end of a phase, and the result of a wait for either parity."""
     for count, script in (
         (1, "arrive; arrive; arrive"),
         (3, "arrive; arrive 2; arrive 3; pending 1; pending 1; arrive"),
@@ -302,14 +301,14 @@ def elections() -> Iterator[Case]:
 
 
 def shared_addresses() -> Iterator[Case]:
-    """Where static and dynamic shared memory begin, and the sizes that special registers tell."""
+    """The addresses of static and dynamic shared memory, and the sizes in special registers."""
     for smem in (0, 4, 1000, 40000, 200000):
         out = np.zeros(5, np.uint32)
         yield Case(f"{smem}", texts.addresses(), [out], out, smem=smem, block=1)
 
 
 def wgmma_sums() -> Iterator[Case]:
-    """How sums of wgmma are rounded, with and without an accumulator; integers are exact."""
+    """The rounding of wgmma's accumulation, with and without an accumulator; integers are exact."""
     rng = np.random.default_rng(11)
     for form, dtype in {
         "k16.f32.f16.f16": np.float16,
@@ -382,7 +381,7 @@ REFUSALS = [Probe("refused_boxes", refused_boxes), *refusals.PROBES]  # a fault 
 
 
 def answers(probe: Probe, device: Any) -> dict[str, np.ndarray]:
-    """What ``device`` answers, as bytes: NaNs have patterns too."""
+    """Returns the answers of ``device`` as bytes, which distinguish NaN patterns."""
     return {case.name: answer(case, device) for case in probe.cases()}
 
 
@@ -401,14 +400,14 @@ def answer(case: Case, device: Any) -> np.ndarray:
 
 
 def golden(probe: Probe, folder: Path = GOLDEN) -> dict[str, np.ndarray]:
-    """What the H200 answered."""
+    """Returns the stored answers of the H200."""
     with np.load(folder / f"{probe.name}.npz") as stored:
         ends = np.cumsum(stored["sizes"])
         return dict(zip(stored["names"].tolist(), np.split(stored["data"], ends[:-1]), strict=True))
 
 
 def store(path: Path, found: dict[str, np.ndarray]) -> None:
-    """All answers end to end: that takes a third of the room of an array each."""
+    """Write all answers as one array, a third of the size of separate arrays."""
     parts = list(found.values())
     data = np.concatenate([*parts, np.zeros(0, np.uint8)])
     np.savez_compressed(path, names=np.array(list(found)), sizes=np.array([part.size for part in parts]), data=data)

@@ -1,7 +1,7 @@
-"""``python -m tests.conformance.record [probe …]``: ask a real GPU and store its answers in ``golden/``.
+"""``python -m tests.conformance.record [probe …]``: record the answers of a real GPU in ``golden/``.
 
-Each probe runs in a process of its own. A case that faults or hangs ends its process, is reported, and is left out;
-the next process goes on behind it. ``--to FOLDER`` stores elsewhere, ``--whole`` all that a kernel answered.
+Each probe runs in its own process. A case that faults or hangs ends its process, is reported and is skipped; the next
+process continues after it. ``--to FOLDER`` stores to another folder, ``--whole`` stores complete answers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main(words: list[str]) -> int:
 
 
 def ask(name: str, first: int, folder: Path, whole: bool, device: str) -> int:
-    """Answer the cases of a probe from number ``first`` on, each into a file; AGAIN after a fault that was expected."""
+    """Record the cases of a probe from index ``first`` on, each in a file; returns AGAIN after an expected fault."""
     probe = next(probe for probe in (*PROBES, *REFUSALS) if probe.name == name)
     for number, case in enumerate(probe.cases()):
         if number >= first:
@@ -57,7 +57,7 @@ def ask(name: str, first: int, folder: Path, whole: bool, device: str) -> int:
 
 
 def record(name: str, to: Path, options: list[str]) -> int:
-    """Store the answers to one probe; gives the number of cases without one."""
+    """Store the answers to one probe; returns the number of cases without an answer."""
     probe = next(probe for probe in (*PROBES, *REFUSALS) if probe.name == name)
     cases = [case.name for case in probe.cases()]
     failures, began = [], time.monotonic()
@@ -78,7 +78,7 @@ def record(name: str, to: Path, options: list[str]) -> int:
 
 
 def run(name: str, first: int, folder: Path, options: list[str]) -> str:
-    """One process, until it ends or makes no progress; gives its last words, "" when the next is to go on."""
+    """Run one process until it ends or hangs; returns its last output, or "" if the next process should continue."""
     command = [sys.executable, "-m", "tests.conformance.record", name, "--first", str(first), "--to", str(folder)]
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen([*command, *options], stdout=log, stderr=log)

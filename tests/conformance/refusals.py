@@ -1,4 +1,4 @@
-"""Probes of what is refused: launches that fault, beside their neighbours that do not."""
+"""Probes of faults: launches that fault, beside similar launches that do not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.conformance.copies import BARRIER
 
 __all__ = ["PROBES", "STRICTER"]
 
-# What PTX leaves undefined and an H200 does not notice: the virtual GPU stops.
+# Undefined in PTX and not detected by an H200: the virtual GPU raises an error.
 STRICTER = {
     *("behind shared memory", "wait at none", "init of 2^20", "noComplete that completes"),
     *(f"{kind} {size} bytes" for kind in ("load", "store", "reduction") for size in (8, 24)),
@@ -31,7 +31,7 @@ def refused(name: str, body: str, cluster: int = 1) -> Case:
 
 
 def refused_accesses() -> Iterator[Case]:
-    """Loads, stores and atomics: alignment, places outside."""
+    """Loads, stores and atomics: alignment, addresses out of bounds."""
     for name, body in (
         ("ld.global.u32 at 4", "ld.global.u32 %m, [%place+4]; st.global.u32 [%place], %m;"),
         ("ld.global.u32 at 2", "ld.global.u32 %m, [%place+2]; st.global.u32 [%place], %m;"),
@@ -54,7 +54,7 @@ def refused_accesses() -> Iterator[Case]:
 
 
 def refused_copies() -> Iterator[Case]:
-    """Bulk copies: sizes and places that are no multiples of 16 bytes; cp.async of odd places."""
+    """Bulk copies: sizes and addresses that are no multiples of 16 bytes; cp.async of misaligned addresses."""
     for name, to, source, size in (
         ("16", "%n", "%place", 16),
         ("8 bytes", "%n", "%place", 8),
@@ -87,7 +87,7 @@ def refused_copies() -> Iterator[Case]:
 
 
 def refused_barriers() -> Iterator[Case]:
-    """mbarriers: places, and objects that are none."""
+    """mbarriers: misaligned addresses, and memory without an mbarrier."""
     init = "    mbarrier.init.shared::cta.b64 [%base], 1;\n"
     for name, body in (
         ("init at 4", "    mbarrier.init.shared::cta.b64 [%base+4], 1;\n"),

@@ -1,4 +1,4 @@
-"""The virtual H200 answers every probe as the H200 did."""
+"""The virtual H200 gives the recorded answers of the H200 to every probe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.conformance.refusals import STRICTER
 
 
 def differing(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> list[str]:
-    """The cases that differ, each with the first byte that does."""
+    """Returns the cases that differ, each with its first different byte."""
     assert found.keys() == expected.keys(), "the golden data is of other probes: python -m tests.conformance.record"
     different = []
     for name, answer in expected.items():

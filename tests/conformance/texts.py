@@ -1,4 +1,4 @@
-"""PTX of the probes: short kernels whose outputs show one rule of the hardware each."""
+"""PTX of the probes: short kernels; the output of each shows one rule of the hardware."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["addresses", "bulk_reduce", "elected", "load", "multicast", "phases",
 
 LOAD = "cp.async.bulk.tensor.{}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 
-# A wait that gives up: a wrong count then shows as 0 in `done` and not as a kernel that never ends.
+# A wait with a timeout: a wrong count gives 0 in `done` and not a kernel that hangs.
 WAIT = """
     mov.u32 %tries, 0;
 WAIT:
@@ -44,7 +44,7 @@ def module(entry: str, params: str, body: str, demands: str = "", align: int = 1
 
 
 def coordinates(rank: int) -> tuple[str, str, str]:
-    """Parameters c0, c1, …, their loads, and the vector of their registers."""
+    """Returns parameters c0, c1, …, their loads, and the vector of their registers."""
     names = range(rank)
     params = "".join(f", .param .s32 c{n}" for n in names)
     loads = f"    .reg .b32 %c<{rank}>;\n" + "".join(f"    ld.param.s32 %c{n}, [c{n}];\n" for n in names)
@@ -52,7 +52,7 @@ def coordinates(rank: int) -> tuple[str, str, str]:
 
 
 def each_word(label: str, first: str, body: str) -> str:
-    """``body`` for every word of the arena that is this thread's; ``%at`` is its offset."""
+    """Returns a loop of ``body`` over this thread's words of the arena; ``%at`` is the offset of a word."""
     return f"""
     shl.b32 %at, %t, 2;
 {label}:

@@ -24,7 +24,7 @@ SWIZZLES = {0: 0, 128: 1, 64: 2, 32: 3}
 
 
 def descriptor(start: int, lbo: int, sbo: int, swizzle: int = 0, base: int = 0) -> int:
-    """The bits of a matrix descriptor; ``start`` counts from the arena."""
+    """Returns the bits of a matrix descriptor; ``start`` is relative to the arena."""
     return start >> 4 | lbo >> 4 << 16 | sbo >> 4 << 32 | base << 49 | SWIZZLES[swizzle] << 62
 
 
@@ -90,7 +90,7 @@ END = """    wgmma.commit_group.sync.aligned;
 
 
 def wgmma_fragments() -> Iterator[Case]:
-    """D, and A in registers, of every type: whole numbers, whose sums are exact."""
+    """D, and A in registers, of every type: integers, whose sums are exact."""
     rng = np.random.default_rng(51)
     for form, n, a in product(FORMS, (8, 24), (A_PLAIN, None)):
         where = "shared" if a is not None else "registers"
@@ -98,7 +98,7 @@ def wgmma_fragments() -> Iterator[Case]:
 
 
 def wgmma_widths() -> Iterator[Case]:
-    """Every N; integers have fewer."""
+    """Every N; integer types have fewer."""
     rng = np.random.default_rng(52)
     for n in range(8, 257, 8):
         yield product_case(rng, f"bf16 {n}", BF16, n, keep=by_warp)
@@ -125,7 +125,7 @@ def wgmma_majors() -> Iterator[Case]:
 
 
 def wgmma_offsets() -> Iterator[Case]:
-    """K-major descriptors: what each byte offset does, the leading one of a swizzled operand nothing."""
+    """K-major descriptors: the effect of each byte offset; LBO of a swizzled operand has none."""
     rng = np.random.default_rng(54)
     image = values(rng, "bf16", (8192,), "whole")
     for mode in (0, 32, 64, 128):

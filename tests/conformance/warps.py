@@ -1,4 +1,4 @@
-"""Probes of what a warp does with its own registers: matrices of fragments, mma.sync, exchange between lanes."""
+"""Probes of warp-level instructions: ldmatrix, stmatrix, mma.sync, shuffles and votes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def values(rng: np.random.Generator, type: str, shape: tuple[int, ...], kind: st
 
 
 def special_values(dtype: np.dtype[Any]) -> np.ndarray:
-    """Zeros, infinities, NaN, the least and greatest magnitudes."""
+    """Returns zeros, infinities, NaN, the minimum and maximum magnitudes."""
     info = ml_dtypes.finfo(dtype)
     extremes = [info.smallest_subnormal, -info.smallest_subnormal, info.smallest_normal, info.max, -info.max]
     unbounded = [] if dtype.name == "float8_e4m3fn" else [np.inf, -np.inf]
@@ -60,14 +60,14 @@ def special_values(dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def row_offsets(rng: np.random.Generator, used: int) -> np.ndarray:
-    """A row of 16 bytes for each lane, no two the same; lanes beyond ``used`` have an address that is none."""
+    """Returns the offset of a distinct 16-byte row for each lane; lanes from ``used`` on have an invalid address."""
     rows = rng.permutation(64)[:32].astype(np.uint32) * 16
     rows[used:] = 0x00F0_0003
     return rows[:, None]
 
 
 def matrix_loads() -> Iterator[Case]:
-    """ldmatrix: whose row each register comes from; addresses of lanes that name no row do not count."""
+    """ldmatrix: the lane that addresses each register's row; unused addresses are ignored."""
     rng = np.random.default_rng(21)
     image = numbered((512,), np.uint16)
     for count in (1, 2, 4):
@@ -104,7 +104,7 @@ MMA = (
 
 
 def warp_products() -> Iterator[Case]:
-    """mma.sync: layouts (whole numbers), rounding (spread ones), infinities and NaN, with C and without."""
+    """mma.sync: layouts (integers), rounding (spread magnitudes), infinities and NaN, with C and without."""
     rng = np.random.default_rng(23)
     for form in MMA:
         kinds = ("spread", "extreme") if form[2] == "s32" else ("whole", "spread", "zero", "special")
@@ -179,7 +179,7 @@ VOTES = """    setp.eq.u32 %first, %i0, 1;
 
 
 def for_lanes(mask: int, body: str) -> str:
-    """``body`` for the lanes of a mask only, which it names MASK."""
+    """Returns ``body`` for the lanes of a mask, named MASK in it."""
     enter = """    mov.u32 %m, %laneid;
     shl.b32 %m, 1, %m;
     and.b32 %m, %m, MASK;
@@ -190,7 +190,7 @@ def for_lanes(mask: int, body: str) -> str:
 
 
 def special_registers() -> Iterator[Case]:
-    """Who a thread is, in clusters of several shapes; masks of lanes."""
+    """Thread, CTA and cluster indices in clusters of several shapes; lane masks."""
     names = [f"{name}.{axis}" for name in ("ctaid", "nctaid", "clusterid", "nclusterid") for axis in "xyz"]
     names += [f"{name}.{axis}" for name in ("cluster_ctaid", "cluster_nctaid") for axis in "xyz"]
     names += ["cluster_ctarank", "cluster_nctarank", "laneid", "ntid.x", "tid.x"]
@@ -223,7 +223,7 @@ OTHERS:
 
 
 def no_ops() -> Iterator[Case]:
-    """Instructions that must leave every number alone: setmaxnreg, griddepcontrol, prefetches, nanosleep."""
+    """Instructions that must not change a result: setmaxnreg, griddepcontrol, prefetches, nanosleep."""
     rng = np.random.default_rng(26)
     words = rng.integers(0, 2**32, (384, 2), np.uint32)
     body = """    add.u32 %o0, %i0, %i1;

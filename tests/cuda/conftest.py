@@ -1,4 +1,4 @@
-"""Stand-ins for the CUDA packages, for what is worth testing without a GPU."""
+"""A fake CUDA driver, for tests without a GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Result(enum.IntEnum):
 
 
 class FakeDriver:
-    """Notes how it is called; ``status`` is its answer."""
+    """Records its calls; every call returns ``status``."""
 
     CUresult = Result
 
@@ -45,6 +45,6 @@ def fake_driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     made = FakeDriver()
     monkeypatch.setattr(tensor_map, "driver", lambda: made)
     monkeypatch.setattr(function, "driver", lambda: made)
-    tensor_map.encoded.cache_clear()
+    tensor_map.encode_fields.cache_clear()
     yield made
-    tensor_map.encoded.cache_clear()
+    tensor_map.encode_fields.cache_clear()

@@ -1,4 +1,4 @@
-"""A stand-in for the CUDA driver whose GPU is memory of the host."""
+"""A fake CUDA driver whose GPU memory is host memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FULL = SimpleNamespace(value=2, name="CUDA_ERROR_OUT_OF_MEMORY")
 
 
 class Driver:
-    """A driver whose GPU is memory of the host, with room for ``room`` bytes."""
+    """A fake driver whose GPU memory is host memory, ``room`` bytes of it."""
 
     def __init__(self) -> None:
         self.room, self.held, self.capturing = 1 << 20, {}, 0

@@ -1,4 +1,4 @@
-"""The cache of machine code and the assembler's report: what needs no GPU."""
+"""The cache of machine code and the assembler's log, without a GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from warpwright.cuda import compile as compiling
 from warpwright.cuda.compile import Cubin, Usage, compile_ptx, key, read, write
-from warpwright.cuda.function import loaded
+from warpwright.cuda.function import load_module
 from warpwright.errors import UsageError, WarpwrightError
 from warpwright.kernels.gemm import HopperConfig, hopper_kernel
 
@@ -38,7 +38,7 @@ def test_the_report_of_each_kernel() -> None:
     assert [line[16:24] for line in cubin.warnings] == ["(C7510) "]
 
 
-def test_whatever_decides_the_machine_code_decides_the_entry() -> None:
+def test_whatever_determines_the_machine_code_determines_the_entry() -> None:
     base = ("text", "sm_90a", 13000, "1.2.0")
     others = [("text2", *base[1:]), ("text", "sm_100a", 13000, "1.2.0"), ("text", "sm_90a", 13010, "1.2.0")]
     names = {key(*facts) for facts in [base, *others, (*base[:3], "1.2.1")]}
@@ -56,7 +56,7 @@ def test_an_entry_comes_back_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "damage", [lambda data: data[:-1], lambda data: b"", lambda data: b"[]\n", lambda data: data[3:]]
 )
-def test_a_damaged_entry_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage) -> None:
+def test_a_damaged_entry_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage) -> None:
     calls = []
     monkeypatch.setattr(compiling, "version", lambda: 13000)
     monkeypatch.setattr(compiling, "assembler", lambda: "one of them")
@@ -71,7 +71,7 @@ def test_a_damaged_entry_is_made_again(tmp_path: Path, monkeypatch: pytest.Monke
     assert read(entry) == first
 
 
-def test_without_a_place_to_write_nothing_is_kept(tmp_path: Path) -> None:
+def test_a_cache_folder_that_is_not_writable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     write(tmp_path / "file" / "entry", Cubin(b"code", ""))
     assert read(tmp_path / "file" / "entry") is None
@@ -98,16 +98,16 @@ def test_ptxas_assembles_and_reports() -> None:
 
 @pytest.mark.usefixtures("with_ptxas")
 def test_registers_move_between_warpgroups() -> None:
-    """What a linker would ignore (C7504), and what the largest tiles need."""
+    """A linker ignores setmaxnreg (C7504); the largest tiles need it."""
     cubin = compiling.link(hopper_kernel(HopperConfig()).ptx(), "sm_90a")
     assert cubin.warnings == [] and "C7504" not in cubin.log
 
 
 @pytest.mark.usefixtures("with_ptxas")
-def test_a_refusal_carries_the_words_of_the_assembler() -> None:
+def test_a_refusal_carries_the_log_of_ptxas() -> None:
     with pytest.raises(UsageError) as caught:
         compiling.link(KERNEL.replace("ret;", "add.u32 %r1, 1, 2;"), "sm_90a")
-    assert str(caught.value).startswith("the assembler refuses this PTX for sm_90a: ptxas kernel.ptx, line 6; error")
+    assert str(caught.value).startswith("ptxas refuses this PTX for sm_90a: ptxas kernel.ptx, line 6; error")
     assert "%r1" in str(caught.value)
 
 
@@ -132,6 +132,6 @@ def test_what_the_driver_refuses(words: str) -> None:
             return (SimpleNamespace(value=218, name="CUDA_ERROR_INVALID_PTX"),)
 
     with pytest.raises(WarpwrightError) as caught:
-        loaded(Bindings(), b"text", "bad")
+        load_module(Bindings(), b"text", "bad")
     expected = f"the driver refuses the PTX of 'bad': {words}" if words else "loading 'bad': "
     assert str(caught.value).startswith(expected)

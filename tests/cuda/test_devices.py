@@ -1,4 +1,4 @@
-"""Real GPUs among the devices: names, choice, and what a machine without one says."""
+"""Real GPUs among the devices: names, choice, and the errors of a machine without a GPU."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch, initialise: Any, reason:
         ww.device("cuda:1")
     assert (
         str(caught.value)
-        == f"device 'cuda' needs an NVIDIA GPU, and {reason}; use a virtual one, such as device='h200'"
+        == f"device 'cuda' needs an NVIDIA GPU, and {reason}; use a virtual GPU, such as device='h200'"
     )
     assert cuda.devices() == ()
 
@@ -104,7 +104,7 @@ def test_targets_that_a_chip_runs(arch: str, target: str, runs: bool) -> None:
 
 
 def real(ordinal: int, chip: str) -> Any:
-    """A real GPU as far as its name and facts go."""
+    """Returns a fake of a real GPU with its name and figures."""
     made = object.__new__(cuda.Device)
     made.ordinal, made.spec = ordinal, DEVICES[chip]
     return made
@@ -143,7 +143,9 @@ def test_what_a_gpu_refuses_in_the_words_of_the_virtual_one(monkeypatch: pytest.
 def test_observers_need_a_virtual_gpu() -> None:
     with pytest.raises(ww.LaunchError) as caught:
         real(0, "h200").launch(None, "k", (1, 1, 1), (1, 1, 1), observers=[object()])
-    assert str(caught.value) == "observers watch a virtual GPU; cuda:0 is a real one; leave device= out"
+    assert str(caught.value) == (
+        "given observers for cuda:0, a real GPU; expected a virtual GPU; leave device= out, or pass device='h200'"
+    )
 
 
 @kernel("sm_90a")

@@ -1,4 +1,4 @@
-"""The parameter buffer of a prepared kernel."""
+"""Parameter buffers and launches of a loaded kernel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.cuda.conftest import FakeDriver, Result
 from warpwright.cuda.compile import Cubin
-from warpwright.cuda.function import ROWS, Function, layout, packed
+from warpwright.cuda.function import BUFFERS, Function, layout, wrap_integers
 from warpwright.errors import LaunchError
 from warpwright.ptx.nodes import Variable
 from warpwright.run.launch import load_ptx
@@ -60,7 +60,7 @@ def test_negative_integers_become_their_twos_complement() -> None:
     values = (-1, -2, -1.5, -3, b"abc")
     with pytest.raises(struct.error):
         form.pack(*values)
-    assert packed(form, values) == [0xFFFFFFFF, 2**64 - 2, -1.5, 0xFFFD, b"abc"]
+    assert wrap_integers(form, values) == [0xFFFFFFFF, 2**64 - 2, -1.5, 0xFFFD, b"abc"]
 
 
 CONTEXT = 77
@@ -68,7 +68,7 @@ SMALL = [param("u32"), param("b8", 16, align=8), param("f32")]
 
 
 class Kernels(FakeDriver):
-    """A driver that notes what each launch was given: grid, stream, and the parameters behind the pointers."""
+    """A fake driver that records the grid, the stream and the parameters of each launch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,10 +105,10 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Kernels:
     return made
 
 
-def test_a_launch_keeps_what_it_was_made_with(driver: Kernels) -> None:
-    """However many are made, each has parameters of its own, and a negative integer its two's complement."""
+def test_a_launch_keeps_its_arguments(driver: Kernels) -> None:
+    """Each of many launches has its own parameters; a negative integer is in two's complement."""
     function = Function(CONTEXT, Cubin(b"", ""), "k", SMALL, (32, 1, 1))
-    expected = [("kernel", (1 + n % 3, 1, 1), n % 2, (n, bytes([n % 256]) * 16, n / 4)) for n in range(2 * ROWS + 3)]
+    expected = [("kernel", (1 + n % 3, 1, 1), n % 2, (n, bytes([n % 256]) * 16, n / 4)) for n in range(2 * BUFFERS + 3)]
     launches = [function.at(grid, values, stream) for _, grid, stream, values in expected]
     for launch in reversed(launches):
         launch()
@@ -117,7 +117,7 @@ def test_a_launch_keeps_what_it_was_made_with(driver: Kernels) -> None:
     assert driver.started[-1] == ("kernel", (1, 2, 3), 0, (0xFFFFFFFF, bytes(16), 0.5))
 
 
-def test_a_launch_is_made_in_the_context_of_its_gpu(driver: Kernels) -> None:
+def test_a_launch_runs_in_the_context_of_its_gpu(driver: Kernels) -> None:
     launch = Function(CONTEXT, Cubin(b"", ""), "k", SMALL, (32, 1, 1)).at((1, 1, 1), (1, bytes(16), 0.5))
     driver.entered.clear()
     launch()

@@ -1,4 +1,4 @@
-"""Streams of any origin."""
+"""Handles of streams of every library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the driver is asked for a TensorMap."""
+"""The driver calls for a TensorMap."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.cuda.conftest import FakeDriver, Result
 from warpwright import TensorMap
-from warpwright.cuda import MovableMap, encode, encoded
+from warpwright.cuda import MovableMap, encode, encode_fields
 from warpwright.errors import LaunchError
 from warpwright.types import bf16
 
@@ -28,13 +28,13 @@ def test_a_map_of_one_dimension_still_gives_the_driver_strides(fake_driver: Fake
     assert fake_driver.calls[0][1] == (0, 1, 256, [64], [0], [32], [1], 0, 0, 0, 0)
 
 
-def test_maps_are_kept(fake_driver: FakeDriver) -> None:
+def test_maps_are_cached(fake_driver: FakeDriver) -> None:
     for pointer in (1024, 2048, 1024):
-        encoded(pointer, bf16.tma, (64, 64), (128,), (64, 64), swizzle=128)
+        encode_fields(pointer, bf16.tma, (64, 64), (128,), (64, 64), swizzle=128)
     assert [args[2] for _, args in fake_driver.calls] == [1024, 2048]
 
 
-def test_a_map_that_moves_is_made_once(fake_driver: FakeDriver) -> None:
+def test_a_movable_map_is_encoded_once(fake_driver: FakeDriver) -> None:
     moved = MovableMap(TensorMap(np.zeros((8, 64), np.uint8), (8, 64)))
     for pointer in (1024, 4096, 1024):
         assert moved(pointer) == b"".join(n.to_bytes(8, "little") for n in (pointer, *range(1, 16)))
@@ -43,19 +43,17 @@ def test_a_map_that_moves_is_made_once(fake_driver: FakeDriver) -> None:
     with pytest.raises(LaunchError) as caught:
         moved(0x1008)
     assert str(caught.value) == (
-        "given a tensor map over address 0x1008; expected a multiple of 16 bytes; pass an array that starts there, "
-        "or a copy"
+        "given a tensor map over address 0x1008; expected a multiple of 16 bytes; pass an aligned array, or a copy"
     )
 
 
 def test_refusals_name_the_cause(fake_driver: FakeDriver) -> None:
     fake_driver.status = Result.CUDA_ERROR_INVALID_VALUE
     with pytest.raises(LaunchError) as caught:
-        encoded(0x1008, bf16.tma, (64, 64), (128,), (64, 64))
+        encode_fields(0x1008, bf16.tma, (64, 64), (128,), (64, 64))
     assert str(caught.value) == (
-        "given a tensor map over address 0x1008; expected a multiple of 16 bytes; pass an array that starts there, "
-        "or a copy"
+        "given a tensor map over address 0x1008; expected a multiple of 16 bytes; pass an aligned array, or a copy"
     )
     with pytest.raises(LaunchError) as caught:
-        encoded(0x1000, bf16.tma, (64, 64), (128,), (64, 64))
+        encode_fields(0x1000, bf16.tma, (64, 64), (128,), (64, 64))
     assert str(caught.value) == "the CUDA driver refuses the tensor map: CUDA_ERROR_INVALID_VALUE"

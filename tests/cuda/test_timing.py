@@ -1,4 +1,4 @@
-"""How launches are timed: taking turns, from cold L2, the first rounds dropped; on a clock that the tests move."""
+"""Timing of launches: in random order, from cold L2, without the first rounds; on a clock that the tests set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OK = SimpleNamespace(value=0, name="CUDA_SUCCESS")
 
 
 class Clock:
-    """A driver whose events note ``now``, in milliseconds, and whose ``trace`` says what happened."""
+    """A fake driver whose events record ``now``, in milliseconds, and whose ``trace`` lists the calls."""
 
     def __init__(self) -> None:
         self.now, self.trace, self.events, self.allocated = 0.0, [], 0, 0
@@ -51,7 +51,7 @@ class Clock:
         return (OK,)
 
     def run(self, name: str, *milliseconds: float) -> Any:
-        """A call that takes the next of ``milliseconds``, at last always the same."""
+        """Returns a call that takes the next of ``milliseconds``, and then always the last."""
         left = list(milliseconds)
 
         def start() -> None:
@@ -93,7 +93,7 @@ def test_times_of_one_call_from_warm_l2(clock: Clock) -> None:
 
 
 def test_sustained_is_back_to_back_after_as_long_a_warm_up(clock: Clock) -> None:
-    assert cuda.sustained(clock.run("a", *[9] * 5, 2), seconds=0.05, estimate=0.01) == 0.002
+    assert cuda.sustained_seconds(clock.run("a", *[9] * 5, 2), seconds=0.05, estimate=0.01) == 0.002
     assert clock.trace == ["a"] * 10
 
 

@@ -1,8 +1,8 @@
-"""What every foreign kernel is launched with and what it must compute: one row a kernel.
+"""The arguments and the expected results of every foreign kernel: one row a kernel.
 
-A row's function takes a random generator and returns the arguments and, by argument index, what they must hold
-afterwards. Arrays that a kernel writes start as zeros unless the kernel reads them. On an H200 (driver 580) every
-sm_90a file gave these results, also after a round trip through our parser and printer.
+The function of a row takes a random generator and returns the arguments and, by argument index, their expected
+contents. Arrays that a kernel only writes start as zeros. On an H200 (driver 580) every sm_90a file gave these results,
+also after a round trip through our parser and printer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ bf16 = ml_dtypes.bfloat16
 
 @dataclass(frozen=True)
 class Expect:
-    """An array within tolerances (none: equal); ``view`` is applied to the result first, where the order is free."""
+    """An array within tolerances (none: equal); ``view`` normalises a result whose order is undefined."""
 
     value: Any
     rtol: Any = 0.0
@@ -112,7 +112,7 @@ def histogram(rng: Generator) -> Run:
 
 
 def tma_tile(rng: Generator) -> Run:
-    """The last boxes hang over both edges: they are filled with zeros on the way in and cut on the way out."""
+    """The last boxes cross both edges: loads fill them with zeros, stores clip them."""
     source = rng.standard_normal((100, 80), dtype=np.float32)
     maps = [TensorMap(array, box=(64, 32)) for array in (source, np.zeros_like(source))]
     return [*maps, 1.5], {1: Expect(source * np.float32(1.5))}
@@ -195,7 +195,7 @@ def local_array(rng: Generator) -> Run:
 
 
 def words(rng: Generator) -> np.ndarray:
-    """Two columns of 32-bit words of every magnitude, the corner cases against each other first."""
+    """Returns two columns of 32-bit words of every magnitude; the first rows are all pairs of corner cases."""
     corners = np.array([0, 1, 2, 0xFFFFFFFF, 0x80000000, 0x7FFFFFFF, 31, 32, 0xDEADBEEF])
     grid = np.stack(np.meshgrid(corners, corners), -1).reshape(-1, 2)
     return np.concatenate([grid, rng.integers(0, 1 << rng.integers(1, 33, (200, 2)))]).astype(np.uint32)
@@ -221,7 +221,7 @@ def float_math(rng: Generator) -> Run:
 
 
 def float_math_fast(rng: Generator) -> Run:
-    """The approximate instructions hold their bounds near 1; PTX ISA 9.7.3 states them one by one."""
+    """The approximate instructions keep the error bounds that PTX ISA 9.7.3 states for each."""
     x = rng.uniform(-3, 3, 400).astype(np.float32)
     y = np.exp(rng.standard_normal(400)).astype(np.float32)
     value, _, _ = ref.float_math(x, y)
@@ -320,7 +320,7 @@ CASES = [
 
 
 def scratch() -> list[np.ndarray]:
-    """The two scratch buffers that every Triton kernel takes last; these kernels leave them alone."""
+    """Returns the two scratch buffers that are the last arguments of every Triton kernel; these kernels ignore them."""
     return [np.zeros(16, np.uint8), np.zeros(16, np.uint8)]
 
 

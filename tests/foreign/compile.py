@@ -1,4 +1,4 @@
-"""Compiles the CUDA C++ kernels of this folder to the PTX that stands beside them.
+"""Compile the CUDA C++ kernels of this folder to the PTX in ``ptx/``.
 
 ``python tests/foreign/compile.py`` rewrites ``ptx/``; it needs nvcc 13.0 on the PATH.
 """
@@ -18,12 +18,12 @@ NAMES = sorted([path.stem for path in (HERE / "cuda").glob("*.cu")] + list(VARIA
 
 
 def golden(name: str, arch: str) -> Path:
-    """Where the stored PTX of one kernel file stands."""
+    """Returns the file of the stored PTX of one kernel file."""
     return HERE / "ptx" / f"{name}.{arch}.ptx"
 
 
 def compile_ptx(name: str, arch: str, to: Path) -> None:
-    """Compile one kernel file with nvcc for ``arch``; raises CalledProcessError with nvcc's words on stderr."""
+    """Compile one kernel file with nvcc for ``arch``. Raises CalledProcessError with nvcc's output in stderr."""
     source, flags = VARIANTS.get(name, (name, ()))
     command = [
         "nvcc",

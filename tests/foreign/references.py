@@ -15,7 +15,7 @@ DOUBLE = np.float64
 
 
 def fma(a: Any, b: Any, c: Any) -> np.ndarray:
-    """a * b + c in float32; the product is exact in float64, the sum nearly always."""
+    """Returns a * b + c in float32; the product is exact in float64, the sum nearly always."""
     return (np.asarray(a, DOUBLE) * np.asarray(b, DOUBLE) + np.asarray(c, DOUBLE)).astype(np.float32)
 
 
@@ -24,7 +24,7 @@ def widen(values: np.ndarray) -> np.ndarray:
 
 
 def to_bf16(exact: np.ndarray) -> np.ndarray:
-    """float64 rounded once to bfloat16, as float32: through float32 rounded to odd, which loses no tie."""
+    """Rounds float64 once to bfloat16, returned as float32: through float32 rounded to odd, which keeps ties."""
     near = exact.astype(np.float32)
     near = np.where(np.abs(near) > np.abs(exact), np.nextafter(near, np.float32(0)), near)
     odd = (near.view(np.uint32) | (near != exact)).view(np.float32)
@@ -61,7 +61,7 @@ def remainder(a: int, b: int) -> int:
 
 
 def rows(of: Callable[[int, int], list[int]], x: np.ndarray, y: np.ndarray, dtype: Any) -> np.ndarray:
-    """One row of results a pair, wrapped to ``dtype``."""
+    """Returns one row of results a pair, wrapped to ``dtype``."""
     bits = 8 * np.dtype(dtype).itemsize
     table = [[value % (1 << bits) for value in of(int(a), int(b))] for a, b in zip(x, y, strict=True)]
     return np.array(table, f"u{bits // 8}").view(dtype)
@@ -126,7 +126,7 @@ def atomics_global(values: np.ndarray, ints: Any, words: Any, wide: Any, expect:
 
 
 def halvings(values: np.ndarray) -> np.ndarray:
-    """Steps that each number takes to 1, halving even ones and sending odd ones to 3 n + 1; at most 63."""
+    """Returns the steps of each number to 1 by n / 2 for even and 3 n + 1 for odd n; at most 63."""
     numbers, steps = values.astype(np.uint32), np.zeros(values.shape, np.int64)
     for _ in range(63):
         going = numbers > 1
@@ -164,7 +164,7 @@ def run_program(x: int, program: list[int]) -> tuple[int, int]:
 
 
 def float_math(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Twelve columns in float64, with the error that CUDA states for each function in full precision."""
+    """Returns twelve columns in float64, with the error that CUDA states for each full-precision function."""
     a, b = x.astype(DOUBLE), y.astype(DOUBLE)
     tenth, power, fifth = (np.float32(factor) * x for factor in (0.1, 0.3, 0.2))
     with np.errstate(all="ignore"):
@@ -190,7 +190,7 @@ def double_math(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def directed(exact: Fraction, towards: float) -> float:
-    """``exact`` as a float32 on the side of ``towards`` (0, inf or -inf)."""
+    """Returns ``exact`` rounded to float32 towards ``towards`` (0, inf or -inf)."""
     near = np.float32(float(exact))
     side = Fraction(float(near)) - exact
     beyond = abs(Fraction(float(near))) > abs(exact) if towards == 0 else side * (1 if towards > 0 else -1) < 0
@@ -198,7 +198,7 @@ def directed(exact: Fraction, towards: float) -> float:
 
 
 def clamp(value: float, low: int, high: int) -> int:
-    """A rounded float as a saturated integer; NaN becomes 0 (PTX ISA 9.7.9.21)."""
+    """Returns a rounded float as a saturated integer; NaN becomes 0 (PTX ISA 9.7.9.21)."""
     if value != value:
         return 0
     return int(min(max(value, low), high))

@@ -1,4 +1,4 @@
-"""The stored PTX is what nvcc makes of the sources, wherever nvcc is there to ask."""
+"""The stored PTX equals nvcc's output for the sources, on a machine with nvcc."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_every_source_has_its_ptx_and_nothing_is_left_over() -> None:
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("name", NAMES)
 def test_compiled_afresh(name: str, arch: str, tmp_path: Path) -> None:
-    """Equal as a tree when the same compiler made it; any other nvcc's output must still be read."""
+    """The syntax trees are equal for the same compiler; the output of another nvcc must still parse."""
     compile_ptx(name, arch, tmp_path / "fresh.ptx")
     fresh, stored = (path.read_text() for path in (tmp_path / "fresh.ptx", golden(name, arch)))
     module = ptx.parse(fresh)

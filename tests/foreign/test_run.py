@@ -1,4 +1,4 @@
-"""Every foreign kernel runs unchanged on the virtual GPU and computes what NumPy computes."""
+"""Every foreign kernel runs unchanged on the virtual GPU, with the results of NumPy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def written(argument: Any) -> np.ndarray:
 
 
 def check(case: Case, path: Path, device: str) -> list[Any]:
-    """Launch, hold the result against NumPy's, and give the arguments as they are then."""
+    """Launch, compare the results with NumPy's, and return the arguments after the launch."""
     args, expected = case.make(np.random.default_rng(len(case.entry)))
     kernel = ww.load_ptx(path)[case.entry]
     ww.launch(kernel, grid=case.grid, block=case.block, smem=case.smem, args=args, device=device)

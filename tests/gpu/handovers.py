@@ -1,7 +1,7 @@
-"""Small kernels that hand data from one role to another by mbarriers, in ways that attention does. They are right.
+"""Small, correct kernels that hand data from one role to another through mbarriers, in the ways that attention does.
 
-racecheck reports some of them all the same, more in older versions, for it does not follow each way. Which ones it
-reports says which of its reports mean nothing.
+racecheck reports races in some of them, more in older versions, because it does not model each way. Its reports on
+attention kernels that use one of those ways are therefore false positives.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def stored(given: Global[u32], out: Global[u32]) -> None:
 
 
 def received(ring: Ring, out: Global[Any], *, by_tma: bool) -> None:
-    """Warp 1 reads, each lane a word, in memory that TMA writes again, or that threads do."""
+    """Warp 1 reads, each lane a word, from memory that TMA, or threads, overwrite."""
 
     @role(warp=1)
     def take() -> None:
@@ -107,7 +107,7 @@ def received(ring: Ring, out: Global[Any], *, by_tma: bool) -> None:
 
 @kernel("sm_90a", threads=64)
 def bulk(given: Global[u32], out: Global[u32]) -> None:
-    """TMA copies without a tensor map, which the tool takes for stores of the thread that issues them."""
+    """Bulk copies, which the tool attributes to the issuing thread as stores."""
     ring = Ring(2, row=smem.tile(u32, (1, WORDS)))
     ready(ring)
 
@@ -125,7 +125,7 @@ def bulk(given: Global[u32], out: Global[u32]) -> None:
 
 @kernel("sm_90a", threads=64)
 def copied(given: Global[u32], out: Global[u32]) -> None:
-    """cp.async, whose end is an arrival of the thread that issued it."""
+    """cp.async, whose completion is an arrival of the issuing thread."""
     ring = Ring(2, full=32, row=smem.tile(u32, (1, 4 * WORDS)))
     ready(ring)
 
@@ -145,7 +145,7 @@ KERNELS: Mapping[str, Kernel] = {"stored": stored, "bulk": bulk, "copied": copie
 
 
 def expected(name: str, given: np.ndarray) -> np.ndarray:
-    """What a kernel leaves in ``out``."""
+    """Returns the expected ``out`` of a kernel."""
     if name == "stored":
         return np.full(33, given[: ROUNDS * WORDS].reshape(ROUNDS, WORDS)[:, :8].sum(), np.uint32)
     step = WORDS if name == "bulk" else 4 * WORDS
@@ -153,13 +153,13 @@ def expected(name: str, given: np.ndarray) -> np.ndarray:
 
 
 def arguments(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Random words, and room for the result."""
+    """Returns random words, and an array for the result."""
     given = np.random.default_rng(0).integers(0, 1 << 20, ROUNDS * 4 * WORDS, dtype=np.uint32)
     return given, np.zeros(33 if name == "stored" else WORDS, np.uint32)
 
 
 def run(device: str) -> None:
-    """All of them, verified."""
+    """Run and verify all of them."""
     for name, each in KERNELS.items():
         given, out = arguments(name)
         ww.launch(each, 1, args=[given, out], device=device)

@@ -59,7 +59,7 @@ def ranks(out: Global[u32]) -> None:
 
 @kernel("sm_90a", threads=THREADS)
 def large(out: Global[u32], *, count=50_000) -> None:
-    """Uses the last word of ``count`` in shared memory."""
+    """Use the last of ``count`` words of shared memory."""
     words = smem.array(u32, count)
     with If(tid.x == 0):
         words[count - 1] = ctaid.x + 77

@@ -1,8 +1,8 @@
 """compute-sanitizer over the Hopper GEMM: ``python tests/gpu/sanitize.py [--size 1024] [--tools memcheck,racecheck]``.
 
-Every rung of the ladder and every configuration of the chooser multiplies M = N = K = ``--size`` under memcheck,
-racecheck and synccheck, those for FP8 with scales, a bias and an activation, and each result is verified. The exit
-status is 0 only when no tool found anything; `sanitizing` says how that is made sure of.
+Every level of the ladder and every shipped configuration multiplies M = N = K = ``--size`` under memcheck, racecheck
+and synccheck, FP8 with scales, a bias and an activation, and each result is verified. The exit status is 0 only if no
+tool has a finding; `sanitizer` explains how the tools themselves are tested.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from sanitizing import main
+from sanitizer import main
 
 import warpwright as ww
 from warpwright import cuda
@@ -31,7 +31,7 @@ def configurations() -> dict[str, gemm.HopperConfig]:
 
 
 def multiply(size: int) -> bool:
-    """Whether every configuration is right; what a tool watches."""
+    """Returns whether the result of every configuration is verified; the work under a tool."""
     known: dict[bytes, Any] = {}
     right = True
     problem = trials.problem(cuda.device("cuda"), size, size, size, trials.BFLOAT16, 0)
@@ -44,7 +44,7 @@ def multiply(size: int) -> bool:
 
 
 def multiply_8_bits(size: int) -> bool:
-    """The same for FP8, with all that may follow the sums."""
+    """The same for FP8, with every epilogue."""
     random = np.random.default_rng(0)
     a, b = (random.standard_normal((size, size)).astype(E4M3) for _ in range(2))
     bias, scale, right = random.standard_normal(size).astype(BF16), np.array([0.5], np.float32), True

@@ -2,8 +2,8 @@
 
 Every kernel that a Hopper GPU can run, under memcheck, racecheck and synccheck, with and without a causal mask and in a
 window: each configuration of the wgmma kernel, for packed sequences and few queries too, of its backward pass, and of
-the mma.sync kernels, whose PTX is made for sm_90. Each result is verified against float64. The exit status is 0 only
-when no tool found anything; `sanitizing` says how that is made sure of.
+the mma.sync kernels, compiled for sm_90. Each result is verified against float64. The exit status is 0 only if no tool
+has a finding; `sanitizer` explains how the tools themselves are tested.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sanitizing import main
+from sanitizer import main
 
 sys.path.append(str(Path(__file__).parents[2]))
 
@@ -44,7 +44,7 @@ Check = Callable[[], None]
 
 
 def forward(problem: Problem, config: sm90_plan.Config) -> None:
-    """By wgmma; few CTAs, so that each has several tiles."""
+    """The wgmma kernel, with few CTAs, so that each has several tiles."""
     given = attending.normal(problem)
     found, kernel, args, (o, lse, _) = prepared(problem, config, given, sms=2)
     ww.launch(kernel, found.grid, args=args, device="cuda")
@@ -52,7 +52,7 @@ def forward(problem: Problem, config: sm90_plan.Config) -> None:
 
 
 def sequences(problem: Problem, config: sm90_plan.Config) -> None:
-    """The same of packed sequences, one of them empty."""
+    """The same for packed sequences, one of them empty."""
     given = packing.packed(problem, [65, 0, 130], [100, 20, 200])
     grid, kernel, args, (o, lse, _) = packing.prepared(problem, config, given, sms=2)
     ww.launch(kernel, grid, args=args, device="cuda")
@@ -60,13 +60,13 @@ def sequences(problem: Problem, config: sm90_plan.Config) -> None:
 
 
 def few(problem: Problem) -> None:
-    """By the kernel that shares keys out to CTAs."""
+    """The kernel that splits keys over CTAs."""
     given = attending.normal(problem)
     attending.verify(problem, given, decoding.attend(problem, given, device="cuda"))
 
 
 def backward(problem: Problem) -> None:
-    """By the configuration that suits head dimension and mask."""
+    """The backward pass, with the configuration for head dimension and mask."""
     given = differentiating.random(problem)
     values = differentiating.arrays(problem, given)
     for kernel, grid, args in differentiating.launches(problem, values):
@@ -80,7 +80,7 @@ def with_mma_sync(problem: Problem, config: sm120_plan.Config) -> None:
 
 
 def checks() -> Iterator[tuple[str, Check]]:
-    """What is run, by its name."""
+    """Yields the checks by name."""
     for mask in MASKS:
         for name, config in sm90_plan.CONFIGS.items():
             problem = replace(BASE, head_dim=config.head_dim, **mask)
@@ -98,7 +98,7 @@ def checks() -> Iterator[tuple[str, Check]]:
 
 
 def attend(_: argparse.Namespace) -> bool:
-    """Whether all results are right; what a tool watches."""
+    """Returns whether all results are verified; the work under a tool."""
     wrong = [name for name, check in checks() if not right(name, check)]
     return not wrong
 

@@ -233,7 +233,7 @@ def test_events_measure_a_copy() -> None:
     y = torch.empty_like(x)
     entry = entry_point(copy.trace())
     function = ww.device("cuda").function(entry.module, entry.name, entry.block, smem=entry.smem)
-    maps = [cuda.encoded(t.data_ptr(), bf16.tma, (4096, 4096), (8192,), (64, 64), swizzle=128) for t in (x, y)]
+    maps = [cuda.encode_fields(t.data_ptr(), bf16.tma, (4096, 4096), (8192,), (64, 64), swizzle=128) for t in (x, y)]
     seconds = cuda.measure(lambda: function((64, 64, 1), maps, 0), rounds=5)
     assert torch.equal(x, y)
     assert all(67.1e6 / 5e12 < second < 1e-3 for second in seconds), seconds

@@ -17,7 +17,7 @@ from warpwright.report.verdict import judge
 MIB = 1 << 20
 ROWS = 1 << 19  # squared, in bfloat16, 512 GiB
 HINT = (
-    "the GPU has not that much memory left; free some, with torch.cuda.empty_cache() what torch keeps, "
+    "the GPU has too little free memory; free some (torch.cuda.empty_cache() frees torch's cache), "
     "or use smaller arrays"
 )
 
@@ -112,5 +112,5 @@ def test_arrays_of_two_gpus_and_the_second_alone() -> None:
     with pytest.raises(ww.LaunchError) as caught:
         ww.launch(saxpy, 1, args=[1.0, x, y, 8])
     assert str(caught.value) == (
-        "launch of 'saxpy' on cuda:0: given an array on cuda:1; expected all arrays on one GPU; copy it there"
+        "launch of 'saxpy' on cuda:0: given an array on cuda:1; expected all arrays on cuda:0; copy it there"
     )

@@ -28,7 +28,7 @@ def test_published_values(descriptor: InstrDescriptor, value: int) -> None:
     assert InstrDescriptor.decode(value, descriptor.kind) == descriptor
 
 
-def test_scalar_types_are_taken_by_name() -> None:
+def test_scalar_types_become_names() -> None:
     descriptor = InstrDescriptor("f16", types.bf16, types.bf16, types.f32, 128, 256)
     assert descriptor.encode() == 0x08400490
 
@@ -67,7 +67,7 @@ def descriptors(draw: st.DrawFn) -> InstrDescriptor:
 
 
 @given(descriptor=descriptors())
-def test_decode_undoes_encode(descriptor: InstrDescriptor) -> None:
+def test_decode_inverts_encode(descriptor: InstrDescriptor) -> None:
     assert InstrDescriptor.decode(descriptor.encode(), descriptor.kind) == descriptor
 
 
@@ -114,16 +114,16 @@ def test_an_illegal_shape_lists_the_legal_ones() -> None:
 REFUSED = [
     (replace(BF16, kind="f17"), "given kind 'f17'; expected one of f16, tf32, f8f6f4, i8, mxf8f6f4, mxf4, mxf4nvf4"),
     (replace(BF16, a_type="e4m3"), "given a_type='e4m3' with kind::f16; expected one of 'f16', 'bf16'"),
-    (replace(BF16, a_type="f16"), "given a_type='f16' and b_type='bf16'; expected the same with kind::f16"),
-    (replace(BF16, d_type="f16"), "given d_type='f16' with a bf16 operand; expected d_type='f32'"),
+    (replace(BF16, a_type="f16"), "given a_type='f16' and b_type='bf16'; expected the same type with kind::f16"),
+    (replace(BF16, d_type="f16"), "given d_type='f16' with a bf16 operand; expected d_type='f32'; set d_type='f32'"),
     (replace(BF16, n=100), "given n=100 with kind::f16; expected 0 to 504 in steps of 8"),
-    (replace(BF16, saturate=True), "given saturate with kind::f16; expected it only with kind::i8"),
+    (replace(BF16, saturate=True), "given saturate with kind::f16; expected kind::i8; drop saturate"),
     (replace(BF16, b_major="row"), "given b_major='row' with kind::f16; expected one of 'k', 'mn'"),
 ]
 
 
 @pytest.mark.parametrize(("descriptor", "message"), REFUSED)
-def test_fields_that_cannot_be(descriptor: InstrDescriptor, message: str) -> None:
+def test_invalid_fields(descriptor: InstrDescriptor, message: str) -> None:
     with pytest.raises(DescriptorError) as caught:
         descriptor.encode()
     assert str(caught.value) == message

@@ -14,7 +14,6 @@ from warpwright.layout import (
     ATOM_32B,
     SmemDescriptor,
     element_offsets,
-    last_byte,
     operand_addresses,
     swizzle,
 )
@@ -29,7 +28,7 @@ OFFSETS = st.integers(0, 2**14 - 1).map(lambda value: value * 16)
     base=st.integers(0, 7),
     swizzled=st.sampled_from([(1, 0), (1, 32), (1, 64), (1, 128), (1, ATOM_32B), (0, 0), (0, 32), (0, 64), (0, 128)]),
 )
-def test_decode_undoes_encode(start: int, lbo: int, sbo: int, base: int, swizzled: tuple[int, int]) -> None:
+def test_decode_inverts_encode(start: int, lbo: int, sbo: int, base: int, swizzled: tuple[int, int]) -> None:
     version, mode = swizzled
     descriptor = SmemDescriptor(start, lbo, sbo, mode, base, version)
     assert SmemDescriptor.decode(descriptor.encode(), "sm_100a" if version else "sm_90a") == descriptor
@@ -100,7 +99,7 @@ def test_mn_major_32_byte_atoms() -> None:
     elem_bytes=st.sampled_from([1, 2, 4]),
 )
 def test_packed_operands_use_each_byte_once(mode: int, major: str, rows: int, elem_bytes: int) -> None:
-    """A tightly packed operand is a permutation of its bytes' places."""
+    """A densely packed operand is a permutation of the bytes of its memory."""
     k = 32 // elem_bytes
     addresses = operand_addresses(_tight(mode, major, rows, k, elem_bytes), rows, k, elem_bytes, major)
     if mode and major == "k":
@@ -117,10 +116,10 @@ def _tight(mode: int, major: str, rows: int, k: int, elem_bytes: int) -> SmemDes
     return SmemDescriptor(1024, lbo=k * mode, sbo=8 * mode, swizzle=mode)
 
 
-def test_last_byte_is_the_end_of_the_tile() -> None:
+def test_the_highest_address_is_the_end_of_the_tile() -> None:
     descriptor = SmemDescriptor(1024, lbo=16, sbo=1024, swizzle=128)
-    assert last_byte(descriptor, 128, 64, 2) == 1024 + 128 * 128 - 1
-    assert last_byte(descriptor, 8, 16, 2) > 1024 + 7 * 128
+    assert operand_addresses(descriptor, 128, 64, 2).max() + 2 == 1024 + 128 * 128
+    assert operand_addresses(descriptor, 8, 16, 2).max() >= 1024 + 7 * 128
 
 
 GOOD = SmemDescriptor(1024, 16, 1024, 128).encode()
@@ -165,7 +164,7 @@ def test_fields_out_of_range(descriptor: SmemDescriptor, message: str) -> None:
 
 
 def test_a_base_offset_shifts_the_pattern_of_wgmma() -> None:
-    """A pattern that starts 128 bytes behind a repeat: row 1 lies as row 0 of a pattern that starts at one."""
+    """A pattern that starts 128 bytes after a multiple of its period: row 1 has the layout of row 0 of an aligned one."""
     shifted = operand_addresses(SmemDescriptor(128, 16, 1024, 128, base_offset=1, version=0), 64, 16, 2)
     plain = operand_addresses(SmemDescriptor(0, 16, 1024, 128, version=0), 64, 16, 2)
     assert np.array_equal(shifted, plain + 128)

@@ -14,7 +14,7 @@ MODES = (0, 32, 64, 128, ATOM_32B, ATOM_64B)
 
 
 @given(address=st.integers(0, 2**18 - 1), mode=st.sampled_from(MODES))
-def test_swizzling_twice_is_nothing(address: int, mode: int | str) -> None:
+def test_a_swizzle_is_its_own_inverse(address: int, mode: int | str) -> None:
     assert swizzle(swizzle(address, mode), mode) == address
 
 

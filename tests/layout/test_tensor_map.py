@@ -43,7 +43,7 @@ def test_a_single_row_may_have_any_length() -> None:
     assert TensorMap(np.zeros((1, 100), np.float16), (1, 64)).strides == (208,)
 
 
-def test_element_strides_thin_the_box_but_not_its_innermost_dimension() -> None:
+def test_element_strides_divide_the_box_except_its_innermost_dimension() -> None:
     tensor = TensorMap(HALF, (7, 64), element_strides=(2, 2))
     assert tensor.box_elements == (64, 4)
     assert tensor.nbytes == 4 * 64 * 2
@@ -68,8 +68,8 @@ def test_geometry_describes_the_array(shape: list[int], dtype: Any) -> None:
     assert tensor.nbytes == 16 * array.itemsize
 
 
-def test_rows_of_a_ragged_map_come_back_to_themselves() -> None:
-    """R times the outermost stride takes R rows away, modulo 2^64."""
+def test_the_coordinates_of_a_ragged_map_address_its_rows() -> None:
+    """R times the outermost stride subtracts R rows, modulo 2^64."""
     array = np.zeros((5, 300, 64), np.float16).swapaxes(0, 1)[:, 1:4]
     tensor = ragged(array.swapaxes(0, 1), (1, 1, 1, 32, 64), swizzle=128)
     assert tensor.dims == (64, RAGGED_ROWS, 3, 301, RAGGED_ROWS + 1)
@@ -93,7 +93,7 @@ REFUSALS = [
     (HALF.T, (8, 8), {}, "given an array whose last axis has stride 128 bytes; expected a dense last axis, 2 bytes; pass its transpose or np.ascontiguousarray(array)"),
     (np.zeros((8, 65), np.float16), (8, 8), {}, "given a stride of 130 bytes in dimension 1 (innermost is 0); expected a multiple of 16; pad the rows of the array to a multiple of 16 bytes"),
     (HALF[::-1], (8, 8), {}, "given a stride of -128 bytes in dimension 1 (innermost is 0); expected 0 to 2^40 - 1; pass a copy with ascending addresses"),
-    (HALF, (8, 64, 1), {}, "given 3 entries in box for 2 dimensions; expected 2; give one each"),
+    (HALF, (8, 64, 1), {}, "given 3 entries in box for 2 dimensions; expected 2; pass one entry per dimension"),
     (HALF, (300, 64), {}, "given a box of 300 elements in dimension 1 (innermost is 0); expected 1 to 256; copy several boxes"),
     (HALF, (0, 64), {}, "given a box of 0 elements in dimension 1 (innermost is 0); expected 1 to 256; copy several boxes"),
     (HALF, (8, 4), {}, "given an innermost box of 4 f16 (8 bytes); expected a multiple of 16 bytes; use a multiple of 8 elements"),
@@ -108,8 +108,8 @@ REFUSALS = [
     (HALF, (8, 64), {"strides": (128,)}, "given strides without dims; expected both or neither; give dims too, innermost first"),
     (HALF, (8, 64), {"dims": (64, 129), "strides": (128,)}, "given dims=(64, 129) and strides=(128,), which reach 16512 bytes; expected a view inside the array's 16384 bytes; pass the array that owns the memory"),
     (BYTES, (8, 64), {"fill": "nan"}, "given fill='nan' for elements of type u8; expected one of f16, bf16, f32, f64, tf32; use fill='zero'"),
-    (F32, (8, 8.5), {}, "given box=(8, 8.5); expected a sequence of integers, one a dimension"),
-    (F32, (8, 8), {"dtype": types.f16x2}, "given element type f16x2; expected a type that tensor maps have (8 to 64 bits, float8 as bytes; packed 4- and 6-bit types are not supported); view the array as unsigned integers of the same size"),
+    (F32, (8, 8.5), {}, "given box=(8, 8.5); expected a sequence of integers, one per dimension"),
+    (F32, (8, 8), {"dtype": types.f16x2}, "given element type f16x2; expected an element type of tensor maps (8 to 64 bits, float8 as bytes; packed 4- and 6-bit types are not supported); view the array as unsigned integers of the same size"),
     (np.zeros((0, 64), np.float16), (8, 64), {}, "given dimension 1 of 0 elements; expected 1 to 2^32; pass a non-empty array"),
     (np.zeros((1,) * 6, np.float64), (1,) * 6, {}, "given 6 dimensions; expected 1 to 5; reshape the array"),
 ]  # fmt: skip

@@ -31,7 +31,7 @@ LAYOUTS = [
 
 
 @given(lane=st.integers(0, 127), column=st.integers(0, 511))
-def test_addresses_come_apart(lane: int, column: int) -> None:
+def test_decode_inverts_encode_of_addresses(lane: int, column: int) -> None:
     assert TmemAddress.decode(TmemAddress(lane, column).encode()) == (lane, column)
 
 
@@ -75,7 +75,7 @@ def test_a_shape_without_a_layout() -> None:
     with pytest.raises(UsageError) as caught:
         tmem_d_layout(256, 64, 1)
     assert str(caught.value) == (
-        "given M=256 with cta_group::1; expected M of 128 or 256 with cta_group::2, 64 or 128 with cta_group::1, "
+        "given M=256 with cta_group::1; expected M = 128 or 256 with cta_group::2, 64 or 128 with cta_group::1, "
         "32, 64 or 128 with .ws"
     )
 
@@ -136,7 +136,7 @@ def test_copies_fill_all_lanes(shape: str, multicast: str, copies: int) -> None:
     assert columns * 32 == int(shape.split("x")[1][:-1])
 
 
-def test_where_the_two_64_row_multicasts_put_row_40() -> None:
+def test_the_lanes_of_row_40_of_the_two_64_row_multicasts() -> None:
     assert tmem_cp_map("64x128b", "warpx2::02_13")[0][:, 40].tolist() == [40, 104]
     assert tmem_cp_map("64x128b", "warpx2::01_23")[0][:, 40].tolist() == [72, 104]
 

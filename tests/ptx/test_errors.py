@@ -1,4 +1,4 @@
-"""What is not PTX is refused with one sentence that says where, what was found and what was expected."""
+"""Text that is not PTX raises one sentence with the position, what was found and what was expected."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ SENTENCES = {
     ".version 8.7\nret;": "2:1: found 'ret', expected '.target'.",
     ".version 8.7\n.target 90": "2:9: found the number 90, expected a target such as sm_90a.",
     HEAD + ".address_size 16": "3:15: found the number 16, expected 32 or 64.",
-    HEAD + "/* never": "3:1: found a comment that never ends, expected '*/'.",
-    HEAD + '.file 1 "never': "3:9: found a string that never ends, expected '\"' on the same line.",
+    HEAD + "/* never": "3:1: found a comment without an end, expected '*/'.",
+    HEAD + '.file 1 "never': "3:9: found a string without an end, expected '\"' on the same line.",
     HEAD + ".global .foo x;": "3:9: found '.foo', expected a type such as '.b32'.",
     HEAD + ".global .u32 x": "3:15: found the end of the text, expected ',' or ';'.",
     HEAD + ".global .u32 x[1.5];": "3:16: found the number 1.5, expected a number of elements.",
@@ -87,7 +87,7 @@ def test_bytes_of_a_cubin() -> None:
 
 
 def test_a_truncated_file_is_refused_wherever_it_is_cut() -> None:
-    """Inside the last body a brace is always open."""
+    """Every cut inside the last body leaves a brace open."""
     start = SAMPLE.index("{", SAMPLE.rindex(".visible .entry"))
     for cut in range(start, SAMPLE.rindex("}"), 7):
         with pytest.raises(PtxSyntaxError):
@@ -99,8 +99,8 @@ def test_hostile_spaces_do_not_take_forever() -> None:
         parse(kernel("add" + " " * 100_000 + "/*" + " " * 100_000 + "*/ a"))
 
 
-def read_or_refuse(text: str | bytes) -> None:
-    """Nothing but PtxSyntaxError may leave the parser, and the error must point into the text."""
+def parse_or_refuse(text: str | bytes) -> None:
+    """The parser raises only PtxSyntaxError, with a line of the text."""
     try:
         parse(text)
     except PtxSyntaxError as error:
@@ -113,8 +113,8 @@ def read_or_refuse(text: str | bytes) -> None:
 @given(st.binary(max_size=200))
 @example(b"\x7fELF\x02\x01\x01" + b"\0" * 64)
 def test_random_bytes(data: bytes) -> None:
-    read_or_refuse(data)
-    read_or_refuse(HEAD.encode() + data)
+    parse_or_refuse(data)
+    parse_or_refuse(HEAD.encode() + data)
 
 
 @steady
@@ -124,8 +124,8 @@ def test_random_bytes(data: bytes) -> None:
     )
 )
 def test_random_tokens(words: list[str]) -> None:
-    read_or_refuse(kernel(" ".join(words)))
-    read_or_refuse(HEAD + "".join(words))
+    parse_or_refuse(kernel(" ".join(words)))
+    parse_or_refuse(HEAD + "".join(words))
 
 
 @steady
@@ -138,4 +138,4 @@ def test_real_ptx_with_a_few_bytes_changed(seed: int) -> None:
         text[at : at + dice.choice([0, 1, 1, 40])] = dice.choice(
             ["", ";", "{", "}", "\0", "é", "9", ".", '"', "/*", ","]
         )
-    read_or_refuse("".join(text))
+    parse_or_refuse("".join(text))

@@ -1,4 +1,4 @@
-"""What the parser makes of each construct of PTX."""
+"""The syntax tree of each construct of PTX."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def first(text: str) -> nodes.Item:
     return in_kernel(text).items[0]
 
 
-def declared(text: str) -> nodes.Variable:
+def declaration(text: str) -> nodes.Variable:
     item = parse(HEAD + text).items[0]
     assert isinstance(item, nodes.Variable)
     return item
@@ -148,17 +148,21 @@ def test_branch_targets_and_prototypes() -> None:
 
 
 def test_variables_of_every_kind() -> None:
-    assert declared(".extern .shared .align 1024 .b8 smem[];") == nodes.Variable(
+    assert declaration(".extern .shared .align 1024 .b8 smem[];") == nodes.Variable(
         "shared", "b8", "smem", (0,), 1024, linkage="extern"
     )
-    assert declared(".global .attribute(.managed) .align 4 .u32 n = 4;") == nodes.Variable(
+    assert declaration(".global .attribute(.managed) .align 4 .u32 n = 4;") == nodes.Variable(
         "global", "u32", "n", (), 4, init=Imm("4", 4), attributes=".attribute(.managed)"
     )
     nested = Vector((Vector((Imm("1", 1), Imm("2", 2))), Vector((Imm("3", 3),))))
-    assert declared(".const .u32 m[2][2] = {{1, 2}, {3}};") == nodes.Variable("const", "u32", "m", (2, 2), init=nested)
+    assert declaration(".const .u32 m[2][2] = {{1, 2}, {3}};") == nodes.Variable(
+        "const", "u32", "m", (2, 2), init=nested
+    )
     pointers = Vector((Reg("f"), Symbol("s", 8, generic=True), Symbol("s", mask="0xFF00"), Imm("0", 0)))
-    assert declared(".weak .global .u64 p[4] = {f, generic(s)+8, 0xFF00(s), 0};").init == pointers
-    assert declared(".common .global .v4 .f32 v;") == nodes.Variable("global", "f32", "v", vector=4, linkage="common")
+    assert declaration(".weak .global .u64 p[4] = {f, generic(s)+8, 0xFF00(s), 0};").init == pointers
+    assert declaration(".common .global .v4 .f32 v;") == nodes.Variable(
+        "global", "f32", "v", vector=4, linkage="common"
+    )
 
 
 def test_functions_with_parameters_and_directives() -> None:

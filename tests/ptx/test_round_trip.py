@@ -1,4 +1,4 @@
-"""parse(to_text(x)) == x: for trees of any shape, and for what compilers write."""
+"""parse(to_text(x)) == x: for random trees, and for the PTX of compilers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ steady = settings(derandomize=True, deadline=None, max_examples=150, suppress_he
 
 
 def in_kernel(*lines: str) -> nodes.Block:
-    """The body of a kernel that holds ``lines``."""
+    """Returns the body of a kernel with ``lines``."""
     text = "\n".join([".version 8.7", ".target sm_100a", ".entry k() {", *lines, "}"])
     function = parse(text).items[0]
     assert isinstance(function, nodes.Function)
@@ -36,9 +36,9 @@ def test_any_module_survives_printing(module: nodes.Module) -> None:
 
 @steady
 @given(strategies.plain_instructions)
-def test_any_instruction_reads_the_same_quickly_and_slowly(instruction: nodes.Instruction) -> None:
+def test_the_fast_path_and_the_slow_path_agree(instruction: nodes.Instruction) -> None:
     text = instruction_text(instruction)
-    label, slow = in_kernel("L: " + text).items  # what follows a label on its line is read token by token
+    label, slow = in_kernel("L: " + text).items  # after a label the parser takes the slow path
     assert in_kernel(text).items == (instruction,)
     assert (label, slow) == (nodes.Label("L"), instruction)
 
@@ -52,7 +52,7 @@ def test_compilers_output_survives_printing(path: Path) -> None:
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_no_instruction_is_lost(path: Path) -> None:
-    """Each opcode stands in the tree as often as a plain search finds it in the text."""
+    """Each opcode occurs in the tree as often as a text search finds it."""
     text = re.sub(r"//.*", "", path.read_text())
     opcodes = Counter(item.opcode for item in walk(parse(text).items) if isinstance(item, nodes.Instruction))
     for opcode in {*opcodes, "bar.sync", "st.global.u32", "fma.rn.f32", "bra"}:
@@ -107,7 +107,7 @@ L:
 
 
 def walk(items: tuple[nodes.Item, ...]) -> list[nodes.Item]:
-    """All items, with those of functions and blocks, in order."""
+    """Returns all items, with the items of functions and blocks, in order."""
     found: list[nodes.Item] = []
     for item in items:
         found.append(item)

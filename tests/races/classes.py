@@ -1,7 +1,7 @@
-"""The classes of bugs that were reported in public, and for each the kernels here that have it: wrong, and mended.
+"""The classes of publicly reported bugs, and for each the kernels of this folder that have it: wrong, and repaired.
 
-A case says what it is launched with, the rule that finds the mistake, and what the two lines that clash contain; of a
-deadlock or a fault, what its message says, then what the lines where threads wait or stop contain.
+A case has the arguments of its launch, the rule that finds the mistake, and the text of the two conflicting lines; for
+a deadlock or a fault, its message and then the text of the lines where threads wait or stop.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Case:
 
 
 def _case(kernel: Kernel, args: list[Any], rule: str, *expected: str, grid: int = 1, **wrong: Any) -> Case:
-    """A case whose mistake is ``right=False``, or else the first of ``wrong``, which by default is otherwise."""
+    """Returns a case whose mistake is ``right=False``, or else the first option of ``wrong``."""
     if wrong:
         return Case(kernel, args, rule, expected, grid, wrong, dict([*wrong.items()][1:]))
     return Case(kernel, args, rule, expected, grid)

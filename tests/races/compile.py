@@ -1,4 +1,4 @@
-"""Compiles the CUDA C++ kernels of `cuda/`, wrong and repaired, to the PTX that stands beside them.
+"""Compile the CUDA C++ kernels of `cuda/`, wrong and repaired, to the PTX in ``cuda/ptx/``.
 
 ``python -m tests.races.compile`` rewrites ``cuda/ptx/``; it needs nvcc 13.0 on the PATH.
 """
@@ -19,12 +19,12 @@ _HASHED = re.compile(r"(95,73,78,84,69,82,78,65,76,95)(?:,\d+){8}")
 
 
 def golden(name: str, state: str) -> Path:
-    """Where the stored PTX of a kernel stands."""
+    """Returns the file of a kernel's stored PTX."""
     return HERE / "ptx" / f"{name}.{state}.ptx"
 
 
 def compile_ptx(name: str, state: str, to: Path) -> None:
-    """Compile a kernel, with lines of its source but no folder; raises CalledProcessError with nvcc's words."""
+    """Compile a kernel with source lines but without folders. Raises CalledProcessError with nvcc's output."""
     arch = "sm_100a" if name in BLACKWELL else "sm_90a"
     define = ["-DREPAIRED"] if state == "repaired" else []
     command = ["nvcc", "-ptx", "-lineinfo", f"-arch={arch}", "-std=c++17", *define, "-o", str(to), f"{name}.cu"]

@@ -1,4 +1,4 @@
-"""One synchronising instruction of a kernel's PTX after another, taken out or changed."""
+"""Edits of a kernel's PTX: each synchronising instruction removed, or changed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COUNT = re.compile(r", (\d+);")
 
 
 def _plain(number: int) -> Callable[[str], str]:
-    """The last number of a line, and ``number`` more."""
+    """Returns an edit that adds ``number`` to the last number of a line."""
     return lambda line: COUNT.sub(lambda found: f", {int(found[1]) + number};", line)
 
 
@@ -30,12 +30,12 @@ def _twice(line: str) -> str:
 
 
 def _again(line: str) -> str:
-    """An arrival counts as two."""
+    """Make an arrival count as two."""
     return line.replace("];", "], 2;")
 
 
 def _at_once(line: str) -> str:
-    """The thread arrives itself, before what is asynchronous is over."""
+    """Make the thread arrive itself, before its asynchronous operations have completed."""
     return re.sub(
         r"(tcgen05\.commit|cp\.async\.mbarrier)\S* (\[\S+\]);", r"mbarrier.arrive.shared::cta.b64 _, \2;", line
     )
@@ -46,12 +46,12 @@ def _relaxed(line: str) -> str:
 
 
 def _later(line: str) -> str:
-    """One group more may be in flight."""
+    """Allow one more group in flight."""
     return re.sub(r" (\d+);", lambda found: f" {int(found[1]) + 1};", line)
 
 
 def _flipped(line: str) -> str:
-    """The other parity, a number or a register."""
+    """Flip the parity, a number or a register."""
     found = re.search(r", (%r\d+|[01]);", line)
     assert found is not None
     if not found[1].startswith("%"):
@@ -60,7 +60,7 @@ def _flipped(line: str) -> str:
 
 
 def _moved(place: int) -> Callable[[str], str]:
-    """An address of the line, the first or the last, 8 bytes on."""
+    """Returns an edit that adds 8 bytes to the first or the last address of a line."""
 
     def change(line: str) -> str:
         found = list(re.finditer(ADDRESS, line))[place]
@@ -70,12 +70,12 @@ def _moved(place: int) -> Callable[[str], str]:
 
 
 def _own(line: str) -> str:
-    """This CTA's address instead of another's."""
+    """Replace another CTA's address by this CTA's."""
     return re.sub(r"mapa\S* (%\w+), (%\w+), \S+;", r"mov.b32 \1, \2;", line)
 
 
 def _led(line: str) -> str:
-    """The data, too, at the leader's address."""
+    """Use the leader's address for the data too."""
     found = re.search(ADDRESS, line)
     assert found is not None
     inner = line.replace(found[0], f"[%edit+{found[2] or 0}]", 1).strip()
@@ -104,8 +104,8 @@ CHANGES: dict[str, tuple[str, Callable[[str], str]]] = {
 
 @dataclass(frozen=True)
 class Edit:
-    """A line of PTX and what becomes of it: its instruction, the role that it belongs to, and how many of them come
-    before it there; ``place`` is the kernel's own line."""
+    """One edited line of PTX: its instruction, its role, and its index among the role's equal instructions; ``place``
+    is the line of the kernel's source."""
 
     line: int
     role: str
@@ -115,7 +115,7 @@ class Edit:
     place: str = ""
 
     def __call__(self, text: str) -> str:
-        """The text with the change; a test of a phase that is taken out is true without having looked."""
+        """Returns the edited text; a removed test of a phase has the result true."""
         lines = text.split("\n")
         found = TESTS.match(lines[self.line])
         if self.what != REMOVED:
@@ -129,7 +129,7 @@ class Edit:
 
 
 def edits(text: str) -> Iterator[Edit]:
-    """Every synchronising instruction of a text taken out, then every change of it that changes something."""
+    """Yields the removal of every synchronising instruction, and every change that alters its line."""
     role, place, seen = "kernel", "", Counter[tuple[str, str]]()
     files = dict(re.findall(r'\.file (\d+) "(.*)"', text))
     for number, line in enumerate(text.split("\n")):

@@ -1,7 +1,7 @@
-"""What becomes of a kernel when one of its synchronising instructions is taken out or changed.
+"""The expected findings when one synchronising instruction of a kernel is removed or changed.
 
-``FORMULA`` says it of an instruction that is taken out, by opcode, ``CHANGED`` of one that is changed; ``REDUNDANT``
-lists the exceptions, by kernel, role, opcode and change, with the reason.
+``FORMULA`` has the expected rules of a removed instruction by opcode, ``CHANGED`` those of a changed instruction;
+``REDUNDANT`` lists the exceptions, by kernel, role, opcode and change, with the reason.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ REDUNDANT = {
 
 
 def expected(name: str, edit: Edit) -> tuple[set[str], str]:
-    """The rules of which one finds it, or why it is redundant."""
+    """Returns the rules, one of which finds the edit, and the reason of a redundant instruction."""
     for pattern, reason in REDUNDANT.items():
         if re.match(pattern, f"{name} {edit}") and (edit.what == REMOVED or ": " in pattern):
             return set(), reason

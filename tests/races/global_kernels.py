@@ -1,4 +1,4 @@
-"""Kernels that share global memory, between threads and between clusters; with ``right`` they are in order."""
+"""Kernels that share global memory between threads and between clusters; with ``right`` they are correct."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ ROWS, COLUMNS = 8, 32
 
 
 def until(pointer: Any, value: Any, **how: str) -> None:
-    """Wait until memory holds a value."""
+    """Spin until memory has a value."""
     for _ in loop():
         Break(when=ld(pointer, **how) == value)
 
 
 @kernel("sm_90a", threads=64)
 def neighbours(x: Global[u32], y: Global[u32], *, right: bool = False) -> None:
-    """Every thread reads what one of the other warp has written."""
+    """Every thread reads a word that a thread of the other warp has written."""
     x[tid.x] = tid.x
     if right:
         bar.sync()
@@ -52,7 +52,7 @@ def neighbours(x: Global[u32], y: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=64)
 def kept(x: Global[u32], y: Global[u32], *, right: bool = False) -> None:
-    """What one warp has written the other reads through the cache for what nobody writes."""
+    """One warp reads with ld.global.nc what the other warp has written."""
     x[tid.x] = tid.x
     bar.sync()
     y[tid.x] = ld(x + (63 - tid.x), nc=not right)
@@ -60,7 +60,7 @@ def kept(x: Global[u32], y: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", cluster=2, threads=32)
 def pair(x: Global[u32], y: Global[u32], *, right: bool = False) -> None:
-    """Every CTA reads what the other of its cluster has written."""
+    """Every CTA reads what the other CTA of its cluster has written."""
     x[ctaid.x * 32 + tid.x] = tid.x
     if right:
         cluster.sync()
@@ -69,13 +69,13 @@ def pair(x: Global[u32], y: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=32)
 def same_place(x: Global[u32], *, right: bool = False) -> None:
-    """All CTAs write to one place."""
+    """All CTAs write to one address."""
     x[ctaid.x * 32 + tid.x if right else tid.x] = ctaid.x
 
 
 @kernel("sm_90a", threads=32)
 def parts(x: Global[u32], *, right: bool = False) -> None:
-    """Four words are stored at once; the last of them is another CTA's."""
+    """A vector store writes four words; the last belongs to another CTA."""
     with If(ctaid.x == 0):
         st(x + tid.x * 4, *[tid.x] * 4)
     with If(ctaid.x == 1):
@@ -84,7 +84,7 @@ def parts(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=32)
 def counted(x: Global[u32], *, right: bool = False) -> None:
-    """Everyone counts; one CTA does it without an atomic operation."""
+    """All CTAs increment a counter; one of them without an atomic operation."""
     with If((ctaid.x > 0) | right):
         red.add(x, 1)
     if not right:
@@ -95,7 +95,7 @@ def counted(x: Global[u32], *, right: bool = False) -> None:
 @kernel("sm_90a", threads=32)
 def told(x: Global[u32], y: Global[u32], flag: Global[u32], *, store: str = "release.gpu", load: str = "acquire.gpu",
          before: str = "", behind: str = "") -> None:  # fmt: skip
-    """One CTA hands data to the other by a flag."""
+    """One CTA publishes data to the other by a flag."""
     with If((ctaid.x == 1) & (tid.x == 0)):
         x[0] = 5
         _fence(before)
@@ -119,7 +119,7 @@ def _fence(scope: str) -> None:
 def last_block(
     x: Global[u32], y: Global[u32], count: Global[u32], *, fenced: bool = True, together: bool = True
 ) -> None:
-    """The CTA that comes last sums what all have written, as the CUDA samples do it."""
+    """The last CTA sums what all CTAs have written, as in the CUDA samples."""
     last = smem.array(u32, 1)
     x[ctaid.x * 64 + tid.x] = tid.x
     if fenced:
@@ -140,7 +140,7 @@ def last_block(
 def grid_barrier(
     x: Global[u32], y: Global[u32], count: Global[u32], *, before: bool = True, behind: bool = True
 ) -> None:
-    """All CTAs meet, then read what the next one has written."""
+    """All CTAs synchronise, then read what the next CTA has written."""
     x[ctaid.x * 64 + tid.x] = tid.x
     bar.sync()
     with If(tid.x == 0):
@@ -157,7 +157,7 @@ def grid_barrier(
 
 @kernel("sm_90a", threads=32)
 def locked(x: Global[u32], lock: Global[u32], *, right: bool = False) -> None:
-    """One CTA after the other adds to a sum that a lock guards."""
+    """Every CTA adds to a sum under a lock."""
     with If(tid.x == 0):
         for _ in loop():
             Break(when=atom.cas(lock, 0, 1, sem="acquire", scope="gpu") == 0)
@@ -181,7 +181,7 @@ def boxes(y: tma.Map[f32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=32)
 def sums(y: tma.Map[f32], *, right: bool = False) -> None:
-    """CTAs add boxes to one place; the first stores instead."""
+    """CTAs reduce boxes to one address; the first CTA stores instead."""
     tile = smem.tile(f32, (ROWS, COLUMNS))
     for row in range(ROWS):
         st(tile.at(row, warp.lane), tid.x.to(f32))
@@ -199,7 +199,7 @@ def sums(y: tma.Map[f32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=32)
 def sums_of_both(y: tma.Map[f32], x: Global[f32], *, right: bool = False) -> None:
-    """One CTA adds by TMA, the other by atomic operations: those are atomic among themselves only."""
+    """One CTA reduces by TMA, the other by atomic operations: each is atomic only with its own kind."""
     tile = smem.tile(f32, (ROWS, COLUMNS))
     for row in range(ROWS):
         st(tile.at(row, warp.lane), tid.x.to(f32))
@@ -215,7 +215,7 @@ def sums_of_both(y: tma.Map[f32], x: Global[f32], *, right: bool = False) -> Non
 
 @kernel("sm_90a", threads=32)
 def stored(y: tma.Map[f32], x: Global[f32], z: Global[f32], *, right: bool = False) -> None:
-    """What TMA stores is read by the thread that issued it, which waits until it was read, or until it is there."""
+    """The thread that issued a TMA store reads the result after cp.async.bulk.wait_group, with or without .read."""
     tile = smem.tile(f32, (ROWS, COLUMNS))
     for row in range(ROWS):
         st(tile.at(row, warp.lane), tid.x.to(f32))
@@ -266,7 +266,7 @@ def replaced(y: tma.Map[f32], x: Global[f32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=32)
 def copied(x: Global[u32], *, right: bool = False) -> None:
-    """Two CTAs copy rows of 128 bytes back; the second comes 16 bytes too early."""
+    """Two CTAs copy rows of 128 bytes; the second starts 16 bytes too early."""
     row = smem.array(u32, 32)
     row[tid.x] = tid.x
     fence.proxy_async()
@@ -293,7 +293,7 @@ def lanes_copy(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=64)
 def dependent(x: Global[u32], y: Global[u32], *, first: bool = True, met: bool = True) -> None:
-    """The second of two launches that overlap; one thread waits for the first, and all meet."""
+    """The second of two overlapping launches; one thread waits for the first launch, and all synchronise."""
     with If(tid.x == 0):
         if first:
             griddepcontrol.wait()
@@ -324,7 +324,8 @@ def dependent_copy(x: tma.Map[f32], y: Global[f32], *, first: bool = True) -> No
 
 @kernel("sm_90a", threads=32)
 def relayed(x: Global[u32], y: Global[u32], flags: Global[u32], *, right: bool = False) -> None:
-    """The second CTA tells the third what the first has told it; without acquiring it, it tells its own only."""
+    """The second CTA publishes to the third what the first published to it; without acquire, it publishes only its own
+    writes."""
     gpu = "gpu"
     with If((ctaid.x == 0) & (tid.x == 0)):
         x[0] = 5
@@ -339,7 +340,8 @@ def relayed(x: Global[u32], y: Global[u32], flags: Global[u32], *, right: bool =
 
 @kernel("sm_90a", threads=32)
 def tickets(x: Global[u32], y: Global[u32], count: Global[u32], *, right: bool = False) -> None:
-    """The CTA with the last ticket reads what all wrote: each has read the one before; a plain number breaks that."""
+    """The CTA with the last ticket reads what all wrote: each atomic reads the previous one; a plain store breaks the
+    chain."""
     with If(tid.x == 0):
         x[ctaid.x] = ctaid.x
         if not right:
@@ -354,7 +356,7 @@ def tickets(x: Global[u32], y: Global[u32], count: Global[u32], *, right: bool =
 def loaded_by_another(
     y: tma.Map[f32], x: Global[f32], flag: Global[u32], *, fenced: str = "writer", space: str = "global"
 ) -> None:
-    """One CTA writes, the other loads by TMA; a proxy fence stands on either side of the flag."""
+    """One CTA writes, the other loads by TMA; a proxy fence is before or after the flag."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
     with If(ctaid.x == 1):
         for row in range(ROWS):

@@ -1,4 +1,4 @@
-"""For each rule the smallest kernel that breaks it, and with ``right`` the same kernel in order."""
+"""The smallest kernel that breaks each rule; with ``right`` the same kernel is correct."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROWS, COLUMNS = 32, 32
 
 @kernel("sm_90a", threads=64)
 def neighbours(x: Global[u32], *, right: bool = False) -> None:
-    """Every thread reads what one of the other warp has written."""
+    """Every thread reads a word that a thread of the other warp has written."""
     held = smem.array(u32, 64)
     held[63 - tid.x] = 0
     bar.sync()
@@ -47,7 +47,7 @@ def neighbours(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=64)
 def stops(x: Global[u32]) -> None:
-    """The first CTA stores where nothing is; in the others two warps race."""
+    """The first CTA stores outside every allocation; in the others two warps race."""
     held = smem.array(u32, 64)
     with If(ctaid.x == 0):
         x[1 << 20] = 0
@@ -57,7 +57,7 @@ def stops(x: Global[u32]) -> None:
 
 @kernel("sm_90a", threads=128)
 def apart(x: Global[u32], *, right: bool = False) -> None:
-    """One warp has left, and lanes of another come to the barrier one after the other."""
+    """One warp has exited, and lanes of another warp arrive at the barrier one after the other."""
     held = smem.array(u32, 96)
 
     @role(warps=range(3))
@@ -106,7 +106,7 @@ def leave(y: tma.Map[f32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=64)
 def init(x: tma.Map[f32], *, right: bool = False) -> None:
-    """The other warp waits for a barrier that may not be there yet."""
+    """The other warp waits on an mbarrier that may not be initialised yet."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
     with If((warp.id == 0) & elect_one()):
         full.init()
@@ -120,7 +120,7 @@ def init(x: tma.Map[f32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=64)
 def refill(x: tma.Map[f32], tiles: u32, *, right: bool = False) -> None:
-    """A stage is loaded again; what threads have read of it is not ordered for TMA."""
+    """TMA refills a stage; the threads' reads of it are not ordered before the refill."""
     ring = Ring(2, full=1, empty=32, name="rows", x=smem.tile(f32, (ROWS, COLUMNS)))
     with If((warp.id == 0) & elect_one()):
         ring.init()
@@ -150,7 +150,7 @@ def refill(x: tma.Map[f32], tiles: u32, *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=96)
 def lapped(tiles: u32, *, right: bool = False) -> None:
-    """Two warps wait for a phase, but only one is waited for before the next."""
+    """Two warps wait for a phase, but the next phase waits for one of them only."""
     ring = Ring(1, full=1, empty=2 if right else 1, name="turn", x=smem.tile(f32, (ROWS, COLUMNS)))
     with If((warp.id == 0) & elect_one()):
         ring.init()
@@ -177,7 +177,7 @@ def lapped(tiles: u32, *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=32)
 def unwritten(x: Global[u32], *, right: bool = False) -> None:
-    """Shared memory that nobody has written."""
+    """Threads read shared memory that no thread has written."""
     held = smem.array(u32, 32)
     if right:
         held[tid.x] = tid.x
@@ -186,7 +186,7 @@ def unwritten(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", cluster=2, threads=32)
 def peer(x: Global[u32], *, right: bool = False) -> None:
-    """A CTA reads the memory of another, which may have left."""
+    """A CTA reads the shared memory of another CTA, which may have exited."""
     held = smem.array(u32, 32)
     held[tid.x] = tid.x
     cluster.sync()
@@ -198,7 +198,7 @@ def peer(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", cluster=2, threads=64)
 def one_warp(x: Global[u32], *, right: bool = False) -> None:
-    """The same by one warp; the other exits at once, so that nobody waits for it."""
+    """The same with one warp; the other exits at once, so that no barrier waits for it."""
     held = smem.array(u32, 32)
     with If(warp.id == 0):
         held[tid.x] = tid.x
@@ -213,7 +213,7 @@ def one_warp(x: Global[u32], *, right: bool = False) -> None:
 def accumulators(
     a: tma.Map[bf16], b: tma.Map[bf16], d: Global[f32], *, fenced: bool = True, waited: bool = True
 ) -> None:
-    """A product whose accumulators are zeroed before and read after it."""
+    """A wgmma whose accumulators are zeroed before and read after it."""
     a_tile, b_tile = smem.tile(bf16, (64, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
     full = mbarrier(1, name="full")
     with If((warp.id == 0) & elect_one()):
@@ -242,7 +242,7 @@ def accumulators(
 
 @kernel("sm_100a", threads=128)
 def tensor_memory(a: tma.Map[bf16], b: tma.Map[bf16], d: Global[f32], *, right: bool = False) -> None:
-    """A product in tensor memory that other warps read back."""
+    """A tcgen05.mma whose accumulator other warps load."""
     a_tile, b_tile = smem.tile(bf16, (128, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
     acc = tmem.tile(f32, (128, 64))
     loaded, multiplied = mbarrier(1, name="loaded"), mbarrier(1, name="multiplied")

@@ -1,4 +1,4 @@
-"""Kernels that change tensor maps; they are in order when every argument is true."""
+"""Kernels that modify tensor maps; they are correct if every option is true."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def moved(
     acquired: bool = True,
     waited: bool = True,
 ) -> None:
-    """A map is copied to shared memory, moved to another array, published, and used; then it is changed again."""
+    """A tensor map is copied to shared memory, modified, published and used; then it is modified again."""
     held, tile = smem.array(u32, WORDS, align=128), smem.tile(f32, (ROWS, COLUMNS))
     full = mbarrier(1, name="full")
     with If(elect_one()):
@@ -71,7 +71,7 @@ def moved(
 
 @kernel("sm_90a", threads=64)
 def handed(x: tma.Map[f32], map: Global[u32], y: Global[f32], *, released: bool = True, acquired: bool = True) -> None:
-    """One warp cuts a map in global memory down to two rows, the other copies with it."""
+    """One warp reduces a tensor map in global memory to two rows, the other copies with it."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
     with If(tid.x == 0):
         full.init()

@@ -1,4 +1,4 @@
-"""Mistakes that were made in real kernels, each in the smallest kernel that has it; with ``right`` it is mended."""
+"""Mistakes of real kernels, each in the smallest kernel that has it; with ``right`` the kernel is correct."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ROWS, COLUMNS = 32, 32
 
 @kernel("sm_90a", threads=64)
 def late_fence(y: tma.Map[f32], *, right: bool = False) -> None:
-    """The thread that stores fences for all, behind the barrier: a fence speaks for its own thread only."""
+    """The thread that stores fences for all threads, after the barrier: a fence orders its own thread's writes only."""
     tile = smem.tile(f32, (ROWS, COLUMNS))
     for column in range(0, COLUMNS, 2):
         st(tile.at(warp.lane, column + warp.id), tid.x.to(f32))
@@ -75,7 +75,7 @@ def others_group(y: tma.Map[f32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", cluster=2, threads=32)
 def multicast_early(x: tma.Map[f32], *, right: bool = False) -> None:
-    """One CTA sends to both while the other still reads what came before."""
+    """One CTA multicasts to both while the other still reads the previous data."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
     with If(elect_one()):
         full.init()
@@ -101,7 +101,7 @@ def multicast_early(x: tma.Map[f32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", cluster=2, threads=32)
 def lonely_multicast(x: tma.Map[f32], *, right: bool = False) -> None:
-    """Both CTAs expect a box; it is sent to one of them."""
+    """Both CTAs expect a box; the multicast mask names one of them."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
     with If(elect_one()):
         full.init()
@@ -117,7 +117,7 @@ def lonely_multicast(x: tma.Map[f32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=160)
 def early_release(a: tma.Map[bf16], b: tma.Map[bf16], steps: u32, *, right: bool = False) -> None:
-    """A stage is released while the products that read it are in flight."""
+    """A stage is released while the wgmma that reads it is in flight."""
     ring = Ring(
         2,
         full=1,
@@ -160,7 +160,7 @@ def early_release(a: tma.Map[bf16], b: tma.Map[bf16], steps: u32, *, right: bool
 
 @kernel("sm_90a", threads=64)
 def one_phase(x: tma.Map[f32], tiles: u32, *, right: bool = False) -> None:
-    """The reader waits for the same phase in every turn."""
+    """The reader waits for the same phase in every iteration."""
     tile = smem.tile(f32, (ROWS, COLUMNS))
     full, empty = mbarrier(1, name="full"), mbarrier(32, name="empty")
     with If((warp.id == 0) & elect_one()):
@@ -187,7 +187,7 @@ def one_phase(x: tma.Map[f32], tiles: u32, *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=64)
 def single_stage(x: tma.Map[f32], tiles: u32, *, right: bool = False) -> None:
-    """One stage is loaded again and again; nobody says that it is free."""
+    """One stage is refilled in a loop; no thread releases it."""
     tile = smem.tile(f32, (ROWS, COLUMNS))
     full, empty = mbarrier(1, name="full"), mbarrier(32, name="empty")
     with If((warp.id == 0) & elect_one()):
@@ -216,7 +216,7 @@ def single_stage(x: tma.Map[f32], tiles: u32, *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=32)
 def expected_twice(x: tma.Map[f32], *, right: bool = False) -> None:
-    """Twice the bytes are expected that come."""
+    """The mbarrier expects twice the bytes of the copy."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
     with If(elect_one()):
         full.init()
@@ -245,7 +245,7 @@ def all_arrive(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=32)
 def initialised_again(x: Global[u32], *, right: bool = False) -> None:
-    """A barrier is initialised for a second use, and has not been invalidated."""
+    """An mbarrier is initialised again without invalidation."""
     ready = mbarrier(32, name="ready")
     for _ in range(2):
         with If(elect_one()):
@@ -262,7 +262,7 @@ def initialised_again(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=32)
 def overwritten(x: Global[u32], *, right: bool = False) -> None:
-    """Scratch memory over a barrier that lives."""
+    """Scratch memory overlaps a live mbarrier."""
     held, ready = smem.array(u32, 32), mbarrier(32, name="ready")
     with If(elect_one()):
         ready.init()
@@ -291,7 +291,7 @@ def arrives_twice(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=64)
 def unwaited(x: tma.Map[f32], *, right: bool = False) -> None:
-    """A load is read before its barrier was waited for; on most machines it has come by then."""
+    """Threads read a load's data without a wait on its mbarrier; on most machines it has completed by then."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
     with If((warp.id == 0) & elect_one()):
         full.init()
@@ -307,7 +307,7 @@ def unwaited(x: tma.Map[f32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", cluster=2, threads=32)
 def odd_pair(x: tma.Map[f32], tiles: u32, *, right: bool = False) -> None:
-    """The leader waits for both CTAs of a pair; with an odd number of tiles one has none and leaves."""
+    """The leader waits for both CTAs of a pair; with an odd number of tiles one CTA has none and exits."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(2, name="full")
     with If(elect_one()):
         full.init()
@@ -326,7 +326,7 @@ def odd_pair(x: tma.Map[f32], tiles: u32, *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=64)
 def matrices_refilled(x: tma.Map[bf16], tiles: u32, *, right: bool = False) -> None:
-    """A stage that `ldmatrix` reads is loaded again; the reads are not ordered for TMA."""
+    """TMA refills a stage that `ldmatrix` reads; the reads are not ordered before the refill."""
     ring = Ring(2, full=1, empty=32, name="rows", x=smem.tile(bf16, (32, 64), swizzle=128))
     with If((warp.id == 0) & elect_one()):
         ring.init()
@@ -387,7 +387,7 @@ def second_tile(x: tma.Map[f32], tiles: u32, steps: u32, *, right: bool = False)
 
 @kernel("sm_90a", threads=256)
 def loop_back(a: tma.Map[bf16], b: tma.Map[bf16], steps: u32, *, right: bool = False) -> None:
-    """A thread of one warpgroup loads the next tiles when its own products are done; those of the other read on."""
+    """A thread of one warpgroup loads the next tiles when its own wgmma is done; the other warpgroup's still reads."""
     a_tiles = [smem.tile(bf16, (64, 64), swizzle=128) for _ in range(2)]
     b_tile, full = smem.tile(bf16, (64, 64), swizzle=128), mbarrier(1, name="full")
     with If((warp.id == 0) & elect_one()):
@@ -414,7 +414,7 @@ def loop_back(a: tma.Map[bf16], b: tma.Map[bf16], steps: u32, *, right: bool = F
 
 @kernel("sm_90a", threads=128)
 def written_operands(d: Global[f32], *, fenced: bool = True, kept: bool = True) -> None:
-    """A product of what threads have written, which they write again when it may still be in flight."""
+    """A wgmma reads operands that threads have written, and that they write again while it may be in flight."""
     a_tile, b_tile = smem.tile(bf16, (64, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
     words = [Pointer(u32, tile.at(0, 0).address, space="shared::cta") for tile in (a_tile, b_tile)]
     for first in range(0, 64 * 32, 128):
@@ -439,7 +439,7 @@ def written_operands(d: Global[f32], *, fenced: bool = True, kept: bool = True) 
 
 @kernel("sm_90a", threads=128)
 def left_registers(b: tma.Map[bf16], d: Global[f32], *, right: bool = False) -> None:
-    """A product takes A from registers that the warp fills again while it is in flight."""
+    """A wgmma takes A from registers that the warp overwrites while it is in flight."""
     b_tile, full = smem.tile(bf16, (64, 64), swizzle=128), mbarrier(1, name="full")
     with If((warp.id == 0) & elect_one()):
         full.init()
@@ -462,7 +462,7 @@ def left_registers(b: tma.Map[bf16], d: Global[f32], *, right: bool = False) -> 
 
 @kernel("sm_90a", threads=64)
 def refilled_source(y: tma.Map[f32], *, right: bool = False) -> None:
-    """The tile is written again when the store of it has been committed, and not yet waited for."""
+    """The tile is overwritten after the commit of its store, without a wait."""
     tile = smem.tile(f32, (ROWS, COLUMNS))
     for turn in range(2):
         for column in range(0, COLUMNS, 2):

@@ -1,4 +1,4 @@
-"""Kernels and examples under watch, after a change of their PTX."""
+"""Kernels and examples that run under the checks, after an edit of their PTX."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ Change = Callable[[str], str]
 
 @dataclass(eq=False)
 class Watched:
-    """A virtual device that checks what it is given to launch, after ``change`` of its PTX.
+    """A virtual device that checks its launches, after ``change`` of their PTX.
 
-    ``modules``: by their text, so that what is launched again is not compiled again.
+    ``modules`` caches parsed modules by their text, so that a repeated launch does not compile again.
     """
 
     device: Device
@@ -114,7 +114,7 @@ class Watched:
 
 
 def _watched(device: str, change: Change | None, sms: int) -> Watched:
-    """With few SMs, so that clusters compute several tiles."""
+    """Returns a device with few SMs, so that clusters compute several tiles."""
     return Watched(Device(replace(DEVICES[device], sms=sms)), change)
 
 
@@ -172,7 +172,7 @@ def hopper(config: HopperConfig, shape: tuple[int, int, int], sms: int, change: 
 
 
 def _sum(change: Change | None = None) -> Watched:
-    """The launch that adds up the slices of a product: they are another launch's, which need not have ended."""
+    """The launch that adds the slices of a GEMM, which an earlier, possibly unfinished launch writes."""
     m, n, slices = 5, 67, 3
     width = n + 1
     parts = np.random.default_rng(0).standard_normal((slices, m, width), np.float32)
@@ -246,7 +246,7 @@ def _tensors(problem: Problem, names: Iterable[str]) -> list[Any]:
 
 
 def _example(path: Path, change: Change | None = None) -> Watched:
-    """An example; whether its result is right is not asked."""
+    """An example, without a check of its result."""
     watched = Watched(Device(DEVICES[OTHERS.get(path.stem, "b200")]), change)
     launched = mock.patch.object(ww, "launch", functools.partial(launch, device=watched))
     with launched, suppress(AssertionError), redirect_stdout(io.StringIO()):

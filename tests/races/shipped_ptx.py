@@ -29,14 +29,14 @@ ENTRY = re.compile(r"\.entry\s+([\w$]+)")
 
 
 def comparable(text: str) -> str:
-    """``text`` without source lines, the kernel named ``entry``."""
+    """Returns ``text`` without source lines, with the kernel named ``entry``."""
     name = ENTRY.search(text)
     text = LINES.sub("", text)
     return re.sub(rf"\b{re.escape(name[1])}\b", "entry", text) if name else text
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    """The name and the comparable PTX of each launch of each configuration; nothing is run."""
+    """Yields the name and the comparable PTX of each launch of each configuration; no kernel runs."""
 
     def keep(self: Any, module: Any, *args: Any, **options: Any) -> LaunchResult:
         self.texts.append(ptx.to_text(module))

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.races import hidden, kernels, stuck
+from tests.races import deadlock_kernels, kernels, schedule_kernels
 from warpwright.cli.launches import Launch, Substitute
 from warpwright.errors import UsageError
 from warpwright.kernels.memory_flow import arguments, memory_flow
@@ -37,7 +37,7 @@ SEEDS = 12
 
 def _checked(name: str, *, right: bool = False, **how: Any) -> Verdict:
     off = () if right else "mbarrier-lapped"  # that rule finds `overtaken` from one schedule
-    return check(getattr(hidden, name).configure(right=right), 1, args=HIDDEN[name][0], off=off, **how)
+    return check(getattr(schedule_kernels, name).configure(right=right), 1, args=HIDDEN[name][0], off=off, **how)
 
 
 def _rules(verdict: Verdict) -> set[str]:
@@ -83,18 +83,20 @@ def test_clusters_go_on_by_turns() -> None:
     """One that runs from its start to its end shows nothing."""
     words = np.zeros(64, np.uint32)
     off = ("grid-race",)
-    assert check(hidden.shares, 4, args=[words], off=off, seed=0).findings == ()
-    verdict = check(hidden.shares, 4, args=[words], off=off, explore=2 * SEEDS)
+    assert check(schedule_kernels.shares, 4, args=[words], off=off, seed=0).findings == ()
+    verdict = check(schedule_kernels.shares, 4, args=[words], off=off, explore=2 * SEEDS)
     assert _rules(verdict) == {"deadlock"}
     seed = verdict.findings[0].seed
-    assert check(hidden.shares, 4, args=[words], off=off, seed=seed).findings == verdict.findings
-    right = hidden.shares.configure(right=True)
+    assert check(schedule_kernels.shares, 4, args=[words], off=off, seed=seed).findings == verdict.findings
+    right = schedule_kernels.shares.configure(right=True)
     assert check(right, 4, args=[words], off=off, explore=2 * SEEDS).kind == "clean"
 
 
 def test_what_any_schedule_reaches_is_reached() -> None:
     """The way that only another order takes is known, and is not missed any more."""
-    alone, explored = (check(hidden.takes_turns, 1, args=[WORDS.copy()], explore=count) for count in (0, SEEDS))
+    alone, explored = (
+        check(schedule_kernels.takes_turns, 1, args=[WORDS.copy()], explore=count) for count in (0, SEEDS)
+    )
     assert (alone.kind, explored.kind) == ("incomplete", "clean")
     assert alone.coverage.reached < explored.coverage.reached == explored.coverage.present
 
@@ -102,27 +104,27 @@ def test_what_any_schedule_reaches_is_reached() -> None:
 def test_the_results_are_those_of_the_first_schedule() -> None:
     """Every schedule begins with the same arrays."""
     counted = np.zeros(64, np.uint32)
-    check(hidden.counts, 1, args=[counted], explore=3)
+    check(schedule_kernels.counts, 1, args=[counted], explore=3)
     assert counted.tolist() == [1] * 64
-    check(hidden.counts, 1, args=[counted], seed=5)
+    check(schedule_kernels.counts, 1, args=[counted], seed=5)
     assert counted.tolist() == [2] * 64
 
 
 @pytest.mark.parametrize("seed", [None, 3])
 def test_what_does_not_end_is_incomplete(seed: int | None) -> None:
-    verdict = check(stuck.peeks, 1, args=[4_000_000_000], limit=1_000_000, seed=seed)
+    verdict = check(deadlock_kernels.peeks, 1, args=[4_000_000_000], limit=1_000_000, seed=seed)
     assert verdict.kind == "incomplete"
     assert verdict.reasons == (
         "kernel peeks did not end within 1,000,000 jumps of a warp that does not wait; give a higher limit, or choose "
         "a smaller problem.",
     )
-    assert check(stuck.peeks, 1, args=[40_000], limit=1_000_000, seed=seed).kind == "clean"
+    assert check(deadlock_kernels.peeks, 1, args=[40_000], limit=1_000_000, seed=seed).kind == "clean"
 
 
 @pytest.mark.parametrize("seed", [None, 3])
 def test_turns_without_an_end_are_incomplete(seed: int | None) -> None:
     """Two warps that go on for ever, each waiting for the other in between."""
-    verdict = check(hidden.overtaken.configure(right=True), 1, args=[4_000_000_000], limit=20_000, seed=seed)
+    verdict = check(schedule_kernels.overtaken.configure(right=True), 1, args=[4_000_000_000], limit=20_000, seed=seed)
     assert verdict.kind == "incomplete"
     assert verdict.reasons == (
         "kernel overtaken did not end within 20,000 accesses and barriers; give a higher limit, or choose a smaller "
@@ -140,7 +142,7 @@ def test_turns_without_an_end_are_incomplete(seed: int | None) -> None:
 )
 def test_numbers_that_cannot_be_right(how: dict[str, int], message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        check(hidden.counts, 1, args=[WORDS], **how)
+        check(schedule_kernels.counts, 1, args=[WORDS], **how)
     assert str(caught.value) == message
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.races import published, published_copies, published_protocol, published_tensor, traps
+from tests.races import correct_kernels, published, published_copies, published_protocol, published_tensor
 from tests.races.classes import BOX, CLASSES, FLOATS, MORE, SQUARE, WORDS, Case
 from warpwright.lang import Kernel
 from warpwright.run.check import check
@@ -78,7 +78,7 @@ def test_a_published_mistake_needs_its_rule(name: str) -> None:
 
 @pytest.mark.parametrize("name", TRAPS)
 def test_what_only_looks_wrong_is_clean(name: str) -> None:
-    verdict = check(getattr(traps, name), grid=1, args=TRAPS[name])
+    verdict = check(getattr(correct_kernels, name), grid=1, args=TRAPS[name])
     assert verdict.kind == "clean", str(verdict)
 
 

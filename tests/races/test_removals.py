@@ -121,29 +121,29 @@ def test_of_all_pairs_of_lines_those_that_are_found_are_right(name: str, removed
     """No other line of the kernel would do for either of a finding's two, and no pair that would is missed."""
     kernel, (edit,) = as_it_is(name), [e for e in as_it_is(name).edits if str(e) == removed]
     shown = [each for each in findings(KERNELS[name](edit), kernel.text) if each.rule.id in UNORDERED]
-    course = kernel.courses[0]
+    execution = kernel.executions[0]
     reached = [
-        course.insts[inst]
-        for inst in course.rows
-        if any(len(each.cells) for event in course.of(inst) for each in course.accesses(event))
+        execution.insts[inst]
+        for inst in execution.rows
+        if any(len(each.cells) for event in execution.of(inst) for each in execution.accesses(event))
     ]
     steps = dict.fromkeys(
-        (inst.opcode, course.names.places[inst.index], course.names.roles[inst.index]) for inst in reached
+        (inst.opcode, execution.names.places[inst.index], execution.names.roles[inst.index]) for inst in reached
     )
     pairs = {
         frozenset(pair)
         for pair in combinations_with_replacement(steps, 2)
-        if right([course], edit, replace(shown[0], steps=tuple(_step(shown[0], *each) for each in pair)))
+        if right([execution], edit, replace(shown[0], steps=tuple(_step(shown[0], *each) for each in pair)))
     }
     assert pairs == {frozenset((step.opcode, step.where, step.role) for step in each.steps) for each in shown}
 
 
 def test_what_is_touched_is_that_of_the_right_cta() -> None:
     """CTAs give sums to others; what else they touch, and the mbarriers, are their own."""
-    course, own = as_it_is("hopper split").courses[0], dict[str, set[bool]]()
-    for event in (event for inst in course.rows for event in course.of(inst)):
-        for access in (*course.accesses(event), *barriers(course, event)):
-            found = np.unique(access.ranks == course.rank_of(access.lanes))
+    execution, own = as_it_is("hopper split").executions[0], dict[str, set[bool]]()
+    for event in (event for inst in execution.rows for event in execution.of(inst)):
+        for access in (*execution.accesses(event), *barriers(execution, event)):
+            found = np.unique(access.ranks == execution.rank_of(access.lanes))
             own.setdefault(event.inst.opcode, set()).update(found.tolist())
     assert own.pop("st.shared::cluster.v4.f32") == {False}
     assert set().union(*own.values()) == {True}

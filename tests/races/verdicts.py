@@ -1,12 +1,12 @@
-"""What becomes of an edit of a kernel, and whether it is what is expected: the rule, and the lines."""
+"""The verdict on an edited kernel, compared with the expected rule and lines."""
 
 from __future__ import annotations
 
 import functools
 from typing import NamedTuple
 
-from tests.races.course import Course, courses
 from tests.races.edits import Edit, edits
+from tests.races.execution import Execution, executions
 from tests.races.expected import expected
 from tests.races.lines import right
 from tests.races.removals import KERNELS, Watched
@@ -18,10 +18,10 @@ FOUND, REDUNDANT, UNLIKE = "found", "redundant", "unlike"
 
 
 class AsItIs(NamedTuple):
-    """A kernel without an edit: its text, what its clusters do, all edits there are of it."""
+    """A kernel without an edit: its text, the executions of its clusters, all its edits."""
 
     text: str
-    courses: list[Course]
+    executions: list[Execution]
     edits: list[Edit]
 
 
@@ -36,7 +36,7 @@ class Judged(NamedTuple):
 @functools.lru_cache(maxsize=1)
 def as_it_is(name: str) -> AsItIs:
     """Of one of `KERNELS`, which has to be clean."""
-    text, held, verdicts = courses(name)
+    text, held, verdicts = executions(name)
     assert verdicts[0].kind == "clean", str(verdicts[0])
     return AsItIs(text, held, list(edits(text)))
 
@@ -58,6 +58,6 @@ def judged(name: str, edit: Edit) -> Judged:
     shown = [finding for finding in found if finding.rule.id in rules]
     if not shown:
         return Judged(UNLIKE, f"{words}; expected {' or '.join(sorted(rules)) or 'a rule'}")
-    if not right(kernel.courses, edit, shown[0]):
+    if not right(kernel.executions, edit, shown[0]):
         return Judged(UNLIKE, f"{words}; these are not the lines of the edit:\n{shown[0]}")
     return Judged(FOUND, words)

@@ -1,4 +1,4 @@
-"""The parts of the time add up, each cause lands in its own part, and the part that shrank is the reason."""
+"""The parts of the time add up, each cause changes its own part, and the part that shrank most is the reason."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def test_the_parts_add_up_to_the_time(given) -> None:
     assert min(parts.values()) >= 0
 
 
-def test_each_cause_lands_in_its_part() -> None:
+def test_each_cause_changes_its_part() -> None:
     base = account(profile())
     for given, part in (
         ({"stages": 2}, "waits for operands"),
-        ({"wasted": 0.5}, "dropped products"),
+        ({"wasted": 0.5}, "dropped MMA"),
         ({"epilogue": 8000.0}, "epilogue"),
         ({"latency": 4000.0, "stages": 32}, "first loads"),
         ({"tail": 0.3}, "tail"),
@@ -34,12 +34,12 @@ def test_each_cause_lands_in_its_part() -> None:
         assert max(PARTS, key=lambda name: other[name] - base[name]) == part
 
 
-def test_products_below_the_rate_of_the_tensor_cores_are_slow() -> None:
+def test_mma_below_the_rate_of_the_tensor_cores_is_slow() -> None:
     cycles = 2 * 4096**3 / (8192 * 148) / 0.6
     parts = account(profile(cycles=cycles, tail=0.0, launch_us=0.0))
     assert tensor_rate(profile(cycles=cycles)) == pytest.approx(0.6)
-    assert parts["products"] == pytest.approx(0.6 * 464)
-    assert parts["slow products"] == pytest.approx((64 * 256 / 20208 - 0.6) * 464, rel=0.01)
+    assert parts["useful MMA"] == pytest.approx(0.6 * 464)
+    assert parts["slow MMA"] == pytest.approx((64 * 256 / 20208 - 0.6) * 464, rel=0.01)
 
 
 def test_two_accumulators_take_the_epilogue_away() -> None:
@@ -52,7 +52,7 @@ def test_the_reason_is_the_part_that_shrank_most() -> None:
     shallow, deep = profile(stages=2, time_us=900.0), profile(stages=8, time_us=464.0)
     assert reason(shallow, deep).startswith("waits for operands ")
     assert reason(shallow, deep).endswith(" → 0 µs")
-    assert reason(profile(wasted=0.5), profile(time_us=240.0)) == "dropped products 50 % → 0 %"
+    assert reason(profile(wasted=0.5), profile(time_us=240.0)) == "dropped MMA 50 % → 0 %"
 
 
 def test_a_slower_kernel_says_what_grew() -> None:
@@ -65,6 +65,6 @@ def test_the_same_time_needs_no_reason() -> None:
 
 
 def test_the_largest_loss_is_a_share_of_the_time() -> None:
-    assert loss(profile(wasted=0.5)) == "dropped products 40 %"
+    assert loss(profile(wasted=0.5)) == "dropped MMA 40 %"
     assert loss(profile(stages=2)).startswith("waits for operands 5")
     assert loss(replace(profile(), spans=())) == ""

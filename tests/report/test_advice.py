@@ -1,4 +1,4 @@
-"""Each piece of advice appears, with its numbers, where its cause is, and does not where it is not."""
+"""Each piece of advice appears, with its numbers, if its cause is present, and only then."""
 
 from __future__ import annotations
 
@@ -49,24 +49,22 @@ def test_wasted_work_says_how_much() -> None:
 def test_bank_conflicts_name_the_line_and_the_factor() -> None:
     conflicts = (Conflict("gemm.py:80", 8192, 1024), Conflict("gemm.py:91", 110, 100))
     found = about("bank conflicts", profile(conflicts=conflicts))
-    assert found.text.startswith(
-        "shared-memory bank conflicts: 8,192 wavefronts where 1,024 would do (8.0 times), 18 % "
-    )
+    assert found.text.startswith("shared-memory bank conflicts: 8,192 wavefronts instead of 1,024 (8.0 times), 18 % ")
     assert found.where == "gemm.py:80"
     assert found.gain == pytest.approx(100 * 0.109 / 0.891, rel=0.1)  # no more than the exposed epilogue: 2200 of 20208
 
 
-def test_conflicts_behind_the_tensor_core_gain_little() -> None:
+def test_conflicts_that_the_tensor_core_covers_gain_little() -> None:
     conflicts = (Conflict("gemm.py:80", 8192, 1024),)
     hidden = about("bank conflicts", profile(**HEALTHY, conflicts=conflicts))
     assert hidden.gain < about("bank conflicts", profile(conflicts=conflicts)).gain / 2
 
 
-def test_a_shallow_ring_says_how_many_stages_would_do() -> None:
+def test_a_shallow_ring_names_the_stages_that_it_needs() -> None:
     found = about("pipeline depth", profile(**HEALTHY, stages=2))
     assert found.text == (
         "ring ab is too shallow: mma waits ab.full while load waits ab.empty; a slot takes 924 cycles to fill and 256 "
-        "to use, so 5 stages instead of 2 would cover it"
+        "to use: use 5 stages instead of 2"
     )
     assert found.where == "gemm.py:50"
     assert 20 < found.gain < 100 * (2.5 - 1)
@@ -78,14 +76,16 @@ def test_one_loop_that_copies_and_multiplies_is_named() -> None:
     alone = replace(given, roles=(replace(given.roles[0], name="kernel", stalls=stalls),))
     found = about("pipeline depth", alone)
     assert "kernel waits ab.full while kernel waits ab.empty" in found.text
-    assert found.text.endswith("; and one loop does both: give the copies a role of their own, which runs ahead")
+    assert found.text.endswith(
+        "; and one role copies and multiplies: give the copies a role of their own, which runs ahead"
+    )
 
 
 def test_a_ring_that_threads_use_is_judged_by_their_waits() -> None:
     given = profile(**HEALTHY, stages=2)
     spans = tuple(span for span in given.spans if span.track != "tensor core")
     found = about("pipeline depth", replace(given, spans=spans, flops=0))
-    assert "so 5 stages instead of 2 would cover it" in found.text and found.gain > 20
+    assert "use 5 stages instead of 2" in found.text and found.gain > 20
 
 
 @pytest.mark.parametrize("stages", [5, 8])
@@ -108,14 +108,14 @@ def test_a_deeper_ring_cannot_gain_more_than_the_bandwidths_leave() -> None:
 def test_the_last_wave_says_how_many_sms_idle() -> None:
     found = about("tail", profile(**{**HEALTHY, "grid": (336, 1, 1), "waves": 336 / 148, "tail": 0.22, "buffers": 6}))
     assert found.text == (
-        "22 % of the SMs' time passes while some have no work left: in the last of 3 waves 108 of 148 SMs idle; choose "
-        "tiles whose number fills whole waves, or a persistent grid"
+        "22 % of the SMs' time is idle at the end of the launch: in the last of 3 waves 108 of 148 SMs idle; choose a "
+        "tile size that fills whole waves, or a persistent grid"
     )
     assert found.gain == pytest.approx(100 * 0.22 / 0.78)
 
 
 def test_a_persistent_grid_has_a_tail_too() -> None:
-    assert "share out the K of the last ones" in about("tail", profile(**HEALTHY, tail=0.1)).text
+    assert "split K of the last tiles" in about("tail", profile(**HEALTHY, tail=0.1)).text
 
 
 def test_a_small_grid_says_how_many_sms_idle() -> None:
@@ -126,7 +126,9 @@ def test_a_small_grid_says_how_many_sms_idle() -> None:
 
 def test_an_exposed_epilogue_is_seen_in_a_grid_of_waves() -> None:
     found = about("epilogue", profile(waves=13.8))
-    assert found.text.startswith("11 % of the time the tensor core waits while the epilogue reads and stores sums; ")
+    assert found.text.startswith(
+        "11 % of the time the tensor core waits while the epilogue reads and stores the accumulator; "
+    )
     assert found.where == "gemm.py:80"
     assert found.gain == pytest.approx(100 * 0.109 / 0.891, rel=0.02)
 
@@ -150,7 +152,7 @@ def test_a_bandwidth_that_is_the_limit_is_named(usage, words, megabytes) -> None
     assert found.gain == pytest.approx(80)
 
 
-def test_products_that_wait_for_shared_memory_count_at_their_own_rate() -> None:
+def test_mma_that_waits_for_shared_memory_counts_at_the_rate_of_the_tensor_core() -> None:
     usage = Usage(tensor=0.96, l2=0.5, hbm=0.2, shared=0.97, issue=0.1)
     found = about("shared memory bound", profile(**HEALTHY, usage=usage, cycles=2 * 4096**3 / (8192 * 148) / 0.6))
     assert found.gain == pytest.approx(100 * (0.97 / 0.6 - 1))
@@ -179,7 +181,7 @@ def test_warps_that_wait_for_idle_memory_are_told_to_load_more(hbm, grid, told) 
 
 def test_a_short_kernel_is_launch_bound() -> None:
     found = about("launch bound", profile(**HEALTHY, time_us=8.0, launch_us=4.0))
-    assert found.text.startswith("the launch is 4.0 of 8.0 µs; ")
+    assert found.text.startswith("the launch overhead is 4.0 of 8.0 µs; ")
     assert found.gain == pytest.approx(100)
 
 
@@ -187,6 +189,6 @@ def test_a_real_store_tile_without_swizzle_has_eight_way_conflicts() -> None:
     a, b, d = np.zeros((128, 64), np.float16), np.zeros((128, 64), np.float16), np.zeros((128, 128), np.float32)
     given = ww.profile(memory_flow, grid=1, args=[a, b, d])
     found = about("bank conflicts", given)
-    assert "4,096 wavefronts where 512 would do (8.0 times)" in found.text
+    assert "4,096 wavefronts instead of 512 (8.0 times)" in found.text
     assert re.search(r"memory_flow\.py:\d+$", found.where)
     assert about("idle SMs", given).text.startswith("1 CTA leaves 147 of 148 SMs idle")

@@ -1,4 +1,4 @@
-"""What `warpwright flow` says of the four steps is what happens: held against the PTX and against the event stream."""
+"""The four steps of `warpwright flow`, compared with the PTX and with the event stream."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import warpwright as ww
 from warpwright.kernels import memory_flow
-from warpwright.report.flow import STEPS, Shown, shown_steps
+from warpwright.report.flow import STEPS, PtxStep, ptx_steps
 from warpwright.report.svg import draw
 from warpwright.vgpu import Event, Recorder
 
@@ -26,8 +26,8 @@ def events() -> list[Event]:
 
 
 @pytest.fixture(scope="module")
-def steps() -> list[Shown]:
-    return shown_steps(memory_flow.memory_flow.ptx())
+def steps() -> list[PtxStep]:
+    return ptx_steps(memory_flow.memory_flow.ptx())
 
 
 def of(events: list[Event], kind: str, opcode: str) -> list[Event]:
@@ -46,14 +46,14 @@ def test_one_thread_issues_and_all_wait(events: list[Event]) -> None:
     assert list(waits.values()) == [128, 128]
 
 
-def test_the_first_product_completes_after_the_last_was_issued(events: list[Event]) -> None:
+def test_the_first_mma_completes_after_the_last_was_issued(events: list[Event]) -> None:
     issued = events.index(of(events, "issue", "tcgen05.mma")[-1])
     completed = events.index(of(events, "complete", "tcgen05.mma")[0])
     assert issued < completed
 
 
-def test_each_step_shows_its_instructions_in_order_and_how_often(steps: list[Shown]) -> None:
-    words = [[(line.split()[0].split(".cta_group")[0], times) for line, times in shown.lines] for shown in steps]
+def test_each_step_shows_its_instructions_in_order_and_how_often(steps: list[PtxStep]) -> None:
+    words = [[(line.split()[0].split(".cta_group")[0], times) for line, times in step.lines] for step in steps]
     assert [[(word.split(".shared")[0], times) for word, times in step] for step in words] == [
         [("mbarrier.arrive.expect_tx", 1), ("cp.async.bulk.tensor.2d", 2), ("mbarrier.try_wait.parity", 1)],
         [
@@ -74,7 +74,7 @@ def test_each_step_shows_its_instructions_in_order_and_how_often(steps: list[Sho
     ]
 
 
-def test_the_drawing_is_well_formed_and_keeps_its_text_inside(steps: list[Shown]) -> None:
+def test_the_drawing_is_well_formed_and_keeps_its_text_inside(steps: list[PtxStep]) -> None:
     tree = ElementTree.fromstring(draw(steps, "Verified: 1 < 2 & 3"))
     width = float(tree.attrib["width"])
     texts = [node for node in tree.iter() if node.tag.endswith("text")]

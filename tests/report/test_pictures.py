@@ -1,4 +1,4 @@
-"""Pictures: what is drawn, that it fits without overlaps, and the errors of a file that cannot be written."""
+"""Pictures: their contents, that texts fit without overlaps, and the errors of files that cannot be written."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RUNGS = [
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The figures that are saved, drawn once so that texts have extents."""
+    """The saved figures, drawn once so that texts have extents."""
     made: list[Figure] = []
 
     def save(figure, path):
@@ -45,7 +45,7 @@ def drawn(monkeypatch):
 
 
 def texts(figure):
-    """Every visible text with its extent in pixels."""
+    """Returns every visible text with its extent in pixels."""
     found = {}
     beyond = [tick.label1 for axes in figure.axes for tick in axes.xaxis.get_major_ticks() if not _inside(axes, tick)]
     for text in figure.findobj(Text):
@@ -129,7 +129,7 @@ def test_the_ladder_has_every_level_and_no_overlaps(drawn, rungs, device) -> Non
 
 
 @pytest.mark.parametrize("levels", [LEVELS, HOPPER_LEVELS])
-def test_what_is_new_in_a_level_is_said_in_full(drawn, levels) -> None:
+def test_the_summary_of_a_level_is_complete(drawn, levels) -> None:
     draw_ladder(
         [Rung(n, 1.0, 0.0, level.summary, "") for n, level in levels.items()], 512, DEVICES["b200"], Path("l.svg")
     )
@@ -178,11 +178,11 @@ def test_a_profile_without_a_timeline_cannot_be_drawn() -> None:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("t.jpg", "given --plot t.jpg; expected a name that ends with .svg, .png, .pdf"),
-        ("nowhere/t.svg", "cannot write nowhere/t.svg: no folder {here}/nowhere; name a file in one that exists"),
+        ("t.jpg", "given --plot t.jpg; expected a file name that ends with .svg, .png, .pdf"),
+        ("nowhere/t.svg", "cannot write nowhere/t.svg: no folder {here}/nowhere; name a file in an existing folder"),
     ],
 )
-def test_a_path_that_will_not_do_is_refused_first(tmp_path, monkeypatch, name, sentence) -> None:
+def test_an_invalid_path_is_refused_first(tmp_path, monkeypatch, name, sentence) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError) as caught:
         figures.check_path(Path(name))

@@ -1,4 +1,4 @@
-"""The published figures are consistent among themselves: each is a rate that the problem and the chip allow."""
+"""The published figures are consistent: the problem and the device allow each rate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SARIF: the parts of the standard that a verdict uses, and where its results stand."""
+"""SARIF: the parts of the standard that a verdict uses, and the locations of its results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from warpwright.report.findings import place_of, places_of, verdict_lines
+from warpwright.report.findings import location_of, locations_of, verdict_lines
 from warpwright.report.sarif import sarif_of
 from warpwright.vgpu.checks.findings import Coverage, Finding, Step, Verdict
 from warpwright.vgpu.checks.rules import RULES
@@ -104,7 +104,7 @@ HANG = Finding(
 )
 
 
-def test_a_result_stands_at_the_later_access_and_leads_to_the_earlier(tmp_path) -> None:
+def test_the_location_of_a_race_is_its_later_access(tmp_path) -> None:
     log = sarif_of(verdict(race(f"{tmp_path}/src/k.py:4", "/elsewhere/k.py:9")), "1.2.3", root=tmp_path)
     jsonschema.validate(log, SCHEMA)
     (run,) = log["runs"]
@@ -132,7 +132,7 @@ def test_a_result_stands_at_the_later_access_and_leads_to_the_earlier(tmp_path) 
     )
 
 
-def test_a_deadlock_stands_at_its_first_wait_and_names_its_schedule(tmp_path) -> None:
+def test_the_location_of_a_deadlock_is_its_first_wait(tmp_path) -> None:
     steps = step("waits for a", f"{tmp_path}/k.py:3"), step("waits for b", f"{tmp_path}/k.py:9")
     found = Finding(RULES["deadlock"], steps, "cycle: a → b → a", seed=7)
     (result,) = sarif_of(verdict(found), "1.0", root=tmp_path)["runs"][0]["results"]
@@ -167,7 +167,7 @@ def test_an_incomplete_verdict_is_a_run_that_did_not_succeed(tmp_path) -> None:
     assert sarif_of(verdict(), "1.2.3", root=tmp_path)["runs"][0]["invocations"][0]["executionSuccessful"]
 
 
-def test_a_finding_without_a_place_still_names_its_kernel(tmp_path) -> None:
+def test_a_finding_without_a_location_names_its_kernel(tmp_path) -> None:
     log = sarif_of(verdict(race("PTX line 4", "PTX line 9")), "1.2.3", root=tmp_path)
     jsonschema.validate(log, SCHEMA)
     (result,) = log["runs"][0]["results"]
@@ -181,14 +181,14 @@ def test_the_schema_of_this_test_refuses_what_the_standard_refuses(tmp_path) -> 
         jsonschema.validate(log, SCHEMA)
 
 
-def test_places_are_read_from_steps_and_messages() -> None:
+def test_locations_of_steps_and_messages() -> None:
     source = Path("/w/k.ptx")
-    assert place_of("/a b/k.py:12") == ("/a b/k.py", 12)
-    assert place_of("PTX line 12") is None and place_of("PTX line 12", source) == ("/w/k.ptx", 12)
-    assert places_of(race("/a.py:1", "/a.py:1")) == [("/a.py", 1)]
-    assert places_of(HANG) == [("/w/k.py", 19)]
+    assert location_of("/a b/k.py:12") == ("/a b/k.py", 12)
+    assert location_of("PTX line 12") is None and location_of("PTX line 12", source) == ("/w/k.ptx", 12)
+    assert locations_of(race("/a.py:1", "/a.py:1")) == [("/a.py", 1)]
+    assert locations_of(HANG) == [("/w/k.py", 19)]
     fault = Finding(RULES["fault"], (), "PTX line 23: `ld.global.f32`: kernel k, CTA (3, 0, 0): address 0x7 is wrong.")
-    assert places_of(fault) == [] and places_of(fault, source) == [("/w/k.ptx", 23)]
+    assert locations_of(fault) == [] and locations_of(fault, source) == [("/w/k.ptx", 23)]
 
 
 def test_text_shows_no_folders(tmp_path) -> None:

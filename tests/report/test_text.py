@@ -1,4 +1,4 @@
-"""What the tables of a profile say."""
+"""The tables of a profile."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.console import Console
 
 from tests.report.timelines import profile
 from warpwright.report.advice import advice
-from warpwright.report.format import clause, headline, percent, place
+from warpwright.report.format import base_name, clause, headline, percent
 from warpwright.report.text import main_stall, profile_tables
 from warpwright.vgpu.timing import Role
 
@@ -31,10 +31,10 @@ def test_percent(share, text) -> None:
 
 
 def test_a_place_is_file_and_line() -> None:
-    assert place("/a/b/gemm.py:12") == "gemm.py:12" and place("") == ""
+    assert base_name("/a/b/gemm.py:12") == "gemm.py:12" and base_name("") == ""
 
 
-def test_who_waits_for_what() -> None:
+def test_the_clause_of_role_and_stall() -> None:
     assert clause("mma", "waits ab.full") == "mma waits ab.full"
     assert clause("all warps", "waits ab.full") == "all warps wait ab.full"
     assert clause("all warps", "shared memory") == "all warps shared memory"
@@ -55,7 +55,7 @@ def test_every_number_stands_in_a_table() -> None:
     assert "load 1 32 % waits ab.empty 68 % gemm.py:38" in lines
 
 
-def test_roles_that_are_over_at_once_are_left_out() -> None:
+def test_short_roles_are_left_out() -> None:
     short = Role("init", 1, 90.0, 1.0, ())
     assert not any(line.startswith("init") for line in printed(replace(profile(), roles=(*profile().roles, short))))
 
@@ -72,7 +72,7 @@ def test_advice_is_numbered_with_its_gain_and_its_place() -> None:
     lines = printed(given, advice(given))
     assert any(line.startswith("1. wasted work (+100 %): 50 % of tensor-core work") for line in lines)
     assert any(line.endswith("(gemm.py:52)") for line in lines)
-    assert "Advice: none; nothing stands out." in printed(given)
+    assert "Advice: none." in printed(given)
 
 
 def test_the_main_stall_is_that_of_the_role_that_multiplies() -> None:

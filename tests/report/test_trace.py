@@ -1,4 +1,4 @@
-"""Traces follow the Trace Event format, and lead from each copy to the product that reads it."""
+"""Traces follow the Trace Event format; arrows lead from each copy to the MMA that reads it."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_threads_are_named_after_roles_engines_and_slots(trace) -> None:
     assert (1, "TMA") in names and (1, "mma") not in names
 
 
-def test_an_arrow_leads_from_each_copy_to_the_next_product_of_its_slot(trace) -> None:
+def test_an_arrow_leads_from_each_copy_to_the_next_mma_on_its_slot(trace) -> None:
     starts = {each["id"]: each for each in phase(trace, "s")}
     ends = {each["id"]: each for each in phase(trace, "f")}
     assert len(starts) == len(ends) == 2 * 24

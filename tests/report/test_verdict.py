@@ -1,4 +1,4 @@
-"""The verdict on a product accepts a correctly rounded one and finds what is wrong, however small."""
+"""The verdict on a GEMM accepts a correctly rounded result and finds every error, however small."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ def operands(m: int, n: int, k: int, dtype: Any = BFLOAT16) -> tuple[Any, Any]:
     return random.standard_normal((m, k)).astype(dtype), random.standard_normal((k, n)).astype(dtype)
 
 
-def product(a: Any, b: Any, dtype: Any = BFLOAT16) -> Any:
+def gemm(a: Any, b: Any, dtype: Any = BFLOAT16) -> Any:
     with np.errstate(invalid="ignore"):
         return (a.astype(np.float32) @ b.astype(np.float32)).astype(dtype)
 
 
 @pytest.mark.parametrize("dtype", [BFLOAT16, np.float16, np.float32])
-def test_a_rounded_product_is_verified(dtype: Any) -> None:
+def test_a_rounded_gemm_is_verified(dtype: Any) -> None:
     a, b = operands(70, 90, 300)
-    verdict = judge(product(a, b, dtype), a, b)
+    verdict = judge(gemm(a, b, dtype), a, b)
     assert verdict.verified and verdict.max_ulp <= 1
     assert verdict.max_err > 0 and verdict.cos_sim > 0.99999
 
 
 def test_two_units_in_the_last_place_are_found_in_any_block_of_rows() -> None:
     a, b = operands(BLOCK_ROWS + 10, 16, 64)
-    d = product(a, b)
+    d = gemm(a, b)
     row = BLOCK_ROWS + 7
     column = int(np.argmax(np.abs(d[row].astype(np.float32))))
     d.view(np.uint16)[row, column] += 2
@@ -43,7 +43,7 @@ def test_two_units_in_the_last_place_are_found_in_any_block_of_rows() -> None:
 
 def test_a_swap_of_two_columns_is_found() -> None:
     a, b = operands(32, 32, 64)
-    d = product(a, b)
+    d = gemm(a, b)
     d[:, [3, 4]] = d[:, [4, 3]]
     assert not judge(d, a, b).verified
 
@@ -51,7 +51,7 @@ def test_a_swap_of_two_columns_is_found() -> None:
 def test_nan_and_infinity_must_be_where_they_belong() -> None:
     a, b = operands(16, 16, 32)
     a[3, 5], a[4, 0] = np.nan, np.inf
-    d = product(a, b)
+    d = gemm(a, b)
     assert judge(d, a, b).verified
     d[3, 2] = 0
     assert not judge(d, a, b).verified
@@ -59,11 +59,11 @@ def test_nan_and_infinity_must_be_where_they_belong() -> None:
 
 def test_a_nan_that_does_not_belong_is_found() -> None:
     a, b = operands(16, 16, 32)
-    d = product(a, b)
+    d = gemm(a, b)
     d[2, 2] = np.nan
     assert not judge(d, a, b).verified
 
 
-def test_an_empty_product_is_verified() -> None:
+def test_an_empty_gemm_is_verified() -> None:
     a, b = operands(0, 5, 7)
-    assert judge(product(a, b), a, b).verified
+    assert judge(gemm(a, b), a, b).verified

@@ -1,4 +1,4 @@
-"""Profiles made from a few numbers: a load, an mma and an epilogue role that pass stages and accumulators on."""
+"""Synthetic profiles of a load, an mma and an epilogue role with a ring of stages and a ring of accumulators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def timeline(
     epilogue: float = 2200.0,
     ctas: int = 2,
 ) -> tuple[Span, ...]:
-    """Spans of a cluster: ``interval`` cycles between the boxes that TMA takes on, ``latency`` until they have come."""
+    """Returns the spans of a cluster: TMA starts a box every ``interval`` cycles and completes it after ``latency``."""
     start = 700.0
     spans: list[Span] = []
     filled, issued, queue, core = [start] * stages, start, start, start
@@ -62,7 +62,7 @@ def timeline(
 
 
 def roles_of(spans: tuple[Span, ...], warps: dict[str, int]) -> tuple[Role, ...]:
-    """Roles with their stalls, counted from the spans of CTA 0."""
+    """Returns roles with their stalls, from the spans of CTA 0."""
     end = max(span.end for span in spans)
     made = []
     for name, count in warps.items():
@@ -81,7 +81,7 @@ def roles_of(spans: tuple[Span, ...], warps: dict[str, int]) -> tuple[Role, ...]
 
 
 def profile(*, wasted: float = 0.0, conflicts: tuple[Conflict, ...] = (), **given: object) -> Profile:
-    """A Profile of a product of 4096³ on a b200; ``given``: fields of it, or parameters of `timeline`."""
+    """Returns a Profile of a GEMM of 4096³ on a b200; ``given``: fields of it, or parameters of `timeline`."""
     fields = {name: given.pop(name) for name in tuple(given) if name in Profile.__dataclass_fields__}
     spans = timeline(**given)  # type: ignore[arg-type]
     flops = round(2 * 4096**3 / (1 - wasted))

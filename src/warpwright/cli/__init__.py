@@ -1,7 +1,7 @@
 """The command ``warpwright``.
 
-Exit status: 0 when the result was verified, 1 for a finding (a wrong number, a fault of the kernel, a race), 2 for a
-usage error, 3 for ``incomplete`` (an instruction that the virtual GPU does not execute, code that was not reached).
+Exit status: 0 if the result is verified, 1 for a finding (a wrong result, a fault of the kernel, a race), 2 for a
+usage error, 3 for an incomplete verdict (an instruction that the virtual GPU does not execute, unreached code).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FINDING, USAGE, INCOMPLETE = 1, 2, 3
 
 
 class Commands(click.Group):
-    """A group whose commands end with one line of error and a status that says what kind it is."""
+    """A group that prints an error as one line and exits with the status of its kind."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -28,7 +28,7 @@ class Commands(click.Group):
         except click.UsageError as error:
             self._end(ctx, error.format_message(), USAGE)
         except MemoryError as error:
-            self._end(ctx, f"it does not fit in this machine's memory ({error}); choose a smaller size", USAGE)
+            self._end(ctx, f"the arrays exceed this machine's memory ({error}); choose a smaller size", USAGE)
         except WarpwrightError as error:
             self._end(ctx, str(error), status_of(error))
 
@@ -38,7 +38,7 @@ class Commands(click.Group):
 
 
 def status_of(error: WarpwrightError) -> int:
-    """The exit status that an error stands for."""
+    """Returns the exit status of an error."""
     if isinstance(error, UnsupportedInstruction):
         return INCOMPLETE
     return USAGE if isinstance(error, (UsageError, PtxSyntaxError, KernelError)) else FINDING
@@ -47,7 +47,7 @@ def status_of(error: WarpwrightError) -> int:
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="warpwright")
 def main() -> None:
-    """Asynchronous tensor-core kernels, run and verified on a virtual GPU."""
+    """Run, verify, check and profile asynchronous tensor-core kernels."""
 
 
 for module in (attention, bench, check, devices, flow, ladder, matmul, profile, ptx, tune):

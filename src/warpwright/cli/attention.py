@@ -1,4 +1,4 @@
-"""``warpwright attention``: one problem on a device, verified against float64, or the shared memory of the kernels."""
+"""``warpwright attention``: one problem on a device, verified against float64; or the shared-memory budgets."""
 
 from __future__ import annotations
 
@@ -35,14 +35,16 @@ COLUMNS = {
 @click.command("attention")
 @click.option("--size", default="1x4x256x128", show_default=True, help=f"{SIZE_HELP}.")
 @problem_options()
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the standard normal inputs.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the standard normal inputs."
+)
 @click.option("--device", default=DEFAULT, show_default=True, help="One of `warpwright devices`.")
-@click.option("--smem", is_flag=True, help="Only show the shared memory of each configuration for sm_120a.")
+@click.option("--smem", is_flag=True, help="Only print the shared-memory budget of each sm_120a configuration.")
 @json_option
 def command(size: str, seed: int, device: str, smem: bool, as_json: bool, **options: Any) -> None:
-    """Compute attention of random inputs on a device and verify it against float64.
+    """Run attention on random inputs and verify the result against float64.
 
-    Exit status: 0 when the result was verified, 1 when it is wrong, 2 for a usage error.
+    Exit status: 0 if the result is verified, 1 if it is wrong, 2 for a usage error.
     """
     if smem:
         _show_budgets(as_json)
@@ -50,7 +52,7 @@ def command(size: str, seed: int, device: str, smem: bool, as_json: bool, **opti
     problem = problem_of(size, options)
     with working() as describe:
         describe(f"attention of {size} on {device}")
-        row = _measured(problem, device, seed)
+        row = _run(problem, device, seed)
     if as_json:
         emit(row)
     else:
@@ -62,19 +64,19 @@ def command(size: str, seed: int, device: str, smem: bool, as_json: bool, **opti
 
 
 def _extents(problem: Problem) -> dict[str, str]:
-    """What was computed, in three columns."""
+    """Returns shapes and mask of the problem, in three columns."""
     of_q = problem.batch, problem.heads, problem.q_len, problem.head_dim
     of_k = problem.batch, problem.kv_heads, problem.kv_len, problem.head_dim
     return {"q": " × ".join(map(str, of_q)), "k,_v": " × ".join(map(str, of_k)), "mask": mask_of(problem) or "none"}
 
 
-def _measured(problem: Problem, device: str, seed: int) -> dict[str, Any]:
-    """The problem, the verdict on its result, the seconds it took (without the verification), and what ran."""
+def _run(problem: Problem, device: str, seed: int) -> dict[str, Any]:
+    """Run the problem; returns its extents, the verdict, the seconds without the verification, and the kernel."""
     start = time.perf_counter()
-    given, out, lse, ran = attend(problem, device_of(device), seed)
+    qkv, out, lse, ran = attend(problem, device_of(device), seed)
     seconds = time.perf_counter() - start
     extents = {name: getattr(problem, name) for name in ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim")}
-    verdict = judge_attention(problem, given, np.asarray(out), np.asarray(lse))
+    verdict = judge_attention(problem, qkv, np.asarray(out), np.asarray(lse))
     return {
         **extents,
         "dtype": problem.dtype.name,
@@ -86,8 +88,10 @@ def _measured(problem: Problem, device: str, seed: int) -> dict[str, Any]:
 
 
 def budgets(configs: dict[str, Config]) -> list[dict[str, Any]]:
-    """The shared memory of a CTA of each configuration, in bytes: its pieces, their sum, what sm_120a leaves, and how
-    many CTAs find room in an SM."""
+    """Returns the shared memory of a CTA of each configuration, in bytes.
+
+    Each row has the parts, their sum, the bytes left of sm_120a's maximum, and the CTAs that fit in an SM.
+    """
     arch = ARCHS["sm_120a"]
     rows = []
     for name, config in configs.items():

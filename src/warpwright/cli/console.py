@@ -1,4 +1,4 @@
-"""What every command shares: where results, progress and remarks go."""
+"""Output of all commands: results on standard output, progress and remarks on standard error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def emit(value: Any) -> None:
 
 
 def show(*renderables: Any) -> None:
-    """Print tables and text on standard output; 120 columns wide where no terminal says otherwise."""
+    """Print tables and text on standard output; 120 columns wide unless a terminal has another width."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=120)
@@ -33,13 +33,13 @@ def show(*renderables: Any) -> None:
 
 
 def remark(text: str) -> None:
-    """One line beside the result, on standard error."""
+    """Print one line on standard error."""
     click.echo(f"warpwright: {text}", err=True)
 
 
 @contextlib.contextmanager
 def working(total: int = 1) -> Iterator[Callable[[str], None]]:
-    """Show on a terminal what is being done; call the yielded function with each step's description."""
+    """Show progress on a terminal; call the yielded function with the description of each step."""
     with Console(stderr=True).status("") as status:
         step = 0
 
@@ -52,7 +52,7 @@ def working(total: int = 1) -> Iterator[Callable[[str], None]]:
 
 
 def exit_unless(verified: bool) -> None:
-    """End the command with status 1 where a result is not verified."""
+    """Exit with status 1 unless the result is verified."""
     if not verified:
         remark("not verified: the result differs from the float64 reference by more than the bound")
         click.get_current_context().exit(1)

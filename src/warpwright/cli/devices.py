@@ -1,4 +1,4 @@
-"""``warpwright devices``: what a kernel can run on."""
+"""``warpwright devices``: the devices and their figures."""
 
 from __future__ import annotations
 

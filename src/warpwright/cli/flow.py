@@ -1,4 +1,4 @@
-"""``warpwright flow``: one tile through every memory of a Blackwell SM, step by step."""
+"""``warpwright flow``: one tile through every memory of a Blackwell SM, hop by hop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from warpwright.cli.console import emit, show, working
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.kernels import memory_flow
-from warpwright.report.flow import TILE_K, TILE_M, TILE_N, Shown, shown_steps
+from warpwright.report.flow import TILE_K, TILE_M, TILE_N, PtxStep, ptx_steps
 from warpwright.report.svg import draw
 from warpwright.report.verdict import judge
 from warpwright.run.devices import DEFAULT
@@ -29,32 +29,32 @@ Array = NDArray[Any]
 
 
 @click.command("flow")
-@click.option("--ptx", is_flag=True, help="Print the whole PTX of the kernel as well.")
-@click.option("--svg", type=click.Path(path_type=Path), help="Draw the flow into this file.")
+@click.option("--ptx", is_flag=True, help="Also print the PTX of the kernel.")
+@click.option("--svg", type=click.Path(path_type=Path), help="Draw the flow to this file.")
 @click.option("--device", default=DEFAULT, show_default=True, help="One of `warpwright devices`.")
 @json_option
 def command(ptx: bool, svg: Path | None, device: str, as_json: bool) -> None:
-    """Follow one tile: global → shared → tensor memory → registers → shared → global."""
+    """Trace one tile: global → shared → tensor memory → registers → shared → global."""
     traced = memory_flow.memory_flow.trace()
-    steps = shown_steps(traced.ptx)
+    steps = ptx_steps(traced.ptx)
     with working() as describe:
         describe("D = A · Bᵀ, 128 × 128 × 64, twice")
-        result = verified(device_of(device))
+        result = verify(device_of(device))
     if svg is not None:
         write_text(svg, draw(steps, conclusion(device, result)))
     if as_json:
-        shown = [{"step": s.number, **asdict(s.step), "ptx": [line for line, _ in s.lines]} for s in steps]
-        emit({"device": device, "steps": shown, **result, **({"ptx": traced.ptx} if ptx else {})})
+        rows = [{"step": s.number, **asdict(s.step), "ptx": [line for line, _ in s.lines]} for s in steps]
+        emit({"device": device, "steps": rows, **result, **({"ptx": traced.ptx} if ptx else {})})
     else:
-        show(*described(steps), conclusion(device, result))
+        show(*step_lines(steps), conclusion(device, result))
         if ptx:
             click.echo(traced.ptx)
     if not result["verified"]:
         click.get_current_context().exit(1)
 
 
-def verified(device: Device) -> dict[str, Any]:
-    """Run the kernel on inputs that anyone can check by hand, then on random ones against float64."""
+def verify(device: Device) -> dict[str, Any]:
+    """Run the kernel on inputs whose result is obvious, then on random inputs; compare both with float64."""
     rows, columns = np.ogrid[:TILE_M, :TILE_K]
     by_hand = ((rows + columns) * np.float32(0.01)).astype(np.float16)
     ones = np.ones((TILE_N, TILE_K), np.float16)
@@ -72,20 +72,20 @@ def verified(device: Device) -> dict[str, Any]:
 
 
 def run(a: Array, b: Array, device: Device) -> Array:
-    """D (128, 128) float32 of ``a`` and ``b`` (128, 64) float16, by one launch."""
+    """Returns D (128, 128) float32 of ``a`` and ``b`` (128, 64) float16, by one launch."""
     d = np.empty((TILE_M, TILE_N), np.float32)
     launch(memory_flow.memory_flow, 1, args=memory_flow.arguments(a, b, d), device=device)
     return d
 
 
-def described(steps: list[Shown]) -> list[str]:
-    """The steps as lines of text with markup."""
+def step_lines(steps: list[PtxStep]) -> list[str]:
+    """Returns the steps as lines of text with markup."""
     lines = ["[bold]D = A · Bᵀ, 128 × 128 × 64, float16 in, float32 out: one CTA of 128 threads[/bold]", ""]
-    for shown in steps:
-        step = shown.step
-        lines.append(f"[bold]{shown.number}  {step.source} → {step.target}[/bold]   {step.nbytes:,} bytes")
+    for each in steps:
+        step = each.step
+        lines.append(f"[bold]{each.number}  {step.source} → {step.target}[/bold]   {step.nbytes:,} bytes")
         lines += [f"   {step.how}", f"   [dim]{step.who}[/dim]"]
-        for line, times in shown.lines:
+        for line, times in each.lines:
             count = f"{times} ×" if times > 1 else ""
             lines.append(f"   {count:>4} [cyan]{escape(line)}[/cyan]")
         lines.append("")
@@ -93,7 +93,7 @@ def described(steps: list[Shown]) -> list[str]:
 
 
 def conclusion(device: str, result: dict[str, Any]) -> str:
-    """One line: what came out and whether it is right."""
+    """Returns one line with the results and whether they are verified."""
     word = "Verified" if result["verified"] else "NOT verified"
     return (
         f"{word} on the virtual {device}: D[0, ·] = {result['d_row0']:.4f}, D[1, ·] = {result['d_row1']:.4f}; "
@@ -102,7 +102,7 @@ def conclusion(device: str, result: dict[str, Any]) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write ``path``; UsageError where that cannot be done."""
+    """Write ``text`` to ``path``. Raises UsageError if that fails."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The rungs of the GEMM ladder on a virtual GPU: predicted, in a full run also computed and verified."""
+"""The levels of the GEMM ladder on a virtual GPU: predicted, and in a full run also computed and verified."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ ERRORS = ("level", "max_err", "mean_err", "cos_sim", "max_ulp", "verified", "wal
 def predicted(
     device: Device, summaries: Mapping[int, str], size: int, seed: int, fast: bool, sustained: bool = False
 ) -> list[dict[str, Any]]:
-    """A row of each level: what is predicted, and in a full run the errors of the result."""
+    """Returns a row for each level: its prediction, and in a full run the errors of its result."""
     rows: list[dict[str, Any]] = []
     before: Profile | None = None
     with working(len(summaries)) as describe:
         for level, summary in summaries.items():
             describe(f"level {level}: {summary} ({size}³ on {device.name})")
             start = time.perf_counter()
-            made, verdict = product_profile(device, (size, size, size), level, fast, seed, sustained)
+            profile, verdict = product_profile(device, (size, size, size), level, fast, seed, sustained)
             wall = round(time.perf_counter() - start, 3)
-            faster = reason(before, made) if before else ""
-            before = made
-            checked = {} if verdict is None else verdict.as_row()
+            faster = reason(before, profile) if before else ""
+            before = profile
+            errors = {} if verdict is None else verdict.as_row()
             facts = {"level": level, "size": size, "device": device.name}
-            rows.append({**facts, **_facts(made), "why_faster": faster, **checked, "wall_s": wall})
+            rows.append({**facts, **_facts(profile), "why_faster": faster, **errors, "wall_s": wall})
     return rows
 
 
-def _facts(made: Profile) -> dict[str, Any]:
+def _facts(profile: Profile) -> dict[str, Any]:
     return {
-        "time_us": made.time_us,
-        "tflops": made.tflops,
-        "tensor": made.usage.tensor,
-        "wasted": made.wasted_flops / made.flops if made.flops else 0.0,
-        "parts_us": account(made),
-        "largest_loss": loss(made),
-        "main_stall": main_stall(made),
+        "time_us": profile.time_us,
+        "tflops": profile.tflops,
+        "tensor": profile.usage.tensor,
+        "wasted": profile.wasted_flops / profile.flops if profile.flops else 0.0,
+        "parts_us": account(profile),
+        "largest_loss": loss(profile),
+        "main_stall": main_stall(profile),
     }
 
 
 def rung_tables(rows: Sequence[Mapping[str, Any]], title: str) -> Iterable[RenderableType]:
-    """The predictions as a table, and the errors where results were computed."""
-    shown = [
+    """Yields the table of predictions, and the table of errors if results were computed."""
+    predictions = [
         {
             "level": str(row["level"]),
             "time_us": row["time_us"],
@@ -65,17 +65,17 @@ def rung_tables(rows: Sequence[Mapping[str, Any]], title: str) -> Iterable[Rende
             "tensor_cores": percent(row["tensor"]),
             "dropped_work": percent(row["wasted"]),
             "largest loss": row["largest_loss"],
-            "why faster than the one before": row["why_faster"],
+            "why faster than the previous": row["why_faster"],
         }
         for row in rows
     ]
-    yield table(shown, title)
+    yield table(predictions, title)
     if "verified" in rows[0]:
         yield table([{name: row[name] for name in ERRORS} for row in rows], "the results, against float64")
 
 
 def rungs_of(rows: Sequence[Mapping[str, Any]], summaries: Mapping[int, str]) -> list[Rung]:
-    """The same as data of a chart."""
+    """Returns the rows as data of a chart."""
     return [
         Rung(row["level"], row["tflops"], row.get("wasted", 0.0), summaries[row["level"]], row.get("largest_loss", ""))
         for row in rows

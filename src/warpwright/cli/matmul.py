@@ -1,4 +1,4 @@
-"""``warpwright matmul``: the product of two matrices of files, verified against float64."""
+"""``warpwright matmul``: a GEMM of two .npy files, verified against float64."""
 
 from __future__ import annotations
 
@@ -30,10 +30,8 @@ Array = NDArray[Any]
 @click.command("matmul")
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
-@click.option(
-    "-o", "--output", required=True, type=click.Path(path_type=Path), help="Where to write the product (.npy)."
-)
-@click.option("--level", type=int, help="Rung of the device's GEMM ladder (default: the best for these extents).")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="File for the result (.npy).")
+@click.option("--level", type=int, help="Level of the device's GEMM ladder (default: the best for these extents).")
 @device_option
 @json_option
 def command(a: Path, b: Path, output: Path, level: int | None, device: str, as_json: bool) -> None:
@@ -43,12 +41,12 @@ def command(a: Path, b: Path, output: Path, level: int | None, device: str, as_j
     with working() as describe, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PrecisionWarning)
         describe(f"{' × '.join(map(str, left.shape))} times {' × '.join(map(str, right.shape))} on {device}")
-        result, measured = _measured(left, right, target, level)
+        result, row = _run(left, right, target, level)
     for message in {str(item.message) for item in caught if item.category is PrecisionWarning}:
         remark(message)
     write_matrix(output, result)
     (m, k), n = left.shape, right.shape[1]
-    row = {"m": m, "n": n, "k": k, "dtype": str(result.dtype), "level": level or "best", "device": device, **measured}
+    row = {"m": m, "n": n, "k": k, "dtype": str(result.dtype), "level": level or "best", "device": device, **row}
     if as_json:
         emit({**row, "output": str(output)})
     else:
@@ -56,16 +54,16 @@ def command(a: Path, b: Path, output: Path, level: int | None, device: str, as_j
     exit_unless(bool(row["verified"]))
 
 
-def _measured(a: Array, b: Array, device: Device, level: int | None) -> tuple[Array, dict[str, Any]]:
-    """The product, its verdict and the seconds it took (without the verification)."""
+def _run(a: Array, b: Array, device: Device, level: int | None) -> tuple[Array, dict[str, Any]]:
+    """Multiply; returns the result, and its verdict with the seconds without the verification."""
     start = time.perf_counter()
     result = matmul(a, b, device=device, level=level)
     seconds = time.perf_counter() - start
-    return result, {**judge(result, *_as_received(a, b)).as_row(), "wall_s": round(seconds, 3)}
+    return result, {**judge(result, *_kernel_operands(a, b)).as_row(), "wall_s": round(seconds, 3)}
 
 
-def _as_received(a: Array, b: Array) -> tuple[Array, Array]:
-    """The operands as the kernel gets them: float32 rounded to bfloat16."""
+def _kernel_operands(a: Array, b: Array) -> tuple[Array, Array]:
+    """Returns the operands of the kernel: float32 is rounded to bfloat16."""
     if a.dtype != np.float32:
         return a, b
     with np.errstate(over="ignore"):
@@ -73,7 +71,7 @@ def _as_received(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def read_matrix(path: Path) -> Array:
-    """The array of a .npy file. numpy writes bfloat16 as raw two-byte records (``V2``): those are read as bfloat16."""
+    """Read the array of a .npy file. NumPy saves bfloat16 as two-byte records (``V2``), which are read as bfloat16."""
     try:
         array = np.load(path, allow_pickle=False)
     except OSError as error:
@@ -82,17 +80,17 @@ def read_matrix(path: Path) -> Array:
         ) from None
     except (ValueError, EOFError) as error:
         reason = str(error).splitlines()[0] if str(error) else "it is empty"
-        raise UsageError(f"{path} is not a whole .npy file: {reason}; write it again with np.save") from None
+        raise UsageError(f"{path} is not a complete .npy file: {reason}; write it again with np.save") from None
     if not isinstance(array, np.ndarray):
         raise UsageError(f"{path} is an archive of arrays (.npz); expected one array in a .npy file written by np.save")
     if array.dtype == np.dtype("V2"):
-        remark(f"{path} holds two-byte records (V2), which is how numpy saves bfloat16: read as bfloat16")
+        remark(f"{path} has two-byte records (V2), as NumPy saves bfloat16: read as bfloat16")
         return array.view(ml_dtypes.bfloat16)
     return array
 
 
 def write_matrix(path: Path, array: Array) -> None:
-    """Save to exactly ``path``; UsageError where that cannot be written."""
+    """Save ``array`` to exactly ``path``. Raises UsageError if that fails."""
     try:
         with path.open("wb") as file:
             np.save(file, array)

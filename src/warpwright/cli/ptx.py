@@ -1,4 +1,4 @@
-"""``warpwright ptx``: the text of a kernel that comes with the package."""
+"""``warpwright ptx``: the PTX of a kernel of this package."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ KERNELS = ("gemm", "memory_flow")
     "--level",
     type=int,
     default=None,
-    help=f"Rung of the GEMM ladder, 1 to {len(gemm.LEVELS)} (default {DEFAULT_LEVEL}).",
+    help=f"Level of the GEMM ladder, 1 to {len(gemm.LEVELS)} (default {DEFAULT_LEVEL}).",
 )
 @json_option
 def command(kernel: str, level: int | None, as_json: bool) -> None:
-    """Print the PTX of a kernel, as it is executed."""
+    """Print the PTX of a kernel."""
     traced = trace(kernel, level)
     if as_json:
         facts = {"threads": traced.threads, "cluster": traced.cluster, "smem_bytes": traced.smem_bytes}
@@ -36,7 +36,7 @@ def command(kernel: str, level: int | None, as_json: bool) -> None:
 
 
 def trace(kernel: str, level: int | None) -> Traced:
-    """The traced kernel of that name; UsageError for another name, or a level where there are none."""
+    """Trace the named kernel. Raises UsageError for another name, or for a level of a kernel without levels."""
     if kernel == "gemm":
         return gemm.kernel_of(gemm.config_of(DEFAULT_LEVEL if level is None else level)).trace()
     if kernel != "memory_flow":

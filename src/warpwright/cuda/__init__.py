@@ -1,14 +1,14 @@
-"""A real GPU through the CUDA driver: the packages cuda-core and cuda-bindings (``pip install 'warpwright[cuda]'``).
+"""Real GPUs, through the CUDA driver. Needs cuda-core and cuda-bindings (``pip install 'warpwright[cuda]'``).
 
-`Device` launches what the virtual GPU launches; `Function` is one kernel prepared for many cheap launches.
+`Device` takes the same launches as the virtual GPU; `Function` is one loaded kernel with a low launch overhead.
 """
 
 from __future__ import annotations
 
 from warpwright.cuda.device import Device, device, devices, supports
 from warpwright.cuda.function import Function, Launch
-from warpwright.cuda.tensor_map import MovableMap, encode, encoded
-from warpwright.cuda.timing import Times, measure, medians, sustained, times
+from warpwright.cuda.tensor_map import MovableMap, encode, encode_fields
+from warpwright.cuda.timing import Times, measure, medians, sustained_seconds, times
 
 __all__ = [
     "Device",
@@ -19,10 +19,10 @@ __all__ = [
     "device",
     "devices",
     "encode",
-    "encoded",
+    "encode_fields",
     "measure",
     "medians",
     "supports",
-    "sustained",
+    "sustained_seconds",
     "times",
 ]

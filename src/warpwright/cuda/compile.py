@@ -1,7 +1,7 @@
-"""PTX text to machine code, by ptxas or the driver; kept on disk for the next process.
+"""Compilation of PTX to machine code, by ptxas or the driver, with a cache on disk.
 
-Both assemble a kernel as a whole program. nvJitLink and the driver's linker assemble a unit for linking, in which
-``setmaxnreg`` is ignored (C7504), so that a kernel's registers may not suffice.
+ptxas and the driver assemble a kernel as a whole program. nvJitLink and the driver's linker assemble a relocatable
+unit, in which ``setmaxnreg`` is ignored (C7504), so that a kernel may run out of registers.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from warpwright.ptx.ptxas import assemble, find_ptxas
 
 __all__ = ["Cubin", "Usage", "compile_ptx", "key", "read", "write"]
 
-FORMAT = 1  # of the files in the cache
+FORMAT = 1  # version of the cache's files
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the assembler says of one kernel: registers a thread, bytes of stack and spills, its warnings."""
+    """Resources of one kernel: registers a thread, and bytes a thread of stack, spill stores and spill loads."""
 
     registers: int
     stack: int
@@ -37,13 +37,13 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Cubin:
-    """Machine code for one target, with the assembler's report (empty where the driver assembles)."""
+    """Machine code for one target, with the assembler's log (empty if the driver assembles)."""
 
     code: bytes
     log: str
 
     def usage(self, entry: str) -> Usage | None:
-        """The figures of one kernel; None where the report does not have them."""
+        """Returns the resources of the kernel ``entry``, or None if the log does not list them."""
         part = re.search(rf"'{re.escape(entry)}' for '\w+'\n(.*?)(?=Compiling entry|\Z)", self.log, re.DOTALL)
         found = part and re.search(
             r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads.*?Used (\d+) registers",
@@ -57,15 +57,15 @@ class Cubin:
 
     @property
     def warnings(self) -> list[str]:
-        """The assembler's warnings, among them that it serialised wgmma (C7510)."""
+        """The assembler's warnings, including the one that it serialised wgmma (C7510)."""
         return [line.strip() for line in self.log.splitlines() if "warning" in line.lower() or "(C75" in line]
 
 
 def compile_ptx(text: str, target: str, folder: Path | None = None) -> Cubin:
-    """``text`` as machine code for ``target`` (``"sm_90a"``), from the cache where it is there.
+    """Compile PTX ``text`` to machine code for ``target`` (``"sm_90a"``), or read it from the cache.
 
-    The cache is ``folder``, else WARPWRIGHT_CACHE, else the user's cache directory; an entry that is damaged is made
-    again. Raises UsageError with the assembler's words for PTX that it refuses.
+    The cache is ``folder``, else WARPWRIGHT_CACHE, else the user's cache directory; a damaged entry is replaced.
+    Raises UsageError, with the assembler's log, for PTX that the assembler refuses.
     """
     path = (folder or folders.cache()) / key(text, target, version(), assembler())
     cubin = read(path)
@@ -76,24 +76,24 @@ def compile_ptx(text: str, target: str, folder: Path | None = None) -> Cubin:
 
 
 def key(text: str, target: str, driver: int, assembler: str) -> str:
-    """The name of a cache entry: a digest of all that decides the machine code."""
+    """Returns the name of a cache entry: a digest of everything that determines the machine code."""
     facts = json.dumps([FORMAT, target, driver, assembler])
     return hashlib.sha256(f"{facts}\n{text}".encode()).hexdigest() + ".cubin"
 
 
 def read(path: Path) -> Cubin | None:
-    """A cache entry: one line of JSON, then the code. None where it is missing or damaged."""
+    """Returns a cache entry (one line of JSON, then the code), or None if it is missing or damaged."""
     try:
         head, _, code = path.read_bytes().partition(b"\n")
         facts = json.loads(head)
-        whole = facts["sha256"] == hashlib.sha256(code).hexdigest()
-        return Cubin(code, str(facts["log"])) if whole else None
+        intact = facts["sha256"] == hashlib.sha256(code).hexdigest()
+        return Cubin(code, str(facts["log"])) if intact else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def write(path: Path, cubin: Cubin) -> None:
-    """Keep ``cubin``, in one step: another process sees nothing or the whole. Without a place to write, nothing."""
+    """Write ``cubin`` to the cache atomically. Does nothing if the folder is not writable."""
     head = json.dumps({"sha256": hashlib.sha256(cubin.code).hexdigest(), "log": cubin.log})
     with contextlib.suppress(OSError):
         folders.replace_file(path, head.encode() + b"\n" + cubin.code)
@@ -101,21 +101,21 @@ def write(path: Path, cubin: Cubin) -> None:
 
 @functools.cache
 def assembler() -> str:
-    """The ptxas that serves, with its version; "" where there is none of the driver's major release."""
+    """Returns path and version of ptxas, or "" if there is none of the driver's major release."""
     program = find_ptxas()
     if program is None:
         return ""
-    told = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
-    release = re.search(r"release (\d+)\.", told)
-    fits = release is not None and int(release[1]) == version() // 1000
-    return f"{program} {told.splitlines()[-1]}" if fits else ""
+    output = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+    release = re.search(r"release (\d+)\.", output)
+    matches = release is not None and int(release[1]) == version() // 1000
+    return f"{program} {output.splitlines()[-1]}" if matches else ""
 
 
 def link(text: str, target: str) -> Cubin:
-    """``text`` assembled by ptxas; without one the text itself, which the driver assembles when it is loaded."""
+    """Assemble ``text`` by ptxas; without ptxas, return the text itself, which the driver assembles at load time."""
     if not assembler():
         return Cubin(text.encode() + b"\0", "")
-    made = assemble(text, target, "-v")
-    if not made.ok:
-        raise UsageError(f"the assembler refuses this PTX for {target}: {made.log.strip()}")
-    return Cubin(made.cubin, made.log)
+    result = assemble(text, target, "-v")
+    if not result.ok:
+        raise UsageError(f"ptxas refuses this PTX for {target}: {result.log.strip()}")
+    return Cubin(result.cubin, result.log)

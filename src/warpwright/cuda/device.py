@@ -1,4 +1,4 @@
-"""Real GPUs as devices: what each of them is, and launching on it what the virtual GPU launches."""
+"""Real GPUs as devices: their figures, and launches with the same arguments as on the virtual GPU."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from warpwright.ptx import nodes
 
 __all__ = ["Device", "device", "devices", "supports"]
 
-KEPT = 256
+MAX_FUNCTIONS = 256  # loaded kernels of a device, least recently added first out
 BF16_FLOP_A_CLOCK = {"hopper": 4096, "blackwell": 8192, "consumer blackwell": 512}
 
 
 def device(name: str = "cuda") -> Device:
-    """The GPU ``"cuda"`` (the first) or ``"cuda:1"``. Raises UsageError where there is none, or one too old."""
+    """Returns the GPU ``"cuda"`` (the first) or ``"cuda:1"``. Raises UsageError if it is missing or too old."""
     bindings = require()
     found = re.fullmatch(r"cuda(?::(\d+))?", name)
     count = call(bindings.cuDeviceGetCount())
@@ -36,25 +36,26 @@ def device(name: str = "cuda") -> Device:
     if ordinal >= count:
         names = ", ".join(f"cuda:{n}" for n in range(count))
         raise UsageError(f"given device {name!r}; expected one of {names}")
-    return opened(ordinal)
+    return open_device(ordinal)
 
 
 @functools.cache
 def devices() -> tuple[Device, ...]:
-    """The GPUs of this machine that kernels can run on; none where CUDA or its packages are missing."""
+    """Returns the supported GPUs of this machine; empty if CUDA or its packages are missing."""
     try:
         bindings = require()
     except UsageError:
         return ()
     count = call(bindings.cuDeviceGetCount())
     archs = {ordinal: arch_of(bindings, ordinal) for ordinal in range(count)}
-    return tuple(opened(ordinal) for ordinal, arch in archs.items() if arch in targets.ARCHS)
+    return tuple(open_device(ordinal) for ordinal, arch in archs.items() if arch in targets.ARCHS)
 
 
 def supports(arch: str, target: str) -> bool:
-    """Whether a chip of ``arch`` (``"sm_90a"``) runs code for ``target``: its own, its family's, or an older plain one.
+    """Returns whether a GPU of ``arch`` (``"sm_90a"``) runs code for ``target``.
 
-    PTX ISA 9.1 section 11.1.2: ``a`` runs on that chip alone, ``f`` on later chips of the family.
+    PTX ISA 9.1 section 11.1.2: a target with ``a`` runs on that architecture only, a target with ``f`` on later
+    architectures of its family, a target without suffix on every later architecture.
     """
     parts = re.fullmatch(r"sm_(\d+)(\d)([af]?)", target)
     if not parts:
@@ -67,15 +68,16 @@ def supports(arch: str, target: str) -> bool:
 
 
 @functools.cache
-def opened(ordinal: int) -> Device:
+def open_device(ordinal: int) -> Device:
     return Device(ordinal)
 
 
 class Device:
-    """A real GPU, by its number.
+    """The GPU with the driver's index ``ordinal``.
 
-    Launches as ``vgpu.Device`` does: NumPy arrays are copied there and back, arrays on the GPU are used in place.
-    When all arrays are on the GPU, `launch` only starts the kernel, on the current stream of the arrays' library.
+    `launch` takes the arguments of ``vgpu.Device.launch``. It copies NumPy arrays to the GPU and back, and uses arrays
+    on the GPU in place. If all arrays are on the GPU, `launch` is asynchronous: it starts the kernel on the current
+    stream of the arrays' library.
     """
 
     def __init__(self, ordinal: int) -> None:
@@ -107,18 +109,21 @@ class Device:
         cooperative: bool = False,
         dependent: bool = False,
     ) -> LaunchResult:
-        """Run ``entry`` of ``module``; with NumPy arrays to its end, else only start it.
+        """Start ``entry`` of ``module``; with NumPy arguments, wait for its end and copy them back.
 
-        ``args``: NumPy or device arrays, TensorMaps, ``bytes``, or numbers typed by the ``.param``s. ``smem`` is
-        dynamic shared memory in bytes. ``stream`` is of cuda.core, torch or CuPy, or its handle; `Function` explains
-        ``cooperative`` and ``dependent``. Raises LaunchError for a launch that the GPU refuses, DeviceError for a
-        fault while it runs.
+        ``args``: NumPy or device arrays, TensorMaps, ``bytes``, or numbers, which take the type of their ``.param``.
+        ``smem`` is dynamic shared memory in bytes. ``stream`` is a stream of cuda.core, torch or CuPy, or its handle.
+        `Function` explains ``cooperative`` and ``dependent``. Raises LaunchError for a launch that the GPU refuses,
+        DeviceError for a fault of the kernel.
         """
         if observers:
-            raise LaunchError(f"observers watch a virtual GPU; {self.name} is a real one; leave device= out")
+            raise LaunchError(
+                f"given observers for {self.name}, a real GPU; expected a virtual GPU; leave device= out, or pass "
+                "device='h200'"
+            )
         check_grid(grid, cluster)
         arrays = device_arrays(args)
-        check_places(self, entry, arrays)
+        check_ordinals(self, entry, arrays)
         function = self.function(module, entry, block, cluster, smem, cooperative=cooperative, dependent=dependent)
         handle = streams.current(array.owner for array in arrays) if stream is None else streams.handle(stream)
         call(require().cuCtxSetCurrent(self.context))
@@ -137,15 +142,15 @@ class Device:
         cooperative: bool = False,
         dependent: bool = False,
     ) -> Function:
-        """``entry`` of ``module``, compiled and loaded; the last ones are kept, by the identity of their module.
+        """Returns ``entry`` of ``module``, compiled and loaded; cached by the identity of ``module``.
 
-        Raises LaunchError for a target or sizes that the GPU does not have.
+        Raises LaunchError for a target or a size that the GPU does not support.
         """
         key = (id(module), entry, block, cluster, smem, cooperative, dependent)
         found = self._functions.get(key)
         if found is None:
             check_kernel(self, module, entry, block, cluster, smem)
-            made = Function(
+            function = Function(
                 self.context,
                 compile_ptx(ptx.to_text(module), self.spec.arch),
                 entry,
@@ -156,8 +161,8 @@ class Device:
                 cooperative=cooperative,
                 dependent=dependent,
             )
-            found = self._functions[key] = (module, made)
-            if len(self._functions) > KEPT:
+            found = self._functions[key] = (module, function)
+            if len(self._functions) > MAX_FUNCTIONS:
                 self._functions.popitem(last=False)
         return found[1]
 
@@ -167,18 +172,18 @@ def device_arrays(args: Sequence[Any]) -> list[DeviceArray]:
     return [array for array in arrays if isinstance(array, DeviceArray)]
 
 
-def check_places(device: Device, entry: str, arrays: Sequence[DeviceArray]) -> None:
-    """Another GPU's memory would be a fault in the kernel, after which nothing works in this process."""
+def check_ordinals(device: Device, entry: str, arrays: Sequence[DeviceArray]) -> None:
+    """Raises LaunchError for an array on another GPU: the kernel's fault would end all CUDA work of this process."""
     for array in arrays:
         if array.ordinal not in (None, device.ordinal):
             raise LaunchError(
                 f"launch of {entry!r} on {device.name}: given an array on cuda:{array.ordinal}; "
-                "expected all arrays on one GPU; copy it there"
+                f"expected all arrays on {device.name}; copy it there"
             )
 
 
 def params_of(module: nodes.Module, entry: str) -> tuple[nodes.Variable, ...]:
-    """The parameters of a kernel."""
+    """Returns the parameters of the kernel ``entry``."""
     return next(item.params for item in module.items if isinstance(item, nodes.Function) and item.name == entry)
 
 
@@ -188,13 +193,13 @@ def check_grid(grid: Dim3, cluster: Dim3) -> None:
 
 
 def check_kernel(device: Device, module: nodes.Module, entry: str, block: Dim3, cluster: Dim3, smem: int) -> None:
-    """What the virtual GPU checks too, in its words; the driver's own refusals name no number."""
+    """Raises LaunchError, with the numbers that the driver's errors omit, for a target or size of no such GPU."""
     spec, target = device.spec, module.target[0]
     if not supports(spec.arch, target):
         raise LaunchError(f"kernel {entry} is for {target}; device {device.name} is {spec.arch}: compile it for that.")
-    most = spec.max_threads_per_block
-    if prod(block) > most:
-        raise LaunchError(f"block={block}: {prod(block)} threads; a CTA has at most {most}.")
+    limit = spec.max_threads_per_block
+    if prod(block) > limit:
+        raise LaunchError(f"block={block}: {prod(block)} threads; a CTA has at most {limit}.")
     if prod(cluster) > spec.max_cluster_size:
         raise LaunchError(
             f"cluster={cluster}: {prod(cluster)} CTAs; {device.name} has at most {spec.max_cluster_size} in a cluster."
@@ -206,25 +211,25 @@ def check_kernel(device: Device, module: nodes.Module, entry: str, block: Dim3, 
 
 
 def arch_of(bindings: Any, ordinal: int) -> str:
-    """The target of a GPU's own code: ``sm_90a``; without the letter before Hopper."""
+    """Returns the architecture of a GPU: ``sm_90a``; without the letter before Hopper."""
     major, minor = (attribute(bindings, ordinal, f"COMPUTE_CAPABILITY_{part}") for part in ("MAJOR", "MINOR"))
     return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
 
 
 def attribute(bindings: Any, ordinal: int, name: str) -> int:
-    """One figure of a GPU (``CUdevice_attribute``)."""
+    """Returns one ``CUdevice_attribute`` of a GPU."""
     wanted = getattr(bindings.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
     return int(call(bindings.cuDeviceGetAttribute(wanted, call(bindings.cuDeviceGet(ordinal)))))
 
 
 def spec_of(bindings: Any, ordinal: int) -> targets.Device:
-    """The figures of a GPU, as the driver tells them. Raises UsageError for one older than Hopper."""
+    """Returns the figures of a GPU from the driver. Raises UsageError for a GPU older than Hopper."""
     arch = arch_of(bindings, ordinal)
     handle = call(bindings.cuDeviceGet(ordinal))
     name = call(bindings.cuDeviceGetName(128, handle)).split(b"\0")[0].decode()
     if arch not in targets.ARCHS:
         raise UsageError(
-            f"device 'cuda:{ordinal}' is an {name} ({arch}); expected Hopper or Blackwell; "
+            f"device 'cuda:{ordinal}' is {name} ({arch}); expected Hopper or Blackwell; "
             "use a virtual GPU: device='h200'"
         )
     query = functools.partial(attribute, bindings, ordinal)

@@ -1,4 +1,4 @@
-"""The CUDA driver, loaded when a real GPU is first asked for; its errors as exceptions."""
+"""The CUDA driver, loaded at the first use of a real GPU; its status codes as exceptions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from warpwright.errors import DeviceError, LaunchError, UsageError
 __all__ = ["call", "driver", "require", "version"]
 
 EXTRA = "device 'cuda' needs the packages cuda-core and cuda-bindings; run: pip install 'warpwright[cuda]'"
-NO_GPU = "device 'cuda' needs an NVIDIA GPU, and {reason}; use a virtual one, such as device='h200'"
+NO_GPU = "device 'cuda' needs an NVIDIA GPU, and {reason}; use a virtual GPU, such as device='h200'"
 
-# The launch was refused as it stands; every other error is a fault of the kernel or of the machine.
+# The driver refused the launch; every other error is a fault of the kernel or of the machine.
 REFUSALS = (
     "CUDA_ERROR_INVALID_VALUE",
     "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
@@ -23,9 +23,9 @@ REFUSALS = (
 
 @functools.cache
 def driver() -> Any:
-    """``cuda.bindings.driver``, initialised. Raises UsageError without the packages, a driver or a GPU."""
+    """Returns ``cuda.bindings.driver``, initialised. Raises UsageError without the packages, a driver or a GPU."""
     try:
-        import cuda.core  # noqa: F401  (the compiler comes from it; better to miss it here than in the first launch)
+        import cuda.core  # noqa: F401  (the extra installs both; report the missing one here)
         from cuda.bindings import driver as bindings
     except ImportError:
         raise UsageError(EXTRA) from None
@@ -39,23 +39,23 @@ def driver() -> Any:
 
 
 def require() -> Any:
-    """Like `driver`, for callers that will run something: there is at least one GPU."""
+    """Returns `driver`. Raises UsageError if there is no GPU."""
     bindings = driver()
     if call(bindings.cuDeviceGetCount()) == 0:
-        raise UsageError(NO_GPU.format(reason="the driver finds none"))
+        raise UsageError(NO_GPU.format(reason="the driver finds no GPU"))
     return bindings
 
 
 @functools.cache
 def version() -> int:
-    """The CUDA version of the driver, 13000 for 13.0."""
+    """Returns the CUDA version of the driver, 13000 for 13.0."""
     return int(call(driver().cuDriverGetVersion()))
 
 
 def call(answer: tuple[Any, ...], what: str = "") -> Any:
-    """The value of a driver call. Raises LaunchError for what the driver refuses, DeviceError for a fault.
+    """Returns the value of a driver call. Raises LaunchError if the driver refuses it, DeviceError for a fault.
 
-    ``what`` says what was being done: "launch of 'saxpy'".
+    ``what`` names the operation for the message: "launch of 'saxpy'".
     """
     status, *values = answer
     if status.value:
@@ -64,14 +64,14 @@ def call(answer: tuple[Any, ...], what: str = "") -> Any:
 
 
 def failure(status: str, what: str) -> Exception:
-    doing = f"{what}: " if what else ""
+    prefix = f"{what}: " if what else ""
     if status == "CUDA_ERROR_OUT_OF_MEMORY":
         return LaunchError(
-            f"{doing}the GPU has not that much memory left; free some, "
-            "with torch.cuda.empty_cache() what torch keeps, or use smaller arrays"
+            f"{prefix}the GPU has too little free memory; free some (torch.cuda.empty_cache() frees torch's cache), "
+            "or use smaller arrays"
         )
     if status in REFUSALS:
-        return LaunchError(f"{doing}the CUDA driver answers {status}")
+        return LaunchError(f"{prefix}the CUDA driver answers {status}")
     return DeviceError(
-        f"{doing}the GPU stopped with {status}; run it on a virtual GPU of the same target, which names the line"
+        f"{prefix}the GPU stopped with {status}; run the launch on a virtual GPU of the same target to find the line"
     )

@@ -1,4 +1,4 @@
-"""One kernel prepared for cheap launches: machine code loaded, attributes set, parameter buffers laid out."""
+"""A loaded kernel with a low launch overhead: its attributes are set and its parameter buffers are allocated ahead."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from warpwright.ptx.nodes import Variable
 if TYPE_CHECKING:
     from warpwright.cuda.compile import Cubin
 
-__all__ = ["Function", "Launch", "layout", "packed"]
+__all__ = ["Function", "Launch", "layout", "wrap_integers"]
 
 Dim3 = tuple[int, int, int]
 
 PORTABLE_CLUSTER = 8
 LOG_BYTES = 1 << 14
-KEPT = 256
-ROWS = 64
+MAX_CONFIGS = 256  # cached launch configurations of a function
+BUFFERS = 64  # parameter buffers that one allocation holds
 WORD_BYTES = 8
 FLOATS = {"f32": "f", "f64": "d"}
 LETTERS = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
 def layout(params: Sequence[Variable]) -> tuple[struct.Struct, list[int]]:
-    """The parameter buffer as one struct (a value a parameter: int, float or bytes), and each parameter's offset.
+    """Returns the parameter buffer as a struct (one int, float or bytes a parameter), and each parameter's offset.
 
-    Offsets are those of a C struct with the declared alignments (PTX ISA 9.1 section 5.1.6.1).
+    Offsets are in bytes, as in a C struct with the declared alignments (PTX ISA 9.1 section 5.1.6.1).
     """
     pattern, offsets, end = "<", [], 0
     for param in params:
@@ -50,8 +50,8 @@ def layout(params: Sequence[Variable]) -> tuple[struct.Struct, list[int]]:
     return struct.Struct(pattern), offsets
 
 
-def packed(form: struct.Struct, values: Sequence[Any]) -> list[Any]:
-    """``values`` with negative integers as their two's complement: nvcc declares ``int`` as ``.u32``."""
+def wrap_integers(form: struct.Struct, values: Sequence[Any]) -> list[Any]:
+    """Returns ``values`` with negative integers in two's complement: nvcc declares ``int`` as ``.u32``."""
     letters = [letter for letter in form.format if letter not in "<x0123456789"]
     return [
         value % (1 << 8 * struct.calcsize(f"<{letter}")) if letter in "BHIQ" else value
@@ -60,34 +60,37 @@ def packed(form: struct.Struct, values: Sequence[Any]) -> list[Any]:
 
 
 def buffers(form: struct.Struct, offsets: Sequence[int]) -> Iterator[tuple[memoryview, int, int]]:
-    """Parameter buffers without end, each used once: memory, where in it the values go, and the address that
-    ``cuLaunchKernelEx`` takes: that of a pointer to each parameter."""
-    ahead = max(1, len(offsets))
-    words = ahead + -(-form.size // WORD_BYTES)
+    """Yields parameter buffers without end, each used once.
+
+    Each item is the memory, the byte offset of the values in it, and the address that ``cuLaunchKernelEx`` takes: the
+    address of an array with a pointer to each parameter.
+    """
+    pointers = max(1, len(offsets))
+    words = pointers + -(-form.size // WORD_BYTES)
     while True:
-        memory = np.zeros((ROWS, words), np.uint64)
-        rows = memory.ctypes.data + WORD_BYTES * words * np.arange(ROWS, dtype=np.uint64)
-        memory[:, : len(offsets)] = rows[:, None] + (np.array(offsets, np.uint64) + WORD_BYTES * ahead)
+        memory = np.zeros((BUFFERS, words), np.uint64)
+        rows = memory.ctypes.data + WORD_BYTES * words * np.arange(BUFFERS, dtype=np.uint64)
+        memory[:, : len(offsets)] = rows[:, None] + (np.array(offsets, np.uint64) + WORD_BYTES * pointers)
         for row, address in enumerate(rows.tolist()):
-            yield memory.data, WORD_BYTES * (words * row + ahead), address
+            yield memory.data, WORD_BYTES * (words * row + pointers), address
 
 
-def loaded(bindings: Any, code: bytes, name: str) -> Any:
-    """The module of machine code, or of PTX. Raises UsageError with the driver's words for PTX that it refuses."""
-    words, names = bytearray(LOG_BYTES), bindings.CUjit_option
+def load_module(bindings: Any, code: bytes, name: str) -> Any:
+    """Load machine code, or PTX. Raises UsageError, with the driver's log, for PTX that the driver refuses."""
+    buffer, names = bytearray(LOG_BYTES), bindings.CUjit_option
     options = [names.CU_JIT_ERROR_LOG_BUFFER, names.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
-    answer = bindings.cuModuleLoadDataEx(code, len(options), options, [words, LOG_BYTES])
-    said = bytes(words).partition(b"\0")[0].decode(errors="replace").strip()
-    if answer[0].value and said:
-        raise UsageError(f"the driver refuses the PTX of {name!r}: {said}")
+    answer = bindings.cuModuleLoadDataEx(code, len(options), options, [buffer, LOG_BYTES])
+    log = bytes(buffer).partition(b"\0")[0].decode(errors="replace").strip()
+    if answer[0].value and log:
+        raise UsageError(f"the driver refuses the PTX of {name!r}: {log}")
     return call(answer, f"loading {name!r}")
 
 
 @dataclass(slots=True, eq=False)
 class Launch:
-    """A launch of which nothing is open: calling it, as often as one likes and from any thread, starts it.
+    """A launch with all its arguments: each call starts the kernel once; calls are safe from any thread.
 
-    ``parameters`` is the address of the pointers to them in ``memory``.
+    ``parameters`` is the address of the array of pointers to the parameters, in ``memory``.
     """
 
     function: Function
@@ -96,7 +99,7 @@ class Launch:
     memory: memoryview
 
     def __call__(self) -> None:
-        """Raises LaunchError for a launch that the driver refuses; a fault while it runs shows at the next wait."""
+        """Start the kernel. Raises LaunchError if the driver refuses; the next synchronisation reports a fault."""
         function = self.function
         function.enter()
         (status,) = function.start(self.config, function.handle, self.parameters, 0)
@@ -108,15 +111,15 @@ class Launch:
 
 
 class Function:
-    """A kernel on one GPU: ``function(grid, values, stream)`` only starts it, in a few microseconds of host time;
-    ``at`` makes a `Launch` of the same, to be kept for when they come again.
+    """A kernel on one GPU. ``function(grid, values, stream)`` starts it, in a few microseconds of host time.
 
-    ``values`` has one item a parameter: an int (an address on the GPU, an integer), a float, or ``bytes`` (the 128
-    bytes of `cuda.encoded` for a tensor map). Nothing is allocated, copied or waited for, so a launch may be captured
-    in a CUDA graph. ``cooperative``: all CTAs are resident together; ``dependent``: the launch may begin before the
-    one ahead of it in the stream has ended (``griddepcontrol.wait`` waits for it).
+    `at` returns a reusable `Launch` with these arguments. ``values`` has one item a parameter: an int (an address on
+    the GPU, or an integer), a float, or ``bytes`` (the 128 bytes of `cuda.encode` for a tensor map). A launch
+    allocates nothing, copies nothing and does not synchronise, so a CUDA graph can capture it. ``cooperative``: all
+    CTAs are co-resident. ``dependent``: the launch may begin before the previous launch in the stream has ended
+    (``griddepcontrol.wait`` waits for that).
 
-    ``cubin`` holds the assembler's report; ``registers`` and ``local_bytes`` (a thread) are the driver's figures.
+    ``cubin`` has the assembler's log; ``registers`` and ``local_bytes`` (a thread) are from the driver.
     """
 
     def __init__(
@@ -139,47 +142,47 @@ class Function:
         self.form, offsets = layout(params)
         self._buffers, self._lock = buffers(self.form, offsets), threading.Lock()
         self.enter()
-        self._module = loaded(bindings, cubin.code, name)
+        self._module = load_module(bindings, cubin.code, name)
         try:
             self.handle = call(bindings.cuModuleGetFunction(self._module, name.encode()), f"loading {name!r}")
             self._set_attributes()
         except WarpwrightError:
             bindings.cuModuleUnload(self._module)
             raise
-        made = functools.partial(self._configuration, self._launch_attributes(cooperative, dependent))
-        self._config = functools.lru_cache(KEPT)(made)
+        configuration = functools.partial(self._configuration, self._launch_attributes(cooperative, dependent))
+        self._config = functools.lru_cache(MAX_CONFIGS)(configuration)
 
     @property
     def registers(self) -> int:
-        """Registers of a thread."""
+        """Registers a thread."""
         return self._attribute("NUM_REGS")
 
     @property
     def shared_bytes(self) -> int:
-        """Static shared memory of a CTA."""
+        """Static shared memory of a CTA, in bytes."""
         return self._attribute("SHARED_SIZE_BYTES")
 
     @property
     def local_bytes(self) -> int:
-        """Local memory of a thread: stack and spills."""
+        """Local memory of a thread, in bytes: stack and spills."""
         return self._attribute("LOCAL_SIZE_BYTES")
 
     def __call__(self, grid: Dim3, values: Sequence[Any], stream: int = 0) -> None:
-        """Start the kernel on ``stream`` (the driver's handle). Raises as a `Launch` does."""
+        """Start the kernel on ``stream`` (the driver's handle). Raises the errors of `Launch`."""
         self.at(grid, values, stream)()
 
     def at(self, grid: Dim3, values: Sequence[Any], stream: int = 0) -> Launch:
-        """The launch with these values."""
+        """Returns the launch with this grid, these values and this stream."""
         with self._lock:
             memory, start, address = next(self._buffers)
         try:
             self.form.pack_into(memory, start, *values)
         except struct.error:
-            self.form.pack_into(memory, start, *packed(self.form, values))
+            self.form.pack_into(memory, start, *wrap_integers(self.form, values))
         return Launch(self, self._config(grid, stream), address, memory)
 
     def enter(self) -> None:
-        """Make the GPU's context that of this thread, where it is another."""
+        """Make the GPU's context current in this thread, unless it already is."""
         if int(self.current_context()[1]) != self.context_id:
             call(self.bindings.cuCtxSetCurrent(self.context))
 
@@ -188,7 +191,7 @@ class Function:
         return int(call(self.bindings.cuFuncGetAttribute(wanted, self.handle)))
 
     def _set_attributes(self) -> None:
-        """Opt in to large shared memory and large clusters; load the code now, so that no launch does."""
+        """Opt in to large shared memory and large clusters; load the code, so that the first launch does not."""
         bindings, names = self.bindings, self.bindings.CUfunction_attribute
         wanted = {names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: self.smem}
         if math.prod(self.cluster) > PORTABLE_CLUSTER:

@@ -1,4 +1,4 @@
-"""NumPy arrays on the GPU for the time of one launch; arrays that are there already stay where they are."""
+"""Copies of NumPy arrays on the GPU for one launch; arrays on the GPU are used in place."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = ["Transfers"]
 
 
 class Transfers:
-    """The copies of one launch on ``stream``; on leaving, NumPy arrays hold what was written.
+    """A context manager that copies the NumPy arrays of one launch to the GPU, and at its exit back.
 
-    Memory that several arrays share is copied once, so that each sees the others' writes.
+    Copies run on ``stream``. Memory that several arrays share is copied once, so that aliasing is preserved.
     """
 
     def __init__(self, what: str, stream: int, args: Sequence[Any]) -> None:
         self.what, self.stream = what, stream
-        given = (argument.array if isinstance(argument, TensorMap) else argument for argument in args)
-        self._spans = spans(array for array in given if isinstance(array, np.ndarray))
+        arrays = (argument.array if isinstance(argument, TensorMap) else argument for argument in args)
+        self._spans = spans(array for array in arrays if isinstance(array, np.ndarray))
         self._pointers: list[int] = []
 
     def __enter__(self) -> Transfers:
@@ -47,7 +47,7 @@ class Transfers:
             self._free()
 
     def value(self, argument: Any) -> Any:
-        """An argument as `Function` takes it: an address, the bytes of a tensor map or struct, a number."""
+        """Returns an argument as `Function` takes it: an address, the bytes of a tensor map or struct, or a number."""
         if isinstance(argument, TensorMap):
             return encode(argument, self.value(argument.array))
         if isinstance(argument, DeviceArray):
@@ -55,24 +55,24 @@ class Transfers:
         return self._address(argument) if isinstance(argument, np.ndarray) else argument
 
     def _address(self, array: NDArray[Any]) -> int:
-        """Where the first element of ``array`` went; 0 for an empty one."""
-        host, places = array.ctypes.data, zip(self._spans, self._pointers, strict=True)
-        inside = (pointer + host - span.low for span, pointer in places if span.low <= host < span.high)
+        """Returns the address on the GPU of the first element of ``array``; 0 for an empty array."""
+        host, copies = array.ctypes.data, zip(self._spans, self._pointers, strict=True)
+        inside = (pointer + host - span.low for span, pointer in copies if span.low <= host < span.high)
         return next(inside) if array.size else 0
 
     def _upload(self, span: Span) -> None:
         bindings, data = driver(), np.asarray(span)
         if call(bindings.cuStreamIsCapturing(self.stream)).value:
             raise LaunchError(
-                f"{self.what}: given a NumPy array while the stream is captured; expected arrays on the GPU: "
-                "a captured launch copies nothing"
+                f"{self.what}: given a NumPy array while the stream is being captured; expected arrays on the GPU, "
+                "because a captured launch copies nothing; copy the array to the GPU before the capture"
             )
         what = f"{self.what}: {data.size:,} bytes of NumPy arrays"
         self._pointers.append(int(call(bindings.cuMemAlloc(data.size), what)))
         call(bindings.cuMemcpyHtoDAsync(self._pointers[-1], data.ctypes.data, data.size, self.stream), self.what)
 
     def download(self) -> None:
-        """Wait for the stream, and bring the NumPy arrays that may be written up to date."""
+        """Synchronise the stream, and copy the writable NumPy arrays back."""
         call(driver().cuStreamSynchronize(self.stream), self.what)
         for span, pointer in zip(self._spans, self._pointers, strict=True):
             written = [array for array in span.arrays if array.flags.writeable]

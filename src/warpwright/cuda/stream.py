@@ -1,4 +1,4 @@
-"""Streams of any origin as the handle that the driver takes."""
+"""Handles of CUDA streams, from the stream objects of any library."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["current", "handle"]
 
 
 def handle(stream: Any) -> int:
-    """The driver's handle of ``stream``: an int, or an object of cuda.core, torch, CuPy or another library.
+    """Returns the driver's handle of ``stream``: an int, or a stream of cuda.core, torch, CuPy or another library.
 
-    Raises UsageError for anything else.
+    Raises UsageError for another object.
     """
     if isinstance(stream, int):
         return stream
@@ -27,7 +27,7 @@ def handle(stream: Any) -> int:
 
 
 def current(owners: Iterable[Any]) -> int:
-    """The stream on which the library of the first of these arrays works now; the default stream where none tells."""
+    """Returns the current stream of the library of the first torch or CuPy array in ``owners``; else the default."""
     for owner in owners:
         library = type(owner).__module__.partition(".")[0]
         module = sys.modules.get(library)

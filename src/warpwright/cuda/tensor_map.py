@@ -1,4 +1,4 @@
-"""``TensorMap`` as the 128 bytes that the hardware reads, made by the driver (``cuTensorMapEncodeTiled``)."""
+"""The 128-byte encoding of a ``TensorMap``, by the driver (``cuTensorMapEncodeTiled``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from warpwright.cuda.driver import driver
 from warpwright.errors import LaunchError
 from warpwright.layout.tensor_map import FILLS, INTERLEAVES, L2_PROMOTIONS, SWIZZLES, TensorMap
 
-__all__ = ["MovableMap", "encode", "encoded"]
+__all__ = ["MovableMap", "encode", "encode_fields"]
 
 Extents = tuple[int, ...]
 
@@ -22,12 +22,12 @@ MAP_BYTES = 128
 
 
 def encode(tensor: TensorMap, pointer: int) -> bytes:
-    """``tensor`` over the memory at ``pointer``, an address on the GPU."""
-    return encoded(pointer, *_description(tensor))
+    """Returns the 128 bytes of ``tensor`` over the memory at ``pointer``, an address on the GPU."""
+    return encode_fields(pointer, *_fields(tensor))
 
 
-def _description(tensor: TensorMap) -> tuple[Any, ...]:
-    """What `encoded` takes behind the address."""
+def _fields(tensor: TensorMap) -> tuple[Any, ...]:
+    """Returns the arguments of `encode_fields` after the address."""
     return (
         tensor.dtype.tma,
         tensor.dims,
@@ -42,7 +42,7 @@ def _description(tensor: TensorMap) -> tuple[Any, ...]:
 
 
 @functools.lru_cache(maxsize=4096)
-def encoded(
+def encode_fields(
     pointer: int,
     dtype: int | None,
     dims: Extents,
@@ -54,27 +54,26 @@ def encoded(
     interleave: str = "none",
     l2_promotion: int = 0,
 ) -> bytes:
-    """128 bytes of a tensor map, everything innermost first and as in `TensorMap`; the last 4096 are kept.
+    """Returns the 128 bytes of a tensor map; the last 4096 results are cached.
 
-    ``dtype`` is the driver's code of the element type, such as ``bf16.tma``.
-
-    Raises LaunchError for what the driver refuses.
+    The arguments are the attributes of `TensorMap`, innermost dimension first. ``dtype`` is the driver's code of the
+    element type, such as ``bf16.tma``. Raises LaunchError if the driver refuses the tensor map.
     """
-    made = _made(pointer, dtype, dims, strides, box, elem_strides, swizzle, fill, interleave, l2_promotion)
-    return struct.pack("<16Q", *map(int, made.opaque))
+    handle = _encode(pointer, dtype, dims, strides, box, elem_strides, swizzle, fill, interleave, l2_promotion)
+    return struct.pack("<16Q", *map(int, handle.opaque))
 
 
 class MovableMap:
-    """The 128 bytes of ``tensor`` over the memory at any address, which may change as often as one likes.
+    """The 128 bytes of ``tensor`` over memory at a variable address.
 
-    The first address takes some ten microseconds of host time, every other about one.
+    The first call takes about ten microseconds of host time, every later call about one.
     """
 
     def __init__(self, tensor: TensorMap) -> None:
         self._tensor, self._map, self._lock = tensor, None, threading.Lock()
 
     def __call__(self, pointer: int) -> bytes:
-        """Raises LaunchError for an address that the driver refuses."""
+        """Returns the 128 bytes for the address ``pointer``. Raises LaunchError if the driver refuses it."""
         with self._lock:
             if self._map is None:
                 self._map, self._memory = self._first(pointer)
@@ -84,21 +83,23 @@ class MovableMap:
             return self._memory.tobytes()
 
     def _first(self, pointer: int) -> tuple[Any, np.ndarray[Any, Any]]:
-        made = _made(pointer, *_description(self._tensor))
-        memory = {"data": (made.getPtr(), True), "shape": (MAP_BYTES,), "typestr": "|u1", "version": 3}
-        return made, np.asarray(SimpleNamespace(__array_interface__=memory))
+        handle = _encode(pointer, *_fields(self._tensor))
+        memory = {"data": (handle.getPtr(), True), "shape": (MAP_BYTES,), "typestr": "|u1", "version": 3}
+        return handle, np.asarray(SimpleNamespace(__array_interface__=memory))
 
 
-def _made(pointer: int, *how: Any) -> Any:
-    """The driver's own object for a tensor map; ``how`` is what `_description` gives."""
-    dtype, dims, strides, box, elem_strides, swizzle, fill, interleave, l2_promotion = how
+def _encode(pointer: int, *fields: Any) -> Any:
+    """Returns the driver's object of a tensor map; ``fields`` are those of `_fields`."""
+    dtype, dims, strides, box, elem_strides, swizzle, fill, interleave, l2_promotion = fields
     bindings = driver()
     status, encoded_map = bindings.cuTensorMapEncodeTiled(
         bindings.CUtensorMapDataType(dtype),
         len(dims),
         pointer,
         [bindings.cuuint64_t(n) for n in dims],
-        [bindings.cuuint64_t(n) for n in strides or (0,)],  # rank 1 has none, but the driver refuses a null pointer
+        [
+            bindings.cuuint64_t(n) for n in strides or (0,)
+        ],  # rank 1 has no strides, but the driver refuses a null pointer
         [bindings.cuuint32_t(n) for n in box],
         [bindings.cuuint32_t(n) for n in elem_strides or (1,) * len(dims)],
         bindings.CUtensorMapInterleave(INTERLEAVES.index(interleave)),
@@ -112,7 +113,7 @@ def _made(pointer: int, *how: Any) -> Any:
 
 
 def _unit(interleave: str) -> int:
-    """Bytes of which addresses are multiples."""
+    """Returns the alignment of addresses, in bytes."""
     return 32 if interleave == "32B" else 16
 
 
@@ -120,6 +121,6 @@ def _refusal(pointer: int, unit: int, status: str) -> str:
     if pointer % unit:
         return (
             f"given a tensor map over address {pointer:#x}; expected a multiple of {unit} bytes; "
-            "pass an array that starts there, or a copy"
+            "pass an aligned array, or a copy"
         )
     return f"the CUDA driver refuses the tensor map: {status}"

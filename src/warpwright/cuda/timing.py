@@ -1,4 +1,4 @@
-"""Times on the GPU's own clock, by events."""
+"""Kernel times on the GPU's clock, by CUDA events."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 
 from warpwright.cuda.driver import call, require
 
-__all__ = ["Times", "measure", "medians", "sustained", "times"]
+__all__ = ["Times", "measure", "medians", "sustained_seconds", "times"]
 
 Run = Callable[[], object]
 
-L2_FLUSH_BYTES = 256 << 20  # several times the L2 of any GPU here
+L2_FLUSH_BYTES = 256 << 20  # several times the L2 of every supported GPU
 
 
 def measure(run: Run, *, rounds: int = 20, warmup: int = 3, cold: bool = True, stream: int = 0) -> list[float]:
-    """Seconds that each of ``rounds`` calls of ``run`` took on the GPU; ``run`` starts work on ``stream``.
+    """Returns the seconds on the GPU of each of ``rounds`` calls of ``run``, which starts work on ``stream``.
 
-    ``cold``: before each call the L2 is filled with other data, outside the time.
+    ``cold``: fill the L2 with other data before each call, outside the measured time.
     """
     return samples({"": run}, rounds=rounds, warmup=warmup, cold=cold, stream=stream)[""]
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds of several calls: the median, and the quartiles below and above it."""
+    """Seconds of several calls: the median, the lower quartile and the upper quartile."""
 
     median: float
     low: float
@@ -35,7 +35,7 @@ class Times:
 
 
 def times(runs: Mapping[str, Run], *, rounds: int = 30, stream: int = 0) -> dict[str, Times]:
-    """What each of ``runs`` takes, from cold L2: in every round each of them runs once, in random order."""
+    """Returns the times of each of ``runs``, from cold L2: every round runs each of them once, in random order."""
     found = samples(runs, rounds=rounds, warmup=3, cold=True, stream=stream)
     return {name: _quartiles(each) for name, each in found.items()}
 
@@ -48,13 +48,16 @@ def _quartiles(seconds: list[float]) -> Times:
 
 
 def medians(runs: Mapping[str, Run], *, rounds: int = 30, stream: int = 0) -> dict[str, float]:
-    """Median seconds of each of ``runs``, from cold L2: in every round each of them runs once, in random order."""
+    """Returns the median seconds of each of ``runs``, measured as in `times`."""
     found = samples(runs, rounds=rounds, warmup=3, cold=True, stream=stream)
     return {name: statistics.median(times) for name, times in found.items()}
 
 
-def sustained(run: Run, *, seconds: float, estimate: float, stream: int = 0) -> float:
-    """Seconds that a call takes back to back for ``seconds`` after as long a warm-up; ``estimate`` is that of one."""
+def sustained_seconds(run: Run, *, seconds: float, estimate: float, stream: int = 0) -> float:
+    """Returns the mean seconds of a call, back to back for ``seconds`` after a warm-up of the same duration.
+
+    ``estimate`` is the expected time of one call, in seconds.
+    """
     bindings, count = require(), max(2, int(seconds / estimate))
     for _ in range(count):
         run()
@@ -68,14 +71,14 @@ def sustained(run: Run, *, seconds: float, estimate: float, stream: int = 0) -> 
 
 
 def samples(runs: Mapping[str, Run], *, rounds: int, warmup: int, cold: bool, stream: int) -> dict[str, list[float]]:
-    """Seconds of every call of each of ``runs``, which take turns in random order; the first ``warmup`` are dropped."""
+    """Returns the seconds of every call of each of ``runs``, in random order, without the ``warmup`` rounds."""
     bindings, order = require(), random.Random(0)
     pairs: dict[str, list[tuple[Any, Any]]] = {name: [] for name in runs}
     flush = int(call(bindings.cuMemAlloc(L2_FLUSH_BYTES), "filling L2")) if cold else 0
     try:
         for _ in range(warmup + rounds):
             for name in order.sample(list(runs), len(runs)):
-                pairs[name].append(_timed(bindings, runs[name], flush, stream))
+                pairs[name].append(_record(bindings, runs[name], flush, stream))
         call(bindings.cuStreamSynchronize(stream))
         return {name: [_seconds(bindings, *pair) for pair in each][warmup:] for name, each in pairs.items()}
     finally:
@@ -83,7 +86,7 @@ def samples(runs: Mapping[str, Run], *, rounds: int, warmup: int, cold: bool, st
             bindings.cuMemFree(flush)
 
 
-def _timed(bindings: Any, run: Run, flush: int, stream: int) -> tuple[Any, Any]:
+def _record(bindings: Any, run: Run, flush: int, stream: int) -> tuple[Any, Any]:
     start, end = (call(bindings.cuEventCreate(0)) for _ in range(2))
     if flush:
         call(bindings.cuMemsetD8Async(flush, 1, L2_FLUSH_BYTES, stream))

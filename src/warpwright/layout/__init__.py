@@ -1,9 +1,9 @@
-"""Where things lie: swizzles, matrix descriptors and tensor memory, as pure functions of addresses and indices."""
+"""Layouts of shared memory, tensor memory and registers, as pure functions of addresses and indices."""
 
 from __future__ import annotations
 
 from warpwright.layout.instr_descriptor import InstrDescriptor
-from warpwright.layout.smem_descriptor import SmemDescriptor, element_offsets, last_byte, operand_addresses
+from warpwright.layout.smem_descriptor import SmemDescriptor, element_offsets, operand_addresses
 from warpwright.layout.swizzle import ATOM_32B, ATOM_64B, period, swizzle, width
 from warpwright.layout.tmem import (
     TmemAddress,
@@ -21,7 +21,6 @@ __all__ = [
     "SmemDescriptor",
     "TmemAddress",
     "element_offsets",
-    "last_byte",
     "operand_addresses",
     "period",
     "swizzle",

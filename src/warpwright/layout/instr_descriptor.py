@@ -11,7 +11,7 @@ __all__ = ["KINDS", "InstrDescriptor"]
 
 _F8F6F4 = {"e4m3": 0, "e5m2": 1, "e2m3": 3, "e3m2": 4, "e2m1": 5}
 
-# kind: (codes of the A and B types, codes of the D types, K of a dense instruction)
+# kind: (codes of the A and B types, codes of the D types, K of a dense instruction in elements)
 KINDS: dict[str, tuple[dict[str, int], dict[str, int], int]] = {
     "f16": ({"f16": 0, "bf16": 1}, {"f16": 0, "f32": 1}, 16),
     "tf32": ({"tf32": 2}, {"f32": 1}, 8),
@@ -28,12 +28,12 @@ _SHIFTS = {0: 0, 8: 1, 16: 2, 32: 3}
 
 @dataclass(frozen=True, slots=True)
 class InstrDescriptor:
-    """What a tcgen05.mma computes: types, shape and modifiers.
+    """The instruction descriptor of a tcgen05.mma: types, shape and modifiers.
 
-    ``kind`` is the word after ``kind::``; the types are PTX names or scalar types; ``m`` and ``n`` are those of the
-    whole CTA pair with cta_group::2. ``a_major`` and ``b_major`` are ``"k"`` or ``"mn"`` (the transpose bits);
-    ``max_shift`` is that of .ws, 0, 8, 16 or 32; ``sfa_id``, ``sfb_id`` and ``scale_type`` belong to the
-    block-scaled kinds; ``k96`` selects K = 96 of the 4-bit kinds on sm_103a.
+    ``kind`` is the word after ``kind::``; the types are PTX names or scalar types; with cta_group::2, ``m`` and ``n``
+    are the extents of the whole CTA pair. ``a_major`` and ``b_major`` are ``"k"`` or ``"mn"`` (the transpose bits).
+    ``max_shift`` is the shift of .ws: 0, 8, 16 or 32. ``sfa_id``, ``sfb_id`` and ``scale_type`` are fields of the
+    block-scaled kinds. ``k96`` selects K = 96 of the 4-bit kinds on sm_103a.
     """
 
     kind: str
@@ -62,13 +62,13 @@ class InstrDescriptor:
 
     @property
     def k(self) -> int:
-        """Elements of K that one instruction consumes."""
+        """K of one instruction, in elements."""
         if self.k96:
             return 96
         return KINDS[self.kind][2] * (2 if self.sparse else 1)
 
     def encode(self) -> int:
-        """The 32-bit value. Raises DescriptorError for types that the kind does not have or values out of range."""
+        """Returns the 32-bit value. Raises DescriptorError for a type that the kind lacks, or a value out of range."""
         _check_fields(self)
         types, d_types, _ = KINDS[self.kind]
         value = self.sparse << 2 | types[self.a_type] << 7 | types[self.b_type] << 10
@@ -82,9 +82,9 @@ class InstrDescriptor:
 
     @staticmethod
     def decode(value: int, kind: str) -> InstrDescriptor:
-        """The fields of a 32-bit ``value`` as an instruction of ``kind`` reads it.
+        """Returns the fields of a 32-bit ``value``, as an instruction of ``kind`` decodes them.
 
-        Raises DescriptorError for an unknown kind, a reserved bit that is set, or a type code the kind does not have.
+        Raises DescriptorError for an unknown kind, a reserved bit that is set, or a type code that the kind lacks.
         """
         if kind not in KINDS:
             raise DescriptorError(f"given kind {kind!r}; expected one of {', '.join(KINDS)}")
@@ -182,18 +182,18 @@ def _check_fields(desc: InstrDescriptor) -> None:
     )
     for name, given, allowed in checks:
         if given not in allowed:
-            raise DescriptorError(f"given {name}={given!r} with kind::{desc.kind}; expected {_listed(allowed)}")
+            raise DescriptorError(f"given {name}={given!r} with kind::{desc.kind}; expected {_choices(allowed)}")
     if desc.d_type == "f16" and "bf16" in (desc.a_type, desc.b_type):
-        raise DescriptorError("given d_type='f16' with a bf16 operand; expected d_type='f32'")
+        raise DescriptorError("given d_type='f16' with a bf16 operand; expected d_type='f32'; set d_type='f32'")
     if desc.kind == "f16" and desc.a_type != desc.b_type:
         raise DescriptorError(
-            f"given a_type={desc.a_type!r} and b_type={desc.b_type!r}; expected the same with kind::f16"
+            f"given a_type={desc.a_type!r} and b_type={desc.b_type!r}; expected the same type with kind::f16"
         )
     if desc.saturate and desc.kind != "i8":
-        raise DescriptorError(f"given saturate with kind::{desc.kind}; expected it only with kind::i8")
+        raise DescriptorError(f"given saturate with kind::{desc.kind}; expected kind::i8; drop saturate")
 
 
-def _listed(allowed: Any) -> str:
+def _choices(allowed: Any) -> str:
     if isinstance(allowed, range):
         step = f" in steps of {allowed.step}" if allowed.step > 1 else ""
         return f"{allowed[0]} to {allowed[-1]}{step}"
@@ -209,7 +209,7 @@ def _legal_m(desc: InstrDescriptor, cta_group: int, ws: bool) -> tuple[int, ...]
 
 
 def _legal_n(desc: InstrDescriptor, cta_group: int, ws: bool) -> tuple[int, ...]:
-    """PTX ISA 9.1 table 39; an 8-bit MN-major B doubles the step."""
+    """Returns the legal values of N (PTX ISA 9.1 table 39); an 8-bit MN-major B doubles the step."""
     if ws:
         return (64, 128) if desc.sparse else (64, 128, 256)
     if desc.kind == "i8":

@@ -25,7 +25,7 @@ import numpy as np
 from warpwright.errors import DescriptorError
 from warpwright.layout.swizzle import ATOM_32B, Mode, period, swizzle, width
 
-__all__ = ["SmemDescriptor", "element_offsets", "last_byte", "operand_addresses"]
+__all__ = ["SmemDescriptor", "element_offsets", "operand_addresses"]
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -42,9 +42,9 @@ _LIMIT = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class SmemDescriptor:
-    """Where a matrix operand lies in shared memory.
+    """The matrix descriptor of an operand in shared memory.
 
-    ``start``, ``lbo`` and ``sbo`` are bytes; ``swizzle`` is 0, 32, 64, 128 or ``layout.ATOM_32B``; ``version`` is 1
+    ``start``, ``lbo`` and ``sbo`` are in bytes; ``swizzle`` is 0, 32, 64, 128 or ``layout.ATOM_32B``; ``version`` is 1
     for tcgen05 and 0 for wgmma.
     """
 
@@ -57,7 +57,7 @@ class SmemDescriptor:
     lbo_absolute: bool = False
 
     def encode(self) -> int:
-        """The 64-bit value. Raises DescriptorError as ``validate`` does."""
+        """Returns the 64-bit value. Raises DescriptorError as ``validate`` does."""
         self.validate()
         code = _CODES[self.version][self.swizzle]
         value = self.start >> 4 | self.lbo >> 4 << 16 | self.sbo >> 4 << 32 | self.base_offset << 49
@@ -67,9 +67,9 @@ class SmemDescriptor:
 
     @staticmethod
     def decode(value: int, arch: str = "sm_100a") -> SmemDescriptor:
-        """The fields of a 64-bit ``value`` as ``arch`` reads it: wgmma's on sm_90, else tcgen05's.
+        """Returns the fields of a 64-bit ``value``: a wgmma descriptor if ``arch`` is sm_90, else a tcgen05 descriptor.
 
-        Raises DescriptorError for a wrong version, a bit that must be 0, or a swizzle code that does not exist.
+        Raises DescriptorError for a wrong version, a reserved bit that is set, or an undefined swizzle code.
         """
         version = 0 if arch.startswith("sm_90") else 1
         _check_bits(value, version, arch)
@@ -91,7 +91,7 @@ class SmemDescriptor:
         )
 
     def validate(self) -> None:
-        """Raise DescriptorError unless every field has a value that the hardware defines."""
+        """Raises DescriptorError unless the hardware defines the value of every field."""
         if self.version not in _CODES:
             raise DescriptorError(f"given descriptor version {self.version}; expected 0 (wgmma) or 1 (tcgen05)")
         if self.swizzle not in _CODES[self.version]:
@@ -135,11 +135,11 @@ def _check_offset(name: str, value: int) -> None:
 
 
 def element_offsets(desc: SmemDescriptor, rows: int, k: int, elem_bytes: int, major: str = "k") -> IntArray:
-    """Byte offset of every operand element from the descriptor's start, before the swizzle.
+    """Returns the byte offset of every operand element from the descriptor's start address, before the swizzle.
 
-    ``rows`` is the extent in M (of A) or N (of B), ``k`` in K, ``major`` is ``"k"`` or ``"mn"``. Returns a read-only
-    array of shape (rows, k). Contiguous 16-byte chunks are elements of 16 bytes in the same formulas. Raises
-    DescriptorError for a combination that the descriptor does not define.
+    ``rows`` is the extent in M (of A) or N (of B), ``k`` the extent in K, ``major`` is ``"k"`` or ``"mn"``. The result
+    is a read-only int64 array of shape (rows, k). With ``elem_bytes`` = 16 the elements are the 16-byte chunks of a
+    row. Raises DescriptorError for a combination that the descriptor does not define.
 
     Closed forms of the canonical layouts, PTX ISA 9.1 sections 9.7.15.5.1.2 and 9.7.16.3.
     """
@@ -178,10 +178,11 @@ def _mn_major(i_bytes: IntArray, k: IntArray, lbo: int, sbo: int, mode: Mode) ->
 
 
 def operand_addresses(desc: SmemDescriptor, rows: int, k: int, elem_bytes: int, major: str = "k") -> IntArray:
-    """Physical shared-memory address of every operand element, shape (rows, k), after the swizzle.
+    """Returns the physical shared-memory address of every operand element, shape (rows, k), after the swizzle.
 
-    The swizzle pattern starts ``base_offset`` × 128 bytes behind a repeat (seen on an H200). Raises DescriptorError as
-    ``element_offsets`` does, and for a base offset other than 0 in a descriptor of tcgen05, which nobody has measured.
+    The swizzle pattern starts ``base_offset`` × 128 bytes after a multiple of its period (measured on an H200). Raises
+    DescriptorError as ``element_offsets`` does, and for a tcgen05 descriptor with a nonzero base offset, which has not
+    been measured.
     """
     offsets = element_offsets(desc, rows, k, elem_bytes, major)
     if desc.base_offset and desc.version == 0:
@@ -193,8 +194,3 @@ def operand_addresses(desc: SmemDescriptor, rows: int, k: int, elem_bytes: int, 
             f"{period(desc.swizzle)} bytes"
         )
     return swizzle(desc.start + offsets, desc.swizzle)
-
-
-def last_byte(desc: SmemDescriptor, rows: int, k: int, elem_bytes: int, major: str = "k") -> int:
-    """Highest shared-memory address that the operand touches, to be compared with the size of shared memory."""
-    return int(operand_addresses(desc, rows, k, elem_bytes, major).max()) + elem_bytes - 1

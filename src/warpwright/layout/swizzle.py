@@ -1,8 +1,8 @@
 """Swizzles as functions of absolute shared-memory addresses (PTX ISA 9.1 section 5.5.7).
 
-A swizzle exchanges 16-byte chunks inside a repeating pattern by XORing low address bits with higher ones. The masks do
-not overlap, so the same function goes both ways. A mode is its width in bytes, 0 for none, or one of the wider atoms
-``ATOM_32B`` and ``ATOM_64B`` of the 128-byte swizzle.
+A swizzle permutes the 16-byte chunks of a repeating pattern: it XORs low address bits with higher address bits. The
+two bit fields do not overlap, so a swizzle is its own inverse. A mode is the width in bytes (0 for no swizzle), or one
+of the wider atoms ``ATOM_32B`` and ``ATOM_64B`` of the 128-byte swizzle.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Address = TypeVar("Address", int, "np.ndarray[Any, np.dtype[np.int64]]")
 
 
 def swizzle(address: Address, mode: Mode) -> Address:
-    """The physical address of an un-swizzled byte ``address`` (an int or an int array), and the other way round.
+    """Returns the physical address of an un-swizzled byte ``address`` (an int or an int array), and vice versa.
 
     Raises UsageError for an unknown ``mode``.
     """
@@ -43,12 +43,12 @@ def swizzle(address: Address, mode: Mode) -> Address:
 
 
 def width(mode: Mode) -> int:
-    """Bytes of a row that the pattern is made of: 32, 64 or 128, and 16 without swizzle."""
+    """Returns the bytes of a row of the pattern: 32, 64 or 128, and 16 without swizzle."""
     return _mode(mode)[0]
 
 
 def period(mode: Mode) -> int:
-    """Bytes after which the pattern repeats: the alignment at which it starts with an identity row."""
+    """Returns the period of the pattern in bytes: at multiples of the period, the first row is the identity."""
     return _mode(mode)[3]
 
 

@@ -1,7 +1,7 @@
-"""Tensor maps: how tensor copies see an array (PTX ISA 9.1 section 5.5, ``cuTensorMapEncodeTiled`` of the CUDA driver).
+"""Tensor maps: the view that a tensor copy has of an array (PTX ISA 9.1 section 5.5, ``cuTensorMapEncodeTiled``).
 
-The map is described with the shape and order of the array; the attributes are in the order of the tensor copy,
-innermost dimension first, as in the coordinates of ``cp.async.bulk.tensor``.
+The constructor takes shapes in the order of the array's axes. The attributes are in the order of
+``cp.async.bulk.tensor`` coordinates: innermost dimension first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FILLS = ("zero", "nan")
 INTERLEAVES = ("none", "16B", "32B")
 L2_PROMOTIONS = (0, 64, 128, 256)
 RAGGED_ROWS = 1 << 30
-TURN = 1 << 64  # addresses are computed modulo this
+ADDRESS_SPACE = 1 << 64  # address arithmetic is modulo this
 
 Array = np.ndarray[Any, Any] | DeviceArray
 
@@ -32,22 +32,33 @@ _FLOATS = (f16, bf16, f32, f64, tf32)
 
 
 class TensorMap:
-    """A box-shaped window on an array in global memory, as a kernel argument.
+    """A tensor map over an array in global memory, as a kernel argument.
 
-    ``array`` is a NumPy array of 1 to 5 dimensions whose last axis is dense; it is kept, and a launch copies it to
-    the device and back; an array on a GPU (torch, CuPy, DLPack) is used where it is. ``box`` is the shape that one copy
-    moves, in the order of the array's axes: ``(rows, cols)``.
-    ``swizzle`` is 0, 32, 64 or 128 bytes; ``element_strides`` (in axis order) takes every n-th element; ``fill`` is
-    what elements outside the array read as, ``"zero"`` or ``"nan"``; ``dtype`` overrides the element type that the
-    array's dtype gives (float8 travels as bytes); ``dims`` and ``strides`` (innermost first, ``strides`` in bytes
-    without the innermost) describe another view of the array's memory than its own shape. One that ``wraps`` may reach
-    far beyond that memory, for addresses are sums modulo 2^64; the boxes that are copied have to lie in it (`ragged`).
+    ``array``
+        A NumPy array of 1 to 5 dimensions with a dense last axis, which a launch copies to the device and back; or an
+        array on a GPU (torch, CuPy, DLPack), which a launch uses in place.
+    ``box``
+        The shape that one copy moves, in the order of the array's axes: ``(rows, cols)``.
+    ``swizzle``
+        0, 32, 64 or 128 bytes.
+    ``element_strides``
+        In axis order; n copies every n-th element.
+    ``fill``
+        The value of elements outside the array: ``"zero"`` or ``"nan"``.
+    ``dims``, ``strides``
+        A view of the array's memory that replaces its shape: innermost first, ``strides`` in bytes and without the
+        innermost.
+    ``dtype``
+        The element type, if it is not the type of the array's dtype. A tensor map has no float8: use bytes.
+    ``wraps``
+        Allows ``dims`` and ``strides`` to reach beyond the array, because address arithmetic is modulo 2^64. Every box
+        that a kernel copies must still lie inside the array. `ragged` uses this.
 
     Attributes, innermost dimension first: ``dims`` (elements), ``strides`` (bytes, one fewer than ``dims``), ``box``,
     ``elem_strides``; and ``dtype`` (a scalar type), ``swizzle``, ``fill``, ``interleave``, ``l2_promotion``,
     ``wraps``, ``array``.
 
-    Raises UsageError for whatever the driver refuses: see each message.
+    Raises UsageError for every combination that ``cuTensorMapEncodeTiled`` (driver API 13.0) refuses.
     """
 
     def __init__(
@@ -67,9 +78,9 @@ class TensorMap:
     ) -> None:
         self.array: Any = _array(array)
         self.dtype = dtype or of_dtype(self.array.dtype)
-        given = (dims, strides or ()) if dims is not None else _array_geometry(self.array, strides)
-        self.dims = _integers("dims", given[0])
-        self.strides = _integers("strides", given[1])
+        geometry = (dims, strides or ()) if dims is not None else _array_geometry(self.array, strides)
+        self.dims = _integers("dims", geometry[0])
+        self.strides = _integers("strides", geometry[1])
         self.box = _integers("box", box)[::-1]
         self.elem_strides = _integers("element_strides", element_strides or (1,) * len(self.box))[::-1]
         self.swizzle = swizzle
@@ -92,7 +103,7 @@ class TensorMap:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that one load writes and counts on its mbarrier; a box partly outside the array counts fully."""
+        """Bytes that one load writes and completes on its mbarrier; a box partly outside the array counts fully."""
         return prod(self.box_elements) * self.dtype.nbytes
 
     def __repr__(self) -> str:
@@ -103,23 +114,30 @@ class TensorMap:
 
 
 def ragged(array: Any, box: Sequence[int], *, swizzle: int = 0) -> TensorMap:
-    """A tensor map on sequences of rows of ``array``, (…, rows, columns) of 2 or 3 dimensions, which end anywhere.
+    """Returns a tensor map over variable-length sequences that are packed along the rows of ``array``.
 
-    What a box would copy beyond the last row of its sequence is out of bounds: loads read zeros, stores leave it out.
-    With R = ``RAGGED_ROWS`` the box at ``row`` of a sequence of ``length`` rows that ends before row ``stop`` has the
-    coordinates ``[R, stop, …, R - length + row, column]``, in array order; ``box`` is (1, 1, …, rows, columns).
+    ``array`` is (rows, columns) or (heads, rows, columns). Rows beyond the end of a sequence are out of bounds: a load
+    reads zeros there, a store skips them. ``box`` is (1, 1, …, rows, columns). With R = ``RAGGED_ROWS``, the box at
+    ``row`` of a sequence of ``length`` rows that ends before row ``stop`` of the array has the coordinates
+    ``[R, stop, …, R - length + row, column]``, in array order.
 
-    Rows have R places, of which the last ones are the sequence's, so that what follows it is out of bounds. The second
-    coordinate counts in rows too, and the first one takes R rows away: R times its stride, 2^64 / R less a row.
+    The row dimension has R entries and the sequence occupies the last ``length`` of them, so that every later row is
+    out of bounds. The second coordinate, ``stop``, has the stride of a row too. The first coordinate, R, subtracts R
+    rows modulo 2^64: its stride is 2^64 / R minus one row.
 
     Raises UsageError as TensorMap does, and for more than R rows.
     """
-    of = TensorMap(array, box[2:])
-    _require(of.dims[1] <= RAGGED_ROWS, f"{of.dims[1]} rows", f"at most {RAGGED_ROWS}", "pass fewer")
-    row, *outer = of.strides
-    dims = of.dims[0], RAGGED_ROWS, *of.dims[2:], of.dims[1] + 1, RAGGED_ROWS + 1
+    view = TensorMap(array, box[2:])
+    _require(view.dims[1] <= RAGGED_ROWS, f"{view.dims[1]} rows", f"at most {RAGGED_ROWS}", "pass fewer")
+    row, *outer = view.strides
+    dims = view.dims[0], RAGGED_ROWS, *view.dims[2:], view.dims[1] + 1, RAGGED_ROWS + 1
     return TensorMap(
-        array, box, swizzle=swizzle, dims=dims, strides=(row, *outer, row, TURN // RAGGED_ROWS - row), wraps=True
+        array,
+        box,
+        swizzle=swizzle,
+        dims=dims,
+        strides=(row, *outer, row, ADDRESS_SPACE // RAGGED_ROWS - row),
+        wraps=True,
     )
 
 
@@ -127,7 +145,7 @@ def _integers(name: str, values: Sequence[int]) -> tuple[int, ...]:
     try:
         return tuple(index(value) for value in values)
     except TypeError:
-        raise UsageError(f"given {name}={values!r}; expected a sequence of integers, one a dimension") from None
+        raise UsageError(f"given {name}={values!r}; expected a sequence of integers, one per dimension") from None
 
 
 def _array(given: Any) -> Array:
@@ -140,10 +158,10 @@ def _array(given: Any) -> Array:
 
 
 def _array_geometry(array: Array, strides: Sequence[int] | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """``dims`` and ``strides`` of an array, whose last axis must be dense.
+    """Returns ``dims`` and ``strides`` of an array, whose last axis must be dense.
 
-    The stride of an axis with a single element reaches nothing; it becomes the next multiple of 16 bytes, so that
-    one row of any length can be mapped.
+    The stride of an axis with one element addresses nothing; it is rounded up to a multiple of 16 bytes, so that a
+    tensor map can cover one row of any length.
     """
     if strides is not None:
         raise UsageError("given strides without dims; expected both or neither; give dims too, innermost first")
@@ -158,7 +176,7 @@ def _array_geometry(array: Array, strides: Sequence[int] | None) -> tuple[tuple[
 
 
 def _check(tensor: TensorMap) -> None:
-    """Every rule of ``cuTensorMapEncodeTiled`` (driver API 13.0)."""
+    """Raises UsageError for a violated rule of ``cuTensorMapEncodeTiled`` (driver API 13.0)."""
     _check_choices(tensor)
     _check_type(tensor)
     _check_rank(tensor)
@@ -194,7 +212,7 @@ def _check_type(tensor: TensorMap) -> None:
     _require(
         scalar.tma is not None,
         f"element type {scalar.name}",
-        "a type that tensor maps have (8 to 64 bits, float8 as bytes; packed 4- and 6-bit types are not supported)",
+        "an element type of tensor maps (8 to 64 bits, float8 as bytes; packed 4- and 6-bit types are not supported)",
         "view the array as unsigned integers of the same size",
     )
     _require(
@@ -226,7 +244,10 @@ def _check_rank(tensor: TensorMap) -> None:
         ("strides", tensor.strides, rank - 1),
     ):
         _require(
-            len(values) == count, f"{len(values)} entries in {name} for {rank} dimensions", str(count), "give one each"
+            len(values) == count,
+            f"{len(values)} entries in {name} for {rank} dimensions",
+            str(count),
+            "pass one entry per dimension",
         )
 
 
@@ -248,7 +269,7 @@ def _check_strides(tensor: TensorMap) -> None:
 
 
 def _check_extent(tensor: TensorMap) -> None:
-    """The view lies inside the array's memory."""
+    """Raises UsageError for a view that reaches beyond the array's memory."""
     array = tensor.array
     memory = (
         sum((extent - 1) * stride for extent, stride in zip(array.shape, array.strides, strict=True)) + array.itemsize

@@ -1,4 +1,4 @@
-"""Tensor memory: addresses, where accumulators live, and what tcgen05.ld, .st and .cp reach.
+"""Tensor memory: addresses, layouts of accumulators, and the cells that tcgen05.ld, .st and .cp access.
 
 PTX ISA 9.1 sections 9.7.16.1, 9.7.16.2.3 and 9.7.16.8 to 9.7.16.10. Tensor memory of a CTA has 128 lanes of 512
 columns of 32 bits; an address is lane << 16 | column.
@@ -35,35 +35,35 @@ Layout = Callable[[Any, Any], Cell]
 
 
 class TmemAddress(NamedTuple):
-    """A tensor-memory address taken apart."""
+    """Lane and column of a tensor-memory address."""
 
     lane: int
     column: int
 
     @staticmethod
     def decode(address: int) -> TmemAddress:
-        """Lane and column of a 32-bit address."""
+        """Returns lane and column of a 32-bit address."""
         return TmemAddress(address >> 16 & 0xFFFF, address & 0xFFFF)
 
     def encode(self) -> int:
-        """The 32-bit address."""
+        """Returns the 32-bit address."""
         return self.lane << 16 | self.column
 
 
 def tmem_d_layout(
     m: int, n: int, cta_group: int, *, ws: bool = False, sparse: bool = False, upper: bool = False
 ) -> Layout:
-    """Where the accumulator of an ``m`` by ``n`` tcgen05.mma lives, by PTX's layouts A to G (section 9.7.16.10.5).
+    """Returns the layout of the accumulator of an ``m`` by ``n`` tcgen05.mma: A to G of PTX (section 9.7.16.10.5).
 
-    Returns a function of row and column indices (ints or int arrays that broadcast) that gives CTA of the pair,
-    lane, and column relative to the address of D. ``upper`` is for the layouts of 16-lane groups when the address
+    The layout is a function of row and column (ints or int arrays that broadcast); it returns the CTA of the pair, the
+    lane, and the column relative to the address of D. Set ``upper`` for a layout of 16-lane groups if the address of D
     names lane 16. Raises UsageError for a shape without a layout.
     """
     layout = _D_LAYOUTS.get((m, cta_group, ws, sparse and (m, cta_group) == (128, 2)))
     if layout is None:
         suffix = ".ws" if ws else ""
         raise UsageError(
-            f"given M={m} with cta_group::{cta_group}{suffix}; expected M of "
+            f"given M={m} with cta_group::{cta_group}{suffix}; expected M = "
             "128 or 256 with cta_group::2, 64 or 128 with cta_group::1, 32, 64 or 128 with .ws"
         )
     shift = 16 if upper else 0
@@ -120,15 +120,15 @@ _D_LAYOUTS: dict[tuple[int, int, bool, bool], Callable[[Any, Any, int], Cell]] =
 
 
 def tmem_a_layout(m: int, cta_group: int, *, ws: bool = False, sparse: bool = False) -> Layout:
-    """Where A lives when it is read from tensor memory: the lanes of D, columns of 32 bits packed along K.
+    """Returns the layout of an A operand in tensor memory: the lanes of D, with K packed into 32-bit columns.
 
-    Returns a function of row and 32-bit column of K that gives CTA, lane and column. The dense M = 128 of a CTA pair
-    keeps each CTA's 64 rows twice, in lanes 0-63 and again in 64-127; the function names the first.
+    The layout is a function of row and 32-bit column of K; it returns CTA, lane and column. A dense M = 128 of a CTA
+    pair has each CTA's 64 rows twice, in lanes 0-63 and in lanes 64-127; the layout returns lanes 0-63.
     """
     return tmem_d_layout(m, 4 * COLUMNS, cta_group, ws=ws, sparse=sparse)
 
 
-# shape: (registers of one repetition, columns of one repetition, lanes)
+# shape: (registers a thread and repetition, columns a repetition, lanes)
 LD_SHAPES = {
     "32x32b": (1, 1, 32),
     "16x64b": (1, 2, 16),
@@ -139,9 +139,9 @@ LD_SHAPES = {
 
 
 def tmem_ld_registers(shape: str, num: int) -> int:
-    """Registers a thread needs for tcgen05.ld or .st of a shape with ``.x<num>``.
+    """Returns the registers a thread needs for tcgen05.ld or .st of ``shape`` with ``.x<num>``.
 
-    Raises UsageError for an unknown shape or a repetition that needs more than 128 registers.
+    Raises UsageError for an unknown shape, or a repetition that needs more than 128 registers.
     """
     if shape not in LD_SHAPES:
         raise UsageError(f"given shape {shape!r}; expected one of {', '.join(LD_SHAPES)}")
@@ -155,11 +155,11 @@ def tmem_ld_registers(shape: str, num: int) -> int:
 
 @cache
 def tmem_ld_map(shape: str, num: int, split: int = 0) -> tuple[IntArray, IntArray]:
-    """Rows and columns, relative to the address, that each register of each lane holds.
+    """Returns the cell of tensor memory, relative to the address, of each register of each thread of a warp.
 
-    Returns two read-only arrays of shape (registers, 32): the lane of tensor memory and the column. ``split`` is the
-    immediate of 16x32bx2. With .pack::16b or .unpack::16b a register holds the low halves of two columns: the map
-    is then that of columns 2c and 2c + 1. Raises UsageError as ``tmem_ld_registers`` does.
+    The result is two read-only int64 arrays of shape (registers, 32): lanes of tensor memory, and columns. ``split`` is
+    the immediate of 16x32bx2. With .pack::16b or .unpack::16b, a register at column c holds the low halves of columns
+    2c and 2c + 1. Raises UsageError as ``tmem_ld_registers`` does.
     """
     registers = tmem_ld_registers(shape, num)
     r = np.arange(registers, dtype=np.int64)[:, None]
@@ -186,11 +186,11 @@ _LD_FORMULAS: dict[str, Callable[[IntArray, IntArray, int], tuple[IntArray, IntA
 
 @cache
 def tmem_cp_map(shape: str, multicast: str = "") -> tuple[IntArray, int]:
-    """Lanes that tcgen05.cp writes, relative to the address, and the 32-bit columns of a row.
+    """Returns the lanes that tcgen05.cp writes, relative to the address, and the 32-bit columns of a row.
 
-    The lanes are an array of shape (copies, rows). ``shape`` is 128x256b, 4x256b, 128x128b, 64x128b or 32x128b,
-    ``multicast`` the modifier that the last two need: warpx2::02_13, warpx2::01_23 or warpx4. Section 9.7.16.9.2.
-    Raises UsageError for another combination.
+    The lanes are a read-only int64 array of shape (copies, rows). ``shape`` is 128x256b, 4x256b, 128x128b, 64x128b or
+    32x128b; ``multicast`` is the modifier that the last two need: warpx2::02_13, warpx2::01_23 or warpx4. Section
+    9.7.16.9.2. Raises UsageError for another combination.
     """
     lanes = _CP_LANES.get((shape, multicast))
     if lanes is None:

@@ -1,4 +1,4 @@
-"""PTX as data: read it, walk it, write it. ``parse(to_text(module)) == module``."""
+"""PTX text, its syntax tree, parser and printer. ``parse(to_text(module)) == module``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constants and constant expressions (PTX ISA 4.5), folded to one literal as they are read."""
+"""Constants and constant expressions (PTX ISA 4.5); the parser folds an expression to one literal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WARP_SIZE = 32
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """A folded value; ``unsigned`` is PTX's .u64 as against .s64; ``text`` is set while it is still one literal."""
+    """A folded value; ``unsigned`` selects .u64 instead of .s64; ``text`` is the source text of a literal."""
 
     number: Number
     unsigned: bool = False
@@ -63,7 +63,7 @@ _CASTS = {".s64": False, ".u64": True}
 
 
 def literal(text: str) -> Number | None:
-    """The value of one literal without sign, or None when it is not a number of at most 64 bits."""
+    """Returns the value of one unsigned literal, or None if it is not a number of at most 64 bits."""
     lower = text.lower()
     if lower[:2] == "0f":
         return float(struct.unpack(">f", bytes.fromhex(text[2:]))[0])
@@ -86,13 +86,13 @@ def _integer_literal(text: str) -> int | None:
 
 
 def starts_constant(lexer: Lexer) -> bool:
-    """Whether the next token begins a constant expression and not a name."""
+    """Returns whether the next token begins a constant expression."""
     token = lexer.peek()
     return token.kind == "number" or token.text in ("(", "WARP_SZ", *_UNARY)
 
 
 def constant(lexer: Lexer, minimum: int = 0) -> Imm:
-    """Read a constant expression whose operators bind at least as tightly as ``minimum``."""
+    """Parse a constant expression whose operators have at least the precedence ``minimum``."""
     value = _expression(lexer, minimum)
     if value.text:
         return Imm(value.text, value.number)
@@ -102,7 +102,7 @@ def constant(lexer: Lexer, minimum: int = 0) -> Imm:
 
 
 def integer(lexer: Lexer, wanted: str, minimum: int = 0) -> int:
-    """Read a constant expression that must be an integer; ``wanted`` words the error."""
+    """Parse a constant expression that must be an integer; the error names ``wanted`` as what was expected."""
     if not starts_constant(lexer):
         lexer.unexpected(wanted)
     start = lexer.peek()
@@ -142,7 +142,7 @@ def _unary(lexer: Lexer) -> _Value:
     lexer.leave()
     number = value.number
     if sign.text == "-":
-        return _negated(value)
+        return _negate(value)
     if sign.text == "+":
         return _Value(number, value.unsigned)
     if sign.text == "!":
@@ -152,8 +152,8 @@ def _unary(lexer: Lexer) -> _Value:
     return _fold(~number, value.unsigned)
 
 
-def _negated(value: _Value) -> _Value:
-    """Keep ``-7`` one literal; anything longer is folded."""
+def _negate(value: _Value) -> _Value:
+    """Returns the negative value; ``-7`` remains one literal, an expression is folded."""
     if value.text[:1].isdigit() and value.number <= 1 << 63:
         return _Value(-value.number, value.unsigned, "-" + value.text)
     return _fold(-value.number, value.unsigned)
@@ -177,7 +177,7 @@ def _primary(lexer: Lexer) -> _Value:
 
 
 def _parenthesised(lexer: Lexer) -> _Value:
-    """What follows ``(``: an expression, or a cast such as ``.s64)`` and its operand."""
+    """Parse the rest after ``(``: an expression and ``)``, or a cast such as ``.s64)`` and its operand."""
     cast = lexer.take().text if lexer.peek().text in _CASTS else ""
     if not cast:
         value = _expression(lexer, 0)
@@ -205,7 +205,7 @@ def _binary(lexer: Lexer, sign: str, left: _Value, right: _Value, start: int) ->
 
 
 def _fold(number: Number, unsigned: bool) -> _Value:
-    """Wrap an integer to 64 bits, as PTX evaluates constant expressions; floating point passes through."""
+    """Wrap an integer to 64 bits, as PTX evaluates constant expressions; a float is unchanged."""
     if isinstance(number, float):
         return _Value(number)
     wrapped = number & ((1 << 64) - 1)

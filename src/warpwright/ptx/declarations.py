@@ -24,7 +24,7 @@ _TIGHT_AFTER = frozenset({"(", "["})
 
 
 def join(words: list[str]) -> str:
-    """Tokens of a directive as one text: ``128, 1, 1``; the same tokens always give the same text."""
+    """Returns the tokens of a directive as one canonical text: ``128, 1, 1``."""
     text = ""
     for word in words:
         tight = not text or word in _TIGHT_BEFORE or text[-1] in _TIGHT_AFTER
@@ -33,7 +33,7 @@ def join(words: list[str]) -> str:
 
 
 def registers(lexer: Lexer, line: int) -> list[RegDecl]:
-    """What follows ``.reg``; sized and unsized names become declarations of their own, in order."""
+    """Parse the rest after ``.reg``; each name with a count, and each run of names without, is one declaration."""
     vector = _VECTORS[lexer.take().text] if lexer.peek().text in _VECTORS else 1
     type_ = _type(lexer)
     found: list[RegDecl] = []
@@ -49,7 +49,7 @@ def registers(lexer: Lexer, line: int) -> list[RegDecl]:
 
 
 def variables(lexer: Lexer, space: str, linkage: str, line: int) -> list[Variable]:
-    """What follows the state space of a variable statement, up to and including the ``;``."""
+    """Parse a variable statement after its state space, up to and including the ``;``."""
     align, vector, type_, attributes = _prefix(lexer)
     found: list[Variable] = []
     while True:
@@ -61,7 +61,7 @@ def variables(lexer: Lexer, space: str, linkage: str, line: int) -> list[Variabl
 
 
 def parameters(lexer: Lexer) -> tuple[Variable, ...]:
-    """The parameters of an entry or function; ``(`` has been taken, ``)`` is taken here."""
+    """Parse the parameters of an entry or function, after ``(`` and up to and including ``)``."""
     found: list[Variable] = []
     while not lexer.accept(")"):
         if found and not lexer.accept(","):
@@ -82,7 +82,7 @@ def _parameter(lexer: Lexer) -> Variable:
 
 
 def _prefix(lexer: Lexer) -> tuple[int | None, int, str, str]:
-    """Alignment, vector length, type and attributes: the words between the state space and the name."""
+    """Parse alignment, vector length, type and attributes: the words between the state space and the name."""
     align: int | None = None
     vector, attributes = 1, ""
     while (word := lexer.peek().text) in (".align", ".attribute", *_VECTORS):
@@ -100,7 +100,7 @@ def _prefix(lexer: Lexer) -> tuple[int | None, int, str, str]:
 
 
 def _pointer(lexer: Lexer) -> str:
-    """``.ptr .global .align 16`` of a kernel parameter (PTX ISA 5.1.6.3)."""
+    """Parse ``.ptr .global .align 16`` of a kernel parameter (PTX ISA 5.1.6.3)."""
     words = [lexer.take().text]
     while lexer.peek().kind == "dot":
         words.append(lexer.take().text)
@@ -134,7 +134,7 @@ def _declarator(lexer: Lexer) -> tuple[str, tuple[int, ...]]:
 
 
 def _count(lexer: Lexer) -> int | None:
-    """``<count>`` behind the name of a register: that many numbered registers."""
+    """Parse ``<count>`` after the name of a register: the name stands for ``count`` numbered registers."""
     if not lexer.accept("<"):
         return None
     start = lexer.peek().start
@@ -146,7 +146,7 @@ def _count(lexer: Lexer) -> int | None:
 
 
 def _more(lexer: Lexer) -> bool:
-    """True behind ``,``; False behind the ``;`` that ends the statement."""
+    """Returns True after ``,`` and False after the ``;`` that ends the statement."""
     if lexer.accept(","):
         return True
     if not lexer.accept(";"):
@@ -155,14 +155,14 @@ def _more(lexer: Lexer) -> bool:
 
 
 def directive(lexer: Lexer, token: Token) -> Directive:
-    """The rest of a directive that ends with ``;``."""
+    """Parse the rest of a directive that ends with ``;``."""
     words = _words_to(lexer, ";")
     lexer.expect(";")
     return Directive(token.text, join(words), lexer.line(token.start))
 
 
 def call_prototype(lexer: Lexer, name: str, line: int) -> CallProto:
-    """What follows ``name: .callprototype``."""
+    """Parse the rest after ``name: .callprototype``."""
     words = _words_to(lexer, ";")
     lexer.expect(";")
     return CallProto(name, join(words), line)
@@ -178,7 +178,7 @@ def _words_to(lexer: Lexer, close: str) -> list[str]:
 
 
 def function_directives(lexer: Lexer) -> tuple[Directive, ...]:
-    """The directives between the parameters of a function and its body or ``;``."""
+    """Parse the directives between the parameters of a function and its body or ``;``."""
     found: list[Directive] = []
     while (token := lexer.peek()).kind == "dot":
         lexer.take()

@@ -1,4 +1,4 @@
-"""Tokens of PTX (PTX ISA 4.1 to 4.4): comments blanked out first, then one regular expression a token."""
+"""Tokens of PTX (PTX ISA 4.1 to 4.4): comments become blanks first, then one regular expression matches a token."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from warpwright.errors import PtxSyntaxError
 __all__ = ["MAX_DEPTH", "NAME", "NUMBER", "Lexer", "Token"]
 
 MAX_DEPTH = 64
-"""Deepest nesting of scopes, braces and parentheses that is read; compilers stay below ten."""
+"""Maximum nesting of scopes, braces and parentheses; compilers stay below ten."""
 
 NAME = r"[%$_A-Za-z][\w$]*(?:(?:\.|::)\w+)*"
 NUMBER = (
@@ -32,7 +32,7 @@ _NAMES = {"number": "the number {}", "string": "the string {}", "end": "the end 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token: ``kind`` is number, name, dot, string, punct or end; ``start`` its offset in the text."""
+    """One token: ``kind`` is number, name, dot, string, punct or end; ``start`` is its offset in the text."""
 
     kind: str
     text: str
@@ -40,7 +40,7 @@ class Token:
 
 
 class Lexer:
-    """A cursor over the text with one token of look-ahead; it knows lines, columns and how deep it stands."""
+    """A cursor over the text with one token of look-ahead; it tracks line, column and nesting depth."""
 
     def __init__(self, text: str, source: str) -> None:
         self.source = source
@@ -53,7 +53,7 @@ class Lexer:
 
     def _blank(self, match: re.Match[str]) -> str:
         if match["open"]:
-            self.fail(match.start(), "a comment that never ends", "'*/'")
+            self.fail(match.start(), "a comment without an end", "'*/'")
         return match[0] if match[0][0] == '"' else _VISIBLE.sub(" ", match[0])
 
     def seek(self, pos: int) -> None:
@@ -62,7 +62,7 @@ class Lexer:
         self._ahead = None
 
     def peek(self) -> Token:
-        """The next token, left in place."""
+        """Returns the next token; the cursor does not move."""
         if self._ahead is None:
             match = _TOKEN.match(self.text, self.pos)
             if match is None or match.lastgroup is None:
@@ -72,56 +72,56 @@ class Lexer:
         return self._ahead[0]
 
     def take(self) -> Token:
-        """The next token; the cursor moves behind it."""
+        """Returns the next token and moves the cursor past it."""
         token = self.peek()
         if self._ahead is not None:
             self.seek(self._ahead[1])
         return token
 
     def accept(self, text: str) -> bool:
-        """Take the next token if it reads ``text``."""
+        """Take the next token if it is ``text``; returns whether it was."""
         if self.peek().text != text or self.peek().kind == "end":
             return False
         self.take()
         return True
 
     def expect(self, text: str) -> Token:
-        """Take the next token, which must read ``text``."""
+        """Take the next token, which must be ``text``."""
         if self.peek().text != text:
             self.unexpected(f"'{text}'")
         return self.take()
 
     def expect_kind(self, kind: str, wanted: str) -> str:
-        """Take the next token, which must be of ``kind``, and return its text; ``wanted`` words the error."""
+        """Take the next token, which must be of ``kind``; returns its text. The error names ``wanted`` as expected."""
         if self.peek().kind != kind:
             self.unexpected(wanted)
         return self.take().text
 
     def enter(self) -> None:
-        """Go one level deeper; the limit keeps hostile nesting from exhausting Python's stack."""
+        """Increase the nesting depth; the limit protects Python's stack from hostile nesting."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             self.fail(self.peek().start, f"nesting deeper than {MAX_DEPTH} levels", f"at most {MAX_DEPTH}")
 
     def leave(self) -> None:
-        """Come back up one level."""
+        """Decrease the nesting depth."""
         self.depth -= 1
 
     def line(self, pos: int) -> int:
-        """1-based line of offset ``pos``; cheap when positions mostly grow."""
+        """Returns the 1-based line of offset ``pos``; cheap if calls come with ascending positions."""
         start, line = self._counted if pos >= self._counted[0] else (0, 1)
         line += self.text.count("\n", start, pos)
         self._counted = pos, line
         return line
 
     def unexpected(self, wanted: str) -> NoReturn:
-        """Raise: the next token is not what was ``wanted``."""
+        """Raises PtxSyntaxError: the next token is not what was ``wanted``."""
         token = self.peek()
         shown = token.text if len(token.text) <= 40 else token.text[:40] + "…"
         self.fail(token.start, _NAMES.get(token.kind, "'{}'").format(shown), wanted)
 
     def fail(self, pos: int, found: str, wanted: str) -> NoReturn:
-        """Raise PtxSyntaxError at offset ``pos``."""
+        """Raises PtxSyntaxError at offset ``pos``."""
         column = pos - self.text.rfind("\n", 0, pos)
         message = f"found {found}, expected {wanted}."
         raise PtxSyntaxError(message, line=self.line(pos), column=column, source=self.source)
@@ -134,6 +134,6 @@ class Lexer:
         if number:
             self.fail(pos, f"'{number[0][:40]}'", "a number of PTX (10, 0x1F, 017, 0b101, 1.5, 0f3F800000)")
         if char == '"':
-            self.fail(pos, "a string that never ends", "'\"' on the same line")
+            self.fail(pos, "a string without an end", "'\"' on the same line")
         shown = f"'{char}'" if char.isprintable() else f"the character U+{ord(char):04X}"
         self.fail(pos, shown, "PTX text")

@@ -1,8 +1,8 @@
-"""The syntax tree of a PTX module: plain immutable data, no behaviour.
+"""The syntax tree of a PTX module: immutable data without behaviour.
 
-Names follow the PTX ISA 9.1 document (chapters 4, 5 and 11). Every node that a reader may want to point at
-carries ``line``, the 1-based line of the PTX text it came from (0 for nodes built in memory); lines never take
-part in equality, so ``parse(print(module)) == module`` holds whatever the layout of the text.
+Names follow the PTX ISA 9.1 document (chapters 4, 5 and 11). ``line`` of a node is its 1-based line in the PTX text (0
+for a node built in memory). Equality ignores lines, so ``parse(to_text(module)) == module`` holds for every layout of
+the text.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Reg:
 class Imm:
     """A constant. ``text`` is one literal as written, with its sign (``0x10``, ``-7``, ``0f3F800000``, ``WARP_SZ``).
 
-    ``value`` is its value as Python sees it: int for integers, float for decimal and ``0f``/``0d`` constants.
-    Equality is by text, so that the printer reproduces bit patterns exactly. A constant expression (PTX ISA 4.5)
-    is folded when it is read: ``1 << 4`` becomes ``Imm("16", 16)``.
+    ``value`` is its Python value: int for integers, float for decimal and ``0f``/``0d`` constants. Equality compares
+    ``text``, so that the printer reproduces bit patterns exactly. The parser folds a constant expression (PTX ISA
+    4.5): ``1 << 4`` becomes ``Imm("16", 16)``.
     """
 
     text: str
@@ -61,9 +61,9 @@ class Imm:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """The address of a symbol and more than its name: ``generic(name)+offset``, or some bytes of it, ``0xFF00(name)``.
+    """A symbol's address with an offset, ``generic(name)+offset``, or masked bytes of it, ``0xFF00(name)``.
 
-    ``mask`` is the text of the byte mask in front of the parentheses, empty for none. A bare name is a Reg.
+    ``mask`` is the text of the byte mask before the parentheses, empty without a mask. A bare name is a Reg.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """``{a, b, c}``: a vector operand, also TMA coordinates and initialiser lists."""
+    """``{a, b, c}``: a vector operand, TMA coordinates, or an initialiser list."""
 
     items: tuple[Operand, ...]
 
@@ -116,9 +116,9 @@ class Guard:
 class Instruction:
     """One instruction: ``opcode`` with all modifiers, dot-joined as written (``ld.global.v4.f32``).
 
-    ``call`` keeps its parts as operands: Vector of results (empty for none), Reg of the function or of the register
-    that holds its address, Vector of arguments (empty for none), and for indirect calls a Reg naming the prototype
-    or the table of targets.
+    The operands of ``call`` are: a Vector of results (may be empty), a Reg with the function or with the register that
+    holds its address, a Vector of arguments (may be empty), and for an indirect call a Reg with the prototype or the
+    table of targets.
     """
 
     opcode: str
@@ -137,7 +137,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Loc:
-    """``.loc file row column``: the source position of the instructions that follow, up to the next ``.loc``.
+    """``.loc file row column``: the source position of the instructions up to the next ``.loc``.
 
     ``tail`` is the optional rest as text: ``function_name $L__info_string0, inlined_at 1 20 5``.
     """
@@ -165,7 +165,7 @@ class RegDecl:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable declaration in any state space, also a kernel or function parameter.
+    """A variable declaration in any state space, or a parameter of a kernel or function.
 
     ``space`` and ``type`` are without the dot; ``space`` is ``global``, ``shared``, ``const``, ``local``, ``param``,
     ``tex``, or ``reg`` for register parameters of a ``.func``. ``dims`` is () for a scalar, (0,) for ``name[]``.
@@ -200,7 +200,7 @@ class Directive:
 
 @dataclass(frozen=True, slots=True)
 class CallProto:
-    """``name: .callprototype (ret) _ (params);``; ``text`` is what follows the directive's name."""
+    """``name: .callprototype (ret) _ (params);``; ``text`` is the rest after ``.callprototype``."""
 
     name: str
     text: str
@@ -209,7 +209,7 @@ class CallProto:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """``.section NAME { … }`` (debug data): ``name`` with its dot, the body as text, untouched but for comments."""
+    """``.section NAME { … }`` (debug data): ``name`` with its dot, the body as text without comments."""
 
     name: str
     text: str
@@ -228,7 +228,7 @@ class Block:
 class Function:
     """An ``.entry`` or ``.func`` (``kind`` is ``entry`` or ``func``); ``body`` is None for a declaration.
 
-    ``directives`` stand between the parameters and the body (``.reqntid`` …); ``linkage`` as in Variable.
+    ``directives`` are between the parameters and the body (``.reqntid`` …); ``linkage`` is as in Variable.
     """
 
     kind: str
@@ -248,7 +248,7 @@ Item = Instruction | Label | Loc | RegDecl | Variable | Directive | CallProto | 
 class Module:
     """A whole module: ``.version``, ``.target`` words (``("sm_100a", "debug")``), ``.address_size``, then the items.
 
-    ``source`` names the text it came from, for messages; it takes no part in equality.
+    ``source`` names the text in messages; equality ignores it.
     """
 
     version: str

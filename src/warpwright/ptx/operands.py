@@ -22,7 +22,7 @@ _PLAIN_ADDRESS = re.compile(rf"\[\s*({_REG})\s*(?:\+\s*(-?(?:0|[1-9]\d{{0,9}})))
 
 
 def operand(lexer: Lexer) -> Operand:
-    """Read one operand of an instruction."""
+    """Parse one operand of an instruction."""
     first = _single(lexer)
     if isinstance(first, (Reg, Vector)) and lexer.accept("|"):
         return Pair(first, _single(lexer))
@@ -30,7 +30,7 @@ def operand(lexer: Lexer) -> Operand:
 
 
 def arguments(lexer: Lexer, close: str, read: Callable[[Lexer], Operand] = operand) -> tuple[Operand, ...]:
-    """Read operands between commas up to and including ``close``; the opening bracket has been taken."""
+    """Parse operands between commas, after the opening bracket and up to and including ``close``."""
     lexer.enter()
     items: list[Operand] = []
     while not lexer.accept(close):
@@ -42,16 +42,16 @@ def arguments(lexer: Lexer, close: str, read: Callable[[Lexer], Operand] = opera
 
 
 def initializer(lexer: Lexer) -> Operand:
-    """Read the value of an initialised variable: constants, symbol addresses, nested braces."""
+    """Parse the value of an initialised variable: constants, symbol addresses, nested braces."""
     if lexer.accept("{"):
         return Vector(arguments(lexer, "}", initializer))
     if starts_constant(lexer):
         value = constant(lexer)
-        return _masked(lexer, value.text) if lexer.accept("(") else value
+        return _masked_symbol(lexer, value.text) if lexer.accept("(") else value
     return _symbol(lexer, _VALUE)
 
 
-def _masked(lexer: Lexer, mask: str) -> Symbol:
+def _masked_symbol(lexer: Lexer, mask: str) -> Symbol:
     inner = _symbol(lexer, "the name of a symbol")
     lexer.expect(")")
     if isinstance(inner, Symbol):
@@ -120,9 +120,10 @@ def _immediate_base(lexer: Lexer) -> Imm:
 
 
 def plain_operand(text: str) -> Operand | None:
-    """The operand ``text`` if it is of the few shapes that make up nearly all PTX, else None.
+    """Returns the operand for the common forms of ``text``, or None for another form.
 
-    It agrees with `operand` and exists for speed: registers, literals, ``[register+8]``, vectors of these.
+    The common forms are registers, literals, ``[register+8]`` and vectors of these. The result equals that of
+    `operand`; the function is a fast path.
     """
     if _PLAIN_REG.fullmatch(text):
         return Reg(text) if text != "WARP_SZ" else None

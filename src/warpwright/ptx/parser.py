@@ -1,4 +1,4 @@
-"""PTX text to syntax tree: modules, functions, statements (PTX ISA 4.2, 11.1, 11.5)."""
+"""The parser of PTX text: modules, functions, statements (PTX ISA 4.2, 11.1, 11.5)."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ from .operands import arguments, operand, plain_operand
 
 __all__ = ["parse"]
 
-# One whole instruction up to its ';'. Calls have a grammar of their own and take the slow road, as does
-# everything whose operands are not plain.
+# One whole instruction up to its ';'. A call, and an instruction with an uncommon operand, takes the slow path.
 _INSTRUCTION = re.compile(
     r"\s*(?:@(!?)(%?\w[\w$]*)\s+)?(?!call\b)([A-Za-z_][\w$]*(?:(?:\.|::)\w+)*)(?:\s([^;]*))?;", re.ASCII
 )
@@ -51,15 +50,15 @@ _VERSION = re.compile(r"\d+\.\d+", re.ASCII)
 
 
 def parse(text: str | bytes, *, source: str = "<ptx>") -> Module:
-    """Read a PTX module.
+    """Parse a PTX module.
 
-    ``text`` is PTX as str, or as bytes in UTF-8; ``source`` names it in messages. Unknown instructions are read
-    like any other. Raises PtxSyntaxError, with line and column, for whatever is not PTX. (PTX ISA 4, 5, 10, 11.)
+    ``text`` is PTX as str, or as bytes in UTF-8; ``source`` names the text in messages. The parser accepts unknown
+    instructions. Raises PtxSyntaxError, with line and column, for text that is not PTX (PTX ISA 4, 5, 10, 11).
     """
-    return _Parser(_decoded(text, source), source).module()
+    return _Parser(_decode(text, source), source).module()
 
 
-def _decoded(text: str | bytes, source: str) -> str:
+def _decode(text: str | bytes, source: str) -> str:
     if isinstance(text, str):
         return text
     try:
@@ -72,7 +71,7 @@ def _decoded(text: str | bytes, source: str) -> str:
 
 
 class _Parser:
-    """Recursive descent over one text; operands already read are shared, for speed and memory."""
+    """A recursive-descent parser of one text; equal operands are shared, for speed and memory."""
 
     def __init__(self, text: str, source: str) -> None:
         self.lexer = Lexer(text, source)
@@ -101,11 +100,11 @@ class _Parser:
         return self.lexer.take().text
 
     def _items(self, *, module: bool) -> Iterator[Item]:
-        """Items up to the ``}`` of a body (taken) or the end of the module."""
+        """Parse items up to and including the ``}`` of a body, or up to the end of the module."""
         lexer = self.lexer
         while True:
-            if not module and (quick := self._quick_instruction()):
-                yield quick
+            if not module and (instruction := self._common_instruction()):
+                yield instruction
                 continue
             token = lexer.peek()
             if token.kind == "end" and module:
@@ -215,14 +214,14 @@ class _Parser:
         lexer.expect("}")
         return Section(name, lexer.text[start:end], lexer.line(token.start))
 
-    def _quick_instruction(self) -> Instruction | None:
-        """The instruction at the cursor if all its operands are plain; else nothing is taken."""
+    def _common_instruction(self) -> Instruction | None:
+        """Returns the instruction at the cursor if all its operands are of common forms; else takes no token."""
         lexer = self.lexer
         match = _INSTRUCTION.match(lexer.text, lexer.pos)
         if match is None:
             return None
         sign, register, opcode, rest = match.groups()
-        operands = self._quick_operands(rest.rstrip()) if rest else ()
+        operands = self._common_operands(rest.rstrip()) if rest else ()
         if operands is None:
             return None
         guard = Guard(register, bool(sign)) if register else None
@@ -230,7 +229,7 @@ class _Parser:
         lexer.seek(match.end())
         return Instruction(sys.intern(opcode), operands, guard, line)
 
-    def _quick_operands(self, text: str) -> tuple[Operand, ...] | None:
+    def _common_operands(self, text: str) -> tuple[Operand, ...] | None:
         found: list[Operand] = []
         pos, known = 0, self.known
         while pos < len(text):
@@ -278,7 +277,7 @@ class _Parser:
         return tuple(found)
 
     def _call(self) -> tuple[Operand, ...]:
-        """``(results), function, (arguments), prototype;``, each part but the function optional (PTX ISA 9.7.12.5)."""
+        """Parse ``(results), function, (arguments), prototype;``; only the function is required (PTX ISA 9.7.12.5)."""
         lexer = self.lexer
         results: tuple[Operand, ...] = ()
         if lexer.accept("("):

@@ -1,4 +1,4 @@
-"""Syntax tree to PTX text, such that ``parse(to_text(module)) == module``."""
+"""The printer of a syntax tree as PTX text: ``parse(to_text(module)) == module``."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _ENDED_BY_LINE = (".file",)
 
 
 def to_text(module: Module) -> str:
-    """The PTX text of ``module``, one item a line; reading it back gives an equal module."""
+    """Returns the PTX text of ``module``, one item a line; parsing it returns an equal module."""
     head = [f".version {module.version}", f".target {', '.join(module.target)}", f".address_size {module.address_size}"]
     return "\n".join([*head, "", *_lines(module.items, "")]) + "\n"
 
 
 def operand_text(node: Operand) -> str:
-    """One operand as PTX writes it."""
+    """Returns the PTX text of one operand."""
     if isinstance(node, Reg):
         return f"{'!' * node.negated}{'-' * node.minus}{node.name}"
     if isinstance(node, Imm):
@@ -55,7 +55,7 @@ def operand_text(node: Operand) -> str:
 
 
 def instruction_text(node: Instruction) -> str:
-    """One instruction with its guard and ``;``."""
+    """Returns the PTX text of one instruction, with its guard and ``;``."""
     operands = _call(node) if node.opcode.split(".")[0] == "call" else _list(node.operands)
     return f"{_guard(node.guard)}{node.opcode}{' ' * bool(operands)}{operands};"
 

@@ -1,4 +1,4 @@
-"""ptxas: where it is, and what it says about a text."""
+"""ptxas: its path, and its result for a PTX text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Assembly", "assemble", "find_ptxas", "ptxas"]
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """What ptxas made of a text: ``cubin`` (empty when refused), ``errors`` by 1-based line (0 for none), ``log``."""
+    """The result of ptxas: ``cubin`` (empty after an error), ``errors`` by 1-based line (0 for no line), ``log``."""
 
     cubin: bytes
     errors: dict[int, str]
@@ -27,13 +27,13 @@ class Assembly:
 
     @property
     def ok(self) -> bool:
-        """Whether the text was accepted."""
+        """Whether ptxas accepted the text."""
         return bool(self.cubin)
 
 
 @cache
 def find_ptxas() -> str | None:
-    """Path of ptxas: on PATH, under CUDA_HOME, or in the PyPI package nvidia-cuda-nvcc; None without one."""
+    """Returns the path of ptxas on PATH, under CUDA_HOME, or in the PyPI package nvidia-cuda-nvcc; else None."""
     on_path = shutil.which("ptxas")
     if on_path:
         return on_path
@@ -49,17 +49,19 @@ def find_ptxas() -> str | None:
 
 
 def ptxas() -> str:
-    """Path of ptxas. Raises UsageError that says how to get it."""
+    """Returns the path of ptxas. Raises UsageError, with the command that installs it, if there is none."""
     found = find_ptxas()
     if found is None:
-        raise UsageError("ptxas was not found on PATH, in CUDA_HOME or in Python; run: pip install nvidia-cuda-nvcc")
+        raise UsageError(
+            "found no ptxas on PATH, in CUDA_HOME or in the Python environment; run: pip install nvidia-cuda-nvcc"
+        )
     return found
 
 
 def assemble(text: str, arch: str, *options: str) -> Assembly:
-    """Assemble PTX ``text`` for ``arch`` (``"sm_100a"``). A refusal is a result, not an exception.
+    """Assemble PTX ``text`` for ``arch`` (``"sm_100a"``). Errors of ptxas are in the result.
 
-    Raises UsageError when there is no ptxas.
+    Raises UsageError if there is no ptxas.
     """
     program = ptxas()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,1 +1,1 @@
-"""What people look at: verdicts, tables and drawings. Nothing here runs a kernel."""
+"""Verdicts, tables, charts and traces of results. No module here runs a kernel."""

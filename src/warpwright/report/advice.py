@@ -1,7 +1,7 @@
-"""What to change in a kernel, computed from its profile: each with its numbers, its place and what it would gain.
+"""Advice on a kernel, computed from its profile: the cause with its numbers, its source line, and the gain.
 
-A gain is how much more useful work a second would hold if the cause went away and nothing else became the limit, in
-percent, at most what the bandwidths leave; gains of several pieces of advice do not add up.
+A gain is the increase of useful work a second, in percent, if the cause disappeared and nothing else became the limit;
+it is at most what the bandwidths allow. Gains of several pieces of advice do not add up.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Any
 from warpwright import targets
 from warpwright.report.account import tensor_rate
 from warpwright.report.format import clause, percent
-from warpwright.report.intervals import Extent, common, length, union
+from warpwright.report.intervals import Extent, intersection, length, union
 from warpwright.report.lanes import TENSOR, kind, ring_of
 from warpwright.vgpu.timing import Profile, Role, Span
 
 __all__ = ["Advice", "advice"]
 
-WORTH = 0.03  # share of the time from which something is worth saying
-LEAST_GAIN = 1.0  # percent
-LEAST_USE = 0.01
+MIN_SHARE = 0.03  # of the time, for a piece of advice
+MIN_GAIN = 1.0  # percent
+MIN_USE = 0.01  # avoids a division by zero
 SAME_TRAFFIC = ("pipeline depth", "epilogue", "tail", "bank conflicts")  # the same bytes would move in less time
-BOUND = 0.80  # of a peak bandwidth: more is hard to reach
-SHOWN_CONFLICTS = 3
+BOUND = 0.80  # of a peak bandwidth: a practical maximum
+MAX_CONFLICTS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """``topic`` in a word or two, ``text`` one sentence with numbers and what to do, ``where`` file:line or "",
-    ``gain`` in percent."""
+    """One piece of advice: ``topic`` in a word or two, ``text`` as one sentence with numbers and the remedy, ``where``
+    as file:line or "", and ``gain`` in percent."""
 
     topic: str
     text: str
@@ -43,21 +43,21 @@ class Advice:
 
 
 def advice(profile: Profile) -> list[Advice]:
-    """What the profile says should be changed, what gains most first; empty where nothing is worth it."""
-    room = 100 * (1 / max(profile.usage.l2, profile.usage.hbm, profile.usage.shared, LEAST_USE) - 1)
+    """Returns the advice on a profile, largest gain first; empty if no rule applies."""
+    room = 100 * (1 / max(profile.usage.l2, profile.usage.hbm, profile.usage.shared, MIN_USE) - 1)
     found = [each for rule in RULES for each in rule(profile)]
-    within = [replace(each, gain=min(each.gain, room)) if each.topic in SAME_TRAFFIC else each for each in found]
-    return sorted((each for each in within if each.gain >= LEAST_GAIN), key=lambda each: -each.gain)
+    limited = [replace(each, gain=min(each.gain, room)) if each.topic in SAME_TRAFFIC else each for each in found]
+    return sorted((each for each in limited if each.gain >= MIN_GAIN), key=lambda each: -each.gain)
 
 
 def _gain(share: float) -> float:
-    """Percent more work a second when ``share`` of the time goes away."""
+    """Returns the gain in percent if ``share`` of the time is saved."""
     return 100 * share / (1 - share) if share < 1 else math.inf
 
 
-def _wasted_products(profile: Profile) -> Iterator[Advice]:
+def _wasted_mma(profile: Profile) -> Iterator[Advice]:
     share = profile.wasted_flops / profile.flops if profile.flops else 0.0
-    if share < WORTH:
+    if share < MIN_SHARE:
         return
     x, y, z = profile.cluster
     who = f"the {x * y * z} CTAs of a cluster" if x * y * z > 1 else "CTAs"
@@ -71,16 +71,16 @@ def _wasted_products(profile: Profile) -> Iterator[Advice]:
 def _bank_conflicts(profile: Profile) -> Iterator[Advice]:
     exposed = _exposed_share(profile, _is_epilogue)
     ctas, cycles = math.prod(profile.cluster), _cycles(profile)
-    stores = length(union(_extents(profile.spans, _is_epilogue))) / cycles or 1 - WORTH
+    stores = length(union(_extents(profile.spans, _is_epilogue))) / cycles or 1 - MIN_SHARE
     found = sorted(profile.conflicts, key=lambda each: each.least - each.wavefronts)
-    for conflict in found[:SHOWN_CONFLICTS]:
+    for conflict in found[:MAX_CONFLICTS]:
         extra = (conflict.wavefronts - conflict.least) / ctas / cycles
-        if extra < WORTH / 3:
+        if extra < MIN_SHARE / 3:  # several conflicts add up
             continue
         text = (
-            f"shared-memory bank conflicts: {conflict.wavefronts:,} wavefronts where {conflict.least:,} would do "
+            f"shared-memory bank conflicts: {conflict.wavefronts:,} wavefronts instead of {conflict.least:,} "
             f"({conflict.wavefronts / conflict.least:.1f} times), {percent(extra)} of the time; swizzle the tile, or "
-            "let neighbouring threads take neighbouring 16-byte chunks"
+            "let neighbouring threads access neighbouring 16-byte chunks"
         )
         yield Advice("bank conflicts", text, conflict.where, _gain(exposed * min(extra, stores)))
 
@@ -98,16 +98,15 @@ def _shallow_rings(profile: Profile) -> Iterator[Advice]:
         latency, use = filling[len(filling) // 4], using[len(using) // 2]
         idle = _idle_between(core) if core else _share(consumer, f"{name}.full")
         needed = math.ceil((latency + use) / (length(core) / len(using) if core else use))
-        if needed <= stages or idle < WORTH or _share(producer, f"{name}.empty") < WORTH:
+        if needed <= stages or idle < MIN_SHARE or _share(producer, f"{name}.empty") < MIN_SHARE:
             continue
         text = (
             f"ring {name} is too shallow: {clause(consumer.name, f'waits {name}.full')} while "
             f"{clause(producer.name, f'waits {name}.empty')}; "
-            f"a slot takes {latency:,.0f} cycles to fill and {use:,.0f} to use, so {needed} stages instead of {stages} "
-            "would cover it"
+            f"a slot takes {latency:,.0f} cycles to fill and {use:,.0f} to use: use {needed} stages instead of {stages}"
         )
         if producer is consumer:
-            text += "; and one loop does both: give the copies a role of their own, which runs ahead"
+            text += "; and one role copies and multiplies: give the copies a role of their own, which runs ahead"
         where = next(stall.where for stall in consumer.stalls if stall.reason == f"waits {name}.full")
         reach = (core[-1][1] - core[0][0]) / _cycles(profile) if core else 1.0
         yield Advice("pipeline depth", text, where, _gain(idle * reach * (1 - stages / needed)))
@@ -118,29 +117,29 @@ def _waves_and_tail(profile: Profile) -> Iterator[Advice]:
     if device is None:
         return
     ctas, resident = math.prod(profile.grid), device.sms * profile.ctas_per_sm
-    if ctas < device.sms and 1 - ctas / device.sms > WORTH:
+    if ctas < device.sms and 1 - ctas / device.sms > MIN_SHARE:
         who = "CTA leaves" if ctas == 1 else "CTAs leave"
         text = (
-            f"{ctas} {who} {device.sms - ctas} of {device.sms} SMs idle; use smaller tiles, or share out K "
-            "among several CTAs"
+            f"{ctas} {who} {device.sms - ctas} of {device.sms} SMs idle; use smaller tiles, or split K "
+            "over several CTAs"
         )
         yield Advice("idle SMs", text, "", _gain(1 - ctas / device.sms))
-    elif profile.tail > WORTH:
+    elif profile.tail > MIN_SHARE:
         last = ctas % resident or resident
-        text = f"{percent(profile.tail)} of the SMs' time passes while some have no work left"
+        text = f"{percent(profile.tail)} of the SMs' time is idle at the end of the launch"
         if profile.waves > 1:
             busy = min(math.ceil(last / profile.ctas_per_sm), device.sms)
             text += (
                 f": in the last of {math.ceil(profile.waves)} waves {device.sms - busy} of {device.sms} SMs idle; "
-                "choose tiles whose number fills whole waves, or a persistent grid"
+                "choose a tile size that fills whole waves, or a persistent grid"
             )
         else:
-            text += "; choose tiles whose number is a multiple of the CTAs, or share out the K of the last ones"
+            text += "; choose a tile size whose number of tiles is a multiple of the CTAs, or split K of the last tiles"
         yield Advice("tail", text, "", _gain(profile.tail))
 
 
 def _exposed_epilogue(profile: Profile) -> Iterator[Advice]:
-    """Epilogues in which the tensor core has nothing to do, except the last of a launch that has just one wave."""
+    """Epilogues during which the tensor core is idle, except the last epilogue of a launch with one wave."""
     if profile.ctas_per_sm > 1 or not profile.flops:
         return
     core = union(_extents(profile.spans, lambda span: span.cta == 0 and span.track == TENSOR))
@@ -150,13 +149,13 @@ def _exposed_epilogue(profile: Profile) -> Iterator[Advice]:
     last = core[-1][1]
     until = math.inf if profile.waves > 1 else last
     exposed = [(max(start, core[0][0]), min(end, until)) for start, end in stores]
-    alone = length(exposed) - length(common(exposed, core))
+    alone = length(exposed) - length(intersection(exposed, core))
     share = alone / _cycles(profile)
-    if share < WORTH:
+    if share < MIN_SHARE:
         return
     text = (
-        f"{percent(share)} of the time the tensor core waits while the epilogue reads and stores sums; overlap them: a "
-        "second accumulator in tensor memory, an epilogue role of its own and a persistent loop over tiles"
+        f"{percent(share)} of the time the tensor core waits while the epilogue reads and stores the accumulator; "
+        "overlap them with a second accumulator in tensor memory, an epilogue role and a persistent loop over tiles"
     )
     yield Advice("epilogue", text, _where(profile.spans, _is_epilogue), _gain(share))
 
@@ -165,7 +164,7 @@ LIMITS = (
     (
         "hbm",
         "device memory",
-        "order the tiles so that those that run together share rows and columns, or use larger tiles",
+        "order the tiles so that concurrent tiles share rows and columns, or use larger tiles",
     ),
     ("l2", "L2", "use larger tiles, or let the CTAs of a cluster share loads (multicast)"),
     ("shared", "shared memory", "use larger tiles of the tensor-core instruction, or keep an operand in registers"),
@@ -184,7 +183,7 @@ def _bandwidth(profile: Profile) -> Iterator[Advice]:
 
 
 def _latency(profile: Profile) -> Iterator[Advice]:
-    """Warps of a full chip that wait for device memory, which is not busy: too few loads are in flight."""
+    """Warps of a full GPU that wait for device memory although it is not busy: too few loads are in flight."""
     device = targets.DEVICES.get(profile.device)
     stalls = [(stall.share, role, stall) for role in profile.roles for stall in role.stalls]
     memory = [each for each in stalls if each[2].reason == "global memory" and each[1].cycles > _cycles(profile) / 2]
@@ -207,14 +206,14 @@ def _launch(profile: Profile) -> Iterator[Advice]:
     if share < 0.2:
         return
     text = (
-        f"the launch is {profile.launch_us:.1f} of {profile.time_us:.1f} µs; do more in one launch, replay a CUDA "
-        "graph, or overlap the launch with the kernel before (griddepcontrol)"
+        f"the launch overhead is {profile.launch_us:.1f} of {profile.time_us:.1f} µs; do more work in one launch, "
+        "replay a CUDA graph, or overlap the launch with the previous kernel (griddepcontrol)"
     )
     yield Advice("launch bound", text, "", _gain(min(share, 0.9)))
 
 
 RULES: Sequence[Callable[[Profile], Iterable[Advice]]] = (
-    _wasted_products,
+    _wasted_mma,
     _bank_conflicts,
     _shallow_rings,
     _waves_and_tail,
@@ -229,38 +228,38 @@ def _is_epilogue(span: Span) -> bool:
     return span.cta == 0 and kind(span) == "store" and span.track not in ("TMA", TENSOR)
 
 
-def _extents(spans: Iterable[Span], chosen: Callable[[Span], bool]) -> list[Extent]:
-    return [(span.start, span.end) for span in spans if chosen(span)]
+def _extents(spans: Iterable[Span], select: Callable[[Span], bool]) -> list[Extent]:
+    return [(span.start, span.end) for span in spans if select(span)]
 
 
 def _cycles(profile: Profile) -> float:
-    """How long the representative cluster runs."""
+    """Returns the cycles that the representative cluster runs."""
     return max((span.end for span in profile.spans), default=0.0) or max(profile.cycles, 1.0)
 
 
 def _idle_between(core: Sequence[Extent]) -> float:
-    """Share of the time between the first and the last product in which there is none."""
+    """Returns the share of the time between the first and the last MMA without an MMA."""
     return 1 - length(core) / (core[-1][1] - core[0][0])
 
 
-def _exposed_share(profile: Profile, chosen: Callable[[Span], bool]) -> float:
-    """Which share of such spans of CTA 0 passes without any product on the tensor core; 1 where there are none."""
-    mine = union(_extents(profile.spans, lambda span: span.cta == 0 and chosen(span)))
+def _exposed_share(profile: Profile, select: Callable[[Span], bool]) -> float:
+    """Returns the share of the selected spans of CTA 0 without an MMA on the tensor core; 1 if there are no spans."""
+    own = union(_extents(profile.spans, lambda span: span.cta == 0 and select(span)))
     core = union(_extents(profile.spans, lambda span: span.cta == 0 and span.track == TENSOR))
-    return 1 - length(common(mine, core)) / length(mine) if mine else 1.0
+    return 1 - length(intersection(own, core)) / length(own) if own else 1.0
 
 
-def _where(spans: Iterable[Span], chosen: Callable[[Span], bool]) -> str:
-    """The line of which such spans take the longest."""
+def _where(spans: Iterable[Span], select: Callable[[Span], bool]) -> str:
+    """Returns the source line with the most cycles of the selected spans."""
     cycles: dict[str, float] = {}
     for span in spans:
-        if chosen(span):
+        if select(span):
             cycles[span.where] = cycles.get(span.where, 0.0) + span.end - span.start
     return max(cycles, key=lambda where: cycles[where], default="")
 
 
 def _waiting(roles: Iterable[Role], barrier: str) -> Role | None:
-    """The role that waits for ``barrier`` the longest."""
+    """Returns the role that waits for ``barrier`` the longest, or None."""
     found = [role for role in roles if _share(role, barrier)]
     return max(found, key=lambda role: _share(role, barrier), default=None)
 

@@ -1,4 +1,4 @@
-"""What all pictures share: colours, type, and how they are written. Needs matplotlib, the extra ``plot``."""
+"""Colours, fonts and file output of all pictures. Needs matplotlib (the extra ``plot``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["GREY", "INK", "PAINT", "RULE", "canvas", "check_path", "save"]
 
 INK, GREY, RULE = "#1d2433", "#6b7485", "#c9ced8"
 
-# Distinct for the colour-blind (blue, vermilion and teal, as Okabe and Ito advise), and in grey by lightness
+# Distinct for colour-blind readers (blue, vermilion and teal, after Okabe and Ito), and in grey by lightness
 # (CIE L*: 27, 47, 79; for the states of a slot 87, 41, 71).
 PAINT = {
     "copy": "#123e7c",
@@ -52,18 +52,18 @@ STYLE: dict[str, Any] = {
 
 
 def check_path(path: Path) -> None:
-    """Raise UsageError, before a long run, where a picture cannot be drawn or not be written to ``path``."""
+    """Raises UsageError, before a long run, if a picture cannot be drawn, or cannot be written to ``path``."""
     if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"given --plot {path}; expected a name that ends with {', '.join(SUFFIXES)}")
+        raise UsageError(f"given --plot {path}; expected a file name that ends with {', '.join(SUFFIXES)}")
     if not path.absolute().parent.is_dir():
-        raise UsageError(f"cannot write {path}: no folder {path.absolute().parent}; name a file in one that exists")
+        raise UsageError(f"cannot write {path}: no folder {path.absolute().parent}; name a file in an existing folder")
     if find_spec("matplotlib") is None:
         raise UsageError("pictures need the package matplotlib; run: pip install 'warpwright[plot]'")
 
 
 @contextmanager
 def canvas(width: float, height: float) -> Iterator[Any]:
-    """An empty figure of ``width`` × ``height`` inches, in the style of this package."""
+    """Yields an empty figure of ``width`` × ``height`` inches, in the style of this package."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -72,10 +72,10 @@ def canvas(width: float, height: float) -> Iterator[Any]:
 
 
 def save(figure: Any, path: Path) -> None:
-    """Write a figure as SVG, PNG or PDF, the same bytes each time."""
+    """Write a figure as SVG, PNG or PDF; equal figures are equal bytes. Raises UsageError if the write fails."""
     suffix = path.suffix.lower()
     stamp = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix, {})
     try:
         figure.savefig(path, format=suffix[1:], dpi=PNG_DPI, metadata=stamp, facecolor="white")
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}; name a file that can be written") from None
+        raise UsageError(f"cannot write {path}: {error.strerror or error}; name a writable file") from None

@@ -1,4 +1,4 @@
-"""The four steps of `kernels.memory_flow`, read out of its PTX."""
+"""The four steps of `kernels.memory_flow`, with their lines of its PTX."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["STEPS", "Shown", "Step", "shown_steps"]
+__all__ = ["STEPS", "PtxStep", "Step", "ptx_steps"]
 
 TILE_M, TILE_N, TILE_K = 128, 128, 64
 LOADED = (TILE_M + TILE_N) * TILE_K * 2
@@ -15,9 +15,9 @@ RESULT = TILE_M * TILE_N * 4
 
 @dataclass(frozen=True)
 class Step:
-    """One hop of the data. ``anchor`` is the opcode that begins it in the PTX; ``words`` are the opcodes worth showing.
+    """One hop of the data. ``anchor`` is the first opcode of the hop in the PTX; ``opcodes`` are the opcodes to show.
 
-    ``nbytes`` counts the payload that arrives in ``target``.
+    ``nbytes`` counts the payload that is written to ``target``.
     """
 
     source: str
@@ -26,14 +26,14 @@ class Step:
     who: str
     nbytes: int
     anchor: str
-    words: tuple[str, ...]
+    opcodes: tuple[str, ...]
 
 
 STEPS = (
     Step(
         "global memory",
         "shared memory",
-        "TMA copies the boxes of A and B, asynchronously: their bytes complete an mbarrier",
+        "TMA copies the boxes of A and B, asynchronously: their bytes complete a phase of an mbarrier",
         "one thread issues; all 128 wait on the mbarrier",
         LOADED,
         "mbarrier.arrive.expect_tx",
@@ -70,27 +70,27 @@ STEPS = (
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A step with the PTX lines that carry it out; ``(line, times)`` in program order."""
+class PtxStep:
+    """A step with its PTX lines: ``(line, repeats)`` in program order."""
 
     number: int
     step: Step
     lines: tuple[tuple[str, int], ...]
 
 
-def shown_steps(ptx: str) -> list[Shown]:
-    """The four steps with their lines of ``ptx``; neighbouring lines of one opcode are counted."""
+def ptx_steps(ptx: str) -> list[PtxStep]:
+    """Returns the four steps with their lines of ``ptx``; adjacent lines with one opcode are merged and counted."""
     instructions = list(_instructions(ptx))
     starts = _starts([opcode for opcode, _ in instructions])
-    shown = []
+    steps = []
     for number, (step, first, last) in enumerate(zip(STEPS, starts, [*starts[1:], None], strict=True), 1):
-        lines = [text for opcode, text in instructions[first:last] if opcode.startswith(step.words)]
-        shown.append(Shown(number, step, tuple(_counted(lines))))
-    return shown
+        lines = [text for opcode, text in instructions[first:last] if opcode.startswith(step.opcodes)]
+        steps.append(PtxStep(number, step, tuple(_count_repeats(lines))))
+    return steps
 
 
 def _instructions(ptx: str) -> Iterator[tuple[str, str]]:
-    """(opcode, text) of every instruction, without its guard; long vectors are shortened."""
+    """Yields (opcode, text) of every instruction, without its guard and with long vectors shortened."""
     for line in ptx.splitlines():
         text = re.sub(r"^@!?%?\w+\s+", "", line.strip())
         if re.match(r"[a-z]\w*\.[\w.:]+", text):
@@ -98,7 +98,7 @@ def _instructions(ptx: str) -> Iterator[tuple[str, str]]:
 
 
 def _starts(opcodes: Sequence[str]) -> list[int]:
-    """Where each step begins: its anchor, searched for after the anchor before it."""
+    """Returns the index of each step's first instruction: its anchor, searched for after the previous anchor."""
     starts: list[int] = []
     for step in STEPS:
         after = starts[-1] + 1 if starts else 0
@@ -106,8 +106,8 @@ def _starts(opcodes: Sequence[str]) -> list[int]:
     return starts
 
 
-def _counted(lines: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Neighbouring lines of one opcode as the first of them and how many they are."""
+def _count_repeats(lines: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Yields the first of adjacent lines with one opcode, and the number of these lines."""
     first, times = "", 0
     for line in lines:
         if times and line.split()[0] == first.split()[0]:

@@ -1,28 +1,28 @@
-"""Words that tables, pictures and traces share."""
+"""Text formats that tables, pictures and traces share."""
 
 from __future__ import annotations
 
 from warpwright.vgpu.timing import Profile
 
-__all__ = ["clause", "headline", "percent", "place"]
+__all__ = ["base_name", "clause", "headline", "percent"]
 
 
 def headline(profile: Profile) -> str:
-    """What ran where, in a few words."""
+    """Returns the kernel and the device as a title."""
     return f"{profile.kernel} on {profile.device}, predicted"
 
 
-def place(where: str) -> str:
-    """``file:line`` without the folders before the file."""
+def base_name(where: str) -> str:
+    """Returns ``file:line`` of ``folder/file:line``."""
     return where.rpartition("/")[2]
 
 
 def percent(share: float) -> str:
-    """``"41 %"``; one digit behind the point below ten."""
+    """Returns ``"41 %"``, below ten with one decimal."""
     value = 100 * share
     return f"{value:.0f} %" if value >= 9.95 or round(value, 1) == round(value) else f"{value:.1f} %"
 
 
 def clause(role: str, reason: str) -> str:
-    """Who waits for what: ``"mma waits ab.full"``, ``"all warps wait ab.full"``."""
+    """Returns role and stall reason as a clause: ``"mma waits ab.full"``, ``"all warps wait ab.full"``."""
     return f"{role} {reason.replace('waits', 'wait', 1)}" if role == "all warps" else f"{role} {reason}"

@@ -1,16 +1,16 @@
-"""Stretches of time: their union, what two unions have in common, and how long they are."""
+"""Intervals of time: union, intersection and total length."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-__all__ = ["Extent", "common", "length", "union"]
+__all__ = ["Extent", "intersection", "length", "union"]
 
 Extent = tuple[float, float]
 
 
 def union(extents: Iterable[Extent]) -> list[Extent]:
-    """The same stretches, ascending and without overlap."""
+    """Returns the union as ascending intervals without overlap."""
     merged: list[Extent] = []
     for start, end in sorted(extents):
         if merged and start <= merged[-1][1]:
@@ -20,8 +20,8 @@ def union(extents: Iterable[Extent]) -> list[Extent]:
     return merged
 
 
-def common(left: Sequence[Extent], right: Sequence[Extent]) -> list[Extent]:
-    """What lies in both of two ascending sequences."""
+def intersection(left: Sequence[Extent], right: Sequence[Extent]) -> list[Extent]:
+    """Returns the intersection of two ascending sequences of disjoint intervals."""
     found: list[Extent] = []
     i = j = 0
     while i < len(left) and j < len(right):
@@ -36,5 +36,5 @@ def common(left: Sequence[Extent], right: Sequence[Extent]) -> list[Extent]:
 
 
 def length(extents: Iterable[Extent]) -> float:
-    """The sum of the lengths; stretches that end before they start count nothing."""
+    """Returns the sum of the lengths; an interval that ends before it starts has length 0."""
     return sum(max(end - start, 0.0) for start, end in extents)

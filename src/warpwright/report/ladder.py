@@ -1,4 +1,4 @@
-"""The GEMM ladder as a chart: predicted TFLOPS of each level, beside the published ones."""
+"""The chart of the GEMM ladder: TFLOPS of each level, beside published figures."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ HATCH = "//////"
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """A level to draw: its rate in TFLOPS (useful work), how much of its tensor-core work is dropped (0 to 1), what is
-    new in it, and where it loses most."""
+    """One level of the chart: ``tflops`` of useful work, ``wasted`` as the dropped share of tensor-core work (0 to 1),
+    ``summary`` of the level's new idea, and ``why`` as its largest loss."""
 
     level: int
     tflops: float
@@ -35,7 +35,8 @@ class Rung:
 def draw_ladder(rungs: Sequence[Rung], size: int, device: Device, path: Path, measured: bool = False) -> None:
     """Write the chart of ``rungs`` at M = N = K = ``size`` to ``path`` (.svg, .png or .pdf).
 
-    ``measured``: the rates were measured on a GPU, not predicted. Published points stand beside Blackwell's levels.
+    ``measured``: the rates were measured on a GPU, not predicted. The chart of a Blackwell device has the published
+    figures too.
     """
     height = TOP + ROW * len(rungs) + BOTTOM
     blackwell = device.arch == "sm_100a"
@@ -46,13 +47,13 @@ def draw_ladder(rungs: Sequence[Rung], size: int, device: Device, path: Path, me
         figure.text(
             0.2 / WIDTH, 1 - 0.24 / height, f"GEMM ladder on {device.name}, {word}", fontsize=9.5, weight="bold"
         )
-        facts = f"bf16 in and out, float32 sums · M = N = K = {size:,} · peak {device.bf16_tflops:,.0f} TFLOPS"
+        facts = f"bf16 in and out, float32 accumulation · M = N = K = {size:,} · peak {device.bf16_tflops:,.0f} TFLOPS"
         figure.text(0.2 / WIDTH, 1 - 0.41 / height, facts, fontsize=7, color=GREY)
         _bars(axes, rungs, word)
         if blackwell:
             _published(axes, rungs, size)
         _limits(axes, rungs, size, device, blackwell)
-        _words(axes, rungs, device)
+        _texts(axes, rungs, device)
         axes.legend(
             loc="upper center",
             bbox_to_anchor=((WIDTH / 2 - LEFT) / wide, -0.4 / (ROW * len(rungs))),
@@ -80,7 +81,7 @@ def _bars(axes: Any, rungs: Sequence[Rung], word: str) -> None:
             edgecolor=PAINT["full"],
             hatch=HATCH,
             linewidth=0.5,
-            label=f"{word}: results that are dropped",
+            label=f"{word}: dropped work",
         )
     axes.set_ylim(len(rungs) - 0.4, -0.6)
 
@@ -103,7 +104,7 @@ def _published(axes: Any, rungs: Sequence[Rung], size: int) -> None:
 
 
 def _limits(axes: Any, rungs: Sequence[Rung], size: int, device: Device, blackwell: bool) -> None:
-    """The library's rate and the peak as vertical lines, with their names above."""
+    """Draw the rate of cuBLAS and the peak as vertical lines, with their names above."""
     lines = [(device.bf16_tflops, "peak")]
     if blackwell and size in CUBLAS:
         lines.append((CUBLAS[size], "cuBLAS, published"))
@@ -113,8 +114,8 @@ def _limits(axes: Any, rungs: Sequence[Rung], size: int, device: Device, blackwe
     axes.set_xlim(0, device.bf16_tflops)
 
 
-def _words(axes: Any, rungs: Sequence[Rung], device: Device) -> None:
-    """Left the level and what is new in it; right its rate, its share of the peak and what it waits for most."""
+def _texts(axes: Any, rungs: Sequence[Rung], device: Device) -> None:
+    """Write left of each bar the level and its summary, right of it its rate, its share of the peak and its loss."""
     place = axes.get_yaxis_transform()
     wide = WIDTH - LEFT - RIGHT
     for row, rung in enumerate(rungs):

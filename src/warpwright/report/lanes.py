@@ -1,4 +1,4 @@
-"""The lanes of a timeline: which there are, in which order, and which stretch of it shows what."""
+"""The lanes of a timeline, their order, and the windows that show its prologue, steady state and epilogue."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = [
     "TMA",
     "Lane",
     "Windows",
-    "coalesced",
+    "coalesce",
     "kind",
     "lanes",
-    "merged",
+    "merge_tracks",
     "ring_of",
     "slot_number",
     "windows",
@@ -31,20 +31,20 @@ TENSOR, TMA = "tensor core", "TMA"
 STATES = ("filling", "full", "in use")
 WAITS = re.compile(r"waits|barrier|cluster barrier|issue slots")
 COPIES = re.compile(r"load|TMA|copy|copies|fill|prefetch", re.IGNORECASE)
-PRODUCTS = re.compile(r"mma|multipl|tensor core", re.IGNORECASE)
+MULTIPLIES = re.compile(r"mma|multipl|tensor core", re.IGNORECASE)
 STORES = re.compile(r"stor|epilogue", re.IGNORECASE)
 MEMORY = re.compile(r"memory")
 TMA_STORES = "TMA stores"
 ENGINES = (TMA, TENSOR, TMA_STORES)
-FLOW = ("other", "copy", "operands", "multiply", "sums", "store")
+FLOW = ("other", "copy", "operands", "multiply", "accumulators", "store")
 ALL_WARPS = "all warps"
-LEAST_SHARE = 0.1
-STEADY_PERIODS = 3
+MIN_SHARE = 0.1  # of the run, for a role with a lane of its own
+STEADY_PASSES = 3  # of the ring, in the window of the steady state
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One track of one CTA. ``ring`` is the name of the ring whose slot it is, ``slot`` its number; "" and -1 else."""
+    """One track of one CTA. For a slot, ``ring`` is the name of its ring and ``slot`` its index; else "" and -1."""
 
     cta: int
     track: str
@@ -54,61 +54,64 @@ class Lane:
 
 
 def ring_of(track: str) -> tuple[str, int]:
-    """``("ab", 3)`` of the track ``ab[3]``; ``("", -1)`` of one that is no slot."""
+    """Returns ``("ab", 3)`` for the track ``ab[3]``, and ``("", -1)`` for a track that is no slot."""
     found = SLOT.fullmatch(track)
     return (found[1], int(found[2])) if found else ("", -1)
 
 
 def slot_number(span: Span) -> str:
-    """``"3"`` of a span that works on slot 3 of a ring (``"load ab[3]"``), else ``""``."""
+    """Returns ``"3"`` for a span that works on slot 3 of a ring (``"load ab[3]"``), else ``""``."""
     found = SLOT.search(span.name)
     return found[2] if found else ""
 
 
 def kind(span: Span) -> str:
-    """What a span is, as one of the colours of `report.figure`.
+    """Returns the kind of a span: a key of `report.figure.PAINT`.
 
-    By its name, where that says so, else by the role or engine that does it; memory that neither a copying nor a
-    multiplying role touches belongs to the epilogue.
+    The span's name decides, else its role or engine. A memory access of a role that neither copies nor multiplies
+    belongs to the epilogue.
     """
     if span.name in STATES:
         return span.name
     if WAITS.match(span.name):
         return "wait"
     for text in (span.name, span.track):
-        for pattern, name in ((PRODUCTS, "multiply"), (COPIES, "copy"), (STORES, "store")):
+        for pattern, name in ((MULTIPLIES, "multiply"), (COPIES, "copy"), (STORES, "store")):
             if pattern.search(text):
                 return name
     return "store" if MEMORY.search(span.name) else "other"
 
 
 def lanes(spans: Iterable[Span], ctas: int = 2) -> list[Lane]:
-    """The lanes of the first ``ctas`` CTAs, in the order of the flow: what copies, the rings that it fills, what
-    multiplies, the rings of sums, what stores; first everything else."""
+    """Returns the lanes of the first ``ctas`` CTAs in the order of the data flow.
+
+    The order is: other roles, roles and engines that copy, rings of operands, roles and engines that multiply, rings
+    of accumulators, roles and engines that store.
+    """
     tracks: dict[tuple[int, str], list[Span]] = {}
     for span in sorted(spans, key=lambda span: (span.start, span.end)):
         if span.cta < ctas and span.end > span.start:
             tracks.setdefault((span.cta, span.track), []).append(span)
-    made = [Lane(cta, track, *ring_of(track), tuple(found)) for (cta, track), found in tracks.items()]
-    ranks = _ranks(made)
-    return sorted(made, key=lambda lane: (lane.cta, ranks[lane.ring or lane.track], lane.slot))
+    unsorted = [Lane(cta, track, *ring_of(track), tuple(found)) for (cta, track), found in tracks.items()]
+    ranks = _ranks(unsorted)
+    return sorted(unsorted, key=lambda lane: (lane.cta, ranks[lane.ring or lane.track], lane.slot))
 
 
-def _ranks(made: Sequence[Lane]) -> dict[str, tuple[float, float]]:
-    """For each track or ring its place in the flow: by what it does most, and among equals by when it starts to."""
-    product = min((_first_work(lane.spans) for lane in made if lane.track == TENSOR), default=float("inf"))
+def _ranks(unsorted: Sequence[Lane]) -> dict[str, tuple[float, float]]:
+    """Returns the rank of each track or ring in the data flow: by its main kind, then by its first work."""
+    first_mma = min((_first_work(lane.spans) for lane in unsorted if lane.track == TENSOR), default=float("inf"))
     ranks: dict[str, tuple[float, float]] = {}
-    for lane in made:
+    for lane in unsorted:
         first = _first_work(lane.spans)
-        what = ("sums" if first > product else "operands") if lane.ring else _main_kind(lane.spans)
-        place = FLOW.index(what) + 0.5 * (lane.track in ENGINES)
+        what = ("accumulators" if first > first_mma else "operands") if lane.ring else _main_kind(lane.spans)
+        rank = FLOW.index(what) + 0.5 * (lane.track in ENGINES)
         name = lane.ring or lane.track
-        ranks[name] = min(ranks.get(name, (len(FLOW), first)), (place, first))
+        ranks[name] = min(ranks.get(name, (len(FLOW), first)), (rank, first))
     return ranks
 
 
 def _main_kind(spans: Sequence[Span]) -> str:
-    """What a track does for most of the time in which it does not wait."""
+    """Returns the kind, waits excluded, with the most cycles of a track."""
     cycles: dict[str, float] = {}
     for span in spans:
         cycles[kind(span)] = cycles.get(kind(span), 0.0) + span.end - span.start
@@ -117,35 +120,34 @@ def _main_kind(spans: Sequence[Span]) -> str:
 
 
 def _first_work(spans: Sequence[Span]) -> float:
-    """When a lane first does something; a slot counts from when it is full."""
+    """Returns the start of a lane's first span that is neither a wait nor the filling of a slot."""
     return next((span.start for span in spans if kind(span) not in ("wait", "filling")), spans[-1].start)
 
 
-def merged(spans: Sequence[Span]) -> list[Span]:
-    """The same spans in fewer, clearer lanes: roles that are soon over are joined to what all warps do, since lanes of
-    their own would be empty; stores of TMA stand apart from its loads.
+def merge_tracks(spans: Sequence[Span]) -> list[Span]:
+    """Returns the spans on fewer tracks: short roles move to the track "all warps", TMA stores to a track of their own.
 
-    Engines and rings stay, and so does a role that goes on for `LEAST_SHARE` of the time, waits included.
+    Engines and rings keep their tracks, and so does a role that lasts for `MIN_SHARE` of the run, waits included.
     """
     extents: dict[tuple[str, int], tuple[float, float]] = {}
     for span in spans:
         first, last = extents.get((span.track, span.cta), (span.start, span.end))
         extents[span.track, span.cta] = min(first, span.start), max(last, span.end)
-    least = LEAST_SHARE * max((last for _, last in extents.values()), default=0.0)
-    lasting = {track for (track, _), (first, last) in extents.items() if ring_of(track)[0] or last - first > least}
-    kept = {ALL_WARPS, *ENGINES, *lasting}
-    return [replace(span, track=_track(span, kept)) for span in spans]
+    shortest = MIN_SHARE * max((last for _, last in extents.values()), default=0.0)
+    long = {track for (track, _), (first, last) in extents.items() if ring_of(track)[0] or last - first > shortest}
+    tracks = {ALL_WARPS, *ENGINES, *long}
+    return [replace(span, track=_track(span, tracks)) for span in spans]
 
 
-def _track(span: Span, kept: Collection[str]) -> str:
+def _track(span: Span, tracks: Collection[str]) -> str:
     if span.track == TMA and kind(span) == "store":
         return TMA_STORES
-    return span.track if span.track in kept else ALL_WARPS
+    return span.track if span.track in tracks else ALL_WARPS
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Stretches of a timeline in cycles: the whole run, its beginning, a few turns of the ring, and its end."""
+    """Windows of a timeline (start, end), in cycles: the whole run, its beginning, some passes of the ring, its end."""
 
     whole: tuple[float, float]
     prologue: tuple[float, float]
@@ -154,29 +156,29 @@ class Windows:
 
 
 def windows(spans: Sequence[Span]) -> Windows:
-    """Where to look. The tensor core sets the pace; without one, the engine or role that works most."""
+    """Returns the windows of a timeline, placed by the tensor core, or by the busiest engine or role without one."""
     begin, end = min(0.0, *(span.start for span in spans)), max(span.end for span in spans)
     pace = _pacemaker(spans)
     first, last = pace[0].start, max(span.end for span in spans if span.track == pace[-1].track)
     steps = [after.start - before.start for before, after in pairwise(pace)]
     period = median(steps) if steps else max(end - begin, 1.0)
     stages = max((ring_of(span.track)[1] for span in spans), default=-1) + 1
-    turn = period * max(stages, 4)
+    ring_pass = period * max(stages, 4)
     middle = pace[len(pace) // 2].start
-    length = min(STEADY_PERIODS * turn, max(last - first, period))
-    steady = _within(middle - length / 2, length, begin, end)
-    prologue = begin, min(first + 1.25 * turn, end)
-    epilogue = max(last - 0.75 * turn, begin), end
+    length = min(STEADY_PASSES * ring_pass, max(last - first, period))
+    steady = _clamp(middle - length / 2, length, begin, end)
+    prologue = begin, min(first + 1.25 * ring_pass, end)
+    epilogue = max(last - 0.75 * ring_pass, begin), end
     return Windows((begin, end), prologue, steady, epilogue)
 
 
-def _within(start: float, length: float, begin: float, end: float) -> tuple[float, float]:
+def _clamp(start: float, length: float, begin: float, end: float) -> tuple[float, float]:
     start = max(begin, min(start, end - length))
     return start, min(start + length, end)
 
 
 def _pacemaker(spans: Sequence[Span]) -> list[Span]:
-    """Busy spans of CTA 0's tensor core, else of its busiest track, by start; those of one slot in a row are one."""
+    """Returns the busy spans of CTA 0's tensor core, or of its busiest track, by start; one span for each slot use."""
     busy: dict[str, list[Span]] = {}
     for span in spans:
         if span.cta == 0 and kind(span) != "wait" and not ring_of(span.track)[0]:
@@ -194,17 +196,17 @@ def _continues(before: Span | None, span: Span) -> bool:
     return span.start - before.end < before.end - before.start
 
 
-def coalesced(spans: Sequence[Span], within: tuple[float, float], steps: int) -> dict[str, list[tuple[float, float]]]:
-    """For each kind the (start, end) of what lies in a window, joined where less than 1/steps of it is between two."""
-    left, right = within
-    least = (right - left) / steps
+def coalesce(spans: Sequence[Span], window: tuple[float, float], steps: int) -> dict[str, list[tuple[float, float]]]:
+    """Returns the (start, end) of each kind in a window; gaps below 1/``steps`` of the window are closed."""
+    left, right = window
+    gap = (right - left) / steps
     joined: dict[str, list[tuple[float, float]]] = {}
     for span in spans:
         start, end = max(span.start, left), min(span.end, right)
         if end <= start:
             continue
         extents = joined.setdefault(kind(span), [])
-        if extents and start - extents[-1][1] < least:
+        if extents and start - extents[-1][1] < gap:
             extents[-1] = extents[-1][0], max(end, extents[-1][1])
         else:
             extents.append((start, end))

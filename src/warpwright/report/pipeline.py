@@ -1,4 +1,4 @@
-"""The pipeline picture: roles, engines and ring slots of a pair of CTAs over time, drawn from a run."""
+"""The pipeline picture: roles, engines and ring slots of up to two CTAs over time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,18 @@ from typing import Any
 from warpwright.errors import UsageError
 from warpwright.report.figure import GREY, INK, PAINT, RULE, canvas, save
 from warpwright.report.format import headline
-from warpwright.report.lanes import ENGINES, TENSOR, Lane, Windows, coalesced, kind, lanes, merged, slot_number, windows
+from warpwright.report.lanes import (
+    ENGINES,
+    TENSOR,
+    Lane,
+    Windows,
+    coalesce,
+    kind,
+    lanes,
+    merge_tracks,
+    slot_number,
+    windows,
+)
 from warpwright.vgpu.timing import Profile, Span
 
 __all__ = ["draw_pipeline"]
@@ -20,15 +31,15 @@ WIDTH, EDGE, LEFT, RIGHT, TOP, BOTTOM = 7.2, 0.2, 0.98, 0.15, 0.72, 0.62
 GAP, BETWEEN = 0.52, 0.25
 LANE, SLOT_LANE, CTA_GAP, OVERVIEW = 0.145, 0.062, 0.09, 0.62
 RESOLUTION = 1500
-DIGIT, LETTER = 0.065, 0.054  # inches that a character of 5.5 and of 5 points takes
+DIGIT, LETTER = 0.065, 0.054  # width of a character of 5.5 and of 5 points, inches
 HEIGHTS = {"wait": 0.62, "filling": 0.86, "full": 0.86, "in use": 0.86}
 LEGEND = (
     ("copy", "copies"),
     ("multiply", "multiplies"),
-    ("store", "reads sums, stores"),
+    ("store", "reads accumulator, stores"),
     ("other", "other work"),
     ("wait", "waits for"),
-    ("filling", "slot: being filled"),
+    ("filling", "slot: filling"),
     ("full", "slot: full"),
     ("in use", "slot: in use"),
 )
@@ -36,7 +47,7 @@ LEGEND = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Where a lane stands: the middle and the height of its row, in inches from the top of its panel."""
+    """The row of a lane: its middle and its height, in inches from the top of its panel."""
 
     lane: Lane
     middle: float
@@ -45,7 +56,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A stretch of the timeline (``window``, cycles) in a ``box`` (left, bottom, width, height in inches)."""
+    """A ``window`` of the timeline, in cycles, drawn in a ``box`` (left, bottom, width, height in inches)."""
 
     title: str
     window: tuple[float, float]
@@ -57,33 +68,35 @@ class Panel:
 def draw_pipeline(profile: Profile, path: Path) -> None:
     """Write the picture of ``profile`` to ``path`` (.svg, .png or .pdf).
 
-    Above the whole run of a representative cluster, below it some turns of its ring, then its beginning and its end.
-    Raises UsageError for a profile without a timeline, and where the file cannot be written.
+    From top to bottom: the whole run of a representative cluster, some passes of its ring, its prologue and epilogue.
+    Raises UsageError for a profile without a timeline, and if the file cannot be written.
     """
-    shown = lanes(merged(profile.spans))
-    if not shown:
-        raise UsageError(f"the profile of {profile.kernel} has no timeline to draw: nothing ran long enough to show")
-    rows, tall = _rows(shown)
+    drawn = lanes(merge_tracks(profile.spans))
+    if not drawn:
+        raise UsageError(
+            f"the profile of {profile.kernel} has no timeline to draw: no span is long enough; leave --plot out"
+        )
+    rows, tall = _rows(drawn)
     where = windows(profile.spans)
-    panels, height = _panels(where, tall, _repeats(shown, where))
+    panels, height = _panels(where, tall, _has_steady_state(drawn, where))
     with canvas(WIDTH, height) as figure:
         figure.text(EDGE / WIDTH, 1 - 0.22 / height, headline(profile), fontsize=9.5, fontweight="bold")
         figure.text(EDGE / WIDTH, 1 - 0.38 / height, _subtitle(profile), fontsize=7, color=GREY)
         whole, *_ = [_draw(figure, panel, rows, tall) for panel in panels]
         for panel in panels[1:]:
-            _mark(whole, panel)
-        _legend(figure, shown)
+            _mark_window(whole, panel)
+        _legend(figure, drawn)
         save(figure, path)
 
 
-def _repeats(shown: Sequence[Lane], where: Windows) -> bool:
-    """Whether there is a steady state to look into: engines at work, and the closer looks are three different ones."""
-    apart = where.prologue[1] <= where.steady[0] and where.steady[1] <= where.epilogue[0]
-    return apart and any(lane.track in ENGINES for lane in shown)
+def _has_steady_state(drawn: Sequence[Lane], where: Windows) -> bool:
+    """Returns whether an engine is active and the windows of prologue, steady state and epilogue do not overlap."""
+    disjoint = where.prologue[1] <= where.steady[0] and where.steady[1] <= where.epilogue[0]
+    return disjoint and any(lane.track in ENGINES for lane in drawn)
 
 
 def _subtitle(profile: Profile) -> str:
-    """Numbers of the launch in one line."""
+    """Returns the figures of the launch in one line."""
     x, y, z = profile.grid
     threads = profile.block[0] * profile.block[1] * profile.block[2]
     ctas = f"{x * y * z:,} CTA{'s' * (x * y * z > 1)}"
@@ -93,10 +106,10 @@ def _subtitle(profile: Profile) -> str:
     return " · ".join([*parts, f"device memory {profile.usage.hbm:.0%}"])
 
 
-def _panels(where: Windows, tall: float, repeats: bool) -> tuple[list[Panel], float]:
-    """The panels of a picture and its height, inches: the whole run, and where it repeats itself three closer looks."""
+def _panels(where: Windows, tall: float, steady: bool) -> tuple[list[Panel], float]:
+    """Returns the panels and the height of the picture, inches: the whole run, with a steady state three windows."""
     span = WIDTH - LEFT - RIGHT
-    if not repeats:
+    if not steady:
         return [Panel("whole run", where.whole, (LEFT, BOTTOM, span, tall))], TOP + tall + BOTTOM
     half = (span - BETWEEN) / 2
     second = BOTTOM + tall + GAP
@@ -110,11 +123,11 @@ def _panels(where: Windows, tall: float, repeats: bool) -> tuple[list[Panel], fl
     return panels, first + OVERVIEW * tall + TOP
 
 
-def _rows(shown: Sequence[Lane]) -> tuple[list[Row], float]:
-    """Every lane's row, and the height of a panel, inches: slots are thin, CTAs stand apart."""
+def _rows(drawn: Sequence[Lane]) -> tuple[list[Row], float]:
+    """Returns the row of every lane, and the height of a panel in inches; slots are thin, CTAs are separated."""
     rows: list[Row] = []
     y = 0.0
-    for _, group in groupby(shown, key=lambda lane: lane.cta):
+    for _, group in groupby(drawn, key=lambda lane: lane.cta):
         block = list(group)
         for lane in block:
             slots = sum(other.ring == lane.ring for other in block)
@@ -126,7 +139,7 @@ def _rows(shown: Sequence[Lane]) -> tuple[list[Row], float]:
 
 
 def _draw(figure: Any, panel: Panel, rows: Sequence[Row], tall: float) -> Any:
-    """The axes of one panel, with every lane."""
+    """Draw one panel with every lane; returns its axes."""
     width, height = figure.get_size_inches()
     left, bottom, wide, high = panel.box
     axes = figure.add_axes((left / width, bottom / height, wide / width, high / height))
@@ -154,8 +167,8 @@ def _scale(axes: Any, wide: float) -> None:
 
 
 def _bars(axes: Any, row: Row, window: tuple[float, float]) -> None:
-    """Waits below, work above; of what is finer than the picture, what stands last in `HEIGHTS` is seen."""
-    bars = coalesced(row.lane.spans, window, RESOLUTION)
+    """Draw the spans of a lane: waits below work, and the last kind in `HEIGHTS` on top."""
+    bars = coalesce(row.lane.spans, window, RESOLUTION)
     for name in sorted(bars, key=lambda name: list(HEIGHTS).index(name) if name in HEIGHTS else len(HEIGHTS)):
         height = row.height * HEIGHTS.get(name, 0.78)
         extents = [(start, end - start) for start, end in bars[name]]
@@ -163,11 +176,11 @@ def _bars(axes: Any, row: Row, window: tuple[float, float]) -> None:
 
 
 def _labels(axes: Any, row: Row, window: tuple[float, float], scale: float) -> None:
-    """The slot that a bar works on, or what a wait waits for, where there is room: ``scale`` is inches a cycle."""
+    """Label work with its slot, and waits with their reason, where the text fits; ``scale`` is in inches a cycle."""
     free, right_edge = window
     spans = [span for span in row.lane.spans if span.end > free and span.start < right_edge]
     working = [(span.start, span.end) for span in spans if kind(span) != "wait"]
-    for span in _joined(spans):
+    for span in _join_slots(spans):
         waits = kind(span) == "wait"
         text = span.name.removeprefix("waits ") if waits else slot_number(span)
         start, end = max(span.start, window[0]), min(span.end, right_edge)
@@ -188,8 +201,8 @@ def _labels(axes: Any, row: Row, window: tuple[float, float], scale: float) -> N
             )
 
 
-def _joined(spans: Sequence[Span]) -> list[Span]:
-    """Spans that work on one slot in a row, as one."""
+def _join_slots(spans: Sequence[Span]) -> list[Span]:
+    """Returns the spans with consecutive spans on one slot joined."""
     joined: list[Span] = []
     for span in spans:
         if joined and slot_number(span) and joined[-1].name == span.name and span.start <= joined[-1].end + 1:
@@ -200,8 +213,8 @@ def _joined(spans: Sequence[Span]) -> list[Span]:
 
 
 def _names(axes: Any, rows: Sequence[Row], panel: Panel) -> None:
-    """Left of a panel: the name of each lane, one name for the slots of a ring, and which CTA they are of."""
-    place = axes.get_yaxis_transform()
+    """Write left of a panel the name of each lane, one name for the slots of a ring, and the CTA."""
+    transform = axes.get_yaxis_transform()
     inch = 1 / panel.box[2]
     size = 6.5 if panel.labelled else 5.5
     several = len({row.lane.cta for row in rows}) > 1
@@ -211,7 +224,7 @@ def _names(axes: Any, rows: Sequence[Row], panel: Panel) -> None:
             axes.axhline(block[0].middle - block[0].height / 2 - CTA_GAP / 2, color=RULE, linewidth=0.6)
         if not panel.named:
             continue
-        style = {"transform": place, "va": "center"}
+        style = {"transform": transform, "va": "center"}
         for _, lane_group in groupby(block, key=lambda row: row.lane.ring or row.lane.track):
             slots = list(lane_group)
             lane = slots[0].lane
@@ -226,8 +239,8 @@ def _middle(rows: Sequence[Row]) -> float:
     return (rows[0].middle - rows[0].height / 2 + rows[-1].middle + rows[-1].height / 2) / 2
 
 
-def _mark(axes: Any, panel: Panel) -> None:
-    """Where in the whole run a panel looks."""
+def _mark_window(axes: Any, panel: Panel) -> None:
+    """Mark the window of a panel in the whole run."""
     axes.axvspan(*panel.window, facecolor="none", edgecolor=INK, linewidth=0.7, zorder=5, clip_on=False)
     axes.annotate(
         panel.title[0],
@@ -241,14 +254,14 @@ def _mark(axes: Any, panel: Panel) -> None:
     )
 
 
-def _legend(figure: Any, shown: Sequence[Lane]) -> None:
+def _legend(figure: Any, drawn: Sequence[Lane]) -> None:
     from matplotlib.patches import Patch
 
-    used = {kind(each) for lane in shown for each in lane.spans}
-    words = dict(LEGEND)
-    if not any(lane.track == TENSOR for lane in shown):
-        words["store"] = "memory, stores"
-    handles = [Patch(facecolor=PAINT[name], label=label) for name, label in words.items() if name in used]
+    used = {kind(each) for lane in drawn for each in lane.spans}
+    labels = dict(LEGEND)
+    if not any(lane.track == TENSOR for lane in drawn):
+        labels["store"] = "memory, stores"
+    handles = [Patch(facecolor=PAINT[name], label=label) for name, label in labels.items() if name in used]
     figure.legend(
         handles=handles,
         loc="lower center",

@@ -1,8 +1,8 @@
-"""TFLOPS that others published for the nine levels of the Blackwell BF16 ladder, M = N = K, on their GB200.
+"""Published TFLOPS of the nine levels of the Blackwell BF16 GEMM ladder, M = N = K, on a GB200 of their authors.
 
-Source: the write-ups of the levels, one a level, and for levels that a write-up of a later level quotes differently
-the level's own. ``CUBLAS`` is the peer that those write-ups measured beside them; where several did, the newest.
-Nothing here was measured by us.
+Source: the write-up of each level. Where the write-up of a later level quotes another figure, the level's own is used.
+``CUBLAS`` is the rate of cuBLAS that those write-ups measured; of several figures, the newest. None of these figures
+was measured by this project.
 """
 
 from __future__ import annotations
@@ -32,4 +32,4 @@ DISAGREEMENTS: Mapping[int, Sizes] = {
     6: {4096: 624, 6144: 700, 8192: 700},
     7: {4096: 1245, 6144: 1463, 8192: 1321, 12288: 1221},
 }
-"""The same levels as the write-up of the next level quotes or re-measured them."""
+"""Figures for the same levels that the write-up of the next level quotes or measures."""

@@ -1,11 +1,11 @@
-"""Verdicts as SARIF 2.1.0 (OASIS), which code review tools show beside the lines: what they say of each finding."""
+"""A checker's verdict as SARIF 2.1.0 (OASIS), which code review tools show at the source lines."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from warpwright.report.findings import Place, place_of, places_of, short
+from warpwright.report.findings import Location, location_of, locations_of, shorten_paths
 from warpwright.vgpu.checks.findings import Finding, Rule, Step, Verdict
 from warpwright.vgpu.checks.rules import RULES
 
@@ -18,12 +18,12 @@ Json = dict[str, Any]
 
 
 def sarif_of(verdict: Verdict, version: str, source: Path | None = None, root: Path | None = None) -> Json:
-    """One run of the tool of that ``version``. ``source`` is the PTX file, where PTX does not name lines of another;
-    files below ``root`` (the working directory) are named relative to it.
+    """Returns the SARIF log of one run of the checker, in ``version`` of this package.
 
-    A result stands at the later of its accesses, a deadlock at its first wait; the others are related locations, and
-    all in order its code flow. Reasons of an incomplete verdict are notifications of the run, which then has not
-    succeeded.
+    ``source`` is the PTX file, for PTX without line information of another source. Files below ``root`` (default: the
+    working directory) have relative URIs. The location of a result is the later of its accesses, of a deadlock its
+    first wait; the others are related locations, and all of them, in order, are the code flow. The reasons of an
+    incomplete verdict are notifications of the run, and the run has then not succeeded.
     """
     base = (Path.cwd() if root is None else root).resolve()
     driver = {"name": "warpwright", "semanticVersion": version, "rules": [_rule(rule) for rule in RULES.values()]}
@@ -52,14 +52,14 @@ def _sentence(text: str) -> str:
 
 
 def _result(finding: Finding, kernel: str, source: Path | None, base: Path) -> Json:
-    parts = [finding.rule.title, short(finding.message), f"repair: {short(finding.rule.repair)}"]
+    parts = [finding.rule.title, shorten_paths(finding.message), f"repair: {shorten_paths(finding.rule.repair)}"]
     parts += [f"seen in the schedule of seed {finding.seed}"] * bool(finding.seed)
     text = " ".join(map(_sentence, parts))
-    places, stopped = places_of(finding, source), finding.rule.id == "deadlock"
+    locations, deadlock = locations_of(finding, source), finding.rule.id == "deadlock"
     logical = [{"name": kernel, "kind": "function"}]
     location: Json = {"logicalLocations": logical}
-    if places:
-        location |= {"physicalLocation": _physical(places[0 if stopped else -1], base)}
+    if locations:
+        location |= {"physicalLocation": _physical(locations[0 if deadlock else -1], base)}
     result = {
         "ruleId": finding.rule.id,
         "ruleIndex": list(RULES).index(finding.rule.id),
@@ -67,21 +67,21 @@ def _result(finding: Finding, kernel: str, source: Path | None, base: Path) -> J
         "message": {"text": text},
         "locations": [location],
     }
-    steps = [(step, place_of(step.where, source)) for step in finding.steps]
-    placed = [_step(step, found, base) for step, found in steps if found is not None]
-    others = placed[1:] if stopped else placed[:-1]
+    found = [(step, location_of(step.where, source)) for step in finding.steps]
+    steps = [_step(step, each, base) for step, each in found if each is not None]
+    others = steps[1:] if deadlock else steps[:-1]
     if others:
-        result["relatedLocations"] = [{"id": number, **place} for number, place in enumerate(others, 1)]
-        result["codeFlows"] = [{"threadFlows": [{"locations": [{"location": place} for place in placed]}]}]
+        result["relatedLocations"] = [{"id": number, **step} for number, step in enumerate(others, 1)]
+        result["codeFlows"] = [{"threadFlows": [{"locations": [{"location": step} for step in steps]}]}]
     return result
 
 
-def _step(step: Step, found: Place, base: Path) -> Json:
+def _step(step: Step, found: Location, base: Path) -> Json:
     text = f"{step.what}: {step.opcode} ({step.role}, CTA {step.cta}, thread {step.thread})"
     return {"message": {"text": text}, "physicalLocation": _physical(found, base)}
 
 
-def _physical(found: Place, base: Path) -> Json:
+def _physical(found: Location, base: Path) -> Json:
     path = Path(found[0]).resolve()
     if path.is_relative_to(base):
         artifact = {"uri": path.relative_to(base).as_posix(), "uriBaseId": "SRCROOT"}

@@ -1,11 +1,11 @@
-"""The memory flow as a drawing: five places in a row, the hops between them, and each hop's PTX below."""
+"""The drawing of the memory flow: the memories in a row, the hops between them, and the PTX of each hop."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
 
-from warpwright.report.flow import Shown
+from warpwright.report.flow import PtxStep
 
 __all__ = ["draw"]
 
@@ -15,7 +15,7 @@ BOX_WIDTH, BOX_HEIGHT, BOX_TOP = 140, 84, 96
 LINE = 19
 CARD_TOP = 212
 CARD_TITLE = 30
-PLACES = (
+MEMORIES = (
     ("global memory", "A, B: float16", "#e8eef7"),
     ("shared memory", "A, B tiles, swizzled", "#fdf0d9"),
     ("tensor memory", "D 128 × 128 float32", "#e4f3e6"),
@@ -31,8 +31,8 @@ STYLE = (
 )
 
 
-def draw(steps: Sequence[Shown], result: str) -> str:
-    """The whole picture as SVG text; ``result`` is the line that says what was verified."""
+def draw(steps: Sequence[PtxStep], result: str) -> str:
+    """Returns the picture as SVG text; ``result`` is the line with the verification."""
     cards, bottom = _cards(steps)
     height = bottom + 48
     return "\n".join(
@@ -42,7 +42,7 @@ def draw(steps: Sequence[Shown], result: str) -> str:
             f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
             _text(MARGIN, 44, "Memory flow of one tile on sm_100a: D = A · Bᵀ, 128 × 128 × 64", "title"),
             _text(MARGIN, 66, "one CTA of 128 threads; float16 in, float32 out", "small"),
-            *_places(),
+            *_memories(),
             *cards,
             _text(MARGIN, height - 22, result, "head"),
             "</svg>\n",
@@ -50,19 +50,19 @@ def draw(steps: Sequence[Shown], result: str) -> str:
     )
 
 
-def _places() -> list[str]:
-    """The row of boxes, with an arrow and its step's number between neighbours."""
-    gap = (WIDTH - 2 * MARGIN - len(PLACES) * BOX_WIDTH) / (len(PLACES) - 1)
+def _memories() -> list[str]:
+    """Returns the row of memories, with an arrow and the number of the step between neighbours."""
+    gap = (WIDTH - 2 * MARGIN - len(MEMORIES) * BOX_WIDTH) / (len(MEMORIES) - 1)
     middle = BOX_TOP + BOX_HEIGHT / 2
     parts = []
-    for index, (name, holds, color) in enumerate(PLACES):
+    for index, (name, content, color) in enumerate(MEMORIES):
         x = MARGIN + index * (BOX_WIDTH + gap)
         center = x + BOX_WIDTH / 2
         parts += [
             f'<rect x="{x:.1f}" y="{BOX_TOP}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="8" fill="{color}" '
             'stroke="#9aa5b8"/>',
             _text(center, middle - 4, name, "head", anchor="middle"),
-            _text(center, middle + 15, holds, "small", anchor="middle"),
+            _text(center, middle + 15, content, "small", anchor="middle"),
         ]
         if index < len(HOPS):
             parts.append(_arrow(x + BOX_WIDTH, x + BOX_WIDTH + gap, middle, HOPS[index]))
@@ -79,29 +79,29 @@ def _arrow(left: float, right: float, y: float, number: str) -> str:
     )
 
 
-def _cards(steps: Sequence[Shown]) -> tuple[list[str], int]:
-    """A card for each step, one below the other, and where the last one ends."""
+def _cards(steps: Sequence[PtxStep]) -> tuple[list[str], int]:
+    """Returns a card for each step, from top to bottom, and the bottom of the last card."""
     parts: list[str] = []
     y = CARD_TOP
-    for shown in steps:
-        step = shown.step
-        height = CARD_TITLE + LINE * (len(shown.lines) + 3)
+    for each in steps:
+        step = each.step
+        height = CARD_TITLE + LINE * (len(each.lines) + 3)
         parts += [
             f'<rect x="{MARGIN}" y="{y}" width="{WIDTH - 2 * MARGIN}" height="{height}" rx="8" fill="#f7f8fb"/>',
-            _text(MARGIN + 18, y + 25, f"{shown.number}   {step.source} → {step.target}", "head"),
+            _text(MARGIN + 18, y + 25, f"{each.number}   {step.source} → {step.target}", "head"),
             _text(WIDTH - MARGIN - 18, y + 25, f"{step.nbytes:,} bytes", "head", anchor="end"),
             _text(MARGIN + 44, y + 25 + LINE, step.how, "small"),
             _text(MARGIN + 44, y + 25 + 2 * LINE, step.who, "small"),
         ]
-        for row, (line, times) in enumerate(shown.lines, 3):
-            parts.append(_text(MARGIN + 44, y + 27 + LINE * row, _clipped(line), "mono"))
+        for row, (line, times) in enumerate(each.lines, 3):
+            parts.append(_text(MARGIN + 44, y + 27 + LINE * row, _clip(line), "mono"))
             if times > 1:
                 parts.append(_text(MARGIN + 38, y + 27 + LINE * row, f"{times} ×", "small", anchor="end"))
         y += height + 12
     return parts, y
 
 
-def _clipped(line: str, columns: int = 128) -> str:
+def _clip(line: str, columns: int = 128) -> str:
     return line if len(line) <= columns else f"{line[: columns - 1]}…"
 
 

@@ -1,4 +1,4 @@
-"""Rows of one shape as a table."""
+"""Tables from rows with equal keys."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["table"]
 
 
 def table(rows: Sequence[Mapping[str, Any]], title: str = "") -> Table:
-    """A table with one column for each key of the first row; numbers stand right, long headings wrap."""
-    made = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", title_style="bold")
+    """Returns a table with one column for each key of the first row; numbers are right-aligned, long headings wrap."""
+    result = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", title_style="bold")
     for key, value in rows[0].items():
         width = max(len(Text.from_markup(_cell(key, row[key]))) for row in rows)
         side: Literal["left", "right"] = "right" if isinstance(value, (int, float)) else "left"
-        made.add_column(key.replace("_", " "), justify=side, min_width=width, vertical="bottom")
+        result.add_column(key.replace("_", " "), justify=side, min_width=width, vertical="bottom")
     for row in rows:
-        made.add_row(*(_cell(key, value) for key, value in row.items()))
-    return made
+        result.add_row(*(_cell(key, value) for key, value in row.items()))
+    return result
 
 
 def _cell(key: str, value: Any) -> str:

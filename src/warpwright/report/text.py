@@ -1,4 +1,4 @@
-"""A profile as tables and sentences."""
+"""A profile as tables and text."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from rich.markup import escape
 
 from warpwright import targets
 from warpwright.report.account import account
-from warpwright.report.format import clause, headline, percent, place
+from warpwright.report.format import base_name, clause, headline, percent
 from warpwright.report.tables import table
 from warpwright.vgpu.timing import Profile, Role
 
 __all__ = ["main_stall", "profile_tables"]
 
-SHOWN_STALLS = 4
-LEAST_SHARE = 0.01
-FEEDERS = re.compile(r"mma|multipl|product|consum", re.IGNORECASE)
+MAX_STALLS = 4
+MIN_SHARE = 0.01
+MMA_ROLES = re.compile(r"mma|multipl|product|consum", re.IGNORECASE)
 
 
 def main_stall(profile: Profile) -> str:
-    """The longest stall of roles that multiply, else of the role that runs longest: ``"mma waits ab.full 41 %"``."""
-    found = [role for role in profile.roles if FEEDERS.search(role.name)]
+    """Returns the longest stall of the MMA roles, or of the longest role without one: ``"mma waits ab.full 41 %"``."""
+    found = [role for role in profile.roles if MMA_ROLES.search(role.name)]
     roles = found or sorted(profile.roles, key=lambda role: -role.cycles)[:1]
     stalls = [(stall.share, clause(role.name, stall.reason)) for role in roles for stall in role.stalls]
-    share, words = max(stalls, default=(0.0, ""))
-    return f"{words} {percent(share)}" if words else ""
+    share, stall = max(stalls, default=(0.0, ""))
+    return f"{stall} {percent(share)}" if stall else ""
 
 
 def profile_tables(profile: Profile, advice: Sequence[Any] = ()) -> Iterator[RenderableType]:
-    """What ``warpwright profile`` prints: the time, the chip's use, the grid, each role's stalls, advice."""
+    """Yields the output of ``warpwright profile``: time, use of the GPU, grid, parts of the time, stalls, advice."""
     yield f"[bold]{_title(profile)}[/bold]"
     yield table([_time(profile)])
-    yield table([_usage(profile)], "use of the chip, of its peak")
+    yield table([_usage(profile)], "use of the GPU, of its peak")
     yield table([_grid(profile)], "the grid")
     parts = account(profile)
     if parts:
         yield table([{part: round(cost, 1) for part, cost in parts.items()}], "where the time goes, µs")
-    least = LEAST_SHARE * max((role.cycles for role in profile.roles), default=0.0)
-    roles = [row for role in profile.roles if role.cycles >= least for row in _stalls(role)]
+    shortest = MIN_SHARE * max((role.cycles for role in profile.roles), default=0.0)
+    roles = [row for role in profile.roles if role.cycles >= shortest for row in _stalls(role)]
     if roles:
         yield table(roles, "where the time of each role goes")
-    yield from _advised(advice)
+    yield from _advice_lines(advice)
 
 
 def _title(profile: Profile) -> str:
@@ -98,19 +98,19 @@ def _dims(dims: tuple[int, int, int]) -> str:
 
 
 def _stalls(role: Role) -> Iterator[dict[str, Any]]:
-    """A row for each long stall of a role; the role itself stands in the first."""
-    stalls = [stall for stall in role.stalls if stall.share >= LEAST_SHARE][:SHOWN_STALLS]
+    """Yields a row for each long stall of a role; the first row has the role."""
+    stalls = [stall for stall in role.stalls if stall.share >= MIN_SHARE][:MAX_STALLS]
     head = {"role": role.name, "warps": str(role.warps), "issues": percent(role.busy)}
     if not stalls:
         yield {**head, "stall": "", "share": "", "where": ""}
     for stall in stalls:
-        yield {**head, "stall": stall.reason, "share": percent(stall.share), "where": escape(place(stall.where))}
+        yield {**head, "stall": stall.reason, "share": percent(stall.share), "where": escape(base_name(stall.where))}
         head = dict.fromkeys(head, "")
 
 
-def _advised(advice: Sequence[Any]) -> Iterator[str]:
+def _advice_lines(advice: Sequence[Any]) -> Iterator[str]:
     if not advice:
-        yield "[bold]Advice:[/bold] none; nothing stands out."
+        yield "[bold]Advice:[/bold] none."
     for number, each in enumerate(advice, 1):
-        where = f" [dim]({escape(place(each.where))})[/dim]" if each.where else ""
+        where = f" [dim]({escape(base_name(each.where))})[/dim]" if each.where else ""
         yield f"[bold]{number}. {each.topic}[/bold] (+{each.gain:.0f} %): {escape(each.text)}{where}"

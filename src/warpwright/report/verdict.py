@@ -1,11 +1,11 @@
-"""Is a result right? Measured against float64, a part at a time, so that a large one fits in memory.
+"""Verification of results against float64, one block of rows or one head at a time to limit memory.
 
 Two bounds hold for every element of a verified result, with one unit in the last place (ulp) of the output type and a
-slack, `kernels.reference.accumulation_slack` of a product and `kernels.attention.reference.slack` of attention:
+slack, `kernels.reference.accumulation_slack` for GEMM and `kernels.attention.reference.slack` for attention:
 
 - ``|d - exact| <= ulp / 2 + slack``, where ``exact`` is the float64 value: one rounding, plus the accumulation;
 - ``|d - rounded| <= max(ulp, slack)``, where ``rounded`` is ``exact`` in the output type. ``max_ulp`` is the largest
-  such distance in that unit: an element that cancels to less than the slack cannot be resolved any finer.
+  such distance in units of max(ulp, slack): cancellation below the slack is not resolved.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ __all__ = ["Verdict", "judge", "judge_attention"]
 Array = NDArray[Any]
 
 BLOCK_ROWS = 512
-LSE_ERROR = 1e-5  # of a float32 logarithm of a sum, and relative to scores that it stands beside
+LSE_ERROR = 1e-5  # absolute and relative error of a float32 log-sum-exp
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Errors against float64 (``max_ulp`` against float64 rounded to the output type) and whether the bounds hold."""
+    """Errors against float64 (``max_ulp`` against float64 rounded to the output type), and whether the bounds hold."""
 
     max_err: float
     mean_err: float
@@ -44,7 +44,7 @@ class Verdict:
 
 @dataclass
 class _Sums:
-    """What is carried from one block of rows to the next."""
+    """Error sums over the blocks of rows."""
 
     max_err: float = 0.0
     total_err: float = 0.0
@@ -56,7 +56,7 @@ class _Sums:
 
 
 def judge(result: Array, a: Array, b: Array) -> Verdict:
-    """How ``result`` (M, N) differs from ``a @ b`` of ``a`` (M, K) and ``b`` (K, N) as the kernel received them.
+    """Compare ``result`` (M, N) with ``a @ b`` of ``a`` (M, K) and ``b`` (K, N), the kernel's operands.
 
     Where the exact value is not finite, or overflows the output type, ``result`` must be the same NaN or infinity.
     """
@@ -71,13 +71,15 @@ def judge(result: Array, a: Array, b: Array) -> Verdict:
     return _verdict(sums, result.size)
 
 
-def judge_attention(problem: Problem, given: tuple[Array, Array, Array], result: Array, lse: Array | None) -> Verdict:
-    """How the result (batch, heads, q_len, head_dim) of finite Q, K and V differs, head by head, and the log-sum-exp,
-    where there is one."""
+def judge_attention(problem: Problem, qkv: tuple[Array, Array, Array], result: Array, lse: Array | None) -> Verdict:
+    """Compare ``result`` (batch, heads, q_len, head_dim) of finite Q, K and V with float64, head by head.
+
+    ``lse``, the log-sum-exp (batch, heads, q_len), is compared too unless it is None.
+    """
     sums, one = _Sums(), replace(problem, batch=1, heads=1, kv_heads=1, scale=problem.factor)
     for batch, head in np.ndindex(problem.batch, problem.heads):
         shared = head // problem.group
-        arrays = [x[batch, at][None, None] for x, at in zip(given, (head, shared, shared), strict=True)]
+        arrays = [x[batch, at][None, None] for x, at in zip(qkv, (head, shared, shared), strict=True)]
         exact, exact_lse = attention(one, *arrays)
         _add_block(sums, result[batch, head], exact[0, 0], slack(one, *arrays)[0, 0])
         if lse is not None:

@@ -236,7 +236,7 @@ def _struct(digits: Any, where: str) -> bytes:
 
 
 def _dtype(name: str, where: str) -> np.dtype[Any]:
-    found = types.named(name).dtype
+    found = types.of_name(name).dtype
     if found is None:
         raise UsageError(f"{where} has dtype {name}, which no array holds; expected f32, bf16, u32 or the like")
     return found

@@ -1,7 +1,7 @@
-"""What the targets allow and what the devices are: data only.
+"""Limits of targets, figures of devices and constants of the timing model: data only.
 
-``arch("sm_100a")`` gives the limits of a target, ``device("b200")`` the figures of a chip, ``timing_of("b200")`` what
-things cost there. Every figure names its source.
+``arch("sm_100a")`` returns the limits of a target, ``device("b200")`` the figures of a device, ``timing_of("b200")``
+the constants of the timing model for a device. Every figure names its source.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["ARCHS", "DEVICES", "TIMINGS", "Arch", "Device", "Timing", "arch", "d
 
 
 def arch(name: str) -> Arch:
-    """The limits of a target (``"sm_100a"``). Raises UsageError for a target that is not in ``ARCHS``."""
+    """Returns the limits of a target (``"sm_100a"``). Raises UsageError for a target that is not in ``ARCHS``."""
     found = ARCHS.get(name)
     if found is None:
         raise UsageError(f"given target {name!r}; expected one of {', '.join(ARCHS)}")
@@ -23,7 +23,7 @@ def arch(name: str) -> Arch:
 
 
 def device(name: str) -> Device:
-    """The figures of a device (``"b200"``, upper or lower case). Raises UsageError for an unknown device."""
+    """Returns the figures of a device (``"b200"``, in any case). Raises UsageError for an unknown device."""
     found = DEVICES.get(name.lower())
     if found is None:
         raise UsageError(f"given device {name!r}; expected one of {', '.join(DEVICES)}")
@@ -31,5 +31,5 @@ def device(name: str) -> Device:
 
 
 def timing_of(name: str) -> Timing:
-    """What things cost on a device. Raises UsageError for an unknown device."""
+    """Returns the timing constants of a device. Raises UsageError for an unknown device."""
     return TIMINGS[device(name).name]

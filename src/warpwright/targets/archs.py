@@ -1,10 +1,10 @@
 """Limits of the targets.
 
-Sources: shared memory a block is what ptxas 13.0 accepts at most; shared memory, threads, CTAs and registers an SM are
-those of the CUDA 13.0 occupancy tables; cluster sizes are those of cuda.h (8 portable, 16 with
+Sources: shared memory a block is the maximum that ptxas 13.0 accepts; shared memory, threads, CTAs and registers an SM
+are from the CUDA 13.0 occupancy tables; cluster sizes are from cuda.h (8 portable, 16 with
 ``CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED``); tensor memory is PTX ISA 9.1 section 9.7.16.1; ``ptx_version``
-is the lowest ``.version`` that ptxas 13.0 accepts for the target, and for sm_90 the one in which it has all that
-`warpwright.isa` gives it without naming a version.
+is the lowest ``.version`` that ptxas 13.0 accepts for the target. For sm_90 it is the lowest version that has every
+instruction which `warpwright.isa` lists for sm_90 without a version.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["ARCHS", "Arch"]
 
 @dataclass(frozen=True, slots=True)
 class Arch:
-    """What a target allows. Memory is in bytes; ``tensor_memory_columns`` counts columns of 128 lanes by 32 bits."""
+    """Limits of a target. Memory is in bytes; ``tensor_memory_columns`` counts columns of 128 lanes by 32 bits."""
 
     name: str
     ptx_version: str
@@ -26,29 +26,26 @@ class Arch:
     max_ctas_per_sm: int
     max_threads_per_sm: int
     max_cluster_size: int
-    portable_cluster_size: int
     tensor_memory_columns: int
-    smem_default: int = 48 * 1024
     smem_reserved_per_block: int = 1024
     max_threads_per_block: int = 1024
     max_block_dim: tuple[int, int, int] = (1024, 1024, 64)
     max_grid_dim: tuple[int, int, int] = (2**31 - 1, 65535, 65535)
     registers_per_sm: int = 65536
     max_registers_per_thread: int = 255
-    named_barriers: int = 16
     warp_size: int = 32
 
 
 def _hopper(name: str, version: str) -> Arch:
-    return Arch(name, version, "hopper", 232448, 228 * 1024, 32, 2048, 16, 8, 0)
+    return Arch(name, version, "hopper", 232448, 228 * 1024, 32, 2048, 16, 0)
 
 
 def _blackwell(name: str, version: str, columns: int) -> Arch:
-    return Arch(name, version, "blackwell", 232448, 228 * 1024, 32, 2048, 16, 8, columns)
+    return Arch(name, version, "blackwell", 232448, 228 * 1024, 32, 2048, 16, columns)
 
 
 def _consumer_blackwell(name: str, version: str) -> Arch:
-    return Arch(name, version, "consumer blackwell", 101376, 100 * 1024, 24, 1536, 8, 8, 0)
+    return Arch(name, version, "consumer blackwell", 101376, 100 * 1024, 24, 1536, 8, 0)
 
 
 ARCHS = {

@@ -14,8 +14,8 @@ __all__ = ["DEVICES", "Device"]
 class Device:
     """One kind of GPU.
 
-    ``clock_mhz`` is the highest SM clock, ``bf16_tflops`` the dense peak with float32 sums, ``hbm_gbps`` the nominal
-    bandwidth in 10^9 bytes a second, sizes are in bytes. ``source`` says of each figure where it is from.
+    ``clock_mhz`` is the maximum SM clock, ``bf16_tflops`` the dense peak with float32 accumulation, ``hbm_gbps`` the
+    nominal bandwidth in 10^9 bytes a second; sizes are in bytes. ``source`` names the source of each figure.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Device:
 
     @property
     def smem_per_block(self) -> int:
-        """Shared memory a block can have, static and dynamic together, in bytes."""
+        """Maximum shared memory of a block, static and dynamic together, in bytes."""
         return self.limits.smem_per_block
 
     @property
@@ -45,27 +45,27 @@ class Device:
 
     @property
     def max_threads_per_block(self) -> int:
-        """Threads a block can have."""
+        """Maximum threads of a block."""
         return self.limits.max_threads_per_block
 
     @property
     def max_threads_per_sm(self) -> int:
-        """Threads resident on one SM."""
+        """Maximum threads resident on one SM."""
         return self.limits.max_threads_per_sm
 
     @property
     def max_ctas_per_sm(self) -> int:
-        """Blocks resident on one SM."""
+        """Maximum CTAs resident on one SM."""
         return self.limits.max_ctas_per_sm
 
     @property
     def max_cluster_size(self) -> int:
-        """CTAs a cluster can have, non-portable sizes included."""
+        """Maximum CTAs of a cluster, non-portable sizes included."""
         return self.limits.max_cluster_size
 
     @property
     def tensor_memory_columns(self) -> int:
-        """Columns of tensor memory an SM has, 0 where there is none."""
+        """Columns of tensor memory of an SM; 0 without tensor memory."""
         return self.limits.tensor_memory_columns
 
 
@@ -138,7 +138,7 @@ RTX5090 = Device(
     source={
         "sms": "NVIDIA RTX Blackwell white paper",
         "clock_mhz": "NVIDIA RTX Blackwell white paper, boost clock",
-        "bf16_tflops": "NVIDIA RTX Blackwell white paper, float32 sums; 512 FLOP a clock and SM",
+        "bf16_tflops": "NVIDIA RTX Blackwell white paper, float32 accumulation; 512 FLOP a clock and SM",
         "hbm_bytes": "NVIDIA RTX Blackwell white paper (GDDR7)",
         "hbm_gbps": "NVIDIA RTX Blackwell white paper (GDDR7)",
         "l2_bytes": "NVIDIA RTX Blackwell white paper",

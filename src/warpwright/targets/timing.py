@@ -1,8 +1,8 @@
-"""What things cost on the chips: the constants of the timing model, each with unit, source and status.
+"""Constants of the timing model for each device, with unit, source and status.
 
-``measured``: on that chip with ``python bench/micro.py``; ``published``: by others, named; ``assumed``: no figure is
-known, the reason stands there. Constants are fitted on micro-benchmarks, never on a kernel that the model is judged on.
-Cycles are those of the SM clock.
+Status: ``measured`` on that device with ``python bench/micro.py``; ``published`` by the named source; ``assumed``, with
+the reason, because no figure is known. Constants are fitted to micro-benchmarks, never to a kernel that the model is
+evaluated on. Cycles are cycles of the SM clock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["TIMINGS", "UNITS", "Timing"]
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Costs on one chip; `UNITS` says what each is. ``source``: of every figure, "status: where from"."""
+    """Constants of one device; `UNITS` defines each. ``source`` of each constant is "status: source"."""
 
     gpcs: tuple[int, ...]
     schedulers: int
@@ -36,7 +36,6 @@ class Timing:
     ld_l1: float
     ld_l2: float
     ld_hbm: float
-    ld_issue: float
     shared_latency: float
     shared_bytes: float
     shared_writes: float
@@ -99,85 +98,84 @@ class Timing:
 
 
 UNITS = {
-    "gpcs": "SMs of each GPC; a cluster lies in one",
-    "schedulers": "issue schedulers an SM, one warp instruction a cycle each",
+    "gpcs": "SMs of each GPC; a cluster is in one GPC",
+    "schedulers": "issue schedulers an SM; each issues one warp instruction a cycle",
     "latency": "cycles from issue until a dependent instruction can issue, by kind of instruction",
-    "slots": "cycles of its scheduler's pipe that a warp instruction takes, by kind (others: 1)",
+    "slots": "cycles that a warp instruction occupies its scheduler's pipe, by kind (others: 1)",
     "branch": "cycles from a taken branch to the first instruction after it",
     "try_wait": "cycles of an mbarrier try_wait whose phase is complete, until the branch on its result",
-    "wake": "cycles from the end of a phase until a thread suspended in try_wait goes on",
-    "poll": "cycles from one look at an mbarrier to the next of a thread that waits in a cluster",
-    "arrive": "cycles from an mbarrier arrival to its effect, own shared memory",
-    "arrive_remote": "the same, in another CTA of the cluster",
-    "bar": "cycles from the last arrival at bar.sync until warps go on, besides those for each warp",
-    "bar_warp": "the same, for each warp that takes part",
-    "cluster_barrier": "cycles from the last barrier.cluster.arrive until waiting warps go on",
+    "wake": "cycles from the completion of a phase until a thread suspended in try_wait resumes",
+    "poll": "cycles between two polls of an mbarrier by a thread that waits in a cluster",
+    "arrive": "cycles from an mbarrier arrive to its effect, own shared memory",
+    "arrive_remote": "the same, mbarrier of another CTA of the cluster",
+    "bar": "cycles from the last arrival at bar.sync until warps resume, without bar_warp",
+    "bar_warp": "the same, for each participating warp",
+    "cluster_barrier": "cycles from the last barrier.cluster.arrive until waiting warps resume",
     "fence_async": "cycles of fence.proxy.async",
     "fence_cluster": "cycles of a fence or release at cluster scope or wider",
-    "elect": "cycles of elect.sync until its predicate is there",
+    "elect": "cycles of elect.sync until its predicate is available",
     "ld_l1": "cycles of ld.global that hits L1",
     "ld_l2": "cycles of ld.global that hits L2",
     "ld_hbm": "cycles of ld.global that misses L2",
-    "ld_issue": "cycles of the SM's load/store pipe for a warp's global access of up to 128 bytes",
     "shared_latency": "cycles of ld.shared without conflicts",
     "shared_bytes": "bytes a cycle of an SM's shared memory",
-    "shared_writes": "share of the bytes written by TMA that take bandwidth from tensor cores",
+    "shared_writes": "share of the bytes written by TMA that reduces the bandwidth of tensor-core operands",
     "dsmem_latency": "cycles of ld.shared::cluster from another CTA",
     "dsmem_bytes": "bytes a cycle and SM between CTAs of a cluster",
     "l1_bytes": "bytes a cycle of an SM's global loads and stores",
-    "sm_bytes": "bytes a cycle that one SM takes from L2 through TMA",
-    "pair_bytes": "bytes a cycle that the two SMs of a TPC take from L2 together",
-    "l2_bytes": "bytes that L2 gives to all SMs in a cycle of the highest clock; its own clock stays when theirs falls",
-    "l2_write_bytes": "the same, taken from all SMs",
-    "l2_add_bytes": "the same, added to what is there (float32, by TMA)",
-    "l2_dirty": "share of L2 that launches before have written: it goes to device memory as other lines take its place",
-    "merged_cost": "what a byte costs L2 that another CTA of the GPC asks for at the same time, as a share of the "
-    "first; with one CTA an SM, two, three and more",
-    "merged_later": "the same for CTAs that start when others end, and are less in step",
-    "multicast_cost": "what a byte for several CTAs costs L2, as a multiple of one for a single CTA",
-    "hbm_share": "share of the nominal device-memory bandwidth that streams of reads reach",
-    "hbm_mixed_share": "the same, where reads and writes mix",
-    "hbm_common_share": "the same for reads that several SMs ask for at the same time",
-    "hbm_common_later": "the same for CTAs that start when others end, and are less in step",
-    "tma_issue": "cycles that an issuing thread is held by a tensor copy",
-    "tma_l2": "cycles from the issue of a small tensor load to its bytes on the mbarrier, from L2",
+    "sm_bytes": "bytes a cycle that one SM loads from L2 through TMA",
+    "pair_bytes": "bytes a cycle that the two SMs of a TPC load from L2 together",
+    "l2_bytes": "bytes that all SMs load from L2 in a cycle of the maximum SM clock; the L2 clock does not droop",
+    "l2_write_bytes": "the same for stores",
+    "l2_add_bytes": "the same for float32 reductions by TMA",
+    "l2_dirty": "share of L2 that earlier launches have written; its eviction goes to device memory",
+    "merged_cost": "L2 cost of a byte that another CTA of the GPC loads at the same time, as a share of the first; "
+    "with one, two, and three or more CTAs an SM",
+    "merged_later": "the same for CTAs that start when others exit, and are less synchronous",
+    "multicast_cost": "L2 cost of a multicast byte, as a multiple of a byte for one CTA",
+    "hbm_share": "share of the nominal device-memory bandwidth that streaming reads achieve",
+    "hbm_mixed_share": "the same for mixed reads and writes",
+    "hbm_common_share": "the same for reads that several SMs issue at the same time",
+    "hbm_common_later": "the same for CTAs that start when others exit, and are less synchronous",
+    "tma_issue": "cycles that a tensor copy blocks the issuing thread",
+    "tma_l2": "cycles from the issue of a small tensor load to its complete_tx on the mbarrier, from L2",
     "tma_hbm": "the same from device memory",
-    "tma_fresh": "cycles that a box from L2 takes longer when it came there with another one and nobody has read it",
-    "tma_late_l2": "cycles that a box from L2 comes later than it may, on average, while all SMs load",
+    "tma_fresh": "extra cycles of a box from L2 that another box's load fetched and that no load has read yet",
+    "tma_late_l2": "mean extra cycles of a box from L2 while all SMs load",
     "tma_late_hbm": "the same from device memory",
-    "tma_box": "cycles of the SM's TMA unit for a box, besides its rows",
+    "tma_box": "cycles of the SM's TMA unit for a box, without its rows",
     "tma_row": "cycles of the TMA unit for a row of a box, a request of up to 128 bytes",
     "tma_store": "cycles from the issue of a small tensor store until its source has been read",
     "tma_store_bytes": "bytes a cycle that the TMA unit of an SM stores",
-    "tma_add_bytes": "the same, added to what is in L2 (float32)",
-    "tma_first": "cycles that the first box of a launch takes longer: tensor map, addresses, L2 not yet warm",
-    "mma_flops": "flops a cycle and SM of dense 16-bit products (fp8: twice, tf32: half)",
-    "mma_least": "cycles that a tensor instruction takes at least",
-    "mma_issue": "cycles that the issuing thread is held by a tensor instruction",
-    "mma_latency": "cycles from the end of a tensor instruction's stay in the pipe until its sums can be used",
-    "mma_queue": "tensor instructions that may be in flight a CTA before issue waits",
-    "wgmma_slots": "share of each scheduler's issue slots that arithmetic loses while a wgmma is multiplied",
+    "tma_add_bytes": "the same for float32 reductions into L2",
+    "tma_first": "extra cycles of the first box of a launch: tensor map, address translation, cold L2",
+    "mma_flops": "dense 16-bit MMA flops a cycle and SM (fp8: twice, tf32: half)",
+    "mma_least": "minimum cycles of a tensor instruction",
+    "mma_issue": "cycles that a tensor instruction blocks the issuing thread",
+    "mma_latency": "cycles from the end of a tensor instruction's pipe occupancy until its accumulator is readable",
+    "mma_queue": "tensor instructions in flight a CTA before issue stalls",
+    "wgmma_slots": "share of each scheduler's issue slots that arithmetic loses while a wgmma executes",
     "wgmma_register_slots": "the same, A in registers",
-    "wgmma_special": "the same share of the cycles of the units for special functions",
-    "commit": "cycles from the completion of tensor instructions until commit's arrival has its effect",
-    "tmem_latency": "cycles of a small tcgen05.ld until wait::ld passes",
+    "wgmma_special": "the same share of the cycles of the special-function units",
+    "commit": "cycles from the completion of tensor instructions until the arrive of their commit takes effect",
+    "tmem_latency": "cycles of a small tcgen05.ld until wait::ld returns",
     "tmem_bytes": "bytes a cycle that one warp loads from its quarter of tensor memory",
     "tmem_store": "bytes a cycle that one warp stores to its quarter of tensor memory",
     "tmem_alloc": "cycles of tcgen05.alloc",
-    "cta_start": "cycles from the exit of a CTA until the next one's first instruction",
-    "cta_rate": "cycles between the starts of two CTAs, on whichever SMs",
-    "cluster_start": "cycles that the first instruction of a cluster waits more than that of a plain CTA",
-    "entry": "cycles that the first CTAs of a launch take until they have parameters and special registers",
+    "cta_start": "cycles from the exit of a CTA until the first instruction of the next CTA",
+    "cta_rate": "cycles between the starts of two CTAs, on any SMs",
+    "cluster_start": "extra cycles until the first instruction of a cluster, compared with a CTA without cluster",
+    "entry": "cycles until the first CTAs of a launch can read parameters and special registers",
     "launch_us": "microseconds of an empty kernel among others in a stream",
-    "tensor_mhz": "highest clock while tensor cores are in use",
-    "idle_watts": "power without load, at the highest clock",
-    "droop_top": "clock from which the load of tensor cores pulls it down, at no power",
-    "droop": "MHz that it falls by a watt beside idle power, at once, from the first product of a launch to the last",
-    "sustained_watts": "power limit of the board, which acts after some 50 ms",
+    "tensor_mhz": "maximum clock while tensor cores are active",
+    "idle_watts": "power without load, at the maximum clock",
+    "droop_top": "clock at zero power, extrapolated, from which tensor-core load reduces the clock",
+    "droop": "MHz that the clock falls for each watt above idle power, from the first MMA of a launch to the last",
+    "sustained_watts": "power limit of the board, effective after about 50 ms",
     "flop_pj": "picojoules of a tensor-core flop on normal random data, operands from shared memory included",
     "l2_pj": "picojoules of a byte from L2 to an SM",
     "hbm_pj": "picojoules of a byte of device memory",
-    "volts_slope": "how energy grows with the clock: (clock / highest clock) to this power",
+    "volts_slope": "exponent of the energy: proportional to (clock / maximum clock) to this power",
 }
 
 _LATENCY = {
@@ -210,7 +208,6 @@ _H200 = Timing(
     ld_l1=32.0,
     ld_l2=281.0,
     ld_hbm=661.0,
-    ld_issue=1.0,
     shared_latency=23.0,
     shared_bytes=128.0,
     shared_writes=0.0,
@@ -270,7 +267,7 @@ _H200 = Timing(
     hbm_pj=84.0,
     volts_slope=1.5,
     source={
-        "gpcs": f"{_MICRO}: 66, 30 and 15 clusters of 2, 4 and 8 CTAs are resident; this split of 132 SMs has as many",
+        "gpcs": f"{_MICRO}: 66, 30 and 15 clusters of 2, 4 and 8 CTAs are resident; this split of 132 SMs fits as many",
         "schedulers": "published: Luo et al., arXiv 2402.13499",
         "latency": f"{_MICRO} issue.*.latency, mma.m16n8k16.1_sums.*; wide, double, special, vote, uniform assumed: "
         "the pipes' depths",
@@ -279,9 +276,9 @@ _H200 = Timing(
         "branch": f"{_MICRO} issue.branch.loop less its comparison and additions",
         "try_wait": f"{_MICRO} mbarrier.ready less a branch",
         "wake": f"{_MICRO} mbarrier.signal less arrive and the branches of two loops",
-        "poll": f"{_MICRO} waits.two.*: waits of 664, 814 and 964 cycles, and none between",
+        "poll": f"{_MICRO} waits.two.*: waits take 664, 814 and 964 cycles, no values between",
         "arrive": f"{_MICRO} mbarrier.signal less mbarrier.ready",
-        "arrive_remote": f"{_MICRO} dsmem.neighbour.latency and arrive; mbarrier.remote_signal waits for the next look",
+        "arrive_remote": f"{_MICRO} dsmem.neighbour.latency and arrive; mbarrier.remote_signal includes a poll",
         "bar": f"{_MICRO} bar.sync.*: 14 cycles for a warp, 76 for 32",
         "bar_warp": f"{_MICRO} bar.sync.*",
         "cluster_barrier": f"{_MICRO} cluster.sync.2x128.relaxed",
@@ -291,7 +288,6 @@ _H200 = Timing(
         "ld_l1": f"{_MICRO} global.l1.latency less 8 for the address",
         "ld_l2": f"{_MICRO} global.l2.latency less 8 for the address",
         "ld_hbm": f"{_MICRO} global.hbm.latency less 8 for the address",
-        "ld_issue": "published: 128 bytes a cycle and SM",
         "shared_latency": f"{_MICRO} shared.load.latency",
         "shared_bytes": f"{_MICRO} shared.load.quad.16_warps: 512 bytes in 4.0 cycles; conflicts cost whole wavefronts",
         "shared_writes": f"{_MICRO} wgmma.main_loop.n128.fill_ab.1_sms: 96 bytes a cycle read beside 62 written",
@@ -310,53 +306,53 @@ _H200 = Timing(
         "hbm_share": f"{_MICRO} hbm.read: 4.56 TB/s",
         "hbm_mixed_share": f"{_MICRO} hbm.copy: 4.00 TB/s, read and written bytes",
         "hbm_common_share": f"{_MICRO} tiles.cold.*: 64 tiles of 128 and of 256 rows in step: 2.6 to 2.9 TB/s",
-        "hbm_common_later": f"{_MICRO} waves.cold.one.128_128x6.down_64.used_512.*.later: bytes counted once, for some "
-        "come twice",
+        "hbm_common_later": f"{_MICRO} waves.cold.one.128_128x6.down_64.used_512.*.later: bytes counted once, some are "
+        "loaded twice",
         "tma_issue": f"{_MICRO} tma.load.issue",
         "tma_l2": f"{_MICRO} tma.load.l2.1024.latency less issue and wake",
         "tma_hbm": f"{_MICRO} tma.load.hbm.8192.latency less l2.8192, to tma_l2; 16 and 32 KB the same",
         "tma_fresh": f"{_MICRO} waits.near.one.* less waits.warm.one.*",
-        "tma_late_l2": f"{_MICRO} waits.warm.one.128_128.*: all SMs less two; of two boxes the later, exponential",
-        "tma_late_hbm": f"{_MICRO} waits.cold.one.128_128.* less the least, likewise",
+        "tma_late_l2": f"{_MICRO} waits.warm.one.128_128.*: all SMs less two; the later of two boxes, exponential",
+        "tma_late_hbm": f"{_MICRO} waits.cold.one.128_128.* less the minimum, likewise",
         "tma_box": f"{_MICRO} tma.box.*",
         "tma_row": f"{_MICRO} tma.box.*: 14.6 cycles for a box of 8 rows of 128 bytes, 81.4 for 64",
         "tma_store": f"{_MICRO} tma.store.2048.read.1_sms less 64 for its bytes, wait included",
         "tma_store_bytes": f"{_MICRO} tma.store.16384.flight.1_sms",
         "tma_add_bytes": f"{_MICRO} tma.add.16384.flight.1_together.1_sms, 32768 the same",
-        "tma_first": f"{_MICRO} start.load.128_128x1.down_16.last less what later boxes take",
+        "tma_first": f"{_MICRO} start.load.128_128x1.down_16.last less the latency of later boxes",
         "mma_flops": f"{_MICRO} wgmma.n*: n/2 cycles from n = 64 on",
         "mma_least": f"{_MICRO} wgmma.n8.shared: 18; 20 for n = 16, 24 for n = 32",
         "mma_issue": "assumed",
-        "mma_latency": f"{_MICRO} wgmma.n*.group_of_1 less the product: 58 to 69",
-        "mma_queue": "assumed: deep enough not to matter",
+        "mma_latency": f"{_MICRO} wgmma.n*.group_of_1 less the wgmma: 58 to 69",
+        "mma_queue": "assumed: deep enough to have no effect",
         "wgmma_slots": f"{_MICRO} beside.max_f32.*.shared against none",
         "wgmma_register_slots": f"{_MICRO} beside.max_f32.*.registers against none",
         "wgmma_special": f"{_MICRO} beside.ex2.* against none",
-        "commit": "published: there is none",
-        "tmem_latency": "published: there is none",
-        "tmem_bytes": "published: there is none",
-        "tmem_store": "published: there is none",
-        "tmem_alloc": "published: there is none",
-        "cta_start": f"{_MICRO} launch.smem.wave less the 4000 cycles that CTAs spin",
+        "commit": "published: Hopper has no tcgen05",
+        "tmem_latency": "published: Hopper has no tensor memory",
+        "tmem_bytes": "published: Hopper has no tensor memory",
+        "tmem_store": "published: Hopper has no tensor memory",
+        "tmem_alloc": "published: Hopper has no tensor memory",
+        "cta_start": f"{_MICRO} launch.smem.wave less the 4000 cycles that each CTA spins",
         "cta_rate": f"{_MICRO} launch.turnover.256_threads.0: 1056 CTAs in 0.635 us",
         "cluster_start": f"{_MICRO} launch.cluster_2.wave less launch.smem.wave",
         "entry": f"{_MICRO} start.used.*.cold less the instructions; later CTAs: in cta_start",
         "launch_us": f"{_MICRO} launch.plain less launch.plain.inside: by events, in a stream with other work",
-        "tensor_mhz": f"{_MICRO} clock.zeros.*: ten elevenths of the highest, however low the power",
+        "tensor_mhz": f"{_MICRO} clock.zeros.*: ten elevenths of the maximum, at any power",
         "idle_watts": f"{_MICRO} power.idle.watts",
         "droop_top": f"{_MICRO} clock.*.rounds_256 of twelve loads, against their watts: a straight line",
-        "droop": f"{_MICRO} the same; clock.far_a lies on it, and clock.steps.*: at once",
+        "droop": f"{_MICRO} the same; clock.far_a is on that line; clock.steps.*: without delay",
         "sustained_watts": "published: NVIDIA data sheet; measured: power.normal*.watts",
         "flop_pj": f"{_MICRO} power.paused.*: watts by nvidia-smi below the limit of the board",
-        "l2_pj": f"{_MICRO} power.paused.*: 16, 32 and 48 KB a k-block, and 48 KB of which pairs share 32",
+        "l2_pj": f"{_MICRO} power.paused.*: 16, 32 and 48 KB a k-block, and 48 KB with 32 KB shared by pairs",
         "hbm_pj": f"{_MICRO} power.hbm_read less l2_pj; power.hbm_copy the same",
         "volts_slope": f"{_MICRO} power.normal*, power.pair_ab: 1.5 to 1.6",
     },
 )
 
 
-def _elsewhere(source: Mapping[str, str]) -> dict[str, str]:
-    """Sources for another chip: what was measured on the H200 is assumed there."""
+def _assumed(source: Mapping[str, str]) -> dict[str, str]:
+    """Returns the sources for another device: a constant measured on the H200 is assumed there."""
     return {
         name: "assumed: as measured on the H200" if text.startswith("measured") else text
         for name, text in source.items()
@@ -402,7 +398,7 @@ _B200 = replace(
     flop_pj=0.54,
     l2_pj=14.1,
     hbm_pj=84.0,
-    source=_elsewhere(_H200.source)
+    source=_assumed(_H200.source)
     | {
         "gpcs": "assumed: 148 SMs over 8 GPCs, 74 a die",
         "bar": "published: 28 cycles with 256 threads, issue included (QuickRunCUDA), as on the H200",
@@ -462,7 +458,7 @@ _RTX5090 = replace(
     sustained_watts=575.0,
     idle_watts=60.0,
     flop_pj=1.0,
-    source=_elsewhere(_H200.source)
+    source=_assumed(_H200.source)
     | {
         "gpcs": "assumed: 170 SMs over 11 GPCs",
         "ld_l2": "assumed: as other chips",

@@ -241,7 +241,7 @@ class Launch:
             return struct.pack("<Q", self.memory.address(value))
         if isinstance(value, bytes):
             return value
-        scalar = types.named(param.type)
+        scalar = types.of_name(param.type)
         if scalar.kind == "float":
             return bytes(np.asarray(value).astype(scalar.dtype).tobytes())
         if int(value) != value:

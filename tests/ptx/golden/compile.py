@@ -1,7 +1,7 @@
-"""Rewrites the PTX of this folder: nvcc's from ``declarations.cu``, Triton's from ``triton_kernels.py``.
+"""Rewrite the PTX of this folder: nvcc's from ``declarations.cu``, Triton's from ``triton_kernels.py``.
 
 ``python tests/ptx/golden/compile.py /kernels`` needs nvcc 13.0 and ``pip install triton`` (3.9 wrote the stored files).
-The directory enters the PTX as debug data, so the sources are copied to a short and neutral one first.
+The PTX contains the directory as debug data, so the sources are first copied to a short and neutral directory.
 """
 
 from __future__ import annotations

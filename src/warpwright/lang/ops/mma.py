@@ -105,5 +105,5 @@ def _operand(dtype: type[Scalar], regs: Sequence[Expr], name: str) -> Fragment:
     counts = [k // k_of_register for k in PAIRS[dtype.name][2]]
     regs = check_registers(regs, counts, f"{name} of mma in {dtype.name}")
     k = k_of_register * len(regs)
-    place = partial(fragment.left if name == "A" else fragment.right, bits=dtype.bits)
+    place = partial(fragment.a_operand if name == "A" else fragment.b_operand, bits=dtype.bits)
     return Fragment(dtype, (M, k) if name == "A" else (k, N), regs, LANES, place)

@@ -79,7 +79,7 @@ def left(dtype: type[Scalar], regs: Sequence[Expr]) -> Fragment:
     if dtype.name not in PAIRS:
         raise misuse(f"given A of {dtype.name} in registers; expected one of {', '.join(PAIRS)}")
     regs = check_registers(regs, (LEFT_REGISTERS,), f"A of wgmma in {dtype.name}")
-    return Fragment(dtype, (M, 8 * K_BYTES // dtype.bits), regs, THREADS, partial(fragment.left, bits=dtype.bits))
+    return Fragment(dtype, (M, 8 * K_BYTES // dtype.bits), regs, THREADS, partial(fragment.a_operand, bits=dtype.bits))
 
 
 def fence() -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from warpwright import isa
 from warpwright.errors import MemoryFault, ProtocolError
-from warpwright.types import named
+from warpwright.types import of_name
 from warpwright.vgpu.engines import launch_control
 from warpwright.vgpu.engines.op import Fabric, Op
 from warpwright.vgpu.engines.place import barrier, check_inside, locate, selected
@@ -147,7 +147,7 @@ def _own(fabric: Fabric, op: Op, address: int, size: int) -> NDArray[np.uint8]:
 
 def _value(fabric: Fabric, op: Op) -> None:
     """st.async and red.async."""
-    type = named(op.inst["type"])
+    type = of_name(op.inst["type"])
     values = _values(op.words[1:-1], type.nbytes)
     rank, offset = locate(fabric, op, op.words[0], "destination")
     mbar_rank, mbar = barrier(fabric, op, op.words[-1])

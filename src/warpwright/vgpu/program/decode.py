@@ -76,7 +76,7 @@ class _Scope:
 
 
 def _bits(type: str) -> int:
-    return types.named(type).bits
+    return types.of_name(type).bits
 
 
 def _size(variable: nodes.Variable) -> int:
@@ -416,7 +416,7 @@ def _constant_bits(imm: nodes.Imm, type: str) -> int:
     """The bit pattern of a constant stored as ``type``."""
     import numpy as np
 
-    scalar = types.named(type)
+    scalar = types.of_name(type)
     if scalar.kind != "float":
         return int(imm.value)
     text = imm.text.lower()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warpwright.types import named
+from warpwright.types import of_name
 from warpwright.vgpu.engines.tensor_copy import form_of
 from warpwright.vgpu.program.program import Inst
 
@@ -60,7 +60,7 @@ def kind_of(inst: Inst) -> Kind | None:
         return Kind(load, not load, DEVICE if inst.name == _TENSOR[1] else WEAK, 0, ASYNC)
     if inst.name in _LINEAR:
         reduces = inst.name == _LINEAR[1]
-        unit = named(inst["type"]).nbytes if reduces else 1
+        unit = of_name(inst["type"]).nbytes if reduces else 1
         into = inst["dst"] == "global"
         return Kind(inst["src"] == "global", into, DEVICE if reduces and into else WEAK, unit, ASYNC)
     return None
@@ -81,7 +81,7 @@ def _lanes(inst: Inst) -> Kind | None:
         reads=inst.name not in ("st", "st.mmio"),
         writes=not inst.name.startswith("ld"),
         scope=scope,
-        unit=named(inst["type"]).nbytes,
+        unit=of_name(inst["type"]).nbytes,
         acquires=semantics in ("acquire", "acq_rel"),
         releases=semantics in ("release", "acq_rel"),
     )

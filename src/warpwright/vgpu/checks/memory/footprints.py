@@ -11,7 +11,7 @@ import numpy as np
 from warpwright.layout import tmem_cp_map, tmem_ld_map
 from warpwright.layout.tmem import COLUMNS, LANES
 from warpwright.ptx import nodes
-from warpwright.types import named
+from warpwright.types import of_name
 from warpwright.vgpu.checks.memory.accesses import Cells, Ids
 from warpwright.vgpu.checks.order.clocks import Lanes
 from warpwright.vgpu.engines import mma, wgmma
@@ -105,7 +105,7 @@ class Footprints:
         """Word of the destination, bytes, CTAs of a multicast."""
         name, words = op.inst.name, op.words
         if name in ("st.async", "red.async"):
-            return 0, named(op.inst["type"]).nbytes * (len(words) - 2), None
+            return 0, of_name(op.inst["type"]).nbytes * (len(words) - 2), None
         if name.startswith("clusterlaunchcontrol"):
             return 0, RESPONSE_BYTES, range(self.cluster.ranks) if op.inst["multicast"] else None
         if "tensor" in name:

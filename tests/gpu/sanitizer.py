@@ -1,6 +1,6 @@
-"""compute-sanitizer over a script's own work: memcheck, racecheck and synccheck, each first tried on a planted fault.
+"""compute-sanitizer over a script's work: memcheck, racecheck and synccheck, each first tested on a planted fault.
 
-Each tool has to find the fault that is planted for it, so that silence about the work means something.
+Each tool must find its planted fault; only then does a run without findings count.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ WORK, HANDOVERS = "work", "handovers"
 
 @kernel("sm_90a", threads=64)
 def outside(out: Global[u32]) -> None:
-    """Writes far behind its array: for memcheck."""
+    """Writes far beyond its array: for memcheck."""
     out[tid.x + FAR] = tid.x
 
 
 @kernel("sm_90a", threads=64)
 def racing(out: Global[u32]) -> None:
-    """The warps write the same words with nothing between them: for racecheck."""
+    """The warps write the same words without synchronisation: for racecheck."""
     words = smem.array(u32, 32)
     words[tid.x % 32] = tid.x
     out[tid.x] = words[tid.x % 32]
@@ -50,7 +50,7 @@ def racing(out: Global[u32]) -> None:
 
 @kernel("sm_90a", threads=64)
 def divergent(out: Global[u32]) -> None:
-    """Half of a warp leaves out the barrier of the CTA: for synccheck."""
+    """Half of a warp skips the barrier of the CTA: for synccheck."""
     with If(tid.x < 48):
         bar.sync()
     out[tid.x] = warp.id
@@ -94,14 +94,14 @@ def main(
 
 
 def mistaken(seconds: int, alike: Mapping[str, Sequence[str]]) -> set[str]:
-    """Modules whose way of handing data over racecheck reports although it is right."""
+    """Returns the modules whose correct way of handing data over racecheck reports."""
     _, output = watched("racecheck", HANDOVERS, min(seconds, 60))
     reported = {kernel for kernel, _ in REPORT.findall(output)}
     return {module for handover, modules in alike.items() if handover in reported for module in modules}
 
 
 def small(what: str) -> None:
-    """A planted fault, or right kernels."""
+    """Run a planted fault, or the correct kernels."""
     handovers.run("cuda") if what == HANDOVERS else plant(what)
 
 
@@ -110,7 +110,7 @@ def plant(tool: str) -> None:
 
 
 def watched(tool: str, what: str, seconds: int) -> tuple[int, str]:
-    """The findings of ``tool`` in this script with ``--run what``, -1 where it did not come to an end; its output."""
+    """Returns the findings of ``tool`` in this script with ``--run what`` (-1 if it did not end), and its output."""
     found = shutil.which("compute-sanitizer", path=f"{os.environ.get('PATH', '')}:{ELSEWHERE}")
     if found is None:
         sys.exit(f"compute-sanitizer is neither on PATH nor in {ELSEWHERE}; it comes with the CUDA toolkit")

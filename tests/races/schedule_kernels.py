@@ -1,4 +1,4 @@
-"""Mistakes that the schedule which always runs does not come to: another order of the same threads does."""
+"""Mistakes that the default schedule does not reach; another schedule of the same threads does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROWS, COLUMNS = 32, 32
 
 @kernel("sm_90a", threads=64)
 def comes_first(x: Global[u32], *, right: bool = False) -> None:
-    """The second warp waits for the first one's values, unless it has come first: then it takes them to be there."""
+    """The second warp waits for the first warp's values unless it runs first: then it reads without a wait."""
     held, came, full = smem.array(u32, 32), smem.array(u32, 32), mbarrier(32, name="full")
     with If(tid.x == 0):
         full.init()
@@ -51,7 +51,7 @@ def comes_first(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=32)
 def comes_early(x: tma.Map[f32], *, right: bool = False) -> None:
-    """An arrival is left out where a copy has been faster than the thread that asks for it."""
+    """A thread skips its arrival if its copy completes before the thread tests it."""
     tile = smem.tile(f32, (ROWS, COLUMNS))
     full, seen = mbarrier(1, name="full"), mbarrier(1, name="seen")
     with If(elect_one()):
@@ -68,7 +68,7 @@ def comes_early(x: tma.Map[f32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=64)
 def out_of_order(x: tma.Map[f32], *, right: bool = False) -> None:
-    """Two copies count at one barrier, a phase each; nothing says that the first to be issued is the first to come."""
+    """Two copies complete on one mbarrier, a phase each; nothing orders the first before the second."""
     first, second = smem.tile(f32, (ROWS, COLUMNS)), smem.tile(f32, (ROWS, COLUMNS))
     full, used = mbarrier(1, name="full"), mbarrier(32, name="used")
     with If(tid.x == 0):
@@ -99,7 +99,7 @@ def out_of_order(x: tma.Map[f32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=96)
 def overtaken(turns: u32, *, right: bool = False) -> None:
-    """Two warps wait for each phase; the one that is not waited for may come when the next phase is over too."""
+    """Two warps wait for each phase; nothing waits for one of them, which may wait after the next phase completes."""
     full, empty = mbarrier(1, name="full"), mbarrier(2 if right else 1, name="empty")
     with If(tid.x == 0):
         full.init()
@@ -122,7 +122,7 @@ def overtaken(turns: u32, *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=64)
 def takes_turns(x: Global[u32]) -> None:
-    """Whichever warp comes second stores; the schedule that always runs knows one way only."""
+    """The second of two warps stores; the default schedule runs one order only."""
     came = smem.array(u32, 1)
     with If(tid.x == 0):
         came[0] = 0
@@ -143,7 +143,7 @@ def takes_turns(x: Global[u32]) -> None:
 
 @kernel("sm_90a", threads=32)
 def shares(x: Global[u32], *, right: bool = False) -> None:
-    """Each CTA counts twice; one that finds another's count in between leaves out an arrival."""
+    """Each CTA increments a counter twice; a CTA that sees another's increment in between skips an arrival."""
     begun, done = mbarrier(1, name="begun"), mbarrier(1, name="done")
     with If(elect_one()):
         begun.init()
@@ -158,5 +158,5 @@ def shares(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=64)
 def counts(x: Global[u32]) -> None:
-    """Every thread counts one more."""
+    """Every thread increments a counter."""
     x[tid.x] = x[tid.x] + 1

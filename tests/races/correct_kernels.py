@@ -1,4 +1,4 @@
-"""Kernels that look wrong and are in order: whatever is found in them is a false alarm."""
+"""Kernels that look wrong and are correct: every finding in them is a false positive."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ ROWS, COLUMNS = 32, 32
 
 @kernel("sm_90a", threads=64)
 def loads_and_stores(x: tma.Map[f32], y: tma.Map[f32]) -> None:
-    """A wait alone between a load and threads' reads; parity 1 of a fresh barrier; threads and TMA read the same memory
-    with nothing between them."""
+    """A wait alone between a load and threads' reads; parity 1 of a fresh mbarrier; threads and TMA read one memory
+    without synchronisation."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
     with If((warp.id == 0) & elect_one()):
         full.init()
@@ -75,7 +75,7 @@ def chained_products(a: tma.Map[bf16], b: tma.Map[bf16], d: Global[f32]) -> None
 
 @kernel("sm_90a", threads=64)
 def padded_rows(x: Global[f32]) -> None:
-    """A row of three numbers is read as four; nobody writes the fourth, and nobody uses it."""
+    """A row of three numbers is read as four; no thread writes or uses the fourth."""
     rows = smem.array(f32, 64 * 4)
     for column in range(3):
         rows[4 * tid.x + column] = tid.x.to(f32)
@@ -86,7 +86,7 @@ def padded_rows(x: Global[f32]) -> None:
 
 @kernel("sm_90a", threads=20)
 def clipped_box(y: tma.Map[f32]) -> None:
-    """The rows of a box that lie outside the array are not stored; nobody has written them."""
+    """The rows of a box outside the array are not stored; no thread has written them."""
     tile = smem.tile(f32, (ROWS, COLUMNS))
     for column in range(COLUMNS):
         st(tile.at(tid.x, column), tid.x.to(f32))

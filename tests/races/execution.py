@@ -1,6 +1,6 @@
-"""What a kernel does as it is, event by event: the rows, the operations and the arrivals of one run that is clean.
+"""The execution of an unchanged kernel, event by event: rows, operations and arrivals of one clean run.
 
-It is written down beside the checks, from the same rows, before any check has looked at them.
+It is recorded from the rows that the checks take, independently of the checks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit.record import TOUCH
 from warpwright.vgpu.program.program import Inst, Program, mentions
 
-__all__ = ["COPIES", "NUMBERS", "Access", "Course", "Event", "Signal", "courses"]
+__all__ = ["COPIES", "NUMBERS", "Access", "Event", "Execution", "Signal", "executions"]
 
 Ints = NDArray[np.int64]
 
@@ -71,7 +71,7 @@ class Signal(NamedTuple):
     nbytes: int
 
 
-class Course:
+class Execution:
     """One cluster's events in order. ``rows``: numbers of the rows of each instruction, ``uses`` those that only say
     that it uses registers too; ``tensor``: the first cell of tensor memory, behind all of shared memory."""
 
@@ -221,33 +221,33 @@ COPIES = (
 class _Written(Watch):
     """Writes down what it is told."""
 
-    told: list[tuple[Program, Course]]
+    told: list[tuple[Program, Execution]]
 
     def __init__(self, cluster: Any, by: Any) -> None:
         super().__init__(cluster, by)
-        self.course = Course(self)
-        self.told.append((cluster.launch.kernel.program, self.course))
+        self.execution = Execution(self)
+        self.told.append((cluster.launch.kernel.program, self.execution))
 
     def _row(self, row: Row) -> None:
-        everyone = [self.everyone(rank) for rank in range(self.course.ranks)]
-        self.course.add(Event(row, self.insts[row.inst], self.live, everyone))
+        everyone = [self.everyone(rank) for rank in range(self.execution.ranks)]
+        self.execution.add(Event(row, self.insts[row.inst], self.live, everyone))
         super()._row(row)
 
     def op(self) -> Op:
         op = super().op()
-        self.course.event(len(self.course.events) - 1).ops.append(op)
+        self.execution.event(len(self.execution.events) - 1).ops.append(op)
         return op
 
     def signal(self, number: int, inst: int, cta: int, rank: int, offset: int, count: int, nbytes: int) -> None:
         given = Signal(number, inst, cta, rank, offset, count, nbytes)
-        self.course.events.append(given)
+        self.execution.events.append(given)
         super().signal(*given)
 
 
-def courses(name: str) -> tuple[str, list[Course], list[Verdict]]:
+def executions(name: str) -> tuple[str, list[Execution], list[Verdict]]:
     """The text of a kernel, what its clusters do in all launches of it, and the verdicts."""
-    taken: list[tuple[Program, Course]] = []
+    taken: list[tuple[Program, Execution]] = []
     written = type("_Written", (_Written,), {"told": taken})
     with mock.patch.object(watcher, "Watch", written):
         watched = KERNELS[name](str)  # as it is, but parsed, so that instructions know their lines of PTX
-    return watched.texts[0], [course for program, course in taken if program is taken[0][0]], watched.verdicts
+    return watched.texts[0], [execution for program, execution in taken if program is taken[0][0]], watched.verdicts

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.races import published, stuck
+from tests.races import deadlock_kernels, published
 from warpwright.run.check import check
 from warpwright.vgpu.checks.findings import Finding, Verdict
 
@@ -132,7 +132,7 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
 
 def _checked(name: str, **config: bool) -> Verdict:
     args, grid = ARGUMENTS.get(name, ([WORDS], 1))
-    return check(getattr(stuck, name).configure(**config), grid=grid, args=args, off="race")
+    return check(getattr(deadlock_kernels, name).configure(**config), grid=grid, args=args, off="race")
 
 
 def _deadlock(verdict: Verdict) -> Finding:
@@ -140,7 +140,7 @@ def _deadlock(verdict: Verdict) -> Finding:
     return found
 
 
-def _read(text: str, module: ModuleType = stuck) -> list[str]:
+def _read(text: str, module: ModuleType = deadlock_kernels) -> list[str]:
     """Lines of a message, with the text of the kernel's lines for their numbers."""
     source = inspect.getsource(module).splitlines()
     return re.sub(r"/[^\s()]*\.py:(\d+)", lambda at: source[int(at[1]) - 1].strip(), text).splitlines()
@@ -192,10 +192,10 @@ def test_the_mended_kernel_ends(name: str) -> None:
 
 def test_a_fault_names_its_thread() -> None:
     """Line, role, CTA and thread are a step, the message is the reason alone."""
-    verdict = check(stuck.outside, grid=2, args=[WORDS])
+    verdict = check(deadlock_kernels.outside, grid=2, args=[WORDS])
     (found,) = verdict.findings
     (step,) = found.steps
-    source = inspect.getsource(stuck).splitlines()
+    source = inspect.getsource(deadlock_kernels).splitlines()
     assert found.rule.id == "fault"
     assert (step.what, step.role, step.cta, step.thread) == ("stops at", "reach", (1, 0, 0), 32)
     assert source[int(step.where.rsplit(":", 1)[1]) - 1].strip() == "x[tid.x * 16 * ctaid.x] = 1"
@@ -203,9 +203,9 @@ def test_a_fault_names_its_thread() -> None:
 
 
 def test_loops_that_write_memory_are_compared_with_it() -> None:
-    (found,) = check(stuck.locked, 1, args=[np.zeros(64, np.uint32)], off=["race", "grid-race"]).findings
+    (found,) = check(deadlock_kernels.locked, 1, args=[np.zeros(64, np.uint32)], off=["race", "grid-race"]).findings
     assert (found.rule.id, found.steps[0].what) == ("deadlock", "runs in circles")
-    verdict = check(stuck.beats, 1, args=[np.zeros(64, np.uint32)], off=["race", "grid-race"], limit=20_000)
+    verdict = check(deadlock_kernels.beats, 1, args=[np.zeros(64, np.uint32)], off=["race", "grid-race"], limit=20_000)
     assert [reason.partition(";")[0] for reason in verdict.reasons] == [
         "kernel beats did not end within 20,000 jumps of a warp that does not wait"
     ]

@@ -1,4 +1,4 @@
-"""Kernels that stop, each in its own way; with ``right`` they end."""
+"""Kernels that deadlock, each for another reason; with ``right`` they end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ROWS, COLUMNS = 32, 32
 
 @kernel("sm_90a", threads=64)
 def each_first(tiles: u32, *, right: bool = False) -> None:
-    """Both roles wait for the other's first arrival."""
+    """Each role waits for the other's first arrival."""
     full, empty = mbarrier(1, name="full"), mbarrier(1, name="empty")
     with If(tid.x == 0):
         full.init()
@@ -117,7 +117,7 @@ def ends_early(tiles: u32, *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=32)
 def astray(x: tma.Map[f32], *, right: bool = False) -> None:
-    """The bytes are expected at one barrier and counted at another."""
+    """One mbarrier expects the bytes, another counts them."""
     tile = smem.tile(f32, (ROWS, COLUMNS))
     full, other = mbarrier(1, name="full"), mbarrier(1, name="other")
     with If(elect_one()):
@@ -135,7 +135,7 @@ def astray(x: tma.Map[f32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=32)
 def unexpected(x: tma.Map[f32], *, right: bool = False) -> None:
-    """A copy whose bytes nobody expects."""
+    """No thread expects the bytes of a copy."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(2, name="full")
     with If(elect_one()):
         full.init()
@@ -150,7 +150,7 @@ def unexpected(x: tma.Map[f32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=64)
 def divided(x: Global[u32], *, right: bool = False) -> None:
-    """Lanes of one warp come to a barrier of the CTA; the others of it wait elsewhere."""
+    """Some lanes of a warp arrive at a barrier of the CTA; the other lanes wait on another object."""
     done = mbarrier(1, name="done")
     with If(tid.x == 0):
         done.init()
@@ -168,7 +168,7 @@ def divided(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=64)
 def crossed(x: Global[u32], *, right: bool = False) -> None:
-    """Two warps come to two barriers, each to the other one first."""
+    """Two warps arrive at two barriers in opposite order."""
     first, second = (1, 1) if right else (1, 2)
 
     @role(warp=0)
@@ -184,7 +184,7 @@ def crossed(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", cluster=2, threads=32)
 def apart(x: Global[u32], *, right: bool = False) -> None:
-    """One CTA waits for an arrival that the other sends behind the cluster's barrier."""
+    """One CTA waits for an arrival that the other sends after the cluster barrier."""
     ready = mbarrier(1, name="ready")
     with If(elect_one()):
         ready.init()
@@ -204,7 +204,7 @@ def apart(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=512)
 def hungry(x: Global[u32], *, right: bool = False) -> None:
-    """Warps ask for registers that others do not give up."""
+    """Warps increase their registers beyond those that others release."""
     with If(warp.id < 4):
         if right:
             setmaxnreg.dec(40)
@@ -216,7 +216,7 @@ def hungry(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=64)
 def polls(x: Global[u32], *, right: bool = False) -> None:
-    """A warp counts how often it has looked at a flag, which another sets behind a barrier of both."""
+    """A warp counts its polls of a flag, which another warp sets after a barrier of both."""
     flag = smem.array(u32, 1)
     with If(tid.x == 0):
         flag[0] = 0
@@ -242,7 +242,7 @@ def polls(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=32)
 def peeks(turns: u32, *, right: bool = False) -> None:
-    """A test of a phase, again and again; each turn counts against a limit that is far away."""
+    """A warp tests a phase in a loop; each iteration counts against a large limit."""
     done = mbarrier(1, name="done")
     with If(elect_one()):
         done.init()
@@ -266,14 +266,14 @@ def outside(x: Global[u32]) -> None:
 
 @kernel("sm_90a", threads=32)
 def locked(x: Global[u32]) -> None:
-    """A lock that nobody gives back: each turn writes, and changes nothing."""
+    """A lock that is never released: each iteration writes and changes nothing."""
     for _ in loop():
         Break(when=atom.cas(x, 1, 2) == 1)
 
 
 @kernel("sm_90a", threads=32)
 def beats(x: Global[u32]) -> None:
-    """A thread that says how often it has looked, where others could see it: nothing proves that it looks for ever."""
+    """A thread publishes its number of polls: nothing proves that it polls for ever."""
     turns = var(u32, 0)
     for _ in loop():
         turns.set(turns + 1)
@@ -298,7 +298,7 @@ def one_parity(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=64)
 def asks(x: Global[u32], *, right: bool = False) -> None:
-    """A warp tests a phase in circles; who would end it waits for that warp."""
+    """A warp polls a phase; the warp that would complete it waits for the polling warp."""
     done = mbarrier(1, name="done")
     with If(tid.x == 0):
         done.init()

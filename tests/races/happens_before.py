@@ -1,8 +1,8 @@
-"""Which accesses come behind which others in a course, and whether one instruction alone makes it so.
+"""The happens-before order of accesses in an execution, and whether one instruction alone establishes it.
 
-A few accesses are followed through the course, from where they are made to all who get to know that they are over:
-once as the kernel is, once with an instruction that tells nothing (`Cut`). What a barrier, an arrival, a fence or a
-wait hands on is what the PTX ISA 9.1 says of it (chapter 8, sections 9.7.13, 9.7.15 and 9.7.16).
+A few accesses are followed through the execution, from the access to every lane that learns of its completion: once
+with the kernel unchanged, once with an instruction that publishes nothing (`Cut`). A barrier, an arrival, a fence or a
+wait publishes what the PTX ISA 9.1 defines (chapter 8, sections 9.7.13, 9.7.15 and 9.7.16).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.races.course import COPIES, Course, Event, Signal
+from tests.races.execution import COPIES, Event, Execution, Signal
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit.sync import BAR_ARRIVE
 
@@ -124,16 +124,16 @@ class _Follow:
     ``products`` what is over with a group, ``issued`` what a CTA's tensor core has to do, and ``before`` what who asked
     for the last of it knew; ``begun`` and ``waited`` count a warp's groups of wgmma."""
 
-    def __init__(self, course: Course, sources: list[Source], cut: Cut) -> None:
-        self.course, self.cut = course, cut
+    def __init__(self, execution: Execution, sources: list[Source], cut: Cut) -> None:
+        self.execution, self.cut = execution, cut
         self.bits = {source: np.uint64(1 << i) for i, source in enumerate(sources)}
         self.made: dict[int, list[Source]] = defaultdict(list)
         for source in sources:
             self.made[source.event].append(source)
         self.tensor = self._all(source for source in sources if source.tensor)
-        self.told = np.zeros((course.lanes, 2, 2), np.uint64)
-        self.taken = np.zeros((course.lanes // 32, 2), np.uint64)
-        self.own = np.zeros(course.lanes, np.uint64)
+        self.told = np.zeros((execution.lanes, 2, 2), np.uint64)
+        self.taken = np.zeros((execution.lanes // 32, 2), np.uint64)
+        self.own = np.zeros(execution.lanes, np.uint64)
         self.phases: dict[int, _Phases] = {}
         self.rounds: dict[tuple[int, int], _Round] = defaultdict(_Round)
         self.met: list[_Round] = [_Round()]
@@ -200,7 +200,7 @@ class _Follow:
                 self.tokens[op.number][0][:, KNOWN] |= self._all(made)
 
     def _lane(self, op: Op) -> int:
-        return (op.rank * self.course.per_cta + op.warp) * 32 + op.lane
+        return (op.rank * self.execution.per_cta + op.warp) * 32 + op.lane
 
     def _give(self, lanes: NDArray[np.int64], cut: bool) -> Words:
         """What lanes know together; with the cut nothing of it."""
@@ -226,7 +226,7 @@ class _Follow:
         word[:, KNOWN] |= self._all(source for source in written if source.rank == signal.rank)
         if signal.inst in self.cut.insts and not self.cut.early:
             word[CUT] = 0
-        place = signal.rank * self.course.stride + signal.offset
+        place = signal.rank * self.execution.stride + signal.offset
         if place in self.phases:
             self.phases[place].arrive(word, signal.arrivals, -signal.nbytes)
 
@@ -254,7 +254,7 @@ class _Follow:
 
     def _named(self, event: Event, cut: bool) -> None:
         row = event.row
-        rank = row.warp // self.course.per_cta
+        rank = row.warp // self.execution.per_cta
         held, live = self.rounds[rank, row.a], int(event.alive[row.warp]).bit_count()
         held.word |= self._give(row.lanes, cut)
         if row.b >> 32 & 0xFF != BAR_ARRIVE:
@@ -330,7 +330,7 @@ class _Follow:
             if cut:
                 word[CUT] = known[CUT] if self.cut.early else 0
             self.tokens[op.number] = word, []
-            place = next(self.course.barriers(event))
+            place = next(self.execution.barriers(event))
             if "noinc" not in event.inst.opcode.split(".") and place in self.phases:
                 self.phases[place].pending += 1
 
@@ -373,7 +373,7 @@ class _Follow:
 
     def _first(self, warp: int) -> int:
         """Of the warpgroup."""
-        return warp - warp % self.course.per_cta % 4
+        return warp - warp % self.execution.per_cta % 4
 
     def _commit_wgmma(self, event: Event, cut: bool) -> None:
         for state in range(1 if cut else 2):
@@ -416,19 +416,19 @@ _ROWS: dict[str, Callable[[_Follow, Event, bool], None]] = {
 }
 
 
-def followed(course: Course, pairs: list[Pair], cut: Cut) -> Iterator[tuple[Pair, bool, bool]]:
+def followed(execution: Execution, pairs: list[Pair], cut: Cut) -> Iterator[tuple[Pair, bool, bool]]:
     """Whether the first of each pair is over for the second, as it is and with the cut."""
     for some in _batches(pairs):
-        follow = _Follow(course, list(dict.fromkeys(pair.source for pair in some)), cut)
+        follow = _Follow(execution, list(dict.fromkeys(pair.source for pair in some)), cut)
         asked: dict[int, list[Pair]] = defaultdict(list)
         for pair in some:
             asked[pair.event].append(pair)
-        for number in course.steps(set(follow.made) | set(asked)):
+        for number in execution.steps(set(follow.made) | set(asked)):
             for pair in asked.pop(number, ()):
                 yield pair, *follow.knows(pair)
             if not asked:
                 break
-            follow.step(number, course.events[number])
+            follow.step(number, execution.events[number])
 
 
 def _batches(pairs: list[Pair]) -> Iterator[list[Pair]]:
