@@ -78,13 +78,12 @@ def test_the_kernel_of_a_level_is_made_once() -> None:
 @pytest.mark.parametrize(
     ("problem", "sentence"),
     [
-        ((0, 8, 8), "given M=0, N=8, K=8; expected each at least 1; an empty product needs no kernel"),
-        ((8, 8, -8), "given M=8, N=8, K=-8; expected each at least 1; an empty product needs no kernel"),
+        ((0, 8, 8), "given M=0, N=8, K=8; expected each at least 1; an empty GEMM needs no kernel"),
+        ((8, 8, -8), "given M=8, N=8, K=-8; expected each at least 1; an empty GEMM needs no kernel"),
         ((8, 8, 12), "given K=12; expected a multiple of 8 (rows of 16 bytes); pad A and B with zeros to K=16"),
         (
             (1 << 22, 1 << 24, 8),
-            "given D of 4194304 × 16777216, 4294967296 tiles; expected at most 1073741823; "
-            "split the product along M or N",
+            "given D of 4194304 × 16777216, 4294967296 tiles; expected at most 1073741823; split the GEMM along M or N",
         ),
     ],
 )

@@ -14,7 +14,7 @@ from tests.kernels.helpers import SENTINEL, check, delayed, gemm, normal, replac
 from tests.lang.ops.emission import instructions, opcodes
 from warpwright.errors import Deadlock
 from warpwright.kernels.gemm import LEVELS, kernel_of
-from warpwright.kernels.gemm.sm100.steps import grouped
+from warpwright.kernels.gemm.sm100.steps import rasterize
 from warpwright.lang import Global, bf16, f16, f32, kernel, smem, st, tid, tma, u32
 from warpwright.layout import InstrDescriptor
 from warpwright.ptx.ptxas import assemble
@@ -148,7 +148,7 @@ def test_boxes_of_a_warp_need_no_barrier_of_the_cta() -> None:
 
 @kernel("sm_100a", threads=128)
 def places(d: Global[u32], across: u32, down: u32, *, group: int = 8) -> None:
-    row, column = grouped(tid.x, across, down, group)
+    row, column = rasterize(tid.x, across, down, group)
     st(d + tid.x * 2, row, column)
 
 

@@ -295,7 +295,7 @@ def test_pitch_of_float32() -> None:
         (
             (0, 8, 8),
             ("k", "k"),
-            "given M=0, N=8, K=8; expected each at least 1; an empty product needs no kernel",
+            "given M=0, N=8, K=8; expected each at least 1; an empty GEMM needs no kernel",
         ),
         (
             (8, 8, 12),

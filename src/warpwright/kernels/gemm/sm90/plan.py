@@ -107,7 +107,7 @@ def hopper_plan(
     are not a multiple of 16 bytes.
     """
     if min(m, n, k) < 1:
-        raise UsageError(f"given M={m}, N={n}, K={k}; expected each at least 1; an empty product needs no kernel")
+        raise UsageError(f"given M={m}, N={n}, K={k}; expected each at least 1; an empty GEMM needs no kernel")
     step = ROW_BYTES // in_bytes
     for name, rows, letter, major in (("A", m, "M", majors[0]), ("B", n, "N", majors[1])):
         letter, extent = ("K", k) if major == "k" else (letter, rows)
