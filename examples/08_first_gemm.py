@@ -108,7 +108,7 @@ def gemm(a: tma.Map[bf16], b: tma.Map[bf16], d: tma.Map[f32], tiles_k: u32) -> N
 
 def main() -> None:
     random = np.random.default_rng(0)
-    m, n, k = 200, 136, 328
+    m, n, k = 200, 136, 520
     a, b = (random.standard_normal((rows, k)).astype(ml_dtypes.bfloat16) for rows in (m, n))
     d = np.zeros((m, n), np.float32)
     ww.launch(gemm, grid=(-(-n // N), -(-m // M)), args=[a, b, d, -(-k // K)])

@@ -178,7 +178,7 @@ def gemm(a: tma.Map[bf16], b: tma.Map[bf16], d: tma.Map[bf16], tiles_m: u32, til
 
 def main() -> None:
     random = np.random.default_rng(0)
-    m, n, k = 600, 392, 328
+    m, n, k = 600, 392, 520
     a, b = (random.standard_normal((rows, k)).astype(ml_dtypes.bfloat16) for rows in (m, n))
     d = np.zeros((m, n), ml_dtypes.bfloat16)
     tiles = [-(-extent // size) for extent, size in ((m, 2 * ROWS), (n, COLS), (k, K))]
