@@ -1,4 +1,4 @@
-"""The default Blackwell GEMM on one page, example 09: what level 10 is, right on any shape, clean, and as fast."""
+"""The default Blackwell GEMM on one page, example 09: level 10's instructions, numbers, verdict and time."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def test_the_kernel_has_at_most_130_lines() -> None:
     assert function.end_lineno - function.decorator_list[0].lineno + 1 <= 130
 
 
-def test_it_moves_signals_and_waits_as_level_10_does() -> None:
-    """Instruction by instruction; what differs are calculations of addresses."""
+def test_its_copies_mmas_signals_and_waits_are_those_of_level_10() -> None:
+    """One for one, in order; only address arithmetic differs."""
     page, level = (
         [code for code in opcodes(instructions(kernel.trace().ptx)) if COMPARED.match(code)]
         for kernel in (KERNEL, kernel_of(LEVELS[10]))

@@ -1,4 +1,4 @@
-"""Launch plans as data: every tile once, boxes that the kernel wants, sizes that are refused."""
+"""Launch plans as data: every tile once, the kernel's boxes, refused sizes."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def test_persistent_clusters_are_as_many_as_fit_and_no_more_than_areas(level, sh
     assert plan(LEVELS[level], *shape, 64, sms=sms).grid == (2 * clusters, 1, 1)
 
 
-def test_launch_control_has_a_cluster_for_each_area_and_the_number_that_fits_can_be_given() -> None:
+def test_launch_control_has_a_cluster_for_each_area() -> None:
     assert plan(replace(LEVELS[10], scheduler="clc"), 4096, 4096, 64).grid == (2 * 128, 1, 1)
     four = replace(LEVELS[10], share=(2, 1))
     assert [plan(four, 8192, 8192, 64, clusters=fit).grid[0] for fit in (None, 34)] == [148, 136]
 
 
-def test_the_kernel_of_a_level_is_made_once() -> None:
+def test_the_kernel_of_a_level_is_cached() -> None:
     assert kernel_of(config_of(3)) is kernel_of(config_of(3))
 
 
@@ -111,7 +111,7 @@ def test_the_best_level_takes_tiles_that_fill_the_chip(shape, tile) -> None:
 
 
 def test_cycles_of_a_k_block() -> None:
-    """The tensor core's, except for small tiles: they are bound by what shared memory takes in and gives."""
+    """The tensor core's, except for small tiles: those are bound by shared memory."""
     assert [each.cycles for each in (LEVELS[10], *SMALLER)] == [1024, 512, 384, 320]
     assert [LEVELS[level].cycles for level in (7, 8, 9)] == [704, 384, 1024]
 
