@@ -11,7 +11,7 @@ demo: $(VENV)/.runtime
 	@$(BIN)/warpwright ladder --levels 1-3 --size 512
 	@echo
 	@echo "Next: $(BIN)/warpwright ptx gemm --level 3     read the PTX that just ran"
-	@echo "      $(BIN)/python examples/01_copy.py        the first of seven small kernels; then docs/guide.md"
+	@echo "      $(BIN)/python examples/01_copy.py        the first of nine small kernels; then docs/guide.md"
 
 test: $(VENV)/.dev
 	@$(BIN)/python -m pytest -n 2

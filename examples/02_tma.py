@@ -1,7 +1,7 @@
-"""02: TMA. One thread asks for a whole tile; its bytes complete an mbarrier, and all threads wait on that.
+"""02: TMA. One thread loads a whole tile; the tile's bytes complete an mbarrier, and all threads wait for it.
 
-The way back has two more rules: every thread that wrote shared memory fences (`fence.proxy_async`), because TMA reads
-through another proxy; and one thread commits its stores as a group and waits for the group.
+A store has two more rules. Every thread that wrote shared memory fences (`fence.proxy_async`), because TMA reads
+through the async proxy. One thread commits its stores as a group and waits for the group.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def double(x: tma.Map[f32], y: tma.Map[f32]) -> None:
         tma.load(tile, x[0, 0], full)
     full.wait(0)
 
-    for column in range(0, COLUMNS, 4):  # Python's range: unrolled, 16 bytes a step
+    for column in range(0, COLUMNS, 4):  # Python's range: unrolled, 16 bytes at a time
         place = tile.at(tid.x, column)
         st(place, *(value * 2.0 for value in ld(place, vec=4)))
 
@@ -44,7 +44,7 @@ def double(x: tma.Map[f32], y: tma.Map[f32]) -> None:
 def main() -> None:
     x = np.random.default_rng(0).standard_normal((100, COLUMNS)).astype(np.float32)
     y = np.zeros_like(x)
-    ww.launch(double, grid=1, args=[x, y])  # the box reaches over the 100 rows: loads read zeros, stores leave it out
+    ww.launch(double, grid=1, args=[x, y])  # of the box's 128 rows, 28 are outside: zeros in, nothing out
     assert np.array_equal(y, 2 * x)
     print(f"verified: a {x.shape[0]} × {x.shape[1]} array doubled through a swizzled tile of {ROWS} × {COLUMNS}")
 

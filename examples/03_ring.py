@@ -1,6 +1,6 @@
-"""03: a pipeline. A role loads ahead into a ring of stages, another consumes; only full and empty barriers join them.
+"""03: a pipeline. One role loads ahead into a ring of stages, another consumes; full and empty mbarriers join them.
 
-The ring keeps the stage and the phase of each side; `next(slots)` is the only place where they advance.
+Each role has a cursor with the stage and the phase; `next(slots)` is the only place where they advance.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def row_sums(x: tma.Map[f32], sums: Global[f32], tiles: u32) -> None:
             for column in range(0, COLUMNS, 4):
                 for value in ld(slot.x.at(warp.lane, column), vec=4):
                     total += value
-            fence.proxy_async()  # what these threads have read comes before what TMA writes there next
+            fence.proxy_async()  # orders these threads' reads before TMA's next write to the stage
             slot.empty.arrive()
         sums[row + (tid.x - 32)] = total
 

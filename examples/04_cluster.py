@@ -1,5 +1,5 @@
-"""04: a cluster. Four CTAs on neighbouring SMs see each other's shared memory: one TMA load can feed all of them
-(multicast), and a thread can read another CTA's tile (distributed shared memory)."""
+"""04: a cluster. Four CTAs of one GPC access each other's shared memory: one TMA load can write to all of them
+(multicast), and a thread can read another CTA's memory (distributed shared memory)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from warpwright.lang import (
     warp,
 )
 
-SIZE, COUNT = 4, 128  # CTAs in the cluster; elements that each of them fetches
+SIZE, COUNT = 4, 128  # CTAs in the cluster; elements that each of them loads
 EVERY = (1 << SIZE) - 1
 
 
@@ -38,7 +38,7 @@ def gather(x: tma.Map[f32], shared_by_all: Global[f32], neighbours: Global[f32])
         fence.mbarrier_init()
     cluster.sync()
 
-    with If(one):  # each CTA fetches a quarter once and delivers it to all four
+    with If(one):  # each CTA loads a quarter and multicasts it to all four
         full.arrive_expect_tx(sum(part.nbytes for part in parts))
         for rank, part in enumerate(parts):
             with If(cluster.rank == rank):
@@ -51,7 +51,7 @@ def gather(x: tma.Map[f32], shared_by_all: Global[f32], neighbours: Global[f32])
     cluster.sync()
     peer = cluster.map(own.address, (cluster.rank + 1) % SIZE)
     neighbours[cluster.rank * COUNT + tid.x] = ld(Pointer(f32, peer, space="shared::cluster") + tid.x)
-    cluster.sync()  # nobody leaves while its shared memory may still be read
+    cluster.sync()  # no CTA exits while its neighbour may still read its shared memory
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
-"""05: the first tensor-core product. A and B go to shared memory by TMA, tcgen05.mma leaves D in tensor memory, and
-each warp reads its own 32 rows back. `commit` signals the product's completion at an mbarrier: nothing else does."""
+"""05: the first MMA. TMA loads A and B into shared memory, tcgen05.mma accumulates D in tensor memory, and each warp
+loads its own 32 rows of D into registers. Only `tcgen05.commit` signals at an mbarrier that the MMAs are complete."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ M, N, K = 128, 64, 64
 
 
 @kernel("sm_100a", threads=128)
-def product(a: tma.Map[bf16], b: tma.Map[bf16], d: Global[f32]) -> None:
+def multiply(a: tma.Map[bf16], b: tma.Map[bf16], d: Global[f32]) -> None:
     a_tile, b_tile = smem.tile(bf16, (M, K), swizzle=128), smem.tile(bf16, (N, K), swizzle=128)
     acc = tmem.tile(f32, (M, N))
     loaded, multiplied = mbarrier(1, name="loaded"), mbarrier(1, name="multiplied")
@@ -55,7 +55,7 @@ def product(a: tma.Map[bf16], b: tma.Map[bf16], d: Global[f32]) -> None:
         tma.load(a_tile, a[0, 0], loaded)
         tma.load(b_tile, b[0, 0], loaded)
         loaded.wait(0)
-        for k in range(0, K, 16):  # one instruction multiplies 16 columns; the first one overwrites D
+        for k in range(0, K, 16):  # one MMA multiplies 16 columns of K; the first overwrites D
             tcgen05.mma(acc, a_tile[:, k : k + 16], b_tile[:, k : k + 16], accumulate=k > 0)
         tcgen05.commit(multiplied)
 
@@ -78,7 +78,7 @@ def main() -> None:
     random = np.random.default_rng(0)
     a, b = (random.standard_normal((rows, K)).astype(ml_dtypes.bfloat16) for rows in (M, N))
     d = np.zeros((M, N), np.float32)
-    ww.launch(product, grid=1, args=[a, b, d])
+    ww.launch(multiply, grid=1, args=[a, b, d])
     error = np.abs(d - a.astype(np.float64) @ b.astype(np.float64).T).max()
     assert error < 1e-4
     print(f"verified: {M} × {N} × {K}, largest difference from float64 {error:.1e}")

@@ -1,5 +1,5 @@
-"""06: a sum. What threads hold becomes one number in steps: lanes of a warp shuffle, warps meet in shared memory, and
-CTAs in one atomic addition each (`red`), so the order of the last step, hence the rounding, is not fixed.
+"""06: a reduction. The lanes of a warp add by shuffles, the warps of a CTA through shared memory, and the CTAs by one
+atomic addition each (`red`). The order of the atomic additions, hence the rounding, is not fixed.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import numpy as np
 import warpwright as ww
 from warpwright.lang import Global, If, bar, ctaid, f32, kernel, ld, loop, nctaid, red, shfl, smem, tid, u32, var, warp
 
-THREADS, VECTOR, BATCH = 256, 4, 4  # 16 bytes a load, four loads a thread and block
+THREADS, VECTOR, BATCH = 256, 4, 4  # 16 bytes a load, four loads of each thread a block
 BLOCK = THREADS * VECTOR * BATCH
 
 
 @kernel("sm_100a", threads=THREADS)
 def add_up(x: Global[f32], total: Global[f32], count: u32) -> None:
-    """``count`` is a multiple of BLOCK; each CTA takes blocks in turn and has all loads of one under way together."""
+    """``count`` is a multiple of BLOCK; the CTAs take blocks in turn, with all loads of a block in flight at once."""
     own = var(f32, 0.0)
     for first in loop(ctaid.x * BLOCK, count, nctaid.x * BLOCK):
         places = [first + (tid.x + i * THREADS) * VECTOR for i in range(BATCH)]

@@ -1,6 +1,6 @@
-"""07: attention in one pass. A warp has 16 queries; it multiplies them with 16 keys at a time, and the scores never
-leave its registers: what a thread holds of two (16, 8) sums is what it needs of a (16, 16) left operand for the product
-with the values. The softmax goes along: a new greatest score makes all that was summed up before fade.
+"""07: attention in one pass. A warp multiplies its 16 queries by 16 keys at a time, and the scores stay in registers: a
+thread's elements of two (16, 8) accumulators are its elements of the (16, 16) left operand that multiplies the values.
+The softmax is online: a new row maximum rescales the sums so far.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def attention(
     full.wait(0)
     lefts = [mma.left(bf16, ldmatrix(queries.at(lane % 16, lane // 16 * 8 + column))) for column in range(0, DIM, 16)]
 
-    sums = [mma.accumulator(f32) for _ in range(0, DIM, 8)]  # O, before it is divided by the totals
-    greatest, totals = [var(f32, -math.inf) for _ in range(2)], [var(f32, 0.0) for _ in range(2)]  # rows g and g + 8
+    sums = [mma.accumulator(f32) for _ in range(0, DIM, 8)]  # O, before the division by the totals
+    maxima, totals = [var(f32, -math.inf) for _ in range(2)], [var(f32, 0.0) for _ in range(2)]  # rows g and g + 8
     for tile in loop(tiles):
-        warp.sync()  # all have seen the phase before, and read what TMA overwrites
+        warp.sync()  # all lanes have waited for the last phase and read the tiles that TMA overwrites
         with If(lane == 0):
             full.arrive_expect_tx(keys.nbytes + values.nbytes)
             tma.load(keys, k[tile * ROWS, 0], full)
@@ -52,15 +52,15 @@ def attention(
 
         for row in range(2):
             own = [block.regs[2 * row + i] for block in scores for i in range(2)]
-            top = lang.max(greatest[row], *own)
+            top = lang.max(maxima[row], *own)
             for distance in (1, 2):  # the four lanes that share a row
                 top = lang.max(top, shfl.bfly(top, distance))
-            fade = lang.ex2((greatest[row] - top) * factor)
-            greatest[row].set(top)
-            totals[row] *= fade
+            rescale = lang.ex2((maxima[row] - top) * factor)
+            maxima[row].set(top)
+            totals[row] *= rescale
             for block in sums:
                 for i in range(2):
-                    block.regs[2 * row + i] *= fade
+                    block.regs[2 * row + i] *= rescale
             for score in own:
                 score.set(lang.ex2(lang.fma(score, factor, top * -factor)))
                 totals[row] += score

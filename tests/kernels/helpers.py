@@ -1,4 +1,4 @@
-"""Run the kernels on the virtual B200, as they are or with lines of their PTX changed."""
+"""Run the kernels on the virtual B200, optionally with changed PTX."""
 
 from __future__ import annotations
 
@@ -42,8 +42,7 @@ def gemm(
 ) -> np.ndarray:
     """D (M + spare_rows, pitch), filled with SENTINEL before the launch.
 
-    ``change`` rewrites the PTX; ``changes`` are fields of the configuration that are to be different. The device
-    is a B200 with ``sms`` SMs.
+    ``change`` rewrites the PTX; ``changes`` replace fields of the configuration. The device is a B200 with ``sms`` SMs.
     """
     dtype = np.dtype(out or a.dtype)
     config = replace(LEVELS[level], **changes, **({"stages": stages} if stages else {}))
@@ -62,12 +61,12 @@ def gemm(
 
 
 def b200(sms: int) -> Device:
-    """A virtual B200 with fewer SMs, or all."""
+    """A virtual B200 with ``sms`` SMs."""
     return Device(replace(B200, sms=sms))
 
 
 def check(d: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
-    """Every element within half a unit in the last place of the float64 value, plus float32 accumulation."""
+    """Assert every element within half a unit in the last place of float64's value, plus the accumulation slack."""
     exact = reference.gemm(a, b)
     allowed = 0.5 * reference.ulp(exact, d.dtype) + reference.accumulation_slack(a, b)
     error = np.abs(d[: len(a), : len(b)].astype(np.float64) - exact)
@@ -88,12 +87,12 @@ def flow(a: np.ndarray, b: np.ndarray, change=None) -> np.ndarray:
 
 
 def without(pattern: str, times: int = 1):
-    """A change that drops the lines that hold ``pattern`` (a regular expression); ``times`` says how many there are."""
+    """A change that drops the ``times`` lines that match ``pattern``."""
     return replaced(rf"\n[^\n]*{pattern}[^\n]*;", "", times)
 
 
 def replaced(pattern: str, by: str, times: int = 1):
-    """A change that replaces every match of ``pattern`` by ``by``; ``times`` says how many there are."""
+    """A change that replaces the ``times`` matches of ``pattern`` by ``by``."""
 
     def change(ptx: str) -> str:
         text, found = re.subn(pattern, by, ptx)
@@ -112,9 +111,9 @@ SPIN = """
 
 
 def delayed(before: str, first: int = 0, after: str = "", *, last: bool = False):
-    """A change that lets the warps from thread ``first`` on idle before a line that begins with ``before``.
+    """A change that delays the warps from thread ``first`` on before a line that begins with ``before``.
 
-    It is the first one, the first behind a line that begins with ``after``, or the ``last`` one.
+    It is the first such line, the first after a line that begins with ``after``, or the ``last`` one.
     """
 
     def change(ptx: str) -> str:

@@ -1,4 +1,4 @@
-"""memory_flow on the virtual B200: the values of the example, random data, and what breaks when a step is left out."""
+"""memory_flow on the virtual B200: the values of the example, random data, and failures of changed PTX."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_an_accumulator_that_every_step_overwrites_keeps_only_the_last_quarter()
 
 
 @pytest.mark.parametrize("pattern", [r"tcgen05\.commit", r"mbarrier\.arrive\.expect_tx"])
-def test_without_a_signal_everyone_waits_for_ever_and_says_so(pattern) -> None:
+def test_without_a_signal_all_threads_deadlock(pattern) -> None:
     with pytest.raises(Deadlock, match="mbarrier"):
         flow(normal(1, 128, 64, dtype=np.float16), normal(2, 128, 64, dtype=np.float16), without(pattern))
 

@@ -1,4 +1,4 @@
-"""The four steps of memory_flow as they can be read in its PTX: who takes part, and in which order."""
+"""The four steps of memory_flow in its PTX: their threads and their order."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_step_4_every_writer_fences_before_the_barrier_and_one_thread_stores_com
     assert "elect.sync" not in fence_to_barrier and "bra" not in fence_to_barrier
 
 
-def test_tensor_memory_is_allocated_relinquished_and_freed_by_the_same_warp() -> None:
+def test_tensor_memory_is_allocated_relinquished_and_deallocated_by_the_same_warp() -> None:
     alloc, free = role("alloc"), role("free")
     assert [code.rsplit(".cta_group", 1)[0] for code in alloc if code.startswith("tcgen05")] == [
         "tcgen05.alloc",
@@ -100,7 +100,7 @@ def test_tensor_memory_is_allocated_relinquished_and_freed_by_the_same_warp() ->
     assert columns == ["128", "128"]
 
 
-def test_arguments_are_the_maps_that_the_kernel_needs() -> None:
+def test_arguments_are_the_kernels_tensor_maps() -> None:
     a, b, d = np.zeros((128, 64), np.float16), np.zeros((128, 64), np.float16), np.zeros((128, 128), np.float32)
     maps = memory_flow.trace().maps
     for made, use in zip(arguments(a, b, d), maps.values(), strict=True):

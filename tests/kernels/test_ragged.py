@@ -1,4 +1,4 @@
-"""Ragged tensor maps in kernels: many loads at a time, sequences that end inside a box, stores behind them."""
+"""Ragged tensor maps in kernels: many loads in flight, sequences that end inside a box, stores after them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 
 @kernel("sm_90a", threads=32)
 def copy(x: tma.Map[bf16], y: tma.Map[bf16], first: u32, length: u32, boxes: u32) -> None:
-    """Rows ``first`` to ``first`` + ``length``, and what is behind them, by ``boxes`` boxes of 16."""
+    """Copies ``length`` rows from ``first`` on, by ``boxes`` boxes of 16 rows, which may reach past them."""
     ring = Ring(STAGES, name="x", x=smem.tile(bf16, (ROWS, 64), swizzle=128))
     one = elect_one()
     with If(one):
@@ -42,8 +42,8 @@ def copy(x: tma.Map[bf16], y: tma.Map[bf16], first: u32, length: u32, boxes: u32
         tma.wait_group(0)
 
 
-def copied(first: int, length: int, device: Any = "h200") -> tuple[np.ndarray, np.ndarray]:
-    """An array, and one of 7 into which a sequence of it was copied."""
+def copy_sequence(first: int, length: int, device: Any = "h200") -> tuple[np.ndarray, np.ndarray]:
+    """Returns an array, and an array of 7 after the kernel has copied a sequence of the first into it."""
     x = np.random.default_rng(0).standard_normal((150, 64)).astype(BF16)
     y = np.full_like(x, 7)
     maps = [ragged(each, (1, 1, ROWS, 64), swizzle=128) for each in (x, y)]
@@ -52,18 +52,18 @@ def copied(first: int, length: int, device: Any = "h200") -> tuple[np.ndarray, n
 
 
 @pytest.mark.parametrize(("first", "length"), [(0, 64), (0, 63), (13, 17), (100, 50), (149, 1), (150, 0), (20, 0)])
-def test_no_more_than_the_sequence_is_copied(first: int, length: int) -> None:
-    x, y = copied(first, length)
+def test_only_the_sequence_is_copy_sequence(first: int, length: int) -> None:
+    x, y = copy_sequence(first, length)
     inside = np.zeros(150, bool)
     inside[first : first + length] = True
     assert np.array_equal(y[inside], x[inside]) and (y[~inside] == 7).all()
 
 
 def test_a_sequence_that_is_not_in_the_array_is_a_fault() -> None:
-    """Its end is one more than the map has places for; before the first row there is nothing to say so."""
-    assert (copied(100, 51)[1] == 7).all()
+    """One that ends past the map copies nothing; one that starts before the array is a memory fault."""
+    assert (copy_sequence(100, 51)[1] == 7).all()
     with pytest.raises(MemoryFault) as caught:
-        copied(2**32 - 10, 74)
+        copy_sequence(2**32 - 10, 74)
     assert str(caught.value).endswith(
         "`cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes`: kernel copy, CTA (0, 0, "
         "0), warp 0, lane 0: the box has bytes -1280 to 768 from the base address; expected some of the 19200 bytes "

@@ -1,4 +1,4 @@
-"""The references themselves: they must see an error of one unit in the last place, and nothing where there is none."""
+"""The references detect an error of one unit in the last place, and no error in a right result."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_slack_bounds_a_float32_sum_in_any_grouping_of_16(k) -> None:
     assert error.max() > 0 or k == 8
 
 
-def test_compare_sees_one_wrong_bit() -> None:
+def test_compare_detects_one_wrong_bit() -> None:
     random = np.random.default_rng(0)
     exact = random.standard_normal((16, 16))
     result = exact.astype(BF16)
@@ -52,6 +52,6 @@ def test_compare_sees_one_wrong_bit() -> None:
     assert worse["max_err"] > 0.5 * ulp(np.asarray(exact[3, 5]), BF16)
 
 
-def test_compare_of_nothing() -> None:
+def test_compare_of_empty_arrays() -> None:
     empty = np.zeros((0, 4))
     assert compare(empty, empty) == {"max_err": 0.0, "mean_err": 0.0, "cos_sim": 1.0, "max_ulp": 0.0}

@@ -75,6 +75,7 @@ REGISTERS = "PTX's registers are the assembler's to spill"
 MEETING = r"mma\.sync (v3|rows|helpers|two-ten) kernel"
 UNUSED = "O takes the slots of Q: nobody waits at empty barriers of its own"
 ITEMS = "the loader waits for a Q that is given back behind it before it writes there again"
+WAVE = "the first wave has waited for the slots"
 BOTH = "of two slots every other wait is for the later one, and tells of both"
 USED = "a fence before it is behind all uses of these registers"
 PART = "the loader has waited for Q: all of the part before has been read"
@@ -161,8 +162,8 @@ ATTENTION = {
 REDUNDANT = {
     r".* end bar\.warp": ORDERED,
     r".* tcgen05\.relinquish": "no other CTA on the SM waits to allocate",
-    r"(memory_flow|blackwell (\d+|launch control)|example 05|attention sm100.*) kernel tcgen05\.fence::\w+ #0": FRESH,
-    r"(memory_flow|blackwell ((?!5)\d+|launch control)|example 05) kernel tcgen05\.fence::before\w* #1": FREED,
+    r"(memory_flow|blackwell (\d+|launch control)|example 0.|attention sm100.*) kernel tcgen05\.fence::\w+ #0": FRESH,
+    r"(memory_flow|blackwell ((?!5)\d+|launch control)|example 0.) kernel tcgen05\.fence::before\w* #1": FREED,
     r"blackwell 5 kernel tcgen05\.fence::before\w* #2": FREED,
     r"blackwell 5 kernel barrier\.cluster\.wait\S* #2": TOLD,
     r"blackwell 5 kernel barrier\.cluster\.arrive\S* #2: relaxed": TOLD,
@@ -173,9 +174,9 @@ REDUNDANT = {
     r"blackwell 6 epilogue mapa\S* #0: no peer": "only the leader stores: the barrier is its own",
     r"blackwell launch control mma mbarrier\.try_wait\S* #0: the next barrier": OTHER,
     r"blackwell launch control schedule bar\.warp\.sync #1": "the next turn's first one orders the same",
-    r"blackwell 10 epilogue bar\.warp\.sync #(7|16)$": TOGETHER,
-    r"blackwell 10 mma mbarrier\.try_wait\S* #(3($|: the next barrier)|6$)": "the first wave has waited for the slots",
-    r"blackwell 10 mma mbarrier\.try_wait\S* #0: the next barrier": "the other half's sums are free later",
+    r"(blackwell 10|example 09) epilogue bar\.warp\.sync #(7|16)$": TOGETHER,
+    r"(blackwell 10|example 09) mma mbarrier\.try_wait\S* #(3($|: the next barrier)|6$)": WAVE,
+    r"(blackwell 10|example 09) mma mbarrier\.try_wait\S* #0: the next barrier": "the other half's sums are free later",
     r"blackwell [6789] epilogue bar\.warp\.sync #": FOLLOWS,
     r"blackwell launch control epilogue bar\.warp\.sync #[0-3]": FOLLOWS,
     r"hopper 2 kernel mbarrier\.try_wait\S* #0": FIRST,
@@ -200,7 +201,7 @@ REDUNDANT = {
     r"hopper fp8 split multiply wgmma\.fence\S* #1": "the fence before orders all registers, and none was used since",
     r"hopper fp8 split multiply mapa\S* #0: no peer": DATA,
     r"example 04 kernel mapa\S* #0: no peer": DATA,
-    r"(blackwell (\d+|launch control)|example 04) kernel barrier\.cluster\.arrive\S* #0: relaxed": INIT,
+    r"(blackwell (\d+|launch control)|example 0[49]) kernel barrier\.cluster\.arrive\S* #0: relaxed": INIT,
     r"mma\.sync cp\.async compute mbarrier\.try_wait\S* #0($|: the next barrier)": QUERIES,
     r"mma\.sync cp\.async load cp\.async\.mbarrier\S* #0: arrives at once": QUERIES,
     r"mma\.sync cp\.async init fence\.mbarrier_init": "no engine counts at its barriers, and bar.sync tells threads",

@@ -48,6 +48,8 @@ SOME = {
     "example 04": 7,
     "example 05": 11,
     "example 07": 8,
+    "example 08": 18,
+    "example 09": 63,
 }
 
 

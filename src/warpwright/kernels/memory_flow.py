@@ -1,4 +1,4 @@
-"""The smallest kernel that goes all the way: global → shared → tensor memory → registers → shared → global."""
+"""The smallest kernel that uses every memory: global → shared → tensor memory → registers → shared → global."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def memory_flow(a: tma.Map[f16], b: tma.Map[f16], d: tma.Map[f32]) -> None:
 
 
 def arguments(a: Any, b: Any, d: Any) -> list[TensorMap]:
-    """The kernel's arguments for float16 ``a`` (128, 64) and ``b`` (128, 64) and float32 ``d`` (128, 128).
+    """Returns the arguments for float16 ``a`` (128, 64) and ``b`` (128, 64) and float32 ``d`` (128, 128).
 
     Raises UsageError for arrays that no tensor map can describe.
     """

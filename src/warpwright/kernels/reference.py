@@ -1,10 +1,10 @@
-"""What the kernels should compute, in NumPy float64, and how far a result may lie from it.
+"""Reference results in NumPy float64, and the largest error that a kernel's result may have.
 
 Rounding the exact value to the output type costs at most half a unit in the last place (ulp). A tensor core that
 accumulates K products in float32, 16 at a time, adds ``K/16`` roundings of partial sums, and every partial sum of row i
 and column j is bounded by the product of their Euclidean norms (Cauchy-Schwarz): that product times ``2**-23`` a step
-is the slack. The virtual GPU's float32 sums round oftener, K times by ``2**-24``; as these errors have either sign,
-they add up to about the square root of K of them, far less than the same slack.
+is the slack. The virtual GPU's float32 sums round K times by ``2**-24``. These errors have either sign, so they add up
+to about the square root of K of them, far less than the same slack.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FLOAT8_STEP = 2.0**-13  # a tensor core sums up 8-bit types in 14 bits, the kern
 
 
 def gemm(a: Array, b: Array) -> Array:
-    """A·Bᵀ of ``a`` (M, K) and ``b`` (N, K) in float64, shape (M, N), not rounded to any output type."""
+    """Returns A·Bᵀ of ``a`` (M, K) and ``b`` (N, K), shape (M, N), in float64."""
     result: Array = a.astype(np.float64) @ b.astype(np.float64).T
     return result
 
@@ -53,7 +53,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 def finished(sums: Array, scale: float = 1.0, bias: Array | None = None, activation: str = "") -> Array:
-    """activation(``scale`` · ``sums`` + ``bias``) in float64, of sums (M, N) and a bias (N,)."""
+    """Returns activation(``scale`` · ``sums`` + ``bias``) in float64, for sums (M, N) and a bias (N,)."""
     values = sums.astype(np.float64) * scale
     if bias is not None:
         values = values + bias.astype(np.float64)
@@ -62,7 +62,7 @@ def finished(sums: Array, scale: float = 1.0, bias: Array | None = None, activat
 
 
 def ulp(values: Array, dtype: Any) -> Array:
-    """The distance between neighbouring numbers of ``dtype`` at each of ``values``, in float64."""
+    """Returns the distance between neighbouring numbers of ``dtype`` at each of ``values``, in float64."""
     info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     magnitude = np.maximum(np.abs(values.astype(np.float64)), float(info.tiny))
     exponent = np.floor(np.log2(magnitude))
@@ -71,7 +71,7 @@ def ulp(values: Array, dtype: Any) -> Array:
 
 
 def accumulation_slack(a: Array, b: Array) -> Array:
-    """Largest error (M, N) that accumulating A·Bᵀ in float32 may add before the result is rounded; see the module."""
+    """Returns the largest errors (M, N) of accumulating A·Bᵀ in float32, before the final rounding."""
     norms_a = np.linalg.norm(a.astype(np.float64), axis=1)
     norms_b = np.linalg.norm(b.astype(np.float64), axis=1)
     steps = (-(-a.shape[1] // MMA_K) + 1) * FLOAT32_STEP if a.dtype.itemsize > 1 else FLOAT8_STEP
@@ -80,7 +80,7 @@ def accumulation_slack(a: Array, b: Array) -> Array:
 
 
 def compare(result: Array, exact: Array) -> dict[str, float]:
-    """How ``result`` differs from the float64 ``exact``: ``max_err``, ``mean_err``, ``cos_sim`` and ``max_ulp``.
+    """Returns ``max_err``, ``mean_err``, ``cos_sim`` and ``max_ulp`` of ``result`` against the float64 ``exact``.
 
     ``max_ulp`` counts units in the last place of ``result.dtype`` against ``exact`` rounded to it, so a correctly
     rounded result has 0. Empty arrays give zero errors and a cosine of 1.

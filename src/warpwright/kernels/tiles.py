@@ -1,4 +1,4 @@
-"""Parts, windows and packing of tiles: what the kernels of every family share."""
+"""Parts, windows and packing of tiles, shared by the kernels of every family."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PACKED = {bf16: bf16x2, f16: f16x2}
 
 
 def atom(dtype: type[Scalar]) -> int:
-    """Elements in a row of 128 bytes, which is the smallest K of a stage."""
+    """Returns the elements in a row of 128 bytes, the smallest K of a stage."""
     return ROW_BYTES // dtype.nbytes
 
 
@@ -46,7 +46,7 @@ def part(tile: Tile, index: Any, rows: int, major: str) -> Tile:
 
 
 def window(tile: Tile, kk: int, major: str) -> Any:
-    """Returns the 32 bytes of K of an operand that one wgmma multiplies."""
+    """Returns the 32 bytes of K, from column ``kk`` on, that one wgmma multiplies."""
     inside = slice(kk, kk + WGMMA_BYTES // tile.dtype.nbytes)
     return tile[:, inside] if major == "k" else tile[inside, :].T
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue
-from warpwright.kernels.gemm.sm90.facts import CONFIGS, FACTS, FP8_FACTS, choose, in_one_launch
-from warpwright.kernels.gemm.sm90.kernel import kernel_of as hopper_kernel
-from warpwright.kernels.gemm.sm90.plan import (
+from warpwright.kernels.gemm.sm90 import kernel_of as hopper_kernel
+from warpwright.kernels.gemm.sm90.configs import (
+    CONFIGS,
     HOPPER_LEVELS,
     L2_PROMOTION,
     HopperConfig,
-    HopperPlan,
     hopper_config,
-    hopper_plan,
-    worthwhile,
 )
+from warpwright.kernels.gemm.sm90.facts import FACTS, FP8_FACTS
+from warpwright.kernels.gemm.sm90.plan import HopperPlan, choose, hopper_plan, in_one_launch, worthwhile
 from warpwright.kernels.gemm.sm90.slices import add_slices, sum_grid
 from warpwright.kernels.gemm.sm100.configs import LEVELS, SMALLER, GemmConfig, config_for, config_of
+from warpwright.kernels.gemm.sm100.kernel import gemm_roles
 from warpwright.kernels.gemm.sm100.ladder import gemm_level1, gemm_level2, gemm_ring, kernel_of
 from warpwright.kernels.gemm.sm100.plan import Plan, plan
-from warpwright.kernels.gemm.sm100.roles import gemm_roles
 
 __all__ = [
     "CONFIGS",

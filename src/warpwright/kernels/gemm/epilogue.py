@@ -1,8 +1,8 @@
-"""What becomes of a sum before it is rounded to D: ``activation(scale · sum + bias)``, in float32.
+"""The epilogue of a GEMM: ``activation(scale · sum + bias)`` in float32, before the rounding to D.
 
-GELU is the exact one, x·Φ(x), as max(x, 0) - |x|·Φ(-|x|), so that nothing cancels. Φ(-z) = e^(-z²/2)·R(t) with
+GELU is the exact x·Φ(x), computed as max(x, 0) - |x|·Φ(-|x|) without cancellation. Φ(-z) = e^(-z²/2)·R(t) with
 t = 1 / (1 + 0.3·z) and a polynomial R, fitted for the least relative error (2^-23) over z from 0 to 13, where Φ(-z)
-leaves float32. With the rounding of z² it lies within 2^-19 of its value, relatively, for z to 5, and 2^-17 beyond.
+underflows float32. With the rounding of z² its relative error is below 2^-19 for z to 5, and below 2^-17 beyond.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def gelu(x: Expr) -> Expr:
 
 
 def silu(x: Expr) -> Expr:
-    """x / (1 + e^-x): relative error below (4 + |x|)·2^-23; 0 under -88.7, where e^-x leaves float32."""
+    """x / (1 + e^-x): relative error below (4 + |x|)·2^-23; 0 below -88.7, where e^-x overflows float32."""
     return x * rcp(ex2(x * -LOG2_E) + 1.0)
 
 
@@ -61,7 +61,7 @@ ACTIVATIONS: dict[str, Callable[[Expr], Expr]] = {"relu": relu, "gelu": gelu, "s
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """The steps that a kernel is built with: ``scaled`` by the factors given at run time, a ``bias`` of this type."""
+    """The epilogue's steps at compile time: ``scaled`` by factors that are run-time values, a ``bias`` of a type."""
 
     scaled: bool = False
     bias: type[Scalar] | None = None
@@ -70,10 +70,10 @@ class Epilogue:
     def prepare(
         self, alpha: Expr, scale_a: Expr, scale_b: Expr, bias: Expr, columns: Expr, *, row: bool = False
     ) -> Finish:
-        """What makes results of a thread's sums: ``finish(sums, column)`` for neighbouring groups of columns.
+        """Returns ``finish(sums, column)``, which applies the epilogue to a thread's sums from ``column`` on.
 
-        The sums lie as wgmma leaves them; with ``row`` they are neighbours in a row. ``alpha`` is a factor; ``scale_a``
-        and ``scale_b`` are addresses of further ones, or 0. ``bias`` is the address of ``columns`` elements, an even
+        The sums have wgmma's layout; with ``row`` they are neighbours in a row. ``alpha`` is a factor; ``scale_a`` and
+        ``scale_b`` are addresses of further factors, or 0. ``bias`` is the address of ``columns`` elements, an even
         number, aligned to pairs.
         """
         scale = factor(alpha, scale_a, scale_b) if self.scaled else None
@@ -83,7 +83,7 @@ class Epilogue:
             values = sums
             if self.bias is not None:
                 each, step, first = (2, 2, column) if row else (4, GROUP, column + warp.lane % 4 * 2)
-                added = pairs(Global(self.bias, bias), first, len(sums) // each, step, columns)
+                added = load_bias(Global(self.bias, bias), first, len(sums) // each, step, columns)
                 shifts = [added[i // each][i % 2] for i in range(len(sums))]
                 join = zip(values, shifts, strict=True)
                 values = [x + shift if scale is None else fma(scale, x, shift) for x, shift in join]
@@ -98,7 +98,7 @@ PLAIN = Epilogue()
 
 
 def factor(alpha: Expr, *addresses: Expr) -> Expr:
-    """``alpha`` times the float32 numbers at those of ``addresses`` that are not 0."""
+    """Returns ``alpha`` times the float32 numbers at those of ``addresses`` that are not 0."""
     scale = var(f32, alpha)
     for address in addresses:
         with If(address != 0):
@@ -106,8 +106,8 @@ def factor(alpha: Expr, *addresses: Expr) -> Expr:
     return scale
 
 
-def pairs(bias: Pointer[Any], first: Any, count: int, step: int, columns: Expr) -> list[tuple[Expr, Expr]]:
-    """``count`` pairs of elements, ``step`` columns apart; beyond the last pair, the last pair."""
+def load_bias(bias: Pointer[Any], first: Any, count: int, step: int, columns: Expr) -> list[tuple[Expr, Expr]]:
+    """Returns ``count`` pairs of elements, ``step`` columns apart; past the end, the last pair."""
     found = []
     for i in range(count):
         at = bias + min(first + i * step, columns - 2)

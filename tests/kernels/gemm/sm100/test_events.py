@@ -1,4 +1,4 @@
-"""The protocol of GEMM levels 1 to 3 as it happens: who runs ahead of whom, where bytes count, what meets what."""
+"""The protocol of GEMM levels 1 to 3 in recorded events: who runs ahead, where bytes count, cluster barriers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIRST = (1, 2, 3)
 
 @cache
 def events(level: int) -> tuple[Event, ...]:
-    """Everything that happens while one tile of BLOCKS k-blocks is computed."""
+    """The events of one tile of BLOCKS k-blocks."""
     recorder = Recorder()
     gemm(level, normal(1, 128, 64 * BLOCKS), normal(2, 128, 64 * BLOCKS), observers=[recorder])
     return tuple(recorder.events)
@@ -30,14 +30,14 @@ def of(level: int, kind: str, opcode: str) -> list[Event]:
 
 
 def most_ahead(level: int, cta: int) -> int:
-    """The most k-blocks whose loads CTA ``cta`` had issued beyond those whose products were issued."""
-    loads = products = most = 0
+    """The most k-blocks whose loads CTA ``cta`` had issued beyond those whose MMAs were issued."""
+    loads = mmas = most = 0
     for event in events(level):
         if event.kind == "issue" and event.inst.opcode.startswith("cp.async.bulk.tensor") and event.cta == cta:
             loads += 1
         elif event.kind == "issue" and event.inst.opcode.startswith("tcgen05.mma"):
-            products += 1
-        most = max(most, loads // 2 - products // 4)
+            mmas += 1
+        most = max(most, loads // 2 - mmas // 4)
     return most
 
 
@@ -104,7 +104,7 @@ def test_cluster_barriers(level, meetings) -> None:
 
 
 @pytest.mark.parametrize("level", FIRST)
-def test_the_coordinates_cover_k_once_and_each_cta_brings_its_half_of_b(level) -> None:
+def test_the_coordinates_cover_k_once_and_each_cta_loads_its_half_of_b(level) -> None:
     issued = of(level, "issue", "cp.async.bulk.tensor")
     for cta in (LEADER, PEER):
         places = [event.coords[2:4] for event in issued if event.cta == cta]

@@ -1,4 +1,4 @@
-"""The GEMM ladder on the virtual B200: numbers against float64, any size, and what breaks when the protocol does."""
+"""The GEMM ladder on the virtual B200: numbers against float64, any size, and failures of a broken protocol."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_every_element_comes_from_its_own_row_and_column(level) -> None:
 @pytest.mark.parametrize("level", PERSISTENT)
 @pytest.mark.parametrize(("shape", "sms"), [((1290, 520, 200), 4), ((700, 1100, 72), 6), ((390, 900, 136), 3)])
 def test_a_device_with_fewer_sms_than_tiles(level, shape, sms) -> None:
-    """Odd numbers of blocks along M, odd numbers of tiles, groups that are not full, an SM that no pair can use."""
+    """Odd numbers of blocks along M, odd numbers of tiles, groups that are not full, an SM without a pair."""
     m, n, k = shape
     a, b = normal(1, m, k), normal(2, n, k)
     d = gemm(level, a, b, spare_rows=3, sms=sms)
@@ -122,7 +122,7 @@ def test_the_peer_bit_on_the_destination_too_is_wrong(level) -> None:
 
 
 @pytest.mark.parametrize("level", ALL)
-def test_without_the_last_commit_everyone_waits_for_ever_and_says_so(level) -> None:
+def test_without_the_last_commit_all_threads_deadlock(level) -> None:
     a, b = normal(1, 128, 128), normal(2, 128, 128)
     with pytest.raises(Deadlock, match="mbarrier"):
         gemm(level, a, b, change=drop_last_commit)
@@ -134,7 +134,7 @@ def drop_last_commit(ptx: str) -> str:
 
 
 @pytest.mark.parametrize("level", [2, 3])
-def test_without_the_peers_arrival_the_leader_waits_for_ever(level) -> None:
+def test_without_the_peers_arrival_the_leader_deadlocks(level) -> None:
     a, b = normal(1, 128, 128), normal(2, 128, 128)
     with pytest.raises(Deadlock, match="mbarrier"):
         gemm(level, a, b, change=without(r"mbarrier\.arrive\.expect_tx\.release\.cluster"))

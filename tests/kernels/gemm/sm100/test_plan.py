@@ -1,4 +1,4 @@
-"""Launch plans as data: every tile once, boxes that the kernel wants, sizes that are refused."""
+"""Launch plans as data: every tile once, the kernel's boxes, refused sizes."""
 
 from __future__ import annotations
 
@@ -65,26 +65,25 @@ def test_persistent_clusters_are_as_many_as_fit_and_no_more_than_areas(level, sh
     assert plan(LEVELS[level], *shape, 64, sms=sms).grid == (2 * clusters, 1, 1)
 
 
-def test_launch_control_has_a_cluster_for_each_area_and_the_number_that_fits_can_be_given() -> None:
+def test_launch_control_has_a_cluster_for_each_area() -> None:
     assert plan(replace(LEVELS[10], scheduler="clc"), 4096, 4096, 64).grid == (2 * 128, 1, 1)
     four = replace(LEVELS[10], share=(2, 1))
     assert [plan(four, 8192, 8192, 64, clusters=fit).grid[0] for fit in (None, 34)] == [148, 136]
 
 
-def test_the_kernel_of_a_level_is_made_once() -> None:
+def test_the_kernel_of_a_level_is_cached() -> None:
     assert kernel_of(config_of(3)) is kernel_of(config_of(3))
 
 
 @pytest.mark.parametrize(
     ("problem", "sentence"),
     [
-        ((0, 8, 8), "given M=0, N=8, K=8; expected each at least 1; an empty product needs no kernel"),
-        ((8, 8, -8), "given M=8, N=8, K=-8; expected each at least 1; an empty product needs no kernel"),
+        ((0, 8, 8), "given M=0, N=8, K=8; expected each at least 1; an empty GEMM needs no kernel"),
+        ((8, 8, -8), "given M=8, N=8, K=-8; expected each at least 1; an empty GEMM needs no kernel"),
         ((8, 8, 12), "given K=12; expected a multiple of 8 (rows of 16 bytes); pad A and B with zeros to K=16"),
         (
             (1 << 22, 1 << 24, 8),
-            "given D of 4194304 × 16777216, 4294967296 tiles; expected at most 1073741823; "
-            "split the product along M or N",
+            "given D of 4194304 × 16777216, 4294967296 tiles; expected at most 1073741823; split the GEMM along M or N",
         ),
     ],
 )
@@ -112,7 +111,7 @@ def test_the_best_level_takes_tiles_that_fill_the_chip(shape, tile) -> None:
 
 
 def test_cycles_of_a_k_block() -> None:
-    """The tensor core's, except for small tiles: they are bound by what shared memory takes in and gives."""
+    """The tensor core's, except for small tiles: those are bound by shared memory."""
     assert [each.cycles for each in (LEVELS[10], *SMALLER)] == [1024, 512, 384, 320]
     assert [LEVELS[level].cycles for level in (7, 8, 9)] == [704, 384, 1024]
 

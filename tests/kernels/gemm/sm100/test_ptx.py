@@ -1,4 +1,4 @@
-"""The protocol of GEMM levels 1 to 3 as it can be read in their PTX."""
+"""The protocol of GEMM levels 1 to 3 in their PTX."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_descriptors_have_the_swizzle_of_the_tensor_maps_and_step_by_32_bytes(le
     assert steps == [(k, k) for k in (0, 32, 64, 96)]
 
 
-def test_level_1_meets_the_cluster_once_in_every_k_block() -> None:
+def test_level_1_synchronises_the_cluster_once_in_every_k_block() -> None:
     inside = block(lines_of(1), "loop_0")
     assert count(inside, "barrier.cluster.arrive") == count(inside, "barrier.cluster.wait") == 1
     assert count(inside, "cp.async.bulk.tensor.2d.shared::cluster") == 2
@@ -90,7 +90,7 @@ def test_no_cluster_barrier_in_the_k_loop(level) -> None:
 
 
 @pytest.mark.parametrize("level", [2, 3])
-def test_bytes_count_at_the_leader_and_land_at_home(level) -> None:
+def test_bytes_count_at_the_leader_and_land_in_the_own_cta(level) -> None:
     lines = lines_of(level)
     loads = [line for line in lines if line.startswith("cp.async.bulk.tensor.2d.shared::cluster")]
     barrier = {re.search(r"\[(%r\d+)\]$", line).group(1) for line in loads}
@@ -102,7 +102,7 @@ def test_bytes_count_at_the_leader_and_land_at_home(level) -> None:
 
 
 @pytest.mark.parametrize("level", [2, 3])
-def test_the_leader_arrives_at_home_and_the_peer_remotely_each_for_its_own_bytes(level) -> None:
+def test_the_leader_arrives_locally_and_the_peer_remotely_each_for_its_own_bytes(level) -> None:
     arrivals = [line for line in lines_of(level) if "arrive.expect_tx" in line]
     assert [(re.sub(r"^@%p\d+ ", "", line).split()[0], line.rsplit(" ", 1)[1]) for line in arrivals] == [
         ("mbarrier.arrive.expect_tx.shared::cta.b64", "24576"),
@@ -200,6 +200,6 @@ def test_float32_output_stores_four_columns_at_a_time() -> None:
 
 def test_every_line_of_the_kernel_is_in_its_source() -> None:
     text = traced(3).ptx
-    files = {match[1]: match[2] for match in re.finditer(r'\.file (\d) ".*kernels/gemm/(\w+)\.py"', text)}
-    assert sorted(files.values()) == ["sm100", "sm100_steps"]
+    files = {match[1]: match[2] for match in re.finditer(r'\.file (\d) ".*kernels/(?:gemm/sm100/)?(\w+)\.py"', text)}
+    assert sorted(files.values()) == ["ladder", "steps", "tiles"]
     assert {match[1] for match in re.finditer(r"\.loc (\d+) ", text)} == set(files)

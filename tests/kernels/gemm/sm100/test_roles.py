@@ -1,4 +1,4 @@
-"""GEMM levels 4 to 10: tiles and who computes them, roles that overlap, the way of a tile to D."""
+"""GEMM levels 4 to 10: rasterization, overlap of the roles, the epilogue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.kernels.helpers import SENTINEL, check, delayed, gemm, normal, replac
 from tests.lang.ops.emission import instructions, opcodes
 from warpwright.errors import Deadlock
 from warpwright.kernels.gemm import LEVELS, kernel_of
-from warpwright.kernels.gemm.sm100.steps import grouped
+from warpwright.kernels.gemm.sm100.steps import rasterize
 from warpwright.lang import Global, bf16, f16, f32, kernel, smem, st, tid, tma, u32
 from warpwright.layout import InstrDescriptor
 from warpwright.ptx.ptxas import assemble
@@ -34,14 +34,14 @@ def lines_of(level: int, **changes) -> list[str]:
     return instructions(kernel_of(replace(LEVELS[level], **changes)).trace().ptx)
 
 
-def words(lines: list[str], start: str) -> list[str]:
-    """The last operands of the instructions that begin so, guards aside."""
+def last_operands(lines: list[str], start: str) -> list[str]:
+    """The last operands of the instructions that begin with ``start``, without guards."""
     return [line.rsplit(" ", 1)[1] for line in lines if re.sub(r"^@!?%p\d+ ", "", line).startswith(start)]
 
 
 @cache
 def events(level: int, shape: tuple[int, int, int], sms: int) -> tuple[Event, ...]:
-    """Everything that happens in a launch, cluster by cluster."""
+    """The events of a launch, cluster by cluster."""
     recorder, (m, n, k) = Recorder(), shape
     gemm(level, normal(1, m, k), normal(2, n, k), observers=[recorder], sms=sms)
     return tuple(event for event in recorder.events if event.inst is not None)
@@ -52,12 +52,12 @@ def issued(level: int, shape: tuple[int, int, int], sms: int, opcode: str) -> li
 
 
 def size_of(level: int, blocks: Place) -> tuple[int, int, int]:
-    """Extents of so many blocks of a CTA, the last ones cut off, with one k-block of eight columns."""
+    """Extents of ``blocks`` tiles of a CTA, the last ones cut off, with one k-block of eight columns."""
     tile_m, tile_n, _ = LEVELS[level].tile
     return blocks[0] * tile_m - 3, blocks[1] * tile_n - 5, 8
 
 
-# Facts.
+# Launch facts.
 
 
 @pytest.mark.parametrize("level", UPPER)
@@ -81,30 +81,34 @@ def test_ptxas_accepts_every_level_without_local_memory(level, dtype, out) -> No
     ],
 )
 def test_launch_facts(level, smem, threads, columns) -> None:
-    """The published ones; level 9 has 932 bytes more, which align its boxes."""
+    """The published facts; level 9 has 932 bytes more, which align its boxes."""
     config, kernel = LEVELS[level], kernel_of(LEVELS[level]).trace()
     assert (kernel.smem_bytes, kernel.threads, kernel.cluster) == (smem, (threads, 1, 1), (2, 1, 1))
     assert (config.smem_bytes, config.threads, config.tmem_columns) == (smem, threads, columns)
     assert smem <= 232_448
-    assert words(lines_of(level), "tcgen05.alloc") == words(lines_of(level), "tcgen05.dealloc") == [str(columns)]
+    assert (
+        last_operands(lines_of(level), "tcgen05.alloc")
+        == last_operands(lines_of(level), "tcgen05.dealloc")
+        == [str(columns)]
+    )
 
 
-@pytest.mark.parametrize(("level", "products", "n"), [(4, 4, 128), (7, 8, 128), (8, 4, 128), (9, 8, 256)])
-def test_products_of_a_k_block_cover_the_waves_of_a_tile(level, products, n) -> None:
+@pytest.mark.parametrize(("level", "mmas", "n"), [(4, 4, 128), (7, 8, 128), (8, 4, 128), (9, 8, 256)])
+def test_mmas_of_a_k_block_cover_the_waves_of_a_tile(level, mmas, n) -> None:
     lines = [line for line in lines_of(level) if line.startswith("tcgen05.mma")]
     idesc = InstrDescriptor("f16", "bf16", "bf16", "f32", 256, n).encode()
-    assert len(lines) == products and all(f"0x{idesc:08x}" in line for line in lines)
+    assert len(lines) == mmas and all(f"0x{idesc:08x}" in line for line in lines)
     waves = LEVELS[level].tile[0] // 128
-    assert [line.rsplit(", ", 1)[1] for line in lines[waves:]] == ["1"] * (products - waves)
+    assert [line.rsplit(", ", 1)[1] for line in lines[waves:]] == ["1"] * (mmas - waves)
     assert all(line.rsplit(", ", 1)[1].startswith("%p") for line in lines[:waves])
     assert len({re.search(r"\[(%r\d+(\+\d+)?)\]", line)[1] for line in lines}) == waves
 
 
 @pytest.mark.parametrize(("level", "readers"), [(6, 4), (7, 8), (8, 8), (9, 8), (10, 8)])
-def test_tensor_memory_is_free_when_a_thread_of_each_warp_of_each_storing_cta_says_so(level, readers) -> None:
+def test_a_thread_of_each_warp_of_each_storing_cta_arrives_at_acc_empty(level, readers) -> None:
     stages, lines = LEVELS[level].stages, lines_of(level)
     accumulators = LEVELS[level].accumulators * (2 if LEVELS[level].stagger else 1)
-    counts = [int(word) for word in words(lines, "mbarrier.init")]
+    counts = [int(word) for word in last_operands(lines, "mbarrier.init")]
     assert counts == [1] * 2 * stages + [1] * accumulators + [readers] * accumulators
     arrival = max(i for i, line in enumerate(lines) if "mbarrier.arrive.release.cluster.shared::cluster" in line)
     before = [line for line in lines[:arrival] if not line.startswith(("add", "mapa", "mov", "@!", "mad"))]
@@ -128,14 +132,14 @@ def test_the_epilogue_loads_packs_and_stores_16_bytes_a_thread(level, columns) -
 
 
 @pytest.mark.parametrize("level", ROLES)
-def test_all_writers_fence_before_they_meet_and_one_stores(level) -> None:
-    """The other order leaves the writes of all but one thread out of the async proxy's sight."""
+def test_all_writers_fence_before_they_synchronise_and_one_stores(level) -> None:
+    """In the other order the async proxy sees the writes of one thread alone."""
     codes = opcodes(lines_of(level))
-    meeting = "bar.warp.sync" if LEVELS[level].box[0] == 32 else "bar.sync"
+    barrier = "bar.warp.sync" if LEVELS[level].box[0] == 32 else "bar.sync"
     for index in (i for i, code in enumerate(codes) if code.startswith(STORE)):
         fence = max(i for i, code in enumerate(codes[:index]) if code.startswith("fence.proxy.async"))
         written = max(i for i, code in enumerate(codes[:index]) if code.startswith("st.shared"))
-        assert written < fence and meeting in codes[fence:index]
+        assert written < fence and barrier in codes[fence:index]
 
 
 def test_boxes_of_a_warp_need_no_barrier_of_the_cta() -> None:
@@ -143,12 +147,12 @@ def test_boxes_of_a_warp_need_no_barrier_of_the_cta() -> None:
     assert any(code.startswith("bar.sync") for code in opcodes(lines_of(8)))
 
 
-# Tiles.
+# Rasterization.
 
 
 @kernel("sm_100a", threads=128)
 def places(d: Global[u32], across: u32, down: u32, *, group: int = 8) -> None:
-    row, column = grouped(tid.x, across, down, group)
+    row, column = rasterize(tid.x, across, down, group)
     st(d + tid.x * 2, row, column)
 
 
@@ -201,19 +205,19 @@ def test_a_pair_has_two_blocks_of_rows_and_the_two_halves_of_one_block_of_b(leve
 
 
 @pytest.mark.parametrize(("level", "factor"), [(5, 2), (6, 2), (7, 1), (8, 1), (9, 1), (10, 1)])
-def test_up_to_level_6_half_of_the_products_are_of_the_same_operands(level, factor) -> None:
+def test_up_to_level_6_half_of_the_mmas_have_the_same_operands(level, factor) -> None:
     m, n = 2048, 512
     shape = (m, n, 64)
     _, columns, _ = LEVELS[level].tile
-    products = len(issued(level, shape, 8, "tcgen05.mma"))
-    assert products * 256 * columns * 16 == factor * m * n * 64
+    mmas = len(issued(level, shape, 8, "tcgen05.mma"))
+    assert mmas * 256 * columns * 16 == factor * m * n * 64
     writers = {event.cta for event in issued(level, shape, 8, STORE)}
     if level >= 6:
         assert writers == ({LEADER} if factor == 2 else {LEADER, PEER})
 
 
 @pytest.mark.parametrize("level", ROLES)
-def test_clusters_that_have_no_tile_are_not_launched(level) -> None:
+def test_clusters_without_a_tile_are_not_launched(level) -> None:
     for sms, blocks in ((1, (4, 4)), (2, (4, 4)), (7, (4, 4)), (148, (1, 1))):
         m, n, k = size_of(level, blocks)
         starts = {event.cluster for event in issued(level, (m, n, k), sms, LOAD)}
@@ -224,26 +228,26 @@ def test_clusters_that_have_no_tile_are_not_launched(level) -> None:
 
 
 def order_of(level: int, opcode: str) -> list[int]:
-    """The places of instructions in the stream of one cluster that computes several tiles of two k-blocks."""
+    """The indices of instructions in the stream of one cluster that computes several tiles of two k-blocks."""
     stream = [e for e in events(level, (2048, 256, 128), 2) if e.kind == "issue" and e.cta == LEADER]
     return [i for i, event in enumerate(stream) if event.inst.opcode.startswith(opcode)]
 
 
 @pytest.mark.parametrize("level", [6, 7, 8])
-def test_products_of_the_next_tile_are_issued_before_a_tile_is_stored(level) -> None:
-    products, stores = order_of(level, "tcgen05.mma"), order_of(level, STORE)
+def test_mmas_of_the_next_tile_are_issued_before_a_tile_is_stored(level) -> None:
+    mmas, stores = order_of(level, "tcgen05.mma"), order_of(level, STORE)
     tile = 2 * 4 * LEVELS[level].tile[0] // 128
-    assert len(products) >= 4 * tile
-    assert products[2 * tile - 1] < stores[0]
+    assert len(mmas) >= 4 * tile
+    assert mmas[2 * tile - 1] < stores[0]
 
 
-def test_with_one_accumulator_the_next_products_wait_until_it_is_read() -> None:
-    products, stores = order_of(9, "tcgen05.mma"), order_of(9, STORE)
-    assert products[15] < stores[0] < products[16]
+def test_with_one_accumulator_the_next_mmas_wait_until_it_is_read() -> None:
+    mmas, stores = order_of(9, "tcgen05.mma"), order_of(9, STORE)
+    assert mmas[15] < stores[0] < mmas[16]
 
 
 def test_staggered_waves_are_three_k_blocks_apart_at_the_ends_of_a_tile() -> None:
-    """Sums of 512 columns: the first wave's are 0 to 255. Four products a k-block and wave, ten k-blocks."""
+    """Sums of 512 columns: the first wave's are 0 to 255. Four MMAs a k-block and wave, ten k-blocks."""
     found = issued(10, (512, 256, 640), 2, "tcgen05.mma")
     waves = "".join("01"[event.coords[0] % 512 >= 256] for event in found)
     ends, turn = "0000" * 3 + "1111" * 3, "00001111"
@@ -262,12 +266,12 @@ def test_staggered_waves_compute_the_next_tile_while_half_of_this_one_is_unread(
     late = delayed("tcgen05.ld", after="wait_acc_full_1")
     check(gemm(10, a, b, sms=2, change=late, observers=[recorder]), a, b)
     stream = [e for e in recorder.events if e.kind == "issue" and e.cta == LEADER]
-    products = [i for i, event in enumerate(stream) if event.inst.opcode.startswith("tcgen05.mma")]
+    mmas = [i for i, event in enumerate(stream) if event.inst.opcode.startswith("tcgen05.mma")]
     second = [i for i, e in enumerate(stream) if e.inst.opcode.startswith(STORE) and e.coords[2] % 256 >= 128]
-    assert products[11] < second[0] < products[12]
+    assert mmas[11] < second[0] < mmas[12]
 
 
-def test_level_5_carries_its_phases_on_from_tile_to_tile() -> None:
+def test_level_5_continues_its_phases_from_tile_to_tile() -> None:
     shape = (900, 128, 64 * 3)
     waits = [e for e in events(5, shape, 2) if e.kind == "wait" and e.done and e.cta == LEADER and e.warp == 1]
     done = [e.parity for e in waits if e.barrier == waits[-1].barrier and e.lane == 5]
@@ -276,8 +280,8 @@ def test_level_5_carries_its_phases_on_from_tile_to_tile() -> None:
     assert len(inits) == 2 * 4 * 3
 
 
-def test_level_5_without_the_barrier_between_tiles_is_wrong_or_stuck() -> None:
-    """A warp that reads a tile's sums late finds the next tile's, or waits for a phase that is over."""
+def test_level_5_without_the_barrier_between_tiles_is_wrong_or_deadlocks() -> None:
+    """A warp that reads late finds the next tile's sums, or waits for a phase that is over."""
     a, b = normal(1, 2000, 64), normal(2, 128, 64)
     late, lone = delayed("tcgen05.ld", first=96), without(r"bar\.sync 0")
     check(gemm(5, a, b, change=late, sms=2), a, b)
@@ -286,8 +290,8 @@ def test_level_5_without_the_barrier_between_tiles_is_wrong_or_stuck() -> None:
 
 
 @pytest.mark.parametrize("level", [6, 7, 8])
-def test_products_that_do_not_wait_for_free_tensor_memory_are_wrong_or_lap_the_epilogue(level) -> None:
-    """The epilogue may be late: what it has not read is not overwritten."""
+def test_mmas_that_do_not_wait_for_acc_empty_are_wrong_or_lap_the_epilogue(level) -> None:
+    """With the wait, even a late epilogue reads its sums before they are overwritten."""
     late, hasty = delayed("tcgen05.ld"), replaced(r"(wait_acc_empty_0:\n)[^;]*mbarrier\.try_wait[^;]*;[^;]*;", r"\1")
     a, b = normal(1, 2500, 64), normal(2, 256, 64)
     check(gemm(level, a, b, sms=2, change=late), a, b)
@@ -295,8 +299,8 @@ def test_products_that_do_not_wait_for_free_tensor_memory_are_wrong_or_lap_the_e
         check(gemm(level, a, b, sms=2, change=lambda ptx: late(hasty(ptx))), a, b)
 
 
-def test_one_thread_that_speaks_for_the_epilogue_lets_a_late_warp_be_overwritten() -> None:
-    """Level 8 as published: thread 0 arrives after its own fence, and the others may still be reading."""
+def test_one_thread_that_arrives_for_the_whole_epilogue_lets_a_late_warps_sums_be_overwritten() -> None:
+    """Level 8 as published: thread 0 arrives after its own fence, while other warps still read."""
     alone = (
         r"{ .reg .pred %first; .reg .b32 %me; mov.u32 %me, %tid.x; setp.lt.and.u32 %first, %me, 160, \1; "
         r"@%first mbarrier.arrive\2; }"
@@ -312,15 +316,15 @@ def test_one_thread_that_speaks_for_the_epilogue_lets_a_late_warp_be_overwritten
 
 
 @pytest.mark.parametrize("level", DUAL)
-def test_without_the_epilogues_arrivals_the_products_wait_for_ever(level) -> None:
+def test_without_the_epilogues_arrivals_the_mma_role_deadlocks(level) -> None:
     a, b = normal(1, 4000, 64), normal(2, 256, 64)
     unsaid = without(r"mbarrier\.arrive\.release\.cluster\.shared::cluster", 2 if LEVELS[level].stagger else 1)
     with pytest.raises(Deadlock, match="mbarrier"):
         gemm(level, a, b, sms=2, change=unsaid)
 
 
-def test_one_block_that_is_not_waited_for_is_overwritten() -> None:
-    """The wait for a block's older store is what keeps its bytes: without it D gets another box's."""
+def test_without_the_wait_for_its_store_a_block_is_overwritten() -> None:
+    """Without the wait D gets the bytes of another box."""
     a, b = normal(1, 700, 64), normal(2, 256, 64)
     unwaited = replaced(r"cp\.async\.bulk\.wait_group\.read 1", "cp.async.bulk.wait_group.read 9", 2)
     with pytest.raises(AssertionError):
@@ -328,14 +332,14 @@ def test_one_block_that_is_not_waited_for_is_overwritten() -> None:
 
 
 @pytest.mark.parametrize("level", ROLES)
-def test_a_tile_over_the_edge_writes_nothing_there(level) -> None:
+def test_a_tile_over_the_edge_writes_nothing_outside_d(level) -> None:
     a, b = normal(1, 130, 72), normal(2, 8, 72)
     d = gemm(level, a, b, spare_rows=500)
     check(d, a, b)
     assert (d[130:].astype(np.float32) == SENTINEL).all()
 
 
-# The way to D through shared memory.
+# The epilogue's blocks in shared memory.
 
 
 @kernel("sm_100a", threads=32)
@@ -345,7 +349,7 @@ def addresses(d: Global[u32], *, columns: int = 64, swizzle: int = 128, column: 
 
 
 def wavefronts(columns: int, swizzle: int, column: int) -> int:
-    """How often the 32 banks are used for one 16-byte store of each lane of a warp."""
+    """Wavefronts of one 16-byte store of each lane of a warp."""
     found = np.zeros(32, np.uint32)
     launch(addresses.trace(columns=columns, swizzle=swizzle, column=column), 1, args=[found], device="b200")
     banks = Counter(bank % 32 for address in found.tolist() for bank in range(address // 4, address // 4 + 4))

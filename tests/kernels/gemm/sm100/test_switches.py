@@ -1,4 +1,4 @@
-"""Switches of the GEMM with three roles, each with what it changes: stages, multicast, throttle, stores, scheduler."""
+"""Switches of levels 6 to 10: merged stages, multicast, throttle, stores, scheduler."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_merged_stages_have_half_the_barriers_commits_and_arrivals_with_twice_th
     assert both == [(2 * (8 + 1), 8 + 1, {2 * 24_576}), (2 * (4 + 1), 4 + 1, {2 * 49_152})]
 
 
-def test_merged_stages_take_the_same_memory_and_products() -> None:
+def test_merged_stages_take_the_same_memory_and_mmas() -> None:
     assert kernel_of(replace(LEVELS[8], merge=2)).trace().smem_bytes == LEVELS[8].smem_bytes
     assert sum(line.startswith("tcgen05.mma") for line in lines_of(8, merge=2)) == 8
 
@@ -108,8 +108,8 @@ def test_merged_stages_take_the_same_memory_and_products() -> None:
     ("share", "a_bytes", "b_bytes"),
     [((1, 1), 16_384, 8_192), ((2, 1), 16_384, 4_096), ((1, 2), 8_192, 8_192), ((2, 2), 8_192, 4_096)],
 )
-def test_what_a_cta_asks_of_memory_for_a_k_block(share, a_bytes, b_bytes) -> None:
-    """All CTAs still receive the same; what pairs share, each loads a part of."""
+def test_bytes_that_a_cta_loads_for_a_k_block(share, a_bytes, b_bytes) -> None:
+    """Every CTA receives the same bytes; pairs that share an operand load a part of it each."""
     found = plan(replace(LEVELS[8], share=share), 512, 256, 64)
     assert (found.a_box[0] * found.a_box[1] * 2, found.b_box[0] * found.b_box[1] * 2) == (a_bytes, b_bytes)
     seen = events(8, (512, 256, 64), share=share)
@@ -127,7 +127,7 @@ def test_without_pairs_that_share_nothing_is_multicast() -> None:
     assert [".multicast::cluster.cta_group::2" in line for line in loads] == [False, True]
 
 
-def test_a_slot_is_free_when_all_pairs_that_receive_it_have_read_it() -> None:
+def test_a_slot_is_empty_when_all_pairs_that_receive_it_have_read_it() -> None:
     lines = lines_of(8, share=(2, 1))
     counts = [int(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("mbarrier.init")]
     assert counts[:16] == [1] * 8 + [2] * 8
@@ -139,13 +139,13 @@ def test_a_slot_is_free_when_all_pairs_that_receive_it_have_read_it() -> None:
 # Throttle.
 
 
-def test_the_throttle_is_off_and_then_leaves_no_trace() -> None:
+def test_without_a_throttle_no_clock_is_read() -> None:
     assert all(level.throttle == 100 for level in LEVELS.values())
     assert not any("clock" in line for line in lines_of(8))
     assert sum("%clock64" in line for line in lines_of(8, throttle=90)) == 2
 
 
-def test_the_throttle_waits_for_the_products_before_it_idles() -> None:
+def test_the_throttle_waits_for_the_mmas_before_it_idles() -> None:
     lines = lines_of(8, throttle=90)
     wait = lines.index("wait_throttle_0:")
     assert lines[wait - 1].startswith("tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.b64")
@@ -153,7 +153,7 @@ def test_the_throttle_waits_for_the_products_before_it_idles() -> None:
 
 
 @pytest.mark.parametrize(("percent", "cycles"), [(90, 28), (50, 256), (25, 768)])
-def test_the_throttle_idles_so_that_the_share_of_work_is_as_asked(percent, cycles) -> None:
+def test_the_throttle_idles_for_the_rest_of_the_time(percent, cycles) -> None:
     """A k-block of 128 × 128 × 64 in each CTA takes 256 cycles of its tensor core."""
     limits = [line.rsplit(" ", 1)[1] for line in lines_of(8, throttle=percent) if line.startswith("setp.ge.u64")]
     assert limits == [str(cycles)]
@@ -169,8 +169,8 @@ def test_with_two_blocks_one_is_filled_while_tma_reads_the_other() -> None:
     assert [line[-1] for line in alone] == ["0", "0", "0"]
 
 
-def test_boxes_that_do_not_come_out_even_wait_for_all_older_ones() -> None:
-    """Three boxes and two blocks: the next tile begins in the block that this one ended in."""
+def test_an_odd_number_of_boxes_waits_for_all_older_stores() -> None:
+    """Three boxes and two blocks: the next tile begins with the block that this tile ended with."""
     waits = [line[-1] for line in lines_of(10, **THREE_BOXES) if "wait_group.read" in line]
     assert waits == ["0"] * 4
 
@@ -201,25 +201,25 @@ def test_running_clusters_take_over_the_tiles_of_those_that_have_not_started() -
 
 
 def test_both_schedulers_give_the_same_bits() -> None:
-    """Of whole numbers, whose sums no order rounds."""
+    """For whole numbers, whose sums are exact in any order."""
     random = np.random.default_rng(3)
     a, b = (random.integers(-3, 4, (rows, 200)).astype(BF16) for rows in (1290, 700))
     static, dynamic = (gemm(10, a, b, np.float32, sms=6, scheduler=scheduler) for scheduler in ("static", "clc"))
     assert np.array_equal(static, dynamic)
 
 
-def test_one_warp_of_a_cluster_asks_and_every_reader_of_every_cta_releases() -> None:
+def test_one_warp_of_a_cluster_cancels_and_every_reader_of_every_cta_arrives() -> None:
     lines = lines_of(10, scheduler="clc", share=(2, 1))
     requests = [line for line in lines if line.startswith("clusterlaunchcontrol.try_cancel")]
     assert len(requests) == 1 and ".multicast::cluster::all." in requests[0]
     counts = [int(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("mbarrier.init")]
-    assert counts[-4:] == [1, 1, 22, 22]  # four loads, two products, four warps of four epilogues
+    assert counts[-4:] == [1, 1, 22, 22]  # four load warps, two mma warps, four warps of four epilogues
     queries = [line for line in lines if "query_cancel.is_canceled" in line]
     assert len(queries) == 4
 
 
 def test_the_response_is_read_before_it_may_be_overwritten() -> None:
-    """The reader's fence joins its read to the asynchronous write that the release allows."""
+    """The reader's fence orders its read before the next asynchronous write."""
     lines = lines_of(10, scheduler="clc")
     reads = [i for i, line in enumerate(lines) if line.startswith("ld.shared.b128")]
     for read in reads:

@@ -1,4 +1,4 @@
-"""Batches, clusters that share out K, and slices of K on the virtual H200."""
+"""Batches, split-K inside a cluster, and slices of K on the virtual H200."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def test_a_batch_on_any_number_of_sms_gives_the_same_bits(sms: int) -> None:
     assert np.array_equal(batch(HopperConfig(group=2), a, b, sms=sms), expected)
 
 
-def test_matrices_of_a_batch_may_lie_in_one_another() -> None:
-    """Strides of a batch below those of rows, as of the heads of attention."""
+def test_matrices_of_a_batch_may_interleave() -> None:
+    """The stride of the batch is below that of rows, as for the heads of attention."""
     heads = normal(5, 100, 3, 64)
     a = heads.transpose(1, 0, 2)
     assert a.strides[0] < a.strides[1]
@@ -94,7 +94,7 @@ def test_nan_and_infinity_stay_in_their_matrix(name: str) -> None:
 
 @pytest.mark.parametrize(("pending", "verified"), [(0, True), (1, False)])
 def test_a_strip_of_one_block_waits_until_tma_has_read_the_strip_before(pending: int, verified: bool) -> None:
-    """With next to nothing to multiply in between; without the wait D is wrong, here as on a GPU."""
+    """With little to multiply in between; without the wait D is wrong, here as on a GPU."""
     config, a, b = CONFIGS["64x64"], normal(13, 256, 64), normal(14, 512, 64)
     plan, kernel = hopper_plan(config, 256, 512, 64, sms=2), hopper_kernel(config).trace()
     wait = "cp.async.bulk.wait_group.read "
@@ -110,14 +110,14 @@ def test_a_strip_of_one_block_waits_until_tma_has_read_the_strip_before(pending:
 
 @pytest.mark.parametrize("split", [2, 3, 4, 5, 6, 8, 16])
 @pytest.mark.parametrize("tile", [(64, 64), (128, 64)])
-def test_any_number_of_ctas_shares_out_k(split: int, tile: tuple[int, int]) -> None:
+def test_any_number_of_ctas_splits_k(split: int, tile: tuple[int, int]) -> None:
     config = HopperConfig(tile, depth=1, stages=2, consumers=tile[0] // 64, share=(1, 1), split=split, persistent=False)
     a, b = normal(8, 130, 1032), normal(9, 136, 1032)
     assert right(batch(config, a[None], b[None]), a, b)
 
 
-def test_sums_of_a_split_tile_cancel_as_they_do_elsewhere() -> None:
-    """Each CTA's part of K is large; the whole is small."""
+def test_partial_sums_of_a_split_tile_cancel() -> None:
+    """Each CTA's partial sum is large; the total is small."""
     a, b = normal(10, 64, 512), normal(11, 64, 512)
     a[:, 256:], b[:, 256:] = -a[:, :256], b[:, :256]
     a[:, 511] = np.linspace(-1, 1, 64)
@@ -127,7 +127,7 @@ def test_sums_of_a_split_tile_cancel_as_they_do_elsewhere() -> None:
 
 @pytest.mark.parametrize("out", [BF16, np.float16, np.float32])
 @pytest.mark.parametrize(("m", "n", "slices"), [(33, 70, 7), (5, 3, 2), (64, 64, 16), (1, 1, 1), (3, 131, 4)])
-def test_the_sum_of_slices_is_that_in_their_order(m: int, n: int, slices: int, out: Any) -> None:
+def test_slices_are_added_in_order(m: int, n: int, slices: int, out: Any) -> None:
     width = -(-n // 8) * 8
     parts = normal(12, slices, m, width, dtype=np.float32) * np.float32(1e3)
     d = np.full((m, width + 8), np.nan, out)

@@ -1,4 +1,4 @@
-"""What follows the sums of the Hopper GEMM, on the virtual H200: scales, bias, activation, and the sums of FP8."""
+"""The epilogue of the Hopper GEMM on the virtual H200 (scales, bias, activation), and the accumulation of FP8."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def exact(activation: str, x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("activation", "low", "bits"), [("relu", -100, 24), ("gelu", -5, 19), ("gelu", -12.9, 17)])
-def test_an_activation_is_as_accurate_as_it_says(activation: str, low: float, bits: int) -> None:
+def test_accuracy_of_activations(activation: str, low: float, bits: int) -> None:
     x = np.concatenate([np.linspace(low, 20, 20_001), np.geomspace(1e-30, 1, 500), -np.geomspace(1e-30, 1, 500)])
     x = x.astype(np.float32)
     expected = exact(activation, x)
     assert (np.abs(applied(activation, x) - expected) <= np.abs(expected) * 2.0**-bits).all()
 
 
-def test_so_is_silu() -> None:
+def test_accuracy_of_silu() -> None:
     x = np.concatenate([np.linspace(-87, 40, 20_001), np.geomspace(1e-30, 1, 500)]).astype(np.float32)
     expected = exact("silu", x)
     assert (np.abs(applied("silu", x) - expected) <= np.abs(expected) * (4 + np.abs(x)) * 2.0**-23).all()
@@ -84,7 +84,7 @@ def operands(seed: int, m: int, n: int, k: int, dtype: Any, other: Any = None) -
     return found[0], found[1]
 
 
-def product(
+def gemm(
     config: HopperConfig,
     a: np.ndarray,
     b: np.ndarray,
@@ -93,7 +93,7 @@ def product(
     numerics: str = "exact",
     **more: Any,
 ) -> np.ndarray:
-    """D over NaN, with a row and columns around it that nobody may write."""
+    """D, filled with NaN before the launch, with a row and columns around it that must stay NaN."""
     (m, k), n, out = a.shape, b.shape[0], np.dtype(out)
     dtypes = {"dtype": of_dtype(a.dtype), "b_dtype": of_dtype(b.dtype), "out": of_dtype(out)}
     plan = hopper_plan(config, m, n, k, sms=6, in_bytes=a.itemsize, out_bytes=out.itemsize)
@@ -106,7 +106,7 @@ def product(
 
 
 def assert_near(d: np.ndarray, expected: np.ndarray, slack: np.ndarray | float) -> None:
-    """Within half a unit in the last place of D's type, and the slack of what comes before its rounding."""
+    """Within half a unit in the last place of D's type, and the slack of the accumulation before its rounding."""
     info: Any = ml_dtypes.finfo(d.dtype)
     half = np.maximum(np.abs(expected), float(info.tiny)) * float(info.eps) / 2
     error = np.abs(d.astype(np.float64) - expected)
@@ -120,7 +120,7 @@ def test_every_configuration_scales_adds_and_activates(name: str) -> None:
     bias = np.random.default_rng(2).standard_normal(310).astype(BF16) * np.asarray(100, BF16)
     scale_a = np.array([2.0**-9], np.float32)
     given = {"columns": 310, "bias": bias, "scale_a": scale_a, "alpha": 0.75}
-    d = product(config, a, b, Epilogue(True, of_dtype(BF16), "gelu"), np.float32, **given)
+    d = gemm(config, a, b, Epilogue(True, of_dtype(BF16), "gelu"), np.float32, **given)
     sums = a.astype(np.float64) @ b.astype(np.float64).T
     slack = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64)).T * 2.0**-20 * 0.75 * 2.0**-9
     expected = finished(sums, 0.75 * 2.0**-9, bias, "gelu")
@@ -136,7 +136,7 @@ def test_every_bias_and_activation(bias: Any, activation: str, out: Any) -> None
     a, b = (x * np.asarray(0.125, BF16) for x in operands(3, 70, 136, 72, BF16))
     given = None if bias is None else np.random.default_rng(4).standard_normal(136).astype(bias)
     more = {} if given is None else {"columns": 136, "bias": given}
-    d = product(CONFIGS["64x128"], a, b, Epilogue(False, bias and of_dtype(bias), activation), out, **more)
+    d = gemm(CONFIGS["64x128"], a, b, Epilogue(False, bias and of_dtype(bias), activation), out, **more)
     sums = a.astype(np.float64) @ b.astype(np.float64).T
     slack = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64)).T * 2.0**-21
     expected = finished(sums, 1.0, given, activation)
@@ -150,21 +150,21 @@ def test_every_bias_and_activation(bias: Any, activation: str, out: Any) -> None
 )
 def test_every_fp8_configuration_is_right(name: str, types: tuple[Any, Any]) -> None:
     a, b = operands(5, 260, 200, 656, *types)
-    d = product(CONFIGS[name], a, b, Epilogue(), np.float32)
+    d = gemm(CONFIGS[name], a, b, Epilogue(), np.float32)
     expected = a.astype(np.float64) @ b.astype(np.float64).T
     assert_near(d, expected, np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64)).T * 2.0**-18)
 
 
 @pytest.mark.parametrize("name", ["fp8 128x256", "fp8 64x64 stream"])
 @pytest.mark.parametrize("positive", [False, True])
-def test_sums_of_128_products_keep_the_14_bits_of_the_tensor_core_from_adding_up(name: str, positive: bool) -> None:
-    """Bits of a real Hopper: all of K in 14 bits is off by more, and the more the longer K, above all without signs."""
+def test_sums_over_128_of_k_keep_the_error_of_14_bits_from_adding_up(name: str, positive: bool) -> None:
+    """With 14 bits over all of K, as on a real Hopper, the error grows with K, most for positive numbers."""
     random = np.random.default_rng(6)
     a, b = (random.standard_normal((64, 8192)) for _ in range(2))
     a, b = ((np.abs(x) if positive else x).astype(E4M3) for x in (a, b))
     expected = a.astype(np.float64) @ b.astype(np.float64).T
     ours, fast = (
-        np.linalg.norm(product(config, a, b, Epilogue(), np.float32, "hardware") - expected) / np.linalg.norm(expected)
+        np.linalg.norm(gemm(config, a, b, Epilogue(), np.float32, "hardware") - expected) / np.linalg.norm(expected)
         for config in (CONFIGS[name], HopperConfig((64, 64), consumers=1, share=(1, 1)))
     )
     assert ours < (1e-3 if positive else 2e-4)
@@ -174,7 +174,7 @@ def test_sums_of_128_products_keep_the_14_bits_of_the_tensor_core_from_adding_up
 def test_nan_and_infinity_pass_through_8_bits() -> None:
     a, b = operands(7, 64, 64, 128, E5M2)
     a[3, 5], a[4, 6], b[5, 7] = np.nan, np.inf, -np.inf
-    d = product(CONFIGS["fp8 64x64"], a, b, Epilogue(activation="relu"), BF16).astype(np.float32)
+    d = gemm(CONFIGS["fp8 64x64"], a, b, Epilogue(activation="relu"), BF16).astype(np.float32)
     with np.errstate(invalid="ignore"):
         expected = np.maximum(a.astype(np.float64) @ b.astype(np.float64).T, 0)
     assert np.array_equal(np.isnan(d), np.isnan(expected)) and np.isnan(d[3]).all()

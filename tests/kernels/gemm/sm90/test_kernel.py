@@ -1,4 +1,4 @@
-"""The Hopper GEMM: what ptxas says of every shipped configuration, its protocol in PTX, its plans, its chooser."""
+"""The Hopper GEMM: ptxas on every shipped configuration, the protocol in PTX, plans, the choice of a configuration."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ ALL = Epilogue(scaled=True, bias=bf16, activation="gelu")
 
 
 def dtype_of(config: HopperConfig) -> type[Scalar]:
-    """The operands that a configuration is for."""
+    """The type of the operands of a configuration."""
     return e4m3 if config.promoted else bf16
 
 
 def report(config: HopperConfig, **keywords: object) -> str:
-    """What ptxas says; a refusal fails."""
+    """The log of ptxas; an error fails."""
     result = assemble(hopper_kernel(config).trace(**keywords).ptx, "sm_90a", "-v")
     assert result.errors == {}
     return result.log
@@ -57,7 +57,7 @@ def assert_clean(log: str) -> None:
 
 
 def kernels() -> list[str]:
-    """Slices of K have a kernel that another configuration has too."""
+    """Configurations with kernels of their own: those with slices of K share one."""
     return [name for name, config in SHIPPED.items() if config.slices == 1]
 
 
@@ -67,7 +67,7 @@ def test_no_spills_and_no_serialised_wgmma_in_any_shipped_configuration(name: st
 
 
 @pytest.mark.parametrize("name", kernels())
-def test_nor_with_all_that_may_follow_the_sums(name: str) -> None:
+def test_no_spills_with_a_whole_epilogue(name: str) -> None:
     assert_clean(report(SHIPPED[name], dtype=dtype_of(SHIPPED[name]), epilogue=ALL))
 
 
@@ -76,47 +76,47 @@ def test_nor_with_all_that_may_follow_the_sums(name: str) -> None:
 )
 @pytest.mark.parametrize("name", ["128x256", "fp8 128x256", "fp8 192x128", "fp8 128x128"])
 @pytest.mark.parametrize("out", [bf16, f32])
-def test_nor_with_some_of_it(name: str, epilogue: Epilogue, out: type[Scalar]) -> None:
+def test_no_spills_with_parts_of_an_epilogue(name: str, epilogue: Epilogue, out: type[Scalar]) -> None:
     assert_clean(report(CONFIGS[name], dtype=dtype_of(CONFIGS[name]), epilogue=epilogue, out=out))
 
 
 @pytest.mark.parametrize("majors", MAJORS)
 @pytest.mark.parametrize("name", ["128x256", "128x128", "64x128", "64x64", "64x64 split 2"])
-def test_nor_in_the_other_layouts(name: str, majors: tuple[str, str]) -> None:
+def test_no_spills_in_the_other_layouts(name: str, majors: tuple[str, str]) -> None:
     assert_clean(report(CONFIGS[name], majors=majors))
 
 
 @pytest.mark.parametrize("batched", BATCHED)
 @pytest.mark.parametrize("name", ["level 1", "level 2", "128x256", "128x128 alone", "64x64", "64x64 split 6"])
-def test_nor_of_batches(name: str, batched: str) -> None:
+def test_no_spills_of_batches(name: str, batched: str) -> None:
     assert_clean(report(SHIPPED[name], batched=batched))
 
 
 @pytest.mark.parametrize("name", ["64x64 stream", "64x128 stream"])
-def test_nor_of_slices(name: str) -> None:
+def test_no_spills_of_slices(name: str) -> None:
     assert_clean(report(CONFIGS[name], batched="abd", out=f32))
 
 
 @pytest.mark.parametrize("slices", [2, 32])
 @pytest.mark.parametrize("out", [bf16, f16, f32])
 @pytest.mark.parametrize("epilogue", [Epilogue(), ALL])
-def test_nor_of_their_sum(out: type, slices: int, epilogue: Epilogue) -> None:
+def test_no_spills_of_the_sum_of_slices(out: type, slices: int, epilogue: Epilogue) -> None:
     result = assemble(add_slices.trace(slices=slices, out=out, epilogue=epilogue).ptx, "sm_90a", "-v")
     assert result.errors == {}
     assert_clean(result.log)
 
 
 @pytest.mark.parametrize(("dtype", "out"), [(f16, f16), (bf16, f32), (f16, bf16)])
-def test_nor_for_other_types(dtype: type, out: type) -> None:
+def test_no_spills_for_other_types(dtype: type, out: type) -> None:
     assert_clean(report(BEST, dtype=dtype, out=out))
 
 
 @pytest.mark.parametrize(("a", "b"), [(e4m3, e5m2), (e5m2, e4m3), (e5m2, e5m2)])
-def test_nor_for_mixed_types_of_8_bits(a: type[Scalar], b: type[Scalar]) -> None:
+def test_no_spills_for_mixed_types_of_8_bits(a: type[Scalar], b: type[Scalar]) -> None:
     config = CONFIGS["fp8 128x256"]
     assert_clean(report(config, dtype=a, b_dtype=b))
-    products = [line for line in lines_of(config, dtype=a, b_dtype=b) if line.startswith("wgmma.mma_async")]
-    assert len(products) == 2 * 4 and all(f".m64n128k32.f32.{a.name}.{b.name} " in line for line in products)
+    wgmmas = [line for line in lines_of(config, dtype=a, b_dtype=b) if line.startswith("wgmma.mma_async")]
+    assert len(wgmmas) == 2 * 4 and all(f".m64n128k32.f32.{a.name}.{b.name} " in line for line in wgmmas)
 
 
 def test_the_report_of_a_kernel_that_is_too_large_is_not_clean() -> None:
@@ -146,31 +146,31 @@ def test_each_cta_of_a_pair_loads_its_a_and_half_of_b_for_both() -> None:
     assert [line.rsplit(" ", 1)[1] for line in lines if "expect_tx" in line] == ["49152"]
 
 
-def test_a_slot_is_released_by_each_warpgroup_of_each_cta_that_reads_it() -> None:
+def test_each_warpgroup_of_each_cta_that_reads_a_slot_arrives_at_its_empty_barrier() -> None:
     counts = [int(line.rsplit(" ", 1)[1]) for line in lines_of(BEST) if line.startswith("mbarrier.init")]
     assert counts == [1] * 4 + [2 * 2] * 4
     alone = [int(line.rsplit(" ", 1)[1]) for line in lines_of(CONFIGS["64x128"]) if line.startswith("mbarrier.init")]
     assert alone == [1] * 8 + [1] * 8
 
 
-def test_no_arrival_in_the_loop_waits_for_the_gpu() -> None:
+def test_no_arrival_in_the_loop_has_cluster_scope() -> None:
     arrivals = [line for line in lines_of(BEST) if "mbarrier.arrive" in line and "expect_tx" not in line]
     assert arrivals and all("mbarrier.arrive.shared::cluster.b64 _" in line for line in arrivals)
 
 
-def test_four_products_a_k_block_and_only_the_first_of_a_tile_overwrites() -> None:
-    products = [line for line in lines_of(BEST) if line.startswith("wgmma.mma_async")]
-    assert len(products) == 4
-    assert all(".m64n256k16.f32.bf16.bf16 " in line and line.endswith(", 1, 1, 0, 0") for line in products)
-    scales = [line.split("}, ")[1].split(", ")[2] for line in products]
+def test_four_wgmmas_a_k_block_and_only_the_first_of_a_tile_overwrites() -> None:
+    wgmmas = [line for line in lines_of(BEST) if line.startswith("wgmma.mma_async")]
+    assert len(wgmmas) == 4
+    assert all(".m64n256k16.f32.bf16.bf16 " in line and line.endswith(", 1, 1, 0, 0") for line in wgmmas)
+    scales = [line.split("}, ")[1].split(", ")[2] for line in wgmmas]
     assert scales[0].startswith("%p") and scales[1:] == ["1"] * 3
 
 
 @pytest.mark.parametrize("majors", MAJORS)
-def test_products_of_transposed_operands_say_so(majors: tuple[str, str]) -> None:
+def test_wgmmas_of_transposed_operands_have_the_transpose_flags(majors: tuple[str, str]) -> None:
     tail = ", ".join("1" if major == "mn" else "0" for major in majors)
-    products = [line for line in lines_of(BEST, majors=majors) if line.startswith("wgmma.mma_async")]
-    assert len(products) == 4 and all(line.endswith(f", 1, 1, {tail}") for line in products)
+    wgmmas = [line for line in lines_of(BEST, majors=majors) if line.startswith("wgmma.mma_async")]
+    assert len(wgmmas) == 4 and all(line.endswith(f", 1, 1, {tail}") for line in wgmmas)
 
 
 def test_a_kernel_without_an_epilogue_has_no_instruction_for_one() -> None:
@@ -180,14 +180,14 @@ def test_a_kernel_without_an_epilogue_has_no_instruction_for_one() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in CONFIGS if name.startswith("fp8")])
-def test_every_sum_of_8_bit_products_begins_anew(name: str) -> None:
-    """128 of K: four products of 32, of which the first overwrites."""
-    products = [line for line in lines_of(CONFIGS[name], dtype=e4m3) if line.startswith("wgmma.mma_async")]
-    scales = [line.split("}, ")[1].split(", ")[2] for line in products]
+def test_every_fp8_partial_sum_starts_at_zero(name: str) -> None:
+    """128 of K: four wgmmas of 32, of which the first overwrites."""
+    wgmmas = [line for line in lines_of(CONFIGS[name], dtype=e4m3) if line.startswith("wgmma.mma_async")]
+    scales = [line.split("}, ")[1].split(", ")[2] for line in wgmmas]
     assert scales == ["0", "1", "1", "1"] * (len(scales) // 4)
 
 
-def test_float32_leaves_without_stmatrix() -> None:
+def test_float32_output_does_not_use_stmatrix() -> None:
     assert not any(line.startswith("stmatrix") for line in lines_of(BEST, out=f32))
     assert sum(line.startswith("stmatrix") for line in lines_of(BEST)) == 16
 
@@ -200,7 +200,7 @@ def test_only_a_batch_has_a_third_coordinate(batched: str, ranks: str) -> None:
     assert [len(box) for box in used] == [int(rank) for rank in ranks]
 
 
-def test_a_product_alone_pays_nothing_for_batches() -> None:
+def test_a_gemm_without_a_batch_has_no_division_for_batches() -> None:
     plain = lines_of(BEST)
     assert (
         sum(line.startswith("div") for line in plain)
@@ -209,17 +209,17 @@ def test_a_product_alone_pays_nothing_for_batches() -> None:
 
 
 @pytest.mark.parametrize(("tile_n", "out", "waits"), [(64, bf16, [0]), (128, bf16, [1, 1]), (64, f32, [1, 1])])
-def test_a_block_on_its_way_to_d_is_not_written_again_before_tma_has_read_it(
+def test_a_block_of_the_epilogue_is_not_overwritten_before_tma_has_read_it(
     tile_n: int, out: type, waits: list[int]
 ) -> None:
-    """There are two; a strip of one block finds the first as the strip before left it."""
+    """A warp has two blocks; a strip of one block starts with the block of the strip before."""
     lines = lines_of(HopperConfig((64, tile_n), consumers=1, share=(1, 1)), out=out)
     found = [int(line.split()[-1]) for line in lines if "wait_group.read" in line]
     assert found == [*waits, 0]
 
 
-def test_each_cta_of_a_cluster_sums_up_its_strips() -> None:
-    """Of the four strips of 64 rows; beyond four CTAs the others own none."""
+def test_each_cta_of_a_cluster_adds_up_its_strips() -> None:
+    """A tile of 64 rows has four strips; CTAs beyond the fourth own none."""
     for split, owned in ((2, 2), (3, 2), (4, 1), (6, 1)):
         config = HopperConfig((64, 64), depth=2, stages=4, consumers=1, share=(1, 1), split=split, persistent=False)
         kernel = hopper_kernel(config).trace()
@@ -295,7 +295,7 @@ def test_pitch_of_float32() -> None:
         (
             (0, 8, 8),
             ("k", "k"),
-            "given M=0, N=8, K=8; expected each at least 1; an empty product needs no kernel",
+            "given M=0, N=8, K=8; expected each at least 1; an empty GEMM needs no kernel",
         ),
         (
             (8, 8, 12),
@@ -323,7 +323,7 @@ def test_levels() -> None:
     assert str(caught.value) == "given level 9; expected one of 1, 2, 3, 4, 5, 6, 7, 8; choose an existing level"
 
 
-def test_a_measured_problem_gets_what_was_fastest_for_it() -> None:
+def test_a_measured_problem_gets_its_fastest_configuration() -> None:
     for facts, in_bytes in ((FACTS, 2), (FP8_FACTS, 1)):
         assert len({(fact.m, fact.n, fact.k, fact.batches) for fact in facts}) == len(facts)
         for fact in facts:
@@ -343,5 +343,5 @@ def test_a_measured_problem_gets_what_was_fastest_for_it() -> None:
         ((100, 100, 50000), "64x64 stream, 32 slices"),
     ],
 )
-def test_other_problems_get_that_of_the_nearest(shape: tuple[int, int, int], config: str) -> None:
+def test_other_problems_get_the_configuration_of_the_nearest(shape: tuple[int, int, int], config: str) -> None:
     assert choose(*shape) is CONFIGS[config]

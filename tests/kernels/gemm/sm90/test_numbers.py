@@ -1,4 +1,4 @@
-"""The Hopper GEMM on the virtual H200 where a CTA does several tiles, or a ring goes round several times."""
+"""The Hopper GEMM on the virtual H200 where a CTA computes several tiles, or a ring wraps several times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FEW_SMS = [
 ]
 
 
-def product(config: HopperConfig, a: np.ndarray, b: np.ndarray, sms: int) -> np.ndarray:
+def gemm(config: HopperConfig, a: np.ndarray, b: np.ndarray, sms: int) -> np.ndarray:
     """D (M + 1, pitch), filled with SENTINEL before the launch."""
     plan = hopper_plan(config, a.shape[0], b.shape[0], a.shape[1], sms=sms)
     d = np.full((a.shape[0] + 1, plan.pitch), SENTINEL, BF16)
@@ -33,17 +33,17 @@ def product(config: HopperConfig, a: np.ndarray, b: np.ndarray, sms: int) -> np.
 def test_persistent_clusters_cover_every_tile(config: HopperConfig, shape: tuple[int, int, int], sms: int) -> None:
     m, n, k = shape
     a, b = normal(1, m, k), normal(2, n, k)
-    d = product(config, a, b, sms)
+    d = gemm(config, a, b, sms)
     assert judge(np.ascontiguousarray(d[:-1, :n]), a, b.T).verified
     assert (d[-1] == SENTINEL).all()
 
 
 @pytest.mark.parametrize("name", ["64x64 split 2", "64x64 split 4"])
 @pytest.mark.parametrize("shape", [(16, 200, 1032), (70, 136, 72), (129, 72, 2056)])
-def test_a_cluster_shares_out_k(name: str, shape: tuple[int, int, int]) -> None:
+def test_a_cluster_splits_k(name: str, shape: tuple[int, int, int]) -> None:
     m, n, k = shape
     a, b = normal(5, m, k), normal(6, n, k)
-    d = product(CONFIGS[name], a, b, 132)
+    d = gemm(CONFIGS[name], a, b, 132)
     assert judge(np.ascontiguousarray(d[:-1, :n]), a, b.T).verified
     assert (d[-1] == SENTINEL).all()
 
@@ -51,4 +51,4 @@ def test_a_cluster_shares_out_k(name: str, shape: tuple[int, int, int]) -> None:
 def test_a_launch_on_fewer_sms_gives_the_same_bits() -> None:
     a, b = normal(3, 600, 264), normal(4, 520, 264)
     config = replace(HopperConfig(), group=2)
-    assert np.array_equal(product(config, a, b, 132)[:-1], product(config, a, b, 2)[:-1])
+    assert np.array_equal(gemm(config, a, b, 132)[:-1], gemm(config, a, b, 2)[:-1])

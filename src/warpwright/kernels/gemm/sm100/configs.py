@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from warpwright.errors import UsageError
 
@@ -20,25 +19,34 @@ SM_BYTES = 128  # a cycle of shared memory
 
 @dataclass(frozen=True, slots=True)
 class GemmConfig:
-    """One way to compute D = A·Bᵀ on pairs of CTAs.
+    """One configuration of the Blackwell GEMM on pairs of CTAs; `ladder.kernel_of` returns its kernel.
 
-    ``tile`` is (M, N, K) of one CTA's output and k-block, in elements; a stage of the ring holds tile_m × tile_k of A
-    and tile_n/2 × tile_k of B in each CTA. ``writers`` is how many CTAs of the pair store, and with ``dual`` each has a
-    tile of its own; without it both compute the same one. ``kernel`` names the function of `sm100` or `sm100_roles`.
+    kernel        name of the kernel in `ladder.KERNELS`
+    stages        stages of the ring of A and B: tile_m × tile_k of A and tile_n/2 × tile_k of B in each CTA
+    writers       CTAs of a pair that store
+    tile          (M, N, K) of one CTA's tile of D and of a k-block
+    staged        the tile leaves through the memory of the stages, in whole rows
+    group         rows of tiles in a group of the rasterization of persistent clusters; 0: a cluster for each tile
+    dual          each CTA of a pair has a tile of its own; False: both compute the same tile
 
-    ``staged``: D leaves through the memory of the stages, in whole rows. ``group``: persistent clusters walk the tiles
-    in groups of so many rows of them; 0: a cluster for each tile. The rest is for the kernel "roles":
+    The rest is for the kernel "roles":
 
-    ``accumulators``: tiles that tensor memory holds, so that one is stored while the next is computed; with ``stagger``
-    the two waves of one tile do the same, the first so many k-blocks ahead of the second at the tile's begin and end.
-    ``box`` is (rows, bytes of a row) of a TMA store, ``boxes`` how many of them are on their way, ``swizzle`` their
-    swizzle in shared memory; boxes of 32 rows are a warp's own. ``early``: tensor memory is free once it is read, not
-    once it is stored. ``columns`` of tensor memory are loaded at a time. ``l2_promotion``: bytes that a load
-    brings to L2.
+    accumulators  tiles in tensor memory: one is stored while the next is computed
+    stagger       the two waves of a tile take that part: the first is so many k-blocks ahead at a tile's begin and end
+    box           rows and bytes a row of a TMA store; a box of 32 rows belongs to one warp
+    boxes         TMA stores in flight
+    swizzle       swizzle of the boxes in shared memory
+    early         tensor memory is released once it is read; False: once the tile is stored
+    columns       columns of tensor memory in one load
+    l2_promotion  bytes that a TMA load brings to L2
 
-    Switches: ``merge`` k-blocks share a barrier and its bytes; ``share`` = pairs of a cluster along M (they share B by
-    multicast) and along N (they share A); ``throttle``: percent of the time that the tensor cores may work;
-    ``scheduler``: "static", each n-th tile, or "clc", cluster launch control: the next cluster that has not started.
+    Switches:
+
+    merge         k-blocks that share a stage, its mbarrier and its bytes
+    share         pairs of a cluster along M (they share B by multicast) and along N (they share A)
+    throttle      percent of the time that the tensor cores may work
+    scheduler     "static": cluster i takes tiles i, i + clusters, …; "clc", cluster launch control: a cluster takes
+                  over the next cluster that has not started
     """
 
     level: int
@@ -83,12 +91,12 @@ class GemmConfig:
 
     @property
     def smem_bytes(self) -> int:
-        """Dynamic shared memory of one CTA, bytes: 1024 for the barriers, the stages, and what is on its way to D."""
+        """Dynamic shared memory of one CTA, bytes: 1024 for the mbarriers, the stages, the boxes of the epilogue."""
         return CONTROL_BYTES + self.stages * self.stage_bytes + self.boxes * LANES * self.box[1]
 
     @property
     def cycles(self) -> float:
-        """Cycles of an SM for a k-block: of its tensor core, or of its shared memory, which is filled and read."""
+        """Cycles of an SM for a k-block: of its tensor core, or of its shared memory (written and read) if more."""
         m, n, k = self.tile
         read = (m + m // LANES * n // PAIR) * k * ELEMENT_BYTES
         return max(2 * m * n * k / SM_FLOPS, (self.stage_bytes + read) / SM_BYTES)
@@ -97,15 +105,6 @@ class GemmConfig:
     def tmem_columns(self) -> int:
         """Columns of tensor memory allocated in each CTA."""
         return self.accumulators * self.tile[0] // LANES * self.tile[1]
-
-    @property
-    def keywords(self) -> dict[str, Any]:
-        """The fields that configure a kernel function, where it has them."""
-        names = (
-            "stages tile staged group dual accumulators stagger box boxes swizzle early columns merge share throttle "
-            "scheduler"
-        )
-        return {**{name: getattr(self, name) for name in names.split()}, "cluster": self.cluster}
 
 
 _RING = GemmConfig(3, "separate load and mma roles, an eight-stage ring")
@@ -188,9 +187,10 @@ SMALLER = (
 
 
 def config_for(level: int, m: int, n: int, sms: int) -> GemmConfig:
-    """The configuration of ``level`` for D (m, n) on ``sms`` SMs. Raises UsageError for a level that does not exist.
+    """Returns the configuration of ``level`` for D (m, n) on ``sms`` SMs. Raises UsageError for an unknown level.
 
-    Level 10 has tiles of several sizes: of those that take the fewest cycles in all rounds, the largest.
+    Level 10 has tiles of several sizes: the tile with the fewest cycles over all rounds is chosen, the largest of
+    equals.
     """
     config = config_of(level)
     tiles = [config, *SMALLER] if config is _OURS else [config]
@@ -203,7 +203,7 @@ def config_for(level: int, m: int, n: int, sms: int) -> GemmConfig:
 
 
 def config_of(level: int) -> GemmConfig:
-    """The configuration of ``level``. Raises UsageError for a level that does not exist."""
+    """Returns the configuration of ``level``. Raises UsageError for an unknown level."""
     found = LEVELS.get(level)
     if found is None:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""What a launch of one GEMM level needs, computed from the problem alone: no device, no array, no launch."""
+"""Grid, cluster, shared memory, boxes and arguments of one launch, computed from the problem alone."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ B200_SMS = 148
 class Plan:
     """One launch of ``kernel_of(config)`` for D (m, n) = A (m, k) · B (n, k)ᵀ.
 
-    ``a_box`` and ``b_box`` are (rows, columns) of the tensor maps of A and B, both with a 128-byte swizzle; ``d_box``
-    and ``d_swizzle`` those of D, where it is one (levels 6 and up), else None: then it is a pointer.
-    ``pitch`` is the number of elements between rows of D: n rounded up to whole 16-byte vectors, so D is a buffer of
-    shape (m, pitch) whose first n columns are the result. ``scalars`` follow A, B and D in the argument list: m, n,
-    pitch, tiles_n, tiles_k, or at levels 6 and up the areas of clusters along M and along N, and tiles_k.
+    ``a_box`` and ``b_box`` are (rows, columns) of the tensor maps of A and B, both with a 128-byte swizzle. ``d_box``
+    and ``d_swizzle`` describe the tensor map of D at levels 6 and up; below, ``d_box`` is None and D is a pointer.
+    ``pitch`` is the number of elements between rows of D: n rounded up to whole 16-byte vectors. D is a buffer of
+    shape (m, pitch) whose first n columns are the result. ``scalars`` follow A, B and D in the argument list: at
+    levels 6 and up the areas of clusters along M and along N, and the k-blocks; below m, n, pitch, the tiles along N,
+    and the k-blocks.
     """
 
     grid: tuple[int, int, int]
@@ -50,14 +51,14 @@ def plan(
     sms: int = B200_SMS,
     clusters: int | None = None,
 ) -> Plan:
-    """The launch of ``config`` for one problem on a device of ``sms`` SMs.
+    """Returns the launch of ``config`` for one problem on a device of ``sms`` SMs.
 
-    Persistent clusters are no more than fit at once: ``clusters``, or without it as many as there are SMs for, which is
-    right for pairs; larger ones leave over what is left of a GPC. With the scheduler "clc" there is a cluster for each
-    area, and those that run take over the ones that have not started. ``out_bytes`` is the size of an element of D (2
-    or 4). Raises
-    UsageError for an extent below 1, for rows of A and B that are no multiple of 16 bytes (a rule of tensor maps), and
-    for more tiles than a grid can hold.
+    ``clusters`` limits the persistent clusters to those that fit at once. The default, one for each ``config.cluster``
+    SMs, is right for pairs; larger clusters leave some SMs of a GPC idle. With the scheduler "clc" there is a cluster
+    for each area. ``out_bytes`` is the size of an element of D (2 or 4).
+
+    Raises UsageError for an extent below 1, for rows of A and B that are not a multiple of 16 bytes (a rule of tensor
+    maps), and for more tiles than a grid can have.
     """
     _check(m, n, k)
     tile_m, tile_n, tile_k = config.tile
@@ -66,7 +67,7 @@ def plan(
     if areas_m * areas_n * config.cluster > MAX_GRID_X:
         raise UsageError(
             f"given D of {m} × {n}, {areas_m * areas_n} tiles; expected at most {MAX_GRID_X // config.cluster}; "
-            "split the product along M or N"
+            "split the GEMM along M or N"
         )
     vector = MAP_ALIGNMENT // out_bytes
     pitch = -(-n // vector) * vector
@@ -88,14 +89,14 @@ def plan(
 
 
 def _clusters(config: GemmConfig, areas: int, fit: int) -> int:
-    """How many clusters to launch: at least one, also where the device has fewer SMs than a cluster takes."""
+    """Returns the number of clusters to launch: at least one, even if the device has fewer SMs than a cluster."""
     persistent = config.group > 0 and config.scheduler == "static"
     return min(areas, max(1, fit)) if persistent else areas
 
 
 def _check(m: int, n: int, k: int) -> None:
     if min(m, n, k) < 1:
-        raise UsageError(f"given M={m}, N={n}, K={k}; expected each at least 1; an empty product needs no kernel")
+        raise UsageError(f"given M={m}, N={n}, K={k}; expected each at least 1; an empty GEMM needs no kernel")
     step = MAP_ALIGNMENT // ELEMENT_BYTES
     if k % step:
         padded = -(-k // step) * step

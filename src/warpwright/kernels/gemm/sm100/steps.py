@@ -1,11 +1,11 @@
-"""The steps that the Blackwell GEMMs are made of: set-up, tiles, loads, products, the way of a tile to D."""
+"""The steps of the Blackwell GEMMs: set-up, rasterization, loads, multiplication, stores, cluster launch control."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from warpwright.kernels.gemm.sm100.configs import LANES, PAIR, SM_FLOPS
+from warpwright.kernels.gemm.sm100.configs import LANES, PAIR, SM_FLOPS, GemmConfig
 from warpwright.kernels.tiles import PACKED, pack_neighbours, part, shift_mask
 from warpwright.lang import (
     Break,
@@ -38,8 +38,6 @@ from warpwright.lang import (
     warp,
 )
 from warpwright.lang.control import Var
-from warpwright.lang.ops.mbarrier import RemoteBarrier
-from warpwright.lang.ring import Cursor
 from warpwright.lang.smem import Tile
 from warpwright.types import Scalar
 
@@ -47,20 +45,18 @@ __all__ = [
     "BOTH",
     "LEADER",
     "UMMA_K",
-    "grouped",
-    "hold_back",
+    "cluster_masks",
+    "init_alloc_sync",
+    "launched_clusters",
     "load_part",
     "multiply",
-    "multiply_staggered",
-    "next_tiles",
-    "offer_tiles",
-    "release",
-    "set_up",
-    "sharing",
+    "rasterize",
+    "schedule_clusters",
     "store",
     "store_boxes",
     "store_rows",
-    "tear_down",
+    "sync_dealloc",
+    "throttle",
 ]
 
 UMMA_K = 16
@@ -71,8 +67,11 @@ LOADED_COLUMNS = 32
 STORE_BARRIER = 1
 
 
-def set_up(*barriers: Ring | mbarrier, maps: tuple[tma.Map[Scalar], ...] = ()) -> None:
-    """Barriers and tensor memory, in this order: the peer must be alive when the pair allocates."""
+def init_alloc_sync(*barriers: Ring | mbarrier, maps: tuple[tma.Map[Scalar], ...] = ()) -> None:
+    """Initialise the mbarriers, synchronise the cluster, allocate tensor memory, synchronise again.
+
+    The pair allocates together: its peer must have started.
+    """
 
     @role(warp=0, elect=True)
     def init() -> None:
@@ -95,8 +94,8 @@ def set_up(*barriers: Ring | mbarrier, maps: tuple[tma.Map[Scalar], ...] = ()) -
     tmem.open()
 
 
-def tear_down() -> None:
-    """Both CTAs have read tensor memory and heard every arrival; then the columns go back."""
+def sync_dealloc() -> None:
+    """Synchronise the cluster, so that both CTAs have read tensor memory and no arrival is in flight; deallocate."""
     tcgen05.fence_before_thread_sync()
     cluster.sync()
 
@@ -105,10 +104,10 @@ def tear_down() -> None:
         tmem.dealloc()
 
 
-def grouped(number: Expr, across: Expr, down: Expr, group: int) -> tuple[Expr, Expr]:
+def rasterize(number: Expr, across: Expr, down: Expr, group: int) -> tuple[Expr, Expr]:
     """Row and column of tile ``number`` of ``across`` × ``down``: down the rows of a group, then along it.
 
-    Tiles that are computed at the same time form a block, so that what they load meets in L2.
+    Tiles that are computed at the same time form a block, so that their operands are reused in L2.
     """
     first = number // (down * group) * group
     rows, inside = min(across - first, group), number % (down * group)
@@ -116,7 +115,7 @@ def grouped(number: Expr, across: Expr, down: Expr, group: int) -> tuple[Expr, E
 
 
 def multiply(acc: tmem.TmemTile, slot: Any, k: Expr, wave: int | None = None) -> None:
-    """One slot: a wave of 128 rows in each CTA after the other, or one. The first products overwrite the sums."""
+    """Issue the MMAs of one slot for every wave of 128 rows or one. The first k-block overwrites ``acc``."""
     rows, columns = slot.a.shape
     chosen = range(rows // LANES) if wave is None else [wave]
     width = acc.shape[1] // len(chosen)
@@ -128,46 +127,10 @@ def multiply(acc: tmem.TmemTile, slot: Any, k: Expr, wave: int | None = None) ->
             tcgen05.mma(sums, own, slot.b[:, window], accumulate=(k > 0) | (kk > 0), cta_group=2)
 
 
-def multiply_staggered(
-    slots: Cursor, ahead: Cursor, tiles: Cursor, steps: Expr, lead: int, free: Callable[[Any], None], ranks: Any
-) -> None:
-    """A tile of two waves, with sums of their own: at its begin and end the first is ``lead`` k-blocks ahead.
-
-    So the first wave's sums are complete early, and are read while the second's last products run; then the second's
-    are read while the first wave of the next tile runs. The tensor cores never wait for the epilogue, though one tile
-    takes all of tensor memory. ``ahead`` is a cursor of the first wave; the second one frees the slots.
-    """
-    head = min(steps, lead)
-    middle = steps - min(steps - head, lead)
-    upper, lower = next(tiles), next(tiles)
-    for cursor, sums, wave in ((ahead, upper, 0), (slots, lower, 1)):
-        sums.empty.wait()
-        tcgen05.fence_after_thread_sync()
-        _one_wave(cursor, sums, wave, 0, head, free)
-    for k in loop(head, middle):
-        slot, _ = next(slots), next(ahead)
-        slot.full.wait()
-        multiply(upper.d, slot, k, 0)
-        multiply(lower.d, slot, k, 1)
-        free(slot)
-    for cursor, sums, wave in ((ahead, upper, 0), (slots, lower, 1)):
-        _one_wave(cursor, sums, wave, middle, steps, free)
-        tcgen05.commit(sums.full, cta_group=2, multicast=ranks)
-
-
-def _one_wave(cursor: Cursor, sums: Any, wave: int, start: Any, stop: Expr, free: Callable[[Any], None]) -> None:
-    for k in loop(start, stop):
-        slot = next(cursor)
-        slot.full.wait()
-        multiply(sums.d, slot, k, wave)
-        if wave:
-            free(slot)
-
-
 def load_part(
     tile: Tile, source: tma.Map[Scalar], row: Any, k: Expr, full: Any, index: Any, count: int, ranks: Any
 ) -> None:
-    """Load the ``index``-th of ``count`` parts of an operand into the CTAs of the mask ``ranks``, 64 columns a box."""
+    """Load part ``index`` of ``count`` of an operand into the CTAs of the mask ``ranks``, 64 columns a box."""
     rows = tile.shape[0] // count
     own, first = (part(tile, index, rows, "k"), row + index * rows) if count > 1 else (tile, row)
     for column in range(0, tile.shape[1], ATOM):
@@ -175,10 +138,11 @@ def load_part(
         tma.load(box, source[first, k + column], full, cta_group=2, multicast=ranks if count > 1 else None)
 
 
-def sharing(rank: Expr, share: tuple[int, int]) -> tuple[Any, Any, Any, Any]:
-    """Where this CTA's pair stands among those of the cluster, along M and N, and who loads the same A, the same B.
+def cluster_masks(rank: Expr, share: tuple[int, int]) -> tuple[Any, Any, Any, Any]:
+    """Position of this CTA's pair in the cluster along M and N, and masks of the CTAs with the same A, the same B.
 
-    The masks name the CTAs of equal place in pairs side by side along N, which have the same rows of A, and along M.
+    The masks name the CTAs with the same rank in their pair: pairs side by side along N have the same rows of A, along
+    M the same rows of B.
     """
     pair, half = rank // PAIR, rank % PAIR
     along_m, along_n = pair % share[0] if share[0] > 1 else 0, pair // share[0] if share[1] > 1 else 0
@@ -187,14 +151,14 @@ def sharing(rank: Expr, share: tuple[int, int]) -> tuple[Any, Any, Any, Any]:
     return along_m, along_n, same_a, same_b
 
 
-def hold_back(done: mbarrier, parity: Var, percent: int, tile: tuple[int, int, int]) -> None:
-    """Wait for the products of a k-block and idle, so that the tensor cores work ``percent`` of the time at most."""
-    m, n, k = tile
-    busy = 2 * m * n * k // SM_FLOPS
-    tcgen05.commit(done, cta_group=2)
-    done.wait(parity)
+def throttle(complete: mbarrier, parity: Var, config: GemmConfig) -> None:
+    """Wait for the MMAs of a slot, then idle, so that the tensor cores work ``config.throttle`` % of the time."""
+    m, n, k = config.tile
+    busy = 2 * m * n * k * config.merge // SM_FLOPS
+    tcgen05.commit(complete, cta_group=2)
+    complete.wait(parity)
     parity.set(parity ^ 1)
-    start, idle = clock64(), busy * (100 - percent) // percent
+    start, idle = clock64(), busy * (100 - config.throttle) // config.throttle
     for _ in loop():
         Break(when=clock64() - start >= idle)
 
@@ -213,8 +177,8 @@ def store(
 ) -> None:
     """Tensor memory to D, a row a thread, 16 bytes at a time. Whole warps load; only the stores are predicated.
 
-    Where ``both`` CTAs store the same tile, they store it strongly: two plain stores that nothing orders are a data
-    race, of equal values too (PTX ISA 9.1 section 8.7.1).
+    If ``both`` CTAs store the same tile, the stores are relaxed: unordered weak stores are a data race even of equal
+    values (PTX ISA 9.1 section 8.7.1).
     """
     sem, scope = ("relaxed", "cluster") if both else ("", "")
     tcgen05.fence_after_thread_sync()
@@ -230,8 +194,8 @@ def store(
                 st((line + column).cast(words[i].type), *words[i : i + 4], sem=sem, scope=scope)
 
 
-def put(acc: tmem.TmemTile, block: Tile, row: Expr, columns: int) -> None:
-    """This thread's row of ``acc`` into ``block``, 16 bytes at a time, ``columns`` loaded at a time."""
+def store_to_block(acc: tmem.TmemTile, block: Tile, row: Expr, columns: int) -> None:
+    """Store this thread's row of ``acc`` to row ``row`` of ``block``, 16 bytes at a time; a load has ``columns``."""
     for first in range(0, acc.shape[1], columns):
         words = tcgen05.ld(acc[:, first : first + columns])
         tcgen05.wait_ld()
@@ -244,12 +208,12 @@ def put(acc: tmem.TmemTile, block: Tile, row: Expr, columns: int) -> None:
 def store_rows(
     acc: tmem.TmemTile, d: Global[Scalar], tile: Tile, row: Expr, col: Expr, m: Expr, n: Expr, pitch: Expr
 ) -> None:
-    """Tensor memory to D through ``tile``: each warp its 32 rows, all lanes side by side in one row after the other.
+    """Tensor memory to D through ``tile``: each warp stores its 32 rows, one row after the other.
 
-    A lane stores four elements. Rows of D begin at multiples of 16 bytes, so what begins in a row ends in it.
+    A lane stores four elements. Rows of D begin at multiples of 16 bytes, so no vector crosses the end of a row.
     """
     tcgen05.fence_after_thread_sync()
-    put(acc, tile, tid.x, LOADED_COLUMNS)
+    store_to_block(acc, tile, tid.x, LOADED_COLUMNS)
     warp.sync()
     column, word, first = warp.lane * 4, PACKED.get(tile.dtype, f32), warp.id * 32
     for i in loop(32):
@@ -262,60 +226,47 @@ def store_rows(
 
 
 def store_boxes(
-    acc: tmem.TmemTile,
-    d: tma.Map[Scalar],
-    blocks: Tile,
-    row: Expr,
-    col: Expr,
-    *,
-    box: int,
-    width: int,
-    columns: int,
-    read: Callable[[], None] | None,
-) -> None:
-    """Tensor memory to D, ``box`` rows and the columns of `blocks` at a time: registers, a block, then TMA takes it.
+    acc: tmem.TmemTile, d: tma.Map[Scalar], blocks: Tile, row: Expr, col: Expr, config: GemmConfig
+) -> Iterator[str]:
+    """Tensor memory to D, box by box: registers, a block of shared memory, a TMA store.
 
-    Boxes of 32 rows belong to a warp, which waits for nobody; for larger ones the warps meet twice a box. ``acc`` holds
-    waves of 128 rows and ``width`` columns side by side. ``read`` is called once all of it is in registers.
+    Yields "read" once all of ``acc`` is in registers and "stored" after the last TMA store. A box of 32 rows belongs to
+    one warp; for larger boxes the four warps of the epilogue synchronise twice a box. ``acc`` has waves of 128 rows
+    side by side, each as wide as the tile. Blocks are used in turn: one is written while TMA reads another.
     """
+    (box, _), width = config.box, config.tile[1]
     own, stages = tid.x % LANES // box if box < LANES else 0, blocks.shape[0] // LANES
     stores = elect_one() if box < LANES else tid.x == LANES
     lefts = range(0, acc.shape[1], blocks.shape[1])
     newer = stages - 1 if len(lefts) % stages == 0 else 0
     for number, left in enumerate(lefts):
         block = part(blocks, own * stages + number % stages, box, "k")
-        with If(stores):
+        with If(stores):  # TMA has read this block's last contents
             tma.wait_group(newer, read=True)
-        meet(box)
-        put(acc[:, left : left + blocks.shape[1]], block, tid.x % box, columns)
-        if read and left == lefts[-1]:
-            read()
+        sync_store_warps(box)
+        store_to_block(acc[:, left : left + blocks.shape[1]], block, tid.x % box, config.columns)
+        if left == lefts[-1]:
+            yield "read"
         fence.proxy_async()
-        meet(box)
+        sync_store_warps(box)
         with If(stores):
             tma.store(d[row + left // width * LANES + own * box, col + left % width], block)
             tma.commit_group()
+    yield "stored"
 
 
-def release(empty: RemoteBarrier, tells: Expr) -> None:
-    """This warp has read its part of tensor memory: each thread fences, all meet, one tells."""
-    tcgen05.fence_before_thread_sync()
-    warp.sync()
-    with If(tells):
-        empty.arrive()
-
-
-def meet(rows: int) -> None:
-    """The threads that write a block of ``rows`` rows: a warp, or the four of the epilogue."""
+def sync_store_warps(rows: int) -> None:
+    """Synchronise the threads that write a block of ``rows`` rows: a warp, or the four warps of the epilogue."""
     warp.sync()
     if rows == LANES:
         bar.sync(STORE_BARRIER, LANES)
 
 
-def offer_tiles(work: Ring) -> None:
-    """Ask for one cluster after another that has not started, and tell the CTAs of this one, until there is none.
+def schedule_clusters(work: Ring) -> None:
+    """Role of one warp of a cluster: cancel one cluster after another that has not started, until none is left.
 
-    One warp of the cluster's first CTA. A response is asked for while the tile before it is computed.
+    Waits for ``work.empty`` of every CTA, signals ``work.full`` of every CTA. A response arrives while the tile before
+    it is computed.
     """
     slots, one = work.producer(), elect_one()
     for _ in loop():
@@ -333,9 +284,12 @@ def offer_tiles(work: Ring) -> None:
         Break(when=~clusterlaunchcontrol.is_canceled(reply))
 
 
-def next_tiles(work: Ring, tells: Any) -> Iterator[Expr]:
-    """The cluster's own number, then those of the clusters that it takes over. ``tells``: a warp's thread that says
-    when all have read a response; True where a role is one thread."""
+def launched_clusters(work: Ring, signals: Any) -> Iterator[Expr]:
+    """Yields this cluster's own number, then those of the clusters that it takes over.
+
+    Waits for ``work.full``. After a warp has read a response, its thread with ``signals`` arrives on ``work.empty`` of
+    the first CTA; ``signals`` is True for a role of one thread.
+    """
     number, slots = var(u32, clusterid.x), work.consumer()
     for _ in loop():
         yield number
@@ -343,9 +297,9 @@ def next_tiles(work: Ring, tells: Any) -> Iterator[Expr]:
         slot.full.wait()
         reply = ld(slot.response.at(0, 0).cast(b128))
         fence.proxy_async()
-        if tells is not True:
+        if signals is not True:
             warp.sync()
-        with If(tells):
+        with If(signals):
             slot.empty.at(0).arrive()
         Break(when=~clusterlaunchcontrol.is_canceled(reply))
         number.set(clusterlaunchcontrol.first_ctaid(reply) // cluster.size)

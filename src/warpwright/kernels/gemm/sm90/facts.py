@@ -1,70 +1,21 @@
-"""Which configuration of the Hopper GEMM multiplies a problem: the fastest one at the nearest measured problem.
+"""The fastest configuration of the Hopper GEMM for each measured problem.
 
 The facts are medians on one H200 (132 SMs, 700 W), bf16, A (M, K) and B (N, K) of standard normal numbers, L2 filled
 with other data before each launch, every candidate and cuBLAS (torch.matmul) launched in random order in one process.
 Those of FP8 are of e4m3 with a scale for each matrix and D of bf16; there cuBLAS is ``torch._scaled_mm`` with
-``use_fast_accum=False``, whose sums are in float32 too.
+``use_fast_accum=False``, which also accumulates in float32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import log2
-from typing import Protocol
+from dataclasses import dataclass
 
-from warpwright.kernels.gemm.sm90.plan import HopperConfig
-
-__all__ = ["CONFIGS", "FACTS", "FP8_FACTS", "Fact", "choose", "in_one_launch"]
-
-NARROW = HopperConfig((64, 128), stages=8, consumers=1, share=(1, 1))
-SMALL = HopperConfig((64, 64), depth=2, stages=6, consumers=1, share=(1, 1))
-SPLIT = replace(SMALL, once="b", persistent=False)
-FP8_SQUARE = HopperConfig((128, 128), depth=2, stages=3, promoted=128, partials=2)
-FP8_NARROW = replace(NARROW, depth=2, stages=4, promoted=128, partials=2)
-FP8_SMALL = replace(SMALL, promoted=64, partials=2)
-
-CONFIGS = {
-    "128x256": HopperConfig(),
-    "128x256 alone": HopperConfig(share=(1, 1)),
-    "128x128": HopperConfig((128, 128), stages=6),
-    "128x128 alone": HopperConfig((128, 128), stages=6, share=(1, 1)),
-    "128x128 stream": HopperConfig((128, 128), stages=6, once="b"),
-    "128x64": HopperConfig((128, 64), stages=8, share=(1, 1)),
-    "64x128": NARROW,
-    "64x128 pair": replace(NARROW, share=(2, 1)),
-    "64x128 stream": replace(NARROW, once="b"),
-    "64x128 stream rotated": replace(NARROW, once="b", rotate=True),
-    "64x64": SMALL,
-    "64x64 stream": replace(SMALL, once="b"),
-    "64x64 stream rotated": replace(SMALL, once="b", rotate=True),
-    "64x64 a CTA a tile": replace(SMALL, depth=1, stages=2, persistent=False),
-    "64x64 split 2": replace(SPLIT, stages=5, split=2),
-    "64x64 split 4": replace(SPLIT, stages=5, split=4),
-    "64x64 split 6": replace(SPLIT, stages=4, split=6),
-    "fp8 192x128": HopperConfig((192, 128), stages=4, consumers=3, share=(1, 2), promoted=128),
-    "fp8 128x256": HopperConfig(promoted=128),
-    "fp8 128x128": FP8_SQUARE,
-    "fp8 128x128 stream": replace(FP8_SQUARE, once="b"),
-    "fp8 128x64 stream": HopperConfig((128, 64), depth=2, share=(1, 1), once="b", promoted=64, partials=2),
-    "fp8 64x128 stream": replace(FP8_NARROW, once="b"),
-    "fp8 64x128 stream rotated": replace(FP8_NARROW, once="b", rotate=True),
-    "fp8 64x64": FP8_SMALL,
-    "fp8 64x64 stream": replace(FP8_SMALL, once="b"),
-    "fp8 64x64 deep stream": replace(FP8_SMALL, depth=4, stages=3, once="b"),
-    "fp8 64x64 split 2": replace(FP8_SMALL, once="b", stages=5, split=2, persistent=False),
-}
-SLICED = {"64x64 stream": (2, 4, 8, 16, 32), "64x64 stream rotated": (4,), "64x128 stream": (2, 4)}
-CONFIGS |= {
-    f"{name}, {count} slices": replace(CONFIGS[name], slices=count)
-    for name, counts in SLICED.items()
-    for count in counts
-}
+__all__ = ["FACTS", "FP8_FACTS", "Fact"]
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What was fastest for one problem, cuBLAS' time in microseconds, and that time over ours."""
+    """One problem, the name of its fastest configuration, cuBLAS' time in microseconds, and that time over ours."""
 
     m: int
     n: int
@@ -73,43 +24,6 @@ class Fact:
     cublas_us: float
     ratio: float
     batches: int = 1
-
-
-class Known(Protocol):
-    """A problem, and the name of the configuration that was fastest for it."""
-
-    @property
-    def m(self) -> int: ...
-    @property
-    def n(self) -> int: ...
-    @property
-    def k(self) -> int: ...
-    @property
-    def config(self) -> str: ...
-
-
-def choose(m: int, n: int, k: int, in_bytes: int = 2, *, batches: int = 1, tuned: Sequence[Known] = ()) -> HopperConfig:
-    """The configuration for ``batches`` D (m, n) = A (m, k) · B (n, k)ᵀ: that of the nearest fact, extents compared as
-    ratios.
-
-    ``in_bytes`` is the size of an element of A and B: 2, or 1 for FP8, which has facts of its own. ``tuned`` are the
-    user's own facts for such elements; of two at the same distance theirs counts.
-    """
-    facts: list[Known] = [each for each in tuned if each.config in CONFIGS]
-    facts += FACTS if in_bytes > 1 else FP8_FACTS
-
-    def distance(fact: Known) -> float:
-        count = fact.batches if isinstance(fact, Fact) else 1
-        ratios = m / fact.m, n / fact.n, k / fact.k, batches / count
-        return sum(log2(ratio) ** 2 for ratio in ratios)
-
-    return CONFIGS[min(facts, key=distance).config]
-
-
-def in_one_launch(config: HopperConfig) -> HopperConfig:
-    """``config``, or where it cuts K into slices one whose clusters share out K."""
-    shares = {1: 1, 2: 2, 4: 4}.get(config.slices, 6)
-    return config if shares == 1 else CONFIGS[f"64x64 split {shares}"]
 
 
 FACTS = (

@@ -1,57 +1,52 @@
-"""GEMM on Hopper: D = A·Bᵀ of A (M, K) and B (N, K) of 16-bit or 8-bit floats, summed by wgmma.
+"""The default GEMM on Hopper: D = A·Bᵀ of A (M, K) and B (N, K) of 16-bit or 8-bit floats, accumulated by wgmma.
 
 A cluster of ``share`` = (along M, along N) CTAs computes neighbouring tiles. CTAs side by side along M have the same
 columns of D, hence the same rows of B: each loads a part of them and multicasts it to the others; along N the same
-holds for A. An operand may also lie in memory as its transpose, (K, M) or (K, N): ``majors`` names the axis that runs
-through memory, "k" or "mn" (of 16-bit types).
+holds for A. An operand may also lie in memory as its transpose, (K, M) or (K, N): ``majors`` names the axis that is
+contiguous in memory, "k" or "mn" ("mn" for 16-bit types alone).
 
-Consumer warpgroups own strips of 64 rows of the tile and never wait for one another, only for the ring: while one
-stores its strip, another multiplies, as far ahead as the ring is deep. M, N and K are any size, for TMA reads zeros
-outside and writes nothing there.
+Consumer warpgroups own strips of 64 rows of the tile and synchronise with the ring alone, never with one another: one
+runs its epilogue while another multiplies, as far ahead as the ring is deep. M, N and K are any size: TMA reads zeros
+outside A and B and writes nothing outside D.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
-from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue
-from warpwright.kernels.gemm.sm90.plan import HopperConfig
-from warpwright.kernels.gemm.sm90.steps import (
-    EVICT_FIRST,
-    STORES,
-    STRIP,
-    accumulate,
-    free,
-    give,
-    in_batch,
-    load_part,
-    masks,
-    meet,
-    multiply_block,
-    operands,
-    peers,
-    place,
-    promote,
-    release,
-    rotated,
-    set_up,
-    store,
-    take,
-    walk,
+from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue, Finish
+from warpwright.kernels.gemm.sm90.configs import CONFIGS, STORES, STRIP, HopperConfig
+from warpwright.kernels.gemm.sm90.fp8 import mainloop_fp8
+from warpwright.kernels.tiles import (
+    PACKED,
+    ROW_BYTES,
+    WARP_ROWS,
+    WARPS,
+    WGMMA_BYTES,
+    atom,
+    part,
+    shift_mask,
+    store_rows_to_smem,
+    window,
 )
-from warpwright.kernels.tiles import ROW_BYTES, WARP_ROWS, WARPS, atom, clear
 from warpwright.lang import (
+    Break,
     Expr,
     If,
-    Kernel,
+    Ring,
+    bar,
     bf16,
+    cluster,
     clusterid,
     elect_one,
     f32,
+    fence,
     kernel,
     loop,
+    mbarrier,
+    min,
+    nclusterid,
     role,
     select,
     setmaxnreg,
@@ -61,88 +56,33 @@ from warpwright.lang import (
     tma,
     u32,
     u64,
+    var,
     warp,
     wgmma,
 )
+from warpwright.lang.fragment import Fragment
+from warpwright.lang.ring import Cursor
+from warpwright.lang.smem import Tile
 from warpwright.types import Scalar
 
-__all__ = ["gemm", "gemm_one_loop", "gemm_split", "kernel_of"]
+__all__ = [
+    "EVICT_FIRST",
+    "cta_position",
+    "gemm",
+    "init_and_sync",
+    "load_part",
+    "mainloop",
+    "multicast_masks",
+    "multiply_block",
+    "operand_ring",
+    "signal_target",
+    "split_batch",
+    "store_strip",
+]
 
-REGISTERS = {2: (40, 232), 3: (32, 160)}
-
-
-@kernel("sm_90a", threads=128)
-def gemm_one_loop(
-    a: tma.Map[Scalar],
-    b: tma.Map[Scalar],
-    d: tma.Map[Scalar],
-    tiles_m: u32,
-    tiles_n: u32,
-    tiles_k: u32,
-    batches: u32,
-    columns: u32,
-    bias: u64,
-    scale_a: u64,
-    scale_b: u64,
-    alpha: f32,
-    *,
-    tile: tuple[int, int] = (128, 128),
-    stages: int = 1,
-    share: tuple[int, int] = (1, 1),
-    batched: str = "",
-    majors: tuple[str, str] = ("k", "k"),
-    dtype: type[Scalar] = bf16,
-    b_dtype: type[Scalar] | None = None,
-    out: type[Scalar] = bf16,
-    epilogue: Epilogue = PLAIN,
-    cluster: int = 1,
-) -> None:
-    """One warpgroup, one loop: load ``stages`` - 1 k-blocks ahead, multiply, wait for the products. A tile a CTA.
-
-    step      warps  moves                                     waits for         signals
-    load      0      A, B: global -> ring (of sharing CTAs)    ring.empty        ring.full
-    multiply  0-3    ring -> registers                         ring.full         ring.empty (of sharing CTAs)
-    store     0-3    registers -> blocks of D -> D             own block
-    """
-    ring = operands(tile, 1, stages, sum(share) - 1, majors, (dtype, b_dtype or dtype))
-    blocks = smem.tile(out, (WARPS * STORES * WARP_ROWS, ROW_BYTES // out.nbytes))
-    set_up(ring, share, (a, b, d))
-    where, down, across = place(share), (tiles_n + (share[1] - 1)) // share[1], (tiles_m + (share[0] - 1)) // share[0]
-    at, row_of_clusters = in_batch(clusterid.x // down, across, batched)
-    row = (row_of_clusters * share[0] + where[0]) * tile[0]
-    col = (clusterid.x % down * share[1] + where[1]) * tile[1]
-    sums = [wgmma.accumulator(f32, (STRIP, tile[1])) for _ in range(tile[0] // STRIP)]
-    slots, filled, ranks = ring.producer(), ring.consumer(), masks(share)
-    peer, shares, one = *peers(share), elect_one()
-    loads = (warp.id == 0) & one
-
-    def fill(step: Expr) -> None:
-        with If(loads & (step < tiles_k)):
-            slot = next(slots)
-            slot.empty.wait()
-            slot.full.arrive_expect_tx(slot.nbytes)
-            k = step * atom(dtype)
-            load_part(slot.a, a, majors[0], at["a"], row, k, slot.full, where[1], share[1], ranks[0])
-            load_part(slot.b, b, majors[1], at["b"], col, k, slot.full, where[0], share[0], ranks[1])
-
-    for ahead in loop(stages - 1):
-        fill(ahead)
-    for k in loop(tiles_k):
-        fill(k + (stages - 1))
-        warp.sync()
-        slot = next(filled)
-        slot.full.wait()
-        multiply_block(sums, slot, 0, k > 0, majors)
-        wgmma.wait_group(0)
-        release(slot, peer, shares)
-    with If(loads):
-        slots.wait_all_empty()
-    warp.sync()
-    finish = epilogue.prepare(alpha, scale_a, scale_b, bias, columns)
-    for i, acc in enumerate(sums):
-        store(acc, d, blocks, warp.id, at["d"], row + i * STRIP, col, one, finish, matrices=False)
-    with If(one):
-        tma.wait_group(0, read=True)
+REGISTERS = {2: (40, 232), 3: (32, 160)}  # by the number of consumers: of a loading thread, of a consuming thread
+EVICT_FIRST = 0x12F0000000000000
+Matrix = dict[str, tuple[Expr, ...]]  # for a, b and d: the leading coordinates of a matrix in a batch
 
 
 @kernel("sm_90a", cluster=2, threads=384)
@@ -160,52 +100,36 @@ def gemm(
     scale_b: u64,
     alpha: f32,
     *,
-    tile: tuple[int, int] = (128, 256),
-    depth: int = 1,
-    stages: int = 4,
-    consumers: int = 2,
-    share: tuple[int, int] = (2, 1),
-    group: int = 8,
-    rotate: bool = False,
-    once: str = "",
-    promoted: int = 0,
-    partials: int = 1,
-    overlap: bool = True,
-    matrices: bool = True,
+    config: HopperConfig = CONFIGS["128x256"],
     batched: str = "",
     majors: tuple[str, str] = ("k", "k"),
     dtype: type[Scalar] = bf16,
     b_dtype: type[Scalar] | None = None,
     out: type[Scalar] = bf16,
     epilogue: Epilogue = PLAIN,
-    cluster: int = 2,
-    threads: int = 384,
 ) -> None:
-    """Persistent: each cluster walks the tiles of D in groups of ``group`` rows of tiles, so that they meet in L2.
+    """Clusters are persistent and walk the tiles of D in groups of rows of tiles, so that operands are reused in L2.
 
-    A stage holds ``depth`` · 128 bytes of K. For FP8 the tensor core sums up 128 of K for ``promoted`` columns of D,
-    in ``partials`` sets of registers in turn; these sums are added up in float32. With ``rotate`` clusters start at
-    different places along K; ``once`` names the operands ("b") that are read only once, so that they displace nothing
-    in L2. The ladder's lower levels do without ``overlap`` of a tile's stores with the next tile, and without
-    ``matrices`` (stmatrix, swizzled blocks).
+    ``batched`` names the operands, of "abd", that have a matrix for each of ``batches``. The parameters from
+    ``columns`` on are those of ``epilogue``.
 
     role      warps  moves                                     waits for             signals
     load      0      A, B: global -> ring (of sharing CTAs)    ring.empty            ring.full
     multiply  4-     ring -> registers -> blocks of D -> D     ring.full, own block  ring.empty (of sharing CTAs)
     """
-    tile_m, tile_n = tile
-    strips = tile_m // STRIP // consumers
-    ring = operands(tile, depth, stages, consumers * (sum(share) - 1), majors, (dtype, b_dtype or dtype))
+    (tile_m, tile_n), share, consumers = config.tile, config.share, config.consumers
+    strips = tile_m // STRIP // consumers  # of a consumer warpgroup
+    ring = operand_ring(config, consumers * (sum(share) - 1), majors, (dtype, b_dtype or dtype))
     rows = consumers * WARPS * STORES * WARP_ROWS
-    blocks = smem.tile(out, (rows, ROW_BYTES // out.nbytes), swizzle=128 if matrices else 0)
-    set_up(ring, share, (a, b, d))
-    place_m, place_n = place(share)
-    hints = [EVICT_FIRST if name in once else None for name in "ab"]
+    blocks = smem.tile(out, (rows, ROW_BYTES // out.nbytes), swizzle=128 if config.matrices else 0)
+    init_and_sync(ring, share, (a, b, d))
+    place_m, place_n = cta_position(share)
+    hints = [EVICT_FIRST if name in config.once else None for name in "ab"]
 
-    def output_tiles() -> Iterator[tuple[dict[str, tuple[Expr, ...]], Expr, Expr]]:
+    def output_tiles() -> Iterator[tuple[Matrix, Expr, Expr]]:
         across, down = (tiles_m + (share[0] - 1)) // share[0], (tiles_n + (share[1] - 1)) // share[1]
-        for below, col in walk(across * batches if batched else across, down, group):
-            at, row = in_batch(below, across, batched)
+        for below, col in rasterize(across * batches if batched else across, down, config.group):
+            at, row = split_batch(below, across, batched)
             yield at, (row * share[0] + place_m) * tile_m, (col * share[1] + place_n) * tile_n
 
     @role(warps=range(WARPS), when=consumers > 1)
@@ -214,15 +138,15 @@ def gemm(
 
     @role(warp=0, elect=True)
     def load() -> None:
-        slots, (same_row, same_column) = ring.producer(), masks(share)
+        slots, (same_row, same_col) = ring.producer(), multicast_masks(share)
         for at, row, col in output_tiles():
             for step in loop(tiles_k):
-                k = (rotated(step, tiles_k) if rotate else step) * (atom(dtype) * depth)
+                k = (rotate(step, tiles_k) if config.rotate else step) * (atom(dtype) * config.depth)
                 slot = next(slots)
                 slot.empty.wait()
                 slot.full.arrive_expect_tx(slot.nbytes)
-                load_part(slot.a, a, majors[0], at["a"], row, k, slot.full, place_n, share[1], same_row, hints[0])
-                load_part(slot.b, b, majors[1], at["b"], col, k, slot.full, place_m, share[0], same_column, hints[1])
+                load_part(slot.a, a, majors[0], at["a"], row, k, slot.full, (place_n, share[1], same_row), hints[0])
+                load_part(slot.b, b, majors[1], at["b"], col, k, slot.full, (place_m, share[0], same_col), hints[1])
         slots.wait_all_empty()
 
     @role(warps=range(WARPS, WARPS + WARPS * consumers))
@@ -231,22 +155,21 @@ def gemm(
             setmaxnreg.inc(REGISTERS[consumers][1])
         first = shfl.idx(warp.id // WARPS - 1, 0) * strips
         sums = [wgmma.accumulator(f32, (STRIP, tile_n)) for _ in range(strips)]
-        slots, used = ring.consumer(), ring.consumer()
-        peer, shares, stores = *peers(share), elect_one()
+        slots, completed = ring.consumer(), ring.consumer()
+        peer, shares, stores = *signal_target(share), elect_one()
         finish = epilogue.prepare(alpha, scale_a, scale_b, bias, columns)
-
-        def read(slot: Any) -> None:
-            release(slot, peer, shares)
-
         for at, row, col in output_tiles():
-            if promoted:
-                promote(sums, (promoted, partials), first, 0, tiles_k, slots, read)
-            else:
-                accumulate(sums, first, 0, tiles_k, slots, used, majors, read)
+            for slot in (
+                mainloop_fp8(sums, config, first, 0, tiles_k, slots)
+                if config.promoted
+                else mainloop(sums, first, 0, tiles_k, slots, completed, majors)
+            ):
+                with If(shares):
+                    slot.empty.at(peer).arrive(scope="cta")
             for i, acc in enumerate(sums):
                 top = row + (first + i) * STRIP
-                store(acc, d, blocks, warp.id - WARPS, at["d"], top, col, stores, finish, matrices=matrices)
-            if not overlap:
+                store_strip(acc, d, blocks, warp.id - WARPS, at["d"], top, col, stores, finish, config.matrices)
+            if not config.overlap:
                 with If(stores):
                     tma.wait_group(0)
                 warp.sync()
@@ -254,108 +177,189 @@ def gemm(
             tma.wait_group(0, read=True)
 
 
-@kernel("sm_90a", cluster=4, threads=256)
-def gemm_split(
-    a: tma.Map[Scalar],
-    b: tma.Map[Scalar],
-    d: tma.Map[Scalar],
-    tiles_m: u32,
-    tiles_n: u32,
-    tiles_k: u32,
-    batches: u32,
-    columns: u32,
-    bias: u64,
-    scale_a: u64,
-    scale_b: u64,
-    alpha: f32,
-    *,
-    tile: tuple[int, int] = (64, 64),
-    depth: int = 2,
-    stages: int = 5,
-    consumers: int = 1,
-    split: int = 4,
-    once: str = "",
-    promoted: int = 0,
-    partials: int = 1,
-    batched: str = "",
-    majors: tuple[str, str] = ("k", "k"),
-    dtype: type[Scalar] = bf16,
-    b_dtype: type[Scalar] | None = None,
-    out: type[Scalar] = bf16,
-    epilogue: Epilogue = PLAIN,
-    cluster: int = 4,
-    threads: int = 256,
-) -> None:
-    """For few tiles and a long K: the CTAs of a cluster share out the K of one tile, then its strips of 16 rows.
+# Set-up: the ring, the CTA's place in its cluster, its tiles.
 
-    The sums of a strip go to the CTA that owns it, which adds them up in the order of their CTAs and stores the strip.
 
-    role      warps  moves                                             waits for              signals
-    load      0      A, B: global -> ring                              ring.empty             ring.full
-    multiply  4-     ring -> registers -> `parts` of the strip's CTA   ring.full              ring.empty
-    sum_up    4-     registers, `parts` -> blocks of D -> D            the cluster's barrier
-    """
-    strips = consumers * WARPS
-    owned = -(-strips // split)
-    ring = operands(tile, depth, stages, consumers, majors, (dtype, b_dtype or dtype))
-    width = min(tile[1], ROW_BYTES // out.nbytes)
-    blocks = smem.tile(out, (owned * STORES * WARP_ROWS, width), swizzle=width * out.nbytes)
-    parts = smem.array(f32, (split - 1) * owned * WARP_ROWS * tile[1])
-    set_up(ring, (1, split), (a, b, d))
-    rank, _ = place((split, 1))
-    acc = wgmma.accumulator(f32, (STRIP, tile[1]))
-    at, across = in_batch(clusterid.x // tiles_n, tiles_m, batched)
-    row, col = across * tile[0], clusterid.x % tiles_n * tile[1]
-    first, last = rank * tiles_k // split, (rank + 1) * tiles_k // split
-    hints = [EVICT_FIRST if name in once else None for name in "ab"]
-    strip = warp.id - WARPS
-    owner, own = strip // owned, strip % owned
+def operand_ring(
+    config: HopperConfig, arrivals: int, majors: tuple[str, str], dtypes: tuple[type[Scalar], type[Scalar]]
+) -> Ring:
+    """The ring of A and B: tiles of (rows, K), or (K, rows) for major "mn"; K is ``config.depth`` atoms."""
+    k = atom(dtypes[0]) * config.depth
+    shapes = [(rows, k) if major == "k" else (k, rows) for rows, major in zip(config.tile, majors, strict=True)]
+    a, b = (smem.tile(dtype, shape, swizzle=128) for dtype, shape in zip(dtypes, shapes, strict=True))
+    return Ring(config.stages, full=1, empty=arrivals, name="ab", a=a, b=b)
+
+
+def init_and_sync(ring: Ring, share: tuple[int, int], maps: tuple[tma.Map[Scalar], ...]) -> None:
+    """Initialise the mbarriers, and synchronise the cluster: they are ready in every CTA before the first load."""
 
     @role(warp=0, elect=True)
-    def load() -> None:
-        slots = ring.producer()
-        for step in loop(first, last):
-            slot, k = next(slots), step * (atom(dtype) * depth)
-            slot.empty.wait()
-            slot.full.arrive_expect_tx(slot.nbytes)
-            load_part(slot.a, a, majors[0], at["a"], row, k, slot.full, 0, 1, None, hints[0])
-            load_part(slot.b, b, majors[1], at["b"], col, k, slot.full, 0, 1, None, hints[1])
+    def init() -> None:
+        ring.init()
+        fence.mbarrier_init()
+        for each in maps:
+            tma.prefetch_map(each)
 
-    @role(warps=range(WARPS, WARPS + strips))
-    def multiply() -> None:
-        leads, group = tid.x % (WARPS * 32) == 0, shfl.idx(strip // WARPS, 0) if consumers > 1 else 0
-        slots, used = ring.consumer(), ring.consumer()
-
-        def read(slot: Any) -> None:
-            free(slot, leads)
-
-        if promoted:
-            promote([acc], (promoted, partials), group, first, last, slots, read)
-        else:
-            clear(acc)
-            accumulate([acc], group, first, last, slots, used, majors, read)
-        with If(rank != owner):
-            give(acc, parts, owner, select(rank > owner, rank - 1, rank) * owned + own)
-
-    meet()
-
-    @role(warps=range(WARPS, WARPS + strips), when=rank == owner)
-    def sum_up() -> None:
-        for number in range(split - 1):
-            take(acc, parts, number * owned + own)
-        one = elect_one()
-        finish = epilogue.prepare(alpha, scale_a, scale_b, bias, columns)
-        top = row + owner * (owned * WARP_ROWS)
-        store(acc, d, blocks, own, at["d"], top, col, one, finish, matrices=True)
-        with If(one):
-            tma.wait_group(0, read=True)
+    if share == (1, 1):
+        bar.sync()
+    else:
+        cluster.arrive("relaxed")
+        cluster.wait()
 
 
-KERNELS = {"ring": gemm, "loop": gemm_one_loop, "split": gemm_split}
+def cta_position(share: tuple[int, int]) -> tuple[Any, Any]:
+    """Position of this CTA in its cluster along M and along N; 0 along an axis of one CTA."""
+    rank = cluster.rank
+    return rank % share[0] if share[0] > 1 else 0, rank // share[0] if share[1] > 1 else 0
 
 
-@cache
-def kernel_of(config: HopperConfig) -> Kernel:
-    """The kernel of a configuration; configure ``majors``, ``dtype`` (bf16, f16) and ``out`` (bf16, f16, f32)."""
-    found = KERNELS[config.kernel]
-    return found.configure(**{name: value for name, value in config.keywords.items() if name in found.config})
+def multicast_masks(share: tuple[int, int]) -> tuple[Any, Any]:
+    """Masks of the CTAs with this CTA's rows of A, and of those with its rows of B."""
+    place_m, place_n = cta_position(share)
+    same_row, same_col = sum(1 << share[0] * i for i in range(share[1])), (1 << share[0]) - 1
+    return shift_mask(same_row, place_m), shift_mask(same_col, place_n * share[0])
+
+
+def signal_target(share: tuple[int, int]) -> tuple[Expr, Expr]:
+    """The CTA whose empty barrier this thread of a warpgroup signals, and whether that CTA loads into this one."""
+    peer = tid.x % (WARPS * 32)
+    place_m, place_n = cta_position(share)
+    related = (peer % share[0] == place_m) | (peer // share[0] == place_n)
+    return peer, (peer < share[0] * share[1]) & related
+
+
+def rasterize(across: Expr, down: Expr, group: int) -> Iterator[tuple[Expr, Expr]]:
+    """Rows and columns of this cluster's share of ``across`` × ``down`` tiles: down the rows of a group, then along.
+
+    Cluster i takes tiles i, i + number of clusters, …. No division by a run-time value precedes the first load: groups
+    are counted, and only a last group of fewer rows divides.
+    """
+    within, first, whole = var(u32, clusterid.x), var(u32, 0), down * group
+    for _round in loop():
+        for _group in loop():
+            Break(when=within < whole)
+            within -= whole
+            first += group
+        rows = min(across - first, group)
+        Break(when=(first >= across) | (within >= rows * down))
+        row, col = var(u32, within % group), var(u32, within // group)
+        with If(rows < group):
+            row.set(within % rows)
+            col.set(within // rows)
+        yield first + row, col
+        within += nclusterid.x
+
+
+def split_batch(row: Expr, across: Expr, batched: str) -> tuple[Matrix, Expr]:
+    """The matrix of a batch, and the row in it, of ``row``: rows of clusters are counted through the whole batch.
+
+    A matrix has ``across`` rows of clusters. Operands that ``batched`` does not name have no leading coordinate.
+    """
+    if not batched:
+        return dict.fromkeys("abd", ()), row
+    number = row // across
+    return {name: (number,) if name in batched else () for name in "abd"}, row - number * across
+
+
+# Load.
+
+
+def rotate(step: Expr, steps: Expr) -> Any:
+    """``step`` of ``steps`` k-blocks, shifted by cluster: fewer clusters read one memory channel at a time."""
+    later = step + clusterid.x * steps // nclusterid.x
+    return select(later >= steps, later - steps, later)
+
+
+def load_part(
+    tile: Tile,
+    source: tma.Map[Scalar],
+    major: str,
+    matrix: tuple[Expr, ...],
+    row: Expr,
+    k: Expr,
+    full: mbarrier,
+    multicast: tuple[Any, int, Any] = (0, 1, None),
+    hint: int | None = None,
+) -> None:
+    """Load an operand's tile, one box a panel.
+
+    ``multicast`` = (index, count, mask): part ``index`` of ``count`` of the tile, into all CTAs of ``mask``.
+    """
+    index, count, ranks = multicast
+    rows = tile.shape[0 if major == "k" else 1] // count
+    own, first = part(tile, index, rows, major), row + index * rows
+    top, left = (first, k) if major == "k" else (k, first)
+    for column in range(0, own.shape[1], atom(tile.dtype)):
+        panel, corner = own[:, column : column + atom(tile.dtype)], source[(*matrix, top, left + column)]
+        tma.load(panel, corner, full, multicast=ranks if count > 1 else None, cache_hint=hint)
+
+
+# Multiply.
+
+
+def mainloop(
+    sums: list[Fragment], first: Any, start: Any, stop: Expr, slots: Cursor, completed: Cursor, majors: tuple[str, str]
+) -> Iterator[Any]:
+    """Accumulate k-blocks ``start`` to ``stop``: wait for each slot, yield it once its wgmmas are complete.
+
+    That is when the next k-block is in flight, so that the tensor core is never idle: ``completed`` runs one slot after
+    ``slots``. ``sums`` are the strips from ``first`` on.
+    """
+    for k in loop(start, stop):
+        slot = next(slots)
+        slot.full.wait()
+        multiply_block(sums, slot, first, k > start, majors)
+        wgmma.wait_group(1)
+        with If(k > start):
+            yield next(completed)
+    wgmma.wait_group(0)
+    with If(stop > start):
+        yield next(completed)
+
+
+def multiply_block(sums: list[Fragment], slot: Any, first: Any, more: Expr, majors: tuple[str, str]) -> None:
+    """Issue the wgmmas of a k-block for the strips from ``first`` on; without ``more`` they overwrite the sums."""
+    columns = slot.a.shape[1 if majors[0] == "k" else 0]
+    wgmma.fence()
+    for i, acc in enumerate(sums):
+        strip = part(slot.a, first + i, STRIP, majors[0])
+        for kk in range(0, columns, WGMMA_BYTES // slot.a.dtype.nbytes):
+            left, right = window(strip, kk, majors[0]), window(slot.b, kk, majors[1])
+            wgmma.mma(acc, left, right, accumulate=more | (kk > 0))
+    wgmma.commit_group()
+
+
+# Store.
+
+
+def store_strip(
+    acc: Fragment,
+    d: tma.Map[Scalar],
+    blocks: Tile,
+    own: Expr,
+    matrix: tuple[Expr, ...],
+    row: Expr,
+    col: Expr,
+    stores: Expr,
+    finish: Finish,
+    matrices: bool,
+) -> None:
+    """A strip to D after ``finish``: each warp stores 16 rows to a block of 128 bytes a row, from which TMA stores.
+
+    ``own`` numbers the storing warps. Each has two blocks: it writes one while TMA reads the other. A strip starts with
+    the first block. After an odd number of blocks the last strip ended with that block too: then TMA must have read it.
+    """
+    columns = blocks.shape[1]
+    lefts = range(0, acc.shape[1], columns)
+    for number, left in enumerate(lefts):
+        block = part(blocks, own * STORES + number % STORES, WARP_ROWS, "k")
+        values = finish(acc.regs[left // 2 : (left + columns) // 2], col + left)
+        with If(stores):  # TMA has read this block's last contents
+            tma.wait_group(STORES - 1 if number or len(lefts) % STORES == 0 else 0, read=True)
+        warp.sync()
+        store_rows_to_smem(block, values, matrices and blocks.dtype in PACKED)
+        fence.proxy_async()
+        warp.sync()
+        with If(stores):
+            tma.store(d[(*matrix, row + own % WARPS * WARP_ROWS, col + left)], block)
+            tma.commit_group()

@@ -1,18 +1,16 @@
-"""The second launch of a product whose K is cut into slices: the sum of what the slices gave, and what follows it."""
+"""The second launch of split-K by slices: it adds the partial sums of the slices and applies the epilogue."""
 
 from __future__ import annotations
 
 from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue
+from warpwright.kernels.tiles import PACKED
 from warpwright.lang import (
     Else,
     Global,
     If,
     bf16,
-    bf16x2,
     ctaid,
     cvt,
-    f16,
-    f16x2,
     f32,
     griddepcontrol,
     kernel,
@@ -29,11 +27,10 @@ __all__ = ["add_slices", "sum_grid"]
 
 SUM_THREADS = 128
 QUAD = 4
-PACKED = {bf16: bf16x2, f16: f16x2}
 
 
 def sum_grid(m: int, width: int) -> int:
-    """CTAs of `add_slices`."""
+    """Returns the CTAs of `add_slices`."""
     return -(-m * width // (QUAD * SUM_THREADS))
 
 
@@ -55,14 +52,14 @@ def add_slices(
     out: type[Scalar] = bf16,
     epilogue: Epilogue = PLAIN,
 ) -> None:
-    """D (m, n) = the sum of ``slices`` float32 matrices (m, width), always in their order: a thread adds four columns.
+    """D (m, n) = the sum of ``slices`` float32 matrices (m, width), added in order; a thread adds four columns.
 
-    ``width`` is a multiple of 4 and ``pitch`` the elements from row to row of D, whose rows start at whole 16 bytes.
-    The parameters behind them are those of ``epilogue``.
+    ``width`` is a multiple of 4. ``pitch`` is the number of elements between rows of D, which start at multiples of 16
+    bytes. The parameters from ``columns`` on are those of ``epilogue``.
 
-    The grid may start before the one that writes ``parts`` has ended. ``griddepcontrol.wait`` returns when all memory
-    operations of that grid, TMA's among them, are performed and visible to this one (PTX ISA 9.1 section 9.7.13.13),
-    and every thread waits before its first access: so no semaphore is needed. No two CTAs write the same element.
+    The grid may start before the grid that writes ``parts`` has ended. ``griddepcontrol.wait`` returns when all memory
+    operations of that grid, TMA's included, are performed and visible to this grid (PTX ISA 9.1 section 9.7.13.13).
+    Every thread waits before its first access, so no semaphore is needed. No two CTAs write the same element.
     """
     item = ctaid.x * SUM_THREADS + tid.x
     row, col = item // (width // QUAD), item % (width // QUAD) * QUAD
