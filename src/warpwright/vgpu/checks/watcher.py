@@ -27,8 +27,8 @@ from warpwright.vgpu.program.names import Names
 from warpwright.vgpu.program.program import mentions, registers_of
 
 if TYPE_CHECKING:
-    from warpwright.vgpu.device import Launch
     from warpwright.vgpu.machine.cluster import Cluster
+    from warpwright.vgpu.machine.launch import Launch
 
 __all__ = ["Watcher", "copies", "maps", "tensor", "threads"]
 

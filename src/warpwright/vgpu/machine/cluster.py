@@ -32,14 +32,14 @@ from warpwright.vgpu.jit.state import (
 from warpwright.vgpu.machine import barriers, explore, faults, registers, services, spins, warpgroup
 from warpwright.vgpu.machine.events import Barrier, Event, Observer
 from warpwright.vgpu.machine.inflight import InFlight
-from warpwright.vgpu.machine.maps import refused
+from warpwright.vgpu.machine.maps import MAP_MAGIC
 from warpwright.vgpu.machine.memory import aligned_zeros
 from warpwright.vgpu.machine.tape import Tape
 from warpwright.vgpu.program.program import Inst
 
 if TYPE_CHECKING:
     from warpwright.vgpu.checks.stream import Stream
-    from warpwright.vgpu.device import Launch
+    from warpwright.vgpu.machine.launch import Launch
 
 __all__ = ["Cluster"]
 
@@ -388,14 +388,14 @@ class Cluster:
         if self.watch:  # what is asked once more when the cluster is judged may have changed by then
             number = self.watch.maps.setdefault(op.number, number)
         try:
-            return self.launch.changed.resolve(self.launch, number)
+            return self.launch.changed.resolve(number)
         except UsageError as error:
-            raise refused(self, op, error) from None
+            raise self.failure(ProtocolError, op, f"the tensor map was changed into none: {error}.") from None
 
     def map_number(self, op: Op, place: NDArray[np.uint8], address: int) -> int:
         """The number of the tensor map that a place holds; raises ProtocolError when there is none."""
         raw = bytes(place[:16])
-        if raw[:8] != self.launch.MAP_MAGIC:
+        if raw[:8] != MAP_MAGIC:
             raise self.failure(
                 ProtocolError,
                 op,

@@ -21,7 +21,7 @@ from warpwright.vgpu.jit import state
 if TYPE_CHECKING:
     from warpwright.vgpu.machine.cluster import Cluster
 
-__all__ = ["Order", "shuffled", "together"]
+__all__ = ["Order", "together"]
 
 COPIES, TENSOR, WGMMA = -1, -2, -3  # agents beside the warps
 _LEAST, _MOST = (1, 2, 8), (8, 200, 1000)  # block jumps of a first turn, and of a long one
@@ -29,11 +29,6 @@ _PAUSES = (0.03, 0.3, 0.6)  # shares of turns after which another cluster goes o
 _PATIENCE = 50  # long turns in a row
 _CHANGES = (0.0, 0.02, 0.2, 0.7)  # shares of turns after which the order changes
 _EAGER = 0.25  # share of schedules in which nothing stays in flight
-
-
-def shuffled(count: int, seed: int) -> list[int]:
-    """So many clusters in another order."""
-    return Random(seed).sample(range(count), count)
 
 
 def together(seed: int) -> int:

@@ -10,8 +10,14 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
+from random import Random
 
-__all__ = ["Pending"]
+__all__ = ["Pending", "shuffled"]
+
+
+def shuffled(count: int, seed: int) -> list[int]:
+    """Returns the numbers of ``count`` clusters in an order that the seed chooses."""
+    return Random(seed).sample(range(count), count)
 
 
 class Pending:

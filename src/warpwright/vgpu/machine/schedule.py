@@ -28,7 +28,7 @@ from warpwright.vgpu.machine.pending import Pending
 from warpwright.vgpu.machine.tape import row_buffer
 
 if TYPE_CHECKING:
-    from warpwright.vgpu.device import Launch
+    from warpwright.vgpu.machine.launch import Launch
 
 __all__ = ["ctas_per_sm", "run_clusters"]
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from warpwright.errors import DeviceError, MemoryFault, ProtocolError
+from warpwright.errors import DeviceError, MemoryFault, ProtocolError, UnsupportedInstruction
 from warpwright.vgpu.engines.op import Op
+from warpwright.vgpu.engines.place import check_inside, locate
 from warpwright.vgpu.jit.state import LOCAL_WINDOW, RANK_SHIFT, SHARED_WINDOW, WAIT_SERVICE
 from warpwright.vgpu.machine import faults
-from warpwright.vgpu.machine.maps import publish, replace_field
+from warpwright.vgpu.machine.maps import CODED_FIELDS, MAP_BYTES, RANKED_FIELDS, map_bytes
 from warpwright.vgpu.program.program import Symbol
 
 if TYPE_CHECKING:
@@ -115,7 +117,7 @@ class TensorMemory:
             raise faults.at_exit(ProtocolError, self.cluster, self.granted[rank], "allocates", text)
 
 
-def _shared(cluster: Cluster, op: Op, address: int, nbytes: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+def _shared(cluster: Cluster, op: Op, address: int, nbytes: int) -> NDArray[np.uint8]:
     address = address - SHARED_WINDOW if address >= SHARED_WINDOW else address
     rank, offset = address >> RANK_SHIFT, address & 0xFF_FFFF
     if rank >= cluster.ranks or not 1024 <= offset <= cluster.shared_limit - nbytes:
@@ -135,7 +137,7 @@ def _relinquish(cluster: Cluster, op: Op) -> bool:
     return cluster.tmem_state.relinquish(op)
 
 
-def _memory(cluster: Cluster, op: Op, address: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+def _memory(cluster: Cluster, op: Op, address: int) -> NDArray[np.uint8]:
     """The bytes at a generic address, to the end of what they belong to."""
     if address >> 32 == LOCAL_WINDOW >> 32:
         return _local(cluster, op, address & 0xFFFF_FFFF)
@@ -145,7 +147,7 @@ def _memory(cluster: Cluster, op: Op, address: int) -> np.ndarray[tuple[int, ...
     return cluster.launch.memory.view(address)
 
 
-def _local(cluster: Cluster, op: Op, offset: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+def _local(cluster: Cluster, op: Op, offset: int) -> NDArray[np.uint8]:
     size = cluster.launch.kernel.program.local_bytes
     start = ((op.rank * cluster.per_cta + op.warp) * 32 + op.lane) * size
     return cluster.local[start + offset : start + size]
@@ -217,6 +219,57 @@ def _assertfail(cluster: Cluster, op: Op) -> bool:
     raise cluster.failure(DeviceError, op, f"assertion `{message}` failed in {file}.")
 
 
+def _replace_field(cluster: Cluster, op: Op) -> bool:
+    """tensormap.replace: change one field of the tensor map at an address (PTX ISA 9.1 section 9.7.9.28)."""
+    launch = cluster.launch
+    if launch.recorder is not None:
+        raise cluster.failure(UnsupportedInstruction, op, "a profile does not follow changes of tensor maps.")
+    place = _map_bytes(cluster, op, op.words[0], op.inst["space"])
+    number = cluster.map_number(op, place, op.words[0])
+    fields, name, value = launch.changed.fields(number), op.inst["field"], op.words[-1]
+    changed: dict[str, Any] = {}
+    if name == "global_address":
+        changed["address"] = value
+    elif name == "rank":
+        changed["rank"] = _below(cluster, op, value, 5) + 1
+    elif name in RANKED_FIELDS:
+        values = list(getattr(fields, RANKED_FIELDS[name]))
+        values[_below(cluster, op, op.words[1], 5)] = value
+        changed[RANKED_FIELDS[name]] = tuple(values)
+    elif name in CODED_FIELDS:
+        attribute, codes = CODED_FIELDS[name]
+        changed[attribute] = codes[_below(cluster, op, value, len(codes))]
+    else:
+        raise cluster.failure(UnsupportedInstruction, op, f"field {name} is not changed by the virtual GPU.")
+    place[:16] = np.frombuffer(map_bytes(launch.changed.add(fields._replace(**changed))), np.uint8)[:16]
+    return True
+
+
+def _below(cluster: Cluster, op: Op, value: int, count: int) -> int:
+    if value >= count:
+        raise cluster.failure(ProtocolError, op, f"{op.inst['field']} is given {value}; expected 0 to {count - 1}.")
+    return value
+
+
+def _map_bytes(cluster: Cluster, op: Op, address: int, space: str) -> NDArray[np.uint8]:
+    """Returns the 128 bytes of a tensor map in global memory or in the CTA's own shared memory."""
+    if not space.startswith("shared") and address >> 32 != SHARED_WINDOW >> 32:
+        return cluster.global_memory(op, address, MAP_BYTES)
+    rank, offset = locate(cluster, op, address, "tensor map")
+    check_inside(cluster, op, "tensor map", rank, offset, MAP_BYTES)
+    place: NDArray[np.uint8] = cluster.shared[rank, offset : offset + MAP_BYTES]
+    return place
+
+
+def _publish_map(cluster: Cluster, op: Op) -> bool:
+    """tensormap.cp_fenceproxy: copy a tensor map from shared to global memory (PTX ISA 9.1 section 9.7.13.16)."""
+    to, source, nbytes = op.words
+    if nbytes != MAP_BYTES:
+        raise cluster.failure(ProtocolError, op, f"{nbytes} bytes; expected {MAP_BYTES}, a tensor map.")
+    _map_bytes(cluster, op, to, "global")[:] = _map_bytes(cluster, op, source, "shared::cta")
+    return True
+
+
 def _setmaxnreg(cluster: Cluster, op: Op) -> bool:
     return cluster.registers.change(op)
 
@@ -227,7 +280,7 @@ SERVICES: dict[str, Callable[[Cluster, Op], bool]] = {
     "tcgen05.relinquish_alloc_permit": _relinquish,
     "call.vprintf": _vprintf,
     "call.__assertfail": _assertfail,
-    "tensormap.replace": replace_field,
-    "tensormap.cp_fenceproxy": publish,
+    "tensormap.replace": _replace_field,
+    "tensormap.cp_fenceproxy": _publish_map,
     "setmaxnreg": _setmaxnreg,
 }

@@ -13,8 +13,8 @@ from warpwright.targets import Timing
 
 if TYPE_CHECKING:
     from warpwright.vgpu.checks.stream import Stream
-    from warpwright.vgpu.device import Launch
     from warpwright.vgpu.machine.cluster import Cluster
+    from warpwright.vgpu.machine.launch import Launch
 
 __all__ = ["CAPACITY", "ROWS_OF_ONE", "ROW_WORDS", "Recorder", "Rows", "Tape", "row_buffer"]
 

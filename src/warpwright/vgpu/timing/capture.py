@@ -18,8 +18,8 @@ from warpwright.vgpu.program.program import Inst
 from warpwright.vgpu.timing.steps import SHARED, TRAFFIC, Program, is_queued, map_index, program_of, words_of
 
 if TYPE_CHECKING:
-    from warpwright.vgpu.device import Launch
     from warpwright.vgpu.machine.cluster import Cluster
+    from warpwright.vgpu.machine.launch import Launch
 
 __all__ = ["Capture", "Kind"]
 

@@ -18,8 +18,8 @@ from warpwright.vgpu.machine.maps import MAP_BYTES
 
 if TYPE_CHECKING:
     from warpwright.vgpu.checks.stream import Outside
-    from warpwright.vgpu.device import Launch
     from warpwright.vgpu.engines.op import BoundMap
+    from warpwright.vgpu.machine.launch import Launch
 
 __all__ = ["Places"]
 
@@ -207,7 +207,7 @@ class Places:
         used = [self.maps.get(cluster, {}).get(op, -1) for cluster, op in zip(clusters, ops, strict=True)]
         numbers = np.array(used, np.int64)
         for number in np.unique(numbers[numbers >= 0]).tolist():
-            yield self.launch.changed.resolve(self.launch, number), which[numbers == number]
+            yield self.launch.changed.resolve(number), which[numbers == number]
 
     def _copies(self, wanted: Bools) -> Iterator[Touches]:
         """What asynchronous operations touch."""

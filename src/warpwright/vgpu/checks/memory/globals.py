@@ -26,7 +26,7 @@ from warpwright.vgpu.checks.rules import RULES
 from warpwright.vgpu.program.program import Inst
 
 if TYPE_CHECKING:
-    from warpwright.vgpu.device import Launch
+    from warpwright.vgpu.machine.launch import Launch
     from warpwright.vgpu.program.names import Names
 
 __all__ = ["Globals", "Judged"]
