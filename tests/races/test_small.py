@@ -15,8 +15,8 @@ import pytest
 from tests.races import kernels
 from warpwright.run.check import check
 from warpwright.vgpu.checks.findings import Verdict
-from warpwright.vgpu.checks.stream import Stream
 from warpwright.vgpu.checks.watcher import Watcher
+from warpwright.vgpu.machine.cluster import Cluster
 
 
 def _bf16(rows: int) -> Any:
@@ -79,9 +79,9 @@ def _ending_last(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two clusters on two cores one ends behind the other."""
     ended, end = threading.Event(), Watcher.end
 
-    def wait(watcher: Watcher, stream: Stream, *error: Any) -> None:
-        assert stream.cluster.number != number or ended.wait(20)
-        end(watcher, stream, *error)
+    def wait(watcher: Watcher, cluster: Cluster, *error: Any) -> None:
+        assert cluster.number != number or ended.wait(20)
+        end(watcher, cluster, *error)
         ended.set()
 
     monkeypatch.setattr(os, "cpu_count", lambda: 2)

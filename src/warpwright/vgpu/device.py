@@ -11,13 +11,12 @@ from warpwright.gpu import LaunchResult
 from warpwright.ptx import nodes
 from warpwright.targets import Device as Spec
 from warpwright.targets import Timing
-from warpwright.vgpu.checks.watcher import Watcher
 from warpwright.vgpu.jit.compile import Kernel, compile_program
 from warpwright.vgpu.jit.costs import costs_of
-from warpwright.vgpu.machine.events import Observer
+from warpwright.vgpu.machine.events import Listener, Observer, Observers
 from warpwright.vgpu.machine.launch import Dim3, Launch
 from warpwright.vgpu.machine.schedule import run_clusters
-from warpwright.vgpu.machine.tape import CAPACITY, ROWS_OF_ONE, Recorder
+from warpwright.vgpu.machine.tape import CAPACITY, ROWS_OF_ONE
 from warpwright.vgpu.program.decode import decode
 from warpwright.vgpu.program.program import Program
 
@@ -26,25 +25,30 @@ __all__ = ["Device", "LaunchResult"]
 _FAMILIES = {"sm_100a": ("sm_100", "sm_100f"), "sm_90a": ("sm_90",), "sm_120a": ("sm_120", "sm_120f")}
 
 
-_KEPT = 64
-_WATCHED_SLICE = 5_000
+_CACHED = 64
+_CHECKED_SLICE = 5_000
 _STEP = 64  # block jumps: clusters in step should not get far ahead where they wait for nothing
 _kernels: OrderedDict[tuple[int, str, bool, bool, int], tuple[nodes.Module, Kernel, Timing | None]] = OrderedDict()
 
 
-def _compiled(
-    module: nodes.Module, entry: str, observed: bool, timing: Timing | None = None, watched: bool = False
-) -> Kernel:
-    """The machine code of a kernel; the last ones are kept, by the identity of their module (hashing a tree of a
-    hundred thousand nodes would cost as much as a launch)."""
-    key = (id(module), entry, observed, watched, id(timing))
+def _compiled(module: nodes.Module, entry: str, listener: Listener[Launch, Any] | None) -> Kernel:
+    """Returns the machine code of a kernel for a listener. The last ones are cached by the identity of their module:
+    to hash a tree of a hundred thousand nodes would cost as much as a launch."""
+    asks = listener or Listener[Launch, Any]()
+    key = (id(module), entry, asks.events, asks.accesses, id(asks.timing))
     if key not in _kernels:
         program = decode(module, entry)
-        costs = costs_of(program, timing) if timing else None
-        _kernels[key] = (module, compile_program(program, observed, costs, watched), timing)
-        if len(_kernels) > _KEPT:
+        costs = costs_of(program, asks.timing) if asks.timing else None
+        _kernels[key] = (module, compile_program(program, asks.events, costs, asks.accesses), asks.timing)
+        if len(_kernels) > _CACHED:
             _kernels.popitem(last=False)
     return _kernels[key][1]
+
+
+def _follow(listener: Listener[Launch, Any] | None, observers: Sequence[Observer]) -> Listener[Launch, Any]:
+    if listener is not None:
+        raise LaunchError("observers= and listener= are both given; a launch has one listener: leave one of them out.")
+    return Observers(observers)
 
 
 class Device:
@@ -77,8 +81,7 @@ class Device:
         observers: Sequence[Observer] = (),
         *,
         numerics: str | None = None,
-        recorder: Recorder | None = None,
-        watcher: Watcher | None = None,
+        listener: Listener[Launch, Any] | None = None,
         limit: int | None = None,
         seed: int = 0,
         discard: bool = False,
@@ -88,25 +91,22 @@ class Device:
         ``args``: NumPy arrays (device pointers), TensorMaps, ``bytes``, or numbers typed by the ``.param``s. ``smem``
         is dynamic shared memory in bytes. ``numerics``: ``"exact"`` sums an instruction's exact products in float32 or
         wider; ``"hardware"`` aligns, cuts off and rounds them as tensor cores do (`engines.hardware`); without it, the
-        device's. ``recorder`` gets the rows that timing is computed from, and chooses the clusters that run; with it,
-        ``"none"``: engines only signal, they move and multiply nothing, and nothing is written back. ``limit``: jumps
-        that a warp may make without waiting; beyond them LimitReached is raised. ``seed``: a schedule other than the
-        one that always runs (`explore`). ``discard``: do not write back.
+        device's. ``observers`` get the events of the launch; ``listener`` follows it for timing or for checks. Give
+        one of the two. With a listener for timing ``numerics`` may be ``"none"``: engines only signal, they move and
+        multiply nothing, and nothing is written back. ``limit``: jumps that a warp may make without waiting; beyond
+        them LimitReached is raised. ``seed``: a schedule other than the one that always runs (`explore`). ``discard``:
+        do not write back.
         """
-        kernel = _compiled(module, entry, bool(observers), recorder.timing if recorder else None, watcher is not None)
-        launch = Launch(kernel, self.spec, grid, block, cluster, smem, tuple(observers), numerics or self.numerics)
-        launch.insts = kernel.program.insts
-        launch.recorder = recorder
-        launch.watcher = watcher
-        launch.limit, launch.seed = limit, seed
-        if watcher is not None:
-            watcher.launched(launch)
-            launch.slice = _watched_slice(kernel.program)
+        if observers:
+            listener = _follow(listener, observers)
+        kernel = _compiled(module, entry, listener)
+        launch = Launch(kernel, self.spec, grid, block, cluster, smem, listener, numerics or self.numerics)
+        launch.insts, launch.limit, launch.seed = kernel.program.insts, limit, seed
         self._check(launch)
         launch.bind(args)
-        if recorder is not None:
-            launch.chosen = recorder.launched(launch)
-            launch.slice = _STEP if launch.in_step else launch.slice
+        if listener is not None:
+            launch.chosen = listener.launched(launch)
+            launch.slice = _slice(launch, listener)
         for observer in observers:
             observer.launched(kernel.program)
         try:
@@ -126,7 +126,7 @@ class Device:
         _check_extents("cluster", launch.cluster, limits.max_grid_dim)
         if launch.dynamic < 0:
             raise LaunchError(f"smem={launch.dynamic}: expected a number of bytes.")
-        if launch.numerics not in ("exact", "hardware") and not (launch.recorder and launch.numerics == "none"):
+        if launch.numerics not in ("exact", "hardware") and not (launch.timed and launch.numerics == "none"):
             raise LaunchError(f"numerics={launch.numerics!r}: expected 'exact' or 'hardware'.")
         _check_threads(launch, limits.max_threads_per_block)
         _check_cluster(launch, limits.max_cluster_size)
@@ -136,10 +136,15 @@ class Device:
             raise LaunchError(f"kernel {program.name} asks for {used} bytes of shared memory; {held}.")
 
 
-def _watched_slice(program: Program) -> int:
-    """Block jumps of a warp's turn that leave no more rows than there is room for, whatever the blocks."""
+def _slice(launch: Launch, listener: Listener[Launch, Any]) -> int:
+    """Returns the block jumps of a warp's turn."""
+    return _checked_slice(launch.kernel.program) if listener.accesses else _STEP if launch.in_step else launch.slice
+
+
+def _checked_slice(program: Program) -> int:
+    """Returns so few block jumps that their rows fit into the buffer, however long the blocks are."""
     longest = max(len(block.insts) for block in program.blocks)
-    return max(1, min(_WATCHED_SLICE, CAPACITY // 2 // (ROWS_OF_ONE * max(1, longest))))
+    return max(1, min(_CHECKED_SLICE, CAPACITY // 2 // (ROWS_OF_ONE * max(1, longest))))
 
 
 def _runs(target: str, arch: str) -> bool:

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from warpwright.errors import DeviceError, LimitReached
 from warpwright.vgpu.engines.box import geometry, window
-from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.engines.tensor_copy import coordinates, form_of
 from warpwright.vgpu.jit.issue import flatten
 from warpwright.vgpu.jit.runtime import function
@@ -30,7 +29,7 @@ from warpwright.vgpu.program.program import Inst
 
 if TYPE_CHECKING:
     from warpwright.vgpu.checks.watcher import Watcher
-    from warpwright.vgpu.machine.cluster import Cluster
+    from warpwright.vgpu.machine.fabric import ClusterFabric
 
 __all__ = ["Block", "Outside", "Stream", "elsewhere"]
 
@@ -81,7 +80,7 @@ class Outside:
     clusters each was in.
     """
 
-    cluster: Cluster
+    cluster: ClusterFabric
     first: int
     heads: Rows
     rows: Rows
@@ -94,10 +93,9 @@ class Outside:
 class Stream:
     """The rows, records and signals of one cluster, from its start to its end."""
 
-    def __init__(self, cluster: Cluster, watcher: Watcher) -> None:
+    def __init__(self, cluster: ClusterFabric, watcher: Watcher) -> None:
         self.cluster, self.watcher = cluster, watcher
         self.hash = hashlib.blake2b(digest_size=16)
-        self.maps: dict[int, int] = {}  # numbers of the tensor maps that operations used
         self.folded: list[bytes] = []
         self.rows_before = 0
         self._empty()
@@ -203,8 +201,8 @@ class Stream:
 
     def _clipped(self, record: list[int]) -> bool:
         """Whether the box of a store is not wholly inside; what is no box is the machine's to refuse."""
-        inst, _, end = self.cluster.handlers[record[0]]
-        op, form = Op(inst, 0, 0, 0, record[_WHO:end]), form_of(inst.opcode)
+        op = self.cluster.op_of(record, 0)
+        form = form_of(op.inst.opcode)
         with suppress(DeviceError):
             box = geometry(self.cluster.tensor_map(op, op.words[form.map]).map)
             return box.rank == form.dims and window(box, coordinates(op, form)) is not None

@@ -265,10 +265,8 @@ class Watch:
 
     def op(self) -> Op:
         """The next operation that a row issued."""
-        record = next(self.records)
-        inst, _, end = self.cluster.handlers[record[0]]
-        who, self.issued = record[1], self.issued + 1
-        return Op(inst, who >> 32, who >> 8 & 0xFFFFFF, who & 0xFF, record[2:end], self.issued - 1)
+        self.issued += 1
+        return self.cluster.op_of(next(self.records), self.issued - 1)
 
     def lane(self, op: Op) -> int:
         return (op.rank * self.cluster.per_cta + op.warp) * 32 + op.lane

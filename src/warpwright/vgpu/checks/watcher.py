@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +23,11 @@ from warpwright.vgpu.checks.text import MISTAKES
 from warpwright.vgpu.checks.watch import MEANINGS, Watch
 from warpwright.vgpu.jit.control import ENDINGS
 from warpwright.vgpu.jit.issue import QUEUED
+from warpwright.vgpu.machine.cluster import Cluster
+from warpwright.vgpu.machine.events import Listener, Records, Rows
+from warpwright.vgpu.machine.launch import Launch
 from warpwright.vgpu.program.names import Names
 from warpwright.vgpu.program.program import mentions, registers_of
-
-if TYPE_CHECKING:
-    from warpwright.vgpu.machine.cluster import Cluster
-    from warpwright.vgpu.machine.launch import Launch
 
 __all__ = ["Watcher", "copies", "maps", "tensor", "threads"]
 
@@ -51,7 +50,7 @@ class _Alike:
         return self.judged < number or (self.judged < _NONE and not self.findings)
 
 
-class Watcher:
+class Watcher(Listener[Launch, Cluster]):
     """Keeps what every cluster does, judges one of those that did the same, and has the findings; ``off`` are the rules
     not to check, ``depends`` the arrays that earlier launches write. ``last``: the lowest cluster that met an error of
     its own; those above it count for nothing, for how many of them ran is chance.
@@ -59,6 +58,8 @@ class Watcher:
     ``hears`` are told the rows of every cluster with their global addresses (`Outside`): at least once a cluster, in
     order, before it is judged or found equal to one that was; from the thread that ran the cluster.
     """
+
+    accesses = True
 
     def __init__(self, off: frozenset[str] = frozenset(), depends: Sequence[NDArray[Any]] = ()) -> None:
         self.off, self.depends = off, depends
@@ -69,9 +70,9 @@ class Watcher:
         self.stops: dict[Exception, Finding] = {}
         self.turns = itertools.count()
         self.hears: list[Callable[[Outside], None]] = []
+        self.streams: dict[int, Stream] = {}
 
     def launched(self, launch: Launch) -> None:
-        """A launch begins."""
         self.started = True
         self.program = launch.kernel.program
         self.names = Names(self.program)
@@ -85,6 +86,7 @@ class Watcher:
         self.entered = launch.kernel.tables[0]
         self.entered[:] = 0
         self.globals = Globals(launch, self.names, self.off, self.depends)
+        self.in_turn = self.globals.in_turn
         self.hears.append(self.globals.places.hear)
 
     def used(self, inst: int) -> NDArray[np.bool_]:
@@ -95,17 +97,23 @@ class Watcher:
         names = [register.name for register in registers_of(load.operands[0])]
         return np.array([load.name == "ldmatrix" or name in self.read for name in names] or [True])
 
-    def begin(self, cluster: Cluster) -> Stream:
-        """A cluster begins."""
-        return Stream(cluster, self)
+    def begin(self, cluster: Cluster) -> None:
+        self.streams[cluster.number] = Stream(cluster, self)
 
-    def end(self, stream: Stream, error: Exception | None = None, own: bool = False) -> None:
+    def take(self, cluster: Cluster, rows: Rows, records: Records) -> None:
+        self.streams[cluster.number].take(rows, records)
+
+    def signal(self, cluster: Cluster, *words: int) -> None:
+        self.streams[cluster.number].signal(*words)
+
+    def end(self, cluster: Cluster, error: Exception | None = None, own: bool = False) -> None:
         """A cluster is over, at its end or by an error, its ``own`` or not; it is judged unless another did the
         same."""
-        number, digest = stream.cluster.number, stream.end(error is None)
+        number, stream = cluster.number, self.streams.pop(cluster.number)
+        digest = stream.end(error is None)
         with self.lock:
             self.globals.digests[number] = digest
-            self.globals.places.maps[number] = stream.maps
+            self.globals.places.maps[number] = cluster.map_numbers or {}
             alike = self.alike.setdefault(digest, _Alike())
             known, alike.lowest = alike.lowest < number, min(alike.lowest, number)
             self.last = min(self.last, number) if own else self.last
@@ -113,13 +121,15 @@ class Watcher:
             return
         with alike.lock:
             if error is not None or not alike.known(number):
-                findings = self._judge(stream, digest, error)
+                findings = self._judge(cluster, stream, digest, error)
                 if number < alike.judged:
                     alike.judged, alike.findings = number, findings
 
-    def _judge(self, stream: Stream, digest: bytes, error: Exception | None) -> dict[tuple[Any, ...], Finding]:
+    def _judge(
+        self, cluster: Cluster, stream: Stream, digest: bytes, error: Exception | None
+    ) -> dict[tuple[Any, ...], Finding]:
         """What is found in a cluster."""
-        watch = Watch(stream.cluster, self)
+        watch = Watch(cluster, self)
         watch.follow(stream.blocks(), _JUDGED if isinstance(error, LimitReached) else None)
         if error is None:
             watch.finish()

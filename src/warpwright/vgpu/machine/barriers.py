@@ -7,33 +7,21 @@ those whose barrier is complete. A warp has come to a named barrier when all its
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import ProtocolError
-from warpwright.vgpu.jit.state import DONE, WAIT_BAR, WAIT_BULK, WAIT_CLUSTER
+from warpwright.vgpu.jit.state import DONE, WAIT_BAR, WAIT_CLUSTER
 from warpwright.vgpu.jit.sync import BAR_ARRIVE, BAR_RED
 from warpwright.vgpu.machine import faults
-from warpwright.vgpu.machine.events import Event
+from warpwright.vgpu.machine.state import ClusterState, lane_table
 from warpwright.vgpu.program.program import Inst, Register
 
-if TYPE_CHECKING:
-    from warpwright.vgpu.machine.cluster import Cluster
-
-__all__ = ["Named", "Whole", "blocked_warps"]
+__all__ = ["Named", "Whole"]
 
 _BARRIERS = 16
-
-
-def blocked_warps(cluster: Cluster, kind: int) -> list[int]:
-    """Warps with lanes that wait for ``kind``."""
-    warps = cluster.warps
-    held = np.flatnonzero(warps["blocked"] & warps["live"])
-    waits = _lane_table(warps["blocked"][held] & warps["live"][held]) & (warps["wait_kind"][held] == kind)
-    found: list[int] = held[waits.any(axis=1)].tolist()
-    return found
 
 
 def _gathered(warp: Any) -> bool:
@@ -63,14 +51,14 @@ class _Bar:
 class Named:
     """The 16 named barriers of every CTA of a cluster."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterState) -> None:
         self.cluster = cluster
         self.bars = [[_Bar() for _ in range(_BARRIERS)] for _ in range(cluster.ranks)]
         self.here: set[int] = set()
 
     def settle(self) -> bool:
         """Count new arrivals; true when some warp may go on."""
-        moved = [self._arrive(index) for index in blocked_warps(self.cluster, WAIT_BAR)]
+        moved = [self._arrive(index) for index in self.cluster.blocked_warps(WAIT_BAR)]
         return any(moved)
 
     def _arrive(self, index: int) -> bool:
@@ -95,8 +83,7 @@ class Named:
         cluster, rank = self.cluster, index // self.cluster.per_cta
         bar = self.bars[rank][number]
         bar.arrived += 32
-        inst = cluster.launch.insts[int(cluster.warps["inst"][index])]
-        cluster.tell(Event("bar", cluster.number, rank, index % cluster.per_cta, inst=inst, count=number))
+        cluster.tell_warp("bar", index, number)
         if how == BAR_ARRIVE:
             cluster.release(index, WAIT_BAR)
         else:
@@ -114,7 +101,7 @@ class Named:
         return 32 * int(np.count_nonzero(status != DONE))
 
     def _validate(self, index: int, number: int, count: int) -> None:
-        inst = self.cluster.launch.insts[int(self.cluster.warps["inst"][index])]
+        inst = self.cluster.inst_at(index)
         if number >= _BARRIERS or count % 32:
             text = f"barrier {number} with {count} threads; expected barrier 0 to 15 and a multiple of 32."
             raise faults.error(ProtocolError, self.cluster, inst, index, 0, text)
@@ -127,7 +114,7 @@ class Named:
 
     def _open(self, rank: int, number: int, bar: _Bar) -> None:
         for index in bar.waiting:
-            inst = self.cluster.launch.insts[int(self.cluster.warps["inst"][index])]
+            inst = self.cluster.inst_at(index)
             if inst.name.endswith(".red"):
                 self._reduce(index, inst, bar.votes)
             self.here.discard(index)
@@ -142,13 +129,6 @@ class Named:
             result = {"popc": sum(votes), "and": -int(all(votes)), "or": -int(any(votes))}[inst["op"]]
             held[: 32 if target.bits > 1 else 1] = result & 0xFFFF_FFFF
 
-    def bulk_done(self) -> None:
-        """All bulk copies are complete: no group is pending, whoever waited for one goes on."""
-        for counter in ("groups", "lane_groups", "lane_uncommitted", "uncommitted"):
-            self.cluster.warps[counter] = 0
-        for index in blocked_warps(self.cluster, WAIT_BULK):
-            self.cluster.release(index, WAIT_BULK)
-
 
 class Whole:
     """The barrier of the cluster: a counter of arrivals and a phase; every thread waits for the phase it arrived in.
@@ -156,7 +136,7 @@ class Whole:
     ``owed`` is, for every lane of every warp, the phase that it has arrived in and not yet waited for, else -1.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterState) -> None:
         self.cluster = cluster
         self.phase = 0
         self.owed = np.full((cluster.count, 32), -1, np.int64)
@@ -164,7 +144,7 @@ class Whole:
     def settle(self) -> bool:
         """Count new arrivals and let go whose phase is over; true when some lane may go on."""
         warps = self.cluster.warps
-        blocked = _lane_table(warps["blocked"] & warps["live"]) & (warps["wait_kind"] == WAIT_CLUSTER)
+        blocked = lane_table(warps["blocked"] & warps["live"]) & (warps["wait_kind"] == WAIT_CLUSTER)
         waits = warps["wait_arg"] != 0
         arriving, waiting = blocked & ~waits, blocked & waits
         self._check(arriving & (self.owed >= 0), "arrives again before it has waited; alternate arrive and wait")
@@ -173,7 +153,8 @@ class Whole:
         passed = waiting & (self.owed < self.phase)
         self.owed[passed] = -1
         warps["blocked"] &= ~_masks(arriving | passed)
-        self._tell(arriving)
+        for index in np.flatnonzero(arriving.any(axis=1)).tolist() if self.cluster.observed else ():
+            self.cluster.tell_warp("cluster", index)
         moved = bool((arriving | passed).any())
         if self._turn():
             self.settle()
@@ -182,7 +163,7 @@ class Whole:
 
     def progress(self) -> str:
         """How many have arrived, in words."""
-        live = _lane_table(self.cluster.warps["live"])
+        live = lane_table(self.cluster.warps["live"])
         return f"{int((live & (self.owed == self.phase)).sum())} of {int(live.sum())} threads have arrived"
 
     def _turn(self) -> bool:
@@ -195,23 +176,11 @@ class Whole:
 
     def _check(self, wrong: NDArray[np.bool_], what: str) -> None:
         for index, lane in np.argwhere(wrong).tolist() if wrong.any() else ():
-            inst = self.cluster.launch.insts[int(self.cluster.warps["inst"][index])]
+            inst = self.cluster.inst_at(index)
             raise faults.error(ProtocolError, self.cluster, inst, index, lane, f"{what}.")
-
-    def _tell(self, arriving: NDArray[np.bool_]) -> None:
-        cluster = self.cluster
-        for index in np.flatnonzero(arriving.any(axis=1)).tolist() if cluster.observers else ():
-            inst = cluster.launch.insts[int(cluster.warps["inst"][index])]
-            cluster.tell(Event("cluster", cluster.number, index // cluster.per_cta, index % cluster.per_cta, inst=inst))
 
 
 _BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
-
-
-def _lane_table(masks: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """Lane masks as one flag a lane, shape (warps, 32)."""
-    table: NDArray[np.bool_] = (masks[:, None] & _BITS) != 0
-    return table
 
 
 def _masks(table: NDArray[np.bool_]) -> NDArray[np.uint32]:

@@ -9,17 +9,17 @@ the start completes what it can as soon as it is issued.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from warpwright.vgpu.engines.lane_copy import LANE_COPIES
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit import state
-
-if TYPE_CHECKING:
-    from warpwright.vgpu.machine.cluster import Cluster
+from warpwright.vgpu.machine.inflight import InFlight
+from warpwright.vgpu.machine.state import ClusterState
+from warpwright.vgpu.machine.warpgroup import Warpgroups
 
 __all__ = ["Order", "together"]
 
@@ -45,8 +45,15 @@ class Order:
     goes on, for which the cluster is ``paused``.
     """
 
-    def __init__(self, cluster: Cluster, seed: int) -> None:
-        self.cluster = cluster
+    def __init__(
+        self,
+        cluster: ClusterState,
+        in_flight: InFlight,
+        warpgroups: Warpgroups,
+        run_warp: Callable[[int, int], bool],
+        seed: int,
+    ) -> None:
+        self.cluster, self.in_flight, self.warpgroups, self.run_warp = cluster, in_flight, warpgroups, run_warp
         self.random = Random(f"{seed} {cluster.number}")
         self.agents = [COPIES, TENSOR, WGMMA, *range(cluster.count)]
         self.random.shuffle(self.agents)
@@ -119,25 +126,26 @@ class Order:
         if agent == TENSOR:
             return self._tensor()
         if agent == WGMMA:
-            return self.cluster.warpgroups.settle()
-        return self.cluster.run_warp(agent, self.slices[agent])
+            return self.warpgroups.settle()
+        return self.run_warp(agent, self.slices[agent])
 
     def _copy(self) -> bool:
         """Complete one copy: any, but those that a lane issues for itself one after the other."""
-        ops = self.cluster.copy_ops
+        ops = self.in_flight.copy_ops
         if not ops:
             return False
         op = self.random.choice(ops)
         if op.inst.name in LANE_COPIES:
             op = next(other for other in ops if other.inst.name in LANE_COPIES)
         ops.remove(op)
-        self.cluster.complete_copies([op])
+        self.in_flight.complete_copies([op])
         self._release(op)
         return True
 
     def _release(self, op: Op) -> None:
         """A lane that waits for its groups goes on when none of its copies is in flight."""
-        if any((other.rank, other.warp, other.lane) == (op.rank, op.warp, op.lane) for other in self.cluster.copy_ops):
+        who = op.rank, op.warp, op.lane
+        if any((other.rank, other.warp, other.lane) == who for other in self.in_flight.copy_ops):
             return
         warps, index = self.cluster.warps, op.rank * self.cluster.per_cta + op.warp
         for counter in ("groups", "lane_groups", "uncommitted", "lane_uncommitted"):
@@ -147,7 +155,7 @@ class Order:
 
     def _tensor(self) -> bool:
         """Complete what one tensor core has to do up to its next commit."""
-        ops = self.cluster.tensor_ops
+        ops = self.in_flight.tensor_ops
         if not ops:
             return False
         pipe = _pipe(self.random.choice(ops))
@@ -158,8 +166,8 @@ class Order:
                 if op.inst.name == "tcgen05.commit":
                     break
         done = {op.number for op in chosen}
-        self.cluster.tensor_ops = [op for op in ops if op.number not in done]
-        self.cluster.complete_tensor(chosen)
+        self.in_flight.tensor_ops = [op for op in ops if op.number not in done]
+        self.in_flight.complete_tensor(chosen)
         return True
 
 

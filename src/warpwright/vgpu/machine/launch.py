@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +17,11 @@ from warpwright.layout.tensor_map import TensorMap
 from warpwright.targets import Device as Spec
 from warpwright.vgpu.engines.op import BoundMap
 from warpwright.vgpu.jit.compile import Kernel
-from warpwright.vgpu.machine.events import Observer
+from warpwright.vgpu.machine.events import Listener
 from warpwright.vgpu.machine.maps import ChangedMaps, map_bytes
 from warpwright.vgpu.machine.memory import GlobalMemory
 from warpwright.vgpu.machine.pending import Pending, shuffled
 from warpwright.vgpu.program.program import Inst, Param
-
-if TYPE_CHECKING:
-    from warpwright.vgpu.checks.watcher import Watcher
-    from warpwright.vgpu.machine.tape import Recorder
 
 __all__ = ["Dim3", "Launch"]
 
@@ -47,7 +43,7 @@ class Launch:
     block: Dim3
     cluster: Dim3
     dynamic: int
-    observers: tuple[Observer, ...]
+    listener: Listener[Launch, Any] | None = None
     numerics: str = "exact"
     memory: GlobalMemory = field(default_factory=GlobalMemory)
     maps: list[BoundMap] = field(default_factory=list)
@@ -58,9 +54,7 @@ class Launch:
     params_host: int = 0
     insts: list[Inst] = field(default_factory=list)
     pending: Pending | None = None
-    recorder: Recorder | None = None
     chosen: Sequence[int] | None = None
-    watcher: Watcher | None = None
     limit: int | None = None
     seed: int = 0
     slice: int = 20_000
@@ -94,18 +88,26 @@ class Launch:
         return any(inst.name.startswith("clusterlaunchcontrol.try_cancel") for inst in self.insts)
 
     @property
+    def timed(self) -> bool:
+        """Whether lane code leaves rows for timing."""
+        return self.listener is not None and self.listener.timing is not None
+
+    @property
+    def records(self) -> bool:
+        """Whether lane code leaves rows, for timing or for checks."""
+        return self.listener is not None and (self.listener.accesses or self.timed)
+
+    @property
     def by_turns(self) -> bool:
         """Whether clusters run by turns, in one order: that of a seed, or because those of a watched launch order one
         another, or learn from one another, or go on in step."""
-        return self.seed > 0 or self.in_step or (self.watcher is not None and self.watcher.globals.in_turn)
+        return self.seed > 0 or self.in_step or (self.listener is not None and self.listener.in_turn)
 
     @property
     def in_step(self) -> bool:
         """Whether all clusters that a chip holds go on together, a round each: those of a recorded launch that
         hand out work by atomic operations. If each ran to its end at once, the first would take all of it."""
-        return self.recorder is not None and any(
-            inst.name == "atom" and not inst["space"].startswith("shared") for inst in self.insts
-        )
+        return self.timed and any(inst.name == "atom" and not inst["space"].startswith("shared") for inst in self.insts)
 
     @property
     def has_tmem(self) -> bool:

@@ -6,15 +6,11 @@ A CTA owns what its threads were launched with; nothing is free then. Where the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from warpwright.errors import ProtocolError
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit.state import WAIT_SERVICE
 from warpwright.vgpu.machine import faults
-
-if TYPE_CHECKING:
-    from warpwright.vgpu.machine.cluster import Cluster
+from warpwright.vgpu.machine.fabric import ClusterFabric
 
 __all__ = ["Registers"]
 
@@ -27,7 +23,7 @@ class Registers:
     ``asked`` is what every warp has executed.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterFabric) -> None:
         self.cluster = cluster
         self.fixed = cluster.launch.kernel.program.thread_registers
         self.held = [self.fixed] * cluster.count

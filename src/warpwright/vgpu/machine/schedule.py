@@ -13,22 +13,18 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from warpwright.errors import Deadlock, LimitReached
 from warpwright.targets.timing import TIMINGS
-from warpwright.vgpu.machine import faults
+from warpwright.vgpu.machine import waits
 from warpwright.vgpu.machine.cluster import Cluster
+from warpwright.vgpu.machine.events import Rows
 from warpwright.vgpu.machine.explore import together
+from warpwright.vgpu.machine.launch import Launch
 from warpwright.vgpu.machine.pending import Pending
 from warpwright.vgpu.machine.tape import row_buffer
-
-if TYPE_CHECKING:
-    from warpwright.vgpu.machine.launch import Launch
 
 __all__ = ["ctas_per_sm", "run_clusters"]
 
@@ -89,7 +85,7 @@ class _Run:
 
     def work(self, worker: int) -> None:
         """One worker: start clusters, step the resident ones, until none is left."""
-        rows = row_buffer() if self.launch.recorder or self.launch.watcher else None
+        rows = row_buffer() if self.launch.records else None
         idle: list[Cluster] = []
         resident: list[Cluster] = []
         watch = _Watch(self, worker)
@@ -112,17 +108,17 @@ class _Run:
     def _stop(self, resident: list[Cluster]) -> None:
         """The resident clusters do not go on: they never will, or have taken too long."""
         if self.dead:
-            error: Exception = Deadlock(faults.deadlock(resident[0]))
+            error: Exception = Deadlock(waits.deadlock(resident[0]))
         else:
             limit = f"did not end within {self.launch.limit:,} jumps of a warp that does not wait"
             error = LimitReached(
                 f"kernel {self.launch.name} {limit}; give a higher limit, or choose a smaller problem."
             )
         for cluster in resident:
-            cluster.stopped(error, own=False)
+            cluster.stop(error, own=False)
         self.failed(resident[0].number, error)
 
-    def _start(self, idle: list[Cluster], rows: NDArray[np.int64] | None, number: int) -> Cluster:
+    def _start(self, idle: list[Cluster], rows: Rows | None, number: int) -> Cluster:
         cluster = idle.pop() if idle else Cluster(self.launch, rows)
         cluster.start(number)
         return cluster
@@ -136,8 +132,10 @@ class _Run:
                 continue
             try:
                 done = cluster.step()
+                if cluster.stuck:
+                    raise Deadlock(waits.deadlock(cluster))
             except Exception as error:  # every worker's error is kept: the lowest cluster's is raised
-                cluster.stopped(error, own=True)
+                cluster.stop(error, own=True)
                 self.failed(cluster.number, error)
                 continue
             if done:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,9 @@ from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.engines.place import check_inside, locate
 from warpwright.vgpu.jit.state import LOCAL_WINDOW, RANK_SHIFT, SHARED_WINDOW, WAIT_SERVICE
 from warpwright.vgpu.machine import faults
+from warpwright.vgpu.machine.fabric import ClusterFabric
 from warpwright.vgpu.machine.maps import CODED_FIELDS, MAP_BYTES, RANKED_FIELDS, map_bytes
 from warpwright.vgpu.program.program import Symbol
-
-if TYPE_CHECKING:
-    from warpwright.vgpu.machine.cluster import Cluster
 
 __all__ = ["SERVICES", "TensorMemory"]
 
@@ -29,7 +27,7 @@ _COLUMNS = (32, 64, 128, 256, 512)
 class TensorMemory:
     """Allocation of tensor memory in every CTA of a cluster (PTX ISA 9.1 section 9.7.16.7.1)."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterFabric) -> None:
         self.cluster = cluster
         self.relinquished = [False] * cluster.ranks
         self.waiting: dict[int, Op] = {}
@@ -117,7 +115,7 @@ class TensorMemory:
             raise faults.at_exit(ProtocolError, self.cluster, self.granted[rank], "allocates", text)
 
 
-def _shared(cluster: Cluster, op: Op, address: int, nbytes: int) -> NDArray[np.uint8]:
+def _shared(cluster: ClusterFabric, op: Op, address: int, nbytes: int) -> NDArray[np.uint8]:
     address = address - SHARED_WINDOW if address >= SHARED_WINDOW else address
     rank, offset = address >> RANK_SHIFT, address & 0xFF_FFFF
     if rank >= cluster.ranks or not 1024 <= offset <= cluster.shared_limit - nbytes:
@@ -125,19 +123,7 @@ def _shared(cluster: Cluster, op: Op, address: int, nbytes: int) -> NDArray[np.u
     return cluster.shared[rank, offset : offset + nbytes]
 
 
-def _alloc(cluster: Cluster, op: Op) -> bool:
-    return cluster.tmem_state.alloc(op)
-
-
-def _dealloc(cluster: Cluster, op: Op) -> bool:
-    return cluster.tmem_state.dealloc(op)
-
-
-def _relinquish(cluster: Cluster, op: Op) -> bool:
-    return cluster.tmem_state.relinquish(op)
-
-
-def _memory(cluster: Cluster, op: Op, address: int) -> NDArray[np.uint8]:
+def _memory(cluster: ClusterFabric, op: Op, address: int) -> NDArray[np.uint8]:
     """The bytes at a generic address, to the end of what they belong to."""
     if address >> 32 == LOCAL_WINDOW >> 32:
         return _local(cluster, op, address & 0xFFFF_FFFF)
@@ -147,25 +133,25 @@ def _memory(cluster: Cluster, op: Op, address: int) -> NDArray[np.uint8]:
     return cluster.launch.memory.view(address)
 
 
-def _local(cluster: Cluster, op: Op, offset: int) -> NDArray[np.uint8]:
+def _local(cluster: ClusterFabric, op: Op, offset: int) -> NDArray[np.uint8]:
     size = cluster.launch.kernel.program.local_bytes
     start = ((op.rank * cluster.per_cta + op.warp) * 32 + op.lane) * size
     return cluster.local[start + offset : start + size]
 
 
-def _text(cluster: Cluster, op: Op, address: int) -> str:
+def _text(cluster: ClusterFabric, op: Op, address: int) -> str:
     raw = bytes(_memory(cluster, op, address))
     return raw.split(b"\0", 1)[0].decode("utf-8", "replace")
 
 
-def _argument(cluster: Cluster, op: Op, place: int) -> int:
+def _argument(cluster: ClusterFabric, op: Op, place: int) -> int:
     """A 64-bit argument of a call: the operand is its variable in local memory."""
     operand = op.inst.operands[place]
     assert isinstance(operand, Symbol)
     return int.from_bytes(bytes(_local(cluster, op, operand.value)[:8]), "little")
 
 
-def _vprintf(cluster: Cluster, op: Op) -> bool:
+def _vprintf(cluster: ClusterFabric, op: Op) -> bool:
     """``vprintf(format, arguments)``: varargs packed with their natural alignment (CUDA C++ calling convention)."""
     text = _text(cluster, op, _argument(cluster, op, 1))
     data = _memory(cluster, op, _argument(cluster, op, 2))
@@ -214,15 +200,15 @@ def format_printf(text: str, data: bytes, string_at: Callable[[int], str]) -> st
     return _CONVERSION.sub(convert, text)
 
 
-def _assertfail(cluster: Cluster, op: Op) -> bool:
+def _assertfail(cluster: ClusterFabric, op: Op) -> bool:
     message, file = (_text(cluster, op, _argument(cluster, op, i)) for i in (0, 1))
     raise cluster.failure(DeviceError, op, f"assertion `{message}` failed in {file}.")
 
 
-def _replace_field(cluster: Cluster, op: Op) -> bool:
+def _replace_field(cluster: ClusterFabric, op: Op) -> bool:
     """tensormap.replace: change one field of the tensor map at an address (PTX ISA 9.1 section 9.7.9.28)."""
     launch = cluster.launch
-    if launch.recorder is not None:
+    if launch.timed:
         raise cluster.failure(UnsupportedInstruction, op, "a profile does not follow changes of tensor maps.")
     place = _map_bytes(cluster, op, op.words[0], op.inst["space"])
     number = cluster.map_number(op, place, op.words[0])
@@ -245,13 +231,13 @@ def _replace_field(cluster: Cluster, op: Op) -> bool:
     return True
 
 
-def _below(cluster: Cluster, op: Op, value: int, count: int) -> int:
+def _below(cluster: ClusterFabric, op: Op, value: int, count: int) -> int:
     if value >= count:
         raise cluster.failure(ProtocolError, op, f"{op.inst['field']} is given {value}; expected 0 to {count - 1}.")
     return value
 
 
-def _map_bytes(cluster: Cluster, op: Op, address: int, space: str) -> NDArray[np.uint8]:
+def _map_bytes(cluster: ClusterFabric, op: Op, address: int, space: str) -> NDArray[np.uint8]:
     """Returns the 128 bytes of a tensor map in global memory or in the CTA's own shared memory."""
     if not space.startswith("shared") and address >> 32 != SHARED_WINDOW >> 32:
         return cluster.global_memory(op, address, MAP_BYTES)
@@ -261,7 +247,7 @@ def _map_bytes(cluster: Cluster, op: Op, address: int, space: str) -> NDArray[np
     return place
 
 
-def _publish_map(cluster: Cluster, op: Op) -> bool:
+def _publish_map(cluster: ClusterFabric, op: Op) -> bool:
     """tensormap.cp_fenceproxy: copy a tensor map from shared to global memory (PTX ISA 9.1 section 9.7.13.16)."""
     to, source, nbytes = op.words
     if nbytes != MAP_BYTES:
@@ -270,17 +256,9 @@ def _publish_map(cluster: Cluster, op: Op) -> bool:
     return True
 
 
-def _setmaxnreg(cluster: Cluster, op: Op) -> bool:
-    return cluster.registers.change(op)
-
-
-SERVICES: dict[str, Callable[[Cluster, Op], bool]] = {
-    "tcgen05.alloc": _alloc,
-    "tcgen05.dealloc": _dealloc,
-    "tcgen05.relinquish_alloc_permit": _relinquish,
+SERVICES: dict[str, Callable[[ClusterFabric, Op], bool]] = {
     "call.vprintf": _vprintf,
     "call.__assertfail": _assertfail,
     "tensormap.replace": _replace_field,
     "tensormap.cp_fenceproxy": _publish_map,
-    "setmaxnreg": _setmaxnreg,
 }

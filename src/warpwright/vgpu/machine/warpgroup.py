@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +18,11 @@ from warpwright.vgpu.engines import wgmma
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit.state import WAIT_WGMMA
 from warpwright.vgpu.jit.warpgroup import ALL, DIFFER, SCALE_D, SHADOWS, accumulator, in_use, left_registers, shadow
-from warpwright.vgpu.machine.barriers import blocked_warps
 from warpwright.vgpu.machine.events import Event
+from warpwright.vgpu.machine.fabric import ClusterFabric
 from warpwright.vgpu.program.program import Inst, place
 
-if TYPE_CHECKING:
-    from warpwright.vgpu.machine.cluster import Cluster
-
-__all__ = ["Warpgroups", "observe"]
+__all__ = ["Warpgroups"]
 
 WARPS = 4
 _INST, _A, _B, _HOW = range(4)  # words of a line of the log
@@ -63,9 +59,9 @@ class Warpgroups:
     instructions that are in the shadow registers; ``told`` holds the operations that observers know of.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterFabric) -> None:
         self.cluster = cluster
-        insts = [inst for inst in cluster.launch.insts if inst.name == "wgmma.mma_async"]
+        insts = [inst for inst in cluster.insts if inst.name == "wgmma.mma_async"]
         slots = cluster.launch.kernel.slots
         known: dict[tuple[int, ...], wgmma.Accumulator] = {}
         self.uses = {inst.index: _use(inst, slots, known) for inst in insts}
@@ -84,7 +80,7 @@ class Warpgroups:
         """Perform what waiting warps ask for; true when one may go on."""
         if not self.uses or not self.cluster.computes:
             return False
-        served = [self._serve(index) for index in blocked_warps(self.cluster, WAIT_WGMMA)]
+        served = [self._serve(index) for index in self.cluster.blocked_warps(WAIT_WGMMA)]
         return any(served)
 
     def finish(self) -> None:
@@ -128,7 +124,7 @@ class Warpgroups:
         log[: count - wanted] = log[wanted:count].copy()
         self.cluster.warps["wgmma_count"][index] = count - wanted
         self.passed[index] += wanted
-        self._tell(index, wanted)
+        self._tell_complete(index, wanted)
 
     def _restore(self, index: int, use: _Use, used: frozenset[int]) -> None:
         to, shadows = use.registers, use.d.at
@@ -141,11 +137,16 @@ class Warpgroups:
         mine[to] = mine[shadows]
         self.flags[index, shadows - self.shadows] = 0
 
-    def _tell(self, index: int, count: int) -> None:
+    def observe(self, op: Op) -> bool:
+        """Report the issue of a wgmma: lane code leaves a record of it for listeners."""
         cluster = self.cluster
-        for _ in range(min(count, len(self.told[index]))):
-            op = self.told[index].popleft()
-            cluster.tell(Event("complete", cluster.number, op.rank, op.warp, op.lane, op.inst, op.number))
+        self.told[op.rank * cluster.per_cta + op.warp].append(op)
+        cluster.tell(Event("issue", cluster.number, op.rank, op.warp, op.lane, op.inst, op.number))
+        return False
+
+    def _tell_complete(self, index: int, count: int) -> None:
+        told = self.told[index]
+        self.cluster.tell_complete([told.popleft() for _ in range(min(count, len(told)))])
 
     def _perform(self, index: int, end: int) -> bool:
         """Perform the warpgroup's instructions up to number ``end``; False when not all four warps have issued them."""
@@ -214,10 +215,3 @@ class Warpgroups:
         behind = [str((first + i) % per_cta) for i, count in enumerate(issued) if count < max(issued)]
         who = f"warps {', '.join(behind)} have" if len(behind) > 1 else f"warp {behind[0]} has"
         return f"{who} issued fewer wgmma than others of the warpgroup"
-
-
-def observe(cluster: Cluster, op: Op) -> bool:
-    """The record that lane code leaves for observers when it issues."""
-    cluster.warpgroups.told[op.rank * cluster.per_cta + op.warp].append(op)
-    cluster.tell(Event("issue", cluster.number, op.rank, op.warp, op.lane, op.inst, op.number))
-    return False

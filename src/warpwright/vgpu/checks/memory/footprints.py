@@ -26,7 +26,7 @@ from warpwright.vgpu.jit.warpgroup import left_registers
 from warpwright.vgpu.program.program import Inst
 
 if TYPE_CHECKING:
-    from warpwright.vgpu.machine.cluster import Cluster
+    from warpwright.vgpu.machine.fabric import ClusterFabric
 
 __all__ = ["BARRIER_BYTES", "COPIES", "Footprints"]
 
@@ -50,7 +50,7 @@ class Product(NamedTuple):
 class Footprints:
     """Footprints in one cluster's shared memory; cells count from the first CTA's first byte."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterFabric) -> None:
         self.cluster = cluster
         self.cell = min([CHUNK, *(_width(inst) for inst in cluster.launch.insts if inst.name in _NARROW)])
         self.shift = self.cell.bit_length() - 1

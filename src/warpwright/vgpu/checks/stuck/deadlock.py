@@ -12,7 +12,8 @@ from warpwright.vgpu.checks.stuck.graph import Edge, Graph
 from warpwright.vgpu.checks.stuck.repairs import repair
 from warpwright.vgpu.checks.stuck.waits import GATHERS, NOWHERE, SPINS, Wait
 from warpwright.vgpu.jit.state import WAIT_BAR, WAIT_CLUSTER, WAIT_MBARRIER
-from warpwright.vgpu.machine import faults
+from warpwright.vgpu.machine.faults import fields
+from warpwright.vgpu.machine.waits import waits_for
 
 if TYPE_CHECKING:
     from warpwright.vgpu.checks.watch import Watch
@@ -60,7 +61,7 @@ def _waits(watch: Watch, graph: Graph, wait: Wait) -> str:
             return "runs in circles" + ("" if wait.target == NOWHERE else f", tests {graph.name(wait.target)}")
         case k if k == GATHERS:
             return "waits for the other lanes of its warp"
-    return faults.waits_for(watch.cluster, wait.lanes[0] // 32, wait.lanes[0] % 32).partition(" (")[0]
+    return waits_for(watch.cluster, wait.lanes[0] // 32, wait.lanes[0] % 32).partition(" (")[0]
 
 
 def _phase(watch: Watch, wait: Wait) -> str:
@@ -113,9 +114,9 @@ def _told(watch: Watch, graph: Graph, wait: Wait) -> Iterator[str]:
 
 def _lacks(watch: Watch, graph: Graph, wait: Wait) -> str:
     if wait.kind not in (WAIT_MBARRIER, SPINS):
-        text = faults.waits_for(watch.cluster, wait.lanes[0] // 32, wait.lanes[0] % 32)
+        text = waits_for(watch.cluster, wait.lanes[0] // 32, wait.lanes[0] % 32)
         return text.removeprefix("waits at ").removeprefix("waits for ")
-    _, pending, expected, nbytes = faults.fields(watch.cluster, *divmod(wait.target, watch.cluster.shared_stride))
+    _, pending, expected, nbytes = fields(watch.cluster, *divmod(wait.target, watch.cluster.shared_stride))
     parts = [f"{pending} of {expected} arrivals"] if pending else []
     parts += [f"{nbytes:,} bytes"] if nbytes > 0 else []
     held = watch.mbarriers.get(wait.target)
