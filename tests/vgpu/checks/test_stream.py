@@ -27,9 +27,9 @@ from warpwright.lang import (
     warp,
 )
 from warpwright.run.check import check
-from warpwright.vgpu.checks import stream
+from warpwright.vgpu.checks import stream, watcher
 from warpwright.vgpu.checks.findings import Verdict
-from warpwright.vgpu.checks.watch import Watch
+from warpwright.vgpu.checks.knowledge import Knowledge
 from warpwright.vgpu.program.decode import decode
 
 CTAS, ODD = 6, 4
@@ -69,13 +69,13 @@ def alike(x: Global[u32], y: tma.Map[f32], *, odd: str = "", right: bool = True)
 def judged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The clusters that are judged."""
     found: list[int] = []
-    follow = Watch.follow
+    follow = watcher.follow
 
-    def noted(self: Watch, *args: Any) -> None:
-        found.append(self.cluster.number)
-        follow(self, *args)
+    def noted(knowledge: Knowledge, *args: Any) -> None:
+        found.append(knowledge.cluster.number)
+        follow(knowledge, *args)
 
-    monkeypatch.setattr(Watch, "follow", noted)
+    monkeypatch.setattr(watcher, "follow", noted)
     return found
 
 

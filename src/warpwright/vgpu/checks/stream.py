@@ -9,12 +9,12 @@ is judged.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import pickle
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,19 +22,15 @@ from numpy.typing import NDArray
 from warpwright.errors import DeviceError, LimitReached
 from warpwright.vgpu.engines.box import geometry, window
 from warpwright.vgpu.engines.tensor_copy import coordinates, form_of
-from warpwright.vgpu.jit.issue import flatten
+from warpwright.vgpu.jit.issue import QUEUED, flatten
 from warpwright.vgpu.jit.runtime import function
 from warpwright.vgpu.jit.state import DONE, RECORD_WORDS
+from warpwright.vgpu.machine.events import Records, Rows
+from warpwright.vgpu.machine.fabric import ClusterFabric
 from warpwright.vgpu.program.program import Inst
 
-if TYPE_CHECKING:
-    from warpwright.vgpu.checks.watcher import Watcher
-    from warpwright.vgpu.machine.fabric import ClusterFabric
+__all__ = ["Block", "Outside", "Shared", "Stream", "elsewhere"]
 
-__all__ = ["Block", "Outside", "Stream", "elsewhere"]
-
-Rows = NDArray[np.int64]
-Records = NDArray[np.uint64]
 _LANE = np.arange(32)
 _WHO = 2  # words of a record before its operands: instruction, issuer
 _WORDS = 40  # of an access
@@ -90,11 +86,24 @@ class Outside:
     turns: Rows
 
 
+class Shared:
+    """What the streams of one launch share: masks of the words that matter, by instruction, and the count of turns.
+    ``listeners`` get each part of each stream with its global addresses."""
+
+    def __init__(self, insts: list[Inst], listeners: Sequence[Callable[[Outside], None]]) -> None:
+        self.listeners = listeners
+        self.turns = itertools.count()
+        self.word_masks = np.array([word_masks(inst) for inst in insts], np.uint64)
+        self.operand_masks = np.array([operand_mask(inst) for inst in insts], np.int64)
+        self.queued = np.array([inst.name in QUEUED for inst in insts], np.bool_)
+        self.box_stores = np.array([stores_box(inst) for inst in insts], np.bool_)
+
+
 class Stream:
     """The rows, records and signals of one cluster, from its start to its end."""
 
-    def __init__(self, cluster: ClusterFabric, watcher: Watcher) -> None:
-        self.cluster, self.watcher = cluster, watcher
+    def __init__(self, cluster: ClusterFabric, shared: Shared) -> None:
+        self.cluster, self.shared = cluster, shared
         self.hash = hashlib.blake2b(digest_size=16)
         self.folded: list[bytes] = []
         self.rows_before = 0
@@ -122,7 +131,7 @@ class Stream:
             self.fold()
         self.state = state
         self.steps.append((len(rows), len(records), len(self.signals)))
-        self.turns.append(next(self.watcher.turns))
+        self.turns.append(next(self.shared.turns))
         self.rows.append(rows.copy())
         self.records.append(records.copy())
         self.live.append(live)
@@ -175,7 +184,7 @@ class Stream:
             np.array(self.signals, np.int64).reshape(-1, 7),
         )
         block.digest(self.hash)
-        if self.watcher.hears:
+        if self.shared.listeners:
             turns = np.repeat(np.array(self.turns, np.int64), block.steps[:, 0])
             self._tell(rows, starts, heads, tables, records, turns)
         self.rows_before += len(heads)
@@ -187,14 +196,14 @@ class Stream:
         return np.where(on & (places >= 0) & (places < nbytes), places, -1)
 
     def _packed(self, rows: Rows, heads: Rows, starts: Rows, on: NDArray[np.bool_]) -> Rows:
-        kept = self.watcher.operands[heads[:, 0] & 0xFFFF_FFFF]
+        kept = self.shared.operand_masks[heads[:, 0] & 0xFFFF_FFFF]
         return np.where(on, _table(rows, starts, 1) & kept[:, None], 0)
 
     def _kept(self, records: Records) -> Records:
         """Words that matter. A store's coordinates do where its box does not lie wholly inside the tensor."""
         insts = records[:, 0].astype(np.intp)
-        kept = records & self.watcher.kept[insts]
-        for i in np.flatnonzero(self.watcher.stores[insts]).tolist():
+        kept = records & self.shared.word_masks[insts]
+        for i in np.flatnonzero(self.shared.box_stores[insts]).tolist():
             if self._clipped(records[i].tolist()):
                 kept[i] = records[i]
         return kept
@@ -218,12 +227,12 @@ class Stream:
 
     def _tell(self, rows: Rows, starts: Rows, heads: Rows, tables: Rows, records: Records, turns: Rows) -> None:
         chosen = np.flatnonzero(tables == 1)
-        counts = np.where(self.watcher.queued[heads[:, 0] & 0xFFFF_FFFF], heads[:, 2], 0)
+        counts = np.where(self.shared.queued[heads[:, 0] & 0xFFFF_FFFF], heads[:, 2], 0)
         issuers = np.repeat(np.arange(len(heads)), counts)
         addresses = _table(rows, starts[chosen], 0)
         found = Outside(self.cluster, self.rows_before, heads, chosen, addresses, records, issuers, turns)
-        for hear in self.watcher.hears:
-            hear(found)
+        for listener in self.shared.listeners:
+            listener(found)
 
 
 def _table(rows: Rows, starts: Rows, number: int) -> Rows:
@@ -253,13 +262,13 @@ def _operands(inst: Inst) -> int:
     return sum(len(flatten(operand)) for operand in inst.operands)
 
 
-def kept_words(inst: Inst) -> list[int]:
+def word_masks(inst: Inst) -> list[int]:
     """A mask a word of a record: those that the instruction has and that matter."""
     dropped, count = elsewhere(inst), _operands(inst)
     used = [i < count and i not in dropped for i in range(RECORD_WORDS - _WHO)]
     return [(1 << 64) - 1 if keep else 0 for keep in [True] * _WHO + used]
 
 
-def kept_operands(inst: Inst) -> int:
+def operand_mask(inst: Inst) -> int:
     """Bits of the packed operands of an mbarrier that matter: a wait has its parity, an initialisation a count."""
     return 1 if "wait" in inst.name else 0xFFFFF if inst.name == "mbarrier.init" else -1

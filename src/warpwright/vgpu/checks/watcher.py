@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import Deadlock, DescriptorError, DeviceError, LimitReached, UnsupportedInstruction
+from warpwright.vgpu.checks.facts import Facts
 from warpwright.vgpu.checks.findings import Coverage, Finding, Step, Verdict
+from warpwright.vgpu.checks.knowledge import MEANINGS, Knowledge
 from warpwright.vgpu.checks.meanings import copies, maps, tensor, threads
-from warpwright.vgpu.checks.memory.globals import Globals, Judged
+from warpwright.vgpu.checks.memory.globals import Judged
 from warpwright.vgpu.checks.rules import RULES
-from warpwright.vgpu.checks.stream import Outside, Stream, kept_operands, kept_words, stores_box
+from warpwright.vgpu.checks.stream import Outside, Shared, Stream
 from warpwright.vgpu.checks.stuck.deadlock import deadlock
 from warpwright.vgpu.checks.text import MISTAKES
-from warpwright.vgpu.checks.watch import MEANINGS, Watch
+from warpwright.vgpu.checks.watch import follow
 from warpwright.vgpu.jit.control import ENDINGS
-from warpwright.vgpu.jit.issue import QUEUED
 from warpwright.vgpu.machine.cluster import Cluster
 from warpwright.vgpu.machine.events import Listener, Records, Rows
 from warpwright.vgpu.machine.launch import Launch
-from warpwright.vgpu.program.names import Names
-from warpwright.vgpu.program.program import mentions, registers_of
 
 __all__ = ["Watcher", "copies", "maps", "tensor", "threads"]
 
@@ -68,37 +65,22 @@ class Watcher(Listener[Launch, Cluster]):
         self.alike: dict[bytes, _Alike] = {}
         self.last = _NONE
         self.stops: dict[Exception, Finding] = {}
-        self.turns = itertools.count()
-        self.hears: list[Callable[[Outside], None]] = []
+        self.listeners: list[Callable[[Outside], None]] = []
         self.streams: dict[int, Stream] = {}
 
     def launched(self, launch: Launch) -> None:
         self.started = True
-        self.program = launch.kernel.program
-        self.names = Names(self.program)
+        self.facts = Facts(launch, self.off, self.depends)
+        self.program, self.names, self.globals = self.facts.program, self.facts.names, self.facts.globals
+        self.in_turn = self.globals.in_turn
+        self.listeners.append(self.globals.places.hear)
+        self.shared = Shared(launch.insts, self.listeners)
         self.meanings = [MEANINGS.get(inst.name) for inst in launch.insts]
-        self.kept = np.array([kept_words(inst) for inst in launch.insts], np.uint64)
-        self.operands = np.array([kept_operands(inst) for inst in launch.insts], np.int64)
-        self.queued = np.array([inst.name in QUEUED for inst in launch.insts], np.bool_)
-        self.stores = np.array([stores_box(inst) for inst in launch.insts], np.bool_)
-        self.uses = launch.kernel.uses
-        self.read: set[str] | None = None
         self.entered = launch.kernel.tables[0]
         self.entered[:] = 0
-        self.globals = Globals(launch, self.names, self.off, self.depends)
-        self.in_turn = self.globals.in_turn
-        self.hears.append(self.globals.places.hear)
-
-    def used(self, inst: int) -> NDArray[np.bool_]:
-        """Which registers of a load someone reads; of ldmatrix all."""
-        if self.read is None:
-            self.read = {name for each in self.program.insts for name in mentions(each)[0]}
-        load = self.program.insts[inst]
-        names = [register.name for register in registers_of(load.operands[0])]
-        return np.array([load.name == "ldmatrix" or name in self.read for name in names] or [True])
 
     def begin(self, cluster: Cluster) -> None:
-        self.streams[cluster.number] = Stream(cluster, self)
+        self.streams[cluster.number] = Stream(cluster, self.shared)
 
     def take(self, cluster: Cluster, rows: Rows, records: Records) -> None:
         self.streams[cluster.number].take(rows, records)
@@ -115,9 +97,9 @@ class Watcher(Listener[Launch, Cluster]):
             self.globals.digests[number] = digest
             self.globals.places.maps[number] = cluster.map_numbers or {}
             alike = self.alike.setdefault(digest, _Alike())
-            known, alike.lowest = alike.lowest < number, min(alike.lowest, number)
+            repeated, alike.lowest = alike.lowest < number, min(alike.lowest, number)
             self.last = min(self.last, number) if own else self.last
-        if known and error is None:
+        if repeated and error is None:
             return
         with alike.lock:
             if error is not None or not alike.known(number):
@@ -129,16 +111,17 @@ class Watcher(Listener[Launch, Cluster]):
         self, cluster: Cluster, stream: Stream, digest: bytes, error: Exception | None
     ) -> dict[tuple[Any, ...], Finding]:
         """What is found in a cluster."""
-        watch = Watch(cluster, self)
-        watch.follow(stream.blocks(), _JUDGED if isinstance(error, LimitReached) else None)
+        known = Knowledge(cluster, self.facts, self.meanings)
+        follow(known, stream.blocks(), _JUDGED if isinstance(error, LimitReached) else None)
         if error is None:
-            watch.finish()
+            known.finish()
         elif isinstance(error, DeviceError | DescriptorError):
-            self.stops.setdefault(error, self._stop(watch, error))
-        watch.contexts.finish(watch.accesses)
+            self.stops.setdefault(error, self._stop(known, error))
+        rows = known.accesses.rows
+        known.contexts.finish(rows["column"], rows["value"])
         with self.lock:
-            self.globals.judged[digest] = Judged(watch.contexts, watch.flags, watch.at)
-        return watch.findings
+            self.globals.judged[digest] = Judged(known.contexts, known.flags, known.at)
+        return known.findings
 
     def _found(self) -> list[Finding]:
         """The findings in clusters, in the order of these, once for the same lines."""
@@ -165,11 +148,11 @@ class Watcher(Listener[Launch, Cluster]):
             reasons.append(f"not reached: {lines}; choose a problem that comes there")
         return Verdict(self.program.name, device, tuple(findings), coverage, tuple(reasons))
 
-    def _stop(self, watch: Watch, error: DeviceError | DescriptorError) -> Finding:
+    def _stop(self, known: Knowledge, error: DeviceError | DescriptorError) -> Finding:
         """The finding for what a cluster has met."""
         if isinstance(error, Deadlock):
-            return deadlock(watch)
-        steps = () if error.at is None else (watch.step(error.what, *error.at),)
+            return deadlock(known)
+        steps = () if error.at is None else (known.step(error.what, *error.at),)
         return Finding(RULES["fault"], steps, error.reason if steps else str(error))
 
     def _of_text(self) -> list[Finding]:

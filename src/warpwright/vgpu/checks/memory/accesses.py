@@ -122,13 +122,13 @@ class Accesses:
         hidden: NDArray[np.bool_] = late & ~self.rows["machine"][ids]
         return hidden
 
-    def untaken(self, ids: Ids, lanes: Ids, taken: NDArray[np.uint32] | None) -> NDArray[np.bool_]:
-        """Which accesses of other warps to tensor memory the warp of the lanes has not taken up with a fence."""
-        if taken is None:
+    def unacquired(self, ids: Ids, lanes: Ids, acquired: NDArray[np.uint32] | None) -> NDArray[np.bool_]:
+        """Which accesses of other warps to tensor memory the warp of the lanes has not acquired up with a fence."""
+        if acquired is None:
             return np.zeros(len(ids), np.bool_)
         columns, values = self.rows["column"][ids], self.rows["value"][ids]
         apart = self.rows["lane"][ids] // 32 != lanes // 32
-        missed: NDArray[np.bool_] = apart & (np.append(taken, 0)[np.minimum(columns, len(taken))] < values)
+        missed: NDArray[np.bool_] = apart & (np.append(acquired, 0)[np.minimum(columns, len(acquired))] < values)
         return missed
 
     def members(self, held: int) -> list[int]:
@@ -152,11 +152,11 @@ class Shadow:
         self._quiet, self._read, self._lanes = map(function, ("shadow_quiet", "shadow_read", "shadow_lanes"))
 
     def quiet(
-        self, cells: Cells, lane: int, flags: int, pipe: int = -1, taken: NDArray[np.uint32] | None = None
+        self, cells: Cells, lane: int, flags: int, pipe: int = -1, acquired: NDArray[np.uint32] | None = None
     ) -> int:
         """Whether all that an access of a lane to cells comes after is over for it (`shadow.ll`): 0 if not, 3 where
         something was never written, else 1."""
-        known = (0, 0) if taken is None else (taken.ctypes.data, len(taken))
+        known = (0, 0) if acquired is None else (acquired.ctypes.data, len(acquired))
         frame, flags = self.accesses.frame(), self._flags(flags)
         found: int = self._quiet(frame, *self.where, cells.ctypes.data, len(cells), lane, flags, pipe, *known)
         return found

@@ -5,21 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.checks.memory.access_kinds import GENERIC, MAP, OF_LANES, WEAK, Kind
 from warpwright.vgpu.checks.memory.spans import Allocations, Touches, boxes, taken
+from warpwright.vgpu.checks.order.access_kinds import GENERIC, MAP, OF_LANES, WEAK, Kind
+from warpwright.vgpu.checks.stream import Outside
+from warpwright.vgpu.engines.op import BoundMap
 from warpwright.vgpu.engines.tensor_copy import form_of
 from warpwright.vgpu.jit.state import RECORD_WORDS
+from warpwright.vgpu.machine.launch import Launch
 from warpwright.vgpu.machine.maps import MAP_BYTES
-
-if TYPE_CHECKING:
-    from warpwright.vgpu.checks.stream import Outside
-    from warpwright.vgpu.engines.op import BoundMap
-    from warpwright.vgpu.machine.launch import Launch
 
 __all__ = ["Places"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,10 +23,8 @@ from warpwright.vgpu.engines.place import barrier, locate, selected
 from warpwright.vgpu.engines.tensor_copy import TensorForm, coordinates, form_of
 from warpwright.vgpu.jit.lanes import bits_of
 from warpwright.vgpu.jit.warpgroup import left_registers
+from warpwright.vgpu.machine.fabric import ClusterFabric
 from warpwright.vgpu.program.program import Inst
-
-if TYPE_CHECKING:
-    from warpwright.vgpu.machine.fabric import ClusterFabric
 
 __all__ = ["BARRIER_BYTES", "COPIES", "Footprints"]
 

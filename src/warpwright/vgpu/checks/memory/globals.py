@@ -8,26 +8,24 @@ of the pairs that meet there, those that nothing orders are findings.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.arrays.device import spans
 from warpwright.vgpu.checks.findings import Finding, Step
-from warpwright.vgpu.checks.memory.access_kinds import ASYNC, CLUSTER, CTA, GENERIC, MAP, WEAK, fence_of, kind_of
 from warpwright.vgpu.checks.memory.addresses import Places
 from warpwright.vgpu.checks.memory.spans import Touches
 from warpwright.vgpu.checks.memory.sweep import meeting, pairs, pieces
+from warpwright.vgpu.checks.order.access_kinds import ASYNC, CLUSTER, CTA, GENERIC, MAP, WEAK, fence_of, kind_of
 from warpwright.vgpu.checks.order.contexts import Contexts, Point
 from warpwright.vgpu.checks.order.flags import Flags
 from warpwright.vgpu.checks.order.order import Order, Strong
 from warpwright.vgpu.checks.rules import RULES
+from warpwright.vgpu.machine.launch import Launch
+from warpwright.vgpu.program.names import Names
 from warpwright.vgpu.program.program import Inst
-
-if TYPE_CHECKING:
-    from warpwright.vgpu.machine.launch import Launch
-    from warpwright.vgpu.program.names import Names
 
 __all__ = ["Globals", "Judged"]
 

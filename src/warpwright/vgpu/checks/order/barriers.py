@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes, join
 
-__all__ = ["Came", "Heard", "Mbarrier", "Named", "Whole"]
+__all__ = ["Arrival", "Mbarrier", "Named", "Operation", "Whole"]
 
 _KEPT = 32  # operations of a phase that are remembered
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
+class Operation:
     """An operation on an mbarrier: instruction, lane (-1: an engine's), arrivals, bytes expected and delivered."""
 
     inst: int
@@ -32,7 +32,7 @@ class Came:
     complete: int
 
 
-class Heard(NamedTuple):
+class Arrival(NamedTuple):
     """An arrival on an mbarrier, or at a named barrier: instruction, lane that issued it, and that lane's clock from
     which on it is known."""
 
@@ -63,13 +63,13 @@ class Mbarrier:
         self.wait_inst = np.zeros(lanes, np.int64)
         self.parity = np.zeros(lanes, np.int8)
         self.known = np.zeros(lanes, np.bool_)
-        self.seen: set[int] = set()
-        self.again = -1
+        self.seen_async: set[int] = set()
+        self.repeated = -1
         self.late: dict[int, int] = {}
-        self.came: deque[Came] = deque(maxlen=_KEPT)
-        self.ends: deque[Came] = deque(maxlen=3)
-        self.heard: dict[int, Heard] = {}
-        self.before: dict[int, Heard] = {}
+        self.operations: deque[Operation] = deque(maxlen=_KEPT)
+        self.ends: deque[Operation] = deque(maxlen=3)
+        self.arrivals: dict[int, Arrival] = {}
+        self.last_arrivals: dict[int, Arrival] = {}
 
     def arrive(self, clocks: Clocks, clock: Clock | None, count: int, expect: int, complete: int) -> bool:
         """Count an operation; true when it ends the phase."""
@@ -92,24 +92,24 @@ class Mbarrier:
             clocks.acquire(lanes, self.last)
         seen = int(self.saw[lanes[0]])
         if seen == self.phase and self.wait_inst[lanes[0]] == inst and self.phase:
-            self.again = inst
+            self.repeated = inst
         if self.phase > max(seen, 0) + 1:
             self.late[int(lanes[0])] = max(seen, 0)
         self.waited[lanes], self.saw[lanes], self.wait_inst[lanes] = clocks.now(lanes), self.phase, inst
         self.parity[lanes] = parity
         clocks.table[GENERIC, lanes, lanes] += 1
 
-    def ended(self) -> None:
+    def end_phase(self) -> None:
         """A phase is over: of its operations only the last is kept."""
-        self.before, self.heard = self.heard, {}
-        self.ends.append(self.came[-1])
-        self.came.clear()
+        self.last_arrivals, self.arrivals = self.arrivals, {}
+        self.ends.append(self.operations[-1])
+        self.operations.clear()
 
-    def strange(self, knows: NDArray[np.uint32]) -> Heard | None:
+    def unknown_arrival(self, knows: NDArray[np.uint32]) -> Arrival | None:
         """An arrival of the last phase of which one that knows so much need not know: it might have come before."""
         if not self.phase or knows[self.column] >= self.phase:
             return None
-        unknown = (each for lane, each in self.before.items() if knows[lane] < each.value)
+        unknown = (each for lane, each in self.last_arrivals.items() if knows[lane] < each.value)
         return next(unknown, None)
 
     def overtaken(self) -> Lanes:
@@ -135,15 +135,15 @@ class Named:
     parts: dict[int, int] = field(default_factory=dict)
     waiting: list[Lanes] = field(default_factory=list)
     clock: Clock | None = None
-    heard: dict[int, Heard] = field(default_factory=dict)
-    before: dict[int, Heard] = field(default_factory=dict)
+    arrivals: dict[int, Arrival] = field(default_factory=dict)
+    last_arrivals: dict[int, Arrival] = field(default_factory=dict)
 
-    def come(self, clocks: Clocks, lanes: Lanes, live: int, waits: bool, inst: int) -> Heard | None:
+    def arrive(self, clocks: Clocks, lanes: Lanes, live: int, waits: bool, inst: int) -> Arrival | None:
         """Lanes of a warp that has ``live`` ones come. Gives one who came in the round before and of whom they need not
         know: they might have come to that one."""
         lane = int(lanes[0])
-        unknown = self._strange(clocks.table[GENERIC, lane])
-        self.heard[lane] = Heard(inst, lane, int(clocks.table[GENERIC, lane, lane]))
+        unknown = self._unknown_arrival(clocks.table[GENERIC, lane])
+        self.arrivals[lane] = Arrival(inst, lane, int(clocks.table[GENERIC, lane, lane]))
         self.clock = join(self.clock, clocks.release(lanes))
         if waits:
             self.waiting.append(lanes)
@@ -155,10 +155,10 @@ class Named:
             self.arrived += 32
         return unknown
 
-    def _strange(self, knows: NDArray[np.uint32]) -> Heard | None:
+    def _unknown_arrival(self, knows: NDArray[np.uint32]) -> Arrival | None:
         if knows[self.column] >= self.rounds:
             return None
-        return next((each for lane, each in self.before.items() if knows[lane] < each.value), None)
+        return next((each for lane, each in self.last_arrivals.items() if knows[lane] < each.value), None)
 
     def settle(self, clocks: Clocks, everyone: int) -> None:
         """Where the round is complete, those who waited learn what all know. ``everyone``: threads of the CTA's warps
@@ -170,7 +170,7 @@ class Named:
         for each in self.waiting:
             clocks.acquire(each, self.clock)
         self.arrived, self.waiting, self.clock = 0, [], None
-        self.before, self.heard = self.heard, {}
+        self.last_arrivals, self.arrivals = self.arrivals, {}
 
 
 class Whole:
@@ -192,7 +192,7 @@ class Whole:
         self.open = join(self.open, clock)
         self._settle(clocks)
 
-    def stay(self, clocks: Clocks, live: NDArray[np.bool_]) -> None:
+    def set_live(self, clocks: Clocks, live: NDArray[np.bool_]) -> None:
         """Only these lanes have not exited: nobody waits for others."""
         self.live = live
         self._settle(clocks)

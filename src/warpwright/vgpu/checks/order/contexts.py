@@ -7,15 +7,12 @@ was over (a column of the clocks and a value); as the later one what its lane kn
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.vgpu.checks.order.clocks import GENERIC, Clocks, Lanes
-
-if TYPE_CHECKING:
-    from warpwright.vgpu.checks.memory.accesses import Accesses
 
 __all__ = ["Contexts", "Epochs", "Point"]
 
@@ -133,8 +130,8 @@ class Contexts:
         self.keeps |= writes
         self.ops[op] = *epoch, *used, self._alone(lane)
 
-    def finish(self, accesses: Accesses) -> None:
-        """The cluster is judged."""
+    def finish(self, columns: Ints, values: Ints) -> None:
+        """The cluster is judged. Accesses, by their numbers, are over for whoever knows ``values`` of ``columns``."""
         self.settle()
         self.row = np.concatenate([*self.rows, np.empty(0, np.int64)]).astype(np.int64)
         self.value = np.concatenate([*self.values, np.empty((0, 32), np.int64)])
@@ -146,9 +143,7 @@ class Contexts:
         for column in (0, 2):
             late = table[:, column] < 0
             access = -1 - table[late, column]
-            table[late, column : column + 2] = np.stack(
-                [accesses.rows["column"][access], accesses.rows["value"][access]], axis=1
-            )
+            table[late, column : column + 2] = np.stack([columns[access], values[access]], axis=1)
         self.op, self.issued = np.array(sorted(self.ops), np.int64), table
 
     def of_rows(self, rows: Ints, lanes: Ints) -> Epochs:

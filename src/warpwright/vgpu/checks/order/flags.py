@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.checks.memory.access_kinds import Kind
+from warpwright.vgpu.checks.order.access_kinds import Kind
 from warpwright.vgpu.checks.order.clocks import GENERIC, Clocks, Lanes
 from warpwright.vgpu.checks.order.contexts import Contexts, Point
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.checks.memory.access_kinds import CLUSTER, CTA
+from warpwright.vgpu.checks.order.access_kinds import CLUSTER, CTA
 from warpwright.vgpu.checks.order.contexts import Contexts
 from warpwright.vgpu.checks.order.flags import Acquired, Flags, Released
 

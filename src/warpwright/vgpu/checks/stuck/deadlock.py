@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from warpwright.vgpu.checks.findings import Finding
+from warpwright.vgpu.checks.knowledge import Knowledge
 from warpwright.vgpu.checks.rules import RULES
 from warpwright.vgpu.checks.stuck.graph import Edge, Graph
 from warpwright.vgpu.checks.stuck.repairs import repair
@@ -15,76 +15,73 @@ from warpwright.vgpu.jit.state import WAIT_BAR, WAIT_CLUSTER, WAIT_MBARRIER
 from warpwright.vgpu.machine.faults import fields
 from warpwright.vgpu.machine.waits import waits_for
 
-if TYPE_CHECKING:
-    from warpwright.vgpu.checks.watch import Watch
-
 __all__ = ["deadlock"]
 
 _SHOWN = 6  # waits, and barriers, that are told one by one
 
 
-def deadlock(watch: Watch) -> Finding:
+def deadlock(known: Knowledge) -> Finding:
     """What is to be said of a cluster in which nothing can run and nothing is in flight."""
-    graph = Graph(watch.cluster, watch.names)
+    graph = Graph(known.cluster, known.names)
     cycle = graph.cycle()
-    told = _distinct(watch, [*cycle, *_roots(graph), *graph.telling()])
-    steps = tuple(watch.step(_waits(watch, graph, wait), wait.inst.index, wait.lanes[0]) for wait in told[:_SHOWN])
-    lines = [_circle(watch, graph, cycle)] if cycle else []
-    lines += [line for wait in cycle or _roots(graph) or told for line in _told(watch, graph, wait)]
-    rest = sum(len(wait.lanes) for wait in graph.telling()) - sum(len(wait.lanes) for wait in told[:_SHOWN])
+    told = _distinct(known, [*cycle, *_roots(graph), *graph.reported_waits()])
+    steps = tuple(known.step(_waits(known, graph, wait), wait.inst.index, wait.lanes[0]) for wait in told[:_SHOWN])
+    lines = [_circle(known, graph, cycle)] if cycle else []
+    lines += [line for wait in cycle or _roots(graph) or told for line in _told(known, graph, wait)]
+    rest = sum(len(wait.lanes) for wait in graph.reported_waits()) - sum(len(wait.lanes) for wait in told[:_SHOWN])
     if rest:
         lines.append(f"{rest} more threads wait, at these lines in other warps or at others")
     rule = RULES["deadlock"]
     text = "\n".join(list(dict.fromkeys(lines))[: 2 * _SHOWN])
-    return Finding(replace(rule, repair=repair(watch, graph, cycle) or rule.repair), steps, text)
+    return Finding(replace(rule, repair=repair(known, graph, cycle) or rule.repair), steps, text)
 
 
 def _roots(graph: Graph) -> list[Wait]:
     """Those that nobody who waits would let go: where no cycle is, they hold up the others."""
-    return [wait for wait in graph.telling() if not any(edge.by for edge in graph.edges(wait))]
+    return [wait for wait in graph.reported_waits() if not any(edge.by for edge in graph.edges(wait))]
 
 
-def _distinct(watch: Watch, waits: list[Wait]) -> list[Wait]:
+def _distinct(known: Knowledge, waits: list[Wait]) -> list[Wait]:
     """One of those that wait at the same line for the same, in any CTA."""
-    size, first = watch.cluster.shared_stride, dict[tuple[int, ...], Wait]()
+    size, first = known.cluster.shared_stride, dict[tuple[int, ...], Wait]()
     for wait in waits:
         place = wait.target % size if wait.kind == WAIT_MBARRIER else 0
         first.setdefault((wait.kind, wait.inst.index, place), wait)
     return list(first.values())
 
 
-def _waits(watch: Watch, graph: Graph, wait: Wait) -> str:
+def _waits(known: Knowledge, graph: Graph, wait: Wait) -> str:
     match wait.kind:
         case k if k == WAIT_MBARRIER:
-            return f"waits for {_phase(watch, wait)} of {graph.name(wait.target)}"
+            return f"waits for {_phase(known, wait)} of {graph.name(wait.target)}"
         case k if k == SPINS:
             return "runs in circles" + ("" if wait.target == NOWHERE else f", tests {graph.name(wait.target)}")
         case k if k == GATHERS:
             return "waits for the other lanes of its warp"
-    return waits_for(watch.cluster, wait.lanes[0] // 32, wait.lanes[0] % 32).partition(" (")[0]
+    return waits_for(known.cluster, wait.lanes[0] // 32, wait.lanes[0] % 32).partition(" (")[0]
 
 
-def _phase(watch: Watch, wait: Wait) -> str:
-    held = watch.mbarriers.get(wait.target)
+def _phase(known: Knowledge, wait: Wait) -> str:
+    held = known.mbarriers.get(wait.target)
     return f"parity {wait.parity}" if held is None else f"phase {held.phase} (parity {wait.parity})"
 
 
-def _circle(watch: Watch, graph: Graph, cycle: list[Wait]) -> str:
+def _circle(known: Knowledge, graph: Graph, cycle: list[Wait]) -> str:
     """``cycle: load → ab.empty[0] → mma → ab.full[1] → load``."""
-    words = [word for wait in cycle for word in (_who(watch, graph, cycle, wait), _thing(watch, graph, wait))]
+    words = [word for wait in cycle for word in (_who(known, graph, cycle, wait), _thing(known, graph, wait))]
     return "cycle: " + " → ".join([*words, words[0]])
 
 
-def _who(watch: Watch, graph: Graph, cycle: list[Wait], wait: Wait) -> str:
+def _who(known: Knowledge, graph: Graph, cycle: list[Wait], wait: Wait) -> str:
     """Whoever waits, and what tells it from others of the same role."""
     who = graph.who(wait)
     alike = [each for each in cycle if graph.who(each) == who]
     if len(alike) > 1 and len({each.rank for each in alike}) == len(alike):
-        return f"{who} of CTA {watch.cluster.launch.cta_of(watch.cluster.first, wait.rank)}"
-    return who if len(alike) == 1 else f"warp {wait.lanes[0] // 32 % watch.cluster.per_cta}"
+        return f"{who} of CTA {known.cta(wait.rank)}"
+    return who if len(alike) == 1 else f"warp {wait.lanes[0] // 32 % known.cluster.per_cta}"
 
 
-def _thing(watch: Watch, graph: Graph, wait: Wait) -> str:
+def _thing(known: Knowledge, graph: Graph, wait: Wait) -> str:
     """What a wait is for, in a word or two."""
     match wait.kind:
         case k if k in (WAIT_MBARRIER, SPINS):
@@ -95,16 +92,16 @@ def _thing(watch: Watch, graph: Graph, wait: Wait) -> str:
             return "the cluster's barrier"
         case k if k == GATHERS:
             return "lanes of its warp"
-    return _waits(watch, graph, wait).removeprefix("waits for ")
+    return _waits(known, graph, wait).removeprefix("waits for ")
 
 
-def _told(watch: Watch, graph: Graph, wait: Wait) -> Iterator[str]:
+def _told(known: Knowledge, graph: Graph, wait: Wait) -> Iterator[str]:
     """What a barrier lacks, who would have to come and where they are; which phases ended by whom."""
     if wait.kind == GATHERS or (wait.kind == SPINS and wait.target == NOWHERE):
         return
-    lacks = _lacks(watch, graph, wait)
-    yield f"{lacks}; {_comers(watch, graph, wait)}"
-    held = watch.mbarriers.get(wait.target) if wait.kind in (WAIT_MBARRIER, SPINS) else None
+    lacks = _lacks(known, graph, wait)
+    yield f"{lacks}; {_comers(known, graph, wait)}"
+    held = known.mbarriers.get(wait.target) if wait.kind in (WAIT_MBARRIER, SPINS) else None
     if held is not None and held.ends:
         first = held.phase - len(held.ends)
         ends = {came.inst: first + i for i, came in enumerate(held.ends)}  # the last by each
@@ -112,22 +109,22 @@ def _told(watch: Watch, graph: Graph, wait: Wait) -> Iterator[str]:
         yield f"{graph.name(wait.target)}: {', '.join(texts)}"
 
 
-def _lacks(watch: Watch, graph: Graph, wait: Wait) -> str:
+def _lacks(known: Knowledge, graph: Graph, wait: Wait) -> str:
     if wait.kind not in (WAIT_MBARRIER, SPINS):
-        text = waits_for(watch.cluster, wait.lanes[0] // 32, wait.lanes[0] % 32)
+        text = waits_for(known.cluster, wait.lanes[0] // 32, wait.lanes[0] % 32)
         return text.removeprefix("waits at ").removeprefix("waits for ")
-    _, pending, expected, nbytes = fields(watch.cluster, *divmod(wait.target, watch.cluster.shared_stride))
+    _, pending, expected, nbytes = fields(known.cluster, *divmod(wait.target, known.cluster.shared_stride))
     parts = [f"{pending} of {expected} arrivals"] if pending else []
     parts += [f"{nbytes:,} bytes"] if nbytes > 0 else []
-    held = watch.mbarriers.get(wait.target)
+    held = known.mbarriers.get(wait.target)
     phase = f"phase {held.phase}" if held else "its phase"
     more = f", and has {-nbytes:,} bytes that none expected" if nbytes < 0 else ""
-    came = [c.inst for c in held.came if c.count] if held else []
+    came = [c.inst for c in held.operations if c.count] if held else []
     had = f" behind {', '.join(graph.at(inst) for inst in dict.fromkeys(came))}" if came else ""
     return f"{graph.name(wait.target)}: {phase} lacks {' and '.join(parts)}{had}{more}"
 
 
-def _comers(watch: Watch, graph: Graph, wait: Wait) -> str:
+def _comers(known: Knowledge, graph: Graph, wait: Wait) -> str:
     """Who would have to come, and where they are."""
     edges = graph.edges(wait)
     waiting = [edge for edge in edges if edge.by is not None]

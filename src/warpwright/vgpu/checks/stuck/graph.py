@@ -8,7 +8,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,11 +16,9 @@ from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES
 from warpwright.vgpu.checks.stuck.wait_forms import Forms, Places, definitions
 from warpwright.vgpu.checks.stuck.waits import GATHERS, NOWHERE, SPINS, Wait, waits
 from warpwright.vgpu.jit.state import WAIT_BAR, WAIT_CLUSTER, WAIT_MBARRIER, WAIT_SERVICE, WAIT_WGMMA
+from warpwright.vgpu.machine.cluster import Cluster
 from warpwright.vgpu.program.names import APART, WHOLE, Names, Variables
 from warpwright.vgpu.program.program import Inst, Operand
-
-if TYPE_CHECKING:
-    from warpwright.vgpu.machine.cluster import Cluster
 
 __all__ = ["Edge", "Graph", "brings_bytes"]
 
@@ -101,7 +98,7 @@ class Graph:
                     return replace(wait, inst=inst, target=places.rank * self.cluster.shared_stride + places.start)
         return wait
 
-    def telling(self) -> list[Wait]:
+    def reported_waits(self) -> list[Wait]:
         """Without lanes that only wait for others of their warp, where those wait for something else."""
         busy = {warp for wait in self.waits if wait.kind != GATHERS for warp in wait.warps}
         return [wait for wait in self.waits if wait.kind != GATHERS or not wait.warps <= busy]

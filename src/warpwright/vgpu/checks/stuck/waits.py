@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from warpwright.vgpu.jit.state import WAIT_BAR, WAIT_CLUSTER, WAIT_MBARRIER
+from warpwright.vgpu.machine.cluster import Cluster
 from warpwright.vgpu.machine.waits import waiting_at
 from warpwright.vgpu.program.program import Inst
-
-if TYPE_CHECKING:
-    from warpwright.vgpu.machine.cluster import Cluster
 
 __all__ = ["GATHERS", "NOWHERE", "SPINS", "Wait", "waits"]
 
