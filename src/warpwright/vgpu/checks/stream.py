@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from warpwright.errors import DeviceError, LimitReached
 from warpwright.vgpu.engines.box import geometry, window
+from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.engines.tensor_copy import coordinates, form_of
 from warpwright.vgpu.jit.issue import QUEUED, flatten
 from warpwright.vgpu.jit.runtime import function
@@ -88,10 +89,10 @@ class Outside:
 
 class Shared:
     """What the streams of one launch share: masks of the words that matter, by instruction, and the count of turns.
-    ``listeners`` get each part of each stream with its global addresses."""
+    ``collect`` gets each part of each stream with its global addresses, from the thread that runs the cluster."""
 
-    def __init__(self, insts: list[Inst], listeners: Sequence[Callable[[Outside], None]]) -> None:
-        self.listeners = listeners
+    def __init__(self, insts: list[Inst], collect: Callable[[Outside], None]) -> None:
+        self.collect = collect
         self.turns = itertools.count()
         self.word_masks = np.array([word_masks(inst) for inst in insts], np.uint64)
         self.operand_masks = np.array([operand_mask(inst) for inst in insts], np.int64)
@@ -106,7 +107,7 @@ class Stream:
         self.cluster, self.shared = cluster, shared
         self.hash = hashlib.blake2b(digest_size=16)
         self.folded: list[bytes] = []
-        self.rows_before = 0
+        self.rows_before = self.ops_before = 0
         self._empty()
 
     def _empty(self) -> None:
@@ -184,10 +185,10 @@ class Stream:
             np.array(self.signals, np.int64).reshape(-1, 7),
         )
         block.digest(self.hash)
-        if self.shared.listeners:
-            turns = np.repeat(np.array(self.turns, np.int64), block.steps[:, 0])
-            self._tell(rows, starts, heads, tables, records, turns)
+        turns = np.repeat(np.array(self.turns, np.int64), block.steps[:, 0])
+        self.shared.collect(self._outside(rows, starts, heads, tables, records, turns))
         self.rows_before += len(heads)
+        self.ops_before += len(records)
         return block
 
     def _places(self, rows: Rows, starts: Rows, on: NDArray[np.bool_]) -> Rows:
@@ -204,13 +205,12 @@ class Stream:
         insts = records[:, 0].astype(np.intp)
         kept = records & self.shared.word_masks[insts]
         for i in np.flatnonzero(self.shared.box_stores[insts]).tolist():
-            if self._clipped(records[i].tolist()):
+            if self._clipped(self.cluster.op_of(records[i].tolist(), self.ops_before + i)):
                 kept[i] = records[i]
         return kept
 
-    def _clipped(self, record: list[int]) -> bool:
+    def _clipped(self, op: Op) -> bool:
         """Whether the box of a store is not wholly inside; what is no box is the machine's to refuse."""
-        op = self.cluster.op_of(record, 0)
         form = form_of(op.inst.opcode)
         with suppress(DeviceError):
             box = geometry(self.cluster.tensor_map(op, op.words[form.map]).map)
@@ -225,14 +225,12 @@ class Stream:
         steps[:, 2] = np.diff(steps[:, 2], append=len(self.signals))
         return steps
 
-    def _tell(self, rows: Rows, starts: Rows, heads: Rows, tables: Rows, records: Records, turns: Rows) -> None:
+    def _outside(self, rows: Rows, starts: Rows, heads: Rows, tables: Rows, records: Records, turns: Rows) -> Outside:
         chosen = np.flatnonzero(tables == 1)
         counts = np.where(self.shared.queued[heads[:, 0] & 0xFFFF_FFFF], heads[:, 2], 0)
         issuers = np.repeat(np.arange(len(heads)), counts)
         addresses = _table(rows, starts[chosen], 0)
-        found = Outside(self.cluster, self.rows_before, heads, chosen, addresses, records, issuers, turns)
-        for listener in self.shared.listeners:
-            listener(found)
+        return Outside(self.cluster, self.rows_before, heads, chosen, addresses, records, issuers, turns)
 
 
 def _table(rows: Rows, starts: Rows, number: int) -> Rows:

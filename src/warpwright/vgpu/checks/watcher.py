@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from warpwright.vgpu.checks.knowledge import MEANINGS, Knowledge
 from warpwright.vgpu.checks.meanings import copies, maps, tensor, threads
 from warpwright.vgpu.checks.memory.globals import Judged
 from warpwright.vgpu.checks.rules import RULES
-from warpwright.vgpu.checks.stream import Outside, Shared, Stream
+from warpwright.vgpu.checks.stream import Shared, Stream
 from warpwright.vgpu.checks.stuck.deadlock import deadlock
 from warpwright.vgpu.checks.text import MISTAKES
 from warpwright.vgpu.checks.watch import follow
@@ -51,9 +51,6 @@ class Watcher(Listener[Launch, Cluster]):
     """Keeps what every cluster does, judges one of those that did the same, and has the findings; ``off`` are the rules
     not to check, ``depends`` the arrays that earlier launches write. ``last``: the lowest cluster that met an error of
     its own; those above it count for nothing, for how many of them ran is chance.
-
-    ``hears`` are told the rows of every cluster with their global addresses (`Outside`): at least once a cluster, in
-    order, before it is judged or found equal to one that was; from the thread that ran the cluster.
     """
 
     accesses = True
@@ -65,7 +62,6 @@ class Watcher(Listener[Launch, Cluster]):
         self.alike: dict[bytes, _Alike] = {}
         self.last = _NONE
         self.stops: dict[Exception, Finding] = {}
-        self.listeners: list[Callable[[Outside], None]] = []
         self.streams: dict[int, Stream] = {}
 
     def launched(self, launch: Launch) -> None:
@@ -73,8 +69,7 @@ class Watcher(Listener[Launch, Cluster]):
         self.facts = Facts(launch, self.off, self.depends)
         self.program, self.names, self.globals = self.facts.program, self.facts.names, self.facts.globals
         self.in_turn = self.globals.in_turn
-        self.listeners.append(self.globals.places.hear)
-        self.shared = Shared(launch.insts, self.listeners)
+        self.shared = Shared(launch.insts, self.globals.addresses.add)
         self.meanings = [MEANINGS.get(inst.name) for inst in launch.insts]
         self.entered = launch.kernel.tables[0]
         self.entered[:] = 0
@@ -93,9 +88,10 @@ class Watcher(Listener[Launch, Cluster]):
         same."""
         number, stream = cluster.number, self.streams.pop(cluster.number)
         digest = stream.end(error is None)
+        assert cluster.map_numbers is not None
         with self.lock:
             self.globals.digests[number] = digest
-            self.globals.places.maps[number] = cluster.map_numbers or {}
+            self.globals.addresses.maps[number] = cluster.map_numbers
             alike = self.alike.setdefault(digest, _Alike())
             repeated, alike.lowest = alike.lowest < number, min(alike.lowest, number)
             self.last = min(self.last, number) if own else self.last

@@ -19,7 +19,7 @@ from warpwright.vgpu.jit.state import RECORD_WORDS
 from warpwright.vgpu.machine.launch import Launch
 from warpwright.vgpu.machine.maps import MAP_BYTES
 
-__all__ = ["Places"]
+__all__ = ["Addresses"]
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -54,7 +54,7 @@ class _Records(NamedTuple):
     words: Ints
 
 
-class Places:
+class Addresses:
     """``kinds`` of the launch's instructions."""
 
     def __init__(self, launch: Launch, kinds: list[Kind | None]) -> None:
@@ -76,7 +76,7 @@ class Places:
         """What the launch has in global memory."""
         return Allocations(self.launch.table)
 
-    def hear(self, outside: Outside) -> None:
+    def add(self, outside: Outside) -> None:
         """Keep what a part of a cluster did to global memory."""
         number, heads = outside.cluster.number, outside.heads
         inst = heads[outside.rows, 0] & 0xFFFF_FFFF

@@ -1,6 +1,6 @@
 """Global memory in the verdict: accesses of all clusters of a launch, judged together when it is over.
 
-A launch keeps where each cluster went (`Places`) and, of the one of several equal clusters that was judged, what was
+A launch keeps where each cluster went (`Addresses`) and, of the one of several equal clusters that was judged, what was
 known there (`Contexts`, `Flags`). Only what lies in memory that is written at all is laid out byte by byte (`sweep`);
 of the pairs that meet there, those that nothing orders are findings.
 """
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from warpwright.arrays.device import spans
 from warpwright.vgpu.checks.findings import Finding, Step
-from warpwright.vgpu.checks.memory.addresses import Places
+from warpwright.vgpu.checks.memory.addresses import Addresses
 from warpwright.vgpu.checks.memory.spans import Touches
 from warpwright.vgpu.checks.memory.sweep import meeting, pairs, pieces
 from warpwright.vgpu.checks.order.access_kinds import ASYNC, CLUSTER, CTA, GENERIC, MAP, WEAK, fence_of, kind_of
@@ -62,7 +62,7 @@ class Globals:
     def __init__(self, launch: Launch, names: Names, off: frozenset[str], depends: Sequence[NDArray[Any]]) -> None:
         self.launch, self.names, self.off, self.depends = launch, names, off, depends
         self.kinds = [kind_of(inst) for inst in launch.insts]
-        self.places = Places(launch, self.kinds)
+        self.addresses = Addresses(launch, self.kinds)
         self.synchronises = synchronises(launch.insts)
         self.in_turn = self.synchronises or exchanges(launch.insts)
         self.fences = self._both_proxies()
@@ -85,13 +85,13 @@ class Globals:
         return list(found.values())
 
     def _all(self) -> Iterator[Finding]:
-        self.places.gather()
+        self.addresses.gather()
         awaited = [self._bytes(array) for array in self.depends]
-        also = self.places.allocations.of(np.array([low for low, _ in awaited], np.int64))
-        touches = self._known(self.places.touches(also))
+        also = self.addresses.allocations.of(np.array([low for low, _ in awaited], np.int64))
+        touches = self._known(self.addresses.touches(also))
         for low, high in awaited:
             yield from self._too_early(touches.chosen((touches.low < high) & (touches.high > low)))
-        write = self.places.writes[touches.inst] & (touches.proxy != MAP)
+        write = self.addresses.writes[touches.inst] & (touches.proxy != MAP)
         touches = touches.chosen(meeting(touches.low, touches.high, write))
         if not len(touches.low):
             return
@@ -102,7 +102,7 @@ class Globals:
     def _bytes(self, array: NDArray[Any]) -> tuple[int, int]:
         """Host addresses of an array's first byte on the device and of one past its last."""
         span = spans([array])[0]
-        first = int(self.places.allocations.host(np.array([self.launch.memory.address(array)]))[0])
+        first = int(self.addresses.allocations.host(np.array([self.launch.memory.address(array)]))[0])
         low = first - array.ctypes.data + span.low
         return low, low + span.high - span.low
 
@@ -128,10 +128,10 @@ class Globals:
 
     def _number(self, touches: Touches) -> None:
         """Clusters in the order of their numbers, and what is known of each."""
-        strong = self._known(self.places.strong_accesses()) if self.synchronises else touches.chosen(slice(0))
+        strong = self._known(self.addresses.strong_accesses()) if self.synchronises else touches.chosen(slice(0))
         self.clusters = np.unique(np.concatenate([touches.cluster, strong.cluster]))
         held = [self.judged[self.digests[number]] for number in self.clusters.tolist()]
-        per_cta = 32 * self.places.per_cta
+        per_cta = 32 * self.addresses.per_cta
         self.order = Order([each.contexts for each in held], [each.flags for each in held], per_cta)
         order = np.lexsort((strong.lane, strong.row, strong.turn))
         kinds = [self.kinds[inst] for inst in strong.inst[order].tolist()]
@@ -153,7 +153,7 @@ class Globals:
         time[np.lexsort((touches.op, touches.row, first))] = np.arange(len(own))
         reach = self._scopes(touches) > CLUSTER
         strong = np.where(reach, touches.proxy << 8 | touches.unit, 0)
-        write = self.places.writes[touches.inst] & (touches.proxy != MAP)
+        write = self.addresses.writes[touches.inst] & (touches.proxy != MAP)
         piece, access = pieces(touches.low, touches.high)
         return pairs(piece, access, time, agent, write, strong)
 
@@ -187,7 +187,7 @@ class Globals:
         """Pairs that are morally strong: no race, in whatever order they come (PTX ISA 9.1 section 8.7.1)."""
         scope = np.minimum(self._scopes(first), self._scopes(second))
         same = first.cluster == second.cluster
-        per_cta = 32 * self.places.per_cta
+        per_cta = 32 * self.addresses.per_cta
         inside = (scope > CLUSTER) | same & ((scope == CLUSTER) | (first.lane // per_cta == second.lane // per_cta))
         strong: Bools = (scope > WEAK) & inside & (first.unit == second.unit) & (first.proxy == second.proxy)
         return strong
@@ -252,7 +252,7 @@ class Globals:
 
     def _step(self, what: str, touches: Touches, at: int) -> Step:
         inst, lane = int(touches.inst[at]), int(touches.lane[at])
-        rank, thread = divmod(lane, 32 * self.places.per_cta)
+        rank, thread = divmod(lane, 32 * self.addresses.per_cta)
         cta = self.launch.cta_of(self.launch.first_cta(int(touches.cluster[at])), rank)
         opcode = self.launch.insts[inst].opcode
         return Step(what, opcode, self.names.places[inst], self.names.roles[inst], cta, thread)
