@@ -140,8 +140,8 @@ def test_a_finding_reads_as_one_text() -> None:
         "race: two accesses of the same memory, one of them a write, that nothing orders\n"
         "  first: kernels.py `ld.shared.u32` (kernel, CTA (0, 0, 0), thread 0)\n"
         "  second: kernels.py `st.shared.u32` (kernel, CTA (0, 0, 0), thread 63)\n"
-        "  nothing orders the second behind the first\n"
+        "  nothing orders the second after the first\n"
         "  repair: let the second wait for the first: an arrive (of an asynchronous operation: its commit) on an "
-        "mbarrier behind the first and a wait for that phase before the second, or a barrier between them "
+        "mbarrier after the first and a wait for that phase before the second, or a barrier between them "
         "(PTX ISA 8.9.4)"
     )

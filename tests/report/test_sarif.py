@@ -127,7 +127,7 @@ def test_a_result_stands_at_the_later_access_and_leads_to_the_earlier(tmp_path) 
     assert [each["location"]["physicalLocation"]["region"]["startLine"] for each in flow] == [4, 9]
     assert result["message"]["text"] == (
         "Two accesses of the same memory, one of them a write, that nothing orders. Nothing orders them. Repair: "
-        "let the second wait for the first: an arrive (of an asynchronous operation: its commit) on an mbarrier behind "
+        "let the second wait for the first: an arrive (of an asynchronous operation: its commit) on an mbarrier after "
         "the first and a wait for that phase before the second, or a barrier between them."
     )
 

@@ -13,7 +13,7 @@ from warpwright.targets import Device as Spec
 from warpwright.targets import Timing
 from warpwright.vgpu.jit.compile import Kernel, compile_program
 from warpwright.vgpu.jit.costs import costs_of
-from warpwright.vgpu.machine.events import Listener, Observer, Observers
+from warpwright.vgpu.machine.events import Event, Listener, Observer
 from warpwright.vgpu.machine.launch import Dim3, Launch
 from warpwright.vgpu.machine.schedule import run_clusters
 from warpwright.vgpu.machine.tape import CAPACITY, ROWS_OF_ONE
@@ -45,10 +45,21 @@ def _compiled(module: nodes.Module, entry: str, listener: Listener[Launch, Any] 
     return _kernels[key][1]
 
 
-def _follow(listener: Listener[Launch, Any] | None, observers: Sequence[Observer]) -> Listener[Launch, Any]:
-    if listener is not None:
-        raise LaunchError("observers= and listener= are both given; a launch has one listener: leave one of them out.")
-    return Observers(observers)
+class _Observers(Listener[Launch, Any]):
+    """Passes the events of a launch on to its observers."""
+
+    events = True
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self.observers = observers
+
+    def launched(self, launch: Launch) -> None:
+        for observer in self.observers:
+            observer.launched(launch.kernel.program)
+
+    def event(self, event: Event) -> None:
+        for observer in self.observers:
+            observer.event(event)
 
 
 class Device:
@@ -97,8 +108,9 @@ class Device:
         them LimitReached is raised. ``seed``: a schedule other than the one that always runs (`explore`). ``discard``:
         do not write back.
         """
-        if observers:
-            listener = _follow(listener, observers)
+        if observers and listener:
+            raise LaunchError("observers= and listener= are both given; a launch has one listener: leave one out.")
+        listener = _Observers(observers) if observers else listener
         kernel = _compiled(module, entry, listener)
         launch = Launch(kernel, self.spec, grid, block, cluster, smem, listener, numerics or self.numerics)
         launch.insts, launch.limit, launch.seed = kernel.program.insts, limit, seed
@@ -107,8 +119,6 @@ class Device:
         if listener is not None:
             launch.chosen = listener.launched(launch)
             launch.slice = _slice(launch, listener)
-        for observer in observers:
-            observer.launched(kernel.program)
         try:
             run_clusters(launch)
         finally:

@@ -259,7 +259,7 @@ class Knowledge:
         hidden = ~late & engine & self.accesses.unseen(ids, who)
         missed = ~late & self.accesses.unacquired(ids, who, acquired)
         for rule, chosen, text in (
-            ("race", late, "nothing orders the second behind the first"),
+            ("race", late, "nothing orders the second after the first"),
             ("proxy-fence", hidden, "they are ordered, but the proxies differ"),
             ("tcgen05-fence", missed, "they are ordered, but not for the tensor core"),
         ):

@@ -1,7 +1,7 @@
 """Named barriers of a CTA and the barrier of a cluster, settled by the machine (PTX ISA 9.1, 9.7.13.1 and 9.7.13.3).
 
-Lanes that reach one are blocked by lane code; `settle` looks at all blocked warps, counts who has come and lets go
-those whose barrier is complete. A warp has come to a named barrier when all its live lanes have.
+Lane code blocks the lanes that reach a barrier. `settle` looks at all blocked warps, counts arrivals and releases the
+warps whose barrier is complete. A warp arrives at a named barrier when all its live lanes have.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BARRIERS = 16
 
 
 def _gathered(warp: Any) -> bool:
-    """Whether all live lanes of a warp wait at one and the same named barrier."""
+    """Whether all live lanes of a warp wait at the same named barrier."""
     live = int(warp["live"])
     if int(warp["blocked"]) & live != live:
         return False
@@ -57,7 +57,7 @@ class Named:
         self.here: set[int] = set()
 
     def settle(self) -> bool:
-        """Count new arrivals; true when some warp may go on."""
+        """Count new arrivals. Returns whether some warp may run on."""
         moved = [self._arrive(index) for index in self.cluster.blocked_warps(WAIT_BAR)]
         return any(moved)
 
@@ -79,7 +79,7 @@ class Named:
         return True
 
     def _count(self, index: int, number: int, how: int) -> None:
-        """A warp has come; one that only arrives goes on."""
+        """Count the arrival of a warp. A warp that only arrives runs on."""
         cluster, rank = self.cluster, index // self.cluster.per_cta
         bar = self.bars[rank][number]
         bar.arrived += 32
@@ -91,11 +91,11 @@ class Named:
             bar.waiting.append(index)
 
     def progress(self, rank: int, number: int, count: int) -> str:
-        """How many have come to a barrier for ``count`` threads (0: all), in words."""
+        """Returns how many threads have arrived at a barrier for ``count`` threads (0: all), in words."""
         return f"{self.bars[rank][number].arrived} of {count or self._everyone(rank)} threads have arrived"
 
     def _everyone(self, rank: int) -> int:
-        """Threads that a barrier without a count waits for: warps that have not exited."""
+        """Returns the threads that a barrier without a count waits for: those of warps that have not exited."""
         per_cta = self.cluster.per_cta
         status = self.cluster.warps["status"][rank * per_cta : (rank + 1) * per_cta]
         return 32 * int(np.count_nonzero(status != DONE))
@@ -108,7 +108,7 @@ class Named:
         bar = self.bars[index // self.cluster.per_cta][number]
         if bar.arrived and bar.count != count:
             given, before = (f"{c} threads" if c else "all threads of the CTA" for c in (count, bar.count))
-            text = f"barrier {number} for {given}; others came to it for {before}: give the same count everywhere."
+            text = f"barrier {number} for {given}; others arrived at it for {before}: give the same count everywhere."
             raise faults.error(ProtocolError, self.cluster, inst, index, 0, text)
         bar.count = count
 
@@ -125,15 +125,15 @@ class Named:
         target = inst.operands[0]
         if isinstance(target, Register):
             offset = self.cluster.launch.kernel.slots[target.name]
-            held = self.cluster.bytes[index, offset : offset + 4 * max(1, target.bits)].view(np.uint32)
+            words = self.cluster.bytes[index, offset : offset + 4 * max(1, target.bits)].view(np.uint32)
             result = {"popc": sum(votes), "and": -int(all(votes)), "or": -int(any(votes))}[inst["op"]]
-            held[: 32 if target.bits > 1 else 1] = result & 0xFFFF_FFFF
+            words[: 32 if target.bits > 1 else 1] = result & 0xFFFF_FFFF
 
 
 class Whole:
-    """The barrier of the cluster: a counter of arrivals and a phase; every thread waits for the phase it arrived in.
+    """The barrier of the cluster: a count of arrivals and a phase. Every thread waits for the phase it arrived in.
 
-    ``owed`` is, for every lane of every warp, the phase that it has arrived in and not yet waited for, else -1.
+    ``owed``: for every lane of every warp, the phase that it has arrived in and not yet waited for, else -1.
     """
 
     def __init__(self, cluster: ClusterState) -> None:
@@ -142,7 +142,7 @@ class Whole:
         self.owed = np.full((cluster.count, 32), -1, np.int64)
 
     def settle(self) -> bool:
-        """Count new arrivals and let go whose phase is over; true when some lane may go on."""
+        """Count new arrivals and release the lanes whose phase is over. Returns whether some lane may run on."""
         warps = self.cluster.warps
         blocked = lane_table(warps["blocked"] & warps["live"]) & (warps["wait_kind"] == WAIT_CLUSTER)
         waits = warps["wait_arg"] != 0
@@ -162,12 +162,12 @@ class Whole:
         return moved
 
     def progress(self) -> str:
-        """How many have arrived, in words."""
+        """Returns how many threads have arrived, in words."""
         live = lane_table(self.cluster.warps["live"])
         return f"{int((live & (self.owed == self.phase)).sum())} of {int(live.sum())} threads have arrived"
 
     def _turn(self) -> bool:
-        """A new phase when every thread that has not exited has arrived."""
+        """Start a new phase if every thread that has not exited has arrived. Returns whether it did."""
         here = self.owed == self.phase
         if not here.any() or (_masks(here) & self.cluster.warps["live"] != self.cluster.warps["live"]).any():
             return False
@@ -184,6 +184,6 @@ _BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
 
 
 def _masks(table: NDArray[np.bool_]) -> NDArray[np.uint32]:
-    """Flags as lane masks."""
+    """Returns flags, shape (warps, 32), as lane masks."""
     masks: NDArray[np.uint32] = (table * _BITS).sum(axis=1, dtype=np.uint32)
     return masks

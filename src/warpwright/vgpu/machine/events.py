@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from warpwright.targets import Timing
 from warpwright.vgpu.program.program import Inst, Program
 
-__all__ = ["Barrier", "Event", "EventLog", "Listener", "Observer", "Observers", "Records", "Rows"]
+__all__ = ["Barrier", "Event", "EventLog", "Listener", "Observer", "Records", "Rows"]
 
 Rows = NDArray[np.int64]
 Records = NDArray[np.uint64]
@@ -118,16 +118,3 @@ class Listener(Generic[Launch, Cluster]):
 
     def end(self, cluster: Cluster, error: Exception | None = None, own: bool = False) -> None:
         """A cluster is done, or stopped by an error: its ``own``, or because the launch would never end."""
-
-
-class Observers(Listener[Launch, Cluster]):
-    """Passes the events of a launch on to its observers."""
-
-    events = True
-
-    def __init__(self, observers: Sequence[Observer]) -> None:
-        self.observers = observers
-
-    def event(self, event: Event) -> None:
-        for observer in self.observers:
-            observer.event(event)

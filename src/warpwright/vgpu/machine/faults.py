@@ -1,4 +1,4 @@
-"""The sentences of run-time errors: who did what, what was wrong, and what mends it."""
+"""The messages of run-time errors: which thread did what, what was wrong, and what mends it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WINDOWS = {SHARED_WINDOW >> 32: "shared", LOCAL_WINDOW >> 32: "local"}
 
 
 def who(cluster: ClusterState, inst: Inst, index: int, lane: int) -> str:
-    """``file:line: `opcode`: kernel k, CTA (x, y, z), warp w, lane l``."""
+    """Returns ``file:line: `opcode`: kernel k, CTA (x, y, z), warp w, lane l``."""
     rank, warp = divmod(index, cluster.per_cta)
     cta = cluster.launch.cta_of(cluster.first, rank)
     thread = f"warp {warp}, lane {lane}" if lane >= 0 else f"warp {warp}"
@@ -24,25 +24,25 @@ def who(cluster: ClusterState, inst: Inst, index: int, lane: int) -> str:
 def error(
     kind: type[WarpwrightError], cluster: ClusterState, inst: Inst, index: int, lane: int, reason: str
 ) -> WarpwrightError:
-    """An error of a thread (of a warp, where ``lane`` is -1) at an instruction."""
-    made = kind(f"{who(cluster, inst, index, lane)}: {reason}")
-    made.at, made.reason = (inst.index, 32 * index + max(lane, 0)), reason
-    return made
+    """Returns the error of a thread (of a warp, if ``lane`` is -1) at an instruction."""
+    error = kind(f"{who(cluster, inst, index, lane)}: {reason}")
+    error.at, error.reason = (inst.index, 32 * index + max(lane, 0)), reason
+    return error
 
 
 def at_exit(
     kind: type[WarpwrightError], cluster: ClusterState, op: Op, what: str, reason: str, warp: int = -1
 ) -> WarpwrightError:
-    """The error of what a CTA, or a warp of it, owes when it exits; ``op`` began it, ``what`` says how."""
+    """Returns the error of a CTA, or of a warp of it, that exits before it has finished what ``op`` began."""
     whose = f", warp {warp}" if warp >= 0 else ""
-    made = kind(f"kernel {cluster.launch.name}, CTA {cluster.launch.cta_of(cluster.first, op.rank)}{whose} {reason}")
-    made.at = op.inst.index, 32 * (op.rank * cluster.per_cta + op.warp) + max(op.lane, 0)
-    made.what, made.reason = what, f"warp {warp} {reason}" if warp >= 0 else f"the CTA {reason}"
-    return made
+    error = kind(f"kernel {cluster.launch.name}, CTA {cluster.launch.cta_of(cluster.first, op.rank)}{whose} {reason}")
+    error.at = op.inst.index, 32 * (op.rank * cluster.per_cta + op.warp) + max(op.lane, 0)
+    error.what, error.reason = what, f"warp {warp} {reason}" if warp >= 0 else f"the CTA {reason}"
+    return error
 
 
 def fault(cluster: ClusterState, index: int) -> WarpwrightError:
-    """The error for what lane code or a routine recorded in a warp's state."""
+    """Returns the error for the fault that lane code or a routine recorded in a warp's state."""
     warp = cluster.warps[index]
     inst = cluster.launch.insts[int(warp["inst"])]
     kind = FAULTS[int(warp["fault"])]
@@ -50,12 +50,12 @@ def fault(cluster: ClusterState, index: int) -> WarpwrightError:
     message = cluster.launch.kernel.messages.get(inst.index)
     if kind == "unsupported" and message:
         return UnsupportedInstruction(message)
-    found, reason = _told(cluster, inst, index, kind, address)
+    found, reason = _reason(cluster, inst, index, kind, address)
     return error(found, cluster, inst, index, lane, reason)
 
 
-def _told(cluster: ClusterState, inst: Inst, index: int, kind: str, address: int) -> tuple[type[DeviceError], str]:
-    """Class and reason of a fault."""
+def _reason(cluster: ClusterState, inst: Inst, index: int, kind: str, address: int) -> tuple[type[DeviceError], str]:
+    """Returns the class and the reason of a fault."""
     if kind in ("bounds", "misaligned", "rank"):
         return MemoryFault, _access(cluster, inst, kind, address)
     if kind == "trap":
@@ -105,7 +105,7 @@ def _tensor_memory(kind: str, address: int, warp: int) -> str:
 
 
 def mbarrier(kind: str, cluster: ClusterState, rank: int, offset: int) -> str:
-    """What is wrong with an mbarrier operation."""
+    """Returns what is wrong with an mbarrier operation."""
     where = f"the mbarrier at offset 0x{offset:x} of CTA {rank}"
     if kind == "mbarrier_invalid":
         return f"{where} is not initialised: run mbarrier.init there, and synchronise, before it is used."
@@ -121,13 +121,13 @@ def mbarrier(kind: str, cluster: ClusterState, rank: int, offset: int) -> str:
 
 
 def fields(cluster: ClusterState, rank: int, offset: int) -> tuple[int, int, int, int]:
-    """Phase, pending arrivals, expected arrivals and pending bytes of an mbarrier."""
+    """Returns phase, pending arrivals, expected arrivals and pending bytes of an mbarrier."""
     word = int.from_bytes(cluster.shared[rank, offset : offset + 8].tobytes(), "little")
     tx = word >> 41 & 0x1F_FFFF
     return word & 1, word >> 1 & 0xF_FFFF, word >> 21 & 0xF_FFFF, tx - ((tx >> 20) << 21)
 
 
 def describe_word(cluster: ClusterState, rank: int, offset: int) -> str:
-    """The fields of an mbarrier in words."""
+    """Returns the fields of an mbarrier in words."""
     phase, pending, expected, tx = fields(cluster, rank, offset)
     return f"phase {phase}, {pending} of {expected} arrivals and {tx} bytes pending"

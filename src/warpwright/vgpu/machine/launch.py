@@ -32,9 +32,9 @@ Dim3 = tuple[int, int, int]
 class Launch:
     """One launch while it runs: the compiled kernel, its geometry, its global memory.
 
-    ``recorder`` gets the rows of each cluster, ``chosen`` are the clusters to run (all of them when None). ``limit``:
-    jumps that a warp may make without waiting; ``seed``: of the schedule, 0 for the one that always runs; ``slice``:
-    block jumps of a warp's turn.
+    ``listener`` follows the launch; ``chosen``: the clusters to run, None for all. ``limit``: jumps that a warp may
+    make without waiting; ``seed``: of the schedule, 0 for the one that always runs; ``slice``: block jumps of a warp's
+    turn.
     """
 
     kernel: Kernel
@@ -99,14 +99,13 @@ class Launch:
 
     @property
     def by_turns(self) -> bool:
-        """Whether clusters run by turns, in one order: that of a seed, or because those of a watched launch order one
-        another, or learn from one another, or go on in step."""
+        """Whether clusters run in turns, in one order: by a seed, in step, or because the listener asks for it."""
         return self.seed > 0 or self.in_step or (self.listener is not None and self.listener.in_turn)
 
     @property
     def in_step(self) -> bool:
-        """Whether all clusters that a chip holds go on together, a round each: those of a recorded launch that
-        hand out work by atomic operations. If each ran to its end at once, the first would take all of it."""
+        """Whether all resident clusters run together, a round each: those of a timed launch that hand out work by
+        atomic operations. If each cluster ran to its end at once, the first would take all of the work."""
         return self.timed and any(inst.name == "atom" and not inst["space"].startswith("shared") for inst in self.insts)
 
     @property
@@ -120,7 +119,7 @@ class Launch:
 
     @property
     def numbers(self) -> Sequence[int]:
-        """The clusters to run."""
+        """The clusters to run, in order."""
         x, y, z = self.clusters
         if self.seed and not self.takes_over:
             return shuffled(x * y * z, self.seed)
@@ -132,17 +131,18 @@ class Launch:
         return x, y, z
 
     def live_mask(self, warp: int) -> int:
-        """The lanes of a warp that have a thread."""
+        """Returns the lanes of a warp that have a thread."""
         return (1 << min(32, self.threads - 32 * warp)) - 1
 
     def first_cta(self, number: int) -> Dim3:
-        """Grid coordinates of the first CTA of a cluster; clusters count along x first."""
+        """Returns the grid coordinates of the first CTA of a cluster; clusters count along x first."""
         x, y, _ = self.clusters
         place = (number % x, number // x % y, number // (x * y))
         first = tuple(p * c for p, c in zip(place, self.cluster, strict=True))
         return first[0], first[1], first[2]
 
     def cta_of(self, first: Dim3, rank: int) -> Dim3:
+        """Returns the grid coordinates of a CTA of the cluster whose first CTA is ``first``."""
         inside = self._inside(rank)
         return first[0] + inside[0], first[1] + inside[1], first[2] + inside[2]
 
@@ -151,7 +151,7 @@ class Launch:
         return rank % x, rank // x % y, rank // (x * y)
 
     def fixed_specials(self, rank: int, warp: int) -> dict[str, Any]:
-        """Special registers that are the same in every cluster (PTX ISA 9.1 chapter 10)."""
+        """Returns the special registers that are the same in every cluster (PTX ISA 9.1 chapter 10)."""
         lane = np.arange(32, dtype=np.uint32)
         thread = 32 * warp + lane
         x, y, _ = self.block
@@ -175,7 +175,7 @@ class Launch:
         return values
 
     def grid_specials(self, first: Dim3, rank: int) -> dict[str, Any]:
-        """Special registers that tell where in the grid a CTA is."""
+        """Returns the special registers that depend on the place of a CTA in the grid."""
         cta = self.cta_of(first, rank)
         values: dict[str, Any] = {f"%ctaid.{axis}": cta[i] for i, axis in enumerate("xyz")}
         values |= {f"%clusterid.{axis}": first[i] // self.cluster[i] for i, axis in enumerate("xyz")}
@@ -188,13 +188,13 @@ class Launch:
         self._check_count(args)
         for variable in program.variables:
             self.memory.place(variable.address, variable.data)
-        given = [value.array if isinstance(value, TensorMap) else value for value in args]
-        arrays = [value for value in given if isinstance(value, np.ndarray)]
+        values = [value.array if isinstance(value, TensorMap) else value for value in args]
+        arrays = [value for value in values if isinstance(value, np.ndarray)]
         self._check_room(arrays)
         self.memory.upload(arrays)
         block = bytearray(max(16, sum(p.nbytes + p.align for p in program.params)))
         for param, value in zip(program.params, args, strict=True):
-            block[param.offset : param.offset + param.nbytes] = self._fitting(param, value)
+            block[param.offset : param.offset + param.nbytes] = self._param_bytes(param, value)
         self.params_base = self.memory.reserve(bytes(block))
         self.table = self.memory.table
         self.params_host = self.memory.view(self.params_base).ctypes.data
@@ -213,8 +213,8 @@ class Launch:
                 "memory; use smaller arrays"
             )
 
-    def _fitting(self, param: Param, value: Any) -> bytes:
-        """The bytes of an argument, as many as its parameter has."""
+    def _param_bytes(self, param: Param, value: Any) -> bytes:
+        """Returns the bytes of an argument. Raises LaunchError if its parameter has another size."""
         data = self._encode(param, value)
         if len(data) != param.nbytes:
             kind = "array" if isinstance(value, np.ndarray) else type(value).__name__

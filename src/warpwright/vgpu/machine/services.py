@@ -1,4 +1,4 @@
-"""What the machine does for lanes while they wait: tensor memory allocation, printf, changes of a tensor map."""
+"""Services that the machine performs while lanes wait: tensor memory allocation, printf, changes of a tensor map."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class TensorMemory:
         self.granted: dict[int, Op] = {}
 
     def alloc(self, op: Op) -> bool:
-        """First fit; both CTAs of a pair get the same columns, once both have asked."""
+        """tcgen05.alloc: first fit. Both CTAs of a pair get the same columns, once both have asked. Returns False if
+        the CTA must wait."""
         columns = op.words[1] & 0xFFFF_FFFF
         if columns not in _COLUMNS:
             raise self.cluster.failure(ProtocolError, op, f"{columns} columns; expected 32, 64, 128, 256 or 512.")
@@ -50,7 +51,7 @@ class TensorMemory:
         return [op.rank] if op.inst["group"].endswith("1") else sorted((op.rank, op.rank ^ 1))
 
     def _check_peer(self, op: Op, columns: int) -> None:
-        """Both CTAs of a pair exist and ask for the same number of columns."""
+        """Raises ProtocolError unless both CTAs of a pair exist and ask for the same number of columns."""
         other = self._pair(op)[0] if self._pair(op)[0] != op.rank else self._pair(op)[-1]
         if other >= self.cluster.ranks:
             ranks = self.cluster.ranks
@@ -86,12 +87,12 @@ class TensorMemory:
     def dealloc(self, op: Op) -> bool:
         column, columns = op.words[0] & 0xFFFF, op.words[1] & 0xFFFF_FFFF
         bits = ((1 << columns // 32) - 1) << column // 32
-        held = int(self.cluster.tmem_masks[op.rank])
-        if columns not in _COLUMNS or held & bits != bits or column % 32:
+        allocated = int(self.cluster.tmem_masks[op.rank])
+        if columns not in _COLUMNS or allocated & bits != bits or column % 32:
             last = column + columns - 1
             text = f"columns {column} to {last} are not allocated here; give the address and count of an alloc."
             raise self.cluster.failure(ProtocolError, op, text)
-        self.cluster.tmem_masks[op.rank] = held & ~bits
+        self.cluster.tmem_masks[op.rank] = allocated & ~bits
         for waiting in list(self.waiting.values()):
             if self._retry(waiting):
                 self.cluster.release(waiting.rank * self.cluster.per_cta + waiting.warp, WAIT_SERVICE)
@@ -102,13 +103,13 @@ class TensorMemory:
         return True
 
     def wanted(self, rank: int) -> str:
-        """What a waiting CTA asks for and what it has, in words."""
+        """Returns what a waiting CTA asks for and what is free, in words."""
         op = self.waiting.get(rank)
         free = 512 - 32 * int(self.cluster.tmem_masks[rank]).bit_count()
         return f"{op.words[1] if op else 0} columns of tensor memory ({free} are free)"
 
     def check_freed(self) -> None:
-        """Raises ProtocolError for a CTA that ends with tensor memory allocated."""
+        """Raises ProtocolError if a CTA ends with tensor memory allocated."""
         for rank in np.flatnonzero(self.cluster.tmem_masks).tolist():
             columns = 32 * int(self.cluster.tmem_masks[rank]).bit_count()
             text = f"exits with {columns} columns of tensor memory allocated; free them with tcgen05.dealloc."
@@ -124,7 +125,7 @@ def _shared(cluster: ClusterFabric, op: Op, address: int, nbytes: int) -> NDArra
 
 
 def _memory(cluster: ClusterFabric, op: Op, address: int) -> NDArray[np.uint8]:
-    """The bytes at a generic address, to the end of what they belong to."""
+    """Returns the bytes from a generic address to the end of the memory that contains it."""
     if address >> 32 == LOCAL_WINDOW >> 32:
         return _local(cluster, op, address & 0xFFFF_FFFF)
     if address >> 32 == SHARED_WINDOW >> 32:
@@ -145,7 +146,7 @@ def _text(cluster: ClusterFabric, op: Op, address: int) -> str:
 
 
 def _argument(cluster: ClusterFabric, op: Op, place: int) -> int:
-    """A 64-bit argument of a call: the operand is its variable in local memory."""
+    """Returns a 64-bit argument of a call, whose operand is a variable in local memory."""
     operand = op.inst.operands[place]
     assert isinstance(operand, Symbol)
     return int.from_bytes(bytes(_local(cluster, op, operand.value)[:8]), "little")
@@ -165,7 +166,7 @@ _CONVERSION = re.compile(r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?(hh|h|ll|l|j|z|t)?
 
 
 def format_printf(text: str, data: bytes, string_at: Callable[[int], str]) -> str:
-    """Format as C's printf does, taking the arguments from packed bytes."""
+    """Returns text formatted as C's printf does, with the arguments in packed bytes."""
     at = 0
 
     def take(size: int, code: str) -> int | float:

@@ -13,7 +13,7 @@ __all__ = ["deadlock", "waiting_at", "waits_for"]
 
 
 def deadlock(cluster: Cluster) -> str:
-    """Who waits on what, when nothing can move."""
+    """Returns the message of a deadlock: which lanes of a cluster wait for what."""
     rows = [row for index in range(cluster.count) for row in _waits(cluster, index)]
     shown = rows[:12] + ([f"… and {len(rows) - 12} more"] if len(rows) > 12 else [])
     return f"kernel {cluster.launch.name}: no warp can make progress.\n  " + "\n  ".join(shown)
@@ -42,7 +42,7 @@ def _wait(cluster: Cluster, index: int, lane: int) -> str:
 
 
 def waits_for(cluster: Cluster, index: int, lane: int) -> str:
-    """What a lane that does not run waits for, in words."""
+    """Returns what a lane that cannot run waits for, in words."""
     warp = cluster.warps[index]
     if not int(warp["blocked"]) >> lane & 1:
         parked = int(warp["parked"]) >> lane & 1
@@ -52,7 +52,7 @@ def waits_for(cluster: Cluster, index: int, lane: int) -> str:
 
 
 def waiting_at(cluster: Cluster, index: int, lane: int) -> Inst:
-    """The instruction that a lane waits at: a blocked lane goes on at the block after it."""
+    """Returns the instruction that a lane waits at: a blocked lane runs on at the block after it."""
     blocks = cluster.launch.kernel.program.blocks
     warp = cluster.warps[index]
     number = int(warp["pc"][lane])

@@ -162,7 +162,7 @@ def named(known: Knowledge, row: Row) -> None:
     if unknown is not None:
         first = known.step("came to the round before", unknown.inst, unknown.lane)
         second = known.step("comes", row.inst, int(row.lanes[0]))
-        known.find("barrier-count", (first, second), f"barrier {row.a}: nothing orders the second behind the first")
+        known.find("barrier-count", (first, second), f"barrier {row.a}: nothing orders the second after the first")
     held.settle(known.clocks, known.running_threads(rank))
 
 
@@ -245,7 +245,7 @@ def _live(known: Knowledge, place: int, inst: int, lanes: Lanes) -> Mbarrier | N
         late = known.accesses.unknown(np.full(len(lanes), held.init), lanes)
         held.known[lanes] = ~late
         for lane in lanes[late].tolist()[:1]:
-            known.find_pair("mbarrier-init", held.init, inst, lane, "nothing orders the use behind it")
+            known.find_pair("mbarrier-init", held.init, inst, lane, "nothing orders the use after it")
     return held
 
 

@@ -259,7 +259,7 @@ class Globals:
 
 
 _MESSAGES = {
-    "race": "nothing orders the second behind the first",
+    "race": "nothing orders the second after the first",
     "grid-race": "they are of different clusters, and no release that is acquired is between them",
     "proxy-fence": "they are ordered, but the proxies differ",
     "read-only": "they are ordered, but this load need not see what the launch writes",
