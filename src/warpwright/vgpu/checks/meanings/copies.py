@@ -18,7 +18,7 @@ __all__: list[str] = []
     "red.async", "clusterlaunchcontrol.try_cancel.async",
 )  # fmt: skip
 def copy(known: Knowledge, row: Row) -> None:
-    """What the copy reads is over with its bulk group, what it writes with the phase that its bytes belong to."""
+    """The copy's reads are over with its bulk group, its writes with the phase that its bytes belong to."""
     for _ in range(row.a):
         op = known.op()
         for cells in known.footprints.reads(op):
@@ -31,8 +31,8 @@ def copy(known: Knowledge, row: Row) -> None:
 
 
 def _outside(known: Knowledge, op: Op, writes: list[int]) -> None:
-    """What the copy reads of global memory is over with what it does to shared memory, and so is its use of a tensor
-    map; what it writes there, with its bulk group."""
+    """The copy's reads of global memory, and its use of a tensor map, are over with its writes to shared memory; its
+    writes to global memory are over with its bulk group."""
     kind = known.globals.kinds[op.inst.index]
     if kind is None:
         return
@@ -44,18 +44,18 @@ def _outside(known: Knowledge, op: Op, writes: list[int]) -> None:
 
 
 def signals(known: Knowledge, op: Op, place: int) -> None:
-    """An engine will count at the mbarrier: its initialisation must be visible to the async proxy."""
-    held = known.mbarriers.get(place)
-    if held is None:
+    """An engine will complete on the mbarrier: its initialisation must be visible to the async proxy."""
+    mbarrier = known.mbarriers.get(place)
+    if mbarrier is None:
         return
     lane = known.lane(op)
-    if lane in held.seen_async:
+    if lane in mbarrier.seen_async:
         return
-    ids, who = np.array([held.init]), np.array([lane])
+    ids, who = np.array([mbarrier.init]), np.array([lane])
     if not (known.accesses.unknown(ids, who) | known.accesses.unseen(ids, who)).any():
-        held.seen_async.add(lane)
+        mbarrier.seen_async.add(lane)
     else:
-        known.find_pair("mbarrier-init", held.init, op.inst.index, lane, "the async proxy need not see it")
+        known.find_pair("mbarrier-init", mbarrier.init, op.inst.index, lane, "the async proxy need not see it")
 
 
 def _read(known: Knowledge, op: Op, cells: Cells) -> None:
@@ -79,7 +79,7 @@ def _write(known: Knowledge, op: Op, cells: Cells) -> int:
 
 
 def _words(known: Knowledge, cells: Cells) -> slice:
-    """The words of 8 bytes that a span of cells lies in."""
+    """Returns the words of 8 bytes that a span of cells lies in."""
     if not len(cells):
         return slice(0)
     width = known.footprints.cell
@@ -133,8 +133,8 @@ def lane_wait(known: Knowledge, row: Row) -> None:
 
 @meaning("cp.async.mbarrier.arrive")
 def lane_arrive(known: Knowledge, row: Row) -> None:
-    """The lane's copies so far are over with the phase in which this arrives, and so is what the lane knows. Without
-    .noinc the phase waits for one arrival more, this one."""
+    """The phase in which this arrives covers the lane's copies so far and what the lane knows. Without .noinc the phase
+    waits for one arrival more: this one."""
     more = "noinc" not in known.insts[row.inst].opcode.split(".")
     for _ in range(row.a):
         op = known.op()
@@ -150,6 +150,6 @@ def lane_arrive(known: Knowledge, row: Row) -> None:
 
 @meaning("tcgen05.relinquish_alloc_permit", "call.vprintf", "call.__assertfail", "tensormap.replace")
 def service(known: Knowledge, row: Row) -> None:
-    """Done at once, with nothing that the checks follow."""
+    """A service that is done at once, without an effect on the checks."""
     for _ in range(row.a):
         known.op()

@@ -16,7 +16,7 @@ __all__: list[str] = []
 
 
 @meaning("tensormap.replace")
-def replaced(known: Knowledge, row: Row) -> None:
+def replace_field(known: Knowledge, row: Row) -> None:
     """A weak access of all 128 bytes, in shared or global memory."""
     for _ in range(row.a):
         op = known.op()
@@ -27,8 +27,8 @@ def replaced(known: Knowledge, row: Row) -> None:
 
 
 @meaning("tensormap.cp_fenceproxy")
-def published(known: Knowledge, row: Row) -> None:
-    """The warp copies a map from shared to global memory, and releases it to the tensor-map proxy."""
+def publish(known: Knowledge, row: Row) -> None:
+    """The warp copies a map from shared to global memory and releases it to the tensor-map proxy."""
     for _ in range(row.a):
         op = known.op()
         _inside(known, op, 1, write=False)

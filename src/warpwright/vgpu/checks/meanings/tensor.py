@@ -15,42 +15,42 @@ __all__: list[str] = []
 
 
 @meaning("tcgen05.mma", "tcgen05.mma.ws", "tcgen05.cp", "tcgen05.shift")
-def product(known: Knowledge, row: Row) -> None:
-    """Operations of a pipeline come one after the other, so what is over is told by how many are."""
+def tensor_op(known: Knowledge, row: Row) -> None:
+    """Operations of a pipeline complete in order, so a count says which of them are over."""
     for _ in range(row.a):
         op = known.op()
-        prints, lane = known.footprints.of_product(op), known.lane(op)
+        prints, lane = known.footprints.of_tensor_op(op), known.lane(op)
         counts = known.pipes.setdefault(op.rank, {})
         number = counts[prints.pipe] = counts.get(prints.pipe, 0) + 1
-        behind = _behind(known, op, prints.pipe)
+        after = _ordered_after(known, op, prints.pipe)
         if not (known.repeats(row) and known.last_mma[op.rank][0] == lane):
             known.last_mma[op.rank] = lane, known.clocks.of(lane)
-        access = known.accesses.one(behind[0], number, True, row.inst, lane)
+        access = known.accesses.one(after[0], number, True, row.inst, lane)
         for cells in prints.operands:
             _operand(known, cells, lane, row.inst, access)
         for cells in prints.tensor_reads:
-            if not _judge(known, cells, lane, row.inst, False, behind):
+            if not _judge(known, cells, lane, row.inst, False, after):
                 _unwritten(known, row.inst, lane, "reads")
             known.tensor.read(cells, access)
         adds = not prints.begins and op.inst.name.startswith("tcgen05.mma")
         for cells in prints.accumulators:
             if prints.begins:
                 _lost(known, cells, op, prints.pipe)
-            if not _judge(known, cells, lane, row.inst, True, behind) and adds:
+            if not _judge(known, cells, lane, row.inst, True, after) and adds:
                 _unwritten(known, row.inst, lane, "adds to")
             known.tensor.write(cells, access)
 
 
-def _behind(known: Knowledge, op: Op, pipe: str) -> tuple[int, ...]:
-    """Columns of the pipelines that an operation comes behind by itself, its own first (PTX ISA 9.1 section
-    9.7.16.6): products behind copies and shifts, shifts behind products."""
+def _ordered_after(known: Knowledge, op: Op, pipe: str) -> tuple[int, ...]:
+    """Returns the columns of the pipelines that an operation is ordered after without synchronisation, its own first
+    (PTX ISA 9.1 section 9.7.16.6): MMAs after copies and shifts, shifts after MMAs."""
     own = known.column(pipe, op.rank)
     others = known.pipes[op.rank] if op.inst.name == "tcgen05.shift" else (COPIES,) if pipe != COPIES else ()
     return own, *(known.column(other, op.rank) for other in others)
 
 
 def _lost(known: Knowledge, cells: Cells, op: Op, pipe: str) -> None:
-    """A sum begins where another is that no commit has covered: nobody can have read that one."""
+    """A sum overwrites another sum that no commit has covered: no thread can have read that one."""
     rows, writers = known.accesses.rows, known.tensor.writer[cells]
     column, since = known.column(pipe, op.rank), known.committed.get(op.rank, {}).get(pipe, 0)
     for access in np.unique(writers[writers >= 0]).tolist():
@@ -60,7 +60,7 @@ def _lost(known: Knowledge, cells: Cells, op: Op, pipe: str) -> None:
 
 
 def _judge(known: Knowledge, cells: Cells, lane: int, inst: int, write: bool, pipes: tuple[int, ...] = ()) -> bool:
-    """Order in tensor memory: known, and for other threads passed on and taken up with tcgen05.fence."""
+    """Judge an access of tensor memory: other threads' accesses need tcgen05.fence on both sides."""
     return known.judge(known.tensor, cells, lane, inst, write, pipes=pipes, acquired=known.acquired[lane // 32])
 
 
@@ -87,8 +87,8 @@ def alloc(known: Knowledge, row: Row) -> None:
 
 @meaning("tcgen05.dealloc")
 def dealloc(known: Knowledge, row: Row) -> None:
-    """Ends the life of columns: nobody may use them any more, and what they held is gone. Of a pair the other CTA must
-    be known to have come to its tcgen05.alloc: that this CTA's is over does not say so."""
+    """Ends the life of columns: no thread may use them any more, and their contents are gone. In a pair, the other
+    CTA's tcgen05.alloc must be known to be over: that this CTA's is over does not imply it."""
     op, lane = known.op(), int(row.lanes[0])
     cells = known.footprints.columns(op.rank, op.words[0] & 0xFFFF, op.words[1] & 0xFFFF_FFFF)
     known.judge(known.tensor, cells, lane, row.inst, write=True)
@@ -100,14 +100,14 @@ def dealloc(known: Knowledge, row: Row) -> None:
 
 @meaning("tcgen05.commit")
 def commit(known: Knowledge, row: Row) -> None:
-    """The mbarrier learns that all operations so far are over, and what was over before they began."""
+    """The mbarrier learns that all operations so far are over, and what was known when the last of them was issued."""
     for _ in range(row.a):
         op = known.op()
         counts = known.committed[op.rank] = dict(known.pipes.get(op.rank, {}))
-        _, behind = known.last_mma.get(op.rank, (0, None))
+        _, issuer = known.last_mma.get(op.rank, (0, None))
         clock = known.clocks.blank()
-        if behind is not None:
-            clock[:, : behind.shape[1]] = behind
+        if issuer is not None:
+            clock[:, : issuer.shape[1]] = issuer
         for pipe, number in counts.items():
             clock[:, known.column(pipe, op.rank)] = number
         lane = known.lane(op)
@@ -118,7 +118,7 @@ def commit(known: Knowledge, row: Row) -> None:
 
 @meaning("tcgen05.ld", "tcgen05.st")
 def move(known: Knowledge, row: Row) -> None:
-    """A warp's load or store of its quarter of the lanes; over when the warp has waited for it."""
+    """A warp loads or stores its quarter of the lanes; that is over when the warp has waited for it."""
     inst = known.insts[row.inst]
     store, lane = inst.name == "tcgen05.st", int(row.lanes[0])
     kind = "tensor stores" if store else "tensor loads"
@@ -142,27 +142,27 @@ def wait_move(known: Knowledge, row: Row) -> None:
 
 @meaning("tcgen05.fence::before_thread_sync")
 def fence_before(known: Knowledge, row: Row) -> None:
-    """What the thread knows of tensor memory is passed on by the next barrier or arrive."""
+    """The next barrier or arrive passes on what the thread knows of tensor memory."""
     known.clocks.pass_on(row.lanes, known.tensor_columns())
 
 
 @meaning("tcgen05.fence::after_thread_sync")
 def fence_after(known: Knowledge, row: Row) -> None:
-    """What barriers and waits have passed on is taken up for the thread's next operations on tensor memory."""
+    """The thread's next operations on tensor memory are ordered after what barriers and waits have passed on."""
     known.acquired[row.warp] = known.clocks.table[SEEN, row.lanes, : known.clocks.used].max(axis=0)
 
 
 @meaning("wgmma.mma_async")
 def wgmma(known: Knowledge, row: Row) -> None:
-    """One warp's issue of an instruction of its warpgroup. Every warp must be allowed to begin, and all read as one;
-    who has waited for it knows that all four warps had come so far."""
+    """One warp issues an instruction of its warpgroup. Each of the four issues must be ordered; the four count as one
+    read; a warp that has waited for the instruction knows that all four warps had issued it."""
     first = row.warp - row.warp % known.cluster.per_cta % 4
     number = known.count("wgmma", row.warp)
     lane, rank = int(row.lanes[0]), row.warp // known.cluster.per_cta
     group = known.counts.get(("groups", row.warp), 0) + 1
     registers.issue(known, row, group)
     if not known.repeats(row):
-        _come(known, row, first, group)
+        _begin_group(known, row, first, group)
     new = known.counts.get(("performed", first), 0) < number
     access = -1
     if new:
@@ -175,8 +175,8 @@ def wgmma(known: Knowledge, row: Row) -> None:
             known.judge(known.shared, cells, lane, row.inst, write=False, engine=True)
 
 
-def _come(known: Knowledge, row: Row, first: int, group: int) -> None:
-    """A warp begins a group: who waits for it learns what the warp knows."""
+def _begin_group(known: Knowledge, row: Row, first: int, group: int) -> None:
+    """A warp begins a group: a warp that waits for the group learns what this warp knows."""
     clock = known.clocks.release(row.lanes)
     known.wgmma_groups[first, group] = join(known.wgmma_groups.get((first, group)), clock)
     for lanes, over in known.wgmma_waits.get(first, ()):
@@ -201,8 +201,8 @@ def wait_group(known: Knowledge, row: Row) -> None:
     registers.wait(known, row.warp, over)
     if over > 0:
         known.clocks.reach(row.lanes, known.column("wgmma", first), over)
-    held = [entry for entry in known.wgmma_waits.get(first, []) if entry[0][0] != row.lanes[0]]
-    known.wgmma_waits[first] = [*held, (row.lanes, over)]
+    others = [entry for entry in known.wgmma_waits.get(first, []) if entry[0][0] != row.lanes[0]]
+    known.wgmma_waits[first] = [*others, (row.lanes, over)]
     clock = known.wgmma_groups.get((first, over))
     if clock is not None:
         known.clocks.acquire(row.lanes, clock)

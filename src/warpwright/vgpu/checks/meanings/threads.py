@@ -1,4 +1,4 @@
-"""What threads do by themselves: accesses, fences, barriers (PTX ISA 9.1 chapter 8, sections 9.7.9 and 9.7.13)."""
+"""Instructions of threads: accesses, fences, barriers (PTX ISA 9.1 chapter 8, sections 9.7.9 and 9.7.13)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WRITES = ("st", "st.mmio", "stmatrix")
 
 @meaning("ld", "ldu", "ld.mmio", "st", "st.mmio", "ldmatrix", "stmatrix")
 def access(known: Knowledge, row: Row) -> None:
-    """Accesses of shared memory, a lane each."""
+    """Accesses of shared memory, one a lane."""
     inside = row.places >= 0
     count = np.count_nonzero(inside)
     if count < len(inside):
@@ -40,7 +40,7 @@ def access(known: Knowledge, row: Row) -> None:
 
 
 def _findings(known: Knowledge, row: Row, lanes: Lanes, places: Lanes, write: bool) -> None:
-    """An access that something is wrong with: one step after another."""
+    """Judge an access in which `Shadow.lanes` found something unordered, and store it."""
     cells, who = known.footprints.of_lanes(places, lanes, row.a)
     written = known.judge(known.shared, cells, who, row.inst, write)
     ids = known.accesses.add(lanes, known.clocks.now(lanes), False, row.inst, lanes).repeat(len(cells) // len(lanes))
@@ -54,7 +54,7 @@ def _findings(known: Knowledge, row: Row, lanes: Lanes, places: Lanes, write: bo
 
 
 def _outside(known: Knowledge, row: Row, lanes: Lanes) -> None:
-    """Accesses of global memory are judged when the launch is over; here it is kept what the lanes know."""
+    """Store what the lanes know: accesses of global memory are judged when the launch is over."""
     kind = known.globals.kinds[row.inst]
     if kind is None:
         return
@@ -65,8 +65,8 @@ def _outside(known: Knowledge, row: Row, lanes: Lanes) -> None:
 
 @meaning("atom", "red")
 def atomic(known: Knowledge, row: Row) -> None:
-    """Atomic operations do not race with one another; with what else is done there they do, as writes and as reads.
-    They are remembered among the reads since the last write."""
+    """Atomic operations do not race with one another, but with other accesses, as writes and as reads. They are stored
+    among the reads since the last write."""
     inside = (row.places >= 0) & (row.places < known.footprints.shared_bytes)
     lanes = row.lanes[inside]
     if not inside.all():
@@ -88,7 +88,7 @@ def atomic(known: Knowledge, row: Row) -> None:
 
 
 def _uninitialised(known: Knowledge, row: Row, empty: NDArray[np.bool_], who: Lanes) -> None:
-    """Elements of a vector that nobody uses may be padding."""
+    """Find reads of cells that were never written. Elements of a vector that no instruction uses may be padding."""
     used = known.facts.used(row.inst)
     cells = len(empty) // len(np.unique(who))
     part = np.repeat(used, max(1, cells // len(used)))[: max(cells, len(used))].reshape(cells, -1).any(axis=1)
@@ -97,7 +97,7 @@ def _uninitialised(known: Knowledge, row: Row, empty: NDArray[np.bool_], who: La
 
 
 def _note_remote(known: Knowledge, row: Row, places: Lanes, lanes: Lanes) -> None:
-    """Remember the last use that a lane made of another CTA's shared memory."""
+    """Store the last use that a lane made of another CTA's shared memory."""
     if known.cluster.ranks == 1:
         return
     ranks = places // known.cluster.shared_stride
@@ -125,7 +125,7 @@ def fence_init(known: Knowledge, row: Row) -> None:
 
 @meaning("fence", "membar")
 def fence(known: Knowledge, row: Row) -> None:
-    """What the lanes know is released by a relaxed arrival that follows."""
+    """A relaxed arrival that follows releases what the lanes know."""
     for lane in row.lanes.tolist():
         known.fenced[lane] = known.clocks.of(lane)
     scope = fence_of(known.insts[row.inst])
@@ -155,15 +155,15 @@ def named(known: Knowledge, row: Row) -> None:
     rank, live = row.warp // known.cluster.per_cta, int(known.live[row.warp]).bit_count()
     if (rank, row.a) not in known.named:
         known.named[rank, row.a] = Named(known.clocks.column())
-    held = known.named[rank, row.a]
-    held.count = row.b & 0xFFFF_FFFF
+    bar = known.named[rank, row.a]
+    bar.count = row.b & 0xFFFF_FFFF
     waits = row.b >> 32 & 0xFF != BAR_ARRIVE
-    unknown = held.arrive(known.clocks, row.lanes, live, waits, row.inst)
+    unknown = bar.arrive(known.clocks, row.lanes, live, waits, row.inst)
     if unknown is not None:
-        first = known.step("came to the round before", unknown.inst, unknown.lane)
-        second = known.step("comes", row.inst, int(row.lanes[0]))
+        first = known.step("arrives in the round before", unknown.inst, unknown.lane)
+        second = known.step("arrives", row.inst, int(row.lanes[0]))
         known.find("barrier-count", (first, second), f"barrier {row.a}: nothing orders the second after the first")
-    held.settle(known.clocks, known.running_threads(rank))
+    bar.settle(known.clocks, known.running_threads(rank))
 
 
 @meaning("barrier.cluster.arrive")
@@ -211,19 +211,19 @@ def update(known: Knowledge, row: Row) -> None:
     for place in dict.fromkeys(row.places.tolist()):
         chosen = row.places == place
         lanes, packed = row.lanes[chosen], row.packed[chosen]
-        held = _live(known, place, row.inst, lanes)
-        if held is None:
+        mbarrier = _live(known, place, row.inst, lanes)
+        if mbarrier is None:
             continue
-        apart = not silent and int((packed & 0xFFFFF).sum()) > held.pending  # some come when the phase is over
+        apart = not silent and int((packed & 0xFFFFF).sum()) > mbarrier.pending  # some arrive when the phase is over
         clock = None if silent or apart else known.clocks.release(lanes)
         for lane, word in zip(lanes.tolist(), packed.tolist(), strict=True):
             count = word & 0xFFFFF
-            held.expected -= count if drops else 0
+            mbarrier.expected -= count if drops else 0
             clock = known.clocks.release(np.array([lane])) if apart else clock
             if count:
                 knows = known.clocks.table[GENERIC, lane]
-                known.check_arrival(held, knows, Arrival(row.inst, lane, int(knows[lane]) - (not silent)))
-            known.arrive(held, row.inst, lane, clock, count, word >> 20 & 0x3FFFFF, word >> 42 & 0x3FFFFF)
+                known.check_arrival(mbarrier, knows, Arrival(row.inst, lane, int(knows[lane]) - (not silent)))
+            known.arrive(mbarrier, row.inst, lane, clock, count, word >> 20 & 0x3FFFFF, word >> 42 & 0x3FFFFF)
             clock = None
 
 
@@ -233,25 +233,25 @@ def wait(known: Knowledge, row: Row) -> None:
     for place in dict.fromkeys(row.places.tolist()):
         chosen = row.places == place
         lanes, parity = row.lanes[chosen], int(row.packed[chosen][0]) & 1
-        held = _live(known, place, row.inst, lanes)
-        if held is not None:
-            held.wait(known.clocks, lanes, row.inst, not relaxed, parity)
+        mbarrier = _live(known, place, row.inst, lanes)
+        if mbarrier is not None:
+            mbarrier.wait(known.clocks, lanes, row.inst, not relaxed, parity)
 
 
 def _live(known: Knowledge, place: int, inst: int, lanes: Lanes) -> Mbarrier | None:
-    """The mbarrier at a place, whose initialisation the lanes must know of."""
-    held = known.mbarriers.get(place)
-    if held is not None and not held.known[lanes].all():
-        late = known.accesses.unknown(np.full(len(lanes), held.init), lanes)
-        held.known[lanes] = ~late
+    """Returns the mbarrier at a place. The lanes must know of its initialisation."""
+    mbarrier = known.mbarriers.get(place)
+    if mbarrier is not None and not mbarrier.known[lanes].all():
+        late = known.accesses.unknown(np.full(len(lanes), mbarrier.init), lanes)
+        mbarrier.known[lanes] = ~late
         for lane in lanes[late].tolist()[:1]:
-            known.find_pair("mbarrier-init", held.init, inst, lane, "nothing orders the use after it")
-    return held
+            known.find_pair("mbarrier-init", mbarrier.init, inst, lane, "nothing orders the use after it")
+    return mbarrier
 
 
 @meaning("setmaxnreg")
 def registers(known: Knowledge, row: Row) -> None:
-    """A warp's next one comes when the other warps of its warpgroup are known to have come to the last one."""
+    """Before a warp's next setmaxnreg, it must know that the other warps of its warpgroup executed the last one."""
     known.op()
     per_cta, lane = known.cluster.per_cta, int(row.lanes[0])
     first, last = row.warp - row.warp % per_cta % 4, row.warp - row.warp % per_cta + per_cta
@@ -259,7 +259,7 @@ def registers(known: Knowledge, row: Row) -> None:
     for other in range(first, min(first + 4, last)) if mine else ():
         theirs = known.setmaxnregs.get(other, [])[len(mine) - 1 : len(mine)]
         if known.accesses.unknown(np.array(theirs, np.int64), lane).any():
-            text = f"warp {other % per_cta} need not have come to the first"
+            text = f"warp {other % per_cta} need not have executed the first"
             known.find_pair("setmaxnreg", theirs[0], row.inst, lane, text)
     now = known.clocks.now(row.lanes[:1])
     mine.append(int(known.accesses.add(row.lanes[:1], now, False, row.inst, lane)[0]))

@@ -1,4 +1,4 @@
-"""The finding of a deadlock: who waits for what, who would have to come, what became of the phases, what to write."""
+"""The finding of a deadlock: who waits for what, which arrivals are missing, how phases ended, what to write."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from warpwright.vgpu.machine.waits import waits_for
 
 __all__ = ["deadlock"]
 
-_SHOWN = 6  # waits, and barriers, that are told one by one
+_SHOWN = 6  # waits, and barriers, that are listed
 
 
 def deadlock(known: Knowledge) -> Finding:
-    """What is to be said of a cluster in which nothing can run and nothing is in flight."""
+    """Returns the finding for a cluster in which nothing can run and nothing is in flight."""
     graph = Graph(known.cluster, known.names)
     cycle = graph.cycle()
-    told = _distinct(known, [*cycle, *_roots(graph), *graph.reported_waits()])
-    steps = tuple(known.step(_waits(known, graph, wait), wait.inst.index, wait.lanes[0]) for wait in told[:_SHOWN])
+    shown = _distinct(known, [*cycle, *_roots(graph), *graph.reported_waits()])
+    steps = tuple(known.step(_waits(known, graph, wait), wait.inst.index, wait.lanes[0]) for wait in shown[:_SHOWN])
     lines = [_circle(known, graph, cycle)] if cycle else []
-    lines += [line for wait in cycle or _roots(graph) or told for line in _told(known, graph, wait)]
-    rest = sum(len(wait.lanes) for wait in graph.reported_waits()) - sum(len(wait.lanes) for wait in told[:_SHOWN])
+    lines += [line for wait in cycle or _roots(graph) or shown for line in _describe_barrier(known, graph, wait)]
+    rest = sum(len(wait.lanes) for wait in graph.reported_waits()) - sum(len(wait.lanes) for wait in shown[:_SHOWN])
     if rest:
         lines.append(f"{rest} more threads wait, at these lines in other warps or at others")
     rule = RULES["deadlock"]
@@ -37,12 +37,12 @@ def deadlock(known: Knowledge) -> Finding:
 
 
 def _roots(graph: Graph) -> list[Wait]:
-    """Those that nobody who waits would let go: where no cycle is, they hold up the others."""
+    """Returns the waits that no other waiting thread would release: without a cycle, the others depend on them."""
     return [wait for wait in graph.reported_waits() if not any(edge.by for edge in graph.edges(wait))]
 
 
 def _distinct(known: Knowledge, waits: list[Wait]) -> list[Wait]:
-    """One of those that wait at the same line for the same, in any CTA."""
+    """Returns one of the waits at the same line for the same barrier, in any CTA."""
     size, first = known.cluster.shared_stride, dict[tuple[int, ...], Wait]()
     for wait in waits:
         place = wait.target % size if wait.kind == WAIT_MBARRIER else 0
@@ -73,16 +73,16 @@ def _circle(known: Knowledge, graph: Graph, cycle: list[Wait]) -> str:
 
 
 def _who(known: Knowledge, graph: Graph, cycle: list[Wait], wait: Wait) -> str:
-    """Whoever waits, and what tells it from others of the same role."""
+    """Returns who waits, distinct from others of the same role."""
     who = graph.who(wait)
-    alike = [each for each in cycle if graph.who(each) == who]
-    if len(alike) > 1 and len({each.rank for each in alike}) == len(alike):
+    same = [each for each in cycle if graph.who(each) == who]
+    if len(same) > 1 and len({each.rank for each in same}) == len(same):
         return f"{who} of CTA {known.cta(wait.rank)}"
-    return who if len(alike) == 1 else f"warp {wait.lanes[0] // 32 % known.cluster.per_cta}"
+    return who if len(same) == 1 else f"warp {wait.lanes[0] // 32 % known.cluster.per_cta}"
 
 
 def _thing(known: Knowledge, graph: Graph, wait: Wait) -> str:
-    """What a wait is for, in a word or two."""
+    """Returns what a wait is for, in a word or two."""
     match wait.kind:
         case k if k in (WAIT_MBARRIER, SPINS):
             return graph.name(wait.target) if wait.target != NOWHERE else "what it reads"
@@ -95,16 +95,16 @@ def _thing(known: Knowledge, graph: Graph, wait: Wait) -> str:
     return _waits(known, graph, wait).removeprefix("waits for ")
 
 
-def _told(known: Knowledge, graph: Graph, wait: Wait) -> Iterator[str]:
-    """What a barrier lacks, who would have to come and where they are; which phases ended by whom."""
+def _describe_barrier(known: Knowledge, graph: Graph, wait: Wait) -> Iterator[str]:
+    """Yields what a barrier lacks, who would have to arrive and where they are; and which instructions ended phases."""
     if wait.kind == GATHERS or (wait.kind == SPINS and wait.target == NOWHERE):
         return
     lacks = _lacks(known, graph, wait)
-    yield f"{lacks}; {_comers(known, graph, wait)}"
+    yield f"{lacks}; {_missing_arrivals(known, graph, wait)}"
     held = known.mbarriers.get(wait.target) if wait.kind in (WAIT_MBARRIER, SPINS) else None
     if held is not None and held.ends:
         first = held.phase - len(held.ends)
-        ends = {came.inst: first + i for i, came in enumerate(held.ends)}  # the last by each
+        ends = {end.inst: first + i for i, end in enumerate(held.ends)}  # the last by each
         texts = [f"phase {phase} was ended by {graph.at(inst)}" for inst, phase in ends.items()]
         yield f"{graph.name(wait.target)}: {', '.join(texts)}"
 
@@ -119,21 +119,21 @@ def _lacks(known: Knowledge, graph: Graph, wait: Wait) -> str:
     held = known.mbarriers.get(wait.target)
     phase = f"phase {held.phase}" if held else "its phase"
     more = f", and has {-nbytes:,} bytes that none expected" if nbytes < 0 else ""
-    came = [c.inst for c in held.operations if c.count] if held else []
-    had = f" behind {', '.join(graph.at(inst) for inst in dict.fromkeys(came))}" if came else ""
+    arrived = [each.inst for each in held.operations if each.count] if held else []
+    had = f" after {', '.join(graph.at(inst) for inst in dict.fromkeys(arrived))}" if arrived else ""
     return f"{graph.name(wait.target)}: {phase} lacks {' and '.join(parts)}{had}{more}"
 
 
-def _comers(known: Knowledge, graph: Graph, wait: Wait) -> str:
-    """Who would have to come, and where they are."""
+def _missing_arrivals(known: Knowledge, graph: Graph, wait: Wait) -> str:
+    """Returns who would have to arrive, and where they are."""
     edges = graph.edges(wait)
     waiting = [edge for edge in edges if edge.by is not None]
     if waiting:
-        texts = dict.fromkeys(f"{graph.at(edge.inst.index)} would come, but {_stays(wait, edge)}" for edge in waiting)
+        texts = dict.fromkeys(f"{graph.at(edge.inst.index)} would arrive, but {_stays(wait, edge)}" for edge in waiting)
     else:
-        texts = dict.fromkeys(f"{graph.at(edge.inst.index)} comes no more, its threads have exited" for edge in edges)
-    return "; ".join(list(texts)[:3]) or "nothing that could still run comes to it"
+        texts = dict.fromkeys(f"{graph.at(edge.inst.index)} arrives no more, its threads have exited" for edge in edges)
+    return "; ".join(list(texts)[:3]) or "no thread that could still run arrives at it"
 
 
 def _stays(wait: Wait, edge: Edge) -> str:
-    return "only behind this wait" if edge.by is wait else "waits itself"
+    return "only after this wait" if edge.by is wait else "waits itself"
