@@ -129,8 +129,8 @@ class Device:
     def _check(self, launch: Launch) -> None:
         limits, program = self.spec.limits, launch.kernel.program
         if not _runs(program.arch, self.spec.arch):
-            held = f"device {self.name} is {self.spec.arch}: compile it for that"
-            raise LaunchError(f"kernel {program.name} is for {program.arch}; {held}.")
+            given = f"device {self.name} is {self.spec.arch}: compile it for that"
+            raise LaunchError(f"kernel {program.name} is for {program.arch}; {given}.")
         _check_extents("grid", launch.grid, limits.max_grid_dim)
         _check_extents("block", launch.block, limits.max_block_dim)
         _check_extents("cluster", launch.cluster, limits.max_grid_dim)
@@ -142,8 +142,8 @@ class Device:
         _check_cluster(launch, limits.max_cluster_size)
         used = launch.shared_limit - 1024
         if used > limits.smem_per_block:
-            held = f"{self.name} has {limits.smem_per_block} a CTA"
-            raise LaunchError(f"kernel {program.name} asks for {used} bytes of shared memory; {held}.")
+            limit = f"{self.name} has {limits.smem_per_block} a CTA"
+            raise LaunchError(f"kernel {program.name} asks for {used} bytes of shared memory; {limit}.")
 
 
 def _slice(launch: Launch, listener: Listener[Launch, Any]) -> int:

@@ -102,7 +102,7 @@ class Accesses:
         """Reserve numbers for accesses. Returns the first."""
         first, self.count = self.count, self.count + count
         while self.count > len(self.rows["lane"]):
-            self.rows = {name: np.concatenate([held, np.zeros_like(held)]) for name, held in self.rows.items()}
+            self.rows = {name: np.concatenate([row, np.zeros_like(row)]) for name, row in self.rows.items()}
             self._framed = None
         return first
 
@@ -205,10 +205,10 @@ class Shadow:
         if not write:
             return written
         pairs = [written]
-        held, who = _pairs(self.readers[cells], lanes, 0)
-        if len(held):
-            pairs.append((held[held > 0] - 1, who[held > 0]))
-            for one, lane in zip(held[held < 0].tolist(), who[held < 0].tolist(), strict=True):
+        values, who = _pairs(self.readers[cells], lanes, 0)
+        if len(values):
+            pairs.append((values[values > 0] - 1, who[values > 0]))
+            for one, lane in zip(values[values < 0].tolist(), who[values < 0].tolist(), strict=True):
                 members = np.array(self.accesses.members(one), np.int64)
                 pairs.append((members, np.full(len(members), lane, np.int64)))
         ids, who = (np.concatenate(part) for part in zip(*pairs, strict=True)) if len(pairs) > 1 else written
@@ -237,14 +237,14 @@ def _same(values: NDArray[np.int32]) -> bool:
     return bool((values == values[:1]).all())
 
 
-def _pairs(held: NDArray[np.int32], lanes: Ids | int, none: int) -> tuple[Ids, Ids]:
+def _pairs(values: NDArray[np.int32], lanes: Ids | int, none: int) -> tuple[Ids, Ids]:
     """Returns distinct pairs of the values of cells, without ``none``, and of the lanes."""
     if isinstance(lanes, int):
-        found = held[:1] if _same(held) else np.unique(held)
+        found = values[:1] if _same(values) else np.unique(values)
         found = found[found != none].astype(np.int64)
         return found, np.full(len(found), lanes, np.int64)
-    chosen = held != none
+    chosen = values != none
     if not chosen.any():
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    packed = np.unique(held[chosen].astype(np.int64) << 20 | lanes[chosen])
+    packed = np.unique(values[chosen].astype(np.int64) << 20 | lanes[chosen])
     return packed >> 20, packed & 0xFFFFF

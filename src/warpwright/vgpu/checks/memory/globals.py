@@ -1,8 +1,8 @@
 """Global memory in the verdict: accesses of all clusters of a launch, judged together when it is over.
 
-A launch keeps where each cluster went (`Addresses`) and, of the one of several equal clusters that was judged, what was
-known there (`Contexts`, `Flags`). Only what lies in memory that is written at all is laid out byte by byte (`sweep`);
-of the pairs that meet there, those that nothing orders are findings.
+A launch stores the addresses of each cluster (`Addresses`) and, for the judged one of equal clusters, what its lanes
+knew (`Contexts`, `Flags`). Only accesses of memory that is written at all are laid out byte by byte (`sweep`); pairs
+that overlap and that nothing orders are findings.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ def _waits(known: Knowledge, graph: Graph, wait: Wait) -> str:
 
 
 def _phase(known: Knowledge, wait: Wait) -> str:
-    held = known.mbarriers.get(wait.target)
-    return f"parity {wait.parity}" if held is None else f"phase {held.phase} (parity {wait.parity})"
+    mbarrier = known.mbarriers.get(wait.target)
+    return f"parity {wait.parity}" if mbarrier is None else f"phase {mbarrier.phase} (parity {wait.parity})"
 
 
 def _circle(known: Knowledge, graph: Graph, cycle: list[Wait]) -> str:
@@ -101,10 +101,10 @@ def _describe_barrier(known: Knowledge, graph: Graph, wait: Wait) -> Iterator[st
         return
     lacks = _lacks(known, graph, wait)
     yield f"{lacks}; {_missing_arrivals(known, graph, wait)}"
-    held = known.mbarriers.get(wait.target) if wait.kind in (WAIT_MBARRIER, SPINS) else None
-    if held is not None and held.ends:
-        first = held.phase - len(held.ends)
-        ends = {end.inst: first + i for i, end in enumerate(held.ends)}  # the last by each
+    mbarrier = known.mbarriers.get(wait.target) if wait.kind in (WAIT_MBARRIER, SPINS) else None
+    if mbarrier is not None and mbarrier.ends:
+        first = mbarrier.phase - len(mbarrier.ends)
+        ends = {end.inst: first + i for i, end in enumerate(mbarrier.ends)}  # the last by each
         texts = [f"phase {phase} was ended by {graph.at(inst)}" for inst, phase in ends.items()]
         yield f"{graph.name(wait.target)}: {', '.join(texts)}"
 
@@ -116,10 +116,10 @@ def _lacks(known: Knowledge, graph: Graph, wait: Wait) -> str:
     _, pending, expected, nbytes = fields(known.cluster, *divmod(wait.target, known.cluster.shared_stride))
     parts = [f"{pending} of {expected} arrivals"] if pending else []
     parts += [f"{nbytes:,} bytes"] if nbytes > 0 else []
-    held = known.mbarriers.get(wait.target)
-    phase = f"phase {held.phase}" if held else "its phase"
+    mbarrier = known.mbarriers.get(wait.target)
+    phase = f"phase {mbarrier.phase}" if mbarrier else "its phase"
     more = f", and has {-nbytes:,} bytes that none expected" if nbytes < 0 else ""
-    arrived = [each.inst for each in held.operations if each.count] if held else []
+    arrived = [each.inst for each in mbarrier.operations if each.count] if mbarrier else []
     had = f" after {', '.join(graph.at(inst) for inst in dict.fromkeys(arrived))}" if arrived else ""
     return f"{graph.name(wait.target)}: {phase} lacks {' and '.join(parts)}{had}{more}"
 

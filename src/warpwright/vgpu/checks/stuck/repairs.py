@@ -17,7 +17,7 @@ Pattern = Callable[["Knowledge", Graph, Wait], str]
 
 
 def repair(known: Knowledge, graph: Graph, cycle: list[Wait]) -> str:
-    """The sentence of the first pattern that some wait shows; "" where none does."""
+    """Returns the repair of the first pattern that a wait matches, "" if none matches."""
     for kind, pattern in _PATTERNS:
         for wait in [*cycle, *graph.reported_waits()]:
             text = pattern(known, graph, wait) if wait.kind == kind else ""
@@ -26,19 +26,19 @@ def repair(known: Knowledge, graph: Graph, cycle: list[Wait]) -> str:
     return _broken(known, graph, cycle) if cycle else ""
 
 
-def _held(known: Knowledge, wait: Wait) -> Mbarrier | None:
+def _mbarrier(known: Knowledge, wait: Wait) -> Mbarrier | None:
     return known.mbarriers.get(wait.target)
 
 
 def _bytes(known: Knowledge, wait: Wait) -> tuple[int, int]:
-    """Arrivals and bytes that an mbarrier lacks."""
+    """Returns the arrivals and bytes that an mbarrier lacks."""
     _, pending, _, nbytes = faults.fields(known.cluster, *divmod(wait.target, known.cluster.shared_stride))
     return pending, nbytes
 
 
 def _same_parity(known: Knowledge, graph: Graph, wait: Wait) -> str:
-    held, lane = _held(known, wait), wait.lanes[0]
-    if held is None or held.saw[lane] < 0 or held.parity[lane] != wait.parity:
+    mbarrier, lane = _mbarrier(known, wait), wait.lanes[0]
+    if mbarrier is None or mbarrier.saw[lane] < 0 or mbarrier.parity[lane] != wait.parity:
         return ""
     name = graph.name(wait.target)
     return (
@@ -48,33 +48,37 @@ def _same_parity(known: Knowledge, graph: Graph, wait: Wait) -> str:
 
 
 def _twice(known: Knowledge, graph: Graph, wait: Wait) -> str:
-    """Some wait passed twice for one phase: it never asks for the next."""
-    for place, held in known.mbarriers.items():
-        if held.repeated >= 0:
+    """Some wait passed twice for one phase: it never waits for the next."""
+    for place, mbarrier in known.mbarriers.items():
+        if mbarrier.repeated >= 0:
             other = f"wait for the other parity of {graph.name(place)} each time round"
-            return f"let {graph.at(held.repeated)} {other}: it passed twice for one phase"
+            return f"let {graph.at(mbarrier.repeated)} {other}: it passed twice for one phase"
     return ""
 
 
 def _every_lane(known: Knowledge, graph: Graph, wait: Wait) -> str:
     """Lanes of one warp that arrive together end a phase each."""
-    held = _held(known, wait)
-    ends = [] if held is None else list(held.ends)
-    if held is None or len({(came.inst, came.lane // 32) for came in ends}) != 1 or len({c.lane for c in ends}) < 2:
+    mbarrier = _mbarrier(known, wait)
+    ends = [] if mbarrier is None else list(mbarrier.ends)
+    if (
+        mbarrier is None
+        or len({(end.inst, end.lane // 32) for end in ends}) != 1
+        or len({end.lane for end in ends}) < 2
+    ):
         return ""
     return (
         f"let one thread arrive at {graph.name(wait.target)} (elect_one), or initialise it with the number of those "
-        f"who do: each lane ended a phase of {held.expected}"
+        f"who do: each lane ended a phase of {mbarrier.expected}"
     )
 
 
 def _overtaken(known: Knowledge, graph: Graph, wait: Wait) -> str:
-    """The phase that the lane waited for ended, and the next one too, before it looked."""
-    held, lane = _held(known, wait), wait.lanes[0]
-    if held is None:
+    """The phase that the lane waited for ended, and the next phase too, before the lane tested it."""
+    mbarrier, lane = _mbarrier(known, wait), wait.lanes[0]
+    if mbarrier is None:
         return ""
-    due = held.late.get(lane, max(int(held.saw[lane]), 0))
-    if lane not in held.late and (held.phase < due + 2 or due & 1 != wait.parity):
+    due = mbarrier.late.get(lane, max(int(mbarrier.saw[lane]), 0))
+    if lane not in mbarrier.late and (mbarrier.phase < due + 2 or due & 1 != wait.parity):
         return ""
     name = graph.name(wait.target)
     return f"let {graph.who(wait)} be heard of before phase {due + 1} of {name} can end: it had ended when it looked"
@@ -82,10 +86,10 @@ def _overtaken(known: Knowledge, graph: Graph, wait: Wait) -> str:
 
 def _too_many_bytes(known: Knowledge, graph: Graph, wait: Wait) -> str:
     pending, nbytes = _bytes(known, wait)
-    held = _held(known, wait)
-    if pending or nbytes <= 0 or held is None:
+    mbarrier = _mbarrier(known, wait)
+    if pending or nbytes <= 0 or mbarrier is None:
         return ""
-    name, came = graph.name(wait.target), sum(each.complete for each in held.operations)
+    name, came = graph.name(wait.target), sum(each.complete for each in mbarrier.operations)
     astray = [place for place, other in known.mbarriers.items() if other.bytes < 0]
     if astray:
         return f"count the bytes of the copy at {name}: {graph.name(astray[0])} has got some that none expected"
@@ -106,31 +110,31 @@ def _nobody(known: Knowledge, graph: Graph, wait: Wait) -> str:
     if not pending or graph.edges(wait):
         return ""
     name = graph.name(wait.target)
-    held = _held(known, wait)
-    if held is not None and (held.operations or held.ends):
+    mbarrier = _mbarrier(known, wait)
+    if mbarrier is not None and (mbarrier.operations or mbarrier.ends):
         return ""
     return f"let somebody arrive at {name}: an mbarrier.arrive of threads, the commit of asynchronous operations"
 
 
 def _gone(known: Knowledge, graph: Graph, wait: Wait) -> str:
-    """All who arrive have exited."""
+    """All threads that would arrive have exited."""
     pending, _ = _bytes(known, wait)
-    edges, held = graph.edges(wait), _held(known, wait)
-    if not pending or held is None or any(edge.by for edge in edges):
+    edges, mbarrier = graph.edges(wait), _mbarrier(known, wait)
+    if not pending or mbarrier is None or any(edge.by for edge in edges):
         return ""
-    name, came = graph.name(wait.target), sum(each.count for each in held.operations)
-    if came and not held.phase:
+    name, came = graph.name(wait.target), sum(each.count for each in mbarrier.operations)
+    if came and not mbarrier.phase:
         return f"initialise {name} with a count of {came}, as many as arrive, or let {pending} more arrive"
     if not edges:
         return ""
     gone = graph.at(edges[0].inst.index).partition(" (")[0]
-    if held.phase:
-        return f"let {gone} go round as often as {graph.who(wait)}: it has exited after phase {held.phase - 1}"
+    if mbarrier.phase:
+        return f"let {gone} go round as often as {graph.who(wait)}: it has exited after phase {mbarrier.phase - 1}"
     return f"let {gone} arrive at {name} before its threads exit, whichever way its branches go"
 
 
 def _divided(known: Knowledge, graph: Graph, wait: Wait) -> str:
-    """Lanes of a warp wait at a named barrier while others of it wait elsewhere."""
+    """Lanes of a warp wait at a named barrier while other lanes of the warp wait elsewhere."""
     if any(other.warps & wait.warps and other is not wait for other in graph.waits):
         warp = wait.lanes[0] // 32 % known.cluster.per_cta
         return f"let all lanes of warp {warp} come to barrier {wait.target}: move it out of the branch"
@@ -138,7 +142,7 @@ def _divided(known: Knowledge, graph: Graph, wait: Wait) -> str:
 
 
 def _short(known: Knowledge, graph: Graph, wait: Wait) -> str:
-    """Nobody else can come to a named barrier, or those who could wait at another one."""
+    """No other thread can arrive at a named barrier, or those that could wait at another barrier."""
     comers = [edge.by for edge in graph.edges(wait) if edge.by]
     others = [each for each in comers if each.kind == WAIT_BAR and each.target != wait.target]
     if others:
@@ -178,9 +182,9 @@ def _cluster(known: Knowledge, graph: Graph, wait: Wait) -> str:
 
 
 def _broken(known: Knowledge, graph: Graph, cycle: list[Wait]) -> str:
-    """A cycle: in the first phase the one that begins need not wait; later, someone must arrive before it waits."""
-    held = [_held(known, wait) for wait in cycle if wait.kind == WAIT_MBARRIER]
-    if len(held) == len(cycle) and all(each is not None and not each.phase for each in held):
+    """A cycle: in the first phase the role that starts need not wait; later, a role must arrive before it waits."""
+    mbarriers = [_mbarrier(known, wait) for wait in cycle if wait.kind == WAIT_MBARRIER]
+    if len(mbarriers) == len(cycle) and all(each is not None and not each.phase for each in mbarriers):
         return "let the one that begins pass its first wait: of a fresh mbarrier parity 1 passes at once, 0 waits"
     return "break the cycle: let one of them arrive, or commit, before it waits"
 

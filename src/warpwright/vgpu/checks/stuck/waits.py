@@ -1,4 +1,4 @@
-"""Who waits where when nothing can run: lanes that wait at one line for one thing, together."""
+"""The waits of a cluster in which nothing can run: lanes grouped by line and by what they wait for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from warpwright.vgpu.program.program import Inst
 __all__ = ["GATHERS", "NOWHERE", "SPINS", "Wait", "waits"]
 
 NOWHERE = -1
-GATHERS, SPINS = -1, -2  # kinds beside those of `jit.state`: for other lanes of the warp; for nothing, but in circles
+GATHERS, SPINS = -1, -2  # kinds beside those of `jit.state`: for other lanes of the warp; in a loop
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,7 +36,7 @@ class Wait:
 
 
 def waits(cluster: Cluster) -> list[Wait]:
-    """Every live lane of a cluster, in groups; the first lanes first."""
+    """Returns every live lane of a cluster, in groups; the first lanes first."""
     found: dict[tuple[int, ...], list[int]] = {}
     insts: dict[int, Inst] = {}
     for index in range(cluster.count):
