@@ -56,7 +56,7 @@ PTX = """.version 8.0
 """
 LONG = (
     "   Repair: let the second wait for the first: an arrive (of an asynchronous operation: its commit) on an mbarrier "
-    "behind the first and a wait for that phase before the second, or a barrier between them (PTX ISA 8.9.4)"
+    "after the first and a wait for that phase before the second, or a barrier between them (PTX ISA 8.9.4)"
 )
 
 
@@ -86,7 +86,7 @@ def test_a_finding_reads_as_both_lines_the_reason_and_the_repair(folder) -> None
         "      ld.shared.u32, kernel, CTA (0, 0, 0), thread 0",
         "   second: turned.py:10  held[tid.x] = tid.x",
         "      st.shared.u32, kernel, CTA (0, 0, 0), thread 63",
-        "   nothing orders the second behind the first",
+        "   nothing orders the second after the first",
         LONG,
     ]
 
@@ -158,7 +158,7 @@ def test_json_is_the_verdict(folder) -> None:
     assert value["verdict"] == "findings"
     assert value["coverage"] == {"reached": 13, "present": 13, "missed": [], "branches": [0, 0]}
     finding = value["findings"][0]
-    assert finding["rule"]["id"] == "race" and finding["message"] == "nothing orders the second behind the first"
+    assert finding["rule"]["id"] == "race" and finding["message"] == "nothing orders the second after the first"
     assert [Path(step["where"]).name for step in finding["steps"]] == ["turned.py:13", "turned.py:10"]
 
 

@@ -63,8 +63,8 @@ def test_a_cycle_is_seen_at_a_glance(folder) -> None:
         "   waits for phase 0 (parity 0) of full: turns.py:22  full.wait(turn & 1)",
         "      mbarrier.try_wait.parity.shared::cta.b64, watch, CTA (0, 0, 0), thread 32",
         "   cycle: signal → empty → watch → full → signal",
-        "   empty: phase 0 lacks 1 of 1 arrivals; watch (turns.py:24) would come, but waits itself",
-        "   full: phase 0 lacks 1 of 1 arrivals; signal (turns.py:17) would come, but waits itself",
+        "   empty: phase 0 lacks 1 of 1 arrivals; watch (turns.py:24) would arrive, but waits itself",
+        "   full: phase 0 lacks 1 of 1 arrivals; signal (turns.py:17) would arrive, but waits itself",
         "   Repair: let the one that begins pass its first wait: of a fresh mbarrier parity 1 passes at once, 0 waits "
         "(PTX ISA 9.7.13.15)",
     ]

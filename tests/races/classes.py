@@ -207,7 +207,11 @@ MORE: tuple[Case, ...] = (
     _case(q.counted_and_read, [WORDS], "race", "red.add(count, 1)", "x[tid.x] = count[0]"),
     _case(q.counted_and_read, [WORDS], "uninitialised", "red.add(count, 1)", begun=False, right=True),
     _case(
-        q.other_count, [WORDS], "fault", "barrier 1 for 32 threads; others came to it for 64", "bar.sync(1, 64 if right"
+        q.other_count,
+        [WORDS],
+        "fault",
+        "barrier 1 for 32 threads; others arrived at it for 64",
+        "bar.sync(1, 64 if right",
     ),
     _case(
         q.other_number,

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.races.removals import KERNELS
-from warpwright.vgpu.checks import watcher
+from warpwright.vgpu.checks import watch, watcher
 from warpwright.vgpu.checks.findings import Verdict
+from warpwright.vgpu.checks.knowledge import Knowledge, Row
 from warpwright.vgpu.checks.memory.footprints import Footprints
-from warpwright.vgpu.checks.watch import Row, Watch
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit.record import TOUCH
 from warpwright.vgpu.program.program import Inst, Program, mentions
@@ -75,12 +75,12 @@ class Execution:
     """One cluster's events in order. ``rows``: numbers of the rows of each instruction, ``uses`` those that only say
     that it uses registers too; ``tensor``: the first cell of tensor memory, behind all of shared memory."""
 
-    def __init__(self, watch: Watch) -> None:
-        self.prints: Footprints = watch.prints
+    def __init__(self, known: Knowledge) -> None:
+        self.prints: Footprints = known.footprints
         self.tensor = self.prints.shared_cells
-        self.per_cta, self.stride = watch.cluster.per_cta, watch.cluster.shared_stride
-        self.ranks, self.lanes = watch.cluster.ranks, watch.cluster.count * 32
-        self.names, self.insts = watch.names, watch.insts
+        self.per_cta, self.stride = known.cluster.per_cta, known.cluster.shared_stride
+        self.ranks, self.lanes = known.cluster.ranks, known.cluster.count * 32
+        self.names, self.insts = known.names, known.insts
         self.events: list[Event | Signal] = []
         self.rows: dict[int, list[int]] = defaultdict(list)
         self.uses: dict[int, list[int]] = defaultdict(list)
@@ -218,20 +218,19 @@ COPIES = (
 )  # fmt: skip
 
 
-class _Written(Watch):
+class _Written(Knowledge):
     """Writes down what it is told."""
 
     told: list[tuple[Program, Execution]]
 
-    def __init__(self, cluster: Any, by: Any) -> None:
-        super().__init__(cluster, by)
+    def __init__(self, cluster: Any, *given: Any) -> None:
+        super().__init__(cluster, *given)
         self.execution = Execution(self)
         self.told.append((cluster.launch.kernel.program, self.execution))
 
-    def _row(self, row: Row) -> None:
-        everyone = [self.everyone(rank) for rank in range(self.execution.ranks)]
+    def add(self, row: Row) -> None:
+        everyone = [self.running_threads(rank) for rank in range(self.execution.ranks)]
         self.execution.add(Event(row, self.insts[row.inst], self.live, everyone))
-        super()._row(row)
 
     def op(self) -> Op:
         op = super().op()
@@ -248,6 +247,12 @@ def executions(name: str) -> tuple[str, list[Execution], list[Verdict]]:
     """The text of a kernel, what its clusters do in all launches of it, and the verdicts."""
     taken: list[tuple[Program, Execution]] = []
     written = type("_Written", (_Written,), {"told": taken})
-    with mock.patch.object(watcher, "Watch", written):
+    apply_row = watch.apply_row
+
+    def add_and_apply(knowledge: Any, row: Row) -> None:
+        knowledge.add(row)
+        apply_row(knowledge, row)
+
+    with mock.patch.object(watcher, "Knowledge", written), mock.patch.object(watch, "apply_row", add_and_apply):
         watched = KERNELS[name](str)  # as it is, but parsed, so that instructions know their lines of PTX
     return watched.texts[0], [execution for program, execution in taken if program is taken[0][0]], watched.verdicts

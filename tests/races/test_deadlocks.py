@@ -30,20 +30,20 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
         ["load waits for phase 0 (parity 0) of empty", "use waits for phase 0 (parity 0) of full"],
         [
             "cycle: load → empty → use → full → load",
-            "empty: phase 0 lacks 1 of 1 arrivals; use (empty.arrive()) would come, but waits itself",
-            "full: phase 0 lacks 1 of 1 arrivals; load (full.arrive()) would come, but waits itself",
+            "empty: phase 0 lacks 1 of 1 arrivals; use (empty.arrive()) would arrive, but waits itself",
+            "full: phase 0 lacks 1 of 1 arrivals; load (full.arrive()) would arrive, but waits itself",
         ],
         "let the one that begins pass its first wait: of a fresh mbarrier parity 1 passes at once, 0 waits",
     ),
     "unreleased": (
         ["load waits for phase 0 (parity 0) of ab.empty[0]", "use waits for phase 1 (parity 1) of ab.full[0]"],
-        ["ab.empty[0]: phase 0 lacks 1 of 1 arrivals; nothing that could still run comes to it"],
+        ["ab.empty[0]: phase 0 lacks 1 of 1 arrivals; no thread that could still run arrives at it"],
         "let somebody arrive at ab.empty[0]: an mbarrier.arrive of threads, the commit of asynchronous operations",
     ),
     "too_high": (
         ["kernel waits for phase 0 (parity 0) of ready"],
         [
-            "ready: phase 0 lacks 31 of 32 arrivals behind ready.arrive(); ready.arrive() comes no "
+            "ready: phase 0 lacks 31 of 32 arrivals after ready.arrive(); ready.arrive() arrives no "
             "more, its threads have exited"
         ],
         "initialise ready with a count of 1, as many as arrive, or let 31 more arrive",
@@ -51,7 +51,7 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
     "ends_early": (
         ["use waits for phase 3 (parity 1) of full"],
         [
-            "full: phase 3 lacks 1 of 1 arrivals; load (full.arrive()) comes no more, its threads have exited",
+            "full: phase 3 lacks 1 of 1 arrivals; load (full.arrive()) arrives no more, its threads have exited",
             "full: phase 2 was ended by load (full.arrive())",
         ],
         "let load go round as often as use: it has exited after phase 2",
@@ -59,31 +59,31 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
     "astray": (
         ["kernel waits for phase 0 (parity 0) of full"],
         [
-            "full: phase 0 lacks 4,096 bytes behind full.arrive_expect_tx(tile.nbytes); nothing that could "
-            "still run comes to it"
+            "full: phase 0 lacks 4,096 bytes after full.arrive_expect_tx(tile.nbytes); no thread that could "
+            "still run arrives at it"
         ],
         "count the bytes of the copy at full: other has got some that none expected",
     ),
     "unexpected": (
         ["kernel waits for phase 0 (parity 0) of full"],
         [
-            "full: phase 0 lacks 1 of 2 arrivals behind full.arrive(), and has 4,096 bytes that none expected"
-            "; nothing that could still run comes to it"
+            "full: phase 0 lacks 1 of 2 arrivals after full.arrive(), and has 4,096 bytes that none expected"
+            "; no thread that could still run arrives at it"
         ],
         "expect the 4,096 bytes at full (mbarrier.arrive.expect_tx) in their phase",
     ),
     "divided": (
         ["kernel waits at barrier 1", "kernel waits at barrier 1", "kernel waits for phase 0 (parity 0) of done"],
-        ["barrier 1 (32 of 64 threads have arrived); nothing that could still run comes to it"],
+        ["barrier 1 (32 of 64 threads have arrived); no thread that could still run arrives at it"],
         "let all lanes of warp 0 come to barrier 1: move it out of the branch",
     ),
     "crossed": (
         ["left waits at barrier 1", "turned waits at barrier 2"],
         [
             "cycle: left → barrier 1 → turned → barrier 2 → left",
-            "barrier 1 (32 of 64 threads have arrived); turned (bar.sync(first if not right else 2, 64)) would come, "
+            "barrier 1 (32 of 64 threads have arrived); turned (bar.sync(first if not right else 2, 64)) would arrive, "
             "but waits itself",
-            "barrier 2 (32 of 64 threads have arrived); left (bar.sync(second if not right else 2, 64)) would come, "
+            "barrier 2 (32 of 64 threads have arrived); left (bar.sync(second if not right else 2, 64)) would arrive, "
             "but waits itself",
         ],
         "let the same threads come to barriers 1 and 2 in the same order, or give each barrier the number of those who "
@@ -94,20 +94,20 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
         [
             "cycle: warp 0 of CTA (0, 0, 0) → ready → warp 0 of CTA (1, 0, 0) → the cluster's barrier → warp 0 of CTA "
             "(0, 0, 0)",
-            "ready: phase 0 lacks 1 of 1 arrivals; ready.at(0).arrive() would come, but waits itself",
-            "the barrier of the cluster (32 of 64 threads have arrived); cluster.sync() would come, but waits itself",
+            "ready: phase 0 lacks 1 of 1 arrivals; ready.at(0).arrive() would arrive, but waits itself",
+            "the barrier of the cluster (32 of 64 threads have arrived); cluster.sync() would arrive, but waits itself",
         ],
         "let CTA (0, 0, 0) arrive at the cluster's barrier (barrier.cluster) before it waits",
     ),
     "hungry": (
         ["kernel waits for 1024 registers"],
-        ["1024 registers (0 are free); nothing that could still run comes to it"],
+        ["1024 registers (0 are free); no thread that could still run arrives at it"],
         "let warps that need fewer registers give them up (setmaxnreg.dec) before others ask for more",
     ),
     "one_parity": (
         ["kernel waits for phase 2 (parity 0) of full", "kernel waits at barrier 0"],
         [
-            "full: phase 2 lacks 1 of 1 arrivals; nothing that could still run comes to it",
+            "full: phase 2 lacks 1 of 1 arrivals; no thread that could still run arrives at it",
             "full: phase 0 was ended by full.arrive(), phase 1 was ended by full.arrive()",
         ],
         "wait for the other parity of full each time round: here parity 0 was waited for twice, which passes at once "
@@ -117,8 +117,9 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
         ["ask runs in circles, tests the mbarrier at 0x400", "answer waits at barrier 1"],
         [
             "cycle: ask → the mbarrier at 0x400 → answer → barrier 1 → ask",
-            "the mbarrier at 0x400: phase 0 lacks 1 of 1 arrivals; answer (done.arrive()) would come, but waits itself",
-            "barrier 1 (32 of 64 threads have arrived); ask (bar.sync(1, 64)) would come, but waits itself",
+            "the mbarrier at 0x400: phase 0 lacks 1 of 1 arrivals; answer (done.arrive()) would arrive, but waits "
+            "itself",
+            "barrier 1 (32 of 64 threads have arrived); ask (bar.sync(1, 64)) would arrive, but waits itself",
         ],
         "break the cycle: let one of them arrive, or commit, before it waits",
     ),

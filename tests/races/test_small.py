@@ -15,8 +15,8 @@ import pytest
 from tests.races import kernels
 from warpwright.run.check import check
 from warpwright.vgpu.checks.findings import Verdict
-from warpwright.vgpu.checks.stream import Stream
 from warpwright.vgpu.checks.watcher import Watcher
+from warpwright.vgpu.machine.cluster import Cluster
 
 
 def _bf16(rows: int) -> Any:
@@ -79,9 +79,9 @@ def _ending_last(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two clusters on two cores one ends behind the other."""
     ended, end = threading.Event(), Watcher.end
 
-    def wait(watcher: Watcher, stream: Stream, *error: Any) -> None:
-        assert stream.cluster.number != number or ended.wait(20)
-        end(watcher, stream, *error)
+    def wait(watcher: Watcher, cluster: Cluster, *error: Any) -> None:
+        assert cluster.number != number or ended.wait(20)
+        end(watcher, cluster, *error)
         ended.set()
 
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
@@ -140,8 +140,8 @@ def test_a_finding_reads_as_one_text() -> None:
         "race: two accesses of the same memory, one of them a write, that nothing orders\n"
         "  first: kernels.py `ld.shared.u32` (kernel, CTA (0, 0, 0), thread 0)\n"
         "  second: kernels.py `st.shared.u32` (kernel, CTA (0, 0, 0), thread 63)\n"
-        "  nothing orders the second behind the first\n"
+        "  nothing orders the second after the first\n"
         "  repair: let the second wait for the first: an arrive (of an asynchronous operation: its commit) on an "
-        "mbarrier behind the first and a wait for that phase before the second, or a barrier between them "
+        "mbarrier after the first and a wait for that phase before the second, or a barrier between them "
         "(PTX ISA 8.9.4)"
     )

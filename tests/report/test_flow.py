@@ -12,17 +12,17 @@ import warpwright as ww
 from warpwright.kernels import memory_flow
 from warpwright.report.flow import STEPS, PtxStep, ptx_steps
 from warpwright.report.svg import draw
-from warpwright.vgpu import Event, Recorder
+from warpwright.vgpu import Event, EventLog
 
 
 @pytest.fixture(scope="module")
 def events() -> list[Event]:
     random = np.random.default_rng(0)
     a, b = (random.standard_normal((128, 64)).astype(np.float16) for _ in range(2))
-    recorder = Recorder()
+    log = EventLog()
     arguments = memory_flow.arguments(a, b, np.zeros((128, 128), np.float32))
-    ww.launch(memory_flow.memory_flow, 1, args=arguments, observers=[recorder])
-    return recorder.events
+    ww.launch(memory_flow.memory_flow, 1, args=arguments, observers=[log])
+    return log.events
 
 
 @pytest.fixture(scope="module")

@@ -127,7 +127,7 @@ def test_the_location_of_a_race_is_its_later_access(tmp_path) -> None:
     assert [each["location"]["physicalLocation"]["region"]["startLine"] for each in flow] == [4, 9]
     assert result["message"]["text"] == (
         "Two accesses of the same memory, one of them a write, that nothing orders. Nothing orders them. Repair: "
-        "let the second wait for the first: an arrive (of an asynchronous operation: its commit) on an mbarrier behind "
+        "let the second wait for the first: an arrive (of an asynchronous operation: its commit) on an mbarrier after "
         "the first and a wait for that phase before the second, or a barrier between them."
     )
 

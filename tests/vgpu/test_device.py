@@ -10,7 +10,7 @@ from tests.vgpu.helpers import out, parsed, refused, run, text
 from warpwright import targets
 from warpwright.errors import LaunchError, MemoryFault, UsageError
 from warpwright.vgpu import Device
-from warpwright.vgpu.device import _watched_slice
+from warpwright.vgpu.device import _checked_slice
 from warpwright.vgpu.machine.tape import CAPACITY, ROWS_OF_ONE
 from warpwright.vgpu.program.decode import decode
 
@@ -223,5 +223,5 @@ def test_a_watched_turn_has_room_for_its_rows(count: int) -> None:
     """However long the blocks of a loop are, a turn through them fits behind a half-full buffer."""
     program = decode(parsed(text("st.global.u32 [%o], 3; " * count + "ret;", (np.zeros(1),))), "k")
     longest = max(len(block.insts) for block in program.blocks)
-    assert 1 <= _watched_slice(program) <= 5_000
-    assert _watched_slice(program) * longest * ROWS_OF_ONE <= CAPACITY // 2
+    assert 1 <= _checked_slice(program) <= 5_000
+    assert _checked_slice(program) * longest * ROWS_OF_ONE <= CAPACITY // 2

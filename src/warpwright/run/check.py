@@ -101,7 +101,7 @@ def _run(
             shape["cluster"],
             smem=smem,
             args=args,
-            watcher=watcher,
+            listener=watcher,
             limit=limit,
             seed=seed,
             discard=discard,

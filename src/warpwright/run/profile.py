@@ -58,6 +58,6 @@ def profile(
             smem=entry.smem if smem is None else smem,
             args=passed,
             numerics="none" if fast else None,
-            recorder=capture,
+            listener=capture,
         )
     return profile_of(capture, fast, sustained)

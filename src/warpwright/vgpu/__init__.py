@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from warpwright.vgpu.device import Device, LaunchResult
-from warpwright.vgpu.machine.events import Barrier, Event, Observer, Recorder
+from warpwright.vgpu.machine.events import Barrier, Event, EventLog, Observer
 
-__all__ = ["Barrier", "Device", "Event", "LaunchResult", "Observer", "Recorder"]
+__all__ = ["Barrier", "Device", "Event", "EventLog", "LaunchResult", "Observer"]

@@ -21,15 +21,16 @@ from warpwright.lang import (
     mbarrier,
     select,
     smem,
+    st,
     tid,
     tma,
     u32,
     warp,
 )
 from warpwright.run.check import check
-from warpwright.vgpu.checks import stream
+from warpwright.vgpu.checks import stream, watcher
 from warpwright.vgpu.checks.findings import Verdict
-from warpwright.vgpu.checks.watch import Watch
+from warpwright.vgpu.checks.knowledge import Knowledge
 from warpwright.vgpu.program.decode import decode
 
 CTAS, ODD = 6, 4
@@ -69,13 +70,13 @@ def alike(x: Global[u32], y: tma.Map[f32], *, odd: str = "", right: bool = True)
 def judged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The clusters that are judged."""
     found: list[int] = []
-    follow = Watch.follow
+    follow = watcher.follow
 
-    def noted(self: Watch, *args: Any) -> None:
-        found.append(self.cluster.number)
-        follow(self, *args)
+    def noted(knowledge: Knowledge, *args: Any) -> None:
+        found.append(knowledge.cluster.number)
+        follow(knowledge, *args)
 
-    monkeypatch.setattr(Watch, "follow", noted)
+    monkeypatch.setattr(watcher, "follow", noted)
     return found
 
 
@@ -107,6 +108,32 @@ def test_what_equal_clusters_have_is_found_once_in_the_lowest() -> None:
     findings = checked(right=False).findings
     assert sorted(found.rule.id for found in findings) == ["race", "uninitialised"]
     assert {step.cta for found in findings for step in found.steps} == {(0, 0, 0)}
+
+
+@kernel("sm_90a", threads=32)
+def stores_through_two_maps(a: tma.Map[f32], b: tma.Map[f32]):
+    """CTA 0 stores half of ``part`` to ``b``, which ends there; CTA 1 all of it, of which half was never written."""
+    whole, part = smem.tile(f32, (8, 32)), smem.tile(f32, (8, 32))
+    for row in range(8):
+        st(whole.at(row, tid.x), 1.0)
+    for row in range(4):
+        st(part.at(row, tid.x), 2.0)
+    fence.proxy_async()
+    bar.sync()
+    with If(elect_one()):
+        tma.store(a[8 * ctaid.x, 0], whole)
+        tma.store(b[8 - 8 * ctaid.x, 0], part)
+        tma.commit_group()
+        tma.wait_group(0)
+
+
+def test_a_store_is_clipped_by_its_own_map(judged: list[int]) -> None:
+    """A store reads what lies inside the tensor of its map, not of the map of another store."""
+    a, b = np.zeros((16, 32), np.float32), np.zeros((12, 32), np.float32)
+    (found,) = check(stores_through_two_maps, 2, args=[a, b], device="h200").findings
+    assert found.rule.id == "uninitialised"
+    assert {step.cta for step in found.steps} == {(1, 0, 0)}
+    assert sorted(judged) == [0, 1]
 
 
 @pytest.mark.parametrize("config", [{}, {"odd": "unordered"}, {"odd": "lanes"}, {"right": False}])

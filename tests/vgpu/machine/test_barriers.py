@@ -110,7 +110,7 @@ def test_counts_must_agree() -> None:
     body = "setp.eq.u32 %p0, %warp, 0; @%p0 bra FIRST;\n bar.sync 3, 64; ret;\n FIRST: bar.sync 3, 96; ret;"
     assert refused(ProtocolError, body, np.zeros(64, np.uint32), block=96) == (
         f"PTX line {line_of(body, '3, 64')}: `bar.sync`: kernel k, CTA (0, 0, 0), warp 1, lane 0: "
-        "barrier 3 for 64 threads; others came to it for 96 threads: give the same count everywhere."
+        "barrier 3 for 64 threads; others arrived at it for 96 threads: give the same count everywhere."
     )
 
 

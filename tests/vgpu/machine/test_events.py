@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.vgpu.helpers import run
-from warpwright.vgpu import Barrier, Event, Recorder
+from warpwright.vgpu import Barrier, Event, EventLog
 
 TOP = ".shared .align 16 .b8 room[1024]; .shared .align 8 .b64 bar[2];"
 BAR = 0x400  # shared variables stand in the order of their first use
@@ -21,11 +21,11 @@ COPY = """
 
 
 def recorded(body: str, **launch: object) -> list[Event]:
-    recorder = Recorder()
-    run(body, np.arange(64, dtype=np.uint32), observers=(recorder,), top=TOP, **launch)
-    assert recorder.program is not None
-    assert recorder.program.name == "k"
-    return recorder.events
+    log = EventLog()
+    run(body, np.arange(64, dtype=np.uint32), observers=(log,), top=TOP, **launch)
+    assert log.program is not None
+    assert log.program.name == "k"
+    return log.events
 
 
 def of(events: list[Event], *kinds: str) -> list[Event]:
@@ -111,5 +111,5 @@ def test_observers_change_nothing() -> None:
     plain, watched = np.arange(64, dtype=np.uint32), np.arange(64, dtype=np.uint32)
     store = COPY.replace("ret;", "ld.shared.u32 %r10, [room+252]; st.global.u32 [%o], %r10; ret;")
     run(store, plain, top=TOP)
-    run(store, watched, top=TOP, observers=(Recorder(),))
+    run(store, watched, top=TOP, observers=(EventLog(),))
     assert plain.tolist() == watched.tolist() == [63] * 32 + list(range(32, 64))

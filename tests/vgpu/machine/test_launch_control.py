@@ -11,7 +11,7 @@ from tests.vgpu.helpers import dim3, parsed, refused, text
 from warpwright import targets
 from warpwright.errors import MemoryFault, ProtocolError
 from warpwright.targets import DEVICES
-from warpwright.vgpu import Device, Recorder
+from warpwright.vgpu import Device, EventLog
 from warpwright.vgpu.machine.pending import Pending
 
 TOP = ".shared .align 16 .b8 reply[32]; .shared .align 8 .b64 full;"
@@ -48,12 +48,12 @@ RESIDENT = 32  # CTAs of one warp on an SM
 
 def done(grid: int, most: int = 1000, cluster: int = 1, sms: int = 1) -> tuple[np.ndarray, set[int]]:
     """How often each CTA's work was done and by whom, and the clusters that started."""
-    out, recorder = np.zeros((grid, 2), np.uint32), Recorder()
+    out, log = np.zeros((grid, 2), np.uint32), EventLog()
     body = LOOP.format(most=most, ask=ASK[cluster])
     device = Device(targets.Device(**{**fields(), "sms": sms}))
     module = parsed(text(body, (out,), top=TOP))
-    device.launch(module, "k", dim3(grid), dim3(32), dim3(cluster), 0, [out], [recorder])
-    return out, {event.cluster for event in recorder.events if event.kind == "start"}
+    device.launch(module, "k", dim3(grid), dim3(32), dim3(cluster), 0, [out], [log])
+    return out, {event.cluster for event in log.events if event.kind == "start"}
 
 
 def fields() -> dict[str, object]:
@@ -90,13 +90,13 @@ def test_all_ctas_of_a_cluster_hear_of_the_cluster_that_is_taken_over() -> None:
 
 def test_a_cluster_lies_in_one_gpc() -> None:
     """A B200 has 34 places for clusters of four that fill an SM each, not 148 // 4."""
-    recorder, out = Recorder(), np.zeros((200, 2), np.uint32)
+    log, out = EventLog(), np.zeros((200, 2), np.uint32)
     body = LOOP.format(most=1000, ask=ASK[2])
     module = parsed(text(body, (out,), top=TOP))
     smem = 200_000
-    Device(DEVICES["b200"]).launch(module, "k", dim3(200), dim3(32), dim3(4), smem, [out], [recorder])
+    Device(DEVICES["b200"]).launch(module, "k", dim3(200), dim3(32), dim3(4), smem, [out], [log])
     assert (out[:, 0] == 1).all()
-    assert {event.cluster for event in recorder.events if event.kind == "start"} == set(range(34))
+    assert {event.cluster for event in log.events if event.kind == "start"} == set(range(34))
 
 
 QUERY = """

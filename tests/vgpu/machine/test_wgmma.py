@@ -22,7 +22,7 @@ from tests.vgpu.machine.warpgroup_text import (
     run,
     to_registers,
 )
-from warpwright.vgpu.machine.events import Recorder
+from warpwright.vgpu.machine.events import EventLog
 
 FINISH = "wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;"
 POISON = 0xFFFF_FFFF
@@ -265,9 +265,9 @@ def test_wide_values_are_near() -> None:
 
 def test_events_of_every_warp() -> None:
     _, _, image, da, db = bf16_case()
-    recorder = Recorder()
-    run(steps(4) + FINISH, image, np.zeros((128, 8), np.uint32), da=da, db=db, observers=[recorder])
-    issued, completed = ([e for e in recorder.events if e.kind == kind] for kind in ("issue", "complete"))
+    log = EventLog()
+    run(steps(4) + FINISH, image, np.zeros((128, 8), np.uint32), da=da, db=db, observers=[log])
+    issued, completed = ([e for e in log.events if e.kind == kind] for kind in ("issue", "complete"))
     assert [sum(e.warp == w for e in issued) for w in range(4)] == [4] * 4
     assert sorted(e.number for e in completed) == sorted(e.number for e in issued)
     assert all(e.inst is not None and e.inst.name == "wgmma.mma_async" for e in issued + completed)

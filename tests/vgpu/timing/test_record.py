@@ -14,15 +14,17 @@ from warpwright.targets import Timing
 from warpwright.vgpu import Device
 from warpwright.vgpu.jit.compile import emit
 from warpwright.vgpu.jit.costs import NEED, costs_of, passed
+from warpwright.vgpu.machine.tape import Tape
 from warpwright.vgpu.program.decode import decode
 
 WORDS = ("@row", "@spend", "@signal", "@cluster_arrive")
 
 
-class Rows:
-    """A recorder that keeps the rows of cluster 0 as (opcode, cycles, slots, first word, second word)."""
+class Rows(Tape):
+    """A listener that keeps the rows of cluster 0 as (opcode, cycles, slots, first word, second word)."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.timing: Timing = targets.timing_of("b200")
         self.rows: list[tuple[str, int, int, int, int]] = []
         self.records = 0
@@ -45,7 +47,7 @@ def recorded(body: str, args: tuple[Any, ...] = (), *, block: int = 32, smem: in
     top = ".extern .shared .align 1024 .b8 mem[];" if smem else ""
     module = ptx.parse(text(body, args, top))
     device = Device(targets.device("b200"))
-    device.launch(module, "k", (1, 1, 1), (block, 1, 1), smem=smem, args=args, recorder=rows, numerics=numerics)
+    device.launch(module, "k", (1, 1, 1), (block, 1, 1), smem=smem, args=args, listener=rows, numerics=numerics)
     return rows
 
 
@@ -181,7 +183,7 @@ def test_counters_of_a_warp_wrap() -> None:
     assert passed(2, -1) == (3, 0, 0)
 
 
-def test_lane_code_without_a_recorder_has_nothing_of_it() -> None:
+def test_lane_code_without_timing_has_nothing_of_it() -> None:
     program = decode(ptx.parse(text(WAIT, (), ".extern .shared .align 1024 .b8 mem[];")), "k")
     plain, _ = emit(program)
     again, _ = emit(program, False, None)

@@ -1,4 +1,4 @@
-"""What checks find: two accesses and what is missing between them, or one step that breaks a protocol."""
+"""Findings of checks: two accesses and what is missing between them, or one step that breaks a protocol."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ __all__ = ["Coverage", "Finding", "Rule", "Step", "Verdict"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What is checked: ``id`` names it, ``title`` says what went wrong, ``section`` is the PTX ISA's, ``repair`` what
-    to write."""
+    """A rule: ``id`` names it, ``title`` says what went wrong, ``section`` is the PTX ISA's, ``repair`` says what to
+    write."""
 
     id: str
     title: str
@@ -21,7 +21,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An instruction that a thread came to: what it does, in words, its opcode and line, its role, CTA and thread."""
+    """An instruction that a thread executed: what it does, in words, its opcode and line, role, CTA and thread."""
 
     what: str
     opcode: str
@@ -46,7 +46,7 @@ class Finding:
 
     @property
     def lines(self) -> tuple[str, frozenset[tuple[str, str]]]:
-        """Its rule, and the lines that it is about: of a deadlock where it begins, the others follow from that."""
+        """The rule, and the lines of the steps; of a deadlock only the line where it begins."""
         steps = self.steps[:1] if self.rule.id == "deadlock" else self.steps
         return self.rule.id, frozenset((step.where, step.opcode) for step in steps)
 
@@ -60,7 +60,7 @@ class Finding:
 @dataclass(frozen=True, slots=True)
 class Coverage:
     """Instructions that were reached, of those there are; ``missed``: lines with barriers, fences or accesses that were
-    not, so that nothing is known of them. ``branches``: ways that conditional branches went, of two each."""
+    not, so that nothing is known of them. ``branches``: directions that conditional branches took, of two each."""
 
     reached: int
     present: int
@@ -70,7 +70,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What checking a launch came to.
+    """The verdict on a launch.
 
     ``kind``: "clean", "findings", or "incomplete" where something was not reached or is not modelled; ``reasons`` says
     what. Only "clean" is a pass. ``seeds``: of the schedules that ran.

@@ -11,7 +11,7 @@ _ALL = (
         "race",
         "two accesses of the same memory, one of them a write, that nothing orders",
         "8.9.4",
-        "let the second wait for the first: an arrive (of an asynchronous operation: its commit) on an mbarrier behind "
+        "let the second wait for the first: an arrive (of an asynchronous operation: its commit) on an mbarrier after "
         "the first and a wait for that phase before the second, or a barrier between them",
     ),
     Rule(
@@ -26,7 +26,7 @@ _ALL = (
         "proxy-fence",
         "a thread's access of memory is not ordered for the async proxy",
         "8.9.4 and 9.7.13.4",
-        "put fence.proxy.async behind the first access, in the thread that made it and before the barrier that orders "
+        "put fence.proxy.async after the first access, in the thread that made it and before the barrier that orders "
         "the two",
     ),
     Rule(
@@ -48,27 +48,27 @@ _ALL = (
         "memory that an earlier launch writes is accessed where that launch need not have ended",
         "9.7.13.13",
         "put griddepcontrol.wait before the access, in the thread that makes it, or before the barrier that orders it "
-        "behind another thread's griddepcontrol.wait",
+        "after another thread's griddepcontrol.wait",
     ),
     Rule(
         "mbarrier-init",
         "an mbarrier is used where its initialisation is not visible",
         "9.7.13.15.9",
-        "put fence.mbarrier_init.release.cluster behind mbarrier.init, then a barrier of all that use it (of the "
+        "put fence.mbarrier_init.release.cluster after mbarrier.init, then a barrier of all that use it (of the "
         "cluster, if other CTAs do)",
     ),
     Rule(
         "mbarrier-live",
         "memory of an mbarrier is written, or initialised again, while the mbarrier lives",
         "9.7.13.15.11",
-        "put mbarrier.inval before it, in order behind the last use, or move the one or the other; to use an mbarrier "
+        "put mbarrier.inval before it, in order after the last use, or move the one or the other; to use an mbarrier "
         "again needs no second mbarrier.init, its phases go on",
     ),
     Rule(
         "mbarrier-lapped",
         "a phase of an mbarrier may end before a thread has seen the one before it end",
         "9.7.13.15.3",
-        "let every thread that waits be heard of, by an arrive behind its wait, before the next phase can end",
+        "let every thread that waits arrive after its wait, and let the next phase end only after that",
     ),
     Rule(
         "mbarrier-count",
@@ -79,10 +79,10 @@ _ALL = (
     ),
     Rule(
         "barrier-count",
-        "a thread comes to a named barrier and need not know that all have come to its round before: it may count for "
+        "a thread arrives at a named barrier and need not know that all arrived in the round before: it may count for "
         "that one",
         "9.7.13.1",
-        "let whoever comes again hear of the others first, at another barrier behind this one; where one side only "
+        "let whoever comes again hear of the others first, at another barrier after this one; where one side only "
         "arrives (bar.arrive) and the other waits (bar.sync), two barriers in turn are enough",
     ),
     Rule(
@@ -107,15 +107,15 @@ _ALL = (
         "exit-early",
         "a CTA may exit while its shared memory is in use",
         "9.7.13.3 and 9.7.9.25.4",
-        "let the cluster meet (barrier.cluster) behind the last use of another CTA's memory, and wait for bulk copies "
-        "(cp.async.bulk.wait_group.read) in the thread that issued them",
+        "synchronise the cluster (barrier.cluster) after the last use of another CTA's memory, and wait for bulk "
+        "copies (cp.async.bulk.wait_group.read) in the thread that issued them",
     ),
     Rule(
         "tcgen05-fence",
         "operations on tensor memory of different threads are not ordered for the tensor core",
         "9.7.16.6.2",
-        "put tcgen05.fence::before_thread_sync behind the first and before the barrier, and "
-        "tcgen05.fence::after_thread_sync behind the barrier and before the second",
+        "put tcgen05.fence::before_thread_sync after the first and before the barrier, and "
+        "tcgen05.fence::after_thread_sync after the barrier and before the second",
     ),
     Rule(
         "tmem-registers",
@@ -127,7 +127,7 @@ _ALL = (
         "tmem-pair",
         "a CTA of a pair frees tensor memory before the other need have allocated it",
         "9.7.16.7.1",
-        "put a barrier of the cluster, in both CTAs, behind tcgen05.alloc and before tcgen05.dealloc",
+        "put a barrier of the cluster, in both CTAs, after tcgen05.alloc and before tcgen05.dealloc",
     ),
     Rule(
         "cta-group",
@@ -149,13 +149,13 @@ _ALL = (
     ),
     Rule(
         "wgmma-fence",
-        "a wgmma uses registers that nothing orders behind a thread's use of them",
+        "a wgmma uses registers that nothing orders after a thread's use of them",
         "9.7.15.7.1",
         "put wgmma.fence between the use and the wgmma, in all four warps",
     ),
     Rule(
         "setmaxnreg",
-        "setmaxnreg has no effect, or comes again before the warpgroup has met behind the last one",
+        "setmaxnreg has no effect, or comes again before the warpgroup has synchronised after the last one",
         "9.7.19.5",
         "fix the registers at launch (.maxnreg, or .maxntid with .minnctapersm), and put a barrier of the four warps "
         "between one setmaxnreg and the next",

@@ -1,20 +1,20 @@
-"""What one cluster did, kept until it is over: its verdict is a function of this and of nothing else.
+"""The stream of one cluster: all that it did, from which alone its verdict follows.
 
-Clusters of one launch mostly do the same elsewhere in global memory. What is kept is therefore in a form that is equal
-for them: places in shared memory count from the cluster's first byte, and what says only where in global memory
-something lies, or which value is stored, is left out (`elsewhere`). Equal streams have equal digests, and one of them
-is judged.
+Clusters of one launch mostly do the same at other addresses of global memory. Streams are therefore stored in a form
+that is equal for such clusters: addresses in shared memory count from the cluster's first byte, and operands that only
+say where in global memory an access goes, or which value it stores, are left out (`elsewhere`). Equal streams have
+equal digests, and one of the clusters is judged.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import pickle
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,23 +23,19 @@ from warpwright.errors import DeviceError, LimitReached
 from warpwright.vgpu.engines.box import geometry, window
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.engines.tensor_copy import coordinates, form_of
-from warpwright.vgpu.jit.issue import flatten
+from warpwright.vgpu.jit.issue import QUEUED, flatten
 from warpwright.vgpu.jit.runtime import function
 from warpwright.vgpu.jit.state import DONE, RECORD_WORDS
+from warpwright.vgpu.machine.events import Records, Rows
+from warpwright.vgpu.machine.fabric import ClusterFabric
 from warpwright.vgpu.program.program import Inst
 
-if TYPE_CHECKING:
-    from warpwright.vgpu.checks.watcher import Watcher
-    from warpwright.vgpu.machine.cluster import Cluster
+__all__ = ["Block", "GlobalRows", "Shared", "Stream", "elsewhere"]
 
-__all__ = ["Block", "Outside", "Stream", "elsewhere"]
-
-Rows = NDArray[np.int64]
-Records = NDArray[np.uint64]
 _LANE = np.arange(32)
 _WHO = 2  # words of a record before its operands: instruction, issuer
 _WORDS = 40  # of an access
-_LARGEST = 1 << 22  # words that are kept as they come; beyond, they are folded and compressed
+_LARGEST = 1 << 22  # words that are stored as they are; more are folded and compressed
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +67,15 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
-    """The same rows of one cluster with what a `Block` leaves out, for checks that look at global memory.
+class GlobalRows:
+    """The rows of a `Block` with what the block leaves out, for checks of global memory.
 
-    ``first``: number, in the cluster, of the first row here (`Watch.at` is that number while a row is judged, in the
-    one of several equal clusters that is); ``heads`` as in `Block`; ``rows``: which of the heads are accesses with an
-    address a lane; ``addresses`` (accesses, 32): host addresses, of any memory, valid where the lane is on; ``records``
-    with all words, ``issuers``: which of the heads issued each; ``turns``: of the heads, which turn of the launch's
-    clusters each was in.
-    """
+    ``first``: number, in the cluster, of the first row here (`Knowledge.at` when the row is judged); ``heads`` as in
+    `Block`; ``rows``: which of the heads are accesses with an address a lane; ``addresses`` (accesses, 32): host
+    addresses, of any memory, valid where the lane is on; ``records`` with all words, ``issuers``: which of the heads
+    issued each; ``turns``: of the heads, which turn of the launch's clusters each was in."""
 
-    cluster: Cluster
+    cluster: ClusterFabric
     first: int
     heads: Rows
     rows: Rows
@@ -91,15 +85,27 @@ class Outside:
     turns: Rows
 
 
+class Shared:
+    """What the streams of one launch share: masks of the words that matter, by instruction, and the count of turns.
+    ``collect`` gets each part of each stream with its global addresses, from the thread that runs the cluster."""
+
+    def __init__(self, insts: list[Inst], collect: Callable[[GlobalRows], None]) -> None:
+        self.collect = collect
+        self.turns = itertools.count()
+        self.word_masks = np.array([word_masks(inst) for inst in insts], np.uint64)
+        self.operand_masks = np.array([operand_mask(inst) for inst in insts], np.int64)
+        self.queued = np.array([inst.name in QUEUED for inst in insts], np.bool_)
+        self.box_stores = np.array([stores_box(inst) for inst in insts], np.bool_)
+
+
 class Stream:
     """The rows, records and signals of one cluster, from its start to its end."""
 
-    def __init__(self, cluster: Cluster, watcher: Watcher) -> None:
-        self.cluster, self.watcher = cluster, watcher
+    def __init__(self, cluster: ClusterFabric, shared: Shared) -> None:
+        self.cluster, self.shared = cluster, shared
         self.hash = hashlib.blake2b(digest_size=16)
-        self.maps: dict[int, int] = {}  # numbers of the tensor maps that operations used
         self.folded: list[bytes] = []
-        self.rows_before = 0
+        self.rows_before = self.ops_before = 0
         self._empty()
 
     def _empty(self) -> None:
@@ -114,7 +120,7 @@ class Stream:
         self.state = b""
 
     def take(self, rows: Rows, records: Records) -> None:
-        """A turn of the machine: the rows since the last one, and the records of what they issued."""
+        """Store a turn of the machine: its rows, and the records of the operations that they issued."""
         live, running = self.cluster.warps["live"].copy(), self.cluster.warps["status"] != DONE
         state = live.tobytes() + running.tobytes()
         if not len(rows) and state == self.state:
@@ -124,7 +130,7 @@ class Stream:
             self.fold()
         self.state = state
         self.steps.append((len(rows), len(records), len(self.signals)))
-        self.turns.append(next(self.watcher.turns))
+        self.turns.append(next(self.shared.turns))
         self.rows.append(rows.copy())
         self.records.append(records.copy())
         self.live.append(live)
@@ -132,11 +138,11 @@ class Stream:
         self.words += rows.size + records.size
 
     def signal(self, inst: int, number: int, cta: int, rank: int, offset: int, count: int, nbytes: int) -> None:
-        """Operation ``number`` of ``cta`` arrives on an mbarrier, or delivers bytes for it."""
+        """Store a signal: operation ``number`` of ``cta`` arrives on an mbarrier, or delivers bytes for it."""
         self.signals.append((number, inst, cta, rank, offset, count, nbytes))
 
     def fold(self) -> None:
-        """Keep what has come so far in little memory."""
+        """Compress all that is stored so far."""
         block = self._block()
         self.folded.append(zlib.compress(pickle.dumps(block), 1))
         self._empty()
@@ -148,13 +154,13 @@ class Stream:
             raise LimitReached(f"kernel {self.cluster.launch.name} {text}.")
 
     def end(self, done: bool) -> bytes:
-        """The cluster is over, at its end or not; gives a digest of all it did."""
+        """The cluster is over, at its end or not. Returns a digest of all that it did."""
         self.last = self._block()
         self.hash.update(bytes([done]))
         return self.hash.digest()
 
     def blocks(self) -> Iterator[Block]:
-        """All of it, once it is over."""
+        """Yields the whole stream, once the cluster is over."""
         for folded in self.folded:
             yield pickle.loads(zlib.decompress(folded))
         yield self.last
@@ -170,17 +176,17 @@ class Stream:
             heads,
             self._places(rows, starts[tables > 0], on[tables > 0]),
             self._packed(rows, heads[tables > 1], starts[tables > 1], on[tables > 1]),
-            self._kept(records),
+            self._masked(records),
             self._steps(starts),
             np.array(self.live, np.uint32),
             np.array(self.running, np.bool_),
             np.array(self.signals, np.int64).reshape(-1, 7),
         )
         block.digest(self.hash)
-        if self.watcher.hears:
-            turns = np.repeat(np.array(self.turns, np.int64), block.steps[:, 0])
-            self._tell(rows, starts, heads, tables, records, turns)
+        turns = np.repeat(np.array(self.turns, np.int64), block.steps[:, 0])
+        self.shared.collect(self._global_rows(rows, starts, heads, tables, records, turns))
         self.rows_before += len(heads)
+        self.ops_before += len(records)
         return block
 
     def _places(self, rows: Rows, starts: Rows, on: NDArray[np.bool_]) -> Rows:
@@ -189,53 +195,52 @@ class Stream:
         return np.where(on & (places >= 0) & (places < nbytes), places, -1)
 
     def _packed(self, rows: Rows, heads: Rows, starts: Rows, on: NDArray[np.bool_]) -> Rows:
-        kept = self.watcher.operands[heads[:, 0] & 0xFFFF_FFFF]
+        kept = self.shared.operand_masks[heads[:, 0] & 0xFFFF_FFFF]
         return np.where(on, _table(rows, starts, 1) & kept[:, None], 0)
 
-    def _kept(self, records: Records) -> Records:
-        """Words that matter. A store's coordinates do where its box does not lie wholly inside the tensor."""
+    def _masked(self, records: Records) -> Records:
+        """Returns records with the words that matter. The coordinates of a store matter if its box is clipped."""
         insts = records[:, 0].astype(np.intp)
-        kept = records & self.watcher.kept[insts]
-        for i in np.flatnonzero(self.watcher.stores[insts]).tolist():
-            if self._clipped(records[i].tolist()):
+        kept = records & self.shared.word_masks[insts]
+        for i in np.flatnonzero(self.shared.box_stores[insts]).tolist():
+            if self._clipped(self.cluster.op_of(records[i].tolist(), self.ops_before + i)):
                 kept[i] = records[i]
         return kept
 
-    def _clipped(self, record: list[int]) -> bool:
-        """Whether the box of a store is not wholly inside; what is no box is the machine's to refuse."""
-        inst, _, end = self.cluster.handlers[record[0]]
-        op, form = Op(inst, 0, 0, 0, record[_WHO:end]), form_of(inst.opcode)
+    def _clipped(self, op: Op) -> bool:
+        """Whether the box of a store is not wholly inside the tensor. The machine refuses what is no box."""
+        form = form_of(op.inst.opcode)
         with suppress(DeviceError):
             box = geometry(self.cluster.tensor_map(op, op.words[form.map]).map)
             return box.rank == form.dims and window(box, coordinates(op, form)) is not None
         return False
 
     def _steps(self, starts: Rows) -> Rows:
-        """Turns of the machine by the rows that have a head, and the signals after them."""
+        """Returns the turns of the machine as counts of heads, of records and of the signals after them."""
         steps = np.array(self.steps, np.int64).reshape(-1, 3)
         ends = np.searchsorted(starts, np.cumsum(steps[:, 0]))
         steps[:, 0] = np.diff(ends, prepend=0)
         steps[:, 2] = np.diff(steps[:, 2], append=len(self.signals))
         return steps
 
-    def _tell(self, rows: Rows, starts: Rows, heads: Rows, tables: Rows, records: Records, turns: Rows) -> None:
+    def _global_rows(
+        self, rows: Rows, starts: Rows, heads: Rows, tables: Rows, records: Records, turns: Rows
+    ) -> GlobalRows:
         chosen = np.flatnonzero(tables == 1)
-        counts = np.where(self.watcher.queued[heads[:, 0] & 0xFFFF_FFFF], heads[:, 2], 0)
+        counts = np.where(self.shared.queued[heads[:, 0] & 0xFFFF_FFFF], heads[:, 2], 0)
         issuers = np.repeat(np.arange(len(heads)), counts)
         addresses = _table(rows, starts[chosen], 0)
-        found = Outside(self.cluster, self.rows_before, heads, chosen, addresses, records, issuers, turns)
-        for hear in self.watcher.hears:
-            hear(found)
+        return GlobalRows(self.cluster, self.rows_before, heads, chosen, addresses, records, issuers, turns)
 
 
 def _table(rows: Rows, starts: Rows, number: int) -> Rows:
-    """The words behind some rows, a lane each; a table takes as much as eight rows."""
+    """Returns the tables after some rows, one word a lane. A table takes the room of eight rows."""
     words: Rows = rows.reshape(-1)[((starts + 1 + 8 * number) * 4)[:, None] + _LANE]
     return words
 
 
 def elsewhere(inst: Inst) -> Sequence[int]:
-    """Operand words that the verdict does not depend on: coordinates, places in global memory, values stored."""
+    """Returns the operand words that the verdict does not depend on: coordinates, global addresses, stored values."""
     words = range(RECORD_WORDS - _WHO)
     if inst.name in ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor"):
         return words[form_of(inst.opcode).coords]
@@ -255,13 +260,13 @@ def _operands(inst: Inst) -> int:
     return sum(len(flatten(operand)) for operand in inst.operands)
 
 
-def kept_words(inst: Inst) -> list[int]:
-    """A mask a word of a record: those that the instruction has and that matter."""
+def word_masks(inst: Inst) -> list[int]:
+    """Returns a mask for each word of a record: all bits if the instruction has the word and the word matters."""
     dropped, count = elsewhere(inst), _operands(inst)
     used = [i < count and i not in dropped for i in range(RECORD_WORDS - _WHO)]
     return [(1 << 64) - 1 if keep else 0 for keep in [True] * _WHO + used]
 
 
-def kept_operands(inst: Inst) -> int:
-    """Bits of the packed operands of an mbarrier that matter: a wait has its parity, an initialisation a count."""
+def operand_mask(inst: Inst) -> int:
+    """Returns the bits that matter of an mbarrier's packed operands: a wait's parity, an initialisation's count."""
     return 1 if "wait" in inst.name else 0xFFFFF if inst.name == "mbarrier.init" else -1

@@ -1,4 +1,4 @@
-"""What is wrong with a kernel whatever it does when it runs: seen from its text."""
+"""Mistakes that the text of a kernel shows without a run."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def _unwaited(program: Program) -> Iterator[tuple[Steps, str]]:
 
 def _groups(program: Program) -> Iterator[tuple[Steps, str]]:
     """Instructions of tcgen05 that name another .cta_group than the first (9.7.16.7.1)."""
-    given = [inst for inst in program.insts if inst.name.startswith("tcgen05.") and ".cta_group::" in inst.opcode]
-    for inst in given:
-        if inst["group"] != given[0]["group"]:
-            text = f".{inst['group']} in a kernel of .{given[0]['group']}"
-            yield (("names a group", given[0].index), ("names another", inst.index)), text
+    grouped = [inst for inst in program.insts if inst.name.startswith("tcgen05.") and ".cta_group::" in inst.opcode]
+    for inst in grouped:
+        if inst["group"] != grouped[0]["group"]:
+            text = f".{inst['group']} in a kernel of .{grouped[0]['group']}"
+            yield (("names a group", grouped[0].index), ("names another", inst.index)), text
 
 
 def _registers(program: Program) -> Iterator[tuple[Steps, str]]:

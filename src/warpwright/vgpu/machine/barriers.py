@@ -1,43 +1,31 @@
 """Named barriers of a CTA and the barrier of a cluster, settled by the machine (PTX ISA 9.1, 9.7.13.1 and 9.7.13.3).
 
-Lanes that reach one are blocked by lane code; `settle` looks at all blocked warps, counts who has come and lets go
-those whose barrier is complete. A warp has come to a named barrier when all its live lanes have.
+Lane code blocks the lanes that reach a barrier. `settle` looks at all blocked warps, counts arrivals and releases the
+warps whose barrier is complete. A warp arrives at a named barrier when all its live lanes have.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import ProtocolError
-from warpwright.vgpu.jit.state import DONE, WAIT_BAR, WAIT_BULK, WAIT_CLUSTER
+from warpwright.vgpu.jit.state import DONE, WAIT_BAR, WAIT_CLUSTER
 from warpwright.vgpu.jit.sync import BAR_ARRIVE, BAR_RED
 from warpwright.vgpu.machine import faults
-from warpwright.vgpu.machine.events import Event
+from warpwright.vgpu.machine.state import ClusterState, lane_table
 from warpwright.vgpu.program.program import Inst, Register
 
-if TYPE_CHECKING:
-    from warpwright.vgpu.machine.cluster import Cluster
-
-__all__ = ["Named", "Whole", "blocked_warps"]
+__all__ = ["Named", "Whole"]
 
 _BARRIERS = 16
 
 
-def blocked_warps(cluster: Cluster, kind: int) -> list[int]:
-    """Warps with lanes that wait for ``kind``."""
-    warps = cluster.warps
-    held = np.flatnonzero(warps["blocked"] & warps["live"])
-    waits = _lane_table(warps["blocked"][held] & warps["live"][held]) & (warps["wait_kind"][held] == kind)
-    found: list[int] = held[waits.any(axis=1)].tolist()
-    return found
-
-
 def _gathered(warp: Any) -> bool:
-    """Whether all live lanes of a warp wait at one and the same named barrier."""
+    """Whether all live lanes of a warp wait at the same named barrier."""
     live = int(warp["live"])
     if int(warp["blocked"]) & live != live:
         return False
@@ -63,14 +51,14 @@ class _Bar:
 class Named:
     """The 16 named barriers of every CTA of a cluster."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterState) -> None:
         self.cluster = cluster
         self.bars = [[_Bar() for _ in range(_BARRIERS)] for _ in range(cluster.ranks)]
         self.here: set[int] = set()
 
     def settle(self) -> bool:
-        """Count new arrivals; true when some warp may go on."""
-        moved = [self._arrive(index) for index in blocked_warps(self.cluster, WAIT_BAR)]
+        """Count new arrivals. Returns whether some warp may run on."""
+        moved = [self._arrive(index) for index in self.cluster.blocked_warps(WAIT_BAR)]
         return any(moved)
 
     def _arrive(self, index: int) -> bool:
@@ -91,12 +79,11 @@ class Named:
         return True
 
     def _count(self, index: int, number: int, how: int) -> None:
-        """A warp has come; one that only arrives goes on."""
+        """Count the arrival of a warp. A warp that only arrives runs on."""
         cluster, rank = self.cluster, index // self.cluster.per_cta
         bar = self.bars[rank][number]
         bar.arrived += 32
-        inst = cluster.launch.insts[int(cluster.warps["inst"][index])]
-        cluster.tell(Event("bar", cluster.number, rank, index % cluster.per_cta, inst=inst, count=number))
+        cluster.tell_warp("bar", index, number)
         if how == BAR_ARRIVE:
             cluster.release(index, WAIT_BAR)
         else:
@@ -104,30 +91,30 @@ class Named:
             bar.waiting.append(index)
 
     def progress(self, rank: int, number: int, count: int) -> str:
-        """How many have come to a barrier for ``count`` threads (0: all), in words."""
+        """Returns how many threads have arrived at a barrier for ``count`` threads (0: all), in words."""
         return f"{self.bars[rank][number].arrived} of {count or self._everyone(rank)} threads have arrived"
 
     def _everyone(self, rank: int) -> int:
-        """Threads that a barrier without a count waits for: warps that have not exited."""
+        """Returns the threads that a barrier without a count waits for: those of warps that have not exited."""
         per_cta = self.cluster.per_cta
         status = self.cluster.warps["status"][rank * per_cta : (rank + 1) * per_cta]
         return 32 * int(np.count_nonzero(status != DONE))
 
     def _validate(self, index: int, number: int, count: int) -> None:
-        inst = self.cluster.launch.insts[int(self.cluster.warps["inst"][index])]
+        inst = self.cluster.inst_at(index)
         if number >= _BARRIERS or count % 32:
             text = f"barrier {number} with {count} threads; expected barrier 0 to 15 and a multiple of 32."
             raise faults.error(ProtocolError, self.cluster, inst, index, 0, text)
         bar = self.bars[index // self.cluster.per_cta][number]
         if bar.arrived and bar.count != count:
             given, before = (f"{c} threads" if c else "all threads of the CTA" for c in (count, bar.count))
-            text = f"barrier {number} for {given}; others came to it for {before}: give the same count everywhere."
+            text = f"barrier {number} for {given}; others arrived at it for {before}: give the same count everywhere."
             raise faults.error(ProtocolError, self.cluster, inst, index, 0, text)
         bar.count = count
 
     def _open(self, rank: int, number: int, bar: _Bar) -> None:
         for index in bar.waiting:
-            inst = self.cluster.launch.insts[int(self.cluster.warps["inst"][index])]
+            inst = self.cluster.inst_at(index)
             if inst.name.endswith(".red"):
                 self._reduce(index, inst, bar.votes)
             self.here.discard(index)
@@ -138,33 +125,26 @@ class Named:
         target = inst.operands[0]
         if isinstance(target, Register):
             offset = self.cluster.launch.kernel.slots[target.name]
-            held = self.cluster.bytes[index, offset : offset + 4 * max(1, target.bits)].view(np.uint32)
+            words = self.cluster.bytes[index, offset : offset + 4 * max(1, target.bits)].view(np.uint32)
             result = {"popc": sum(votes), "and": -int(all(votes)), "or": -int(any(votes))}[inst["op"]]
-            held[: 32 if target.bits > 1 else 1] = result & 0xFFFF_FFFF
-
-    def bulk_done(self) -> None:
-        """All bulk copies are complete: no group is pending, whoever waited for one goes on."""
-        for counter in ("groups", "lane_groups", "lane_uncommitted", "uncommitted"):
-            self.cluster.warps[counter] = 0
-        for index in blocked_warps(self.cluster, WAIT_BULK):
-            self.cluster.release(index, WAIT_BULK)
+            words[: 32 if target.bits > 1 else 1] = result & 0xFFFF_FFFF
 
 
 class Whole:
-    """The barrier of the cluster: a counter of arrivals and a phase; every thread waits for the phase it arrived in.
+    """The barrier of the cluster: a count of arrivals and a phase. Every thread waits for the phase it arrived in.
 
-    ``owed`` is, for every lane of every warp, the phase that it has arrived in and not yet waited for, else -1.
+    ``owed``: for every lane of every warp, the phase that it has arrived in and not yet waited for, else -1.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterState) -> None:
         self.cluster = cluster
         self.phase = 0
         self.owed = np.full((cluster.count, 32), -1, np.int64)
 
     def settle(self) -> bool:
-        """Count new arrivals and let go whose phase is over; true when some lane may go on."""
+        """Count new arrivals and release the lanes whose phase is over. Returns whether some lane may run on."""
         warps = self.cluster.warps
-        blocked = _lane_table(warps["blocked"] & warps["live"]) & (warps["wait_kind"] == WAIT_CLUSTER)
+        blocked = lane_table(warps["blocked"] & warps["live"]) & (warps["wait_kind"] == WAIT_CLUSTER)
         waits = warps["wait_arg"] != 0
         arriving, waiting = blocked & ~waits, blocked & waits
         self._check(arriving & (self.owed >= 0), "arrives again before it has waited; alternate arrive and wait")
@@ -173,7 +153,8 @@ class Whole:
         passed = waiting & (self.owed < self.phase)
         self.owed[passed] = -1
         warps["blocked"] &= ~_masks(arriving | passed)
-        self._tell(arriving)
+        for index in np.flatnonzero(arriving.any(axis=1)).tolist() if self.cluster.observed else ():
+            self.cluster.tell_warp("cluster", index)
         moved = bool((arriving | passed).any())
         if self._turn():
             self.settle()
@@ -181,12 +162,12 @@ class Whole:
         return moved
 
     def progress(self) -> str:
-        """How many have arrived, in words."""
-        live = _lane_table(self.cluster.warps["live"])
+        """Returns how many threads have arrived, in words."""
+        live = lane_table(self.cluster.warps["live"])
         return f"{int((live & (self.owed == self.phase)).sum())} of {int(live.sum())} threads have arrived"
 
     def _turn(self) -> bool:
-        """A new phase when every thread that has not exited has arrived."""
+        """Start a new phase if every thread that has not exited has arrived. Returns whether it did."""
         here = self.owed == self.phase
         if not here.any() or (_masks(here) & self.cluster.warps["live"] != self.cluster.warps["live"]).any():
             return False
@@ -195,26 +176,14 @@ class Whole:
 
     def _check(self, wrong: NDArray[np.bool_], what: str) -> None:
         for index, lane in np.argwhere(wrong).tolist() if wrong.any() else ():
-            inst = self.cluster.launch.insts[int(self.cluster.warps["inst"][index])]
+            inst = self.cluster.inst_at(index)
             raise faults.error(ProtocolError, self.cluster, inst, index, lane, f"{what}.")
-
-    def _tell(self, arriving: NDArray[np.bool_]) -> None:
-        cluster = self.cluster
-        for index in np.flatnonzero(arriving.any(axis=1)).tolist() if cluster.observers else ():
-            inst = cluster.launch.insts[int(cluster.warps["inst"][index])]
-            cluster.tell(Event("cluster", cluster.number, index // cluster.per_cta, index % cluster.per_cta, inst=inst))
 
 
 _BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
 
 
-def _lane_table(masks: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """Lane masks as one flag a lane, shape (warps, 32)."""
-    table: NDArray[np.bool_] = (masks[:, None] & _BITS) != 0
-    return table
-
-
 def _masks(table: NDArray[np.bool_]) -> NDArray[np.uint32]:
-    """Flags as lane masks."""
+    """Returns flags, shape (warps, 32), as lane masks."""
     masks: NDArray[np.uint32] = (table * _BITS).sum(axis=1, dtype=np.uint32)
     return masks

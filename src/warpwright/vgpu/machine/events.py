@@ -1,18 +1,28 @@
-"""What happens in a run, as one stream of events, and the protocol of those who listen.
+"""What happens in a run: the stream of events, and the protocol of those who follow a launch.
 
-Lane code reports synchronisation (``arrive``, ``expect_tx``, ``wait``) only when a launch has observers; engines report
-``issue`` and ``complete`` of every asynchronous operation; the machine reports barriers and the life of CTAs. Events of
-one cluster come in an order that happened; clusters run at the same time.
+Lane code reports synchronisation (``arrive``, ``expect_tx``, ``wait``) only to listeners that ask for events; engines
+report ``issue`` and ``complete`` of every asynchronous operation; the machine reports barriers and the life of CTAs.
+Events of one cluster come in an order that happened; clusters run at the same time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.targets import Timing
 from warpwright.vgpu.program.program import Inst, Program
 
-__all__ = ["Barrier", "Event", "Observer", "Recorder"]
+__all__ = ["Barrier", "Event", "EventLog", "Listener", "Observer", "Records", "Rows"]
+
+Rows = NDArray[np.int64]
+Records = NDArray[np.uint64]
+Launch = TypeVar("Launch", contravariant=True)
+Cluster = TypeVar("Cluster", contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +59,7 @@ class Event:
 
 
 class Observer(Protocol):
-    """Listens to a launch. Called from worker threads, one cluster at a time on each."""
+    """Receives the events of a launch. Called from worker threads, one cluster at a time on each."""
 
     def launched(self, program: Program) -> None:
         """A launch begins."""
@@ -58,8 +68,8 @@ class Observer(Protocol):
         """Something happened."""
 
 
-class Recorder:
-    """An observer that keeps every event of every cluster, for tests and tools."""
+class EventLog:
+    """An observer that stores every event of every cluster, for tests and tools."""
 
     def __init__(self) -> None:
         self.program: Program | None = None
@@ -70,3 +80,41 @@ class Recorder:
 
     def event(self, event: Event) -> None:
         self.events.append(event)
+
+
+class Listener(Generic[Launch, Cluster]):
+    """Follows one launch. Every method does nothing unless a subclass overrides it; calls come from worker threads, one
+    cluster at a time on each.
+
+    events : lane code reports synchronisation, and `event` is called
+    accesses : lane code leaves a row for every access, barrier and fence, and `signal` is called
+    timing : lane code leaves rows that count cycles by these costs
+    in_turn : clusters run one after another, in one order
+    """
+
+    events = False
+    accesses = False
+    timing: Timing | None = None
+    in_turn = False
+
+    def launched(self, launch: Launch) -> Sequence[int] | None:
+        """A launch begins. Returns the clusters to run, or None for all."""
+        return None
+
+    def begin(self, cluster: Cluster) -> None:
+        """A cluster begins."""
+
+    def event(self, event: Event) -> None:
+        """Something happened."""
+
+    def take(self, cluster: Cluster, rows: Rows, records: Records) -> None:
+        """A cluster ran for a turn: the rows that lane code left, and the records of the operations that it issued.
+        Both arrays are valid only during the call."""
+
+    def signal(
+        self, cluster: Cluster, inst: int, number: int, cta: int, rank: int, offset: int, count: int, nbytes: int
+    ) -> None:
+        """Operation ``number`` of ``cta`` arrives on an mbarrier, or delivers bytes for it."""
+
+    def end(self, cluster: Cluster, error: Exception | None = None, own: bool = False) -> None:
+        """A cluster is done, or stopped by an error: its ``own``, or because the launch would never end."""

@@ -1,57 +1,59 @@
-"""Another schedule of a cluster, chosen by a seed: which warp goes on, which asynchronous operation completes when.
+"""Another schedule of a cluster, chosen by a seed: which warp runs next, which asynchronous operation completes when.
 
-Whoever can do something is an agent: a warp, the copies in flight, a tensor core, the wgmma that are waited for. Agents
-have an order; the first that can go on does, for a turn, and now and then the order changes (a schedule by priorities
-finds what a few changes are enough for: Burckhardt et al., "A Randomized Scheduler with Probabilistic Guarantees of
-Finding Bugs", ASPLOS 2010). An agent at the end of the order is as late as can be, a copy as late as is legal; one at
-the start completes what it can as soon as it is issued.
+An agent is a warp, the copies in flight, a tensor core, or the wgmma that warps wait for. Agents have an order: the
+first agent that can run has a turn, and now and then the order changes. A schedule by priorities finds the bugs that a
+few changes suffice for (Burckhardt et al., "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs",
+ASPLOS 2010). An agent at the end of the order runs as late as is legal; an agent at the start completes operations as
+soon as they are issued.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from warpwright.vgpu.engines.lane_copy import LANE_COPIES
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit import state
+from warpwright.vgpu.machine.inflight import InFlight
+from warpwright.vgpu.machine.state import ClusterState
+from warpwright.vgpu.machine.warpgroup import Warpgroups
 
-if TYPE_CHECKING:
-    from warpwright.vgpu.machine.cluster import Cluster
-
-__all__ = ["Order", "shuffled", "together"]
+__all__ = ["Order", "together"]
 
 COPIES, TENSOR, WGMMA = -1, -2, -3  # agents beside the warps
 _LEAST, _MOST = (1, 2, 8), (8, 200, 1000)  # block jumps of a first turn, and of a long one
-_PAUSES = (0.03, 0.3, 0.6)  # shares of turns after which another cluster goes on
+_PAUSES = (0.03, 0.3, 0.6)  # shares of turns after which another cluster runs
 _PATIENCE = 50  # long turns in a row
 _CHANGES = (0.0, 0.02, 0.2, 0.7)  # shares of turns after which the order changes
 _EAGER = 0.25  # share of schedules in which nothing stays in flight
 
 
-def shuffled(count: int, seed: int) -> list[int]:
-    """So many clusters in another order."""
-    return Random(seed).sample(range(count), count)
-
-
 def together(seed: int) -> int:
-    """How many clusters go on by turns from the start."""
+    """Returns how many clusters take turns from the start."""
     return Random(f"{seed} together").choice((1, 2, 4))
 
 
 class Order:
     """The order of a cluster's agents.
 
-    ``slices``: block jumps that each warp gets in a turn: ``least`` when it has waited, the more the longer it does
-    not, up to ``most``, and further when it seems to go on for ever. ``since``: how many it has made without waiting.
-    ``eager``: what is issued completes before any warp goes on. ``pauses``: share of turns after which another cluster
-    goes on, for which the cluster is ``paused``.
+    ``slices``: block jumps that each warp gets in a turn: ``least`` after a wait, twice as many each turn without a
+    wait up to ``most``, and more if the warp seems to run for ever. ``since``: block jumps since the last wait.
+    ``eager``: an issued operation completes before any warp runs. ``pauses``: the share of turns after which the
+    cluster is ``paused`` and another cluster runs.
     """
 
-    def __init__(self, cluster: Cluster, seed: int) -> None:
-        self.cluster = cluster
+    def __init__(
+        self,
+        cluster: ClusterState,
+        in_flight: InFlight,
+        warpgroups: Warpgroups,
+        run_warp: Callable[[int, int], bool],
+        seed: int,
+    ) -> None:
+        self.cluster, self.in_flight, self.warpgroups, self.run_warp = cluster, in_flight, warpgroups, run_warp
         self.random = Random(f"{seed} {cluster.number}")
         self.agents = [COPIES, TENSOR, WGMMA, *range(cluster.count)]
         self.random.shuffle(self.agents)
@@ -64,13 +66,13 @@ class Order:
         self.pauses = self.random.choice(_PAUSES) if together(seed) > 1 else 0.0
 
     def run(self) -> bool:
-        """Let agents go on until none can (True), or warps only spin or it is another cluster's turn (False)."""
+        """Run agents until none can run (True), or until warps only spin or another cluster has its turn (False)."""
         spun = 0
         while spun <= len(self.agents):
             agent = next((agent for agent in self.agents if self._turn(agent)), None)
             if agent is None:
                 return True
-            if agent >= 0 and self._tired(agent):
+            if agent >= 0 and self._used_up(agent):
                 spun += self._spins(agent)
             else:
                 spun = 0
@@ -80,8 +82,8 @@ class Order:
                 return False
         return False
 
-    def _tired(self, warp: int) -> bool:
-        """Whether a warp has used up its turn; one that has waited begins with a short one."""
+    def _used_up(self, warp: int) -> bool:
+        """Whether a warp has used up its turn. After a wait a warp starts with a short turn."""
         if self.cluster.warps["status"][warp] == state.FUEL:
             return True
         self.slices[warp], self.since[warp] = self.least, 0
@@ -90,13 +92,14 @@ class Order:
         return False
 
     def _block(self, warp: int) -> int:
-        """Where some lane of a warp is: it goes first next time."""
+        """Returns the block of a random lane of a warp: that lane runs first in the next turn."""
         live = int(self.cluster.warps["live"][warp])
         lanes = [lane for lane in range(32) if live >> lane & 1]
         return int(self.cluster.warps["pc"][warp][self.random.choice(lanes)]) if lanes else 0
 
     def _spins(self, warp: int) -> bool:
-        """Let a tired warp have more, or, when it has gone on for as long as a spin does, come last (True)."""
+        """Give a warp that used up its turn longer turns. If it has run as long as a spin does, move it to the end of
+        the order and return True."""
         most = self.cluster.launch.slice
         self.since[warp] += self.slices[warp]
         longer = self.since[warp] > _PATIENCE * self.most
@@ -109,7 +112,7 @@ class Order:
         return True
 
     def _change(self, agent: int) -> None:
-        """Now and then an agent gets another place; what completes all that is issued keeps the first."""
+        """Now and then move an agent. An eager schedule leaves the agents that complete operations at the start."""
         if self.random.random() < self.changes and not (self.eager and agent < 0):
             self._move(agent, self.random.randrange(3 * self.eager, len(self.agents)))
 
@@ -118,31 +121,32 @@ class Order:
         self.agents.insert(place, agent)
 
     def _turn(self, agent: int) -> bool:
-        """Let an agent go on; False when it cannot."""
+        """Run an agent for a turn. Returns False if it cannot run."""
         if agent == COPIES:
             return self._copy()
         if agent == TENSOR:
             return self._tensor()
         if agent == WGMMA:
-            return self.cluster.warpgroups.settle()
-        return self.cluster.run_warp(agent, self.slices[agent])
+            return self.warpgroups.settle()
+        return self.run_warp(agent, self.slices[agent])
 
     def _copy(self) -> bool:
-        """Complete one copy: any, but those that a lane issues for itself one after the other."""
-        ops = self.cluster.copy_ops
+        """Complete one copy: a random one, but cp.async in order of issue."""
+        ops = self.in_flight.copy_ops
         if not ops:
             return False
         op = self.random.choice(ops)
         if op.inst.name in LANE_COPIES:
             op = next(other for other in ops if other.inst.name in LANE_COPIES)
         ops.remove(op)
-        self.cluster.complete_copies([op])
+        self.in_flight.complete_copies([op])
         self._release(op)
         return True
 
     def _release(self, op: Op) -> None:
-        """A lane that waits for its groups goes on when none of its copies is in flight."""
-        if any((other.rank, other.warp, other.lane) == (op.rank, op.warp, op.lane) for other in self.cluster.copy_ops):
+        """Release a lane that waits for its groups if none of its copies is in flight."""
+        who = op.rank, op.warp, op.lane
+        if any((other.rank, other.warp, other.lane) == who for other in self.in_flight.copy_ops):
             return
         warps, index = self.cluster.warps, op.rank * self.cluster.per_cta + op.warp
         for counter in ("groups", "lane_groups", "uncommitted", "lane_uncommitted"):
@@ -151,8 +155,8 @@ class Order:
             warps["blocked"][index] &= np.uint32(~(1 << op.lane) & 0xFFFF_FFFF)
 
     def _tensor(self) -> bool:
-        """Complete what one tensor core has to do up to its next commit."""
-        ops = self.cluster.tensor_ops
+        """Complete the operations of one tensor core up to its next commit."""
+        ops = self.in_flight.tensor_ops
         if not ops:
             return False
         pipe = _pipe(self.random.choice(ops))
@@ -163,11 +167,11 @@ class Order:
                 if op.inst.name == "tcgen05.commit":
                     break
         done = {op.number for op in chosen}
-        self.cluster.tensor_ops = [op for op in ops if op.number not in done]
-        self.cluster.complete_tensor(chosen)
+        self.in_flight.tensor_ops = [op for op in ops if op.number not in done]
+        self.in_flight.complete_tensor(chosen)
         return True
 
 
 def _pipe(op: Op) -> int:
-    """The CTA whose tensor core does an operation, the even one of a pair."""
+    """Returns the CTA whose tensor core performs an operation: the even CTA of a pair."""
     return op.rank & ~1 if op.inst["group"].endswith("2") else op.rank

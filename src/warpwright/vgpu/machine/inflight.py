@@ -1,105 +1,145 @@
-"""Operations in flight as raw records: what a ring repeats, round after round, is understood once.
+"""Asynchronous operations between their issue and their completion.
 
-The tensor work of a round and the addresses of its loads are the same words again each time the ring has gone round.
-So records stay records until they complete, and what was made of a round's words is kept under those words. Launches
-with observers do without: they see every operation.
+The tensor work of a round of a pipeline, and the addresses of its loads, repeat word for word each time the ring of
+stages comes round. Such records stay records until they complete, and what was decoded from the words of a round is
+cached under those words. Launches with a listener that follows operations do without: each operation is its own.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
 
 import numpy as np
-from numpy.typing import NDArray
 
-from warpwright.vgpu.engines import box_batch, copy, tensor
+from warpwright.vgpu.engines import box_batch, copy, lane_copy, tensor
+from warpwright.vgpu.engines.lane_copy import LANE_COPIES
 from warpwright.vgpu.engines.op import Op
+from warpwright.vgpu.jit.state import WAIT_BULK
+from warpwright.vgpu.machine.events import Records
+from warpwright.vgpu.machine.fabric import ClusterFabric
 from warpwright.vgpu.program.program import Inst
-
-if TYPE_CHECKING:
-    from warpwright.vgpu.machine.cluster import Cluster
 
 __all__ = ["InFlight"]
 
 _OTHER, _TENSOR, _LOAD = range(3)
-_PRODUCTS = ("tcgen05.mma", "tcgen05.commit")
-_ORDERED = (*_PRODUCTS, "tcgen05.mma.ws", "tcgen05.cp", "tcgen05.shift")  # one queue: they complete in order of issue
-_KEPT = 512  # rounds remembered before all are forgotten
-
-Rows = NDArray[np.uint64]
+_GEMM = ("tcgen05.mma", "tcgen05.commit")
+_ORDERED = (*_GEMM, "tcgen05.mma.ws", "tcgen05.cp", "tcgen05.shift")  # one queue: they complete in order of issue
+_CACHED = 512  # rounds remembered before all are forgotten
 
 
 def _kinds(insts: list[Inst]) -> list[int]:
-    """How each instruction's records are handled; products only where they are all that the tensor engine does, loads
-    only where tensor maps stay as they are."""
+    """Returns how each instruction's records are handled: MMAs in rounds only where the tensor engine does nothing
+    else, loads only where tensor maps stay as they are."""
     loads = not any(inst.name.startswith("tensormap.") for inst in insts)
-    products = all(inst.name in _PRODUCTS for inst in insts if inst.name in _ORDERED)
-    tensor_kind = _TENSOR if products else _OTHER
+    mmas = all(inst.name in _GEMM for inst in insts if inst.name in _ORDERED)
+    tensor_kind = _TENSOR if mmas else _OTHER
     return [
-        tensor_kind if inst.name in _PRODUCTS else _LOAD if loads and box_batch.is_plain_load(inst) else _OTHER
+        tensor_kind if inst.name in _GEMM else _LOAD if loads and box_batch.is_plain_load(inst) else _OTHER
         for inst in insts
     ]
 
 
 class InFlight:
-    """Records of tensor work and of plain tensor loads of one cluster, and the rounds that are known."""
+    """What is in flight in one cluster: records of tensor work and of plain tensor loads, and all else as operations,
+    in order of issue. ``batches``: decoded rounds of tensor work."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterFabric) -> None:
         self.cluster = cluster
-        self.kinds = np.array(_kinds(cluster.launch.insts), np.int8)
-        self.known: dict[tuple[bytes, bytes], tensor.Batch] = {}
+        self.kinds = np.array(_kinds(cluster.insts), np.int8)
+        self.batches: dict[tuple[bytes, bytes], tensor.Batch] = {}
         self.loads = box_batch.Loads()
         self.reset()
 
     def reset(self) -> None:
-        self.tensor_rows: list[Rows] = []
-        self.load_rows: list[Rows] = []
+        self.tensor_records: list[Records] = []
+        self.load_records: list[Records] = []
+        self.tensor_ops: list[Op] = []
+        self.copy_ops: list[Op] = []
 
-    def set_aside(self, records: Rows) -> Rows:
-        """Take the records that are handled here; gives the others."""
+    def enqueue_records(self, records: Records) -> Records:
+        """Put records that complete by rounds in flight, and return the others."""
         kinds = self.kinds[records[:, 0].astype(np.intp)]
         if not kinds.any():
             return records
-        for kind, rows in ((_TENSOR, self.tensor_rows), (_LOAD, self.load_rows)):
+        for kind, queue in ((_TENSOR, self.tensor_records), (_LOAD, self.load_records)):
             chosen = kinds == kind
             if chosen.any():
-                rows.append(records[chosen])
-        others: Rows = records[kinds == _OTHER]
+                queue.append(records[chosen])
+        others: Records = records[kinds == _OTHER]
         return others
 
-    def complete_tensor(self) -> bool:
-        """Complete the tensor work that is in flight; False when there is none."""
-        if not self.tensor_rows:
+    def enqueue_tensor(self, op: Op) -> bool:
+        self.tensor_ops.append(op)
+        self.cluster.tell_issue(op)
+        return False
+
+    def enqueue_copy(self, op: Op) -> bool:
+        self.copy_ops.append(op)
+        self.cluster.tell_issue(op)
+        return False
+
+    def complete(self) -> bool:
+        """Complete what is in flight, tensor work before copies. Returns False if nothing was in flight."""
+        if self._complete_tensor_records():
+            return True
+        ops: list[Op] = []
+        if self.tensor_ops:
+            ops, self.tensor_ops = self.tensor_ops, []
+            self.complete_tensor(ops)
+        elif self.copy_ops:
+            ops, self.copy_ops = self.copy_ops, []
+            self.complete_copies(ops)
+            self._release_groups()
+        return self._complete_load_records() or bool(ops)
+
+    def complete_tensor(self, ops: list[Op]) -> None:
+        """Complete operations of tensor cores, in order of issue."""
+        tensor.complete(self.cluster, ops)
+        self.cluster.tell_complete(ops)
+
+    def complete_copies(self, ops: list[Op]) -> None:
+        for single, run in itertools.groupby(ops, key=lambda op: op.inst.name in LANE_COPIES):
+            (lane_copy if single else copy).complete(self.cluster, list(run))
+        self.cluster.tell_complete(ops)
+
+    def _release_groups(self) -> None:
+        """All copies are complete: no group is pending, and every lane that waits for one goes on."""
+        for counter in ("groups", "lane_groups", "lane_uncommitted", "uncommitted"):
+            self.cluster.warps[counter] = 0
+        for index in self.cluster.blocked_warps(WAIT_BULK):
+            self.cluster.release(index, WAIT_BULK)
+
+    def _complete_tensor_records(self) -> bool:
+        if not self.tensor_records:
             return False
-        rows, self.tensor_rows = _joined(self.tensor_rows), []
-        key = rows.tobytes(), self.cluster.tmem_masks.tobytes()
-        batch = self.known.get(key)
+        records, self.tensor_records = _joined(self.tensor_records), []
+        key = records.tobytes(), self.cluster.tmem_masks.tobytes()
+        batch = self.batches.get(key)
         if batch is not None:
             batch.repeat(self.cluster)
             return True
-        batch = tensor.complete(self.cluster, self._ops(rows))
+        batch = tensor.complete(self.cluster, self._ops(records))
         if batch is not None:
-            if len(self.known) >= _KEPT:
-                self.known.clear()
-            self.known[key] = batch
+            if len(self.batches) >= _CACHED:
+                self.batches.clear()
+            self.batches[key] = batch
         return True
 
-    def complete_loads(self) -> bool:
-        """Complete the loads that are in flight; False when there are none."""
-        if not self.load_rows:
+    def _complete_load_records(self) -> bool:
+        if not self.load_records:
             return False
-        rows, self.load_rows = _joined(self.load_rows), []
-        insts = rows[:, 0].astype(np.intp)
+        records, self.load_records = _joined(self.load_records), []
+        insts = records[:, 0].astype(np.intp)
         for index in np.unique(insts).tolist():
-            group = rows[insts == index]
-            if not self.loads.complete(self.cluster, self.cluster.launch.insts[index], group):
+            group = records[insts == index]
+            if not self.loads.complete(self.cluster, self.cluster.insts[index], group):
                 copy.complete(self.cluster, self._ops(group))
         return True
 
-    def _ops(self, rows: Rows) -> list[Op]:
-        return [self.cluster.op_of(record) for record in rows.tolist()]
+    def _ops(self, records: Records) -> list[Op]:
+        return [self.cluster.next_op(record) for record in records.tolist()]
 
 
-def _joined(parts: list[Rows]) -> Rows:
-    whole: Rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
+def _joined(parts: list[Records]) -> Records:
+    whole: Records = parts[0] if len(parts) == 1 else np.concatenate(parts)
     return whole

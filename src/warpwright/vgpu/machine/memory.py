@@ -19,7 +19,7 @@ _GAP = 4096  # unmapped bytes between allocations, so that running past one is s
 
 
 def aligned_zeros(nbytes: int, align: int = _ALIGN) -> NDArray[np.uint8]:
-    """Zeroed bytes whose host address is a multiple of ``align``."""
+    """Returns zeroed bytes whose host address is a multiple of ``align``."""
     raw = np.zeros(nbytes + align, np.uint8)
     start = -raw.ctypes.data % align
     return raw[start : start + nbytes]
@@ -33,36 +33,36 @@ class GlobalMemory:
 
     def __init__(self) -> None:
         self._next = GLOBAL_BASE
-        self._held: list[tuple[int, NDArray[np.uint8]]] = []
+        self._buffers: list[tuple[int, NDArray[np.uint8]]] = []
         self._arrays: list[NDArray[Any]] = []
         self._hosts: list[tuple[int, int, int]] = []  # host bytes [low, high) of arrays, and where they went
 
     def place(self, address: int, data: bytes) -> None:
-        """An allocation at a given address (module variables), holding ``data``."""
+        """Allocate ``data`` at a fixed address (module variables)."""
         self._add(address, len(data))[: len(data)] = np.frombuffer(data, np.uint8)
 
     def reserve(self, data: bytes) -> int:
-        """A new allocation holding ``data``; gives its virtual address."""
+        """Allocate ``data`` and return its virtual address."""
         address = self._next
         self.place(address, data)
         return address
 
     def _add(self, address: int, nbytes: int) -> NDArray[np.uint8]:
         buffer = aligned_zeros(max(1, nbytes))
-        self._held.append((address, buffer))
+        self._buffers.append((address, buffer))
         end = address + buffer.size + _GAP
         self._next = max(self._next, -(-end // _ALIGN) * _ALIGN)
         return buffer
 
     def upload(self, arrays: Iterable[NDArray[Any]]) -> None:
-        """Copy arrays in. Memory that several of them share is one allocation, so that each sees the others' writes."""
+        """Copy arrays in. Arrays that share memory share one allocation, so that each sees the others' writes."""
         self._arrays = [array for array in arrays if array.size]
         for span in spans(self._arrays):
             self._hosts.append((span.low, span.high, self._next))
             self._add(self._next, span.high - span.low)[:] = np.asarray(span)
 
     def address(self, array: NDArray[Any]) -> int:
-        """Virtual address of the first element of an uploaded array; an empty one gets a place of its own."""
+        """Returns the virtual address of the first element of an uploaded array; an empty array gets a new one."""
         if array.size == 0:
             return self.reserve(b"")
         low, start = next((low, start) for low, high, start in self._hosts if low <= array.ctypes.data < high)
@@ -78,24 +78,26 @@ class GlobalMemory:
 
     def view(self, address: int) -> NDArray[np.uint8]:
         """The bytes from a virtual address to the end of its allocation; empty when there is none."""
-        for first, buffer in self._held:
+        for first, buffer in self._buffers:
             if first <= address < first + buffer.size:
                 return buffer[address - first :]
         return np.empty(0, np.uint8)
 
     def digest(self, into: hashlib.blake2b) -> None:
-        """What it holds."""
-        for _, buffer in self._held:
+        """Update a digest with all allocations."""
+        for _, buffer in self._buffers:
             into.update(buffer.data)
 
     @property
     def table(self) -> NDArray[np.int64]:
-        rows = [(first, first + b.size, b.ctypes.data - first) for first, b in sorted(self._held, key=lambda r: r[0])]
+        rows = [
+            (first, first + b.size, b.ctypes.data - first) for first, b in sorted(self._buffers, key=lambda r: r[0])
+        ]
         return np.array(rows or [(0, 0, 0)], np.int64)
 
     def describe(self, address: int) -> str:
-        """Where the nearest allocation lies, for messages."""
-        best = min(self._held, key=lambda r: min(abs(address - r[0]), abs(address - r[0] - r[1].size)), default=None)
+        """Returns where the nearest allocation lies, for messages."""
+        best = min(self._buffers, key=lambda r: min(abs(address - r[0]), abs(address - r[0] - r[1].size)), default=None)
         if best is None:
             return "nothing is allocated"
         first, buffer = best

@@ -1,8 +1,8 @@
-"""The clusters of a grid that have not started, and which of them a running one takes over.
+"""The clusters of a grid that have not started, and which of them a running cluster takes over.
 
-A chip has places for so many clusters at a time; cluster i waits for the place of cluster i - places. Either that one
-ends and i starts there, or it asks for more work (cluster launch control) and gets i, which then never starts. So
-each place does the same clusters whatever the order in which places are simulated.
+A chip has ``places`` for clusters; cluster i waits for the place of cluster i - places. Either that cluster ends and i
+starts in its place, or it asks for more work (cluster launch control), gets i, and i never starts. So each place
+computes the same clusters whatever the order in which places are simulated.
 """
 
 from __future__ import annotations
@@ -10,12 +10,18 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
+from random import Random
 
-__all__ = ["Pending"]
+__all__ = ["Pending", "shuffled"]
+
+
+def shuffled(count: int, seed: int) -> list[int]:
+    """Returns the numbers of ``count`` clusters in an order that the seed chooses."""
+    return Random(seed).sample(range(count), count)
 
 
 class Pending:
-    """``numbers``: the clusters to start; ``total``: those of the grid; ``places``: how many fit at a time."""
+    """``numbers``: the clusters to start; ``total``: clusters of the grid; ``places``: how many run at a time."""
 
     def __init__(self, numbers: Sequence[int], total: int, places: int) -> None:
         self.waiting = deque(numbers)
@@ -29,7 +35,7 @@ class Pending:
         return self
 
     def __next__(self) -> int:
-        """The next cluster to start; StopIteration when none is left, or all that are wait for others' places."""
+        """Returns the next cluster to start. Raises StopIteration if none is left, or if no place is free."""
         with self.lock:
             while self.waiting and self.waiting[0] in self.cancelled:
                 self.waiting.popleft()
@@ -42,7 +48,7 @@ class Pending:
             raise StopIteration
 
     def cancel(self, number: int) -> int | None:
-        """The cluster whose start running cluster ``number`` cancels, to do its work; None when there is none."""
+        """Cancel the start of a cluster, whose work cluster ``number`` does. Returns it, or None if none is left."""
         with self.lock:
             found = self.following[number % self.places]
             if found >= self.total:
@@ -52,6 +58,6 @@ class Pending:
             return found
 
     def ended(self, number: int) -> None:
-        """Cluster ``number`` is done: its place is free."""
+        """Free the place of cluster ``number``, which is done."""
         with self.lock:
             self.busy.discard(number % self.places)

@@ -1,20 +1,16 @@
-"""The registers of a CTA as setmaxnreg moves them between warps (PTX ISA 9.1 section 9.7.19.5).
+"""The registers of a CTA, which setmaxnreg moves between warps (PTX ISA 9.1 section 9.7.19.5).
 
-A CTA owns what its threads were launched with; nothing is free then. Where the kernel does not fix that number
-(.maxnreg, or .maxntid or .reqntid with .minnctapersm) the assembler ignores setmaxnreg, and so does this.
+A CTA owns the registers that its threads were launched with; at launch none is free. If the kernel does not fix their
+number (.maxnreg, or .maxntid or .reqntid with .minnctapersm), the assembler ignores setmaxnreg, and so does this.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from warpwright.errors import ProtocolError
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit.state import WAIT_SERVICE
 from warpwright.vgpu.machine import faults
-
-if TYPE_CHECKING:
-    from warpwright.vgpu.machine.cluster import Cluster
+from warpwright.vgpu.machine.fabric import ClusterFabric
 
 __all__ = ["Registers"]
 
@@ -22,29 +18,27 @@ WARPS = 4
 
 
 class Registers:
-    """Registers a thread of every warp of a cluster, those that are free in every CTA, and warps that wait for some.
+    """Registers a thread of every warp of a cluster (``counts``), free registers of every CTA, and the warps that wait
+    for registers. ``executed``: the setmaxnreg of every warp."""
 
-    ``asked`` is what every warp has executed.
-    """
-
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterFabric) -> None:
         self.cluster = cluster
         self.fixed = cluster.launch.kernel.program.thread_registers
-        self.held = [self.fixed] * cluster.count
+        self.counts = [self.fixed] * cluster.count
         self.free = [0] * cluster.ranks
-        self.asked: list[list[Op]] = [[] for _ in range(cluster.count)]
+        self.executed: list[list[Op]] = [[] for _ in range(cluster.count)]
         self.waiting: dict[int, Op] = {}
 
     def change(self, op: Op) -> bool:
-        """Carry out one warp's setmaxnreg; False when it must wait for registers."""
+        """Perform the setmaxnreg of a warp. Returns False if the warp must wait for registers."""
         index, count = op.rank * self.cluster.per_cta + op.warp, op.words[0]
-        self.asked[index].append(op)
+        self.executed[index].append(op)
         self._agree(op, index)
         if not self.fixed:
             return True
-        if (count - self.held[index]) * (1 if op.inst["action"] == "inc" else -1) < 0:
+        if (count - self.counts[index]) * (1 if op.inst["action"] == "inc" else -1) < 0:
             word = "at least" if op.inst["action"] == "inc" else "at most"
-            text = f"a thread of the warp has {self.held[index]} registers; expected a count of {word} as many."
+            text = f"a thread of the warp has {self.counts[index]} registers; expected a count of {word} as many."
             raise self.cluster.failure(ProtocolError, op, text)
         self.waiting[index] = op
         if op.inst["action"] == "dec":
@@ -55,13 +49,13 @@ class Registers:
     def _move(self, index: int) -> None:
         op = self.waiting.pop(index)
         self.free[op.rank] -= self._need(index, op)
-        self.held[index] = op.words[0]
+        self.counts[index] = op.words[0]
 
     def _need(self, index: int, op: Op) -> int:
-        return 32 * (op.words[0] - self.held[index])
+        return 32 * (op.words[0] - self.counts[index])
 
     def _serve(self, rank: int) -> None:
-        """Give to those who wait, in the order in which they came, until one needs more than there is."""
+        """Give free registers to waiting warps in order of arrival, until one needs more than are free."""
         for index, op in [(i, op) for i, op in self.waiting.items() if op.rank == rank]:
             if self._need(index, op) > self.free[rank]:
                 return
@@ -72,21 +66,21 @@ class Registers:
         return index - index % self.cluster.per_cta % WARPS
 
     def _group(self, index: int) -> range:
-        """The warps of a warp's warpgroup."""
+        """Returns the warps of a warp's warpgroup."""
         first, per_cta = self._first(index), self.cluster.per_cta
         return range(first, min(first + WARPS, first - first % per_cta + per_cta))
 
     def _agree(self, op: Op, index: int) -> None:
-        """ProtocolError when another warp of the warpgroup executed something else in this place."""
-        place = len(self.asked[index]) - 1
+        """Raises ProtocolError if another warp of the warpgroup executed a different setmaxnreg in this place."""
+        place = len(self.executed[index]) - 1
         for other in self._group(index):
-            if len(self.asked[other]) > place and _what(self.asked[other][place]) != _what(op):
-                action, count = _what(self.asked[other][place])
+            if len(self.executed[other]) > place and _what(self.executed[other][place]) != _what(op):
+                action, count = _what(self.executed[other][place])
                 text = f"warp {other % self.cluster.per_cta} of its warpgroup executes .{action} {count}"
                 raise self.cluster.failure(ProtocolError, op, f"{text}; expected the same in all 4 warps.")
 
     def wanted(self, index: int) -> str:
-        """What a waiting warp asks for, in words; "" when it does not wait."""
+        """Returns what a waiting warp asks for, in words; "" if it does not wait."""
         op = self.waiting.get(index)
         if op is None:
             return ""
@@ -94,10 +88,10 @@ class Registers:
 
     def check_all(self) -> None:
         """Raises ProtocolError for a warpgroup that ends with fewer setmaxnreg in one warp than in another."""
-        for index, asked in enumerate(self.asked):
-            most = max(self._group(index), key=lambda other: len(self.asked[other]))
-            if len(asked) < len(self.asked[most]):
-                op = self.asked[most][len(asked)]
+        for index, executed in enumerate(self.executed):
+            most = max(self._group(index), key=lambda other: len(self.executed[other]))
+            if len(executed) < len(self.executed[most]):
+                op = self.executed[most][len(executed)]
                 action, count = _what(op)
                 text = (
                     f"exits without the setmaxnreg.{action} {count} of warp {op.warp} of its warpgroup; "

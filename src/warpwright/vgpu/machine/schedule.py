@@ -1,9 +1,9 @@
-"""Clusters on cores: one worker thread a core, each with the clusters that are resident on it.
+"""Clusters on cores: one worker thread a core, each with its resident clusters.
 
-A worker runs a cluster to its end. Only when its warps spin on something that another cluster must do does it make
-the next one resident beside it, up to the device's capacity, as a larger grid runs in waves on a chip. When the
-resident clusters of all workers only return to states that they were in before, nobody will ever change anything:
-that is a deadlock. Where timing is recorded and clusters hand out work, all that fit go on in step.
+A worker runs a cluster to its end. Only if the warps of a cluster spin on something that another cluster must do does
+the worker make the next cluster resident too, up to the capacity of the device, as a larger grid runs in waves on a
+chip. If the resident clusters of all workers only return to earlier states, no state will ever change: that is a
+deadlock. If timing is recorded and clusters hand out work, all clusters that fit run in step.
 """
 
 from __future__ import annotations
@@ -13,37 +13,33 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from warpwright.errors import Deadlock, LimitReached
 from warpwright.targets.timing import TIMINGS
-from warpwright.vgpu.machine import faults
+from warpwright.vgpu.machine import waits
 from warpwright.vgpu.machine.cluster import Cluster
+from warpwright.vgpu.machine.events import Rows
 from warpwright.vgpu.machine.explore import together
+from warpwright.vgpu.machine.launch import Launch
 from warpwright.vgpu.machine.pending import Pending
 from warpwright.vgpu.machine.tape import row_buffer
 
-if TYPE_CHECKING:
-    from warpwright.vgpu.device import Launch
-
 __all__ = ["ctas_per_sm", "run_clusters"]
 
-_REPEATS = 2  # rounds that lead to known states before spinning counts as one
-_LONG = 1_000_000  # block jumps that may as well be a spin that counts: let another cluster begin
+_REPEATS = 2  # rounds that lead to known states before clusters count as stuck
+_LONG = 1_000_000  # block jumps after which a cluster may spin on a counter: another cluster starts
 _LATE = 50  # rounds after an error
 _REMEMBERED = 10_000  # states
-_NAP = 0.0005  # seconds that a worker without news leaves the core to the others
+_NAP = 0.0005  # seconds that a worker whose clusters changed nothing leaves the core to the others
 
 
 class _Run:
     """What the workers of one launch share.
 
-    ``generation`` counts changes; ``still`` tells for every worker the generation in which a whole round of its
-    clusters changed nothing.
+    ``generation`` counts changes; ``still``: for every worker, the generation in which a whole round of its clusters
+    changed nothing.
     """
 
     def __init__(self, launch: Launch, workers: int) -> None:
@@ -73,10 +69,11 @@ class _Run:
             self.still.pop(worker)
 
     def stuck(self, worker: int, generation: int) -> bool:
-        """Note that a round begun in ``generation`` changed nothing; when that holds for every worker, all are dead."""
+        """Note that a round begun in ``generation`` changed nothing. Returns whether that holds for every worker: then
+        all clusters are dead."""
         with self.lock:
             self.still[worker] = generation
-            self.dead |= all(held == self.generation for held in self.still.values())
+            self.dead |= all(generation == self.generation for generation in self.still.values())
             return self.dead
 
     def failed(self, number: int, error: Exception) -> None:
@@ -84,74 +81,76 @@ class _Run:
             self.errors.append((number, error))
 
     def first_error(self) -> int | None:
-        """The lowest cluster that has failed; those before it still run to their end, to see whether they do."""
+        """Returns the lowest cluster that has failed. Lower clusters still run to their end: they may fail too."""
         return min((number for number, _ in self.errors), default=None)
 
     def work(self, worker: int) -> None:
-        """One worker: start clusters, step the resident ones, until none is left."""
-        rows = row_buffer() if self.launch.recorder or self.launch.watcher else None
+        """Start clusters and step the resident ones until none is left."""
+        rows = row_buffer() if self.launch.records else None
         idle: list[Cluster] = []
         resident: list[Cluster] = []
-        watch = _Watch(self, worker)
+        progress = _Progress(self, worker)
         while True:
-            wanted = min(len(resident) + 1 if watch.spinning else self.together, self.capacity)
+            wanted = min(len(resident) + 1 if progress.spinning else self.together, self.capacity)
             while len(resident) < wanted and (number := self.take()) is not None:
                 resident.append(self._start(idle, rows, number))
-                watch.reset()
+                progress.reset()
             if not resident:
                 return self.leave(worker)
-            if self.dead or watch.tired:
+            if self.dead or progress.out_of_jumps:
                 self._stop(resident)
                 return self.leave(worker)
             generation = self.generation
             resident = self._round(resident, idle)
-            watch.look(resident, generation)
-            if self.errors and not self.dead and watch.hopeless():
+            progress.look(resident, generation)
+            if self.errors and not self.dead and progress.hopeless():
                 return self.leave(worker)
 
     def _stop(self, resident: list[Cluster]) -> None:
-        """The resident clusters do not go on: they never will, or have taken too long."""
+        """Stop the resident clusters: they are dead, or have run too long."""
         if self.dead:
-            error: Exception = Deadlock(faults.deadlock(resident[0]))
+            error: Exception = Deadlock(waits.deadlock(resident[0]))
         else:
             limit = f"did not end within {self.launch.limit:,} jumps of a warp that does not wait"
             error = LimitReached(
                 f"kernel {self.launch.name} {limit}; give a higher limit, or choose a smaller problem."
             )
         for cluster in resident:
-            cluster.stopped(error, own=False)
+            cluster.stop(error, own=False)
         self.failed(resident[0].number, error)
 
-    def _start(self, idle: list[Cluster], rows: NDArray[np.int64] | None, number: int) -> Cluster:
+    def _start(self, idle: list[Cluster], rows: Rows | None, number: int) -> Cluster:
         cluster = idle.pop() if idle else Cluster(self.launch, rows)
         cluster.start(number)
         return cluster
 
     def _round(self, resident: list[Cluster], idle: list[Cluster]) -> list[Cluster]:
-        """Step every cluster; those that go on. After an error only clusters before it do."""
-        kept = []
+        """Step every cluster and return those that are not done. After an error only lower clusters run."""
+        unfinished = []
         for cluster in resident:
             first = self.first_error()
             if first is not None and cluster.number > first:
                 continue
             try:
                 done = cluster.step()
-            except Exception as error:  # every worker's error is kept: the lowest cluster's is raised
-                cluster.stopped(error, own=True)
+                if cluster.stuck:
+                    raise Deadlock(waits.deadlock(cluster))
+            except Exception as error:  # the error of the lowest cluster is raised in the end
+                cluster.stop(error, own=True)
                 self.failed(cluster.number, error)
                 continue
             if done:
                 self.numbers.ended(cluster.number)
                 idle.append(cluster)
             else:
-                kept.append(cluster)
-        if len(kept) < len(resident):
+                unfinished.append(cluster)
+        if len(unfinished) < len(resident):
             self.changed()
-        return kept
+        return unfinished
 
 
 def ctas_per_sm(launch: Launch) -> int:
-    """CTAs of a launch that are resident on an SM together, by threads and shared memory."""
+    """Returns how many CTAs of a launch are resident on an SM together, by threads and shared memory."""
     limits = launch.spec.limits
     by_threads = limits.max_threads_per_sm // launch.threads
     by_shared = limits.smem_per_sm // max(1, launch.shared_limit)
@@ -159,15 +158,15 @@ def ctas_per_sm(launch: Launch) -> int:
 
 
 def _places(launch: Launch) -> int:
-    """Clusters that are resident together: a cluster lies in one GPC, so what is left of each stays empty."""
+    """Returns how many clusters are resident together. A cluster lies in one GPC, so the SMs left over stay empty."""
     ranks = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
     timing = TIMINGS.get(launch.spec.name)
     gpcs = timing.gpcs if timing and sum(timing.gpcs) == launch.spec.sms else (launch.spec.sms,)
     return max(1, sum(sms // ranks for sms in gpcs)) * ctas_per_sm(launch)
 
 
-class _Watch:
-    """Whether the resident clusters of a worker only return to states they were in before."""
+class _Progress:
+    """Whether the resident clusters of a worker make progress, or only return to earlier states."""
 
     def __init__(self, run: _Run, worker: int) -> None:
         self.run = run
@@ -183,8 +182,8 @@ class _Watch:
         self.run.changed()
 
     @property
-    def tired(self) -> bool:
-        """Whether clusters have gone on, without waiting, for longer than the launch may."""
+    def out_of_jumps(self) -> bool:
+        """Whether clusters have run, without waiting, for more jumps than the launch allows."""
         limit = self.run.launch.limit
         return limit is not None and self.jumps > limit
 
@@ -193,7 +192,7 @@ class _Watch:
         return self.repeats > 0 or self.rounds * self.run.launch.slice > _LONG
 
     def hopeless(self) -> bool:
-        """Whether clusters spin that another one's error may have left alone: asked once a round after an error."""
+        """Whether clusters may wait for a cluster that met an error: asked once a round after an error."""
         self.late += 1
         return self.repeats > 0 or self.late > _LATE
 
@@ -219,7 +218,7 @@ class _Watch:
             time.sleep(_NAP)
 
     def _memory(self, resident: list[Cluster]) -> bytes:
-        """A digest of all that resident clusters can read."""
+        """Returns a digest of all memory that resident clusters can read."""
         digest = hashlib.blake2b()
         self.run.launch.memory.digest(digest)
         for cluster in resident:
@@ -228,7 +227,7 @@ class _Watch:
 
 
 def run_clusters(launch: Launch) -> None:
-    """Run every cluster of a launch; raises the error of the lowest cluster that met one."""
+    """Run every cluster of a launch. Raises the error of the lowest cluster that met one."""
     workers = 1 if launch.by_turns else max(1, min(os.cpu_count() or 1, len(launch.numbers)))
     run = _Run(launch, workers)
     with threadpool_limits(limits=1, user_api="blas"):

@@ -1,23 +1,23 @@
-"""What the machine does for lanes while they wait: tensor memory allocation, printf, changes of a tensor map."""
+"""Services that the machine performs while lanes wait: tensor memory allocation, printf, changes of a tensor map."""
 
 from __future__ import annotations
 
 import re
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from warpwright.errors import DeviceError, MemoryFault, ProtocolError
+from warpwright.errors import DeviceError, MemoryFault, ProtocolError, UnsupportedInstruction
 from warpwright.vgpu.engines.op import Op
+from warpwright.vgpu.engines.place import check_inside, locate
 from warpwright.vgpu.jit.state import LOCAL_WINDOW, RANK_SHIFT, SHARED_WINDOW, WAIT_SERVICE
 from warpwright.vgpu.machine import faults
-from warpwright.vgpu.machine.maps import publish, replace_field
+from warpwright.vgpu.machine.fabric import ClusterFabric
+from warpwright.vgpu.machine.maps import CODED_FIELDS, MAP_BYTES, RANKED_FIELDS, map_bytes
 from warpwright.vgpu.program.program import Symbol
-
-if TYPE_CHECKING:
-    from warpwright.vgpu.machine.cluster import Cluster
 
 __all__ = ["SERVICES", "TensorMemory"]
 
@@ -27,14 +27,15 @@ _COLUMNS = (32, 64, 128, 256, 512)
 class TensorMemory:
     """Allocation of tensor memory in every CTA of a cluster (PTX ISA 9.1 section 9.7.16.7.1)."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterFabric) -> None:
         self.cluster = cluster
         self.relinquished = [False] * cluster.ranks
         self.waiting: dict[int, Op] = {}
         self.granted: dict[int, Op] = {}
 
     def alloc(self, op: Op) -> bool:
-        """First fit; both CTAs of a pair get the same columns, once both have asked."""
+        """tcgen05.alloc: first fit. Both CTAs of a pair get the same columns, once both have asked. Returns False if
+        the CTA must wait."""
         columns = op.words[1] & 0xFFFF_FFFF
         if columns not in _COLUMNS:
             raise self.cluster.failure(ProtocolError, op, f"{columns} columns; expected 32, 64, 128, 256 or 512.")
@@ -50,7 +51,7 @@ class TensorMemory:
         return [op.rank] if op.inst["group"].endswith("1") else sorted((op.rank, op.rank ^ 1))
 
     def _check_peer(self, op: Op, columns: int) -> None:
-        """Both CTAs of a pair exist and ask for the same number of columns."""
+        """Raises ProtocolError unless both CTAs of a pair exist and ask for the same number of columns."""
         other = self._pair(op)[0] if self._pair(op)[0] != op.rank else self._pair(op)[-1]
         if other >= self.cluster.ranks:
             ranks = self.cluster.ranks
@@ -86,12 +87,12 @@ class TensorMemory:
     def dealloc(self, op: Op) -> bool:
         column, columns = op.words[0] & 0xFFFF, op.words[1] & 0xFFFF_FFFF
         bits = ((1 << columns // 32) - 1) << column // 32
-        held = int(self.cluster.tmem_masks[op.rank])
-        if columns not in _COLUMNS or held & bits != bits or column % 32:
+        allocated = int(self.cluster.tmem_masks[op.rank])
+        if columns not in _COLUMNS or allocated & bits != bits or column % 32:
             last = column + columns - 1
             text = f"columns {column} to {last} are not allocated here; give the address and count of an alloc."
             raise self.cluster.failure(ProtocolError, op, text)
-        self.cluster.tmem_masks[op.rank] = held & ~bits
+        self.cluster.tmem_masks[op.rank] = allocated & ~bits
         for waiting in list(self.waiting.values()):
             if self._retry(waiting):
                 self.cluster.release(waiting.rank * self.cluster.per_cta + waiting.warp, WAIT_SERVICE)
@@ -102,20 +103,20 @@ class TensorMemory:
         return True
 
     def wanted(self, rank: int) -> str:
-        """What a waiting CTA asks for and what it has, in words."""
+        """Returns what a waiting CTA asks for and what is free, in words."""
         op = self.waiting.get(rank)
         free = 512 - 32 * int(self.cluster.tmem_masks[rank]).bit_count()
         return f"{op.words[1] if op else 0} columns of tensor memory ({free} are free)"
 
     def check_freed(self) -> None:
-        """Raises ProtocolError for a CTA that ends with tensor memory allocated."""
+        """Raises ProtocolError if a CTA ends with tensor memory allocated."""
         for rank in np.flatnonzero(self.cluster.tmem_masks).tolist():
             columns = 32 * int(self.cluster.tmem_masks[rank]).bit_count()
             text = f"exits with {columns} columns of tensor memory allocated; free them with tcgen05.dealloc."
             raise faults.at_exit(ProtocolError, self.cluster, self.granted[rank], "allocates", text)
 
 
-def _shared(cluster: Cluster, op: Op, address: int, nbytes: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+def _shared(cluster: ClusterFabric, op: Op, address: int, nbytes: int) -> NDArray[np.uint8]:
     address = address - SHARED_WINDOW if address >= SHARED_WINDOW else address
     rank, offset = address >> RANK_SHIFT, address & 0xFF_FFFF
     if rank >= cluster.ranks or not 1024 <= offset <= cluster.shared_limit - nbytes:
@@ -123,20 +124,8 @@ def _shared(cluster: Cluster, op: Op, address: int, nbytes: int) -> np.ndarray[t
     return cluster.shared[rank, offset : offset + nbytes]
 
 
-def _alloc(cluster: Cluster, op: Op) -> bool:
-    return cluster.tmem_state.alloc(op)
-
-
-def _dealloc(cluster: Cluster, op: Op) -> bool:
-    return cluster.tmem_state.dealloc(op)
-
-
-def _relinquish(cluster: Cluster, op: Op) -> bool:
-    return cluster.tmem_state.relinquish(op)
-
-
-def _memory(cluster: Cluster, op: Op, address: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """The bytes at a generic address, to the end of what they belong to."""
+def _memory(cluster: ClusterFabric, op: Op, address: int) -> NDArray[np.uint8]:
+    """Returns the bytes from a generic address to the end of the memory that contains it."""
     if address >> 32 == LOCAL_WINDOW >> 32:
         return _local(cluster, op, address & 0xFFFF_FFFF)
     if address >> 32 == SHARED_WINDOW >> 32:
@@ -145,25 +134,25 @@ def _memory(cluster: Cluster, op: Op, address: int) -> np.ndarray[tuple[int, ...
     return cluster.launch.memory.view(address)
 
 
-def _local(cluster: Cluster, op: Op, offset: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+def _local(cluster: ClusterFabric, op: Op, offset: int) -> NDArray[np.uint8]:
     size = cluster.launch.kernel.program.local_bytes
     start = ((op.rank * cluster.per_cta + op.warp) * 32 + op.lane) * size
     return cluster.local[start + offset : start + size]
 
 
-def _text(cluster: Cluster, op: Op, address: int) -> str:
+def _text(cluster: ClusterFabric, op: Op, address: int) -> str:
     raw = bytes(_memory(cluster, op, address))
     return raw.split(b"\0", 1)[0].decode("utf-8", "replace")
 
 
-def _argument(cluster: Cluster, op: Op, place: int) -> int:
-    """A 64-bit argument of a call: the operand is its variable in local memory."""
+def _argument(cluster: ClusterFabric, op: Op, place: int) -> int:
+    """Returns a 64-bit argument of a call, whose operand is a variable in local memory."""
     operand = op.inst.operands[place]
     assert isinstance(operand, Symbol)
     return int.from_bytes(bytes(_local(cluster, op, operand.value)[:8]), "little")
 
 
-def _vprintf(cluster: Cluster, op: Op) -> bool:
+def _vprintf(cluster: ClusterFabric, op: Op) -> bool:
     """``vprintf(format, arguments)``: varargs packed with their natural alignment (CUDA C++ calling convention)."""
     text = _text(cluster, op, _argument(cluster, op, 1))
     data = _memory(cluster, op, _argument(cluster, op, 2))
@@ -177,7 +166,7 @@ _CONVERSION = re.compile(r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?(hh|h|ll|l|j|z|t)?
 
 
 def format_printf(text: str, data: bytes, string_at: Callable[[int], str]) -> str:
-    """Format as C's printf does, taking the arguments from packed bytes."""
+    """Returns text formatted as C's printf does, with the arguments in packed bytes."""
     at = 0
 
     def take(size: int, code: str) -> int | float:
@@ -212,22 +201,65 @@ def format_printf(text: str, data: bytes, string_at: Callable[[int], str]) -> st
     return _CONVERSION.sub(convert, text)
 
 
-def _assertfail(cluster: Cluster, op: Op) -> bool:
+def _assertfail(cluster: ClusterFabric, op: Op) -> bool:
     message, file = (_text(cluster, op, _argument(cluster, op, i)) for i in (0, 1))
     raise cluster.failure(DeviceError, op, f"assertion `{message}` failed in {file}.")
 
 
-def _setmaxnreg(cluster: Cluster, op: Op) -> bool:
-    return cluster.registers.change(op)
+def _replace_field(cluster: ClusterFabric, op: Op) -> bool:
+    """tensormap.replace: change one field of the tensor map at an address (PTX ISA 9.1 section 9.7.9.28)."""
+    launch = cluster.launch
+    if launch.timed:
+        raise cluster.failure(UnsupportedInstruction, op, "a profile does not follow changes of tensor maps.")
+    place = _map_bytes(cluster, op, op.words[0], op.inst["space"])
+    number = cluster.map_number(op, place, op.words[0])
+    fields, name, value = launch.changed.fields(number), op.inst["field"], op.words[-1]
+    changed: dict[str, Any] = {}
+    if name == "global_address":
+        changed["address"] = value
+    elif name == "rank":
+        changed["rank"] = _below(cluster, op, value, 5) + 1
+    elif name in RANKED_FIELDS:
+        values = list(getattr(fields, RANKED_FIELDS[name]))
+        values[_below(cluster, op, op.words[1], 5)] = value
+        changed[RANKED_FIELDS[name]] = tuple(values)
+    elif name in CODED_FIELDS:
+        attribute, codes = CODED_FIELDS[name]
+        changed[attribute] = codes[_below(cluster, op, value, len(codes))]
+    else:
+        raise cluster.failure(UnsupportedInstruction, op, f"field {name} is not changed by the virtual GPU.")
+    place[:16] = np.frombuffer(map_bytes(launch.changed.add(fields._replace(**changed))), np.uint8)[:16]
+    return True
 
 
-SERVICES: dict[str, Callable[[Cluster, Op], bool]] = {
-    "tcgen05.alloc": _alloc,
-    "tcgen05.dealloc": _dealloc,
-    "tcgen05.relinquish_alloc_permit": _relinquish,
+def _below(cluster: ClusterFabric, op: Op, value: int, count: int) -> int:
+    if value >= count:
+        raise cluster.failure(ProtocolError, op, f"{op.inst['field']} is given {value}; expected 0 to {count - 1}.")
+    return value
+
+
+def _map_bytes(cluster: ClusterFabric, op: Op, address: int, space: str) -> NDArray[np.uint8]:
+    """Returns the 128 bytes of a tensor map in global memory or in the CTA's own shared memory."""
+    if not space.startswith("shared") and address >> 32 != SHARED_WINDOW >> 32:
+        return cluster.global_memory(op, address, MAP_BYTES)
+    rank, offset = locate(cluster, op, address, "tensor map")
+    check_inside(cluster, op, "tensor map", rank, offset, MAP_BYTES)
+    place: NDArray[np.uint8] = cluster.shared[rank, offset : offset + MAP_BYTES]
+    return place
+
+
+def _publish_map(cluster: ClusterFabric, op: Op) -> bool:
+    """tensormap.cp_fenceproxy: copy a tensor map from shared to global memory (PTX ISA 9.1 section 9.7.13.16)."""
+    to, source, nbytes = op.words
+    if nbytes != MAP_BYTES:
+        raise cluster.failure(ProtocolError, op, f"{nbytes} bytes; expected {MAP_BYTES}, a tensor map.")
+    _map_bytes(cluster, op, to, "global")[:] = _map_bytes(cluster, op, source, "shared::cta")
+    return True
+
+
+SERVICES: dict[str, Callable[[ClusterFabric, Op], bool]] = {
     "call.vprintf": _vprintf,
     "call.__assertfail": _assertfail,
-    "tensormap.replace": replace_field,
-    "tensormap.cp_fenceproxy": publish,
-    "setmaxnreg": _setmaxnreg,
+    "tensormap.replace": _replace_field,
+    "tensormap.cp_fenceproxy": _publish_map,
 }

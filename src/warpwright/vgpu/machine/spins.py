@@ -1,7 +1,7 @@
-"""When a loop goes round for ever: nothing that decides which way threads go is other than it was.
+"""Whether a loop runs for ever: whether anything that decides which way threads branch has changed.
 
 That is the registers that branches, addresses and synchronisation depend on, and the memory that loops write. A
-register that only counts the turns, for a store behind the loop, is not one of them.
+register that only counts iterations, for a store after the loop, is not one of them.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ _ACTS = (
 
 
 def deciding(program: Program) -> set[str]:
-    """Names of the registers, special ones too, that decide which way some thread goes."""
-    made: dict[str, list[Inst]] = {}
+    """Returns the names of the registers, special ones too, that decide which way some thread branches."""
+    definitions: dict[str, list[Inst]] = {}
     for inst in program.insts:
         for name in mentions(inst)[1]:
-            made.setdefault(name, []).append(inst)
+            definitions.setdefault(name, []).append(inst)
     todo = [name for inst in program.insts for name in _used(inst)]
     found: set[str] = set()
     while todo:
         name = todo.pop()
         if name not in found:
             found.add(name)
-            todo += [used for inst in made.get(name, ()) for used in mentions(inst)[0]]
+            todo += [used for inst in definitions.get(name, ()) for used in mentions(inst)[0]]
     return found
 
 
 class Loops:
-    """The loops of a program: whether the one around a block writes memory."""
+    """The loops of a program."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -55,6 +55,7 @@ class Loops:
         self.known: dict[int, bool] = {}
 
     def writes(self, block: int) -> bool:
+        """Whether the loop around a block writes memory."""
         if block not in self.known:
             loop = _reached(self.after, block) & _reached(self.before, block)
             insts = (inst for each in loop for inst in self.program.blocks[each].insts)
@@ -63,7 +64,7 @@ class Loops:
 
 
 def _reached(ways: dict[int, set[int]], start: int) -> set[int]:
-    """Blocks to which ways lead from one."""
+    """Returns the blocks that paths lead to from a block."""
     found, todo = {start}, [start]
     while todo:
         fresh = ways.get(todo.pop(), set()) - found
@@ -73,7 +74,8 @@ def _reached(ways: dict[int, set[int]], start: int) -> set[int]:
 
 
 def _used(inst: Inst) -> Iterable[str]:
-    """What an instruction that acts on others depends on; of a store not what it stores."""
+    """Yields the registers that an instruction with an effect on other threads depends on, without the value of a
+    store."""
     guard = [] if inst.guard is None else [inst.guard.name]
     if inst.name in _STORES:
         places = [operand for operand in inst.operands if isinstance(operand, nodes.Address)]
@@ -84,6 +86,6 @@ def _used(inst: Inst) -> Iterable[str]:
 
 
 def columns(slots: dict[str, int], registers: dict[str, Register], names: set[str]) -> NDArray[np.intp]:
-    """Bytes of a warp's state that hold some registers: four a bit, a word for a predicate."""
-    held = sorted((slots[name], 4 * registers[name].bits) for name in names & slots.keys() & registers.keys())
-    return np.array([byte for start, nbytes in held for byte in range(start, start + nbytes)], np.intp)
+    """Returns the bytes of a warp's state that contain some registers: four a bit, a word for a predicate."""
+    slices = sorted((slots[name], 4 * registers[name].bits) for name in names & slots.keys() & registers.keys())
+    return np.array([byte for start, nbytes in slices for byte in range(start, start + nbytes)], np.intp)

@@ -1,81 +1,63 @@
-"""The rows that lane code compiled for timing leaves, taken out of the machine cluster by cluster."""
+"""The rows that lane code compiled for timing or for checks leaves: a buffer of a worker, and who keeps them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import LaunchError
-from warpwright.targets import Timing
+from warpwright.vgpu.machine.events import Listener, Records, Rows
+from warpwright.vgpu.machine.launch import Launch
+from warpwright.vgpu.machine.state import ClusterState
 
-if TYPE_CHECKING:
-    from warpwright.vgpu.checks.stream import Stream
-    from warpwright.vgpu.device import Launch
-    from warpwright.vgpu.machine.cluster import Cluster
-
-__all__ = ["CAPACITY", "ROWS_OF_ONE", "ROW_WORDS", "Recorder", "Rows", "Tape", "row_buffer"]
+__all__ = ["CAPACITY", "ROWS_OF_ONE", "ROW_WORDS", "Tape", "row_buffer", "take_rows"]
 
 ROW_WORDS = 4  # instruction | warp << 32, cycles | slots << 32, two words: see record.ll
 ROWS_OF_ONE = 17  # rows that an instruction leaves at most, with its tables
 CAPACITY = 1 << 22  # rows between two turns of the scheduler; memory is only touched as far as it is used
 
-Rows = NDArray[np.int64]
 
-
-class Recorder(Protocol):
-    """Takes the rows of a launch. Called from worker threads."""
-
-    timing: Timing
-
-    def launched(self, launch: Launch) -> Sequence[int] | None:
-        """A launch begins; gives the clusters that shall run, None for all."""
-
-    def recorded(self, cluster: Cluster, rows: Rows, records: NDArray[Any]) -> None:
-        """A cluster is done: its rows and its records of the queue, both in the order in which they were made."""
-
-
-def row_buffer() -> NDArray[np.int64]:
-    """Where lane code leaves rows until they are taken: one for all clusters of a worker, of which one goes on."""
+def row_buffer() -> Rows:
+    """Returns the buffer that lane code writes rows to: one for all clusters of a worker, of which one runs."""
     buffer = np.empty((CAPACITY + 1) * ROW_WORDS, np.int64)
     buffer[:ROW_WORDS] = 0, CAPACITY, 0, 0
     return buffer
 
 
-class Tape:
-    """What one cluster has recorded so far, by way of a ``buffer``."""
+def take_rows(buffer: Rows, kernel: str) -> Rows:
+    """Empties the buffer and returns its rows, a view. Raises LaunchError if the buffer was full."""
+    count = int(buffer[0])
+    if count >= CAPACITY:
+        raise LaunchError(f"kernel {kernel} runs too long without a pause to be timed.")
+    buffer[0] = 0
+    return buffer[ROW_WORDS : (count + 1) * ROW_WORDS].reshape(count, ROW_WORDS)
 
-    def __init__(self, cluster: Cluster, buffer: NDArray[np.int64]) -> None:
-        self.cluster, self.buffer = cluster, buffer
-        self.rows: list[Rows] = []
-        self.records: list[NDArray[np.uint64]] = []
 
-    def take(self, records: NDArray[np.uint64], watch: Stream | None = None) -> None:
-        """Take the rows made since the last time, and the records that stand in the queue; a watched cluster's
-        stream gets them."""
-        count = int(self.buffer[0])
-        if count >= CAPACITY:
-            raise LaunchError(f"kernel {self.cluster.launch.name} runs too long without a pause to be timed.")
-        if watch:
-            watch.take(self.buffer[ROW_WORDS : (count + 1) * ROW_WORDS].reshape(count, ROW_WORDS), records)
-            self.buffer[0] = 0
-            return
-        if count:
-            self.rows.append(self.buffer[ROW_WORDS : (count + 1) * ROW_WORDS].reshape(count, ROW_WORDS).copy())
-            self.buffer[0] = 0
+class Tape(Listener[Launch, ClusterState]):
+    """A listener that keeps the rows and records of each cluster and gives them to `recorded` when the cluster ends."""
+
+    def __init__(self) -> None:
+        self.parts: dict[int, tuple[list[Rows], list[Records]]] = {}
+
+    def begin(self, cluster: ClusterState) -> None:
+        self.parts[cluster.number] = [], []
+
+    def take(self, cluster: ClusterState, rows: Rows, records: Records) -> None:
+        all_rows, all_records = self.parts[cluster.number]
+        if len(rows):
+            all_rows.append(rows.copy())
         if len(records):
-            self.records.append(records.copy())
+            all_records.append(records.copy())
 
-    def finish(self, watch: Stream | None = None) -> None:
-        """Hand everything over; the next cluster starts with nothing."""
-        if watch:
-            watch.watcher.end(watch)
-            return
-        rows = np.concatenate(self.rows) if self.rows else np.empty((0, ROW_WORDS), np.int64)
-        records = np.concatenate(self.records) if self.records else np.empty((0, self.cluster.records.shape[1]))
-        self.rows, self.records = [], []
-        recorder = self.cluster.launch.recorder
-        assert recorder is not None
-        recorder.recorded(self.cluster, rows, records.astype(np.int64))
+    def end(self, cluster: ClusterState, error: Exception | None = None, own: bool = False) -> None:
+        rows, records = self.parts.pop(cluster.number)
+        if error is None:
+            nothing = np.empty((0, ROW_WORDS), np.int64), np.empty((0, cluster.records.shape[1]), np.uint64)
+            self.recorded(
+                cluster, np.concatenate([nothing[0], *rows]), np.concatenate([nothing[1], *records]).astype(np.int64)
+            )
+
+    def recorded(self, cluster: ClusterState, rows: Rows, records: NDArray[Any]) -> None:
+        """A cluster is done: its rows and its records of the queue, both in the order in which they were made."""

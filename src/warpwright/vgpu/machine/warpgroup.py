@@ -1,14 +1,13 @@
-"""Warpgroups at work: what four warps have logged with wgmma is performed when one of them waits for it.
+"""Warpgroups: the wgmma that four warps have logged are performed when one of the warps waits for them.
 
-An instruction belongs to the warpgroup as a whole: it is performed once all four warps have issued it, with the same
-operands. Results go to the shadow registers of all four; a warp gets them back into its registers when it waits itself.
+An instruction belongs to the whole warpgroup: it is performed once all four warps have issued it with the same
+operands. Results go to the shadow registers of all four warps; a warp copies them to its registers when it waits.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +18,11 @@ from warpwright.vgpu.engines import wgmma
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit.state import WAIT_WGMMA
 from warpwright.vgpu.jit.warpgroup import ALL, DIFFER, SCALE_D, SHADOWS, accumulator, in_use, left_registers, shadow
-from warpwright.vgpu.machine.barriers import blocked_warps
 from warpwright.vgpu.machine.events import Event
+from warpwright.vgpu.machine.fabric import ClusterFabric
 from warpwright.vgpu.program.program import Inst, place
 
-if TYPE_CHECKING:
-    from warpwright.vgpu.machine.cluster import Cluster
-
-__all__ = ["Warpgroups", "observe"]
+__all__ = ["Warpgroups"]
 
 WARPS = 4
 _INST, _A, _B, _HOW = range(4)  # words of a line of the log
@@ -34,7 +30,7 @@ _INST, _A, _B, _HOW = range(4)  # words of a line of the log
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Use:
-    """Where an instruction has its operands: registers by their number (128 bytes each), its form."""
+    """The operands of an instruction: registers by their number (128 bytes each), and its form."""
 
     form: wgmma.Form
     registers: NDArray[np.int64]  # of D; its shadows are ``d``
@@ -60,12 +56,12 @@ class Warpgroups:
     """The wgmma in flight of a cluster.
 
     ``passed`` counts, for every warp, the lines that have left its log; ``performed``, for every warpgroup, the
-    instructions that are in the shadow registers; ``told`` holds the operations that observers know of.
+    instructions whose results are in the shadow registers. ``issued``: operations in flight, for a listener to events.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterFabric) -> None:
         self.cluster = cluster
-        insts = [inst for inst in cluster.launch.insts if inst.name == "wgmma.mma_async"]
+        insts = [inst for inst in cluster.insts if inst.name == "wgmma.mma_async"]
         slots = cluster.launch.kernel.slots
         known: dict[tuple[int, ...], wgmma.Accumulator] = {}
         self.uses = {inst.index: _use(inst, slots, known) for inst in insts}
@@ -78,28 +74,28 @@ class Warpgroups:
     def reset(self) -> None:
         self.passed = [0] * self.cluster.count
         self.performed: dict[int, int] = {}
-        self.told: list[deque[Op]] = [deque() for _ in range(self.cluster.count)]
+        self.issued: list[deque[Op]] = [deque() for _ in range(self.cluster.count)]
 
     def settle(self) -> bool:
-        """Perform what waiting warps ask for; true when one may go on."""
+        """Perform the wgmma that warps wait for. Returns whether a warp may run on."""
         if not self.uses or not self.cluster.computes:
             return False
-        served = [self._serve(index) for index in blocked_warps(self.cluster, WAIT_WGMMA)]
+        served = [self._serve(index) for index in self.cluster.blocked_warps(WAIT_WGMMA)]
         return any(served)
 
     def finish(self) -> None:
-        """Perform what warps left behind when they exited."""
+        """Perform the wgmma that no warp waited for before it exited."""
         for index in range(self.cluster.count) if self.uses and self.cluster.computes else ():
             end = self.passed[index] + int(self.cluster.warps["wgmma_count"][index])
             if end > self.performed.get(self._first(index), 0) and not self._perform(index, end):
                 raise ProtocolError(f"kernel {self.cluster.launch.name}: {self.missing(index)}.")
 
     def _first(self, index: int) -> int:
-        """The first warp of a warp's warpgroup."""
+        """Returns the first warp of a warp's warpgroup."""
         return index - index % self.cluster.per_cta % WARPS
 
     def _wanted(self, index: int) -> int:
-        """How many lines of its log a waiting warp needs to see performed."""
+        """Returns how many lines of its log a waiting warp waits for."""
         warp = self.cluster.warps[index]
         count, lane = int(warp["wgmma_count"]), int(np.flatnonzero(warp["wait_kind"] == WAIT_WGMMA)[0])
         allowed = int(warp["wait_arg"][lane])
@@ -113,12 +109,12 @@ class Warpgroups:
         end = self.passed[index] + wanted
         if wanted and end > self.performed.get(self._first(index), 0) and not self._perform(index, end):
             return False
-        self._give_back(index, wanted)
+        self._retire(index, wanted)
         self.cluster.release(index, WAIT_WGMMA)
         return True
 
-    def _give_back(self, index: int, wanted: int) -> None:
-        """Take lines out of a warp's log, and the accumulators that no other line needs back into its registers."""
+    def _retire(self, index: int, wanted: int) -> None:
+        """Take lines out of a warp's log, and copy the accumulators that no other line needs to its registers."""
         log, warp = self.logs[index], self.cluster.warps[index]
         count = int(warp["wgmma_count"])
         busy = {int(inst) for inst in log[wanted:count, _INST]}
@@ -128,7 +124,7 @@ class Warpgroups:
         log[: count - wanted] = log[wanted:count].copy()
         self.cluster.warps["wgmma_count"][index] = count - wanted
         self.passed[index] += wanted
-        self._tell(index, wanted)
+        self._tell_complete(index, wanted)
 
     def _restore(self, index: int, use: _Use, used: frozenset[int]) -> None:
         to, shadows = use.registers, use.d.at
@@ -141,14 +137,19 @@ class Warpgroups:
         mine[to] = mine[shadows]
         self.flags[index, shadows - self.shadows] = 0
 
-    def _tell(self, index: int, count: int) -> None:
+    def observe(self, op: Op) -> bool:
+        """Report the issue of a wgmma: lane code leaves a record of it for listeners."""
         cluster = self.cluster
-        for _ in range(min(count, len(self.told[index]))):
-            op = self.told[index].popleft()
-            cluster.tell(Event("complete", cluster.number, op.rank, op.warp, op.lane, op.inst, op.number))
+        self.issued[op.rank * cluster.per_cta + op.warp].append(op)
+        cluster.tell(Event("issue", cluster.number, op.rank, op.warp, op.lane, op.inst, op.number))
+        return False
+
+    def _tell_complete(self, index: int, count: int) -> None:
+        issued = self.issued[index]
+        self.cluster.tell_complete([issued.popleft() for _ in range(min(count, len(issued)))])
 
     def _perform(self, index: int, end: int) -> bool:
-        """Perform the warpgroup's instructions up to number ``end``; False when not all four warps have issued them."""
+        """Perform the warpgroup's instructions up to number ``end``. Returns False if a warp has not issued all."""
         first = self._first(index)
         self._whole(index, first)
         warps = range(first, first + WARPS)
@@ -179,7 +180,7 @@ class Warpgroups:
             raise self._failure(index, f"{text}; launch a multiple of 128 threads")
 
     def _agree(self, first: int, lines: list[NDArray[np.uint64]]) -> None:
-        """ProtocolError unless the four warps issued the same."""
+        """Raises ProtocolError unless the four warps issued the same."""
         how = np.uint64(0xFFFF_FFFF)
         plain = [np.concatenate([log[:, :_HOW], log[:, _HOW:] & how], axis=1) for log in lines]
         for warp, log in enumerate(plain):
@@ -208,16 +209,9 @@ class Warpgroups:
         return self.cluster.failure(ProtocolError, self._op(index, number), f"{text}.")
 
     def missing(self, index: int) -> str:
-        """Who keeps a warp waiting."""
+        """Returns which warps a warp waits for, in words."""
         first, per_cta = self._first(index), self.cluster.per_cta
         issued = [self.passed[i] + int(self.cluster.warps["wgmma_count"][i]) for i in range(first, first + WARPS)]
-        behind = [str((first + i) % per_cta) for i, count in enumerate(issued) if count < max(issued)]
-        who = f"warps {', '.join(behind)} have" if len(behind) > 1 else f"warp {behind[0]} has"
+        late = [str((first + i) % per_cta) for i, count in enumerate(issued) if count < max(issued)]
+        who = f"warps {', '.join(late)} have" if len(late) > 1 else f"warp {late[0]} has"
         return f"{who} issued fewer wgmma than others of the warpgroup"
-
-
-def observe(cluster: Cluster, op: Op) -> bool:
-    """The record that lane code leaves for observers when it issues."""
-    cluster.warpgroups.told[op.rank * cluster.per_cta + op.warp].append(op)
-    cluster.tell(Event("issue", cluster.number, op.rank, op.warp, op.lane, op.inst, op.number))
-    return False

@@ -6,7 +6,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from warpwright.targets import Timing
 from warpwright.vgpu.engines.tensor_copy import form_of
 from warpwright.vgpu.jit.costs import NEED, is_memory
+from warpwright.vgpu.machine.launch import Launch
+from warpwright.vgpu.machine.state import ClusterState
+from warpwright.vgpu.machine.tape import Tape
 from warpwright.vgpu.program.program import Inst
 from warpwright.vgpu.timing.steps import SHARED, TRAFFIC, Program, is_queued, map_index, program_of, words_of
-
-if TYPE_CHECKING:
-    from warpwright.vgpu.device import Launch
-    from warpwright.vgpu.machine.cluster import Cluster
 
 __all__ = ["Capture", "Kind"]
 
@@ -39,12 +38,13 @@ class Kind:
     members: list[int] = field(default_factory=list)
 
 
-class Capture:
-    """A `vgpu.tape.Recorder`. ``choose`` picks the clusters that run; ``kinds`` by signature; ``traffic``: what every
+class Capture(Tape):
+    """A listener for timing. ``choose`` picks the clusters that run; ``kinds`` by signature; ``traffic``: what every
     cluster touched, position by position, equal numbers for equal places; ``lines``: what comes to L2 with it."""
 
     def __init__(self, timing: Timing, choose: Callable[[Launch, Timing], Sequence[int] | None]) -> None:
-        self.timing = timing
+        super().__init__()
+        self.timing: Timing = timing
         self.choose = choose
         self.kinds: dict[bytes, Kind] = {}
         self.traffic: dict[int, NDArray[np.int64]] = {}
@@ -63,7 +63,7 @@ class Capture:
         self.fixed = (self.weights == 0) & (np.arange(_WORDS) < used[:, None])
         return self.choose(launch, self.timing)
 
-    def recorded(self, cluster: Cluster, rows: Rows, records: NDArray[Any]) -> None:
+    def recorded(self, cluster: ClusterState, rows: Rows, records: NDArray[Any]) -> None:
         """File a cluster under its kind."""
         order = np.argsort(rows[:, 0] >> 32, kind="stable")
         rows = rows[order]
@@ -87,7 +87,7 @@ class Capture:
             self.lines[cluster.number] = lines
 
     def _keys(
-        self, cluster: Cluster, rows: Rows, records: Rows, access: NDArray[np.bool_], counts: NDArray[np.int64]
+        self, cluster: ClusterState, rows: Rows, records: Rows, access: NDArray[np.bool_], counts: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """What each position of the traffic touches, and what comes to L2 with it: TMA may ask for wider lines."""
         total = int(counts.sum())
@@ -102,7 +102,7 @@ class Capture:
             lines[copied] = keys[copied] - self._within(cluster, own)
         return keys, lines
 
-    def _within(self, cluster: Cluster, records: Rows) -> NDArray[np.int64]:
+    def _within(self, cluster: ClusterState, records: Rows) -> NDArray[np.int64]:
         """What the keys of boxes have because these do not begin where the lines begin that TMA brings to L2."""
         found = np.zeros(len(records), np.int64)
         for number in np.unique(records[:, 0]).tolist():

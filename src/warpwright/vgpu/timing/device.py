@@ -26,7 +26,7 @@ from warpwright.vgpu.timing.steps import Program
 from warpwright.vgpu.timing.units import Memory
 
 if TYPE_CHECKING:
-    from warpwright.vgpu.device import Launch
+    from warpwright.vgpu.machine.launch import Launch
 
 __all__ = ["chosen_clusters", "profile_of"]
 

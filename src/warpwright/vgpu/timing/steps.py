@@ -22,7 +22,7 @@ from warpwright.vgpu.jit.warpgroup import left_registers
 from warpwright.vgpu.program.program import Inst, registers_of
 
 if TYPE_CHECKING:
-    from warpwright.vgpu.machine.cluster import Cluster
+    from warpwright.vgpu.machine.state import ClusterState
 
 __all__ = ["TRAFFIC", "Access", "Box", "Product", "Program", "Step", "WarpProduct", "is_queued", "program_of"]
 
@@ -124,7 +124,7 @@ def words_of(inst: Inst) -> int:
 class _Reader:
     """Turns the rows of one cluster into steps."""
 
-    def __init__(self, cluster: Cluster, keys: NDArray[np.int64]) -> None:
+    def __init__(self, cluster: ClusterState, keys: NDArray[np.int64]) -> None:
         self.cluster = cluster
         self.insts = cluster.launch.insts
         self.words = [words_of(inst) if is_queued(inst) else 0 for inst in self.insts]
@@ -264,7 +264,7 @@ _QUEUED: dict[str, Callable[[_Reader, Inst, int, list[int]], list[dict[str, Any]
 }
 
 
-def map_index(cluster: Cluster, address: int) -> int:
+def map_index(cluster: ClusterState, address: int) -> int:
     """Which of the launch's tensor maps stands at an address."""
     return int.from_bytes(bytes(cluster.launch.memory.view(address)[8:16]), "little")
 
@@ -341,7 +341,7 @@ def _warp_product(inst: Inst) -> WarpProduct:
     return WarpProduct(2 * int(m) * int(n) * int(k), added.name if added else "", made.name if made else "")
 
 
-def program_of(cluster: Cluster, rows: Ints, records: Ints, keys: Ints) -> Program:
+def program_of(cluster: ClusterState, rows: Ints, records: Ints, keys: Ints) -> Program:
     """The steps of a cluster, from its rows in the order in which they were made, and their records."""
     reader = _Reader(cluster, keys)
     queue = deque(records.tolist())

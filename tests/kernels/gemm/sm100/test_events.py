@@ -8,7 +8,7 @@ import pytest
 
 from tests.kernels.helpers import gemm, normal
 from warpwright.kernels.gemm import LEVELS
-from warpwright.vgpu import Event, Recorder
+from warpwright.vgpu import Event, EventLog
 
 BLOCKS = 20
 STAGE_BYTES = 24_576
@@ -19,9 +19,9 @@ FIRST = (1, 2, 3)
 @cache
 def events(level: int) -> tuple[Event, ...]:
     """The events of one tile of BLOCKS k-blocks."""
-    recorder = Recorder()
-    gemm(level, normal(1, 128, 64 * BLOCKS), normal(2, 128, 64 * BLOCKS), observers=[recorder])
-    return tuple(recorder.events)
+    log = EventLog()
+    gemm(level, normal(1, 128, 64 * BLOCKS), normal(2, 128, 64 * BLOCKS), observers=[log])
+    return tuple(log.events)
 
 
 def of(level: int, kind: str, opcode: str) -> list[Event]:

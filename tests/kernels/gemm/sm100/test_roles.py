@@ -19,7 +19,7 @@ from warpwright.lang import Global, bf16, f16, f32, kernel, smem, st, tid, tma, 
 from warpwright.layout import InstrDescriptor
 from warpwright.ptx.ptxas import assemble
 from warpwright.run.launch import launch
-from warpwright.vgpu import Event, Recorder
+from warpwright.vgpu import Event, EventLog
 
 UPPER = (4, 5, 6, 7, 8, 9, 10)
 ROLES = (6, 7, 8, 9, 10)
@@ -42,9 +42,9 @@ def last_operands(lines: list[str], start: str) -> list[str]:
 @cache
 def events(level: int, shape: tuple[int, int, int], sms: int) -> tuple[Event, ...]:
     """The events of a launch, cluster by cluster."""
-    recorder, (m, n, k) = Recorder(), shape
-    gemm(level, normal(1, m, k), normal(2, n, k), observers=[recorder], sms=sms)
-    return tuple(event for event in recorder.events if event.inst is not None)
+    log, (m, n, k) = EventLog(), shape
+    gemm(level, normal(1, m, k), normal(2, n, k), observers=[log], sms=sms)
+    return tuple(event for event in log.events if event.inst is not None)
 
 
 def issued(level: int, shape: tuple[int, int, int], sms: int, opcode: str) -> list[Event]:
@@ -261,11 +261,11 @@ def test_staggered_waves_with_few_k_blocks(blocks) -> None:
 
 
 def test_staggered_waves_compute_the_next_tile_while_half_of_this_one_is_unread() -> None:
-    recorder = Recorder()
+    log = EventLog()
     a, b = normal(1, 1024, 64), normal(2, 256, 64)
     late = delayed("tcgen05.ld", after="wait_acc_full_1")
-    check(gemm(10, a, b, sms=2, change=late, observers=[recorder]), a, b)
-    stream = [e for e in recorder.events if e.kind == "issue" and e.cta == LEADER]
+    check(gemm(10, a, b, sms=2, change=late, observers=[log]), a, b)
+    stream = [e for e in log.events if e.kind == "issue" and e.cta == LEADER]
     mmas = [i for i, event in enumerate(stream) if event.inst.opcode.startswith("tcgen05.mma")]
     second = [i for i, e in enumerate(stream) if e.inst.opcode.startswith(STORE) and e.coords[2] % 256 >= 128]
     assert mmas[11] < second[0] < mmas[12]

@@ -13,7 +13,7 @@ from tests.kernels.helpers import BF16, SENTINEL, check, gemm, normal
 from tests.lang.ops.emission import instructions, opcodes
 from warpwright.kernels.gemm import LEVELS, SMALLER, GemmConfig, kernel_of, plan
 from warpwright.ptx.ptxas import assemble
-from warpwright.vgpu import Event, Recorder
+from warpwright.vgpu import Event, EventLog
 
 
 def fields(config: GemmConfig) -> dict[str, Any]:
@@ -43,9 +43,9 @@ def lines_of(level: int, **changes: Any) -> list[str]:
 
 
 def events(level: int, shape: tuple[int, int, int], sms: int = 148, **changes: Any) -> list[Event]:
-    recorder, (m, n, k) = Recorder(), shape
-    gemm(level, normal(1, m, k), normal(2, n, k), observers=[recorder], sms=sms, **changes)
-    return recorder.events
+    log, (m, n, k) = EventLog(), shape
+    gemm(level, normal(1, m, k), normal(2, n, k), observers=[log], sms=sms, **changes)
+    return log.events
 
 
 def some(found: list[Event], kind: str, opcode: str) -> list[Event]:

@@ -165,13 +165,13 @@ def test_another_warp_takes_up_what_is_in_tensor_memory_with_a_fence() -> None:
     column = clocks.column()
     shadow.write(cells, accesses.one(column, 2, True, 3, 0))
     clocks.reach(np.arange(64), column, 2)
-    nothing, taken = np.zeros(8, np.uint32), np.zeros(clocks.used, np.uint32)
-    assert shadow.quiet(cells, 31, WRITE, taken=nothing) == 1
-    assert shadow.quiet(cells, 32, WRITE, taken=nothing) == 0
-    taken[column] = 1
-    assert shadow.quiet(cells, 32, WRITE, taken=taken) == 0
-    taken[column] = 2
-    assert shadow.quiet(cells, 32, WRITE, taken=taken) == 1
+    nothing, acquired = np.zeros(8, np.uint32), np.zeros(clocks.used, np.uint32)
+    assert shadow.quiet(cells, 31, WRITE, acquired=nothing) == 1
+    assert shadow.quiet(cells, 32, WRITE, acquired=nothing) == 0
+    acquired[column] = 1
+    assert shadow.quiet(cells, 32, WRITE, acquired=acquired) == 0
+    acquired[column] = 2
+    assert shadow.quiet(cells, 32, WRITE, acquired=acquired) == 1
 
 
 def test_a_cell_outside_the_memory_is_refused() -> None:

@@ -1,7 +1,7 @@
-"""Registers that tcgen05.ld fills: they may be used behind tcgen05.wait::ld (PTX ISA 9.1 section 9.7.16.8.3).
+"""Registers that tcgen05.ld fills: they may be used after tcgen05.wait::ld (PTX ISA 9.1 section 9.7.16.8.3).
 
-Loads are asynchronous also for the thread that issued them. This is seen from the text alone: a use that some path
-reaches from the load without a wait.
+Loads are asynchronous even for the thread that issued them. The text alone shows a use that some path reaches from the
+load without a wait.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Pending = dict[str, int]  # register: the load that fills it
 
 
 def early_uses(program: Program) -> Iterator[tuple[int, int]]:
-    """Pairs (load, use) of instructions, by their numbers."""
+    """Yields pairs (load, use) of instructions, by their numbers."""
     if not any(inst.name == "tcgen05.ld" for inst in program.insts):
         return
     entry: dict[int, Pending] = {0: {}}
@@ -26,15 +26,15 @@ def early_uses(program: Program) -> Iterator[tuple[int, int]]:
         pending = dict(entry[block.index])
         found.update(pair for inst in block.insts for pair in _through(inst, pending))
         for after in successors(block, len(program.blocks)):
-            held = entry.get(after)
-            if held is None or not pending.keys() <= held.keys():
-                entry[after] = {**(held or {}), **pending}
+            known = entry.get(after)
+            if known is None or not pending.keys() <= known.keys():
+                entry[after] = {**(known or {}), **pending}
                 todo.append(after)
     yield from sorted(found)
 
 
 def _through(inst: Inst, pending: Pending) -> Iterator[tuple[int, int]]:
-    """One instruction: what it uses too early; then what is pending behind it."""
+    """Yields the registers that an instruction uses too early, and updates what is pending after it."""
     if inst.name == "tcgen05.wait::ld":
         pending.clear()
         return

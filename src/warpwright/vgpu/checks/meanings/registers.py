@@ -1,94 +1,76 @@
-"""Registers that checks watch: those of wgmma in flight, those that a wgmma.fence must come behind (PTX ISA 9.1 section
+"""Registers: those of wgmma in flight, those whose use a wgmma.fence must separate from a wgmma (PTX ISA 9.1 section
 9.7.15.7.1), and those that some path reads before it has written them (`jit.unwritten`)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import reduce
 from operator import and_, or_
-from typing import TYPE_CHECKING
 
+from warpwright.vgpu.checks.knowledge import Knowledge, Row, WarpRegisters
 from warpwright.vgpu.jit.unwritten import Flow
-from warpwright.vgpu.jit.uses import Use
 
-if TYPE_CHECKING:
-    from warpwright.vgpu.checks.watch import Row, Watch
-
-__all__ = ["Registers"]
+__all__ = ["fence", "issue", "touch", "wait"]
 
 
-@dataclass(slots=True)
-class _Warp:
-    """``flight``: group, instruction and use of what has not been waited for; ``since``: registers used since the last
-    fence, and by which instruction; ``fresh``: no wgmma was issued since then; ``written``: the lanes (a mask) that
-    have written a register of the doubtful ones."""
-
-    flight: list[tuple[int, int, Use]] = field(default_factory=list)
-    since: dict[str, int] = field(default_factory=dict)
-    fenced: bool = False
-    fresh: bool = False
-    written: dict[str, int] = field(default_factory=dict)
+def _registers(known: Knowledge, warp: int) -> WarpRegisters:
+    found = known.registers.get(warp)
+    if found is None:
+        found = known.registers[warp] = WarpRegisters()
+    return found
 
 
-class Registers:
-    """The registers of every warp of a cluster."""
+def touch(known: Knowledge, row: Row) -> None:
+    """A thread uses registers: none of them may be the accumulator, or be read, of a wgmma in flight."""
+    use, warp = known.facts.uses[row.inst], _registers(known, row.warp)
+    if use.flow:
+        _check_written(known, row, use.flow, warp.written)
+    for _, inst, other in warp.flight:
+        if (use.reads | use.writes) & other.d or use.writes & other.a:
+            lane = int(row.lanes[0])
+            steps = known.step("in flight", inst, lane), known.step("uses", row.inst, lane)
+            known.find("wgmma-registers", steps, "the warp has not waited for the wgmma's group")
+            break
+    if not (warp.fresh and known.insts[row.inst].name == "mov"):  # compilers put copies there, ptxas undoes them
+        warp.since.update(dict.fromkeys(use.reads | use.writes, row.inst))
 
-    def __init__(self, uses: dict[int, Use]) -> None:
-        self.uses = uses
-        self.warps: dict[int, _Warp] = {}
 
-    def _of(self, warp: int) -> _Warp:
-        held = self.warps.get(warp)
-        if held is None:
-            held = self.warps[warp] = _Warp()
-        return held
+def _check_written(known: Knowledge, row: Row, flow: Flow, written: dict[str, int]) -> None:
+    """An instruction with an effect must read written registers; the result of any other is as written as its
+    operands."""
+    lanes = row.mask
+    masks = [written.get(name, 0) & lanes for name in flow.reads]
+    every, some = reduce(and_, masks, lanes), reduce(or_, masks, 0)
+    if flow.effect and every != lanes:
+        late = lanes & ~every
+        step = known.step("uses", row.inst, row.warp * 32 + (late & -late).bit_length() - 1)
+        known.find("uninitialised", (step,), "the thread has not written the register, nor what it comes from")
+    good = lanes if flow.effect or not masks else some if flow.chooses else every
+    for name in flow.writes:
+        written[name] = written.get(name, 0) & ~lanes | good
 
-    def touch(self, watch: Watch, row: Row) -> None:
-        """A thread uses registers: none of them may be the accumulator, or be read, of a wgmma in flight."""
-        use, warp = self.uses[row.inst], self._of(row.warp)
-        if use.flow:
-            self._check(watch, row, use.flow, warp.written)
-        for _, inst, other in warp.flight:
-            if (use.reads | use.writes) & other.d or use.writes & other.a:
-                steps = (
-                    watch.step("in flight", inst, int(row.lanes[0])),
-                    watch.step("uses", row.inst, int(row.lanes[0])),
-                )
-                watch.find("wgmma-registers", steps, "the warp has not waited for the wgmma's group")
-                break
-        if not (warp.fresh and watch.insts[row.inst].name == "mov"):  # compilers put copies there, ptxas undoes them
-            warp.since.update(dict.fromkeys(use.reads | use.writes, row.inst))
 
-    def _check(self, watch: Watch, row: Row, flow: Flow, written: dict[str, int]) -> None:
-        """What has an effect takes what was written; what only computes hands on that it was not."""
-        lanes = row.mask
-        known = [written.get(name, 0) & lanes for name in flow.reads]
-        every, some = reduce(and_, known, lanes), reduce(or_, known, 0)
-        if flow.effect and every != lanes:
-            late = lanes & ~every
-            step = watch.step("uses", row.inst, row.warp * 32 + (late & -late).bit_length() - 1)
-            watch.find("uninitialised", (step,), "the thread has not written the register, nor what it comes from")
-        good = lanes if flow.effect or not known else some if flow.chooses else every
-        for name in flow.writes:
-            written[name] = written.get(name, 0) & ~lanes | good
+def issue(known: Knowledge, row: Row, group: int) -> None:
+    """A warp issues a wgmma: a wgmma.fence must come between a use of its registers and the wgmma."""
+    use, warp = known.facts.uses[row.inst], _registers(known, row.warp)
+    warp.written.update(dict.fromkeys(use.d, (1 << 32) - 1))
+    used = next((warp.since[name] for name in use.d | use.a if name in warp.since), None) if warp.since else None
+    lane = int(row.lanes[0])
+    if used is not None or not warp.fenced:
+        first = (known.step("uses", used, lane),) if used is not None else ()
+        text = "no wgmma.fence is between them" if first else "no wgmma.fence is before the first wgmma"
+        known.find("wgmma-fence", (*first, known.step("issues", row.inst, lane)), text)
+    warp.flight.append((group, row.inst, use))
+    warp.fresh = False
 
-    def issue(self, watch: Watch, row: Row, group: int) -> None:
-        use, warp = self.uses[row.inst], self._of(row.warp)
-        warp.written.update(dict.fromkeys(use.d, (1 << 32) - 1))
-        used = next((warp.since[name] for name in use.d | use.a if name in warp.since), None) if warp.since else None
-        lane = int(row.lanes[0])
-        if used is not None or not warp.fenced:
-            first = (watch.step("uses", used, lane),) if used is not None else ()
-            text = "no wgmma.fence is between them" if first else "no wgmma.fence is before the first wgmma"
-            watch.find("wgmma-fence", (*first, watch.step("issues", row.inst, lane)), text)
-        warp.flight.append((group, row.inst, use))
-        warp.fresh = False
 
-    def fence(self, warp: int) -> None:
-        held = self._of(warp)
-        held.since.clear()
-        held.fenced = held.fresh = True
+def fence(known: Knowledge, index: int) -> None:
+    """A warp executes wgmma.fence."""
+    warp = _registers(known, index)
+    warp.since.clear()
+    warp.fenced = warp.fresh = True
 
-    def wait(self, warp: int, over: int) -> None:
-        held = self._of(warp)
-        held.flight = [entry for entry in held.flight if entry[0] > over]
+
+def wait(known: Knowledge, index: int, over: int) -> None:
+    """A warp has waited for its wgmma groups up to number ``over``."""
+    warp = _registers(known, index)
+    warp.flight = [entry for entry in warp.flight if entry[0] > over]

@@ -1,4 +1,4 @@
-"""Accesses, sets of them, and the shadow of a memory: who wrote each cell last and who has read it since."""
+"""Accesses, sets of accesses, and the shadow of a memory: the last write of each cell and the reads since."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from warpwright.vgpu.jit.runtime import function
 
 __all__ = ["ATOMIC", "ENGINE", "NEVER", "WRITE", "Accesses", "Cells", "Ids", "Shadow"]
 
-NEVER = 1 << 40  # the value of what has not completed: nobody knows of it
+NEVER = 1 << 40  # the value of an access that is not complete: no lane knows of it
 Ids = NDArray[np.int64]
 Cells = NDArray[np.int64]
 Words = NDArray[np.bool_]
@@ -21,15 +21,15 @@ _FIELDS = {"column": np.int32, "value": np.int64, "machine": np.bool_, "lane": n
            "inst": np.int32}  # fmt: skip
 _FEW, _MANY = 1024, 1 << 16
 WRITE, ENGINE, ATOMIC = 1, 2, 4  # of an access, for `shadow.ll`
-_ATOMICS_ONLY, _REMEMBER = 8, 16  # of the reads before it, which count; judge nothing
-_NODES = 11  # the word of the frame with their number
-_FULL, _DONE = 4, 3  # no room for nodes; from which bit on there is how many lanes are done
+_ATOMICS_ONLY, _REMEMBER = 8, 16  # only atomic reads before it count; judge nothing
+_NODES = 11  # the word of the frame with the number of nodes
+_FULL, _DONE = 4, 3  # no room for nodes; the bit from which on the number of finished lanes is stored
 
 
 class Accesses:
-    """Every access of a cluster: it is over for whoever knows ``value`` of ``column``. ``machine``: it was made by an
-    engine, so no proxy fence is between it and other engines; ``inst`` and ``lane`` made or issued it;
-    ``atomic``: it does not race with others that are, and counts as a read and a write for all else."""
+    """Every access of a cluster: it is over for a lane that knows ``value`` of ``column``. ``machine``: an engine made
+    it, so it needs no proxy fence before other engines; ``inst`` and ``lane`` made or issued it; ``atomic``: it does
+    not race with other atomic accesses, and counts as a read and a write for all else."""
 
     def __init__(self, clocks: Clocks) -> None:
         self.clocks = clocks
@@ -42,7 +42,7 @@ class Accesses:
         self._framed: NDArray[np.uint32] | None = None
 
     def frame(self) -> int:
-        """The address of what `shadow.ll` needs to know of clocks, accesses and sets."""
+        """Returns the address of the frame: what `shadow.ll` reads of clocks, accesses and sets."""
         if self._framed is not self.clocks.table:
             self._frame[:3] = self.clocks.where
             self._frame[3:9] = [self.rows[name].ctypes.data for name in _FIELDS]
@@ -53,29 +53,29 @@ class Accesses:
         return self._address
 
     def grow(self) -> None:
-        """Room for more nodes of sets: that of those which no cell leads to any more, or else as much again."""
-        kept = self._reached()
-        if 2 * np.count_nonzero(kept) < len(kept):
-            self._compact(kept)
+        """Make room for nodes of sets: free the nodes that no cell leads to, or double the room."""
+        used = self._reached()
+        if 2 * np.count_nonzero(used) < len(used):
+            self._compact(used)
         else:
             self._nodes = np.concatenate([self._nodes, np.zeros_like(self._nodes)], axis=1)
             self._framed = None
 
     def _reached(self) -> NDArray[np.bool_]:
-        """The nodes that cells lead to."""
-        kept = np.zeros(int(self._frame[_NODES]), np.bool_)
+        """Returns the nodes that cells lead to."""
+        used = np.zeros(int(self._frame[_NODES]), np.bool_)
         found = np.concatenate([shadow.readers for shadow in self.shadows])
         while len(found := np.unique(~found[found < 0])):
-            found = found[~kept[found]]
-            kept[found] = True
+            found = found[~used[found]]
+            used[found] = True
             found = self._nodes[1, found]
-        return kept
+        return used
 
-    def _compact(self, kept: NDArray[np.bool_]) -> None:
-        """Give nodes new numbers, those that are kept the first ones."""
-        numbers = np.cumsum(kept) - 1
-        self._frame[_NODES] = count = np.count_nonzero(kept)
-        self._nodes[:, :count] = self._nodes[:, : len(kept)][:, kept]
+    def _compact(self, used: NDArray[np.bool_]) -> None:
+        """Renumber the nodes: those in use get the first numbers."""
+        numbers = np.cumsum(used) - 1
+        self._frame[_NODES] = count = np.count_nonzero(used)
+        self._nodes[:, :count] = self._nodes[:, : len(used)][:, used]
         for sets in (self._nodes[1, :count], *(shadow.readers for shadow in self.shadows)):
             several = sets < 0
             sets[several] = ~numbers[~sets[several]]
@@ -83,7 +83,7 @@ class Accesses:
     def add(
         self, column: Ids | int, value: Ids | int, machine: bool, inst: int, lanes: Ids | int, atomic: bool = False
     ) -> Ids:
-        """New accesses, one a lane; gives their numbers."""
+        """Add accesses, one a lane. Returns their numbers."""
         self.atomics |= atomic
         count = np.broadcast(column, value, lanes).size
         first = self.reserve(count)
@@ -92,56 +92,56 @@ class Accesses:
         return np.arange(first, first + count)
 
     def one(self, column: int, value: int, machine: bool, inst: int, lane: int) -> int:
-        """A new access; gives its number."""
+        """Add an access. Returns its number."""
         first = self.reserve(1)
         for name, given in zip(_FIELDS, (column, value, machine, lane, False, inst), strict=True):
             self.rows[name][first] = given
         return first
 
     def reserve(self, count: int) -> int:
-        """Numbers for new accesses; gives the first."""
+        """Reserve numbers for accesses. Returns the first."""
         first, self.count = self.count, self.count + count
         while self.count > len(self.rows["lane"]):
-            self.rows = {name: np.concatenate([held, np.zeros_like(held)]) for name, held in self.rows.items()}
+            self.rows = {name: np.concatenate([row, np.zeros_like(row)]) for name, row in self.rows.items()}
             self._framed = None
         return first
 
     def complete(self, ids: Iterable[int], value: int) -> None:
-        """Accesses that were in flight are over from ``value`` of their column on."""
+        """Accesses that were in flight complete at ``value`` of their column."""
         self.rows["value"][list(ids)] = value
 
     def unknown(self, ids: Ids, lanes: Ids | int) -> NDArray[np.bool_]:
-        """Which accesses the lanes do not know to be over."""
+        """Returns which accesses the lanes do not know to be over."""
         known = self.clocks.table[GENERIC, lanes, self.rows["column"][ids]]
         late: NDArray[np.bool_] = known < self.rows["value"][ids]
         return late
 
     def unseen(self, ids: Ids, lanes: Ids | int) -> NDArray[np.bool_]:
-        """Which accesses of threads an operation that the lanes issue to the async proxy need not see."""
+        """Returns which accesses of threads an operation that the lanes issue to the async proxy need not see."""
         late = self.clocks.table[SEEN, lanes, self.rows["column"][ids]] < self.rows["value"][ids]
         hidden: NDArray[np.bool_] = late & ~self.rows["machine"][ids]
         return hidden
 
-    def untaken(self, ids: Ids, lanes: Ids, taken: NDArray[np.uint32] | None) -> NDArray[np.bool_]:
-        """Which accesses of other warps to tensor memory the warp of the lanes has not taken up with a fence."""
-        if taken is None:
+    def unacquired(self, ids: Ids, lanes: Ids, acquired: NDArray[np.uint32] | None) -> NDArray[np.bool_]:
+        """Which accesses of other warps to tensor memory the warp of the lanes has not acquired up with a fence."""
+        if acquired is None:
             return np.zeros(len(ids), np.bool_)
         columns, values = self.rows["column"][ids], self.rows["value"][ids]
         apart = self.rows["lane"][ids] // 32 != lanes // 32
-        missed: NDArray[np.bool_] = apart & (np.append(taken, 0)[np.minimum(columns, len(taken))] < values)
+        missed: NDArray[np.bool_] = apart & (np.append(acquired, 0)[np.minimum(columns, len(acquired))] < values)
         return missed
 
-    def members(self, held: int) -> list[int]:
-        """The accesses of a set of reads, in the form in which cells have them."""
+    def members(self, cell: int) -> list[int]:
+        """Returns the accesses of a set of reads, given as a cell stores it."""
         found = []
-        while held < 0:
-            access, held = self._nodes[:, ~held].tolist()
+        while cell < 0:
+            access, cell = self._nodes[:, ~cell].tolist()
             found.append(access)
-        return found + ([held - 1] if held else [])
+        return found + ([cell - 1] if cell else [])
 
 
 class Shadow:
-    """What the cells of a memory remember: the last write (-1: none), the set of reads since it."""
+    """The shadow of a memory: for each cell the last write (-1: none) and the set of reads since."""
 
     def __init__(self, accesses: Accesses, cells: int) -> None:
         self.accesses = accesses
@@ -152,41 +152,43 @@ class Shadow:
         self._quiet, self._read, self._lanes = map(function, ("shadow_quiet", "shadow_read", "shadow_lanes"))
 
     def quiet(
-        self, cells: Cells, lane: int, flags: int, pipe: int = -1, taken: NDArray[np.uint32] | None = None
+        self, cells: Cells, lane: int, flags: int, pipe: int = -1, acquired: NDArray[np.uint32] | None = None
     ) -> int:
-        """Whether all that an access of a lane to cells comes after is over for it (`shadow.ll`): 0 if not, 3 where
-        something was never written, else 1."""
-        known = (0, 0) if taken is None else (taken.ctypes.data, len(taken))
+        """Returns 0 if an access of a lane to cells is unordered with one before it, else 1, or 3 if a cell was never
+        written (`shadow.ll`)."""
+        known = (0, 0) if acquired is None else (acquired.ctypes.data, len(acquired))
         frame, flags = self.accesses.frame(), self._flags(flags)
         found: int = self._quiet(frame, *self.where, cells.ctypes.data, len(cells), lane, flags, pipe, *known)
         return found
 
     def _flags(self, flags: int) -> int:
-        """A read comes after atomic accesses, which are among the reads."""
+        """A read is ordered against atomic accesses, which are stored among the reads."""
         return flags | _ATOMICS_ONLY if self.accesses.atomics and not flags & WRITE else flags
 
-    def lanes(self, places: Ids, lanes: Ids, nbytes: int, cell: int, inst: int, write: bool, held: Words) -> int:
-        """Judge and remember accesses of lanes, ``nbytes`` each at a place; as `quiet`, and where it is 0 nothing is
-        done. ``cell``: the logarithm of a cell's bytes; ``held``: the words of 8 bytes where mbarriers live, which a
-        write may not touch."""
+    def lanes(self, places: Ids, lanes: Ids, nbytes: int, cell: int, inst: int, write: bool, mbarriers: Words) -> int:
+        """Judge and store accesses of lanes, ``nbytes`` each at a place. Returns what `quiet` does; if that is 0,
+        stores nothing. ``cell``: the logarithm of a cell's bytes; ``mbarriers``: the words of 8 bytes where mbarriers
+        live, which a write may not touch."""
         first, done, flags = self.accesses.reserve(len(lanes)), 0, self._flags(int(write))
-        found = left = self._some(places, lanes, nbytes, cell, first, inst, flags, held)
+        found = left = self._some(places, lanes, nbytes, cell, first, inst, flags, mbarriers)
         while left & _FULL:
             done += left >> _DONE
             self.accesses.grow()
-            left = self._some(places[done:], lanes[done:], nbytes, cell, first + done, inst, flags | _REMEMBER, held)
+            left = self._some(
+                places[done:], lanes[done:], nbytes, cell, first + done, inst, flags | _REMEMBER, mbarriers
+            )
         return found & 3
 
     def _some(
-        self, places: Ids, lanes: Ids, nbytes: int, cell: int, id: int, inst: int, flags: int, held: Words
+        self, places: Ids, lanes: Ids, nbytes: int, cell: int, id: int, inst: int, flags: int, mbarriers: Words
     ) -> int:
-        given = places.ctypes.data, len(lanes), lanes.ctypes.data, nbytes, cell, id, inst, flags, held.ctypes.data
+        given = places.ctypes.data, len(lanes), lanes.ctypes.data, nbytes, cell, id, inst, flags, mbarriers.ctypes.data
         found: int = self._lanes(self.accesses.frame(), *self.where, *given)
         return found
 
     def before(self, cells: Cells, lanes: Ids | int, write: bool, atomic: bool = False) -> tuple[Ids, Ids]:
-        """Pairs (access, lane) that an access of ``lanes`` to ``cells`` comes after: writes, for a write reads too; of
-        reads and writes alike only those that are not atomic where the access is."""
+        """Returns pairs (access, lane) that an access of ``lanes`` to ``cells`` must be ordered after: writes, for a
+        write reads too; for an atomic access only those that are not atomic."""
         if not self.accesses.atomics:
             return self._pairs(cells, lanes, write)
         ids, who = self._pairs(cells, lanes, True)
@@ -203,10 +205,10 @@ class Shadow:
         if not write:
             return written
         pairs = [written]
-        held, who = _pairs(self.readers[cells], lanes, 0)
-        if len(held):
-            pairs.append((held[held > 0] - 1, who[held > 0]))
-            for one, lane in zip(held[held < 0].tolist(), who[held < 0].tolist(), strict=True):
+        values, who = _pairs(self.readers[cells], lanes, 0)
+        if len(values):
+            pairs.append((values[values > 0] - 1, who[values > 0]))
+            for one, lane in zip(values[values < 0].tolist(), who[values < 0].tolist(), strict=True):
                 members = np.array(self.accesses.members(one), np.int64)
                 pairs.append((members, np.full(len(members), lane, np.int64)))
         ids, who = (np.concatenate(part) for part in zip(*pairs, strict=True)) if len(pairs) > 1 else written
@@ -217,7 +219,7 @@ class Shadow:
         self.readers[cells] = 0
 
     def read(self, cells: Cells, ids: Ids | int) -> None:
-        """Remember a read; ``ids`` one a cell or one for all."""
+        """Store a read; ``ids``: one a cell, or one for all."""
         if not isinstance(ids, int):
             for one in dict.fromkeys(ids.tolist()):
                 self.read(cells[ids == one], one)
@@ -235,14 +237,14 @@ def _same(values: NDArray[np.int32]) -> bool:
     return bool((values == values[:1]).all())
 
 
-def _pairs(held: NDArray[np.int32], lanes: Ids | int, none: int) -> tuple[Ids, Ids]:
-    """Distinct pairs of what cells hold, unless it is ``none``, and of the lanes."""
+def _pairs(values: NDArray[np.int32], lanes: Ids | int, none: int) -> tuple[Ids, Ids]:
+    """Returns distinct pairs of the values of cells, without ``none``, and of the lanes."""
     if isinstance(lanes, int):
-        found = held[:1] if _same(held) else np.unique(held)
+        found = values[:1] if _same(values) else np.unique(values)
         found = found[found != none].astype(np.int64)
         return found, np.full(len(found), lanes, np.int64)
-    chosen = held != none
+    chosen = values != none
     if not chosen.any():
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    packed = np.unique(held[chosen].astype(np.int64) << 20 | lanes[chosen])
+    packed = np.unique(values[chosen].astype(np.int64) << 20 | lanes[chosen])
     return packed >> 20, packed & 0xFFFFF

@@ -1,27 +1,25 @@
-"""Where the clusters of a launch went in global memory: kept row by row while they run, laid out when all are over."""
+"""Global addresses of the clusters of a launch: stored row by row while they run, laid out when all are over."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.checks.memory.access_kinds import GENERIC, MAP, OF_LANES, WEAK, Kind
 from warpwright.vgpu.checks.memory.spans import Allocations, Touches, boxes, taken
+from warpwright.vgpu.checks.order.access_kinds import GENERIC, MAP, OF_LANES, WEAK, Kind
+from warpwright.vgpu.checks.stream import GlobalRows
+from warpwright.vgpu.engines.op import BoundMap
 from warpwright.vgpu.engines.tensor_copy import form_of
 from warpwright.vgpu.jit.state import RECORD_WORDS
+from warpwright.vgpu.machine.launch import Launch
 from warpwright.vgpu.machine.maps import MAP_BYTES
 
-if TYPE_CHECKING:
-    from warpwright.vgpu.checks.stream import Outside
-    from warpwright.vgpu.device import Launch
-    from warpwright.vgpu.engines.op import BoundMap
-
-__all__ = ["Places"]
+__all__ = ["Addresses"]
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -31,7 +29,8 @@ _TENSOR = ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor")
 
 class _Rows(NamedTuple):
     """Accesses of lanes: cluster, turn, number of the row; the instruction, the warp, its lanes, bytes a lane; the
-    lowest and the highest address, and how the others lie: ``stride`` from lane to lane, or in ``table`` (-1: not)."""
+    lowest and the highest address, and the others: by ``stride`` from lane to lane, or in row ``table`` of a table if
+    that is not -1."""
 
     cluster: Ints
     turn: Ints
@@ -56,8 +55,8 @@ class _Records(NamedTuple):
     words: Ints
 
 
-class Places:
-    """``kinds`` of the launch's instructions."""
+class Addresses:
+    """Accesses of global memory by all clusters of a launch; ``kinds`` of its instructions."""
 
     def __init__(self, launch: Launch, kinds: list[Kind | None]) -> None:
         self.launch, self.kinds = launch, kinds
@@ -75,31 +74,29 @@ class Places:
 
     @cached_property
     def allocations(self) -> Allocations:
-        """What the launch has in global memory."""
+        """The allocations of the launch."""
         return Allocations(self.launch.table)
 
-    def hear(self, outside: Outside) -> None:
-        """Keep what a part of a cluster did to global memory."""
-        number, heads = outside.cluster.number, outside.heads
-        inst = heads[outside.rows, 0] & 0xFFFF_FFFF
+    def add(self, rows: GlobalRows) -> None:
+        """Store the accesses of global memory in a part of a cluster's stream."""
+        number, heads = rows.cluster.number, rows.heads
+        inst = heads[rows.rows, 0] & 0xFFFF_FFFF
         chosen = np.flatnonzero(self.matters[inst])
-        chosen = chosen[self._global(inst[chosen], heads[outside.rows[chosen]], outside.addresses[chosen])]
-        at = outside.rows[chosen]
+        chosen = chosen[self._global(inst[chosen], heads[rows.rows[chosen]], rows.addresses[chosen])]
+        at = rows.rows[chosen]
         first = self.issued.get(number, 0)
-        self.issued[number] = first + len(outside.records)
-        words = outside.records.view(np.int64)
+        self.issued[number] = first + len(rows.records)
+        words = rows.records.view(np.int64)
         issued = np.flatnonzero(self.matters[words[:, 0]])
-        by = outside.issuers[issued]
-        records = _Records(
-            np.full(len(by), number), outside.turns[by], outside.first + by, first + issued, words[issued]
-        )
+        by = rows.issuers[issued]
+        records = _Records(np.full(len(by), number), rows.turns[by], rows.first + by, first + issued, words[issued])
         with self.lock:
             self.records.append(records)
-            where = np.full(len(at), number), outside.turns[at], outside.first + at
-            self.rows.append(_Rows(*where, *self._packed(heads[at], outside.addresses[chosen])))
+            where = np.full(len(at), number), rows.turns[at], rows.first + at
+            self.rows.append(_Rows(*where, *self._packed(heads[at], rows.addresses[chosen])))
 
     def _global(self, inst: Ints, heads: Ints, addresses: Ints) -> Bools:
-        """Which accesses go to global memory: of those with generic addresses, not all."""
+        """Returns which accesses go to global memory: those with generic addresses may not."""
         found = ~self.generic[inst]
         asked = np.flatnonzero(~found)
         on = heads[asked, 1, None] >> _LANE & 1 == 1
@@ -107,7 +104,7 @@ class Places:
         return found
 
     def _packed(self, heads: Ints, addresses: Ints) -> tuple[Ints, ...]:
-        """Accesses in little memory: most go up from lane to lane by one stride."""
+        """Returns accesses in compact form: most addresses increase from lane to lane by one stride."""
         mask = heads[:, 1] & 0xFFFF_FFFF
         on = mask[:, None] >> _LANE & 1 == 1
         low = np.where(on, addresses, np.iinfo(np.int64).max).min(axis=1, initial=np.iinfo(np.int64).max)
@@ -120,7 +117,7 @@ class Places:
         return heads[:, 0] & 0xFFFF_FFFF, heads[:, 0] >> 32, mask, heads[:, 2], low, high, stride, table
 
     def gather(self) -> None:
-        """All clusters are over; they come in the order of their numbers, whichever core was faster."""
+        """Concatenate the accesses of all clusters, which are over, in the order of their numbers."""
         empty = np.empty(0, np.int64)
         self.rows.sort(key=lambda rows: rows.cluster[:1].tolist())
         self.records.sort(key=lambda records: records.cluster[:1].tolist())
@@ -130,7 +127,7 @@ class Places:
         self.all_records = _Records(*map(np.concatenate, zip(nothing, *self.records, strict=True)))
 
     def _addresses(self, which: Ints) -> tuple[Ints, Bools]:
-        """Addresses of all lanes in some rows, and which of them lie in global memory."""
+        """Returns the addresses of all lanes in some rows, and which of them lie in global memory."""
         rows = self.all_rows
         base = np.where(rows.stride[which] < 0, rows.high[which], rows.low[which])
         addresses = base[:, None] + rows.stride[which, None] * _LANE
@@ -140,30 +137,30 @@ class Places:
         return addresses, on & (self.allocations.of(addresses) >= 0)
 
     def _ends(self, which: Ints) -> tuple[Ints, Ints]:
-        """Rows whose lanes are all in one allocation, by its number, and -1 for others."""
+        """Returns the allocation of each row whose lanes are all in one (else -1), and the rows where they are not."""
         first, last = (self.allocations.of(part[which]) for part in (self.all_rows.low, self.all_rows.high))
         one = np.where(first == last, first, -1)
         return one, which[one < 0]
 
     def strong_accesses(self) -> Touches:
-        """Strong accesses of lanes."""
+        """Returns the strong accesses of lanes."""
         return self._lanes(np.flatnonzero(self.strong[self.all_rows.inst]))
 
     def touches(self, also: Ints) -> Touches:
-        """What touches allocations that are written to, or one of ``also``."""
+        """Returns the accesses of allocations that are written to, or of allocations ``also``."""
         wanted = np.zeros(len(self.allocations.low) + 1, np.bool_)
         wanted[self._written()] = True
         wanted[also] = True
         wanted[-1] = False
         one, apart = self._ends(np.arange(len(self.all_rows.row)))
         addresses, inside = self._addresses(apart)
-        kept = wanted[one]
-        kept[apart] = (inside & wanted[self.allocations.of(addresses)]).any(axis=1)
-        parts = [self._lanes(np.flatnonzero(kept)), *self._copies(wanted)]
+        chosen = wanted[one]
+        chosen[apart] = (inside & wanted[self.allocations.of(addresses)]).any(axis=1)
+        parts = [self._lanes(np.flatnonzero(chosen)), *self._copies(wanted)]
         return Touches(*map(np.concatenate, zip(*parts, strict=True)))
 
     def _written(self) -> Ints:
-        """Allocations that are written to."""
+        """Returns the allocations that are written to."""
         records = self.all_records
         one, apart = self._ends(np.flatnonzero(self.writes[self.all_rows.inst]))
         addresses, inside = self._addresses(apart)
@@ -196,21 +193,21 @@ class Places:
         )
 
     def _by_instruction(self, which: Ints) -> Iterator[tuple[int, Ints]]:
-        """Records by the instruction that issued them."""
+        """Yields records by the instruction that issued them."""
         inst = self.all_records.words[which, 0]
         for number in np.unique(inst).tolist():
             yield number, which[inst == number]
 
     def _by_map(self, inst: int, which: Ints) -> Iterator[tuple[BoundMap, Ints]]:
-        """Records of an instruction by the tensor map that they use."""
+        """Yields records of an instruction by the tensor map that they use."""
         clusters, ops = (part[which].tolist() for part in (self.all_records.cluster, self.all_records.op))
         used = [self.maps.get(cluster, {}).get(op, -1) for cluster, op in zip(clusters, ops, strict=True)]
         numbers = np.array(used, np.int64)
         for number in np.unique(numbers[numbers >= 0]).tolist():
-            yield self.launch.changed.resolve(self.launch, number), which[numbers == number]
+            yield self.launch.changed.resolve(number), which[numbers == number]
 
     def _copies(self, wanted: Bools) -> Iterator[Touches]:
-        """What asynchronous operations touch."""
+        """Yields the accesses of asynchronous operations."""
         for inst, which in self._by_instruction(np.arange(len(self.all_records.op))):
             if self.launch.insts[inst].name in _TENSOR:
                 yield from self._tensor(inst, which, wanted)
@@ -222,8 +219,8 @@ class Places:
         assert kind is not None
         low = self.allocations.host(words[:, 0 if kind.writes else 1])
         size = taken(self.launch.insts[inst], words)
-        kept = wanted[self.allocations.of(low)] & (size > 0)
-        return self._of(which[kept], low[kept], (low + size)[kept], kind.proxy, kind.unit)
+        chosen = wanted[self.allocations.of(low)] & (size > 0)
+        return self._of(which[chosen], low[chosen], (low + size)[chosen], kind.proxy, kind.unit)
 
     def _tensor(self, inst: int, which: Ints, wanted: Bools) -> Iterator[Touches]:
         form, kind = form_of(self.launch.insts[inst].opcode), self.kinds[inst]

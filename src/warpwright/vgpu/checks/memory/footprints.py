@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,10 +23,8 @@ from warpwright.vgpu.engines.place import barrier, locate, selected
 from warpwright.vgpu.engines.tensor_copy import TensorForm, coordinates, form_of
 from warpwright.vgpu.jit.lanes import bits_of
 from warpwright.vgpu.jit.warpgroup import left_registers
+from warpwright.vgpu.machine.fabric import ClusterFabric
 from warpwright.vgpu.program.program import Inst
-
-if TYPE_CHECKING:
-    from warpwright.vgpu.machine.cluster import Cluster
 
 __all__ = ["BARRIER_BYTES", "COPIES", "Footprints"]
 
@@ -36,9 +34,9 @@ COPIES = "tensor copies"  # the pipeline of tcgen05.cp and tcgen05.shift
 _NARROW = ("ld", "st", "atom", "red", "ldu", "st.async", "red.async", "cp.async")
 
 
-class Product(NamedTuple):
-    """What an operation of the tensor core reads of shared and tensor memory, and writes; whether a sum begins; and the
-    pipeline that it goes through."""
+class TensorCells(NamedTuple):
+    """The cells that an operation of the tensor core reads of shared and tensor memory, and writes; whether it begins a
+    sum; and its pipeline."""
 
     operands: list[Cells]
     tensor_reads: list[Cells]
@@ -50,35 +48,35 @@ class Product(NamedTuple):
 class Footprints:
     """Footprints in one cluster's shared memory; cells count from the first CTA's first byte."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterFabric) -> None:
         self.cluster = cluster
         self.cell = min([CHUNK, *(_width(inst) for inst in cluster.launch.insts if inst.name in _NARROW)])
         self.shift = self.cell.bit_length() - 1
         self.stride = cluster.shared_stride
         self.shared_bytes = cluster.ranks * cluster.shared_stride
         self.shared_cells = self.shared_bytes // self.cell
-        self.products: dict[tuple[int, ...], Product] = {}
+        self.tensor_ops: dict[tuple[int, ...], TensorCells] = {}
         self.wgmmas: dict[tuple[int, ...], list[Cells]] = {}
         self.tensor_cells = cluster.ranks * COLUMNS * (LANES // LANES_A_CELL) if cluster.launch.has_tmem else 0
 
     def of_lanes(self, places: Ids, lanes: Lanes, nbytes: int) -> tuple[Cells, Lanes]:
-        """Cells of an access of ``nbytes`` a lane, and the lane of each."""
+        """Returns the cells of an access of ``nbytes`` a lane, and the lane of each."""
         count, first = max(1, nbytes // self.cell), places // self.cell
         if count == 1:
             return first, lanes
         return (first[:, None] + np.arange(count)).ravel(), lanes.repeat(count)
 
     def span(self, rank: int, offset: int, nbytes: int) -> Cells:
-        """Bytes that do not exist are the machine's to refuse."""
+        """Returns the cells of some bytes of a CTA. The machine refuses bytes that do not exist."""
         first = (rank * self.stride + offset) // self.cell
         return np.arange(first, min(first + -(-nbytes // self.cell), self.shared_cells))
 
     def place(self, op: Op, word: int) -> tuple[int, int]:
-        """CTA and offset of an address operand."""
+        """Returns CTA and offset of an address operand."""
         return locate(self.cluster, op, op.words[word], "place")
 
     def reads(self, op: Op) -> list[Cells]:
-        """What a copy reads of shared memory."""
+        """Returns the cells of shared memory that a copy reads."""
         if op.inst.name.startswith("cp.") and "tensor" in op.inst.name:
             form = form_of(op.inst.opcode)
             return [] if form.load else [self._stored(op, form)]
@@ -87,7 +85,7 @@ class Footprints:
         return [self.span(*self.place(op, 1), op.words[2] & 0xFFFFFFFF)]
 
     def writes(self, op: Op) -> list[Cells]:
-        """What a copy writes to shared memory, for each CTA that it delivers to, in order."""
+        """Returns the cells of shared memory that a copy writes, for each CTA that it delivers to, in order."""
         where, nbytes, ranks = self._target(op)
         if not nbytes:
             return []
@@ -95,14 +93,14 @@ class Footprints:
         return [self.span(each, offset, nbytes) for each in (ranks if ranks is not None else [rank])]
 
     def barrier(self, op: Op) -> int:
-        """Where the mbarrier is that a copy to shared memory counts at."""
+        """Returns the place of the mbarrier that a copy to shared memory completes on."""
         words = {"st.async": -1, "red.async": -1, "clusterlaunchcontrol.try_cancel.async": 1}
         word = form_of(op.inst.opcode).mbar if "tensor" in op.inst.name else words.get(op.inst.name, 3)
         rank, offset = barrier(self.cluster, op, op.words[word])
         return rank * self.stride + offset
 
     def _target(self, op: Op) -> tuple[int, int, Sequence[int] | None]:
-        """Word of the destination, bytes, CTAs of a multicast."""
+        """Returns the word of the destination, bytes, and CTAs of a multicast."""
         name, words = op.inst.name, op.words
         if name in ("st.async", "red.async"):
             return 0, of_name(op.inst["type"]).nbytes * (len(words) - 2), None
@@ -118,7 +116,7 @@ class Footprints:
         return 0, words[2] & 0xFFFFFFFF, ranks
 
     def _stored(self, op: Op, form: TensorForm) -> Cells:
-        """What the store of a box reads: of its elements those that lie inside the tensor."""
+        """Returns the cells that the store of a box reads: its elements inside the tensor."""
         box, (rank, offset) = geometry(self.cluster.tensor_map(op, op.words[form.map]).map), self.place(op, form.shared)
         extents = window(box, coordinates(op, form)) if box.rank == form.dims else None
         if extents is None:
@@ -132,24 +130,24 @@ class Footprints:
     def _box(self, op: Op, word: int) -> int:
         return geometry(self.cluster.tensor_map(op, op.words[word]).map).nbytes
 
-    def of_product(self, op: Op) -> Product:
-        """A ring repeats the same words: they are understood once."""
+    def of_tensor_op(self, op: Op) -> TensorCells:
+        """Returns the cells of an instruction, cached by its words: a ring of stages repeats them."""
         key = op.inst.index, op.rank, *op.words
-        found = self.products.get(key)
+        found = self.tensor_ops.get(key)
         if found is None:
-            found = Product(
+            found = TensorCells(
                 self.operands(op), self.tensor_reads(op), self.accumulators(op), self.begins(op), self.pipe(op)
             )
-            self.products[key] = found
+            self.tensor_ops[key] = found
         return found
 
     def operands(self, op: Op) -> list[Cells]:
-        """What an operation of the tensor core reads of shared memory."""
+        """Returns the cells of shared memory that an operation of the tensor core reads."""
         if not op.inst.name.startswith("tcgen05.mma"):
             return []
         form, product, base = self._product(op)
-        given = [(op.words[2], product.b)] if form.tmem_a else [(op.words[1], product.a), (op.words[2], product.b)]
-        return [self._matrix(word, shape, base) for word, shape in given]
+        matrices = [(op.words[2], product.b)] if form.tmem_a else [(op.words[1], product.a), (op.words[2], product.b)]
+        return [self._matrix(word, shape, base) for word, shape in matrices]
 
     def _product(self, op: Op) -> tuple[mma.Form, mma.Product, int]:
         form = mma.form_of(op.inst.opcode, len(op.words), type(op.inst.operands[1]) is nodes.Address)
@@ -158,22 +156,22 @@ class Footprints:
         return form, product, op.rank & ~(form.group - 1)
 
     def begins(self, op: Op) -> bool:
-        """Whether a product begins a sum: what its accumulator held is gone."""
+        """Whether an MMA begins a sum: its accumulator is overwritten."""
         if not op.inst.name.startswith("tcgen05.mma"):
             return False
         form, _, _ = self._product(op)
         return not op.words[form.enable] & 1
 
     def pipe(self, op: Op) -> str:
-        """The name of a pipeline: products come one after the other where they add to the same sums in the same shape
-        (PTX ISA 9.1 section 9.7.16.6), copies where they are copies."""
+        """Returns the name of the operation's pipeline. MMAs that add to the same sums in the same shape run in order
+        (PTX ISA 9.1 section 9.7.16.6), and so do copies."""
         if not op.inst.name.startswith("tcgen05.mma"):
             return COPIES
         _, product, _ = self._product(op)
         return f"tensor sums of {product.m}x{product.n} at {op.words[0] & 0xFFFFFFFF:#x}"
 
     def accumulators(self, op: Op) -> list[Cells]:
-        """What an operation writes of tensor memory, in each CTA."""
+        """Returns the cells of tensor memory that an operation writes, in each CTA."""
         if not op.inst.name.startswith("tcgen05.mma"):
             group = int(op.inst["group"][-1])
             columns = 1 if op.inst.name == "tcgen05.shift" else tmem_cp_map(op.inst["shape"], op.inst["multicast"])[1]
@@ -193,7 +191,7 @@ class Footprints:
         ]
 
     def tensor_reads(self, op: Op) -> list[Cells]:
-        """A of a product, where it is in tensor memory: in the lanes of the sums."""
+        """Returns the cells of an MMA's A in tensor memory, in the lanes of its sums."""
         if not op.inst.name.startswith("tcgen05.mma"):
             return []
         form, product, base = self._product(op)
@@ -203,11 +201,11 @@ class Footprints:
         return [self._rectangle(base + cta, first, last, low, high) for cta, low, high in sorted(lanes)]
 
     def columns(self, rank: int, first: int, count: int) -> Cells:
-        """All lanes of some columns of tensor memory."""
+        """Returns the cells of all lanes of some columns of tensor memory."""
         return self._rectangle(rank, first, first + count, 0, LANES)
 
     def quarter(self, inst: Inst, warp: int, address: int) -> Cells:
-        """The lanes of a warp, in the columns that a load or store takes."""
+        """Returns the cells of a warp's lanes in the columns that a load or store accesses."""
         rank, inside = divmod(warp, self.cluster.per_cta)
         _, columns = tmem_ld_map(inst["shape"], int(inst["num"][1:]), 0)
         packed = inst["pack" if inst.name == "tcgen05.ld" else "unpack"]
@@ -216,7 +214,7 @@ class Footprints:
         return self._rectangle(rank, first, first + width, lane, lane + 32)
 
     def _rectangle(self, rank: int, first: int, last: int, low: int, high: int) -> Cells:
-        """Columns that do not exist are the machine's to refuse."""
+        """Returns the cells of a rectangle. The machine refuses columns that do not exist."""
         start, end = rank * COLUMNS, (rank + 1) * COLUMNS
         return _rectangle(min(start + first, end), min(start + last, end), low, high)
 
@@ -224,22 +222,22 @@ class Footprints:
         return _cells(descriptor, shape, self.cluster.shared_limit, base, self.stride, self.cell)
 
     def of_wgmma(self, inst: Inst, rank: int, a: int, b: int) -> list[Cells]:
-        """A ring repeats the same words: they are understood once."""
+        """Returns the cells of an instruction, cached by its words: a ring of stages repeats them."""
         key = inst.index, rank, a, b
         if key not in self.wgmmas:
             self.wgmmas[key] = self.wgmma(inst, rank, a, b)
         return self.wgmmas[key]
 
     def wgmma(self, inst: Inst, rank: int, a: int, b: int) -> list[Cells]:
-        """What a wgmma reads of shared memory."""
+        """Returns the cells of shared memory that a wgmma reads."""
         immediates = tuple(int(operand.value) for operand in inst.operands[4:] if isinstance(operand, nodes.Imm))
         form = wgmma.form_of(inst.opcode, bool(left_registers(inst)), immediates)
         mask = (1 << 64) - 1
-        given = [(b & mask, form.b)] if form.a is None else [(a & mask, form.a), (b & mask, form.b)]
-        return [self._matrix(word, shape, rank) for word, shape in given]
+        matrices = [(b & mask, form.b)] if form.a is None else [(a & mask, form.a), (b & mask, form.b)]
+        return [self._matrix(word, shape, rank) for word, shape in matrices]
 
     def signals(self, op: Op) -> list[tuple[int, int]]:
-        """CTA and offset of every mbarrier that a commit arrives at."""
+        """Returns CTA and offset of every mbarrier that a commit arrives at."""
         rank, offset = barrier(self.cluster, op, op.words[0])
         return [
             (each, offset) for each in (selected(self.cluster, op, op.words[1]) if op.inst["multicast"] else (rank,))
@@ -261,7 +259,7 @@ def _cells(descriptor: int, shape: Shape, limit: int, base: int, stride: int, ce
 
 
 def _width(inst: Inst) -> int:
-    """Bytes of a lane's access, vector and all."""
+    """Returns the bytes of a lane's access, a vector as a whole."""
     if inst.name == "cp.async":
         size = inst.operands[2]
         return int(size.value) if isinstance(size, nodes.Imm) else 4

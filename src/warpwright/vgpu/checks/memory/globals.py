@@ -1,33 +1,31 @@
 """Global memory in the verdict: accesses of all clusters of a launch, judged together when it is over.
 
-A launch keeps where each cluster went (`Places`) and, of the one of several equal clusters that was judged, what was
-known there (`Contexts`, `Flags`). Only what lies in memory that is written at all is laid out byte by byte (`sweep`);
-of the pairs that meet there, those that nothing orders are findings.
+A launch stores the addresses of each cluster (`Addresses`) and, for the judged one of equal clusters, what its lanes
+knew (`Contexts`, `Flags`). Only accesses of memory that is written at all are laid out byte by byte (`sweep`); pairs
+that overlap and that nothing orders are findings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.arrays.device import spans
 from warpwright.vgpu.checks.findings import Finding, Step
-from warpwright.vgpu.checks.memory.access_kinds import ASYNC, CLUSTER, CTA, GENERIC, MAP, WEAK, fence_of, kind_of
-from warpwright.vgpu.checks.memory.addresses import Places
+from warpwright.vgpu.checks.memory.addresses import Addresses
 from warpwright.vgpu.checks.memory.spans import Touches
 from warpwright.vgpu.checks.memory.sweep import meeting, pairs, pieces
+from warpwright.vgpu.checks.order.access_kinds import ASYNC, CLUSTER, CTA, GENERIC, MAP, WEAK, fence_of, kind_of
 from warpwright.vgpu.checks.order.contexts import Contexts, Point
 from warpwright.vgpu.checks.order.flags import Flags
 from warpwright.vgpu.checks.order.order import Order, Strong
 from warpwright.vgpu.checks.rules import RULES
+from warpwright.vgpu.machine.launch import Launch
+from warpwright.vgpu.program.names import Names
 from warpwright.vgpu.program.program import Inst
-
-if TYPE_CHECKING:
-    from warpwright.vgpu.device import Launch
-    from warpwright.vgpu.program.names import Names
 
 __all__ = ["Globals", "Judged"]
 
@@ -43,14 +41,14 @@ def synchronises(insts: list[Inst]) -> bool:
 
 
 def exchanges(insts: list[Inst]) -> bool:
-    """Whether clusters can learn from one another, by strong accesses of global memory (red gives no value): what they
-    do may depend on which comes first."""
+    """Whether clusters can learn from one another, by strong accesses of global memory (red returns no value): what
+    they do may depend on which runs first."""
     strong = [(inst.name, kind) for inst in insts if (kind := kind_of(inst)) and kind.scope > WEAK]
     return any(kind.reads and name != "red" for name, kind in strong) and any(kind.writes for _, kind in strong)
 
 
 class Judged(NamedTuple):
-    """What is kept of a cluster that was judged, for all that did the same; ``rows`` of it were."""
+    """What is stored of a judged cluster, for all equal clusters; ``rows``: how many rows were judged."""
 
     contexts: Contexts
     flags: Flags
@@ -58,13 +56,13 @@ class Judged(NamedTuple):
 
 
 class Globals:
-    """The global memory of one launch; ``off`` are the rules not to check, ``depends`` the arrays that earlier launches
-    write. ``in_turn``: its clusters do the same only if they run by turns."""
+    """The global memory of one launch. ``off``: the rules not to check; ``depends``: the arrays that earlier launches
+    write. ``in_turn``: the result is reproducible only if the clusters run in turns."""
 
     def __init__(self, launch: Launch, names: Names, off: frozenset[str], depends: Sequence[NDArray[Any]]) -> None:
         self.launch, self.names, self.off, self.depends = launch, names, off, depends
         self.kinds = [kind_of(inst) for inst in launch.insts]
-        self.places = Places(launch, self.kinds)
+        self.addresses = Addresses(launch, self.kinds)
         self.synchronises = synchronises(launch.insts)
         self.in_turn = self.synchronises or exchanges(launch.insts)
         self.fences = self._both_proxies()
@@ -73,13 +71,13 @@ class Globals:
         self.digests: dict[int, bytes] = {}
 
     def _both_proxies(self) -> bool:
-        """Whether threads and engines both go to global memory, and one of them writes."""
+        """Whether threads and engines both access global memory, and one of them writes."""
         kinds = [kind for kind in self.kinds if kind is not None]
         apart = [[kind for kind in kinds if kind.proxy == proxy] for proxy in (GENERIC, ASYNC)]
         return all(apart) and any(kind.writes for kind in kinds)
 
     def findings(self, last: int) -> list[Finding]:
-        """What nothing orders in clusters up to the ``last``; of those at the same lines the first."""
+        """Returns the findings in clusters up to the ``last``, the first of those at the same lines."""
         self.digests = {number: digest for number, digest in self.digests.items() if number <= last}
         found: dict[object, Finding] = {}
         for finding in self._all():
@@ -87,13 +85,13 @@ class Globals:
         return list(found.values())
 
     def _all(self) -> Iterator[Finding]:
-        self.places.gather()
+        self.addresses.gather()
         awaited = [self._bytes(array) for array in self.depends]
-        also = self.places.allocations.of(np.array([low for low, _ in awaited], np.int64))
-        touches = self._known(self.places.touches(also))
+        also = self.addresses.allocations.of(np.array([low for low, _ in awaited], np.int64))
+        touches = self._known(self.addresses.touches(also))
         for low, high in awaited:
             yield from self._too_early(touches.chosen((touches.low < high) & (touches.high > low)))
-        write = self.places.writes[touches.inst] & (touches.proxy != MAP)
+        write = self.addresses.writes[touches.inst] & (touches.proxy != MAP)
         touches = touches.chosen(meeting(touches.low, touches.high, write))
         if not len(touches.low):
             return
@@ -102,14 +100,14 @@ class Globals:
         yield from self._judge(touches.chosen(earlier), touches.chosen(later))
 
     def _bytes(self, array: NDArray[Any]) -> tuple[int, int]:
-        """Host addresses of an array's first byte on the device and of one past its last."""
+        """Returns the host addresses of an array's first byte on the device and of one past its last."""
         span = spans([array])[0]
-        first = int(self.places.allocations.host(np.array([self.launch.memory.address(array)]))[0])
+        first = int(self.addresses.allocations.host(np.array([self.launch.memory.address(array)]))[0])
         low = first - array.ctypes.data + span.low
         return low, low + span.high - span.low
 
     def _too_early(self, touches: Touches) -> Iterator[Finding]:
-        """Touches by lanes that do not know of the end of earlier launches; one for each instruction."""
+        """Yields touches by lanes that do not know of the end of earlier launches, one for each instruction."""
         for digest in dict.fromkeys(self.digests[number] for number in np.unique(touches.cluster).tolist()):
             contexts = self.judged[digest].contexts
             here = np.array([self.digests[number] == digest for number in touches.cluster.tolist()], np.bool_)
@@ -121,7 +119,7 @@ class Globals:
                 yield Finding(RULES["grid-dependency"], (self._step("accesses", some, at),), text)
 
     def _known(self, touches: Touches) -> Touches:
-        """Those of clusters that were judged, as far as they were: an error may have come before."""
+        """Returns the touches in rows that were judged: an error may have stopped a cluster."""
         rows = {number: self.judged[digest].rows for number, digest in self.digests.items()}
         ends = np.array([rows.get(number, 0) for number in range(max(rows, default=0) + 1)], np.int64)
         inside = touches.cluster < len(ends)
@@ -129,12 +127,12 @@ class Globals:
         return touches.chosen(inside)
 
     def _number(self, touches: Touches) -> None:
-        """Clusters in the order of their numbers, and what is known of each."""
-        strong = self._known(self.places.strong_accesses()) if self.synchronises else touches.chosen(slice(0))
+        """Number the clusters in order, and build the order of their strong accesses."""
+        strong = self._known(self.addresses.strong_accesses()) if self.synchronises else touches.chosen(slice(0))
         self.clusters = np.unique(np.concatenate([touches.cluster, strong.cluster]))
-        held = [self.judged[self.digests[number]] for number in self.clusters.tolist()]
-        per_cta = 32 * self.places.per_cta
-        self.order = Order([each.contexts for each in held], [each.flags for each in held], per_cta)
+        judged = [self.judged[self.digests[number]] for number in self.clusters.tolist()]
+        per_cta = 32 * self.addresses.per_cta
+        self.order = Order([each.contexts for each in judged], [each.flags for each in judged], per_cta)
         order = np.lexsort((strong.lane, strong.row, strong.turn))
         kinds = [self.kinds[inst] for inst in strong.inst[order].tolist()]
         at = np.searchsorted(self.clusters, strong.cluster[order]).tolist()
@@ -146,8 +144,8 @@ class Globals:
         )
 
     def _pairs(self, touches: Touches) -> tuple[Ints, Ints]:
-        """Pairs of touches that have to be ordered; of clusters that cannot order one another, the lower one first, for
-        which came first is chance."""
+        """Returns pairs of touches that must be ordered. Of clusters that cannot order one another, the lower one
+        counts as the first: which one ran first is chance."""
         own = touches.op < 0
         agent = touches.cluster << 32 | np.where(own, touches.lane, touches.op + (1 << 31))
         time = np.empty(len(own), np.int64)
@@ -155,7 +153,7 @@ class Globals:
         time[np.lexsort((touches.op, touches.row, first))] = np.arange(len(own))
         reach = self._scopes(touches) > CLUSTER
         strong = np.where(reach, touches.proxy << 8 | touches.unit, 0)
-        write = self.places.writes[touches.inst] & (touches.proxy != MAP)
+        write = self.addresses.writes[touches.inst] & (touches.proxy != MAP)
         piece, access = pieces(touches.low, touches.high)
         return pairs(piece, access, time, agent, write, strong)
 
@@ -186,17 +184,17 @@ class Globals:
             yield from self._found(rule, first.chosen(which), second.chosen(which))
 
     def _strong_both(self, first: Touches, second: Touches) -> Bools:
-        """Pairs that are morally strong: no race, in whatever order they come (PTX ISA 9.1 section 8.7.1)."""
+        """Returns the pairs that are morally strong: no race in either order (PTX ISA 9.1 section 8.7.1)."""
         scope = np.minimum(self._scopes(first), self._scopes(second))
         same = first.cluster == second.cluster
-        per_cta = 32 * self.places.per_cta
+        per_cta = 32 * self.addresses.per_cta
         inside = (scope > CLUSTER) | same & ((scope == CLUSTER) | (first.lane // per_cta == second.lane // per_cta))
         strong: Bools = (scope > WEAK) & inside & (first.unit == second.unit) & (first.proxy == second.proxy)
         return strong
 
     def _by_clusters(self, first: Touches, second: Touches) -> Iterator[tuple[Ints, int, int]]:
-        """Pairs by the two clusters, numbered as in `Order`. Those of one cluster go by what was judged for it; of
-        those of two, none are ordered where clusters cannot order one another."""
+        """Yields pairs by their two clusters, numbered as in `Order`. Pairs of one cluster use the judged equal
+        cluster. Pairs of two clusters are left out if clusters cannot order one another: none of them is ordered."""
         a, b = (np.searchsorted(self.clusters, each.cluster) for each in (first, second))
         digests: dict[bytes, int] = {}
         stands = np.array([digests.setdefault(self.digests[n], i) for i, n in enumerate(self.clusters.tolist())])
@@ -216,7 +214,7 @@ class Globals:
         return self.order.before(a, columns, values, b, known, second.lane)
 
     def _fenced(self, a: int, b: int, first: Touches, second: Touches, proxy: int) -> Bools:
-        """Whether the fences of a proxy come between accesses that are ordered; tensormap.cp_fenceproxy releases."""
+        """Returns whether fences of a proxy are between accesses that are ordered; tensormap.cp_fenceproxy releases."""
         if proxy == ASYNC:
             return self._between(a, b, first, second, [each.fences for each in self.order.contexts])
         names = np.array([inst.name == "tensormap.cp_fenceproxy" for inst in self.launch.insts], np.bool_)
@@ -225,7 +223,7 @@ class Globals:
         return (released | names[first.inst]) & acquired
 
     def _between(self, a: int, b: int, first: Touches, second: Touches, points: list[list[Point]]) -> Bools:
-        """Whether one of the points of the two clusters comes between accesses that are ordered."""
+        """Returns whether one of the points of the two clusters is between accesses that are ordered."""
         contexts = self.order.contexts
         columns, values, _ = _epochs(contexts[a], first)
         _, _, known = _epochs(contexts[b], second)
@@ -237,14 +235,12 @@ class Globals:
                     return found
                 one = np.ones(len(rest), np.int64)
                 before = self.order.before(a, columns[rest], values[rest], where, point.known * one, point.lane * one)
-                behind = self.order.before(
-                    where, point.lane * one, point.value * one, b, known[rest], second.lane[rest]
-                )
-                found[rest] = before & behind
+                after = self.order.before(where, point.lane * one, point.value * one, b, known[rest], second.lane[rest])
+                found[rest] = before & after
         return found
 
     def _found(self, rule: str, first: Touches, second: Touches) -> Iterator[Finding]:
-        """One finding for each pair of instructions."""
+        """Yields one finding for each pair of instructions."""
         if rule in self.off:
             return
         keys = first.inst << 32 | second.inst
@@ -254,14 +250,14 @@ class Globals:
 
     def _step(self, what: str, touches: Touches, at: int) -> Step:
         inst, lane = int(touches.inst[at]), int(touches.lane[at])
-        rank, thread = divmod(lane, 32 * self.places.per_cta)
+        rank, thread = divmod(lane, 32 * self.addresses.per_cta)
         cta = self.launch.cta_of(self.launch.first_cta(int(touches.cluster[at])), rank)
         opcode = self.launch.insts[inst].opcode
         return Step(what, opcode, self.names.places[inst], self.names.roles[inst], cta, thread)
 
 
 _MESSAGES = {
-    "race": "nothing orders the second behind the first",
+    "race": "nothing orders the second after the first",
     "grid-race": "they are of different clusters, and no release that is acquired is between them",
     "proxy-fence": "they are ordered, but the proxies differ",
     "read-only": "they are ordered, but this load need not see what the launch writes",
@@ -270,14 +266,14 @@ _MESSAGES = {
 
 
 def _same_row(first: Touches, second: Touches) -> Bools:
-    """Lanes of a warp that store to one place at once: one of the values comes to stand there (CUDA C++ Programming
-    Guide, SIMT architecture)."""
+    """Returns pairs of lanes of a warp that store to one address at once: one of the values is stored (CUDA C++
+    Programming Guide, SIMT architecture)."""
     found: Bools = (first.cluster == second.cluster) & (first.row == second.row) & (first.op < 0) & (second.op < 0)
     return found
 
 
 def _epochs(contexts: Contexts, touches: Touches) -> tuple[Ints, Ints, Ints]:
-    """Column, value and number of what was known for each touch."""
+    """Returns column, value and number of what was known for each touch."""
     found = np.empty((3, len(touches.low)), np.int64)
     own, maps = touches.op < 0, touches.proxy == MAP
     found[:, own] = contexts.of_rows(touches.row[own], touches.lane[own])

@@ -19,7 +19,7 @@ Bools = NDArray[np.bool_]
 
 
 class Allocations:
-    """The arrays of a launch, by host address: accesses of lanes come as such. ``table`` as in `GlobalMemory`."""
+    """The allocations of a launch by host address, which rows of lanes contain. ``table`` as in `GlobalMemory`."""
 
     def __init__(self, table: Ints) -> None:
         hosts = table[:, :2] + table[:, 2:]
@@ -28,13 +28,13 @@ class Allocations:
         self.low, self.high = hosts[order, 0], hosts[order, 1]
 
     def of(self, hosts: Ints) -> Ints:
-        """Numbers of the allocations, -1 outside all of them."""
+        """Returns the numbers of the allocations, -1 outside all of them."""
         found = np.searchsorted(self.low, hosts, "right") - 1
         inside = (found >= 0) & (hosts < self.high[np.maximum(found, 0)])
         return np.where(inside, found, -1)
 
     def host(self, addresses: Ints) -> Ints:
-        """Host addresses of virtual ones that are allocated."""
+        """Returns the host addresses of virtual addresses that are allocated."""
         found = np.searchsorted(self.virtual[:, 0], addresses, "right") - 1
         hosts: Ints = addresses + self.virtual[np.maximum(found, 0), 2]
         return hosts
@@ -61,7 +61,7 @@ class Touches(NamedTuple):
 
 
 def taken(inst: Inst, words: Ints) -> Ints:
-    """Bytes that linear copies move; of cp.async those that it takes from its source; of a tensor map all."""
+    """Returns the bytes that linear copies move: of cp.async those of its source, of tensormap instructions the map."""
     if inst.name.startswith("tensormap."):
         return np.full(len(words), MAP_BYTES)
     size: Ints = words[:, 2] & 0xFFFF_FFFF
@@ -76,8 +76,8 @@ def taken(inst: Inst, words: Ints) -> Ints:
 
 
 def boxes(bound: BoundMap, coords: Ints) -> tuple[Ints, Ints, Ints]:
-    """Byte intervals of boxes at ``coords`` (boxes, dimensions; innermost first), clipped at the tensor's bounds: which
-    box each belongs to, its first byte and one past its last."""
+    """Returns byte intervals of boxes at ``coords`` (boxes, dimensions; innermost first), clipped at the tensor's
+    bounds: the box of each interval, its first byte and one past its last."""
     box = geometry(bound.map)
     offset, inside = _lines(box, coords)
     first = np.maximum(coords[:, 0], 0)
@@ -88,7 +88,7 @@ def boxes(bound: BoundMap, coords: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _lines(box: Geometry, coords: Ints) -> tuple[Ints, Bools]:
-    """Byte offset in the tensor of every line of every box, and whether it is inside."""
+    """Returns the byte offset in the tensor of every line of every box, and whether the line is inside."""
     offset, inside = np.zeros((len(coords), 1), np.int64), np.ones((len(coords), 1), np.bool_)
     for axis in range(1, box.rank):
         at = coords[:, axis, None] + np.arange(box.counts[axis]) * box.steps[axis]

@@ -1,8 +1,8 @@
-"""Accesses of one memory by their bytes: which of them meet, and which pairs of those have to be ordered.
+"""Accesses of one memory by their bytes: which of them overlap, and which pairs must be ordered.
 
-All accesses of a launch are laid out together and taken apart where one begins or ends, so that each piece has the
-list of those that touch it, in the order of the run. Pairs are then as few as order needs, which is transitive: a write
-stands for all that came before it.
+All accesses of a launch are laid out together and split where one begins or ends, so that each piece has the list of
+accesses that touch it, in the order of the run. Order is transitive, so few pairs are enough: a write stands for all
+accesses before it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Bools = NDArray[np.bool_]
 
 
 def meeting(low: Ints, high: Ints, write: Bools) -> Ints:
-    """Accesses that share a byte with another one, where one of those that meet is a write; from low to high."""
+    """Returns the accesses that share a byte with another one of which one is a write; from low to high."""
     order = np.argsort(low, kind="stable")
     first, last = low[order], high[order]
     reach = np.maximum.accumulate(last)
@@ -31,7 +31,7 @@ def meeting(low: Ints, high: Ints, write: Bools) -> Ints:
 
 
 def pieces(low: Ints, high: Ints) -> tuple[Ints, Ints]:
-    """Bytes taken apart where an access begins or ends: for each piece of each access, the piece and the access."""
+    """Splits bytes where an access begins or ends. Returns, for each piece of each access, the piece and the access."""
     bounds = np.unique(np.concatenate([low, high]))
     start, end = np.searchsorted(bounds, low), np.searchsorted(bounds, high)
     counts = end - start
@@ -41,11 +41,11 @@ def pieces(low: Ints, high: Ints) -> tuple[Ints, Ints]:
 
 
 def pairs(piece: Ints, access: Ints, time: Ints, agent: Ints, write: Bools, strong: Ints) -> tuple[Ints, Ints]:
-    """Pairs (earlier, later) of accesses that have to be ordered, or to be strong both, for there to be no race.
+    """Returns pairs (earlier, later) of accesses that race unless they are ordered, or both strong.
 
     ``piece`` and ``access`` are those of `pieces`; the others are of the accesses. ``strong``: 0 for plain accesses;
-    those of one number do not race with one another, and where writes of several meet, all but one count as plain. Of
-    what one agent does while the others do nothing of the other kind, the first and the last stand for all.
+    those of one number do not race with one another, and where writes of several overlap, all but one count as plain.
+    Of the accesses of one agent between two accesses of the other kind by others, the first and the last stand for all.
     """
     piece, access = _contested(piece, access, agent, write)
     order = np.lexsort((access, time[access], piece))
@@ -61,7 +61,7 @@ def pairs(piece: Ints, access: Ints, time: Ints, agent: Ints, write: Bools, stro
 
 
 def _strong(piece: Ints, strong: Ints, write: Bools) -> Bools:
-    """Which entries are strong, of one kind in each piece: a kind that is written."""
+    """Returns which entries are strong, of one kind in each piece: a kind that is written."""
     most = np.zeros(int(piece.max(initial=-1)) + 1, np.int64)
     np.maximum.at(most, piece, np.where(write, strong, 0))
     found: Bools = (strong > 0) & (strong == most[piece])
@@ -69,7 +69,7 @@ def _strong(piece: Ints, strong: Ints, write: Bools) -> Bools:
 
 
 def _contested(piece: Ints, access: Ints, agent: Ints, write: Bools) -> tuple[Ints, Ints]:
-    """What lies in pieces that are written to and that more than one agent touches."""
+    """Returns the entries in pieces that are written to and that more than one agent touches."""
     count = int(piece.max(initial=-1)) + 1
     written = np.zeros(count, np.bool_)
     written[piece[write[access]]] = True
@@ -77,33 +77,33 @@ def _contested(piece: Ints, access: Ints, agent: Ints, write: Bools) -> tuple[In
     someone[piece] = agent[access]
     shared = np.zeros(count, np.bool_)
     shared[piece[agent[access] != someone[piece]]] = True
-    kept = (written & shared)[piece]
-    return piece[kept], access[kept]
+    contested = (written & shared)[piece]
+    return piece[contested], access[contested]
 
 
 def _numbers(piece: Ints) -> Ints:
-    """Pieces, which come in order, counted from 0."""
+    """Returns the pieces, which are in order, counted from 0."""
     found: Ints = np.cumsum(np.diff(piece, prepend=piece[:1]) != 0)
     return found
 
 
 def _around(piece: Ints, access: Ints, plain: Bools) -> tuple[Ints, Ints]:
-    """Every access and the plain writes of the piece just before and just behind it."""
+    """Returns pairs of every access and the plain writes of the piece just before and just after it."""
     at = np.arange(len(access))
     before = np.maximum.accumulate(np.where(plain, at, -1))
     before = np.concatenate([[-1], before[:-1]])[: len(at)]
-    behind = np.minimum.accumulate(np.where(plain, at, len(at))[::-1])[::-1]
-    behind = np.concatenate([behind[1:], [len(at)]])[: len(at)]
+    after = np.minimum.accumulate(np.where(plain, at, len(at))[::-1])[::-1]
+    after = np.concatenate([after[1:], [len(at)]])[: len(at)]
     has = (before >= 0) & (piece[np.maximum(before, 0)] == piece)
-    will = (behind < len(at)) & (piece[np.minimum(behind, len(at) - 1)] == piece)
+    will = (after < len(at)) & (piece[np.minimum(after, len(at) - 1)] == piece)
     return (
         np.concatenate([access[before[has]], access[at[will]]]),
-        np.concatenate([access[at[has]], access[behind[will]]]),
+        np.concatenate([access[at[has]], access[after[will]]]),
     )
 
 
 def _among(epoch: Ints, access: Ints, agent: Ints, soft: Bools, reads: Bools) -> tuple[Ints, Ints]:
-    """Between two plain writes: strong writes and plain reads."""
+    """Returns pairs of strong writes and plain reads between two plain writes."""
     both = np.bincount(epoch, soft) * np.bincount(epoch, reads) > 0
     here = np.flatnonzero((soft | reads) & both[epoch]) if len(epoch) else epoch
     turns = np.where(soft[here], np.cumsum(reads[here]), np.cumsum(soft[here]))
@@ -119,7 +119,7 @@ def _among(epoch: Ints, access: Ints, agent: Ints, soft: Bools, reads: Bools) ->
 
 
 def _ends(*keys: Ints | Bools) -> Bools:
-    """Which entries, in order of time, are the first or the last with their keys."""
+    """Returns which entries, in order of time, are the first or the last with their keys."""
     order = np.lexsort(keys)
     table = np.stack([key[order] for key in keys])
     new = np.ones(len(order) + 1, np.bool_)

@@ -1,8 +1,8 @@
-"""Barriers as carriers of knowledge: who arrives gives what it knows, who waits gets it.
+"""Barriers as carriers of knowledge: an arrival releases what its thread knows, a wait acquires it.
 
-mbarriers follow the documented object (PTX ISA 9.1 section 9.7.13.15): a phase is over when no arrival is pending and
-no byte outstanding. Named barriers (9.7.13.1) let go all threads of a round at once; the cluster's (9.7.13.3) has an
-arrive that releases and a wait that acquires.
+mbarriers follow the documented object (PTX ISA 9.1 section 9.7.13.15): a phase ends when no arrival is pending and no
+byte is outstanding. Named barriers (9.7.13.1) release all threads of a round at once; the barrier of the cluster
+(9.7.13.3) has an arrive that releases and a wait that acquires.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes, join
 
-__all__ = ["Came", "Heard", "Mbarrier", "Named", "Whole"]
+__all__ = ["Arrival", "Mbarrier", "Named", "Operation", "Whole"]
 
-_KEPT = 32  # operations of a phase that are remembered
+_REMEMBERED = 32  # operations of a phase
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
+class Operation:
     """An operation on an mbarrier: instruction, lane (-1: an engine's), arrivals, bytes expected and delivered."""
 
     inst: int
@@ -32,9 +32,9 @@ class Came:
     complete: int
 
 
-class Heard(NamedTuple):
-    """An arrival on an mbarrier, or at a named barrier: instruction, lane that issued it, and that lane's clock from
-    which on it is known."""
+class Arrival(NamedTuple):
+    """An arrival on an mbarrier, or at a named barrier: its instruction, its lane, and the clock of the lane from which
+    on others know of the arrival."""
 
     inst: int
     lane: int
@@ -42,14 +42,14 @@ class Heard(NamedTuple):
 
 
 class Mbarrier:
-    """One mbarrier: its column, what a phase expects, and the clocks of the phase that is open and of the last one.
+    """One mbarrier: its column, what a phase expects, and the clocks of the open phase and of the last one.
 
-    ``waited`` holds, for each lane, its clock when it saw the end of phase ``saw``, by instruction ``wait_inst``: the
-    next phase must not end before that is known, else the wait might have found the phase gone. ``parity``: what it
-    waited for then; ``again``: a wait that lanes passed twice for one phase; ``late``: by lane, the phase whose end it
-    did not see. ``came``: the last operations of the open phase; ``ends``: those that ended the last phases. ``known``:
-    lanes that know of its initialisation, ``seen``: those through which the async proxy sees it; they do not forget.
-    ``heard``: the last arrivals of lanes in the open phase, ``before``: in the one before it.
+    ``waited``: for each lane, its clock when it saw the end of phase ``saw``, by instruction ``wait_inst``, of
+    ``parity``. The next phase must not end before that is known, else the wait might have found the phase gone.
+    ``repeated``: a wait that a lane passed twice for one phase; ``late``: by lane, the phase whose end it did not see.
+    ``operations``: the last ones of the open phase; ``ends``: those that ended the last phases. ``known``: lanes that
+    know of the initialisation, ``seen_async``: lanes through which the async proxy sees it; both only grow.
+    ``arrivals``: the last arrivals of lanes in the open phase, ``last_arrivals``: in the phase before.
     """
 
     def __init__(self, column: int, init: int, expected: int, lanes: int) -> None:
@@ -63,16 +63,16 @@ class Mbarrier:
         self.wait_inst = np.zeros(lanes, np.int64)
         self.parity = np.zeros(lanes, np.int8)
         self.known = np.zeros(lanes, np.bool_)
-        self.seen: set[int] = set()
-        self.again = -1
+        self.seen_async: set[int] = set()
+        self.repeated = -1
         self.late: dict[int, int] = {}
-        self.came: deque[Came] = deque(maxlen=_KEPT)
-        self.ends: deque[Came] = deque(maxlen=3)
-        self.heard: dict[int, Heard] = {}
-        self.before: dict[int, Heard] = {}
+        self.operations: deque[Operation] = deque(maxlen=_REMEMBERED)
+        self.ends: deque[Operation] = deque(maxlen=3)
+        self.arrivals: dict[int, Arrival] = {}
+        self.last_arrivals: dict[int, Arrival] = {}
 
     def arrive(self, clocks: Clocks, clock: Clock | None, count: int, expect: int, complete: int) -> bool:
-        """Count an operation; true when it ends the phase."""
+        """Count an operation. Returns whether it ends the phase."""
         self.open = join(self.open, clock)
         self.pending -= count
         self.bytes += expect - complete
@@ -87,33 +87,35 @@ class Mbarrier:
         return True
 
     def wait(self, clocks: Clocks, lanes: Lanes, inst: int, acquires: bool, parity: int) -> None:
-        """The lanes see the end of the last phase, and all that came before it."""
+        """The lanes see the end of the last phase, and all that was before it."""
         if self.last is not None and acquires:
             clocks.acquire(lanes, self.last)
         seen = int(self.saw[lanes[0]])
         if seen == self.phase and self.wait_inst[lanes[0]] == inst and self.phase:
-            self.again = inst
+            self.repeated = inst
         if self.phase > max(seen, 0) + 1:
             self.late[int(lanes[0])] = max(seen, 0)
         self.waited[lanes], self.saw[lanes], self.wait_inst[lanes] = clocks.now(lanes), self.phase, inst
         self.parity[lanes] = parity
         clocks.table[GENERIC, lanes, lanes] += 1
 
-    def ended(self) -> None:
-        """A phase is over: of its operations only the last is kept."""
-        self.before, self.heard = self.heard, {}
-        self.ends.append(self.came[-1])
-        self.came.clear()
+    def end_phase(self) -> None:
+        """A phase is over: only its last operation is remembered."""
+        self.last_arrivals, self.arrivals = self.arrivals, {}
+        self.ends.append(self.operations[-1])
+        self.operations.clear()
 
-    def strange(self, knows: NDArray[np.uint32]) -> Heard | None:
-        """An arrival of the last phase of which one that knows so much need not know: it might have come before."""
+    def unknown_arrival(self, knows: NDArray[np.uint32]) -> Arrival | None:
+        """Returns an arrival of the last phase that a lane with this knowledge need not know of, None if there is none:
+        the lane's own arrival may count for that phase."""
         if not self.phase or knows[self.column] >= self.phase:
             return None
-        unknown = (each for lane, each in self.before.items() if knows[lane] < each.value)
+        unknown = (each for lane, each in self.last_arrivals.items() if knows[lane] < each.value)
         return next(unknown, None)
 
     def overtaken(self) -> Lanes:
-        """Lanes that saw the phase before the last one end, of which the end of the last one does not know."""
+        """Returns the lanes that saw the end of the phase before the last, where the end of the last does not know
+        it."""
         before = np.flatnonzero(self.saw == self.phase - 1)
         if self.last is None or not len(before):
             return before[:0]
@@ -123,10 +125,10 @@ class Mbarrier:
 
 @dataclass(slots=True)
 class Named:
-    """A named barrier: how many ``rounds`` are over, which ``column`` counts; and of the open one the threads wanted
-    (0: all of the CTA) and arrived, those of them that wait, what they know. A warp has come when all its live lanes
-    have; ``parts`` counts the lanes of those that came in parts. ``heard``: who has come, ``before``: in the round
-    before, both by lane."""
+    """A named barrier: how many ``rounds`` are over, which ``column`` counts; and of the open round the threads
+    expected (0: all of the CTA) and arrived, the lanes that wait, and what all of them know. A warp arrives when all
+    its live lanes have; ``parts`` counts the lanes of warps that arrive in parts. ``arrivals`` by lane,
+    ``last_arrivals``: those of the round before."""
 
     column: int
     rounds: int = 0
@@ -135,33 +137,33 @@ class Named:
     parts: dict[int, int] = field(default_factory=dict)
     waiting: list[Lanes] = field(default_factory=list)
     clock: Clock | None = None
-    heard: dict[int, Heard] = field(default_factory=dict)
-    before: dict[int, Heard] = field(default_factory=dict)
+    arrivals: dict[int, Arrival] = field(default_factory=dict)
+    last_arrivals: dict[int, Arrival] = field(default_factory=dict)
 
-    def come(self, clocks: Clocks, lanes: Lanes, live: int, waits: bool, inst: int) -> Heard | None:
-        """Lanes of a warp that has ``live`` ones come. Gives one who came in the round before and of whom they need not
-        know: they might have come to that one."""
+    def arrive(self, clocks: Clocks, lanes: Lanes, live: int, waits: bool, inst: int) -> Arrival | None:
+        """Lanes of a warp with ``live`` lanes arrive. Returns an arrival of the round before that they need not know
+        of: their own arrival may count for that round."""
         lane = int(lanes[0])
-        unknown = self._strange(clocks.table[GENERIC, lane])
-        self.heard[lane] = Heard(inst, lane, int(clocks.table[GENERIC, lane, lane]))
+        unknown = self._unknown_arrival(clocks.table[GENERIC, lane])
+        self.arrivals[lane] = Arrival(inst, lane, int(clocks.table[GENERIC, lane, lane]))
         self.clock = join(self.clock, clocks.release(lanes))
         if waits:
             self.waiting.append(lanes)
         warp = lane // 32
-        come = self.parts.pop(warp, 0) + len(lanes)
-        if come < live:
-            self.parts[warp] = come
+        arrived = self.parts.pop(warp, 0) + len(lanes)
+        if arrived < live:
+            self.parts[warp] = arrived
         else:
             self.arrived += 32
         return unknown
 
-    def _strange(self, knows: NDArray[np.uint32]) -> Heard | None:
+    def _unknown_arrival(self, knows: NDArray[np.uint32]) -> Arrival | None:
         if knows[self.column] >= self.rounds:
             return None
-        return next((each for lane, each in self.before.items() if knows[lane] < each.value), None)
+        return next((each for lane, each in self.last_arrivals.items() if knows[lane] < each.value), None)
 
     def settle(self, clocks: Clocks, everyone: int) -> None:
-        """Where the round is complete, those who waited learn what all know. ``everyone``: threads of the CTA's warps
+        """If the round is complete, the lanes that waited learn what all know. ``everyone``: threads of the CTA's warps
         that have not exited."""
         if self.clock is None or self.arrived < (self.count or everyone):
             return
@@ -170,12 +172,12 @@ class Named:
         for each in self.waiting:
             clocks.acquire(each, self.clock)
         self.arrived, self.waiting, self.clock = 0, [], None
-        self.before, self.heard = self.heard, {}
+        self.last_arrivals, self.arrivals = self.arrivals, {}
 
 
 class Whole:
-    """The barrier of the cluster: lanes wait for the phase that they arrived in. A phase is over when all lanes that
-    have not exited (``live``) have come: are ``here``."""
+    """The barrier of the cluster: lanes wait for the phase that they arrived in. A phase ends when all ``live`` lanes,
+    which have not exited, have arrived (``here``)."""
 
     def __init__(self, lanes: int) -> None:
         self.live = np.ones(lanes, np.bool_)
@@ -192,8 +194,8 @@ class Whole:
         self.open = join(self.open, clock)
         self._settle(clocks)
 
-    def stay(self, clocks: Clocks, live: NDArray[np.bool_]) -> None:
-        """Only these lanes have not exited: nobody waits for others."""
+    def set_live(self, clocks: Clocks, live: NDArray[np.bool_]) -> None:
+        """Only these lanes have not exited: no lane waits for others."""
         self.live = live
         self._settle(clocks)
 
@@ -207,7 +209,7 @@ class Whole:
     def _settle(self, clocks: Clocks) -> None:
         if not self.here.any() or not self.here[self.live].all():
             return
-        self.ended.pop(self.phase - 2, None)  # whoever waits arrived in this phase or in the one before
+        self.ended.pop(self.phase - 2, None)  # a lane that waits arrived in this phase or in the one before
         if self.open is not None:
             self.ended[self.phase] = self.open
         for phase, lanes in self.waiting:

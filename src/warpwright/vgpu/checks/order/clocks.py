@@ -1,7 +1,7 @@
 """Vector clocks of the lanes of a cluster, once for the generic proxy and once for what the async proxy sees.
 
 A column is a lane's own clock, the phases of an mbarrier, the groups of a warpgroup or a thread, or the operations of
-a tensor core. A lane knows that something is over when its entry has reached that thing's value in that thing's column.
+a tensor core. An access is over for a lane whose entry in the access's column has reached the access's value.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Clocks:
         self.where = table.ctypes.data, table.shape[2], table.shape[1] * table.shape[2]
 
     def column(self) -> int:
-        """A new column; nobody knows anything of it."""
+        """Returns a new column, which is 0 for every lane."""
         if self.used == self.table.shape[2]:
             self._place(np.concatenate([self.table, np.zeros_like(self.table[:, :, :_SPARE])], axis=2))
         self.used += 1
@@ -46,23 +46,23 @@ class Clocks:
         return self.used - 1
 
     def blank(self) -> Clock:
-        """A clock that knows nothing."""
+        """Returns a clock that knows nothing."""
         return np.zeros((2, self.width), np.uint32)
 
     def now(self, lanes: Lanes) -> NDArray[np.int64]:
-        """The lanes' own clocks."""
+        """Returns the lanes' own clocks."""
         values: NDArray[np.int64] = self.table[GENERIC, lanes, lanes].astype(np.int64)
         return values
 
     def of(self, lane: int) -> Clock:
-        """What a lane knows: it is over before what the lane issues now is complete; what it does from now on is not
-        part of it."""
+        """Returns what a lane knows: that is over before the operation that the lane issues now is complete. What the
+        lane does from now on is not part of it."""
         clock: Clock = self.table[:, lane, : self.width].copy()
         self.table[GENERIC, lane, lane] += 1
         return clock
 
     def release(self, lanes: Lanes) -> Clock:
-        """What the lanes know together; what they do from now on is not part of it."""
+        """Returns what the lanes know together. What they do from now on is not part of it."""
         clock = self.blank()
         self._release(*self.where, lanes.ctypes.data, len(lanes), clock.ctypes.data, self.width)
         return clock
@@ -72,24 +72,24 @@ class Clocks:
         self._acquire(*self.where, lanes.ctypes.data, len(lanes), clock.ctypes.data, clock.shape[1])
 
     def fence_proxy(self, lanes: Lanes, columns: Lanes) -> None:
-        """The async proxy sees what the lanes have done themselves (their own ``columns``, one each): for what others
-        have done it is not enough that a barrier has come between, they have to fence before the barrier."""
+        """The async proxy sees what the lanes have done themselves (their own ``columns``, one each). What other lanes
+        have done it sees only if those fenced before the barrier between."""
         self.table[SEEN, lanes, lanes] = self.table[GENERIC, lanes, lanes]
         self.table[SEEN, lanes, columns] = self.table[GENERIC, lanes, columns]
         self.table[GENERIC, lanes, lanes] += 1
 
     def reach(self, lanes: Lanes, column: int, value: int) -> None:
-        """The lanes know that a column has come to a value."""
+        """The lanes know that a column has reached a value."""
         self.table[GENERIC, lanes, column] = np.maximum(self.table[GENERIC, lanes, column], value)
 
     def pass_on(self, lanes: Lanes, columns: Lanes) -> None:
-        """Others that the lanes meet may see what these know of some columns (of tensor memory)."""
+        """Other lanes may see, through barriers, what these lanes know of some columns (of tensor memory)."""
         rows = np.ix_(lanes, columns)
         self.table[SEEN][rows] = np.maximum(self.table[SEEN][rows], self.table[GENERIC][rows])
 
 
 def join(a: Clock | None, b: Clock | None) -> Clock | None:
-    """What two clocks know together."""
+    """Returns what two clocks know together."""
     if a is None or b is None:
         return b if a is None else a
     if a.shape[1] < b.shape[1]:

@@ -1,21 +1,18 @@
 """What lanes knew when they touched global memory, kept while a cluster is judged, by row and by operation.
 
-Equal clusters are judged once, so an access's place and its context are apart: places are those of each cluster, a
-context that of the row in the cluster that was judged. As the earlier of two accesses it needs only its epoch, when it
-was over (a column of the clocks and a value); as the later one what its lane knew.
+Equal clusters are judged once, so an access's address and its context are separate: addresses belong to each cluster,
+contexts to the rows of the cluster that was judged. The context of the earlier of two accesses is its epoch, when it
+was over (a column of the clocks and a value); the context of the later access is what its lane knew.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.vgpu.checks.order.clocks import GENERIC, Clocks, Lanes
-
-if TYPE_CHECKING:
-    from warpwright.vgpu.checks.memory.accesses import Accesses
 
 __all__ = ["Contexts", "Epochs", "Point"]
 
@@ -25,8 +22,8 @@ _LANE = np.arange(32)
 
 
 class Point(NamedTuple):
-    """A moment of a lane: what its warp knew by then (a number of `Contexts`), and the clock from which on others know
-    that it has passed."""
+    """A moment of a lane: what its warp knew by then (a number of `Contexts`), and the lane's clock from which on
+    others know that the moment has passed."""
 
     lane: int
     known: int
@@ -42,8 +39,8 @@ class Epochs(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What the lanes of a warp knew, or one lane: one row where they differ only in their own columns, which are
-    ``own``."""
+    """What the lanes of a warp knew, or what one lane knew. One row if the lanes differ only in their ``own``
+    columns."""
 
     rows: NDArray[np.uint32]
     own: NDArray[np.uint32]
@@ -60,9 +57,9 @@ class _Known(NamedTuple):
 
 
 class Contexts:
-    """Contexts of one judged cluster. ``always``: whether to keep what lanes knew from the first access on; else from
-    the first write on, before which nothing of the cluster's own can be behind another. ``depends``: on earlier
-    launches, whose end the lanes know in column ``grid``."""
+    """Contexts of one judged cluster. ``always``: store what lanes knew from the first access on; else from the first
+    write on, before which no access of the cluster can race with another. ``depends``: on earlier launches, whose end
+    is column ``grid``."""
 
     def __init__(self, clocks: Clocks, always: bool, depends: bool) -> None:
         self.clocks = clocks
@@ -81,12 +78,12 @@ class Contexts:
         self.map_acquires: list[Point] = []
 
     def note(self, row: int, warp: int, writes: bool) -> None:
-        """Lanes of a warp touch global memory in a row; clocks stand still until `settle`."""
+        """Lanes of a warp touch global memory in a row. Clocks must not change until `settle`."""
         self.keeps |= writes
         self.pending.append((row, warp))
 
     def settle(self) -> None:
-        """What was noted happened before what comes now."""
+        """Store the contexts of the rows noted so far."""
         if not self.pending:
             return
         rows, warps = np.array(self.pending, np.int64).T
@@ -98,43 +95,43 @@ class Contexts:
         self.knowns.append(np.array([seen[warp] for warp in warps.tolist()], np.int64))
 
     def knows(self, warp: int) -> int:
-        """The number of what a warp's lanes know now; -1 where it is not kept."""
+        """Returns the number of what a warp's lanes know now, -1 if it is not stored."""
         if not self.keeps:
             return -1
         table = self.clocks.table[GENERIC, warp * 32 : warp * 32 + 32, : self.clocks.used]
-        held, number = self.newest.get(warp, (None, -1))
-        if held is None or not np.array_equal(held, table):
+        newest, number = self.newest.get(warp, (None, -1))
+        if newest is None or not np.array_equal(newest, table):
             self.newest[warp] = table.copy(), len(self.known)
             self.known.append(_known(self.newest[warp][0], warp * 32))
             number = len(self.known) - 1
         return number
 
     def _alone(self, lane: int) -> int:
-        """The same of a single lane: what others of its warp knew does not matter."""
+        """Returns the number of what a single lane knows now, -1 if it is not stored."""
         if not self.keeps:
             return -1
         row = self.clocks.table[GENERIC, lane, : self.clocks.used]
-        held, number = self.single.get(lane, (None, -1))
-        if held is None or not np.array_equal(held, row):
+        newest, number = self.single.get(lane, (None, -1))
+        if newest is None or not np.array_equal(newest, row):
             first, number, row = lane & ~31, len(self.known), row.copy()
             self.single[lane] = row, number
             self.known.append(_Known(row[None], np.broadcast_to(row[first : first + 32], (32, 32)), first))
         return number
 
     def points(self, lanes: Lanes) -> list[Point]:
-        """This moment of some lanes of a warp, whose clocks go on right behind it."""
+        """Returns this moment of some lanes of a warp. The caller advances their clocks right after."""
         self.settle()
         known, values = self.knows(int(lanes[0]) // 32), self.clocks.now(lanes).tolist()
         return [Point(lane, known, value + 1) for lane, value in zip(lanes.tolist(), values, strict=True)]
 
     def issue(self, op: int, lane: int, epoch: tuple[int, int], used: tuple[int, int], writes: bool) -> None:
-        """A lane issues an asynchronous operation: epochs (column, value) of what it does to global memory and of its
-        use of the tensor map. A column below 0 is an access that has yet to complete: -1 - its number."""
+        """A lane issues an asynchronous operation: the epochs (column, value) of its accesses of global memory and of
+        its use of the tensor map. A column below 0 is an access that is not complete: -1 - its number."""
         self.keeps |= writes
         self.ops[op] = *epoch, *used, self._alone(lane)
 
-    def finish(self, accesses: Accesses) -> None:
-        """The cluster is judged."""
+    def finish(self, columns: Ints, values: Ints) -> None:
+        """The cluster is judged. Accesses, by their numbers, are over for whoever knows ``values`` of ``columns``."""
         self.settle()
         self.row = np.concatenate([*self.rows, np.empty(0, np.int64)]).astype(np.int64)
         self.value = np.concatenate([*self.values, np.empty((0, 32), np.int64)])
@@ -146,24 +143,22 @@ class Contexts:
         for column in (0, 2):
             late = table[:, column] < 0
             access = -1 - table[late, column]
-            table[late, column : column + 2] = np.stack(
-                [accesses.rows["column"][access], accesses.rows["value"][access]], axis=1
-            )
+            table[late, column : column + 2] = np.stack([columns[access], values[access]], axis=1)
         self.op, self.issued = np.array(sorted(self.ops), np.int64), table
 
     def of_rows(self, rows: Ints, lanes: Ints) -> Epochs:
-        """Contexts of lanes' own accesses."""
+        """Returns the contexts of lanes' own accesses."""
         at = np.searchsorted(self.row, rows)
         return Epochs(lanes, self.value[at, lanes % 32], self.number[at])
 
     def of_ops(self, ops: Ints, maps: bool) -> Epochs:
-        """Contexts of asynchronous operations, or of their uses of tensor maps."""
+        """Returns the contexts of asynchronous operations, or of their uses of tensor maps."""
         table = self.issued[np.searchsorted(self.op, ops)]
         first = 2 if maps else 0
         return Epochs(table[:, first], table[:, first + 1], table[:, 4])
 
     def values_of(self, known: int, lane: int, columns: Ints) -> Ints:
-        """What a lane knew of columns."""
+        """Returns what a lane knew of columns."""
         return self.known[known].of(np.full(len(columns), lane), columns)
 
     def ordered(self, known: Ints, lanes: Ints, columns: Ints, values: Ints) -> Bools:

@@ -1,7 +1,7 @@
 """Order through global memory: strong writes that release, strong reads that acquire (PTX ISA 9.1 section 8.8).
 
-While a cluster is judged it is only noted which reads acquire and what a write would release: which write a read sees
-is a matter of all clusters, and is found when the launch is over (`Order`).
+While a cluster is judged, `Flags` only notes which reads acquire and what each write releases. Which write a read saw
+depends on all clusters: `Order` finds it when the launch is over.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.checks.memory.access_kinds import Kind
+from warpwright.vgpu.checks.order.access_kinds import Kind
 from warpwright.vgpu.checks.order.clocks import GENERIC, Clocks, Lanes
 from warpwright.vgpu.checks.order.contexts import Contexts, Point
 
@@ -23,14 +23,14 @@ Ints = NDArray[np.int64]
 
 
 class Released(NamedTuple):
-    """What a write gives to those who read it: all that was before some points, in a scope."""
+    """What a write releases to its readers: all that was before some points, in a scope."""
 
     scope: int
     points: tuple[Point, ...]
 
 
 class Acquired(NamedTuple):
-    """Reads (rows of the lane) that order what comes behind, in a scope."""
+    """Reads (rows of the lane) that acquire for all that follows, in a scope."""
 
     scope: int
     rows: tuple[int, ...]
@@ -40,8 +40,9 @@ class Acquired(NamedTuple):
 class Flags:
     """Strong accesses of one judged cluster.
 
-    ``releases`` by row and lane; ``acquires`` of each lane in order: who knows n of the lane's column (``columns``)
-    knows the first n. ``fences``: the last one of each lane, with its scope; ``unfenced``: its strong reads since.
+    ``releases`` by row and lane; ``acquires`` of each lane in order: a lane that knows value n of that lane's column
+    (``columns``) knows the first n. ``fences``: the last of each lane, with its scope; ``unfenced``: its strong reads
+    since.
     """
 
     contexts: Contexts
@@ -53,8 +54,8 @@ class Flags:
     unfenced: dict[int, list[int]] = field(default_factory=dict)
 
     def access(self, row: int, lanes: Lanes, kind: Kind, returns: bool) -> None:
-        """Lanes of a warp do a strong access. An atomic operation that returns a value acquires also when it is
-        relaxed: PTX asks for a fence behind it, the published last-block pattern has none."""
+        """Lanes of a warp make a strong access. An atomic operation that returns a value acquires even if it is
+        relaxed: PTX asks for a fence after it, but the published last-block pattern has none."""
         self.contexts.settle()
         for lane in lanes.tolist():
             if kind.reads and (kind.acquires or (kind.writes and returns)):
@@ -71,14 +72,14 @@ class Flags:
             self.clocks.release(lanes)
 
     def _fenced(self, lane: int) -> Iterator[tuple[int, Point]]:
-        """Fences of the lane and of those whose fences it knows of: a barrier has come between."""
+        """Yields the fences of the lane, and those of other lanes that it knows of through a barrier."""
         for other, (scope, point) in self.fences.items():
             if other == lane or self.clocks.table[GENERIC, lane, other] >= point.value:
                 yield scope, point
 
     def fence(self, lanes: Lanes, scope: int) -> None:
-        """What came before is released by strong writes that follow; strong reads that came before acquire. The clocks
-        of the lanes go on by one right behind this."""
+        """Strong writes that follow release all that was before; strong reads before acquire. The caller advances the
+        clocks of the lanes by one right after."""
         self.contexts.settle()
         for lane in lanes.tolist():
             if lane in self.unfenced:

@@ -1,8 +1,8 @@
 """What happens before what in all clusters of a launch: clocks inside a cluster, releases and acquires between them.
 
-An acquire pattern orders behind a release pattern when it reads what that wrote, or what atomic operations made of it,
-and when the scope of each takes in the other's thread (PTX ISA 9.1 sections 8.7 to 8.9). Which write a read saw is
-known since clusters that order one another run by turns, in one order.
+An acquire pattern is ordered after a release pattern if it reads the value that the release wrote, or what atomic
+operations made of it, and if the scope of each includes the other's thread (PTX ISA 9.1 sections 8.7 to 8.9). Which
+write a read saw is known because clusters that order one another run in turns, in one order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.checks.memory.access_kinds import CLUSTER, CTA
+from warpwright.vgpu.checks.order.access_kinds import CLUSTER, CTA
 from warpwright.vgpu.checks.order.contexts import Contexts
 from warpwright.vgpu.checks.order.flags import Acquired, Flags, Released
 
@@ -61,20 +61,20 @@ class Order:
         self.reached: dict[_State, frozenset[_Release]] = {}
 
     def follow(self, accesses: Iterable[Strong]) -> None:
-        """All strong accesses, in order: what each read sees of what was released."""
+        """Go through all strong accesses, in order, and note which releases each read sees."""
         heads: dict[int, tuple[_Release, ...]] = {}
         for access in accesses:
-            held = heads.get(access.address, ())
+            head = heads.get(access.address, ())
             if access.reads:
-                self.seen[access.cluster, access.row, access.lane] = held
+                self.seen[access.cluster, access.row, access.lane] = head
             if access.writes:
                 released = self.flags[access.cluster].releases.get((access.row, access.lane))
                 new = (_Release(access.cluster, released),) if released else ()
-                heads[access.address] = held + new if access.reads else new
+                heads[access.address] = head + new if access.reads else new
 
     def before(self, cluster: int, columns: Ints, values: Ints, later: int, known: Ints, lanes: Ints) -> Bools:
-        """Whether accesses of ``cluster`` that are over with ``values`` of ``columns`` come before what lanes of
-        cluster ``later`` do with the knowledge of these numbers."""
+        """Returns whether accesses of ``cluster`` that are over with ``values`` of ``columns`` happen before what lanes
+        of cluster ``later`` do with the knowledge of these numbers."""
         if cluster == later:
             found = self.contexts[cluster].ordered(known, lanes, columns, values)
         else:
@@ -82,11 +82,11 @@ class Order:
         rest = np.flatnonzero(~found) if self.seen else np.empty(0, np.int64)
         for moment in np.unique(np.stack([known[rest], lanes[rest]], axis=1), axis=0).tolist():
             here = rest[(known[rest] == moment[0]) & (lanes[rest] == moment[1])]
-            found[here] = self._told(cluster, columns[here], values[here], Known(later, *moment))
+            found[here] = self._covered(cluster, columns[here], values[here], Known(later, *moment))
         return found
 
-    def _told(self, cluster: int, columns: Ints, values: Ints, moment: Known) -> Bools:
-        """Which accesses are covered by releases that have reached a moment."""
+    def _covered(self, cluster: int, columns: Ints, values: Ints, moment: Known) -> Bools:
+        """Returns which accesses are covered by releases that have reached a moment."""
         releases = [release for release in self._reach(moment) if release.cluster == cluster]
         covered = np.zeros(len(columns), np.bool_)
         for point in {point for release in releases for point in release.released.points}:
@@ -95,7 +95,7 @@ class Order:
         return covered
 
     def _reach(self, moment: Known) -> frozenset[_Release]:
-        """Releases that come before a moment."""
+        """Returns the releases that happen before a moment."""
         start = self._state(moment)
         if start not in self.reached:
             todo, states, found = [start], {start}, set[_Release]()
@@ -108,7 +108,7 @@ class Order:
         return self.reached[start]
 
     def _step(self, state: _State) -> tuple[set[_Release], set[_State]]:
-        """What the acquires of a state have brought, and the states of those who released it."""
+        """Returns the releases that the acquires of a state saw, and the states of the lanes that released them."""
         if state not in self.steps:
             found = set(self._acquired(*state))
             moments = (Known(each.cluster, point.known, point.lane) for each in found for point in each.released.points)
@@ -116,7 +116,7 @@ class Order:
         return self.steps[state]
 
     def _state(self, moment: Known) -> _State:
-        """How many acquires of each lane of its cluster a moment knows of."""
+        """Returns how many acquires of each lane of its cluster a moment knows of."""
         if moment not in self.states:
             columns = np.array(list(self.flags[moment.cluster].columns.values()), np.int64)
             counts = self.contexts[moment.cluster].values_of(moment.known, moment.lane, columns)
@@ -124,17 +124,17 @@ class Order:
         return self.states[moment]
 
     def _acquired(self, cluster: int, counts: tuple[int, ...]) -> Iterator[_Release]:
-        """What the first acquires of each lane have brought."""
+        """Yields the releases that the first acquires of each lane saw."""
         flags = self.flags[cluster]
         for lane, count in zip(flags.columns, counts, strict=True):
             for acquired in flags.acquires[lane][:count]:
                 for row in acquired.rows:
                     for release in self.seen.get((cluster, row, lane), ()):
-                        if self._meet(release, cluster, lane, acquired):
+                        if self._in_scope(release, cluster, lane, acquired):
                             yield release
 
-    def _meet(self, release: _Release, cluster: int, lane: int, acquired: Acquired) -> bool:
-        """Whether the scopes of a release and of an acquire take in each other's threads."""
+    def _in_scope(self, release: _Release, cluster: int, lane: int, acquired: Acquired) -> bool:
+        """Whether the scopes of a release and of an acquire include each other's threads."""
         scope = min(release.released.scope, acquired.scope)
         if scope == CTA:
             other = release.released.points[0].lane

@@ -1,6 +1,6 @@
-"""The wait-for graph of a cluster in which nothing can run: which waiting lanes would let go which others.
+"""The wait-for graph of a cluster in which nothing can run: which waiting lanes would release which others.
 
-An edge is an instruction that lanes would come to behind their own wait, as far as the text tells (`forms`).
+An edge is an instruction that lanes may execute after their own wait, as far as the text shows (`wait_forms`).
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,11 +16,9 @@ from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES
 from warpwright.vgpu.checks.stuck.wait_forms import Forms, Places, definitions
 from warpwright.vgpu.checks.stuck.waits import GATHERS, NOWHERE, SPINS, Wait, waits
 from warpwright.vgpu.jit.state import WAIT_BAR, WAIT_CLUSTER, WAIT_MBARRIER, WAIT_SERVICE, WAIT_WGMMA
+from warpwright.vgpu.machine.cluster import Cluster
 from warpwright.vgpu.program.names import APART, WHOLE, Names, Variables
 from warpwright.vgpu.program.program import Inst, Operand
-
-if TYPE_CHECKING:
-    from warpwright.vgpu.machine.cluster import Cluster
 
 __all__ = ["Edge", "Graph", "brings_bytes"]
 
@@ -35,7 +32,7 @@ _NAMED = ("bar.", "barrier.sync", "barrier.arrive", "barrier.red", "barrier.cta.
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """``by`` would let go the waiting lanes at ``inst``; None where lanes have exited that may have done so."""
+    """``by`` would release the waiting lanes at ``inst``; None if the lanes that might have done so have exited."""
 
     inst: Inst
     rank: int
@@ -56,7 +53,7 @@ def _barrier(inst: Inst) -> Operand:
 
 
 class Graph:
-    """``waits`` are the nodes; `edges` gives who would let go whom, `cycle` lanes that wait for each other."""
+    """``waits`` are the nodes; `edges` returns which lanes would release a wait, `cycle` waits for each other."""
 
     def __init__(self, cluster: Cluster, names: Names) -> None:
         self.cluster, self.names = cluster, names
@@ -74,24 +71,24 @@ class Graph:
         self.waits = [self._tested(wait) if wait.kind == SPINS else wait for wait in self.waits]
 
     def _forms(self, lane: int) -> Forms:
-        """Of a lane of the cluster."""
+        """Returns the forms of registers in a lane of the cluster."""
         if lane not in self.known:
             launch, cluster = self.cluster.launch, self.cluster
             rank, warp = divmod(lane // 32, cluster.per_cta)
-            given = launch.fixed_specials(rank, warp) | launch.grid_specials(cluster.first, rank)
-            values = {name: int(np.broadcast_to(value, 32)[lane % 32]) for name, value in given.items()}
+            specials = launch.fixed_specials(rank, warp) | launch.grid_specials(cluster.first, rank)
+            values = {name: int(np.broadcast_to(value, 32)[lane % 32]) for name, value in specials.items()}
             self.known[lane] = Forms(self.program, self.defined, values, rank)
         return self.known[lane]
 
     def _ahead(self, lane: int, block: int) -> dict[int, Inst]:
-        """What a lane may come to."""
+        """Returns the instructions that a lane may execute from a block on."""
         key = lane, block
         if key not in self.ahead:
             self.ahead[key] = self._forms(lane).reached(block)
         return self.ahead[key]
 
     def _tested(self, wait: Wait) -> Wait:
-        """A spin, with the mbarrier that it tests where there is one."""
+        """Returns a spin with the mbarrier that it tests, if there is one."""
         lane, blocks = wait.lanes[0], {inst.index: block.index for block in self.program.blocks for inst in block.insts}
         for inst in self.signals:
             if "wait" in inst.name and inst.index in self._ahead(lane, wait.block):
@@ -101,13 +98,13 @@ class Graph:
                     return replace(wait, inst=inst, target=places.rank * self.cluster.shared_stride + places.start)
         return wait
 
-    def telling(self) -> list[Wait]:
-        """Without lanes that only wait for others of their warp, where those wait for something else."""
+    def reported_waits(self) -> list[Wait]:
+        """Returns the waits to report: without lanes that only wait for others of their warp, which wait elsewhere."""
         busy = {warp for wait in self.waits if wait.kind != GATHERS for warp in wait.warps}
         return [wait for wait in self.waits if wait.kind != GATHERS or not wait.warps <= busy]
 
     def edges(self, wait: Wait) -> list[Edge]:
-        """Who would let go the lanes of a wait."""
+        """Returns who would release the lanes of a wait."""
         if wait not in self.found:
             self.found[wait] = self._edges(wait)
         return self.found[wait]
@@ -119,15 +116,15 @@ class Graph:
             Edge(inst, other.rank, other)
             for other in self.waits
             if other.rank in ranks and (other is not wait or awaited)
-            for inst in self._lets_go(wait, other)
+            for inst in self._releases(wait, other)
         ]
         if awaited:
             found += [Edge(inst, lane // 32 // self.cluster.per_cta, None) for lane in self._gone()
                       for inst in self.signalling(lane, 0, wait)]  # fmt: skip
         return list({(edge.inst.index, edge.rank, edge.by): edge for edge in found}.values())
 
-    def _lets_go(self, wait: Wait, other: Wait) -> Iterator[Inst]:
-        """The instructions of ``other`` that would."""
+    def _releases(self, wait: Wait, other: Wait) -> Iterator[Inst]:
+        """Yields the instructions of ``other`` that would release a wait."""
         lane = other.lanes[0]
         match wait.kind:
             case k if k == WAIT_MBARRIER or (k == SPINS and wait.target != NOWHERE):
@@ -148,18 +145,18 @@ class Graph:
                 yield from (i for i in ahead if i.name == freeing and i["action"] != "inc")
 
     def _first(self, lane: int, block: int, names: tuple[str, ...]) -> list[Inst]:
-        """The first instruction of some kinds that a lane may come to."""
+        """Returns the first instruction of some kinds that a lane may execute."""
         ahead = self._ahead(lane, block)
         return [ahead[index] for index in sorted(ahead) if ahead[index].name.startswith(names)][:1]
 
     def signalling(self, lane: int, block: int, wait: Wait) -> Iterator[Inst]:
-        """The instructions, ahead of a lane, that arrive on the mbarrier of a wait or deliver bytes for it."""
+        """Yields the instructions ahead of a lane that arrive on the mbarrier of a wait or deliver bytes for it."""
         ahead = self._ahead(lane, block)
         rank, offset = divmod(wait.target, self.cluster.shared_stride)
         for inst in self.signals:
             if inst.index in ahead and (inst.name.startswith(ARRIVES) or brings_bytes(inst)):
                 places = self._forms(lane).places(_barrier(inst))
-                if places and "multicast" in inst.opcode:  # in CTAs that the text need not tell
+                if places and "multicast" in inst.opcode:  # in CTAs that the text may not show
                     places = replace(places, rank=None)
                 if places and self._matches(places, rank, offset):
                     yield inst
@@ -178,12 +175,12 @@ class Graph:
         return place if role in (WHOLE, APART) else f"{role} ({place})"
 
     def who(self, wait: Wait) -> str:
-        """The role of those who wait; outside of roles, their warp."""
+        """Returns the role of the lanes that wait; outside of roles, their warp."""
         role = self.names.roles[wait.inst.index]
         return f"warp {wait.lanes[0] // 32 % self.cluster.per_cta}" if role in (WHOLE, APART) else role
 
     def name(self, place: int) -> str:
-        """What a barrier is called: ``ab.full[2]``, by the label of a wait or by its variable, or by its place."""
+        """Returns the name of an mbarrier: ``ab.full[2]``, by the label of a wait or by its variable, or its offset."""
         rank, offset = divmod(place, self.cluster.shared_stride)
         first = rank * self.cluster.per_cta * 32
         for inst in self.signals:
@@ -194,7 +191,7 @@ class Graph:
         return self.variables.name(offset) or f"the mbarrier at 0x{offset:x}"
 
     def _gone(self) -> list[int]:
-        """A lane of every warp of which lanes have exited."""
+        """Returns an exited lane of every warp that has one."""
         cluster = self.cluster
         found = []
         for index, live in enumerate(cluster.warps["live"].tolist()):
@@ -204,14 +201,14 @@ class Graph:
         return found
 
     def cycle(self) -> list[Wait]:
-        """The fewest waits that wait for each other, in order; none where there is no cycle."""
+        """Returns the shortest cycle of waits, in order; empty if there is none."""
         after = {wait: [edge.by for edge in self.edges(wait) if edge.by] for wait in self.waits}
         found = [path for wait in self.waits if (path := _round(wait, after))]
         return min(found, key=len, default=[])
 
 
 def _round(start: Wait, after: dict[Wait, list[Wait]]) -> list[Wait]:
-    """The shortest way from a wait back to itself."""
+    """Returns the shortest path from a wait back to itself."""
     ways, seen = [[start]], {start}
     for way in ways:
         for other in after[way[-1]]:

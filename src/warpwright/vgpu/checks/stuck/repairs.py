@@ -3,45 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from warpwright.vgpu.checks.knowledge import Knowledge
 from warpwright.vgpu.checks.order.barriers import Mbarrier
 from warpwright.vgpu.checks.stuck.graph import Graph
 from warpwright.vgpu.checks.stuck.waits import GATHERS, NOWHERE, SPINS, Wait
 from warpwright.vgpu.jit.state import WAIT_BAR, WAIT_CLUSTER, WAIT_MBARRIER, WAIT_SERVICE
 from warpwright.vgpu.machine import faults
 
-if TYPE_CHECKING:
-    from warpwright.vgpu.checks.watch import Watch
-
 __all__ = ["repair"]
 
-Pattern = Callable[["Watch", Graph, Wait], str]
+Pattern = Callable[["Knowledge", Graph, Wait], str]
 
 
-def repair(watch: Watch, graph: Graph, cycle: list[Wait]) -> str:
-    """The sentence of the first pattern that some wait shows; "" where none does."""
+def repair(known: Knowledge, graph: Graph, cycle: list[Wait]) -> str:
+    """Returns the repair of the first pattern that a wait matches, "" if none matches."""
     for kind, pattern in _PATTERNS:
-        for wait in [*cycle, *graph.telling()]:
-            text = pattern(watch, graph, wait) if wait.kind == kind else ""
+        for wait in [*cycle, *graph.reported_waits()]:
+            text = pattern(known, graph, wait) if wait.kind == kind else ""
             if text:
                 return text
-    return _broken(watch, graph, cycle) if cycle else ""
+    return _broken(known, graph, cycle) if cycle else ""
 
 
-def _held(watch: Watch, wait: Wait) -> Mbarrier | None:
-    return watch.mbarriers.get(wait.target)
+def _mbarrier(known: Knowledge, wait: Wait) -> Mbarrier | None:
+    return known.mbarriers.get(wait.target)
 
 
-def _bytes(watch: Watch, wait: Wait) -> tuple[int, int]:
-    """Arrivals and bytes that an mbarrier lacks."""
-    _, pending, _, nbytes = faults.fields(watch.cluster, *divmod(wait.target, watch.cluster.shared_stride))
+def _bytes(known: Knowledge, wait: Wait) -> tuple[int, int]:
+    """Returns the arrivals and bytes that an mbarrier lacks."""
+    _, pending, _, nbytes = faults.fields(known.cluster, *divmod(wait.target, known.cluster.shared_stride))
     return pending, nbytes
 
 
-def _same_parity(watch: Watch, graph: Graph, wait: Wait) -> str:
-    held, lane = _held(watch, wait), wait.lanes[0]
-    if held is None or held.saw[lane] < 0 or held.parity[lane] != wait.parity:
+def _same_parity(known: Knowledge, graph: Graph, wait: Wait) -> str:
+    mbarrier, lane = _mbarrier(known, wait), wait.lanes[0]
+    if mbarrier is None or mbarrier.saw[lane] < 0 or mbarrier.parity[lane] != wait.parity:
         return ""
     name = graph.name(wait.target)
     return (
@@ -50,46 +47,50 @@ def _same_parity(watch: Watch, graph: Graph, wait: Wait) -> str:
     )
 
 
-def _twice(watch: Watch, graph: Graph, wait: Wait) -> str:
-    """Some wait passed twice for one phase: it never asks for the next."""
-    for place, held in watch.mbarriers.items():
-        if held.again >= 0:
+def _twice(known: Knowledge, graph: Graph, wait: Wait) -> str:
+    """Some wait passed twice for one phase: it never waits for the next."""
+    for place, mbarrier in known.mbarriers.items():
+        if mbarrier.repeated >= 0:
             other = f"wait for the other parity of {graph.name(place)} each time round"
-            return f"let {graph.at(held.again)} {other}: it passed twice for one phase"
+            return f"let {graph.at(mbarrier.repeated)} {other}: it passed twice for one phase"
     return ""
 
 
-def _every_lane(watch: Watch, graph: Graph, wait: Wait) -> str:
+def _every_lane(known: Knowledge, graph: Graph, wait: Wait) -> str:
     """Lanes of one warp that arrive together end a phase each."""
-    held = _held(watch, wait)
-    ends = [] if held is None else list(held.ends)
-    if held is None or len({(came.inst, came.lane // 32) for came in ends}) != 1 or len({c.lane for c in ends}) < 2:
+    mbarrier = _mbarrier(known, wait)
+    ends = [] if mbarrier is None else list(mbarrier.ends)
+    if (
+        mbarrier is None
+        or len({(end.inst, end.lane // 32) for end in ends}) != 1
+        or len({end.lane for end in ends}) < 2
+    ):
         return ""
     return (
         f"let one thread arrive at {graph.name(wait.target)} (elect_one), or initialise it with the number of those "
-        f"who do: each lane ended a phase of {held.expected}"
+        f"who do: each lane ended a phase of {mbarrier.expected}"
     )
 
 
-def _overtaken(watch: Watch, graph: Graph, wait: Wait) -> str:
-    """The phase that the lane waited for ended, and the next one too, before it looked."""
-    held, lane = _held(watch, wait), wait.lanes[0]
-    if held is None:
+def _overtaken(known: Knowledge, graph: Graph, wait: Wait) -> str:
+    """The phase that the lane waited for ended, and the next phase too, before the lane tested it."""
+    mbarrier, lane = _mbarrier(known, wait), wait.lanes[0]
+    if mbarrier is None:
         return ""
-    due = held.late.get(lane, max(int(held.saw[lane]), 0))
-    if lane not in held.late and (held.phase < due + 2 or due & 1 != wait.parity):
+    due = mbarrier.late.get(lane, max(int(mbarrier.saw[lane]), 0))
+    if lane not in mbarrier.late and (mbarrier.phase < due + 2 or due & 1 != wait.parity):
         return ""
     name = graph.name(wait.target)
     return f"let {graph.who(wait)} be heard of before phase {due + 1} of {name} can end: it had ended when it looked"
 
 
-def _too_many_bytes(watch: Watch, graph: Graph, wait: Wait) -> str:
-    pending, nbytes = _bytes(watch, wait)
-    held = _held(watch, wait)
-    if pending or nbytes <= 0 or held is None:
+def _too_many_bytes(known: Knowledge, graph: Graph, wait: Wait) -> str:
+    pending, nbytes = _bytes(known, wait)
+    mbarrier = _mbarrier(known, wait)
+    if pending or nbytes <= 0 or mbarrier is None:
         return ""
-    name, came = graph.name(wait.target), sum(each.complete for each in held.came)
-    astray = [place for place, other in watch.mbarriers.items() if other.bytes < 0]
+    name, came = graph.name(wait.target), sum(each.complete for each in mbarrier.operations)
+    astray = [place for place, other in known.mbarriers.items() if other.bytes < 0]
     if astray:
         return f"count the bytes of the copy at {name}: {graph.name(astray[0])} has got some that none expected"
     if came:
@@ -97,51 +98,51 @@ def _too_many_bytes(watch: Watch, graph: Graph, wait: Wait) -> str:
     return f"issue the copy of the {nbytes:,} bytes that {name} expects, and let it count them there"
 
 
-def _unexpected_bytes(watch: Watch, graph: Graph, wait: Wait) -> str:
-    _, nbytes = _bytes(watch, wait)
+def _unexpected_bytes(known: Knowledge, graph: Graph, wait: Wait) -> str:
+    _, nbytes = _bytes(known, wait)
     if nbytes >= 0:
         return ""
     return f"expect the {-nbytes:,} bytes at {graph.name(wait.target)} (mbarrier.arrive.expect_tx) in their phase"
 
 
-def _nobody(watch: Watch, graph: Graph, wait: Wait) -> str:
-    pending, _ = _bytes(watch, wait)
+def _nobody(known: Knowledge, graph: Graph, wait: Wait) -> str:
+    pending, _ = _bytes(known, wait)
     if not pending or graph.edges(wait):
         return ""
     name = graph.name(wait.target)
-    held = _held(watch, wait)
-    if held is not None and (held.came or held.ends):
+    mbarrier = _mbarrier(known, wait)
+    if mbarrier is not None and (mbarrier.operations or mbarrier.ends):
         return ""
     return f"let somebody arrive at {name}: an mbarrier.arrive of threads, the commit of asynchronous operations"
 
 
-def _gone(watch: Watch, graph: Graph, wait: Wait) -> str:
-    """All who arrive have exited."""
-    pending, _ = _bytes(watch, wait)
-    edges, held = graph.edges(wait), _held(watch, wait)
-    if not pending or held is None or any(edge.by for edge in edges):
+def _gone(known: Knowledge, graph: Graph, wait: Wait) -> str:
+    """All threads that would arrive have exited."""
+    pending, _ = _bytes(known, wait)
+    edges, mbarrier = graph.edges(wait), _mbarrier(known, wait)
+    if not pending or mbarrier is None or any(edge.by for edge in edges):
         return ""
-    name, came = graph.name(wait.target), sum(each.count for each in held.came)
-    if came and not held.phase:
+    name, came = graph.name(wait.target), sum(each.count for each in mbarrier.operations)
+    if came and not mbarrier.phase:
         return f"initialise {name} with a count of {came}, as many as arrive, or let {pending} more arrive"
     if not edges:
         return ""
     gone = graph.at(edges[0].inst.index).partition(" (")[0]
-    if held.phase:
-        return f"let {gone} go round as often as {graph.who(wait)}: it has exited after phase {held.phase - 1}"
+    if mbarrier.phase:
+        return f"let {gone} go round as often as {graph.who(wait)}: it has exited after phase {mbarrier.phase - 1}"
     return f"let {gone} arrive at {name} before its threads exit, whichever way its branches go"
 
 
-def _divided(watch: Watch, graph: Graph, wait: Wait) -> str:
-    """Lanes of a warp wait at a named barrier while others of it wait elsewhere."""
+def _divided(known: Knowledge, graph: Graph, wait: Wait) -> str:
+    """Lanes of a warp wait at a named barrier while other lanes of the warp wait elsewhere."""
     if any(other.warps & wait.warps and other is not wait for other in graph.waits):
-        warp = wait.lanes[0] // 32 % watch.cluster.per_cta
+        warp = wait.lanes[0] // 32 % known.cluster.per_cta
         return f"let all lanes of warp {warp} come to barrier {wait.target}: move it out of the branch"
     return ""
 
 
-def _short(watch: Watch, graph: Graph, wait: Wait) -> str:
-    """Nobody else can come to a named barrier, or those who could wait at another one."""
+def _short(known: Knowledge, graph: Graph, wait: Wait) -> str:
+    """No other thread can arrive at a named barrier, or those that could wait at another barrier."""
     comers = [edge.by for edge in graph.edges(wait) if edge.by]
     others = [each for each in comers if each.kind == WAIT_BAR and each.target != wait.target]
     if others:
@@ -151,39 +152,39 @@ def _short(watch: Watch, graph: Graph, wait: Wait) -> str:
         )
     if comers:
         return ""
-    came = watch.cluster.named.bars[wait.rank][wait.target].arrived
+    came = known.cluster.named.bars[wait.rank][wait.target].arrived
     return f"give barrier {wait.target} the {came} threads that come to it, or let the others come"
 
 
-def _apart(watch: Watch, graph: Graph, wait: Wait) -> str:
+def _apart(known: Knowledge, graph: Graph, wait: Wait) -> str:
     others = [each for each in graph.waits if each.warps & wait.warps and each is not wait]
     return "let all lanes that the mask names come to the instruction, or name those that do" if others else ""
 
 
-def _circling(watch: Watch, graph: Graph, wait: Wait) -> str:
+def _circling(known: Knowledge, graph: Graph, wait: Wait) -> str:
     if wait.target != NOWHERE:
         return ""
     return "write what the loop asks for in a thread that need not wait for this one"
 
 
-def _service(watch: Watch, graph: Graph, wait: Wait) -> str:
+def _service(known: Knowledge, graph: Graph, wait: Wait) -> str:
     if wait.inst.name == "setmaxnreg":
         return "let warps that need fewer registers give them up (setmaxnreg.dec) before others ask for more"
     return "free tensor memory (tcgen05.dealloc) before more is allocated, ask for less, and in both CTAs of a pair"
 
 
-def _cluster(watch: Watch, graph: Graph, wait: Wait) -> str:
+def _cluster(known: Knowledge, graph: Graph, wait: Wait) -> str:
     comers = [edge.by for edge in graph.edges(wait) if edge.by]
     if not comers:
         return ""
-    cta = watch.cluster.launch.cta_of(watch.cluster.first, comers[0].rank)
+    cta = known.cta(comers[0].rank)
     return f"let CTA {cta} arrive at the cluster's barrier (barrier.cluster) before it waits"
 
 
-def _broken(watch: Watch, graph: Graph, cycle: list[Wait]) -> str:
-    """A cycle: in the first phase the one that begins need not wait; later, someone must arrive before it waits."""
-    held = [_held(watch, wait) for wait in cycle if wait.kind == WAIT_MBARRIER]
-    if len(held) == len(cycle) and all(each is not None and not each.phase for each in held):
+def _broken(known: Knowledge, graph: Graph, cycle: list[Wait]) -> str:
+    """A cycle: in the first phase the role that starts need not wait; later, a role must arrive before it waits."""
+    mbarriers = [_mbarrier(known, wait) for wait in cycle if wait.kind == WAIT_MBARRIER]
+    if len(mbarriers) == len(cycle) and all(each is not None and not each.phase for each in mbarriers):
         return "let the one that begins pass its first wait: of a fresh mbarrier parity 1 passes at once, 0 waits"
     return "break the cycle: let one of them arrive, or commit, before it waits"
 

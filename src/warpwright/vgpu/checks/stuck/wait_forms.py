@@ -1,8 +1,8 @@
-"""What registers hold, as far as the text tells: a constant and multiples of what is not known.
+"""Symbolic values of registers, from the text alone: a constant plus unknown multiples of steps.
 
-A register with one definition is what that says of other registers; one that is stepped by constants from a start is
-the start and unknown steps. Enough to know which mbarriers an instruction may name and which way a thread's branches
-go: its own special registers are constants.
+A register with one definition has the value of that expression; a register that steps by constants from a start has
+the start plus unknown steps. That suffices to find the mbarriers that an instruction may name and the directions that a
+thread's branches may take: a thread's special registers are constants.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _product(a: Form, b: Form) -> Form:
 
 
 def definitions(program: Program) -> dict[str, list[Inst]]:
-    """The instructions that define each register."""
+    """Returns the instructions that define each register."""
     found: dict[str, list[Inst]] = {}
     for inst in program.insts:
         for name in mentions(inst)[1]:
@@ -77,10 +77,10 @@ class Forms:
     defined: Mapping[str, list[Inst]]
     specials: Mapping[str, int]
     rank: int
-    held: dict[str, Form] = field(default_factory=dict)
+    known_forms: dict[str, Form] = field(default_factory=dict)
 
     def of(self, operand: Operand) -> Form:
-        """The form of an operand; of an address, of the place."""
+        """Returns the form of an operand; of an address operand, that of the address."""
         if isinstance(operand, nodes.Imm):
             return Form(int(operand.value), based=True)
         if isinstance(operand, Symbol):
@@ -97,33 +97,33 @@ class Forms:
         if register.special:
             value = self.specials.get(register.name)
             return _UNKNOWN if value is None else Form(value, based=True)
-        if register.name not in self.held:
-            self.held[register.name] = _UNKNOWN
-            self.held[register.name] = self._defined(register.name)
-        return self.held[register.name]
+        if register.name not in self.known_forms:
+            self.known_forms[register.name] = _UNKNOWN
+            self.known_forms[register.name] = self._defined(register.name)
+        return self.known_forms[register.name]
 
     def _defined(self, name: str) -> Form:
-        """What the definitions say; where one steps the register itself, its start and those steps."""
-        made = self.defined.get(name, [])
-        stepped = [inst for inst in made if name in mentions(inst)[0]]
-        starts = {self._made(inst) for inst in made if inst not in stepped}
+        """Returns the form by a register's definitions: its start and its steps, if some definitions step it."""
+        definitions = self.defined.get(name, [])
+        stepped = [inst for inst in definitions if name in mentions(inst)[0]]
+        starts = {self._result(inst) for inst in definitions if inst not in stepped}
         if len(starts) != 1:
             return _UNKNOWN
         (start,) = starts
-        if any(inst.guard is not None for inst in made if inst not in stepped):
+        if any(inst.guard is not None for inst in definitions if inst not in stepped):
             return _UNKNOWN
         steps = frozenset(step for inst in stepped for step in self._step(name, inst))
         return Form(start.constant, start.steps | steps, start.based)
 
     def _step(self, name: str, inst: Inst) -> Iterator[int]:
-        """By what an instruction steps its own result."""
+        """Yields the constants by which an instruction steps its own result."""
         own, *others = inst.operands[1:3] if inst.name in ("add", "sub") else (None, None)
         if isinstance(own, Register) and own.name == name and isinstance(others[0], nodes.Imm):
             yield abs(int(others[0].value))
         else:
             yield 1
 
-    def _made(self, inst: Inst) -> Form:
+    def _result(self, inst: Inst) -> Form:
         operands = inst.operands[1:]
         if isinstance(inst.operands[0], nodes.Pair):
             return _UNKNOWN
@@ -142,18 +142,18 @@ class Forms:
                 return self._mapped(*(self.of(operand) for operand in operands[:2]))
         return _UNKNOWN
 
-    def _bits(self, inst: Inst, given: list[Form]) -> Form:
-        if inst.name == "shl" and given[1].known:
-            return _product(given[0], Form(1 << min(given[1].constant, 63), based=True))
-        if inst.name == "and" and given[1].known and given[1].constant & _WORD == _WORD & ~(1 << RANK_SHIFT):
-            return Form(given[0].constant & ~(1 << RANK_SHIFT), given[0].steps, given[0].based)
-        if inst["type"] == "pred" and any(form.known and _decides(inst.name, form) for form in given):
+    def _bits(self, inst: Inst, forms: list[Form]) -> Form:
+        if inst.name == "shl" and forms[1].known:
+            return _product(forms[0], Form(1 << min(forms[1].constant, 63), based=True))
+        if inst.name == "and" and forms[1].known and forms[1].constant & _WORD == _WORD & ~(1 << RANK_SHIFT):
+            return Form(forms[0].constant & ~(1 << RANK_SHIFT), forms[0].steps, forms[0].based)
+        if inst["type"] == "pred" and any(form.known and _decides(inst.name, form) for form in forms):
             return Form(int(inst.name == "or"), based=True)
-        if not all(form.known for form in given):
+        if not all(form.known for form in forms):
             return _UNKNOWN
-        a, b = given[0].constant & _WORD, given[-1].constant & _WORD
+        a, b = forms[0].constant & _WORD, forms[-1].constant & _WORD
         if inst.name == "setp":
-            return _compared(inst, a, b, len(given))
+            return _compared(inst, a, b, len(forms))
         flipped = 1 - (a & 1) if inst["type"] == "pred" else a ^ _WORD
         word = {"shr": a >> min(b, 31), "and": a & b, "or": a | b, "xor": a ^ b, "not": flipped}[inst.name]
         return Form(word, based=True)
@@ -165,7 +165,7 @@ class Forms:
         )
 
     def places(self, operand: Operand) -> Places | None:
-        """Where an mbarrier operand may be; None where the text does not tell."""
+        """Returns where an mbarrier operand may be, None if the text does not show it."""
         form = self.of(operand)
         if not form.based or 1 in form.steps:
             return None
@@ -175,7 +175,7 @@ class Forms:
         return Places(None if apart else address >> RANK_SHIFT, address & _OFFSET, strided)
 
     def reached(self, block: int) -> dict[int, Inst]:
-        """The instructions that the thread may come to from the start of a block on, by their numbers."""
+        """Returns the instructions that the thread may execute from the start of a block on, by their numbers."""
         blocks, todo, seen = self.program.blocks, [block], set[int]()
         found: dict[int, Inst] = {}
         while todo:
@@ -208,7 +208,7 @@ def _labels(operand: Operand) -> list[int]:
 
 
 def _decides(name: str, form: Form) -> bool:
-    """Whether one predicate alone gives the result."""
+    """Whether one predicate alone decides the result."""
     return form.constant == (1 if name == "or" else 0)
 
 

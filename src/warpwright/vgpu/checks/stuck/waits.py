@@ -1,21 +1,18 @@
-"""Who waits where when nothing can run: lanes that wait at one line for one thing, together."""
+"""The waits of a cluster in which nothing can run: lanes grouped by line and by what they wait for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from warpwright.vgpu.jit.state import WAIT_BAR, WAIT_CLUSTER, WAIT_MBARRIER
-from warpwright.vgpu.machine import faults
+from warpwright.vgpu.machine.cluster import Cluster
+from warpwright.vgpu.machine.waits import waiting_at
 from warpwright.vgpu.program.program import Inst
-
-if TYPE_CHECKING:
-    from warpwright.vgpu.machine.cluster import Cluster
 
 __all__ = ["GATHERS", "NOWHERE", "SPINS", "Wait", "waits"]
 
 NOWHERE = -1
-GATHERS, SPINS = -1, -2  # kinds beside those of `jit.state`: for other lanes of the warp; for nothing, but in circles
+GATHERS, SPINS = -1, -2  # kinds beside those of `jit.state`: for other lanes of the warp; in a loop
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +36,7 @@ class Wait:
 
 
 def waits(cluster: Cluster) -> list[Wait]:
-    """Every live lane of a cluster, in groups; the first lanes first."""
+    """Returns every live lane of a cluster, in groups; the first lanes first."""
     found: dict[tuple[int, ...], list[int]] = {}
     insts: dict[int, Inst] = {}
     for index in range(cluster.count):
@@ -57,7 +54,7 @@ def waits(cluster: Cluster) -> list[Wait]:
 
 def _wait(cluster: Cluster, index: int, lane: int) -> tuple[tuple[int, ...], Inst]:
     warp, rank = cluster.warps[index], index // cluster.per_cta
-    inst, block = faults.waiting_at(cluster, index, lane), int(warp["pc"][lane])
+    inst, block = waiting_at(cluster, index, lane), int(warp["pc"][lane])
     if not int(warp["blocked"]) >> lane & 1:
         parked = int(warp["parked"]) >> lane & 1
         return (GATHERS if parked else SPINS, rank, inst.index, block, NOWHERE, 0), inst

@@ -46,7 +46,7 @@ class Kind:
 
 
 def kind_of(inst: Inst) -> Kind | None:
-    """What an instruction may do to global memory; None: nothing."""
+    """Returns what an instruction may do to global memory, None for nothing."""
     if inst.name in OF_LANES:
         return _lanes(inst)
     if inst.name == "cp.async":
@@ -67,8 +67,8 @@ def kind_of(inst: Inst) -> Kind | None:
 
 
 def _lanes(inst: Inst) -> Kind | None:
-    """Accesses of threads: a volatile one is relaxed in the scope of the system, an atomic one relaxed in the device's
-    (sections 8.4 and 9.7.13.5)."""
+    """Returns the kind of a thread's access. A volatile access is relaxed in system scope, an atomic one in device
+    scope (sections 8.4 and 9.7.13.5)."""
     if inst["space"].startswith(("shared", "local", "param", "const")):
         return None
     words = inst.opcode.split(".")
@@ -88,7 +88,7 @@ def _lanes(inst: Inst) -> Kind | None:
 
 
 def fence_of(inst: Inst) -> int:
-    """The scope of a fence; WEAK: it is none, or has none."""
+    """Returns the scope of a fence, WEAK if the instruction is no fence or has no scope."""
     if inst.name == "membar":
         return _SCOPES.get(inst["level"], WEAK)
     fences = inst.name in ("fence", "fence.proxy.tensormap::generic", "tensormap.cp_fenceproxy")

@@ -1,0 +1,40 @@
+"""What the checks of all clusters of one launch share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.vgpu.checks.memory.globals import Globals
+from warpwright.vgpu.machine.launch import Launch
+from warpwright.vgpu.program.names import Names
+from warpwright.vgpu.program.program import mentions, registers_of
+
+__all__ = ["Facts"]
+
+
+class Facts:
+    """The program of a launch, the names in its source, its global memory; ``uses``: the registers that rows of
+    `record.touch` are about. ``off`` and ``depends`` are those of the `Watcher`."""
+
+    def __init__(self, launch: Launch, off: frozenset[str], depends: Sequence[NDArray[Any]]) -> None:
+        self.off = off
+        self.program = launch.kernel.program
+        self.uses = launch.kernel.uses
+        self.names = Names(self.program)
+        self.globals = Globals(launch, self.names, off, depends)
+
+    @cached_property
+    def _read(self) -> set[str]:
+        """The registers that some instruction reads."""
+        return {name for inst in self.program.insts for name in mentions(inst)[0]}
+
+    def used(self, inst: int) -> NDArray[np.bool_]:
+        """Returns which registers of a load some instruction reads; of ldmatrix all."""
+        load = self.program.insts[inst]
+        names = [register.name for register in registers_of(load.operands[0])]
+        return np.array([load.name == "ldmatrix" or name in self._read for name in names] or [True])

@@ -1,0 +1,241 @@
+"""One launch while it runs: the compiled kernel, its geometry, its arguments in memory, its special registers."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright import types
+from warpwright.arrays.device import spans
+from warpwright.errors import LaunchError
+from warpwright.layout.tensor_map import TensorMap
+from warpwright.targets import Device as Spec
+from warpwright.vgpu.engines.op import BoundMap
+from warpwright.vgpu.jit.compile import Kernel
+from warpwright.vgpu.machine.events import Listener
+from warpwright.vgpu.machine.maps import ChangedMaps, map_bytes
+from warpwright.vgpu.machine.memory import GlobalMemory
+from warpwright.vgpu.machine.pending import Pending, shuffled
+from warpwright.vgpu.program.program import Inst, Param
+
+__all__ = ["Dim3", "Launch"]
+
+Dim3 = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class Launch:
+    """One launch while it runs: the compiled kernel, its geometry, its global memory.
+
+    ``listener`` follows the launch; ``chosen``: the clusters to run, None for all. ``limit``: jumps that a warp may
+    make without waiting; ``seed``: of the schedule, 0 for the one that always runs; ``slice``: block jumps of a warp's
+    turn.
+    """
+
+    kernel: Kernel
+    spec: Spec
+    grid: Dim3
+    block: Dim3
+    cluster: Dim3
+    dynamic: int
+    listener: Listener[Launch, Any] | None = None
+    numerics: str = "exact"
+    memory: GlobalMemory = field(default_factory=GlobalMemory)
+    maps: list[BoundMap] = field(default_factory=list)
+    changed: ChangedMaps = field(init=False)
+    printed: list[tuple[int, str]] = field(default_factory=list)
+    table: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 3), np.int64))
+    params_base: int = 0
+    params_host: int = 0
+    insts: list[Inst] = field(default_factory=list)
+    pending: Pending | None = None
+    chosen: Sequence[int] | None = None
+    limit: int | None = None
+    seed: int = 0
+    slice: int = 20_000
+
+    def __post_init__(self) -> None:
+        self.changed = ChangedMaps(self.memory, self.maps)
+
+    @property
+    def name(self) -> str:
+        return self.kernel.program.name
+
+    @property
+    def threads(self) -> int:
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def shared_limit(self) -> int:
+        """One past the last offset of shared memory: the reserve, static variables, dynamic memory."""
+        program = self.kernel.program
+        return max(program.shared_bytes, program.dynamic_offset + self.dynamic)
+
+    @property
+    def explicit(self) -> bool:
+        """Whether the launch has cluster dimensions."""
+        program = self.kernel.program
+        return self.cluster != (1, 1, 1) or program.cluster is not None or program.explicit_cluster
+
+    @property
+    def takes_over(self) -> bool:
+        """Whether running clusters may take over the work of others that have not started."""
+        return any(inst.name.startswith("clusterlaunchcontrol.try_cancel") for inst in self.insts)
+
+    @property
+    def timed(self) -> bool:
+        """Whether lane code leaves rows for timing."""
+        return self.listener is not None and self.listener.timing is not None
+
+    @property
+    def records(self) -> bool:
+        """Whether lane code leaves rows, for timing or for checks."""
+        return self.listener is not None and (self.listener.accesses or self.timed)
+
+    @property
+    def by_turns(self) -> bool:
+        """Whether clusters run in turns, in one order: by a seed, in step, or because the listener asks for it."""
+        return self.seed > 0 or self.in_step or (self.listener is not None and self.listener.in_turn)
+
+    @property
+    def in_step(self) -> bool:
+        """Whether all resident clusters run together, a round each: those of a timed launch that hand out work by
+        atomic operations. If each cluster ran to its end at once, the first would take all of the work."""
+        return self.timed and any(inst.name == "atom" and not inst["space"].startswith("shared") for inst in self.insts)
+
+    @property
+    def has_tmem(self) -> bool:
+        return any(inst.name.startswith("tcgen05.") for inst in self.insts)
+
+    @property
+    def computes(self) -> bool:
+        """Whether engines move data and multiply; with numerics="none" they only signal."""
+        return self.numerics != "none"
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The clusters to run, in order."""
+        x, y, z = self.clusters
+        if self.seed and not self.takes_over:
+            return shuffled(x * y * z, self.seed)
+        return range(x * y * z) if self.chosen is None else self.chosen
+
+    @property
+    def clusters(self) -> Dim3:
+        x, y, z = (g // c for g, c in zip(self.grid, self.cluster, strict=True))
+        return x, y, z
+
+    def live_mask(self, warp: int) -> int:
+        """Returns the lanes of a warp that have a thread."""
+        return (1 << min(32, self.threads - 32 * warp)) - 1
+
+    def first_cta(self, number: int) -> Dim3:
+        """Returns the grid coordinates of the first CTA of a cluster; clusters count along x first."""
+        x, y, _ = self.clusters
+        place = (number % x, number // x % y, number // (x * y))
+        first = tuple(p * c for p, c in zip(place, self.cluster, strict=True))
+        return first[0], first[1], first[2]
+
+    def cta_of(self, first: Dim3, rank: int) -> Dim3:
+        """Returns the grid coordinates of a CTA of the cluster whose first CTA is ``first``."""
+        inside = self._inside(rank)
+        return first[0] + inside[0], first[1] + inside[1], first[2] + inside[2]
+
+    def _inside(self, rank: int) -> Dim3:
+        x, y, _ = self.cluster
+        return rank % x, rank // x % y, rank // (x * y)
+
+    def fixed_specials(self, rank: int, warp: int) -> dict[str, Any]:
+        """Returns the special registers that are the same in every cluster (PTX ISA 9.1 chapter 10)."""
+        lane = np.arange(32, dtype=np.uint32)
+        thread = 32 * warp + lane
+        x, y, _ = self.block
+        one = np.uint32(1)
+        values: dict[str, Any] = {
+            "%tid.x": thread % x, "%tid.y": thread // x % y, "%tid.z": thread // (x * y), "%laneid": lane,
+            "%warpid": warp, "%nwarpid": -(-self.threads // 32), "%nsmid": self.spec.sms, "%gridid": 0,
+            "%cluster_ctarank": rank, "%cluster_nctarank": self.cluster[0] * self.cluster[1] * self.cluster[2],
+            "%lanemask_eq": one << lane, "%lanemask_lt": (one << lane) - one,
+            "%lanemask_le": ((one << lane) - one) | one << lane, "%lanemask_gt": ~(((one << lane) - one) | one << lane),
+            "%lanemask_ge": ~((one << lane) - one),
+            "%dynamic_smem_size": self.dynamic, "%total_smem_size": -(-(self.shared_limit - 1024) // 128) * 128,
+            "%aggr_smem_size": self.shared_limit, "%is_explicit_cluster": 0xFFFF_FFFF if self.explicit else 0,
+        }  # fmt: skip
+        for i, axis in enumerate("xyz"):
+            values[f"%ntid.{axis}"] = self.block[i]
+            values[f"%nctaid.{axis}"] = self.grid[i]
+            values[f"%nclusterid.{axis}"] = self.clusters[i]
+            values[f"%cluster_nctaid.{axis}"] = self.cluster[i]
+            values[f"%cluster_ctaid.{axis}"] = self._inside(rank)[i]
+        return values
+
+    def grid_specials(self, first: Dim3, rank: int) -> dict[str, Any]:
+        """Returns the special registers that depend on the place of a CTA in the grid."""
+        cta = self.cta_of(first, rank)
+        values: dict[str, Any] = {f"%ctaid.{axis}": cta[i] for i, axis in enumerate("xyz")}
+        values |= {f"%clusterid.{axis}": first[i] // self.cluster[i] for i, axis in enumerate("xyz")}
+        linear = cta[0] + self.grid[0] * (cta[1] + self.grid[1] * cta[2])
+        return values | {"%smid": linear % self.spec.sms}
+
+    def bind(self, args: Sequence[Any]) -> None:
+        """Copy the arguments to the device and write the parameter block."""
+        program = self.kernel.program
+        self._check_count(args)
+        for variable in program.variables:
+            self.memory.place(variable.address, variable.data)
+        values = [value.array if isinstance(value, TensorMap) else value for value in args]
+        arrays = [value for value in values if isinstance(value, np.ndarray)]
+        self._check_room(arrays)
+        self.memory.upload(arrays)
+        block = bytearray(max(16, sum(p.nbytes + p.align for p in program.params)))
+        for param, value in zip(program.params, args, strict=True):
+            block[param.offset : param.offset + param.nbytes] = self._param_bytes(param, value)
+        self.params_base = self.memory.reserve(bytes(block))
+        self.table = self.memory.table
+        self.params_host = self.memory.view(self.params_base).ctypes.data
+
+    def _check_count(self, args: Sequence[Any]) -> None:
+        params = self.kernel.program.params
+        if len(args) != len(params):
+            names = ", ".join(p.name for p in params) or "none"
+            raise LaunchError(f"kernel {self.name} takes {len(params)} arguments ({names}); {len(args)} are given.")
+
+    def _check_room(self, arrays: Sequence[NDArray[Any]]) -> None:
+        needed, room = sum(span.high - span.low for span in spans(arrays)), self.spec.hbm_bytes
+        if needed > room:
+            raise LaunchError(
+                f"kernel {self.name} is given arrays of {needed:,} bytes; {self.spec.name} has {room:,} bytes of "
+                "memory; use smaller arrays"
+            )
+
+    def _param_bytes(self, param: Param, value: Any) -> bytes:
+        """Returns the bytes of an argument. Raises LaunchError if its parameter has another size."""
+        data = self._encode(param, value)
+        if len(data) != param.nbytes:
+            kind = "array" if isinstance(value, np.ndarray) else type(value).__name__
+            size = f"{param.nbytes} bytes (.{param.type}); {kind} takes {len(data)}"
+            raise LaunchError(f"argument {param.name} of kernel {self.name} is {size}.")
+        return data
+
+    def _encode(self, param: Param, value: Any) -> bytes:
+        if isinstance(value, TensorMap):
+            address = self.memory.address(value.array)
+            data = self.memory.view(address)
+            self.maps.append(BoundMap(value, data, data.ctypes.data))
+            return map_bytes(len(self.maps) - 1)
+        if isinstance(value, np.ndarray):
+            return struct.pack("<Q", self.memory.address(value))
+        if isinstance(value, bytes):
+            return value
+        scalar = types.of_name(param.type)
+        if scalar.kind == "float":
+            return bytes(np.asarray(value).astype(scalar.dtype).tobytes())
+        if int(value) != value:
+            what = f"{value}; expected an integer (.{param.type})"
+            raise LaunchError(f"argument {param.name} of kernel {self.name} is {what}.")
+        return (int(value) % (1 << 8 * param.nbytes)).to_bytes(param.nbytes, "little")
