@@ -207,7 +207,7 @@ class Stream:
         op, form = Op(inst, 0, 0, 0, record[_WHO:end]), form_of(inst.opcode)
         with suppress(DeviceError):
             box = geometry(self.cluster.tensor_map(op, op.words[form.map]).map)
-            return box.rank == form.dims and window(box, coordinates(op, form)) is not None
+            return box.rank == form.dims and window(box, coordinates(op)) is not None
         return False
 
     def _steps(self, starts: Rows) -> Rows:

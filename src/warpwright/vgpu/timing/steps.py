@@ -17,8 +17,8 @@ from warpwright.vgpu.engines import wgmma
 from warpwright.vgpu.engines.tensor_copy import form_of
 from warpwright.vgpu.jit.costs import NEED, is_memory, passed
 from warpwright.vgpu.jit.issue import flatten
-from warpwright.vgpu.jit.state import RANK_SHIFT, SHARED_WINDOW
 from warpwright.vgpu.jit.warpgroup import left_registers
+from warpwright.vgpu.program.memory_map import RANK_SHIFT, SHARED_WINDOW
 from warpwright.vgpu.program.program import Inst, registers_of
 
 if TYPE_CHECKING:
