@@ -62,7 +62,7 @@ def enqueue(lanes: Lanes, number: int) -> None:
 @meaning(*_ASYNC)
 def issue(lanes: Lanes, inst: Inst) -> None:
     push(lanes, inst)
-    if inst["completion"] == "bulk_group":
+    if inst.has("bulk_group"):
         _count(lanes, "uncommitted")
 
 

@@ -123,7 +123,7 @@ def signal(lanes: Lanes, inst: Inst) -> None:
     if not lanes.costs or kind in ("", "nothing"):
         return
     count = 1 if kind in ("commit", "lane") else 0
-    nbytes, pair = "0", inst["group"] == "cta_group::2" and kind == "tensor"
+    nbytes, pair = "0", kind == "tensor" and inst["group"] == "cta_group::2"
     if kind == "tensor":
         nbytes = lanes.op(f"call i64 @box_bytes(ptr %w, i32 {lanes.mask}, i64 {_operand(lanes, inst, 'map')})")
     elif kind == "bulk":

@@ -15,7 +15,18 @@ from warpwright.vgpu.jit.state import OFFSETS, WAIT_WGMMA
 from warpwright.vgpu.jit.sync import block, operand_slot
 from warpwright.vgpu.program.program import Inst, Operand, Register, results
 
-__all__ = ["ALL", "DIFFER", "SCALE_D", "SHADOWS", "accumulator", "in_use", "left_registers", "shadow", "shadowed"]
+__all__ = [
+    "ALL",
+    "DIFFER",
+    "SCALE_D",
+    "SHADOWS",
+    "accumulator",
+    "immediates",
+    "in_use",
+    "left_registers",
+    "shadow",
+    "shadowed",
+]
 
 SHADOWS = "%wgmma"  # name of the place behind the registers: shadow registers, then a byte for each that is in use
 SCALE_D, DIFFER = 1, 2  # bits of a log line's last word: accumulate; the lanes do not agree
@@ -30,6 +41,12 @@ def accumulator(inst: Inst) -> list[Register]:
 def left_registers(inst: Inst) -> list[Register]:
     """The registers of A; none when a descriptor names it."""
     return _registers(inst, "a")
+
+
+def immediates(inst: Inst) -> tuple[int, ...]:
+    """The scales and then the transpositions, as `engines.wgmma.form_of` takes them."""
+    names = ("scale_a", "scale_b", "trans_a", "trans_b")
+    return tuple(inst.number(name) for name in names if inst.find(name))
 
 
 def _registers(inst: Inst, name: str) -> list[Register]:
