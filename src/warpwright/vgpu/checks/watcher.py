@@ -22,7 +22,6 @@ from warpwright.vgpu.checks.stuck.deadlock import deadlock
 from warpwright.vgpu.checks.text import MISTAKES
 from warpwright.vgpu.checks.watch import MEANINGS, Watch
 from warpwright.vgpu.jit.control import ENDINGS
-from warpwright.vgpu.jit.issue import QUEUED
 from warpwright.vgpu.program.names import Names
 from warpwright.vgpu.program.program import mentions, registers_of
 
@@ -78,7 +77,7 @@ class Watcher:
         self.meanings = [MEANINGS.get(inst.name) for inst in launch.insts]
         self.kept = np.array([kept_words(inst) for inst in launch.insts], np.uint64)
         self.operands = np.array([kept_operands(inst) for inst in launch.insts], np.int64)
-        self.queued = np.array([inst.name in QUEUED for inst in launch.insts], np.bool_)
+        self.queued = np.array([inst.form.queued for inst in launch.insts], np.bool_)
         self.stores = np.array([stores_box(inst) for inst in launch.insts], np.bool_)
         self.uses = launch.kernel.uses
         self.read: set[str] | None = None

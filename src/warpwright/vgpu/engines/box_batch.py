@@ -31,10 +31,9 @@ IntArray = NDArray[np.int64]
 
 def is_plain_load(inst: Inst) -> bool:
     """Whether an instruction is a tile load to one CTA."""
-    if inst.name != "cp.async.bulk.tensor":
+    if "map" not in inst.columns or "dst_mem" not in inst.columns:
         return False
-    form = form_of(inst.opcode)
-    return form.load and not inst["multicast"] and form.mode in ("", "tile")
+    return not inst["multicast"] and inst["mode"] in ("", "tile")
 
 
 class _Known(NamedTuple):

@@ -46,7 +46,7 @@ def form_of(opcode: str, words: int, tmem_a: bool) -> Form:
     """The form of an opcode with so many operand words, A in tensor memory or not."""
     match = isa.match(opcode)
     assert match is not None
-    ws = match.form.name == "tcgen05.mma.ws"
+    ws = "ws" in opcode.split(".")
     kind, group = match["kind"].removeprefix("kind::"), int(match["group"][-1])
     masks = 0 if ws or words < 4 + 4 * group else 4 * group
     return Form(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import cast
+from typing import NamedTuple, cast
 
 from warpwright import isa
 from warpwright.ptx import nodes
@@ -68,24 +68,24 @@ class Inst:
     guard: Register | None = None
     line: int = 0
     loc: tuple[str, int] | None = None
-    form: isa.Form = field(init=False, repr=False, compare=False)
     columns: Mapping[str, range] = field(init=False, repr=False, compare=False)
-    _places: isa.Places = field(init=False, repr=False, compare=False)
+    _layout: _Layout = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self.form = self.match.form if self.match else isa.UNKNOWN
-        self._places = _places(self.opcode, "".join(_SHAPES.get(type(operand), ".") for operand in self._operands))
-        self.columns = _columns(self) if self.form.queued else {}
-        if self.form.traits.queue == "mbarrier":
-            self.columns = BARRIER_COLUMNS
+        self._layout = _layout(self.opcode, *map(type, self._operands))
+        self.columns = _columns(self) if self._layout.queued else self._layout.columns
 
     @property
     def name(self) -> str:
         return self.match.form.name if self.match else self.opcode
 
     @property
+    def form(self) -> isa.Form:
+        return self.match.form if self.match else isa.UNKNOWN
+
+    @property
     def traits(self) -> isa.Traits:
-        return self.form.traits
+        return self._layout.traits
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -98,11 +98,11 @@ class Inst:
 
     def operand(self, name: str) -> Operand:
         """An operand, or a part of one. KeyError for one that the instruction does not have."""
-        return _part(self._operands, self._places[name])
+        return _part(self._operands, self._layout.places[name])
 
     def find(self, name: str) -> Operand | None:
         """As `operand`, None for one that is left out."""
-        return self.operand(name) if name in self._places else None
+        return self.operand(name) if name in self._layout.places else None
 
     def named(self, *names: str) -> list[Operand]:
         """Several operands at once."""
@@ -126,10 +126,29 @@ class Inst:
 _SHAPES = {nodes.Vector: "v", nodes.Pair: "p"}
 
 
+class _Layout(NamedTuple):
+    """What instructions of one opcode with operands of the same kinds share. ``results``: places of the results;
+    ``sources``: numbers of the other operands."""
+
+    traits: isa.Traits
+    places: isa.Places
+    results: tuple[tuple[int, ...], ...]
+    sources: tuple[int, ...]
+    queued: bool
+    columns: Mapping[str, range]
+
+
 @cache
-def _places(opcode: str, shape: str) -> isa.Places:
-    match = services.match(opcode, len(shape))
-    return match.places(shape) if match else {}
+def _layout(opcode: str, *kinds: type) -> _Layout:
+    match = services.match(opcode, len(kinds))
+    if match is None:
+        return _Layout(isa.UNKNOWN.traits, {}, (), tuple(range(len(kinds))), False, {})
+    places = match.places("".join(_SHAPES.get(kind, ".") for kind in kinds))
+    results = tuple(place for name, place in places.items() if name in match.spelling.writes)
+    columns = BARRIER_COLUMNS if match.form.traits.queue == "mbarrier" else {}
+    written = {place[0] for place in results}
+    sources = tuple(number for number in range(len(kinds)) if number not in written)
+    return _Layout(match.form.traits, places, results, sources, match.form.queued, columns)
 
 
 def _part(operands: tuple[Operand, ...], place: tuple[int, ...]) -> Operand:
@@ -146,7 +165,7 @@ def _columns(inst: Inst) -> dict[str, range]:
     widths = [len(flatten(operand)) for operand in inst._operands]
     starts = [sum(widths[:number]) for number in range(len(widths))]
     columns = {}
-    for name, (number, *part) in inst._places.items():
+    for name, (number, *part) in inst._layout.places.items():
         first, end = starts[number], starts[number] + widths[number]
         alone = isinstance(inst._operands[number], nodes.Address) and not part
         columns[name] = range(first, first + 1) if alone else range(first + bool(part), end)
@@ -244,16 +263,12 @@ def registers_of(operand: Operand) -> list[Register]:
 
 def results(inst: Inst) -> list[Register]:
     """The registers that an instruction writes."""
-    names = inst.match.spelling.writes if inst.match else ()
-    return [register for name in names if name in inst._places for register in registers_of(inst.operand(name))]
+    return [register for place in inst._layout.results for register in registers_of(_part(inst._operands, place))]
 
 
 def sources(inst: Inst) -> list[Register]:
     """The registers that an instruction reads, apart from its guard; of an unknown one, all that it names."""
-    written = {
-        inst._places[name][0] for name in (inst.match.spelling.writes if inst.match else ()) if name in inst._places
-    }
-    return [r for i, operand in enumerate(inst._operands) if i not in written for r in registers_of(operand)]
+    return [register for number in inst._layout.sources for register in registers_of(inst._operands[number])]
 
 
 def mentions(inst: Inst) -> tuple[list[str], list[str]]:

@@ -122,7 +122,7 @@ class _Reader:
     def __init__(self, cluster: Cluster, keys: NDArray[np.int64]) -> None:
         self.cluster = cluster
         self.insts = cluster.launch.insts
-        self.words = [word_count(inst) if inst.form.queued else 0 for inst in self.insts]
+        self.widths = [word_count(inst) if inst.form.queued else 0 for inst in self.insts]
         self.stride = cluster.shared_stride
         self.keys = keys
         self.nbytes: list[int] = []
@@ -407,7 +407,7 @@ def _steps(reader: _Reader, number: int, rank: int, row: list[int], queue: deque
         return [_plain(reader, inst, rank, row[2], row[3])]
     found: list[dict[str, Any]] = []
     for _ in range(row[2]):
-        op = Op(inst, rank, 0, 0, queue.popleft()[2 : 2 + reader.words[number]])
+        op = Op(inst, rank, 0, 0, queue.popleft()[2 : 2 + reader.widths[number]])
         read = RECORDS[inst.name]
         if inst.name in TRAFFIC:
             found += read(reader, op)

@@ -149,7 +149,7 @@ def warp_sync(watch: Watch, row: Row) -> None:
 
 @meaning(
     "bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync", "bar.arrive", "bar.cta.arrive", "barrier.arrive",
-    "barrier.cta.arrive", "bar.red", "bar.cta.red",
+    "barrier.cta.arrive", "bar.red", "bar.cta.red", "barrier.red", "barrier.cta.red",
 )  # fmt: skip
 def named(watch: Watch, row: Row) -> None:
     rank, live = row.warp // watch.cluster.per_cta, int(watch.live[row.warp]).bit_count()
