@@ -98,7 +98,8 @@ class Inst:
 
     def operand(self, name: str) -> Operand:
         """An operand, or a part of one. KeyError for one that the instruction does not have."""
-        return _part(self._operands, self._layout.places[name])
+        place = self._layout.places[name]
+        return self._operands[place[0]] if len(place) == 1 else _part(self._operands, place)
 
     def find(self, name: str) -> Operand | None:
         """As `operand`, None for one that is left out."""
@@ -252,6 +253,8 @@ def place(inst: Inst) -> str:
 def registers_of(operand: Operand) -> list[Register]:
     if isinstance(operand, Register):
         return [operand]
+    if isinstance(operand, nodes.Imm):
+        return []
     if isinstance(operand, nodes.Vector):
         return [r for item in operand.items for r in registers_of(item)]
     if isinstance(operand, nodes.Pair):
@@ -274,7 +277,9 @@ def sources(inst: Inst) -> list[Register]:
 def mentions(inst: Inst) -> tuple[list[str], list[str]]:
     """Names of the registers that an instruction reads, and of those that it writes."""
     used = [register.name for register in sources(inst)]
-    return used + ([inst.guard.name] if inst.guard else []), [register.name for register in results(inst)]
+    if inst.guard:
+        used.append(inst.guard.name)
+    return used, [register.name for register in results(inst)]
 
 
 def targets(inst: Inst) -> list[int]:
