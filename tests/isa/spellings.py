@@ -85,10 +85,10 @@ def _address(name: str, text: str, slots: Mapping[str, str]) -> str:
         return f"[d30, {{{', '.join(f'r{i}' for i in range(_count(coords.split('*')[1], slots)))}}}]"
     if name.startswith("tcgen05") and not name.endswith(("alloc", "commit")):
         return "[r9]"
-    space = slots.get("dst" if inner == "d" else "src" if inner == "a" else "", slots.get("space", ""))
+    space = slots.get({"dst_mem": "dst", "src_mem": "src"}.get(inner, ""), slots.get("space", ""))
     small = (
-        inner == "mbar"
-        or (name == "cp.async" and inner == "d")
+        (inner == "mbar" and not name.startswith(("mbarrier", "cp.async.mbarrier", "tcgen05.commit")))
+        or (name == "cp.async" and inner == "dst_mem")
         or space.startswith("shared")
         or name.startswith(("st.async", "red.async", "ldmatrix", "stmatrix", "clusterlaunch"))
     )

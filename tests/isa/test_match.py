@@ -73,7 +73,7 @@ def test_supports_a_form() -> None:
 
 def test_describe() -> None:
     assert isa.describe("tcgen05.commit") == (
-        "Arrive at an mbarrier when this thread's earlier mma, cp and shift are complete.\n"
+        "Arrive at an mbarrier when this thread's mma, cp and shift are complete.\n"
         "Issued by one thread.\n"
         "Completes by mbarrier arrive.\n"
         "Targets: sm_100f.\n"

@@ -9,11 +9,15 @@ from __future__ import annotations
 from functools import cache
 
 from warpwright.errors import UsageError
-from warpwright.isa.notation import Form, Match, Modifier, Spelling
+from warpwright.isa.notation import UNKNOWN, Form, Match, Modifier, Operand, Places, Spelling
 from warpwright.isa.notation import supports as _supports
 from warpwright.isa.table import FORMS
+from warpwright.isa.traits import QUEUES, Traits
 
-__all__ = ["FORMS", "Form", "Match", "Modifier", "Spelling", "describe", "lookup", "match", "supports"]
+__all__ = [
+    "FORMS", "QUEUES", "UNKNOWN", "Form", "Match", "Modifier", "Operand", "Places", "Spelling", "Traits", "describe",
+    "lookup", "match", "supports",
+]  # fmt: skip
 
 
 @cache

@@ -13,11 +13,11 @@ _LANE_COPIES = forms(
     "each active lane",
     "cp.async group",
     """
-cp.async  9.7.9.25.3.1  Copy 4, 8 or 16 bytes from global to shared memory.
+cp.async  9.7.9.25.3.1  Copy 4, 8 or 16 bytes from global to shared memory. [lane-copy]
     cp.async.cop=ca|cg.shared.global{.hint=L2::cache_hint}{.prefetch=PREFETCH}
-    ...    [d], [a], #size{, src_size:u32}{if hint, policy:b64}
+    ...    [dst_mem], [src_mem], #size{, src_size:u32}{if hint, policy:b64}
     cp.async.cop=ca|cg.shared::cta.global{.hint=L2::cache_hint}{.prefetch=PREFETCH}
-    ...    [d], [a], #size{, src_size:u32}{if hint, policy:b64}
+    ...    [dst_mem], [src_mem], #size{, src_size:u32}{if hint, policy:b64}
 """,
 )
 
@@ -25,29 +25,29 @@ _GROUPS = forms(
     "each active lane",
     "return",
     """
-cp.async.commit_group  9.7.9.25.3.2  Close the group of this thread's cp.async copies.
+cp.async.commit_group  9.7.9.25.3.2  Close the group of this thread's cp.async copies. [lane-copy]
     cp.async.commit_group
-cp.async.wait_group  9.7.9.25.3.3  Wait until at most N of this thread's newest cp.async groups are pending.
+cp.async.wait_group  9.7.9.25.3.3  Wait until at most N of this thread's newest cp.async groups pend. [lane-copy blocks]
     cp.async.wait_group                             #n
-cp.async.wait_all  9.7.9.25.3.3  Wait for all of this thread's cp.async copies.
+cp.async.wait_all  9.7.9.25.3.3  Wait for all of this thread's cp.async copies. [lane-copy blocks]
     cp.async.wait_all
-cp.async.bulk.commit_group  9.7.9.27.2.1  Close the group of this thread's bulk copies.
+cp.async.bulk.commit_group  9.7.9.27.2.1  Close the group of this thread's bulk copies. [copy]
     cp.async.bulk.commit_group
-cp.async.bulk.wait_group  9.7.9.27.2.2  Wait until at most N of this thread's newest bulk groups pend (.read: unread).
+cp.async.bulk.wait_group  9.7.9.27.2.2  Wait until at most N of a thread's bulk groups pend. [copy blocks]
     cp.async.bulk.wait_group{.read}                 #n
-tensormap.replace  9.7.9.28  Change one field of a tensor map in memory.
+tensormap.replace  9.7.9.28  Change one field of a tensor map in memory. [service blocks]
     tensormap.replace.tile.field=global_address{.space=global|shared::cta}.b1024.type=b64
-    ...    [a], b          @ sm_90a sm_100f sm_120f
+    ...    [addr], new_val          @ sm_90a sm_100f sm_120f
     tensormap.replace.tile.field=rank{.space=global|shared::cta}.b1024.type=b32
-    ...    [a], b          @ sm_90a sm_100f sm_120f
+    ...    [addr], new_val          @ sm_90a sm_100f sm_120f
     tensormap.replace.tile.field=box_dim|global_dim|element_stride{.space=global|shared::cta}.b1024.type=b32
-    ...    [a], #i, b      @ sm_90a sm_100f sm_120f
+    ...    [addr], #ord, new_val      @ sm_90a sm_100f sm_120f
     tensormap.replace.tile.field=global_stride{.space=global|shared::cta}.b1024.type=b64
-    ...    [a], #i, b      @ sm_90a sm_100f sm_120f
+    ...    [addr], #ord, new_val      @ sm_90a sm_100f sm_120f
     tensormap.replace.tile.field=elemtype|interleave_layout|swizzle_mode|fill_mode{.space=global|shared::cta}.b1024.type=b32
-    ...    [a], #b         @ sm_90a sm_100f sm_120f
+    ...    [addr], #new_val         @ sm_90a sm_100f sm_120f
     tensormap.replace.tile.field=swizzle_atomicity{.space=global|shared::cta}.b1024.type=b32
-    ...    [a], #b         @ sm_100f sm_120f
+    ...    [addr], #new_val         @ sm_100f sm_120f
 """,
 )
 
@@ -55,8 +55,8 @@ _MBARRIER_ARRIVE = forms(
     "each active lane",
     "mbarrier arrive",
     """
-cp.async.mbarrier.arrive  9.7.13.15.15  Arrive at an mbarrier when all prior cp.async of this thread are done.
-    cp.async.mbarrier.arrive{.noinc}{.space=SHARED_CTA}.type=b64   [a]
+cp.async.mbarrier.arrive  9.7.13.15.15  Arrive at an mbarrier when this thread's prior cp.async are done. [lane-copy]
+    cp.async.mbarrier.arrive{.noinc}{.space=SHARED_CTA}.type=b64   [mbar]
 """,
 )
 
@@ -64,12 +64,12 @@ _STORES = forms(
     "each active lane",
     "mbarrier complete_tx",
     """
-st.async  9.7.9.12  Store to shared memory of the cluster and tell an mbarrier there.
+st.async  9.7.9.12  Store to shared memory of the cluster and tell an mbarrier there. [copy async]
     st.async{.weak}{.space=shared::cluster}.mbarrier::complete_tx::bytes{.vec=v2|v4}.type=b32|u32|s32|f32
     ...    [a], b*vec, [mbar]
     st.async{.weak}{.space=shared::cluster}.mbarrier::complete_tx::bytes{.vec=v2}.type=MEMORY64
     ...    [a], b*vec, [mbar]
-red.async  9.7.13.7  Reduce into shared memory of the cluster and tell an mbarrier there.
+red.async  9.7.13.7  Reduce into shared memory of the cluster and tell an mbarrier there. [copy async]
     red.async.sem=relaxed.scope=cluster{.space=shared::cluster}.mbarrier::complete_tx::bytes<TX_REDUCTION>
     ...    [a], b, [mbar]
 """,
@@ -79,55 +79,55 @@ _BULK_COPIES = forms(
     "one thread",
     "mbarrier complete_tx or bulk async-group, as .completion says",
     """
-cp.async.bulk  9.7.9.25.4.1  Copy bytes between global and shared memory or between CTAs of a cluster.
+cp.async.bulk  9.7.9.25.4.1  Copy bytes between global and shared memory or between CTAs of a cluster. [copy async]
     cp.async.bulk.dst=shared::cluster.src=global<TO_CLUSTER>
-    ...    [d], [a], size:u32, [mbar]{if multicast, mask:u16}{if hint, policy:b64}
+    ...    [dst_mem], [src_mem], size:u32, [mbar]{if multicast, mask:u16}{if hint, policy:b64}
     cp.async.bulk.dst=shared::cta.src=global<TO_CTA>
-    ...    [d], [a], size:u32, [mbar]{if hint, policy:b64}
+    ...    [dst_mem], [src_mem], size:u32, [mbar]{if hint, policy:b64}
     cp.async.bulk.dst=shared::cluster.src=shared::cta.completion=mbarrier::complete_tx::bytes
-    ...    [d], [a], size:u32, [mbar]
+    ...    [dst_mem], [src_mem], size:u32, [mbar]
     cp.async.bulk.dst=global.src=shared::cta<TO_GLOBAL>
-    ...    [d], [a], size:u32{if hint, policy:b64}
+    ...    [dst_mem], [src_mem], size:u32{if hint, policy:b64}
     cp.async.bulk.dst=global.src=shared::cta<TO_GLOBAL>.cp_mask
-    ...    [d], [a], size:u32{if hint, policy:b64}, bytes:u16                             @ sm_100+
-cp.reduce.async.bulk  9.7.9.25.4.2  Reduce bytes of shared memory into global or another CTA's shared memory.
+    ...    [dst_mem], [src_mem], size:u32{if hint, policy:b64}, byte_mask:u16                             @ sm_100+
+cp.reduce.async.bulk  9.7.9.25.4.2  Reduce bytes of shared memory into global or a CTA's shared memory. [copy async]
     cp.reduce.async.bulk.dst=shared::cluster.src=shared::cta.completion=mbarrier::complete_tx::bytes<TX_REDUCTION>
-    ...    [d], [a], size:u32, [mbar]
+    ...    [dst_mem], [src_mem], size:u32, [mbar]
     cp.reduce.async.bulk.dst=global.src=shared::cta<TO_GLOBAL><BULK_REDUCTION>
-    ...    [d], [a], size:u32{if hint, policy:b64}
-cp.async.bulk.tensor  9.7.9.27.1.2  Copy a box of a tensor between global and shared memory.
+    ...    [dst_mem], [src_mem], size:u32{if hint, policy:b64}
+cp.async.bulk.tensor  9.7.9.27.1.2  Copy a box of a tensor between global and shared memory. [copy async]
     cp.async.bulk.tensor.dim=DIM.dst=shared::cluster.src=global{.mode=tile}<TO_CLUSTER>
-    ...    [d], [map, coords*dim], [mbar]{if multicast, mask:u16}{if hint, policy:b64}
+    ...    [dst_mem], [map, coords*dim], [mbar]{if multicast, mask:u16}{if hint, policy:b64}
     cp.async.bulk.tensor.dim=DIM.dst=shared::cta.src=global{.mode=tile}<TO_CTA>
-    ...    [d], [map, coords*dim], [mbar]{if hint, policy:b64}
+    ...    [dst_mem], [map, coords*dim], [mbar]{if hint, policy:b64}
     cp.async.bulk.tensor.dim=DIM.dst=shared::cluster.src=global{.mode=tile}<PAIR_TO_CLUSTER>
-    ...    [d], [map, coords*dim], [mbar]{if multicast, mask:u16}{if hint, policy:b64}   @ sm_100f
+    ...    [dst_mem], [map, coords*dim], [mbar]{if multicast, mask:u16}{if hint, policy:b64}   @ sm_100f
     cp.async.bulk.tensor.dim=DIM.dst=shared::cta.src=global{.mode=tile}<PAIR_TO_CTA>
-    ...    [d], [map, coords*dim], [mbar]{if hint, policy:b64}                           @ sm_100f
+    ...    [dst_mem], [map, coords*dim], [mbar]{if hint, policy:b64}                           @ sm_100f
     cp.async.bulk.tensor.dim=3d|4d|5d.dst=shared::cluster.src=global.mode=im2col<TO_CLUSTER>
-    ...    [d], [map, coords*dim], [mbar], offsets*im2col{if multicast, mask:u16}{if hint, policy:b64}
+    ...    [dst_mem], [map, coords*dim], [mbar], offsets*im2col{if multicast, mask:u16}{if hint, policy:b64}
     cp.async.bulk.tensor.dim=3d|4d|5d.dst=shared::cluster.src=global.mode=im2col<PAIR_TO_CLUSTER>
-    ...    [d], [map, coords*dim], [mbar], offsets*im2col{if multicast, mask:u16}{if hint, policy:b64}   @ sm_100f
+    ...    [dst_mem], [map, coords*dim], [mbar], offsets*im2col{if multicast, mask:u16}{if hint, policy:b64}   @ sm_100f
     cp.async.bulk.tensor.dim=3d|4d|5d.dst=shared::cta.src=global.mode=im2col<TO_CTA>
-    ...    [d], [map, coords*dim], [mbar], offsets*im2col{if hint, policy:b64}
+    ...    [dst_mem], [map, coords*dim], [mbar], offsets*im2col{if hint, policy:b64}
     cp.async.bulk.tensor.dim=3d|4d|5d.dst=shared::cta.src=global.mode=im2col::w<TO_CTA>
-    ...    [d], [map, coords*dim], [mbar], offsets*2{if hint, policy:b64}                @ sm_100+
+    ...    [dst_mem], [map, coords*dim], [mbar], offsets*2{if hint, policy:b64}                @ sm_100+
     cp.async.bulk.tensor.dim=3d|4d|5d.dst=shared::cta.src=global.mode=im2col::w::128<TO_CTA>
-    ...    [d], [map, coords*dim], [mbar], offsets*2{if hint, policy:b64}                @ sm_100f
+    ...    [dst_mem], [map, coords*dim], [mbar], offsets*2{if hint, policy:b64}                @ sm_100f
     cp.async.bulk.tensor.dim=3d|4d|5d.dst=shared::cluster.src=global.mode=im2col::w|im2col::w::128<TO_CLUSTER>
-    ...    [d], [map, coords*dim], [mbar], offsets*2{if multicast, mask:u16}{if hint, policy:b64}   @ sm_100f
+    ...    [dst_mem], [map, coords*dim], [mbar], offsets*2{if multicast, mask:u16}{if hint, policy:b64}   @ sm_100f
     cp.async.bulk.tensor.dim=2d.dst=shared::cta.src=global.mode=tile::gather4<TO_CTA>
-    ...    [d], [map, coords*5], [mbar]{if hint, policy:b64}                             @ sm_100+
+    ...    [dst_mem], [map, coords*5], [mbar]{if hint, policy:b64}                             @ sm_100+
     cp.async.bulk.tensor.dim=2d.dst=shared::cluster.src=global.mode=tile::gather4<TO_CLUSTER>
-    ...    [d], [map, coords*5], [mbar]{if multicast, mask:u16}{if hint, policy:b64}     @ sm_100f
+    ...    [dst_mem], [map, coords*5], [mbar]{if multicast, mask:u16}{if hint, policy:b64}     @ sm_100f
     cp.async.bulk.tensor.dim=2d.dst=shared::cluster.src=global.mode=tile::gather4<PAIR_TO_CLUSTER>
-    ...    [d], [map, coords*5], [mbar]{if multicast, mask:u16}{if hint, policy:b64}     @ sm_100f
+    ...    [dst_mem], [map, coords*5], [mbar]{if multicast, mask:u16}{if hint, policy:b64}     @ sm_100f
     cp.async.bulk.tensor.dim=DIM.dst=global.src=shared::cta{.mode=tile}<TO_GLOBAL>
-    ...    [map, coords*dim], [a]{if hint, policy:b64}
+    ...    [map, coords*dim], [src_mem]{if hint, policy:b64}
     cp.async.bulk.tensor.dim=3d|4d|5d.dst=global.src=shared::cta.mode=im2col_no_offs<TO_GLOBAL>
-    ...    [map, coords*dim], [a]{if hint, policy:b64}
+    ...    [map, coords*dim], [src_mem]{if hint, policy:b64}
     cp.async.bulk.tensor.dim=2d.dst=global.src=shared::cta.mode=tile::scatter4<TO_GLOBAL>
-    ...    [map, coords*5], [a]{if hint, policy:b64}                                     @ sm_100f
+    ...    [map, coords*5], [src_mem]{if hint, policy:b64}                                     @ sm_100f
 """,
 )
 
@@ -135,11 +135,11 @@ _BULK_REDUCE = forms(
     "one thread",
     "bulk async-group",
     """
-cp.reduce.async.bulk.tensor  9.7.9.27.1.3  Reduce a box of shared memory into a tensor in global memory.
+cp.reduce.async.bulk.tensor  9.7.9.27.1.3  Reduce a box of shared memory into a tensor in global memory. [copy async]
     cp.reduce.async.bulk.tensor.dim=DIM.dst=global.src=shared::cta.op=RED{.mode=tile}.completion=bulk_group{.hint=L2::cache_hint}
-    ...    [map, coords*dim], [a]{if hint, policy:b64}
+    ...    [map, coords*dim], [src_mem]{if hint, policy:b64}
     cp.reduce.async.bulk.tensor.dim=3d|4d|5d.dst=global.src=shared::cta.op=RED.mode=im2col_no_offs.completion=bulk_group{.hint=L2::cache_hint}
-    ...    [map, coords*dim], [a]{if hint, policy:b64}
+    ...    [map, coords*dim], [src_mem]{if hint, policy:b64}
 """,
 )
 
@@ -147,9 +147,9 @@ _PREFETCHES = forms(
     "one thread",
     "nothing: a hint",
     """
-cp.async.bulk.prefetch  9.7.9.25.4.3  Hint: bring bytes of global memory to L2.
-    cp.async.bulk.prefetch.L2.src=global{.hint=L2::cache_hint}     [a], size:u32{if hint, policy:b64}
-cp.async.bulk.prefetch.tensor  9.7.9.27.1.4  Hint: bring a box of a tensor to L2.
+cp.async.bulk.prefetch  9.7.9.25.4.3  Hint: bring bytes of global memory to L2. [copy async]
+    cp.async.bulk.prefetch.L2.src=global{.hint=L2::cache_hint}     [src_mem], size:u32{if hint, policy:b64}
+cp.async.bulk.prefetch.tensor  9.7.9.27.1.4  Hint: bring a box of a tensor to L2. [copy async]
     cp.async.bulk.prefetch.tensor.dim=DIM.L2.src=global{.mode=tile}{.hint=L2::cache_hint}
     ...    [map, coords*dim]{if hint, policy:b64}
     cp.async.bulk.prefetch.tensor.dim=3d|4d|5d.L2.src=global.mode=im2col{.hint=L2::cache_hint}
@@ -163,9 +163,9 @@ _WARP = forms(
     "the whole warp, converged",
     "return",
     """
-tensormap.cp_fenceproxy  9.7.13.16  Copy a tensor map from shared to global memory and release it to tensor copies.
+tensormap.cp_fenceproxy  9.7.13.16  Copy a tensor map to global memory and release it to tensor copies. [service blocks]
     tensormap.cp_fenceproxy.dst=global.src=shared::cta.tensormap::generic.sem=release.scope=SCOPE.sync.aligned
-    ...    [d], [a], #size
+    ...    [dst_mem], [src_mem], #size
 """,
 )
 
@@ -173,11 +173,11 @@ _LAUNCH_CONTROL = forms(
     "one thread",
     "mbarrier complete_tx",
     """
-clusterlaunchcontrol.try_cancel.async  9.7.13.17  Ask for a cluster of this grid that has not started.
+clusterlaunchcontrol.try_cancel.async  9.7.13.17  Ask for a cluster of this grid that has not started. [copy async]
     clusterlaunchcontrol.try_cancel.async{.space=shared::cta}.mbarrier::complete_tx::bytes.type=b128
-    ...    [a], [mbar]   @ sm_100+
+    ...    [addr], [mbar]   @ sm_100+
     clusterlaunchcontrol.try_cancel.async{.space=shared::cta}.mbarrier::complete_tx::bytes.multicast=multicast::cluster::all.type=b128
-    ...    [a], [mbar]   @ sm_100f sm_120f
+    ...    [addr], [mbar]   @ sm_100f sm_120f
 """,
 )
 

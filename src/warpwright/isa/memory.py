@@ -10,7 +10,7 @@ FORMS = forms(
     "each active lane",
     "return",
     """
-ld  9.7.9.8,9.7.9.9  Load from memory.
+ld  9.7.9.8,9.7.9.9  Load from memory. [read]
     ld{.weak}{.space=LDSPACE}{.cop=ca|cg|cs|lu|cv}<VALUE>           d*vec, [a]
     ld{.weak}{.space=global}{.cop=ca|cg|cs|lu|cv}{.hint=L2::cache_hint}{.prefetch=PREFETCH}<VALUE>
     ...                                                             d*vec, [a]{if hint, policy:b64}
@@ -37,9 +37,9 @@ ld  9.7.9.8,9.7.9.9  Load from memory.
     ...                                                             d*vec, [a]{if hint, policy:b64}  @ sm_100+ 8.8
     ld.space=global.nc{.evict=EVICT_L1}{.evict2=EVICT_L2}{.hint=L2::cache_hint}{.prefetch=PREFETCH}<WIDE>
     ...                                                             d*vec, [a]{if hint, policy:b64}  @ sm_100+ 8.8
-ldu  9.7.9.10  Load the same address in every lane.
+ldu  9.7.9.10  Load the same address in every lane. [read]
     ldu{.space=global}<VALUE>                                    d*vec, [a]
-st  9.7.9.11  Store to memory.
+st  9.7.9.11  Store to memory. [write]
     st{.weak}{.space=STSPACE}{.cop=wb|cg|cs|wt}<VALUE>              [a], b*vec
     st{.weak}{.space=global}{.cop=wb|cg|cs|wt}{.hint=L2::cache_hint}<VALUE>
     ...                                                             [a], b*vec{if hint, policy:b64}
@@ -56,7 +56,7 @@ st  9.7.9.11  Store to memory.
     st.sem=relaxed|release.scope=SCOPE{.space=global}{.evict=EVICT_L1}{.evict2=EVICT_L2}{.hint=L2::cache_hint}<WIDE>
     ...                                                             [a], b*vec{if hint, policy:b64}  @ sm_100+ 8.8
     st.mmio.sem=relaxed.scope=sys{.space=global}.type=MEMORY        [a], b
-atom  9.7.13.5  Read, modify and write memory in one step; returns the old value.
+atom  9.7.13.5  Read, modify and write memory in one step; returns the old value. [update]
     atom{.sem=relaxed|acquire|release|acq_rel}{.scope=SCOPE}{.space=global}<REDUCTION>
     ...                                                             d, [a], b{if hint, policy:b64}
     atom{.sem=relaxed|acquire|release|acq_rel}{.scope=SCOPE}.space=SHARED<SHARED_REDUCTION>    d, [a], b
@@ -66,7 +66,7 @@ atom  9.7.13.5  Read, modify and write memory in one step; returns the old value
     atom{.sem=relaxed|acquire|release|acq_rel}{.scope=SCOPE}{.space=global|SHARED}.op=cas.type=BITS|b128  d, [a], b, c
     atom{.sem=relaxed|acquire|release|acq_rel}{.scope=SCOPE}{.space=global}<VECTOR_REDUCTION>
     ...                                                             d*vec, [a], b*vec{if hint, policy:b64}
-red  9.7.13.6  Read, modify and write memory in one step.
+red  9.7.13.6  Read, modify and write memory in one step. [update]
     red{.sem=relaxed|release}{.scope=SCOPE}{.space=global}<REDUCTION>         [a], b{if hint, policy:b64}
     red{.sem=relaxed|release}{.scope=SCOPE}.space=SHARED<SHARED_REDUCTION>    [a], b
     red{.sem=relaxed|release}{.scope=SCOPE}{.space=global}<VECTOR_REDUCTION>  [a], b*vec{if hint, policy:b64}

@@ -10,7 +10,7 @@ _WARP = forms(
     "the whole warp, converged",
     "return",
     """
-ldmatrix  9.7.14.5.15  Load 8x8 matrices from shared memory into the fragments of a warp.
+ldmatrix  9.7.14.5.15  Load 8x8 matrices from shared memory into the fragments of a warp. [read]
     ldmatrix.sync.aligned.shape=m8n8.num=x1|x2|x4{.trans}{.space=SHARED_CTA}.type=b16      d:b32*num, [a]
     ldmatrix.sync.aligned.shape=m16n16.num=x1|x2.trans{.space=SHARED_CTA}.type=b8
     ...    d:b32*num, [a]   @ sm_100f sm_120f
@@ -18,7 +18,7 @@ ldmatrix  9.7.14.5.15  Load 8x8 matrices from shared memory into the fragments o
     ...    d:b32*num, [a]   @ sm_100f sm_120f
     ldmatrix.sync.aligned.shape=m16n16.num=x1|x2.trans{.space=SHARED_CTA}.type=b8x16.src_fmt=b6x16_p32|b4x16_p64
     ...    d:b32*num, [a]   @ sm_100f sm_120f
-stmatrix  9.7.14.5.16  Store the fragments of a warp to shared memory as matrices.
+stmatrix  9.7.14.5.16  Store the fragments of a warp to shared memory as matrices. [write]
     stmatrix.sync.aligned.shape=m8n8.num=x1|x2|x4{.trans}{.space=SHARED_CTA}.type=b16      [a], b:b32*num
     stmatrix.sync.aligned.shape=m16n8.num=x1|x2|x4.trans{.space=SHARED_CTA}.type=b8
     ...    [a], b:b32*num   @ sm_100f sm_120f
@@ -75,39 +75,39 @@ _WARPGROUP_MMA = forms(
     "the whole warpgroup, converged",
     "wgmma.commit_group and wgmma.wait_group",
     """
-wgmma.mma_async  9.7.15.5.2  Multiply matrices of shared memory, A also of registers, accumulate in registers.
+wgmma.mma_async  9.7.15.5.2  Multiply matrices of shared memory (A also of registers) into registers. [wgmma async]
     wgmma.mma_async.sync.aligned.shape=M64_K16.dtype=f32.atype=bf16.btype=bf16
-    ...    d:f32*sums, a:b64, b:b64, p:pred, #scale_a, #scale_b, #trans_a, #trans_b   @ sm_90a
+    ...    d:f32*sums, a:b64, b:b64, scale_d:pred, #scale_a, #scale_b, #trans_a, #trans_b   @ sm_90a
     wgmma.mma_async.sync.aligned.shape=M64_K16.dtype=f32.atype=bf16.btype=bf16
-    ...    d:f32*sums, a:b32*4, b:b64, p:pred, #scale_a, #scale_b, #trans_b   @ sm_90a
+    ...    d:f32*sums, a:b32*4, b:b64, scale_d:pred, #scale_a, #scale_b, #trans_b   @ sm_90a
     wgmma.mma_async.sync.aligned.shape=M64_K16.dtype=f32.atype=f16.btype=f16
-    ...    d:f32*sums, a:b64, b:b64, p:pred, #scale_a, #scale_b, #trans_a, #trans_b   @ sm_90a
+    ...    d:f32*sums, a:b64, b:b64, scale_d:pred, #scale_a, #scale_b, #trans_a, #trans_b   @ sm_90a
     wgmma.mma_async.sync.aligned.shape=M64_K16.dtype=f32.atype=f16.btype=f16
-    ...    d:f32*sums, a:b32*4, b:b64, p:pred, #scale_a, #scale_b, #trans_b   @ sm_90a
+    ...    d:f32*sums, a:b32*4, b:b64, scale_d:pred, #scale_a, #scale_b, #trans_b   @ sm_90a
     wgmma.mma_async.sync.aligned.shape=M64_K16.dtype=f16.atype=f16.btype=f16
-    ...    d:b32*sums, a:b64, b:b64, p:pred, #scale_a, #scale_b, #trans_a, #trans_b   @ sm_90a
+    ...    d:b32*sums, a:b64, b:b64, scale_d:pred, #scale_a, #scale_b, #trans_a, #trans_b   @ sm_90a
     wgmma.mma_async.sync.aligned.shape=M64_K16.dtype=f16.atype=f16.btype=f16
-    ...    d:b32*sums, a:b32*4, b:b64, p:pred, #scale_a, #scale_b, #trans_b   @ sm_90a
+    ...    d:b32*sums, a:b32*4, b:b64, scale_d:pred, #scale_a, #scale_b, #trans_b   @ sm_90a
     wgmma.mma_async.sync.aligned.shape=M64_K8.dtype=f32.atype=tf32.btype=tf32
-    ...    d:f32*sums, a:b64, b:b64, p:pred, #scale_a, #scale_b   @ sm_90a
+    ...    d:f32*sums, a:b64, b:b64, scale_d:pred, #scale_a, #scale_b   @ sm_90a
     wgmma.mma_async.sync.aligned.shape=M64_K8.dtype=f32.atype=tf32.btype=tf32
-    ...    d:f32*sums, a:b32*4, b:b64, p:pred, #scale_a, #scale_b   @ sm_90a
+    ...    d:f32*sums, a:b32*4, b:b64, scale_d:pred, #scale_a, #scale_b   @ sm_90a
     wgmma.mma_async.sync.aligned.shape=M64_K32.dtype=f32.atype=FP8.btype=FP8
-    ...    d:f32*sums, a:b64, b:b64, p:pred, #scale_a, #scale_b   @ sm_90a
+    ...    d:f32*sums, a:b64, b:b64, scale_d:pred, #scale_a, #scale_b   @ sm_90a
     wgmma.mma_async.sync.aligned.shape=M64_K32.dtype=f32.atype=FP8.btype=FP8
-    ...    d:f32*sums, a:b32*4, b:b64, p:pred, #scale_a, #scale_b   @ sm_90a
+    ...    d:f32*sums, a:b32*4, b:b64, scale_d:pred, #scale_a, #scale_b   @ sm_90a
     wgmma.mma_async.sync.aligned.shape=M64_K32.dtype=f16.atype=FP8.btype=FP8
-    ...    d:b32*sums, a:b64, b:b64, p:pred, #scale_a, #scale_b   @ sm_90a
+    ...    d:b32*sums, a:b64, b:b64, scale_d:pred, #scale_a, #scale_b   @ sm_90a
     wgmma.mma_async.sync.aligned.shape=M64_K32.dtype=f16.atype=FP8.btype=FP8
-    ...    d:b32*sums, a:b32*4, b:b64, p:pred, #scale_a, #scale_b   @ sm_90a
+    ...    d:b32*sums, a:b32*4, b:b64, scale_d:pred, #scale_a, #scale_b   @ sm_90a
     wgmma.mma_async.sync.aligned.shape=M64_K32_INT.dtype=s32.atype=INT8.btype=INT8{.satfinite}
-    ...    d:s32*sums, a:b64, b:b64, p:pred   @ sm_90a
+    ...    d:s32*sums, a:b64, b:b64, scale_d:pred   @ sm_90a
     wgmma.mma_async.sync.aligned.shape=M64_K32_INT.dtype=s32.atype=INT8.btype=INT8{.satfinite}
-    ...    d:s32*sums, a:b32*4, b:b64, p:pred   @ sm_90a
+    ...    d:s32*sums, a:b32*4, b:b64, scale_d:pred   @ sm_90a
     wgmma.mma_async.sync.aligned.shape=M64_K256.dtype=s32.atype=b1.btype=b1.action=and.popc
-    ...    d:s32*sums, a:b64, b:b64, p:pred   @ sm_90a
+    ...    d:s32*sums, a:b64, b:b64, scale_d:pred   @ sm_90a
     wgmma.mma_async.sync.aligned.shape=M64_K256.dtype=s32.atype=b1.btype=b1.action=and.popc
-    ...    d:s32*sums, a:b32*4, b:b64, p:pred   @ sm_90a
+    ...    d:s32*sums, a:b32*4, b:b64, scale_d:pred   @ sm_90a
 """,
 )
 
@@ -115,12 +115,12 @@ _WARPGROUP_SYNC = forms(
     "the whole warpgroup, converged",
     "return",
     """
-wgmma.fence  9.7.15.7.1  Order accesses to registers before the wgmma.mma_async that follow.
+wgmma.fence  9.7.15.7.1  Order accesses to registers before the wgmma.mma_async that follow. [wgmma]
     wgmma.fence.sync.aligned                    @ sm_90a
-wgmma.commit_group  9.7.15.7.2  Close the group of the wgmma.mma_async issued since the last one.
+wgmma.commit_group  9.7.15.7.2  Close the group of the wgmma.mma_async issued since the last one. [wgmma]
     wgmma.commit_group.sync.aligned             @ sm_90a
-wgmma.wait_group  9.7.15.7.3  Wait until at most a number of the newest groups are unfinished.
-    wgmma.wait_group.sync.aligned    #pending   @ sm_90a
+wgmma.wait_group  9.7.15.7.3  Wait until at most a number of the newest groups are unfinished. [wgmma blocks]
+    wgmma.wait_group.sync.aligned    #n   @ sm_90a
 """,
 )
 

@@ -1,9 +1,9 @@
 """The notation in which the table of instruction forms is written, and the match of one opcode against it.
 
-A table is text. A line that starts at the margin opens a form: its name, its PTX ISA 9.1 sections, its meaning.
-Each indented line below is one spelling::
+A table is text. A line that starts at the margin opens a form: its name, its PTX ISA 9.1 sections, its meaning, its
+traits (see `traits`). Each indented line below is one spelling::
 
-    ld  9.7.9.8,9.7.9.9  Load from memory.
+    ld  9.7.9.8,9.7.9.9  Load from memory. [read]
         ld{.weak}{.space=SPACE}{.cop=ca|cg|cs}{.vec=v2|v4}.type=LOAD   d*vec, [a]{, policy:b64}
         ld.sem=relaxed|acquire.scope=SCOPE{.space=SPACE}.type=LOAD     d, [a]                      @ sm_90+
 
@@ -19,7 +19,8 @@ Each indented line below is one spelling::
 
 Operands are ``name`` (of the type in slot ``type``), ``name:slot-or-type``, ``name*slot-or-count`` (a vector),
 ``[name]`` (an address), ``a|p`` (two results), ``#name`` (an immediate), ``{, …}`` (may be left out),
-``{if slot, …}`` (there exactly when the slot is filled). A line that starts with ``...`` continues the one before it.
+``{if slot, …}`` (there exactly when the slot is filled); ``_`` is an operand d that must be the sink. Operands at the
+start called d, p, q or redval are the results. A line that starts with ``...`` continues the one before it.
 """
 
 from __future__ import annotations
@@ -28,10 +29,15 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 
 from warpwright.isa.sets import SETS, TAILS
+from warpwright.isa.traits import Traits, traits_of
 
-__all__ = ["Form", "Match", "Modifier", "Spelling", "forms", "supports"]
+__all__ = ["UNKNOWN", "Form", "Match", "Modifier", "Operand", "Places", "Spelling", "forms", "supports"]
+
+Places = Mapping[str, tuple[int, ...]]
+_RESULTS = {"d", "p", "q", "redval"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +58,32 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Spelling:
-    """One line of syntax: modifiers in order, operands as text, targets, every word that may stand in it.
+class Operand:
+    """One operand of a spelling: ``names`` of its parts, of a pair or of an address and the vector in it.
 
-    ``since`` is the lowest ``.version``, "" where the target asks for as much.
+    ``optional``: whether it may be left out; ``slot``: the modifier that it comes with, else ""; ``kind``: "v" a
+    vector, "p" a pair ``a|p`` or the first of it alone, "a" an address, "." anything else.
+    """
+
+    names: tuple[str, ...]
+    optional: bool
+    slot: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """One line of syntax: modifiers in order, operands as text and by name, targets, every word that may stand in it.
+
+    ``since`` is the lowest ``.version``, "" where the target asks for as much; ``writes``: names of the results.
     """
 
     text: str
     groups: tuple[Group, ...]
     operands: str
+    named: tuple[Operand, ...]
     arity: tuple[int, int]
+    writes: frozenset[str]
     targets: tuple[str, ...]
     since: str
     words: frozenset[str]
@@ -89,7 +111,7 @@ class Spelling:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One PTX instruction: what it means, who issues it, when its effect is complete, how it is spelled."""
+    """One PTX instruction: what it means, who issues it, when its effect is complete, how it is spelled, what it is."""
 
     name: str
     section: str
@@ -98,6 +120,19 @@ class Form:
     completes_by: str
     spellings: tuple[Spelling, ...]
     slots: frozenset[str]
+    traits: Traits
+
+    @property
+    def queued(self) -> bool:
+        """Whether the issue leaves a record for an engine or a service, which performs the instruction later."""
+        queue = self.traits.queue
+        later = self.completes_by not in ("return", "nothing: a hint")
+        return queue == "service" or (later and queue in ("tensor", "copy", "lane-copy"))
+
+    @property
+    def collective(self) -> bool:
+        """Whether lanes or warps issue it together."""
+        return self.issued_by not in ("each active lane", "one thread")
 
     @property
     def syntax(self) -> tuple[str, ...]:
@@ -139,6 +174,29 @@ class Match:
                 raise KeyError(f"{self.form.name} has no slot {slot!r}; it has {', '.join(sorted(self.form.slots))}")
             return ""
         return word
+
+    def places(self, shape: str) -> Places:
+        """Where each operand stands that is present, by name: its number, then the number of the part it is.
+
+        ``shape`` has a letter an operand of the instruction: "v" a vector, "p" a pair ``d|p``, "." anything else. The
+        parts of a pair are 0 and 1; the vector in an address is part 1, the address as a whole its first name.
+        """
+        operands = [operand for operand in self.spelling.named if not operand.slot or operand.slot in self.chosen]
+        spare = len(shape) - sum(not operand.optional for operand in operands)
+        places: dict[str, tuple[int, ...]] = {}
+        at = 0
+        for operand in operands:
+            kind = shape[at : at + 1]
+            if operand.optional:
+                if spare <= 0 or (operand.kind == "v" and kind != "v"):
+                    continue
+                spare -= 1
+            first, *others = operand.names
+            places[first] = (at, 0) if kind == "p" else (at,)
+            if kind == "p" or operand.kind != "p":
+                places.update((name, (at, part)) for part, name in enumerate(others, start=1))
+            at += 1
+        return places
 
 
 def _read(groups: tuple[Group, ...], words: tuple[str, ...], at: int, word: int) -> dict[str, str] | None:
@@ -219,22 +277,26 @@ def _admits(target: str, arch: str) -> bool:
 
 def forms(issued_by: str, completes_by: str, table: str) -> tuple[Form, ...]:
     """The forms of one table, all with the same issuer and completion."""
-    found: list[tuple[str, str, str, list[str]]] = []
+    found: list[tuple[str, list[str]]] = []
     for line in table.splitlines():
         if line[:1].strip():
-            name, section, doc = line.split(maxsplit=2)
-            found.append((name, section, doc, []))
+            found.append((line, []))
         elif line.strip().startswith("..."):
-            found[-1][3][-1] += line.strip()[3:]
+            found[-1][1][-1] += line.strip()[3:]
         elif line.strip():
-            found[-1][3].append(line.strip())
-    return tuple(_form(name, section, doc, issued_by, completes_by, lines) for name, section, doc, lines in found)
+            found[-1][1].append(line.strip())
+    return tuple(_form(head, issued_by, completes_by, lines) for head, lines in found)
 
 
-def _form(name: str, section: str, doc: str, issued_by: str, completes_by: str, lines: list[str]) -> Form:
+def _form(head: str, issued_by: str, completes_by: str, lines: list[str]) -> Form:
+    name, section, rest = head.split(maxsplit=2)
+    doc, _, traits = rest.partition(" [")
     spellings = tuple(_spelling(name, expanded) for line in lines for expanded in _expand(line))
     slots = frozenset(slot for spelling in spellings for slot in spelling.slots())
-    return Form(name, section, doc, issued_by, completes_by, spellings, slots)
+    return Form(name, section, doc, issued_by, completes_by, spellings, slots, traits_of(traits.rstrip("]")))
+
+
+UNKNOWN = Form("", "", "An opcode that no table describes.", "each active lane", "return", (), frozenset(), Traits())
 
 
 def _expand(line: str) -> Iterator[str]:
@@ -257,7 +319,9 @@ def _spelling(name: str, line: str) -> Spelling:
     groups = tuple(_groups(opcode[len(name) :]))
     text = f"{opcode} {operands}".rstrip()
     known = frozenset(word for group in groups for modifier in group.modifiers for word in modifier.alternatives)
-    return Spelling(text, groups, operands, _arity(operands), tuple(words) or ("all",), since, known)
+    named = tuple(_operands(operands))
+    arity = sum(not (operand.optional or operand.slot) for operand in named), len(named)
+    return Spelling(text, groups, operands, named, arity, _writes(named), tuple(words) or ("all",), since, known)
 
 
 _GROUP = re.compile(r"\{([^{}]*)\}|(\.[^.{}]+)")
@@ -278,9 +342,19 @@ def _modifier(slot: str, words: str) -> Modifier:
     return Modifier(slot or words, frozenset(alternatives), words)
 
 
-def _arity(operands: str) -> tuple[int, int]:
-    """The least and the largest number of operands; commas inside ``[…]`` do not count."""
-    flat = re.sub(r"\[[^\]]*\]", "address", operands)
-    required = re.sub(r"\{[^{}]*\}", "", flat)
-    least = len([part for part in required.split(",") if part.strip()])
-    return least, least + sum(group.count(",") for group in re.findall(r"\{([^{}]*)\}", flat))
+_OPERAND = re.compile(r"\{(?:if (\w+))?, ([^{}]+)\}|((?:\[[^\]]*\]|\{\|[^{}]*\}|[^,{}\[\]\s])+)")
+_NAME = re.compile(r"(?:^|[\[|,#]\s*)([a-z_]\w*)")
+
+
+def _operands(text: str) -> Iterator[Operand]:
+    for found in _OPERAND.finditer(text):
+        slot, written = found[1] or "", found[2] or found[3]
+        names = tuple("d" if name == "_" else name for name in _NAME.findall(written))
+        optional = found[2] is not None and not slot
+        kind = next((kind for sign, kind in (("[", "a"), ("|", "p"), ("*", "v")) if sign in written), ".")
+        yield Operand(names, optional, slot, kind)
+
+
+def _writes(operands: tuple[Operand, ...]) -> frozenset[str]:
+    results = takewhile(lambda operand: operand.kind != "a" and _RESULTS.issuperset(operand.names), operands)
+    return frozenset(name for operand in results for name in operand.names)

@@ -10,37 +10,37 @@ _BARRIERS = forms(
     "every warp that takes part, converged when .aligned",
     "return",
     """
-bar.sync  9.7.13.1  Arrive at a named barrier of the CTA and wait for it.
+bar.sync  9.7.13.1  Arrive at a named barrier of the CTA and wait for it. [barrier blocks]
     bar.sync                                        a:u32{, b:u32}
-bar.arrive  9.7.13.1  Arrive at a named barrier of the CTA without waiting.
+bar.arrive  9.7.13.1  Arrive at a named barrier of the CTA without waiting. [barrier]
     bar.arrive                                      a:u32, b:u32
-bar.red  9.7.13.1  Wait for a named barrier and reduce a predicate over its threads.
+bar.red  9.7.13.1  Wait for a named barrier and reduce a predicate over its threads. [barrier blocks]
     bar.red.op=popc.type=u32                        d, a:u32{, b:u32}, c:pred
     bar.red.op=and|or.type=pred                     d, a:u32{, b:u32}, c:pred
-bar.cta.sync  9.7.13.1  Arrive at a named barrier of the CTA and wait for it.
+bar.cta.sync  9.7.13.1  Arrive at a named barrier of the CTA and wait for it. [barrier blocks]
     bar.cta.sync                                    a:u32{, b:u32}
-bar.cta.arrive  9.7.13.1  Arrive at a named barrier of the CTA without waiting.
+bar.cta.arrive  9.7.13.1  Arrive at a named barrier of the CTA without waiting. [barrier]
     bar.cta.arrive                                  a:u32, b:u32
-bar.cta.red  9.7.13.1  Wait for a named barrier and reduce a predicate over its threads.
+bar.cta.red  9.7.13.1  Wait for a named barrier and reduce a predicate over its threads. [barrier blocks]
     bar.cta.red.op=popc.type=u32                    d, a:u32{, b:u32}, c:pred
     bar.cta.red.op=and|or.type=pred                 d, a:u32{, b:u32}, c:pred
-barrier.sync  9.7.13.1  Arrive at a named barrier of the CTA and wait for it.
+barrier.sync  9.7.13.1  Arrive at a named barrier of the CTA and wait for it. [barrier blocks]
     barrier.sync{.aligned}                          a:u32{, b:u32}
-barrier.arrive  9.7.13.1  Arrive at a named barrier of the CTA without waiting.
+barrier.arrive  9.7.13.1  Arrive at a named barrier of the CTA without waiting. [barrier]
     barrier.arrive{.aligned}                        a:u32, b:u32
-barrier.red  9.7.13.1  Wait for a named barrier and reduce a predicate over its threads.
+barrier.red  9.7.13.1  Wait for a named barrier and reduce a predicate over its threads. [barrier blocks]
     barrier.red.op=popc{.aligned}.type=u32          d, a:u32{, b:u32}, c:pred
     barrier.red.op=and|or{.aligned}.type=pred       d, a:u32{, b:u32}, c:pred
-barrier.cta.sync  9.7.13.1  Arrive at a named barrier of the CTA and wait for it.
+barrier.cta.sync  9.7.13.1  Arrive at a named barrier of the CTA and wait for it. [barrier blocks]
     barrier.cta.sync{.aligned}                      a:u32{, b:u32}
-barrier.cta.arrive  9.7.13.1  Arrive at a named barrier of the CTA without waiting.
+barrier.cta.arrive  9.7.13.1  Arrive at a named barrier of the CTA without waiting. [barrier]
     barrier.cta.arrive{.aligned}                    a:u32, b:u32
-barrier.cta.red  9.7.13.1  Wait for a named barrier and reduce a predicate over its threads.
+barrier.cta.red  9.7.13.1  Wait for a named barrier and reduce a predicate over its threads. [barrier blocks]
     barrier.cta.red.op=popc{.aligned}.type=u32      d, a:u32{, b:u32}, c:pred
     barrier.cta.red.op=and|or{.aligned}.type=pred   d, a:u32{, b:u32}, c:pred
-barrier.cluster.arrive  9.7.13.3  Arrive at the barrier of the cluster without waiting.
+barrier.cluster.arrive  9.7.13.3  Arrive at the barrier of the cluster without waiting. [barrier]
     barrier.cluster.arrive{.sem=release|relaxed}{.aligned}
-barrier.cluster.wait  9.7.13.3  Wait until every thread of the cluster has arrived.
+barrier.cluster.wait  9.7.13.3  Wait until every thread of the cluster has arrived. [barrier blocks]
     barrier.cluster.wait{.sem=acquire}{.aligned}
 """,
 )
@@ -67,7 +67,7 @@ fence.proxy.async  9.7.13.4  Order this thread's generic accesses with those of 
     fence.proxy.async.space=global|shared::cta|shared::cluster
 fence.proxy.tensormap::generic  9.7.13.4  Order generic writes of a tensor map with its use by tensor copies.
     fence.proxy.tensormap::generic.sem=release.scope=SCOPE
-    fence.proxy.tensormap::generic.sem=acquire.scope=SCOPE                [a], #size
+    fence.proxy.tensormap::generic.sem=acquire.scope=SCOPE                [addr], #size
 fence.proxy.async::generic  9.7.13.4  One-directional proxy fence for objects synchronised through mbarriers.
     fence.proxy.async::generic.sem=acquire.restrict=sync_restrict::shared::cluster.scope=cluster
     fence.proxy.async::generic.sem=release.restrict=sync_restrict::shared::cta.scope=cluster
@@ -78,42 +78,47 @@ _MBARRIERS = forms(
     "each active lane",
     "return",
     """
-mbarrier.init  9.7.13.15.9  Make an mbarrier that expects count arrivals a phase.
-    mbarrier.init{.space=SHARED_CTA}.type=b64       [a], b:u32
-mbarrier.inval  9.7.13.15.10  End the life of an mbarrier.
-    mbarrier.inval{.space=SHARED_CTA}.type=b64      [a]
-mbarrier.expect_tx  9.7.13.15.11  Raise the bytes that the current phase waits for.
-    mbarrier.expect_tx{.sem=relaxed.scope=cta|cluster}{.space=SHARED}.type=b64     [a], b:u32
-mbarrier.complete_tx  9.7.13.15.12  Lower the bytes that the current phase waits for, as an asynchronous copy does.
-    mbarrier.complete_tx{.sem=relaxed.scope=cta|cluster}{.space=SHARED}.type=b64   [a], b:u32
-mbarrier.arrive  9.7.13.15.13  Arrive: lower the pending count of the current phase.
-    mbarrier.arrive{.sem=release|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64    d, [a]{, b:u32}
-    mbarrier.arrive{.sem=release|relaxed.scope=cta|cluster}.space=shared::cluster.type=b64    _, [a]{, b:u32}
-mbarrier.arrive.expect_tx  9.7.13.15.13  Raise the bytes that the current phase waits for, then arrive once.
-    mbarrier.arrive.expect_tx{.sem=release|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64   d, [a], b:u32
-    mbarrier.arrive.expect_tx{.sem=release|relaxed.scope=cta|cluster}.space=shared::cluster.type=b64   _, [a], b:u32
-mbarrier.arrive.noComplete  9.7.13.15.13  Arrive where the arrival cannot complete the phase.
-    mbarrier.arrive.noComplete{.sem=release.scope=cta}{.space=SHARED_CTA}.type=b64  d, [a], b:u32
-mbarrier.arrive_drop  9.7.13.15.14  Arrive and lower the expected count of later phases.
-    mbarrier.arrive_drop{.sem=release|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64    d, [a]{, b:u32}
-    mbarrier.arrive_drop{.sem=release|relaxed.scope=cta|cluster}.space=shared::cluster.type=b64    _, [a]{, b:u32}
-mbarrier.arrive_drop.expect_tx  9.7.13.15.14  Raise the bytes waited for, then arrive and drop.
-    mbarrier.arrive_drop.expect_tx{.sem=release|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64  d, [a], b:u32
+mbarrier.init  9.7.13.15.9  Make an mbarrier that expects count arrivals a phase. [mbarrier]
+    mbarrier.init{.space=SHARED_CTA}.type=b64       [mbar], count:u32
+mbarrier.inval  9.7.13.15.10  End the life of an mbarrier. [mbarrier]
+    mbarrier.inval{.space=SHARED_CTA}.type=b64      [mbar]
+mbarrier.expect_tx  9.7.13.15.11  Raise the bytes that the current phase waits for. [mbarrier]
+    mbarrier.expect_tx{.sem=relaxed.scope=cta|cluster}{.space=SHARED}.type=b64     [mbar], tx_count:u32
+mbarrier.complete_tx  9.7.13.15.12  Lower the bytes that the current phase waits for, as a copy does. [mbarrier]
+    mbarrier.complete_tx{.sem=relaxed.scope=cta|cluster}{.space=SHARED}.type=b64   [mbar], tx_count:u32
+mbarrier.arrive  9.7.13.15.13  Arrive: lower the pending count of the current phase. [mbarrier]
+    mbarrier.arrive{.sem=release|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64    d, [mbar]{, count:u32}
+    mbarrier.arrive{.sem=release|relaxed.scope=cta|cluster}.space=shared::cluster.type=b64    _, [mbar]{, count:u32}
+mbarrier.arrive.expect_tx  9.7.13.15.13  Raise the bytes that the current phase waits for, then arrive once. [mbarrier]
+    mbarrier.arrive.expect_tx{.sem=release|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64
+    ...    d, [mbar], tx_count:u32
+    mbarrier.arrive.expect_tx{.sem=release|relaxed.scope=cta|cluster}.space=shared::cluster.type=b64
+    ...    _, [mbar], tx_count:u32
+mbarrier.arrive.noComplete  9.7.13.15.13  Arrive where the arrival cannot complete the phase. [mbarrier]
+    mbarrier.arrive.noComplete{.sem=release.scope=cta}{.space=SHARED_CTA}.type=b64  d, [mbar], count:u32
+mbarrier.arrive_drop  9.7.13.15.14  Arrive and lower the expected count of later phases. [mbarrier]
+    mbarrier.arrive_drop{.sem=release|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64    d, [mbar]{, count:u32}
+    mbarrier.arrive_drop{.sem=release|relaxed.scope=cta|cluster}.space=shared::cluster.type=b64 _, [mbar]{, count:u32}
+mbarrier.arrive_drop.expect_tx  9.7.13.15.14  Raise the bytes waited for, then arrive and drop. [mbarrier]
+    mbarrier.arrive_drop.expect_tx{.sem=release|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64
+    ...    d, [mbar], tx_count:u32
     mbarrier.arrive_drop.expect_tx{.sem=release|relaxed.scope=cta|cluster}.space=shared::cluster.type=b64
-    ...    _, [a], b:u32
-mbarrier.arrive_drop.noComplete  9.7.13.15.14  Arrive and drop where that cannot complete the phase.
-    mbarrier.arrive_drop.noComplete{.sem=release.scope=cta}{.space=SHARED_CTA}.type=b64     d, [a], b:u32
-mbarrier.test_wait  9.7.13.15.16  Whether the phase of a state token is complete; does not wait.
-    mbarrier.test_wait{.sem=acquire|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64          p:pred, [a], b
-mbarrier.test_wait.parity  9.7.13.15.16  Whether the phase of a parity is complete; does not wait.
-    mbarrier.test_wait.parity{.sem=acquire|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64   p:pred, [a], b:u32
-mbarrier.try_wait  9.7.13.15.16  Whether the phase of a state token is complete; may wait for a time.
-    mbarrier.try_wait{.sem=acquire|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64  p:pred, [a], b{, c:u32}
-mbarrier.try_wait.parity  9.7.13.15.16  Whether the phase of a parity is complete; may wait for a time.
+    ...    _, [mbar], tx_count:u32
+mbarrier.arrive_drop.noComplete  9.7.13.15.14  Arrive and drop where that cannot complete the phase. [mbarrier]
+    mbarrier.arrive_drop.noComplete{.sem=release.scope=cta}{.space=SHARED_CTA}.type=b64     d, [mbar], count:u32
+mbarrier.test_wait  9.7.13.15.16  Whether the phase of a state token is complete; does not wait. [mbarrier]
+    mbarrier.test_wait{.sem=acquire|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64 p:pred, [mbar], state
+mbarrier.test_wait.parity  9.7.13.15.16  Whether the phase of a parity is complete; does not wait. [mbarrier]
+    mbarrier.test_wait.parity{.sem=acquire|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64
+    ...    p:pred, [mbar], parity:u32
+mbarrier.try_wait  9.7.13.15.16  Whether the phase of a state token is complete; may wait a time. [mbarrier blocks]
+    mbarrier.try_wait{.sem=acquire|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64
+    ...    p:pred, [mbar], state{, time:u32}
+mbarrier.try_wait.parity  9.7.13.15.16  Whether the phase of a parity is complete; may wait a time. [mbarrier blocks]
     mbarrier.try_wait.parity{.sem=acquire|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64
-    ...    p:pred, [a], b:u32{, c:u32}
-mbarrier.pending_count  9.7.13.15.17  Pending count held in a state token.
-    mbarrier.pending_count.type=b64                 d:u32, a
+    ...    p:pred, [mbar], parity:u32{, time:u32}
+mbarrier.pending_count  9.7.13.15.17  Pending count held in a state token. [mbarrier]
+    mbarrier.pending_count.type=b64                 d:u32, state
 """,
 )
 

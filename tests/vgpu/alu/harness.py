@@ -46,7 +46,8 @@ class Row:
 
     @cached_property
     def match(self) -> isa.Match:
-        match = isa.match(self.opcode)
+        arity = len(re.findall(r"\{[^}]*\}|[^,\s][^,]*", self.operands)) if self.operands else None
+        match = isa.match(self.opcode, arity)
         assert match is not None, self.opcode
         return match
 

@@ -11,7 +11,8 @@ from warpwright import isa
 from warpwright.errors import MemoryFault
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.ptx import nodes
-from warpwright.vgpu.engines.op import BoundMap, Op
+from warpwright.vgpu.engines.op import BoundMap
+from warpwright.vgpu.program.operation import Op
 from warpwright.vgpu.program.program import Inst
 
 MAP_AT = 0x7000_0000_1000
@@ -72,10 +73,34 @@ class Cluster:
 
 
 def operation(opcode: str, *words: int, rank: int = 0, a_in_tmem: bool = False) -> Op:
-    """An operation whose operand words are given; only the second operand's kind matters to an engine."""
-    operands: tuple[Any, ...] = (nodes.Address(nodes.Reg("%a")),) * len(words)
-    if opcode.startswith("tcgen05.mma") and not a_in_tmem:
-        operands = (operands[0], nodes.Reg("%d"), *operands[2:])
+    """An operation whose operand words are given in order; the operands are those that take as many."""
     match = isa.match(opcode)
     assert match is not None, opcode
-    return Op(Inst(0, opcode, match, operands), rank, 0, 0, [word & (1 << 64) - 1 for word in words])
+    named = [o for o in match.spelling.named if not o.slot or o.slot in match.chosen]
+    spare = len(words) - sum(_width(match, o) for o in named if not o.optional)
+    operands: list[Any] = []
+    for operand in named:
+        width = _width(match, operand)
+        if operand.optional and width > spare:
+            continue
+        spare -= width if operand.optional else 0
+        in_tmem = a_in_tmem and operand.names == ("a",)
+        operands.append(_operand("a" if in_tmem else operand.kind, width))
+    inst = Inst(0, opcode, isa.match(opcode, len(operands)) or match, tuple(operands))
+    return Op(inst, rank, 0, 0, [word & (1 << 64) - 1 for word in words])
+
+
+def _width(match: isa.Match, operand: isa.Operand) -> int:
+    """Words of an operand: tensor coordinates after the map, elements of a vector."""
+    if len(operand.names) == 2:
+        return 1 + (5 if match["mode"].startswith("tile::") else int(match["dim"][0]))
+    if operand.names == ("disable_output_lane",):
+        return 4 * int(match["group"][-1])
+    return int(match["vec"][1:] or 1) if operand.kind == "v" and "vec" in match.form.slots else 1
+
+
+def _operand(kind: str, width: int) -> Any:
+    register, vector = nodes.Reg("%a"), nodes.Vector((nodes.Reg("%a"),) * (width - (kind == "a")))
+    if kind == "a":
+        return nodes.Address(register, 0, (vector,) if vector.items else ())
+    return vector if width > 1 else register

@@ -8,6 +8,7 @@ import pytest
 from tests.vgpu.engines.operands import DTYPES, wide
 from tests.vgpu.engines.rounding import steps
 from warpwright.vgpu.engines import hardware
+from warpwright.vgpu.jit import tensor_core
 
 F32 = np.float32
 CASES = [
@@ -98,4 +99,4 @@ def test_infinities_and_nans(x: float, y: float, c: float, expected: int) -> Non
 
 
 def test_types_have_numbers() -> None:
-    assert set(hardware.FORMATS) >= {type for type in DTYPES if type not in ("s8", "u8")}
+    assert set(tensor_core.FORMATS) >= {type for type in DTYPES if type not in ("s8", "u8")}

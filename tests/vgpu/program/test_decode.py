@@ -8,7 +8,7 @@ from tests.vgpu.helpers import parsed, refused, run, text
 from warpwright import ptx
 from warpwright.errors import DeviceError, UsageError
 from warpwright.vgpu.program.decode import decode
-from warpwright.vgpu.program.program import Program, Symbol
+from warpwright.vgpu.program.program import Program, Symbol, mentions, successors
 
 BASE = 0x7000_0000_0000
 
@@ -31,12 +31,18 @@ def test_parameters_are_aligned() -> None:
     ]
 
 
+def moved(found: Program) -> list[Symbol]:
+    """The symbols that the program's moves read, in order."""
+    sources = [inst.operand("a") for inst in found.insts if inst.name == "mov"]
+    return [source for source in sources if isinstance(source, Symbol)]
+
+
 def test_shared_variables_then_dynamic_memory() -> None:
     """Offsets from 1024 on, in order of use; every extern array begins where dynamic memory does."""
     top = """.shared .align 4 .b8 unused[64]; .shared .align 8 .b8 a[12]; .shared .align 16 .u32 b;
         .extern .shared .align 128 .b8 x[]; .extern .shared .align 4 .f32 y[];"""
     found = program("mov.u32 %r3, x; mov.u32 %r3, a; mov.u32 %r3, b; mov.u32 %r3, y; ret;", top=top)
-    places = {o.name: o.value for i in found.insts for o in i.operands if isinstance(o, Symbol) and o.space == "shared"}
+    places = {o.name: o.value for o in moved(found) if o.space == "shared"}
     assert places == {"a": 1024, "b": 1040, "x": 1152, "y": 1152}
     assert (found.shared_bytes, found.dynamic_offset) == (1044, 1152)
 
@@ -44,9 +50,9 @@ def test_shared_variables_then_dynamic_memory() -> None:
 def test_a_place_within_dynamic_memory() -> None:
     top = ".shared .align 8 .b8 a[16]; .extern .shared .align 128 .b8 x[];"
     found = program("mov.u32 %r3, a; mov.u32 %r3, x+128; mov.u32 %r3, a+8; ld.shared.u32 %r3, [x+4]; ret;", top=top)
-    places = [o.value for i in found.insts for o in i.operands if isinstance(o, Symbol) and o.space == "shared"]
+    places = [o.value for o in moved(found) if o.space == "shared"]
     assert places == [1024, 1152 + 128, 1032]
-    address = next(inst for inst in found.insts if inst.opcode == "ld.shared.u32").operands[1]
+    address = next(inst for inst in found.insts if inst.opcode == "ld.shared.u32").operand("a")
     assert (address.base.value, address.offset) == (1152, 4)
 
 
@@ -66,8 +72,25 @@ def test_blocks_end_at_branches_and_begin_at_labels() -> None:
     names = [[inst.opcode.split(".")[0] for inst in block.insts] for block in found.blocks]
     assert names[1:] == [["setp", "bra"], ["bar"], ["mov", "ret"], ["exit"], []]
     branch = next(inst for inst in found.insts if inst.opcode == "bra")
-    assert branch.operands[0].value == 1
+    assert branch.operand("label").value == 1
     assert branch.guard is not None
+
+
+def test_control_goes_to_every_target_of_a_branch_list_and_nowhere_else() -> None:
+    body = "L: .branchtargets A, B; brx.idx %r0, L; A: mov.u32 %r3, 1; bra C; B: mov.u32 %r3, 2; C: trap;"
+    found = program(body)
+    blocks = {block.name: block for block in reversed(found.blocks)}
+    branch = next(block for block in found.blocks if block.insts and block.insts[-1].name == "brx.idx")
+    assert successors(branch, len(found.blocks)) == [blocks["A"].index, blocks["B"].index]
+    assert successors(blocks["C"], len(found.blocks)) == []
+
+
+def test_registers_that_an_instruction_reads_and_writes() -> None:
+    found = program("lop3.or.b32 %r3|%p1, %r4, %r5, %r6, 1, %p2; @%p3 st.shared.u32 [%r7], %r8; ret;")
+    assert [mentions(inst) for inst in found.insts if inst.name in ("lop3", "st")] == [
+        (["%r4", "%r5", "%r6", "%p2"], ["%r3", "%p1"]),
+        (["%r7", "%r8", "%p3"], []),
+    ]
 
 
 def test_directives() -> None:
@@ -84,9 +107,9 @@ def test_scopes_keep_names_apart() -> None:
         call f, (%r0); call f, (%r1); ret;"""
     found = program(body, top=top)
     written = [
-        inst.operands[0]
+        inst.operand("d")
         for inst in found.insts
-        if inst.opcode in ("mov.u32", "mov.u64") and str(inst.operands[0].name).startswith("%v")
+        if inst.opcode in ("mov.u32", "mov.u64") and str(inst.operand("d").name).startswith("%v")
     ]
     names = [register.name for register in written]
     assert [register.bits for register in written] == [32, 64, 32, 32, 32]

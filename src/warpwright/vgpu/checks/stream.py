@@ -23,7 +23,7 @@ from warpwright.errors import DeviceError, LimitReached
 from warpwright.vgpu.engines.box import geometry, window
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.engines.tensor_copy import coordinates, form_of
-from warpwright.vgpu.jit.issue import QUEUED, flatten
+from warpwright.vgpu.jit.issue import flatten
 from warpwright.vgpu.jit.runtime import function
 from warpwright.vgpu.jit.state import DONE, RECORD_WORDS
 from warpwright.vgpu.machine.events import Records, Rows
@@ -94,7 +94,7 @@ class Shared:
         self.turns = itertools.count()
         self.word_masks = np.array([word_masks(inst) for inst in insts], np.uint64)
         self.operand_masks = np.array([operand_mask(inst) for inst in insts], np.int64)
-        self.queued = np.array([inst.name in QUEUED for inst in insts], np.bool_)
+        self.queued = np.array([inst.form.queued for inst in insts], np.bool_)
         self.box_stores = np.array([stores_box(inst) for inst in insts], np.bool_)
 
 
@@ -212,7 +212,7 @@ class Stream:
         form = form_of(op.inst.opcode)
         with suppress(DeviceError):
             box = geometry(self.cluster.tensor_map(op, op.words[form.map]).map)
-            return box.rank == form.dims and window(box, coordinates(op, form)) is not None
+            return box.rank == form.dims and window(box, coordinates(op)) is not None
         return False
 
     def _steps(self, starts: Rows) -> Rows:

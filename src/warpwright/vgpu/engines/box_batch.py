@@ -18,7 +18,7 @@ from warpwright.vgpu.engines.box import CHUNK, Chunks, Geometry, chunks, geometr
 from warpwright.vgpu.engines.op import BoundMap, Fabric, Op
 from warpwright.vgpu.engines.tensor_copy import ALIGNMENT, TensorForm, form_of
 from warpwright.vgpu.jit.runtime import function
-from warpwright.vgpu.jit.state import RANK_SHIFT, RESERVED_SHARED
+from warpwright.vgpu.program.memory_map import RANK_SHIFT, RESERVED_SHARED
 from warpwright.vgpu.program.program import Inst
 
 __all__ = ["Loads", "is_plain_load"]
@@ -31,10 +31,9 @@ IntArray = NDArray[np.int64]
 
 def is_plain_load(inst: Inst) -> bool:
     """Whether an instruction is a tile load to one CTA."""
-    if inst.name != "cp.async.bulk.tensor":
+    if "map" not in inst.columns or "dst_mem" not in inst.columns:
         return False
-    form = form_of(inst.opcode)
-    return form.load and not form.mask and form.mode in ("", "tile")
+    return not inst["multicast"] and inst["mode"] in ("", "tile")
 
 
 class _Known(NamedTuple):
@@ -58,14 +57,11 @@ class Loads:
     def complete(self, fabric: Fabric, inst: Inst, rows: NDArray[np.uint64]) -> bool:
         """Complete the loads of one instruction, a record each; False, with nothing done, when one is unusual."""
         form = form_of(inst.opcode)
-        words: IntArray = rows.view(np.int64)[:, _FIRST_WORD:]
-        fixed = np.stack(
-            [rows[:, 0], rows[:, 1], *(rows[:, _FIRST_WORD + at] for at in (form.map, form.shared, form.mbar))]
-        )
+        fixed = np.stack([rows[:, 0], rows[:, 1], *(_values(inst, rows, name) for name in ("map", "dst_mem", "mbar"))])
         known = self._know(fabric, form, inst, rows, fixed.tobytes())
         if known is None:
             return False
-        coords = words[:, form.coords].astype(np.int32).astype(np.int64)
+        coords = _vectors(inst, rows, "coords").astype(np.int32).astype(np.int64)
         if (
             not (coords >= 0).all()
             or not (coords <= known.latest).all()
@@ -97,6 +93,18 @@ class Loads:
         return known
 
 
+def _values(inst: Inst, rows: NDArray[np.uint64], name: str) -> IntArray:
+    """An operand of every record."""
+    values: IntArray = rows.view(np.int64)[:, _FIRST_WORD + inst.columns[name].start]
+    return values
+
+
+def _vectors(inst: Inst, rows: NDArray[np.uint64], name: str) -> IntArray:
+    columns = inst.columns[name]
+    values: IntArray = rows.view(np.int64)[:, _FIRST_WORD + columns.start : _FIRST_WORD + columns.stop]
+    return values
+
+
 def _held(known: _Known, sources: IntArray, plan: Chunks) -> bool:
     """Whether boxes of a tensor that reaches anywhere lie in the memory of its array."""
     last = known.bound.host + len(known.bound.data) - (int(plan.tensor.max()) + 1) * CHUNK
@@ -104,18 +112,18 @@ def _held(known: _Known, sources: IntArray, plan: Chunks) -> bool:
 
 
 def _understand(fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.uint64]) -> _Known | None:
-    words: IntArray = rows.view(np.int64)[:, _FIRST_WORD:]
     issuer = rows.view(np.int64)[:, 1] >> 32
-    if (words[:, form.map] != words[0, form.map]).any():
+    maps = _values(inst, rows, "map")
+    if (maps != maps[0]).any():
         return None
     op = Op(
         inst, int(issuer[0]), int(rows[0, 1]) >> 8 & 0xFFFFFF, int(rows[0, 1]) & 0xFF, rows[0, _FIRST_WORD:].tolist()
     )
-    bound = fabric.tensor_map(op, op.words[form.map])
+    bound = fabric.tensor_map(op, op["map"])
     box = geometry(bound.map)
     if box.rank != form.dims or box.reach > len(bound.data) or box.map.interleave != "none" or box.map.dtype is tf32:
         return None
-    (rank, offset), (owner, barrier) = (_place(words[:, at]) for at in (form.shared, form.mbar))
+    (rank, offset), (owner, barrier) = (_place(_values(inst, rows, name)) for name in ("dst_mem", "mbar"))
     phase = int(offset[0]) % box.period
     same = (offset % box.period == phase).all() and not (form.own and (rank != issuer).any())
     if not (same and _legal(fabric, form, box, phase, (rank, offset), (owner, barrier))):

@@ -10,45 +10,20 @@ The arithmetic itself stands in ``jit/hardware.ll``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.vgpu.engines.operand import buffer
 from warpwright.vgpu.jit.runtime import function
+from warpwright.vgpu.jit.tensor_core import Model
 
-__all__ = ["FORMATS", "Model", "accumulate", "model_of"]
+__all__ = ["accumulate", "model_of"]
 
 Floats = NDArray[np.float32]
 
-# fraction bits and least exponent of normal numbers
-FORMATS = {
-    "f16": (10, -14),
-    "bf16": (7, -126),
-    "tf32": (10, -126),
-    "e4m3": (3, -6),
-    "e5m2": (2, -14),
-    "f32": (23, -126),
-}
+
 _FRACTION = 25  # of aligned terms on Hopper and Blackwell
 _FP8_FRACTION = 13  # of Hopper's wgmma with 8-bit floats, whose results keep as many bits
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """``fraction``: bits after the point of aligned terms; ``keep``: of results (10: float16, rounded to nearest)."""
-
-    fraction: int
-    a_type: str
-    b_type: str
-    d_type: str
-    keep: int
-
-    def words(self) -> NDArray[np.int32]:
-        """The model as ``hardware_multiply`` reads it."""
-        formats = (*FORMATS[self.a_type], *FORMATS[self.b_type], FORMATS[self.d_type][1])
-        return np.array([self.fraction, *formats, self.keep], np.int32)
 
 
 def model_of(a_type: str, b_type: str, d_type: str, arch: str) -> Model:

@@ -23,8 +23,8 @@ NOWHERE = 0xFFFF_FFFF
 
 def complete(fabric: Fabric, op: Op) -> None:
     """Answer a request: 16 bytes to shared memory, then count them at the mbarrier, in each CTA that is to know."""
-    rank, offset = locate(fabric, op, op.words[0], "response")
-    mbar_rank, mbar = barrier(fabric, op, op.words[1])
+    rank, offset = locate(fabric, op, op["addr"], "response")
+    mbar_rank, mbar = barrier(fabric, op, op["mbar"])
     if rank != op.rank or mbar_rank != op.rank:
         raise fabric.failure(
             ProtocolError,

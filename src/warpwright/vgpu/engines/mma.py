@@ -19,7 +19,8 @@ from warpwright.layout import InstrDescriptor, tmem_a_layout
 from warpwright.vgpu.engines import hardware
 from warpwright.vgpu.engines.accumulator import Block, blocks, cells_of, check_columns, held, update, width
 from warpwright.vgpu.engines.op import Fabric, Op
-from warpwright.vgpu.engines.operand import K_BYTES, TYPES, Shape, as_float, buffer, gather, plan, reads
+from warpwright.vgpu.engines.operand import K_BYTES, Shape, buffer, gather, plan, reads
+from warpwright.vgpu.jit.tensor_core import TYPES, as_float
 
 __all__ = ["A_COLUMNS", "Form", "Product", "Run", "form_of", "multiply", "product_of"]
 
@@ -30,19 +31,13 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """What an opcode says and where its operands are among the words. ``plain``: without lane masks, scale or A in
-    tensor memory; ``refused``: why it is not executed."""
+    """What an opcode says. ``refused``: why it is not executed; ``enable``: the word of enable-input-d."""
 
     kind: str
     group: int
     ws: bool
     tmem_a: bool
-    masks: slice
     enable: int
-    scale: int
-    zero_columns: int
-    words: int
-    plain: bool
     refused: str
 
 
@@ -51,21 +46,15 @@ def form_of(opcode: str, words: int, tmem_a: bool) -> Form:
     """The form of an opcode with so many operand words, A in tensor memory or not."""
     match = isa.match(opcode)
     assert match is not None
-    ws = match.form.name == "tcgen05.mma.ws"
+    ws = "ws" in opcode.split(".")
     kind, group = match["kind"].removeprefix("kind::"), int(match["group"][-1])
     masks = 0 if ws or words < 4 + 4 * group else 4 * group
-    more = words > 5 + masks
     return Form(
         kind=kind,
         group=group,
         ws=ws,
         tmem_a=tmem_a,
-        masks=slice(4, 4 + masks),
         enable=4 + masks,
-        scale=5 if more and not ws else 0,
-        zero_columns=5 if more and ws else 0,
-        words=words,
-        plain=words == 5 and not tmem_a,
         refused=_refused(opcode.split("."), kind),
     )
 
@@ -238,7 +227,7 @@ def _product(fabric: Fabric, run: Run, ops: list[Op]) -> Floats:
 def _operands(fabric: Fabric, run: Run, ops: list[Op]) -> tuple[Floats, Floats]:
     """A as M by K and B as N by K."""
     product, host = run.product, fabric.shared_host + run.base * fabric.shared_stride
-    a, b = (tuple([op.words[1] for op in ops]), product.a), (tuple([op.words[2] for op in ops]), product.b)
+    a, b = (tuple([op["a"] for op in ops]), product.a), (tuple([op["b"] for op in ops]), product.b)
     k = product.k * len(ops)
     try:
         if run.form.tmem_a:
@@ -263,10 +252,9 @@ def _matrix(values: Floats, shape: Shape, k: int) -> Floats:
 def _culprit(fabric: Fabric, run: Run, error: DescriptorError) -> Exception:
     """The error, at the first instruction of the run that has it."""
     for op in run.ops:
-        a, b = op.words[1:3]
-        operands = [(b, run.product.b)] if run.form.tmem_a else [(a, run.product.a), (b, run.product.b)]
-        for descriptor, shape in operands:
-            reason = _refusal(descriptor, shape, fabric.shared_limit)
+        operands = [("b", run.product.b)] if run.form.tmem_a else [("a", run.product.a), ("b", run.product.b)]
+        for name, shape in operands:
+            reason = _refusal(op[name], shape, fabric.shared_limit)
             if reason:
                 return fabric.failure(DescriptorError, op, reason)
     return error
@@ -287,7 +275,7 @@ def _from_tensor_memory(fabric: Fabric, run: Run, ops: list[Op]) -> Floats:
     cta = np.broadcast_to(cta, lane.shape)
     columns = []
     for op in ops:
-        address = op.words[1]
+        address = op["a"]
         for rank in range(run.base, run.base + run.form.group):
             check_columns(fabric, op, rank, address, A_COLUMNS, product.lanes)
         first, lanes = address & 0xFFFF, lane + (address >> 16 & 0xFFFF)

@@ -1,4 +1,4 @@
-"""An asynchronous operation between its issue and its completion, and the cluster as the engines see it."""
+"""The cluster as the engines see it."""
 
 from __future__ import annotations
 
@@ -10,22 +10,10 @@ from numpy.typing import NDArray
 
 from warpwright.errors import WarpwrightError
 from warpwright.layout.tensor_map import TensorMap
+from warpwright.vgpu.program.operation import Op
 from warpwright.vgpu.program.program import Inst
 
 __all__ = ["BoundMap", "Fabric", "Op"]
-
-
-@dataclass(slots=True)
-class Op:
-    """A record of the queue. ``words``: the operands in order, an address, register or vector element each
-    (`jit.issue.flatten`), as unsigned 64-bit values; ``number`` counts the operations of the cluster."""
-
-    inst: Inst
-    rank: int
-    warp: int
-    lane: int
-    words: list[int]
-    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)

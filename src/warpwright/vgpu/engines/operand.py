@@ -9,25 +9,22 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from typing import Any
+from functools import lru_cache
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import DescriptorError
 from warpwright.layout import ATOM_32B, SmemDescriptor, operand_addresses
 from warpwright.vgpu.jit.runtime import function
-from warpwright.vgpu.jit.state import RESERVED_SHARED
+from warpwright.vgpu.jit.tensor_core import TYPES, as_float
+from warpwright.vgpu.program.memory_map import RESERVED_SHARED
 
 __all__ = [
     "CHUNK",
     "K_BYTES",
-    "TYPES",
     "Matrix",
     "Shape",
-    "as_float",
     "buffer",
     "check_reads",
     "gather",
@@ -38,14 +35,6 @@ __all__ = [
 CHUNK = 16
 K_BYTES = 32
 WIDENED = 8  # elements that a chunk of a 16-bit type becomes
-TYPES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "u8": 1, "s8": 1}
-
-_BYTE_TYPES: dict[str, Any] = {
-    "e4m3": ml_dtypes.float8_e4m3fn,
-    "e5m2": ml_dtypes.float8_e5m2,
-    "u8": np.uint8,
-    "s8": np.int8,
-}
 _ROUTINES = {"bf16": "widen_bf16", "f16": "widen_f16"}
 
 IntArray = NDArray[np.int64]
@@ -161,21 +150,3 @@ def gather(matrix: Matrix, type: str, host: int, purpose: str) -> Floats:
 @lru_cache(maxsize=64)
 def _in_order(count: int) -> IntArray:
     return np.arange(count, dtype=np.int64)
-
-
-def as_float(data: NDArray[np.uint8], type: str) -> Floats:
-    """Bytes of a last axis as the float32 values of an operand type; exact. tf32 ignores its low 13 bits."""
-    if type == "bf16":
-        return (data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    if type == "f16":
-        return data.view(np.float16).astype(np.float32)
-    if type == "tf32":
-        return (data.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
-    values: Floats = _byte_values(type)[data]
-    return values
-
-
-@cache
-def _byte_values(type: str) -> Floats:
-    values: Floats = np.arange(256, dtype=np.uint8).view(_BYTE_TYPES[type]).astype(np.float32)
-    return values

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from warpwright.errors import MemoryFault, ProtocolError
 from warpwright.vgpu.engines.op import Fabric, Op
-from warpwright.vgpu.jit.state import RANK_SHIFT, RESERVED_SHARED, SHARED_WINDOW
+from warpwright.vgpu.program.memory_map import RANK_SHIFT, RESERVED_SHARED, SHARED_WINDOW
 
 __all__ = ["barrier", "check_inside", "locate", "selected"]
 

@@ -11,7 +11,6 @@ of f16 are rounded once an instruction, those of s32 are exact.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +23,20 @@ from warpwright.vgpu.engines.op import Fabric, Op
 from warpwright.vgpu.engines.place import barrier, selected
 from warpwright.vgpu.engines.tmem_copy import copy_to_tensor_memory, group_of, shift_down
 from warpwright.vgpu.jit.runtime import function
+from warpwright.vgpu.program.program import word_count
 
-__all__ = ["Batch", "complete"]
+__all__ = ["ENGINES", "Batch", "complete"]
 
 Runs = dict[tuple[str, int, int, int], Run]
 _WORD = 0xFFFFFFFF
-_MMA, _COPY, _SHIFT, _COMMIT = _ROLES = "mma", "cp", "shift", "commit"
+_MMA, _COPY, _SHIFT, _COMMIT = range(4)
+ENGINES = {
+    "tcgen05.mma": _MMA,
+    "tcgen05.mma.ws": _MMA,
+    "tcgen05.cp": _COPY,
+    "tcgen05.shift": _SHIFT,
+    "tcgen05.commit": _COMMIT,
+}
 
 
 @dataclass(slots=True)
@@ -62,18 +69,17 @@ def complete(fabric: Fabric, ops: list[Op]) -> Batch | None:
     commits: list[Op] = []
     opened = 0
     for op in ops:
-        role = _role(op.inst.opcode)
-        if role is _MMA:
-            words = op.words
-            run = runs.get((op.inst.opcode, op.rank, words[0], words[3]))
-            if run is None or not _continues(run, op, words, runs):
+        role = ENGINES[op.inst.name]
+        if role == _MMA:
+            run = runs.get((op.inst.opcode, op.rank, op["d"], op["idesc"]))
+            if run is None or not _continues(run, op, runs):
                 run, opened = _open(fabric, op, runs), opened + 1
             run.ops.append(op)
-        elif role is _COMMIT:
+        elif role == _COMMIT:
             commits.append(op)
         else:
             _perform(fabric, runs)
-            (copy_to_tensor_memory if role is _COPY else shift_down)(fabric, op)
+            (copy_to_tensor_memory if role == _COPY else shift_down)(fabric, op)
     batch = _batch(fabric, list(runs.values()), commits) if opened == len(runs) else None
     _perform(fabric, runs)
     for op in commits:
@@ -87,25 +93,22 @@ def _batch(fabric: Fabric, runs: list[Run], commits: list[Op]) -> Batch:
     return Batch(runs, [op for op, _, _ in arrivals], np.array(places, np.int64))
 
 
-@cache
-def _role(opcode: str) -> str:
-    """An opcode without modifiers, and without the .ws of an mma: one of the four constants."""
-    return next(role for role in _ROLES if role == opcode.split(".")[1])
-
-
-def _continues(run: Run, op: Op, words: list[int], runs: Runs) -> bool:
+def _continues(run: Run, op: Op, runs: Runs) -> bool:
     """Whether an mma of the run's opcode, CTA, accumulator and descriptor only adds to what the run adds up."""
     form = run.form
-    if len(words) != form.words or not words[form.enable] or not run.product.fusable:
+    if not op["enable_input_d"] or not run.product.fusable or _a_in_tmem(op) is not form.tmem_a:
         return False
-    if (type(op.inst.operands[1]) is nodes.Address) is not form.tmem_a:
-        return False
-    return form.plain or not (
+    return not (
         run.masks
-        or (form.scale and words[form.scale])
-        or any(words[form.masks])
-        or (form.tmem_a and _reads_result(words[1], run.base, form, runs))
+        or op.get("scale_input_d")
+        or op.get("zero_columns")
+        or any(op.vector("disable_output_lane"))
+        or (form.tmem_a and _reads_result(op["a"], run.base, form, runs))
     )
+
+
+def _a_in_tmem(op: Op) -> bool:
+    return type(op.inst.operand("a")) is nodes.Address
 
 
 def _reads_result(address: int, base: int, form: Form, runs: Runs) -> bool:
@@ -115,39 +118,40 @@ def _reads_result(address: int, base: int, form: Form, runs: Runs) -> bool:
 
 def _open(fabric: Fabric, op: Op, runs: Runs) -> Run:
     """A new run, after the queued ones that it must follow."""
-    words, d = op.words, op.words[0] & _WORD
-    form = form_of(op.inst.opcode, len(words), type(op.inst.operands[1]) is nodes.Address)
+    d = op["d"] & _WORD
+    form = form_of(op.inst.opcode, word_count(op.inst), _a_in_tmem(op))
     product = _product(fabric, op, form, d)
     ranks = group_of(fabric, op, form.group)
     for rank in ranks:
         check_columns(fabric, op, rank, d, product.span, product.lanes)
     overlap = any(run.overlaps(ranks[0], form.group, d & 0xFFFF, product.span) for run in runs.values())
-    if overlap or (form.tmem_a and _reads_result(words[1], ranks[0], form, runs)):
+    if overlap or (form.tmem_a and _reads_result(op["a"], ranks[0], form, runs)):
         _perform(fabric, runs)
+    masks = op.vector("disable_output_lane")
     run = Run(
         form=form,
         product=product,
         base=ranks[0],
         d=d,
-        accumulate=bool(words[form.enable]),
-        factor=2.0 ** -words[form.scale] if form.scale else 1.0,
-        masks=words[form.masks] if any(words[form.masks]) else [],
+        accumulate=bool(op["enable_input_d"]),
+        factor=2.0 ** -op.get("scale_input_d"),
+        masks=masks if any(masks) else [],
     )
-    runs[op.inst.opcode, op.rank, words[0], words[3]] = run
+    runs[op.inst.opcode, op.rank, op["d"], op["idesc"]] = run
     return run
 
 
 def _product(fabric: Fabric, op: Op, form: Form, d: int) -> Product:
     if form.refused:
         raise fabric.failure(UnsupportedInstruction, op, form.refused)
-    if form.zero_columns and op.words[form.zero_columns]:
+    if op.get("zero_columns"):
         raise fabric.failure(
             UnsupportedInstruction,
             op,
-            f"the virtual GPU does not execute zero-column masks, 0x{op.words[form.zero_columns]:x} here; expected 0",
+            f"the virtual GPU does not execute zero-column masks, 0x{op['zero_columns']:x} here; expected 0",
         )
     try:
-        return product_of(form.kind, form.group, form.ws, form.tmem_a, op.words[3] & _WORD, d >> 16)
+        return product_of(form.kind, form.group, form.ws, form.tmem_a, op["idesc"] & _WORD, d >> 16)
     except DescriptorError as error:
         raise fabric.failure(DescriptorError, op, str(error)) from None
 
@@ -165,5 +169,5 @@ def _commit(fabric: Fabric, op: Op) -> None:
 
 def _signals(fabric: Fabric, op: Op) -> list[tuple[int, int]]:
     """CTA and offset of every mbarrier that a commit arrives at."""
-    rank, offset = barrier(fabric, op, op.words[0])
-    return [(each, offset) for each in (selected(fabric, op, op.words[1]) if op.inst["multicast"] else (rank,))]
+    rank, offset = barrier(fabric, op, op["mbar"])
+    return [(each, offset) for each in (selected(fabric, op, op["mask"]) if "mask" in op else (rank,))]

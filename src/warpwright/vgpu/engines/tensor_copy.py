@@ -65,9 +65,9 @@ def form_of(opcode: str) -> TensorForm:
     )
 
 
-def coordinates(op: Op, form: TensorForm) -> list[int]:
+def coordinates(op: Op) -> list[int]:
     """Where the box begins in the tensor, innermost dimension first; outside it they may be negative."""
-    return [((word & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000 for word in op.words[form.coords]]
+    return [((word & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000 for word in op.vector("coords")]
 
 
 class _Box(NamedTuple):
@@ -88,9 +88,9 @@ def copy_box(fabric: Fabric, op: Op) -> None:
     box = _resolve(fabric, op, form)
     if not form.load:
         return _store(fabric, op, box)
-    mbar_rank, mbar = barrier(fabric, op, op.words[form.mbar])
+    mbar_rank, mbar = barrier(fabric, op, op["mbar"])
     _check_barrier(fabric, op, form, box.rank, mbar_rank)
-    ranks = selected(fabric, op, op.words[form.mask]) if form.mask else (box.rank,)
+    ranks = selected(fabric, op, op["mask"]) if "mask" in op else (box.rank,)
     for rank in ranks:
         _load(fabric, op, box, rank)
         owner = (rank & ~1) | (mbar_rank & 1) if form.pair else rank
@@ -99,14 +99,13 @@ def copy_box(fabric: Fabric, op: Op) -> None:
 
 
 def _resolve(fabric: Fabric, op: Op, form: TensorForm) -> _Box:
-    words = op.words
     if form.mode not in ("", "tile"):
         raise fabric.failure(
             UnsupportedInstruction,
             op,
             f"mode .{form.mode} is not executed by the virtual GPU; expected .tile; use one tile copy for each row",
         )
-    bound = fabric.tensor_map(op, words[form.map])
+    bound = fabric.tensor_map(op, op["map"])
     box = geometry(bound.map)
     if box.rank != form.dims:
         raise fabric.failure(
@@ -117,9 +116,9 @@ def _resolve(fabric: Fabric, op: Op, form: TensorForm) -> _Box:
         )
     if box.reach > len(bound.data) or box.map.interleave != "none":
         raise _unusable(fabric, op, box, bound)
-    coords = coordinates(op, form)
+    coords = coordinates(op)
     _check_start(fabric, op, form, box, coords)
-    rank, offset = locate(fabric, op, words[form.shared], "address of the box")
+    rank, offset = locate(fabric, op, op["dst_mem" if form.load else "src_mem"], "address of the box")
     _check_place(fabric, op, form, box, rank, offset)
     origin = sum([coord * pitch for coord, pitch in zip(coords, box.pitches, strict=True)])
     if box.map.wraps:

@@ -38,7 +38,7 @@ def group_of(fabric: Fabric, op: Op, group: int) -> range:
 
 def copy_to_tensor_memory(fabric: Fabric, op: Op) -> None:
     """Complete tcgen05.cp: rows of shared memory become lanes of tensor memory, 32 bits a column."""
-    inst, address = op.inst, op.words[0]
+    inst, address = op.inst, op["taddr"]
     if inst["dst_fmt"]:
         raise fabric.failure(
             UnsupportedInstruction,
@@ -48,7 +48,7 @@ def copy_to_tensor_memory(fabric: Fabric, op: Op) -> None:
     lanes, columns = tmem_cp_map(inst["shape"], inst["multicast"])
     allowed = tuple(range(QUARTER)) if inst["shape"] == "4x256b" else (0,)
     try:
-        source = _reads(op.words[1], lanes.shape[1], columns * 4 // CHUNK, fabric.shared_limit)
+        source = _reads(op["desc"], lanes.shape[1], columns * 4 // CHUNK, fabric.shared_limit)
     except DescriptorError as error:
         raise fabric.failure(DescriptorError, op, str(error)) from None
     first, base = address & 0xFFFF, address >> 16 & 0xFFFF
@@ -72,7 +72,7 @@ def shift_down(fabric: Fabric, op: Op) -> None:
 
     The last lane of a quarter keeps its own, which tcgen05.cp.4x256b replaces.
     """
-    address = op.words[0]
+    address = op["taddr"]
     first, base = address & 0xFFFF, address >> 16 & 0xFFFF
     for rank in group_of(fabric, op, int(op.inst["group"][-1])):
         check_columns(fabric, op, rank, address, SHIFTED_COLUMNS, tuple(range(0, LANES, QUARTER)))

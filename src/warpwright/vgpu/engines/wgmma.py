@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from warpwright.errors import DescriptorError
 from warpwright.vgpu.engines import hardware
 from warpwright.vgpu.engines.op import Fabric, Op
-from warpwright.vgpu.engines.operand import K_BYTES, TYPES, Shape, as_float, gather, plan, reads
+from warpwright.vgpu.engines.operand import K_BYTES, Shape, gather, plan, reads
+from warpwright.vgpu.jit.tensor_core import TYPES, as_float
 
 __all__ = ["Accumulator", "Form", "Step", "form_of", "fragment", "left", "matrix", "perform"]
 

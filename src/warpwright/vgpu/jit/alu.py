@@ -35,7 +35,7 @@ def signed(type: str) -> bool:
 
 @arithmetic("add", "sub", floating=False)
 def add(lanes: Lanes, inst: Inst) -> None:
-    d, a, b = inst.operands
+    d, a, b = inst.named("d", "a", "b")
     kind, lane_type = inst["type"], shape(inst["type"])
     x, y = load(lanes, a, kind), load(lanes, b, kind)
     if has(inst, "sat"):
@@ -66,7 +66,7 @@ def result_type(inst: Inst) -> str:
 
 @arithmetic("mul", floating=False)
 def mul(lanes: Lanes, inst: Inst) -> None:
-    d, a, b = inst.operands
+    d, a, b = inst.named("d", "a", "b")
     kind = inst["type"]
     value = product(lanes, kind, inst["mode"], lanes.read(a, kind), lanes.read(b, kind))
     lanes.write(d, value, result_type(inst))
@@ -82,7 +82,7 @@ def accumulate(lanes: Lanes, inst: Inst, value: str, kind: str, c: Operand) -> s
 
 @arithmetic("mad", floating=False)
 def mad(lanes: Lanes, inst: Inst) -> None:
-    d, a, b, c = inst.operands
+    d, a, b, c = inst.named("d", "a", "b", "c")
     kind, wide = inst["type"], result_type(inst)
     value = product(lanes, kind, inst["mode"], lanes.read(a, kind), lanes.read(b, kind))
     if has(inst, "cc"):
@@ -95,7 +95,7 @@ def product24(lanes: Lanes, inst: Inst) -> str:
     """Bits 31..0 or 47..16 of the product of the low 24 bits of two operands."""
     kind = inst["type"]
     word = "ashr" if signed(kind) else "lshr"
-    low = (lanes.op(f"shl <32 x i32> {lanes.read(x, kind)}, {repeat(8, 32)}") for x in inst.operands[1:3])
+    low = (lanes.op(f"shl <32 x i32> {lanes.read(x, kind)}, {repeat(8, 32)}") for x in inst.named("a", "b"))
     x, y = (lanes.op(f"{word} <32 x i32> {value}, {repeat(8, 32)}") for value in low)
     if inst["mode"] == "lo":
         return lanes.op(f"mul <32 x i32> {x}, {y}")
@@ -105,19 +105,19 @@ def product24(lanes: Lanes, inst: Inst) -> str:
 
 @meaning("mul24")
 def mul24(lanes: Lanes, inst: Inst) -> None:
-    lanes.write(inst.operands[0], product24(lanes, inst), inst["type"])
+    lanes.write(inst.operand("d"), product24(lanes, inst), inst["type"])
 
 
 @meaning("mad24")
 def mad24(lanes: Lanes, inst: Inst) -> None:
-    d, _, _, c = inst.operands
+    d, c = inst.named("d", "c")
     kind = inst["type"]
     lanes.write(d, accumulate(lanes, inst, product24(lanes, inst), kind, c), kind)
 
 
 @meaning("sad")
 def sad(lanes: Lanes, inst: Inst) -> None:
-    d, a, b, c = inst.operands
+    d, a, b, c = inst.named("d", "a", "b", "c")
     kind, lane_type = inst["type"], shape(inst["type"])
     x, y = lanes.read(a, kind), lanes.read(b, kind)
     less = lanes.op(f"icmp {'slt' if signed(kind) else 'ult'} {lane_type} {x}, {y}")
@@ -128,7 +128,7 @@ def sad(lanes: Lanes, inst: Inst) -> None:
 
 @arithmetic("div", floating=False)
 def div(lanes: Lanes, inst: Inst) -> None:
-    d, a, b = inst.operands
+    d, a, b = inst.named("d", "a", "b")
     kind, lane_type = inst["type"], shape(inst["type"])
     x, y = lanes.read(a, kind), lanes.read(b, kind)
     zero, divisor = harmless(lanes, kind, y)
@@ -143,7 +143,7 @@ def div(lanes: Lanes, inst: Inst) -> None:
 
 @meaning("rem")
 def rem(lanes: Lanes, inst: Inst) -> None:
-    d, a, b = inst.operands
+    d, a, b = inst.named("d", "a", "b")
     kind, lane_type = inst["type"], shape(inst["type"])
     zero, divisor = harmless(lanes, kind, lanes.read(b, kind))
     remainder = lanes.op(f"{kind[0]}rem {lane_type} {lanes.read(a, kind)}, {divisor}")
@@ -163,21 +163,21 @@ def harmless(lanes: Lanes, kind: str, divisor: str) -> tuple[str, str]:
 
 @arithmetic("abs", floating=False)
 def abs_(lanes: Lanes, inst: Inst) -> None:
-    d, a = inst.operands
+    d, a = inst.named("d", "a")
     kind = inst["type"]
     lanes.write(d, call(lanes, "abs", shape(kind), lanes.read(a, kind), tail=", i1 false"), kind)
 
 
 @arithmetic("neg", floating=False)
 def neg(lanes: Lanes, inst: Inst) -> None:
-    d, a = inst.operands
+    d, a = inst.named("d", "a")
     kind = inst["type"]
     lanes.write(d, lanes.op(f"sub {shape(kind)} zeroinitializer, {lanes.read(a, kind)}"), kind)
 
 
 @arithmetic("min", "max", floating=False)
 def min_max(lanes: Lanes, inst: Inst) -> None:
-    d, a, b = inst.operands
+    d, a, b = inst.named("d", "a", "b")
     kind, lane_type = inst["type"], shape(inst["type"])
     sign = "s" if signed(kind) else "u"
     value = call(lanes, f"{sign}{inst.name}", lane_type, load(lanes, a, kind), load(lanes, b, kind))
@@ -188,7 +188,7 @@ def min_max(lanes: Lanes, inst: Inst) -> None:
 
 @meaning("popc", "clz")
 def count(lanes: Lanes, inst: Inst) -> None:
-    d, a = inst.operands
+    d, a = inst.named("d", "a")
     kind = inst["type"]
     name, tail = ("ctpop", "") if inst.name == "popc" else ("ctlz", ", i1 false")
     value = call(lanes, name, shape(kind), lanes.read(a, kind), tail=tail)
@@ -198,7 +198,7 @@ def count(lanes: Lanes, inst: Inst) -> None:
 @meaning("bfind")
 def bfind(lanes: Lanes, inst: Inst) -> None:
     """-1 where no bit counts, with ``.shiftamt`` too."""
-    d, a = inst.operands
+    d, a = inst.named("d", "a")
     kind, lane_type, bits = inst["type"], shape(inst["type"]), bits_of(inst["type"])
     value = lanes.read(a, kind)
     if signed(kind):
@@ -215,7 +215,7 @@ def bfind(lanes: Lanes, inst: Inst) -> None:
 
 @meaning("dp4a")
 def dp4a(lanes: Lanes, inst: Inst) -> None:
-    d, a, b, c = inst.operands
+    d, a, b, c = inst.named("d", "a", "b", "c")
     x, y = lanes.read(a, "b32"), lanes.read(b, "b32")
     pairs = [(piece(lanes, x, 8 * i, 8, inst["atype"]), piece(lanes, y, 8 * i, 8, inst["type"])) for i in range(4)]
     dot(lanes, d, pairs, c)
@@ -223,7 +223,7 @@ def dp4a(lanes: Lanes, inst: Inst) -> None:
 
 @meaning("dp2a")
 def dp2a(lanes: Lanes, inst: Inst) -> None:
-    d, a, b, c = inst.operands
+    d, a, b, c = inst.named("d", "a", "b", "c")
     x, y = lanes.read(a, "b32"), lanes.read(b, "b32")
     first = 0 if inst["mode"] == "lo" else 16
     pairs = [
@@ -247,14 +247,14 @@ def dot(lanes: Lanes, d: Operand, pairs: list[tuple[str, str]], c: Operand) -> N
 
 @meaning("add.cc", "addc")
 def add_carry(lanes: Lanes, inst: Inst) -> None:
-    d, a, b = inst.operands
+    d, a, b = inst.named("d", "a", "b")
     kind = inst["type"]
     sum_with_carry(lanes, inst, d, kind, lanes.read(a, kind), lanes.read(b, kind))
 
 
 @meaning("madc")
 def madc(lanes: Lanes, inst: Inst) -> None:
-    d, a, b, c = inst.operands
+    d, a, b, c = inst.named("d", "a", "b", "c")
     kind = inst["type"]
     value = product(lanes, kind, inst["mode"], lanes.read(a, kind), lanes.read(b, kind))
     sum_with_carry(lanes, inst, d, kind, value, lanes.read(c, kind))
@@ -277,7 +277,7 @@ def sum_with_carry(lanes: Lanes, inst: Inst, d: Operand, kind: str, x: str, y: s
 
 @meaning("sub.cc", "subc")
 def sub_borrow(lanes: Lanes, inst: Inst) -> None:
-    d, a, b = inst.operands
+    d, a, b = inst.named("d", "a", "b")
     kind, lane_type = inst["type"], shape(inst["type"])
     x, y = lanes.read(a, kind), lanes.read(b, kind)
     value = lanes.op(f"sub {lane_type} {x}, {y}")

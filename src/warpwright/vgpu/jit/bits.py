@@ -16,7 +16,7 @@ I32 = "<32 x i32>"
 
 @meaning("mov")
 def mov(lanes: Lanes, inst: Inst) -> None:
-    d, a = inst.operands
+    d, a = inst.named("d", "a")
     kind = inst["type"]
     if isinstance(d, nodes.Vector):
         unpack(lanes, d.items, lanes.integer(a, bits_of(kind)), bits_of(kind))
@@ -47,7 +47,7 @@ def unpack(lanes: Lanes, items: tuple[Operand, ...], value: str, bits: int) -> N
 
 @meaning("and", "or", "xor")
 def logic(lanes: Lanes, inst: Inst) -> None:
-    d, a, b = inst.operands
+    d, a, b = inst.named("d", "a", "b")
     kind = inst["type"]
     lane_type = f"<32 x i{bits_of(kind)}>"
     lanes.write(d, lanes.op(f"{inst.name} {lane_type} {lanes.read(a, kind)}, {lanes.read(b, kind)}"), kind)
@@ -55,7 +55,7 @@ def logic(lanes: Lanes, inst: Inst) -> None:
 
 @meaning("not")
 def not_(lanes: Lanes, inst: Inst) -> None:
-    d, a = inst.operands
+    d, a = inst.named("d", "a")
     kind = inst["type"]
     lanes.write(d, complement(lanes, lanes.read(a, kind), bits_of(kind)), kind)
 
@@ -66,7 +66,7 @@ def complement(lanes: Lanes, value: str, bits: int) -> str:
 
 @meaning("cnot")
 def cnot(lanes: Lanes, inst: Inst) -> None:
-    d, a = inst.operands
+    d, a = inst.named("d", "a")
     kind = inst["type"]
     bits = bits_of(kind)
     zero = lanes.op(f"icmp eq <32 x i{bits}> {lanes.read(a, kind)}, zeroinitializer")
@@ -75,16 +75,13 @@ def cnot(lanes: Lanes, inst: Inst) -> None:
 
 @meaning("lop3")
 def lop3(lanes: Lanes, inst: Inst) -> None:
-    d, a, b, c, table, *rest = inst.operands
-    assert isinstance(table, nodes.Imm)
-    inputs = [lanes.read(x, "b32") for x in (a, b, c)]
-    value = lookup(lanes, inputs, int(table.value) & 0xFF)
-    if isinstance(d, nodes.Pair):
+    inputs = [lanes.read(x, "b32") for x in inst.named("a", "b", "c")]
+    value = lookup(lanes, inputs, inst.number("lut") & 0xFF)
+    if inst["bool"]:
         some = lanes.op(f"icmp ne {I32} {value}, zeroinitializer")
-        some = lanes.op(f"{inst['bool']} <32 x i1> {some}, {lanes.read(rest[0], 'pred')}")
-        lanes.write(d.second, some, "pred")
-        d = d.first
-    lanes.write(d, value, "b32")
+        some = lanes.op(f"{inst['bool']} <32 x i1> {some}, {lanes.read(inst.operand('q'), 'pred')}")
+        lanes.write(inst.operand("p"), some, "pred")
+    lanes.write(inst.operand("d"), value, "b32")
 
 
 def lookup(lanes: Lanes, inputs: list[str], table: int) -> str:
@@ -122,7 +119,7 @@ def shift(lanes: Lanes, word: str, bits: int, value: str, amount: str) -> str:
 
 @meaning("shl", "shr")
 def shl_shr(lanes: Lanes, inst: Inst) -> None:
-    d, a, b = inst.operands
+    d, a, b = inst.named("d", "a", "b")
     kind = inst["type"]
     word = "shl" if inst.name == "shl" else "ashr" if kind.startswith("s") else "lshr"
     lanes.write(d, shift(lanes, word, bits_of(kind), lanes.read(a, kind), lanes.read(b, "u32")), kind)
@@ -131,7 +128,7 @@ def shl_shr(lanes: Lanes, inst: Inst) -> None:
 @meaning("shf")
 def shf(lanes: Lanes, inst: Inst) -> None:
     """The 64-bit value is {b, a}; ``.l`` gives its upper word after the shift, ``.r`` the lower one."""
-    d, a, b, c = inst.operands
+    d, a, b, c = inst.named("d", "a", "b", "c")
     low, high, amount = lanes.read(a, "b32"), lanes.read(b, "b32"), lanes.read(c, "u32")
     left = inst["direction"] == "l"
     value = call(lanes, "fshl" if left else "fshr", I32, high, low, amount)
@@ -143,7 +140,7 @@ def shf(lanes: Lanes, inst: Inst) -> None:
 
 @meaning("brev")
 def brev(lanes: Lanes, inst: Inst) -> None:
-    d, a = inst.operands
+    d, a = inst.named("d", "a")
     kind = inst["type"]
     lanes.write(d, call(lanes, "bitreverse", f"<32 x i{bits_of(kind)}>", lanes.read(a, kind)), kind)
 
@@ -174,7 +171,7 @@ def at_most(lanes: Lanes, value: str, limit: int) -> str:
 
 @meaning("bfe")
 def bfe(lanes: Lanes, inst: Inst) -> None:
-    d, a, b, c = inst.operands
+    d, a, b, c = inst.named("d", "a", "b", "c")
     kind, bits = inst["type"], bits_of(inst["type"])
     value, start, width = lanes.read(a, kind), place_of(lanes, b, bits), place_of(lanes, c, bits)
     if kind.startswith("s"):
@@ -187,7 +184,7 @@ def bfe(lanes: Lanes, inst: Inst) -> None:
 
 @meaning("bfi")
 def bfi(lanes: Lanes, inst: Inst) -> None:
-    d, a, b, c, e = inst.operands
+    d, a, b, c, e = inst.named("d", "a", "b", "c", "e")
     kind, bits = inst["type"], bits_of(inst["type"])
     lane_type = f"<32 x i{bits}>"
     start, width = place_of(lanes, c, bits), place_of(lanes, e, bits)
@@ -206,7 +203,7 @@ def width_of(lanes: Lanes, inst: Inst, operand: Operand) -> str:
 
 @meaning("szext")
 def szext(lanes: Lanes, inst: Inst) -> None:
-    d, a, b = inst.operands
+    d, a, b = inst.named("d", "a", "b")
     kind, width = inst["type"], width_of(lanes, inst, b)
     value = lanes.read(a, kind)
     if kind == "s32":
@@ -218,7 +215,7 @@ def szext(lanes: Lanes, inst: Inst) -> None:
 
 @meaning("bmsk")
 def bmsk(lanes: Lanes, inst: Inst) -> None:
-    d, a, b = inst.operands
+    d, a, b = inst.named("d", "a", "b")
     mask = low_mask(lanes, width_of(lanes, inst, b), 32)
     lanes.write(d, shift(lanes, "shl", 32, mask, width_of(lanes, inst, a)), "b32")
 
@@ -236,7 +233,7 @@ PERMUTATIONS = {
 
 @meaning("prmt")
 def prmt(lanes: Lanes, inst: Inst) -> None:
-    d, a, b, c = inst.operands
+    d, a, b, c = inst.named("d", "a", "b", "c")
     x, y = lanes.read(a, "b32"), lanes.read(b, "b32")
     if isinstance(c, nodes.Imm):
         selector = int(c.value)

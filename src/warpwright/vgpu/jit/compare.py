@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from warpwright.ptx import nodes
 from warpwright.vgpu.jit.ir import choose, has, is_float, repeat
 from warpwright.vgpu.jit.lanes import Lanes, bits_of, meaning
 from warpwright.vgpu.jit.rounding import FORMATS, load
@@ -39,11 +38,11 @@ def compare(lanes: Lanes, inst: Inst, a: Operand, b: Operand) -> str:
     return lanes.op(f"icmp {word} <32 x i{bits_of(kind)}> {lanes.read(a, kind)}, {lanes.read(b, kind)}")
 
 
-def combine(lanes: Lanes, inst: Inst, held: str, count: int, rest: tuple[Operand, ...]) -> str:
+def combine(lanes: Lanes, inst: Inst, held: str, count: int) -> str:
     """The comparison joined with a predicate, if the instruction has one."""
-    if not rest:
+    if not inst["bool"]:
         return held
-    other = lanes.read(rest[0], "pred")
+    other = lanes.read(inst.operand("c"), "pred")
     if count == 64:
         other = lanes.op(f"shufflevector <32 x i1> {other}, <32 x i1> poison, <64 x i32> <{TWICE}>")
     return lanes.op(f"{inst['bool']} <{count} x i1> {held}, {other}")
@@ -52,42 +51,40 @@ def combine(lanes: Lanes, inst: Inst, held: str, count: int, rest: tuple[Operand
 @meaning("setp")
 def setp(lanes: Lanes, inst: Inst) -> None:
     """``p|q``: the comparison and its complement; of packed types, that of the low and of the high half."""
-    d, a, b, *rest = inst.operands
-    count = elements(inst["type"])
-    held = compare(lanes, inst, a, b)
-    first, second = (d.first, d.second) if isinstance(d, nodes.Pair) else (d, nodes.Reg("_"))
+    count, q = elements(inst["type"]), inst.find("q")
+    held = compare(lanes, inst, *inst.named("a", "b"))
     if count == 64:
-        held = combine(lanes, inst, held, 64, tuple(rest))
+        held = combine(lanes, inst, held, 64)
         results = [lanes.op(f"shufflevector <64 x i1> {held}, <64 x i1> poison, <32 x i32> <{x}>") for x in (LOW, HIGH)]
     else:
-        opposite = lanes.op(f"xor <32 x i1> {held}, splat (i1 true)") if isinstance(d, nodes.Pair) else held
-        results = [combine(lanes, inst, each, 32, tuple(rest)) for each in (held, opposite)]
-    lanes.write(first, results[0], "pred")
-    lanes.write(second, results[1], "pred")
+        opposite = lanes.op(f"xor <32 x i1> {held}, splat (i1 true)") if q else held
+        results = [combine(lanes, inst, each, 32) for each in (held, opposite)]
+    lanes.write(inst.operand("p"), results[0], "pred")
+    if q:
+        lanes.write(q, results[1], "pred")
 
 
 @meaning("set")
 def set_(lanes: Lanes, inst: Inst) -> None:
-    d, a, b, *rest = inst.operands
     dtype, count = inst["dtype"], elements(inst["type"])
-    held = combine(lanes, inst, compare(lanes, inst, a, b), count, tuple(rest))
+    held = combine(lanes, inst, compare(lanes, inst, *inst.named("a", "b")), count)
     bits = bits_of(dtype) * 32 // count
     lane_type = f"<{count} x i{bits}>"
     value = choose(lanes, held, lane_type, repeat(ONE.get(dtype, -1), bits), "zeroinitializer")
     whole = bits_of(dtype)
-    lanes.write(d, lanes.bitcast(value, lane_type, f"<32 x i{whole}>"), f"b{whole}")
+    lanes.write(inst.operand("d"), lanes.bitcast(value, lane_type, f"<32 x i{whole}>"), f"b{whole}")
 
 
 @meaning("selp")
 def selp(lanes: Lanes, inst: Inst) -> None:
-    d, a, b, c = inst.operands
+    d, a, b, c = inst.named("d", "a", "b", "c")
     select(lanes, inst, d, lanes.read(c, "pred"), a, b)
 
 
 @meaning("slct")
 def slct(lanes: Lanes, inst: Inst) -> None:
     """-0 counts as not negative, NaN as negative (PTX 9.7.6.4)."""
-    d, a, b, c = inst.operands
+    d, a, b, c = inst.named("d", "a", "b", "c")
     if inst["ctype"] == "f32":
         held = lanes.op(f"fcmp oge <32 x float> {load(lanes, c, 'f32', has(inst, 'ftz'))}, zeroinitializer")
     else:

@@ -33,7 +33,7 @@ from warpwright.vgpu.jit.lanes import MEANINGS, Lanes, Meaning
 from warpwright.vgpu.jit.runtime import DECLARATIONS, Engine, compile_ir
 from warpwright.vgpu.jit.state import OFFSETS, SIZE
 from warpwright.vgpu.jit.uses import Use, uses_of
-from warpwright.vgpu.program.program import Block, Inst, Program, Register, mentions, place, registers_of
+from warpwright.vgpu.program.program import Block, Inst, Program, Register, mentions, place, results
 
 __all__ = ["Kernel", "compile_program", "emit"]
 
@@ -82,7 +82,7 @@ def emit(
     lanes.tracked = frozenset(uses_of(program) if watched else ())
     lanes.param_bytes = max((p.offset + p.nbytes for p in program.params), default=0)
     lanes.arch = program.arch
-    lanes.loaded = {r.name for i in program.insts if i.name == "tcgen05.ld" for r in registers_of(i.operands[0])}
+    lanes.loaded = {r.name for i in program.insts if i.traits.queue == "tmem" for r in results(i)}
     if watched:
         lanes.entered = lanes.table([0] * (len(program.blocks) + 2 * len(program.insts)))
         lanes.ways, lanes.nowhere = lanes.entered + 8 * len(program.blocks), lanes.table([0])
@@ -147,7 +147,7 @@ def _block(lanes: Lanes, block: Block, messages: dict[int, str]) -> None:
 
 def _instruction(lanes: Lanes, inst: Inst, messages: dict[int, str]) -> None:
     _guard(lanes, inst)
-    meaning = MEANINGS.get(inst.name) if inst.match or inst.opcode.startswith("call.") else None
+    meaning = MEANINGS.get(inst.name) if inst.match else None
     record.needs(lanes, inst)
     record.touch(lanes, inst)
     mark = len(lanes.lines)
@@ -157,7 +157,7 @@ def _instruction(lanes: Lanes, inst: Inst, messages: dict[int, str]) -> None:
         if inst.match and lanes.arch in ARCHS and not isa.supports(inst.match, lanes.arch):
             text = f"{place(inst)}: `{inst.opcode}`: {lanes.arch} does not have this instruction."
             raise UnsupportedInstruction(text)
-        if lanes.observed and inst.name.startswith(("mbarrier.", "wgmma.mma_async")):
+        if lanes.observed and inst.traits.queue in ("mbarrier", "wgmma"):
             _make_room(lanes)
         _collective(lanes, inst, meaning) if _skippable(inst) else meaning(lanes, inst)
     except (UnsupportedInstruction, DescriptorError, UsageError) as error:
@@ -178,14 +178,9 @@ def _guard(lanes: Lanes, inst: Inst) -> None:
         record.ways(lanes, inst, lanes.mask)
 
 
-_GATHERS = re.compile(
-    r"(shfl|vote|match\.\w+|redux|elect)\.sync|bar\.warp|tcgen05\.(alloc|dealloc|relinquish|ld|st|wait)"
-)
-
-
 def _skippable(inst: Inst) -> bool:
     """A guarded instruction that gathers the lanes of the warp: lanes that pass it by must not wait for others."""
-    return inst.guard is not None and _GATHERS.match(inst.opcode) is not None
+    return inst.guard is not None and inst.form.collective and inst.traits.queue in ("warp", "tmem", "service")
 
 
 def _collective(lanes: Lanes, inst: Inst, meaning: Meaning) -> None:
@@ -224,6 +219,9 @@ def _refuse(lanes: Lanes, inst: Inst) -> None:
     lanes.emit(f"{passed}:")
 
 
+_LATE = ("tmem", "wgmma", "barrier", "service")  # queues at which the machine reads or writes registers later
+
+
 def _local_registers(program: Program) -> set[str]:
     """Registers that only one block mentions, where the first mention defines all active lanes."""
     home: dict[str, int] = {}
@@ -242,11 +240,7 @@ def _local_registers(program: Program) -> set[str]:
                 mention(name, block, defines=inst.guard is None)
             if _skippable(inst):
                 memory.update(made)
-            if (
-                inst.name in ("tcgen05.ld", "tcgen05.st", "wgmma.mma_async")
-                or inst.name.startswith("call.")
-                or inst.name.endswith(".red")
-            ):
+            if inst.traits.queue in _LATE:
                 memory.update(used, made)
     return set(home) - memory
 

@@ -7,7 +7,6 @@ which is explored, every jump does, so that others can come between any two inst
 
 from __future__ import annotations
 
-from warpwright.ptx import nodes
 from warpwright.vgpu.jit import record
 from warpwright.vgpu.jit.lanes import Lanes
 from warpwright.vgpu.jit.state import EXITED, OFFSETS
@@ -38,7 +37,7 @@ def _straight(lanes: Lanes, target: int, tired: str) -> None:
 
 
 def _bra(lanes: Lanes, inst: Inst, following: int) -> None:
-    target = inst.operands[0]
+    target = inst.operand("label")
     assert isinstance(target, Symbol)
     if inst.guard is None:
         return jump(lanes, lanes.mask, target.value)
@@ -70,12 +69,11 @@ def _split(lanes: Lanes, inst: Inst) -> tuple[str, str]:
 
 def _brx(lanes: Lanes, inst: Inst, following: int) -> None:
     """Each lane to the target its index names; an index beyond the list stays undefined behaviour: it falls through."""
-    index, targets = inst.operands
-    assert isinstance(targets, nodes.Vector)
+    index = inst.operand("a")
     taken, _ = _split(lanes, inst)
     value = lanes.integer(index, 32)
     lanes.emit(f"call void @set_pc(ptr %w, i32 {lanes.mask}, i32 {following})")
-    for i, target in enumerate(targets.items):
+    for i, target in enumerate(inst.items("list")):
         assert isinstance(target, Symbol)
         same = lanes.op(f"icmp eq <32 x i32> {value}, {lanes.splat(i, 32)}")
         chosen = lanes.op(f"and i32 {taken}, {lanes.op(f'bitcast <32 x i1> {same} to i32')}")

@@ -59,17 +59,17 @@ def clamp(lanes: Lanes, value: str, held: str, wanted: str) -> str:
 
 def integer_to_integer(lanes: Lanes, inst: Inst) -> None:
     dtype, atype = inst["dtype"], inst["atype"]
-    value = lanes.integer(inst.operands[1], bits_of(atype))
+    value = lanes.integer(inst.operand("a"), bits_of(atype))
     if has(inst, "sat"):
         value = clamp(lanes, value, atype, dtype)
-    lanes.write(inst.operands[0], lanes.resize(value, bits_of(atype), bits_of(dtype), atype[0] == "s"), dtype)
+    lanes.write(inst.operand("d"), lanes.resize(value, bits_of(atype), bits_of(dtype), atype[0] == "s"), dtype)
 
 
 def integer_to_float(lanes: Lanes, inst: Inst) -> None:
     """f16 holds no integer that float does not; all else that is not rounded at once goes through double."""
     dtype, atype, mode = inst["dtype"], inst["atype"], inst["rnd"] or "rn"
     bits, sign = bits_of(atype), atype[0]
-    value = lanes.integer(inst.operands[1], bits)
+    value = lanes.integer(inst.operand("a"), bits)
     word, lane_type = f"{sign}itofp", f"<32 x i{bits}>"
     if dtype == "f16" or (dtype == "f32" and mode == "rn"):
         number = lanes.op(f"{word} {lane_type} {value} to {F32}")
@@ -105,14 +105,14 @@ def write_float(lanes: Lanes, inst: Inst, value: str, mode: str) -> None:
     bits = pack(lanes, value, dtype, mode)
     if has(inst, "satfinite"):
         bits = finite(lanes, bits, dtype)
-    store(lanes, inst.operands[0], bits, dtype, has(inst, "ftz") and dtype == "f32")
+    store(lanes, inst.operand("d"), bits, dtype, has(inst, "ftz") and dtype == "f32")
 
 
 def float_to_integer(lanes: Lanes, inst: Inst) -> None:
     """Out of range clamps. NaN gives 0, but the sign bit alone from .f64 or to a 64-bit type."""
     dtype, atype = inst["dtype"], inst["atype"]
     work, bits = FORMATS[atype].work, max(bits_of(dtype), 32)
-    value = load(lanes, inst.operands[1], atype, has(inst, "ftz") and atype == "f32")
+    value = load(lanes, inst.operand("a"), atype, has(inst, "ftz") and atype == "f32")
     if inst["rnd"] != "rzi":
         value = call(lanes, INTEGRAL[inst["rnd"]], work, value)
     held, lane_type = f"{dtype[0]}{bits}", f"<32 x i{bits}>"
@@ -121,13 +121,13 @@ def float_to_integer(lanes: Lanes, inst: Inst) -> None:
     if atype == "f64" or bits == 64:
         unordered = lanes.op(f"fcmp uno {work} {value}, zeroinitializer")
         number = choose(lanes, unordered, lane_type, repeat(1 << (bits_of(dtype) - 1), bits), number)
-    lanes.write(inst.operands[0], lanes.resize(number, bits, bits_of(dtype)), dtype)
+    lanes.write(inst.operand("d"), lanes.resize(number, bits, bits_of(dtype)), dtype)
 
 
 def float_to_float(lanes: Lanes, inst: Inst) -> None:
     dtype, atype, mode = inst["dtype"], inst["atype"], inst["rnd"] or "rn"
     source, target = FORMATS[atype].work, FORMATS[dtype].work
-    value = load(lanes, inst.operands[1], atype, has(inst, "ftz") and atype == "f32")
+    value = load(lanes, inst.operand("a"), atype, has(inst, "ftz") and atype == "f32")
     if mode in INTEGRAL:
         value = call(lanes, INTEGRAL[mode], source, value)
         mode = "rn"
@@ -149,7 +149,7 @@ SCALAR = {
 def tf32(lanes: Lanes, inst: Inst) -> None:
     """A float with the low 13 bits of its fraction cleared. NaN becomes 0x7FFFE000; ``.rna`` only clears its low bits
     too, and ``.satfinite`` takes one more off (seen on an H200)."""
-    value = load(lanes, inst.operands[1], "f32")
+    value = load(lanes, inst.operand("a"), "f32")
     if has(inst, "relu"):
         value = relu(lanes, value, F32)
     bits = round_bits(lanes, lanes.bitcast(value, F32, I32), 32, 13, inst["rnd"])
@@ -159,7 +159,7 @@ def tf32(lanes: Lanes, inst: Inst) -> None:
     bits = lanes.op(f"and {I32} {bits}, {repeat(-1 << 13, 32)}")
     if has(inst, "satfinite"):
         bits = largest_tf32(lanes, bits)
-    lanes.write(inst.operands[0], bits, "b32")
+    lanes.write(inst.operand("d"), bits, "b32")
 
 
 def largest_tf32(lanes: Lanes, bits: str) -> str:
@@ -172,17 +172,16 @@ def largest_tf32(lanes: Lanes, bits: str) -> str:
 def packed(lanes: Lanes, inst: Inst) -> None:
     """Two elements in one register; of two sources the first becomes the upper element."""
     dtype, atype = inst["dtype"], inst["atype"]
-    d, *sources = inst.operands
     if atype == "f32":
-        elements = [load(lanes, source, atype) for source in reversed(sources)]
+        elements = [load(lanes, source, atype) for source in inst.named("b", "a")]
     else:
-        elements = halves(lanes, sources[0], atype)
+        elements = halves(lanes, inst.operand("a"), atype)
     if has(inst, "relu"):
         elements = [relu(lanes, element, F32) for element in elements]
     codes = [element_code(lanes, inst, element) for element in elements]
     each = element_bits(dtype)
     whole = lanes.op(f"or {I32} {codes[0]}, {shift_left(lanes, codes[1], each)}")
-    lanes.write(d, lanes.resize(whole, 32, 2 * each), f"b{2 * each}")
+    lanes.write(inst.operand("d"), lanes.resize(whole, 32, 2 * each), f"b{2 * each}")
 
 
 def halves(lanes: Lanes, operand: Operand, atype: str) -> list[str]:
@@ -228,16 +227,15 @@ def element_code(lanes: Lanes, inst: Inst, value: str) -> str:
 @meaning("cvt.pack")
 def cvt_pack(lanes: Lanes, inst: Inst) -> None:
     """a above b, and c's low bits above both."""
-    d, a, b, *rest = inst.operands
-    dtype = inst["dtype"]
+    dtype, c = inst["dtype"], inst.find("c")
     bits = int(dtype[1:])
     mask = repeat((1 << bits) - 1, 32)
-    high, low = (clamp_small(lanes, lanes.read(x, "s32"), dtype) for x in (a, b))
+    high, low = (clamp_small(lanes, lanes.read(x, "s32"), dtype) for x in inst.named("a", "b"))
     value = lanes.op(f"or {I32} {shift_left(lanes, high, bits)}, {lanes.op(f'and {I32} {low}, {mask}')}")
-    if rest:
+    if c:
         pair = lanes.op(f"and {I32} {value}, {repeat((1 << 2 * bits) - 1, 32)}")
-        value = lanes.op(f"or {I32} {pair}, {shift_left(lanes, lanes.read(rest[0], 'b32'), 2 * bits)}")
-    lanes.write(d, value, "b32")
+        value = lanes.op(f"or {I32} {pair}, {shift_left(lanes, lanes.read(c, 'b32'), 2 * bits)}")
+    lanes.write(inst.operand("d"), value, "b32")
 
 
 def clamp_small(lanes: Lanes, value: str, dtype: str) -> str:

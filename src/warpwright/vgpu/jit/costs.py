@@ -15,22 +15,19 @@ from functools import cache
 from math import ceil
 
 from warpwright.targets import Timing
-from warpwright.vgpu.program.program import Block, Inst, Program, Register, Symbol, mentions, registers_of
+from warpwright.vgpu.program.program import Block, Inst, Program, mentions, registers_of, sources, targets
 
-__all__ = ["NEED", "Costs", "costs_of", "is_memory", "passed", "uses"]
+__all__ = ["NEED", "Costs", "costs_of", "is_memory", "passed"]
 
 FIELD = 21  # bits of a counter in a stamp; counters wrap, and between two rows of a warp they grow by less than that
 NEED = 1 << 30  # added to the number of a load in the row that waits for its values
 WIDEST = 2.0  # issue slots of an instruction whose pipe takes longer: the scheduler goes on with others
 _WIDE = ("u64", "s64", "b64")
-_ROWS = re.compile(
-    r"mbarrier\.|tcgen05\.|wgmma\.|bar(rier)?\.(?!warp)|cp\.(reduce\.)?async|(st|red)\.async|setmaxnreg|call|tensormap\."
-    r"|clusterlaunchcontrol|ldmatrix|stmatrix|mma\."
-)
 _HALF = (  # go to a pipe that takes one every other cycle
     "setp", "selp", "slct", "min", "max", "and", "or", "xor", "not", "cnot", "shl", "shr", "lop3", "prmt", "bfe", "bfi",
 )  # fmt: skip
 _MUFU = ("ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh")
+_IN_ORDER = ("fence", "membar", "clusterlaunchcontrol.query_cancel")
 _FREE = ("mov", "cvta", "ld.param", "bra", "exit", "ret", "isspacep", "createpolicy", "pmevent")
 
 
@@ -47,11 +44,7 @@ class Costs:
 
 def is_memory(inst: Inst) -> bool:
     """Whether an instruction goes to global or shared memory for itself: its row says how much it moves."""
-    if inst.name in ("ldmatrix", "stmatrix"):
-        return True
-    if inst.name not in ("ld", "ldu", "ld.mmio", "st", "st.mmio", "atom", "red"):
-        return False
-    return not inst["space"].startswith(("param", "const", "local"))
+    return bool(inst.traits.access) and not inst["space"].startswith(("param", "const", "local"))
 
 
 def _is_late(inst: Inst) -> bool:
@@ -59,21 +52,10 @@ def _is_late(inst: Inst) -> bool:
     return is_memory(inst) or inst.name == "mma"
 
 
-def _leaves_row(inst: Inst) -> bool:
-    return is_memory(inst) or _ROWS.match(inst.opcode) is not None
-
-
 def _is_anchor(inst: Inst) -> bool:
-    return _leaves_row(inst) or inst.opcode.startswith(("bra", "brx", "exit", "ret", "trap", "fence", "membar"))
-
-
-def uses(inst: Inst) -> tuple[list[str], list[str]]:
-    """Registers that an instruction reads and writes. Accumulators of wgmma belong to their group: it reads none."""
-    used, made = mentions(inst)
-    if inst.name == "wgmma.mma_async":
-        own = {register.name for register in registers_of(inst.operands[0])}
-        used = [name for name in used if name not in own]
-    return used, made
+    """Whether an instruction leaves a row, branches or fences: it issues in order."""
+    leaves_row = _is_late(inst) or inst.traits.queue not in ("", "warp", "grid")
+    return leaves_row or inst.traits.jumps or inst.name.startswith(_IN_ORDER)
 
 
 @cache
@@ -104,13 +86,13 @@ def _pipe(opcode: str, name: str) -> tuple[str, int]:
 
 def _cost(inst: Inst, timing: Timing) -> tuple[str, float, float, bool]:
     """Pipe, slots of it, latency, and whether the instruction takes an issue slot at all."""
-    if inst.name == "mov" and any(isinstance(operand, Register) and operand.special for operand in inst.operands[1:]):
+    if inst.name == "mov" and any(register.special for register in sources(inst)):
         return "special", timing.slots["special"], timing.latency["special"], True
     if inst.opcode.startswith(_FREE) or (inst.name == "ld" and inst["space"].startswith(("param", "const"))):
         return "alu", 0.0, 0.0, inst.opcode.startswith("bra")
-    if inst.opcode.startswith("elect"):
+    if inst.name == "elect.sync":
         return "vote", timing.slots["vote"], timing.elect, True
-    if _is_anchor(inst) or inst.opcode.startswith("bar.warp"):
+    if _is_anchor(inst) or inst.name == "bar.warp.sync":
         return "alu", 1.0, 0.0, True
     kind, count = _pipe(inst.opcode, inst.name)
     return kind, count * timing.slots[kind], timing.latency[kind] * max(1, count // 6), True
@@ -118,10 +100,8 @@ def _cost(inst: Inst, timing: Timing) -> tuple[str, float, float, bool]:
 
 def _after(inst: Inst, index: int, timing: Timing) -> float:
     """Cycles that an anchor keeps its warp from going on, where the replay does not know better."""
-    if inst.opcode.startswith("bra"):
-        target = inst.operands[0]
-        backward = isinstance(target, Symbol) and target.value <= index
-        return timing.branch if backward else 1.0
+    if inst.name == "bra":
+        return timing.branch if min(targets(inst)) <= index else 1.0
     if inst.opcode.startswith("fence.proxy.async"):
         return timing.fence_async
     if inst.opcode.startswith(("fence.acq_rel", "fence.sc", "membar")):
@@ -185,9 +165,9 @@ class _Schedule:
         costs.total[self.block.index] = self._stamp(max(self.now, self.floor, late, self.last))
 
     def _issue(self, inst: Inst, costs: Costs) -> None:
-        used, made = uses(inst)
-        if inst.name == "mma":  # products that add to each other wait for each other in the replay
-            used = [register.name for operand in inst.operands[1:3] for register in registers_of(operand)]
+        used, made = mentions(inst)
+        if inst.name == "mma":  # sums that add to each other wait for each other in the replay
+            used = [register.name for operand in inst.named("a", "b") for register in registers_of(operand)]
         pipe, slots, latency, issues = _cost(inst, self.timing)
         self.count += issues
         self.slots += issues * max(1.0, slots / self.timing.slots[pipe] * min(self.timing.slots[pipe], WIDEST))
@@ -244,7 +224,7 @@ def costs_of(program: Program, timing: Timing) -> Costs:
     found: dict[str, set[int]] = {}
     for inst in program.insts:
         if _is_late(inst):
-            for name in uses(inst)[1]:
+            for name in mentions(inst)[1]:
                 found.setdefault(name, set()).add(inst.index)
     loads = {name: frozenset(numbers) for name, numbers in found.items()}
     costs = Costs()

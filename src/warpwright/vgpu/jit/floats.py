@@ -68,12 +68,12 @@ def finish(lanes: Lanes, inst: Inst, value: str, large: str = "") -> None:
     bits = pack(lanes, value, kind)
     if large:
         bits = without_tiny(lanes, inst, bits, large)
-    store(lanes, inst.operands[0], bits, kind, has(inst, "ftz"))
+    store(lanes, inst.operand("d"), bits, kind, has(inst, "ftz"))
 
 
 def sources(lanes: Lanes, inst: Inst, *kinds: str) -> list[str]:
     """The source operands in the work type; ``kinds`` are their types where they differ from the instruction's."""
-    operands = inst.operands[1:]
+    operands = [operand for name in ("a", "b", "c") if (operand := inst.find(name))]
     kinds = kinds or (inst["type"],) * len(operands)
     return [load(lanes, operand, kind, has(inst, "ftz")) for operand, kind in zip(operands, kinds, strict=True)]
 
@@ -216,7 +216,7 @@ def upper_half(lanes: Lanes, inst: Inst, value: str) -> None:
     """The approximations of .f64 with .ftz give 20 bits of fraction; the lower word is zero (PTX 9.7.3.14)."""
     bits = pack(lanes, value, "f64")
     bits = lanes.op(f"and <32 x i64> {bits}, {repeat(0xFFFFFFFF << 32, 64)}")
-    store(lanes, inst.operands[0], bits, "f64", ftz=True)
+    store(lanes, inst.operand("d"), bits, "f64", ftz=True)
 
 
 @meaning("sqrt")
@@ -259,10 +259,10 @@ def sign_bit(form: Format) -> int:
 def sign(lanes: Lanes, inst: Inst) -> None:
     kind = inst["type"]
     form = FORMATS[kind]
-    bits = raw(lanes, inst.operands[1], kind)
+    bits = raw(lanes, inst.operand("a"), kind)
     word, mask = ("xor", sign_bit(form)) if inst.name == "neg" else ("and", sign_bit(form) - 1)
     value = lanes.op(f"{word} {form.ints} {bits}, {repeat(mask, form.bits)}")
-    store(lanes, inst.operands[0], value, kind, has(inst, "ftz"))
+    store(lanes, inst.operand("d"), value, kind, has(inst, "ftz"))
 
 
 @meaning("copysign")
@@ -270,7 +270,7 @@ def copysign(lanes: Lanes, inst: Inst) -> None:
     kind = inst["type"]
     work = FORMATS[kind].work
     signed, size = sources(lanes, inst)
-    store(lanes, inst.operands[0], pack(lanes, call(lanes, "copysign", work, size, signed), kind), kind)
+    store(lanes, inst.operand("d"), pack(lanes, call(lanes, "copysign", work, size, signed), kind), kind)
 
 
 @arithmetic("min", "max", floating=True)
@@ -285,8 +285,8 @@ def min_max(lanes: Lanes, inst: Inst) -> None:
         best = minimum_maximum(lanes, inst.name, form.work, best, value, has(inst, "NaN"))
     bits = pack(lanes, best, kind)
     if has(inst, "xorsign"):
-        bits = product_sign(lanes, form, bits, *(raw(lanes, x, kind) for x in inst.operands[1:]))
-    store(lanes, inst.operands[0], bits, kind, has(inst, "ftz"))
+        bits = product_sign(lanes, form, bits, *(raw(lanes, x, kind) for x in inst.named("a", "b")))
+    store(lanes, inst.operand("d"), bits, kind, has(inst, "ftz"))
 
 
 def product_sign(lanes: Lanes, form: Format, size: str, a: str, b: str) -> str:
@@ -308,8 +308,8 @@ CLASSES = {
 
 @meaning("testp")
 def testp(lanes: Lanes, inst: Inst) -> None:
-    form, operand = FORMATS[inst["type"]], inst.operands[1]
+    form, operand = FORMATS[inst["type"]], inst.operand("a")
     value = load(lanes, operand, inst["type"])
     test = f"{form.work} {value}, i32 {CLASSES[inst['op']]}"
     suffix = "v32f64" if inst["type"] == "f64" else "v32f32"
-    lanes.write(inst.operands[0], lanes.op(f"call <32 x i1> @llvm.is.fpclass.{suffix}({test})"), "pred")
+    lanes.write(inst.operand("p"), lanes.op(f"call <32 x i1> @llvm.is.fpclass.{suffix}({test})"), "pred")

@@ -7,38 +7,31 @@ lanes go on, are services: the same record, but the lanes wait.
 
 from __future__ import annotations
 
+from warpwright import isa
 from warpwright.errors import DescriptorError
 from warpwright.layout import tmem_ld_map
-from warpwright.ptx import nodes
 from warpwright.vgpu.jit import record
 from warpwright.vgpu.jit.control import converge
 from warpwright.vgpu.jit.lanes import Lanes, meaning
 from warpwright.vgpu.jit.memory import address
 from warpwright.vgpu.jit.state import OFFSETS, RECORD_WORDS, WAIT_SERVICE
 from warpwright.vgpu.jit.sync import block, one_more, operand_slot, refuse
-from warpwright.vgpu.program.program import Inst, Operand, Register
+from warpwright.vgpu.program import services
+from warpwright.vgpu.program.program import Inst, Operand, Register, flatten, words
 
-__all__ = ["QUEUED", "SERVICES", "flatten"]
+__all__ = ["NOT_YET", "SERVICES", "flatten", "issue"]
 
-_ASYNC = (
-    "cp.async.bulk", "cp.async.bulk.tensor", "cp.reduce.async.bulk", "cp.reduce.async.bulk.tensor", "st.async",
-    "red.async", "tcgen05.mma", "tcgen05.mma.ws", "tcgen05.cp", "tcgen05.shift", "tcgen05.commit",
-    "clusterlaunchcontrol.try_cancel.async",
-)  # fmt: skip
-SERVICES = (
-    "tcgen05.alloc", "tcgen05.dealloc", "tcgen05.relinquish_alloc_permit", "call.vprintf", "call.__assertfail",
-    "tensormap.replace", "tensormap.cp_fenceproxy", "setmaxnreg",
-)  # fmt: skip
-QUEUED = frozenset((*_ASYNC, "cp.async", "cp.async.mbarrier.arrive", *SERVICES))  # a record for every active lane
-
-
-def flatten(operand: Operand) -> list[tuple[str, Operand]]:
-    """The words of an operand: ("address" | "value", what)."""
-    if isinstance(operand, nodes.Address):
-        return [("address", operand), *(word for extra in operand.extra for word in flatten(extra))]
-    if isinstance(operand, nodes.Vector):
-        return [word for item in operand.items for word in flatten(item)]
-    return [("value", operand)]
+# Forms of a queue that the virtual GPU refuses, and why.
+NOT_YET = {
+    "tcgen05.mma.sp": "the tensor engine does not multiply sparse operands",
+    "tcgen05.ld.red": "the reduction of a load from tensor memory is not computed",
+}
+_ASYNC = tuple(
+    name
+    for name, form in isa.FORMS.items()
+    if form.queued and form.traits.queue in ("tensor", "copy") and name not in NOT_YET
+)
+SERVICES = (*services.SERVICES, *(name for name, form in isa.FORMS.items() if form.traits.queue == "service"))
 
 
 def _word(lanes: Lanes, kind: str, operand: Operand) -> str:
@@ -51,10 +44,10 @@ def _word(lanes: Lanes, kind: str, operand: Operand) -> str:
 
 def push(lanes: Lanes, inst: Inst) -> None:
     """Queue a record for every active lane; with no room left the kernel returns and comes back to this block."""
-    words = [word for operand in inst.operands for word in flatten(operand)]
-    if len(words) > RECORD_WORDS - 2:
-        raise lanes.unsupported(f"{len(words)} operands")
-    for index, (kind, operand) in enumerate(words):
+    operands = words(inst)
+    if len(operands) > RECORD_WORDS - 2:
+        raise lanes.unsupported(f"{len(operands)} operands")
+    for index, (kind, operand) in enumerate(operands):
         lanes.store("<32 x i64>", _word(lanes, kind, operand), operand_slot(index))
     enqueue(lanes, inst.index)
     if lanes.costs or lanes.watched:
@@ -76,7 +69,7 @@ def enqueue(lanes: Lanes, number: int) -> None:
 @meaning(*_ASYNC)
 def issue(lanes: Lanes, inst: Inst) -> None:
     push(lanes, inst)
-    if "bulk_group" in inst.opcode:
+    if inst.has("bulk_group"):
         _count(lanes, "uncommitted")
 
 
@@ -89,7 +82,7 @@ def cp_async(lanes: Lanes, inst: Inst) -> None:
 @meaning("cp.async.bulk.prefetch")
 def cp_async_bulk_prefetch(lanes: Lanes, inst: Inst) -> None:
     """A hint, but an H200 stops at an address that is no multiple of 16 bytes."""
-    where = address(lanes, inst.operands[0])
+    where = address(lanes, inst.operand("src_mem"))
     low = lanes.op(f"and <32 x i64> {where}, {lanes.splat(15, 64)}")
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
     refuse(lanes, lanes.op(f"icmp ne <32 x i64> {low}, zeroinitializer"), "misaligned", where)
@@ -99,8 +92,8 @@ def cp_async_bulk_prefetch(lanes: Lanes, inst: Inst) -> None:
 def cp_async_mbarrier_arrive(lanes: Lanes, inst: Inst) -> None:
     """Without ``.noinc`` the arrival is one more than the phase expects: it holds the phase open, and no more."""
     push(lanes, inst)
-    if "noinc" not in inst.opcode.split("."):
-        one_more(lanes, inst, inst.operands[0])
+    if not inst.has("noinc"):
+        one_more(lanes, inst)
 
 
 def _count(lanes: Lanes, field: str) -> None:
@@ -113,7 +106,7 @@ def _count(lanes: Lanes, field: str) -> None:
 @meaning(*SERVICES)
 def service(lanes: Lanes, inst: Inst) -> None:
     """The warp-wide ones are issued once, by the lowest lane."""
-    whole = inst.name.startswith(("tcgen05.", "setmaxnreg", "tensormap.cp"))
+    whole = inst.form.collective
     if whole:
         converge(lanes, "-1")
     waiting = lanes.mask
@@ -124,9 +117,9 @@ def service(lanes: Lanes, inst: Inst) -> None:
     block(lanes, WAIT_SERVICE, waiting, lanes.block + 1)
 
 
-def _plan(lanes: Lanes, inst: Inst, registers: tuple[Operand, ...], split: int, flags: int) -> tuple[int, int]:
+def _plan(lanes: Lanes, inst: Inst, registers: tuple[Operand, ...], flags: int) -> tuple[int, int]:
     """Address of the table that `tmem_flush` follows, and the columns that the access spans."""
-    rows, columns = tmem_ld_map(inst["shape"], int(inst["num"][1:]), split)
+    rows, columns = tmem_ld_map(inst["shape"], int(inst["num"][1:]), inst.number("split"))
     if flags & 2:
         columns = columns * 2
     slots = [lanes.slots[register.name] for register in registers if isinstance(register, Register)]
@@ -137,16 +130,16 @@ def _plan(lanes: Lanes, inst: Inst, registers: tuple[Operand, ...], split: int, 
     return lanes.table([len(slots), flags, *slots, *cells]), width
 
 
-def _tmem(lanes: Lanes, inst: Inst, where: Operand, registers: tuple[Operand, ...], split: int, flags: int) -> None:
+def _tmem(lanes: Lanes, inst: Inst, registers: tuple[Operand, ...], flags: int) -> None:
     converge(lanes, "-1")
-    table, width = _plan(lanes, inst, registers, split, flags)
+    table, width = _plan(lanes, inst, registers, flags)
     lanes.settled = False
     with lanes.if_any():
-        _pend(lanes, inst, where, table, width)
+        _pend(lanes, inst, table, width)
 
 
-def _pend(lanes: Lanes, inst: Inst, where: Operand, table: int, width: int) -> None:
-    held = lanes.resize(address(lanes, where), 64, 32)
+def _pend(lanes: Lanes, inst: Inst, table: int, width: int) -> None:
+    held = lanes.resize(address(lanes, inst.operand("taddr")), 64, 32)
     first = lanes.op(f"call i32 @llvm.cttz.i32(i32 {lanes.mask}, i1 false)")
     taddr = lanes.op(f"extractelement <32 x i32> {held}, i32 {first}")
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
@@ -158,21 +151,13 @@ def _pend(lanes: Lanes, inst: Inst, where: Operand, table: int, width: int) -> N
 @meaning("tcgen05.ld")
 def tcgen05_ld(lanes: Lanes, inst: Inst) -> None:
     """The registers are filled when tcgen05.wait::ld, or the first instruction that reads one, asks for them."""
-    registers = _registers(inst.operands[0])
-    split = int(inst.operands[2].value) if len(inst.operands) > 2 else 0  # type: ignore[union-attr]
-    _tmem(lanes, inst, inst.operands[1], registers, split, 2 if inst["pack"] else 0)
+    _tmem(lanes, inst, inst.items("d"), 2 if inst["pack"] else 0)
     lanes.forget()
 
 
 @meaning("tcgen05.st")
 def tcgen05_st(lanes: Lanes, inst: Inst) -> None:
-    registers = _registers(inst.operands[-1])
-    split = int(inst.operands[1].value) if len(inst.operands) > 2 else 0  # type: ignore[union-attr]
-    _tmem(lanes, inst, inst.operands[0], registers, split, 3 if inst["unpack"] else 1)
-
-
-def _registers(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, nodes.Vector) else (operand,)
+    _tmem(lanes, inst, inst.items("b"), 3 if inst["unpack"] else 1)
 
 
 @meaning("tcgen05.wait::ld", "tcgen05.wait::st")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from warpwright.ptx import nodes
 from warpwright.vgpu.jit.lanes import Lanes, meaning
 from warpwright.vgpu.program.program import Inst
 
@@ -20,12 +19,12 @@ def _word(lanes: Lanes, response: str, index: int) -> str:
 @meaning("clusterlaunchcontrol.query_cancel")
 def query_cancel(lanes: Lanes, inst: Inst) -> None:
     """Whether a cluster was granted, or the coordinates of its first CTA; of four, the last one says nothing."""
-    target, response = inst.operands[0], lanes.integer(inst.operands[1], 128)
+    response = lanes.integer(inst.operand("a"), 128)
     if inst["query"] == "is_canceled":
         granted = lanes.op(f"icmp eq <32 x i32> {_word(lanes, response, 3)}, {lanes.splat(1, 32)}")
-        lanes.write(target, granted, "pred")
-    elif isinstance(target, nodes.Vector):
-        for index, register in enumerate(target.items):
+        lanes.write(inst.operand("p"), granted, "pred")
+    elif inst["query"] == "get_first_ctaid":
+        for index, register in enumerate(inst.items("d")):
             lanes.write(register, _word(lanes, response, index), "b32")
     else:
-        lanes.write(target, _word(lanes, response, AXES.index(inst["query"][-1])), "b32")
+        lanes.write(inst.operand("d"), _word(lanes, response, AXES.index(inst["query"][-1])), "b32")

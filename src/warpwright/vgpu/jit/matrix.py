@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from warpwright.ptx import nodes
 from warpwright.vgpu.jit.control import converge
 from warpwright.vgpu.jit.lanes import Lanes, meaning
 from warpwright.vgpu.jit.memory import address, translate
@@ -45,10 +44,6 @@ def _shape(lanes: Lanes, inst: Inst) -> str:
     return shape
 
 
-def _registers(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, nodes.Vector) else (operand,)
-
-
 def _rows(lanes: Lanes, inst: Inst, where: Operand, count: int) -> str:
     """Host addresses of the ``count`` rows, in the lanes that name them; the other lanes' addresses do not count."""
     converge(lanes, "-1")
@@ -74,8 +69,8 @@ def _constant(values: list[int], bits: int) -> str:
 
 @meaning("ldmatrix")
 def ldmatrix(lanes: Lanes, inst: Inst) -> None:
-    shape, registers = _shape(lanes, inst), _registers(inst.operands[0])
-    rows = _rows(lanes, inst, inst.operands[1], 8 * len(registers))
+    shape, registers = _shape(lanes, inst), inst.items("d")
+    rows = _rows(lanes, inst, inst.operand("a"), 8 * len(registers))
     for number, register in enumerate(registers):
         value = "zeroinitializer"
         for place, piece in enumerate(pieces(shape, number)):
@@ -90,8 +85,8 @@ def ldmatrix(lanes: Lanes, inst: Inst) -> None:
 
 @meaning("stmatrix")
 def stmatrix(lanes: Lanes, inst: Inst) -> None:
-    shape, registers = _shape(lanes, inst), _registers(inst.operands[1])
-    rows = _rows(lanes, inst, inst.operands[0], 8 * len(registers))
+    shape, registers = _shape(lanes, inst), inst.items("b")
+    rows = _rows(lanes, inst, inst.operand("a"), 8 * len(registers))
     for number, register in enumerate(registers):
         value = lanes.integer(register, 32)
         for place, piece in enumerate(pieces(shape, number)):
@@ -106,7 +101,7 @@ def stmatrix(lanes: Lanes, inst: Inst) -> None:
 def movmatrix(lanes: Lanes, inst: Inst) -> None:
     """Half h of lane 4g + q is element (2q + h, g) of the source: half g % 2 of lane 4 (2q + h) + g / 2."""
     converge(lanes, "-1")
-    source = lanes.integer(inst.operands[1], 32)
+    source = lanes.integer(inst.operand("a"), 32)
     value = "zeroinitializer"
     for half in (0, 1):
         order = _constant([4 * (2 * (lane % 4) + half) + lane // 8 for lane in range(32)], 32)
@@ -116,4 +111,4 @@ def movmatrix(lanes: Lanes, inst: Inst) -> None:
         moved = lanes.op(f"and <32 x i32> {moved}, {lanes.splat(0xFFFF, 32)}")
         moved = lanes.op(f"shl <32 x i32> {moved}, {lanes.splat(16 * half, 32)}")
         value = lanes.op(f"or <32 x i32> {value}, {moved}")
-    lanes.write(inst.operands[0], value, "b32")
+    lanes.write(inst.operand("d"), value, "b32")

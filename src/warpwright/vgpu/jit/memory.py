@@ -8,7 +8,8 @@ from warpwright.vgpu.jit import record
 from warpwright.vgpu.jit.costs import is_memory
 from warpwright.vgpu.jit.lanes import Lanes, bits_of, meaning, vector
 from warpwright.vgpu.jit.runtime import atomic_name
-from warpwright.vgpu.jit.state import LOCAL_WINDOW, OFFSETS, RANK_SHIFT, SHARED_WINDOW
+from warpwright.vgpu.jit.state import OFFSETS
+from warpwright.vgpu.program.memory_map import LOCAL_WINDOW, RANK_SHIFT, SHARED_WINDOW
 from warpwright.vgpu.program.program import Inst, Operand, Symbol
 
 __all__ = ["address", "translate"]
@@ -57,20 +58,16 @@ def _elements(inst: Inst) -> tuple[int, int]:
     return count, bits_of(inst["type"]) // 8
 
 
-def _items(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, nodes.Vector) else (operand,)
-
-
 @meaning("ld", "ldu", "ld.mmio")
 def ld(lanes: Lanes, inst: Inst) -> None:
-    source = inst.operands[1]
+    source = inst.operand("a")
     assert isinstance(source, nodes.Address)
     if isinstance(source.base, Symbol) and source.base.space == "param" and source.offset >= 0:
         return _ld_param(lanes, inst, source.base.value + source.offset)
     count, size = _elements(inst)
     space = _space(inst, source)
     translate(lanes, inst, _where(lanes, source, space), space, count * size)
-    for i, target in enumerate(_items(inst.operands[0])):
+    for i, target in enumerate(inst.items("d")):
         lanes.write(target, _gather(lanes, i * size, inst["type"]), inst["type"])
 
 
@@ -113,7 +110,7 @@ def _ld_param(lanes: Lanes, inst: Inst, offset: int) -> None:
             f"`{inst.opcode}` reads parameters up to byte {end}; the kernel has {lanes.param_bytes} bytes of them."
         )
     block = lanes.op(f"load ptr, ptr {lanes.at(OFFSETS['param_host'])}")
-    for i, target in enumerate(_items(inst.operands[0])):
+    for i, target in enumerate(inst.items("d")):
         slot = lanes.op(f"getelementptr i8, ptr {block}, i64 {offset + i * size}")
         value = lanes.spread(f"i{8 * size}", lanes.op(f"load i{8 * size}, ptr {slot}, align 1"))
         lanes.write(target, lanes.bitcast(value, f"<32 x i{8 * size}>", vector(inst["type"])), inst["type"])
@@ -121,11 +118,11 @@ def _ld_param(lanes: Lanes, inst: Inst, offset: int) -> None:
 
 @meaning("st", "st.mmio")
 def st(lanes: Lanes, inst: Inst) -> None:
-    target = inst.operands[0]
+    target = inst.operand("a")
     assert isinstance(target, nodes.Address)
     count, size = _elements(inst)
     translate(lanes, inst, _where(lanes, target, inst["space"]), inst["space"], count * size)
-    for i, source in enumerate(_items(inst.operands[1])):
+    for i, source in enumerate(inst.items("b")):
         _scatter(lanes, i * size, lanes.integer(source, 8 * size), 8 * size)
 
 
@@ -140,17 +137,15 @@ def _scatter(lanes: Lanes, offset: int, value: str, bits: int) -> None:
 @meaning("atom", "red")
 def atom(lanes: Lanes, inst: Inst) -> None:
     """Both forms are one loop over lanes; `red` drops the old values."""
-    operands = list(inst.operands)
-    targets = _items(operands.pop(0)) if inst.name == "atom" else ()
-    where = operands.pop(0)
+    targets = inst.items("d") if inst.find("d") else ()
+    where, values = inst.operand("a"), inst.items("b")
     assert isinstance(where, nodes.Address)
-    values = _items(operands.pop(0))
     size = bits_of(inst["type"]) // 8
     virtual = _where(lanes, where, inst["space"])
     routines = _atomic_routines(lanes, inst, virtual)
     translate(lanes, inst, virtual, inst["space"], size * len(values))
     for i, value in enumerate(values):
-        old = _atomic_call(lanes, inst, routines, value, operands[0] if inst["op"] == "cas" else None)
+        old = _atomic_call(lanes, inst, routines, value, inst.find("c"))
         if targets:
             lanes.write(targets[i], lanes.bitcast(old, f"<32 x i{8 * size}>", vector(inst["type"])), inst["type"])
         if i + 1 < len(values):
@@ -206,7 +201,7 @@ def _advance(lanes: Lanes, nbytes: int) -> None:
 def cvta(lanes: Lanes, inst: Inst) -> None:
     """Shared and local windows sit at fixed generic addresses; global and const addresses are generic already."""
     bits = bits_of(inst["type"])
-    value = lanes.integer(inst.operands[1], 64)
+    value = lanes.integer(inst.operand("a"), 64)
     space = inst["space"].partition("::")[0]
     to = "to" in inst.opcode.split(".")
     if space in _WINDOWS:
@@ -217,12 +212,12 @@ def cvta(lanes: Lanes, inst: Inst) -> None:
     elif space == "param":
         base = lanes.spread("i64", lanes.load("i64", OFFSETS["param_base"]))
         value = lanes.op(f"sub <32 x i64> {value}, {base}")
-    lanes.write(inst.operands[0], lanes.resize(value, 64, bits), f"u{bits}")
+    lanes.write(inst.operand("d"), lanes.resize(value, 64, bits), f"u{bits}")
 
 
 @meaning("isspacep")
 def isspacep(lanes: Lanes, inst: Inst) -> None:
-    value = lanes.integer(inst.operands[1], 64)
+    value = lanes.integer(inst.operand("a"), 64)
     high = lanes.op(f"lshr <32 x i64> {value}, {lanes.splat(32, 64)}")
     space = inst["space"].partition("::")[0]
     if space in _WINDOWS:
@@ -234,7 +229,7 @@ def isspacep(lanes: Lanes, inst: Inst) -> None:
         rank = lanes.op(f"lshr <32 x i64> {lanes.op(f'and <32 x i64> {value}, {lanes.splat(0xFFFF_FFFF, 64)}')}, "
                         f"{lanes.splat(RANK_SHIFT, 64)}")  # fmt: skip
         result = lanes.op(f"and <32 x i1> {result}, {lanes.op(f'icmp eq <32 x i64> {rank}, {own}')}")
-    lanes.write(inst.operands[0], result, "pred")
+    lanes.write(inst.operand("p"), result, "pred")
 
 
 @meaning("mapa")
@@ -242,24 +237,24 @@ def mapa(lanes: Lanes, inst: Inst) -> None:
     """The rank is the top byte of a shared::cluster address."""
     bits = bits_of(inst["type"])
     low = lanes.op(
-        f"and <32 x i{bits}> {lanes.integer(inst.operands[1], bits)}, {lanes.splat(~(0xFF << RANK_SHIFT), bits)}"
+        f"and <32 x i{bits}> {lanes.integer(inst.operand('a'), bits)}, {lanes.splat(~(0xFF << RANK_SHIFT), bits)}"
     )
-    rank = lanes.op(f"shl <32 x i{bits}> {lanes.integer(inst.operands[2], bits)}, {lanes.splat(RANK_SHIFT, bits)}")
-    lanes.write(inst.operands[0], lanes.op(f"or <32 x i{bits}> {low}, {rank}"), inst["type"])
+    rank = lanes.op(f"shl <32 x i{bits}> {lanes.integer(inst.operand('b'), bits)}, {lanes.splat(RANK_SHIFT, bits)}")
+    lanes.write(inst.operand("d"), lanes.op(f"or <32 x i{bits}> {low}, {rank}"), inst["type"])
 
 
 @meaning("getctarank")
 def getctarank(lanes: Lanes, inst: Inst) -> None:
     bits = bits_of(inst["type"])
-    rank = lanes.op(f"lshr <32 x i{bits}> {lanes.integer(inst.operands[1], bits)}, {lanes.splat(RANK_SHIFT, bits)}")
+    rank = lanes.op(f"lshr <32 x i{bits}> {lanes.integer(inst.operand('a'), bits)}, {lanes.splat(RANK_SHIFT, bits)}")
     rank = lanes.op(f"and <32 x i{bits}> {rank}, {lanes.splat(0xFF, bits)}")
-    lanes.write(inst.operands[0], lanes.resize(rank, bits, 32), "u32")
+    lanes.write(inst.operand("d"), lanes.resize(rank, bits, 32), "u32")
 
 
 @meaning("createpolicy")
 def createpolicy(lanes: Lanes, inst: Inst) -> None:
     """A cache policy changes speed only; the handle is opaque."""
-    lanes.write(inst.operands[0], lanes.splat(0, 64), "b64")
+    lanes.write(inst.operand("d"), lanes.splat(0, 64), "b64")
 
 
 @meaning("prefetch", "prefetchu", "applypriority", "discard", "cp.async.bulk.prefetch.tensor")

@@ -12,14 +12,12 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.ptx import nodes
-from warpwright.vgpu.engines.hardware import Model
-from warpwright.vgpu.engines.operand import TYPES, as_float
 from warpwright.vgpu.jit import record
 from warpwright.vgpu.jit.control import converge
 from warpwright.vgpu.jit.lanes import Lanes, meaning
 from warpwright.vgpu.jit.state import OFFSETS
-from warpwright.vgpu.program.program import Inst, Operand
+from warpwright.vgpu.jit.tensor_core import TYPES, Model, as_float
+from warpwright.vgpu.program.program import Inst
 
 __all__ = ["places_a", "places_b", "places_d"]
 
@@ -68,17 +66,13 @@ def mma_sync(lanes: Lanes, inst: Inst) -> None:
     if shape not in _SHAPES or len(types) != 4 or any("::" in word for word in words) or types[0] != types[3]:
         raise lanes.unsupported("this shape or these types")
     plan = _plan(lanes, _SHAPES[shape], types, "satfinite" in words)
-    for operand, start in zip(inst.operands[1:], (_A_AT, _B_AT, _C_AT), strict=True):
-        for number, register in enumerate(_items(operand)):
+    for name, start in (("a", _A_AT), ("b", _B_AT), ("c", _C_AT)):
+        for number, register in enumerate(inst.items(name)):
             lanes.store("<32 x i32>", lanes.integer(register, 32), OFFSETS["operands"] + start + 128 * number)
     lanes.emit(f"call void @mma_sync(ptr %w, ptr inttoptr (i64 {plan} to ptr))")
     record.row(lanes, inst)
-    for number, register in enumerate(_items(inst.operands[0])):
+    for number, register in enumerate(inst.items("d")):
         lanes.write(register, lanes.load("<32 x i32>", OFFSETS["operands"] + _C_AT + 128 * number), "b32")
-
-
-def _items(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, nodes.Vector) else (operand,)
 
 
 def _plan(lanes: Lanes, k: int, types: list[str], saturate: bool) -> int:
@@ -134,9 +128,9 @@ def _model(types: list[str], emulated: bool) -> list[int]:
 def _double(lanes: Lanes, inst: Inst, depth: int) -> None:
     """Lane 4g + q has, in register h + r·i of A, row g + 8h and k = q + 4i (r halves of rows); in register i of B,
     k = q + 4i of column g; in register 2h + p of C and D, row g + 8h of column 2q + p. fma in the order of k."""
-    a, b = ([lanes.read(register, "f64") for register in _items(operand)] for operand in inst.operands[1:3])
-    halves, results = len(_items(inst.operands[3])) // 2, []
-    for number, register in enumerate(_items(inst.operands[3])):
+    a, b = ([lanes.read(register, "f64") for register in inst.items(name)] for name in ("a", "b"))
+    halves, results = len(inst.items("c")) // 2, []
+    for number, register in enumerate(inst.items("c")):
         half, column = divmod(number, 2)
         total = lanes.read(register, "f64")
         for k in range(depth):
@@ -145,7 +139,7 @@ def _double(lanes: Lanes, inst: Inst, depth: int) -> None:
             kind = "<32 x double>"
             total = lanes.op(f"call {kind} @llvm.fma.v32f64({kind} {left}, {kind} {right}, {kind} {total})")
         results.append(total)
-    for register, value in zip(_items(inst.operands[0]), results, strict=True):
+    for register, value in zip(inst.items("d"), results, strict=True):
         lanes.write(register, value, "f64")
 
 

@@ -3,7 +3,6 @@ other."""
 
 from __future__ import annotations
 
-from warpwright.vgpu.engines.tensor_copy import form_of
 from warpwright.vgpu.jit.costs import NEED
 from warpwright.vgpu.jit.lanes import Lanes
 from warpwright.vgpu.jit.state import LANES, OFFSETS
@@ -100,7 +99,7 @@ def ways(lanes: Lanes, inst: Inst, *masks: str) -> None:
 
 def touch(lanes: Lanes, inst: Inst) -> None:
     """A use of registers that belong to a wgmma."""
-    if inst.index in lanes.tracked and inst.name != "wgmma.mma_async":
+    if inst.index in lanes.tracked and inst.traits.queue != "wgmma":
         _watch(lanes, inst, lanes.mask, str(TOUCH << 4))
 
 
@@ -123,39 +122,38 @@ def signal(lanes: Lanes, inst: Inst) -> None:
     kind = signalled(inst)
     if not lanes.costs or kind in ("", "nothing"):
         return
-    count, nbytes, bar, many, box, pair = 0, "0", 0, -1, -1, 0
+    count = 1 if kind in ("commit", "lane") else 0
+    nbytes, pair = "0", kind == "tensor" and inst["group"] == "cta_group::2"
     if kind == "tensor":
-        form = form_of(inst.opcode)
-        bar, many, box, pair = form.mbar, form.mask or -1, form.shared, int(form.pair)
-        nbytes = lanes.op(f"call i64 @box_bytes(ptr %w, i32 {lanes.mask}, i64 {_operand(lanes, form.map)})")
+        nbytes = lanes.op(f"call i64 @box_bytes(ptr %w, i32 {lanes.mask}, i64 {_operand(lanes, inst, 'map')})")
     elif kind == "bulk":
-        bar, many, box = 3, 4 if inst["multicast"] else -1, 0
-        nbytes = lanes.op(f"and i64 {_operand(lanes, 2)}, 4294967295")
-    elif kind == "commit":
-        count, many = 1, 1 if inst["multicast"] else -1
-    elif kind == "lane":
-        count = 1
+        nbytes = lanes.op(f"and i64 {_operand(lanes, inst, 'size')}, 4294967295")
+    bar, many, box = (_column(inst, name) for name in ("mbar", "mask", "dst_mem"))
     lanes.emit(
         f"call void @signal(ptr %w, i32 {lanes.mask}, i64 {count}, i64 {nbytes}, i64 {bar}, i64 {many}, i64 {box}, "
-        f"i1 {pair})"
+        f"i1 {int(pair)})"
     )
 
 
-def _operand(lanes: Lanes, index: int) -> str:
+def _column(inst: Inst, name: str) -> int:
+    """The word of an operand in the record; -1 for one that is left out."""
+    return inst.columns[name].start if name in inst.columns else -1
+
+
+def _operand(lanes: Lanes, inst: Inst, name: str) -> str:
     """The lowest active lane's word of the record that was just queued."""
-    return first(lanes, lanes.load("<32 x i64>", OFFSETS["operands"] + 8 * LANES * index))
+    return first(lanes, lanes.load("<32 x i64>", OFFSETS["operands"] + 8 * LANES * _column(inst, name)))
 
 
 def signalled(inst: Inst) -> str:
     """How `signal` completes an instruction ("nothing": nobody waits for it at a barrier); "" when the machine does."""
-    if inst.name == "cp.async.bulk.tensor":
-        return "tensor" if form_of(inst.opcode).load else "nothing"
-    if inst.name == "cp.async.bulk":
-        return "nothing" if inst["dst"] == "global" else "bulk"
-    return _SIGNALLED.get(inst.name, "")
+    found = _SIGNALLED.get(inst.name, "")
+    return "nothing" if found in ("tensor", "bulk") and "mbar" not in inst.columns else found
 
 
 _SIGNALLED = {
+    "cp.async.bulk.tensor": "tensor",
+    "cp.async.bulk": "bulk",
     "tcgen05.commit": "commit",
     "cp.async.mbarrier.arrive": "lane",
     "tcgen05.mma": "nothing",

@@ -1,21 +1,10 @@
-"""The warp's state in memory: one layout for the generated code, the runtime and the machine.
-
-Addresses a kernel sees (virtual) and where they live:
-
-===============  ==========================================================  ===========================
-shared           rank << 24 | offset, offsets from 1024 (system reserve)     the cluster's shared memory
-generic shared   SHARED_WINDOW + the same                                    the same
-generic local    LOCAL_WINDOW + offset                                       each lane's own
-global, const    GLOBAL_BASE + offset                                        the device's memory
-===============  ==========================================================  ===========================
-
-Bit 24 of a shared::cluster address being the rank's lowest bit is what real code relies on when it clears that bit
-to reach the even CTA of a pair (CUTLASS: Sm100MmaPeerBitMask).
-"""
+"""The warp's state in memory: one layout for the generated code, the runtime and the machine."""
 
 from __future__ import annotations
 
 import numpy as np
+
+from warpwright.vgpu.program.memory_map import GLOBAL_BASE, LOCAL_WINDOW, RANK_SHIFT, RESERVED_SHARED, SHARED_WINDOW
 
 __all__ = [
     "ALL_DONE",
@@ -53,11 +42,6 @@ __all__ = [
 ]
 
 LANES = 32
-RANK_SHIFT = 24
-RESERVED_SHARED = 1024
-SHARED_WINDOW = 1 << 40
-LOCAL_WINDOW = 2 << 40
-GLOBAL_BASE = 0x7000_0000_0000
 EXITED = 0x7FFF_FFFF
 RECORD_WORDS = 16
 QUEUE_HEADER_WORDS = 4  # records held, capacity, news (bit k: lanes began to wait for k; bit 0: a warp is done), unused

@@ -7,7 +7,6 @@ loop asks again.
 
 from __future__ import annotations
 
-from warpwright.ptx import nodes
 from warpwright.vgpu.jit import record
 from warpwright.vgpu.jit.control import converge
 from warpwright.vgpu.jit.lanes import Lanes, meaning
@@ -51,8 +50,8 @@ def block(lanes: Lanes, kind: int, mask: str, following: int) -> None:
     lanes.ended = True
 
 
-def _bar(lanes: Lanes, inst: Inst, how: int, threads: Operand | None, extra: str = "") -> None:
-    number = lanes.resize(lanes.integer(inst.operands[1 if how == BAR_RED else 0], 32), 32, 64)
+def _bar(lanes: Lanes, inst: Inst, how: int, extra: str = "") -> None:
+    number, threads = lanes.resize(lanes.integer(inst.operand("a"), 32), 32, 64), inst.find("b")
     count = lanes.resize(lanes.integer(threads, 32), 32, 64) if threads is not None else lanes.splat(0, 64)
     word = lanes.op(f"or <32 x i64> {count}, {lanes.splat(how << 32, 64)}")
     if extra:
@@ -67,24 +66,23 @@ def _bar(lanes: Lanes, inst: Inst, how: int, threads: Operand | None, extra: str
 
 @meaning("bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync")
 def bar_sync(lanes: Lanes, inst: Inst) -> None:
-    _bar(lanes, inst, BAR_SYNC, inst.operands[1] if len(inst.operands) > 1 else None)
+    _bar(lanes, inst, BAR_SYNC)
 
 
 @meaning("bar.arrive", "bar.cta.arrive", "barrier.arrive", "barrier.cta.arrive")
 def bar_arrive(lanes: Lanes, inst: Inst) -> None:
-    _bar(lanes, inst, BAR_ARRIVE, inst.operands[1])
+    _bar(lanes, inst, BAR_ARRIVE)
 
 
 @meaning("bar.red", "bar.cta.red", "barrier.red", "barrier.cta.red")
 def bar_red(lanes: Lanes, inst: Inst) -> None:
-    threads = inst.operands[2] if len(inst.operands) > 3 else None
-    _bar(lanes, inst, BAR_RED, threads, lanes.read(inst.operands[-1], "pred"))
+    _bar(lanes, inst, BAR_RED, lanes.read(inst.operand("c"), "pred"))
 
 
 @meaning("barrier.cluster.arrive", "barrier.cluster.wait")
 def barrier_cluster(lanes: Lanes, inst: Inst) -> None:
     """The aligned forms are for the warp as a whole: its lanes gather first."""
-    if "aligned" in inst.opcode:
+    if inst.has("aligned"):
         converge(lanes, "-1")
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
     _operands(lanes, lanes.splat(int(inst.name.endswith("wait")), 64))
@@ -107,15 +105,15 @@ def ordered(lanes: Lanes, inst: Inst) -> None:
         record.order(lanes, inst)
 
 
-def _reach(lanes: Lanes, inst: Inst, operand: Operand) -> None:
-    translate(lanes, inst, address(lanes, operand), inst["space"], 8)
+def _reach(lanes: Lanes, inst: Inst) -> None:
+    translate(lanes, inst, address(lanes, inst.operand("mbar")), inst["space"], 8)
 
 
 @meaning("mbarrier.init")
 def mbarrier_init(lanes: Lanes, inst: Inst) -> None:
     """Phase 0, pending and expected arrivals = count, no bytes expected."""
-    _reach(lanes, inst, inst.operands[0])
-    count = lanes.resize(lanes.integer(inst.operands[1], 32), 32, 64)
+    _reach(lanes, inst)
+    count = lanes.resize(lanes.integer(inst.operand("count"), 32), 32, 64)
     _count_in_range(lanes, count)
     pending = lanes.op(f"shl <32 x i64> {count}, {lanes.splat(1, 64)}")
     expected = lanes.op(f"shl <32 x i64> {count}, {lanes.splat(21, 64)}")
@@ -159,7 +157,7 @@ def _stays_open(lanes: Lanes, count: str) -> None:
 
 @meaning("mbarrier.inval")
 def mbarrier_inval(lanes: Lanes, inst: Inst) -> None:
-    _reach(lanes, inst, inst.operands[0])
+    _reach(lanes, inst)
     lanes.emit(f"call void @scatter64(ptr %w, i32 {lanes.mask}, i64 0, <32 x i64> zeroinitializer)")
     _record(lanes, inst, lanes.splat(0, 64))
 
@@ -177,19 +175,24 @@ def _apply(lanes: Lanes, *numbers: str) -> None:
     lanes.check(lanes.op(f"call i1 @mbarrier_lanes(ptr %w, i32 {lanes.mask})"))
 
 
-def one_more(lanes: Lanes, inst: Inst, barrier: Operand) -> None:
+def one_more(lanes: Lanes, inst: Inst) -> None:
     """The current phase of a barrier waits for one more arrival."""
-    _reach(lanes, inst, barrier)
+    _reach(lanes, inst)
     zero = lanes.splat(0, 64)
     _apply(lanes, lanes.splat(-1, 64), zero, zero, zero)
 
 
+def _number(lanes: Lanes, operand: Operand | None) -> str:
+    """A count as ``<32 x i64>``, "" where it is left out."""
+    return lanes.resize(lanes.integer(operand, 32), 32, 64) if operand is not None else ""
+
+
 @meaning("mbarrier.expect_tx", "mbarrier.complete_tx")
 def mbarrier_tx(lanes: Lanes, inst: Inst) -> None:
-    nbytes = lanes.resize(lanes.integer(inst.operands[1], 32), 32, 64)
+    nbytes = lanes.resize(lanes.integer(inst.operand("tx_count"), 32), 32, 64)
     zero = lanes.splat(0, 64)
     expect, complete = (nbytes, zero) if inst.name == "mbarrier.expect_tx" else (zero, nbytes)
-    _reach(lanes, inst, inst.operands[0])
+    _reach(lanes, inst)
     _update(lanes, inst, zero, expect, complete, zero)
 
 
@@ -198,34 +201,33 @@ def mbarrier_tx(lanes: Lanes, inst: Inst) -> None:
     "mbarrier.arrive_drop.expect_tx", "mbarrier.arrive_drop.noComplete",
 )  # fmt: skip
 def mbarrier_arrive(lanes: Lanes, inst: Inst) -> None:
-    """The operand after the address is a count, or the bytes of ``expect_tx``, whose count is one."""
-    given = inst.operands[2] if len(inst.operands) > 2 else None
-    number = lanes.resize(lanes.integer(given, 32), 32, 64) if given is not None else lanes.splat(1, 64)
+    """Without a count, and with the bytes of ``expect_tx``, one lane arrives once."""
     one, zero = lanes.splat(1, 64), lanes.splat(0, 64)
-    _reach(lanes, inst, inst.operands[1])
-    if given is not None and not inst.name.endswith("expect_tx"):
-        _count_in_range(lanes, number)
-    count, expect = (one, number) if inst.name.endswith("expect_tx") else (number, zero)
-    drop = count if "drop" in inst.name else zero
+    count, expect = (_number(lanes, inst.find(name)) for name in ("count", "tx_count"))
+    _reach(lanes, inst)
+    if count:
+        _count_in_range(lanes, count)
+    drop = (count or one) if "arrive_drop" in inst.name else zero
     if inst.name.endswith("noComplete"):
-        _stays_open(lanes, number)
+        _stays_open(lanes, count)
+    count, expect = count or one, expect or zero
     token = _update(lanes, inst, count, expect, zero, drop)
-    lanes.write(inst.operands[0], token, "b64")
+    lanes.write(inst.operand("d"), token, "b64")
 
 
 @meaning("mbarrier.pending_count")
 def mbarrier_pending_count(lanes: Lanes, inst: Inst) -> None:
-    shifted = lanes.op(f"lshr <32 x i64> {lanes.integer(inst.operands[1], 64)}, {lanes.splat(1, 64)}")
+    shifted = lanes.op(f"lshr <32 x i64> {lanes.integer(inst.operand('state'), 64)}, {lanes.splat(1, 64)}")
     count = lanes.op(f"and <32 x i64> {shifted}, {lanes.splat((1 << 20) - 1, 64)}")
-    lanes.write(inst.operands[0], lanes.resize(count, 64, 32), "u32")
+    lanes.write(inst.operand("d"), lanes.resize(count, 64, 32), "u32")
 
 
 @meaning("mbarrier.test_wait", "mbarrier.test_wait.parity", "mbarrier.try_wait", "mbarrier.try_wait.parity")
 def mbarrier_wait(lanes: Lanes, inst: Inst) -> None:
     """A token carries its phase in bit 0, so both kinds of wait compare one bit."""
-    _reach(lanes, inst, inst.operands[1])
-    bits = 32 if inst.name.endswith("parity") else 64
-    _operands(lanes, lanes.resize(lanes.integer(inst.operands[2], bits), bits, 64))
+    _reach(lanes, inst)
+    parity = inst.find("parity")
+    _operands(lanes, _number(lanes, parity) if parity else lanes.integer(inst.operand("state"), 64))
     lanes.store("i32", "0", OFFSETS["fault"])
     done = lanes.op(f"call i32 @mbarrier_test(ptr %w, i32 {lanes.mask})")
     lanes.check(lanes.op(f"icmp eq i32 {lanes.load('i32', OFFSETS['fault'])}, 0"))
@@ -233,9 +235,9 @@ def mbarrier_wait(lanes: Lanes, inst: Inst) -> None:
         lanes.store("<32 x i64>", lanes.spread("i64", lanes.resize_scalar(done, 32, 64)), operand_slot(5))
     lanes.event()
     record.wait(lanes, inst, done)
-    lanes.write(inst.operands[0], lanes.op(f"bitcast i32 {done} to <32 x i1>"), "pred")
+    lanes.write(inst.operand("p"), lanes.op(f"bitcast i32 {done} to <32 x i1>"), "pred")
     waiting = lanes.op(f"and i32 {lanes.mask}, {lanes.op(f'xor i32 {done}, -1')}")
-    if "try_wait" not in inst.name:
+    if not inst.traits.blocks:
         return
     blocked, passed = lanes.name(), lanes.name()
     lanes.emit(f"br i1 {lanes.op(f'icmp eq i32 {waiting}, 0')}, label %{passed}, label %{blocked}")
@@ -247,7 +249,7 @@ def mbarrier_wait(lanes: Lanes, inst: Inst) -> None:
 
 def _group_fields(inst: Inst) -> tuple[str, str]:
     """Bulk copies and plain cp.async copies have groups of their own."""
-    return ("groups", "uncommitted") if "bulk" in inst.name else ("lane_groups", "lane_uncommitted")
+    return ("groups", "uncommitted") if inst.traits.queue == "copy" else ("lane_groups", "lane_uncommitted")
 
 
 @meaning("cp.async.bulk.commit_group", "cp.async.commit_group")
@@ -267,11 +269,10 @@ def commit_group(lanes: Lanes, inst: Inst) -> None:
 @meaning("cp.async.bulk.wait_group", "cp.async.wait_group", "cp.async.wait_all")
 def wait_group(lanes: Lanes, inst: Inst) -> None:
     """Groups that are complete already are not counted, so a lane waits only while one is in flight."""
-    allowed = inst.operands[0] if inst.operands else None
-    number = int(allowed.value) if isinstance(allowed, nodes.Imm) else 0
+    number = inst.number("n")
     committed, uncommitted = _group_fields(inst)
     groups = lanes.load("<32 x i32>", OFFSETS[committed])
-    if allowed is None:
+    if not inst.find("n"):
         groups = lanes.op(f"or <32 x i32> {groups}, {lanes.load('<32 x i32>', OFFSETS[uncommitted])}")
     over = lanes.op(f"icmp ugt <32 x i32> {groups}, {lanes.splat(number, 32)}")
     waiting = lanes.op(f"and i32 {lanes.mask}, {lanes.op(f'bitcast <32 x i1> {over} to i32')}")

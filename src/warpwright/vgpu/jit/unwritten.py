@@ -7,17 +7,11 @@ written: a value that nobody uses, or that a `selp` leaves out, is no mistake.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import chain
 
-from warpwright.vgpu.program.program import Inst, Program, registers_of, successors
+from warpwright.vgpu.program.program import Inst, Program, results, sources, successors
 
 __all__ = ["Flow", "flow_of", "maybe_unwritten"]
 
-_EFFECTS = (
-    "ld", "st", "atom", "red", "cp.", "bar", "mbarrier.", "tcgen05.", "wgmma.", "shfl", "vote", "match", "redux",
-    "elect", "bra", "brx", "call", "ret", "exit", "prefetch", "setmaxnreg", "multimem", "tensormap.", "nanosleep",
-    "clusterlaunchcontrol.", "griddepcontrol", "discard", "applypriority",
-)  # fmt: skip
 _CHOOSES = ("selp", "slct", "and", "or", "mov", "prmt", "bfi", "lop3")  # one written operand may be all that counts
 
 
@@ -45,13 +39,10 @@ def flow_of(inst: Inst) -> Flow:
     """The flow of one instruction. Special registers count as written, and so does all that an opcode names that no
     form describes: nobody knows which operands are its results."""
     guard = inst.guard.name if inst.guard else ""
-    named = [[r.name for r in registers_of(operand) if not r.special] for operand in inst.operands]
-    if inst.match is None:
-        return Flow(frozenset(), frozenset(chain(*named)), True, False, guard)
-    makes = inst.match.spelling.operands[:1] in ("d", "p")
-    effect = not makes or inst.name.startswith(_EFFECTS)
-    made, used = frozenset(chain(*named[:makes])), frozenset(chain(*named[makes:]))
-    return Flow(used, made, effect, inst.name.split(".")[0] in _CHOOSES, guard)
+    made, used = (frozenset(r.name for r in registers if not r.special) for registers in (results(inst), sources(inst)))
+    makes = inst.match is not None and bool(inst.match.spelling.writes)
+    effect = not makes or bool(inst.traits.queue or inst.traits.access)
+    return Flow(used, made, effect, inst.name in _CHOOSES, guard)
 
 
 def maybe_unwritten(program: Program) -> frozenset[str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from warpwright.vgpu.jit.unwritten import Flow, flow_of, maybe_unwritten
 from warpwright.vgpu.jit.warpgroup import accumulator, left_registers
-from warpwright.vgpu.program.program import Program, mentions
+from warpwright.vgpu.program.program import Program, mentions, results
 
 __all__ = ["Use", "uses_of"]
 
@@ -28,7 +28,7 @@ def uses_of(program: Program) -> dict[int, Use]:
     found: dict[int, Use] = {}
     insts, doubtful = program.insts, maybe_unwritten(program)
     for inst in insts:
-        if inst.name == "wgmma.mma_async":
+        if inst.traits.queue == "wgmma" and results(inst):
             names = frozenset(r.name for r in accumulator(inst)), frozenset(r.name for r in left_registers(inst))
             found[inst.index] = Use(d=names[0], a=names[1])
     tracked = doubtful.union(*(use.d | use.a for use in found.values()))

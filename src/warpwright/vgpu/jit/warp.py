@@ -33,17 +33,14 @@ def _one_group(lanes: Lanes, operand: Operand, mask: str) -> None:
     lanes.narrow(ours)
 
 
-def _gather_members(lanes: Lanes, operand: Operand) -> str:
+def _gather_members(lanes: Lanes, inst: Inst) -> str:
     """Wait for the member lanes; those of them that execute this, as i32."""
+    operand = inst.operand("mask")
     mask = members(lanes, operand)
     if not isinstance(operand, nodes.Imm):
         _one_group(lanes, operand, mask)
     converge(lanes, mask)
     return lanes.op(f"and i32 {lanes.mask}, {mask}")
-
-
-def _two(operand: Operand) -> tuple[Operand, Operand | None]:
-    return (operand.first, operand.second) if isinstance(operand, nodes.Pair) else (operand, None)
 
 
 def _binary(lanes: Lanes, word: str, a: str, b: str) -> str:
@@ -53,9 +50,9 @@ def _binary(lanes: Lanes, word: str, a: str, b: str) -> str:
 @meaning("shfl.sync")
 def shfl_sync(lanes: Lanes, inst: Inst) -> None:
     """PTX ISA 9.7.9.6: ``c`` holds the clamp (bits 0-4) and the segment mask (bits 8-12)."""
-    target, found = _two(inst.operands[0])
-    _gather_members(lanes, inst.operands[4])
-    value, b, c = (lanes.integer(operand, 32) for operand in inst.operands[1:4])
+    target, found = inst.operand("d"), inst.find("p")
+    _gather_members(lanes, inst)
+    value, b, c = (lanes.integer(operand, 32) for operand in inst.named("a", "b", "c"))
     low5 = lanes.splat(31, 32)
     b, clamp = _binary(lanes, "and", b, low5), _binary(lanes, "and", c, low5)
     segment = _binary(lanes, "and", _binary(lanes, "lshr", c, lanes.splat(8, 32)), low5)
@@ -79,24 +76,24 @@ def shfl_sync(lanes: Lanes, inst: Inst) -> None:
 
 @meaning("vote.sync")
 def vote_sync(lanes: Lanes, inst: Inst) -> None:
-    here = _gather_members(lanes, inst.operands[2])
-    bits = lanes.op(f"bitcast <32 x i1> {lanes.read(inst.operands[1], 'pred')} to i32")
+    here = _gather_members(lanes, inst)
+    bits = lanes.op(f"bitcast <32 x i1> {lanes.read(inst.operand('a'), 'pred')} to i32")
     hits = lanes.op(f"and i32 {bits}, {here}")
     if inst["mode"] == "ballot":
-        return lanes.write(inst.operands[0], lanes.spread("i32", hits), "b32")
+        return lanes.write(inst.operand("d"), lanes.spread("i32", hits), "b32")
     every = lanes.op(f"icmp eq i32 {hits}, {here}")
     any_ = lanes.op(f"icmp ne i32 {hits}, 0")
     result = {"all": every, "any": any_}.get(inst["mode"])
     if result is None:
         result = lanes.op(f"or i1 {every}, {lanes.op(f'xor i1 {any_}, true')}")
-    lanes.write(inst.operands[0], lanes.spread("i1", result), "pred")
+    lanes.write(inst.operand("d"), lanes.spread("i1", result), "pred")
 
 
 @meaning("match.any.sync", "match.all.sync")
 def match_sync(lanes: Lanes, inst: Inst) -> None:
-    target, agree = _two(inst.operands[0])
-    here = _gather_members(lanes, inst.operands[2])
-    value = lanes.resize(lanes.integer(inst.operands[1], bits_of(inst["type"])), bits_of(inst["type"]), 64)
+    target, agree = inst.operand("d"), inst.find("p")
+    here = _gather_members(lanes, inst)
+    value = lanes.resize(lanes.integer(inst.operand("a"), bits_of(inst["type"])), bits_of(inst["type"]), 64)
     same = lanes.op(f"call <32 x i32> @match_any(<32 x i64> {value}, i32 {here})")
     if inst.name == "match.any.sync":
         return lanes.write(target, same, "u32")
@@ -114,22 +111,22 @@ _REDUCTIONS = {
 
 @meaning("redux.sync")
 def redux_sync(lanes: Lanes, inst: Inst) -> None:
-    here = _gather_members(lanes, inst.operands[2])
+    here = _gather_members(lanes, inst)
     if inst["type"] == "f32":
         return _redux_f32(lanes, inst, here)
     word, neutral = _REDUCTIONS.get(inst["op"]) or _REDUCTIONS[f"{inst['op']}.{inst['type']}"]
     chosen = lanes.op(f"bitcast i32 {here} to <32 x i1>")
-    value = lanes.integer(inst.operands[1], 32)
+    value = lanes.integer(inst.operand("a"), 32)
     value = lanes.op(f"select <32 x i1> {chosen}, <32 x i32> {value}, <32 x i32> {lanes.splat(neutral, 32)}")
     total = lanes.op(f"call i32 @llvm.vector.reduce.{word}.v32i32(<32 x i32> {value})")
-    lanes.write(inst.operands[0], lanes.spread("i32", total), "u32")
+    lanes.write(inst.operand("d"), lanes.spread("i32", total), "u32")
 
 
 def _redux_f32(lanes: Lanes, inst: Inst, here: str) -> None:
     """min and max of float32: NaN lanes are ignored, or with .NaN make the result NaN."""
     words = inst.opcode.split(".")
     nan, neutral = "NaN" in words, 0x7F80_0000 if inst["op"] == "min" else 0xFF80_0000
-    value = lanes.read(inst.operands[1], "f32")
+    value = lanes.read(inst.operand("a"), "f32")
     if "abs" in words:
         value = lanes.op(f"call <32 x float> @llvm.fabs.v32f32(<32 x float> {value})")
         neutral = neutral if inst["op"] == "min" else 0
@@ -138,14 +135,14 @@ def _redux_f32(lanes: Lanes, inst: Inst, here: str) -> None:
     value = lanes.op(f"select <32 x i1> {chosen}, <32 x float> {value}, <32 x float> {fill}")
     word = f"f{inst['op']}imum" if nan else f"f{inst['op']}"
     total = lanes.op(f"call float @llvm.vector.reduce.{word}.v32f32(<32 x float> {value})")
-    lanes.write(inst.operands[0], lanes.spread("float", total), "f32")
+    lanes.write(inst.operand("d"), lanes.spread("float", total), "f32")
 
 
 @meaning("elect.sync")
 def elect_sync(lanes: Lanes, inst: Inst) -> None:
     """The lowest member is elected; PTX names no lane, only that the choice is the same for the same mask."""
-    target, elected = _two(inst.operands[0])
-    here = _gather_members(lanes, inst.operands[1])
+    target, elected = inst.operand("d"), inst.find("p")
+    here = _gather_members(lanes, inst)
     lane = lanes.spread("i32", lanes.op(f"call i32 @llvm.cttz.i32(i32 {here}, i1 false)"))
     lanes.write(target, lane, "b32")
     if elected is not None:
@@ -154,9 +151,9 @@ def elect_sync(lanes: Lanes, inst: Inst) -> None:
 
 @meaning("bar.warp.sync")
 def bar_warp_sync(lanes: Lanes, inst: Inst) -> None:
-    record.order(lanes, inst, _gather_members(lanes, inst.operands[0]))
+    record.order(lanes, inst, _gather_members(lanes, inst))
 
 
 @meaning("activemask")
 def activemask(lanes: Lanes, inst: Inst) -> None:
-    lanes.write(inst.operands[0], lanes.spread("i32", lanes.mask), "b32")
+    lanes.write(inst.operand("d"), lanes.spread("i32", lanes.mask), "b32")

@@ -13,9 +13,20 @@ from warpwright.vgpu.jit.control import converge
 from warpwright.vgpu.jit.lanes import Lanes, meaning
 from warpwright.vgpu.jit.state import OFFSETS, WAIT_WGMMA
 from warpwright.vgpu.jit.sync import block, operand_slot
-from warpwright.vgpu.program.program import Inst, Operand, Register
+from warpwright.vgpu.program.program import Inst, Operand, Register, results
 
-__all__ = ["ALL", "DIFFER", "SCALE_D", "SHADOWS", "accumulator", "in_use", "left_registers", "shadow", "shadowed"]
+__all__ = [
+    "ALL",
+    "DIFFER",
+    "SCALE_D",
+    "SHADOWS",
+    "accumulator",
+    "immediates",
+    "in_use",
+    "left_registers",
+    "shadow",
+    "shadowed",
+]
 
 SHADOWS = "%wgmma"  # name of the place behind the registers: shadow registers, then a byte for each that is in use
 SCALE_D, DIFFER = 1, 2  # bits of a log line's last word: accumulate; the lanes do not agree
@@ -24,17 +35,23 @@ ALL = (1 << 32) - 1  # as a number of groups: the log is full, wait for everythi
 
 def accumulator(inst: Inst) -> list[Register]:
     """The registers of D."""
-    return _registers(inst.operands[0])
+    return _registers(inst, "d")
 
 
 def left_registers(inst: Inst) -> list[Register]:
     """The registers of A; none when a descriptor names it."""
-    return _registers(inst.operands[1])
+    return _registers(inst, "a")
 
 
-def _registers(operand: Operand) -> list[Register]:
-    items: tuple[Operand, ...] = operand.items if isinstance(operand, nodes.Vector) else ()
-    return [item for item in items if isinstance(item, Register)]
+def immediates(inst: Inst) -> tuple[int, ...]:
+    """The scales and then the transpositions, as `engines.wgmma.form_of` takes them."""
+    names = ("scale_a", "scale_b", "trans_a", "trans_b")
+    return tuple(inst.number(name) for name in names if inst.find(name))
+
+
+def _registers(inst: Inst, name: str) -> list[Register]:
+    vector = isinstance(inst.operand(name), nodes.Vector)
+    return [item for item in inst.items(name) if isinstance(item, Register)] if vector else []
 
 
 def shadow(name: str) -> str:
@@ -44,7 +61,7 @@ def shadow(name: str) -> str:
 
 def shadowed(insts: list[Inst]) -> list[Register]:
     """Every register of an accumulator, once, as its shadow."""
-    names = [register.name for inst in insts if inst.name == "wgmma.mma_async" for register in accumulator(inst)]
+    names = [register.name for inst in insts if inst.traits.queue == "wgmma" for register in results(inst)]
     return [Register(shadow(name), 32) for name in dict.fromkeys(names)]
 
 
@@ -71,7 +88,7 @@ def mma_async(lanes: Lanes, inst: Inst) -> None:
 
 
 def _issue(lanes: Lanes, inst: Inst) -> None:
-    left, right, scale = inst.operands[1:4]
+    left, right, scale = inst.named("a", "b", "scale_d")
     differ: list[str] = []
     a = _uniform(lanes, left, differ) if isinstance(left, Register) else "0"
     b = _uniform(lanes, right, differ)
@@ -139,8 +156,8 @@ def wait_group(lanes: Lanes, inst: Inst) -> None:
     count = lanes.load("i32", OFFSETS["wgmma_count"])
     waiting = lanes.op(f"select i1 {lanes.op(f'icmp eq i32 {count}, 0')}, i32 0, i32 {lanes.mask}")
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
-    lanes.store("<32 x i64>", lanes.integer(inst.operands[0], 64), operand_slot(0))
-    record.row(lanes, inst, record.first(lanes, lanes.integer(inst.operands[0], 64)))
+    lanes.store("<32 x i64>", lanes.integer(inst.operand("n"), 64), operand_slot(0))
+    record.row(lanes, inst, record.first(lanes, lanes.integer(inst.operand("n"), 64)))
     if lanes.costs:
         lanes.store("i32", record.settled(lanes, count), OFFSETS["wgmma_count"])
     block(lanes, WAIT_WGMMA, waiting, lanes.block + 1)

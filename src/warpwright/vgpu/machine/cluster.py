@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit import state
-from warpwright.vgpu.jit.issue import SERVICES
 from warpwright.vgpu.jit.record import signalled
 from warpwright.vgpu.jit.runtime import function
 from warpwright.vgpu.machine import faults, services, spins
@@ -26,7 +25,7 @@ from warpwright.vgpu.machine.tape import take_rows
 from warpwright.vgpu.machine.warpgroup import Warpgroups
 from warpwright.vgpu.program.program import Inst
 
-__all__ = ["Cluster"]
+__all__ = ["SERVICES", "Cluster"]
 
 _UNUSED = 1 << 30  # fuel of a warp that did not run
 
@@ -158,32 +157,20 @@ class Cluster(ClusterFabric):
 
     def _handler(self, inst: Inst) -> Callable[[Op], bool]:
         """Returns what handles an instruction's records; the call returns whether lanes may go on."""
-        if inst.name in SERVICES:
-            return self._serve
-        if inst.name.startswith("tcgen05."):
-            return self.in_flight.enqueue_tensor
-        if inst.name.startswith("mbarrier."):
-            return self._observe
-        return self.warpgroups.observe if inst.name.startswith("wgmma.") else self.in_flight.enqueue_copy
+        handlers = {
+            "service": self._serve,
+            "tensor": self.in_flight.enqueue_tensor,
+            "mbarrier": self._observe,
+            "wgmma": self.warpgroups.observe,
+        }
+        return handlers.get(inst.traits.queue, self.in_flight.enqueue_copy)
 
     def _serve(self, op: Op) -> bool:
         """Perform a service and let the lanes that wait for it go on."""
-        served = self._service(op)
+        served = SERVICES[op.inst.name](self, op)
         if served:
             self.release(op.rank * self.per_cta + op.warp, state.WAIT_SERVICE)
         return served
-
-    def _service(self, op: Op) -> bool:
-        match op.inst.name:
-            case "tcgen05.alloc":
-                return self.tmem_columns.alloc(op)
-            case "tcgen05.dealloc":
-                return self.tmem_columns.dealloc(op)
-            case "tcgen05.relinquish_alloc_permit":
-                return self.tmem_columns.relinquish(op)
-            case "setmaxnreg":
-                return self.registers.change(op)
-        return services.SERVICES[op.inst.name](self, op)
 
     def _observe(self, op: Op) -> bool:
         """Report a record that lane code left for listeners: an mbarrier operation and what it saw."""
@@ -222,3 +209,12 @@ class Cluster(ClusterFabric):
         kernel = self.launch.kernel
         names = spins.deciding(kernel.program)
         return names, spins.columns(kernel.slots, kernel.program.registers, names)
+
+
+SERVICES: dict[str, Callable[[Cluster, Op], bool]] = {
+    **services.SERVICES,
+    "tcgen05.alloc": lambda cluster, op: cluster.tmem_columns.alloc(op),
+    "tcgen05.dealloc": lambda cluster, op: cluster.tmem_columns.dealloc(op),
+    "tcgen05.relinquish_alloc_permit": lambda cluster, op: cluster.tmem_columns.relinquish(op),
+    "setmaxnreg": lambda cluster, op: cluster.registers.change(op),
+}

@@ -7,20 +7,18 @@ virtual addresses from GLOBAL_BASE on, in order of declaration.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from warpwright import isa, types
 from warpwright.errors import UnsupportedInstruction, UsageError
 from warpwright.ptx import nodes
 from warpwright.targets.archs import ARCHS, Arch
-from warpwright.vgpu.jit.state import GLOBAL_BASE, RESERVED_SHARED
+from warpwright.vgpu.program import services
 from warpwright.vgpu.program.lines import Lines
+from warpwright.vgpu.program.memory_map import GLOBAL_BASE, RESERVED_SHARED
 from warpwright.vgpu.program.program import Block, Inst, Operand, Param, Program, Register, Symbol, Variable, rebuilt
 
-__all__ = ["SERVICES", "decode"]
-
-SERVICES = {"vprintf", "__assertfail"}
+__all__ = ["decode"]
 
 SPECIAL_BITS = {
     **{f"%{n}.{d}": 32 for n in ("tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid") for d in "xyz"},
@@ -33,15 +31,20 @@ SPECIAL_BITS = {
     "%is_explicit_cluster": 1,
 }
 
-# The dispatcher re-enters at these instructions, so each opens a block (a lane may have to wait there, or retry).
-_OPENS = re.compile(
-    r"bar(rier)?\.|mbarrier\.|cp\.(reduce\.)?async\.(bulk|mbarrier|wait|c[ag])|tcgen05\.|(st|red)\.async|clusterlaunchcontrol\.try"
-    r"|(shfl|vote|match\.a\w+|redux|elect)\.sync|ldmatrix|stmatrix|movmatrix|mma\.|wgmma\.|tensormap\.|griddepcontrol|setmaxnreg|call"
-)
-# After these a lane may continue later than its neighbours, or elsewhere.
-_CLOSES = re.compile(
-    r"bar(rier)?\.(?!warp)|mbarrier\.t|cp\.async\.(bulk\.)?wait|tcgen05\.(alloc|dealloc|relinquish)|wgmma\.wait|setmaxnreg|call|bra|brx|brkpt|exit|ret|trap|tensormap\."
-)
+# Queues at which the machine lets lanes wait and go on later, or which it serves before they go on.
+_WAITS = ("copy", "lane-copy", "wgmma", "mbarrier")
+_STOPS = ("barrier", "service")
+
+
+def _opens(form: isa.Form) -> bool:
+    """Whether an instruction opens a block: the dispatcher re-enters there, for lanes that wait, gather or retry."""
+    return form.queued or form.collective or form.traits.blocks or form.traits.queue not in ("", "lane-copy")
+
+
+def _closes(form: isa.Form) -> bool:
+    """Whether an instruction closes its block: a lane may go on later than its neighbours, or elsewhere."""
+    traits = form.traits
+    return traits.jumps or traits.queue in _STOPS or (traits.blocks and traits.queue in _WAITS)
 
 
 _UNPLACED = -(1 << 40)  # where dynamic shared memory seems to start until it is placed; offsets are added to it
@@ -248,7 +251,7 @@ class _Decoder:
         start = _round(self.shared_bytes, align)
         for inst in self.flat:
             if isinstance(inst, Inst):
-                inst.operands = tuple(_settle(operand, start) for operand in inst.operands)
+                inst._operands = tuple(_settle(operand, start) for operand in inst._operands)
         return start
 
     def _function_address(self, name: str) -> Symbol | None:
@@ -321,7 +324,7 @@ class _Decoder:
         results, name, arguments = _call_parts(item)
         function = self.functions.get(name)
         given = tuple(self._resolve(a, scope, item.line) for a in arguments)
-        if name in SERVICES:
+        if f"call.{name}" in services.SERVICES:
             taken = tuple(self._resolve(r, scope, item.line) for r in results)
             return self._emit(f"call.{name}", (*taken, *given), guard, item.line)
         if function is None:
@@ -365,7 +368,7 @@ class _Decoder:
         self._emit(f"mov.b{register.bits}", (register, actual), None, line)
 
     def _emit(self, opcode: str, operands: tuple[Operand, ...], guard: Register | None, line: int) -> None:
-        match = isa.match(opcode, len(operands)) or isa.match(opcode)
+        match = services.match(opcode, len(operands))
         self.flat.append(Inst(0, opcode, match, operands, guard, line, self.loc))
 
     def _blocks(self) -> list[Block]:
@@ -382,15 +385,15 @@ class _Decoder:
                 cut(item)
                 labels[item] = blocks[-1].index
                 continue
-            if _OPENS.match(item.opcode):
+            if _opens(item.form):
                 cut()
             item.index, number = number, number + 1
             blocks[-1].insts.append(item)
-            if _CLOSES.match(item.opcode):
+            if _closes(item.form):
                 cut()
         for item in self.flat:
             if isinstance(item, Inst):
-                item.operands = tuple(_aim(operand, labels) for operand in item.operands)
+                item._operands = tuple(_aim(operand, labels) for operand in item._operands)
         return blocks
 
 

@@ -33,7 +33,7 @@ class Names:
             wait = _WAIT.match(block.name)
             for inst in block.insts:
                 self.roles.append(role)
-                if inst.name.startswith(("mbarrier.try_wait", "mbarrier.test_wait")):
+                if inst.traits.queue == "mbarrier" and inst.find("p"):
                     self.barriers[inst.index] = _barrier(wait[1]) if wait else ""
 
     def waits(self, inst: int, address: int) -> str:
@@ -50,7 +50,7 @@ class Variables:
     """The static variables of shared memory, where code names them."""
 
     def __init__(self, program: Program) -> None:
-        found = {symbol.value: symbol.name for inst in program.insts for symbol in _symbols(inst.operands)}
+        found = {symbol.value: symbol.name for inst in program.insts for symbol in _symbols(inst._operands)}
         self.starts = sorted(found)
         self.names = [_plain(found[start]) for start in self.starts]
         self.end = program.dynamic_offset

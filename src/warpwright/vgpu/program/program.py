@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from functools import cache
+from typing import NamedTuple, cast
 
 from warpwright import isa
 from warpwright.ptx import nodes
+from warpwright.vgpu.program import services
 
 __all__ = [
-    "Block", "Inst", "Operand", "Param", "Program", "Register", "Symbol", "Variable", "mentions", "place", "rebuilt",
-    "registers_of", "successors",
+    "BARRIER_COLUMNS", "Block", "Inst", "Operand", "Param", "Program", "Register", "Symbol", "Variable", "flatten",
+    "mentions", "place", "rebuilt", "registers_of", "results", "sources", "successors", "targets", "word_count",
+    "words",
 ]  # fmt: skip
+
+# Fields of the record of an mbarrier operation; ``parity`` and ``done`` are those of a wait.
+BARRIER_COLUMNS = {
+    name: range(at, at + 1)
+    for name, at in (("count", 0), ("parity", 0), ("expect", 1), ("complete", 2), ("host", 4), ("done", 5))
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +55,141 @@ def rebuilt(items: Iterable[Operand]) -> nodes.Vector:
 
 @dataclass(slots=True)
 class Inst:
-    """One decoded instruction. ``match`` is None for an opcode that no form describes: executing it is an error."""
+    """One decoded instruction. ``match`` is None for an opcode that no form describes: executing it is an error.
+
+    ``inst["type"]`` is a modifier, ``inst.operand("mbar")`` an operand, by the names of the table in `isa`.
+    ``columns``: of an instruction that leaves a record in a queue, the words of each operand among those of all.
+    """
 
     index: int
     opcode: str
     match: isa.Match | None
-    operands: tuple[Operand, ...]
+    _operands: tuple[Operand, ...]
     guard: Register | None = None
     line: int = 0
     loc: tuple[str, int] | None = None
+    columns: Mapping[str, range] = field(init=False, repr=False, compare=False)
+    _layout: _Layout = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._layout = _layout(self.opcode, *map(type, self._operands))
+        self.columns = _columns(self) if self._layout.queued else self._layout.columns
 
     @property
     def name(self) -> str:
         return self.match.form.name if self.match else self.opcode
 
+    @property
+    def form(self) -> isa.Form:
+        return self.match.form if self.match else isa.UNKNOWN
+
+    @property
+    def traits(self) -> isa.Traits:
+        return self._layout.traits
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """The operands in order, for readers that are not yet converted to names."""
+        return self._operands
+
     def __getitem__(self, slot: str) -> str:
         """The modifier chosen for ``slot`` ("" when absent)."""
         return self.match[slot] if self.match else ""
+
+    def operand(self, name: str) -> Operand:
+        """An operand, or a part of one. KeyError for one that the instruction does not have."""
+        place = self._layout.places[name]
+        return self._operands[place[0]] if len(place) == 1 else _part(self._operands, place)
+
+    def find(self, name: str) -> Operand | None:
+        """As `operand`, None for one that is left out."""
+        return self.operand(name) if name in self._layout.places else None
+
+    def named(self, *names: str) -> list[Operand]:
+        """Several operands at once."""
+        return [self.operand(name) for name in names]
+
+    def items(self, name: str) -> tuple[Operand, ...]:
+        """The elements of a vector operand; another operand is its own only element."""
+        operand = self.operand(name)
+        return operand.items if isinstance(operand, nodes.Vector) else (operand,)
+
+    def number(self, name: str, default: int = 0) -> int:
+        """The value of an immediate operand, ``default`` where it is left out or no immediate."""
+        operand = self.find(name)
+        return int(operand.value) if isinstance(operand, nodes.Imm) else default
+
+    def has(self, word: str) -> bool:
+        """Whether the opcode carries a modifier, be it in a slot of its form or a fixed word."""
+        return word in self.opcode.split(".")
+
+
+_SHAPES = {nodes.Vector: "v", nodes.Pair: "p"}
+
+
+class _Layout(NamedTuple):
+    """What instructions of one opcode with operands of the same kinds share. ``results``: places of the results;
+    ``sources``: numbers of the other operands."""
+
+    traits: isa.Traits
+    places: isa.Places
+    results: tuple[tuple[int, ...], ...]
+    sources: tuple[int, ...]
+    queued: bool
+    columns: Mapping[str, range]
+
+
+@cache
+def _layout(opcode: str, *kinds: type) -> _Layout:
+    match = services.match(opcode, len(kinds))
+    if match is None:
+        return _Layout(isa.UNKNOWN.traits, {}, (), tuple(range(len(kinds))), False, {})
+    places = match.places("".join(_SHAPES.get(kind, ".") for kind in kinds))
+    results = tuple(place for name, place in places.items() if name in match.spelling.writes)
+    columns = BARRIER_COLUMNS if match.form.traits.queue == "mbarrier" else {}
+    written = {place[0] for place in results}
+    sources = tuple(number for number in range(len(kinds)) if number not in written)
+    return _Layout(match.form.traits, places, results, sources, match.form.queued, columns)
+
+
+def _part(operands: tuple[Operand, ...], place: tuple[int, ...]) -> Operand:
+    operand = operands[place[0]]
+    if len(place) == 1:
+        return operand
+    if isinstance(operand, nodes.Pair):
+        return operand.second if place[1] else operand.first
+    assert isinstance(operand, nodes.Address)
+    return operand.extra[place[1] - 1]
+
+
+def _columns(inst: Inst) -> dict[str, range]:
+    widths = [len(flatten(operand)) for operand in inst._operands]
+    starts = [sum(widths[:number]) for number in range(len(widths))]
+    columns = {}
+    for name, (number, *part) in inst._layout.places.items():
+        first, end = starts[number], starts[number] + widths[number]
+        alone = isinstance(inst._operands[number], nodes.Address) and not part
+        columns[name] = range(first, first + 1) if alone else range(first + bool(part), end)
+    return columns
+
+
+def flatten(operand: Operand) -> list[tuple[str, Operand]]:
+    """The words of an operand in a record: ("address" | "value", what)."""
+    if isinstance(operand, nodes.Address):
+        return [("address", operand), *(word for extra in operand.extra for word in flatten(extra))]
+    if isinstance(operand, nodes.Vector):
+        return [word for item in operand.items for word in flatten(item)]
+    return [("value", operand)]
+
+
+def words(inst: Inst) -> list[tuple[str, Operand]]:
+    """The words of all operands in a record, in order."""
+    return [word for operand in inst._operands for word in flatten(operand)]
+
+
+def word_count(inst: Inst) -> int:
+    """Words of an instruction's record that hold operands."""
+    return len(words(inst))
 
 
 @dataclass(slots=True)
@@ -126,6 +253,8 @@ def place(inst: Inst) -> str:
 def registers_of(operand: Operand) -> list[Register]:
     if isinstance(operand, Register):
         return [operand]
+    if isinstance(operand, nodes.Imm):
+        return []
     if isinstance(operand, nodes.Vector):
         return [r for item in operand.items for r in registers_of(item)]
     if isinstance(operand, nodes.Pair):
@@ -135,23 +264,33 @@ def registers_of(operand: Operand) -> list[Register]:
     return []
 
 
-def _writes(inst: Inst) -> bool:
-    """Whether the first operand is a result."""
-    return inst.match is not None and inst.match.spelling.operands[:1] in ("d", "p")
+def results(inst: Inst) -> list[Register]:
+    """The registers that an instruction writes."""
+    return [register for place in inst._layout.results for register in registers_of(_part(inst._operands, place))]
+
+
+def sources(inst: Inst) -> list[Register]:
+    """The registers that an instruction reads, apart from its guard; of an unknown one, all that it names."""
+    return [register for number in inst._layout.sources for register in registers_of(inst._operands[number])]
 
 
 def mentions(inst: Inst) -> tuple[list[str], list[str]]:
     """Names of the registers that an instruction reads, and of those that it writes."""
-    first = 1 if _writes(inst) else 0
-    used = [r.name for operand in inst.operands[first:] for r in registers_of(operand)]
-    made = [r.name for r in registers_of(inst.operands[0])] if first else []
-    return used + ([inst.guard.name] if inst.guard else []), made
+    used = [register.name for register in sources(inst)]
+    if inst.guard:
+        used.append(inst.guard.name)
+    return used, [register.name for register in results(inst)]
+
+
+def targets(inst: Inst) -> list[int]:
+    """Numbers of the blocks that an instruction may branch to."""
+    items = [item for operand in inst._operands for item in getattr(operand, "items", (operand,))]
+    return [item.value for item in items if isinstance(item, Symbol) and item.space == "label"]
 
 
 def successors(block: Block, count: int) -> list[int]:
-    """Numbers of the blocks that control may go to behind a block, of ``count`` blocks."""
+    """Numbers of the blocks that control may go to after a block, of ``count`` blocks."""
     last = block.insts[-1] if block.insts else None
-    operands = last.operands if last else ()
-    targets = [each.value for each in operands if isinstance(each, Symbol) and each.space == "label"]
-    ends = last is not None and last.name.split(".")[0] in ("bra", "ret", "exit", "trap") and last.guard is None
-    return targets + ([] if ends or block.index + 1 >= count else [block.index + 1])
+    ends = last is not None and last.traits.jumps and last.guard is None
+    found = (targets(last) if last else []) + ([] if ends else [block.index + 1])
+    return [index for index in found if index < count]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from warpwright.vgpu.timing.engine import Replay
 from warpwright.vgpu.timing.state import Warp
 from warpwright.vgpu.timing.steps import Access, Step
 from warpwright.vgpu.timing.units import WINDOW
-
-if TYPE_CHECKING:
-    from warpwright.vgpu.timing.replay import Replay
 
 AHEAD = 8  # loads from shared memory that ptxas puts before the products of earlier ones: 32 registers of ldmatrix.x4
 BACKLOG = 600.0  # cycles of traffic that stores may be ahead of L2 before the warp waits

@@ -12,18 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.targets import Timing
-from warpwright.vgpu.engines.tensor_copy import form_of
 from warpwright.vgpu.jit.costs import NEED, is_memory
 from warpwright.vgpu.machine.launch import Launch
 from warpwright.vgpu.machine.state import ClusterState
 from warpwright.vgpu.machine.tape import Tape
-from warpwright.vgpu.program.program import Inst
-from warpwright.vgpu.timing.steps import SHARED, TRAFFIC, Program, is_queued, map_index, program_of, words_of
+from warpwright.vgpu.program.program import Inst, word_count
+from warpwright.vgpu.timing.steps import SHARED, TRAFFIC, Program, map_index, program_of
 
 __all__ = ["Capture", "Kind"]
 
 Rows = NDArray[np.int64]
-_WORDS = 14
+_WORDS, _FIRST_WORD = 14, 2  # of a record: operands, and where they begin
 # Factors without a common one: keys are sums over coordinates, and different places must not have the same.
 _SPREAD = np.random.default_rng(0).integers(1, 1 << 62, _WORDS)
 
@@ -57,9 +56,9 @@ class Capture(Tape):
         insts = launch.insts
         self.memory = np.array([is_memory(inst) for inst in insts], bool)
         self.copies = np.array([inst.name in TRAFFIC for inst in insts], bool)
-        self.queued = np.array([is_queued(inst) for inst in insts], bool)
+        self.queued = np.array([inst.form.queued for inst in insts], bool)
         self.weights = np.array([_weights(inst) for inst in insts], np.int64)
-        used = np.array([min(words_of(inst), _WORDS) if is_queued(inst) else 0 for inst in insts], np.int64)
+        used = np.array([min(word_count(inst), _WORDS) if inst.form.queued else 0 for inst in insts], np.int64)
         self.fixed = (self.weights == 0) & (np.arange(_WORDS) < used[:, None])
         return self.choose(launch, self.timing)
 
@@ -107,16 +106,15 @@ class Capture(Tape):
         found = np.zeros(len(records), np.int64)
         for number in np.unique(records[:, 0]).tolist():
             inst = cluster.launch.insts[number]
-            if inst.name != "cp.async.bulk.tensor" or not form_of(inst.opcode).load:
+            if "map" not in inst.columns or "dst_mem" not in inst.columns:
                 continue
-            form, own = form_of(inst.opcode), records[:, 0] == number
-            inner = 2 + form.coords.start
-            for address in np.unique(records[own, 2 + form.map]).tolist():
+            own, place, inner = records[:, 0] == number, inst.columns["map"].start, inst.columns["coords"].start
+            for address in np.unique(records[own, _FIRST_WORD + place]).tolist():
                 map = cluster.launch.maps[map_index(cluster, address)].map
                 line = map.l2_promotion * 8 // map.dtype.bits
-                here = own & (records[:, 2 + form.map] == address)
+                here = own & (records[:, _FIRST_WORD + place] == address)
                 if line > map.box[0]:
-                    found[here] = records[here, inner] % line * int(_SPREAD[form.coords.start])
+                    found[here] = records[here, _FIRST_WORD + inner] % line * int(_SPREAD[inner])
         return found
 
 
@@ -131,14 +129,16 @@ def _signature(rows: Rows, access: NDArray[np.bool_], words: Rows) -> bytes:
 
 def _weights(inst: Inst) -> list[int]:
     """For words of a record that say where in global memory a copy goes, factors of its key; 0 for the others."""
-    words = [0] * _WORDS
-    if inst.name in ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor"):
-        form = form_of(inst.opcode)
-        for at in (form.map, *range(_WORDS)[form.coords]):
-            words[at] = int(_SPREAD[at])
-    elif inst.name == "cp.async":
-        words[1] = int(_SPREAD[1])
-    elif inst.name in ("cp.async.bulk", "cp.reduce.async.bulk"):
-        at = 0 if inst["dst"] == "global" else 1
-        words[at] = int(_SPREAD[at])
-    return words
+    weights = [0] * _WORDS
+    for name in _places(inst) if inst.name in TRAFFIC else ():
+        for at in inst.columns[name]:
+            weights[at] = int(_SPREAD[at])
+    return weights
+
+
+def _places(inst: Inst) -> tuple[str, ...]:
+    """The operands that say where in memory the data of a copy come from, or where in global memory they go."""
+    if "map" in inst.columns:
+        return "map", "coords"
+    to_global = "dst" in inst.form.slots and inst["dst"] == "global"
+    return tuple(name for name in ("dst_mem" if to_global else "src_mem",) if name in inst.columns)

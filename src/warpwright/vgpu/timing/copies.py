@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from bisect import insort
 from functools import partial
-from typing import TYPE_CHECKING
 
 from warpwright.vgpu.timing.accesses import fetched
+from warpwright.vgpu.timing.engine import Replay
 from warpwright.vgpu.timing.state import Run, Warp, Work
 from warpwright.vgpu.timing.steps import Box, Step
 from warpwright.vgpu.timing.units import WINDOW
-
-if TYPE_CHECKING:
-    from warpwright.vgpu.timing.replay import Replay
 
 __all__ = ["STEPS"]
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from warpwright.ptx import nodes
-from warpwright.vgpu.jit.costs import uses
-from warpwright.vgpu.program.program import Block, Inst, Program, Symbol
+from warpwright.vgpu.program.program import Block, Inst, Program, mentions, successors
 
 __all__ = ["pressure"]
 
@@ -34,7 +32,7 @@ def _words(bits: int) -> int:
 
 def _masks(inst: Inst, numbers: dict[str, int]) -> tuple[int, int]:
     """Registers that an instruction reads, and those that it defines, as bits. Under a guard the old value stays."""
-    used, made = uses(inst)
+    used, made = mentions(inst)
     reads = sum(1 << number for number in {numbers[name] for name in used if name in numbers})
     writes = sum(1 << number for number in {numbers[name] for name in made if name in numbers})
     return (reads | writes, 0) if inst.guard else (reads, writes)
@@ -54,27 +52,13 @@ def _live_after(blocks: list[Block], numbers: dict[str, int]) -> list[int]:
         changed = False
         for block in reversed(blocks):
             live = 0
-            for target in _targets(block, len(blocks)):
+            for target in successors(block, len(blocks)):
                 live |= before[target]
             after[block.index] = live
             live = reads[block.index] | live & ~kills[block.index]
             changed |= live != before[block.index]
             before[block.index] = live
     return after
-
-
-def _targets(block: Block, count: int) -> list[int]:
-    """The blocks that may come next."""
-    last = block.insts[-1] if block.insts else None
-    found = (
-        []
-        if last and last.guard is None and last.opcode.startswith(("bra", "exit", "ret", "trap"))
-        else [block.index + 1]
-    )
-    for operand in last.operands if last else ():
-        items = operand.items if isinstance(operand, nodes.Vector) else (operand,)
-        found += [item.value for item in items if isinstance(item, Symbol) and item.space == "label"]
-    return [index for index in found if index < count]
 
 
 def _fullest(block: Block, live: int, numbers: dict[str, int], weights: dict[int, int]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,29 +13,28 @@ from numpy.typing import NDArray
 
 from warpwright.layout import InstrDescriptor
 from warpwright.ptx import nodes
-from warpwright.vgpu.engines import mma as tcgen05
 from warpwright.vgpu.engines import wgmma
-from warpwright.vgpu.engines.tensor_copy import form_of
 from warpwright.vgpu.jit.costs import NEED, is_memory, passed
-from warpwright.vgpu.jit.issue import flatten
-from warpwright.vgpu.jit.state import RANK_SHIFT, SHARED_WINDOW
-from warpwright.vgpu.jit.warpgroup import left_registers
-from warpwright.vgpu.program.program import Inst, registers_of
+from warpwright.vgpu.jit.warpgroup import immediates, left_registers
+from warpwright.vgpu.program.memory_map import RANK_SHIFT, SHARED_WINDOW
+from warpwright.vgpu.program.operation import Op
+from warpwright.vgpu.program.program import Inst, registers_of, word_count
+from warpwright.vgpu.program.services import SERVICES
 
 if TYPE_CHECKING:
     from warpwright.vgpu.machine.state import ClusterState
 
-__all__ = ["TRAFFIC", "Access", "Box", "Product", "Program", "Step", "WarpProduct", "is_queued", "program_of"]
+__all__ = [
+    "RECORDS", "ROWS", "TRAFFIC", "Access", "Box", "Product", "Program", "Step", "WarpProduct", "map_index",
+    "program_of",
+]  # fmt: skip
 
 Ints = NDArray[np.int64]
 _OFFSET = (1 << RANK_SHIFT) - 1
 WARP = 32
 SECTOR, LINE = 32, 128
 SHARED = 1 << 48  # set in the first word of a row of an access to shared memory
-TRAFFIC = (
-    "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "cp.async.bulk", "cp.reduce.async.bulk", "cp.async",
-    "st.async", "red.async",
-)  # fmt: skip
+TRAFFIC: set[str] = set()  # forms whose records move data through L2
 
 
 class Step(NamedTuple):
@@ -116,18 +116,13 @@ class Program:
         return sum(map(len, self.warps))
 
 
-def words_of(inst: Inst) -> int:
-    """Words of an instruction's record that hold operands."""
-    return sum(len(flatten(operand)) for operand in inst.operands)
-
-
 class _Reader:
     """Turns the rows of one cluster into steps."""
 
     def __init__(self, cluster: ClusterState, keys: NDArray[np.int64]) -> None:
         self.cluster = cluster
         self.insts = cluster.launch.insts
-        self.words = [words_of(inst) if is_queued(inst) else 0 for inst in self.insts]
+        self.widths = [word_count(inst) if inst.form.queued else 0 for inst in self.insts]
         self.stride = cluster.shared_stride
         self.keys = keys
         self.nbytes: list[int] = []
@@ -153,50 +148,73 @@ def _address(word: int) -> tuple[int, int]:
     return word >> RANK_SHIFT, word & _OFFSET
 
 
-def _tensor_copy(reader: _Reader, inst: Inst, rank: int, words: list[int]) -> list[dict[str, Any]]:
-    form = form_of(inst.opcode)
-    map = reader.cluster.launch.maps[map_index(reader.cluster, words[form.map])].map
+Steps = list[dict[str, Any]]
+RECORDS: dict[str, Callable[[_Reader, Op], Steps]] = {}
+Reading = Callable[[_Reader, Op], Steps]
+
+
+def record(*names: str, traffic: bool = False) -> Callable[[Reading], Reading]:
+    """Register what a record of the forms called ``names`` costs; ``traffic``: whether its data move through L2."""
+
+    def register(function: Reading) -> Reading:
+        RECORDS.update(dict.fromkeys(names, function))
+        TRAFFIC.update(names if traffic else ())
+        return function
+
+    return register
+
+
+def _ranks(reader: _Reader, op: Op, alone: int) -> list[int]:
+    """The CTAs of a multicast mask, else one alone."""
+    return [r for r in range(reader.cluster.ranks) if op["mask"] >> r & 1] if "mask" in op else [alone]
+
+
+@record("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", traffic=True)
+def _tensor_copy(reader: _Reader, op: Op) -> Steps:
+    inst, load = op.inst, "dst_mem" in op
+    map = reader.cluster.launch.maps[map_index(reader.cluster, op["map"])].map
     inner = map.box[0] * map.dtype.bits // 8
     requests = -(-inner // LINE) * (map.nbytes // inner)
-    position = reader.traffic(map.nbytes, form.load)
-    owner, offset = _address(words[form.shared])
-    box = Box(position, rank, map.nbytes, requests, int(reader.keys[position]))
-    if not form.load:
-        return [{"kind": "add_box" if inst.name.startswith("cp.reduce") else "store_box", "what": box}]
-    mbar_rank, mbar = _address(words[form.mbar])
-    ranks = [r for r in range(reader.cluster.ranks) if words[form.mask] >> r & 1] if form.mask else [owner]
+    position = reader.traffic(map.nbytes, load)
+    box = Box(position, op.rank, map.nbytes, requests, int(reader.keys[position]))
+    if not load:
+        return [{"kind": "add_box" if "op" in inst.form.slots else "store_box", "what": box}]
+    owner, offset = _address(op["dst_mem"])
+    mbar_rank, mbar = _address(op["mbar"])
+    ranks = _ranks(reader, op, owner)
     reader.copies[position] = len(ranks)
-    at = [(r & ~1) | (mbar_rank & 1) if form.pair else r for r in ranks]
+    at = [(r & ~1) | (mbar_rank & 1) if inst["group"] == "cta_group::2" else r for r in ranks]
     box.targets = tuple((r, offset, b * reader.stride + mbar) for r, b in zip(ranks, at, strict=True))
     return [{"kind": "load_box", "what": box}]
 
 
-def _bulk_copy(reader: _Reader, inst: Inst, rank: int, words: list[int]) -> list[dict[str, Any]]:
-    size = words[2] & 0xFFFF_FFFF
+@record("cp.async.bulk", "cp.reduce.async.bulk", traffic=True)
+def _bulk_copy(reader: _Reader, op: Op) -> Steps:
+    inst, size = op.inst, op["size"] & 0xFFFF_FFFF
     to_global, from_global = inst["dst"] == "global", inst["src"] == "global"
     position = reader.traffic(size if to_global or from_global else 0, from_global)
-    box = Box(position, rank, size, -(-size // LINE), int(reader.keys[position]))
+    box = Box(position, op.rank, size, -(-size // LINE), int(reader.keys[position]))
     if to_global:
-        return [{"kind": "add_box" if inst.name.startswith("cp.reduce") else "store_box", "what": box}]
-    owner, offset = _address(words[0])
-    mbar = _address(words[3])[1]
-    ranks = [owner]
-    if inst.name == "cp.async.bulk" and inst["multicast"]:
-        ranks = [r for r in range(reader.cluster.ranks) if words[4] >> r & 1]
+        return [{"kind": "add_box" if "op" in inst.form.slots else "store_box", "what": box}]
+    owner, offset = _address(op["dst_mem"])
+    mbar = _address(op["mbar"])[1]
+    ranks = _ranks(reader, op, owner)
     reader.copies[position] = len(ranks)
     box.targets = tuple((r, offset, r * reader.stride + mbar) for r in ranks)
     return [{"kind": "load_box" if from_global else "send", "what": box}]
 
 
-def _product(reader: _Reader, inst: Inst, rank: int, words: list[int]) -> list[dict[str, Any]]:
-    form = tcgen05.form_of(inst.opcode, len(words), type(inst.operands[1]) is nodes.Address)
-    desc = InstrDescriptor.decode(words[3] & 0xFFFF_FFFF, form.kind)
-    base = rank & ~1 if form.group == 2 else rank
-    ranks = tuple(range(base, base + form.group))
-    rows, n = max(desc.m // form.group, 128), desc.n
-    left = () if form.tmem_a else tuple((r, _start(words[1])) for r in ranks)
-    right = tuple((r, _start(words[2])) for r in ranks)
-    nbytes = (desc.m // form.group if left else 0) * WARP + n // form.group * WARP
+@record("tcgen05.mma", "tcgen05.mma.ws")
+def _mma(reader: _Reader, op: Op) -> Steps:
+    inst, tmem_a = op.inst, isinstance(op.inst.operand("a"), nodes.Address)
+    group = int(inst["group"][-1])
+    desc = InstrDescriptor.decode(op["idesc"] & 0xFFFF_FFFF, inst["kind"].removeprefix("kind::"))
+    base = op.rank & ~1 if group == 2 else op.rank
+    ranks = tuple(range(base, base + group))
+    rows, n = max(desc.m // group, 128), desc.n
+    left = () if tmem_a else tuple((r, _start(op["a"])) for r in ranks)
+    right = tuple((r, _start(op["b"])) for r in ranks)
+    nbytes = (desc.m // group if left else 0) * WARP + n // group * WARP
     flops = 2 * desc.m * n * desc.k
     return [{"kind": "product", "what": Product(rows, n, nbytes, flops, ranks, left, right)}]
 
@@ -206,62 +224,54 @@ def _start(descriptor: int) -> int:
     return (descriptor & 0x3FFF) << 4
 
 
-def _commit(reader: _Reader, inst: Inst, rank: int, words: list[int]) -> list[dict[str, Any]]:
-    owner, offset = _address(words[0])
-    ranks = [r for r in range(reader.cluster.ranks) if words[1] >> r & 1] if inst["multicast"] else [owner]
-    return [{"kind": "commit", "what": tuple(r * reader.stride + offset for r in ranks), "number": rank}]
+@record("tcgen05.commit")
+def _commit(reader: _Reader, op: Op) -> Steps:
+    owner, offset = _address(op["mbar"])
+    places = tuple(r * reader.stride + offset for r in _ranks(reader, op, owner))
+    return [{"kind": "commit", "what": places, "number": op.rank}]
 
 
-def _alloc(reader: _Reader, inst: Inst, rank: int, words: list[int]) -> list[dict[str, Any]]:
-    reader.columns = max(reader.columns, words[1] & 0xFFFF)
+@record("tcgen05.alloc")
+def _alloc(reader: _Reader, op: Op) -> Steps:
+    reader.columns = max(reader.columns, op["ncols"] & 0xFFFF)
     return [{"kind": "alloc"}]
 
 
-def _cancel(reader: _Reader, inst: Inst, rank: int, words: list[int]) -> list[dict[str, Any]]:
-    mbar = _address(words[1])[1]
-    ranks = range(reader.cluster.ranks) if inst["multicast"] else [rank]
+@record("clusterlaunchcontrol.try_cancel.async")
+def _cancel(reader: _Reader, op: Op) -> Steps:
+    mbar = _address(op["mbar"])[1]
+    ranks = range(reader.cluster.ranks) if op.inst["multicast"] else [op.rank]
     return [{"kind": "cancel", "what": tuple(r * reader.stride + mbar for r in ranks), "nbytes": 16}]
 
 
-def _lane_copy(reader: _Reader, inst: Inst, rank: int, words: list[int]) -> list[dict[str, Any]]:
-    position = reader.traffic(words[2], True)
-    return [{"kind": "lane_copy", "what": Access(position, words[2], 1, True)}]
+@record("cp.async", traffic=True)
+def _lane_copy(reader: _Reader, op: Op) -> Steps:
+    position = reader.traffic(op["size"], True)
+    return [{"kind": "lane_copy", "what": Access(position, op["size"], 1, True)}]
 
 
-def _lane_arrive(reader: _Reader, inst: Inst, rank: int, words: list[int]) -> list[dict[str, Any]]:
-    owner, offset = _address(words[0] & 0xFFFF_FFFF)
+@record("cp.async.mbarrier.arrive")
+def _lane_arrive(reader: _Reader, op: Op) -> Steps:
+    owner, offset = _address(op["mbar"] & 0xFFFF_FFFF)
     return [{"kind": "lane_arrive", "what": owner * reader.stride + offset}]
 
 
-def _async_store(reader: _Reader, inst: Inst, rank: int, words: list[int]) -> list[dict[str, Any]]:
-    size = 4 * max(1, len(words) - 2)
-    owner, mbar = _address(words[-1])
-    box = Box(reader.traffic(0, False), rank, size, 1)
-    box.targets = ((owner, _address(words[0])[1], owner * reader.stride + mbar),)
+@record("st.async", "red.async", traffic=True)
+def _async_store(reader: _Reader, op: Op) -> Steps:
+    size = 4 * len(op.vector("b"))
+    owner, mbar = _address(op["mbar"])
+    box = Box(reader.traffic(0, False), op.rank, size, 1)
+    box.targets = ((owner, _address(op["a"])[1], owner * reader.stride + mbar),)
     return [{"kind": "send", "what": box}]
 
 
-def _nothing(reader: _Reader, inst: Inst, rank: int, words: list[int]) -> list[dict[str, Any]]:
+@record(
+    "tcgen05.cp", "tcgen05.shift", "tcgen05.dealloc", "tcgen05.relinquish_alloc_permit", "setmaxnreg",
+    "tensormap.replace", "tensormap.cp_fenceproxy", *SERVICES,
+)  # fmt: skip
+def _issue(reader: _Reader, op: Op) -> Steps:
+    """The issue alone."""
     return [{"kind": "pause"}]
-
-
-_QUEUED: dict[str, Callable[[_Reader, Inst, int, list[int]], list[dict[str, Any]]]] = {
-    "cp.async.bulk.tensor": _tensor_copy,
-    "cp.reduce.async.bulk.tensor": _tensor_copy,
-    "cp.async.bulk": _bulk_copy,
-    "cp.reduce.async.bulk": _bulk_copy,
-    "tcgen05.mma": _product,
-    "tcgen05.mma.ws": _product,
-    "tcgen05.commit": _commit,
-    "tcgen05.alloc": _alloc,
-    "tcgen05.cp": _nothing,
-    "tcgen05.shift": _nothing,
-    "cp.async": _lane_copy,
-    "cp.async.mbarrier.arrive": _lane_arrive,
-    "st.async": _async_store,
-    "red.async": _async_store,
-    "clusterlaunchcontrol.try_cancel.async": _cancel,
-}
 
 
 def map_index(cluster: ClusterState, address: int) -> int:
@@ -269,49 +279,92 @@ def map_index(cluster: ClusterState, address: int) -> int:
     return int.from_bytes(bytes(cluster.launch.memory.view(address)[8:16]), "little")
 
 
-def _barrier(reader: _Reader, inst: Inst, a: int, b: int) -> dict[str, Any]:
-    count, nbytes = b & 0xFFFF_FFFF, b >> 32
-    if inst.name in ("mbarrier.init", "mbarrier.inval"):
-        return {"kind": "set_barrier", "what": a, "number": count}
-    if "wait" in inst.name:
-        return {"kind": "wait", "what": a, "number": b}
-    drop = "arrive_drop" in inst.name
-    return {"kind": "arrive_drop" if drop else "arrive", "what": a, "number": count, "nbytes": nbytes}
+Row = Callable[[_Reader, Inst, int, int, int], dict[str, Any]]
+
+
+def _set_barrier(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
+    return {"kind": "set_barrier", "what": a, "number": b & 0xFFFF_FFFF}
+
+
+def _wait(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
+    return {"kind": "wait", "what": a, "number": b}
+
+
+def _arrive(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
+    return {"kind": "arrive", "what": a, "number": b & 0xFFFF_FFFF, "nbytes": b >> 32}
+
+
+def _arrive_drop(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
+    return {"kind": "arrive_drop", "what": a, "number": b & 0xFFFF_FFFF, "nbytes": b >> 32}
 
 
 def _memory(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
-    load = inst.name.startswith(("ld", "atom"))
+    load = inst.find("d") is not None
     if a & SHARED:
         where = "shared_access" if b == rank else "remote_access"
         return {"kind": where, "what": load, "number": a & 0xFF_FFFF, "nbytes": a >> 24 & 0xFF_FFFF}
     nbytes, lines = (a & 0xFF_FFFF) * SECTOR, a >> 24
-    position = reader.traffic(nbytes, load or inst.name == "red")
+    position = reader.traffic(nbytes, inst.traits.access != "write")
     return {"kind": "global_access", "what": Access(position, nbytes, lines, load)}
+
+
+def _bar(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
+    return {"kind": "bar_arrive" if b >> 32 & 0xFF == 1 else "bar_sync", "what": a, "number": b & 0xFFFF_FFFF}
+
+
+def _tmem(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
+    kind, name = ("tmem_load", "d") if inst.name == "tcgen05.ld" else ("tmem_store", "b")
+    return {"kind": kind, "nbytes": len(inst.items(name)) * 4 * WARP}
 
 
 def _plain(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
     """Steps of instructions without a record in the queue."""
-    name = inst.name
-    if name.startswith("mbarrier."):
-        return _barrier(reader, inst, a, b)
     if is_memory(inst):
         return _memory(reader, inst, rank, a, b)
-    if name.startswith("bar") and not name.startswith("barrier.cluster"):
-        return {"kind": "bar_arrive" if b >> 32 & 0xFF == 1 else "bar_sync", "what": a, "number": b & 0xFFFF_FFFF}
-    if name == "wgmma.mma_async":
-        return {"kind": "group_product", "what": _group_product(inst, rank, a, b)}
-    if name in ("tcgen05.ld", "tcgen05.st"):
-        operand = inst.operands[0] if name == "tcgen05.ld" else inst.operands[-1]
-        registers = len(operand.items) if isinstance(operand, nodes.Vector) else 1
-        return {"kind": "tmem_load" if name == "tcgen05.ld" else "tmem_store", "nbytes": registers * 4 * WARP}
-    if name == "mma":
-        return {"kind": "warp_product", "what": _warp_product(inst)}
-    return {"kind": _KINDS.get(name, "pause"), "number": a, "what": inst.name.startswith("cp.async.bulk")}
+    found = ROWS.get(inst.name, "pause")
+    return {"kind": found, "number": a} if isinstance(found, str) else found(reader, inst, rank, a, b)
 
 
-_KINDS = {
+def _wgmma(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
+    registers = left_registers(inst)
+    form = wgmma.form_of(inst.opcode, bool(registers), immediates(inst))
+    left = () if registers else ((rank, _start(a)),)
+    nbytes = (0 if registers else wgmma.M * WARP) + form.n * WARP
+    flops = 2 * wgmma.M * form.n * form.k
+    return {
+        "kind": "group_product",
+        "what": Product(wgmma.M, form.n, nbytes, flops, (rank,), left, ((rank, _start(b)),)),
+    }
+
+
+def _warp_mma(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
+    m, n, k = map(int, re.split("[mnk]", inst["shape"])[1:])
+    made, added = (next(iter(registers_of(inst.operand(name))), None) for name in ("d", "c"))
+    what = WarpProduct(2 * m * n * k, added.name if added else "", made.name if made else "")
+    return {"kind": "warp_product", "what": what}
+
+
+_BARS = ("bar", "bar.cta", "barrier", "barrier.cta")
+# What the row of an instruction without a record costs: a kind of step, or what makes one.
+ROWS: dict[str, str | Row] = {
+    "mbarrier.init": _set_barrier,
+    "mbarrier.inval": _set_barrier,
+    "mbarrier.expect_tx": _arrive,
+    "mbarrier.complete_tx": _arrive,
+    "mbarrier.arrive": _arrive,
+    "mbarrier.arrive.expect_tx": _arrive,
+    "mbarrier.arrive.noComplete": _arrive,
+    "mbarrier.arrive_drop": _arrive_drop,
+    "mbarrier.arrive_drop.expect_tx": _arrive_drop,
+    "mbarrier.arrive_drop.noComplete": _arrive_drop,
+    "mbarrier.test_wait": _wait,
+    "mbarrier.test_wait.parity": _wait,
+    "mbarrier.try_wait": _wait,
+    "mbarrier.try_wait.parity": _wait,
+    **dict.fromkeys((f"{bar}.{how}" for bar in _BARS for how in ("sync", "arrive", "red")), _bar),
     "barrier.cluster.arrive": "cluster_arrive",
     "barrier.cluster.wait": "cluster_wait",
+    "wgmma.mma_async": _wgmma,
     "wgmma.commit_group": "group_commit",
     "wgmma.wait_group": "group_wait",
     "cp.async.bulk.commit_group": "copy_commit",
@@ -319,26 +372,12 @@ _KINDS = {
     "cp.async.bulk.wait_group": "copy_wait",
     "cp.async.wait_group": "copy_wait",
     "cp.async.wait_all": "copy_wait",
+    "tcgen05.ld": _tmem,
+    "tcgen05.st": _tmem,
     "tcgen05.wait::ld": "tmem_wait",
     "tcgen05.wait::st": "tmem_wait",
+    "mma": _warp_mma,
 }
-
-
-def _group_product(inst: Inst, rank: int, a: int, b: int) -> Product:
-    registers = left_registers(inst)
-    immediates = tuple(int(operand.value) for operand in inst.operands[4:] if isinstance(operand, nodes.Imm))
-    form = wgmma.form_of(inst.opcode, bool(registers), immediates)
-    left = () if registers else ((rank, _start(a)),)
-    nbytes = (0 if registers else wgmma.M * WARP) + form.n * WARP
-    return Product(wgmma.M, form.n, nbytes, 2 * wgmma.M * form.n * form.k, (rank,), left, ((rank, _start(b)),))
-
-
-def _warp_product(inst: Inst) -> WarpProduct:
-    shape = next(word for word in inst.opcode.split(".") if word.startswith("m") and "n" in word and "k" in word)
-    m, rest = shape[1:].split("n")
-    n, k = rest.split("k")
-    made, added = ([*registers_of(inst.operands[i]), None][0] for i in (0, 3))
-    return WarpProduct(2 * int(m) * int(n) * int(k), added.name if added else "", made.name if made else "")
 
 
 def program_of(cluster: ClusterState, rows: Ints, records: Ints, keys: Ints) -> Program:
@@ -364,28 +403,16 @@ def program_of(cluster: ClusterState, rows: Ints, records: Ints, keys: Ints) -> 
 
 def _steps(reader: _Reader, number: int, rank: int, row: list[int], queue: deque[list[int]]) -> list[dict[str, Any]]:
     inst = reader.insts[number]
-    if not is_queued(inst):
+    if not inst.form.queued:
         return [_plain(reader, inst, rank, row[2], row[3])]
     found: list[dict[str, Any]] = []
     for _ in range(row[2]):
-        words = queue.popleft()[2 : 2 + reader.words[number]]
-        read = _QUEUED.get(inst.name, _nothing)
+        op = Op(inst, rank, 0, 0, queue.popleft()[2 : 2 + reader.widths[number]])
+        read = RECORDS[inst.name]
         if inst.name in TRAFFIC:
-            found += read(reader, inst, rank, words)
+            found += read(reader, op)
             continue
-        key = (number, rank, *words)
-        if key not in reader.known:
-            reader.known[key] = read(reader, inst, rank, words)
-        found += reader.known[key]
+        if op.key not in reader.known:
+            reader.known[op.key] = read(reader, op)
+        found += reader.known[op.key]
     return found
-
-
-def is_queued(inst: Inst) -> bool:
-    """Whether the rows of an instruction have records in the queue."""
-    return inst.name in _QUEUED or inst.name in _SERVICES
-
-
-_SERVICES = (
-    "tcgen05.dealloc", "tcgen05.relinquish_alloc_permit", "call.vprintf", "call.__assertfail", "tensormap.replace",
-    "setmaxnreg",
-)  # fmt: skip

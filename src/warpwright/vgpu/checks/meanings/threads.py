@@ -149,7 +149,7 @@ def warp_sync(known: Knowledge, row: Row) -> None:
 
 @meaning(
     "bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync", "bar.arrive", "bar.cta.arrive", "barrier.arrive",
-    "barrier.cta.arrive", "bar.red", "bar.cta.red",
+    "barrier.cta.arrive", "bar.red", "bar.cta.red", "barrier.red", "barrier.cta.red",
 )  # fmt: skip
 def named(known: Knowledge, row: Row) -> None:
     rank, live = row.warp // known.cluster.per_cta, int(known.live[row.warp]).bit_count()

@@ -118,7 +118,7 @@ class Footprints:
     def _stored(self, op: Op, form: TensorForm) -> Cells:
         """Returns the cells that the store of a box reads: its elements inside the tensor."""
         box, (rank, offset) = geometry(self.cluster.tensor_map(op, op.words[form.map]).map), self.place(op, form.shared)
-        extents = window(box, coordinates(op, form)) if box.rank == form.dims else None
+        extents = window(box, coordinates(op)) if box.rank == form.dims else None
         if extents is None:
             return self.span(rank, offset, box.nbytes)
         phase = offset % box.period

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from functools import partial
-from typing import TYPE_CHECKING
 
+from warpwright.vgpu.timing.engine import Replay
 from warpwright.vgpu.timing.state import NEVER, Run, Warp
 from warpwright.vgpu.timing.steps import Product, Step, WarpProduct
 from warpwright.vgpu.timing.units import WINDOW
-
-if TYPE_CHECKING:
-    from warpwright.vgpu.timing.replay import Replay
 
 K_ELEMENTS = 16
 MMA_FLOPS = 4096  # of an m16n8k16

@@ -1,0 +1,24 @@
+"""Where memory lies in the address space of a kernel.
+
+Addresses a kernel sees (virtual) and where they live:
+
+===============  ==========================================================  ===========================
+shared           rank << 24 | offset, offsets from 1024 (system reserve)     the cluster's shared memory
+generic shared   SHARED_WINDOW + the same                                    the same
+generic local    LOCAL_WINDOW + offset                                       each lane's own
+global, const    GLOBAL_BASE + offset                                        the device's memory
+===============  ==========================================================  ===========================
+
+Bit 24 of a shared::cluster address being the rank's lowest bit is what real code relies on when it clears that bit
+to reach the even CTA of a pair (CUTLASS: Sm100MmaPeerBitMask).
+"""
+
+from __future__ import annotations
+
+__all__ = ["GLOBAL_BASE", "LOCAL_WINDOW", "RANK_SHIFT", "RESERVED_SHARED", "SHARED_WINDOW"]
+
+RANK_SHIFT = 24
+RESERVED_SHARED = 1024
+SHARED_WINDOW = 1 << 40
+LOCAL_WINDOW = 2 << 40
+GLOBAL_BASE = 0x7000_0000_0000

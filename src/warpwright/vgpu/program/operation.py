@@ -1,0 +1,50 @@
+"""An asynchronous operation between its issue and its completion, and the words of its record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from warpwright.vgpu.program.program import Inst
+
+__all__ = ["Op"]
+
+
+@dataclass(slots=True)
+class Op:
+    """A record of the queue: ``op["mbar"]`` is the value of an operand, an address or a register, as an unsigned 64-bit
+    number; ``op.vector("coords")`` are those of a vector. ``number`` counts the operations of the cluster.
+
+    A record of an mbarrier operation, made for observers, has the fields of `program.BARRIER_COLUMNS` instead.
+    """
+
+    inst: Inst
+    rank: int
+    warp: int
+    lane: int
+    _words: list[int]
+    number: int = 0
+
+    def __getitem__(self, name: str) -> int:
+        return self._words[self.inst.columns[name].start]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.inst.columns
+
+    def get(self, name: str, default: int = 0) -> int:
+        """The value of an operand that may be left out."""
+        return self[name] if name in self.inst.columns else default
+
+    def vector(self, name: str) -> list[int]:
+        """The values of a vector, or of a single register where one may stand for it; none where it is left out."""
+        columns = self.inst.columns.get(name)
+        return [] if columns is None else self._words[columns.start : columns.stop]
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """What operations that do the same share: instruction, CTA and operands."""
+        return self.inst.index, self.rank, *self._words
+
+    @property
+    def words(self) -> list[int]:
+        """The operands in order, for readers that are not yet converted to names."""
+        return self._words
