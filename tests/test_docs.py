@@ -21,6 +21,7 @@ from warpwright.vgpu.checks.rules import RULES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs" / "log").glob("*.md"))]
 ELSEWHERE = ("make ", "pip ", "python ", "git ", "cd ")  # commands of the machine, and examples: tests/test_examples.py
 
 
@@ -64,7 +65,16 @@ def test_every_rule_of_the_checks_has_its_section() -> None:
     assert sorted(name for heading in headings for name in heading.split(" and ")) == sorted(RULES)
 
 
-def test_every_relative_link_leads_to_a_file() -> None:
-    for page in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+def anchors(page: Path) -> set[str]:
+    """The anchors of the headings of a page, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: page.name)
+def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text(encoding="utf-8")):
+        file, _, anchor = link.partition("#")
+        target = page.parent / file if file else page
+        assert target.exists(), f"{page.name} links to {link}"
+        assert not anchor or anchor in anchors(target), f"{page.name} links to {link}, a heading that is not there"
