@@ -1,8 +1,9 @@
-"""Leaves out the tests that need a GPU where there is none, and says so."""
+"""Options and fixtures of all tests; leaves out the tests that need a GPU where there is none, and says so."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,31 @@ MISSING = missing()
 
 @pytest.fixture(autouse=True, scope="session")
 def no_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What was tuned on this machine decides nothing here."""
+    """Keeps measurements that `warpwright tune` stored on this machine out of the tests."""
     os.environ["WARPWRIGHT_CONFIG"] = str(tmp_path_factory.mktemp("settings"))
+
+
+@pytest.fixture
+def check_golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
+    """Compares a text with a golden file; ``--update-golden`` writes the text to the file first.
+
+    Golden files are those that this repository's own code writes. What a GPU answered is recorded by
+    ``python -m tests.conformance.record``, and what nvcc compiled by ``tests/foreign/compile.py``.
+    """
+
+    def check(path: Path, text: str) -> None:
+        if request.config.getoption("--update-golden"):
+            path.write_text(text, encoding="utf-8")
+        stored = path.read_text(encoding="utf-8")
+        assert text == stored, (
+            f"{path.name} differs; if the change is meant: pytest --update-golden {request.node.nodeid}"
+        )
+
+    return check
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite golden files with what the code gives now")
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
