@@ -22,7 +22,14 @@ from warpwright.vgpu.checks.rules import RULES
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs" / "log").glob("*.md"))]
-ELSEWHERE = ("make ", "pip ", "python ", "git ", "cd ")  # commands of the machine, and examples: tests/test_examples.py
+ELSEWHERE = (
+    "make ",
+    ". ",
+    "pip ",
+    "python ",
+    "git ",
+    "cd ",
+)  # commands of the machine, and examples: tests/test_examples.py
 
 
 def blocks(page: Path, language: str) -> list[tuple[int, str]]:
@@ -61,7 +68,7 @@ def test_the_commands_of_a_page_succeed(page: Path, tmp_path: Path, monkeypatch:
 
 
 def test_every_rule_of_the_checks_has_its_section() -> None:
-    headings = re.findall(r"^### (.*)$", (ROOT / "docs" / "checks.md").read_text(encoding="utf-8"), re.MULTILINE)
+    headings = re.findall(r"^### (.*)$", (ROOT / "docs" / "rules.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(name for heading in headings for name in heading.split(" and ")) == sorted(RULES)
 
 
