@@ -78,7 +78,7 @@ NAMES = {
 
 # Phrases of the old prose, as regular expressions, and what to write instead.
 PHRASES = {
-    r"^Gives? |[;,.] (and )?gives? (the|its|a|an|how|what) ": "Returns",
+    r"^Gives? |[;.] gives? (the|its|a|an|how|what) |, and gives? (the|its|a|an|how|what) ": "Returns",
     r"^What (makes|is|was|has|have|can|all|comes|it|they|one|every|who) ": "a noun, or a verb: Returns …",
     r"\bat hand\b": "current",
     r"\bbe it\b": "even, or such as",
