@@ -132,7 +132,7 @@ def prose(path: str, text: str) -> Iterator[tuple[str, str]]:
 def old_phrases(path: str, text: str) -> Iterator[str]:
     """A sentence for each phrase of `PHRASES` in the prose of a file. Words in backquotes do not count."""
     for place, found in prose(path, text):
-        words = " ".join(re.sub(r"``?[^`]*``?|“[^”]*”|\"[^\"]*\"", "", found).split())
+        words = " ".join(re.sub(r"``?[^`]*``?|“[^”]*”|\"[^\"]*\"", "X", found).split())
         for pattern, instead in PHRASES.items():
             if match := re.search(pattern, words, re.IGNORECASE):
                 yield f"{place}: {match[0]!r}; write: {instead}"

@@ -26,29 +26,26 @@ class Arch:
     max_ctas_per_sm: int
     max_threads_per_sm: int
     max_cluster_size: int
-    portable_cluster_size: int
     tensor_memory_columns: int
-    smem_default: int = 48 * 1024
     smem_reserved_per_block: int = 1024
     max_threads_per_block: int = 1024
     max_block_dim: tuple[int, int, int] = (1024, 1024, 64)
     max_grid_dim: tuple[int, int, int] = (2**31 - 1, 65535, 65535)
     registers_per_sm: int = 65536
     max_registers_per_thread: int = 255
-    named_barriers: int = 16
     warp_size: int = 32
 
 
 def _hopper(name: str, version: str) -> Arch:
-    return Arch(name, version, "hopper", 232448, 228 * 1024, 32, 2048, 16, 8, 0)
+    return Arch(name, version, "hopper", 232448, 228 * 1024, 32, 2048, 16, 0)
 
 
 def _blackwell(name: str, version: str, columns: int) -> Arch:
-    return Arch(name, version, "blackwell", 232448, 228 * 1024, 32, 2048, 16, 8, columns)
+    return Arch(name, version, "blackwell", 232448, 228 * 1024, 32, 2048, 16, columns)
 
 
 def _consumer_blackwell(name: str, version: str) -> Arch:
-    return Arch(name, version, "consumer blackwell", 101376, 100 * 1024, 24, 1536, 8, 8, 0)
+    return Arch(name, version, "consumer blackwell", 101376, 100 * 1024, 24, 1536, 8, 0)
 
 
 ARCHS = {

@@ -33,10 +33,8 @@ class Timing:
     fence_async: float
     fence_cluster: float
     elect: float
-    ld_l1: float
     ld_l2: float
     ld_hbm: float
-    ld_issue: float
     shared_latency: float
     shared_bytes: float
     shared_writes: float
@@ -115,10 +113,8 @@ UNITS = {
     "fence_async": "cycles of fence.proxy.async",
     "fence_cluster": "cycles of a fence or release at cluster scope or wider",
     "elect": "cycles of elect.sync until its predicate is there",
-    "ld_l1": "cycles of ld.global that hits L1",
     "ld_l2": "cycles of ld.global that hits L2",
     "ld_hbm": "cycles of ld.global that misses L2",
-    "ld_issue": "cycles of the SM's load/store pipe for a warp's global access of up to 128 bytes",
     "shared_latency": "cycles of ld.shared without conflicts",
     "shared_bytes": "bytes a cycle of an SM's shared memory",
     "shared_writes": "share of the bytes written by TMA that take bandwidth from tensor cores",
@@ -207,10 +203,8 @@ _H200 = Timing(
     fence_async=10.0,
     fence_cluster=275.0,
     elect=12.0,
-    ld_l1=32.0,
     ld_l2=281.0,
     ld_hbm=661.0,
-    ld_issue=1.0,
     shared_latency=23.0,
     shared_bytes=128.0,
     shared_writes=0.0,
@@ -288,10 +282,8 @@ _H200 = Timing(
         "fence_async": f"{_MICRO} fence.fence_proxy_async",
         "fence_cluster": f"{_MICRO} fence.fence_cluster, and cluster.sync.2x128.release less relaxed",
         "elect": "assumed: as a vote",
-        "ld_l1": f"{_MICRO} global.l1.latency less 8 for the address",
         "ld_l2": f"{_MICRO} global.l2.latency less 8 for the address",
         "ld_hbm": f"{_MICRO} global.hbm.latency less 8 for the address",
-        "ld_issue": "published: 128 bytes a cycle and SM",
         "shared_latency": f"{_MICRO} shared.load.latency",
         "shared_bytes": f"{_MICRO} shared.load.quad.16_warps: 512 bytes in 4.0 cycles; conflicts cost whole wavefronts",
         "shared_writes": f"{_MICRO} wgmma.main_loop.n128.fill_ab.1_sms: 96 bytes a cycle read beside 62 written",
@@ -367,7 +359,6 @@ _B200 = replace(
     _H200,
     gpcs=(18, 18, 18, 20, 18, 18, 18, 20),
     cluster_barrier=190.0,
-    ld_l1=39.6,
     ld_l2=305.0,
     ld_hbm=838.0,
     shared_writes=1.0,
@@ -407,7 +398,6 @@ _B200 = replace(
         "gpcs": "assumed: 148 SMs over 8 GPCs, 74 a die",
         "bar": "published: 28 cycles with 256 threads, issue included (QuickRunCUDA), as on the H200",
         "cluster_barrier": "published: cluster.sync 373-380, relaxed barrier.cluster 102 (QuickRunCUDA, B300)",
-        "ld_l1": "published: 39.6 cycles",
         "ld_l2": "published: 305 cycles (279-324)",
         "ld_hbm": "published: 833-843 cycles",
         "shared_latency": "published: 29 cycles",
