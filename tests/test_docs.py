@@ -20,6 +20,7 @@ from warpwright.cli import main
 from warpwright.vgpu.checks.rules import RULES
 
 ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "warpwright"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs" / "log").glob("*.md"))]
 ELSEWHERE = (
@@ -85,3 +86,17 @@ def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
         target = page.parent / file if file else page
         assert target.exists(), f"{page.name} links to {link}"
         assert not anchor or anchor in anchors(target), f"{page.name} links to {link}, a heading that is not there"
+
+
+def test_the_map_names_every_folder_and_file_of_the_package() -> None:
+    page = (ROOT / "docs" / "map.md").read_text(encoding="utf-8")
+    units = {path.name for path in SOURCE.iterdir() if path.is_dir() or path.suffix == ".py"}
+    hidden = {name for name in units if name.startswith("__") or name.endswith(".typed")}
+    assert not {name for name in units - hidden if f"`{name}`" not in page}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_python_file_that_a_page_names_is_there(page: Path) -> None:
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for name in re.findall(r"`(?:python )?([\w/]+/\w+\.(?:py|json|ll))[` ]", prose):
+        assert (ROOT / name).exists() or (SOURCE / name).exists(), f"{page.name} names {name}"
