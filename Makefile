@@ -21,7 +21,7 @@ check: $(VENV)/.dev
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --no-error-summary
-	@$(BIN)/python -m pytest tests/test_layers.py tests/test_docs.py
+	@$(BIN)/python -m pytest tests/test_layers.py tests/test_docs.py tests/test_prose.py
 
 coverage: $(VENV)/.dev
 	@$(BIN)/coverage run -m pytest --deselect tests/ptx/test_parser.py::test_a_hundred_thousand_lines_take_seconds \
