@@ -1,4 +1,4 @@
-"""Options and fixtures of all tests; leaves out the tests that need a GPU where there is none, and says so."""
+"""Options and fixtures of all tests; skips ``gpu/`` on a machine without a GPU, and reports the reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GPU_TESTS = Path(__file__).parent / "gpu"
 
 
 def missing() -> str:
-    """Why the tests of ``gpu/`` cannot run here; empty where they can."""
+    """Returns the reason why the tests of ``gpu/`` cannot run on this machine; empty if they can."""
     absent = [name for name in ("torch", "cupy") if find_spec(name) is None]
     try:
         spec = cuda.device("cuda").spec
@@ -33,7 +33,7 @@ MISSING = missing()
 
 @pytest.fixture(autouse=True, scope="session")
 def no_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keeps measurements that `warpwright tune` stored on this machine out of the tests."""
+    """The tests ignore the tuned configurations of this machine."""
     os.environ["WARPWRIGHT_CONFIG"] = str(tmp_path_factory.mktemp("settings"))
 
 
@@ -66,4 +66,4 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     if MISSING:
-        terminalreporter.write_line(f"tests/gpu left out: {MISSING}")
+        terminalreporter.write_line(f"tests/gpu skipped: {MISSING}")
