@@ -140,13 +140,17 @@ def old_phrases(path: str, text: str) -> Iterator[str]:
 
 
 def old_names(path: str, text: str) -> Iterator[str]:
-    """A sentence for each module, class, function or method of a Python file whose name is in `NAMES`."""
+    """A sentence for each module, class, function or method of a Python file whose name is in `NAMES`.
+
+    A function without parameters is a role of a kernel: ``free`` as a role frees tensor memory, no slot.
+    """
     folder = Path(path).parts[2] if path.startswith("src/") and len(Path(path).parts) > 3 else ""
-    names = NAMES[""] | NAMES.get(folder, {})
-    nodes = [
-        n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
-    for line, name in [(1, Path(path).stem), *((node.lineno, node.name) for node in nodes)]:
+    defined: list[tuple[int, str, bool]] = [(1, Path(path).stem, True)]
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            defined += [(node.lineno, node.name, isinstance(node, ast.ClassDef) or bool(node.args.args))]
+    for line, name, local in defined:
+        names = NAMES[""] | (NAMES.get(folder, {}) if local else {})
         if name.strip("_") in names:
             yield f"{path}:{line}: {name}; call it: {names[name.strip('_')]}"
         elif "sdpa" in name.lower():

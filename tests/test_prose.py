@@ -40,7 +40,7 @@ def test_the_names_that_went_are_gone(path: str) -> None:
 
 
 def test_a_phrase_and_a_name_are_found_where_they_stand() -> None:
-    text = '"""Launches a kernel."""\n\n\ndef meet():\n    """Who takes the last\n    number leaves."""\n'
+    text = '"""Launches a kernel."""\n\n\ndef meet(slot):\n    """Who takes the last\n    number leaves."""\n'
     assert list(old_phrases("src/warpwright/kernels/x.py", text)) == [
         "src/warpwright/kernels/x.py:5: 'Who takes '; write: the thread, the CTA"
     ]
@@ -48,6 +48,7 @@ def test_a_phrase_and_a_name_are_found_where_they_stand() -> None:
         "src/warpwright/kernels/x.py:4: meet; call it: cluster.sync, bar.sync or sync_store_warps"
     ]
     assert not list(old_names("src/warpwright/lang/x.py", text))
+    assert not list(old_names("src/warpwright/kernels/x.py", text.replace("slot", "")))
     assert list(old_names("src/warpwright/ops/sdpa_x.py", "")) == [
         "src/warpwright/ops/sdpa_x.py:1: sdpa_x; call it: attention"
     ]
