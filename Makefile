@@ -4,14 +4,15 @@ VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 BIN := $(VENV)/bin
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check coverage format bench clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/warpwright flow
 	@$(BIN)/warpwright ladder --levels 1-3 --size 512
 	@echo
-	@echo "Next: $(BIN)/warpwright ptx gemm --level 3     read the PTX that just ran"
-	@echo "      $(BIN)/python examples/01_copy.py        the first of nine small kernels; then docs/guide.md"
+	@echo "Next: . $(BIN)/activate                       the command is then called warpwright"
+	@echo "      warpwright ptx gemm --level 3           the PTX that just ran"
+	@echo "      python examples/01_copy.py              the first of nine small kernels; then docs/guide.md"
 
 test: $(VENV)/.dev
 	@$(BIN)/python -m pytest -n 2
@@ -20,7 +21,13 @@ check: $(VENV)/.dev
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --no-error-summary
-	@$(BIN)/python -m pytest tests/test_layers.py tests/test_docs.py
+	@$(BIN)/python -m pytest tests/test_layers.py tests/test_docs.py tests/test_prose.py
+
+coverage: $(VENV)/.dev
+	@$(BIN)/coverage run -m pytest --deselect tests/ptx/test_parser.py::test_a_hundred_thousand_lines_take_seconds \
+		tests/isa tests/lang tests/layout tests/ptx
+	@for folder in isa lang layout ptx; do \
+		echo "$$folder: $$($(BIN)/coverage report --format=total --include='src/warpwright/'$$folder'/*') %"; done
 
 format: $(VENV)/.dev
 	@$(BIN)/ruff check --quiet --fix . && $(BIN)/ruff format --quiet .

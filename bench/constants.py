@@ -130,7 +130,6 @@ FORMULAS: dict[str, Callable[[Results], Any]] = {
     "cluster_barrier": lambda of: of["cluster.sync.2x128.relaxed"],
     "fence_async": lambda of: of["fence.fence_proxy_async"],
     "fence_cluster": lambda of: of["fence.fence_cluster"],
-    "ld_l1": lambda of: of["global.l1.latency"] - ADDRESS,
     "ld_l2": lambda of: of["global.l2.latency"] - ADDRESS,
     "ld_hbm": lambda of: of["global.hbm.latency"] - ADDRESS,
     "shared_latency": lambda of: of["shared.load.latency"],

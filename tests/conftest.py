@@ -1,8 +1,9 @@
-"""Skips the tests in ``gpu/`` on a machine without a GPU, and reports the reason."""
+"""Options and fixtures of all tests; skips ``gpu/`` on a machine without a GPU, and reports the reason."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,29 @@ MISSING = missing()
 def no_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The tests ignore the tuned configurations of this machine."""
     os.environ["WARPWRIGHT_CONFIG"] = str(tmp_path_factory.mktemp("settings"))
+
+
+@pytest.fixture
+def check_golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
+    """Compares a text with a golden file; ``--update-golden`` writes the text to the file first.
+
+    Golden files are those that this repository's own code writes. What a GPU answered is recorded by
+    ``python -m tests.conformance.record``, and what nvcc compiled by ``tests/foreign/compile.py``.
+    """
+
+    def check(path: Path, text: str) -> None:
+        if request.config.getoption("--update-golden"):
+            path.write_text(text, encoding="utf-8")
+        stored = path.read_text(encoding="utf-8")
+        assert text == stored, (
+            f"{path.name} differs; if the change is meant: pytest --update-golden {request.node.nodeid}"
+        )
+
+    return check
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite golden files with what the code gives now")
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

@@ -20,8 +20,17 @@ from warpwright.cli import main
 from warpwright.vgpu.checks.rules import RULES
 
 ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "warpwright"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-ELSEWHERE = ("make ", "pip ", "python ", "git ", "cd ")  # commands of the machine, and examples: tests/test_examples.py
+LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs" / "log").glob("*.md"))]
+ELSEWHERE = (
+    "make ",
+    ". ",
+    "pip ",
+    "python ",
+    "git ",
+    "cd ",
+)  # commands of the machine, and examples: tests/test_examples.py
 
 
 def blocks(page: Path, language: str) -> list[tuple[int, str]]:
@@ -60,11 +69,34 @@ def test_the_commands_of_a_page_succeed(page: Path, tmp_path: Path, monkeypatch:
 
 
 def test_every_rule_of_the_checks_has_its_section() -> None:
-    headings = re.findall(r"^### (.*)$", (ROOT / "docs" / "checks.md").read_text(encoding="utf-8"), re.MULTILINE)
+    headings = re.findall(r"^### (.*)$", (ROOT / "docs" / "rules.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(name for heading in headings for name in heading.split(" and ")) == sorted(RULES)
 
 
-def test_every_relative_link_leads_to_a_file() -> None:
-    for page in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+def anchors(page: Path) -> set[str]:
+    """The anchors of the headings of a page, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: page.name)
+def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text(encoding="utf-8")):
+        file, _, anchor = link.partition("#")
+        target = page.parent / file if file else page
+        assert target.exists(), f"{page.name} links to {link}"
+        assert not anchor or anchor in anchors(target), f"{page.name} links to {link}, a heading that is not there"
+
+
+def test_the_map_names_every_folder_and_file_of_the_package() -> None:
+    page = (ROOT / "docs" / "map.md").read_text(encoding="utf-8")
+    units = {path.name for path in SOURCE.iterdir() if path.is_dir() or path.suffix == ".py"}
+    hidden = {name for name in units if name.startswith("__") or name.endswith(".typed")}
+    assert not {name for name in units - hidden if f"`{name}`" not in page}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_python_file_that_a_page_names_is_there(page: Path) -> None:
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for name in re.findall(r"`(?:python )?([\w/]+/\w+\.(?:py|json|ll))[` ]", prose):
+        assert (ROOT / name).exists() or (SOURCE / name).exists(), f"{page.name} names {name}"

@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -35,17 +35,21 @@ def comparable(text: str) -> str:
     return re.sub(rf"\b{re.escape(name[1])}\b", "entry", text) if name else text
 
 
-def texts() -> Iterator[tuple[str, str]]:
-    """Yields the name and the comparable PTX of each launch of each configuration; no kernel runs."""
+def texts(names: Iterable[str] = SHIPPED) -> Iterator[tuple[str, str]]:
+    """The name and the comparable PTX of each launch of the entries ``names``; nothing is run."""
 
     def keep(self: Any, module: Any, *args: Any, **options: Any) -> LaunchResult:
         self.texts.append(ptx.to_text(module))
         return LaunchResult()
 
     with mock.patch.object(removals.Watched, "launch", keep):
-        for name, run in SHIPPED.items():
-            launched = run().texts
+        for name in names:
+            launched = SHIPPED[name]().texts
             yield from ((f"{name} [{number}]", comparable(text)) for number, text in enumerate(launched))
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def main() -> int:
@@ -56,7 +60,7 @@ def main() -> int:
     options = parser.parse_args()
     found = {}
     for name, text in texts():
-        found[name] = hashlib.sha256(text.encode()).hexdigest()
+        found[name] = digest(text)
         if options.text:
             options.text.mkdir(parents=True, exist_ok=True)
             (options.text / f"{re.sub(r'[^a-zA-Z0-9]+', '_', name)}.ptx").write_text(text)

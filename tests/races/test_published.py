@@ -93,7 +93,7 @@ def test_every_rule_has_a_case_that_is_missed_without_it() -> None:
 
 
 def test_the_classes_are_those_of_the_page_and_found_as_it_says() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "checks.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "rules.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+) \| .* \| (.*) \|$", page, re.MULTILINE)
     said = {int(number): set(rules.split(", ")) for number, rules in rows}
     assert sorted(said) == list(range(1, 29))

@@ -33,7 +33,6 @@ class Timing:
     fence_async: float
     fence_cluster: float
     elect: float
-    ld_l1: float
     ld_l2: float
     ld_hbm: float
     shared_latency: float
@@ -114,7 +113,6 @@ UNITS = {
     "fence_async": "cycles of fence.proxy.async",
     "fence_cluster": "cycles of a fence or release at cluster scope or wider",
     "elect": "cycles of elect.sync until its predicate is available",
-    "ld_l1": "cycles of ld.global that hits L1",
     "ld_l2": "cycles of ld.global that hits L2",
     "ld_hbm": "cycles of ld.global that misses L2",
     "shared_latency": "cycles of ld.shared without conflicts",
@@ -205,7 +203,6 @@ _H200 = Timing(
     fence_async=10.0,
     fence_cluster=275.0,
     elect=12.0,
-    ld_l1=32.0,
     ld_l2=281.0,
     ld_hbm=661.0,
     shared_latency=23.0,
@@ -285,7 +282,6 @@ _H200 = Timing(
         "fence_async": f"{_MICRO} fence.fence_proxy_async",
         "fence_cluster": f"{_MICRO} fence.fence_cluster, and cluster.sync.2x128.release less relaxed",
         "elect": "assumed: as a vote",
-        "ld_l1": f"{_MICRO} global.l1.latency less 8 for the address",
         "ld_l2": f"{_MICRO} global.l2.latency less 8 for the address",
         "ld_hbm": f"{_MICRO} global.hbm.latency less 8 for the address",
         "shared_latency": f"{_MICRO} shared.load.latency",
@@ -363,7 +359,6 @@ _B200 = replace(
     _H200,
     gpcs=(18, 18, 18, 20, 18, 18, 18, 20),
     cluster_barrier=190.0,
-    ld_l1=39.6,
     ld_l2=305.0,
     ld_hbm=838.0,
     shared_writes=1.0,
@@ -403,7 +398,6 @@ _B200 = replace(
         "gpcs": "assumed: 148 SMs over 8 GPCs, 74 a die",
         "bar": "published: 28 cycles with 256 threads, issue included (QuickRunCUDA), as on the H200",
         "cluster_barrier": "published: cluster.sync 373-380, relaxed barrier.cluster 102 (QuickRunCUDA, B300)",
-        "ld_l1": "published: 39.6 cycles",
         "ld_l2": "published: 305 cycles (279-324)",
         "ld_hbm": "published: 833-843 cycles",
         "shared_latency": "published: 29 cycles",
