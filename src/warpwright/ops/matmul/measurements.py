@@ -57,7 +57,7 @@ def choices(gpu: str, in_bytes: int = 2) -> tuple[Choice, ...]:
     except UsageError as error:
         warnings.warn(f"{error}; matmul goes by its built-in facts; warpwright tune --forget removes it", stacklevel=2)
         return ()
-    return tuple(choice for choice in found if choice.dtype.startswith("float8") == (in_bytes == 1))
+    return tuple(filter(lambda choice: choice.dtype.startswith("float8") == (in_bytes == 1), found))
 
 
 def table() -> Table:
