@@ -55,7 +55,9 @@ class Operator(type(torch.ops.warpwright.matmul)):  # type: ignore[misc]
         out_dtype: torch.dtype | None = None,
     ) -> Tensor:
         if not watched() and not profiled():
-            given, options = call.memo_key(a, b, None, bias, scale_a, scale_b, activation, out_dtype, None, None)
+            given, options = call.memo_key(
+                a, b, None, bias, scale_a, scale_b, "matmul", activation, out_dtype, None, None
+            )
             bound = MEMO.get(given, options)
             d: Tensor | None = None if bound is None else bound(a, b, None, bias, scale_a, scale_b)
             if d is not None:

@@ -30,15 +30,15 @@ class Memo:
     def get(self, arrays: Sequence[Any], options: tuple[Any, ...]) -> Call | None:
         """Returns the bound call for ``arrays`` and ``options``, or None if the memo has none."""
         try:
-            variants = self._entries.get((arrays[0].shape, arrays[1].shape, len(arrays), options), ())
+            first, second = arrays[0], arrays[1]
+            variants = self._entries.get((first.shape, second.shape, len(arrays), options), ())
         except (AttributeError, RuntimeError, TypeError):  # no array, or a tensor whose shape is absent or symbolic
             return None
-        for guards, call in variants:
-            for guard, array in zip(guards, arrays):  # noqa: B905  # lengths agree; all() takes a microsecond more
-                if not guard(array):
-                    break
-            else:
-                return call
+        for guards, call in variants:  # written out: a loop takes 0.2 µs more, of 2.2 for all of a matmul
+            if guards[0](first) and guards[1](second):
+                count = len(guards)
+                if count == 2 or (guards[2](arrays[2]) and (count == 3 or _pass(guards[3:], arrays[3:]))):
+                    return call
         return None
 
     def put(self, arrays: Sequence[Any], options: tuple[Any, ...], guards: tuple[Guard, ...], call: Call) -> None:
@@ -53,6 +53,13 @@ class Memo:
     def clear(self) -> None:
         """Remove every call."""
         self._entries.clear()
+
+
+def _pass(guards: Sequence[Guard], arrays: Sequence[Any]) -> bool:
+    for guard, array in zip(guards, arrays):  # noqa: B905, SIM110  # as many; a generator takes 1 µs more
+        if not guard(array):
+            return False
+    return True
 
 
 MEMO = Memo()  # of all operators

@@ -53,10 +53,11 @@ class BoundCall:
             return None
         stream = self.stream()
         scratch = 0 if self.lender is None else self.lender[0](stream)
-        end = at_bias, at_scale_a, at_scale_b, alpha, scratch
         try:
             for to_a, to_b, to_d in self.offsets:
-                for launch in launches_at(self.bound, (at_a + to_a, at_b + to_b, at_d + to_d, *end), stream):
+                a_, b_, d_ = at_a + to_a, at_b + to_b, at_d + to_d
+                values = a_, b_, d_, at_bias, at_scale_a, at_scale_b, alpha, scratch
+                for launch in launches_at(self.bound, values, stream):
                     launch()
         finally:
             if self.lender is not None:
