@@ -1,4 +1,4 @@
-"""The array libraries whose arrays an operation takes and gives back: NumPy, torch, CuPy."""
+"""The array libraries whose arrays operators take and return: NumPy, torch, CuPy."""
 
 from __future__ import annotations
 
@@ -27,15 +27,14 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """What an operation needs of one library.
+    """What an operator needs of one library.
 
-    ``view`` is an array's memory, without a copy, and ``pointer`` its address. ``alike``, ``stream`` and ``maker`` are
-    given an array and answer with what can be called again and again: it says of any value whether it is an array that
-    differs in no more than its address (None where nothing can say that); gives the handle of the stream on which the
-    library works now; makes an array of a shape and dtype; the last two where the given array is. ``zeros`` makes one
-    of zeros there. ``lender`` answers with two: for the address of so many bytes there, given the current stream, on
-    which they will be used, and for giving them back. ``rounding`` and ``copying`` are what a user writes to round to
-    bfloat16 and to get a dense copy.
+    ``view`` is an array's memory, without a copy, and ``pointer`` its address. ``guard`` returns a function that tells
+    whether a value differs from the given array in no more than its address; None where nothing can tell. ``stream``
+    returns a function that returns the handle of the library's current stream where the array lies, ``maker`` one that
+    makes an array of a shape and dtype there; ``zeros`` makes one of zeros. ``lender`` returns two functions: one
+    returns the address of so many bytes, given the stream that uses them, one gives them back. ``rounding`` and
+    ``copying`` are what a user writes to round to bfloat16 and to get a dense copy.
     """
 
     name: str
@@ -50,12 +49,12 @@ class Library:
     copying: str
 
     def empty(self, shape: Shape, dtype: np.dtype[Any], like: Any) -> Any:
-        """An array whose elements are yet to be written, where ``like`` is."""
+        """Returns an uninitialised array where ``like`` lies."""
         return self.maker(shape, dtype, like)()
 
 
 def library_of(value: Any) -> Library | None:
-    """The library of an array; `OTHER` for one of another library on a GPU, None for all else."""
+    """Returns the library of an array; `OTHER` for an array of another library on a GPU, None for all else."""
     found = _of_type(value.__class__)
     if found is None and device_array(value) is not None:
         return OTHER
@@ -120,7 +119,7 @@ def _of_type(kind: type) -> Library | None:
 
 
 def _no_guard(_: Any) -> None:
-    """Memory of the host is copied by every launch; other libraries' arrays say too little of themselves."""
+    """Every launch copies host memory, and arrays of other libraries describe too little of themselves."""
 
 
 def _torch_view(tensor: Any) -> View:

@@ -50,7 +50,7 @@ def path() -> Path:
 def choices(gpu: str, in_bytes: int = 2) -> tuple[Choice, ...]:
     """What was measured on a GPU of that name for elements of so many bytes; read once a process.
 
-    A file that cannot be understood counts as empty, with a warning: a product does not fail for it.
+    A file that cannot be parsed counts as empty, with a warning: a matmul does not fail for it.
     """
     try:
         found = table().get(gpu, ())
