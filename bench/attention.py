@@ -30,8 +30,8 @@ from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90.forward import kernel_of
 from warpwright.kernels.attention.sm90.plan import CONFIGS, choose, plan
 from warpwright.lang import bf16
-from warpwright.ops.attention.plan import Choice, Job
-from warpwright.ops.attention.trials import PEERS, peer, started
+from warpwright.ops.attention.plan import Choice, plan_of
+from warpwright.ops.attention.trials import PEERS, peer, run_of
 
 TOKENS, COLUMNS = 16384, 2048
 HEAD_DIMS, LENGTHS = (64, 128, 256), (512, 1024, 2048, 4096, 8192, 16384)
@@ -53,10 +53,11 @@ def prepared(problem: Problem, name: str, tensors: Tensors, counter: torch.Tenso
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     found = plan(problem, sms=sms, config=CONFIGS[name])
     traced = kernel_of(found.config).trace(dtype=bf16, bounds=found.bounds)
-    job = Job(Choice("sm90.attention", True, name), traced, found.grid, found.config, found.scalars, int(found.uneven))
+    choice = Choice("sm90.attention", True, name)
+    launches = plan_of(problem, choice, traced, found.grid, found.config, found.scalars, int(found.uneven))
     views = [view for view in map(device_array, tensors) if view is not None]
     stream = torch.cuda.current_stream().cuda_stream
-    return started(job, views, "cuda:0", memory=counter.data_ptr(), stream=stream)
+    return run_of(launches, views, cuda.device("cuda:0"), workspace=counter.data_ptr(), stream=stream)
 
 
 def exact(problem: Problem, tensors: Tensors, batch: int, head: int) -> torch.Tensor:

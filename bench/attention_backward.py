@@ -25,11 +25,12 @@ import torch
 
 import warpwright as ww
 from warpwright import cuda
-from warpwright.arrays.device import DeviceArray, device_array
+from warpwright.arrays.device import device_array
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
-from warpwright.ops.attention.backward import backward_job, differentiate
+from warpwright.ops.attention.backward import choose
 from warpwright.ops.attention.trials import PEERS, backend
+from warpwright.ops.binding import bind, layouts_of, start, values_of
 from warpwright.run.devices import resolve
 
 TOKENS, COLUMNS = 16384, 2048
@@ -50,11 +51,12 @@ def problems(head_dims: list[int], lengths: list[int]) -> Iterator[Problem]:
 
 def prepared(problem: Problem, given: Mapping[str, torch.Tensor], config: BackwardConfig | None = None) -> Run:
     """Returns a call that starts our kernels; ``given`` are all arrays but those between the launches."""
-    job = backward_job(problem, config)
-    memory = {name: torch.full(shape, math.nan, device="cuda") for name, shape in job.memory.items()}
-    views = {name: device_array(tensor) for name, tensor in {**given, **memory}.items()}
-    known = {name: view for name, view in views.items() if isinstance(view, DeviceArray)}
-    return partial(differentiate, job, known, resolve("cuda:0"), torch.cuda.current_stream().cuda_stream)
+    plan = choose(problem, config)
+    memory = {name: torch.full(shape, math.nan, device="cuda") for name, shape in plan.scratch.items()}
+    values = {name: device_array(tensor) for name, tensor in {**given, **memory}.items()} | {"dlse": None}
+    bound = bind(plan, layouts_of(values), resolve("cuda:0"))
+    launches = bound(values_of(values), torch.cuda.current_stream().cuda_stream)
+    return lambda _kept=memory: start(launches)
 
 
 def peer(name: str, causal: bool, given: Mapping[str, torch.Tensor]) -> Run:
@@ -109,7 +111,7 @@ def measured(problem: Problem, configs: Mapping[str, BackwardConfig | None], rou
     times = cuda.medians(runs, rounds=rounds)
     tera, rows = PRODUCTS * problem.flops * 1e-12, []
     for name, config in configs.items():
-        used = config or backward_job(problem).plan.config
+        used = config or choose(problem).config
         row: dict[str, Any] = {"d": problem.head_dim, "tokens": problem.q_len, "causal": problem.causal}
         row["kernel"] = f"sm90_backward {used.tile[0]}x{used.tile[1]}"
         row |= {

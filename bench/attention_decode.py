@@ -28,7 +28,9 @@ from torch.nn.attention.bias import causal_lower_right
 from warpwright import cuda
 from warpwright.arrays.device import device_array
 from warpwright.kernels.attention import Problem
-from warpwright.ops.attention.plan import Job, geometry, job_of, ready
+from warpwright.ops.attention.plan import choose
+from warpwright.ops.attention.trials import run_of
+from warpwright.ops.binding import Plan
 
 PEERS = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,
@@ -61,12 +63,12 @@ def traffic(problem: Problem) -> int:
     return 4 * problem.batch * problem.head_dim * (of_q + of_k)
 
 
-def prepared(job: Job, tensors: Tensors) -> Run:
+def prepared(plan: Plan, tensors: Tensors) -> Run:
     """Returns a call that starts our kernel."""
     views = [view for view in map(device_array, tensors) if view is not None]
-    places, stream = tuple(tensor.data_ptr() for tensor in tensors), torch.cuda.current_stream().cuda_stream
-    memory = torch.zeros(max(1, job.words or 0), dtype=torch.int32, device="cuda")
-    launch = ready(job, tuple(map(geometry, views)), "cuda:0")(places, 0, memory.data_ptr(), stream)
+    stream = torch.cuda.current_stream().cuda_stream
+    memory = torch.zeros(max(1, plan.words or 0), dtype=torch.int32, device="cuda")
+    launch = run_of(plan, views, cuda.device("cuda:0"), workspace=memory.data_ptr(), stream=stream)
 
     def run() -> torch.Tensor:
         launch()
@@ -122,8 +124,8 @@ def operands(problem: Problem) -> Tensors:
     return [q, *(torch.randn(of_k, device="cuda", dtype=torch.bfloat16) for _ in range(2))]
 
 
-def measured(problem: Problem, jobs: dict[str, Job], rounds: int) -> list[dict[str, Any]]:
-    """Returns a row for each of our ``jobs``."""
+def measured(problem: Problem, jobs: dict[str, Plan], rounds: int) -> list[dict[str, Any]]:
+    """Returns a row for each of our plans ``jobs``."""
     given = operands(problem)
     outs = {name: torch.full_like(given[0], math.nan) for name in jobs}
     runs = {name: prepared(job, [*given, outs[name]]) for name, job in jobs.items()}
@@ -169,7 +171,7 @@ def main() -> None:
     rows = [
         row
         for problem in problems()
-        for row in measured(problem, {"ours": job_of(problem, "sm_90a", sms, None)}, options.rounds)
+        for row in measured(problem, {"ours": choose(problem, "sm_90a", sms, None)}, options.rounds)
     ]
     if options.json:
         print(json.dumps({"rows": rows}, indent=1))

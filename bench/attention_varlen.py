@@ -26,9 +26,10 @@ import torch
 from warpwright import cuda
 from warpwright.arrays.device import DeviceArray, device_array
 from warpwright.kernels.attention import Problem
-from warpwright.ops.attention.plan import Job, geometry, job_of
-from warpwright.ops.attention.plan import ready as dense_ready
-from warpwright.ops.attention.varlen import ready, varlen_job
+from warpwright.ops.attention import varlen
+from warpwright.ops.attention.plan import choose
+from warpwright.ops.attention.trials import run_of
+from warpwright.ops.binding import Plan, bind, layouts_of, start, values_of
 
 TOKENS, COLUMNS = 16384, 2048
 HEAD_DIMS, LENGTHS = (64, 128, 256), (512, 1024, 2048, 4096, 8192)
@@ -60,25 +61,27 @@ def views(tensors: Tensors, first: int, second: int) -> list[DeviceArray]:
     return [view.swapaxes(first, second) for view in map(device_array, tensors) if view is not None]
 
 
-def job_for(problem: Problem) -> Job:
-    """Returns our launch for packed sequences."""
-    return varlen_job(problem, TOKENS, TOKENS, torch.cuda.get_device_properties(0).multi_processor_count)
+def plan_for(problem: Problem) -> Plan:
+    """Returns our plan for packed sequences."""
+    return varlen.choose(problem, TOKENS, TOKENS, torch.cuda.get_device_properties(0).multi_processor_count)
 
 
-def packed(job: Job, tensors: Tensors, starts: torch.Tensor, counter: torch.Tensor) -> Run:
+def packed(plan: Plan, tensors: Tensors, starts: torch.Tensor, counter: torch.Tensor) -> Run:
     """Returns a call that starts our kernel for packed sequences."""
-    places, stream = tuple(x.data_ptr() for x in (*tensors, starts, starts)), torch.cuda.current_stream().cuda_stream
-    return ready(job, tuple(map(geometry, views(tensors, 0, 1))), "cuda:0")(places, 0, counter.data_ptr(), stream)
+    values: dict[str, Any] = dict(zip("qkvo", map(device_array, tensors), strict=True))
+    values |= {"lse": 0, "workspace": counter.data_ptr(), "cu_seqlens_q": device_array(starts)}
+    values["cu_seqlens_k"] = values["cu_seqlens_q"]
+    bound, stream = bind(plan, layouts_of(values), cuda.device("cuda:0")), torch.cuda.current_stream().cuda_stream
+    return partial(start, bound(values_of(values), stream))
 
 
 def dense(problem: Problem, tensors: Tensors, counter: torch.Tensor) -> Run:
     """Returns a call that starts our dense kernel, for sequences of equal lengths."""
     sms = torch.cuda.get_device_properties(0).multi_processor_count
-    job = job_of(problem, "sm_90a", sms, True)
+    plan = choose(problem, "sm_90a", sms, True)
     apart = [tensor.view(problem.batch, problem.q_len, problem.heads, problem.head_dim) for tensor in tensors]
-    places, stream = tuple(tensor.data_ptr() for tensor in tensors), torch.cuda.current_stream().cuda_stream
-    at = dense_ready(job, tuple(map(geometry, views(apart, 1, 2))), "cuda:0")
-    return at(places, 0, counter.data_ptr() if job.words else 0, stream)
+    stream = torch.cuda.current_stream().cuda_stream
+    return run_of(plan, views(apart, 1, 2), cuda.device("cuda:0"), workspace=counter.data_ptr(), stream=stream)
 
 
 def peer(problem: Problem, tensors: Tensors, starts: torch.Tensor, longest: int) -> torch.Tensor:
@@ -100,7 +103,7 @@ def measured(problem: Problem, lengths: list[int], equal: bool, rounds: int) -> 
     torch.manual_seed(0)
     given = [torch.randn(TOKENS, problem.heads, problem.head_dim, device="cuda").bfloat16() for _ in range(3)]
     out, beside = (torch.full_like(given[0], math.nan) for _ in range(2))
-    ends, job = [0, *accumulate(lengths)], job_for(problem)
+    ends, job = [0, *accumulate(lengths)], plan_for(problem)
     starts, counter = (torch.tensor(each, dtype=torch.int32, device="cuda") for each in (ends, [0]))
     runs: dict[str, Run] = {
         "packed": packed(job, [*given, out], starts, counter),

@@ -17,7 +17,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -25,26 +25,26 @@ import ml_dtypes
 import numpy as np
 
 import warpwright as ww
-from warpwright.cli.launches import Launch, Substitute
 from warpwright.kernels.memory_flow import arguments, memory_flow
+from warpwright.ops.binding import Launch
 from warpwright.targets import DEVICES
 from warpwright.vgpu import Device
 
 SIZE = 1024
-Run = Callable[[Any], Any]  # a launch on a device
+Launches = Callable[[Any], Iterable[Any]]  # the launches of a call on a device
 
 
-def product(level: int) -> Run:
+def matmul(level: int) -> Launches:
     random = np.random.default_rng(level)
     a, b = (random.standard_normal((SIZE, SIZE), np.float32).astype(ml_dtypes.bfloat16) for _ in range(2))
-    return lambda device: ww.matmul(a, b.T, device=device, level=level)
+    return lambda device: ww.launches(ww.matmul, a, b.T, device=device, level=level)
 
 
-def flow() -> Run:
+def flow() -> Launches:
     random = np.random.default_rng(0)
     a, b = (random.standard_normal((128, 64)).astype(np.float16) for _ in range(2))
     traced, given = memory_flow.trace(), arguments(a, b, np.zeros((128, 128), np.float32))
-    return lambda device: ww.launch(traced, 1, args=given, device=device)
+    return lambda device: [Launch(traced, (1, 1, 1), tuple(given))]
 
 
 def of(name: str, sms: int = 0) -> Device:
@@ -52,15 +52,15 @@ def of(name: str, sms: int = 0) -> Device:
     return Device(replace(spec, sms=sms or spec.sms))
 
 
-CASES: dict[str, tuple[Device, Callable[[], Run]]] = {
-    "GEMM level 1, b200": (of("b200"), functools.partial(product, 1)),
-    "GEMM level 3, b200": (of("b200"), functools.partial(product, 3)),
-    "GEMM level 7, b200": (of("b200"), functools.partial(product, 7)),
-    "GEMM level 9, b200": (of("b200"), functools.partial(product, 9)),
-    "GEMM level 9, b200, one cluster": (of("b200", 2), functools.partial(product, 9)),
-    "GEMM level 4, h200": (of("h200"), functools.partial(product, 4)),
-    "GEMM level 8, h200": (of("h200"), functools.partial(product, 8)),
-    "GEMM level 8, h200, one cluster": (of("h200", 2), functools.partial(product, 8)),
+CASES: dict[str, tuple[Device, Callable[[], Launches]]] = {
+    "GEMM level 1, b200": (of("b200"), functools.partial(matmul, 1)),
+    "GEMM level 3, b200": (of("b200"), functools.partial(matmul, 3)),
+    "GEMM level 7, b200": (of("b200"), functools.partial(matmul, 7)),
+    "GEMM level 9, b200": (of("b200"), functools.partial(matmul, 9)),
+    "GEMM level 9, b200, one cluster": (of("b200", 2), functools.partial(matmul, 9)),
+    "GEMM level 4, h200": (of("h200"), functools.partial(matmul, 4)),
+    "GEMM level 8, h200": (of("h200"), functools.partial(matmul, 8)),
+    "GEMM level 8, h200, one cluster": (of("h200", 2), functools.partial(matmul, 8)),
     "memory flow, b200": (of("b200"), flow),
 }
 
@@ -74,19 +74,22 @@ def seconds(call: Callable[[], Any]) -> float:
 def measure(name: str, rounds: int) -> dict[str, Any]:
     """Returns one row of the table."""
     device, make = CASES[name]
-    run, kinds = make(), []
+    launches, kinds = make(), []
 
-    def act(launch: Launch) -> None:
-        kinds.append(ww.check(**launch, device=device).kind)
+    def plain() -> None:
+        for each in launches(device):
+            ww.launch(each.kernel, each.grid, args=each.args, device=device)
 
-    watched = Substitute(device, act)
-    for each in (device, watched):
-        run(each)
-    pairs = [(seconds(lambda: run(device)), seconds(lambda: run(watched))) for _ in range(rounds)]
+    def watched() -> None:
+        kinds.extend(ww.check(x.kernel, x.grid, args=x.args, device=device).kind for x in launches(device))
+
+    for run in (plain, watched):
+        run()
+    pairs = [(seconds(plain), seconds(watched)) for _ in range(rounds)]
     assert set(kinds) == {"clean"}, f"{name} is {set(kinds)}"
-    plain, checked = (min(times) for times in zip(*pairs, strict=True))
+    least, checked = (min(times) for times in zip(*pairs, strict=True))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"kernel": name, "plain_s": plain, "checked_s": checked, "ratio": checked / plain, "peak_mib": peak}
+    return {"kernel": name, "plain_s": least, "checked_s": checked, "ratio": checked / least, "peak_mib": peak}
 
 
 def main() -> int:

@@ -29,9 +29,9 @@ import torch
 
 import warpwright as ww
 from warpwright import cuda
-from warpwright.arrays.device import device_array
 from warpwright.kernels import gemm
-from warpwright.ops.matmul import plan as products
+from warpwright.ops.binding import bind, layouts_of, start, values_of
+from warpwright.ops.launches import launches
 
 SQUARES = (1024, 2048, 4096, 6144, 8192, 12288, 16384)
 OTHERS = (
@@ -160,14 +160,11 @@ def operands(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
 
 def prepared(case: Case, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor) -> Run:
     """Returns a call that starts our kernel, or both kernels if K is split into slices."""
-    stored_a, major_a = (a, "k") if a.stride(-1) == 1 else (a.mT, "mn")
-    stored_b, major_b = (b.mT, "k") if b.stride(-2) == 1 else (b, "mn")
-    layouts = [products.geometry(device_array(tensor)) for tensor in (stored_a, stored_b, d)]
-    run = products.prepared(*layouts, (major_a, major_b), case.level, "cuda:0", gemm.PLAIN, 0, True)
-    scratch = torch.empty(run.scratch or 0, dtype=torch.float32, device="cuda")
-    places, stream = [tensor.data_ptr() for tensor in (a, b, d)], torch.cuda.current_stream().cuda_stream
-    launches = run.launches(*places, stream, scratch=scratch.data_ptr())
-    return lambda _kept=scratch: products.start(launches)
+    call = launches(ww.matmul, a, b, out=d, level=case.level)
+    ((plan, values),) = call.steps
+    bound = bind(plan, layouts_of(values), call.device)
+    started = bound(values_of(values), torch.cuda.current_stream().cuda_stream)
+    return lambda _kept=call: start(started)
 
 
 def error_of(run: Run, d: torch.Tensor, reference: torch.Tensor) -> float:

@@ -33,7 +33,7 @@ from warpwright.kernels.attention.sm90 import plan as sm90_plan
 from warpwright.kernels.attention.sm120 import kernel as sm120
 from warpwright.kernels.attention.sm120.plan import STEPS, plan
 from warpwright.lang import Traced, bf16
-from warpwright.ops.attention.backward import NO_ARRAY, backward_job
+from warpwright.ops.attention.backward import choose
 
 ROOT = Path(__file__).parents[1]
 STORED = ROOT / "bench" / "measured" / "h200_attention.json"
@@ -89,10 +89,12 @@ def forward(head_dim: int, length: int, causal: bool) -> Case:
 def backward(head_dim: int, length: int, causal: bool) -> Iterator[Case]:
     """The three launches; those that know no mask without one only."""
     problem = shared_out(head_dim, length, causal)
-    job = backward_job(problem)
-    for traced, grid in job.launches:
+    found = choose(problem)
+    for launch in found.launches:
+        traced, names = launch.kernel, [name for name, _ in launch.kernel.params]
+        numbers = {name: x for name, x in zip(names, launch.args, strict=True) if not isinstance(x, str)}
         if traced.entry == "gradients" or not causal:
-            yield Case(f"sm90 {traced.entry}", problem, traced, grid, {**NO_ARRAY, **job.plan.scalars}, job.memory)
+            yield Case(f"sm90 {traced.entry}", problem, traced, launch.grid, {"dlse": 0, **numbers}, found.scratch)
 
 
 def step(name: str) -> Case:

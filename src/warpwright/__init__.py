@@ -31,6 +31,7 @@ from warpwright.lang import kernel
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.ops.attention.forward import attention
 from warpwright.ops.attention.varlen import attention_varlen
+from warpwright.ops.launches import launches
 from warpwright.ops.matmul.call import matmul
 from warpwright.run.check import check
 from warpwright.run.devices import device
@@ -57,6 +58,7 @@ __all__ = [
     "device",
     "kernel",
     "launch",
+    "launches",
     "load_ptx",
     "matmul",
     "profile",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import operator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,12 +12,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from warpwright.cli import attention_runs as attending
-from warpwright.cli import main, profile
-from warpwright.cli.launches import Substitute
+from warpwright.cli import attention_runs, main, profile
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm120.plan import STEPS
-from warpwright.ops.attention import trials as sdpa_trials
+from warpwright.ops.attention import trials
 from warpwright.ops.attention.plan import SETTING
 from warpwright.run.devices import device
 
@@ -45,26 +44,33 @@ def test_a_problem_is_computed_and_verified() -> None:
         assert text in " ".join(shown.stdout.split())
 
 
-def test_a_wrong_result_is_a_finding(monkeypatch) -> None:
-    def wrong(*given: Any, **options: Any) -> Any:
-        out, lse, ran = right(*given, **options)
-        out[0, 0, 3, 5] += np.asarray(0.1, out.dtype)
-        return out, lse, ran
+def spoil(monkeypatch, change: Callable[[Any, Any], None]) -> None:
+    """Have ``change`` alter O and the log-sum-exp after the last launch."""
+    right = attention_runs.launches
 
-    right = attending.attention
-    monkeypatch.setattr(attending, "attention", wrong)
+    def wrong(*given: Any, **options: Any) -> Any:
+        call = right(*given, **options)
+        call.finish.append(lambda: change(*call.result[:2]))
+        return call
+
+    monkeypatch.setattr(attention_runs, "launches", wrong)
+
+
+def test_a_wrong_result_is_a_finding(monkeypatch) -> None:
+    def change(out: Any, lse: Any) -> None:
+        out[0, 0, 3, 5] += np.asarray(0.1, out.dtype)
+
+    spoil(monkeypatch, change)
     result = run("attention", "--size", "1x1x20x64", *RTX)
     assert result.exit_code == 1
     assert "not verified: the result differs from the float64 reference by more than the bound" in result.stderr
 
 
 def test_a_wrong_log_sum_exp_is_a_finding(monkeypatch) -> None:
-    def wrong(*given: Any, **options: Any) -> Any:
-        out, lse, ran = right(*given, **options)
-        return out, lse * np.float32(1.0001), ran
+    def change(out: Any, lse: Any) -> None:
+        lse *= np.float32(1.0001)
 
-    right = attending.attention
-    monkeypatch.setattr(attending, "attention", wrong)
+    spoil(monkeypatch, change)
     assert run("attention", "--size", "1x1x20x64", *RTX).exit_code == 1
 
 
@@ -97,8 +103,8 @@ def test_two_launches(monkeypatch) -> None:
     assert first == "sm90_decode.attention, 1 × 2 heads of 64, 64 × 300, 1 head of keys"
     other = float(second.removeprefix("a second launch takes ").removesuffix(" µs"))
     assert 0 < other < made["time_us"]
-    ways = sdpa_trials.ways
-    monkeypatch.setattr(sdpa_trials, "ways", lambda *given: dict(list(ways(*given).items())[:1]))
+    plans = trials.plans
+    monkeypatch.setattr(trials, "plans", lambda *given: dict(list(plans(*given).items())[:1]))
     (row,) = json.loads(run("bench", "attention", *words, "--json").stdout)
     assert row["us"] == pytest.approx(made["time_us"] + other, rel=0.01)  # without the log-sum-exp
 
@@ -114,11 +120,10 @@ def test_check(monkeypatch) -> None:
 
 def test_a_check_has_tiles_from_a_counter() -> None:
     """Also without a mask, where the kernel is given none: lines that are never reached leave a verdict incomplete."""
-    launches: list[Any] = []
-    attending.attend(Problem(1, 67, 67, 65, 70, 64), Substitute(device("h200"), launches.append), None)
-    (launch,) = launches
-    at = [param.name for param in launch["kernel"].function.params].index("counter")
-    given, made = list(launch["args"]), list(attending.counted(launch)["args"])
+    _, call = attention_runs.call_of(Problem(1, 67, 67, 65, 70, 64), device("h200"), None)
+    (launch,) = call
+    at = [name for name, _ in launch.kernel.params].index("counter")
+    given, made = list(launch.args), list(attention_runs.with_counter(launch).args)
     assert (given.pop(at), made.pop(at).tolist()) == (0, [0])
     assert all(map(operator.is_, given, made))
 

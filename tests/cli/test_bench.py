@@ -15,11 +15,10 @@ from warpwright.cli import main
 from warpwright.cli.problems import parse_heads
 from warpwright.kernels import gemm
 from warpwright.kernels.attention import Problem
-from warpwright.ops.attention import trials as sdpa_trials
+from warpwright.ops.attention import trials as attention_trials
 from warpwright.ops.attention.plan import SETTING
 from warpwright.ops.attention.trials import Trial
-from warpwright.ops.matmul import measurements as tuned
-from warpwright.ops.matmul import trials
+from warpwright.ops.matmul import measurements, trials
 from warpwright.ops.matmul.trials import Trials
 from warpwright.report.verdict import Verdict
 from warpwright.targets import DEVICES
@@ -35,7 +34,7 @@ def run(*words: object) -> Result:
 
 
 class Measured:
-    """Stands for `sdpa_trials.measured`: ours is ``right`` and takes 2 µs; torch's is wrong and takes 3."""
+    """Stands for `attention_trials.measured`: ours is ``right`` and takes 2 µs; torch's is wrong and takes 3."""
 
     def __init__(self) -> None:
         self.right, self.asked = True, []
@@ -55,7 +54,7 @@ def measured(monkeypatch) -> Measured:
     made, gpu = Measured(), object.__new__(cuda.Device)
     gpu.ordinal, gpu.spec = 0, DEVICES["h200"]
     monkeypatch.setattr(benching, "device_of", lambda name: gpu)
-    monkeypatch.setattr(sdpa_trials, "measured", made)
+    monkeypatch.setattr(attention_trials, "measured", made)
     return made
 
 
@@ -144,7 +143,8 @@ def products(monkeypatch, measured: Measured) -> list[Any]:
         return Trials(each, cuda.Times(3e-6, 2.9e-6, 3.5e-6))
 
     monkeypatch.setattr(trials, "measured", trial)
-    monkeypatch.setattr(tuned, "choices", lambda gpu: [tuned.Choice(64, 64, 64, "bfloat16", "128x128", 1.0, "2026")])
+    known = measurements.Choice(64, 64, 64, "bfloat16", "128x128", 1.0, "2026")
+    monkeypatch.setattr(measurements, "choices", lambda gpu: [known])
     return asked
 
 

@@ -13,8 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from warpwright import UnsupportedInstruction
-from warpwright.cli import main
-from warpwright.cli import matmul_runs as profiling
+from warpwright.cli import main, matmul_runs
 from warpwright.cuda.driver import NO_GPU
 from warpwright.errors import Deadlock, UsageError
 
@@ -225,13 +224,19 @@ def test_the_exit_status_tells_findings_from_incomplete(
     def fail(*_: Any, **__: Any) -> None:
         raise error
 
-    monkeypatch.setattr(profiling, "matmul", fail)
+    monkeypatch.setattr(matmul_runs, "launches", fail)
     assert error_of("ladder", "--size", 8, "--levels", 1)[0] == status
 
 
 def test_a_wrong_product_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = profiling.matmul
-    monkeypatch.setattr(profiling, "matmul", lambda a, b, **options: right(a, b, **options) + a.dtype.type(1))
+    right = matmul_runs.launches
+
+    def wrong(*given: Any, **options: Any) -> Any:
+        call = right(*given, **options)
+        call.finish.append(lambda: call.result.__iadd__(call.result.dtype.type(1)))
+        return call
+
+    monkeypatch.setattr(matmul_runs, "launches", wrong)
     result = run("ladder", "--size", 64, "--levels", 1, "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)[0]["verified"] is False

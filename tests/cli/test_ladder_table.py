@@ -18,11 +18,11 @@ VERDICT = Verdict(max_err=0.5, mean_err=0.1, cos_sim=1.0, max_ulp=0.9, verified=
 
 @pytest.fixture
 def engine(monkeypatch):
-    def product(device, shape, level, fast, seed=0, sustained=False):
+    def matmul(device, shape, level, fast, seed=0, sustained=False):
         assert shape == (512, 512, 512)
         return replace(MADE[level], fast=fast), None if fast else VERDICT
 
-    monkeypatch.setattr(rungs, "product_profile", product)
+    monkeypatch.setattr(rungs, "matmul_profile", matmul)
 
 
 def test_a_row_says_what_is_predicted_and_why_it_is_faster(engine) -> None:

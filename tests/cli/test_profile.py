@@ -17,7 +17,7 @@ from tests.report.test_trace import SCHEMA
 from tests.report.timelines import profile as made
 from tests.run.test_launch_file import SCALE
 from warpwright.cli import main
-from warpwright.run.launch import Entry
+from warpwright.lang.trace import Traced
 
 LAUNCH = """
 kernel = "scale.ptx"
@@ -46,9 +46,9 @@ def calls(monkeypatch):
     def engine(kernel, grid, block=None, cluster=None, smem=None, args=(), device=None, fast=True, sustained=False):
         asked.append({"kernel": kernel, "grid": grid, "block": block, "cluster": cluster, "smem": smem, "args": args})
         asked[-1] |= {"device": getattr(device, "name", device), "fast": fast, "sustained": sustained}
-        return replace(made(wasted=0.5), kernel=kernel.name, fast=fast)
+        return replace(made(wasted=0.5), kernel=getattr(kernel, "name", "gemm"), fast=fast)
 
-    for module, name in (("profile", "profile_of"), ("matmul_runs", "profile")):
+    for module, name in (("profile", "profile_of"), ("launches", "profile")):
         monkeypatch.setattr(importlib.import_module(f"warpwright.cli.{module}"), name, engine)
     return asked
 
@@ -65,8 +65,10 @@ def test_gemm_profiles_the_level_that_it_is_told(calls) -> None:
     result = run("gemm", "--level", 3, "--size", 256)
     assert result.exit_code == 0, result.output
     (call,) = calls
-    assert isinstance(call["kernel"], Entry)
-    assert call["grid"] == (8, 1, 1) and call["cluster"] == (2, 1, 1) and call["device"] == "b200" and call["fast"]
+    assert isinstance(call["kernel"], Traced)
+    assert (
+        call["grid"] == (8, 1, 1) and call["kernel"].cluster == (2, 1, 1) and call["device"] == "b200" and call["fast"]
+    )
     assert "gemm level 3, 256 × 256 × 256 on b200, predicted (one representative wave)" in result.stdout
     assert "waits ab.full" in result.stdout and "1. wasted work (+100 %)" in result.stdout
 

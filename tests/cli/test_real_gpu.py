@@ -137,8 +137,8 @@ def test_list_and_forget() -> None:
     ("words", "message"),
     [
         ([], "no problem is given; expected M, N and K of one at least: warpwright tune 4096x4096x4096"),
-        (["4096"], "given '4096'; expected M, N and K of a product, such as 4096x4096x4096"),
-        (["1x0x1"], "given '1x0x1'; expected M, N and K of a product, such as 4096x4096x4096"),
+        (["4096"], "given '4096'; expected M, N and K of a matmul, such as 4096x4096x4096"),
+        (["1x0x1"], "given '1x0x1'; expected M, N and K of a matmul, such as 4096x4096x4096"),
         (["--list", "1x1x1"], "given --list or --forget with something else; expected it alone"),
         (["--list", "--forget"], "given --list or --forget with something else; expected it alone"),
         (

@@ -11,13 +11,12 @@ import torch
 
 import warpwright as ww
 from tests.kernels.attention.attention_helpers import normal, verify
-from warpwright.interop import attention as module
 from warpwright.interop.torch import attention, scaled_dot_product_attention
 from warpwright.kernels.attention import Problem
-from warpwright.ops.attention import bound_call as sdpa_repeats
-from warpwright.ops.attention import forward as sdpa
+from warpwright.ops.attention import forward
 from warpwright.ops.attention.backward import gradients
 from warpwright.ops.attention.plan import SETTING
+from warpwright.ops.memo import MEMO
 
 theirs = torch.nn.functional.scaled_dot_product_attention
 
@@ -26,8 +25,7 @@ theirs = torch.nn.functional.scaled_dot_product_attention
 def nothing_set(monkeypatch) -> None:
     """Nor any call made before."""
     monkeypatch.delenv(SETTING, raising=False)
-    for calls in (sdpa_repeats.CALLS, module.RECORDED, module.STOOD_IN):
-        calls.clear()
+    MEMO.clear()
 
 
 def tensors(problem: Problem) -> list[Any]:
@@ -123,7 +121,7 @@ def test_calls_are_made_again(function, q_len, kv_len, monkeypatch) -> None:
         torch.cuda.synchronize()
         found = found if isinstance(found, torch.Tensor) else found[0]
         assert (found.double() - theirs(q.double(), k.double(), v.double())).abs().max() < 2e-2
-        monkeypatch.setattr(sdpa, "attention", None)  # from now on only calls that were made before
+        monkeypatch.setattr(forward, "attention", None)  # from now on only calls that were made before
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         captured = function(q, k, v)[0]
@@ -164,8 +162,8 @@ def test_a_thread_without_a_context() -> None:
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_the_stand_in_computes_what_torch_does(q_len, kv_len, is_causal, monkeypatch) -> None:
     calls: list[Any] = []
-    run = sdpa.attention
-    monkeypatch.setattr(sdpa, "attention", lambda *a, **k: calls.append(k) or run(*a, **k))
+    run = forward.attention
+    monkeypatch.setattr(forward, "attention", lambda *a, **k: calls.append(k) or run(*a, **k))
     q = torch.randn(2, 8, q_len, 64, device="cuda").to(torch.bfloat16)
     k, v = (torch.randn(2, 2, kv_len, 64, device="cuda").to(torch.bfloat16) for _ in range(2))
     found = scaled_dot_product_attention(q, k, v, is_causal=is_causal, scale=0.2, enable_gqa=True)

@@ -14,17 +14,16 @@ from click.testing import CliRunner
 import warpwright as ww
 from warpwright.cli import main
 from warpwright.kernels import gemm
-from warpwright.ops.matmul import bound_call as repeats
-from warpwright.ops.matmul import measurements as tuned
-from warpwright.ops.matmul import plan as products
+from warpwright.ops.matmul import measurements, plan
+from warpwright.ops.memo import MEMO
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def fresh() -> None:
-        tuned.choices.cache_clear()
-        products.prepared.cache_clear()
-        repeats.REPEATS.clear()
+        measurements.choices.cache_clear()
+        plan.choose.cache_clear()
+        MEMO.clear()
 
     monkeypatch.setenv("WARPWRIGHT_CONFIG", str(tmp_path))
     fresh()
@@ -65,12 +64,12 @@ def test_a_product_is_measured_beside_torchs() -> None:
 def test_tune_keeps_what_matmul_then_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     (kept,) = (row for row in rows_of("tune", "136x200x1000", "--rounds", 5) if row["kept"])
     assert kept["verified"] and rows_of("tune", "--list")[0]["config"] == kept["config"]
-    gpu, (choice,) = ww.device("cuda").spec.name, tuned.choices(ww.device("cuda").spec.name)
+    gpu, (choice,) = ww.device("cuda").spec.name, measurements.choices(ww.device("cuda").spec.name)
     slow = next(name for name in gemm.CONFIGS if name != choice.config and "fp8" not in name)
-    tuned.keep(gpu, [tuned.Choice(136, 200, 1000, "bfloat16", slow, 1.0, "2026-11-21")])
+    measurements.keep(gpu, [measurements.Choice(136, 200, 1000, "bfloat16", slow, 1.0, "2026-11-21")])
     used: list[Any] = []
-    original = products.gemm.hopper_kernel
-    monkeypatch.setattr(products.gemm, "hopper_kernel", lambda config: used.append(config) or original(config))
+    original = plan.gemm.hopper_kernel
+    monkeypatch.setattr(plan.gemm, "hopper_kernel", lambda config: used.append(config) or original(config))
     a, b = (torch.randn(shape, device="cuda").bfloat16() for shape in ((136, 1000), (1000, 200)))
     error = (ww.matmul(a, b).double() - a.double() @ b.double()).abs().max()
     assert error < 0.5 and used == [gemm.CONFIGS[slow]]

@@ -14,23 +14,23 @@ import torch
 
 import warpwright as ww
 import warpwright.interop.torch
-from warpwright.ops.matmul import bound_call as repeats
-from warpwright.ops.matmul import call as ops
-from warpwright.ops.matmul.bound_call import Repeat
+from warpwright.ops.matmul import call
+from warpwright.ops.matmul.bound_call import BoundCall
+from warpwright.ops.memo import MEMO
 
 product = torch.ops.warpwright.matmul
 
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    repeats.REPEATS.clear()
+    MEMO.clear()
     yield
     torch.cuda.synchronize()
 
 
-def kept() -> list[Repeat]:
-    """The calls that can be made again."""
-    return [each for some in repeats.REPEATS.values() for each in some]
+def kept() -> list[BoundCall]:
+    """The calls of the memo."""
+    return [bound for variants in MEMO._entries.values() for _, bound in variants]
 
 
 def normal(*shape: int, dtype: Any = torch.bfloat16, grad: bool = False) -> Any:
@@ -57,7 +57,7 @@ def test_types_in_and_out(dtype: Any, out_dtype: Any) -> None:
 
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 def test_no_dense_layout_is_copied_and_a_launch_is_prepared_once(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ops, "_copied", None)
+    monkeypatch.setattr(call, "_copied", None)
     for _ in range(3):
         a, b = (
             normal(*(shape[::-1] if letter == "T" else shape))

@@ -21,24 +21,19 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import warpwright.interop.torch  # noqa: F401
-from tests.ops.attention.test_bound_call import aligned, memory
+from tests.ops.attention.test_bound_call import aligned
+from tests.ops.host_kernels import bind_host
 from warpwright import targets
 from warpwright.arrays import libraries
-from warpwright.arrays.device import DeviceArray, dense_strides, dtype_named
+from warpwright.arrays.device import DeviceArray, dtype_named
 from warpwright.errors import UsageError
 from warpwright.interop import attention as module
-from warpwright.kernels.attention import reference
-from warpwright.ops.attention import arrays as sdpa_arrays
-from warpwright.ops.attention import backward as sdpa_backward
-from warpwright.ops.attention import bound_backward as sdpa_backward_repeats
-from warpwright.ops.attention import bound_call as sdpa_repeats
-from warpwright.ops.attention import forward as sdpa
-from warpwright.ops.attention import plan as sdpa_launch
-from warpwright.ops.attention import varlen as sdpa_varlen
+from warpwright.ops import binding
+from warpwright.ops.attention import arrays, backward, plan, varlen
+from warpwright.ops.memo import MEMO
 
 operator, packed_operator = torch.ops.warpwright.attention, torch.ops.warpwright.attention_varlen
 stand_in, theirs = module.scaled_dot_product_attention, torch.nn.functional.scaled_dot_product_attention
-FLOAT32 = np.dtype(np.float32)
 
 
 def on_gpu(tensor: Any) -> DeviceArray:
@@ -48,68 +43,26 @@ def on_gpu(tensor: Any) -> DeviceArray:
 
 
 class Gpu:
-    """What was started on it: kernel and stream of each launch. ``problems`` by their jobs; ``stream`` is current;
+    """What was started on it: kernel and stream of each launch. ``problems`` by their plans; ``stream`` is current;
     ``logs`` is how many wrote the log-sum-exp."""
 
     def __init__(self) -> None:
         self.started, self.problems, self.lent, self.stream = list[Any](), dict[Any, Any](), dict[int, Any](), 5
         self.logs = 0
 
-    def noting(self, job_of: Any) -> Any:
-        """``job_of``, whose problems are kept."""
+    def noting(self, choose: Any) -> Any:
+        """``choose``, which notes the problems of plans."""
 
         def made(problem: Any, *more: Any) -> Any:
-            job = job_of(problem, *more)
-            self.problems[job] = problem
-            return job
+            plan = choose(problem, *more)
+            self.problems[plan] = problem
+            return plan
 
         return made
 
-    def forward(self, job: Any, layouts: Any, gpu: str) -> Any:
-        problem = self.problems[job]
-
-        def at(places: Any, lse: int, counter: int, stream: int) -> Any:
-            def launch() -> None:
-                self.started.append((job.choice.kernel, stream))
-                self.logs += bool(lse)
-                *given, out = (memory(*each) for each in zip(places, layouts, strict=True))
-                out[...], logs = reference.attention(problem, *given)
-                if lse:
-                    dense(lse, logs.shape, FLOAT32)[...] = logs
-
-            return launch
-
-        return at
-
-    def packed(self, job: Any, layouts: Any, gpu: str) -> Any:
-        problem = self.problems[job]
-
-        def at(places: Any, lse: int, counter: int, stream: int) -> Any:
-            def launch() -> None:
-                self.started.append((job.choice.kernel, stream))
-                *given, out = (memory(*each).swapaxes(0, 1) for each in zip(places[:4], layouts, strict=True))
-                first = (dense(place, (problem.batch + 1,), np.dtype(np.int32)) for place in places[4:])
-                out[...], logs = reference.attention_varlen(problem, *given, *first)
-                dense(lse, logs.shape, FLOAT32)[...] = logs
-
-            return launch
-
-        return at
-
-    def backward(self, job: Any, layouts: Any, gpu: str) -> Any:
-        known = dict(layouts)
-
-        def at(places: tuple[int, ...], stream: int) -> tuple[Any, ...]:
-            def launch() -> None:
-                self.started.append(("gradients", stream))
-                array = {name: memory(place, known[name]) for name, place in zip(known, places, strict=True)}
-                found = reference.gradients(self.problems[job], *(array[name] for name in ("q", "k", "v", "do")))
-                for name, each in zip(("dq", "dk", "dv"), found, strict=True):
-                    array[name][...] = each
-
-            return (launch,)
-
-        return at
+    def note(self, plan: Any, given: dict[str, Any], stream: int) -> None:
+        self.started.append((plan.kernel or "gradients", stream))
+        self.logs += bool(given["lse"]) and plan.kernel not in ("", "sm90.attention_varlen")
 
     def lender(self, nbytes: int, _: Any) -> Any:
         def lend(stream: int) -> int:
@@ -119,10 +72,6 @@ class Gpu:
         return lend, self.lent.pop
 
 
-def dense(place: int, shape: tuple[int, ...], dtype: Any) -> Any:
-    return memory(place, (shape, dense_strides(shape, dtype.itemsize), dtype))
-
-
 @pytest.fixture
 def gpu(monkeypatch) -> Iterator[Gpu]:
     made, target = Gpu(), SimpleNamespace(name="cuda:0", spec=targets.device("h200"))
@@ -130,24 +79,20 @@ def gpu(monkeypatch) -> Iterator[Gpu]:
     library = replace(libraries.LIBRARIES["torch"], stream=lambda _: lambda: made.stream, lender=made.lender)
     monkeypatch.setitem(libraries.LIBRARIES, "torch", library)
     libraries._of_type.cache_clear()
-    monkeypatch.setattr(sdpa_arrays, "resolve", lambda *_: target)
-    monkeypatch.setattr(sdpa_arrays, "capturing", lambda _: False)
-    monkeypatch.setattr(sdpa, "job_of", made.noting(sdpa.job_of))
-    monkeypatch.setattr(sdpa_varlen, "varlen_job", made.noting(sdpa_varlen.varlen_job))
-    monkeypatch.setattr(sdpa_backward, "backward_job", made.noting(sdpa_backward.backward_job))
-    for each in (sdpa, sdpa_launch):
-        monkeypatch.setattr(each, "ready", made.forward)
-    monkeypatch.setattr(sdpa_varlen, "ready", made.packed)
-    monkeypatch.setattr(sdpa_backward, "_ready", made.backward)
+    monkeypatch.setattr(arrays, "resolve", lambda *_: target)
+    monkeypatch.setattr(arrays, "capturing", lambda _: False)
+    for each in (plan, varlen, backward):
+        monkeypatch.setattr(each, "choose", made.noting(each.choose))
+    monkeypatch.setattr(binding, "bind", bind_host(lambda chosen, _: made.problems[chosen], made.note))
     monkeypatch.setattr(module, "_has_kernels", lambda _: True)
-    monkeypatch.delenv(sdpa_launch.SETTING, raising=False)
-    kept = sdpa_repeats.CALLS, sdpa_backward_repeats.CALLS, module.RECORDED, module.STOOD_IN, sdpa_arrays._MEMORY
-    for each in kept:
-        each.clear()
+    monkeypatch.delenv(plan.SETTING, raising=False)
+    caches = MEMO, arrays._WORKSPACES
+    for cache in caches:
+        cache.clear()
     yield made
     libraries._of_type.cache_clear()
-    for each in kept:
-        each.clear()
+    for cache in caches:
+        cache.clear()
 
 
 @pytest.fixture
@@ -208,12 +153,12 @@ def test_other_calls_ask_torch(gpu, long_way, monkeypatch) -> None:
             found = operator(*given, scale=options.get("scale"))[0]
             assert (found.double() - exact(*given, **options)).abs().max() < 0.02
         assert len(long_way) == asked + 1
-    monkeypatch.setenv(sdpa_launch.SETTING, "0")
+    monkeypatch.setenv(plan.SETTING, "0")
     operator(q, k, v)
-    monkeypatch.setenv(sdpa_launch.SETTING, "2")
+    monkeypatch.setenv(plan.SETTING, "2")
     with pytest.raises(UsageError, match="WARPWRIGHT_ATTENTION_TMA='2'; expected 0"):
         operator(q, k, v)
-    monkeypatch.delenv(sdpa_launch.SETTING)
+    monkeypatch.delenv(plan.SETTING)
     gpu.stream, asked = 6, len(long_way)
     operator(q, k, v)
     assert gpu.started[-2:] == [("sm120.attention_cp_async", 5), ("sm120.attention_cp_async", 6)]
@@ -284,7 +229,8 @@ def test_the_stand_in_makes_a_call_again(gpu, long_way) -> None:
         given = inputs(seed, 20, 24)
         operator(*given, True)  # whose mask is aligned bottom right
         near(stand_in(*given, is_causal=True), exact(*given, is_causal=True))
-    assert len(module.STOOD_IN._known) == 4  # the last one's arrays are slices of those that were given
+    stood_in = [key for key in MEMO._entries if key[-1][0] == "stand_in"]
+    assert len(stood_in) == 4  # the last one's arrays are slices of those that were given
 
 
 def test_the_stand_in_records_again(gpu, long_way, monkeypatch) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import replace
-from types import SimpleNamespace
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -19,8 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import warpwright as ww
 import warpwright.interop.torch  # registers the operator
 from warpwright.arrays.libraries import LIBRARIES
-from warpwright.ops.matmul import bound_call as repeats
-from warpwright.ops.matmul import call as ops
+from warpwright.ops.binding import guard_of
+from warpwright.ops.matmul import call
+from warpwright.ops.matmul.bound_call import BoundCall
+from warpwright.ops.memo import MEMO
 
 product = torch.ops.warpwright.matmul
 
@@ -152,7 +152,7 @@ def test_a_gradient_of_gradients() -> None:
 
 
 def test_float8(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ops, "resolve", lambda _: ww.device("h200"))
+    monkeypatch.setattr(call, "resolve", lambda _: ww.device("h200"))
     a, b = (normal(i, 32, 64).to(torch.float8_e4m3fn) for i in (1, 2))
     bias = normal(3, 32, grad=True)
     keywords = {"bias": bias, "activation": "relu", "scale_a": torch.tensor(0.5), "scale_b": torch.tensor(0.25)}
@@ -213,14 +213,24 @@ def repeated() -> Iterator[list[Any]]:
         made.append(torch.full((16, 8), 7.0))
         return made[-1]
 
-    repeats.REPEATS.clear()
-    given = (a, b, None, bias, one, None)
-    alike = tuple(None if value is None else LIBRARIES["torch"].alike(value) for value in given)
-    run = SimpleNamespace(launches=None)
-    repeat = repeats.Repeat(alike, run, torch.Tensor.data_ptr, lambda: 0, result, None, (0,) * 4, ())
-    repeats.keep(given, ("relu", None, None, None), repeat)
+    MEMO.clear()
+    put((a, b, bias, one), "relu", result)
     yield made
-    repeats.REPEATS.clear()
+    MEMO.clear()
+
+
+def put(given: tuple[Any, Any, Any, Any], activation: Any, result: Callable[[], Any]) -> None:
+    """Have the memo return ``result`` for A, B, a bias and a scale."""
+    a, b, bias, one = given
+    arrays, options = call.memo_key(a, b, None, bias, one, None, "matmul", activation, None, None, None)
+    guards = tuple(LIBRARIES["torch"].guard(value) for value in arrays)
+    MEMO.put(
+        arrays, options, guards, BoundCall(no_launch, torch.Tensor.data_ptr, lambda: 0, result, None, (0,) * 4, ())
+    )
+
+
+def no_launch(values: Any, stream: int) -> Any:
+    raise AssertionError("a call without matrices starts nothing")
 
 
 def test_a_call_that_was_made_before_is_made_again(repeated: list[Any]) -> None:
@@ -244,10 +254,8 @@ def test_a_call_that_was_made_before_is_made_again(repeated: list[Any]) -> None:
 
 def test_what_was_made_without_gradients_is_not_made_again_with_them(repeated: list[Any]) -> None:
     given = normal(4, 16, 24), torch.nn.Parameter(normal(5, 24, 8)), normal(6, 8)
-    (known,) = repeats.REPEATS.values()
     with torch.no_grad():
-        alike = [LIBRARIES["torch"].alike(value) for value in (*given[:2], None, given[2], None, None)]
-        repeats.keep((*given[:2], None, given[2], None, None), (None,) * 4, replace(known[0], alike=tuple(alike)))
+        put((*given, None), None, lambda: repeated.append(7) or repeated[0])
         assert product(*given) is repeated[0]
     product(*given).sum().backward()
     assert given[1].grad is not None and len(repeated) == 1
@@ -269,7 +277,7 @@ def test_what_watches_calls_sees_those_that_are_made_again(repeated: list[Any]) 
 
     with Dispatched():
         product(*given)
-        nested = LIBRARIES["torch"].alike(given[0])
+        nested = LIBRARIES["torch"].guard(given[0])
     with Called():
         product(*given)
     assert seen == [torch.ops.warpwright.matmul.default, product] and nested is None
@@ -281,11 +289,11 @@ def test_what_watches_calls_sees_those_that_are_made_again(repeated: list[Any]) 
 
 
 def test_tensors_that_are_alike() -> None:
-    x, of_torch = normal(1, 4, 4), LIBRARIES["torch"].alike
+    x, of_torch = normal(1, 4, 4), LIBRARIES["torch"].guard
     alike = of_torch(x)
     assert alike(normal(2, 4, 4)) and not any(map(alike, (x.T, x.half(), x[:2], x[:, :2], x.to("meta"), 3, None)))
     assert of_torch(x.as_subclass(Named)) is None
-    assert repeats.alike(LIBRARIES["torch"], x) is None  # no address for a GPU
+    assert guard_of(x) is None  # no address for a GPU
     weight = torch.nn.Parameter(x)
     with torch.no_grad():
         alike = of_torch(weight)

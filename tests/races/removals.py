@@ -40,10 +40,11 @@ from warpwright.kernels.gemm import (
 )
 from warpwright.kernels.memory_flow import arguments, memory_flow
 from warpwright.layout.tensor_map import TensorMap
-from warpwright.ops.attention.backward import backward_job
+from warpwright.ops.attention.backward import choose as choose_backward
 from warpwright.ops.attention.plan import OWN
+from warpwright.ops.binding import geometry
 from warpwright.ops.matmul.call import matmul
-from warpwright.ops.matmul.plan import geometry, hopper_maps, product_of, restrided
+from warpwright.ops.matmul.plan import plan_sm90
 from warpwright.ptx import nodes
 from warpwright.run.check import check
 from warpwright.run.launch import Entry, launch
@@ -164,10 +165,12 @@ def hopper(config: HopperConfig, shape: tuple[int, int, int], sms: int, change: 
     dtype = ml_dtypes.float8_e4m3fn if config.promoted else ml_dtypes.bfloat16
     a, b = (random.standard_normal((rows, k), np.float32).astype(dtype) for rows in (m, n))
     d = np.zeros((m, n), ml_dtypes.bfloat16)
-    run = product_of(config, *map(geometry, (a, b, d)), ("k", "k"), sms)
-    views = [restrided(a, run.layouts[0]), restrided(b, run.layouts[1]), np.zeros(run.layouts[2][0], run.layouts[2][2])]
+    plan = plan_sm90(config, *map(geometry, (a, b, d)), ("k", "k"), sms)
+    scratch = {name: np.zeros(shape, np.float32) for name, shape in plan.scratch.items()}
+    values = {"a": a, "b": b, "d": d, "bias": 0, "scale_a": 0, "scale_b": 0, "alpha": 1.0, **scratch}
     watched = _watched("h200", change, sms)
-    launch(run.kernel, run.plan.grid, args=[*hopper_maps(run.kernel, views), *run.plan.scalars], device=watched)
+    first = next(plan.on(values))
+    launch(first.kernel, first.grid, args=first.args, device=watched)
     return watched
 
 
@@ -225,15 +228,14 @@ def _few_queries(config: DecodeConfig, change: Change | None = None, *, number: 
 
 def attention_backward(number: int, problem: Problem, config: BackwardConfig, change: Change | None = None) -> Watched:
     """One of the launches of attention's gradients; what the others leave or expect may be anything."""
-    job = backward_job(problem, config)
-    kernel, grid = job.launches[number]
+    plan = choose_backward(problem, config)
     names = ("q", "k", "v", "o", "do", "dq", "dk", "dv")
     tensors = dict(zip(names, _tensors(problem, names), strict=True))
     rows = {name: np.zeros(tensors["q"].shape[:3], np.float32) for name in ("lse", "dlse")}
-    memory = {name: np.zeros(shape, np.float32) for name, shape in job.memory.items()}
-    values = {**job.plan.scalars, **tensors, **rows, **memory}
+    scratch = {name: np.zeros(shape, np.float32) for name, shape in plan.scratch.items()}
+    each = list(plan.on({**tensors, **rows, **scratch}))[number]
     watched = _watched("h200", change, 4)
-    launch(kernel, grid, args=[values[name] for name, _ in kernel.params], device=watched)
+    launch(each.kernel, each.grid, args=each.args, device=watched)
     return watched
 
 

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from tests.races import deadlock_kernels, kernels, schedule_kernels
-from warpwright.cli.launches import Launch, Substitute
 from warpwright.errors import UsageError
 from warpwright.kernels.memory_flow import arguments, memory_flow
+from warpwright.ops.launches import launches
 from warpwright.ops.matmul.call import matmul
 from warpwright.run.check import check
 from warpwright.targets import DEVICES
@@ -148,17 +148,15 @@ def test_numbers_that_cannot_be_right(how: dict[str, int], message: str) -> None
 
 def _explored(device: str, level: int, shape: tuple[int, int, int], sms: int, count: int) -> tuple[Verdict, bool]:
     """The verdict on a product (M, N, K), and whether its numbers are right."""
-    (m, n, k), verdicts = shape, list[Verdict]()
+    m, n, k = shape
     random = np.random.default_rng(0)
     a, b = (random.standard_normal((rows, k), np.float32).astype(ml_dtypes.bfloat16) for rows in (m, n))
     target = Device(replace(DEVICES[device], sms=sms))
 
-    def act(launch: Launch) -> None:
-        verdicts.append(check(**launch, device=target, explore=count))
-
-    result = matmul(a, b.T, device=Substitute(target, act), level=level)
+    call = launches(matmul, a, b.T, device=target, level=level)
+    verdicts = [check(each.kernel, each.grid, args=each.args, device=target, explore=count) for each in call]
     wanted = a.astype(np.float32) @ b.T.astype(np.float32)
-    return verdicts[0], bool(np.allclose(result.astype(np.float32), wanted, atol=0.5))
+    return verdicts[0], bool(np.allclose(call.result.astype(np.float32), wanted, atol=0.5))
 
 
 def _flow(count: int) -> tuple[Verdict, bool]:

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from warpwright.errors import UsageError
 
-__all__ = ["DeviceArray", "Span", "dense_strides", "device_array", "overlap", "place", "reach", "spans"]
+__all__ = ["DeviceArray", "Span", "dense_strides", "device_array", "dtype_named", "reach", "spans"]
 
 DLPACK_CUDA = 2
 
@@ -54,6 +53,11 @@ class DeviceArray:
         order[first], order[second] = order[second], order[first]
         shape, strides = (tuple(values[axis] for axis in order) for values in (self.shape, self.strides))
         return replace(self, shape=shape, strides=strides)
+
+    def __getitem__(self, index: tuple[int, ...]) -> DeviceArray:
+        """The array at ``index`` of the first axes."""
+        pointer, count = self.pointer + sum(i * step for i, step in zip(index, self.strides, strict=False)), len(index)
+        return replace(self, pointer=pointer, shape=self.shape[count:], strides=self.strides[count:])
 
     @property
     def dense(self) -> bool:
@@ -98,25 +102,6 @@ def device_array(value: Any) -> DeviceArray | None:
     if hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] == DLPACK_CUDA:
         return _of_dlpack(value)
     return None
-
-
-def place(array: NDArray[Any] | DeviceArray) -> str:
-    """Where an array is: ``"the host"`` or ``"cuda:0"``."""
-    return f"cuda:{array.ordinal or 0}" if isinstance(array, DeviceArray) else "the host"
-
-
-def overlap(a: NDArray[Any] | DeviceArray, b: NDArray[Any] | DeviceArray) -> bool:
-    """Whether two arrays share an element."""
-    return place(a) == place(b) and np.shares_memory(_shadow(a), _shadow(b))
-
-
-def _shadow(array: NDArray[Any] | DeviceArray) -> NDArray[Any]:
-    """A NumPy array at the addresses of ``array``, not to be read."""
-    if isinstance(array, np.ndarray):
-        return array
-    data, typestr = (array.pointer, True), f"|V{array.itemsize}"
-    memory = {"data": data, "shape": array.shape, "strides": array.strides, "typestr": typestr, "version": 3}
-    return np.asarray(SimpleNamespace(__array_interface__=memory))
 
 
 def dense_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

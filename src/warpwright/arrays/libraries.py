@@ -1,4 +1,4 @@
-"""The array libraries whose arrays an operation takes and gives back: NumPy, torch, CuPy."""
+"""The array libraries whose arrays operators take and return: NumPy, torch, CuPy."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from math import prod
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import ml_dtypes
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from warpwright.arrays.device import DeviceArray, device_array, dtype_named
 from warpwright.errors import UsageError
 
-__all__ = ["LIBRARIES", "OTHER", "Library", "View", "common_library", "library_of"]
+__all__ = ["LIBRARIES", "OTHER", "Library", "View", "library_of", "location", "overlap", "views_of"]
 
 Shape = tuple[int, ...]
 View = NDArray[Any] | DeviceArray
@@ -26,20 +27,19 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """What an operation needs of one library.
+    """What an operator needs of one library.
 
-    ``view`` is an array's memory, without a copy, and ``pointer`` its address. ``alike``, ``stream`` and ``maker`` are
-    given an array and answer with what can be called again and again: it says of any value whether it is an array that
-    differs in no more than its address (None where nothing can say that); gives the handle of the stream on which the
-    library works now; makes an array of a shape and dtype; the last two where the given array is. ``zeros`` makes one
-    of zeros there. ``lender`` answers with two: for the address of so many bytes there, given the current stream, on
-    which they will be used, and for giving them back. ``rounding`` and ``copying`` are what a user writes to round to
-    bfloat16 and to get a dense copy.
+    ``view`` is an array's memory, without a copy, and ``pointer`` its address. ``guard`` returns a function that tells
+    whether a value differs from the given array in no more than its address; None where nothing can tell. ``stream``
+    returns a function that returns the handle of the library's current stream where the array lies, ``maker`` one that
+    makes an array of a shape and dtype there; ``zeros`` makes one of zeros. ``lender`` returns two functions: one
+    returns the address of so many bytes, given the stream that uses them, one gives them back. ``rounding`` and
+    ``copying`` are what a user writes to round to bfloat16 and to get a dense copy.
     """
 
     name: str
     view: Callable[[Any], View]
-    alike: Callable[[Any], Callable[[Any], bool] | None]
+    guard: Callable[[Any], Callable[[Any], bool] | None]
     pointer: Callable[[Any], int]
     stream: Callable[[Any], Callable[[], int]]
     maker: Callable[[Shape, np.dtype[Any], Any], Callable[[], Any]]
@@ -49,34 +49,60 @@ class Library:
     copying: str
 
     def empty(self, shape: Shape, dtype: np.dtype[Any], like: Any) -> Any:
-        """An array whose elements are yet to be written, where ``like`` is."""
+        """Returns an uninitialised array where ``like`` lies."""
         return self.maker(shape, dtype, like)()
 
 
 def library_of(value: Any) -> Library | None:
-    """The library of an array; `OTHER` for one of another library on a GPU, None for all else."""
+    """Returns the library of an array; `OTHER` for an array of another library on a GPU, None for all else."""
     found = _of_type(value.__class__)
     if found is None and device_array(value) is not None:
         return OTHER
     return found
 
 
-def common_library(entry: str, given: Mapping[str, Any], optional: Collection[str]) -> Library:
-    """The one library of all arrays of a call of ``entry``; an ``optional`` one may be None."""
-    found = {name: library_of(value) for name, value in given.items() if value is not None or name not in optional}
-    first, its = next(iter(found.items()))
+def views_of(
+    operator: str, arrays: Mapping[str, Any], optional: Collection[str] = ()
+) -> tuple[Library, dict[str, View]]:
+    """Returns the library of all arrays of a call, and the memory of each; an ``optional`` array may be None.
+
+    Raises UsageError for a value that is no array, and for arrays of two libraries.
+    """
+    given = {name: value for name, value in arrays.items() if value is not None or name not in optional}
+    found = {name: library_of(value) for name, value in given.items()}
+    first, common = next(iter(found.items()))
     for name, library in found.items():
         if library is None:
             raise UsageError(
-                f"{entry}: {name} is a {type(given[name]).__name__}; expected an array of NumPy, torch or CuPy: "
+                f"{operator}: {name} is a {type(given[name]).__name__}; expected an array of NumPy, torch or CuPy: "
                 f"np.asarray({name})"
             )
-        if library is not its:
+        if library is not common:
             raise UsageError(
-                f"{entry}: {first} is of {_module(given[first])} and {name} of {_module(given[name])}; expected arrays "
-                "of one library"
+                f"{operator}: {first} is of {_module(given[first])} and {name} of {_module(given[name])}; expected "
+                "arrays of one library"
             )
-    return its or OTHER
+    shared = common or OTHER
+    return shared, {name: shared.view(value) for name, value in given.items()}
+
+
+def location(view: View) -> str:
+    """Returns where an array is: ``"the host"`` or ``"cuda:0"``."""
+    return f"cuda:{view.ordinal or 0}" if isinstance(view, DeviceArray) else "the host"
+
+
+def overlap(a: View, b: View) -> bool:
+    """Returns whether two arrays share an element."""
+    return location(a) == location(b) and np.shares_memory(_addresses(a), _addresses(b))
+
+
+def _addresses(view: View) -> NDArray[Any]:
+    """Returns a NumPy array at the addresses of ``view``, which must not be read."""
+    if isinstance(view, np.ndarray):
+        return view
+    data, typestr = (view.pointer, True), f"|V{view.itemsize}"
+    memory = {"data": data, "shape": view.shape, "strides": view.strides, "typestr": typestr, "version": 3}
+    return np.asarray(SimpleNamespace(__array_interface__=memory))
 
 
 def _module(value: Any) -> str:
@@ -92,8 +118,8 @@ def _of_type(kind: type) -> Library | None:
     return None
 
 
-def _nothing_alike(_: Any) -> None:
-    """Memory of the host is copied by every launch; other libraries' arrays say too little of themselves."""
+def _no_guard(_: Any) -> None:
+    """Every launch copies host memory, and arrays of other libraries describe too little of themselves."""
 
 
 def _torch_view(tensor: Any) -> View:
@@ -117,7 +143,7 @@ def _torch_view(tensor: Any) -> View:
     return array
 
 
-def _torch_alike(tensor: Any) -> Callable[[Any], bool] | None:
+def _torch_guard(tensor: Any) -> Callable[[Any], bool] | None:
     """By torch's guards, which decide whether code that it compiled may run: they compare the type, all that describes
     the memory, whether it requires gradients, and through which modes a call goes; here, through none. They do not
     compare whether gradients are recorded, which must be as it is now where there would be some."""
@@ -186,7 +212,7 @@ def _cupy_lender(nbytes: int, like: Any) -> tuple[Callable[[int], int], Callable
     return lend, lent.pop
 
 
-def _cupy_alike(array: Any) -> Callable[[Any], bool]:
+def _cupy_guard(array: Any) -> Callable[[Any], bool]:
     def signature(array: Any) -> Any:
         return array.shape, array.strides, array.dtype, array.device.id
 
@@ -246,7 +272,7 @@ ROUNDING = ".astype(ml_dtypes.bfloat16)"
 OTHER = Library(
     "other",
     _on_gpu,
-    _nothing_alike,
+    _no_guard,
     lambda _: 0,
     _default_stream,
     _none_made,
@@ -259,7 +285,7 @@ LIBRARIES = {
     "numpy": Library(
         "numpy",
         lambda array: array,
-        _nothing_alike,
+        _no_guard,
         lambda array: int(array.ctypes.data),
         _default_stream,
         lambda shape, dtype, _: functools.partial(np.empty, shape, dtype),
@@ -271,7 +297,7 @@ LIBRARIES = {
     "torch": Library(
         "torch",
         _torch_view,
-        _torch_alike,
+        _torch_guard,
         lambda tensor: tensor.data_ptr(),
         _torch_stream,
         _torch_maker,
@@ -283,7 +309,7 @@ LIBRARIES = {
     "cupy": Library(
         "cupy",
         _on_gpu,
-        _cupy_alike,
+        _cupy_guard,
         lambda array: int(array.data.ptr),
         _cupy_stream,
         _cupy_maker,

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import numpy as np
 
-from warpwright.cli.attention_runs import attend
+from warpwright.cli.attention_runs import call_of
 from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import emit, remark, show, working
 from warpwright.cli.problems import SIZE_HELP, mask_of, problem_of, problem_options
@@ -73,7 +73,9 @@ def _extents(problem: Problem) -> dict[str, str]:
 def _run(problem: Problem, device: str, seed: int) -> dict[str, Any]:
     """Run the problem; returns its extents, the verdict, the seconds without the verification, and the kernel."""
     start = time.perf_counter()
-    qkv, out, lse, ran = attend(problem, device_of(device), seed)
+    qkv, call = call_of(problem, device_of(device), seed)
+    call.start()
+    out, lse, ran = call.result
     seconds = time.perf_counter() - start
     extents = {name: getattr(problem, name) for name in ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim")}
     verdict = judge_attention(problem, qkv, np.asarray(out), np.asarray(lse))

@@ -13,23 +13,21 @@ from warpwright import cuda
 from warpwright.cli.attention_runs import inputs
 from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import device_option, emit, remark, show, working
-from warpwright.cli.launches import Launch, Substitute, parse_size
-from warpwright.cli.matmul_runs import product_profile
+from warpwright.cli.launches import parse_size, profile_each
+from warpwright.cli.matmul_runs import matmul_profile
 from warpwright.cli.problems import SIZE_HELP, described, problem_of, problem_options
 from warpwright.cuda import Device as RealGpu
 from warpwright.gpu import Device
 from warpwright.kernels import gemm as kernels
 from warpwright.kernels.attention import Problem
-from warpwright.ops.attention import trials as sdpa_trials
-from warpwright.ops.attention.plan import Job, run
-from warpwright.ops.matmul import measurements as tuned
-from warpwright.ops.matmul import trials
+from warpwright.ops.attention import trials as attention_trials
+from warpwright.ops.binding import Plan
+from warpwright.ops.matmul import measurements, trials
 from warpwright.ops.matmul.call import DEFAULT_LEVEL
 from warpwright.report.format import percent
 from warpwright.report.tables import table
 from warpwright.report.verdict import Verdict
 from warpwright.run.devices import device as device_of
-from warpwright.run.profile import profile
 from warpwright.vgpu.timing import Profile
 
 __all__ = ["command"]
@@ -59,14 +57,18 @@ def command() -> None:
 @device_option
 @json_option
 def attention(size: str | None, rounds: int, seed: int, device: str, as_json: bool, **options: Any) -> None:
-    """Time attention by each kernel that serves it; the first is the one that `warpwright.attention` takes.
+    """Time attention by each kernel that computes it; the first is the one that `warpwright.attention` chooses.
 
     A real GPU is measured: all take turns in random order, each launch from cold L2, torch's backends among them where
     torch is installed; medians, and the quartiles beside them. Each result is verified against float64 first.
     """
     target = device_of(device)
     problem = problem_of(size or (REAL_SIZE if isinstance(target, RealGpu) else SIZE), options)
-    rows = _timed(target, problem, rounds, seed) if isinstance(target, RealGpu) else _predicted(target, problem)
+    rows = (
+        _measure_attention(target, problem, rounds, seed)
+        if isinstance(target, RealGpu)
+        else _predict_attention(target, problem)
+    )
     _report(rows, f"attention of {described(problem)}", target, rounds, as_json)
 
 
@@ -77,21 +79,21 @@ def attention(size: str | None, rounds: int, seed: int, device: str, as_json: bo
 @device_option
 @json_option
 def gemm(size: str, rounds: int, seed: int, device: str, as_json: bool) -> None:
-    """Time a BF16 product by the kernel that `warpwright.matmul` takes.
+    """Time a BF16 matmul by the kernel that `warpwright.matmul` chooses.
 
     A real GPU is measured: the result is verified against float64, then ours and torch.matmul, where torch is
     installed, take turns in random order, each launch from cold L2; medians, and the quartiles beside them.
     """
     target, shape = device_of(device), parse_size(size)
     if isinstance(target, RealGpu):
-        rows = _timed_product(target, shape, rounds, seed)
+        rows = _measure_matmul(target, shape, rounds, seed)
     else:
-        rows = _predicted_product(target, shape)
+        rows = _predict_matmul(target, shape)
     _report(rows, f"gemm of {' × '.join(map(str, shape))}, bfloat16", target, rounds, as_json)
 
 
 def _report(rows: list[dict[str, Any]], what: str, target: Device, rounds: int, as_json: bool) -> None:
-    """Print the rows; leave with 1 where a result of ours is wrong."""
+    """Print the rows; exit with status 1 if a result of ours is wrong."""
     if as_json:
         emit(rows)
     else:
@@ -103,9 +105,9 @@ def _report(rows: list[dict[str, Any]], what: str, target: Device, rounds: int, 
         click.get_current_context().exit(1)
 
 
-def _timed_product(target: RealGpu, shape: tuple[int, int, int], rounds: int, seed: int) -> list[dict[str, Any]]:
-    """Ours and torch's on a real GPU."""
-    name, config = _taken(target, shape)
+def _measure_matmul(target: RealGpu, shape: tuple[int, int, int], rounds: int, seed: int) -> list[dict[str, Any]]:
+    """Returns a row for our kernel and one for torch's, measured on a real GPU."""
+    name, config = _chosen_config(target, shape)
     with working(2) as describe:
         found = trials.measured(target, *shape, {name: config}, rounds=rounds, seed=seed, describe=describe)
     trial = found.each[name]
@@ -115,19 +117,21 @@ def _timed_product(target: RealGpu, shape: tuple[int, int, int], rounds: int, se
     return rows
 
 
-def _predicted_product(target: Device, shape: tuple[int, int, int]) -> list[dict[str, Any]]:
-    """Ours on a virtual GPU."""
+def _predict_matmul(target: Device, shape: tuple[int, int, int]) -> list[dict[str, Any]]:
+    """Returns a row for our kernel, predicted on a virtual GPU."""
     with working() as describe:
         describe("gemm")
-        made, _ = product_profile(target, shape, None, fast=True)
+        made, _ = matmul_profile(target, shape, None, fast=True)
     return [_predicted_row("gemm", _flops(shape), made, made)]
 
 
-def _taken(target: RealGpu, shape: tuple[int, int, int]) -> tuple[str, kernels.HopperConfig | kernels.GemmConfig]:
-    """The configuration that `warpwright.matmul` takes, by its name."""
+def _chosen_config(
+    target: RealGpu, shape: tuple[int, int, int]
+) -> tuple[str, kernels.HopperConfig | kernels.GemmConfig]:
+    """Returns the name and the configuration that `warpwright.matmul` chooses."""
     if target.spec.arch != "sm_90a":
         return f"level {DEFAULT_LEVEL}", kernels.config_of(DEFAULT_LEVEL)
-    config = kernels.choose(*shape, tuned=tuned.choices(target.spec.name))
+    config = kernels.choose(*shape, tuned=measurements.choices(target.spec.name))
     return next(name for name, known in kernels.CONFIGS.items() if known == config), config
 
 
@@ -135,12 +139,12 @@ def _flops(shape: tuple[int, int, int]) -> int:
     return 2 * math.prod(shape)
 
 
-def _timed(target: RealGpu, problem: Problem, rounds: int, seed: int) -> list[dict[str, Any]]:
-    """A row a kernel from a real GPU."""
+def _measure_attention(target: RealGpu, problem: Problem, rounds: int, seed: int) -> list[dict[str, Any]]:
+    """Returns a row for each kernel, measured on a real GPU."""
     with working(1) as describe:
         describe("random inputs")
         given = inputs(problem, seed)
-        found = sdpa_trials.measured(target, problem, given, rounds=rounds, describe=describe)
+        found = attention_trials.measured(target, problem, given, rounds=rounds, describe=describe)
     first = found[0].times.median
     return [_measured_row(x.kernel, x.ours, problem.flops, x.times, first, x.verdict) for x in found]
 
@@ -148,7 +152,7 @@ def _timed(target: RealGpu, problem: Problem, rounds: int, seed: int) -> list[di
 def _measured_row(
     kernel: str, ours: bool, flops: int, times: cuda.Times, first: float, verdict: Verdict | None
 ) -> dict[str, Any]:
-    """A kernel that was measured; ``first`` are the seconds of the first one."""
+    """Returns the row of a measured kernel; ``first`` are the seconds of the first kernel."""
     return (
         {"kernel": kernel, "ours": ours}
         | {f"{name}us": round(getattr(times, each) * 1e6, 2) for name, each in QUARTILES.items()}
@@ -162,29 +166,26 @@ def _predicted_row(kernel: str, flops: int, made: Profile, first: Profile) -> di
     return {"kernel": kernel, "ours": True, "us": made.time_us} | rate | {"tensor": made.usage.tensor}
 
 
-def _predicted(target: Device, problem: Problem) -> list[dict[str, Any]]:
-    """A row a kernel from a virtual GPU."""
-    ways = sdpa_trials.ways(problem, target.spec)
-    made: dict[str, Profile] = {}
-    with working(len(ways)) as describe:
-        for name, job in ways.items():
+def _predict_attention(target: Device, problem: Problem) -> list[dict[str, Any]]:
+    """Returns a row for each kernel, predicted on a virtual GPU."""
+    plans = attention_trials.plans(problem, target.spec)
+    profiles: dict[str, Profile] = {}
+    with working(len(plans)) as describe:
+        for name, plan in plans.items():
             describe(name)
-            made[name] = _profile(target, problem, job)
-    first = next(iter(made.values()))
-    return [_predicted_row(name, problem.flops, each, first) for name, each in made.items()]
+            profiles[name] = _profile(target, problem, plan)
+    first = next(iter(profiles.values()))
+    return [_predicted_row(name, problem.flops, each, first) for name, each in profiles.items()]
 
 
-def _profile(target: Device, problem: Problem, job: Job) -> Profile:
-    """That of the longest launch, with the time of all."""
-    made: list[Profile] = []
-
-    def act(launch: Launch) -> None:
-        made.append(profile(**launch, device=target, fast=True))
-
+def _profile(target: Device, problem: Problem, plan: Plan) -> Profile:
+    """Returns the profile of the longest launch, with the time of all."""
     q, k, v = inputs(problem, None)
-    run(job, (q, k, v, np.zeros_like(q)), None, Substitute(target, act), None, 0)
-    longest = max(made, key=lambda each: each.time_us)
-    return replace(longest, time_us=sum(each.time_us for each in made))
+    workspace = np.zeros(plan.words, np.uint32) if plan.words else 0
+    values = {"q": q, "k": k, "v": v, "o": np.zeros_like(q), "lse": 0, "workspace": workspace}
+    profiles = profile_each(plan.on(values), target, fast=True)
+    longest = max(profiles, key=lambda each: each.time_us)
+    return replace(longest, time_us=sum(each.time_us for each in profiles))
 
 
 def _rate(flops: int, seconds: float, first: float) -> dict[str, Any]:
@@ -192,7 +193,7 @@ def _rate(flops: int, seconds: float, first: float) -> dict[str, Any]:
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as a line of the table."""
+    """Returns a row as a line of the table."""
     hidden = "ours", "low_us", "high_us", "tensor"
     shown = {name: "–" if value is None else value for name, value in row.items() if name not in hidden}
     if "low_us" in row:

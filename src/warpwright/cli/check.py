@@ -10,14 +10,13 @@ from typing import Any
 import click
 
 from warpwright import __version__
-from warpwright.cli.attention_runs import attend, counted, titled
+from warpwright.cli import matmul_runs
+from warpwright.cli.attention_runs import call_of, titled, with_counter
 from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import emit, remark, show, working
 from warpwright.cli.flow import write_text
 from warpwright.cli.launches import (
     LAUNCH_OPTIONS,
-    Launch,
-    Substitute,
     chosen_device,
     launch_options,
     parse_size,
@@ -28,6 +27,8 @@ from warpwright.cli.matmul_runs import operands
 from warpwright.cli.problems import PROBLEM_OPTIONS, problem_of
 from warpwright.gpu import Device
 from warpwright.kernels.attention import Problem
+from warpwright.ops.binding import Call
+from warpwright.ops.launches import launches
 from warpwright.ops.matmul.call import matmul
 from warpwright.report.findings import verdict_lines
 from warpwright.report.sarif import sarif_of
@@ -64,22 +65,22 @@ def command(what: str, off: tuple[str, ...], sarif: Path | None, as_json: bool, 
         describe(what)
         how = {"off": off, "limit": options.pop("limit")}
         how |= {name: value for name in ("explore", "seed") if (value := options.pop(name)) is not None}
-        verdict, numbers, source = _made(what, how, options)
+        verdict, numbers, source = _verdict(what, how, options)
     if sarif is not None:
         write_text(sarif, json.dumps(sarif_of(verdict, __version__, source), indent=2))
     if as_json:
         emit({**verdict.as_dict(), **({} if numbers is None else {"result": numbers.as_row()})})
     else:
         errors = [] if numbers is None else [table([numbers.as_row()], "the result, against float64")]
-        show(*verdict_lines(verdict, source, _again()), *errors)
+        show(*verdict_lines(verdict, source, _command()), *errors)
     wrong = numbers is not None and not numbers.verified
     if wrong:
         remark("not verified: the result differs from the float64 reference by more than the bound")
     click.get_current_context().exit(1 if wrong else STATUS[verdict.kind])
 
 
-def _again() -> str:
-    """The command as it was given, without its schedules and what only says how to print."""
+def _command() -> str:
+    """Returns the command line without its schedules and without the options of the output."""
     context = click.get_current_context()
     words = []
     for option in context.command.params:
@@ -93,11 +94,11 @@ def _again() -> str:
     return shlex.join(["warpwright", "check", *words])
 
 
-def _made(what: str, how: dict[str, Any], options: dict[str, Any]) -> tuple[Verdict, Numbers | None, Path | None]:
-    """The verdict, the errors of the result where there is a reference, and the PTX file where there is one."""
+def _verdict(what: str, how: dict[str, Any], options: dict[str, Any]) -> tuple[Verdict, Numbers | None, Path | None]:
+    """Returns the verdict, the errors of the result if there is a reference, and the PTX file if there is one."""
     if what == "gemm":
         refuse(what, options, (*LAUNCH_OPTIONS, *PROBLEM_OPTIONS))
-        return *_product(parse_size(options["size"] or SIZE), how, options), None
+        return *_matmul(parse_size(options["size"] or SIZE), how, options), None
     if what == "attention":
         refuse(what, options, (*LAUNCH_OPTIONS, "level"))
         problem = problem_of(options["size"] or HEADS, options)
@@ -110,37 +111,34 @@ def _made(what: str, how: dict[str, Any], options: dict[str, Any]) -> tuple[Verd
     return checked(launch.kernel, *shape, args=launch.args, device=device, **how), None, launch.source
 
 
-def _product(
+def _matmul(
     shape: tuple[int, int, int], how: dict[str, Any], options: dict[str, Any]
 ) -> tuple[Verdict, Numbers | None]:
-    """The launches of a bfloat16 product (M, N, K) of standard normal operands, under one verdict."""
+    """Returns one verdict on the launches of a bfloat16 matmul (M, N, K) of standard normal operands, and the errors of
+    its result."""
     device, level = device_of(options["device"] or DEFAULT), options["level"]
-    m, n, k = shape
-    verdicts: list[Verdict] = []
-
-    def act(launch: Launch) -> None:
-        verdicts.append(checked(**launch, device=device, **how))
-
     a, b = operands(shape, 0)
-    result = matmul(a, b.T, device=Substitute(device, act), level=level)
-    rung = "gemm" if level is None else f"gemm level {level}"
-    verdict = merged(f"{rung}, {m} × {n} × {k}", verdicts)
-    return verdict, None if _stopped(verdict) else judge(result, a, b.T)
+    call = launches(matmul, a, b.T, device=device, level=level)
+    verdict = merged(matmul_runs.titled(shape, level), _check_each(call, how))
+    return verdict, None if _stopped(verdict) else judge(call.result, a, b.T)
 
 
 def _attention(problem: Problem, how: dict[str, Any], device: Device) -> tuple[Verdict, Numbers | None]:
-    """The launch of an attention of standard normal operands."""
-    verdicts: list[Verdict] = []
-
-    def act(launch: Launch) -> None:
-        verdicts.append(checked(**counted(launch), device=device, **how))
-
-    given, out, lse, ran = attend(problem, Substitute(device, act), 0)
+    """Returns one verdict on the launches of an attention of standard normal operands, and the errors of its result."""
+    given, call = call_of(problem, device, 0)
+    verdicts = _check_each(call, how)
+    out, lse, ran = call.result
     verdict = merged(titled(problem, ran), verdicts)
     return verdict, None if _stopped(verdict) else judge_attention(problem, given, out, lse)
 
 
+def _check_each(call: Call, how: dict[str, Any]) -> list[Verdict]:
+    """Returns the verdict on each launch of a call."""
+    how = {"device": call.device} | how
+    return [checked(launch.kernel, launch.grid, args=launch.args, **how) for launch in map(with_counter, call)]
+
+
 def _stopped(verdict: Verdict) -> bool:
-    """Whether there is no result: that of the first schedule."""
+    """Returns whether the first schedule stopped, so that there is no result."""
     first = verdict.seeds[0]
     return any(finding.rule.id in STOPPED and finding.seed == first for finding in verdict.findings)

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from warpwright.cli.console import working
-from warpwright.cli.matmul_runs import product_profile
+from warpwright.cli.matmul_runs import matmul_profile
 from warpwright.gpu import Device
 from warpwright.report.account import account, loss, reason
 from warpwright.report.format import percent
@@ -33,7 +33,7 @@ def predicted(
         for level, summary in summaries.items():
             describe(f"level {level}: {summary} ({size}³ on {device.name})")
             start = time.perf_counter()
-            profile, verdict = product_profile(device, (size, size, size), level, fast, seed, sustained)
+            profile, verdict = matmul_profile(device, (size, size, size), level, fast, seed, sustained)
             wall = round(time.perf_counter() - start, 3)
             faster = reason(before, profile) if before else ""
             before = profile

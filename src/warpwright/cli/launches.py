@@ -1,37 +1,35 @@
-"""Launches as commands take them: ``gemm`` or ``attention`` with a size, a PTX file with its launch in options, or a
-launch file."""
+"""The launches that commands take: ``gemm`` or ``attention`` with a size, a PTX file with options, or a launch file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import click
 
-from warpwright import targets
 from warpwright.cli.problems import PROBLEM_OPTIONS, SIZE_HELP, problem_options
 from warpwright.errors import UsageError
-from warpwright.gpu import Device, LaunchResult
-from warpwright.ptx import nodes
+from warpwright.gpu import Device
+from warpwright.ops.binding import Launch
 from warpwright.run.devices import device as device_of
-from warpwright.run.launch import Entry
 from warpwright.run.launch_file import Described, arguments, described, entry_of, read_launch
+from warpwright.run.profile import profile
+from warpwright.vgpu.timing import Profile
 
 __all__ = [
     "LAUNCH_OPTIONS",
-    "Launch",
-    "Substitute",
     "chosen_device",
     "launch_options",
     "parse_size",
+    "profile_each",
     "read_described",
     "refuse",
 ]
 
 LAUNCH_OPTIONS = ("entry", "grid", "block", "cluster", "smem", "arg")
 _OPTIONS = (
-    click.option("--level", type=int, help="Of gemm: the rung of the ladder; without it, as matmul chooses."),
+    click.option("--level", type=int, help="Of gemm: the level of the ladder; without it, as matmul chooses."),
     click.option("--entry", help="Of a PTX file: the kernel; may be left out where there is one."),
     click.option("--grid", help="Of a PTX file: CTAs, x or x,y,z."),
     click.option("--block", help="Of a PTX file: threads, x or x,y,z; a kernel with .reqntid knows."),
@@ -45,19 +43,8 @@ Dim3 = tuple[int, int, int]
 Command = Callable[..., None]
 
 
-class Launch(TypedDict):
-    """What `ww.launch` and its like are called with."""
-
-    kernel: Entry
-    grid: Dim3
-    block: Dim3
-    cluster: Dim3
-    smem: int
-    args: Sequence[Any]
-
-
 def launch_options(size: str, heads: str) -> Callable[[Command], Command]:
-    """The argument and the options that describe a launch; ``size`` is gemm's where none is given, ``heads`` that of
+    """Returns a decorator that adds the argument and options of a launch; ``size`` is gemm's default, ``heads`` that of
     attention."""
     extent = click.option(
         "--size",
@@ -74,7 +61,7 @@ def launch_options(size: str, heads: str) -> Callable[[Command], Command]:
 
 
 def read_described(what: str, options: Mapping[str, Any]) -> Described:
-    """The launch of a file; UsageError for another file, and for options that say nothing of it."""
+    """Returns the launch of a file. Raises UsageError for another file, and for options that do not apply to it."""
     path = Path(what)
     refuse(what, options, ("level", *PROBLEM_OPTIONS))
     if path.suffix == ".toml":
@@ -90,13 +77,13 @@ def read_described(what: str, options: Mapping[str, Any]) -> Described:
 
 
 def chosen_device(launch: Described, options: Mapping[str, Any]) -> Device | None:
-    """The device of the option, else of the launch file; None where neither names one."""
+    """Returns the device of the option, else of the launch file; None if neither names one."""
     name = options["device"] or launch.device
     return None if name is None else device_of(name)
 
 
 def refuse(what: str, options: Mapping[str, Any], names: Sequence[str]) -> None:
-    """UsageError for options that are given although they say nothing of ``what``."""
+    """Raise UsageError for given options that do not apply to ``what``."""
     for name in names:
         if options[name] not in (None, ()):
             raise UsageError(f"given --{name.replace('_', '-')} for {what}; it says nothing there: leave it out")
@@ -119,34 +106,7 @@ def parse_size(text: str) -> Dim3:
     return int(m), int(n), int(k)
 
 
-class Substitute:
-    """A virtual device that gives its launches to ``act``, as arguments of ``ww.launch``."""
-
-    def __init__(self, device: Device, act: Callable[[Launch], None]) -> None:
-        self.device, self.act = device, act
-
-    @property
-    def name(self) -> str:
-        return self.device.name
-
-    @property
-    def spec(self) -> targets.Device:
-        return self.device.spec
-
-    def launch(
-        self,
-        module: nodes.Module,
-        entry: str,
-        grid: Dim3,
-        block: Dim3,
-        cluster: Dim3 = (1, 1, 1),
-        smem: int = 0,
-        args: Sequence[Any] = (),
-        observers: Sequence[Any] = (),
-        **more: Any,
-    ) -> LaunchResult:
-        """Give away what would be launched."""
-        function = next(item for item in module.items if isinstance(item, nodes.Function) and item.name == entry)
-        kernel = Entry(module, function)
-        self.act({"kernel": kernel, "grid": grid, "block": block, "cluster": cluster, "smem": smem, "args": args})
-        return LaunchResult()
+def profile_each(launches: Iterable[Launch], device: Device, fast: bool, sustained: bool = False) -> list[Profile]:
+    """Returns the profile of each launch of a call."""
+    how: dict[str, Any] = {"device": device, "fast": fast, "sustained": sustained}
+    return [profile(launch.kernel, launch.grid, args=launch.args, **how) for launch in launches]

@@ -1,4 +1,4 @@
-"""Products on a device that profiles what it is given to launch."""
+"""Matmul as commands profile and check it."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.cli.launches import Launch, Substitute
+from warpwright.cli.launches import profile_each
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
+from warpwright.ops.launches import launches
 from warpwright.ops.matmul.call import matmul
 from warpwright.report.verdict import Verdict, judge
-from warpwright.run.profile import profile
 from warpwright.vgpu.timing import Profile
 
-__all__ = ["operands", "product_profile"]
+__all__ = ["matmul_profile", "operands", "titled"]
 
 Array = NDArray[Any]
 
 
-def product_profile(
+def matmul_profile(
     device: Device,
     shape: tuple[int, int, int],
     level: int | None,
@@ -30,26 +30,25 @@ def product_profile(
     seed: int = 0,
     sustained: bool = False,
 ) -> tuple[Profile, Verdict | None]:
-    """The profile of a bfloat16 product (M, N, K), the longest where it takes several launches, under the name of its
-    level; of a full run, with standard normal operands, also the verdict on its result."""
+    """Returns the profile of the longest launch of a bfloat16 matmul (M, N, K), under the name of its level; of a full
+    run, with standard normal operands, also the verdict on its result."""
     if device.name.startswith("cuda"):
         raise UsageError(f"given device {device.name}; expected a virtual one, such as h200: a profile is predicted")
-    made: list[Profile] = []
-
-    def act(launch: Launch) -> None:
-        made.append(profile(**launch, device=device, fast=fast, sustained=sustained))
-
-    m, n, k = shape
     a, b = operands(shape, None if fast else seed)
-    result = matmul(a, b.T, device=Substitute(device, act), level=level)
-    verdict = None if fast else judge(result, a, b.T)
-    longest = max(made, key=lambda each: each.time_us)
-    rung = "gemm" if level is None else f"gemm level {level}"
-    return replace(longest, kernel=f"{rung}, {m} × {n} × {k}"), verdict
+    call = launches(matmul, a, b.T, device=device, level=level)
+    longest = max(profile_each(call, device, fast, sustained), key=lambda each: each.time_us)
+    verdict = None if fast else judge(call.result, a, b.T)
+    return replace(longest, kernel=titled(shape, level)), verdict
+
+
+def titled(shape: tuple[int, int, int], level: int | None) -> str:
+    """Returns the level and the extents, as one line."""
+    name = "gemm" if level is None else f"gemm level {level}"
+    return f"{name}, {' × '.join(map(str, shape))}"
 
 
 def operands(shape: tuple[int, int, int], seed: int | None) -> tuple[Array, Array]:
-    """A (M, K) and B (N, K), bfloat16: standard normal, or zero where there is no seed."""
+    """Returns A (M, K) and B (N, K), bfloat16: standard normal, or zero without a seed."""
     m, n, k = shape
     if seed is None:
         return np.zeros((m, k), ml_dtypes.bfloat16), np.zeros((n, k), ml_dtypes.bfloat16)

@@ -13,7 +13,7 @@ from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import emit, remark, show, working
 from warpwright.cli.flow import write_text
 from warpwright.cli.launches import LAUNCH_OPTIONS, chosen_device, launch_options, parse_size, read_described, refuse
-from warpwright.cli.matmul_runs import product_profile
+from warpwright.cli.matmul_runs import matmul_profile
 from warpwright.cli.problems import PROBLEM_OPTIONS, problem_of
 from warpwright.report.account import account
 from warpwright.report.advice import advice
@@ -71,7 +71,7 @@ def _made(what: str, fast: bool, options: dict[str, Any]) -> tuple[Profile, Verd
     if what == "gemm":
         refuse(what, options, (*LAUNCH_OPTIONS, *PROBLEM_OPTIONS))
         size = parse_size(options["size"] or SIZE)
-        return product_profile(device, size, options["level"], fast, sustained=options["sustained"])
+        return matmul_profile(device, size, options["level"], fast, sustained=options["sustained"])
     if what == "attention":
         refuse(what, options, (*LAUNCH_OPTIONS, "level"))
         problem = problem_of(options["size"] or HEADS, options)

@@ -20,8 +20,7 @@ from warpwright.cli.console import emit, remark, show, working
 from warpwright.cli.ladder import timing
 from warpwright.errors import UsageError
 from warpwright.kernels import gemm
-from warpwright.ops.matmul import measurements as tuned
-from warpwright.ops.matmul import trials
+from warpwright.ops.matmul import measurements, trials
 from warpwright.report.tables import table
 
 __all__ = ["command"]
@@ -54,8 +53,9 @@ def command(
     """Find the fastest GEMM configuration for problems M × N × K on this GPU, and keep it.
 
     All candidates run in turns, in random order, each launch from cold L2; their medians are compared, and every
-    result is verified against float64. What is kept goes before the built-in facts from then on: `warpwright.matmul`
-    takes the configuration of the nearest problem. What is tuned for BF16 holds for FP16 too, and e4m3 for all FP8.
+    result is verified against float64. From then on `warpwright.matmul`
+    prefers the kept configuration of the nearest problem to the built-in facts. What is tuned for BF16 holds for FP16
+    too, and e4m3 for all FP8.
     """
     if listed or forget:
         if shapes or file or (listed and forget):
@@ -67,7 +67,7 @@ def command(
     if gpu.spec.arch != "sm_90a":
         raise UsageError(f"{gpu.spec.name} is {gpu.spec.arch}; expected sm_90a: other targets have one configuration")
     rows = [row for shape in wanted for row in measure(gpu, shape, dtype, rounds)]
-    _keep(gpu.spec.name, [kept(row) for row in rows if row["kept"]])
+    _keep(gpu.spec.name, [entry_of(row) for row in rows if row["kept"]])
     if as_json:
         emit(rows)
     else:
@@ -77,16 +77,16 @@ def command(
                 {name: value for name, value in row.items() if name not in ("m", "n", "k", "dtype")} for row in mine
             ]
             show(table(columns, f"{m} × {n} × {k}, {dtype}, {gpu.spec.name}, medians of {rounds} from cold L2"))
-        show(f"kept in {escape(str(tuned.path()))}")
+        show(f"kept in {escape(str(measurements.path()))}")
     if not all(row["verified"] for row in rows):
         remark("not verified: a result differs from the float64 reference by more than the bound")
         click.get_current_context().exit(1)
 
 
 def measure(gpu: cuda.Device, shape: Shape, dtype: str, rounds: int) -> list[dict[str, Any]]:
-    """A row a candidate, the fastest first; the fastest that is right is ``kept``."""
+    """Returns a row for each candidate, the fastest first; the fastest that is verified is ``kept``."""
     (m, n, k), size = shape, DTYPES[dtype].itemsize
-    before = gemm.choose(m, n, k, size, tuned=tuned.choices(gpu.spec.name, size))
+    before = gemm.choose(m, n, k, size, tuned=measurements.choices(gpu.spec.name, size))
     candidates = {
         name: config
         for name, config in gemm.CONFIGS.items()
@@ -107,28 +107,28 @@ def measure(gpu: cuda.Device, shape: Shape, dtype: str, rounds: int) -> list[dic
     ]
 
 
-def kept(row: dict[str, Any]) -> tuned.Choice:
-    """A row as an entry of the table."""
+def entry_of(row: dict[str, Any]) -> measurements.Choice:
+    """Returns a row as an entry of the table."""
     today = datetime.date.today().isoformat()
-    return tuned.Choice(row["m"], row["n"], row["k"], row["dtype"], row["config"], row["us"], today)
+    return measurements.Choice(row["m"], row["n"], row["k"], row["dtype"], row["config"], row["us"], today)
 
 
-def _keep(gpu: str, found: list[tuned.Choice]) -> None:
+def _keep(gpu: str, found: list[measurements.Choice]) -> None:
     try:
-        tuned.keep(gpu, found)
+        measurements.keep(gpu, found)
     except OSError as error:
         raise UsageError(
-            f"cannot write {tuned.path()}: {error.strerror}; name another folder in WARPWRIGHT_CONFIG"
+            f"cannot write {measurements.path()}: {error.strerror}; name another folder in WARPWRIGHT_CONFIG"
         ) from None
 
 
 def parse_shapes(words: Iterable[str]) -> list[Shape]:
-    """``"4096x4096x4096"`` (or with × or commas) as extents; UsageError for anything else, and for none at all."""
+    """``"4096x4096x4096"`` (or with × or commas) as extents. Raises UsageError for anything else, and for no word."""
     shapes = []
     for word in words:
         parts = re.split(r"\s*[x×,]\s*|\s+", word.strip())
         if len(parts) != 3 or not all(part.isdigit() and int(part) for part in parts):
-            raise UsageError(f"given {word!r}; expected M, N and K of a product, such as 4096x4096x4096")
+            raise UsageError(f"given {word!r}; expected M, N and K of a matmul, such as 4096x4096x4096")
         shapes.append((int(parts[0]), int(parts[1]), int(parts[2])))
     if not shapes:
         raise UsageError("no problem is given; expected M, N and K of one at least: warpwright tune 4096x4096x4096")
@@ -136,7 +136,7 @@ def parse_shapes(words: Iterable[str]) -> list[Shape]:
 
 
 def _lines(file: Path | None) -> list[str]:
-    """The lines of a file that name something; # begins a remark."""
+    """Returns the lines of a file without comments (#) and empty lines."""
     if file is None:
         return []
     try:
@@ -149,7 +149,7 @@ def _lines(file: Path | None) -> list[str]:
 
 
 def _list(as_json: bool) -> None:
-    known = tuned.table()
+    known = measurements.table()
     rows = [
         {"gpu": gpu, **{name: getattr(choice, name) for name in ("m", "n", "k", "dtype", "config", "us", "measured")}}
         for gpu, choices in known.items()
@@ -158,13 +158,13 @@ def _list(as_json: bool) -> None:
     if as_json:
         emit(rows)
     elif rows:
-        show(table(rows, escape(str(tuned.path()))))
+        show(table(rows, escape(str(measurements.path()))))
     else:
         show(NOTHING)
 
 
 def _forget(as_json: bool) -> None:
-    count = tuned.forget()
+    count = measurements.forget()
     if as_json:
         emit({"forgotten": count})
     else:

@@ -21,9 +21,10 @@ from warpwright.errors import UsageError
 from warpwright.interop.attention_grad import Recorded, trainable
 from warpwright.interop.dispatch import AFTER_AUTOGRAD, KERNELS, convertible, profiled, straight, watched
 from warpwright.kernels.attention.problem import GREATEST_SCALE, SMALLEST_SCALE
-from warpwright.ops.attention import forward as sdpa
-from warpwright.ops.attention.bound_call import CALLS, Calls, Kept
-from warpwright.ops.attention.plan import given_setting
+from warpwright.ops.attention import forward, plan
+from warpwright.ops.attention.bound_call import BoundCall
+from warpwright.ops.hooks import replace_class
+from warpwright.ops.memo import MEMO
 
 __all__ = ["attention", "scaled_dot_product_attention"]
 
@@ -35,11 +36,9 @@ HALVES = (torch.bfloat16, torch.float16)
 GREATEST_HEAD, HEAD_STEP = 256, 8
 CAPABILITIES = {(9, 0), (10, 0), (12, 0)}  # of GPUs that there are kernels for
 recorded_at_once = super(torch.autograd.Function, Recorded).apply  # without a look for functorch's transforms
-RECORDED = Calls()  # of the operator whose gradients are recorded
-STOOD_IN = Calls()  # of the function that stands in for torch's
 Call = Callable[[Sequence[Any]], Any]
 
-theirs = torch.nn.functional.scaled_dot_product_attention  # now: the name may come to stand for the function here
+theirs = torch.nn.functional.scaled_dot_product_attention  # the name may later refer to the function below
 
 _library = torch.library.Library("warpwright", "FRAGMENT")
 _library.define(SCHEMA, tags=(torch.Tag.pt2_compliant_tag,))
@@ -47,8 +46,7 @@ attention = torch.ops.warpwright.attention.default
 
 
 class Operator(type(torch.ops.warpwright.attention)):  # type: ignore[misc]
-    """``torch.ops.warpwright.attention``, which does not ask torch what to do with a call where the answer is known
-    (`dispatch`)."""
+    """``torch.ops.warpwright.attention``, which runs calls of the memo without torch's dispatcher (`dispatch`)."""
 
     def __call__(
         self,
@@ -71,17 +69,17 @@ class Operator(type(torch.ops.warpwright.attention)):  # type: ignore[misc]
 
 
 operator = torch.ops.warpwright.attention
-operator.__class__ = Operator
+replace_class(operator, Operator)
 
 
 def _known(
     given: tuple[Tensor, Tensor, Tensor], causal: Any, scale: Any, left: Any, right: Any, layout: Any
 ) -> Call | None:
-    """What makes a call of the operator again; None also for options that torch would convert, or refuse."""
+    """Returns the memo's call of the operator; None also for options that torch would convert or refuse."""
     if convertible(scale, left, right):
         return None
     options = _options(causal, scale, left, right, layout)
-    return CALLS.find(given, options) or RECORDED.find(given, options)
+    return MEMO.get(given, ("attention", *options)) or MEMO.get(given, ("recorded", *options))
 
 
 def _options(
@@ -91,9 +89,9 @@ def _options(
     right: int | None = None,
     layout: str = "bhsd",
 ) -> tuple[Any, ...]:
-    """Those of a call of `warpwright.attention` as the operator makes it, by which calls are kept."""
+    """Returns the options of `warpwright.attention` by which the memo knows a call of the operator."""
     window = None if left is None and right is None else (left, right)
-    return causal, scale, window, layout, None, True, given_setting()
+    return causal, scale, window, layout, None, True, plan.read_setting()
 
 
 def _attend(
@@ -108,7 +106,7 @@ def _attend(
 ) -> tuple[Tensor, Tensor]:
     """The result and the log-sum-exp; ``left`` and ``right`` are the window."""
     window = None if left is None and right is None else (left, right)
-    found: tuple[Tensor, Tensor] = sdpa.attention(
+    found: tuple[Tensor, Tensor] = forward.attention(
         q, k, v, causal=causal, scale=scale, window=window, layout=layout, return_lse=True
     )
     return found
@@ -134,8 +132,8 @@ def _fake(
 
 
 def _autograd(keys: DispatchKeySet, q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
-    """Record the call where a gradient is wanted, or refuse to lose it; else compute at once, or hand on what is no
-    plain tensor."""
+    """Record the call if a gradient is required, or raise if there is no kernel for it; else compute at once, or
+    redispatch what is no plain tensor."""
     at_once = straight(keys.raw_repr())
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.requires_grad and torch.is_grad_enabled():
@@ -152,7 +150,7 @@ def _autograd(keys: DispatchKeySet, q: Tensor, k: Tensor, v: Tensor, *options: A
 
 
 def _below(keys: DispatchKeySet) -> Callable[..., tuple[Tensor, Tensor]]:
-    """What hands a call on, to be recorded."""
+    """Returns a function that redispatches a call below autograd, to be recorded."""
 
     def attend(*given: Any) -> tuple[Tensor, Tensor]:
         with torch._C._AutoDispatchBelowAutograd():
@@ -163,19 +161,19 @@ def _below(keys: DispatchKeySet) -> Callable[..., tuple[Tensor, Tensor]]:
 
 
 def _recorded(q: Tensor, k: Tensor, v: Tensor, options: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
-    """A call whose gradients are recorded, and kept to be made again."""
+    """Returns the result of a call whose gradients are recorded, and puts the call into the memo."""
     found: tuple[Tensor, Tensor] = Recorded.apply(_attend, options, q, k, v)
-    _keep(RECORDED, (q, k, v), _options(*options), lambda given: recorded_at_once(_attend, options, *given))
+    _put((q, k, v), ("recorded", *_options(*options)), lambda given: recorded_at_once(_attend, options, *given))
     return found
 
 
-def _keep(calls: Calls, given: tuple[Tensor, ...], options: tuple[Any, ...], call: Call) -> None:
-    """Have ``call`` for tensors that differ from those ``given`` in no more than their addresses."""
-    if calls.find(given, options) is not None:
+def _put(given: tuple[Tensor, ...], options: tuple[Any, ...], call: Call) -> None:
+    """Put ``call`` into the memo for tensors that differ from ``given`` in no more than their addresses."""
+    if MEMO.get(given, options) is not None:
         return
-    alike = [each for each in map(LIBRARIES["torch"].alike, given) if each is not None]
-    if len(alike) == len(given):
-        calls.keep(given, options, tuple(alike), call)
+    guards = [guard for guard in map(LIBRARIES["torch"].guard, given) if guard is not None]
+    if len(guards) == len(given):
+        MEMO.put(given, options, tuple(guards), call)
 
 
 for _key in KERNELS:
@@ -194,17 +192,17 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """`torch.nn.functional.scaled_dot_product_attention`, by warpwright's kernels where they serve, else by torch's.
+    """`torch.nn.functional.scaled_dot_product_attention`, by warpwright's kernels where they can, else by torch's.
 
-    They serve tensors (batch, heads, rows, head_dim) of bfloat16 or float16 on a Hopper or Blackwell GPU, without
-    ``attn_mask`` and dropout; with gradients on Hopper, up to a head dimension of 128, but where torch is to use
+    They compute tensors (batch, heads, rows, head_dim) of bfloat16 or float16 on a Hopper or Blackwell GPU, without
+    ``attn_mask`` and dropout; with gradients on Hopper, up to a head dimension of 128, but not where torch may use
     deterministic algorithms only. ``is_causal`` is torch's mask, aligned top left: query i sees keys 0 to i. That is
     another one than ``causal=True`` of `warpwright.attention`, which is aligned bottom right, where there are more keys
     than queries, or fewer.
     """
     eager, given = not torch.compiler.is_compiling(), (query, key, value)
     if eager and attn_mask is None and dropout_p == 0 and not watched() and not profiled():
-        call = STOOD_IN.find(given, _stand_in_options(is_causal, scale, enable_gqa))
+        call = MEMO.get(given, _stand_in_options(is_causal, scale, enable_gqa))
         found: Tensor | None = None if call is None else call(given)
         if found is not None:
             return found
@@ -217,24 +215,32 @@ def scaled_dot_product_attention(
 
 
 def _stand_in_options(is_causal: bool, scale: float | None, enable_gqa: bool) -> tuple[Any, ...]:
-    """All that decides what becomes of a call besides its tensors; 1 is not True, nor a tensor a number."""
+    """Returns all that a call depends on besides its tensors; 1 is not True, and a tensor is not a number."""
     kinds = is_causal.__class__, scale.__class__
-    return is_causal, scale, enable_gqa, kinds, torch.are_deterministic_algorithms_enabled(), given_setting()
+    return (
+        "stand_in",
+        is_causal,
+        scale,
+        enable_gqa,
+        kinds,
+        torch.are_deterministic_algorithms_enabled(),
+        plan.read_setting(),
+    )
 
 
 def _remember(given: tuple[Tensor, Tensor, Tensor], is_causal: bool, scale: float | None, enable_gqa: bool) -> None:
-    """Keep a call of the operator as one of the function, where it was made with the same tensors."""
+    """Put the operator's call of the same tensors into the memo as a call of the function."""
     query, key, _ = given
     rows, keys = query.shape[2], key.shape[2]
     if not is_causal or rows >= keys:
         call = _known(given, *_mask(rows, keys, is_causal, scale), "bhsd")
         if call is not None:
-            _keep(STOOD_IN, given, _stand_in_options(is_causal, scale, enable_gqa), _without_lse(call))
+            _put(given, _stand_in_options(is_causal, scale, enable_gqa), _without_lse(call))
 
 
 def _without_lse(call: Call) -> Call:
-    """The call for its result alone; where no gradient is recorded, nobody needs memory for the log-sum-exp."""
-    return replace(call, lse=None) if isinstance(call, Kept) else lambda given: call(given)[0]
+    """Returns the call for its result alone; a call that records no gradient needs no log-sum-exp."""
+    return replace(call, new_lse=None) if isinstance(call, BoundCall) else lambda given: call(given)[0]
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -251,7 +257,7 @@ def _served(
     scale: float | None,
     enable_gqa: bool,
 ) -> bool:
-    """Whether a kernel computes this as torch would."""
+    """Returns whether a kernel computes this call as torch would."""
     four = query.ndim == key.ndim == value.ndim == 4 and key.shape == value.shape
     if attn_mask is not None or dropout_p or not four or 0 in query.shape or 0 in key.shape:
         return False
@@ -274,7 +280,8 @@ def _served(
 
 
 def _aligned_top_left(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, scale: float | None) -> Tensor:
-    """Bottom right is top left where lengths are equal: keys that no query sees go, or the bound moves."""
+    """Returns attention with torch's mask. Bottom right is top left for equal lengths: keys that no query sees are cut
+    off, or the bound moves."""
     rows, keys = query.shape[2], key.shape[2]
     if is_causal and rows < keys:
         key, value, keys = key[:, :, :rows], value[:, :, :rows], rows
@@ -283,6 +290,6 @@ def _aligned_top_left(query: Tensor, key: Tensor, value: Tensor, is_causal: bool
 
 
 def _mask(rows: int, keys: int, is_causal: bool, scale: float | None) -> tuple[bool, float | None, None, int | None]:
-    """The operator's ``causal``, ``scale``, ``left`` and ``right`` for torch's mask, where no key is one too many."""
+    """Returns the operator's ``causal``, ``scale``, ``left`` and ``right`` for torch's mask, if no key is cut off."""
     behind = is_causal and rows > keys
     return is_causal and not behind, scale, None, rows - keys if behind else None

@@ -1,4 +1,4 @@
-"""Gradients of ``torch.ops.warpwright.attention``: the operator ``attention_backward``, and what records a call.
+"""Gradients of ``torch.ops.warpwright.attention``: the operator ``attention_backward``, and its autograd function.
 
 `warpwright.interop.attention` imports this module. The gradients have a kernel on Hopper, and on its virtual GPU for
 tensors on the CPU, up to a head dimension of 128; they are not differentiable themselves.
@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from warpwright.errors import UsageError
 from warpwright.interop.dispatch import KERNELS, profiled, watched
 from warpwright.ops.attention.backward import GREATEST_HEAD, gradients
-from warpwright.ops.attention.bound_backward import CALLS
+from warpwright.ops.memo import MEMO
 
 __all__ = ["Recorded", "trainable"]
 
@@ -36,14 +36,13 @@ _differentiate = torch.ops.warpwright.attention_backward.default
 
 
 def trainable(q: Tensor) -> bool:
-    """Whether gradients of attention with queries ``q`` have a kernel where they are."""
+    """Returns whether the device of ``q`` has a kernel for the gradients of attention."""
     hopper = not q.is_cuda or torch.cuda.get_device_capability(q.device) == HOPPER
     return bool(hopper and q.shape[-1] <= GREATEST_HEAD)
 
 
 class Recorded(torch.autograd.Function):  # type: ignore[misc]
-    """What ``attend`` computes, so that its gradients can be asked for later; ``options`` are those of the operator
-    from ``causal`` on."""
+    """Computes ``attend`` and saves what its gradients need; ``options`` are the operator's, from ``causal`` on."""
 
     @staticmethod
     def forward(ctx: Any, attend: Callable[..., Two], options: tuple[Any, ...], q: Tensor, k: Tensor, v: Tensor) -> Two:
@@ -60,18 +59,18 @@ class Recorded(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _gradients(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Those of what `Recorded` was given."""
+    """Returns the gradients of `Recorded`'s inputs."""
     if do is None and dlse is None:
         return (None,) * 5
     q, k, v, o, lse = ctx.saved_tensors
     given = torch.zeros_like(o) if do is None else do, dlse, q, k, v, o, lse, *ctx.options
-    return None, None, *(_again(*given) or _differentiate(*given))
+    return None, None, *(_from_memo(*given) or _differentiate(*given))
 
 
 _once = once_differentiable(_gradients)
 
 
-def _again(
+def _from_memo(
     do: Tensor,
     dlse: Tensor | None,
     q: Tensor,
@@ -85,12 +84,13 @@ def _again(
     right: int | None,
     layout: str,
 ) -> Three | None:
-    """The gradients where they were computed before in the same way, without torch's dispatcher."""
+    """Returns the gradients by a call of the memo, without torch's dispatcher; None if the memo has none."""
     if torch.compiler.is_compiling() or watched() or profiled() or torch.are_deterministic_algorithms_enabled():
         return None
     window = None if left is None and right is None else (left, right)
     given = (q, k, v, o, do, lse) if dlse is None else (q, k, v, o, do, lse, dlse)
-    found: Three | None = CALLS.again(given, (causal, scale, window, layout, None))
+    call = MEMO.get(given, ("gradients", causal, scale, window, layout, None))
+    found: Three | None = None if call is None else call(given)
     return found
 
 
@@ -109,13 +109,13 @@ def _backward(
     layout: str,
 ) -> Three:
     if torch.are_deterministic_algorithms_enabled():
-        _object_to_any_order()
+        _check_deterministic()
     window = None if left is None and right is None else (left, right)
     return gradients(q, k, v, o, lse, do, dlse=dlse, causal=causal, scale=scale, window=window, layout=layout)
 
 
-def _object_to_any_order() -> None:
-    """What torch asks of operators whose sums come in any order where that is not wanted."""
+def _check_deterministic() -> None:
+    """Raise or warn, as torch expects of an operator whose sums have no fixed order."""
     text = (
         "attention: the gradient by q is summed in any order, and torch.use_deterministic_algorithms(True) is set; "
         "expected warn_only=True there, or torch's own scaled_dot_product_attention"
@@ -126,10 +126,10 @@ def _object_to_any_order() -> None:
 
 
 def _fake(do: Tensor, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> Three:
-    return _made(q), _made(k), _made(v)
+    return _new_gradient(q), _new_gradient(k), _new_gradient(v)
 
 
-def _made(x: Tensor) -> Tensor:
+def _new_gradient(x: Tensor) -> Tensor:
     """A dense tensor whose axes lie in memory in the order of those of ``x``."""
     batch, first, second, head_dim = x.shape
     turned = x.stride(1) < x.stride(2) and first != 1 and second != 1

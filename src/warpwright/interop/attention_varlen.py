@@ -15,9 +15,9 @@ from torch._C import DispatchKeySet
 
 from warpwright.errors import UsageError
 from warpwright.interop.dispatch import AFTER_AUTOGRAD, KERNELS, convertible, profiled, straight, watched
-from warpwright.ops.attention import varlen as sdpa_varlen
-from warpwright.ops.attention.bound_call import CALLS
-from warpwright.ops.attention.plan import given_setting
+from warpwright.ops.attention import plan, varlen
+from warpwright.ops.hooks import replace_class
+from warpwright.ops.memo import MEMO
 
 __all__ = ["attention_varlen"]
 
@@ -32,8 +32,7 @@ attention_varlen = torch.ops.warpwright.attention_varlen.default
 
 
 class Operator(type(torch.ops.warpwright.attention_varlen)):  # type: ignore[misc]
-    """``torch.ops.warpwright.attention_varlen``, which does not ask torch what to do with a call where the answer is
-    known (`dispatch`)."""
+    """``torch.ops.warpwright.attention_varlen``; calls of the memo run without torch's dispatcher (`dispatch`)."""
 
     def __call__(
         self,
@@ -50,14 +49,15 @@ class Operator(type(torch.ops.warpwright.attention_varlen)):  # type: ignore[mis
         if not watched() and not profiled() and not convertible(scale, left, right):
             window = None if left is None and right is None else (left, right)
             given = q, k, v, cu_seqlens_q, cu_seqlens_k
-            options = causal, scale, window, None, True, given_setting()
-            found: tuple[Tensor, Tensor] | None = CALLS.again(given, options)
+            options = "attention_varlen", causal, scale, window, None, True, plan.read_setting()
+            call = MEMO.get(given, options)
+            found: tuple[Tensor, Tensor] | None = None if call is None else call(given)
             if found is not None:
                 return found
         return super().__call__(q, k, v, cu_seqlens_q, cu_seqlens_k, causal, scale, left, right)  # type: ignore[no-any-return]
 
 
-torch.ops.warpwright.attention_varlen.__class__ = Operator
+replace_class(torch.ops.warpwright.attention_varlen, Operator)
 
 
 def _attend(
@@ -73,7 +73,7 @@ def _attend(
 ) -> tuple[Tensor, Tensor]:
     """The result and the log-sum-exp; ``left`` and ``right`` are the window."""
     window = None if left is None and right is None else (left, right)
-    found: tuple[Tensor, Tensor] = sdpa_varlen.attention_varlen(
+    found: tuple[Tensor, Tensor] = varlen.attention_varlen(
         q, k, v, cu_seqlens_q, cu_seqlens_k, causal=causal, scale=scale, window=window, return_lse=True
     )
     return found

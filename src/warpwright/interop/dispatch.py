@@ -1,9 +1,9 @@
-"""What torch's dispatcher would do with a call of an operator, known without asking it.
+"""What torch's dispatcher would do with a call of an operator.
 
-A call that was made before is made again without the dispatcher, which with a kernel written in Python takes more than
-all else that such a call does. What is kept for that was called with plain tensors and no mode or transform that sees
-calls, and is only used for calls of which torch's guards say the same. What else may watch calls is asked each time:
-modes for ``__torch_function__``, which guards do not know (`watched`), and the profiler (`profiled`).
+A call of the memo runs without the dispatcher, which with a kernel written in Python takes more time than the rest of
+the call. Calls enter the memo with plain tensors and outside all modes and transforms; torch's guards check the same of
+every later call. Guards know neither modes for ``__torch_function__`` (`watched`) nor the profiler (`profiled`), so
+every call asks for both.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ watched, profiled = torch._C._is_torch_function_mode_enabled, torch.autograd._pr
 
 @functools.cache
 def straight(keys: int) -> bool:
-    """Whether the kernel comes next: between autograd and it stands no mode, no subclass, no transform."""
+    """Returns whether the kernel follows autograd at once: no mode, no subclass and no transform is between them."""
     rest = (DispatchKeySet.from_raw_repr(keys) & AFTER_AUTOGRAD).remove(DispatchKey.ADInplaceOrView)
     return rest.highestPriorityTypeId() in KERNELS
 
 
 def convertible(scale: Any, left: Any, right: Any) -> bool:
-    """Whether torch would convert or refuse one of attention's options, which may yet equal one that it takes."""
+    """Returns whether torch would convert or refuse an option of attention, though it may equal a valid one."""
     return scale.__class__ not in NUMBERS or left.__class__ not in PLACES or right.__class__ not in PLACES

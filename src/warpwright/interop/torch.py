@@ -6,8 +6,8 @@ Importing this module registers it, and those of attention with it. It is differ
 device, a virtual GPU where there is no real one.
 
 Host time: ``torch.library.custom_op`` takes 9 µs a call, kernels that are registered key by key 3, and half a
-microsecond more for each keyword-only argument; hence this schema has none. A call that was made before goes through
-none of it (`Operator`).
+microsecond more for each keyword-only argument; hence this schema has none. A call of the memo goes through none of
+it (`Operator`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from warpwright.errors import UsageError
 from warpwright.interop.attention import attention, scaled_dot_product_attention
 from warpwright.interop.attention_varlen import attention_varlen
 from warpwright.interop.dispatch import AFTER_AUTOGRAD, KERNELS, profiled, straight, watched
-from warpwright.ops.matmul import call as ops
-from warpwright.ops.matmul.bound_call import again
+from warpwright.ops.hooks import replace_class
+from warpwright.ops.matmul import call
+from warpwright.ops.memo import MEMO
 
 __all__ = ["attention", "attention_varlen", "matmul", "scaled_dot_product_attention"]
 
@@ -40,8 +41,8 @@ matmul = torch.ops.warpwright.matmul.default
 
 
 class Operator(type(torch.ops.warpwright.matmul)):  # type: ignore[misc]
-    """``torch.ops.warpwright.matmul``, which does not ask torch what to do with a call where the answer is known
-    (`dispatch`): what is kept to be made again had no gradient to record."""
+    """``torch.ops.warpwright.matmul``, which runs calls of the memo without torch's dispatcher (`dispatch`): no call of
+    the memo had a gradient to record."""
 
     def __call__(
         self,
@@ -54,13 +55,17 @@ class Operator(type(torch.ops.warpwright.matmul)):  # type: ignore[misc]
         out_dtype: torch.dtype | None = None,
     ) -> Tensor:
         if not watched() and not profiled():
-            d = again(a, b, None, bias, scale_a, scale_b, activation, out_dtype, None, None)
+            given, options = call.memo_key(
+                a, b, None, bias, scale_a, scale_b, "matmul", activation, out_dtype, None, None
+            )
+            bound = MEMO.get(given, options)
+            d: Tensor | None = None if bound is None else bound(a, b, None, bias, scale_a, scale_b)
             if d is not None:
                 return d
         return super().__call__(a, b, bias, activation, scale_a, scale_b, out_dtype)
 
 
-torch.ops.warpwright.matmul.__class__ = Operator
+replace_class(torch.ops.warpwright.matmul, Operator)
 
 
 def _multiply(
@@ -72,7 +77,7 @@ def _multiply(
     scale_b: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    return ops.matmul(a, b, bias=bias, activation=activation, scale_a=scale_a, scale_b=scale_b, out_dtype=out_dtype)
+    return call.matmul(a, b, bias=bias, activation=activation, scale_a=scale_a, scale_b=scale_b, out_dtype=out_dtype)
 
 
 def _fake(
@@ -103,7 +108,7 @@ def _autograd(
     scale_b: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Record the product where a gradient is wanted; else multiply at once, or hand on what is no plain tensor."""
+    """Record the call if a gradient is required; else compute at once, or redispatch what is no plain tensor."""
     if (
         a.requires_grad
         or b.requires_grad
@@ -111,16 +116,18 @@ def _autograd(
         or (scale_a is not None and scale_a.requires_grad)
         or (scale_b is not None and scale_b.requires_grad)
     ) and torch.is_grad_enabled():
-        return _Product.apply(keys, a, b, bias, activation, scale_a, scale_b, out_dtype)
+        return _Matmul.apply(keys, a, b, bias, activation, scale_a, scale_b, out_dtype)
     if straight(keys.raw_repr()):
-        return ops.matmul(a, b, bias=bias, activation=activation, scale_a=scale_a, scale_b=scale_b, out_dtype=out_dtype)
+        return call.matmul(
+            a, b, bias=bias, activation=activation, scale_a=scale_a, scale_b=scale_b, out_dtype=out_dtype
+        )
     return matmul.redispatch(keys & AFTER_AUTOGRAD, a, b, bias, activation, scale_a, scale_b, out_dtype)
 
 
-class _Product(torch.autograd.Function):  # type: ignore[misc]
-    """The gradients are products of the operands and of the gradient rounded to their dtype, scaled alike.
+class _Matmul(torch.autograd.Function):  # type: ignore[misc]
+    """Records a matmul; its gradients multiply the operands by the gradient rounded to their dtype, with equal scales.
 
-    That of an activation is taken at what it was applied to, which is computed again, in float32.
+    The derivative of an activation needs its argument, which is computed again, in float32.
     """
 
     @staticmethod
@@ -151,7 +158,7 @@ class _Product(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _check_differentiable(**operands: Tensor | None) -> None:
-    """Gradients reach a bias, and operands of 16 and 32 bits."""
+    """Raise UsageError for a gradient of anything but a bias or an operand of 16 or 32 bits."""
     for name, tensor in operands.items():
         if tensor is not None and tensor.requires_grad and (tensor.dtype.itemsize == 1 or name.startswith("scale")):
             raise UsageError(
@@ -168,24 +175,24 @@ DERIVATIVES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def silu_slope(x: Tensor, gate: Tensor) -> Tensor:
-    """Of x · sigmoid(x). aten's own is not differentiable."""
+    """Returns the derivative of x · sigmoid(x). aten's own is not differentiable."""
     return gate * (1 + x * (1 - gate))
 
 
 def _weight_gradient(a: Tensor, b: Tensor, gradient: Tensor, scales: dict[str, Tensor | None]) -> Tensor:
-    """aᵀ · gradient; where all of ``a``'s leading dimensions meet one matrix ``b``, they are part of that sum."""
+    """Returns aᵀ · gradient; for one matrix ``b`` it sums over all leading dimensions of ``a`` too."""
     if b.ndim == 2:
         a, gradient = a.reshape(-1, a.shape[-1]), gradient.reshape(-1, gradient.shape[-1])
     return _summed(matmul(a.mT, gradient, **scales), b.shape)
 
 
 def _bias_gradient(gradient: Tensor, bias: Tensor) -> Tensor:
-    """The sum over all rows, in float32."""
+    """Returns the sum over all rows, in float32."""
     return gradient.reshape(-1, gradient.shape[-1]).sum(0, dtype=torch.float32).to(bias.dtype)
 
 
 def _summed(gradient: Tensor, shape: torch.Size) -> Tensor:
-    """The gradient of a tensor that was broadcast from ``shape``."""
+    """Returns the gradient of a tensor that was broadcast from ``shape``."""
     return gradient.sum_to_size(shape) if gradient.shape != shape else gradient
 
 

@@ -106,10 +106,7 @@ def load_ptx(path_or_text: str | os.PathLike[str]) -> PtxModule:
     return PtxModule(parsed(text), path.name)
 
 
-@functools.lru_cache(maxsize=32)
-def parsed(text: str) -> nodes.Module:
-    """The module of a text; kept, so that a kernel launched again is not read again."""
-    return ptx.parse(text)
+parsed = functools.lru_cache(maxsize=32)(ptx.parse)  # a kernel that is launched again is not parsed again
 
 
 def entry_of(module: nodes.Module, function: nodes.Function) -> Entry:

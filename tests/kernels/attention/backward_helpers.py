@@ -14,7 +14,7 @@ from warpwright.kernels.attention import Problem, reference
 from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
 from warpwright.kernels.reference import FLOAT32_STEP, MMA_K, ulp
 from warpwright.lang.trace import Traced
-from warpwright.ops.attention.backward import backward_job
+from warpwright.ops.attention.backward import choose
 from warpwright.targets import DEVICES
 
 H200 = ww.vgpu.Device(replace(DEVICES["h200"], sms=4))
@@ -35,7 +35,7 @@ def arrays(problem: Problem, given: Arrays, config: BackwardConfig | None = None
     found: dict[str, Any] = {"q": q, "k": k, "v": v, "do": do, "o": o.astype(problem.dtype), "dlse": 0}
     found["lse"] = lse.astype(np.float32)
     found |= {name: np.full(each.shape, SENTINEL, problem.dtype) for name, each in zip(NAMES, (q, k, v), strict=True)}
-    shapes = backward_job(problem, config).memory
+    shapes = choose(problem, config).scratch
     return found | {name: np.full(shape, np.nan, np.float32) for name, shape in shapes.items()}
 
 
@@ -43,10 +43,8 @@ def launches(
     problem: Problem, values: dict[str, Any], config: BackwardConfig | None = None
 ) -> Iterator[tuple[Traced, tuple[int, int, int], list[Any]]]:
     """Yields kernel, grid and arguments of each launch."""
-    job = backward_job(problem, config)
-    known = values | job.plan.scalars
-    for kernel, grid in job.launches:
-        yield kernel, grid, [known[name] for name, _ in kernel.params]
+    for launch in choose(problem, config).on(values):
+        yield launch.kernel, launch.grid, list(launch.args)
 
 
 def differentiate(problem: Problem, given: Arrays, config: BackwardConfig | None = None) -> Arrays:

@@ -11,15 +11,18 @@ import numpy as np
 import pytest
 
 from tests.kernels.attention.backward_helpers import random, verify
-from tests.ops.attention.test_bound_call import OnGpu, aligned, alike, memory, on_gpu, viewed
+from tests.ops.attention.test_bound_call import OnGpu, aligned, guard, on_gpu, viewed
+from tests.ops.host_kernels import bind_host, memory
 from warpwright import targets
 from warpwright.arrays import libraries
+from warpwright.arrays.device import dense_strides
 from warpwright.arrays.libraries import LIBRARIES
 from warpwright.kernels.attention import Problem, reference
-from warpwright.ops.attention import arrays as sdpa_arrays
-from warpwright.ops.attention import backward as sdpa_backward
-from warpwright.ops.attention import bound_backward as sdpa_backward_repeats
+from warpwright.ops import binding
+from warpwright.ops.attention import arrays as attention_arrays
+from warpwright.ops.attention import backward
 from warpwright.ops.attention.backward import gradients
+from warpwright.ops.memo import MEMO
 
 PROBLEM = Problem(2, 4, 2, 20, 70, 64, causal=True)
 
@@ -29,25 +32,14 @@ def launches(monkeypatch) -> Iterator[list[Any]]:
     """The launches that were started: the stream of each, and how many blocks of memory were lent for it."""
     started, lent = list[Any](), dict[int, Any]()
 
-    def ready(job: Any, layouts: Any, gpu: str) -> Any:
-        known = dict(layouts)
-
-        def at(places: tuple[int, ...], stream: int) -> tuple[Any, ...]:
-            def launch() -> None:
-                started.append((stream, len(lent)))
-                array = {name: memory(place, known[name]) for name, place in zip(known, places, strict=True)}
-                found = reference.gradients(PROBLEM, *(array[name] for name in ("q", "k", "v", "do")))
-                for name, each in zip(("dq", "dk", "dv"), found, strict=True):
-                    array[name][...] = each
-                for block in lent.values():
-                    assert all(spans(block, array[name]) for name in job.memory)
-                for number, name in enumerate(job.memory):
-                    array[name][...] = number
-                assert [(array[name] == number).all() for number, name in enumerate(job.memory)] == [True] * 3
-
-            return (launch,)
-
-        return at
+    def note(plan: Any, at: dict[str, Any], stream: int) -> None:
+        started.append((stream, len(lent)))
+        array = {name: memory(at[name], dense(shape)) for name, shape in plan.scratch.items()}
+        for block in lent.values():
+            assert all(spans(block, each) for each in array.values())
+        for number, each in enumerate(array.values()):
+            each[...] = number
+        assert [(each == number).all() for number, each in enumerate(array.values())] == [True] * 3
 
     def lender(nbytes: int, _: Any) -> Any:
         def lend(stream: int) -> int:
@@ -59,19 +51,23 @@ def launches(monkeypatch) -> Iterator[list[Any]]:
     library = replace(
         LIBRARIES["numpy"],
         view=viewed,
-        alike=alike,
+        guard=guard,
         stream=lambda _: lambda: 5,
         maker=lambda shape, dtype, _: lambda: aligned(shape, dtype),
         lender=lender,
     )
     target = SimpleNamespace(name="cuda:0", spec=targets.device("h200"))
     monkeypatch.setattr(libraries, "library_of", lambda _: library)
-    monkeypatch.setattr(sdpa_arrays, "resolve", lambda *_: target)
-    monkeypatch.setattr(sdpa_backward, "_ready", ready)
-    sdpa_backward_repeats.CALLS.clear()
+    monkeypatch.setattr(attention_arrays, "resolve", lambda *_: target)
+    monkeypatch.setattr(binding, "bind", bind_host(lambda *_: PROBLEM, note))
+    MEMO.clear()
     yield started
     assert not lent
-    sdpa_backward_repeats.CALLS.clear()
+    MEMO.clear()
+
+
+def dense(shape: Any) -> Any:
+    return shape, dense_strides(shape, 4), np.dtype(np.float32)
 
 
 def spans(block: Any, array: Any) -> bool:
@@ -98,7 +94,7 @@ def test_a_call_is_made_again_with_other_arrays(launches, monkeypatch, turned) -
         found = gradients(*arrays, causal=True)
         verify(PROBLEM, random(PROBLEM, seed), found)
         assert [x.strides for x in found] == [x.strides for x in arrays[:3]]
-        monkeypatch.setattr(sdpa_backward, "common_library", None)  # from now on only calls that were made before
+        monkeypatch.setattr(backward, "views_of", None)  # from now on only calls that were made before
     assert launches == [(5, 0), (5, 1), (5, 1)]
 
 
@@ -106,8 +102,8 @@ def test_other_calls_go_the_long_way(launches, monkeypatch) -> None:
     arrays = given()
     gradients(*arrays, causal=True)
     long_way: list[Any] = []
-    library = sdpa_backward.common_library
-    monkeypatch.setattr(sdpa_backward, "common_library", lambda *given: long_way.append(1) or library(*given))
+    library = backward.views_of
+    monkeypatch.setattr(backward, "views_of", lambda *given: long_way.append(1) or library(*given))
     gradients(*arrays, causal=True)
     assert not long_way
     raw = np.zeros(arrays[0].size + 8, arrays[0].dtype).view(OnGpu)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -14,16 +13,15 @@ import pytest
 import warpwright as ww
 from tests.kernels.attention.attention_helpers import normal, verify
 from tests.kernels.attention.varlen_helpers import packed, starts, verify_packed
+from tests.ops.host_kernels import bind_host
 from warpwright import targets
 from warpwright.arrays import libraries
 from warpwright.arrays.device import DeviceArray
 from warpwright.arrays.libraries import LIBRARIES
-from warpwright.kernels.attention import Problem, reference
-from warpwright.ops.attention import arrays as sdpa_arrays
-from warpwright.ops.attention import bound_call as sdpa_repeats
-from warpwright.ops.attention import forward as sdpa
-from warpwright.ops.attention import plan as sdpa_launch
-from warpwright.ops.attention import varlen as sdpa_varlen
+from warpwright.kernels.attention import Problem
+from warpwright.ops import binding
+from warpwright.ops.attention import arrays, forward, plan, varlen
+from warpwright.ops.memo import MEMO
 
 
 class OnGpu(np.ndarray):
@@ -34,7 +32,7 @@ def viewed(array: Any) -> DeviceArray:
     return DeviceArray(array.ctypes.data, array.shape, array.strides, array.dtype, 0, array)
 
 
-def alike(array: Any) -> Any:
+def guard(array: Any) -> Any:
     known = array.shape, array.strides, array.dtype
     return lambda other: isinstance(other, OnGpu) and (other.shape, other.strides, other.dtype) == known
 
@@ -47,59 +45,40 @@ def aligned(shape: Any, dtype: Any) -> Any:
     return raw[start : start + count].view(dtype).reshape(shape).view(OnGpu)
 
 
-def memory(pointer: int, layout: Any) -> Any:
-    """The array that lies at an address."""
-    shape, strides, dtype = layout
-    reach = sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True)) + dtype.itemsize
-    raw = np.frombuffer((ctypes.c_uint8 * reach).from_address(pointer), np.uint8)
-    return np.ndarray(shape, dtype, raw, strides=strides)
-
-
 @pytest.fixture
 def launches(monkeypatch) -> Iterator[list[Any]]:
     """The launches that were started: kernel, counter and stream of each."""
     started: list[Any] = []
 
-    def ready(job: Any, layouts: Any, gpu: str) -> Any:
-        _, heads, q_len, head_dim = layouts[0][0]
-        batch, kv_heads, kv_len, _ = layouts[1][0]
-        problem = Problem(batch, heads, kv_heads, q_len, kv_len, head_dim, layouts[0][2], causal=True)
+    def problem_of(plan: Any, known: Any) -> Problem:
+        kv_heads = known["k"][0][1]
+        if "cu_seqlens_q" in known:
+            return Problem(1, known["q"][0][1], kv_heads, 1, 1, 64, known["q"][2], causal=True)
+        (batch, heads, q_len, head_dim), (_, _, kv_len, _) = known["q"][0], known["k"][0]
+        return Problem(batch, heads, kv_heads, q_len, kv_len, head_dim, known["q"][2], causal=True)
 
-        def at(places: Any, lse: int, counter: int, stream: int) -> Any:
-            def launch() -> None:
-                started.append((job.choice.kernel, counter, stream))
-                *given, out = (memory(place, layout) for place, layout in zip(places, layouts, strict=True))
-                result, logs = reference.attention(problem, *given)
-                out[...] = result
-                if lse:
-                    memory(lse, ((batch, heads, q_len), (heads * q_len * 4, q_len * 4, 4), np.dtype(np.float32)))[
-                        ...
-                    ] = logs
-
-            return launch
-
-        return at
+    def note(plan: Any, given: dict[str, Any], stream: int) -> None:
+        started.append((plan.kernel, given["workspace"], stream))
 
     library = replace(
         LIBRARIES["numpy"],
         view=viewed,
-        alike=alike,
+        guard=guard,
         stream=lambda _: lambda: 5,
         maker=lambda shape, dtype, _: lambda: aligned(shape, dtype),
         zeros=lambda shape, dtype, _: np.zeros(shape, dtype).view(OnGpu),
     )
     target = SimpleNamespace(name="cuda:0", spec=targets.device("h200"))
     monkeypatch.setattr(libraries, "library_of", lambda _: library)
-    monkeypatch.setattr(sdpa_arrays, "resolve", lambda *_: target)
-    monkeypatch.setattr(sdpa_arrays, "capturing", lambda _: False)
-    monkeypatch.setattr(sdpa, "ready", ready)
-    monkeypatch.setattr(sdpa_launch, "ready", ready)
-    monkeypatch.delenv(sdpa_launch.SETTING, raising=False)
-    for kept in (sdpa_repeats.CALLS, sdpa_arrays._MEMORY):
-        kept.clear()
+    monkeypatch.setattr(arrays, "resolve", lambda *_: target)
+    monkeypatch.setattr(arrays, "capturing", lambda _: False)
+    monkeypatch.setattr(binding, "bind", bind_host(problem_of, note))
+    monkeypatch.delenv(plan.SETTING, raising=False)
+    for cache in (MEMO, arrays._WORKSPACES):
+        cache.clear()
     yield started
-    for kept in (sdpa_repeats.CALLS, sdpa_arrays._MEMORY):
-        kept.clear()
+    for cache in (MEMO, arrays._WORKSPACES):
+        cache.clear()
 
 
 def on_gpu(array: Any) -> Any:
@@ -111,35 +90,11 @@ def on_gpu(array: Any) -> Any:
 PROBLEM = Problem(2, 40, 20, 40, 70, 64, causal=True)
 
 
-@pytest.fixture
-def packed_launches(launches, monkeypatch) -> list[Any]:
-    """The same for packed sequences, three of them."""
-
-    def ready(job: Any, layouts: Any, gpu: str) -> Any:
-        problem = Problem(1, layouts[0][0][0], layouts[1][0][0], 1, 1, 64, layouts[0][2], causal=True)
-
-        def at(places: Any, lse: int, counter: int, stream: int) -> Any:
-            def launch() -> None:
-                launches.append((job.choice.kernel, counter, stream))
-                *given, out = (memory(*each).swapaxes(0, 1) for each in zip(places[:4], layouts, strict=True))
-                first = [memory(place, ((4,), (4,), np.dtype(np.int32))) for place in places[4:]]
-                out[...], logs = reference.attention_varlen(problem, *given, *first)
-                if lse:
-                    memory(lse, (logs.shape, (4 * logs.shape[1], 4), np.dtype(np.float32)))[...] = logs
-
-            return launch
-
-        return at
-
-    monkeypatch.setattr(sdpa_varlen, "ready", ready)
-    return launches
-
-
 def test_a_call_is_made_again_with_other_arrays(launches, monkeypatch) -> None:
     for seed in range(3):
         given = [on_gpu(x) for x in normal(PROBLEM, seed)]
         verify(PROBLEM, given, ww.attention(*given, causal=True, return_lse=True))
-        monkeypatch.setattr(sdpa, "common_library", None)  # from now on only calls that were made before
+        monkeypatch.setattr(forward, "views_of", None)  # from now on only calls that were made before
     assert [kernel for kernel, *_ in launches] == ["sm90.attention"] * 3
     assert len({counter for _, counter, _ in launches}) == 1 and {stream for *_, stream in launches} == {5}
 
@@ -150,7 +105,7 @@ def test_heads_inside_rows(launches, monkeypatch) -> None:
         out, lse = ww.attention(*given, causal=True, return_lse=True)
         verify(PROBLEM, given, (out, lse))
         assert out.strides == given[0].strides
-        monkeypatch.setattr(sdpa, "common_library", None)
+        monkeypatch.setattr(forward, "views_of", None)
 
 
 def test_out_is_written_again(launches, monkeypatch) -> None:
@@ -159,7 +114,7 @@ def test_out_is_written_again(launches, monkeypatch) -> None:
         found, lse = ww.attention(*given, causal=True, out=out, return_lse=True)
         assert found is out
         verify(PROBLEM, given, (out, lse))
-        monkeypatch.setattr(sdpa, "common_library", None)
+        monkeypatch.setattr(forward, "views_of", None)
 
 
 def test_out_that_lies_between_what_is_read_goes_the_long_way(launches, monkeypatch) -> None:
@@ -167,8 +122,8 @@ def test_out_that_lies_between_what_is_read_goes_the_long_way(launches, monkeypa
     q, k, v = normal(PROBLEM)
     beside, whole = (on_gpu(np.zeros((*q.shape[:3], 2, 64), q.dtype)) for _ in range(2))
     whole[..., 0, :] = q
-    given, long_way, library = [whole[..., 0, :], on_gpu(k), on_gpu(v)], list[Any](), sdpa.common_library
-    monkeypatch.setattr(sdpa, "common_library", lambda *given: long_way.append(1) or library(*given))
+    given, long_way, library = [whole[..., 0, :], on_gpu(k), on_gpu(v)], list[Any](), forward.views_of
+    monkeypatch.setattr(forward, "views_of", lambda *given: long_way.append(1) or library(*given))
     for out in (beside[..., 1, :], beside[..., 0, :], whole[..., 1, :]):
         verify(PROBLEM, given, ww.attention(*given, causal=True, out=out, return_lse=True))
     assert len(long_way) == 2
@@ -177,7 +132,7 @@ def test_out_that_lies_between_what_is_read_goes_the_long_way(launches, monkeypa
     assert str(caught.value) == "attention: out overlaps q; expected memory of its own: leave out= out"
 
 
-def test_packed_sequences_again(packed_launches, monkeypatch) -> None:
+def test_packed_sequences_again(launches, monkeypatch) -> None:
     """With other lengths, too: their sums are memory like any other."""
     problem, outs = Problem(1, 4, 2, 1, 1, 64, causal=True), []
     for seed, lengths in enumerate(([5, 0, 9], [1, 12, 1], [14, 0, 0])):
@@ -188,16 +143,16 @@ def test_packed_sequences_again(packed_launches, monkeypatch) -> None:
         outs.append(aligned((14, 4, 64), given.q.dtype))
         assert ww.attention_varlen(*arrays, causal=True, out=outs[-1]) is outs[-1]
         assert np.array_equal(outs[-1], found[0])
-        monkeypatch.setattr(sdpa_varlen, "common_library", None)
-    assert [kernel for kernel, *_ in packed_launches] == ["sm90.attention_varlen"] * 6
-    assert len({place for _, place, _ in packed_launches}) == 1
+        monkeypatch.setattr(varlen, "views_of", None)
+    assert [kernel for kernel, *_ in launches] == ["sm90.attention_varlen"] * 6
+    assert len({place for _, place, _ in launches}) == 1
 
 
-def test_other_packed_calls_go_the_long_way(packed_launches, monkeypatch) -> None:
+def test_other_packed_calls_go_the_long_way(launches, monkeypatch) -> None:
     given = [on_gpu(x) for x in packed(Problem(1, 4, 2, 1, 1, 64), [5, 0, 9], [8, 1, 7])]
-    long_way, library = list[Any](), sdpa_varlen.common_library
+    long_way, library = list[Any](), varlen.views_of
     ww.attention_varlen(*given, causal=True)
-    monkeypatch.setattr(sdpa_varlen, "common_library", lambda *given: long_way.append(1) or library(*given))
+    monkeypatch.setattr(varlen, "views_of", lambda *given: long_way.append(1) or library(*given))
     ww.attention_varlen(*given, causal=True)
     assert not long_way
     more = [*given[:3], *(on_gpu(starts([*lengths, 0])) for lengths in ([5, 0, 9], [8, 1, 7]))]
@@ -211,20 +166,20 @@ def test_other_calls_go_the_long_way(launches, monkeypatch) -> None:
     given = [on_gpu(x) for x in normal(PROBLEM)]
     ww.attention(*given, causal=True)
     long_way: list[Any] = []
-    library = sdpa.common_library
-    monkeypatch.setattr(sdpa, "common_library", lambda *given: long_way.append(1) or library(*given))
+    library = forward.views_of
+    monkeypatch.setattr(forward, "views_of", lambda *given: long_way.append(1) or library(*given))
     ww.attention(*given, causal=True)
     assert not long_way
     short = [x[:, :, :12] for x in given]
-    for arrays, options in (
+    for inputs, options in (
         (given, {"causal": True, "scale": 0.5}),
         (given, {"causal": True, "return_lse": True}),
         (given, {"causal": True, "explain": True}),
         (given, {"causal": True, "out": aligned(given[0].shape, given[0].dtype)}),
         ([short[0], *given[1:]], {"causal": True}),
     ):
-        ww.attention(*arrays, **options)
-    monkeypatch.setenv(sdpa_launch.SETTING, "0")
+        ww.attention(*inputs, **options)
+    monkeypatch.setenv(plan.SETTING, "0")
     ww.attention(*given, causal=True)
     assert len(long_way) == 6 and launches[-1][0] == "sm120.attention_cp_async"
 
@@ -232,7 +187,7 @@ def test_other_calls_go_the_long_way(launches, monkeypatch) -> None:
 def test_a_graph_has_a_counter_of_its_own(launches, monkeypatch) -> None:
     given = [on_gpu(x) for x in normal(PROBLEM)]
     for captured in (False, True, False):
-        monkeypatch.setattr(sdpa_arrays, "capturing", lambda _, state=captured: state)
+        monkeypatch.setattr(arrays, "capturing", lambda _, state=captured: state)
         ww.attention(*given, causal=True)
     first, second, third = (counter for _, counter, _ in launches)
     assert first == third != second

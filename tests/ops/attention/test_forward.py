@@ -12,7 +12,7 @@ import warpwright as ww
 from tests.kernels.attention.attention_helpers import normal, verify
 from warpwright.errors import UsageError
 from warpwright.kernels.attention import Problem
-from warpwright.ops.attention.plan import SETTING, choose
+from warpwright.ops.attention.plan import SETTING, choose_kernel
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 SMALL = Problem(1, 2, 1, 20, 30, 64)
@@ -90,7 +90,7 @@ def test_the_setting_is_read_at_every_call(monkeypatch) -> None:
     ],
 )
 def test_by_itself_it_uses_tma_for_many_keys(kv_len, arch, kernel, why) -> None:
-    found = choose(Problem(1, 1, 1, 8, kv_len, 64), arch, None)
+    found = choose_kernel(Problem(1, 1, 1, 8, kv_len, 64), arch, None)
     assert (found.kernel, found.why) == (kernel, why)
 
 

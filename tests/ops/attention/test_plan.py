@@ -1,8 +1,7 @@
-"""Launches of attention prepared for arrays on a GPU; here the GPU only notes what it is asked, in order."""
+"""Plans of attention bound to a GPU, which here only notes what it is asked, in order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,67 +10,69 @@ import pytest
 
 from warpwright import cuda
 from warpwright.kernels.attention import Problem
-from warpwright.ops.attention import backward as sdpa_backward
-from warpwright.ops.attention import plan as sdpa_launch
-from warpwright.ops.attention import varlen as sdpa_varlen
-from warpwright.ops.attention.backward import backward_job
-from warpwright.ops.attention.plan import geometry, job_of
-from warpwright.ops.attention.varlen import varlen_job
+from warpwright.ops.attention import backward, varlen
+from warpwright.ops.attention.plan import choose
+from warpwright.ops.binding import bind, geometry
 
 PROBLEM = Problem(1, 2, 2, 100, 100, 64)
 
 
+class Gpu:
+    """Notes contexts, tensor maps and launches."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def function(self, *_: Any, **__: Any) -> Any:
+        return SimpleNamespace(enter=lambda: self.asked.append("enter"), at=lambda *_: self.asked.append("launch"))
+
+
 @pytest.fixture
-def asked(monkeypatch) -> Iterator[list[str]]:
-    noted: list[str] = []
-
-    def function(*_: Any, **__: Any) -> Any:
-        return SimpleNamespace(enter=lambda: noted.append("enter"), at=lambda *_: noted.append("launch"))
-
-    monkeypatch.setattr(cuda, "device", lambda _: SimpleNamespace(function=function))
-    monkeypatch.setattr(cuda, "MovableMap", lambda _: lambda _: noted.append("map"))
-    for kept in (sdpa_launch.ready, sdpa_varlen.ready, sdpa_backward._ready):
-        kept.cache_clear()
-    yield noted
-    for kept in (sdpa_launch.ready, sdpa_varlen.ready, sdpa_backward._ready):
-        kept.cache_clear()
+def gpu(monkeypatch) -> Gpu:
+    made = Gpu()
+    monkeypatch.setattr(cuda, "MovableMap", lambda _: lambda _: made.asked.append("map"))
+    return made
 
 
-def test_a_context_comes_before_tensor_maps(asked) -> None:
-    """A thread that has none yet, such as autograd's, is refused them by the driver."""
-    layouts = (geometry(np.zeros((1, 2, 100, 64), PROBLEM.dtype)),) * 4
-    job = job_of(PROBLEM, "sm_90a", 132, None, memory=False)
-    at = sdpa_launch.ready(job, layouts, "cuda:0")
-    at((0,) * 4, 0, 0, 0)
-    assert asked == ["enter", *["map"] * 4, "launch"]
-    at((0, 0, 0, 16), 0, 0, 0)
-    assert asked[6:] == ["enter", "map", "launch"]  # those of other arrays lie where they lay
+def layouts(names: str, shape: tuple[int, ...], *plain: str) -> Any:
+    return tuple((name, geometry(np.zeros(shape, PROBLEM.dtype))) for name in names) + tuple(
+        (name, None) for name in plain
+    )
 
 
-def test_of_packed_sequences_too(asked) -> None:
-    layouts = (geometry(np.zeros((2, 100, 64), PROBLEM.dtype)),) * 4
-    at = sdpa_varlen.ready(varlen_job(PROBLEM, 100, 100, 132), layouts, "cuda:0")
-    at((0,) * 6, 0, 0, 0)
-    assert asked == ["enter", *["map"] * 4, "launch"]
-    at((0, 0, 0, 16, 0, 32), 0, 0, 0)
-    assert asked[6:] == ["enter", "map", "launch"]
+def test_a_context_comes_before_tensor_maps(gpu) -> None:
+    """The driver refuses a map to a thread without a context, such as autograd's."""
+    plan = choose(PROBLEM, "sm_90a", 132, None, workspace=False)
+    bound = bind(plan, layouts("qkvo", (1, 2, 100, 64), "lse", "workspace"), gpu)
+    bound((0,) * 6, 0)
+    assert gpu.asked == ["enter", *["map"] * 4, "launch"]
+    bound((0, 0, 0, 16, 0, 0), 0)
+    assert gpu.asked[6:] == ["enter", "map", "launch"]  # the maps of the other addresses are cached
 
 
-def test_nor_does_the_second_launch_come_first(asked) -> None:
-    """Keys of 64 heads that share one are shared out, and their parts are put together by another kernel."""
+def test_of_packed_sequences_too(gpu) -> None:
+    plain = "lse", "workspace", "cu_seqlens_q", "cu_seqlens_k"
+    bound = bind(varlen.choose(PROBLEM, 100, 100, 132), layouts("qkvo", (100, 2, 64), *plain), gpu)
+    bound((0,) * 8, 0)
+    assert gpu.asked == ["enter", *["map"] * 4, "launch"]
+    bound((0, 0, 0, 16, 0, 0, 0, 32), 0)
+    assert gpu.asked[6:] == ["enter", "map", "launch"]
+
+
+def test_the_second_launch_follows_the_first(gpu) -> None:
+    """Keys of 64 heads that share one are split among CTAs, and another kernel combines their parts."""
     problem = Problem(1, 64, 1, 1, 4096, 64)
-    layouts = [geometry(np.zeros((1, heads, rows, 64), problem.dtype)) for heads, rows in ((64, 1), (1, 4096))]
-    job = job_of(problem, "sm_90a", 132, None)
-    at = sdpa_launch.ready(job, (layouts[0], layouts[1], layouts[1], layouts[0]), "cuda:0")
-    at((0,) * 4, 0, 0, 0)
-    assert asked == ["enter", *["map"] * 3, "launch", "launch"]
+    q, k = layouts("qo", (1, 64, 1, 64)), layouts("kv", (1, 1, 4096, 64))
+    bound = bind(choose(problem, "sm_90a", 132, None), (q[0], *k, q[1], ("lse", None), ("workspace", None)), gpu)
+    bound((0,) * 6, 0)
+    assert gpu.asked == ["enter", *["map"] * 3, "launch", "enter", "launch"]
 
 
-def test_in_each_launch_of_the_gradients(asked) -> None:
-    job = backward_job(PROBLEM)
+def test_in_each_launch_of_the_gradients(gpu) -> None:
+    plan = backward.choose(PROBLEM)
     arrays = dict.fromkeys(("q", "k", "v", "o", "do", "dq", "dk", "dv"), np.zeros((1, 2, 100, 64), PROBLEM.dtype))
     arrays["lse"] = np.zeros((1, 2, 100), np.float32)
-    arrays |= {name: np.zeros(shape, np.float32) for name, shape in job.memory.items()}
-    layouts = tuple((name, geometry(array)) for name, array in arrays.items())
-    sdpa_backward._ready(job, layouts, "cuda:0")((0,) * len(arrays), 0)
-    assert [word for word in asked if word != "map"] == ["enter", "launch"] * 3 and asked[0] == "enter"
+    arrays |= {name: np.zeros(shape, np.float32) for name, shape in plan.scratch.items()}
+    known = (*((name, geometry(array)) for name, array in arrays.items()), ("dlse", None))
+    bind(plan, known, gpu)((0,) * len(known), 0)
+    assert [word for word in gpu.asked if word != "map"] == ["enter", "launch"] * 3 and gpu.asked[0] == "enter"

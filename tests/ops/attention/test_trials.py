@@ -1,4 +1,4 @@
-"""What `sdpa_trials` verifies and times, on a stand-in for a GPU whose kernels are NumPy."""
+"""What `trials` verifies and times, on a stand-in for a GPU whose kernels are NumPy."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 
 from tests.cuda.host_gpu import Driver
 from tests.kernels.attention.attention_helpers import normal
-from tests.ops.attention.test_bound_call import memory
+from tests.ops.host_kernels import memory
 from warpwright import cuda, targets
 from warpwright.cuda import memory as transfers
 from warpwright.kernels.attention import Problem, reference
-from warpwright.ops.attention import trials as sdpa_trials
+from warpwright.ops.attention import trials
 from warpwright.ops.attention.plan import SETTING
 
 PROBLEM = Problem(2, 4, 2, 30, 70, 64, causal=True)
@@ -52,17 +52,18 @@ def host(monkeypatch) -> SimpleNamespace:
     whether with a log-sum-exp and with a counter."""
     noted = SimpleNamespace(kernel=right, problem=PROBLEM, timed=[], started=[])
 
-    def ready(job: Any, layouts: Any, gpu: str) -> Any:
-        def at(places: Any, lse: int, counter: int, stream: int) -> Any:
+    def bind(plan: Any, layouts: Any, device: Any) -> Any:
+        def at(values: Any, stream: int) -> Any:
             def launch() -> None:
-                noted.started.append((job.choice.kernel, bool(lse), bool(counter)))
-                *given, o = (memory(place, layout) for place, layout in zip(places, layouts, strict=True))
+                *places, lse, workspace = values
+                noted.started.append((plan.kernel, bool(lse), bool(workspace)))
+                *given, o = (memory(place, layout) for place, (_, layout) in zip(places, layouts, strict=False))
                 sums = np.zeros(o.shape[:3], np.float32)
                 if lse:
                     sums = memory(lse, (sums.shape, sums.strides, sums.dtype))
                 noted.kernel(noted.problem, given, (o, sums))
 
-            return launch
+            return (launch,)
 
         return at
 
@@ -75,20 +76,20 @@ def host(monkeypatch) -> SimpleNamespace:
     driver = Driver()
     monkeypatch.delenv(SETTING, raising=False)
     monkeypatch.setattr(transfers, "driver", lambda: driver)
-    monkeypatch.setattr(sdpa_trials, "require", lambda: driver)
-    monkeypatch.setattr(sdpa_trials, "ready", ready)
-    monkeypatch.setattr(sdpa_trials, "torch_of", lambda: None)
+    monkeypatch.setattr(trials, "require", lambda: driver)
+    monkeypatch.setattr(trials, "bind", bind)
+    monkeypatch.setattr(trials, "torch_of", lambda: None)
     monkeypatch.setattr(cuda, "times", times)
     return noted
 
 
 def verified(problem: Problem = PROBLEM) -> list[bool]:
-    return [trial.verdict.verified for trial in sdpa_trials.measured(GPU, problem, normal(problem))]
+    return [trial.verdict.verified for trial in trials.measured(GPU, problem, normal(problem))]
 
 
-def test_each_way_is_verified_and_timed(host) -> None:
+def test_each_plan_is_verified_and_timed(host) -> None:
     told: list[str] = []
-    found = sdpa_trials.measured(GPU, PROBLEM, normal(PROBLEM), rounds=7, describe=told.append)
+    found = trials.measured(GPU, PROBLEM, normal(PROBLEM), rounds=7, describe=told.append)
     assert [(trial.kernel, trial.ours, trial.times.median) for trial in found] == [
         (NAMES[0], True, 1.0),
         (NAMES[1], True, 2.0),
@@ -114,7 +115,7 @@ def test_a_wrong_result_is_seen(host, kernel: Kernel) -> None:
 
 def test_the_setting_says_what_is_first(monkeypatch) -> None:
     monkeypatch.setenv(SETTING, "0")
-    assert list(sdpa_trials.ways(PROBLEM, GPU.spec)) == [NAMES[2], *NAMES[:2]]
+    assert list(trials.plans(PROBLEM, GPU.spec)) == [NAMES[2], *NAMES[:2]]
 
 
 @pytest.mark.parametrize(
@@ -124,16 +125,16 @@ def test_the_setting_says_what_is_first(monkeypatch) -> None:
         ("rtx5090", ["sm120.attention_cp_async 64 × 64", "sm120.attention 64 × 32"]),
     ],
 )
-def test_ways_of_other_devices(device: str, names: list[str]) -> None:
-    assert list(sdpa_trials.ways(PROBLEM, targets.DEVICES[device])) == names
+def test_plans_of_other_devices(device: str, names: list[str]) -> None:
+    assert list(trials.plans(PROBLEM, targets.DEVICES[device])) == names
 
 
 def test_of_many_pairs_the_last_queries_are_compared(host, monkeypatch) -> None:
-    monkeypatch.setattr(sdpa_trials, "COMPARED", 70 * 12)
+    monkeypatch.setattr(trials, "COMPARED", 70 * 12)
     assert verified() == [True] * 3
     host.kernel = wrong
     assert verified() == [False] * 3
-    monkeypatch.setattr(sdpa_trials, "COMPARED", 1)
+    monkeypatch.setattr(trials, "COMPARED", 1)
     host.kernel = right
     assert verified() == [True] * 3
 
@@ -152,10 +153,10 @@ class Torch:
 @pytest.fixture
 def torch(monkeypatch) -> Torch:
     made = Torch()
-    monkeypatch.setattr(sdpa_trials, "torch_of", lambda: made)
-    monkeypatch.setattr(sdpa_trials, "peer", made.peer)
-    monkeypatch.setattr(sdpa_trials, "host", lambda array, problem: array)
-    monkeypatch.setattr(sdpa_trials, "tensor_at", lambda _, pointer, shape, dtype, device: at(pointer, shape, dtype))
+    monkeypatch.setattr(trials, "torch_of", lambda: made)
+    monkeypatch.setattr(trials, "peer", made.peer)
+    monkeypatch.setattr(trials, "host", lambda array, problem: array)
+    monkeypatch.setattr(trials, "tensor_at", lambda _, pointer, shape, dtype, device: at(pointer, shape, dtype))
     return made
 
 
@@ -167,18 +168,18 @@ def at(pointer: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 def test_torch_runs_what_it_can(host, torch) -> None:
     square = Problem(2, 4, 2, 70, 70, 64, causal=True)
     host.problem = square
-    found = sdpa_trials.measured(GPU, square, normal(square))
+    found = trials.measured(GPU, square, normal(square))
     assert [(trial.kernel, trial.ours, trial.verdict.verified) for trial in found][3:] == [("torch cudnn", False, True)]
     assert host.timed[3:] == ["torch cudnn"]
     torch.lacking = ""
-    assert [trial.kernel for trial in sdpa_trials.measured(GPU, square, normal(square))][3:] == [
+    assert [trial.kernel for trial in trials.measured(GPU, square, normal(square))][3:] == [
         "torch cudnn",
         "torch flash",
     ]
 
 
 def test_torch_masks_other_keys_where_lengths_differ(host, torch) -> None:
-    assert len(sdpa_trials.measured(GPU, PROBLEM, normal(PROBLEM))) == 3
+    assert len(trials.measured(GPU, PROBLEM, normal(PROBLEM))) == 3
 
 
 def test_another_error_of_torch_is_one(host, torch, monkeypatch) -> None:
@@ -187,6 +188,6 @@ def test_another_error_of_torch_is_one(host, torch, monkeypatch) -> None:
 
     square = Problem(1, 1, 1, 70, 70, 64)
     host.problem = square
-    monkeypatch.setattr(sdpa_trials, "peer", fails)
+    monkeypatch.setattr(trials, "peer", fails)
     with pytest.raises(RuntimeError, match="illegal memory access"):
-        sdpa_trials.measured(GPU, square, normal(square))
+        trials.measured(GPU, square, normal(square))

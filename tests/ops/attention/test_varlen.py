@@ -78,7 +78,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"cu_k": starts([4, 4])}, {}, "attention: cu_seqlens_k ends with 8; expected 7, the rows of k"),
     ({"cu_k": starts([4, 1, 2])}, {}, "attention: cu_seqlens_q has 2 sequences and cu_seqlens_k 3; expected as many"),
     ({"q": Q[None]}, {}, "attention: q has shape (1, 5, 4, 64); expected three dimensions, (rows, heads, head_dim), "
-     "the rows of all sequences one behind the other"),
+     "the rows of all sequences one after the other"),
     ({"q": Q.astype(np.float32)}, {}, "attention: q is float32; expected bfloat16 or float16: "
      "q.astype(ml_dtypes.bfloat16) (8 significant bits)"),
     ({"v": V.astype(np.float16)}, {}, "attention: q is bfloat16 and v is float16; expected one dtype"),

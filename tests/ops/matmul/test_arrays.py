@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from warpwright.arrays.device import DeviceArray, overlap
-from warpwright.arrays.libraries import OTHER, Library, library_of
+from warpwright.arrays.device import DeviceArray
+from warpwright.arrays.libraries import OTHER, Library, library_of, overlap
 from warpwright.cuda import driver
 from warpwright.errors import UsageError
-from warpwright.ops.matmul import call as ops
-from warpwright.ops.matmul import plan as products
-from warpwright.ops.matmul.plan import FAMILIES, mappable
+from warpwright.ops.binding import mappable
+from warpwright.ops.matmul import call
+from warpwright.ops.matmul.plan import FAMILIES, slices_of
 from warpwright.report.verdict import judge
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -64,14 +64,9 @@ def test_leading_dimensions_broadcast(device: str, left: tuple[int, ...], right:
     np.testing.assert_allclose(d, exact, rtol=0, atol=1e-5)
 
 
-def test_leading_dimensions_of_a_alone_are_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    launches: list[Any] = []
-    original = ops._multiply
-    monkeypatch.setattr(ops, "_multiply", lambda *args: launches.append(args) or original(*args))
-    ww.matmul(normal(3, 2, 40, 24), normal(24, 16), device="h200")
-    assert len(launches) == 1
-    ww.matmul(normal(3, 40, 24), normal(3, 24, 16), device="b200")
-    assert len(launches) == 4
+def test_leading_dimensions_of_a_alone_are_one_launch() -> None:
+    assert len(list(ww.launches(ww.matmul, normal(3, 2, 40, 24), normal(24, 16), device="h200"))) == 1
+    assert len(list(ww.launches(ww.matmul, normal(3, 40, 24), normal(3, 24, 16), device="b200"))) == 3
 
 
 def transposed(*shape: int) -> Any:
@@ -105,13 +100,10 @@ def heads(batch: int, head: int, rows: int, columns: int) -> Any:
         (normal(2, 40, 23), normal(2, 23, 15), 1),
     ],
 )
-def test_what_lies_at_one_stride_is_one_launch(a: Any, b: Any, launches: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[Any] = []
-    original = ops._multiply
-    monkeypatch.setattr(ops, "_multiply", lambda *args: calls.append(args) or original(*args))
+def test_what_lies_at_one_stride_is_one_launch(a: Any, b: Any, launches: int) -> None:
     d = ww.matmul(a, b, device="h200", out_dtype=np.float32)
     np.testing.assert_allclose(d, np.matmul(a.astype(np.float64), b.astype(np.float64)), rtol=0, atol=1e-5)
-    assert len(calls) == launches
+    assert len(list(ww.launches(ww.matmul, a, b, device="h200"))) == launches
 
 
 @pytest.mark.parametrize(("step", "width"), [(1, 16), (2, 16), (1, 24), (1, 19)])
@@ -128,12 +120,7 @@ def test_a_batch_is_written_where_out_lies(step: int, width: int) -> None:
 
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize("out_dtype", [BFLOAT16, np.float32])
-def test_few_tiles_and_a_long_k_are_cut_into_slices(
-    layout: str, out_dtype: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    launches: list[Any] = []
-    original = products.launch
-    monkeypatch.setattr(products, "launch", lambda *args, **more: launches.append(args[0]) or original(*args, **more))
+def test_few_tiles_and_a_long_k_are_cut_into_slices(layout: str, out_dtype: Any) -> None:
     a, b = (
         (transposed if letter == "T" else normal)(*shape)
         for letter, shape in zip(layout, ((65, 8192), (8192, 70)), strict=True)
@@ -142,25 +129,23 @@ def test_few_tiles_and_a_long_k_are_cut_into_slices(
     d = ww.matmul(a, b, out=whole[:, 8:78], device="h200")
     assert judge(np.ascontiguousarray(d), a, b).verified
     assert (np.delete(whole, range(8, 78), axis=1) == 7).all()
-    assert [kernel.entry for kernel in launches] == ["gemm", "add_slices"]
+    entries = [each.kernel.entry for each in ww.launches(ww.matmul, a, b, device="h200")]
+    assert entries == ["gemm", "add_slices"]
 
 
 @pytest.mark.parametrize(("left", "right"), [((65, 8200), (8200, 70)), ((2, 65, 8192), (2, 8192, 70))])
-def test_where_k_cannot_be_cut_a_cluster_shares_it_out(left: Any, right: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    launches: list[Any] = []
-    original = products.launch
-    monkeypatch.setattr(products, "launch", lambda *args, **more: launches.append(args[0]) or original(*args, **more))
+def test_where_k_cannot_be_cut_a_cluster_shares_it_out(left: Any, right: Any) -> None:
     a, b = normal(*left), normal(*right)
     d = ww.matmul(a, b, device="h200", out_dtype=np.float32)
     np.testing.assert_allclose(d, a.astype(np.float64) @ b.astype(np.float64), rtol=0, atol=3e-3)
-    assert [kernel.entry for kernel in launches] == ["gemm_split"]
+    assert [each.kernel.entry for each in ww.launches(ww.matmul, a, b, device="h200")] == ["gemm_split"]
 
 
 @pytest.mark.parametrize(
     ("k", "most", "slices"), [(8192, 32, 32), (8200, 32, 1), (8208, 32, 1), (8224, 4, 2), (64, 1, 1)]
 )
 def test_slices_are_whole_tensor_maps(k: int, most: int, slices: int) -> None:
-    assert products.slices_of(k, most) == slices
+    assert slices_of(k, most) == slices
 
 
 @pytest.mark.parametrize("device", ["h200", "b200"])
@@ -183,7 +168,7 @@ def test_out_of_an_empty_sum_is_zeros(m: int, n: int, k: int) -> None:
 @pytest.mark.parametrize("wide", [False, True])
 def test_hopper_copies_no_dense_layout(layout: str, wide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where rows have gaps, in multiples of 16 bytes."""
-    monkeypatch.setattr(ops, "_copied", None)
+    monkeypatch.setattr(call, "_copied", None)
     a, b = normal(48, 72), normal(72, 40)
 
     def laid(matrix: Any, letter: str) -> Any:
@@ -302,9 +287,8 @@ def test_what_does_not_fit_together_is_one_clear_error(a: Any, b: Any, keywords:
 def test_an_unaligned_array_of_an_unknown_library_is_refused(pointer: int, strides: tuple[int, int]) -> None:
     array = Elsewhere((8, 16), pointer=pointer, strides=strides)
     view = OTHER.view(array)
-    call = ops.Call(OTHER, view, view, (8, 8), FLOAT16, ww.device("h200"), FAMILIES["sm_90a"], None)
     with pytest.raises(UsageError) as caught:
-        ops._operand(call, "a", view)
+        call._copied(OTHER, FAMILIES["sm_90a"], "a", array, view)
     assert str(caught.value) == (
         f"matmul: a lies at {pointer:#x} with strides of {strides} bytes; expected 16-bit elements whose rows or "
         "columns are dense and begin at multiples of 16 bytes; pass a copy"

@@ -71,7 +71,6 @@ def host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     noted = SimpleNamespace(judged=0, timed=[], driver=driver)
     monkeypatch.setattr(memory, "driver", lambda: driver)
     monkeypatch.setattr(trials, "require", lambda: driver)
-    monkeypatch.setattr(cuda, "encode", lambda tensor, pointer: (pointer, tensor))
     monkeypatch.setattr(cuda, "MovableMap", lambda tensor: lambda pointer: (pointer, tensor))
     monkeypatch.setattr(trials, "torch_matmul", lambda given: None)
 
@@ -144,7 +143,7 @@ def test_slices_of_k_are_two_launches_and_memory_between_them(host: SimpleNamesp
         result[...] = sums.sum(0)
 
     config = {"sliced": gemm.CONFIGS["64x64 stream, 4 slices"]}
-    found = trials.measured(Gpu("h200", adds, multiplies), 40, 24, 256, config)
+    found = trials.measured(Gpu("h200", multiplies, adds), 40, 24, 256, config)
     assert found.each["sliced"].verdict.verified and not host.driver.held
 
 
@@ -161,7 +160,7 @@ def test_the_ladder_of_blackwell_can_be_measured_too() -> None:
     given = trials.problem(Gpu("b200", right), 256, 256, 64, BFLOAT16, 0)
     with given as problem:
         for config in configs.values():
-            traced, grid, args = trials.blackwell_launch(config, problem)
-            pointers.append([type(argument).__name__ for argument in args[:3]])
-            assert grid[0] % 2 == 0 and traced.arch == "sm_100a"
-    assert pointers == [["TensorMap", "TensorMap", "DeviceArray"], ["TensorMap"] * 3]
+            (launch,) = trials.plan_of(config, problem).on(problem.arrays)
+            pointers.append([type(argument).__name__ for argument in launch.args[:3]])
+            assert launch.grid[0] % 2 == 0 and launch.kernel.arch == "sm_100a"
+    assert pointers == [["TensorMap", "TensorMap", "ndarray"], ["TensorMap"] * 3]

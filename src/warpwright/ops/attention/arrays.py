@@ -1,55 +1,60 @@
-"""What attention asks of the arrays that it is given, and what it makes: results, and memory of its own."""
+"""The arrays of attention: what they must be, the results, and the workspace."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from warpwright.arrays.device import DeviceArray, overlap, place
-from warpwright.arrays.libraries import Library, View
+from warpwright.arrays.device import DeviceArray
+from warpwright.arrays.libraries import OTHER, Library, View, location, overlap
+from warpwright.cuda.driver import driver
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
-from warpwright.kernels.attention.problem import DTYPES, Window
-from warpwright.ops.attention.plan import COUNTER, capturing
+from warpwright.kernels.attention.problem import DTYPES, Problem, Window
+from warpwright.ops.attention.plan import COUNTER
 from warpwright.run.devices import resolve
 
 __all__ = [
     "FLOAT32",
-    "address",
+    "as_bhsd",
     "axes",
     "check_alike",
     "check_extents",
     "check_out",
     "device_for",
     "extents",
-    "logical",
-    "made",
-    "memory",
-    "plain",
-    "shape_made",
+    "hopper_for",
+    "inputs_of",
+    "new_result",
+    "plain_options",
+    "problem_of",
+    "result_shape",
+    "workspace",
+    "workspace_address",
 ]
 
 Array = Any
+Axes = tuple[int, int]
 
 LAYOUTS = {"bhsd": (1, 2), "bshd": (2, 1)}  # axes of heads and of rows
 FLOAT32, WORD = np.dtype(np.float32), np.dtype(np.uint32)
 
 
-def plain(scale: Any, window: Any) -> tuple[float | None, Window | None]:
-    """Scale and window in types that do not change under the hands of who keeps them: a scale may be a tensor."""
+def plain_options(scale: Any, window: Any) -> tuple[float | None, Window | None]:
+    """Returns scale and window as immutable Python values, for the memo keeps them; a scale may be a tensor."""
     window = tuple(window) if isinstance(window, list) else window
     if scale is None or scale.__class__ is float:
         return scale, window
     try:
         return float(scale), window
     except (TypeError, ValueError, OverflowError):
-        return scale, window  # for `Problem`, which says what it expects
+        return scale, window  # `Problem` raises
 
 
-def axes(layout: str) -> tuple[int, int]:
-    """The axes of heads and of rows."""
+def axes(layout: str) -> Axes:
+    """Returns the axes of heads and of rows."""
     if layout not in LAYOUTS:
         raise UsageError(
             f"attention: layout={layout!r}; expected 'bhsd' for (batch, heads, rows, head_dim) or 'bshd' for (batch, "
@@ -58,9 +63,17 @@ def axes(layout: str) -> tuple[int, int]:
     return LAYOUTS[layout]
 
 
-def logical(library: Library, name: str, array: Array, heads: int, rows: int) -> View:
-    """An array's memory as (batch, heads, rows, head_dim)."""
-    view = library.view(array)
+def inputs_of(library: Library, views: Mapping[str, View], names: Iterable[str], layout: str) -> dict[str, View]:
+    """Returns the memory of named arrays as (batch, heads, rows, head_dim)."""
+    heads, rows = axes(layout)
+    found: dict[str, View] = {}
+    for name in names:
+        found[name] = as_bhsd(library, name, views[name], heads, rows)
+    return found
+
+
+def as_bhsd(library: Library, name: str, view: View, heads: int, rows: int) -> View:
+    """Returns an array's memory as (batch, heads, rows, head_dim)."""
     if len(view.shape) != 4:
         raise UsageError(
             f"attention: {name} has shape {tuple(view.shape)}; expected four dimensions, (batch, heads, rows, "
@@ -74,76 +87,98 @@ def logical(library: Library, name: str, array: Array, heads: int, rows: int) ->
     return view if heads < rows else view.swapaxes(heads, rows)
 
 
-def device_for(views: dict[str, View], device: Device | str | None) -> Device:
-    """The device that computes: the GPU that holds the arrays, or for host memory the one that is asked for."""
-    q = views["q"]
-    for name in ("k", "v"):
-        if place(views[name]) != place(q):
-            raise UsageError(
-                f"attention: q is on {place(q)} and {name} on {place(views[name])}; expected all on one device"
-            )
-    if not isinstance(q, DeviceArray):
+def device_for(views: Mapping[str, View], device: Device | str | None) -> Device:
+    """Returns the device that computes: the GPU that holds the arrays, or for host arrays the requested one."""
+    where = dict(zip("qkv", map(location, (views["q"], views["k"], views["v"])), strict=True))
+    for name in "kv":
+        if where[name] != where["q"]:
+            raise UsageError(f"attention: q is on {where['q']} and {name} on {where[name]}; expected all on one device")
+    if not isinstance(views["q"], DeviceArray):
         return resolve(device)
-    asked = device if isinstance(device, str) or device is None else device.name
-    if asked not in (None, "cuda", place(q)):
+    requested = device if isinstance(device, str) or device is None else device.name
+    if requested not in (None, "cuda", where["q"]):
         raise UsageError(
-            f"attention: q is on {place(q)} and device={asked!r}; expected that GPU: leave device= out, or pass copies "
-            "on the host"
+            f"attention: q is on {where['q']} and device={requested!r}; expected that GPU: leave device= out, or pass "
+            "copies on the host"
         )
-    return resolve(place(q))
+    return resolve(where["q"])
 
 
-def made(library: Library, like: Array, heads: int, rows: int) -> Array:
-    """An array of the shape of ``like``, dense, its axes in the order in memory that those of ``like`` have."""
-    shape, turned = shape_made(library, like, heads, rows)
-    found = library.empty(shape, library.view(like).dtype, like)
-    return found.swapaxes(*turned) if turned else found
+def hopper_for(views: Mapping[str, View], device: Device | str | None, what: str, otherwise: str) -> Device:
+    """Returns the device that computes ``what``, for which only Hopper has a kernel."""
+    on_host = not isinstance(views["q"], DeviceArray)
+    target = resolve(None, "sm_90a") if on_host and device is None else device_for(views, device)
+    if target.spec.arch != "sm_90a":
+        raise UsageError(
+            f"attention: given {what} on {target.name} ({target.spec.arch}); expected sm_90a, the only one with a "
+            f"kernel for them: {otherwise}"
+        )
+    return target
 
 
-def shape_made(library: Library, like: Array, heads: int, rows: int) -> tuple[tuple[int, ...], tuple[int, int] | None]:
-    """The shape of the dense array that a result is made as, and the axes that are then exchanged."""
-    steps, shape = library.view(like).strides, list(like.shape)
-    first, second = sorted((heads, rows))
+def new_result(library: Library, like: Array, view: View, layout: str) -> Array:
+    """Returns a dense array of the shape and dtype of ``like``, its axes in the same order in memory."""
+    shape, swap = result_shape(view, layout)
+    found = library.empty(shape, view.dtype, like)
+    return found.swapaxes(*swap) if swap else found
+
+
+def result_shape(view: View, layout: str) -> tuple[tuple[int, ...], Axes | None]:
+    """Returns the shape of the dense array that a result is made as, and the axes that are then exchanged."""
+    steps, shape = view.strides, list(view.shape)
+    first, second = sorted(axes(layout))
     if steps[first] >= steps[second] or shape[first] == 1 or shape[second] == 1:
         return tuple(shape), None
     shape[first], shape[second] = shape[second], shape[first]
     return tuple(shape), (first, second)
 
 
-_MEMORY: dict[tuple[str, str, int, bool], tuple[int, int, Array]] = {}  # words, address, and the array
+_WORKSPACES: dict[tuple[str, str, int, bool], tuple[int, int, Array]] = {}  # words, address, and the array
 
 
-def memory(library: Library, like: Array, gpu: str, stream: int, words: int) -> Array:
-    """Memory for a launch, at first 0. Those of a stream follow each other, and each leaves its counters at 0: that of
-    `COUNTER` words, or the first ones of a workspace, as many on one GPU for all of them. A graph has its own."""
-    return _held(library, like, gpu, stream, words)[-1]
+def workspace(library: Library, like: Array, q: View, gpu: str, stream: int, words: int | None) -> Any:
+    """Returns the workspace of a call: ``words`` zeros on the host, an address on a GPU, 0 for no words."""
+    if not words or library is OTHER:
+        return 0
+    return _workspace(library, like, gpu, stream, words)[1] if isinstance(q, DeviceArray) else np.zeros(words, WORD)
 
 
-def _held(library: Library, like: Array, gpu: str, stream: int, words: int) -> tuple[int, int, Array]:
+def workspace_address(library: Library, like: Array, gpu: str, words: int | None) -> Callable[[int], int]:
+    """Returns a function of a stream that returns the workspace's address there; 0 for no words."""
+    if not words:
+        return lambda stream: 0
+    small = library.empty((1,), WORD, like)  # in place of ``like``, which must not be kept alive
+    return lambda stream: _workspace(library, small, gpu, stream, words)[1]
+
+
+def _workspace(library: Library, like: Array, gpu: str, stream: int, words: int) -> tuple[int, int, Array]:
+    """Returns the words, the address and the array of the workspace of a stream; new ones are 0.
+
+    Launches of a stream follow each other and leave their counters at 0, so they share a workspace: one for kernels
+    that take a `COUNTER` alone, one for kernels whose workspace begins with counters, as many on one GPU for all of
+    them. A captured graph gets its own.
+    """
     if capturing(stream):
         return _zeros(library, like, words)
     key = library.name, gpu, stream, words == COUNTER
-    found = _MEMORY.get(key)
+    found = _WORKSPACES.get(key)
     if found is None or found[0] < words:
-        found = _MEMORY[key] = _zeros(library, like, words)
+        found = _WORKSPACES[key] = _zeros(library, like, words)
     return found
 
 
+def capturing(stream: int) -> bool:
+    """Returns whether a graph captures the stream, or whether the driver cannot say because one is captured."""
+    return any(driver().cuStreamIsCapturing(stream))
+
+
 def _zeros(library: Library, like: Array, words: int) -> tuple[int, int, Array]:
-    made = library.zeros((words,), WORD, like)
-    return words, library.pointer(made), made
+    array = library.zeros((words,), WORD, like)
+    return words, library.pointer(array), array
 
 
-def address(library: Library, like: Array, gpu: str, words: int) -> Callable[[int], int]:
-    """What gives the address of `memory` for a launch on a stream; 0 for no words."""
-    if not words:
-        return lambda stream: 0
-    small = library.empty((1,), WORD, like)  # stands for ``like``, which is not kept alive
-    return lambda stream: _held(library, small, gpu, stream, words)[1]
-
-
-def check_out(out: View, views: dict[str, View]) -> None:
-    """That ``out`` is an array for the result of ``views`` q, k and v."""
+def check_out(out: View, views: Mapping[str, View]) -> None:
+    """Raise UsageError unless ``out`` can hold the result of ``views`` q, k and v."""
     q = views["q"]
     if (out.shape, out.dtype) != (q.shape, q.dtype):
         raise UsageError(
@@ -152,15 +187,28 @@ def check_out(out: View, views: dict[str, View]) -> None:
         )
     if isinstance(out, np.ndarray) and not out.flags.writeable:
         raise UsageError("attention: out is read-only; expected an array that can be written")
-    if place(out) != place(q):
-        raise UsageError(f"attention: q is on {place(q)} and out on {place(out)}; expected all on one device")
-    for name, view in views.items():
-        if overlap(out, view):
+    if location(out) != location(q):
+        raise UsageError(f"attention: q is on {location(q)} and out on {location(out)}; expected all on one device")
+    for name in "qkv":
+        if overlap(out, views[name]):
             raise UsageError(f"attention: out overlaps {name}; expected memory of its own: leave out= out")
 
 
+def problem_of(views: Mapping[str, View], causal: bool, window: Window | None, scale: float | None) -> Problem | None:
+    """Returns the problem of q, k and v; None if the result has no element.
+
+    Raises UsageError unless the arrays fit together.
+    """
+    q, k = views["q"], views["k"]
+    check_extents(q, k, views["v"])
+    (batch, heads, q_len, head_dim), (_, kv_heads, kv_len, _) = q.shape, k.shape
+    if kv_len and 0 in q.shape:
+        return None
+    return Problem(batch, heads, kv_heads, q_len, kv_len, head_dim, q.dtype, causal, window, scale)
+
+
 def check_extents(q: View, k: View, v: View) -> None:
-    """What holds of arrays with a batch."""
+    """Raise UsageError unless q, k and v, arrays with a batch, fit together."""
     check_alike(q, k, v)
     if q.shape[0] != k.shape[0]:
         raise UsageError(
@@ -169,7 +217,7 @@ def check_extents(q: View, k: View, v: View) -> None:
 
 
 def check_alike(q: View, k: View, v: View) -> None:
-    """What holds of arrays with a batch and of packed ones."""
+    """Raise UsageError unless q, k and v, with a batch or packed, fit together."""
     if k.shape != v.shape:
         raise UsageError(f"attention: k is {extents(k)} and v is {extents(v)}; expected one shape for both")
     if q.shape[-1] != k.shape[-1]:
@@ -183,5 +231,5 @@ def check_alike(q: View, k: View, v: View) -> None:
 
 
 def extents(view: View) -> str:
-    """The shape, as an error says it."""
+    """Returns the shape in words."""
     return " × ".join(map(str, view.shape))

@@ -1,4 +1,4 @@
-"""`attention`: scaled dot-product attention on arrays, by the kernel that suits device, extents and type."""
+"""`attention`: scaled dot-product attention, by the kernel that suits device, extents and dtype."""
 
 from __future__ import annotations
 
@@ -6,26 +6,15 @@ import functools
 from typing import Any
 
 from warpwright.arrays.device import DeviceArray, reach
-from warpwright.arrays.libraries import OTHER, Library, View, common_library
+from warpwright.arrays.libraries import OTHER, Library, views_of
 from warpwright.gpu import Device
-from warpwright.kernels.attention.problem import Problem, Window
-from warpwright.ops.attention.arrays import (
-    FLOAT32,
-    address,
-    axes,
-    check_extents,
-    check_out,
-    device_for,
-    logical,
-    made,
-    memory,
-    plain,
-    shape_made,
-)
-from warpwright.ops.attention.bound_call import CALLS, Kept
-from warpwright.ops.attention.plan import Job, explained, geometry, given_setting, job_of, ready, run, setting, usable
+from warpwright.kernels.attention.problem import Window
+from warpwright.ops import binding
+from warpwright.ops.attention import arrays, plan
+from warpwright.ops.attention.bound_call import BoundCall
+from warpwright.ops.memo import MEMO
 
-__all__ = ["attention"]
+__all__ = ["attention", "describe"]
 
 Array = Any
 Axes = tuple[int, int]
@@ -50,17 +39,17 @@ def attention(
     ``q`` is (batch, heads, q_len, head_dim), ``k`` and ``v`` are (batch, kv_heads, kv_len, head_dim); with
     ``layout="bshd"`` heads and rows are exchanged in all of them and in the result. ``heads`` is a multiple of
     ``kv_heads``: as many neighbouring heads of q share one of k and v. The arrays are NumPy (with ml_dtypes), torch or
-    CuPy, and so is the result; what is on a GPU is used there, on the library's current stream, without waiting. Arrays
-    of any strides are used as they are where rows are dense and begin at multiples of 16 bytes; others are copied.
+    CuPy, and so is the result; arrays on a GPU are used there, on the library's current stream, without waiting. Arrays
+    of any strides are used in place where rows are dense and begin at multiples of 16 bytes; others are copied.
 
-    The last query stands at the last key. ``causal``: no query sees a key behind its own place (bottom-right aligned;
+    The last query stands at the last key. ``causal``: no query sees a key after its own position (bottom-right aligned;
     torch aligns top left, which differs where lengths do). ``window`` (left, right): nor one further away than that, in
-    keys; None for any distance. A query that sees no key has output 0. ``scale`` is 1 / √head_dim without a value.
+    keys; None for any distance. A query that sees no key has output 0. The default of ``scale`` is 1 / √head_dim.
 
     The dtype is bfloat16 or float16; head_dim is a multiple of 8 up to 256, computed as 64, 128 or 256, on Hopper also
     96 and 192. ``out`` is an array for the result, which overlaps no input. ``device`` is a name or Device (default:
-    the GPU that holds the arrays, else a real GPU if there is one, else ``b200``). Gives the result; with
-    ``return_lse`` also the log-sum-exp of each row, (batch, heads, q_len) of float32, natural logarithms; with
+    the GPU that holds the arrays, else a real GPU if there is one, else ``b200``). Returns the result;
+    with ``return_lse`` also the log-sum-exp of each row, (batch, heads, q_len) of float32, natural logarithms; with
     ``explain`` also an `Explanation`: which kernel ran, and why.
 
     The environment variable WARPWRIGHT_ATTENTION_TMA, read at every call, says whether a kernel with TMA runs: 1, 0, or
@@ -69,102 +58,100 @@ def attention(
     Raises UsageError for arrays of two libraries, places or dtypes, and for extents that do not fit together.
     """
     if scale is not None or window is not None:
-        scale, window = plain(scale, window)
+        scale, window = arrays.plain_options(scale, window)
     given = (q, k, v) if out is None else (q, k, v, out)
-    options = causal, scale, window, layout, device, return_lse, given_setting()
-    done = None if explain else CALLS.again(given, options)
-    if done is not None:
-        return done
-    library = common_library("attention", {"q": q, "k": k, "v": v, "out": out}, ("out",))
-    at = heads, rows = axes(layout)
-    views = {name: logical(library, name, each, heads, rows) for name, each in (("q", q), ("k", k), ("v", v))}
-    target = device_for(views, device)
-    shape = views["q"].shape
-    result = made(library, q, heads, rows) if out is None else out
-    view_out = logical(library, "out", result, heads, rows)
+    options = "attention", causal, scale, window, layout, device, return_lse, plan.read_setting()
+    bound = None if explain else MEMO.get(given, options)
+    if bound is not None:
+        result = bound(given)
+        if result is not None:
+            return result
+    keywords: dict[str, Any] = {"causal": causal, "scale": scale, "window": window, "layout": layout, "device": device}
+    call = describe(q, k, v, **keywords, out=out, return_lse=return_lse, explain=explain)
+    return call.run(given, options)
+
+
+def describe(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    causal: bool,
+    scale: float | None,
+    window: Window | None,
+    layout: str,
+    device: Device | str | None,
+    out: Array | None,
+    return_lse: bool,
+    explain: bool,
+) -> binding.Call:
+    """Returns the call of `attention` with these arguments, which has started nothing yet."""
+    given = {"q": q, "k": k, "v": v} | ({} if out is None else {"out": out})
+    library, views = views_of("attention", given)
+    inputs = arrays.inputs_of(library, views, given, layout)
+    target = arrays.device_for(inputs, device)
     if out is not None:
-        check_out(view_out, views)
-    lse = library.empty(shape[:3], FLOAT32, q) if return_lse else None
-    job = _job(views, causal, scale, window, target, library is not OTHER)
-    if job is not None:
-        _run(job, library, {"q": q, "k": k, "v": v, "out": result}, views | {"out": view_out}, lse, target, at)
-        _remember(job, library, given, options, views | {"out": view_out}, lse, target, at)
-    found = [result, *([lse] if return_lse else []), *([explained(job, target.name)] if explain else [])]
-    return found[0] if len(found) == 1 else tuple(found)
+        arrays.check_out(inputs["out"], inputs)
+    problem = arrays.problem_of(inputs, bool(causal), window, scale)
+    result = arrays.new_result(library, q, views["q"], layout) if out is None else out
+    lse = library.empty(tuple(inputs["q"].shape[:3]), arrays.FLOAT32, q) if return_lse else None
+    memory = {"o": library.view(result), "lse": None if lse is None else library.view(lse)}
+    chosen = None
+    if problem is not None:
+        spec = target.spec
+        chosen = plan.choose(problem, spec.arch, spec.sms, plan.setting(), library is not OTHER)
+    parts = [result, *([lse] if return_lse else []), *([plan.explain(chosen, target.name)] if explain else [])]
+    call = binding.Call(target, parts[0] if len(parts) == 1 else tuple(parts))
+    if chosen is not None:
+        in_place = _prepare(call, chosen, library, {"q": q, "k": k, "v": v, "o": result}, views | memory, layout)
+        if in_place and isinstance(inputs["q"], DeviceArray):
+            shape = arrays.result_shape(views["q"], layout)
+            call.entry = functools.partial(_entry, call, library, tuple(given.values()), lse, shape)
+    return call
 
 
-def _job(
-    views: dict[str, View], causal: bool, scale: float | None, window: Window | None, target: Device, memory: bool
-) -> Job | None:
-    """The launch, which may take ``memory``; None where the result has no element."""
-    q, k, v = (views[name] for name in "qkv")
-    check_extents(q, k, v)
-    (batch, heads, q_len, head_dim), (_, kv_heads, kv_len, _) = q.shape, k.shape
-    if kv_len and 0 in q.shape:
-        return None
-    extents = batch, heads, kv_heads, q_len, kv_len, head_dim
-    problem = _problem(extents, q.dtype, bool(causal), window, scale)
-    return job_of(problem, target.spec.arch, target.spec.sms, setting(), memory)
-
-
-@functools.lru_cache(maxsize=1024)
-def _problem(extents: tuple[int, ...], *options: Any) -> Problem:
-    return Problem(*extents, *options)  # type: ignore[arg-type]  # six extents, then dtype, causal, window, scale
-
-
-def _run(
-    job: Job,
+def _prepare(
+    call: binding.Call,
+    chosen: binding.Plan,
     library: Library,
-    arrays: dict[str, Array],
-    views: dict[str, View],
-    lse: Array | None,
-    target: Device,
-    at: Axes,
-) -> None:
-    """The launch; what the kernel cannot read or write in place goes through a dense copy."""
-    copies = {}
-    for name, view in views.items():
-        if not usable(view):
-            copies[name] = library.empty(tuple(arrays[name].shape), view.dtype, arrays[name])
-            if name != "out":
-                copies[name][...] = arrays[name]
-            views[name] = logical(library, name, copies[name], *at)
-    on_gpu = isinstance(views["q"], DeviceArray)
-    stream = library.stream(arrays["q"])() if on_gpu else 0
-    own = memory(library, arrays["q"], target.name, stream, job.words) if on_gpu and job.words else None
-    four = [views[name] for name in ("q", "k", "v", "out")]
-    lent = [None if each is None else library.view(each) for each in (lse, own)]
-    run(job, four, lent[0], target, lent[1], stream)
-    if "out" in copies:
-        arrays["out"][...] = copies["out"]
+    given: dict[str, Array],
+    views: dict[str, Any],
+    layout: str,
+) -> bool:
+    """Set the steps of ``call``; returns whether kernels read and write all arrays in place, else copies are made."""
+    q = given["q"]
+    call.stream = library.stream(q)() if isinstance(views["q"], DeviceArray) else 0
+    values: dict[str, Any] = {**arrays.inputs_of(library, views, given, layout), "lse": views["lse"]}
+    values["workspace"] = arrays.workspace(library, q, views["q"], call.device.name, call.stream, chosen.words)
+    copied = binding.unmappable(values, given)
+    for name in copied:
+        copy = library.empty(tuple(given[name].shape), views[name].dtype, q)
+        if name == "o":
+            call.finish.append(functools.partial(given["o"].__setitem__, ..., copy))
+        else:
+            copy[...] = given[name]
+        values |= arrays.inputs_of(library, {name: library.view(copy)}, [name], layout)
+    call.steps.append((chosen, values))
+    return not copied
 
 
-def _remember(
-    job: Job,
+def _entry(
+    call: binding.Call,
     library: Library,
     given: tuple[Array, ...],
-    options: tuple[Any, ...],
-    views: dict[str, View],
     lse: Array | None,
-    target: Device,
-    at: Axes,
-) -> None:
-    """Keep the launch of a call on a GPU whose arrays were all used in place."""
-    alike = [found for found in map(library.alike, given) if found is not None]
-    on_gpu = isinstance(views["q"], DeviceArray)
-    if not on_gpu or len(alike) < len(given) or not all(map(usable, views.values())):
-        return
-    q, layouts = given[0], tuple(map(geometry, views.values()))
-    shape, turned = shape_made(library, q, *at)
-    makes = len(given) == 3
-    kept = Kept(
+    result: tuple[tuple[int, ...], Axes | None],
+) -> BoundCall:
+    """Returns the call bound to the GPU."""
+    ((chosen, values),), (shape, swap), q = call.steps, result, given[0]
+    layouts, makes = binding.layouts_of(values), len(given) == 3
+    return BoundCall(
         pointer=library.pointer,
         stream=library.stream(q),
-        made=library.maker(shape, views["q"].dtype, q) if makes else None,
-        turned=turned if makes else None,
-        nbytes=tuple(map(reach, layouts)),
-        lse=None if lse is None else library.maker(tuple(lse.shape), FLOAT32, q),
-        memory=address(library, q, target.name, job.words or 0),
-        at=ready(job, layouts, target.name),
+        new_result=library.maker(shape, values["q"].dtype, q) if makes else None,
+        swap=swap if makes else None,
+        nbytes=tuple(reach(layout) for _, layout in layouts[:4] if layout),
+        new_lse=None if lse is None else library.maker(tuple(lse.shape), arrays.FLOAT32, q),
+        workspace=arrays.workspace_address(library, q, call.device.name, chosen.words),
+        bound=binding.bind(chosen, layouts, call.device),
     )
-    CALLS.keep(given, options, tuple(alike), kept)

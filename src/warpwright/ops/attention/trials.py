@@ -1,7 +1,7 @@
 """Attention measured on a real GPU beside torch's backends: ``warpwright bench attention``, and what ``bench/`` shares.
 
-All read the same Q, K and V. Each is verified first, ours over an output of NaN; then all are timed in turns, from cold
-L2.
+All read the same Q, K and V. Each is verified first, our kernels over an output of NaN; then all are timed in turns,
+from cold L2.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ from warpwright.arrays.device import DeviceArray
 from warpwright.cuda.driver import call, require
 from warpwright.cuda.memory import Transfers
 from warpwright.kernels.attention import Problem
-from warpwright.ops.attention.plan import COUNTER, Job, geometry, job_of, ready, setting
+from warpwright.ops.attention.plan import COUNTER, choose, setting
+from warpwright.ops.binding import Plan, bind, layouts_of, start, values_of
 from warpwright.ops.matmul.trials import NAN_BYTE, tensor_at, torch_of
 from warpwright.report.verdict import Verdict, judge_attention
 
-__all__ = ["PEERS", "Trial", "backend", "measured", "peer", "started", "ways"]
+__all__ = ["PEERS", "Trial", "backend", "measured", "peer", "plans", "run_of"]
 
 Array = NDArray[Any]
-Arrays = tuple[Array, Array, Array]
+Inputs = tuple[Array, Array, Array]
 Run = Callable[[], Any]
 
 PEERS = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION"}  # torch's names of its backends
-NO_KERNEL = "No available kernel"  # what torch says of a backend that does not do a problem
+NO_KERNEL = "No available kernel"  # torch's words if a backend does not compute a problem
 COMPARED = 2**25  # pairs of a query and a key of a head that are compared with float64
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The kernel that ran, whether it is ours, its seconds, and how its result differs from float64."""
+    """The kernel, whether it is ours, its times, and how its result differs from float64."""
 
     kernel: str
     ours: bool
@@ -47,15 +48,15 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Arrays of the host, the output and its log-sum-exp among them, and where they are on the GPU."""
+class Arrays:
+    """Arrays on the host, the output and its log-sum-exp among them, and their copies on the GPU."""
 
     device: cuda.Device
     problem: Problem
-    given: Arrays
+    given: Inputs
     o: Array
     lse: Array
-    memory: Array
+    workspace: Array
     transfers: Transfers
 
     def address(self, array: Array) -> int:
@@ -66,39 +67,42 @@ class Held:
         return DeviceArray(where, array.shape, array.strides, array.dtype, self.device.ordinal, None)
 
 
-def ways(problem: Problem, spec: targets.Device) -> dict[str, Job]:
-    """The launches that do ``problem``, by kernel and tile: what `warpwright.attention` takes, and with the other
-    setting of WARPWRIGHT_ATTENTION_TMA, or without memory of its own."""
-    found: dict[str, Job] = {}
-    for tma, memory in ((setting(), True), (True, True), (True, False), (False, True)):
-        job = job_of(problem, spec.arch, spec.sms, tma, memory)
-        found.setdefault(f"{job.choice.kernel} {' × '.join(map(str, job.config.tile))}", job)
+def plans(problem: Problem, spec: targets.Device) -> dict[str, Plan]:
+    """Returns the plans of ``problem``, by kernel and tile: the one that `warpwright.attention` chooses, those of the
+    other settings of WARPWRIGHT_ATTENTION_TMA, and those without a workspace."""
+    found: dict[str, Plan] = {}
+    for tma, workspace in ((setting(), True), (True, True), (True, False), (False, True)):
+        plan = choose(problem, spec.arch, spec.sms, tma, workspace)
+        found.setdefault(f"{plan.kernel} {' × '.join(map(str, plan.config.tile))}", plan)
     return found
 
 
-def started(job: Job, views: Sequence[DeviceArray], gpu: str, *, lse: int = 0, memory: int = 0, stream: int = 0) -> Run:
-    """A call that only starts ``job`` for Q, K, V and O; ``lse`` and ``memory`` are addresses, 0 for none."""
-    places = tuple(view.pointer for view in views)
-    return ready(job, tuple(map(geometry, views)), gpu)(places, lse, memory if job.words else 0, stream)
+def run_of(
+    plan: Plan, views: Sequence[DeviceArray], device: cuda.Device, *, lse: int = 0, workspace: int = 0, stream: int = 0
+) -> Run:
+    """Returns a function that only starts ``plan`` for Q, K, V and O; ``lse`` and ``workspace`` are addresses."""
+    memory = {"lse": lse, "workspace": workspace if plan.words else 0}
+    values: dict[str, Any] = {**dict(zip("qkvo", views, strict=True)), **memory}
+    return partial(start, bind(plan, layouts_of(values), device)(values_of(values), stream))
 
 
 def measured(
     device: cuda.Device,
     problem: Problem,
-    given: Arrays,
+    given: Inputs,
     *,
     rounds: int = 30,
     describe: Callable[[str], None] = lambda _: None,
 ) -> list[Trial]:
-    """Verify and time all `ways` of ``problem``, what `warpwright.attention` takes first, and then torch's backends
-    that do it; ``describe`` is told what is being done."""
-    jobs = ways(problem, device.spec)
-    with held(device, problem, given, max(job.words or COUNTER for job in jobs.values())) as arrays:
+    """Verify and time all `plans` of ``problem``, first the one that `warpwright.attention` chooses, and then torch's
+    backends that compute it; ``describe`` is called with the text of each step."""
+    found = plans(problem, device.spec)
+    with on_gpu(device, problem, given, max(plan.words or COUNTER for plan in found.values())) as arrays:
         verdicts: dict[str, Verdict] = {}
         runs: dict[str, Run] = {}
-        for name, job in jobs.items():
+        for name, plan in found.items():
             describe(f"{name}: compiled and verified")
-            runs[name], verdicts[name] = ours(job, arrays)
+            runs[name], verdicts[name] = ours(plan, arrays)
         mine = len(runs)
         for name, run in peers(arrays).items():
             describe(f"{name}: verified")
@@ -109,33 +113,32 @@ def measured(
 
 
 @contextlib.contextmanager
-def held(device: cuda.Device, problem: Problem, given: Arrays, words: int) -> Iterator[Held]:
-    """The arrays of ``problem`` on the GPU, and memory of so many ``words`` of 0."""
+def on_gpu(device: cuda.Device, problem: Problem, given: Inputs, words: int) -> Iterator[Arrays]:
+    """Yields the arrays of ``problem`` on the GPU, with a workspace of ``words`` zeros."""
     call(require().cuCtxSetCurrent(device.context))
     for array in given:
         array.flags.writeable = False
-    o, memory = np.empty_like(given[0]), np.zeros(words, np.uint32)
+    o, workspace = np.empty_like(given[0]), np.zeros(words, np.uint32)
     lse = np.empty((problem.batch, problem.heads, problem.q_len), np.float32)
-    with Transfers("attention", 0, (*given, o, lse, memory)) as transfers:
-        yield Held(device, problem, given, o, lse, memory, transfers)
+    with Transfers("attention", 0, (*given, o, lse, workspace)) as transfers:
+        yield Arrays(device, problem, given, o, lse, workspace, transfers)
 
 
-def ours(job: Job, arrays: Held) -> tuple[Run, Verdict]:
-    """A call that only starts ``job``, and how its result differs, in which every element was written."""
+def ours(plan: Plan, arrays: Arrays) -> tuple[Run, Verdict]:
+    """Returns a function that only starts ``plan``, and the verdict on its result, all of which it must write."""
     views = [arrays.on_gpu(array) for array in (*arrays.given, arrays.o)]
-    lse, memory = arrays.address(arrays.lse), arrays.address(arrays.memory)
+    lse, workspace = arrays.address(arrays.lse), arrays.address(arrays.workspace)
     for array in (arrays.o, arrays.lse):
         call(require().cuMemsetD8Async(arrays.address(array), NAN_BYTE, array.nbytes, 0))
-    started(job, views, arrays.device.name, lse=lse, memory=memory)()
+    run_of(plan, views, arrays.device, lse=lse, workspace=workspace)()
     arrays.transfers.download()
-    return started(job, views, arrays.device.name, memory=memory), judged(
-        arrays.problem, arrays.given, arrays.o, arrays.lse
-    )
+    verdict = judged(arrays.problem, arrays.given, arrays.o, arrays.lse)
+    return run_of(plan, views, arrays.device, workspace=workspace), verdict
 
 
-def judged(problem: Problem, given: Arrays, o: Array, lse: Array | None) -> Verdict:
-    """How the first and the last head differ from float64; of many queries the last ones are compared. All elements
-    must be finite."""
+def judged(problem: Problem, given: Inputs, o: Array, lse: Array | None) -> Verdict:
+    """Returns how the first and the last head differ from float64; of many queries the last ones are compared. All
+    elements must be finite."""
     heads = sorted({(0, 0), (problem.batch - 1, problem.heads - 1)})
     count = min(problem.q_len, max(1, COMPARED // problem.kv_len))
 
@@ -148,9 +151,9 @@ def judged(problem: Problem, given: Arrays, o: Array, lse: Array | None) -> Verd
     return replace(verdict, verified=verdict.verified and bool(np.isfinite(o).all()))
 
 
-def peers(arrays: Held) -> dict[str, Run]:
-    """Torch's backends that do the problem, by name: none where torch is not installed or cannot use the GPU, where it
-    would mask other keys, for it aligns top left, or where there is a window."""
+def peers(arrays: Arrays) -> dict[str, Run]:
+    """Returns torch's backends that compute the problem, by name: none if torch is not installed or cannot use the GPU,
+    would mask other keys, for it aligns top left, or if there is a window."""
     torch, problem, device = torch_of(), arrays.problem, arrays.device
     aligned = not problem.causal or problem.q_len == problem.kv_len
     if torch is None or problem.window is not None or not aligned:
@@ -161,10 +164,10 @@ def peers(arrays: Held) -> dict[str, Run]:
 
 
 def does(run: Run) -> bool:
-    """Whether a backend of torch has a kernel for what it is given."""
+    """Returns whether a backend of torch has a kernel for the problem."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it says of every backend why not
+            warnings.simplefilter("ignore")  # torch gives the reason of every backend
             run()
     except RuntimeError as error:
         if NO_KERNEL not in str(error):
@@ -174,7 +177,7 @@ def does(run: Run) -> bool:
 
 
 def peer(name: str, problem: Problem, tensors: Sequence[Any]) -> Any:
-    """Attention by a backend of torch, which raises rather than take another."""
+    """Returns attention by a backend of torch, which raises if it has no kernel."""
     import torch
 
     options = {"is_causal": problem.causal, "scale": problem.factor, "enable_gqa": problem.group > 1}
@@ -183,14 +186,14 @@ def peer(name: str, problem: Problem, tensors: Sequence[Any]) -> Any:
 
 
 def backend(name: str) -> Any:
-    """The context in which torch takes that one of `PEERS`."""
+    """Returns the context in which torch uses that one of `PEERS`."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     return sdpa_kernel(getattr(SDPBackend, PEERS[name]))
 
 
 def host(tensor: Any, problem: Problem) -> Array:
-    """The array of a tensor of 16 bits."""
+    """Returns the array of a tensor of 16-bit elements."""
     import torch
 
     array: Array = tensor.contiguous().view(torch.int16).cpu().numpy().view(problem.dtype)

@@ -1,47 +1,31 @@
-"""`attention_varlen`: attention of sequences of any lengths, packed one behind the other, on a Hopper GPU or a virtual
-one."""
+"""`attention_varlen`: attention of packed sequences of any lengths, on a Hopper GPU or a virtual one."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from warpwright import cuda, types
-from warpwright.arrays.device import DeviceArray, dense_strides, place, reach
-from warpwright.arrays.libraries import OTHER, Library, View, common_library
+from warpwright import types
+from warpwright.arrays.device import DeviceArray, dense_strides, reach
+from warpwright.arrays.libraries import Library, View, location, views_of
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.kernels.attention.problem import DTYPES, Problem, Window
 from warpwright.kernels.attention.sm90.plan import plan_varlen
 from warpwright.kernels.attention.sm90.varlen import kernel_of
-from warpwright.layout.tensor_map import TensorMap, ragged
-from warpwright.ops.attention.arrays import FLOAT32, address, check_alike, check_out, device_for, plain
-from warpwright.ops.attention.bound_call import CALLS, Kept
-from warpwright.ops.attention.plan import (
-    COUNTER,
-    KEPT_ADDRESSES,
-    SETTING,
-    Choice,
-    Geometry,
-    Job,
-    explained,
-    geometry,
-    given_setting,
-    setting,
-    usable,
-)
-from warpwright.run.devices import resolve
-from warpwright.run.launch import entry_point, launch
+from warpwright.ops import binding
+from warpwright.ops.attention import arrays, plan
+from warpwright.ops.attention.bound_call import BoundCall
+from warpwright.ops.memo import MEMO
 
-__all__ = ["attention_varlen", "ready", "varlen_job"]
+__all__ = ["attention_varlen", "choose", "describe"]
 
-ARCH = "sm_90a"
 INT32 = np.dtype(np.int32)
 STARTS = ("cu_seqlens_q", "cu_seqlens_k")
-FOUR = ("q", "k", "v", "out")
+FOUR = ("q", "k", "v", "o")
 Array = Any
 Views = Mapping[str, View]
 
@@ -65,62 +49,82 @@ def attention_varlen(
 
     ``q`` is (total_q, heads, head_dim), ``k`` and ``v`` are (total_k, kv_heads, head_dim). Sequence i has the queries
     ``q[cu_seqlens_q[i]:cu_seqlens_q[i + 1]]`` and the keys ``k[cu_seqlens_k[i]:cu_seqlens_k[i + 1]]``: both are arrays
-    (sequences + 1) of int32, sums of lengths, which may be 0, from 0 on. Its last query stands at its last key; a query
-    of a sequence without keys has output 0. The longest sequence need not be told.
+    (sequences + 1) of int32, sums of lengths, which may be 0, beginning with 0. Its last query stands at its last key;
+    a query of a sequence without keys has output 0. The call needs no greatest length.
 
-    On a GPU ``cu_seqlens_q`` and ``cu_seqlens_k`` are there too. Nobody waits for their values, so nobody checks them:
-    rows that belong to no sequence are left as they are, and no place beyond the arrays is read or written. Those of
-    the host are checked. All else is as for `warpwright.attention`, but arrays of the host go to the virtual ``h200``
-    where there is no real GPU of its kind and no ``device`` is named.
+    For arrays on a GPU ``cu_seqlens_q`` and ``cu_seqlens_k`` lie there too. The call does not wait for their values, so
+    it does not check them: rows of no sequence are left unwritten, and nothing beyond the arrays is read or written.
+    Values on the host are checked. All else is as for `warpwright.attention`, but arrays of the host go to the virtual
+    ``h200`` where there is no real Hopper GPU and no ``device`` is named.
 
-    Gives the result (total_q, heads, head_dim); with ``return_lse`` also the log-sum-exp (heads, total_q) of float32;
+    Returns the result (total_q, heads, head_dim); with ``return_lse`` also the log-sum-exp (heads, total_q) of float32;
     with ``explain`` also an `Explanation`.
 
     Raises UsageError for a GPU other than Hopper, the only one with a kernel for this, and as `warpwright.attention`.
     """
     if scale is not None or window is not None:
-        scale, window = plain(scale, window)
-    arrays = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "out": out}
-    given = tuple(array for name, array in arrays.items() if name != "out" or array is not None)
-    options = causal, scale, window, device, return_lse, given_setting()
-    done = None if explain else CALLS.again(given, options)
-    if done is not None:
-        return done
-    library = common_library("attention", arrays, ("out",))
-    views = {name: library.view(array) for name, array in arrays.items() if array is not None}
+        scale, window = arrays.plain_options(scale, window)
+    inputs = q, k, v, cu_seqlens_q, cu_seqlens_k
+    given = inputs if out is None else (*inputs, out)
+    options = "attention_varlen", causal, scale, window, device, return_lse, plan.read_setting()
+    bound = None if explain else MEMO.get(given, options)
+    if bound is not None:
+        result = bound(given)
+        if result is not None:
+            return result
+    keywords: dict[str, Any] = {"causal": causal, "scale": scale, "window": window, "device": device, "out": out}
+    return describe(*inputs, **keywords, return_lse=return_lse, explain=explain).run(given, options)
+
+
+def describe(
+    q: Array,
+    k: Array,
+    v: Array,
+    cu_seqlens_q: Array,
+    cu_seqlens_k: Array,
+    *,
+    causal: bool,
+    scale: float | None,
+    window: Window | None,
+    device: Device | str | None,
+    out: Array | None,
+    return_lse: bool,
+    explain: bool,
+) -> binding.Call:
+    """Returns the call of `attention_varlen` with these arguments, which has started nothing yet."""
+    given = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "out": out}
+    library, views = views_of("attention", given, ("out",))
     target = _target(views, device)
     _check_rows(library, views)
     _check_starts(library, views)
     if out is not None:
-        check_out(views["out"], {name: views[name] for name in "qkv"})
-    job = _job_of(views, bool(causal), scale, window, target)
+        arrays.check_out(views["out"], {name: views[name] for name in "qkv"})
     rows, heads, _ = views["q"].shape
     result = library.empty(tuple(views["q"].shape), views["q"].dtype, q) if out is None else out
-    lse = library.empty((heads, rows), FLOAT32, q) if return_lse else None
-    if job is not None:
-        _run(job, library, arrays | {"out": result, "lse": lse}, target)
-        _remember(job, library, given, options, views | {"out": library.view(result)}, lse, target)
-    elif 0 not in views["q"].shape:
+    lse = library.empty((heads, rows), arrays.FLOAT32, q) if return_lse else None
+    chosen = _plan(views, bool(causal), scale, window, target)
+    parts = [result, *([lse] if return_lse else []), *([plan.explain(chosen, target.name)] if explain else [])]
+    call = binding.Call(target, parts[0] if len(parts) == 1 else tuple(parts))
+    if chosen is not None:
+        in_place = _prepare(call, chosen, library, given | {"out": result}, lse)
+        if in_place and isinstance(views["q"], DeviceArray):
+            inputs = tuple(array for array in given.values() if array is not None)
+            call.entry = functools.partial(_entry, call, library, inputs, lse)
+    elif 0 not in views["q"].shape:  # no keys
         result[...] = 0
         if lse is not None:
             lse[...] = -np.inf
-    found = [result, *([lse] if return_lse else []), *([explained(job, target.name)] if explain else [])]
-    return found[0] if len(found) == 1 else tuple(found)
+    return call
 
 
 def _target(views: Views, device: Device | str | None) -> Device:
-    """The device that computes, which must be a Hopper GPU."""
-    on_host = not isinstance(views["q"], DeviceArray)
-    target = resolve(None, ARCH) if on_host and device is None else device_for(dict(views), device)
-    if target.spec.arch != ARCH:
+    """Returns the device that computes, which must be a Hopper GPU."""
+    otherwise = "warpwright.attention(q[None, first:stop], …, layout='bshd') for each sequence"
+    target = arrays.hopper_for(views, device, "packed sequences", otherwise)
+    if plan.setting() is False:
         raise UsageError(
-            f"attention: given packed sequences on {target.name} ({target.spec.arch}); expected {ARCH}, the only one "
-            "with a kernel for them: warpwright.attention(q[None, first:stop], …, layout='bshd') for each sequence"
-        )
-    if setting() is False:
-        raise UsageError(
-            f"attention: given packed sequences and {SETTING}=0; expected 1 or -1, for their kernel copies by TMA: "
-            "unset it"
+            f"attention: given packed sequences and {plan.SETTING}=0; expected 1 or -1, for their kernel copies by "
+            "TMA: unset it"
         )
     return target
 
@@ -131,13 +135,13 @@ def _check_rows(library: Library, views: Views) -> None:
         if len(views[name].shape) != 3:
             raise UsageError(
                 f"attention: {name} has shape {tuple(views[name].shape)}; expected three dimensions, (rows, heads, "
-                "head_dim), the rows of all sequences one behind the other"
+                "head_dim), the rows of all sequences one after the other"
             )
     if q.dtype not in DTYPES:
         raise UsageError(
             f"attention: q is {q.dtype}; expected bfloat16 or float16: q{library.rounding} (8 significant bits)"
         )
-    check_alike(q, k, v)
+    arrays.check_alike(q, k, v)
 
 
 def _check_starts(library: Library, views: Views) -> None:
@@ -151,9 +155,10 @@ def _check_starts(library: Library, views: Views) -> None:
                 f"attention: {name} has shape {tuple(starts.shape)}; expected (sequences + 1,), the first row of each "
                 "sequence and the end of the last one"
             )
-        if place(starts) != place(views["q"]):
+        if location(starts) != location(views["q"]):
             raise UsageError(
-                f"attention: q is on {place(views['q'])} and {name} on {place(starts)}; expected all on one device"
+                f"attention: q is on {location(views['q'])} and {name} on {location(starts)}; expected all on one "
+                "device"
             )
         if isinstance(starts, np.ndarray):
             _check_values(name, starts, rows, views[rows].shape[0])
@@ -179,113 +184,74 @@ def _check_values(name: str, starts: np.ndarray[Any, Any], array: str, rows: int
         raise UsageError(f"attention: {name} ends with {last}; expected {rows}, the rows of {array}")
 
 
-def _job_of(views: Views, causal: bool, scale: float | None, window: Any, target: Device) -> Job | None:
-    """The launch; None where the result has no element, or there are no keys."""
+def _plan(views: Views, causal: bool, scale: float | None, window: Any, target: Device) -> binding.Plan | None:
+    """Returns the plan; None if the result has no element, or there are no keys."""
     (total_q, heads, head_dim), (total_k, kv_heads, _) = views["q"].shape, views["k"].shape
     sequences = views["cu_seqlens_q"].shape[0] - 1
     if 0 in (total_q, heads, head_dim):
         return None
     q_len, kv_len = (max(1, total // sequences) for total in (total_q, total_k))
     problem = Problem(sequences, heads, kv_heads, q_len, kv_len, head_dim, views["q"].dtype, causal, window, scale)
-    return varlen_job(problem, total_q, total_k, target.spec.sms) if total_k else None
+    return choose(problem, total_q, total_k, target.spec.sms) if total_k else None
 
 
 @functools.lru_cache(maxsize=1024)
-def varlen_job(problem: Problem, total_q: int, total_k: int, sms: int) -> Job:
-    """The launch for ``problem.batch`` sequences of ``total_q`` queries and ``total_k`` keys in all, on a device of
-    ``sms`` SMs; lengths of ``problem`` are mean ones."""
+def choose(problem: Problem, total_q: int, total_k: int, sms: int) -> binding.Plan:
+    """Returns the plan for ``problem.batch`` packed sequences of ``total_q`` queries and ``total_k`` keys in all, on a
+    device of ``sms`` SMs; lengths of ``problem`` are mean ones."""
     found = plan_varlen(problem, total_q, total_k, sms=sms)
     kernel = kernel_of(found.config).trace(dtype=types.of_dtype(problem.dtype), bounds=found.bounds)
-    choice = Choice("sm90.attention_varlen", True, f"{problem.batch} sequences are packed")
-    return Job(choice, kernel, found.grid, found.config, found.scalars, COUNTER)
+    args = *FOUR, "lse", "workspace", *STARTS, *found.scalars
+    launches = (binding.Launch(kernel, found.grid, args),)
+    how: dict[str, Any] = {"kernel": "sm90.attention_varlen", "why": f"{problem.batch} sequences are packed"}
+    return binding.Plan(launches, found.config, plan.COUNTER, **how, mapped=_by_head, ragged=True)
 
 
-def _run(job: Job, library: Library, arrays: dict[str, Array], target: Device) -> None:
-    """The launch; what the kernel cannot read or write in place goes through a dense copy."""
-    held = {name: _placed(library, name, array) for name, array in arrays.items() if array is not None}
-    views = {name: library.view(array) for name, array in held.items()}
-    four = _four(views)
-    if isinstance(views["q"], DeviceArray):
-        stream = library.stream(arrays["q"])()
-        counter = 0 if library is OTHER else address(library, arrays["q"], target.name, COUNTER)(stream)
-        places = {name: view.pointer for name, view in views.items() if isinstance(view, DeviceArray)}
-        at = ready(job, tuple(map(geometry, four)), target.name)
-        at(tuple(places[name] for name in (*FOUR, *STARTS)), places.get("lse", 0), counter, stream)()
-    else:
-        more = [views.get("lse", 0), np.zeros(COUNTER, np.uint32), *(views[name] for name in STARTS)]
-        launch(job.kernel, job.grid, args=[*_mapped(job, four), *more, *job.scalars], device=target)
-    if held["out"] is not arrays["out"]:
-        arrays["out"][...] = held["out"]
+def _by_head(views: Views) -> Views:
+    """Returns Q, K, V and O, (rows, heads, head_dim), as (heads, rows, head_dim)."""
+    return {name: views[name].swapaxes(0, 1) for name in FOUR}
 
 
-def _four(views: Views) -> list[Any]:
-    """Q, K, V and O as (heads, rows, head_dim)."""
-    return [views[name].swapaxes(0, 1) for name in FOUR]
-
-
-def _placed(library: Library, name: str, array: Array) -> Array:
-    """The array, or a dense one in its place: of Q, K, V and O where a tensor map cannot describe it."""
-    view = library.view(array)
-    if _in_place(name, view):
-        return array
-    made = library.empty(tuple(view.shape), view.dtype, array)
-    if name != "out":
-        made[...] = array
-    return made
+def _prepare(
+    call: binding.Call, chosen: binding.Plan, library: Library, given: Mapping[str, Array], lse: Array | None
+) -> bool:
+    """Set the steps of ``call``; returns whether kernels read and write all arrays in place, else copies are made."""
+    q, in_place = given["q"], True
+    values: dict[str, Any] = {"q": 0, "k": 0, "v": 0, "o": 0, "lse": 0 if lse is None else library.view(lse)}
+    values |= {"workspace": 0, **dict.fromkeys(STARTS, 0)}
+    for name, parameter in zip(("q", "k", "v", "out", *STARTS), (*FOUR, *STARTS), strict=True):
+        array, view = given[name], library.view(given[name])
+        if not _in_place(parameter, view):
+            copy = library.empty(tuple(view.shape), view.dtype, q)
+            if name == "out":
+                call.finish.append(functools.partial(array.__setitem__, ..., copy))
+            else:
+                copy[...] = array
+            view, in_place = library.view(copy), False
+        values[parameter] = view
+    call.stream = library.stream(q)() if isinstance(values["q"], DeviceArray) else 0
+    values["workspace"] = arrays.workspace(library, q, values["q"], call.device.name, call.stream, chosen.words)
+    call.steps = [(chosen, values)]
+    return in_place
 
 
 def _in_place(name: str, view: View) -> bool:
+    """Returns whether kernels read or write the array in place: all but Q, K, V and O must be dense."""
     dense = tuple(view.strides) == dense_strides(view.shape, view.itemsize)
-    return dense or (name in FOUR and usable(view))
+    return dense or (name in FOUR and binding.mappable(view.swapaxes(0, 1)))
 
 
-def _remember(
-    job: Job,
-    library: Library,
-    given: tuple[Array, ...],
-    options: tuple[Any, ...],
-    views: Views,
-    lse: Array | None,
-    target: Device,
-) -> None:
-    """Keep the launch of a call on a GPU whose arrays were all used in place."""
-    alike = [found for found in map(library.alike, given) if found is not None]
-    on_gpu = isinstance(views["q"], DeviceArray)
-    if not on_gpu or len(alike) < len(given) or not all(_in_place(*each) for each in views.items()):
-        return
-    q, layouts = given[0], tuple(map(geometry, _four(views)))
-    makes = len(given) == len(FOUR) - 1 + len(STARTS)
-    kept = Kept(
+def _entry(call: binding.Call, library: Library, given: tuple[Array, ...], lse: Array | None) -> BoundCall:
+    """Returns the call bound to the GPU."""
+    ((chosen, values),), q = call.steps, given[0]
+    layouts, makes = binding.layouts_of(values), len(given) == len(FOUR) - 1 + len(STARTS)
+    return BoundCall(
         pointer=library.pointer,
         stream=library.stream(q),
-        made=library.maker(tuple(views["q"].shape), views["q"].dtype, q) if makes else None,
-        turned=None,
-        nbytes=tuple(map(reach, layouts)),
-        lse=None if lse is None else library.maker(tuple(lse.shape), FLOAT32, q),
-        memory=address(library, q, target.name, COUNTER),
-        at=ready(job, layouts, target.name),
+        new_result=library.maker(tuple(values["q"].shape), values["q"].dtype, q) if makes else None,
+        swap=None,
+        nbytes=tuple(reach(layout) for _, layout in layouts[:4] if layout),
+        new_lse=None if lse is None else library.maker(tuple(lse.shape), arrays.FLOAT32, q),
+        workspace=arrays.workspace_address(library, q, call.device.name, chosen.words),
+        bound=binding.bind(chosen, layouts, call.device),
     )
-    CALLS.keep(given, options, tuple(alike), kept)
-
-
-def _mapped(job: Job, views: list[Any]) -> list[TensorMap]:
-    """Ragged tensor maps of Q, K, V and O."""
-    uses = [job.kernel.maps[name] for name in "qkvo"]
-    return [ragged(view, use.box, swizzle=use.swizzle) for view, use in zip(views, uses, strict=True)]
-
-
-@functools.lru_cache(maxsize=1024)
-def ready(job: Job, layouts: tuple[Geometry, ...], gpu: str) -> Callable[[tuple[int, ...], int, int, int], cuda.Launch]:
-    """The launch on ``gpu`` of arrays that lie so: made of the addresses of Q, K, V, O and the first rows, those of
-    log-sum-exp and of a counter (0 for none), and the stream."""
-    device, entry = cuda.device(gpu), entry_point(job.kernel)
-    function = device.function(entry.module, entry.name, job.kernel.threads, job.kernel.cluster, job.kernel.smem_bytes)
-    nowhere = [DeviceArray(0, *layout, None, None) for layout in layouts]
-    encoders = [functools.lru_cache(KEPT_ADDRESSES)(cuda.MovableMap(tensor)) for tensor in _mapped(job, nowhere)]
-
-    def at(places: tuple[int, ...], lse: int, counter: int, stream: int) -> cuda.Launch:
-        function.enter()  # as in `sdpa_launch.ready`
-        given = [encode(place) for encode, place in zip(encoders, places, strict=False)]
-        return function.at(job.grid, (*given, lse, counter, *places[len(encoders) :], *job.scalars), stream)
-
-    return at

@@ -1,41 +1,34 @@
-"""Whole operations on arrays: each chooses the device, the kernel and its configuration, and launches it."""
+"""`matmul`: matrix products on arrays, by the kernel that suits device, extents and dtype."""
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
 from math import prod
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from warpwright.arrays.device import DeviceArray, device_array, dtype_named, overlap, place, reach
-from warpwright.arrays.libraries import OTHER, Library, View, common_library
+from warpwright.arrays.device import DeviceArray, dtype_named, reach
+from warpwright.arrays.libraries import OTHER, Library, View, location, overlap, views_of
 from warpwright.errors import PrecisionWarning, UsageError
 from warpwright.gpu import Device
-from warpwright.ops.matmul.bound_call import ROW_BYTES, Repeat, again, alike, keep
-from warpwright.ops.matmul.epilogue import NONE, Extras, checked
-from warpwright.ops.matmul.plan import (
-    DEFAULT_LEVEL,
-    FLOAT8,
-    Family,
-    Operand,
-    family_of,
-    geometry,
-    mappable,
-    prepared,
-    round_up,
-)
+from warpwright.kernels.reference import finished
+from warpwright.ops import binding
+from warpwright.ops.binding import MAP_BYTES, as_strided, geometry, mappable
+from warpwright.ops.matmul import epilogue, measurements, plan
+from warpwright.ops.matmul.bound_call import BoundCall
+from warpwright.ops.matmul.plan import DEFAULT_LEVEL, FLOAT8, PLAIN, Family, round_up
+from warpwright.ops.memo import MEMO
 from warpwright.run.devices import resolve
 
-__all__ = ["DEFAULT_LEVEL", "matmul"]
+__all__ = ["DEFAULT_LEVEL", "describe", "matmul"]
 
 Array = Any
 Shape = tuple[int, ...]
-Given = tuple[Any, Any, Any]  # bias, scale_a, scale_b
+Matrices = dict[str, View]  # a (…, M, K), b (…, N, K) and d (…, M, N)
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOAT16 = np.dtype(np.float16)
@@ -58,109 +51,244 @@ def matmul(
 ) -> Array:
     """``a @ b`` on tensor cores: ``a`` (…, M, K) times ``b`` (…, K, N) gives (…, M, N), accumulated in float32.
 
-    ``a`` and ``b`` are arrays of one library, NumPy, torch or CuPy, and so is the result; what is on a GPU is used
-    there, on the library's current stream, without waiting. Arrays of other libraries on a GPU (DLPack,
-    ``__cuda_array_interface__``) are taken as matrices, with ``out``. Leading dimensions broadcast as in
-    ``np.matmul``; on Hopper those that lie at one stride in each of ``a``, ``b`` and the result, as in dense arrays,
-    are one launch (where only ``a`` has some they join M), else each product is a launch of its own.
+    ``a`` and ``b`` are arrays of one library, NumPy, torch or CuPy, and so is the result; arrays on a GPU are
+    used there, on the library's current stream, without waiting. Arrays of other libraries on a GPU (DLPack,
+    ``__cuda_array_interface__``) must be matrices, with ``out``. Leading dimensions broadcast as in ``np.matmul``; on
+    Hopper those with one stride in each of ``a``, ``b`` and the result, as in dense arrays, are one launch (if only
+    ``a`` has any they join M), else every pair of matrices is a launch of its own.
 
     ``a`` and ``b`` have one dtype: bfloat16 (ml_dtypes), float16, or float32, which is rounded to bfloat16 with a
-    PrecisionWarning; on Hopper also float8_e4m3fn and float8_e5m2, mixed too. There the tensor core sums up 128
-    products in 14 bits, and these sums are added up in float32. ``out_dtype`` is bfloat16, float16 or float32; without
-    it, the dtype of ``out`` or the inputs, and bfloat16 for float8.
+    PrecisionWarning; on Hopper also float8_e4m3fn and float8_e5m2, mixed too. There the tensor core sums 128 products
+    in 14 bits, and the kernel adds these sums in float32. ``out_dtype`` is bfloat16, float16 or float32; the default is
+    the dtype of ``out`` or the inputs, and bfloat16 for float8.
 
     The result is ``activation(scale_a * scale_b * (a @ b) + bias)``, computed in float32 and rounded once. A scale is
-    a number or an array of one float32 element; one on the GPU is read there, without waiting. ``bias`` (N,) is
-    bfloat16, float16 or float32. ``activation`` is "relu", "gelu" (the exact one, with erf) or "silu". On Hopper all of
-    it belongs to the kernel; on Blackwell NumPy does it, so only for arrays of the host.
+    a number or an array of one float32 element; a scale on the GPU is read there, without waiting. ``bias`` (N,) is
+    bfloat16, float16 or float32. ``activation`` is "relu", "gelu" (the exact one, with erf) or "silu". On Hopper the
+    kernel computes all of it; on Blackwell NumPy does, so only for arrays of the host.
     ``out`` is an array for the result, which overlaps neither input; it is returned.
     ``device`` is a name or Device (default: the GPU that holds the arrays, else a real GPU if there is one, else
-    ``b200``). ``level`` is the rung of the GEMM ladder: on Blackwell 1 to 10 (default 10), on Hopper 1 to 8 (default:
+    ``b200``). ``level`` is the level of the GEMM ladder: on Blackwell 1 to 10 (default 10), on Hopper 1 to 8 (default:
     the fastest known for these extents).
 
-    On Hopper an operand is used as it is where its rows or its columns are dense and begin at multiples of 16 bytes:
-    all four layouts. On Blackwell, and for float8, the kernel reads both along K, so a transposed view ``w.T`` of a
-    row-major ``w`` is used as it is, and a row-major ``b`` is copied first. Every other operand is copied, as is a
+    On Hopper an operand is used in place if its rows or its columns are dense and begin at multiples of 16 bytes: all
+    four layouts. On Blackwell, and for float8, the kernel reads both along K, so a transposed view ``w.T`` of a
+    row-major ``w`` is used in place, and a row-major ``b`` is copied first. Every other operand is copied, as is a
     result whose rows cannot begin at multiples of 16 bytes, and a bias of an odd number of elements.
     M = 0 or N = 0 gives an empty result, K = 0 sums of zero; NaN and infinity propagate as in IEEE arithmetic.
 
-    Raises UsageError for arrays of two libraries, places or dtypes, and for extents that do not fit together.
+    Raises UsageError for arrays of two libraries, devices or dtypes, and for extents that do not fit together.
     """
-    done = again(a, b, out, bias, scale_a, scale_b, activation, out_dtype, device, level)
-    if done is not None:
-        return done
-    given = bias, scale_a, scale_b
-    call = _checked(a, b, out, given, activation, out_dtype, device, level)
-    d = call.library.empty(call.shape, call.dtype, a) if out is None else out
-    if 0 in call.shape:
-        return d
-    if call.a.shape[-1] == 0:
-        a, b = _of_zeros(call, a, b)
-    products = list(_products(call, a, b, d))
-    for product in products:
-        _multiply(call, *product)
-    if call.a.shape[-1] and isinstance(call.a, DeviceArray):
-        _remember(call, (a, b, out, *given), (activation, out_dtype, device, level), d, products)
-    return d
+    given: tuple[Array, ...] = (a, b)
+    options: tuple[Any, ...] = ("matmul", activation, out_dtype, device, level)
+    if bias is None and scale_a is None and scale_b is None:
+        if out is not None:
+            given, options = (a, b, out), ("matmul", activation, out_dtype, device, level, "out")
+    else:
+        given, options = memo_key(a, b, out, bias, scale_a, scale_b, *options)
+    bound = MEMO.get(given, options)
+    if bound is not None:
+        d = bound(a, b, out, bias, scale_a, scale_b)
+        if d is not None:
+            return d
+    keywords: dict[str, Any] = {"bias": bias, "activation": activation, "scale_a": scale_a, "scale_b": scale_b}
+    call = describe(a, b, **keywords, out=out, out_dtype=out_dtype, device=device, level=level)
+    return call.run(given, options)
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call that can be done: the memory of its operands, the shape and dtype of D, where and how it runs, and what
-    follows the sums."""
-
-    library: Library
-    a: View
-    b: View
-    shape: Shape
-    dtype: np.dtype[Any]
-    device: Device
-    family: Family
-    level: int | None
-    extras: Extras = NONE
+def memo_key(
+    a: Array, b: Array, out: Array, bias: Array, scale_a: Any, scale_b: Any, *options: Any
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Returns the arrays and options by which the memo knows a call; ``options`` begin with the operator's name."""
+    if bias is None and scale_a is None and scale_b is None:
+        return ((a, b), options) if out is None else ((a, b, out), (*options, "out"))
+    given, present = [a, b], [False, False, False, False]
+    for number, value in enumerate((out, bias, scale_a, scale_b)):
+        if value is not None:
+            given.append(value)
+            present[number] = True
+    return tuple(given), (*options, *present)
 
 
-def _of_zeros(call: Call, a: Array, b: Array) -> tuple[Array, Array]:
-    """Operands of zeros, for a sum over nothing."""
-    dtype = BFLOAT16 if call.a.dtype == FLOAT32 else call.a.dtype
-    (m, n), k = call.shape[-2:], ROW_BYTES
-    shapes = (*call.a.shape[:-2], m, k), (*call.b.shape[:-2], k, n)
-    return call.library.zeros(shapes[0], dtype, a), call.library.zeros(shapes[1], dtype, b)
-
-
-def _products(call: Call, a: Array, b: Array, d: Array) -> Iterator[tuple[Array, Array, Array]]:
-    """The products (M, K), (K, N), (M, N) that ``a @ b`` is made of; with a batch in front where one launch does it."""
-    if call.library is OTHER:
-        yield call.a, call.b, device_array(d)
-        return
-    views, leading = [call.library.view(array) for array in (a, b, d)], call.shape[:-2]
-    steps = [_leading_strides(view, leading) for view in views]
-    if a.shape[:-2] == leading and not any(steps[1]) and _joins(views[0]) and _joins(views[2]):
-        yield a.reshape(-1, a.shape[-1]), b[(0,) * (b.ndim - 2)], d.reshape(-1, d.shape[-1])
-        return
-    outer = _first_joined(leading, steps) if call.family.batches else len(leading)
-    for index in np.ndindex(*leading[:outer]):
-        yield (
-            _at(a, index, steps[0], len(leading)),
-            _at(b, index, steps[1], len(leading)),
-            _at(d, index, steps[2], len(leading)),
+def describe(
+    a: Array,
+    b: Array,
+    *,
+    bias: Array | None,
+    activation: str | None,
+    scale_a: Array | float | None,
+    scale_b: Array | float | None,
+    out: Array | None,
+    out_dtype: Any,
+    device: Device | str | None,
+    level: int | None,
+) -> binding.Call:
+    """Returns the call of `matmul` with these arguments, which has started nothing yet."""
+    library, views = views_of("matmul", {"a": a, "b": b, "out": out, "bias": bias}, ("out", "bias"))
+    for name in "ab":
+        _check_operand(name, views[name], library)
+    _check_pair(views["a"], views["b"], library)
+    shape = (*_leading(views["a"], views["b"]), views["a"].shape[-2], views["b"].shape[-1])
+    default = BFLOAT16 if views["a"].dtype in FLOAT8 else views["a"].dtype
+    dtype = _output_dtype(out_dtype, default if out is None else views["out"].dtype)
+    if out is not None:
+        _check_out(views["out"], shape, dtype, views["a"], views["b"])
+    target = _device_for(views["a"], views["b"], device)
+    family = plan.family_of(target.spec)
+    _check_float8(views["a"], family, target, level)
+    args = epilogue.NONE
+    if not (bias is None and activation is None and scale_a is None and scale_b is None):
+        args = epilogue.check_epilogue(library, views["a"], shape[-1], bias, activation, scale_a, scale_b, out)
+    if views["a"].dtype == FLOAT32:
+        warnings.warn(
+            "matmul rounds float32 inputs to bfloat16 (8 significant bits); "
+            f"pass {library.rounding} to say so yourself",
+            PrecisionWarning,
+            stacklevel=3,
         )
+    d = library.empty(shape, dtype, a) if out is None else out
+    call = binding.Call(target, d)
+    if 0 not in shape:
+        _prepare(call, library, family, args, level, (a, b, d))
+        if isinstance(views["a"], DeviceArray) and library is not OTHER:
+            call.entry = functools.partial(_entry, call, library, (a, b, d, bias))
+    return call
+
+
+def _prepare(
+    call: binding.Call,
+    library: Library,
+    family: Family,
+    args: epilogue.EpilogueArgs,
+    level: int | None,
+    arrays: tuple[Array, Array, Array],
+) -> None:
+    """Set the steps of ``call``: one plan, and for each launch its matrices or batches."""
+    a, b, d = arrays
+    view_a, view_b, view_d = map(library.view, arrays)
+    if len(view_d.shape) > 2 and _joins(view_a, view_b, view_d):
+        rows = prod(d.shape[:-1])
+        a, b, d = a.reshape(rows, a.shape[-1]), b[(0,) * (b.ndim - 2)], d.reshape(rows, d.shape[-1])
+        view_a, view_b, view_d = map(library.view, (a, b, d))
+    right = view_b.swapaxes(-1, -2)
+    inner = view_a.shape[-1]
+    left_in_place = binding.in_place(view_a, family.majors.get(view_a.dtype, ())) if inner else None
+    right_in_place = binding.in_place(right, family.majors.get(right.dtype, ())) if inner else None
+    writable = mappable(view_d)
+    left, major_a = left_in_place or _copied(library, family, "a", a, view_a)
+    right, major_b = right_in_place or _copied(library, family, "b", b.swapaxes(-1, -2), right)
+    n = view_d.shape[-1]
+    dense = view_d.strides[-2] == n * view_d.itemsize or view_d.shape[-2] == 1
+    writable &= family.gaps or (dense and n * view_d.itemsize % MAP_BYTES == 0)
+    plain = family.epilogue or args.epilogue == PLAIN
+    target = view_d if writable and plain else _stage(call, library, args, d, plain)
+    views = {"a": left, "b": right, "d": target}
+    steps = [views] if len(target.shape) == 2 else list(_steps(views, family.batches))
+    first, spec, on_gpu = steps[0], call.device.spec, isinstance(target, DeviceArray)
+    layouts = geometry(first["a"]), geometry(first["b"]), geometry(first["d"])
+    tuned = measurements.choices(spec.name, left.itemsize) if spec.arch == "sm_90a" and level is None else ()
+    how = args.epilogue if family.epilogue else PLAIN, args.columns, tuned, library is not OTHER
+    chosen = plan.choose(*layouts, (major_a, major_b), level, spec.arch, spec.sms, *how)
+    values: dict[str, Any] = {"bias": args.bias, "scale_a": args.scale_a, "scale_b": args.scale_b, "alpha": args.alpha}
+    values[plan.SCRATCH] = None
+    for name, shape in chosen.scratch.items():
+        values[name] = library.view(library.empty(shape, FLOAT32, d)) if on_gpu else np.empty(shape, FLOAT32)
+        if not on_gpu:
+            steps = [_stage_sum(call, matrices, shape) for matrices in steps]
+    call.stream = library.stream(a)() if on_gpu else 0
+    for matrices in steps:
+        call.steps.append((chosen, {**matrices, **values}))
+
+
+def _joins(a: View, b: View, d: View) -> bool:
+    """Returns whether leading dimensions join M: only A has any, and all rows of A and D have one stride."""
+    leading = tuple(d.shape[:-2])
+    if tuple(a.shape[:-2]) != leading or any(_leading_strides(b, leading)):
+        return False
+    return not any(_first_joined(view.shape[:-1], [view.strides[:-1]]) for view in (a, d))
+
+
+def _copied(library: Library, family: Family, name: str, array: Array, view: View) -> tuple[View, str]:
+    """Returns a dense copy of (…, rows, K), and its major: rows along the denser axis, padded with zeros to whole 16
+    bytes. For a sum over nothing the copy is zeros."""
+    dtype = BFLOAT16 if view.dtype == FLOAT32 else view.dtype
+    if view.shape[-1] == 0:
+        return library.view(library.zeros((*view.shape[:-1], MAP_BYTES), dtype, array)), "k"
+    if library is OTHER:
+        at = f"at {view.pointer:#x} with strides of {view.strides} bytes" if isinstance(view, DeviceArray) else ""
+        raise UsageError(
+            f"matmul: {name} lies {at}; expected {8 * view.itemsize}-bit elements whose "
+            f"{'rows or columns' if len(family.majors[view.dtype]) > 1 else 'K extent'} are dense and begin at "
+            "multiples of 16 bytes; pass a copy"
+        )
+    denser = "mn" if abs(view.strides[-2]) < abs(view.strides[-1]) else "k"
+    major = denser if denser in family.majors[dtype] else "k"
+    source = array[tuple(slice(None) if step else slice(1) for step in view.strides[:-2])]  # of a broadcast: one
+    source = source if major == "k" else source.swapaxes(-1, -2)
+    *lead, columns = source.shape
+    copy = library.zeros((*lead, round_up(columns, dtype.itemsize)), dtype, array)
+    with np.errstate(over="ignore"):
+        copy[..., :columns] = source
+    return library.view(copy), major
+
+
+def _stage(call: binding.Call, library: Library, args: epilogue.EpilogueArgs, d: Array, plain: bool) -> View:
+    """Returns an array that kernels write in place of D, and that is copied to D after the last launch."""
+    view = library.view(d)
+    if not plain:
+        return _stage_epilogue(call, args, view)
+    *lead, n = view.shape
+    staged = library.empty((*lead, round_up(n, view.itemsize)), view.dtype, d)
+    call.finish.append(lambda: d.__setitem__(..., staged[..., :n]))
+    return library.view(staged)
+
+
+def _stage_epilogue(call: binding.Call, args: epilogue.EpilogueArgs, d: View) -> View:
+    """Returns an array for the sums, to which NumPy applies the epilogue after the last launch."""
+    if isinstance(d, DeviceArray):
+        raise UsageError(
+            f"matmul: given scales, a bias or an activation for {call.device.name} ({call.device.spec.arch}), whose "
+            "kernels end with the sums; expected none of them: apply them to the result"
+        )
+    *lead, n = d.shape
+    sums = np.empty((*lead, round_up(n, FLOAT32.itemsize)), FLOAT32)
+    bias = args.bias[:n] if isinstance(args.bias, np.ndarray) else None
+
+    def finish() -> None:
+        with np.errstate(over="ignore"):
+            d[...] = finished(sums[..., :n], args.alpha, bias, args.epilogue.activation)
+
+    call.finish.append(finish)
+    return sums
+
+
+def _stage_sum(call: binding.Call, views: Matrices, parts: Shape) -> Matrices:
+    """Returns ``views`` with another array of the host for D, whose rows begin at whole 16 bytes."""
+    d = views["d"]
+    assert isinstance(d, np.ndarray)
+    staged = np.empty(parts[1:], d.dtype)
+    call.finish.append(lambda: d.__setitem__(..., staged[:, : d.shape[1]]))
+    return {**views, "d": staged}
+
+
+def _steps(views: Matrices, batches: bool) -> Iterator[Matrices]:
+    """Returns the matrices of each launch; with ``batches``, trailing dimensions of one stride are one launch."""
+    leading = tuple(views["d"].shape[:-2])
+    strides = {name: _leading_strides(view, leading) for name, view in views.items()}
+    outer = _first_joined(leading, list(strides.values())) if batches else len(leading)
+    for index in np.ndindex(*leading[:outer]):
+        yield {name: _part(view, index, strides[name]) for name, view in views.items()}
 
 
 def _leading_strides(view: View, leading: Shape) -> Shape:
-    """Strides along the ``leading`` dimensions of the result, 0 where there is nothing to step along."""
+    """Returns the strides along the ``leading`` dimensions of the result, 0 where the array is broadcast."""
     own = len(view.shape) - 2
     steps = [step if extent > 1 else 0 for extent, step in zip(view.shape[:own], view.strides[:own], strict=True)]
     return (0,) * (len(leading) - own) + tuple(steps)
 
 
-def _joins(view: View) -> bool:
-    """Whether all rows of all matrices lie at one stride."""
-    return _first_joined(view.shape[:-1], [view.strides[:-1]]) == 0
-
-
 def _first_joined(extents: Shape, steps: Sequence[Shape]) -> int:
-    """The first dimension from which on all are one, at one stride in each array; its strides are ``steps``."""
+    """Returns the first of the trailing dimensions that join to one in each array, whose strides are ``steps``."""
     used = [axis for axis, extent in enumerate(extents) if extent > 1]
     for outer, inner in zip(used[-2::-1], used[:0:-1], strict=True):
         if any(own[outer] != own[inner] * extents[inner] for own in steps):
@@ -168,146 +296,43 @@ def _first_joined(extents: Shape, steps: Sequence[Shape]) -> int:
     return 0
 
 
-def _at(array: Array, index: Shape, steps: Shape, leading: int) -> Array:
-    """What ``array`` has at ``index`` of the leading dimensions: a matrix, or a batch where it steps along the rest."""
-    missing, rest = leading - (array.ndim - 2), slice(len(index), None)
-    whole = index if any(steps[rest]) else index + (0,) * (leading - len(index))
-    own = [min(i, extent - 1) for i, extent in zip(whole[missing:], array.shape[:-2], strict=False)]
-    found = array[tuple(own)]
-    return found if found.ndim == 2 else found.reshape(-1, *found.shape[-2:])
-
-
-def _multiply(call: Call, a: Array, b: Array, d: Array) -> None:
-    """One product; operands that the kernel cannot read and results that it cannot write go through a copy."""
-    left, right = _operand(call, "a", a), _operand(call, "b", b.swapaxes(-1, -2))
-    (*lead, n), target, staged = d.shape, call.library.view(d), None
-    if not _writable(call.family, target):
-        step = ROW_BYTES // call.dtype.itemsize
-        staged = call.library.empty((*lead, -(-n // step) * step), call.dtype, d)
-        target = call.library.view(staged)
-    stream = call.library.stream(a)() if isinstance(target, DeviceArray) else 0
-    scratch = None if call.library is OTHER else partial(_scratch, call.library, d)
-    call.family.multiply(left, right, target, call.level, call.device, stream, call.extras, scratch)
-    if staged is not None:
-        d[...] = staged[..., :n]
-
-
-def _scratch(library: Library, like: Array, shape: Shape) -> View:
-    return library.view(library.empty(shape, FLOAT32, like))
-
-
-def _operand(call: Call, name: str, matrix: Array) -> Operand:
-    """(…, rows, K) as the kernel reads it: in place where it can."""
-    view = call.library.view(matrix)
-    found = _in_place(view, call.family)
-    if found is not None:
+def _part(view: View, index: Shape, strides: Shape) -> View:
+    """Returns what lies at ``index`` of the leading dimensions: a matrix, or a batch where the rest has a stride."""
+    rest = strides[len(index) :]
+    whole = index if any(rest) else index + (0,) * len(rest)
+    own = len(view.shape) - 2
+    at = [min(i, extent - 1) for i, extent in zip(whole[len(strides) - own :], view.shape[:own], strict=False)]
+    found: View = view[tuple(at)]
+    if not any(rest):
         return found
-    if call.library is OTHER:
-        at = f"at {view.pointer:#x} with strides of {view.strides} bytes" if isinstance(view, DeviceArray) else ""
-        raise UsageError(
-            f"matmul: {name} lies {at}; expected {8 * view.itemsize}-bit elements whose "
-            f"{'rows or columns' if len(call.family.majors[view.dtype]) > 1 else 'K extent'} are dense and begin at "
-            "multiples of 16 bytes; pass a copy"
-        )
-    return _copied(call, matrix, view)
+    step = next(step for step in reversed(rest) if step)
+    return as_strided(found, (prod(found.shape[:-2]), *found.shape[-2:]), (step, *found.strides[-2:]))
 
 
-def _in_place(view: View, family: Family) -> Operand | None:
-    for major in family.majors.get(view.dtype, ()):
-        stored = view if major == "k" else view.swapaxes(-1, -2)
-        if mappable(stored):
-            return Operand(stored, major)
-    return None
-
-
-def _copied(call: Call, matrix: Array, view: View) -> Operand:
-    """A dense copy along the axis that was the denser one, padded with zeros to rows of whole 16 bytes."""
-    dtype = BFLOAT16 if view.dtype == FLOAT32 else view.dtype
-    denser = "mn" if abs(view.strides[-2]) < abs(view.strides[-1]) else "k"
-    major = denser if denser in call.family.majors[dtype] else "k"
-    source = matrix if major == "k" else matrix.swapaxes(-1, -2)
-    *lead, columns = source.shape
-    copy = call.library.zeros((*lead, round_up(columns, dtype.itemsize)), dtype, matrix)
-    with np.errstate(over="ignore"):
-        copy[..., :columns] = source
-    return Operand(call.library.view(copy), major)
-
-
-def _writable(family: Family, d: View) -> bool:
-    return mappable(d) and (family.gaps or (_dense(d) and d.shape[-1] * d.itemsize % ROW_BYTES == 0))
-
-
-def _dense(view: View) -> bool:
-    return view.dense if isinstance(view, DeviceArray) else view.flags.c_contiguous
-
-
-def _remember(
-    call: Call, given: tuple[Array, ...], options: tuple[Any, ...], d: Array, products: Sequence[tuple[Array, ...]]
-) -> None:
-    """Keep the launches of a call on a GPU whose ``products`` were all read and written in place."""
-    library, view, arrays = call.library, call.library.view, (*given[:2], d)
-    fits = [alike(library, value) for value in given]
-    if any(fit is None and value is not None for fit, value in zip(fits, given, strict=True)):
-        return
-    starts, nbytes = list(map(library.pointer, arrays)), [reach(geometry(view(array))) for array in arrays]
+def _entry(call: binding.Call, library: Library, given: tuple[Array, Array, Array, Array]) -> BoundCall | None:
+    """Returns the call bound to the GPU; None if an array is copied."""
+    (chosen, values), (*arrays, bias), like = call.steps[0], given, given[0]
+    starts, nbytes = [library.pointer(x) for x in arrays], [reach(geometry(library.view(x))) for x in arrays]
     offsets = tuple(
-        tuple(library.pointer(matrix) - start for matrix, start in zip(product, starts, strict=True))
-        for product in products
+        tuple(views[name].pointer - start for name, start in zip("abd", starts, strict=True)) for _, views in call.steps
     )
     inside = all(
-        # outside lies what is a copy: joining leading dimensions may need one
-        0 <= to < size and to % ROW_BYTES == 0
-        for each in offsets
-        for to, size in zip(each, nbytes, strict=True)
+        0 <= to < size and to % MAP_BYTES == 0 for each in offsets for to, size in zip(each, nbytes, strict=True)
     )
-    a, b, target = (view(matrix) for matrix in products[0])
-    left, right, extras = _in_place(a, call.family), _in_place(b.swapaxes(-1, -2), call.family), call.extras
-    if not inside or left is None or right is None or not mappable(target) or not call.family.gaps:
-        return
-    if isinstance(extras.bias, DeviceArray) and extras.bias.pointer != library.pointer(given[3]):
-        return  # a copy
-    layouts, majors = (geometry(left.view), geometry(right.view), geometry(target)), (left.major, right.major)
-    run = prepared(*layouts, majors, call.level, call.device.name, extras.epilogue, extras.columns, True)
-    like, (size_a, size_b, size_d) = given[0], nbytes
-    lender = library.lender(FLOAT32.itemsize * prod(run.scratch), like) if run.scratch else None
-    made = library.stream(like), library.maker(call.shape, call.dtype, like), lender
-    sizes = size_a, size_b, size_d, 0 if extras.bias is None else extras.bias.size * extras.bias.itemsize
-    keep(given, options, Repeat(tuple(fits), run, library.pointer, *made, sizes, offsets))
-
-
-def _checked(
-    a: Array,
-    b: Array,
-    out: Array | None,
-    given: Given,
-    activation: str | None,
-    out_dtype: Any,
-    device: Any,
-    level: int | None,
-) -> Call:
-    bias, scale_a, scale_b = given
-    library = common_library("matmul", {"a": a, "b": b, "out": out, "bias": bias}, ("out", "bias"))
-    view_a, view_b = library.view(a), library.view(b)
-    for name, view in (("a", view_a), ("b", view_b)):
-        _check_operand(name, view, library)
-    _check_pair(view_a, view_b, library)
-    shape = (*_leading(view_a, view_b), view_a.shape[-2], view_b.shape[-1])
-    default = BFLOAT16 if view_a.dtype in FLOAT8 else view_a.dtype
-    dtype = _output_dtype(out_dtype, default if out is None else library.view(out).dtype)
-    if out is not None:
-        _check_out(library.view(out), shape, dtype, view_a, view_b)
-    target = _place(view_a, view_b, device)
-    family = family_of(target)
-    _check_float8(view_a, family, target, level)
-    extras = checked(library, view_a, shape[-1], bias, activation, scale_a, scale_b, out)
-    if view_a.dtype == FLOAT32:
-        warnings.warn(
-            "matmul rounds float32 inputs to bfloat16 (8 significant bits); "
-            f"pass {library.rounding} to say so yourself",
-            PrecisionWarning,
-            stacklevel=3,
-        )
-    return Call(library, view_a, view_b, shape, dtype, target, family, level, extras)
+    if not inside or (bias is not None and values["bias"].pointer != library.pointer(bias)):
+        return None
+    size = prod(chosen.scratch.get(plan.SCRATCH, (0,))) * FLOAT32.itemsize
+    bias_bytes = 0 if bias is None else reach(geometry(values["bias"]))
+    d = library.view(arrays[2])
+    return BoundCall(
+        bound=binding.bind(chosen, binding.layouts_of(values), call.device),
+        pointer=library.pointer,
+        stream=library.stream(like),
+        new_result=library.maker(tuple(d.shape), d.dtype, like),
+        lender=library.lender(size, like) if size else None,
+        nbytes=(nbytes[0], nbytes[1], nbytes[2], bias_bytes),
+        offsets=offsets,
+    )
 
 
 def _check_float8(a: View, family: Family, target: Device, level: int | None) -> None:
@@ -369,27 +394,27 @@ def _check_out(out: View, shape: Shape, dtype: np.dtype[Any], a: View, b: View) 
         raise UsageError(f"matmul: out is {_extents(out.shape)} of {out.dtype}; expected {_extents(shape)} of {dtype}")
     if isinstance(out, np.ndarray) and not out.flags.writeable:
         raise UsageError("matmul: out is read-only; expected an array that can be written")
-    if place(out) != place(a):
-        raise UsageError(f"matmul: a is on {place(a)} and out on {place(out)}; expected all on one device")
+    if location(out) != location(a):
+        raise UsageError(f"matmul: a is on {location(a)} and out on {location(out)}; expected all on one device")
     for name, operand in (("a", a), ("b", b)):
         if overlap(out, operand):
             raise UsageError(f"matmul: out overlaps {name}; expected memory of its own: leave out= out")
 
 
-def _place(a: View, b: View, device: Device | str | None) -> Device:
-    """The device that multiplies: the GPU that holds the operands, or for host memory the one that is asked for."""
-    if place(a) != place(b):
-        raise UsageError(f"matmul: a is on {place(a)} and b on {place(b)}; expected both on one device")
+def _device_for(a: View, b: View, device: Device | str | None) -> Device:
+    """Returns the device that computes: the GPU that holds the operands, or for host arrays the requested one."""
+    if location(a) != location(b):
+        raise UsageError(f"matmul: a is on {location(a)} and b on {location(b)}; expected both on one device")
     if not isinstance(a, DeviceArray):
         return resolve(device)
-    if isinstance(device, str) and device in ("cuda", place(a)):
-        return resolve(place(a))
-    if device is not None and (device if isinstance(device, str) else device.name) != place(a):
+    if isinstance(device, str) and device in ("cuda", location(a)):
+        return resolve(location(a))
+    if device is not None and (device if isinstance(device, str) else device.name) != location(a):
         raise UsageError(
-            f"matmul: a is on {place(a)} and device={device!r}; expected that GPU: leave device= out, "
+            f"matmul: a is on {location(a)} and device={device!r}; expected that GPU: leave device= out, "
             "or pass copies on the host"
         )
-    return resolve(place(a) if device is None else device)
+    return resolve(location(a) if device is None else device)
 
 
 def _extents(shape: Shape) -> str:

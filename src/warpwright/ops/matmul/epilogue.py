@@ -1,4 +1,4 @@
-"""What may follow the sums of a product: scales, a bias and an activation, as a user gives them, checked."""
+"""The epilogue of a matmul as the user gives it: scales, a bias and an activation, checked."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import ml_dtypes
 import numpy as np
 
 from warpwright import types
-from warpwright.arrays.device import DeviceArray, overlap, place
-from warpwright.arrays.libraries import Library, View, library_of
+from warpwright.arrays.device import DeviceArray
+from warpwright.arrays.libraries import Library, View, library_of, location, overlap
 from warpwright.errors import UsageError
-from warpwright.kernels.gemm.epilogue import ACTIVATIONS, Epilogue
+from warpwright.kernels.gemm.epilogue import ACTIVATIONS, PLAIN, Epilogue
 
-__all__ = ["GREATEST", "NONE", "PAIR_BYTES", "Extras", "checked"]
+__all__ = ["GREATEST", "NONE", "PAIR_BYTES", "EpilogueArgs", "check_epilogue"]
 
 FLOATS = tuple(np.dtype(each) for each in (ml_dtypes.bfloat16, np.float16, np.float32))
 GREATEST = float(np.finfo(np.float32).max)
@@ -24,41 +24,31 @@ PAIR_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Extras:
-    """``activation(alpha · scale_a · scale_b · sum + bias)`` where ``scaled``, without the factors where not.
+class EpilogueArgs:
+    """``activation(alpha · scale_a · scale_b · sum + bias)``; without scales the three factors are left out.
 
-    ``alpha`` is the product of the scales that the host knows, the others are elements on a GPU. ``bias`` is ready for
-    a kernel: dense, of an even number of elements, aligned to pairs.
+    ``alpha`` is the product of the scales that lie on the host; ``scale_a`` and ``scale_b`` lie on the GPU. ``bias`` is
+    as kernels read it: dense, with an even number of ``columns``, aligned to pairs. ``epilogue`` is the part of the
+    kernel's configuration that computes all this.
     """
 
-    scaled: bool = False
     alpha: float = 1.0
     scale_a: DeviceArray | None = None
     scale_b: DeviceArray | None = None
     bias: View | None = None
-    activation: str = ""
-
-    @property
-    def epilogue(self) -> Epilogue:
-        """What a kernel is built with for this."""
-        bias = None if self.bias is None else types.of_dtype(self.bias.dtype)
-        return Epilogue(self.scaled, bias, self.activation)
-
-    @property
-    def columns(self) -> int:
-        """Elements of the bias, 0 without one."""
-        return 0 if self.bias is None else self.bias.size
+    epilogue: Epilogue = PLAIN
+    columns: int = 0
 
 
-NONE = Extras()
+NONE = EpilogueArgs()
 
 
-def checked(
+def check_epilogue(
     library: Library, a: View, columns: int, bias: Any, activation: str | None, scale_a: Any, scale_b: Any, out: Any
-) -> Extras:
-    """What is given to `matmul` besides arrays and places, for a result of so many ``columns``.
+) -> EpilogueArgs:
+    """Returns the epilogue arguments of `matmul` for a result of ``columns``.
 
-    Raises UsageError for an unknown activation, and for arrays of other shapes, dtypes and places than expected.
+    Raises UsageError for an unknown activation, and for a bias or scale of another shape, dtype or device.
     """
     if bias is None and activation is None and scale_a is None and scale_b is None:
         return NONE
@@ -72,11 +62,14 @@ def checked(
     on_gpu = [scale if isinstance(scale, DeviceArray) else None for scale in scales]
     scaled = scale_a is not None or scale_b is not None
     ready = None if bias is None else _bias(library, bias, a, columns, out)
-    return Extras(scaled, alpha, on_gpu[0], on_gpu[1], ready, activation or "")
+    of_bias = None if ready is None else types.of_dtype(ready.dtype)
+    kernels = Epilogue(scaled, of_bias, activation or "")
+    size = 0 if ready is None else ready.size
+    return EpilogueArgs(alpha, on_gpu[0], on_gpu[1], ready, kernels, size)
 
 
 def _scale(name: str, value: Any, a: View) -> float | DeviceArray | None:
-    """A number that the host knows, or an element on the GPU of ``a``."""
+    """Returns a number on the host, or an element on the GPU that holds ``a``."""
     if value is None or (isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)):
         return None if value is None else float(value)
     library = library_of(value)
@@ -86,12 +79,15 @@ def _scale(name: str, value: Any, a: View) -> float | DeviceArray | None:
         raise UsageError(f"matmul: {name} is {given}; expected a number, or an array of one float32 element")
     if not isinstance(view, DeviceArray):
         return float(view.reshape(()))
-    if place(view) != place(a):
-        raise UsageError(f"matmul: a is on {place(a)} and {name} on {place(view)}; expected it there or on the host")
+    if location(view) != location(a):
+        raise UsageError(
+            f"matmul: a is on {location(a)} and {name} on {location(view)}; expected it there or on the host"
+        )
     return view
 
 
 def _bias(library: Library, bias: Any, a: View, columns: int, out: Any) -> View:
+    """Returns the bias as kernels read it, in place or as a copy."""
     view = library.view(bias)
     if view.shape != (columns,):
         raise UsageError(
@@ -99,8 +95,8 @@ def _bias(library: Library, bias: Any, a: View, columns: int, out: Any) -> View:
         )
     if view.dtype not in FLOATS:
         raise UsageError(f"matmul: bias is {view.dtype}; expected bfloat16, float16 or float32: bias{library.rounding}")
-    if place(view) != place(a):
-        raise UsageError(f"matmul: a is on {place(a)} and bias on {place(view)}; expected all on one device")
+    if location(view) != location(a):
+        raise UsageError(f"matmul: a is on {location(a)} and bias on {location(view)}; expected all on one device")
     if out is not None and overlap(library.view(out), view):
         raise UsageError("matmul: out overlaps bias; expected memory of its own: leave out= out")
     if columns % 2 == 0 and (not isinstance(view, DeviceArray) or (view.dense and view.pointer % PAIR_BYTES == 0)):

@@ -50,14 +50,14 @@ def path() -> Path:
 def choices(gpu: str, in_bytes: int = 2) -> tuple[Choice, ...]:
     """What was measured on a GPU of that name for elements of so many bytes; read once a process.
 
-    A file that cannot be understood counts as empty, with a warning: a product does not fail for it.
+    A file that cannot be parsed counts as empty, with a warning: a matmul does not fail for it.
     """
     try:
         found = table().get(gpu, ())
     except UsageError as error:
         warnings.warn(f"{error}; matmul goes by its built-in facts; warpwright tune --forget removes it", stacklevel=2)
         return ()
-    return tuple(choice for choice in found if choice.dtype.startswith("float8") == (in_bytes == 1))
+    return tuple(filter(lambda choice: choice.dtype.startswith("float8") == (in_bytes == 1), found))
 
 
 def table() -> Table:

@@ -1,6 +1,6 @@
 """Configurations of the GEMM measured against each other on a real GPU: ``warpwright ladder`` and ``warpwright tune``.
 
-One problem, D = A·Bᵀ of random normal A (M, K) and B (N, K). Each configuration is verified first, over a D of NaN;
+One problem, D = A·Bᵀ of standard normal A (M, K) and B (N, K). Each configuration is verified first, over a D of NaN;
 then all of them, and torch.matmul or torch._scaled_mm (cuBLAS) where torch is installed, are timed in turns, from cold
 L2.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -22,35 +22,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright import cuda
-from warpwright.arrays.device import DeviceArray
+from warpwright.arrays.device import DeviceArray, dense_strides
 from warpwright.cuda.driver import call, require
 from warpwright.cuda.memory import Transfers
-from warpwright.gpu import Dim3
 from warpwright.kernels import gemm
-from warpwright.lang.trace import Traced
-from warpwright.layout.tensor_map import TensorMap
-from warpwright.ops.matmul.plan import geometry, loaded, product_of, round_up, slices_of, start
+from warpwright.ops import binding
+from warpwright.ops.matmul import plan
 from warpwright.report.verdict import Verdict, judge
-from warpwright.run.arguments import typed_arguments
-from warpwright.run.launch import entry_point
 
-__all__ = ["NAN_BYTE", "PEER", "Trial", "Trials", "measured", "started", "tensor_at", "torch_of"]
+__all__ = ["NAN_BYTE", "PEER", "Trial", "Trials", "measured", "tensor_at", "torch_of"]
 
 Array = NDArray[Any]
 Run = Callable[[], object]
 Config = gemm.HopperConfig | gemm.GemmConfig
 
 PEER = "torch"
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-WHOLE = 4096**3  # larger products are compared with float64 on some rows only
+BFLOAT16, FLOAT32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
+WHOLE = 4096**3  # of larger problems some rows alone are compared with float64
 SOME_ROWS = 512
 NAN_BYTE = 0xFF
-SUM_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A configuration's seconds, and how its result differs from float64."""
+    """The times of a configuration, and how its result differs from float64."""
 
     times: cuda.Times
     verdict: Verdict
@@ -63,7 +58,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """What was measured; ``torch`` are the seconds of torch, None without it."""
+    """The measured configurations; ``torch`` are the times of torch, None without it."""
 
     each: dict[str, Trial]
     torch: cuda.Times | None
@@ -76,13 +71,17 @@ class Trials:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Matrices of the host and where they are on the GPU."""
+    """Matrices on the host and their copies on the GPU."""
 
     device: cuda.Device
     a: Array
     b: Array
     d: Array
     transfers: Transfers
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        return {"a": self.a, "b": self.b, "d": self.d}
 
     def on_gpu(self, array: Array) -> DeviceArray:
         return DeviceArray(
@@ -102,7 +101,7 @@ def measured(
     seed: int = 0,
     describe: Callable[[str], None] = lambda _: None,
 ) -> Trials:
-    """Verify and time ``configs`` for operands of ``dtype`` on ``device``; ``describe`` is told what is being done."""
+    """Verify and time ``configs`` for operands of ``dtype``; ``describe`` is called with the text of each step."""
     with problem(device, m, n, k, dtype, seed) as given, contextlib.ExitStack() as held:
         runs: dict[str, Run] = {}
         verdicts: dict[str, Verdict] = {}
@@ -119,63 +118,43 @@ def measured(
 
 @contextlib.contextmanager
 def problem(device: cuda.Device, m: int, n: int, k: int, dtype: np.dtype[Any], seed: int) -> Iterator[Problem]:
-    """Random normal A and B, zeros in what K lacks to whole 16 bytes, and room for D with rows that begin at such."""
+    """Yields standard normal A and B, K padded with zeros to whole 16 bytes, and a D whose rows begin at such."""
     call(require().cuCtxSetCurrent(device.context))
     random = np.random.default_rng(seed)
-    a, b = (np.zeros((rows, round_up(k, dtype.itemsize)), dtype) for rows in (m, n))
+    a, b = (np.zeros((rows, plan.round_up(k, dtype.itemsize)), dtype) for rows in (m, n))
     for operand in (a, b):
         operand[:, :k] = random.standard_normal((len(operand), k), np.float32)
         operand.flags.writeable = False
-    d = np.zeros((m, round_up(n)), BFLOAT16)
+    d = np.zeros((m, plan.round_up(n)), BFLOAT16)
     with Transfers(f"{m} × {n} × {k}", 0, (a, b, d)) as transfers:
         yield Problem(device, a, b, d[:, :n], transfers)
 
 
 def run_of(config: Config, given: Problem, held: contextlib.ExitStack) -> Run:
-    """A call that only starts ``config``; ``held`` is the memory that it takes."""
+    """Returns a function that only starts ``config``; ``held`` frees its scratch memory."""
+    chosen = plan_of(config, given)
+    values: dict[str, Any] = {name: given.on_gpu(array) for name, array in given.arrays.items()}
+    values |= {"bias": 0, "scale_a": 0, "scale_b": 0, "alpha": 1.0, plan.SCRATCH: 0}
+    for name, shape in chosen.scratch.items():
+        address = int(call(require().cuMemAlloc(prod(shape) * FLOAT32.itemsize), "memory for slices of K"))
+        held.callback(require().cuMemFree, address)
+        strides = dense_strides(shape, FLOAT32.itemsize)
+        values[name] = DeviceArray(address, shape, strides, FLOAT32, given.device.ordinal, None)
+    bound = binding.bind(chosen, binding.layouts_of(values), given.device)
+    return partial(binding.start, bound(binding.values_of(values), 0))
+
+
+def plan_of(config: Config, given: Problem) -> binding.Plan:
+    """Returns the plan of ``config``."""
+    a, b, d = (binding.geometry(array) for array in given.arrays.values())
     if isinstance(config, gemm.GemmConfig):
-        return started(*blackwell_launch(config, given), given.device)
-    a, b, d = (given.on_gpu(array) for array in (given.a, given.b, given.d))
-    layouts = geometry(a), geometry(b), geometry(d)
-    fitting = replace(config, slices=slices_of(a.shape[1], config.slices))
-    run = loaded(product_of(fitting, *layouts, ("k", "k"), given.device.spec.sms), layouts[2], given.device)
-    scratch = 0
-    if run.scratch:
-        scratch = int(call(require().cuMemAlloc(prod(run.scratch) * SUM_BYTES), "memory for slices of K"))
-        held.callback(require().cuMemFree, scratch)
-    return partial(start, run.launches(a.pointer, b.pointer, d.pointer, 0, scratch=scratch))
-
-
-def blackwell_launch(config: gemm.GemmConfig, given: Problem) -> tuple[Traced, Dim3, list[Any]]:
-    """Kernel, grid and arguments for ``config``."""
-    (m, k), n, kernel = given.a.shape, given.b.shape[0], gemm.kernel_of(config).trace()
-    plan = gemm.plan(config, m, n, k, sms=given.device.spec.sms)
-    operands = {"a": given.on_gpu(given.a), "b": given.on_gpu(given.b), "d": given.on_gpu(given.d)}
-    mapped = [
-        TensorMap(array, kernel.maps[name].box, swizzle=kernel.maps[name].swizzle, l2_promotion=plan.l2_promotion)
-        if name in kernel.maps
-        else array
-        for name, array in operands.items()
-    ]
-    return kernel, plan.grid, [*mapped, *plan.scalars]
-
-
-def started(kernel: Traced, grid: Dim3, args: Sequence[Any], device: cuda.Device, stream: int = 0) -> Run:
-    """A call that only starts ``kernel``, whose arrays are on ``device``."""
-    entry = entry_point(kernel)
-    function = device.function(entry.module, entry.name, kernel.threads, kernel.cluster, kernel.smem_bytes)
-    values = [_value(argument) for argument in typed_arguments(kernel.params, kernel.maps, args)]
-    return function.at(grid, values, stream)
-
-
-def _value(argument: Any) -> Any:
-    if isinstance(argument, TensorMap):
-        return cuda.encode(argument, argument.array.pointer)
-    return argument.pointer if isinstance(argument, DeviceArray) else argument
+        return plan.plan_sm100(config, a, b, d, given.device.spec.sms)
+    fitting = replace(config, slices=plan.slices_of(a[0][1], config.slices))
+    return plan.plan_sm90(fitting, a, b, d, ("k", "k"), given.device.spec.sms)
 
 
 def verified(run: Run, given: Problem, known: dict[bytes, Verdict]) -> Verdict:
-    """How D differs from float64 after ``run``, in which every element was written; the same bits are judged once."""
+    """Returns how D differs from float64 after ``run``, which must write every element; equal bits are judged once."""
     d = given.d
     call(require().cuMemsetD8Async(given.transfers.value(d), NAN_BYTE, d.shape[0] * d.strides[0], 0))
     run()
@@ -189,14 +168,14 @@ def verified(run: Run, given: Problem, known: dict[bytes, Verdict]) -> Verdict:
 
 
 def chosen_rows(m: int, n: int, k: int) -> Any:
-    """The rows that are compared with float64: all of them, of a large product some all over it."""
+    """Returns the rows that are compared with float64: all, or of a large problem some at even distances."""
     if m * n * k <= WHOLE:
         return slice(None)
     return np.unique(np.linspace(0, m - 1, SOME_ROWS).astype(int))
 
 
 def torch_of() -> Any:
-    """The module torch; None where it is not installed, or cannot use the GPU."""
+    """Returns the module torch; None if it is not installed or cannot use the GPU."""
     if importlib.util.find_spec("torch") is None:
         return None
     import torch
@@ -205,14 +184,14 @@ def torch_of() -> Any:
 
 
 def tensor_at(torch: Any, pointer: int, shape: tuple[int, ...], dtype: np.dtype[Any], device: str) -> Any:
-    """The tensor of a dense array that lies at an address of ``device``."""
+    """Returns the tensor of a dense array at an address of ``device``."""
     memory = {"data": (pointer, False), "shape": shape, "typestr": f"<i{dtype.itemsize}", "strides": None, "version": 3}
     bits = torch.as_tensor(SimpleNamespace(__cuda_array_interface__=memory), device=device)
     return bits.view(getattr(torch, dtype.name))
 
 
 def torch_matmul(given: Problem) -> Run | None:
-    """The product of the same matrices by torch, where there is one for the GPU."""
+    """Returns a function that multiplies the same matrices by torch; None without torch."""
     torch, device = torch_of(), given.device.name
     if torch is None:
         return None
