@@ -29,7 +29,7 @@ import torch
 
 import warpwright as ww
 from warpwright import cuda
-from warpwright.kernels import gemm
+from warpwright.kernels.gemm import sm90
 from warpwright.ops.binding import bind, layouts_of, start, values_of
 from warpwright.ops.launches import launches
 
@@ -119,7 +119,7 @@ def fused(size: int) -> Iterator[Case]:
 
 
 def ladder(size: int) -> Iterator[Case]:
-    for level in gemm.HOPPER_LEVELS:
+    for level in sm90.LEVELS:
         yield Case(f"level {level}", size, size, size, level=level)
     yield Case("level 9 (chooser)", size, size, size)
 

@@ -29,7 +29,7 @@ from probes.harness import Bench
 
 from warpwright import TensorMap, cuda
 from warpwright.cuda.timing import samples
-from warpwright.kernels import gemm
+from warpwright.kernels.gemm import sm90
 from warpwright.lang import Kernel, Traced
 
 ROOT = Path(__file__).parents[1]
@@ -57,14 +57,14 @@ class Case:
 
 
 def level(number: int, size: int) -> Case:
-    config = gemm.HOPPER_LEVELS.get(number) or gemm.choose(size, size, size)
-    traced = gemm.hopper_kernel(config).trace(majors=("k", "k"))
-    plan = gemm.hopper_plan(config, size, size, size, sms=SMS, majors=("k", "k"))
+    config = sm90.LEVELS.get(number) or sm90.choose(size, size, size)
+    traced = sm90.kernel_of(config).trace(majors=("k", "k"))
+    plan = sm90.plan_gemm(config, size, size, size, sms=SMS, majors=("k", "k"))
 
     def args(array: Array) -> list[Any]:
         uses = [traced.maps[name] for name in "abd"]
         maps = [
-            TensorMap(array((size, size), "bf16"), use.box, swizzle=use.swizzle, l2_promotion=gemm.L2_PROMOTION)
+            TensorMap(array((size, size), "bf16"), use.box, swizzle=use.swizzle, l2_promotion=sm90.L2_PROMOTION)
             for use in uses
         ]
         return [*maps, *plan.scalars]

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 import warpwright as ww
-from warpwright.kernels.gemm import LEVELS, GemmConfig, kernel_of, plan
+from warpwright.kernels.gemm.sm100 import LEVELS, Config, kernel_of, plan_gemm
 
 CLUSTERS_OF_4 = 34  # that fit on a B200, by the sizes of its GPCs
 SWITCHES: dict[str, tuple[int, dict[str, Any]]] = {
@@ -34,10 +34,10 @@ SWITCHES: dict[str, tuple[int, dict[str, Any]]] = {
 }
 
 
-def predicted(config: GemmConfig, size: int) -> ww.Profile:
+def predicted(config: Config, size: int) -> ww.Profile:
     """Returns the profile of M = N = K = ``size``."""
     a, b = (np.zeros((size, size), ml_dtypes.bfloat16) for _ in range(2))
-    found = plan(config, size, size, size, clusters=CLUSTERS_OF_4 if config.cluster == 4 else None)
+    found = plan_gemm(config, size, size, size, clusters=CLUSTERS_OF_4 if config.cluster == 4 else None)
     maps = [
         ww.TensorMap(x, box, swizzle=128, l2_promotion=found.l2_promotion)
         for x, box in ((a, found.a_box), (b, found.b_box))

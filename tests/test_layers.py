@@ -51,3 +51,7 @@ def test_the_reader_of_imports_sees_every_way_to_write_one(tmp_path: Path) -> No
     )
     assert imports(package, "lang.trace") == {"vgpu.run", "vgpu.__init__", "lang.ops", "__init__"}
     assert circles(package) == [{"lang.trace", "vgpu.run"}]
+
+
+def test_no_modules_import_one_another() -> None:
+    assert not circles(SOURCE)

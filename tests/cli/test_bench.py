@@ -13,8 +13,8 @@ from warpwright import cuda
 from warpwright.cli import bench as benching
 from warpwright.cli import main
 from warpwright.cli.problems import parse_heads
-from warpwright.kernels import gemm
 from warpwright.kernels.attention import Problem
+from warpwright.kernels.gemm import sm90
 from warpwright.ops.attention import trials as attention_trials
 from warpwright.ops.attention.plan import SETTING
 from warpwright.ops.attention.trials import Trial
@@ -151,7 +151,7 @@ def products(monkeypatch, measured: Measured) -> list[Any]:
 def test_a_product_is_measured_beside_torch(products: list[Any], measured: Measured) -> None:
     words = ("gemm", "--size", "64x128x64", "--rounds", 5, "--seed", 3, "--device", "cuda")
     ours, theirs = json.loads(run(*words, "--json").stdout)
-    assert products == [(64, 128, 64, {"128x128": gemm.CONFIGS["128x128"]}, 5, 3)]
+    assert products == [(64, 128, 64, {"128x128": sm90.CONFIGS["128x128"]}, 5, 3)]
     assert ours == {
         "kernel": "gemm 128x128",
         "ours": True,

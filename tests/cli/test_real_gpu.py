@@ -14,7 +14,7 @@ from warpwright import cuda
 from warpwright.cli import ladder, main
 from warpwright.cuda.driver import NO_GPU
 from warpwright.errors import UsageError
-from warpwright.kernels import gemm
+from warpwright.kernels.gemm import sm90
 from warpwright.ops.matmul import measurements as tuned
 from warpwright.ops.matmul import trials
 from warpwright.ops.matmul.trials import Trial, Trials
@@ -71,7 +71,7 @@ def test_tune_keeps_the_fastest_and_says_what_was_chosen_before(measured: Measur
     result = run("tune", "4096x4096x4096", "--json")
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout)
-    names = [name for name, config in gemm.CONFIGS.items() if not config.promoted and config.slices == 1]
+    names = [name for name, config in sm90.CONFIGS.items() if not config.promoted and config.slices == 1]
     assert measured.asked == [(4096, 4096, 4096, names)]
     assert rows[0] == {
         "m": 4096,

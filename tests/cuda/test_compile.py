@@ -13,7 +13,7 @@ from warpwright.cuda import compile as compiling
 from warpwright.cuda.compile import Cubin, Usage, compile_ptx, key, read, write
 from warpwright.cuda.function import load_module
 from warpwright.errors import UsageError, WarpwrightError
-from warpwright.kernels.gemm import HopperConfig, hopper_kernel
+from warpwright.kernels.gemm.sm90 import Config, kernel_of
 
 LOG = """ptxas info    : 0 bytes gmem
 ptxas info    : Compiling entry function 'first' for 'sm_90a'
@@ -99,7 +99,7 @@ def test_ptxas_assembles_and_reports() -> None:
 @pytest.mark.usefixtures("with_ptxas")
 def test_registers_move_between_warpgroups() -> None:
     """A linker ignores setmaxnreg (C7504); the largest tiles need it."""
-    cubin = compiling.link(hopper_kernel(HopperConfig()).ptx(), "sm_90a")
+    cubin = compiling.link(kernel_of(Config()).ptx(), "sm_90a")
     assert cubin.warnings == [] and "C7504" not in cubin.log
 
 

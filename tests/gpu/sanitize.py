@@ -18,6 +18,7 @@ from sanitizer import main
 import warpwright as ww
 from warpwright import cuda
 from warpwright.kernels import gemm
+from warpwright.kernels.gemm import sm90
 from warpwright.kernels.reference import finished
 from warpwright.ops.matmul import trials
 from warpwright.types import of_dtype
@@ -25,9 +26,9 @@ from warpwright.types import of_dtype
 BF16, E4M3 = np.dtype(ml_dtypes.bfloat16), np.dtype(ml_dtypes.float8_e4m3fn)
 
 
-def configurations() -> dict[str, gemm.HopperConfig]:
-    rungs = {f"level {level}": config for level, config in gemm.HOPPER_LEVELS.items()}
-    return rungs | {name: config for name, config in gemm.CONFIGS.items() if not config.promoted}
+def configurations() -> dict[str, sm90.Config]:
+    rungs = {f"level {level}": config for level, config in sm90.LEVELS.items()}
+    return rungs | {name: config for name, config in sm90.CONFIGS.items() if not config.promoted}
 
 
 def multiply(size: int) -> bool:
@@ -50,9 +51,9 @@ def multiply_8_bits(size: int) -> bool:
     bias, scale, right = random.standard_normal(size).astype(BF16), np.array([0.5], np.float32), True
     expected = finished(a.astype(np.float64) @ b.astype(np.float64).T, 0.125, bias, "gelu")
     epilogue = gemm.Epilogue(scaled=True, bias=of_dtype(BF16), activation="gelu")
-    for name, config in ((name, config) for name, config in gemm.CONFIGS.items() if config.promoted):
-        traced = gemm.hopper_kernel(config).trace(dtype=of_dtype(E4M3), epilogue=epilogue)
-        plan = gemm.hopper_plan(config, size, size, size, sms=132, in_bytes=1)
+    for name, config in ((name, config) for name, config in sm90.CONFIGS.items() if config.promoted):
+        traced = sm90.kernel_of(config).trace(dtype=of_dtype(E4M3), epilogue=epilogue)
+        plan = sm90.plan_gemm(config, size, size, size, sms=132, in_bytes=1)
         d = np.full((size, plan.pitch), np.nan, BF16)
         given = plan.arguments(columns=size, bias=bias, scale_a=scale, alpha=0.25)
         ww.launch(traced, plan.grid, args=[a, b, d, *given], device="cuda")

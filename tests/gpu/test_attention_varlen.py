@@ -12,7 +12,7 @@ import torch
 import warpwright as ww
 from tests.kernels.attention.attention_helpers import BF16
 from tests.kernels.attention.varlen_helpers import Packed, packed, prepared, starts, verify_packed
-from tests.kernels.test_ragged import copied
+from tests.kernels.test_ragged import copy_sequence
 from warpwright.interop.torch import attention_varlen
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90.plan import CONFIGS
@@ -37,7 +37,7 @@ def host(tensor: Any) -> np.ndarray:
 
 @pytest.mark.parametrize(("first", "length"), [(0, 64), (0, 63), (13, 17), (100, 50), (149, 1), (150, 0), (20, 0)])
 def test_ragged_maps_do_what_those_of_the_virtual_gpu_do(first: int, length: int) -> None:
-    (x, y), (_, virtual) = (copied(first, length, device) for device in ("cuda", "h200"))
+    (x, y), (_, virtual) = (copy_sequence(first, length, device) for device in ("cuda", "h200"))
     assert np.array_equal(y, virtual) and np.array_equal(y[first : first + length], x[first : first + length])
 
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import warpwright as ww
 from warpwright.cli import main
-from warpwright.kernels import gemm
+from warpwright.kernels.gemm import sm90
 from warpwright.ops.matmul import measurements, plan
 from warpwright.ops.memo import MEMO
 
@@ -39,7 +39,7 @@ def rows_of(*words: object) -> Any:
 
 def test_the_ladder_is_measured_beside_cublas() -> None:
     rows = rows_of("ladder", "--device", "cuda", "--size", 1024, "--rounds", 10)
-    assert [row["level"] for row in rows] == list(gemm.HOPPER_LEVELS)
+    assert [row["level"] for row in rows] == list(sm90.LEVELS)
     assert all(row["verified"] and 1 < row["us"] < 1000 and row["torch_tflops"] > 50 for row in rows)
     assert rows[-1]["tflops"] > rows[0]["tflops"]
 
@@ -57,7 +57,7 @@ def test_attention_is_measured_beside_torchs(words: tuple[object, ...]) -> None:
 
 def test_a_product_is_measured_beside_torchs() -> None:
     ours, theirs = rows_of("bench", "gemm", "--size", "1024x512x2048", "--device", "cuda", "--rounds", 5)
-    assert ours["verified"] and ours["kernel"].removeprefix("gemm ") in gemm.CONFIGS
+    assert ours["verified"] and ours["kernel"].removeprefix("gemm ") in sm90.CONFIGS
     assert theirs["kernel"] == "torch matmul" and 1 < theirs["low_us"] <= theirs["us"] <= theirs["high_us"] < 1000
 
 
@@ -65,11 +65,11 @@ def test_tune_keeps_what_matmul_then_uses(monkeypatch: pytest.MonkeyPatch) -> No
     (kept,) = (row for row in rows_of("tune", "136x200x1000", "--rounds", 5) if row["kept"])
     assert kept["verified"] and rows_of("tune", "--list")[0]["config"] == kept["config"]
     gpu, (choice,) = ww.device("cuda").spec.name, measurements.choices(ww.device("cuda").spec.name)
-    slow = next(name for name in gemm.CONFIGS if name != choice.config and "fp8" not in name)
+    slow = next(name for name in sm90.CONFIGS if name != choice.config and "fp8" not in name)
     measurements.keep(gpu, [measurements.Choice(136, 200, 1000, "bfloat16", slow, 1.0, "2026-11-21")])
     used: list[Any] = []
-    original = plan.gemm.hopper_kernel
-    monkeypatch.setattr(plan.gemm, "hopper_kernel", lambda config: used.append(config) or original(config))
+    original = plan.sm90.kernel_of
+    monkeypatch.setattr(plan.sm90, "kernel_of", lambda config: used.append(config) or original(config))
     a, b = (torch.randn(shape, device="cuda").bfloat16() for shape in ((136, 1000), (1000, 200)))
     error = (ww.matmul(a, b).double() - a.double() @ b.double()).abs().max()
-    assert error < 0.5 and used == [gemm.CONFIGS[slow]]
+    assert error < 0.5 and used == [sm90.CONFIGS[slow]]

@@ -10,19 +10,20 @@ import pytest
 import torch
 
 import warpwright as ww
-from warpwright.kernels.gemm import CONFIGS, HOPPER_LEVELS, Epilogue, HopperConfig, hopper_kernel, hopper_plan
+from warpwright.kernels.gemm import Epilogue
+from warpwright.kernels.gemm.sm90 import CONFIGS, LEVELS, Config, kernel_of, plan_gemm
 from warpwright.run.launch import entry_point, launch
 from warpwright.types import of_dtype
 
 BF16, FLOAT16 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)
 E4M3, E5M2 = np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2)
-SHIPPED = {**{f"level {level}": config for level, config in HOPPER_LEVELS.items()}, **CONFIGS}
+SHIPPED = {**{f"level {level}": config for level, config in LEVELS.items()}, **CONFIGS}
 FP8 = [name for name in CONFIGS if name.startswith("fp8")]
 SHAPE = (200, 264, 1040)
 
 
 def results(
-    config: HopperConfig, types: tuple[Any, Any], epilogue: Epilogue, out: Any = np.float32, *, positive: bool = False
+    config: Config, types: tuple[Any, Any], epilogue: Epilogue, out: Any = np.float32, *, positive: bool = False
 ) -> list[np.ndarray]:
     """D of the GPU and of the virtual H200 with the hardware's arithmetic."""
     (m, n, k), random = SHAPE, np.random.default_rng(0)
@@ -30,8 +31,8 @@ def results(
     a, b = ((np.abs(x) if positive else x).astype(dtype) for x, dtype in zip((a, b), types, strict=True))
     bias = (random.standard_normal(n) * 20).astype(epilogue.bias.dtype) if epilogue.bias else 0
     dtypes = {"dtype": of_dtype(a.dtype), "b_dtype": of_dtype(b.dtype), "out": of_dtype(out)}
-    kernel = hopper_kernel(config).trace(epilogue=epilogue, **dtypes)
-    plan = hopper_plan(config, m, n, k, sms=132, in_bytes=a.itemsize, out_bytes=np.dtype(out).itemsize)
+    kernel = kernel_of(config).trace(epilogue=epilogue, **dtypes)
+    plan = plan_gemm(config, m, n, k, sms=132, in_bytes=a.itemsize, out_bytes=np.dtype(out).itemsize)
     given = {"columns": n, "bias": bias, "scale_a": np.array([0.3], np.float32), "alpha": 1.7}
     found = []
     for device in ("cuda", "h200"):
@@ -129,7 +130,7 @@ def test_what_is_elsewhere_is_refused() -> None:
 @pytest.mark.parametrize("name", FP8)
 def test_no_local_memory(name: str) -> None:
     device = ww.device("cuda")
-    traced = hopper_kernel(CONFIGS[name]).trace(dtype=of_dtype(E4M3), epilogue=Epilogue(True, of_dtype(BF16), "gelu"))
+    traced = kernel_of(CONFIGS[name]).trace(dtype=of_dtype(E4M3), epilogue=Epilogue(True, of_dtype(BF16), "gelu"))
     entry = entry_point(traced)
     function = device.function(entry.module, entry.name, traced.threads, traced.cluster, traced.smem_bytes)
     assert function.local_bytes == 0 and "C75" not in function.cubin.log

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from warpwright.kernels.gemm import CONFIGS, HOPPER_LEVELS, HopperConfig, hopper_kernel, hopper_plan
+from warpwright.kernels.gemm.sm90 import CONFIGS, LEVELS, Config, kernel_of, plan_gemm
 from warpwright.run.launch import launch
 from warpwright.types import of_dtype
 
-SHIPPED = {**{f"level {level}": config for level, config in HOPPER_LEVELS.items()}, **CONFIGS}
+SHIPPED = {**{f"level {level}": config for level, config in LEVELS.items()}, **CONFIGS}
 BF16, FLOAT16 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)
 ONE_LAUNCH = [name for name, config in SHIPPED.items() if not config.promoted and config.slices == 1]
 SHAPE = (200, 264, 520)
@@ -22,7 +22,7 @@ SMS = 132
 
 
 def products(
-    config: HopperConfig,
+    config: Config,
     dtype: np.dtype[Any],
     out: Any = None,
     majors: tuple[str, str] = ("k", "k"),
@@ -33,8 +33,8 @@ def products(
     random = np.random.default_rng(0)
     a, b = (random.standard_normal((rows, k)).astype(dtype) for rows in (m, n))
     stored = [x if major == "k" else np.ascontiguousarray(x.T) for x, major in zip((a, b), majors, strict=True)]
-    kernel = hopper_kernel(config).trace(majors=majors, dtype=of_dtype(dtype), out=of_dtype(out))
-    plan = hopper_plan(config, m, n, k, sms=SMS, majors=majors, out_bytes=out.itemsize)
+    kernel = kernel_of(config).trace(majors=majors, dtype=of_dtype(dtype), out=of_dtype(out))
+    plan = plan_gemm(config, m, n, k, sms=SMS, majors=majors, out_bytes=out.itemsize)
     results = []
     for device in ("cuda", "h200"):
         d = np.zeros((m, plan.pitch), out)
@@ -54,7 +54,7 @@ def test_every_configuration_gives_the_same_bits(name: str, dtype: np.dtype[Any]
 @pytest.mark.parametrize("majors", MAJORS)
 @pytest.mark.parametrize("out", [BF16, FLOAT16, np.float32])
 def test_every_layout_and_output_gives_the_same_bits(majors: tuple[str, str], out: Any) -> None:
-    gpu, virtual = products(HopperConfig(), BF16, out, majors)
+    gpu, virtual = products(Config(), BF16, out, majors)
     assert np.array_equal(gpu, virtual)
 
 
@@ -79,7 +79,7 @@ def test_a_batch_gives_the_same_bits(name: str, batched: str) -> None:
     random, config = np.random.default_rng(2), SHIPPED[name]
     a, b = (random.standard_normal((5, *shape)).astype(BF16) for shape in ((200, 520), (264, 520)))
     a, b = a if "a" in batched else a[0], b if "b" in batched else b[0]
-    kernel, plan = hopper_kernel(config).trace(batched=batched), hopper_plan(config, 200, 264, 520, sms=SMS, batches=5)
+    kernel, plan = kernel_of(config).trace(batched=batched), plan_gemm(config, 200, 264, 520, sms=SMS, batches=5)
     results = []
     for device in ("cuda", "h200"):
         d = np.zeros((5, 200, plan.pitch), BF16)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from warpwright.kernels.gemm import HOPPER_LEVELS, hopper_config, hopper_kernel, hopper_plan
+from warpwright.kernels.gemm.sm90 import LEVELS, config_of, kernel_of, plan_gemm
 from warpwright.types import of_dtype
 
 DTYPES = {"bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
@@ -25,9 +25,9 @@ def operand(seed: int, shape: tuple[int, int], dtype: np.dtype[Any], small: bool
 def product(level: int, a: np.ndarray, b: np.ndarray, majors: tuple[str, str], device: Any) -> np.ndarray:
     """D of float32, so that no rounding of the result hides a difference. A and B: (rows, K)."""
     (m, k), n = a.shape, b.shape[0]
-    config, dtype = hopper_config(level), of_dtype(a.dtype)
-    plan = hopper_plan(config, m, n, k, sms=132, majors=majors, out_bytes=4)
-    kernel = hopper_kernel(config).configure(majors=majors, dtype=dtype, out=ww.types.f32)
+    config, dtype = config_of(level), of_dtype(a.dtype)
+    plan = plan_gemm(config, m, n, k, sms=132, majors=majors, out_bytes=4)
+    kernel = kernel_of(config).configure(majors=majors, dtype=dtype, out=ww.types.f32)
     d = np.full((m, plan.pitch), -1, np.float32)
     stored = [np.ascontiguousarray(x if major == "k" else x.T) for x, major in zip((a, b), majors, strict=True)]
     ww.launch(kernel, plan.grid, args=[*stored, d, *plan.scalars], device=device)
@@ -41,14 +41,14 @@ def agree(level: int, shape: tuple[int, int, int], dtype: str, small: bool, majo
     np.testing.assert_array_equal(product(level, a, b, majors, "cuda"), product(level, a, b, majors, virtual))
 
 
-@pytest.mark.parametrize("level", HOPPER_LEVELS)
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("small", [False, True], ids=["normal", "integers"])
 def test_a_level_gives_the_same_bits(level: int, dtype: str, small: bool) -> None:
     agree(level, (512, 512, 1024), dtype, small, ("k", "k"))
 
 
-@pytest.mark.parametrize("level", HOPPER_LEVELS)
+@pytest.mark.parametrize("level", LEVELS)
 def test_ragged_shapes(level: int) -> None:
     agree(level, (200, 300, 136), "bf16", False, ("k", "k"))
 

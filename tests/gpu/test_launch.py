@@ -14,7 +14,7 @@ from tests.conformance import texts
 from tests.gpu.kernels import COLUMNS, ROWS, THREADS, copy, large, ranks, saxpy
 from warpwright import cuda
 from warpwright.arrays.device import device_array
-from warpwright.kernels import gemm
+from warpwright.kernels.gemm import sm90
 from warpwright.run.launch import entry_point
 from warpwright.types import bf16
 
@@ -194,14 +194,14 @@ def without_ptxas(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("without_ptxas")
 def test_the_driver_assembles_and_refuses_as_ptxas_does() -> None:
     a, b = (torch.randn(264, 136, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    config = gemm.HopperConfig(group=3)  # not one of the chooser, so no other test has loaded it
-    entry = entry_point(gemm.hopper_kernel(config).trace())
+    config = sm90.Config(group=3)  # not one of the chooser, so no other test has loaded it
+    entry = entry_point(sm90.kernel_of(config).trace())
     assert ww.device("cuda").function(entry.module, entry.name, entry.block, entry.cluster, entry.smem).local_bytes == 0
     d, plan = (
         torch.empty(264, 264, device="cuda", dtype=torch.bfloat16),
-        gemm.hopper_plan(config, 264, 264, 136, sms=132),
+        sm90.plan_gemm(config, 264, 264, 136, sms=132),
     )
-    ww.launch(gemm.hopper_kernel(config), plan.grid, args=[a, b, d, *plan.scalars])
+    ww.launch(sm90.kernel_of(config), plan.grid, args=[a, b, d, *plan.scalars])
     torch.testing.assert_close(d.float(), a.float() @ b.float().T, rtol=2e-2, atol=1e-3)
     text = ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry worse()\n{\n    add.u32 %r1, 1, 2;\n}\n"
     with pytest.raises(ww.UsageError, match=r"the driver refuses the PTX of 'worse': (.|\n)*%r1"):

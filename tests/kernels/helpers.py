@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from warpwright.kernels import reference
-from warpwright.kernels.gemm import LEVELS, kernel_of, plan
+from warpwright.kernels.gemm.sm100 import LEVELS, kernel_of, plan_gemm
 from warpwright.kernels.memory_flow import arguments, memory_flow
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.run.launch import launch, load_ptx
@@ -46,7 +46,7 @@ def gemm(
     """
     dtype = np.dtype(out or a.dtype)
     config = replace(LEVELS[level], **changes, **({"stages": stages} if stages else {}))
-    found = plan(config, a.shape[0], b.shape[0], a.shape[1], out_bytes=dtype.itemsize, sms=sms)
+    found = plan_gemm(config, a.shape[0], b.shape[0], a.shape[1], out_bytes=dtype.itemsize, sms=sms)
     d = np.full((a.shape[0] + spare_rows, found.pitch), SENTINEL, dtype)
     boxes = ((a, found.a_box), (b, found.b_box))
     target = d if found.d_box is None else TensorMap(d[: len(a)], found.d_box, swizzle=found.d_swizzle)

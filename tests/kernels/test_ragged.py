@@ -52,7 +52,7 @@ def copy_sequence(first: int, length: int, device: Any = "h200") -> tuple[np.nda
 
 
 @pytest.mark.parametrize(("first", "length"), [(0, 64), (0, 63), (13, 17), (100, 50), (149, 1), (150, 0), (20, 0)])
-def test_only_the_sequence_is_copy_sequence(first: int, length: int) -> None:
+def test_only_the_sequence_is_copied(first: int, length: int) -> None:
     x, y = copy_sequence(first, length)
     inside = np.zeros(150, bool)
     inside[first : first + length] = True

@@ -22,7 +22,6 @@ from tests.kernels.attention.decode_helpers import launches
 from tests.kernels.attention.varlen_helpers import packed, prepared
 from warpwright import ptx
 from warpwright.gpu import LaunchResult
-from warpwright.kernels import gemm
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90 import plan as sm90_plan
 from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
@@ -30,14 +29,7 @@ from warpwright.kernels.attention.sm90.decode_plan import DecodeConfig
 from warpwright.kernels.attention.sm100 import plan as sm100_plan
 from warpwright.kernels.attention.sm120 import plan as sm120_plan
 from warpwright.kernels.attention.sm120.plan import CP_ASYNC, STEPS
-from warpwright.kernels.gemm import (
-    CONFIGS,
-    LEVELS,
-    GemmConfig,
-    HopperConfig,
-    add_slices,
-    sum_grid,
-)
+from warpwright.kernels.gemm import sm90, sm100
 from warpwright.kernels.memory_flow import arguments, memory_flow
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.ops.attention.backward import choose as choose_backward
@@ -137,15 +129,15 @@ def product(device: str, level: int, shape: tuple[int, int, int], sms: int, chan
     return watched
 
 
-def blackwell(config: GemmConfig, shape: tuple[int, int, int], sms: int, change: Change | None = None) -> Watched:
+def blackwell(config: sm100.Config, shape: tuple[int, int, int], sms: int, change: Change | None = None) -> Watched:
     """A product (M, N, K) by a configuration with roles of the Blackwell GEMM."""
     m, n, k = shape
     a, b = (np.ones((extent, k), ml_dtypes.bfloat16) for extent in (m, n))
-    found = gemm.plan(config, m, n, k, out_bytes=2, sms=sms)
+    found = sm100.plan_gemm(config, m, n, k, out_bytes=2, sms=sms)
     d = TensorMap(np.zeros((m, found.pitch), a.dtype), found.d_box, swizzle=found.d_swizzle)
     maps = [TensorMap(x, box, swizzle=found.swizzle) for x, box in ((a, found.a_box), (b, found.b_box))]
     watched = _watched("b200", change, sms)
-    launch(gemm.kernel_of(config).trace(), found.grid, args=[*maps, d, *found.scalars], device=watched)
+    launch(sm100.kernel_of(config).trace(), found.grid, args=[*maps, d, *found.scalars], device=watched)
     return watched
 
 
@@ -158,7 +150,7 @@ def mma_sync(config: sm120_plan.Config, problem: Problem, change: Change | None 
     return watched
 
 
-def hopper(config: HopperConfig, shape: tuple[int, int, int], sms: int, change: Change | None = None) -> Watched:
+def hopper(config: sm90.Config, shape: tuple[int, int, int], sms: int, change: Change | None = None) -> Watched:
     """A product (M, N, K) by a configuration of the Hopper GEMM, of FP8 or bfloat16; of slices of K, their products."""
     m, n, k = shape
     random = np.random.default_rng(0)
@@ -182,7 +174,7 @@ def _sum(change: Change | None = None) -> Watched:
     d = np.zeros((m, width), ml_dtypes.bfloat16)
     watched = Watched(Device(DEVICES["h200"]), change, depends_on=[0])
     scalars = m, n, width, width, 0, 0, 0, 0, 1.0
-    launch(add_slices.trace(slices=slices), sum_grid(m, width), args=[parts, d, *scalars], device=watched)
+    launch(sm90.add_slices.trace(slices=slices), sm90.sum_grid(m, width), args=[parts, d, *scalars], device=watched)
     return watched
 
 
@@ -282,7 +274,7 @@ KERNELS: dict[str, Callable[..., Watched]] = {
     "blackwell 9": functools.partial(product, "b200", 9, (1024, 768, 384), 4),
     "blackwell 10": functools.partial(product, "b200", 10, (1024, 768, 640), 4),
     "blackwell launch control": functools.partial(
-        blackwell, replace(LEVELS[7], scheduler="clc", share=(2, 1)), (1300, 620, 192), 8
+        blackwell, replace(sm100.LEVELS[7], scheduler="clc", share=(2, 1)), (1300, 620, 192), 8
     ),
     "hopper 1": functools.partial(product, "h200", 1, (128, 128, 256), 4),
     "hopper 2": functools.partial(product, "h200", 2, (256, 256, 512), 4),
@@ -292,10 +284,10 @@ KERNELS: dict[str, Callable[..., Watched]] = {
     "hopper 6": functools.partial(product, "h200", 6, (512, 1024, 384), 4),
     "hopper 7": functools.partial(product, "h200", 7, (512, 1024, 384), 4),
     "hopper 8": functools.partial(product, "h200", 8, (512, 1024, 384), 4),
-    "hopper split": functools.partial(hopper, CONFIGS["64x64 split 4"], (60, 120, 5376), 8),
-    "hopper fp8 split": functools.partial(hopper, CONFIGS["fp8 64x64 split 2"], (60, 120, 5376), 4),
-    "hopper fp8": functools.partial(hopper, CONFIGS["fp8 192x128"], (384, 512, 1280), 2),
-    "hopper slices": functools.partial(hopper, CONFIGS["64x64 stream, 2 slices"], (128, 128, 3328), 2),
+    "hopper split": functools.partial(hopper, sm90.CONFIGS["64x64 split 4"], (60, 120, 5376), 8),
+    "hopper fp8 split": functools.partial(hopper, sm90.CONFIGS["fp8 64x64 split 2"], (60, 120, 5376), 4),
+    "hopper fp8": functools.partial(hopper, sm90.CONFIGS["fp8 192x128"], (384, 512, 1280), 2),
+    "hopper slices": functools.partial(hopper, sm90.CONFIGS["64x64 stream, 2 slices"], (128, 128, 3328), 2),
     "hopper sum": _sum,
     "mma.sync cp.async": functools.partial(mma_sync, CP_ASYNC[64], FEW),
     **{

@@ -21,13 +21,13 @@ from tests.kernels.attention.varlen_helpers import packed, prepared
 from tests.kernels.gemm.sm100.test_switches import SWITCHES
 from tests.kernels.helpers import BF16
 from tests.races.removals import KERNELS, Watched, attention_backward, blackwell, hopper, mma_sync
-from warpwright.kernels import gemm
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90 import backward_plan as sm90_backward_plan
 from warpwright.kernels.attention.sm90 import decode_plan as sm90_decode_plan
 from warpwright.kernels.attention.sm90 import plan as sm90_plan
 from warpwright.kernels.attention.sm100 import plan as sm100_plan
 from warpwright.kernels.attention.sm120 import plan as sm120_plan
+from warpwright.kernels.gemm import sm90, sm100
 from warpwright.ops.attention.plan import OWN
 from warpwright.ops.matmul.call import matmul
 from warpwright.run.launch import launch
@@ -47,7 +47,7 @@ def _problem(config: Any, mask: str) -> Problem:
     return Problem(1, 2, 1, 2 * queries + 20, 5 * keys + 30, config.head_dim, **how)
 
 
-def _hopper(config: gemm.HopperConfig) -> Run:
+def _hopper(config: sm90.Config) -> Run:
     """Two tiles of each cluster, and a turn of the ring and a half in each."""
     (rows, columns), (along_m, along_n), size = config.tile, config.share, 1 if config.promoted else 2
     k = (3 * config.stages // 2 + 1) * config.depth * config.split * config.slices * 128 // size
@@ -56,7 +56,7 @@ def _hopper(config: gemm.HopperConfig) -> Run:
 
 def _blackwell(level: int, changes: dict[str, Any]) -> Run:
     """Four tiles of one cluster, and more than a turn of the ring in each."""
-    config = replace(gemm.LEVELS[level], **changes)
+    config = replace(sm100.LEVELS[level], **changes)
     rows, columns = config.area
     k = (config.stages + 3) * config.tile[2]
     return functools.partial(blackwell, config, (2 * rows - 20, 2 * columns - 20, k), config.cluster)
@@ -117,7 +117,7 @@ MMA_SYNC = [*sm120_plan.WIDE.values(), *sm120_plan.CP_ASYNC.values(), *sm120_pla
 SHIPPED: dict[str, Run] = {
     **KERNELS,
     **{f"blackwell, {name}": _blackwell(*each) for name, each in SWITCHES.items()},
-    **{f"hopper {name}": _hopper(config) for name, config in gemm.CONFIGS.items() if config.slices <= 4},
+    **{f"hopper {name}": _hopper(config) for name, config in sm90.CONFIGS.items() if config.slices <= 4},
     "matmul": functools.partial(_matmul, (200, 264), (264, 328), bias=np.ones(328, BF16), activation="gelu"),
     "matmul of a batch": functools.partial(_matmul, (3, 100, 136), (3, 136, 72)),
     "matmul of transposes": functools.partial(_matmul, (200, 264), (264, 328), turned=True),

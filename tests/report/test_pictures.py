@@ -15,7 +15,7 @@ from matplotlib.text import Text
 
 from tests.report.timelines import profile
 from warpwright.errors import UsageError
-from warpwright.kernels.gemm import HOPPER_LEVELS, LEVELS
+from warpwright.kernels.gemm import sm90, sm100
 from warpwright.report import figure as figures
 from warpwright.report.ladder import Rung, draw_ladder
 from warpwright.report.pipeline import draw_pipeline
@@ -128,7 +128,7 @@ def test_the_ladder_has_every_level_and_no_overlaps(drawn, rungs, device) -> Non
     assert outside(drawn[0]) == []
 
 
-@pytest.mark.parametrize("levels", [LEVELS, HOPPER_LEVELS])
+@pytest.mark.parametrize("levels", [sm100.LEVELS, sm90.LEVELS])
 def test_the_summary_of_a_level_is_complete(drawn, levels) -> None:
     draw_ladder(
         [Rung(n, 1.0, 0.0, level.summary, "") for n, level in levels.items()], 512, DEVICES["b200"], Path("l.svg")

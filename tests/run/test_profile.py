@@ -14,7 +14,7 @@ from tests.foreign.cases import CASES, Case
 from tests.foreign.compile import golden
 from warpwright import types
 from warpwright.errors import UsageError
-from warpwright.kernels import gemm
+from warpwright.kernels.gemm import sm90, sm100
 from warpwright.lang import Global, ctaid, f32, tid
 from warpwright.targets import timing_of
 from warpwright.vgpu.timing import Profile
@@ -30,16 +30,16 @@ def matrices(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 
 def blackwell(level: int, m: int, n: int, k: int, **more: Any) -> Profile:
-    config = gemm.config_of(level)
-    plan = gemm.plan(config, m, n, k)
-    kernel = gemm.kernel_of(config).trace(dtype=types.bf16, out=types.bf16)
+    config = sm100.config_of(level)
+    plan = sm100.plan_gemm(config, m, n, k)
+    kernel = sm100.kernel_of(config).trace(dtype=types.bf16, out=types.bf16)
     return ww.profile(kernel, plan.grid, args=[*matrices(m, n, k), *plan.scalars], device="b200", **more)
 
 
 def hopper(level: int, m: int, n: int, k: int, **more: Any) -> Profile:
-    config = gemm.hopper_config(level)
-    kernel = gemm.hopper_kernel(config).trace(majors=("k", "k"))
-    plan = gemm.hopper_plan(config, m, n, k, sms=132, majors=("k", "k"))
+    config = sm90.config_of(level)
+    kernel = sm90.kernel_of(config).trace(majors=("k", "k"))
+    plan = sm90.plan_gemm(config, m, n, k, sms=132, majors=("k", "k"))
     arrays = matrices(m, n, k)
     uses = [kernel.maps[name] for name in "abd"]
     maps = [ww.TensorMap(x, use.box, swizzle=use.swizzle) for x, use in zip(arrays, uses, strict=True)]
@@ -76,9 +76,9 @@ def test_profiles_are_the_same_each_time() -> None:
 
 
 def test_a_full_run_computes_and_a_fast_one_leaves_arrays_alone() -> None:
-    config = gemm.config_of(3)
-    plan = gemm.plan(config, 256, 256, 256)
-    kernel = gemm.kernel_of(config).trace(dtype=types.bf16, out=types.bf16)
+    config = sm100.config_of(3)
+    plan = sm100.plan_gemm(config, 256, 256, 256)
+    kernel = sm100.kernel_of(config).trace(dtype=types.bf16, out=types.bf16)
     a, b, d = matrices(256, 256, 256)
     ww.profile(kernel, plan.grid, args=[a, b, d, *plan.scalars], device="b200")
     assert not d.any()

@@ -18,8 +18,8 @@ from warpwright.cli.matmul_runs import matmul_profile
 from warpwright.cli.problems import SIZE_HELP, described, problem_of, problem_options
 from warpwright.cuda import Device as RealGpu
 from warpwright.gpu import Device
-from warpwright.kernels import gemm as kernels
 from warpwright.kernels.attention import Problem
+from warpwright.kernels.gemm import sm90, sm100
 from warpwright.ops.attention import trials as attention_trials
 from warpwright.ops.binding import Plan
 from warpwright.ops.matmul import measurements, trials
@@ -125,14 +125,12 @@ def _predict_matmul(target: Device, shape: tuple[int, int, int]) -> list[dict[st
     return [_predicted_row("gemm", _flops(shape), made, made)]
 
 
-def _chosen_config(
-    target: RealGpu, shape: tuple[int, int, int]
-) -> tuple[str, kernels.HopperConfig | kernels.GemmConfig]:
+def _chosen_config(target: RealGpu, shape: tuple[int, int, int]) -> tuple[str, sm90.Config | sm100.Config]:
     """Returns the name and the configuration that `warpwright.matmul` chooses."""
     if target.spec.arch != "sm_90a":
-        return f"level {DEFAULT_LEVEL}", kernels.config_of(DEFAULT_LEVEL)
-    config = kernels.choose(*shape, tuned=measurements.choices(target.spec.name))
-    return next(name for name, known in kernels.CONFIGS.items() if known == config), config
+        return f"level {DEFAULT_LEVEL}", sm100.config_of(DEFAULT_LEVEL)
+    config = sm90.choose(*shape, tuned=measurements.choices(target.spec.name))
+    return next(name for name, known in sm90.CONFIGS.items() if known == config), config
 
 
 def _flops(shape: tuple[int, int, int]) -> int:

@@ -14,7 +14,7 @@ from warpwright.cli.ladder_table import predicted, rung_tables, rungs_of
 from warpwright.cuda import Device as RealGpu
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
-from warpwright.kernels.gemm import HOPPER_LEVELS, LEVELS, GemmConfig, HopperConfig
+from warpwright.kernels.gemm import sm90, sm100
 from warpwright.ops.matmul import trials
 from warpwright.report.figure import check_path
 from warpwright.report.ladder import draw_ladder
@@ -23,11 +23,11 @@ from warpwright.run.devices import device as device_of
 
 __all__ = ["command", "timing"]
 
-Step = GemmConfig | HopperConfig
+Step = sm100.Config | sm90.Config
 
 SIZE, REAL_SIZE = 1024, 4096
 
-LADDERS: dict[str, Mapping[int, Step]] = {"sm_100a": LEVELS, "sm_90a": HOPPER_LEVELS}
+LADDERS: dict[str, Mapping[int, Step]] = {"sm_100a": sm100.LEVELS, "sm_90a": sm90.LEVELS}
 
 
 @click.command("ladder")
@@ -122,7 +122,7 @@ def _described(device: Device) -> str:
     return device.spec.name if device.name.startswith("cuda") else f"virtual {device.name}"
 
 
-def parse_levels(text: str, known: Collection[int] = tuple(LEVELS)) -> list[int]:
+def parse_levels(text: str, known: Collection[int] = tuple(sm100.LEVELS)) -> list[int]:
     """``"2"``, ``"1-3"`` or ``"1,3"`` as levels, each of them ``known``; UsageError otherwise."""
     levels: list[int] = []
     for part in text.split(","):

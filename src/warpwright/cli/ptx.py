@@ -7,7 +7,8 @@ import click
 from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import emit
 from warpwright.errors import UsageError
-from warpwright.kernels import gemm, memory_flow
+from warpwright.kernels import memory_flow
+from warpwright.kernels.gemm import sm100
 from warpwright.lang.trace import Traced
 from warpwright.ops.matmul.call import DEFAULT_LEVEL
 
@@ -22,7 +23,7 @@ KERNELS = ("gemm", "memory_flow")
     "--level",
     type=int,
     default=None,
-    help=f"Level of the GEMM ladder, 1 to {len(gemm.LEVELS)} (default {DEFAULT_LEVEL}).",
+    help=f"Level of the GEMM ladder, 1 to {len(sm100.LEVELS)} (default {DEFAULT_LEVEL}).",
 )
 @json_option
 def command(kernel: str, level: int | None, as_json: bool) -> None:
@@ -38,7 +39,7 @@ def command(kernel: str, level: int | None, as_json: bool) -> None:
 def trace(kernel: str, level: int | None) -> Traced:
     """Trace the named kernel. Raises UsageError for another name, or for a level of a kernel without levels."""
     if kernel == "gemm":
-        return gemm.kernel_of(gemm.config_of(DEFAULT_LEVEL if level is None else level)).trace()
+        return sm100.kernel_of(sm100.config_of(DEFAULT_LEVEL if level is None else level)).trace()
     if kernel != "memory_flow":
         raise UsageError(f"unknown kernel {kernel!r}; expected one of {', '.join(KERNELS)}")
     if level is not None:

@@ -19,7 +19,7 @@ from warpwright.cli.console import as_json as json_option
 from warpwright.cli.console import emit, remark, show, working
 from warpwright.cli.ladder import timing
 from warpwright.errors import UsageError
-from warpwright.kernels import gemm
+from warpwright.kernels.gemm import sm90
 from warpwright.ops.matmul import measurements, trials
 from warpwright.report.tables import table
 
@@ -86,11 +86,11 @@ def command(
 def measure(gpu: cuda.Device, shape: Shape, dtype: str, rounds: int) -> list[dict[str, Any]]:
     """Returns a row for each candidate, the fastest first; the fastest that is verified is ``kept``."""
     (m, n, k), size = shape, DTYPES[dtype].itemsize
-    before = gemm.choose(m, n, k, size, tuned=measurements.choices(gpu.spec.name, size))
+    before = sm90.choose(m, n, k, size, tuned=measurements.choices(gpu.spec.name, size))
     candidates = {
         name: config
-        for name, config in gemm.CONFIGS.items()
-        if bool(config.promoted) == (size == 1) and gemm.worthwhile(config, m, n, sms=gpu.spec.sms)
+        for name, config in sm90.CONFIGS.items()
+        if bool(config.promoted) == (size == 1) and sm90.worthwhile(config, m, n, sms=gpu.spec.sms)
     }
     with working(len(candidates) + 1) as describe:
         options: dict[str, Any] = {"dtype": DTYPES[dtype], "rounds": rounds, "describe": describe}
@@ -99,7 +99,7 @@ def measure(gpu: cuda.Device, shape: Shape, dtype: str, rounds: int) -> list[dic
     return [
         {"m": m, "n": n, "k": k, "dtype": dtype, "config": name, **timing(found, found.each[name], m, n, k)}
         | {
-            "chosen_before": gemm.CONFIGS[name] == before,
+            "chosen_before": sm90.CONFIGS[name] == before,
             "kept": name == order[0] and found.each[name].verdict.verified,
             "verified": found.each[name].verdict.verified,
         }

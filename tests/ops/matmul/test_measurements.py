@@ -12,8 +12,7 @@ import pytest
 
 import warpwright as ww
 from warpwright.errors import UsageError
-from warpwright.kernels import gemm
-from warpwright.kernels.gemm import CONFIGS, FACTS, choose
+from warpwright.kernels.gemm import sm90
 from warpwright.ops.matmul import measurements as tuned
 from warpwright.ops.matmul.measurements import Choice
 
@@ -81,23 +80,25 @@ def test_a_damaged_table_is_no_obstacle_to_a_product(home: Path, content: str, w
 
 
 def test_the_nearest_fact_counts_and_the_users_before_an_equal_one() -> None:
-    fact = next(fact for fact in FACTS if (fact.m, fact.n, fact.k) == (4096, 4096, 4096))
-    other = next(name for name in CONFIGS if name != fact.config)
+    fact = next(fact for fact in sm90.FACTS if (fact.m, fact.n, fact.k) == (4096, 4096, 4096))
+    other = next(name for name in sm90.CONFIGS if name != fact.config)
     mine = [replace(FIRST, config=other)]
-    assert choose(4096, 4096, 4096) == CONFIGS[fact.config]
-    assert choose(4096, 4096, 4096, tuned=mine) == CONFIGS[other]
-    assert choose(4000, 4200, 4096, tuned=mine) == CONFIGS[other]
-    assert choose(16, 8192, 8192, tuned=mine) == choose(16, 8192, 8192)
-    assert choose(4096, 4096, 4096, tuned=[replace(FIRST, config="of another version")]) == CONFIGS[fact.config]
+    assert sm90.choose(4096, 4096, 4096) == sm90.CONFIGS[fact.config]
+    assert sm90.choose(4096, 4096, 4096, tuned=mine) == sm90.CONFIGS[other]
+    assert sm90.choose(4000, 4200, 4096, tuned=mine) == sm90.CONFIGS[other]
+    assert sm90.choose(16, 8192, 8192, tuned=mine) == sm90.choose(16, 8192, 8192)
+    assert (
+        sm90.choose(4096, 4096, 4096, tuned=[replace(FIRST, config="of another version")]) == sm90.CONFIGS[fact.config]
+    )
 
 
 def test_matmul_looks_into_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[object] = []
-    original = gemm.hopper_kernel
-    monkeypatch.setattr(gemm, "hopper_kernel", lambda config: used.append(config) or original(config))
+    original = sm90.kernel_of
+    monkeypatch.setattr(sm90, "kernel_of", lambda config: used.append(config) or original(config))
     a = np.ones((72, 64), np.float16)
     tuned.keep("h200", [Choice(72, 72, 64, "bfloat16", "64x128", 1.0, "2026-11-21")])
     assert (ww.matmul(a, a.T, device="h200") == 64).all()
     tuned.forget()
     assert (ww.matmul(a, a.T, device="h200") == 64).all()
-    assert used == [CONFIGS["64x128"], choose(72, 72, 64)] and used[0] != used[1]
+    assert used == [sm90.CONFIGS["64x128"], sm90.choose(72, 72, 64)] and used[0] != used[1]

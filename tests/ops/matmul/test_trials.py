@@ -15,13 +15,13 @@ from tests.cuda.host_gpu import Driver
 from warpwright import cuda, targets
 from warpwright.arrays.device import reach
 from warpwright.cuda import memory
-from warpwright.kernels import gemm
+from warpwright.kernels.gemm import sm90, sm100
 from warpwright.ops.matmul import trials
 from warpwright.report.verdict import judge
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOAT8 = np.dtype(ml_dtypes.float8_e4m3fn)
-CONFIGS = {name: gemm.CONFIGS[name] for name in ("128x256", "64x64", "64x64 split 2")}
+CONFIGS = {name: sm90.CONFIGS[name] for name in ("128x256", "64x64", "64x64 split 2")}
 
 
 def at(pointer: int, tensor: Any) -> Any:
@@ -127,7 +127,7 @@ def test_operands_of_8_bits() -> None:
         sums = a.astype(np.float64) @ b.astype(np.float64).T
         d[...] = sums + 2.0**-14 * np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64)).T
 
-    configs = {name: gemm.CONFIGS[name] for name in ("fp8 128x128", "fp8 64x64")}
+    configs = {name: sm90.CONFIGS[name] for name in ("fp8 128x128", "fp8 64x64")}
     found = trials.measured(Gpu("h200", coarse, wrong), 100, 40, 90, configs, dtype=FLOAT8)
     assert [trial.verdict.verified for trial in found.each.values()] == [True, False]
 
@@ -142,7 +142,7 @@ def test_slices_of_k_are_two_launches_and_memory_between_them(host: SimpleNamesp
         result = np.ndarray((m, 24), BFLOAT16, (ctypes.c_uint8 * (m * 24 * 2)).from_address(d))
         result[...] = sums.sum(0)
 
-    config = {"sliced": gemm.CONFIGS["64x64 stream, 4 slices"]}
+    config = {"sliced": sm90.CONFIGS["64x64 stream, 4 slices"]}
     found = trials.measured(Gpu("h200", multiplies, adds), 40, 24, 256, config)
     assert found.each["sliced"].verdict.verified and not host.driver.held
 
@@ -156,7 +156,7 @@ def test_torch_is_timed_with_the_others(host: SimpleNamespace, monkeypatch: pyte
 def test_the_ladder_of_blackwell_can_be_measured_too() -> None:
     """Some levels take D as a pointer, some as a tensor map."""
     pointers: list[Any] = []
-    configs = {str(level): gemm.LEVELS[level] for level in (1, 6)}
+    configs = {str(level): sm100.LEVELS[level] for level in (1, 6)}
     given = trials.problem(Gpu("b200", right), 256, 256, 64, BFLOAT16, 0)
     with given as problem:
         for config in configs.values():

@@ -17,8 +17,7 @@ from warpwright import targets, types
 from warpwright.arrays.device import dense_strides
 from warpwright.arrays.libraries import View
 from warpwright.errors import UsageError
-from warpwright.kernels import gemm
-from warpwright.kernels.gemm import PLAIN
+from warpwright.kernels.gemm import PLAIN, sm90, sm100
 from warpwright.kernels.gemm.epilogue import Epilogue
 from warpwright.ops.binding import MAP_BYTES, Geometry, Launch, Plan, Stride, as_strided
 from warpwright.ops.matmul import measurements
@@ -104,28 +103,28 @@ def choose(
     """
     (m, k), (n, _) = extents(a, majors[0]), extents(b, majors[1])
     if arch == "sm_100a":
-        config = gemm.config_for(DEFAULT_LEVEL if level is None else level, m, n, sms)
+        config = sm100.config_for(DEFAULT_LEVEL if level is None else level, m, n, sms)
         return plan_sm100(config, a, b, d, sms)
     if level is not None:
-        return plan_sm90(gemm.hopper_config(level), a, b, d, majors, sms, epilogue, columns)
+        return plan_sm90(sm90.config_of(level), a, b, d, majors, sms, epilogue, columns)
     matrix = len(d[0]) == MATRIX
-    found = gemm.choose(m, n, k, a[2].itemsize, batches=1 if matrix else d[0][0], tuned=tuned)
+    found = sm90.choose(m, n, k, a[2].itemsize, batches=1 if matrix else d[0][0], tuned=tuned)
     slices = slices_of(k, found.slices) if scratch and matrix else 1
-    found = replace(found, slices=slices) if slices > 1 else gemm.in_one_launch(found)
+    found = replace(found, slices=slices) if slices > 1 else sm90.in_one_launch(found)
     return plan_sm90(found, a, b, d, majors, sms, epilogue, columns)
 
 
-def plan_sm100(config: gemm.GemmConfig, a: Geometry, b: Geometry, d: Geometry, sms: int) -> Plan:
+def plan_sm100(config: sm100.Config, a: Geometry, b: Geometry, d: Geometry, sms: int) -> Plan:
     """Returns the plan of ``config``, one launch; D is dense, (M, pitch) with at least N columns."""
     (m, k), (n, _) = a[0], b[0]
-    found = gemm.plan(config, m, n, round_up(k), out_bytes=d[2].itemsize, sms=sms)
-    kernel = gemm.kernel_of(config).trace(dtype=types.of_dtype(a[2]), out=types.of_dtype(d[2]))
+    found = sm100.plan_gemm(config, m, n, round_up(k), out_bytes=d[2].itemsize, sms=sms)
+    kernel = sm100.kernel_of(config).trace(dtype=types.of_dtype(a[2]), out=types.of_dtype(d[2]))
     launch = Launch(kernel, found.grid, ("a", "b", "d", *found.scalars))
     return Plan((launch,), config, l2_promotion=found.l2_promotion)
 
 
 def plan_sm90(
-    config: gemm.HopperConfig,
+    config: sm90.Config,
     a: Geometry,
     b: Geometry,
     d: Geometry,
@@ -146,7 +145,7 @@ def plan_sm90(
         out = shape, dense_strides(shape, FLOAT32.itemsize), FLOAT32
     each = {**layouts, "d": out}
     batched = "".join(name for name, (shape, *_) in each.items() if len(shape) > MATRIX)
-    found = gemm.hopper_plan(
+    found = sm90.plan_gemm(
         config,
         *(round_up(extent, size) for extent in (m, n, k // slices)),
         sms=sms,
@@ -157,21 +156,21 @@ def plan_sm90(
     )
     dtype, b_dtype, of_out = (types.of_dtype(layout[2]) for layout in each.values())
     at_once = epilogue if slices == 1 else PLAIN
-    kernel = gemm.hopper_kernel(config).trace(
+    kernel = sm90.kernel_of(config).trace(
         batched=batched, majors=majors, dtype=dtype, b_dtype=b_dtype, out=of_out, epilogue=at_once
     )
     end = columns, *EPILOGUE
     launches = [Launch(kernel, found.grid, ("a", "b", SCRATCH if slices > 1 else "d", *found.tiles, *end))]
     if slices > 1:
-        add = gemm.add_slices.trace(slices=slices, out=types.of_dtype(d[2]), epilogue=epilogue)
+        add = sm90.add_slices.trace(slices=slices, out=types.of_dtype(d[2]), epilogue=epilogue)
         width = out[0][-1]
         sizes = *d[0], width, Stride("d", 0)
-        grid = gemm.sum_grid(d[0][0], width), 1, 1
+        grid = sm90.sum_grid(d[0][0], width), 1, 1
         launches.append(Launch(add, grid, (SCRATCH, "d", *sizes, *end), dependent=True))
     if slices == 1:
-        return Plan(tuple(launches), config, l2_promotion=gemm.L2_PROMOTION)
+        return Plan(tuple(launches), config, l2_promotion=sm90.L2_PROMOTION)
     mapped = functools.partial(_slices, layouts)
-    return Plan(tuple(launches), config, scratch={SCRATCH: out[0]}, l2_promotion=gemm.L2_PROMOTION, mapped=mapped)
+    return Plan(tuple(launches), config, scratch={SCRATCH: out[0]}, l2_promotion=sm90.L2_PROMOTION, mapped=mapped)
 
 
 def _slices(layouts: Mapping[str, Geometry], views: Mapping[str, View]) -> Mapping[str, View]:

@@ -25,7 +25,7 @@ from warpwright import cuda
 from warpwright.arrays.device import DeviceArray, dense_strides
 from warpwright.cuda.driver import call, require
 from warpwright.cuda.memory import Transfers
-from warpwright.kernels import gemm
+from warpwright.kernels.gemm import sm90, sm100
 from warpwright.ops import binding
 from warpwright.ops.matmul import plan
 from warpwright.report.verdict import Verdict, judge
@@ -34,7 +34,7 @@ __all__ = ["NAN_BYTE", "PEER", "Trial", "Trials", "measured", "tensor_at", "torc
 
 Array = NDArray[Any]
 Run = Callable[[], object]
-Config = gemm.HopperConfig | gemm.GemmConfig
+Config = sm90.Config | sm100.Config
 
 PEER = "torch"
 BFLOAT16, FLOAT32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
@@ -147,7 +147,7 @@ def run_of(config: Config, given: Problem, held: contextlib.ExitStack) -> Run:
 def plan_of(config: Config, given: Problem) -> binding.Plan:
     """Returns the plan of ``config``."""
     a, b, d = (binding.geometry(array) for array in given.arrays.values())
-    if isinstance(config, gemm.GemmConfig):
+    if isinstance(config, sm100.Config):
         return plan.plan_sm100(config, a, b, d, given.device.spec.sms)
     fitting = replace(config, slices=plan.slices_of(a[0][1], config.slices))
     return plan.plan_sm90(fitting, a, b, d, ("k", "k"), given.device.spec.sms)

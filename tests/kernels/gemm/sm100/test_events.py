@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from tests.kernels.helpers import gemm, normal
-from warpwright.kernels.gemm import LEVELS
+from warpwright.kernels.gemm.sm100 import LEVELS
 from warpwright.vgpu import Event, EventLog
 
 BLOCKS = 20

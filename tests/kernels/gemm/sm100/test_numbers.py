@@ -7,7 +7,7 @@ import pytest
 
 from tests.kernels.helpers import BF16, SENTINEL, check, gemm, normal, replaced, without
 from warpwright.errors import Deadlock, DeviceError
-from warpwright.kernels.gemm import LEVELS
+from warpwright.kernels.gemm.sm100 import LEVELS
 
 ALL = sorted(LEVELS)
 PERSISTENT = (5, 6, 7, 8, 9, 10)

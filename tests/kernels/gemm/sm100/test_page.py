@@ -13,7 +13,7 @@ import pytest
 import warpwright as ww
 from tests.kernels.helpers import BF16, SENTINEL, b200, check, normal
 from tests.lang.ops.emission import instructions, opcodes
-from warpwright.kernels.gemm import LEVELS, kernel_of, plan
+from warpwright.kernels.gemm.sm100 import LEVELS, kernel_of, plan_gemm
 from warpwright.layout.tensor_map import TensorMap
 
 PAGE = Path(__file__).parents[4] / "examples" / "09_fast_gemm.py"
@@ -70,7 +70,7 @@ def test_its_predicted_time_is_that_of_level_10() -> None:
     size = 2048
     a, b, d = (np.zeros((size, size), BF16) for _ in range(3))
     page = ww.profile(KERNEL, 64, args=[a, b, d, *tiles_of(size, size, size)])
-    found = plan(LEVELS[10], size, size, size)
+    found = plan_gemm(LEVELS[10], size, size, size)
     maps = [TensorMap(x, box, swizzle=128, l2_promotion=256) for x, box in ((a, found.a_box), (b, found.b_box))]
     target = TensorMap(d, found.d_box, swizzle=found.d_swizzle)
     level = ww.profile(kernel_of(LEVELS[10]), found.grid, args=[*maps, target, *found.scalars])

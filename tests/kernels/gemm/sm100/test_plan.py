@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warpwright.errors import UsageError
-from warpwright.kernels.gemm import LEVELS, SMALLER, config_for, config_of, kernel_of, plan
+from warpwright.kernels.gemm.sm100 import LEVELS, SMALLER, config_for, config_of, kernel_of, plan_gemm
 from warpwright.lang import bf16, f32
 from warpwright.ptx.ptxas import assemble
 
@@ -25,7 +25,7 @@ sizes = st.integers(1, 20_000)
     out_bytes=st.sampled_from([2, 4]),
 )
 def test_the_grid_covers_d_once_and_the_loop_covers_k(level, m, n, k, out_bytes) -> None:
-    found = plan(LEVELS[level], m, n, k, out_bytes=out_bytes)
+    found = plan_gemm(LEVELS[level], m, n, k, out_bytes=out_bytes)
     rows, columns, pitch, tiles_n, tiles_k = found.scalars
     tiles_m, rest = divmod(found.grid[0], 2 * tiles_n)
     assert (rows, columns, rest, found.grid[1:]) == (m, n, 0, (1, 1))
@@ -38,7 +38,7 @@ def test_the_grid_covers_d_once_and_the_loop_covers_k(level, m, n, k, out_bytes)
 @pytest.mark.parametrize("level", FIRST)
 def test_plan_and_kernel_agree(level) -> None:
     config = config_of(level)
-    found, traced = plan(config, 300, 200, 72), kernel_of(config).trace()
+    found, traced = plan_gemm(config, 300, 200, 72), kernel_of(config).trace()
     assert found.block == traced.threads
     assert found.cluster == traced.cluster
     assert found.smem == traced.smem_bytes
@@ -62,13 +62,13 @@ def test_plan_and_kernel_agree(level) -> None:
     ],
 )
 def test_persistent_clusters_are_as_many_as_fit_and_no_more_than_areas(level, shape, sms, clusters) -> None:
-    assert plan(LEVELS[level], *shape, 64, sms=sms).grid == (2 * clusters, 1, 1)
+    assert plan_gemm(LEVELS[level], *shape, 64, sms=sms).grid == (2 * clusters, 1, 1)
 
 
 def test_launch_control_has_a_cluster_for_each_area() -> None:
-    assert plan(replace(LEVELS[10], scheduler="clc"), 4096, 4096, 64).grid == (2 * 128, 1, 1)
+    assert plan_gemm(replace(LEVELS[10], scheduler="clc"), 4096, 4096, 64).grid == (2 * 128, 1, 1)
     four = replace(LEVELS[10], share=(2, 1))
-    assert [plan(four, 8192, 8192, 64, clusters=fit).grid[0] for fit in (None, 34)] == [148, 136]
+    assert [plan_gemm(four, 8192, 8192, 64, clusters=fit).grid[0] for fit in (None, 34)] == [148, 136]
 
 
 def test_the_kernel_of_a_level_is_cached() -> None:
@@ -89,7 +89,7 @@ def test_the_kernel_of_a_level_is_cached() -> None:
 )
 def test_refused_problems(problem, sentence) -> None:
     with pytest.raises(UsageError) as caught:
-        plan(LEVELS[1], *problem)
+        plan_gemm(LEVELS[1], *problem)
     assert str(caught.value) == sentence
 
 

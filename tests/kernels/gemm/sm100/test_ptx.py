@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.lang.ops.emission import instructions, opcodes
-from warpwright.kernels.gemm import LEVELS, kernel_of
+from warpwright.kernels.gemm.sm100 import LEVELS, kernel_of
 from warpwright.lang import bf16, f16, f32, tma
 from warpwright.layout import InstrDescriptor, SmemDescriptor
 from warpwright.ptx.ptxas import assemble

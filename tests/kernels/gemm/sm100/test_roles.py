@@ -13,7 +13,7 @@ import pytest
 from tests.kernels.helpers import SENTINEL, check, delayed, gemm, normal, replaced, without
 from tests.lang.ops.emission import instructions, opcodes
 from warpwright.errors import Deadlock
-from warpwright.kernels.gemm import LEVELS, kernel_of
+from warpwright.kernels.gemm.sm100 import LEVELS, kernel_of
 from warpwright.kernels.gemm.sm100.steps import rasterize
 from warpwright.lang import Global, bf16, f16, f32, kernel, smem, st, tid, tma, u32
 from warpwright.layout import InstrDescriptor

@@ -11,12 +11,12 @@ import pytest
 
 from tests.kernels.helpers import BF16, SENTINEL, check, gemm, normal
 from tests.lang.ops.emission import instructions, opcodes
-from warpwright.kernels.gemm import LEVELS, SMALLER, GemmConfig, kernel_of, plan
+from warpwright.kernels.gemm.sm100 import LEVELS, SMALLER, Config, kernel_of, plan_gemm
 from warpwright.ptx.ptxas import assemble
 from warpwright.vgpu import Event, EventLog
 
 
-def fields(config: GemmConfig) -> dict[str, Any]:
+def fields(config: Config) -> dict[str, Any]:
     return {field: getattr(config, field) for field in ("tile", "stages", "stagger", "accumulators", "boxes")}
 
 
@@ -77,7 +77,7 @@ def test_ptxas_accepts_it_without_local_memory(name) -> None:
 
 
 def test_plans_know_the_boxes_of_shared_operands() -> None:
-    found = plan(replace(LEVELS[10], share=(2, 2)), 2000, 1000, 64)
+    found = plan_gemm(replace(LEVELS[10], share=(2, 2)), 2000, 1000, 64)
     traced = kernel_of(replace(LEVELS[10], share=(2, 2))).trace()
     assert (found.a_box, found.b_box) == ((128, 64), (64, 64)) == (traced.maps["a"].box, traced.maps["b"].box)
     assert (found.cluster, found.grid, found.scalars) == ((8, 1, 1), (32, 1, 1), (2, 2, 1))
@@ -110,7 +110,7 @@ def test_merged_stages_take_the_same_memory_and_mmas() -> None:
 )
 def test_bytes_that_a_cta_loads_for_a_k_block(share, a_bytes, b_bytes) -> None:
     """Every CTA receives the same bytes; pairs that share an operand load a part of it each."""
-    found = plan(replace(LEVELS[8], share=share), 512, 256, 64)
+    found = plan_gemm(replace(LEVELS[8], share=share), 512, 256, 64)
     assert (found.a_box[0] * found.a_box[1] * 2, found.b_box[0] * found.b_box[1] * 2) == (a_bytes, b_bytes)
     seen = events(8, (512, 256, 64), share=share)
     loads = some(seen, "issue", "cp.async.bulk.tensor.2d.shared::cluster")

@@ -9,36 +9,28 @@ import numpy as np
 import pytest
 
 from tests.kernels.helpers import BF16, normal
-from warpwright.kernels.gemm import (
-    CONFIGS,
-    HOPPER_LEVELS,
-    HopperConfig,
-    add_slices,
-    hopper_kernel,
-    hopper_plan,
-    sum_grid,
-)
+from warpwright.kernels.gemm.sm90 import CONFIGS, LEVELS, Config, add_slices, kernel_of, plan_gemm, sum_grid
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.report.verdict import judge
 from warpwright.run.launch import launch, load_ptx
 from warpwright.types import of_dtype
 
 SHAPE = (200, 136, 264)
-SHARED_BY_FOUR = HopperConfig((64, 64), consumers=1, share=(2, 2), stages=3, group=3)
+SHARED_BY_FOUR = Config((64, 64), consumers=1, share=(2, 2), stages=3, group=3)
 KERNELS = {
-    "best": HopperConfig(),
-    "few rows a group": HopperConfig(group=3),
+    "best": Config(),
+    "few rows a group": Config(group=3),
     "shared by four": SHARED_BY_FOUR,
-    "level 1": HOPPER_LEVELS[1],
-    "level 2": HOPPER_LEVELS[2],
-    "level 4": HOPPER_LEVELS[4],
+    "level 1": LEVELS[1],
+    "level 2": LEVELS[2],
+    "level 4": LEVELS[4],
     "one block a strip": CONFIGS["64x64"],
     "a CTA a tile": CONFIGS["64x64 a CTA a tile"],
     "split": CONFIGS["64x64 split 4"],
 }
 
 
-def batch(config: HopperConfig, a: np.ndarray, b: np.ndarray, *, sms: int = 12, gap: int = 0) -> np.ndarray:
+def batch(config: Config, a: np.ndarray, b: np.ndarray, *, sms: int = 12, gap: int = 0) -> np.ndarray:
     """D (batches, M, N) over NaN; of the operands, those of two dimensions are the same for all matrices.
 
     ``gap``: rows of NaN between the matrices of D, which must stay.
@@ -46,9 +38,9 @@ def batch(config: HopperConfig, a: np.ndarray, b: np.ndarray, *, sms: int = 12, 
     (m, k), n = a.shape[-2:], b.shape[-2]
     batches = max(len(x) for x in (a, b) if x.ndim == 3)
     batched = "".join(name for name, x in (("a", a), ("b", b)) if x.ndim == 3) + "d"
-    plan = hopper_plan(config, m, n, k, sms=sms, batches=batches)
+    plan = plan_gemm(config, m, n, k, sms=sms, batches=batches)
     d = np.full((batches, m + gap, plan.pitch), np.nan, BF16)
-    kernel = hopper_kernel(config).trace(batched=batched)
+    kernel = kernel_of(config).trace(batched=batched)
     launch(kernel, plan.grid, args=[a, b, d[:, :m, :n], *plan.scalars], device="h200")
     assert np.isnan(d[:, m:].astype(np.float32)).all() and np.isnan(d[..., n:].astype(np.float32)).all()
     return d[:, :m, :n]
@@ -71,8 +63,8 @@ def test_a_batch_is_one_launch(name: str, batched: str) -> None:
 @pytest.mark.parametrize("sms", [2, 7, 132])
 def test_a_batch_on_any_number_of_sms_gives_the_same_bits(sms: int) -> None:
     a, b = normal(3, 5, 130, 72), normal(4, 5, 200, 72)
-    expected = np.stack([batch(HopperConfig(group=2), a[i : i + 1], b[i : i + 1])[0] for i in range(5)])
-    assert np.array_equal(batch(HopperConfig(group=2), a, b, sms=sms), expected)
+    expected = np.stack([batch(Config(group=2), a[i : i + 1], b[i : i + 1])[0] for i in range(5)])
+    assert np.array_equal(batch(Config(group=2), a, b, sms=sms), expected)
 
 
 def test_matrices_of_a_batch_may_interleave() -> None:
@@ -96,7 +88,7 @@ def test_nan_and_infinity_stay_in_their_matrix(name: str) -> None:
 def test_a_strip_of_one_block_waits_until_tma_has_read_the_strip_before(pending: int, verified: bool) -> None:
     """With little to multiply in between; without the wait D is wrong, here as on a GPU."""
     config, a, b = CONFIGS["64x64"], normal(13, 256, 64), normal(14, 512, 64)
-    plan, kernel = hopper_plan(config, 256, 512, 64, sms=2), hopper_kernel(config).trace()
+    plan, kernel = plan_gemm(config, 256, 512, 64, sms=2), kernel_of(config).trace()
     wait = "cp.async.bulk.wait_group.read "
     entry = load_ptx(kernel.ptx.replace(f"{wait}0", f"{wait}{pending}", 1))[kernel.entry]
     d = np.full((256, 512), np.nan, BF16)
@@ -111,7 +103,7 @@ def test_a_strip_of_one_block_waits_until_tma_has_read_the_strip_before(pending:
 @pytest.mark.parametrize("split", [2, 3, 4, 5, 6, 8, 16])
 @pytest.mark.parametrize("tile", [(64, 64), (128, 64)])
 def test_any_number_of_ctas_splits_k(split: int, tile: tuple[int, int]) -> None:
-    config = HopperConfig(tile, depth=1, stages=2, consumers=tile[0] // 64, share=(1, 1), split=split, persistent=False)
+    config = Config(tile, depth=1, stages=2, consumers=tile[0] // 64, share=(1, 1), split=split, persistent=False)
     a, b = normal(8, 130, 1032), normal(9, 136, 1032)
     assert right(batch(config, a[None], b[None]), a, b)
 

@@ -9,8 +9,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from warpwright.kernels.gemm import CONFIGS, HOPPER_LEVELS, Epilogue, HopperConfig, hopper_kernel, hopper_plan
+from warpwright.kernels.gemm import Epilogue
 from warpwright.kernels.gemm.epilogue import ACTIVATIONS
+from warpwright.kernels.gemm.sm90 import CONFIGS, LEVELS, Config, kernel_of, plan_gemm
 from warpwright.kernels.reference import finished
 from warpwright.lang import Global, If, ctaid, f32, kernel, tid, u32
 from warpwright.run.launch import launch
@@ -19,7 +20,7 @@ from warpwright.types import of_dtype
 BF16 = np.dtype(ml_dtypes.bfloat16)
 E4M3, E5M2 = np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2)
 THREADS = 128
-SHIPPED = {**{f"level {level}": config for level, config in HOPPER_LEVELS.items()}, **CONFIGS}
+SHIPPED = {**{f"level {level}": config for level, config in LEVELS.items()}, **CONFIGS}
 
 
 @kernel("sm_90a", threads=THREADS)
@@ -85,7 +86,7 @@ def operands(seed: int, m: int, n: int, k: int, dtype: Any, other: Any = None) -
 
 
 def gemm(
-    config: HopperConfig,
+    config: Config,
     a: np.ndarray,
     b: np.ndarray,
     epilogue: Epilogue,
@@ -96,10 +97,10 @@ def gemm(
     """D, filled with NaN before the launch, with a row and columns around it that must stay NaN."""
     (m, k), n, out = a.shape, b.shape[0], np.dtype(out)
     dtypes = {"dtype": of_dtype(a.dtype), "b_dtype": of_dtype(b.dtype), "out": of_dtype(out)}
-    plan = hopper_plan(config, m, n, k, sms=6, in_bytes=a.itemsize, out_bytes=out.itemsize)
+    plan = plan_gemm(config, m, n, k, sms=6, in_bytes=a.itemsize, out_bytes=out.itemsize)
     d = np.full((m + 1, plan.pitch), np.nan, out)
     args = [a, b, d[:-1], *plan.arguments(**more)]
-    traced = hopper_kernel(config).trace(epilogue=epilogue, **dtypes)
+    traced = kernel_of(config).trace(epilogue=epilogue, **dtypes)
     launch(traced, plan.grid, args=args, device="h200", numerics=numerics)
     assert np.isnan(d[-1].astype(np.float32)).all()
     return d[:-1, :n]
@@ -165,7 +166,7 @@ def test_sums_over_128_of_k_keep_the_error_of_14_bits_from_adding_up(name: str, 
     expected = a.astype(np.float64) @ b.astype(np.float64).T
     ours, fast = (
         np.linalg.norm(gemm(config, a, b, Epilogue(), np.float32, "hardware") - expected) / np.linalg.norm(expected)
-        for config in (CONFIGS[name], HopperConfig((64, 64), consumers=1, share=(1, 1)))
+        for config in (CONFIGS[name], Config((64, 64), consumers=1, share=(1, 1)))
     )
     assert ours < (1e-3 if positive else 2e-4)
     assert fast > (30 if positive else 10) * ours

@@ -8,46 +8,46 @@ import pytest
 
 from tests.lang.ops.emission import instructions
 from warpwright.errors import UsageError
-from warpwright.kernels.gemm import (
+from warpwright.kernels.gemm import Epilogue
+from warpwright.kernels.gemm.sm90 import (
     CONFIGS,
     FACTS,
     FP8_FACTS,
-    HOPPER_LEVELS,
-    Epilogue,
-    HopperConfig,
+    LEVELS,
+    Config,
     add_slices,
     choose,
-    hopper_config,
-    hopper_kernel,
-    hopper_plan,
+    config_of,
+    kernel_of,
+    plan_gemm,
     worthwhile,
 )
 from warpwright.lang import bf16, e4m3, e5m2, f16, f32, tma
 from warpwright.ptx.ptxas import assemble
 from warpwright.types import Scalar
 
-SHIPPED = {**{f"level {level}": config for level, config in HOPPER_LEVELS.items()}, **CONFIGS}
-BEST = HopperConfig()
+SHIPPED = {**{f"level {level}": config for level, config in LEVELS.items()}, **CONFIGS}
+BEST = Config()
 MAJORS = [("k", "mn"), ("mn", "k"), ("mn", "mn")]
 SMEM_LIMIT = 232_448
 BATCHED = ["abd", "ad", "bd"]
 ALL = Epilogue(scaled=True, bias=bf16, activation="gelu")
 
 
-def dtype_of(config: HopperConfig) -> type[Scalar]:
+def dtype_of(config: Config) -> type[Scalar]:
     """The type of the operands of a configuration."""
     return e4m3 if config.promoted else bf16
 
 
-def report(config: HopperConfig, **keywords: object) -> str:
+def report(config: Config, **keywords: object) -> str:
     """The log of ptxas; an error fails."""
-    result = assemble(hopper_kernel(config).trace(**keywords).ptx, "sm_90a", "-v")
+    result = assemble(kernel_of(config).trace(**keywords).ptx, "sm_90a", "-v")
     assert result.errors == {}
     return result.log
 
 
-def lines_of(config: HopperConfig, **keywords: object) -> list[str]:
-    return instructions(hopper_kernel(config).trace(**keywords).ptx)
+def lines_of(config: Config, **keywords: object) -> list[str]:
+    return instructions(kernel_of(config).trace(**keywords).ptx)
 
 
 def assert_clean(log: str) -> None:
@@ -120,7 +120,7 @@ def test_no_spills_for_mixed_types_of_8_bits(a: type[Scalar], b: type[Scalar]) -
 
 
 def test_the_report_of_a_kernel_that_is_too_large_is_not_clean() -> None:
-    log = assemble(hopper_kernel(BEST).ptx().replace(".minnctapersm 1", ".maxnreg 128"), "sm_90a", "-v").log
+    log = assemble(kernel_of(BEST).ptx().replace(".minnctapersm 1", ".maxnreg 128"), "sm_90a", "-v").log
     with pytest.raises(AssertionError):
         assert_clean(log)
 
@@ -128,7 +128,7 @@ def test_the_report_of_a_kernel_that_is_too_large_is_not_clean() -> None:
 @pytest.mark.parametrize("name", kernels())
 def test_a_configuration_knows_its_launch(name: str) -> None:
     config = SHIPPED[name]
-    traced = hopper_kernel(config).trace(dtype=dtype_of(config))
+    traced = kernel_of(config).trace(dtype=dtype_of(config))
     assert traced.smem_bytes == config.smem_bytes <= SMEM_LIMIT
     assert traced.threads == (config.threads, 1, 1)
     assert traced.cluster == (config.cluster, 1, 1)
@@ -138,7 +138,7 @@ def test_each_cta_of_a_pair_loads_its_a_and_half_of_b_for_both() -> None:
     lines = lines_of(BEST)
     loads = [line for line in lines if line.startswith("cp.async.bulk.tensor.2d.shared::cluster")]
     assert [".multicast::cluster" in line for line in loads] == [False, True]
-    maps = hopper_kernel(BEST).trace().maps
+    maps = kernel_of(BEST).trace().maps
     assert (maps["a"], maps["b"]) == (tma.MapUse((128, 64), 128, bf16), tma.MapUse((128, 64), 128, bf16))
     assert maps["d"] == tma.MapUse((16, 64), 128, bf16)
     mask = loads[1].rsplit(" ", 1)[1]
@@ -174,7 +174,7 @@ def test_wgmmas_of_transposed_operands_have_the_transpose_flags(majors: tuple[st
 
 
 def test_a_kernel_without_an_epilogue_has_no_instruction_for_one() -> None:
-    text = hopper_kernel(BEST).ptx()
+    text = kernel_of(BEST).ptx()
     assert not any(word in text for word in ("ld.global", "ex2", "rcp", "mul.rn.f32", "fma.rn.f32"))
     assert all(f"[{name}]" not in text for name in ("columns", "bias", "scale_a", "scale_b", "alpha"))
 
@@ -196,7 +196,7 @@ def test_float32_output_does_not_use_stmatrix() -> None:
 def test_only_a_batch_has_a_third_coordinate(batched: str, ranks: str) -> None:
     lines = [line for line in lines_of(BEST, batched=batched) if line.startswith("cp.async.bulk.tensor")]
     assert [line.split(".")[4][0] for line in lines[:3]] == list(ranks)
-    used = [kernel.box for kernel in hopper_kernel(BEST).trace(batched=batched).maps.values()]
+    used = [kernel.box for kernel in kernel_of(BEST).trace(batched=batched).maps.values()]
     assert [len(box) for box in used] == [int(rank) for rank in ranks]
 
 
@@ -213,7 +213,7 @@ def test_a_block_of_the_epilogue_is_not_overwritten_before_tma_has_read_it(
     tile_n: int, out: type, waits: list[int]
 ) -> None:
     """A warp has two blocks; a strip of one block starts with the block of the strip before."""
-    lines = lines_of(HopperConfig((64, tile_n), consumers=1, share=(1, 1)), out=out)
+    lines = lines_of(Config((64, tile_n), consumers=1, share=(1, 1)), out=out)
     found = [int(line.split()[-1]) for line in lines if "wait_group.read" in line]
     assert found == [*waits, 0]
 
@@ -221,8 +221,8 @@ def test_a_block_of_the_epilogue_is_not_overwritten_before_tma_has_read_it(
 def test_each_cta_of_a_cluster_adds_up_its_strips() -> None:
     """A tile of 64 rows has four strips; CTAs beyond the fourth own none."""
     for split, owned in ((2, 2), (3, 2), (4, 1), (6, 1)):
-        config = HopperConfig((64, 64), depth=2, stages=4, consumers=1, share=(1, 1), split=split, persistent=False)
-        kernel = hopper_kernel(config).trace()
+        config = Config((64, 64), depth=2, stages=4, consumers=1, share=(1, 1), split=split, persistent=False)
+        kernel = kernel_of(config).trace()
         assert kernel.smem_bytes == config.smem_bytes == 1024 + 4 * 32768 + owned * (4096 + (split - 1) * 4096)
 
 
@@ -238,25 +238,25 @@ def test_streamed_operands_are_loaded_to_be_evicted_first() -> None:
         (BEST, (12288, 12288, 4096), 132, (96, 48, 64)),
         (BEST, (129, 1, 8), 2, (2, 1, 1)),
         (BEST, (1, 257, 72), 4, (1, 2, 2)),
-        (HOPPER_LEVELS[4], (4096, 4096, 4096), 512, (32, 16, 64)),
-        (HOPPER_LEVELS[2], (129, 129, 64), 4, (2, 2, 1)),
+        (LEVELS[4], (4096, 4096, 4096), 512, (32, 16, 64)),
+        (LEVELS[2], (129, 129, 64), 4, (2, 2, 1)),
         (CONFIGS["64x64"], (64, 7168, 4096), 112, (1, 112, 32)),
         (CONFIGS["64x64 split 4"], (65, 1024, 4096), 128, (2, 16, 32)),
     ],
 )
-def test_plan(config: HopperConfig, shape: tuple[int, int, int], grid: int, tiles: tuple[int, int, int]) -> None:
-    plan = hopper_plan(config, *shape, sms=132)
+def test_plan(config: Config, shape: tuple[int, int, int], grid: int, tiles: tuple[int, int, int]) -> None:
+    plan = plan_gemm(config, *shape, sms=132)
     assert (plan.grid, plan.tiles) == ((grid, 1, 1), (*tiles, 1))
     assert plan.pitch == -(-shape[1] // 8) * 8
 
 
 def test_a_plan_for_8_bits_counts_128_columns_a_row() -> None:
-    plan = hopper_plan(CONFIGS["fp8 128x128"], 300, 300, 528, sms=132, in_bytes=1)
+    plan = plan_gemm(CONFIGS["fp8 128x128"], 300, 300, 528, sms=132, in_bytes=1)
     assert plan.tiles == (3, 3, 3, 1)
     assert plan.scalars == (3, 3, 3, 1, 0, 0, 0, 0, 1.0)
     assert plan.arguments(300, 4096, 8192, 0, 0.5) == (3, 3, 3, 1, 300, 4096, 8192, 0, 0.5)
     with pytest.raises(UsageError) as caught:
-        hopper_plan(CONFIGS["fp8 128x128"], 300, 300, 520, sms=132, in_bytes=1)
+        plan_gemm(CONFIGS["fp8 128x128"], 300, 300, 520, sms=132, in_bytes=1)
     assert str(caught.value) == (
         "given K=520 along the rows of A in memory; expected a multiple of 16 (16 bytes); pad A with zeros to K=528"
     )
@@ -272,8 +272,8 @@ def test_a_plan_for_8_bits_counts_128_columns_a_row() -> None:
         (CONFIGS["64x64 split 4"], 3, (65, 64, 4096), 24),
     ],
 )
-def test_plan_of_a_batch(config: HopperConfig, batches: int, shape: tuple[int, int, int], grid: int) -> None:
-    plan = hopper_plan(config, *shape, sms=132, batches=batches)
+def test_plan_of_a_batch(config: Config, batches: int, shape: tuple[int, int, int], grid: int) -> None:
+    plan = plan_gemm(config, *shape, sms=132, batches=batches)
     assert (plan.grid, plan.tiles[3]) == ((grid, 1, 1), batches)
 
 
@@ -284,9 +284,9 @@ def test_slices_are_worth_measuring_where_tiles_are_few() -> None:
 
 
 def test_pitch_of_float32() -> None:
-    assert hopper_plan(BEST, 8, 5, 8, sms=132, out_bytes=4).pitch == 8
-    assert hopper_plan(BEST, 8, 5, 8, sms=132, out_bytes=2).pitch == 8
-    assert hopper_plan(BEST, 8, 4, 8, sms=132, out_bytes=4).pitch == 4
+    assert plan_gemm(BEST, 8, 5, 8, sms=132, out_bytes=4).pitch == 8
+    assert plan_gemm(BEST, 8, 5, 8, sms=132, out_bytes=2).pitch == 8
+    assert plan_gemm(BEST, 8, 4, 8, sms=132, out_bytes=4).pitch == 4
 
 
 @pytest.mark.parametrize(
@@ -311,15 +311,15 @@ def test_pitch_of_float32() -> None:
 )
 def test_plan_refuses(shape: tuple[int, int, int], majors: tuple[str, str], expected: str) -> None:
     with pytest.raises(UsageError) as caught:
-        hopper_plan(BEST, *shape, sms=132, majors=majors)
+        plan_gemm(BEST, *shape, sms=132, majors=majors)
     assert str(caught.value) == expected
 
 
 def test_levels() -> None:
-    assert hopper_config(8) == HOPPER_LEVELS[8]
-    assert len({config.summary for config in HOPPER_LEVELS.values()}) == len(HOPPER_LEVELS) == 8
+    assert config_of(8) == LEVELS[8]
+    assert len({config.summary for config in LEVELS.values()}) == len(LEVELS) == 8
     with pytest.raises(UsageError) as caught:
-        hopper_config(9)
+        config_of(9)
     assert str(caught.value) == "given level 9; expected one of 1, 2, 3, 4, 5, 6, 7, 8; choose an existing level"
 
 

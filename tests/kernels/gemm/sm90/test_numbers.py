@@ -8,29 +8,29 @@ import numpy as np
 import pytest
 
 from tests.kernels.helpers import BF16, SENTINEL, normal
-from warpwright.kernels.gemm import CONFIGS, HOPPER_LEVELS, HopperConfig, hopper_kernel, hopper_plan
+from warpwright.kernels.gemm.sm90 import CONFIGS, LEVELS, Config, kernel_of, plan_gemm
 from warpwright.report.verdict import judge
 from warpwright.run.launch import launch
 
 FEW_SMS = [
-    (HopperConfig(group=2), (1290, 520, 200), 4),
-    (HopperConfig((64, 64), consumers=1, share=(1, 2), stages=3, group=3), (330, 330, 328), 4),
-    (HopperConfig((64, 64), consumers=1, share=(2, 2), stages=2, group=1), (250, 400, 136), 8),
+    (Config(group=2), (1290, 520, 200), 4),
+    (Config((64, 64), consumers=1, share=(1, 2), stages=3, group=3), (330, 330, 328), 4),
+    (Config((64, 64), consumers=1, share=(2, 2), stages=2, group=1), (250, 400, 136), 8),
     (CONFIGS["64x64 stream rotated"], (65, 321, 1032), 3),
-    (HOPPER_LEVELS[5], (300, 700, 72), 2),
+    (LEVELS[5], (300, 700, 72), 2),
 ]
 
 
-def gemm(config: HopperConfig, a: np.ndarray, b: np.ndarray, sms: int) -> np.ndarray:
+def gemm(config: Config, a: np.ndarray, b: np.ndarray, sms: int) -> np.ndarray:
     """D (M + 1, pitch), filled with SENTINEL before the launch."""
-    plan = hopper_plan(config, a.shape[0], b.shape[0], a.shape[1], sms=sms)
+    plan = plan_gemm(config, a.shape[0], b.shape[0], a.shape[1], sms=sms)
     d = np.full((a.shape[0] + 1, plan.pitch), SENTINEL, BF16)
-    launch(hopper_kernel(config), plan.grid, args=[a, b, d[:-1], *plan.scalars], device="h200")
+    launch(kernel_of(config), plan.grid, args=[a, b, d[:-1], *plan.scalars], device="h200")
     return d
 
 
 @pytest.mark.parametrize(("config", "shape", "sms"), FEW_SMS)
-def test_persistent_clusters_cover_every_tile(config: HopperConfig, shape: tuple[int, int, int], sms: int) -> None:
+def test_persistent_clusters_cover_every_tile(config: Config, shape: tuple[int, int, int], sms: int) -> None:
     m, n, k = shape
     a, b = normal(1, m, k), normal(2, n, k)
     d = gemm(config, a, b, sms)
@@ -50,5 +50,5 @@ def test_a_cluster_splits_k(name: str, shape: tuple[int, int, int]) -> None:
 
 def test_a_launch_on_fewer_sms_gives_the_same_bits() -> None:
     a, b = normal(3, 600, 264), normal(4, 520, 264)
-    config = replace(HopperConfig(), group=2)
+    config = replace(Config(), group=2)
     assert np.array_equal(gemm(config, a, b, 132)[:-1], gemm(config, a, b, 2)[:-1])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from warpwright.errors import UsageError
 
-__all__ = ["LEVELS", "PAIR", "SMALLER", "SM_FLOPS", "GemmConfig", "config_for", "config_of"]
+__all__ = ["LEVELS", "PAIR", "SMALLER", "SM_FLOPS", "Config", "config_for", "config_of"]
 
 PAIR = 2
 LANES = 128
@@ -18,7 +18,7 @@ SM_BYTES = 128  # a cycle of shared memory
 
 
 @dataclass(frozen=True, slots=True)
-class GemmConfig:
+class Config:
     """One configuration of the Blackwell GEMM on pairs of CTAs; `ladder.kernel_of` returns its kernel.
 
     kernel        name of the kernel in `ladder.KERNELS`
@@ -107,9 +107,9 @@ class GemmConfig:
         return self.accumulators * self.tile[0] // LANES * self.tile[1]
 
 
-_RING = GemmConfig(3, "separate load and mma roles, an eight-stage ring")
+_RING = Config(3, "separate load and mma roles, an eight-stage ring")
 _STAGED = replace(_RING, level=4, staged=True, summary="the tile leaves through shared memory, in whole rows")
-_ROLES = GemmConfig(
+_ROLES = Config(
     6,
     "three roles: a tile is stored while the next is computed; TMA stores",
     kernel="roles",
@@ -163,10 +163,10 @@ _OURS = replace(
 LEVELS = {
     level.level: level
     for level in (
-        GemmConfig(
+        Config(
             1, "correct baseline: cta_group::2, a cluster sync in every k-block", kernel="level1", stages=1, writers=2
         ),
-        GemmConfig(2, "full and empty barriers in one loop; the leader stores", kernel="level2", stages=2),
+        Config(2, "full and empty barriers in one loop; the leader stores", kernel="level2", stages=2),
         _RING,
         _STAGED,
         replace(_STAGED, level=5, group=8, summary="persistent clusters walk the tiles in groups of eight rows"),
@@ -186,7 +186,7 @@ SMALLER = (
 )
 
 
-def config_for(level: int, m: int, n: int, sms: int) -> GemmConfig:
+def config_for(level: int, m: int, n: int, sms: int) -> Config:
     """Returns the configuration of ``level`` for D (m, n) on ``sms`` SMs. Raises UsageError for an unknown level.
 
     Level 10 has tiles of several sizes: the tile with the fewest cycles over all rounds is chosen, the largest of
@@ -195,14 +195,14 @@ def config_for(level: int, m: int, n: int, sms: int) -> GemmConfig:
     config = config_of(level)
     tiles = [config, *SMALLER] if config is _OURS else [config]
 
-    def cycles(each: GemmConfig) -> float:
+    def cycles(each: Config) -> float:
         areas = -(-m // each.area[0]) * -(-n // each.area[1])
         return -(-areas // max(1, sms // each.cluster)) * each.cycles
 
     return min(tiles, key=cycles)
 
 
-def config_of(level: int) -> GemmConfig:
+def config_of(level: int) -> Config:
     """Returns the configuration of ``level``. Raises UsageError for an unknown level."""
     found = LEVELS.get(level)
     if found is None:

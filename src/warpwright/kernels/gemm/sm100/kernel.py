@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from warpwright.kernels.gemm.sm100.configs import LANES, LEVELS, PAIR, WARPS, GemmConfig
+from warpwright.kernels.gemm.sm100.configs import LANES, LEVELS, PAIR, WARPS, Config
 from warpwright.kernels.gemm.sm100.steps import (
     BOTH,
     cluster_masks,
@@ -67,7 +67,7 @@ def gemm_roles(
     tiles_n: u32,
     tiles_k: u32,
     *,
-    config: GemmConfig = LEVELS[10],
+    config: Config = LEVELS[10],
     dtype: type[Scalar] = bf16,
     out: type[Scalar] | None = None,
 ) -> None:

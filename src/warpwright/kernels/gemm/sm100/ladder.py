@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from warpwright.kernels.gemm.sm100.configs import LEVELS, PAIR, GemmConfig
+from warpwright.kernels.gemm.sm100.configs import LEVELS, PAIR, Config
 from warpwright.kernels.gemm.sm100.kernel import gemm_roles
 from warpwright.kernels.gemm.sm100.steps import (
     BOTH,
@@ -70,7 +70,7 @@ def gemm_level1(
     tiles_n: u32,
     tiles_k: u32,
     *,
-    config: GemmConfig = LEVELS[1],
+    config: Config = LEVELS[1],
     dtype: type[Scalar] = bf16,
     out: type[Scalar] | None = None,
 ) -> None:
@@ -122,7 +122,7 @@ def gemm_level2(
     tiles_n: u32,
     tiles_k: u32,
     *,
-    config: GemmConfig = LEVELS[2],
+    config: Config = LEVELS[2],
     dtype: type[Scalar] = bf16,
     out: type[Scalar] | None = None,
 ) -> None:
@@ -173,7 +173,7 @@ def gemm_ring(
     tiles_n: u32,
     tiles_k: u32,
     *,
-    config: GemmConfig = LEVELS[3],
+    config: Config = LEVELS[3],
     dtype: type[Scalar] = bf16,
     out: type[Scalar] | None = None,
 ) -> None:
@@ -244,7 +244,7 @@ KERNELS = {"level1": gemm_level1, "level2": gemm_level2, "ring": gemm_ring, "rol
 
 
 @cache
-def kernel_of(config: GemmConfig) -> Kernel:
+def kernel_of(config: Config) -> Kernel:
     """Returns the kernel of ``config``; configure ``dtype`` (bf16, f16), ``out`` (bf16, f16, f32; None: ``dtype``)."""
     shape = kernel("sm_100a", cluster=config.cluster, threads=config.threads)
     return shape(KERNELS[config.kernel].function).configure(config=config)

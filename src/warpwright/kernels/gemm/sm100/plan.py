@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from warpwright.errors import UsageError
-from warpwright.kernels.gemm.sm100.configs import ELEMENT_BYTES, PAIR, GemmConfig
+from warpwright.kernels.gemm.sm100.configs import ELEMENT_BYTES, PAIR, Config
 
-__all__ = ["B200_SMS", "MAP_ALIGNMENT", "SWIZZLE", "Plan", "plan"]
+__all__ = ["B200_SMS", "MAP_ALIGNMENT", "SWIZZLE", "Plan", "plan_gemm"]
 
 SWIZZLE = 128
 MAP_ALIGNMENT = 16
@@ -41,8 +41,8 @@ class Plan:
     l2_promotion: int = 0
 
 
-def plan(
-    config: GemmConfig,
+def plan_gemm(
+    config: Config,
     m: int,
     n: int,
     k: int,
@@ -88,7 +88,7 @@ def plan(
     )
 
 
-def _clusters(config: GemmConfig, areas: int, fit: int) -> int:
+def _clusters(config: Config, areas: int, fit: int) -> int:
     """Returns the number of clusters to launch: at least one, even if the device has fewer SMs than a cluster."""
     persistent = config.group > 0 and config.scheduler == "static"
     return min(areas, max(1, fit)) if persistent else areas

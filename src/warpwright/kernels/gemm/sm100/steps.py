@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from warpwright.kernels.gemm.sm100.configs import LANES, PAIR, SM_FLOPS, GemmConfig
+from warpwright.kernels.gemm.sm100.configs import LANES, PAIR, SM_FLOPS, Config
 from warpwright.kernels.tiles import PACKED, pack_neighbours, part, shift_mask
 from warpwright.lang import (
     Break,
@@ -151,7 +151,7 @@ def cluster_masks(rank: Expr, share: tuple[int, int]) -> tuple[Any, Any, Any, An
     return along_m, along_n, same_a, same_b
 
 
-def throttle(complete: mbarrier, parity: Var, config: GemmConfig) -> None:
+def throttle(complete: mbarrier, parity: Var, config: Config) -> None:
     """Wait for the MMAs of a slot, then idle, so that the tensor cores work ``config.throttle`` % of the time."""
     m, n, k = config.tile
     busy = 2 * m * n * k * config.merge // SM_FLOPS
@@ -226,7 +226,7 @@ def store_rows(
 
 
 def store_boxes(
-    acc: tmem.TmemTile, d: tma.Map[Scalar], blocks: Tile, row: Expr, col: Expr, config: GemmConfig
+    acc: tmem.TmemTile, d: tma.Map[Scalar], blocks: Tile, row: Expr, col: Expr, config: Config
 ) -> Iterator[str]:
     """Tensor memory to D, box by box: registers, a block of shared memory, a TMA store.
 

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from functools import cache
 
-from warpwright.kernels.gemm.sm90.configs import HopperConfig
+from warpwright.kernels.gemm.sm90.configs import CONFIGS, L2_PROMOTION, LEVELS, Config, config_of
+from warpwright.kernels.gemm.sm90.facts import FACTS, FP8_FACTS
 from warpwright.kernels.gemm.sm90.kernel import gemm
 from warpwright.kernels.gemm.sm90.ladder import gemm_one_loop
+from warpwright.kernels.gemm.sm90.plan import Plan, choose, in_one_launch, plan_gemm, worthwhile
+from warpwright.kernels.gemm.sm90.slices import add_slices, sum_grid
 from warpwright.kernels.gemm.sm90.split import gemm_split
 from warpwright.lang import Kernel, kernel
 
-__all__ = ["KERNELS", "kernel_of"]
+__all__ = [
+    "CONFIGS", "FACTS", "FP8_FACTS", "KERNELS", "L2_PROMOTION", "LEVELS", "Config", "Plan", "add_slices", "choose",
+    "config_of", "in_one_launch", "kernel_of", "plan_gemm", "sum_grid", "worthwhile",
+]  # fmt: skip
 
 KERNELS = {"ring": gemm, "loop": gemm_one_loop, "split": gemm_split}
 
 
 @cache
-def kernel_of(config: HopperConfig) -> Kernel:
+def kernel_of(config: Config) -> Kernel:
     """Returns the kernel of ``config``; configure ``majors``, ``dtype`` and ``b_dtype``, ``out``, ``epilogue``."""
     shape = kernel("sm_90a", cluster=config.cluster, threads=config.threads)
     return shape(KERNELS[config.kernel].function).configure(config=config)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from warpwright.errors import UsageError
 
-__all__ = ["ATOM_BYTES", "CONFIGS", "HOPPER_LEVELS", "L2_PROMOTION", "STORES", "STRIP", "HopperConfig", "hopper_config"]
+__all__ = ["ATOM_BYTES", "CONFIGS", "L2_PROMOTION", "LEVELS", "STORES", "STRIP", "Config", "config_of"]
 
 ATOM_BYTES = 128
 SUM_BYTES = 4
@@ -20,7 +20,7 @@ L2_PROMOTION = 256
 
 
 @dataclass(frozen=True, slots=True)
-class HopperConfig:
+class Config:
     """One configuration of the Hopper GEMM; `warpwright.kernels.gemm.sm90.kernel_of` returns its kernel.
 
     tile         M and N of one CTA's tile of D
@@ -83,14 +83,14 @@ class HopperConfig:
         return "split" if self.split > 1 else "ring" if self.specialised else "loop"
 
 
-_LOOP = HopperConfig(
+_LOOP = Config(
     (128, 128), stages=1, consumers=1, share=(1, 1), group=1, specialised=False, persistent=False, matrices=False
 )
 _ROLES = replace(_LOOP, stages=6, specialised=True, overlap=False)
 _WIDE = replace(_ROLES, tile=(128, 256), stages=4, consumers=2)
 _PERSISTENT = replace(_WIDE, persistent=True, group=8)
 
-HOPPER_LEVELS = {
+LEVELS = {
     1: replace(_LOOP, summary="one warpgroup, one stage: load, wait, multiply, wait"),
     2: replace(_LOOP, stages=2, share=(2, 1), summary="two stages; a pair of CTAs shares B by multicast"),
     3: replace(_ROLES, summary="a warp that loads and a warpgroup that multiplies, a ring of six stages"),
@@ -98,33 +98,33 @@ HOPPER_LEVELS = {
     5: replace(_PERSISTENT, summary="persistent CTAs walk the tiles in groups of eight rows"),
     6: replace(_PERSISTENT, overlap=True, summary="the stores of a tile overlap with the next tile"),
     7: replace(_PERSISTENT, overlap=True, share=(2, 1), summary="a pair of CTAs shares B by multicast"),
-    8: HopperConfig(summary="stmatrix into swizzled blocks on their way to D"),
+    8: Config(summary="stmatrix into swizzled blocks on their way to D"),
 }
 
 
-def hopper_config(level: int) -> HopperConfig:
+def config_of(level: int) -> Config:
     """Returns the configuration of ``level`` of the ladder. Raises UsageError for an unknown level."""
-    found = HOPPER_LEVELS.get(level)
+    found = LEVELS.get(level)
     if found is None:
-        known = ", ".join(map(str, HOPPER_LEVELS))
+        known = ", ".join(map(str, LEVELS))
         raise UsageError(f"given level {level}; expected one of {known}; choose an existing level")
     return found
 
 
-NARROW = HopperConfig((64, 128), stages=8, consumers=1, share=(1, 1))
-SMALL = HopperConfig((64, 64), depth=2, stages=6, consumers=1, share=(1, 1))
+NARROW = Config((64, 128), stages=8, consumers=1, share=(1, 1))
+SMALL = Config((64, 64), depth=2, stages=6, consumers=1, share=(1, 1))
 SPLIT = replace(SMALL, once="b", persistent=False)
-FP8_SQUARE = HopperConfig((128, 128), depth=2, stages=3, promoted=128, partials=2)
+FP8_SQUARE = Config((128, 128), depth=2, stages=3, promoted=128, partials=2)
 FP8_NARROW = replace(NARROW, depth=2, stages=4, promoted=128, partials=2)
 FP8_SMALL = replace(SMALL, promoted=64, partials=2)
 
 CONFIGS = {
-    "128x256": HopperConfig(),
-    "128x256 alone": HopperConfig(share=(1, 1)),
-    "128x128": HopperConfig((128, 128), stages=6),
-    "128x128 alone": HopperConfig((128, 128), stages=6, share=(1, 1)),
-    "128x128 stream": HopperConfig((128, 128), stages=6, once="b"),
-    "128x64": HopperConfig((128, 64), stages=8, share=(1, 1)),
+    "128x256": Config(),
+    "128x256 alone": Config(share=(1, 1)),
+    "128x128": Config((128, 128), stages=6),
+    "128x128 alone": Config((128, 128), stages=6, share=(1, 1)),
+    "128x128 stream": Config((128, 128), stages=6, once="b"),
+    "128x64": Config((128, 64), stages=8, share=(1, 1)),
     "64x128": NARROW,
     "64x128 pair": replace(NARROW, share=(2, 1)),
     "64x128 stream": replace(NARROW, once="b"),
@@ -136,11 +136,11 @@ CONFIGS = {
     "64x64 split 2": replace(SPLIT, stages=5, split=2),
     "64x64 split 4": replace(SPLIT, stages=5, split=4),
     "64x64 split 6": replace(SPLIT, stages=4, split=6),
-    "fp8 192x128": HopperConfig((192, 128), stages=4, consumers=3, share=(1, 2), promoted=128),
-    "fp8 128x256": HopperConfig(promoted=128),
+    "fp8 192x128": Config((192, 128), stages=4, consumers=3, share=(1, 2), promoted=128),
+    "fp8 128x256": Config(promoted=128),
     "fp8 128x128": FP8_SQUARE,
     "fp8 128x128 stream": replace(FP8_SQUARE, once="b"),
-    "fp8 128x64 stream": HopperConfig((128, 64), depth=2, share=(1, 1), once="b", promoted=64, partials=2),
+    "fp8 128x64 stream": Config((128, 64), depth=2, share=(1, 1), once="b", promoted=64, partials=2),
     "fp8 64x128 stream": replace(FP8_NARROW, once="b"),
     "fp8 64x128 stream rotated": replace(FP8_NARROW, once="b", rotate=True),
     "fp8 64x64": FP8_SMALL,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from warpwright.kernels.gemm.sm90.configs import STRIP, HopperConfig
+from warpwright.kernels.gemm.sm90.configs import STRIP, Config
 from warpwright.kernels.tiles import WGMMA_BYTES, atom, clear, part, window
 from warpwright.lang import Expr, f32, loop, wgmma
 from warpwright.lang.fragment import Fragment
@@ -18,7 +18,7 @@ __all__ = ["mainloop_fp8"]
 
 
 def mainloop_fp8(
-    sums: list[Fragment], config: HopperConfig, first: Any, start: Any, stop: Expr, slots: Cursor
+    sums: list[Fragment], config: Config, first: Any, start: Any, stop: Expr, slots: Cursor
 ) -> Iterator[Any]:
     """`mainloop` for FP8, whose tensor core accumulates 14 bits: 128 of K at a time, which are then added in float32.
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue, Finish
-from warpwright.kernels.gemm.sm90.configs import CONFIGS, STORES, STRIP, HopperConfig
+from warpwright.kernels.gemm.sm90.configs import CONFIGS, STORES, STRIP, Config
 from warpwright.kernels.gemm.sm90.fp8 import mainloop_fp8
 from warpwright.kernels.tiles import (
     PACKED,
@@ -100,7 +100,7 @@ def gemm(
     scale_b: u64,
     alpha: f32,
     *,
-    config: HopperConfig = CONFIGS["128x256"],
+    config: Config = CONFIGS["128x256"],
     batched: str = "",
     majors: tuple[str, str] = ("k", "k"),
     dtype: type[Scalar] = bf16,
@@ -181,7 +181,7 @@ def gemm(
 
 
 def operand_ring(
-    config: HopperConfig, arrivals: int, majors: tuple[str, str], dtypes: tuple[type[Scalar], type[Scalar]]
+    config: Config, arrivals: int, majors: tuple[str, str], dtypes: tuple[type[Scalar], type[Scalar]]
 ) -> Ring:
     """The ring of A and B: tiles of (rows, K), or (K, rows) for major "mn"; K is ``config.depth`` atoms."""
     k = atom(dtypes[0]) * config.depth

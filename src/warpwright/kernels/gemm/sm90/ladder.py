@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue
-from warpwright.kernels.gemm.sm90.configs import HOPPER_LEVELS, STORES, STRIP, HopperConfig
+from warpwright.kernels.gemm.sm90.configs import LEVELS, STORES, STRIP, Config
 from warpwright.kernels.gemm.sm90.kernel import (
     cta_position,
     init_and_sync,
@@ -52,7 +52,7 @@ def gemm_one_loop(
     scale_b: u64,
     alpha: f32,
     *,
-    config: HopperConfig = HOPPER_LEVELS[1],
+    config: Config = LEVELS[1],
     batched: str = "",
     majors: tuple[str, str] = ("k", "k"),
     dtype: type[Scalar] = bf16,

@@ -8,10 +8,10 @@ from math import log2
 from typing import Any, Protocol
 
 from warpwright.errors import UsageError
-from warpwright.kernels.gemm.sm90.configs import ATOM_BYTES, CONFIGS, HopperConfig
+from warpwright.kernels.gemm.sm90.configs import ATOM_BYTES, CONFIGS, Config
 from warpwright.kernels.gemm.sm90.facts import FACTS, FP8_FACTS, Fact
 
-__all__ = ["HopperPlan", "choose", "hopper_plan", "in_one_launch", "worthwhile"]
+__all__ = ["Plan", "choose", "in_one_launch", "plan_gemm", "worthwhile"]
 
 ROW_BYTES = 16
 
@@ -29,7 +29,7 @@ class Known(Protocol):
     def config(self) -> str: ...
 
 
-def choose(m: int, n: int, k: int, in_bytes: int = 2, *, batches: int = 1, tuned: Sequence[Known] = ()) -> HopperConfig:
+def choose(m: int, n: int, k: int, in_bytes: int = 2, *, batches: int = 1, tuned: Sequence[Known] = ()) -> Config:
     """Returns the configuration of the fact nearest to ``batches`` D (m, n) = A (m, k) · B (n, k)ᵀ.
 
     The distance of two problems is the Euclidean distance of the logarithms of their extents. ``in_bytes`` is the size
@@ -47,20 +47,20 @@ def choose(m: int, n: int, k: int, in_bytes: int = 2, *, batches: int = 1, tuned
     return CONFIGS[min(facts, key=distance).config]
 
 
-def in_one_launch(config: HopperConfig) -> HopperConfig:
+def in_one_launch(config: Config) -> Config:
     """Returns ``config``, or for a configuration with slices of K one that splits K inside a cluster."""
     shares = {1: 1, 2: 2, 4: 4}.get(config.slices, 6)
     return config if shares == 1 else CONFIGS[f"64x64 split {shares}"]
 
 
-def worthwhile(config: HopperConfig, m: int, n: int, *, sms: int) -> bool:
+def worthwhile(config: Config, m: int, n: int, *, sms: int) -> bool:
     """Returns whether ``config`` can be the fastest for D (m, n): slices of K are for few tiles."""
     tiles = -(-m // config.tile[0]) * -(-n // config.tile[1])
     return config.slices == 1 or tiles * config.slices <= 2 * sms
 
 
 @dataclass(frozen=True, slots=True)
-class HopperPlan:
+class Plan:
     """One launch of the Hopper GEMM; its arguments are the tensor maps of A, B and D, then `arguments`.
 
     ``pitch`` is the number of elements between rows of D: n rounded up to whole 16-byte vectors. D is a buffer of
@@ -87,8 +87,8 @@ class HopperPlan:
         return (*self.tiles, columns, bias, scale_a, scale_b, alpha)
 
 
-def hopper_plan(
-    config: HopperConfig,
+def plan_gemm(
+    config: Config,
     m: int,
     n: int,
     k: int,
@@ -98,7 +98,7 @@ def hopper_plan(
     in_bytes: int = 2,
     out_bytes: int = 2,
     batches: int = 1,
-) -> HopperPlan:
+) -> Plan:
     """Returns the launch of ``config`` for ``batches`` matrices D (m, n) on a device of ``sms`` SMs.
 
     Persistent clusters all fit at once, and their number is the smallest with the same number of rounds. ``majors``
@@ -122,4 +122,4 @@ def hopper_plan(
     rounds = -(-clusters // max(1, sms // config.cluster)) if config.persistent else 1
     vector = ROW_BYTES // out_bytes
     grid = (-(-clusters // rounds) * config.cluster, 1, 1)
-    return HopperPlan(grid, -(-n // vector) * vector, (tiles_m, tiles_n, tiles_k, batches))
+    return Plan(grid, -(-n // vector) * vector, (tiles_m, tiles_n, tiles_k, batches))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue
-from warpwright.kernels.gemm.sm90.configs import CONFIGS, STORES, STRIP, HopperConfig
+from warpwright.kernels.gemm.sm90.configs import CONFIGS, STORES, STRIP, Config
 from warpwright.kernels.gemm.sm90.fp8 import mainloop_fp8
 from warpwright.kernels.gemm.sm90.kernel import (
     EVICT_FIRST,
@@ -64,7 +64,7 @@ def gemm_split(
     scale_b: u64,
     alpha: f32,
     *,
-    config: HopperConfig = CONFIGS["64x64 split 4"],
+    config: Config = CONFIGS["64x64 split 4"],
     batched: str = "",
     majors: tuple[str, str] = ("k", "k"),
     dtype: type[Scalar] = bf16,
