@@ -20,7 +20,7 @@ from warpwright.arrays.libraries import LIBRARIES
 from warpwright.ops.binding import guard_of
 from warpwright.ops.matmul import call
 from warpwright.ops.matmul.bound_call import BoundCall
-from warpwright.ops.memo import MEMO
+from warpwright.ops.memo import ABSENT, MEMO
 
 product = torch.ops.warpwright.matmul
 
@@ -222,8 +222,8 @@ def repeated() -> Iterator[list[Any]]:
 def put(given: tuple[Any, Any, Any, Any], activation: Any, result: Callable[[], Any]) -> None:
     """Have the memo return ``result`` for A, B, a bias and a scale."""
     a, b, bias, one = given
-    arrays, options = call.memo_key(a, b, None, bias, one, None, "matmul", activation, None, None, None)
-    guards = tuple(LIBRARIES["torch"].guard(value) for value in arrays)
+    arrays, options = (a, b, None, bias, one, None), ("matmul", activation, None, None, None)
+    guards = tuple(ABSENT if value is None else LIBRARIES["torch"].guard(value) for value in arrays)
     MEMO.put(
         arrays, options, guards, BoundCall(no_launch, torch.Tensor.data_ptr, lambda: 0, result, None, (0,) * 4, ())
     )

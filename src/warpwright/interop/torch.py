@@ -55,10 +55,9 @@ class Operator(type(torch.ops.warpwright.matmul)):  # type: ignore[misc]
         out_dtype: torch.dtype | None = None,
     ) -> Tensor:
         if not watched() and not profiled():
-            given, options = call.memo_key(
-                a, b, None, bias, scale_a, scale_b, "matmul", activation, out_dtype, None, None
-            )
-            bound = MEMO.get(given, options)
+            plain = bias is None and scale_a is None and scale_b is None
+            given = (a, b) if plain else (a, b, None, bias, scale_a, scale_b)
+            bound = MEMO.get(given, ("matmul", activation, out_dtype, None, None))
             d: Tensor | None = None if bound is None else bound(a, b, None, bias, scale_a, scale_b)
             if d is not None:
                 return d

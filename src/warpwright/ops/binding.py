@@ -22,7 +22,7 @@ from warpwright.gpu import Device
 from warpwright.lang.ops.tma import MapUse
 from warpwright.lang.trace import Traced
 from warpwright.layout.tensor_map import TensorMap, ragged
-from warpwright.ops.memo import MEMO, Guard
+from warpwright.ops.memo import ABSENT, MEMO, Guard
 from warpwright.run.launch import parsed
 
 __all__ = [
@@ -195,8 +195,10 @@ def resolve(argument: Any, values: Mapping[str, Any]) -> Any:
 
 
 def guard_of(value: Any) -> Guard | None:
-    """Returns the guard of a number or of an array on a GPU; None where nothing can be memoised."""
+    """Returns the guard of a number, an absent argument or an array on a GPU; None if the memo cannot know it."""
     kind = value.__class__
+    if value is None:
+        return ABSENT
     if kind in NUMBERS:
         return lambda other: other.__class__ is kind
     library = libraries.library_of(value)

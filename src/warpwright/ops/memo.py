@@ -6,14 +6,17 @@ Finding kernel, plan and launch takes 57 µs of host time for attention and some
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-__all__ = ["MEMO", "Guard", "Memo"]
+__all__ = ["ABSENT", "MEMO", "Guard", "Memo"]
 
 Guard = Callable[[Any], bool]  # whether an array differs from the one of an earlier call in no more than its address
 Call = Callable[..., Any]
 
+ABSENT: Guard = functools.partial(operator.is_, None)  # the guard of an argument that is None
 ENTRIES = 4096
 VARIANTS = 8  # calls of one entry: equal shapes and options, other strides or dtypes
 
@@ -34,11 +37,9 @@ class Memo:
             variants = self._entries.get((first.shape, second.shape, len(arrays), options), ())
         except (AttributeError, RuntimeError, TypeError):  # no array, or a tensor whose shape is absent or symbolic
             return None
-        for guards, call in variants:  # written out: a loop takes 0.2 µs more, of 2.2 for all of a matmul
-            if guards[0](first) and guards[1](second):
-                count = len(guards)
-                if count == 2 or (guards[2](arrays[2]) and (count == 3 or _pass(guards[3:], arrays[3:]))):
-                    return call
+        for guards, call in variants:
+            if guards[0](first) and guards[1](second) and _rest_passes(guards, arrays):
+                return call
         return None
 
     def put(self, arrays: Sequence[Any], options: tuple[Any, ...], guards: tuple[Guard, ...], call: Call) -> None:
@@ -55,11 +56,16 @@ class Memo:
         self._entries.clear()
 
 
-def _pass(guards: Sequence[Guard], arrays: Sequence[Any]) -> bool:
-    for guard, array in zip(guards, arrays):  # noqa: B905, SIM110  # as many; a generator takes 1 µs more
-        if not guard(array):
-            return False
-    return True
+def _rest_passes(guards: Sequence[Guard], arrays: Sequence[Any]) -> bool:
+    """Returns whether the arrays from the third on pass. Written out: a loop takes 0.4 µs more, of 3 for a matmul."""
+    count = len(guards)
+    return count == 2 or (
+        guards[2](arrays[2])
+        and (count == 3 or guards[3](arrays[3]))
+        and (count <= 4 or guards[4](arrays[4]))
+        and (count <= 5 or guards[5](arrays[5]))
+        and (count <= 6 or all(guard(array) for guard, array in zip(guards[6:], arrays[6:], strict=True)))
+    )
 
 
 MEMO = Memo()  # of all operators

@@ -80,12 +80,11 @@ def matmul(
     Raises UsageError for arrays of two libraries, devices or dtypes, and for extents that do not fit together.
     """
     given: tuple[Array, ...] = (a, b)
-    options: tuple[Any, ...] = ("matmul", activation, out_dtype, device, level)
-    if bias is None and scale_a is None and scale_b is None:
-        if out is not None:
-            given, options = (a, b, out), ("matmul", activation, out_dtype, device, level, "out")
-    else:
-        given, options = memo_key(a, b, out, bias, scale_a, scale_b, *options)
+    options = ("matmul", activation, out_dtype, device, level)
+    if bias is not None or scale_a is not None or scale_b is not None:
+        given = (a, b, out, bias, scale_a, scale_b)
+    elif out is not None:
+        given = (a, b, out)
     bound = MEMO.get(given, options)
     if bound is not None:
         d = bound(a, b, out, bias, scale_a, scale_b)
@@ -94,20 +93,6 @@ def matmul(
     keywords: dict[str, Any] = {"bias": bias, "activation": activation, "scale_a": scale_a, "scale_b": scale_b}
     call = describe(a, b, **keywords, out=out, out_dtype=out_dtype, device=device, level=level)
     return call.run(given, options)
-
-
-def memo_key(
-    a: Array, b: Array, out: Array, bias: Array, scale_a: Any, scale_b: Any, *options: Any
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Returns the arrays and options by which the memo knows a call; ``options`` begin with the operator's name."""
-    if bias is None and scale_a is None and scale_b is None:
-        return ((a, b), options) if out is None else ((a, b, out), (*options, "out"))
-    given, present = [a, b], [False, False, False, False]
-    for number, value in enumerate((out, bias, scale_a, scale_b)):
-        if value is not None:
-            given.append(value)
-            present[number] = True
-    return tuple(given), (*options, *present)
 
 
 def describe(
