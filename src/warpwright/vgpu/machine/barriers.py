@@ -54,7 +54,7 @@ class NamedBarriers:
     def __init__(self, cluster: ClusterState) -> None:
         self.cluster = cluster
         self.bars = [[_Bar() for _ in range(_BARRIERS)] for _ in range(cluster.ranks)]
-        self.here: set[int] = set()
+        self.waiting: set[int] = set()
 
     def settle(self) -> bool:
         """Count new arrivals. Returns whether some warp may run on."""
@@ -68,7 +68,7 @@ class NamedBarriers:
         lanes = _lanes(int(warp["live"]))
         number, word = int(warp["wait_addr"][lanes[0]]), int(warp["wait_arg"][lanes[0]])
         rank, how, count = index // cluster.per_cta, word >> 32 & 0xFF, word & 0xFFFF_FFFF
-        if index not in self.here:
+        if index not in self.waiting:
             self._validate(index, number, count)
             self._count(index, number, how)
             self.bars[rank][number].votes += [bool(int(warp["wait_arg"][i]) >> 40 & 1) for i in lanes if how == BAR_RED]
@@ -87,7 +87,7 @@ class NamedBarriers:
         if how == BAR_ARRIVE:
             cluster.release(index, WAIT_BAR)
         else:
-            self.here.add(index)
+            self.waiting.add(index)
             bar.waiting.append(index)
 
     def progress(self, rank: int, number: int, count: int) -> str:
@@ -116,7 +116,7 @@ class NamedBarriers:
         for index in bar.waiting:
             inst = self.cluster.inst_at(index)
             self._reduce(index, inst, bar.votes)
-            self.here.discard(index)
+            self.waiting.discard(index)
             self.cluster.release(index, WAIT_BAR)
         self.bars[rank][number] = _Bar()
 

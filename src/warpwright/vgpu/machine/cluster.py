@@ -1,4 +1,4 @@
-"""One cluster while it runs: warps run in lane code until they wait, then the machine settles what they wait for."""
+"""One cluster while it runs: warps run in lane code until they wait, then the machine settles their waits."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _UNUSED = 1 << 30  # fuel of a warp that did not run
 class Cluster(ClusterFabric):
     """A cluster and the loop that runs it.
 
-    ``rounds`` of its warps are a turn of the cluster, 0 for one without end. ``stuck``: nothing can run, and nothing is
-    in flight.
+    ``rounds``: rounds of the warps in a turn of the cluster, 0 for a turn without end. ``stuck``: nothing can run, and
+    nothing is in flight.
     """
 
     named_barriers: NamedBarriers
@@ -131,11 +131,11 @@ class Cluster(ClusterFabric):
         if news & (1 | 1 << state.WAIT_BAR):
             moved = self.named_barriers.settle()
         if news & (1 | 1 << state.WAIT_CLUSTER):
-            moved |= self.cluster_barrier.settle() if self.computes else self._meet()
+            moved |= self.cluster_barrier.settle() if self.computes else self._settle_counter()
         return moved
 
-    def _meet(self) -> bool:
-        """In runs that only signal, lane code keeps the cluster barrier, but does not see which threads have exited."""
+    def _settle_counter(self) -> bool:
+        """Settle the cluster barrier of runs that only signal: lane code counts arrivals, but not exits of threads."""
         live = int(np.bitwise_count(self.warps["live"]).sum())
         self.meeting[2] = live
         turns = bool(self.meeting[0]) and int(self.meeting[0]) >= live

@@ -1,7 +1,7 @@
 """Whether a loop runs forever: whether anything that decides how threads branch has changed.
 
-That is the registers that branches, addresses and synchronisation depend on, and the memory that loops write. A
-register that only counts iterations, for a store after the loop, is not one of them.
+Branches depend on the registers that branches, addresses and synchronisation read, and on the memory that loops write.
+A register that only counts iterations, for a store after the loop, decides nothing.
 """
 
 from __future__ import annotations
