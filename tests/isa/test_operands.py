@@ -81,6 +81,9 @@ def test_traits() -> None:
     assert isa.lookup("atom").traits == isa.Traits(access="update")
     assert isa.lookup("add").traits == isa.Traits()
     assert isa.lookup("bra").traits.jumps
+    assert {name for name, form in isa.FORMS.items() if form.traits.effect} == {
+        "tensormap.replace", "tensormap.cp_fenceproxy", "clusterlaunchcontrol.try_cancel.async",
+    }  # fmt: skip
 
 
 def test_what_leaves_a_record_in_a_queue() -> None:

@@ -17,7 +17,7 @@ from tests.vgpu.helpers import text
 from warpwright import isa
 from warpwright.isa.notation import forms
 from warpwright.run.launch import Entry
-from warpwright.vgpu.checks import watch
+from warpwright.vgpu.checks.knowledge import MEANINGS as CHECKS
 from warpwright.vgpu.checks.meanings import copies
 from warpwright.vgpu.engines import copy
 from warpwright.vgpu.engines.op import Fabric
@@ -58,10 +58,11 @@ def entries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(isa.FORMS, FILL.name, FILL)
     monkeypatch.setitem(MEANINGS, FILL.name, issue.issue)  # 2. jit/issue.py: what every form of the queue copy has
     monkeypatch.setitem(copy.ENGINES, FILL.name, fill)
-    monkeypatch.setitem(watch.MEANINGS, FILL.name, copies.copy)  # 4. checks/meanings/copies.py
+    monkeypatch.setitem(CHECKS, FILL.name, copies.copy)  # 4. checks/meanings/copies.py
     monkeypatch.setitem(steps.RECORDS, FILL.name, cost)
-    monkeypatch.setattr(steps, "TRAFFIC", {*steps.TRAFFIC, FILL.name})
+    steps.TRAFFIC.add(FILL.name)
     yield
+    steps.TRAFFIC.discard(FILL.name)
 
 
 BODY = """
@@ -76,7 +77,7 @@ wait:
   mul.lo.u32 %r3, %lane, 4; mov.u32 %r4, data; add.u32 %r4, %r4, %r3; ld.shared.u32 %r5, [%r4];
   st.global.u32 [%o], %r5; ret;
 """
-TOP = ".shared .align 128 .b8 data[128]; .shared .align 8 .b64 full;"
+TOP = ".shared .align 128 .b8 data[32768]; .shared .align 8 .b64 full;"
 
 
 def launch(folder: Path, body: str = BODY) -> tuple[Entry, np.ndarray]:
@@ -100,5 +101,9 @@ def test_it_is_checked(tmp_path: Path) -> None:
 
 
 def test_it_is_timed(tmp_path: Path) -> None:
-    entry, out = launch(tmp_path)
-    assert ww.profile(entry, 1, 32, args=(out,), device="b200").cycles > 0
+    """The threads wait for the bytes, so more of them take longer."""
+    cycles = []
+    for size in ("128", "32768"):
+        entry, out = launch(tmp_path, BODY.replace("128", size))
+        cycles.append(ww.profile(entry, 1, 32, args=(out,), device="b200").cycles)
+    assert cycles[0] < cycles[1]

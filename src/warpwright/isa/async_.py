@@ -35,7 +35,7 @@ cp.async.bulk.commit_group  9.7.9.27.2.1  Close the group of this thread's bulk 
     cp.async.bulk.commit_group
 cp.async.bulk.wait_group  9.7.9.27.2.2  Wait until at most N of a thread's bulk groups pend. [copy blocks]
     cp.async.bulk.wait_group{.read}                 #n
-tensormap.replace  9.7.9.28  Change one field of a tensor map in memory. [service blocks]
+tensormap.replace  9.7.9.28  Change one field of a tensor map in memory. [service blocks edits-maps]
     tensormap.replace.tile.field=global_address{.space=global|shared::cta}.b1024.type=b64
     ...    [addr], new_val          @ sm_90a sm_100f sm_120f
     tensormap.replace.tile.field=rank{.space=global|shared::cta}.b1024.type=b32
@@ -163,7 +163,7 @@ _WARP = forms(
     "the whole warp, converged",
     "return",
     """
-tensormap.cp_fenceproxy  9.7.13.16  Copy a tensor map to global memory and release it to tensor copies. [service blocks]
+tensormap.cp_fenceproxy  9.7.13.16  Copy a tensor map to global memory for tensor copies. [service blocks edits-maps]
     tensormap.cp_fenceproxy.dst=global.src=shared::cta.tensormap::generic.sem=release.scope=SCOPE.sync.aligned
     ...    [dst_mem], [src_mem], #size
 """,
@@ -173,7 +173,7 @@ _LAUNCH_CONTROL = forms(
     "one thread",
     "mbarrier complete_tx",
     """
-clusterlaunchcontrol.try_cancel.async  9.7.13.17  Ask for a cluster of this grid that has not started. [copy async]
+clusterlaunchcontrol.try_cancel.async  9.7.13.17  Ask for a cluster that has not started. [copy async cancels-clusters]
     clusterlaunchcontrol.try_cancel.async{.space=shared::cta}.mbarrier::complete_tx::bytes.type=b128
     ...    [addr], [mbar]   @ sm_100+
     clusterlaunchcontrol.try_cancel.async{.space=shared::cta}.mbarrier::complete_tx::bytes.multicast=multicast::cluster::all.type=b128

@@ -126,8 +126,13 @@ class Form:
     def queued(self) -> bool:
         """Whether the issue leaves a record for an engine or a service, which performs the instruction later."""
         queue = self.traits.queue
-        later = self.completes_by not in ("return", "nothing: a hint")
+        later = self.completes_by != "return" and not self.hint
         return queue == "service" or (later and queue in ("tensor", "copy", "lane-copy"))
+
+    @property
+    def hint(self) -> bool:
+        """Whether the instruction changes nothing but time."""
+        return self.completes_by == "nothing: a hint"
 
     @property
     def collective(self) -> bool:

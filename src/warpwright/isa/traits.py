@@ -15,7 +15,8 @@ A queue is the unit that performs an instruction, or that the instruction synchr
 
 The other words: ``blocks`` (the issuing thread may wait), ``async`` and ``tensormap`` (the proxy of its accesses, PTX
 ISA 9.1 section 8.6), ``read``, ``write`` and ``update`` (how the thread itself accesses memory), ``jumps`` (the next
-instruction may be another one than the following).
+instruction may be another one than the following), ``edits-maps`` (writes a tensor map in memory) and
+``cancels-clusters`` (may cancel the start of a cluster of the grid).
 """
 
 from __future__ import annotations
@@ -27,26 +28,28 @@ __all__ = ["QUEUES", "Traits", "traits_of"]
 QUEUES = ("tensor", "tmem", "copy", "lane-copy", "wgmma", "mbarrier", "barrier", "warp", "grid", "service")
 _PROXIES = ("async", "tensormap")
 _ACCESSES = ("read", "write", "update")
+_EFFECTS = ("edits-maps", "cancels-clusters")
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """The traits of a form; ``queue`` and ``access`` are "" where it has none."""
+    """The traits of a form; ``queue``, ``access`` and ``effect`` are "" where it has none."""
 
     queue: str = ""
     blocks: bool = False
     proxy: str = "generic"
     access: str = ""
     jumps: bool = False
+    effect: str = ""
 
 
 def traits_of(text: str) -> Traits:
     """The traits that the words of ``text`` name, in any order."""
     words = text.split()
-    unknown = set(words) - {*QUEUES, *_PROXIES, *_ACCESSES, "blocks", "jumps"}
+    unknown = set(words) - {*QUEUES, *_PROXIES, *_ACCESSES, *_EFFECTS, "blocks", "jumps"}
     assert not unknown, f"{sorted(unknown)} are no traits"
-    queue, proxy, access = (
+    queue, proxy, access, effect = (
         next((word for word in words if word in known), default)
-        for known, default in ((QUEUES, ""), (_PROXIES, "generic"), (_ACCESSES, ""))
+        for known, default in ((QUEUES, ""), (_PROXIES, "generic"), (_ACCESSES, ""), (_EFFECTS, ""))
     )
-    return Traits(queue, "blocks" in words, proxy, access, "jumps" in words)
+    return Traits(queue, "blocks" in words, proxy, access, "jumps" in words, effect)

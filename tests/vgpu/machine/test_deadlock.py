@@ -123,6 +123,19 @@ def test_spinning_on_a_flag(blocks: int, grid: int) -> None:
     deadlock(body, "CTA (0, 0, 0), warp 0, lanes 0-31: runs in circles @ SPIN", grid=grid)
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        "shfl.sync.idx.b32 %r5, %r4, 0, 31, 0xffffffff;",
+        "mul.wide.u32 %d1, %r4, 16; cp.async.bulk.prefetch.L2.global [%d1], 16;",
+    ],
+)
+def test_a_counter_that_decides_no_branch_is_no_progress(use: str) -> None:
+    body = f"""SPIN: ld.volatile.global.u32 %r3, [%a0]; add.u32 %r4, %r4, 1; {use}
+      setp.eq.u32 %p0, %r3, 0; @%p0 bra SPIN; ret;"""
+    deadlock(body, "CTA (0, 0, 0), warp 0, lanes 0-31: runs in circles @ SPIN:")
+
+
 def test_spinning_of_diverged_lanes() -> None:
     """Two groups of lanes, each in a loop of its own."""
     body = """setp.eq.u32 %p1, %lane, 9; @%p1 bra B;

@@ -9,9 +9,7 @@ from warpwright.vgpu.engines.op import Fabric, Op
 from warpwright.vgpu.program.memory_map import RANK_SHIFT, RESERVED_SHARED
 from warpwright.vgpu.program.program import Register
 
-__all__ = ["ENGINES", "LANE_COPIES", "complete"]
-
-LANE_COPIES = ("cp.async", "cp.async.mbarrier.arrive")
+__all__ = ["ENGINES", "complete"]
 
 
 def complete(fabric: Fabric, ops: list[Op]) -> None:

@@ -25,7 +25,7 @@ from warpwright.vgpu.engines.tmem_copy import copy_to_tensor_memory, group_of, s
 from warpwright.vgpu.jit.runtime import function
 from warpwright.vgpu.program.program import word_count
 
-__all__ = ["ENGINES", "Batch", "complete"]
+__all__ = ["BATCHED", "ENGINES", "Batch", "complete"]
 
 Runs = dict[tuple[str, int, int, int], Run]
 _WORD = 0xFFFFFFFF
@@ -37,6 +37,7 @@ ENGINES = {
     "tcgen05.shift": _SHIFT,
     "tcgen05.commit": _COMMIT,
 }
+BATCHED = {name for name, role in ENGINES.items() if role in (_MMA, _COMMIT)}  # instructions that a Batch holds
 
 
 @dataclass(slots=True)

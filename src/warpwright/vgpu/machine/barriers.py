@@ -19,7 +19,7 @@ from warpwright.vgpu.machine import faults
 from warpwright.vgpu.machine.state import ClusterState, lane_table
 from warpwright.vgpu.program.program import Inst, Register
 
-__all__ = ["Named", "Whole"]
+__all__ = ["ClusterBarrier", "NamedBarriers"]
 
 _BARRIERS = 16
 
@@ -48,13 +48,13 @@ class _Bar:
     votes: list[bool] = field(default_factory=list)
 
 
-class Named:
+class NamedBarriers:
     """The 16 named barriers of every CTA of a cluster."""
 
     def __init__(self, cluster: ClusterState) -> None:
         self.cluster = cluster
         self.bars = [[_Bar() for _ in range(_BARRIERS)] for _ in range(cluster.ranks)]
-        self.here: set[int] = set()
+        self.waiting: set[int] = set()
 
     def settle(self) -> bool:
         """Count new arrivals. Returns whether some warp may run on."""
@@ -68,12 +68,12 @@ class Named:
         lanes = _lanes(int(warp["live"]))
         number, word = int(warp["wait_addr"][lanes[0]]), int(warp["wait_arg"][lanes[0]])
         rank, how, count = index // cluster.per_cta, word >> 32 & 0xFF, word & 0xFFFF_FFFF
-        if index not in self.here:
+        if index not in self.waiting:
             self._validate(index, number, count)
             self._count(index, number, how)
             self.bars[rank][number].votes += [bool(int(warp["wait_arg"][i]) >> 40 & 1) for i in lanes if how == BAR_RED]
         bar = self.bars[rank][number]
-        if bar.arrived < (count or self._everyone(rank)):
+        if bar.arrived < (count or self._live_threads(rank)):
             return how == BAR_ARRIVE
         self._open(rank, number, bar)
         return True
@@ -87,14 +87,14 @@ class Named:
         if how == BAR_ARRIVE:
             cluster.release(index, WAIT_BAR)
         else:
-            self.here.add(index)
+            self.waiting.add(index)
             bar.waiting.append(index)
 
     def progress(self, rank: int, number: int, count: int) -> str:
         """Returns how many threads have arrived at a barrier for ``count`` threads (0: all), in words."""
-        return f"{self.bars[rank][number].arrived} of {count or self._everyone(rank)} threads have arrived"
+        return f"{self.bars[rank][number].arrived} of {count or self._live_threads(rank)} threads have arrived"
 
-    def _everyone(self, rank: int) -> int:
+    def _live_threads(self, rank: int) -> int:
         """Returns the threads that a barrier without a count waits for: those of warps that have not exited."""
         per_cta = self.cluster.per_cta
         status = self.cluster.warps["status"][rank * per_cta : (rank + 1) * per_cta]
@@ -115,14 +115,14 @@ class Named:
     def _open(self, rank: int, number: int, bar: _Bar) -> None:
         for index in bar.waiting:
             inst = self.cluster.inst_at(index)
-            if inst.name.endswith(".red"):
-                self._reduce(index, inst, bar.votes)
-            self.here.discard(index)
+            self._reduce(index, inst, bar.votes)
+            self.waiting.discard(index)
             self.cluster.release(index, WAIT_BAR)
         self.bars[rank][number] = _Bar()
 
     def _reduce(self, index: int, inst: Inst, votes: list[bool]) -> None:
-        target = inst.operands[0]
+        """Write the reduction of the predicates, if the instruction has a result."""
+        target = inst.find("d")
         if isinstance(target, Register):
             offset = self.cluster.launch.kernel.slots[target.name]
             words = self.cluster.bytes[index, offset : offset + 4 * max(1, target.bits)].view(np.uint32)
@@ -130,7 +130,7 @@ class Named:
             words[: 32 if target.bits > 1 else 1] = result & 0xFFFF_FFFF
 
 
-class Whole:
+class ClusterBarrier:
     """The barrier of the cluster: a count of arrivals and a phase. Every thread waits for the phase it arrived in.
 
     ``owed``: for every lane of every warp, the phase that it has arrived in and not yet waited for, else -1.
@@ -156,7 +156,7 @@ class Whole:
         for index in np.flatnonzero(arriving.any(axis=1)).tolist() if self.cluster.observed else ():
             self.cluster.tell_warp("cluster", index)
         moved = bool((arriving | passed).any())
-        if self._turn():
+        if self._start_phase():
             self.settle()
             return True
         return moved
@@ -166,7 +166,7 @@ class Whole:
         live = lane_table(self.cluster.warps["live"])
         return f"{int((live & (self.owed == self.phase)).sum())} of {int(live.sum())} threads have arrived"
 
-    def _turn(self) -> bool:
+    def _start_phase(self) -> bool:
         """Start a new phase if every thread that has not exited has arrived. Returns whether it did."""
         here = self.owed == self.phase
         if not here.any() or (_masks(here) & self.cluster.warps["live"] != self.cluster.warps["live"]).any():

@@ -1,4 +1,4 @@
-"""One cluster while it runs: warps run in lane code until they wait, then the machine settles what they wait for."""
+"""One cluster while it runs: warps run in lane code until they wait, then the machine settles their waits."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from warpwright.vgpu.jit import state
 from warpwright.vgpu.jit.record import signalled
 from warpwright.vgpu.jit.runtime import function
 from warpwright.vgpu.machine import faults, services, spins
-from warpwright.vgpu.machine.barriers import Named, Whole
+from warpwright.vgpu.machine.barriers import ClusterBarrier, NamedBarriers
 from warpwright.vgpu.machine.events import Barrier, Event, Rows
-from warpwright.vgpu.machine.explore import Order
+from warpwright.vgpu.machine.explore import RandomSchedule
 from warpwright.vgpu.machine.fabric import ClusterFabric
 from warpwright.vgpu.machine.inflight import InFlight
 from warpwright.vgpu.machine.launch import Launch
@@ -33,15 +33,15 @@ _UNUSED = 1 << 30  # fuel of a warp that did not run
 class Cluster(ClusterFabric):
     """A cluster and the loop that runs it.
 
-    ``rounds`` of its warps are a turn of the cluster, 0 for one without end. ``stuck``: nothing can run, and nothing is
-    in flight.
+    ``rounds``: rounds of the warps in a turn of the cluster, 0 for a turn without end. ``stuck``: nothing can run, and
+    nothing is in flight.
     """
 
-    named: Named
-    whole: Whole
+    named_barriers: NamedBarriers
+    cluster_barrier: ClusterBarrier
     tmem_columns: services.TensorMemory
     registers: Registers
-    order: Order | None
+    schedule: RandomSchedule | None
     stuck = False
 
     def __init__(self, launch: Launch, rows: Rows | None = None) -> None:
@@ -58,10 +58,12 @@ class Cluster(ClusterFabric):
         super().start(number)
         self.in_flight.reset()
         self.warpgroups.reset()
-        self.named, self.whole = Named(self), Whole(self)
+        self.named_barriers, self.cluster_barrier = NamedBarriers(self), ClusterBarrier(self)
         self.tmem_columns, self.registers = services.TensorMemory(self), Registers(self)
         seed = self.launch.seed
-        self.order = Order(self, self.in_flight, self.warpgroups, self.run_warp, seed) if seed else None
+        self.schedule = None
+        if seed:
+            self.schedule = RandomSchedule(self, self.in_flight, self.warpgroups, self.run_warp, seed)
         if self.listener:
             self.listener.begin(self)
         self.tell_ctas("start")
@@ -71,7 +73,7 @@ class Cluster(ClusterFabric):
         the error that a warp met."""
         self.paused = False
         while True:
-            if self.order and not self.order.run():
+            if self.schedule and not self.schedule.run():
                 return False
             code, moved = self._run(0, self.count, self.rounds)
             if code == state.PAUSED:
@@ -122,18 +124,18 @@ class Cluster(ClusterFabric):
             self.listener.end(self, error, own)
 
     def _settle(self) -> bool:
-        """Settle the barriers if a warp came to one or is done: nothing else changes them."""
+        """Settle the barriers if a warp arrived at one or is done: nothing else changes them."""
         news = int(self.queue[2])
         self.queue[2] = 0
         moved = False
         if news & (1 | 1 << state.WAIT_BAR):
-            moved = self.named.settle()
+            moved = self.named_barriers.settle()
         if news & (1 | 1 << state.WAIT_CLUSTER):
-            moved |= self.whole.settle() if self.computes else self._meet()
+            moved |= self.cluster_barrier.settle() if self.computes else self._settle_counter()
         return moved
 
-    def _meet(self) -> bool:
-        """In runs that only signal, lane code keeps the cluster barrier, but does not see which threads have exited."""
+    def _settle_counter(self) -> bool:
+        """Settle the cluster barrier of runs that only signal: lane code counts arrivals, but not exits of threads."""
         live = int(np.bitwise_count(self.warps["live"]).sum())
         self.meeting[2] = live
         turns = bool(self.meeting[0]) and int(self.meeting[0]) >= live
@@ -174,20 +176,20 @@ class Cluster(ClusterFabric):
 
     def _observe(self, op: Op) -> bool:
         """Report a record that lane code left for listeners: an mbarrier operation and what it saw."""
-        barrier = Barrier(*divmod(op.words[4] - self.shared_host, self.shared_stride))
-        who = self.number, op.rank, op.warp, op.lane, op.inst
-        if "wait" in op.inst.name:
-            done = (op.words[5] >> op.lane & 1) == 1
-            self.tell(Event("wait", *who, barrier=barrier, parity=op.words[0] & 1, done=done))
+        barrier = Barrier(*divmod(op["host"] - self.shared_host, self.shared_stride))
+        issuer = self.number, op.rank, op.warp, op.lane, op.inst
+        if op.inst.find("p"):
+            done = (op["done"] >> op.lane & 1) == 1
+            self.tell(Event("wait", *issuer, barrier=barrier, parity=op["parity"] & 1, done=done))
             return False
-        count, expect, complete = op.words[:3]
+        count, expect, complete = op["count"], op["expect"], op["complete"]
         kind = "arrive" if count else "expect_tx" if expect else "complete_tx"
-        self.tell(Event(kind, *who, barrier=barrier, count=count, nbytes=expect or complete))
+        self.tell(Event(kind, *issuer, barrier=barrier, count=count, nbytes=expect or complete))
         return False
 
     def snapshot(self) -> bytes:
         """Returns what changes while a spinning cluster makes progress: program counters, whose turn it is, the
-        registers that decide which way a thread goes, and the time if they depend on it."""
+        registers that decide branches, and the time if they depend on it."""
         names, columns = self._deciding
         timed = any(name.startswith(("%clock", "%globaltimer")) for name in names)
         fields = [self.warps[name].tobytes() for name in ("pc", "bias", *["clock"] * timed)]
@@ -205,7 +207,7 @@ class Cluster(ClusterFabric):
 
     @functools.cached_property
     def _deciding(self) -> tuple[set[str], NDArray[np.intp]]:
-        """Registers that decide which way a thread goes, and where they are in the state of a warp."""
+        """Registers that decide branches, and where they are in the state of a warp."""
         kernel = self.launch.kernel
         names = spins.deciding(kernel.program)
         return names, spins.columns(kernel.slots, kernel.program.registers, names)

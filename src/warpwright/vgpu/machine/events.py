@@ -1,4 +1,4 @@
-"""What happens in a run: the stream of events, and the protocol of those who follow a launch.
+"""What happens in a run: the stream of events, and the protocol of observers and listeners of a launch.
 
 Lane code reports synchronisation (``arrive``, ``expect_tx``, ``wait``) only to listeners that ask for events; engines
 report ``issue`` and ``complete`` of every asynchronous operation; the machine reports barriers and the life of CTAs.
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.targets import Timing
+from warpwright.vgpu.program.operation import Op
 from warpwright.vgpu.program.program import Inst, Program
 
 __all__ = ["Barrier", "Event", "EventLog", "Listener", "Observer", "Records", "Rows"]
@@ -40,7 +41,8 @@ class Event:
     ``kind``: ``start`` and ``exit`` of a CTA; ``issue`` and ``complete`` of an asynchronous operation, joined by
     ``number``; ``arrive``, ``expect_tx``, ``complete_tx`` on an mbarrier, ``wait`` for one (``done``: the phase of
     ``parity`` was complete); ``bar`` and ``cluster`` for those barriers. ``cta`` is the rank in the cluster, ``warp``
-    and ``lane`` the issuer, -1 where no thread issued it. ``nbytes`` counts bytes moved or expected.
+    and ``lane`` the issuer, -1 where no thread issued it. ``nbytes`` counts bytes moved or expected. ``op``: the
+    operands of an ``issue``, but of a wgmma, whose operands are in the log of its warp.
     """
 
     kind: str
@@ -55,7 +57,7 @@ class Event:
     nbytes: int = 0
     parity: int = -1
     done: bool = True
-    coords: tuple[int, ...] = ()
+    op: Op | None = None
 
 
 class Observer(Protocol):

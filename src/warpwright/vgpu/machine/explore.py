@@ -14,14 +14,13 @@ from random import Random
 
 import numpy as np
 
-from warpwright.vgpu.engines.lane_copy import LANE_COPIES
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit import state
 from warpwright.vgpu.machine.inflight import InFlight
 from warpwright.vgpu.machine.state import ClusterState
 from warpwright.vgpu.machine.warpgroup import Warpgroups
 
-__all__ = ["Order", "together"]
+__all__ = ["RandomSchedule", "together"]
 
 COPIES, TENSOR, WGMMA = -1, -2, -3  # agents beside the warps
 _LEAST, _MOST = (1, 2, 8), (8, 200, 1000)  # block jumps of a first turn, and of a long one
@@ -36,11 +35,11 @@ def together(seed: int) -> int:
     return Random(f"{seed} together").choice((1, 2, 4))
 
 
-class Order:
-    """The order of a cluster's agents.
+class RandomSchedule:
+    """A schedule of a cluster's agents by a seed.
 
     ``slices``: block jumps that each warp gets in a turn: ``least`` after a wait, twice as many each turn without a
-    wait up to ``most``, and more if the warp seems to run for ever. ``since``: block jumps since the last wait.
+    wait up to ``most``, and more if the warp seems to run forever. ``since``: block jumps since the last wait.
     ``eager``: an issued operation completes before any warp runs. ``pauses``: the share of turns after which the
     cluster is ``paused`` and another cluster runs.
     """
@@ -136,8 +135,8 @@ class Order:
         if not ops:
             return False
         op = self.random.choice(ops)
-        if op.inst.name in LANE_COPIES:
-            op = next(other for other in ops if other.inst.name in LANE_COPIES)
+        if op.inst.traits.queue == "lane-copy":
+            op = next(other for other in ops if other.inst.traits.queue == "lane-copy")
         ops.remove(op)
         self.in_flight.complete_copies([op])
         self._release(op)
@@ -145,8 +144,8 @@ class Order:
 
     def _release(self, op: Op) -> None:
         """Release a lane that waits for its groups if none of its copies is in flight."""
-        who = op.rank, op.warp, op.lane
-        if any((other.rank, other.warp, other.lane) == who for other in self.in_flight.copy_ops):
+        thread = op.rank, op.warp, op.lane
+        if any((other.rank, other.warp, other.lane) == thread for other in self.in_flight.copy_ops):
             return
         warps, index = self.cluster.warps, op.rank * self.cluster.per_cta + op.warp
         for counter in ("groups", "lane_groups", "uncommitted", "lane_uncommitted"):
@@ -164,7 +163,7 @@ class Order:
         for op in ops:
             if _pipe(op) == pipe:
                 chosen.append(op)
-                if op.inst.name == "tcgen05.commit":
+                if "mbar" in op:
                     break
         done = {op.number for op in chosen}
         self.in_flight.tensor_ops = [op for op in ops if op.number not in done]

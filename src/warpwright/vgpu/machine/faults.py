@@ -1,4 +1,4 @@
-"""The messages of run-time errors: which thread did what, what was wrong, and what mends it."""
+"""The messages of run-time errors: the thread, its instruction, what is wrong, and what mends it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from warpwright.vgpu.jit.state import FAULTS, LOCAL_WINDOW, RANK_SHIFT, RESERVED
 from warpwright.vgpu.machine.state import ClusterState
 from warpwright.vgpu.program.program import Inst, place
 
-__all__ = ["at_exit", "describe_word", "error", "fault", "fields", "mbarrier", "who"]
+__all__ = ["at_exit", "describe_word", "error", "fault", "fields", "mbarrier", "thread_text"]
 
 _WINDOWS = {SHARED_WINDOW >> 32: "shared", LOCAL_WINDOW >> 32: "local"}
 
 
-def who(cluster: ClusterState, inst: Inst, index: int, lane: int) -> str:
+def thread_text(cluster: ClusterState, inst: Inst, index: int, lane: int) -> str:
     """Returns ``file:line: `opcode`: kernel k, CTA (x, y, z), warp w, lane l``."""
     rank, warp = divmod(index, cluster.per_cta)
     cta = cluster.launch.cta_of(cluster.first, rank)
@@ -25,7 +25,7 @@ def error(
     kind: type[WarpwrightError], cluster: ClusterState, inst: Inst, index: int, lane: int, reason: str
 ) -> WarpwrightError:
     """Returns the error of a thread (of a warp, if ``lane`` is -1) at an instruction."""
-    error = kind(f"{who(cluster, inst, index, lane)}: {reason}")
+    error = kind(f"{thread_text(cluster, inst, index, lane)}: {reason}")
     error.at, error.reason = (inst.index, 32 * index + max(lane, 0)), reason
     return error
 

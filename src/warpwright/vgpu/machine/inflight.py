@@ -1,8 +1,8 @@
 """Asynchronous operations between their issue and their completion.
 
-The tensor work of a round of a pipeline, and the addresses of its loads, repeat word for word each time the ring of
-stages comes round. Such records stay records until they complete, and what was decoded from the words of a round is
-cached under those words. Launches with a listener that follows operations do without: each operation is its own.
+The tensor work of a round of a pipeline, and the addresses of its loads, are the same words in every round of the ring
+of stages. Such records stay records until they complete, and the decoded round is cached under its words. Launches
+with a listener that follows operations have no such records: each operation is an `Op`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import itertools
 import numpy as np
 
 from warpwright.vgpu.engines import box_batch, copy, lane_copy, tensor
-from warpwright.vgpu.engines.lane_copy import LANE_COPIES
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit.state import WAIT_BULK
 from warpwright.vgpu.machine.events import Records
@@ -22,19 +21,17 @@ from warpwright.vgpu.program.program import Inst
 __all__ = ["InFlight"]
 
 _OTHER, _TENSOR, _LOAD = range(3)
-_GEMM = ("tcgen05.mma", "tcgen05.commit")
-_ORDERED = (*_GEMM, "tcgen05.mma.ws", "tcgen05.cp", "tcgen05.shift")  # one queue: they complete in order of issue
 _CACHED = 512  # rounds remembered before all are forgotten
 
 
 def _kinds(insts: list[Inst]) -> list[int]:
     """Returns how each instruction's records are handled: MMAs in rounds only where the tensor engine does nothing
     else, loads only where tensor maps stay as they are."""
-    loads = not any(inst.name.startswith("tensormap.") for inst in insts)
-    mmas = all(inst.name in _GEMM for inst in insts if inst.name in _ORDERED)
-    tensor_kind = _TENSOR if mmas else _OTHER
+    loads = not any(inst.traits.effect == "edits-maps" for inst in insts)
+    tensor_insts = {inst.index for inst in insts if inst.traits.queue == "tensor" and inst.form.queued}
+    rounds = tensor_insts if all(insts[index].name in tensor.BATCHED for index in tensor_insts) else set()
     return [
-        tensor_kind if inst.name in _GEMM else _LOAD if loads and box_batch.is_plain_load(inst) else _OTHER
+        _TENSOR if inst.index in rounds else _LOAD if loads and box_batch.is_plain_load(inst) else _OTHER
         for inst in insts
     ]
 
@@ -98,12 +95,12 @@ class InFlight:
         self.cluster.tell_complete(ops)
 
     def complete_copies(self, ops: list[Op]) -> None:
-        for single, run in itertools.groupby(ops, key=lambda op: op.inst.name in LANE_COPIES):
+        for single, run in itertools.groupby(ops, key=lambda op: op.inst.traits.queue == "lane-copy"):
             (lane_copy if single else copy).complete(self.cluster, list(run))
         self.cluster.tell_complete(ops)
 
     def _release_groups(self) -> None:
-        """All copies are complete: no group is pending, and every lane that waits for one goes on."""
+        """All copies are complete: no group is pending, and every lane that waits for one may run on."""
         for counter in ("groups", "lane_groups", "lane_uncommitted", "uncommitted"):
             self.cluster.warps[counter] = 0
         for index in self.cluster.blocked_warps(WAIT_BULK):
@@ -141,5 +138,5 @@ class InFlight:
 
 
 def _joined(parts: list[Records]) -> Records:
-    whole: Records = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    return whole
+    records: Records = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    return records

@@ -85,7 +85,7 @@ class Launch:
     @property
     def takes_over(self) -> bool:
         """Whether running clusters may take over the work of others that have not started."""
-        return any(inst.name.startswith("clusterlaunchcontrol.try_cancel") for inst in self.insts)
+        return any(inst.traits.effect == "cancels-clusters" for inst in self.insts)
 
     @property
     def timed(self) -> bool:
@@ -106,11 +106,14 @@ class Launch:
     def in_step(self) -> bool:
         """Whether all resident clusters run together, a round each: those of a timed launch that hand out work by
         atomic operations. If each cluster ran to its end at once, the first would take all of the work."""
-        return self.timed and any(inst.name == "atom" and not inst["space"].startswith("shared") for inst in self.insts)
+        return self.timed and any(
+            inst.traits.access == "update" and inst.find("d") and not inst["space"].startswith("shared")
+            for inst in self.insts
+        )
 
     @property
     def has_tmem(self) -> bool:
-        return any(inst.name.startswith("tcgen05.") for inst in self.insts)
+        return any(inst.traits.queue in ("tensor", "tmem") for inst in self.insts)
 
     @property
     def computes(self) -> bool:

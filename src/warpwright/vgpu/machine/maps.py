@@ -56,10 +56,10 @@ def map_bytes(number: int) -> bytes:
 
 @dataclass(slots=True)
 class ChangedMaps:
-    """The tensor maps that a kernel has changed. ``given``: those that the launch got as kernel parameters."""
+    """The tensor maps that a kernel has changed. ``parameters``: those that are kernel parameters."""
 
     memory: GlobalMemory
-    given: list[BoundMap]
+    parameters: list[BoundMap]
     changed: list[MapFields] = field(default_factory=list)
     bound: dict[int, BoundMap] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -73,7 +73,7 @@ class ChangedMaps:
     def resolve(self, number: int) -> BoundMap:
         """Returns a map by its number. Raises UsageError if its fields make no valid map."""
         if number < _FIRST:
-            return self.given[number]
+            return self.parameters[number]
         if number not in self.bound:
             self.bound[number] = _bound(self.memory, self.changed[number - _FIRST])
         return self.bound[number]
@@ -82,7 +82,7 @@ class ChangedMaps:
         """Returns the fields of a map by its number."""
         if number >= _FIRST:
             return self.changed[number - _FIRST]
-        map = self.given[number].map
+        map = self.parameters[number].map
         dims, strides, box, steps = (_five(part) for part in (map.dims, map.strides, map.box, map.elem_strides))
         address = self.memory.address(map.array)
         return MapFields(address, map.rank, dims, strides, box, steps, map.dtype, map.swizzle, map.fill, map.interleave)

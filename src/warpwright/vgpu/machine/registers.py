@@ -31,7 +31,7 @@ class Registers:
 
     def change(self, op: Op) -> bool:
         """Perform the setmaxnreg of a warp. Returns False if the warp must wait for registers."""
-        index, count = op.rank * self.cluster.per_cta + op.warp, op.words[0]
+        index, count = op.rank * self.cluster.per_cta + op.warp, op["count"]
         self.executed[index].append(op)
         self._agree(op, index)
         if not self.fixed:
@@ -49,10 +49,10 @@ class Registers:
     def _move(self, index: int) -> None:
         op = self.waiting.pop(index)
         self.free[op.rank] -= self._need(index, op)
-        self.counts[index] = op.words[0]
+        self.counts[index] = op["count"]
 
     def _need(self, index: int, op: Op) -> int:
-        return 32 * (op.words[0] - self.counts[index])
+        return 32 * (op["count"] - self.counts[index])
 
     def _serve(self, rank: int) -> None:
         """Give free registers to waiting warps in order of arrival, until one needs more than are free."""
@@ -101,4 +101,4 @@ class Registers:
 
 
 def _what(op: Op) -> tuple[str, int]:
-    return op.inst["action"], op.words[0]
+    return op.inst["action"], op["count"]

@@ -36,7 +36,7 @@ class TensorMemory:
     def alloc(self, op: Op) -> bool:
         """tcgen05.alloc: first fit. Both CTAs of a pair get the same columns, once both have asked. Returns False if
         the CTA must wait."""
-        columns = op.words[1] & 0xFFFF_FFFF
+        columns = op["ncols"] & 0xFFFF_FFFF
         if columns not in _COLUMNS:
             raise self.cluster.failure(ProtocolError, op, f"{columns} columns; expected 32, 64, 128, 256 or 512.")
         if self.relinquished[op.rank]:
@@ -58,15 +58,15 @@ class TensorMemory:
             text = f"cta_group::2 takes pairs of CTAs; the cluster has {ranks}: launch clusters of an even size."
             raise self.cluster.failure(ProtocolError, op, text)
         asked = self.waiting.get(other) if other != op.rank else None
-        if asked and asked.words[1] != op.words[1]:
-            text = f"{columns} columns; the other CTA of the pair asks for {asked.words[1]}: ask for the same in both."
+        if asked and asked["ncols"] != op["ncols"]:
+            text = f"{columns} columns; the other CTA of the pair asks for {asked['ncols']}: ask for the same in both."
             raise self.cluster.failure(ProtocolError, op, text)
 
     def _retry(self, op: Op) -> bool:
         ranks = self._pair(op)
         if any(rank not in self.waiting for rank in ranks):
             return False
-        width = op.words[1] // 32
+        width = op["ncols"] // 32
         taken = int(np.bitwise_or.reduce(self.cluster.tmem_masks[ranks]))
         for start in range(0, 17 - width, width):
             bits = ((1 << width) - 1) << start
@@ -79,13 +79,13 @@ class TensorMemory:
         for rank in ranks:
             asked = self.granted[rank] = self.waiting.pop(rank)
             self.cluster.tmem_masks[rank] |= np.uint64(bits)
-            where = _shared(self.cluster, asked, asked.words[0], 4)
+            where = _shared(self.cluster, asked, asked["dst"], 4)
             where[:] = np.frombuffer(struct.pack("<I", column), np.uint8)
             if rank != op.rank:
                 self.cluster.release(rank * self.cluster.per_cta + asked.warp, WAIT_SERVICE)
 
     def dealloc(self, op: Op) -> bool:
-        column, columns = op.words[0] & 0xFFFF, op.words[1] & 0xFFFF_FFFF
+        column, columns = op["taddr"] & 0xFFFF, op["ncols"] & 0xFFFF_FFFF
         bits = ((1 << columns // 32) - 1) << column // 32
         allocated = int(self.cluster.tmem_masks[op.rank])
         if columns not in _COLUMNS or allocated & bits != bits or column % 32:
@@ -106,7 +106,7 @@ class TensorMemory:
         """Returns what a waiting CTA asks for and what is free, in words."""
         op = self.waiting.get(rank)
         free = 512 - 32 * int(self.cluster.tmem_masks[rank]).bit_count()
-        return f"{op.words[1] if op else 0} columns of tensor memory ({free} are free)"
+        return f"{op['ncols'] if op else 0} columns of tensor memory ({free} are free)"
 
     def check_freed(self) -> None:
         """Raises ProtocolError if a CTA ends with tensor memory allocated."""
@@ -145,17 +145,17 @@ def _text(cluster: ClusterFabric, op: Op, address: int) -> str:
     return raw.split(b"\0", 1)[0].decode("utf-8", "replace")
 
 
-def _argument(cluster: ClusterFabric, op: Op, place: int) -> int:
+def _argument(cluster: ClusterFabric, op: Op, name: str) -> int:
     """Returns a 64-bit argument of a call, whose operand is a variable in local memory."""
-    operand = op.inst.operands[place]
+    operand = op.inst.operand(name)
     assert isinstance(operand, Symbol)
     return int.from_bytes(bytes(_local(cluster, op, operand.value)[:8]), "little")
 
 
 def _vprintf(cluster: ClusterFabric, op: Op) -> bool:
     """``vprintf(format, arguments)``: varargs packed with their natural alignment (CUDA C++ calling convention)."""
-    text = _text(cluster, op, _argument(cluster, op, 1))
-    data = _memory(cluster, op, _argument(cluster, op, 2))
+    text = _text(cluster, op, _argument(cluster, op, "format"))
+    data = _memory(cluster, op, _argument(cluster, op, "arguments"))
     cluster.launch.printed.append(
         (cluster.number, format_printf(text, bytes(data[:1024]), lambda at: _text(cluster, op, at)))
     )
@@ -202,7 +202,7 @@ def format_printf(text: str, data: bytes, string_at: Callable[[int], str]) -> st
 
 
 def _assertfail(cluster: ClusterFabric, op: Op) -> bool:
-    message, file = (_text(cluster, op, _argument(cluster, op, i)) for i in (0, 1))
+    message, file = (_text(cluster, op, _argument(cluster, op, name)) for name in ("message", "file"))
     raise cluster.failure(DeviceError, op, f"assertion `{message}` failed in {file}.")
 
 
@@ -211,9 +211,9 @@ def _replace_field(cluster: ClusterFabric, op: Op) -> bool:
     launch = cluster.launch
     if launch.timed:
         raise cluster.failure(UnsupportedInstruction, op, "a profile does not follow changes of tensor maps.")
-    place = _map_bytes(cluster, op, op.words[0], op.inst["space"])
-    number = cluster.map_number(op, place, op.words[0])
-    fields, name, value = launch.changed.fields(number), op.inst["field"], op.words[-1]
+    place = _map_bytes(cluster, op, op["addr"], op.inst["space"])
+    number = cluster.map_number(op, place, op["addr"])
+    fields, name, value = launch.changed.fields(number), op.inst["field"], op["new_val"]
     changed: dict[str, Any] = {}
     if name == "global_address":
         changed["address"] = value
@@ -221,7 +221,7 @@ def _replace_field(cluster: ClusterFabric, op: Op) -> bool:
         changed["rank"] = _below(cluster, op, value, 5) + 1
     elif name in RANKED_FIELDS:
         values = list(getattr(fields, RANKED_FIELDS[name]))
-        values[_below(cluster, op, op.words[1], 5)] = value
+        values[_below(cluster, op, op["ord"], 5)] = value
         changed[RANKED_FIELDS[name]] = tuple(values)
     elif name in CODED_FIELDS:
         attribute, codes = CODED_FIELDS[name]
@@ -250,10 +250,10 @@ def _map_bytes(cluster: ClusterFabric, op: Op, address: int, space: str) -> NDAr
 
 def _publish_map(cluster: ClusterFabric, op: Op) -> bool:
     """tensormap.cp_fenceproxy: copy a tensor map from shared to global memory (PTX ISA 9.1 section 9.7.13.16)."""
-    to, source, nbytes = op.words
+    nbytes = op["size"]
     if nbytes != MAP_BYTES:
         raise cluster.failure(ProtocolError, op, f"{nbytes} bytes; expected {MAP_BYTES}, a tensor map.")
-    _map_bytes(cluster, op, to, "global")[:] = _map_bytes(cluster, op, source, "shared::cta")
+    _map_bytes(cluster, op, op["dst_mem"], "global")[:] = _map_bytes(cluster, op, op["src_mem"], "shared::cta")
     return True
 
 

@@ -1,7 +1,7 @@
-"""Whether a loop runs for ever: whether anything that decides which way threads branch has changed.
+"""Whether a loop runs forever: whether anything that decides how threads branch has changed.
 
-That is the registers that branches, addresses and synchronisation depend on, and the memory that loops write. A
-register that only counts iterations, for a store after the loop, is not one of them.
+Branches depend on the registers that branches, addresses and synchronisation read, and on the memory that loops write.
+A register that only counts iterations, for a store after the loop, decides nothing.
 """
 
 from __future__ import annotations
@@ -11,22 +11,15 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.ptx import nodes
-from warpwright.vgpu.program.program import Inst, Program, Register, mentions, registers_of, successors
+from warpwright.vgpu.program.program import Inst, Program, Register, mentions, registers_of, results, successors
 
 __all__ = ["Loops", "columns", "deciding"]
 
-_IDLE = ("nanosleep", "pmevent", "prefetch", "cp.async.bulk.prefetch", "ld", "fence", "membar")
-_STORES = ("st", "red", "atom")
-_WRITES = ("st", "red", "atom", "cp.", "tcgen05.st", "tcgen05.mma")
-_ACTS = (
-    "bra", "brx", "exit", "ret", "trap", "brkpt", "bar", "mbarrier", "cp.", "tcgen05.", "wgmma.", "st.async",
-    "red.async", "call", "setmaxnreg", "tensormap", "clusterlaunchcontrol", "stmatrix", "griddepcontrol",
-)  # fmt: skip
+_WRITES = ("write", "update")
 
 
 def deciding(program: Program) -> set[str]:
-    """Returns the names of the registers, special ones too, that decide which way some thread branches."""
+    """Returns the names of the registers, special ones too, that decide how some thread branches."""
     definitions: dict[str, list[Inst]] = {}
     for inst in program.insts:
         for name in mentions(inst)[1]:
@@ -59,7 +52,7 @@ class Loops:
         if block not in self.known:
             loop = _reached(self.after, block) & _reached(self.before, block)
             insts = (inst for each in loop for inst in self.program.blocks[each].insts)
-            self.known[block] = any(inst.name.startswith(_WRITES) for inst in insts)
+            self.known[block] = any(inst.form.queued or inst.traits.access in _WRITES for inst in insts)
         return self.known[block]
 
 
@@ -76,13 +69,13 @@ def _reached(ways: dict[int, set[int]], start: int) -> set[int]:
 def _used(inst: Inst) -> Iterable[str]:
     """Yields the registers that an instruction with an effect on other threads depends on, without the value of a
     store."""
-    guard = [] if inst.guard is None else [inst.guard.name]
-    if inst.name in _STORES:
-        places = [operand for operand in inst.operands if isinstance(operand, nodes.Address)]
-        return guard + [register.name for place in places for register in registers_of(place)]
-    if inst.name.startswith(_ACTS) and not inst.name.startswith(_IDLE):
-        return mentions(inst)[0]
-    return []
+    traits = inst.traits
+    if traits.access in _WRITES:
+        guard = [] if inst.guard is None else [inst.guard]
+        return [register.name for register in guard + registers_of(inst.operand("a"))]
+    exchanges = traits.queue == "warp" and results(inst)  # their effect is their result
+    acts = traits.jumps or (traits.queue and not exchanges and not inst.form.hint)
+    return mentions(inst)[0] if acts else []
 
 
 def columns(slots: dict[str, int], registers: dict[str, Register], names: set[str]) -> NDArray[np.intp]:

@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.vgpu.engines.op import Op
-from warpwright.vgpu.jit.issue import flatten
 from warpwright.vgpu.jit.state import FUEL, OFFSETS, QUEUE_HEADER_WORDS, RANK_SHIFT, RECORD_WORDS, WARP
 from warpwright.vgpu.machine.events import Barrier, Event, Rows
 from warpwright.vgpu.machine.launch import Dim3, Launch
 from warpwright.vgpu.machine.memory import aligned_zeros
-from warpwright.vgpu.program.program import Inst
+from warpwright.vgpu.program.program import Inst, word_count
 
 __all__ = ["ClusterState", "lane_table"]
 
@@ -143,9 +142,9 @@ class ClusterState:
 
     def op_of(self, record: list[int], number: int) -> Op:
         """Returns a record of the queue as operation ``number`` of the cluster."""
-        inst, who = record[0], record[1]
+        inst, issuer = record[0], record[1]
         words = record[2 : self.record_ends[inst]]
-        return Op(self.insts[inst], who >> 32, who >> 8 & 0xFFFFFF, who & 0xFF, words, number)
+        return Op(self.insts[inst], issuer >> 32, issuer >> 8 & 0xFFFFFF, issuer & 0xFF, words, number)
 
     def next_op(self, record: list[int]) -> Op:
         """Returns a record of the queue as the next operation of the cluster."""
@@ -182,16 +181,14 @@ class ClusterState:
 
     def tell_issue(self, op: Op) -> None:
         if self.observed:
-            self.tell(
-                Event("issue", self.number, op.rank, op.warp, op.lane, op.inst, op.number, coords=tuple(op.words))
-            )
+            self.tell(Event("issue", self.number, op.rank, op.warp, op.lane, op.inst, op.number, op=op))
 
     def tell_complete(self, ops: list[Op]) -> None:
         for op in ops if self.observed else ():
             self.tell(Event("complete", self.number, op.rank, op.warp, op.lane, op.inst, op.number))
 
     def tell_warp(self, kind: str, index: int, count: int = 0) -> None:
-        """Report that a warp came to a barrier of its CTA (``bar``, number ``count``) or of the cluster."""
+        """Report that a warp arrived at a barrier of its CTA (``bar``, number ``count``) or of the cluster."""
         if self.observed:
             rank, warp = divmod(index, self.per_cta)
             self.tell(Event(kind, self.number, rank, warp, inst=self.inst_at(index), count=count))
@@ -214,7 +211,5 @@ def lane_table(masks: NDArray[np.uint32]) -> NDArray[np.bool_]:
 
 
 def _record_end(inst: Inst) -> int:
-    """Returns where the operands of an instruction end in its records; those for observers take the whole record."""
-    if inst.name.startswith(("mbarrier.", "wgmma.")):
-        return RECORD_WORDS
-    return 2 + sum(len(flatten(operand)) for operand in inst.operands)
+    """Returns where the operands of an instruction end in its records; records for observers use all words."""
+    return 2 + word_count(inst) if inst.form.queued else RECORD_WORDS

@@ -1,4 +1,4 @@
-"""The rows that lane code compiled for timing or for checks leaves: a buffer of a worker, and who keeps them."""
+"""The rows that lane code writes for timing and checks: the buffer of a worker, and a listener that stores them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def take_rows(buffer: Rows, kernel: str) -> Rows:
 
 
 class Tape(Listener[Launch, ClusterState]):
-    """A listener that keeps the rows and records of each cluster and gives them to `recorded` when the cluster ends."""
+    """A listener that stores each cluster's rows and records and passes them to `recorded` when the cluster ends."""
 
     def __init__(self) -> None:
         self.parts: dict[int, tuple[list[Rows], list[Records]]] = {}
@@ -60,4 +60,4 @@ class Tape(Listener[Launch, ClusterState]):
             )
 
     def recorded(self, cluster: ClusterState, rows: Rows, records: NDArray[Any]) -> None:
-        """A cluster is done: its rows and its records of the queue, both in the order in which they were made."""
+        """A cluster is done: its rows and its records of the queue, both in the order of execution."""

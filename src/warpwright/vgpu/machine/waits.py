@@ -1,4 +1,4 @@
-"""Who waits for what when a cluster is stuck, in words."""
+"""What every lane of a stuck cluster waits for, in words."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _wait_mbarrier(cluster: Cluster, index: int, address: int, argument: int) ->
 
 
 def _wait_bar(cluster: Cluster, index: int, address: int, argument: int) -> str:
-    progress = cluster.named.progress(index // cluster.per_cta, address, argument & 0xFFFF_FFFF)
+    progress = cluster.named_barriers.progress(index // cluster.per_cta, address, argument & 0xFFFF_FFFF)
     return f"waits at barrier {address} ({progress})"
 
 
@@ -80,7 +80,7 @@ _WAITS: dict[int, Callable[[Cluster, int, int, int], str]] = {
     WAIT_MBARRIER: _wait_mbarrier,
     WAIT_BAR: _wait_bar,
     WAIT_CLUSTER: lambda cluster, index, address, argument: (
-        f"waits at the barrier of the cluster ({cluster.whole.progress()})"
+        f"waits at the barrier of the cluster ({cluster.cluster_barrier.progress()})"
     ),
     WAIT_BULK: lambda cluster, index, address, argument: "waits for its bulk groups",
     WAIT_SERVICE: lambda cluster, index, address, argument: f"waits for {_service(cluster, index)}",

@@ -1,7 +1,7 @@
 """Warpgroups: the wgmma that four warps have logged are performed when one of the warps waits for them.
 
-An instruction belongs to the whole warpgroup: it is performed once all four warps have issued it with the same
-operands. Results go to the shadow registers of all four warps; a warp copies them to its registers when it waits.
+An instruction belongs to the warpgroup: it is performed once all four warps have issued it with the same operands.
+Results go to the shadow registers of all four warps; a warp copies them to its registers when it waits.
 """
 
 from __future__ import annotations
@@ -13,11 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import ProtocolError
-from warpwright.ptx import nodes
 from warpwright.vgpu.engines import wgmma
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit.state import WAIT_WGMMA
-from warpwright.vgpu.jit.warpgroup import ALL, DIFFER, SCALE_D, SHADOWS, accumulator, in_use, left_registers, shadow
+from warpwright.vgpu.jit.warpgroup import (
+    ALL,
+    DIFFER,
+    SCALE_D,
+    SHADOWS,
+    accumulator,
+    immediates,
+    in_use,
+    left_registers,
+    shadow,
+)
 from warpwright.vgpu.machine.events import Event
 from warpwright.vgpu.machine.fabric import ClusterFabric
 from warpwright.vgpu.program.program import Inst, place
@@ -41,11 +50,10 @@ class _Use:
 def _use(inst: Inst, slots: dict[str, int], known: dict[tuple[int, ...], wgmma.Accumulator]) -> _Use:
     names = [register.name for register in accumulator(inst)]
     left = left_registers(inst)
-    immediates = tuple(int(operand.value) for operand in inst.operands[4:] if isinstance(operand, nodes.Imm))
     shadows = tuple(slots[shadow(name)] // 128 for name in names)
     d = known.setdefault(shadows, wgmma.Accumulator(np.array(shadows, np.int64), frozenset(shadows)))
     return _Use(
-        form=wgmma.form_of(inst.opcode, bool(left), immediates),
+        form=wgmma.form_of(inst.opcode, bool(left), immediates(inst)),
         registers=np.array([slots[name] // 128 for name in names], np.int64),
         d=d,
         a=np.array([slots[register.name] // 128 for register in left], np.int64),
@@ -61,7 +69,7 @@ class Warpgroups:
 
     def __init__(self, cluster: ClusterFabric) -> None:
         self.cluster = cluster
-        insts = [inst for inst in cluster.insts if inst.name == "wgmma.mma_async"]
+        insts = [inst for inst in cluster.insts if inst.traits.queue == "wgmma" and inst.find("d")]
         slots = cluster.launch.kernel.slots
         known: dict[tuple[int, ...], wgmma.Accumulator] = {}
         self.uses = {inst.index: _use(inst, slots, known) for inst in insts}
@@ -151,7 +159,7 @@ class Warpgroups:
     def _perform(self, index: int, end: int) -> bool:
         """Perform the warpgroup's instructions up to number ``end``. Returns False if a warp has not issued all."""
         first = self._first(index)
-        self._whole(index, first)
+        self._check_size(index, first)
         warps = range(first, first + WARPS)
         if any(self.passed[i] + int(self.cluster.warps["wgmma_count"][i]) < end for i in warps):
             return False
@@ -173,7 +181,7 @@ class Warpgroups:
         rank, warp = divmod(index, self.cluster.per_cta)
         return Op(self.cluster.launch.insts[inst], rank, warp, -1, [])
 
-    def _whole(self, index: int, first: int) -> None:
+    def _check_size(self, index: int, first: int) -> None:
         number = first % self.cluster.per_cta
         if number + WARPS > self.cluster.per_cta:
             text = f"warpgroup {number // WARPS} has {self.cluster.per_cta - number} warps; expected 4"
@@ -213,5 +221,5 @@ class Warpgroups:
         first, per_cta = self._first(index), self.cluster.per_cta
         issued = [self.passed[i] + int(self.cluster.warps["wgmma_count"][i]) for i in range(first, first + WARPS)]
         late = [str((first + i) % per_cta) for i, count in enumerate(issued) if count < max(issued)]
-        who = f"warps {', '.join(late)} have" if len(late) > 1 else f"warp {late[0]} has"
-        return f"{who} issued fewer wgmma than others of the warpgroup"
+        warps = f"warps {', '.join(late)} have" if len(late) > 1 else f"warp {late[0]} has"
+        return f"{warps} issued fewer wgmma than others of the warpgroup"

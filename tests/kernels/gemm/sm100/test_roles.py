@@ -184,7 +184,7 @@ def test_every_element_of_d_is_stored_once(level, blocks) -> None:
     times = np.zeros((m, n), int)
     rows, columns = kernel_of(LEVELS[level]).trace().maps["d"].box
     for event in issued(level, (m, n, k), 6, STORE):
-        column, row = event.coords[1:3]
+        column, row = event.op.vector("coords")[:2]
         times[row : row + rows, column : column + columns] += 1
     assert (times == 1).all()
 
@@ -196,7 +196,7 @@ def test_a_pair_has_two_blocks_of_rows_and_the_two_halves_of_one_block_of_b(leve
     tile_m, tile_n, _ = LEVELS[level].tile
     loads: dict[tuple[int, int], list[Place]] = {}
     for event in issued(level, (m, n, k), 6, LOAD):
-        loads.setdefault((event.cluster, event.cta), []).append((event.coords[2], event.coords[3]))
+        loads.setdefault((event.cluster, event.cta), []).append(tuple(event.op.vector("coords")[:2]))
     for cluster in {cluster for cluster, _ in loads}:
         leader, peer = loads[cluster, LEADER], loads[cluster, PEER]
         assert [b[1] - a[1] for a, b in zip(leader[::2], peer[::2], strict=True)] == [tile_m] * (len(leader) // 2)
@@ -249,7 +249,7 @@ def test_with_one_accumulator_the_next_mmas_wait_until_it_is_read() -> None:
 def test_staggered_waves_are_three_k_blocks_apart_at_the_ends_of_a_tile() -> None:
     """Sums of 512 columns: the first wave's are 0 to 255. Four MMAs a k-block and wave, ten k-blocks."""
     found = issued(10, (512, 256, 640), 2, "tcgen05.mma")
-    waves = "".join("01"[event.coords[0] % 512 >= 256] for event in found)
+    waves = "".join("01"[event.op["d"] % 512 >= 256] for event in found)
     ends, turn = "0000" * 3 + "1111" * 3, "00001111"
     assert waves == ends + turn * 4 + ends
 
@@ -267,7 +267,9 @@ def test_staggered_waves_compute_the_next_tile_while_half_of_this_one_is_unread(
     check(gemm(10, a, b, sms=2, change=late, observers=[log]), a, b)
     stream = [e for e in log.events if e.kind == "issue" and e.cta == LEADER]
     mmas = [i for i, event in enumerate(stream) if event.inst.opcode.startswith("tcgen05.mma")]
-    second = [i for i, e in enumerate(stream) if e.inst.opcode.startswith(STORE) and e.coords[2] % 256 >= 128]
+    second = [
+        i for i, e in enumerate(stream) if e.inst.opcode.startswith(STORE) and e.op.vector("coords")[1] % 256 >= 128
+    ]
     assert mmas[11] < second[0] < mmas[12]
 
 

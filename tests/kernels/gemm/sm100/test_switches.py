@@ -195,7 +195,7 @@ def test_running_clusters_take_over_the_tiles_of_those_that_have_not_started() -
     stores = some(found, "issue", "cp.async.bulk.tensor.2d.global")
     times = np.zeros((m, n), int)
     for event in stores:
-        column, row = event.coords[1:3]
+        column, row = event.op.vector("coords")[:2]
         times[row : row + 32, column : column + 64] += 1
     assert (times == 1).all()
 

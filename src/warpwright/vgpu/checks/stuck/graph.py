@@ -133,7 +133,8 @@ class Graph:
                 if (other.kind, other.target) != (WAIT_BAR, wait.target) or other.warps & wait.warps:
                     yield from self._first(lane, other.block, _NAMED)
             case k if k == WAIT_CLUSTER:
-                late = self.cluster.whole.owed[lane // 32, lane % 32] != self.cluster.whole.phase
+                barrier = self.cluster.cluster_barrier
+                late = barrier.owed[lane // 32, lane % 32] != barrier.phase
                 yield from self._first(lane, other.block, ("barrier.cluster.arrive",)) if late else ()
             case k if k in (GATHERS, WAIT_WGMMA):
                 apart = other.warps & wait.warps if wait.kind == GATHERS else other.warps

@@ -152,7 +152,7 @@ def _short(known: Knowledge, graph: Graph, wait: Wait) -> str:
         )
     if comers:
         return ""
-    came = known.cluster.named.bars[wait.rank][wait.target].arrived
+    came = known.cluster.named_barriers.bars[wait.rank][wait.target].arrived
     return f"give barrier {wait.target} the {came} threads that come to it, or let the others come"
 
 
