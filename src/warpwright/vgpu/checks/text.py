@@ -20,7 +20,9 @@ def _unwaited(program: Program) -> Iterator[tuple[Steps, str]]:
 
 def _groups(program: Program) -> Iterator[tuple[Steps, str]]:
     """Instructions of tcgen05 that name another .cta_group than the first (9.7.16.7.1)."""
-    grouped = [inst for inst in program.insts if inst.name.startswith("tcgen05.") and ".cta_group::" in inst.opcode]
+    grouped = [
+        inst for inst in program.insts if inst.traits.queue in ("tensor", "service") and "group" in inst.form.slots
+    ]
     for inst in grouped:
         if inst["group"] != grouped[0]["group"]:
             text = f".{inst['group']} in a kernel of .{grouped[0]['group']}"

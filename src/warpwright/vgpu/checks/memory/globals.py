@@ -25,7 +25,7 @@ from warpwright.vgpu.checks.order.order import Order, Strong
 from warpwright.vgpu.checks.rules import RULES
 from warpwright.vgpu.machine.launch import Launch
 from warpwright.vgpu.program.names import Names
-from warpwright.vgpu.program.program import Inst
+from warpwright.vgpu.program.program import Inst, results
 
 __all__ = ["Globals", "Judged"]
 
@@ -43,8 +43,8 @@ def synchronises(insts: list[Inst]) -> bool:
 def exchanges(insts: list[Inst]) -> bool:
     """Whether clusters can learn from one another, by strong accesses of global memory (red returns no value): what
     they do may depend on which runs first."""
-    strong = [(inst.name, kind) for inst in insts if (kind := kind_of(inst)) and kind.scope > WEAK]
-    return any(kind.reads and name != "red" for name, kind in strong) and any(kind.writes for _, kind in strong)
+    strong = [(inst, kind) for inst in insts if (kind := kind_of(inst)) and kind.scope > WEAK]
+    return any(kind.reads and results(inst) for inst, kind in strong) and any(kind.writes for _, kind in strong)
 
 
 class Judged(NamedTuple):
@@ -66,7 +66,7 @@ class Globals:
         self.synchronises = synchronises(launch.insts)
         self.in_turn = self.synchronises or exchanges(launch.insts)
         self.fences = self._both_proxies()
-        self.read_only = np.array([".nc" in inst.opcode for inst in launch.insts], np.bool_)
+        self.read_only = np.array([inst.has("nc") for inst in launch.insts], np.bool_)
         self.judged: dict[bytes, Judged] = {}
         self.digests: dict[int, bytes] = {}
 
@@ -217,10 +217,10 @@ class Globals:
         """Returns whether fences of a proxy are between accesses that are ordered; tensormap.cp_fenceproxy releases."""
         if proxy == ASYNC:
             return self._between(a, b, first, second, [each.fences for each in self.order.contexts])
-        names = np.array([inst.name == "tensormap.cp_fenceproxy" for inst in self.launch.insts], np.bool_)
+        publishes = np.array([inst.has("tensormap::generic") for inst in self.launch.insts], np.bool_)
         released = self._between(a, b, first, second, [each.map_releases for each in self.order.contexts])
         acquired = self._between(a, b, first, second, [each.map_acquires for each in self.order.contexts])
-        return (released | names[first.inst]) & acquired
+        return (released | publishes[first.inst]) & acquired
 
     def _between(self, a: int, b: int, first: Touches, second: Touches, points: list[list[Point]]) -> Bools:
         """Returns whether one of the points of the two clusters is between accesses that are ordered."""
