@@ -2,7 +2,7 @@
 
 Clusters of one launch mostly do the same at other addresses of global memory. Streams are therefore stored in a form
 that is equal for such clusters: addresses in shared memory count from the cluster's first byte, and operands that only
-say where in global memory an access goes, or which value it stores, are left out (`elsewhere`). Equal streams have
+say where in global memory an access goes, or which value it stores, are left out (`ignored_words`). Equal streams have
 equal digests, and one of the clusters is judged.
 """
 
@@ -31,7 +31,7 @@ from warpwright.vgpu.machine.fabric import ClusterFabric
 from warpwright.vgpu.program.operation import HEAD_WORDS
 from warpwright.vgpu.program.program import Inst, word_count
 
-__all__ = ["Block", "GlobalRows", "Shared", "Stream", "elsewhere"]
+__all__ = ["Block", "GlobalRows", "Shared", "Stream", "ignored_words"]
 
 _LANE = np.arange(32)
 _WORDS = 40  # of an access
@@ -239,7 +239,7 @@ def _table(rows: Rows, starts: Rows, number: int) -> Rows:
     return words
 
 
-def elsewhere(inst: Inst) -> range:
+def ignored_words(inst: Inst) -> range:
     """Returns the operand words that the verdict does not depend on: coordinates, global addresses, stored values."""
     if inst.traits.queue not in ("copy", "lane-copy"):
         return range(0)
@@ -255,7 +255,7 @@ def stores_box(inst: Inst) -> bool:
 
 def word_masks(inst: Inst) -> list[int]:
     """Returns a mask for each word of a record: all bits if the instruction has the word and the word matters."""
-    dropped, count = elsewhere(inst), word_count(inst)
+    dropped, count = ignored_words(inst), word_count(inst)
     used = [i < count and i not in dropped for i in range(RECORD_WORDS - HEAD_WORDS)]
     return [(1 << 64) - 1 if keep else 0 for keep in [True] * HEAD_WORDS + used]
 

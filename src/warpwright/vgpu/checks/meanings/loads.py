@@ -24,7 +24,7 @@ def early_uses(program: Program) -> Iterator[tuple[int, int]]:
     while todo:
         block = program.blocks[todo.pop()]
         pending = dict(entry[block.index])
-        found.update(pair for inst in block.insts for pair in _through(inst, pending))
+        found.update(pair for inst in block.insts for pair in _uses_before_wait(inst, pending))
         for after in successors(block, len(program.blocks)):
             known = entry.get(after)
             if known is None or not pending.keys() <= known.keys():
@@ -37,7 +37,7 @@ def _is_load(inst: Inst) -> bool:
     return inst.traits.queue == "tmem" and bool(results(inst))
 
 
-def _through(inst: Inst, pending: Pending) -> Iterator[tuple[int, int]]:
+def _uses_before_wait(inst: Inst, pending: Pending) -> Iterator[tuple[int, int]]:
     """Yields the registers that an instruction uses too early, and updates what is pending after it."""
     if inst.has("wait::ld"):
         pending.clear()

@@ -93,7 +93,7 @@ class Addresses:
         with self.lock:
             self.operations.append(operations)
             where = np.full(len(at), number), rows.turns[at], rows.first + at
-            self.rows.append(_Rows(*where, *self._packed(heads[at], rows.addresses[chosen])))
+            self.rows.append(_Rows(*where, *self._compact(heads[at], rows.addresses[chosen])))
 
     def _global(self, inst: Ints, heads: Ints, addresses: Ints) -> Bools:
         """Returns which accesses go to global memory: those with generic addresses may not."""
@@ -103,7 +103,7 @@ class Addresses:
         found[asked] = (on & (self.allocations.of(addresses[asked]) >= 0)).any(axis=1)
         return found
 
-    def _packed(self, heads: Ints, addresses: Ints) -> tuple[Ints, ...]:
+    def _compact(self, heads: Ints, addresses: Ints) -> tuple[Ints, ...]:
         """Returns accesses in compact form: most addresses increase from lane to lane by one stride."""
         mask = heads[:, 1] & 0xFFFF_FFFF
         on = mask[:, None] >> _LANE & 1 == 1
@@ -149,7 +149,7 @@ class Addresses:
     def touches(self, also: Ints) -> Touches:
         """Returns the accesses of allocations that are written to, or of allocations ``also``."""
         wanted = np.zeros(len(self.allocations.low) + 1, np.bool_)
-        wanted[self._written()] = True
+        wanted[self._written_allocations()] = True
         wanted[also] = True
         wanted[-1] = False
         one, apart = self._ends(np.arange(len(self.all_rows.row)))
@@ -159,7 +159,7 @@ class Addresses:
         parts = [self._lanes(np.flatnonzero(chosen)), *self._copies(wanted)]
         return Touches(*map(np.concatenate, zip(*parts, strict=True)))
 
-    def _written(self) -> Ints:
+    def _written_allocations(self) -> Ints:
         """Returns the allocations that are written to."""
         operations = self.all_operations
         one, apart = self._ends(np.flatnonzero(self.writes[self.all_rows.inst]))
@@ -225,7 +225,7 @@ class Addresses:
         assert kind is not None
         size = bytes_moved(self.launch.insts[inst], self.all_operations.records[which])
         chosen = wanted[self.allocations.of(low)] & (size > 0)
-        return self._of(which[chosen], low[chosen], (low + size)[chosen], kind.proxy, kind.unit)
+        return self._touches(which[chosen], low[chosen], (low + size)[chosen], kind.proxy, kind.unit)
 
     def _tensor(self, number: int, which: Ints, wanted: Bools) -> Iterator[Touches]:
         inst, kind = self.launch.insts[number], self.kinds[number]
@@ -235,12 +235,12 @@ class Addresses:
             if wanted[self.allocations.of(np.array([bound.host]))[0]]:
                 coords = ((values(inst, records, "coords") & 0xFFFF_FFFF) ^ 0x8000_0000) - 0x8000_0000
                 box, low, high = boxes(bound, coords)
-                yield self._of(here[box], low, high, kind.proxy, bound.map.dtype.nbytes)
+                yield self._touches(here[box], low, high, kind.proxy, bound.map.dtype.nbytes)
             place = self.allocations.host(values(inst, records, "map")[:, 0])
             if wanted[self.allocations.of(place[:1])[0]]:
-                yield self._of(here, place, place + MAP_BYTES, MAP, 0)
+                yield self._touches(here, place, place + MAP_BYTES, MAP, 0)
 
-    def _of(self, which: Ints, low: Ints, high: Ints, proxy: int, unit: int) -> Touches:
+    def _touches(self, which: Ints, low: Ints, high: Ints, proxy: int, unit: int) -> Touches:
         operations = self.all_operations
         who = operations.records[which, 1]
         warp = (who >> 32) * self.per_cta + (who >> 8 & 0xFF_FFFF)

@@ -81,7 +81,7 @@ class Footprints:
         if "src_mem" not in op or op.inst["src"] == "global":
             return []
         if "map" in op:
-            return [self._stored(op)]
+            return [self._stored_box(op)]
         return [self.span(*self.place(op, "src_mem"), op["size"] & 0xFFFFFFFF)]
 
     def writes(self, op: Op) -> list[Cells]:
@@ -113,7 +113,7 @@ class Footprints:
             return range(self.cluster.ranks)
         return list(selected(self.cluster, op, op["mask"])) if "mask" in op else (rank,)
 
-    def _stored(self, op: Op) -> Cells:
+    def _stored_box(self, op: Op) -> Cells:
         """Returns the cells that the store of a box reads: its elements inside the tensor."""
         box, coords, (rank, offset) = self._box(op), coordinates(op), self.place(op, "src_mem")
         extents = window(box, coords) if box.rank == len(coords) else None

@@ -57,7 +57,7 @@ class Touches(NamedTuple):
     proxy: Ints
     unit: Ints
 
-    def chosen(self, which: Bools | Ints | slice) -> Touches:
+    def select(self, which: Bools | Ints | slice) -> Touches:
         return Touches(*(part[which] for part in self))
 
 

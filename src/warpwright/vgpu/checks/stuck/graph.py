@@ -68,7 +68,7 @@ class Graph:
         self.signals = [inst for inst in users if _arrives(inst) or "wait" in inst.name]
         found = [self._forms(0).places(inst.operand("mbar")) for inst in self.signals]
         self.starts = sorted({places.start for places in found if places})
-        self.waits = [self._tested(wait) if wait.kind == SPINS else wait for wait in self.waits]
+        self.waits = [self._with_mbarrier(wait) if wait.kind == SPINS else wait for wait in self.waits]
 
     def _forms(self, lane: int) -> Forms:
         """Returns the forms of registers in a lane of the cluster."""
@@ -84,10 +84,10 @@ class Graph:
         """Returns the instructions that a lane may execute from a block on."""
         key = lane, block
         if key not in self.ahead:
-            self.ahead[key] = self._forms(lane).reached(block)
+            self.ahead[key] = self._forms(lane).reachable(block)
         return self.ahead[key]
 
-    def _tested(self, wait: Wait) -> Wait:
+    def _with_mbarrier(self, wait: Wait) -> Wait:
         """Returns a spin with the mbarrier that it tests, if there is one."""
         lane, blocks = wait.lanes[0], {inst.index: block.index for block in self.program.blocks for inst in block.insts}
         for inst in self.signals:
@@ -119,7 +119,7 @@ class Graph:
             for inst in self._releases(wait, other)
         ]
         if awaited:
-            found += [Edge(inst, lane // 32 // self.cluster.per_cta, None) for lane in self._gone()
+            found += [Edge(inst, lane // 32 // self.cluster.per_cta, None) for lane in self._exited_lanes()
                       for inst in self.signalling(lane, 0, wait)]  # fmt: skip
         return list({(edge.inst.index, edge.rank, edge.by): edge for edge in found}.values())
 
@@ -188,7 +188,7 @@ class Graph:
                 return f"{word}[{(offset - places.start) // BARRIER_BYTES}]" if places.strided else word
         return self.variables.name(offset) or f"the mbarrier at 0x{offset:x}"
 
-    def _gone(self) -> list[int]:
+    def _exited_lanes(self) -> list[int]:
         """Returns an exited lane of every warp that has one."""
         cluster = self.cluster
         found = []
@@ -201,11 +201,11 @@ class Graph:
     def cycle(self) -> list[Wait]:
         """Returns the shortest cycle of waits, in order; empty if there is none."""
         after = {wait: [edge.by for edge in self.edges(wait) if edge.by] for wait in self.waits}
-        found = [path for wait in self.waits if (path := _round(wait, after))]
+        found = [path for wait in self.waits if (path := _shortest_cycle(wait, after))]
         return min(found, key=len, default=[])
 
 
-def _round(start: Wait, after: dict[Wait, list[Wait]]) -> list[Wait]:
+def _shortest_cycle(start: Wait, after: dict[Wait, list[Wait]]) -> list[Wait]:
     """Returns the shortest path from a wait back to itself."""
     ways, seen = [[start]], {start}
     for way in ways:

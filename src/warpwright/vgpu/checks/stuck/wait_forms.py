@@ -99,10 +99,10 @@ class Forms:
             return _UNKNOWN if value is None else Form(value, based=True)
         if register.name not in self.known_forms:
             self.known_forms[register.name] = _UNKNOWN
-            self.known_forms[register.name] = self._defined(register.name)
+            self.known_forms[register.name] = self._definition(register.name)
         return self.known_forms[register.name]
 
-    def _defined(self, name: str) -> Form:
+    def _definition(self, name: str) -> Form:
         """Returns the form by a register's definitions: its start and its steps, if some definitions step it."""
         definitions = self.defined.get(name, [])
         stepped = [inst for inst in definitions if name in mentions(inst)[0]]
@@ -136,7 +136,7 @@ class Forms:
             case "shl" | "shr" | "and" | "or" | "xor" | "not" | "setp" if inst.find("q") is None:
                 return self._bits(inst, self._inputs(inst))
             case "mapa":
-                return self._mapped(*self._inputs(inst))
+                return self._mapa(*self._inputs(inst))
         return _UNKNOWN
 
     def _inputs(self, inst: Inst) -> list[Form]:
@@ -153,12 +153,12 @@ class Forms:
             return _UNKNOWN
         a, b = forms[0].constant & _WORD, forms[-1].constant & _WORD
         if inst.name == "setp":
-            return _compared(inst, a, b, len(forms))
+            return _setp(inst, a, b, len(forms))
         flipped = 1 - (a & 1) if inst["type"] == "pred" else a ^ _WORD
         word = {"shr": a >> min(b, 31), "and": a & b, "or": a | b, "xor": a ^ b, "not": flipped}[inst.name]
         return Form(word, based=True)
 
-    def _mapped(self, address: Form, rank: Form) -> Form:
+    def _mapa(self, address: Form, rank: Form) -> Form:
         steps = address.steps | (frozenset() if rank.known else {1 << RANK_SHIFT})
         return Form(
             (rank.constant << RANK_SHIFT if rank.known else 0) | address.constant & _OFFSET, steps, address.based
@@ -174,7 +174,7 @@ class Forms:
         strided = any(step < 1 << RANK_SHIFT for step in form.steps)
         return Places(None if apart else address >> RANK_SHIFT, address & _OFFSET, strided)
 
-    def reached(self, block: int) -> dict[int, Inst]:
+    def reachable(self, block: int) -> dict[int, Inst]:
         """Returns the instructions that the thread may execute from the start of a block on, by their numbers."""
         blocks, todo, seen = self.program.blocks, [block], set[int]()
         found: dict[int, Inst] = {}
@@ -205,7 +205,7 @@ def _decides(name: str, form: Form) -> bool:
     return form.constant == (1 if name == "or" else 0)
 
 
-def _compared(inst: Inst, a: int, b: int, count: int) -> Form:
+def _setp(inst: Inst, a: int, b: int, count: int) -> Form:
     """setp of known integers that are not negative."""
     if count != 2 or max(a, b) >= 1 << 31 or inst["type"][0] not in "usb":
         return _UNKNOWN
