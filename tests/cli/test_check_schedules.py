@@ -65,7 +65,7 @@ def test_a_cycle_is_seen_at_a_glance(folder) -> None:
         "   cycle: signal → empty → watch → full → signal",
         "   empty: phase 0 lacks 1 of 1 arrivals; watch (turns.py:24) would arrive, but waits itself",
         "   full: phase 0 lacks 1 of 1 arrivals; signal (turns.py:17) would arrive, but waits itself",
-        "   Repair: let the one that begins pass its first wait: of a fresh mbarrier parity 1 passes at once, 0 waits "
+        "   Repair: let the role that starts pass its first wait: on a fresh mbarrier parity 1 passes, parity 0 waits "
         "(PTX ISA 9.7.13.15)",
     ]
 

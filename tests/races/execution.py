@@ -179,16 +179,16 @@ class Execution:
     def _of(self, op: Op) -> Iterator[tuple[Ints, bool]]:
         prints, name = self.prints, op.inst.name
         if name.startswith(("tcgen05.mma", "tcgen05.cp", "tcgen05.shift")):
-            product = prints.of_product(op)
-            yield from ((cells, False) for cells in product.operands)
+            product = prints.of_tensor_op(op)
+            yield from ((cells, False) for cells in product.shared_reads)
             yield from ((cells + self.tensor, False) for cells in product.tensor_reads)
             yield from ((cells + self.tensor, True) for cells in product.accumulators)
         elif name == "tcgen05.alloc":
-            yield prints.span(*prints.place(op, 0), 4), True
+            yield prints.span(*prints.place(op, "dst"), 4), True
         elif name == "tcgen05.dealloc":
-            yield prints.columns(op.rank, op.words[0] & 0xFFFF, op.words[1] & 0xFFFF_FFFF) + self.tensor, True
+            yield prints.columns(op.rank, op["taddr"] & 0xFFFF, op["ncols"] & 0xFFFF_FFFF) + self.tensor, True
         elif name == "cp.async":
-            yield prints.span(*prints.place(op, 0), op.words[2]), True
+            yield prints.span(*prints.place(op, "dst_mem"), op["size"]), True
         elif name in COPIES:
             yield from ((cells, False) for cells in prints.reads(op))
             yield from ((cells, True) for cells in prints.writes(op))
@@ -201,7 +201,7 @@ class Execution:
             if op.inst.name == "tcgen05.commit":
                 yield from (rank * self.stride + offset for rank, offset in self.prints.signals(op))
             elif op.inst.name.startswith("cp.async.mbarrier"):
-                rank, offset = self.prints.place(op, 0)
+                rank, offset = self.prints.place(op, "mbar")
                 yield rank * self.stride + offset
             elif op.inst.name in COPIES and self.prints.writes(op):
                 yield self.prints.barrier(op)

@@ -103,7 +103,8 @@ def _users(execution: Execution, insts: set[int]) -> set[int]:
 
 def _bases(inst: Inst) -> set[str]:
     """Registers that hold the addresses that an instruction goes to."""
-    bases = (operand.base for operand in inst.operands if isinstance(operand, nodes.Address))
+    operands = (inst.find(operand.names[0]) for operand in inst.match.spelling.named) if inst.match else ()
+    bases = (operand.base for operand in operands if isinstance(operand, nodes.Address))
     return {register.name for base in bases for register in registers_of(base)}
 
 

@@ -33,12 +33,12 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
             "empty: phase 0 lacks 1 of 1 arrivals; use (empty.arrive()) would arrive, but waits itself",
             "full: phase 0 lacks 1 of 1 arrivals; load (full.arrive()) would arrive, but waits itself",
         ],
-        "let the one that begins pass its first wait: of a fresh mbarrier parity 1 passes at once, 0 waits",
+        "let the role that starts pass its first wait: on a fresh mbarrier parity 1 passes, parity 0 waits",
     ),
     "unreleased": (
         ["load waits for phase 0 (parity 0) of ab.empty[0]", "use waits for phase 1 (parity 1) of ab.full[0]"],
         ["ab.empty[0]: phase 0 lacks 1 of 1 arrivals; no thread that could still run arrives at it"],
-        "let somebody arrive at ab.empty[0]: an mbarrier.arrive of threads, the commit of asynchronous operations",
+        "arrive at ab.empty[0]: threads with mbarrier.arrive, asynchronous operations with a commit",
     ),
     "too_high": (
         ["kernel waits for phase 0 (parity 0) of ready"],
@@ -54,7 +54,7 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
             "full: phase 3 lacks 1 of 1 arrivals; load (full.arrive()) arrives no more, its threads have exited",
             "full: phase 2 was ended by load (full.arrive())",
         ],
-        "let load go round as often as use: it has exited after phase 2",
+        "let load run as many iterations as use: it exits after phase 2",
     ),
     "astray": (
         ["kernel waits for phase 0 (parity 0) of full"],
@@ -62,7 +62,7 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
             "full: phase 0 lacks 4,096 bytes after full.arrive_expect_tx(tile.nbytes); no thread that could "
             "still run arrives at it"
         ],
-        "count the bytes of the copy at full: other has got some that none expected",
+        "count the bytes of the copy at full: other received bytes that it does not expect",
     ),
     "unexpected": (
         ["kernel waits for phase 0 (parity 0) of full"],
@@ -75,7 +75,7 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
     "divided": (
         ["kernel waits at barrier 1", "kernel waits at barrier 1", "kernel waits for phase 0 (parity 0) of done"],
         ["barrier 1 (32 of 64 threads have arrived); no thread that could still run arrives at it"],
-        "let all lanes of warp 0 come to barrier 1: move it out of the branch",
+        "let all lanes of warp 0 execute barrier 1: move it out of the branch",
     ),
     "crossed": (
         ["left waits at barrier 1", "turned waits at barrier 2"],
@@ -86,8 +86,8 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
             "barrier 2 (32 of 64 threads have arrived); left (bar.sync(second if not right else 2, 64)) would arrive, "
             "but waits itself",
         ],
-        "let the same threads come to barriers 1 and 2 in the same order, or give each barrier the number of those who "
-        "do come",
+        "let the same threads execute barriers 1 and 2 in the same order, or give each barrier the number of threads "
+        "that arrive at it",
     ),
     "apart": (
         ["kernel waits for phase 0 (parity 0) of ready", "kernel waits at the barrier of the cluster"],
@@ -102,7 +102,7 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
     "hungry": (
         ["kernel waits for 1024 registers"],
         ["1024 registers (0 are free); no thread that could still run arrives at it"],
-        "let warps that need fewer registers give them up (setmaxnreg.dec) before others ask for more",
+        "let warps that need fewer registers release them (setmaxnreg.dec) before others request more",
     ),
     "one_parity": (
         ["kernel waits for phase 2 (parity 0) of full", "kernel waits at barrier 0"],
@@ -110,8 +110,7 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
             "full: phase 2 lacks 1 of 1 arrivals; no thread that could still run arrives at it",
             "full: phase 0 was ended by full.arrive(), phase 1 was ended by full.arrive()",
         ],
-        "wait for the other parity of full each time round: here parity 0 was waited for twice, which passes at once "
-        "while the next phase is open",
+        "alternate the parity of the waits for full: two in a row wait for parity 0, and the second passes at once",
     ),
     "asks": (
         ["ask runs in circles, tests the mbarrier at 0x400", "answer waits at barrier 1"],
@@ -121,12 +120,12 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
             "itself",
             "barrier 1 (32 of 64 threads have arrived); ask (bar.sync(1, 64)) would arrive, but waits itself",
         ],
-        "break the cycle: let one of them arrive, or commit, before it waits",
+        "break the cycle: let one of the roles arrive, or commit, before it waits",
     ),
     "polls": (
         ["look runs in circles", "tell waits at barrier 1"],
         [],
-        "write what the loop asks for in a thread that need not wait for this one",
+        "write what the loop tests from a thread that does not wait for this one",
     ),
 }
 
@@ -161,19 +160,19 @@ PUBLISHED: dict[str, tuple[list[Any], int, str]] = {
     "lonely_multicast": (
         [BOX],
         2,
-        "issue the copy of the 4,096 bytes that full expects, and let it count them there",
+        "issue the copy of the 4,096 bytes that full expects, with full as its mbarrier",
     ),
     "one_phase": (
         [np.ones((32, 256), np.float32), 4],
         1,
-        "let read (full.wait(k & 1 if right else 0)) wait for the other parity of full each time round: it passed "
-        "twice for one phase",
+        "alternate the parity of the waits for full at read (full.wait(k & 1 if right else 0)): two passed for one "
+        "phase",
     ),
     "all_arrive": (
         [WORDS],
         1,
-        "let one thread arrive at ready (elect_one), or initialise it with the number of those who do: each lane ended "
-        "a phase of 1",
+        "let one thread arrive at ready (elect_one), or initialise it with the number of threads that arrive: each "
+        "lane ended a phase of 1",
     ),
 }
 

@@ -182,4 +182,4 @@ LOAD, BULK = "shared::cta.global.mbarrier::complete_tx::bytes", "mbarrier::compl
 )
 def test_only_places_in_global_memory_and_values_are_left_out(text: str, left_out: list[int]) -> None:
     program = decode(ptx.parse(OPERANDS.replace("TEXT", text)), "k")
-    assert list(stream.elsewhere(program.insts[0])) == left_out
+    assert list(stream.ignored_words(program.insts[0])) == left_out

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from warpwright.vgpu.checks.memory.globals import Globals
 from warpwright.vgpu.machine.launch import Launch
 from warpwright.vgpu.program.names import Names
-from warpwright.vgpu.program.program import mentions, registers_of
+from warpwright.vgpu.program.program import mentions, results
 
 __all__ = ["Facts"]
 
@@ -36,5 +36,5 @@ class Facts:
     def used(self, inst: int) -> NDArray[np.bool_]:
         """Returns which registers of a load some instruction reads; of ldmatrix all."""
         load = self.program.insts[inst]
-        names = [register.name for register in registers_of(load.operands[0])]
-        return np.array([load.name == "ldmatrix" or name in self._read for name in names] or [True])
+        names = [register.name for register in results(load)]
+        return np.array([load.form.collective or name in self._read for name in names] or [True])

@@ -2,7 +2,7 @@
 
 Clusters of one launch mostly do the same at other addresses of global memory. Streams are therefore stored in a form
 that is equal for such clusters: addresses in shared memory count from the cluster's first byte, and operands that only
-say where in global memory an access goes, or which value it stores, are left out (`elsewhere`). Equal streams have
+say where in global memory an access goes, or which value it stores, are left out (`ignored_words`). Equal streams have
 equal digests, and one of the clusters is judged.
 """
 
@@ -12,7 +12,7 @@ import hashlib
 import itertools
 import pickle
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields
 
@@ -20,20 +20,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import DeviceError, LimitReached
+from warpwright.vgpu.checks.order.access_kinds import global_operand, kind_of
 from warpwright.vgpu.engines.box import geometry, window
 from warpwright.vgpu.engines.op import Op
-from warpwright.vgpu.engines.tensor_copy import coordinates, form_of
-from warpwright.vgpu.jit.issue import flatten
+from warpwright.vgpu.engines.tensor_copy import coordinates
 from warpwright.vgpu.jit.runtime import function
 from warpwright.vgpu.jit.state import DONE, RECORD_WORDS
 from warpwright.vgpu.machine.events import Records, Rows
 from warpwright.vgpu.machine.fabric import ClusterFabric
-from warpwright.vgpu.program.program import Inst
+from warpwright.vgpu.program.operation import HEAD_WORDS
+from warpwright.vgpu.program.program import Inst, word_count
 
-__all__ = ["Block", "GlobalRows", "Shared", "Stream", "elsewhere"]
+__all__ = ["Block", "GlobalRows", "Shared", "Stream", "ignored_words"]
 
 _LANE = np.arange(32)
-_WHO = 2  # words of a record before its operands: instruction, issuer
 _WORDS = 40  # of an access
 _LARGEST = 1 << 22  # words that are stored as they are; more are folded and compressed
 
@@ -209,10 +209,10 @@ class Stream:
 
     def _clipped(self, op: Op) -> bool:
         """Whether the box of a store is not wholly inside the tensor. The machine refuses what is no box."""
-        form = form_of(op.inst.opcode)
+        coords = coordinates(op)
         with suppress(DeviceError):
-            box = geometry(self.cluster.tensor_map(op, op.words[form.map]).map)
-            return box.rank == form.dims and window(box, coordinates(op)) is not None
+            box = geometry(self.cluster.tensor_map(op, op["map"]).map)
+            return box.rank == len(coords) and window(box, coords) is not None
         return False
 
     def _steps(self, starts: Rows) -> Rows:
@@ -239,34 +239,36 @@ def _table(rows: Rows, starts: Rows, number: int) -> Rows:
     return words
 
 
-def elsewhere(inst: Inst) -> Sequence[int]:
+def ignored_words(inst: Inst) -> range:
     """Returns the operand words that the verdict does not depend on: coordinates, global addresses, stored values."""
-    words = range(RECORD_WORDS - _WHO)
-    if inst.name in ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor"):
-        return words[form_of(inst.opcode).coords]
-    if inst.name in ("cp.async.bulk", "cp.reduce.async.bulk"):
-        return words[0:1] if inst["dst"] == "global" else words[1:2] if inst["src"] == "global" else ()
-    if inst.name in ("st.async", "red.async"):
-        return words[1 : _operands(inst) - 1]
-    return words[1:2] if inst.name == "cp.async" else ()
+    if inst.traits.queue not in ("copy", "lane-copy"):
+        return range(0)
+    kind = kind_of(inst)
+    name = "b" if kind is None else "coords" if inst.find("map") else global_operand(inst, kind)
+    return inst.columns.get(name, range(0))
 
 
 def stores_box(inst: Inst) -> bool:
     """Whether an instruction reads a box of shared memory."""
-    return inst.name in ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor") and not form_of(inst.opcode).load
-
-
-def _operands(inst: Inst) -> int:
-    return sum(len(flatten(operand)) for operand in inst.operands)
+    return "coords" in inst.columns and inst["dst"] == "global"
 
 
 def word_masks(inst: Inst) -> list[int]:
     """Returns a mask for each word of a record: all bits if the instruction has the word and the word matters."""
-    dropped, count = elsewhere(inst), _operands(inst)
-    used = [i < count and i not in dropped for i in range(RECORD_WORDS - _WHO)]
-    return [(1 << 64) - 1 if keep else 0 for keep in [True] * _WHO + used]
+    dropped, count = ignored_words(inst), word_count(inst)
+    used = [i < count and i not in dropped for i in range(RECORD_WORDS - HEAD_WORDS)]
+    return [(1 << 64) - 1 if keep else 0 for keep in [True] * HEAD_WORDS + used]
+
+
+_OPERAND_MASKS = {
+    "mbarrier.init": 0xFFFFF,
+    "mbarrier.test_wait": 1,
+    "mbarrier.test_wait.parity": 1,
+    "mbarrier.try_wait": 1,
+    "mbarrier.try_wait.parity": 1,
+}
 
 
 def operand_mask(inst: Inst) -> int:
     """Returns the bits that matter of an mbarrier's packed operands: a wait's parity, an initialisation's count."""
-    return 1 if "wait" in inst.name else 0xFFFFF if inst.name == "mbarrier.init" else -1
+    return _OPERAND_MASKS.get(inst.name, -1)

@@ -12,7 +12,7 @@ __all__ = ["MISTAKES"]
 Steps = tuple[tuple[str, int], ...]  # what an instruction does, in words, and its number
 
 
-def _unwaited(program: Program) -> Iterator[tuple[Steps, str]]:
+def _early_uses_of_loads(program: Program) -> Iterator[tuple[Steps, str]]:
     """Registers that a tcgen05.ld fills and that are used before a wait (9.7.16.8.3)."""
     for load, use in early_uses(program):
         yield (("loads", load), ("uses", use)), "no tcgen05.wait::ld is between them"
@@ -20,7 +20,9 @@ def _unwaited(program: Program) -> Iterator[tuple[Steps, str]]:
 
 def _groups(program: Program) -> Iterator[tuple[Steps, str]]:
     """Instructions of tcgen05 that name another .cta_group than the first (9.7.16.7.1)."""
-    grouped = [inst for inst in program.insts if inst.name.startswith("tcgen05.") and ".cta_group::" in inst.opcode]
+    grouped = [
+        inst for inst in program.insts if inst.traits.queue in ("tensor", "service") and "group" in inst.form.slots
+    ]
     for inst in grouped:
         if inst["group"] != grouped[0]["group"]:
             text = f".{inst['group']} in a kernel of .{grouped[0]['group']}"
@@ -36,7 +38,7 @@ def _registers(program: Program) -> Iterator[tuple[Steps, str]]:
 
 
 MISTAKES: dict[str, Callable[[Program], Iterator[tuple[Steps, str]]]] = {
-    "tmem-registers": _unwaited,
+    "tmem-registers": _early_uses_of_loads,
     "cta-group": _groups,
     "setmaxnreg": _registers,
 }

@@ -117,7 +117,7 @@ class Watcher(Listener[Launch, Cluster]):
             self.globals.judged[digest] = Judged(known.contexts, known.flags, known.at)
         return known.findings
 
-    def _found(self) -> list[Finding]:
+    def _cluster_findings(self) -> list[Finding]:
         """Returns the findings in clusters, in the order of the clusters, once for the same lines."""
         found: dict[object, Finding] = {}
         for equal in sorted(self.equal.values(), key=lambda equal: equal.judged):
@@ -127,7 +127,7 @@ class Watcher(Listener[Launch, Cluster]):
 
     def verdict(self, device: str, error: DeviceError | DescriptorError | None) -> Verdict:
         """Returns the verdict on the launch; ``error`` is what stopped it."""
-        findings, reasons = [*self._found(), *self.globals.findings(self.last), *self._of_text()], []
+        findings, reasons = [*self._cluster_findings(), *self.globals.findings(self.last), *self._text_findings()], []
         if isinstance(error, UnsupportedInstruction | LimitReached):
             reasons.append(str(error))
         elif error is not None:
@@ -149,7 +149,7 @@ class Watcher(Listener[Launch, Cluster]):
         steps = () if error.at is None else (known.step(error.what, *error.at),)
         return Finding(RULES["fault"], steps, error.reason if steps else str(error))
 
-    def _of_text(self) -> list[Finding]:
+    def _text_findings(self) -> list[Finding]:
         """Returns the findings that need no run, once for the same lines."""
         found: dict[tuple[object, ...], Finding] = {}
         for rule in [rule for rule in MISTAKES if rule not in self.off]:

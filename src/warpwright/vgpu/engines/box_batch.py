@@ -19,13 +19,13 @@ from warpwright.vgpu.engines.op import BoundMap, Fabric, Op
 from warpwright.vgpu.engines.tensor_copy import ALIGNMENT, TensorForm, form_of
 from warpwright.vgpu.jit.runtime import function
 from warpwright.vgpu.program.memory_map import RANK_SHIFT, RESERVED_SHARED
+from warpwright.vgpu.program.operation import HEAD_WORDS, values
 from warpwright.vgpu.program.program import Inst
 
 __all__ = ["Loads", "is_plain_load"]
 
 _OFFSET = (1 << RANK_SHIFT) - 1
 _KEPT = 256
-_FIRST_WORD = 2  # of a record: the operands follow the instruction and who issued it
 IntArray = NDArray[np.int64]
 
 
@@ -57,11 +57,11 @@ class Loads:
     def complete(self, fabric: Fabric, inst: Inst, rows: NDArray[np.uint64]) -> bool:
         """Complete the loads of one instruction, a record each; False, with nothing done, when one is unusual."""
         form = form_of(inst.opcode)
-        fixed = np.stack([rows[:, 0], rows[:, 1], *(_values(inst, rows, name) for name in ("map", "dst_mem", "mbar"))])
+        fixed = np.stack([rows[:, 0], rows[:, 1], *(_column(inst, rows, name) for name in ("map", "dst_mem", "mbar"))])
         known = self._know(fabric, form, inst, rows, fixed.tobytes())
         if known is None:
             return False
-        coords = _vectors(inst, rows, "coords").astype(np.int32).astype(np.int64)
+        coords = values(inst, rows, "coords").astype(np.int32).astype(np.int64)
         if (
             not (coords >= 0).all()
             or not (coords <= known.latest).all()
@@ -93,16 +93,10 @@ class Loads:
         return known
 
 
-def _values(inst: Inst, rows: NDArray[np.uint64], name: str) -> IntArray:
-    """An operand of every record."""
-    values: IntArray = rows.view(np.int64)[:, _FIRST_WORD + inst.columns[name].start]
-    return values
-
-
-def _vectors(inst: Inst, rows: NDArray[np.uint64], name: str) -> IntArray:
-    columns = inst.columns[name]
-    values: IntArray = rows.view(np.int64)[:, _FIRST_WORD + columns.start : _FIRST_WORD + columns.stop]
-    return values
+def _column(inst: Inst, rows: NDArray[np.uint64], name: str) -> IntArray:
+    """Returns an operand of every record."""
+    column: IntArray = values(inst, rows.view(np.int64), name)[:, 0]
+    return column
 
 
 def _held(known: _Known, sources: IntArray, plan: Chunks) -> bool:
@@ -113,17 +107,17 @@ def _held(known: _Known, sources: IntArray, plan: Chunks) -> bool:
 
 def _understand(fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.uint64]) -> _Known | None:
     issuer = rows.view(np.int64)[:, 1] >> 32
-    maps = _values(inst, rows, "map")
+    maps = _column(inst, rows, "map")
     if (maps != maps[0]).any():
         return None
     op = Op(
-        inst, int(issuer[0]), int(rows[0, 1]) >> 8 & 0xFFFFFF, int(rows[0, 1]) & 0xFF, rows[0, _FIRST_WORD:].tolist()
+        inst, int(issuer[0]), int(rows[0, 1]) >> 8 & 0xFFFFFF, int(rows[0, 1]) & 0xFF, rows[0, HEAD_WORDS:].tolist()
     )
     bound = fabric.tensor_map(op, op["map"])
     box = geometry(bound.map)
     if box.rank != form.dims or box.reach > len(bound.data) or box.map.interleave != "none" or box.map.dtype is tf32:
         return None
-    (rank, offset), (owner, barrier) = (_place(_values(inst, rows, name)) for name in ("dst_mem", "mbar"))
+    (rank, offset), (owner, barrier) = (_place(_column(inst, rows, name)) for name in ("dst_mem", "mbar"))
     phase = int(offset[0]) % box.period
     same = (offset % box.period == phase).all() and not (form.own and (rank != issuer).any())
     if not (same and _legal(fabric, form, box, phase, (rank, offset), (owner, barrier))):

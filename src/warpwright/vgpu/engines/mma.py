@@ -31,32 +31,23 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """What an opcode says. ``refused``: why it is not executed; ``enable``: the word of enable-input-d."""
+    """What an opcode says. ``refused``: why it is not executed."""
 
     kind: str
     group: int
     ws: bool
     tmem_a: bool
-    enable: int
     refused: str
 
 
 @lru_cache(maxsize=256)
-def form_of(opcode: str, words: int, tmem_a: bool) -> Form:
-    """The form of an opcode with so many operand words, A in tensor memory or not."""
+def form_of(opcode: str, tmem_a: bool) -> Form:
+    """Returns the form of an opcode; ``tmem_a``: whether A is in tensor memory."""
     match = isa.match(opcode)
     assert match is not None
     ws = "ws" in opcode.split(".")
     kind, group = match["kind"].removeprefix("kind::"), int(match["group"][-1])
-    masks = 0 if ws or words < 4 + 4 * group else 4 * group
-    return Form(
-        kind=kind,
-        group=group,
-        ws=ws,
-        tmem_a=tmem_a,
-        enable=4 + masks,
-        refused=_refused(opcode.split("."), kind),
-    )
+    return Form(kind, group, ws, tmem_a, _refused(opcode.split("."), kind))
 
 
 def _refused(words: list[str], kind: str) -> str:

@@ -23,7 +23,6 @@ from warpwright.vgpu.engines.op import Fabric, Op
 from warpwright.vgpu.engines.place import barrier, selected
 from warpwright.vgpu.engines.tmem_copy import copy_to_tensor_memory, group_of, shift_down
 from warpwright.vgpu.jit.runtime import function
-from warpwright.vgpu.program.program import word_count
 
 __all__ = ["BATCHED", "ENGINES", "Batch", "complete"]
 
@@ -120,7 +119,7 @@ def _reads_result(address: int, base: int, form: Form, runs: Runs) -> bool:
 def _open(fabric: Fabric, op: Op, runs: Runs) -> Run:
     """A new run, after the queued ones that it must follow."""
     d = op["d"] & _WORD
-    form = form_of(op.inst.opcode, word_count(op.inst), _a_in_tmem(op))
+    form = form_of(op.inst.opcode, _a_in_tmem(op))
     product = _product(fabric, op, form, d)
     ranks = group_of(fabric, op, form.group)
     for rank in ranks:

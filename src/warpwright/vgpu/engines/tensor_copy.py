@@ -27,15 +27,10 @@ HALF_TURN = 1 << 63  # addresses are sums modulo 2^64
 
 
 class TensorForm(NamedTuple):
-    """What an opcode says, and where its operands are among the words; ``mask`` is 0 without multicast."""
+    """What an opcode says."""
 
     load: bool
     dims: int
-    map: int
-    coords: slice
-    shared: int
-    mbar: int
-    mask: int
     pair: bool
     own: bool
     mode: str
@@ -48,16 +43,9 @@ def form_of(opcode: str) -> TensorForm:
     match = isa.match(opcode)
     assert match is not None
     load = match["dst"] != "global"
-    dims = int(match["dim"][0])
-    first = 1 if load else 0
     return TensorForm(
         load=load,
-        dims=dims,
-        map=first,
-        coords=slice(first + 1, first + 1 + dims),
-        shared=0 if load else dims + 1,
-        mbar=dims + 2,
-        mask=dims + 3 if load and match["multicast"] else 0,
+        dims=int(match["dim"][0]),
         pair=load and match["group"] == "cta_group::2",
         own=match["dst"] == "shared::cta",
         mode=match["mode"],

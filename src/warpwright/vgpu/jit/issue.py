@@ -19,7 +19,7 @@ from warpwright.vgpu.jit.sync import block, one_more, operand_slot, refuse
 from warpwright.vgpu.program import services
 from warpwright.vgpu.program.program import Inst, Operand, Register, flatten, words
 
-__all__ = ["NOT_YET", "SERVICES", "flatten", "issue"]
+__all__ = ["NOT_YET", "flatten", "issue"]
 
 # Forms of a queue that the virtual GPU refuses, and why.
 NOT_YET = {
@@ -31,7 +31,7 @@ _ASYNC = tuple(
     for name, form in isa.FORMS.items()
     if form.queued and form.traits.queue in ("tensor", "copy") and name not in NOT_YET
 )
-SERVICES = (*services.SERVICES, *(name for name, form in isa.FORMS.items() if form.traits.queue == "service"))
+_SERVICES = (*services.SERVICES, *(name for name, form in isa.FORMS.items() if form.traits.queue == "service"))
 
 
 def _word(lanes: Lanes, kind: str, operand: Operand) -> str:
@@ -103,7 +103,7 @@ def _count(lanes: Lanes, field: str) -> None:
     lanes.store("<32 x i32>", lanes.op(f"add <32 x i32> {held}, {one}"), OFFSETS[field])
 
 
-@meaning(*SERVICES)
+@meaning(*_SERVICES)
 def service(lanes: Lanes, inst: Inst) -> None:
     """The warp-wide ones are issued once, by the lowest lane."""
     whole = inst.form.collective

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
 
 from warpwright.vgpu.program.program import Inst
 
-__all__ = ["Op"]
+__all__ = ["HEAD_WORDS", "Op", "values"]
+
+HEAD_WORDS = 2  # of a record, before its operands: instruction, issuer
 
 
 @dataclass(slots=True)
@@ -44,7 +49,8 @@ class Op:
         """What operations that do the same share: instruction, CTA and operands."""
         return self.inst.index, self.rank, *self._words
 
-    @property
-    def words(self) -> list[int]:
-        """The operands in order, for readers that are not yet converted to names."""
-        return self._words
+
+def values(inst: Inst, records: NDArray[Any], name: str) -> NDArray[Any]:
+    """Returns an operand of records of one instruction: a row for each record, a column for each element."""
+    columns = inst.columns[name]
+    return records[:, HEAD_WORDS + columns.start : HEAD_WORDS + columns.stop]

@@ -87,11 +87,6 @@ class Inst:
     def traits(self) -> isa.Traits:
         return self._layout.traits
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """The operands in order, for readers that are not yet converted to names."""
-        return self._operands
-
     def __getitem__(self, slot: str) -> str:
         """The modifier chosen for ``slot`` ("" when absent)."""
         return self.match[slot] if self.match else ""

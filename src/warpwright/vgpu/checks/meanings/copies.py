@@ -94,7 +94,7 @@ def commit_group(known: Knowledge, row: Row) -> None:
 
 @meaning("cp.async.bulk.wait_group")
 def wait_group(known: Knowledge, row: Row) -> None:
-    kinds = ("bulk read",) if "read" in known.insts[row.inst].opcode else ("bulk read", "bulk")
+    kinds = ("bulk read",) if known.insts[row.inst].has("read") else ("bulk read", "bulk")
     for lane in row.lanes.tolist():
         over = known.counts.get(("bulk", lane), 0) - row.a
         for kind in kinds if over > 0 else ():
@@ -107,7 +107,7 @@ def lane_copy(known: Knowledge, row: Row) -> None:
     for _ in range(row.a):
         op = known.op()
         lane = known.lane(op)
-        cells = known.footprints.span(*known.footprints.place(op, 0), op.words[2])
+        cells = known.footprints.span(*known.footprints.place(op, "dst_mem"), op["size"])
         known.judge(known.shared, cells, lane, op.inst.index, write=True)
         part = known.counts.get(("copies", lane), 0) + 1
         access = known.accesses.one(known.column("copies", lane), part, False, op.inst.index, lane)
@@ -135,11 +135,11 @@ def lane_wait(known: Knowledge, row: Row) -> None:
 def lane_arrive(known: Knowledge, row: Row) -> None:
     """The phase in which this arrives covers the lane's copies so far and what the lane knows. Without .noinc the phase
     waits for one arrival more: this one."""
-    more = "noinc" not in known.insts[row.inst].opcode.split(".")
+    more = not known.insts[row.inst].has("noinc")
     for _ in range(row.a):
         op = known.op()
         lane = known.lane(op)
-        rank, offset = known.footprints.place(op, 0)
+        rank, offset = known.footprints.place(op, "mbar")
         column, clock = known.column("copies", lane), known.clocks.of(lane)
         clock[GENERIC, column] = known.count("copies", lane)
         place = rank * known.cluster.shared_stride + offset
@@ -148,8 +148,8 @@ def lane_arrive(known: Knowledge, row: Row) -> None:
             known.mbarriers[place].pending += 1
 
 
-@meaning("tcgen05.relinquish_alloc_permit", "call.vprintf", "call.__assertfail", "tensormap.replace")
+@meaning("tcgen05.relinquish_alloc_permit", "call.vprintf", "call.__assertfail")
 def service(known: Knowledge, row: Row) -> None:
-    """A service that is done at once, without an effect on the checks."""
+    """A service that completes at once, without an effect on the checks."""
     for _ in range(row.a):
         known.op()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from warpwright.vgpu.program.program import Inst, Program, mentions, registers_of, successors
+from warpwright.vgpu.program.program import Inst, Program, mentions, results, successors
 
 __all__ = ["early_uses"]
 
@@ -17,14 +17,14 @@ Pending = dict[str, int]  # register: the load that fills it
 
 def early_uses(program: Program) -> Iterator[tuple[int, int]]:
     """Yields pairs (load, use) of instructions, by their numbers."""
-    if not any(inst.name == "tcgen05.ld" for inst in program.insts):
+    if not any(map(_is_load, program.insts)):
         return
     entry: dict[int, Pending] = {0: {}}
     todo, found = [0], set[tuple[int, int]]()
     while todo:
         block = program.blocks[todo.pop()]
         pending = dict(entry[block.index])
-        found.update(pair for inst in block.insts for pair in _through(inst, pending))
+        found.update(pair for inst in block.insts for pair in _uses_before_wait(inst, pending))
         for after in successors(block, len(program.blocks)):
             known = entry.get(after)
             if known is None or not pending.keys() <= known.keys():
@@ -33,13 +33,17 @@ def early_uses(program: Program) -> Iterator[tuple[int, int]]:
     yield from sorted(found)
 
 
-def _through(inst: Inst, pending: Pending) -> Iterator[tuple[int, int]]:
+def _is_load(inst: Inst) -> bool:
+    return inst.traits.queue == "tmem" and bool(results(inst))
+
+
+def _uses_before_wait(inst: Inst, pending: Pending) -> Iterator[tuple[int, int]]:
     """Yields the registers that an instruction uses too early, and updates what is pending after it."""
-    if inst.name == "tcgen05.wait::ld":
+    if inst.has("wait::ld"):
         pending.clear()
         return
     if pending:
         names = {name for part in mentions(inst) for name in part}
         yield from ((pending.pop(name), inst.index) for name in names & pending.keys())
-    if inst.name == "tcgen05.ld":
-        pending.update((register.name, inst.index) for register in registers_of(inst.operands[0]))
+    if _is_load(inst):
+        pending.update((register.name, inst.index) for register in results(inst))

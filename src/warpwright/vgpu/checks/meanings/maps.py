@@ -20,8 +20,8 @@ def replace_field(known: Knowledge, row: Row) -> None:
     """A weak access of all 128 bytes, in shared or global memory."""
     for _ in range(row.a):
         op = known.op()
-        if op.inst["space"].startswith("shared") or op.words[0] >> 32 == SHARED_WINDOW >> 32:
-            _inside(known, op, 0, write=True)
+        if op.inst["space"].startswith("shared") or op["addr"] >> 32 == SHARED_WINDOW >> 32:
+            _inside(known, op, "addr", write=True)
         else:
             _outside(known, op)
 
@@ -31,7 +31,7 @@ def publish(known: Knowledge, row: Row) -> None:
     """The warp copies a map from shared to global memory and releases it to the tensor-map proxy."""
     for _ in range(row.a):
         op = known.op()
-        _inside(known, op, 1, write=False)
+        _inside(known, op, "src_mem", write=False)
         _outside(known, op)
         known.contexts.settle()
         scope = fence_of(op.inst)
@@ -54,9 +54,9 @@ def fence_proxy(known: Knowledge, row: Row) -> None:
     known.clocks.release(row.lanes)
 
 
-def _inside(known: Knowledge, op: Op, word: int, write: bool) -> None:
+def _inside(known: Knowledge, op: Op, name: str, write: bool) -> None:
     lane = known.lane(op)
-    cells = known.footprints.span(*known.footprints.place(op, word), MAP_BYTES)
+    cells = known.footprints.span(*known.footprints.place(op, name), MAP_BYTES)
     known.judge(known.shared, cells, lane, op.inst.index, write=write)
     access = known.accesses.one(lane, int(known.clocks.table[0, lane, lane]), False, op.inst.index, lane)
     if write:

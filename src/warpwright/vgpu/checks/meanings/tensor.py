@@ -26,13 +26,13 @@ def tensor_op(known: Knowledge, row: Row) -> None:
         if not (known.repeats(row) and known.last_mma[op.rank][0] == lane):
             known.last_mma[op.rank] = lane, known.clocks.of(lane)
         access = known.accesses.one(after[0], number, True, row.inst, lane)
-        for cells in prints.operands:
+        for cells in prints.shared_reads:
             _operand(known, cells, lane, row.inst, access)
         for cells in prints.tensor_reads:
             if not _judge(known, cells, lane, row.inst, False, after):
                 _unwritten(known, row.inst, lane, "reads")
             known.tensor.read(cells, access)
-        adds = not prints.begins and op.inst.name.startswith("tcgen05.mma")
+        adds = not prints.begins and "idesc" in op
         for cells in prints.accumulators:
             if prints.begins:
                 _lost(known, cells, op, prints.pipe)
@@ -78,7 +78,7 @@ def _unwritten(known: Knowledge, inst: int, lane: int, what: str) -> None:
 def alloc(known: Knowledge, row: Row) -> None:
     """Writes an address to shared memory."""
     op, lanes = known.op(), row.lanes[:1]
-    cells = known.footprints.span(*known.footprints.place(op, 0), 4)
+    cells = known.footprints.span(*known.footprints.place(op, "dst"), 4)
     ids = known.accesses.add(lanes, known.clocks.now(lanes), False, row.inst, lanes)
     known.judge(known.shared, cells, int(lanes[0]), row.inst, write=True)
     known.shared.write(cells, int(ids[0]))
@@ -90,7 +90,7 @@ def dealloc(known: Knowledge, row: Row) -> None:
     """Ends the life of columns: no thread may use them any more, and their contents are gone. In a pair, the other
     CTA's tcgen05.alloc must be known to be over: that this CTA's is over does not imply it."""
     op, lane = known.op(), int(row.lanes[0])
-    cells = known.footprints.columns(op.rank, op.words[0] & 0xFFFF, op.words[1] & 0xFFFF_FFFF)
+    cells = known.footprints.columns(op.rank, op["taddr"] & 0xFFFF, op["ncols"] & 0xFFFF_FFFF)
     known.judge(known.tensor, cells, lane, row.inst, write=True)
     known.tensor.write(cells, -1)
     other = known.allocs.get(op.rank ^ 1) if op.inst["group"].endswith("2") else None

@@ -10,21 +10,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.checks.memory.spans import Allocations, Touches, boxes, taken
-from warpwright.vgpu.checks.order.access_kinds import GENERIC, MAP, OF_LANES, WEAK, Kind
+from warpwright.vgpu.checks.memory.spans import Allocations, Touches, boxes, bytes_moved
+from warpwright.vgpu.checks.order.access_kinds import GENERIC, MAP, WEAK, Kind, accesses_by_lane, global_operand
 from warpwright.vgpu.checks.stream import GlobalRows
 from warpwright.vgpu.engines.op import BoundMap
-from warpwright.vgpu.engines.tensor_copy import form_of
 from warpwright.vgpu.jit.state import RECORD_WORDS
 from warpwright.vgpu.machine.launch import Launch
 from warpwright.vgpu.machine.maps import MAP_BYTES
+from warpwright.vgpu.program.operation import values
 
 __all__ = ["Addresses"]
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 _LANE = np.arange(32)
-_TENSOR = ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor")
 
 
 class _Rows(NamedTuple):
@@ -45,14 +44,14 @@ class _Rows(NamedTuple):
     table: Ints
 
 
-class _Records(NamedTuple):
-    """Asynchronous operations: cluster, turn, the row that issued each, its number, its words."""
+class _Operations(NamedTuple):
+    """Asynchronous operations: cluster, turn, the row that issued each, its number, its record."""
 
     cluster: Ints
     turn: Ints
     row: Ints
     op: Ints
-    words: Ints
+    records: Ints
 
 
 class Addresses:
@@ -63,12 +62,12 @@ class Addresses:
         self.matters = np.array([kind is not None for kind in kinds], np.bool_)
         self.writes = np.array([kind is not None and kind.writes for kind in kinds], np.bool_)
         self.strong = np.array([kind is not None and kind.scope > WEAK for kind in kinds], np.bool_)
-        self.generic = np.array([inst.name in OF_LANES and not inst["space"] for inst in launch.insts], np.bool_)
+        self.generic = np.array([accesses_by_lane(inst) and not inst["space"] for inst in launch.insts], np.bool_)
         self.lock = threading.Lock()
         self.rows: list[_Rows] = []
         self.tables: list[Ints] = []
         self.tabled = 0
-        self.records: list[_Records] = []
+        self.operations: list[_Operations] = []
         self.issued: dict[int, int] = {}
         self.maps: dict[int, dict[int, int]] = {}  # by cluster: the tensor maps of its operations
 
@@ -86,14 +85,15 @@ class Addresses:
         at = rows.rows[chosen]
         first = self.issued.get(number, 0)
         self.issued[number] = first + len(rows.records)
-        words = rows.records.view(np.int64)
-        issued = np.flatnonzero(self.matters[words[:, 0]])
+        records = rows.records.view(np.int64)
+        issued = np.flatnonzero(self.matters[records[:, 0]])
         by = rows.issuers[issued]
-        records = _Records(np.full(len(by), number), rows.turns[by], rows.first + by, first + issued, words[issued])
+        turns, by_row = rows.turns[by], rows.first + by
+        operations = _Operations(np.full(len(by), number), turns, by_row, first + issued, records[issued])
         with self.lock:
-            self.records.append(records)
+            self.operations.append(operations)
             where = np.full(len(at), number), rows.turns[at], rows.first + at
-            self.rows.append(_Rows(*where, *self._packed(heads[at], rows.addresses[chosen])))
+            self.rows.append(_Rows(*where, *self._compact(heads[at], rows.addresses[chosen])))
 
     def _global(self, inst: Ints, heads: Ints, addresses: Ints) -> Bools:
         """Returns which accesses go to global memory: those with generic addresses may not."""
@@ -103,7 +103,7 @@ class Addresses:
         found[asked] = (on & (self.allocations.of(addresses[asked]) >= 0)).any(axis=1)
         return found
 
-    def _packed(self, heads: Ints, addresses: Ints) -> tuple[Ints, ...]:
+    def _compact(self, heads: Ints, addresses: Ints) -> tuple[Ints, ...]:
         """Returns accesses in compact form: most addresses increase from lane to lane by one stride."""
         mask = heads[:, 1] & 0xFFFF_FFFF
         on = mask[:, None] >> _LANE & 1 == 1
@@ -120,11 +120,11 @@ class Addresses:
         """Concatenate the accesses of all clusters, which are over, in the order of their numbers."""
         empty = np.empty(0, np.int64)
         self.rows.sort(key=lambda rows: rows.cluster[:1].tolist())
-        self.records.sort(key=lambda records: records.cluster[:1].tolist())
+        self.operations.sort(key=lambda operations: operations.cluster[:1].tolist())
         self.all_rows = _Rows(*map(np.concatenate, zip([empty] * len(_Rows._fields), *self.rows, strict=True)))
         self.table = np.concatenate([np.empty((0, 32), np.int64), *self.tables])
-        nothing = _Records(empty, empty, empty, empty, np.empty((0, RECORD_WORDS), np.int64))
-        self.all_records = _Records(*map(np.concatenate, zip(nothing, *self.records, strict=True)))
+        nothing = _Operations(empty, empty, empty, empty, np.empty((0, RECORD_WORDS), np.int64))
+        self.all_operations = _Operations(*map(np.concatenate, zip(nothing, *self.operations, strict=True)))
 
     def _addresses(self, which: Ints) -> tuple[Ints, Bools]:
         """Returns the addresses of all lanes in some rows, and which of them lie in global memory."""
@@ -149,7 +149,7 @@ class Addresses:
     def touches(self, also: Ints) -> Touches:
         """Returns the accesses of allocations that are written to, or of allocations ``also``."""
         wanted = np.zeros(len(self.allocations.low) + 1, np.bool_)
-        wanted[self._written()] = True
+        wanted[self._written_allocations()] = True
         wanted[also] = True
         wanted[-1] = False
         one, apart = self._ends(np.arange(len(self.all_rows.row)))
@@ -159,17 +159,17 @@ class Addresses:
         parts = [self._lanes(np.flatnonzero(chosen)), *self._copies(wanted)]
         return Touches(*map(np.concatenate, zip(*parts, strict=True)))
 
-    def _written(self) -> Ints:
+    def _written_allocations(self) -> Ints:
         """Returns the allocations that are written to."""
-        records = self.all_records
+        operations = self.all_operations
         one, apart = self._ends(np.flatnonzero(self.writes[self.all_rows.inst]))
         addresses, inside = self._addresses(apart)
         found = [np.unique(one), np.unique(self.allocations.of(addresses[inside]))]
-        for inst, which in self._by_instruction(np.flatnonzero(self.writes[records.words[:, 0]])):
-            if self.launch.insts[inst].name in _TENSOR:
+        for inst, which in self._by_instruction(np.flatnonzero(self.writes[operations.records[:, 0]])):
+            if "map" in self.launch.insts[inst].columns:
                 hosts = np.array([bound.host for bound, _ in self._by_map(inst, which)], np.int64)
             else:
-                hosts = self.allocations.host(records.words[which, 2])
+                hosts = self._starts(inst, which)
             found.append(np.unique(self.allocations.of(hosts)))
         return np.concatenate(found)
 
@@ -194,13 +194,13 @@ class Addresses:
 
     def _by_instruction(self, which: Ints) -> Iterator[tuple[int, Ints]]:
         """Yields records by the instruction that issued them."""
-        inst = self.all_records.words[which, 0]
+        inst = self.all_operations.records[which, 0]
         for number in np.unique(inst).tolist():
             yield number, which[inst == number]
 
     def _by_map(self, inst: int, which: Ints) -> Iterator[tuple[BoundMap, Ints]]:
         """Yields records of an instruction by the tensor map that they use."""
-        clusters, ops = (part[which].tolist() for part in (self.all_records.cluster, self.all_records.op))
+        clusters, ops = (part[which].tolist() for part in (self.all_operations.cluster, self.all_operations.op))
         used = [self.maps.get(cluster, {}).get(op, -1) for cluster, op in zip(clusters, ops, strict=True)]
         numbers = np.array(used, np.int64)
         for number in np.unique(numbers[numbers >= 0]).tolist():
@@ -208,45 +208,50 @@ class Addresses:
 
     def _copies(self, wanted: Bools) -> Iterator[Touches]:
         """Yields the accesses of asynchronous operations."""
-        for inst, which in self._by_instruction(np.arange(len(self.all_records.op))):
-            if self.launch.insts[inst].name in _TENSOR:
+        for inst, which in self._by_instruction(np.arange(len(self.all_operations.op))):
+            if "map" in self.launch.insts[inst].columns:
                 yield from self._tensor(inst, which, wanted)
             else:
                 yield self._linear(inst, which, wanted)
 
+    def _starts(self, number: int, which: Ints) -> Ints:
+        """Returns the host addresses in global memory where linear operations of an instruction begin."""
+        inst, kind = self.launch.insts[number], self.kinds[number]
+        assert kind is not None
+        return self.allocations.host(values(inst, self.all_operations.records[which], global_operand(inst, kind))[:, 0])
+
     def _linear(self, inst: int, which: Ints, wanted: Bools) -> Touches:
-        words, kind = self.all_records.words[which, 2:], self.kinds[inst]
+        kind, low = self.kinds[inst], self._starts(inst, which)
         assert kind is not None
-        low = self.allocations.host(words[:, 0 if kind.writes else 1])
-        size = taken(self.launch.insts[inst], words)
+        size = bytes_moved(self.launch.insts[inst], self.all_operations.records[which])
         chosen = wanted[self.allocations.of(low)] & (size > 0)
-        return self._of(which[chosen], low[chosen], (low + size)[chosen], kind.proxy, kind.unit)
+        return self._touches(which[chosen], low[chosen], (low + size)[chosen], kind.proxy, kind.unit)
 
-    def _tensor(self, inst: int, which: Ints, wanted: Bools) -> Iterator[Touches]:
-        form, kind = form_of(self.launch.insts[inst].opcode), self.kinds[inst]
+    def _tensor(self, number: int, which: Ints, wanted: Bools) -> Iterator[Touches]:
+        inst, kind = self.launch.insts[number], self.kinds[number]
         assert kind is not None
-        for bound, here in self._by_map(inst, which):
-            words = self.all_records.words[here, 2:]
+        for bound, here in self._by_map(number, which):
+            records = self.all_operations.records[here]
             if wanted[self.allocations.of(np.array([bound.host]))[0]]:
-                coords = ((words[:, form.coords] & 0xFFFF_FFFF) ^ 0x8000_0000) - 0x8000_0000
+                coords = ((values(inst, records, "coords") & 0xFFFF_FFFF) ^ 0x8000_0000) - 0x8000_0000
                 box, low, high = boxes(bound, coords)
-                yield self._of(here[box], low, high, kind.proxy, bound.map.dtype.nbytes)
-            place = self.allocations.host(words[:, form.map])
+                yield self._touches(here[box], low, high, kind.proxy, bound.map.dtype.nbytes)
+            place = self.allocations.host(values(inst, records, "map")[:, 0])
             if wanted[self.allocations.of(place[:1])[0]]:
-                yield self._of(here, place, place + MAP_BYTES, MAP, 0)
+                yield self._touches(here, place, place + MAP_BYTES, MAP, 0)
 
-    def _of(self, which: Ints, low: Ints, high: Ints, proxy: int, unit: int) -> Touches:
-        records = self.all_records
-        who = records.words[which, 1]
+    def _touches(self, which: Ints, low: Ints, high: Ints, proxy: int, unit: int) -> Touches:
+        operations = self.all_operations
+        who = operations.records[which, 1]
         warp = (who >> 32) * self.per_cta + (who >> 8 & 0xFF_FFFF)
         return Touches(
             low,
             high,
-            records.cluster[which],
-            records.turn[which],
-            records.row[which],
-            records.op[which],
-            records.words[which, 0],
+            operations.cluster[which],
+            operations.turn[which],
+            operations.row[which],
+            operations.op[which],
+            operations.records[which, 0],
             warp * 32 + (who & 0xFF),
             np.full(len(which), proxy),
             np.full(len(which), unit),

@@ -13,16 +13,18 @@ from warpwright.layout.tmem import COLUMNS, LANES
 from warpwright.ptx import nodes
 from warpwright.types import of_name
 from warpwright.vgpu.checks.memory.accesses import Cells, Ids
+from warpwright.vgpu.checks.order.access_kinds import accesses_by_lane
 from warpwright.vgpu.checks.order.clocks import Lanes
 from warpwright.vgpu.engines import mma, wgmma
-from warpwright.vgpu.engines.box import chunks, geometry, window
+from warpwright.vgpu.engines.accumulator import Block
+from warpwright.vgpu.engines.box import Geometry, chunks, geometry, window
 from warpwright.vgpu.engines.launch_control import RESPONSE_BYTES
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.engines.operand import CHUNK, Shape, reads
 from warpwright.vgpu.engines.place import barrier, locate, selected
-from warpwright.vgpu.engines.tensor_copy import TensorForm, coordinates, form_of
+from warpwright.vgpu.engines.tensor_copy import coordinates
 from warpwright.vgpu.jit.lanes import bits_of
-from warpwright.vgpu.jit.warpgroup import left_registers
+from warpwright.vgpu.jit.warpgroup import immediates, left_registers
 from warpwright.vgpu.machine.fabric import ClusterFabric
 from warpwright.vgpu.program.program import Inst
 
@@ -31,14 +33,13 @@ __all__ = ["BARRIER_BYTES", "COPIES", "Footprints"]
 LANES_A_CELL = 16  # of tensor memory: what its instructions take, they take 16 lanes at a time
 BARRIER_BYTES = 8
 COPIES = "tensor copies"  # the pipeline of tcgen05.cp and tcgen05.shift
-_NARROW = ("ld", "st", "atom", "red", "ldu", "st.async", "red.async", "cp.async")
 
 
 class TensorCells(NamedTuple):
     """The cells that an operation of the tensor core reads of shared and tensor memory, and writes; whether it begins a
     sum; and its pipeline."""
 
-    operands: list[Cells]
+    shared_reads: list[Cells]
     tensor_reads: list[Cells]
     accumulators: list[Cells]
     begins: bool
@@ -50,7 +51,7 @@ class Footprints:
 
     def __init__(self, cluster: ClusterFabric) -> None:
         self.cluster = cluster
-        self.cell = min([CHUNK, *(_width(inst) for inst in cluster.launch.insts if inst.name in _NARROW)])
+        self.cell = min([CHUNK, *map(_width, cluster.launch.insts)])
         self.shift = self.cell.bit_length() - 1
         self.stride = cluster.shared_stride
         self.shared_bytes = cluster.ranks * cluster.shared_stride
@@ -71,54 +72,51 @@ class Footprints:
         first = (rank * self.stride + offset) // self.cell
         return np.arange(first, min(first + -(-nbytes // self.cell), self.shared_cells))
 
-    def place(self, op: Op, word: int) -> tuple[int, int]:
+    def place(self, op: Op, name: str) -> tuple[int, int]:
         """Returns CTA and offset of an address operand."""
-        return locate(self.cluster, op, op.words[word], "place")
+        return locate(self.cluster, op, op[name], "place")
 
     def reads(self, op: Op) -> list[Cells]:
         """Returns the cells of shared memory that a copy reads."""
-        if op.inst.name.startswith("cp.") and "tensor" in op.inst.name:
-            form = form_of(op.inst.opcode)
-            return [] if form.load else [self._stored(op, form)]
-        if op.inst.name not in ("cp.async.bulk", "cp.reduce.async.bulk") or op.inst["src"] == "global":
+        if "src_mem" not in op or op.inst["src"] == "global":
             return []
-        return [self.span(*self.place(op, 1), op.words[2] & 0xFFFFFFFF)]
+        if "map" in op:
+            return [self._stored_box(op)]
+        return [self.span(*self.place(op, "src_mem"), op["size"] & 0xFFFFFFFF)]
 
     def writes(self, op: Op) -> list[Cells]:
         """Returns the cells of shared memory that a copy writes, for each CTA that it delivers to, in order."""
-        where, nbytes, ranks = self._target(op)
+        name, nbytes = self._target(op)
         if not nbytes:
             return []
-        rank, offset = self.place(op, where)
-        return [self.span(each, offset, nbytes) for each in (ranks if ranks is not None else [rank])]
+        rank, offset = self.place(op, name)
+        return [self.span(each, offset, nbytes) for each in self._receivers(op, rank)]
 
     def barrier(self, op: Op) -> int:
         """Returns the place of the mbarrier that a copy to shared memory completes on."""
-        words = {"st.async": -1, "red.async": -1, "clusterlaunchcontrol.try_cancel.async": 1}
-        word = form_of(op.inst.opcode).mbar if "tensor" in op.inst.name else words.get(op.inst.name, 3)
-        rank, offset = barrier(self.cluster, op, op.words[word])
+        rank, offset = barrier(self.cluster, op, op["mbar"])
         return rank * self.stride + offset
 
-    def _target(self, op: Op) -> tuple[int, int, Sequence[int] | None]:
-        """Returns the word of the destination, bytes, and CTAs of a multicast."""
-        name, words = op.inst.name, op.words
-        if name in ("st.async", "red.async"):
-            return 0, of_name(op.inst["type"]).nbytes * (len(words) - 2), None
-        if name.startswith("clusterlaunchcontrol"):
-            return 0, RESPONSE_BYTES, range(self.cluster.ranks) if op.inst["multicast"] else None
-        if "tensor" in name:
-            form = form_of(op.inst.opcode)
-            ranks = list(selected(self.cluster, op, words[form.mask])) if form.mask else None
-            return form.shared, self._box(op, form.map) if form.load else 0, ranks
+    def _target(self, op: Op) -> tuple[str, int]:
+        """Returns the operand of the destination in shared memory, and the bytes that each CTA gets."""
+        if "b" in op:
+            return "a", of_name(op.inst["type"]).nbytes * len(op.vector("b"))
+        if "addr" in op:
+            return "addr", RESPONSE_BYTES
         if op.inst["dst"] == "global":
-            return 0, 0, None
-        ranks = list(selected(self.cluster, op, words[4])) if name == "cp.async.bulk" and op.inst["multicast"] else None
-        return 0, words[2] & 0xFFFFFFFF, ranks
+            return "", 0
+        return "dst_mem", self._box(op).nbytes if "map" in op else op["size"] & 0xFFFFFFFF
 
-    def _stored(self, op: Op, form: TensorForm) -> Cells:
+    def _receivers(self, op: Op, rank: int) -> Sequence[int]:
+        """Returns the CTAs that a multicast delivers to, or that of the destination or mbarrier."""
+        if op.inst.has("multicast::cluster::all"):
+            return range(self.cluster.ranks)
+        return list(selected(self.cluster, op, op["mask"])) if "mask" in op else (rank,)
+
+    def _stored_box(self, op: Op) -> Cells:
         """Returns the cells that the store of a box reads: its elements inside the tensor."""
-        box, (rank, offset) = geometry(self.cluster.tensor_map(op, op.words[form.map]).map), self.place(op, form.shared)
-        extents = window(box, coordinates(op)) if box.rank == form.dims else None
+        box, coords, (rank, offset) = self._box(op), coordinates(op), self.place(op, "src_mem")
+        extents = window(box, coords) if box.rank == len(coords) else None
         if extents is None:
             return self.span(rank, offset, box.nbytes)
         phase = offset % box.period
@@ -127,78 +125,48 @@ class Footprints:
         cells: Cells = np.unique((places + (rank * self.stride + offset - phase)) // self.cell)
         return cells[cells < self.shared_cells]
 
-    def _box(self, op: Op, word: int) -> int:
-        return geometry(self.cluster.tensor_map(op, op.words[word]).map).nbytes
+    def _box(self, op: Op) -> Geometry:
+        return geometry(self.cluster.tensor_map(op, op["map"]).map)
 
     def of_tensor_op(self, op: Op) -> TensorCells:
         """Returns the cells of an instruction, cached by its words: a ring of stages repeats them."""
-        key = op.inst.index, op.rank, *op.words
-        found = self.tensor_ops.get(key)
+        found = self.tensor_ops.get(op.key)
         if found is None:
-            found = TensorCells(
-                self.operands(op), self.tensor_reads(op), self.accumulators(op), self.begins(op), self.pipe(op)
-            )
-            self.tensor_ops[key] = found
+            found = self._cells_of_mma(op) if "idesc" in op else self._cells_of_copy(op)
+            self.tensor_ops[op.key] = found
         return found
 
-    def operands(self, op: Op) -> list[Cells]:
-        """Returns the cells of shared memory that an operation of the tensor core reads."""
-        if not op.inst.name.startswith("tcgen05.mma"):
-            return []
-        form, product, base = self._product(op)
-        matrices = [(op.words[2], product.b)] if form.tmem_a else [(op.words[1], product.a), (op.words[2], product.b)]
-        return [self._matrix(word, shape, base) for word, shape in matrices]
+    def _cells_of_copy(self, op: Op) -> TensorCells:
+        """Returns the cells of a copy or shift."""
+        group = int(op.inst["group"][-1])
+        columns = tmem_cp_map(op.inst["shape"], op.inst["multicast"])[1] if "desc" in op else 1
+        base = op.rank & ~(group - 1)
+        written = [self.columns(base + cta, op["taddr"] & 0xFFFF, columns) for cta in range(group)]
+        return TensorCells([], [], written, False, COPIES)
 
-    def _product(self, op: Op) -> tuple[mma.Form, mma.Product, int]:
-        form = mma.form_of(op.inst.opcode, len(op.words), type(op.inst.operands[1]) is nodes.Address)
-        idesc, lane = op.words[3] & 0xFFFFFFFF, op.words[0] >> 16 & 0xFFFF
-        product = mma.product_of(form.kind, form.group, form.ws, form.tmem_a, idesc, lane)
-        return form, product, op.rank & ~(form.group - 1)
+    def _cells_of_mma(self, op: Op) -> TensorCells:
+        """Returns the cells of an MMA. MMAs that add to the same sums in the same shape run in order, in a pipeline of
+        their own (PTX ISA 9.1 section 9.7.16.6); so do copies."""
+        form = mma.form_of(op.inst.opcode, type(op.inst.operand("a")) is nodes.Address)
+        idesc, first = op["idesc"] & 0xFFFFFFFF, op["d"] & 0xFFFF
+        product = mma.product_of(form.kind, form.group, form.ws, form.tmem_a, idesc, op["d"] >> 16 & 0xFFFF)
+        base = op.rank & ~(form.group - 1)
+        shared = [self._matrix(op["b"], product.b, base)]
+        a_cells: list[Cells] = []
+        if form.tmem_a:
+            a = op["a"] & 0xFFFF
+            lanes = {(block.cta, block.lanes.start, block.lanes.stop) for block in product.layout}
+            a_cells = [self._rectangle(base + cta, a, a + mma.A_COLUMNS, low, high) for cta, low, high in sorted(lanes)]
+        else:
+            shared.insert(0, self._matrix(op["a"], product.a, base))
+        sums = [self._block(block, base, first) for block in product.layout]
+        pipe = f"tensor sums of {product.m}x{product.n} at {op['d'] & 0xFFFFFFFF:#x}"
+        return TensorCells(shared, a_cells, sums, not op["enable_input_d"] & 1, pipe)
 
-    def begins(self, op: Op) -> bool:
-        """Whether an MMA begins a sum: its accumulator is overwritten."""
-        if not op.inst.name.startswith("tcgen05.mma"):
-            return False
-        form, _, _ = self._product(op)
-        return not op.words[form.enable] & 1
-
-    def pipe(self, op: Op) -> str:
-        """Returns the name of the operation's pipeline. MMAs that add to the same sums in the same shape run in order
-        (PTX ISA 9.1 section 9.7.16.6), and so do copies."""
-        if not op.inst.name.startswith("tcgen05.mma"):
-            return COPIES
-        _, product, _ = self._product(op)
-        return f"tensor sums of {product.m}x{product.n} at {op.words[0] & 0xFFFFFFFF:#x}"
-
-    def accumulators(self, op: Op) -> list[Cells]:
-        """Returns the cells of tensor memory that an operation writes, in each CTA."""
-        if not op.inst.name.startswith("tcgen05.mma"):
-            group = int(op.inst["group"][-1])
-            columns = 1 if op.inst.name == "tcgen05.shift" else tmem_cp_map(op.inst["shape"], op.inst["multicast"])[1]
-            base = op.rank & ~(group - 1)
-            return [self.columns(base + cta, op.words[0] & 0xFFFF, columns) for cta in range(group)]
-        _, product, base = self._product(op)
-        first = op.words[0] & 0xFFFF
-        return [
-            self._rectangle(
-                base + block.cta,
-                first + block.columns.start,
-                first + block.columns.stop,
-                block.lanes.start,
-                block.lanes.stop,
-            )
-            for block in product.layout
-        ]
-
-    def tensor_reads(self, op: Op) -> list[Cells]:
-        """Returns the cells of an MMA's A in tensor memory, in the lanes of its sums."""
-        if not op.inst.name.startswith("tcgen05.mma"):
-            return []
-        form, product, base = self._product(op)
-        first = op.words[1] & 0xFFFF
-        lanes = {(block.cta, block.lanes.start, block.lanes.stop) for block in product.layout if form.tmem_a}
-        last = first + mma.A_COLUMNS
-        return [self._rectangle(base + cta, first, last, low, high) for cta, low, high in sorted(lanes)]
+    def _block(self, block: Block, base: int, first: int) -> Cells:
+        """Returns the cells of a block of an accumulator that starts at a column."""
+        columns, lanes = block.columns, block.lanes
+        return self._rectangle(base + block.cta, first + columns.start, first + columns.stop, lanes.start, lanes.stop)
 
     def columns(self, rank: int, first: int, count: int) -> Cells:
         """Returns the cells of all lanes of some columns of tensor memory."""
@@ -208,7 +176,7 @@ class Footprints:
         """Returns the cells of a warp's lanes in the columns that a load or store accesses."""
         rank, inside = divmod(warp, self.cluster.per_cta)
         _, columns = tmem_ld_map(inst["shape"], int(inst["num"][1:]), 0)
-        packed = inst["pack" if inst.name == "tcgen05.ld" else "unpack"]
+        packed = inst.has("pack::16b") or inst.has("unpack::16b")
         width = (int(columns.max()) + 1) * (2 if packed else 1)
         first, lane = address & 0xFFFF, 32 * (inside % 4)
         return self._rectangle(rank, first, first + width, lane, lane + 32)
@@ -230,18 +198,15 @@ class Footprints:
 
     def wgmma(self, inst: Inst, rank: int, a: int, b: int) -> list[Cells]:
         """Returns the cells of shared memory that a wgmma reads."""
-        immediates = tuple(int(operand.value) for operand in inst.operands[4:] if isinstance(operand, nodes.Imm))
-        form = wgmma.form_of(inst.opcode, bool(left_registers(inst)), immediates)
+        form = wgmma.form_of(inst.opcode, bool(left_registers(inst)), immediates(inst))
         mask = (1 << 64) - 1
         matrices = [(b & mask, form.b)] if form.a is None else [(a & mask, form.a), (b & mask, form.b)]
         return [self._matrix(word, shape, rank) for word, shape in matrices]
 
     def signals(self, op: Op) -> list[tuple[int, int]]:
         """Returns CTA and offset of every mbarrier that a commit arrives at."""
-        rank, offset = barrier(self.cluster, op, op.words[0])
-        return [
-            (each, offset) for each in (selected(self.cluster, op, op.words[1]) if op.inst["multicast"] else (rank,))
-        ]
+        rank, offset = barrier(self.cluster, op, op["mbar"])
+        return [(each, offset) for each in self._receivers(op, rank)]
 
 
 @lru_cache(maxsize=512)
@@ -259,14 +224,10 @@ def _cells(descriptor: int, shape: Shape, limit: int, base: int, stride: int, ce
 
 
 def _width(inst: Inst) -> int:
-    """Returns the bytes of a lane's access, a vector as a whole."""
-    if inst.name == "cp.async":
-        size = inst.operands[2]
-        return int(size.value) if isinstance(size, nodes.Imm) else 4
-    if inst["space"].startswith(("param", "const", "local", "global")):
+    """Returns the bytes of a lane's access to shared memory, a vector as a whole; CHUNK for other instructions."""
+    if inst.traits.queue == "lane-copy":
+        return inst.number("size", CHUNK)
+    stores = inst.traits.queue == "copy" and inst.find("b") is not None
+    if not (stores or accesses_by_lane(inst)) or inst["space"].startswith(("param", "const", "local", "global")):
         return CHUNK
-    return (
-        max(1, int(inst["vec"][1:] or 1) * bits_of(inst["type"]) // 8)
-        if inst["vec"]
-        else max(1, bits_of(inst["type"]) // 8)
-    )
+    return len(inst.items("b" if inst.find("b") else "d")) * bits_of(inst["type"]) // 8

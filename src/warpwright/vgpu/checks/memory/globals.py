@@ -25,7 +25,7 @@ from warpwright.vgpu.checks.order.order import Order, Strong
 from warpwright.vgpu.checks.rules import RULES
 from warpwright.vgpu.machine.launch import Launch
 from warpwright.vgpu.program.names import Names
-from warpwright.vgpu.program.program import Inst
+from warpwright.vgpu.program.program import Inst, results
 
 __all__ = ["Globals", "Judged"]
 
@@ -43,8 +43,8 @@ def synchronises(insts: list[Inst]) -> bool:
 def exchanges(insts: list[Inst]) -> bool:
     """Whether clusters can learn from one another, by strong accesses of global memory (red returns no value): what
     they do may depend on which runs first."""
-    strong = [(inst.name, kind) for inst in insts if (kind := kind_of(inst)) and kind.scope > WEAK]
-    return any(kind.reads and name != "red" for name, kind in strong) and any(kind.writes for _, kind in strong)
+    strong = [(inst, kind) for inst in insts if (kind := kind_of(inst)) and kind.scope > WEAK]
+    return any(kind.reads and results(inst) for inst, kind in strong) and any(kind.writes for _, kind in strong)
 
 
 class Judged(NamedTuple):
@@ -66,7 +66,7 @@ class Globals:
         self.synchronises = synchronises(launch.insts)
         self.in_turn = self.synchronises or exchanges(launch.insts)
         self.fences = self._both_proxies()
-        self.read_only = np.array([".nc" in inst.opcode for inst in launch.insts], np.bool_)
+        self.read_only = np.array([inst.has("nc") for inst in launch.insts], np.bool_)
         self.judged: dict[bytes, Judged] = {}
         self.digests: dict[int, bytes] = {}
 
@@ -80,24 +80,24 @@ class Globals:
         """Returns the findings in clusters up to the ``last``, the first of those at the same lines."""
         self.digests = {number: digest for number, digest in self.digests.items() if number <= last}
         found: dict[object, Finding] = {}
-        for finding in self._all():
+        for finding in self._findings():
             found.setdefault(finding.lines, finding)
         return list(found.values())
 
-    def _all(self) -> Iterator[Finding]:
+    def _findings(self) -> Iterator[Finding]:
         self.addresses.gather()
         awaited = [self._bytes(array) for array in self.depends]
         also = self.addresses.allocations.of(np.array([low for low, _ in awaited], np.int64))
-        touches = self._known(self.addresses.touches(also))
+        touches = self._judged_touches(self.addresses.touches(also))
         for low, high in awaited:
-            yield from self._too_early(touches.chosen((touches.low < high) & (touches.high > low)))
+            yield from self._dependency_findings(touches.select((touches.low < high) & (touches.high > low)))
         write = self.addresses.writes[touches.inst] & (touches.proxy != MAP)
-        touches = touches.chosen(meeting(touches.low, touches.high, write))
+        touches = touches.select(meeting(touches.low, touches.high, write))
         if not len(touches.low):
             return
         self._number(touches)
         earlier, later = self._pairs(touches)
-        yield from self._judge(touches.chosen(earlier), touches.chosen(later))
+        yield from self._pair_findings(touches.select(earlier), touches.select(later))
 
     def _bytes(self, array: NDArray[Any]) -> tuple[int, int]:
         """Returns the host addresses of an array's first byte on the device and of one past its last."""
@@ -106,29 +106,31 @@ class Globals:
         low = first - array.ctypes.data + span.low
         return low, low + span.high - span.low
 
-    def _too_early(self, touches: Touches) -> Iterator[Finding]:
+    def _dependency_findings(self, touches: Touches) -> Iterator[Finding]:
         """Yields touches by lanes that do not know of the end of earlier launches, one for each instruction."""
         for digest in dict.fromkeys(self.digests[number] for number in np.unique(touches.cluster).tolist()):
             contexts = self.judged[digest].contexts
             here = np.array([self.digests[number] == digest for number in touches.cluster.tolist()], np.bool_)
-            some = touches.chosen(here)
+            some = touches.select(here)
             grid, one = np.full(len(some.low), contexts.grid), np.ones(len(some.low), np.int64)
-            some = some.chosen(~contexts.ordered(_epochs(contexts, some)[2], some.lane, grid, one))
+            some = some.select(~contexts.ordered(_epochs(contexts, some)[2], some.lane, grid, one))
             for at in np.unique(some.inst, return_index=True)[1].tolist() if "grid-dependency" not in self.off else ():
                 text = "an earlier launch may still be writing it"
                 yield Finding(RULES["grid-dependency"], (self._step("accesses", some, at),), text)
 
-    def _known(self, touches: Touches) -> Touches:
+    def _judged_touches(self, touches: Touches) -> Touches:
         """Returns the touches in rows that were judged: an error may have stopped a cluster."""
         rows = {number: self.judged[digest].rows for number, digest in self.digests.items()}
         ends = np.array([rows.get(number, 0) for number in range(max(rows, default=0) + 1)], np.int64)
         inside = touches.cluster < len(ends)
         inside[inside] = touches.row[inside] < ends[touches.cluster[inside]]
-        return touches.chosen(inside)
+        return touches.select(inside)
 
     def _number(self, touches: Touches) -> None:
         """Number the clusters in order, and build the order of their strong accesses."""
-        strong = self._known(self.addresses.strong_accesses()) if self.synchronises else touches.chosen(slice(0))
+        strong = (
+            self._judged_touches(self.addresses.strong_accesses()) if self.synchronises else touches.select(slice(0))
+        )
         self.clusters = np.unique(np.concatenate([touches.cluster, strong.cluster]))
         judged = [self.judged[self.digests[number]] for number in self.clusters.tolist()]
         per_cta = 32 * self.addresses.per_cta
@@ -161,18 +163,18 @@ class Globals:
         scopes = np.array([kind.scope if kind else WEAK for kind in self.kinds], np.int64)
         return np.where(touches.proxy == MAP, WEAK, scopes[touches.inst])
 
-    def _judge(self, first: Touches, second: Touches) -> Iterator[Finding]:
+    def _pair_findings(self, first: Touches, second: Touches) -> Iterator[Finding]:
         bare = ~self._strong_both(first, second) & ~_same_row(first, second)
-        first, second = first.chosen(bare), second.chosen(bare)
+        first, second = first.select(bare), second.select(bare)
         ordered = np.zeros(len(first.low), np.bool_)
         hidden = ordered.copy()
         for chosen, a, b in self._by_clusters(first, second):
-            ordered[chosen] = self._ordered(a, b, first.chosen(chosen), second.chosen(chosen))
+            ordered[chosen] = self._are_ordered(a, b, first.select(chosen), second.select(chosen))
         for proxy in (ASYNC, MAP):
             crossing = np.flatnonzero(ordered & (first.proxy == GENERIC) & (second.proxy == proxy))
-            for part, a, b in self._by_clusters(first.chosen(crossing), second.chosen(crossing)):
+            for part, a, b in self._by_clusters(first.select(crossing), second.select(crossing)):
                 chosen = crossing[part]
-                hidden[chosen] = ~self._fenced(a, b, first.chosen(chosen), second.chosen(chosen), proxy)
+                hidden[chosen] = ~self._are_fenced(a, b, first.select(chosen), second.select(chosen), proxy)
         same, maps = first.cluster == second.cluster, (first.proxy == MAP) | (second.proxy == MAP)
         for rule, which in (
             ("race", ~ordered & same & ~maps),
@@ -181,7 +183,7 @@ class Globals:
             ("tensor-map", (hidden | ~ordered) & maps),
             ("read-only", ordered & (self.read_only[first.inst] | self.read_only[second.inst])),
         ):
-            yield from self._found(rule, first.chosen(which), second.chosen(which))
+            yield from self._rule_findings(rule, first.select(which), second.select(which))
 
     def _strong_both(self, first: Touches, second: Touches) -> Bools:
         """Returns the pairs that are morally strong: no race in either order (PTX ISA 9.1 section 8.7.1)."""
@@ -207,22 +209,22 @@ class Globals:
             if len(group):
                 yield group, *divmod(int(keys[group[0]]), len(stands))
 
-    def _ordered(self, a: int, b: int, first: Touches, second: Touches) -> Bools:
+    def _are_ordered(self, a: int, b: int, first: Touches, second: Touches) -> Bools:
         contexts = self.order.contexts
         columns, values, _ = _epochs(contexts[a], first)
         _, _, known = _epochs(contexts[b], second)
         return self.order.before(a, columns, values, b, known, second.lane)
 
-    def _fenced(self, a: int, b: int, first: Touches, second: Touches, proxy: int) -> Bools:
+    def _are_fenced(self, a: int, b: int, first: Touches, second: Touches, proxy: int) -> Bools:
         """Returns whether fences of a proxy are between accesses that are ordered; tensormap.cp_fenceproxy releases."""
         if proxy == ASYNC:
-            return self._between(a, b, first, second, [each.fences for each in self.order.contexts])
-        names = np.array([inst.name == "tensormap.cp_fenceproxy" for inst in self.launch.insts], np.bool_)
-        released = self._between(a, b, first, second, [each.map_releases for each in self.order.contexts])
-        acquired = self._between(a, b, first, second, [each.map_acquires for each in self.order.contexts])
-        return (released | names[first.inst]) & acquired
+            return self._have_point_between(a, b, first, second, [each.fences for each in self.order.contexts])
+        publishes = np.array([inst.has("tensormap::generic") for inst in self.launch.insts], np.bool_)
+        released = self._have_point_between(a, b, first, second, [each.map_releases for each in self.order.contexts])
+        acquired = self._have_point_between(a, b, first, second, [each.map_acquires for each in self.order.contexts])
+        return (released | publishes[first.inst]) & acquired
 
-    def _between(self, a: int, b: int, first: Touches, second: Touches, points: list[list[Point]]) -> Bools:
+    def _have_point_between(self, a: int, b: int, first: Touches, second: Touches, points: list[list[Point]]) -> Bools:
         """Returns whether one of the points of the two clusters is between accesses that are ordered."""
         contexts = self.order.contexts
         columns, values, _ = _epochs(contexts[a], first)
@@ -239,7 +241,7 @@ class Globals:
                 found[rest] = before & after
         return found
 
-    def _found(self, rule: str, first: Touches, second: Touches) -> Iterator[Finding]:
+    def _rule_findings(self, rule: str, first: Touches, second: Touches) -> Iterator[Finding]:
         """Yields one finding for each pair of instructions."""
         if rule in self.off:
             return

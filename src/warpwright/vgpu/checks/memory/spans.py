@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from warpwright.vgpu.engines.box import Geometry, geometry
 from warpwright.vgpu.engines.op import BoundMap
 from warpwright.vgpu.machine.maps import MAP_BYTES
+from warpwright.vgpu.program.operation import values
 from warpwright.vgpu.program.program import Inst, Register
 
-__all__ = ["Allocations", "Touches", "boxes", "taken"]
+__all__ = ["Allocations", "Touches", "boxes", "bytes_moved"]
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -56,23 +57,21 @@ class Touches(NamedTuple):
     proxy: Ints
     unit: Ints
 
-    def chosen(self, which: Bools | Ints | slice) -> Touches:
+    def select(self, which: Bools | Ints | slice) -> Touches:
         return Touches(*(part[which] for part in self))
 
 
-def taken(inst: Inst, words: Ints) -> Ints:
+def bytes_moved(inst: Inst, records: Ints) -> Ints:
     """Returns the bytes that linear copies move: of cp.async those of its source, of tensormap instructions the map."""
-    if inst.name.startswith("tensormap."):
-        return np.full(len(words), MAP_BYTES)
-    size: Ints = words[:, 2] & 0xFFFF_FFFF
-    more = inst.operands[3:4]
-    if inst.name != "cp.async" or not more or (inst["hint"] and len(inst.operands) == 4):
+    if "size" not in inst.columns:
+        return np.full(len(records), MAP_BYTES)
+    size: Ints = values(inst, records, "size")[:, 0] & 0xFFFF_FFFF
+    source = inst.find("src_size")
+    if source is None:
         return size
-    if isinstance(more[0], Register) and more[0].bits == 1:
-        size[words[:, 3] != 0] = 0
-        return size
-    np.minimum(size, words[:, 3] & 0xFFFF_FFFF, out=size)
-    return size
+    of_source = values(inst, records, "src_size")[:, 0]
+    ignored = isinstance(source, Register) and source.bits == 1
+    return np.where(of_source != 0, 0, size) if ignored else np.minimum(size, of_source & 0xFFFF_FFFF)
 
 
 def boxes(bound: BoundMap, coords: Ints) -> tuple[Ints, Ints, Ints]:

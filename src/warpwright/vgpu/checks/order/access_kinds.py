@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from warpwright.types import of_name
-from warpwright.vgpu.engines.tensor_copy import form_of
 from warpwright.vgpu.program.program import Inst
 
 __all__ = [
-    "ASYNC",
-    "CLUSTER",
-    "CTA",
-    "DEVICE",
-    "GENERIC",
-    "MAP",
-    "OF_LANES",
-    "SYSTEM",
-    "WEAK",
-    "Kind",
-    "fence_of",
-    "kind_of",
-]
+    "ASYNC", "CLUSTER", "CTA", "DEVICE", "GENERIC", "MAP", "SYSTEM", "WEAK", "Kind", "accesses_by_lane", "fence_of",
+    "global_operand", "kind_of",
+]  # fmt: skip
 
 GENERIC, ASYNC, MAP = range(3)  # proxies: of threads, of engines, of tensor maps
 WEAK, CTA, CLUSTER, DEVICE, SYSTEM = range(5)  # scopes of strong operations; a weak one has none
 _SCOPES = {"cta": CTA, "cluster": CLUSTER, "gpu": DEVICE, "sys": SYSTEM, "gl": DEVICE}
-OF_LANES = ("ld", "ldu", "ld.mmio", "st", "st.mmio", "atom", "red")
-_TENSOR = ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor")
-_LINEAR = ("cp.async.bulk", "cp.reduce.async.bulk")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,51 +32,65 @@ class Kind:
     releases: bool = False
 
 
+def accesses_by_lane(inst: Inst) -> bool:
+    """Whether each lane of a warp accesses memory at an address of its own."""
+    return bool(inst.traits.access) and not inst.form.collective
+
+
 def kind_of(inst: Inst) -> Kind | None:
     """Returns what an instruction may do to global memory, None for nothing."""
-    if inst.name in OF_LANES:
-        return _lanes(inst)
-    if inst.name == "cp.async":
-        return Kind(True, False)
-    if inst.name == "tensormap.replace":
-        return None if inst["space"].startswith("shared") else Kind(True, True)
-    if inst.name == "tensormap.cp_fenceproxy":
-        return Kind(False, True, releases=True)
-    if inst.name in _TENSOR:
-        load = form_of(inst.opcode).load
-        return Kind(load, not load, DEVICE if inst.name == _TENSOR[1] else WEAK, 0, ASYNC)
-    if inst.name in _LINEAR:
-        reduces = inst.name == _LINEAR[1]
-        unit = of_name(inst["type"]).nbytes if reduces else 1
-        into = inst["dst"] == "global"
-        return Kind(inst["src"] == "global", into, DEVICE if reduces and into else WEAK, unit, ASYNC)
-    return None
+    kind = _by_lane if accesses_by_lane(inst) else _KINDS.get(inst.name)
+    return kind(inst) if kind else None
 
 
-def _lanes(inst: Inst) -> Kind | None:
+def global_operand(inst: Inst, kind: Kind) -> str:
+    """Returns the name of the address in global memory of a linear operation, "" if the operation has none."""
+    return "addr" if inst.find("addr") else "dst_mem" if kind.writes else "src_mem" if kind.reads else ""
+
+
+def _by_lane(inst: Inst) -> Kind | None:
     """Returns the kind of a thread's access. A volatile access is relaxed in system scope, an atomic one in device
     scope (sections 8.4 and 9.7.13.5)."""
     if inst["space"].startswith(("shared", "local", "param", "const")):
         return None
-    words = inst.opcode.split(".")
-    atomic = inst.name in ("atom", "red")
-    semantics = inst["sem"]
-    scope = _SCOPES.get(inst["scope"], DEVICE if atomic else WEAK)
-    if semantics == "volatile" or "mmio" in words:
-        scope = SYSTEM
+    access = inst.traits.access
+    semantics, scope = (inst[slot] if slot in inst.form.slots else "" for slot in ("sem", "scope"))
+    default = DEVICE if access == "update" else WEAK
     return Kind(
-        reads=inst.name not in ("st", "st.mmio"),
-        writes=not inst.name.startswith("ld"),
-        scope=scope,
+        reads=access != "write",
+        writes=access != "read",
+        scope=SYSTEM if semantics == "volatile" or inst.has("mmio") else _SCOPES.get(scope, default),
         unit=of_name(inst["type"]).nbytes,
         acquires=semantics in ("acquire", "acq_rel"),
         releases=semantics in ("release", "acq_rel"),
     )
 
 
+def _bulk(inst: Inst) -> Kind:
+    """Returns the kind of a bulk copy or reduction, linear or of a box."""
+    into, reduces = inst["dst"] == "global", "op" in inst.form.slots
+    unit = 0 if inst.find("map") else of_name(inst["type"]).nbytes if reduces else 1
+    return Kind(inst["src"] == "global", into, DEVICE if reduces and into else WEAK, unit, ASYNC)
+
+
+_KINDS: dict[str, Callable[[Inst], Kind | None]] = {
+    "cp.async": lambda _: Kind(True, False),
+    "cp.async.bulk": _bulk,
+    "cp.async.bulk.tensor": _bulk,
+    "cp.reduce.async.bulk": _bulk,
+    "cp.reduce.async.bulk.tensor": _bulk,
+    "tensormap.replace": lambda inst: None if inst["space"].startswith("shared") else Kind(True, True),
+    "tensormap.cp_fenceproxy": lambda _: Kind(False, True, releases=True),
+}
+_FENCES = {  # the slot of the scope
+    "membar": "level",
+    "fence": "scope",
+    "fence.proxy.tensormap::generic": "scope",
+    "tensormap.cp_fenceproxy": "scope",
+}
+
+
 def fence_of(inst: Inst) -> int:
     """Returns the scope of a fence, WEAK if the instruction is no fence or has no scope."""
-    if inst.name == "membar":
-        return _SCOPES.get(inst["level"], WEAK)
-    fences = inst.name in ("fence", "fence.proxy.tensormap::generic", "tensormap.cp_fenceproxy")
-    return _SCOPES.get(inst["scope"], WEAK) if fences else WEAK
+    slot = _FENCES.get(inst.name)
+    return _SCOPES.get(inst[slot], WEAK) if slot else WEAK

@@ -6,28 +6,22 @@ An edge is an instruction that lanes may execute after their own wait, as far as
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from warpwright.ptx import nodes
 from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES
 from warpwright.vgpu.checks.stuck.wait_forms import Forms, Places, definitions
 from warpwright.vgpu.checks.stuck.waits import GATHERS, NOWHERE, SPINS, Wait, waits
 from warpwright.vgpu.jit.state import WAIT_BAR, WAIT_CLUSTER, WAIT_MBARRIER, WAIT_SERVICE, WAIT_WGMMA
 from warpwright.vgpu.machine.cluster import Cluster
 from warpwright.vgpu.program.names import APART, WHOLE, Names, Variables
-from warpwright.vgpu.program.program import Inst, Operand
+from warpwright.vgpu.program.program import Inst
 
 __all__ = ["Edge", "Graph", "brings_bytes"]
 
-ARRIVES = ("mbarrier.arrive", "tcgen05.commit", "cp.async.mbarrier.arrive")
-_BYTES = {
-    "cp.async.bulk.tensor": 2, "cp.async.bulk": 3, "cp.reduce.async.bulk": 3, "st.async": -1, "red.async": -1,
-    "clusterlaunchcontrol.try_cancel.async": 1, "mbarrier.complete_tx": 0,
-}  # fmt: skip
-_NAMED = ("bar.", "barrier.sync", "barrier.arrive", "barrier.red", "barrier.cta.")
+_FREES = {"setmaxnreg": "dec", "tcgen05.alloc": "dealloc"}  # a modifier of the service that ends the wait of another
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +35,21 @@ class Edge:
 
 def brings_bytes(inst: Inst) -> bool:
     """Whether an instruction delivers bytes that an mbarrier counts."""
-    where = _BYTES.get(inst.name)
-    return where is not None and "bulk_group" not in inst.opcode and len(inst.operands) > where
+    return "complete_tx" in inst.opcode
 
 
-def _barrier(inst: Inst) -> Operand:
-    """The mbarrier operand of an arrival, a wait or a copy."""
-    if inst.name in _BYTES:
-        return inst.operands[_BYTES[inst.name]]
-    return next(operand for operand in inst.operands if isinstance(operand, nodes.Address))
+def _arrives(inst: Inst) -> bool:
+    """Whether an instruction arrives on an mbarrier, or delivers bytes for it."""
+    return "arrive" in inst.opcode or brings_bytes(inst)
+
+
+def _is_named(inst: Inst) -> bool:
+    """Whether an instruction is one of a named barrier."""
+    return inst.traits.queue == "barrier" and inst.find("a") is not None
+
+
+def _arrives_at_cluster(inst: Inst) -> bool:
+    return inst.traits.queue == "barrier" and inst.has("cluster") and not inst.traits.blocks
 
 
 class Graph:
@@ -64,11 +64,11 @@ class Graph:
         self.found: dict[Wait, list[Edge]] = {}
         self.known: dict[int, Forms] = {}
         self.ahead: dict[tuple[int, int], dict[int, Inst]] = {}
-        tests = ("mbarrier.try_wait", "mbarrier.test_wait", *ARRIVES)
-        self.signals = [inst for inst in self.program.insts if inst.name.startswith(tests) or brings_bytes(inst)]
-        found = {places.start for inst in self.signals if (places := self._forms(0).places(_barrier(inst)))}
-        self.starts = sorted(found)
-        self.waits = [self._tested(wait) if wait.kind == SPINS else wait for wait in self.waits]
+        users = [inst for inst in self.program.insts if inst.find("mbar")]
+        self.signals = [inst for inst in users if _arrives(inst) or "wait" in inst.name]
+        found = [self._forms(0).places(inst.operand("mbar")) for inst in self.signals]
+        self.starts = sorted({places.start for places in found if places})
+        self.waits = [self._with_mbarrier(wait) if wait.kind == SPINS else wait for wait in self.waits]
 
     def _forms(self, lane: int) -> Forms:
         """Returns the forms of registers in a lane of the cluster."""
@@ -84,15 +84,15 @@ class Graph:
         """Returns the instructions that a lane may execute from a block on."""
         key = lane, block
         if key not in self.ahead:
-            self.ahead[key] = self._forms(lane).reached(block)
+            self.ahead[key] = self._forms(lane).reachable(block)
         return self.ahead[key]
 
-    def _tested(self, wait: Wait) -> Wait:
+    def _with_mbarrier(self, wait: Wait) -> Wait:
         """Returns a spin with the mbarrier that it tests, if there is one."""
         lane, blocks = wait.lanes[0], {inst.index: block.index for block in self.program.blocks for inst in block.insts}
         for inst in self.signals:
             if "wait" in inst.name and inst.index in self._ahead(lane, wait.block):
-                places = self._forms(lane).places(_barrier(inst))
+                places = self._forms(lane).places(inst.operand("mbar"))
                 back = wait.inst.index in self._ahead(lane, blocks[inst.index])
                 if back and places and places.rank is not None and not places.strided:
                     return replace(wait, inst=inst, target=places.rank * self.cluster.shared_stride + places.start)
@@ -119,7 +119,7 @@ class Graph:
             for inst in self._releases(wait, other)
         ]
         if awaited:
-            found += [Edge(inst, lane // 32 // self.cluster.per_cta, None) for lane in self._gone()
+            found += [Edge(inst, lane // 32 // self.cluster.per_cta, None) for lane in self._exited_lanes()
                       for inst in self.signalling(lane, 0, wait)]  # fmt: skip
         return list({(edge.inst.index, edge.rank, edge.by): edge for edge in found}.values())
 
@@ -131,32 +131,30 @@ class Graph:
                 yield from self.signalling(lane, other.block, wait)
             case k if k == WAIT_BAR:
                 if (other.kind, other.target) != (WAIT_BAR, wait.target) or other.warps & wait.warps:
-                    yield from self._first(lane, other.block, _NAMED)
+                    yield from self._first(lane, other.block, _is_named)
             case k if k == WAIT_CLUSTER:
                 barrier = self.cluster.cluster_barrier
                 late = barrier.owed[lane // 32, lane % 32] != barrier.phase
-                yield from self._first(lane, other.block, ("barrier.cluster.arrive",)) if late else ()
+                yield from self._first(lane, other.block, _arrives_at_cluster) if late else ()
             case k if k in (GATHERS, WAIT_WGMMA):
                 apart = other.warps & wait.warps if wait.kind == GATHERS else other.warps
                 yield from (i for i in [other.inst] if apart)
             case k if k == WAIT_SERVICE:
-                names = {"setmaxnreg": "setmaxnreg", "tcgen05.alloc": "tcgen05.dealloc"}
-                freeing = names.get(wait.inst.name, "")
-                ahead = self._ahead(lane, other.block).values()
-                yield from (i for i in ahead if i.name == freeing and i["action"] != "inc")
+                word, ahead = _FREES.get(wait.inst.name, ""), self._ahead(lane, other.block).values()
+                yield from (i for i in ahead if i.traits.queue == "service" and i.has(word))
 
-    def _first(self, lane: int, block: int, names: tuple[str, ...]) -> list[Inst]:
-        """Returns the first instruction of some kinds that a lane may execute."""
+    def _first(self, lane: int, block: int, kind: Callable[[Inst], bool]) -> list[Inst]:
+        """Returns the first instruction of a kind that a lane may execute."""
         ahead = self._ahead(lane, block)
-        return [ahead[index] for index in sorted(ahead) if ahead[index].name.startswith(names)][:1]
+        return [ahead[index] for index in sorted(ahead) if kind(ahead[index])][:1]
 
     def signalling(self, lane: int, block: int, wait: Wait) -> Iterator[Inst]:
         """Yields the instructions ahead of a lane that arrive on the mbarrier of a wait or deliver bytes for it."""
         ahead = self._ahead(lane, block)
         rank, offset = divmod(wait.target, self.cluster.shared_stride)
         for inst in self.signals:
-            if inst.index in ahead and (inst.name.startswith(ARRIVES) or brings_bytes(inst)):
-                places = self._forms(lane).places(_barrier(inst))
+            if inst.index in ahead and _arrives(inst):
+                places = self._forms(lane).places(inst.operand("mbar"))
                 if places and "multicast" in inst.opcode:  # in CTAs that the text may not show
                     places = replace(places, rank=None)
                 if places and self._matches(places, rank, offset):
@@ -186,12 +184,12 @@ class Graph:
         first = rank * self.cluster.per_cta * 32
         for inst in self.signals:
             word = self.names.barriers.get(inst.index)
-            places = self._forms(first).places(_barrier(inst)) if word else None
+            places = self._forms(first).places(inst.operand("mbar")) if word else None
             if word and places and self._matches(places, rank, offset):
                 return f"{word}[{(offset - places.start) // BARRIER_BYTES}]" if places.strided else word
         return self.variables.name(offset) or f"the mbarrier at 0x{offset:x}"
 
-    def _gone(self) -> list[int]:
+    def _exited_lanes(self) -> list[int]:
         """Returns an exited lane of every warp that has one."""
         cluster = self.cluster
         found = []
@@ -204,11 +202,11 @@ class Graph:
     def cycle(self) -> list[Wait]:
         """Returns the shortest cycle of waits, in order; empty if there is none."""
         after = {wait: [edge.by for edge in self.edges(wait) if edge.by] for wait in self.waits}
-        found = [path for wait in self.waits if (path := _round(wait, after))]
+        found = [path for wait in self.waits if (path := _shortest_cycle(wait, after))]
         return min(found, key=len, default=[])
 
 
-def _round(start: Wait, after: dict[Wait, list[Wait]]) -> list[Wait]:
+def _shortest_cycle(start: Wait, after: dict[Wait, list[Wait]]) -> list[Wait]:
     """Returns the shortest path from a wait back to itself."""
     ways, seen = [[start]], {start}
     for way in ways:

@@ -13,7 +13,7 @@ from warpwright.vgpu.machine import faults
 
 __all__ = ["repair"]
 
-Pattern = Callable[["Knowledge", Graph, Wait], str]
+Pattern = Callable[[Knowledge, Graph, Wait], str]
 
 
 def repair(known: Knowledge, graph: Graph, cycle: list[Wait]) -> str:
@@ -23,7 +23,7 @@ def repair(known: Knowledge, graph: Graph, cycle: list[Wait]) -> str:
             text = pattern(known, graph, wait) if wait.kind == kind else ""
             if text:
                 return text
-    return _broken(known, graph, cycle) if cycle else ""
+    return _break_cycle(known, graph, cycle) if cycle else ""
 
 
 def _mbarrier(known: Knowledge, wait: Wait) -> Mbarrier | None:
@@ -42,17 +42,17 @@ def _same_parity(known: Knowledge, graph: Graph, wait: Wait) -> str:
         return ""
     name = graph.name(wait.target)
     return (
-        f"wait for the other parity of {name} each time round: here parity {wait.parity} was waited for twice, which "
-        "passes at once while the next phase is open"
+        f"alternate the parity of the waits for {name}: two in a row wait for parity {wait.parity}, and the second "
+        "passes at once"
     )
 
 
-def _twice(known: Knowledge, graph: Graph, wait: Wait) -> str:
+def _passed_twice(known: Knowledge, graph: Graph, wait: Wait) -> str:
     """Some wait passed twice for one phase: it never waits for the next."""
     for place, mbarrier in known.mbarriers.items():
         if mbarrier.repeated >= 0:
-            other = f"wait for the other parity of {graph.name(place)} each time round"
-            return f"let {graph.at(mbarrier.repeated)} {other}: it passed twice for one phase"
+            at = graph.at(mbarrier.repeated)
+            return f"alternate the parity of the waits for {graph.name(place)} at {at}: two passed for one phase"
     return ""
 
 
@@ -67,12 +67,12 @@ def _every_lane(known: Knowledge, graph: Graph, wait: Wait) -> str:
     ):
         return ""
     return (
-        f"let one thread arrive at {graph.name(wait.target)} (elect_one), or initialise it with the number of those "
-        f"who do: each lane ended a phase of {mbarrier.expected}"
+        f"let one thread arrive at {graph.name(wait.target)} (elect_one), or initialise it with the number of threads "
+        f"that arrive: each lane ended a phase of {mbarrier.expected}"
     )
 
 
-def _overtaken(known: Knowledge, graph: Graph, wait: Wait) -> str:
+def _missed_phase(known: Knowledge, graph: Graph, wait: Wait) -> str:
     """The phase that the lane waited for ended, and the next phase too, before the lane tested it."""
     mbarrier, lane = _mbarrier(known, wait), wait.lanes[0]
     if mbarrier is None:
@@ -81,7 +81,8 @@ def _overtaken(known: Knowledge, graph: Graph, wait: Wait) -> str:
     if lane not in mbarrier.late and (mbarrier.phase < due + 2 or due & 1 != wait.parity):
         return ""
     name = graph.name(wait.target)
-    return f"let {graph.who(wait)} be heard of before phase {due + 1} of {name} can end: it had ended when it looked"
+    late = f"phase {due + 1} had ended when {graph.who(wait)} tested phase {due}"
+    return f"let phase {due + 1} of {name} end only after {graph.who(wait)} has seen phase {due} end: {late}"
 
 
 def _too_many_bytes(known: Knowledge, graph: Graph, wait: Wait) -> str:
@@ -89,13 +90,13 @@ def _too_many_bytes(known: Knowledge, graph: Graph, wait: Wait) -> str:
     mbarrier = _mbarrier(known, wait)
     if pending or nbytes <= 0 or mbarrier is None:
         return ""
-    name, came = graph.name(wait.target), sum(each.complete for each in mbarrier.operations)
+    name, copied = graph.name(wait.target), sum(each.complete for each in mbarrier.operations)
     astray = [place for place, other in known.mbarriers.items() if other.bytes < 0]
     if astray:
-        return f"count the bytes of the copy at {name}: {graph.name(astray[0])} has got some that none expected"
-    if came:
-        return f"expect {came:,} bytes at {name}, as many as are copied: {came + nbytes:,} are expected"
-    return f"issue the copy of the {nbytes:,} bytes that {name} expects, and let it count them there"
+        return f"count the bytes of the copy at {name}: {graph.name(astray[0])} received bytes that it does not expect"
+    if copied:
+        return f"expect {copied:,} bytes at {name}, as many as are copied: {copied + nbytes:,} are expected"
+    return f"issue the copy of the {nbytes:,} bytes that {name} expects, with {name} as its mbarrier"
 
 
 def _unexpected_bytes(known: Knowledge, graph: Graph, wait: Wait) -> str:
@@ -105,7 +106,7 @@ def _unexpected_bytes(known: Knowledge, graph: Graph, wait: Wait) -> str:
     return f"expect the {-nbytes:,} bytes at {graph.name(wait.target)} (mbarrier.arrive.expect_tx) in their phase"
 
 
-def _nobody(known: Knowledge, graph: Graph, wait: Wait) -> str:
+def _no_arrival(known: Knowledge, graph: Graph, wait: Wait) -> str:
     pending, _ = _bytes(known, wait)
     if not pending or graph.edges(wait):
         return ""
@@ -113,95 +114,98 @@ def _nobody(known: Knowledge, graph: Graph, wait: Wait) -> str:
     mbarrier = _mbarrier(known, wait)
     if mbarrier is not None and (mbarrier.operations or mbarrier.ends):
         return ""
-    return f"let somebody arrive at {name}: an mbarrier.arrive of threads, the commit of asynchronous operations"
+    return f"arrive at {name}: threads with mbarrier.arrive, asynchronous operations with a commit"
 
 
-def _gone(known: Knowledge, graph: Graph, wait: Wait) -> str:
+def _exited(known: Knowledge, graph: Graph, wait: Wait) -> str:
     """All threads that would arrive have exited."""
     pending, _ = _bytes(known, wait)
     edges, mbarrier = graph.edges(wait), _mbarrier(known, wait)
     if not pending or mbarrier is None or any(edge.by for edge in edges):
         return ""
-    name, came = graph.name(wait.target), sum(each.count for each in mbarrier.operations)
-    if came and not mbarrier.phase:
-        return f"initialise {name} with a count of {came}, as many as arrive, or let {pending} more arrive"
+    name, arrived = graph.name(wait.target), sum(each.count for each in mbarrier.operations)
+    if arrived and not mbarrier.phase:
+        return f"initialise {name} with a count of {arrived}, as many as arrive, or let {pending} more arrive"
     if not edges:
         return ""
     gone = graph.at(edges[0].inst.index).partition(" (")[0]
     if mbarrier.phase:
-        return f"let {gone} go round as often as {graph.who(wait)}: it has exited after phase {mbarrier.phase - 1}"
-    return f"let {gone} arrive at {name} before its threads exit, whichever way its branches go"
+        return f"let {gone} run as many iterations as {graph.who(wait)}: it exits after phase {mbarrier.phase - 1}"
+    return f"let {gone} arrive at {name} before its threads exit, on every path through its branches"
 
 
-def _divided(known: Knowledge, graph: Graph, wait: Wait) -> str:
+def _divided_warp(known: Knowledge, graph: Graph, wait: Wait) -> str:
     """Lanes of a warp wait at a named barrier while other lanes of the warp wait elsewhere."""
     if any(other.warps & wait.warps and other is not wait for other in graph.waits):
         warp = wait.lanes[0] // 32 % known.cluster.per_cta
-        return f"let all lanes of warp {warp} come to barrier {wait.target}: move it out of the branch"
+        return f"let all lanes of warp {warp} execute barrier {wait.target}: move it out of the branch"
     return ""
 
 
-def _short(known: Knowledge, graph: Graph, wait: Wait) -> str:
+def _missing_threads(known: Knowledge, graph: Graph, wait: Wait) -> str:
     """No other thread can arrive at a named barrier, or those that could wait at another barrier."""
-    comers = [edge.by for edge in graph.edges(wait) if edge.by]
-    others = [each for each in comers if each.kind == WAIT_BAR and each.target != wait.target]
+    arrivers = [edge.by for edge in graph.edges(wait) if edge.by]
+    others = [each for each in arrivers if each.kind == WAIT_BAR and each.target != wait.target]
     if others:
         return (
-            f"let the same threads come to barriers {wait.target} and {others[0].target} in the same order, or give "
-            "each barrier the number of those who do come"
+            f"let the same threads execute barriers {wait.target} and {others[0].target} in the same order, or give "
+            "each barrier the number of threads that arrive at it"
         )
-    if comers:
+    if arrivers:
         return ""
-    came = known.cluster.named_barriers.bars[wait.rank][wait.target].arrived
-    return f"give barrier {wait.target} the {came} threads that come to it, or let the others come"
+    arrived = known.cluster.named_barriers.bars[wait.rank][wait.target].arrived
+    return f"give barrier {wait.target} the {arrived} threads that arrive at it, or let the others arrive"
 
 
-def _apart(known: Knowledge, graph: Graph, wait: Wait) -> str:
+def _split_warp(known: Knowledge, graph: Graph, wait: Wait) -> str:
     others = [each for each in graph.waits if each.warps & wait.warps and each is not wait]
-    return "let all lanes that the mask names come to the instruction, or name those that do" if others else ""
+    return "let all lanes of the mask execute the instruction, or remove the others from the mask" if others else ""
 
 
-def _circling(known: Knowledge, graph: Graph, wait: Wait) -> str:
+def _polling(known: Knowledge, graph: Graph, wait: Wait) -> str:
     if wait.target != NOWHERE:
         return ""
-    return "write what the loop asks for in a thread that need not wait for this one"
+    return "write what the loop tests from a thread that does not wait for this one"
 
 
 def _service(known: Knowledge, graph: Graph, wait: Wait) -> str:
-    if wait.inst.name == "setmaxnreg":
-        return "let warps that need fewer registers give them up (setmaxnreg.dec) before others ask for more"
-    return "free tensor memory (tcgen05.dealloc) before more is allocated, ask for less, and in both CTAs of a pair"
+    return _SERVICES.get(wait.inst.name, "")
 
 
 def _cluster(known: Knowledge, graph: Graph, wait: Wait) -> str:
-    comers = [edge.by for edge in graph.edges(wait) if edge.by]
-    if not comers:
+    arrivers = [edge.by for edge in graph.edges(wait) if edge.by]
+    if not arrivers:
         return ""
-    cta = known.cta(comers[0].rank)
+    cta = known.cta(arrivers[0].rank)
     return f"let CTA {cta} arrive at the cluster's barrier (barrier.cluster) before it waits"
 
 
-def _broken(known: Knowledge, graph: Graph, cycle: list[Wait]) -> str:
+def _break_cycle(known: Knowledge, graph: Graph, cycle: list[Wait]) -> str:
     """A cycle: in the first phase the role that starts need not wait; later, a role must arrive before it waits."""
     mbarriers = [_mbarrier(known, wait) for wait in cycle if wait.kind == WAIT_MBARRIER]
     if len(mbarriers) == len(cycle) and all(each is not None and not each.phase for each in mbarriers):
-        return "let the one that begins pass its first wait: of a fresh mbarrier parity 1 passes at once, 0 waits"
-    return "break the cycle: let one of them arrive, or commit, before it waits"
+        return "let the role that starts pass its first wait: on a fresh mbarrier parity 1 passes, parity 0 waits"
+    return "break the cycle: let one of the roles arrive, or commit, before it waits"
 
 
+_SERVICES = {
+    "setmaxnreg": "let warps that need fewer registers release them (setmaxnreg.dec) before others request more",
+    "tcgen05.alloc": "free tensor memory (tcgen05.dealloc) before more is allocated, in both CTAs of a pair, or "
+    "allocate fewer columns",
+}
 _PATTERNS: tuple[tuple[int, Pattern], ...] = (
-    (WAIT_BAR, _divided),
+    (WAIT_BAR, _divided_warp),
     (WAIT_MBARRIER, _same_parity),
     (WAIT_MBARRIER, _every_lane),
-    (WAIT_MBARRIER, _twice),
-    (WAIT_MBARRIER, _overtaken),
+    (WAIT_MBARRIER, _passed_twice),
+    (WAIT_MBARRIER, _missed_phase),
     (WAIT_MBARRIER, _too_many_bytes),
     (WAIT_MBARRIER, _unexpected_bytes),
-    (WAIT_MBARRIER, _nobody),
-    (WAIT_MBARRIER, _gone),
-    (WAIT_BAR, _short),
+    (WAIT_MBARRIER, _no_arrival),
+    (WAIT_MBARRIER, _exited),
+    (WAIT_BAR, _missing_threads),
     (WAIT_SERVICE, _service),
     (WAIT_CLUSTER, _cluster),
-    (GATHERS, _apart),
-    (SPINS, _circling),
+    (GATHERS, _split_warp),
+    (SPINS, _polling),
 )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from warpwright.ptx import nodes
 from warpwright.vgpu.jit.state import RANK_SHIFT, SHARED_WINDOW
-from warpwright.vgpu.program.program import Inst, Operand, Program, Register, Symbol, mentions
+from warpwright.vgpu.program.program import Inst, Operand, Program, Register, Symbol, mentions, targets
 
 __all__ = ["Form", "Forms", "Places", "definitions"]
 
@@ -99,10 +99,10 @@ class Forms:
             return _UNKNOWN if value is None else Form(value, based=True)
         if register.name not in self.known_forms:
             self.known_forms[register.name] = _UNKNOWN
-            self.known_forms[register.name] = self._defined(register.name)
+            self.known_forms[register.name] = self._definition(register.name)
         return self.known_forms[register.name]
 
-    def _defined(self, name: str) -> Form:
+    def _definition(self, name: str) -> Form:
         """Returns the form by a register's definitions: its start and its steps, if some definitions step it."""
         definitions = self.defined.get(name, [])
         stepped = [inst for inst in definitions if name in mentions(inst)[0]]
@@ -117,30 +117,30 @@ class Forms:
 
     def _step(self, name: str, inst: Inst) -> Iterator[int]:
         """Yields the constants by which an instruction steps its own result."""
-        own, *others = inst.operands[1:3] if inst.name in ("add", "sub") else (None, None)
-        if isinstance(own, Register) and own.name == name and isinstance(others[0], nodes.Imm):
-            yield abs(int(others[0].value))
-        else:
-            yield 1
+        own, by = inst.named("a", "b") if inst.name in ("add", "sub") else (None, None)
+        known = isinstance(own, Register) and own.name == name and isinstance(by, nodes.Imm)
+        yield abs(inst.number("b")) if known else 1
 
     def _result(self, inst: Inst) -> Form:
-        operands = inst.operands[1:]
-        if isinstance(inst.operands[0], nodes.Pair):
-            return _UNKNOWN
         match inst.name:
-            case "mov" | "cvt" | "cvta" | "cvta.to":
-                return self.of(operands[0])
-            case "add" | "sub" if len(operands) == 2:
-                return _sum(self.of(operands[0]), self.of(operands[1]), 1 if inst.name == "add" else -1)
+            case "mov" | "cvt" | "cvta":
+                return self.of(inst.operand("a"))
+            case "add" | "sub":
+                a, b = self._inputs(inst)
+                return _sum(a, b, 1 if inst.name == "add" else -1)
             case "mul" if inst["mode"] in ("lo", "wide"):
-                return _product(self.of(operands[0]), self.of(operands[1]))
+                return _product(*self._inputs(inst))
             case "mad" if inst["mode"] in ("lo", "wide"):
-                return _sum(_product(self.of(operands[0]), self.of(operands[1])), self.of(operands[2]))
-            case "shl" | "shr" | "and" | "or" | "xor" | "not" | "setp":
-                return self._bits(inst, [self.of(operand) for operand in operands])
+                a, b, c = self._inputs(inst)
+                return _sum(_product(a, b), c)
+            case "shl" | "shr" | "and" | "or" | "xor" | "not" | "setp" if inst.find("q") is None:
+                return self._bits(inst, self._inputs(inst))
             case "mapa":
-                return self._mapped(*(self.of(operand) for operand in operands[:2]))
+                return self._mapa(*self._inputs(inst))
         return _UNKNOWN
+
+    def _inputs(self, inst: Inst) -> list[Form]:
+        return [self.of(operand) for operand in map(inst.find, "abc") if operand is not None]
 
     def _bits(self, inst: Inst, forms: list[Form]) -> Form:
         if inst.name == "shl" and forms[1].known:
@@ -153,12 +153,12 @@ class Forms:
             return _UNKNOWN
         a, b = forms[0].constant & _WORD, forms[-1].constant & _WORD
         if inst.name == "setp":
-            return _compared(inst, a, b, len(forms))
+            return _setp(inst, a, b, len(forms))
         flipped = 1 - (a & 1) if inst["type"] == "pred" else a ^ _WORD
         word = {"shr": a >> min(b, 31), "and": a & b, "or": a | b, "xor": a ^ b, "not": flipped}[inst.name]
         return Form(word, based=True)
 
-    def _mapped(self, address: Form, rank: Form) -> Form:
+    def _mapa(self, address: Form, rank: Form) -> Form:
         steps = address.steps | (frozenset() if rank.known else {1 << RANK_SHIFT})
         return Form(
             (rank.constant << RANK_SHIFT if rank.known else 0) | address.constant & _OFFSET, steps, address.based
@@ -174,7 +174,7 @@ class Forms:
         strided = any(step < 1 << RANK_SHIFT for step in form.steps)
         return Places(None if apart else address >> RANK_SHIFT, address & _OFFSET, strided)
 
-    def reached(self, block: int) -> dict[int, Inst]:
+    def reachable(self, block: int) -> dict[int, Inst]:
         """Returns the instructions that the thread may execute from the start of a block on, by their numbers."""
         blocks, todo, seen = self.program.blocks, [block], set[int]()
         found: dict[int, Inst] = {}
@@ -192,19 +192,12 @@ class Forms:
 
     def _after(self, number: int) -> list[int]:
         last = self.program.blocks[number].insts[-1:]
-        if not last or last[0].name.split(".")[0] not in ("bra", "brx", "ret", "exit", "trap"):
+        if not last or not last[0].traits.jumps:
             return [number + 1]
         (inst,) = last
         guard = Form(1, based=True) if inst.guard is None else self.of(inst.guard)
-        labels = [part for operand in inst.operands for part in _labels(operand)]
-        taken = labels if not guard.known or guard.constant & 1 else []
+        taken = targets(inst) if not guard.known or guard.constant & 1 else []
         return taken + ([] if guard.known and guard.constant & 1 else [number + 1])
-
-
-def _labels(operand: Operand) -> list[int]:
-    if isinstance(operand, nodes.Vector):
-        return [label for item in operand.items for label in _labels(item)]
-    return [operand.value] if isinstance(operand, Symbol) and operand.space == "label" else []
 
 
 def _decides(name: str, form: Form) -> bool:
@@ -212,7 +205,7 @@ def _decides(name: str, form: Form) -> bool:
     return form.constant == (1 if name == "or" else 0)
 
 
-def _compared(inst: Inst, a: int, b: int, count: int) -> Form:
+def _setp(inst: Inst, a: int, b: int, count: int) -> Form:
     """setp of known integers that are not negative."""
     if count != 2 or max(a, b) >= 1 << 31 or inst["type"][0] not in "usb":
         return _UNKNOWN

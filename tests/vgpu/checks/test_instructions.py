@@ -1,0 +1,97 @@
+"""Instructions that no kernel of the library has, in the checks: `ldu`, `red.async`, a wait for tensor memory."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import warpwright as ww
+from warpwright.vgpu.checks.findings import Verdict
+
+HEADER = ".version 9.0\n.target {arch}\n.address_size 64\n"
+LDU = """
+.visible .entry k(.param .u64 x) {
+  .reg .b32 %r<4>; .reg .b64 %d<4>;
+  ld.param.u64 %d0, [x];
+  ldu.global.u32 %r0, [%d0];
+  st.global.u32 [%d0+4], %r0;
+  ret;
+}
+"""
+RED_ASYNC = """
+.visible .entry k(.param .u64 x) {
+  .reg .b32 %r<6>; .reg .b64 %d<4>; .reg .pred %p<3>;
+  .shared .align 8 .b8 full[8];
+  .shared .align 8 .b8 sum[8];
+  mov.u32 %r0, full;
+  mov.u32 %r1, sum;
+  mov.u32 %r2, 1;
+  st.shared.u32 [%r1], %r2;
+  mbarrier.init.shared::cta.b64 [%r0], 1;
+  fence.proxy.async.shared::cta;
+  mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r0], 4;
+  mapa.shared::cluster.u32 %r3, %r1, 0;
+  mapa.shared::cluster.u32 %r4, %r0, 0;
+  red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r3], %r2, [%r4];
+wait:
+  mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r0], 0;
+  @!%p1 bra wait;
+  ld.shared.u32 %r5, [%r1];
+  ld.param.u64 %d0, [x];
+  st.global.u32 [%d0], %r5;
+  ret;
+}
+"""
+ALLOC = """
+.visible .entry k() {
+  .reg .b32 %r<4>; .reg .pred %p<2>;
+  .shared .align 8 .b8 address[16];
+  mov.u32 %r0, %tid.x;
+  setp.ge.u32 %p0, %r0, 32;
+  @%p0 bra second;
+  mov.u32 %r1, address;
+  tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 512;
+  bar.sync 1, 64;
+  ld.shared.u32 %r2, [%r1];
+  bar.sync 2, 64;
+  tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r2, 512;
+  ret;
+second:
+  bar.sync 1, 64;
+  mov.u32 %r1, address+4;
+  tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 512;
+  ld.shared.u32 %r2, [%r1];
+  tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r2, 512;
+  bar.sync 2, 64;
+  ret;
+}
+"""
+
+
+def _checked(text: str, device: str, block: int = 1, *args: np.ndarray) -> Verdict:
+    arch = "sm_90a" if device == "h200" else "sm_100a"
+    kernel = ww.load_ptx(HEADER.format(arch=arch) + text)["k"]
+    return ww.check(kernel, grid=1, block=block, args=args, device=device)
+
+
+def test_ldu_is_a_weak_load() -> None:
+    x = np.array([7, 0], np.uint32)
+    assert _checked(LDU, "h200", 1, x).findings == ()
+    assert x[1] == 7
+
+
+def test_red_async_writes_what_a_wait_for_its_mbarrier_makes_visible() -> None:
+    x = np.zeros(1, np.uint32)
+    assert _checked(RED_ASYNC, "h200", 1, x).findings == ()
+    assert x[0] == 2
+
+
+def test_red_async_without_a_wait_races_with_the_load() -> None:
+    text = RED_ASYNC.replace("@!%p1 bra wait;", "")
+    assert [finding.rule.id for finding in _checked(text, "h200", 1, np.zeros(1, np.uint32)).findings][:1] == ["race"]
+
+
+def test_a_wait_for_tensor_memory_waits_for_the_dealloc_after_a_barrier() -> None:
+    (found,) = _checked(ALLOC, "b200", 64).findings
+    assert found.rule.id == "deadlock"
+    assert "cycle: warp 0 → barrier 2 → warp 1 → 512 columns of tensor memory → warp 0" in found.message
+    assert "(0 are free); PTX line 16 would arrive, but waits itself" in found.message
