@@ -11,7 +11,7 @@ from warpwright import targets
 from warpwright.targets import Timing
 from warpwright.vgpu.timing.journal import Journal
 from warpwright.vgpu.timing.replay import Layout, Outcome, Work, replay
-from warpwright.vgpu.timing.steps import Access, Box, Product, Program, Step
+from warpwright.vgpu.timing.steps import Access, Box, Mma, Program, Step
 from warpwright.vgpu.timing.units import Memory
 
 STRIDE = 1 << 16
@@ -48,7 +48,7 @@ def load(position: int, nbytes: int, requests: int, barrier: int, *, rank: int =
 
 def product(n: int, *, rows: int = 128, nbytes: int = 0, left: int = 4096, right: int = 8192) -> Step:
     flops = 2 * rows * n * 16
-    return step("product", Product(rows, n, nbytes, flops, (0,), ((0, left),), ((0, right),)))
+    return step("mma", Mma(rows, n, nbytes, flops, (0,), ((0, left),), ((0, right),)))
 
 
 def access(position: int, nbytes: int, lines: int, *, loads: bool = True, inst: int = 0) -> Step:

@@ -173,8 +173,8 @@ def test_powers_of_what_is_greatest_come_behind_the_greatest() -> None:
     """Comparisons one after the other, then eight cycles for each power of a difference; or both at a time."""
     top = "max.f32 %f0, %f0, %f1;" * 16
     powers = "".join(f"sub.f32 %f{i}, %f{i}, %f{{}}; ex2.approx.ftz.f32 %f{i}, %f{i};" for i in range(2, 8)) * 3
-    apart, behind = (recorded(f"{top} {powers.replace('{}', name)} bar.sync 0;").rows[0][1] for name in ("1", "0"))
-    assert behind - apart == pytest.approx(16 * 4, abs=8)
+    apart, joined = (recorded(f"{top} {powers.replace('{}', name)} bar.sync 0;").rows[0][1] for name in ("1", "0"))
+    assert joined - apart == pytest.approx(16 * 4, abs=8)
 
 
 def test_counters_of_a_warp_wrap() -> None:

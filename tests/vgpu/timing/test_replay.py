@@ -6,7 +6,7 @@ import pytest
 
 from tests.vgpu.timing.steps_text import CHIP, STRIDE, access, end_of, load, perform, product, step
 from warpwright.errors import LaunchError
-from warpwright.vgpu.timing.steps import Box, Product, Step, WarpProduct
+from warpwright.vgpu.timing.steps import Box, Mma, Step, WarpMma
 from warpwright.vgpu.timing.units import Memory
 
 FULL, EMPTY = 64, 128
@@ -111,14 +111,14 @@ def test_operands_from_shared_memory_can_be_the_limit() -> None:
 
 def test_warpgroups_take_turns_at_the_tensor_core() -> None:
     """Two groups of four products of 64 x 128 (64 cycles): twice as long as one, less what overlaps at the end."""
-    one = step("group_product", Product(64, 128, 0, 2 * 64 * 128 * 16, (0,), ((0, 0),), ((0, 0),)))
+    one = step("wgmma", Mma(64, 128, 0, 2 * 64 * 128 * 16, (0,), ((0, 0),), ((0, 0),)))
     warp = [*[one] * 4, step("group_commit"), step("group_wait")]
     assert end_of(*[warp] * 4) == 2 + 4 * 64 + 60
     assert end_of(*[warp] * 8) == 2 + 8 * 64 + 60
 
 
 def test_a_product_of_a_warpgroup_waits_for_its_last_warp() -> None:
-    one = step("group_product", Product(64, 128, 0, 2 * 64 * 128 * 16, (0,), ((0, 0),), ((0, 0),)))
+    one = step("wgmma", Mma(64, 128, 0, 2 * 64 * 128 * 16, (0,), ((0, 0),), ((0, 0),)))
     warp = [one, step("group_commit"), step("group_wait")]
     late = [step("pause", cycles=999), *warp]
     assert end_of(warp, warp, warp, late) == 1000 + 2 + 64 + 60
@@ -132,7 +132,7 @@ def test_arithmetic_is_slower_while_a_warpgroup_multiplies(
     left: tuple[tuple[int, int], ...], slots: int, special: int, cycles: float
 ) -> None:
     """Four products take 256 cycles; meanwhile a fifth warp has 49, 40 or, of special functions, 74 % of its rate."""
-    one = step("group_product", Product(64, 128, 0, 2 * 64 * 128 * 16, (0,), left, ((0, 0),)))
+    one = step("wgmma", Mma(64, 128, 0, 2 * 64 * 128 * 16, (0,), left, ((0, 0),)))
     group = [*[one] * 4, step("group_commit"), step("group_wait")]
     fifth = [step("pause", cycles=9), step("pause", cycles=98, slots=slots, inst=1)._replace(special=special)]
     _, journal = perform(group, group, group, group, fifth)
@@ -140,8 +140,8 @@ def test_arithmetic_is_slower_while_a_warpgroup_multiplies(
     assert waited + 98 == pytest.approx(cycles, abs=14)
 
 
-def mma(added: str, made: str = "", inst: int = 0) -> Step:
-    return step("warp_product", WarpProduct(4096, added, made or added), inst=inst)
+def mma(c: str, d: str = "", inst: int = 0) -> Step:
+    return step("warp_mma", WarpMma(4096, c, d or c), inst=inst)
 
 
 def test_products_of_a_warp_that_add_to_each_other_wait_for_each_other() -> None:
