@@ -1,4 +1,4 @@
-"""System calls that the machine performs for a kernel, as forms: what they take, by name."""
+"""System calls that the machine performs for a kernel, as instruction forms with named operands."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SERVICES = {form.name: form for form in _FORMS}
 
 @cache
 def match(opcode: str, arity: int) -> isa.Match | None:
-    """The form that an opcode with so many operands fits, else one that it fits with another number of them."""
+    """The form that fits an opcode with ``arity`` operands, else a form that fits it with another number."""
     if opcode in SERVICES:
         return SERVICES[opcode].match(())
     return isa.match(opcode, arity) or isa.match(opcode)
