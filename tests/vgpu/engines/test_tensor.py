@@ -291,7 +291,7 @@ REFUSED = {
         (0, *GOOD, 0x08A00000, 64, 96, 0), UnsupportedInstruction,
         "the virtual GPU does not execute block-scaled kinds, kind::mxf8f6f4 here; expected kind::f16, tf32, "
         "f8f6f4 or i8; "
-        "scale the operands before the product",
+        "scale the operands before the MMA",
     ),
     "a zero-column mask": (
         "tcgen05.mma.ws.cta_group::1.kind::f16",

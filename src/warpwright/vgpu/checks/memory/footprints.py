@@ -19,7 +19,7 @@ from warpwright.vgpu.engines.box import chunks, geometry, window
 from warpwright.vgpu.engines.launch_control import RESPONSE_BYTES
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.engines.operand import CHUNK, Shape, reads
-from warpwright.vgpu.engines.place import barrier, locate, selected
+from warpwright.vgpu.engines.place import barrier, ctas_of, locate
 from warpwright.vgpu.engines.tensor_copy import TensorForm, coordinates, form_of
 from warpwright.vgpu.jit.lanes import bits_of
 from warpwright.vgpu.jit.warpgroup import left_registers
@@ -108,11 +108,11 @@ class Footprints:
             return 0, RESPONSE_BYTES, range(self.cluster.ranks) if op.inst["multicast"] else None
         if "tensor" in name:
             form = form_of(op.inst.opcode)
-            ranks = list(selected(self.cluster, op, words[form.mask])) if form.mask else None
+            ranks = list(ctas_of(self.cluster, op, words[form.mask])) if form.mask else None
             return form.shared, self._box(op, form.map) if form.load else 0, ranks
         if op.inst["dst"] == "global":
             return 0, 0, None
-        ranks = list(selected(self.cluster, op, words[4])) if name == "cp.async.bulk" and op.inst["multicast"] else None
+        ranks = list(ctas_of(self.cluster, op, words[4])) if name == "cp.async.bulk" and op.inst["multicast"] else None
         return 0, words[2] & 0xFFFFFFFF, ranks
 
     def _stored(self, op: Op, form: TensorForm) -> Cells:
@@ -149,10 +149,10 @@ class Footprints:
         matrices = [(op.words[2], product.b)] if form.tmem_a else [(op.words[1], product.a), (op.words[2], product.b)]
         return [self._matrix(word, shape, base) for word, shape in matrices]
 
-    def _product(self, op: Op) -> tuple[mma.Form, mma.Product, int]:
+    def _product(self, op: Op) -> tuple[mma.Form, mma.Mma, int]:
         form = mma.form_of(op.inst.opcode, len(op.words), type(op.inst.operands[1]) is nodes.Address)
         idesc, lane = op.words[3] & 0xFFFFFFFF, op.words[0] >> 16 & 0xFFFF
-        product = mma.product_of(form.kind, form.group, form.ws, form.tmem_a, idesc, lane)
+        product = mma.read_descriptor(form.kind, form.group, form.ws, form.tmem_a, idesc, lane)
         return form, product, op.rank & ~(form.group - 1)
 
     def begins(self, op: Op) -> bool:
@@ -240,7 +240,7 @@ class Footprints:
         """Returns CTA and offset of every mbarrier that a commit arrives at."""
         rank, offset = barrier(self.cluster, op, op.words[0])
         return [
-            (each, offset) for each in (selected(self.cluster, op, op.words[1]) if op.inst["multicast"] else (rank,))
+            (each, offset) for each in (ctas_of(self.cluster, op, op.words[1]) if op.inst["multicast"] else (rank,))
         ]
 
 
