@@ -13,7 +13,7 @@ from warpwright import ptx, targets
 from warpwright.targets import Timing
 from warpwright.vgpu import Device
 from warpwright.vgpu.jit.compile import emit
-from warpwright.vgpu.jit.costs import NEED, costs_of, passed
+from warpwright.vgpu.jit.costs import NEED, costs_of, elapsed
 from warpwright.vgpu.machine.tape import Tape
 from warpwright.vgpu.program.decode import decode
 
@@ -39,7 +39,7 @@ class Rows(Tape):
             for head, stamp, a, b in rows.tolist():
                 number = head & 0xFFFF_FFFF
                 name = "need" if number & NEED else self.insts[number].opcode
-                self.rows.append((name, *passed(stamp, 0)[:2], a, b))
+                self.rows.append((name, *elapsed(stamp, 0)[:2], a, b))
 
 
 def recorded(body: str, args: tuple[Any, ...] = (), *, block: int = 32, smem: int = 0, numerics: str = "exact") -> Rows:
@@ -179,8 +179,8 @@ def test_powers_of_what_is_greatest_come_behind_the_greatest() -> None:
 
 def test_counters_of_a_warp_wrap() -> None:
     before, after = (1 << 21) - 3 | 5 << 21, 4 | 9 << 21 | 2 << 42
-    assert passed(after + (1 << 21), before) == (7, 4, 2)
-    assert passed(2, -1) == (3, 0, 0)
+    assert elapsed(after + (1 << 21), before) == (7, 4, 2)
+    assert elapsed(2, -1) == (3, 0, 0)
 
 
 def test_lane_code_without_timing_has_nothing_of_it() -> None:

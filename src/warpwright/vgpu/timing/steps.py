@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from warpwright.layout import InstrDescriptor
 from warpwright.ptx import nodes
 from warpwright.vgpu.engines import wgmma
-from warpwright.vgpu.jit.costs import NEED, is_memory, passed
+from warpwright.vgpu.jit.costs import NEED, elapsed, is_memory
 from warpwright.vgpu.jit.warpgroup import immediates, left_registers
 from warpwright.vgpu.program.memory_map import RANK_SHIFT, SHARED_WINDOW
 from warpwright.vgpu.program.operation import Op
@@ -138,7 +138,7 @@ class _Reader:
         return len(self.nbytes) - 1
 
     def step(self, kind: str, row: tuple[int, ...], before: int, **more: Any) -> Step:
-        cycles, slots, special = passed(row[1], before)
+        cycles, slots, special = elapsed(row[1], before)
         return Step(kind, cycles, slots, row[0] & 0xFFFF_FFFF, special=special, **more)
 
 
