@@ -42,7 +42,7 @@ _RESULTS = {"d", "p", "q", "redval"}
 
 @dataclass(frozen=True, slots=True)
 class Modifier:
-    """One modifier of a spelling: its slot (a fixed word is its own) and what may stand there."""
+    """One modifier of a spelling: its slot (a fixed word is its own slot) and its alternatives."""
 
     slot: str
     alternatives: frozenset[str]
@@ -315,7 +315,7 @@ def _expand(line: str) -> Iterator[str]:
 def _spelling(name: str, line: str) -> Spelling:
     syntax, _, where = line.partition("@")
     opcode, _, operands = syntax.strip().partition(" ")
-    assert opcode.startswith(name), f"{opcode} stands under {name}"
+    assert opcode.startswith(name), f"{opcode} is under {name}"
     words = where.split()
     since = words.pop() if words and not words[-1].startswith("sm_") else ""
     operands = operands.strip()

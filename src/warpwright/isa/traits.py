@@ -44,7 +44,7 @@ def traits_of(text: str) -> Traits:
     """Parse the traits in ``text``, in any order."""
     words = text.split()
     unknown = set(words) - {*QUEUES, *_PROXIES, *_ACCESSES, "blocks", "jumps"}
-    assert not unknown, f"{sorted(unknown)} are no traits"
+    assert not unknown, f"{sorted(unknown)} are not traits"
     queue, proxy, access = (
         next((word for word in words if word in known), default)
         for known, default in ((QUEUES, ""), (_PROXIES, "generic"), (_ACCESSES, ""))

@@ -1,4 +1,4 @@
-"""The clock of a launch: highest without products, down with the power between the first product and the last."""
+"""The clock of a launch: highest without MMAs, down with the power between the first MMA and the last."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def clocks(monkeypatch: pytest.MonkeyPatch, joules: float, cycles: float, mma_cy
     return device._clocks(grid, cycles, mma_cycles, sustained)
 
 
-def test_the_clock_falls_on_a_line_with_the_watts_of_the_products_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clock_falls_linearly_with_the_power_of_the_mmas(monkeypatch: pytest.MonkeyPatch) -> None:
     found = clocks(monkeypatch, 0.02, 50_000.0, 40_000.0, sustained=False)
     watts = 0.02 / (40_000.0 / (found.loaded * 1e6))
     assert found.loaded == pytest.approx(TIMING.droop_top - TIMING.droop * watts)
@@ -37,11 +37,11 @@ def test_the_clock_falls_on_a_line_with_the_watts_of_the_products_time(monkeypat
     assert found.microseconds(50_000.0) == pytest.approx(10_000.0 / 1980.0 + 40_000.0 / found.loaded)
 
 
-def test_products_of_little_power_run_at_ten_elevenths(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mmas_of_little_power_run_at_ten_elevenths(monkeypatch: pytest.MonkeyPatch) -> None:
     assert clocks(monkeypatch, 0.001, 50_000.0, 40_000.0, sustained=False).loaded == TIMING.tensor_mhz == 1800.0
 
 
-def test_power_without_products_leaves_the_clock_alone_until_the_limit_of_the_board(
+def test_power_without_mmas_lowers_the_clock_only_at_the_power_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     burst, long = (clocks(monkeypatch, 0.03, 50_000.0, 0.0, sustained=word) for word in (False, True))
@@ -51,7 +51,7 @@ def test_power_without_products_leaves_the_clock_alone_until_the_limit_of_the_bo
 
 
 @pytest.mark.parametrize("sustained", [False, True])
-def test_a_kernel_without_products_runs_at_the_highest_clock(sustained: bool) -> None:
+def test_a_kernel_without_mmas_runs_at_the_highest_clock(sustained: bool) -> None:
     profile = ww.profile(double, 1, args=[np.ones(128, np.float32)], device="h200", sustained=sustained)
     assert profile.clock_mhz == pytest.approx(1980.0)
 

@@ -36,14 +36,14 @@ def test_warps_take_issue_slots_in_turns() -> None:
     assert unit.end(unit.take(1000.0, 3.0)) == 1003.0
 
 
-def test_products_beside_take_slots_until_they_end() -> None:
+def test_mmas_beside_take_slots_until_they_end() -> None:
     unit = IssueSlots()
     unit.slow(0.0, 20.0, 0.5)
     first = unit.take(0.0, 8.0)
     assert unit.end(first) == 16.0
     second = unit.take(8.0, 8.0)  # four slots of the first are left
     assert (unit.end(first), unit.end(second)) == (22.0, 26.0)
-    unit.slow(12.0, 60.0, 0.5)  # more products
+    unit.slow(12.0, 60.0, 0.5)  # more MMAs
     assert (unit.end(first), unit.end_at(24.0, second)) == (24.0, 32.0)
     assert unit.end_at(40.0, second) == 40.0
 

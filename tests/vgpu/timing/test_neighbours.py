@@ -1,4 +1,4 @@
-"""SMs of a GPC, and what L2 hands out for them together."""
+"""SMs of a GPC, and the L2 cost of their common requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_single_ctas_fill_a_gpc_and_clusters_take_them_in_turn() -> None:
 
 
 def test_what_a_gpc_asks_for_together_is_joined() -> None:
-    """Key 1 is asked for by three clusters, two of them in one GPC: these cost 1 + 0.4 instead of 2."""
+    """Three clusters request key 1, two of them in one GPC: these two cost 1 + 0.4 instead of 2."""
     found = l2_costs([visit(1, 5), visit(1, 6), visit(1, 7)], [0, 0, 1], 0.4, CHIP)
     assert [each.tolist() for each in found] == [[pytest.approx(0.7), 1], [pytest.approx(0.7), 1], [1, 1]]
 

@@ -1,4 +1,4 @@
-"""Which clusters follow each other on the same SMs."""
+"""The order of clusters on the same SMs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lane code compiled for timing leaves behind, and that other lane code knows nothing of it."""
+"""Rows of lane code that is compiled for timing; other lane code writes none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORDS = ("@row", "@spend", "@signal", "@cluster_arrive")
 
 
 class Rows(Tape):
-    """A listener that keeps the rows of cluster 0 as (opcode, cycles, slots, first word, second word)."""
+    """A listener that stores the rows of cluster 0 as (opcode, cycles, slots, first word, second word)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ END: ret;
 
 
 def test_waits_that_fail_leave_no_row_and_cost_nothing() -> None:
-    """Warp 0 waits first and fails, then warp 1 arrives: one row, stamped as if it had passed at once."""
+    """Warp 0 waits first and fails, then warp 1 arrives: one row, with the stamp of an immediate pass."""
     rows = recorded(WAIT, block=64, smem=64).rows
     waits = [row for row in rows if row[0].startswith("mbarrier.try_wait")]
     bars = [row for row in rows if row[0] == "bar.sync"]
@@ -135,7 +135,7 @@ END: ret;
 
 
 def test_lanes_that_waited_ahead_do_not_take_the_warp_back() -> None:
-    """Lane 0 fails a wait and the others the one behind it, which they try anew once it has passed the first."""
+    """Lane 0 fails a wait and the other lanes the next one, which they repeat when lane 0 has passed the first."""
     waits = [row for row in recorded(APART, block=64, smem=64).rows if row[0].startswith("mbarrier.try_wait")]
     assert [row[3:] for row in waits] == [(1024, 0), (1032, 0), (1032, 0)]
     first, others, last = (row[1] for row in waits)
@@ -169,7 +169,7 @@ def test_counters_grow_with_what_is_issued() -> None:
     assert long[1] >= long[2]
 
 
-def test_powers_of_what_is_greatest_come_behind_the_greatest() -> None:
+def test_exponentials_of_a_maximum_wait_for_the_maximum() -> None:
     """Comparisons one after the other, then eight cycles for each power of a difference; or both at a time."""
     top = "max.f32 %f0, %f0, %f1;" * 16
     powers = "".join(f"sub.f32 %f{i}, %f{i}, %f{{}}; ex2.approx.ftz.f32 %f{i}, %f{i};" for i in range(2, 8)) * 3

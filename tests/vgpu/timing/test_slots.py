@@ -40,7 +40,7 @@ def states(slots: Slots, track: str, cta: int = 0):
 
 @pytest.fixture
 def pair() -> Slots:
-    """Two CTAs, two slots; the full barriers are in CTA 0, and products of the pair read both CTAs' bytes."""
+    """Two CTAs, two slots; the full barriers are in CTA 0, and MMAs of the pair read both CTAs' bytes."""
     known = {**barriers(0), **barriers(1, full=False)}
     copies = [
         CopySpan(box(slot, rank), rank, 100.0 * number, 100.0 * number + 300, "k.py:9")
@@ -74,7 +74,7 @@ def test_a_peer_has_the_slots_of_its_own_bytes_and_its_own_release(pair) -> None
     assert states(pair, "ab[1]", cta=1) == [("filling", 100.0, 400.0), ("full", 400.0, 500.0), ("in use", 500.0, 550.0)]
 
 
-def test_copies_and_products_say_which_slot(pair) -> None:
+def test_copies_and_mmas_name_their_slot(pair) -> None:
     spans = list(pair.spans())
     assert [(s.name, s.cta) for s in spans if s.track == "TMA"][:3] == [
         ("load ab[0]", 0),
@@ -91,8 +91,8 @@ def test_a_multicast_box_fills_the_slot_of_every_target() -> None:
     assert [span.name for span in slots.spans() if span.track == "TMA"] == ["load ab[0]"]
 
 
-def test_a_ring_without_copies_begins_with_the_product_that_follows_its_release() -> None:
-    """Sums in tensor memory: products write them, and whoever waits for full reads them."""
+def test_a_ring_without_copies_begins_with_the_mma_after_its_release() -> None:
+    """Sums in tensor memory: MMAs write them, and the consumer that waits for full reads them."""
     known = {0: ("acc.full", "k.py:3"), 8: ("acc.full", "k.py:3"), 16: ("acc.empty", ""), 24: ("acc.empty", "")}
     mmas = [MmaSpan(mma(0, 0), start, start + 40, "") for start in (100.0, 140.0, 200.0, 240.0, 400.0)]
     phases = [(0, 190.0), (16, 350.0), (8, 290.0), (24, 360.0), (0, 450.0)]

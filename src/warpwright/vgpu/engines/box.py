@@ -164,12 +164,12 @@ def _rows(box: Geometry, extents: Extents) -> tuple[IntArray, NDArray[np.bool_]]
     return offset, inside
 
 
-def _whole(box: Geometry) -> Extents:
+def _full_extents(box: Geometry) -> Extents:
     return tuple((0, count) for count in box.counts)
 
 
 def _chunks(box: Geometry, phase: int, extents: Extents | None) -> Chunks:
-    extents = extents or _whole(box)
+    extents = extents or _full_extents(box)
     line = box.counts[0] * box.size
     offset, inside = _rows(box, extents)
     first, end = extents[0][0] * box.size, extents[0][1] * box.size
@@ -200,7 +200,7 @@ def _chunks(box: Geometry, phase: int, extents: Extents | None) -> Chunks:
 
 
 def _elements(box: Geometry, phase: int, extents: Extents | None) -> Elements:
-    extents = extents or _whole(box)
+    extents = extents or _full_extents(box)
     offset, inside = _rows(box, extents)
     index = np.arange(box.counts[0])
     shared = swizzle(phase + np.arange(len(offset))[:, None] * box.row + index * box.size, box.map.swizzle)

@@ -127,7 +127,7 @@ def _resolve(fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.uint
     (rank, offset), (owner, barrier) = (_place(_values(inst, rows, name)) for name in ("dst_mem", "mbar"))
     phase = int(offset[0]) % box.period
     same = (offset % box.period == phase).all() and not (form.own and (rank != issuer).any())
-    if not (same and _legal(fabric, form, box, phase, (rank, offset), (owner, barrier))):
+    if not (same and _is_legal(fabric, form, box, phase, (rank, offset), (owner, barrier))):
         return None
     signalled = (rank & ~1) | (owner & 1) if form.pair else rank
     host, stride = fabric.shared_host, fabric.shared_stride
@@ -141,7 +141,7 @@ def _place(addresses: IntArray) -> tuple[IntArray, IntArray]:
     return addresses >> RANK_SHIFT, addresses & _OFFSET
 
 
-def _legal(
+def _is_legal(
     fabric: Fabric,
     form: TensorForm,
     box: Geometry,

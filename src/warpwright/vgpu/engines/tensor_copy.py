@@ -137,7 +137,7 @@ def _check_memory(fabric: Fabric, op: Op, box: _Box) -> None:
         raise fabric.failure(
             MemoryFault,
             op,
-            f"the box has bytes {places.min()} to {places.max() + 1} from the base address; expected some of the "
+            f"the box has bytes {places.min()} to {places.max() + 1} from the base address; expected a box within the "
             f"{size} bytes that are allocated there; mend its coordinates",
         )
 
@@ -147,7 +147,7 @@ def _map_error(fabric: Fabric, op: Op, box: Geometry, bound: BoundMap) -> Except
         return fabric.failure(
             UnsupportedInstruction,
             op,
-            f"the tensor map has interleave {box.map.interleave!r}; expected 'none', the one the virtual GPU executes",
+            f"the tensor map has interleave {box.map.interleave!r}; expected 'none'; the virtual GPU executes no other",
         )
     return fabric.failure(
         MemoryFault,
@@ -170,8 +170,8 @@ def _check_start(fabric: Fabric, op: Op, form: TensorForm, box: Geometry, coords
         raise fabric.failure(
             ProtocolError,
             op,
-            f"a box is stored at coordinates {tuple(coords)}, innermost first; expected none below 0, which only loads "
-            "may have",
+            f"a box is stored at coordinates {tuple(coords)}, innermost first; expected none below 0; only loads "
+            "may start outside the tensor",
         )
 
 

@@ -300,8 +300,8 @@ def permute_by(lanes: Lanes, x: str, y: str, selectors: str) -> str:
         amount = lanes.op(f"shl {I32} {lanes.op(f'and {I32} {nibble}, {repeat(7, 32)}')}, {repeat(3, 32)}")
         byte = lanes.resize(lanes.op(f"lshr {wide} {both}, {lanes.resize(amount, 32, 64)}"), 64, 32)
         sign = lanes.op(f"ashr {I32} {lanes.op(f'shl {I32} {byte}, {repeat(24, 32)}')}, {repeat(31, 32)}")
-        wanted = lanes.op(f"and {I32} {nibble}, {repeat(8, 32)}")
-        plain = lanes.op(f"icmp eq {I32} {wanted}, zeroinitializer")
+        sign_flag = lanes.op(f"and {I32} {nibble}, {repeat(8, 32)}")
+        plain = lanes.op(f"icmp eq {I32} {sign_flag}, zeroinitializer")
         byte = lanes.op(f"and {I32} {choose(lanes, plain, I32, byte, sign)}, {repeat(0xFF, 32)}")
         value = lanes.op(f"or {I32} {value}, {lanes.op(f'shl {I32} {byte}, {repeat(8 * place, 32)}')}")
     return value

@@ -45,10 +45,10 @@ def limits(kind: str) -> tuple[int, int]:
     return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind.startswith("s") else (0, (1 << bits) - 1)
 
 
-def clamp(lanes: Lanes, value: str, source_type: str, wanted: str) -> str:
-    """Clamp a value of integer type ``source_type`` to the range of ``wanted``."""
+def clamp(lanes: Lanes, value: str, source_type: str, target_type: str) -> str:
+    """Clamp a value of integer type ``source_type`` to the range of ``target_type``."""
     bits, sign = bits_of(source_type), source_type[0]
-    (least, most), (low, high) = limits(source_type), limits(wanted)
+    (least, most), (low, high) = limits(source_type), limits(target_type)
     lane_type = f"<32 x i{bits}>"
     if low > least:
         value = call(lanes, f"{sign}max", lane_type, value, repeat(low, bits))

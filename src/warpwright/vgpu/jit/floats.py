@@ -151,11 +151,11 @@ def mad(lanes: Lanes, inst: Inst) -> None:
 def multiply_add(lanes: Lanes, inst: Inst, x: str, y: str, z: str) -> None:
     large = ""
     if has(inst, "ftz"):
-        large = fused(lanes, inst, enlarge(lanes, inst, x), y, enlarge(lanes, inst, z))
-    finish(lanes, inst, fused(lanes, inst, x, y, z), large)
+        large = fma_value(lanes, inst, enlarge(lanes, inst, x), y, enlarge(lanes, inst, z))
+    finish(lanes, inst, fma_value(lanes, inst, x, y, z), large)
 
 
-def fused(lanes: Lanes, inst: Inst, x: str, y: str, z: str) -> str:
+def fma_value(lanes: Lanes, inst: Inst, x: str, y: str, z: str) -> str:
     """x*y + z rounded once. A product of two f16 is exact in float, one of two bf16 or f32 in double."""
     kind, mode = inst["type"], rounding(lanes, inst)
     form = FORMATS[kind]

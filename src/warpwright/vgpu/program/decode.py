@@ -16,7 +16,7 @@ from warpwright.targets.archs import ARCHS, Arch
 from warpwright.vgpu.program import services
 from warpwright.vgpu.program.lines import Lines
 from warpwright.vgpu.program.memory_map import GLOBAL_BASE, RESERVED_SHARED
-from warpwright.vgpu.program.program import Block, Inst, Operand, Param, Program, Register, Symbol, Variable, rebuilt
+from warpwright.vgpu.program.program import Block, Inst, Operand, Param, Program, Register, Symbol, Variable, vector_of
 
 __all__ = ["decode"]
 
@@ -36,12 +36,12 @@ _WAITS = ("copy", "lane-copy", "wgmma", "mbarrier")
 _STOPS = ("barrier", "service")
 
 
-def _opens(form: isa.Form) -> bool:
+def _opens_block(form: isa.Form) -> bool:
     """Whether an instruction opens a block: the dispatcher re-enters there, for lanes that wait, gather or retry."""
     return form.queued or form.collective or form.traits.blocks or form.traits.queue not in ("", "lane-copy")
 
 
-def _closes(form: isa.Form) -> bool:
+def _closes_block(form: isa.Form) -> bool:
     """Whether an instruction closes its block: a lane may resume later than its neighbours, or elsewhere."""
     traits = form.traits
     return traits.jumps or traits.queue in _STOPS or (traits.blocks and traits.queue in _WAITS)
@@ -283,7 +283,7 @@ class _Decoder:
                 return replace(found, negated=operand.negated) if operand.negated else found
             return found
         if isinstance(operand, nodes.Vector):
-            return rebuilt(self._resolve(i, scope, line) for i in operand.items)
+            return vector_of(self._resolve(i, scope, line) for i in operand.items)
         if isinstance(operand, nodes.Pair):
             return nodes.Pair(self._resolve(operand.first, scope, line), self._resolve(operand.second, scope, line))  # type: ignore[arg-type]
         if isinstance(operand, nodes.Address):
@@ -319,7 +319,7 @@ class _Decoder:
         names = scope.branch_targets(operand.name) if isinstance(operand, nodes.Reg) else None
         if names is None:
             raise UsageError(f"PTX line {item.line}: brx.idx needs the label of a .branchtargets list.")
-        return rebuilt(self._find(name, scope, item.line) for name in names)
+        return vector_of(self._find(name, scope, item.line) for name in names)
 
     def _call(self, item: nodes.Instruction, scope: _Scope, guard: Register | None) -> None:
         results, name, arguments = _call_parts(item)
@@ -330,8 +330,7 @@ class _Decoder:
             return self._emit(f"call.{name}", (*targets, *values), guard, item.line)
         if function is None:
             raise UnsupportedInstruction(
-                f"PTX line {item.line}: `call {name}`: the virtual GPU calls functions that the module defines, "
-                "and vprintf."
+                f"PTX line {item.line}: `call {name}`: expected a function that the module defines, or vprintf."
             )
         if name in self.stack:
             raise UnsupportedInstruction(
@@ -387,11 +386,11 @@ class _Decoder:
                 cut(item)
                 labels[item] = blocks[-1].index
                 continue
-            if _opens(item.form):
+            if _opens_block(item.form):
                 cut()
             item.index, number = number, number + 1
             blocks[-1].insts.append(item)
-            if _closes(item.form):
+            if _closes_block(item.form):
                 cut()
         for item in self.flat:
             if isinstance(item, Inst):
@@ -468,7 +467,7 @@ def _resolve_label(operand: Operand, labels: dict[str, int]) -> Operand:
     if isinstance(operand, Symbol) and operand.space == "label":
         return replace(operand, value=labels[operand.name])
     if isinstance(operand, nodes.Vector):
-        return rebuilt(_resolve_label(i, labels) for i in operand.items)
+        return vector_of(_resolve_label(i, labels) for i in operand.items)
     return operand
 
 
@@ -479,5 +478,5 @@ def _place_symbol(operand: Operand, dynamic: int) -> Operand:
     if isinstance(operand, nodes.Address):
         return replace(operand, base=_place_symbol(operand.base, dynamic))  # type: ignore[arg-type]
     if isinstance(operand, nodes.Vector):
-        return rebuilt(_place_symbol(i, dynamic) for i in operand.items)
+        return vector_of(_place_symbol(i, dynamic) for i in operand.items)
     return operand

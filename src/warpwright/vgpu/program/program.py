@@ -13,7 +13,7 @@ from warpwright.vgpu.program import services
 
 __all__ = [
     "BARRIER_COLUMNS", "Block", "Inst", "Operand", "Param", "Program", "Register", "Symbol", "Variable", "flatten",
-    "mentions", "place", "rebuilt", "registers_of", "results", "sources", "successors", "targets", "word_count",
+    "mentions", "place", "registers_of", "results", "sources", "successors", "targets", "vector_of", "word_count",
     "words",
 ]  # fmt: skip
 
@@ -48,7 +48,7 @@ class Symbol:
 Operand = Register | Symbol | nodes.Operand
 
 
-def rebuilt(items: Iterable[Operand]) -> nodes.Vector:
+def vector_of(items: Iterable[Operand]) -> nodes.Vector:
     """A vector of resolved operands."""
     return nodes.Vector(tuple(cast("Iterable[nodes.Operand]", items)))
 

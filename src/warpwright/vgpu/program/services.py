@@ -13,7 +13,7 @@ _FORMS = forms(
     "each active lane",
     "return",
     """
-call.vprintf  CUDA  Print text; the arguments lie behind one another, each at a multiple of its size. [service blocks]
+call.vprintf  CUDA  Print text; arguments are consecutive, each aligned to its size. [service blocks]
     call.vprintf        d, format, arguments
 call.__assertfail  CUDA  Report an assertion that does not hold, and stop. [service blocks]
     call.__assertfail   message, file, line, function, size

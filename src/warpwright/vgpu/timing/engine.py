@@ -78,7 +78,7 @@ class Replay:
         step = warp.steps[warp.at]
         who = f"CTA {warp.rank} of a cluster, warp {warp.number % self.layout.per_cta}"
         where = self.journal.names.places[step.inst]
-        return f"{where}: {who} {self.journal.reason(step)} for ever when its run is replayed in order of time."
+        return f"{where}: {who} {self.journal.reason(step)} forever in the replay in order of time."
 
     def start_cluster(self, now: float, slot: int, work: Work) -> None:
         """Start a cluster in a free place."""

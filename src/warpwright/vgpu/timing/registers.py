@@ -21,7 +21,7 @@ def pressure(program: Program) -> int:
     weights = {1 << numbers[name]: _words(reg.bits) for name, reg in program.registers.items() if not reg.special}
     blocks = program.blocks
     after = _live_after(blocks, numbers)
-    most = max((_fullest(block, after[block.index], numbers, weights) for block in blocks), default=0)
+    most = max((_peak(block, after[block.index], numbers, weights) for block in blocks), default=0)
     return min(max(LEAST, -(-most // GRAIN) * GRAIN), MOST)
 
 
@@ -61,7 +61,7 @@ def _live_after(blocks: list[Block], numbers: dict[str, int]) -> list[int]:
     return after
 
 
-def _fullest(block: Block, live: int, numbers: dict[str, int], weights: dict[int, int]) -> int:
+def _peak(block: Block, live: int, numbers: dict[str, int], weights: dict[int, int]) -> int:
     """Peak of live registers within a block."""
     most = _weight(live, weights)
     for inst in reversed(block.insts):
