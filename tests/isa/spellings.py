@@ -1,4 +1,4 @@
-"""PTX text from the table's notation: every opcode of a spelling, with operands that fit."""
+"""PTX text from the table's notation: every opcode of a spelling, with valid operands."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ _WORDS = {
 
 
 def operands(name: str, spelling: Spelling, slots: Mapping[str, str], longest: bool) -> str:
-    """Operands of an instruction, with or without the ones that may be left out."""
+    """Operands of an instruction, with or without the optional ones."""
 
     def keep(group: re.Match[str]) -> str:
         if group[1]:

@@ -96,7 +96,7 @@ def test_every_form_is_complete() -> None:
 
 
 def test_a_new_opcode_is_read_quickly() -> None:
-    """The best of several rounds over distinct opcodes, so that a busy machine does not decide."""
+    """The best of several rounds over distinct opcodes, so that the result does not depend on a busy machine."""
     opcodes = [f"ld.relaxed.gpu.global.L1::no_allocate.L2::128B.v{n}.b{b}" for n in (2, 4) for b in (8, 16, 32)]
     best = []
     for opcode in opcodes:

@@ -1,4 +1,4 @@
-"""Operands by name: where each one stands in an instruction, and which ones are results."""
+"""Operands by name: the place of each one in an instruction, and the results."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_places(opcode: str, shape: str) -> None:
 
 @pytest.mark.parametrize("name", isa.FORMS)
 def test_every_operand_of_every_spelling_has_a_place(name: str) -> None:
-    """With as many operands as a spelling takes, each has one name, and no two share a place."""
+    """With any number of operands that a spelling accepts, each operand has one name and its own place."""
     for spelling in isa.FORMS[name].spellings:
         slots = {operand.slot: "x" for operand in spelling.named if operand.slot}
         found = isa.Match(isa.FORMS[name], spelling, slots).places(

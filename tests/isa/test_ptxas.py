@@ -1,4 +1,4 @@
-"""The table against the assembler: every spelling is accepted where it should be and refused elsewhere."""
+"""The table against the assembler: ptxas accepts every spelling on its targets and refuses it on the others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(find_ptxas() is None, reason="needs ptxas: pip i
 
 @cache
 def _instructions() -> tuple[tuple[str, tuple[str, ...], str], ...]:
-    """Up to ``EACH`` opcodes of every spelling, each with and without what may be left out; targets and version."""
+    """Up to ``EACH`` opcodes of every spelling, each with and without optional operands; targets and version."""
     chosen = random.Random(2)
     found = []
     for form in isa.FORMS.values():
@@ -51,7 +51,7 @@ def test_refused_elsewhere(arch: str) -> None:
 
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a", "sm_120a"])
 def test_modifiers_in_another_order_match_when_ptxas_takes_them(arch: str) -> None:
-    """Neighbouring modifiers exchanged: the match and ptxas agree on which of the results are instructions."""
+    """Exchange neighbouring modifiers: the match and ptxas agree on which results are instructions."""
     shuffled = {}
     chosen = random.Random(3)
     for text, targets, _ in _instructions():
@@ -70,7 +70,7 @@ def test_modifiers_in_another_order_match_when_ptxas_takes_them(arch: str) -> No
 
 
 def _exchange(opcode: str, chosen: random.Random) -> str:
-    """Two neighbouring modifiers in the other order, unless that spells another instruction (two types, say)."""
+    """Exchange two neighbouring modifiers, unless that spells another instruction (two types, say)."""
     match = isa.match(opcode)
     assert match is not None
     length = len(match.form.name.split("."))
@@ -85,7 +85,7 @@ def _exchange(opcode: str, chosen: random.Random) -> str:
 
 @pytest.mark.parametrize(("arch", "version"), [("sm_90a", "8.6"), ("sm_100a", "8.6"), ("sm_120a", "8.7")])
 def test_the_lowest_version(arch: str, version: str) -> None:
-    """The target's own lowest version is enough for what names none; the rest needs the version it names."""
+    """The target's own lowest version suffices for spellings without a version; the others need their version."""
     ours = [(text, since) for text, targets, since in _instructions() if supports(targets, arch)]
     assert _errors([text for text, since in ours if since <= version], arch, version) == {}
     later = [text for text, since in ours if since > version]
@@ -94,14 +94,14 @@ def test_the_lowest_version(arch: str, version: str) -> None:
 
 
 def _errors(lines: list[str], arch: str, version: str = "9.0") -> dict[str, str]:
-    """What ptxas says against each line, the two cta_groups apart: a kernel keeps to one of them."""
+    """The errors of ptxas for each line, the two cta_groups apart: a kernel uses one of them."""
     pairs = [line for line in lines if ".cta_group::2" in line]
     singles = [line for line in lines if ".cta_group::2" not in line]
     return _errors_of_kernel(singles, arch, version) | _errors_of_kernel(pairs, arch, version)
 
 
 def _errors_of_kernel(lines: list[str], arch: str, version: str) -> dict[str, str]:
-    """A later pass of ptxas runs only on a text that earlier ones accept: go on without the refused lines."""
+    """Repeat without the refused lines: a later pass of ptxas runs only on text that earlier passes accept."""
     head = HEAD.format(arch=arch, version=version)
     first = head.count("\n") + 1
     refused: dict[str, str] = {}

@@ -66,6 +66,6 @@ def test_a_sequence_that_is_not_in_the_array_is_a_fault() -> None:
         copy_sequence(2**32 - 10, 74)
     assert str(caught.value).endswith(
         "`cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes`: kernel copy, CTA (0, 0, "
-        "0), warp 0, lane 0: the box has bytes -1280 to 768 from the base address; expected some of the 19200 bytes "
-        "that are allocated there; mend its coordinates"
+        "0), warp 0, lane 0: the box has bytes -1280 to 768 from the base address; expected a box within the 19200 "
+        "bytes that are allocated there; mend its coordinates"
     )

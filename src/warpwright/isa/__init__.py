@@ -1,7 +1,7 @@
-"""The PTX instructions that this package speaks: one form each, written once (see ``notation``).
+"""The PTX instructions that this package supports: one form each, written once (see ``notation``).
 
-``match`` reads an opcode, ``lookup`` finds a form by name, ``supports`` asks whether a target has it, ``describe``
-says in words who issues it and when it is complete.
+``match`` reads an opcode, ``lookup`` finds a form by name, ``supports`` checks a target, ``describe`` prints issuer,
+completion, targets and section.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def supports(what: Form | Match, arch: str) -> bool:
 
 
 def describe(name: str) -> str:
-    """What a form means, who issues it, how it completes, its targets and section: one line each."""
+    """The meaning, issuer, completion, targets and section of a form, one line each."""
     form = lookup(name)
     lines = (
         form.doc,

@@ -142,7 +142,7 @@ ex2  9.7.3.21,9.7.4.10  Power of 2.
     ex2.rnd=approx.ftz.type=bf16|bf16x2             d, a
 tanh  9.7.3.22,9.7.4.9  Hyperbolic tangent.
     tanh.rnd=approx.type=f32|f16|f16x2|bf16|bf16x2  d, a
-set  9.7.6.1,9.7.7.1  Comparison as a number: all ones or 1.0 where it holds, else 0.
+set  9.7.6.1,9.7.7.1  Comparison as a number: all ones or 1.0 if true, else 0.
     set<INTEGERS>                                                                   d:dtype, a, b{if bool, c:pred}
     set.cmp=CMP_FLOAT{.bool=BOOL}.dtype=bf16.type=f32                               d:dtype, a, b{if bool, c:pred}
     set.cmp=CMP_FLOAT{.bool=BOOL}{.ftz}.dtype=u32|s32|f32|f16.type=f32              d:dtype, a, b{if bool, c:pred}

@@ -64,12 +64,12 @@ _STORES = forms(
     "each active lane",
     "mbarrier complete_tx",
     """
-st.async  9.7.9.12  Store to shared memory of the cluster and tell an mbarrier there. [copy async]
+st.async  9.7.9.12  Store to shared memory of the cluster, complete_tx on an mbarrier there. [copy async]
     st.async{.weak}{.space=shared::cluster}.mbarrier::complete_tx::bytes{.vec=v2|v4}.type=b32|u32|s32|f32
     ...    [a], b*vec, [mbar]
     st.async{.weak}{.space=shared::cluster}.mbarrier::complete_tx::bytes{.vec=v2}.type=MEMORY64
     ...    [a], b*vec, [mbar]
-red.async  9.7.13.7  Reduce into shared memory of the cluster and tell an mbarrier there. [copy async]
+red.async  9.7.13.7  Reduce into shared memory of the cluster, complete_tx on an mbarrier there. [copy async]
     red.async.sem=relaxed.scope=cluster{.space=shared::cluster}.mbarrier::complete_tx::bytes<TX_REDUCTION>
     ...    [a], b, [mbar]
 """,
@@ -147,9 +147,9 @@ _PREFETCHES = forms(
     "one thread",
     "nothing: a hint",
     """
-cp.async.bulk.prefetch  9.7.9.25.4.3  Hint: bring bytes of global memory to L2. [copy async]
+cp.async.bulk.prefetch  9.7.9.25.4.3  Hint: prefetch bytes of global memory to L2. [copy async]
     cp.async.bulk.prefetch.L2.src=global{.hint=L2::cache_hint}     [src_mem], size:u32{if hint, policy:b64}
-cp.async.bulk.prefetch.tensor  9.7.9.27.1.4  Hint: bring a box of a tensor to L2. [copy async]
+cp.async.bulk.prefetch.tensor  9.7.9.27.1.4  Hint: prefetch a box of a tensor to L2. [copy async]
     cp.async.bulk.prefetch.tensor.dim=DIM.L2.src=global{.mode=tile}{.hint=L2::cache_hint}
     ...    [map, coords*dim]{if hint, policy:b64}
     cp.async.bulk.prefetch.tensor.dim=3d|4d|5d.L2.src=global.mode=im2col{.hint=L2::cache_hint}
@@ -173,7 +173,7 @@ _LAUNCH_CONTROL = forms(
     "one thread",
     "mbarrier complete_tx",
     """
-clusterlaunchcontrol.try_cancel.async  9.7.13.17  Ask for a cluster that has not started. [copy async cancels-clusters]
+clusterlaunchcontrol.try_cancel.async  9.7.13.17  Cancel a cluster that has not started. [copy async cancels-clusters]
     clusterlaunchcontrol.try_cancel.async{.space=shared::cta}.mbarrier::complete_tx::bytes.type=b128
     ...    [addr], [mbar]   @ sm_100+
     clusterlaunchcontrol.try_cancel.async{.space=shared::cta}.mbarrier::complete_tx::bytes.multicast=multicast::cluster::all.type=b128

@@ -20,7 +20,7 @@ ret  9.7.12.6  Return from a function, or end the thread. [jumps]
     ret{.uni}
 exit  9.7.12.7  End the thread. [jumps]
     exit
-activemask  9.7.13.11  Mask of the lanes that execute this together.
+activemask  9.7.13.11  Mask of the lanes that execute this instruction together.
     activemask.type=b32                             d
 nanosleep  9.7.19.2  Suspend the thread for about a time in nanoseconds.
     nanosleep.type=u32                              a
@@ -52,9 +52,9 @@ shfl.sync  9.7.9.6  Value of another lane's register. [warp blocks]
 vote.sync  9.7.13.9  Reduction of a predicate over lanes. [warp blocks]
     vote.sync.mode=all|any|uni.type=pred            d, a:pred, mask:u32
     vote.sync.mode=ballot.type=b32                  d, a:pred, mask:u32
-match.any.sync  9.7.13.10  Mask of the lanes that hold the same value. [warp blocks]
+match.any.sync  9.7.13.10  Mask of the lanes with the same value. [warp blocks]
     match.any.sync.type=B3264                       d:u32, a, mask:u32
-match.all.sync  9.7.13.10  Mask of all lanes if all hold the same value, else 0. [warp blocks]
+match.all.sync  9.7.13.10  Mask of all lanes if their values are equal, else 0. [warp blocks]
     match.all.sync.type=B3264                       d:u32{|p:pred}, a, mask:u32
 redux.sync  9.7.13.12  Reduction of a value over lanes. [warp blocks]
     redux.sync.op=add|min|max.type=INT32            d, a, mask:u32

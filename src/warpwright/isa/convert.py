@@ -12,7 +12,7 @@ FORMS = forms(
     """
 mov  9.7.9.3,9.7.9.4  Copy a register, a constant, an address or a special register; pack or unpack a vector.
     mov.type=pred|WORD|b128   d, a
-prmt  9.7.9.7  Any four bytes of two words.
+prmt  9.7.9.7  Select four bytes of two words.
     prmt.type=b32{.mode=f4e|b4e|rc8|ecl|ecr|rc16}   d, a, b, c
 cvt  9.7.9.21  Convert between types.
     cvt.dtype=INTEGER.atype=INTEGER                               d:dtype, a:atype

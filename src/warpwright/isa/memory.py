@@ -56,7 +56,7 @@ st  9.7.9.11  Store to memory. [write]
     st.sem=relaxed|release.scope=SCOPE{.space=global}{.evict=EVICT_L1}{.evict2=EVICT_L2}{.hint=L2::cache_hint}<WIDE>
     ...                                                             [a], b*vec{if hint, policy:b64}  @ sm_100+ 8.8
     st.mmio.sem=relaxed.scope=sys{.space=global}.type=MEMORY        [a], b
-atom  9.7.13.5  Read, modify and write memory in one step; returns the old value. [update]
+atom  9.7.13.5  Read, modify and write memory atomically; returns the old value. [update]
     atom{.sem=relaxed|acquire|release|acq_rel}{.scope=SCOPE}{.space=global}<REDUCTION>
     ...                                                             d, [a], b{if hint, policy:b64}
     atom{.sem=relaxed|acquire|release|acq_rel}{.scope=SCOPE}.space=SHARED<SHARED_REDUCTION>    d, [a], b
@@ -66,15 +66,15 @@ atom  9.7.13.5  Read, modify and write memory in one step; returns the old value
     atom{.sem=relaxed|acquire|release|acq_rel}{.scope=SCOPE}{.space=global|SHARED}.op=cas.type=BITS|b128  d, [a], b, c
     atom{.sem=relaxed|acquire|release|acq_rel}{.scope=SCOPE}{.space=global}<VECTOR_REDUCTION>
     ...                                                             d*vec, [a], b*vec{if hint, policy:b64}
-red  9.7.13.6  Read, modify and write memory in one step. [update]
+red  9.7.13.6  Read, modify and write memory atomically. [update]
     red{.sem=relaxed|release}{.scope=SCOPE}{.space=global}<REDUCTION>         [a], b{if hint, policy:b64}
     red{.sem=relaxed|release}{.scope=SCOPE}.space=SHARED<SHARED_REDUCTION>    [a], b
     red{.sem=relaxed|release}{.scope=SCOPE}{.space=global}<VECTOR_REDUCTION>  [a], b*vec{if hint, policy:b64}
-prefetch  9.7.9.15  Hint: bring a cache line near.
+prefetch  9.7.9.15  Hint: prefetch a cache line.
     prefetch{.space=global|local}.level=L1|L2       [a]
     prefetch{.space=global}.level=L2::evict_last|L2::evict_normal   [a]
     prefetch{.space=const|param}.tensormap          [a]
-prefetchu  9.7.9.15  Hint: bring a line to the uniform cache.
+prefetchu  9.7.9.15  Hint: prefetch a line to the uniform cache.
     prefetchu.level=L1                              [a]
 applypriority  9.7.9.16  Hint: change the eviction priority of a line.
     applypriority{.space=global}.level=L2::evict_normal           [a], #size

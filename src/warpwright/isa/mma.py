@@ -22,7 +22,7 @@ stmatrix  9.7.14.5.16  Store the fragments of a warp to shared memory as matrice
     stmatrix.sync.aligned.shape=m8n8.num=x1|x2|x4{.trans}{.space=SHARED_CTA}.type=b16      [a], b:b32*num
     stmatrix.sync.aligned.shape=m16n8.num=x1|x2|x4.trans{.space=SHARED_CTA}.type=b8
     ...    [a], b:b32*num   @ sm_100f sm_120f
-movmatrix  9.7.14.5.17  Transpose a matrix held in the fragments of a warp.
+movmatrix  9.7.14.5.17  Transpose a matrix in the fragments of a warp.
     movmatrix.sync.aligned.shape=m8n8.trans.type=b16                                       d:b32, a:b32
 """,
 )
@@ -119,7 +119,7 @@ wgmma.fence  9.7.15.7.1  Order accesses to registers before the wgmma.mma_async 
     wgmma.fence.sync.aligned                    @ sm_90a
 wgmma.commit_group  9.7.15.7.2  Close the group of the wgmma.mma_async issued since the last one. [wgmma]
     wgmma.commit_group.sync.aligned             @ sm_90a
-wgmma.wait_group  9.7.15.7.3  Wait until at most a number of the newest groups are unfinished. [wgmma blocks]
+wgmma.wait_group  9.7.15.7.3  Wait until at most N of the newest groups pend. [wgmma blocks]
     wgmma.wait_group.sync.aligned    #n   @ sm_90a
 """,
 )

@@ -1,4 +1,4 @@
-"""The notation in which the table of instruction forms is written, and the match of one opcode against it.
+"""The notation of the instruction-form tables, and the match of an opcode against it.
 
 A table is text. A line that starts at the margin opens a form: its name, its PTX ISA 9.1 sections, its meaning, its
 traits (see `traits`). Each indented line below is one spelling::
@@ -7,20 +7,20 @@ traits (see `traits`). Each indented line below is one spelling::
         ld{.weak}{.space=SPACE}{.cop=ca|cg|cs}{.vec=v2|v4}.type=LOAD   d*vec, [a]{, policy:b64}
         ld.sem=relaxed|acquire.scope=SCOPE{.space=SPACE}.type=LOAD     d, [a]                      @ sm_90+
 
-``.word``            a modifier that must stand there; its slot has the modifier's own name
-``{.word}``          one that may
+``.word``            a required modifier; its slot has the modifier's own name
+``{.word}``          an optional modifier
 ``.slot=x|y|SET``    exactly one of the alternatives; SET is a name in ``SETS``
-``{.slot=x|y}``      one of them or none; several modifiers in one pair of braces come together or not at all
+``{.slot=x|y}``      one of the alternatives or none; one pair of braces is present or absent as a whole
 ``<NAME>``           a tail of modifiers in several versions, one spelling each: a name in ``TAILS``
-``@ targets``        where the spelling exists: ``sm_90+`` (that one and all later), ``sm_100f`` (the family),
-                     ``sm_90a`` (that one exactly); without ``@``, every target from sm_90 on
-``@ … 8.6``          a number there is the lowest ``.version`` that ptxas accepts it with, when the target alone
-                     does not ask for as much
+``@ targets``        the targets of the spelling: ``sm_90+`` (that target and all later), ``sm_100f`` (the family),
+                     ``sm_90a`` (that target exactly); without ``@``, every target from sm_90 on
+``@ … 8.6``          the lowest ``.version`` with which ptxas accepts the spelling, if the target alone does not
+                     imply it
 
 Operands are ``name`` (of the type in slot ``type``), ``name:slot-or-type``, ``name*slot-or-count`` (a vector),
-``[name]`` (an address), ``a|p`` (two results), ``#name`` (an immediate), ``{, …}`` (may be left out),
-``{if slot, …}`` (there exactly when the slot is filled); ``_`` is an operand d that must be the sink. Operands at the
-start called d, p, q or redval are the results. A line that starts with ``...`` continues the one before it.
+``[name]`` (an address), ``a|p`` (two results), ``#name`` (an immediate), ``{, …}`` (optional),
+``{if slot, …}`` (present exactly if the slot is filled); ``_`` is an operand d that must be the sink. Operands at the
+start called d, p, q or redval are the results. A line that starts with ``...`` continues the line before it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _RESULTS = {"d", "p", "q", "redval"}
 
 @dataclass(frozen=True, slots=True)
 class Modifier:
-    """One modifier of a spelling: its slot (a fixed word is its own) and what may stand there."""
+    """One modifier of a spelling: its slot (a fixed word is its own slot) and its alternatives."""
 
     slot: str
     alternatives: frozenset[str]
@@ -59,10 +59,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One operand of a spelling: ``names`` of its parts, of a pair or of an address and the vector in it.
+    """One operand of a spelling. ``names``: of a pair, or of an address and the vector in it, the names of the parts.
 
-    ``optional``: whether it may be left out; ``slot``: the modifier that it comes with, else ""; ``kind``: "v" a
-    vector, "p" a pair ``a|p`` or the first of it alone, "a" an address, "." anything else.
+    ``optional``: whether it may be absent; ``slot``: the modifier that requires it, else ""; ``kind``: "v" a vector,
+    "p" a pair ``a|p`` or its first part alone, "a" an address, "." anything else.
     """
 
     names: tuple[str, ...]
@@ -73,9 +73,9 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """One line of syntax: modifiers in order, operands as text and by name, targets, every word that may stand in it.
+    """One line of syntax: modifiers in order, operands as text and by name, targets, and every possible modifier.
 
-    ``since`` is the lowest ``.version``, "" where the target asks for as much; ``writes``: names of the results.
+    ``since``: the lowest ``.version``, "" if the target implies it; ``writes``: names of the results.
     """
 
     text: str
@@ -94,24 +94,25 @@ class Spelling:
             yield from (modifier.slot for modifier in group.modifiers)
 
     def takes(self, arity: int | None) -> bool:
-        """Whether it may have ``arity`` operands (None: any number)."""
+        """Whether the spelling accepts ``arity`` operands (None: any number)."""
         return arity is None or self.arity[0] <= arity <= self.arity[1]
 
     def read(self, words: tuple[str, ...]) -> dict[str, str] | None:
-        """The slots of ``words`` (modifiers after the form's name), None when they do not fit this spelling."""
+        """The slots of ``words`` (modifiers after the form's name); None if they do not fit this spelling."""
         return _read(self.groups, words, 0, 0)
 
     def read_in_any_order(self, words: tuple[str, ...]) -> dict[str, str] | None:
-        """As ``read``, with modifiers in another order, as ptxas takes them (``ld.b32.v2``, ``mul.f32.rz``).
+        """As ``read``, with modifiers in another order, which ptxas accepts (``ld.b32.v2``, ``mul.f32.rz``).
 
-        Types and state spaces keep their order, which tells destination from source; a few words keep their place.
+        Types and state spaces keep their order, which distinguishes destination from source; a few words keep their
+        place.
         """
-        return _read_loose(self.groups, words)
+        return _read_unordered(self.groups, words)
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One PTX instruction: what it means, who issues it, when its effect is complete, how it is spelled, what it is."""
+    """One PTX instruction: name, section, meaning, issuer, completion, spellings and traits."""
 
     name: str
     section: str
@@ -136,21 +137,22 @@ class Form:
 
     @property
     def collective(self) -> bool:
-        """Whether lanes or warps issue it together."""
+        """Whether the lanes or warps of a group issue it together."""
         return self.issued_by not in ("each active lane", "one thread")
 
     @property
     def syntax(self) -> tuple[str, ...]:
-        """The spellings as text, as the table has them."""
+        """The spellings as text, as in the table."""
         return tuple(spelling.text for spelling in self.spellings)
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Every target predicate of every spelling, in order, each once."""
+        """Every target predicate of every spelling, in order, without repetition."""
         return tuple(dict.fromkeys(target for spelling in self.spellings for target in spelling.targets))
 
     def match(self, words: tuple[str, ...], arity: int | None = None) -> Match | None:
-        """The first spelling that ``words`` (the modifiers after the name) fit, in the table's order if any does."""
+        """Match ``words`` (the modifiers after the name) against the spellings; the table's order of modifiers goes
+        first."""
         present = frozenset(words)
         fitting = [spelling for spelling in self.spellings if present <= spelling.words and spelling.takes(arity)]
         for read in (Spelling.read, Spelling.read_in_any_order):
@@ -163,7 +165,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """An opcode that fits a form: ``match["type"]`` is the modifier in a slot, "" when it is absent.
+    """An opcode that fits a form: ``match["type"]`` is the modifier in a slot, "" if absent.
 
     Raises KeyError for a slot that no spelling of the form has.
     """
@@ -181,10 +183,11 @@ class Match:
         return word
 
     def places(self, shape: str) -> Places:
-        """Where each operand stands that is present, by name: its number, then the number of the part it is.
+        """The place of each present operand, by name: its number, then the number of its part.
 
-        ``shape`` has a letter an operand of the instruction: "v" a vector, "p" a pair ``d|p``, "." anything else. The
-        parts of a pair are 0 and 1; the vector in an address is part 1, the address as a whole its first name.
+        ``shape`` has a letter for each operand of the instruction: "v" a vector, "p" a pair ``d|p``, "." anything else.
+        The parts of a pair are 0 and 1; the vector in an address is part 1, and the address as a whole has its first
+        name.
         """
         operands = [operand for operand in self.spelling.named if not operand.slot or operand.slot in self.chosen]
         spare = len(shape) - sum(not operand.optional for operand in operands)
@@ -205,7 +208,7 @@ class Match:
 
 
 def _read(groups: tuple[Group, ...], words: tuple[str, ...], at: int, word: int) -> dict[str, str] | None:
-    """Fit ``words[word:]`` to ``groups[at:]``, a present group before an absent one."""
+    """Fit ``words[word:]`` to ``groups[at:]``; try a group present before absent."""
     if at == len(groups):
         return {} if word == len(words) else None
     group = groups[at]
@@ -224,37 +227,37 @@ _FIXED = frozenset(["lo", "hi", "wide", "full", "to", "l", "r", "fractional", "r
 
 
 @cache
-def _kind(word: str) -> str:
-    """What a modifier is, where its place among its like has a meaning: a type, a space, the order of a matrix."""
+def _order_class(word: str) -> str:
+    """The class of a modifier whose order among its class has a meaning: type, space, or major (matrix order)."""
     return "space" if word in _SPACES else "type" if _TYPE.fullmatch(word) else "major" if word in _MAJORS else ""
 
 
-def _read_loose(groups: tuple[Group, ...], words: tuple[str, ...]) -> dict[str, str] | None:
+def _read_unordered(groups: tuple[Group, ...], words: tuple[str, ...]) -> dict[str, str] | None:
     if not groups:
         return None if words else {}
-    taken = _take(groups[0].modifiers, words)
-    if taken is not None:
-        slots, left = taken
-        rest = _read_loose(groups[1:], left)
+    filled = _fill(groups[0].modifiers, words)
+    if filled is not None:
+        slots, left = filled
+        rest = _read_unordered(groups[1:], left)
         if rest is not None:
             return slots | rest
-    return _read_loose(groups[1:], words) if groups[0].optional else None
+    return _read_unordered(groups[1:], words) if groups[0].optional else None
 
 
-def _may_move(modifier: Modifier, words: tuple[str, ...], at: int) -> bool:
-    """Whether ``words[at]`` may be read before the words that stand in front of it."""
+def _may_precede(modifier: Modifier, words: tuple[str, ...], at: int) -> bool:
+    """Whether ``words[at]`` may be read before the words in front of it."""
     if modifier.slot == "action" or (words[at] in _FIXED and modifier.slot != "cmp"):
         return at == 0
-    kind = _kind(words[at])
-    return not kind or kind not in map(_kind, words[:at])
+    kind = _order_class(words[at])
+    return not kind or kind not in map(_order_class, words[:at])
 
 
-def _take(modifiers: tuple[Modifier, ...], words: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]] | None:
-    """Fill ``modifiers`` from anywhere in ``words``; the slots and the words left over."""
+def _fill(modifiers: tuple[Modifier, ...], words: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]] | None:
+    """Fill ``modifiers`` from anywhere in ``words``; returns the slots and the remaining words."""
     slots: dict[str, str] = {}
     for modifier in modifiers:
         at = next((i for i, word in enumerate(words) if word in modifier.alternatives), None)
-        if at is None or not _may_move(modifier, words, at):
+        if at is None or not _may_precede(modifier, words, at):
             return None
         slots[modifier.slot] = words[at]
         words = words[:at] + words[at + 1 :]
@@ -268,11 +271,11 @@ _FAMILIES = {
 
 
 def supports(targets: tuple[str, ...], arch: str) -> bool:
-    """Whether a tuple of target predicates admits ``arch`` (``"sm_100a"``)."""
-    return any(_admits(target, arch) for target in targets)
+    """Whether a tuple of target predicates includes ``arch`` (``"sm_100a"``)."""
+    return any(_includes(target, arch) for target in targets)
 
 
-def _admits(target: str, arch: str) -> bool:
+def _includes(target: str, arch: str) -> bool:
     if target == "all":
         return True
     if target.endswith("+"):
@@ -281,7 +284,7 @@ def _admits(target: str, arch: str) -> bool:
 
 
 def forms(issued_by: str, completes_by: str, table: str) -> tuple[Form, ...]:
-    """The forms of one table, all with the same issuer and completion."""
+    """Parse one table; all its forms have the same issuer and completion."""
     found: list[tuple[str, list[str]]] = []
     for line in table.splitlines():
         if line[:1].strip():
@@ -305,7 +308,7 @@ UNKNOWN = Form("", "", "An opcode that no table describes.", "each active lane",
 
 
 def _expand(line: str) -> Iterator[str]:
-    """The lines that a tail ``<NAME>`` stands for."""
+    """The lines with the tail ``<NAME>`` replaced by each of its versions."""
     found = re.search(r"<(\w+)>", line)
     if not found:
         yield line
@@ -317,7 +320,7 @@ def _expand(line: str) -> Iterator[str]:
 def _spelling(name: str, line: str) -> Spelling:
     syntax, _, where = line.partition("@")
     opcode, _, operands = syntax.strip().partition(" ")
-    assert opcode.startswith(name), f"{opcode} stands under {name}"
+    assert opcode.startswith(name), f"{opcode} is under {name}"
     words = where.split()
     since = words.pop() if words and not words[-1].startswith("sm_") else ""
     operands = operands.strip()
@@ -353,10 +356,10 @@ _NAME = re.compile(r"(?:^|[\[|,#]\s*)([a-z_]\w*)")
 
 def _operands(text: str) -> Iterator[Operand]:
     for found in _OPERAND.finditer(text):
-        slot, written = found[1] or "", found[2] or found[3]
-        names = tuple("d" if name == "_" else name for name in _NAME.findall(written))
+        slot, text = found[1] or "", found[2] or found[3]
+        names = tuple("d" if name == "_" else name for name in _NAME.findall(text))
         optional = found[2] is not None and not slot
-        kind = next((kind for sign, kind in (("[", "a"), ("|", "p"), ("*", "v")) if sign in written), ".")
+        kind = next((kind for sign, kind in (("[", "a"), ("|", "p"), ("*", "v")) if sign in text), ".")
         yield Operand(names, optional, slot, kind)
 
 

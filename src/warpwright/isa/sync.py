@@ -78,28 +78,28 @@ _MBARRIERS = forms(
     "each active lane",
     "return",
     """
-mbarrier.init  9.7.13.15.9  Make an mbarrier that expects count arrivals a phase. [mbarrier]
+mbarrier.init  9.7.13.15.9  Initialise an mbarrier for count arrivals a phase. [mbarrier]
     mbarrier.init{.space=SHARED_CTA}.type=b64       [mbar], count:u32
-mbarrier.inval  9.7.13.15.10  End the life of an mbarrier. [mbarrier]
+mbarrier.inval  9.7.13.15.10  Invalidate an mbarrier. [mbarrier]
     mbarrier.inval{.space=SHARED_CTA}.type=b64      [mbar]
-mbarrier.expect_tx  9.7.13.15.11  Raise the bytes that the current phase waits for. [mbarrier]
+mbarrier.expect_tx  9.7.13.15.11  Increase the tx-count of the current phase. [mbarrier]
     mbarrier.expect_tx{.sem=relaxed.scope=cta|cluster}{.space=SHARED}.type=b64     [mbar], tx_count:u32
-mbarrier.complete_tx  9.7.13.15.12  Lower the bytes that the current phase waits for, as a copy does. [mbarrier]
+mbarrier.complete_tx  9.7.13.15.12  Decrease the tx-count of the current phase, as a copy does. [mbarrier]
     mbarrier.complete_tx{.sem=relaxed.scope=cta|cluster}{.space=SHARED}.type=b64   [mbar], tx_count:u32
-mbarrier.arrive  9.7.13.15.13  Arrive: lower the pending count of the current phase. [mbarrier]
+mbarrier.arrive  9.7.13.15.13  Arrive: decrement the pending count of the current phase. [mbarrier]
     mbarrier.arrive{.sem=release|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64    d, [mbar]{, count:u32}
     mbarrier.arrive{.sem=release|relaxed.scope=cta|cluster}.space=shared::cluster.type=b64    _, [mbar]{, count:u32}
-mbarrier.arrive.expect_tx  9.7.13.15.13  Raise the bytes that the current phase waits for, then arrive once. [mbarrier]
+mbarrier.arrive.expect_tx  9.7.13.15.13  Increase the tx-count of the current phase, then arrive once. [mbarrier]
     mbarrier.arrive.expect_tx{.sem=release|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64
     ...    d, [mbar], tx_count:u32
     mbarrier.arrive.expect_tx{.sem=release|relaxed.scope=cta|cluster}.space=shared::cluster.type=b64
     ...    _, [mbar], tx_count:u32
 mbarrier.arrive.noComplete  9.7.13.15.13  Arrive where the arrival cannot complete the phase. [mbarrier]
     mbarrier.arrive.noComplete{.sem=release.scope=cta}{.space=SHARED_CTA}.type=b64  d, [mbar], count:u32
-mbarrier.arrive_drop  9.7.13.15.14  Arrive and lower the expected count of later phases. [mbarrier]
+mbarrier.arrive_drop  9.7.13.15.14  Arrive and decrement the expected count of later phases. [mbarrier]
     mbarrier.arrive_drop{.sem=release|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64    d, [mbar]{, count:u32}
     mbarrier.arrive_drop{.sem=release|relaxed.scope=cta|cluster}.space=shared::cluster.type=b64 _, [mbar]{, count:u32}
-mbarrier.arrive_drop.expect_tx  9.7.13.15.14  Raise the bytes waited for, then arrive and drop. [mbarrier]
+mbarrier.arrive_drop.expect_tx  9.7.13.15.14  Increase the tx-count, then arrive and drop. [mbarrier]
     mbarrier.arrive_drop.expect_tx{.sem=release|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64
     ...    d, [mbar], tx_count:u32
     mbarrier.arrive_drop.expect_tx{.sem=release|relaxed.scope=cta|cluster}.space=shared::cluster.type=b64
@@ -117,7 +117,7 @@ mbarrier.try_wait  9.7.13.15.16  Whether the phase of a state token is complete;
 mbarrier.try_wait.parity  9.7.13.15.16  Whether the phase of a parity is complete; may wait a time. [mbarrier blocks]
     mbarrier.try_wait.parity{.sem=acquire|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64
     ...    p:pred, [mbar], parity:u32{, time:u32}
-mbarrier.pending_count  9.7.13.15.17  Pending count held in a state token. [mbarrier]
+mbarrier.pending_count  9.7.13.15.17  Pending count in a state token. [mbarrier]
     mbarrier.pending_count.type=b64                 d:u32, state
 """,
 )

@@ -1,9 +1,9 @@
-"""What an instruction is, apart from its syntax: the words in brackets behind its meaning in the tables of forms.
+"""Traits of an instruction beside its syntax: the words in brackets after its meaning in the tables of forms.
 
-A queue is the unit that performs an instruction, or that the instruction synchronises with:
+A queue is the unit that performs an instruction, or with which the instruction synchronises:
 
 ``tensor``     the fifth-generation tensor core: tcgen05.mma, cp, shift, commit and fence
-``tmem``       tensor memory as warps access it: tcgen05.ld, st and wait
+``tmem``       tensor-memory accesses of warps: tcgen05.ld, st and wait
 ``copy``       bulk copies and reductions, their groups, st.async, red.async, cluster launch control
 ``lane-copy``  cp.async, its groups and its arrival at an mbarrier
 ``wgmma``      the tensor core of a warpgroup
@@ -11,12 +11,12 @@ A queue is the unit that performs an instruction, or that the instruction synchr
 ``barrier``    named barriers of a CTA and the barrier of a cluster
 ``warp``       exchange between the lanes of a warp
 ``grid``       dependent grids
-``service``    what the virtual GPU does while lanes wait: allocation, tensor maps, registers, system calls
+``service``    performed by the virtual GPU while lanes wait: allocation, tensor maps, registers, system calls
 
 The other words: ``blocks`` (the issuing thread may wait), ``async`` and ``tensormap`` (the proxy of its accesses, PTX
-ISA 9.1 section 8.6), ``read``, ``write`` and ``update`` (how the thread itself accesses memory), ``jumps`` (the next
-instruction may be another one than the following), ``edits-maps`` (writes a tensor map in memory) and
-``cancels-clusters`` (may cancel the start of a cluster of the grid).
+ISA 9.1 section 8.6), ``read``, ``write`` and ``update`` (the thread's own access to memory), ``jumps`` (the
+instruction may branch), ``edits-maps`` (writes a tensor map in memory) and ``cancels-clusters`` (may cancel the start
+of a cluster of the grid).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _EFFECTS = ("edits-maps", "cancels-clusters")
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """The traits of a form; ``queue``, ``access`` and ``effect`` are "" where it has none."""
+    """The traits of a form; ``queue``, ``access`` and ``effect`` are "" for a form without one."""
 
     queue: str = ""
     blocks: bool = False
@@ -44,10 +44,10 @@ class Traits:
 
 
 def traits_of(text: str) -> Traits:
-    """The traits that the words of ``text`` name, in any order."""
+    """Parse the traits in ``text``, in any order."""
     words = text.split()
     unknown = set(words) - {*QUEUES, *_PROXIES, *_ACCESSES, *_EFFECTS, "blocks", "jumps"}
-    assert not unknown, f"{sorted(unknown)} are no traits"
+    assert not unknown, f"{sorted(unknown)} are not traits"
     queue, proxy, access, effect = (
         next((word for word in words if word in known), default)
         for known, default in ((QUEUES, ""), (_PROXIES, "generic"), (_ACCESSES, ""), (_EFFECTS, ""))

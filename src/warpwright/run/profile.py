@@ -15,7 +15,7 @@ from warpwright.run.devices import resolve
 from warpwright.run.launch import Entry, arranged
 from warpwright.vgpu import Device as VirtualDevice
 from warpwright.vgpu.timing.capture import Capture
-from warpwright.vgpu.timing.device import chosen_clusters, profile_of
+from warpwright.vgpu.timing.device import choose_clusters, profile_of
 from warpwright.vgpu.timing.result import Profile
 
 __all__ = ["profile"]
@@ -47,7 +47,7 @@ def profile(
     target = resolve(device, entry.target, virtual=True)
     if not isinstance(target, VirtualDevice):
         raise UsageError(f"cannot profile on {target.name}; expected a virtual device, such as device='b200'")
-    capture = Capture(targets.timing_of(target.spec.name), chosen_clusters if fast else lambda launch, timing: None)
+    capture = Capture(targets.timing_of(target.spec.name), choose_clusters if fast else lambda launch, timing: None)
     with pass_arguments(entry.name, entry.function.params, args) as passed:
         target.launch(
             entry.module,

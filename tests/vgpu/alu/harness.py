@@ -27,7 +27,7 @@ from warpwright.vgpu.program.program import Inst, Register
 WARPS, LANES = 32, 32
 COUNT = WARPS * LANES
 EXTENDED = {"u8": np.uint32, "s8": np.int32}
-ALIGN = 512  # a register of 128 bits takes as much, and vectors are loaded as aligned to their size
+ALIGN = 512  # a 128-bit register needs this alignment, and loads of vectors assume alignment to their size
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def registers(operands: Sequence) -> list[Register]:
 
 
 def register_bits(kind: str) -> int:
-    """8-bit integers are held in 32-bit registers, where their extension shows."""
+    """8-bit integers are in 32-bit registers, where their extension shows."""
     return 32 if kind in ("u8", "s8", "b8") else values.bits_of(kind)
 
 
@@ -154,7 +154,7 @@ class Bench:
 
 
 def emitter(row: Row) -> tuple[Lanes, dict[str, int]]:
-    """A `Lanes` whose registers all live in memory, the mask in the first word, the guard in the second."""
+    """A `Lanes` with all registers in memory, the mask in the first word, the guard in the second."""
     slots, offset = {"%g": 4, "%cc": 8}, ALIGN
     for register in registers(row.parsed):
         slots[register.name] = offset
@@ -188,7 +188,7 @@ def put(file: np.ndarray, slots: dict[str, int], name: str, kind: str, held: np.
 
 
 def get(file: np.ndarray, slots: dict[str, int], name: str, kind: str) -> np.ndarray:
-    """The lanes of a register, flat, as `values.DTYPES` has its type; 8-bit ones as the register holds them."""
+    """The lanes of a register, flat, in `values.DTYPES` of its type; 8-bit values as the register stores them."""
     raw = view(file, slots, name, kind)
     if kind == "pred":
         return np.unpackbits(raw.view(np.uint8), axis=1, bitorder="little").reshape(-1).astype(bool)

@@ -1,4 +1,4 @@
-"""Correct rounding by rational arithmetic: what the lanes are held to."""
+"""Correct rounding by rational arithmetic: the reference for the lanes."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def rounded(value: Fraction, kind: str, mode: str = "rn", lowest: int | None = N
 
 
 def exact(function, kind: str, mode: str = "rn", sign_of_zero=None, flushing: bool = False):
-    """A reference: ``function`` works on Fractions where all is finite, else on float64.
+    """A reference: ``function`` works on Fractions if all values are finite, otherwise on float64.
 
-    Zeros take their sign from float64, which is right for everything but an exact zero sum rounded by rm.
-    ``flushing``: what lies below the normal numbers when rounded to all their bits is zero.
+    Zeros take their sign from float64, which is right for everything but an exact zero sum rounded by rm. ``flushing``:
+    a result below the normal numbers when rounded to all their bits is zero.
     """
 
     def one(lane):
@@ -78,7 +78,7 @@ def exact(function, kind: str, mode: str = "rn", sign_of_zero=None, flushing: bo
 
 
 def flush(array: np.ndarray) -> np.ndarray:
-    """Subnormal numbers become zeros of their sign."""
+    """Flush subnormal numbers to zeros of their sign."""
     tiny = {"float32": 2.0**-126, "bfloat16": 2.0**-126, "float16": 2.0**-14}.get(array.dtype.name)
     if tiny is None:
         return array

@@ -1,4 +1,4 @@
-"""Lane values that are hard on arithmetic, by PTX type, as NumPy arrays."""
+"""Lane values that are hard for arithmetic, by PTX type, as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ def float_specials(kind: str) -> list[int]:
 
 
 def random_bits(kind: str, count: int, generator: np.random.Generator) -> np.ndarray:
-    """A third any bits, a third small magnitudes, a third (floats) near one with few fraction bits: halfway cases."""
+    """A third random bits, a third small magnitudes, a third (floats) near one with few fraction bits: halfway
+    cases."""
     bits = bits_of(kind)
     any_ = generator.integers(0, 2**bits, count, np.uint64, endpoint=False) if bits < 64 else generator.bytes(8 * count)
     any_ = np.frombuffer(any_, np.uint64) if bits == 64 else any_

@@ -1,4 +1,4 @@
-"""A cluster of arrays, as much of one as the engines touch, and operations made from PTX opcodes."""
+"""A cluster of NumPy arrays with the interface that engines need, and operations from PTX opcodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def shared_address(rank: int, offset: int) -> int:
 
 
 class Cluster:
-    """``log``: what reached mbarriers, in order: ("tx", rank, offset, bytes) or ("arrive", rank, offset)."""
+    """``log``: updates of mbarriers, in order: ("tx", rank, offset, bytes) or ("arrive", rank, offset)."""
 
     def __init__(self, ranks: int = 1, limit: int = 64 * 1024, seed: int = 0) -> None:
         random = np.random.default_rng(seed)
@@ -66,14 +66,14 @@ class Cluster:
         return kind(message)
 
     def bind(self, tensor: TensorMap, *, address: int = MAP_AT, nbytes: int | None = None) -> NDArray[np.uint8]:
-        """Put a map at an address; returns the bytes of its tensor."""
+        """Place a map at an address; returns the bytes of its tensor."""
         data = tensor.array.reshape(-1).view(np.uint8)[:nbytes]
         self.maps[address] = BoundMap(tensor, data, data.ctypes.data)
         return data
 
 
 def operation(opcode: str, *words: int, rank: int = 0, a_in_tmem: bool = False) -> Op:
-    """An operation whose operand words are given in order; the operands are those that take as many."""
+    """An operation with operand words in order; the spelling is the first that accepts their number."""
     match = isa.match(opcode)
     assert match is not None, opcode
     named = [o for o in match.spelling.named if not o.slot or o.slot in match.chosen]

@@ -1,4 +1,4 @@
-"""Matrices put into shared and tensor memory element by element, by the canonical layouts as PTX describes them.
+"""Matrices written into shared and tensor memory element by element, by the canonical layouts of the PTX ISA.
 
 Written from PTX ISA 9.1 sections 9.7.16.3 (shared memory) and 9.7.16.10.5 (accumulators), not from the package.
 """
@@ -53,7 +53,7 @@ def put(
 
 
 def spread(rows: int, size: int, k: int, major: str, mode: int | str) -> tuple[int, int, int]:
-    """Byte offsets LBO and SBO that keep an operand dense, and the bytes it takes."""
+    """Byte offsets LBO and SBO of a dense operand, and its bytes."""
     width = PATTERNS[mode][0]
     lines = 4 if mode == ATOM_32B else 8
     if major == "k":
@@ -66,7 +66,7 @@ def spread(rows: int, size: int, k: int, major: str, mode: int | str) -> tuple[i
 
 
 def accumulator(m: int, group: int, n: int, ws: bool = False, upper: bool = False) -> Iterator[tuple[int, ...]]:
-    """For every element its row and column, and where it lives: CTA of the group, lane, column."""
+    """For every element its row and column, and its place: CTA of the group, lane, column."""
     for i in range(m):
         for j in range(n):
             if (m, group) == (256, 2):
@@ -90,7 +90,7 @@ def cells(m: int, group: int, n: int, column: int, **layout: bool) -> tuple[NDAr
 
 
 def small_integers(random: np.random.Generator, shape: tuple[int, int], type: str) -> NDArray[Any]:
-    """Values whose products and sums are exact in every format, so that a misplaced element cannot hide."""
+    """Values whose products and sums are exact in every format, so that a misplaced element changes the result."""
     low, high = {"u8": (0, 8), "e5m2": (-3, 4)}.get(type, (-4, 5))
     return random.integers(low, high, shape).astype(DTYPES[type])
 

@@ -1,4 +1,5 @@
-"""One sum as a tensor core forms it, in exact fractions, one term at a time: the reference for numerics="hardware"."""
+"""One sum with the rounding of a tensor core, in exact fractions, one term at a time: reference of
+numerics="hardware"."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def term(value: float, type: str) -> Term | None:
 
 
 def aligned(terms: list[Term | None], bits: int) -> Fraction:
-    """Every term cut off at ``bits`` fraction bits of the largest exponent, then all added."""
+    """Truncate every term at ``bits`` fraction bits of the largest exponent, then add all."""
     present = [found for found in terms if found]
     if not present:
         return Fraction(0)
@@ -30,7 +31,7 @@ def aligned(terms: list[Term | None], bits: int) -> Fraction:
 
 
 def cut(value: Fraction, keep: int) -> float:
-    """Toward zero to ``keep`` fraction bits, and to what float32 holds."""
+    """Round toward zero to ``keep`` fraction bits, and to float32."""
     if value == 0:
         return 0.0
     exponent = math.frexp(float(value))[1] - 1
@@ -53,7 +54,7 @@ def step(a: list[float], b: list[float], c: float, types: tuple[str, str, str], 
 def steps(
     a: np.ndarray, b: np.ndarray, c: np.ndarray, k: int, types: tuple[str, str, str], bits: int, keep: int = 23
 ) -> np.ndarray:
-    """A · Bᵀ + C, ``k`` elements an instruction; a sum that has become infinite stays so."""
+    """A · Bᵀ + C, ``k`` elements an instruction; an infinite sum stays infinite."""
     out = c.astype(np.float64)
     for (i, j), value in np.ndenumerate(out):
         for first in range(0, a.shape[1], k):

@@ -1,4 +1,4 @@
-"""Sums as tensor cores round them, against one sum at a time in exact fractions, and where they are known to differ."""
+"""Sums with the rounding of tensor cores, against one sum at a time in exact fractions, and the known differences."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_follows_the_reference(case: tuple[str, str, str, str, int, int, int], s
 
 @pytest.mark.parametrize(("bits", "k"), [(24, 16), (26, 16), (25, 8)])
 def test_operands_tell_models_apart(bits: int, k: int) -> None:
-    """Other fraction bits, or two steps of 8, give other results on the same operands."""
+    """Other fraction bits, or two steps of 8, change the results on the same operands."""
     types = ("bf16", "bf16", "f32")
     a, b, c = operands(types, 16, 2, m=16)
     found = c.copy()
@@ -62,7 +62,8 @@ def test_operands_tell_models_apart(bits: int, k: int) -> None:
 
 
 def test_subnormal_operands_keep_their_exponent() -> None:
-    """2^-24 is the least f16: with exponent -14 its product with 1 is the largest, and the others lose bits."""
+    """2^-24 is the least f16: with exponent -14 its product with 1 has the largest exponent, and the others lose
+    bits."""
     a, b = np.zeros((8, 16), F32), np.zeros((8, 16), F32)
     a[:, 0], b[:, 0] = 2.0**-24, 1.0
     a[:, 1], b[:, 1] = 1 + 2.0**-10, 2.0**-14 * (1 + 2.0**-10)

@@ -243,7 +243,7 @@ def test_a_from_lane_16_of_tensor_memory() -> None:
 @pytest.mark.parametrize("mode", [32, 64, 128])
 @pytest.mark.parametrize("group", [1, 2])
 def test_tiles_as_tensor_copies_bring_them(mode: int, group: int) -> None:
-    """K-slices of a swizzled tile, the descriptor 32 bytes further for each, as every GEMM does it."""
+    """K-slices of a swizzled tile, the descriptor advanced by 32 bytes for each, as in every GEMM."""
     cluster, random, k = Cluster(group), np.random.default_rng(mode), mode // 2
     m, n = 128 * group, 64
     a, b = small_integers(random, (m, k), "bf16"), small_integers(random, (n, k), "bf16")

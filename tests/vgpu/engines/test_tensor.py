@@ -1,4 +1,4 @@
-"""The queue of the tensor engine: fusion, order, commits, tcgen05.cp and shift, and what is refused."""
+"""The queue of the tensor engine: fusion, order, commits, tcgen05.cp and shift, and errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IDESC = {group: InstrDescriptor("f16", "bf16", "bf16", "f32", 128 * group, 32).e
 
 
 def integers_everywhere(ranks: int = 2) -> Cluster:
-    """Shared memory of bf16, tensor memory of float32 -1, 0 and 1: sums are exact, and so is reading them as bf16."""
+    """Shared memory of bf16, tensor memory of float32 -1, 0 and 1: sums are exact, and so are reads as bf16."""
     cluster, random = Cluster(ranks, limit=32 * 1024), np.random.default_rng(11)
     for rank in range(ranks):
         cluster.shared[rank] = random.integers(-1, 2, 16 * 1024).astype(DTYPES["bf16"]).view(np.uint8)
@@ -39,7 +39,7 @@ def descriptor(at: int) -> int:
 
 @st.composite
 def queues(draw: st.DrawFn) -> list[tuple[str, tuple[int, ...], int, bool]]:
-    """Operations of two threads on few accumulators that may overlap, in shapes and groups that mix."""
+    """Operations of two threads on few accumulators that may overlap, with mixed shapes and groups."""
     ops = []
     for _ in range(draw(st.integers(1, 12))):
         group, rank = draw(st.sampled_from([(1, 0), (1, 1), (2, 0)]))
@@ -80,7 +80,7 @@ def test_a_queue_does_what_its_operations_do_one_by_one(
 
 
 @pytest.fixture
-def products(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+def matmuls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """Shapes of the matrix products: (N, K) of each."""
     shapes: list[tuple[int, ...]] = []
     matmul = np.matmul
@@ -93,7 +93,7 @@ def products(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     return shapes
 
 
-def test_instructions_on_one_accumulator_are_one_product_across_commits(products: list[tuple[int, ...]]) -> None:
+def test_instructions_on_one_accumulator_are_one_matmul_across_commits(matmuls: list[tuple[int, ...]]) -> None:
     cluster, ops = integers_everywhere(), []
     for i in range(8):
         words = 0, descriptor(2048 + 32 * (i % 4)), descriptor(4096 + 32 * (i % 4)), IDESC[2], i > 0
@@ -101,22 +101,22 @@ def test_instructions_on_one_accumulator_are_one_product_across_commits(products
         if i % 4 == 3:
             ops.append(operation(COMMIT.format(""), MBAR + 8 * (i // 4)))
     tensor.complete(cluster, ops)
-    assert products == [(32, 128)]
+    assert matmuls == [(32, 128)]
     assert cluster.log == [("arrive", 0, MBAR), ("arrive", 0, MBAR + 8)]
 
 
-def test_two_accumulators_in_turn_are_two_products(products: list[tuple[int, ...]]) -> None:
+def test_alternating_accumulators_are_two_matmuls(matmuls: list[tuple[int, ...]]) -> None:
     cluster = integers_everywhere()
     words = descriptor(2048), descriptor(4096), IDESC[1]
     tensor.complete(cluster, [operation(MMA.format(1), 64 * (i % 2), *words, i > 1) for i in range(10)])
-    assert products == [(32, 80), (32, 80)]
+    assert matmuls == [(32, 80), (32, 80)]
 
 
-def test_a_product_has_at_most_1024_k(products: list[tuple[int, ...]]) -> None:
+def test_a_matmul_has_at_most_1024_k(matmuls: list[tuple[int, ...]]) -> None:
     cluster = integers_everywhere()
     words = descriptor(2048), descriptor(4096), IDESC[1]
     tensor.complete(cluster, [operation(MMA.format(1), 0, *words, i > 0) for i in range(70)])
-    assert products == [(32, 1024), (32, 96)]
+    assert matmuls == [(32, 1024), (32, 96)]
 
 
 def test_a_long_run_scales_its_accumulator_once() -> None:
@@ -129,11 +129,11 @@ def test_a_long_run_scales_its_accumulator_once() -> None:
     np.testing.assert_array_equal(together.tmem, apart.tmem)
 
 
-def test_masks_of_zeros_do_not_break_a_product(products: list[tuple[int, ...]]) -> None:
+def test_masks_of_zeros_do_not_split_a_matmul(matmuls: list[tuple[int, ...]]) -> None:
     cluster = integers_everywhere()
     words = descriptor(2048), descriptor(4096), IDESC[1], 0, 0, 0, 0
     tensor.complete(cluster, [operation(MMA.format(1), 0, *words, i > 0) for i in range(4)])
-    assert products == [(32, 64)]
+    assert matmuls == [(32, 64)]
 
 
 def test_commits_arrive_after_all_data(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ def test_lanes_take_32_bytes_of_the_next_lane_of_their_quarter(group: int, base:
     np.testing.assert_array_equal(cluster.tmem, expected)
 
 
-def test_an_accumulator_may_feed_the_next_product_as_a() -> None:
+def test_an_accumulator_may_feed_the_next_mma_as_a() -> None:
     cluster = Cluster()
     a, b = matrices("tf32", "tf32", "tf32", 128, 8)
     opcode, idesc = (
@@ -291,7 +291,7 @@ REFUSED = {
         (0, *GOOD, 0x08A00000, 64, 96, 0), UnsupportedInstruction,
         "the virtual GPU does not execute block-scaled kinds, kind::mxf8f6f4 here; expected kind::f16, tf32, "
         "f8f6f4 or i8; "
-        "scale the operands before the product",
+        "scale the operands before the MMA",
     ),
     "a zero-column mask": (
         "tcgen05.mma.ws.cta_group::1.kind::f16",

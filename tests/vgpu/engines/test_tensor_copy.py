@@ -146,7 +146,7 @@ def ragged_boxes(draw: st.DrawFn) -> tuple[TensorMap, tuple[int, ...], tuple[int
 @given(ragged_boxes())
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_a_ragged_map_ends_with_its_sequence(case: Any) -> None:
-    """It does what a map of the sequence's rows alone would do."""
+    """The copy equals that of a map of the sequence's rows alone."""
     tensor, coords, (head, row, left) = case
     rows, heads = tensor.array.shape[1], tensor.array.shape[0]
     alone = TensorMap(
@@ -177,7 +177,7 @@ def test_a_ragged_map_ends_with_its_sequence(case: Any) -> None:
 
 @pytest.mark.parametrize("opcode", [LOAD, STORE])
 def test_a_ragged_map_does_not_leave_its_array(opcode: str) -> None:
-    """A sequence before the first row; the outermost coordinate is no more than a way to take rows away."""
+    """A sequence before the first row; the outermost coordinate only removes rows."""
     tensor = ragged(np.zeros((10, 64), np.uint16), (1, 1, 8, 64))
     cluster = Cluster()
     cluster.bind(tensor)
@@ -186,7 +186,7 @@ def test_a_ragged_map_does_not_leave_its_array(opcode: str) -> None:
     with pytest.raises(MemoryFault) as caught:
         copy.complete(cluster, [operation(opcode.format(4), *words)])
     assert str(caught.value).endswith(
-        "the box has bytes -384 to 256 from the base address; expected some of the 1280 bytes that are allocated "
+        "the box has bytes -384 to 256 from the base address; expected a box within the 1280 bytes that are allocated "
         "there; mend its coordinates"
     )
 
@@ -352,7 +352,8 @@ def test_sums_keep_subnormals() -> None:
         ),
         (
             STORE.format(2), (MAP_AT, 8, 0xFFFF_FFFF, 2048), ProtocolError,
-            "a box is stored at coordinates (8, -1), innermost first; expected none below 0, which only loads may have",
+            "a box is stored at coordinates (8, -1), innermost first; expected none below 0; "
+            "only loads may start outside the tensor",
         ),
         (
             LOAD.format(2), (2048 + 64, MAP_AT, 0, 0, MBAR), MemoryFault,
@@ -463,5 +464,5 @@ def test_an_interleaved_map_is_refused() -> None:
     with pytest.raises(UnsupportedInstruction) as raised:
         load(cluster, tensor, (0, 0, 0), 2048)
     assert str(raised.value) == (
-        "the tensor map has interleave '16B'; expected 'none', the one the virtual GPU executes"
+        "the tensor map has interleave '16B'; expected 'none'; the virtual GPU executes no other"
     )

@@ -1,4 +1,4 @@
-"""From a parsed module to the flat program that is compiled."""
+"""Decoding of a parsed module into the flat program that is compiled."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def moved(found: Program) -> list[Symbol]:
 
 
 def test_shared_variables_then_dynamic_memory() -> None:
-    """Offsets from 1024 on, in order of use; every extern array begins where dynamic memory does."""
+    """Offsets from 1024 on, in order of use; every extern array starts at the start of dynamic memory."""
     top = """.shared .align 4 .b8 unused[64]; .shared .align 8 .b8 a[12]; .shared .align 16 .u32 b;
         .extern .shared .align 128 .b8 x[]; .extern .shared .align 4 .f32 y[];"""
     found = program("mov.u32 %r3, x; mov.u32 %r3, a; mov.u32 %r3, b; mov.u32 %r3, y; ret;", top=top)
@@ -100,7 +100,8 @@ def test_directives() -> None:
 
 
 def test_scopes_keep_names_apart() -> None:
-    """A name means the innermost declaration, in a function called twice too; labels may be alike in two scopes."""
+    """A name means the innermost declaration, also in a function called twice; two scopes may have labels of one
+    name."""
     top = """.func f (.reg .b32 %x) { .reg .b32 %v; .reg .pred %c; setp.eq.u32 %c, %x, 0; @%c bra L;
         mov.u32 %v, 1; L: ret; }"""
     body = """{ .reg .b32 %v; L: mov.u32 %v, 3; { .reg .b64 %v; L: mov.u64 %v, 4; } mov.u32 %v, 5; }

@@ -1,4 +1,4 @@
-"""Lines of code that was inlined: the kernel's own file, not the library's."""
+"""Lines of inlined code: the kernel's own file, not the library's."""
 
 from __future__ import annotations
 

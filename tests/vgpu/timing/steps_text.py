@@ -1,4 +1,4 @@
-"""Steps of warps written by hand, and a chip with round numbers to replay them on."""
+"""Hand-written steps of warps, and a chip with round constants for their replay."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from warpwright import targets
 from warpwright.targets import Timing
 from warpwright.vgpu.timing.journal import Journal
 from warpwright.vgpu.timing.replay import Layout, Outcome, Work, replay
-from warpwright.vgpu.timing.steps import Access, Box, Product, Program, Step
+from warpwright.vgpu.timing.steps import Access, Box, Mma, Program, Step
 from warpwright.vgpu.timing.units import Memory
 
 STRIDE = 1 << 16
@@ -26,7 +26,7 @@ CHIP: Timing = replace(
 
 
 class Names:
-    """Stands in for `names.Names`: everything is one role."""
+    """Replaces `names.Names`: all instructions have one role."""
 
     def __init__(self) -> None:
         self.roles = ["kernel"] * 100
@@ -46,9 +46,9 @@ def load(position: int, nbytes: int, requests: int, barrier: int, *, rank: int =
     return step("load_box", box)
 
 
-def product(n: int, *, rows: int = 128, nbytes: int = 0, left: int = 4096, right: int = 8192) -> Step:
+def mma(n: int, *, rows: int = 128, nbytes: int = 0, left: int = 4096, right: int = 8192) -> Step:
     flops = 2 * rows * n * 16
-    return step("product", Product(rows, n, nbytes, flops, (0,), ((0, left),), ((0, right),)))
+    return step("mma", Mma(rows, n, nbytes, flops, (0,), ((0, left),), ((0, right),)))
 
 
 def access(position: int, nbytes: int, lines: int, *, loads: bool = True, inst: int = 0) -> Step:
@@ -75,5 +75,5 @@ def perform(
 
 
 def end_of(*warps: list[Step], **more: Any) -> float:
-    """When the last of the clusters is done."""
+    """The end of the last cluster."""
     return perform(*warps, **more)[0].ends[-1]

@@ -1,4 +1,4 @@
-"""How long the TMA unit is busy with a box: by its rows of 128 bytes, however many dimensions the map has."""
+"""Busy time of the TMA unit for a box: by its rows of 128 bytes, independent of the map's dimensions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What loads find in L2."""
+"""L2 hits and misses of loads."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_cache_that_holds_all_is_as_the_general_one() -> None:
 
 
 def test_positions_come_in_their_order() -> None:
-    """The last position is visited first, so that is where the box is fetched; four accesses later it is there."""
+    """The last position is accessed first, so that access fetches the box; four accesses later it is in L2."""
     keys = np.array([5, 1, 2, 3, 5])
     ones = np.ones(5, np.int64)
     both = Visit(keys, keys, 100 * ones, ones > 0, ones, np.array([4, 3, 2, 1, 0]))
@@ -53,7 +53,7 @@ def test_positions_come_in_their_order() -> None:
 
 
 def test_a_line_brings_the_next_box_too() -> None:
-    """Boxes 10 and 11 lie in one line: the first fetches both, the second is there but nobody has read it."""
+    """Boxes 10 and 11 share a line: the first fetches both, the second is in L2 but unread."""
     ones = np.ones(4, np.int64)
     one = Visit(np.array([10, 20, 11, 10]), np.array([10, 20, 10, 10]), 100 * ones, ones > 0, ones, np.arange(4))
     (found,) = cache.look_up([[one]], 1000)[0]

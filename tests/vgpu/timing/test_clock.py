@@ -1,4 +1,4 @@
-"""The clock of a launch: highest without products, down with the power between the first product and the last."""
+"""The clock of a launch: highest without MMAs, down with the power between the first MMA and the last."""
 
 from __future__ import annotations
 
@@ -22,43 +22,43 @@ def double(x: Global[f32]):
     x[tid.x] = x[tid.x] * 2.0
 
 
-def pace(monkeypatch: pytest.MonkeyPatch, joules: float, cycles: float, multiplying: float, sustained: bool) -> Any:
+def clocks(monkeypatch: pytest.MonkeyPatch, joules: float, cycles: float, mma_cycles: float, sustained: bool) -> Any:
     grid = SimpleNamespace(capture=SimpleNamespace(timing=TIMING), launch=SimpleNamespace(spec=H200))
     monkeypatch.setattr(device, "_joules", lambda grid: joules)
-    monkeypatch.setattr(device, "_flops", lambda grid: 1.0 if multiplying else 0.0)
-    return device._pace(grid, cycles, multiplying, sustained)
+    monkeypatch.setattr(device, "_flops", lambda grid: 1.0 if mma_cycles else 0.0)
+    return device._clocks(grid, cycles, mma_cycles, sustained)
 
 
-def test_the_clock_falls_on_a_line_with_the_watts_of_the_products_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = pace(monkeypatch, 0.02, 50_000.0, 40_000.0, sustained=False)
+def test_the_clock_falls_linearly_with_the_power_of_the_mmas(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = clocks(monkeypatch, 0.02, 50_000.0, 40_000.0, sustained=False)
     watts = 0.02 / (40_000.0 / (found.loaded * 1e6))
     assert found.loaded == pytest.approx(TIMING.droop_top - TIMING.droop * watts)
     assert (found.free, found.cycles) == (1980.0, 40_000.0)
     assert found.microseconds(50_000.0) == pytest.approx(10_000.0 / 1980.0 + 40_000.0 / found.loaded)
 
 
-def test_products_of_little_power_run_at_ten_elevenths(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert pace(monkeypatch, 0.001, 50_000.0, 40_000.0, sustained=False).loaded == TIMING.tensor_mhz == 1800.0
+def test_mmas_of_little_power_run_at_ten_elevenths(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert clocks(monkeypatch, 0.001, 50_000.0, 40_000.0, sustained=False).loaded == TIMING.tensor_mhz == 1800.0
 
 
-def test_power_without_products_leaves_the_clock_alone_until_the_limit_of_the_board(
+def test_power_without_mmas_lowers_the_clock_only_at_the_power_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    burst, long = (pace(monkeypatch, 0.03, 50_000.0, 0.0, sustained=word) for word in (False, True))
+    burst, long = (clocks(monkeypatch, 0.03, 50_000.0, 0.0, sustained=word) for word in (False, True))
     assert (burst.free, burst.loaded, burst.cycles) == (1980.0, 1980.0, 0.0)
     watts = 0.03 / (50_000.0 / (long.free * 1e6)) * (long.free / 1980.0) ** TIMING.volts_slope
     assert watts == pytest.approx(TIMING.sustained_watts - TIMING.idle_watts)
 
 
 @pytest.mark.parametrize("sustained", [False, True])
-def test_a_kernel_without_products_runs_at_the_highest_clock(sustained: bool) -> None:
+def test_a_kernel_without_mmas_runs_at_the_highest_clock(sustained: bool) -> None:
     profile = ww.profile(double, 1, args=[np.ones(128, np.float32)], device="h200", sustained=sustained)
     assert profile.clock_mhz == pytest.approx(1980.0)
 
 
 def test_joined_bytes_take_half_as_much_less_power_as_bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
-    moved = device._Moved(l2=100.0, handed=60.0, read=90.0, missed=10.0, written=5.0, evicted=1.0)
-    monkeypatch.setattr(device, "_moved", lambda grid: moved)
+    moved = device._Traffic(l2=100.0, l2_cost=60.0, read=90.0, missed=10.0, written=5.0, evicted=1.0)
+    monkeypatch.setattr(device, "_traffic", lambda grid: moved)
     monkeypatch.setattr(device, "_flops", lambda grid: 1000.0)
     wanted = 1000 * TIMING.flop_pj + 80 * TIMING.l2_pj + 16 * TIMING.hbm_pj
     grid = SimpleNamespace(capture=SimpleNamespace(timing=TIMING))
@@ -72,7 +72,7 @@ def test_multicast_takes_less_power_than_loading_twice() -> None:
 
 
 def test_latencies_of_l2_keep_their_time_when_the_clock_falls() -> None:
-    slow = device._at(TIMING, 0.9)
+    slow = device._scale_latencies(TIMING, 0.9)
     assert (slow.tma_l2, slow.ld_hbm) == (0.9 * TIMING.tma_l2, 0.9 * TIMING.ld_hbm)
     assert (slow.bar, slow.mma_latency) == (TIMING.bar, TIMING.mma_latency)
 

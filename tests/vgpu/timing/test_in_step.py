@@ -1,4 +1,4 @@
-"""Clusters whose timing is recorded and that take work from a counter go on in step, as those of a chip do."""
+"""Recorded clusters that take work from a counter advance in step, as on a chip."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CTAS = 3
 
 @ww.kernel("sm_90a", threads=1)
 def taking(counter: Global[u32], lengths: Global[u32], owner: Global[u32], count: u32) -> None:
-    """Each CTA takes the next item when it is done with one; an item is so many rounds of a loop."""
+    """Each CTA takes the next item when it has done one; an item is a number of loop rounds."""
     for _ in loop():
         number = atom.add(counter, 1)
         Break(when=number >= count)
@@ -28,7 +28,7 @@ def taking(counter: Global[u32], lengths: Global[u32], owner: Global[u32], count
 
 
 def owners(fast: bool) -> tuple[list[int], float]:
-    """Who had which item, and the predicted time."""
+    """The CTA of each item, and the predicted time."""
     lengths, owner = np.array(LENGTHS, np.uint32), np.full(len(LENGTHS), CTAS, np.uint32)
     args = [np.zeros(1, np.uint32), lengths, owner, len(LENGTHS)]
     profile = ww.profile(taking, CTAS, args=args, device="h200", fast=fast)

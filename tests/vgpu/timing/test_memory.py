@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from warpwright import targets
-from warpwright.vgpu.timing.units import BEHIND, Memory, Turns, Unit, Units
+from warpwright.vgpu.timing.units import SKEW, IssueSlots, Memory, Unit, Units
 
 H200 = targets.timing_of("h200")
 
@@ -18,34 +18,34 @@ def test_a_unit_serves_in_order() -> None:
 
 def test_a_share_that_lay_idle_is_used_later_but_not_before_the_first_use() -> None:
     unit = Unit()
-    assert unit.take(1000.0, 5.0, BEHIND) == 1005.0
-    assert unit.take(1005.0 + BEHIND / 2, 5.0, BEHIND) == 1010.0
-    assert unit.take(1010.0 + 2 * BEHIND, 5.0, BEHIND) == 1010.0 + BEHIND + 5.0
+    assert unit.take(1000.0, 5.0, SKEW) == 1005.0
+    assert unit.take(1005.0 + SKEW / 2, 5.0, SKEW) == 1010.0
+    assert unit.take(1010.0 + 2 * SKEW, 5.0, SKEW) == 1010.0 + SKEW + 5.0
 
 
 def test_warps_take_issue_slots_in_turns() -> None:
-    unit = Turns()
+    unit = IssueSlots()
     long = unit.take(0.0, 100.0)
     assert unit.end(long) == 100.0
     short = unit.take(50.0, 10.0)  # every other slot from there on
     assert (unit.end(short), unit.end(long)) == (70.0, 110.0)
     third = unit.take(60.0, 40.0)  # when the second has five slots left and the first forty-five
     assert [unit.end(mark) for mark in (short, third, long)] == [75.0, 145.0, 150.0]
-    unit.go_to(145.0)
+    unit.advance(145.0)
     assert (unit.end(long), unit.busy) == (150.0, 150.0)
     assert unit.end(unit.take(1000.0, 3.0)) == 1003.0
 
 
-def test_products_beside_take_slots_until_they_end() -> None:
-    unit = Turns()
+def test_mmas_beside_take_slots_until_they_end() -> None:
+    unit = IssueSlots()
     unit.slow(0.0, 20.0, 0.5)
     first = unit.take(0.0, 8.0)
     assert unit.end(first) == 16.0
     second = unit.take(8.0, 8.0)  # four slots of the first are left
     assert (unit.end(first), unit.end(second)) == (22.0, 26.0)
-    unit.slow(12.0, 60.0, 0.5)  # more products
-    assert (unit.end(first), unit.left(24.0, second)) == (24.0, 32.0)
-    assert unit.left(40.0, second) == 40.0
+    unit.slow(12.0, 60.0, 0.5)  # more MMAs
+    assert (unit.end(first), unit.end_at(24.0, second)) == (24.0, 32.0)
+    assert unit.end_at(40.0, second) == 40.0
 
 
 @pytest.mark.parametrize("ranks", [(0,), (0, 1)])

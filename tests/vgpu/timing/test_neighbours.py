@@ -1,4 +1,4 @@
-"""SMs of a GPC, and what L2 hands out for them together."""
+"""SMs of a GPC, and the L2 cost of their common requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from warpwright import targets
 from warpwright.vgpu.timing.cache import Visit
-from warpwright.vgpu.timing.neighbours import crowded, handed_out, homes_of
+from warpwright.vgpu.timing.neighbours import contention, gpcs_of, l2_costs
 
 CHIP = replace(targets.timing_of("h200"), gpcs=(4, 4, 2), multicast_cost=1.2)
 
@@ -20,33 +20,33 @@ def visit(*keys: int, copies: int = 1, reads: bool = True) -> Visit:
 
 
 def test_single_ctas_fill_a_gpc_and_clusters_take_them_in_turn() -> None:
-    assert homes_of(CHIP, 1) == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]
-    assert homes_of(CHIP, 2) == [0, 1, 2, 0, 1]
-    assert homes_of(CHIP, 4) == [0, 1]
+    assert gpcs_of(CHIP, 1) == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]
+    assert gpcs_of(CHIP, 2) == [0, 1, 2, 0, 1]
+    assert gpcs_of(CHIP, 4) == [0, 1]
 
 
 def test_what_a_gpc_asks_for_together_is_joined() -> None:
-    """Key 1 is asked for by three clusters, two of them in one GPC: these cost 1 + 0.4 instead of 2."""
-    found = handed_out([visit(1, 5), visit(1, 6), visit(1, 7)], [0, 0, 1], 0.4, CHIP)
+    """Three clusters request key 1, two of them in one GPC: these two cost 1 + 0.4 instead of 2."""
+    found = l2_costs([visit(1, 5), visit(1, 6), visit(1, 7)], [0, 0, 1], 0.4, CHIP)
     assert [each.tolist() for each in found] == [[pytest.approx(0.7), 1], [pytest.approx(0.7), 1], [1, 1]]
 
 
 def test_what_is_asked_for_later_is_not() -> None:
-    (found,) = handed_out([visit(1, 2, 3, 4, 1)], [0], 0.4, CHIP)
+    (found,) = l2_costs([visit(1, 2, 3, 4, 1)], [0], 0.4, CHIP)
     assert found.tolist() == [1, 1, 1, 1, 1]
 
 
 def test_multicasts_and_stores_are_not_joined() -> None:
     wave = [visit(1, copies=2), visit(1, copies=2), visit(9, reads=False), visit(9, reads=False)]
-    assert [each.tolist() for each in handed_out(wave, [0, 0, 0, 0], 0.4, CHIP)] == [[1.2], [1.2], [1], [1]]
+    assert [each.tolist() for each in l2_costs(wave, [0, 0, 0, 0], 0.4, CHIP)] == [[1.2], [1.2], [1], [1]]
 
 
 def test_the_more_ctas_share_an_sm_and_the_later_they_start_the_less_is_joined() -> None:
     chip = replace(CHIP, merged_cost=(0.4, 0.8, 0.7), merged_later=(0.6, 0.9, 1.0), hbm_share=0.9, hbm_common_share=0.6)
-    assert [crowded(chip, count, later=False)[0] for count in (1, 2, 3, 8)] == [0.4, 0.8, 0.7, 0.7]
-    assert [crowded(chip, count, later=True)[0] for count in (1, 2, 3, 8)] == [0.6, 0.9, 1.0, 1.0]
+    assert [contention(chip, count, later=False)[0] for count in (1, 2, 3, 8)] == [0.4, 0.8, 0.7, 0.7]
+    assert [contention(chip, count, later=True)[0] for count in (1, 2, 3, 8)] == [0.6, 0.9, 1.0, 1.0]
 
 
 def test_device_memory_takes_longer_for_what_others_ask_for_too() -> None:
     chip = replace(CHIP, hbm_share=0.9, hbm_common_share=0.6, hbm_common_later=0.45)
-    assert [crowded(chip, 1, later=later)[1] for later in (False, True)] == [pytest.approx(0.5), pytest.approx(1.0)]
+    assert [contention(chip, 1, later=later)[1] for later in (False, True)] == [pytest.approx(0.5), pytest.approx(1.0)]

@@ -1,17 +1,17 @@
-"""Which clusters follow each other on the same SMs."""
+"""The order of clusters on the same SMs."""
 
 from __future__ import annotations
 
-from warpwright.vgpu.timing.device import taken_up
+from warpwright.vgpu.timing.device import assign_places
 
 
 def test_equal_clusters_follow_each_other_in_order() -> None:
-    assert taken_up([5] * 7, 3) == [0, 1, 2, 0, 1, 2, 0]
+    assert assign_places([5] * 7, 3) == [0, 1, 2, 0, 1, 2, 0]
 
 
 def test_the_next_cluster_starts_where_one_ends_first() -> None:
-    assert taken_up([9, 2, 5, 2, 2, 2], 3) == [0, 1, 2, 1, 1, 2]
+    assert assign_places([9, 2, 5, 2, 2, 2], 3) == [0, 1, 2, 1, 1, 2]
 
 
 def test_there_may_be_fewer_clusters_than_places() -> None:
-    assert taken_up([1], 132) == [0]
+    assert assign_places([1], 132) == [0]

@@ -1,4 +1,4 @@
-"""What lane code compiled for timing leaves behind, and that other lane code knows nothing of it."""
+"""Rows of lane code that is compiled for timing; other lane code writes none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from warpwright import ptx, targets
 from warpwright.targets import Timing
 from warpwright.vgpu import Device
 from warpwright.vgpu.jit.compile import emit
-from warpwright.vgpu.jit.costs import NEED, costs_of, passed
+from warpwright.vgpu.jit.costs import NEED, costs_of, elapsed
 from warpwright.vgpu.machine.tape import Tape
 from warpwright.vgpu.program.decode import decode
 
@@ -21,7 +21,7 @@ WORDS = ("@row", "@spend", "@signal", "@cluster_arrive")
 
 
 class Rows(Tape):
-    """A listener that keeps the rows of cluster 0 as (opcode, cycles, slots, first word, second word)."""
+    """A listener that stores the rows of cluster 0 as (opcode, cycles, slots, first word, second word)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Rows(Tape):
             for head, stamp, a, b in rows.tolist():
                 number = head & 0xFFFF_FFFF
                 name = "need" if number & NEED else self.insts[number].opcode
-                self.rows.append((name, *passed(stamp, 0)[:2], a, b))
+                self.rows.append((name, *elapsed(stamp, 0)[:2], a, b))
 
 
 def recorded(body: str, args: tuple[Any, ...] = (), *, block: int = 32, smem: int = 0, numerics: str = "exact") -> Rows:
@@ -101,7 +101,7 @@ END: ret;
 
 
 def test_waits_that_fail_leave_no_row_and_cost_nothing() -> None:
-    """Warp 0 waits first and fails, then warp 1 arrives: one row, stamped as if it had passed at once."""
+    """Warp 0 waits first and fails, then warp 1 arrives: one row, with the stamp of an immediate pass."""
     rows = recorded(WAIT, block=64, smem=64).rows
     waits = [row for row in rows if row[0].startswith("mbarrier.try_wait")]
     bars = [row for row in rows if row[0] == "bar.sync"]
@@ -135,7 +135,7 @@ END: ret;
 
 
 def test_lanes_that_waited_ahead_do_not_take_the_warp_back() -> None:
-    """Lane 0 fails a wait and the others the one behind it, which they try anew once it has passed the first."""
+    """Lane 0 fails a wait and the other lanes the next one, which they repeat when lane 0 has passed the first."""
     waits = [row for row in recorded(APART, block=64, smem=64).rows if row[0].startswith("mbarrier.try_wait")]
     assert [row[3:] for row in waits] == [(1024, 0), (1032, 0), (1032, 0)]
     first, others, last = (row[1] for row in waits)
@@ -169,18 +169,18 @@ def test_counters_grow_with_what_is_issued() -> None:
     assert long[1] >= long[2]
 
 
-def test_powers_of_what_is_greatest_come_behind_the_greatest() -> None:
+def test_exponentials_of_a_maximum_wait_for_the_maximum() -> None:
     """Comparisons one after the other, then eight cycles for each power of a difference; or both at a time."""
     top = "max.f32 %f0, %f0, %f1;" * 16
     powers = "".join(f"sub.f32 %f{i}, %f{i}, %f{{}}; ex2.approx.ftz.f32 %f{i}, %f{i};" for i in range(2, 8)) * 3
-    apart, behind = (recorded(f"{top} {powers.replace('{}', name)} bar.sync 0;").rows[0][1] for name in ("1", "0"))
-    assert behind - apart == pytest.approx(16 * 4, abs=8)
+    apart, joined = (recorded(f"{top} {powers.replace('{}', name)} bar.sync 0;").rows[0][1] for name in ("1", "0"))
+    assert joined - apart == pytest.approx(16 * 4, abs=8)
 
 
 def test_counters_of_a_warp_wrap() -> None:
     before, after = (1 << 21) - 3 | 5 << 21, 4 | 9 << 21 | 2 << 42
-    assert passed(after + (1 << 21), before) == (7, 4, 2)
-    assert passed(2, -1) == (3, 0, 0)
+    assert elapsed(after + (1 << 21), before) == (7, 4, 2)
+    assert elapsed(2, -1) == (3, 0, 0)
 
 
 def test_lane_code_without_timing_has_nothing_of_it() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.vgpu.timing.steps_text import CHIP, STRIDE, access, end_of, load, perform, product, step
+from tests.vgpu.timing.steps_text import CHIP, STRIDE, access, end_of, load, mma, perform, step
 from warpwright.errors import LaunchError
-from warpwright.vgpu.timing.steps import Box, Product, Step, WarpProduct
+from warpwright.vgpu.timing.steps import Box, Mma, Step, WarpMma
 from warpwright.vgpu.timing.units import Memory
 
 FULL, EMPTY = 64, 128
@@ -51,7 +51,7 @@ def test_boxes_share_the_bandwidth_of_l2() -> None:
     warp += [load(i, 2048, 16, FULL) for i in range(10)]
     memory = Memory(8.0, 8.0, 1e9, 1e9, 1e9)
     found = end_of([*warp, step("wait", FULL)], memory=memory)
-    assert found == pytest.approx(10 + 10 * 256 + 100 + 20, abs=1)  # the first leaves at 10, behind nobody
+    assert found == pytest.approx(10 + 10 * 256 + 100 + 20, abs=1)  # the first leaves at 10, alone in the queue
 
 
 def ring(rounds: int, stages: int, cycles: int) -> tuple[list, list]:
@@ -92,33 +92,33 @@ def test_a_deep_ring_is_as_fast_as_its_producer() -> None:
     assert second - first == 100 * 24
 
 
-def test_products_queue_for_the_tensor_core() -> None:
+def test_mmas_queue_for_the_tensor_core() -> None:
     """128 x 256 x 16 takes 256 cycles at 4096 flops; the commit comes after the last, with latency."""
-    warp = [step("set_barrier", FULL, number=1), *[product(256)] * 4, step("commit", (FULL,)), step("wait", FULL)]
+    warp = [step("set_barrier", FULL, number=1), *[mma(256)] * 4, step("commit", (FULL,)), step("wait", FULL)]
     assert end_of(warp) == 1 + 2 + 4 * 256 + 60 + 9 + 20
 
 
-def test_a_small_product_takes_the_least() -> None:
-    warp = [step("set_barrier", FULL, number=1), *[product(8)] * 4, step("commit", (FULL,)), step("wait", FULL)]
+def test_a_small_mma_takes_the_least() -> None:
+    warp = [step("set_barrier", FULL, number=1), *[mma(8)] * 4, step("commit", (FULL,)), step("wait", FULL)]
     assert end_of(warp) == 1 + 2 + 4 * 18 + 60 + 9 + 20
 
 
 def test_operands_from_shared_memory_can_be_the_limit() -> None:
-    """64 KB a product take 512 cycles of shared memory."""
-    warp = [step("set_barrier", FULL, number=1), *[product(256, nbytes=1 << 16)] * 20, step("commit", (FULL,))]
+    """64 KB an MMA take 512 cycles of shared memory."""
+    warp = [step("set_barrier", FULL, number=1), *[mma(256, nbytes=1 << 16)] * 20, step("commit", (FULL,))]
     assert end_of([*warp, step("wait", FULL)]) == 1 + 2 + 20 * 512 + 60 + 9 + 20
 
 
 def test_warpgroups_take_turns_at_the_tensor_core() -> None:
-    """Two groups of four products of 64 x 128 (64 cycles): twice as long as one, less what overlaps at the end."""
-    one = step("group_product", Product(64, 128, 0, 2 * 64 * 128 * 16, (0,), ((0, 0),), ((0, 0),)))
+    """Two groups of four MMAs of 64 x 128 (64 cycles): twice as long as one, less what overlaps at the end."""
+    one = step("wgmma", Mma(64, 128, 0, 2 * 64 * 128 * 16, (0,), ((0, 0),), ((0, 0),)))
     warp = [*[one] * 4, step("group_commit"), step("group_wait")]
     assert end_of(*[warp] * 4) == 2 + 4 * 64 + 60
     assert end_of(*[warp] * 8) == 2 + 8 * 64 + 60
 
 
-def test_a_product_of_a_warpgroup_waits_for_its_last_warp() -> None:
-    one = step("group_product", Product(64, 128, 0, 2 * 64 * 128 * 16, (0,), ((0, 0),), ((0, 0),)))
+def test_an_mma_of_a_warpgroup_waits_for_its_last_warp() -> None:
+    one = step("wgmma", Mma(64, 128, 0, 2 * 64 * 128 * 16, (0,), ((0, 0),), ((0, 0),)))
     warp = [one, step("group_commit"), step("group_wait")]
     late = [step("pause", cycles=999), *warp]
     assert end_of(warp, warp, warp, late) == 1000 + 2 + 64 + 60
@@ -131,8 +131,8 @@ def test_a_product_of_a_warpgroup_waits_for_its_last_warp() -> None:
 def test_arithmetic_is_slower_while_a_warpgroup_multiplies(
     left: tuple[tuple[int, int], ...], slots: int, special: int, cycles: float
 ) -> None:
-    """Four products take 256 cycles; meanwhile a fifth warp has 49, 40 or, of special functions, 74 % of its rate."""
-    one = step("group_product", Product(64, 128, 0, 2 * 64 * 128 * 16, (0,), left, ((0, 0),)))
+    """Four MMAs take 256 cycles; meanwhile a fifth warp has 49, 40 or, of special functions, 74 % of its rate."""
+    one = step("wgmma", Mma(64, 128, 0, 2 * 64 * 128 * 16, (0,), left, ((0, 0),)))
     group = [*[one] * 4, step("group_commit"), step("group_wait")]
     fifth = [step("pause", cycles=9), step("pause", cycles=98, slots=slots, inst=1)._replace(special=special)]
     _, journal = perform(group, group, group, group, fifth)
@@ -140,33 +140,33 @@ def test_arithmetic_is_slower_while_a_warpgroup_multiplies(
     assert waited + 98 == pytest.approx(cycles, abs=14)
 
 
-def mma(added: str, made: str = "", inst: int = 0) -> Step:
-    return step("warp_product", WarpProduct(4096, added, made or added), inst=inst)
+def warp_mma(c: str, d: str = "", inst: int = 0) -> Step:
+    return step("warp_mma", WarpMma(4096, c, d or c), inst=inst)
 
 
-def test_products_of_a_warp_that_add_to_each_other_wait_for_each_other() -> None:
-    chain, apart = [mma("a")] * 10, [mma(name) for name in "abcdefghij"]
+def test_mmas_of_a_warp_that_add_to_each_other_wait_for_each_other() -> None:
+    chain, apart = [warp_mma("a")] * 10, [warp_mma(name) for name in "abcdefghij"]
     assert end_of(chain) == pytest.approx(9 * 24 + 1)
     assert end_of([*apart, *apart]) - end_of(apart) == pytest.approx(10 * 6)
-    assert end_of([mma("a", "b"), mma("b", "c"), mma("c", "d")]) == pytest.approx(2 * 24 + 1)
+    assert end_of([warp_mma("a", "b"), warp_mma("b", "c"), warp_mma("c", "d")]) == pytest.approx(2 * 24 + 1)
 
 
-def test_sums_of_a_product_are_there_later_than_the_next_product_begins() -> None:
-    assert end_of([mma("a", inst=3), step("need", number=3)]) == 24
+def test_sums_of_an_mma_are_ready_after_the_next_mma_begins() -> None:
+    assert end_of([warp_mma("a", inst=3), step("need", number=3)]) == 24
 
 
 def shared(inst: int, *, loads: bool = True) -> Step:
     return step("shared_access", loads, inst=inst, number=4)
 
 
-def test_loads_among_products_are_issued_ahead_of_products_that_wait() -> None:
-    """The second load, behind a product that waits for the first, is there when its product comes."""
+def test_loads_among_mmas_are_issued_ahead_of_mmas_that_wait() -> None:
+    """The second load, after an MMA that waits for the first, is complete when its MMA issues."""
 
     def pair(first: int) -> list[Step]:
-        return [shared(first), step("need", inst=first + 1, number=first), mma("a", inst=first + 1)]
+        return [shared(first), step("need", inst=first + 1, number=first), warp_mma("a", inst=first + 1)]
 
     alone, both = end_of(pair(1)), end_of([*pair(1), *pair(3)])
-    assert both - alone == 24  # of the second product behind the first
+    assert both - alone == 24  # the second MMA after the first
     with_store = [*pair(1), shared(9, loads=False), *pair(13)]
     assert end_of(with_store) - alone > 30
 
@@ -228,12 +228,12 @@ def test_clusters_follow_each_other_or_run_together() -> None:
     assert end_of(warp, clusters=3, together=3) == 101
 
 
-def test_wasted_products_are_those_of_boxes_multiplied_before() -> None:
-    """Two boxes of one origin at two places: the second product computes the first one again."""
+def test_wasted_mmas_are_those_of_boxes_multiplied_before() -> None:
+    """Two boxes of one origin at two places: the second MMA computes the first one again."""
     warp = [step("set_barrier", FULL, number=1), step("arrive", FULL, number=1, nbytes=4 * 1024)]
     for offset, position in ((4096, 0), (8192, 1), (12288, 0), (16384, 2)):
         warp.append(load(position, 1024, 8, FULL, offset=offset))
-    warp += [step("wait", FULL), product(256), product(256, left=12288), product(256, right=16384)]
+    warp += [step("wait", FULL), mma(256), mma(256, left=12288), mma(256, right=16384)]
     outcome, _ = perform(warp)
     assert outcome.flops == 3 * 2 * 128 * 256 * 16
     assert outcome.wasted * 3 == outcome.flops
@@ -252,8 +252,8 @@ def test_stalls_say_what_was_waited_for() -> None:
 def test_a_replay_that_gets_stuck_says_where() -> None:
     with pytest.raises(LaunchError) as caught:
         perform([step("set_barrier", FULL, number=1), step("wait", FULL, inst=3)])
-    told = "k.py:3: CTA 0 of a cluster, warp 0 waits 0x40 for ever when its run is replayed in order of time."
-    assert str(caught.value) == told
+    expected = "k.py:3: CTA 0 of a cluster, warp 0 waits 0x40 forever in the replay in order of time."
+    assert str(caught.value) == expected
 
 
 def test_places_in_other_ctas_are_other_barriers() -> None:

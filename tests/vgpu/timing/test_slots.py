@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from warpwright.vgpu.timing.slots import Copied, Multiplied, Slots
-from warpwright.vgpu.timing.steps import Box, Product
+from warpwright.vgpu.timing.slots import CopySpan, MmaSpan, Slots
+from warpwright.vgpu.timing.steps import Box, Mma
 
 STRIDE, TILE = 4096, 1024
 FULL, EMPTY = (0, 8), (16, 24)
@@ -19,9 +19,9 @@ def box(slot: int, *ranks: int, owner: int = 0) -> Box:
     return Box(0, ranks[0], TILE, 8, targets=targets)
 
 
-def product(slot: int, *ranks: int) -> Product:
+def mma(slot: int, *ranks: int) -> Mma:
     places = tuple((rank, TILE * (slot + 1) + 32) for rank in ranks)
-    return Product(128, 128, 0, 0, ranks, places, places)
+    return Mma(128, 128, 0, 0, ranks, places, places)
 
 
 def barriers(*ranks: int, full: bool = True) -> dict[int, tuple[str, str]]:
@@ -40,20 +40,18 @@ def states(slots: Slots, track: str, cta: int = 0):
 
 @pytest.fixture
 def pair() -> Slots:
-    """Two CTAs, two slots; the full barriers are in CTA 0, and products of the pair read both CTAs' bytes."""
+    """Two CTAs, two slots; the full barriers are in CTA 0, and MMAs of the pair read both CTAs' bytes."""
     known = {**barriers(0), **barriers(1, full=False)}
     copies = [
-        Copied(box(slot, rank), rank, 100.0 * number, 100.0 * number + 300, "k.py:9")
+        CopySpan(box(slot, rank), rank, 100.0 * number, 100.0 * number + 300, "k.py:9")
         for number, slot in enumerate((0, 1))
         for rank in (0, 1)
     ]
-    copies += [Copied(box(0, rank), rank, 600.0, 900.0, "k.py:9") for rank in (0, 1)]
-    products = [
-        Multiplied(product(slot, 0, 1), start, start + 50, "k.py:8") for slot, start in ((0, 400.0), (1, 500.0))
-    ]
-    products.append(Multiplied(product(0, 0, 1), 950.0, 1000.0, "k.py:8"))
+    copies += [CopySpan(box(0, rank), rank, 600.0, 900.0, "k.py:9") for rank in (0, 1)]
+    mmas = [MmaSpan(mma(slot, 0, 1), start, start + 50, "k.py:8") for slot, start in ((0, 400.0), (1, 500.0))]
+    mmas.append(MmaSpan(mma(0, 0, 1), 950.0, 1000.0, "k.py:8"))
     phases = [(FULL[0], 300.0), (FULL[1], 400.0), (EMPTY[0], 460.0), (STRIDE + EMPTY[0], 470.0), (FULL[0], 900.0)]
-    return Slots(known, STRIDE, copies, products, phases)
+    return Slots(known, STRIDE, copies, mmas, phases)
 
 
 def test_a_slot_fills_is_full_and_is_in_use_until_its_release(pair) -> None:
@@ -76,7 +74,7 @@ def test_a_peer_has_the_slots_of_its_own_bytes_and_its_own_release(pair) -> None
     assert states(pair, "ab[1]", cta=1) == [("filling", 100.0, 400.0), ("full", 400.0, 500.0), ("in use", 500.0, 550.0)]
 
 
-def test_copies_and_products_say_which_slot(pair) -> None:
+def test_copies_and_mmas_name_their_slot(pair) -> None:
     spans = list(pair.spans())
     assert [(s.name, s.cta) for s in spans if s.track == "TMA"][:3] == [
         ("load ab[0]", 0),
@@ -87,25 +85,25 @@ def test_copies_and_products_say_which_slot(pair) -> None:
 
 
 def test_a_multicast_box_fills_the_slot_of_every_target() -> None:
-    copies = [Copied(box(0, 0, 1), 0, 5.0, 50.0, "")]
+    copies = [CopySpan(box(0, 0, 1), 0, 5.0, 50.0, "")]
     slots = Slots(barriers(0), STRIDE, copies, [], [(FULL[0], 50.0), (EMPTY[0], 80.0)])
     assert states(slots, "ab[0]") == states(slots, "ab[0]", cta=1) == [("filling", 5.0, 50.0), ("in use", 50.0, 80.0)]
     assert [span.name for span in slots.spans() if span.track == "TMA"] == ["load ab[0]"]
 
 
-def test_a_ring_without_copies_begins_with_the_product_that_follows_its_release() -> None:
-    """Sums in tensor memory: products write them, and whoever waits for full reads them."""
+def test_a_ring_without_copies_begins_with_the_mma_after_its_release() -> None:
+    """Sums in tensor memory: MMAs write them, and the consumer that waits for full reads them."""
     known = {0: ("acc.full", "k.py:3"), 8: ("acc.full", "k.py:3"), 16: ("acc.empty", ""), 24: ("acc.empty", "")}
-    products = [Multiplied(product(0, 0), start, start + 40, "") for start in (100.0, 140.0, 200.0, 240.0, 400.0)]
+    mmas = [MmaSpan(mma(0, 0), start, start + 40, "") for start in (100.0, 140.0, 200.0, 240.0, 400.0)]
     phases = [(0, 190.0), (16, 350.0), (8, 290.0), (24, 360.0), (0, 450.0)]
-    slots = Slots(known, STRIDE, [], products, phases)
+    slots = Slots(known, STRIDE, [], mmas, phases)
     assert states(slots, "acc[0]")[:2] == [("filling", 100.0, 190.0), ("in use", 190.0, 350.0)]
     assert states(slots, "acc[1]")[0] == ("filling", 200.0, 290.0)
     assert states(slots, "acc[0]")[2] == ("filling", 400.0, 450.0)
 
 
 def test_stores_and_barriers_without_a_ring_have_no_slot() -> None:
-    store = Copied(Box(0, 0, TILE, 8), 0, 1.0, 2.0, "k.py:5")
-    other = Copied(box(0, 0), 0, 3.0, 4.0, "k.py:6")
-    slots = Slots({FULL[0]: ("done", "")}, STRIDE, [store, other], [Multiplied(product(0, 0), 5.0, 6.0, "")], [])
+    store = CopySpan(Box(0, 0, TILE, 8), 0, 1.0, 2.0, "k.py:5")
+    other = CopySpan(box(0, 0), 0, 3.0, 4.0, "k.py:6")
+    slots = Slots({FULL[0]: ("done", "")}, STRIDE, [store, other], [MmaSpan(mma(0, 0), 5.0, 6.0, "")], [])
     assert [(s.track, s.name) for s in slots.spans()] == [("TMA", "store"), ("TMA", "load"), ("tensor core", "mma")]

@@ -1,6 +1,6 @@
 """Accumulators of tcgen05.mma in tensor memory (PTX ISA 9.1 section 9.7.16.10.5, layouts A to G).
 
-Tensor memory is kept column by column, so a block of the transposed accumulator, N by M, is a rectangle of it.
+Tensor memory is stored column by column, so a block of the transposed accumulator, N by M, is a rectangle of it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from warpwright.layout import TmemAddress, tmem_d_layout
 from warpwright.layout.tmem import COLUMNS
 from warpwright.vgpu.engines.op import Fabric, Op
 
-__all__ = ["Block", "blocks", "cells_of", "check_columns", "held", "update", "width"]
+__all__ = ["Block", "blocks", "cells_of", "check_columns", "update", "values_of", "width"]
 
 GRANULE = 32
 Floats = NDArray[np.float32]
 
-# (M, cta_group, .ws): rows of M that lie side by side in lanes, parts of N that lie in different lanes
+# (M, cta_group, .ws): row blocks of M side by side in lanes, parts of N in different lanes
 _BLOCKS = {
     (256, 2, False): (128, 1),
     (128, 2, False): (64, 2),
@@ -34,7 +34,7 @@ _BLOCKS = {
 
 
 class Block(NamedTuple):
-    """A rectangle of tensor memory (columns relative to the accumulator's) and the block of N by M that it holds."""
+    """A rectangle of tensor memory (columns relative to the accumulator's) and its block of the N by M accumulator."""
 
     cta: int
     columns: slice
@@ -70,14 +70,14 @@ def width(rectangles: tuple[Block, ...]) -> int:
 
 
 def _missing(first: int, count: int, allocated: int) -> bool:
-    """Whether any of ``count`` columns from ``first`` lies outside the allocation bits."""
+    """Whether any of ``count`` columns from ``first`` is outside the allocation bits."""
     last = first + count - 1
     run = (1 << (last // GRANULE - first // GRANULE + 1)) - 1 << first // GRANULE
     return last >= COLUMNS or allocated & run != run
 
 
 def check_columns(fabric: Fabric, op: Op, rank: int, address: int, count: int, lanes: tuple[int, ...] = (0,)) -> None:
-    """ProtocolError unless the columns are allocated in the CTA and the address names one of ``lanes``."""
+    """Raises ProtocolError unless the columns are allocated in the CTA and the address names one of ``lanes``."""
     lane, first = TmemAddress.decode(address)
     if lane not in lanes:
         raise fabric.failure(
@@ -98,9 +98,9 @@ def check_columns(fabric: Fabric, op: Op, rank: int, address: int, count: int, l
 def update(
     cells: NDArray[np.int32], work: Floats, type: str, *, accumulate: bool, factor: float, saturate: bool
 ) -> None:
-    """``cells`` × ``factor`` + ``work``, or ``work`` alone without ``accumulate``; one 32-bit column an element.
+    """Store ``cells`` × ``factor`` + ``work``, or ``work`` alone without ``accumulate``; one 32-bit column an element.
 
-    f16 lies in the low halves and leaves zeros in the high ones; s32 wraps around, or clamps with ``saturate``.
+    f16 fills the low halves and zeroes the high ones; s32 wraps around, or clamps with ``saturate``.
     """
     if type == "f32":
         sums = cells.view(np.float32)
@@ -118,8 +118,8 @@ def update(
         cells[...] = np.clip(total, -(1 << 31), (1 << 31) - 1) if saturate else total.astype(np.int32)
 
 
-def held(cells: NDArray[np.int32], type: str) -> Floats:
-    """The floats of a block as float32."""
+def values_of(cells: NDArray[np.int32], type: str) -> Floats:
+    """The values of a block as float32."""
     return cells.view(np.float32) if type == "f32" else cells.astype(np.uint16).view(np.float16).astype(np.float32)
 
 

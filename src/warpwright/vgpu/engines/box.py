@@ -1,8 +1,8 @@
-"""Boxes of tensor maps as lists of 16-byte chunks: the plans that the copy engine follows (PTX ISA 9.1 section 5.5).
+"""Boxes of tensor maps as lists of 16-byte chunks: the plans of the copy engine (PTX ISA 9.1 section 5.5).
 
-A plan depends on the map, on where the box starts inside the swizzle pattern, and on how much of it lies inside the
-tensor; not on the coordinates. All offsets into shared memory count from the start of that pattern's period, all
-offsets into the tensor from the box's first element, so one plan serves every box of the same kind.
+A plan depends on the map, on the offset of the box in the swizzle pattern, and on the part of the box inside the
+tensor; not on the coordinates. Offsets into shared memory count from the start of that pattern's period, offsets into
+the tensor from the box's first element, so one plan serves every box of the same kind.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ CHUNK = 16
 Extents = tuple[tuple[int, int], ...]
 IntArray = NDArray[np.int64]
 
-NAN = 0x7FF7_7FF7_7FF7_7FF7  # out of bounds, in elements of every type: seen on an H200, documented nowhere
+NAN = 0x7FF7_7FF7_7FF7_7FF7  # out-of-bounds fill, for elements of every type: seen on an H200, not documented
 
 
 @dataclass(slots=True, eq=False)
 class Geometry:
-    """What a copy needs of a tensor map, innermost dimension first.
+    """Copy parameters of a tensor map, innermost dimension first.
 
     ``counts``: elements of the box; ``steps``: element strides; ``pitches``: bytes from one element of the tensor to
-    the next; ``latest``: greatest coordinate at which the box ends inside the tensor; ``reach``: bytes of the tensor
-    from its base, 0 of a map that wraps, of which each box is looked at; ``row``: bytes from one row of the box to the
-    next in shared memory, at least a swizzle span (seen on an H200; the bytes counted stay those of the box);
+    the next; ``latest``: last coordinate at which the box ends inside the tensor; ``reach``: bytes of the tensor from
+    its base, 0 for a map that wraps, whose boxes are checked one by one; ``row``: bytes from one row of the box to the
+    next in shared memory, at least a swizzle span (seen on an H200; the transaction bytes stay those of the box);
     ``period``: bytes after which the swizzle repeats.
     """
 
@@ -56,10 +56,10 @@ class Geometry:
 
 @dataclass(slots=True, eq=False)
 class Chunks:
-    """Chunk numbers of the copy and their host addresses (``*_at``).
+    """Chunk numbers of a copy and their host addresses (``*_at``).
 
     ``shared``/``tensor``: chunks wholly inside the tensor; ``fill``: chunks of shared memory that are not;
-    ``shared_bytes``/``tensor_bytes``: the bytes of those that are inside after all; ``low``/``high``: first byte of
+    ``shared_bytes``/``tensor_bytes``: the bytes inside the tensor of partial chunks; ``low``/``high``: first byte of
     shared memory that the box touches and one past the last.
     """
 
@@ -80,22 +80,22 @@ class Chunks:
 
 @dataclass(slots=True, eq=False)
 class Elements:
-    """Element numbers of the elements inside the tensor, in rounds in which no element of the tensor comes twice."""
+    """Element numbers of the elements inside the tensor, in rounds without duplicate tensor elements."""
 
     rounds: list[tuple[IntArray, IntArray]]
     low: int
     high: int
 
 
-_KNOWN: WeakKeyDictionary[TensorMap, Geometry] = WeakKeyDictionary()
+_GEOMETRIES: WeakKeyDictionary[TensorMap, Geometry] = WeakKeyDictionary()
 
 
 def geometry(tensor: TensorMap) -> Geometry:
-    """The geometry of a tensor map, which must not change afterwards (a replaced field makes another map)."""
-    found = _KNOWN.get(tensor)
-    if found is None:
-        found = _KNOWN[tensor] = _geometry(tensor)
-    return found
+    """The cached geometry of a tensor map. Maps are immutable: tensormap.replace makes another map."""
+    cached = _GEOMETRIES.get(tensor)
+    if cached is None:
+        cached = _GEOMETRIES[tensor] = _geometry(tensor)
+    return cached
 
 
 def _geometry(tensor: TensorMap) -> Geometry:
@@ -124,7 +124,7 @@ def _geometry(tensor: TensorMap) -> Geometry:
 
 
 def window(box: Geometry, coords: list[int]) -> Extents | None:
-    """First and one past the last element of the box inside the tensor in each dimension; None: all of them."""
+    """First and one past the last element of the box inside the tensor in each dimension; None if all are inside."""
     for coord, latest in zip(coords, box.latest, strict=True):
         if not 0 <= coord <= latest:
             break
@@ -137,19 +137,19 @@ def window(box: Geometry, coords: list[int]) -> Extents | None:
 
 
 def chunks(box: Geometry, phase: int, extents: Extents | None) -> Chunks:
-    """The plan of a copy whose shared-memory side starts ``phase`` bytes into the swizzle pattern."""
-    found = box.chunks.get((phase, extents))
-    if found is None:
-        found = box.chunks[phase, extents] = _chunks(box, phase, extents)
-    return found
+    """The cached plan of a copy whose shared-memory side starts ``phase`` bytes into the swizzle pattern."""
+    cached = box.chunks.get((phase, extents))
+    if cached is None:
+        cached = box.chunks[phase, extents] = _chunks(box, phase, extents)
+    return cached
 
 
 def elements(box: Geometry, phase: int, extents: Extents | None) -> Elements:
-    """The plan of a reduction, element by element."""
-    found = box.elements.get((phase, extents))
-    if found is None:
-        found = box.elements[phase, extents] = _elements(box, phase, extents)
-    return found
+    """The cached plan of a reduction, element by element."""
+    cached = box.elements.get((phase, extents))
+    if cached is None:
+        cached = box.elements[phase, extents] = _elements(box, phase, extents)
+    return cached
 
 
 def _rows(box: Geometry, extents: Extents) -> tuple[IntArray, NDArray[np.bool_]]:
@@ -164,12 +164,12 @@ def _rows(box: Geometry, extents: Extents) -> tuple[IntArray, NDArray[np.bool_]]
     return offset, inside
 
 
-def _whole(box: Geometry) -> Extents:
+def _full_extents(box: Geometry) -> Extents:
     return tuple((0, count) for count in box.counts)
 
 
 def _chunks(box: Geometry, phase: int, extents: Extents | None) -> Chunks:
-    extents = extents or _whole(box)
+    extents = extents or _full_extents(box)
     line = box.counts[0] * box.size
     offset, inside = _rows(box, extents)
     first, end = extents[0][0] * box.size, extents[0][1] * box.size
@@ -200,18 +200,18 @@ def _chunks(box: Geometry, phase: int, extents: Extents | None) -> Chunks:
 
 
 def _elements(box: Geometry, phase: int, extents: Extents | None) -> Elements:
-    extents = extents or _whole(box)
+    extents = extents or _full_extents(box)
     offset, inside = _rows(box, extents)
     index = np.arange(box.counts[0])
     shared = swizzle(phase + np.arange(len(offset))[:, None] * box.row + index * box.size, box.map.swizzle)
     tensor = offset[:, None] + index * box.size
-    chosen = inside[:, None] & (index >= extents[0][0]) & (index < extents[0][1])
-    rounds = _rounds(shared[chosen] // box.size, tensor[chosen] // box.size)
+    selected = inside[:, None] & (index >= extents[0][0]) & (index < extents[0][1])
+    rounds = _rounds(shared[selected] // box.size, tensor[selected] // box.size)
     return Elements(rounds, int(shared.min()), int(shared.max()) + box.size)
 
 
 def _rounds(shared: IntArray, tensor: IntArray) -> list[tuple[IntArray, IntArray]]:
-    """Elements of the tensor are the same several times where a stride is 0."""
+    """Split elements into rounds without duplicates: a tensor with a stride of 0 repeats elements."""
     rounds = []
     while len(tensor):
         _, first = np.unique(tensor, return_index=True)

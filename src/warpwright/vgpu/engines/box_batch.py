@@ -1,9 +1,9 @@
-"""Many tensor loads of one instruction at once: the stages of a ring that are in flight together.
+"""Batches of tensor loads of one instruction: the stages of a ring that are in flight together.
 
-Loads complete in no particular order, so those of one instruction are taken together when all is as usual: one tensor
-map, whole boxes inside the tensor, the same place in the swizzle pattern, legal addresses. Whatever is not as usual
-goes to `tensor_copy`, one by one, which also says what is wrong. Only the coordinates differ from round to round of a
-ring: what follows from the other words is kept.
+Loads complete in any order, so the loads of one instruction are batched if they are plain: one tensor map, whole boxes
+inside the tensor, the same offset in the swizzle pattern, legal addresses. `tensor_copy` completes all other loads one
+by one, and raises their errors. Only the coordinates differ between the rounds of a ring: addresses from the other
+words are cached.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from warpwright.vgpu.program.program import Inst
 __all__ = ["Loads", "is_plain_load"]
 
 _OFFSET = (1 << RANK_SHIFT) - 1
-_KEPT = 256
+_MOST = 256
 IntArray = NDArray[np.int64]
 
 
@@ -36,8 +36,8 @@ def is_plain_load(inst: Inst) -> bool:
     return not inst["multicast"] and inst["mode"] in ("", "tile")
 
 
-class _Known(NamedTuple):
-    """What the words of some loads, without the coordinates, come to: host addresses of boxes and of barriers."""
+class _Addresses(NamedTuple):
+    """Host addresses of the boxes and barriers of some loads, from their words without the coordinates."""
 
     bound: BoundMap
     box: Geometry
@@ -49,48 +49,49 @@ class _Known(NamedTuple):
 
 
 class Loads:
-    """Completes plain loads, and keeps what it knows of their addresses."""
+    """Completes plain loads and caches their addresses."""
 
     def __init__(self) -> None:
-        self.known: dict[bytes, _Known] = {}
+        self.cache: dict[bytes, _Addresses] = {}
 
     def complete(self, fabric: Fabric, inst: Inst, rows: NDArray[np.uint64]) -> bool:
-        """Complete the loads of one instruction, a record each; False, with nothing done, when one is unusual."""
+        """Complete the loads of one instruction, one record each; returns False, without effects, if a load is not
+        plain."""
         form = form_of(inst.opcode)
         fixed = np.stack([rows[:, 0], rows[:, 1], *(_column(inst, rows, name) for name in ("map", "dst_mem", "mbar"))])
-        known = self._know(fabric, form, inst, rows, fixed.tobytes())
-        if known is None:
+        addresses = self._lookup(fabric, form, inst, rows, fixed.tobytes())
+        if addresses is None:
             return False
         coords = values(inst, rows, "coords").astype(np.int32).astype(np.int64)
         if (
             not (coords >= 0).all()
-            or not (coords <= known.latest).all()
-            or (coords[:, 0] * known.box.size % CHUNK).any()
+            or not (coords <= addresses.latest).all()
+            or (coords[:, 0] * addresses.box.size % CHUNK).any()
         ):
             return False
-        sources = known.bound.host + coords @ known.pitches
-        plan = chunks(known.box, known.phase, None)
-        if known.box.map.wraps and not _held(known, sources, plan):
+        sources = addresses.bound.host + coords @ addresses.pitches
+        plan = chunks(addresses.box, addresses.phase, None)
+        if addresses.box.map.wraps and not _in_memory(addresses, sources, plan):
             return False
         copy, count = function("copy_boxes"), len(rows)
         if fabric.computes:
-            copy(known.targets.ctypes.data, sources.ctypes.data, count, plan.shared_at, plan.tensor_at, plan.count)
-        done = function("mbarrier_update_all")(known.barriers.ctypes.data, count, 0, known.box.nbytes)
+            copy(addresses.targets.ctypes.data, sources.ctypes.data, count, plan.shared_at, plan.tensor_at, plan.count)
+        done = function("mbarrier_update_all")(addresses.barriers.ctypes.data, count, 0, addresses.box.nbytes)
         if done < count:
-            fabric.refuse_update(inst, rows[done], int(known.barriers[done]), nbytes=known.box.nbytes)
+            fabric.refuse_update(inst, rows[done], int(addresses.barriers[done]), nbytes=addresses.box.nbytes)
         return True
 
-    def _know(
+    def _lookup(
         self, fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.uint64], key: bytes
-    ) -> _Known | None:
-        known = self.known.get(key)
-        if known is None:
-            known = _understand(fabric, form, inst, rows)
-            if known is not None:
-                if len(self.known) >= _KEPT:
-                    self.known.clear()
-                self.known[key] = known
-        return known
+    ) -> _Addresses | None:
+        addresses = self.cache.get(key)
+        if addresses is None:
+            addresses = _resolve(fabric, form, inst, rows)
+            if addresses is not None:
+                if len(self.cache) >= _MOST:
+                    self.cache.clear()
+                self.cache[key] = addresses
+        return addresses
 
 
 def _column(inst: Inst, rows: NDArray[np.uint64], name: str) -> IntArray:
@@ -99,13 +100,13 @@ def _column(inst: Inst, rows: NDArray[np.uint64], name: str) -> IntArray:
     return column
 
 
-def _held(known: _Known, sources: IntArray, plan: Chunks) -> bool:
-    """Whether boxes of a tensor that reaches anywhere lie in the memory of its array."""
-    last = known.bound.host + len(known.bound.data) - (int(plan.tensor.max()) + 1) * CHUNK
-    return bool((sources >= known.bound.host).all() and (sources <= last).all())
+def _in_memory(addresses: _Addresses, sources: IntArray, plan: Chunks) -> bool:
+    """Whether the boxes of a map that wraps are inside the memory of its array."""
+    last = addresses.bound.host + len(addresses.bound.data) - (int(plan.tensor.max()) + 1) * CHUNK
+    return bool((sources >= addresses.bound.host).all() and (sources <= last).all())
 
 
-def _understand(fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.uint64]) -> _Known | None:
+def _resolve(fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.uint64]) -> _Addresses | None:
     issuer = rows.view(np.int64)[:, 1] >> 32
     maps = _column(inst, rows, "map")
     if (maps != maps[0]).any():
@@ -120,13 +121,13 @@ def _understand(fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.u
     (rank, offset), (owner, barrier) = (_place(_column(inst, rows, name)) for name in ("dst_mem", "mbar"))
     phase = int(offset[0]) % box.period
     same = (offset % box.period == phase).all() and not (form.own and (rank != issuer).any())
-    if not (same and _legal(fabric, form, box, phase, (rank, offset), (owner, barrier))):
+    if not (same and _is_legal(fabric, form, box, phase, (rank, offset), (owner, barrier))):
         return None
-    counted = (rank & ~1) | (owner & 1) if form.pair else rank
+    signalled = (rank & ~1) | (owner & 1) if form.pair else rank
     host, stride = fabric.shared_host, fabric.shared_stride
     latest, pitches = np.array(box.latest, np.int64), np.array(box.pitches, np.int64)
-    targets, barriers = host - phase + rank * stride + offset, host + counted * stride + barrier
-    return _Known(bound, box, phase, latest, pitches, targets, barriers)
+    targets, barriers = host - phase + rank * stride + offset, host + signalled * stride + barrier
+    return _Addresses(bound, box, phase, latest, pitches, targets, barriers)
 
 
 def _place(addresses: IntArray) -> tuple[IntArray, IntArray]:
@@ -134,7 +135,7 @@ def _place(addresses: IntArray) -> tuple[IntArray, IntArray]:
     return addresses >> RANK_SHIFT, addresses & _OFFSET
 
 
-def _legal(
+def _is_legal(
     fabric: Fabric,
     form: TensorForm,
     box: Geometry,
@@ -142,7 +143,7 @@ def _legal(
     to: tuple[IntArray, IntArray],
     barrier: tuple[IntArray, IntArray],
 ) -> bool:
-    """Whether every destination and barrier is a place that the instruction may name."""
+    """Whether the instruction may address every destination and barrier."""
     plan = chunks(box, phase, None)
     (rank, offset), (owner, at) = to, barrier
     first, last = offset.min() - phase + plan.low, offset.max() - phase + plan.high

@@ -1,8 +1,8 @@
 """The copy engine: bulk copies and reductions, tensor or linear, and the asynchronous stores of single values.
 
-PTX ISA 9.1 sections 9.7.9.12, 9.7.9.25.4, 9.7.9.27.1 and 9.7.13.7. Data are complete before the bytes are counted on
-the mbarrier. A load counts the bytes of the full box whatever part of it lies outside the tensor; L2 policies have no
-effect. f16, bf16 and f32 elements outside a tensor whose fill is NaN read as a quiet NaN.
+PTX ISA 9.1 sections 9.7.9.12, 9.7.9.25.4, 9.7.9.27.1 and 9.7.13.7. Data are complete before complete_tx on the
+mbarrier. A load counts the bytes of the full box, inside the tensor or outside; L2 policies have no effect. f16, bf16
+and f32 elements outside a tensor with NaN fill read as a quiet NaN.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from warpwright.errors import MemoryFault, ProtocolError
 from warpwright.types import of_name
 from warpwright.vgpu.engines import launch_control
 from warpwright.vgpu.engines.op import Fabric, Op
-from warpwright.vgpu.engines.place import barrier, check_inside, locate, selected
+from warpwright.vgpu.engines.place import barrier, check_inside, ctas_of, locate
 from warpwright.vgpu.engines.reduce import GLOBAL_LOCK, combine, dtype_of
 from warpwright.vgpu.engines.tensor_copy import copy_box, reduce_box
 
@@ -29,7 +29,7 @@ UNIT = 16
 def complete(fabric: Fabric, ops: list[Op]) -> None:
     """Complete queued copies in the order of the list.
 
-    Raises what ``fabric.failure`` makes of MemoryFault (places outside memory or misaligned), ProtocolError (mbarriers,
+    Raises, through ``fabric.failure``, MemoryFault (addresses outside memory or misaligned), ProtocolError (mbarriers,
     tensor maps, sizes) and UnsupportedInstruction.
     """
     for op in ops:
@@ -39,20 +39,20 @@ def complete(fabric: Fabric, ops: list[Op]) -> None:
 def _linear(fabric: Fabric, op: Op) -> None:
     inst, to, source, size = op.inst, op["dst_mem"], op["src_mem"], op["size"] & 0xFFFFFFFF
     _check_units(fabric, op, to, source, size)
-    data = fabric.global_memory(op, source, size) if inst["src"] == "global" else _own(fabric, op, source, size)
+    data = fabric.global_memory(op, source, size) if inst["src"] == "global" else _own_shared(fabric, op, source, size)
     if inst["dst"] == "global":
-        return _put(fabric, op, fabric.global_memory(op, to, size), data)
+        return _store(fabric, op, fabric.global_memory(op, to, size), data)
     rank, offset = locate(fabric, op, to, "destination")
     mbar_rank, mbar = barrier(fabric, op, op["mbar"])
     _check_ranks(fabric, op, rank, mbar_rank)
-    for each in selected(fabric, op, op["mask"]) if "mask" in op else (rank,):
+    for each in ctas_of(fabric, op, op["mask"]) if "mask" in op else (rank,):
         check_inside(fabric, op, "destination", each, offset, size)
-        _put(fabric, op, fabric.shared[each][offset : offset + size], data)
+        _store(fabric, op, fabric.shared[each][offset : offset + size], data)
         fabric.complete_tx(op, each, mbar, size)
     return None
 
 
-def _put(fabric: Fabric, op: Op, target: NDArray[np.uint8], data: NDArray[np.uint8]) -> None:
+def _store(fabric: Fabric, op: Op, target: NDArray[np.uint8], data: NDArray[np.uint8]) -> None:
     if not fabric.computes:
         return
     if op.inst.name == "cp.reduce.async.bulk":
@@ -61,8 +61,8 @@ def _put(fabric: Fabric, op: Op, target: NDArray[np.uint8], data: NDArray[np.uin
         with GLOBAL_LOCK:
             cells[:] = combine(op.inst["op"], cells, data.view(dtype))
     elif "byte_mask" in op:
-        kept = np.array([op["byte_mask"] >> i & 1 for i in range(UNIT)], bool)
-        target.reshape(-1, UNIT)[:, kept] = data.reshape(-1, UNIT)[:, kept]
+        selected = np.array([op["byte_mask"] >> i & 1 for i in range(UNIT)], bool)
+        target.reshape(-1, UNIT)[:, selected] = data.reshape(-1, UNIT)[:, selected]
     else:
         target[:] = data
 
@@ -101,7 +101,7 @@ def _check_ranks(fabric: Fabric, op: Op, rank: int, mbar_rank: int) -> None:
         )
 
 
-def _own(fabric: Fabric, op: Op, address: int, size: int) -> NDArray[np.uint8]:
+def _own_shared(fabric: Fabric, op: Op, address: int, size: int) -> NDArray[np.uint8]:
     rank, offset = locate(fabric, op, address, "source")
     if rank != op.rank:
         raise fabric.failure(
@@ -114,10 +114,10 @@ def _own(fabric: Fabric, op: Op, address: int, size: int) -> NDArray[np.uint8]:
     return data
 
 
-def _value(fabric: Fabric, op: Op) -> None:
-    """st.async and red.async."""
+def _store_async(fabric: Fabric, op: Op) -> None:
+    """Complete st.async and red.async."""
     type = of_name(op.inst["type"])
-    values = _values(op.vector("b"), type.nbytes)
+    values = _bytes_of(op.vector("b"), type.nbytes)
     rank, offset = locate(fabric, op, op["a"], "destination")
     mbar_rank, mbar = barrier(fabric, op, op["mbar"])
     check_inside(fabric, op, "destination", rank, offset, values.nbytes)
@@ -143,8 +143,8 @@ def _value(fabric: Fabric, op: Op) -> None:
     fabric.complete_tx(op, rank, mbar, values.nbytes)
 
 
-def _values(registers: list[int], nbytes: int) -> NDArray[Any]:
-    """Register values as the memory they become, in the low bytes of each word."""
+def _bytes_of(registers: list[int], nbytes: int) -> NDArray[Any]:
+    """Register values as bytes: the low ``nbytes`` of each word."""
     raw = b"".join((word & (1 << 64) - 1).to_bytes(8, "little")[:nbytes] for word in registers)
     return np.frombuffer(raw, np.uint8)
 
@@ -154,7 +154,7 @@ ENGINES: dict[str, Callable[[Fabric, Op], None]] = {
     "cp.reduce.async.bulk": _linear,
     "cp.async.bulk.tensor": copy_box,
     "cp.reduce.async.bulk.tensor": reduce_box,
-    "st.async": _value,
-    "red.async": _value,
+    "st.async": _store_async,
+    "red.async": _store_async,
     "clusterlaunchcontrol.try_cancel.async": launch_control.complete,
 }

@@ -13,7 +13,7 @@ __all__ = ["ENGINES", "complete"]
 
 
 def complete(fabric: Fabric, ops: list[Op]) -> None:
-    """Carry out the copies of all lanes in the order of issue."""
+    """Complete the copies of all lanes in the order of issue."""
     for op in ops:
         ENGINES[op.inst.name](fabric, op)
 
@@ -27,30 +27,30 @@ def _place(address: int) -> tuple[int, int]:
 
 
 def _cp_async(fabric: Fabric, op: Op) -> None:
-    """``size`` bytes to shared memory, those past ``src_size`` zero, or all of them where the source is ignored."""
+    """Copy ``size`` bytes to shared memory; bytes past ``src_size`` are zero, or all bytes with ignore-src."""
     rank, offset = _place(op["dst_mem"])
     size, source = op["size"], op["src_mem"]
-    taken = _taken(op, size)
+    count = _source_bytes(op, size)
     if rank != op.rank or not RESERVED_SHARED <= offset <= fabric.shared_limit - size or offset % size:
         text = f"destination 0x{op['dst_mem']:x} is not {size} aligned bytes of the CTA's own shared memory."
         raise fabric.failure(MemoryFault, op, text)
     if not fabric.computes:
         return
-    if taken and source % size:
+    if count and source % size:
         text = f"source 0x{source:x} is not a multiple of the {size} bytes that are copied."
         raise fabric.failure(MemoryFault, op, text)
     target = fabric.shared[rank, offset : offset + size]
     target[:] = np.uint8(0)
-    if taken:
-        target[:taken] = fabric.global_memory(op, source, taken)
+    if count:
+        target[:count] = fabric.global_memory(op, source, count)
 
 
-def _taken(op: Op, size: int) -> int:
-    """Bytes of the source. The operand after the size is their number, or a predicate that says to take none."""
-    given = op.inst.find("src_size")
-    if given is None:
+def _source_bytes(op: Op, size: int) -> int:
+    """Bytes of the source. The operand after the size is their number, or the ignore-src predicate."""
+    operand = op.inst.find("src_size")
+    if operand is None:
         return size
-    if isinstance(given, Register) and given.bits == 1:
+    if isinstance(operand, Register) and operand.bits == 1:
         return 0 if op["src_size"] else size
     return min(size, op["src_size"] & 0xFFFF_FFFF)
 

@@ -1,7 +1,7 @@
 """Cluster launch control: the response to a request for a cluster that has not started (PTX ISA 9.1, 9.7.13.17).
 
-PTX leaves the 16 bytes open. Here they are the grid coordinates of the cluster's first CTA and a word that is 1 where a
-cluster was cancelled; where none was, the coordinates are all ones, so that a kernel that uses them goes astray.
+PTX leaves the 16 bytes open. Here they are the grid coordinates of the cluster's first CTA and a word that is 1 if a
+cluster was cancelled; if none was, the coordinates are all ones, so that a kernel that uses them fails visibly.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NOWHERE = 0xFFFF_FFFF
 
 
 def complete(fabric: Fabric, op: Op) -> None:
-    """Answer a request: 16 bytes to shared memory, then count them at the mbarrier, in each CTA that is to know."""
+    """Answer a request: store 16 bytes to shared memory, then complete_tx at the mbarrier, in each destination CTA."""
     rank, offset = locate(fabric, op, op["addr"], "response")
     mbar_rank, mbar = barrier(fabric, op, op["mbar"])
     if rank != op.rank or mbar_rank != op.rank:

@@ -1,8 +1,9 @@
-"""tcgen05.mma: what an opcode and an instruction descriptor ask for, and products of many instructions at once.
+"""tcgen05.mma: the meaning of an opcode and an instruction descriptor, and the matrix product of many instructions at
+once.
 
-Instructions that add to the same accumulator are one product with their K side by side (`Run`). Products of operands
-are exact; their sums are float32 sums in whatever order the matrix product takes, which PTX leaves open ("at least
-single precision"). f16 accumulators are rounded once an instruction, so those never share a product; s32 is exact.
+Instructions that add to the same accumulator are one matrix product with their K concatenated (`Run`). Elementwise
+products are exact; NumPy's matrix product chooses the order of the float32 sums, which PTX leaves open ("at least
+single precision"). f16 accumulators are rounded once an instruction, so those are never concatenated; s32 is exact.
 """
 
 from __future__ import annotations
@@ -17,44 +18,44 @@ from warpwright import isa
 from warpwright.errors import DescriptorError
 from warpwright.layout import InstrDescriptor, tmem_a_layout
 from warpwright.vgpu.engines import hardware
-from warpwright.vgpu.engines.accumulator import Block, blocks, cells_of, check_columns, held, update, width
+from warpwright.vgpu.engines.accumulator import Block, blocks, cells_of, check_columns, update, values_of, width
 from warpwright.vgpu.engines.op import Fabric, Op
 from warpwright.vgpu.engines.operand import K_BYTES, Shape, buffer, gather, plan, reads
 from warpwright.vgpu.jit.tensor_core import TYPES, as_float
 
-__all__ = ["A_COLUMNS", "Form", "Product", "Run", "form_of", "multiply", "product_of"]
+__all__ = ["A_COLUMNS", "Form", "Mma", "Run", "form_of", "multiply", "read_descriptor"]
 
 A_COLUMNS = K_BYTES // 4
-LONGEST_K = 1024  # elements of K in one product: the operands stay in the cache
+LONGEST_K = 1024  # elements of K in one matrix product: the operands stay in the cache
 Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """What an opcode says. ``refused``: why it is not executed."""
+    """The fields of an opcode. ``refusal``: the reason for which it is not executed."""
 
     kind: str
     group: int
     ws: bool
     tmem_a: bool
-    refused: str
+    refusal: str
 
 
 @lru_cache(maxsize=256)
 def form_of(opcode: str, tmem_a: bool) -> Form:
-    """Returns the form of an opcode; ``tmem_a``: whether A is in tensor memory."""
+    """The form of an opcode, A in tensor memory or not."""
     match = isa.match(opcode)
     assert match is not None
     ws = "ws" in opcode.split(".")
     kind, group = match["kind"].removeprefix("kind::"), int(match["group"][-1])
-    return Form(kind, group, ws, tmem_a, _refused(opcode.split("."), kind))
+    return Form(kind, group, ws, tmem_a, _refusal_of_form(opcode.split("."), kind))
 
 
-def _refused(words: list[str], kind: str) -> str:
+def _refusal_of_form(words: list[str], kind: str) -> str:
     if "block_scale" in words:
         return (
             f"the virtual GPU does not execute block-scaled kinds, kind::{kind} here; expected kind::f16, tf32, f8f6f4 "
-            "or i8; scale the operands before the product"
+            "or i8; scale the operands before the MMA"
         )
     if "ashift" in words:
         return "the virtual GPU does not execute .ashift; use tcgen05.shift or store the shifted rows of A"
@@ -62,9 +63,9 @@ def _refused(words: list[str], kind: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Product:
-    """An instruction descriptor read for a form. ``span``: columns of the accumulator; ``lanes``: where it may start;
-    ``longest``: instructions that one matrix product takes."""
+class Mma:
+    """An instruction descriptor decoded for a form. ``span``: columns of the accumulator; ``lanes``: its legal start
+    lanes; ``longest``: instructions in one matrix product."""
 
     m: int
     n: int
@@ -82,10 +83,10 @@ class Product:
 
 
 @lru_cache(maxsize=256)
-def product_of(kind: str, group: int, ws: bool, tmem_a: bool, idesc: int, lane: int) -> Product:
-    """What an instruction descriptor asks for; ``lane``: that of the accumulator's address.
+def read_descriptor(kind: str, group: int, ws: bool, tmem_a: bool, idesc: int, lane: int) -> Mma:
+    """Decode an instruction descriptor; ``lane``: that of the accumulator's address.
 
-    Raises DescriptorError for reserved bits, types that the kind does not have, or an illegal M or N.
+    Raises DescriptorError for reserved bits, types that the kind lacks, or an illegal M or N.
     """
     desc = InstrDescriptor.decode(idesc, kind)
     desc.validate(group, ws)
@@ -106,7 +107,7 @@ def product_of(kind: str, group: int, ws: bool, tmem_a: bool, idesc: int, lane: 
             )
     halves = (0, 16) if desc.m == 64 and not ws else (0,)
     layout = blocks(desc.m, desc.n, group, ws, lane == 16 and 16 in halves)
-    return Product(
+    return Mma(
         m=desc.m,
         n=desc.n,
         k=desc.k,
@@ -126,10 +127,10 @@ def product_of(kind: str, group: int, ws: bool, tmem_a: bool, idesc: int, lane: 
 @dataclass(slots=True, eq=False)
 class Run:
     """Instructions of one CTA on one accumulator. ``base``: first CTA of the group; ``d``: address of the accumulator;
-    ``factor``: what the accumulator is multiplied with first; ``masks``: words of lanes to leave alone."""
+    ``factor``: scale of the old accumulator; ``masks``: words of lanes that keep their values."""
 
     form: Form
-    product: Product
+    mma: Mma
     base: int
     d: int
     accumulate: bool
@@ -144,95 +145,95 @@ class Run:
             self.base < base + group
             and base < self.base + self.form.group
             and mine < first + count
-            and first < mine + self.product.span
+            and first < mine + self.mma.span
         )
 
 
 def multiply(fabric: Fabric, run: Run) -> None:
-    """Perform the instructions of a run. Raises what ``fabric.failure`` makes of DescriptorError."""
+    """Perform the instructions of a run. Raises DescriptorError through ``fabric.failure``."""
     if not fabric.computes:
         return
-    kept = _masked_lanes(fabric, run)
+    masked = _save_lanes(fabric, run)
     with np.errstate(all="ignore"):
-        modelled = fabric.hardware and run.product.d_type != "s32"
-        (_accumulate_as_hardware if modelled else _accumulate)(fabric, run)
-    for cells, lanes, old in kept:
+        as_hardware = fabric.hardware and run.mma.d_type != "s32"
+        (_accumulate_as_hardware if as_hardware else _accumulate)(fabric, run)
+    for cells, lanes, old in masked:
         cells[:, lanes] = old
 
 
 def _accumulate(fabric: Fabric, run: Run) -> None:
-    product = run.product
-    for first in range(0, len(run.ops), product.longest):
-        work = _product(fabric, run, run.ops[first : first + product.longest])
-        for block in product.layout:
+    mma = run.mma
+    for first in range(0, len(run.ops), mma.longest):
+        work = _multiply(fabric, run, run.ops[first : first + mma.longest])
+        for block in mma.layout:
             update(
                 cells_of(fabric, run.base, run.d, block),
                 work[block.n, block.m],
-                product.d_type,
+                mma.d_type,
                 accumulate=run.accumulate or first > 0,
                 factor=1.0 if first else run.factor,
-                saturate=product.saturate,
+                saturate=mma.saturate,
             )
 
 
 def _accumulate_as_hardware(fabric: Fabric, run: Run) -> None:
-    """One instruction after the other, each rounded as the tensor core does."""
-    product, model = (
-        run.product,
-        hardware.model_of(run.product.a.type, run.product.b.type, run.product.d_type, "sm_100a"),
+    """Accumulate one instruction after the other, each rounded like the tensor core."""
+    mma, model = (
+        run.mma,
+        hardware.model_of(run.mma.a.type, run.mma.b.type, run.mma.d_type, "sm_100a"),
     )
-    places = [(block, cells_of(fabric, run.base, run.d, block)) for block in product.layout]
-    sums = np.zeros((product.m, product.n), np.float32)
+    places = [(block, cells_of(fabric, run.base, run.d, block)) for block in mma.layout]
+    sums = np.zeros((mma.m, mma.n), np.float32)
     for block, cells in places if run.accumulate else ():
-        sums[block.m, block.n] = held(cells, product.d_type).T * np.float32(run.factor)
-    for first in range(0, len(run.ops), product.longest):
-        a, b = _operands(fabric, run, run.ops[first : first + product.longest])
-        hardware.accumulate(sums, -a if product.negate else a, b, product.k, model)
+        sums[block.m, block.n] = values_of(cells, mma.d_type).T * np.float32(run.factor)
+    for first in range(0, len(run.ops), mma.longest):
+        a, b = _operands(fabric, run, run.ops[first : first + mma.longest])
+        hardware.accumulate(sums, -a if mma.negate else a, b, mma.k, model)
     for block, cells in places:
         work = sums[block.m, block.n].T
-        update(cells, work, product.d_type, accumulate=False, factor=1.0, saturate=False)
+        update(cells, work, mma.d_type, accumulate=False, factor=1.0, saturate=False)
 
 
-def _masked_lanes(fabric: Fabric, run: Run) -> list[tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]]:
-    """Columns of the accumulator, the lanes that a mask takes from the output, and what these hold.
+def _save_lanes(fabric: Fabric, run: Run) -> list[tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]]:
+    """For each CTA the accumulator's columns, the lanes that disable-output-lane masks, and their old values.
 
-    Four words a CTA, bit i of word w: lane 32 w + i. The first four are the even CTA's (PTX does not say).
+    Four words a CTA, bit i of word w: lane 32 w + i. The first four are the even CTA's (PTX does not specify it).
     """
-    first, kept = run.d & 0xFFFF, []
+    first, masked = run.d & 0xFFFF, []
     for cta in range(len(run.masks) // 4):
         lanes = np.array([i for i in range(128) if run.masks[4 * cta + i // 32] >> i % 32 & 1], np.int64)
-        cells = fabric.tmem[run.base + cta, first : first + run.product.span]
-        kept.append((cells, lanes, cells[:, lanes]))
-    return kept
+        cells = fabric.tmem[run.base + cta, first : first + run.mma.span]
+        masked.append((cells, lanes, cells[:, lanes]))
+    return masked
 
 
-def _product(fabric: Fabric, run: Run, ops: list[Op]) -> Floats:
+def _multiply(fabric: Fabric, run: Run, ops: list[Op]) -> Floats:
     """The transposed product, N by M, of some instructions of the run, in a buffer of this thread."""
-    product = run.product
+    mma = run.mma
     a, b = _operands(fabric, run, ops)
-    work = buffer("product", product.n * product.m)[0][: product.n * product.m].reshape(product.n, product.m)
+    work = buffer("sums", mma.n * mma.m)[0][: mma.n * mma.m].reshape(mma.n, mma.m)
     np.matmul(b, a.T, out=work)
-    return np.negative(work, out=work) if product.negate else work
+    return np.negative(work, out=work) if mma.negate else work
 
 
 def _operands(fabric: Fabric, run: Run, ops: list[Op]) -> tuple[Floats, Floats]:
     """A as M by K and B as N by K."""
-    product, host = run.product, fabric.shared_host + run.base * fabric.shared_stride
-    a, b = (tuple([op["a"] for op in ops]), product.a), (tuple([op["b"] for op in ops]), product.b)
-    k = product.k * len(ops)
+    mma, host = run.mma, fabric.shared_host + run.base * fabric.shared_stride
+    a, b = (tuple([op["a"] for op in ops]), mma.a), (tuple([op["b"] for op in ops]), mma.b)
+    k = mma.k * len(ops)
     try:
         if run.form.tmem_a:
-            right = gather(plan((b,), fabric.shared_limit, fabric.shared_stride), product.b.type, host, "b")
-            return _from_tensor_memory(fabric, run, ops), _matrix(right, product.b, k)
-        if product.a.type == product.b.type:
-            both = gather(plan((a, b), fabric.shared_limit, fabric.shared_stride), product.a.type, host, "a")
-            left, right = both[: product.m * k], both[product.m * k :]
+            right = gather(plan((b,), fabric.shared_limit, fabric.shared_stride), mma.b.type, host, "b")
+            return _from_tensor_memory(fabric, run, ops), _matrix(right, mma.b, k)
+        if mma.a.type == mma.b.type:
+            both = gather(plan((a, b), fabric.shared_limit, fabric.shared_stride), mma.a.type, host, "a")
+            left, right = both[: mma.m * k], both[mma.m * k :]
         else:
-            left = gather(plan((a,), fabric.shared_limit, fabric.shared_stride), product.a.type, host, "a")
-            right = gather(plan((b,), fabric.shared_limit, fabric.shared_stride), product.b.type, host, "b")
+            left = gather(plan((a,), fabric.shared_limit, fabric.shared_stride), mma.a.type, host, "a")
+            right = gather(plan((b,), fabric.shared_limit, fabric.shared_stride), mma.b.type, host, "b")
     except DescriptorError as error:
-        raise _culprit(fabric, run, error) from None
-    return _matrix(left, product.a, k), _matrix(right, product.b, k)
+        raise _locate_error(fabric, run, error) from None
+    return _matrix(left, mma.a, k), _matrix(right, mma.b, k)
 
 
 def _matrix(values: Floats, shape: Shape, k: int) -> Floats:
@@ -240,10 +241,10 @@ def _matrix(values: Floats, shape: Shape, k: int) -> Floats:
     return values.reshape(shape.rows, k) if shape.major == "k" else values.reshape(k, shape.rows).T
 
 
-def _culprit(fabric: Fabric, run: Run, error: DescriptorError) -> Exception:
-    """The error, at the first instruction of the run that has it."""
+def _locate_error(fabric: Fabric, run: Run, error: DescriptorError) -> Exception:
+    """The error, located at the first instruction of the run that causes it."""
     for op in run.ops:
-        operands = [("b", run.product.b)] if run.form.tmem_a else [("a", run.product.a), ("b", run.product.b)]
+        operands = [("b", run.mma.b)] if run.form.tmem_a else [("a", run.mma.a), ("b", run.mma.b)]
         for name, shape in operands:
             reason = _refusal(op[name], shape, fabric.shared_limit)
             if reason:
@@ -261,15 +262,15 @@ def _refusal(descriptor: int, shape: Shape, limit: int) -> str:
 
 def _from_tensor_memory(fabric: Fabric, run: Run, ops: list[Op]) -> Floats:
     """A as M by K from each CTA's tensor memory, 32 bits of K a column."""
-    product = run.product
-    cta, lane, _ = tmem_a_layout(product.m, run.form.group, ws=run.form.ws)(np.arange(product.m), 0)
+    mma = run.mma
+    cta, lane, _ = tmem_a_layout(mma.m, run.form.group, ws=run.form.ws)(np.arange(mma.m), 0)
     cta = np.broadcast_to(cta, lane.shape)
     columns = []
     for op in ops:
         address = op["a"]
         for rank in range(run.base, run.base + run.form.group):
-            check_columns(fabric, op, rank, address, A_COLUMNS, product.lanes)
+            check_columns(fabric, op, rank, address, A_COLUMNS, mma.lanes)
         first, lanes = address & 0xFFFF, lane + (address >> 16 & 0xFFFF)
         where = (run.base + cta)[:, None], np.arange(first, first + A_COLUMNS), lanes[:, None]
         columns.append(fabric.tmem[where])
-    return as_float(np.concatenate(columns, axis=1).view(np.uint8), product.a.type)
+    return as_float(np.concatenate(columns, axis=1).view(np.uint8), mma.a.type)

@@ -1,4 +1,4 @@
-"""The cluster as the engines see it."""
+"""The interface between a cluster and the engines."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class BoundMap:
 
 
 class Fabric(Protocol):
-    """What engines may touch of a cluster.
+    """The parts of a cluster that engines access.
 
     shared : uint8 array of shape (ranks, bytes): every CTA's shared memory, index = offset of a shared address
     shared_host : host address of ``shared``; ``shared_stride`` bytes from one CTA to the next
     shared_limit : one past the last legal offset; the first is RESERVED_SHARED
     hardware : whether sums are rounded as tensor cores do
-    computes : whether engines move data and multiply; else they only signal, for timing
+    computes : whether engines move data and multiply; otherwise engines only signal, for timing
     tmem : int32 array of shape (ranks, 512 columns, 128 lanes)
     """
 
@@ -46,27 +46,28 @@ class Fabric(Protocol):
     tmem: NDArray[np.int32]
 
     def tmem_allocated(self, rank: int) -> int:
-        """Bit i: columns 32 i to 32 i + 31 of the CTA are allocated."""
+        """Allocation bits: bit i is set if columns 32 i to 32 i + 31 of the CTA are allocated."""
 
     def arrive(self, op: Op, rank: int, offset: int) -> None:
-        """One arrival on an mbarrier; raises ProtocolError when there is none."""
+        """Arrive once on an mbarrier; raises ProtocolError if there is no mbarrier."""
 
     def complete_tx(self, op: Op, rank: int, offset: int, nbytes: int) -> None:
-        """Bytes delivered for an mbarrier; raises ProtocolError when there is none."""
+        """Complete bytes of an mbarrier's transaction count; raises ProtocolError if there is no mbarrier."""
 
     def refuse_update(
         self, inst: Inst, record: NDArray[np.uint64], barrier: int, *, count: int = 0, nbytes: int = 0
     ) -> None:
-        """Raise the ProtocolError for a record's update of the mbarrier at a host address, which it does not take."""
+        """Raise the ProtocolError for a record whose update the mbarrier at a host address refuses."""
 
     def tensor_map(self, op: Op, address: int) -> BoundMap:
-        """The tensor map at a generic address; raises ProtocolError when there is none."""
+        """The tensor map at a generic address; raises ProtocolError if there is none."""
 
     def global_memory(self, op: Op, address: int, nbytes: int) -> NDArray[np.uint8]:
-        """A view of global memory at a virtual address; raises MemoryFault when it is outside."""
+        """A view of global memory at a virtual address; raises MemoryFault outside allocations."""
 
     def take_over(self) -> tuple[int, int, int] | None:
-        """Cancel the start of a cluster of the grid, for this one to do its work: the place of its first CTA."""
+        """Cancel the start of a cluster of the grid, whose work this cluster takes over; returns its first CTA's
+        coordinates."""
 
     def failure(self, kind: type[WarpwrightError], op: Op, message: str) -> WarpwrightError:
         """An error that names the instruction, kernel, CTA, warp and lane of ``op`` before ``message``."""

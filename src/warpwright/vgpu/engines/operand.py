@@ -1,8 +1,8 @@
 """Matrix operands of tcgen05.mma: from descriptors to float32 matrices (PTX ISA 9.1 sections 9.7.16.3 to 9.7.16.4).
 
-A plan lists the 16-byte chunks of shared memory that the operands of several instructions consist of, K side by side,
-in the order in which the matrix wants them: rows of (K) for K-major operands, columns of K with all rows for MN-major
-ones. Plans depend on descriptors and shapes only and are cached; chunk numbers count from the first CTA of the pair.
+A plan lists the 16-byte chunks of shared memory of the operands of several instructions, concatenated along K, in the
+order of the matrix: rows of (K) for K-major operands, columns of K with all rows for MN-major ones. Plans depend on
+descriptors and shapes only and are cached; chunk numbers count from the first CTA of the pair.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 
 CHUNK = 16
 K_BYTES = 32
-WIDENED = 8  # elements that a chunk of a 16-bit type becomes
+WIDENED = 8  # elements of a chunk of a 16-bit type
 _ROUTINES = {"bf16": "widen_bf16", "f16": "widen_f16"}
 
 IntArray = NDArray[np.int64]
@@ -43,8 +43,8 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A matrix in shared memory: rows in all (M or N), which ``ctas`` CTAs share, element type, major-ness, and the
-    target whose descriptors place it."""
+    """A matrix in shared memory: all rows (M or N), the number of CTAs that share them, element type, major-ness, and
+    the target whose descriptor format applies."""
 
     rows: int
     ctas: int
@@ -66,7 +66,7 @@ class Matrix:
 def reads(descriptor: int, shape: Shape, limit: int) -> IntArray:
     """Chunk numbers that one instruction reads in each CTA, (rows, chunks of K) or (K, chunks of rows) by major-ness.
 
-    Raises DescriptorError for a descriptor that the target does not define, and for one that leaves shared memory.
+    Raises DescriptorError for a descriptor that the target does not define, and for reads outside shared memory.
     """
     desc = SmemDescriptor.decode(descriptor, shape.arch)
     size, rows = TYPES[shape.type], shape.rows // shape.ctas
@@ -88,7 +88,7 @@ def reads(descriptor: int, shape: Shape, limit: int) -> IntArray:
 
 
 def check_reads(descriptor: int, addresses: IntArray, limit: int) -> None:
-    """DescriptorError unless the chunks at ``addresses`` are shared memory."""
+    """Raises DescriptorError unless the chunks at ``addresses`` are in shared memory."""
     first, last = int(addresses.min()), int(addresses.max()) + CHUNK - 1
     if first < RESERVED_SHARED or last >= limit:
         raise DescriptorError(
@@ -99,9 +99,9 @@ def check_reads(descriptor: int, addresses: IntArray, limit: int) -> None:
 
 @lru_cache(maxsize=96)
 def plan(operands: tuple[tuple[tuple[int, ...], Shape], ...], limit: int, stride: int) -> Matrix:
-    """The chunks of matrices one after the other: for each the descriptors, one an instruction, and the shape.
+    """The chunks of matrices one after the other; each matrix has one descriptor an instruction, and a shape.
 
-    ``limit`` is one past the last byte of shared memory, ``stride`` the bytes from one CTA's to the next. Raises
+    ``limit``: one past the last byte of shared memory; ``stride``: bytes from one CTA's to the next. Raises
     DescriptorError as ``reads`` does.
     """
     parts = [_matrix(descriptors, shape, limit, stride // CHUNK) for descriptors, shape in operands]
@@ -117,10 +117,10 @@ def _matrix(descriptors: tuple[int, ...], shape: Shape, limit: int, stride: int)
 
 
 class _Buffers(threading.local):
-    """Working memory of a thread, by purpose; it grows to what was needed most."""
+    """Buffers of a thread, by purpose; each grows to the largest request."""
 
     def __init__(self) -> None:
-        self.held: dict[str, tuple[Floats, int]] = {}
+        self.arrays: dict[str, tuple[Floats, int]] = {}
 
 
 _BUFFERS = _Buffers()
@@ -128,11 +128,11 @@ _BUFFERS = _Buffers()
 
 def buffer(purpose: str, count: int) -> tuple[Floats, int]:
     """At least ``count`` float32 values of this thread, and their host address."""
-    held = _BUFFERS.held.get(purpose)
-    if held is None or len(held[0]) < count:
+    cached = _BUFFERS.arrays.get(purpose)
+    if cached is None or len(cached[0]) < count:
         array = np.empty(count, np.float32)
-        held = _BUFFERS.held[purpose] = array, array.ctypes.data
-    return held
+        cached = _BUFFERS.arrays[purpose] = array, array.ctypes.data
+    return cached
 
 
 def gather(matrix: Matrix, type: str, host: int, purpose: str) -> Floats:
@@ -142,11 +142,11 @@ def gather(matrix: Matrix, type: str, host: int, purpose: str) -> Floats:
         function(_ROUTINES[type])(to, host, matrix.at, matrix.count)
         return values
     raw, to = buffer(f"{purpose} raw", matrix.count * (CHUNK // 4))
-    order = _in_order(matrix.count)
+    order = _identity(matrix.count)
     function("copy_chunks")(to, order.ctypes.data, host, matrix.at, matrix.count)
     return as_float(raw[: matrix.count * (CHUNK // 4)].view(np.uint8), type)
 
 
 @lru_cache(maxsize=64)
-def _in_order(count: int) -> IntArray:
+def _identity(count: int) -> IntArray:
     return np.arange(count, dtype=np.int64)

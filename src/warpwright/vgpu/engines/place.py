@@ -1,4 +1,4 @@
-"""Places in the shared memory of a cluster: addresses taken apart and checked, for every engine."""
+"""Shared-memory addresses of a cluster: decoding and checks for every engine."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from warpwright.errors import MemoryFault, ProtocolError
 from warpwright.vgpu.engines.op import Fabric, Op
 from warpwright.vgpu.program.memory_map import RANK_SHIFT, RESERVED_SHARED, SHARED_WINDOW
 
-__all__ = ["barrier", "check_inside", "locate", "selected"]
+__all__ = ["barrier", "check_inside", "ctas_of", "locate"]
 
 _OFFSET = (1 << RANK_SHIFT) - 1
 MBARRIER_BYTES = 8
 
 
 def locate(fabric: Fabric, op: Op, word: int, what: str) -> tuple[int, int]:
-    """CTA and offset of a shared or generic address. MemoryFault when it names no CTA of the cluster."""
+    """CTA and offset of a shared or generic address. Raises MemoryFault if the cluster lacks the CTA."""
     address = word - SHARED_WINDOW if word >= SHARED_WINDOW else word
     rank = address >> RANK_SHIFT
     if rank >= fabric.ranks:
@@ -29,7 +29,7 @@ def locate(fabric: Fabric, op: Op, word: int, what: str) -> tuple[int, int]:
 
 
 def check_inside(fabric: Fabric, op: Op, what: str, rank: int, first: int, nbytes: int) -> None:
-    """MemoryFault unless the bytes are shared memory that the launch gave the CTA."""
+    """Raises MemoryFault unless the bytes are inside the CTA's shared memory."""
     if first < RESERVED_SHARED or first + nbytes > fabric.shared_limit:
         raise fabric.failure(
             MemoryFault,
@@ -41,7 +41,7 @@ def check_inside(fabric: Fabric, op: Op, what: str, rank: int, first: int, nbyte
 
 
 def barrier(fabric: Fabric, op: Op, word: int) -> tuple[int, int]:
-    """CTA and offset of an mbarrier operand; MemoryFault outside shared memory or off a multiple of 8 bytes."""
+    """CTA and offset of an mbarrier operand; raises MemoryFault outside shared memory or off a multiple of 8 bytes."""
     rank, offset = locate(fabric, op, word, "mbarrier")
     check_inside(fabric, op, "mbarrier", rank, offset, MBARRIER_BYTES)
     if offset % MBARRIER_BYTES:
@@ -53,8 +53,8 @@ def barrier(fabric: Fabric, op: Op, word: int) -> tuple[int, int]:
     return rank, offset
 
 
-def selected(fabric: Fabric, op: Op, mask: int) -> Iterator[int]:
-    """The CTAs of a 16-bit multicast mask; ProtocolError for a CTA that the cluster does not have."""
+def ctas_of(fabric: Fabric, op: Op, mask: int) -> Iterator[int]:
+    """The CTAs of a 16-bit multicast mask; raises ProtocolError for a CTA that the cluster lacks."""
     mask &= 0xFFFF
     if mask >> fabric.ranks:
         raise fabric.failure(

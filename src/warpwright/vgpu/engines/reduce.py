@@ -1,8 +1,8 @@
-"""Reductions of asynchronous operations: what ``.add`` to ``.xor`` do to an element (PTX ISA 9.1 section 9.7.9.25.4.2).
+"""Reductions of asynchronous operations: ``.add`` to ``.xor`` of elements (PTX ISA 9.1 section 9.7.9.25.4.2).
 
 An element is updated atomically (`GLOBAL_LOCK` for memory that several clusters reach). Sums round to nearest even in
 the element's type; subnormal numbers stay (PTX says that f32 sums flush them; an H200 does not). Minimum and maximum
-ignore a NaN, and -0 is less than +0. A result that is NaN has all mantissa bits set, but not in f64 (seen on an H200).
+ignore a NaN, and -0 is less than +0. A NaN result has all mantissa bits set, except in f64 (seen on an H200).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DTYPES: dict[str, Any] = {
 
 _NANS: dict[int, np.unsignedinteger[Any]] = {2: np.uint16(0x7FFF), 4: np.uint32(0x7FFFFFFF)}
 
-# op: element types of a tensor map that it takes
+# op: element types of a tensor map that it accepts
 TENSOR_TYPES: dict[str, tuple[str, ...]] = {
     "add": ("u32", "s32", "u64", "f32", "f16", "bf16"),
     "min": ("u32", "s32", "u64", "s64", "f16", "bf16"),
@@ -48,7 +48,7 @@ def dtype_of(type: str) -> np.dtype[Any]:
 
 
 def combine(op: str, old: Array, new: Array) -> Array:
-    """Element by element, the value that replaces ``old``."""
+    """The new values of ``old``, element by element."""
     floating = old.dtype.kind not in "iu"
     with np.errstate(all="ignore"):
         result: Array = (_FLOATS if floating else _INTEGERS)[op](old, new)
@@ -60,7 +60,7 @@ def _canonical(x: Array) -> Array:
     return x if nan is None else np.where(np.isnan(x), nan.view(x.dtype), x)
 
 
-def _least(old: Array, new: Array, flip: bool) -> Array:
+def _minimum(old: Array, new: Array, flip: bool) -> Array:
     a, b = old.astype(np.float64), new.astype(np.float64)
     less = (a > b) if flip else (a < b)
     tie = (a == b) & (np.signbit(a) != flip)
@@ -79,6 +79,6 @@ _INTEGERS: dict[str, Callable[[Array, Array], Array]] = {
 }
 _FLOATS: dict[str, Callable[[Array, Array], Array]] = {
     "add": np.add,
-    "min": lambda old, new: _least(old, new, False),
-    "max": lambda old, new: _least(old, new, True),
+    "min": lambda old, new: _minimum(old, new, False),
+    "max": lambda old, new: _minimum(old, new, True),
 }

@@ -1,11 +1,11 @@
 """The tensor engine: tcgen05.mma, cp, shift and commit (PTX ISA 9.1 sections 9.7.16.9, 9.7.16.10 and 9.7.16.12).
 
-Operations complete in the order of issue. Since no warp runs while the queue is emptied, nothing can tell a product of
-many instructions from the instructions one by one: mma that accumulate in the same place are collected (`mma.Run`)
-across the commits between them, which follow after all data.
+Operations complete in the order of issue. No warp runs while the queue is emptied, so merging instructions is not
+observable: MMAs that accumulate in the same place are collected (`mma.Run`) across the commits between them, and all
+commits follow the data.
 
-Numerics: products exact, sums in float32 in the order of NumPy's matrix product, which PTX leaves open; accumulators
-of f16 are rounded once an instruction, those of s32 are exact.
+Numerics: products exact, float32 sums in the order of NumPy's matrix product, which PTX leaves open; f16 accumulators
+are rounded once an instruction, s32 accumulators are exact.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from warpwright.errors import DescriptorError, UnsupportedInstruction
 from warpwright.ptx import nodes
 from warpwright.vgpu.engines.accumulator import check_columns
-from warpwright.vgpu.engines.mma import A_COLUMNS, Form, Product, Run, form_of, multiply, product_of
+from warpwright.vgpu.engines.mma import A_COLUMNS, Form, Mma, Run, form_of, multiply, read_descriptor
 from warpwright.vgpu.engines.op import Fabric, Op
-from warpwright.vgpu.engines.place import barrier, selected
+from warpwright.vgpu.engines.place import barrier, ctas_of
 from warpwright.vgpu.engines.tmem_copy import copy_to_tensor_memory, group_of, shift_down
 from warpwright.vgpu.jit.runtime import function
 
@@ -41,14 +41,14 @@ BATCHED = {name for name, role in ENGINES.items() if role in (_MMA, _COMMIT)}  #
 
 @dataclass(slots=True)
 class Batch:
-    """Tensor work understood: products, then the mbarriers of the commits, as host addresses, one record a barrier."""
+    """Resolved tensor work: MMA runs, then the mbarriers of the commits as host addresses, one record a barrier."""
 
     runs: list[Run]
     commits: list[Op]
     barriers: NDArray[np.int64]
 
     def repeat(self, fabric: Fabric) -> None:
-        """Do it, for the first time or again. Raises as `complete`."""
+        """Perform the work, the first time or again. Raises as `complete`."""
         for run in self.runs:
             multiply(fabric, run)
         count = len(self.barriers)
@@ -61,26 +61,26 @@ class Batch:
 def complete(fabric: Fabric, ops: list[Op]) -> Batch | None:
     """Complete queued tensor operations of all CTAs of a cluster, in the order of the list.
 
-    Gives the same work as a Batch, for when the same operations come again; None when their products depend on each
-    other. Raises what ``fabric.failure`` makes of DescriptorError (descriptors), ProtocolError (tensor memory, CTA
-    pairs, mbarriers), MemoryFault (the place of an mbarrier) and UnsupportedInstruction.
+    Returns the work as a Batch, for repetitions of the same operations; None if a run depends on another one's result.
+    Raises, through ``fabric.failure``, DescriptorError (descriptors), ProtocolError (tensor memory, CTA pairs,
+    mbarriers), MemoryFault (the address of an mbarrier) and UnsupportedInstruction.
     """
     runs: Runs = {}
     commits: list[Op] = []
-    opened = 0
+    started = 0
     for op in ops:
         role = ENGINES[op.inst.name]
         if role == _MMA:
             run = runs.get((op.inst.opcode, op.rank, op["d"], op["idesc"]))
-            if run is None or not _continues(run, op, runs):
-                run, opened = _open(fabric, op, runs), opened + 1
+            if run is None or not _extends(run, op, runs):
+                run, started = _start_run(fabric, op, runs), started + 1
             run.ops.append(op)
         elif role == _COMMIT:
             commits.append(op)
         else:
             _perform(fabric, runs)
             (copy_to_tensor_memory if role == _COPY else shift_down)(fabric, op)
-    batch = _batch(fabric, list(runs.values()), commits) if opened == len(runs) else None
+    batch = _batch(fabric, list(runs.values()), commits) if started == len(runs) else None
     _perform(fabric, runs)
     for op in commits:
         _commit(fabric, op)
@@ -88,15 +88,15 @@ def complete(fabric: Fabric, ops: list[Op]) -> Batch | None:
 
 
 def _batch(fabric: Fabric, runs: list[Run], commits: list[Op]) -> Batch:
-    arrivals = [(op, rank, offset) for op in commits for rank, offset in _signals(fabric, op)]
+    arrivals = [(op, rank, offset) for op in commits for rank, offset in _mbarriers_of(fabric, op)]
     places = [fabric.shared_host + rank * fabric.shared_stride + offset for _, rank, offset in arrivals]
     return Batch(runs, [op for op, _, _ in arrivals], np.array(places, np.int64))
 
 
-def _continues(run: Run, op: Op, runs: Runs) -> bool:
-    """Whether an mma of the run's opcode, CTA, accumulator and descriptor only adds to what the run adds up."""
+def _extends(run: Run, op: Op, runs: Runs) -> bool:
+    """Whether an mma with the run's opcode, CTA, accumulator and descriptor only adds to the run's sum."""
     form = run.form
-    if not op["enable_input_d"] or not run.product.fusable or _a_in_tmem(op) is not form.tmem_a:
+    if not op["enable_input_d"] or not run.mma.fusable or _a_in_tmem(op) is not form.tmem_a:
         return False
     return not (
         run.masks
@@ -112,25 +112,25 @@ def _a_in_tmem(op: Op) -> bool:
 
 
 def _reads_result(address: int, base: int, form: Form, runs: Runs) -> bool:
-    """Whether A lies where a run of the queue puts its accumulator."""
+    """Whether A overlaps the accumulator of a queued run."""
     return any(run.overlaps(base, form.group, address & 0xFFFF, A_COLUMNS) for run in runs.values())
 
 
-def _open(fabric: Fabric, op: Op, runs: Runs) -> Run:
-    """A new run, after the queued ones that it must follow."""
+def _start_run(fabric: Fabric, op: Op, runs: Runs) -> Run:
+    """Start a run, after performing queued runs on which it depends."""
     d = op["d"] & _WORD
     form = form_of(op.inst.opcode, _a_in_tmem(op))
-    product = _product(fabric, op, form, d)
+    mma = _read_mma(fabric, op, form, d)
     ranks = group_of(fabric, op, form.group)
     for rank in ranks:
-        check_columns(fabric, op, rank, d, product.span, product.lanes)
-    overlap = any(run.overlaps(ranks[0], form.group, d & 0xFFFF, product.span) for run in runs.values())
+        check_columns(fabric, op, rank, d, mma.span, mma.lanes)
+    overlap = any(run.overlaps(ranks[0], form.group, d & 0xFFFF, mma.span) for run in runs.values())
     if overlap or (form.tmem_a and _reads_result(op["a"], ranks[0], form, runs)):
         _perform(fabric, runs)
     masks = op.vector("disable_output_lane")
     run = Run(
         form=form,
-        product=product,
+        mma=mma,
         base=ranks[0],
         d=d,
         accumulate=bool(op["enable_input_d"]),
@@ -141,9 +141,9 @@ def _open(fabric: Fabric, op: Op, runs: Runs) -> Run:
     return run
 
 
-def _product(fabric: Fabric, op: Op, form: Form, d: int) -> Product:
-    if form.refused:
-        raise fabric.failure(UnsupportedInstruction, op, form.refused)
+def _read_mma(fabric: Fabric, op: Op, form: Form, d: int) -> Mma:
+    if form.refusal:
+        raise fabric.failure(UnsupportedInstruction, op, form.refusal)
     if op.get("zero_columns"):
         raise fabric.failure(
             UnsupportedInstruction,
@@ -151,7 +151,7 @@ def _product(fabric: Fabric, op: Op, form: Form, d: int) -> Product:
             f"the virtual GPU does not execute zero-column masks, 0x{op['zero_columns']:x} here; expected 0",
         )
     try:
-        return product_of(form.kind, form.group, form.ws, form.tmem_a, op["idesc"] & _WORD, d >> 16)
+        return read_descriptor(form.kind, form.group, form.ws, form.tmem_a, op["idesc"] & _WORD, d >> 16)
     except DescriptorError as error:
         raise fabric.failure(DescriptorError, op, str(error)) from None
 
@@ -163,11 +163,11 @@ def _perform(fabric: Fabric, runs: Runs) -> None:
 
 
 def _commit(fabric: Fabric, op: Op) -> None:
-    for rank, offset in _signals(fabric, op):
+    for rank, offset in _mbarriers_of(fabric, op):
         fabric.arrive(op, rank, offset)
 
 
-def _signals(fabric: Fabric, op: Op) -> list[tuple[int, int]]:
-    """CTA and offset of every mbarrier that a commit arrives at."""
+def _mbarriers_of(fabric: Fabric, op: Op) -> list[tuple[int, int]]:
+    """CTA and offset of every mbarrier at which a commit arrives."""
     rank, offset = barrier(fabric, op, op["mbar"])
-    return [(each, offset) for each in (selected(fabric, op, op["mask"]) if "mask" in op else (rank,))]
+    return [(each, offset) for each in (ctas_of(fabric, op, op["mask"]) if "mask" in op else (rank,))]

@@ -16,7 +16,7 @@ from warpwright.errors import MemoryFault, ProtocolError, UnsupportedInstruction
 from warpwright.types import tf32
 from warpwright.vgpu.engines.box import CHUNK, Chunks, Extents, Geometry, chunks, elements, geometry, window
 from warpwright.vgpu.engines.op import BoundMap, Fabric, Op
-from warpwright.vgpu.engines.place import barrier, check_inside, locate, selected
+from warpwright.vgpu.engines.place import barrier, check_inside, ctas_of, locate
 from warpwright.vgpu.engines.reduce import GLOBAL_LOCK, TENSOR_TYPES, combine, dtype_of
 from warpwright.vgpu.jit.runtime import function
 
@@ -27,7 +27,7 @@ HALF_TURN = 1 << 63  # addresses are sums modulo 2^64
 
 
 class TensorForm(NamedTuple):
-    """What an opcode says."""
+    """The fields of an opcode."""
 
     load: bool
     dims: int
@@ -54,12 +54,12 @@ def form_of(opcode: str) -> TensorForm:
 
 
 def coordinates(op: Op) -> list[int]:
-    """Where the box begins in the tensor, innermost dimension first; outside it they may be negative."""
+    """The coordinates of the box in the tensor, innermost dimension first; negative coordinates are outside."""
     return [((word & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000 for word in op.vector("coords")]
 
 
 class _Box(NamedTuple):
-    """One copy, resolved. ``origin``: bytes from the tensor's base to the box; may lie outside the tensor."""
+    """One copy, resolved. ``origin``: bytes from the tensor's base to the box; may be outside the tensor."""
 
     bound: BoundMap
     geometry: Geometry
@@ -71,14 +71,14 @@ class _Box(NamedTuple):
 
 
 def copy_box(fabric: Fabric, op: Op) -> None:
-    """Complete a tensor load or store: data first, then the bytes on the mbarrier of every destination."""
+    """Complete a tensor load or store: data first, then complete_tx on the mbarrier of every destination."""
     form = form_of(op.inst.opcode)
     box = _resolve(fabric, op, form)
     if not form.load:
         return _store(fabric, op, box)
     mbar_rank, mbar = barrier(fabric, op, op["mbar"])
     _check_barrier(fabric, op, form, box.rank, mbar_rank)
-    ranks = selected(fabric, op, op["mask"]) if "mask" in op else (box.rank,)
+    ranks = ctas_of(fabric, op, op["mask"]) if "mask" in op else (box.rank,)
     for rank in ranks:
         _load(fabric, op, box, rank)
         owner = (rank & ~1) | (mbar_rank & 1) if form.pair else rank
@@ -103,7 +103,7 @@ def _resolve(fabric: Fabric, op: Op, form: TensorForm) -> _Box:
             f"{box.rank} coordinates, or a map of {form.dims} dimensions",
         )
     if box.reach > len(bound.data) or box.map.interleave != "none":
-        raise _unusable(fabric, op, box, bound)
+        raise _map_error(fabric, op, box, bound)
     coords = coordinates(op)
     _check_start(fabric, op, form, box, coords)
     rank, offset = locate(fabric, op, op["dst_mem" if form.load else "src_mem"], "address of the box")
@@ -111,31 +111,31 @@ def _resolve(fabric: Fabric, op: Op, form: TensorForm) -> _Box:
     origin = sum([coord * pitch for coord, pitch in zip(coords, box.pitches, strict=True)])
     if box.map.wraps:
         origin = (origin + HALF_TURN) % (2 * HALF_TURN) - HALF_TURN
-    found = _Box(bound, box, window(box, coords), origin, rank, offset, offset % box.period)
+    box_copy = _Box(bound, box, window(box, coords), origin, rank, offset, offset % box.period)
     if box.map.wraps:
-        _check_memory(fabric, op, found)
-    return found
+        _check_memory(fabric, op, box_copy)
+    return box_copy
 
 
 def _check_memory(fabric: Fabric, op: Op, box: _Box) -> None:
-    """What is copied of a tensor that reaches anywhere lies in the memory of its array."""
+    """Check that a box of a map that wraps is inside the memory of its array."""
     plan, size = chunks(box.geometry, box.phase, box.extents), len(box.bound.data)
     places = np.concatenate([plan.tensor * CHUNK, plan.tensor * CHUNK + CHUNK - 1, plan.tensor_bytes]) + box.origin
     if len(places) and (places.min() < 0 or places.max() >= size):
         raise fabric.failure(
             MemoryFault,
             op,
-            f"the box has bytes {places.min()} to {places.max() + 1} from the base address; expected some of the "
+            f"the box has bytes {places.min()} to {places.max() + 1} from the base address; expected a box within the "
             f"{size} bytes that are allocated there; mend its coordinates",
         )
 
 
-def _unusable(fabric: Fabric, op: Op, box: Geometry, bound: BoundMap) -> Exception:
+def _map_error(fabric: Fabric, op: Op, box: Geometry, bound: BoundMap) -> Exception:
     if box.map.interleave != "none":
         return fabric.failure(
             UnsupportedInstruction,
             op,
-            f"the tensor map has interleave {box.map.interleave!r}; expected 'none', the one the virtual GPU executes",
+            f"the tensor map has interleave {box.map.interleave!r}; expected 'none'; the virtual GPU executes no other",
         )
     return fabric.failure(
         MemoryFault,
@@ -146,7 +146,7 @@ def _unusable(fabric: Fabric, op: Op, box: Geometry, bound: BoundMap) -> Excepti
 
 
 def _check_start(fabric: Fabric, op: Op, form: TensorForm, box: Geometry, coords: list[int]) -> None:
-    """Where an H200 stops with an illegal instruction; PTX says nothing of it."""
+    """Check the start coordinates: an H200 stops with an illegal instruction, PTX does not specify it."""
     if coords[0] * box.size % CHUNK:
         raise fabric.failure(
             ProtocolError,
@@ -158,8 +158,8 @@ def _check_start(fabric: Fabric, op: Op, form: TensorForm, box: Geometry, coords
         raise fabric.failure(
             ProtocolError,
             op,
-            f"a box is stored at coordinates {tuple(coords)}, innermost first; expected none below 0, which only loads "
-            "may have",
+            f"a box is stored at coordinates {tuple(coords)}, innermost first; expected none below 0; only loads "
+            "may start outside the tensor",
         )
 
 
@@ -220,7 +220,7 @@ def _load(fabric: Fabric, op: Op, box: _Box, rank: int) -> None:
 
 
 def _round_to_tf32(data: NDArray[np.uint8], plan: Chunks) -> None:
-    """float32 to the nearest tf32, to even between two; every NaN becomes the same (seen on an H200)."""
+    """Round float32 to the nearest tf32, ties to even; every NaN becomes the same NaN (seen on an H200)."""
     floats = data.view(np.uint32)
     whole = plan.shared[:, None] * (CHUNK // 4) + np.arange(CHUNK // 4)
     inside = np.union1d(whole, plan.shared_bytes // 4)
@@ -243,7 +243,7 @@ def _store(fabric: Fabric, op: Op, box: _Box) -> None:
 
 
 def reduce_box(fabric: Fabric, op: Op) -> None:
-    """Complete a tensor reduction; elements outside the tensor are left alone."""
+    """Complete a tensor reduction; elements outside the tensor keep their values."""
     form = form_of(op.inst.opcode)
     box = _resolve(fabric, op, form)
     type = box.geometry.map.dtype.name
@@ -258,15 +258,15 @@ def reduce_box(fabric: Fabric, op: Op) -> None:
     check_inside(fabric, op, "source of the box", box.rank, base + plan.low, plan.high - plan.low)
     if not fabric.computes:
         return
-    values, first = _typed(fabric.shared[box.rank], base, dtype_of(type))
-    target, origin = _typed(box.bound.data, box.origin, dtype_of(type))
+    values, first = _as_elements(fabric.shared[box.rank], base, dtype_of(type))
+    target, origin = _as_elements(box.bound.data, box.origin, dtype_of(type))
     with GLOBAL_LOCK:
         for source, cells in plan.rounds:
             at = origin + cells
             target[at] = combine(form.op, target[at], values[first + source])
 
 
-def _typed(data: NDArray[np.uint8], offset: int, dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
-    """Memory as elements, and the number of the element at ``offset``, which may lie before the first."""
+def _as_elements(data: NDArray[np.uint8], offset: int, dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
+    """Memory as elements, and the number of the element at ``offset``, which may precede the first."""
     usable = len(data) // dtype.itemsize * dtype.itemsize
     return data[:usable].view(dtype), offset // dtype.itemsize

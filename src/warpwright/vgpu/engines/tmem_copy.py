@@ -24,7 +24,7 @@ QUARTER = 32
 
 
 def group_of(fabric: Fabric, op: Op, group: int) -> range:
-    """The CTAs that an instruction of a CTA group works on; ProtocolError when the cluster has no such pair."""
+    """The CTAs of a CTA group's instruction; raises ProtocolError if the cluster lacks the pair."""
     base = op.rank & ~1 if group == 2 else op.rank
     if base + group > fabric.ranks:
         raise fabric.failure(
@@ -68,7 +68,7 @@ def _reads(descriptor: int, rows: int, chunks: int, limit: int) -> NDArray[np.in
 
 
 def shift_down(fabric: Fabric, op: Op) -> None:
-    """Complete tcgen05.shift.down: from the address on, each lane of a quarter takes 32 bytes of the next lane.
+    """Complete tcgen05.shift.down: from the address on, each lane of a quarter receives 32 bytes of the next lane.
 
     The last lane of a quarter keeps its own, which tcgen05.cp.4x256b replaces.
     """

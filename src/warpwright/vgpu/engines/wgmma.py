@@ -1,8 +1,8 @@
-"""wgmma.mma_async: products of a warpgroup, accumulated in its registers (PTX ISA 9.1 section 9.7.15.5).
+"""wgmma.mma_async: MMAs of a warpgroup, accumulated in its registers (PTX ISA 9.1 section 9.7.15.5).
 
-Instructions that add to the same accumulator are one product with their K side by side, as in `engines.mma`: products
-exact, float32 sums in the order of NumPy's matrix product, f16 accumulators rounded once an instruction, s32 exact.
-The fragments are those of sections 9.7.15.5.1.1: see `matrix` and `left`.
+Instructions that add to the same accumulator are one matrix product with their K concatenated, as in `engines.mma`:
+products exact, float32 sums in the order of NumPy's matrix product, f16 accumulators rounded once an instruction, s32
+exact. The fragments are those of sections 9.7.15.5.1.1: see `matrix` and `left`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from warpwright.vgpu.jit.tensor_core import TYPES, as_float
 __all__ = ["Accumulator", "Form", "Step", "form_of", "fragment", "left", "matrix", "perform"]
 
 M = 64
-LONGEST = 32  # instructions in one product: the operands stay in the cache
+LONGEST = 32  # instructions in one matrix product: the operands stay in the cache
 LONGEST_INTEGER = 8  # 8 × 32 × 255² < 2^24: exact in float32
 Floats = NDArray[np.float32]
 Words = NDArray[np.uint32]
@@ -32,7 +32,7 @@ Words = NDArray[np.uint32]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What an opcode and its immediates say. ``a`` is None when A is in registers of ``a_type``."""
+    """The fields of an opcode and its immediates. ``a`` is None if A is in registers of ``a_type``."""
 
     n: int
     d_type: str
@@ -48,7 +48,7 @@ class Form:
 
     @property
     def longest(self) -> int:
-        """Instructions that one matrix product may take together."""
+        """Most instructions in one matrix product."""
         if self.d_type == "f16" or self.saturate:
             return 1
         return LONGEST if self.d_type == "f32" else LONGEST_INTEGER
@@ -56,7 +56,8 @@ class Form:
 
 @lru_cache(maxsize=256)
 def form_of(opcode: str, registers: bool, immediates: tuple[int, ...]) -> Form:
-    """``registers``: A is in registers; ``immediates``: what follows scale-d, scales first, then transpositions."""
+    """``registers``: A is in registers; ``immediates``: the operands after scale-d, scales first, then
+    transpositions."""
     words = opcode.split(".")
     shape, d_type, a_type, b_type = words[words.index("aligned") + 1 :][:4]
     n = int(shape[4:].partition("k")[0])
@@ -75,7 +76,7 @@ def form_of(opcode: str, registers: bool, immediates: tuple[int, ...]) -> Form:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Accumulator:
-    """The registers of D by number, in order and as a set. One object an accumulator: identity tells them apart."""
+    """The registers of D by number, in order and as a set. One object an accumulator: compared by identity."""
 
     at: NDArray[np.int64]
     numbers: frozenset[int]
@@ -100,7 +101,7 @@ Registers = Words  # of four warps: (4, registers, 32 lanes)
 def perform(fabric: Fabric, registers: Registers, steps: Sequence[Step]) -> None:
     """Perform instructions in order on the registers of their warpgroup.
 
-    Raises what ``fabric.failure`` makes of DescriptorError.
+    Raises DescriptorError through ``fabric.failure``.
     """
     runs: dict[Accumulator, list[Step]] = {}
     for step in steps:
@@ -109,18 +110,18 @@ def perform(fabric: Fabric, registers: Registers, steps: Sequence[Step]) -> None
             run.append(step)
             continue
         if any(not step.d.numbers.isdisjoint(other.numbers) for other in runs):
-            _flush(fabric, registers, runs)
+            _perform_runs(fabric, registers, runs)
         runs[step.d] = [step]
-    _flush(fabric, registers, runs)
+    _perform_runs(fabric, registers, runs)
 
 
-def _flush(fabric: Fabric, registers: Registers, runs: dict[Accumulator, list[Step]]) -> None:
+def _perform_runs(fabric: Fabric, registers: Registers, runs: dict[Accumulator, list[Step]]) -> None:
     for run in runs.values():
-        _run(fabric, registers, run)
+        _perform_run(fabric, registers, run)
     runs.clear()
 
 
-def _run(fabric: Fabric, registers: Registers, run: Sequence[Step]) -> None:
+def _perform_run(fabric: Fabric, registers: Registers, run: Sequence[Step]) -> None:
     form, where = run[0].form, run[0].d.at
     for step in run:
         _check(fabric, step.op, step.a, form.a)
@@ -128,27 +129,27 @@ def _run(fabric: Fabric, registers: Registers, run: Sequence[Step]) -> None:
     a, b = _operands(fabric, registers, run)
     old = matrix(registers[:, where], form.d_type) if run[0].accumulate else None
     with np.errstate(all="ignore"):
-        modelled = fabric.hardware and form.d_type != "s32"
-        new = (_accumulate_as_hardware if modelled else _accumulate)(a, b, old, form)
+        as_hardware = fabric.hardware and form.d_type != "s32"
+        new = (_accumulate_as_hardware if as_hardware else _accumulate)(a, b, old, form)
     registers[:, where] = fragment(new, form.d_type)
 
 
 def _accumulate(a: Floats, b: Floats, old: NDArray[Any] | None, form: Form) -> NDArray[Any]:
-    product = a @ b.T
+    sums = a @ b.T
     if form.negate:
-        np.negative(product, out=product)
+        np.negative(sums, out=sums)
     if form.d_type == "s32":
-        total = product.astype(np.int64) + (0 if old is None else old)
+        total = sums.astype(np.int64) + (0 if old is None else old)
         if form.saturate:
             total = np.clip(total, -(1 << 31), (1 << 31) - 1)
         return total.astype(np.int32)
     if old is not None:
-        product += old
-    return product.astype(np.float16) if form.d_type == "f16" else product
+        sums += old
+    return sums.astype(np.float16) if form.d_type == "f16" else sums
 
 
 def _accumulate_as_hardware(a: Floats, b: Floats, old: NDArray[Any] | None, form: Form) -> NDArray[Any]:
-    """One instruction after the other, each rounded as the tensor core does."""
+    """Accumulate one instruction after the other, each rounded like the tensor core."""
     sums = np.zeros((M, form.n), np.float32) if old is None else np.ascontiguousarray(old)
     model = hardware.model_of(form.a_type, form.b.type, form.d_type, "sm_90a")
     hardware.accumulate(sums, -a if form.negate else a, b, form.k, model)
@@ -164,7 +165,7 @@ def _check(fabric: Fabric, op: Op, descriptor: int, shape: Shape | None) -> None
 
 
 def _operands(fabric: Fabric, registers: Registers, run: Sequence[Step]) -> tuple[Floats, Floats]:
-    """A as 64 by K and B as N by K, the K of all instructions side by side."""
+    """A as 64 by K and B as N by K, the K of all instructions concatenated."""
     form = run[0].form
     host = fabric.shared_host + run[0].op.rank * fabric.shared_stride
     if form.a is None:
@@ -183,8 +184,8 @@ def _gather(fabric: Fabric, host: int, descriptors: tuple[int, ...], shape: Shap
 def matrix(words: Words, type: str) -> NDArray[Any]:
     """D's registers (4 warps, N/2 or N/4, 32 lanes) as 64 by N values of a type.
 
-    Lane 4g + q of warp w has, in register 4c + 2h + p, row 16w + 8h + g and column 8c + 2q + p; f16 has the two p in
-    one register.
+    Lane 4g + q of warp w has, in register 4c + 2h + p, row 16w + 8h + g and column 8c + 2q + p; an f16 register has
+    both p.
     """
     if type == "f16":
         halves = words.view(np.float16).reshape(4, -1, 2, 8, 4, 2).transpose(0, 2, 3, 1, 4, 5)
@@ -194,7 +195,7 @@ def matrix(words: Words, type: str) -> NDArray[Any]:
 
 
 def fragment(values: NDArray[Any], type: str) -> Words:
-    """64 by N values as D's registers: what `matrix` reads."""
+    """D's registers from 64 by N values: the inverse of `matrix`."""
     if type == "f16":
         halves = np.ascontiguousarray(values).view(np.uint16).reshape(4, 2, 8, -1, 4, 2).transpose(0, 3, 1, 2, 4, 5)
         return np.ascontiguousarray(halves).view(np.uint32).reshape(4, -1, 32)

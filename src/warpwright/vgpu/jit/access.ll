@@ -3,7 +3,7 @@
 declare <32 x i$bits> @llvm.masked.gather.v32i$bits.v32p0(<32 x ptr>, i32, <32 x i1>, <32 x i$bits>)
 declare void @llvm.masked.scatter.v32i$bits.v32p0(<32 x i$bits>, <32 x ptr>, i32, <32 x i1>)
 
-; Whether all 32 lanes are active and their addresses are consecutive: one vector access does it.
+; Whether all 32 lanes are active and their addresses are consecutive, so that one vector access suffices.
 define i1 @dense$bits(<32 x i64> %address, i32 %mask) alwaysinline {
   %first = extractelement <32 x i64> %address, i32 0
   %f0 = insertelement <32 x i64> poison, i64 %first, i32 0

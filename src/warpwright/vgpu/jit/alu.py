@@ -1,7 +1,7 @@
 """Integer arithmetic (PTX ISA 9.1 sections 9.7.1 and 9.7.2).
 
-Where PTX leaves a result open it is what the hardware gives: a quotient or remainder by zero is all ones (the code
-that ptxas makes for both ends by selecting the complement of the divisor).
+Results that PTX leaves open are those of the hardware: a quotient or remainder by zero is all ones (ptxas selects the
+complement of the divisor).
 """
 
 from __future__ import annotations

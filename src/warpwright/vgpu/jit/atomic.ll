@@ -1,4 +1,4 @@
-; `$name`: one lane after another, lowest first; the old values are returned. %value and %compare are the raw bits.
+; `$name`: one lane after another, lowest first; returns the old values. %value and %compare are raw bits.
 
 define <32 x i$bits> @$name(ptr %w, i32 %mask, <32 x i$bits> %value, <32 x i$bits> %compare) {
 entry:

@@ -107,7 +107,7 @@ def lookup(lanes: Lanes, inputs: list[str], table: int) -> str:
 
 
 def shift(lanes: Lanes, word: str, bits: int, value: str, amount: str) -> str:
-    """shl, lshr or ashr by i32 amounts of any size: what is shifted out entirely is gone, or all sign for ashr."""
+    """shl, lshr or ashr by i32 amounts of any size: a full shift gives 0, or copies of the sign for ashr."""
     lane_type = f"<32 x i{bits}>"
     if word == "ashr":
         amount = call(lanes, "umin", I32, amount, repeat(bits - 1, 32))
@@ -146,14 +146,14 @@ def brev(lanes: Lanes, inst: Inst) -> None:
 
 
 def place_of(lanes: Lanes, operand: Operand, bits: int) -> str:
-    """A position or length: its low byte, but all of it in 64-bit forms (PTX says the low byte there too; an H200
-    does not keep to it)."""
+    """A position or length: the low byte, but all bits in 64-bit forms (PTX says the low byte there too; an H200
+    differs)."""
     value = lanes.read(operand, "u32")
     return value if bits == 64 else lanes.op(f"and {I32} {value}, {repeat(0xFF, 32)}")
 
 
 def low_mask(lanes: Lanes, width: str, bits: int) -> str:
-    """As many one bits as ``width`` (i32 lanes) says, at most all."""
+    """``width`` (i32 lanes) one bits, at most all."""
     return complement(lanes, shift(lanes, "shl", bits, repeat(-1, bits), width), bits)
 
 
@@ -196,7 +196,7 @@ def bfi(lanes: Lanes, inst: Inst) -> None:
 
 
 def width_of(lanes: Lanes, inst: Inst, operand: Operand) -> str:
-    """A bit count as ``.wrap`` (its low 5 bits) or ``.clamp`` (as it is; too much is all) take it."""
+    """A bit count for ``.wrap`` (its low 5 bits) or ``.clamp`` (unchanged; larger counts mean all bits)."""
     value = lanes.read(operand, "u32")
     return lanes.op(f"and {I32} {value}, {repeat(31, 32)}") if inst["mode"] == "wrap" else value
 
@@ -253,7 +253,7 @@ def nibbles(bytes_: tuple[int, ...]) -> int:
 
 
 def mode_selectors(lanes: Lanes, mode: str, index: str) -> str:
-    """The four nibbles that a mode stands for, by the low two bits of ``index``."""
+    """The four nibbles of a mode, by the low two bits of ``index``."""
     index = lanes.op(f"and {I32} {index}, {repeat(3, 32)}")
     value = repeat(nibbles(PERMUTATIONS[mode][0]), 32)
     for number in (1, 2, 3):
@@ -263,7 +263,7 @@ def mode_selectors(lanes: Lanes, mode: str, index: str) -> str:
 
 
 def permute(lanes: Lanes, x: str, y: str, selector: int) -> str:
-    """Bytes chosen by a constant: those that move alike move together."""
+    """Select bytes by a constant: bytes with the same shift move together."""
     moves = sorted(((selector >> (4 * place)) & 15, place) for place in range(4))
     parts = []
     for (shift_by, source, sign), group in groupby(sorted(map(_move, moves)), key=lambda move: move[:3]):
@@ -290,7 +290,7 @@ def _move(choice: tuple[int, int]) -> tuple[int, int, bool, int]:
 
 
 def permute_by(lanes: Lanes, x: str, y: str, selectors: str) -> str:
-    """Bytes chosen by i32 lanes, each with its own selector."""
+    """Select bytes by i32 lanes, each with its own selector."""
     wide = "<32 x i64>"
     both = lanes.op(f"shl {wide} {lanes.resize(y, 32, 64)}, {repeat(32, 64)}")
     both = lanes.op(f"or {wide} {both}, {lanes.resize(x, 32, 64)}")
@@ -300,8 +300,8 @@ def permute_by(lanes: Lanes, x: str, y: str, selectors: str) -> str:
         amount = lanes.op(f"shl {I32} {lanes.op(f'and {I32} {nibble}, {repeat(7, 32)}')}, {repeat(3, 32)}")
         byte = lanes.resize(lanes.op(f"lshr {wide} {both}, {lanes.resize(amount, 32, 64)}"), 64, 32)
         sign = lanes.op(f"ashr {I32} {lanes.op(f'shl {I32} {byte}, {repeat(24, 32)}')}, {repeat(31, 32)}")
-        wanted = lanes.op(f"and {I32} {nibble}, {repeat(8, 32)}")
-        plain = lanes.op(f"icmp eq {I32} {wanted}, zeroinitializer")
+        sign_flag = lanes.op(f"and {I32} {nibble}, {repeat(8, 32)}")
+        plain = lanes.op(f"icmp eq {I32} {sign_flag}, zeroinitializer")
         byte = lanes.op(f"and {I32} {choose(lanes, plain, I32, byte, sign)}, {repeat(0xFF, 32)}")
         value = lanes.op(f"or {I32} {value}, {lanes.op(f'shl {I32} {byte}, {repeat(8 * place, 32)}')}")
     return value

@@ -23,7 +23,7 @@ done:
   ret void
 }
 
-; Eight 16-bit values a chunk, widened to float32: bf16 by shifting, f16 by conversion.
+; Widen the eight 16-bit values of each chunk to float32: bf16 by shifting, f16 by conversion.
 define void @widen_bf16(ptr %to, ptr %from, ptr %index, i64 %n) {
 entry:
   br label %loop
@@ -67,7 +67,7 @@ done:
   ret void
 }
 
-; The same %count chunks of %boxes boxes, each with bases of its own.
+; Copy the same %count chunks of %boxes boxes, each with its own bases.
 define void @copy_boxes(ptr %to, ptr %from, i64 %boxes, ptr %to_index, ptr %from_index, i64 %count) {
 entry:
   br label %loop

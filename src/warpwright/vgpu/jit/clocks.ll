@@ -1,9 +1,9 @@
-; Vector clocks of checks: a table of rows of %stride words, a row a lane, twice: %plane words apart. A clock is two rows
-; of %width words. Widths are multiples of 16.
+; Vector clocks of checks: a table with a row of %stride words for each lane, in two planes %plane words apart. A clock
+; is two rows of %width words. Widths are multiples of 16.
 
 declare <16 x i32> @llvm.umax.v16i32(<16 x i32>, <16 x i32>)
 
-; The lanes' rows become the greater of what they are and the clock.
+; Each lane's row becomes the elementwise maximum of the row and the clock.
 define void @clock_acquire(ptr %table, i64 %stride, i64 %plane, ptr %lanes, i64 %count, ptr %clock, i64 %width) {
 entry:
   %second = getelementptr i32, ptr %clock, i64 %width
@@ -26,7 +26,8 @@ done:
   ret void
 }
 
-; A clock becomes the greatest of the lanes' rows; then each lane's own word counts one more. The clock is zero before.
+; The clock (zero on entry) becomes the elementwise maximum of the lanes' rows; then each lane's own word is
+; incremented.
 define void @clock_release(ptr %table, i64 %stride, i64 %plane, ptr %lanes, i64 %count, ptr %clock, i64 %width) {
 entry:
   %second = getelementptr i32, ptr %clock, i64 %width

@@ -26,7 +26,7 @@ def elements(kind: str) -> int:
 
 
 def compare(lanes: Lanes, inst: Inst, a: Operand, b: Operand) -> str:
-    """Where the comparison holds, as i1 of `elements` lanes."""
+    """Whether the comparison is true, as i1 of `elements` lanes."""
     kind, relation = inst["type"], inst["cmp"]
     if is_float(kind):
         ftz = has(inst, "ftz")
@@ -38,27 +38,27 @@ def compare(lanes: Lanes, inst: Inst, a: Operand, b: Operand) -> str:
     return lanes.op(f"icmp {word} <32 x i{bits_of(kind)}> {lanes.read(a, kind)}, {lanes.read(b, kind)}")
 
 
-def combine(lanes: Lanes, inst: Inst, held: str, count: int) -> str:
-    """The comparison joined with a predicate, if the instruction has one."""
+def combine(lanes: Lanes, inst: Inst, mask: str, count: int) -> str:
+    """The comparison combined with a predicate, if the instruction has one."""
     if not inst["bool"]:
-        return held
+        return mask
     other = lanes.read(inst.operand("c"), "pred")
     if count == 64:
         other = lanes.op(f"shufflevector <32 x i1> {other}, <32 x i1> poison, <64 x i32> <{TWICE}>")
-    return lanes.op(f"{inst['bool']} <{count} x i1> {held}, {other}")
+    return lanes.op(f"{inst['bool']} <{count} x i1> {mask}, {other}")
 
 
 @meaning("setp")
 def setp(lanes: Lanes, inst: Inst) -> None:
-    """``p|q``: the comparison and its complement; of packed types, that of the low and of the high half."""
+    """``p|q``: the comparison and its complement; for packed types, the comparisons of the low and of the high half."""
     count, q = elements(inst["type"]), inst.find("q")
-    held = compare(lanes, inst, *inst.named("a", "b"))
+    mask = compare(lanes, inst, *inst.named("a", "b"))
     if count == 64:
-        held = combine(lanes, inst, held, 64)
-        results = [lanes.op(f"shufflevector <64 x i1> {held}, <64 x i1> poison, <32 x i32> <{x}>") for x in (LOW, HIGH)]
+        mask = combine(lanes, inst, mask, 64)
+        results = [lanes.op(f"shufflevector <64 x i1> {mask}, <64 x i1> poison, <32 x i32> <{x}>") for x in (LOW, HIGH)]
     else:
-        opposite = lanes.op(f"xor <32 x i1> {held}, splat (i1 true)") if q else held
-        results = [combine(lanes, inst, each, 32) for each in (held, opposite)]
+        opposite = lanes.op(f"xor <32 x i1> {mask}, splat (i1 true)") if q else mask
+        results = [combine(lanes, inst, each, 32) for each in (mask, opposite)]
     lanes.write(inst.operand("p"), results[0], "pred")
     if q:
         lanes.write(q, results[1], "pred")
@@ -67,10 +67,10 @@ def setp(lanes: Lanes, inst: Inst) -> None:
 @meaning("set")
 def set_(lanes: Lanes, inst: Inst) -> None:
     dtype, count = inst["dtype"], elements(inst["type"])
-    held = combine(lanes, inst, compare(lanes, inst, *inst.named("a", "b")), count)
+    mask = combine(lanes, inst, compare(lanes, inst, *inst.named("a", "b")), count)
     bits = bits_of(dtype) * 32 // count
     lane_type = f"<{count} x i{bits}>"
-    value = choose(lanes, held, lane_type, repeat(ONE.get(dtype, -1), bits), "zeroinitializer")
+    value = choose(lanes, mask, lane_type, repeat(ONE.get(dtype, -1), bits), "zeroinitializer")
     whole = bits_of(dtype)
     lanes.write(inst.operand("d"), lanes.bitcast(value, lane_type, f"<32 x i{whole}>"), f"b{whole}")
 
@@ -86,13 +86,13 @@ def slct(lanes: Lanes, inst: Inst) -> None:
     """-0 counts as not negative, NaN as negative (PTX 9.7.6.4)."""
     d, a, b, c = inst.named("d", "a", "b", "c")
     if inst["ctype"] == "f32":
-        held = lanes.op(f"fcmp oge <32 x float> {load(lanes, c, 'f32', has(inst, 'ftz'))}, zeroinitializer")
+        mask = lanes.op(f"fcmp oge <32 x float> {load(lanes, c, 'f32', has(inst, 'ftz'))}, zeroinitializer")
     else:
-        held = lanes.op(f"icmp sge <32 x i32> {lanes.read(c, 's32')}, zeroinitializer")
-    select(lanes, inst, d, held, a, b)
+        mask = lanes.op(f"icmp sge <32 x i32> {lanes.read(c, 's32')}, zeroinitializer")
+    select(lanes, inst, d, mask, a, b)
 
 
-def select(lanes: Lanes, inst: Inst, d: Operand, held: str, a: Operand, b: Operand) -> None:
+def select(lanes: Lanes, inst: Inst, d: Operand, mask: str, a: Operand, b: Operand) -> None:
     bits = bits_of(inst["type"])
-    value = choose(lanes, held, f"<32 x i{bits}>", lanes.integer(a, bits), lanes.integer(b, bits))
+    value = choose(lanes, mask, f"<32 x i{bits}>", lanes.integer(a, bits), lanes.integer(b, bits))
     lanes.write(d, value, f"b{bits}")

@@ -1,4 +1,4 @@
-"""A program as machine code: one LLVM function that runs a warp until it has to wait."""
+"""Compiles a program to machine code: one LLVM function that runs a warp until the warp waits."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from warpwright.vgpu.program.program import Block, Inst, Program, Register, ment
 
 __all__ = ["Kernel", "compile_program", "emit"]
 
-# importing them fills MEANINGS
+# the import fills MEANINGS
 _MODULES = (alu, bits, compare, convert, floats, issue, launch_control, matrix, memory, mma, sync, warp, warpgroup)
 
 
 @dataclass(slots=True)
 class Kernel:
-    """Machine code of a program and what the machine must know of it.
+    """Machine code of a program and its metadata for the machine.
 
-    ``slots`` places registers in the warp's state, ``nbytes`` is the size of that state; ``messages`` has, for
-    instructions that cannot be executed, the error to raise when one is reached; ``uses``: of registers, for checks.
+    ``slots``: places of registers in the warp's state; ``nbytes``: size of that state; ``messages``: for each
+    instruction that cannot be executed the error to raise when a lane reaches it; ``uses``: register uses, for checks.
     """
 
     program: Program
@@ -62,9 +62,9 @@ class Kernel:
 def compile_program(
     program: Program, observed: bool = False, costs: Costs | None = None, watched: bool = False
 ) -> Kernel:
-    """Compile; with ``observed`` the code also reports synchronisation to observers, with ``costs`` it leaves rows for
-    timing; ``watched``, rows for checks, and the first of the kernel's tables says which blocks were entered, and which
-    guards held."""
+    """Compile a program. ``observed``: the code also reports synchronisation to observers; ``costs``: it writes rows
+    for timing; ``watched``: it writes rows for checks, and the kernel's first table records the blocks entered and the
+    guards that were true and false."""
     text, kernel = emit(program, observed, costs, watched)
     engine = compile_ir(text)
     return Kernel(program, engine, engine.address("kernel"), *kernel, uses_of(program) if watched else {})
@@ -73,7 +73,7 @@ def compile_program(
 def emit(
     program: Program, observed: bool = False, costs: Costs | None = None, watched: bool = False
 ) -> tuple[str, tuple[dict[str, int], int, dict[int, str], list[NDArray[np.int64]]]]:
-    """The IR text of a program, and the rest of what `Kernel` holds."""
+    """The IR text of a program, and the other fields of `Kernel`."""
     local = _local_registers(program)
     slots, nbytes = _place_registers(program, local)
     lanes = Lanes(slots, dict.fromkeys(local, True), observed)
@@ -84,8 +84,8 @@ def emit(
     lanes.arch = program.arch
     lanes.loaded = {r.name for i in program.insts if i.traits.queue == "tmem" for r in results(i)}
     if watched:
-        lanes.entered = lanes.table([0] * (len(program.blocks) + 2 * len(program.insts)))
-        lanes.ways, lanes.nowhere = lanes.entered + 8 * len(program.blocks), lanes.table([0])
+        lanes.block_table = lanes.table([0] * (len(program.blocks) + 2 * len(program.insts)))
+        lanes.guard_table, lanes.sink = lanes.block_table + 8 * len(program.blocks), lanes.table([0])
     messages: dict[int, str] = {}
     blocks = program.blocks if program.blocks[-1].insts else program.blocks[:-1]
     for block in blocks:
@@ -129,10 +129,10 @@ def _intrinsics(body: str) -> str:
 def _block(lanes: Lanes, block: Block, messages: dict[int, str]) -> None:
     lanes.emit(f"b{block.index}:")
     lanes.values.clear()
-    lanes.settled = False
+    lanes.tmem_idle = False
     lanes.block, lanes.ended = block.index, False
     lanes.block_mask = lanes.load("i32", OFFSETS["mask"])
-    record.enter(lanes)
+    record.mark_block(lanes)
     for inst in block.insts:
         lanes.inst = inst
         if inst.name not in control.ENDINGS:
@@ -140,15 +140,15 @@ def _block(lanes: Lanes, block: Block, messages: dict[int, str]) -> None:
     if not lanes.ended:
         lanes.narrow(lanes.block_mask)
         if block.insts and block.insts[-1].name in control.ENDINGS:
-            record.needs(lanes, block.insts[-1])
+            record.wait_loads(lanes, block.insts[-1])
         record.spend(lanes)
-        control.ending(lanes, block.insts[-1] if block.insts else None, block.index + 1)
+        control.end_block(lanes, block.insts[-1] if block.insts else None, block.index + 1)
 
 
 def _instruction(lanes: Lanes, inst: Inst, messages: dict[int, str]) -> None:
     _guard(lanes, inst)
     meaning = MEANINGS.get(inst.name) if inst.match else None
-    record.needs(lanes, inst)
+    record.wait_loads(lanes, inst)
     record.touch(lanes, inst)
     mark = len(lanes.lines)
     try:
@@ -158,12 +158,12 @@ def _instruction(lanes: Lanes, inst: Inst, messages: dict[int, str]) -> None:
             text = f"{place(inst)}: `{inst.opcode}`: {lanes.arch} does not have this instruction."
             raise UnsupportedInstruction(text)
         if lanes.observed and inst.traits.queue in ("mbarrier", "wgmma"):
-            _make_room(lanes)
-        _collective(lanes, inst, meaning) if _skippable(inst) else meaning(lanes, inst)
+            _reserve_queue(lanes)
+        _collective(lanes, inst, meaning) if _skips_lanes(inst) else meaning(lanes, inst)
     except (UnsupportedInstruction, DescriptorError, UsageError) as error:
         del lanes.lines[mark:]
         messages[inst.index] = str(error) if isinstance(error, UnsupportedInstruction) else f"{place(inst)}: {error}"
-        _refuse(lanes, inst)
+        _emit_fault(lanes, inst)
 
 
 def _guard(lanes: Lanes, inst: Inst) -> None:
@@ -175,31 +175,32 @@ def _guard(lanes: Lanes, inst: Inst) -> None:
     if lanes.mask != mask:
         lanes.narrow(mask)
     if inst.guard is not None:
-        record.ways(lanes, inst, lanes.mask)
+        record.mark_guard(lanes, inst, lanes.mask)
 
 
-def _skippable(inst: Inst) -> bool:
-    """A guarded instruction that gathers the lanes of the warp: lanes that pass it by must not wait for others."""
+def _skips_lanes(inst: Inst) -> bool:
+    """Whether an instruction is guarded and gathers the lanes of the warp: lanes that skip it must not wait for
+    others."""
     return inst.guard is not None and inst.form.collective and inst.traits.queue in ("warp", "tmem", "service")
 
 
 def _collective(lanes: Lanes, inst: Inst, meaning: Meaning) -> None:
-    """The instruction when its guard holds for some lane. What it reads and writes is read anew after it."""
+    """Run the instruction if its guard is true for some lane. Registers are reloaded after it."""
     some, after = lanes.name(), lanes.name()
     lanes.emit(f"br i1 {lanes.op(f'icmp eq i32 {lanes.mask}, 0')}, label %{after}, label %{some}")
     lanes.emit(f"{some}:")
-    known, settled = dict(lanes.values), lanes.settled
+    known, tmem_idle = dict(lanes.values), lanes.tmem_idle
     meaning(lanes, inst)
     if not lanes.ended:
         lanes.emit(f"br label %{after}")
     lanes.emit(f"{after}:")
-    lanes.ended, lanes.values, lanes.settled, lanes.mask = False, known, settled and lanes.settled, ""
-    lanes.forget()
+    lanes.ended, lanes.values, lanes.tmem_idle, lanes.mask = False, known, tmem_idle and lanes.tmem_idle, ""
+    lanes.reload_registers()
     lanes.block_mask = lanes.load("i32", OFFSETS["mask"])
 
 
-def _make_room(lanes: Lanes) -> None:
-    """Leave before the instruction takes effect when the queue may not hold its records."""
+def _reserve_queue(lanes: Lanes) -> None:
+    """Return before the instruction takes effect if the queue may lack room for its records."""
     room, full = lanes.name(), lanes.name()
     lanes.emit(f"br i1 {lanes.op('call i1 @push(ptr %w, i32 0, i32 0)')}, label %{room}, label %{full}")
     lanes.emit(f"{full}:")
@@ -208,22 +209,22 @@ def _make_room(lanes: Lanes) -> None:
     lanes.emit(f"{room}:")
 
 
-def _refuse(lanes: Lanes, inst: Inst) -> None:
-    """Reaching the instruction with an active lane is a fault; passing it by is not."""
-    refused, passed = lanes.name(), lanes.name()
+def _emit_fault(lanes: Lanes, inst: Inst) -> None:
+    """Raise a fault if an active lane reaches the instruction; a lane whose guard is false passes."""
+    fault, after = lanes.name(), lanes.name()
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
-    lanes.emit(f"br i1 {lanes.op(f'icmp eq i32 {lanes.mask}, 0')}, label %{passed}, label %{refused}")
-    lanes.emit(f"{refused}:")
+    lanes.emit(f"br i1 {lanes.op(f'icmp eq i32 {lanes.mask}, 0')}, label %{after}, label %{fault}")
+    lanes.emit(f"{fault}:")
     lanes.op(f"call i1 @fault(ptr %w, i32 {lanes.mask}, i32 {lanes.faults['unsupported']})")
     lanes.emit("br label %fault")
-    lanes.emit(f"{passed}:")
+    lanes.emit(f"{after}:")
 
 
 _LATE = ("tmem", "wgmma", "barrier", "service")  # queues at which the machine reads or writes registers later
 
 
 def _local_registers(program: Program) -> set[str]:
-    """Registers that only one block mentions, where the first mention defines all active lanes."""
+    """Registers that only one block mentions, and whose first mention defines all active lanes."""
     home: dict[str, int] = {}
     memory: set[str] = set()
 
@@ -233,28 +234,28 @@ def _local_registers(program: Program) -> set[str]:
 
     for block in program.blocks:
         for inst in block.insts:
-            used, made = mentions(inst)
-            for name in used:
+            uses, defs = mentions(inst)
+            for name in uses:
                 mention(name, block, defines=False)
-            for name in made:
+            for name in defs:
                 mention(name, block, defines=inst.guard is None)
-            if _skippable(inst):
-                memory.update(made)
+            if _skips_lanes(inst):
+                memory.update(defs)
             if inst.traits.queue in _LATE:
-                memory.update(used, made)
+                memory.update(uses, defs)
     return set(home) - memory
 
 
 def _place_registers(program: Program, local: set[str]) -> tuple[dict[str, int], int]:
-    """Slots behind the warp's fixed state, widest registers first so that all are aligned."""
+    """Slots after the warp's fixed state, widest registers first so that all are aligned."""
     slots = {"%shared_base": OFFSETS["shared_base"]}
     offset = SIZE
-    held = [r for name, r in program.registers.items() if name not in local]
-    for register in [*sorted(held, key=lambda r: -r.bits), Register("%cc", 1)]:
+    in_memory = [r for name, r in program.registers.items() if name not in local]
+    for register in [*sorted(in_memory, key=lambda r: -r.bits), Register("%cc", 1)]:
         slots[register.name] = offset
         offset += 4 * register.bits if register.bits > 1 else 4
     offset = slots[warpgroup.SHADOWS] = (offset + 127) // 128 * 128
-    shadows = warpgroup.shadowed(program.insts)
+    shadows = warpgroup.shadow_registers(program.insts)
     for register in shadows:
         slots[register.name] = offset
         offset += 128

@@ -1,6 +1,6 @@
-; Control flow of warps: who runs next, who waits, and all warps of a cluster in turn.
+; Control flow of warps: dispatch, blocking and unblocking of lanes, and the loop over all warps of a cluster.
 
-; In runs for timing: whether lanes wait for a bulk group. The others wait with them, as compilers see to it.
+; In runs for timing: whether lanes wait for a bulk group. The other lanes wait with them: compilers converge there.
 define i1 @group_apart(ptr %w) {
   %pt = getelementptr i8, ptr %w, i64 $timed
   %timed_run = load i32, ptr %pt
@@ -20,7 +20,7 @@ no:
   ret i1 false
 }
 
-; Control flow: the lowest block with a lane that can run goes first (counted from `bias`).
+; Dispatch the lowest block with a lane that can run (counted from `bias`).
 define i32 @dispatch(ptr %w) {
   %plive = getelementptr i8, ptr %w, i64 $live
   %live = load i32, ptr %plive
@@ -106,7 +106,7 @@ define void @set_pc(ptr %w, i32 %mask, i32 %block) {
   ret void
 }
 
-; Lanes of %mask wait for %kind; `addr` holds what they wait on (host address or id), operand 0 the argument.
+; Block the lanes of %mask until %kind; `addr` has the object (host address or id), operand 0 the argument.
 define void @block(ptr %w, i32 %mask, i32 %kind) {
   %lanes = bitcast i32 %mask to <32 x i1>
   %pk = getelementptr i8, ptr %w, i64 $wait_kind
@@ -135,7 +135,7 @@ define void @block(ptr %w, i32 %mask, i32 %kind) {
   ret void
 }
 
-; Whether the four warps of the warpgroup have issued as many wgmma as this one.
+; Whether the four warps of the warpgroup have issued as many wgmma as this warp.
 define i1 @gathered(ptr %w) {
 entry:
   %pi = getelementptr i8, ptr %w, i64 $issued
@@ -159,7 +159,7 @@ no:
   ret i1 false
 }
 
-; Unblock the lanes whose mbarrier phase is complete; true when some lane can run.
+; Unblock the lanes whose mbarrier phase is complete; returns true if some lane can run.
 define i1 @wake(ptr %w) {
 entry:
   %pb = getelementptr i8, ptr %w, i64 $blocked
@@ -230,8 +230,8 @@ done:
   ret i1 %can
 }
 
-; A warp that used up its fuel prefers, next time, the lowest block with a ready lane above the one it preferred, and
-; after the highest the lowest of all: every group of lanes gets its turn.
+; A warp that used up its fuel next prefers the lowest block with a ready lane above the block it preferred, and after
+; the highest block the lowest: so every group of lanes runs.
 define void @rotate(ptr %w) {
   %pb = getelementptr i8, ptr %w, i64 $bias
   %bias = load i32, ptr %pb
@@ -275,9 +275,9 @@ no:
   ret i1 false
 }
 
-; Run every warp that can run, until none can: 0 all wait, 1 all done, 2 some only spin, 3 fault, 4 queue full; or
-; 5 after so many %rounds, in each of which every warp goes on until it waits (0: as many as there are).
-; %which receives the warp's index for 3 and 4.
+; Run every warp that can run, until none can. Returns 0 if all wait, 1 if all are done, 2 if some only spin, 3 for a
+; fault, 4 for a full queue, 5 after %rounds rounds (0: no limit); in a round every warp runs until it waits. %which
+; receives the warp's index for 3 and 4.
 define i32 @run_cluster(ptr %warps, i32 %n, ptr %kernel, ptr %which, i32 %rounds) {
 entry:
   br label %round

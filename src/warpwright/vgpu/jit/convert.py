@@ -45,10 +45,10 @@ def limits(kind: str) -> tuple[int, int]:
     return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind.startswith("s") else (0, (1 << bits) - 1)
 
 
-def clamp(lanes: Lanes, value: str, held: str, wanted: str) -> str:
-    """A value of integer type ``held`` moved into the range of ``wanted``."""
-    bits, sign = bits_of(held), held[0]
-    (least, most), (low, high) = limits(held), limits(wanted)
+def clamp(lanes: Lanes, value: str, source_type: str, target_type: str) -> str:
+    """Clamp a value of integer type ``source_type`` to the range of ``target_type``."""
+    bits, sign = bits_of(source_type), source_type[0]
+    (least, most), (low, high) = limits(source_type), limits(target_type)
     lane_type = f"<32 x i{bits}>"
     if low > least:
         value = call(lanes, f"{sign}max", lane_type, value, repeat(low, bits))
@@ -66,7 +66,7 @@ def integer_to_integer(lanes: Lanes, inst: Inst) -> None:
 
 
 def integer_to_float(lanes: Lanes, inst: Inst) -> None:
-    """f16 holds no integer that float does not; all else that is not rounded at once goes through double."""
+    """All integers that fit f16 are exact in float; other conversions with directed rounding go through double."""
     dtype, atype, mode = inst["dtype"], inst["atype"], inst["rnd"] or "rn"
     bits, sign = bits_of(atype), atype[0]
     value = lanes.integer(inst.operand("a"), bits)
@@ -85,7 +85,7 @@ def integer_to_float(lanes: Lanes, inst: Inst) -> None:
 
 
 def long_to_double(lanes: Lanes, value: str, sign: str, mode: str) -> str:
-    """64-bit integers as doubles rounded other than to nearest: the exact sum of two exact halves."""
+    """64-bit integers as doubles with directed rounding: the exact sum of two exact halves."""
     high = lanes.op(f"{'ashr' if sign == 's' else 'lshr'} <32 x i64> {value}, {repeat(32, 64)}")
     upper = lanes.op(f"{sign}itofp <32 x i64> {high} to {F64}")
     upper = lanes.op(f"fmul {F64} {upper}, splat (double 0x41f0000000000000)")
@@ -95,7 +95,7 @@ def long_to_double(lanes: Lanes, value: str, sign: str, mode: str) -> str:
 
 
 def write_float(lanes: Lanes, inst: Inst, value: str, mode: str) -> None:
-    """Clamp a value in the work type of ``dtype`` as the instruction says, round it by ``mode``, write it."""
+    """Clamp a value in the work type of ``dtype`` if the instruction asks for it, round it by ``mode``, write it."""
     dtype = inst["dtype"]
     work = FORMATS[dtype].work
     if has(inst, "sat"):
@@ -109,15 +109,15 @@ def write_float(lanes: Lanes, inst: Inst, value: str, mode: str) -> None:
 
 
 def float_to_integer(lanes: Lanes, inst: Inst) -> None:
-    """Out of range clamps. NaN gives 0, but the sign bit alone from .f64 or to a 64-bit type."""
+    """Out-of-range values clamp. NaN gives 0, but the sign bit alone from .f64 or to a 64-bit type."""
     dtype, atype = inst["dtype"], inst["atype"]
     work, bits = FORMATS[atype].work, max(bits_of(dtype), 32)
     value = load(lanes, inst.operand("a"), atype, has(inst, "ftz") and atype == "f32")
     if inst["rnd"] != "rzi":
         value = call(lanes, INTEGRAL[inst["rnd"]], work, value)
-    held, lane_type = f"{dtype[0]}{bits}", f"<32 x i{bits}>"
+    source_type, lane_type = f"{dtype[0]}{bits}", f"<32 x i{bits}>"
     number = call(lanes, f"fpto{dtype[0]}i.sat", work, value, result=lane_type)
-    number = clamp(lanes, number, held, dtype)
+    number = clamp(lanes, number, source_type, dtype)
     if atype == "f64" or bits == 64:
         unordered = lanes.op(f"fcmp uno {work} {value}, zeroinitializer")
         number = choose(lanes, unordered, lane_type, repeat(1 << (bits_of(dtype) - 1), bits), number)
@@ -147,15 +147,15 @@ SCALAR = {
 
 
 def tf32(lanes: Lanes, inst: Inst) -> None:
-    """A float with the low 13 bits of its fraction cleared. NaN becomes 0x7FFFE000; ``.rna`` only clears its low bits
-    too, and ``.satfinite`` takes one more off (seen on an H200)."""
+    """A float with the low 13 bits of its fraction cleared. NaN becomes 0x7FFFE000; ``.rna`` clears only its low bits,
+    and ``.satfinite`` subtracts one more unit (seen on an H200)."""
     value = load(lanes, inst.operand("a"), "f32")
     if has(inst, "relu"):
         value = relu(lanes, value, F32)
     bits = round_bits(lanes, lanes.bitcast(value, F32, I32), 32, 13, inst["rnd"])
     unordered = lanes.op(f"fcmp uno {F32} {value}, zeroinitializer")
-    held = lanes.bitcast(value, F32, I32) if inst["rnd"] == "rna" else repeat(0x7FFFE000, 32)
-    bits = choose(lanes, unordered, I32, held, bits)
+    nan = lanes.bitcast(value, F32, I32) if inst["rnd"] == "rna" else repeat(0x7FFFE000, 32)
+    bits = choose(lanes, unordered, I32, nan, bits)
     bits = lanes.op(f"and {I32} {bits}, {repeat(-1 << 13, 32)}")
     if has(inst, "satfinite"):
         bits = largest_tf32(lanes, bits)
@@ -163,7 +163,7 @@ def tf32(lanes: Lanes, inst: Inst) -> None:
 
 
 def largest_tf32(lanes: Lanes, bits: str) -> str:
-    """``.satfinite``: infinity becomes the largest number, 0x7F7FE000; NaN is not kept from changing either."""
+    """``.satfinite``: infinity becomes the largest number, 0x7F7FE000; NaN changes too."""
     size = lanes.op(f"and {I32} {bits}, {repeat(0x7FFFFFFF, 32)}")
     infinite = lanes.op(f"icmp uge {I32} {size}, {repeat(0x7F800000, 32)}")
     return choose(lanes, infinite, I32, lanes.op(f"sub {I32} {bits}, {repeat(1 << 13, 32)}"), bits)
@@ -194,12 +194,12 @@ def halves(lanes: Lanes, operand: Operand, atype: str) -> list[str]:
 
 
 def element_bits(kind: str) -> int:
-    """The room one of the two elements of a packed type takes."""
+    """The bits of one of the two elements of a packed type in its register."""
     return FORMATS[kind].bits if kind in FORMATS else MINIS[kind].container if kind in MINIS else 8
 
 
 def element_value(lanes: Lanes, kind: str, code: str) -> str:
-    """The float value of one element, given as i32 lanes with nothing above it."""
+    """The float value of one element, from i32 lanes with zero high bits."""
     if kind == "ue8m0x2":
         return scale_decode(lanes, code)
     if kind in MINIS:
@@ -211,7 +211,7 @@ def element_value(lanes: Lanes, kind: str, code: str) -> str:
 
 
 def element_code(lanes: Lanes, inst: Inst, value: str) -> str:
-    """One element of ``dtype`` as i32 lanes with nothing above it."""
+    """One element of ``dtype`` as i32 lanes with zero high bits."""
     dtype, mode = inst["dtype"], inst["rnd"]
     if dtype == "ue8m0x2":
         return scale_encode(lanes, value, mode, has(inst, "satfinite"))
@@ -226,7 +226,7 @@ def element_code(lanes: Lanes, inst: Inst, value: str) -> str:
 
 @meaning("cvt.pack")
 def cvt_pack(lanes: Lanes, inst: Inst) -> None:
-    """a above b, and c's low bits above both."""
+    """Pack a above b, and the low bits of c above both."""
     dtype, c = inst["dtype"], inst.find("c")
     bits = int(dtype[1:])
     mask = repeat((1 << bits) - 1, 32)

@@ -1,9 +1,9 @@
-"""What the instructions of a block cost, computed when a program is compiled for timing.
+"""Costs of the instructions of a block, computed when a program is compiled for timing.
 
-ptxas orders the arithmetic of a block as it likes, but keeps what others can see in order. So the anchors of a block
-(branches, fences, everything that leaves a row) issue in order, each when its operands are there; all else issues
-around them, when its operands, its pipe and the scheduler are there. Values of loads from memory, and sums of mma,
-arrive at a time that the replay knows: rows called needs say where the first anchor depends on them.
+ptxas orders the arithmetic of a block freely, but keeps observable operations in order. So the anchors of a block
+(branches, fences, every instruction that writes a row) issue in order, each when its operands are ready; all other
+instructions issue around them, when their operands, pipe and scheduler are ready. The replay knows when values of
+memory loads and mma sums are ready: "need" rows mark the first anchor that depends on each.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from math import ceil
 from warpwright.targets import Timing
 from warpwright.vgpu.program.program import Block, Inst, Program, mentions, registers_of, sources, targets
 
-__all__ = ["NEED", "Costs", "costs_of", "is_memory", "passed"]
+__all__ = ["NEED", "Costs", "costs_of", "elapsed", "is_memory"]
 
-FIELD = 21  # bits of a counter in a stamp; counters wrap, and between two rows of a warp they grow by less than that
+FIELD = 21  # bits of a counter in a stamp; counters wrap: between two rows of a warp they must grow by less than 2^21
 NEED = 1 << 30  # added to the number of a load in the row that waits for its values
-WIDEST = 2.0  # issue slots of an instruction whose pipe takes longer: the scheduler goes on with others
+WIDEST = 2.0  # issue slots of an instruction whose pipe takes longer: the scheduler issues others
 _WIDE = ("u64", "s64", "b64")
-_HALF = (  # go to a pipe that takes one every other cycle
+_HALF = (  # their pipe accepts one every other cycle
     "setp", "selp", "slct", "min", "max", "and", "or", "xor", "not", "cnot", "shl", "shr", "lop3", "prmt", "bfe", "bfi",
 )  # fmt: skip
 _MUFU = ("ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh")
@@ -33,8 +33,8 @@ _FREE = ("mov", "cvta", "ld.param", "bra", "exit", "ret", "isspacep", "createpol
 
 @dataclass(slots=True)
 class Costs:
-    """Packed counters, see `passed`: ``offset`` from the start of its block to an anchor, ``total`` of a block.
-    ``needs``: loads whose values an instruction waits for, ``ends`` those that the end of a block waits for."""
+    """Packed counters, see `elapsed`. ``offset``: from the start of its block to an anchor; ``total``: of a block;
+    ``needs``: loads for which an instruction waits; ``ends``: loads for which the end of a block waits."""
 
     offset: dict[int, int] = field(default_factory=dict)
     total: dict[int, int] = field(default_factory=dict)
@@ -43,24 +43,25 @@ class Costs:
 
 
 def is_memory(inst: Inst) -> bool:
-    """Whether an instruction goes to global or shared memory for itself: its row says how much it moves."""
+    """Whether an instruction accesses global or shared memory directly: its row has its traffic."""
     return bool(inst.traits.access) and not inst["space"].startswith(("param", "const", "local"))
 
 
 def _is_late(inst: Inst) -> bool:
-    """Whether the replay knows when the results of an instruction are there."""
+    """Whether only the replay knows when the results of an instruction are ready."""
     return is_memory(inst) or inst.name == "mma"
 
 
 def _is_anchor(inst: Inst) -> bool:
-    """Whether an instruction leaves a row, branches or fences: it issues in order."""
+    """Whether an instruction writes a row, branches or fences: such instructions issue in order."""
     leaves_row = _is_late(inst) or inst.traits.queue not in ("", "warp", "grid")
     return leaves_row or inst.traits.jumps or inst.name.startswith(_IN_ORDER)
 
 
 @cache
 def _pipe(opcode: str, name: str) -> tuple[str, int]:
-    """Kind of an instruction (a key of ``Timing.latency`` and ``slots``) and how many of it the hardware issues."""
+    """Kind of an instruction (a key of ``Timing.latency`` and ``slots``), and the number of hardware instructions it
+    takes."""
     words = opcode.split(".")
     type = next((word for word in reversed(words) if re.fullmatch(r"[busf]\d+(x2)?|bf16(x2)?|f16x2", word)), "")
     if name in ("div", "rem"):
@@ -85,7 +86,7 @@ def _pipe(opcode: str, name: str) -> tuple[str, int]:
 
 
 def _cost(inst: Inst, timing: Timing) -> tuple[str, float, float, bool]:
-    """Pipe, slots of it, latency, and whether the instruction takes an issue slot at all."""
+    """Pipe, its slots, latency, and whether the instruction takes an issue slot."""
     if inst.name == "mov" and any(register.special for register in sources(inst)):
         return "special", timing.slots["special"], timing.latency["special"], True
     if inst.opcode.startswith(_FREE) or (inst.name == "ld" and inst["space"].startswith(("param", "const"))):
@@ -98,8 +99,8 @@ def _cost(inst: Inst, timing: Timing) -> tuple[str, float, float, bool]:
     return kind, count * timing.slots[kind], timing.latency[kind] * max(1, count // 6), True
 
 
-def _after(inst: Inst, index: int, timing: Timing) -> float:
-    """Cycles that an anchor keeps its warp from going on, where the replay does not know better."""
+def _gap(inst: Inst, index: int, timing: Timing) -> float:
+    """Cycles from an anchor to the warp's next instruction, unless the replay determines them."""
     if inst.name == "bra":
         return timing.branch if min(targets(inst)) <= index else 1.0
     if inst.opcode.startswith("fence.proxy.async"):
@@ -110,30 +111,31 @@ def _after(inst: Inst, index: int, timing: Timing) -> float:
 
 
 class _Pipe:
-    """Cycles of a pipe, or of the scheduler, that instructions take: each the first free ones from some time on."""
+    """Reserved cycles of a pipe or of the scheduler: each reservation takes the first free cycles from a time on."""
 
     def __init__(self) -> None:
         self.after: dict[int, int] = {}
 
-    def take(self, at: float, count: float) -> int:
-        """So many cycles; gives the last."""
+    def reserve(self, at: float, count: float) -> int:
+        """Reserve ``count`` cycles from ``at`` on; returns the last."""
         cycle = ceil(at) - 1
         for _ in range(round(count)):
             cycle = self._next(cycle + 1)
         return cycle
 
     def _next(self, cycle: int) -> int:
-        taken = []
+        cycles = []
         while cycle in self.after:
-            taken.append(cycle)
+            cycles.append(cycle)
             cycle = self.after[cycle]
-        for each in (*taken, cycle):
+        for each in (*cycles, cycle):
             self.after[each] = cycle + 1
         return cycle
 
 
 class _Schedule:
-    """One block as it issues: every instruction when its operands, its pipe and the scheduler are there."""
+    """The issue schedule of one block: every instruction issues when its operands, its pipe and the scheduler are
+    ready."""
 
     def __init__(self, block: Block, timing: Timing, loads: dict[str, frozenset[int]]) -> None:
         self.block, self.timing, self.loads = block, timing, loads
@@ -142,17 +144,17 @@ class _Schedule:
         self.slots = 0.0
         self.pipes: dict[str, float] = {}
         self.scheduler = _Pipe()
-        self.taken: dict[str, _Pipe] = defaultdict(_Pipe)
+        self.reserved: dict[str, _Pipe] = defaultdict(_Pipe)
         self.last = 0.0
         self.ready: dict[str, float] = {}
         self.pending: dict[str, frozenset[int]] = {}
         self.satisfied: set[int] = set()
         self.consumed: set[int] = set()
-        self.carried: set[str] = set()
+        self.loop_carried: set[str] = set()
 
     @property
     def floor(self) -> float:
-        """Cycles taken so far of the scheduler or of the busiest pipe."""
+        """Cycles reserved so far on the scheduler or on the busiest pipe."""
         return max(self.count, max(self.pipes.values(), default=0.0))
 
     def run(self, costs: Costs) -> None:
@@ -161,34 +163,34 @@ class _Schedule:
         ends = self.consumed - self.satisfied
         if ends:
             costs.ends[self.block.index] = _latest(ends)
-        late = max((self.ready.get(name, 0.0) for name in self.carried), default=0.0)
+        late = max((self.ready.get(name, 0.0) for name in self.loop_carried), default=0.0)
         costs.total[self.block.index] = self._stamp(max(self.now, self.floor, late, self.last))
 
     def _issue(self, inst: Inst, costs: Costs) -> None:
-        used, made = mentions(inst)
-        if inst.name == "mma":  # sums that add to each other wait for each other in the replay
-            used = [register.name for operand in inst.named("a", "b") for register in registers_of(operand)]
+        uses, defs = mentions(inst)
+        if inst.name == "mma":  # the replay orders sums that accumulate into each other
+            uses = [register.name for operand in inst.named("a", "b") for register in registers_of(operand)]
         pipe, slots, latency, issues = _cost(inst, self.timing)
         self.count += issues
         self.slots += issues * max(1.0, slots / self.timing.slots[pipe] * min(self.timing.slots[pipe], WIDEST))
         self.pipes[pipe] = self.pipes.get(pipe, 0.0) + slots
-        deps = frozenset(d for name in used for d in self._pending(name)) - self.satisfied
-        start = max((self.ready.get(name, 0.0) for name in used), default=0.0)
+        deps = frozenset(d for name in uses for d in self._pending(name)) - self.satisfied
+        start = max((self.ready.get(name, 0.0) for name in uses), default=0.0)
         if _is_anchor(inst):
             if deps:
                 costs.needs[inst.index] = _latest(deps)
                 self.satisfied |= deps
             self.now = max(self.now, self.floor, start)
             costs.offset[inst.index] = self._stamp(self.now)
-            done = self.scheduler.take(self.now, 1) + latency
-            self.now += _after(inst, self.block.index, self.timing)
+            done = self.scheduler.reserve(self.now, 1) + latency
+            self.now += _gap(inst, self.block.index, self.timing)
             deps = frozenset()
         else:
             self.consumed |= deps
-            done = self._begin(start, pipe, slots, issues) + latency
-        for name in made:
-            if name not in self.ready and name in used:
-                self.carried.add(name)
+            done = self._start(start, pipe, slots, issues) + latency
+        for name in defs:
+            if name not in self.ready and name in uses:
+                self.loop_carried.add(name)
             self.ready[name] = done
             self.pending[name] = frozenset((inst.index,)) if _is_late(inst) else deps
 
@@ -196,11 +198,12 @@ class _Schedule:
         counters = (cycles, self.slots, self.pipes.get("mufu", 0.0))
         return sum(round(count) << i * FIELD for i, count in enumerate(counters))
 
-    def _begin(self, start: float, pipe: str, slots: float, issues: bool) -> float:
-        """When an instruction whose operands are there at ``start`` is issued and has its pipe."""
-        begin = float(self.scheduler.take(start, 1)) if issues else start
+    def _start(self, start: float, pipe: str, slots: float, issues: bool) -> float:
+        """Reserve scheduler and pipe for an instruction whose operands are ready at ``start``; returns its issue
+        time."""
+        begin = float(self.scheduler.reserve(start, 1)) if issues else start
         if slots > 1:
-            begin = max(begin, self.taken[pipe].take(begin, slots) + 1 - slots)
+            begin = max(begin, self.reserved[pipe].reserve(begin, slots) + 1 - slots)
         self.last = max(self.last, begin + issues)
         return begin
 
@@ -208,25 +211,25 @@ class _Schedule:
         return self.pending.get(name, self.loads.get(name, frozenset()))
 
 
-def passed(now: int, before: int) -> tuple[int, int, int]:
-    """Cycles, issue slots and cycles of the unit for special functions between two stamps of a warp."""
-    grown, mask = (now - before) & (1 << 64) - 1, (1 << FIELD) - 1
-    return grown & mask, grown >> FIELD & mask, grown >> 2 * FIELD
+def elapsed(now: int, before: int) -> tuple[int, int, int]:
+    """Cycles, issue slots and special-function cycles between two stamps of a warp."""
+    difference, mask = (now - before) & (1 << 64) - 1, (1 << FIELD) - 1
+    return difference & mask, difference >> FIELD & mask, difference >> 2 * FIELD
 
 
 def _latest(loads: set[int] | frozenset[int]) -> tuple[int, ...]:
-    """Loads come back in order: the last few stand for all."""
+    """The last few loads represent all: loads return in order."""
     return tuple(sorted(loads)[-4:])
 
 
 def costs_of(program: Program, timing: Timing) -> Costs:
     """The costs of every block of a program on a chip."""
-    found: dict[str, set[int]] = {}
+    writers: dict[str, set[int]] = {}
     for inst in program.insts:
         if _is_late(inst):
             for name in mentions(inst)[1]:
-                found.setdefault(name, set()).add(inst.index)
-    loads = {name: frozenset(numbers) for name, numbers in found.items()}
+                writers.setdefault(name, set()).add(inst.index)
+    loads = {name: frozenset(numbers) for name, numbers in writers.items()}
     costs = Costs()
     for block in program.blocks:
         _Schedule(block, timing, loads).run(costs)

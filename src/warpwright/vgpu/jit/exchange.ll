@@ -64,7 +64,7 @@ done:
   ret i1 true
 }
 
-; Every lane takes the 32-bit value of lane operand-1[lane] of operand 0 (both kept as 64-bit lanes).
+; Every lane takes the 32-bit value of lane operand-1[lane] of operand 0 (both stored as 64-bit lanes).
 define <32 x i64> @permute(<32 x i64> %value, <32 x i32> %source) {
 entry:
   %box = alloca <32 x i64>
@@ -87,7 +87,7 @@ done:
   ret <32 x i64> %r
 }
 
-; Mask of the lanes of %mask that hold the same value, for every lane.
+; For every lane the mask of the lanes of %mask with the same value.
 define <32 x i32> @match_any(<32 x i64> %value, i32 %mask) {
 entry:
   %out = alloca <32 x i32>

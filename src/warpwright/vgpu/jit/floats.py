@@ -1,7 +1,7 @@
 """Floating-point arithmetic of f64, f32, f16, bf16 and their packed types (PTX ISA 9.1 sections 9.7.3 to 9.7.5).
 
-Correctly rounded operations are exact to the bit, NaN payloads aside. Approximate ones are computed by the host's
-library, which is closer than PTX asks. f64 rounds to nearest only.
+Correctly rounded operations are exact to the bit, except NaN payloads. Approximate operations use the host's library,
+which is more accurate than PTX requires. f64 rounds to nearest only.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ def rounding(lanes: Lanes, inst: Inst) -> str:
     return mode
 
 
-# Powers of two by which a result is enlarged to be rounded as if its exponent had no lower end.
+# Powers of two that scale a result to be rounded as if its exponent had no lower end.
 ENLARGED = {"f32": 32, "f32x2": 32, "f16": 5, "f16x2": 5}
 
 
-def enlarged(lanes: Lanes, inst: Inst, value: str) -> str:
+def enlarge(lanes: Lanes, inst: Inst, value: str) -> str:
     form = FORMATS[inst["type"]]
     return lanes.op(f"fmul {form.work} {value}, {number(2.0 ** ENLARGED[inst['type']], form.element)}")
 
 
-def without_tiny(lanes: Lanes, inst: Inst, bits: str, large: str) -> str:
-    """``.ftz``: a result whose rounding to all bits of a normal number lies below these is zero, also where it would
-    be normal with the fewer bits of a subnormal one (seen on an H200). ``large``: the same result, enlarged."""
+def flush_tiny(lanes: Lanes, inst: Inst, bits: str, large: str) -> str:
+    """``.ftz``: zero for a result that is below the smallest normal number before it is rounded to a subnormal's fewer
+    bits, even if those would round it up to a normal number (seen on an H200). ``large``: the same result, scaled."""
     kind = inst["type"]
     form = FORMATS[kind]
     least = form.tiny * (1 + ENLARGED[kind])
@@ -57,8 +57,8 @@ def without_tiny(lanes: Lanes, inst: Inst, bits: str, large: str) -> str:
 
 
 def finish(lanes: Lanes, inst: Inst, value: str, large: str = "") -> None:
-    """Clamp a result in the work type as the instruction says, round it to its format, write it. ``large`` as for
-    `without_tiny`."""
+    """Clamp a result in the work type if the instruction asks for it, round it to its format, write it. ``large`` as
+    for `flush_tiny`."""
     kind = inst["type"]
     work = FORMATS[kind].work
     if has(inst, "sat"):
@@ -67,12 +67,12 @@ def finish(lanes: Lanes, inst: Inst, value: str, large: str = "") -> None:
         value = relu(lanes, value, work)
     bits = pack(lanes, value, kind)
     if large:
-        bits = without_tiny(lanes, inst, bits, large)
+        bits = flush_tiny(lanes, inst, bits, large)
     store(lanes, inst.operand("d"), bits, kind, has(inst, "ftz"))
 
 
 def sources(lanes: Lanes, inst: Inst, *kinds: str) -> list[str]:
-    """The source operands in the work type; ``kinds`` are their types where they differ from the instruction's."""
+    """The source operands in the work type; ``kinds``: their types if they differ from the instruction's."""
     operands = [operand for name in ("a", "b", "c") if (operand := inst.find(name))]
     kinds = kinds or (inst["type"],) * len(operands)
     return [load(lanes, operand, kind, has(inst, "ftz")) for operand, kind in zip(operands, kinds, strict=True)]
@@ -87,7 +87,7 @@ def widen(lanes: Lanes, value: str, form: Format) -> str:
 
 
 def sum_to_odd(lanes: Lanes, work: str, a: str, b: str) -> str:
-    """a + b rounded to odd, so that a second rounding to fewer bits is the only one that shows."""
+    """a + b rounded to odd, so that a second rounding to fewer bits is the only visible one."""
     total, error = two_sum(lanes, work, a, b)
     return directed(lanes, work, total, error, work, "odd")
 
@@ -122,7 +122,7 @@ def add(lanes: Lanes, inst: Inst) -> None:
 @arithmetic("mul", floating=True)
 def mul(lanes: Lanes, inst: Inst) -> None:
     x, y = sources(lanes, inst)
-    large = product(lanes, inst, enlarged(lanes, inst, x), y) if has(inst, "ftz") else ""
+    large = product(lanes, inst, enlarge(lanes, inst, x), y) if has(inst, "ftz") else ""
     finish(lanes, inst, product(lanes, inst, x, y), large)
 
 
@@ -151,11 +151,11 @@ def mad(lanes: Lanes, inst: Inst) -> None:
 def multiply_add(lanes: Lanes, inst: Inst, x: str, y: str, z: str) -> None:
     large = ""
     if has(inst, "ftz"):
-        large = fused(lanes, inst, enlarged(lanes, inst, x), y, enlarged(lanes, inst, z))
-    finish(lanes, inst, fused(lanes, inst, x, y, z), large)
+        large = fma_value(lanes, inst, enlarge(lanes, inst, x), y, enlarge(lanes, inst, z))
+    finish(lanes, inst, fma_value(lanes, inst, x, y, z), large)
 
 
-def fused(lanes: Lanes, inst: Inst, x: str, y: str, z: str) -> str:
+def fma_value(lanes: Lanes, inst: Inst, x: str, y: str, z: str) -> str:
     """x*y + z rounded once. A product of two f16 is exact in float, one of two bf16 or f32 in double."""
     kind, mode = inst["type"], rounding(lanes, inst)
     form = FORMATS[kind]
@@ -172,12 +172,12 @@ def fused(lanes: Lanes, inst: Inst, x: str, y: str, z: str) -> str:
 
 def quotient(lanes: Lanes, inst: Inst, x: str, y: str) -> None:
     exact = has(inst, "ftz") and inst["rnd"] in ("rn", "rz", "rm", "rp")
-    large = divided(lanes, inst, enlarged(lanes, inst, x), y) if exact else ""
+    large = divided(lanes, inst, enlarge(lanes, inst, x), y) if exact else ""
     finish(lanes, inst, divided(lanes, inst, x, y), large)
 
 
 def divided(lanes: Lanes, inst: Inst, x: str, y: str) -> str:
-    """x / y. In double a quotient of floats that is not a float never rounds to one: 48 bits tell them apart."""
+    """x / y. In double a quotient of floats that is not a float never rounds to a float: 48 bits suffice."""
     mode, form = rounding(lanes, inst), FORMATS[inst["type"]]
     if mode in ("rz", "rm", "rp"):
         value = lanes.op(f"fdiv {double(form)} {widen(lanes, x, form)}, {widen(lanes, y, form)}")
@@ -194,7 +194,7 @@ def div(lanes: Lanes, inst: Inst) -> None:
 
 
 def overflowing(lanes: Lanes, divisor: str) -> str:
-    """div.approx takes a divisor above 2^126 for infinity (PTX 9.7.3.8)."""
+    """div.approx treats a divisor above 2^126 as infinity (PTX 9.7.3.8)."""
     work = FORMATS["f32"].work
     size = call(lanes, "fabs", work, divisor)
     huge = lanes.op(f"fcmp ogt {work} {size}, {number(2.0**126, 'float')}")
@@ -221,7 +221,7 @@ def upper_half(lanes: Lanes, inst: Inst, value: str) -> None:
 
 @meaning("sqrt")
 def sqrt(lanes: Lanes, inst: Inst) -> None:
-    """Directed roundings go through double like those of a quotient."""
+    """Directed roundings go through double, as for a quotient."""
     mode, form = rounding(lanes, inst), FORMATS[inst["type"]]
     (x,) = sources(lanes, inst)
     if mode in ("rz", "rm", "rp"):
@@ -290,7 +290,7 @@ def min_max(lanes: Lanes, inst: Inst) -> None:
 
 
 def product_sign(lanes: Lanes, form: Format, size: str, a: str, b: str) -> str:
-    """``size`` with the sign that a product of a and b has."""
+    """``size`` with the sign of the product of a and b."""
     sign = lanes.op(f"and {form.ints} {lanes.op(f'xor {form.ints} {a}, {b}')}, {repeat(sign_bit(form), form.bits)}")
     return lanes.op(f"or {form.ints} {size}, {sign}")
 

@@ -1,5 +1,5 @@
-; Sums as tensor cores form them: every product and the accumulator aligned to the largest exponent, cut off toward zero
-; at a fixed number of fraction bits, added exactly, rounded once. Eight columns of the result at a time.
+; Sums of tensor cores: every product and the accumulator is aligned to the largest exponent, truncated toward zero at a
+; fixed number of fraction bits, added exactly, rounded once. Eight columns of the result at a time.
 
 declare <8 x i32> @llvm.fptosi.sat.v8i32.v8f64(<8 x double>)
 declare <8 x i32> @llvm.smax.v8i32(<8 x i32>, <8 x i32>)
@@ -22,7 +22,7 @@ define <8 x double> @power8(<8 x i32> %exponent) alwaysinline {
   ret <8 x double> %power
 }
 
-; Exponents, no less than %least (subnormals keep it); zeros have one that no sum of two can make the largest.
+; Exponents, at least %least (that of subnormals); zeros have an exponent that is never the largest of a sum.
 define <8 x i32> @exponents8(<8 x float> %x, i32 %least) alwaysinline {
   %bits = bitcast <8 x float> %x to <8 x i32>
   %up = lshr <8 x i32> %bits, splat (i32 23)
@@ -80,7 +80,7 @@ done:
   ret i1 %some1
 }
 
-; Doubles that are rounded to odd at 23 fraction bits: rounding them again, to fewer bits, rounds the doubles.
+; Doubles rounded to odd at 23 fraction bits: a second rounding, to fewer bits, equals one rounding of the double.
 define <8 x float> @round_odd8(<8 x double> %x) alwaysinline {
   %bits = bitcast <8 x double> %x to <8 x i64>
   %kept = and <8 x i64> %bits, splat (i64 -536870912)

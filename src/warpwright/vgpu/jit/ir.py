@@ -1,4 +1,4 @@
-"""Small words of LLVM IR that the meanings of arithmetic share. Types are LLVM vector types as text."""
+"""LLVM IR helpers for the meanings of arithmetic. Types are LLVM vector types as text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_float(type: str) -> bool:
 
 
 def arithmetic(*names: str, floating: bool) -> Callable[[Meaning], Meaning]:
-    """Register the meaning of forms that exist for integers and for floating point: one of the two."""
+    """Register the meaning of forms that exist for integers and for floating point: dispatches on the type."""
 
     def register(function: Meaning) -> Meaning:
         for name in names:
@@ -35,7 +35,7 @@ def _dispatch(lanes: Lanes, inst: Inst) -> None:
 
 
 def has(inst: Inst, word: str) -> bool:
-    """Whether the opcode carries a modifier, be it a slot of its form or a fixed word."""
+    """Whether the opcode has a modifier, in a slot of its form or as a fixed word."""
     return word in inst.opcode.split(".")
 
 
@@ -45,21 +45,21 @@ def _overload(type: str) -> str:
 
 
 def call(lanes: Lanes, name: str, type: str, *values: str, tail: str = "", result: str = "") -> str:
-    """An LLVM intrinsic over operands of one type. ``tail``: further arguments as text; ``result``: its type where
-    the name is overloaded on both."""
+    """Call an LLVM intrinsic on operands of one type. ``tail``: further arguments as text; ``result``: its type if the
+    name is overloaded on both."""
     arguments = ", ".join(f"{type} {value}" for value in values) + tail
     overload = f"{_overload(result)}.{_overload(type)}" if result else _overload(type)
     return lanes.op(f"call {result or type} @llvm.{name}.{overload}({arguments})")
 
 
 def choose(lanes: Lanes, condition: str, type: str, yes: str, no: str) -> str:
-    """``yes`` in the lanes where ``condition`` (i1 of as many lanes as ``type``) holds, else ``no``."""
+    """``yes`` in the lanes where ``condition`` (i1 of as many lanes as ``type``) is true, else ``no``."""
     count = type[1:].split(" ")[0]
     return lanes.op(f"select <{count} x i1> {condition}, {type} {yes}, {type} {no}")
 
 
 def cast(lanes: Lanes, word: str, value: str, source: str, target: str) -> str:
-    """A conversion instruction, left out when the types agree."""
+    """A conversion instruction, or nothing if the types agree."""
     return value if source == target else lanes.op(f"{word} {source} {value} to {target}")
 
 
@@ -69,15 +69,15 @@ def number(value: float, element: str) -> str:
 
 
 def repeat(value: int, bits: int) -> str:
-    """An integer constant in every lane, whatever their number."""
+    """An integer constant in every lane, for any number of lanes."""
     return f"splat (i{bits} {value & ((1 << bits) - 1)})"
 
 
 def shift_left(lanes: Lanes, value: str, amount: int) -> str:
-    """Lanes of i32 shifted by a constant."""
+    """Lanes of i32 shifted left by a constant."""
     return value if amount == 0 else lanes.op(f"shl <32 x i32> {value}, {repeat(amount, 32)}")
 
 
 def shift_right(lanes: Lanes, value: str, amount: int) -> str:
-    """Lanes of i32 shifted by a constant, zeros coming in."""
+    """Lanes of i32 shifted right by a constant, with zeros."""
     return value if amount == 0 else lanes.op(f"lshr <32 x i32> {value}, {repeat(amount, 32)}")

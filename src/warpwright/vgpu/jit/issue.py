@@ -1,8 +1,8 @@
-"""Asynchronous instructions: issue puts a record into the queue, an engine completes it later.
+"""Asynchronous instructions: issue appends a record to the queue, an engine completes it later.
 
 A record is 16 words: instruction, rank << 32 | warp << 8 | lane, then the operands in order, each as one word an
-address, register or vector element (`flatten`). Instructions whose effect the machine must apply at once, before the
-lanes go on, are services: the same record, but the lanes wait.
+address, register or vector element (`flatten`). Instructions that the machine must perform at once, before the lanes
+continue, are services: the same record, but the lanes wait.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from warpwright.vgpu.program.program import Inst, Operand, Register, flatten, wo
 
 __all__ = ["NOT_YET", "flatten", "issue"]
 
-# Forms of a queue that the virtual GPU refuses, and why.
+# Forms of a queue that the virtual GPU refuses, with the reason.
 NOT_YET = {
     "tcgen05.mma.sp": "the tensor engine does not multiply sparse operands",
     "tcgen05.ld.red": "the reduction of a load from tensor memory is not computed",
@@ -43,7 +43,7 @@ def _word(lanes: Lanes, kind: str, operand: Operand) -> str:
 
 
 def push(lanes: Lanes, inst: Inst) -> None:
-    """Queue a record for every active lane; with no room left the kernel returns and comes back to this block."""
+    """Queue a record for every active lane; if the queue is full the kernel returns and resumes at this block."""
     operands = words(inst)
     if len(operands) > RECORD_WORDS - 2:
         raise lanes.unsupported(f"{len(operands)} operands")
@@ -81,7 +81,7 @@ def cp_async(lanes: Lanes, inst: Inst) -> None:
 
 @meaning("cp.async.bulk.prefetch")
 def cp_async_bulk_prefetch(lanes: Lanes, inst: Inst) -> None:
-    """A hint, but an H200 stops at an address that is no multiple of 16 bytes."""
+    """A hint; but an H200 stops at an address that is not a multiple of 16 bytes."""
     where = address(lanes, inst.operand("src_mem"))
     low = lanes.op(f"and <32 x i64> {where}, {lanes.splat(15, 64)}")
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
@@ -90,22 +90,22 @@ def cp_async_bulk_prefetch(lanes: Lanes, inst: Inst) -> None:
 
 @meaning("cp.async.mbarrier.arrive")
 def cp_async_mbarrier_arrive(lanes: Lanes, inst: Inst) -> None:
-    """Without ``.noinc`` the arrival is one more than the phase expects: it holds the phase open, and no more."""
+    """Without ``.noinc`` the arrival first increments the pending count: it keeps the phase open, and nothing else."""
     push(lanes, inst)
     if not inst.has("noinc"):
         one_more(lanes, inst)
 
 
 def _count(lanes: Lanes, field: str) -> None:
-    """One more operation of each active lane since its last commit_group."""
-    held = lanes.load("<32 x i32>", OFFSETS[field])
+    """Count one more operation of each active lane since its last commit_group."""
+    value = lanes.load("<32 x i32>", OFFSETS[field])
     one = lanes.op(f"zext <32 x i1> {lanes.active} to <32 x i32>")
-    lanes.store("<32 x i32>", lanes.op(f"add <32 x i32> {held}, {one}"), OFFSETS[field])
+    lanes.store("<32 x i32>", lanes.op(f"add <32 x i32> {value}, {one}"), OFFSETS[field])
 
 
 @meaning(*_SERVICES)
 def service(lanes: Lanes, inst: Inst) -> None:
-    """The warp-wide ones are issued once, by the lowest lane."""
+    """Warp-wide services are issued once, by the lowest lane."""
     whole = inst.form.collective
     if whole:
         converge(lanes, "-1")
@@ -118,7 +118,7 @@ def service(lanes: Lanes, inst: Inst) -> None:
 
 
 def _plan(lanes: Lanes, inst: Inst, registers: tuple[Operand, ...], flags: int) -> tuple[int, int]:
-    """Address of the table that `tmem_flush` follows, and the columns that the access spans."""
+    """Address of the table that `tmem_flush` reads, and the columns of the access."""
     rows, columns = tmem_ld_map(inst["shape"], int(inst["num"][1:]), inst.number("split"))
     if flags & 2:
         columns = columns * 2
@@ -133,15 +133,15 @@ def _plan(lanes: Lanes, inst: Inst, registers: tuple[Operand, ...], flags: int) 
 def _tmem(lanes: Lanes, inst: Inst, registers: tuple[Operand, ...], flags: int) -> None:
     converge(lanes, "-1")
     table, width = _plan(lanes, inst, registers, flags)
-    lanes.settled = False
+    lanes.tmem_idle = False
     with lanes.if_any():
         _pend(lanes, inst, table, width)
 
 
 def _pend(lanes: Lanes, inst: Inst, table: int, width: int) -> None:
-    held = lanes.resize(address(lanes, inst.operand("taddr")), 64, 32)
+    value = lanes.resize(address(lanes, inst.operand("taddr")), 64, 32)
     first = lanes.op(f"call i32 @llvm.cttz.i32(i32 {lanes.mask}, i1 false)")
-    taddr = lanes.op(f"extractelement <32 x i32> {held}, i32 {first}")
+    taddr = lanes.op(f"extractelement <32 x i32> {value}, i32 {first}")
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
     lanes.check(lanes.op(f"call i1 @tmem_check(ptr %w, i32 {taddr}, i32 {width}, i32 {inst['shape'][:2]})"))
     lanes.emit(f"call void @tmem_pend(ptr %w, i32 {taddr}, i64 {table})")
@@ -150,9 +150,9 @@ def _pend(lanes: Lanes, inst: Inst, table: int, width: int) -> None:
 
 @meaning("tcgen05.ld")
 def tcgen05_ld(lanes: Lanes, inst: Inst) -> None:
-    """The registers are filled when tcgen05.wait::ld, or the first instruction that reads one, asks for them."""
+    """Defer the load: tcgen05.wait::ld, or the first instruction that reads a register of it, fills the registers."""
     _tmem(lanes, inst, inst.items("d"), 2 if inst["pack"] else 0)
-    lanes.forget()
+    lanes.reload_registers()
 
 
 @meaning("tcgen05.st")
@@ -163,5 +163,5 @@ def tcgen05_st(lanes: Lanes, inst: Inst) -> None:
 @meaning("tcgen05.wait::ld", "tcgen05.wait::st")
 def tcgen05_wait(lanes: Lanes, inst: Inst) -> None:
     converge(lanes, "-1")
-    lanes.settle()
+    lanes.flush_tmem()
     record.row(lanes, inst)

@@ -1,8 +1,8 @@
 """The emitter of lane code: LLVM IR text in which every value is a vector of 32 lanes.
 
-A register that is defined and used in one block only is an SSA value. Every other register lives in the warp's
-register file in memory; a write blends the active lanes into it. Predicates are ``<32 x i1>`` as values and an i32
-bit mask in memory. Meanings (`alu`, `memory`, …) are functions of (lanes, inst), registered by the name of their form.
+A register that is defined and used in one block only is an SSA value. Every other register is in the warp's register
+file in memory; a write blends the active lanes into it. Predicates are ``<32 x i1>`` as values and an i32 bit mask in
+memory. Meanings (`alu`, `memory`, …) are functions of (lanes, inst), registered by the name of their form.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def bits_of(type: str) -> int:
 
 
 def elem(type: str) -> str:
-    """The LLVM element type a PTX type is computed in; bf16 and packed types stay integers."""
+    """The LLVM element type that computes a PTX type; bf16 and packed types stay integers."""
     return _FLOAT.get(type) or f"i{bits_of(type)}"
 
 
@@ -63,18 +63,18 @@ class Lanes:
     Attributes
     ----------
     mask : name of the i32 with the active lanes, narrowed by the guard of the current instruction; ``active`` is the
-        same as ``<32 x i1>``. ``block_mask`` is that of the whole block.
-    block : index of the current block; ``ended`` once it has left for another.
-    slots : place of every register that lives in memory, in bytes from the warp's state.
+        same as ``<32 x i1>``. ``block_mask``: the active lanes of the whole block.
+    block : index of the current block; ``ended`` once code has left the block.
+    slots : offset in the warp's state of every register in memory.
     local : names of the registers that are SSA values.
-    loaded : registers that some tcgen05.ld of the kernel fills; ``settled`` while none of them can be outstanding.
+    loaded : registers that some tcgen05.ld of the kernel fills; ``tmem_idle`` while no tcgen05.ld can be pending.
     param_bytes : size of the kernel's parameter block.
-    arch : the target that the PTX was written for.
-    observed : whether synchronising instructions also leave a record for observers.
-    costs : what instructions cost, when rows for timing are recorded, else None.
-    watched : whether rows for checks are recorded; ``tracked`` are the instructions that use registers of a wgmma;
-        ``entered`` is the address of a table with a word for each block that was entered, ``ways`` that of the words
-        behind them, two for each instruction: its guard held, or did not; what is of no use is stored ``nowhere``.
+    arch : the target of the PTX.
+    observed : whether synchronising instructions also write a record for observers.
+    costs : costs of instructions if rows for timing are recorded, else None.
+    watched : whether rows for checks are recorded; ``tracked``: instructions with watched registers; ``block_table``:
+        address of a table with a word for each block, set when entered; ``guard_table``: address of the words after
+        them, two for each instruction: guard true, guard false; ``sink``: address of stores without effect.
     """
 
     def __init__(self, slots: dict[str, int], local: dict[str, bool], observed: bool = False) -> None:
@@ -94,10 +94,10 @@ class Lanes:
         self.costs: Costs | None = None
         self.watched = False
         self.tracked: frozenset[int] = frozenset()
-        self.entered = self.ways = self.nowhere = 0
+        self.block_table = self.guard_table = self.sink = 0
         self.param_bytes = 0
         self.loaded: set[str] = set()
-        self.settled = False
+        self.tmem_idle = False
         self.arch = ""
         self.faults = {name: code for code, name in enumerate(FAULTS)}
         self.tables: list[NDArray[np.int64]] = []
@@ -106,7 +106,7 @@ class Lanes:
         self.lines.append(text)
 
     def op(self, text: str) -> str:
-        """Emit ``%n = text`` and give the name."""
+        """Emit ``%n = text`` and return the name."""
         self.count += 1
         name = f"%v{self.count}"
         self.lines.append(f"{name} = {text}")
@@ -149,7 +149,7 @@ class Lanes:
 
     @contextmanager
     def if_any(self) -> Iterator[None]:
-        """Code that runs only when some lane is active; the values it reads are not known after it."""
+        """Code that runs only if some lane is active; values that it loads are discarded after it."""
         known = dict(self.values)
         some, after = self.name(), self.name()
         self.emit(f"br i1 {self.op(f'icmp eq i32 {self.mask}, 0')}, label %{after}, label %{some}")
@@ -160,23 +160,23 @@ class Lanes:
         self.values = known
 
     def table(self, words: list[int]) -> int:
-        """The address of a constant table of 64-bit words that lives as long as the compiled kernel."""
+        """The address of a constant table of 64-bit words that stays allocated as long as the compiled kernel."""
         self.tables.append(np.array(words, np.int64))
         return int(self.tables[-1].ctypes.data)
 
-    def settle(self) -> None:
-        """Carry out the tensor-memory accesses that this warp has not waited for yet. An instruction that reads a
-        register of one does so too: the hardware keeps the order of a thread's own registers."""
+    def flush_tmem(self) -> None:
+        """Perform the pending tensor-memory accesses of this warp. An instruction that reads a register of a pending
+        load does so too: the hardware keeps the order of a thread's own registers."""
         self.emit("call void @tmem_flush(ptr %w)")
-        self.forget()
-        self.settled = True
+        self.reload_registers()
+        self.tmem_idle = True
 
-    def forget(self) -> None:
-        """Registers in memory have changed behind the lanes' back: read them anew."""
+    def reload_registers(self) -> None:
+        """Discard loaded registers: a routine has changed registers in memory."""
         self.values = {name: value for name, value in self.values.items() if self.local.get(name)}
 
     def event(self) -> None:
-        """Leave a record of the current instruction for observers; room for it was made when the block began."""
+        """Append a record of the current instruction for observers; the block's start has reserved room for it."""
         if self.observed and self.inst is not None:
             where = self.load("<32 x i64>", OFFSETS["addr"])
             self.store("<32 x i64>", where, OFFSETS["operands"] + 8 * LANES * 4)
@@ -189,7 +189,7 @@ class Lanes:
         return self.op(f"{'trunc' if target < source else 'zext'} i{source} {value} to i{target}")
 
     def check(self, ok: str) -> None:
-        """Go on when ``ok`` (i1) is true; else the kernel returns with the fault that a routine recorded."""
+        """Continue if ``ok`` (i1) is true; otherwise the kernel returns with the fault that a routine recorded."""
         label = self.name()
         self.emit(f"br i1 {ok}, label %{label}, label %fault")
         self.emit(f"{label}:")
@@ -198,17 +198,17 @@ class Lanes:
         return value if source == target else self.op(f"bitcast {source} {value} to {target}")
 
     def register(self, reg: Register) -> str:
-        """The lanes of a register as integers (``<32 x i1>`` for predicates), whatever type the instruction has."""
-        held = self.values.get(reg.name)
-        if held is None:
-            if reg.name in self.loaded and not self.settled:
-                self.settle()
-            held = self.fetch(reg)
+        """The lanes of a register as integers (``<32 x i1>`` for predicates), regardless of the instruction's type."""
+        value = self.values.get(reg.name)
+        if value is None:
+            if reg.name in self.loaded and not self.tmem_idle:
+                self.flush_tmem()
+            value = self.fetch(reg)
             if not reg.name.startswith(_CLOCKS):
-                self.values[reg.name] = held
+                self.values[reg.name] = value
         if reg.negated:
-            held = self.op(f"xor <32 x i1> {held}, splat (i1 true)")
-        return held
+            value = self.op(f"xor <32 x i1> {value}, splat (i1 true)")
+        return value
 
     def fetch(self, reg: Register) -> str:
         if self.local.get(reg.name):
@@ -220,7 +220,7 @@ class Lanes:
         return self.load(f"<32 x i{reg.bits}>", self.slots[reg.name])
 
     def _tick(self, bits: int, low: int) -> str:
-        """A clock that advances whenever it is read, by more than a spin of reads can stand."""
+        """A clock that advances at every read, by more than any spin of reads takes."""
         now = self.op(f"add i64 {self.load('i64', OFFSETS['clock'])}, 64")
         self.store("i64", now, OFFSETS["clock"])
         return self.spread(f"i{bits}", self.resize_scalar(self.op(f"lshr i64 {now}, {low}"), 64, bits))
@@ -266,8 +266,8 @@ class Lanes:
         return self.bitcast(self.integer(operand, bits), f"<32 x i{bits}>", vector(type))
 
     def write(self, operand: Operand, value: str, type: str) -> None:
-        """Give the active lanes of a register new values of `vector(type)`; a wider register gets them extended by
-        the type's sign. Writing to ``_`` does nothing."""
+        """Give the active lanes of a register new values of `vector(type)`; a wider register extends them by the type's
+        sign. Writing to ``_`` does nothing."""
         if not isinstance(operand, Register):
             if isinstance(operand, nodes.Reg) and operand.name == "_":
                 return
@@ -277,7 +277,7 @@ class Lanes:
         self.assign(operand, self.resize(value, bits, operand.bits, signed=type.startswith("s")))
 
     def assign(self, reg: Register, value: str) -> None:
-        """Blend integer lanes of the register's own width into it."""
+        """Blend integer lanes of the register's own width into the register."""
         local = self.local.get(reg.name, False)
         lanes = f"<32 x i{reg.bits}>"
         if not local or (self.guarded and reg.name in self.values):

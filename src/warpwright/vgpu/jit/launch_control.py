@@ -1,4 +1,4 @@
-"""What a response of cluster launch control says: registers of 128 bits, as `engines.launch_control` writes them."""
+"""Queries of cluster launch control: fields of a 128-bit response of `engines.launch_control`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _word(lanes: Lanes, response: str, index: int) -> str:
 
 @meaning("clusterlaunchcontrol.query_cancel")
 def query_cancel(lanes: Lanes, inst: Inst) -> None:
-    """Whether a cluster was granted, or the coordinates of its first CTA; of four, the last one says nothing."""
+    """Whether a cluster was granted, or the coordinates of its first CTA; the fourth coordinate is undefined."""
     response = lanes.integer(inst.operand("a"), 128)
     if inst["query"] == "is_canceled":
         granted = lanes.op(f"icmp eq <32 x i32> {_word(lanes, response, 3)}, {lanes.splat(1, 32)}")

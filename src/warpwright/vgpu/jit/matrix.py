@@ -1,7 +1,7 @@
 """Matrices between shared memory and the fragments of a warp (PTX ISA 9.1 sections 9.7.14.5.15 to 9.7.14.5.17).
 
-Lane 4g + q. Every register of a fragment is put together from pieces: for each lane, whose row address counts and how
-many bytes into the row the piece lies.
+Lane 4g + q. Every register of a fragment consists of pieces: for each lane, the lane with the row's address and the
+byte offset of the piece in the row.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from warpwright.vgpu.program.program import Inst, Operand
 __all__ = ["Piece", "pieces"]
 
 ROW_BYTES = 16
-Piece = tuple[int, list[int], list[int]]  # bits, and for each lane the lane of the row and the bytes into it
+Piece = tuple[int, list[int], list[int]]  # bits, and for each lane the row's lane and the byte offset in the row
 
 # (row, byte) of piece p of register r in lane 4g + q; rows count over all matrices
 _PIECES: dict[str, tuple[int, Callable[[int, int, int, int], tuple[int, int]]]] = {
@@ -45,7 +45,7 @@ def _shape(lanes: Lanes, inst: Inst) -> str:
 
 
 def _rows(lanes: Lanes, inst: Inst, where: Operand, count: int) -> str:
-    """Host addresses of the ``count`` rows, in the lanes that name them; the other lanes' addresses do not count."""
+    """Host addresses of the ``count`` rows, in the lanes that provide them; the other lanes' addresses are ignored."""
     converge(lanes, "-1")
     mask = lanes.mask
     lanes.narrow(lanes.op(f"and i32 {mask}, {(1 << count) - 1}"))
@@ -55,12 +55,12 @@ def _rows(lanes: Lanes, inst: Inst, where: Operand, count: int) -> str:
     return rows
 
 
-def _aim(lanes: Lanes, rows: str, piece: Piece) -> None:
-    """Leave the addresses of a piece in the ``addr`` field."""
+def _set_addresses(lanes: Lanes, rows: str, piece: Piece) -> None:
+    """Store the addresses of a piece to the ``addr`` field."""
     _, row, byte = piece
     order, offsets = _constant(row, 32), _constant(byte, 64)
-    moved = lanes.op(f"shufflevector <32 x i64> {rows}, <32 x i64> poison, <32 x i32> {order}")
-    lanes.store("<32 x i64>", lanes.op(f"add <32 x i64> {moved}, {offsets}"), OFFSETS["addr"])
+    shuffled = lanes.op(f"shufflevector <32 x i64> {rows}, <32 x i64> poison, <32 x i32> {order}")
+    lanes.store("<32 x i64>", lanes.op(f"add <32 x i64> {shuffled}, {offsets}"), OFFSETS["addr"])
 
 
 def _constant(values: list[int], bits: int) -> str:
@@ -75,7 +75,7 @@ def ldmatrix(lanes: Lanes, inst: Inst) -> None:
         value = "zeroinitializer"
         for place, piece in enumerate(pieces(shape, number)):
             bits = piece[0]
-            _aim(lanes, rows, piece)
+            _set_addresses(lanes, rows, piece)
             part = lanes.op(f"call <32 x i{bits}> @gather{bits}(ptr %w, i32 {lanes.mask}, i64 0)")
             part = lanes.resize(part, bits, 32)
             part = lanes.op(f"shl <32 x i32> {part}, {lanes.splat(place * bits, 32)}")
@@ -91,7 +91,7 @@ def stmatrix(lanes: Lanes, inst: Inst) -> None:
         value = lanes.integer(register, 32)
         for place, piece in enumerate(pieces(shape, number)):
             bits = piece[0]
-            _aim(lanes, rows, piece)
+            _set_addresses(lanes, rows, piece)
             part = lanes.op(f"lshr <32 x i32> {value}, {lanes.splat(place * bits, 32)}")
             part = lanes.resize(part, 32, bits)
             lanes.emit(f"call void @scatter{bits}(ptr %w, i32 {lanes.mask}, i64 0, <32 x i{bits}> {part})")
@@ -106,9 +106,9 @@ def movmatrix(lanes: Lanes, inst: Inst) -> None:
     for half in (0, 1):
         order = _constant([4 * (2 * (lane % 4) + half) + lane // 8 for lane in range(32)], 32)
         shift = _constant([lane // 4 % 2 * 16 for lane in range(32)], 32)
-        moved = lanes.op(f"shufflevector <32 x i32> {source}, <32 x i32> poison, <32 x i32> {order}")
-        moved = lanes.op(f"lshr <32 x i32> {moved}, {shift}")
-        moved = lanes.op(f"and <32 x i32> {moved}, {lanes.splat(0xFFFF, 32)}")
-        moved = lanes.op(f"shl <32 x i32> {moved}, {lanes.splat(16 * half, 32)}")
-        value = lanes.op(f"or <32 x i32> {value}, {moved}")
+        shuffled = lanes.op(f"shufflevector <32 x i32> {source}, <32 x i32> poison, <32 x i32> {order}")
+        shuffled = lanes.op(f"lshr <32 x i32> {shuffled}, {shift}")
+        shuffled = lanes.op(f"and <32 x i32> {shuffled}, {lanes.splat(0xFFFF, 32)}")
+        shuffled = lanes.op(f"shl <32 x i32> {shuffled}, {lanes.splat(16 * half, 32)}")
+        value = lanes.op(f"or <32 x i32> {value}, {shuffled}")
     lanes.write(inst.operand("d"), value, "b32")

@@ -49,8 +49,8 @@ apply:
   ret i32 0
 }
 
-; For every lane of %mask, on the barrier at its host address: operands 0-3 are count, expect, complete, drop; the
-; word before the operation goes to `scratch` (it is the state token).
+; Update the barrier at each lane's host address, for the lanes of %mask: operands 0-3 are count, expect, complete,
+; drop; `scratch` receives the word before the operation (the state token).
 define i1 @mbarrier_lanes(ptr %w, i32 %mask) {
 entry:
   %pa = getelementptr i8, ptr %w, i64 $addr
@@ -131,7 +131,8 @@ done:
   ret i32 %found
 }
 
-; %count arrivals and %bytes delivered for each of %n barriers in turn; gives how many took it before one could not.
+; Apply %count arrivals and %bytes delivered to each of %n barriers in order; returns how many accepted the update
+; before the first that refused it.
 define i64 @mbarrier_update_all(ptr %barriers, i64 %n, i64 %count, i64 %bytes) {
 entry:
   br label %loop

@@ -14,7 +14,7 @@ from warpwright.vgpu.program.program import Inst, Operand, Symbol
 
 __all__ = ["address", "translate"]
 
-# Which routine turns the virtual addresses of a state space into host addresses.
+# The routine that translates virtual addresses of a state space to host addresses.
 _ROUTINES = {
     "": "generic",
     "global": "global",
@@ -31,7 +31,7 @@ _WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}
 
 
 def address(lanes: Lanes, operand: Operand) -> str:
-    """``[base + offset]`` as ``<32 x i64>``; 32-bit bases wrap as the hardware's do."""
+    """``[base + offset]`` as ``<32 x i64>``; 32-bit bases wrap as on hardware."""
     assert isinstance(operand, nodes.Address)
     base: Operand = operand.base
     if isinstance(base, nodes.Imm):
@@ -44,7 +44,8 @@ def address(lanes: Lanes, operand: Operand) -> str:
 
 
 def translate(lanes: Lanes, inst: Inst, where: str, space: str, nbytes: int) -> None:
-    """Leave host addresses in the ``addr`` field; the kernel returns with a fault when a lane's access is bad."""
+    """Translate addresses to host addresses in the ``addr`` field; a bad address of a lane makes the kernel return a
+    fault."""
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
     lanes.store("<32 x i64>", where, OFFSETS["addr"])
     lanes.check(lanes.op(f"call i1 @{_ROUTINES[space]}(ptr %w, i32 {lanes.mask}, i64 {nbytes})"))
@@ -53,7 +54,7 @@ def translate(lanes: Lanes, inst: Inst, where: str, space: str, nbytes: int) -> 
 
 
 def _elements(inst: Inst) -> tuple[int, int]:
-    """(count, bytes of one) of a possibly vectored access."""
+    """(elements, bytes of one) of a scalar or vector access."""
     count = int(inst["vec"][1:]) if inst["vec"] else 1
     return count, bits_of(inst["type"]) // 8
 
@@ -72,7 +73,7 @@ def ld(lanes: Lanes, inst: Inst) -> None:
 
 
 def _space(inst: Inst, source: nodes.Address) -> str:
-    """The space of an access: a ``.param`` of a call lives in local memory, one of the kernel in constant memory."""
+    """The space of an access: a ``.param`` of a call is in local memory, a kernel's in constant memory."""
     base: Operand = source.base
     if inst["space"].startswith("param") and not (isinstance(base, Symbol) and base.space == "local"):
         return "param::entry"
@@ -80,7 +81,7 @@ def _space(inst: Inst, source: nodes.Address) -> str:
 
 
 def _where(lanes: Lanes, source: nodes.Address, space: str) -> str:
-    """The address as its routine takes it; one in the space of kernel parameters is an offset into their block."""
+    """The address in the form of its routine; a kernel parameter's address is an offset into the parameter block."""
     where = address(lanes, source)
     base: Operand = source.base
     inside = space == "param::entry" or (isinstance(base, Symbol) and base.space == "param")
@@ -153,8 +154,8 @@ def atom(lanes: Lanes, inst: Inst) -> None:
 
 
 def _atomic_routines(lanes: Lanes, inst: Inst, where: str) -> list[tuple[str, str]]:
-    """Routines, and the lanes (i32) each is for. f32 sums in global memory take subnormal numbers for zeros, those in
-    shared memory do not; a generic address tells at run time."""
+    """Routines, each with its lanes (i32). f32 sums in global memory flush subnormal numbers, those in shared memory do
+    not; a generic address decides at run time."""
     if (inst["op"], inst["type"]) != ("add", "f32"):
         return [(_atomic_routine(inst), lanes.mask)]
     plain, flushed = (atomic_name("add", 32, name) for name in ("f32", "f32_flushed"))
@@ -180,7 +181,7 @@ def _atomic_routine(inst: Inst) -> str:
 def _atomic_call(
     lanes: Lanes, inst: Inst, routines: list[tuple[str, str]], value: Operand, swap: Operand | None
 ) -> str:
-    """The old values; lanes that no routine is for get zeros."""
+    """The old values; lanes without a routine get zeros."""
     bits = bits_of(inst["type"])
     lane = f"<32 x i{bits}>"
     first = lanes.integer(value, bits)
@@ -193,13 +194,13 @@ def _atomic_call(
 
 
 def _advance(lanes: Lanes, nbytes: int) -> None:
-    held = lanes.load("<32 x i64>", OFFSETS["addr"])
-    lanes.store("<32 x i64>", lanes.op(f"add <32 x i64> {held}, {lanes.splat(nbytes, 64)}"), OFFSETS["addr"])
+    addresses = lanes.load("<32 x i64>", OFFSETS["addr"])
+    lanes.store("<32 x i64>", lanes.op(f"add <32 x i64> {addresses}, {lanes.splat(nbytes, 64)}"), OFFSETS["addr"])
 
 
 @meaning("cvta")
 def cvta(lanes: Lanes, inst: Inst) -> None:
-    """Shared and local windows sit at fixed generic addresses; global and const addresses are generic already."""
+    """Shared and local windows have fixed generic addresses; global and const addresses are generic already."""
     bits = bits_of(inst["type"])
     value = lanes.integer(inst.operand("a"), 64)
     space = inst["space"].partition("::")[0]
@@ -259,4 +260,4 @@ def createpolicy(lanes: Lanes, inst: Inst) -> None:
 
 @meaning("prefetch", "prefetchu", "applypriority", "discard", "cp.async.bulk.prefetch.tensor")
 def prefetch(lanes: Lanes, inst: Inst) -> None:
-    """Hints: nothing to see."""
+    """Prefetches are hints: no effect."""

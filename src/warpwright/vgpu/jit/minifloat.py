@@ -18,8 +18,8 @@ I32, F32 = "<32 x i32>", "<32 x float>"
 
 @dataclass(frozen=True, slots=True)
 class Mini:
-    """``bits`` wide in a ``container``; ``largest`` finite number; ``nan``: what NaN converts to; ``infinite``: codes
-    from here on, without the sign, are not finite."""
+    """``bits`` wide in a ``container``; ``largest`` finite number; ``nan``: the code of NaN; ``infinite``: codes from
+    this one on, without the sign, are not finite."""
 
     bits: int
     container: int

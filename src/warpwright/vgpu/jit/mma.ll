@@ -1,5 +1,5 @@
-; mma.sync of 16 × 8 results. The registers of A, B and C lie in the operands field of the warp's state (A from byte 0,
-; B from 512, C from 768 on); D takes C's place. A plan (int64 words) says all the rest, see `jit.mma`.
+; mma.sync of 16 × 8 results. The registers of A, B and C are in the operands field of the warp's state (A from byte 0,
+; B from 512, C from 768 on); D replaces C. A plan (int64 words) has all other parameters, see `jit.mma`.
 
 define void @widen(ptr %to, ptr %from, i64 %registers, i64 %kind, ptr %table) {
 entry:
@@ -221,7 +221,7 @@ done:
   ret void
 }
 
-; The same as the hardware sums. %apart: the products start from zero and C is added afterwards.
+; The same with the rounding of the hardware. %apart: the sums start from zero and C is added afterwards.
 define void @sum_hardware(ptr %out, ptr %c, ptr %a, ptr %b, i64 %k, i64 %step, i64 %apart, ptr %model) {
 entry:
   %d = alloca [128 x float]

@@ -1,8 +1,8 @@
-"""mma.sync: products of matrices that a warp holds in registers (PTX ISA 9.1 section 9.7.14.5).
+"""mma.sync: MMAs on matrices in the registers of a warp (PTX ISA 9.1 section 9.7.14.5).
 
-Products are exact and summed in double precision, rounded once to the type of D; with ``numerics="hardware"`` sums
-are the tensor core's (`engines.hardware`). 8-bit floats have no tensor core of their own in mma.sync before sm_120:
-there they are two f16 products from zero, of every other pair of k, and an addition.
+Products are exact and summed in double precision, rounded once to the type of D; with ``numerics="hardware"`` sums are
+the tensor core's (`engines.hardware`). Before sm_120, mma.sync emulates 8-bit floats by two f16 MMAs from zero, each of
+every other pair of k, and an addition.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _A_AT, _B_AT, _C_AT = 0, 512, 768  # bytes into the operands field
 
 
 def places_a(k: int, bits: int) -> NDArray[np.int64]:
-    """Where element (row, k) of A is among the elements of its registers, (16, K).
+    """The index of element (row, k) of A among the elements of its registers, (16, K).
 
     Register 2c + h of lane 4g + q has row 8h + g and 32 bits of k from (4c + q) × 32 bits on.
     """
@@ -41,14 +41,15 @@ def places_a(k: int, bits: int) -> NDArray[np.int64]:
 
 
 def places_b(k: int, bits: int) -> NDArray[np.int64]:
-    """Where element (k, n) of B is among the elements of its registers, (K, 8): as A's, column n in place of a row."""
+    """The index of element (k, n) of B among the elements of its registers, (K, 8): as A's, with column n for the
+    row."""
     each = 32 // bits
     column, at = np.arange(8), np.arange(k)[:, None]
     return (32 * (at // (4 * each)) + 4 * column + at // each % 4) * each + at % each
 
 
 def places_d(type: str) -> NDArray[np.int64]:
-    """Where element (row, n) of C and D is among 32-bit registers, or halves of registers for f16, (16, 8)."""
+    """The index of element (row, n) of C and D among 32-bit registers, or halves of registers for f16, (16, 8)."""
     row, column = np.arange(16)[:, None], np.arange(8)
     lane = 4 * (row % 8) + column // 2
     if type == "f16":
@@ -76,7 +77,7 @@ def mma_sync(lanes: Lanes, inst: Inst) -> None:
 
 
 def _plan(lanes: Lanes, k: int, types: list[str], saturate: bool) -> int:
-    """The words that mma.ll reads."""
+    """The plan: the words that mma.ll reads."""
     d_type, a_type, b_type = types[:3]
     bits = 8 * TYPES[a_type]
     emulated = a_type in _NARROW and not lanes.arch.startswith("sm_12")
@@ -97,13 +98,13 @@ def _plan(lanes: Lanes, k: int, types: list[str], saturate: bool) -> int:
 
 
 def _pairs(k: int) -> NDArray[np.int64]:
-    """k in the order of the f16 products: k % 4 of 0 and 1 before 2 and 3."""
+    """k in the order of the f16 MMAs: k % 4 of 0 and 1 before 2 and 3."""
     at = np.arange(k)
     return np.concatenate([at[at % 4 < 2], at[at % 4 >= 2]])
 
 
 def _conversion(lanes: Lanes, type: str) -> tuple[int, int]:
-    """How elements become float32: a kind, and the table of 256 values of the 8-bit ones."""
+    """The conversion of elements to float32: a kind, and the table of 256 values for 8-bit types."""
     if type in _KINDS:
         return _KINDS[type], 0
     return 3, lanes.table(_bytes(type))

@@ -46,7 +46,7 @@ define void @spend(ptr %w, i64 %cost) {
   ret void
 }
 
-; What an mbarrier operation did, one row for neighbouring lanes with the same barrier: place, arrivals | bytes << 32.
+; Record an mbarrier operation, one row for neighbouring lanes with the same barrier: address, arrivals | bytes << 32.
 define void @row_barriers(ptr %w, i32 %mask, i64 %inst, i64 %offset) {
 entry:
   %pa = getelementptr i8, ptr %w, i64 $addr
@@ -100,8 +100,8 @@ end:
   ret void
 }
 
-; A test of a phase: place and parity once some lane passes. What was spent on tests that failed before it is taken
-; back, so that a row's counter does not depend on the order in which warps ran; not when other lanes had a row since.
+; Record a test of a phase: address and parity once some lane passes. The cost of failed tests before it is subtracted,
+; so that a row's counter does not depend on the order in which warps ran; not if other lanes wrote a row since.
 define void @row_wait(ptr %w, i32 %mask, i32 %done, i64 %inst, i64 %offset) {
   %idle = icmp eq i32 %mask, 0
   br i1 %idle, label %end, label %some
@@ -170,7 +170,7 @@ done:
   ret i32 %found
 }
 
-; Wavefronts of a shared-memory access: of the lanes that go together (128 bytes), the most distinct words in one bank.
+; Wavefronts of a shared-memory access: the most distinct words in one bank, over groups of lanes of 128 bytes.
 define i64 @wavefronts(<32 x i64> %address, i32 %mask, i64 %size) {
 entry:
   %small = icmp ult i64 %size, 4
@@ -228,8 +228,8 @@ done:
 
 declare i64 @llvm.cttz.i64(i64, i1)
 
-; An access whose host addresses are in `addr`. Global: lines of 128 bytes << 24 | sectors of 32, first address. Shared: 1 << 48 |
-; least wavefronts << 24 | wavefronts, rank of the CTA that holds it.
+; Record an access whose host addresses are in `addr`. Global: lines of 128 bytes << 24 | sectors of 32, first address.
+; Shared: 1 << 48 | least wavefronts << 24 | wavefronts, rank of the CTA with the memory.
 define void @row_access(ptr %w, i32 %mask, i64 %inst, i64 %offset, i64 %size) {
   %idle = icmp eq i32 %mask, 0
   br i1 %idle, label %done, label %some
@@ -279,7 +279,7 @@ done:
   ret void
 }
 
-; A warp's arrival at a named barrier: one row, when the last of its lanes has come.
+; Record a warp's arrival at a named barrier: one row, when the last of its lanes arrives.
 define void @row_bar(ptr %w, i32 %mask, i64 %inst, i64 %offset, i64 %number, i64 %how) {
   %pl = getelementptr i8, ptr %w, i64 $live
   %live = load i32, ptr %pl

@@ -1,5 +1,4 @@
-"""Rows of the recorder and of the watch, emitted into lane code that is compiled for timing or for checks, and into no
-other."""
+"""Emits rows of the recorder (timing) and of the watch (checks) into lane code; other lane code has none."""
 
 from __future__ import annotations
 
@@ -9,17 +8,17 @@ from warpwright.vgpu.jit.state import LANES, OFFSETS
 from warpwright.vgpu.program.program import Inst
 
 __all__ = [
-    "TOUCH", "access", "bar", "barriers", "enter", "first", "needs", "order", "row", "settled", "signal", "signalled",
-    "spend", "touch", "wait", "ways",
+    "TOUCH", "access", "bar", "barriers", "completion_of", "first_value", "mark_block", "mark_guard", "order", "row",
+    "signal", "spend", "touch", "wait", "wait_loads", "waiting_lanes",
 ]  # fmt: skip
 
 
 TOUCH = 1 << 20  # extra of a row for a use of registers
-ADDRESSES, OPERANDS = 1, 2  # tables of 32 words behind a row of the watch
+ADDRESSES, OPERANDS = 1, 2  # tables of 32 words after a row of the watch
 
 
 def row(lanes: Lanes, inst: Inst, a: str = "0", b: str = "0", mask: str = "", extra: str = "0") -> None:
-    """One row where a lane of ``mask`` (the active ones) is on; ``extra`` (28 bits) is for the watch."""
+    """Emit one row if a lane of ``mask`` (default: the active lanes) is set; ``extra`` (28 bits) is for the watch."""
     if lanes.watched:
         shifted = str(int(extra) << 4) if extra.isdigit() else lanes.op(f"shl i64 {extra}, 4")
         _watch(lanes, inst, mask or lanes.mask, shifted, a, b)
@@ -34,8 +33,8 @@ def _watch(lanes: Lanes, inst: Inst, mask: str, extra: str, a: str = "0", b: str
     lanes.emit(f"call void @watch(ptr %w, i32 {mask}, i64 {inst.index}, i64 {extra}, i64 {a}, i64 {b})")
 
 
-def first(lanes: Lanes, value: str) -> str:
-    """The value (``<32 x i64>``) of the lowest active lane, where rows are recorded."""
+def first_value(lanes: Lanes, value: str) -> str:
+    """The value (``<32 x i64>``) of the lowest active lane, if rows are recorded."""
     if not (lanes.costs or lanes.watched):
         return "0"
     safe = lanes.op(f"and i32 {lanes.op(f'call i32 @llvm.cttz.i32(i32 {lanes.mask}, i1 false)')}, 31")
@@ -49,68 +48,68 @@ def _routine(lanes: Lanes, name: str, inst: Inst, masks: str, tail: str = "") ->
 
 
 def access(lanes: Lanes, inst: Inst, nbytes: int) -> None:
-    """The sectors or wavefronts of an access whose host addresses are in ``addr``."""
+    """Record the sectors or wavefronts of an access whose host addresses are in ``addr``."""
     _routine(lanes, "row_access", inst, f"i32 {lanes.mask}", f", i64 {nbytes}")
     if lanes.watched:
         _watch(lanes, inst, lanes.mask, str(ADDRESSES), str(nbytes))
 
 
 def barriers(lanes: Lanes, inst: Inst) -> None:
-    """What an mbarrier operation does, by its operands in the warp's state."""
+    """Record an mbarrier operation, by its operands in the warp's state."""
     _routine(lanes, "row_barriers", inst, f"i32 {lanes.mask}")
     if lanes.watched:
         _watch(lanes, inst, lanes.mask, str(OPERANDS))
 
 
 def bar(lanes: Lanes, inst: Inst, number: str, how: str) -> None:
-    """A named barrier that lanes come to."""
+    """Record the arrival of lanes at a named barrier."""
     _routine(lanes, "row_bar", inst, f"i32 {lanes.mask}", f", i64 {number}, i64 {how}")
     if lanes.watched:
         _watch(lanes, inst, lanes.mask, "0", number, how)
 
 
 def wait(lanes: Lanes, inst: Inst, done: str) -> None:
-    """A test of a phase that the lanes of ``done`` pass."""
+    """Record a test of a phase that the lanes of ``done`` pass."""
     _routine(lanes, "row_wait", inst, f"i32 {lanes.mask}, i32 {done}")
     if lanes.watched:
         _watch(lanes, inst, done, str(OPERANDS))
 
 
 def order(lanes: Lanes, inst: Inst, mask: str = "") -> None:
-    """A fence, or a barrier of lanes of the warp: it takes no time worth a row, but orders accesses."""
+    """Record a fence or a warp barrier for checks: it orders accesses, but its time is negligible."""
     if lanes.watched:
         _watch(lanes, inst, mask or lanes.mask, "0")
 
 
-def enter(lanes: Lanes) -> None:
-    """The block is entered."""
+def mark_block(lanes: Lanes) -> None:
+    """Mark the block as entered."""
     if lanes.watched:
-        lanes.emit(f"store i64 1, ptr inttoptr (i64 {lanes.entered + 8 * lanes.block} to ptr)")
+        lanes.emit(f"store i64 1, ptr inttoptr (i64 {lanes.block_table + 8 * lanes.block} to ptr)")
 
 
-def ways(lanes: Lanes, inst: Inst, *masks: str) -> None:
-    """The lanes for which the guard of an instruction holds, and of a branch those for which it does not: whether there
-    are any. Clusters that run at the same time only ever add to that."""
+def mark_guard(lanes: Lanes, inst: Inst, *masks: str) -> None:
+    """Mark for which of ``masks`` some lane was active: the guard true, and for a branch the guard false. Concurrent
+    clusters only ever set marks."""
     for way, mask in enumerate(masks if lanes.watched else ()):
-        place, some = lanes.ways + 8 * (2 * inst.index + way), lanes.op(f"icmp ne i32 {mask}, 0")
-        word = lanes.op(f"select i1 {some}, i64 {place}, i64 {lanes.nowhere}")
+        place, some = lanes.guard_table + 8 * (2 * inst.index + way), lanes.op(f"icmp ne i32 {mask}, 0")
+        word = lanes.op(f"select i1 {some}, i64 {place}, i64 {lanes.sink}")
         lanes.emit(f"store i64 1, ptr {lanes.op(f'inttoptr i64 {word} to ptr')}")
 
 
 def touch(lanes: Lanes, inst: Inst) -> None:
-    """A use of registers that belong to a wgmma."""
+    """Record a use of registers that belong to a wgmma."""
     if inst.index in lanes.tracked and inst.traits.queue != "wgmma":
         _watch(lanes, inst, lanes.mask, str(TOUCH << 4))
 
 
-def needs(lanes: Lanes, inst: Inst) -> None:
-    """Loads whose values the instruction is the first to wait for."""
+def wait_loads(lanes: Lanes, inst: Inst) -> None:
+    """Record a wait for the loads whose values the instruction is the first to need."""
     if lanes.costs:
         _need(lanes, lanes.costs.needs.get(inst.index, ()), lanes.costs.offset.get(inst.index, 0))
 
 
 def spend(lanes: Lanes) -> None:
-    """The block is over: count what it costs."""
+    """Add the cost of the block at its end."""
     if lanes.costs:
         total = lanes.costs.total[lanes.block]
         _need(lanes, lanes.costs.ends.get(lanes.block, ()), total)
@@ -118,8 +117,8 @@ def spend(lanes: Lanes) -> None:
 
 
 def signal(lanes: Lanes, inst: Inst) -> None:
-    """In runs without numbers: what the instruction completes, it completes at once."""
-    kind = signalled(inst)
+    """In runs for timing: signal the completion of the instruction at its issue."""
+    kind = completion_of(inst)
     if not lanes.costs or kind in ("", "nothing"):
         return
     count = 1 if kind in ("commit", "lane") else 0
@@ -136,17 +135,17 @@ def signal(lanes: Lanes, inst: Inst) -> None:
 
 
 def _column(inst: Inst, name: str) -> int:
-    """The word of an operand in the record; -1 for one that is left out."""
+    """The index of an operand's first word in the record; -1 if it is absent."""
     return inst.columns[name].start if name in inst.columns else -1
 
 
 def _operand(lanes: Lanes, inst: Inst, name: str) -> str:
     """The lowest active lane's word of the record that was just queued."""
-    return first(lanes, lanes.load("<32 x i64>", OFFSETS["operands"] + 8 * LANES * _column(inst, name)))
+    return first_value(lanes, lanes.load("<32 x i64>", OFFSETS["operands"] + 8 * LANES * _column(inst, name)))
 
 
-def signalled(inst: Inst) -> str:
-    """How `signal` completes an instruction ("nothing": nobody waits for it at a barrier); "" when the machine does."""
+def completion_of(inst: Inst) -> str:
+    """How `signal` completes an instruction ("nothing": it signals no barrier); "" if the machine completes it."""
     found = _SIGNALLED.get(inst.name, "")
     return "nothing" if found in ("tensor", "bulk") and "mbar" not in inst.columns else found
 
@@ -166,8 +165,8 @@ _SIGNALLED = {
 }
 
 
-def settled(lanes: Lanes, waiting: str) -> str:
-    """The lanes that wait for a group: none where everything is done at once."""
+def waiting_lanes(lanes: Lanes, waiting: str) -> str:
+    """The lanes that wait for a group: none if operations complete at their issue."""
     if not lanes.costs:
         return waiting
     keeps = lanes.op(f"xor i32 {lanes.load('i32', OFFSETS['signals'])}, -1")

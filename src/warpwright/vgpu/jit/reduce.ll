@@ -1,5 +1,5 @@
-; What atomic operations make of two floats, as bits. A NaN has all its mantissa bits set; minimum and maximum ignore an
-; operand that is NaN, and -0 is less than +0 (seen on an H200).
+; Atomic operations on two floats, as bits. A NaN result has all its mantissa bits set; minimum and maximum ignore a NaN
+; operand, and -0 is less than +0 (seen on an H200).
 
 define float @value_f16(i16 %x) {
   %h = bitcast i16 %x to half
@@ -65,7 +65,7 @@ define i32 @flushed(i32 %x) {
   ret i32 %r
 }
 
-; In global memory: subnormal numbers are zeros.
+; In global memory: subnormal numbers are flushed to zero.
 define i32 @add_f32_flushed(i32 %a, i32 %b) {
   %x = call i32 @flushed(i32 %a)
   %y = call i32 @flushed(i32 %b)

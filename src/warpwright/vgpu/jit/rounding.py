@@ -1,9 +1,9 @@
-"""How floating-point values lie in registers, and every rounding that LLVM has no instruction for.
+"""Floating-point values in registers, and every rounding that LLVM has no instruction for.
 
-Arithmetic runs in the *work* type: float for the 16-bit formats and f32, double for f64. A result of a 16-bit format
-is rounded to float on the way; that is harmless for sums and products, because float has more than 2p + 2 bits of
-precision (Figueroa, "When is double rounding innocuous?", 1995). Where it is not, the intermediate is rounded to odd
-(Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
+Arithmetic runs in the *work* type: float for the 16-bit formats and f32, double for f64. A result of a 16-bit format is
+first rounded to float; that is harmless for sums and products, because float has more than 2p + 2 bits of precision
+(Figueroa, "When is double rounding innocuous?", 1995). Otherwise the intermediate is rounded to odd (Boldo and
+Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A floating-point type in registers: ``count`` elements a warp of ``bits`` each, the element type it is computed
-    in, the bits of its smallest normal number and of infinity."""
+    """A floating-point type in registers: ``count`` elements a warp of ``bits`` each, the element type of its
+    arithmetic, the bits of its smallest normal number and of infinity."""
 
     count: int
     bits: int
@@ -78,7 +78,7 @@ def raw(lanes: Lanes, operand: Operand, type: str) -> str:
 
 
 def flush(lanes: Lanes, bits: str, form: Format) -> str:
-    """Subnormal numbers become zeros of their sign."""
+    """Flush subnormal numbers to zeros of their sign."""
     sign = 1 << (form.bits - 1)
     size = lanes.op(f"and {form.ints} {bits}, {repeat(sign - 1, form.bits)}")
     small = lanes.op(f"icmp ult {form.ints} {size}, {repeat(form.tiny, form.bits)}")
@@ -131,7 +131,7 @@ def clamp01(lanes: Lanes, value: str, work: str) -> str:
 
 
 def relu(lanes: Lanes, value: str, work: str) -> str:
-    """``.relu``: what is not positive becomes +0; NaN stays."""
+    """``.relu``: values that are not positive become +0; NaN stays."""
     below = lanes.op(f"fcmp ole {work} {value}, zeroinitializer")
     return choose(lanes, below, work, "zeroinitializer", value)
 
@@ -153,10 +153,10 @@ def _bits_type(work: str) -> str:
 
 
 def directed(lanes: Lanes, work: str, nearest: str, error: str, error_type: str, mode: str) -> str:
-    """The value ``nearest + error`` rounded by ``mode``: rz, rm, rp, or odd.
+    """Round the exact value ``nearest + error`` by ``mode``: rz, rm, rp, or odd.
 
-    ``nearest`` is that value rounded to nearest in ``work``; ``error``, of ``error_type``, need only have the right
-    sign, be zero when nothing was lost, and NaN when there is nothing to correct.
+    ``nearest`` is that value rounded to nearest in ``work``; ``error``, of ``error_type``, must have the right sign, be
+    zero if the rounding was exact, and NaN if there is nothing to correct.
     """
     ints = _bits_type(work)
     flags = f"<{work[1:].split()[0]} x i1>"
@@ -190,7 +190,7 @@ def narrow(lanes: Lanes, value: str, source: str, target: str, mode: str) -> str
 
 
 def round_bits(lanes: Lanes, bits: str, count: int, drop: int, mode: str) -> str:
-    """Round the bits of float numbers so that their low ``drop`` bits can be cut off. Wrong for NaN."""
+    """Round the bits of float numbers so that a shift can drop their low ``drop`` bits. Wrong for NaN."""
     ints = f"<{count} x i32>"
     if mode == "rz":
         return bits

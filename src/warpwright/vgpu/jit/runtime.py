@@ -1,4 +1,4 @@
-"""The runtime of lane code: `*.ll` instantiated, compiled once per process, and made known to the JIT by name."""
+"""The runtime of lane code: `*.ll` instantiated, compiled once per process, and registered with the JIT by name."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _RMW = {
     "min.u": "umin", "max.u": "umax", "min.s": "min", "max.s": "max",
 }  # fmt: skip
 _HALVES = ("f16", "bf16")
-_ONE = threading.Lock()  # an engine that a second one replaces would take its machine code along
-_OF_CHECKS = ("clocks", "shadow", "sets")  # compiled when something is checked
+_ONE = threading.Lock()  # a second engine would replace it and free its machine code
+_OF_CHECKS = ("clocks", "shadow", "sets")  # compiled at the first check
 _FILES = (
     "translate", "control", "mbarrier", "exchange", "bulk", "wgmma", "hardware", "mma", "reduce", "record", "signal",
     "watch",
@@ -63,14 +63,14 @@ def _optimise(module: llvm.ModuleRef, target: llvm.TargetMachine, level: int) ->
 
 
 def compile_ir(text: str, level: int = 0) -> Engine:
-    """Compile IR text that may call the runtime. Level 0 for kernels: compile time counts, and it is as fast."""
+    """Compile IR text that may call the runtime. Kernels use level 0: compile time matters, and the code is as fast."""
     runtime()
     return Engine(text, level)
 
 
 def atomic_name(op: str, bits: int, floating: str = "") -> str:
-    """The routine of an atomic operation; ``floating`` is the PTX type of a floating one, for f32 in global memory
-    ``"f32_flushed"``."""
+    """The routine of an atomic operation; ``floating``: its PTX type if floating point, ``"f32_flushed"`` for f32 in
+    global memory."""
     return f"atomic_{op.replace('.', '_')}_{floating or bits}"
 
 
@@ -82,12 +82,12 @@ def _atomics() -> list[tuple[str, int, str]]:
         rows.append((atomic_name("cas", bits), bits, _swap(bits)))
     rows += [(atomic_name("cas", bits), bits, _swap(bits)) for bits in (16, 128)]
     rows.append((atomic_name("exch", 128), 128, "  %old = atomicrmw xchg ptr %p, i128 %x monotonic"))
-    rows += [(atomic_name("add", 32, type), 32, _combined("add", 32, type)) for type in ("f32", "f32_flushed")]
+    rows += [(atomic_name("add", 32, type), 32, _combine("add", 32, type)) for type in ("f32", "f32_flushed")]
     rows.append((atomic_name("add", 64, "f64"), 64, _F64_ADD))
     for op in ("add", "min", "max"):
         for kind in _HALVES:
-            rows.append((atomic_name(op, 16, kind), 16, _combined(op, 16, kind)))
-            rows.append((atomic_name(op, 32, f"{kind}x2"), 32, _combined(op, 32, f"{kind}x2")))
+            rows.append((atomic_name(op, 16, kind), 16, _combine(op, 16, kind)))
+            rows.append((atomic_name(op, 32, f"{kind}x2"), 32, _combine(op, 32, f"{kind}x2")))
     return rows
 
 
@@ -103,8 +103,8 @@ _F64_ADD = """  %xf = bitcast i64 %x to double
   %old = bitcast double %was to i64"""
 
 
-def _combined(op: str, bits: int, type: str) -> str:
-    """Replace the value by what a function of ``reduce.ll``, ``halves.ll`` or ``pairs.ll`` makes of it."""
+def _combine(op: str, bits: int, type: str) -> str:
+    """A compare-and-swap loop with a function of ``reduce.ll``, ``halves.ll`` or ``pairs.ll``."""
     return f"""  %first = load atomic i{bits}, ptr %p monotonic, align {bits // 8}
   br label %again
 again:
@@ -126,8 +126,8 @@ def _text() -> str:
 
     parts = [fill(f"{name}.ll") for name in _FILES]
     parts += [fill("access.ll", bits=str(b), bytes=str(b // 8)) for b in (8, 16, 64)]
-    # The 32-bit gather and scatter of access.ll are those that tensor.ll declares.
-    parts.append(_without_declarations(fill("access.ll", bits="32", bytes="4")))
+    # tensor.ll declares the 32-bit gather and scatter of access.ll.
+    parts.append(_strip_declarations(fill("access.ll", bits="32", bytes="4")))
     parts.append(fill("tensor.ll"))
     parts += [fill("halves.ll", kind=kind) for kind in _HALVES]
     parts += [fill("pairs.ll", kind=kind, op=op) for kind in _HALVES for op in ("add", "min", "max")]
@@ -135,7 +135,7 @@ def _text() -> str:
     return "\n".join(parts)
 
 
-def _without_declarations(text: str) -> str:
+def _strip_declarations(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if not line.startswith("declare"))
 
 
@@ -185,7 +185,7 @@ DECLARATIONS = "\n".join(_declare(name, signature) for name, signature in _SIGNA
 
 @cache
 def runtime() -> Engine:
-    """The compiled runtime, its routines registered under their names for lane code."""
+    """The compiled runtime; its routines are registered by name for lane code."""
     engine = Engine(_text(), 2)
     for name in _SIGNATURES:
         llvm.add_symbol(name, engine.address(name))
@@ -199,13 +199,13 @@ _SHADOW = [*[ctypes.c_void_p] * 3, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int
 
 
 def _checks() -> Engine:
-    """The routines of checks, which lane code does not call; the first cluster to be judged asks for them."""
+    """The routines of checks, which lane code does not call; compiled for the first check."""
     with _ONE:
-        return _compiled_checks()
+        return _compile_checks()
 
 
 @cache
-def _compiled_checks() -> Engine:
+def _compile_checks() -> Engine:
     folder = resources.files(__package__)
     return Engine("\n".join((folder / f"{name}.ll").read_text() for name in _OF_CHECKS), 2)
 
@@ -228,7 +228,7 @@ _PYTHON: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
-# Handing the interpreter lock over costs more than these take: they keep it.
+# These routines take less time than releasing the interpreter lock.
 _BRIEF = (
     "mbarrier_update", "mbarrier_update_all", "clock_acquire", "clock_release", "shadow_quiet", "shadow_read",
     "shadow_lanes",
@@ -237,7 +237,7 @@ _BRIEF = (
 
 @cache
 def function(name: str):  # type: ignore[no-untyped-def]  # a ctypes function: its signature is data
-    """A runtime routine as a ctypes function; it runs without the interpreter lock unless it is a brief one."""
+    """A runtime routine as a ctypes function; it releases the interpreter lock unless the routine is brief."""
     result, arguments = _PYTHON[name]
     make = ctypes.PYFUNCTYPE if name in _BRIEF else ctypes.CFUNCTYPE
     engine = _checks() if name.startswith(("clock_", "shadow_")) else runtime()

@@ -1,7 +1,7 @@
-; Sets of reads, as the cells of `shadow.ll` have them: 0: none, n: access n - 1, else a node, ~n. Cells share nodes, which
-; therefore never change.
+; Sets of reads in the cells of `shadow.ll`. 0: none, n: access n - 1, otherwise a node, ~n. Cells share nodes, so nodes
+; never change.
 
-; Whether all accesses of a set are over for a lane, as `access_over`.
+; Whether all accesses of a set happen before the lane, as `access_over`.
 define internal i1 @set_over(ptr %frame, i64 %set, i64 %lane, i64 %flags, i64 %pipe, ptr %taken, i64 %known) {
 entry:
   br label %loop
@@ -53,7 +53,7 @@ node:
   ret i64 %wide
 }
 
-; A set with one more access; 0 when there is no room for it.
+; A set with one more access; 0 if there is no room for it.
 define internal i64 @set_with(ptr %frame, i64 %id, i64 %rest) alwaysinline {
   %none = icmp eq i64 %rest, 0
   br i1 %none, label %single, label %node
@@ -86,8 +86,8 @@ room:
   ret i64 %held
 }
 
-; A set of reads with a new one, less those that it stands for: they are over for its lane; an engine's does not stand for
-; a thread's, nor one that is not atomic for one that is. 0 when there is no room.
+; A set of reads with a new read, without the reads that the new one subsumes: those that happen before its lane. An
+; engine's read does not subsume a thread's, nor a non-atomic read an atomic one. 0 if there is no room.
 define internal i64 @set_read(ptr %frame, i64 %set, i64 %id) {
 entry:
   %p6 = getelementptr ptr, ptr %frame, i64 6
@@ -141,7 +141,7 @@ no:
   ret i64 0
 }
 
-; Whether a new read, of a lane, stands for an old one.
+; Whether a new read of a lane subsumes an old one.
 define internal i1 @gives_way(ptr %frame, i64 %old, i64 %id, i64 %lane) {
   %over = call i1 @access_over(ptr %frame, i64 %old, i64 %lane, i64 0, i64 -1, ptr null, i64 0)
   %like = call i1 @stands_for(ptr %frame, i64 %id, i64 %old)

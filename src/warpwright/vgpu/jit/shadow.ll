@@ -1,13 +1,13 @@
-; The shadow of a memory, cell by cell: the last write (-1: none) and the reads since it: 0: none, n: access n - 1, else a
-; node, ~n. A node has an access and, in the same form, those beside it.
-; %frame, of 8-byte words: the clocks' table, its stride, words from what lanes know to what the async proxy sees; arrays
-; with an entry an access: column (i32), value (i64), whether an engine made it (i8), lane (i32), whether it is atomic
-; (i8), instruction (i32); of the nodes: access (i32) and others (i32), how many there are, how many there may be.
-; %flags: 1 a write, 2 by an engine, 4 atomic; 8: of the reads, only what is atomic counts.
+; The shadow of a memory, cell by cell: the last write (-1: none) and the reads since it. Reads are 0: none, n: access n
+; - 1, otherwise a node, ~n. A node has an access and, in the same form, the other reads.
+; %frame, of 8-byte words: the clocks' table, its stride, words from the lanes' plane to the async proxy's; arrays
+; indexed by access: column (i32), value (i64), by an engine (i8), lane (i32), atomic (i8), instruction (i32); for
+; nodes: access (i32) and others (i32), their number, their capacity. %flags: 1 a write, 2 by an engine, 4 atomic; 8: of
+; the reads, only atomic ones count.
 
-; Whether an access is over for a lane: known; for an engine an access of threads seen by the async proxy too; in tensor
-; memory (%taken: %known words) that of another warp taken up by a fence. Those in column %pipe are, and for an atomic
-; access those that are atomic.
+; Whether an access happens before a lane: the lane's clock has it; for an engine the async proxy's clock has a thread's
+; access; in tensor memory (%taken: %known words) a fence has acquired another warp's access. Accesses in column %pipe
+; do, and for an atomic access all atomic ones.
 define internal i1 @access_over(ptr %frame, i64 %id, i64 %lane, i64 %flags, i64 %pipe, ptr %taken, i64 %known) {
   %a = and i64 %flags, 12
   %plainly = icmp eq i64 %a, 0
@@ -91,9 +91,9 @@ no:
   ret i1 false
 }
 
-; What an access of a cell comes after, a write after reads too, a read after atomic ones (which are among the reads): 0
-; when something there is not over for the lane; else 1, or 3 when the cell was never written. What the same lane found at
-; the cell before, %old0 and %held0, is not looked at again.
+; Whether all accesses of a cell before a new one happen before it: of the write and, for a write, the reads; for a
+; read, the atomic reads. 0 if one does not; otherwise 1, or 3 if the cell was never written. The cell's previous
+; contents for the same lane, %old0 and %held0, are not checked again.
 define internal i64 @cell_quiet(ptr %frame, i64 %old, i64 %held, i64 %old0, i64 %held0, i64 %lane, i64 %flags, i64 %pipe,
                                 ptr %taken, i64 %known) alwaysinline {
 entry:
@@ -124,7 +124,7 @@ trouble:
   ret i64 0
 }
 
-; The same of cells, by a lane: 0 where one of them is 0, or lies outside the memory.
+; The same for several cells of a lane: 0 if one of them gives 0, or is outside the memory.
 define i64 @shadow_quiet(ptr %frame, ptr %writer, ptr %readers, i64 %size, ptr %cells, i64 %count, i64 %lane, i64 %flags,
                          i64 %pipe, ptr %taken, i64 %known) {
 entry:
@@ -162,8 +162,8 @@ trouble:
   ret i64 0
 }
 
-; Remember access %id as a read of cells. Gives how many it is remembered in: all, unless there was no room for nodes or a
-; cell lies outside the memory.
+; Enter access %id as a read of cells. Returns the number of cells entered: all, unless there was no room for nodes or a
+; cell is outside the memory.
 define i64 @shadow_read(ptr %frame, ptr %writer, ptr %readers, i64 %size, ptr %cells, i64 %count, i64 %id) {
 entry:
   br label %loop
@@ -200,10 +200,11 @@ done:
   ret i64 %i
 }
 
-; Accesses of %nbytes (a power of two) by lanes, one each at their places: judged (0: nothing was done; else 1 or 3),
-; entered as accesses %id and following, and remembered. %cell: the logarithm of a cell's bytes; %held: for every 8 bytes,
-; whether an mbarrier lives there, which a write may not touch. With 4 where there was no room for nodes, and from bit 3 on
-; how many lanes are done: to be gone on with, with 16 in %flags, which judges nothing.
+; Check and enter accesses of %nbytes (a power of two), one for each lane at its address: check them (0: a race, nothing
+; was entered; otherwise 1 or 3), number them %id and following, and enter them in the cells. %cell: the logarithm of a
+; cell's bytes; %held: for every 8 bytes, whether an mbarrier is there, which a write must not touch. Adds 4 if there
+; was no room for nodes, and from bit 3 on the number of lanes done: to be continued with 16 in %flags, which skips the
+; checks.
 define i64 @shadow_lanes(ptr %frame, ptr %writer, ptr %readers, i64 %size, ptr %places, i64 %count, ptr %lanes,
                          i64 %nbytes, i64 %cell, i64 %id, i64 %inst, i64 %flags, ptr %held) {
 entry:
@@ -327,7 +328,7 @@ trouble:
   ret i64 0
 }
 
-; An access by a thread: over for whoever knows its clock as it is now.
+; Enter an access of a thread: it happens before every lane that knows the current value of its clock.
 define internal void @access_enter(ptr %frame, i64 %id, i64 %lane, i64 %inst) {
   %table = load ptr, ptr %frame
   %p1 = getelementptr i64, ptr %frame, i64 1

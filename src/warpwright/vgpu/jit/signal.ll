@@ -1,6 +1,6 @@
-; Asynchronous operations that only signal (numerics="none"): their mbarriers at once, by lane code, no data.
+; Asynchronous operations that only signal (numerics="none"): lane code updates their mbarriers at issue, without data.
 
-; The bytes of a box of the tensor map at a virtual address; -1 when there is none.
+; The bytes of a box of the tensor map at a virtual address; -1 if there is none.
 define i64 @box_bytes(ptr %w, i32 %mask, i64 %address) {
   %pf = getelementptr i8, ptr %w, i64 $signals
   %flag = load i32, ptr %pf
@@ -30,9 +30,9 @@ bad:
   ret i64 -1
 }
 
-; %count arrivals or %nbytes for the barrier in operand %bar of each lane of %mask. With %many >= 0, that operand names
-; the CTAs, by bits; else with %box >= 0 it is the CTA of that operand's address, else the barrier's own. %pair: the
-; barrier lies in whichever CTA of a destination's pair has the rank parity of the named one.
+; Apply %count arrivals or %nbytes to the barrier in operand %bar of each lane of %mask. With %many >= 0, that operand
+; is a mask of CTAs; otherwise with %box >= 0 the CTA is that of the operand's address, otherwise the barrier's own.
+; %pair: the barrier is in the CTA of a destination's pair with the named CTA's rank parity.
 define void @signal(ptr %w, i32 %mask, i64 %count, i64 %nbytes, i64 %bar, i64 %many, i64 %box, i1 %pair) {
 entry:
   %pf = getelementptr i8, ptr %w, i64 $signals
@@ -107,7 +107,7 @@ done:
   ret void
 }
 
-; Arrive at the cluster barrier in runs that only signal; gives the lanes that the machine must let go on itself.
+; Arrive at the cluster barrier in runs that only signal; returns the lanes that the machine must unblock itself.
 define i32 @cluster_arrive(ptr %w, i32 %mask) {
   %pf = getelementptr i8, ptr %w, i64 $signals
   %flag = load i32, ptr %pf
@@ -137,7 +137,7 @@ fast:
   ret i32 0
 }
 
-; Whether the phase of the cluster barrier that the warp arrived in is over.
+; Whether the phase of the cluster barrier in which the warp arrived is complete.
 define i1 @met(ptr %w) {
   %pm = getelementptr i8, ptr %w, i64 $meeting
   %meeting = load ptr, ptr %pm

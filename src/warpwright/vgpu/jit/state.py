@@ -44,14 +44,14 @@ __all__ = [
 LANES = 32
 EXITED = 0x7FFF_FFFF
 RECORD_WORDS = 16
-QUEUE_HEADER_WORDS = 4  # records held, capacity, news (bit k: lanes began to wait for k; bit 0: a warp is done), unused
-WGMMA_LOG = 128  # wgmma that a warp may have in flight; with more, the first ones complete
+QUEUE_HEADER_WORDS = 4  # records, capacity, events (bit k: lanes began to wait for k; bit 0: a warp is done), unused
+WGMMA_LOG = 128  # most wgmma in flight of a warp; the next one completes the first ones
 
-# Why the kernel function returned.
+# Return values of the kernel function.
 DONE, BLOCKED, FUEL, FAULT, FULL = range(5)
-# What `run_cluster` says of all warps together.
+# Return values of `run_cluster`.
 STALLED, ALL_DONE, SPINNING, FAULTED, QUEUE_FULL, PAUSED = range(6)
-# What a lane waits for.
+# Reasons for which a lane waits.
 WAIT_MBARRIER, WAIT_BAR, WAIT_CLUSTER, WAIT_BULK, WAIT_SERVICE, WAIT_WGMMA = range(1, 7)
 # Fault kinds that the runtime reports (index = code).
 FAULTS = (
@@ -72,7 +72,7 @@ FAULTS = (
 )
 
 _FIELDS: list[tuple[str, str, int]] = [
-    ("pc", "i4", LANES),  # block of every lane; EXITED when it is gone
+    ("pc", "i4", LANES),  # block of every lane; EXITED after its exit
     ("wait_kind", "i4", LANES),
     ("wait_addr", "u8", LANES),  # host address of the mbarrier, or barrier id
     ("wait_arg", "u8", LANES),  # parity, or thread count, or group count
@@ -88,10 +88,10 @@ _FIELDS: list[tuple[str, str, int]] = [
     ("blocked", "u4", 1),
     ("parked", "u4", 1),  # waiting at a .sync instruction for the other lanes
     ("fuel", "i4", 1),
-    ("slice", "i4", 1),  # fuel for a turn: block jumps before a warp that does not wait returns to the scheduler
+    ("slice", "i4", 1),  # fuel of a time slice: block jumps before a warp that does not wait returns to the scheduler
     ("bias", "i4", 1),  # block the dispatcher prefers first; rotated when lanes starve
     ("status", "i4", 1),
-    ("inst", "i4", 1),  # instruction that an out-of-line routine works for
+    ("inst", "i4", 1),  # instruction of an out-of-line routine
     ("fault", "i4", 1),
     ("fault_lane", "i4", 1),
     ("fault_addr", "i8", 1),
@@ -119,16 +119,16 @@ _FIELDS: list[tuple[str, str, int]] = [
     ("pend_addr", "i8", 64),
     ("rows", "i8", 1),  # {count, capacity, -, -, rows…} of the recorder, 0 without one
     ("row_head", "i8", 1),  # this warp's number in the cluster << 32
-    ("cycles", "i8", 1),  # cycles | issue slots << 32 that the warp has spent
-    ("row_saved", "i8", 1),  # the same when the wait `row_retry` first failed
+    ("cycles", "i8", 1),  # cycles | issue slots << 32 of the warp
+    ("row_saved", "i8", 1),  # the counters at the first failure of the wait `row_retry`
     ("row_retry", "i8", 1),
     ("map_bytes", "i8", 1),  # bytes of a box of each tensor map of the launch
-    ("issued", "i8", 1),  # wgmma so far, and where the same stands for the four warps of the group
+    ("issued", "i8", 1),  # wgmma issued so far, and the addresses of that counter for the four warps of the group
     ("peers", "i8", 4),
-    ("meeting", "i8", 1),  # address of the cluster barrier of runs that only signal: arrivals, phase
-    ("owed", "i8", 1),  # phase of it that the warp has arrived in
+    ("meeting", "i8", 1),  # address of the cluster barrier in runs that only signal: arrivals, phase
+    ("owed", "i8", 1),  # its phase in which the warp has arrived
     ("timed", "i4", 1),  # whether rows are for timing
-    ("signals", "i4", 1),  # -1: asynchronous operations only signal, at once, and nobody waits for groups; else 0
+    ("signals", "i4", 1),  # -1: asynchronous operations complete at issue, without data; no group waits; else 0
     ("wgmma_count", "i4", 1),  # lines in the log
     ("wgmma_group", "i4", 1),  # groups committed
     ("wgmma_log", "u8", 4 * WGMMA_LOG),  # instruction, descriptors of A and B, group << 32 | how

@@ -1,8 +1,8 @@
 """Barriers, mbarriers, fences and waits of lane code (PTX ISA 9.1 sections 9.7.13.1 to 9.7.13.4, 9.7.13.15).
 
-An mbarrier operation works on the object in shared memory at once. A lane that must wait is marked blocked and goes
-on at the next block when the machine, or `wake`, frees it; ``try_wait`` then reports false once and the kernel's own
-loop asks again.
+An mbarrier operation updates the object in shared memory at once. A lane that waits is marked blocked and resumes at
+the next block when the machine, or `wake`, unblocks it; ``try_wait`` then returns false once and the kernel's own loop
+retries.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from warpwright.vgpu.program.program import Inst, Operand
 
 __all__ = ["BAR_ARRIVE", "BAR_RED", "BAR_SYNC", "block", "one_more", "operand_slot", "refuse"]
 
-# How a lane takes part in a named barrier, kept above the thread count in its wait argument.
+# Role of a lane at a named barrier, stored above the thread count in its wait argument.
 BAR_SYNC, BAR_ARRIVE, BAR_RED = 0, 1, 2
 
 # Fields of an mbarrier word (`mbarrier.ll`).
@@ -41,7 +41,8 @@ def _operands(lanes: Lanes, *values: str) -> None:
 
 
 def block(lanes: Lanes, kind: int, mask: str, following: int) -> None:
-    """Lanes of ``mask`` wait and go on at block ``following``; the dispatcher runs whoever can. Ends the block."""
+    """Block the lanes of ``mask`` and resume them at block ``following``; the dispatcher runs other lanes. Ends the
+    block."""
     if following > lanes.block and kind != WAIT_MBARRIER:
         record.spend(lanes)
     lanes.emit(f"call void @set_pc(ptr %w, i32 {lanes.block_mask}, i32 {following})")
@@ -60,7 +61,7 @@ def _bar(lanes: Lanes, inst: Inst, how: int, extra: str = "") -> None:
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
     lanes.store("<32 x i64>", number, OFFSETS["addr"])
     _operands(lanes, word)
-    record.bar(lanes, inst, record.first(lanes, number), record.first(lanes, word))
+    record.bar(lanes, inst, record.first_value(lanes, number), record.first_value(lanes, word))
     block(lanes, WAIT_BAR, lanes.mask, lanes.block + 1)
 
 
@@ -81,7 +82,7 @@ def bar_red(lanes: Lanes, inst: Inst) -> None:
 
 @meaning("barrier.cluster.arrive", "barrier.cluster.wait")
 def barrier_cluster(lanes: Lanes, inst: Inst) -> None:
-    """The aligned forms are for the warp as a whole: its lanes gather first."""
+    """The aligned forms are for the whole warp: its lanes gather first."""
     if inst.has("aligned"):
         converge(lanes, "-1")
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
@@ -100,19 +101,19 @@ def barrier_cluster(lanes: Lanes, inst: Inst) -> None:
     "griddepcontrol.launch_dependents", "prefetch.tensormap",
 )  # fmt: skip
 def ordered(lanes: Lanes, inst: Inst) -> None:
-    """Lane code runs in program order and one warp at a time, so an ordering instruction moves nothing."""
+    """No effect: lane code runs in program order and one warp at a time."""
     if inst.name not in ("nanosleep", "pmevent", "prefetch.tensormap"):
         record.order(lanes, inst)
 
 
-def _reach(lanes: Lanes, inst: Inst) -> None:
+def _translate(lanes: Lanes, inst: Inst) -> None:
     translate(lanes, inst, address(lanes, inst.operand("mbar")), inst["space"], 8)
 
 
 @meaning("mbarrier.init")
 def mbarrier_init(lanes: Lanes, inst: Inst) -> None:
     """Phase 0, pending and expected arrivals = count, no bytes expected."""
-    _reach(lanes, inst)
+    _translate(lanes, inst)
     count = lanes.resize(lanes.integer(inst.operand("count"), 32), 32, 64)
     _count_in_range(lanes, count)
     pending = lanes.op(f"shl <32 x i64> {count}, {lanes.splat(1, 64)}")
@@ -123,7 +124,7 @@ def mbarrier_init(lanes: Lanes, inst: Inst) -> None:
 
 
 def _record(lanes: Lanes, inst: Inst, count: str) -> None:
-    """A row of the recorder for an instruction that sets a barrier."""
+    """Record an instruction that sets a barrier."""
     if lanes.costs or lanes.watched:
         _operands(lanes, count, lanes.splat(0, 64), lanes.splat(0, 64))
         record.barriers(lanes, inst)
@@ -136,7 +137,8 @@ def _count_in_range(lanes: Lanes, count: str) -> None:
 
 
 def refuse(lanes: Lanes, bad: str, kind: str, shown: str) -> None:
-    """Fault when ``bad`` (<32 x i1>) holds for an active lane; the error shows that lane's value of ``shown``."""
+    """Raise a fault if ``bad`` (<32 x i1>) is true for an active lane; the error shows that lane's value of
+    ``shown``."""
     bits = lanes.op(f"and i32 {lanes.op(f'bitcast <32 x i1> {bad} to i32')}, {lanes.mask}")
     refuse, good = lanes.name(), lanes.name()
     lanes.emit(f"br i1 {lanes.op(f'icmp eq i32 {bits}, 0')}, label %{good}, label %{refuse}")
@@ -147,8 +149,8 @@ def refuse(lanes: Lanes, bad: str, kind: str, shown: str) -> None:
     lanes.emit(f"{good}:")
 
 
-def _stays_open(lanes: Lanes, count: str) -> None:
-    """A .noComplete arrival may not be the phase's last (PTX ISA 9.1 section 9.7.13.15.13)."""
+def _check_not_last(lanes: Lanes, count: str) -> None:
+    """Check that a .noComplete arrival is not the phase's last (PTX ISA 9.1 section 9.7.13.15.13)."""
     word = lanes.op(f"call <32 x i64> @gather64(ptr %w, i32 {lanes.mask}, i64 0)")
     left = lanes.op(f"and <32 x i64> {word}, {lanes.splat(_PENDING | _BYTES, 64)}")
     last = lanes.op(f"icmp eq <32 x i64> {left}, {lanes.op(f'shl <32 x i64> {count}, {lanes.splat(1, 64)}')}")
@@ -157,13 +159,13 @@ def _stays_open(lanes: Lanes, count: str) -> None:
 
 @meaning("mbarrier.inval")
 def mbarrier_inval(lanes: Lanes, inst: Inst) -> None:
-    _reach(lanes, inst)
+    _translate(lanes, inst)
     lanes.emit(f"call void @scatter64(ptr %w, i32 {lanes.mask}, i64 0, <32 x i64> zeroinitializer)")
     _record(lanes, inst, lanes.splat(0, 64))
 
 
 def _update(lanes: Lanes, inst: Inst, count: str, expect: str, complete: str, drop: str) -> str:
-    """Apply one operation for each lane in turn to the barriers reached; gives the words before, the state tokens."""
+    """Apply one operation of each lane in turn to its barrier; returns the words before it, the state tokens."""
     _apply(lanes, count, expect, complete, drop)
     record.barriers(lanes, inst)
     lanes.event()
@@ -176,14 +178,14 @@ def _apply(lanes: Lanes, *numbers: str) -> None:
 
 
 def one_more(lanes: Lanes, inst: Inst) -> None:
-    """The current phase of a barrier waits for one more arrival."""
-    _reach(lanes, inst)
+    """Increment the pending count of the barrier's current phase."""
+    _translate(lanes, inst)
     zero = lanes.splat(0, 64)
     _apply(lanes, lanes.splat(-1, 64), zero, zero, zero)
 
 
 def _number(lanes: Lanes, operand: Operand | None) -> str:
-    """A count as ``<32 x i64>``, "" where it is left out."""
+    """A count as ``<32 x i64>``, "" if absent."""
     return lanes.resize(lanes.integer(operand, 32), 32, 64) if operand is not None else ""
 
 
@@ -192,7 +194,7 @@ def mbarrier_tx(lanes: Lanes, inst: Inst) -> None:
     nbytes = lanes.resize(lanes.integer(inst.operand("tx_count"), 32), 32, 64)
     zero = lanes.splat(0, 64)
     expect, complete = (nbytes, zero) if inst.name == "mbarrier.expect_tx" else (zero, nbytes)
-    _reach(lanes, inst)
+    _translate(lanes, inst)
     _update(lanes, inst, zero, expect, complete, zero)
 
 
@@ -201,15 +203,15 @@ def mbarrier_tx(lanes: Lanes, inst: Inst) -> None:
     "mbarrier.arrive_drop.expect_tx", "mbarrier.arrive_drop.noComplete",
 )  # fmt: skip
 def mbarrier_arrive(lanes: Lanes, inst: Inst) -> None:
-    """Without a count, and with the bytes of ``expect_tx``, one lane arrives once."""
+    """Without a count, and with ``expect_tx``, a lane arrives once."""
     one, zero = lanes.splat(1, 64), lanes.splat(0, 64)
     count, expect = (_number(lanes, inst.find(name)) for name in ("count", "tx_count"))
-    _reach(lanes, inst)
+    _translate(lanes, inst)
     if count:
         _count_in_range(lanes, count)
     drop = (count or one) if "arrive_drop" in inst.name else zero
     if inst.name.endswith("noComplete"):
-        _stays_open(lanes, count)
+        _check_not_last(lanes, count)
     count, expect = count or one, expect or zero
     token = _update(lanes, inst, count, expect, zero, drop)
     lanes.write(inst.operand("d"), token, "b64")
@@ -224,8 +226,8 @@ def mbarrier_pending_count(lanes: Lanes, inst: Inst) -> None:
 
 @meaning("mbarrier.test_wait", "mbarrier.test_wait.parity", "mbarrier.try_wait", "mbarrier.try_wait.parity")
 def mbarrier_wait(lanes: Lanes, inst: Inst) -> None:
-    """A token carries its phase in bit 0, so both kinds of wait compare one bit."""
-    _reach(lanes, inst)
+    """A token has its phase in bit 0, so both kinds of wait compare one bit."""
+    _translate(lanes, inst)
     parity = inst.find("parity")
     _operands(lanes, _number(lanes, parity) if parity else lanes.integer(inst.operand("state"), 64))
     lanes.store("i32", "0", OFFSETS["fault"])
@@ -239,16 +241,16 @@ def mbarrier_wait(lanes: Lanes, inst: Inst) -> None:
     waiting = lanes.op(f"and i32 {lanes.mask}, {lanes.op(f'xor i32 {done}, -1')}")
     if not inst.traits.blocks:
         return
-    blocked, passed = lanes.name(), lanes.name()
-    lanes.emit(f"br i1 {lanes.op(f'icmp eq i32 {waiting}, 0')}, label %{passed}, label %{blocked}")
+    blocked, ready = lanes.name(), lanes.name()
+    lanes.emit(f"br i1 {lanes.op(f'icmp eq i32 {waiting}, 0')}, label %{ready}, label %{blocked}")
     lanes.emit(f"{blocked}:")
     block(lanes, WAIT_MBARRIER, waiting, lanes.block + 1)
     lanes.ended = False
-    lanes.emit(f"{passed}:")
+    lanes.emit(f"{ready}:")
 
 
 def _group_fields(inst: Inst) -> tuple[str, str]:
-    """Bulk copies and plain cp.async copies have groups of their own."""
+    """Bulk copies and plain cp.async copies have separate groups."""
     return ("groups", "uncommitted") if inst.traits.queue == "copy" else ("lane_groups", "lane_uncommitted")
 
 
@@ -268,7 +270,7 @@ def commit_group(lanes: Lanes, inst: Inst) -> None:
 
 @meaning("cp.async.bulk.wait_group", "cp.async.wait_group", "cp.async.wait_all")
 def wait_group(lanes: Lanes, inst: Inst) -> None:
-    """Groups that are complete already are not counted, so a lane waits only while one is in flight."""
+    """Completed groups are not counted, so a lane waits only while one is in flight."""
     number = inst.number("n")
     committed, uncommitted = _group_fields(inst)
     groups = lanes.load("<32 x i32>", OFFSETS[committed])
@@ -278,4 +280,4 @@ def wait_group(lanes: Lanes, inst: Inst) -> None:
     waiting = lanes.op(f"and i32 {lanes.mask}, {lanes.op(f'bitcast <32 x i1> {over} to i32')}")
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
     record.row(lanes, inst, str(number))
-    block(lanes, WAIT_BULK, record.settled(lanes, waiting), lanes.block + 1)
+    block(lanes, WAIT_BULK, record.waiting_lanes(lanes, waiting), lanes.block + 1)

@@ -1,5 +1,6 @@
-; Tensor-memory loads and stores that wait for tcgen05.wait. A plan (int64 words): count, flags (1 store, 2 sixteen-bit
-; pairs), `count` register offsets, then 32 element offsets a register, relative to the address of the instruction.
+; Tensor-memory loads and stores, deferred until tcgen05.wait. A plan (int64 words): count, flags (1 store, 2
+; sixteen-bit pairs), `count` register offsets, then 32 element offsets a register, relative to the address of the
+; instruction.
 
 declare <32 x i32> @llvm.masked.gather.v32i32.v32p0(<32 x ptr>, i32, <32 x i1>, <32 x i32>)
 declare void @llvm.masked.scatter.v32i32.v32p0(<32 x i32>, <32 x ptr>, i32, <32 x i1>)
@@ -80,7 +81,7 @@ done:
   ret void
 }
 
-; Remember a tensor-memory access until tcgen05.wait; with 64 outstanding the earlier ones are carried out now.
+; Defer a tensor-memory access until tcgen05.wait; with 64 outstanding the earlier ones are performed now.
 define void @tmem_pend(ptr %w, i32 %address, i64 %plan) {
   %pn = getelementptr i8, ptr %w, i64 $pending
   %held = load i32, ptr %pn
@@ -108,7 +109,8 @@ add:
   ret void
 }
 
-; A tensor-memory address of this warp: its lane begins %rows lanes of the warp's quarter, its %width columns are allocated.
+; Check a tensor-memory address of this warp: its lane starts %rows lanes into the warp's quarter, its %width columns
+; are allocated.
 define i1 @tmem_check(ptr %w, i32 %address, i32 %width, i32 %rows) {
   %lane = lshr i32 %address, 16
   %quarter = lshr i32 %lane, 5

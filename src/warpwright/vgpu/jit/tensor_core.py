@@ -1,4 +1,4 @@
-"""What tensor cores multiply: the types of their operands as float32, and how they round (`hardware.ll`)."""
+"""Operand types of tensor cores as float32, and the rounding model (`hardware.ll`)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Model:
     keep: int
 
     def words(self) -> NDArray[np.int32]:
-        """The model as ``hardware_multiply`` reads it."""
+        """The model as the words of ``hardware_multiply``."""
         formats = (*FORMATS[self.a_type], *FORMATS[self.b_type], FORMATS[self.d_type][1])
         return np.array([self.fraction, *formats, self.keep], np.int32)
 

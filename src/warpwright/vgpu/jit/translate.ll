@@ -1,6 +1,6 @@
-; Addresses of lane code: virtual ones arrive in the `addr` field, one a lane; translation replaces those of the lanes in
-; %mask by host addresses, or records a fault and returns false. A dollar and a name, here and in the other files, stand
-; for an offset into the warp's state or a constant of state.py.
+; Addresses of lane code: the `addr` field has the lanes' virtual addresses; translation replaces those of the lanes in
+; %mask by host addresses, or records a fault and returns false. In all .ll files a dollar and a name stand for an
+; offset into the warp's state or a constant of state.py.
 
 declare i64 @llvm.vector.reduce.umin.v32i64(<32 x i64>)
 declare i32 @llvm.vector.reduce.umin.v32i32(<32 x i32>)
@@ -21,7 +21,7 @@ define i1 @fault(ptr %w, i32 %lanes, i32 %kind) {
   ret i1 false
 }
 
-; Lanes of %mask whose [address, address + %size) does not lie in [%low, %high), and those that are misaligned.
+; Lanes of %mask whose [address, address + %size) is not inside [%low, %high), or is misaligned.
 define i32 @outside(<32 x i64> %address, i32 %mask, i64 %size, i64 %low, i64 %high) alwaysinline {
   %last = sub i64 %high, %size
   %l0 = insertelement <32 x i64> poison, i64 %low, i32 0
@@ -59,7 +59,7 @@ define void @rebase(ptr %w, <32 x i64> %address, i32 %mask, i64 %shift) alwaysin
   ret void
 }
 
-; [%low, %high) of virtual addresses stands at a fixed distance from its memory.
+; The memory of [%low, %high) is at a fixed distance from the virtual addresses.
 define i1 @window(ptr %w, <32 x i64> %address, i32 %mask, i64 %size, i64 %low, i64 %high, i64 %shift) {
   %out = call i32 @outside(<32 x i64> %address, i32 %mask, i64 %size, i64 %low, i64 %high)
   %isout = icmp ne i32 %out, 0
@@ -148,7 +148,7 @@ good:
   ret i1 true
 }
 
-; Each lane's local memory is a block of its own; addresses are offsets into it.
+; Each lane has a local memory of its own; addresses are offsets into it.
 define i1 @local(ptr %w, i32 %mask, i64 %size) {
   %pa = getelementptr i8, ptr %w, i64 $addr
   %address = load <32 x i64>, ptr %pa
@@ -170,7 +170,7 @@ good:
   ret i1 true
 }
 
-; One allocation for all lanes in most accesses: try the last one, then every one, lanes of one allocation at a time.
+; Most accesses have one allocation for all lanes: try the last one, then every one, lanes of one allocation at a time.
 define i1 @global(ptr %w, i32 %mask, i64 %size) {
 entry:
   %pa = getelementptr i8, ptr %w, i64 $addr

@@ -1,7 +1,7 @@
-"""Registers that some path reads before anything was written to them, from the text alone.
+"""Static analysis: registers that some path reads before it writes them.
 
-Their lanes are then watched while the kernel runs. What only computes a value hands on that an operand was not
-written: a value that nobody uses, or that a `selp` leaves out, is no mistake.
+Checks then watch their lanes at run time. An instruction that only computes a value passes the "unwritten" state of an
+operand on to its result: an unused result, or one that a `selp` does not select, is no error.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from warpwright.vgpu.program.program import Inst, Program, results, sources, suc
 
 __all__ = ["Flow", "flow_of", "maybe_unwritten"]
 
-_CHOOSES = ("selp", "slct", "and", "or", "mov", "prmt", "bfi", "lop3")  # one written operand may be all that counts
+_CHOOSES = ("selp", "slct", "and", "or", "mov", "prmt", "bfi", "lop3")  # one written operand may determine the result
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What an instruction does with registers, by name: ``reads`` and ``writes``; ``effect`` where what it reads must
-    have been written, ``chooses`` where one of its operands may stand for all; ``guard`` decides whether it is done."""
+    """Register data flow of an instruction, by name: ``reads`` and ``writes``; ``effect``: its reads must have been
+    written; ``chooses``: one operand may determine the result; ``guard``: the predicate of its execution."""
 
     reads: frozenset[str]
     writes: frozenset[str]
@@ -26,27 +26,27 @@ class Flow:
     chooses: bool
     guard: str
 
-    def within(self, doubtful: frozenset[str]) -> Flow:
-        """Of these registers only: where another operand may be all that counts, none of them does."""
-        sure = self.chooses and self.reads - doubtful
+    def restrict(self, doubtful: frozenset[str]) -> Flow:
+        """The flow restricted to ``doubtful`` registers; no reads if a written operand may determine the result."""
+        determined = self.chooses and self.reads - doubtful
         guard = {self.guard} & doubtful
         return replace(
-            self, reads=frozenset() if sure else self.reads & doubtful | guard, writes=self.writes & doubtful
+            self, reads=frozenset() if determined else self.reads & doubtful | guard, writes=self.writes & doubtful
         )
 
 
 def flow_of(inst: Inst) -> Flow:
-    """The flow of one instruction. Special registers count as written, and so does all that an opcode names that no
-    form describes: nobody knows which operands are its results."""
+    """The flow of one instruction. Special registers count as written; so do all operands of an opcode without a form,
+    whose results are unknown."""
     guard = inst.guard.name if inst.guard else ""
-    made, used = (frozenset(r.name for r in registers if not r.special) for registers in (results(inst), sources(inst)))
-    makes = inst.match is not None and bool(inst.match.spelling.writes)
-    effect = not makes or bool(inst.traits.queue or inst.traits.access)
-    return Flow(used, made, effect, inst.name in _CHOOSES, guard)
+    defs, uses = (frozenset(r.name for r in registers if not r.special) for registers in (results(inst), sources(inst)))
+    has_results = inst.match is not None and bool(inst.match.spelling.writes)
+    effect = not has_results or bool(inst.traits.queue or inst.traits.access)
+    return Flow(uses, defs, effect, inst.name in _CHOOSES, guard)
 
 
 def maybe_unwritten(program: Program) -> frozenset[str]:
-    """Registers that are not written on every path to one of their uses, and what is computed from them."""
+    """Registers without a write on every path to one of their uses, and registers computed from them."""
     flows = [[flow_of(inst) for inst in block.insts] for block in program.blocks]
     everything = frozenset(name for block in flows for flow in block for name in flow.writes | flow.reads)
     entry = dict.fromkeys(range(len(flows)), everything)
@@ -57,7 +57,7 @@ def maybe_unwritten(program: Program) -> frozenset[str]:
         number = todo.pop()
         known = set(entry[number])
         for flow in flows[number]:
-            _through(flow, known, found)
+            _apply(flow, known, found)
         for after in successors(program.blocks[number], len(flows)):
             left = entry[after] & known
             if after not in seen or left != entry[after]:
@@ -67,11 +67,11 @@ def maybe_unwritten(program: Program) -> frozenset[str]:
     return frozenset(found)
 
 
-def _through(flow: Flow, known: set[str], found: set[str]) -> None:
-    """One instruction: what it reads that may not be written is found; then what is written behind it."""
-    late = flow.reads - known
-    if late or (flow.guard and flow.guard not in known):
-        found.update(late, {flow.guard} - known - {""})
+def _apply(flow: Flow, known: set[str], found: set[str]) -> None:
+    """Apply one instruction: add reads that may be unwritten to ``found``, then its writes to ``known``."""
+    unwritten = flow.reads - known
+    if unwritten or (flow.guard and flow.guard not in known):
+        found.update(unwritten, {flow.guard} - known - {""})
         if not flow.effect and not (flow.chooses and flow.reads & known):
             found.update(flow.writes)
             known.difference_update(flow.writes if not flow.guard else ())

@@ -1,4 +1,4 @@
-"""Registers that checks watch: those of some wgmma, and those that may be read before they are written."""
+"""Registers that checks watch: those of wgmma, and those that may be read before they are written."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["Use", "uses_of"]
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Registers, by name, that an instruction reads and writes, of those that are watched; of a wgmma ``d`` and ``a``.
-    ``flow`` where some of them may not have been written."""
+    """The watched registers, by name, that an instruction reads and writes; ``d`` and ``a`` of a wgmma; ``flow`` if
+    some of them may be unwritten."""
 
     reads: frozenset[str] = frozenset()
     writes: frozenset[str] = frozenset()
@@ -24,7 +24,7 @@ class Use:
 
 
 def uses_of(program: Program) -> dict[int, Use]:
-    """The uses of all instructions that have any."""
+    """The uses of all instructions with watched registers."""
     found: dict[int, Use] = {}
     insts, doubtful = program.insts, maybe_unwritten(program)
     for inst in insts:
@@ -35,6 +35,6 @@ def uses_of(program: Program) -> dict[int, Use]:
     for inst in insts:
         read, written = (tracked.intersection(part) for part in mentions(inst))
         if inst.index not in found and (read or written):
-            flow = flow_of(inst).within(doubtful) if doubtful & (read | written) else None
+            flow = flow_of(inst).restrict(doubtful) if doubtful & (read | written) else None
             found[inst.index] = Use(read, written, flow=flow)
     return found

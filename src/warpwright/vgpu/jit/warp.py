@@ -15,7 +15,7 @@ _IOTA = "<" + ", ".join(f"i32 {i}" for i in range(32)) + ">"
 
 
 def members(lanes: Lanes, operand: Operand) -> str:
-    """A member mask as one i32: the constant, or what the lowest active lane holds."""
+    """A member mask as one i32: the constant, or the value of the lowest active lane."""
     if isinstance(operand, nodes.Imm):
         return str(lanes.constant(operand, 32) & 0xFFFF_FFFF)
     first = lanes.op(f"call i32 @llvm.cttz.i32(i32 {lanes.mask}, i1 true)")
@@ -23,7 +23,7 @@ def members(lanes: Lanes, operand: Operand) -> str:
 
 
 def _one_group(lanes: Lanes, operand: Operand, mask: str) -> None:
-    """Lanes that hold another member mask come to this block again, as a group of their own."""
+    """Send lanes with another member mask to this block again, as a separate group."""
     same = lanes.op(f"icmp eq <32 x i32> {lanes.integer(operand, 32)}, {lanes.spread('i32', mask)}")
     ours = lanes.op(f"and i32 {lanes.mask}, {lanes.op(f'bitcast <32 x i1> {same} to i32')}")
     others = lanes.op(f"xor i32 {lanes.mask}, {ours}")
@@ -34,7 +34,7 @@ def _one_group(lanes: Lanes, operand: Operand, mask: str) -> None:
 
 
 def _gather_members(lanes: Lanes, inst: Inst) -> str:
-    """Wait for the member lanes; those of them that execute this, as i32."""
+    """Wait for the member lanes; returns the members that execute this, as i32."""
     operand = inst.operand("mask")
     mask = members(lanes, operand)
     if not isinstance(operand, nodes.Imm):
@@ -140,7 +140,7 @@ def _redux_f32(lanes: Lanes, inst: Inst, here: str) -> None:
 
 @meaning("elect.sync")
 def elect_sync(lanes: Lanes, inst: Inst) -> None:
-    """The lowest member is elected; PTX names no lane, only that the choice is the same for the same mask."""
+    """Elect the lowest member; PTX requires only the same choice for the same mask."""
     target, elected = inst.operand("d"), inst.find("p")
     here = _gather_members(lanes, inst)
     lane = lanes.spread("i32", lanes.op(f"call i32 @llvm.cttz.i32(i32 {here}, i1 false)"))

@@ -1,8 +1,8 @@
-"""Issue of wgmma (PTX ISA 9.1 section 9.7.15): every warp logs what it issues, the machine performs it later.
+"""Issue of wgmma (PTX ISA 9.1 section 9.7.15): every warp logs its instructions, the machine performs them later.
 
-The log of a warp holds its instructions from issue until the warp has waited for their group. `vgpu.warpgroup` takes
-from the logs of four warps what all of them have issued. Registers of A are read when the machine performs the
-instruction, which is as late as a wait allows.
+The log of a warp has its instructions from their issue until the warp has waited for their group. `vgpu.warpgroup`
+takes from the logs of four warps the instructions that all of them have issued. Registers of A are read when the
+machine performs the instruction, which is as late as a wait allows.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ __all__ = [
     "in_use",
     "left_registers",
     "shadow",
-    "shadowed",
+    "shadow_registers",
 ]
 
-SHADOWS = "%wgmma"  # name of the place behind the registers: shadow registers, then a byte for each that is in use
-SCALE_D, DIFFER = 1, 2  # bits of a log line's last word: accumulate; the lanes do not agree
-ALL = (1 << 32) - 1  # as a number of groups: the log is full, wait for everything
+SHADOWS = "%wgmma"  # name of the area after the registers: shadow registers, then a flag byte for each
+SCALE_D, DIFFER = 1, 2  # bits of a log line's last word: accumulate; the lanes differ
+ALL = (1 << 32) - 1  # number of groups for a full log: wait for all
 
 
 def accumulator(inst: Inst) -> list[Register]:
@@ -39,12 +39,12 @@ def accumulator(inst: Inst) -> list[Register]:
 
 
 def left_registers(inst: Inst) -> list[Register]:
-    """The registers of A; none when a descriptor names it."""
+    """The registers of A; none if A has a descriptor."""
     return _registers(inst, "a")
 
 
 def immediates(inst: Inst) -> tuple[int, ...]:
-    """The scales and then the transpositions, as `engines.wgmma.form_of` takes them."""
+    """The scales and then the transpositions, as arguments of `engines.wgmma.form_of`."""
     names = ("scale_a", "scale_b", "trans_a", "trans_b")
     return tuple(inst.number(name) for name in names if inst.find(name))
 
@@ -55,24 +55,24 @@ def _registers(inst: Inst, name: str) -> list[Register]:
 
 
 def shadow(name: str) -> str:
-    """Name, among the slots, of the shadow of a register."""
+    """The slot name of the shadow of a register."""
     return f"{name}'"
 
 
-def shadowed(insts: list[Inst]) -> list[Register]:
-    """Every register of an accumulator, once, as its shadow."""
+def shadow_registers(insts: list[Inst]) -> list[Register]:
+    """The shadow of every accumulator register, without repetition."""
     names = [register.name for inst in insts if inst.traits.queue == "wgmma" for register in results(inst)]
     return [Register(shadow(name), 32) for name in dict.fromkeys(names)]
 
 
 def in_use(slots: dict[str, int]) -> int:
-    """Offset of the bytes that say which shadows are in use."""
+    """Offset of the flag bytes of the shadows in use."""
     return slots[SHADOWS] + 128 * sum(name.endswith("'") for name in slots)
 
 
 @meaning("wgmma.fence")
 def fence(lanes: Lanes, inst: Inst) -> None:
-    """Registers are written in program order; the warp gathers."""
+    """No effect on registers, which are written in program order; the warp gathers."""
     converge(lanes, "-1")
     record.order(lanes, inst)
 
@@ -84,7 +84,7 @@ def mma_async(lanes: Lanes, inst: Inst) -> None:
     converge(lanes, "-1")
     with lanes.if_any():
         _issue(lanes, inst)
-    lanes.forget()
+    lanes.reload_registers()
 
 
 def _issue(lanes: Lanes, inst: Inst) -> None:
@@ -115,7 +115,7 @@ def _issue(lanes: Lanes, inst: Inst) -> None:
 
 
 def _uniform(lanes: Lanes, operand: Operand, differ: list[str]) -> str:
-    """The lanes' common value as i64; appends to ``differ`` a word with bit DIFFER when some lane has another."""
+    """The lanes' common value as i64; appends to ``differ`` a word with bit DIFFER if some lane has another value."""
     if isinstance(operand, nodes.Imm):
         return str(int(operand.value))
     if isinstance(operand, Register) and operand.bits == 1:
@@ -141,7 +141,7 @@ def _plan(lanes: Lanes, inst: Inst) -> list[int]:
 
 @meaning("wgmma.commit_group")
 def commit_group(lanes: Lanes, inst: Inst) -> None:
-    """Close the group, an empty one too: wait_group counts groups."""
+    """Close the group, even an empty one: wait_group counts groups."""
     converge(lanes, "-1")
     group = lanes.load("i32", OFFSETS["wgmma_group"])
     some = lanes.op(f"zext i1 {lanes.op(f'icmp ne i32 {lanes.mask}, 0')} to i32")
@@ -157,7 +157,7 @@ def wait_group(lanes: Lanes, inst: Inst) -> None:
     waiting = lanes.op(f"select i1 {lanes.op(f'icmp eq i32 {count}, 0')}, i32 0, i32 {lanes.mask}")
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
     lanes.store("<32 x i64>", lanes.integer(inst.operand("n"), 64), operand_slot(0))
-    record.row(lanes, inst, record.first(lanes, lanes.integer(inst.operand("n"), 64)))
+    record.row(lanes, inst, record.first_value(lanes, lanes.integer(inst.operand("n"), 64)))
     if lanes.costs:
-        lanes.store("i32", record.settled(lanes, count), OFFSETS["wgmma_count"])
+        lanes.store("i32", record.waiting_lanes(lanes, count), OFFSETS["wgmma_count"])
     block(lanes, WAIT_WGMMA, waiting, lanes.block + 1)

@@ -1,7 +1,7 @@
-; Rows of the watch: instruction | warp << 32, lanes | extra << 32, two words; then as many tables of 32 words as `extra`
-; says in its low four bits: host addresses of the lanes, and the first three operands packed into one word
-; (20 bits, 22 bits, 22 bits). An access that is the same as the row before it leaves none: a loop that waits for a value
-; in memory would fill the buffer. Word 2 of the buffer is where the row before begins.
+; Rows of the watch: instruction | warp << 32, lanes | extra << 32, two words; then as many tables of 32 words as the
+; low four bits of `extra` say: host addresses of the lanes, and the first three operands packed into one word (20 bits,
+; 22 bits, 22 bits). An access that equals the previous row writes no row: a loop that polls a value in memory would
+; fill the buffer. Word 2 of the buffer is the offset of the previous row.
 define void @watch(ptr %w, i32 %mask, i64 %inst, i64 %extra, i64 %a, i64 %b) {
 entry:
   %idle = icmp eq i32 %mask, 0
@@ -73,7 +73,7 @@ done:
   ret void
 }
 
-; Where rows begin, of %count ones with their tables; gives how many do.
+; The offsets of up to %count rows with their tables; returns their number.
 define i64 @watch_rows(ptr %rows, i64 %count, ptr %starts) {
 entry:
   br label %loop
@@ -100,7 +100,7 @@ done:
   ret i64 %n
 }
 
-; Whether an access is the same as the row before it.
+; Whether an access equals the previous row.
 define i1 @watch_again(ptr %w, i32 %mask, i64 %inst, i64 %extra, i64 %a, i64 %b) {
   %pr = getelementptr i8, ptr %w, i64 $rows
   %rows = load ptr, ptr %pr

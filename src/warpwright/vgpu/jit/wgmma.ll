@@ -1,8 +1,8 @@
-; wgmma.mma_async as lane code issues it: a line in the warp's log, and its accumulator taken away. The accumulator of
-; an instruction in flight is kept in a shadow register; the register itself holds NaN until the machine gives it back.
+; Issue of wgmma.mma_async: append a line to the warp's log, and move the accumulator to shadow registers. While the
+; instruction is in flight the registers themselves hold NaN; the machine restores them at completion.
 
-; False when the log is full. A plan (int64 words): offset of the first shadow register, offset of the flags that say
-; which are in use, number of registers, then for each its offset and the number of its shadow.
+; Returns false if the log is full. A plan (int64 words): offset of the first shadow register, offset of the flags of
+; shadows in use, number of registers, then for each its offset and the number of its shadow.
 define i1 @wgmma_issue(ptr %w, i64 %inst, i64 %a, i64 %b, i64 %how, ptr %plan) {
 entry:
   %pcount = getelementptr i8, ptr %w, i64 $wgmma_count

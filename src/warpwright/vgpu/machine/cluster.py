@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit import state
-from warpwright.vgpu.jit.record import signalled
+from warpwright.vgpu.jit.record import completion_of
 from warpwright.vgpu.jit.runtime import function
 from warpwright.vgpu.machine import faults, services, spins
 from warpwright.vgpu.machine.barriers import ClusterBarrier, NamedBarriers
@@ -50,7 +50,7 @@ class Cluster(ClusterFabric):
         self.in_flight = InFlight(self)
         self.warpgroups = Warpgroups(self)
         self.handlers = [self._handler(inst) for inst in launch.insts]
-        self.silent = np.array([launch.timed and bool(signalled(inst)) for inst in launch.insts], bool)
+        self.silent = np.array([launch.timed and bool(completion_of(inst)) for inst in launch.insts], bool)
         self.by_operation = self.listener is not None and (self.listener.events or self.listener.accesses)
         self.rounds = 1 if launch.in_step else 0
 

@@ -1,1 +1,1 @@
-"""From PTX text to the flat program that is compiled."""
+"""Decodes PTX text into the flat program that is compiled."""

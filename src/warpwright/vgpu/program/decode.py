@@ -1,6 +1,6 @@
-"""From a parsed module to a `Program`: scopes resolved, device functions inlined, variables placed, blocks cut.
+"""Decodes a parsed module into a `Program`: scopes resolved, device functions inlined, variables placed, blocks cut.
 
-Calls are inlined, so a recursive or indirect call is refused; ``vprintf`` and ``__assertfail`` are services of the
+Calls are inlined, so recursive and indirect calls are refused; ``vprintf`` and ``__assertfail`` are services of the
 machine. Kernel parameters, locals and the ``.param`` variables of calls become byte offsets; module variables get
 virtual addresses from GLOBAL_BASE on, in order of declaration.
 """
@@ -16,7 +16,7 @@ from warpwright.targets.archs import ARCHS, Arch
 from warpwright.vgpu.program import services
 from warpwright.vgpu.program.lines import Lines
 from warpwright.vgpu.program.memory_map import GLOBAL_BASE, RESERVED_SHARED
-from warpwright.vgpu.program.program import Block, Inst, Operand, Param, Program, Register, Symbol, Variable, rebuilt
+from warpwright.vgpu.program.program import Block, Inst, Operand, Param, Program, Register, Symbol, Variable, vector_of
 
 __all__ = ["decode"]
 
@@ -31,27 +31,27 @@ SPECIAL_BITS = {
     "%is_explicit_cluster": 1,
 }
 
-# Queues at which the machine lets lanes wait and go on later, or which it serves before they go on.
+# Queues whose instructions let lanes wait, and queues whose instructions the machine performs while lanes wait.
 _WAITS = ("copy", "lane-copy", "wgmma", "mbarrier")
 _STOPS = ("barrier", "service")
 
 
-def _opens(form: isa.Form) -> bool:
+def _opens_block(form: isa.Form) -> bool:
     """Whether an instruction opens a block: the dispatcher re-enters there, for lanes that wait, gather or retry."""
     return form.queued or form.collective or form.traits.blocks or form.traits.queue not in ("", "lane-copy")
 
 
-def _closes(form: isa.Form) -> bool:
-    """Whether an instruction closes its block: a lane may go on later than its neighbours, or elsewhere."""
+def _closes_block(form: isa.Form) -> bool:
+    """Whether an instruction closes its block: a lane may resume later than its neighbours, or elsewhere."""
     traits = form.traits
     return traits.jumps or traits.queue in _STOPS or (traits.blocks and traits.queue in _WAITS)
 
 
-_UNPLACED = -(1 << 40)  # where dynamic shared memory seems to start until it is placed; offsets are added to it
+_UNPLACED = -(1 << 40)  # address of dynamic shared memory until it is placed; offsets are added to it
 
 
 class _Scope:
-    """Names of one ``{ }``: registers, variables, labels, branch lists; ``parent`` is asked next."""
+    """Names of one ``{ }``: registers, variables, labels, branch lists; a lookup falls back to ``parent``."""
 
     def __init__(self, parent: _Scope | None, suffix: str) -> None:
         self.parent = parent
@@ -61,12 +61,12 @@ class _Scope:
         self.targets: dict[str, tuple[str, ...]] = {}
 
     def find(self, name: str) -> Operand | None:
-        found = self.names.get(name) or self._ranged(name)
+        found = self.names.get(name) or self._range_register(name)
         if found is None and self.parent:
             return self.parent.find(name)
         return found
 
-    def _ranged(self, name: str) -> Operand | None:
+    def _range_register(self, name: str) -> Operand | None:
         for prefix, count, bits in self.ranges:
             number = name[len(prefix) :]
             if name.startswith(prefix) and number.isdecimal() and int(number) < count:
@@ -98,13 +98,13 @@ def _round(value: int, step: int) -> int:
 
 
 def decode(module: nodes.Module, entry: str) -> Program:
-    """The kernel ``entry`` of ``module``. Raises UsageError when there is no such entry, UnsupportedInstruction for
-    recursive or indirect calls."""
+    """Decode the kernel ``entry`` of ``module``. Raises UsageError if there is no such entry, UnsupportedInstruction
+    for recursive or indirect calls."""
     return _Decoder(module).program(entry)
 
 
 class _Decoder:
-    """State of one decoding: where variables were placed and what was emitted so far."""
+    """State of one decoding: the variables placed and the instructions emitted so far."""
 
     def __init__(self, module: nodes.Module) -> None:
         self.module = module
@@ -124,23 +124,23 @@ class _Decoder:
         self._place_module_variables()
 
     def _place_module_variables(self) -> None:
-        held = [i for i in self.module.items if isinstance(i, nodes.Variable)]
+        variables = [i for i in self.module.items if isinstance(i, nodes.Variable)]
         address = GLOBAL_BASE
-        kept = []
-        for item in held:
+        placed = []
+        for item in variables:
             if item.space == "shared":
                 self.shared[item.name] = item
                 continue
             address = _round(address, max(256, _align(item)))
             self.top.names[item.name] = Symbol(item.space, item.name, address)
-            kept.append((item, address))
+            placed.append((item, address))
             address += max(1, _size(item))
-        self.variables = [Variable(item.name, at, self._image(item)) for item, at in kept]
+        self.variables = [Variable(item.name, at, self._image(item)) for item, at in placed]
 
     def _image(self, item: nodes.Variable) -> bytes:
         data = bytearray(_size(item))
         step = max(1, _bits(item.type) // 8)
-        for index, value in enumerate(_leaves(item.init, item.dims)):
+        for index, value in enumerate(_flatten_initialiser(item.init, item.dims)):
             if value is not None:
                 data[index * step : (index + 1) * step] = self._word(item, value).to_bytes(step, "little")
         return bytes(data)
@@ -157,7 +157,7 @@ class _Decoder:
             )
         word = found.value + (value.offset if isinstance(value, nodes.Symbol) else 0)
         if isinstance(value, nodes.Symbol) and value.mask:
-            word = _masked(word, int(value.mask, 0))
+            word = _select_byte(word, int(value.mask, 0))
         return word & ((1 << bits) - 1)
 
     def program(self, entry: str) -> Program:
@@ -190,7 +190,8 @@ class _Decoder:
         return tuple(params)
 
     def _walk(self, block: nodes.Block | None, scope: _Scope, ret: str) -> None:
-        """Emit a body; ``ret`` is the label that ``ret`` goes to ("" in the entry: it ends the thread)."""
+        """Emit a body. ``ret`` branches to the label ``ret``; in the entry the label is "" and ``ret`` ends the
+        thread."""
         assert block is not None
         self._declare(block, scope)
         for item in block.items:
@@ -246,16 +247,16 @@ class _Decoder:
         return symbol
 
     def _place_dynamic(self) -> int:
-        """Dynamic shared memory begins after the static variables; every extern array names its start."""
+        """Place dynamic shared memory after the static variables; every extern array names its start."""
         align = max([16, *(_align(self.shared[name]) for name in self.dynamic)])
         start = _round(self.shared_bytes, align)
         for inst in self.flat:
             if isinstance(inst, Inst):
-                inst._operands = tuple(_settle(operand, start) for operand in inst._operands)
+                inst._operands = tuple(_place_symbol(operand, start) for operand in inst._operands)
         return start
 
     def _function_address(self, name: str) -> Symbol | None:
-        """A number that stands for a function: it can be stored and compared; calls through it are refused."""
+        """The address of a function: code can store and compare it; calls through it are refused."""
         if name not in self.functions:
             return None
         return Symbol("global", name, 16 * (1 + list(self.functions).index(name)))
@@ -282,7 +283,7 @@ class _Decoder:
                 return replace(found, negated=operand.negated) if operand.negated else found
             return found
         if isinstance(operand, nodes.Vector):
-            return rebuilt(self._resolve(i, scope, line) for i in operand.items)
+            return vector_of(self._resolve(i, scope, line) for i in operand.items)
         if isinstance(operand, nodes.Pair):
             return nodes.Pair(self._resolve(operand.first, scope, line), self._resolve(operand.second, scope, line))  # type: ignore[arg-type]
         if isinstance(operand, nodes.Address):
@@ -318,28 +319,27 @@ class _Decoder:
         names = scope.branch_targets(operand.name) if isinstance(operand, nodes.Reg) else None
         if names is None:
             raise UsageError(f"PTX line {item.line}: brx.idx needs the label of a .branchtargets list.")
-        return rebuilt(self._find(name, scope, item.line) for name in names)
+        return vector_of(self._find(name, scope, item.line) for name in names)
 
     def _call(self, item: nodes.Instruction, scope: _Scope, guard: Register | None) -> None:
         results, name, arguments = _call_parts(item)
         function = self.functions.get(name)
-        given = tuple(self._resolve(a, scope, item.line) for a in arguments)
+        values = tuple(self._resolve(a, scope, item.line) for a in arguments)
         if f"call.{name}" in services.SERVICES:
-            taken = tuple(self._resolve(r, scope, item.line) for r in results)
-            return self._emit(f"call.{name}", (*taken, *given), guard, item.line)
+            targets = tuple(self._resolve(r, scope, item.line) for r in results)
+            return self._emit(f"call.{name}", (*targets, *values), guard, item.line)
         if function is None:
             raise UnsupportedInstruction(
-                f"PTX line {item.line}: `call {name}`: the virtual GPU calls functions that the module defines, "
-                "and vprintf."
+                f"PTX line {item.line}: `call {name}`: expected a function that the module defines, or vprintf."
             )
         if name in self.stack:
             raise UnsupportedInstruction(
                 f"PTX line {item.line}: `call {name}`: recursion is not supported; rewrite it as a loop."
             )
-        self._inline(function, [self._resolve(r, scope, item.line) for r in results], list(given), guard, item.line)
+        self._inline(function, [self._resolve(r, scope, item.line) for r in results], list(values), guard, item.line)
 
     def _inline(
-        self, function: nodes.Function, results: list[Operand], given: list[Operand], guard: Register | None, line: int
+        self, function: nodes.Function, results: list[Operand], values: list[Operand], guard: Register | None, line: int
     ) -> None:
         self.calls += 1
         after = f"{function.name}$return{self.calls}"
@@ -348,7 +348,7 @@ class _Decoder:
             self._emit("bra", (Symbol("label", after, -1),), replace(guard, negated=not guard.negated), line)
         for formal, actual in zip(function.returns, results, strict=True):
             scope.names[formal.name] = actual
-        for formal, actual in zip(function.params, given, strict=True):
+        for formal, actual in zip(function.params, values, strict=True):
             self._bind(formal, actual, scope, line)
         caller = self.loc
         self.stack.append(function.name)
@@ -358,7 +358,8 @@ class _Decoder:
         self.flat.append(after)
 
     def _bind(self, formal: nodes.Variable, actual: Operand, scope: _Scope, line: int) -> None:
-        """A ``.param`` formal is the caller's variable itself; a ``.reg`` formal gets the value in its own register."""
+        """Bind a ``.param`` formal to the caller's variable, or move the value into the register of a ``.reg``
+        formal."""
         if isinstance(actual, Symbol) and formal.space != "reg":
             scope.names[formal.name] = actual
             return
@@ -385,20 +386,20 @@ class _Decoder:
                 cut(item)
                 labels[item] = blocks[-1].index
                 continue
-            if _opens(item.form):
+            if _opens_block(item.form):
                 cut()
             item.index, number = number, number + 1
             blocks[-1].insts.append(item)
-            if _closes(item.form):
+            if _closes_block(item.form):
                 cut()
         for item in self.flat:
             if isinstance(item, Inst):
-                item._operands = tuple(_aim(operand, labels) for operand in item._operands)
+                item._operands = tuple(_resolve_label(operand, labels) for operand in item._operands)
         return blocks
 
 
-def _leaves(init: nodes.Operand | None, dims: tuple[int, ...]) -> list[nodes.Operand | None]:
-    """Initial values in memory order; rows of nested braces that are short leave zeros (None) behind them."""
+def _flatten_initialiser(init: nodes.Operand | None, dims: tuple[int, ...]) -> list[nodes.Operand | None]:
+    """Initial values in memory order; a short row of nested braces is padded with None (zero)."""
     if init is None:
         return []
     if not isinstance(init, nodes.Vector):
@@ -410,7 +411,7 @@ def _leaves(init: nodes.Operand | None, dims: tuple[int, ...]) -> list[nodes.Ope
         row *= extent
     values: list[nodes.Operand | None] = []
     for item in init.items:
-        part = _leaves(item, dims[1:])
+        part = _flatten_initialiser(item, dims[1:])
         values += part + [None] * (row - len(part))
     return values
 
@@ -428,14 +429,14 @@ def _constant_bits(imm: nodes.Imm, type: str) -> int:
     return int.from_bytes(np.asarray(imm.value).astype(scalar.dtype).tobytes(), "little")
 
 
-def _masked(word: int, mask: int) -> int:
+def _select_byte(word: int, mask: int) -> int:
     """The byte of ``word`` that ``mask`` (``0xFF00``) selects."""
     shift = (mask & -mask).bit_length() - 1
     return (word & mask) >> shift
 
 
 def _thread_registers(numbers: dict[str, int], arch: Arch | None) -> int:
-    """Registers that a thread starts with, as ptxas 13.0 fixes them when setmaxnreg is to work."""
+    """Registers of a thread at launch, as ptxas 13.0 sets them for a kernel with setmaxnreg; 0 if undefined."""
     if ".maxnreg" in numbers:
         return _round(numbers[".maxnreg"], 8)
     threads = numbers.get(".reqntid") or numbers.get(".maxntid")
@@ -461,21 +462,21 @@ def _call_parts(item: nodes.Instruction) -> tuple[tuple[nodes.Operand, ...], str
     return results, name.name, arguments
 
 
-def _aim(operand: Operand, labels: dict[str, int]) -> Operand:
-    """Labels as block indices."""
+def _resolve_label(operand: Operand, labels: dict[str, int]) -> Operand:
+    """Replace labels by block indices."""
     if isinstance(operand, Symbol) and operand.space == "label":
         return replace(operand, value=labels[operand.name])
     if isinstance(operand, nodes.Vector):
-        return rebuilt(_aim(i, labels) for i in operand.items)
+        return vector_of(_resolve_label(i, labels) for i in operand.items)
     return operand
 
 
-def _settle(operand: Operand, dynamic: int) -> Operand:
-    """Extern shared arrays at the place that dynamic shared memory got."""
+def _place_symbol(operand: Operand, dynamic: int) -> Operand:
+    """Replace the placeholder address of extern shared arrays by the start of dynamic shared memory."""
     if isinstance(operand, Symbol) and operand.space == "shared" and operand.value < 0:
         return replace(operand, value=dynamic + operand.value - _UNPLACED)
     if isinstance(operand, nodes.Address):
-        return replace(operand, base=_settle(operand.base, dynamic))  # type: ignore[arg-type]
+        return replace(operand, base=_place_symbol(operand.base, dynamic))  # type: ignore[arg-type]
     if isinstance(operand, nodes.Vector):
-        return rebuilt(_settle(i, dynamic) for i in operand.items)
+        return vector_of(_place_symbol(i, dynamic) for i in operand.items)
     return operand

@@ -1,6 +1,6 @@
-"""Where memory lies in the address space of a kernel.
+"""The address space of a kernel.
 
-Addresses a kernel sees (virtual) and where they live:
+Virtual addresses of a kernel and the memory behind them:
 
 ===============  ==========================================================  ===========================
 shared           rank << 24 | offset, offsets from 1024 (system reserve)     the cluster's shared memory
@@ -9,7 +9,7 @@ generic local    LOCAL_WINDOW + offset                                       eac
 global, const    GLOBAL_BASE + offset                                        the device's memory
 ===============  ==========================================================  ===========================
 
-Bit 24 of a shared::cluster address being the rank's lowest bit is what real code relies on when it clears that bit
+Bit 24 of a shared::cluster address is the rank's lowest bit: real code clears that bit
 to reach the even CTA of a pair (CUTLASS: Sm100MmaPeerBitMask).
 """
 

@@ -1,4 +1,4 @@
-"""What parts of a program are called: roles and barriers, by the labels of its PTX."""
+"""Names of a program's roles and barriers, from the labels of its PTX."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _HALF = re.compile(r"(\w+)_(full|empty)$")
 
 
 class Names:
-    """``roles``: of every instruction, by its number; ``barriers``: of those that wait for one, ``ab.full``."""
+    """``roles``: the role of each instruction, by number; ``barriers``: the barrier (``ab.full``) of each waiting
+    instruction."""
 
     def __init__(self, program: Program) -> None:
         self.roles: list[str] = []
@@ -34,29 +35,29 @@ class Names:
             for inst in block.insts:
                 self.roles.append(role)
                 if inst.traits.queue == "mbarrier" and inst.find("p"):
-                    self.barriers[inst.index] = _barrier(wait[1]) if wait else ""
+                    self.barriers[inst.index] = _barrier_name(wait[1]) if wait else ""
 
     def waits(self, inst: int, address: int) -> str:
-        """The reason of a wait: ``waits ab.full``, or the barrier's place in shared memory."""
+        """The stall reason of a wait: ``waits ab.full``, or the barrier's address in shared memory."""
         return f"waits {self.barriers.get(inst) or f'barrier 0x{address:x}'}"
 
 
-def _barrier(label: str) -> str:
+def _barrier_name(label: str) -> str:
     found = _HALF.match(label)
     return f"{found[1]}.{found[2]}" if found else label
 
 
 class Variables:
-    """The static variables of shared memory, where code names them."""
+    """Names of the static variables of shared memory."""
 
     def __init__(self, program: Program) -> None:
         found = {symbol.value: symbol.name for inst in program.insts for symbol in _symbols(inst._operands)}
         self.starts = sorted(found)
-        self.names = [_plain(found[start]) for start in self.starts]
+        self.names = [_demangle(found[start]) for start in self.starts]
         self.end = program.dynamic_offset
 
     def name(self, offset: int, nbytes: int = 8) -> str:
-        """``full``, or ``full[2]`` of elements of so many bytes; "" in dynamic shared memory."""
+        """``full``, or ``full[2]`` for elements of ``nbytes`` bytes; "" in dynamic shared memory."""
         index = bisect_right(self.starts, offset) - 1
         if index < 0 or self.starts[index] >= self.end:
             return ""
@@ -71,8 +72,8 @@ def _symbols(operands: Iterable[Operand]) -> Iterator[Symbol]:
             yield inner
 
 
-def _plain(name: str) -> str:
-    """A name of C++ without the function around it: ``_ZZ6kernelE4full`` is ``full``."""
+def _demangle(name: str) -> str:
+    """A C++ name without the function around it: ``_ZZ6kernelE4full`` is ``full``."""
     rest, last = name if name.startswith("_Z") else "", name
     while found := re.match(r"\D*(\d+)", rest):
         last, rest = rest[found.end() :][: int(found[1])], rest[found.end() + int(found[1]) :]

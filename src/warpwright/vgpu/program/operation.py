@@ -17,9 +17,9 @@ HEAD_WORDS = 2  # of a record, before its operands: instruction, issuer
 @dataclass(slots=True)
 class Op:
     """A record of the queue: ``op["mbar"]`` is the value of an operand, an address or a register, as an unsigned 64-bit
-    number; ``op.vector("coords")`` are those of a vector. ``number`` counts the operations of the cluster.
+    number; ``op.vector("coords")`` are the values of a vector. ``number`` counts the operations of the cluster.
 
-    A record of an mbarrier operation, made for observers, has the fields of `program.BARRIER_COLUMNS` instead.
+    The record of an mbarrier operation, which only observers read, has the fields of `program.BARRIER_COLUMNS` instead.
     """
 
     inst: Inst
@@ -36,17 +36,17 @@ class Op:
         return name in self.inst.columns
 
     def get(self, name: str, default: int = 0) -> int:
-        """The value of an operand that may be left out."""
+        """The value of an optional operand, or ``default``."""
         return self[name] if name in self.inst.columns else default
 
     def vector(self, name: str) -> list[int]:
-        """The values of a vector, or of a single register where one may stand for it; none where it is left out."""
+        """The values of a vector, or of a single register in its place; [] for an absent operand."""
         columns = self.inst.columns.get(name)
         return [] if columns is None else self._words[columns.start : columns.stop]
 
     @property
     def key(self) -> tuple[int, ...]:
-        """What operations that do the same share: instruction, CTA and operands."""
+        """The identity of an operation's work: instruction, CTA and operands."""
         return self.inst.index, self.rank, *self._words
 
 

@@ -1,4 +1,4 @@
-"""What the virtual GPU executes: one kernel, flattened and resolved, as plain data that `decode` builds."""
+"""The program that the virtual GPU executes: one kernel, flattened and resolved, as plain data from `decode`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from warpwright.vgpu.program import services
 
 __all__ = [
     "BARRIER_COLUMNS", "Block", "Inst", "Operand", "Param", "Program", "Register", "Symbol", "Variable", "flatten",
-    "mentions", "place", "rebuilt", "registers_of", "results", "sources", "successors", "targets", "word_count",
+    "mentions", "place", "registers_of", "results", "sources", "successors", "targets", "vector_of", "word_count",
     "words",
 ]  # fmt: skip
 
@@ -26,7 +26,7 @@ BARRIER_COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A register after scopes are resolved; ``bits`` is 1 for predicates. ``special`` ones are set by the machine."""
+    """A register after scopes are resolved; ``bits`` is 1 for predicates. The machine sets ``special`` registers."""
 
     name: str
     bits: int
@@ -44,21 +44,21 @@ class Symbol:
     value: int
 
 
-# Inside vectors, pairs and addresses the same operands stand where the parser's stood.
+# Resolved operands replace the parser's operands inside vectors, pairs and addresses.
 Operand = Register | Symbol | nodes.Operand
 
 
-def rebuilt(items: Iterable[Operand]) -> nodes.Vector:
+def vector_of(items: Iterable[Operand]) -> nodes.Vector:
     """A vector of resolved operands."""
     return nodes.Vector(tuple(cast("Iterable[nodes.Operand]", items)))
 
 
 @dataclass(slots=True)
 class Inst:
-    """One decoded instruction. ``match`` is None for an opcode that no form describes: executing it is an error.
+    """One decoded instruction. ``match`` is None for an opcode without a form; executing it is an error.
 
     ``inst["type"]`` is a modifier, ``inst.operand("mbar")`` an operand, by the names of the table in `isa`.
-    ``columns``: of an instruction that leaves a record in a queue, the words of each operand among those of all.
+    ``columns``: for an instruction with a queue record, the range of record words of each operand.
     """
 
     index: int
@@ -88,16 +88,16 @@ class Inst:
         return self._layout.traits
 
     def __getitem__(self, slot: str) -> str:
-        """The modifier chosen for ``slot`` ("" when absent)."""
+        """The modifier in ``slot`` ("" if absent)."""
         return self.match[slot] if self.match else ""
 
     def operand(self, name: str) -> Operand:
-        """An operand, or a part of one. KeyError for one that the instruction does not have."""
+        """An operand, or a part of one. Raises KeyError if the instruction lacks it."""
         place = self._layout.places[name]
         return self._operands[place[0]] if len(place) == 1 else _part(self._operands, place)
 
     def find(self, name: str) -> Operand | None:
-        """As `operand`, None for one that is left out."""
+        """As `operand`, but None for an absent operand."""
         return self.operand(name) if name in self._layout.places else None
 
     def named(self, *names: str) -> list[Operand]:
@@ -105,17 +105,17 @@ class Inst:
         return [self.operand(name) for name in names]
 
     def items(self, name: str) -> tuple[Operand, ...]:
-        """The elements of a vector operand; another operand is its own only element."""
+        """The elements of a vector operand; any other operand is its own only element."""
         operand = self.operand(name)
         return operand.items if isinstance(operand, nodes.Vector) else (operand,)
 
     def number(self, name: str, default: int = 0) -> int:
-        """The value of an immediate operand, ``default`` where it is left out or no immediate."""
+        """The value of an immediate operand; ``default`` if the operand is absent or not an immediate."""
         operand = self.find(name)
         return int(operand.value) if isinstance(operand, nodes.Imm) else default
 
     def has(self, word: str) -> bool:
-        """Whether the opcode carries a modifier, be it in a slot of its form or a fixed word."""
+        """Whether the opcode has a modifier, in a slot of its form or as a fixed word."""
         return word in self.opcode.split(".")
 
 
@@ -123,8 +123,8 @@ _SHAPES = {nodes.Vector: "v", nodes.Pair: "p"}
 
 
 class _Layout(NamedTuple):
-    """What instructions of one opcode with operands of the same kinds share. ``results``: places of the results;
-    ``sources``: numbers of the other operands."""
+    """Facts that instructions share if they have the same opcode and kinds of operands. ``results``: places of the
+    results; ``sources``: numbers of the other operands."""
 
     traits: isa.Traits
     places: isa.Places
@@ -169,7 +169,7 @@ def _columns(inst: Inst) -> dict[str, range]:
 
 
 def flatten(operand: Operand) -> list[tuple[str, Operand]]:
-    """The words of an operand in a record: ("address" | "value", what)."""
+    """The words of an operand in a record: ("address" | "value", operand)."""
     if isinstance(operand, nodes.Address):
         return [("address", operand), *(word for extra in operand.extra for word in flatten(extra))]
     if isinstance(operand, nodes.Vector):
@@ -209,7 +209,7 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A module-scope variable in the global or const space: where it lives and what it holds at launch."""
+    """A module-scope variable in the global or const space: its address and initial bytes."""
 
     name: str
     address: int
@@ -218,7 +218,8 @@ class Variable:
 
 @dataclass(slots=True)
 class Program:
-    """A kernel ready to be compiled. ``thread_registers``: what a thread starts with; 0 where no directive fixes it."""
+    """A kernel ready to be compiled. ``thread_registers``: registers of a thread at launch; 0 if no directive sets
+    them."""
 
     name: str
     arch: str
@@ -241,7 +242,7 @@ class Program:
 
 
 def place(inst: Inst) -> str:
-    """Where ``inst`` stands, for messages: the user's line when the PTX names it, else the PTX line."""
+    """The location of ``inst`` for messages: the user's line if the PTX has it, else the PTX line."""
     return f"{inst.loc[0]}:{inst.loc[1]}" if inst.loc else f"PTX line {inst.line}"
 
 
@@ -265,7 +266,7 @@ def results(inst: Inst) -> list[Register]:
 
 
 def sources(inst: Inst) -> list[Register]:
-    """The registers that an instruction reads, apart from its guard; of an unknown one, all that it names."""
+    """The registers that an instruction reads, without its guard; for an unknown opcode, all registers it names."""
     return [register for number in inst._layout.sources for register in registers_of(inst._operands[number])]
 
 
@@ -278,13 +279,13 @@ def mentions(inst: Inst) -> tuple[list[str], list[str]]:
 
 
 def targets(inst: Inst) -> list[int]:
-    """Numbers of the blocks that an instruction may branch to."""
+    """Indices of the blocks that an instruction may branch to."""
     items = [item for operand in inst._operands for item in getattr(operand, "items", (operand,))]
     return [item.value for item in items if isinstance(item, Symbol) and item.space == "label"]
 
 
 def successors(block: Block, count: int) -> list[int]:
-    """Numbers of the blocks that control may go to after a block, of ``count`` blocks."""
+    """Indices of the blocks that may follow a block, of ``count`` blocks."""
     last = block.insts[-1] if block.insts else None
     ends = last is not None and last.traits.jumps and last.guard is None
     found = (targets(last) if last else []) + ([] if ends else [block.index + 1])

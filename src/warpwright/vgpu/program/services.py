@@ -1,4 +1,4 @@
-"""System calls that the machine performs for a kernel, as forms: what they take, by name."""
+"""System calls that the machine performs for a kernel, as instruction forms with named operands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FORMS = forms(
     "each active lane",
     "return",
     """
-call.vprintf  CUDA  Print text; the arguments lie behind one another, each at a multiple of its size. [service blocks]
+call.vprintf  CUDA  Print text; arguments are consecutive, each aligned to its size. [service blocks]
     call.vprintf        d, format, arguments
 call.__assertfail  CUDA  Report an assertion that does not hold, and stop. [service blocks]
     call.__assertfail   message, file, line, function, size
@@ -24,7 +24,7 @@ SERVICES = {form.name: form for form in _FORMS}
 
 @cache
 def match(opcode: str, arity: int) -> isa.Match | None:
-    """The form that an opcode with so many operands fits, else one that it fits with another number of them."""
+    """The form that fits an opcode with ``arity`` operands, else a form that fits it with another number."""
     if opcode in SERVICES:
         return SERVICES[opcode].match(())
     return isa.match(opcode, arity) or isa.match(opcode)

@@ -1,4 +1,4 @@
-"""Time: what a launch would take on the chip, and where it would go."""
+"""The timing model: the predicted time of a launch on the chip, and its breakdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory by lane code, in time."""
+"""Timing of global, shared and distributed shared memory accesses of lane code."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from warpwright.vgpu.timing.state import Warp
 from warpwright.vgpu.timing.steps import Access, Step
 from warpwright.vgpu.timing.units import WINDOW
 
-AHEAD = 8  # loads from shared memory that ptxas puts before the products of earlier ones: 32 registers of ldmatrix.x4
-BACKLOG = 600.0  # cycles of traffic that stores may be ahead of L2 before the warp waits
+AHEAD = 8  # shared-memory loads that ptxas hoists above the MMAs of earlier loads: 32 registers of ldmatrix.x4
+BACKLOG = 600.0  # cycles of store traffic queued at L2 before the warp stalls
 LINE = 128.0
 
-AMONG = ("need", "warp_product", "shared_access")
+HOISTABLE = ("need", "warp_mma", "shared_access")
 
 __all__ = ["STEPS"]
 
 
-def fetched(replay: Replay, warp: Warp, access: Access, now: float) -> float:
+def time_global(replay: Replay, warp: Warp, access: Access, now: float) -> float:
     timing, work = replay.timing, warp.run.work
     served = replay.units.lsu[warp.rank].take(now, max(access.lines, access.nbytes / timing.l1_bytes))
     if not access.load:
@@ -29,7 +29,7 @@ def fetched(replay: Replay, warp: Warp, access: Access, now: float) -> float:
 def global_access(replay: Replay, warp: Warp, step: Step, now: float) -> float:
     access: Access = step.what
     start = max(now, replay.units.lsu[warp.rank].free)
-    end = fetched(replay, warp, access, now)
+    end = time_global(replay, warp, access, now)
     if access.load:
         warp.ready[step.inst] = end
         return start + 1
@@ -43,14 +43,14 @@ def shared_access(replay: Replay, warp: Warp, step: Step, now: float) -> float:
         warp.ready[step.inst] = early
         return now
     start = max(now, replay.units.lanes[warp.rank].free)
-    end = served(replay, warp, step, now)
+    end = time_shared(replay, warp, step, now)
     if step.what:
         warp.ready[step.inst] = end
     return max(now + 1, start)
 
 
-def served(replay: Replay, warp: Warp, step: Step, now: float) -> float:
-    """When what shared memory is asked for is there."""
+def time_shared(replay: Replay, warp: Warp, step: Step, now: float) -> float:
+    """The time at which a shared-memory access completes."""
     timing, cycles = replay.timing, step.number * LINE / replay.timing.shared_bytes
     end = replay.units.lanes[warp.rank].take(now, cycles)
     return max(end, replay.units.shared[warp.rank].take(now, cycles, WINDOW)) + timing.shared_latency
@@ -72,16 +72,17 @@ def need(replay: Replay, warp: Warp, step: Step, now: float) -> float:
 
 
 def look_ahead(replay: Replay, warp: Warp, step: Step, now: float) -> None:
-    """Issue the loads that stand among products: ptxas puts them before products that wait for earlier ones."""
+    """Issue the shared-memory loads among the next MMAs early: ptxas hoists loads above MMAs that wait for earlier
+    loads."""
     steps, count = warp.steps, len(warp.early)
     for at in range(warp.at + 1, len(steps)):
         other = steps[at]
-        if count >= AHEAD or other.kind not in AMONG or (other.kind != "need" and other.inst < step.number):
+        if count >= AHEAD or other.kind not in HOISTABLE or (other.kind != "need" and other.inst < step.number):
             return
         if other.kind == "shared_access" and at not in warp.early:
             if not other.what:
                 return
-            warp.early[at] = served(replay, warp, other, now)
+            warp.early[at] = time_shared(replay, warp, other, now)
             count += 1
 
 

@@ -1,4 +1,4 @@
-"""What loads find in L2: boxes of the clusters that run together, in order of progress, through a cache of its size."""
+"""L2 lookups: the boxes of clusters that run together, in order of progress, through an LRU cache of L2's size."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CONCURRENT", "Found", "Visit", "look_up", "order_of", "streamed"]
+__all__ = ["CONCURRENT", "Lookup", "Visit", "look_up", "order_of", "stream"]
 
-CONCURRENT = 2  # accesses of each cluster that are on their way at the same time as a miss
+CONCURRENT = 2  # accesses of each cluster in flight at the same time as a miss
 
 
 class Visit(NamedTuple):
-    """The traffic of one cluster: what each position touches, what comes to L2 with it, its bytes, whether it reads,
-    how many CTAs get it, and the order of positions."""
+    """The traffic of one cluster. For each position: key of the data, key of the L2 line, bytes, whether it reads, and
+    how many CTAs receive it; ``order`` lists the positions in order of access."""
 
     keys: NDArray[np.int64]
     lines: NDArray[np.int64]
@@ -26,10 +26,11 @@ class Visit(NamedTuple):
     order: NDArray[np.int64]
 
 
-class Found(NamedTuple):
-    """For the positions of one cluster: its share of a miss (who comes first is chance, so those who come together have
-    equal shares), that share where others come too, whether the data was not there yet, and whether it was there but
-    nobody had read it: it came with a line that another box began."""
+class Lookup(NamedTuple):
+    """Lookup results for the positions of one cluster. ``miss``: share of a miss (the first access is random, so
+    concurrent accesses share the miss equally); ``common``: that share where several accesses are concurrent; ``cold``:
+    the data was not in L2 yet; ``fresh``: the data was in L2 but unread, because it came with a line that another box
+    fetched."""
 
     miss: NDArray[np.float64]
     common: NDArray[np.float64]
@@ -37,14 +38,14 @@ class Found(NamedTuple):
     fresh: NDArray[np.float64]
 
 
-def look_up(waves: Sequence[Sequence[Visit]], capacity: int) -> list[list[Found]]:
-    """What the clusters of each wave find, least recently used lines leaving first."""
+def look_up(waves: Sequence[Sequence[Visit]], capacity: int) -> list[list[Lookup]]:
+    """Look up the accesses of the clusters of each wave; the least recently used line is evicted first."""
     orders = [order_of(wave) for wave in waves]
-    keys = _streamed("keys", waves, orders)
-    _, firsts, which = np.unique(_streamed("lines", waves, orders), return_index=True, return_inverse=True)
+    keys = _stream_all("keys", waves, orders)
+    _, firsts, which = np.unique(_stream_all("lines", waves, orders), return_index=True, return_inverse=True)
     _, read, same = np.unique(keys, return_index=True, return_inverse=True)
     boxes = np.bincount(np.unique(np.stack([which, keys]), axis=1)[0].astype(np.intp), minlength=len(firsts))[which]
-    nbytes = _streamed("nbytes", waves, orders) * boxes
+    nbytes = _stream_all("nbytes", waves, orders) * boxes
     fits = int(nbytes[firsts].sum()) <= capacity
     fetched = firsts[which] if fits else _least_recent(which.tolist(), nbytes.tolist(), capacity)
     found, start = [], 0
@@ -56,52 +57,51 @@ def look_up(waves: Sequence[Sequence[Visit]], capacity: int) -> list[list[Found]
         together = np.bincount(fetched[here][recent], minlength=len(keys))
         shares = np.where(recent, boxes[here] / np.maximum(together[fetched[here]], 1), 0.0)
         common = np.where(together[fetched[here]] > 1, shares, 0.0)
-        found.append(_split(wave, order, shares, common, recent, fresh))
+        found.append(_split_by_cluster(wave, order, shares, common, recent, fresh))
         start = here.stop
     return found
 
 
 def order_of(wave: Sequence[Visit]) -> NDArray[np.intp]:
-    """The order in which clusters touch what they touch, one after another: those at the same share of their way
-    together."""
+    """The order of the accesses of all clusters: by the fraction of its accesses that each cluster has done."""
     progress = [np.arange(len(visit.order)) / max(1, len(visit.order)) for visit in wave]
     return np.argsort(np.concatenate(progress), kind="stable") if wave else np.zeros(0, np.intp)
 
 
-def _streamed(field: str, waves: Sequence[Sequence[Visit]], orders: Sequence[NDArray[np.intp]]) -> NDArray[np.int64]:
+def _stream_all(field: str, waves: Sequence[Sequence[Visit]], orders: Sequence[NDArray[np.intp]]) -> NDArray[np.int64]:
     """A field of all clusters of all waves, in the order of the accesses."""
-    parts = [streamed(field, wave)[order] for wave, order in zip(waves, orders, strict=True) if wave]
+    parts = [stream(field, wave)[order] for wave, order in zip(waves, orders, strict=True) if wave]
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
-def streamed(field: str, wave: Sequence[Visit]) -> NDArray[np.int64]:
+def stream(field: str, wave: Sequence[Visit]) -> NDArray[np.int64]:
     """A field of all clusters of a wave, cluster by cluster in the order of its accesses."""
     return np.concatenate([getattr(visit, field)[visit.order] for visit in wave])
 
 
 def _least_recent(keys: list[int], nbytes: list[int], capacity: int) -> NDArray[np.int64]:
-    """For every access the number of the one that last fetched its line, its own number for a miss."""
-    held: OrderedDict[int, tuple[int, int]] = OrderedDict()
+    """For every access the number of the access that fetched its line last; a miss has its own number."""
+    resident: OrderedDict[int, tuple[int, int]] = OrderedDict()
     room = capacity
     fetched = np.zeros(len(keys), np.int64)
     for number, (key, size) in enumerate(zip(keys, nbytes, strict=True)):
-        box = held.get(key)
+        box = resident.get(key)
         if box is not None:
-            held.move_to_end(key)
+            resident.move_to_end(key)
             fetched[number] = box[1]
             continue
         fetched[number] = number
-        held[key] = size, number
+        resident[key] = size, number
         room -= size
         while room < 0:
-            room += held.popitem(last=False)[1][0]
+            room += resident.popitem(last=False)[1][0]
     return fetched
 
 
-def _split(
+def _split_by_cluster(
     wave: Sequence[Visit], order: NDArray[np.intp], *columns: NDArray[np.float64] | NDArray[np.bool_]
-) -> list[Found]:
-    """Back to clusters and positions."""
+) -> list[Lookup]:
+    """Split columns in access order into the clusters and their positions."""
     flat = np.zeros((len(columns), len(order)))
     flat[:, order] = columns
     found, start = [], 0
@@ -109,6 +109,6 @@ def _split(
         count = len(visit.order)
         rows = np.zeros((len(columns), count))
         rows[:, visit.order] = flat[:, start : start + count]
-        found.append(Found(*rows))
+        found.append(Lookup(*rows))
         start += count
     return found

@@ -1,4 +1,5 @@
-"""The recorder of a launch: clusters that did the same, up to coordinates, are one kind and are understood once."""
+"""The recorder of a launch. Clusters whose rows are equal up to coordinates are one kind, and each kind is read
+once."""
 
 from __future__ import annotations
 
@@ -22,15 +23,15 @@ from warpwright.vgpu.timing.steps import SHARED, TRAFFIC, Program, map_index, pr
 __all__ = ["Capture", "Kind"]
 
 Rows = NDArray[np.int64]
-_WORDS, _FIRST_WORD = 14, 2  # of a record: operands, and where they begin
-# Factors without a common one: keys are sums over coordinates, and different places must not have the same.
+_WORDS, _FIRST_WORD = 14, 2  # operands of a record, and the index of the first
+# Random factors: keys are weighted sums of coordinates, and different addresses must have different keys.
 _SPREAD = np.random.default_rng(0).integers(1, 1 << 62, _WORDS)
 
 
 @dataclass(slots=True)
 class Kind:
     """Clusters whose rows are equal up to coordinates: their numbers, the steps of one of them, and the order in which
-    it came to the positions of its traffic."""
+    it accesses the positions of its traffic."""
 
     program: Program
     order: NDArray[np.int64]
@@ -38,8 +39,8 @@ class Kind:
 
 
 class Capture(Tape):
-    """A listener for timing. ``choose`` picks the clusters that run; ``kinds`` by signature; ``traffic``: what every
-    cluster touched, position by position, equal numbers for equal places; ``lines``: what comes to L2 with it."""
+    """A listener for timing. ``choose`` picks the clusters that run; ``kinds`` by signature; ``traffic``: the keys of
+    each cluster's accesses, position by position, equal for equal addresses; ``lines``: the keys of their L2 lines."""
 
     def __init__(self, timing: Timing, choose: Callable[[Launch, Timing], Sequence[int] | None]) -> None:
         super().__init__()
@@ -57,13 +58,13 @@ class Capture(Tape):
         self.memory = np.array([is_memory(inst) for inst in insts], bool)
         self.copies = np.array([inst.name in TRAFFIC for inst in insts], bool)
         self.queued = np.array([inst.form.queued for inst in insts], bool)
-        self.weights = np.array([_weights(inst) for inst in insts], np.int64)
+        self.weights = np.array([_key_weights(inst) for inst in insts], np.int64)
         used = np.array([min(word_count(inst), _WORDS) if inst.form.queued else 0 for inst in insts], np.int64)
         self.fixed = (self.weights == 0) & (np.arange(_WORDS) < used[:, None])
         return self.choose(launch, self.timing)
 
     def recorded(self, cluster: ClusterState, rows: Rows, records: NDArray[Any]) -> None:
-        """File a cluster under its kind."""
+        """Add a cluster to its kind."""
         order = np.argsort(rows[:, 0] >> 32, kind="stable")
         rows = rows[order]
         warp = (records[:, 1] >> 32) * cluster.per_cta + (records[:, 1] >> 8 & 0xFFFFFF)
@@ -75,7 +76,7 @@ class Capture(Tape):
         signature = _signature(rows, access, np.where(self.fixed[records[:, 0]], records[:, 2:], 0))
         copies = self.copies[numbers] & plain
         counts = np.where(access, 1, np.where(copies, rows[:, 2], 0))
-        keys, lines = self._keys(cluster, rows, records, access, counts)
+        keys, lines = self._traffic_keys(cluster, rows, records, access, counts)
         with self.lock:
             kind = self.kinds.get(signature)
             if kind is None:
@@ -85,24 +86,24 @@ class Capture(Tape):
             self.traffic[cluster.number] = keys
             self.lines[cluster.number] = lines
 
-    def _keys(
+    def _traffic_keys(
         self, cluster: ClusterState, rows: Rows, records: Rows, access: NDArray[np.bool_], counts: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """What each position of the traffic touches, and what comes to L2 with it: TMA may ask for wider lines."""
+        """The key of each position of the traffic, and of its L2 line: TMA may fetch lines wider than a box."""
         total = int(counts.sum())
         keys, lines = np.zeros((2, total), np.int64)
         at = (np.cumsum(counts) - counts)[access]
-        copied = np.ones(total, bool)
-        copied[at] = False
+        of_boxes = np.ones(total, bool)
+        of_boxes[at] = False
         keys[at] = lines[at] = rows[access, 3]
-        if copied.any():
+        if of_boxes.any():
             own = records[self.copies[records[:, 0]]]
-            keys[copied] = (own[:, 2:] * self.weights[own[:, 0]]).sum(axis=1)
-            lines[copied] = keys[copied] - self._within(cluster, own)
+            keys[of_boxes] = (own[:, 2:] * self.weights[own[:, 0]]).sum(axis=1)
+            lines[of_boxes] = keys[of_boxes] - self._line_offsets(cluster, own)
         return keys, lines
 
-    def _within(self, cluster: ClusterState, records: Rows) -> NDArray[np.int64]:
-        """What the keys of boxes have because these do not begin where the lines begin that TMA brings to L2."""
+    def _line_offsets(self, cluster: ClusterState, records: Rows) -> NDArray[np.int64]:
+        """The part of the keys that comes from the offsets of boxes inside the L2 lines that TMA fetches."""
         found = np.zeros(len(records), np.int64)
         for number in np.unique(records[:, 0]).tolist():
             inst = cluster.launch.insts[number]
@@ -119,7 +120,7 @@ class Capture(Tape):
 
 
 def _signature(rows: Rows, access: NDArray[np.bool_], words: Rows) -> bytes:
-    """A digest of everything but coordinates and global addresses."""
+    """A digest of the rows and records without coordinates and global addresses."""
     same = rows.copy()
     same[access, 3] = 0
     digest = hashlib.blake2b(same.tobytes(), digest_size=16)
@@ -127,17 +128,17 @@ def _signature(rows: Rows, access: NDArray[np.bool_], words: Rows) -> bytes:
     return digest.digest()
 
 
-def _weights(inst: Inst) -> list[int]:
-    """For words of a record that say where in global memory a copy goes, factors of its key; 0 for the others."""
+def _key_weights(inst: Inst) -> list[int]:
+    """For each word of a record the factor of its key; 0 for words that do not address global memory."""
     weights = [0] * _WORDS
-    for name in _places(inst) if inst.name in TRAFFIC else ():
+    for name in _address_operands(inst) if inst.name in TRAFFIC else ():
         for at in inst.columns[name]:
             weights[at] = int(_SPREAD[at])
     return weights
 
 
-def _places(inst: Inst) -> tuple[str, ...]:
-    """The operands that say where in memory the data of a copy come from, or where in global memory they go."""
+def _address_operands(inst: Inst) -> tuple[str, ...]:
+    """The operands that address the source of a copy, or its destination in global memory."""
     if "map" in inst.columns:
         return "map", "coords"
     to_global = "dst" in inst.form.slots and inst["dst"] == "global"

@@ -1,11 +1,11 @@
-"""Copies in time: boxes through TMA, copies of lanes, other CTAs' shared memory."""
+"""Timing of copies: boxes through TMA, cp.async of lanes, distributed shared memory."""
 
 from __future__ import annotations
 
 from bisect import insort
 from functools import partial
 
-from warpwright.vgpu.timing.accesses import fetched
+from warpwright.vgpu.timing.accesses import time_global
 from warpwright.vgpu.timing.engine import Replay
 from warpwright.vgpu.timing.state import Run, Warp, Work
 from warpwright.vgpu.timing.steps import Box, Step
@@ -25,42 +25,42 @@ def load_box(replay: Replay, warp: Warp, step: Step, now: float) -> float:
     hbm, share = run.work.hbm[box.position], run.work.l2[box.position]
     end = max(served, replay.units.fetch(start, box.nbytes, hbm, share, ranks)) + latency
     for rank, offset, barrier in box.targets:
-        replay.at(end, partial(landed, replay), run, rank, offset, barrier, box)
+        replay.at(end, partial(land_box, replay), run, rank, offset, barrier, box)
     if run.first:
-        replay.journal.copied(warp, step, now, end)
+        replay.journal.add_copy(warp, step, now, end)
     return now + timing.tma_issue
 
 
 def latency_of(replay: Replay, work: Work, position: int) -> float:
-    """Cycles from the issue of a small box to its bytes; they are never twice the same."""
+    """Cycles from the issue of a small box to its arrival, with random jitter."""
     timing, cold = replay.timing, work.cold[position]
     latency: float = timing.tma_l2 + cold * (timing.tma_hbm - timing.tma_l2) + work.fresh[position] * timing.tma_fresh
     late = timing.tma_late_l2 + cold * (timing.tma_late_hbm - timing.tma_late_l2)
     return latency + replay.chance.expovariate(1 / late) if late else latency
 
 
-def landed(replay: Replay, now: float, run: Run, rank: int, offset: int, barrier: int, box: Box) -> None:
+def land_box(replay: Replay, now: float, run: Run, rank: int, offset: int, barrier: int, box: Box) -> None:
     cycles, unit = box.nbytes / replay.timing.shared_bytes, replay.units.shared[rank]
     unit.take(now, cycles * replay.timing.shared_writes, WINDOW)
     unit.busy += cycles * (1 - replay.timing.shared_writes)
     place = run.boxes[rank]
-    if (rank, offset) not in run.filled:
+    if (rank, offset) not in run.box_keys:
         insort(place, offset)
-    run.filled[rank, offset] = box.key
+    run.box_keys[rank, offset] = box.key
     replay.update(now, run, barrier, 0, -box.nbytes)
 
 
 def store_box(replay: Replay, warp: Warp, step: Step, now: float) -> float:
-    return leaves(replay, warp, step, now, replay.timing.tma_store_bytes, 1.0)
+    return write_box(replay, warp, step, now, replay.timing.tma_store_bytes, 1.0)
 
 
 def add_box(replay: Replay, warp: Warp, step: Step, now: float) -> float:
-    """A sum with what is in L2."""
+    """A reduction into L2."""
     timing = replay.timing
-    return leaves(replay, warp, step, now, timing.tma_add_bytes, timing.l2_write_bytes / timing.l2_add_bytes)
+    return write_box(replay, warp, step, now, timing.tma_add_bytes, timing.l2_write_bytes / timing.l2_add_bytes)
 
 
-def leaves(replay: Replay, warp: Warp, step: Step, now: float, rate: float, slower: float) -> float:
+def write_box(replay: Replay, warp: Warp, step: Step, now: float, rate: float, slower: float) -> float:
     box: Box = step.what
     timing = replay.timing
     served = replay.units.tma[warp.rank].take(now, timing.tma_box + box.nbytes / rate)
@@ -69,16 +69,16 @@ def leaves(replay: Replay, warp: Warp, step: Step, now: float, rate: float, slow
     warp.open_copy = max(warp.open_copy, read)
     warp.run.last = max(warp.run.last, read + timing.ld_l2 / 2)
     if warp.run.first:
-        replay.journal.copied(warp, step, now, read)
+        replay.journal.add_copy(warp, step, now, read)
     return now + timing.tma_issue
 
 
 def send(replay: Replay, warp: Warp, step: Step, now: float) -> float:
-    """Shared memory of another CTA, with its barrier."""
+    """A copy to the shared memory of another CTA, with its mbarrier."""
     box, timing = step.what, replay.timing
     end = replay.units.remote[warp.rank].take(now, box.nbytes / timing.dsmem_bytes) + timing.dsmem_latency
     for rank, offset, barrier in box.targets:
-        replay.at(end, partial(landed, replay), warp.run, rank, offset, barrier, box)
+        replay.at(end, partial(land_box, replay), warp.run, rank, offset, barrier, box)
     return now + timing.tma_issue
 
 
@@ -89,7 +89,7 @@ def cancel(replay: Replay, warp: Warp, step: Step, now: float) -> float:
 
 
 def lane_copy(replay: Replay, warp: Warp, step: Step, now: float) -> float:
-    end = fetched(replay, warp, step.what, now)
+    end = time_global(replay, warp, step.what, now)
     warp.open_copy = max(warp.open_copy, end)
     return now
 
@@ -107,10 +107,10 @@ def copy_commit(replay: Replay, warp: Warp, step: Step, now: float) -> float:
 
 
 def copy_wait(replay: Replay, warp: Warp, step: Step, now: float) -> float:
-    kept = step.number
-    gone = warp.copies[: len(warp.copies) - kept] if kept else warp.copies
-    warp.copies = warp.copies[len(gone) :]
-    return max([now + 1, *gone])
+    pending = step.number
+    complete = warp.copies[: len(warp.copies) - pending] if pending else warp.copies
+    warp.copies = warp.copies[len(complete) :]
+    return max([now + 1, *complete])
 
 
 STEPS = {

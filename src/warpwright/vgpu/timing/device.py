@@ -1,4 +1,4 @@
-"""A whole launch on the chip: which clusters share it when, what they find in L2, and how long that takes."""
+"""A whole launch on the chip: the SMs and the wave of each cluster, its L2 hits, and the total time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from warpwright.vgpu.program.names import Names
 from warpwright.vgpu.timing.cache import Visit, look_up
 from warpwright.vgpu.timing.capture import Capture
 from warpwright.vgpu.timing.journal import Journal
-from warpwright.vgpu.timing.neighbours import crowded, handed_out, homes_of
+from warpwright.vgpu.timing.neighbours import contention, gpcs_of, l2_costs
 from warpwright.vgpu.timing.registers import pressure
 from warpwright.vgpu.timing.replay import Layout, Outcome, Work, replay
 from warpwright.vgpu.timing.result import Conflict, Profile, Usage
@@ -28,22 +28,22 @@ from warpwright.vgpu.timing.units import Memory
 if TYPE_CHECKING:
     from warpwright.vgpu.machine.launch import Launch
 
-__all__ = ["chosen_clusters", "profile_of"]
+__all__ = ["choose_clusters", "profile_of"]
 
-LONGEST = 120_000  # steps that one replay takes on before the rest is extrapolated
-WAVES = 2  # waves that are looked at, the first and one from the middle: the first finds L2 cold
+LONGEST = 120_000  # steps of one replay before the rest is extrapolated
+WAVES = 2  # waves that are sampled, the first and one from the middle: the first has a cold L2
 SEQUENCES = 2  # different loads of an SM that are replayed
 CLOCKS = 2  # replays until clock and time agree
 SAME_CLOCK = 0.02
 FAR = ("ld_l2", "ld_hbm", "tma_l2", "tma_hbm", "tma_fresh", "tma_late_l2", "tma_late_hbm")  # latencies of `Timing`
 
 Floats = NDArray[np.float64]
-Shares = tuple[Floats, Floats, Floats, Floats, Floats]  # the share that misses L2; what `Work` has, in its order
+Shares = tuple[Floats, Floats, Floats, Floats, Floats]  # the share that misses L2; then the fields of `Work`, in order
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where clusters go: ``together`` clusters share the SMs of one, on ``groups`` such sets of ``ranks`` SMs."""
+    """Residency: ``together`` clusters share a set of ``ranks`` SMs; the chip has ``groups`` such sets."""
 
     groups: int
     together: int
@@ -67,8 +67,8 @@ def places_of(launch: Launch, timing: Timing, columns: int = 0) -> Places:
     return Places(max(1, sum(sms // ranks for sms in timing.gpcs)), together, ranks)
 
 
-def chosen_clusters(launch: Launch, timing: Timing) -> Sequence[int] | None:
-    """The clusters that stand for a launch: those of the first wave and of a later one."""
+def choose_clusters(launch: Launch, timing: Timing) -> Sequence[int] | None:
+    """The clusters to run: those of the first wave and of a later one."""
     x, y, z = launch.clusters
     count = places_of(launch, timing).count
     if launch.takes_over:
@@ -78,12 +78,13 @@ def chosen_clusters(launch: Launch, timing: Timing) -> Sequence[int] | None:
 
 
 def later_wave(clusters: int, count: int) -> int:
-    """The wave that stands for all but the first: in the middle, for kernels may count up to their tile."""
+    """The wave that represents all waves but the first: the middle one, since kernels may loop up to their tile
+    number."""
     return max(1, -(-clusters // count) // 2)
 
 
-def taken_up(lengths: Sequence[int], places: int) -> list[int]:
-    """The place of each cluster: the next one starts where the first ends, as its length says."""
+def assign_places(lengths: Sequence[int], places: int) -> list[int]:
+    """The place of each cluster: a cluster starts at the place that is free first, by the lengths of the clusters."""
     free = [(0, place) for place in range(places)]
     found = []
     for length in lengths:
@@ -95,14 +96,14 @@ def taken_up(lengths: Sequence[int], places: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """Clusters that one set of SMs does one after another, as (kind, wave); on how many sets it is so."""
+    """Clusters, as (kind, wave), that one set of SMs runs one after another; ``sets``: sets of SMs with this load."""
 
     clusters: tuple[tuple[int, int], ...]
     sets: int
 
 
 class _Grid:
-    """The clusters of a launch: what kind each is, where and in which wave it runs, and what it finds in L2."""
+    """The clusters of a launch: the kind, place and wave of each, and its L2 lookups."""
 
     def __init__(self, capture: Capture) -> None:
         self.launch, self.capture = capture.launch, capture
@@ -116,13 +117,13 @@ class _Grid:
         self.shares = self._shares()
         waves = np.minimum(np.array(self.numbers) // self.places.count, WAVES - 1)
         self.what = [
-            (self.kind_of.get(number, self.kind_of[self._stand_in(number)]), wave)
+            (self.kind_of.get(number, self.kind_of[self._representative(number)]), wave)
             for number, wave in zip(self.numbers, waves.tolist(), strict=True)
         ]
         self.counts = Counter(self.what)
 
-    def _stand_in(self, number: int) -> int:
-        """The recorded cluster of a wave that is looked at that has the place of ``number`` in its own."""
+    def _representative(self, number: int) -> int:
+        """The recorded cluster of a sampled wave that has the place of ``number`` in its wave."""
         count = self.places.count
         if number < count:
             return number
@@ -130,20 +131,20 @@ class _Grid:
         return same if same in self.kind_of else number % count
 
     def _shares(self) -> dict[tuple[int, int], Shares]:
-        """For each kind and wave what `Work` has of each position, the mean of its clusters."""
+        """For each kind and wave the fields of `Work` for each position, averaged over the clusters."""
         count, timing = self.places.count, self.capture.timing
         starts = (0, self.later * count)
         waves = [[n for n in range(start, start + count) if n in self.kind_of] for start in starts]
         waves = [wave for wave in waves if wave]
         visits = [[self._visit(number) for number in wave] for wave in waves]
         found = look_up(visits, self.launch.spec.l2_bytes)
-        homes = homes_of(timing, self.places.ranks)
+        homes = gpcs_of(timing, self.places.ranks)
         resident = min(self.places.together, -(-len(self.numbers) // self.places.groups))
         rows: dict[tuple[int, int], list[Shares]] = defaultdict(list)
-        for wave, (numbers, results) in enumerate(zip(waves, found, strict=True)):
-            cost, slower = crowded(timing, resident, later=wave > 0)
-            own = handed_out(visits[wave], [homes[number % len(homes)] for number in numbers], cost, timing)
-            for number, (miss, common, cold, fresh), l2 in zip(numbers, results, own, strict=True):
+        for wave, (numbers, lookups) in enumerate(zip(waves, found, strict=True)):
+            cost, slower = contention(timing, resident, later=wave > 0)
+            own = l2_costs(visits[wave], [homes[number % len(homes)] for number in numbers], cost, timing)
+            for number, (miss, common, cold, fresh), l2 in zip(numbers, lookups, own, strict=True):
                 rows[self.kind_of[number], wave].append((miss, miss + slower * common, cold, fresh, l2))
         return {key: _mean(each) for key, each in rows.items()}
 
@@ -154,16 +155,17 @@ class _Grid:
         return Visit(keys, lines, program.nbytes, program.reads, program.copies, kind.order)
 
     def share(self, kind: int, wave: int) -> Shares:
-        """As `_shares`; a kind that was not seen in a wave finds what it found in another, or what stands for it."""
-        same = self.kind_of[self._stand_in(self.kinds[kind].members[0])]
+        """`_shares` of a kind in a wave; a kind that the wave lacks has the shares of another wave, or of its
+        representative."""
+        same = self.kind_of[self._representative(self.kinds[kind].members[0])]
         keys = [(k, w) for k in (kind, same) for w in (wave, 0, 1)]
         return next(self.shares[key] for key in keys if key in self.shares)
 
     def loads(self) -> list[_Load]:
-        """What the sets of SMs do, the longest first."""
+        """The loads of the sets of SMs, the longest first."""
         lengths = [self.kinds[kind].program.length for kind, _ in self.what]
         sets: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for what, place in zip(self.what, taken_up(lengths, self.places.count), strict=True):
+        for what, place in zip(self.what, assign_places(lengths, self.places.count), strict=True):
             sets[place % self.places.groups].append(what)
         counted = Counter(tuple(clusters) for clusters in sets.values())
         loads = [_Load(clusters, count) for clusters, count in counted.items()]
@@ -173,7 +175,7 @@ class _Grid:
         return sum(self.kinds[kind].program.length for kind, _ in load.clusters)
 
     def total(self, measure: NDArray[np.float64]) -> float:
-        """A sum over all clusters of what is known of each kind."""
+        """The sum over all clusters of a figure of each kind."""
         return float(sum(count * measure[kind] for (kind, _), count in self.counts.items()))
 
 
@@ -183,8 +185,8 @@ def _mean(rows: list[Shares]) -> Shares:
 
 
 @dataclass(frozen=True, slots=True)
-class _Timed:
-    """A load replayed: cycles until its last cluster is done, and what share of its clusters really ran."""
+class _Run:
+    """A replayed load: cycles until its last cluster ends, and clusters of the load over clusters replayed."""
 
     load: _Load
     cycles: float
@@ -197,15 +199,15 @@ def profile_of(capture: Capture, fast: bool, sustained: bool = False) -> Profile
     launch, timing = capture.launch, capture.timing
     grid, names = _Grid(capture), Names(launch.kernel.program)
     least = _flops(grid) / (timing.mma_flops * launch.spec.sms)
-    loads, pace = grid.loads(), _pace(grid, least, least, sustained=False)
+    loads, clocks = grid.loads(), _clocks(grid, least, least, sustained=False)
     for _ in range(CLOCKS):
         journal = Journal(names, _stride(launch), _sources(launch))
-        timed = _replayed(grid, loads, pace.loaded, journal)
-        cycles = timed[0].cycles + timing.entry + (timing.cluster_start if grid.places.ranks > 1 else 0.0)
-        before, pace = pace, _pace(grid, cycles, _multiplying(timed[0]), sustained)
-        if abs(pace.loaded / before.loaded - 1) < SAME_CLOCK:
+        runs = _replay_loads(grid, loads, clocks.loaded, journal)
+        cycles = runs[0].cycles + timing.entry + (timing.cluster_start if grid.places.ranks > 1 else 0.0)
+        before, clocks = clocks, _clocks(grid, cycles, _mma_cycles(runs[0]), sustained)
+        if abs(clocks.loaded / before.loaded - 1) < SAME_CLOCK:
             break
-    return _assembled(grid, timed, journal, cycles, pace, fast)
+    return _profile(grid, runs, journal, cycles, clocks, fast)
 
 
 def _stride(launch: Launch) -> int:
@@ -213,56 +215,57 @@ def _stride(launch: Launch) -> int:
 
 
 def _sources(launch: Launch) -> dict[int, str]:
-    """What results come from that warps wait for, by the numbers of instructions."""
+    """The stall reason of each instruction whose results warps wait for, by instruction number."""
     shared = ("shared", "ldmatrix")
     spaces = {inst.index: inst["space"] or inst.name for inst in launch.insts if is_memory(inst)}
     loads = {number: "shared memory" for number, space in spaces.items() if space.startswith(shared)}
     return loads | {inst.index: "waits mma" for inst in launch.insts if inst.name == "mma"}
 
 
-def _replayed(grid: _Grid, loads: list[_Load], clock: float, journal: Journal) -> list[_Timed]:
-    """The longest loads, replayed; the slowest first."""
+def _replay_loads(grid: _Grid, loads: list[_Load], clock: float, journal: Journal) -> list[_Run]:
+    """Replay the longest loads; the slowest comes first."""
     others = Journal(journal.names, journal.stride, journal.sources)
-    timed = [_perform(grid, load, clock, others if i else journal) for i, load in enumerate(loads[:SEQUENCES])]
-    return sorted(timed, key=lambda each: -each.cycles)
+    runs = [_replay_load(grid, load, clock, others if i else journal) for i, load in enumerate(loads[:SEQUENCES])]
+    return sorted(runs, key=lambda each: -each.cycles)
 
 
-def _perform(grid: _Grid, load: _Load, clock: float, journal: Journal) -> _Timed:
+def _replay_load(grid: _Grid, load: _Load, clock: float, journal: Journal) -> _Run:
     launch, places = grid.launch, grid.places
-    timing = _at(grid.capture.timing, clock / launch.spec.clock_mhz)
+    timing = _scale_latencies(grid.capture.timing, clock / launch.spec.clock_mhz)
     active = places.ranks * min(places.groups, len(grid.numbers))
     share = places.ranks / active
-    hbm = _reached(grid) / (clock * 1e6)
+    hbm = _hbm_rate(grid) / (clock * 1e6)
     own_clock = launch.spec.clock_mhz / clock * share
     gpcs = places.ranks * timing.pair_bytes / 2 * launch.spec.sms / active
     memory = Memory(timing.l2_bytes * own_clock, timing.l2_write_bytes * own_clock, hbm * share, gpcs, timing.sm_bytes)
     per_cta = -(-launch.threads // 32)
     layout = Layout(places.ranks, per_cta, _stride(launch), places.together, active * timing.cta_rate)
-    works = [Work(grid.kinds[kind].program, *grid.share(kind, wave)[1:]) for kind, wave in _affordable(grid, load)]
+    works = [Work(grid.kinds[kind].program, *grid.share(kind, wave)[1:]) for kind, wave in _sample_clusters(grid, load)]
     outcome = replay(works, timing, memory, layout, journal)
     left = len(load.clusters) - len(works)
     ends = sorted(outcome.ends)
-    rounds = len(ends) // 2 // places.together * places.together  # those of one SM end together
+    rounds = len(ends) // 2 // places.together * places.together  # clusters of one SM end together
     rate = (ends[-1] - ends[-1 - rounds]) / rounds if left else 0.0
-    return _Timed(load, ends[-1] + left * rate, outcome, len(load.clusters) / len(works))
+    return _Run(load, ends[-1] + left * rate, outcome, len(load.clusters) / len(works))
 
 
-def _at(timing: Timing, share: float) -> Timing:
-    """The costs when SMs run at a ``share`` of their highest clock: L2 and device memory keep their time."""
+def _scale_latencies(timing: Timing, share: float) -> Timing:
+    """The costs when SMs run at a ``share`` of their highest clock: latencies of L2 and device memory stay constant in
+    time."""
     return replace(timing, **{name: share * getattr(timing, name) for name in FAR})
 
 
-def _reached(grid: _Grid) -> float:
-    """Bytes of this launch a second from and to device memory, beside what L2 had to write back first."""
-    timing, moved = grid.capture.timing, _moved(grid)
+def _hbm_rate(grid: _Grid) -> float:
+    """Bytes a second between this launch and device memory, less the share that L2 takes for earlier write-backs."""
+    timing, moved = grid.capture.timing, _traffic(grid)
     own, writes = moved.missed + moved.written, moved.written + moved.evicted
     mixed = 2 * min(moved.missed, writes) / max(1.0, own + moved.evicted)
     share = timing.hbm_share + mixed * (timing.hbm_mixed_share - timing.hbm_share)
     return grid.launch.spec.hbm_gbps * 1e9 * share * max(1.0, own) / max(1.0, own + moved.evicted)
 
 
-def _affordable(grid: _Grid, load: _Load) -> tuple[tuple[int, int], ...]:
-    """As many of a load's clusters as shall be replayed: all, or a few rounds of those that run together."""
+def _sample_clusters(grid: _Grid, load: _Load) -> tuple[tuple[int, int], ...]:
+    """The clusters of a load to replay: all, or a few rounds of resident clusters."""
     least, steps = 4 * grid.places.together, 0
     for count, (kind, _) in enumerate(load.clusters):
         steps += grid.kinds[kind].program.length
@@ -272,8 +275,8 @@ def _affordable(grid: _Grid, load: _Load) -> tuple[tuple[int, int], ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pace:
-    """Clocks in MHz: ``loaded`` for the ``cycles`` from the first product of a launch to the last, ``free`` else."""
+class _Clocks:
+    """Clocks in MHz: ``loaded`` for the ``cycles`` from the first MMA of a launch to the last, ``free`` otherwise."""
 
     free: float
     loaded: float
@@ -283,29 +286,31 @@ class _Pace:
         return (cycles - self.cycles) / self.free + self.cycles / self.loaded
 
 
-def _pace(grid: _Grid, cycles: float, multiplying: float, sustained: bool) -> _Pace:
-    """Between the first product and the last the clock falls with the power, at once; else it is the highest one.
+def _clocks(grid: _Grid, cycles: float, mma_cycles: float, sustained: bool) -> _Clocks:
+    """The clocks of a launch. Between the first MMA and the last the clock falls with the power at once; otherwise it
+    is the highest clock.
 
-    ``sustained``: with the power limit of the board, which holds for all of a launch.
+    ``sustained``: under the board's power limit, which applies to the whole launch.
     """
     timing, joules = grid.capture.timing, _joules(grid)
     free = float(grid.launch.spec.clock_mhz)
     if sustained:
-        free = min(free, _limit(grid, joules, cycles))
-    if not multiplying:
-        return _Pace(free, free, 0.0)
-    loaded = timing.droop_top / (1 + timing.droop * joules * 1e6 / multiplying)
-    return _Pace(free, min(timing.tensor_mhz, loaded, free), multiplying)
+        free = min(free, _limited_clock(grid, joules, cycles))
+    if not mma_cycles:
+        return _Clocks(free, free, 0.0)
+    loaded = timing.droop_top / (1 + timing.droop * joules * 1e6 / mma_cycles)
+    return _Clocks(free, min(timing.tensor_mhz, loaded, free), mma_cycles)
 
 
-def _multiplying(timed: _Timed) -> float:
-    """Cycles from the first product to the last."""
-    outcome = timed.outcome
-    return max(0.0, timed.cycles - outcome.first_product - (max(outcome.ends) - outcome.last_product))
+def _mma_cycles(run: _Run) -> float:
+    """Cycles from the first MMA to the last."""
+    outcome = run.outcome
+    return max(0.0, run.cycles - outcome.first_mma - (max(outcome.ends) - outcome.last_mma))
 
 
-def _limit(grid: _Grid, joules: float, cycles: float) -> float:
-    """The clock at which the board takes the power that it may, MHz: the voltage falls with it, and so does energy."""
+def _limited_clock(grid: _Grid, joules: float, cycles: float) -> float:
+    """The clock in MHz at which the board reaches its power limit: the voltage falls with the clock, and so does
+    energy."""
     timing = grid.capture.timing
     top = timing.tensor_mhz if _flops(grid) else float(grid.launch.spec.clock_mhz)
     if not joules:
@@ -315,41 +320,41 @@ def _limit(grid: _Grid, joules: float, cycles: float) -> float:
 
 
 def _joules(grid: _Grid) -> float:
-    """What a launch takes beside idle power, at the voltage of the highest clock.
+    """The energy of a launch above idle power, in joules, at the voltage of the highest clock.
 
-    A byte that L2 sends to several CTAs counts once, and one that SMs of a GPC ask for together takes less power as it
-    takes less of L2, but half as much less (clock.same_ab of bench/micro.py).
+    A byte that L2 multicasts to several CTAs counts once. A byte that SMs of a GPC request together saves half the
+    share of power that it saves of L2 bandwidth (clock.same_ab of bench/micro.py).
     """
-    timing, moved = grid.capture.timing, _moved(grid)
-    near, far = (moved.l2 + moved.handed) / 2, moved.missed + moved.written + moved.evicted
+    timing, moved = grid.capture.timing, _traffic(grid)
+    near, far = (moved.l2 + moved.l2_cost) / 2, moved.missed + moved.written + moved.evicted
     return 1e-12 * (_flops(grid) * timing.flop_pj + near * timing.l2_pj + far * timing.hbm_pj)
 
 
 @dataclass(frozen=True, slots=True)
-class _Moved:
-    """Bytes of a launch: through L2, what these cost it, read, read from device memory, written; ``evicted``: written
-    back for others, less what L2 still holds of its own in the end."""
+class _Traffic:
+    """Bytes of a launch: through L2, their bandwidth cost in L2, read, read from device memory, written; ``evicted``:
+    written back for other data, less the launch's own dirty lines that stay in L2."""
 
     l2: float
-    handed: float
+    l2_cost: float
     read: float
     missed: float
     written: float
     evicted: float
 
 
-def _moved(grid: _Grid) -> _Moved:
-    handed = read = missed = written = 0.0
+def _traffic(grid: _Grid) -> _Traffic:
+    l2_cost = read = missed = written = 0.0
     for (kind, wave), count in grid.counts.items():
         program, (miss, *_, l2) = grid.kinds[kind].program, grid.share(kind, wave)
         reads = np.where(program.reads, program.nbytes, 0)
-        handed += count * float((program.nbytes * l2).sum())
+        l2_cost += count * float((program.nbytes * l2).sum())
         read += count * float(reads.sum())
         missed += count * float((reads * miss).sum())
         written += count * float((program.nbytes - reads).sum())
     size, dirty = grid.launch.spec.l2_bytes, grid.capture.timing.l2_dirty
     evicted = dirty * min(size, missed + written) - min(dirty * size, written)
-    return _Moved(read + written, handed, read, missed, written, evicted)
+    return _Traffic(read + written, l2_cost, read, missed, written, evicted)
 
 
 def _flops(grid: _Grid) -> float:
@@ -360,43 +365,43 @@ def _flops_of(program: Program) -> float:
     total = 0
     for steps in program.warps:
         for step in steps:
-            if step.kind == "product":
+            if step.kind == "mma":
                 total += step.what.flops
-            elif step.kind == "group_product":
+            elif step.kind == "wgmma":
                 total += step.what.flops / 4
-            elif step.kind == "warp_product":
+            elif step.kind == "warp_mma":
                 total += step.what.flops
     return total
 
 
-def _busy(grid: _Grid, timed: list[_Timed], unit: str) -> float:
-    """Cycles that all units of a kind serve during the launch, those of loads that were not replayed in proportion."""
+def _busy_cycles(grid: _Grid, runs: list[_Run], unit: str) -> float:
+    """Busy cycles of all units of a kind during the launch; loads that were not replayed count in proportion."""
     done = steps = 0.0
-    for each in timed:
+    for each in runs:
         units = getattr(each.outcome.units, unit)
         flat = units if isinstance(units, list) else [units]
         flat = [unit for row in flat for unit in (row if isinstance(row, list) else [row])]
-        done += sum(held.busy for held in flat) * each.scale * each.load.sets
+        done += sum(unit.busy for unit in flat) * each.scale * each.load.sets
         steps += grid.steps(each.load) * each.load.sets
     whole = grid.total(np.array([kind.program.length for kind in grid.kinds]))
     return done * whole / steps if steps else 0.0
 
 
-def _assembled(grid: _Grid, timed: list[_Timed], journal: Journal, cycles: float, pace: _Pace, fast: bool) -> Profile:
+def _profile(grid: _Grid, runs: list[_Run], journal: Journal, cycles: float, clocks: _Clocks, fast: bool) -> Profile:
     launch, timing, places = grid.launch, grid.capture.timing, grid.places
-    moved, flops = _moved(grid), _flops(grid)
-    multiplied = sum(each.outcome.flops for each in timed)
-    wasted = flops * sum(each.outcome.wasted for each in timed) / multiplied if multiplied else 0.0
-    inside = pace.microseconds(cycles)
+    moved, flops = _traffic(grid), _flops(grid)
+    mma_flops = sum(each.outcome.flops for each in runs)
+    wasted = flops * sum(each.outcome.wasted for each in runs) / mma_flops if mma_flops else 0.0
+    inside = clocks.microseconds(cycles)
     time_us = timing.launch_us + inside
     hbm = launch.spec.hbm_gbps * 1e3 * time_us
     sms = launch.spec.sms * cycles
     usage = Usage(
-        tensor=_busy(grid, timed, "tensor") / sms,
-        l2=_busy(grid, timed, "l2") / (min(places.groups, len(grid.numbers)) * cycles),
+        tensor=_busy_cycles(grid, runs, "tensor") / sms,
+        l2=_busy_cycles(grid, runs, "l2") / (min(places.groups, len(grid.numbers)) * cycles),
         hbm=(moved.missed + moved.written) / hbm,
-        shared=_busy(grid, timed, "shared") / sms,
-        issue=_busy(grid, timed, "schedulers") / (sms * timing.schedulers),
+        shared=_busy_cycles(grid, runs, "shared") / sms,
+        issue=_busy_cycles(grid, runs, "schedulers") / (sms * timing.schedulers),
     )
     return Profile(
         kernel=launch.name,
@@ -417,26 +422,26 @@ def _assembled(grid: _Grid, timed: list[_Timed], journal: Journal, cycles: float
         usage=usage,
         ctas_per_sm=places.together,
         waves=len(grid.numbers) / places.count,
-        tail=_tail(grid, timed),
+        tail=_tail(grid, runs),
         roles=journal.roles(),
-        spans=tuple(sorted([*journal.spans, *journal.slots(_waits(timed, grid))], key=lambda span: span.start)),
+        spans=tuple(sorted([*journal.spans, *journal.slots(_wait_insts(runs, grid))], key=lambda span: span.start)),
         conflicts=_conflicts(grid, journal.names),
         fast=fast,
     )
 
 
-def _tail(grid: _Grid, timed: list[_Timed]) -> float:
-    """The share of the SMs' time that passes while they have no work left."""
-    per_step = timed[0].cycles / max(1, grid.steps(timed[0].load))
-    replayed = {each.load: each.cycles for each in timed}
+def _tail(grid: _Grid, runs: list[_Run]) -> float:
+    """The share of the SMs' time in which they are out of work."""
+    per_step = runs[0].cycles / max(1, grid.steps(runs[0].load))
+    replayed = {each.load: each.cycles for each in runs}
     loads = grid.loads()
     done = sum(load.sets * replayed.get(load, grid.steps(load) * per_step) for load in loads)
-    return 1 - done / (grid.places.groups * timed[0].cycles)
+    return 1 - done / (grid.places.groups * runs[0].cycles)
 
 
-def _waits(timed: list[_Timed], grid: _Grid) -> dict[int, int]:
-    """For the place of each mbarrier an instruction that waits for it."""
-    program = grid.kinds[timed[0].load.clusters[0][0]].program
+def _wait_insts(runs: list[_Run], grid: _Grid) -> dict[int, int]:
+    """For the address of each mbarrier an instruction that waits for it."""
+    program = grid.kinds[runs[0].load.clusters[0][0]].program
     return {step.what: step.inst for steps in program.warps for step in steps if step.kind == "wait"}
 
 
@@ -447,8 +452,8 @@ def _conflicts(grid: _Grid, names: Names) -> tuple[Conflict, ...]:
     for steps in program.warps:
         for step in steps:
             if step.kind == "shared_access":
-                held = counts[names.places[step.inst]]
-                held[0] += step.number
-                held[1] += step.nbytes
+                count = counts[names.places[step.inst]]
+                count[0] += step.number
+                count[1] += step.nbytes
     rows = [Conflict(where, most, least) for where, (most, least) in counts.items() if most > least]
     return tuple(sorted(rows, key=lambda row: row.least - row.wavefronts))

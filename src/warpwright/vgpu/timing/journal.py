@@ -1,4 +1,4 @@
-"""What a replay notes of the first cluster that it runs: where time goes, and the timeline."""
+"""The journal of a replay's first cluster: stalls by role, and the timeline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from warpwright.vgpu.program.names import Names
 from warpwright.vgpu.timing.result import Role, Span, Stall
-from warpwright.vgpu.timing.slots import Copied, Multiplied, Slots
+from warpwright.vgpu.timing.slots import CopySpan, MmaSpan, Slots
 
 if TYPE_CHECKING:
     from warpwright.vgpu.timing.steps import Step
@@ -24,9 +24,9 @@ _REASONS = {
     "tmem_store": "tensor memory",
     "tmem_wait": "tensor memory",
     "group_wait": "waits wgmma",
-    "warp_product": "waits mma",
-    "group_product": "issues",
-    "product": "issues",
+    "warp_mma": "waits mma",
+    "wgmma": "issues",
+    "mma": "issues",
     "copy_wait": "waits copies",
     "shared_access": "shared memory",
     "remote_access": "distributed shared memory",
@@ -47,8 +47,8 @@ class _Lane:
 
 
 class Journal:
-    """``stride``: bytes from one CTA's shared memory to the next; ``sources``: of instructions whose results are waited
-    for, what these come from, where it is not global memory."""
+    """``stride``: bytes from one CTA's shared memory to the next; ``sources``: the stall reason of instructions whose
+    results warps wait for, where it is not global memory."""
 
     def __init__(self, names: Names, stride: int, sources: Mapping[int, str]) -> None:
         self.names, self.stride, self.sources = names, stride, sources
@@ -58,22 +58,23 @@ class Journal:
         self.shown: dict[tuple[str, int], int] = {}
         self.last: dict[tuple[str, int], int] = {}
         self.doing: dict[int, str] = {}
-        self.copies: list[Copied] = []
-        self.products: list[Multiplied] = []
+        self.copies: list[CopySpan] = []
+        self.mmas: list[MmaSpan] = []
         self.phases: list[tuple[int, float]] = []
         self.end = 0.0
 
-    def busy(self, warp: Any, step: Step, start: float, end: float, queued: float) -> None:
-        """A warp executed what lies before a step; for ``queued`` of the cycles others had its scheduler."""
+    def add_busy(self, warp: Any, step: Step, start: float, end: float, queued: float) -> None:
+        """Add the time in which a warp issued up to a step; for ``queued`` of the cycles other warps had its
+        scheduler."""
         role = self.role(warp, step)
         lane = self.lanes[role, warp.number]
         lane.total += end - start
         lane.busy += end - start - queued
         if queued:
             self.stalls[role, "issue slots"][step.inst] += queued
-        self.show(role, warp, "issues", start, end, step.inst)
+        self.add_span(role, warp, "issues", start, end, step.inst)
 
-    def stalled(self, warp: Any, step: Step, start: float, end: float) -> None:
+    def add_stall(self, warp: Any, step: Step, start: float, end: float) -> None:
         role = self.role(warp, step)
         reason = self.reason(step)
         lane = self.lanes[role, warp.number]
@@ -82,10 +83,11 @@ class Journal:
             lane.busy += end - start
         else:
             self.stalls[role, reason][step.inst] += end - start
-        self.show(role, warp, reason, start, end, step.inst)
+        self.add_span(role, warp, reason, start, end, step.inst)
 
     def role(self, warp: Any, step: Step) -> str:
-        """What a warp is doing: a step that needs what was loaded has the number of the load, maybe of another role."""
+        """The role of a warp at a step. A "need" step has the number of a load, maybe of another role, and keeps the
+        last role."""
         if step.kind != "need":
             self.doing[warp.number] = self.names.roles[step.inst]
         return self.doing.get(warp.number, self.names.roles[step.inst])
@@ -97,8 +99,8 @@ class Journal:
             return self.sources.get(step.number, "global memory")
         return _REASONS.get(step.kind, "issues")
 
-    def show(self, track: str, warp: Any, name: str, start: float, end: float, inst: int) -> None:
-        """A span of a role, of the first warp of each CTA that is seen in it; neighbours of one name are joined."""
+    def add_span(self, track: str, warp: Any, name: str, start: float, end: float, inst: int) -> None:
+        """Add a span of a role, for the first warp of each CTA in that role; adjacent spans of one name are merged."""
         if self.shown.setdefault((track, warp.rank), warp.number) != warp.number or end <= start:
             return
         last = self.last.get((track, warp.rank), -1)
@@ -108,20 +110,20 @@ class Journal:
             self.last[track, warp.rank] = len(self.spans)
             self.spans.append(Span(track, warp.rank, name, float(start), float(end), self.names.places[inst]))
 
-    def copied(self, warp: Any, step: Step, start: float, end: float) -> None:
+    def add_copy(self, warp: Any, step: Step, start: float, end: float) -> None:
         if len(self.copies) < MOST_SPANS:
-            self.copies.append(Copied(step.what, warp.rank, float(start), float(end), self.names.places[step.inst]))
+            self.copies.append(CopySpan(step.what, warp.rank, float(start), float(end), self.names.places[step.inst]))
 
-    def multiplied(self, warp: Any, step: Step, start: float, end: float) -> None:
-        if len(self.products) < MOST_SPANS:
-            self.products.append(Multiplied(step.what, float(start), float(end), self.names.places[step.inst]))
+    def add_mma(self, warp: Any, step: Step, start: float, end: float) -> None:
+        if len(self.mmas) < MOST_SPANS:
+            self.mmas.append(MmaSpan(step.what, float(start), float(end), self.names.places[step.inst]))
 
-    def phase(self, place: int, end: float) -> None:
-        """The end of a phase of the mbarrier at a place."""
+    def add_phase(self, place: int, end: float) -> None:
+        """Add the end of a phase of the mbarrier at ``place``."""
         if len(self.phases) < MOST_SPANS:
             self.phases.append((place, float(end)))
 
-    def ended(self, now: float) -> None:
+    def set_end(self, now: float) -> None:
         self.end = now
 
     def roles(self) -> tuple[Role, ...]:
@@ -144,7 +146,8 @@ class Journal:
         return tuple(sorted(found, key=lambda stall: -stall.cycles))
 
     def slots(self, waits: dict[int, int]) -> list[Span]:
-        """Engines and slots of rings. ``waits``: for the place of a barrier, an instruction that waits for it."""
+        """Spans of engines and ring slots. ``waits``: for the address of a barrier, an instruction that waits for
+        it."""
         names = self.names
         barriers = {place: (names.barriers.get(inst, ""), names.places[inst]) for place, inst in waits.items()}
-        return list(Slots(barriers, self.stride, self.copies, self.products, self.phases).spans())
+        return list(Slots(barriers, self.stride, self.copies, self.mmas, self.phases).spans())

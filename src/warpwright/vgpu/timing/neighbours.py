@@ -1,7 +1,7 @@
-"""SMs of a GPC: which clusters run in which one, and what L2 has to hand out for all of them together.
+"""SMs of a GPC: the clusters in each GPC, and the L2 bandwidth that their common requests cost.
 
-Requests for the same bytes from SMs of one GPC are joined while they are on their way (tiles.one.* and tiles.two.* of
-bench/micro.py); the boxes of a multicast are not.
+L2 merges concurrent requests for the same bytes from SMs of one GPC (tiles.one.* and tiles.two.* of bench/micro.py); it
+does not merge the boxes of a multicast.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.targets import Timing
-from warpwright.vgpu.timing.cache import CONCURRENT, Visit, order_of, streamed
+from warpwright.vgpu.timing.cache import CONCURRENT, Visit, order_of, stream
 
-__all__ = ["crowded", "handed_out", "homes_of"]
+__all__ = ["contention", "gpcs_of", "l2_costs"]
 
 Floats = NDArray[np.float64]
 
 
-def homes_of(timing: Timing, ranks: int) -> list[int]:
+def gpcs_of(timing: Timing, ranks: int) -> list[int]:
     """The GPC of each set of SMs, in the order in which clusters are placed on them.
 
-    Single CTAs fill one GPC after the other, clusters take GPCs in turn (launch.places.* of bench/micro.py).
+    Single CTAs fill one GPC after the other, clusters alternate between GPCs (launch.places.* of bench/micro.py).
     """
     sizes = [sms // ranks for sms in timing.gpcs]
     if ranks == 1:
@@ -31,10 +31,10 @@ def homes_of(timing: Timing, ranks: int) -> list[int]:
     return [gpc for turn in turns for gpc, size in enumerate(sizes) if turn < size]
 
 
-def crowded(timing: Timing, resident: int, *, later: bool) -> tuple[float, float]:
-    """What bytes cost L2 that others ask for too, as a share of the first, and what share longer device memory takes.
+def contention(timing: Timing, resident: int, *, later: bool) -> tuple[float, float]:
+    """The L2 cost of a merged request as a share of the first one's, and the extra share of time of device memory.
 
-    ``resident`` CTAs are on an SM; ``later``: they start when those of the first wave end.
+    ``resident``: CTAs on an SM; ``later``: clusters that start when those of the first wave end.
     """
     costs, common = timing.merged_cost, timing.hbm_common_share
     if later:
@@ -42,15 +42,15 @@ def crowded(timing: Timing, resident: int, *, later: bool) -> tuple[float, float
     return costs[min(resident, len(costs)) - 1], timing.hbm_share / common - 1
 
 
-def handed_out(wave: Sequence[Visit], homes: Sequence[int], cost: float, timing: Timing) -> list[Floats]:
-    """For the positions of each cluster of a wave the bytes that L2 hands out for it, as a share of its own.
+def l2_costs(wave: Sequence[Visit], homes: Sequence[int], cost: float, timing: Timing) -> list[Floats]:
+    """For the positions of each cluster of a wave its L2 cost, as a share of its bytes.
 
-    ``homes``: the GPC of each cluster. Of those who ask together in a GPC the first costs L2 a whole, the others
-    ``cost``, and all have equal shares.
+    ``homes``: the GPC of each cluster. Of concurrent requests in a GPC the first costs its bytes, each other one
+    ``cost`` of them; all get equal shares.
     """
     order = order_of(wave)
     where = np.repeat(np.array(homes), [len(visit.keys) for visit in wave])
-    together = _together(streamed("keys", wave)[order], where[order], CONCURRENT * len(wave))
+    together = _concurrent(stream("keys", wave)[order], where[order], CONCURRENT * len(wave))
     flat = np.empty(len(order))
     flat[order] = (1 + cost * (together - 1)) / together
     found, start = [], 0
@@ -62,8 +62,8 @@ def handed_out(wave: Sequence[Visit], homes: Sequence[int], cost: float, timing:
     return found
 
 
-def _together(keys: NDArray[np.int64], homes: NDArray[np.int64], window: int) -> NDArray[np.int64]:
-    """For each access of a stream how many of its GPC touch the same within ``window`` accesses of one another."""
+def _concurrent(keys: NDArray[np.int64], homes: NDArray[np.int64], window: int) -> NDArray[np.int64]:
+    """For each access of a stream the accesses of its GPC to the same data that follow within ``window`` accesses."""
     order = np.lexsort((np.arange(len(keys)), homes, keys))
     apart = np.diff(order) >= window
     other = (np.diff(keys[order]) != 0) | (np.diff(homes[order]) != 0)

@@ -1,4 +1,4 @@
-"""How many registers a thread needs: those alive at once, as many CTAs an SM as they allow."""
+"""Registers of a thread: the peak of live registers, which limits the CTAs of an SM."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from warpwright.vgpu.program.program import Block, Inst, Program, mentions, succ
 
 __all__ = ["pressure"]
 
-GRAIN, LEAST, MOST = 8, 24, 256  # registers are given out in eights
+GRAIN, LEAST, MOST = 8, 24, 256  # registers are allocated in units of eight
 
 
 def pressure(program: Program) -> int:
-    """Registers of a thread: what setmaxnreg starts from, else what is alive at the fullest point.
+    """Registers of a thread: the start value if the kernel uses setmaxnreg, else the peak of live registers.
 
-    ptxas 13.0 comes to within 2 of it for one warpgroup's 128 × 128 sums, and up to a fifth below where it computes
-    addresses anew.
+    Within 2 of ptxas 13.0 for one warpgroup's 128 × 128 accumulator, and up to a fifth below ptxas where it recomputes
+    addresses.
     """
     if program.thread_registers and any(inst.name == "setmaxnreg" for inst in program.insts):
         return program.thread_registers
@@ -21,17 +21,17 @@ def pressure(program: Program) -> int:
     weights = {1 << numbers[name]: _words(reg.bits) for name, reg in program.registers.items() if not reg.special}
     blocks = program.blocks
     after = _live_after(blocks, numbers)
-    most = max((_fullest(block, after[block.index], numbers, weights) for block in blocks), default=0)
+    most = max((_peak(block, after[block.index], numbers, weights) for block in blocks), default=0)
     return min(max(LEAST, -(-most // GRAIN) * GRAIN), MOST)
 
 
 def _words(bits: int) -> int:
-    """32-bit registers of a value; predicates have their own."""
+    """32-bit registers of a value; predicates have their own registers."""
     return 0 if bits == 1 else -(-bits // 32)
 
 
 def _masks(inst: Inst, numbers: dict[str, int]) -> tuple[int, int]:
-    """Registers that an instruction reads, and those that it defines, as bits. Under a guard the old value stays."""
+    """Bit masks of the registers that an instruction reads and defines. A guarded instruction keeps the old value."""
     used, made = mentions(inst)
     reads = sum(1 << number for number in {numbers[name] for name in used if name in numbers})
     writes = sum(1 << number for number in {numbers[name] for name in made if name in numbers})
@@ -39,7 +39,7 @@ def _masks(inst: Inst, numbers: dict[str, int]) -> tuple[int, int]:
 
 
 def _live_after(blocks: list[Block], numbers: dict[str, int]) -> list[int]:
-    """What is alive at the end of each block."""
+    """The registers live at the end of each block."""
     reads, kills = [0] * len(blocks), [0] * len(blocks)
     for block in blocks:
         for inst in reversed(block.insts):
@@ -61,8 +61,8 @@ def _live_after(blocks: list[Block], numbers: dict[str, int]) -> list[int]:
     return after
 
 
-def _fullest(block: Block, live: int, numbers: dict[str, int], weights: dict[int, int]) -> int:
-    """Most registers alive at once within a block."""
+def _peak(block: Block, live: int, numbers: dict[str, int], weights: dict[int, int]) -> int:
+    """Peak of live registers within a block."""
     most = _weight(live, weights)
     for inst in reversed(block.insts):
         used, made = _masks(inst, numbers)

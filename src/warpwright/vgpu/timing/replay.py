@@ -17,5 +17,5 @@ STEPS = {**copies.STEPS, **tensor.STEPS, **accesses.STEPS}
 
 
 def replay(works: Sequence[Work], timing: Timing, memory: Memory, layout: Layout, journal: Journal) -> Outcome:
-    """Run clusters in the given order, ``layout.together`` at a time, on SMs that nobody else uses."""
-    return Replay(works, timing, memory, layout, journal, STEPS).perform()
+    """Run clusters in the given order, ``layout.together`` at a time, on SMs of their own."""
+    return Replay(works, timing, memory, layout, journal, STEPS).run()

@@ -1,4 +1,4 @@
-"""The predicted time of a launch, and where it goes: plain data."""
+"""The predicted time of a launch and its breakdown: plain data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Dim3 = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of one lane of the timeline, in cycles from the start of one representative cluster.
+    """A span on one track of the timeline, in cycles from the start of one representative cluster.
 
     ``track``: a role ("load"), an engine ("TMA", "tensor core") or a ring slot ("ab[3]"); ``cta``: rank in the cluster;
     ``where``: ``file:line``.
@@ -28,7 +28,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Why warps of a role did not go on: cycles, and as a share of the role's time.
+    """A reason for which warps of a role stalled: cycles, and share of the role's time.
 
     ``reason``: "waits ab.full", "issues", "shared memory", "tensor memory", "global memory", "barrier", ….
     """
@@ -42,7 +42,7 @@ class Stall:
 @dataclass(frozen=True, slots=True)
 class Role:
     """Warps that run one part of a kernel. ``cycles``: their time a warp; ``busy``: the share in which they issue.
-    ``stalls`` begin with the longest."""
+    ``stalls``: longest first."""
 
     name: str
     warps: int
@@ -53,9 +53,8 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Utilisation over the whole launch, 0 to 1 of the peak of all SMs: tensor cores, L2 (the time that bytes take,
-    less where SMs get the same together, more where they are written), bandwidth of device and of shared memory, issue
-    slots."""
+    """Utilisation over the whole launch, 0 to 1 of the peak of all SMs: tensor cores, L2 bandwidth (merged requests
+    cost less, writes more), bandwidth of device and of shared memory, issue slots."""
 
     tensor: float
     l2: float
@@ -66,8 +65,8 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A shared-memory instruction with bank conflicts: wavefronts it takes over the run of one cluster, and the least
-    that its bytes need."""
+    """A shared-memory instruction with bank conflicts: its wavefronts over the run of one cluster, and the minimum for
+    its bytes."""
 
     where: str
     wavefronts: int
@@ -76,12 +75,12 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A launch as the timing model sees it.
+    """The prediction for a launch.
 
     ``time_us`` includes ``launch_us``; ``cycles`` are those of the SMs at ``clock_mhz``, without the launch. ``flops``
-    counts all products of the tensor cores (2 a multiply-add), ``wasted_flops`` those of operand pairs that were
-    multiplied before; ``tflops`` is useful work over ``time_us``. ``waves``: CTAs over those resident together;
-    ``tail``: share of the SMs' time that passes while some have no work left. ``fast``: one representative wave ran.
+    counts all MMAs (2 a multiply-add), ``wasted_flops`` those of operand pairs that the cluster multiplied before;
+    ``tflops`` is useful work over ``time_us``. ``waves``: CTAs over resident CTAs; ``tail``: share of the SMs' time in
+    which some are out of work. ``fast``: only one representative wave ran.
     """
 
     kernel: str
@@ -109,5 +108,5 @@ class Profile:
     fast: bool
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain data, ready for JSON."""
+        """The profile as a dict, ready for JSON."""
         return asdict(self)

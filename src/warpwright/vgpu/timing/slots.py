@@ -1,10 +1,10 @@
-"""Slots of rings on a timeline: which copies fill a slot, which products read it, and what state it is in when.
+"""Ring slots on a timeline: the copies that fill a slot, the MMAs that read it, and its states over time.
 
-A ring is seen in its barriers: ``ab.full`` and ``ab.empty`` in a row for each CTA. A copy belongs to the slot whose
-full barrier it signals, wherever that lies, and a product to the slot from whose bytes it reads; so the slots of a
-CTA whose peer holds the barriers are known too. A slot fills from the first copy (without copies: from the product
-that begins it, or from its last release) to the end of the full phase; it is full until a product reads it, and in
-use until it is released.
+A ring shows in its barriers: an array of ``ab.full`` and ``ab.empty`` for each CTA. A copy belongs to the slot whose
+full barrier it signals, in whichever CTA that barrier is; an MMA belongs to the slot whose bytes it reads. So the slots
+of a CTA whose peer has the barriers are known too. A slot fills from the first copy (without copies: from its first
+MMA, or from its last release) to the end of the full phase; it is full until an MMA reads it, and in use until its
+release.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from warpwright.vgpu.timing.result import Span
-from warpwright.vgpu.timing.steps import Box, Product
+from warpwright.vgpu.timing.steps import Box, Mma
 
-__all__ = ["Copied", "Multiplied", "Slots"]
+__all__ = ["CopySpan", "MmaSpan", "Slots"]
 
 NEVER = float("inf")
 
 
-class Copied(NamedTuple):
-    """A box that CTA ``rank`` moved."""
+class CopySpan(NamedTuple):
+    """A box that CTA ``rank`` copied."""
 
     box: Box
     rank: int
@@ -33,8 +33,8 @@ class Copied(NamedTuple):
     where: str
 
 
-class Multiplied(NamedTuple):
-    product: Product
+class MmaSpan(NamedTuple):
+    mma: Mma
     start: float
     end: float
     where: str
@@ -52,28 +52,28 @@ class _Slot(NamedTuple):
 
 @dataclass(slots=True)
 class _Life:
-    """What is known of one slot: ends of its full and empty phases, its copies and the products that read it."""
+    """One slot: ends of its full and empty phases, its copies, and the MMAs that read it."""
 
     full: list[float] = field(default_factory=list)
     empty: list[float] = field(default_factory=list)
-    copies: list[Copied] = field(default_factory=list)
-    products: list[Multiplied] = field(default_factory=list)
+    copies: list[CopySpan] = field(default_factory=list)
+    mmas: list[MmaSpan] = field(default_factory=list)
     where: str = ""
 
 
 class Slots:
-    """``barriers``: for the place of each barrier that is waited for, its name and the line of the wait; ``stride``:
-    bytes from one CTA's shared memory to the next; ``phases``: (place, end), ascending."""
+    """``barriers``: for the address of each barrier with a wait, its name and the line of the wait; ``stride``: bytes
+    from one CTA's shared memory to the next; ``phases``: (address, end), ascending."""
 
     def __init__(
         self,
         barriers: Mapping[int, tuple[str, str]],
         stride: int,
-        copies: Sequence[Copied],
-        products: Sequence[Multiplied],
+        copies: Sequence[CopySpan],
+        mmas: Sequence[MmaSpan],
         phases: Sequence[tuple[int, float]],
     ) -> None:
-        self.copies, self.products = copies, products
+        self.copies, self.mmas = copies, mmas
         self.lives: dict[_Slot, _Life] = defaultdict(_Life)
         self.ranges: dict[int, list[tuple[int, int, _Slot]]] = defaultdict(list)
         halves = _halves(barriers, stride)
@@ -90,88 +90,89 @@ class Slots:
         self._release()
 
     def _fill(self, halves: Mapping[int, tuple[_Slot, str]], ends: Mapping[int, list[float]]) -> None:
-        """Which copies go to which slot, and where its bytes lie."""
+        """Assign copies to slots, and record the bytes of each slot."""
         known: set[tuple[int, int]] = set()
-        for copied in self.copies:
-            for rank, offset, place in copied.box.targets:
+        for copy in self.copies:
+            for rank, offset, place in copy.box.targets:
                 if place not in halves:
                     continue
                 own = halves[place][0]._replace(cta=rank)
                 life = self.lives[own]
-                life.copies.append(copied)
+                life.copies.append(copy)
                 if not life.full:
-                    life.full, life.where = ends[place], copied.where
+                    life.full, life.where = ends[place], copy.where
                 if (rank, offset) not in known:
                     known.add((rank, offset))
-                    self.ranges[rank].append((offset, offset + copied.box.nbytes, own))
-        for held in self.ranges.values():
-            held.sort(key=lambda entry: entry[0])
+                    self.ranges[rank].append((offset, offset + copy.box.nbytes, own))
+        for ranges in self.ranges.values():
+            ranges.sort(key=lambda entry: entry[0])
 
     def _read(self) -> None:
-        for product in self.products:
-            for slot in self._operands(product):
-                self.lives[slot].products.append(product)
+        for mma in self.mmas:
+            for slot in self._operands(mma):
+                self.lives[slot].mmas.append(mma)
 
     def _release(self) -> None:
-        """A slot without an empty barrier of its own is released with that of a peer, which all consumers signal."""
+        """Give slots without an empty barrier the releases of a peer's barrier, which all consumers signal."""
         for slot, life in self.lives.items():
             peers = [other for key, other in self.lives.items() if key[1:] == slot[1:]]
             life.empty = life.empty or next((other.empty for other in peers if other.empty), [])
 
-    def _operands(self, multiplied: Multiplied) -> set[_Slot]:
-        operands = (*multiplied.product.left, *multiplied.product.right)
-        return {slot for rank, offset in operands if (slot := self._holder(rank, offset)) is not None}
+    def _operands(self, mma: MmaSpan) -> set[_Slot]:
+        operands = (*mma.mma.left, *mma.mma.right)
+        return {slot for rank, offset in operands if (slot := self._slot_at(rank, offset)) is not None}
 
-    def _holder(self, rank: int, offset: int) -> _Slot | None:
-        """The slot whose bytes lie at a place of shared memory."""
-        held = self.ranges.get(rank, [])
-        index = bisect_right(held, offset, key=lambda entry: entry[0]) - 1
-        return held[index][2] if index >= 0 and offset < held[index][1] else None
+    def _slot_at(self, rank: int, offset: int) -> _Slot | None:
+        """The slot that has the bytes at an offset of shared memory."""
+        ranges = self.ranges.get(rank, [])
+        index = bisect_right(ranges, offset, key=lambda entry: entry[0]) - 1
+        return ranges[index][2] if index >= 0 and offset < ranges[index][1] else None
 
     def spans(self) -> Iterator[Span]:
-        """The spans of copies, of products and of the slots."""
-        filled = {id(copied): slot.track for slot, life in self.lives.items() for copied in life.copies}
-        for copied in self.copies:
-            track = filled.get(id(copied), "")
-            name = f"load {track}".strip() if copied.box.targets else "store"
-            yield Span("TMA", copied.rank, name, copied.start, copied.end, copied.where)
-        for multiplied in self.products:
-            tracks = sorted({slot.track for slot in self._operands(multiplied)})
+        """The spans of copies, of MMAs and of the slots."""
+        filled = {id(copy): slot.track for slot, life in self.lives.items() for copy in life.copies}
+        for copy in self.copies:
+            track = filled.get(id(copy), "")
+            name = f"load {track}".strip() if copy.box.targets else "store"
+            yield Span("TMA", copy.rank, name, copy.start, copy.end, copy.where)
+        for mma in self.mmas:
+            tracks = sorted({slot.track for slot in self._operands(mma)})
             name = " ".join(["mma", *tracks])
-            for rank in multiplied.product.ranks:
-                yield Span("tensor core", rank, name, multiplied.start, multiplied.end, multiplied.where)
+            for rank in mma.mma.ranks:
+                yield Span("tensor core", rank, name, mma.start, mma.end, mma.where)
         for slot, life in self.lives.items():
             yield from self._states(slot, life)
 
     def _states(self, slot: _Slot, life: _Life) -> Iterator[Span]:
-        """Filling, full and in use, once for each full phase."""
-        starts = [multiplied.start for multiplied in life.products]
-        begins = [copied.start for copied in life.copies]
+        """The states filling, full and in use of each full phase."""
+        starts = [mma.start for mma in life.mmas]
+        begins = [copy.start for copy in life.copies]
         released = 0.0
         for number, full in enumerate(life.full):
             following = life.full[number + 1] if number + 1 < len(life.full) else NEVER
             first, last = bisect_left(starts, full), bisect_left(starts, following)
-            used = life.products[first].start if first < last else full
+            used = life.mmas[first].start if first < last else full
             empty = bisect_right(life.empty, used)
-            end = life.products[last - 1].end if first < last else used
+            end = life.mmas[last - 1].end if first < last else used
             if empty < len(life.empty) and life.empty[empty] < following:
                 end = max(end, life.empty[empty])
             index = bisect_left(begins, released)
-            begin = begins[index] if index < len(begins) and begins[index] < full else self._begun(slot, released, full)
-            where = life.products[first].where if first < last else life.where
-            yield from _shown(slot, where, ("filling", begin, full), ("full", full, used), ("in use", used, end))
+            begin = begins[index] if index < len(begins) and begins[index] < full else self._begin(slot, released, full)
+            where = life.mmas[first].where if first < last else life.where
+            yield from _spans(slot, where, ("filling", begin, full), ("full", full, used), ("in use", used, end))
             released = end
 
-    def _begun(self, slot: _Slot, released: float, full: float) -> float:
-        """When a slot without copies began to be filled: at the first product since its ring's last slot was full."""
+    def _begin(self, slot: _Slot, released: float, full: float) -> float:
+        """The time at which a slot without copies starts to fill: its first MMA after the ring's last slot became
+        full."""
         others = [end for other, life in self.lives.items() if other[:2] == slot[:2] for end in life.full if end < full]
         since = max([released, *others])
-        starts = [multiplied.start for multiplied in self.products if since <= multiplied.start < full]
+        starts = [mma.start for mma in self.mmas if since <= mma.start < full]
         return min(starts, default=since)
 
 
 def _halves(barriers: Mapping[int, tuple[str, str]], stride: int) -> dict[int, tuple[_Slot, str]]:
-    """For the place of each barrier of a ring its slot, by its order among those of one name, and its half."""
+    """For the address of each barrier of a ring its slot, by its index among barriers of one name, and its half."""
     rows: dict[tuple[int, str], list[int]] = defaultdict(list)
     for place in sorted(barriers):
         rows[place // stride, barriers[place][0]].append(place)
@@ -183,7 +184,7 @@ def _halves(barriers: Mapping[int, tuple[str, str]], stride: int) -> dict[int, t
     return found
 
 
-def _shown(slot: _Slot, where: str, *states: tuple[str, float, float]) -> Iterator[Span]:
+def _spans(slot: _Slot, where: str, *states: tuple[str, float, float]) -> Iterator[Span]:
     for name, start, end in states:
         if end > start:
             yield Span(slot.track, slot.cta, name, start, end, where)

@@ -1,4 +1,4 @@
-"""What a replay is given and gives, and the warps and clusters that it runs."""
+"""Inputs and results of a replay, and the warps and clusters that it runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.vgpu.timing.steps import Program, Step
-from warpwright.vgpu.timing.units import Barrier, Turns, Units
+from warpwright.vgpu.timing.units import Barrier, IssueSlots, Units
 
 __all__ = ["NEVER", "Layout", "Outcome", "Run", "Warp", "Work"]
 
@@ -19,8 +19,8 @@ NEVER = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a cluster lies in its SMs: CTAs, warps of each, bytes from one CTA's shared memory to the next, and how many
-    clusters share the same SMs."""
+    """The cluster's layout on its SMs: CTAs, warps of each, bytes from one CTA's shared memory to the next, and how
+    many clusters share the same SMs; ``pace``: cycles between the starts of clusters."""
 
     ranks: int
     per_cta: int
@@ -31,9 +31,9 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """One cluster to run: its steps, and for each position of its traffic what device memory could give in the time of
-    what misses L2, as a share of its bytes, the shares of clusters that wait for device memory there and that are the
-    first to read it in L2, and what L2 hands out for it, as a share of its bytes."""
+    """One cluster to run: its steps, and for each position of its traffic: ``hbm``: device-memory time of its L2
+    misses, as a share of its bytes; ``cold``: share of clusters that wait for device memory; ``fresh``: share that is
+    the first to read the data in L2; ``l2``: bandwidth cost in L2, as a share of its bytes."""
 
     program: Program
     hbm: NDArray[np.float64]
@@ -44,22 +44,22 @@ class Work:
 
 @dataclass(slots=True)
 class Outcome:
-    """``ends``: when each cluster was done; ``units`` with what they served; flops of tensor instructions, and those
-    whose operands were multiplied before in the same cluster; when the first of them began and the last was through."""
+    """``ends``: the end of each cluster; ``units`` with their busy time; ``flops`` of MMAs; ``wasted``: flops of
+    operand pairs that the same cluster multiplied before; start of the first MMA and end of the last."""
 
     ends: list[float]
     starts: list[float]
     units: Units
     flops: int = 0
     wasted: int = 0
-    first_product: float = NEVER
-    last_product: float = 0.0
+    first_mma: float = NEVER
+    last_mma: float = 0.0
 
-    def multiplied(self, begin: float, end: float, flops: int) -> None:
-        """A tensor instruction that was in the tensor core from ``begin`` to ``end``."""
+    def add_mma(self, begin: float, end: float, flops: int) -> None:
+        """Add an MMA that occupied the tensor core from ``begin`` to ``end``."""
         self.flops += flops
-        self.first_product = min(self.first_product, begin)
-        self.last_product = max(self.last_product, end)
+        self.first_mma = min(self.first_mma, begin)
+        self.last_mma = max(self.last_mma, end)
 
 
 @dataclass(slots=True, eq=False)
@@ -68,8 +68,8 @@ class Warp:
     rank: int
     number: int
     run: Run
-    scheduler: Turns
-    special: Turns
+    scheduler: IssueSlots
+    special: IssueSlots
     at: int = 0
     since: float = 0.0
     ready: dict[int, float] = field(default_factory=dict)
@@ -86,8 +86,8 @@ class Warp:
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """One cluster while it runs. ``boxes`` are, for each CTA, where boxes lie in shared memory, and ``filled`` what
-    the last one there has brought; ``done``: ends of the tensor work of a CTA, or of the products of a warpgroup."""
+    """One running cluster. ``boxes``: for each CTA the offsets of boxes in shared memory; ``box_keys``: the key of the
+    last box at each; ``wgmma_ends``: the ends of the MMAs of each warpgroup."""
 
     work: Work
     slot: int
@@ -95,19 +95,19 @@ class Run:
     first: bool
     alive: int = 0
     warps: list[Warp] = field(default_factory=list)
-    living: list[int] = field(default_factory=list)
+    live_warps: list[int] = field(default_factory=list)
     barriers: dict[int, Barrier] = field(default_factory=dict)
     named: dict[tuple[int, int], list[Any]] = field(default_factory=dict)
     cluster_phase: int = 0
     cluster_count: int = 0
     cluster_waiting: list[Warp] = field(default_factory=list)
-    cluster_owed: dict[int, int] = field(default_factory=dict)
+    cluster_arrivals: dict[int, int] = field(default_factory=dict)
     boxes: list[list[int]] = field(default_factory=list)
-    filled: dict[tuple[int, int], int] = field(default_factory=dict)
+    box_keys: dict[tuple[int, int], int] = field(default_factory=dict)
     tensor_end: list[float] = field(default_factory=list)
     in_flight: list[deque[float]] = field(default_factory=list)
-    products: dict[int, list[float]] = field(default_factory=dict)
-    joined: dict[int, dict[int, int]] = field(default_factory=dict)
-    group_waiting: dict[int, list[tuple[Warp, int]]] = field(default_factory=dict)
-    seen: set[int] = field(default_factory=set)
+    wgmma_ends: dict[int, list[float]] = field(default_factory=dict)
+    issued_warps: dict[int, dict[int, int]] = field(default_factory=dict)
+    wgmma_waiting: dict[int, list[tuple[Warp, int]]] = field(default_factory=dict)
+    operand_pairs: set[int] = field(default_factory=set)
     last: float = 0.0

@@ -1,4 +1,4 @@
-"""Rows of a cluster as steps that the replay performs: what each instruction asks of which unit."""
+"""Recorded rows of a cluster as steps of the replay: the units that each instruction needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from warpwright.layout import InstrDescriptor
 from warpwright.ptx import nodes
 from warpwright.vgpu.engines import wgmma
-from warpwright.vgpu.jit.costs import NEED, is_memory, passed
+from warpwright.vgpu.jit.costs import NEED, elapsed, is_memory
 from warpwright.vgpu.jit.warpgroup import immediates, left_registers
 from warpwright.vgpu.program.memory_map import RANK_SHIFT, SHARED_WINDOW
 from warpwright.vgpu.program.operation import Op
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from warpwright.vgpu.machine.state import ClusterState
 
 __all__ = [
-    "RECORDS", "ROWS", "TRAFFIC", "Access", "Box", "Product", "Program", "Step", "WarpProduct", "map_index",
+    "RECORDS", "ROWS", "TRAFFIC", "Access", "Box", "Mma", "Program", "Step", "WarpMma", "map_index",
     "program_of",
 ]  # fmt: skip
 
@@ -38,8 +38,8 @@ TRAFFIC: set[str] = set()  # forms whose records move data through L2
 
 
 class Step(NamedTuple):
-    """One row: what happens (`replay` has a method of that name), the instruction, what it is about, and since the row
-    before it cycles, issue slots, and cycles of the unit for special functions."""
+    """One row: its kind (`replay` has a method of that name), the instruction, operands, and the cycles, issue slots
+    and cycles of the special-function unit since the row before it."""
 
     kind: str
     cycles: int
@@ -53,7 +53,7 @@ class Step(NamedTuple):
 
 @dataclass(slots=True)
 class Box:
-    """A copy between L2 and shared memory. ``position`` counts the cluster's traffic; ``key`` is what it brings;
+    """A copy between L2 and shared memory. ``position`` counts the cluster's traffic; ``key`` identifies the data;
     ``targets``: rank, offset in shared memory and barrier of each destination; ``requests`` of up to 128 bytes."""
 
     position: int
@@ -66,7 +66,7 @@ class Box:
 
 @dataclass(slots=True)
 class Access:
-    """Global memory by lane code: bytes in whole sectors, lines of 128 bytes; ``position`` as in `Box`."""
+    """A global-memory access of lane code: bytes in whole sectors, lines of 128 bytes; ``position`` as in `Box`."""
 
     position: int
     nbytes: int
@@ -75,11 +75,11 @@ class Access:
 
 
 @dataclass(slots=True)
-class Product:
-    """A tensor instruction: ``rows`` of each SM (at least those it takes the time of) by ``n`` by 32 bytes of K.
+class Mma:
+    """A tcgen05.mma or wgmma: ``rows`` of each SM (at least the rows whose time it takes) by ``n`` by 32 bytes of K.
 
-    ``nbytes``: what each SM reads of its shared memory; ``flops`` of all its CTAs; ``left`` and ``right``: where the
-    operands of each CTA lie, (rank, offset); none in registers or tensor memory.
+    ``nbytes``: shared-memory bytes that each SM reads; ``flops`` of all its CTAs; ``left`` and ``right``: (rank,
+    offset) of the operands of each CTA; empty for operands in registers or tensor memory.
     """
 
     rows: int
@@ -91,18 +91,18 @@ class Product:
     right: tuple[tuple[int, int], ...]
 
 
-class WarpProduct(NamedTuple):
-    """An mma of a warp: flops, and the first registers of what it adds to and of its sums."""
+class WarpMma(NamedTuple):
+    """An mma.sync: flops, and the names of the first registers of C and D."""
 
     flops: int
-    added: str
-    made: str
+    c: str
+    d: str
 
 
 @dataclass(slots=True)
 class Program:
-    """The steps of each warp of a cluster, and of each position of its traffic: bytes, whether it reads, and how many
-    CTAs get them."""
+    """The steps of each warp of a cluster, and for each position of its traffic: bytes, whether it reads, and how many
+    CTAs receive it; ``columns`` of tensor memory."""
 
     warps: list[list[Step]]
     nbytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -117,7 +117,7 @@ class Program:
 
 
 class _Reader:
-    """Turns the rows of one cluster into steps."""
+    """Converts the rows of one cluster into steps."""
 
     def __init__(self, cluster: ClusterState, keys: NDArray[np.int64]) -> None:
         self.cluster = cluster
@@ -138,7 +138,7 @@ class _Reader:
         return len(self.nbytes) - 1
 
     def step(self, kind: str, row: tuple[int, ...], before: int, **more: Any) -> Step:
-        cycles, slots, special = passed(row[1], before)
+        cycles, slots, special = elapsed(row[1], before)
         return Step(kind, cycles, slots, row[0] & 0xFFFF_FFFF, special=special, **more)
 
 
@@ -150,13 +150,13 @@ def _address(word: int) -> tuple[int, int]:
 
 Steps = list[dict[str, Any]]
 RECORDS: dict[str, Callable[[_Reader, Op], Steps]] = {}
-Reading = Callable[[_Reader, Op], Steps]
+RecordReader = Callable[[_Reader, Op], Steps]
 
 
-def record(*names: str, traffic: bool = False) -> Callable[[Reading], Reading]:
-    """Register what a record of the forms called ``names`` costs; ``traffic``: whether its data move through L2."""
+def record(*names: str, traffic: bool = False) -> Callable[[RecordReader], RecordReader]:
+    """Register the reader for records of the forms ``names``; ``traffic``: whether their data move through L2."""
 
-    def register(function: Reading) -> Reading:
+    def register(function: RecordReader) -> RecordReader:
         RECORDS.update(dict.fromkeys(names, function))
         TRAFFIC.update(names if traffic else ())
         return function
@@ -212,14 +212,14 @@ def _mma(reader: _Reader, op: Op) -> Steps:
     base = op.rank & ~1 if group == 2 else op.rank
     ranks = tuple(range(base, base + group))
     rows, n = max(desc.m // group, 128), desc.n
-    left = () if tmem_a else tuple((r, _start(op["a"])) for r in ranks)
-    right = tuple((r, _start(op["b"])) for r in ranks)
+    left = () if tmem_a else tuple((r, _start_address(op["a"])) for r in ranks)
+    right = tuple((r, _start_address(op["b"])) for r in ranks)
     nbytes = (desc.m // group if left else 0) * WARP + n // group * WARP
     flops = 2 * desc.m * n * desc.k
-    return [{"kind": "product", "what": Product(rows, n, nbytes, flops, ranks, left, right)}]
+    return [{"kind": "mma", "what": Mma(rows, n, nbytes, flops, ranks, left, right)}]
 
 
-def _start(descriptor: int) -> int:
+def _start_address(descriptor: int) -> int:
     """The start address of a matrix descriptor, without the rank."""
     return (descriptor & 0x3FFF) << 4
 
@@ -275,11 +275,11 @@ def _issue(reader: _Reader, op: Op) -> Steps:
 
 
 def map_index(cluster: ClusterState, address: int) -> int:
-    """Which of the launch's tensor maps stands at an address."""
+    """The index of the launch's tensor map at an address."""
     return int.from_bytes(bytes(cluster.launch.memory.view(address)[8:16]), "little")
 
 
-Row = Callable[[_Reader, Inst, int, int, int], dict[str, Any]]
+RowReader = Callable[[_Reader, Inst, int, int, int], dict[str, Any]]
 
 
 def _set_barrier(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
@@ -317,8 +317,8 @@ def _tmem(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, A
     return {"kind": kind, "nbytes": len(inst.items(name)) * 4 * WARP}
 
 
-def _plain(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
-    """Steps of instructions without a record in the queue."""
+def _read_row(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
+    """The step of an instruction without a record in the queue."""
     if is_memory(inst):
         return _memory(reader, inst, rank, a, b)
     found = ROWS.get(inst.name, "pause")
@@ -328,25 +328,25 @@ def _plain(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, 
 def _wgmma(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
     registers = left_registers(inst)
     form = wgmma.form_of(inst.opcode, bool(registers), immediates(inst))
-    left = () if registers else ((rank, _start(a)),)
+    left = () if registers else ((rank, _start_address(a)),)
     nbytes = (0 if registers else wgmma.M * WARP) + form.n * WARP
     flops = 2 * wgmma.M * form.n * form.k
     return {
-        "kind": "group_product",
-        "what": Product(wgmma.M, form.n, nbytes, flops, (rank,), left, ((rank, _start(b)),)),
+        "kind": "wgmma",
+        "what": Mma(wgmma.M, form.n, nbytes, flops, (rank,), left, ((rank, _start_address(b)),)),
     }
 
 
 def _warp_mma(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
     m, n, k = map(int, re.split("[mnk]", inst["shape"])[1:])
-    made, added = (next(iter(registers_of(inst.operand(name))), None) for name in ("d", "c"))
-    what = WarpProduct(2 * m * n * k, added.name if added else "", made.name if made else "")
-    return {"kind": "warp_product", "what": what}
+    d, c = (next(iter(registers_of(inst.operand(name))), None) for name in ("d", "c"))
+    what = WarpMma(2 * m * n * k, c.name if c else "", d.name if d else "")
+    return {"kind": "warp_mma", "what": what}
 
 
 _BARS = ("bar", "bar.cta", "barrier", "barrier.cta")
-# What the row of an instruction without a record costs: a kind of step, or what makes one.
-ROWS: dict[str, str | Row] = {
+# For the row of an instruction without a record: a kind of step, or a function that returns the step.
+ROWS: dict[str, str | RowReader] = {
     "mbarrier.init": _set_barrier,
     "mbarrier.inval": _set_barrier,
     "mbarrier.expect_tx": _arrive,
@@ -381,7 +381,7 @@ ROWS: dict[str, str | Row] = {
 
 
 def program_of(cluster: ClusterState, rows: Ints, records: Ints, keys: Ints) -> Program:
-    """The steps of a cluster, from its rows in the order in which they were made, and their records."""
+    """The steps of a cluster, from its rows in the order of execution, and their records."""
     reader = _Reader(cluster, keys)
     queue = deque(records.tolist())
     warps: list[list[Step]] = [[] for _ in range(cluster.count)]
@@ -393,7 +393,7 @@ def program_of(cluster: ClusterState, rows: Ints, records: Ints, keys: Ints) -> 
             found = [{"kind": "need", "number": number - NEED}]
             row[0] -= NEED
         else:
-            found = _steps(reader, number, rank, row, queue)
+            found = _read(reader, number, rank, row, queue)
         for more in found:
             warps[warp].append(reader.step(row=tuple(row), before=before[warp], **more))
             before[warp] = row[1]
@@ -401,10 +401,10 @@ def program_of(cluster: ClusterState, rows: Ints, records: Ints, keys: Ints) -> 
     return Program(warps, nbytes, np.array(reader.reads, bool), copies, reader.columns)
 
 
-def _steps(reader: _Reader, number: int, rank: int, row: list[int], queue: deque[list[int]]) -> list[dict[str, Any]]:
+def _read(reader: _Reader, number: int, rank: int, row: list[int], queue: deque[list[int]]) -> Steps:
     inst = reader.insts[number]
     if not inst.form.queued:
-        return [_plain(reader, inst, rank, row[2], row[3])]
+        return [_read_row(reader, inst, rank, row[2], row[3])]
     found: list[dict[str, Any]] = []
     for _ in range(row[2]):
         op = Op(inst, rank, 0, 0, queue.popleft()[2 : 2 + reader.widths[number]])

@@ -1,4 +1,4 @@
-"""Tensor cores and tensor memory in time."""
+"""Timing of tensor cores and tensor memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 
 from warpwright.vgpu.timing.engine import Replay
 from warpwright.vgpu.timing.state import NEVER, Run, Warp
-from warpwright.vgpu.timing.steps import Product, Step, WarpProduct
+from warpwright.vgpu.timing.steps import Mma, Step, WarpMma
 from warpwright.vgpu.timing.units import WINDOW
 
 K_ELEMENTS = 16
@@ -16,33 +16,33 @@ MMA_FLOPS = 4096  # of an m16n8k16
 __all__ = ["STEPS"]
 
 
-def product(replay: Replay, warp: Warp, step: Step, now: float) -> float:
-    run, product, timing = warp.run, step.what, replay.timing
+def mma(replay: Replay, warp: Warp, step: Step, now: float) -> float:
+    run, mma, timing = warp.run, step.what, replay.timing
     flight = run.in_flight[warp.rank]
     while flight and flight[0] <= now:
         flight.popleft()
-    held = now
+    start = now
     if len(flight) >= timing.mma_queue:
-        held = flight[-timing.mma_queue]
+        start = flight[-timing.mma_queue]
     units = replay.units
-    begin = max([held + timing.mma_issue, *(units.tensor[rank].free for rank in product.ranks)])
-    end = max(operands(replay, rank, product, begin) for rank in product.ranks)
-    for rank in product.ranks:
+    begin = max([start + timing.mma_issue, *(units.tensor[rank].free for rank in mma.ranks)])
+    end = max(mma_end(replay, rank, mma, begin) for rank in mma.ranks)
+    for rank in mma.ranks:
         units.tensor[rank].take(begin, end - begin)
     flight.append(end)
     run.tensor_end[warp.rank] = end
-    replay.outcome.multiplied(begin, end, product.flops)
-    count_wasted(replay, run, product)
+    replay.outcome.add_mma(begin, end, mma.flops)
+    count_repeated(replay, run, mma)
     if run.first:
-        replay.journal.multiplied(warp, step, begin, end)
-    return held + timing.mma_issue
+        replay.journal.add_mma(warp, step, begin, end)
+    return start + timing.mma_issue
 
 
-def operands(replay: Replay, rank: int, product: Product, begin: float) -> float:
-    """When a product is through the tensor core: by its flops, or by what it reads of shared memory."""
+def mma_end(replay: Replay, rank: int, mma: Mma, begin: float) -> float:
+    """The end of an MMA: limited by its flops, or by its shared-memory reads."""
     timing = replay.timing
-    flops = 2 * product.rows * product.n * K_ELEMENTS
-    reading = product.nbytes / timing.shared_bytes
+    flops = 2 * mma.rows * mma.n * K_ELEMENTS
+    reading = mma.nbytes / timing.shared_bytes
     ready = replay.units.shared[rank].take(begin, reading, WINDOW)
     return max(begin + max(flops / timing.mma_flops, reading, timing.mma_least), ready)
 
@@ -56,40 +56,40 @@ def commit(replay: Replay, warp: Warp, step: Step, now: float) -> float:
     return now + 1
 
 
-def group_product(replay: Replay, warp: Warp, step: Step, now: float) -> float:
-    """A product of a warpgroup begins when its four warps have issued it."""
+def wgmma(replay: Replay, warp: Warp, step: Step, now: float) -> float:
+    """A wgmma begins when the four warps of the warpgroup have issued it."""
     run = warp.run
     group = warp.number - warp.number % replay.layout.per_cta % 4
-    joined = run.joined.setdefault(group, {})
+    issued_warps = run.issued_warps.setdefault(group, {})
     number, warp.issued = warp.issued, warp.issued + 1
-    joined[number] = joined.get(number, 0) + 1
-    if joined[number] == 4:
-        del joined[number]
-        multiply_group(replay, warp, step, now, group)
+    issued_warps[number] = issued_warps.get(number, 0) + 1
+    if issued_warps[number] == 4:
+        del issued_warps[number]
+        run_wgmma(replay, warp, step, now, group)
     return now + replay.timing.mma_issue
 
 
-def multiply_group(replay: Replay, warp: Warp, step: Step, now: float, group: int) -> None:
-    run, product, timing = warp.run, step.what, replay.timing
+def run_wgmma(replay: Replay, warp: Warp, step: Step, now: float, group: int) -> None:
+    run, mma, timing = warp.run, step.what, replay.timing
     unit = replay.units.tensor[warp.rank]
     begin = max(now + timing.mma_issue, unit.free)
-    end = operands(replay, warp.rank, product, begin)
+    end = mma_end(replay, warp.rank, mma, begin)
     unit.take(begin, end - begin)
-    share = timing.wgmma_slots if product.left else timing.wgmma_register_slots
+    share = timing.wgmma_slots if mma.left else timing.wgmma_register_slots
     for scheduler, special in zip(replay.units.schedulers[warp.rank], replay.units.special[warp.rank], strict=True):
         scheduler.slow(now, end, 1 - share)
         special.slow(now, end, 1 - timing.wgmma_special)
-    run.products.setdefault(group, []).append(end)
-    replay.outcome.multiplied(begin, end, product.flops)
-    count_wasted(replay, run, product)
+    run.wgmma_ends.setdefault(group, []).append(end)
+    replay.outcome.add_mma(begin, end, mma.flops)
+    count_repeated(replay, run, mma)
     if run.first:
-        replay.journal.multiplied(warp, step, begin, end)
-    waiting, run.group_waiting[group] = run.group_waiting.get(group, []), []
-    for held, number in waiting:
-        if number < len(run.products[group]):
-            replay.at(run.products[group][number] + timing.mma_latency, replay.wake, held)
+        replay.journal.add_mma(warp, step, begin, end)
+    waiting, run.wgmma_waiting[group] = run.wgmma_waiting.get(group, []), []
+    for waiter, number in waiting:
+        if number < len(run.wgmma_ends[group]):
+            replay.at(run.wgmma_ends[group][number] + timing.mma_latency, replay.wake, waiter)
         else:
-            run.group_waiting[group].append((held, number))
+            run.wgmma_waiting[group].append((waiter, number))
 
 
 def group_commit(replay: Replay, warp: Warp, step: Step, now: float) -> float:
@@ -103,63 +103,63 @@ def group_wait(replay: Replay, warp: Warp, step: Step, now: float) -> float:
         return now + 1
     number = warp.groups[left - 1] - 1
     group = warp.number - warp.number % replay.layout.per_cta % 4
-    ends = warp.run.products.get(group, [])
+    ends = warp.run.wgmma_ends.get(group, [])
     if number < len(ends):
         return max(now + 1, ends[number] + replay.timing.mma_latency)
     warp.since = now
-    warp.run.group_waiting.setdefault(group, []).append((warp, number))
+    warp.run.wgmma_waiting.setdefault(group, []).append((warp, number))
     return NEVER
 
 
-def warp_product(replay: Replay, warp: Warp, step: Step, now: float) -> float:
-    """A product of a warp begins when what it adds to is there."""
-    ready = warp.sums.get(step.what.added, 0.0)
+def warp_mma(replay: Replay, warp: Warp, step: Step, now: float) -> float:
+    """An mma.sync begins when its C is ready."""
+    ready = warp.sums.get(step.what.c, 0.0)
     if ready > now:
         warp.since = now
-        replay.at(ready, partial(late_product, replay), warp, step)
+        replay.at(ready, partial(resume_warp_mma, replay), warp, step)
         return NEVER
-    return begin_product(replay, warp, step, now)
+    return start_warp_mma(replay, warp, step, now)
 
 
-def late_product(replay: Replay, now: float, warp: Warp, step: Step) -> None:
-    replay.go_on(warp.since, begin_product(replay, warp, step, now), warp)
+def resume_warp_mma(replay: Replay, now: float, warp: Warp, step: Step) -> None:
+    replay.resume(warp.since, start_warp_mma(replay, warp, step, now), warp)
 
 
-def begin_product(replay: Replay, warp: Warp, step: Step, now: float) -> float:
+def start_warp_mma(replay: Replay, warp: Warp, step: Step, now: float) -> float:
     timing = replay.timing
-    product: WarpProduct = step.what
+    mma: WarpMma = step.what
     units = replay.units.warp_tensor[warp.rank]
-    cycles = product.flops / MMA_FLOPS * timing.slots["mma"]
+    cycles = mma.flops / MMA_FLOPS * timing.slots["mma"]
     end = units[warp.number % len(units)].take(now, cycles)
-    warp.sums[product.made] = warp.ready[step.inst] = end - cycles + timing.latency["mma"]
+    warp.sums[mma.d] = warp.ready[step.inst] = end - cycles + timing.latency["mma"]
     replay.units.tensor[warp.rank].busy += cycles / len(units)
-    replay.outcome.multiplied(end - cycles, end, product.flops)
+    replay.outcome.add_mma(end - cycles, end, mma.flops)
     return max(now + 1, end - 2 * cycles)
 
 
-def count_wasted(replay: Replay, run: Run, product: Product) -> None:
-    """Flops of a pair of operands that the cluster has multiplied before."""
-    left = [origin(replay, run, place) for place in product.left]
-    right = [origin(replay, run, place) for place in product.right]
+def count_repeated(replay: Replay, run: Run, mma: Mma) -> None:
+    """Count the flops of operand pairs that the cluster has multiplied before."""
+    left = [origin(replay, run, place) for place in mma.left]
+    right = [origin(replay, run, place) for place in mma.right]
     if not left or None in left or None in right:
         return
-    part = product.flops // (len(left) * len(right))
+    part = mma.flops // (len(left) * len(right))
     for a in left:
         for b in right:
             pair = hash((a, b))
-            if pair in run.seen:
+            if pair in run.operand_pairs:
                 replay.outcome.wasted += part
-            run.seen.add(pair)
+            run.operand_pairs.add(pair)
 
 
 def origin(replay: Replay, run: Run, place: tuple[int, int]) -> tuple[int, int] | None:
-    """What lies at a place in shared memory: the key of the box that came there, and how far into it."""
+    """The data at a place in shared memory: the key of the box that filled it, and the offset inside the box."""
     rank, offset = place
     bases = run.boxes[rank]
     index = bisect_right(bases, offset) - 1
     if index < 0:
         return None
-    return run.filled[rank, bases[index]], offset - bases[index]
+    return run.box_keys[rank, bases[index]], offset - bases[index]
 
 
 def tmem_load(replay: Replay, warp: Warp, step: Step, now: float) -> float:
@@ -190,12 +190,12 @@ def pause(replay: Replay, warp: Warp, step: Step, now: float) -> float:
 
 
 STEPS = {
-    "product": product,
+    "mma": mma,
     "commit": commit,
-    "group_product": group_product,
+    "wgmma": wgmma,
     "group_commit": group_commit,
     "group_wait": group_wait,
-    "warp_product": warp_product,
+    "warp_mma": warp_mma,
     "tmem_load": tmem_load,
     "tmem_store": tmem_store,
     "tmem_wait": tmem_wait,

@@ -21,7 +21,7 @@ from warpwright.vgpu.engines.box import Geometry, chunks, geometry, window
 from warpwright.vgpu.engines.launch_control import RESPONSE_BYTES
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.engines.operand import CHUNK, Shape, reads
-from warpwright.vgpu.engines.place import barrier, locate, selected
+from warpwright.vgpu.engines.place import barrier, ctas_of, locate
 from warpwright.vgpu.engines.tensor_copy import coordinates
 from warpwright.vgpu.jit.lanes import bits_of
 from warpwright.vgpu.jit.warpgroup import immediates, left_registers
@@ -111,7 +111,7 @@ class Footprints:
         """Returns the CTAs that a multicast delivers to, or that of the destination or mbarrier."""
         if op.inst.has("multicast::cluster::all"):
             return range(self.cluster.ranks)
-        return list(selected(self.cluster, op, op["mask"])) if "mask" in op else (rank,)
+        return list(ctas_of(self.cluster, op, op["mask"])) if "mask" in op else (rank,)
 
     def _stored_box(self, op: Op) -> Cells:
         """Returns the cells that the store of a box reads: its elements inside the tensor."""
@@ -149,18 +149,18 @@ class Footprints:
         their own (PTX ISA 9.1 section 9.7.16.6); so do copies."""
         form = mma.form_of(op.inst.opcode, type(op.inst.operand("a")) is nodes.Address)
         idesc, first = op["idesc"] & 0xFFFFFFFF, op["d"] & 0xFFFF
-        product = mma.product_of(form.kind, form.group, form.ws, form.tmem_a, idesc, op["d"] >> 16 & 0xFFFF)
+        descriptor = mma.read_descriptor(form.kind, form.group, form.ws, form.tmem_a, idesc, op["d"] >> 16 & 0xFFFF)
         base = op.rank & ~(form.group - 1)
-        shared = [self._matrix(op["b"], product.b, base)]
+        shared = [self._matrix(op["b"], descriptor.b, base)]
         a_cells: list[Cells] = []
         if form.tmem_a:
             a = op["a"] & 0xFFFF
-            lanes = {(block.cta, block.lanes.start, block.lanes.stop) for block in product.layout}
+            lanes = {(block.cta, block.lanes.start, block.lanes.stop) for block in descriptor.layout}
             a_cells = [self._rectangle(base + cta, a, a + mma.A_COLUMNS, low, high) for cta, low, high in sorted(lanes)]
         else:
-            shared.insert(0, self._matrix(op["a"], product.a, base))
-        sums = [self._block(block, base, first) for block in product.layout]
-        pipe = f"tensor sums of {product.m}x{product.n} at {op['d'] & 0xFFFFFFFF:#x}"
+            shared.insert(0, self._matrix(op["a"], descriptor.a, base))
+        sums = [self._block(block, base, first) for block in descriptor.layout]
+        pipe = f"tensor sums of {descriptor.m}x{descriptor.n} at {op['d'] & 0xFFFFFFFF:#x}"
         return TensorCells(shared, a_cells, sums, not op["enable_input_d"] & 1, pipe)
 
     def _block(self, block: Block, base: int, first: int) -> Cells:
