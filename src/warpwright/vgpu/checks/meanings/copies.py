@@ -94,7 +94,7 @@ def commit_group(known: Knowledge, row: Row) -> None:
 
 @meaning("cp.async.bulk.wait_group")
 def wait_group(known: Knowledge, row: Row) -> None:
-    kinds = ("bulk read",) if known.insts[row.inst].has("read") else ("bulk read", "bulk")
+    kinds = ("bulk read",) if known.insts[row.inst]["read"] else ("bulk read", "bulk")
     for lane in row.lanes.tolist():
         over = known.counts.get(("bulk", lane), 0) - row.a
         for kind in kinds if over > 0 else ():
@@ -135,7 +135,7 @@ def lane_wait(known: Knowledge, row: Row) -> None:
 def lane_arrive(known: Knowledge, row: Row) -> None:
     """The phase in which this arrives covers the lane's copies so far and what the lane knows. Without .noinc the phase
     waits for one arrival more: this one."""
-    more = not known.insts[row.inst].has("noinc")
+    more = not known.insts[row.inst]["noinc"]
     for _ in range(row.a):
         op = known.op()
         lane = known.lane(op)

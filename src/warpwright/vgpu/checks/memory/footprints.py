@@ -109,9 +109,9 @@ class Footprints:
 
     def _receivers(self, op: Op, rank: int) -> Sequence[int]:
         """Returns the CTAs that a multicast delivers to, or that of the destination or mbarrier."""
-        if op.inst.has("multicast::cluster::all"):
-            return range(self.cluster.ranks)
-        return list(ctas_of(self.cluster, op, op["mask"])) if "mask" in op else (rank,)
+        if "mask" in op:
+            return list(ctas_of(self.cluster, op, op["mask"]))
+        return range(self.cluster.ranks) if "addr" in op and op.inst["multicast"] else (rank,)
 
     def _stored_box(self, op: Op) -> Cells:
         """Returns the cells that the store of a box reads: its elements inside the tensor."""
