@@ -83,7 +83,7 @@ Run = Callable[[], Any]
 @dataclass(frozen=True)
 class Case:
     """A (M, K) and B (K, N), or ``batches`` of them; ``layout`` has one letter an operand, T where its columns are
-    dense in memory; ``level`` is a rung of the ladder, None for what the chooser says."""
+    dense in memory; ``level`` is a level of the ladder, None for the configuration that matmul chooses."""
 
     name: str
     m: int

@@ -1,4 +1,4 @@
-"""Exceptions of the package. A message says what was given, what was expected, and the edit that mends it."""
+"""Exceptions of the package. A message names the given value, the expected value, and the edit that mends the error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every device offers, virtual or real."""
+"""The interface of every device, virtual or real."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Dim3 = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class LaunchResult:
-    """What a launch leaves besides the arrays it wrote: the text that the kernel printed, in order of clusters.
+    """The text that the kernel of a launch printed, in order of clusters.
 
-    A real GPU prints by itself, to standard output; there ``printed`` is empty.
+    A real GPU prints to standard output by itself; its results have an empty ``printed``.
     """
 
     printed: str = ""
 
 
 class Device(Protocol):
-    """A place where kernels run: ``vgpu.Device`` or ``cuda.Device``."""
+    """A GPU: ``vgpu.Device`` or ``cuda.Device``."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""Arrays on a GPU, as any library hands them over; no GPU is needed to read their facts."""
+"""`device_array` of torch, the CUDA array interface and DLPack; no GPU is needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from warpwright.types import bf16
 
 
 def tensor(shape: tuple[int, ...], stride: tuple[int, ...], dtype: str, *, is_cuda: bool = True) -> Any:
-    """What torch shows of a tensor."""
+    """The attributes of a torch tensor that `device_array` reads."""
     return SimpleNamespace(
         data_ptr=lambda: 4096, is_cuda=is_cuda, dtype=f"torch.{dtype}", shape=shape, stride=lambda: stride,
         device=SimpleNamespace(index=1),

@@ -96,7 +96,7 @@ def test_profile() -> None:
 
 
 def test_two_launches(monkeypatch) -> None:
-    """A profile is that of the longest one, and says what the other one takes; a benchmark counts both."""
+    """A profile is that of the longest launch and names the time of the other; a benchmark adds both."""
     words = ("--size", "1x2x64x300x64", "--kv-heads", 1, "--device", "h200")
     made = json.loads(run("profile", "attention", *words, "--json").stdout)
     first, second = made["kernel"].split("; ")
@@ -119,7 +119,7 @@ def test_check(monkeypatch) -> None:
 
 
 def test_a_check_has_tiles_from_a_counter() -> None:
-    """Also without a mask, where the kernel is given none: lines that are never reached leave a verdict incomplete."""
+    """Also without a mask, for which calls pass no counter: unreached lines make a verdict incomplete."""
     _, call = attention_runs.call_of(Problem(1, 67, 67, 65, 70, 64), device("h200"), None)
     (launch,) = call
     at = [name for name, _ in launch.kernel.params].index("counter")
@@ -137,17 +137,17 @@ def test_a_check_has_tiles_from_a_counter() -> None:
         ),
         (
             ["attention", "--window", "5"],
-            "given --window 5; expected LEFT,RIGHT, numbers of keys or - for any, such as 128,0",
+            "given --window 5; expected LEFT,RIGHT, numbers of keys or - for all, such as 128,0",
         ),
         (
             ["attention", "--size", "1x3x8x64", "--kv-heads", 2],
             "attention: q has 3 heads and k has 2; expected a multiple of those of k, so that each of its heads serves "
             "as many heads of q",
         ),
-        (["profile", "attention", "--level", 3], "given --level for attention; it says nothing there: leave it out"),
-        (["check", "gemm", "--causal"], "given --causal for gemm; it says nothing there: leave it out"),
-        (["check", "gemm", "--kv-heads", 2], "given --kv-heads for gemm; it says nothing there: leave it out"),
-        (["profile", "attention", "--grid", 3], "given --grid for attention; it says nothing there: leave it out"),
+        (["profile", "attention", "--level", 3], "given --level; the option does not apply to attention; leave it out"),
+        (["check", "gemm", "--causal"], "given --causal; the option does not apply to gemm; leave it out"),
+        (["check", "gemm", "--kv-heads", 2], "given --kv-heads; the option does not apply to gemm; leave it out"),
+        (["profile", "attention", "--grid", 3], "given --grid; the option does not apply to attention; leave it out"),
     ],
 )
 def test_mistakes_are_one_line_and_status_2(words, sentence) -> None:
@@ -156,7 +156,7 @@ def test_mistakes_are_one_line_and_status_2(words, sentence) -> None:
 
 
 def test_a_real_gpu_has_profilers_of_its_own(monkeypatch) -> None:
-    monkeypatch.setattr(profile, "device_of", lambda name: SimpleNamespace(name="cuda:0"))
+    monkeypatch.setattr(profile.devices, "device", lambda name: SimpleNamespace(name="cuda:0"))
     result = run("profile", "attention", "--device", "cuda")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (

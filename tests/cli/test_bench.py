@@ -1,4 +1,4 @@
-"""``warpwright bench``: what is shown of predictions and of given measurements, exit status, one-line errors."""
+"""``warpwright bench``: tables of predictions and measurements, exit status, one-line errors."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from warpwright import cuda
-from warpwright.cli import bench as benching
-from warpwright.cli import main
+from warpwright.cli import bench, main
 from warpwright.cli.problems import parse_heads
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.gemm import sm90
@@ -34,7 +33,8 @@ def run(*words: object) -> Result:
 
 
 class Measured:
-    """Stands for `attention_trials.measured`: ours is ``right`` and takes 2 µs; torch's is wrong and takes 3."""
+    """Stands for `attention_trials.measure`: our kernel is ``right`` and takes 2 µs; that of torch is wrong and takes 3
+    µs."""
 
     def __init__(self) -> None:
         self.right, self.asked = True, []
@@ -53,8 +53,8 @@ class Measured:
 def measured(monkeypatch) -> Measured:
     made, gpu = Measured(), object.__new__(cuda.Device)
     gpu.ordinal, gpu.spec = 0, DEVICES["h200"]
-    monkeypatch.setattr(benching, "device_of", lambda name: gpu)
-    monkeypatch.setattr(attention_trials, "measured", made)
+    monkeypatch.setattr(bench.devices, "device", lambda name: gpu)
+    monkeypatch.setattr(attention_trials, "measure", made)
     return made
 
 
@@ -102,7 +102,7 @@ def test_a_real_gpu_is_measured_beside_torch(measured: Measured) -> None:
 def test_by_default_a_real_gpu_gets_more_to_do(measured: Measured) -> None:
     assert run("attention", "--causal", "--size", "1x1x8x64", "--dtype", "float16").exit_code == 0
     assert measured.asked[0][0] == Problem(1, 1, 1, 8, 8, 64, np.dtype(np.float16), causal=True)
-    assert parse_heads(benching.REAL_SIZE).flops > 30 * parse_heads(benching.SIZE).flops
+    assert parse_heads(bench.REAL_SIZE).flops > 30 * parse_heads(bench.SIZE).flops
 
 
 def test_a_wrong_result_of_ours_is_a_finding(measured: Measured) -> None:
@@ -132,8 +132,8 @@ def test_a_virtual_gpu_predicts_each_way(monkeypatch) -> None:
 
 
 @pytest.fixture
-def products(monkeypatch, measured: Measured) -> list[Any]:
-    """What `trials.measured` was asked; ours takes 2 µs, torch 3."""
+def gemms(monkeypatch, measured: Measured) -> list[Any]:
+    """The arguments of `trials.measure`; our kernel takes 2 µs, torch 3 µs."""
     asked: list[Any] = []
 
     def trial(device: Any, m: int, n: int, k: int, configs: Any, *, rounds: int, seed: int, describe: Any) -> Trials:
@@ -142,16 +142,16 @@ def products(monkeypatch, measured: Measured) -> list[Any]:
         each = {name: trials.Trial(cuda.Times(2e-6, 1.9e-6, 2.2e-6), verdict) for name in configs}
         return Trials(each, cuda.Times(3e-6, 2.9e-6, 3.5e-6))
 
-    monkeypatch.setattr(trials, "measured", trial)
+    monkeypatch.setattr(trials, "measure", trial)
     known = measurements.Choice(64, 64, 64, "bfloat16", "128x128", 1.0, "2026")
     monkeypatch.setattr(measurements, "choices", lambda gpu: [known])
     return asked
 
 
-def test_a_product_is_measured_beside_torch(products: list[Any], measured: Measured) -> None:
+def test_a_gemm_is_measured_beside_torch(gemms: list[Any], measured: Measured) -> None:
     words = ("gemm", "--size", "64x128x64", "--rounds", 5, "--seed", 3, "--device", "cuda")
     ours, theirs = json.loads(run(*words, "--json").stdout)
-    assert products == [(64, 128, 64, {"128x128": sm90.CONFIGS["128x128"]}, 5, 3)]
+    assert gemms == [(64, 128, 64, {"128x128": sm90.CONFIGS["128x128"]}, 5, 3)]
     assert ours == {
         "kernel": "gemm 128x128",
         "ours": True,
@@ -172,7 +172,7 @@ def test_a_product_is_measured_beside_torch(products: list[Any], measured: Measu
     assert run(*words).exit_code == 1
 
 
-def test_a_product_is_predicted() -> None:
+def test_a_gemm_is_predicted() -> None:
     (row,) = json.loads(run("gemm", "--size", "256", "--device", "h200", "--json").stdout)
     assert row["kernel"] == "gemm" and row["tflops"] == round(2 * 256**3 / row["us"] / 1e6, 1)
     shown = " ".join(run("gemm", "--size", "256", "--device", "h200").stdout.split())
@@ -188,7 +188,7 @@ def test_a_product_is_predicted() -> None:
         ),
         (
             ("--size", "1x1x8x64", "--window", "9"),
-            "given --window 9; expected LEFT,RIGHT, numbers of keys or - for any, such as 128,0",
+            "given --window 9; expected LEFT,RIGHT, numbers of keys or - for all, such as 128,0",
         ),
         (
             ("--size", "1x4x8x64", "--kv-heads", "3"),

@@ -1,16 +1,16 @@
-"""The command ``check``: what it prints of a verdict, its JSON and SARIF, its exit status and its errors."""
+"""The command ``check``: text, JSON and SARIF of a verdict, exit status and errors."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from warpwright.cli import check, main
-from warpwright.run.check import merged
+from warpwright.run.check import merge_verdicts
 from warpwright.vgpu.checks.findings import Coverage, Finding, Verdict
 from warpwright.vgpu.checks.rules import RULES
 
@@ -148,8 +148,8 @@ def test_several_launches_are_one_verdict() -> None:
     finding = Finding(RULES["fault"], (), "it fails")
     one = Verdict("a", "h200", (finding,), Coverage(3, 5, ("k.py:1",), (1, 4)), ("not reached: k.py:1",))
     two = Verdict("b", "h200", (finding,), Coverage(4, 4, (), (2, 2)), ())
-    both = merged("product", [one, two])
-    assert both == Verdict("product", "h200", (finding,), Coverage(7, 9, ("k.py:1",), (3, 6)), ("not reached: k.py:1",))
+    both = merge_verdicts("both", [one, two])
+    assert both == Verdict("both", "h200", (finding,), Coverage(7, 9, ("k.py:1",), (3, 6)), ("not reached: k.py:1",))
 
 
 def test_json_is_the_verdict(folder) -> None:
@@ -162,7 +162,7 @@ def test_json_is_the_verdict(folder) -> None:
     assert [Path(step["where"]).name for step in finding["steps"]] == ["turned.py:13", "turned.py:10"]
 
 
-def test_gemm_is_clean_and_its_product_verified() -> None:
+def test_gemm_is_clean_and_its_result_verified() -> None:
     result = run("gemm", "--level", 4, "--size", "200x136x64")
     assert result.exit_code == 0, result.output
     head, *rest = result.stdout.splitlines()
@@ -172,9 +172,15 @@ def test_gemm_is_clean_and_its_product_verified() -> None:
     assert value["verdict"] == "clean" and value["result"]["verified"]
 
 
-def test_a_wrong_product_is_a_finding_though_the_launch_is_clean(monkeypatch) -> None:
-    right = check.matmul
-    monkeypatch.setattr(check, "matmul", lambda *given, **options: np.zeros_like(right(*given, **options)))
+def test_a_wrong_result_is_a_finding_though_the_launch_is_clean(monkeypatch) -> None:
+    right = check.launches
+
+    def wrong(*given: Any, **options: Any) -> Any:
+        call = right(*given, **options)
+        call.finish.append(lambda: call.result.__iadd__(call.result.dtype.type(1)))
+        return call
+
+    monkeypatch.setattr(check, "launches", wrong)
     result = run("gemm", "--level", 4, "--size", 128)
     assert result.exit_code == 1
     assert result.stderr == (
@@ -187,8 +193,8 @@ def test_a_wrong_product_is_a_finding_though_the_launch_is_clean(monkeypatch) ->
     [
         (["other"], "given other; expected gemm, attention, a PTX file (.ptx) or a launch file (.toml)"),
         (["turned.ptx"], "given turned.ptx without --grid; expected the CTAs of the launch, such as --grid 148"),
-        (["right.toml", "--level", 2], "given --level for right.toml; it says nothing there: leave it out"),
-        (["gemm", "--grid", 32], "given --grid for gemm; it says nothing there: leave it out"),
+        (["right.toml", "--level", 2], "given --level; the option does not apply to right.toml; leave it out"),
+        (["gemm", "--grid", 32], "given --grid; the option does not apply to gemm; leave it out"),
         (
             ["right.toml", "--sarif", "no/t.json"],
             "cannot write no/t.json: No such file or directory; name a file in a folder that exists",

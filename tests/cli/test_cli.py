@@ -228,7 +228,7 @@ def test_the_exit_status_tells_findings_from_incomplete(
     assert error_of("ladder", "--size", 8, "--levels", 1)[0] == status
 
 
-def test_a_wrong_product_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_result_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     right = matmul_runs.launches
 
     def wrong(*given: Any, **options: Any) -> Any:

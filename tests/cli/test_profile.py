@@ -1,4 +1,4 @@
-"""The command ``profile``: what it asks the engine for, what it prints and writes, and its errors."""
+"""The command ``profile``: its arguments for the engine, output, files and errors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.report import timelines
 from tests.report.test_trace import SCHEMA
-from tests.report.timelines import profile as made
 from tests.run.test_launch_file import SCALE
 from warpwright.cli import main
 from warpwright.lang.trace import Traced
@@ -40,16 +40,15 @@ def run(*words: object) -> Result:
 
 @pytest.fixture
 def calls(monkeypatch):
-    """What the engine is asked for; it answers with a profile made from numbers, and computes nothing."""
+    """The arguments of each call of the engine, which returns a fixed profile and computes nothing."""
     asked: list[dict[str, Any]] = []
 
     def engine(kernel, grid, block=None, cluster=None, smem=None, args=(), device=None, fast=True, sustained=False):
         asked.append({"kernel": kernel, "grid": grid, "block": block, "cluster": cluster, "smem": smem, "args": args})
         asked[-1] |= {"device": getattr(device, "name", device), "fast": fast, "sustained": sustained}
-        return replace(made(wasted=0.5), kernel=getattr(kernel, "name", "gemm"), fast=fast)
+        return replace(timelines.profile(wasted=0.5), kernel=getattr(kernel, "name", "gemm"), fast=fast)
 
-    for module, name in (("profile", "profile_of"), ("launches", "profile")):
-        monkeypatch.setattr(importlib.import_module(f"warpwright.cli.{module}"), name, engine)
+    monkeypatch.setattr(importlib.import_module("warpwright.run.profile"), "profile", engine)
     return asked
 
 
@@ -160,9 +159,12 @@ def test_a_launch_file(calls, folder) -> None:
         (["other"], "given other; expected gemm, attention, a PTX file (.ptx) or a launch file (.toml)"),
         (["scale.ptx"], "given scale.ptx without --grid; expected the CTAs of the launch, such as --grid 148"),
         (["scale.ptx", "--grid", "a"], "given --grid a; expected a number, or up to three: grid 4,2,1"),
-        (["scale.ptx", "--grid", 1, "--level", 2], "given --level for scale.ptx; it says nothing there: leave it out"),
-        (["launch.toml", "--block", 32], "given --block for launch.toml; it says nothing there: leave it out"),
-        (["gemm", "--grid", 32], "given --grid for gemm; it says nothing there: leave it out"),
+        (
+            ["scale.ptx", "--grid", 1, "--level", 2],
+            "given --level; the option does not apply to scale.ptx; leave it out",
+        ),
+        (["launch.toml", "--block", 32], "given --block; the option does not apply to launch.toml; leave it out"),
+        (["gemm", "--grid", 32], "given --grid; the option does not apply to gemm; leave it out"),
         (
             ["gemm", "--size", "12x3"],
             "given --size 12x3; expected M = N = K such as 4096, or MxNxK such as 4096x512x8192",

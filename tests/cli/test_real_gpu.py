@@ -1,4 +1,4 @@
-"""``warpwright tune``, and ``warpwright ladder`` on a real GPU: what is shown and kept of given measurements."""
+"""``warpwright tune``, and ``warpwright ladder`` on a real GPU: output and stored choices."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from warpwright.cli import ladder, main
 from warpwright.cuda.driver import NO_GPU
 from warpwright.errors import UsageError
 from warpwright.kernels.gemm import sm90
-from warpwright.ops.matmul import measurements as tuned
-from warpwright.ops.matmul import trials
+from warpwright.ops.matmul import measurements, trials
 from warpwright.ops.matmul.trials import Trial, Trials
 from warpwright.report.verdict import Verdict
 from warpwright.targets import DEVICES
@@ -39,7 +38,7 @@ def times(median: float) -> cuda.Times:
 
 
 class Measured:
-    """Stands for `trials.measured`: ``fastest`` takes 1 µs, all others 2, torch.matmul 1.5; ``wrong`` are wrong."""
+    """Stands for `trials.measure`: ``fastest`` takes 1 µs, all others 2, torch.matmul 1.5; ``wrong`` are wrong."""
 
     def __init__(self) -> None:
         self.fastest, self.wrong, self.asked, self.peer = "64x64", set(), [], 1.5e-6
@@ -59,12 +58,12 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Measur
     made, gpu = Measured(), object.__new__(cuda.Device)
     gpu.ordinal, gpu.spec = 0, DEVICES["h200"]
     monkeypatch.setenv("WARPWRIGHT_CONFIG", str(tmp_path))
-    monkeypatch.setattr(trials, "measured", made)
+    monkeypatch.setattr(trials, "measure", made)
     monkeypatch.setattr(cuda, "device", lambda name: gpu)
-    monkeypatch.setattr(ladder, "device_of", lambda name: gpu)
-    tuned.choices.cache_clear()
+    monkeypatch.setattr(ladder.devices, "device", lambda name: gpu)
+    measurements.choices.cache_clear()
     yield made
-    tuned.choices.cache_clear()
+    measurements.choices.cache_clear()
 
 
 def test_tune_keeps_the_fastest_and_says_what_was_chosen_before(measured: Measured) -> None:
@@ -89,7 +88,7 @@ def test_tune_keeps_the_fastest_and_says_what_was_chosen_before(measured: Measur
     }
     assert [row["config"] for row in rows if row["chosen_before"]] == ["128x256"]
     assert sum(row["kept"] for row in rows) == 1
-    (choice,) = tuned.choices("h200")
+    (choice,) = measurements.choices("h200")
     assert (choice.problem, choice.config, choice.us) == ((4096, 4096, 4096, "bfloat16"), "64x64", 1.0)
     again = json.loads(run("tune", "4096x4096x4096", "--json").stdout)
     assert [row["config"] for row in again if row["chosen_before"]] == ["64x64"]
@@ -99,7 +98,10 @@ def test_float8_has_candidates_and_facts_of_its_own(measured: Measured) -> None:
     measured.fastest = "fp8 64x64"
     rows = json.loads(run("tune", "4096x4096x4096", "--dtype", "float8_e4m3fn", "--json").stdout)
     assert all(row["config"].startswith("fp8") and row["dtype"] == "float8_e4m3fn" for row in rows)
-    assert tuned.choices("h200") == () and tuned.choices("h200", 1)[0].config == rows[0]["config"] == "fp8 64x64"
+    assert (
+        measurements.choices("h200") == ()
+        and measurements.choices("h200", 1)[0].config == rows[0]["config"] == "fp8 64x64"
+    )
 
 
 def test_a_wrong_result_is_a_finding_and_is_not_kept(measured: Measured) -> None:
@@ -109,7 +111,7 @@ def test_a_wrong_result_is_a_finding_and_is_not_kept(measured: Measured) -> None
     assert "not verified: a result differs from the float64 reference by more than the bound" in result.stderr
     rows = json.loads(result.stdout)
     assert rows[-1]["config"] == "64x64" and not rows[-1]["kept"]
-    assert tuned.choices("h200")[0].config != "64x64"
+    assert measurements.choices("h200")[0].config != "64x64"
 
 
 def test_shapes_of_a_file_and_of_standard_input(measured: Measured, tmp_path: Path) -> None:
@@ -136,11 +138,11 @@ def test_list_and_forget() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "no problem is given; expected M, N and K of one at least: warpwright tune 4096x4096x4096"),
+        ([], "no problem is given; expected M, N and K of at least one: warpwright tune 4096x4096x4096"),
         (["4096"], "given '4096'; expected M, N and K of a matmul, such as 4096x4096x4096"),
         (["1x0x1"], "given '1x0x1'; expected M, N and K of a matmul, such as 4096x4096x4096"),
-        (["--list", "1x1x1"], "given --list or --forget with something else; expected it alone"),
-        (["--list", "--forget"], "given --list or --forget with something else; expected it alone"),
+        (["--list", "1x1x1"], "given --list or --forget with other arguments; expected only one of both"),
+        (["--list", "--forget"], "given --list or --forget with other arguments; expected only one of both"),
         (
             ["--file", "/nowhere"],
             "cannot read shapes from /nowhere: No such file or directory; expected lines such as 4096x4096x4096",

@@ -27,18 +27,18 @@ BF16, E4M3 = np.dtype(ml_dtypes.bfloat16), np.dtype(ml_dtypes.float8_e4m3fn)
 
 
 def configurations() -> dict[str, sm90.Config]:
-    rungs = {f"level {level}": config for level, config in sm90.LEVELS.items()}
-    return rungs | {name: config for name, config in sm90.CONFIGS.items() if not config.promoted}
+    levels = {f"level {level}": config for level, config in sm90.LEVELS.items()}
+    return levels | {name: config for name, config in sm90.CONFIGS.items() if not config.promoted}
 
 
 def multiply(size: int) -> bool:
     """Returns whether the result of every configuration is verified; the work under a tool."""
     known: dict[bytes, Any] = {}
     right = True
-    problem = trials.problem(cuda.device("cuda"), size, size, size, trials.BFLOAT16, 0)
-    with problem as given, contextlib.ExitStack() as held:
+    problem = trials.problem_on_gpu(cuda.device("cuda"), size, size, size, trials.BFLOAT16, 0)
+    with problem as given, contextlib.ExitStack() as memory:
         for name, config in configurations().items():
-            verdict = trials.verified(trials.run_of(config, given, held), given, known)
+            verdict = trials.verify(trials.run_of(config, given, memory), given, known)
             print(f"{name}: {'right' if verdict.verified else 'WRONG'}", flush=True)
             right &= verdict.verified
     return right and multiply_8_bits(size)

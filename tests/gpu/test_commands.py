@@ -66,7 +66,7 @@ def test_tune_keeps_what_matmul_then_uses(monkeypatch: pytest.MonkeyPatch) -> No
     assert kept["verified"] and rows_of("tune", "--list")[0]["config"] == kept["config"]
     gpu, (choice,) = ww.device("cuda").spec.name, measurements.choices(ww.device("cuda").spec.name)
     slow = next(name for name in sm90.CONFIGS if name != choice.config and "fp8" not in name)
-    measurements.keep(gpu, [measurements.Choice(136, 200, 1000, "bfloat16", slow, 1.0, "2026-11-21")])
+    measurements.store(gpu, [measurements.Choice(136, 200, 1000, "bfloat16", slow, 1.0, "2026-11-21")])
     used: list[Any] = []
     original = plan.sm90.kernel_of
     monkeypatch.setattr(plan.sm90, "kernel_of", lambda config: used.append(config) or original(config))

@@ -57,7 +57,7 @@ def test_types_in_and_out(dtype: Any, out_dtype: Any) -> None:
 
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 def test_no_dense_layout_is_copied_and_a_launch_is_prepared_once(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call, "_copied", None)
+    monkeypatch.setattr(call, "_copy_operand", None)
     for _ in range(3):
         a, b = (
             normal(*(shape[::-1] if letter == "T" else shape))
@@ -160,7 +160,7 @@ def test_slices_of_k_always_give_the_same_bits(shape: tuple[int, int, int]) -> N
     a, b = normal(m, k), normal(k, n)
     expected = ww.matmul(a, b)
     near(expected, exact(a, b))
-    assert kept()[0].lender
+    assert kept()[0].allocator
     streams = [torch.cuda.Stream() for _ in range(3)]
     torch.cuda.synchronize()
     found = []

@@ -10,8 +10,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[torch]'")
 
 import warpwright as ww
+from warpwright import interop
 from warpwright.errors import UsageError
-from warpwright.interop import attention as module
 from warpwright.interop.torch import attention, scaled_dot_product_attention
 
 theirs = torch.nn.functional.scaled_dot_product_attention
@@ -59,7 +59,7 @@ def test_the_operator_is_registered_as_torch_demands() -> None:
 @pytest.mark.parametrize(("q_len", "kv_len"), [(20, 20), (20, 33), (33, 20)])
 def test_a_causal_mask_of_torch_is_aligned_top_left(q_len, kv_len) -> None:
     q, k, v = inputs(q_len, kv_len)
-    found = module._aligned_top_left(q, k, v, True, None)
+    found = interop.attention._aligned_top_left(q, k, v, True, None)
     near(found, theirs(q.float(), k.float(), v.float(), is_causal=True))
     if q_len != kv_len:
         ours = attention(q, k, v, True)[0]
@@ -70,7 +70,7 @@ def test_what_the_kernels_do_not_serve_is_torchs() -> None:
     q, k, v = inputs()
     mask = torch.zeros(20, 30, dtype=torch.bfloat16)
     assert torch.equal(scaled_dot_product_attention(q, k, v), theirs(q, k, v))  # on the CPU
-    served = module._served
+    served = interop.attention._supported
     assert served(q, k, v, None, 0.0, None, False)
     refused = [
         (q, k, v, mask, 0.0, None, False),
@@ -94,14 +94,14 @@ def test_what_the_kernels_do_not_serve_is_torchs() -> None:
 def test_gradients_in_a_fixed_order_are_torchs(monkeypatch) -> None:
     q, k, v = inputs()
     monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
-    assert module._served(q, k, v, None, 0.0, None, False)
-    assert not module._served(q, k, v.requires_grad_(), None, 0.0, None, False)
+    assert interop.attention._supported(q, k, v, None, 0.0, None, False)
+    assert not interop.attention._supported(q, k, v.requires_grad_(), None, 0.0, None, False)
 
 
 @pytest.mark.parametrize(("capability", "expected"), [((8, 0), False), ((9, 0), True), ((12, 0), True)])
 def test_gpus_without_kernels_are_torchs(capability, expected, monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    assert module._has_kernels(torch.device("cuda:0")) is expected
+    assert interop.attention._has_kernels(torch.device("cuda:0")) is expected
 
 
 def test_the_stand_in_has_the_signature_of_torchs_function() -> None:

@@ -1,5 +1,7 @@
-"""Calls of attention's operators that are made again without torch's dispatcher; here the GPU is memory of the host,
-and its kernels are NumPy."""
+"""Repeated calls of attention's operators, which run without torch's dispatcher.
+
+The GPU is host memory, and its kernels are NumPy.
+"""
 
 from __future__ import annotations
 
@@ -25,71 +27,71 @@ from tests.ops.attention.test_bound_call import aligned
 from tests.ops.host_kernels import bind_host
 from warpwright import targets
 from warpwright.arrays import libraries
-from warpwright.arrays.device import DeviceArray, dtype_named
+from warpwright.arrays.device import DeviceArray, dtype_of_name
 from warpwright.errors import UsageError
-from warpwright.interop import attention as module
+from warpwright.interop import attention
 from warpwright.ops import binding
 from warpwright.ops.attention import arrays, backward, plan, varlen
 from warpwright.ops.memo import MEMO
 
 operator, packed_operator = torch.ops.warpwright.attention, torch.ops.warpwright.attention_varlen
-stand_in, theirs = module.scaled_dot_product_attention, torch.nn.functional.scaled_dot_product_attention
+stand_in, theirs = attention.scaled_dot_product_attention, torch.nn.functional.scaled_dot_product_attention
 
 
 def on_gpu(tensor: Any) -> DeviceArray:
-    dtype = dtype_named(str(tensor.dtype).removeprefix("torch."))
+    dtype = dtype_of_name(str(tensor.dtype).removeprefix("torch."))
     strides = tuple(step * dtype.itemsize for step in tensor.stride())
     return DeviceArray(tensor.data_ptr(), tuple(tensor.shape), strides, dtype, 0, tensor)
 
 
 class Gpu:
-    """What was started on it: kernel and stream of each launch. ``problems`` by their plans; ``stream`` is current;
-    ``logs`` is how many wrote the log-sum-exp."""
+    """``started`` has the kernel and stream of each launch; ``problems`` are the problems by plan; ``stream`` is the
+    current stream; ``logs`` counts the launches that wrote the log-sum-exp."""
 
     def __init__(self) -> None:
-        self.started, self.problems, self.lent, self.stream = list[Any](), dict[Any, Any](), dict[int, Any](), 5
+        self.started, self.problems, self.blocks, self.stream = list[Any](), dict[Any, Any](), dict[int, Any](), 5
         self.logs = 0
 
-    def noting(self, choose: Any) -> Any:
-        """``choose``, which notes the problems of plans."""
+    def note_problems(self, choose: Any) -> Any:
+        """Returns ``choose`` with a record of the problem of each plan."""
 
-        def made(problem: Any, *more: Any) -> Any:
+        def choose_and_note(problem: Any, *more: Any) -> Any:
             plan = choose(problem, *more)
             self.problems[plan] = problem
             return plan
 
-        return made
+        return choose_and_note
 
     def note(self, plan: Any, given: dict[str, Any], stream: int) -> None:
         self.started.append((plan.kernel or "gradients", stream))
         self.logs += bool(given["lse"]) and plan.kernel not in ("", "sm90.attention_varlen")
 
-    def lender(self, nbytes: int, _: Any) -> Any:
-        def lend(stream: int) -> int:
+    def allocator(self, nbytes: int, _: Any) -> Any:
+        def allocate(stream: int) -> int:
             block = aligned((nbytes,), np.uint8)
-            return self.lent.setdefault(block.ctypes.data, block).ctypes.data
+            return self.blocks.setdefault(block.ctypes.data, block).ctypes.data
 
-        return lend, self.lent.pop
+        return allocate, self.blocks.pop
 
 
 @pytest.fixture
 def gpu(monkeypatch) -> Iterator[Gpu]:
-    made, target = Gpu(), SimpleNamespace(name="cuda:0", spec=targets.device("h200"))
+    device, target = Gpu(), SimpleNamespace(name="cuda:0", spec=targets.device("h200"))
     monkeypatch.setattr(libraries, "device_array", on_gpu)
-    library = replace(libraries.LIBRARIES["torch"], stream=lambda _: lambda: made.stream, lender=made.lender)
+    library = replace(libraries.LIBRARIES["torch"], stream=lambda _: lambda: device.stream, allocator=device.allocator)
     monkeypatch.setitem(libraries.LIBRARIES, "torch", library)
     libraries._of_type.cache_clear()
     monkeypatch.setattr(arrays, "resolve", lambda *_: target)
     monkeypatch.setattr(arrays, "capturing", lambda _: False)
     for each in (plan, varlen, backward):
-        monkeypatch.setattr(each, "choose", made.noting(each.choose))
-    monkeypatch.setattr(binding, "bind", bind_host(lambda chosen, _: made.problems[chosen], made.note))
-    monkeypatch.setattr(module, "_has_kernels", lambda _: True)
+        monkeypatch.setattr(each, "choose", device.note_problems(each.choose))
+    monkeypatch.setattr(binding, "bind", bind_host(lambda chosen, _: device.problems[chosen], device.note))
+    monkeypatch.setattr(attention, "_has_kernels", lambda _: True)
     monkeypatch.delenv(plan.SETTING, raising=False)
     caches = MEMO, arrays._WORKSPACES
     for cache in caches:
         cache.clear()
-    yield made
+    yield device
     libraries._of_type.cache_clear()
     for cache in caches:
         cache.clear()
@@ -97,7 +99,7 @@ def gpu(monkeypatch) -> Iterator[Gpu]:
 
 @pytest.fixture
 def long_way(monkeypatch) -> list[Any]:
-    """The calls of operators, packets or their overloads, that went to torch."""
+    """The operators, packets or overloads, that torch's dispatcher called."""
     asked: list[Any] = []
     for kind in (torch._ops.OpOverloadPacket, torch._ops.OpOverload):
 
@@ -199,7 +201,7 @@ def test_gradients_are_recorded_again(gpu, long_way) -> None:
             near(each, expected)
         with torch.no_grad():
             assert not operator(*given, True)[0].requires_grad
-    assert long_way.count(operator) == 1 and len(long_way) == 2 and not gpu.lent
+    assert long_way.count(operator) == 1 and len(long_way) == 2 and not gpu.blocks
     q, k, v = inputs()
     assert not operator(q, k, v, True)[0].requires_grad
     out = operator(q, k, v.requires_grad_(), True)[0]

@@ -22,7 +22,7 @@ from warpwright.ops.matmul import call
 from warpwright.ops.matmul.bound_call import BoundCall
 from warpwright.ops.memo import ABSENT, MEMO
 
-product = torch.ops.warpwright.matmul
+operator = torch.ops.warpwright.matmul
 
 
 class Named(torch.Tensor):
@@ -30,12 +30,12 @@ class Named(torch.Tensor):
 
 
 def normal(seed: int, *shape: int, dtype: Any = torch.bfloat16, grad: bool = False) -> Any:
-    made = torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
-    return made.requires_grad_(grad)
+    tensor = torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    return tensor.requires_grad_(grad)
 
 
 def near(found: Any, expected: Any) -> None:
-    """Equal but for one rounding to bfloat16 and sums in another order."""
+    """Assert equality up to one rounding to bfloat16 and another order of sums."""
     assert found.shape == expected.shape
     assert (found.double() - expected.double()).abs().max() <= 2.0**-7 * expected.double().abs().max()
 
@@ -76,7 +76,7 @@ def test_the_operator_is_registered_as_torch_demands() -> None:
         ((normal(1, 16, 24), normal(2, 24, 8)), {"scale_a": torch.tensor(0.5), "scale_b": torch.tensor(3.0)}),
     ]
     for arguments, keywords in samples:
-        results = torch.library.opcheck(product, arguments, keywords, rtol=2e-2, atol=2e-2)
+        results = torch.library.opcheck(operator, arguments, keywords, rtol=2e-2, atol=2e-2)
         assert set(results.values()) == {"SUCCESS"}
 
 
@@ -87,7 +87,7 @@ def test_the_operator_is_registered_as_torch_demands() -> None:
 def test_gradients_are_those_of_torch(left: tuple[int, ...], right: tuple[int, ...]) -> None:
     a, b = normal(1, *left, grad=True), normal(2, *right, grad=True)
     weights = normal(3, *(a.detach() @ b.detach()).shape)
-    (product(a, b) * weights).sum().backward()
+    (operator(a, b) * weights).sum().backward()
     found = a.grad, b.grad
     a64, b64 = (x.detach().double().requires_grad_() for x in (a, b))
     (a64 @ b64 * weights).sum().backward()
@@ -97,7 +97,7 @@ def test_gradients_are_those_of_torch(left: tuple[int, ...], right: tuple[int, .
 
 def test_a_gradient_in_float32_and_one_that_nobody_needs() -> None:
     a, b = normal(1, 24, 40), normal(2, 40, 16, grad=True)
-    product(a, b, out_dtype=torch.float32).sum().backward()
+    operator(a, b, out_dtype=torch.float32).sum().backward()
     assert a.grad is None and b.grad.dtype == torch.bfloat16
     near(b.grad, a.double().sum(0)[:, None].expand(40, 16))
 
@@ -115,7 +115,7 @@ def test_bias_and_activation_and_their_gradients(activation: str | None, with_bi
     bias = normal(3, 17, dtype=torch.float32, grad=True) if with_bias else None
     options = {"bias": bias, "activation": activation, "out_dtype": torch.float32}
     weights = normal(4, 2, 24, 17, dtype=torch.float32)
-    d = product(a, b, **options)
+    d = operator(a, b, **options)
     (d * weights).sum().backward()
     a64, b64 = (x.detach().double().requires_grad_() for x in (a, b))
     bias64 = None if bias is None else bias.detach().double().requires_grad_()
@@ -131,7 +131,7 @@ def test_bias_and_activation_and_their_gradients(activation: str | None, with_bi
 
 def test_scales_scale_the_gradients_too() -> None:
     a, b, scales = normal(1, 24, 40, grad=True), normal(2, 40, 16, grad=True), (torch.tensor(0.25), torch.tensor(3.0))
-    d = product(a, b, activation="silu", scale_a=scales[0], scale_b=scales[1])
+    d = operator(a, b, activation="silu", scale_a=scales[0], scale_b=scales[1])
     d.sum().backward()
     a64, b64 = (x.detach().double().requires_grad_() for x in (a, b))
     exact = layer_of(a64, b64, None, "silu", 0.75)
@@ -142,7 +142,7 @@ def test_scales_scale_the_gradients_too() -> None:
 
 def test_a_gradient_of_gradients() -> None:
     a, b = normal(1, 8, 16, grad=True), normal(2, 16, 8, grad=True)
-    (first,) = torch.autograd.grad(product(a, b, activation="silu").sum(), a, create_graph=True)
+    (first,) = torch.autograd.grad(operator(a, b, activation="silu").sum(), a, create_graph=True)
     first.square().sum().backward()
     a64, b64 = (x.detach().double().requires_grad_() for x in (a, b))
     (first64,) = torch.autograd.grad(layer_of(a64, b64, None, "silu").sum(), a64, create_graph=True)
@@ -156,16 +156,16 @@ def test_float8(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = (normal(i, 32, 64).to(torch.float8_e4m3fn) for i in (1, 2))
     bias = normal(3, 32, grad=True)
     keywords = {"bias": bias, "activation": "relu", "scale_a": torch.tensor(0.5), "scale_b": torch.tensor(0.25)}
-    d = product(a, b.T, **keywords)
+    d = operator(a, b.T, **keywords)
     exact = layer_of(a.double(), b.double().T, bias.double(), "relu", 0.125)
-    assert d.dtype == torch.bfloat16 and product(a, b.T, out_dtype=torch.float16).dtype == torch.float16
+    assert d.dtype == torch.bfloat16 and operator(a, b.T, out_dtype=torch.float16).dtype == torch.float16
     near(d, exact)
     (found,) = torch.autograd.grad(d.sum(), bias)
     (expected,) = torch.autograd.grad(exact.sum(), bias)
     near(found, expected)
     for name, given in (("a", (a.requires_grad_(), b.T)), ("b", (a.detach(), b.T.requires_grad_()))):
         with pytest.raises(ww.UsageError) as caught:
-            product(*given)
+            operator(*given)
         assert str(caught.value) == (
             f"matmul: {name} is float8_e4m3fn and requires gradients; expected gradients only of a bias and of "
             f"bfloat16, float16 or float32 operands: {name}.detach()"
@@ -174,7 +174,7 @@ def test_float8(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_scale_has_no_gradient() -> None:
     with pytest.raises(ww.UsageError) as caught:
-        product(normal(1, 8, 8), normal(2, 8, 8), scale_b=torch.tensor(2.0, requires_grad=True))
+        operator(normal(1, 8, 8), normal(2, 8, 8), scale_b=torch.tensor(2.0, requires_grad=True))
     assert str(caught.value) == (
         "matmul: scale_b is float32 and requires gradients; expected gradients only of a bias and of "
         "bfloat16, float16 or float32 operands: scale_b.detach()"
@@ -184,10 +184,10 @@ def test_a_scale_has_no_gradient() -> None:
 def test_tensors_that_stand_for_others_reach_no_kernel() -> None:
     """Meta and fake tensors, and a mode that watches, all see one call of the operator."""
     a, b = normal(1, 2, 16, 24), normal(2, 24, 8)
-    found = product(a.to("meta"), b.to("meta"), out_dtype=torch.float16)
+    found = operator(a.to("meta"), b.to("meta"), out_dtype=torch.float16)
     assert (found.shape, found.dtype, found.device.type) == ((2, 16, 8), torch.float16, "meta")
     with FakeTensorMode() as mode:
-        fake = product(*map(mode.from_tensor, (a, b)), activation="relu")
+        fake = operator(*map(mode.from_tensor, (a, b)), activation="relu")
     assert (fake.shape, fake.dtype, fake.device.type) == ((2, 16, 8), torch.bfloat16, "cpu")
     seen: list[Any] = []
 
@@ -197,25 +197,25 @@ def test_tensors_that_stand_for_others_reach_no_kernel() -> None:
             return call(*args, **(kwargs or {}))
 
     with Watch():
-        product(a, b)
+        operator(a, b)
     assert seen == [torch.ops.warpwright.matmul.default]
     with pytest.raises(RuntimeError, match=re.escape("matmul: a is (2, 16, 24) and b is (16, 8)")):
-        product(a.to("meta"), b[:16].to("meta"))
+        operator(a.to("meta"), b[:16].to("meta"))
 
 
 @pytest.fixture
 def repeated() -> Iterator[list[Any]]:
-    """A call that was made before with A (16, 24), B (24, 8), a bias and a scale; notes when it is made again."""
-    made: list[Any] = []
+    """Yields the results of a call in the memo with A (16, 24), B (24, 8), a bias and a scale."""
+    results: list[Any] = []
     a, b, bias, one = normal(1, 16, 24), normal(2, 24, 8), normal(3, 8), torch.ones(())
 
     def result() -> Any:
-        made.append(torch.full((16, 8), 7.0))
-        return made[-1]
+        results.append(torch.full((16, 8), 7.0))
+        return results[-1]
 
     MEMO.clear()
     put((a, b, bias, one), "relu", result)
-    yield made
+    yield results
     MEMO.clear()
 
 
@@ -235,8 +235,8 @@ def no_launch(values: Any, stream: int) -> Any:
 
 def test_a_call_that_was_made_before_is_made_again(repeated: list[Any]) -> None:
     a, b, bias, one = normal(4, 16, 24), normal(5, 24, 8), normal(6, 8), torch.ones(())
-    assert product(a, b, bias, "relu", one) is repeated[0]
-    assert product(a=a, b=b, bias=bias, activation="relu", scale_a=one) is repeated[1]
+    assert operator(a, b, bias, "relu", one) is repeated[0]
+    assert operator(a=a, b=b, bias=bias, activation="relu", scale_a=one) is repeated[1]
     others: list[tuple[Any, ...]] = [
         (a, b, torch.nn.Parameter(bias), "relu", one),
         (a, b, bias, "gelu", one),
@@ -246,9 +246,9 @@ def test_a_call_that_was_made_before_is_made_again(repeated: list[Any]) -> None:
         (a, b.as_subclass(Named), bias, "relu", one),
     ]
     for given in others:
-        near(product(*given), layer_of(*given[:4]))
+        near(operator(*given), layer_of(*given[:4]))
     with torch.inference_mode():
-        near(product(a, b, bias, "relu", one), layer_of(a, b, bias, "relu"))
+        near(operator(a, b, bias, "relu", one), layer_of(a, b, bias, "relu"))
     assert len(repeated) == 2
 
 
@@ -256,8 +256,8 @@ def test_what_was_made_without_gradients_is_not_made_again_with_them(repeated: l
     given = normal(4, 16, 24), torch.nn.Parameter(normal(5, 24, 8)), normal(6, 8)
     with torch.no_grad():
         put((*given, None), None, lambda: repeated.append(7) or repeated[0])
-        assert product(*given) is repeated[0]
-    product(*given).sum().backward()
+        assert operator(*given) is repeated[0]
+    operator(*given).sum().backward()
     assert given[1].grad is not None and len(repeated) == 1
 
 
@@ -276,15 +276,15 @@ def test_what_watches_calls_sees_those_that_are_made_again(repeated: list[Any]) 
             return call(*args, **(kwargs or {}))
 
     with Dispatched():
-        product(*given)
+        operator(*given)
         nested = LIBRARIES["torch"].guard(given[0])
     with Called():
-        product(*given)
-    assert seen == [torch.ops.warpwright.matmul.default, product] and nested is None
+        operator(*given)
+    assert seen == [torch.ops.warpwright.matmul.default, operator] and nested is None
     with torch.profiler.profile() as profile:
-        product(*given)
+        operator(*given)
     assert "warpwright::matmul" in [event.name for event in profile.events()]
-    vmapped = torch.func.vmap(lambda x: product(x, *given[1:]))(torch.stack([given[0]] * 2))
+    vmapped = torch.func.vmap(lambda x: operator(x, *given[1:]))(torch.stack([given[0]] * 2))
     assert vmapped.shape == (2, 16, 8)
 
 
@@ -304,14 +304,14 @@ def test_tensors_that_are_alike() -> None:
 
 def test_inference_mode() -> None:
     with torch.inference_mode():
-        d = product(normal(1, 8, 8, grad=True), normal(2, 8, 8))
+        d = operator(normal(1, 8, 8, grad=True), normal(2, 8, 8))
     assert not d.requires_grad and d.is_inference()
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_it_compiles_to_one_graph(dynamic: bool) -> None:
     def layer(a: Any, b: Any, bias: Any) -> Any:
-        return product(torch.relu(product(a, b)) + 1, b.T, bias=bias, activation="gelu")
+        return operator(torch.relu(operator(a, b)) + 1, b.T, bias=bias, activation="gelu")
 
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True, dynamic=dynamic)
     a, b, bias = normal(1, 24, 40, grad=True), normal(2, 40, 16), normal(3, 40, grad=True)

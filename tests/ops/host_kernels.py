@@ -1,4 +1,4 @@
-"""Kernels of attention that are NumPy, for plans that are bound to a GPU whose memory is memory of the host."""
+"""Attention kernels in NumPy, for plans bound to a GPU whose memory is host memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FLOAT32 = np.dtype(np.float32)
 
 
 def memory(pointer: int, layout: Any) -> Any:
-    """The array at an address."""
+    """Returns the array at an address."""
     shape, strides, dtype = layout
     reach = sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True)) + dtype.itemsize
     raw = np.frombuffer((ctypes.c_uint8 * reach).from_address(pointer), np.uint8)
@@ -24,7 +24,8 @@ def memory(pointer: int, layout: Any) -> Any:
 
 
 def bind_host(problem_of: Callable[[Any, Any], Problem], note: Callable[[Any, dict[str, Any], int], None]) -> Any:
-    """Stands for `binding.bind`: each launch tells ``note`` its plan, values and stream, and computes with NumPy."""
+    """Stands for `binding.bind`: each launch passes its plan, values and stream to ``note``, and computes with
+    NumPy."""
 
     def bind(plan: Any, layouts: Any, device: Any) -> Any:
         known = dict(layouts)
@@ -44,7 +45,7 @@ def bind_host(problem_of: Callable[[Any, Any], Problem], note: Callable[[Any, di
 
 
 def compute(problem: Problem, known: dict[str, Any], given: dict[str, Any]) -> None:
-    """Attention, of packed sequences where there are first rows, or its gradients."""
+    """Compute attention, with first rows that of packed sequences, or gradients."""
     array = {name: memory(given[name], layout) for name, layout in known.items() if layout and given[name]}
     if "dq" in known:
         found = reference.gradients(problem, *(array[name] for name in ("q", "k", "v", "do")))

@@ -1,4 +1,4 @@
-"""Private interfaces of other libraries, and what replaces them."""
+"""Private interfaces of other libraries, and their public fallbacks."""
 
 from __future__ import annotations
 

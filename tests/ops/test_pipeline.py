@@ -85,7 +85,7 @@ ASKED: list[tuple[Any, tuple[Any, ...], dict[str, Any], list[str]]] = [
 
 @pytest.mark.parametrize(("operator", "arrays", "options", "entries"), ASKED)
 def test_the_launches_of_a_call(operator: Any, arrays: Any, options: Any, entries: list[str]) -> None:
-    """Run one after the other they leave what the operator returns."""
+    """Launches that run one after the other compute the result of the operator."""
     call, found = ww.launches(operator, *arrays, **options), []
     for launch in call:
         found.append(launch.kernel.entry)

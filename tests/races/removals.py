@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 
 import warpwright as ww
-from tests.kernels.attention.attention_helpers import arguments as attending
+from tests.kernels.attention import attention_helpers
 from tests.kernels.attention.attention_helpers import normal
 from tests.kernels.attention.decode_helpers import launches
 from tests.kernels.attention.varlen_helpers import packed, prepared
@@ -144,7 +144,9 @@ def blackwell(config: sm100.Config, shape: tuple[int, int, int], sms: int, chang
 def mma_sync(config: sm120_plan.Config, problem: Problem, change: Change | None = None) -> Watched:
     """Attention by mma.sync."""
     q, k, v = normal(problem)
-    kernel, grid, args = attending(problem, config, (q, k, v, np.zeros_like(q), np.zeros(q.shape[:3], np.float32)))
+    kernel, grid, args = attention_helpers.arguments(
+        problem, config, (q, k, v, np.zeros_like(q), np.zeros(q.shape[:3], np.float32))
+    )
     watched = Watched(Device(DEVICES["rtx5090"]), change)
     launch(kernel, grid, args=args, device=watched)
     return watched

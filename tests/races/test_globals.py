@@ -16,7 +16,7 @@ from warpwright.kernels.gemm.sm90.slices import add_slices, sum_grid
 from warpwright.lang import f32
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.run.check import check
-from warpwright.run.launch import arranged, load_ptx
+from warpwright.run.launch import load_ptx, prepare_launch
 from warpwright.vgpu.checks.findings import Verdict
 from warpwright.vgpu.machine import schedule
 
@@ -217,7 +217,7 @@ def test_the_second_launch_of_a_product_in_slices_waits_for_the_first() -> None:
     """`add_slices` as shipped; without its griddepcontrol.wait the loads of the slices come too early."""
     m, n = 8, 64
     parts, d = np.ones((2, m, n), np.float32), np.zeros((m, n), np.float32)
-    entry, shape, args = arranged(add_slices.configure(out=f32), sum_grid(m, n), None, None, _slices(parts, d))
+    entry, shape, args = prepare_launch(add_slices.configure(out=f32), sum_grid(m, n), None, None, _slices(parts, d))
     verdict = check(entry, args=args, depends_on=[0], **shape)
     assert verdict.findings == (), str(verdict)
     text = ptx.to_text(entry.module).replace("griddepcontrol.wait;", "")

@@ -17,14 +17,14 @@ from tests.report.timelines import profile
 from warpwright.errors import UsageError
 from warpwright.kernels.gemm import sm90, sm100
 from warpwright.report import figure as figures
-from warpwright.report.ladder import Rung, draw_ladder
+from warpwright.report.ladder import Level, draw_ladder
 from warpwright.report.pipeline import draw_pipeline
 from warpwright.targets import DEVICES
 from warpwright.vgpu.timing import Span
 
 SIGNATURES = {".svg": b"<?xml", ".png": b"\x89PNG", ".pdf": b"%PDF"}
-RUNGS = [
-    Rung(level, 150.0 * level, 0.5 if level < 7 else 0.0, "two words " * 6, "mma waits ab.full 41 %")
+LEVELS = [
+    Level(level, 150.0 * level, 0.5 if level < 7 else 0.0, "two words " * 6, "mma waits ab.full 41 %")
     for level in range(1, 11)
 ]
 
@@ -115,14 +115,14 @@ def test_a_kernel_without_engines_is_one_panel_about_memory(drawn) -> None:
     assert len(drawn[0].axes) == 1 and {"memory, stores", "other work"} <= set(words)
 
 
-@pytest.mark.parametrize("rungs", [RUNGS, RUNGS[:1], RUNGS[6:]])
+@pytest.mark.parametrize("levels", [LEVELS, LEVELS[:1], LEVELS[6:]])
 @pytest.mark.parametrize("device", ["b200", "h200"])
-def test_the_ladder_has_every_level_and_no_overlaps(drawn, rungs, device) -> None:
-    draw_ladder(rungs, 4096, DEVICES[device], Path("l.svg"))
+def test_the_ladder_has_every_level_and_no_overlaps(drawn, levels, device) -> None:
+    draw_ladder(levels, 4096, DEVICES[device], Path("l.svg"))
     words = [text.get_text() for text in texts(drawn[0])]
-    assert [str(rung.level) for rung in rungs if str(rung.level) not in words] == []
-    assert f"{rungs[0].tflops:,.0f} TFLOPS · {rungs[0].tflops / DEVICES[device].bf16_tflops:.0%} of peak" in words
-    assert ("published, on a GB200" in words) == (device == "b200" and rungs[0].level + len(rungs) > 2)
+    assert [str(level.level) for level in levels if str(level.level) not in words] == []
+    assert f"{levels[0].tflops:,.0f} TFLOPS · {levels[0].tflops / DEVICES[device].bf16_tflops:.0%} of peak" in words
+    assert ("published, on a GB200" in words) == (device == "b200" and levels[0].level + len(levels) > 2)
     assert ("cuBLAS, published" in words) == (device == "b200")
     assert overlapping(drawn[0]) == []
     assert outside(drawn[0]) == []
@@ -131,17 +131,17 @@ def test_the_ladder_has_every_level_and_no_overlaps(drawn, rungs, device) -> Non
 @pytest.mark.parametrize("levels", [sm100.LEVELS, sm90.LEVELS])
 def test_the_summary_of_a_level_is_complete(drawn, levels) -> None:
     draw_ladder(
-        [Rung(n, 1.0, 0.0, level.summary, "") for n, level in levels.items()], 512, DEVICES["b200"], Path("l.svg")
+        [Level(n, 1.0, 0.0, level.summary, "") for n, level in levels.items()], 512, DEVICES["b200"], Path("l.svg")
     )
     words = {text.get_text().replace("-\n", "-").replace("\n", " ") for text in texts(drawn[0])}
     assert [level.summary for level in levels.values() if level.summary not in words] == []
 
 
 def test_bars_are_as_long_as_the_rates(drawn) -> None:
-    draw_ladder(RUNGS, 4096, DEVICES["b200"], Path("l.svg"))
+    draw_ladder(LEVELS, 4096, DEVICES["b200"], Path("l.svg"))
     useful, dropped = drawn[0].axes[0].containers
-    assert [bar.get_width() for bar in useful] == [rung.tflops for rung in RUNGS]
-    assert [bar.get_width() for bar in dropped] == [rung.tflops if rung.wasted else 0 for rung in RUNGS]
+    assert [bar.get_width() for bar in useful] == [level.tflops for level in LEVELS]
+    assert [bar.get_width() for bar in dropped] == [level.tflops if level.wasted else 0 for level in LEVELS]
 
 
 @pytest.mark.parametrize("suffix", SIGNATURES)

@@ -1,4 +1,4 @@
-"""`launch`, `load_ptx` and arguments: what is accepted, what is refused, and in which words."""
+"""`launch`, `load_ptx` and arguments: accepted values, refused values, and the error messages."""
 
 from __future__ import annotations
 

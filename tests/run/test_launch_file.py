@@ -1,4 +1,4 @@
-"""Launch files and arguments in words: every kind of argument, and the sentence for each mistake."""
+"""Launch files and command-line arguments: every kind of argument, and the message of each error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import warpwright as ww
 from warpwright.errors import UsageError
-from warpwright.run.launch_file import arguments, described, entry_of, read_launch
+from warpwright.run.launch_file import arguments, entry_of, parse_arguments, read_launch
 
 SCALE = """
 .version 8.0
@@ -115,7 +115,7 @@ def test_a_map_covers_an_array_that_another_argument_shares() -> None:
 
 
 def test_words_describe_numbers_arrays_and_files() -> None:
-    assert described(["1000", "0x10", "2.5", "1e-3", "bf16[64, 32]", "x.npy"]) == [
+    assert parse_arguments(["1000", "0x10", "2.5", "1e-3", "bf16[64, 32]", "x.npy"]) == [
         {"value": 1000},
         {"value": 16},
         {"value": 2.5},
@@ -219,7 +219,7 @@ def test_missing_files_and_entries_are_named(folder) -> None:
 
 def test_a_word_that_is_no_argument_is_refused() -> None:
     with pytest.raises(UsageError) as caught:
-        described(["x"])
+        parse_arguments(["x"])
     assert str(caught.value) == (
         "given --arg x; expected a number, an array such as f32[64,32], or a .npy file; tensor maps need a launch file "
         "(TOML)"

@@ -1,4 +1,4 @@
-"""ww.profile: full against fast, wasted work, determinism, PTX of others, and what it refuses."""
+"""ww.profile: full against fast, wasted work, determinism, PTX of other compilers, and refused calls."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_what_a_profile_says() -> None:
 
 
 def test_l2_is_busy_with_what_its_bytes_cost() -> None:
-    """SMs of a GPC get many of the bytes together, which takes less of L2 than each for itself."""
+    """SMs of a GPC share many of the bytes, which needs less L2 bandwidth."""
     profile, timing = hopper(3, 1024, 2048, 256), timing_of("h200")
     asked = profile.bytes_l2 / (timing.l2_bytes * profile.cycles)
     assert 0.6 * asked < profile.usage.l2 < 0.9 * asked

@@ -1,4 +1,4 @@
-"""Arrays in the memory of a GPU: torch, CuPy, JAX or whatever speaks ``__cuda_array_interface__`` or DLPack."""
+"""Arrays in GPU memory: of torch, CuPy, JAX or any library with ``__cuda_array_interface__`` or DLPack."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 
 from warpwright.errors import UsageError
 
-__all__ = ["DeviceArray", "Span", "dense_strides", "device_array", "dtype_named", "reach", "spans"]
+__all__ = ["DeviceArray", "Span", "dense_strides", "device_array", "dtype_of_name", "reach", "spans"]
 
 DLPACK_CUDA = 2
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceArray:
-    """Memory on a GPU, seen as an array: address of its first element, ``strides`` in bytes.
+    """An array in GPU memory: ``pointer`` is the address of its first element, ``strides`` are in bytes.
 
-    ``ordinal`` is the GPU's number, None where the array does not tell; ``owner`` keeps the memory alive.
+    ``ordinal`` is the number of the GPU, None if unknown; ``owner`` keeps the memory alive.
     """
 
     pointer: int
@@ -44,30 +44,30 @@ class DeviceArray:
 
     @property
     def T(self) -> DeviceArray:
-        """The same memory with its axes in reverse order."""
+        """Returns the same memory with its axes in reverse order."""
         return replace(self, shape=self.shape[::-1], strides=self.strides[::-1])
 
     def swapaxes(self, first: int, second: int) -> DeviceArray:
-        """The same memory with two axes exchanged."""
+        """Returns the same memory with two axes exchanged."""
         order = list(range(len(self.shape)))
         order[first], order[second] = order[second], order[first]
         shape, strides = (tuple(values[axis] for axis in order) for values in (self.shape, self.strides))
         return replace(self, shape=shape, strides=strides)
 
     def __getitem__(self, index: tuple[int, ...]) -> DeviceArray:
-        """The array at ``index`` of the first axes."""
+        """Returns the array at ``index`` of the first axes."""
         pointer, count = self.pointer + sum(i * step for i, step in zip(index, self.strides, strict=False)), len(index)
         return replace(self, pointer=pointer, shape=self.shape[count:], strides=self.strides[count:])
 
     @property
     def dense(self) -> bool:
-        """Whether the elements stand in C order without gaps."""
+        """Whether the elements are in C order without gaps."""
         rows = zip(self.shape, self.strides, dense_strides(self.shape, self.itemsize), strict=True)
         return self.size == 0 or all(extent == 1 or stride == wanted for extent, stride, wanted in rows)
 
 
 class Span:
-    """The bytes of the host from ``low`` to ``high``, which the arrays cover together; keeps those alive."""
+    """The host memory from address ``low`` to ``high``, which the ``arrays`` cover; keeps the arrays alive."""
 
     def __init__(self, low: int, high: int, arrays: Sequence[NDArray[Any]]) -> None:
         self.low, self.high, self.arrays = low, high, arrays
@@ -76,7 +76,7 @@ class Span:
 
 
 def spans(arrays: Iterable[NDArray[Any]]) -> list[Span]:
-    """The memory of ``arrays``, gaps between rows included, by address; arrays that overlap are in one span."""
+    """Returns the memory of ``arrays`` by address, gaps between rows included; overlapping arrays share a span."""
     joined: list[tuple[int, int, list[NDArray[Any]]]] = []
     bounds = ((*array_utils.byte_bounds(array), array) for array in arrays if array.size)
     for low, high, array in sorted(bounds, key=lambda bound: bound[:2]):
@@ -89,9 +89,9 @@ def spans(arrays: Iterable[NDArray[Any]]) -> list[Span]:
 
 
 def device_array(value: Any) -> DeviceArray | None:
-    """``value`` as a DeviceArray; None where it is none, so also for arrays in the memory of the host.
+    """Returns ``value`` as a DeviceArray; None if it is no array on a GPU.
 
-    Raises UsageError for elements that NumPy and ml_dtypes have no type for.
+    Raises UsageError for an element type that neither NumPy nor ml_dtypes has.
     """
     if isinstance(value, DeviceArray):
         return value
@@ -105,19 +105,20 @@ def device_array(value: Any) -> DeviceArray | None:
 
 
 def dense_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Strides in bytes of a C-contiguous array."""
+    """Returns the strides in bytes of a C-contiguous array."""
     return tuple(itemsize * prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def reach(layout: tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]) -> int:
-    """Bytes from the first element of an array of such shape, strides and dtype to the end of its last."""
+    """Returns the bytes from the first element of an array of ``layout`` (shape, strides, dtype) to the end of the
+    last."""
     shape, strides, dtype = layout
     return sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)) + dtype.itemsize
 
 
 def _of_torch(tensor: Any) -> DeviceArray:
-    """A torch tensor, without its exchange protocols: they refuse float8 and tensors that need gradients."""
-    dtype = dtype_named(str(tensor.dtype).removeprefix("torch."))
+    """Reads a tensor without its exchange protocols, which refuse float8 and tensors that require gradients."""
+    dtype = dtype_of_name(str(tensor.dtype).removeprefix("torch."))
     strides = tuple(step * dtype.itemsize for step in tensor.stride())
     return DeviceArray(tensor.data_ptr(), tuple(tensor.shape), strides, dtype, tensor.device.index, tensor)
 
@@ -141,8 +142,8 @@ def _of_dlpack(value: Any) -> DeviceArray:
 
 
 @functools.cache
-def dtype_named(name: str) -> np.dtype[Any]:
-    """The NumPy or ml_dtypes dtype that torch calls ``name``."""
+def dtype_of_name(name: str) -> np.dtype[Any]:
+    """Returns the dtype of NumPy or ml_dtypes that torch calls ``name``."""
     found = getattr(ml_dtypes, name, None) or getattr(np, name, None)
     try:
         return np.dtype(found if found is not None else name)

@@ -1,4 +1,4 @@
-"""The array libraries whose arrays operators take and return: NumPy, torch, CuPy."""
+"""The libraries of the arrays that operators take and return: NumPy, torch, CuPy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.arrays.device import DeviceArray, device_array, dtype_named
+from warpwright.arrays.device import DeviceArray, device_array, dtype_of_name
 from warpwright.errors import UsageError
 
 __all__ = ["LIBRARIES", "OTHER", "Library", "View", "library_of", "location", "overlap", "views_of"]
@@ -27,14 +27,15 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """What an operator needs of one library.
+    """The functions of one array library that an operator needs.
 
-    ``view`` is an array's memory, without a copy, and ``pointer`` its address. ``guard`` returns a function that tells
-    whether a value differs from the given array in no more than its address; None where nothing can tell. ``stream``
-    returns a function that returns the handle of the library's current stream where the array lies, ``maker`` one that
-    makes an array of a shape and dtype there; ``zeros`` makes one of zeros. ``lender`` returns two functions: one
-    returns the address of so many bytes, given the stream that uses them, one gives them back. ``rounding`` and
-    ``copying`` are what a user writes to round to bfloat16 and to get a dense copy.
+    ``view`` returns an array's memory without a copy, ``pointer`` its address. ``guard`` returns a predicate that
+    is true for values that differ from the array at most in their address; None if the library has no such test.
+    ``stream`` returns a function that returns the handle of the current stream on the array's device. ``maker`` returns
+    a function that allocates an array of a shape and dtype on the device of another array; ``zeros`` returns an array
+    of zeros there. ``allocator`` returns two functions for a number of bytes: one allocates them for a stream and
+    returns the address, the other frees the address. ``rounding`` and ``copying`` are the code for error messages that
+    rounds to bfloat16 and that makes a dense copy.
     """
 
     name: str
@@ -44,7 +45,7 @@ class Library:
     stream: Callable[[Any], Callable[[], int]]
     maker: Callable[[Shape, np.dtype[Any], Any], Callable[[], Any]]
     zeros: Callable[[Shape, np.dtype[Any], Any], Any]
-    lender: Callable[[int, Any], tuple[Callable[[int], int], Callable[[int], Any]]]
+    allocator: Callable[[int, Any], tuple[Callable[[int], int], Callable[[int], Any]]]
     rounding: str
     copying: str
 
@@ -119,7 +120,7 @@ def _of_type(kind: type) -> Library | None:
 
 
 def _no_guard(_: Any) -> None:
-    """Every launch copies host memory, and arrays of other libraries describe too little of themselves."""
+    """Returns None: launches copy host memory, and arrays of other libraries describe too little of themselves."""
 
 
 def _torch_view(tensor: Any) -> View:
@@ -136,7 +137,7 @@ def _torch_view(tensor: Any) -> View:
     on_gpu = device_array(tensor)
     if on_gpu is not None:
         return on_gpu
-    dtype = dtype_named(str(tensor.dtype).removeprefix("torch."))
+    dtype = dtype_of_name(str(tensor.dtype).removeprefix("torch."))
     plain = tensor.detach()
     same = {1: torch.uint8, 2: torch.int16}[dtype.itemsize] if dtype.isbuiltin != 1 else plain.dtype
     array: NDArray[Any] = plain.view(same).numpy().view(dtype)
@@ -144,9 +145,9 @@ def _torch_view(tensor: Any) -> View:
 
 
 def _torch_guard(tensor: Any) -> Callable[[Any], bool] | None:
-    """By torch's guards, which decide whether code that it compiled may run: they compare the type, all that describes
-    the memory, whether it requires gradients, and through which modes a call goes; here, through none. They do not
-    compare whether gradients are recorded, which must be as it is now where there would be some."""
+    """Returns a guard made of torch's own guards for compiled code. They compare the type, shape, strides, dtype,
+    device, ``requires_grad`` and the dispatch modes, which must be empty. They do not compare whether gradients are
+    recorded, so a tensor that requires gradients gets a guard that does."""
     torch = sys.modules["torch"]
     modes = torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack()
     if modes or tensor.__class__ not in (torch.Tensor, torch.nn.Parameter):
@@ -160,7 +161,7 @@ def _torch_guard(tensor: Any) -> Callable[[Any], bool] | None:
 
 
 def _torch_stream(tensor: Any) -> Callable[[], int]:
-    """By the function that code which torch compiles calls, since a Stream object costs microseconds."""
+    """Uses the function that code compiled by torch calls: a Stream object costs microseconds."""
     return functools.partial(sys.modules["torch"]._C._cuda_getCurrentRawStream, tensor.get_device())
 
 
@@ -170,46 +171,46 @@ def _torch_dtype(dtype: np.dtype[Any]) -> Any:
 
 
 def _torch_maker(shape: Shape, dtype: np.dtype[Any], like: Any) -> Callable[[], Any]:
-    """``torch.empty``; on the current GPU what code that torch compiles calls, which takes half the time."""
+    """Uses ``torch.empty``, or on the current GPU the function of code compiled by torch, which takes half the time."""
     torch, element, device = sys.modules["torch"], _torch_dtype(dtype), like.device
-    made = functools.partial(torch.empty, shape, dtype=element, device=device)
+    empty = functools.partial(torch.empty, shape, dtype=element, device=device)
     current = getattr(torch._C, "_cuda_getDevice", None)
     on_gpu = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
     if not like.is_cuda or current is None or on_gpu is None:
-        return made
+        return empty
     strides, ordinal = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape))), like.get_device()
-    return lambda: on_gpu(shape, strides, element) if current() == ordinal else made()
+    return lambda: on_gpu(shape, strides, element) if current() == ordinal else empty()
 
 
 def _torch_zeros(shape: Shape, dtype: np.dtype[Any], like: Any) -> Any:
     return like.new_zeros(shape, dtype=_torch_dtype(dtype))
 
 
-def _torch_lender(nbytes: int, like: Any) -> tuple[Callable[[int], int], Callable[[int], Any]]:
-    """From torch's own pool, without a tensor around the memory, which would take twice as long."""
+def _torch_allocator(nbytes: int, like: Any) -> tuple[Callable[[int], int], Callable[[int], Any]]:
+    """Allocates from torch's pool without a tensor, which would take twice as long."""
     torch, ordinal = sys.modules["torch"], like.get_device()
-    take, current = torch._C._cuda_cudaCachingAllocator_raw_alloc, torch._C._cuda_getDevice
+    raw_alloc, current = torch._C._cuda_cudaCachingAllocator_raw_alloc, torch._C._cuda_getDevice
 
-    def lend(stream: int) -> int:
+    def allocate(stream: int) -> int:
         if current() == ordinal:
-            return int(take(nbytes, stream))
+            return int(raw_alloc(nbytes, stream))
         with torch.cuda.device(ordinal):
-            return int(take(nbytes, stream))
+            return int(raw_alloc(nbytes, stream))
 
-    return lend, torch._C._cuda_cudaCachingAllocator_raw_delete
+    return allocate, torch._C._cuda_cudaCachingAllocator_raw_delete
 
 
-def _cupy_lender(nbytes: int, like: Any) -> tuple[Callable[[int], int], Callable[[int], Any]]:
-    """Its pool takes memory back when nothing refers to it."""
-    make, lent = _cupy_maker((nbytes,), np.dtype(np.uint8), like), dict[int, Any]()
+def _cupy_allocator(nbytes: int, like: Any) -> tuple[Callable[[int], int], Callable[[int], Any]]:
+    """Keeps a reference to each array: CuPy's pool frees memory without references."""
+    make, arrays = _cupy_maker((nbytes,), np.dtype(np.uint8), like), dict[int, Any]()
 
-    def lend(_: int) -> int:
+    def allocate(_: int) -> int:
         array = make()
         address = int(array.data.ptr)
-        lent[address] = array
+        arrays[address] = array
         return address
 
-    return lend, lent.pop
+    return allocate, arrays.pop
 
 
 def _cupy_guard(array: Any) -> Callable[[Any], bool]:
@@ -255,15 +256,15 @@ def _default_stream(_: Any) -> Callable[[], int]:
     return lambda: 0
 
 
-def _none_made(shape: Shape, dtype: np.dtype[Any], like: Any) -> Any:
+def _refuse_new_array(shape: Shape, dtype: np.dtype[Any], like: Any) -> Any:
     owner = like.owner if isinstance(like, DeviceArray) else like
     raise UsageError(
-        f"given a {type(owner).__name__}, which warpwright has no way to make or copy; "
+        f"given a {type(owner).__name__}, which warpwright cannot allocate or copy; "
         "expected an array of NumPy, torch or CuPy, or matrices that need no copy and out= for the result"
     )
 
 
-def _nothing_lent(nbytes: int, like: Any) -> NoReturn:
+def _refuse_allocation(nbytes: int, like: Any) -> NoReturn:
     raise AssertionError(f"given {type(like).__name__}; expected an array on a GPU, of torch or CuPy")
 
 
@@ -275,9 +276,9 @@ OTHER = Library(
     _no_guard,
     lambda _: 0,
     _default_stream,
-    _none_made,
-    _none_made,
-    _nothing_lent,
+    _refuse_new_array,
+    _refuse_new_array,
+    _refuse_allocation,
     ROUNDING,
     "a dense copy",
 )
@@ -290,7 +291,7 @@ LIBRARIES = {
         _default_stream,
         lambda shape, dtype, _: functools.partial(np.empty, shape, dtype),
         lambda shape, dtype, _: np.zeros(shape, dtype),
-        _nothing_lent,
+        _refuse_allocation,
         ROUNDING,
         "np.ascontiguousarray({name})",
     ),
@@ -302,7 +303,7 @@ LIBRARIES = {
         _torch_stream,
         _torch_maker,
         _torch_zeros,
-        _torch_lender,
+        _torch_allocator,
         ".bfloat16()",
         "{name}.clone()",
     ),
@@ -314,7 +315,7 @@ LIBRARIES = {
         _cupy_stream,
         _cupy_maker,
         _cupy_zeros,
-        _cupy_lender,
+        _cupy_allocator,
         ROUNDING,
         "{name}.copy()",
     ),

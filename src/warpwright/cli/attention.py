@@ -9,15 +9,13 @@ import click
 import numpy as np
 
 from warpwright.cli.attention_runs import call_of
-from warpwright.cli.console import as_json as json_option
-from warpwright.cli.console import emit, remark, show, working
+from warpwright.cli.console import emit, json_option, progress, remark, show
 from warpwright.cli.problems import SIZE_HELP, mask_of, problem_of, problem_options
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm120.plan import STEPS, Config, layout
 from warpwright.report.tables import table
 from warpwright.report.verdict import judge_attention
-from warpwright.run.devices import DEFAULT
-from warpwright.run.devices import device as device_of
+from warpwright.run import devices
 from warpwright.targets import ARCHS
 
 __all__ = ["budgets", "command"]
@@ -38,7 +36,7 @@ COLUMNS = {
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the standard normal inputs."
 )
-@click.option("--device", default=DEFAULT, show_default=True, help="One of `warpwright devices`.")
+@click.option("--device", default=devices.DEFAULT, show_default=True, help="One of `warpwright devices`.")
 @click.option("--smem", is_flag=True, help="Only print the shared-memory budget of each sm_120a configuration.")
 @json_option
 def command(size: str, seed: int, device: str, smem: bool, as_json: bool, **options: Any) -> None:
@@ -50,7 +48,7 @@ def command(size: str, seed: int, device: str, smem: bool, as_json: bool, **opti
         _show_budgets(as_json)
         return
     problem = problem_of(size, options)
-    with working() as describe:
+    with progress() as describe:
         describe(f"attention of {size} on {device}")
         row = _run(problem, device, seed)
     if as_json:
@@ -64,16 +62,16 @@ def command(size: str, seed: int, device: str, smem: bool, as_json: bool, **opti
 
 
 def _extents(problem: Problem) -> dict[str, str]:
-    """Returns shapes and mask of the problem, in three columns."""
+    """Returns the table columns of the problem: both shapes and the mask."""
     of_q = problem.batch, problem.heads, problem.q_len, problem.head_dim
     of_k = problem.batch, problem.kv_heads, problem.kv_len, problem.head_dim
     return {"q": " × ".join(map(str, of_q)), "k,_v": " × ".join(map(str, of_k)), "mask": mask_of(problem) or "none"}
 
 
 def _run(problem: Problem, device: str, seed: int) -> dict[str, Any]:
-    """Run the problem; returns its extents, the verdict, the seconds without the verification, and the kernel."""
+    """Run the problem; returns its extents, the verdict, the wall time without verification, and the kernel."""
     start = time.perf_counter()
-    qkv, call = call_of(problem, device_of(device), seed)
+    qkv, call = call_of(problem, devices.device(device), seed)
     call.start()
     out, lse, ran = call.result
     seconds = time.perf_counter() - start
@@ -98,14 +96,14 @@ def budgets(configs: dict[str, Config]) -> list[dict[str, Any]]:
     rows = []
     for name, config in configs.items():
         pieces = {piece.name: piece.nbytes for piece in layout(config)}
-        taken = config.smem_bytes
+        used = config.smem_bytes
         warps = f"{config.producers} + {config.consumers}"
         sizes = {short: sum(pieces.get(piece, 0) for piece in whole) for short, whole in COLUMNS.items()}
-        fit = arch.smem_per_sm // (taken + arch.smem_reserved_per_block)
+        fit = arch.smem_per_sm // (used + arch.smem_reserved_per_block)
         tile = " × ".join(map(str, config.tile))
         rows.append(
             {"name": name, "tile": tile, "stages": config.stages, "warps": warps, **sizes}
-            | {"sum": taken, "left": arch.smem_per_block - taken, "ctas": fit}
+            | {"sum": used, "left": arch.smem_per_block - used, "ctas": fit}
         )
     return rows
 

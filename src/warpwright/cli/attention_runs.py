@@ -1,4 +1,4 @@
-"""Attention as commands run, profile and check it."""
+"""Attention for the commands: inputs, the call, and its profile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from warpwright.ops.launches import launches
 from warpwright.report.verdict import Verdict, judge_attention
 from warpwright.vgpu.timing import Profile
 
-__all__ = ["attention_profile", "call_of", "inputs", "titled", "with_counter"]
+__all__ = ["attention_profile", "call_of", "inputs", "title_of", "with_counter"]
 
 Array = NDArray[Any]
 Inputs = tuple[Array, Array, Array]
@@ -46,15 +46,15 @@ def call_of(problem: Problem, device: Device, seed: int | None) -> tuple[Inputs,
 
 
 def with_counter(launch: Launch) -> Launch:
-    """Returns the launch with a counter of tiles if the kernel can take one. Without a counter, as for tiles that all
-    see the same number of keys, a check never reaches the lines that use it."""
+    """Returns the launch with a tile counter if the kernel has that parameter. A call whose tiles all see equally many
+    keys passes no counter, and a check of it would not reach the lines that use one."""
     names, counter = [name for name, _ in launch.kernel.params], np.zeros(COUNTER, np.uint32)
     args = [counter if name == "counter" else value for name, value in zip(names, launch.args, strict=True)]
     return replace(launch, args=tuple(args))
 
 
-def titled(problem: Problem, ran: Explanation) -> str:
-    """Returns the kernel and the problem that it ran, as one line."""
+def title_of(problem: Problem, ran: Explanation) -> str:
+    """Returns one line with the kernel and its problem."""
     more = [mask_of(problem)] * bool(mask_of(problem)) + [problem.dtype.name] * (problem.dtype != DTYPES[0])
     return ", ".join([ran.kernel, extents(problem), *more])
 
@@ -62,10 +62,10 @@ def titled(problem: Problem, ran: Explanation) -> str:
 def attention_profile(
     device: Device, problem: Problem, fast: bool, sustained: bool = False, seed: int = 0
 ) -> tuple[Profile, Verdict | None]:
-    """Returns the profile of an attention's longest launch; of a full run, with standard normal operands, also the
-    verdict on its result.
+    """Returns the profile of the longest launch of an attention, and for a full run, with standard normal operands, the
+    verdict on the result.
 
-    ``tflops`` count both matrix products over the visible pairs of a query and a key.
+    ``tflops`` count both GEMMs over the visible pairs of a query and a key.
     """
     if device.name.startswith("cuda"):
         raise UsageError(
@@ -78,5 +78,5 @@ def attention_profile(
     verdict = None if fast else judge_attention(problem, given, out, lse)
     longest = max(profiles, key=lambda each: each.time_us)
     others = sum(each.time_us for each in profiles) - longest.time_us
-    title = titled(problem, ran) + (f"; a second launch takes {others:.2f} µs" if others else "")
+    title = title_of(problem, ran) + (f"; a second launch takes {others:.2f} µs" if others else "")
     return replace(longest, kernel=title, tflops=problem.flops / longest.time_us / 1e6), verdict

@@ -11,12 +11,10 @@ import numpy as np
 
 from warpwright import cuda
 from warpwright.cli.attention_runs import inputs
-from warpwright.cli.console import as_json as json_option
-from warpwright.cli.console import device_option, emit, remark, show, working
+from warpwright.cli.console import device_option, emit, json_option, progress, remark, show
 from warpwright.cli.launches import parse_size, profile_each
 from warpwright.cli.matmul_runs import matmul_profile
-from warpwright.cli.problems import SIZE_HELP, described, problem_of, problem_options
-from warpwright.cuda import Device as RealGpu
+from warpwright.cli.problems import SIZE_HELP, problem_of, problem_options, summary_of
 from warpwright.gpu import Device
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.gemm import sm90, sm100
@@ -27,7 +25,7 @@ from warpwright.ops.matmul.call import DEFAULT_LEVEL
 from warpwright.report.format import percent
 from warpwright.report.tables import table
 from warpwright.report.verdict import Verdict
-from warpwright.run.devices import device as device_of
+from warpwright.run import devices
 from warpwright.vgpu.timing import Profile
 
 __all__ = ["command"]
@@ -37,10 +35,10 @@ SIZE, REAL_SIZE = "1x16x1024x128", "4x16x4096x128"
 
 
 rounds_option = click.option(
-    "--rounds", type=click.IntRange(min=1), default=30, show_default=True, help="Launches of each on a real GPU."
+    "--rounds", type=click.IntRange(min=1), default=30, show_default=True, help="Launches of each kernel on a real GPU."
 )
 seed_option = click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the standard normal inputs."
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the standard normal inputs."
 )
 
 
@@ -50,7 +48,7 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--size", help=f"{SIZE_HELP}; {SIZE}, on a real GPU {REAL_SIZE}.")
+@click.option("--size", help=f"{SIZE_HELP}; default {SIZE}, on a real GPU {REAL_SIZE}.")
 @problem_options()
 @rounds_option
 @seed_option
@@ -59,17 +57,17 @@ def command() -> None:
 def attention(size: str | None, rounds: int, seed: int, device: str, as_json: bool, **options: Any) -> None:
     """Time attention by each kernel that computes it; the first is the one that `warpwright.attention` chooses.
 
-    A real GPU is measured: all take turns in random order, each launch from cold L2, torch's backends among them where
-    torch is installed; medians, and the quartiles beside them. Each result is verified against float64 first.
+    On a real GPU the kernels, and torch's backends if torch is installed, run alternately in random order, each launch
+    from cold L2; the table has medians and quartiles. Each result is first verified against float64.
     """
-    target = device_of(device)
-    problem = problem_of(size or (REAL_SIZE if isinstance(target, RealGpu) else SIZE), options)
+    target = devices.device(device)
+    problem = problem_of(size or (REAL_SIZE if isinstance(target, cuda.Device) else SIZE), options)
     rows = (
         _measure_attention(target, problem, rounds, seed)
-        if isinstance(target, RealGpu)
+        if isinstance(target, cuda.Device)
         else _predict_attention(target, problem)
     )
-    _report(rows, f"attention of {described(problem)}", target, rounds, as_json)
+    _report(rows, f"attention of {summary_of(problem)}", target, rounds, as_json)
 
 
 @command.command()
@@ -81,35 +79,35 @@ def attention(size: str | None, rounds: int, seed: int, device: str, as_json: bo
 def gemm(size: str, rounds: int, seed: int, device: str, as_json: bool) -> None:
     """Time a BF16 matmul by the kernel that `warpwright.matmul` chooses.
 
-    A real GPU is measured: the result is verified against float64, then ours and torch.matmul, where torch is
-    installed, take turns in random order, each launch from cold L2; medians, and the quartiles beside them.
+    On a real GPU the result is first verified against float64. Then our kernel, and torch.matmul if torch is installed,
+    run alternately in random order, each launch from cold L2; the table has medians and quartiles.
     """
-    target, shape = device_of(device), parse_size(size)
-    if isinstance(target, RealGpu):
+    target, shape = devices.device(device), parse_size(size)
+    if isinstance(target, cuda.Device):
         rows = _measure_matmul(target, shape, rounds, seed)
     else:
         rows = _predict_matmul(target, shape)
     _report(rows, f"gemm of {' × '.join(map(str, shape))}, bfloat16", target, rounds, as_json)
 
 
-def _report(rows: list[dict[str, Any]], what: str, target: Device, rounds: int, as_json: bool) -> None:
-    """Print the rows; exit with status 1 if a result of ours is wrong."""
+def _report(rows: list[dict[str, Any]], title: str, target: Device, rounds: int, as_json: bool) -> None:
+    """Print the rows; exit with status 1 if a result of our kernels is wrong."""
     if as_json:
         emit(rows)
     else:
         measured = f"{target.spec.name}, medians of {rounds} from cold L2"
-        where = measured if isinstance(target, RealGpu) else f"virtual {target.name}, predicted"
-        show(table([_shown(row) for row in rows], f"{what}; {where}"))
+        where = measured if isinstance(target, cuda.Device) else f"virtual {target.name}, predicted"
+        show(table([_display_row(row) for row in rows], f"{title}; {where}"))
     if not all(row.get("verified", True) for row in rows if row["ours"]):
         remark("not verified: a result differs from the float64 reference by more than the bound")
         click.get_current_context().exit(1)
 
 
-def _measure_matmul(target: RealGpu, shape: tuple[int, int, int], rounds: int, seed: int) -> list[dict[str, Any]]:
+def _measure_matmul(target: cuda.Device, shape: tuple[int, int, int], rounds: int, seed: int) -> list[dict[str, Any]]:
     """Returns a row for our kernel and one for torch's, measured on a real GPU."""
     name, config = _chosen_config(target, shape)
-    with working(2) as describe:
-        found = trials.measured(target, *shape, {name: config}, rounds=rounds, seed=seed, describe=describe)
+    with progress(2) as describe:
+        found = trials.measure(target, *shape, {name: config}, rounds=rounds, seed=seed, describe=describe)
     trial = found.each[name]
     rows = [_measured_row(f"gemm {name}", True, _flops(shape), trial.times, trial.seconds, trial.verdict)]
     if found.torch is not None:
@@ -119,13 +117,13 @@ def _measure_matmul(target: RealGpu, shape: tuple[int, int, int], rounds: int, s
 
 def _predict_matmul(target: Device, shape: tuple[int, int, int]) -> list[dict[str, Any]]:
     """Returns a row for our kernel, predicted on a virtual GPU."""
-    with working() as describe:
+    with progress() as describe:
         describe("gemm")
-        made, _ = matmul_profile(target, shape, None, fast=True)
-    return [_predicted_row("gemm", _flops(shape), made, made)]
+        predicted, _ = matmul_profile(target, shape, None, fast=True)
+    return [_predicted_row("gemm", _flops(shape), predicted, predicted)]
 
 
-def _chosen_config(target: RealGpu, shape: tuple[int, int, int]) -> tuple[str, sm90.Config | sm100.Config]:
+def _chosen_config(target: cuda.Device, shape: tuple[int, int, int]) -> tuple[str, sm90.Config | sm100.Config]:
     """Returns the name and the configuration that `warpwright.matmul` chooses."""
     if target.spec.arch != "sm_90a":
         return f"level {DEFAULT_LEVEL}", sm100.config_of(DEFAULT_LEVEL)
@@ -137,12 +135,12 @@ def _flops(shape: tuple[int, int, int]) -> int:
     return 2 * math.prod(shape)
 
 
-def _measure_attention(target: RealGpu, problem: Problem, rounds: int, seed: int) -> list[dict[str, Any]]:
+def _measure_attention(target: cuda.Device, problem: Problem, rounds: int, seed: int) -> list[dict[str, Any]]:
     """Returns a row for each kernel, measured on a real GPU."""
-    with working(1) as describe:
+    with progress(1) as describe:
         describe("random inputs")
         given = inputs(problem, seed)
-        found = attention_trials.measured(target, problem, given, rounds=rounds, describe=describe)
+        found = attention_trials.measure(target, problem, given, rounds=rounds, describe=describe)
     first = found[0].times.median
     return [_measured_row(x.kernel, x.ours, problem.flops, x.times, first, x.verdict) for x in found]
 
@@ -159,16 +157,16 @@ def _measured_row(
     )
 
 
-def _predicted_row(kernel: str, flops: int, made: Profile, first: Profile) -> dict[str, Any]:
-    rate = _rate(flops, made.time_us / 1e6, first.time_us / 1e6)
-    return {"kernel": kernel, "ours": True, "us": made.time_us} | rate | {"tensor": made.usage.tensor}
+def _predicted_row(kernel: str, flops: int, predicted: Profile, first: Profile) -> dict[str, Any]:
+    rate = _rate(flops, predicted.time_us / 1e6, first.time_us / 1e6)
+    return {"kernel": kernel, "ours": True, "us": predicted.time_us} | rate | {"tensor": predicted.usage.tensor}
 
 
 def _predict_attention(target: Device, problem: Problem) -> list[dict[str, Any]]:
     """Returns a row for each kernel, predicted on a virtual GPU."""
     plans = attention_trials.plans(problem, target.spec)
     profiles: dict[str, Profile] = {}
-    with working(len(plans)) as describe:
+    with progress(len(plans)) as describe:
         for name, plan in plans.items():
             describe(name)
             profiles[name] = _profile(target, problem, plan)
@@ -177,7 +175,7 @@ def _predict_attention(target: Device, problem: Problem) -> list[dict[str, Any]]
 
 
 def _profile(target: Device, problem: Problem, plan: Plan) -> Profile:
-    """Returns the profile of the longest launch, with the time of all."""
+    """Returns the profile of the longest launch, with the time of all launches."""
     q, k, v = inputs(problem, None)
     workspace = np.zeros(plan.words, np.uint32) if plan.words else 0
     values = {"q": q, "k": k, "v": v, "o": np.zeros_like(q), "lse": 0, "workspace": workspace}
@@ -190,8 +188,8 @@ def _rate(flops: int, seconds: float, first: float) -> dict[str, Any]:
     return {"tflops": round(flops * 1e-12 / seconds, 1), "speed": round(first / seconds, 3)}
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns a row as a line of the table."""
+def _display_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Returns a row as the table shows it."""
     hidden = "ours", "low_us", "high_us", "tensor"
     shown = {name: "–" if value is None else value for name, value in row.items() if name not in hidden}
     if "low_us" in row:

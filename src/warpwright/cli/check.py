@@ -11,17 +11,16 @@ import click
 
 from warpwright import __version__
 from warpwright.cli import matmul_runs
-from warpwright.cli.attention_runs import call_of, titled, with_counter
-from warpwright.cli.console import as_json as json_option
-from warpwright.cli.console import emit, remark, show, working
+from warpwright.cli.attention_runs import call_of, title_of, with_counter
+from warpwright.cli.console import emit, json_option, progress, remark, show
 from warpwright.cli.flow import write_text
 from warpwright.cli.launches import (
     LAUNCH_OPTIONS,
-    chosen_device,
+    device_for,
     launch_options,
+    launch_spec,
     parse_size,
-    read_described,
-    refuse,
+    refuse_options,
 )
 from warpwright.cli.matmul_runs import operands
 from warpwright.cli.problems import PROBLEM_OPTIONS, problem_of
@@ -33,13 +32,9 @@ from warpwright.ops.matmul.call import matmul
 from warpwright.report.findings import verdict_lines
 from warpwright.report.sarif import sarif_of
 from warpwright.report.tables import table
-from warpwright.report.verdict import Verdict as Numbers
-from warpwright.report.verdict import judge, judge_attention
-from warpwright.run.check import LIMIT, merged
-from warpwright.run.check import check as checked
-from warpwright.run.devices import DEFAULT
-from warpwright.run.devices import device as device_of
-from warpwright.vgpu.checks.findings import Verdict
+from warpwright.report.verdict import Verdict, judge, judge_attention
+from warpwright.run import check, devices
+from warpwright.vgpu.checks import findings
 
 __all__ = ["command"]
 
@@ -50,37 +45,47 @@ STOPPED = ("deadlock", "fault")  # rules after which there is no result
 
 @click.command("check")
 @launch_options(size=SIZE, heads=HEADS)
-@click.option("--explore", type=click.IntRange(0), metavar="N", help="Run N more schedules, of seeds 1 to N.")
-@click.option("--seed", type=click.IntRange(0), help="Run the schedule of this seed; with --explore, N from it on.")
-@click.option("--limit", type=click.IntRange(1), default=LIMIT, show_default=True, help="Jumps, accesses: then stop.")
-@click.option("--off", multiple=True, metavar="RULE", help="A rule not to check; may be given several times.")
+@click.option("--explore", type=click.IntRange(0), metavar="N", help="Run N more schedules, with seeds 1 to N.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    help="Run the schedule of this seed; with --explore, N schedules from this seed on.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=check.LIMIT,
+    show_default=True,
+    help="Stop after so many jumps of a warp, or accesses of a cluster.",
+)
+@click.option("--off", multiple=True, metavar="RULE", help="Rule that is not checked; may be repeated.")
 @click.option("--sarif", type=click.Path(path_type=Path), help="Write the findings for code review tools (SARIF).")
 @json_option
 def command(what: str, off: tuple[str, ...], sarif: Path | None, as_json: bool, **options: Any) -> None:
     """Check a kernel on a virtual GPU: races, deadlocks, broken protocols.
 
-    Exit status: 0 clean, 1 findings, 2 a usage error, 3 incomplete: not all was reached, or not all is modelled.
+    Exit status: 0 clean, 1 findings, 2 usage error, 3 incomplete: some code was not reached or is not modelled.
     """
-    with working() as describe:
+    with progress() as describe:
         describe(what)
         how = {"off": off, "limit": options.pop("limit")}
         how |= {name: value for name in ("explore", "seed") if (value := options.pop(name)) is not None}
-        verdict, numbers, source = _verdict(what, how, options)
+        verdict, errors, source = _verdict(what, how, options)
     if sarif is not None:
         write_text(sarif, json.dumps(sarif_of(verdict, __version__, source), indent=2))
     if as_json:
-        emit({**verdict.as_dict(), **({} if numbers is None else {"result": numbers.as_row()})})
+        emit({**verdict.as_dict(), **({} if errors is None else {"result": errors.as_row()})})
     else:
-        errors = [] if numbers is None else [table([numbers.as_row()], "the result, against float64")]
-        show(*verdict_lines(verdict, source, _command()), *errors)
-    wrong = numbers is not None and not numbers.verified
+        tables = [] if errors is None else [table([errors.as_row()], "the result, against float64")]
+        show(*verdict_lines(verdict, source, _command()), *tables)
+    wrong = errors is not None and not errors.verified
     if wrong:
         remark("not verified: the result differs from the float64 reference by more than the bound")
     click.get_current_context().exit(1 if wrong else STATUS[verdict.kind])
 
 
 def _command() -> str:
-    """Returns the command line without its schedules and without the options of the output."""
+    """Returns the command line without the options of schedules and output."""
     context = click.get_current_context()
     words = []
     for option in context.command.params:
@@ -94,51 +99,53 @@ def _command() -> str:
     return shlex.join(["warpwright", "check", *words])
 
 
-def _verdict(what: str, how: dict[str, Any], options: dict[str, Any]) -> tuple[Verdict, Numbers | None, Path | None]:
+def _verdict(
+    what: str, how: dict[str, Any], options: dict[str, Any]
+) -> tuple[findings.Verdict, Verdict | None, Path | None]:
     """Returns the verdict, the errors of the result if there is a reference, and the PTX file if there is one."""
     if what == "gemm":
-        refuse(what, options, (*LAUNCH_OPTIONS, *PROBLEM_OPTIONS))
+        refuse_options(what, options, (*LAUNCH_OPTIONS, *PROBLEM_OPTIONS))
         return *_matmul(parse_size(options["size"] or SIZE), how, options), None
     if what == "attention":
-        refuse(what, options, (*LAUNCH_OPTIONS, "level"))
+        refuse_options(what, options, (*LAUNCH_OPTIONS, "level"))
         problem = problem_of(options["size"] or HEADS, options)
-        return *_attention(problem, how, device_of(options["device"] or DEFAULT)), None
-    launch = read_described(what, options)
-    device = chosen_device(launch, options)
+        return *_attention(problem, how, devices.device(options["device"] or devices.DEFAULT)), None
+    launch = launch_spec(what, options)
+    device = device_for(launch, options)
     shape = launch.grid, launch.block, launch.cluster, launch.smem
     how = {"explore": launch.explore, "seed": launch.seed, "depends_on": launch.depends_on} | how
     how["off"] = (*launch.off, *how["off"])
-    return checked(launch.kernel, *shape, args=launch.args, device=device, **how), None, launch.source
+    return check.check(launch.kernel, *shape, args=launch.args, device=device, **how), None, launch.source
 
 
 def _matmul(
     shape: tuple[int, int, int], how: dict[str, Any], options: dict[str, Any]
-) -> tuple[Verdict, Numbers | None]:
+) -> tuple[findings.Verdict, Verdict | None]:
     """Returns one verdict on the launches of a bfloat16 matmul (M, N, K) of standard normal operands, and the errors of
     its result."""
-    device, level = device_of(options["device"] or DEFAULT), options["level"]
+    device, level = devices.device(options["device"] or devices.DEFAULT), options["level"]
     a, b = operands(shape, 0)
     call = launches(matmul, a, b.T, device=device, level=level)
-    verdict = merged(matmul_runs.titled(shape, level), _check_each(call, how))
+    verdict = check.merge_verdicts(matmul_runs.title_of(shape, level), _check_each(call, how))
     return verdict, None if _stopped(verdict) else judge(call.result, a, b.T)
 
 
-def _attention(problem: Problem, how: dict[str, Any], device: Device) -> tuple[Verdict, Numbers | None]:
+def _attention(problem: Problem, how: dict[str, Any], device: Device) -> tuple[findings.Verdict, Verdict | None]:
     """Returns one verdict on the launches of an attention of standard normal operands, and the errors of its result."""
     given, call = call_of(problem, device, 0)
     verdicts = _check_each(call, how)
     out, lse, ran = call.result
-    verdict = merged(titled(problem, ran), verdicts)
+    verdict = check.merge_verdicts(title_of(problem, ran), verdicts)
     return verdict, None if _stopped(verdict) else judge_attention(problem, given, out, lse)
 
 
-def _check_each(call: Call, how: dict[str, Any]) -> list[Verdict]:
+def _check_each(call: Call, how: dict[str, Any]) -> list[findings.Verdict]:
     """Returns the verdict on each launch of a call."""
     how = {"device": call.device} | how
-    return [checked(launch.kernel, launch.grid, args=launch.args, **how) for launch in map(with_counter, call)]
+    return [check.check(launch.kernel, launch.grid, args=launch.args, **how) for launch in map(with_counter, call)]
 
 
-def _stopped(verdict: Verdict) -> bool:
+def _stopped(verdict: findings.Verdict) -> bool:
     """Returns whether the first schedule stopped, so that there is no result."""
     first = verdict.seeds[0]
     return any(finding.rule.id in STOPPED and finding.seed == first for finding in verdict.findings)

@@ -10,12 +10,14 @@ from typing import Any
 import click
 from rich.console import Console
 
-from warpwright.run.devices import DEFAULT
+from warpwright.run import devices
 
-__all__ = ["as_json", "device_option", "emit", "exit_unless", "remark", "show", "working"]
+__all__ = ["device_option", "emit", "exit_unless", "json_option", "progress", "remark", "show"]
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-device_option = click.option("--device", default=DEFAULT, show_default=True, help="One of `warpwright devices`.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+device_option = click.option(
+    "--device", default=devices.DEFAULT, show_default=True, help="One of `warpwright devices`."
+)
 
 
 def emit(value: Any) -> None:
@@ -38,7 +40,7 @@ def remark(text: str) -> None:
 
 
 @contextlib.contextmanager
-def working(total: int = 1) -> Iterator[Callable[[str], None]]:
+def progress(total: int = 1) -> Iterator[Callable[[str], None]]:
     """Show progress on a terminal; call the yielded function with the description of each step."""
     with Console(stderr=True).status("") as status:
         step = 0

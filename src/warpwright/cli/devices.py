@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from warpwright import cuda, targets
-from warpwright.cli.console import as_json as json_option
-from warpwright.cli.console import emit, show
+from warpwright.cli.console import emit, json_option, show
 from warpwright.report.tables import table
 from warpwright.run.devices import resolve
 

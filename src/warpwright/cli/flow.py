@@ -11,16 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.markup import escape
 
-from warpwright.cli.console import as_json as json_option
-from warpwright.cli.console import emit, show, working
+from warpwright.cli.console import emit, json_option, progress, show
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.kernels import memory_flow
 from warpwright.report.flow import TILE_K, TILE_M, TILE_N, PtxStep, ptx_steps
 from warpwright.report.svg import draw
 from warpwright.report.verdict import judge
-from warpwright.run.devices import DEFAULT
-from warpwright.run.devices import device as device_of
+from warpwright.run import devices
 from warpwright.run.launch import launch
 
 __all__ = ["command"]
@@ -31,15 +29,15 @@ Array = NDArray[Any]
 @click.command("flow")
 @click.option("--ptx", is_flag=True, help="Also print the PTX of the kernel.")
 @click.option("--svg", type=click.Path(path_type=Path), help="Draw the flow to this file.")
-@click.option("--device", default=DEFAULT, show_default=True, help="One of `warpwright devices`.")
+@click.option("--device", default=devices.DEFAULT, show_default=True, help="One of `warpwright devices`.")
 @json_option
 def command(ptx: bool, svg: Path | None, device: str, as_json: bool) -> None:
     """Trace one tile: global → shared → tensor memory → registers → shared → global."""
     traced = memory_flow.memory_flow.trace()
     steps = ptx_steps(traced.ptx)
-    with working() as describe:
+    with progress() as describe:
         describe("D = A · Bᵀ, 128 × 128 × 64, twice")
-        result = verify(device_of(device))
+        result = verify(devices.device(device))
     if svg is not None:
         write_text(svg, draw(steps, conclusion(device, result)))
     if as_json:
@@ -54,7 +52,7 @@ def command(ptx: bool, svg: Path | None, device: str, as_json: bool) -> None:
 
 
 def verify(device: Device) -> dict[str, Any]:
-    """Run the kernel on inputs whose result is obvious, then on random inputs; compare both with float64."""
+    """Run the kernel on inputs with a known result, then on random inputs; compare both results with float64."""
     rows, columns = np.ogrid[:TILE_M, :TILE_K]
     by_hand = ((rows + columns) * np.float32(0.01)).astype(np.float16)
     ones = np.ones((TILE_N, TILE_K), np.float16)

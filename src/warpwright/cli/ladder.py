@@ -1,4 +1,4 @@
-"""``warpwright ladder``: one product at each level of the GEMM ladder, each verified against float64."""
+"""``warpwright ladder``: one GEMM at each level of the ladder, verified against float64."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 
 import click
 
-from warpwright.cli.console import as_json as json_option
-from warpwright.cli.console import device_option, emit, exit_unless, show, working
-from warpwright.cli.ladder_table import predicted, rung_tables, rungs_of
-from warpwright.cuda import Device as RealGpu
+from warpwright import cuda
+from warpwright.cli.console import device_option, emit, exit_unless, json_option, progress, show
+from warpwright.cli.ladder_table import level_tables, levels_of, predict_levels
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.kernels.gemm import sm90, sm100
@@ -19,7 +18,7 @@ from warpwright.ops.matmul import trials
 from warpwright.report.figure import check_path
 from warpwright.report.ladder import draw_ladder
 from warpwright.report.tables import table
-from warpwright.run.devices import device as device_of
+from warpwright.run import devices
 
 __all__ = ["command", "timing"]
 
@@ -31,16 +30,20 @@ LADDERS: dict[str, Mapping[int, Step]] = {"sm_100a": sm100.LEVELS, "sm_90a": sm9
 
 
 @click.command("ladder")
-@click.option("--levels", help="Rungs to run: 2, 1-3 or 1,3; all of the device's ladder where it is left out.")
-@click.option("--size", type=click.IntRange(min=1), help=f"M = N = K; {SIZE}, on a real GPU {REAL_SIZE}.")
+@click.option("--levels", help="Levels to run: 2, 1-3 or 1,3 (default: all levels of the device).")
+@click.option("--size", type=click.IntRange(min=1), help=f"M = N = K; default {SIZE}, on a real GPU {REAL_SIZE}.")
 @click.option(
-    "--rounds", type=click.IntRange(min=1), default=30, show_default=True, help="Launches of each on a real GPU."
+    "--rounds", type=click.IntRange(min=1), default=30, show_default=True, help="Launches of each level on a real GPU."
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the standard normal inputs.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the standard normal inputs."
+)
 @click.option(
     "--fast/--full", default=False, help="On a virtual GPU: only predict, or also compute and verify (default)."
 )
-@click.option("--sustained", is_flag=True, help="Predict for a board under lasting load, not after a rest.")
+@click.option(
+    "--sustained", is_flag=True, help="Predict with the clock of a board under sustained load (default: after idle)."
+)
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the ladder as a chart (.svg, .png, .pdf).")
 @device_option
 @json_option
@@ -57,41 +60,41 @@ def command(
 ) -> None:
     """Multiply one pair of random BF16 matrices at each level of the GEMM ladder.
 
-    A virtual GPU predicts the time of each level and says why it is faster than the one before. A real GPU is measured:
-    the median time of each level, launched in turns, each launch from cold L2, beside that of torch.matmul where torch
-    is installed.
+    A virtual GPU predicts the time of each level and says why the level is faster than the one before. On a real GPU
+    the levels, and torch.matmul if torch is installed, run alternately, each launch from cold L2; medians are shown.
     """
-    target = device_of(device)
+    target = devices.device(device)
     steps = ladder_of(target)
     if plot is not None:
         check_path(plot)
-    rungs = list(steps) if levels is None else parse_levels(levels, steps)
-    summaries = {level: steps[level].summary for level in rungs}
-    real = isinstance(target, RealGpu)
+    numbers = list(steps) if levels is None else parse_levels(levels, steps)
+    summaries = {level: steps[level].summary for level in numbers}
+    real = isinstance(target, cuda.Device)
     extent = size or (REAL_SIZE if real else SIZE)
-    if isinstance(target, RealGpu):
-        rows = _timed(target, {level: steps[level] for level in rungs}, extent, rounds, seed)
+    if isinstance(target, cuda.Device):
+        rows = _measure_levels(target, {level: steps[level] for level in numbers}, extent, rounds, seed)
     else:
-        rows = predicted(target, summaries, extent, seed, fast, sustained)
+        rows = predict_levels(target, summaries, extent, seed, fast, sustained)
     if plot is not None:
-        draw_ladder(rungs_of(rows, summaries), extent, target.spec, plot, measured=real)
+        draw_ladder(levels_of(rows, summaries), extent, target.spec, plot, measured=real)
     if as_json:
         emit(rows)
     else:
         notes = [f"  level {level}: {summary}" for level, summary in summaries.items()]
-        title = (
-            f"GEMM ladder: bf16 in and out, float32 accumulation, {extent} × {extent} × {extent}, {_described(target)}"
-        )
-        tables = [table(rows, title)] if real else rung_tables(rows, title)
+        sizes = f"{extent} × {extent} × {extent}, {_device_title(target)}"
+        title = f"GEMM ladder: bf16 in and out, float32 accumulation, {sizes}"
+        tables = [table(rows, title)] if real else level_tables(rows, title)
         show(*tables, *notes)
     exit_unless(all(row.get("verified", fast) for row in rows))
 
 
-def _timed(target: RealGpu, steps: Mapping[int, Step], size: int, rounds: int, seed: int) -> list[dict[str, Any]]:
-    """A row a level from a real GPU, with its time there."""
+def _measure_levels(
+    target: cuda.Device, steps: Mapping[int, Step], size: int, rounds: int, seed: int
+) -> list[dict[str, Any]]:
+    """Returns a row for each level, measured on a real GPU."""
     configs = {f"level {level}": step for level, step in steps.items()}
-    with working(len(steps) + 1) as describe:
-        found = trials.measured(target, size, size, size, configs, rounds=rounds, seed=seed, describe=describe)
+    with progress(len(steps) + 1) as describe:
+        found = trials.measure(target, size, size, size, configs, rounds=rounds, seed=seed, describe=describe)
     return [
         {"level": level, "size": size, "device": target.name, **timing(found, trial, size, size, size)}
         | {"verified": trial.verdict.verified, "max_err": trial.verdict.max_err, "max_ulp": trial.verdict.max_ulp}
@@ -100,7 +103,7 @@ def _timed(target: RealGpu, steps: Mapping[int, Step], size: int, rounds: int, s
 
 
 def timing(found: trials.Trials, trial: trials.Trial, m: int, n: int, k: int) -> dict[str, Any]:
-    """Time, rate, and the rate of torch.matmul beside it where that was measured."""
+    """Returns time and rate of a configuration, and those of torch.matmul if it was measured."""
     tera = 2e-12 * m * n * k
     row: dict[str, Any] = {"us": round(trial.seconds * 1e6, 2), "tflops": round(tera / trial.seconds, 1)}
     if found.peer is not None:
@@ -109,7 +112,7 @@ def timing(found: trials.Trials, trial: trials.Trial, m: int, n: int, k: int) ->
 
 
 def ladder_of(device: Device) -> Mapping[int, Step]:
-    """The rungs of a device's GEMM ladder. Raises UsageError for a target without one."""
+    """Returns the levels of a device's GEMM ladder. Raises UsageError for a target without one."""
     found = LADDERS.get(device.spec.arch)
     if found is None:
         raise UsageError(
@@ -118,12 +121,12 @@ def ladder_of(device: Device) -> Mapping[int, Step]:
     return found
 
 
-def _described(device: Device) -> str:
+def _device_title(device: Device) -> str:
     return device.spec.name if device.name.startswith("cuda") else f"virtual {device.name}"
 
 
 def parse_levels(text: str, known: Collection[int] = tuple(sm100.LEVELS)) -> list[int]:
-    """``"2"``, ``"1-3"`` or ``"1,3"`` as levels, each of them ``known``; UsageError otherwise."""
+    """Parses ``"2"``, ``"1-3"`` or ``"1,3"``. Raises UsageError for other text and unknown levels."""
     levels: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")

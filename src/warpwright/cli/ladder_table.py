@@ -8,28 +8,28 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from warpwright.cli.console import working
+from warpwright.cli.console import progress
 from warpwright.cli.matmul_runs import matmul_profile
 from warpwright.gpu import Device
 from warpwright.report.account import account, loss, reason
 from warpwright.report.format import percent
-from warpwright.report.ladder import Rung
+from warpwright.report.ladder import Level
 from warpwright.report.tables import table
 from warpwright.report.text import main_stall
 from warpwright.vgpu.timing import Profile
 
-__all__ = ["predicted", "rung_tables", "rungs_of"]
+__all__ = ["level_tables", "levels_of", "predict_levels"]
 
 ERRORS = ("level", "max_err", "mean_err", "cos_sim", "max_ulp", "verified", "wall_s")
 
 
-def predicted(
+def predict_levels(
     device: Device, summaries: Mapping[int, str], size: int, seed: int, fast: bool, sustained: bool = False
 ) -> list[dict[str, Any]]:
     """Returns a row for each level: its prediction, and in a full run the errors of its result."""
     rows: list[dict[str, Any]] = []
     before: Profile | None = None
-    with working(len(summaries)) as describe:
+    with progress(len(summaries)) as describe:
         for level, summary in summaries.items():
             describe(f"level {level}: {summary} ({size}³ on {device.name})")
             start = time.perf_counter()
@@ -55,7 +55,7 @@ def _facts(profile: Profile) -> dict[str, Any]:
     }
 
 
-def rung_tables(rows: Sequence[Mapping[str, Any]], title: str) -> Iterable[RenderableType]:
+def level_tables(rows: Sequence[Mapping[str, Any]], title: str) -> Iterable[RenderableType]:
     """Yields the table of predictions, and the table of errors if results were computed."""
     predictions = [
         {
@@ -74,9 +74,9 @@ def rung_tables(rows: Sequence[Mapping[str, Any]], title: str) -> Iterable[Rende
         yield table([{name: row[name] for name in ERRORS} for row in rows], "the results, against float64")
 
 
-def rungs_of(rows: Sequence[Mapping[str, Any]], summaries: Mapping[int, str]) -> list[Rung]:
-    """Returns the rows as data of a chart."""
+def levels_of(rows: Sequence[Mapping[str, Any]], summaries: Mapping[int, str]) -> list[Level]:
+    """Returns the rows as levels of the chart."""
     return [
-        Rung(row["level"], row["tflops"], row.get("wasted", 0.0), summaries[row["level"]], row.get("largest_loss", ""))
+        Level(row["level"], row["tflops"], row.get("wasted", 0.0), summaries[row["level"]], row.get("largest_loss", ""))
         for row in rows
     ]

@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.markup import escape
 
-from warpwright.cli.console import as_json as json_option
-from warpwright.cli.console import device_option, emit, exit_unless, remark, show, working
+from warpwright.cli.console import device_option, emit, exit_unless, json_option, progress, remark, show
 from warpwright.errors import PrecisionWarning, UsageError
 from warpwright.gpu import Device
 from warpwright.ops.matmul.call import matmul
 from warpwright.report.tables import table
 from warpwright.report.verdict import judge
-from warpwright.run.devices import device as device_of
+from warpwright.run import devices
 
 __all__ = ["command", "read_matrix"]
 
@@ -36,9 +35,9 @@ Array = NDArray[Any]
 @json_option
 def command(a: Path, b: Path, output: Path, level: int | None, device: str, as_json: bool) -> None:
     """Multiply two matrices of .npy files: A (M × K) by B (K × N)."""
-    target = device_of(device)
+    target = devices.device(device)
     left, right = read_matrix(a), read_matrix(b)
-    with working() as describe, warnings.catch_warnings(record=True) as caught:
+    with progress() as describe, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PrecisionWarning)
         describe(f"{' × '.join(map(str, left.shape))} times {' × '.join(map(str, right.shape))} on {device}")
         result, row = _run(left, right, target, level)
@@ -55,7 +54,7 @@ def command(a: Path, b: Path, output: Path, level: int | None, device: str, as_j
 
 
 def _run(a: Array, b: Array, device: Device, level: int | None) -> tuple[Array, dict[str, Any]]:
-    """Multiply; returns the result, and its verdict with the seconds without the verification."""
+    """Multiply; returns the result, and its verdict with the wall time without verification."""
     start = time.perf_counter()
     result = matmul(a, b, device=device, level=level)
     seconds = time.perf_counter() - start

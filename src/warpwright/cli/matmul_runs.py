@@ -1,4 +1,4 @@
-"""Matmul as commands profile and check it."""
+"""Matmul for the commands: operands and the profile of the call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from warpwright.ops.matmul.call import matmul
 from warpwright.report.verdict import Verdict, judge
 from warpwright.vgpu.timing import Profile
 
-__all__ = ["matmul_profile", "operands", "titled"]
+__all__ = ["matmul_profile", "operands", "title_of"]
 
 Array = NDArray[Any]
 
@@ -30,19 +30,19 @@ def matmul_profile(
     seed: int = 0,
     sustained: bool = False,
 ) -> tuple[Profile, Verdict | None]:
-    """Returns the profile of the longest launch of a bfloat16 matmul (M, N, K), under the name of its level; of a full
-    run, with standard normal operands, also the verdict on its result."""
+    """Returns the profile of the longest launch of a bfloat16 matmul (M, N, K), named after its level, and for a full
+    run, with standard normal operands, the verdict on the result."""
     if device.name.startswith("cuda"):
         raise UsageError(f"given device {device.name}; expected a virtual one, such as h200: a profile is predicted")
     a, b = operands(shape, None if fast else seed)
     call = launches(matmul, a, b.T, device=device, level=level)
     longest = max(profile_each(call, device, fast, sustained), key=lambda each: each.time_us)
     verdict = None if fast else judge(call.result, a, b.T)
-    return replace(longest, kernel=titled(shape, level)), verdict
+    return replace(longest, kernel=title_of(shape, level)), verdict
 
 
-def titled(shape: tuple[int, int, int], level: int | None) -> str:
-    """Returns the level and the extents, as one line."""
+def title_of(shape: tuple[int, int, int], level: int | None) -> str:
+    """Returns one line with the level and the extents."""
     name = "gemm" if level is None else f"gemm level {level}"
     return f"{name}, {' × '.join(map(str, shape))}"
 

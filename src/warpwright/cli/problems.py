@@ -1,4 +1,4 @@
-"""An attention problem as commands take it, and in words."""
+"""Attention problems: the options of commands, and the text that describes a problem."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from warpwright.kernels.attention.problem import DTYPES
 __all__ = [
     "PROBLEM_OPTIONS",
     "SIZE_HELP",
-    "described",
     "extents",
     "mask_of",
     "parse_heads",
     "parse_window",
     "problem_of",
     "problem_options",
+    "summary_of",
 ]
 
 SIZE_HELP = "BATCHxHEADSxLENGTHxDIM, or BATCHxHEADSxQUERIESxKEYSxDIM"
 DTYPE_NAMES = {dtype.name: dtype for dtype in DTYPES}
 PROBLEM_OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
-    "kv_heads": ("heads of keys and values; as many as of queries without it.", {"type": click.IntRange(min=1)}),
+    "kv_heads": ("heads of keys and values (default: as many as of queries).", {"type": click.IntRange(min=1)}),
     "causal": (
-        "no query sees a key behind its own place; the last stands at the last.",
+        "causal mask, aligned bottom right: a query sees no later key.",
         {"is_flag": True, "default": None},
     ),
-    "window": ("keys to either side that a query sees; - for any: 128,-.", {"metavar": "LEFT,RIGHT"}),
-    "scale": ("of the scores; 1 / √DIM without it.", {"type": float}),
-    "dtype": (f"of the arrays; {DTYPES[0].name} without it.", {"type": click.Choice(list(DTYPE_NAMES))}),
+    "window": ("keys to the left and right that a query sees; - for all: 128,-.", {"metavar": "LEFT,RIGHT"}),
+    "scale": ("factor of the scores (default 1 / √DIM).", {"type": float}),
+    "dtype": (f"dtype of the arrays (default {DTYPES[0].name}).", {"type": click.Choice(list(DTYPE_NAMES))}),
 }
 
 Command = Callable[..., None]
 
 
 def problem_options(of: str = "") -> Callable[[Command], Command]:
-    """The options of a problem beside its size, each None where it is not given; ``of`` says what has them, where a
-    command knows more than attention."""
+    """Returns a decorator that adds the options of a problem, except its size; absent options are None. ``of`` begins
+    each help text if the command has other problems too."""
 
     def describe(command: Command) -> Command:
         for name, (text, kind) in reversed(PROBLEM_OPTIONS.items()):
@@ -54,7 +54,7 @@ def problem_options(of: str = "") -> Callable[[Command], Command]:
 
 
 def problem_of(size: str, options: Mapping[str, Any]) -> Problem:
-    """The problem of a size and the options of `problem_options`."""
+    """Returns the problem of a size and the options of `problem_options`."""
     given = parse_heads(size)
     return replace(
         given,
@@ -67,7 +67,8 @@ def problem_of(size: str, options: Mapping[str, Any]) -> Problem:
 
 
 def parse_heads(text: str) -> Problem:
-    """``"1x16x1024x128"`` as (batch, heads, length, head_dim), or with five numbers queries and keys apart."""
+    """Parses (batch, heads, length, head_dim) such as ``"1x16x1024x128"``; of five numbers the third and fourth are the
+    numbers of queries and keys."""
     parts = text.lower().split("x")
     if len(parts) not in (4, 5) or not all(part.isdigit() for part in parts):
         raise UsageError(
@@ -80,29 +81,29 @@ def parse_heads(text: str) -> Problem:
 
 
 def parse_window(text: str | None) -> tuple[int | None, int | None] | None:
-    """``"128,-"`` as (128, None)."""
+    """Parses ``"128,-"`` as (128, None)."""
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]
     if len(parts) != 2 or not all(part == "-" or part.isdigit() for part in parts):
-        raise UsageError(f"given --window {text}; expected LEFT,RIGHT, numbers of keys or - for any, such as 128,0")
+        raise UsageError(f"given --window {text}; expected LEFT,RIGHT, numbers of keys or - for all, such as 128,0")
     left, right = (None if part == "-" else int(part) for part in parts)
     return left, right
 
 
 def mask_of(problem: Problem) -> str:
-    """The mask in words, none where there is none."""
+    """Returns the mask as text, empty without a mask."""
     bounds = ["-" if bound is None else str(bound) for bound in problem.window or ()]
     return ", ".join(["causal"] * problem.causal + [f"window {','.join(bounds)}"] * bool(bounds))
 
 
 def extents(problem: Problem) -> str:
-    """Heads and lengths in words."""
+    """Returns heads and lengths as text."""
     shared = "" if problem.group == 1 else f", {problem.kv_heads} head{'s' * (problem.kv_heads > 1)} of keys"
     lengths = f"{problem.q_len} × {problem.kv_len}"
     return f"{problem.batch} × {problem.heads} heads of {problem.head_dim}, {lengths}{shared}"
 
 
-def described(problem: Problem) -> str:
-    """All of it in words."""
+def summary_of(problem: Problem) -> str:
+    """Returns extents, mask and dtype as text."""
     return f"{extents(problem)}, mask {mask_of(problem) or 'none'}, {problem.dtype.name}"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from warpwright.cli.console import as_json as json_option
-from warpwright.cli.console import emit
+from warpwright.cli.console import emit, json_option
 from warpwright.errors import UsageError
 from warpwright.kernels import memory_flow
 from warpwright.kernels.gemm import sm100

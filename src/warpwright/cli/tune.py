@@ -15,8 +15,7 @@ import numpy as np
 from rich.markup import escape
 
 from warpwright import cuda
-from warpwright.cli.console import as_json as json_option
-from warpwright.cli.console import emit, remark, show, working
+from warpwright.cli.console import emit, json_option, progress, remark, show
 from warpwright.cli.ladder import timing
 from warpwright.errors import UsageError
 from warpwright.kernels.gemm import sm90
@@ -34,11 +33,13 @@ NOTHING = "nothing was tuned on this machine; warpwright tune 4096x4096x4096 mea
 @click.command("tune")
 @click.argument("shapes", nargs=-1, metavar="[MxNxK]...")
 @click.option("--file", "file", type=click.Path(path_type=Path), help="More shapes, one a line; - is standard input.")
-@click.option("--dtype", type=click.Choice(list(DTYPES)), default="bfloat16", show_default=True, help="Of A and B.")
+@click.option(
+    "--dtype", type=click.Choice(list(DTYPES)), default="bfloat16", show_default=True, help="Dtype of A and B."
+)
 @click.option("--rounds", type=click.IntRange(min=1), default=30, show_default=True, help="Launches of each candidate.")
-@click.option("--device", default="cuda", show_default=True, help="The GPU: cuda, or cuda:1.")
-@click.option("--list", "listed", is_flag=True, help="Show what was kept, for every GPU.")
-@click.option("--forget", is_flag=True, help="Remove what was kept, for every GPU.")
+@click.option("--device", default="cuda", show_default=True, help="GPU: cuda, or cuda:1.")
+@click.option("--list", "listed", is_flag=True, help="Show the stored configurations of every GPU.")
+@click.option("--forget", is_flag=True, help="Remove the stored configurations of every GPU.")
 @json_option
 def command(
     shapes: tuple[str, ...],
@@ -50,16 +51,15 @@ def command(
     forget: bool,
     as_json: bool,
 ) -> None:
-    """Find the fastest GEMM configuration for problems M × N × K on this GPU, and keep it.
+    """Find the fastest GEMM configuration for problems M × N × K on this GPU, and store it.
 
-    All candidates run in turns, in random order, each launch from cold L2; their medians are compared, and every
-    result is verified against float64. From then on `warpwright.matmul`
-    prefers the kept configuration of the nearest problem to the built-in facts. What is tuned for BF16 holds for FP16
-    too, and e4m3 for all FP8.
+    All candidates run alternately in random order, each launch from cold L2; their medians are compared, and every
+    result is verified against float64. From then on `warpwright.matmul` prefers the stored configuration of the nearest
+    problem to the built-in facts. A configuration for BF16 is used for FP16 too, and one for e4m3 for all FP8.
     """
     if listed or forget:
         if shapes or file or (listed and forget):
-            raise UsageError("given --list or --forget with something else; expected it alone")
+            raise UsageError("given --list or --forget with other arguments; expected only one of both")
         _list(as_json) if listed else _forget(as_json)
         return
     wanted = parse_shapes([*shapes, *_lines(file)])
@@ -67,7 +67,7 @@ def command(
     if gpu.spec.arch != "sm_90a":
         raise UsageError(f"{gpu.spec.name} is {gpu.spec.arch}; expected sm_90a: other targets have one configuration")
     rows = [row for shape in wanted for row in measure(gpu, shape, dtype, rounds)]
-    _keep(gpu.spec.name, [entry_of(row) for row in rows if row["kept"]])
+    _store(gpu.spec.name, [entry_of(row) for row in rows if row["kept"]])
     if as_json:
         emit(rows)
     else:
@@ -84,7 +84,7 @@ def command(
 
 
 def measure(gpu: cuda.Device, shape: Shape, dtype: str, rounds: int) -> list[dict[str, Any]]:
-    """Returns a row for each candidate, the fastest first; the fastest that is verified is ``kept``."""
+    """Returns a row for each candidate, the fastest first; the fastest verified candidate is ``kept``."""
     (m, n, k), size = shape, DTYPES[dtype].itemsize
     before = sm90.choose(m, n, k, size, tuned=measurements.choices(gpu.spec.name, size))
     candidates = {
@@ -92,9 +92,9 @@ def measure(gpu: cuda.Device, shape: Shape, dtype: str, rounds: int) -> list[dic
         for name, config in sm90.CONFIGS.items()
         if bool(config.promoted) == (size == 1) and sm90.worthwhile(config, m, n, sms=gpu.spec.sms)
     }
-    with working(len(candidates) + 1) as describe:
+    with progress(len(candidates) + 1) as describe:
         options: dict[str, Any] = {"dtype": DTYPES[dtype], "rounds": rounds, "describe": describe}
-        found = trials.measured(gpu, m, n, k, candidates, **options)
+        found = trials.measure(gpu, m, n, k, candidates, **options)
     order = sorted(found.each, key=lambda name: (not found.each[name].verdict.verified, found.each[name].seconds))
     return [
         {"m": m, "n": n, "k": k, "dtype": dtype, "config": name, **timing(found, found.each[name], m, n, k)}
@@ -113,9 +113,9 @@ def entry_of(row: dict[str, Any]) -> measurements.Choice:
     return measurements.Choice(row["m"], row["n"], row["k"], row["dtype"], row["config"], row["us"], today)
 
 
-def _keep(gpu: str, found: list[measurements.Choice]) -> None:
+def _store(gpu: str, found: list[measurements.Choice]) -> None:
     try:
-        measurements.keep(gpu, found)
+        measurements.store(gpu, found)
     except OSError as error:
         raise UsageError(
             f"cannot write {measurements.path()}: {error.strerror}; name another folder in WARPWRIGHT_CONFIG"
@@ -123,7 +123,8 @@ def _keep(gpu: str, found: list[measurements.Choice]) -> None:
 
 
 def parse_shapes(words: Iterable[str]) -> list[Shape]:
-    """``"4096x4096x4096"`` (or with × or commas) as extents. Raises UsageError for anything else, and for no word."""
+    """Parses extents such as ``"4096x4096x4096"``, also with × or commas. Raises UsageError for other text, and for an
+    empty ``words``."""
     shapes = []
     for word in words:
         parts = re.split(r"\s*[x×,]\s*|\s+", word.strip())
@@ -131,7 +132,7 @@ def parse_shapes(words: Iterable[str]) -> list[Shape]:
             raise UsageError(f"given {word!r}; expected M, N and K of a matmul, such as 4096x4096x4096")
         shapes.append((int(parts[0]), int(parts[1]), int(parts[2])))
     if not shapes:
-        raise UsageError("no problem is given; expected M, N and K of one at least: warpwright tune 4096x4096x4096")
+        raise UsageError("no problem is given; expected M, N and K of at least one: warpwright tune 4096x4096x4096")
     return list(dict.fromkeys(shapes))
 
 

@@ -1,5 +1,5 @@
-"""``torch.ops.warpwright.attention``: `warpwright.attention` as an operator of torch, and a function that stands in for
-torch's own ``scaled_dot_product_attention``.
+"""``torch.ops.warpwright.attention``: `warpwright.attention` as an operator of torch, and a replacement of torch's
+``scaled_dot_product_attention``.
 
 `warpwright.interop.torch` imports this module, which registers the operator. It works under ``torch.compile`` and in
 CUDA graphs, and runs on the current stream. Tensors on the CPU are computed by the default device, a virtual GPU where
@@ -18,8 +18,15 @@ from torch._C import DispatchKeySet
 
 from warpwright.arrays.libraries import LIBRARIES
 from warpwright.errors import UsageError
-from warpwright.interop.attention_grad import Recorded, trainable
-from warpwright.interop.dispatch import AFTER_AUTOGRAD, KERNELS, convertible, profiled, straight, watched
+from warpwright.interop.attention_grad import AttentionFunction, has_gradient_kernel
+from warpwright.interop.dispatch import (
+    AFTER_AUTOGRAD,
+    KERNELS,
+    autograd_calls_kernel,
+    function_mode_enabled,
+    needs_conversion,
+    profiler_enabled,
+)
 from warpwright.kernels.attention.problem import GREATEST_SCALE, SMALLEST_SCALE
 from warpwright.ops.attention import forward, plan
 from warpwright.ops.attention.bound_call import BoundCall
@@ -33,12 +40,12 @@ SCHEMA = (
     "str layout='bhsd') -> (Tensor, Tensor)"
 )
 HALVES = (torch.bfloat16, torch.float16)
-GREATEST_HEAD, HEAD_STEP = 256, 8
-CAPABILITIES = {(9, 0), (10, 0), (12, 0)}  # of GPUs that there are kernels for
-recorded_at_once = super(torch.autograd.Function, Recorded).apply  # without a look for functorch's transforms
+MAX_HEAD_DIM, HEAD_STEP = 256, 8
+CAPABILITIES = {(9, 0), (10, 0), (12, 0)}  # of GPUs with kernels
+apply_unchecked = super(torch.autograd.Function, AttentionFunction).apply  # does not check for functorch's transforms
 Call = Callable[[Sequence[Any]], Any]
 
-theirs = torch.nn.functional.scaled_dot_product_attention  # the name may later refer to the function below
+torch_attention = torch.nn.functional.scaled_dot_product_attention  # a program may replace it by the function below
 
 _library = torch.library.Library("warpwright", "FRAGMENT")
 _library.define(SCHEMA, tags=(torch.Tag.pt2_compliant_tag,))
@@ -59,9 +66,9 @@ class Operator(type(torch.ops.warpwright.attention)):  # type: ignore[misc]
         right: int | None = None,
         layout: str = "bhsd",
     ) -> tuple[Tensor, Tensor]:
-        if not watched() and not profiled():
+        if not function_mode_enabled() and not profiler_enabled():
             given = q, k, v
-            call = _known(given, causal, scale, left, right, layout)
+            call = _memo_call(given, causal, scale, left, right, layout)
             found: tuple[Tensor, Tensor] | None = None if call is None else call(given)
             if found is not None:
                 return found
@@ -72,11 +79,11 @@ operator = torch.ops.warpwright.attention
 replace_class(operator, Operator)
 
 
-def _known(
+def _memo_call(
     given: tuple[Tensor, Tensor, Tensor], causal: Any, scale: Any, left: Any, right: Any, layout: Any
 ) -> Call | None:
-    """Returns the memo's call of the operator; None also for options that torch would convert or refuse."""
-    if convertible(scale, left, right):
+    """Returns the bound call of the operator; None if the memo has none, or torch would convert or refuse an option."""
+    if needs_conversion(scale, left, right):
         return None
     options = _options(causal, scale, left, right, layout)
     return MEMO.get(given, ("attention", *options)) or MEMO.get(given, ("recorded", *options))
@@ -94,7 +101,7 @@ def _options(
     return causal, scale, window, layout, None, True, plan.read_setting()
 
 
-def _attend(
+def _compute(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -104,7 +111,7 @@ def _attend(
     right: int | None = None,
     layout: str = "bhsd",
 ) -> tuple[Tensor, Tensor]:
-    """The result and the log-sum-exp; ``left`` and ``right`` are the window."""
+    """Returns the result and the log-sum-exp; ``left`` and ``right`` are the window."""
     window = None if left is None and right is None else (left, right)
     found: tuple[Tensor, Tensor] = forward.attention(
         q, k, v, causal=causal, scale=scale, window=window, layout=layout, return_lse=True
@@ -126,44 +133,48 @@ def _fake(
     torch._check(q.shape[3] == k.shape[3], lambda: f"attention: q is {q.shape} and k is {k.shape}")
     batch, first, second, _ = q.shape
     heads, rows = (first, second) if layout == "bhsd" else (second, first)
-    turned = q.stride(1) < q.stride(2) and first != 1 and second != 1
-    made = q.new_empty((batch, second, first, q.shape[3])).transpose(1, 2) if turned else q.new_empty(q.shape)
-    return made, q.new_empty((batch, heads, rows), dtype=torch.float32)
+    swapped = q.stride(1) < q.stride(2) and first != 1 and second != 1
+    result = q.new_empty((batch, second, first, q.shape[3])).transpose(1, 2) if swapped else q.new_empty(q.shape)
+    return result, q.new_empty((batch, heads, rows), dtype=torch.float32)
 
 
 def _autograd(keys: DispatchKeySet, q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
-    """Record the call if a gradient is required, or raise if there is no kernel for it; else compute at once, or
-    redispatch what is no plain tensor."""
-    at_once = straight(keys.raw_repr())
+    """Record the call if a gradient is required, or raise if there is no kernel for the gradient; else call the kernel,
+    or redispatch if a mode, subclass or transform is active."""
+    at_once = autograd_calls_kernel(keys.raw_repr())
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.requires_grad and torch.is_grad_enabled():
-            if trainable(q):
-                return _recorded(q, k, v, options) if at_once else Recorded.apply(_below(keys), options, q, k, v)
+            if has_gradient_kernel(q):
+                return (
+                    _record(q, k, v, options)
+                    if at_once
+                    else AttentionFunction.apply(_compute_below_autograd(keys), options, q, k, v)
+                )
             raise UsageError(
                 f"attention: {name} requires gradients, for which there is a kernel on Hopper and up to a head "
                 f"dimension of 128; expected {name}.detach(), or torch's own scaled_dot_product_attention"
             )
     if at_once:
-        return _attend(q, k, v, *options)
+        return _compute(q, k, v, *options)
     found: tuple[Tensor, Tensor] = attention.redispatch(keys & AFTER_AUTOGRAD, q, k, v, *options)
     return found
 
 
-def _below(keys: DispatchKeySet) -> Callable[..., tuple[Tensor, Tensor]]:
+def _compute_below_autograd(keys: DispatchKeySet) -> Callable[..., tuple[Tensor, Tensor]]:
     """Returns a function that redispatches a call below autograd, to be recorded."""
 
-    def attend(*given: Any) -> tuple[Tensor, Tensor]:
+    def compute(*given: Any) -> tuple[Tensor, Tensor]:
         with torch._C._AutoDispatchBelowAutograd():
             found: tuple[Tensor, Tensor] = attention.redispatch(keys & AFTER_AUTOGRAD, *given)
         return found
 
-    return attend
+    return compute
 
 
-def _recorded(q: Tensor, k: Tensor, v: Tensor, options: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
+def _record(q: Tensor, k: Tensor, v: Tensor, options: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
     """Returns the result of a call whose gradients are recorded, and puts the call into the memo."""
-    found: tuple[Tensor, Tensor] = Recorded.apply(_attend, options, q, k, v)
-    _put((q, k, v), ("recorded", *_options(*options)), lambda given: recorded_at_once(_attend, options, *given))
+    found: tuple[Tensor, Tensor] = AttentionFunction.apply(_compute, options, q, k, v)
+    _put((q, k, v), ("recorded", *_options(*options)), lambda given: apply_unchecked(_compute, options, *given))
     return found
 
 
@@ -177,7 +188,7 @@ def _put(given: tuple[Tensor, ...], options: tuple[Any, ...], call: Call) -> Non
 
 
 for _key in KERNELS:
-    _library.impl("attention", _attend, _key.name)
+    _library.impl("attention", _compute, _key.name)
 torch.library.register_fake("warpwright::attention", _fake, lib=_library)
 _library.impl("attention", _autograd, "Autograd", with_keyset=True)
 
@@ -192,30 +203,31 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """`torch.nn.functional.scaled_dot_product_attention`, by warpwright's kernels where they can, else by torch's.
+    """`torch.nn.functional.scaled_dot_product_attention`, by warpwright's kernels if they support the call.
 
-    They compute tensors (batch, heads, rows, head_dim) of bfloat16 or float16 on a Hopper or Blackwell GPU, without
-    ``attn_mask`` and dropout; with gradients on Hopper, up to a head dimension of 128, but not where torch may use
-    deterministic algorithms only. ``is_causal`` is torch's mask, aligned top left: query i sees keys 0 to i. That is
-    another one than ``causal=True`` of `warpwright.attention`, which is aligned bottom right, where there are more keys
-    than queries, or fewer.
+    The kernels support tensors (batch, heads, rows, head_dim) of bfloat16 or float16 on a Hopper or Blackwell GPU,
+    without ``attn_mask`` and dropout; with gradients on Hopper, up to a head dimension of 128, unless torch may use
+    only deterministic algorithms. torch computes all other calls. ``is_causal`` is torch's mask, aligned top left:
+    query i sees keys 0 to i. The mask ``causal=True`` of `warpwright.attention` is aligned bottom right, which differs
+    if the numbers of queries and keys differ.
     """
     eager, given = not torch.compiler.is_compiling(), (query, key, value)
-    if eager and attn_mask is None and dropout_p == 0 and not watched() and not profiled():
+    if eager and attn_mask is None and dropout_p == 0 and not function_mode_enabled() and not profiler_enabled():
         call = MEMO.get(given, _stand_in_options(is_causal, scale, enable_gqa))
         found: Tensor | None = None if call is None else call(given)
         if found is not None:
             return found
-    if not _has_kernels(query.device) or not _served(query, key, value, attn_mask, dropout_p, scale, enable_gqa):
-        return theirs(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+    if not _has_kernels(query.device) or not _supported(query, key, value, attn_mask, dropout_p, scale, enable_gqa):
+        return torch_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     result = _aligned_top_left(query, key, value, is_causal, scale)
     if eager:
-        _remember(given, is_causal, scale, enable_gqa)
+        _put_stand_in(given, is_causal, scale, enable_gqa)
     return result
 
 
 def _stand_in_options(is_causal: bool, scale: float | None, enable_gqa: bool) -> tuple[Any, ...]:
-    """Returns all that a call depends on besides its tensors; 1 is not True, and a tensor is not a number."""
+    """Returns the memo's key of a call without its tensors; the classes tell 1 from True, and a tensor from a
+    number."""
     kinds = is_causal.__class__, scale.__class__
     return (
         "stand_in",
@@ -228,12 +240,12 @@ def _stand_in_options(is_causal: bool, scale: float | None, enable_gqa: bool) ->
     )
 
 
-def _remember(given: tuple[Tensor, Tensor, Tensor], is_causal: bool, scale: float | None, enable_gqa: bool) -> None:
-    """Put the operator's call of the same tensors into the memo as a call of the function."""
+def _put_stand_in(given: tuple[Tensor, Tensor, Tensor], is_causal: bool, scale: float | None, enable_gqa: bool) -> None:
+    """Put the operator's bound call for these tensors into the memo as a call of the function."""
     query, key, _ = given
     rows, keys = query.shape[2], key.shape[2]
     if not is_causal or rows >= keys:
-        call = _known(given, *_mask(rows, keys, is_causal, scale), "bhsd")
+        call = _memo_call(given, *_mask(rows, keys, is_causal, scale), "bhsd")
         if call is not None:
             _put(given, _stand_in_options(is_causal, scale, enable_gqa), _without_lse(call))
 
@@ -248,7 +260,7 @@ def _has_kernels(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device) in CAPABILITIES
 
 
-def _served(
+def _supported(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -266,22 +278,22 @@ def _served(
     heads = query.shape[1] == key.shape[1] or (enable_gqa and query.shape[1] % key.shape[1] == 0)
     head_dim = query.shape[3]
     return (
-        (not differentiable or (trainable(query) and not in_order))
+        (not differentiable or (has_gradient_kernel(query) and not in_order))
         and heads
         and query.dtype in HALVES
         and query.dtype == key.dtype == value.dtype
         and query.device == key.device == value.device
         and query.shape[0] == key.shape[0]
         and head_dim == key.shape[3]
-        and head_dim <= GREATEST_HEAD
+        and head_dim <= MAX_HEAD_DIM
         and head_dim % HEAD_STEP == 0
         and (scale is None or SMALLEST_SCALE <= scale <= GREATEST_SCALE)
     )
 
 
 def _aligned_top_left(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, scale: float | None) -> Tensor:
-    """Returns attention with torch's mask. Bottom right is top left for equal lengths: keys that no query sees are cut
-    off, or the bound moves."""
+    """Returns attention with torch's mask. Both alignments are equal for equal lengths: keys that no query sees are
+    cut off, or with more queries than keys ``right`` moves the mask."""
     rows, keys = query.shape[2], key.shape[2]
     if is_causal and rows < keys:
         key, value, keys = key[:, :, :rows], value[:, :, :rows], rows
@@ -291,5 +303,5 @@ def _aligned_top_left(query: Tensor, key: Tensor, value: Tensor, is_causal: bool
 
 def _mask(rows: int, keys: int, is_causal: bool, scale: float | None) -> tuple[bool, float | None, None, int | None]:
     """Returns the operator's ``causal``, ``scale``, ``left`` and ``right`` for torch's mask, if no key is cut off."""
-    behind = is_causal and rows > keys
-    return is_causal and not behind, scale, None, rows - keys if behind else None
+    more_rows = is_causal and rows > keys
+    return is_causal and not more_rows, scale, None, rows - keys if more_rows else None

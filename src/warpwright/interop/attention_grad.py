@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from warpwright.errors import UsageError
-from warpwright.interop.dispatch import KERNELS, profiled, watched
+from warpwright.interop.dispatch import KERNELS, function_mode_enabled, profiler_enabled
 from warpwright.ops.attention.backward import GREATEST_HEAD, gradients
 from warpwright.ops.memo import MEMO
 
-__all__ = ["Recorded", "trainable"]
+__all__ = ["AttentionFunction", "has_gradient_kernel"]
 
 SCHEMA = (
     "attention_backward(Tensor do, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, bool causal, "
@@ -35,18 +35,20 @@ _library.define(SCHEMA, tags=(torch.Tag.pt2_compliant_tag,))
 _differentiate = torch.ops.warpwright.attention_backward.default
 
 
-def trainable(q: Tensor) -> bool:
+def has_gradient_kernel(q: Tensor) -> bool:
     """Returns whether the device of ``q`` has a kernel for the gradients of attention."""
     hopper = not q.is_cuda or torch.cuda.get_device_capability(q.device) == HOPPER
     return bool(hopper and q.shape[-1] <= GREATEST_HEAD)
 
 
-class Recorded(torch.autograd.Function):  # type: ignore[misc]
-    """Computes ``attend`` and saves what its gradients need; ``options`` are the operator's, from ``causal`` on."""
+class AttentionFunction(torch.autograd.Function):  # type: ignore[misc]
+    """Computes ``compute`` and saves what its gradients need; ``options`` are the operator's, from ``causal`` on."""
 
     @staticmethod
-    def forward(ctx: Any, attend: Callable[..., Two], options: tuple[Any, ...], q: Tensor, k: Tensor, v: Tensor) -> Two:
-        o, lse = attend(q, k, v, *options)
+    def forward(
+        ctx: Any, compute: Callable[..., Two], options: tuple[Any, ...], q: Tensor, k: Tensor, v: Tensor
+    ) -> Two:
+        o, lse = compute(q, k, v, *options)
         ctx.save_for_backward(q, k, v, o, lse)
         ctx.options = (*options, *DEFAULTS[len(options) :])
         ctx.set_materialize_grads(False)
@@ -54,12 +56,12 @@ class Recorded(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:
-        # Where gradients are not to be differentiated, nothing of `once_differentiable` is needed, which takes 3 µs.
-        return _once(ctx, do, dlse) if torch.is_grad_enabled() else _gradients(ctx, do, dlse)
+        # `once_differentiable` takes 3 µs and is needed only if the gradients may be differentiated.
+        return _gradients_once(ctx, do, dlse) if torch.is_grad_enabled() else _gradients(ctx, do, dlse)
 
 
 def _gradients(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Returns the gradients of `Recorded`'s inputs."""
+    """Returns the gradients of `AttentionFunction`'s inputs."""
     if do is None and dlse is None:
         return (None,) * 5
     q, k, v, o, lse = ctx.saved_tensors
@@ -67,7 +69,7 @@ def _gradients(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Tensor
     return None, None, *(_from_memo(*given) or _differentiate(*given))
 
 
-_once = once_differentiable(_gradients)
+_gradients_once = once_differentiable(_gradients)
 
 
 def _from_memo(
@@ -85,7 +87,12 @@ def _from_memo(
     layout: str,
 ) -> Three | None:
     """Returns the gradients by a call of the memo, without torch's dispatcher; None if the memo has none."""
-    if torch.compiler.is_compiling() or watched() or profiled() or torch.are_deterministic_algorithms_enabled():
+    if (
+        torch.compiler.is_compiling()
+        or function_mode_enabled()
+        or profiler_enabled()
+        or torch.are_deterministic_algorithms_enabled()
+    ):
         return None
     window = None if left is None and right is None else (left, right)
     given = (q, k, v, o, do, lse) if dlse is None else (q, k, v, o, do, lse, dlse)
@@ -130,10 +137,10 @@ def _fake(do: Tensor, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *_: 
 
 
 def _new_gradient(x: Tensor) -> Tensor:
-    """A dense tensor whose axes lie in memory in the order of those of ``x``."""
+    """Returns a dense tensor with the shape of ``x`` and its order of axes in memory."""
     batch, first, second, head_dim = x.shape
-    turned = x.stride(1) < x.stride(2) and first != 1 and second != 1
-    return x.new_empty((batch, second, first, head_dim)).transpose(1, 2) if turned else x.new_empty(x.shape)
+    swapped = x.stride(1) < x.stride(2) and first != 1 and second != 1
+    return x.new_empty((batch, second, first, head_dim)).transpose(1, 2) if swapped else x.new_empty(x.shape)
 
 
 for _key in KERNELS:

@@ -14,7 +14,14 @@ from torch import Tensor
 from torch._C import DispatchKeySet
 
 from warpwright.errors import UsageError
-from warpwright.interop.dispatch import AFTER_AUTOGRAD, KERNELS, convertible, profiled, straight, watched
+from warpwright.interop.dispatch import (
+    AFTER_AUTOGRAD,
+    KERNELS,
+    autograd_calls_kernel,
+    function_mode_enabled,
+    needs_conversion,
+    profiler_enabled,
+)
 from warpwright.ops.attention import plan, varlen
 from warpwright.ops.hooks import replace_class
 from warpwright.ops.memo import MEMO
@@ -46,7 +53,7 @@ class Operator(type(torch.ops.warpwright.attention_varlen)):  # type: ignore[mis
         left: int | None = None,
         right: int | None = None,
     ) -> tuple[Tensor, Tensor]:
-        if not watched() and not profiled() and not convertible(scale, left, right):
+        if not function_mode_enabled() and not profiler_enabled() and not needs_conversion(scale, left, right):
             window = None if left is None and right is None else (left, right)
             given = q, k, v, cu_seqlens_q, cu_seqlens_k
             options = "attention_varlen", causal, scale, window, None, True, plan.read_setting()
@@ -60,7 +67,7 @@ class Operator(type(torch.ops.warpwright.attention_varlen)):  # type: ignore[mis
 replace_class(torch.ops.warpwright.attention_varlen, Operator)
 
 
-def _attend(
+def _compute(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -71,7 +78,7 @@ def _attend(
     left: int | None = None,
     right: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The result and the log-sum-exp; ``left`` and ``right`` are the window."""
+    """Returns the result and the log-sum-exp; ``left`` and ``right`` are the window."""
     window = None if left is None and right is None else (left, right)
     found: tuple[Tensor, Tensor] = varlen.attention_varlen(
         q, k, v, cu_seqlens_q, cu_seqlens_k, causal=causal, scale=scale, window=window, return_lse=True
@@ -89,20 +96,21 @@ def _fake(
 
 
 def _autograd(keys: DispatchKeySet, q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
-    """Refuse to lose a gradient, else compute at once, or hand on what is no plain tensor."""
+    """Raise if a gradient is required; else call the kernel, or redispatch if a mode, subclass or transform is
+    active."""
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.requires_grad and torch.is_grad_enabled():
             raise UsageError(
                 f"attention: {name} requires gradients, which packed sequences do not have; expected {name}.detach(), "
                 "or torch.ops.warpwright.attention for each sequence"
             )
-    if straight(keys.raw_repr()):
-        return _attend(q, k, v, *options)
+    if autograd_calls_kernel(keys.raw_repr()):
+        return _compute(q, k, v, *options)
     found: tuple[Tensor, Tensor] = attention_varlen.redispatch(keys & AFTER_AUTOGRAD, q, k, v, *options)
     return found
 
 
 for _key in KERNELS:
-    _library.impl("attention_varlen", _attend, _key.name)
+    _library.impl("attention_varlen", _compute, _key.name)
 torch.library.register_fake("warpwright::attention_varlen", _fake, lib=_library)
 _library.impl("attention_varlen", _autograd, "Autograd", with_keyset=True)

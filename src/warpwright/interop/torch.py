@@ -1,13 +1,13 @@
 """``torch.ops.warpwright.matmul``: `warpwright.matmul` as an operator of torch, with its ``bias``, ``activation`` and
 scales.
 
-Importing this module registers it, and those of attention with it. It is differentiable, works under
+Importing this module registers the operator, and those of attention. It is differentiable, works under
 ``torch.compile`` and in CUDA graphs, and runs on the current stream. Tensors on the CPU are multiplied by the default
 device, a virtual GPU where there is no real one.
 
 Host time: ``torch.library.custom_op`` takes 9 µs a call, kernels that are registered key by key 3, and half a
-microsecond more for each keyword-only argument; hence this schema has none. A call of the memo goes through none of
-it (`Operator`).
+microsecond more for each keyword-only argument; hence this schema has none. A call of the memo skips torch's dispatcher
+(`Operator`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ from torch._C import DispatchKeySet
 from warpwright.errors import UsageError
 from warpwright.interop.attention import attention, scaled_dot_product_attention
 from warpwright.interop.attention_varlen import attention_varlen
-from warpwright.interop.dispatch import AFTER_AUTOGRAD, KERNELS, profiled, straight, watched
+from warpwright.interop.dispatch import (
+    AFTER_AUTOGRAD,
+    KERNELS,
+    autograd_calls_kernel,
+    function_mode_enabled,
+    profiler_enabled,
+)
 from warpwright.ops.hooks import replace_class
 from warpwright.ops.matmul import call
 from warpwright.ops.memo import MEMO
@@ -41,8 +47,8 @@ matmul = torch.ops.warpwright.matmul.default
 
 
 class Operator(type(torch.ops.warpwright.matmul)):  # type: ignore[misc]
-    """``torch.ops.warpwright.matmul``, which runs calls of the memo without torch's dispatcher (`dispatch`): no call of
-    the memo had a gradient to record."""
+    """``torch.ops.warpwright.matmul``, which runs calls of the memo without torch's dispatcher (`dispatch`): no call in
+    the memo records a gradient."""
 
     def __call__(
         self,
@@ -54,7 +60,7 @@ class Operator(type(torch.ops.warpwright.matmul)):  # type: ignore[misc]
         scale_b: Tensor | None = None,
         out_dtype: torch.dtype | None = None,
     ) -> Tensor:
-        if not watched() and not profiled():
+        if not function_mode_enabled() and not profiler_enabled():
             plain = bias is None and scale_a is None and scale_b is None
             given = (a, b) if plain else (a, b, None, bias, scale_a, scale_b)
             bound = MEMO.get(given, ("matmul", activation, out_dtype, None, None))
@@ -107,7 +113,8 @@ def _autograd(
     scale_b: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Record the call if a gradient is required; else compute at once, or redispatch what is no plain tensor."""
+    """Record the call if a gradient is required; else call the kernel, or redispatch if a mode, subclass or transform
+    is active."""
     if (
         a.requires_grad
         or b.requires_grad
@@ -116,7 +123,7 @@ def _autograd(
         or (scale_b is not None and scale_b.requires_grad)
     ) and torch.is_grad_enabled():
         return _Matmul.apply(keys, a, b, bias, activation, scale_a, scale_b, out_dtype)
-    if straight(keys.raw_repr()):
+    if autograd_calls_kernel(keys.raw_repr()):
         return call.matmul(
             a, b, bias=bias, activation=activation, scale_a=scale_a, scale_b=scale_b, out_dtype=out_dtype
         )
@@ -149,7 +156,7 @@ class _Matmul(torch.autograd.Function):  # type: ignore[misc]
         rounded = gradient.to(a.dtype) if needs_a or needs_b else gradient
         return (
             None,
-            _summed(matmul(rounded, b.mT, **scales), a.shape) if needs_a else None,
+            _sum_to_shape(matmul(rounded, b.mT, **scales), a.shape) if needs_a else None,
             _weight_gradient(a, b, rounded, scales) if needs_b else None,
             _bias_gradient(gradient, bias) if needs_bias else None,
             *(None for _ in OPTIONS[1:]),
@@ -182,7 +189,7 @@ def _weight_gradient(a: Tensor, b: Tensor, gradient: Tensor, scales: dict[str, T
     """Returns aᵀ · gradient; for one matrix ``b`` it sums over all leading dimensions of ``a`` too."""
     if b.ndim == 2:
         a, gradient = a.reshape(-1, a.shape[-1]), gradient.reshape(-1, gradient.shape[-1])
-    return _summed(matmul(a.mT, gradient, **scales), b.shape)
+    return _sum_to_shape(matmul(a.mT, gradient, **scales), b.shape)
 
 
 def _bias_gradient(gradient: Tensor, bias: Tensor) -> Tensor:
@@ -190,7 +197,7 @@ def _bias_gradient(gradient: Tensor, bias: Tensor) -> Tensor:
     return gradient.reshape(-1, gradient.shape[-1]).sum(0, dtype=torch.float32).to(bias.dtype)
 
 
-def _summed(gradient: Tensor, shape: torch.Size) -> Tensor:
+def _sum_to_shape(gradient: Tensor, shape: torch.Size) -> Tensor:
     """Returns the gradient of a tensor that was broadcast from ``shape``."""
     return gradient.sum_to_size(shape) if gradient.shape != shape else gradient
 

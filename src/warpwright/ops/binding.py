@@ -1,4 +1,4 @@
-"""What all operators share: the plan of a problem, the call that runs it, and a plan bound to a GPU.
+"""The parts of all operators: the plan of a problem, the call that runs it, and a plan bound to a GPU.
 
 A `Plan` is pure data: launches whose arguments name arrays. `bind` loads its kernels on a GPU and encodes its tensor
 maps; the bound plan lacks only addresses and the stream. A `Call` joins plans with the arrays of one call.
@@ -23,7 +23,7 @@ from warpwright.lang.ops.tma import MapUse
 from warpwright.lang.trace import Traced
 from warpwright.layout.tensor_map import TensorMap, ragged
 from warpwright.ops.memo import ABSENT, MEMO, Guard
-from warpwright.run.launch import parsed
+from warpwright.run.launch import parse_ptx
 
 __all__ = [
     "MAP_BYTES",
@@ -176,7 +176,7 @@ class Call:
             self._finish()
             return
         for launch in self:
-            kernel, module = launch.kernel, parsed(launch.kernel.ptx)
+            kernel, module = launch.kernel, parse_ptx(launch.kernel.ptx)
             sizes = kernel.threads, kernel.cluster
             self.device.launch(module, kernel.entry, launch.grid, *sizes, smem=kernel.smem_bytes, args=launch.args)
 
@@ -289,7 +289,7 @@ def _bound(plan: Plan, layouts: Layouts, device: Any) -> Bound:
 
 @functools.lru_cache(maxsize=KEPT_LAUNCHES)
 def launches_at(bound: Bound, values: tuple[Any, ...], stream: int) -> tuple[cuda.Launch, ...]:
-    """Returns the launches of a bound plan; cached, for allocators return the same addresses again and again.
+    """Returns the launches of a bound plan; cached, because allocators return the same addresses repeatedly.
 
     Equal values give the same launches, so no value may be -0.0.
     """
@@ -299,7 +299,7 @@ def launches_at(bound: Bound, values: tuple[Any, ...], stream: int) -> tuple[cud
 def _bind(plan: Plan, launch: Launch, layouts: Layouts, device: Any) -> Callable[[tuple[Any, ...], int], cuda.Launch]:
     kernel, names = launch.kernel, [name for name, _ in layouts]
     sizes = kernel.threads, kernel.cluster, kernel.smem_bytes
-    function = device.function(parsed(kernel.ptx), kernel.entry, *sizes, dependent=launch.dependent)
+    function = device.function(parse_ptx(kernel.ptx), kernel.entry, *sizes, dependent=launch.dependent)
     arrays = {name: DeviceArray(0, *layout, None, None) for name, layout in layouts if layout}
     mapped = plan.mapped(arrays) if plan.mapped else arrays
     encoders: list[tuple[Callable[[int], bytes], int]] = []

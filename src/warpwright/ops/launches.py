@@ -33,8 +33,8 @@ def launches(operator: Callable[..., Any], *args: Any, **options: Any) -> Call:
         d = call.result
 
     Each launch has a traced ``kernel``, a ``grid`` and ``args``, as `ww.launch`, `ww.check` and `ww.profile` take them.
-    Run each launch before the next is asked for: it may read what its predecessor wrote. After the last one
-    ``result`` is what the operator returns. A call without elements makes no launch.
+    Run each launch before you take the next: a launch may read the results of its predecessor. After the last launch
+    ``result`` is the result of the operator. A call without elements makes no launch.
 
     Raises UsageError for another function, and as the operator does.
     """

@@ -12,7 +12,7 @@ from warpwright.report.figure import GREY, INK, PAINT, RULE, canvas, save
 from warpwright.report.published import CUBLAS, PUBLISHED
 from warpwright.targets import Device
 
-__all__ = ["Rung", "draw_ladder"]
+__all__ = ["Level", "draw_ladder"]
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 7.2, 2.35, 1.75, 0.68, 0.78
 ROW = 0.3
@@ -21,7 +21,7 @@ HATCH = "//////"
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
+class Level:
     """One level of the chart: ``tflops`` of useful work, ``wasted`` as the dropped share of tensor-core work (0 to 1),
     ``summary`` of the level's new idea, and ``why`` as its largest loss."""
 
@@ -32,31 +32,31 @@ class Rung:
     why: str
 
 
-def draw_ladder(rungs: Sequence[Rung], size: int, device: Device, path: Path, measured: bool = False) -> None:
-    """Write the chart of ``rungs`` at M = N = K = ``size`` to ``path`` (.svg, .png or .pdf).
+def draw_ladder(levels: Sequence[Level], size: int, device: Device, path: Path, measured: bool = False) -> None:
+    """Write the chart of ``levels`` at M = N = K = ``size`` to ``path`` (.svg, .png or .pdf).
 
     ``measured``: the rates were measured on a GPU, not predicted. The chart of a Blackwell device has the published
     figures too.
     """
-    height = TOP + ROW * len(rungs) + BOTTOM
+    height = TOP + ROW * len(levels) + BOTTOM
     blackwell = device.arch == "sm_100a"
     with canvas(WIDTH, height) as figure:
         wide = WIDTH - LEFT - RIGHT
-        axes = figure.add_axes((LEFT / WIDTH, BOTTOM / height, wide / WIDTH, ROW * len(rungs) / height))
+        axes = figure.add_axes((LEFT / WIDTH, BOTTOM / height, wide / WIDTH, ROW * len(levels) / height))
         word = "measured" if measured else "predicted"
         figure.text(
             0.2 / WIDTH, 1 - 0.24 / height, f"GEMM ladder on {device.name}, {word}", fontsize=9.5, weight="bold"
         )
         facts = f"bf16 in and out, float32 accumulation · M = N = K = {size:,} · peak {device.bf16_tflops:,.0f} TFLOPS"
         figure.text(0.2 / WIDTH, 1 - 0.41 / height, facts, fontsize=7, color=GREY)
-        _bars(axes, rungs, word)
+        _bars(axes, levels, word)
         if blackwell:
-            _published(axes, rungs, size)
-        _limits(axes, rungs, size, device, blackwell)
-        _texts(axes, rungs, device)
+            _published(axes, levels, size)
+        _limits(axes, levels, size, device, blackwell)
+        _texts(axes, levels, device)
         axes.legend(
             loc="upper center",
-            bbox_to_anchor=((WIDTH / 2 - LEFT) / wide, -0.4 / (ROW * len(rungs))),
+            bbox_to_anchor=((WIDTH / 2 - LEFT) / wide, -0.4 / (ROW * len(levels))),
             ncol=4,
             frameon=False,
             fontsize=6.5,
@@ -66,10 +66,10 @@ def draw_ladder(rungs: Sequence[Rung], size: int, device: Device, path: Path, me
         save(figure, path)
 
 
-def _bars(axes: Any, rungs: Sequence[Rung], word: str) -> None:
-    places = range(len(rungs))
-    useful = [rung.tflops for rung in rungs]
-    dropped = [rung.tflops * rung.wasted / (1 - rung.wasted) for rung in rungs]
+def _bars(axes: Any, levels: Sequence[Level], word: str) -> None:
+    places = range(len(levels))
+    useful = [level.tflops for level in levels]
+    dropped = [level.tflops * level.wasted / (1 - level.wasted) for level in levels]
     axes.barh(places, useful, height=0.56, color=PAINT["full"], label=f"{word}: useful work")
     if any(dropped):
         axes.barh(
@@ -83,12 +83,14 @@ def _bars(axes: Any, rungs: Sequence[Rung], word: str) -> None:
             linewidth=0.5,
             label=f"{word}: dropped work",
         )
-    axes.set_ylim(len(rungs) - 0.4, -0.6)
+    axes.set_ylim(len(levels) - 0.4, -0.6)
 
 
-def _published(axes: Any, rungs: Sequence[Rung], size: int) -> None:
+def _published(axes: Any, levels: Sequence[Level], size: int) -> None:
     points = [
-        (PUBLISHED[rung.level][size], row) for row, rung in enumerate(rungs) if size in PUBLISHED.get(rung.level, ())
+        (PUBLISHED[level.level][size], row)
+        for row, level in enumerate(levels)
+        if size in PUBLISHED.get(level.level, ())
     ]
     if points:
         axes.scatter(
@@ -103,7 +105,7 @@ def _published(axes: Any, rungs: Sequence[Rung], size: int) -> None:
         )
 
 
-def _limits(axes: Any, rungs: Sequence[Rung], size: int, device: Device, blackwell: bool) -> None:
+def _limits(axes: Any, levels: Sequence[Level], size: int, device: Device, blackwell: bool) -> None:
     """Draw the rate of cuBLAS and the peak as vertical lines, with their names above."""
     lines = [(device.bf16_tflops, "peak")]
     if blackwell and size in CUBLAS:
@@ -114,20 +116,20 @@ def _limits(axes: Any, rungs: Sequence[Rung], size: int, device: Device, blackwe
     axes.set_xlim(0, device.bf16_tflops)
 
 
-def _texts(axes: Any, rungs: Sequence[Rung], device: Device) -> None:
+def _texts(axes: Any, levels: Sequence[Level], device: Device) -> None:
     """Write left of each bar the level and its summary, right of it its rate, its share of the peak and its loss."""
     place = axes.get_yaxis_transform()
     wide = WIDTH - LEFT - RIGHT
-    for row, rung in enumerate(rungs):
-        lines = wrap(rung.summary, WRAP, max_lines=2, placeholder=" …")
-        axes.text((0.2 - LEFT) / wide, row, str(rung.level), transform=place, va="center", fontsize=9, weight="bold")
+    for row, level in enumerate(levels):
+        lines = wrap(level.summary, WRAP, max_lines=2, placeholder=" …")
+        axes.text((0.2 - LEFT) / wide, row, str(level.level), transform=place, va="center", fontsize=9, weight="bold")
         axes.text(
             (0.42 - LEFT) / wide, row, "\n".join(lines), transform=place, va="center", fontsize=6.2, linespacing=1.15
         )
-        text = f"{rung.tflops:,.0f} TFLOPS · {rung.tflops / device.bf16_tflops:.0%} of peak"
-        axes.text(1 + 0.12 / wide, row, text, transform=place, va="bottom" if rung.why else "center", fontsize=7)
-        if rung.why:
-            axes.text(1 + 0.12 / wide, row + 0.06, rung.why, transform=place, va="top", fontsize=6, color=GREY)
+        text = f"{level.tflops:,.0f} TFLOPS · {level.tflops / device.bf16_tflops:.0%} of peak"
+        axes.text(1 + 0.12 / wide, row, text, transform=place, va="bottom" if level.why else "center", fontsize=7)
+        if level.why:
+            axes.text(1 + 0.12 / wide, row + 0.06, level.why, transform=place, va="top", fontsize=6, color=GREY)
     axes.set_yticks([])
     axes.spines["left"].set_color(RULE)
     axes.set_xlabel("TFLOPS", fontsize=7, color=GREY, labelpad=1.5)

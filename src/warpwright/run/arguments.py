@@ -1,4 +1,4 @@
-"""Kernel arguments: what Python gives, checked against the ``.param`` declarations, as a device takes it."""
+"""Kernel arguments: Python values checked against the ``.param`` declarations and converted for a device."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ POINTER_TYPES = ("u64", "b64", "s64")
 
 @contextlib.contextmanager
 def pass_arguments(kernel: str, params: Sequence[Variable], args: Sequence[Any]) -> Iterator[list[Any]]:
-    """The arguments as a device takes them; on leaving, also after a fault, copied arrays are written back.
+    """Yields the arguments as a device takes them; at the exit, also after a fault, copied arrays are written back.
 
-    Arrays become C-contiguous arrays, tensor maps stay, numbers become int or float, struct parameters ``bytes``.
+    Arrays become C-contiguous arrays, numbers int or float, struct parameters ``bytes``; tensor maps stay as they are.
     """
     if len(args) != len(params):
-        expected = ", ".join(f"{param.name} ({_declared(param)})" for param in params) or "none"
+        expected = ", ".join(f"{param.name} ({_declaration(param)})" for param in params) or "none"
         raise UsageError(f"launch of {kernel!r} with {len(args)} arguments; expected {len(params)}: {expected}")
     passed: list[Any] = []
     arrays: dict[int, Any] = {}
     for param, value in zip(params, args, strict=True):
-        made = _passed(param, value)
-        passed.append(arrays.setdefault(id(value), made) if isinstance(value, np.ndarray) else made)
+        converted = _convert(param, value)
+        passed.append(arrays.setdefault(id(value), converted) if isinstance(value, np.ndarray) else converted)
     try:
         yield passed
     finally:
@@ -49,12 +49,12 @@ def pass_arguments(kernel: str, params: Sequence[Variable], args: Sequence[Any])
 def typed_arguments(
     params: Sequence[tuple[str, Any]], maps: Mapping[str, MapUse], args: Sequence[Any]
 ) -> Iterator[Any]:
-    """Arguments of a kernel of the language, which knows its element types.
+    """Yields the arguments of a kernel of the language, checked against its element types.
 
-    An array given for a tensor map becomes one, with the box and swizzle of the tile that the kernel copies; arrays of
-    another dtype are refused.
+    An array for a tensor-map parameter becomes a tensor map, with the box and swizzle of the tile that the kernel
+    copies. ``params`` are (name, annotation); `pass_arguments` reports surplus arguments.
 
-    ``params`` are (name, annotation); arguments beyond them are left to `pass_arguments`.
+    Raises UsageError for an array of another dtype.
     """
     annotations = dict(enumerate(params))
     for position, value in enumerate(args):
@@ -65,7 +65,7 @@ def typed_arguments(
             continue
         use = maps.get(name) if origin is Map else None
         element = use.dtype if use else typing.get_args(annotation)[0]
-        if not _holds(value.dtype, element):
+        if not _accepts(value.dtype, element):
             word = "Global" if origin is Global else "tma.Map"
             raise UsageError(
                 f"argument {name!r} ({word}[{element.name}]) was given an array of {value.dtype}; "
@@ -74,15 +74,15 @@ def typed_arguments(
         yield TensorMap(value, use.box, swizzle=use.swizzle) if use else value
 
 
-def _holds(dtype: np.dtype[Any], element: type[Scalar]) -> bool:
-    """Whether an array of ``dtype`` holds values of ``element``; signed and unsigned integers stand for each other."""
+def _accepts(dtype: np.dtype[Any], element: type[Scalar]) -> bool:
+    """Returns whether an array of ``dtype`` has values of ``element``; signedness is ignored."""
     if element is Scalar or element.dtype == dtype:
         return True
     same_size = dtype.itemsize == element.nbytes
     return same_size and (element.kind == "bits" or (element.kind in ("unsigned", "signed") and dtype.kind in "iub"))
 
 
-def _passed(param: Variable, value: Any) -> Any:
+def _convert(param: Variable, value: Any) -> Any:
     if isinstance(value, TensorMap):
         return _tensor_map(param, value)
     if isinstance(value, DeviceArray):
@@ -110,7 +110,7 @@ def _array(param: Variable, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]
 
 
 def _device_array(param: Variable, value: DeviceArray) -> DeviceArray:
-    """A device array is used in place, so it must be dense: a copy would not be written back."""
+    """Returns ``value``, which must be dense: kernels use it in place, and a copy would not be written back."""
     if param.dims or param.type not in POINTER_TYPES:
         raise _mismatch(param, f"an array of shape {value.shape}", _expected(param))
     if not value.dense:
@@ -159,7 +159,7 @@ def _float(param: Variable, value: Any) -> float:
 
 
 def _integer(param: Variable, value: int) -> int:
-    """``value``, in the range of its width, signed or not: nvcc declares ``int`` as ``.u32``."""
+    """Returns ``value`` if its width fits, signed or unsigned: nvcc declares ``int`` as ``.u32``."""
     bits = 8 * _nbytes(param)
     if not -(1 << bits - 1) <= value < 1 << bits:
         raise _mismatch(param, f"{value}", f"an integer of {bits} bits")
@@ -167,7 +167,7 @@ def _integer(param: Variable, value: int) -> int:
 
 
 def _mismatch(param: Variable, given: str, expected: str) -> UsageError:
-    return UsageError(f"argument {param.name!r} ({_declared(param)}) was given {given}; expected {expected}")
+    return UsageError(f"argument {param.name!r} ({_declaration(param)}) was given {given}; expected {expected}")
 
 
 def _expected(param: Variable) -> str:
@@ -177,7 +177,7 @@ def _expected(param: Variable) -> str:
     return "an array or an int" if param.type in POINTER_TYPES else "a float" if param.type[0] == "f" else "an int"
 
 
-def _declared(param: Variable) -> str:
+def _declaration(param: Variable) -> str:
     return f".{param.type}" + "".join(f"[{n}]" for n in param.dims)
 
 

@@ -1,4 +1,4 @@
-"""Whether a kernel is in order: one run on the virtual GPU, with every access and every barrier watched."""
+"""`check`: run a launch on the virtual GPU and find races, deadlocks and broken protocols."""
 
 from __future__ import annotations
 
@@ -17,17 +17,15 @@ from warpwright.lang.trace import Traced
 from warpwright.ptx import nodes
 from warpwright.run.arguments import pass_arguments
 from warpwright.run.devices import resolve
-from warpwright.run.launch import Entry, arranged
+from warpwright.run.launch import Entry, prepare_launch
 from warpwright.vgpu import Device as VirtualDevice
 from warpwright.vgpu.checks.findings import Coverage, Finding, Verdict
 from warpwright.vgpu.checks.rules import RULES
 from warpwright.vgpu.checks.watcher import Watcher
 
-__all__ = ["LIMIT", "check", "merged"]
+__all__ = ["LIMIT", "check", "merge_verdicts"]
 
-LIMIT = (
-    2_000_000  # block jumps of a warp that does not wait, or accesses and barriers of a cluster: then it is given up
-)
+LIMIT = 2_000_000  # block jumps of a warp that does not wait, or accesses and barriers of a cluster
 
 
 def check(
@@ -45,18 +43,18 @@ def check(
     seed: int | None = None,
     limit: int = LIMIT,
 ) -> Verdict:
-    """Run a launch and say which of its accesses nothing orders, where it stops, and which protocols it breaks.
+    """Run a launch and report unordered accesses, deadlocks, faults and broken protocols.
 
-    The other arguments are those of ``ww.launch``; arrays in ``args`` hold the results afterwards. ``device``: a
-    virtual device or its name; without one, the virtual one that runs the PTX's target. ``off``: names of rules that
-    are not checked (docs/checks.md lists them). ``depends_on``: those of ``args`` (the arrays, or their numbers from 0)
-    that an earlier launch writes, which may overlap with this one. ``explore``: so many more schedules run, each from
-    the same arrays and chosen by its seed, 1, 2, …; the findings are those of all of them. ``seed``: run the schedule
-    of that seed alone; with ``explore`` so many from that seed on. ``limit``: block jumps that a warp may make without
-    waiting, or accesses and barriers of a cluster, before the verdict is incomplete.
+    The other arguments are those of ``ww.launch``; afterwards arrays in ``args`` have the results. ``device``: a
+    virtual device or its name; the default is the virtual device that runs the PTX's target. ``off``: names of rules
+    that are not checked (docs/checks.md lists the rules). ``depends_on``: those of ``args`` (the arrays, or their
+    numbers from 0) that an earlier launch writes which may overlap with this one. ``explore``: the number of additional
+    schedules, each from the same arrays, with seeds 1, 2, …; the verdict has the findings of all schedules. ``seed``:
+    run only the schedule of this seed; with ``explore``, that many schedules from this seed on. ``limit``: block jumps
+    that a warp may make without waiting, or accesses and barriers of a cluster, before the verdict is incomplete.
 
-    Raises UsageError for a real GPU, an unknown rule, what is no argument or a number that cannot be right, and what
-    ``ww.launch`` raises for a launch that the device refuses. A fault or a deadlock while the kernel runs is a finding;
+    Raises UsageError for a real GPU, an unknown rule, an entry of ``depends_on`` that is no argument, or a negative
+    number; and as ``ww.launch`` for a launch that the device refuses. A fault or a deadlock of the kernel is a finding;
     an instruction that the device does not execute makes the verdict incomplete.
     """
     off = (off,) if isinstance(off, str) else tuple(off)
@@ -66,18 +64,18 @@ def check(
     seeds = _seeds(explore, seed)
     if limit < 1:
         raise UsageError(f"given limit={limit}; expected a positive number of jumps, such as {LIMIT:_}")
-    earlier = [_number(args, given) for given in depends_on]
-    entry, shape, args = arranged(kernel, grid, block, cluster, args)
+    earlier = [_argument_number(args, given) for given in depends_on]
+    entry, shape, args = prepare_launch(kernel, grid, block, cluster, args)
     target = resolve(device, entry.target, virtual=True)
     if not isinstance(target, VirtualDevice):
         raise UsageError(f"cannot check on {target.name}; expected a virtual device, such as device='b200'")
     with pass_arguments(entry.name, entry.function.params, args) as passed:
         run = partial(_run, target, entry, shape, entry.smem if smem is None else smem, passed, limit)
         depends = [getattr(passed[number], "array", passed[number]) for number in earlier]
-        return _together(entry, target.name, partial(Watcher, frozenset(off), depends), seeds, run)
+        return _run_schedules(entry, target.name, partial(Watcher, frozenset(off), depends), seeds, run)
 
 
-Stopped = DeviceError | DescriptorError | None
+Failure = DeviceError | DescriptorError | None
 
 
 def _run(
@@ -90,8 +88,8 @@ def _run(
     watcher: Watcher,
     seed: int,
     discard: bool,
-) -> Stopped:
-    """Run one schedule; gives what stopped it."""
+) -> Failure:
+    """Run one schedule; returns the error that stopped it, or None."""
     try:
         target.launch(
             entry.module,
@@ -111,34 +109,35 @@ def _run(
     return None
 
 
-def _together(
+def _run_schedules(
     entry: Entry,
     device: str,
     watch: Callable[[], Watcher],
     seeds: Sequence[int],
-    run: Callable[[Watcher, int, bool], Stopped],
+    run: Callable[[Watcher, int, bool], Failure],
 ) -> Verdict:
-    """One verdict on several schedules. The first runs last: it leaves its results, and counts what any has reached."""
+    """Returns one verdict on several schedules. The schedule of the first seed runs last: the arrays have its results,
+    and its coverage counts the instructions that any schedule reached."""
     verdicts: list[Verdict] = []
     reached: NDArray[np.int64] | None = None
     for seed in reversed(seeds):
         watcher = watch()
         error = run(watcher, seed, seed != seeds[0])
         if error is not None and not watcher.started:
-            coverage = Coverage(0, _instructions(entry.function.body), ())
+            coverage = Coverage(0, _count_instructions(entry.function.body), ())
             return Verdict(entry.name, device, (), coverage, (str(error),))
         if reached is not None:
             np.maximum(watcher.entered, reached, out=watcher.entered)
         reached = watcher.entered.copy()
         verdict = watcher.verdict(device, error)
-        only_so_far = error is None and seed != seeds[0]  # not reached by now
-        verdicts.insert(0, replace(verdict, reasons=()) if only_so_far else verdict)
+        partial_coverage = error is None and seed != seeds[0]  # reasons: lines that no schedule reached yet
+        verdicts.insert(0, replace(verdict, reasons=()) if partial_coverage else verdict)
     reasons = dict.fromkeys(reason for verdict in verdicts for reason in verdict.reasons)
     return replace(verdicts[0], findings=_union(verdicts, seeds), reasons=tuple(reasons), seeds=tuple(seeds))
 
 
 def _union(verdicts: Sequence[Verdict], seeds: Sequence[int]) -> tuple[Finding, ...]:
-    """What schedules find at lines at which those before them found nothing, with their seeds."""
+    """Returns the findings of all schedules with their seeds; of findings at the same lines only the first."""
     findings: list[Finding] = []
     for verdict, seed in zip(verdicts, seeds, strict=True):
         known = {finding.lines for finding in findings}
@@ -147,7 +146,7 @@ def _union(verdicts: Sequence[Verdict], seeds: Sequence[int]) -> tuple[Finding, 
 
 
 def _seeds(explore: int, seed: int | None) -> tuple[int, ...]:
-    """The schedules to run; 0 is the one that always runs."""
+    """Returns the seeds of the schedules to run; 0 is the default schedule."""
     for name, given in (("explore", explore), ("seed", 0 if seed is None else seed)):
         if given < 0:
             raise UsageError(f"given {name}={given}; expected 0 or more")
@@ -156,23 +155,23 @@ def _seeds(explore: int, seed: int | None) -> tuple[int, ...]:
     return tuple(range(seed, seed + max(1, explore)))
 
 
-def _number(args: Sequence[Any], given: Any) -> int:
-    """Which argument is meant."""
+def _argument_number(args: Sequence[Any], given: Any) -> int:
+    """Returns the number of the argument ``given``, which is an array of ``args`` or a number."""
     for number, value in enumerate(args):
         if value is given or getattr(value, "array", value) is given or (isinstance(given, int) and number == given):
             return number
     raise UsageError(f"given depends_on with {given!r}; expected an array of args, or its number from 0")
 
 
-def _instructions(block: nodes.Block | None) -> int:
-    """How many there are in a block and those inside it."""
+def _count_instructions(block: nodes.Block | None) -> int:
+    """Returns the number of instructions in a block and its inner blocks."""
     items = block.items if block else ()
-    inside = sum(_instructions(item) for item in items if isinstance(item, nodes.Block))
+    inside = sum(_count_instructions(item) for item in items if isinstance(item, nodes.Block))
     return inside + sum(isinstance(item, nodes.Instruction) for item in items)
 
 
-def merged(name: str, verdicts: Sequence[Verdict]) -> Verdict:
-    """One verdict, called ``name``, on launches of the same device; what several say is said once."""
+def merge_verdicts(name: str, verdicts: Sequence[Verdict]) -> Verdict:
+    """Returns one verdict called ``name`` on launches of one device; equal findings and reasons appear once."""
     parts = [verdict.coverage for verdict in verdicts]
     missed = dict.fromkeys(where for part in parts for where in part.missed)
     gone, ways = (sum(part.branches[i] for part in parts) for i in range(2))

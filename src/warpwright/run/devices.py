@@ -1,4 +1,4 @@
-"""The devices by name, and the one a kernel gets when none is named."""
+"""Devices by name, and the default device of a kernel."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ FOR_FAMILY = {"hopper": "h200", "blackwell": "b200", "consumer blackwell": "rtx5
 
 
 def device(name: str = DEFAULT, *, numerics: str = "exact") -> Device:
-    """A GPU: ``cuda`` or ``cuda:1`` is a real one; ``b200`` and ``gb200`` (sm_100a), ``h200`` (sm_90a) and
-    ``rtx5090`` (sm_120a) are virtual. ``numerics`` says how tensor cores of a virtual one round sums: ``"exact"`` or
-    ``"hardware"``, see `launch`; a real one rounds as it does.
+    """Returns a GPU: ``cuda`` or ``cuda:1`` is a real GPU; ``b200`` and ``gb200`` (sm_100a), ``h200`` (sm_90a) and
+    ``rtx5090`` (sm_120a) are virtual GPUs. ``numerics`` selects how the tensor cores of a virtual GPU round sums:
+    ``"exact"`` or ``"hardware"``, see `launch`; a real GPU ignores it.
 
-    Raises UsageError for any other name, and for ``cuda`` where there is no GPU or no package to drive it.
+    Raises UsageError for any other name, and for ``cuda`` without a GPU or without the package cuda-core.
     """
     if name.startswith("cuda"):
         return cuda.device(name)
@@ -27,9 +27,8 @@ def device(name: str = DEFAULT, *, numerics: str = "exact") -> Device:
 
 
 def resolve(given: Device | str | None, target: str = "", *, virtual: bool = False) -> Device:
-    """``given`` as a Device; without one, the first real GPU that runs ``target``, else the virtual one it was
-    written for (``b200`` where nothing says). ``virtual`` leaves real GPUs out of the choice.
-    """
+    """Returns ``given`` as a Device. The default is the first real GPU that runs ``target``, unless ``virtual``, else
+    the virtual GPU of that target; without a target ``b200``."""
     if given is not None:
         return device(given) if isinstance(given, str) else given
     real = [] if virtual else [gpu for gpu in cuda.devices() if not target or cuda.supports(gpu.spec.arch, target)]

@@ -1,4 +1,4 @@
-"""Launching a kernel: PTX of any origin, or a kernel of the language, with NumPy arguments, on a device."""
+"""`launch`: run PTX of any origin, or a kernel of the language, on a device."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ Dim3 = tuple[int, int, int]
 class Entry:
     """One kernel (``.entry``) of a PTX module, ready to be launched.
 
-    ``block`` and ``cluster`` are what the PTX or the kernel itself demands (None where it leaves them open);
-    ``smem`` is the dynamic shared memory in bytes that the kernel asks for.
+    ``block`` and ``cluster`` are the sizes that the PTX or the kernel requires, None without a requirement; ``smem`` is
+    the dynamic shared memory of the kernel in bytes.
     """
 
     module: nodes.Module
@@ -52,7 +52,7 @@ class Entry:
 
 
 class PtxModule:
-    """The kernels of one PTX text, by name: ``module["saxpy"]``, also for a C++ function by its plain name."""
+    """The kernels of one PTX text by name: ``module["saxpy"]`` finds a C++ function by its unmangled name too."""
 
     def __init__(self, module: nodes.Module, source: str) -> None:
         self.module = module
@@ -86,12 +86,12 @@ class PtxModule:
 
 
 def load_ptx(path_or_text: str | os.PathLike[str]) -> PtxModule:
-    """Read PTX from a file, or from a string that holds the text itself (anything with a line break).
+    """Read PTX from a file, or from a string of PTX text (any string with a line break).
 
     Raises UsageError for a file that cannot be read, PtxSyntaxError for text that is not PTX.
     """
     if isinstance(path_or_text, str) and "\n" in path_or_text:
-        return PtxModule(parsed(path_or_text), "this PTX")
+        return PtxModule(parse_ptx(path_or_text), "this PTX")
     path = Path(path_or_text)
     try:
         text = path.read_bytes().decode("utf-8")
@@ -103,27 +103,27 @@ def load_ptx(path_or_text: str | os.PathLike[str]) -> PtxModule:
             f"{path} is not PTX: byte {error.start} is 0x{found:02x}; expected UTF-8 text that begins with .version "
             "(a cubin or fatbin is no text: compile with nvcc -ptx)"
         ) from None
-    return PtxModule(parsed(text), path.name)
+    return PtxModule(parse_ptx(text), path.name)
 
 
-parsed = functools.lru_cache(maxsize=32)(ptx.parse)  # a kernel that is launched again is not parsed again
+parse_ptx = functools.lru_cache(maxsize=32)(ptx.parse)  # of repeated launches only the first parses
 
 
 def entry_of(module: nodes.Module, function: nodes.Function) -> Entry:
-    """The Entry of a function, with the block and cluster that its directives require."""
-    demands = {directive.name: directive.text for directive in function.directives}
-    return Entry(module, function, dims(demands.get(".reqntid")), dims(demands.get(".reqnctapercluster")))
+    """Returns the Entry of a function, with the block and cluster that its directives require."""
+    required = {directive.name: directive.text for directive in function.directives}
+    return Entry(module, function, parse_dims(required.get(".reqntid")), parse_dims(required.get(".reqnctapercluster")))
 
 
-def dims(text: str | None) -> Dim3 | None:
-    """``"128, 1"`` of a directive as (x, y, z)."""
-    return None if text is None else _padded([int(word, 0) for word in text.replace(",", " ").split()])
+def parse_dims(text: str | None) -> Dim3 | None:
+    """Parses the sizes of a directive, such as ``"128, 1"``, as (x, y, z)."""
+    return None if text is None else _pad([int(word, 0) for word in text.replace(",", " ").split()])
 
 
 def entry_point(kernel: Entry | Traced) -> Entry:
-    """What is launched for ``kernel``; a kernel of the language goes through the PTX text that it prints."""
+    """Returns the Entry of ``kernel``; for a kernel of the language, that of its PTX text."""
     if isinstance(kernel, Traced):
-        entry = PtxModule(parsed(kernel.ptx), kernel.entry)[kernel.entry]
+        entry = PtxModule(parse_ptx(kernel.ptx), kernel.entry)[kernel.entry]
         return Entry(entry.module, entry.function, kernel.threads, kernel.cluster, kernel.smem_bytes)
     if isinstance(kernel, Entry):
         return kernel
@@ -144,27 +144,27 @@ def launch(
     stream: Any = None,
     numerics: str | None = None,
 ) -> LaunchResult:
-    """Run ``kernel`` on ``device`` and return when it has finished; arrays in ``args`` then hold what it wrote.
+    """Run ``kernel`` on ``device``, wait until it has finished, and copy its results to the arrays in ``args``.
 
-    What the kernel prints goes to standard output at the end, and is ``printed`` of the result.
+    The text that the kernel prints goes to standard output at the end, and is ``printed`` of the result.
 
     ``grid`` counts CTAs, ``block`` threads, ``cluster`` CTAs: a number, or up to three in the order x, y, z. ``smem``
-    is dynamic shared memory in bytes. A kernel of the language, or PTX with ``.reqntid``, knows its own ``block``.
-    ``args``: one for each ``.param``: a NumPy array of any strides (device pointer; read-only arrays stay
-    unwritten), a TensorMap, a Python or NumPy number, or ``bytes`` for a struct. A kernel of the language knows the
-    box and swizzle of its tensor maps, so there the array is enough. Arrays of torch, CuPy or another library that
-    are on a GPU are used in place, and when all are, the launch is only started: on ``stream`` (of cuda.core, torch or
+    is dynamic shared memory in bytes. A kernel of the language, or PTX with ``.reqntid``, needs no ``block``.
+    ``args`` has a value for each ``.param``: a NumPy array of any strides (device pointer; read-only arrays are not
+    written), a TensorMap, a Python or NumPy number, or ``bytes`` for a struct. A kernel of the language has the box
+    and swizzle of its tensor maps, so it takes the array. Arrays of torch, CuPy or another library on a GPU are used in
+    place; if all arrays are on a GPU, the launch is started without waiting: on ``stream`` (of cuda.core, torch or
     CuPy, or the driver's handle), else on the current stream of that library.
-    ``device``: a name or a Device; without one, the GPU that holds the arrays, else the first real GPU that runs the
-    PTX's target, else the virtual one. ``observers`` watch a virtual GPU.
-    ``numerics`` of a virtual GPU's tensor cores (without it, the device's): ``"exact"`` sums the exact products of an
-    instruction in float32 or wider; ``"hardware"`` rounds as models of the hardware do. A real GPU rounds as it does.
+    ``device``: a name or a Device; the default is the GPU of the arrays, else the first real GPU that runs the PTX's
+    target, else the virtual GPU of that target. ``observers`` follow a launch on a virtual GPU.
+    ``numerics`` of a virtual GPU's tensor cores (default: those of the device): ``"exact"`` sums the exact products of
+    an instruction in float32 or wider; ``"hardware"`` rounds as models of the hardware do. A real GPU ignores it.
 
-    Raises LaunchError for a launch the device refuses, UsageError for arguments that do not fit the parameters, and
-    a DeviceError for a fault while the kernel runs.
+    Raises LaunchError for a launch that the device refuses, UsageError for arguments that do not fit the parameters,
+    and a DeviceError for a fault of the kernel.
     """
-    entry, shape, args = arranged(kernel, grid, block, cluster, args)
-    target = resolve(device or holder(args), entry.target, virtual=bool(observers))
+    entry, shape, args = prepare_launch(kernel, grid, block, cluster, args)
+    target = resolve(device or gpu_of(args), entry.target, virtual=bool(observers))
     options = _options(stream, numerics, args, target)
     with pass_arguments(entry.name, entry.function.params, args) as passed:
         result = target.launch(
@@ -180,14 +180,14 @@ def launch(
     return result
 
 
-def arranged(
+def prepare_launch(
     kernel: Entry | Traced | Kernel,
     grid: int | Sequence[int],
     block: int | Sequence[int] | None,
     cluster: int | Sequence[int] | None,
     args: Sequence[Any],
 ) -> tuple[Entry, dict[str, Dim3], list[Any]]:
-    """What is launched, its grid, block and cluster, and the arguments as its parameters take them."""
+    """Returns the Entry, its grid, block and cluster, and the arguments, with arrays converted to tensor maps."""
     if isinstance(kernel, Kernel):
         kernel = kernel.trace()
     args = [device_array(value) or value for value in args]
@@ -198,51 +198,51 @@ def arranged(
         raise LaunchError(f"launch of {entry.name!r} without block=; expected the threads of a CTA, such as block=128")
     shape = {
         "grid": dim3("grid", grid),
-        "block": _agreed("block", block, entry.block),
-        "cluster": _agreed("cluster", cluster, entry.cluster),
+        "block": _choose_dims("block", block, entry.block),
+        "cluster": _choose_dims("cluster", cluster, entry.cluster),
     }
     return entry, shape, args
 
 
-def holder(args: Iterable[Any]) -> str | None:
-    """The GPU that holds the first array that is on one."""
+def gpu_of(args: Iterable[Any]) -> str | None:
+    """Returns the name of the GPU of the first array on a GPU; None if all arrays are on the host."""
     arrays = [value.array if isinstance(value, TensorMap) else value for value in args]
     return next((f"cuda:{array.ordinal or 0}" for array in arrays if isinstance(array, DeviceArray)), None)
 
 
 def _options(stream: Any, numerics: str | None, args: Sequence[Any], device: Device) -> dict[str, Any]:
-    """``stream`` for a real GPU, ``numerics`` for a virtual one, which sees no memory of real GPUs."""
+    """Returns the option ``stream`` of a real GPU, or ``numerics`` of a virtual GPU, which cannot read GPU memory."""
     if device.name.startswith("cuda"):
         return {"stream": stream}
     if stream is not None:
         raise LaunchError(f"given stream={stream!r} for the virtual {device.name}; expected none; leave stream= out")
-    if holder(args):
+    if gpu_of(args):
         raise LaunchError(
-            f"given an array on {holder(args)} for the virtual {device.name}; expected NumPy arrays; "
+            f"given an array on {gpu_of(args)} for the virtual {device.name}; expected NumPy arrays; "
             "copy it to the host, or leave device= out"
         )
     return {"numerics": numerics}
 
 
 def dim3(name: str, value: int | Sequence[int]) -> Dim3:
-    """``value`` as three positive numbers; LaunchError otherwise."""
+    """Returns ``value`` as three positive numbers. Raises LaunchError for any other value."""
     try:
         given = [index(n) for n in (value if isinstance(value, Iterable) else (value,))]
     except TypeError:
         given = []
     if not 1 <= len(given) <= 3 or min(given) < 1:
         raise LaunchError(f"{name}={value!r}: expected a positive number, or one to three of them as (x, y, z)")
-    return _padded(given)
+    return _pad(given)
 
 
-def _padded(values: Sequence[int]) -> Dim3:
+def _pad(values: Sequence[int]) -> Dim3:
     x, y, z = (*values, 1, 1)[:3]
     return x, y, z
 
 
-def _agreed(name: str, given: int | Sequence[int] | None, demanded: Dim3 | None) -> Dim3:
-    """``given``, or what the kernel demands; both together must agree."""
-    wanted = demanded if given is None else dim3(name, given)
-    if demanded is not None and wanted != demanded:
-        raise LaunchError(f"{name}={given!r}: the kernel itself demands {demanded}; leave {name}= out")
-    return wanted or (1, 1, 1)
+def _choose_dims(name: str, given: int | Sequence[int] | None, required: Dim3 | None) -> Dim3:
+    """Returns ``given``, or the size that the kernel requires. Raises LaunchError if both differ."""
+    dims = required if given is None else dim3(name, given)
+    if required is not None and dims != required:
+        raise LaunchError(f"{name}={given!r}: the kernel itself demands {required}; leave {name}= out")
+    return dims or (1, 1, 1)

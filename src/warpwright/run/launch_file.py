@@ -1,4 +1,4 @@
-"""Launches described in a file (TOML) or in words: which kernel, which grid, which arguments. docs/profile.md has both.
+"""Launches described in a TOML file or on the command line: kernel, grid and arguments. docs/profile.md has both forms.
 
 A file has ``kernel`` (``"file.ptx"``, or ``"file.py:name"`` for a kernel of the language), ``entry``, ``grid``,
 ``block``, ``cluster``, ``smem``, ``device``, for checks ``explore``, ``seed``, ``depends_on`` and ``off``, a table
@@ -30,7 +30,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["Described", "arguments", "described", "entry_of", "read_launch"]
+__all__ = ["LaunchSpec", "arguments", "entry_of", "parse_arguments", "read_launch"]
 
 TOP = (
     "kernel", "entry", "grid", "block", "cluster", "smem", "device", "explore", "seed", "depends_on", "off", "config",
@@ -48,10 +48,12 @@ Table = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Described:
-    """A launch, ready for `ww.launch`, `ww.profile` and the like; ``device`` is None where the file names none.
+class LaunchSpec:
+    """A launch for `ww.launch`, `ww.profile` and `ww.check`; ``device`` is None if the file names none.
+
     ``source``: the PTX file; ``explore`` and ``seed``: the schedules to check; ``depends_on``: numbers of the arguments
-    that an earlier launch writes; ``off``: the rules not to check."""
+    that an earlier launch writes; ``off``: rules that are not checked.
+    """
 
     kernel: Entry | Traced
     grid: Any
@@ -67,10 +69,10 @@ class Described:
     off: tuple[str, ...] = ()
 
 
-def read_launch(path: Path) -> Described:
-    """The launch that a file describes; paths in it are relative to the file.
+def read_launch(path: Path) -> LaunchSpec:
+    """Returns the launch that a file describes; paths in the file are relative to it.
 
-    Raises UsageError for what is no TOML, unknown or missing keys, and files that cannot be read.
+    Raises UsageError for text that is not TOML, unknown or missing keys, and files that cannot be read.
     """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -78,7 +80,7 @@ def read_launch(path: Path) -> Described:
         raise UsageError(f"cannot read {path}: {error.strerror}; name a launch file (TOML)") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path.name} is not TOML: {error}") from None
-    _known(path.name, table, TOP)
+    _check_keys(path.name, table, TOP)
     for needed in ("kernel", "grid"):
         if needed not in table:
             raise UsageError(f'{path.name} has no {needed}; expected kernel = "file.ptx" and grid = 4 or [4, 2, 1]')
@@ -87,20 +89,23 @@ def read_launch(path: Path) -> Described:
     args = arguments(table.get("args", []), here, f"{path.name}: argument")
     grid, block, cluster, smem = (table.get(name) for name in ("grid", "block", "cluster", "smem"))
     source = here / table["kernel"] if isinstance(kernel, Entry) else None
-    how: dict[str, Any] = {n: _count(path.name, n, table[n]) for n in ("explore", "seed") if n in table}
-    how |= {"depends_on": tuple(table.get("depends_on", ())), "off": _names(path.name, "off", table.get("off", []))}
+    how: dict[str, Any] = {n: _parse_count(path.name, n, table[n]) for n in ("explore", "seed") if n in table}
+    how |= {
+        "depends_on": tuple(table.get("depends_on", ())),
+        "off": _parse_names(path.name, "off", table.get("off", [])),
+    }
     shape = grid, block, cluster, smem
-    return Described(kernel, *shape, tuple(args), table.get("device"), source, **how)
+    return LaunchSpec(kernel, *shape, tuple(args), table.get("device"), source, **how)
 
 
-def _names(file: str, name: str, given: Any) -> tuple[str, ...]:
+def _parse_names(file: str, name: str, given: Any) -> tuple[str, ...]:
     names = [given] if isinstance(given, str) else given
     if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
         raise UsageError(f'{file} has {name} = {given!r}; expected names in quotes, such as {name} = ["race"]')
     return tuple(names)
 
 
-def _count(file: str, name: str, given: Any) -> int:
+def _parse_count(file: str, name: str, given: Any) -> int:
     if not isinstance(given, int) or given < 0:
         raise UsageError(f"{file} has {name} = {given!r}; expected 0 or more, such as {name} = 20")
     return given
@@ -128,15 +133,16 @@ def _module(path: Path) -> Any:
 
 
 def entry_of(path: Path, name: str | None) -> Entry:
-    """The kernel ``name`` of a PTX file, or its only one."""
+    """Returns the kernel ``name`` of a PTX file, or its only kernel."""
     module = load_ptx(path)
     if name is None and len(module) != 1:
         raise UsageError(f"{path.name} has {len(module)} kernels; name one of {', '.join(module)} as the entry")
     return module[next(iter(module)) if name is None else name]
 
 
-def described(words: Iterable[str]) -> list[dict[str, Any]]:
-    """Arguments as words of a command: ``1000``, ``2.0``, ``f32[64,32]`` or ``x.npy``, as tables of a launch file."""
+def parse_arguments(words: Iterable[str]) -> list[dict[str, Any]]:
+    """Parses command-line arguments such as ``1000``, ``2.0``, ``f32[64,32]`` or ``x.npy`` to tables of a launch
+    file."""
     tables: list[dict[str, Any]] = []
     for word in words:
         array = _ARRAY.fullmatch(word.strip())
@@ -163,7 +169,7 @@ def _number(word: str) -> int | float | None:
 
 
 def arguments(tables: Sequence[Table], here: Path, label: str = "argument") -> list[Any]:
-    """The values that tables of a launch file describe; one random generator fills all arrays, in order."""
+    """Returns the values that tables of a launch file describe; one random generator fills all arrays, in order."""
     random = np.random.default_rng(SEED)
     named: dict[str, np.ndarray[Any, Any]] = {}
     values: list[Any] = []
@@ -174,14 +180,14 @@ def arguments(tables: Sequence[Table], here: Path, label: str = "argument") -> l
         value = _value(table, here, named, random, where)
         if "name" in table and isinstance(value, np.ndarray):
             named[table["name"]] = value
-        values.append(_mapped(value, table["map"], where) if "map" in table else value)
+        values.append(_tensor_map(value, table["map"], where) if "map" in table else value)
     return values
 
 
 def _value(
     table: Table, here: Path, named: Mapping[str, np.ndarray[Any, Any]], random: np.random.Generator, where: str
 ) -> Any:
-    _known(where, table, ARGUMENT)
+    _check_keys(where, table, ARGUMENT)
     kinds = [kind for kind in KINDS if kind in table]
     match kinds:
         case ["value"]:
@@ -193,14 +199,14 @@ def _value(
         case ["same"]:
             raise UsageError(f"{where} is the same as {table['same']!r}; expected the name of an array above it")
         case ["file"]:
-            return _loaded(here / table["file"], table.get("dtype"))
+            return _load_array(here / table["file"], table.get("dtype"))
         case ["shape"]:
-            return _filled(table, random, where)
+            return _fill_array(table, random, where)
     raise UsageError(f"{where} has {' and '.join(kinds) or 'none'} of {', '.join(KINDS)}; expected exactly one of them")
 
 
-def _loaded(path: Path, dtype: str | None) -> np.ndarray[Any, Any]:
-    """The array of a .npy file; ``dtype`` names what its bytes are, for types that NumPy does not know."""
+def _load_array(path: Path, dtype: str | None) -> np.ndarray[Any, Any]:
+    """Returns the array of a .npy file; ``dtype`` names its element type if NumPy lacks that type."""
     try:
         array: np.ndarray[Any, Any] = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
@@ -208,7 +214,7 @@ def _loaded(path: Path, dtype: str | None) -> np.ndarray[Any, Any]:
     return array if dtype is None else array.view(_dtype(dtype, path.name))
 
 
-def _filled(table: Table, random: np.random.Generator, where: str) -> np.ndarray[Any, Any]:
+def _fill_array(table: Table, random: np.random.Generator, where: str) -> np.ndarray[Any, Any]:
     dtype, shape = _dtype(table.get("dtype", "f32"), where), _shape(table["shape"], where)
     is_float = types.of_dtype(dtype).kind == "float"
     fill = table.get("fill", "normal" if is_float else "zeros")
@@ -242,14 +248,14 @@ def _dtype(name: str, where: str) -> np.dtype[Any]:
     return found
 
 
-def _mapped(value: Any, table: Table, where: str) -> TensorMap:
-    _known(f"{where}, map", table, MAP)
+def _tensor_map(value: Any, table: Table, where: str) -> TensorMap:
+    _check_keys(f"{where}, map", table, MAP)
     if not isinstance(value, np.ndarray) or "box" not in table:
         raise UsageError(f"{where} has a map; expected an array and a box: shape = [64, 64], map = {{box = [8, 64]}}")
     return TensorMap(value, **table)
 
 
-def _known(where: str, table: Table, keys: Sequence[str]) -> None:
+def _check_keys(where: str, table: Table, keys: Sequence[str]) -> None:
     for key in table:
         if key not in keys:
             close = difflib.get_close_matches(key, keys, n=1)

@@ -1,4 +1,4 @@
-"""Where the time of a kernel would go on a chip: one run on the virtual GPU, replayed in order of time."""
+"""`profile`: the predicted time of a launch, from one run on the virtual GPU that is replayed in order of time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from warpwright.lang import Kernel
 from warpwright.lang.trace import Traced
 from warpwright.run.arguments import pass_arguments
 from warpwright.run.devices import resolve
-from warpwright.run.launch import Entry, arranged
+from warpwright.run.launch import Entry, prepare_launch
 from warpwright.vgpu import Device as VirtualDevice
 from warpwright.vgpu.timing.capture import Capture
 from warpwright.vgpu.timing.device import choose_clusters, profile_of
@@ -33,17 +33,17 @@ def profile(
     fast: bool = True,
     sustained: bool = False,
 ) -> Profile:
-    """Predict the time of a launch and say what its warps wait for; the arguments are those of ``ww.launch``.
+    """Predict the time of a launch and the stalls of its warps; the arguments are those of ``ww.launch``.
 
-    ``fast``: clusters of the first two waves run and stand for all others, engines move no data and multiply nothing,
-    and the arrays in ``args`` stay as they are. Otherwise every cluster runs, and the arrays hold the results.
-    ``sustained``: the clock is that of a board under such launches for more than some 50 ms, when its power limit
-    acts; without, that of launches after a rest.
-    ``device``: a virtual device or its name; without one, the virtual one that runs the PTX's target.
+    ``fast``: only clusters of the first two waves run and represent all others, engines neither copy nor multiply data,
+    and the arrays in ``args`` are not written. Otherwise every cluster runs, and the arrays have the results.
+    ``sustained``: predict with the clock that the power limit of the board allows after about 50 ms of such launches;
+    otherwise with the clock after idle time.
+    ``device``: a virtual device or its name; the default is the virtual device that runs the PTX's target.
 
-    Raises UsageError for a real GPU, and what ``ww.launch`` raises.
+    Raises UsageError for a real GPU, and as ``ww.launch``.
     """
-    entry, shape, args = arranged(kernel, grid, block, cluster, args)
+    entry, shape, args = prepare_launch(kernel, grid, block, cluster, args)
     target = resolve(device, entry.target, virtual=True)
     if not isinstance(target, VirtualDevice):
         raise UsageError(f"cannot profile on {target.name}; expected a virtual device, such as device='b200'")

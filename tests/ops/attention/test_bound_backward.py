@@ -1,4 +1,4 @@
-"""Gradients on a GPU that are computed again; here the GPU is memory of the host, and its kernels are NumPy."""
+"""Repeated calls of gradients on a GPU; the GPU is host memory, and its kernels are NumPy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROBLEM = Problem(2, 4, 2, 20, 70, 64, causal=True)
 
 @pytest.fixture
 def launches(monkeypatch) -> Iterator[list[Any]]:
-    """The launches that were started: the stream of each, and how many blocks of memory were lent for it."""
+    """The started launches: the stream of each, and the number of memory blocks allocated for it."""
     started, lent = list[Any](), dict[int, Any]()
 
     def note(plan: Any, at: dict[str, Any], stream: int) -> None:
@@ -41,12 +41,12 @@ def launches(monkeypatch) -> Iterator[list[Any]]:
             each[...] = number
         assert [(each == number).all() for number, each in enumerate(array.values())] == [True] * 3
 
-    def lender(nbytes: int, _: Any) -> Any:
-        def lend(stream: int) -> int:
+    def allocator(nbytes: int, _: Any) -> Any:
+        def allocate(stream: int) -> int:
             block = aligned((nbytes,), np.uint8)
             return lent.setdefault(block.ctypes.data, block).ctypes.data
 
-        return lend, lent.pop
+        return allocate, lent.pop
 
     library = replace(
         LIBRARIES["numpy"],
@@ -54,7 +54,7 @@ def launches(monkeypatch) -> Iterator[list[Any]]:
         guard=guard,
         stream=lambda _: lambda: 5,
         maker=lambda shape, dtype, _: lambda: aligned(shape, dtype),
-        lender=lender,
+        allocator=allocator,
     )
     target = SimpleNamespace(name="cuda:0", spec=targets.device("h200"))
     monkeypatch.setattr(libraries, "library_of", lambda _: library)

@@ -1,4 +1,4 @@
-"""Calls of `ww.attention` on a GPU that are made again; here the GPU is memory of the host, and its kernel NumPy."""
+"""Repeated calls of `ww.attention` on a GPU; the GPU is host memory, and its kernels are NumPy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from warpwright.ops.memo import MEMO
 
 
 class OnGpu(np.ndarray):
-    """An array that counts as one on a GPU."""
+    """An array that stands for one on a GPU."""
 
 
 def viewed(array: Any) -> DeviceArray:
@@ -38,7 +38,7 @@ def guard(array: Any) -> Any:
 
 
 def aligned(shape: Any, dtype: Any) -> Any:
-    """At a multiple of 16 bytes, which NumPy does not promise."""
+    """Returns an array at a multiple of 16 bytes, which NumPy does not guarantee."""
     count = int(np.prod(shape)) * np.dtype(dtype).itemsize
     raw = np.full(count + 16, 7, np.uint8)
     start = -raw.ctypes.data % 16
@@ -47,7 +47,7 @@ def aligned(shape: Any, dtype: Any) -> Any:
 
 @pytest.fixture
 def launches(monkeypatch) -> Iterator[list[Any]]:
-    """The launches that were started: kernel, counter and stream of each."""
+    """The started launches: kernel, counter and stream of each."""
     started: list[Any] = []
 
     def problem_of(plan: Any, known: Any) -> Problem:
@@ -118,7 +118,7 @@ def test_out_is_written_again(launches, monkeypatch) -> None:
 
 
 def test_out_that_lies_between_what_is_read_goes_the_long_way(launches, monkeypatch) -> None:
-    """Where spans overlap it takes a look at elements to tell whether memory is shared."""
+    """If spans overlap, only the elements tell whether memory is shared."""
     q, k, v = normal(PROBLEM)
     beside, whole = (on_gpu(np.zeros((*q.shape[:3], 2, 64), q.dtype)) for _ in range(2))
     whole[..., 0, :] = q
@@ -133,7 +133,7 @@ def test_out_that_lies_between_what_is_read_goes_the_long_way(launches, monkeypa
 
 
 def test_packed_sequences_again(launches, monkeypatch) -> None:
-    """With other lengths, too: their sums are memory like any other."""
+    """Also with other lengths: they are values in memory."""
     problem, outs = Problem(1, 4, 2, 1, 1, 64, causal=True), []
     for seed, lengths in enumerate(([5, 0, 9], [1, 12, 1], [14, 0, 0])):
         given = packed(problem, lengths, [8, 1, 7], seed)
@@ -194,7 +194,8 @@ def test_a_graph_has_a_counter_of_its_own(launches, monkeypatch) -> None:
 
 
 def test_a_workspace_grows_beside_the_counter(launches) -> None:
-    """Keys of few queries are shared out: a larger problem has a larger workspace, the same for all that find room."""
+    """The keys of few queries are split among CTAs: a larger problem gets a larger workspace, which smaller ones
+    share."""
     small, large = ([on_gpu(x) for x in normal(Problem(2, heads, 2, 1, 300, 64, causal=True))] for heads in (4, 32))
     for given in (small, small, large, small, large, [on_gpu(x) for x in normal(PROBLEM)]):
         ww.attention(*given, causal=True)

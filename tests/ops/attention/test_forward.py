@@ -56,7 +56,7 @@ def test_more_queries_on_hopper() -> None:
 
 
 def test_few_queries_on_hopper() -> None:
-    """The kernel says how it shares out keys; a window and a causal mask hide nothing from a single query."""
+    """The explanation says how keys are split; a window and a causal mask hide no key from a single query."""
     problem = Problem(2, 6, 2, 1, 300, 64, causal=True, window=(299, 0))
     out, lse, ran = ww.attention(
         *normal(problem), causal=True, window=(299, 0), device="h200", return_lse=True, explain=True
@@ -69,7 +69,7 @@ def test_few_queries_on_hopper() -> None:
 
 
 def test_the_setting_is_read_at_every_call(monkeypatch) -> None:
-    """A published benchmark timed one kernel three times, for the setting had been read once."""
+    """A published benchmark timed one kernel three times, because the setting had been read only once."""
     given = normal(SMALL)
     kernels = []
     for value in ("1", "0", "-1", "1"):
@@ -113,7 +113,7 @@ def test_out_and_arrays_that_need_copies() -> None:
 
 
 def test_a_scale_that_changes_is_read_at_every_call() -> None:
-    """An array's own value, not that which it had when the same array was given before."""
+    """The current value of an array, not its value in an earlier call."""
     given, scale = normal(SMALL), np.zeros(())
     for value in (0.25, 0.5):
         scale[...] = value

@@ -1,4 +1,4 @@
-"""Plans of attention bound to a GPU, which here only notes what it is asked, in order."""
+"""Plans of attention bound to a GPU that only records its calls, in order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROBLEM = Problem(1, 2, 2, 100, 100, 64)
 
 
 class Gpu:
-    """Notes contexts, tensor maps and launches."""
+    """Records contexts, tensor maps and launches."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -60,7 +60,7 @@ def test_of_packed_sequences_too(gpu) -> None:
 
 
 def test_the_second_launch_follows_the_first(gpu) -> None:
-    """Keys of 64 heads that share one are split among CTAs, and another kernel combines their parts."""
+    """The keys of 64 heads that share one are split among CTAs; a second kernel combines the partial results."""
     problem = Problem(1, 64, 1, 1, 4096, 64)
     q, k = layouts("qo", (1, 64, 1, 64)), layouts("kv", (1, 1, 4096, 64))
     bound = bind(choose(problem, "sm_90a", 132, None), (q[0], *k, q[1], ("lse", None), ("workspace", None)), gpu)

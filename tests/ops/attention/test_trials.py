@@ -1,4 +1,4 @@
-"""What `trials` verifies and times, on a stand-in for a GPU whose kernels are NumPy."""
+"""Verification and times of `trials`, on a stand-in for a GPU whose kernels are NumPy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from tests.cuda.host_gpu import Driver
 from tests.kernels.attention.attention_helpers import normal
 from tests.ops.host_kernels import memory
 from warpwright import cuda, targets
-from warpwright.cuda import memory as transfers
 from warpwright.kernels.attention import Problem, reference
 from warpwright.ops.attention import trials
 from warpwright.ops.attention.plan import SETTING
@@ -48,8 +47,8 @@ def wrong_sum(problem: Problem, given: Any, out: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def host(monkeypatch) -> SimpleNamespace:
-    """``kernel`` is what runs, on ``problem``; ``timed`` are the names of what was timed, ``started`` which kernel, and
-    whether with a log-sum-exp and with a counter."""
+    """``kernel`` runs on ``problem``; ``timed`` has the names of the timed kernels, ``started`` the name of each
+    started kernel, and whether it had a log-sum-exp and a counter."""
     noted = SimpleNamespace(kernel=right, problem=PROBLEM, timed=[], started=[])
 
     def bind(plan: Any, layouts: Any, device: Any) -> Any:
@@ -75,7 +74,7 @@ def host(monkeypatch) -> SimpleNamespace:
 
     driver = Driver()
     monkeypatch.delenv(SETTING, raising=False)
-    monkeypatch.setattr(transfers, "driver", lambda: driver)
+    monkeypatch.setattr(cuda.memory, "driver", lambda: driver)
     monkeypatch.setattr(trials, "require", lambda: driver)
     monkeypatch.setattr(trials, "bind", bind)
     monkeypatch.setattr(trials, "torch_of", lambda: None)
@@ -84,12 +83,12 @@ def host(monkeypatch) -> SimpleNamespace:
 
 
 def verified(problem: Problem = PROBLEM) -> list[bool]:
-    return [trial.verdict.verified for trial in trials.measured(GPU, problem, normal(problem))]
+    return [trial.verdict.verified for trial in trials.measure(GPU, problem, normal(problem))]
 
 
 def test_each_plan_is_verified_and_timed(host) -> None:
     told: list[str] = []
-    found = trials.measured(GPU, PROBLEM, normal(PROBLEM), rounds=7, describe=told.append)
+    found = trials.measure(GPU, PROBLEM, normal(PROBLEM), rounds=7, describe=told.append)
     assert [(trial.kernel, trial.ours, trial.times.median) for trial in found] == [
         (NAMES[0], True, 1.0),
         (NAMES[1], True, 2.0),
@@ -155,7 +154,7 @@ def torch(monkeypatch) -> Torch:
     made = Torch()
     monkeypatch.setattr(trials, "torch_of", lambda: made)
     monkeypatch.setattr(trials, "peer", made.peer)
-    monkeypatch.setattr(trials, "host", lambda array, problem: array)
+    monkeypatch.setattr(trials, "to_host", lambda array, problem: array)
     monkeypatch.setattr(trials, "tensor_at", lambda _, pointer, shape, dtype, device: at(pointer, shape, dtype))
     return made
 
@@ -168,18 +167,18 @@ def at(pointer: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 def test_torch_runs_what_it_can(host, torch) -> None:
     square = Problem(2, 4, 2, 70, 70, 64, causal=True)
     host.problem = square
-    found = trials.measured(GPU, square, normal(square))
+    found = trials.measure(GPU, square, normal(square))
     assert [(trial.kernel, trial.ours, trial.verdict.verified) for trial in found][3:] == [("torch cudnn", False, True)]
     assert host.timed[3:] == ["torch cudnn"]
     torch.lacking = ""
-    assert [trial.kernel for trial in trials.measured(GPU, square, normal(square))][3:] == [
+    assert [trial.kernel for trial in trials.measure(GPU, square, normal(square))][3:] == [
         "torch cudnn",
         "torch flash",
     ]
 
 
 def test_torch_masks_other_keys_where_lengths_differ(host, torch) -> None:
-    assert len(trials.measured(GPU, PROBLEM, normal(PROBLEM))) == 3
+    assert len(trials.measure(GPU, PROBLEM, normal(PROBLEM))) == 3
 
 
 def test_another_error_of_torch_is_one(host, torch, monkeypatch) -> None:
@@ -190,4 +189,4 @@ def test_another_error_of_torch_is_one(host, torch, monkeypatch) -> None:
     host.problem = square
     monkeypatch.setattr(trials, "peer", fails)
     with pytest.raises(RuntimeError, match="illegal memory access"):
-        trials.measured(GPU, square, normal(square))
+        trials.measure(GPU, square, normal(square))

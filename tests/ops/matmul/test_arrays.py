@@ -168,7 +168,7 @@ def test_out_of_an_empty_sum_is_zeros(m: int, n: int, k: int) -> None:
 @pytest.mark.parametrize("wide", [False, True])
 def test_hopper_copies_no_dense_layout(layout: str, wide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where rows have gaps, in multiples of 16 bytes."""
-    monkeypatch.setattr(call, "_copied", None)
+    monkeypatch.setattr(call, "_copy_operand", None)
     a, b = normal(48, 72), normal(72, 40)
 
     def laid(matrix: Any, letter: str) -> Any:
@@ -288,9 +288,9 @@ def test_an_unaligned_array_of_an_unknown_library_is_refused(pointer: int, strid
     array = Elsewhere((8, 16), pointer=pointer, strides=strides)
     view = OTHER.view(array)
     with pytest.raises(UsageError) as caught:
-        call._copied(OTHER, FAMILIES["sm_90a"], "a", array, view)
+        call._copy_operand(OTHER, FAMILIES["sm_90a"], "a", array, view)
     assert str(caught.value) == (
-        f"matmul: a lies at {pointer:#x} with strides of {strides} bytes; expected 16-bit elements whose rows or "
+        f"matmul: a is at {pointer:#x} with strides of {strides} bytes; expected 16-bit elements whose rows or "
         "columns are dense and begin at multiples of 16 bytes; pass a copy"
     )
 
@@ -299,7 +299,7 @@ def test_an_array_that_cannot_be_made_is_refused() -> None:
     with pytest.raises(UsageError) as caught:
         OTHER.empty((4, 4), FLOAT16, Elsewhere((4, 4)))
     assert str(caught.value) == (
-        "given a Elsewhere, which warpwright has no way to make or copy; expected an array of NumPy, torch or CuPy, "
+        "given a Elsewhere, which warpwright cannot allocate or copy; expected an array of NumPy, torch or CuPy, "
         "or matrices that need no copy and out= for the result"
     )
 

@@ -1,4 +1,4 @@
-"""What a call of the memo starts."""
+"""The launches that a call of the memo starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from warpwright.ops.matmul.bound_call import BoundCall
 
 
 class Run:
-    """Stands for a bound plan; notes what it starts."""
+    """Stands for a bound plan; records its launches."""
 
     def __init__(self) -> None:
         self.started: list[Any] = []
@@ -22,15 +22,15 @@ class Run:
 
 
 class Refusing(Run):
-    """The driver refuses what it starts."""
+    """A bound plan whose launches the driver refuses."""
 
     def __call__(self, values: tuple[Any, ...], stream: int) -> list[Any]:
         return [lambda: 1 // 0]
 
 
-def call_of(run: Run, d: Any = 65536, offsets: Any = ((0, 0, 0),), lender: Any = None) -> BoundCall:
-    """A D of 512 bytes from operands of 512 bytes; an address stands for an array."""
-    return BoundCall(run, int, lambda: 5, lambda: d, lender, (512, 512, 512, 64), offsets)
+def call_of(run: Run, d: Any = 65536, offsets: Any = ((0, 0, 0),), allocator: Any = None) -> BoundCall:
+    """Returns a call for operands and D of 512 bytes; an address stands for an array."""
+    return BoundCall(run, int, lambda: 5, lambda: d, allocator, (512, 512, 512, 64), offsets)
 
 
 NOTHING = (0, 0, 0, 1.0, 0, 5)
@@ -49,8 +49,8 @@ def test_a_bound_call_runs_where_addresses_allow(a: int, d: int, starts: bool) -
 
 def test_a_result_and_scratch_memory_are_new_at_each_call() -> None:
     run, results, given_back = Run(), iter([1024, 2048]), []
-    lender = (lambda stream: 256 * stream + 256 * len(given_back), given_back.append)
-    call = BoundCall(run, int, lambda: 5, lambda: next(results), lender, (16,) * 4, ((0, 0, 0),))
+    allocator = (lambda stream: 256 * stream + 256 * len(given_back), given_back.append)
+    call = BoundCall(run, int, lambda: 5, lambda: next(results), allocator, (16,) * 4, ((0, 0, 0),))
     assert [call(4096, 8192), call(4096, 8192)] == [1024, 2048]
     assert run.started == [(4096, 8192, 1024, *NOTHING[:4], 1280, 5), (4096, 8192, 2048, *NOTHING[:4], 1536, 5)]
     assert given_back == [1280, 1536]
@@ -58,7 +58,7 @@ def test_a_result_and_scratch_memory_are_new_at_each_call() -> None:
 
 def test_memory_is_given_back_when_a_launch_is_refused() -> None:
     given_back: list[int] = []
-    call = call_of(Refusing(), lender=(lambda stream: 256, given_back.append))
+    call = call_of(Refusing(), allocator=(lambda stream: 256, given_back.append))
     with pytest.raises(ZeroDivisionError):
         call(4096, 8192)
     assert given_back == [256]
@@ -79,7 +79,7 @@ def test_memory_is_given_back_when_a_launch_is_refused() -> None:
     ],
 )
 def test_what_follows_the_sums(given: tuple[Any, Any, Any], more: Any) -> None:
-    """Numbers are known at the call; what is on the GPU is an address. Here np.int64 stands for such an array."""
+    """Scales on the host are numbers, scales on the GPU addresses; np.int64 stands for an array on the GPU."""
     run = Run()
     assert call_of(run)(4096, 8192, 65536, *given) == (None if more is None else 65536)
     assert run.started == ([] if more is None else [(4096, 8192, 65536, *more, 0, 5)])

@@ -24,7 +24,7 @@ def normal(*shape: int, dtype: Any = BF16, seed: int = 0) -> Any:
 
 
 def expect(d: np.ndarray, a: Any, b: Any, scale: float = 1.0, bias: Any = None, activation: str = "") -> None:
-    """D within half a unit in the last place of its type of the float64 result, and the slack of float32 sums."""
+    """Assert that D is within half an ulp of the float64 result, plus the error of float32 sums."""
     left, right = a.astype(np.float64), b.astype(np.float64)
     expected = finished(left @ right, scale, bias, activation)
     info: Any = ml_dtypes.finfo(d.dtype)
@@ -49,7 +49,7 @@ def test_8_bits_in_every_layout(layout: str, types: tuple[Any, Any]) -> None:
 
 
 def test_8_bits_along_k_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call, "_copied", None)
+    monkeypatch.setattr(call, "_copy_operand", None)
     a, w = normal(24, 32, dtype=E4M3), normal(40, 32, dtype=E4M3)
     expect(ww.matmul(a, w.T, device="h200", out_dtype=np.float32), a, w.T)
 

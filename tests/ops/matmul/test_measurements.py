@@ -1,4 +1,4 @@
-"""The user's table of configurations: kept, replaced, forgotten, and what happens to one that is damaged."""
+"""The table of measured configurations: stored, replaced, removed, and damaged tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import warpwright as ww
 from warpwright.errors import UsageError
 from warpwright.kernels.gemm import sm90
-from warpwright.ops.matmul import measurements as tuned
+from warpwright.ops.matmul import measurements
 from warpwright.ops.matmul.measurements import Choice
 
 GPU = "NVIDIA H200"
@@ -24,28 +24,28 @@ SECOND = Choice(16, 8192, 8192, "bfloat16", "64x64", 40.25, "2026-11-21")
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("WARPWRIGHT_CONFIG", str(tmp_path / "new"))
-    tuned.choices.cache_clear()
+    measurements.choices.cache_clear()
     yield tmp_path / "new" / "tuned.json"
-    tuned.choices.cache_clear()
+    measurements.choices.cache_clear()
 
 
 def test_what_is_kept_comes_back_by_gpu_and_replaces_what_was_there(home: Path) -> None:
-    assert tuned.choices(GPU) == ()
-    tuned.keep(GPU, [FIRST, SECOND])
-    tuned.keep("another", [FIRST])
-    assert tuned.choices(GPU) == (SECOND, FIRST)
+    assert measurements.choices(GPU) == ()
+    measurements.store(GPU, [FIRST, SECOND])
+    measurements.store("another", [FIRST])
+    assert measurements.choices(GPU) == (SECOND, FIRST)
     better = replace(FIRST, config="128x256", us=170.0)
-    tuned.keep(GPU, [better])
-    assert tuned.table() == {GPU: (SECOND, better), "another": (FIRST,)}
+    measurements.store(GPU, [better])
+    assert measurements.table() == {GPU: (SECOND, better), "another": (FIRST,)}
     assert json.loads(home.read_text())["version"] == 1
 
 
 def test_forgetting_one_gpu_and_all(home: Path) -> None:
-    assert tuned.forget() == 0
-    tuned.keep(GPU, [FIRST, SECOND])
-    tuned.keep("another", [FIRST])
-    assert tuned.forget(GPU) == 2 and tuned.table() == {"another": (FIRST,)}
-    assert tuned.forget() == 1 and not home.exists()
+    assert measurements.forget() == 0
+    measurements.store(GPU, [FIRST, SECOND])
+    measurements.store("another", [FIRST])
+    assert measurements.forget(GPU) == 2 and measurements.table() == {"another": (FIRST,)}
+    assert measurements.forget() == 1 and not home.exists()
 
 
 @pytest.mark.parametrize(
@@ -65,18 +65,18 @@ def test_forgetting_one_gpu_and_all(home: Path) -> None:
         ),
     ],
 )
-def test_a_damaged_table_is_no_obstacle_to_a_product(home: Path, content: str, what: str) -> None:
+def test_a_damaged_table_does_not_stop_a_matmul(home: Path, content: str, what: str) -> None:
     home.parent.mkdir()
     home.write_text(content)
     with pytest.raises(UsageError) as caught:
-        tuned.keep(GPU, [FIRST])
+        measurements.store(GPU, [FIRST])
     assert str(caught.value) == f"{home} {what}"
     with pytest.warns(UserWarning) as warned:
-        assert tuned.choices(GPU) == ()
+        assert measurements.choices(GPU) == ()
     assert str(warned[0].message) == (
         f"{home} {what}; matmul goes by its built-in facts; warpwright tune --forget removes it"
     )
-    assert tuned.forget() == 0 and not home.exists()
+    assert measurements.forget() == 0 and not home.exists()
 
 
 def test_the_nearest_fact_counts_and_the_users_before_an_equal_one() -> None:
@@ -97,8 +97,8 @@ def test_matmul_looks_into_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     original = sm90.kernel_of
     monkeypatch.setattr(sm90, "kernel_of", lambda config: used.append(config) or original(config))
     a = np.ones((72, 64), np.float16)
-    tuned.keep("h200", [Choice(72, 72, 64, "bfloat16", "64x128", 1.0, "2026-11-21")])
+    measurements.store("h200", [Choice(72, 72, 64, "bfloat16", "64x128", 1.0, "2026-11-21")])
     assert (ww.matmul(a, a.T, device="h200") == 64).all()
-    tuned.forget()
+    measurements.forget()
     assert (ww.matmul(a, a.T, device="h200") == 64).all()
     assert used == [sm90.CONFIGS["64x128"], sm90.choose(72, 72, 64)] and used[0] != used[1]

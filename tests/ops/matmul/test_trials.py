@@ -1,4 +1,4 @@
-"""What `trials` verifies and times, on a stand-in for a GPU that multiplies with NumPy."""
+"""Verification and times of `trials`, on a stand-in for a GPU that multiplies with NumPy."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ CONFIGS = {name: sm90.CONFIGS[name] for name in ("128x256", "64x64", "64x64 spli
 
 
 def at(pointer: int, tensor: Any) -> Any:
-    """The matrix of a tensor map, in the memory where the stand-in keeps it."""
+    """Returns the matrix of a tensor map in the memory of the stand-in."""
     shape, strides, dtype = tensor.array.shape, tensor.array.strides, tensor.array.dtype
     data = (ctypes.c_uint8 * reach((shape, strides, dtype))).from_address(pointer)
     return np.ndarray(shape, dtype, data, 0, strides)
 
 
 class Gpu:
-    """A GPU whose ``kernels`` are called in turn, as often as they are prepared."""
+    """A GPU whose ``kernels`` are used one after the other, one for each loaded function."""
 
     name, ordinal, context = "cuda:0", 0, None
 
@@ -66,13 +66,14 @@ def wrong(a: Any, b: Any, d: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """``judged`` counts the comparisons with float64, ``timed`` has the names of what was timed; and the driver."""
+    """``judged`` counts the comparisons with float64, ``timed`` has the names of the timed runs; ``driver`` is the
+    driver."""
     driver = Driver()
     noted = SimpleNamespace(judged=0, timed=[], driver=driver)
     monkeypatch.setattr(memory, "driver", lambda: driver)
     monkeypatch.setattr(trials, "require", lambda: driver)
     monkeypatch.setattr(cuda, "MovableMap", lambda tensor: lambda pointer: (pointer, tensor))
-    monkeypatch.setattr(trials, "torch_matmul", lambda given: None)
+    monkeypatch.setattr(trials, "torch_matmul", lambda problem: None)
 
     def times(runs: dict[str, Any], rounds: int) -> dict[str, cuda.Times]:
         noted.timed = list(runs)
@@ -89,7 +90,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 def test_each_configuration_is_verified_and_timed(host: SimpleNamespace) -> None:
     told: list[str] = []
-    found = trials.measured(Gpu("h200", right), 200, 36, 52, CONFIGS, rounds=7, describe=told.append)
+    found = trials.measure(Gpu("h200", right), 200, 36, 52, CONFIGS, rounds=7, describe=told.append)
     assert {name: (trial.seconds, trial.verdict.verified) for name, trial in found.each.items()} == {
         "128x256": (1e-6, True),
         "64x64": (2e-6, True),
@@ -101,22 +102,22 @@ def test_each_configuration_is_verified_and_timed(host: SimpleNamespace) -> None
 
 @pytest.mark.parametrize("broken", [short, wrong])
 def test_a_wrong_result_is_seen_beside_right_ones(host: SimpleNamespace, broken: Callable[..., None]) -> None:
-    found = trials.measured(Gpu("h200", right, broken, right), 130, 40, 64, CONFIGS)
+    found = trials.measure(Gpu("h200", right, broken, right), 130, 40, 64, CONFIGS)
     assert [trial.verdict.verified for trial in found.each.values()] == [True, False, True]
     assert host.judged == 2
 
 
-def test_of_a_large_product_some_rows_are_compared_and_all_must_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_large_matmul_some_rows_are_compared_and_all_must_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "WHOLE", 1000)
     monkeypatch.setattr(trials, "SOME_ROWS", 5)
-    assert trials.chosen_rows(101, 40, 64).tolist() == [0, 25, 50, 75, 100]
-    assert trials.chosen_rows(3, 40, 64).tolist() == [0, 1, 2]
+    assert trials.compared_rows(101, 40, 64).tolist() == [0, 25, 50, 75, 100]
+    assert trials.compared_rows(3, 40, 64).tolist() == [0, 1, 2]
 
     def skips(a: Any, b: Any, d: Any) -> None:
         right(a[:60], b, d[:60])
         right(a[70:], b, d[70:])
 
-    found = trials.measured(Gpu("h200", right, skips), 101, 40, 64, dict(list(CONFIGS.items())[:2]))
+    found = trials.measure(Gpu("h200", right, skips), 101, 40, 64, dict(list(CONFIGS.items())[:2]))
     assert [trial.verdict.verified for trial in found.each.values()] == [True, False]
 
 
@@ -128,7 +129,7 @@ def test_operands_of_8_bits() -> None:
         d[...] = sums + 2.0**-14 * np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64)).T
 
     configs = {name: sm90.CONFIGS[name] for name in ("fp8 128x128", "fp8 64x64")}
-    found = trials.measured(Gpu("h200", coarse, wrong), 100, 40, 90, configs, dtype=FLOAT8)
+    found = trials.measure(Gpu("h200", coarse, wrong), 100, 40, 90, configs, dtype=FLOAT8)
     assert [trial.verdict.verified for trial in found.each.values()] == [True, False]
 
 
@@ -143,13 +144,13 @@ def test_slices_of_k_are_two_launches_and_memory_between_them(host: SimpleNamesp
         result[...] = sums.sum(0)
 
     config = {"sliced": sm90.CONFIGS["64x64 stream, 4 slices"]}
-    found = trials.measured(Gpu("h200", multiplies, adds), 40, 24, 256, config)
+    found = trials.measure(Gpu("h200", multiplies, adds), 40, 24, 256, config)
     assert found.each["sliced"].verdict.verified and not host.driver.held
 
 
 def test_torch_is_timed_with_the_others(host: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "torch_matmul", lambda given: lambda: None)
-    found = trials.measured(Gpu("h200", right), 64, 40, 64, CONFIGS)
+    monkeypatch.setattr(trials, "torch_matmul", lambda problem: lambda: None)
+    found = trials.measure(Gpu("h200", right), 64, 40, 64, CONFIGS)
     assert host.timed == [*CONFIGS, "torch"] and found.peer == 4e-6
 
 
@@ -157,7 +158,7 @@ def test_the_ladder_of_blackwell_can_be_measured_too() -> None:
     """Some levels take D as a pointer, some as a tensor map."""
     pointers: list[Any] = []
     configs = {str(level): sm100.LEVELS[level] for level in (1, 6)}
-    given = trials.problem(Gpu("b200", right), 256, 256, 64, BFLOAT16, 0)
+    given = trials.problem_on_gpu(Gpu("b200", right), 256, 256, 64, BFLOAT16, 0)
     with given as problem:
         for config in configs.values():
             (launch,) = trials.plan_of(config, problem).on(problem.arrays)

@@ -1,4 +1,4 @@
-"""The arrays of attention: what they must be, the results, and the workspace."""
+"""The arrays of attention: checks of the inputs, new results, and the workspace."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FLOAT32, WORD = np.dtype(np.float32), np.dtype(np.uint32)
 
 
 def plain_options(scale: Any, window: Any) -> tuple[float | None, Window | None]:
-    """Returns scale and window as immutable Python values, for the memo keeps them; a scale may be a tensor."""
+    """Returns scale and window as immutable Python values, because the memo keeps them; a scale may be a tensor."""
     window = tuple(window) if isinstance(window, list) else window
     if scale is None or scale.__class__ is float:
         return scale, window
@@ -124,7 +124,7 @@ def new_result(library: Library, like: Array, view: View, layout: str) -> Array:
 
 
 def result_shape(view: View, layout: str) -> tuple[tuple[int, ...], Axes | None]:
-    """Returns the shape of the dense array that a result is made as, and the axes that are then exchanged."""
+    """Returns the shape of the dense array for a result, and the axes of it that are then exchanged."""
     steps, shape = view.strides, list(view.shape)
     first, second = sorted(axes(layout))
     if steps[first] >= steps[second] or shape[first] == 1 or shape[second] == 1:
@@ -231,5 +231,5 @@ def check_alike(q: View, k: View, v: View) -> None:
 
 
 def extents(view: View) -> str:
-    """Returns the shape in words."""
+    """Returns the shape as text."""
     return " × ".join(map(str, view.shape))

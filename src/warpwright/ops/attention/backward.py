@@ -46,7 +46,7 @@ def gradients(
     layout: str = "bhsd",
     device: Device | str | None = None,
 ) -> tuple[Array, Array, Array]:
-    """The gradients by q, k and v of `warpwright.attention` with the same options, which gave ``o`` and ``lse``.
+    """The gradients by q, k and v of `warpwright.attention` with the same options, which returned ``o`` and ``lse``.
 
     ``do``, of the shape and dtype of o, is the gradient by o; ``dlse``, of the shape of lse in float32, that by lse.
     The gradients have the shapes, the dtype and the order of axes in memory of q, k and v. Sums are in float32; the
@@ -180,7 +180,7 @@ def _entry(
         stream=library.stream(like),
         makers=tuple(library.maker(shape, values["q"].dtype, like) for shape, _ in shapes),
         swaps=tuple(swap for _, swap in shapes),
-        lender=library.lender(ends[-1], like),
+        allocator=library.allocator(ends[-1], like),
         offsets=tuple(ends[:-1]),
         bound=binding.bind(chosen, binding.layouts_of(values), call.device),
     )

@@ -41,7 +41,7 @@ class BoundCall:
         at_q, at_k, at_v, *more = map(pointer, arrays)
         if self.new_result is None:
             out, at_out = arrays[-1], more.pop()
-            if not self._apart(at_out, at_q, at_k, at_v):
+            if not self._disjoint(at_out, at_q, at_k, at_v):
                 return None
         else:
             out = self.new_result()
@@ -56,7 +56,7 @@ class BoundCall:
         result = out if self.swap is None else out.swapaxes(*self.swap)
         return result if lse is None else (result, lse)
 
-    def _apart(self, out: int, *inputs: int) -> bool:
+    def _disjoint(self, out: int, *inputs: int) -> bool:
         """Returns whether O shares no memory with the inputs."""
         end = out + self.nbytes[-1]
         return all(out >= at + size or at >= end for at, size in zip(inputs, self.nbytes, strict=False))
@@ -67,15 +67,16 @@ class BoundGradients:
     """Gradients of attention whose arrays are all used in place.
 
     The arrays are q, k, v, o, do, lse and, where there is one, dlse. ``makers`` make the gradients, whose axes
-    ``swaps`` are then exchanged; ``lender`` lends the memory between the launches, where each array begins at one of
-    ``offsets``. ``bound`` takes the addresses of q, k, v, o, do, the gradients, lse, dlse and that memory.
+    ``swaps`` are then exchanged; ``allocator`` allocates and frees the memory between the launches, where each array
+    begins at one of ``offsets``. ``bound`` takes the addresses of q, k, v, o, do, the gradients, lse, dlse and that
+    memory.
     """
 
     pointer: Callable[[Array], int]
     stream: Callable[[], int]
     makers: tuple[Callable[[], Array], ...]
     swaps: tuple[Axes, ...]
-    lender: tuple[Callable[[int], int], Callable[[int], Any]]
+    allocator: tuple[Callable[[int], int], Callable[[int], Any]]
     offsets: tuple[int, ...]
     bound: Bound
 
@@ -85,15 +86,15 @@ class BoundGradients:
         inputs = [pointer(array) for array in arrays]
         if any(address % MAP_BYTES for address in inputs[:MAPPED]):
             return None
-        results, (lend, give_back) = [make() for make in self.makers], self.lender
-        lent = lend(stream)
+        results, (allocate, free) = [make() for make in self.makers], self.allocator
+        base = allocate(stream)
         try:
             rows = inputs[MAPPED:] if len(inputs) > MAPPED + 1 else (inputs[-1], 0)
-            memory = [lent + offset for offset in self.offsets]
+            memory = [base + offset for offset in self.offsets]
             values = (*inputs[:MAPPED], *map(pointer, results), *rows, *memory)
             for launch in launches_at(self.bound, values, stream):
                 launch()
         finally:
-            give_back(lent)  # the next user's launches follow these in the stream
+            free(base)  # later launches of the stream may reuse the memory
         dq, dk, dv = (x if axes is None else x.swapaxes(*axes) for x, axes in zip(results, self.swaps, strict=True))
         return dq, dk, dv

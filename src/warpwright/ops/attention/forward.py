@@ -42,9 +42,10 @@ def attention(
     CuPy, and so is the result; arrays on a GPU are used there, on the library's current stream, without waiting. Arrays
     of any strides are used in place where rows are dense and begin at multiples of 16 bytes; others are copied.
 
-    The last query stands at the last key. ``causal``: no query sees a key after its own position (bottom-right aligned;
-    torch aligns top left, which differs where lengths do). ``window`` (left, right): nor one further away than that, in
-    keys; None for any distance. A query that sees no key has output 0. The default of ``scale`` is 1 / √head_dim.
+    The last query is at the position of the last key. ``causal``: no query sees a key after its own position
+    (bottom-right aligned; torch aligns top left, which differs if the lengths differ). ``window`` (left, right): a
+    query sees at most so many keys to either side; None for all. A query that sees no key has output 0. The default of
+    ``scale`` is 1 / √head_dim.
 
     The dtype is bfloat16 or float16; head_dim is a multiple of 8 up to 256, computed as 64, 128 or 256, on Hopper also
     96 and 192. ``out`` is an array for the result, which overlaps no input. ``device`` is a name or Device (default:
@@ -52,10 +53,10 @@ def attention(
     with ``return_lse`` also the log-sum-exp of each row, (batch, heads, q_len) of float32, natural logarithms; with
     ``explain`` also an `Explanation`: which kernel ran, and why.
 
-    The environment variable WARPWRIGHT_ATTENTION_TMA, read at every call, says whether a kernel with TMA runs: 1, 0, or
-    -1, the default: where there are more than 512 keys, or 64 where its tensor cores are others (Hopper, Blackwell).
+    The environment variable WARPWRIGHT_ATTENTION_TMA, read at every call, selects kernels with TMA: 1 always, 0 never,
+    -1 (the default) for more than 512 keys, on Hopper and Blackwell (B200) for more than 64.
 
-    Raises UsageError for arrays of two libraries, places or dtypes, and for extents that do not fit together.
+    Raises UsageError for arrays of two libraries, devices or dtypes, and for extents that do not fit together.
     """
     if scale is not None or window is not None:
         scale, window = arrays.plain_options(scale, window)

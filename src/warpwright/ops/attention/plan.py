@@ -1,6 +1,6 @@
-"""Which attention kernel runs a problem, and its launches.
+"""The plan of an attention: its kernel, configuration and launches.
 
-Q, K, V and O are seen as (batch, heads, rows, head_dim), of any strides with dense rows.
+Q, K, V and O are (batch, heads, rows, head_dim), of any strides with dense rows.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ __all__ = [
 
 SETTING = "WARPWRIGHT_ATTENTION_TMA"
 SETTINGS = {"0": False, "1": True, "-1": None}
-AUTO_ABOVE = {"sm_90a": 64, "sm_100a": 64, "sm_120a": 512}  # keys from which on TMA pays: measured on an H200 only
-read_setting = environment_reader(SETTING)  # the value as it stands in the environment, unchecked
+AUTO_ABOVE = {"sm_90a": 64, "sm_100a": 64, "sm_120a": 512}  # TMA is faster for more keys; measured on an H200 only
+read_setting = environment_reader(SETTING)  # the value in the environment, unchecked
 ARRAYS = "qkvo"
 SPLIT_AXES = 5
 COUNTER = 1  # words of a counter of tiles
@@ -86,7 +86,7 @@ def explain(plan: Plan | None, device: str) -> Explanation | None:
 
 
 def setting() -> bool | None:
-    """Returns what the environment says about TMA now: on, off, or None for whichever is faster.
+    """Returns the setting of TMA in the environment: on, off, or None for whichever is faster.
 
     Raises UsageError for any other value.
     """
@@ -117,7 +117,7 @@ def choose_kernel(problem: Problem, arch: str, tma: bool | None) -> Choice:
 
 @functools.lru_cache(maxsize=1024)
 def choose(problem: Problem, arch: str, sms: int, tma: bool | None, workspace: bool = True) -> Plan:
-    """Returns the plan of ``problem`` on a device of ``sms`` SMs; ``workspace``: kernels may be given one."""
+    """Returns the plan of ``problem`` on a device of ``sms`` SMs; ``workspace``: kernels may take a workspace."""
     choice, dtype = choose_kernel(problem, arch, tma), types.of_dtype(problem.dtype)
     if choice.tma and arch == "sm_90a" and workspace and sm90_decode_plan.suits(problem, sms=sms):
         return _split_keys(problem, sms, choice)
@@ -143,7 +143,7 @@ def plan_of(
     words: int | None = None,
     last: tuple[Traced, Grid] | None = None,
 ) -> Plan:
-    """Returns the plan of one kernel, and of ``last``, which combines what the first kernel left in the workspace.
+    """Returns the plan of one kernel, and of ``last``, which combines the partial results in the workspace.
 
     The parameters of every kernel are Q, K, V and O, for those without a tensor map the strides and the columns, the
     log-sum-exp, the counter or workspace if the kernel has one, and ``scalars``.

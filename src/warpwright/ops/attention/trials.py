@@ -1,7 +1,7 @@
-"""Attention measured on a real GPU beside torch's backends: ``warpwright bench attention``, and what ``bench/`` shares.
+"""Attention measured on a real GPU beside torch's backends, for ``warpwright bench attention`` and ``bench/``.
 
-All read the same Q, K and V. Each is verified first, our kernels over an output of NaN; then all are timed in turns,
-from cold L2.
+All kernels read the same Q, K and V. Each result is verified first, that of our kernels over an output of NaN; then all
+kernels are timed alternately, from cold L2.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from warpwright.ops.binding import Plan, bind, layouts_of, start, values_of
 from warpwright.ops.matmul.trials import NAN_BYTE, tensor_at, torch_of
 from warpwright.report.verdict import Verdict, judge_attention
 
-__all__ = ["PEERS", "Trial", "backend", "measured", "peer", "plans", "run_of"]
+__all__ = ["PEERS", "Trial", "backend", "measure", "peer", "plans", "run_of"]
 
 Array = NDArray[Any]
 Inputs = tuple[Array, Array, Array]
@@ -86,7 +86,7 @@ def run_of(
     return partial(start, bind(plan, layouts_of(values), device)(values_of(values), stream))
 
 
-def measured(
+def measure(
     device: cuda.Device,
     problem: Problem,
     given: Inputs,
@@ -102,11 +102,11 @@ def measured(
         runs: dict[str, Run] = {}
         for name, plan in found.items():
             describe(f"{name}: compiled and verified")
-            runs[name], verdicts[name] = ours(plan, arrays)
+            runs[name], verdicts[name] = run_ours(plan, arrays)
         mine = len(runs)
         for name, run in peers(arrays).items():
             describe(f"{name}: verified")
-            runs[name], verdicts[name] = run, judged(problem, given, host(run(), problem), None)
+            runs[name], verdicts[name] = run, judge_output(problem, given, to_host(run(), problem), None)
         describe(f"{rounds} rounds of {len(runs)}, timed")
         times = cuda.times(runs, rounds=rounds)
         return [Trial(name, i < mine, times[name], verdicts[name]) for i, name in enumerate(runs)]
@@ -124,19 +124,20 @@ def on_gpu(device: cuda.Device, problem: Problem, given: Inputs, words: int) -> 
         yield Arrays(device, problem, given, o, lse, workspace, transfers)
 
 
-def ours(plan: Plan, arrays: Arrays) -> tuple[Run, Verdict]:
-    """Returns a function that only starts ``plan``, and the verdict on its result, all of which it must write."""
+def run_ours(plan: Plan, arrays: Arrays) -> tuple[Run, Verdict]:
+    """Returns a function that only starts ``plan``, and the verdict on its result, every element of which it must
+    write."""
     views = [arrays.on_gpu(array) for array in (*arrays.given, arrays.o)]
     lse, workspace = arrays.address(arrays.lse), arrays.address(arrays.workspace)
     for array in (arrays.o, arrays.lse):
         call(require().cuMemsetD8Async(arrays.address(array), NAN_BYTE, array.nbytes, 0))
     run_of(plan, views, arrays.device, lse=lse, workspace=workspace)()
     arrays.transfers.download()
-    verdict = judged(arrays.problem, arrays.given, arrays.o, arrays.lse)
+    verdict = judge_output(arrays.problem, arrays.given, arrays.o, arrays.lse)
     return run_of(plan, views, arrays.device, workspace=workspace), verdict
 
 
-def judged(problem: Problem, given: Inputs, o: Array, lse: Array | None) -> Verdict:
+def judge_output(problem: Problem, given: Inputs, o: Array, lse: Array | None) -> Verdict:
     """Returns how the first and the last head differ from float64; of many queries the last ones are compared. All
     elements must be finite."""
     heads = sorted({(0, 0), (problem.batch - 1, problem.heads - 1)})
@@ -152,22 +153,22 @@ def judged(problem: Problem, given: Inputs, o: Array, lse: Array | None) -> Verd
 
 
 def peers(arrays: Arrays) -> dict[str, Run]:
-    """Returns torch's backends that compute the problem, by name: none if torch is not installed or cannot use the GPU,
-    would mask other keys, for it aligns top left, or if there is a window."""
+    """Returns torch's backends that compute the problem, by name: none if torch is not installed, cannot use the GPU
+    or masks other keys (its causal mask is aligned top left), or if there is a window."""
     torch, problem, device = torch_of(), arrays.problem, arrays.device
     aligned = not problem.causal or problem.q_len == problem.kv_len
     if torch is None or problem.window is not None or not aligned:
         return {}
     tensors = [tensor_at(torch, arrays.address(array), array.shape, array.dtype, device.name) for array in arrays.given]
     runs = {f"torch {name}": partial(peer, name, problem, tensors) for name in PEERS}
-    return {name: run for name, run in runs.items() if does(run)}
+    return {name: run for name, run in runs.items() if has_kernel(run)}
 
 
-def does(run: Run) -> bool:
+def has_kernel(run: Run) -> bool:
     """Returns whether a backend of torch has a kernel for the problem."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch gives the reason of every backend
+            warnings.simplefilter("ignore")  # torch warns of the reason for every backend
             run()
     except RuntimeError as error:
         if NO_KERNEL not in str(error):
@@ -186,13 +187,13 @@ def peer(name: str, problem: Problem, tensors: Sequence[Any]) -> Any:
 
 
 def backend(name: str) -> Any:
-    """Returns the context in which torch uses that one of `PEERS`."""
+    """Returns the context in which torch uses the backend ``name`` of `PEERS`."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     return sdpa_kernel(getattr(SDPBackend, PEERS[name]))
 
 
-def host(tensor: Any, problem: Problem) -> Array:
+def to_host(tensor: Any, problem: Problem) -> Array:
     """Returns the array of a tensor of 16-bit elements."""
     import torch
 

@@ -45,14 +45,14 @@ def attention_varlen(
     return_lse: bool = False,
     explain: bool = False,
 ) -> Any:
-    """`warpwright.attention` of sequences of any lengths in one launch, each by itself, packed without padding.
+    """`warpwright.attention` of sequences of any lengths in one launch, packed without padding.
 
     ``q`` is (total_q, heads, head_dim), ``k`` and ``v`` are (total_k, kv_heads, head_dim). Sequence i has the queries
     ``q[cu_seqlens_q[i]:cu_seqlens_q[i + 1]]`` and the keys ``k[cu_seqlens_k[i]:cu_seqlens_k[i + 1]]``: both are arrays
-    (sequences + 1) of int32, sums of lengths, which may be 0, beginning with 0. Its last query stands at its last key;
-    a query of a sequence without keys has output 0. The call needs no greatest length.
+    (sequences + 1) of int32, sums of lengths, which may be 0, beginning with 0. Its last query is at the position of
+    its last key; a query of a sequence without keys has output 0. The call needs no maximum length.
 
-    For arrays on a GPU ``cu_seqlens_q`` and ``cu_seqlens_k`` lie there too. The call does not wait for their values, so
+    For arrays on a GPU ``cu_seqlens_q`` and ``cu_seqlens_k`` are there too. The call does not wait for their values, so
     it does not check them: rows of no sequence are left unwritten, and nothing beyond the arrays is read or written.
     Values on the host are checked. All else is as for `warpwright.attention`, but arrays of the host go to the virtual
     ``h200`` where there is no real Hopper GPU and no ``device`` is named.

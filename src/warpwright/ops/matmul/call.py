@@ -1,4 +1,4 @@
-"""`matmul`: matrix products on arrays, by the kernel that suits device, extents and dtype."""
+"""`matmul`: GEMM on arrays, by the kernel that suits device, extents and dtype."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from warpwright.arrays.device import DeviceArray, dtype_named, reach
+from warpwright.arrays.device import DeviceArray, dtype_of_name, reach
 from warpwright.arrays.libraries import OTHER, Library, View, location, overlap, views_of
 from warpwright.errors import PrecisionWarning, UsageError
 from warpwright.gpu import Device
@@ -65,17 +65,17 @@ def matmul(
     The result is ``activation(scale_a * scale_b * (a @ b) + bias)``, computed in float32 and rounded once. A scale is
     a number or an array of one float32 element; a scale on the GPU is read there, without waiting. ``bias`` (N,) is
     bfloat16, float16 or float32. ``activation`` is "relu", "gelu" (the exact one, with erf) or "silu". On Hopper the
-    kernel computes all of it; on Blackwell NumPy does, so only for arrays of the host.
+    kernel computes all of it; on Blackwell NumPy does, which takes arrays on the host only.
     ``out`` is an array for the result, which overlaps neither input; it is returned.
     ``device`` is a name or Device (default: the GPU that holds the arrays, else a real GPU if there is one, else
     ``b200``). ``level`` is the level of the GEMM ladder: on Blackwell 1 to 10 (default 10), on Hopper 1 to 8 (default:
-    the fastest known for these extents).
+    the fastest known configuration for these extents).
 
     On Hopper an operand is used in place if its rows or its columns are dense and begin at multiples of 16 bytes: all
     four layouts. On Blackwell, and for float8, the kernel reads both along K, so a transposed view ``w.T`` of a
     row-major ``w`` is used in place, and a row-major ``b`` is copied first. Every other operand is copied, as is a
     result whose rows cannot begin at multiples of 16 bytes, and a bias of an odd number of elements.
-    M = 0 or N = 0 gives an empty result, K = 0 sums of zero; NaN and infinity propagate as in IEEE arithmetic.
+    If M = 0 or N = 0 the result is empty; if K = 0 the sums are zero; NaN and infinity propagate as in IEEE arithmetic.
 
     Raises UsageError for arrays of two libraries, devices or dtypes, and for extents that do not fit together.
     """
@@ -160,8 +160,8 @@ def _prepare(
     left_in_place = binding.in_place(view_a, family.majors.get(view_a.dtype, ())) if inner else None
     right_in_place = binding.in_place(right, family.majors.get(right.dtype, ())) if inner else None
     writable = mappable(view_d)
-    left, major_a = left_in_place or _copied(library, family, "a", a, view_a)
-    right, major_b = right_in_place or _copied(library, family, "b", b.swapaxes(-1, -2), right)
+    left, major_a = left_in_place or _copy_operand(library, family, "a", a, view_a)
+    right, major_b = right_in_place or _copy_operand(library, family, "b", b.swapaxes(-1, -2), right)
     n = view_d.shape[-1]
     dense = view_d.strides[-2] == n * view_d.itemsize or view_d.shape[-2] == 1
     writable &= family.gaps or (dense and n * view_d.itemsize % MAP_BYTES == 0)
@@ -193,7 +193,7 @@ def _joins(a: View, b: View, d: View) -> bool:
     return not any(_first_joined(view.shape[:-1], [view.strides[:-1]]) for view in (a, d))
 
 
-def _copied(library: Library, family: Family, name: str, array: Array, view: View) -> tuple[View, str]:
+def _copy_operand(library: Library, family: Family, name: str, array: Array, view: View) -> tuple[View, str]:
     """Returns a dense copy of (…, rows, K), and its major: rows along the denser axis, padded with zeros to whole 16
     bytes. For a sum over nothing the copy is zeros."""
     dtype = BFLOAT16 if view.dtype == FLOAT32 else view.dtype
@@ -202,13 +202,13 @@ def _copied(library: Library, family: Family, name: str, array: Array, view: Vie
     if library is OTHER:
         at = f"at {view.pointer:#x} with strides of {view.strides} bytes" if isinstance(view, DeviceArray) else ""
         raise UsageError(
-            f"matmul: {name} lies {at}; expected {8 * view.itemsize}-bit elements whose "
+            f"matmul: {name} is {at}; expected {8 * view.itemsize}-bit elements whose "
             f"{'rows or columns' if len(family.majors[view.dtype]) > 1 else 'K extent'} are dense and begin at "
             "multiples of 16 bytes; pass a copy"
         )
     denser = "mn" if abs(view.strides[-2]) < abs(view.strides[-1]) else "k"
     major = denser if denser in family.majors[dtype] else "k"
-    source = array[tuple(slice(None) if step else slice(1) for step in view.strides[:-2])]  # of a broadcast: one
+    source = array[tuple(slice(None) if step else slice(1) for step in view.strides[:-2])]  # one row of a broadcast
     source = source if major == "k" else source.swapaxes(-1, -2)
     *lead, columns = source.shape
     copy = library.zeros((*lead, round_up(columns, dtype.itemsize)), dtype, array)
@@ -273,7 +273,8 @@ def _leading_strides(view: View, leading: Shape) -> Shape:
 
 
 def _first_joined(extents: Shape, steps: Sequence[Shape]) -> int:
-    """Returns the first of the trailing dimensions that join to one in each array, whose strides are ``steps``."""
+    """Returns the first of the trailing dimensions that have one common stride in each array; ``steps`` are the
+    strides."""
     used = [axis for axis, extent in enumerate(extents) if extent > 1]
     for outer, inner in zip(used[-2::-1], used[:0:-1], strict=True):
         if any(own[outer] != own[inner] * extents[inner] for own in steps):
@@ -282,7 +283,7 @@ def _first_joined(extents: Shape, steps: Sequence[Shape]) -> int:
 
 
 def _part(view: View, index: Shape, strides: Shape) -> View:
-    """Returns what lies at ``index`` of the leading dimensions: a matrix, or a batch where the rest has a stride."""
+    """Returns the matrix at ``index`` of the leading dimensions, or the batch if the other dimensions have a stride."""
     rest = strides[len(index) :]
     whole = index if any(rest) else index + (0,) * len(rest)
     own = len(view.shape) - 2
@@ -314,7 +315,7 @@ def _entry(call: binding.Call, library: Library, given: tuple[Array, Array, Arra
         pointer=library.pointer,
         stream=library.stream(like),
         new_result=library.maker(tuple(d.shape), d.dtype, like),
-        lender=library.lender(size, like) if size else None,
+        allocator=library.allocator(size, like) if size else None,
         nbytes=(nbytes[0], nbytes[1], nbytes[2], bias_bytes),
         offsets=offsets,
     )
@@ -365,7 +366,7 @@ def _leading(a: View, b: View) -> Shape:
 def _output_dtype(given: Any, default: np.dtype[Any]) -> np.dtype[Any]:
     try:
         words = str(given)
-        dtype = default if given is None else dtype_named(words[6:]) if words[:6] == "torch." else np.dtype(given)
+        dtype = default if given is None else dtype_of_name(words[6:]) if words[:6] == "torch." else np.dtype(given)
     except (TypeError, UsageError):
         dtype = None
     if dtype not in DTYPES:

@@ -1,4 +1,4 @@
-"""The epilogue of a matmul as the user gives it: scales, a bias and an activation, checked."""
+"""The epilogue arguments of `matmul`: scales, a bias and an activation, checked."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from warpwright.arrays.libraries import Library, View, library_of, location, ove
 from warpwright.errors import UsageError
 from warpwright.kernels.gemm.epilogue import ACTIVATIONS, PLAIN, Epilogue
 
-__all__ = ["GREATEST", "NONE", "PAIR_BYTES", "EpilogueArgs", "check_epilogue"]
+__all__ = ["FLOAT32_MAX", "NONE", "PAIR_BYTES", "EpilogueArgs", "check_epilogue"]
 
 FLOATS = tuple(np.dtype(each) for each in (ml_dtypes.bfloat16, np.float16, np.float32))
-GREATEST = float(np.finfo(np.float32).max)
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 PAIR_BYTES = 8
 
 
@@ -27,7 +27,7 @@ PAIR_BYTES = 8
 class EpilogueArgs:
     """``activation(alpha · scale_a · scale_b · sum + bias)``; without scales the three factors are left out.
 
-    ``alpha`` is the product of the scales that lie on the host; ``scale_a`` and ``scale_b`` lie on the GPU. ``bias`` is
+    ``alpha`` is the product of the scales on the host; ``scale_a`` and ``scale_b`` are scales on the GPU. ``bias`` is
     as kernels read it: dense, with an even number of ``columns``, aligned to pairs. ``epilogue`` is the part of the
     kernel's configuration that computes all this.
     """
@@ -57,7 +57,7 @@ def check_epilogue(
         raise UsageError(f"matmul: activation={activation!r}; expected one of {known}, or None")
     scales = [_scale(name, value, a) for name, value in (("scale_a", scale_a), ("scale_b", scale_b))]
     alpha = math.prod(scale for scale in scales if isinstance(scale, float))
-    if math.isfinite(alpha) and abs(alpha) > GREATEST:
+    if math.isfinite(alpha) and abs(alpha) > FLOAT32_MAX:
         raise UsageError(f"matmul: scale_a and scale_b are {alpha!r} together; expected a number that float32 holds")
     on_gpu = [scale if isinstance(scale, DeviceArray) else None for scale in scales]
     scaled = scale_a is not None or scale_b is not None

@@ -1,7 +1,7 @@
-"""The user's own facts of which GEMM configuration is fastest: what ``warpwright tune`` measured on this machine's GPU.
+"""The fastest GEMM configurations that ``warpwright tune`` measured on this machine's GPU.
 
-One JSON file, ``tuned.json`` in `folders.settings`: a version, and for the name of each GPU the problems that were
-measured. `warpwright.matmul` looks here first.
+One JSON file, ``tuned.json`` in `folders.settings`: a version, and for the name of each GPU the measured problems.
+`warpwright.matmul` looks here first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from warpwright import folders
 from warpwright.errors import UsageError
 
-__all__ = ["Choice", "choices", "forget", "keep", "path", "table"]
+__all__ = ["Choice", "choices", "forget", "path", "store", "table"]
 
 VERSION = 1
 Table = dict[str, tuple["Choice", ...]]
@@ -42,15 +42,15 @@ class Choice:
 
 
 def path() -> Path:
-    """The file that holds the table."""
+    """Returns the path of the file with the table."""
     return folders.settings() / "tuned.json"
 
 
 @functools.cache
 def choices(gpu: str, in_bytes: int = 2) -> tuple[Choice, ...]:
-    """What was measured on a GPU of that name for elements of so many bytes; read once a process.
+    """Returns the choices for a GPU of that name and elements of ``in_bytes``; the file is read once a process.
 
-    A file that cannot be parsed counts as empty, with a warning: a matmul does not fail for it.
+    A damaged file counts as empty, with a warning, so that a matmul does not fail.
     """
     try:
         found = table().get(gpu, ())
@@ -61,7 +61,8 @@ def choices(gpu: str, in_bytes: int = 2) -> tuple[Choice, ...]:
 
 
 def table() -> Table:
-    """All choices by the name of their GPU. Raises UsageError for a file of another version, or a damaged one."""
+    """Returns all choices by the name of their GPU. Raises UsageError for a file of another version, or a damaged
+    one."""
     try:
         content = json.loads(path().read_bytes())
     except OSError:
@@ -84,15 +85,16 @@ def _choice(m: int, n: int, k: int, dtype: str, config: str, us: float, measured
     return Choice(m, n, k, str(dtype), str(config), float(us), str(measured))
 
 
-def keep(gpu: str, found: Sequence[Choice]) -> None:
-    """Add choices for a GPU; they replace those for the same problems. Raises OSError, and UsageError as `table`."""
+def store(gpu: str, found: Sequence[Choice]) -> None:
+    """Store choices for a GPU; they replace choices for the same problems. Raises OSError, and UsageError as
+    `table`."""
     known = table()
     merged = {choice.problem: choice for choice in (*known.get(gpu, ()), *found)}
     _write({**known, gpu: tuple(merged[problem] for problem in sorted(merged))})
 
 
 def forget(gpu: str | None = None) -> int:
-    """Remove the choices of a GPU, or the whole file, damaged or not; gives how many there were. Raises OSError."""
+    """Remove the choices of a GPU, or the whole file, damaged or not; returns their number. Raises OSError."""
     known: Table = {}
     with contextlib.suppress(UsageError):
         known = table()

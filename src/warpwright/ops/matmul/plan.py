@@ -1,4 +1,4 @@
-"""Which GEMM kernel computes D = A·Bᵀ, and its launches.
+"""The plan of D = A·Bᵀ: the GEMM kernel, its configuration and its launches.
 
 An operand or D is one matrix, two dimensions, or a batch of them, three; D is a batch where A or B is one.
 """
@@ -39,7 +39,7 @@ __all__ = [
 DEFAULT_LEVEL = 10
 MATRIX = 2
 SLICE_STEP = 16
-SCRATCH = "parts"  # the products of slices of K
+SCRATCH = "parts"  # the partial sums of slices of K
 EPILOGUE = "bias", "scale_a", "scale_b", "alpha"
 
 BFLOAT16, FLOAT16, FLOAT32 = (np.dtype(each) for each in (ml_dtypes.bfloat16, np.float16, np.float32))
@@ -51,9 +51,9 @@ Majors = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What the kernels of one target read and write: the ``majors`` of operands of each dtype ("k": rows are dense,
-    "mn": columns are), whether rows of D may have ``gaps`` between them, whether the kernels take ``batches``, and
-    whether they compute the ``epilogue``."""
+    """The layouts that the kernels of one target support: the ``majors`` of operands of each dtype ("k": rows are
+    dense, "mn": columns are dense), whether rows of D may have ``gaps`` between them, whether the kernels take
+    ``batches``, and whether they compute the ``epilogue``."""
 
     majors: Mapping[np.dtype[Any], tuple[str, ...]]
     gaps: bool
@@ -96,10 +96,10 @@ def choose(
     tuned: tuple[measurements.Choice, ...],
     scratch: bool,
 ) -> Plan:
-    """Returns the plan for operands and D that lie so: the configuration of ``level``, of the nearest problem in
+    """Returns the plan for operands and D of these layouts: the configuration of ``level``, of the nearest problem in
     ``tuned``, or by the built-in facts. ``columns`` counts the elements of the bias, 0 without one.
 
-    K is cut into slices for single matrices alone, and only if there can be ``scratch`` memory.
+    K is cut into slices only for single matrices, and only if ``scratch`` memory can be allocated.
     """
     (m, k), (n, _) = extents(a, majors[0]), extents(b, majors[1])
     if arch == "sm_100a":
@@ -133,9 +133,9 @@ def plan_sm90(
     epilogue: Epilogue = PLAIN,
     columns: int = 0,
 ) -> Plan:
-    """Returns the plan of ``config``: one launch, or two if K is cut into slices, whose products the second adds up.
+    """Returns the plan of ``config``: one launch, or two if K is cut into slices, whose partial sums the second adds.
 
-    Beyond an operand's own end its tensor map reads zeros.
+    Beyond the end of an operand its tensor map reads zeros.
     """
     (m, k), (n, _), size = extents(a, majors[0]), extents(b, majors[1]), a[2].itemsize
     slices, layouts, out = config.slices, {"a": a, "b": b}, d

@@ -1,7 +1,7 @@
-"""Configurations of the GEMM measured against each other on a real GPU: ``warpwright ladder`` and ``warpwright tune``.
+"""GEMM configurations measured on a real GPU, for ``warpwright ladder``, ``warpwright tune`` and ``warpwright bench``.
 
 One problem, D = A·Bᵀ of standard normal A (M, K) and B (N, K). Each configuration is verified first, over a D of NaN;
-then all of them, and torch.matmul or torch._scaled_mm (cuBLAS) where torch is installed, are timed in turns, from cold
+then all of them, and torch.matmul or torch._scaled_mm (cuBLAS) if torch is installed, are timed alternately, from cold
 L2.
 """
 
@@ -30,7 +30,7 @@ from warpwright.ops import binding
 from warpwright.ops.matmul import plan
 from warpwright.report.verdict import Verdict, judge
 
-__all__ = ["NAN_BYTE", "PEER", "Trial", "Trials", "measured", "tensor_at", "torch_of"]
+__all__ = ["NAN_BYTE", "PEER", "Trial", "Trials", "measure", "tensor_at", "torch_of"]
 
 Array = NDArray[Any]
 Run = Callable[[], object]
@@ -38,7 +38,7 @@ Config = sm90.Config | sm100.Config
 
 PEER = "torch"
 BFLOAT16, FLOAT32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
-WHOLE = 4096**3  # of larger problems some rows alone are compared with float64
+WHOLE = 4096**3  # of larger problems only some rows are compared with float64
 SOME_ROWS = 512
 NAN_BYTE = 0xFF
 
@@ -89,7 +89,7 @@ class Problem:
         )
 
 
-def measured(
+def measure(
     device: cuda.Device,
     m: int,
     n: int,
@@ -102,22 +102,22 @@ def measured(
     describe: Callable[[str], None] = lambda _: None,
 ) -> Trials:
     """Verify and time ``configs`` for operands of ``dtype``; ``describe`` is called with the text of each step."""
-    with problem(device, m, n, k, dtype, seed) as given, contextlib.ExitStack() as held:
+    with problem_on_gpu(device, m, n, k, dtype, seed) as problem, contextlib.ExitStack() as memory:
         runs: dict[str, Run] = {}
         verdicts: dict[str, Verdict] = {}
         known: dict[bytes, Verdict] = {}
         for name, config in configs.items():
             describe(f"{name}: compiled and verified")
-            runs[name] = run_of(config, given, held)
-            verdicts[name] = verified(runs[name], given, known)
+            runs[name] = run_of(config, problem, memory)
+            verdicts[name] = verify(runs[name], problem, known)
         describe(f"{rounds} rounds of {len(runs)}, timed")
-        peer = torch_matmul(given)
+        peer = torch_matmul(problem)
         times = cuda.times({**runs, **({PEER: peer} if peer else {})}, rounds=rounds)
         return Trials({name: Trial(times[name], verdicts[name]) for name in runs}, times.get(PEER))
 
 
 @contextlib.contextmanager
-def problem(device: cuda.Device, m: int, n: int, k: int, dtype: np.dtype[Any], seed: int) -> Iterator[Problem]:
+def problem_on_gpu(device: cuda.Device, m: int, n: int, k: int, dtype: np.dtype[Any], seed: int) -> Iterator[Problem]:
     """Yields standard normal A and B, K padded with zeros to whole 16 bytes, and a D whose rows begin at such."""
     call(require().cuCtxSetCurrent(device.context))
     random = np.random.default_rng(seed)
@@ -130,44 +130,44 @@ def problem(device: cuda.Device, m: int, n: int, k: int, dtype: np.dtype[Any], s
         yield Problem(device, a, b, d[:, :n], transfers)
 
 
-def run_of(config: Config, given: Problem, held: contextlib.ExitStack) -> Run:
-    """Returns a function that only starts ``config``; ``held`` frees its scratch memory."""
-    chosen = plan_of(config, given)
-    values: dict[str, Any] = {name: given.on_gpu(array) for name, array in given.arrays.items()}
+def run_of(config: Config, problem: Problem, memory: contextlib.ExitStack) -> Run:
+    """Returns a function that only starts ``config``; ``memory`` frees its scratch memory."""
+    chosen = plan_of(config, problem)
+    values: dict[str, Any] = {name: problem.on_gpu(array) for name, array in problem.arrays.items()}
     values |= {"bias": 0, "scale_a": 0, "scale_b": 0, "alpha": 1.0, plan.SCRATCH: 0}
     for name, shape in chosen.scratch.items():
         address = int(call(require().cuMemAlloc(prod(shape) * FLOAT32.itemsize), "memory for slices of K"))
-        held.callback(require().cuMemFree, address)
+        memory.callback(require().cuMemFree, address)
         strides = dense_strides(shape, FLOAT32.itemsize)
-        values[name] = DeviceArray(address, shape, strides, FLOAT32, given.device.ordinal, None)
-    bound = binding.bind(chosen, binding.layouts_of(values), given.device)
+        values[name] = DeviceArray(address, shape, strides, FLOAT32, problem.device.ordinal, None)
+    bound = binding.bind(chosen, binding.layouts_of(values), problem.device)
     return partial(binding.start, bound(binding.values_of(values), 0))
 
 
-def plan_of(config: Config, given: Problem) -> binding.Plan:
+def plan_of(config: Config, problem: Problem) -> binding.Plan:
     """Returns the plan of ``config``."""
-    a, b, d = (binding.geometry(array) for array in given.arrays.values())
+    a, b, d = (binding.geometry(array) for array in problem.arrays.values())
     if isinstance(config, sm100.Config):
-        return plan.plan_sm100(config, a, b, d, given.device.spec.sms)
+        return plan.plan_sm100(config, a, b, d, problem.device.spec.sms)
     fitting = replace(config, slices=plan.slices_of(a[0][1], config.slices))
-    return plan.plan_sm90(fitting, a, b, d, ("k", "k"), given.device.spec.sms)
+    return plan.plan_sm90(fitting, a, b, d, ("k", "k"), problem.device.spec.sms)
 
 
-def verified(run: Run, given: Problem, known: dict[bytes, Verdict]) -> Verdict:
+def verify(run: Run, problem: Problem, known: dict[bytes, Verdict]) -> Verdict:
     """Returns how D differs from float64 after ``run``, which must write every element; equal bits are judged once."""
-    d = given.d
-    call(require().cuMemsetD8Async(given.transfers.value(d), NAN_BYTE, d.shape[0] * d.strides[0], 0))
+    d = problem.d
+    call(require().cuMemsetD8Async(problem.transfers.value(d), NAN_BYTE, d.shape[0] * d.strides[0], 0))
     run()
-    given.transfers.download()
+    problem.transfers.download()
     key = hashlib.sha256(d.tobytes()).digest()
     if key not in known:
-        some = chosen_rows(d.shape[0], d.shape[1], given.a.shape[1])
-        verdict = judge(d[some], given.a[some], given.b.T)
+        some = compared_rows(d.shape[0], d.shape[1], problem.a.shape[1])
+        verdict = judge(d[some], problem.a[some], problem.b.T)
         known[key] = replace(verdict, verified=verdict.verified and bool(np.isfinite(d).all()))
     return known[key]
 
 
-def chosen_rows(m: int, n: int, k: int) -> Any:
+def compared_rows(m: int, n: int, k: int) -> Any:
     """Returns the rows that are compared with float64: all, or of a large problem some at even distances."""
     if m * n * k <= WHOLE:
         return slice(None)
@@ -190,14 +190,14 @@ def tensor_at(torch: Any, pointer: int, shape: tuple[int, ...], dtype: np.dtype[
     return bits.view(getattr(torch, dtype.name))
 
 
-def torch_matmul(given: Problem) -> Run | None:
+def torch_matmul(problem: Problem) -> Run | None:
     """Returns a function that multiplies the same matrices by torch; None without torch."""
-    torch, device = torch_of(), given.device.name
+    torch, device = torch_of(), problem.device.name
     if torch is None:
         return None
-    a, b = (tensor_at(torch, given.transfers.value(x), x.shape, x.dtype, device) for x in (given.a, given.b))
-    if given.a.itemsize == 1:
+    a, b = (tensor_at(torch, problem.transfers.value(x), x.shape, x.dtype, device) for x in (problem.a, problem.b))
+    if problem.a.itemsize == 1:
         one = torch.ones((), device=device)
         return lambda: torch._scaled_mm(a, b.T, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
-    d = torch.empty(given.d.shape, dtype=torch.bfloat16, device=device)
+    d = torch.empty(problem.d.shape, dtype=torch.bfloat16, device=device)
     return lambda: torch.matmul(a, b.T, out=d)
