@@ -158,10 +158,10 @@ def attention_varlen(
 
 
 class SequenceCursor:
-    """The sequence at hand of one thread: where its queries and keys are, and the numbers of its tiles.
+    """The current sequence of one thread: the rows of its queries and keys, and the numbers of its tiles.
 
-    Offsets beyond the end of the arrays are clamped to it, and offsets below the one before are raised to that one: no
-    other memory is touched, whatever is in ``cu_q`` and ``cu_k``.
+    An offset beyond the end of the arrays is lowered to the end, and an offset below the previous one is raised to the
+    previous one: no other memory is accessed, whatever ``cu_q`` and ``cu_k`` contain.
     """
 
     def __init__(
