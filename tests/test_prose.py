@@ -11,6 +11,7 @@ from tests.prose import NAMES, PHRASES, docstrings, draw, old_names, old_phrases
 ROOT = Path(__file__).parents[1]
 AREAS = (
     "*.md",
+    "bench/**/*.py",
     "docs/[!gr]*.md",
     "docs/guide.md",
     "docs/rules.md",
@@ -24,7 +25,11 @@ AREAS = (
     "src/warpwright/report/**/*.py",
     "src/warpwright/targets/**/*.py",
     "src/warpwright/types.py",
+    "tests/bench/*.py",
     "tests/conftest.py",
+    "tests/conformance/*.py",
+    "tests/gpu/*.py",
+    "tests/kernels/**/*.py",
     "tests/prose.py",
     "tests/test_docs.py",
     "tests/test_prose.py",

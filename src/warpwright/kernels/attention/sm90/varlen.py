@@ -86,8 +86,9 @@ def attention_varlen(
 ) -> None:
     """Persistent: CTAs take tiles in the order of their numbers, as in `sm90.forward.attention`.
 
-    The numbers count the tiles of sequence after sequence; only the role `load` knows how many there are. The maps are
-    ragged (`warpwright.layout.tensor_map.ragged`), so that no tile reads or writes rows of the next sequence.
+    Tiles are numbered through all sequences, one sequence after the other; only the role `load` computes how many there
+    are. The maps are ragged (`warpwright.layout.tensor_map.ragged`), so that no tile reads or writes rows of the next
+    sequence.
     """
     (queries, keys), consumers = config.tile, config.consumers
     rings = Rings.of(config, dtype, WORDS)
