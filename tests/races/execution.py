@@ -179,10 +179,10 @@ class Execution:
     def _of(self, op: Op) -> Iterator[tuple[Ints, bool]]:
         prints, name = self.prints, op.inst.name
         if name.startswith(("tcgen05.mma", "tcgen05.cp", "tcgen05.shift")):
-            product = prints.of_product(op)
-            yield from ((cells, False) for cells in product.operands)
-            yield from ((cells + self.tensor, False) for cells in product.tensor_reads)
-            yield from ((cells + self.tensor, True) for cells in product.accumulators)
+            touched = prints.of_tensor_op(op)
+            yield from ((cells, False) for cells in touched.operands)
+            yield from ((cells + self.tensor, False) for cells in touched.tensor_reads)
+            yield from ((cells + self.tensor, True) for cells in touched.accumulators)
         elif name == "tcgen05.alloc":
             yield prints.span(*prints.place(op, 0), 4), True
         elif name == "tcgen05.dealloc":
