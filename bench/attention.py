@@ -48,7 +48,7 @@ def problems(head_dims: list[int], lengths: list[int]) -> Iterator[Problem]:
                 yield Problem(batch, heads, heads, length, length, head_dim, causal=causal)
 
 
-def prepared(problem: Problem, name: str, tensors: Tensors, counter: torch.Tensor) -> Run:
+def bind_kernel(problem: Problem, name: str, tensors: Tensors, counter: torch.Tensor) -> Run:
     """Returns a call that starts our kernel with a named configuration."""
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     found = plan(problem, sms=sms, config=CONFIGS[name])
@@ -80,13 +80,13 @@ def errors(problem: Problem, tensors: Tensors, results: dict[str, torch.Tensor])
     return {name: (float(each.max()), float(each.mean())) for name, each in off.items()}
 
 
-def measured(problem: Problem, names: list[str], rounds: int, seconds: float) -> list[dict[str, Any]]:
+def measure(problem: Problem, names: list[str], rounds: int, seconds: float) -> list[dict[str, Any]]:
     torch.manual_seed(0)
     shape = problem.batch, problem.heads, problem.q_len, problem.head_dim
     given = [torch.randn(shape, device="cuda").bfloat16() for _ in range(3)]
     outs = {name: torch.full_like(given[0], math.nan) for name in names}
     counter = torch.zeros(1, dtype=torch.int32, device="cuda")
-    runs: dict[str, Run] = {name: prepared(problem, name, [*given, outs[name]], counter) for name in names}
+    runs: dict[str, Run] = {name: bind_kernel(problem, name, [*given, outs[name]], counter) for name in names}
     runs |= {name: partial(peer, name, problem, given) for name in PEERS}
     for name in names:
         runs[name]()
@@ -122,7 +122,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join("  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)) for line in lines)
 
 
-def chosen(problem: Problem, which: str) -> list[str]:
+def config_names(problem: Problem, which: str) -> list[str]:
     """Returns names of configurations: the chosen one, or every one for the head dimension."""
     best = choose(problem)
     return [best] if which == "chosen" else [name for name in CONFIGS if name.split(":")[0] == best.split(":")[0]]
@@ -143,7 +143,7 @@ def main() -> None:
     rows = [
         row
         for problem in problems(head_dims, lengths)
-        for row in measured(problem, chosen(problem, options.configs), options.rounds, options.sustained)
+        for row in measure(problem, config_names(problem, options.configs), options.rounds, options.sustained)
     ]
     ratios = [row["ratio"] for row in rows if row["chosen"]]
     mean, least = math.exp(sum(map(math.log, ratios)) / len(ratios)), min(ratios)

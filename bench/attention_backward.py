@@ -49,7 +49,7 @@ def problems(head_dims: list[int], lengths: list[int]) -> Iterator[Problem]:
                 yield Problem(batch, heads, heads, length, length, head_dim, causal=causal)
 
 
-def prepared(problem: Problem, given: Mapping[str, torch.Tensor], config: BackwardConfig | None = None) -> Run:
+def bind_gradients(problem: Problem, given: Mapping[str, torch.Tensor], config: BackwardConfig | None = None) -> Run:
     """Returns a call that starts our kernels; ``given`` are all arrays but those between the launches."""
     plan = choose(problem, config)
     memory = {name: torch.full(shape, math.nan, device="cuda") for name, shape in plan.scratch.items()}
@@ -94,14 +94,14 @@ def errors(problem: Problem, given: Mapping[str, torch.Tensor], results: dict[st
     return off
 
 
-def measured(problem: Problem, configs: Mapping[str, BackwardConfig | None], rounds: int) -> list[dict[str, Any]]:
+def measure(problem: Problem, configs: Mapping[str, BackwardConfig | None], rounds: int) -> list[dict[str, Any]]:
     torch.manual_seed(0)
     shape = problem.batch, problem.heads, problem.q_len, problem.head_dim
     given = {name: torch.randn(shape, device="cuda").bfloat16() for name in ("q", "k", "v", "do")}
     given |= forward(problem, [given[name] for name in "qkv"])
     outs = {name: [torch.full_like(given["q"], math.nan) for _ in range(3)] for name in configs}
     runs: dict[str, Run] = {
-        name: prepared(problem, {**given, **dict(zip(("dq", "dk", "dv"), outs[name], strict=True))}, config)
+        name: bind_gradients(problem, {**given, **dict(zip(("dq", "dk", "dv"), outs[name], strict=True))}, config)
         for name, config in configs.items()
     }
     runs |= {name: peer(name, problem.causal, given) for name in PEERS}
@@ -140,9 +140,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     head_dims, lengths = ([int(word) for word in text.split(",")] for text in (options.head_dims, options.lengths))
-    rows = [
-        row for problem in problems(head_dims, lengths) for row in measured(problem, {"ours": None}, options.rounds)
-    ]
+    rows = [row for problem in problems(head_dims, lengths) for row in measure(problem, {"ours": None}, options.rounds)]
     mean = math.exp(sum(math.log(row["ratio"]) for row in rows) / len(rows))
     least = min(row["ratio"] for row in rows)
     if options.json:

@@ -44,7 +44,7 @@ SIZES = [
     *((8, 8, 4, q_len, 16384, 128) for q_len in (4, 16)),
     (1, 8, 4, 128, 65536, 128),
 ]
-GREATEST = 40 << 30  # bytes of K and V
+MOST_BYTES = 40 << 30  # bytes of K and V
 COMPARED = 32  # heads
 TOLERANCE = 1.05  # of the best peer's mean error; all round P and O to bfloat16
 Run = Callable[[], Any]
@@ -53,7 +53,7 @@ Tensors = list[torch.Tensor]
 
 def problems() -> Iterator[Problem]:
     for batch, kv_heads, group, q_len, keys, head_dim in SIZES:
-        if 4 * batch * kv_heads * keys * head_dim <= GREATEST:
+        if 4 * batch * kv_heads * keys * head_dim <= MOST_BYTES:
             yield Problem(batch, kv_heads * group, kv_heads, q_len, keys, head_dim, causal=q_len > 1)
 
 
@@ -63,7 +63,7 @@ def traffic(problem: Problem) -> int:
     return 4 * problem.batch * problem.head_dim * (of_q + of_k)
 
 
-def prepared(plan: Plan, tensors: Tensors) -> Run:
+def bind_plan(plan: Plan, tensors: Tensors) -> Run:
     """Returns a call that starts our kernel."""
     views = [view for view in map(device_array, tensors) if view is not None]
     stream = torch.cuda.current_stream().cuda_stream
@@ -124,11 +124,11 @@ def operands(problem: Problem) -> Tensors:
     return [q, *(torch.randn(of_k, device="cuda", dtype=torch.bfloat16) for _ in range(2))]
 
 
-def measured(problem: Problem, jobs: dict[str, Plan], rounds: int) -> list[dict[str, Any]]:
+def measure(problem: Problem, plans: dict[str, Plan], rounds: int) -> list[dict[str, Any]]:
     """Returns a row for each of our plans ``jobs``."""
     given = operands(problem)
-    outs = {name: torch.full_like(given[0], math.nan) for name in jobs}
-    runs = {name: prepared(job, [*given, outs[name]]) for name, job in jobs.items()}
+    outs = {name: torch.full_like(given[0], math.nan) for name in plans}
+    runs = {name: bind_plan(plan, [*given, outs[name]]) for name, plan in plans.items()}
     theirs = peers(problem, given)
     halves = torch.empty(2, traffic(problem) // 2, dtype=torch.uint8, device="cuda")
     for run in runs.values():
@@ -138,12 +138,12 @@ def measured(problem: Problem, jobs: dict[str, Plan], rounds: int) -> list[dict[
     times = cuda.medians(runs | theirs | copy, rounds=rounds)
     best = min((name for name in theirs), key=times.__getitem__)
     tera, rows = traffic(problem) * 1e-12, []
-    for name, job in jobs.items():
+    for name, plan in plans.items():
         row: dict[str, Any] = {"q": f"{problem.batch}x{problem.heads}x{problem.q_len}x{problem.head_dim}"}
         row |= {
             "k": f"{problem.kv_heads}x{problem.kv_len}",
-            "kernel": job.choice.kernel,
-            "ctas": f"{job.grid[0]}{' + 1' if job.then else ''}",
+            "kernel": plan.choice.kernel,
+            "ctas": f"{plan.grid[0]}{' + 1' if plan.then else ''}",
         }
         row |= {"us": round(times[name] * 1e6, 1)}
         row |= {who: round(times[who] * 1e6, 1) if who in times else "-" for who in PEERS}
@@ -171,7 +171,7 @@ def main() -> None:
     rows = [
         row
         for problem in problems()
-        for row in measured(problem, {"ours": choose(problem, "sm_90a", sms, None)}, options.rounds)
+        for row in measure(problem, {"ours": choose(problem, "sm_90a", sms, None)}, options.rounds)
     ]
     if options.json:
         print(json.dumps({"rows": rows}, indent=1))

@@ -48,12 +48,12 @@ class Case:
     heads: int = 1
 
 
-def random() -> Iterator[Case]:
+def random_cases() -> Iterator[Case]:
     for problem in problems(list(HEAD_DIMS), [512, 1024, 2048, 4096, 8192, 16384]):
         yield Case("normal", problem, heads=TOKENS // problem.q_len)
 
 
-def lengths() -> Iterator[Case]:
+def length_cases() -> Iterator[Case]:
     for head_dim in HEAD_DIMS:
         for length in LENGTHS:
             for causal in (False, True):
@@ -127,7 +127,7 @@ CHANGES: tuple[Change, ...] = (
 )
 
 
-def adversarial() -> Iterator[Case]:
+def adversarial_cases() -> Iterator[Case]:
     for change in CHANGES:
         for head_dim in HEAD_DIMS:
             for causal in (False, True) if change is not nan_value else (False,):  # hidden, it counts in its tile
@@ -135,7 +135,7 @@ def adversarial() -> Iterator[Case]:
                 yield Case(change.__name__.replace("_", " "), problem, change, heads=32)
 
 
-CASES = {"random": random, "lengths": lengths, "adversarial": adversarial}
+CASES = {"random": random_cases, "lengths": length_cases, "adversarial": adversarial_cases}
 
 
 def exact(problem: Problem, tensors: Tensors) -> torch.Tensor:
@@ -144,8 +144,8 @@ def exact(problem: Problem, tensors: Tensors) -> torch.Tensor:
     scores = (q @ k.mT).mul_(problem.factor)
     if problem.causal:
         scores.masked_fill_(torch.ones(scores.shape[1:], device=q.device, dtype=torch.bool).triu_(1), -math.inf)
-    greatest = scores.amax(-1, keepdim=True)
-    weights = scores.sub_(torch.where(greatest == -math.inf, 0.0, greatest)).exp_()
+    maxima = scores.amax(-1, keepdim=True)
+    weights = scores.sub_(torch.where(maxima == -math.inf, 0.0, maxima)).exp_()
     total = weights.sum(-1, keepdim=True)
     return (weights @ v).div_(torch.where(total == 0, 1.0, total))
 
@@ -155,7 +155,7 @@ class Errors:
     """Mean and maximum error of each draw of one implementation; ``same``: not finite exactly where float64 is not."""
 
     means: list[float]
-    greatest: list[float]
+    maxima: list[float]
     same: bool = True
 
     def add(self, found: torch.Tensor, wanted: torch.Tensor) -> None:
@@ -164,10 +164,10 @@ class Errors:
         self.same &= bool(torch.stack([kind.all() for kind in kinds]).all())
         off = (found.double() - wanted).abs()[finite]
         self.means.append(float(off.mean()) if off.numel() else 0.0)
-        self.greatest.append(float(off.max()) if off.numel() else 0.0)
+        self.maxima.append(float(off.max()) if off.numel() else 0.0)
 
 
-def compared(case: Case, seeds: int) -> tuple[dict[str, Errors], str]:
+def compare(case: Case, seeds: int) -> tuple[dict[str, Errors], str]:
     """Returns the errors of all implementations, and the name of our kernel."""
     problem, errors = case.problem, {name: Errors([], []) for name in (OURS, *PEERS)}
     of_q, of_k = ((problem.batch, problem.heads, rows, problem.head_dim) for rows in (problem.q_len, problem.kv_len))
@@ -204,14 +204,14 @@ def ratio(ours: list[float], theirs: list[float]) -> tuple[float, float]:
 
 
 def row_of(case: Case, seeds: int) -> dict[str, Any]:
-    errors, ran = compared(case, seeds)
+    errors, ran = compare(case, seeds)
     ours, theirs, flash = errors[OURS], errors[PEER], errors["flash"]
     problem = case.problem
     row: dict[str, Any] = {"case": case.name, "d": problem.head_dim, "q": problem.q_len, "kv": problem.kv_len}
     row |= {"causal": problem.causal, "kernel": ran}
     compares = bool(theirs.means)
     no_larger = True
-    for name, mine, other in (("mean", ours.means, theirs.means), ("greatest", ours.greatest, theirs.greatest)):
+    for name, mine, other in (("mean", ours.means, theirs.means), ("greatest", ours.maxima, theirs.maxima)):
         found, spread = ratio(mine, other)
         no_larger &= not found > 1 + 3 * spread
         row |= {
@@ -219,7 +219,7 @@ def row_of(case: Case, seeds: int) -> dict[str, Any]:
             f"{name} ratio": round(found, 4),
             f"± {name}": round(spread, 4),
         }
-    row |= {"of all": round(max(ours.greatest) / (max(theirs.greatest) or 1.0), 3) if compares else math.nan}
+    row |= {"of all": round(max(ours.maxima) / (max(theirs.maxima) or 1.0), 3) if compares else math.nan}
     row |= {"flash ratio": round(ratio(flash.means, theirs.means)[0], 4), "same": ours.same}
     return row | {"cudnn same": theirs.same if compares else "-", "no larger": no_larger if compares else "-"}
 

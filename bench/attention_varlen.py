@@ -46,10 +46,10 @@ def cases(head_dims: list[int], lengths: list[int]) -> Iterator[tuple[Problem, l
             for causal in (False, True):
                 problem = Problem(batch, heads, heads, length, length, head_dim, causal=causal)
                 yield problem, [length] * batch, True
-                yield problem, mixed(length, batch), False
+                yield problem, mixed_lengths(length, batch), False
 
 
-def mixed(mean: int, count: int) -> list[int]:
+def mixed_lengths(mean: int, count: int) -> list[int]:
     """Returns random lengths from 0 to twice the mean, with this mean."""
     ends = np.random.default_rng(mean).uniform(0, 2 * mean, count)
     cuts = np.round(np.cumsum(ends) * (mean * count / ends.sum())).astype(int).tolist()
@@ -66,7 +66,7 @@ def plan_for(problem: Problem) -> Plan:
     return varlen.choose(problem, TOKENS, TOKENS, torch.cuda.get_device_properties(0).multi_processor_count)
 
 
-def packed(plan: Plan, tensors: Tensors, starts: torch.Tensor, counter: torch.Tensor) -> Run:
+def bind_packed(plan: Plan, tensors: Tensors, starts: torch.Tensor, counter: torch.Tensor) -> Run:
     """Returns a call that starts our kernel for packed sequences."""
     values: dict[str, Any] = dict(zip("qkvo", map(device_array, tensors), strict=True))
     values |= {"lse": 0, "workspace": counter.data_ptr(), "cu_seqlens_q": device_array(starts)}
@@ -75,7 +75,7 @@ def packed(plan: Plan, tensors: Tensors, starts: torch.Tensor, counter: torch.Te
     return partial(start, bound(values_of(values), stream))
 
 
-def dense(problem: Problem, tensors: Tensors, counter: torch.Tensor) -> Run:
+def bind_dense(problem: Problem, tensors: Tensors, counter: torch.Tensor) -> Run:
     """Returns a call that starts our dense kernel, for sequences of equal lengths."""
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     plan = choose(problem, "sm_90a", sms, True)
@@ -99,18 +99,18 @@ def exact(problem: Problem, tensors: Tensors, rows: slice) -> torch.Tensor:
     return (torch.softmax(scores, -1) @ v).transpose(0, 1)
 
 
-def measured(problem: Problem, lengths: list[int], equal: bool, rounds: int) -> dict[str, Any]:
+def measure(problem: Problem, lengths: list[int], equal: bool, rounds: int) -> dict[str, Any]:
     torch.manual_seed(0)
     given = [torch.randn(TOKENS, problem.heads, problem.head_dim, device="cuda").bfloat16() for _ in range(3)]
     out, beside = (torch.full_like(given[0], math.nan) for _ in range(2))
-    ends, job = [0, *accumulate(lengths)], plan_for(problem)
+    ends, plan = [0, *accumulate(lengths)], plan_for(problem)
     starts, counter = (torch.tensor(each, dtype=torch.int32, device="cuda") for each in (ends, [0]))
     runs: dict[str, Run] = {
-        "packed": packed(job, [*given, out], starts, counter),
+        "packed": bind_packed(plan, [*given, out], starts, counter),
         "flash": partial(peer, problem, given, starts, max(lengths)),
     }
     if equal:
-        runs["dense"] = dense(problem, [*given, beside], counter)
+        runs["dense"] = bind_dense(problem, [*given, beside], counter)
     runs["packed"]()
     rows = next(slice(a, b) for a, b in pairwise(ends) if b > a)
     off = float((out[rows, :2].double() - exact(problem, given, rows)).abs().max())
@@ -118,7 +118,7 @@ def measured(problem: Problem, lengths: list[int], equal: bool, rounds: int) -> 
     times = cuda.medians(runs, rounds=rounds)
     tera = sum(replace(problem, batch=1, q_len=n, kv_len=n).flops for n in lengths if n) * 1e-12
     row: dict[str, Any] = {"d": problem.head_dim, "mean": problem.q_len, "lengths": "equal" if equal else "mixed"}
-    row |= {"causal": problem.causal, "kernel": f"{job.choice.kernel} {'x'.join(map(str, job.config.tile))}"}
+    row |= {"causal": problem.causal, "kernel": f"{plan.choice.kernel} {'x'.join(map(str, plan.config.tile))}"}
     row |= {name: round(tera / time, 1) for name, time in times.items()}
     row.setdefault("dense", "")
     row |= {"/ dense": round(times["dense"] / times["packed"], 3) if equal else ""}
@@ -146,7 +146,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     head_dims, lengths = ([int(word) for word in text.split(",")] for text in (options.head_dims, options.lengths))
-    rows = [measured(*case, options.rounds) for case in cases(head_dims, lengths)]
+    rows = [measure(*case, options.rounds) for case in cases(head_dims, lengths)]
     ratios = {name: [row[name] for row in rows if row[name] != ""] for name in ("/ dense", "/ flash")}
     if options.json:
         print(json.dumps({"rows": rows, "means": {name: mean(each) for name, each in ratios.items()}}, indent=1))

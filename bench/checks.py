@@ -47,21 +47,21 @@ def flow() -> Launches:
     return lambda device: [Launch(traced, (1, 1, 1), tuple(given))]
 
 
-def of(name: str, sms: int = 0) -> Device:
+def device_of(name: str, sms: int = 0) -> Device:
     spec = DEVICES[name]
     return Device(replace(spec, sms=sms or spec.sms))
 
 
 CASES: dict[str, tuple[Device, Callable[[], Launches]]] = {
-    "GEMM level 1, b200": (of("b200"), functools.partial(matmul, 1)),
-    "GEMM level 3, b200": (of("b200"), functools.partial(matmul, 3)),
-    "GEMM level 7, b200": (of("b200"), functools.partial(matmul, 7)),
-    "GEMM level 9, b200": (of("b200"), functools.partial(matmul, 9)),
-    "GEMM level 9, b200, one cluster": (of("b200", 2), functools.partial(matmul, 9)),
-    "GEMM level 4, h200": (of("h200"), functools.partial(matmul, 4)),
-    "GEMM level 8, h200": (of("h200"), functools.partial(matmul, 8)),
-    "GEMM level 8, h200, one cluster": (of("h200", 2), functools.partial(matmul, 8)),
-    "memory flow, b200": (of("b200"), flow),
+    "GEMM level 1, b200": (device_of("b200"), functools.partial(matmul, 1)),
+    "GEMM level 3, b200": (device_of("b200"), functools.partial(matmul, 3)),
+    "GEMM level 7, b200": (device_of("b200"), functools.partial(matmul, 7)),
+    "GEMM level 9, b200": (device_of("b200"), functools.partial(matmul, 9)),
+    "GEMM level 9, b200, one cluster": (device_of("b200", 2), functools.partial(matmul, 9)),
+    "GEMM level 4, h200": (device_of("h200"), functools.partial(matmul, 4)),
+    "GEMM level 8, h200": (device_of("h200"), functools.partial(matmul, 8)),
+    "GEMM level 8, h200, one cluster": (device_of("h200", 2), functools.partial(matmul, 8)),
+    "memory flow, b200": (device_of("b200"), flow),
 }
 
 
@@ -76,16 +76,16 @@ def measure(name: str, rounds: int) -> dict[str, Any]:
     device, make = CASES[name]
     launches, kinds = make(), []
 
-    def plain() -> None:
+    def run_plain() -> None:
         for each in launches(device):
             ww.launch(each.kernel, each.grid, args=each.args, device=device)
 
-    def watched() -> None:
+    def run_checked() -> None:
         kinds.extend(ww.check(x.kernel, x.grid, args=x.args, device=device).kind for x in launches(device))
 
-    for run in (plain, watched):
+    for run in (run_plain, run_checked):
         run()
-    pairs = [(seconds(plain), seconds(watched)) for _ in range(rounds)]
+    pairs = [(seconds(run_plain), seconds(run_checked)) for _ in range(rounds)]
     assert set(kinds) == {"clean"}, f"{name} is {set(kinds)}"
     least, checked = (min(times) for times in zip(*pairs, strict=True))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -11,7 +11,7 @@ import numpy as np
 from warpwright import targets
 from warpwright.targets.timing import UNITS
 
-__all__ = ["FORMULAS", "derived", "lines"]
+__all__ = ["FORMULAS", "derive", "lines"]
 
 Results = Mapping[str, float]
 SMS, CLOCK, HBM = 132, 1980, 4800.0  # MHz, GB/s
@@ -22,7 +22,7 @@ FLOPS = 2 * 128 * 64  # of a k-block, for each column
 LATER = 1.5  # of two exponential delays the later, on average
 
 
-def joined(of: Results, name: str, unique: float, all_of: int, resident: int = 1) -> float:
+def shared_byte_cost(of: Results, name: str, unique: float, all_of: int, resident: int = 1) -> float:
     """Returns the L2 cost of a shared byte: a k-block has ``all_of`` KB, and its CTA, one of ``resident`` on an SM, is
     the first in its GPC to read ``unique`` KB of them."""
     return (of[name] / resident * of["tma.load.l2.32768x4.132_sms"] / 1024 - unique) / (all_of - unique)
@@ -35,28 +35,28 @@ FIRST_OF_THREE = 8.8
 
 def first_waves(of: Results) -> tuple[float, ...]:
     one = fmean(
-        joined(of, f"tiles.one.128_{n}x4.down_{down}.used_0.1_ctas", unique, 128 // 8 + n // 8)
+        shared_byte_cost(of, f"tiles.one.128_{n}x4.down_{down}.used_0.1_ctas", unique, 128 // 8 + n // 8)
         for n, down, unique in ((128, 1, 17), (128, 16, 17), (256, 1, 18), (256, 16, 33))
     )
-    return one, *(crowded(of, "first"))
+    return one, *(costs_of_two_and_three(of, "first"))
 
 
 def later_waves(of: Results) -> tuple[float, ...]:
     names = [f"waves.one.128_128x6.down_{down}.used_0.1_ctas.later" for down in (16, 32, 64)]
-    return fmean(joined(of, name, 17, 32) for name in names), *crowded(of, "later")
+    return fmean(shared_byte_cost(of, name, 17, 32) for name in names), *costs_of_two_and_three(of, "later")
 
 
-def crowded(of: Results, which: str) -> tuple[float, float]:
+def costs_of_two_and_three(of: Results, which: str) -> tuple[float, float]:
     """Returns `joined` for two and for three CTAs an SM; two CTAs wait for device memory if L2 is cold."""
     two = (
-        joined(of, f"waves.one.128_128x1.down_{down}.used_512.2_ctas.{which}", unique, 32, 2)
+        shared_byte_cost(of, f"waves.one.128_128x1.down_{down}.used_512.2_ctas.{which}", unique, 32, 2)
         for down, unique in FIRST_OF_TWO.items()
     )
-    three = joined(of, f"waves.cold.one.128_128x1.down_64.used_512.3_ctas.{which}", FIRST_OF_THREE, 32, 3)
+    three = shared_byte_cost(of, f"waves.cold.one.128_128x1.down_64.used_512.3_ctas.{which}", FIRST_OF_THREE, 32, 3)
     return fmean(two), three
 
 
-def common(of: Results, name: str) -> float:
+def common_share(of: Results, name: str) -> float:
     """Returns the share of device-memory bandwidth while two CTAs read each of 64 tiles of y, and 64 each of 3 of x."""
     return 67 * 16.384 / of[name] * CLOCK / HBM
 
@@ -114,7 +114,7 @@ def multicast(of: Results, name: str, own: int, sent: int) -> float:
     return (of[name] * of["tma.load.l2.32768x4.132_sms"] / 1024 - own) / sent
 
 
-def lost(of: Results, arithmetic: str, source: str) -> float:
+def lost_share(of: Results, arithmetic: str, source: str) -> float:
     """Returns the share of its rate that arithmetic loses during wgmma."""
     return 1 - of[f"beside.{arithmetic}.none"] / of[f"beside.{arithmetic}.{source}"]
 
@@ -173,14 +173,14 @@ FORMULAS: dict[str, Callable[[Results], Any]] = {
     "multicast_cost": lambda of: fmean(
         (multicast(of, "tma.mixed.64_128.4.1_ctas", 16, 8), multicast(of, "tma.mixed.128_128.4.1_ctas", 16, 16))
     ),
-    "hbm_common_share": lambda of: common(of, "tiles.cold.one.128_128x6.down_64.used_0.1_ctas"),
-    "hbm_common_later": lambda of: common(of, "waves.cold.one.128_128x6.down_64.used_512.1_ctas.later"),
+    "hbm_common_share": lambda of: common_share(of, "tiles.cold.one.128_128x6.down_64.used_0.1_ctas"),
+    "hbm_common_later": lambda of: common_share(of, "waves.cold.one.128_128x6.down_64.used_512.1_ctas.later"),
     "mma_flops": lambda of: 2 * 64 * 256 * 16 / of["wgmma.n256.shared.2_groups"],
     "mma_least": lambda of: of["wgmma.n8.shared.1_groups"],
     "mma_latency": lambda of: of["wgmma.n128.group_of_1"] - of["wgmma.n128.shared.1_groups"],
-    "wgmma_slots": lambda of: lost(of, "max_f32.2", "shared"),
-    "wgmma_register_slots": lambda of: lost(of, "max_f32.2", "registers"),
-    "wgmma_special": lambda of: lost(of, "ex2.2", "shared"),
+    "wgmma_slots": lambda of: lost_share(of, "max_f32.2", "shared"),
+    "wgmma_register_slots": lambda of: lost_share(of, "max_f32.2", "registers"),
+    "wgmma_special": lambda of: lost_share(of, "ex2.2", "shared"),
     "cta_start": lambda of: of["launch.smem.wave"] * CLOCK - 4000,
     "cta_rate": lambda of: of["launch.turnover.256_threads.0"] * CLOCK / (8 * SMS),
     "launch_us": lambda of: of["launch.plain"] - of["launch.plain.inside"],
@@ -197,7 +197,7 @@ FORMULAS: dict[str, Callable[[Results], Any]] = {
 }
 
 
-def derived(results: Results) -> dict[str, Any]:
+def derive(results: Results) -> dict[str, Any]:
     """Returns the constants whose measurements are all in ``results``."""
     return {name: formula(results) for name, formula in FORMULAS.items() if _has(results, formula)}
 
@@ -215,7 +215,7 @@ def lines(results: Results) -> list[str]:
     timing = targets.timing_of("h200")
     return [
         f"{name:<16} {_figures(value):>9}  (now {_figures(getattr(timing, name))})  {UNITS[name]}"
-        for name, value in derived(results).items()
+        for name, value in derive(results).items()
     ]
 
 

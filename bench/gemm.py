@@ -83,7 +83,7 @@ Run = Callable[[], Any]
 @dataclass(frozen=True)
 class Case:
     """A (M, K) and B (K, N), or ``batches`` of them; ``layout`` has one letter an operand, T where its columns are
-    dense in memory; ``level`` is a level of the ladder, None for the configuration that matmul chooses."""
+    dense in memory; ``level`` is a level of the ladder; None: `ww.matmul` chooses."""
 
     name: str
     m: int
@@ -96,52 +96,52 @@ class Case:
     activation: str = ""
 
 
-def listed(size: int) -> Iterator[Case]:
+def listed_cases(size: int) -> Iterator[Case]:
     for m, n, k in (*((size, size, size) for size in SQUARES), *OTHERS):
         yield Case(f"{m} × {n} × {k}", m, n, k)
 
 
-def layouts(size: int) -> Iterator[Case]:
+def layout_cases(size: int) -> Iterator[Case]:
     for extent in (4096, 8192):
         for layout in ("NN", "TN", "TT"):
             yield Case(f"{extent} {layout}", extent, extent, extent, layout)
 
 
-def fp8(size: int) -> Iterator[Case]:
+def fp8_cases(size: int) -> Iterator[Case]:
     for m, n, k in FP8:
         yield Case(f"{m} × {n} × {k} e4m3", m, n, k, dtype=torch.float8_e4m3fn)
 
 
-def fused(size: int) -> Iterator[Case]:
+def fused_cases(size: int) -> Iterator[Case]:
     for extent in (4096, 8192):
         for activation in ("relu", "gelu", "silu"):
             yield Case(f"{extent} bias, {activation}", extent, extent, extent, activation=activation)
 
 
-def ladder(size: int) -> Iterator[Case]:
+def ladder_cases(size: int) -> Iterator[Case]:
     for level in sm90.LEVELS:
         yield Case(f"level {level}", size, size, size, level=level)
-    yield Case("level 9 (chooser)", size, size, size)
+    yield Case("level 9 (chosen)", size, size, size)
 
 
-def few(size: int) -> Iterator[Case]:
+def few_tile_cases(size: int) -> Iterator[Case]:
     for m, n, k in FEW_TILES:
         yield Case(f"{m} × {n} × {k}", m, n, k)
 
 
-def batched(size: int) -> Iterator[Case]:
+def batched_cases(size: int) -> Iterator[Case]:
     for batches, m, n, k in BATCHED:
         yield Case(f"{batches} of {m} × {n} × {k}", m, n, k, batches=batches)
 
 
 CASES = {
-    "listed": listed,
-    "layouts": layouts,
-    "fp8": fp8,
-    "fused": fused,
-    "few": few,
-    "batched": batched,
-    "ladder": ladder,
+    "listed": listed_cases,
+    "layouts": layout_cases,
+    "fp8": fp8_cases,
+    "fused": fused_cases,
+    "few": few_tile_cases,
+    "batched": batched_cases,
+    "ladder": ladder_cases,
 }
 
 
@@ -158,7 +158,7 @@ def operands(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
     return (normal(k, m).mT if left == "T" else normal(m, k)), (normal(n, k).mT if right == "T" else normal(k, n))
 
 
-def prepared(case: Case, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor) -> Run:
+def bind_ours(case: Case, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor) -> Run:
     """Returns a call that starts our kernel, or both kernels if K is split into slices."""
     call = launches(ww.matmul, a, b, out=d, level=case.level)
     ((plan, values),) = call.steps
@@ -174,7 +174,9 @@ def error_of(run: Run, d: torch.Tensor, reference: torch.Tensor) -> float:
     return float((d.float() - reference).norm() / reference.norm())
 
 
-def contenders(case: Case, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor) -> tuple[dict[str, Run], torch.Tensor]:
+def ours_and_peers(
+    case: Case, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor
+) -> tuple[dict[str, Run], torch.Tensor]:
     """Returns our call, which writes ``d``, and its peers; and the expected D in float32."""
     other, sums = torch.empty_like(d), a.float() @ b.float()
     if case.activation:
@@ -183,17 +185,17 @@ def contenders(case: Case, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor) ->
         runs = {"ours": fused, "cublas": lambda: activate(torch.addmm(bias, a, b, out=other))}
         return runs, activate(sums + bias.float())
     if case.dtype == torch.bfloat16:
-        return {"ours": prepared(case, a, b, d), "cublas": partial(torch.matmul, a, b, out=other)}, sums
+        return {"ours": bind_ours(case, a, b, d), "cublas": partial(torch.matmul, a, b, out=other)}, sums
     scales = torch.tensor(0.5, device="cuda"), torch.tensor(0.25, device="cuda")
     scaled = partial(torch._scaled_mm, a, b, *scales, out_dtype=torch.bfloat16, out=other)
     ours = partial(ww.matmul, a, b, scale_a=scales[0], scale_b=scales[1], out=d)
     return {"ours": ours, "cublas": scaled, "fast": partial(scaled, use_fast_accum=True)}, sums / 8
 
 
-def measured(case: Case, rounds: int, seconds: float) -> dict[str, Any]:
+def measure(case: Case, rounds: int, seconds: float) -> dict[str, Any]:
     a, b = operands(case)
     d = torch.empty(*a.shape[:-1], case.n, device="cuda", dtype=torch.bfloat16)
-    runs, reference = contenders(case, a, b, d)
+    runs, reference = ours_and_peers(case, a, b, d)
     error = error_of(runs["ours"], d, reference)
     del reference
     tera = 2e-12 * case.batches * case.m * case.n * case.k
@@ -228,7 +230,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
     groups = {
-        name: [measured(case, options.rounds, options.sustained) for case in CASES[name](options.size)]
+        name: [measure(case, options.rounds, options.sustained) for case in CASES[name](options.size)]
         for name in options.cases.split(",")
     }
     rows = [row for group in groups.values() for row in group]

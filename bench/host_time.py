@@ -33,7 +33,7 @@ from warpwright.ops.attention.backward import gradients
 TURN = 10
 
 
-def contenders(size: int) -> dict[str, Callable[[], Any]]:
+def gemm_calls(size: int) -> dict[str, Callable[[], Any]]:
     """Returns GEMMs of the same matrices; first all results are compared, to 1 in 200."""
     a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     d, a4, b4 = torch.empty_like(a), torch.stack([a] * 4), torch.stack([b] * 4)
@@ -47,7 +47,7 @@ def contenders(size: int) -> dict[str, Callable[[], Any]]:
         "ww.matmul, out": lambda: ww.matmul(a, b, out=d),
         "ww.matmul, bias and scales": lambda: ww.matmul(a, b, **more),
         "ww.matmul, all and out": lambda: ww.matmul(a, b, out=d, **more),
-        "ww.matmul, results kept": kept(lambda: ww.matmul(a, b)),
+        "ww.matmul, results kept": keep_results(lambda: ww.matmul(a, b)),
         "torch.ops.warpwright.matmul": lambda: operator(a, b),
         "the same, bias and scales": lambda: operator(a, b, **more),
         "torch.addmm": lambda: torch.addmm(bias, a, b),
@@ -68,28 +68,28 @@ def contenders(size: int) -> dict[str, Callable[[], Any]]:
         assert error < 5e-3, f"{name} is off by {error:.2e} of the norm"
     *ours, theirs = (run().double() for run in slices.values())
     assert all((each - theirs).norm() < 5e-3 * theirs.norm() for each in ours)
-    return runs | slices | attentions(size) | packed(size) | recorded(size) | gradients_of(size)
+    return runs | slices
 
 
-def kept(run: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+def keep_results(run: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
     """Returns ``run`` with its results kept alive, so that each has its own address."""
     results = deque[torch.Tensor](maxlen=4096)
 
-    def again() -> torch.Tensor:
+    def call_and_keep() -> torch.Tensor:
         results.append(run())
         return results[-1]
 
-    return again
+    return call_and_keep
 
 
-def attentions(size: int) -> dict[str, Callable[[], Any]]:
+def attention_calls(size: int) -> dict[str, Callable[[], Any]]:
     """Returns attention of eight heads of 64, ``size`` queries and keys."""
     q, k, v = (torch.randn(1, 8, size, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
     operator, out = torch.ops.warpwright.attention, torch.empty_like(q)
     runs: dict[str, Callable[[], Any]] = {
         "ww.attention": lambda: ww.attention(q, k, v),
         "ww.attention, out": lambda: ww.attention(q, k, v, out=out),
-        "ww.attention, results kept": kept(lambda: ww.attention(q, k, v)),
+        "ww.attention, results kept": keep_results(lambda: ww.attention(q, k, v)),
         "torch.ops.warpwright.attention": lambda: operator(q, k, v)[0],
         "the stand-in for torch's": lambda: scaled_dot_product_attention(q, k, v),
         "torch's attention": lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v),
@@ -99,7 +99,7 @@ def attentions(size: int) -> dict[str, Callable[[], Any]]:
     return runs
 
 
-def packed(size: int) -> dict[str, Callable[[], Any]]:
+def varlen_calls(size: int) -> dict[str, Callable[[], Any]]:
     """Returns causal attention of four packed sequences, eight heads of 64, ``size`` queries and keys in all."""
     q, k, v = (torch.randn(size, 8, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
     lengths = [size // 2, size // 4, size // 8, size - size // 2 - size // 4 - size // 8]
@@ -109,7 +109,7 @@ def packed(size: int) -> dict[str, Callable[[], Any]]:
     runs: dict[str, Callable[[], Any]] = {
         "ww.attention_varlen": lambda: ww.attention_varlen(*given, causal=True),
         "ww.attention_varlen, out": lambda: ww.attention_varlen(*given, causal=True, out=out),
-        "the same, results kept": kept(lambda: ww.attention_varlen(*given, causal=True)),
+        "the same, results kept": keep_results(lambda: ww.attention_varlen(*given, causal=True)),
         "its operator": lambda: operator(*given, True)[0],
         "torch's of packed sequences": lambda: flash(q, k, v, starts, starts, most, most, 0.0, True, False)[0],
     }
@@ -118,7 +118,7 @@ def packed(size: int) -> dict[str, Callable[[], Any]]:
     return runs
 
 
-def recorded(size: int) -> dict[str, Callable[[], Any]]:
+def autograd_calls(size: int) -> dict[str, Callable[[], Any]]:
     """Returns the same attention, causal, of tensors that require gradients."""
     q, k, v = (torch.randn(1, 8, size, 64, device="cuda", dtype=torch.bfloat16).requires_grad_() for _ in range(3))
     operator, theirs = torch.ops.warpwright.attention, torch.nn.functional.scaled_dot_product_attention
@@ -132,7 +132,7 @@ def recorded(size: int) -> dict[str, Callable[[], Any]]:
     return runs
 
 
-def gradients_of(size: int) -> dict[str, Callable[[], Any]]:
+def gradient_calls(size: int) -> dict[str, Callable[[], Any]]:
     """Returns the gradients of the same attention, causal, after its forward pass."""
     q, k, v, do = (torch.randn(1, 8, size, 64, device="cuda", dtype=torch.bfloat16) for _ in range(4))
     o, lse = ww.attention(q, k, v, causal=True, return_lse=True)
@@ -149,7 +149,7 @@ def gradients_of(size: int) -> dict[str, Callable[[], Any]]:
     return runs
 
 
-def turn(run: Callable[[], Any]) -> list[int]:
+def time_turn(run: Callable[[], Any]) -> list[int]:
     """Returns the nanoseconds of each of ten calls."""
     torch.cuda.synchronize()
     times = []
@@ -162,11 +162,12 @@ def turn(run: Callable[[], Any]) -> list[int]:
 
 def host_times(size: int, calls: int) -> dict[str, float]:
     """Returns the median microseconds of a call, by name."""
-    runs = contenders(size)
+    parts = (gemm_calls, attention_calls, varlen_calls, autograd_calls, gradient_calls)
+    runs = {name: run for part in parts for name, run in part(size).items()}
     times: dict[str, list[int]] = {name: [] for name in runs}
     for _ in range(-(-calls // TURN) + 1):
         for name, run in runs.items():
-            times[name] += turn(run)
+            times[name] += time_turn(run)
     return {name: statistics.median(found[TURN:]) / 1e3 for name, found in times.items()}
 
 

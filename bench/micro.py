@@ -24,9 +24,9 @@ from typing import Any
 
 from constants import lines
 from probes import among, bulk, clocks, issue, launches, memory, mma, power, shared, starts, sync, tensor, traffic
-from probes.harness import Bench, Measured, Modelled
+from probes.harness import Bench, Measurement, ModelBench
 
-PARTS: dict[str, Callable[[Bench], Iterator[Measured]]] = {
+PARTS: dict[str, Callable[[Bench], Iterator[Measurement]]] = {
     "issue": issue.measure,
     "shared": shared.measure,
     "memory": memory.measure,
@@ -41,10 +41,10 @@ PARTS: dict[str, Callable[[Bench], Iterator[Measured]]] = {
     "clocks": clocks.measure,
     "power": power.measure,
 }
-MODELLED = ("issue", "shared", "among")
+MODEL_PARTS = ("issue", "shared", "among")
 
 
-def line(found: Measured) -> str:
+def line(found: Measurement) -> str:
     return f"{found.name:<46} {found.value:>10.5g} {found.unit:<20} ± {100 * found.spread:4.1f} %  {found.how}"
 
 
@@ -63,12 +63,12 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(PARTS), help=f"of {','.join(PARTS)}")
     parser.add_argument("--write", type=Path, help="write the results to this file, as JSON")
     parser.add_argument("--small", action="store_true", help="every probe once and tiny, on any device, as a test")
-    parser.add_argument("--model", action="store_true", help=f"predict instead of measure; of {','.join(MODELLED)}")
+    parser.add_argument("--model", action="store_true", help=f"predict instead of measure; of {','.join(MODEL_PARTS)}")
     options = parser.parse_args()
     parts = options.only.split(",")
-    if options.model and not set(parts) <= set(MODELLED):
-        parser.error(f"given --model and --only {options.only}; expected --only of {','.join(MODELLED)}")
-    bench = Modelled("h200") if options.model else Bench(options.device, small=options.small)
+    if options.model and not set(parts) <= set(MODEL_PARTS):
+        parser.error(f"given --model and --only {options.only}; expected --only of {','.join(MODEL_PARTS)}")
+    bench = ModelBench("h200") if options.model else Bench(options.device, small=options.small)
     results = []
     for part in parts:
         for found in PARTS[part](bench):

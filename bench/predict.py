@@ -37,7 +37,7 @@ STORED = ROOT / "bench" / "measured" / "h200.json"
 SIZES = (2048, 4096, 8192)
 ELEMENTS = (1 << 22, 1 << 24, 1 << 27)  # of float32, of the copy and the reduction
 SMS = 132
-LEVELS = 9  # the last is what the chooser takes
+LEVELS = 9  # the last is the configuration that `choose` returns
 MEAN_GOAL, WORST_GOAL = 0.12, 0.30
 REST, BURST, SETTLE = 0.7, 0.03, 0.3  # seconds: without load before a set, of a set, of launches before "settled_us"
 SETS, MOST_ROUNDS = 8, 10
@@ -56,7 +56,7 @@ class Case:
     args: Callable[[Array], list[Any]]
 
 
-def level(number: int, size: int) -> Case:
+def level_case(number: int, size: int) -> Case:
     config = sm90.LEVELS.get(number) or sm90.choose(size, size, size)
     traced = sm90.kernel_of(config).trace(majors=("k", "k"))
     plan = sm90.plan_gemm(config, size, size, size, sms=SMS, majors=("k", "k"))
@@ -72,7 +72,7 @@ def level(number: int, size: int) -> Case:
     return Case(f"GEMM level {number}", size, traced, plan.grid[0], args)
 
 
-def example(name: str, kernel: str) -> Kernel:
+def load_example(name: str, kernel: str) -> Kernel:
     spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -84,9 +84,9 @@ def example(name: str, kernel: str) -> Kernel:
 def cases(sizes: tuple[int, ...] = SIZES, elements: tuple[int, ...] = ELEMENTS) -> Iterator[Case]:
     for size in sizes:
         for number in range(1, LEVELS + 1):
-            yield level(number, size)
-    copy = example("01_copy", "copy").trace("sm_90a")
-    add_up = example("06_reduction", "add_up").trace("sm_90a")
+            yield level_case(number, size)
+    copy = load_example("01_copy", "copy").trace("sm_90a")
+    add_up = load_example("06_reduction", "add_up").trace("sm_90a")
     for n in elements:
         yield Case("copy", n, copy, n // 256, lambda array, n=n: [array((n,), "f32"), array((n,), "f32"), n])
         yield Case("reduction", n, add_up, 8 * SMS, lambda array, n=n: [array((n,), "f32"), array((1,), "f32"), n])
@@ -96,13 +96,13 @@ def measure(chosen: list[Case]) -> list[dict[str, Any]]:
     """Returns the measured medians in microseconds, on the GPU of this machine."""
     bench, rows = Bench("cuda"), []
 
-    def normal(shape: tuple[int, ...], dtype: str) -> Any:
+    def normal_array(shape: tuple[int, ...], dtype: str) -> Any:
         return bench.normal(shape).to(bench.array((1,), dtype).dtype)
 
     for size in dict.fromkeys(case.size for case in chosen):
         same = [case for case in chosen if case.size == size]
-        runs = {case.name: bench.prepared(case.kernel, case.grid, case.args(normal)) for case in same}
-        sets = in_turns(bench, runs)
+        runs = {case.name: bench.prepare(case.kernel, case.grid, case.args(normal_array)) for case in same}
+        sets = time_in_turns(bench, runs)
         for name, run in runs.items():
             count = int(SETTLE * 1e6 / statistics.median(sets[name]))
             settled = statistics.median(cuda.measure(run, rounds=count, warmup=count))
@@ -112,7 +112,7 @@ def measure(chosen: list[Case]) -> list[dict[str, Any]]:
     return rows
 
 
-def in_turns(bench: Bench, runs: dict[str, Any], sets: int = SETS) -> dict[str, list[float]]:
+def time_in_turns(bench: Bench, runs: dict[str, Any], sets: int = SETS) -> dict[str, list[float]]:
     """Returns the medians of every set of each run, in microseconds."""
     once = cuda.medians(runs, rounds=1)
     rounds = max(1, min(MOST_ROUNDS, int(BURST / sum(once.values()))))
@@ -125,7 +125,7 @@ def in_turns(bench: Bench, runs: dict[str, Any], sets: int = SETS) -> dict[str, 
     return found
 
 
-def empty(shape: tuple[int, ...], dtype: str) -> Any:
+def zeros(shape: tuple[int, ...], dtype: str) -> Any:
     return np.zeros(shape, np.float32 if dtype == "f32" else np.dtype("bfloat16"))
 
 
@@ -133,11 +133,11 @@ def predict(case: Case, *, fast: bool = True) -> float:
     """Returns the predicted microseconds of the launch."""
     import warpwright as ww
 
-    profile = ww.profile(case.kernel, case.grid, args=case.args(empty), device="h200", fast=fast)
+    profile = ww.profile(case.kernel, case.grid, args=case.args(zeros), device="h200", fast=fast)
     return float(profile.time_us)
 
 
-def compared(rows: list[dict[str, Any]], chosen: list[Case]) -> list[dict[str, Any]]:
+def compare(rows: list[dict[str, Any]], chosen: list[Case]) -> list[dict[str, Any]]:
     """Returns the measured rows of the chosen cases, each with its prediction and error."""
     known = {(row["case"], row["size"]): row for row in rows}
     result = []
@@ -165,12 +165,12 @@ def disorder(rows: list[dict[str, Any]]) -> list[str]:
             if one["size"] != two["size"] or "level" not in one["case"] or "level" not in two["case"]:
                 continue
             measured, predicted = two["us"] / one["us"] - 1, two["predicted"] / one["predicted"] - 1
-            if abs(measured) > SAME and apart(one["sets"], two["sets"]) and measured * predicted < 0:
+            if abs(measured) > SAME and disjoint(one["sets"], two["sets"]) and measured * predicted < 0:
                 found.append(f"{one['case']} and {two['case'].removeprefix('GEMM ')} at {one['size']}")
     return found
 
 
-def apart(one: list[float], two: list[float]) -> bool:
+def disjoint(one: list[float], two: list[float]) -> bool:
     """Returns whether all values of one are below all values of the other: repeated measurements agree on the order."""
     return max(one) < min(two) or max(two) < min(one)
 
@@ -214,7 +214,7 @@ def main() -> None:
     if options.only_measure:
         print(json.dumps(stored, indent=1))
         return
-    rows = compared(stored["rows"], chosen)
+    rows = compare(stored["rows"], chosen)
     found = summary(rows)
     if options.json:
         print(json.dumps({**found, "device": stored["device"], "rows": rows}, indent=1))

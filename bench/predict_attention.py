@@ -22,15 +22,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from predict import driver, in_turns
+from predict import driver, time_in_turns
 from probes.harness import Bench
 
 import warpwright as ww
 from warpwright import cuda
 from warpwright.kernels.attention import Problem
-from warpwright.kernels.attention.sm90 import forward as sm90
+from warpwright.kernels.attention.sm90 import forward
 from warpwright.kernels.attention.sm90 import plan as sm90_plan
-from warpwright.kernels.attention.sm120 import kernel as sm120
+from warpwright.kernels.attention.sm120 import kernel
 from warpwright.kernels.attention.sm120.plan import STEPS, plan
 from warpwright.lang import Traced, bf16
 from warpwright.ops.attention.backward import choose
@@ -45,8 +45,8 @@ GOAL = 0.20
 
 @dataclass(frozen=True)
 class Case:
-    """One launch. ``numbers`` are the arguments that are no arrays, ``shapes`` those of arrays of float32 between
-    launches, by the names of parameters; ``counts``: tiles are handed out by a counter."""
+    """One launch. ``numbers`` has the scalar arguments and ``shapes`` the shapes of float32 arrays that one launch
+    writes for another, both by parameter name; ``counts``: CTAs take tiles from a counter in global memory."""
 
     kernel: str
     problem: Problem
@@ -64,31 +64,33 @@ class Case:
         return f"{self.kernel}: d {problem.head_dim}, {problem.batch}x{problem.heads}x{problem.q_len}{mask}"
 
 
-def case(kernel: str, problem: Problem, traced: Traced, grid: tuple[int, int, int], *scalars: Any, **more: Any) -> Case:
-    """A forward kernel: what is left of its parameters are ``scalars``, in order; it leaves no log-sum-exp."""
+def forward_launch(
+    kernel: str, problem: Problem, traced: Traced, grid: tuple[int, int, int], *scalars: Any, **more: Any
+) -> Case:
+    """Returns the case of a forward kernel without log-sum-exp; ``scalars`` are its other parameters, in order."""
     names = [name for name, _ in traced.params if name not in ("q", "k", "v", "o", "lse", "counter")]
     numbers = {"lse": 0, "counter": 0, **dict(zip(names, scalars, strict=True))}
     return Case(kernel, problem, traced, grid, numbers, {}, **more)
 
 
-def shared_out(head_dim: int, length: int, causal: bool) -> Problem:
+def problem_of(head_dim: int, length: int, causal: bool) -> Problem:
     batch, columns = EXTENTS[length]
     heads = columns // head_dim
     return Problem(batch, heads, heads, length, length, head_dim, causal=causal)
 
 
-def forward(head_dim: int, length: int, causal: bool) -> Case:
-    """wgmma, by the configuration that is chosen."""
-    problem = shared_out(head_dim, length, causal)
+def forward_case(head_dim: int, length: int, causal: bool) -> Case:
+    """Returns the case of the wgmma kernel with the configuration that `plan` chooses."""
+    problem = problem_of(head_dim, length, causal)
     found = sm90_plan.plan(problem, sms=SMS)
-    traced = sm90.kernel_of(found.config).trace(dtype=bf16, bounds=found.bounds)
+    traced = forward.kernel_of(found.config).trace(dtype=bf16, bounds=found.bounds)
     name = f"sm90 {next(name for name, config in sm90_plan.CONFIGS.items() if config == found.config)}"
-    return case(name, problem, traced, found.grid, *found.scalars, counts=found.uneven)
+    return forward_launch(name, problem, traced, found.grid, *found.scalars, counts=found.uneven)
 
 
-def backward(head_dim: int, length: int, causal: bool) -> Iterator[Case]:
-    """The three launches; those that know no mask without one only."""
-    problem = shared_out(head_dim, length, causal)
+def backward_cases(head_dim: int, length: int, causal: bool) -> Iterator[Case]:
+    """Yields the three launches; prepare and convert do not depend on the mask and appear once."""
+    problem = problem_of(head_dim, length, causal)
     found = choose(problem)
     for launch in found.launches:
         traced, names = launch.kernel, [name for name, _ in launch.kernel.params]
@@ -97,21 +99,23 @@ def backward(head_dim: int, length: int, causal: bool) -> Iterator[Case]:
             yield Case(f"sm90 {traced.entry}", problem, traced, launch.grid, {"dlse": 0, **numbers}, found.scratch)
 
 
-def step(name: str) -> Case:
-    """A step of the kernel for sm_120a, at the extents of the published table."""
+def step_case(name: str) -> Case:
+    """Returns a step of the kernel for sm_120a, with the extents of the published table."""
     problem = Problem(1, 32, 32, 1024, 1024, 128)
     found = plan(problem, config=STEPS[name])
-    return case(f"sm120 {name}", problem, sm120.kernel_of(found.config).trace(arch="sm_90"), found.grid, *found.scalars)
+    return forward_launch(
+        f"sm120 {name}", problem, kernel.kernel_of(found.config).trace(arch="sm_90"), found.grid, *found.scalars
+    )
 
 
-def synchronous(head_dim: int, length: int, causal: bool, tma: bool) -> Case:
-    """mma.sync, as `ww.attention` runs it on Hopper, with TMA or cp.async."""
-    problem = shared_out(head_dim, length, causal)
+def mma_sync_case(head_dim: int, length: int, causal: bool, tma: bool) -> Case:
+    """Returns the case of the mma.sync kernel as `ww.attention` runs it on Hopper, with TMA or cp.async."""
+    problem = problem_of(head_dim, length, causal)
     found = plan(problem, tma=tma, arch="sm_90")
-    traced = sm120.kernel_of(found.config).trace(arch="sm_90")
+    traced = kernel.kernel_of(found.config).trace(arch="sm_90")
     strides = [step // 2 for step in np.empty((problem.batch, problem.heads, length, head_dim), "u2").strides[:3]]
     more = [] if tma else [*strides * 4, head_dim]
-    return case(f"sm120 {'tma' if tma else 'cp.async'}", problem, traced, found.grid, *more, *found.scalars)
+    return forward_launch(f"sm120 {'tma' if tma else 'cp.async'}", problem, traced, found.grid, *more, *found.scalars)
 
 
 def cases() -> Iterator[list[Case]]:
@@ -119,15 +123,15 @@ def cases() -> Iterator[list[Case]]:
     masks = (False, True)
     for length in (512, 1024, 2048, 4096, 8192):
         dims = {512: (256,), 2048: (64, 96, 128, 192, 256)}.get(length, (64, 128, 256))
-        yield [forward(head_dim, length, causal) for head_dim in dims for causal in masks]
+        yield [forward_case(head_dim, length, causal) for head_dim in dims for causal in masks]
     for length in (1024, 4096):
-        yield [each for head_dim in (64, 128) for causal in masks for each in backward(head_dim, length, causal)]
-    yield [step(name) for name in STEPS]
+        yield [each for head_dim in (64, 128) for causal in masks for each in backward_cases(head_dim, length, causal)]
+    yield [step_case(name) for name in STEPS]
     for tma, length in ((True, 1024), (False, 512)):
-        yield [synchronous(head_dim, length, causal, tma) for head_dim in (64, 128, 256) for causal in masks]
+        yield [mma_sync_case(head_dim, length, causal, tma) for head_dim in (64, 128, 256) for causal in masks]
 
 
-def chosen(only: str) -> list[list[Case]]:
+def select_cases(only: str) -> list[list[Case]]:
     """Returns the cases whose `Case.key` contains ``only``."""
     found = [[each for each in group if only in each.key] for group in cases()]
     return [group for group in found if group]
@@ -170,17 +174,17 @@ def measure(groups: list[list[Case]]) -> list[dict[str, Any]]:
         runs = {}
         for case in group:
             arrays = memory.setdefault(case.problem, {})
-            given(bench, case, arrays)
+            add_arrays(bench, case, arrays)
             args = arguments(case, arrays, arrays["counter"])
-            runs[case.key] = bench.prepared(case.traced, case.grid, args)
+            runs[case.key] = bench.prepare(case.traced, case.grid, args)
             runs[case.key]()
-        for name, sets in in_turns(bench, runs, SETS).items():
+        for name, sets in time_in_turns(bench, runs, SETS).items():
             us = [round(time, 2) for time in sets]
             rows.append({"case": name, "us": round(statistics.median(us), 2), "sets": us})
     return rows
 
 
-def given(bench: Bench, case: Case, arrays: dict[str, Any]) -> None:
+def add_arrays(bench: Bench, case: Case, arrays: dict[str, Any]) -> None:
     """Add the arrays with random numbers that a case reads and that ``arrays`` lacks."""
     import torch
 
@@ -197,7 +201,7 @@ def given(bench: Bench, case: Case, arrays: dict[str, Any]) -> None:
         arrays[name] = bench.array(wanted[name], "f32" if name in case.shapes else "bf16")
 
 
-def compared(stored: list[dict[str, Any]], groups: list[list[Case]]) -> Iterator[dict[str, Any]]:
+def compare(stored: list[dict[str, Any]], groups: list[list[Case]]) -> Iterator[dict[str, Any]]:
     """Yields the measured rows of the cases, each with its prediction and error."""
     known = {row["case"]: row for row in stored}
     for case in (case for group in groups for case in group):
@@ -216,9 +220,9 @@ def main() -> None:
     parser.add_argument("--only", default="", help="part of the names of cases")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    groups = chosen(options.only)
+    groups = select_cases(options.only)
     if not groups:
-        known = next(iter(chosen("")))[0].key
+        known = next(iter(select_cases("")))[0].key
         parser.error(f"given --only {options.only!r}, which is in no case's name; expected part of one, as {known!r}")
     if options.measure:
         what = {
@@ -232,7 +236,7 @@ def main() -> None:
     stored, rows = json.loads(options.measured.read_text(encoding="utf-8")), []
     print(f"measured: {stored['device']}, driver {stored['driver']}, {stored['command']}\n", file=sys.stderr)
     print("| kernel | measured µs | predicted µs | error |\n| --- | --- | --- | --- |")
-    for row in compared(stored["rows"], groups):
+    for row in compare(stored["rows"], groups):
         rows.append(row)
         print(json.dumps(row) if options.json else line(row), flush=True)
     errors = [abs(row["error"]) for row in rows]

@@ -34,7 +34,7 @@ SWITCHES: dict[str, tuple[int, dict[str, Any]]] = {
 }
 
 
-def predicted(config: Config, size: int) -> ww.Profile:
+def predict(config: Config, size: int) -> ww.Profile:
     """Returns the profile of M = N = K = ``size``."""
     a, b = (np.zeros((size, size), ml_dtypes.bfloat16) for _ in range(2))
     found = plan_gemm(config, size, size, size, clusters=CLUSTERS_OF_4 if config.cluster == 4 else None)
@@ -50,12 +50,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, default=4096, help="M = N = K")
     size = parser.parse_args().size
-    plain = {level: predicted(LEVELS[level], size) for level in sorted({level for level, _ in SWITCHES.values()})}
+    plain = {level: predict(LEVELS[level], size) for level in sorted({level for level, _ in SWITCHES.values()})}
     print("| level | switch | us | TFLOPS | against the level |\n| --- | --- | --- | --- | --- |")
     for level, found in plain.items():
         print(f"| {level} | as it is | {found.time_us:.1f} | {found.tflops:.0f} | |")
     for name, (level, changes) in SWITCHES.items():
-        found = predicted(replace(LEVELS[level], **changes), size)
+        found = predict(replace(LEVELS[level], **changes), size)
         change = found.tflops / plain[level].tflops - 1
         print(f"| {level} | {name} | {found.time_us:.1f} | {found.tflops:.0f} | {change:+.1%} |", flush=True)
 

@@ -11,25 +11,12 @@ from tests.prose import NAMES, PHRASES, docstrings, draw, old_names, old_phrases
 ROOT = Path(__file__).parents[1]
 AREAS = (
     "*.md",
-    "docs/[!gr]*.md",
-    "docs/rules.md",
-    "src/warpwright/arrays/*.py",
-    "src/warpwright/cli/*.py",
-    "src/warpwright/errors.py",
-    "src/warpwright/gpu.py",
-    "src/warpwright/interop/*.py",
-    "src/warpwright/ops/**/*.py",
-    "src/warpwright/pytest_plugin.py",
-    "src/warpwright/run/*.py",
-    "tests/arrays/*.py",
-    "tests/cli/*.py",
-    "tests/conftest.py",
-    "tests/interop/*.py",
-    "tests/ops/**/*.py",
-    "tests/prose.py",
-    "tests/run/*.py",
-    "tests/test_docs.py",
-    "tests/test_prose.py",
+    "bench/**/*.py",
+    "docs/*.md",
+    "examples/*.py",
+    "src/**/*.py",
+    "tests/*.py",
+    "tests/[!rv]*/**/*.py",
 )
 OWN_WORDS = {"tests/prose.py"}  # it lists the words
 

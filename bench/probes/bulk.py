@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from probes.harness import Bench, Measured, each, measured, timed
+from probes.harness import Bench, Measurement, each, summarise, time_block
 from warpwright import TensorMap
 from warpwright.lang import (
     Global,
@@ -34,15 +34,15 @@ COLUMNS = 64  # of bf16: 128 bytes a row, swizzled
 BOTH = 0b11
 
 
-def cycle(out: Global[u64], full: list[mbarrier], leads: Any, rounds: u32, ask: Callable[[int], None]) -> None:
-    """Time ``rounds`` rounds of boxes, one for each of ``full``: wait for the oldest, ``ask`` for the next."""
-    with timed(out), If(leads):
+def cycle(out: Global[u64], full: list[mbarrier], leads: Any, rounds: u32, issue_load: Callable[[int], None]) -> None:
+    """Time ``rounds`` rounds of boxes, one for each of ``full``: wait for the oldest, then ``issue_load`` the next."""
+    with time_block(out), If(leads):
         for i in range(len(full)):
-            ask(i)
+            issue_load(i)
         for k in loop(rounds):
             for i, barrier in enumerate(full):
                 barrier.wait(k & 1)
-                ask(i)
+                issue_load(i)
         for barrier in full:
             barrier.wait(rounds & 1)
 
@@ -77,12 +77,12 @@ def loads(
     bar.sync()
     place, row = select(together > 0, ctaid.x // max(together, 1), ctaid.x % spread) * apart, var(u32, 0)
 
-    def ask(index: int) -> None:
+    def issue_load(index: int) -> None:
         full[index].arrive_expect_tx(tiles[index].nbytes)
         tma.load(tiles[index], x[place + row, 0], full[index])
         row.set(select(row + step >= own, 0, row + step))
 
-    cycle(out, full, leads, rounds, ask)
+    cycle(out, full, leads, rounds, issue_load)
 
 
 @kernel("sm_90a", threads=32)
@@ -116,7 +116,7 @@ def bursts(out: Global[u64], rounds: u32, x: tma.Map[bf16], *, rows=8, count=4):
         full.init()
         fence.mbarrier_init()
     bar.sync()
-    with timed(out):
+    with time_block(out):
         with If(leads):
             for k in loop(rounds):
                 full.arrive_expect_tx(tiles[0].nbytes * count)
@@ -142,7 +142,7 @@ def multicast(
     cluster.sync()
     place, row = ctaid.x * own, var(u32, 0)
 
-    def ask(index: int) -> None:
+    def issue_load(index: int) -> None:
         full[index].arrive_expect_tx(2 * halves[index][0].nbytes + (mine[index].nbytes if alone else 0))
         if alone:
             tma.load(mine[index], y[place + row, 0], full[index])
@@ -151,17 +151,17 @@ def multicast(
                 tma.load(halves[index][rank], x[place + row, 0], full[index], multicast=BOTH)
         row.set(select(row + rows >= own, 0, row + rows))
 
-    with timed(out):
+    with time_block(out):
         with If(leads):
             for i in range(flight):
-                ask(i)
+                issue_load(i)
             for k in loop(rounds):
                 for i in range(flight):
                     full[i].wait(k & 1)
                     for rank in range(2):
                         empty[i].at(rank).arrive(scope="cta")
                     empty[i].wait(k & 1)
-                    ask(i)
+                    issue_load(i)
             for i in range(flight):
                 full[i].wait(rounds & 1)
     cluster.sync()
@@ -172,7 +172,7 @@ def stores(out: Global[u64], rounds: u32, x: tma.Map[bf16], own: u32, *, rows=64
     """Store a tile in a loop; after each store wait until ``pending`` are unfinished (or, with ``read``, unread)."""
     tile = smem.tile(bf16, (rows, COLUMNS), swizzle=128)
     place, row = ctaid.x * own, var(u32, 0)
-    with timed(out):
+    with time_block(out):
         with If(warp.lane == 0):
             for _ in loop(rounds):
                 tma.store(x[place + row, 0], tile)
@@ -187,7 +187,7 @@ def sums(out: Global[u64], rounds: u32, x: tma.Map[f32], own: u32, together: u32
     """Reduce a tile of 1 KB rows into L2, ``together`` neighbours to the same rows, from different rows on."""
     tile = smem.tile(f32, (rows, 256))
     place, row = ctaid.x // together * own, var(u32, ctaid.x % together * rows % own)
-    with timed(out):
+    with time_block(out):
         with If(warp.lane == 0):
             for _ in loop(rounds):
                 tma.reduce(x[place + row, 0], tile)
@@ -197,13 +197,13 @@ def sums(out: Global[u64], rounds: u32, x: tma.Map[f32], own: u32, together: u32
             tma.wait_group(0)
 
 
-def measure(bench: Bench) -> Iterator[Measured]:
+def measure(bench: Bench) -> Iterator[Measurement]:
     height = bench.pick(8 << 20, 1 << 12)  # rows of 128 bytes: 1 GB
     x = bench.array((height, COLUMNS), "bf16")
     yield from latency(bench, x, height)
     yield from throughput(bench, x, height)
-    yield from stored(bench, x)
-    yield from added(bench)
+    yield from store_costs(bench, x)
+    yield from add_costs(bench)
     yield from shared_rows(bench, x)
     own = bench.pick(1024, 256)
     for rows in bench.pick((32, 64, 128), (32,)):
@@ -211,67 +211,67 @@ def measure(bench: Bench) -> Iterator[Measured]:
             probe, y = multicast.configure(rows=rows, flight=flight), TensorMap(x, (8, COLUMNS), swizzle=128)
             cycles = bench.slope(probe, [x, y, own], rounds=(20, 100), grid=bench.sms, per=flight)
             how = f"pairs, each sends {rows * 128} bytes to both, {flight} rounds in flight"
-            yield measured(f"tma.multicast.{rows * 128}.{flight}.cycles", cycles, "cycles/round", how)
+            yield summarise(f"tma.multicast.{rows * 128}.{flight}.cycles", cycles, "cycles/round", how)
     for rows, alone, flight, resident in bench.pick(
         ((64, 128, 2, 1), (64, 128, 2, 2), (64, 128, 4, 1), (128, 128, 4, 1)), ()
     ):
         probe = multicast.configure(rows=rows, alone=alone, flight=flight)
         cycles = bench.slope(probe, [x, x, own // resident], rounds=(20, 100), grid=bench.sms * resident, per=flight)
         how = f"pairs, each sends {rows * 128} bytes to both and {alone * 128} to itself, {resident} CTAs an SM"
-        yield measured(f"tma.mixed.{rows}_{alone}.{flight}.{resident}_ctas", cycles, "cycles/round", how)
+        yield summarise(f"tma.mixed.{rows}_{alone}.{flight}.{resident}_ctas", cycles, "cycles/round", how)
 
 
-def latency(bench: Bench, x: object, height: int) -> Iterator[Measured]:
+def latency(bench: Bench, x: object, height: int) -> Iterator[Measurement]:
     for rows in bench.pick((8, 16, 64, 128, 256), (8, 64)):
         probe = loads.configure(rows=rows)
         near = bench.slope(probe, [x, 4 * rows, 0, rows, 1, 1], rounds=(40, 200))
-        yield measured(f"tma.load.l2.{rows * 128}.latency", near, "cycles", "ask for a box, wait for it; in L2")
+        yield summarise(f"tma.load.l2.{rows * 128}.latency", near, "cycles", "ask for a box, wait for it; in L2")
         far = bench.slope(probe, [x, height, 0, bench.pick(4099, rows), 1, 1], rounds=(20, 200), cold=True)
-        yield measured(f"tma.load.hbm.{rows * 128}.latency", far, "cycles", "ask for a box, wait for it; in HBM")
+        yield summarise(f"tma.load.hbm.{rows * 128}.latency", far, "cycles", "ask for a box, wait for it; in HBM")
     cycles = bench.slope(issue, [x], rounds=(8, 40), per=16)
-    yield measured("tma.load.issue", cycles, "cycles", "16 boxes of 1 KB asked for in a row")
+    yield summarise("tma.load.issue", cycles, "cycles", "16 boxes of 1 KB asked for in a row")
     for grid in (1, bench.sms):
         first = bench.spans(loads, grid, [0, x, 64, 64, 64, 1, 1], cold=True, repeats=3 * bench.repeats)
-        yield measured(
+        yield summarise(
             f"tma.load.first.{grid}_sms", list(first.mean(axis=1)), "cycles", "first box of a launch, cold L2"
         )
 
 
-def shared_rows(bench: Bench, x: object) -> Iterator[Measured]:
+def shared_rows(bench: Bench, x: object) -> Iterator[Measurement]:
     """One box after the other on one mbarrier; and all SMs, or groups of ``together``, that read the same L2 rows."""
     for rows in bench.pick((1, 8, 32, 64), (8,)):
         few, many = (bench.slope(bursts.configure(rows=rows, count=n), [x]) for n in (4, 12))
         each_box = [(b - a) / 8 for a, b in zip(few, many, strict=True)]
-        yield measured(f"tma.box.{rows}_rows", each_box, "cycles/box", "a further box of rows of 128 bytes, in L2")
+        yield summarise(f"tma.box.{rows}_rows", each_box, "cycles/box", "a further box of rows of 128 bytes, in L2")
     probe, own = loads.configure(rows=128, flight=4), bench.pick(2048, 128)
     for together in bench.pick((1, 2, 4, 16, 132), (1, 2)):
         cycles = bench.slope(probe, [x, own, own, 128, together, 1], rounds=(20, 100), grid=bench.sms)
         how = f"{together} neighbours read the same {own * 128 >> 10} KB at the same time, in L2"
-        yield measured(f"tma.load.together_{together}", each(4 * 128 * 128, cycles), "bytes/cycle/SM", how)
+        yield summarise(f"tma.load.together_{together}", each(4 * 128 * 128, cycles), "bytes/cycle/SM", how)
     for spread in bench.pick((2, 8, 16, 33, 66), (2,)):
         cycles = bench.slope(probe, [x, own, own, 128, 0, spread], rounds=(20, 100), grid=bench.sms)
         how = f"each {spread}-th CTA reads the same {own * 128 >> 10} KB at the same time, in L2"
-        yield measured(f"tma.load.spread_{spread}", each(4 * 128 * 128, cycles), "bytes/cycle/SM", how)
+        yield summarise(f"tma.load.spread_{spread}", each(4 * 128 * 128, cycles), "bytes/cycle/SM", how)
 
 
-def throughput(bench: Bench, x: object, height: int) -> Iterator[Measured]:
+def throughput(bench: Bench, x: object, height: int) -> Iterator[Measurement]:
     sizes = bench.pick([(r, f) for r in (8, 32, 64, 128, 256) for f in (1, 2, 4, 8)], [(8, 2)])
     for rows, flight in sizes:
         if rows * 128 * flight > 200 << 10:
             continue
         probe, rounds = loads.configure(rows=rows, flight=flight), (10, max(40, 32768 // rows // flight))
-        nbytes, held = rows * 128 * flight, bench.pick(1024, 64)
+        nbytes, footprint = rows * 128 * flight, bench.pick(1024, 64)
         for grid in (1, bench.sms):
-            near = bench.slope(probe, [x, held, held, rows, 1, 1], rounds=rounds, grid=grid)
+            near = bench.slope(probe, [x, footprint, footprint, rows, 1, 1], rounds=rounds, grid=grid)
             name = f"tma.load.l2.{rows * 128}x{flight}.{grid}_sms"
-            yield measured(name, each(nbytes, near), "bytes/cycle/SM", "boxes x in flight; 128 KB an SM, in L2")
+            yield summarise(name, each(nbytes, near), "bytes/cycle/SM", "boxes x in flight; 128 KB an SM, in L2")
         own = height // bench.sms // rows * rows
         far = bench.slope(probe, [x, own, own, rows, 1, 1], rounds=rounds, grid=bench.sms, cold=True)
         name = f"tma.load.hbm.{rows * 128}x{flight}.{bench.sms}_sms"
-        yield measured(name, each(nbytes, far), "bytes/cycle/SM", "boxes x in flight; cold L2")
+        yield summarise(name, each(nbytes, far), "bytes/cycle/SM", "boxes x in flight; cold L2")
 
 
-def stored(bench: Bench, x: object) -> Iterator[Measured]:
+def store_costs(bench: Bench, x: object) -> Iterator[Measurement]:
     own = bench.pick(1024, 256)
     for rows in bench.pick((16, 64, 128), (16,)):
         for name, pending, read in (("written", 0, False), ("read", 0, True), ("flight", 4, True)):
@@ -279,10 +279,10 @@ def stored(bench: Bench, x: object) -> Iterator[Measured]:
                 probe = stores.configure(rows=rows, pending=pending, read=read)
                 cycles = bench.slope(probe, [x, own], rounds=(20, 100), grid=grid)
                 how = {"written": "wait until written", "read": "wait until read", "flight": "four unread"}[name]
-                yield measured(f"tma.store.{rows * 128}.{name}.{grid}_sms", cycles, "cycles/box", how)
+                yield summarise(f"tma.store.{rows * 128}.{name}.{grid}_sms", cycles, "cycles/box", how)
 
 
-def added(bench: Bench) -> Iterator[Measured]:
+def add_costs(bench: Bench) -> Iterator[Measurement]:
     own = bench.pick(128, 32)  # rows of 1 KB
     x = bench.array((bench.sms * own, 256), "f32")
     for rows, read, together in bench.pick(
@@ -292,4 +292,4 @@ def added(bench: Bench) -> Iterator[Measured]:
             cycles = bench.slope(sums.configure(rows=rows, read=read), [x, own, together], rounds=(20, 100), grid=grid)
             how = f"sums of f32 in L2, {'two unread' if read else 'wait until added'}; {together} at one place"
             name = f"tma.add.{rows << 10}.{'flight' if read else 'written'}.{together}_together.{grid}_sms"
-            yield measured(name, cycles, "cycles/box", how)
+            yield summarise(name, cycles, "cycles/box", how)

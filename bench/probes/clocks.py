@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from probes.harness import Bench, Measured, measured
+from probes.harness import Bench, Measurement, summarise
 from probes.tensor import main_loop
 from warpwright.lang import Break, Global, If, clock64, globaltimer, kernel, loop, smem, tid, u32, u64, var
 
@@ -62,7 +62,7 @@ HOW = {
 }
 
 
-def measure(bench: Bench) -> Iterator[Measured]:
+def measure(bench: Bench) -> Iterator[Measurement]:
     operands = data(bench)
     for name, load in bench.pick(LOADS, {name: LOADS[name] for name in ("normal", "pair_ab")}).items():
         for rounds in bench.pick((256, *LENGTHS.get(name, ())), (4,)):
@@ -84,21 +84,21 @@ def data(bench: Bench) -> dict[str, list[Any]]:
     }
 
 
-def series(bench: Bench, name: str, load: Load, rounds: int, operands: list[Any]) -> Iterator[Measured]:
+def series(bench: Bench, name: str, load: Load, rounds: int, operands: list[Any]) -> Iterator[Measurement]:
     """Yields the clock and the cycles of a k-block in launches of ``rounds`` k-blocks, L2 flushed before each."""
     count = bench.pick(int(SERIES / (FLUSH + rounds * (KBLOCK + load.pause) / 1600e6)), 2)
-    noted = launches(bench, load, rounds, operands, count)
-    cycles, nanoseconds = (noted[:, 1] - noted[:, 0]).T
+    readings = launches(bench, load, rounds, operands, count)
+    cycles, nanoseconds = (readings[:, 1] - readings[:, 0]).T
     mhz = np.percentile(cycles / np.maximum(nanoseconds, 1) * 1e3, (25, 50, 75))
     how = f"{HOW[load.data]}, launches of {np.median(nanoseconds) / 1e3:.0f} us"
-    yield measured(f"clock.{name}.rounds_{rounds}", list(mhz), "MHz", how)
+    yield summarise(f"clock.{name}.rounds_{rounds}", list(mhz), "MHz", how)
     each = np.percentile(cycles / (rounds - 1), (25, 50, 75))
-    yield measured(f"clock.{name}.rounds_{rounds}.cycles", list(each), "cycles/k-block", how)
+    yield summarise(f"clock.{name}.rounds_{rounds}.cycles", list(each), "cycles/k-block", how)
 
 
 def launches(bench: Bench, load: Load, rounds: int, operands: list[Any], count: int) -> Any:
     """Returns (clock, nanoseconds) of the first CTA in its first and last k-block, for each launch, after a rest."""
-    samples, run = prepared(bench, load, rounds, operands, count)
+    samples, run = prepare_load(bench, load, rounds, operands, count)
     rest(bench)
     for _ in range(count):
         bench.flush()
@@ -107,11 +107,11 @@ def launches(bench: Bench, load: Load, rounds: int, operands: list[Any], count: 
     return bench.read(samples).astype(np.int64)[1:].reshape(count, 2, 2)
 
 
-def prepared(bench: Bench, load: Load, rounds: int, operands: list[Any], count: int, sms: int = 0) -> Any:
+def prepare_load(bench: Bench, load: Load, rounds: int, operands: list[Any], count: int, sms: int = 0) -> Any:
     samples, out = bench.array((4 * count + 1,), "u64"), bench.array((bench.sms * 9 * 2,), "u64")
     probe = main_loop.configure(fill=load.fill, columns=load.columns, cluster=load.cluster)
     args = [out, rounds, *operands, load.pause, rounds - 1, samples]
-    return samples, bench.prepared(probe, sms or bench.sms, args)
+    return samples, bench.prepare(probe, sms or bench.sms, args)
 
 
 def rest(bench: Bench) -> None:
@@ -146,12 +146,12 @@ WHEN = {
 }
 
 
-def steps(bench: Bench, operands: list[Any]) -> Iterator[Measured]:
+def steps(bench: Bench, operands: list[Any]) -> Iterator[Measurement]:
     """The clock before, during and after launches of 64 k-blocks, sampled on another SM."""
     rounds, count, looks = bench.pick((64, 40, 20_000), (4, 2, 4))
-    samples, run = prepared(bench, LOADS["normal_ab"], rounds, operands, count, bench.sms - 4 if bench.real else 2)
+    samples, run = prepare_load(bench, LOADS["normal_ab"], rounds, operands, count, bench.sms - 4 if bench.real else 2)
     seen = bench.array((2 * looks,), "u64")
-    beside = bench.prepared(watch, 1, [seen, looks], aside=True)
+    beside = bench.prepare(watch, 1, [seen, looks], aside=True)
     rest(bench)
     beside()
     for _ in range(count):
@@ -159,10 +159,10 @@ def steps(bench: Bench, operands: list[Any]) -> Iterator[Measured]:
         run()
     bench.wait()
     clocks, at = bench.read(seen).astype(np.int64).reshape(looks, 2).T
-    noted = bench.read(samples).astype(np.int64)[1:].reshape(count, 2, 2)[1:, :, 1]
+    readings = bench.read(samples).astype(np.int64)[1:].reshape(count, 2, 2)[1:, :, 1]
     for name, (which, first, last, how) in WHEN.items():
-        edges = [noted[:, which] + 1e3 * us for us in (first, last)]
+        edges = [readings[:, which] + 1e3 * us for us in (first, last)]
         passed = [np.interp(edge - at[0], at - at[0], clocks - clocks[0]) for edge in edges]
         inside = (edges[0] > at[0]) & (edges[1] < at[-1]) if bench.real else slice(None)
         mhz = (passed[1] - passed[0])[inside] / (last - first)
-        yield measured(f"clock.steps.{name}", list(np.percentile(mhz, (25, 50, 75))), "MHz", how)
+        yield summarise(f"clock.steps.{name}", list(np.percentile(mhz, (25, 50, 75))), "MHz", how)

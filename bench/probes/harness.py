@@ -26,7 +26,7 @@ Run = Callable[[], Any]
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """One result: the median, its unit, and the spread of the repeats (half of the range over the median)."""
 
     name: str
@@ -39,10 +39,10 @@ class Measured:
         return asdict(self)
 
 
-def measured(name: str, values: Sequence[float], unit: str, how: str) -> Measured:
+def summarise(name: str, values: Sequence[float], unit: str, how: str) -> Measurement:
     middle = statistics.median(values)
     spread = (max(values) - min(values)) / 2 / abs(middle) if middle else 0.0
-    return Measured(name, float(f"{middle:.5g}"), unit, round(spread, 4), how)
+    return Measurement(name, float(f"{middle:.5g}"), unit, round(spread, 4), how)
 
 
 def each(amount: float, cycles: Sequence[float]) -> list[float]:
@@ -51,7 +51,7 @@ def each(amount: float, cycles: Sequence[float]) -> list[float]:
 
 
 @contextmanager
-def timed(out: Global[u64]) -> Iterator[None]:
+def time_block(out: Global[u64]) -> Iterator[None]:
     """Write the clock of every warp before and after the block, at ``out``."""
     bar.sync()
     start = clock64()
@@ -102,7 +102,7 @@ class Bench:
 
         return torch.randint(-(1 << 31), 1 << 31, (words,), dtype=torch.int32, device="cuda")
 
-    def filled(self, values: Any) -> Any:
+    def upload(self, values: Any) -> Any:
         """Returns a NumPy array of u32 on the device."""
         if not self.real:
             return values.astype(np.uint32)
@@ -118,7 +118,7 @@ class Bench:
         if self._flush is not None:
             self._flush.fill_(1)
 
-    def prepared(
+    def prepare(
         self, kernel: Kernel | Traced, grid: int | tuple[int, int, int], args: Sequence[Any], *, aside: bool = False
     ) -> Run:
         """Returns a call that starts the kernel (a virtual GPU runs it); ``aside``: concurrently with later ones."""
@@ -167,27 +167,27 @@ class Bench:
         """Returns the cycles of each CTA, (repeats, CTAs): from the first warp's start to the last warp's end."""
         warps = kernel.trace().threads[0] // 32
         out = self.array((grid * warps * 2,), "u64")
-        run, taken = self.prepared(kernel, grid, [out, *args]), []
+        run, cycles = self.prepare(kernel, grid, [out, *args]), []
         for _ in range((repeats or self.repeats) + 1):
             if cold:
                 self.flush()
             run()
             self.wait()
             clocks = self.read(out).astype(np.int64).reshape(grid, warps, 2)
-            taken.append(clocks[:, :, 1].max(axis=1) - clocks[:, :, 0].min(axis=1))
-        return np.array(taken[1:])
+            cycles.append(clocks[:, :, 1].max(axis=1) - clocks[:, :, 0].min(axis=1))
+        return np.array(cycles[1:])
 
     def by_role(self, kernel: Kernel, args: Sequence[Any], roles: dict[str, range]) -> dict[str, list[float]]:
         """Returns the cycles of the last warp of each role of one CTA, one value a repeat."""
         warps = kernel.trace().threads[0] // 32
-        out, taken = self.array((2 * warps,), "u64"), []
-        run = self.prepared(kernel, 1, [out, *args])
+        out, cycles = self.array((2 * warps,), "u64"), []
+        run = self.prepare(kernel, 1, [out, *args])
         for _ in range(self.repeats + 1):
             run()
             self.wait()
             clocks = self.read(out).astype(np.int64).reshape(warps, 2)
-            taken.append(clocks[:, 1] - clocks[:, 0])
-        return {name: [float(each[own].max()) for each in taken[1:]] for name, own in roles.items()}
+            cycles.append(clocks[:, 1] - clocks[:, 0])
+        return {name: [float(each[own].max()) for each in cycles[1:]] for name, own in roles.items()}
 
     def slope(
         self,
@@ -205,7 +205,7 @@ class Bench:
         return [float(x) for x in (long - short) / (many - few) / per]
 
 
-class Modelled(Bench):
+class ModelBench(Bench):
     """The timing model in place of a GPU, for probes whose result is a slope or the time of roles."""
 
     def __init__(self, device: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from probes.harness import Bench, Measured, measured, timed
+from probes.harness import Bench, Measurement, summarise, time_block
 from warpwright.lang import (
     Break,
     Expr,
@@ -72,7 +72,7 @@ def chains(out: Global[u64], rounds: u32, seed: u32, sink: Global[u32], *, op="f
     own = seed + tid.x  # the assembler would drop shuffles of a value that is equal in all lanes
     constant = own.bitcast(f32) if kind is f32 else own
     values = [var(kind, constant + i) for i in range(width)]
-    with timed(out):
+    with time_block(out):
         for _ in loop(rounds):
             for _ in range(STEPS // width):
                 for value in values:
@@ -86,7 +86,7 @@ def chains(out: Global[u64], rounds: u32, seed: u32, sink: Global[u32], *, op="f
 def straight(out: Global[u64], rounds: u32, seed: u32, sink: Global[u32], *, count=4096):
     """Straight-line code that runs once: the cost of instruction fetch."""
     value = var(f32, seed.bitcast(f32))
-    with timed(out):
+    with time_block(out):
         for i in range(count):
             value.set(fma(value, value, float(i)))
     with If(value.bitcast(u32) == 0x12345):
@@ -102,30 +102,30 @@ def branches(out: Global[u64], rounds: u32, limit: u32, sink: Global[u32], *, wh
     bar.sync()
     left, passed, leads = var(u32, 0), var(u32, 0), elect_one()
 
-    def counted() -> None:
+    def iterate() -> None:
         for _ in loop():
             Break(when=left < limit)
             left.set(left - limit)
             passed.set(passed + 1)
 
-    def one_lane() -> None:
+    def arrive_one_lane() -> None:
         with If(leads):
             never.arrive()
 
-    def skipped() -> None:
+    def skip_block() -> None:
         with If(left > limit):
             never.arrive()
 
-    with timed(out):
+    with time_block(out):
         for _ in loop(rounds):
             if what == "loop":
                 left.set(limit * (BRANCHES + 1) - 1)
-                counted()
+                iterate()
             for _ in range(0 if what == "loop" else BRANCHES):
                 if "lane" in what:
-                    one_lane()
+                    arrive_one_lane()
                 if "skip" in what:
-                    skipped()
+                    skip_block()
                 if "sync" in what:
                     warp.sync()
                 passed.set(passed ^ left)
@@ -133,22 +133,22 @@ def branches(out: Global[u64], rounds: u32, limit: u32, sink: Global[u32], *, wh
         sink[tid.x] = 1
 
 
-def measure(bench: Bench) -> Iterator[Measured]:
+def measure(bench: Bench) -> Iterator[Measurement]:
     sink = bench.array((1024,), "u32")
     for op, (_, _, instructions) in OPS.items():
         args, per = (0x3F800001, sink), STEPS * instructions
         latency = bench.slope(chains.configure(op=op), args, per=per)
-        yield measured(f"issue.{op}.latency", latency, "cycles", "one chain, one warp")
+        yield summarise(f"issue.{op}.latency", latency, "cycles", "one chain, one warp")
         alone = bench.slope(chains.configure(op=op, width=CHAINS), args, per=per)
-        yield measured(f"issue.{op}.warp", alone, "cycles/instruction", f"{CHAINS} chains, one warp")
+        yield summarise(f"issue.{op}.warp", alone, "cycles/instruction", f"{CHAINS} chains, one warp")
         many = chains.configure(op=op, width=CHAINS, threads=32 * WARPS)
         full = bench.slope(many, args, per=per * WARPS / 4)
-        yield measured(f"issue.{op}.scheduler", full, "cycles/instruction", f"{WARPS // 4} warps a scheduler")
+        yield summarise(f"issue.{op}.scheduler", full, "cycles/instruction", f"{WARPS // 4} warps a scheduler")
     for what in ("loop", "skip", "lane", "sync", "lane_sync"):
         cycles = bench.slope(branches.configure(what=what), [7, sink], per=BRANCHES)
-        yield measured(f"issue.branch.{what}", cycles, "cycles", BRANCH_KINDS[what])
+        yield summarise(f"issue.branch.{what}", cycles, "cycles", BRANCH_KINDS[what])
     count = bench.pick(4096, 64)
     for cold in (True, False):
         spans = bench.spans(straight.configure(count=count), bench.sms, [1, 1, sink], cold=cold).mean(axis=1) / count
         state = "cold" if cold else "warm"
-        yield measured(f"issue.straight.{state}", list(spans), "cycles/instruction", f"{count} fma that run once")
+        yield summarise(f"issue.straight.{state}", list(spans), "cycles/instruction", f"{count} fma that run once")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from probes.harness import Bench, Measured, measured
+from probes.harness import Bench, Measurement, summarise
 from warpwright.cuda.driver import call
 from warpwright.lang import Break, Global, If, clock64, ctaid, globaltimer, kernel, loop, smem, tid, u32, u64
 from warpwright.run.launch import entry_point
@@ -29,12 +29,12 @@ def spin(out: Global[u64], cycles: u32, *, nbytes=0, threads=128, cluster=1):
         out[ctaid.x * 2 + 1] = globaltimer()
 
 
-def measure(bench: Bench) -> Iterator[Measured]:
+def measure(bench: Bench) -> Iterator[Measurement]:
     yield from launch(bench)
     yield from turnover(bench)
 
 
-def launch(bench: Bench) -> Iterator[Measured]:
+def launch(bench: Bench) -> Iterator[Measurement]:
     """Time by events, and time from the first CTA's start to the last CTA's end; isolated, after a flush."""
     sms = bench.sms
     out = bench.array((64 * sms * 2,), "u64")
@@ -47,21 +47,21 @@ def launch(bench: Bench) -> Iterator[Measured]:
     ):
         probe = spin.configure(**config)
         grid = sms // config.get("cluster", 1) * config.get("cluster", 1) or config["cluster"]
-        run = bench.prepared(probe, grid, [out, 0])
-        yield measured(
+        run = bench.prepare(probe, grid, [out, 0])
+        yield summarise(
             f"launch.{name}", [t * 1e6 for t in bench.seconds(run)], "us", "empty kernel, one wave, by events"
         )
-        yield measured(f"launch.{name}.inside", inside(bench, run, out, grid), "us", "first start to last end in it")
-        times = [
-            bench.seconds(bench.prepared(probe, waves * grid, [out, SPIN])) for waves in bench.pick((1, 9), (1, 2))
-        ]
+        yield summarise(
+            f"launch.{name}.inside", spans_inside(bench, run, out, grid), "us", "first start to last end in it"
+        )
+        times = [bench.seconds(bench.prepare(probe, waves * grid, [out, SPIN])) for waves in bench.pick((1, 9), (1, 2))]
         waves = [(b - a) / bench.pick(8, 1) * 1e6 for a, b in zip(*times, strict=True)]
-        yield measured(f"launch.{name}.wave", waves, "us", f"each further wave of CTAs that spin {SPIN} cycles")
-    run = bench.prepared(spin, 1, [out, 0])
-    yield measured("launch.one_cta", [t * 1e6 for t in bench.seconds(run)], "us", "empty kernel of one CTA")
+        yield summarise(f"launch.{name}.wave", waves, "us", f"each further wave of CTAs that spin {SPIN} cycles")
+    run = bench.prepare(spin, 1, [out, 0])
+    yield summarise("launch.one_cta", [t * 1e6 for t in bench.seconds(run)], "us", "empty kernel of one CTA")
 
 
-def inside(bench: Bench, run: object, out: object, grid: int) -> list[float]:
+def spans_inside(bench: Bench, run: object, out: object, grid: int) -> list[float]:
     spans = []
     for _ in range(3 * bench.repeats):
         bench.flush()
@@ -72,22 +72,24 @@ def inside(bench: Bench, run: object, out: object, grid: int) -> list[float]:
     return spans
 
 
-def turnover(bench: Bench) -> Iterator[Measured]:
+def turnover(bench: Bench) -> Iterator[Measurement]:
     """Many CTAs that exit at once: the cost of start and exit for an SM with several resident CTAs."""
     count = bench.pick(64, 2)
     out = bench.array((count * 16 * bench.sms * 2,), "u64")
     for threads, resident in ((128, 16), (256, 8), (1024, 2)):
         for cycles in (0, 1000):
             probe = spin.configure(threads=threads)
-            runs = [bench.prepared(probe, n * resident * bench.sms, [out, cycles]) for n in (count // 2, count)]
+            runs = [bench.prepare(probe, n * resident * bench.sms, [out, cycles]) for n in (count // 2, count)]
             times = [bench.seconds(run) for run in runs]
             waves = [(b - a) / (count // 2) * 1e6 for a, b in zip(*times, strict=True)]
             how = f"a wave of {resident} CTAs an SM, each spins {cycles} cycles"
-            yield measured(f"launch.turnover.{threads}_threads.{cycles}", waves, "us", how)
+            yield summarise(f"launch.turnover.{threads}_threads.{cycles}", waves, "us", how)
     for size in bench.pick((2, 4, 8), ()):
         traced = spin.configure(cluster=size, nbytes=LARGE).trace()
         entry = entry_point(traced)
         function = bench.device.function(entry.module, entry.name, traced.threads, traced.cluster, traced.smem_bytes)
         config = function.at((1024, 1, 1), [0, 0]).config
-        held = call(function.bindings.cuOccupancyMaxActiveClusters(function.handle, config))
-        yield measured(f"launch.clusters_of_{size}", [held], "clusters", "resident together, one CTA an SM")
+        resident_clusters = call(function.bindings.cuOccupancyMaxActiveClusters(function.handle, config))
+        yield summarise(
+            f"launch.clusters_of_{size}", [resident_clusters], "clusters", "resident together, one CTA an SM"
+        )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from probes.harness import Bench, Measured, measured, timed
+from probes.harness import Bench, Measurement, summarise, time_block
 from probes.issue import OPS
 from warpwright.lang import (
     Global,
@@ -45,28 +45,28 @@ def products(out: Global[u64], rounds: u32, seed: u32, sink: Global[f32], *, sum
     """m16n8k16 of bfloat16 into ``sums`` accumulators in turn."""
     words = [(seed + tid.x + i).bitcast(b32) for i in range(6)]
     left, right = mma.left(bf16, words[:4]), mma.right(bf16, words[4:])
-    held = [mma.accumulator(f32) for _ in range(sums)]
-    with timed(out):
+    accumulators = [mma.accumulator(f32) for _ in range(sums)]
+    with time_block(out):
         for _ in loop(rounds):
             for i in range(GROUP):
-                mma.sync(held[i % sums], left, right)
-    for each in held:
+                mma.sync(accumulators[i % sums], left, right)
+    for each in accumulators:
         with If(each.regs[0] == 12345.0):
             sink[tid.x] = each.regs[0]
 
 
 @kernel("sm_90a", threads=32)
-def fed(out: Global[u64], rounds: u32, flip: u32, sink: Global[f32], *, each=2, trans=False, threads=32):
+def multiply_loaded(out: Global[u64], rounds: u32, flip: u32, sink: Global[f32], *, each=2, trans=False, threads=32):
     """``each`` MMAs for each ldmatrix.x4, which loads two B operands; ``flip`` is 0, unknown to the assembler."""
-    place = filled(threads)
-    with timed(out):
-        held = feed(place, rounds, flip, each, trans)
-    for sums in held:
+    place = fill_smem(threads)
+    with time_block(out):
+        accumulators = multiply_from_smem(place, rounds, flip, each, trans)
+    for sums in accumulators:
         with If(sums.regs[0] == 12345.0):
             sink[tid.x] = sums.regs[0]
 
 
-def filled(threads: int) -> Any:
+def fill_smem(threads: int) -> Any:
     """Returns the address of a lane's first row in 16 KB of initialised shared memory."""
     tile = smem.array(u32, 4096)
     for i in range(0, 4096, threads):
@@ -76,22 +76,22 @@ def filled(threads: int) -> Any:
     return var(u32, tile.address + warp.lane * 16)
 
 
-def feed(place: Any, rounds: Any, flip: Any, each: int = 2, trans: bool = False) -> list[Any]:
+def multiply_from_smem(place: Any, rounds: Any, flip: Any, each: int = 2, trans: bool = False) -> list[Any]:
     """Runs ``rounds`` rounds of MMAs with B operands from ldmatrix; returns the accumulators."""
     left = mma.left(bf16, [(tid.x + i).bitcast(b32) for i in range(4)])
-    held = [mma.accumulator(f32) for _ in range(2 * FED)]
+    accumulators = [mma.accumulator(f32) for _ in range(2 * FED)]
     for _ in loop(rounds):
         for i in range(0, 2 * FED, each):
             words = ldmatrix(Shared(b32, place) + i * 64, 4, trans=trans)
             for own in range(each):
                 half = own % 2 * 2
-                mma.sync(held[i + own], left, mma.right(bf16, words[half : half + 2]))
+                mma.sync(accumulators[i + own], left, mma.right(bf16, words[half : half + 2]))
         place ^= flip
-    return held
+    return accumulators
 
 
 @kernel("sm_90a", threads=384)
-def beside(
+def multiply_and_calculate(
     out: Global[u64],
     rounds: u32,
     steps: u32,
@@ -110,7 +110,7 @@ def beside(
     place = (ctaid.x * (threads // 32) + warp.id) * 2
     bar.sync()
 
-    def noted(start: Any) -> None:
+    def write_clocks(start: Any) -> None:
         with If(warp.lane == 0):
             out[place] = start
             out[place + 1] = clock64()
@@ -130,7 +130,7 @@ def beside(
             wgmma.commit_group()
             wgmma.wait_group(1)
         wgmma.wait_group(0)
-        noted(start)
+        write_clocks(start)
         with If(acc.regs[0] == 12345.0):
             sink[0] = 1
 
@@ -144,48 +144,50 @@ def beside(
             for _ in range(STEPS // CHAINS):
                 for value in values:
                     value.set(step(value, constant))
-        noted(start)
+        write_clocks(start)
         for value in values:
             with If(value.bitcast(u32) == 0x12345):
                 sink[tid.x] = 1
 
 
-def measure(bench: Bench) -> Iterator[Measured]:
+def measure(bench: Bench) -> Iterator[Measurement]:
     sink = bench.array((1024,), "f32")
     for sums in bench.pick((1, 2, 4, 8, 16), (1, 2)):
         for warps in bench.pick((1, 4, 8, 16), (1,)):
             probe = products.configure(sums=sums, threads=32 * warps)
             cycles = bench.slope(probe, [0, sink], per=GROUP * max(1, warps / 4))
             how = f"{sums} sums, {warps} warps, of a scheduler"
-            yield measured(f"mma.m16n8k16.{sums}_sums.{warps}_warps", cycles, "cycles/instruction", how)
+            yield summarise(f"mma.m16n8k16.{sums}_sums.{warps}_warps", cycles, "cycles/instruction", how)
     for warps in bench.pick((1, 4, 8, 16), (1,)):
-        cycles = bench.slope(fed.configure(threads=32 * warps), [0, sink], per=2 * FED * max(1, warps / 4))
+        cycles = bench.slope(multiply_loaded.configure(threads=32 * warps), [0, sink], per=2 * FED * max(1, warps / 4))
         how = f"an ldmatrix.x4 for two, {warps} warps, of a scheduler"
-        yield measured(f"mma.m16n8k16.fed.{warps}_warps", cycles, "cycles/instruction", how)
-    yield from together(bench)
+        yield summarise(f"mma.m16n8k16.fed.{warps}_warps", cycles, "cycles/instruction", how)
+    yield from concurrent_arithmetic(bench)
 
 
-def together(bench: Bench) -> Iterator[Measured]:
+def concurrent_arithmetic(bench: Bench) -> Iterator[Measurement]:
     """Concurrent arithmetic and wgmma: each is timed while the other runs longer."""
     for op in bench.pick(("fma_f32", "ex2", "max_f32", "pack_bf16", "weigh"), ("fma_f32",)):
         for groups in bench.pick((1, 2), (1,)):
             for source in bench.pick(("none", "shared", "registers"), ("registers",)):
-                rows = spent(bench, op, groups, source)
+                rows = measure_concurrent(bench, op, groups, source)
                 how = f"{groups} warps a scheduler; products of 64 × 128 × 16, A: {source}"
-                yield measured(f"beside.{op}.{groups}.{source}", rows[0], "cycles/step", how)
+                yield summarise(f"beside.{op}.{groups}.{source}", rows[0], "cycles/step", how)
                 if source != "none":
-                    yield measured(f"beside.{op}.{groups}.{source}.product", rows[1], "cycles", how)
+                    yield summarise(f"beside.{op}.{groups}.{source}.product", rows[1], "cycles", how)
 
 
-def spent(bench: Bench, op: str, groups: int, source: str) -> tuple[list[float], list[float]]:
+def measure_concurrent(bench: Bench, op: str, groups: int, source: str) -> tuple[list[float], list[float]]:
     """Returns a scheduler's cycles for a step of arithmetic, and the cycles of a wgmma, of each repeat."""
     threads, sink = 128 * (1 + groups), bench.array((1024,), "u32")
     out = bench.array((2 * threads // 32,), "u64")
-    probe = beside.configure(op=op, groups=groups, source=source.replace("none", "shared"), threads=threads)
+    probe = multiply_and_calculate.configure(
+        op=op, groups=groups, source=source.replace("none", "shared"), threads=threads
+    )
     found: tuple[list[float], list[float]] = ([], [])
     many, few = bench.pick((400, 40), (2, 1))
     for which, (rounds, steps) in enumerate(((many * 4 if source != "none" else 1, few), (few, many * 4))):
-        run = bench.prepared(probe, 1, [out, rounds, steps, 0x3F800001, sink])
+        run = bench.prepare(probe, 1, [out, rounds, steps, 0x3F800001, sink])
         for _ in range(bench.repeats):
             run()
             bench.wait()

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from probes.clocks import KBLOCK, LOADS, Load, data, prepared
-from probes.harness import Bench, Measured, Run, measured
+from probes.clocks import KBLOCK, LOADS, Load, data, prepare_load
+from probes.harness import Bench, Measurement, Run, summarise
 from probes.issue import chains
 from probes.memory import THREADS, stream, vectors
 
@@ -23,7 +23,7 @@ PAUSE = 2048  # cycles before each k-block, which keep a load below the power li
 STEADY = ("normal", "normal_a", "normal_b", "normal_ab", "pair_ab", "zeros")
 
 
-def measure(bench: Bench) -> Iterator[Measured]:
+def measure(bench: Bench) -> Iterator[Measurement]:
     operands = data(bench)
     for name in bench.pick(STEADY, STEADY[:1]):
         load = LOADS[name]
@@ -32,21 +32,21 @@ def measure(bench: Bench) -> Iterator[Measured]:
     yield from others(bench)
 
 
-def tensor(bench: Bench, name: str, load: Load, operands: list[Any]) -> Iterator[Measured]:
+def tensor(bench: Bench, name: str, load: Load, operands: list[Any]) -> Iterator[Measurement]:
     rounds, most = bench.pick(max(64, 2_000_000 // (KBLOCK + load.pause)), 4), 1 << 13
-    samples, run = prepared(bench, load, rounds, operands, most)
+    samples, run = prepare_load(bench, load, rounds, operands, most)
     watts, mhz = steady(bench, run)
     count = int(bench.read(samples)[0]) // 4
-    noted = bench.read(samples).astype(np.int64)[1 : 1 + 4 * count].reshape(count, 2, 2)[count // 2 :]
-    cycles, nanoseconds = (noted[:, 1] - noted[:, 0]).T
+    readings = bench.read(samples).astype(np.int64)[1 : 1 + 4 * count].reshape(count, 2, 2)[count // 2 :]
+    cycles, nanoseconds = (readings[:, 1] - readings[:, 0]).T
     clock = np.percentile(cycles / np.maximum(nanoseconds, 1) * 1e3, (25, 50, 75))
-    yield measured(f"{name}.clock", list(clock), "MHz", f"nvidia-smi says {statistics.median(mhz):.0f}")
+    yield summarise(f"{name}.clock", list(clock), "MHz", f"nvidia-smi says {statistics.median(mhz):.0f}")
     each = np.percentile(cycles / (rounds - 1), (25, 50, 75))
-    yield measured(f"{name}.cycles", list(each), "cycles/k-block", f"pauses of {load.pause} cycles")
-    yield measured(f"{name}.watts", watts, "W", "by nvidia-smi")
+    yield summarise(f"{name}.cycles", list(each), "cycles/k-block", f"pauses of {load.pause} cycles")
+    yield summarise(f"{name}.watts", watts, "W", "by nvidia-smi")
 
 
-def others(bench: Bench) -> Iterator[Measured]:
+def others(bench: Bench) -> Iterator[Measurement]:
     """Loads without tensor cores."""
     size = bench.pick(1 << 30, 1 << 19)
     x, y = bench.noise(size // 4), bench.array((size // 4,), "u32")
@@ -60,15 +60,17 @@ def others(bench: Bench) -> Iterator[Measured]:
         "hbm_copy": (stream.configure(mode="copy"), grid, [out, bench.pick(2, 1), x, y, far], 32 * far * 2),
     }
     for name, (probe, ctas, args, nbytes) in probes.items():
-        run = bench.prepared(probe, ctas, args)
+        run = bench.prepare(probe, ctas, args)
         watts, mhz = steady(bench, run)
         taken = bench.seconds(run, cold=False, repeats=5)
-        yield measured(f"power.{name}.clock", mhz, "MHz", "by nvidia-smi")
-        yield measured(f"power.{name}.watts", watts, "W", "by nvidia-smi")
+        yield summarise(f"power.{name}.clock", mhz, "MHz", "by nvidia-smi")
+        yield summarise(f"power.{name}.watts", watts, "W", "by nvidia-smi")
         if nbytes:
-            yield measured(f"power.{name}.rate", [1e-9 * nbytes / t for t in taken], "GB/s", "meanwhile")
+            yield summarise(f"power.{name}.rate", [1e-9 * nbytes / t for t in taken], "GB/s", "meanwhile")
     watts, mhz = steady(bench, lambda: time.sleep(0.01))
-    yield measured("power.idle.watts", watts, "W", f"nothing runs, the clock stays at {statistics.median(mhz):.0f} MHz")
+    yield summarise(
+        "power.idle.watts", watts, "W", f"nothing runs, the clock stays at {statistics.median(mhz):.0f} MHz"
+    )
 
 
 def steady(bench: Bench, run: Run, seconds: float = 1.5) -> tuple[list[float], list[float]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from probes.harness import Bench, Measured, measured, timed
+from probes.harness import Bench, Measurement, summarise, time_block
 from warpwright.lang import (
     Global,
     If,
@@ -39,7 +39,7 @@ def chase(out: Global[u64], rounds: u32, sink: Global[u32], *, matrix=False):
         held[tid.x + i] = held.address
     bar.sync()
     place = var(u32, held.address)
-    with timed(out):
+    with time_block(out):
         for _ in loop(rounds):
             for _ in range(UNROLL):
                 if matrix:
@@ -57,7 +57,7 @@ def traffic(out: Global[u64], rounds: u32, flip: u32, sink: Global[u32], *, op="
         held[tid.x + i] = tid.x
     bar.sync()
     base, total = var(u32, held.address + warp.lane * stride), var(u32, 0)
-    with timed(out):
+    with time_block(out):
         for _ in loop(rounds):
             for i in range(UNROLL):
                 place = Shared(u32, base) + i * 1024
@@ -77,15 +77,15 @@ def traffic(out: Global[u64], rounds: u32, flip: u32, sink: Global[u32], *, op="
         sink[tid.x] = total
 
 
-def measure(bench: Bench) -> Iterator[Measured]:
+def measure(bench: Bench) -> Iterator[Measurement]:
     sink = bench.array((1024,), "u32")
     for name, matrix in (("load", False), ("ldmatrix", True)):
         latency = bench.slope(chase.configure(matrix=matrix), [sink], per=UNROLL)
-        yield measured(f"shared.{name}.latency", latency, "cycles", "each address from the load before")
+        yield summarise(f"shared.{name}.latency", latency, "cycles", "each address from the load before")
     forms = [(f"{op}.{form}", op, *FORMS[form]) for op in ("load", "store") for form in FORMS]
     forms += [(f"{op}.x{num}", op, num, 16) for op in ("ldmatrix", "stmatrix") for num in (1, 4)]
     for name, op, vec, stride in forms:
         for warps in (1, WARPS):
             probe = traffic.configure(op=op, vec=vec, stride=stride, threads=32 * warps)
             cycles = bench.slope(probe, [0, sink], per=UNROLL * warps)
-            yield measured(f"shared.{name}.{warps}_warps", cycles, "cycles/instruction", "of the SM")
+            yield summarise(f"shared.{name}.{warps}_warps", cycles, "cycles/instruction", "of the SM")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from probes.harness import Bench, Measured, each, measured, timed
+from probes.harness import Bench, Measurement, each, summarise, time_block
 from warpwright.lang import (
     Global,
     If,
@@ -23,17 +23,17 @@ from warpwright.lang import (
     var,
     warp,
 )
-from warpwright.lang import cluster as mates
+from warpwright.lang import cluster as this_cluster
 
 UNROLL = 8
 MANY = 1 << 19  # more arrivals than ever occur
 
 
 @kernel("sm_90a", threads=32)
-def alone(out: Global[u64], rounds: u32, *, what="arrive"):
+def single_thread(out: Global[u64], rounds: u32, *, what="arrive"):
     """One thread and one mbarrier: the cost of each call."""
     once, never, done = mbarrier(1, name="once"), mbarrier(MANY, name="never"), mbarrier(1, name="done")
-    held = smem.array(u32, 32)
+    words = smem.array(u32, 32)
     leads = warp.lane == 0
     with If(leads):
         for barrier in (once, never, done):
@@ -49,9 +49,9 @@ def alone(out: Global[u64], rounds: u32, *, what="arrive"):
         "fence_proxy_async": lambda i: fence.proxy_async(),
         "fence_cta": lambda i: fence.acq_rel("cta"),
         "fence_cluster": lambda i: fence.acq_rel("cluster"),
-        "store_fence_proxy_async": lambda i: (held.__setitem__(0, i), fence.proxy_async()),
+        "store_fence_proxy_async": lambda i: (words.__setitem__(0, i), fence.proxy_async()),
     }
-    with timed(out):
+    with time_block(out):
         with If(leads):
             for _ in loop(rounds):
                 for i in range(UNROLL):
@@ -68,7 +68,7 @@ def ping_pong(out: Global[u64], rounds: u32):
         back.init()
         fence.mbarrier_init()
     bar.sync()
-    with timed(out):
+    with time_block(out):
         with If(leads & (warp.id == 0)):
             for k in loop(rounds):
                 there.arrive()
@@ -87,9 +87,9 @@ def ping_pong_cluster(out: Global[u64], rounds: u32, *, scope="cta"):
     with If(leads):
         turn.init()
         fence.mbarrier_init()
-    mates.sync()
-    rank = mates.rank
-    with timed(out):
+    this_cluster.sync()
+    rank = this_cluster.rank
+    with time_block(out):
         with If(leads & (rank == 0)):
             for k in loop(rounds):
                 turn.at(1).arrive(scope=scope)
@@ -98,13 +98,13 @@ def ping_pong_cluster(out: Global[u64], rounds: u32, *, scope="cta"):
             for k in loop(rounds):
                 turn.wait(k & 1)
                 turn.at(0).arrive(scope=scope)
-    mates.sync()
+    this_cluster.sync()
 
 
 @kernel("sm_90a", threads=128)
-def named(out: Global[u64], rounds: u32, *, threads=128):
+def named_barrier(out: Global[u64], rounds: u32, *, threads=128):
     """``bar.sync`` of the whole CTA."""
-    with timed(out):
+    with time_block(out):
         for _ in loop(rounds):
             for _ in range(UNROLL):
                 bar.sync(1, threads)
@@ -113,7 +113,7 @@ def named(out: Global[u64], rounds: u32, *, threads=128):
 @kernel("sm_90a", threads=256)
 def hand_over(out: Global[u64], rounds: u32):
     """Two warpgroups alternate at named barriers: one arrives, the other waits."""
-    with timed(out):
+    with time_block(out):
 
         @role(warps=range(4))
         def left() -> None:
@@ -129,76 +129,78 @@ def hand_over(out: Global[u64], rounds: u32):
 
 
 @kernel("sm_90a", cluster=2, threads=128)
-def meeting(out: Global[u64], rounds: u32, *, cluster=2, threads=128, order="release"):
+def cluster_barrier(out: Global[u64], rounds: u32, *, cluster=2, threads=128, order="release"):
     """The cluster barrier."""
-    with timed(out):
+    with time_block(out):
         for _ in loop(rounds):
-            mates.arrive(order)
-            mates.wait()
+            this_cluster.arrive(order)
+            this_cluster.wait()
 
 
 @kernel("sm_90a", cluster=2, threads=32)
 def chase(out: Global[u64], rounds: u32, sink: Global[u32], *, distance=1):
     """Each load from a neighbour CTA's shared memory (distance 0: the CTA's own, by ld.shared::cluster) returns the
     next address."""
-    held = smem.array(u32, 32)
-    other = mates.map(held.address, (mates.rank + distance) % 2)
-    held[tid.x] = other
-    mates.sync()
+    words = smem.array(u32, 32)
+    other = this_cluster.map(words.address, (this_cluster.rank + distance) % 2)
+    words[tid.x] = other
+    this_cluster.sync()
     place = var(u32, other)
-    with timed(out):
+    with time_block(out):
         for _ in loop(rounds):
             for _ in range(UNROLL):
                 place.set(ld(Pointer(u32, place, 0, "shared::cluster")))
-    mates.sync()
+    this_cluster.sync()
     sink[tid.x] = place
 
 
 @kernel("sm_90a", cluster=2, threads=512)
 def remote(out: Global[u64], rounds: u32, flip: u32, sink: Global[u32], *, cluster=2):
     """All CTAs read their neighbour's shared memory, 16 bytes a lane."""
-    held = smem.array(u32, 8192)
-    base = var(u32, mates.map(held.address, (mates.rank + 1) % cluster) + tid.x * 16)
+    words = smem.array(u32, 8192)
+    base = var(u32, this_cluster.map(words.address, (this_cluster.rank + 1) % cluster) + tid.x * 16)
     total = var(u32, 0)
-    mates.sync()
-    with timed(out):
+    this_cluster.sync()
+    with time_block(out):
         for _ in loop(rounds):
             for i in range(4):
                 for word in ld(Pointer(u32, base, 8192 * (i % 3), "shared::cluster"), vec=4):
                     total ^= word
             base ^= flip
-    mates.sync()
+    this_cluster.sync()
     with If(total == 0x12345):
         sink[tid.x] = total
 
 
-def measure(bench: Bench) -> Iterator[Measured]:
+def measure(bench: Bench) -> Iterator[Measurement]:
     names = "arrive expect ready round_trip fence_proxy_async store_fence_proxy_async fence_cta fence_cluster"
     for what in names.split():
-        cycles = bench.slope(alone.configure(what=what), per=UNROLL)
-        yield measured(f"mbarrier.{what}" if "fence" not in what else f"fence.{what}", cycles, "cycles", "one thread")
-    yield measured("mbarrier.signal", bench.slope(ping_pong, per=2), "cycles", "arrive to return of a wait, other warp")
+        cycles = bench.slope(single_thread.configure(what=what), per=UNROLL)
+        yield summarise(f"mbarrier.{what}" if "fence" not in what else f"fence.{what}", cycles, "cycles", "one thread")
+    yield summarise(
+        "mbarrier.signal", bench.slope(ping_pong, per=2), "cycles", "arrive to return of a wait, other warp"
+    )
     for scope in ("cta", "cluster"):
         cycles = bench.slope(ping_pong_cluster.configure(scope=scope), grid=2, per=2)
-        yield measured(f"mbarrier.remote_signal.{scope}", cycles, "cycles", "arrive at the neighbour to its wait")
+        yield summarise(f"mbarrier.remote_signal.{scope}", cycles, "cycles", "arrive at the neighbour to its wait")
     for threads in (32, 128, 256, 384, 512, 1024):
-        cycles = bench.slope(named.configure(threads=threads), per=UNROLL)
-        yield measured(f"bar.sync.{threads}", cycles, "cycles", "whole CTA, all ready")
-    yield measured("bar.hand_over", bench.slope(hand_over, per=2), "cycles", "arrive to sync, 128 and 128 threads")
+        cycles = bench.slope(named_barrier.configure(threads=threads), per=UNROLL)
+        yield summarise(f"bar.sync.{threads}", cycles, "cycles", "whole CTA, all ready")
+    yield summarise("bar.hand_over", bench.slope(hand_over, per=2), "cycles", "arrive to sync, 128 and 128 threads")
     for size, threads, order in ((2, 128, "release"), (2, 128, "relaxed"), (2, 384, "release"), (4, 128, "release")):
-        probe = meeting.configure(cluster=size, threads=threads, order=order)
+        probe = cluster_barrier.configure(cluster=size, threads=threads, order=order)
         cycles = bench.slope(probe, grid=size)
-        yield measured(f"cluster.sync.{size}x{threads}.{order}", cycles, "cycles", "arrive and wait, all ready")
+        yield summarise(f"cluster.sync.{size}x{threads}.{order}", cycles, "cycles", "arrive and wait, all ready")
     yield from neighbour(bench)
 
 
-def neighbour(bench: Bench) -> Iterator[Measured]:
+def neighbour(bench: Bench) -> Iterator[Measurement]:
     sink = bench.array((1024,), "u32")
     for distance, name in ((0, "own"), (1, "neighbour")):
         cycles = bench.slope(chase.configure(distance=distance), [sink], grid=2, per=UNROLL)
-        yield measured(f"dsmem.{name}.latency", cycles, "cycles", "ld.shared::cluster, each address from the last")
+        yield summarise(f"dsmem.{name}.latency", cycles, "cycles", "ld.shared::cluster, each address from the last")
     for size in (2, 4):
         for grid in sorted({size, bench.sms // size * size or size}):
             cycles = bench.slope(remote.configure(cluster=size), [0, sink], grid=grid)
             values = each(4 * 16 * 512, cycles)
-            yield measured(f"dsmem.read.{size}.{grid}_sms", values, "bytes/cycle/SM", "16 bytes a lane, 512 threads")
+            yield summarise(f"dsmem.read.{size}.{grid}_sms", values, "bytes/cycle/SM", "16 bytes a lane, 512 threads")

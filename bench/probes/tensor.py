@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from probes.harness import Bench, Measured, measured, timed
-from probes.traffic import BOTH, meet
+from probes.harness import Bench, Measurement, summarise, time_block
+from probes.traffic import BOTH, sync_cluster
 from warpwright.lang import (
     Break,
     Global,
@@ -69,7 +69,7 @@ def products(
     own = a[:LEADING, :].placed(base + warp.id // 4 * (LEADING * ROW_BYTES), start)
     left = wgmma.left(kind, [var(b32, 0) for _ in range(4)]) if source == "registers" else None
     width = 32 // kind.nbytes
-    with timed(out):
+    with time_block(out):
         for _ in loop(rounds):
             wgmma.fence()
             for i in range(count):
@@ -144,11 +144,11 @@ def main_loop(
     with If((warp.id == 0) & elect_one()):
         ring.init()
         fence.mbarrier_init()
-    rank: Any = meet() if cluster > 1 else 0
+    rank: Any = sync_cluster() if cluster > 1 else 0
     bar.sync()
     number = clusterid.x if cluster > 1 else ctaid.x
     tops = {"a": (ctaid.x * columns) % height, "b": (number * columns) % height}
-    with timed(out):
+    with time_block(out):
 
         @role(warp=8, elect=True)
         def load() -> None:
@@ -168,9 +168,9 @@ def main_loop(
                 slot.full.arrive()
                 column.set((column + 64) % width)
                 with If((ctaid.x == 0) & (k % every == 0)):
-                    noted = atom.add(samples, 2).to(u32)
-                    samples[noted + 1] = clock64()
-                    samples[noted + 2] = globaltimer()
+                    offset = atom.add(samples, 2).to(u32)
+                    samples[offset + 1] = clock64()
+                    samples[offset + 2] = globaltimer()
             slots.wait_all_empty()
 
         @role(warps=range(8))
@@ -195,7 +195,7 @@ def main_loop(
                 samples[0] = clock64()
 
     if cluster > 1:
-        meet()
+        sync_cluster()
 
 
 def load_half(tile: Any, source: Any, top: Any, column: Any, full: Any, rank: Any) -> None:
@@ -231,7 +231,7 @@ def pause(cycles: Any) -> None:
             Break(when=now >= end)
 
 
-def measure(bench: Bench) -> Iterator[Measured]:
+def measure(bench: Bench) -> Iterator[Measurement]:
     sink = bench.array((32,), "f32")
     widths = bench.pick((8, 16, 32, 64, 96, 128, 192, 256), (64, 256))
     for n in widths:
@@ -240,36 +240,36 @@ def measure(bench: Bench) -> Iterator[Measured]:
                 probe = products.configure(n=n, source=source, threads=128 * groups, pending=1)
                 cycles = bench.slope(probe, [sink], rounds=(32, 160), per=4 * groups)
                 name = f"wgmma.n{n}.{source}.{groups}_groups"
-                yield measured(name, cycles, "cycles", "an instruction of 64 × n × 16, groups of 4, one pending")
+                yield summarise(name, cycles, "cycles", "an instruction of 64 × n × 16, groups of 4, one pending")
     for n in bench.pick((64, 128, 256), ()):
         cycles = bench.slope(
             products.configure(n=n, dtype="e4m3", pending=1, threads=256), [sink], rounds=(32, 160), per=8
         )
-        yield measured(f"wgmma.n{n}.e4m3.2_groups", cycles, "cycles", "an instruction of 64 × n × 32")
+        yield summarise(f"wgmma.n{n}.e4m3.2_groups", cycles, "cycles", "an instruction of 64 × n × 32")
     for n in bench.pick((8, 64, 128, 256), (64,)):
         for count in (1, 4):
             cycles = bench.slope(products.configure(n=n, count=count), [sink], rounds=(32, 160))
-            yield measured(f"wgmma.n{n}.group_of_{count}", cycles, "cycles", "fence, products, commit, wait for all")
-    yield from in_turn(bench)
-    yield from beside_traffic(bench)
+            yield summarise(f"wgmma.n{n}.group_of_{count}", cycles, "cycles", "fence, products, commit, wait for all")
+    yield from staggered_groups(bench)
+    yield from main_loops(bench)
 
 
-def in_turn(bench: Bench) -> Iterator[Measured]:
+def staggered_groups(bench: Bench) -> Iterator[Measurement]:
     sink, rounds = bench.array((32,), "f32"), bench.pick(64, 1)
     out = bench.array((2 * bench.sms,), "u64")
     for n, count in bench.pick(((128, 8), (256, 4)), ((64, 2),)):
         for delay in bench.pick((0, 32, 100, 200, 300, 400), (0,)):
-            run, rows = bench.prepared(turns.configure(n=n, count=count), bench.sms, [out, rounds, sink, delay]), []
+            run, rows = bench.prepare(turns.configure(n=n, count=count), bench.sms, [out, rounds, sink, delay]), []
             for _ in range(bench.repeats):
                 run()
                 bench.wait()
                 rows.append(bench.read(out).astype(np.float64).reshape(bench.sms, 2).mean(axis=0) / rounds)
             for group, name in enumerate(("first", "second")):
                 how = f"a group of {count} products, the second warpgroup {delay} cycles later"
-                yield measured(f"wgmma.turns.n{n}x{count}.{delay}.{name}", [row[group] for row in rows], "cycles", how)
+                yield summarise(f"wgmma.turns.n{n}x{count}.{delay}.{name}", [row[group] for row in rows], "cycles", how)
 
 
-def beside_traffic(bench: Bench) -> Iterator[Measured]:
+def main_loops(bench: Bench) -> Iterator[Measurement]:
     """Cycles of a k-block of 128 × n × 64 with and without loads from L2 into the ring."""
     height, width = bench.pick((4096, 1024), (256, 64))
     a, b = bench.normal((height, width)), bench.normal((height, width))
@@ -281,4 +281,4 @@ def beside_traffic(bench: Bench) -> Iterator[Measured]:
                 cycles = bench.slope(main_loop.configure(fill=fill, columns=columns), args, rounds=(64, 320), grid=grid)
                 name = f"wgmma.main_loop.n{columns}.fill_{fill or 'none'}.{grid}_sms"
                 nbytes = (128 * ("a" in fill) + columns * ("b" in fill)) * ROW_BYTES
-                yield measured(name, cycles, "cycles/k-block", f"two warpgroups, {nbytes} bytes from L2 a k-block")
+                yield summarise(name, cycles, "cycles/k-block", f"two warpgroups, {nbytes} bytes from L2 a k-block")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from probes.bulk import COLUMNS, cycle
-from probes.harness import Bench, Measured, each, measured, timed
+from probes.harness import Bench, Measurement, each, summarise, time_block
 from warpwright import TensorMap
 from warpwright.lang import (
     Break,
@@ -46,7 +46,7 @@ PROMOTION = 256
 
 
 @kernel("sm_90a", threads=32)
-def where(out: Global[u64], *, nbytes=LARGE, cluster=1):
+def write_sm(out: Global[u64], *, nbytes=LARGE, cluster=1):
     """Write the SM of each CTA."""
     smem.array(u32, nbytes // 4)
     end = clock64() + SPIN
@@ -79,11 +79,11 @@ def ring(
 ):
     """The loads of a GEMM's tiles without MMA: ``flight`` k-blocks of 64 columns in flight.
 
-    ``rows``: of x and of y in a k-block. The grid walks ``down`` tiles of y for each of x; with a ``cluster`` of two
-    its CTAs have the same tile of y: with ``multicast`` each loads half of it for both, and when ``coupled`` a slot is
-    filled anew once both are done with it. ``apart``: columns that each CTA begins later than the one before. A k-block
-    is used for ``products`` cycles. What a k-block takes from the asking to the end of the wait adds up in ``waits``.
-    Shared memory is so large that ``resident`` CTAs fit in an SM.
+    ``rows``: of x and of y in a k-block. The grid has ``down`` tiles of y for each tile of x. The CTAs of a ``cluster``
+    of two have the same tile of y: with ``multicast`` each CTA loads half of it for both; if ``coupled``, a slot is
+    filled again when both CTAs have released it. ``apart``: the columns between the starts of neighbouring CTAs. A
+    k-block is used for ``products`` cycles. ``waits`` receives the cycles from the issue of a k-block to the end of its
+    wait, added up. Each CTA has so much shared memory that ``resident`` CTAs fit on an SM.
     """
     smem.array(u32, (SHARED // resident - flight * 2 * COLUMNS * sum(rows)) // 4 - CONTROL)
     left = [smem.tile(bf16, (rows[0], COLUMNS), swizzle=128) for _ in range(flight)]
@@ -94,7 +94,7 @@ def ring(
         for barrier in (*full, *empty):
             barrier.init()
         fence.mbarrier_init()
-    rank: Any = meet() if cluster > 1 else 0
+    rank: Any = sync_cluster() if cluster > 1 else 0
     bar.sync()
     number = clusterid.x if cluster > 1 else ctaid.x
     top, side = (number // down * cluster + rank) * rows[0], number % down * rows[1]
@@ -102,15 +102,15 @@ def ring(
     seen = var(u32, ctaid.x * rounds * flight)
     asked = [var(u64, 0) for _ in range(flight)]
 
-    def ask(index: int) -> None:
+    def issue_load(index: int) -> None:
         asked[index].set(clock64())
         full[index].arrive_expect_tx(2 * COLUMNS * sum(rows))
         tma.load(left[index], x[top, column], full[index])
         if rows[1]:
-            beside(index)
+            load_right(index)
         column.set((column + COLUMNS) % width)
 
-    def beside(index: int) -> None:
+    def load_right(index: int) -> None:
         if not multicast:
             tma.load(right[index], y[side, column], full[index])
             return
@@ -129,31 +129,31 @@ def ring(
             total.set(total + (clock64() - asked[index]))
         spin(products)
 
-    with timed(out):
+    with time_block(out):
         with If(leads):
             for i in range(flight):
-                ask(i)
+                issue_load(i)
             for k in loop(rounds):
                 for i in range(flight):
                     use(i, k & 1)
                     if coupled:
-                        let_go(empty[i], k & 1)
-                    ask(i)
+                        release_slot(empty[i], k & 1)
+                    issue_load(i)
             for i in range(flight):
                 full[i].wait(rounds & 1)
             if not record:
                 waits[ctaid.x] = total
     if cluster > 1:
-        meet()
+        sync_cluster()
 
 
-def meet() -> Expr:
+def sync_cluster() -> Expr:
     cluster.sync()
     found: Expr = cluster.rank
     return found
 
 
-def let_go(empty: mbarrier, parity: Expr) -> None:
+def release_slot(empty: mbarrier, parity: Expr) -> None:
     """Arrive on the empty mbarrier of both CTAs of the pair, and wait until both have arrived."""
     for rank in range(2):
         empty.at(rank).arrive(scope="cta")
@@ -181,16 +181,16 @@ def sweep(out: Global[u64], rounds: u32, x: tma.Map[bf16], own: u32, apart: u32,
     bar.sync()
     place, row = ctaid.x * apart, var(u32, ctaid.x * shift % own)
 
-    def ask(index: int) -> None:
+    def issue_load(index: int) -> None:
         full[index].arrive_expect_tx(tiles[index].nbytes)
         tma.load(tiles[index], x[place + row, 0], full[index])
         row.set(select(row + rows >= own, 0, row + rows))
 
-    cycle(out, full, leads, rounds, ask)
+    cycle(out, full, leads, rounds, issue_load)
 
 
-def measure(bench: Bench) -> Iterator[Measured]:
-    yield from placed(bench)
+def measure(bench: Bench) -> Iterator[Measurement]:
+    yield from gpc_spread(bench)
     yield from tiles(bench)
     yield from waits(bench)
     yield from memory(bench)
@@ -200,7 +200,7 @@ def measure(bench: Bench) -> Iterator[Measured]:
 def places(bench: Bench, grid: int, **config: Any) -> Any:
     """Returns the SMs of the CTAs of a launch."""
     out = bench.array((grid,), "u64")
-    bench.prepared(where.configure(**config), grid, [out])()
+    bench.prepare(write_sm.configure(**config), grid, [out])()
     bench.wait()
     return bench.read(out).astype(np.int64)
 
@@ -213,14 +213,14 @@ def gpcs(bench: Bench) -> dict[int, int]:
     return found
 
 
-def placed(bench: Bench) -> Iterator[Measured]:
+def gpc_spread(bench: Bench) -> Iterator[Measurement]:
     """The number of GPCs of neighbours in the grid: 16 single CTAs, or the first CTAs of 8 clusters of two."""
     gpc = gpcs(bench)
     for name, size, count in (("single", 1, 16), ("pair", 2, 8)):
         homes = [gpc[sm] for sm in places(bench, bench.sms, cluster=size).tolist()[::size] if sm in gpc]
         groups = [homes[i : i + count] for i in range(0, len(homes) - count + 1, count)] or [homes]
         kinds = [float(len(set(group))) for group in groups]
-        yield measured(f"launch.places.{name}", kinds, "GPCs", f"of {count} neighbours in the grid")
+        yield summarise(f"launch.places.{name}", kinds, "GPCs", f"of {count} neighbours in the grid")
 
 
 @dataclass(frozen=True)
@@ -262,10 +262,10 @@ def operands(bench: Bench, rows: int, width: int) -> tuple[Any, Any]:
     return x, y
 
 
-def tiles(bench: Bench) -> Iterator[Measured]:
+def tiles(bench: Bench) -> Iterator[Measurement]:
     """k-blocks from L2, with as much sharing between SMs as in a GEMM; for each CTA of an SM."""
     width = bench.pick(512, 256)
-    (x, y), held = operands(bench, 1 << 17, width), bench.array((4 * bench.sms,), "u64")
+    (x, y), totals = operands(bench, 1 << 17, width), bench.array((4 * bench.sms,), "u64")
     cases = [
         Tiles(kind, rows, flight, down)
         for kind in KINDS
@@ -275,12 +275,12 @@ def tiles(bench: Bench) -> Iterator[Measured]:
     cases += [Tiles("one", (128, 0), 4, down) for down in (1, 16)]
     cases += [Tiles("one", (128, 128), 1, down, 512, resident) for resident in (1, 2, 3) for down in (16, 32, 64)]
     for case in bench.pick(cases, cases[:1] + cases[-1:]):
-        args, grid = [held, *case.maps(x, y), width, case.down, 0, case.products], case.resident * bench.sms
+        args, grid = [totals, *case.maps(x, y), width, case.down, 0, case.products], case.resident * bench.sms
         cycles = bench.slope(case.probe(), args, rounds=(20, 100), grid=grid, per=case.flight)
-        yield measured(f"tiles.{case.name}", cycles, "cycles/k-block", "all SMs, in L2")
+        yield summarise(f"tiles.{case.name}", cycles, "cycles/k-block", "all SMs, in L2")
 
 
-def waits(bench: Bench) -> Iterator[Measured]:
+def waits(bench: Bench) -> Iterator[Measurement]:
     """Time from the issue of a k-block to the end of its wait: from L2 after an earlier read, from device memory, and,
     every other one, from L2 after the load of the previous one fetched it."""
     for name, width, rows, cold in (("warm", 512, 1 << 17, False), ("cold", 2048, 1 << 15, True)):
@@ -296,35 +296,37 @@ def waits(bench: Bench) -> Iterator[Measured]:
         ]
         for case in bench.pick(cases, cases[:1]):
             for grid in bench.pick((2, case.resident * bench.sms), (2,)):
-                taken = recorded(bench, case, grid, rounds, case.maps(x, y), width, cold)
+                taken = record_waits(bench, case, grid, rounds, case.maps(x, y), width, cold)
                 for half, part in enumerate((taken[:, 0::2], taken[:, 1::2]) if cold else (taken,)):
                     values = [float(v) for v in np.percentile(part, (1, 50, 99))]
                     kind, title = ("cold", "near")[half] if cold else name, f"{case.name}.{grid}_ctas"
                     how = f"1 % {values[0]:.0f}, median {values[1]:.0f}, 99 % {values[2]:.0f}"
-                    yield Measured(f"waits.{kind}.{title}", float(f"{part.mean():.5g}"), "cycles", 0.0, how)
+                    yield Measurement(f"waits.{kind}.{title}", float(f"{part.mean():.5g}"), "cycles", 0.0, how)
 
 
-def recorded(bench: Bench, case: Tiles, grid: int, rounds: int, maps: list[TensorMap], width: int, cold: bool) -> Any:
+def record_waits(
+    bench: Bench, case: Tiles, grid: int, rounds: int, maps: list[TensorMap], width: int, cold: bool
+) -> Any:
     """Returns the waits of the CTAs, (CTAs, k-blocks), without the first ones."""
-    held = bench.array((grid * rounds,), "u64")
-    args = [rounds, held, *maps, width, case.down, 0, case.products]
+    totals = bench.array((grid * rounds,), "u64")
+    args = [rounds, totals, *maps, width, case.down, 0, case.products]
     bench.spans(case.probe(record=True), grid, args, cold=cold, repeats=2)
-    return bench.read(held).astype(np.float64).reshape(grid, rounds)[:, bench.pick(4, 0) :]
+    return bench.read(totals).astype(np.float64).reshape(grid, rounds)[:, bench.pick(4, 0) :]
 
 
-def memory(bench: Bench) -> Iterator[Measured]:
+def memory(bench: Bench) -> Iterator[Measurement]:
     """k-blocks from device memory, each tile of y for two or three CTAs at the same time."""
     width = bench.pick(8192, 256)
-    (x, y), held = operands(bench, 1 << 14, width), bench.array((4 * bench.sms,), "u64")
+    (x, y), totals = operands(bench, 1 << 14, width), bench.array((4 * bench.sms,), "u64")
     for rows, flight in bench.pick((((128, 128), 6), ((128, 256), 4)), (((64, 64), 1),)):
         for down in bench.pick((16, 32, 64), (1,)):
             case, last = Tiles("one", rows, flight, down), width // COLUMNS // flight - 1
-            args = [held, *case.maps(x, y), width, down, 0, 0]
+            args = [totals, *case.maps(x, y), width, down, 0, 0]
             cycles = bench.slope(case.probe(), args, rounds=(last // 4, last), grid=bench.sms, per=flight, cold=True)
-            yield measured(f"tiles.cold.{case.name}", cycles, "cycles/k-block", "all SMs, cold L2")
+            yield summarise(f"tiles.cold.{case.name}", cycles, "cycles/k-block", "all SMs, cold L2")
 
 
-def capacity(bench: Bench) -> Iterator[Measured]:
+def capacity(bench: Bench) -> Iterator[Measurement]:
     x, sms = bench.array((bench.pick(1 << 20, 1 << 12), COLUMNS), "bf16"), bench.sms
     for megabytes in bench.pick((16, 32, 48, 56, 64, 80), (1,)):
         rows = (megabytes << 20) // 128 // 128 * 128
@@ -332,4 +334,4 @@ def capacity(bench: Bench) -> Iterator[Measured]:
         for name, args in (("own", [x, own, own, 0]), ("all", [x, rows, 0, own])):
             cycles = bench.slope(sweep, args, rounds=(30, 100), grid=sms)
             how = f"{megabytes} MB, " + ("each SM its part" if name == "own" else "all by all SMs, each from elsewhere")
-            yield measured(f"l2.{name}.{megabytes}_mb", each(4 * 128 * 128, cycles), "bytes/cycle/SM", how)
+            yield summarise(f"l2.{name}.{megabytes}_mb", each(4 * 128 * 128, cycles), "bytes/cycle/SM", how)

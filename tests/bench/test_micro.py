@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from constants import FORMULAS, derived, lines
+from constants import FORMULAS, derive, lines
 from micro import PARTS, line
 from probes import among
-from probes.harness import Bench, Measured, Modelled, each, measured
+from probes.harness import Bench, Measurement, ModelBench, each, summarise
 
 from warpwright import targets
 from warpwright.lang import Traced
@@ -28,10 +28,10 @@ class Recording(Bench):
         super().__init__("h200", small=True)
         self.texts: dict[str, str] = {}
 
-    def prepared(self, kernel: Any, grid: int, args: Any, *, aside: bool = False) -> Any:
+    def prepare(self, kernel: Any, grid: int, args: Any, *, aside: bool = False) -> Any:
         traced = kernel if isinstance(kernel, Traced) else kernel.trace()
         self.texts[traced.entry] = traced.ptx
-        return super().prepared(kernel, grid, args, aside=aside)
+        return super().prepare(kernel, grid, args, aside=aside)
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -48,8 +48,8 @@ def test_a_part_runs_and_its_kernels_assemble(part: str) -> None:
 
 
 def test_a_result_is_the_median_with_half_of_the_range() -> None:
-    found = measured("x", [10.0, 12.0, 11.0], "cycles", "three times")
-    assert found == Measured("x", 11.0, "cycles", 0.0909, "three times")
+    found = summarise("x", [10.0, 12.0, 11.0], "cycles", "three times")
+    assert found == Measurement("x", 11.0, "cycles", 0.0909, "three times")
     assert line(found).split() == ["x", "11", "cycles", "±", "9.1", "%", "three", "times"]
 
 
@@ -65,13 +65,13 @@ def test_a_slope_is_the_cost_of_a_round(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_timing_model_answers_probes() -> None:
-    bench = Modelled("h200")
+    bench = ModelBench("h200")
     (cycles,) = bench.slope(among.chain, [0x3F800001, 0, bench.array((1024,), "u32")], per=among.LINKS)
     assert cycles == pytest.approx(targets.timing_of("h200").latency["mma"], abs=0.5)
 
 
 def test_the_timing_model_says_how_long_roles_take() -> None:
-    bench, sink = Modelled("h200"), Modelled("h200").array((1024,), "u32")
+    bench, sink = ModelBench("h200"), ModelBench("h200").array((1024,), "u32")
     roles = {"multiply": range(4), "calculate": range(4, 8)}
     short, long = (bench.by_role(among.split, [n, 8, 0x3F800001, sink], roles) for n in (8, 16))
     (few,), (many,) = short["multiply"], long["multiply"]
@@ -87,7 +87,7 @@ def results() -> dict[str, float]:
 def test_a_constant_of_the_h200_is_what_was_measured(constant: str) -> None:
     timing = targets.timing_of("h200")
     assert timing.source[constant].startswith("measured: bench/micro.py")
-    assert getattr(timing, constant) == pytest.approx(derived(results())[constant], rel=0.15)
+    assert getattr(timing, constant) == pytest.approx(derive(results())[constant], rel=0.15)
 
 
 def test_the_constants_are_printed_with_their_units() -> None:

@@ -25,7 +25,7 @@ def test_every_case_was_measured(stored: dict[str, Any]) -> None:
 
 def test_the_ladder_at_2048_and_the_examples_are_predicted(stored: dict[str, Any]) -> None:
     """Every size is checked by ``python bench/predict.py``; this is the part that takes seconds."""
-    rows = predict.compared(stored["rows"], SMALL)
+    rows = predict.compare(stored["rows"], SMALL)
     found = predict.summary(rows)
     assert found["mean"] <= predict.MEAN_GOAL, predict.table(rows)
     assert found["worst"] <= predict.WORST_GOAL, predict.table(rows)

@@ -24,6 +24,6 @@ def test_every_case_was_measured(stored: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", ["sm90 prepare: d 128, 1x16x4096", "sm90 convert: d 128, 1x16x4096"])
 def test_a_launch_of_the_backward_pass_is_predicted(name: str, stored: dict[str, Any]) -> None:
     """Every case is checked by ``python bench/predict_attention.py``."""
-    (row,) = predict_attention.compared(stored["rows"], predict_attention.chosen(name))
+    (row,) = predict_attention.compare(stored["rows"], predict_attention.select_cases(name))
     assert abs(row["error"]) <= predict_attention.GOAL, row
     assert predict_attention.line(row).startswith(f"| {name} | {row['us']:.1f} | ")

@@ -23,7 +23,7 @@ TO_GLOBAL = "cp.async.bulk.global.shared::cta.bulk_group"
 
 
 def refused(name: str, body: str, cluster: int = 1) -> Case:
-    """One thread a CTA; %place is a global address and %n a shared one, both with 2048 bytes behind them."""
+    """One thread a CTA; %place is a global address and %n a shared one, both followed by 2048 bytes."""
     start = "    mov.u64 %place, %memory;\n    add.u32 %n, %base, 64;\n"
     memory = np.zeros((cluster, 4096), np.uint8)
     case = threads_case(name, start + body, None, 4, memory, dump=True, block=1, cluster=cluster)

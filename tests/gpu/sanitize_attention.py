@@ -23,7 +23,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 import warpwright as ww
 from tests.gpu.test_attention_sm120 import ALL, on_gpu
 from tests.kernels.attention import attention_helpers, backward_helpers, decode_helpers, varlen_helpers
-from tests.kernels.attention.sm90.test_forward import prepared
+from tests.kernels.attention.sm90.test_forward import prepare_launch
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90 import backward_plan as sm90_backward_plan
 from warpwright.kernels.attention.sm90 import decode_plan as sm90_decode_plan
@@ -42,24 +42,24 @@ Check = Callable[[], None]
 
 def forward(problem: Problem, config: sm90_plan.Config) -> None:
     """The wgmma kernel, with few CTAs, so that each has several tiles."""
-    given = attention_helpers.normal(problem)
-    found, kernel, args, (o, lse, _) = prepared(problem, config, given, sms=2)
+    given = attention_helpers.normal_qkv(problem)
+    found, kernel, args, (o, lse, _) = prepare_launch(problem, config, given, sms=2)
     ww.launch(kernel, found.grid, args=args, device="cuda")
     attention_helpers.verify(problem, given, (o, lse))
 
 
 def sequences(problem: Problem, config: sm90_plan.Config) -> None:
     """The same for packed sequences, one of them empty."""
-    given = varlen_helpers.packed(problem, [65, 0, 130], [100, 20, 200])
-    grid, kernel, args, (o, lse, _) = varlen_helpers.prepared(problem, config, given, sms=2)
+    given = varlen_helpers.pack_sequences(problem, [65, 0, 130], [100, 20, 200])
+    grid, kernel, args, (o, lse, _) = varlen_helpers.prepare_launch(problem, config, given, sms=2)
     ww.launch(kernel, grid, args=args, device="cuda")
     varlen_helpers.verify_packed(problem, given, (o, lse))
 
 
 def few(problem: Problem) -> None:
     """The kernel that splits keys over CTAs."""
-    given = attention_helpers.normal(problem)
-    attention_helpers.verify(problem, given, decode_helpers.attend(problem, given, device="cuda"))
+    given = attention_helpers.normal_qkv(problem)
+    attention_helpers.verify(problem, given, decode_helpers.run_decode(problem, given, device="cuda"))
 
 
 def backward(problem: Problem) -> None:
@@ -72,7 +72,7 @@ def backward(problem: Problem) -> None:
 
 
 def with_mma_sync(problem: Problem, config: sm120_plan.Config) -> None:
-    given = attention_helpers.normal(problem)
+    given = attention_helpers.normal_qkv(problem)
     attention_helpers.verify(problem, given, on_gpu(problem, config, *given))
 
 
@@ -94,7 +94,7 @@ def checks() -> Iterator[tuple[str, Check]]:
             yield f"mma.sync {name} {mask}", partial(with_mma_sync, problem, small)
 
 
-def attend(_: argparse.Namespace) -> bool:
+def verify_all(_: argparse.Namespace) -> bool:
     """Returns whether all results are verified; the work under a tool."""
     wrong = [name for name, check in checks() if not right(name, check)]
     return not wrong
@@ -112,4 +112,4 @@ def right(name: str, check: Check) -> bool:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    main(parser, attend, ALIKE)
+    main(parser, verify_all, ALIKE)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import warpwright as ww
-from tests.kernels.attention.attention_helpers import normal, verify
+from tests.kernels.attention.attention_helpers import normal_qkv, verify
 from warpwright.interop.torch import attention, scaled_dot_product_attention
 from warpwright.kernels.attention import Problem
 from warpwright.ops.attention import forward
@@ -29,7 +29,7 @@ def nothing_set(monkeypatch) -> None:
 
 
 def tensors(problem: Problem) -> list[Any]:
-    return [torch.from_numpy(x.view(np.int16)).cuda().view(torch.bfloat16) for x in normal(problem)]
+    return [torch.from_numpy(x.view(np.int16)).cuda().view(torch.bfloat16) for x in normal_qkv(problem)]
 
 
 def host(tensor: Any) -> np.ndarray:
@@ -45,7 +45,7 @@ def test_head_dimensions(head_dim, setting, monkeypatch) -> None:
     out, lse, ran = ww.attention(*tensors(problem), causal=True, return_lse=True, explain=True)
     assert ran.tma == (setting != "0") and ran.device == "cuda:0"
     assert ran.kernel == ("sm120.attention_cp_async" if setting == "0" else "sm90.attention")
-    verify(problem, normal(problem), (host(out), host(lse)))
+    verify(problem, normal_qkv(problem), (host(out), host(lse)))
 
 
 @pytest.mark.parametrize("setting", ["0", "1"])
@@ -193,7 +193,7 @@ def test_the_operator_is_registered_as_torch_demands() -> None:
 def test_arrays_of_the_host_and_of_cupy() -> None:
     cupy = pytest.importorskip("cupy", reason="CuPy is not in every environment")
     problem = Problem(1, 2, 1, 100, 70, 64, dtype=np.float16)
-    given = normal(problem)
+    given = normal_qkv(problem)
     verify(problem, given, ww.attention(*given, device="cuda", return_lse=True))
     found = ww.attention(*map(cupy.asarray, given), return_lse=True)
     verify(problem, given, [cupy.asnumpy(x) for x in found])

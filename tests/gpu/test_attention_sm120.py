@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from tests.kernels.attention.attention_helpers import BF16, arguments, attend, normal, verify
+from tests.kernels.attention.attention_helpers import BF16, arguments, normal_qkv, run_attention, verify
 from warpwright.kernels.attention import Problem, reference
 from warpwright.kernels.attention.sm120.plan import CONFIGS, CP_ASYNC, STEPS
 from warpwright.kernels.reference import ulp
@@ -19,14 +19,14 @@ ALL = {
 
 
 def on_gpu(problem, config, *given):
-    return attend(problem, config, *given, arch="sm_90", device="cuda")
+    return run_attention(problem, config, *given, arch="sm_90", device="cuda")
 
 
 @pytest.mark.parametrize("mask", [{}, {"causal": True}, {"window": (99, 20)}], ids=str)
 @pytest.mark.parametrize("name", ALL)
 def test_numbers(name, mask) -> None:
     problem = Problem(2, 4, 2, 300, 700, ALL[name].head_dim, **mask)
-    given = normal(problem)
+    given = normal_qkv(problem)
     verify(problem, given, on_gpu(problem, ALL[name], *given))
 
 
@@ -35,7 +35,7 @@ def test_numbers(name, mask) -> None:
 def test_lengths(name, length) -> None:
     for kv_len in (length, 100):
         problem = Problem(1, 1, 1, length, kv_len, ALL[name].head_dim, causal=True, dtype=np.float16)
-        given = normal(problem, length)
+        given = normal_qkv(problem, length)
         verify(problem, given, on_gpu(problem, ALL[name], *given))
 
 
@@ -43,8 +43,8 @@ def test_lengths(name, length) -> None:
 def test_the_gpu_and_the_virtual_gpu_agree(name) -> None:
     """But for the approximate powers of two, which may tip a rounding of a weight or of the result."""
     problem = Problem(1, 2, 1, 130, 150, ALL[name].head_dim, causal=True)
-    given = normal(problem)
-    real, virtual = (attend(problem, ALL[name], *given, arch="sm_90", device=at) for at in ("cuda", "h200"))
+    given = normal_qkv(problem)
+    real, virtual = (run_attention(problem, ALL[name], *given, arch="sm_90", device=at) for at in ("cuda", "h200"))
     unit = ulp(np.maximum(np.abs(virtual[0].astype(np.float64)), 2.0**-6), BF16)
     assert (np.abs(real[0].astype(np.float64) - virtual[0].astype(np.float64)) <= unit).all()
     np.testing.assert_allclose(real[1], virtual[1], rtol=1e-5, atol=1e-5)
@@ -53,7 +53,7 @@ def test_the_gpu_and_the_virtual_gpu_agree(name) -> None:
 @pytest.mark.parametrize("name", ["v3", "fewer-syncs", "two-ctas", "cp.async-128"])
 def test_nan_and_infinity(name) -> None:
     problem = Problem(1, 1, 1, 70, 80, 128, scale=1.0)
-    q, k, v = (x.copy() for x in normal(problem))
+    q, k, v = (x.copy() for x in normal_qkv(problem))
     q *= BF16.type(30)
     k[0, 0, :, 0] = 1.0
     q[0, 0, 3], q[0, 0, 11] = 0.0, 0.0
@@ -67,7 +67,7 @@ def test_nan_and_infinity(name) -> None:
 def test_ten_thousand_blocks_and_the_same_bits_each_time() -> None:
     """The published kernel hung from 256 blocks on, and its conversion in place was not the same from run to run."""
     problem = Problem(8, 32, 32, 1024, 64, 128)
-    given = normal(problem)
+    given = normal_qkv(problem)
     for name in ("v3", "helpers", "two-ctas"):
         first, again = (on_gpu(problem, ALL[name], *given)[0] for _ in range(2))
         assert np.array_equal(first.view(np.uint16), again.view(np.uint16))
@@ -78,7 +78,7 @@ def test_ten_thousand_blocks_and_the_same_bits_each_time() -> None:
 
 def test_a_launch_by_hand() -> None:
     problem = Problem(1, 2, 1, 40, 50, 128)
-    q, k, v = normal(problem)
+    q, k, v = normal_qkv(problem)
     o, lse = np.zeros_like(q), np.zeros(q.shape[:3], np.float32)
     kernel, grid, args = arguments(problem, CONFIGS[128], (q, k, v, o, lse), "sm_90")
     ww.launch(kernel, grid, args=args, device="cuda")

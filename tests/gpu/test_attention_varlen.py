@@ -11,7 +11,7 @@ import torch
 
 import warpwright as ww
 from tests.kernels.attention.attention_helpers import BF16
-from tests.kernels.attention.varlen_helpers import Packed, packed, prepared, starts, verify_packed
+from tests.kernels.attention.varlen_helpers import Packed, pack_sequences, prepare_launch, starts, verify_packed
 from tests.kernels.test_ragged import copy_sequence
 from warpwright.interop.torch import attention_varlen
 from warpwright.kernels.attention import Problem
@@ -46,8 +46,8 @@ def test_ragged_maps_do_what_those_of_the_virtual_gpu_do(first: int, length: int
 @pytest.mark.parametrize("dtype", [BF16, np.dtype(np.float16)])
 def test_configurations(name: str, mask: dict[str, Any], dtype: np.dtype) -> None:
     problem = Problem(1, 6, 3, 1, 1, CONFIGS[name].head_dim, dtype=dtype, **mask)
-    given = packed(problem, Q_LENS, K_LENS)
-    grid, kernel, args, (o, lse, counter) = prepared(problem, CONFIGS[name], given, sms=132)
+    given = pack_sequences(problem, Q_LENS, K_LENS)
+    grid, kernel, args, (o, lse, counter) = prepare_launch(problem, CONFIGS[name], given, sms=132)
     ww.launch(kernel, grid, args=args, device="cuda")
     verify_packed(problem, given, (o, lse))
     assert counter[0] == 0
@@ -57,9 +57,9 @@ def test_configurations(name: str, mask: dict[str, Any], dtype: np.dtype) -> Non
 def test_the_virtual_gpu_agrees(name: str) -> None:
     """The same PTX; only ex2 and lg2 differ in their last bits, and the order of sums in the tensor core."""
     problem = Problem(1, 2, 1, 1, 1, CONFIGS[name].head_dim, causal=True)
-    given, results = packed(problem, [200, 0, 1, 70], [260, 40, 90, 170]), []
+    given, results = pack_sequences(problem, [200, 0, 1, 70], [260, 40, 90, 170]), []
     for device in ("cuda", "h200"):
-        grid, kernel, args, result = prepared(problem, CONFIGS[name], given)
+        grid, kernel, args, result = prepare_launch(problem, CONFIGS[name], given)
         ww.launch(kernel, grid, args=args, device=device)
         results.append([each.astype(np.float64) for each in result])
     (o, lse, _), (virtual, virtual_lse, _) = results
@@ -70,7 +70,7 @@ def test_the_virtual_gpu_agrees(name: str) -> None:
 @pytest.mark.parametrize("head_dim", [40, 64, 80, 96, 128, 192, 256])
 def test_head_dimensions_of_slices_of_a_projection(head_dim: int) -> None:
     problem = Problem(1, 4, 4, 1, 1, head_dim, causal=True)
-    given = packed(problem, Q_LENS, Q_LENS)
+    given = pack_sequences(problem, Q_LENS, Q_LENS)
     q, k, v, *cu = tensors(given)
     whole = torch.stack([q, k, v], 1)
     out, lse, ran = ww.attention_varlen(*whole.unbind(1), *cu, causal=True, return_lse=True, explain=True)
@@ -80,7 +80,7 @@ def test_head_dimensions_of_slices_of_a_projection(head_dim: int) -> None:
 
 def test_nothing_leaks_from_one_sequence_into_another() -> None:
     problem = Problem(1, 4, 2, 1, 1, 128, causal=True)
-    given = packed(problem, [300, 77, 129], [300, 90, 200])
+    given = pack_sequences(problem, [300, 77, 129], [300, 90, 200])
     q, k, v, *cu = tensors(given)
     expected, expected_lse = ww.attention_varlen(q, k, v, *cu, causal=True, return_lse=True)
     q[300:377], k[300:390], v[300:390] = (float("nan"),) * 3
@@ -93,7 +93,7 @@ def test_nothing_leaks_from_one_sequence_into_another() -> None:
 def test_each_sequence_is_as_it_is_by_itself() -> None:
     """The same configuration: the same bits. Heads are so many that no sequence alone is one of few queries."""
     lengths = [700, 300, 1024, 513]
-    given = packed(Problem(1, 24, 12, 1, 1, 128), lengths, lengths)
+    given = pack_sequences(Problem(1, 24, 12, 1, 1, 128), lengths, lengths)
     q, k, v, *cu = tensors(given)
     out = ww.attention_varlen(q, k, v, *cu, causal=True)
     for a, b in itertools.pairwise(given.cu_q.tolist()):
@@ -104,7 +104,7 @@ def test_each_sequence_is_as_it_is_by_itself() -> None:
 def test_calls_that_are_made_again() -> None:
     """With other arrays and lengths, with ``out`` and without; with ``explain`` every call goes the long way."""
     for seed, lengths in enumerate(([100, 200, 300], [0, 1, 599], [600, 0, 0])):
-        q, k, v, *cu = tensors(packed(Problem(1, 4, 2, 1, 1, 64), lengths, lengths, seed))
+        q, k, v, *cu = tensors(pack_sequences(Problem(1, 4, 2, 1, 1, 64), lengths, lengths, seed))
         expected, lse, _ = ww.attention_varlen(q, k, v, *cu, causal=True, return_lse=True, explain=True)
         for out in (
             None,
@@ -118,7 +118,7 @@ def test_calls_that_are_made_again() -> None:
 
 def test_thousands_of_sequences_and_starts_that_make_no_sense() -> None:
     lengths = np.random.default_rng(0).integers(0, 20, 3000).tolist()
-    given = packed(Problem(1, 2, 1, 1, 1, 64), lengths, lengths)
+    given = pack_sequences(Problem(1, 2, 1, 1, 1, 64), lengths, lengths)
     q, k, v, *cu = tensors(given)
     out = ww.attention_varlen(q, k, v, *cu, causal=True)
     at = 1234
@@ -133,7 +133,7 @@ def test_thousands_of_sequences_and_starts_that_make_no_sense() -> None:
 
 
 def test_a_graph_whose_lengths_change_and_other_streams() -> None:
-    given = packed(Problem(1, 4, 2, 1, 1, 64), [100, 200, 300], [300, 200, 100])
+    given = pack_sequences(Problem(1, 4, 2, 1, 1, 64), [100, 200, 300], [300, 200, 100])
     q, k, v, *cu = tensors(given)
     operator(q, k, v, *cu, True)
     graph = torch.cuda.CUDAGraph()
@@ -157,7 +157,7 @@ def test_a_graph_whose_lengths_change_and_other_streams() -> None:
 
 
 def test_it_compiles_and_is_registered_as_torch_demands() -> None:
-    q, k, v, *cu = tensors(packed(Problem(1, 2, 1, 1, 1, 64), [30, 50], [60, 20]))
+    q, k, v, *cu = tensors(pack_sequences(Problem(1, 2, 1, 1, 1, 64), [30, 50], [60, 20]))
 
     def model(q: Any, k: Any, v: Any) -> Any:
         return attention_varlen(q * 2, k, v, *cu, True)[0] + 1
@@ -167,7 +167,7 @@ def test_it_compiles_and_is_registered_as_torch_demands() -> None:
 
 
 def test_arrays_on_two_places() -> None:
-    q, k, v, cu_q, cu_k = tensors(packed(Problem(1, 2, 1, 1, 1, 64), [30, 50], [60, 20]))
+    q, k, v, cu_q, cu_k = tensors(pack_sequences(Problem(1, 2, 1, 1, 1, 64), [30, 50], [60, 20]))
     with pytest.raises(ww.UsageError) as caught:
         ww.attention_varlen(q, k, v, cu_q, cu_k.cpu())
     assert str(caught.value) == ("attention: q is on cuda:0 and cu_seqlens_k on the host; expected all on one device")

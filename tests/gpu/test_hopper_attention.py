@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from tests.kernels.attention.attention_helpers import BF16, normal, verify
-from tests.kernels.attention.sm90.test_forward import prepared
+from tests.kernels.attention.attention_helpers import BF16, normal_qkv, verify
+from tests.kernels.attention.sm90.test_forward import prepare_launch
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90.plan import CONFIGS
 
@@ -24,8 +24,8 @@ def test_configurations(name: str, mask: dict[str, Any], dtype: np.dtype) -> Non
     config = CONFIGS[name]
     for q_len, kv_len, fewer in LENGTHS:
         problem = Problem(2, 6, 3, q_len, kv_len, config.head_dim - fewer, dtype=dtype, **mask)
-        given = normal(problem)
-        found, kernel, args, (o, lse, counter) = prepared(problem, config, given, sms=132)
+        given = normal_qkv(problem)
+        found, kernel, args, (o, lse, counter) = prepare_launch(problem, config, given, sms=132)
         ww.launch(kernel, found.grid, args=args, device="cuda")
         verify(problem, given, (o, lse))
         assert counter[0] == 0
@@ -37,7 +37,7 @@ def test_the_virtual_gpu_agrees(name: str) -> None:
     problem = Problem(1, 2, 1, 300, 400, CONFIGS[name].head_dim, causal=True)
     results = []
     for device in ("cuda", "h200"):
-        found, kernel, args, result = prepared(problem, CONFIGS[name], normal(problem))
+        found, kernel, args, result = prepare_launch(problem, CONFIGS[name], normal_qkv(problem))
         ww.launch(kernel, found.grid, args=args, device=device)
         results.append([each.astype(np.float64) for each in result])
     (o, lse, _), (virtual, virtual_lse, _) = results

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import warpwright as ww
-from tests.kernels.attention.attention_helpers import BF16, normal, verify
-from tests.kernels.attention.decode_helpers import attend
+from tests.kernels.attention.attention_helpers import BF16, normal_qkv, verify
+from tests.kernels.attention.decode_helpers import run_decode
 from warpwright.interop.torch import attention
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90.decode_plan import CONFIGS, choose
@@ -30,27 +30,27 @@ def nothing_set(monkeypatch) -> None:
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("last", [True, False])
 def test_configurations(head_dim: int, mask: dict[str, Any], last: bool) -> None:
-    """bfloat16 where who comes last puts tiles together, else float16."""
+    """bfloat16 where the CTA of the last part combines a tile, else float16."""
     dtype = BF16 if last else np.dtype(np.float16)
     for q_len, kv_len in LENGTHS:
         problem = Problem(1, 10, 2, q_len, kv_len, head_dim - 8 * last, dtype=dtype, **mask)
-        given, config = normal(problem), replace(choose(problem), last=last)
-        verify(problem, given, attend(problem, given, 132, "cuda", config=config))
+        given, config = normal_qkv(problem), replace(choose(problem), last=last)
+        verify(problem, given, run_decode(problem, given, 132, "cuda", config=config))
 
 
 @pytest.mark.parametrize("q_len", [7, 20, 64, 100])
 def test_more_queries(q_len: int) -> None:
     problem = Problem(1, 6, 2, q_len, 2000, 128, causal=True)
-    given = normal(problem)
-    verify(problem, given, attend(problem, given, 132, "cuda"))
+    given = normal_qkv(problem)
+    verify(problem, given, run_decode(problem, given, 132, "cuda"))
 
 
 @pytest.mark.parametrize("head_dim", CONFIGS)
 def test_the_virtual_gpu_agrees(head_dim: int) -> None:
     """The same PTX; only ex2 and lg2 differ in their last bits, and the order of sums in the tensor core."""
     problem = Problem(2, 10, 2, 2, 700, head_dim, causal=True)
-    given = normal(problem)
-    (o, lse), (virtual, virtual_lse) = (attend(problem, given, 9, name) for name in ("cuda", "h200"))
+    given = normal_qkv(problem)
+    (o, lse), (virtual, virtual_lse) = (run_decode(problem, given, 9, name) for name in ("cuda", "h200"))
     assert np.abs(o.astype(np.float64) - virtual.astype(np.float64)).max() < 2**-7
     assert np.mean(o != virtual) < 0.05
     np.testing.assert_allclose(lse, virtual_lse, atol=2e-6)
@@ -62,7 +62,7 @@ def tensors(batch: int, heads: int, kv_heads: int, q_len: int, kv_len: int, head
 
 
 def test_the_result_is_the_same_every_time() -> None:
-    """Who comes last puts the parts together, but always in their order."""
+    """The CTA that finishes last combines the parts, always in the same order."""
     arrays = tensors(3, 16, 2, 1, 5000)
     first, ran = ww.attention(*arrays, explain=True)
     assert ran.kernel == "sm90_decode.attention" and ran.why.endswith("CTAs that share out their keys: 102")

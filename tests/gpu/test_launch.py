@@ -212,7 +212,7 @@ def test_the_driver_assembles_and_refuses_as_ptxas_does() -> None:
 def test_dynamic_memory_behind_static_memory_is_aligned_as_declared(
     by: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Whoever assembles a kernel as a whole keeps to it; a linker does not, and such code is refused."""
+    """ptxas and the driver respect the alignment in a whole program; a linker does not, and such code is refused."""
     if by == "the driver":
         monkeypatch.setattr(cuda.compile, "assembler", lambda: "")
     monkeypatch.setenv("WARPWRIGHT_CACHE", str(tmp_path))

@@ -188,7 +188,7 @@ def test_parameters_use_the_prepared_launch_too() -> None:
 
 
 def test_addresses_that_come_again_with_other_numbers() -> None:
-    """What is kept of a launch are addresses: what lies there, and for what results, may change."""
+    """A bound launch stores addresses only: the contents of the arrays may change between calls."""
     for turn in range(6):
         a, b = normal(64 + 64 * (turn % 2), 72), normal(72, 48 + 16 * (turn % 3))
         results = [product(a, b) for _ in range(3)]

@@ -196,9 +196,9 @@ MORE: tuple[Case, ...] = (
     _case(q.peer_as_own, [WORDS], "fault", "reaches the CTA's own: use .shared::cluster", "mbarrier.arrive", grid=2),
     _case(q.bytes_for_the_peer, [BOX], "deadlock", "and has 4,096 bytes that none expected", "full.wait(0)", grid=2),
     _case(q.misaligned_bytes, [WORDS, 40], "fault", "the size is 40; expected a multiple of 16 bytes", "tma.copy("),
-    _case(q.crooked_box, [TensorMap(BOX, (32, 32))], "fault", "expected a multiple of 128", "tma.load(tile.at("),
+    _case(q.misaligned_box, [TensorMap(BOX, (32, 32))], "fault", "expected a multiple of 128", "tma.load(tile.at("),
     _case(
-        q.crooked_descriptor,
+        q.misaligned_descriptor,
         [SQUARE, SQUARE],
         "fault",
         "with bit 60 set; expected 0 on sm_90a",

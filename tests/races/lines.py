@@ -208,16 +208,16 @@ def _pair(execution: Execution, source: Source, number: int, lane: int, touched:
     return Pair(source, number, lane, crosses and touched in (memory, beginnings), fenced and touched is memory)
 
 
-def told(edited: Edited, first: set[int], second: set[int], touched: Touched) -> bool:
-    """Whether some access by ``second`` comes behind one by ``first`` as the kernel is, and without the edited
-    instruction not."""
+def orders(edited: Edited, first: set[int], second: set[int], touched: Touched) -> bool:
+    """Returns whether an access by ``second`` is ordered after one by ``first`` in the unedited kernel, but not
+    without the edited instruction."""
     found = _some(pairs(edited.execution, first, second, touched))
     return any(as_is and not cut for _, as_is, cut in followed(edited.execution, found, edited.cut))
 
 
-def strange(edited: Edited, first: set[int], second: set[int]) -> bool:
-    """Whether some access by ``second`` comes to cells of one by ``first`` by the edit only, and nothing orders it
-    behind that one."""
+def unknown_arrival(edited: Edited, first: set[int], second: set[int]) -> bool:
+    """Returns whether an access by ``second`` reaches cells of one by ``first`` only because of the edit, and
+    nothing orders it after that access."""
     before = {_who(pair) for pair in pairs(edited.execution, first, second, memory)}
     found = _some([pair for pair in pairs(edited.execution, first, second, edited.memory) if _who(pair) not in before])
     return not all(cut for _, _, cut in followed(edited.execution, found, edited.cut))
@@ -229,7 +229,7 @@ def _who(pair: Pair) -> tuple[int, int, int, int]:
 
 
 def _some(found: list[Pair]) -> list[Pair]:
-    """The first ones, and as many of the others."""
+    """Returns the first `SAMPLED` pairs and a sample of about as many of the others."""
     return found[:SAMPLED] + found[SAMPLED :: max(1, len(found) // SAMPLED)]
 
 
@@ -238,7 +238,7 @@ def _either(touched: Touched) -> Callable[[Edited, Finding], bool]:
 
     def judge(edited: Edited, finding: Finding) -> bool:
         one, two = (of_step(edited.execution, step) for step in finding.steps)
-        return told(edited, one, two, touched) or told(edited, two, one, touched)
+        return orders(edited, one, two, touched) or orders(edited, two, one, touched)
 
     return judge
 
@@ -248,7 +248,7 @@ def _race(edited: Edited, finding: Finding) -> bool:
     one, two = (of_step(edited.execution, step) for step in finding.steps)
     if _either(memory)(edited, finding):
         return True
-    return edited.leads_home and (strange(edited, one, two) or strange(edited, two, one))
+    return edited.leads_home and (unknown_arrival(edited, one, two) or unknown_arrival(edited, two, one))
 
 
 def _deadlock(edited: Edited, finding: Finding) -> bool:
@@ -256,7 +256,7 @@ def _deadlock(edited: Edited, finding: Finding) -> bool:
     and has come too early."""
     execution = edited.execution
     waits = {inst for step in finding.steps for inst in of_step(execution, step) if _waiting(execution, inst)}
-    return any(_waits(edited, inst) for inst in waits) or told(edited, waits, set(execution.rows), barriers)
+    return any(_waits(edited, inst) for inst in waits) or orders(edited, waits, set(execution.rows), barriers)
 
 
 def _waits(edited: Edited, inst: int) -> bool:
@@ -280,11 +280,11 @@ def _fault(edited: Edited, finding: Finding) -> bool:
             return any(int(met[1], 16) in edited.acts(inst) and not _waiting(execution, inst) for inst in stops)
         return bool(stops & (_first(execution, int(met[1], 16)) | edited.insts))
     if met:
-        return told(edited, set(execution.rows), stops, barriers)
+        return orders(edited, set(execution.rows), stops, barriers)
     if any(_waits(edited, inst) for inst in stops) or (names & _LIVES and _are(execution, stops, "tcgen05.")):
         return True
-    ends = told(edited, stops, execution.named("tcgen05.dealloc"), columns)
-    return ends or told(edited, execution.named("tcgen05.alloc"), stops, columns)
+    ends = orders(edited, stops, execution.named("tcgen05.dealloc"), columns)
+    return ends or orders(edited, execution.named("tcgen05.alloc"), stops, columns)
 
 
 _WAITS = re.compile(
@@ -334,7 +334,7 @@ def _unwritten(edited: Edited, finding: Finding) -> bool:
     execution, reads = edited.execution, of_step(edited.execution, finding.steps[0])
     if edited.insts & execution.named("tcgen05.alloc"):
         return bool(pairs(execution, edited.insts, reads, memory))
-    return told(edited, set(execution.rows), reads, memory)
+    return orders(edited, set(execution.rows), reads, memory)
 
 
 def _leaves(edited: Edited, finding: Finding) -> bool:
@@ -420,7 +420,7 @@ def _between_grids(edited: Edited, finding: Finding) -> bool:
     execution = edited.execution
     atomics = {inst.index for inst in execution.insts if inst.name in ("atom", "red") and "global" in inst.opcode}
     return any(
-        told(edited, uses, atomics, lanes_of) or told(edited, atomics, uses, lanes_of)
+        orders(edited, uses, atomics, lanes_of) or orders(edited, atomics, uses, lanes_of)
         for uses in (of_step(execution, step) for step in finding.steps)
     )
 

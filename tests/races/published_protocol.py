@@ -279,7 +279,7 @@ def part_of_a_warpgroup(a: tma.Map[bf16], b: tma.Map[bf16], *, right: bool = Fal
 
 
 @kernel("sm_90a", threads=128)
-def crooked_descriptor(a: tma.Map[bf16], b: tma.Map[bf16], *, right: bool = False) -> None:
+def misaligned_descriptor(a: tma.Map[bf16], b: tma.Map[bf16], *, right: bool = False) -> None:
     """A field of a matrix descriptor that is not masked, and runs into the next."""
     a_tile, b_tile = smem.tile(bf16, (64, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
     full = mbarrier(1, name="full")
@@ -302,7 +302,7 @@ def crooked_descriptor(a: tma.Map[bf16], b: tma.Map[bf16], *, right: bool = Fals
 
 
 @kernel("sm_90a", threads=32)
-def crooked_box(x: tma.Map[f32], *, right: bool = False) -> None:
+def misaligned_box(x: tma.Map[f32], *, right: bool = False) -> None:
     """TMA's destination does not begin at a multiple of 128 bytes."""
     tile, full = smem.tile(f32, (2 * ROWS, COLUMNS)), mbarrier(1, name="full")
     with If(elect_one()):

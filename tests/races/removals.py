@@ -17,9 +17,9 @@ import numpy as np
 
 import warpwright as ww
 from tests.kernels.attention import attention_helpers
-from tests.kernels.attention.attention_helpers import normal
+from tests.kernels.attention.attention_helpers import normal_qkv
 from tests.kernels.attention.decode_helpers import launches
-from tests.kernels.attention.varlen_helpers import packed, prepared
+from tests.kernels.attention.varlen_helpers import pack_sequences, prepare_launch
 from warpwright import ptx
 from warpwright.gpu import LaunchResult
 from warpwright.kernels.attention import Problem
@@ -143,7 +143,7 @@ def blackwell(config: sm100.Config, shape: tuple[int, int, int], sms: int, chang
 
 def mma_sync(config: sm120_plan.Config, problem: Problem, change: Change | None = None) -> Watched:
     """Attention by mma.sync."""
-    q, k, v = normal(problem)
+    q, k, v = normal_qkv(problem)
     kernel, grid, args = attention_helpers.arguments(
         problem, config, (q, k, v, np.zeros_like(q), np.zeros(q.shape[:3], np.float32))
     )
@@ -203,7 +203,7 @@ def _packed(change: Change | None = None) -> Watched:
     """Attention of packed sequences, one CTA: tiles of many blocks of keys, then of one, two and three blocks."""
     config, watched = ATTENTIONS["sm90"][2], _watched("h200", change, 1)
     for queries, keys in (([640, 0, 130], [672, 70, 200]), *(([32] * 3, [blocks * 64] * 3) for blocks in (1, 2, 3))):
-        grid, kernel, args, _ = prepared(CAUSAL, config, packed(CAUSAL, queries, keys), sms=1)
+        grid, kernel, args, _ = prepare_launch(CAUSAL, config, pack_sequences(CAUSAL, queries, keys), sms=1)
         launch(kernel, grid, args=args, device=watched)
     return watched
 
@@ -214,7 +214,7 @@ def _few_queries(config: DecodeConfig, change: Change | None = None, *, number: 
     watched = _watched("h200", change, 3)
     few = ((replace(FEWER, batch=2, kv_len=blocks * config.keys), 1) for blocks in (1, 2, 3))
     for problem, sms in ((FEWER, 3), *few)[: 1 if number else None]:
-        kernel, grid, args = launches(problem, normal(problem), sms, config)[1][number]
+        kernel, grid, args = launches(problem, normal_qkv(problem), sms, config)[1][number]
         watched.depends_on = [list(kernel.params).index("workspace")] * number
         launch(kernel, grid, args=args, device=watched)
     return watched

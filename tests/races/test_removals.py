@@ -24,7 +24,7 @@ import pytest
 from tests.races.edits import Edit
 from tests.races.lines import barriers, right
 from tests.races.removals import KERNELS, product
-from tests.races.verdicts import FOUND, REDUNDANT, UNLIKE, Judged, as_it_is, findings, judged
+from tests.races.verdicts import FOUND, REDUNDANT, UNLIKE, Judgement, findings, judge_edit, unedited_kernel
 from warpwright.vgpu.checks.findings import Finding, Step
 
 # of which kernels some are taken out or changed, each so-and-so-manyth
@@ -55,7 +55,7 @@ SOME = {
 
 @pytest.mark.parametrize(("name", "every"), SOME.items())
 def test_what_is_taken_out_or_changed_is_found_or_redundant(name: str, every: int) -> None:
-    found = {str(edit): judged(name, edit) for edit in as_it_is(name).edits[::every]}
+    found = {str(edit): judge_edit(name, edit) for edit in unedited_kernel(name).edits[::every]}
     assert {edit: each.words for edit, each in found.items() if each.kind == UNLIKE} == {}
 
 
@@ -98,7 +98,7 @@ LINES = {
 
 @pytest.mark.parametrize(("name", "removed"), LINES)
 def test_the_finding_has_the_right_lines(name: str, removed: str) -> None:
-    (edit,) = [edit for edit in as_it_is(name).edits if str(edit) == removed]
+    (edit,) = [edit for edit in unedited_kernel(name).edits if str(edit) == removed]
     rule, *parts = LINES[name, removed]
     found = [
         [linecache.getline(path, int(line)) for path, line in (step.where.rsplit(":", 1) for step in finding.steps)]
@@ -121,7 +121,7 @@ CUTS = (
 @pytest.mark.parametrize(("name", "removed"), CUTS)
 def test_of_all_pairs_of_lines_those_that_are_found_are_right(name: str, removed: str) -> None:
     """No other line of the kernel would do for either of a finding's two, and no pair that would is missed."""
-    kernel, (edit,) = as_it_is(name), [e for e in as_it_is(name).edits if str(e) == removed]
+    kernel, (edit,) = unedited_kernel(name), [e for e in unedited_kernel(name).edits if str(e) == removed]
     shown = [each for each in findings(KERNELS[name](edit), kernel.text) if each.rule.id in UNORDERED]
     execution = kernel.executions[0]
     reached = [
@@ -142,7 +142,7 @@ def test_of_all_pairs_of_lines_those_that_are_found_are_right(name: str, removed
 
 def test_what_is_touched_is_that_of_the_right_cta() -> None:
     """CTAs give sums to others; what else they touch, and the mbarriers, are their own."""
-    execution, own = as_it_is("hopper split").executions[0], dict[str, set[bool]]()
+    execution, own = unedited_kernel("hopper split").executions[0], dict[str, set[bool]]()
     for event in (event for inst in execution.rows for event in execution.of(inst)):
         for access in (*execution.accesses(event), *barriers(execution, event)):
             found = np.unique(access.ranks == execution.rank_of(access.lanes))
@@ -177,22 +177,22 @@ class Part(NamedTuple):
 def cost(name: str) -> Part:
     """All edits of a kernel."""
     begin = time.perf_counter()
-    count = len(as_it_is(name).edits)
+    count = len(unedited_kernel(name).edits)
     return Part(name, 0, count, (time.perf_counter() - begin) * count)
 
 
-def run(part: Part) -> tuple[str, list[tuple[str, Judged]]]:
+def run(part: Part) -> tuple[str, list[tuple[str, Judgement]]]:
     """The kernel's name, and what becomes of the edits, by theirs."""
-    chosen = as_it_is(part.name).edits[part.first : part.first + part.count]
-    return part.name, [(str(edit), attempted(part.name, edit)) for edit in chosen]
+    chosen = unedited_kernel(part.name).edits[part.first : part.first + part.count]
+    return part.name, [(str(edit), try_edit(part.name, edit)) for edit in chosen]
 
 
-def attempted(name: str, edit: Edit) -> Judged:
-    """What goes wrong with one edit is told as such, so that the others are judged."""
+def try_edit(name: str, edit: Edit) -> Judgement:
+    """Judges one edit; an exception is a judgement too, so that the other edits are judged."""
     try:
-        return judged(name, edit)
+        return judge_edit(name, edit)
     except Exception as error:
-        return Judged(UNLIKE, f"{type(error).__name__}: {error}")
+        return Judgement(UNLIKE, f"{type(error).__name__}: {error}")
 
 
 def split(whole: Part, most: float) -> Iterator[Part]:

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.kernels.attention.attention_helpers import normal
+from tests.kernels.attention.attention_helpers import normal_qkv
 from tests.kernels.attention.decode_helpers import launches
-from tests.kernels.attention.varlen_helpers import packed, prepared
+from tests.kernels.attention.varlen_helpers import pack_sequences, prepare_launch
 from tests.kernels.gemm.sm100.test_switches import SWITCHES
 from tests.kernels.helpers import BF16
 from tests.races.removals import KERNELS, Watched, attention_backward, blackwell, hopper, mma_sync
@@ -78,7 +78,7 @@ def _attention(device: str, config: Any, mask: str) -> Watched:
     _, planned, kernel_of = OWN[DEVICES[device].arch]
     found = planned(problem, sms=1, config=config)
     kernel = kernel_of(config).trace(dtype=bf16, bounds=found.bounds)
-    q, k, v = normal(problem)
+    q, k, v = normal_qkv(problem)
     rest = {"lse": np.zeros(q.shape[:3], np.float32), "counter": np.zeros(1, np.uint32)}
     tail = [array for name, array in rest.items() if name in dict(kernel.params)]
     launch(kernel, found.grid, args=[20 * q, k, v, np.zeros_like(q), *tail, *found.scalars], device=watched)
@@ -88,8 +88,8 @@ def _attention(device: str, config: Any, mask: str) -> Watched:
 def _packed(config: Any, mask: str) -> Watched:
     """Sequences of several lengths, some of them empty."""
     problem, watched = _problem(config, mask), Watched(Device(replace(DEVICES["h200"], sms=1)))
-    given = packed(problem, [problem.q_len, 0, 1, 70], [problem.kv_len, 5, config.tile[1], 0])
-    grid, kernel, args, _ = prepared(problem, config, given, sms=1)
+    given = pack_sequences(problem, [problem.q_len, 0, 1, 70], [problem.kv_len, 5, config.tile[1], 0])
+    grid, kernel, args, _ = prepare_launch(problem, config, given, sms=1)
     launch(kernel, grid, args=args, device=watched)
     return watched
 
@@ -103,7 +103,7 @@ def _few(config: sm90_decode_plan.DecodeConfig, mask: str) -> Watched:
     }
     problem = Problem(1, 24, 4, 4, 10 * config.keys + 2, config.head_dim, **how[mask])
     watched = Watched(Device(replace(DEVICES["h200"], sms=3)))
-    for kernel, grid, args in launches(problem, normal(problem), 3, replace(config, places=4))[1]:
+    for kernel, grid, args in launches(problem, normal_qkv(problem), 3, replace(config, places=4))[1]:
         launch(kernel, grid, args=args, device=watched)
     return watched
 

@@ -12,12 +12,12 @@ from tests.races.lines import right
 from tests.races.removals import KERNELS, Watched
 from warpwright.vgpu.checks.findings import Finding
 
-__all__ = ["FOUND", "REDUNDANT", "UNLIKE", "AsItIs", "Judged", "as_it_is", "findings", "judged"]
+__all__ = ["FOUND", "REDUNDANT", "UNLIKE", "Judgement", "Unedited", "findings", "judge_edit", "unedited_kernel"]
 
 FOUND, REDUNDANT, UNLIKE = "found", "redundant", "unlike"
 
 
-class AsItIs(NamedTuple):
+class Unedited(NamedTuple):
     """A kernel without an edit: its text, the executions of its clusters, all its edits."""
 
     text: str
@@ -25,7 +25,7 @@ class AsItIs(NamedTuple):
     edits: list[Edit]
 
 
-class Judged(NamedTuple):
+class Judgement(NamedTuple):
     """``kind``: FOUND by an expected rule with the right lines, REDUNDANT with a reason, or UNLIKE; ``words`` say what
     was found, and what was expected if that is another thing."""
 
@@ -34,30 +34,30 @@ class Judged(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1)
-def as_it_is(name: str) -> AsItIs:
-    """Of one of `KERNELS`, which has to be clean."""
+def unedited_kernel(name: str) -> Unedited:
+    """Returns one of `KERNELS` without an edit, after a check that it is clean."""
     text, held, verdicts = executions(name)
     assert verdicts[0].kind == "clean", str(verdicts[0])
-    return AsItIs(text, held, list(edits(text)))
+    return Unedited(text, held, list(edits(text)))
 
 
 def findings(watched: Watched, text: str) -> list[Finding]:
-    """Those in launches of the kernel of this text, in the order in which they are shown."""
+    """Returns the findings of the launches of the kernel ``text``, in the order in which they are reported."""
     own = (verdict for given, verdict in zip(watched.texts, watched.verdicts, strict=True) if given == text)
     return [finding for verdict in own for finding in verdict.findings]
 
 
-def judged(name: str, edit: Edit) -> Judged:
-    """Run one of `KERNELS` with an edit."""
-    kernel = as_it_is(name)
+def judge_edit(name: str, edit: Edit) -> Judgement:
+    """Runs one of `KERNELS` with an edit and judges what the checks found."""
+    kernel = unedited_kernel(name)
     rules, reason = expected(name, edit)
     found = findings(KERNELS[name](edit), kernel.text)
     words = ", ".join(sorted({finding.rule.id for finding in found})) or "clean"
     if reason:
-        return Judged(UNLIKE if found else REDUNDANT, f"{words}; expected nothing: {reason}" if found else reason)
+        return Judgement(UNLIKE if found else REDUNDANT, f"{words}; expected nothing: {reason}" if found else reason)
     shown = [finding for finding in found if finding.rule.id in rules]
     if not shown:
-        return Judged(UNLIKE, f"{words}; expected {' or '.join(sorted(rules)) or 'a rule'}")
+        return Judgement(UNLIKE, f"{words}; expected {' or '.join(sorted(rules)) or 'a rule'}")
     if not right(kernel.executions, edit, shown[0]):
-        return Judged(UNLIKE, f"{words}; these are not the lines of the edit:\n{shown[0]}")
-    return Judged(FOUND, words)
+        return Judgement(UNLIKE, f"{words}; these are not the lines of the edit:\n{shown[0]}")
+    return Judgement(FOUND, words)

@@ -113,10 +113,10 @@ class Launch:
 class Function:
     """A kernel on one GPU. ``function(grid, values, stream)`` starts it, in a few microseconds of host time.
 
-    `at` returns a reusable `Launch` with these arguments. ``values`` has one item a parameter: an int (an address on
-    the GPU, or an integer), a float, or ``bytes`` (the 128 bytes of `cuda.encode` for a tensor map). A launch
-    allocates nothing, copies nothing and does not synchronise, so a CUDA graph can capture it. ``cooperative``: all
-    CTAs are co-resident. ``dependent``: the launch may begin before the previous launch in the stream has ended
+    `at` returns a reusable `Launch` with these arguments. ``values`` has one item for each parameter: an int (an
+    address on the GPU, or an integer), a float, or ``bytes`` (the 128 bytes of `cuda.encode` for a tensor map). A
+    launch allocates nothing, copies nothing and does not synchronise, so a CUDA graph can capture it. ``cooperative``:
+    all CTAs are co-resident. ``dependent``: the launch may begin before the previous launch in the stream has ended
     (``griddepcontrol.wait`` waits for that).
 
     ``cubin`` has the assembler's log; ``registers`` and ``local_bytes`` (a thread) are from the driver.

@@ -83,7 +83,7 @@ class Columns:
             )
 
     def place_claims(self) -> None:
-        """Give the claims their columns, side by side in order."""
+        """Assign columns to the claims, side by side in order."""
         column = 0
         for claim in self.claims:
             claim.column = column

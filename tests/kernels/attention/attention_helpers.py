@@ -19,7 +19,7 @@ SENTINEL = 7.0
 LSE_ERROR = 4e-6  # relative, of float32 logarithms and of scores near 100
 
 
-def normal(problem: Problem, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def normal_qkv(problem: Problem, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns Q, K and V of normally distributed numbers."""
     random = np.random.default_rng(seed)
     q = random.standard_normal((problem.batch, problem.heads, problem.q_len, problem.head_dim))
@@ -39,7 +39,7 @@ def arguments(
     return kernel, found.grid, [*four, *middle, lse, *found.scalars]
 
 
-def attend(
+def run_attention(
     problem: Problem, config: Config, q: Any, k: Any, v: Any, *, arch: str = "sm_120a", device: Any = "rtx5090"
 ) -> tuple[np.ndarray, np.ndarray]:
     """Run the kernel of ``config``; returns output and log-sum-exp."""

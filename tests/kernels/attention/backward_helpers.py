@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import warpwright as ww
-from tests.kernels.attention.attention_helpers import SENTINEL, normal
+from tests.kernels.attention.attention_helpers import SENTINEL, normal_qkv
 from warpwright.kernels.attention import Problem, reference
 from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
 from warpwright.kernels.reference import FLOAT32_STEP, MMA_K, ulp
@@ -24,7 +24,7 @@ Arrays = tuple[np.ndarray, ...]
 
 def random(problem: Problem, seed: int = 0) -> Arrays:
     """Returns Q, K, V and the gradient of the output, of normally distributed numbers."""
-    q, k, v = normal(problem, seed)
+    q, k, v = normal_qkv(problem, seed)
     return q, k, v, np.random.default_rng(seed + 1).standard_normal(q.shape).astype(problem.dtype)
 
 

@@ -40,7 +40,7 @@ def split_heads(problem: Problem, q: np.ndarray) -> np.ndarray:
     return q.reshape(problem.batch, problem.kv_heads, problem.group, problem.q_len, problem.head_dim)
 
 
-def attend(problem: Problem, given: Any, sms: int = 3, device: Any = "h200", **how: Any) -> Results:
+def run_decode(problem: Problem, given: Any, sms: int = 3, device: Any = "h200", **how: Any) -> Results:
     _, planned, results = launches(problem, given, sms, **how)
     for kernel, grid, args in planned:
         ww.launch(kernel, grid, args=args, device=device)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.kernels.attention.attention_helpers import SENTINEL, normal, verify
+from tests.kernels.attention.attention_helpers import SENTINEL, normal_qkv, verify
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.reference import sequences
 from warpwright.kernels.attention.sm90.plan import Config, plan_varlen
@@ -31,11 +31,11 @@ def starts(lengths: list[int]) -> np.ndarray:
     return np.array([0, *accumulate(lengths)], np.int32)
 
 
-def packed(problem: Problem, q_lens: list[int], k_lens: list[int], seed: int = 0) -> Packed:
+def pack_sequences(problem: Problem, q_lens: list[int], k_lens: list[int], seed: int = 0) -> Packed:
     """Returns sequences of normally distributed numbers, with heads, head dimension and dtype of ``problem``."""
     cu_q, cu_k = starts(q_lens), starts(k_lens)
     whole = replace(problem, batch=1, q_len=int(cu_q[-1]), kv_len=int(cu_k[-1]))
-    return Packed(*(x[0].swapaxes(0, 1).copy() for x in normal(whole, seed)), cu_q, cu_k)
+    return Packed(*(x[0].swapaxes(0, 1).copy() for x in normal_qkv(whole, seed)), cu_q, cu_k)
 
 
 def verify_packed(problem: Problem, given: Packed, found: Any) -> None:
@@ -49,7 +49,7 @@ def verify_packed(problem: Problem, given: Packed, found: Any) -> None:
     assert not out[unused].any() and np.isneginf(lse[:, unused]).all()
 
 
-def prepared(
+def prepare_launch(
     problem: Problem, config: Config, given: Packed, sms: int = 3
 ) -> tuple[tuple[int, int, int], Any, list[Any], tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Returns grid, kernel, arguments and results: O, the log-sum-exp, and the counter."""

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from tests.kernels.attention.attention_helpers import normal, verify
-from tests.kernels.attention.varlen_helpers import packed, starts, verify_packed
+from tests.kernels.attention.attention_helpers import normal_qkv, verify
+from tests.kernels.attention.varlen_helpers import pack_sequences, starts, verify_packed
 from tests.ops.host_kernels import bind_host
 from warpwright import targets
 from warpwright.arrays import libraries
@@ -92,7 +92,7 @@ PROBLEM = Problem(2, 40, 20, 40, 70, 64, causal=True)
 
 def test_a_call_is_made_again_with_other_arrays(launches, monkeypatch) -> None:
     for seed in range(3):
-        given = [on_gpu(x) for x in normal(PROBLEM, seed)]
+        given = [on_gpu(x) for x in normal_qkv(PROBLEM, seed)]
         verify(PROBLEM, given, ww.attention(*given, causal=True, return_lse=True))
         monkeypatch.setattr(forward, "views_of", None)  # from now on only calls that were made before
     assert [kernel for kernel, *_ in launches] == ["sm90.attention"] * 3
@@ -101,7 +101,7 @@ def test_a_call_is_made_again_with_other_arrays(launches, monkeypatch) -> None:
 
 def test_heads_inside_rows(launches, monkeypatch) -> None:
     for seed in range(2):
-        given = [on_gpu(x.swapaxes(1, 2)).swapaxes(1, 2) for x in normal(PROBLEM, seed)]
+        given = [on_gpu(x.swapaxes(1, 2)).swapaxes(1, 2) for x in normal_qkv(PROBLEM, seed)]
         out, lse = ww.attention(*given, causal=True, return_lse=True)
         verify(PROBLEM, given, (out, lse))
         assert out.strides == given[0].strides
@@ -110,7 +110,10 @@ def test_heads_inside_rows(launches, monkeypatch) -> None:
 
 def test_out_is_written_again(launches, monkeypatch) -> None:
     for seed in range(3):
-        given, out = [on_gpu(x) for x in normal(PROBLEM, seed)], aligned((2, 40, 40, 64), normal(PROBLEM)[0].dtype)
+        given, out = (
+            [on_gpu(x) for x in normal_qkv(PROBLEM, seed)],
+            aligned((2, 40, 40, 64), normal_qkv(PROBLEM)[0].dtype),
+        )
         found, lse = ww.attention(*given, causal=True, out=out, return_lse=True)
         assert found is out
         verify(PROBLEM, given, (out, lse))
@@ -119,7 +122,7 @@ def test_out_is_written_again(launches, monkeypatch) -> None:
 
 def test_out_that_lies_between_what_is_read_goes_the_long_way(launches, monkeypatch) -> None:
     """If spans overlap, only the elements tell whether memory is shared."""
-    q, k, v = normal(PROBLEM)
+    q, k, v = normal_qkv(PROBLEM)
     beside, whole = (on_gpu(np.zeros((*q.shape[:3], 2, 64), q.dtype)) for _ in range(2))
     whole[..., 0, :] = q
     given, long_way, library = [whole[..., 0, :], on_gpu(k), on_gpu(v)], list[Any](), forward.views_of
@@ -136,7 +139,7 @@ def test_packed_sequences_again(launches, monkeypatch) -> None:
     """Also with other lengths: they are values in memory."""
     problem, outs = Problem(1, 4, 2, 1, 1, 64, causal=True), []
     for seed, lengths in enumerate(([5, 0, 9], [1, 12, 1], [14, 0, 0])):
-        given = packed(problem, lengths, [8, 1, 7], seed)
+        given = pack_sequences(problem, lengths, [8, 1, 7], seed)
         arrays = [on_gpu(x) for x in given]
         found = ww.attention_varlen(*arrays, causal=True, return_lse=True)
         verify_packed(problem, given, found)
@@ -149,7 +152,7 @@ def test_packed_sequences_again(launches, monkeypatch) -> None:
 
 
 def test_other_packed_calls_go_the_long_way(launches, monkeypatch) -> None:
-    given = [on_gpu(x) for x in packed(Problem(1, 4, 2, 1, 1, 64), [5, 0, 9], [8, 1, 7])]
+    given = [on_gpu(x) for x in pack_sequences(Problem(1, 4, 2, 1, 1, 64), [5, 0, 9], [8, 1, 7])]
     long_way, library = list[Any](), varlen.views_of
     ww.attention_varlen(*given, causal=True)
     monkeypatch.setattr(varlen, "views_of", lambda *given: long_way.append(1) or library(*given))
@@ -163,7 +166,7 @@ def test_other_packed_calls_go_the_long_way(launches, monkeypatch) -> None:
 
 
 def test_other_calls_go_the_long_way(launches, monkeypatch) -> None:
-    given = [on_gpu(x) for x in normal(PROBLEM)]
+    given = [on_gpu(x) for x in normal_qkv(PROBLEM)]
     ww.attention(*given, causal=True)
     long_way: list[Any] = []
     library = forward.views_of
@@ -185,7 +188,7 @@ def test_other_calls_go_the_long_way(launches, monkeypatch) -> None:
 
 
 def test_a_graph_has_a_counter_of_its_own(launches, monkeypatch) -> None:
-    given = [on_gpu(x) for x in normal(PROBLEM)]
+    given = [on_gpu(x) for x in normal_qkv(PROBLEM)]
     for captured in (False, True, False):
         monkeypatch.setattr(arrays, "capturing", lambda _, state=captured: state)
         ww.attention(*given, causal=True)
@@ -196,8 +199,8 @@ def test_a_graph_has_a_counter_of_its_own(launches, monkeypatch) -> None:
 def test_a_workspace_grows_beside_the_counter(launches) -> None:
     """The keys of few queries are split among CTAs: a larger problem gets a larger workspace, which smaller ones
     share."""
-    small, large = ([on_gpu(x) for x in normal(Problem(2, heads, 2, 1, 300, 64, causal=True))] for heads in (4, 32))
-    for given in (small, small, large, small, large, [on_gpu(x) for x in normal(PROBLEM)]):
+    small, large = ([on_gpu(x) for x in normal_qkv(Problem(2, heads, 2, 1, 300, 64, causal=True))] for heads in (4, 32))
+    for given in (small, small, large, small, large, [on_gpu(x) for x in normal_qkv(PROBLEM)]):
         ww.attention(*given, causal=True)
     kernels, places, _ = zip(*launches, strict=True)
     assert kernels == ("sm90_decode.attention",) * 5 + ("sm90.attention",)

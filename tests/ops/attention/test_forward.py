@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from tests.kernels.attention.attention_helpers import normal, verify
+from tests.kernels.attention.attention_helpers import normal_qkv, verify
 from warpwright.errors import UsageError
 from warpwright.kernels.attention import Problem
 from warpwright.ops.attention.plan import SETTING, choose_kernel
@@ -27,7 +27,7 @@ def nothing_set(monkeypatch) -> None:
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
 def test_layouts_and_the_log_sum_exp(layout) -> None:
     problem = Problem(2, 4, 2, 20, 30, 64, causal=True, scale=0.2, window=(11, None))
-    given = normal(problem)
+    given = normal_qkv(problem)
     arrays = given if layout == "bhsd" else [np.ascontiguousarray(x.swapaxes(1, 2)) for x in given]
     out, lse = ww.attention(
         *arrays, causal=True, scale=0.2, window=(11, None), layout=layout, device=RTX, return_lse=True
@@ -39,7 +39,7 @@ def test_layouts_and_the_log_sum_exp(layout) -> None:
 @pytest.mark.parametrize("setting", ["0", "1"])
 def test_every_device_with_and_without_tma(device, setting, monkeypatch) -> None:
     monkeypatch.setenv(SETTING, setting)
-    given = normal(SMALL)
+    given = normal_qkv(SMALL)
     out, lse, ran = ww.attention(*given, device=device, return_lse=True, explain=True)
     verify(SMALL, given, (out, lse))
     own = {RTX: "sm120.attention", "h200": "sm90_decode.attention"}.get(device, "sm100.attention")
@@ -50,8 +50,8 @@ def test_every_device_with_and_without_tma(device, setting, monkeypatch) -> None
 def test_more_queries_on_hopper() -> None:
     """Whose tiles go round, and which fill one each."""
     problem = Problem(1, 67, 67, 65, 70, 64)
-    out, lse, ran = ww.attention(*normal(problem), device="h200", return_lse=True, explain=True)
-    verify(problem, normal(problem), (out, lse))
+    out, lse, ran = ww.attention(*normal_qkv(problem), device="h200", return_lse=True, explain=True)
+    verify(problem, normal_qkv(problem), (out, lse))
     assert (ran.kernel, ran.why) == ("sm90.attention", "70 keys are more than 64")
 
 
@@ -59,9 +59,9 @@ def test_few_queries_on_hopper() -> None:
     """The explanation says how keys are split; a window and a causal mask hide no key from a single query."""
     problem = Problem(2, 6, 2, 1, 300, 64, causal=True, window=(299, 0))
     out, lse, ran = ww.attention(
-        *normal(problem), causal=True, window=(299, 0), device="h200", return_lse=True, explain=True
+        *normal_qkv(problem), causal=True, window=(299, 0), device="h200", return_lse=True, explain=True
     )
-    verify(problem, normal(problem), (out, lse))
+    verify(problem, normal_qkv(problem), (out, lse))
     assert str(ran) == (
         "sm90_decode.attention on h200: head_dim 64, keys 128, stages 3, places 1, last True; "
         "TMA on: 300 keys are more than 64; tiles of queries: 4, CTAs that share out their keys: 12"
@@ -70,7 +70,7 @@ def test_few_queries_on_hopper() -> None:
 
 def test_the_setting_is_read_at_every_call(monkeypatch) -> None:
     """A published benchmark timed one kernel three times, because the setting had been read only once."""
-    given = normal(SMALL)
+    given = normal_qkv(SMALL)
     kernels = []
     for value in ("1", "0", "-1", "1"):
         monkeypatch.setenv(SETTING, value)
@@ -95,7 +95,7 @@ def test_by_itself_it_uses_tma_for_many_keys(kv_len, arch, kernel, why) -> None:
 
 
 def test_what_ran_in_one_line() -> None:
-    _, ran = ww.attention(*normal(SMALL), device=RTX, explain=True)
+    _, ran = ww.attention(*normal_qkv(SMALL), device=RTX, explain=True)
     assert str(ran) == (
         "sm120.attention_cp_async on rtx5090: head_dim 64, tile (64, 64), stages 2, producers 2, consumers 4, threads "
         "192; TMA off: 30 keys are no more than 512"
@@ -103,7 +103,7 @@ def test_what_ran_in_one_line() -> None:
 
 
 def test_out_and_arrays_that_need_copies() -> None:
-    given = normal(SMALL)
+    given = normal_qkv(SMALL)
     columns = [np.asfortranarray(x) for x in given]
     wide = np.zeros((1, 2, 20, 67), BF16)
     out = wide[..., 1:65]
@@ -114,7 +114,7 @@ def test_out_and_arrays_that_need_copies() -> None:
 
 def test_a_scale_that_changes_is_read_at_every_call() -> None:
     """The current value of an array, not its value in an earlier call."""
-    given, scale = normal(SMALL), np.zeros(())
+    given, scale = normal_qkv(SMALL), np.zeros(())
     for value in (0.25, 0.5):
         scale[...] = value
         verify(replace(SMALL, scale=value), given, ww.attention(*given, scale=scale, device=RTX, return_lse=True))
@@ -124,7 +124,7 @@ def test_a_scale_that_changes_is_read_at_every_call() -> None:
 
 def test_keys_of_one_head_may_be_broadcast() -> None:
     problem = Problem(2, 4, 4, 20, 30, 64)
-    q, k, v = normal(problem)
+    q, k, v = normal_qkv(problem)
     k, v = (np.broadcast_to(x[:1, :1], x.shape) for x in (k, v))
     verify(problem, (q, k, v), ww.attention(q, k, v, device=RTX, return_lse=True))
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.cuda.host_gpu import Driver
-from tests.kernels.attention.attention_helpers import normal
+from tests.kernels.attention.attention_helpers import normal_qkv
 from tests.ops.host_kernels import memory
 from warpwright import cuda, targets
 from warpwright.kernels.attention import Problem, reference
@@ -83,12 +83,12 @@ def host(monkeypatch) -> SimpleNamespace:
 
 
 def verified(problem: Problem = PROBLEM) -> list[bool]:
-    return [trial.verdict.verified for trial in trials.measure(GPU, problem, normal(problem))]
+    return [trial.verdict.verified for trial in trials.measure(GPU, problem, normal_qkv(problem))]
 
 
 def test_each_plan_is_verified_and_timed(host) -> None:
     told: list[str] = []
-    found = trials.measure(GPU, PROBLEM, normal(PROBLEM), rounds=7, describe=told.append)
+    found = trials.measure(GPU, PROBLEM, normal_qkv(PROBLEM), rounds=7, describe=told.append)
     assert [(trial.kernel, trial.ours, trial.times.median) for trial in found] == [
         (NAMES[0], True, 1.0),
         (NAMES[1], True, 2.0),
@@ -167,18 +167,18 @@ def at(pointer: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 def test_torch_runs_what_it_can(host, torch) -> None:
     square = Problem(2, 4, 2, 70, 70, 64, causal=True)
     host.problem = square
-    found = trials.measure(GPU, square, normal(square))
+    found = trials.measure(GPU, square, normal_qkv(square))
     assert [(trial.kernel, trial.ours, trial.verdict.verified) for trial in found][3:] == [("torch cudnn", False, True)]
     assert host.timed[3:] == ["torch cudnn"]
     torch.lacking = ""
-    assert [trial.kernel for trial in trials.measure(GPU, square, normal(square))][3:] == [
+    assert [trial.kernel for trial in trials.measure(GPU, square, normal_qkv(square))][3:] == [
         "torch cudnn",
         "torch flash",
     ]
 
 
 def test_torch_masks_other_keys_where_lengths_differ(host, torch) -> None:
-    assert len(trials.measure(GPU, PROBLEM, normal(PROBLEM))) == 3
+    assert len(trials.measure(GPU, PROBLEM, normal_qkv(PROBLEM))) == 3
 
 
 def test_another_error_of_torch_is_one(host, torch, monkeypatch) -> None:
@@ -189,4 +189,4 @@ def test_another_error_of_torch_is_one(host, torch, monkeypatch) -> None:
     host.problem = square
     monkeypatch.setattr(trials, "peer", fails)
     with pytest.raises(RuntimeError, match="illegal memory access"):
-        trials.measure(GPU, square, normal(square))
+        trials.measure(GPU, square, normal_qkv(square))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from tests.kernels.attention.varlen_helpers import Packed, packed, starts, verify_packed
+from tests.kernels.attention.varlen_helpers import Packed, pack_sequences, starts, verify_packed
 from warpwright.errors import UsageError
 from warpwright.kernels.attention import Problem
 from warpwright.ops.attention.plan import SETTING
@@ -24,7 +24,7 @@ def nothing_set(monkeypatch) -> None:
 
 
 def test_sequences_of_one_launch_and_what_ran() -> None:
-    given = packed(SMALL, [1, 0, 63, 65], [1, 64, 127, 0])
+    given = pack_sequences(SMALL, [1, 0, 63, 65], [1, 64, 127, 0])
     out, lse, ran = ww.attention_varlen(*given, causal=True, return_lse=True, explain=True)
     verify_packed(SMALL, given, (out, lse))
     assert str(ran) == (
@@ -35,13 +35,13 @@ def test_sequences_of_one_launch_and_what_ran() -> None:
 
 def test_a_mask_and_a_scale_of_one_s_own() -> None:
     problem = Problem(1, 2, 2, 1, 1, 96, dtype=np.float16, scale=0.3, window=(9, 2))
-    given = packed(problem, [30, 5], [20, 40])
+    given = pack_sequences(problem, [30, 5], [20, 40])
     found = ww.attention_varlen(*given, scale=0.3, window=[9, 2], return_lse=True, device="h200")
     verify_packed(problem, given, found)
 
 
 def test_slices_of_a_projection_out_and_arrays_that_need_copies() -> None:
-    given = packed(SMALL, [20, 30], [20, 30])
+    given = pack_sequences(SMALL, [20, 30], [20, 30])
     whole = np.zeros((50, 3, 4, 64), BF16)
     for part, array in enumerate((given.q, np.repeat(given.k, 2, 1), np.repeat(given.v, 2, 1))):
         whole[:, part] = array
@@ -53,7 +53,7 @@ def test_slices_of_a_projection_out_and_arrays_that_need_copies() -> None:
 
 
 def test_no_keys_or_no_queries_at_all() -> None:
-    given = packed(SMALL, [3, 4], [5, 6])
+    given = pack_sequences(SMALL, [3, 4], [5, 6])
     none = given._replace(k=given.k[:0], v=given.v[:0], cu_k=starts([0, 0]))
     out, lse, ran = ww.attention_varlen(*none, return_lse=True, explain=True)
     assert out.shape == (7, 4, 64) and not out.any() and np.isneginf(lse).all() and ran is None
@@ -61,7 +61,7 @@ def test_no_keys_or_no_queries_at_all() -> None:
     assert ww.attention_varlen(*nobody).shape == (0, 4, 64)
 
 
-GIVEN = packed(SMALL, [2, 3], [4, 3])
+GIVEN = pack_sequences(SMALL, [2, 3], [4, 3])
 Q, K, V, CU_Q, CU_K = GIVEN
 NUMBERS = "expected sums of lengths: np.cumsum([0, *lengths])"
 REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [

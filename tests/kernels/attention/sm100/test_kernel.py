@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from tests.kernels.attention.attention_helpers import BF16, SENTINEL, normal, verify
+from tests.kernels.attention.attention_helpers import BF16, SENTINEL, normal_qkv, verify
 from warpwright.kernels.attention import Problem, reference
 from warpwright.kernels.attention.sm100.kernel import kernel_of
 from warpwright.kernels.attention.sm100.plan import CONFIGS, plan
@@ -28,7 +28,7 @@ def launch_of(problem: Problem, *arrays: Any) -> tuple[Any, tuple[int, int, int]
     return kernel, found.grid, [*maps, arrays[4], *found.scalars]
 
 
-def attend(problem: Problem, q: Any, k: Any, v: Any) -> tuple[np.ndarray, np.ndarray]:
+def run_attention(problem: Problem, q: Any, k: Any, v: Any) -> tuple[np.ndarray, np.ndarray]:
     """Run the kernel; returns output and log-sum-exp."""
     o, lse = np.full(q.shape, np.nan, q.dtype), np.full(q.shape[:3], np.nan, np.float32)
     kernel, grid, args = launch_of(problem, q, k, v, o, lse)
@@ -54,8 +54,8 @@ def attend(problem: Problem, q: Any, k: Any, v: Any) -> tuple[np.ndarray, np.nda
     ids=lambda p: f"{p.head_dim}-{p.q_len}x{p.kv_len}{'-causal' * p.causal}{'-window' * bool(p.window)}",
 )
 def test_numbers(problem) -> None:
-    given = normal(problem)
-    verify(problem, given, attend(problem, *given))
+    given = normal_qkv(problem)
+    verify(problem, given, run_attention(problem, *given))
 
 
 def test_one_hot_keys_show_every_exchange_of_rows_and_columns() -> None:
@@ -65,7 +65,7 @@ def test_one_hot_keys_show_every_exchange_of_rows_and_columns() -> None:
     q, k, v = np.zeros((280, 64)), np.zeros((300, 64)), np.arange(300)[:, None] % 250 + np.arange(64) / 64
     q[np.arange(280), np.arange(280) % 21], k[order, np.arange(21)] = 16.0, 16.0
     given = [x.astype(BF16)[None, None] for x in (q, k, v)]
-    out, lse = attend(problem, *given)
+    out, lse = run_attention(problem, *given)
     wanted = given[2][0, 0, order[np.arange(280) % 21]]
     assert np.array_equal(out[0, 0], wanted)
     np.testing.assert_allclose(lse, 256.0)
@@ -74,13 +74,13 @@ def test_one_hot_keys_show_every_exchange_of_rows_and_columns() -> None:
 def test_large_scores_infinities_and_nan() -> None:
     """Large scores grow from block to block, so that O is rescaled."""
     problem = Problem(1, 1, 1, 300, 500, 64, causal=True, scale=1.0)
-    q, k, v = (x.copy() for x in normal(problem))
+    q, k, v = (x.copy() for x in normal_qkv(problem))
     q *= BF16.type(30)
-    verify(problem, (q, k, v), attend(problem, q, k, v))
+    verify(problem, (q, k, v), run_attention(problem, q, k, v))
     k[0, 0, :, 0] = np.abs(k[0, 0, :, 0].astype(np.float32)) + 1
     q[0, 0, 3], q[0, 0, 11] = 0.0, 0.0
     q[0, 0, 3, 0], q[0, 0, 11, 0], q[0, 0, 9, 7] = -np.inf, np.inf, np.nan
-    out, lse = attend(problem, q, k, v)
+    out, lse = run_attention(problem, q, k, v)
     exact, exact_lse = reference.attention(problem, q, k, v)
     assert (out[0, 0, 3] == 0).all() and np.isnan(out[0, 0, 9]).all() and np.isnan(out[0, 0, 11]).all()
     assert np.array_equal(np.isnan(out), np.isnan(exact))
@@ -90,7 +90,7 @@ def test_large_scores_infinities_and_nan() -> None:
 def test_strides_and_neighbouring_memory() -> None:
     """[b, s, h, d] arrays inside larger ones: only the result changes."""
     problem = Problem(2, 2, 1, 150, 170, 64, causal=True)
-    q, k, v = (np.swapaxes(np.ascontiguousarray(np.swapaxes(x, 1, 2)), 1, 2) for x in normal(problem))
+    q, k, v = (np.swapaxes(np.ascontiguousarray(np.swapaxes(x, 1, 2)), 1, 2) for x in normal_qkv(problem))
     whole, lse = np.full((2, 152, 3, 72), SENTINEL, BF16), np.zeros((2, 2, 150), np.float32)
     o = whole[:, 1:151, :2, :64].swapaxes(1, 2)
     kernel, grid, args = launch_of(problem, q, k, v, o, lse)
@@ -102,7 +102,7 @@ def test_strides_and_neighbouring_memory() -> None:
 
 def test_the_verdict_is_clean() -> None:
     problem = Problem(1, 1, 1, 300, 700, 64, causal=True, scale=1.0)
-    q, k, v = (x * BF16.type(4) for x in normal(problem))
+    q, k, v = (x * BF16.type(4) for x in normal_qkv(problem))
     o, lse = np.full(q.shape, np.nan, BF16), np.full(q.shape[:3], np.nan, np.float32)
     kernel, grid, args = launch_of(problem, q, k, v, o, lse)
     verdict = ww.check(kernel, grid, args=args, device="b200")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from tests.kernels.attention.attention_helpers import arguments, normal
+from tests.kernels.attention.attention_helpers import arguments, normal_qkv
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm120.plan import STEPS
 from warpwright.run.launch import load_ptx
@@ -21,7 +21,7 @@ STARTS = {"v3": 1, "fewer-syncs": 1}  # bar.sync before the loop, after the init
 def verdict(name: str, missing: int | None):
     """Returns the verdict without barrier ``missing``, counted from the first of the loop, and their number."""
     config = replace(STEPS[name], head_dim=64)
-    q, k, v = normal(PROBLEM)
+    q, k, v = normal_qkv(PROBLEM)
     arrays = q, k, v, np.zeros_like(q), np.zeros(q.shape[:3], np.float32)
     traced, grid, args = arguments(PROBLEM, config, arrays)
     lines = re.findall(r"^\s*bar\.sync .*;$", traced.ptx, re.MULTILINE)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from tests.kernels.attention.attention_helpers import BF16, SENTINEL, arguments, attend, normal, verify
+from tests.kernels.attention.attention_helpers import BF16, SENTINEL, arguments, normal_qkv, run_attention, verify
 from warpwright.errors import KernelError, UsageError
 from warpwright.kernels.attention import Problem, reference
 from warpwright.kernels.attention.sm120.kernel import kernel_of
@@ -35,8 +35,8 @@ def problem_of(config, batch=1, heads=2, kv_heads=1, q_len=100, kv_len=130, **mo
 )
 def test_numbers(name, mask) -> None:
     problem = problem_of(ALL[name], batch=2 if mask else 1, **mask)
-    given = normal(problem)
-    verify(problem, given, attend(problem, ALL[name], *given))
+    given = normal_qkv(problem)
+    verify(problem, given, run_attention(problem, ALL[name], *given))
 
 
 @pytest.mark.parametrize("name", ["v3", "two-ctas", "cp.async-64"])
@@ -45,15 +45,15 @@ def test_numbers(name, mask) -> None:
 )
 def test_lengths(name, q_len, kv_len) -> None:
     problem = problem_of(ALL[name], heads=1, q_len=q_len, kv_len=kv_len, causal=True)
-    given = normal(problem, q_len)
-    verify(problem, given, attend(problem, ALL[name], *given))
+    given = normal_qkv(problem, q_len)
+    verify(problem, given, run_attention(problem, ALL[name], *given))
 
 
 @pytest.mark.parametrize("name", ["fewer-syncs", "two-ctas"])
 def test_head_dimensions_between_are_padded_with_zeros(name) -> None:
     problem = Problem(1, 4, 2, 40, 70, 40, causal=True, scale=0.3, dtype=np.float16)
-    given = normal(problem)
-    verify(problem, given, attend(problem, ALL[name], *given))
+    given = normal_qkv(problem)
+    verify(problem, given, run_attention(problem, ALL[name], *given))
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -64,7 +64,7 @@ def test_one_hot_keys_show_every_exchange_of_rows_and_columns(name) -> None:
     q, k, v = np.zeros((80, 128)), np.zeros((96, 128)), np.arange(96)[:, None] + np.arange(128) / 128
     q[np.arange(80), order], k[np.arange(96), np.arange(96)] = 16.0, 16.0
     given = [x.astype(BF16)[None, None] for x in (q, k, v)]
-    out, lse = attend(problem, STEPS[name], *given)
+    out, lse = run_attention(problem, STEPS[name], *given)
     assert np.array_equal(out[0, 0], given[2][0, 0, order])
     np.testing.assert_allclose(lse, 256.0)
 
@@ -72,9 +72,9 @@ def test_one_hot_keys_show_every_exchange_of_rows_and_columns(name) -> None:
 @pytest.mark.parametrize("name", FEW)
 def test_large_scores_infinities_and_nan(name) -> None:
     problem = problem_of(ALL[name], heads=1, q_len=70, kv_len=80, scale=1.0)
-    q, k, v = (x.copy() for x in normal(problem))
+    q, k, v = (x.copy() for x in normal_qkv(problem))
     q *= BF16.type(30)
-    verify(problem, (q, k, v), attend(problem, ALL[name], q, k, v))
+    verify(problem, (q, k, v), run_attention(problem, ALL[name], q, k, v))
     q[0, 0, 3], k[0, 0, 5, :] = 0.0, 1.0
     q[0, 0, 3, 0] = -np.inf  # row 3: -inf at key 5, and NaN nowhere
     k[0, 0, :, 0] = np.abs(k[0, 0, :, 0])
@@ -82,21 +82,21 @@ def test_large_scores_infinities_and_nan(name) -> None:
     q[0, 0, 9, 7] = np.nan
     q[0, 0, 11] = 0.0
     q[0, 0, 11, 0] = np.inf
-    out, lse = attend(problem, ALL[name], q, k, v)
+    out, lse = run_attention(problem, ALL[name], q, k, v)
     exact, exact_lse = reference.attention(problem, q, k, v)
     assert (out[0, 0, 3] == 0).all() and np.isneginf(lse[0, 0, 3])
     assert np.isnan(out[0, 0, 9]).all() and np.isnan(out[0, 0, 11]).all()
     assert np.array_equal(np.isnan(out), np.isnan(exact))
     assert np.array_equal(np.isneginf(lse), np.isneginf(exact_lse))
     k[0, 0, 4, 2] = np.nan
-    assert np.isnan(attend(problem, ALL[name], q, k, v)[0]).all()
+    assert np.isnan(run_attention(problem, ALL[name], q, k, v)[0]).all()
 
 
 def test_a_value_that_is_not_finite_reaches_its_column_alone() -> None:
     problem = problem_of(CONFIGS[128], heads=1, q_len=40, kv_len=40)
-    q, k, v = normal(problem)
+    q, k, v = normal_qkv(problem)
     v[0, 0, 8, 5], v[0, 0, 9, 6] = np.nan, -np.inf
-    out, _ = attend(problem, CONFIGS[128], q, k, v)
+    out, _ = run_attention(problem, CONFIGS[128], q, k, v)
     assert np.isnan(out[..., 5]).all() and np.isneginf(out[..., 6]).all()
     assert np.isfinite(np.delete(out.astype(np.float32), [5, 6], -1)).all()
 
@@ -104,7 +104,7 @@ def test_a_value_that_is_not_finite_reaches_its_column_alone() -> None:
 def test_strides_and_neighbouring_memory() -> None:
     """[b, s, h, d] arrays inside larger ones: only the result changes."""
     problem = Problem(2, 2, 1, 50, 70, 64, causal=True)
-    q, k, v = (np.swapaxes(np.ascontiguousarray(np.swapaxes(x, 1, 2)), 1, 2) for x in normal(problem))
+    q, k, v = (np.swapaxes(np.ascontiguousarray(np.swapaxes(x, 1, 2)), 1, 2) for x in normal_qkv(problem))
     for config in (CONFIGS[64], CP_ASYNC[64]):
         whole, lse = np.full((2, 52, 3, 72), SENTINEL, BF16), np.zeros((2, 2, 50), np.float32)
         o = whole[:, 1:51, :2, :64].swapaxes(1, 2)
@@ -120,7 +120,7 @@ def test_strides_and_neighbouring_memory() -> None:
 @pytest.mark.parametrize("name", [*FEW, "helpers"])
 def test_the_verdict_is_clean(name) -> None:
     problem = problem_of(ALL[name], heads=1, q_len=70, causal=True)
-    q, k, v = normal(problem)
+    q, k, v = normal_qkv(problem)
     arrays = (q, k, v, np.zeros_like(q), np.zeros(q.shape[:3], np.float32))
     called, grid, args = arguments(problem, ALL[name], arrays)
     verdict = ww.check(called, grid, args=args)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from tests.kernels.attention.attention_helpers import SENTINEL, normal, verify
-from tests.kernels.attention.decode_helpers import attend, launches
+from tests.kernels.attention.attention_helpers import SENTINEL, normal_qkv, verify
+from tests.kernels.attention.decode_helpers import launches, run_decode
 from tests.kernels.helpers import replaced, without
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90.decode import combine_of, kernel_of
@@ -54,23 +54,23 @@ def test_no_spills_in_the_second_launch() -> None:
 
 @pytest.mark.parametrize(("problem", "sms"), SHAPES)
 def test_agrees_with_float64(problem: Problem, sms: int) -> None:
-    given = normal(problem)
-    verify(problem, given, attend(problem, given, sms))
+    given = normal_qkv(problem)
+    verify(problem, given, run_decode(problem, given, sms))
 
 
 def test_a_second_launch_combines_parts() -> None:
     """The same numbers in the same order."""
     problem, sms = SHAPES[2]
-    given, config = normal(problem), choose(problem)
-    found, apart = (attend(problem, given, sms, config=replace(config, last=last)) for last in (True, False))
+    given, config = normal_qkv(problem), choose(problem)
+    found, apart = (run_decode(problem, given, sms, config=replace(config, last=last)) for last in (True, False))
     assert all(np.array_equal(*pair) for pair in zip(found, apart, strict=True))
 
 
 @pytest.mark.parametrize("ctas", [1, 2, 3, 4, 5, 7, 11, 16, 23, 24])
 def test_any_number_of_ctas(ctas: int) -> None:
     """Whole tiles and parts of one block and more; shares that begin or end with less than a block."""
-    given = normal(ONE)
-    verify(ONE, given, attend(ONE, given, 24, ctas=ctas))
+    given = normal_qkv(ONE)
+    verify(ONE, given, run_decode(ONE, given, 24, ctas=ctas))
 
 
 def test_each_query_gets_the_value_of_the_key_that_it_points_at() -> None:
@@ -82,7 +82,7 @@ def test_each_query_gets_the_value_of_the_key_that_it_points_at() -> None:
     k[:, :, 100 + 3 * np.arange(64), np.arange(64)] = 1
     q = (200 * np.eye(64)[order]).astype(problem.dtype)
     v = random.integers(-128, 128, (2, 2, 300, 64)).astype(problem.dtype)
-    o, lse = attend(problem, (q, k, v), sms=7)
+    o, lse = run_decode(problem, (q, k, v), sms=7)
     rows = np.repeat(v, 8, axis=1)
     assert np.array_equal(o, np.take_along_axis(rows, 100 + 3 * order[..., None], axis=2))
     assert np.array_equal(lse, np.full_like(lse, 200.0))
@@ -90,7 +90,7 @@ def test_each_query_gets_the_value_of_the_key_that_it_points_at() -> None:
 
 def test_arrays_of_any_strides_are_read_and_written_in_place() -> None:
     problem = Problem(2, 6, 2, 3, 200, 64, causal=True)
-    given = normal(problem)
+    given = normal_qkv(problem)
     transposed = [np.ascontiguousarray(array.swapaxes(1, 2)).swapaxes(1, 2) for array in given]
     memory = np.full((2, 5, 7, 72), SENTINEL, problem.dtype)
     o = memory[:, :3, :6, :64].swapaxes(1, 2)
@@ -104,20 +104,20 @@ def test_arrays_of_any_strides_are_read_and_written_in_place() -> None:
 def test_large_logits_and_growing_ones() -> None:
     """Scores of thousands, the largest in the first part."""
     problem = replace(ONE, scale=1.0)
-    q, k, v = normal(problem)
+    q, k, v = normal_qkv(problem)
     k = (k.astype(np.float32) * np.linspace(60, 1, 1000)[:, None]).astype(problem.dtype)
     given = (q * 8).astype(problem.dtype), k, v
-    verify(problem, given, attend(problem, given, sms=7))
+    verify(problem, given, run_decode(problem, given, sms=7))
 
 
 def test_parts_without_any_weight() -> None:
     """Keys of score -inf fill parts of all tiles, and one whole tile, which has output 0. One key is NaN."""
-    q, k, v = normal(ONE)
+    q, k, v = normal_qkv(ONE)
     q[..., 0] = 1
     k[0, 0, 200:800, 0] = -np.inf
     k[0, 1, :, 0] = -np.inf
     k[0, 2, 900, 30] = np.nan
-    o, lse = attend(ONE, (q, k, v), sms=9)
+    o, lse = run_decode(ONE, (q, k, v), sms=9)
     rest = k.astype(np.float64)[0, 0], v.astype(np.float64)[0, 0]
     keys, values = (np.delete(each, np.s_[200:800], axis=0) for each in rest)
     weights = np.exp(q[0, :2, 0].astype(np.float64) @ keys.T / 8)
@@ -128,9 +128,9 @@ def test_parts_without_any_weight() -> None:
 
 def test_a_value_of_infinity() -> None:
     """Fewer parts than are read at a time: the missing parts add nothing, not even 0 times infinity."""
-    q, k, v = normal(ONE)
+    q, k, v = normal_qkv(ONE)
     v[0, 0, 900, 5] = np.inf
-    o, _ = attend(ONE, (q, k, v), sms=9)
+    o, _ = run_decode(ONE, (q, k, v), sms=9)
     expected = np.zeros(o.shape, np.bool_)
     expected[0, :2, 0, 5] = True
     assert np.array_equal(np.isposinf(o), expected) and not np.isnan(o.astype(np.float32)).any()
@@ -138,8 +138,8 @@ def test_a_value_of_infinity() -> None:
 
 def test_rows_that_see_nothing_are_zero() -> None:
     problem = Problem(1, 4, 2, 4, 3, 64, causal=True)
-    given = normal(problem)
-    o, lse = attend(problem, given)
+    given = normal_qkv(problem)
+    o, lse = run_decode(problem, given)
     assert not o[:, :, 0].any() and np.isneginf(lse[:, :, 0]).all()
     verify(problem, given, (o, lse))
 
@@ -152,7 +152,7 @@ CUT = Problem(1, 24, 4, 4, 1282, 64, causal=True, window=(900, None))
 @pytest.mark.parametrize(("problem", "ctas", "last"), [(WHOLE, 2, True), (WHOLE, 2, False), (CUT, 3, True)])
 def test_the_verdict_is_clean(problem: Problem, ctas: int, last: bool) -> None:
     """Includes data that one CTA hands to another, and one launch to the next."""
-    _, planned, _ = launches(problem, normal(problem), ctas, replace(choose(problem), last=last))
+    _, planned, _ = launches(problem, normal_qkv(problem), ctas, replace(choose(problem), last=last))
     assert len(planned) == 2 - last
     for number, (kernel, grid, args) in enumerate(planned):
         awaited = [args[6]] if number else []
@@ -171,7 +171,7 @@ def test_the_verdict_is_clean(problem: Problem, ctas: int, last: bool) -> None:
 )
 def test_missing_synchronisation_is_found(last: bool, change: Any) -> None:
     problem = Problem(1, 8, 2, 1, 500, 64)
-    _, planned, _ = launches(problem, normal(problem), 5, replace(choose(problem), last=last))
+    _, planned, _ = launches(problem, normal_qkv(problem), 5, replace(choose(problem), last=last))
     kernel, grid, args = planned[-1]
     traced = kernel.trace()
     maps = [

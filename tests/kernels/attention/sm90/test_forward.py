@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from tests.kernels.attention.attention_helpers import BF16, SENTINEL, normal, verify
+from tests.kernels.attention.attention_helpers import BF16, SENTINEL, normal_qkv, verify
 from tests.kernels.helpers import without
 from warpwright.kernels.attention import Problem, reference
 from warpwright.kernels.attention.sm90.forward import kernel_of
@@ -48,7 +48,7 @@ SHAPES = [
 ]
 
 
-def prepared(
+def prepare_launch(
     problem: Problem, config: Config, given: Any, sms: int = 3
 ) -> tuple[Plan, Any, list[Any], tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Returns plan, kernel, arguments and results: O, the log-sum-exp, and the counter."""
@@ -60,10 +60,10 @@ def prepared(
     return found, kernel, [q, k, v, o, lse, counter, *found.scalars], (o, lse, counter)
 
 
-def attend(
+def run_attention(
     problem: Problem, config: Config, given: Any, sms: int = 3, *, counted: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    found, kernel, args, (o, lse, counter) = prepared(problem, config, given, sms)
+    found, kernel, args, (o, lse, counter) = prepare_launch(problem, config, given, sms)
     args[5] = counter if counted else 0
     ww.launch(kernel, found.grid, args=args, device="h200")
     assert counter[0] == 0
@@ -84,15 +84,15 @@ def test_no_spills_and_no_serialised_wgmma_in_any_shipped_configuration(name: st
 
 @pytest.mark.parametrize(("config", "problem"), SHAPES)
 def test_agrees_with_float64(config: Config, problem: Problem) -> None:
-    given = normal(problem)
-    verify(problem, given, attend(problem, config, given))
+    given = normal_qkv(problem)
+    verify(problem, given, run_attention(problem, config, given))
 
 
 def test_arrays_of_any_strides_are_read_and_written_in_place() -> None:
     problem = Problem(2, 3, 3, 100, 90, 64, causal=True)
-    given = normal(problem)
+    given = normal_qkv(problem)
     transposed = [np.ascontiguousarray(array.swapaxes(1, 2)).swapaxes(1, 2) for array in given]
-    found, kernel, args, (_, lse, _) = prepared(problem, ONE, transposed)
+    found, kernel, args, (_, lse, _) = prepare_launch(problem, ONE, transposed)
     memory = np.full((2, 101, 4, 72), SENTINEL, problem.dtype)
     args[3] = o = memory[:, :100, :3, :64].swapaxes(1, 2)
     ww.launch(kernel, found.grid, args=args, device="h200")
@@ -109,7 +109,7 @@ def test_each_query_gets_the_value_of_the_key_that_it_points_at() -> None:
     k = np.tile(np.eye(128), (2, 2, 1, 1)).astype(problem.dtype)
     q = (200 * np.eye(128)[order]).astype(problem.dtype)
     v = random.integers(-128, 128, (2, 2, 128, 128)).astype(problem.dtype)
-    o, lse = attend(problem, WIDE, (q, k, v))
+    o, lse = run_attention(problem, WIDE, (q, k, v))
     assert np.array_equal(o, np.take_along_axis(v, order[..., None], axis=2))
     assert np.array_equal(lse, np.full_like(lse, 200.0))
 
@@ -117,10 +117,10 @@ def test_each_query_gets_the_value_of_the_key_that_it_points_at() -> None:
 def test_large_logits_and_growing_ones() -> None:
     """Scores of thousands, the largest in the last block to be computed, so that every sum is rescaled."""
     problem = Problem(1, 1, 1, 64, 256, 64, scale=1.0)
-    q, k, v = normal(problem)
+    q, k, v = normal_qkv(problem)
     k = (k.astype(np.float32) * np.linspace(60, 1, 256)[:, None]).astype(problem.dtype)
     given = (q * 8).astype(problem.dtype), k, v
-    verify(problem, given, attend(problem, ONE, given))
+    verify(problem, given, run_attention(problem, ONE, given))
 
 
 @pytest.mark.parametrize("config", [ONE, ONE_Q])
@@ -133,13 +133,13 @@ def test_the_largest_weight_of_each_block_is_not_rounded(config: Config, dtype: 
     """
     keys = config.tile[1]
     problem = Problem(1, 1, 1, config.tile[0], 2 * keys, config.head_dim, dtype=dtype, scale=1.0)
-    q, k, v = normal(problem)
+    q, k, v = normal_qkv(problem)
     q[..., :3], k[...] = 1.0, 0.0
     q[0, 0, :, 1] = np.where(np.arange(problem.q_len) % 8 == 3, 1.0, -np.random.default_rng(1).random(problem.q_len))
     k[..., 2] = -100.0
     k[0, 0, keys, :3], k[0, 0, 0, :3] = (0.0, 0.0, 0.0), (0.0, 1.0, 0.0)
     exact, _ = reference.attention(problem, q, k, v)
-    o, _ = attend(problem, config, (q, k, v))
+    o, _ = run_attention(problem, config, (q, k, v))
     assert (np.abs(o.astype(np.float64) - exact) <= 0.5 * ulp(exact, dtype) + 2.0**-20).all()
 
 
@@ -147,17 +147,17 @@ def test_the_largest_weight_of_each_block_is_not_rounded(config: Config, dtype: 
 def test_scores_that_fall_in_some_rows_and_grow_in_others(config: Config) -> None:
     """By hundreds a block. The shift of a row whose scores fall must not follow, or its sums would be infinite."""
     problem = Problem(1, 1, 1, config.tile[0], 5 * config.tile[1], config.head_dim, scale=1.0)
-    q, k, v = normal(problem)
+    q, k, v = normal_qkv(problem)
     q[0, 0, :, 0] = np.where(np.arange(problem.q_len) % 3, 30.0, -30.0)
     k[0, 0, :, 0] = np.linspace(0, 50, problem.kv_len)
     given = q, k, v
-    verify(problem, given, attend(problem, config, given))
+    verify(problem, given, run_attention(problem, config, given))
 
 
 def test_rows_that_see_nothing_are_zero() -> None:
     problem = Problem(1, 1, 1, 192, 40, 64, causal=True)
-    given = normal(problem)
-    o, lse = attend(problem, TURN, given)
+    given = normal_qkv(problem)
+    o, lse = run_attention(problem, TURN, given)
     assert not o[0, 0, :152].any() and np.isneginf(lse[0, 0, :152]).all()
     verify(problem, given, (o, lse))
 
@@ -165,12 +165,12 @@ def test_rows_that_see_nothing_are_zero() -> None:
 def test_scores_of_minus_infinity_and_nan() -> None:
     """A query whose scores are all -inf gets 0; NaN in Q makes its row NaN, NaN in a key every row that sees it."""
     problem = Problem(1, 3, 3, 64, 64, 64)
-    q, k, v = normal(problem)
+    q, k, v = normal_qkv(problem)
     k[0, 0, :, 0], q[0, 0, :, 0] = 1.0, 1.0
     q[0, 0, 5, 0] = -np.inf
     q[0, 1, 9, 3] = np.nan
     k[0, 2, 17, 30] = np.nan
-    o, lse = attend(problem, ONE, (q, k, v))
+    o, lse = run_attention(problem, ONE, (q, k, v))
     assert not o[0, 0, 5].any() and np.isneginf(lse[0, 0, 5])
     bad = np.isnan(o.astype(np.float32)).all(-1)
     assert bad[0, 1, 9] and bad[0, 1].sum() == 1 and not bad[0, 0].any() and bad[0, 2].all()
@@ -179,8 +179,8 @@ def test_scores_of_minus_infinity_and_nan() -> None:
 
 def test_the_tile_counter_does_not_change_numbers() -> None:
     problem = Problem(1, 4, 4, 300, 300, 128, causal=True)
-    given = normal(problem)
-    counted, strided = (attend(problem, WIDE, given, sms=5, counted=counted) for counted in (True, False))
+    given = normal_qkv(problem)
+    counted, strided = (run_attention(problem, WIDE, given, sms=5, counted=counted) for counted in (True, False))
     assert all(np.array_equal(*pair) for pair in zip(counted, strided, strict=True))
 
 
@@ -193,7 +193,7 @@ def test_the_tile_counter_does_not_change_numbers() -> None:
     ],
 )
 def test_the_verdict_is_clean(config: Config, problem: Problem) -> None:
-    found, kernel, args, _ = prepared(problem, config, normal(problem), sms=2)
+    found, kernel, args, _ = prepare_launch(problem, config, normal_qkv(problem), sms=2)
     verdict = ww.check(kernel, found.grid, args=args, device="h200")
     assert verdict.kind == "clean", verdict
 
@@ -209,7 +209,7 @@ def test_the_verdict_is_clean(config: Config, problem: Problem) -> None:
 )
 def test_missing_synchronisation_is_found(change: Any) -> None:
     problem = Problem(1, 3, 3, 256, 130, 64)
-    found, kernel, args, _ = prepared(problem, Config(64, (128, 64)), normal(problem), sms=1)
+    found, kernel, args, _ = prepare_launch(problem, Config(64, (128, 64)), normal_qkv(problem), sms=1)
     traced = kernel.trace()
     entry = load_ptx(change(traced.ptx))[traced.entry]
     uses = [traced.maps[name] for name in "qkvo"]
@@ -258,7 +258,7 @@ def test_the_configuration_follows_from_the_problem(problem: Problem, name: str)
 def test_few_sms_take_all_tiles() -> None:
     """More tiles than CTAs, on a device where a single CTA computes all of them."""
     problem = Problem(2, 3, 1, 190, 70, 64, causal=True)
-    given = normal(problem, seed=3)
-    found, kernel, args, (o, lse, _) = prepared(problem, ONE, given, sms=1)
+    given = normal_qkv(problem, seed=3)
+    found, kernel, args, (o, lse, _) = prepare_launch(problem, ONE, given, sms=1)
     ww.launch(kernel, found.grid, args=args, device=Device(replace(ww.device("h200").spec, sms=1)))
     verify(problem, given, (o, lse))

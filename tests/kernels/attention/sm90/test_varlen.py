@@ -10,7 +10,7 @@ import pytest
 import warpwright as ww
 from tests.kernels.attention.attention_helpers import SENTINEL
 from tests.kernels.attention.sm90.test_forward import NARROW, ONE, ONE_Q, TURN, WIDE
-from tests.kernels.attention.varlen_helpers import Packed, packed, prepared, starts, verify_packed
+from tests.kernels.attention.varlen_helpers import Packed, pack_sequences, prepare_launch, starts, verify_packed
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90.plan import CONFIGS, Config, plan_varlen
 from warpwright.kernels.attention.sm90.varlen import kernel_of
@@ -19,10 +19,10 @@ from warpwright.ptx.ptxas import assemble
 ANY = 1  # the lengths are those of the sequences
 
 
-def attend(
+def run_attention(
     problem: Problem, config: Config, given: Packed, sms: int = 3, *, counted: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    grid, kernel, args, (o, lse, counter) = prepared(problem, config, given, sms)
+    grid, kernel, args, (o, lse, counter) = prepare_launch(problem, config, given, sms)
     args[5] = counter if counted else 0
     ww.launch(kernel, grid, args=args, device="h200")
     assert counter[0] == 0
@@ -51,18 +51,18 @@ def test_no_spills_and_no_serialised_wgmma(name: str) -> None:
     ],
 )
 def test_agrees_with_float64(config, problem, q_lens, k_lens) -> None:
-    given = packed(problem, q_lens, k_lens)
-    verify_packed(problem, given, attend(problem, config, given))
+    given = pack_sequences(problem, q_lens, k_lens)
+    verify_packed(problem, given, run_attention(problem, config, given))
 
 
 def test_nothing_leaks_from_one_sequence_into_another() -> None:
     """A neighbour full of NaN, whose rows a tile that read beyond its sequence would multiply by 0."""
     problem = Problem(1, 2, 1, ANY, ANY, 64, causal=True)
-    clean = packed(problem, [33, 70, 20], [50, 80, 31])
+    clean = pack_sequences(problem, [33, 70, 20], [50, 80, 31])
     dirty = Packed(*(x.copy() for x in clean))
     for array, cu in zip(dirty[:3], (dirty.cu_q, dirty.cu_k, dirty.cu_k), strict=True):
         array[cu[1] : cu[2]] = np.nan
-    (expected, expected_lse), (found, lse) = (attend(problem, ONE, given) for given in (clean, dirty))
+    (expected, expected_lse), (found, lse) = (run_attention(problem, ONE, given) for given in (clean, dirty))
     middle = slice(*clean.cu_q[1:3])
     assert np.isnan(found[middle].astype(np.float32)).all() and np.isnan(lse[:, middle]).all()
     found[middle], lse[:, middle] = expected[middle], expected_lse[:, middle]
@@ -71,20 +71,20 @@ def test_nothing_leaks_from_one_sequence_into_another() -> None:
 
 def test_the_tile_counter_does_not_change_numbers() -> None:
     problem = Problem(1, 4, 2, ANY, ANY, 64, causal=True)
-    given = packed(problem, [100, 1, 200, 0, 65], [100, 70, 200, 0, 90])
-    counted, strided = (attend(problem, ONE, given, sms=4, counted=counted) for counted in (True, False))
+    given = pack_sequences(problem, [100, 1, 200, 0, 65], [100, 70, 200, 0, 90])
+    counted, strided = (run_attention(problem, ONE, given, sms=4, counted=counted) for counted in (True, False))
     assert all(np.array_equal(*pair) for pair in zip(counted, strided, strict=True))
 
 
 def test_rows_of_no_sequence_do_not_change() -> None:
     problem = Problem(1, 2, 1, ANY, ANY, 64)
-    given = packed(problem, [30, 50, 20], [40, 60, 10])
+    given = pack_sequences(problem, [30, 50, 20], [40, 60, 10])
     short = given._replace(cu_q=given.cu_q[:-1], cu_k=given.cu_k[:-1])
-    o, lse = attend(problem, ONE, short)
+    o, lse = run_attention(problem, ONE, short)
     assert (o[80:] == SENTINEL).all() and (lse[:, 80:] == SENTINEL).all()
     o[80:], lse[:, 80:] = 0, -np.inf
     verify_packed(problem, short, (o, lse))
-    o, lse = attend(problem, ONE, given._replace(cu_q=starts([0, 0, 0])))
+    o, lse = run_attention(problem, ONE, given._replace(cu_q=starts([0, 0, 0])))
     assert (o == SENTINEL).all() and (lse == SENTINEL).all()
 
 
@@ -92,16 +92,16 @@ def test_rows_of_no_sequence_do_not_change() -> None:
 def test_wrong_offsets_touch_no_other_memory(wrong) -> None:
     """Offsets in GPU memory are not checked; the virtual GPU reports a box or a store beyond the arrays."""
     problem = Problem(1, 2, 1, ANY, ANY, 64, causal=True)
-    given = packed(problem, [40, 30, 30], [40, 30, 30])
+    given = pack_sequences(problem, [40, 30, 30], [40, 30, 30])
     bad = np.array(wrong, np.int32)
     for changed in ({"cu_q": bad}, {"cu_k": bad}, {"cu_q": bad, "cu_k": bad}):
-        attend(problem, ONE, given._replace(**changed))
+        run_attention(problem, ONE, given._replace(**changed))
 
 
 def test_the_verdict_is_clean() -> None:
     problem = Problem(1, 4, 2, ANY, ANY, 128, causal=True)
-    given = packed(problem, [150, 0, 1, 300], [140, 5, 70, 330])
-    grid, kernel, args, _ = prepared(problem, WIDE, given, sms=2)
+    given = pack_sequences(problem, [150, 0, 1, 300], [140, 5, 70, 330])
+    grid, kernel, args, _ = prepare_launch(problem, WIDE, given, sms=2)
     verdict = ww.check(kernel, grid, args=args, device="h200")
     assert verdict.kind == "clean", verdict
 

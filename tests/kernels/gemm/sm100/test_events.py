@@ -1,4 +1,4 @@
-"""The protocol of GEMM levels 1 to 3 in recorded events: who runs ahead, where bytes count, cluster barriers."""
+"""The protocol of GEMM levels 1 to 3 in recorded events: which role runs ahead, where bytes count, cluster barriers."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_numbers(shape: tuple[int, int, int], grid: int) -> None:
 
 
 def test_its_verdict_is_clean() -> None:
-    """Three tiles of one pair of CTAs, and more than a turn of the ring in each."""
+    """Three tiles of one pair of CTAs, and more k-blocks in each than the ring has stages."""
     m, n, k = 1030, 200, 456
     verdict = ww.check(KERNEL, 2, args=args_of(m, n, k, np.zeros((m, n), BF16)), device=b200(2))
     assert verdict.kind == "clean", str(verdict)

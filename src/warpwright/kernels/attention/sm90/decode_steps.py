@@ -151,7 +151,7 @@ class Share:
 
     @property
     def words(self) -> tuple[Expr, ...]:
-        """The words of the item for the consumer."""
+        """The item of the ring `work` as the consumer reads it: eight u32 values."""
         tile = self.tile
         return (tile.row, tile.head, self.first, self.count, tile.blocks, self.number, tile.batch, tile.heads)
 

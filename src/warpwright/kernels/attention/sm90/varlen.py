@@ -86,8 +86,9 @@ def attention_varlen(
 ) -> None:
     """Persistent: CTAs take tiles in the order of their numbers, as in `sm90.forward.attention`.
 
-    The numbers count the tiles of sequence after sequence; only the role `load` knows how many there are. The maps are
-    ragged (`warpwright.layout.tensor_map.ragged`), so that no tile reads or writes rows of the next sequence.
+    Tiles are numbered through all sequences, one sequence after the other; only the role `load` computes how many there
+    are. The maps are ragged (`warpwright.layout.tensor_map.ragged`), so that no tile reads or writes rows of the next
+    sequence.
     """
     (queries, keys), consumers = config.tile, config.consumers
     rings = Rings.of(config, dtype, WORDS)
@@ -158,10 +159,10 @@ def attention_varlen(
 
 
 class SequenceCursor:
-    """The sequence at hand of one thread: where its queries and keys are, and the numbers of its tiles.
+    """The current sequence of one thread: the rows of its queries and keys, and the numbers of its tiles.
 
-    Offsets beyond the end of the arrays are clamped to it, and offsets below the one before are raised to that one: no
-    other memory is touched, whatever is in ``cu_q`` and ``cu_k``.
+    An offset beyond the end of the arrays is lowered to the end, and an offset below the previous one is raised to the
+    previous one: no other memory is accessed, whatever ``cu_q`` and ``cu_k`` contain.
     """
 
     def __init__(
