@@ -1,4 +1,4 @@
-"""The Triton kernels behind ``triton_*.ptx``, compiled without a GPU.
+"""The Triton kernels of ``triton_*.ptx``, compiled without a GPU.
 
 Run as a script it writes the files beside itself; ``compile.py`` calls it.
 """

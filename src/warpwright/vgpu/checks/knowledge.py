@@ -1,7 +1,7 @@
-"""What is known of one cluster by a row of its stream: clocks, accesses, mbarriers; and the findings so far.
+"""The knowledge about one cluster up to a row of its stream: clocks, accesses, mbarriers, and the findings.
 
-What an instruction means for order and memory is a function of `meanings`, registered under its name (`meaning`) and
-called with the knowledge and the row.
+The meaning of an instruction for order and memory is a function of `meanings`. `meaning` registers the function under
+the name of the instruction; `watch` calls the function with the knowledge and the row.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class WarpRegisters:
 
 
 class Knowledge:
-    """What is known of one cluster. ``at`` counts its rows; ``live`` lanes and ``running`` warps have not exited.
+    """The knowledge about one cluster. ``at`` counts its rows; ``live`` lanes and ``running`` warps have not exited.
 
     ``columns`` are those of `Clocks` that belong to no lane and no mbarrier, by kind and owner; ``counts``: how many of
     a kind were issued or committed. ``in_flight``: copies that have not delivered: what was known at their issue, and
@@ -147,8 +147,8 @@ class Knowledge:
         self.wgmma_groups: dict[tuple[int, int], Clock | None] = {}  # by warpgroup and group: what its warps knew
         self.wgmma_waits: dict[int, list[tuple[Lanes, int]]] = {}  # by warpgroup: who waits for which group
 
-    def repeats(self, row: Row) -> bool:
-        """Whether the warp's last row was of the same lanes and meaning: they know nothing new since."""
+    def is_repetition(self, row: Row) -> bool:
+        """Returns whether the warp's last row had the same lanes and meaning: the lanes learned nothing since."""
         last = self.last[row.warp]
         return last is not None and last.lanes is row.lanes and self.meanings[last.inst] is self.meanings[row.inst]
 
@@ -300,7 +300,7 @@ class Knowledge:
         return self.cluster.launch.cta_of(self.cluster.first, rank)
 
     def finish(self) -> None:
-        """The cluster is done: nobody may have used the memory of a CTA that did not know of it when it exited."""
+        """Finish the cluster: a CTA may exit only after it knows that other CTAs' uses of its memory are complete."""
         per = self.cluster.per_cta * 32
         for (rank, inst, lane), value in self.remote_uses.items():
             if self.clocks.table[GENERIC, rank * per : (rank + 1) * per, lane].max() < value:

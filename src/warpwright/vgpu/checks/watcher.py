@@ -49,8 +49,8 @@ class _EqualClusters:
 
 class Watcher(Listener[Launch, Cluster]):
     """Stores what every cluster does, judges one of equal clusters, and collects the findings. ``off``: the rules not
-    to check; ``depends``: the arrays that earlier launches write. ``last``: the lowest cluster that met an error of its
-    own; findings of higher clusters are dropped, for how many of them ran is chance."""
+    to check; ``depends``: the arrays that earlier launches write. ``last``: the lowest cluster with an error of its
+    own; findings of higher clusters are dropped, since the number of them that ran is chance."""
 
     accesses = True
 

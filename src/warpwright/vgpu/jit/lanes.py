@@ -266,7 +266,7 @@ class Lanes:
         return self.bitcast(self.integer(operand, bits), f"<32 x i{bits}>", vector(type))
 
     def write(self, operand: Operand, value: str, type: str) -> None:
-        """Give the active lanes of a register new values of `vector(type)`; a wider register extends them by the type's
+        """Write to the active lanes of a register values of `vector(type)`; a wider register extends them by the type's
         sign. Writing to ``_`` does nothing."""
         if not isinstance(operand, Register):
             if isinstance(operand, nodes.Reg) and operand.name == "_":

@@ -70,7 +70,7 @@ class Cluster(ClusterFabric):
 
     def step(self) -> bool:
         """Run until the cluster is done (True), or its warps only spin, its turn is over or it is stuck (False). Raises
-        the error that a warp met."""
+        the error of a warp."""
         self.paused = False
         while True:
             if self.schedule and not self.schedule.run():

@@ -97,7 +97,7 @@ class RandomSchedule:
         return int(self.cluster.warps["pc"][warp][self.random.choice(lanes)]) if lanes else 0
 
     def _spins(self, warp: int) -> bool:
-        """Give a warp that used up its turn longer turns. If it has run as long as a spin does, move it to the end of
+        """Lengthen the turns of a warp that used up its turn. If it has run as long as a spin, move it to the end of
         the order and return True."""
         most = self.cluster.launch.slice
         self.since[warp] += self.slices[warp]

@@ -37,8 +37,8 @@ def _kinds(insts: list[Inst]) -> list[int]:
 
 
 class InFlight:
-    """What is in flight in one cluster: records of tensor work and of plain tensor loads, and all else as operations,
-    in order of issue. ``batches``: decoded rounds of tensor work."""
+    """The operations in flight in one cluster, in order of issue: records of tensor work and of plain tensor loads, and
+    operations for all else. ``batches``: decoded rounds of tensor work."""
 
     def __init__(self, cluster: ClusterFabric) -> None:
         self.cluster = cluster

@@ -55,7 +55,7 @@ class Registers:
         return 32 * (op["count"] - self.counts[index])
 
     def _serve(self, rank: int) -> None:
-        """Give free registers to waiting warps in order of arrival, until one needs more than are free."""
+        """Grant free registers to waiting warps in order of arrival, until one needs more than are free."""
         for index, op in [(i, op) for i, op in self.waiting.items() if op.rank == rank]:
             if self._need(index, op) > self.free[rank]:
                 return

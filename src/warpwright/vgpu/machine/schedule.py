@@ -192,7 +192,7 @@ class _Progress:
         return self.repeats > 0 or self.rounds * self.run.launch.slice > _LONG
 
     def hopeless(self) -> bool:
-        """Whether clusters may wait for a cluster that met an error: asked once a round after an error."""
+        """Whether clusters may wait for a cluster with an error: asked once a round after an error."""
         self.late += 1
         return self.repeats > 0 or self.late > _LATE
 
@@ -227,7 +227,7 @@ class _Progress:
 
 
 def run_clusters(launch: Launch) -> None:
-    """Run every cluster of a launch. Raises the error of the lowest cluster that met one."""
+    """Run every cluster of a launch. Raises the error of the lowest cluster with an error."""
     workers = 1 if launch.by_turns else max(1, min(os.cpu_count() or 1, len(launch.numbers)))
     run = _Run(launch, workers)
     with threadpool_limits(limits=1, user_api="blas"):

@@ -1,4 +1,4 @@
-"""What every lane of a stuck cluster waits for, in words."""
+"""The text of the waits of a stuck cluster: each lane and the barrier that it waits for."""
 
 from __future__ import annotations
 

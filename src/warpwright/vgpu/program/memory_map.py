@@ -1,6 +1,6 @@
 """The address space of a kernel.
 
-Virtual addresses of a kernel and the memory behind them:
+Virtual addresses of a kernel and the memory that they map to:
 
 ===============  ==========================================================  ===========================
 shared           rank << 24 | offset, offsets from 1024 (system reserve)     the cluster's shared memory

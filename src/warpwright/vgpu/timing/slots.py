@@ -113,7 +113,7 @@ class Slots:
                 self.lives[slot].mmas.append(mma)
 
     def _release(self) -> None:
-        """Give slots without an empty barrier the releases of a peer's barrier, which all consumers signal."""
+        """Add to slots without an empty barrier the releases of a peer's barrier, which all consumers signal."""
         for slot, life in self.lives.items():
             peers = [other for key, other in self.lives.items() if key[1:] == slot[1:]]
             life.empty = life.empty or next((other.empty for other in peers if other.empty), [])

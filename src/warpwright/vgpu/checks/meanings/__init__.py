@@ -1,1 +1,1 @@
-"""What each instruction means to the checks: who reads, who writes, who signals whom."""
+"""The meaning of each instruction to the checks: its accesses, and the barriers that it signals or waits for."""

@@ -23,7 +23,7 @@ def tensor_op(known: Knowledge, row: Row) -> None:
         counts = known.pipes.setdefault(op.rank, {})
         number = counts[prints.pipe] = counts.get(prints.pipe, 0) + 1
         after = _ordered_after(known, op, prints.pipe)
-        if not (known.repeats(row) and known.last_mma[op.rank][0] == lane):
+        if not (known.is_repetition(row) and known.last_mma[op.rank][0] == lane):
             known.last_mma[op.rank] = lane, known.clocks.of(lane)
         access = known.accesses.one(after[0], number, True, row.inst, lane)
         for cells in prints.shared_reads:
@@ -161,7 +161,7 @@ def wgmma(known: Knowledge, row: Row) -> None:
     lane, rank = int(row.lanes[0]), row.warp // known.cluster.per_cta
     group = known.counts.get(("groups", row.warp), 0) + 1
     registers.issue(known, row, group)
-    if not known.repeats(row):
+    if not known.is_repetition(row):
         _begin_group(known, row, first, group)
     new = known.counts.get(("performed", first), 0) < number
     access = -1

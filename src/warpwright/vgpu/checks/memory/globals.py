@@ -48,7 +48,7 @@ def exchanges(insts: list[Inst]) -> bool:
 
 
 class Judged(NamedTuple):
-    """What is stored of a judged cluster, for all equal clusters; ``rows``: how many rows were judged."""
+    """The results of a judged cluster, for all equal clusters; ``rows``: the number of rows judged."""
 
     contexts: Contexts
     flags: Flags

@@ -31,7 +31,7 @@ class Point(NamedTuple):
 
 
 class Epochs(NamedTuple):
-    """Accesses are over for whoever knows ``value`` of ``column``; ``known`` numbers what their warps knew."""
+    """Accesses; complete for a lane that knows ``value`` of ``column``; ``known`` numbers the warp's knowledge."""
 
     column: Ints
     value: Ints
@@ -131,7 +131,8 @@ class Contexts:
         self.ops[op] = *epoch, *used, self._alone(lane)
 
     def finish(self, columns: Ints, values: Ints) -> None:
-        """The cluster is judged. Accesses, by their numbers, are over for whoever knows ``values`` of ``columns``."""
+        """Store the contexts of a judged cluster. Access i is complete for every lane that knows ``values[i]`` of
+        ``columns[i]``."""
         self.settle()
         self.row = np.concatenate([*self.rows, np.empty(0, np.int64)]).astype(np.int64)
         self.value = np.concatenate([*self.values, np.empty((0, 32), np.int64)])

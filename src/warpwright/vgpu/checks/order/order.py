@@ -35,7 +35,7 @@ class Strong(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What is known at a moment: in which cluster, by which lane, and the number of `Contexts` for it."""
+    """The knowledge of a lane at a moment: its cluster, its number in `Contexts`, and the lane."""
 
     cluster: int
     known: int

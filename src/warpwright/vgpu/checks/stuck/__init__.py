@@ -1,1 +1,1 @@
-"""Deadlocks: who waits for whom, and the repair."""
+"""Deadlocks: the graph of waiting threads, and the repair."""

@@ -1,4 +1,4 @@
-"""The finding of a deadlock: who waits for what, which arrivals are missing, how phases ended, what to write."""
+"""The finding of a deadlock: waiting threads, missing arrivals, completed phases, and the repair."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _thing(known: Knowledge, graph: Graph, wait: Wait) -> str:
 
 
 def _describe_barrier(known: Knowledge, graph: Graph, wait: Wait) -> Iterator[str]:
-    """Yields what a barrier lacks, who would have to arrive and where they are; and which instructions ended phases."""
+    """Yields the missing arrivals of a barrier, the threads that owe them, and the instructions that ended phases."""
     if wait.kind == GATHERS or (wait.kind == SPINS and wait.target == NOWHERE):
         return
     lacks = _lacks(known, graph, wait)
@@ -125,7 +125,7 @@ def _lacks(known: Knowledge, graph: Graph, wait: Wait) -> str:
 
 
 def _missing_arrivals(known: Knowledge, graph: Graph, wait: Wait) -> str:
-    """Returns who would have to arrive, and where they are."""
+    """Returns the threads whose arrival is missing, and where they are."""
     edges = graph.edges(wait)
     waiting = [edge for edge in edges if edge.by is not None]
     if waiting:

@@ -104,7 +104,7 @@ class Graph:
         return [wait for wait in self.waits if wait.kind != GATHERS or not wait.warps <= busy]
 
     def edges(self, wait: Wait) -> list[Edge]:
-        """Returns who would release the lanes of a wait."""
+        """Returns the lanes that could release the lanes of a wait."""
         if wait not in self.found:
             self.found[wait] = self._edges(wait)
         return self.found[wait]
