@@ -15,6 +15,7 @@ from tests.gpu.kernels import COLUMNS, ROWS, THREADS, copy, large, ranks, saxpy
 from warpwright import cuda
 from warpwright.arrays.device import device_array
 from warpwright.kernels.gemm import sm90
+from warpwright.run.devices import resolve
 from warpwright.run.launch import entry_point
 from warpwright.types import bf16
 
@@ -43,9 +44,9 @@ def test_a_map_that_moves_is_the_one_made_there() -> None:
 
 
 def test_a_kernel_for_sm_90a_runs_on_the_gpu_when_none_is_named() -> None:
-    assert ww.devices.resolve(None, "sm_90a").name == "cuda:0"
-    assert ww.devices.resolve(None, "sm_90a", virtual=True).name == "h200"
-    assert ww.devices.resolve(None, "sm_100a").name == "b200"
+    assert resolve(None, "sm_90a").name == "cuda:0"
+    assert resolve(None, "sm_90a", virtual=True).name == "h200"
+    assert resolve(None, "sm_100a").name == "b200"
 
 
 @pytest.mark.parametrize("library", ["torch", "cupy"])
@@ -180,7 +181,7 @@ def test_the_assembler_reports_registers_and_no_spills() -> None:
 def test_ptx_that_the_assembler_refuses() -> None:
     header = ".version 8.0\n.target sm_90a\n.address_size 64\n"
     text = header + ".visible .entry bad()\n{\n    add.u32 %r1, 1, 2;\n    ret;\n}\n"
-    with pytest.raises(ww.UsageError, match=r"the assembler refuses this PTX for sm_90a: (.|\n)*%r1"):
+    with pytest.raises(ww.UsageError, match=r"ptxas refuses this PTX for sm_90a: (.|\n)*%r1"):
         ww.launch(ww.load_ptx(text)["bad"], 1, 32, device="cuda")
 
 

@@ -82,7 +82,8 @@ def test_traits() -> None:
     assert isa.lookup("add").traits == isa.Traits()
     assert isa.lookup("bra").traits.jumps
     assert {name for name, form in isa.FORMS.items() if form.traits.effect} == {
-        "tensormap.replace", "tensormap.cp_fenceproxy", "clusterlaunchcontrol.try_cancel.async",
+        "tensormap.replace", "tensormap.cp_fenceproxy", "clusterlaunchcontrol.try_cancel.async", "tcgen05.alloc",
+        "tcgen05.dealloc",
     }  # fmt: skip
 
 

@@ -74,7 +74,7 @@ def test_a_lapped_phase_becomes_the_deadlock_that_it_may_be() -> None:
     assert _rules(check(wrong, 1, args=[5])) == {"mbarrier-lapped"}
     verdict = check(wrong, 1, args=[5], explore=SEEDS)
     (found,) = (finding for finding in verdict.findings if finding.rule.id == "deadlock")
-    assert "it had ended when it looked" in found.rule.repair
+    assert "had ended when watch tested phase" in found.rule.repair
     assert f"  in the schedule of seed {found.seed}; to run it again: seed={found.seed}\n" in str(found)
     assert str(verdict).startswith(f"lapped on h200: findings; 49 of 49 instructions reached; {SEEDS + 1} schedules\n")
 

@@ -13,9 +13,9 @@ _ALLOCATION = forms(
     "the whole warp, converged; with cta_group::2 one warp in each CTA of the pair",
     "return",
     """
-tcgen05.alloc  9.7.16.7.1  Allocate columns of tensor memory; writes their address to shared memory. [service blocks]
+tcgen05.alloc  9.7.16.7.1  Allocate tensor memory; write its address to shared memory. [service blocks allocates]
     tcgen05.alloc.group=GROUP.sync.aligned{.space=shared::cta}.type=b32     [dst], ncols:u32    @ sm_100f
-tcgen05.dealloc  9.7.16.7.1  Free columns of tensor memory. [service blocks]
+tcgen05.dealloc  9.7.16.7.1  Free columns of tensor memory. [service blocks allocates]
     tcgen05.dealloc.group=GROUP.sync.aligned.type=b32                       taddr:u32, ncols:u32    @ sm_100f
 tcgen05.relinquish_alloc_permit  9.7.16.7.1  Give up the right to allocate tensor memory. [service blocks]
     tcgen05.relinquish_alloc_permit.group=GROUP.sync.aligned                                @ sm_100f

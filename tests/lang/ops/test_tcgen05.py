@@ -163,7 +163,7 @@ def mma(acc_shape=(128, 128), cta_group=1, **given):
     [
         (
             lambda: mma(dtype_b=f16),
-            "given a_type='bf16' and b_type='f16'; expected the same with kind::f16",
+            "given a_type='bf16' and b_type='f16'; expected the same type with kind::f16",
         ),
         (
             lambda: mma(dtype_a=f32, dtype_b=f32, k=8, span=0),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import warpwright as ww
+from warpwright import cuda
 from warpwright.arrays.device import DeviceArray
 from warpwright.arrays.libraries import OTHER, Library, library_of, overlap
 from warpwright.cuda import driver
@@ -305,7 +306,7 @@ def test_an_array_that_cannot_be_made_is_refused() -> None:
 
 
 @pytest.mark.skipif(
-    importlib.util.find_spec("cuda") is not None and bool(ww.devices.cuda.devices()), reason="this machine has a GPU"
+    importlib.util.find_spec("cuda") is not None and bool(cuda.devices()), reason="this machine has a GPU"
 )
 @pytest.mark.parametrize("arrays", ["host", "GPU"])
 def test_a_machine_without_a_gpu_says_so(arrays: str) -> None:

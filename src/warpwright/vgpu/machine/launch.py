@@ -113,7 +113,9 @@ class Launch:
 
     @property
     def has_tmem(self) -> bool:
-        return any(inst.traits.queue in ("tensor", "tmem") for inst in self.insts)
+        """Whether an instruction uses, allocates or frees tensor memory."""
+        traits = [inst.traits for inst in self.insts]
+        return any(each.queue in ("tensor", "tmem") or each.effect == "allocates" for each in traits)
 
     @property
     def computes(self) -> bool:

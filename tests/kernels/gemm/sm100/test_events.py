@@ -107,5 +107,5 @@ def test_cluster_barriers(level, meetings) -> None:
 def test_the_coordinates_cover_k_once_and_each_cta_loads_its_half_of_b(level) -> None:
     issued = of(level, "issue", "cp.async.bulk.tensor")
     for cta in (LEADER, PEER):
-        places = [event.coords[2:4] for event in issued if event.cta == cta]
+        places = [tuple(event.op.vector("coords")) for event in issued if event.cta == cta]
         assert places == [(64 * k, row) for k in range(BLOCKS) for row in (0, 64 * cta)]
