@@ -85,10 +85,11 @@ def test_a_view_with_gaps_is_refused_as_a_pointer() -> None:
 
 def test_a_launch_goes_to_the_current_stream_of_torch() -> None:
     x, y = torch.ones(N, device="cuda"), torch.zeros(N, device="cuda")
+    ww.launch(saxpy, GRID, args=[0.0, x, y, N])  # compiles, so that the next launch is faster than the sleep
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
-        torch.cuda._sleep(50_000_000)
+        torch.cuda._sleep(200_000_000)
         ww.launch(saxpy, GRID, args=[3.0, x, y, N])
         assert not stream.query()
     stream.synchronize()
@@ -117,6 +118,7 @@ def test_launches_are_captured_in_a_graph() -> None:
     assert torch.equal(y, torch.full_like(y, 34))
 
 
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")  # raised, it would leave the stream current
 def test_numpy_arrays_cannot_be_captured() -> None:
     x, y = np.ones(N, np.float32), np.zeros(N, np.float32)
     ww.launch(saxpy, GRID, args=[1.0, x, y, N], device="cuda")
