@@ -1,4 +1,5 @@
-"""The classes of publicly reported bugs, and for each the kernels of this folder that have it: wrong, and repaired.
+"""The classes of publicly reported bugs, and for each class the kernels of this folder that have the bug: wrong, and
+repaired.
 
 A case has the arguments of its launch, the rule that finds the mistake, and the text of the two conflicting lines; for
 a deadlock or a fault, its message and then the text of the lines where threads wait or stop.
@@ -31,10 +32,13 @@ BOX = np.zeros((32, 32), np.float32)
 LONG = np.ones((32, 256), np.float32)
 SQUARE, TALL, WIDE = (np.ones(shape).astype(ml_dtypes.bfloat16) for shape in ((64, 64), (128, 64), (64, 512)))
 DEEP = np.ones((128, 256)).astype(ml_dtypes.bfloat16)
-PRODUCT, SQUARES = np.zeros((128, 64), np.float32), np.zeros((64, 64), np.float32)
+RESULT, SQUARE_RESULT = np.zeros((128, 64), np.float32), np.zeros((64, 64), np.float32)
 ROWS = np.ones((8, 32), np.float32)
-MOVED, HANDED = [TensorMap(ROWS, (8, 32)), FLOATS, WORDS, FLOATS.copy()], [TensorMap(ROWS, (8, 32)), WORDS, FLOATS]
-PRODUCTS = [TALL, SQUARE, PRODUCT]
+MODIFY_MAP, PASS_MAP = (
+    [TensorMap(ROWS, (8, 32)), FLOATS, WORDS, FLOATS.copy()],
+    [TensorMap(ROWS, (8, 32)), WORDS, FLOATS],
+)
+MATMUL = [TALL, SQUARE, RESULT]
 
 
 @dataclass(frozen=True)
@@ -67,12 +71,12 @@ CLASSES: dict[int, tuple[Case, ...]] = {
     1: (
         _case(kernels.store_box, [BOX], "proxy-fence", "st(tile.at", "tma.store"),
         _case(p.written_operands, [FLOATS], "proxy-fence", "st(at + (tid.x + first)", "wgmma.mma(", fenced=False),
-        _case(kernels.init, [BOX], "mbarrier-init", "full.init()", "full.wait(0)"),
+        _case(kernels.wait_before_init, [BOX], "mbarrier-init", "full.init()", "full.wait(0)"),
     ),
     2: (_case(kernels.refill, [LONG, 8], "proxy-fence", "ld(slot.x.at", "tma.load(slot.x"),),
     3: (_case(p.matrices_refilled, [WIDE, 6], "proxy-fence", "ldmatrix(slot.x.at", "tma.load(slot.x"),),
     4: (_case(p.late_fence, [BOX], "proxy-fence", "st(tile.at(warp.lane, column + warp.id)", "tma.store"),),
-    5: (_case(t.tensor_core, [PRODUCT], "proxy-fence", "st(at, 0x3F803F80)", "tcgen05.mma(", fenced=False),),
+    5: (_case(t.tensor_core, [RESULT], "proxy-fence", "st(at, 0x3F803F80)", "tcgen05.mma(", fenced=False),),
     6: (
         _case(p.others_group, [BOX], "race", "tma.store", "st(tile.at(warp.lane, warp.id)"),
         _case(p.refilled_source, [LONG], "race", "tma.store", "st(tile.at(warp.lane, column + warp.id)"),
@@ -80,26 +84,35 @@ CLASSES: dict[int, tuple[Case, ...]] = {
     7: (_case(p.multicast_early, [LONG], "race", "tma.load(tile, x[0, COLUMNS]", "ld(tile.at(warp.lane, 0)", grid=2),),
     8: (_case(p.lonely_multicast, [BOX], "deadlock", "full: phase 0 lacks 4,096 bytes", "full.wait(0)", grid=2),),
     9: (
-        _case(map_kernels.moved, MOVED, "tensor-map", "tma.load(", "tensormap.replace(map", waited=False),
-        _case(map_kernels.moved, MOVED, "tensor-map", "tensormap.cp_fenceproxy(", "tma.load(", acquired=False),
-        _case(map_kernels.moved, MOVED, "tensor-map", "map[tid.x] =", "tma.load(", published=False),
-        _case(map_kernels.handed, HANDED, "tensor-map", "tensormap.replace(", "tma.load(", released=False),
-        _case(map_kernels.handed, HANDED, "tensor-map", "tensormap.replace(", "tma.load(", acquired=False),
+        _case(map_kernels.modify_map, MODIFY_MAP, "tensor-map", "tma.load(", "tensormap.replace(map", waited=False),
+        _case(
+            map_kernels.modify_map, MODIFY_MAP, "tensor-map", "tensormap.cp_fenceproxy(", "tma.load(", acquired=False
+        ),
+        _case(map_kernels.modify_map, MODIFY_MAP, "tensor-map", "map[tid.x] =", "tma.load(", published=False),
+        _case(map_kernels.pass_map, PASS_MAP, "tensor-map", "tensormap.replace(", "tma.load(", released=False),
+        _case(map_kernels.pass_map, PASS_MAP, "tensor-map", "tensormap.replace(", "tma.load(", acquired=False),
     ),
     10: (_case(p.early_release, [WIDE, WIDE, 6], "race", "wgmma.mma(", "tma.load(slot."),),
     11: (
         _case(
             kernels.accumulators,
-            [SQUARE, SQUARE, SQUARES],
+            [SQUARE, SQUARE, SQUARE_RESULT],
             "wgmma-fence",
             "register.set(0.0)",
             "wgmma.mma(",
             fenced=False,
         ),
-        _case(kernels.accumulators, [SQUARE, SQUARE, SQUARES], "wgmma-registers", "wgmma.mma(", "st(d +", waited=False),
-        _case(p.left_registers, [SQUARE, FLOATS], "wgmma-registers", "wgmma.mma(", "left[0] += 1"),
+        _case(
+            kernels.accumulators,
+            [SQUARE, SQUARE, SQUARE_RESULT],
+            "wgmma-registers",
+            "wgmma.mma(",
+            "st(d +",
+            waited=False,
+        ),
+        _case(p.overwritten_registers, [SQUARE, FLOATS], "wgmma-registers", "wgmma.mma(", "left[0] += 1"),
     ),
-    12: (_case(kernels.lapped, [4], "mbarrier-lapped", "slot.full.wait()", "slot.full.arrive()"),),
+    12: (_case(kernels.lapped_waiter, [4], "mbarrier-lapped", "slot.full.wait()", "slot.full.arrive()"),),
     13: (
         _case(p.one_phase, [LONG, 4], "deadlock", "empty: phase 4 lacks 32 of 32 arrivals", "empty.wait("),
         _case(p.second_tile, [LONG, 2, 3], "fault", "got more arrivals than its phase has", "full.arrive_expect_tx("),
@@ -114,25 +127,27 @@ CLASSES: dict[int, tuple[Case, ...]] = {
     ),
     16: (_case(kernels.peer, [WORDS], "exit-early", "ld(Pointer(", grid=2),),
     17: (
-        _case(t.tensor_core, [PRODUCT], "race", "tcgen05.ld(acc)", "tmem.dealloc()", met=False),
+        _case(t.tensor_core, [RESULT], "race", "tcgen05.ld(acc)", "tmem.dealloc()", synced=False),
         _case(t.early_reuse, [TALL, SQUARE, 3], "race", "tcgen05.ld(acc)", "tcgen05.mma("),
     ),
-    18: (_case(t.pair_parts, [WORDS], "tmem-pair", "tmem.alloc()", "tmem.dealloc()", grid=2, met=False),),
-    19: (_case(t.tensor_core, [PRODUCT], "race", "tmem.alloc()", "tmem.open()", opened=False),),
+    18: (_case(t.pair_parts, [WORDS], "tmem-pair", "tmem.alloc()", "tmem.dealloc()", grid=2, synced=False),),
+    19: (_case(t.tensor_core, [RESULT], "race", "tmem.alloc()", "tmem.open()", opened=False),),
     20: (_case(t.unallocated, [WORDS], "fault", "columns from 0 on are not allocated", "tcgen05.st.sync.aligned"),),
     21: (
         _case(p.initialised_again, [WORDS], "mbarrier-live", "ready.init()", "ready.init()"),
-        _case(p.overwritten, [WORDS], "mbarrier-live", "ready.init()", "scratch[0] = 7"),
+        _case(p.overwritten_mbarrier, [WORDS], "mbarrier-live", "ready.init()", "scratch[0] = 7"),
     ),
     22: (
-        _case(c.one_group_early, [WORDS, OTHERS], "race", "cp_async.copy(held", "y[tid.x] = held[256 + 63 - tid.x]"),
-        _case(c.signals_early, [WORDS, OTHERS], "race", "cp_async.copy(held", "y[warp.lane] = held[warp.lane]"),
-        _case(c.copies_behind, [WORDS, OTHERS], "race", "x + (tid.x * 4 + 128)", "held[128 + warp.lane]"),
+        _case(
+            c.one_group_early, [WORDS, OTHERS], "race", "cp_async.copy(buffer", "y[tid.x] = buffer[256 + 63 - tid.x]"
+        ),
+        _case(c.signals_early, [WORDS, OTHERS], "race", "cp_async.copy(buffer", "y[warp.lane] = buffer[warp.lane]"),
+        _case(c.late_copy, [WORDS, OTHERS], "race", "x + (tid.x * 4 + 128)", "buffer[128 + warp.lane]"),
         _case(c.counts_itself, [WORDS, OTHERS], "deadlock", "full: phase 0 lacks 32 of 32 arrivals", "full.wait(0)"),
-        _case(c.waits_before, [WORDS, OTHERS], "race", "cp_async.copy(held", "y[tid.x] = held[63 - tid.x]"),
+        _case(c.waits_before, [WORDS, OTHERS], "race", "cp_async.copy(buffer", "y[tid.x] = buffer[63 - tid.x]"),
         _case(c.fences_before, [FLOATS, np.zeros((4, 32), np.float32)], "proxy-fence", "cp_async.copy(", "tma.store("),
     ),
-    23: (_case(p.arrives_twice, [WORDS], "race", "held[warp.lane] = warp.lane", "x[warp.lane] = held[warp.lane]"),),
+    23: (_case(p.arrives_twice, [WORDS], "race", "buffer[warp.lane] = warp.lane", "x[warp.lane] = buffer[warp.lane]"),),
     24: (
         _case(
             q.registers_differ,
@@ -164,13 +179,17 @@ CLASSES: dict[int, tuple[Case, ...]] = {
     25: (_case(p.loop_back, [WIDE, WIDE, 3], "race", "wgmma.mma(acc, a_tiles[group]", "tma.load(b_tile"),),
     26: (_case(q.counts_to_zero, [0], "fault", "count 0; expected 1 to 1048575 arrivals", "mbarrier.init"),),
     27: (
-        _case(p.unwaited, [BOX], "race", "tma.load", "ld(tile.at"),
-        _case(q.behind_the_load, [BOX, FLOATS], "race", "scale[0] = 2.0", "y[warp.lane] = scale[0]"),
+        _case(p.missing_wait, [BOX], "race", "tma.load", "ld(tile.at"),
+        _case(q.write_after_load, [BOX, FLOATS], "race", "scale[0] = 2.0", "y[warp.lane] = scale[0]"),
     ),
     28: (
         replace(
             _case(
-                global_kernels.dependent, [WORDS, WORDS.copy()], "grid-dependency", "y[tid.x] = x[tid.x]", first=False
+                global_kernels.dependent_launch,
+                [WORDS, WORDS.copy()],
+                "grid-dependency",
+                "y[tid.x] = x[tid.x]",
+                first=False,
             ),
             depends_on=(0,),
         ),
@@ -178,20 +197,27 @@ CLASSES: dict[int, tuple[Case, ...]] = {
 }
 
 MORE: tuple[Case, ...] = (
-    _case(global_kernels.kept, [WORDS, WORDS.copy()], "read-only", "x[tid.x] = tid.x", "nc=not right"),
-    _case(global_kernels.same_place, [WORDS], "grid-race", "= ctaid.x", "= ctaid.x", grid=2),
+    _case(global_kernels.read_only_load, [WORDS, WORDS.copy()], "read-only", "x[tid.x] = tid.x", "nc=not right"),
+    _case(global_kernels.same_address, [WORDS], "grid-race", "= ctaid.x", "= ctaid.x", grid=2),
     _case(p.odd_pair, [BOX, 1], "deadlock", "full: phase 0 lacks 1 of 2 arrivals", "full.wait(0)", grid=2),
-    _case(p.written_operands, [FLOATS], "race", "wgmma.mma(", "st(words[0] + tid.x, 0)", kept=False),
+    _case(p.written_operands, [FLOATS], "race", "wgmma.mma(", "st(starts[0] + tid.x, 0)", ordered=False),
     _case(q.expected_too_little, [BOX], "deadlock", "2,048 bytes that none expected", "full.wait(0)"),
     _case(q.expected_by_two, [BOX], "deadlock", "full: phase 0 lacks 4,096 bytes", "full.wait(0)"),
-    _case(q.peer_unmet, [WORDS], "fault", "of CTA 1 is not initialised", "ready.at(cluster.rank ^ 1).arrive()", grid=2),
-    _case(q.peer_left, [WORDS], "exit-early", "ready.at(cluster.rank ^ 1).arrive()", grid=2),
-    _case(q.beyond, [WORDS, 64], "fault", "is outside shared memory", "held[tid.x + "),
+    _case(
+        q.peer_uninitialised,
+        [WORDS],
+        "fault",
+        "of CTA 1 is not initialised",
+        "ready.at(cluster.rank ^ 1).arrive()",
+        grid=2,
+    ),
+    _case(q.peer_exited, [WORDS], "exit-early", "ready.at(cluster.rank ^ 1).arrive()", grid=2),
+    _case(q.store_out_of_bounds, [WORDS, 64], "fault", "is outside shared memory", "buffer[tid.x + "),
     _case(q.unwritten_sums, [FLOATS, 64], "uninitialised", "d[tid.x] = acc.regs[0]"),
-    _case(q.warps_apart, [SQUARE, SQUARE], "fault", "scale-d is 0x", "wgmma.mma("),
+    _case(q.warps_disagree, [SQUARE, SQUARE], "fault", "scale-d is 0x", "wgmma.mma("),
     _case(q.arrives_too_seldom, [WORDS], "deadlock", "ready: phase 0 lacks 1 of 2 arrivals", "ready.wait(0)"),
     _case(q.counts_one_less, [WORDS], "mbarrier-count", "ready.arrive()", "ready.arrive()"),
-    _case(q.turns, [2], "barrier-count", "bar.sync(1, 64)", "bar.arrive(1, 64)"),
+    _case(q.alternate_warps, [2], "barrier-count", "bar.sync(1, 64)", "bar.arrive(1, 64)"),
     _case(q.never_initialised, [WORDS], "fault", "is not initialised: run mbarrier.init there", "ready.arrive()"),
     _case(q.peer_as_own, [WORDS], "fault", "reaches the CTA's own: use .shared::cluster", "mbarrier.arrive", grid=2),
     _case(q.bytes_for_the_peer, [BOX], "deadlock", "and has 4,096 bytes that none expected", "full.wait(0)", grid=2),
@@ -205,7 +231,7 @@ MORE: tuple[Case, ...] = (
         "current().emit(opcode",
     ),
     _case(q.counted_and_read, [WORDS], "race", "red.add(count, 1)", "x[tid.x] = count[0]"),
-    _case(q.counted_and_read, [WORDS], "uninitialised", "red.add(count, 1)", begun=False, right=True),
+    _case(q.counted_and_read, [WORDS], "uninitialised", "red.add(count, 1)", zeroed=False, right=True),
     _case(
         q.other_count,
         [WORDS],
@@ -246,28 +272,26 @@ MORE: tuple[Case, ...] = (
         "warp 3 has issued fewer wgmma than others",
         "wgmma.wait_group(0)",
     ),
-    _case(t.tensor_core, [PRODUCT], "race", "tcgen05.mma(", "tcgen05.ld(acc)", committed=False),
+    _case(t.tensor_core, [RESULT], "race", "tcgen05.mma(", "tcgen05.ld(acc)", committed=False),
     _case(t.early_stage, [DEEP, WIDE, 4], "race", "tcgen05.mma(", "tma.load(slot."),
-    _case(t.tensor_core, [PRODUCT], "product-lost", "tcgen05.mma(", "tcgen05.mma(", accumulates=False),
-    _case(t.tensor_core, [PRODUCT], "tmem-registers", "tcgen05.ld(acc)", "st(d + tid.x * 64", loaded=False),
-    _case(
-        t.tensor_core, [PRODUCT], "fault", "has relinquished its permit to allocate", "tmem.alloc()", permitted=False
-    ),
+    _case(t.tensor_core, [RESULT], "product-lost", "tcgen05.mma(", "tcgen05.mma(", accumulates=False),
+    _case(t.tensor_core, [RESULT], "tmem-registers", "tcgen05.ld(acc)", "st(d + tid.x * 64", loaded=False),
+    _case(t.tensor_core, [RESULT], "fault", "has relinquished its permit to allocate", "tmem.alloc()", permitted=False),
     _case(
         t.tensor_core,
-        [PRODUCT],
+        [RESULT],
         "fault",
         "exits with 64 columns of tensor memory allocated",
         "tmem.alloc()",
         freed=False,
     ),
-    _case(t.tensor_core, [PRODUCT], "uninitialised", "tcgen05.mma(", began=False),
-    _case(kernels.tensor_memory, PRODUCTS, "tcgen05-fence", "tcgen05.mma(acc", "tcgen05.ld(acc)"),
-    _case(t.tensor_core, [PRODUCT], "race", "tcgen05.mma(", 'space="shared::cta")[tid.x] = 0', kept=False),
-    _case(t.unwaited_store, [FLOATS], "uninitialised", "tcgen05.ld(acc)", stored=False, right=True),
-    _case(t.unwaited_store, [FLOATS], "race", "tcgen05.st(acc", "tcgen05.ld(acc)"),
-    _case(t.left_in_tensor_memory, [FLOATS], "race", "tcgen05.st(left", "tcgen05.mma(acc, left", stored=False),
-    _case(t.overtakes, [FLOATS], "race", "tcgen05.mma(sums", "tcgen05.mma(scores"),
+    _case(t.tensor_core, [RESULT], "uninitialised", "tcgen05.mma(", starts_at_zero=False),
+    _case(kernels.tensor_memory, MATMUL, "tcgen05-fence", "tcgen05.mma(acc", "tcgen05.ld(acc)"),
+    _case(t.tensor_core, [RESULT], "race", "tcgen05.mma(", 'space="shared::cta")[tid.x] = 0', ordered=False),
+    _case(t.missing_store_wait, [FLOATS], "uninitialised", "tcgen05.ld(acc)", stored=False, right=True),
+    _case(t.missing_store_wait, [FLOATS], "race", "tcgen05.st(acc", "tcgen05.ld(acc)"),
+    _case(t.a_in_tensor_memory, [FLOATS], "race", "tcgen05.st(left", "tcgen05.mma(acc, left", stored=False),
+    _case(t.mixed_shapes, [FLOATS], "race", "tcgen05.mma(sums", "tcgen05.mma(scores"),
     _case(
         t.pair_parts,
         [WORDS],

@@ -14,7 +14,7 @@ HERE = Path(__file__).parent / "cuda"
 BLACKWELL = ("parted_pair", "uncommitted_product")
 NAMES = sorted(path.stem for path in HERE.glob("*.cu"))
 STATES = ("wrong", "repaired")
-# "_INTERNAL_" and a hash of where nvcc ran, as bytes of a debug section
+# "_INTERNAL_" and a hash of the folder of nvcc, as bytes of a debug section
 _HASHED = re.compile(r"(95,73,78,84,69,82,78,65,76,95)(?:,\d+){8}")
 
 
@@ -29,8 +29,8 @@ def compile_ptx(name: str, state: str, to: Path) -> None:
     define = ["-DREPAIRED"] if state == "repaired" else []
     command = ["nvcc", "-ptx", "-lineinfo", f"-arch={arch}", "-std=c++17", *define, "-o", str(to), f"{name}.cu"]
     subprocess.run(command, check=True, cwd=HERE)
-    named = re.sub(r'(\.file\s+\d+) ".*/([^"/]+)"', r'\1 "\2"', to.read_text())
-    to.write_text(_HASHED.sub(r"\1" + ",48" * 8, named))
+    text = re.sub(r'(\.file\s+\d+) ".*/([^"/]+)"', r'\1 "\2"', to.read_text())
+    to.write_text(_HASHED.sub(r"\1" + ",48" * 8, text))
 
 
 def main() -> None:

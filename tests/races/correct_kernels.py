@@ -29,7 +29,7 @@ ROWS, COLUMNS = 32, 32
 
 @kernel("sm_90a", threads=64)
 def loads_and_stores(x: tma.Map[f32], y: tma.Map[f32]) -> None:
-    """A wait alone between a load and threads' reads; parity 1 of a fresh mbarrier; threads and TMA read one memory
+    """A wait alone orders reads after a load; parity 1 of a fresh mbarrier passes; threads and TMA read the same memory
     without synchronisation."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
     with If((warp.id == 0) & elect_one()):
@@ -49,9 +49,9 @@ def loads_and_stores(x: tma.Map[f32], y: tma.Map[f32]) -> None:
 
 
 @kernel("sm_90a", threads=128)
-def chained_products(a: tma.Map[bf16], b: tma.Map[bf16], d: Global[f32]) -> None:
-    """Products of one shape into one accumulator need no fence between them, also in groups of their own; nvcc copies
-    registers of accumulators behind the fence."""
+def chained_wgmma(a: tma.Map[bf16], b: tma.Map[bf16], d: Global[f32]) -> None:
+    """wgmma of one shape into one accumulator need no fence between them, also in separate groups; nvcc copies
+    accumulator registers after the fence."""
     a_tile, b_tile = smem.tile(bf16, (64, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
     full = mbarrier(1, name="full")
     with If((warp.id == 0) & elect_one()):
@@ -99,8 +99,8 @@ def clipped_box(y: tma.Map[f32]) -> None:
 
 
 @kernel("sm_90a", threads=64)
-def counted(x: Global[u32]) -> None:
-    """Atomic operations of many threads on one word, and on one that the first of them writes."""
+def count_atomically(x: Global[u32]) -> None:
+    """Atomic operations of many threads on one word, and on a word that the first of them writes."""
     count = smem.array(u32, 4)
     with If(tid.x == 0):
         count[0] = 0

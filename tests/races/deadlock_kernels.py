@@ -1,4 +1,4 @@
-"""Kernels that deadlock, each for another reason; with ``right`` they end."""
+"""Kernels that deadlock, each for another reason; with ``right`` they complete."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ROWS, COLUMNS = 32, 32
 
 
 @kernel("sm_90a", threads=64)
-def each_first(tiles: u32, *, right: bool = False) -> None:
+def mutual_wait(tiles: u32, *, right: bool = False) -> None:
     """Each role waits for the other's first arrival."""
     full, empty = mbarrier(1, name="full"), mbarrier(1, name="empty")
     with If(tid.x == 0):
@@ -55,7 +55,7 @@ def each_first(tiles: u32, *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=64)
-def unreleased(tiles: u32, *, right: bool = False) -> None:
+def unreleased_stage(tiles: u32, *, right: bool = False) -> None:
     """The stages of a ring are never released."""
     ring = Ring(2, full=1, empty=1, name="ab", x=smem.tile(f32, (ROWS, COLUMNS)))
     with If(tid.x == 0):
@@ -81,7 +81,7 @@ def unreleased(tiles: u32, *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=64)
-def too_high(x: Global[u32], *, right: bool = False) -> None:
+def count_too_high(x: Global[u32], *, right: bool = False) -> None:
     """A warp elects one thread to arrive; the barrier counts 32."""
     ready = mbarrier(1 if right else 32, name="ready")
     with If(tid.x == 0):
@@ -94,7 +94,7 @@ def too_high(x: Global[u32], *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=64)
-def ends_early(tiles: u32, *, right: bool = False) -> None:
+def short_loop(tiles: u32, *, right: bool = False) -> None:
     """One loop is shorter than the other."""
     full, empty = mbarrier(1, name="full"), mbarrier(1, name="empty")
     with If(tid.x == 0):
@@ -116,7 +116,7 @@ def ends_early(tiles: u32, *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=32)
-def astray(x: tma.Map[f32], *, right: bool = False) -> None:
+def bytes_at_wrong_mbarrier(x: tma.Map[f32], *, right: bool = False) -> None:
     """One mbarrier expects the bytes, another counts them."""
     tile = smem.tile(f32, (ROWS, COLUMNS))
     full, other = mbarrier(1, name="full"), mbarrier(1, name="other")
@@ -134,7 +134,7 @@ def astray(x: tma.Map[f32], *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=32)
-def unexpected(x: tma.Map[f32], *, right: bool = False) -> None:
+def unexpected_bytes(x: tma.Map[f32], *, right: bool = False) -> None:
     """No thread expects the bytes of a copy."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(2, name="full")
     with If(elect_one()):
@@ -149,7 +149,7 @@ def unexpected(x: tma.Map[f32], *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=64)
-def divided(x: Global[u32], *, right: bool = False) -> None:
+def barrier_in_branch(x: Global[u32], *, right: bool = False) -> None:
     """Some lanes of a warp arrive at a barrier of the CTA; the other lanes wait on another object."""
     done = mbarrier(1, name="done")
     with If(tid.x == 0):
@@ -167,23 +167,23 @@ def divided(x: Global[u32], *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=64)
-def crossed(x: Global[u32], *, right: bool = False) -> None:
+def crossed_barriers(x: Global[u32], *, right: bool = False) -> None:
     """Two warps arrive at two barriers in opposite order."""
     first, second = (1, 1) if right else (1, 2)
 
     @role(warp=0)
-    def left() -> None:
+    def forward() -> None:
         bar.sync(first, 64)
         bar.sync(second if not right else 2, 64)
 
     @role(warp=1)
-    def turned() -> None:
+    def reverse() -> None:
         bar.sync(second, 64)
         bar.sync(first if not right else 2, 64)
 
 
 @kernel("sm_90a", cluster=2, threads=32)
-def apart(x: Global[u32], *, right: bool = False) -> None:
+def arrive_after_cluster_sync(x: Global[u32], *, right: bool = False) -> None:
     """One CTA waits for an arrival that the other sends after the cluster barrier."""
     ready = mbarrier(1, name="ready")
     with If(elect_one()):
@@ -203,8 +203,8 @@ def apart(x: Global[u32], *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=512)
-def hungry(x: Global[u32], *, right: bool = False) -> None:
-    """Warps increase their registers beyond those that others release."""
+def too_many_registers(x: Global[u32], *, right: bool = False) -> None:
+    """Warps request more registers than the other warps release."""
     with If(warp.id < 4):
         if right:
             setmaxnreg.dec(40)
@@ -215,25 +215,25 @@ def hungry(x: Global[u32], *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=64)
-def polls(x: Global[u32], *, right: bool = False) -> None:
+def poll_flag(x: Global[u32], *, right: bool = False) -> None:
     """A warp counts its polls of a flag, which another warp sets after a barrier of both."""
     flag = smem.array(u32, 1)
     with If(tid.x == 0):
         flag[0] = 0
     bar.sync()
-    turns = var(u32, 0)
+    iterations = var(u32, 0)
 
     @role(warp=0)
-    def look() -> None:
+    def poll() -> None:
         for _ in loop():
-            turns.set(turns + 1)
+            iterations.set(iterations + 1)
             Break(when=ld(flag, sem="volatile") != 0)
-        x[tid.x] = turns
+        x[tid.x] = iterations
         if not right:
             bar.sync(1, 64)
 
     @role(warp=1)
-    def tell() -> None:
+    def publish() -> None:
         if not right:
             bar.sync(1, 64)
         with If(elect_one()):
@@ -241,7 +241,7 @@ def polls(x: Global[u32], *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=32)
-def peeks(turns: u32, *, right: bool = False) -> None:
+def poll_phase(iterations: u32, *, right: bool = False) -> None:
     """A warp tests a phase in a loop; each iteration counts against a large limit."""
     done = mbarrier(1, name="done")
     with If(elect_one()):
@@ -249,14 +249,14 @@ def peeks(turns: u32, *, right: bool = False) -> None:
         if right:
             done.arrive()
     warp.sync()
-    left = var(u32, turns)
+    left = var(u32, iterations)
     for _ in loop():
         left.set(left - 1)
         Break(when=done.test_wait(0) | (left == 0))
 
 
 @kernel("sm_90a", threads=64)
-def outside(x: Global[u32]) -> None:
+def store_out_of_bounds(x: Global[u32]) -> None:
     """The second CTA's second warp writes beyond the end of an array."""
 
     @role(warp=1)
@@ -265,19 +265,19 @@ def outside(x: Global[u32]) -> None:
 
 
 @kernel("sm_90a", threads=32)
-def locked(x: Global[u32]) -> None:
+def unreleased_lock(x: Global[u32]) -> None:
     """A lock that is never released: each iteration writes and changes nothing."""
     for _ in loop():
         Break(when=atom.cas(x, 1, 2) == 1)
 
 
 @kernel("sm_90a", threads=32)
-def beats(x: Global[u32]) -> None:
-    """A thread publishes its number of polls: nothing proves that it polls for ever."""
-    turns = var(u32, 0)
+def publish_polls(x: Global[u32]) -> None:
+    """A thread publishes its number of polls, so that no two iterations leave the same memory."""
+    iterations = var(u32, 0)
     for _ in loop():
-        turns.set(turns + 1)
-        st(x + 1, turns, sem="volatile")
+        iterations.set(iterations + 1)
+        st(x + 1, iterations, sem="volatile")
         Break(when=ld(x, sem="volatile") != 0)
 
 
@@ -288,16 +288,16 @@ def one_parity(x: Global[u32], *, right: bool = False) -> None:
     with If(tid.x == 0):
         full.init()
     bar.sync()
-    for turn in range(2):
+    for iteration in range(2):
         with If(tid.x == 0):
             full.arrive()
         with If(warp.id == 1):
-            full.wait(turn if right else 0)
+            full.wait(iteration if right else 0)
         bar.sync()
 
 
 @kernel("sm_90a", threads=64)
-def asks(x: Global[u32], *, right: bool = False) -> None:
+def poll_waiting_warp(x: Global[u32], *, right: bool = False) -> None:
     """A warp polls a phase; the warp that would complete it waits for the polling warp."""
     done = mbarrier(1, name="done")
     with If(tid.x == 0):

@@ -14,43 +14,43 @@ SYNCHRONISES = re.compile(
     r"^\s*(?:@!?%p\d+ )?(mbarrier\.(?!inval)\S+|fence\S*|bar(?:rier)?\.\S+|\S+\.commit\S*|\S+\.wait\S*|"
     r"tcgen05\.(?:alloc|dealloc|relinquish\S*|fence\S*)|wgmma\.fence\S*|setmaxnreg\S*|cp\.async\.mbarrier\S*|griddepcontrol\S*)"
 )
-CHANGED = re.compile(r"^\s*(?:@!?%p\d+ )?(mapa\S*|cp\.async\.bulk\.tensor\S*mbarrier\S*)")
+CHANGEABLE = re.compile(r"^\s*(?:@!?%p\d+ )?(mapa\S*|cp\.async\.bulk\.tensor\S*mbarrier\S*)")
 TESTS = re.compile(r"(\s*)mbarrier\.(?:try|test)_wait\S* (%p\d+),")
 ADDRESS = r"\[(%\w+)(?:\+(\d+))?\]"
 COUNT = re.compile(r", (\d+);")
 
 
-def _plain(number: int) -> Callable[[str], str]:
+def _add(number: int) -> Callable[[str], str]:
     """Returns an edit that adds ``number`` to the last number of a line."""
     return lambda line: COUNT.sub(lambda found: f", {int(found[1]) + number};", line)
 
 
-def _twice(line: str) -> str:
+def _double_bytes(line: str) -> str:
     return COUNT.sub(lambda found: f", {2 * int(found[1])};", line)
 
 
-def _again(line: str) -> str:
+def _arrive_twice(line: str) -> str:
     """Make an arrival count as two."""
     return line.replace("];", "], 2;")
 
 
-def _at_once(line: str) -> str:
+def _arrive_at_once(line: str) -> str:
     """Make the thread arrive itself, before its asynchronous operations have completed."""
     return re.sub(
         r"(tcgen05\.commit|cp\.async\.mbarrier)\S* (\[\S+\]);", r"mbarrier.arrive.shared::cta.b64 _, \2;", line
     )
 
 
-def _relaxed(line: str) -> str:
+def _relax(line: str) -> str:
     return line.replace(".release", ".relaxed")
 
 
-def _later(line: str) -> str:
+def _allow_one_more(line: str) -> str:
     """Allow one more group in flight."""
     return re.sub(r" (\d+);", lambda found: f" {int(found[1]) + 1};", line)
 
 
-def _flipped(line: str) -> str:
+def _flip_parity(line: str) -> str:
     """Flip the parity, a number or a register."""
     found = re.search(r", (%r\d+|[01]);", line)
     assert found is not None
@@ -59,7 +59,7 @@ def _flipped(line: str) -> str:
     return f"{{ .reg .b32 %edit; xor.b32 %edit, {found[1]}, 1; {line.replace(found[0], ', %edit;').strip()} }}"
 
 
-def _moved(place: int) -> Callable[[str], str]:
+def _move_address(place: int) -> Callable[[str], str]:
     """Returns an edit that adds 8 bytes to the first or the last address of a line."""
 
     def change(line: str) -> str:
@@ -69,12 +69,12 @@ def _moved(place: int) -> Callable[[str], str]:
     return change
 
 
-def _own(line: str) -> str:
+def _use_own_address(line: str) -> str:
     """Replace another CTA's address by this CTA's."""
     return re.sub(r"mapa\S* (%\w+), (%\w+), \S+;", r"mov.b32 \1, \2;", line)
 
 
-def _led(line: str) -> str:
+def _use_leader_address(line: str) -> str:
     """Use the leader's address for the data too."""
     found = re.search(ADDRESS, line)
     assert found is not None
@@ -82,23 +82,23 @@ def _led(line: str) -> str:
     return f"{{ .reg .b32 %edit; mapa.shared::cluster.u32 %edit, {found[1]}, 0; {inner} }}"
 
 
-# what is changed: opcodes, and the change of their line
+# name of the change: opcodes, and the change of their line
 CHANGES: dict[str, tuple[str, Callable[[str], str]]] = {
-    "one arrival more": (r"mbarrier\.init", _plain(1)),
-    "one arrival less": (r"mbarrier\.init", _plain(-1)),
-    "twice the bytes": (r"mbarrier\.(arrive\.)?expect_tx", _twice),
-    "bytes too few": (r"mbarrier\.(arrive\.)?expect_tx", _plain(-16)),
-    "two arrivals": (r"mbarrier\.arrive\.(?!expect_tx)", _again),
-    "arrives at once": (r"tcgen05\.commit|cp\.async\.mbarrier", _at_once),
-    "a warp more": (r"bar\.sync$", _plain(32)),
-    "a warp less": (r"bar\.sync$", _plain(-32)),
-    "relaxed": (r"barrier\.cluster\.arrive", _relaxed),
-    "a group more in flight": (r"(cp\.async\.bulk|wgmma)\.wait_group", _later),
-    "the other phase": (r"mbarrier\.try_wait\.parity", _flipped),
-    "the next barrier": (r"mbarrier\.(try_wait|arrive)|tcgen05\.commit", _moved(0)),
-    "bytes for the next barrier": (r"cp\.async\.bulk\.tensor", _moved(-1)),
-    "no peer": (r"mapa", _own),
-    "data at the leader": (r"cp\.async\.bulk\.tensor\S*cta_group::2", _led),
+    "one arrival more": (r"mbarrier\.init", _add(1)),
+    "one arrival less": (r"mbarrier\.init", _add(-1)),
+    "twice the bytes": (r"mbarrier\.(arrive\.)?expect_tx", _double_bytes),
+    "bytes too few": (r"mbarrier\.(arrive\.)?expect_tx", _add(-16)),
+    "two arrivals": (r"mbarrier\.arrive\.(?!expect_tx)", _arrive_twice),
+    "arrives at once": (r"tcgen05\.commit|cp\.async\.mbarrier", _arrive_at_once),
+    "a warp more": (r"bar\.sync$", _add(32)),
+    "a warp less": (r"bar\.sync$", _add(-32)),
+    "relaxed": (r"barrier\.cluster\.arrive", _relax),
+    "a group more in flight": (r"(cp\.async\.bulk|wgmma)\.wait_group", _allow_one_more),
+    "the other phase": (r"mbarrier\.try_wait\.parity", _flip_parity),
+    "the next barrier": (r"mbarrier\.(try_wait|arrive)|tcgen05\.commit", _move_address(0)),
+    "bytes for the next barrier": (r"cp\.async\.bulk\.tensor", _move_address(-1)),
+    "no peer": (r"mapa", _use_own_address),
+    "data at the leader": (r"cp\.async\.bulk\.tensor\S*cta_group::2", _use_leader_address),
 }
 
 
@@ -138,7 +138,7 @@ def edits(text: str) -> Iterator[Edit]:
         label = re.match(r"\s*role_(\w+?)_\d+(_\w+)?:", line)
         if label:
             role = "kernel" if label[2] == "_end" else label[1] + " end" if label[2] == "_join" else label[1]
-        found = SYNCHRONISES.match(line) or CHANGED.match(line)
+        found = SYNCHRONISES.match(line) or CHANGEABLE.match(line)
         if not found:
             continue
         opcode = found[1].rstrip(";")

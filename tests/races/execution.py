@@ -1,6 +1,6 @@
 """The execution of an unchanged kernel, event by event: rows, operations and arrivals of one clean run.
 
-It is recorded from the rows that the checks take, independently of the checks.
+The events are the rows that the checks read, recorded independently of the checks.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Ints = NDArray[np.int64]
 
 
 class Access(NamedTuple):
-    """Cells that are read or written, the lane that does it or asks for it and the CTA that has them: one each, or one
-    for all. ``tensor``: they are tensor memory's."""
+    """Cells that are read or written, the lane that makes or issues the access, and the CTA of the cells. Lanes and
+    CTAs are one for each cell, or one for all cells. ``tensor``: the cells are in tensor memory."""
 
     cells: Ints
     lanes: Ints | int
@@ -44,13 +44,14 @@ class Access(NamedTuple):
 
 @dataclass(eq=False)
 class Event:
-    """A row, with the operations that it issued. ``alive``: lanes of each warp that have not exited, ``everyone``:
-    threads of each CTA's warps; ``use``: it only says that registers are used, the instruction's own row follows."""
+    """A row, with the operations that it issued. ``alive``: lanes of each warp that have not exited; ``cta_threads``:
+    running threads of each CTA; ``use``: the row only says that registers are used, the instruction's own row
+    follows."""
 
     row: Row
     inst: Inst
     alive: NDArray[np.uint32]
-    everyone: list[int]
+    cta_threads: list[int]
     ops: list[Op] = field(default_factory=list)
 
     @property
@@ -59,8 +60,8 @@ class Event:
 
 
 class Signal(NamedTuple):
-    """An engine arrives on an mbarrier or delivers bytes for it: operation, instruction and CTA, the mbarrier's CTA and
-    offset, arrivals and bytes."""
+    """An engine arrives on an mbarrier or counts bytes at it: operation, instruction and CTA; the mbarrier's CTA and
+    offset; arrivals and bytes."""
 
     number: int
     inst: int
@@ -72,12 +73,13 @@ class Signal(NamedTuple):
 
 
 class Execution:
-    """One cluster's events in order. ``rows``: numbers of the rows of each instruction, ``uses`` those that only say
-    that it uses registers too; ``tensor``: the first cell of tensor memory, behind all of shared memory."""
+    """One cluster's events in order. ``rows`` has the numbers of each instruction's rows, ``uses`` also the numbers of
+    rows that only say that it uses registers; ``tensor`` is the first cell of tensor memory, after all of shared
+    memory."""
 
     def __init__(self, known: Knowledge) -> None:
-        self.prints: Footprints = known.footprints
-        self.tensor = self.prints.shared_cells
+        self.footprints: Footprints = known.footprints
+        self.tensor = self.footprints.shared_cells
         self.per_cta, self.stride = known.cluster.per_cta, known.cluster.shared_stride
         self.ranks, self.lanes = known.cluster.ranks, known.cluster.count * 32
         self.names, self.insts = known.names, known.insts
@@ -86,7 +88,7 @@ class Execution:
         self.uses: dict[int, list[int]] = defaultdict(list)
         self.synchronises: set[int] = set()
         self.numbers: dict[str, int] = {}
-        self.met: dict[int, list[Event]] = defaultdict(list)
+        self.by_offset: dict[int, list[Event]] = defaultdict(list)
 
     def add(self, event: Event) -> None:
         for rows in (self.uses,) if event.use else (self.uses, self.rows):
@@ -94,120 +96,122 @@ class Execution:
         self.events.append(event)
 
     def event(self, number: int) -> Event:
-        """One of ``uses``."""
+        """Returns the event of a number in ``uses``."""
         event = self.events[number]
         assert isinstance(event, Event)
         return event
 
     @cached_property
     def cells(self) -> int:
-        """More than there are of memory, of barriers, and of registers of all warps."""
+        """An upper bound of the numbers of cells of memory, of barriers, and of registers of all warps."""
         names = {name for inst in self.insts for part in mentions(inst) for name in part}
-        memory = self.tensor + self.prints.tensor_cells
+        memory = self.tensor + self.footprints.tensor_cells
         return max(memory, self.ranks * (self.stride // 8 + NUMBERS), len(names) * self.lanes // 32) + 1
 
-    def of(self, inst: int) -> Iterator[Event]:
-        """The events of an instruction."""
+    def events_of(self, inst: int) -> Iterator[Event]:
+        """Returns the events of an instruction."""
         return (self.event(number) for number in self.rows.get(inst, ()))
 
-    def named(self, opcode: str) -> set[int]:
-        """The instructions of a kind."""
+    def instructions(self, opcode: str) -> set[int]:
+        """Returns the instructions of an opcode's name."""
         return {inst.index for inst in self.insts if inst.name == opcode}
 
-    def at(self, offset: int) -> list[Event]:
-        """The events at mbarriers of an offset in their CTA."""
-        if not self.met:
+    def events_at(self, offset: int) -> list[Event]:
+        """Returns the events at mbarriers of an offset in their CTA."""
+        if not self.by_offset:
             for event in map(self.event, sorted(chain.from_iterable(self.rows.values()))):
                 for place in {place % self.stride for place in self.barriers(event)}:
-                    self.met[place].append(event)
-        return self.met[offset]
+                    self.by_offset[place].append(event)
+        return self.by_offset[offset]
 
     def registers(self, inst: int) -> list[int]:
-        """Numbers of the registers that an instruction mentions."""
-        used, made = mentions(self.insts[inst])
-        return [self.numbers.setdefault(name, len(self.numbers)) for name in dict.fromkeys(used + made)]
+        """Returns the numbers of the registers that an instruction mentions."""
+        reads, writes = mentions(self.insts[inst])
+        return [self.numbers.setdefault(name, len(self.numbers)) for name in dict.fromkeys(reads + writes)]
 
     def rank_of(self, lanes: Ints | int) -> Ints | int:
-        """The CTAs of lanes."""
+        """Returns the CTAs of lanes."""
         return lanes // (32 * self.per_cta)
 
     def memory(self, cells: Ints, lanes: Ints | int, write: bool) -> Access:
-        """An access to cells, all of them of shared or all of tensor memory."""
+        """Returns an access to cells that are all in shared or all in tensor memory."""
         if not len(cells) or cells[0] < self.tensor:
-            return Access(cells, lanes, write, cells * self.prints.cell // self.stride)
-        return Access(cells, lanes, write, (cells - self.tensor) * self.ranks // self.prints.tensor_cells, tensor=True)
+            return Access(cells, lanes, write, cells * self.footprints.cell // self.stride)
+        return Access(
+            cells, lanes, write, (cells - self.tensor) * self.ranks // self.footprints.tensor_cells, tensor=True
+        )
 
-    def at_home(self, access: Access) -> Access:
-        """The same in the shared memory of the lanes' own CTAs."""
+    def in_own_cta(self, access: Access) -> Access:
+        """Returns the same access, made to the shared memory of the lanes' own CTAs."""
         if access.tensor:
             return access
-        size, own = self.stride // self.prints.cell, self.rank_of(access.lanes)
+        size, own = self.stride // self.footprints.cell, self.rank_of(access.lanes)
         return access._replace(cells=access.cells % size + own * size, ranks=own)
 
-    def steps(self, also: set[int]) -> list[int]:
-        """Events in order: those that synchronise, and ``also`` some others."""
+    def steps(self, extra: set[int]) -> list[int]:
+        """Returns the numbers of all synchronising events and of the events ``extra``, in order."""
         if not self.synchronises:
             self.synchronises = {
                 i
                 for i, event in enumerate(self.events)
                 if isinstance(event, Signal) or (SYNCHRONISES.match(event.inst.name) and not event.use)
             }
-        return sorted(self.synchronises | also)
+        return sorted(self.synchronises | extra)
 
     def accesses(self, event: Event) -> Iterator[Access]:
-        """What an event reads and writes of shared and tensor memory."""
+        """Yields an event's reads and writes of shared and tensor memory."""
         row, name = event.row, event.inst.name
         if name in _LANES:
             yield from self._of_lanes(row, name)
         elif name in ("tcgen05.ld", "tcgen05.st"):
-            cells = self.prints.quarter(event.inst, row.warp, row.b)
+            cells = self.footprints.quarter(event.inst, row.warp, row.b)
             yield self.memory(cells + self.tensor, int(row.lanes[0]), name == "tcgen05.st")
         elif name == "wgmma.mma_async":
-            for cells in self.prints.of_wgmma(event.inst, row.warp // self.per_cta, row.a, row.b):
+            for cells in self.footprints.of_wgmma(event.inst, row.warp // self.per_cta, row.a, row.b):
                 yield self.memory(cells, int(row.lanes[0]), False)
         for op in event.ops:
             lane = (op.rank * self.per_cta + op.warp) * 32 + op.lane
-            yield from (self.memory(cells, lane, write) for cells, write in self._of(op))
+            yield from (self.memory(cells, lane, write) for cells, write in self._of_op(op))
 
     def _of_lanes(self, row: Row, name: str) -> Iterator[Access]:
         inside = (row.places >= 0) & (row.places < self.ranks * self.stride)
         if inside.any():
             nbytes = 8 if name == "mbarrier.init" else row.a
-            cells, lanes = self.prints.of_lanes(row.places[inside], row.lanes[inside], nbytes)
+            cells, lanes = self.footprints.of_lanes(row.places[inside], row.lanes[inside], nbytes)
             yield self.memory(cells, lanes, name not in ("ld", "ldmatrix"))
 
-    def _of(self, op: Op) -> Iterator[tuple[Ints, bool]]:
-        prints, name = self.prints, op.inst.name
+    def _of_op(self, op: Op) -> Iterator[tuple[Ints, bool]]:
+        footprints, name = self.footprints, op.inst.name
         if name.startswith(("tcgen05.mma", "tcgen05.cp", "tcgen05.shift")):
-            product = prints.of_tensor_op(op)
-            yield from ((cells, False) for cells in product.shared_reads)
-            yield from ((cells + self.tensor, False) for cells in product.tensor_reads)
-            yield from ((cells + self.tensor, True) for cells in product.accumulators)
+            matmul = footprints.of_tensor_op(op)
+            yield from ((cells, False) for cells in matmul.shared_reads)
+            yield from ((cells + self.tensor, False) for cells in matmul.tensor_reads)
+            yield from ((cells + self.tensor, True) for cells in matmul.accumulators)
         elif name == "tcgen05.alloc":
-            yield prints.span(*prints.place(op, "dst"), 4), True
+            yield footprints.span(*footprints.place(op, "dst"), 4), True
         elif name == "tcgen05.dealloc":
-            yield prints.columns(op.rank, op["taddr"] & 0xFFFF, op["ncols"] & 0xFFFF_FFFF) + self.tensor, True
+            yield footprints.columns(op.rank, op["taddr"] & 0xFFFF, op["ncols"] & 0xFFFF_FFFF) + self.tensor, True
         elif name == "cp.async":
-            yield prints.span(*prints.place(op, "dst_mem"), op["size"]), True
+            yield footprints.span(*footprints.place(op, "dst_mem"), op["size"]), True
         elif name in COPIES:
-            yield from ((cells, False) for cells in prints.reads(op))
-            yield from ((cells, True) for cells in prints.writes(op))
+            yield from ((cells, False) for cells in footprints.reads(op))
+            yield from ((cells, True) for cells in footprints.writes(op))
 
     def barriers(self, event: Event) -> Iterator[int]:
-        """Places of the mbarriers that an event initialises, waits for, arrives at or has bytes counted at."""
+        """Yields the mbarriers that an event initialises, waits for or arrives at, or where its bytes are counted."""
         if event.inst.name.startswith("mbarrier."):
             yield from dict.fromkeys(event.row.places.tolist())
         for op in event.ops:
             if op.inst.name == "tcgen05.commit":
-                yield from (rank * self.stride + offset for rank, offset in self.prints.signals(op))
+                yield from (rank * self.stride + offset for rank, offset in self.footprints.signals(op))
             elif op.inst.name.startswith("cp.async.mbarrier"):
-                rank, offset = self.prints.place(op, "mbar")
+                rank, offset = self.footprints.place(op, "mbar")
                 yield rank * self.stride + offset
-            elif op.inst.name in COPIES and self.prints.writes(op):
-                yield self.prints.barrier(op)
+            elif op.inst.name in COPIES and self.footprints.writes(op):
+                yield self.footprints.barrier(op)
 
 
-NUMBERS = 16  # of named barriers
+NUMBERS = 16  # named barriers of a CTA
 SYNCHRONISES = re.compile(
     r"mbarrier|bar|fence|membar|cp\.|.*commit|.*wait|tcgen05\.(mma|cp|shift|fence)|wgmma|st\.async|red\.async|cluster"
 )
@@ -218,19 +222,19 @@ COPIES = (
 )  # fmt: skip
 
 
-class _Written(Knowledge):
-    """Writes down what it is told."""
+class _RecordedKnowledge(Knowledge):
+    """The knowledge of the checks, which also records its rows, operations and signals as an `Execution`."""
 
-    told: list[tuple[Program, Execution]]
+    executions: list[tuple[Program, Execution]]
 
-    def __init__(self, cluster: Any, *given: Any) -> None:
-        super().__init__(cluster, *given)
+    def __init__(self, cluster: Any, *args: Any) -> None:
+        super().__init__(cluster, *args)
         self.execution = Execution(self)
-        self.told.append((cluster.launch.kernel.program, self.execution))
+        self.executions.append((cluster.launch.kernel.program, self.execution))
 
     def add(self, row: Row) -> None:
-        everyone = [self.running_threads(rank) for rank in range(self.execution.ranks)]
-        self.execution.add(Event(row, self.insts[row.inst], self.live, everyone))
+        cta_threads = [self.running_threads(rank) for rank in range(self.execution.ranks)]
+        self.execution.add(Event(row, self.insts[row.inst], self.live, cta_threads))
 
     def op(self) -> Op:
         op = super().op()
@@ -238,21 +242,25 @@ class _Written(Knowledge):
         return op
 
     def signal(self, number: int, inst: int, cta: int, rank: int, offset: int, count: int, nbytes: int) -> None:
-        given = Signal(number, inst, cta, rank, offset, count, nbytes)
-        self.execution.events.append(given)
-        super().signal(*given)
+        event = Signal(number, inst, cta, rank, offset, count, nbytes)
+        self.execution.events.append(event)
+        super().signal(*event)
 
 
 def executions(name: str) -> tuple[str, list[Execution], list[Verdict]]:
-    """The text of a kernel, what its clusters do in all launches of it, and the verdicts."""
-    taken: list[tuple[Program, Execution]] = []
-    written = type("_Written", (_Written,), {"told": taken})
+    """Returns the text of a kernel, the executions of its clusters in all its launches, and the verdicts."""
+    recorded: list[tuple[Program, Execution]] = []
+    recorder = type("_Recorder", (_RecordedKnowledge,), {"executions": recorded})
     apply_row = watch.apply_row
 
     def add_and_apply(knowledge: Any, row: Row) -> None:
         knowledge.add(row)
         apply_row(knowledge, row)
 
-    with mock.patch.object(watcher, "Knowledge", written), mock.patch.object(watch, "apply_row", add_and_apply):
-        watched = KERNELS[name](str)  # as it is, but parsed, so that instructions know their lines of PTX
-    return watched.texts[0], [execution for program, execution in taken if program is taken[0][0]], watched.verdicts
+    with mock.patch.object(watcher, "Knowledge", recorder), mock.patch.object(watch, "apply_row", add_and_apply):
+        watched = KERNELS[name](str)  # parsed from text, so that instructions know their lines
+    return (
+        watched.texts[0],
+        [execution for program, execution in recorded if program is recorded[0][0]],
+        watched.verdicts,
+    )

@@ -33,8 +33,8 @@ FORMULA = {
     r"griddepcontrol\.wait": "grid-dependency",
 }
 
-# what is changed: rules of which one finds it
-LOST = "deadlock, race, fault, exit-early, mbarrier-lapped, uninitialised, tcgen05-fence"
+# name of the change: rules, one of which finds it
+LOST_SIGNAL = "deadlock, race, fault, exit-early, mbarrier-lapped, uninitialised, tcgen05-fence"
 CHANGED = {
     "one arrival more": "deadlock",
     "one arrival less": "fault, mbarrier-count",
@@ -46,64 +46,62 @@ CHANGED = {
     "a warp less": "fault, race, deadlock",
     "relaxed": "race, exit-early",
     "a group more in flight": "race, exit-early, wgmma-registers",
-    "the other phase": LOST,
-    "the next barrier": LOST,
-    "bytes for the next barrier": LOST,
-    "no peer": LOST,
-    "data at the leader": LOST,
+    "the other phase": LOST_SIGNAL,
+    "the next barrier": LOST_SIGNAL,
+    "bytes for the next barrier": LOST_SIGNAL,
+    "no peer": LOST_SIGNAL,
+    "data at the leader": LOST_SIGNAL,
 }
 
-ORDERED = "lanes are together behind it anyway: a barrier, a fence and an arrival of each, or nothing"
-FREED = "only dealloc follows, behind wait::ld"
-FRESH = "nothing was issued to tensor memory before"
-BLOCKS = "a warp's first two blocks are free: nothing was stored from there, or all that was has been waited for"
-EXITS = "behind a tile come wait_group and wait_group.read, of the next block or before the exit: one is enough"
-TOGETHER = "loads, stores and waits of tensor memory are the whole warp's: the lane that arrives knows of them"
-ALONE = "one CTA, and its own threads arrive: they do so before they exit"
-QUERIES = "the arrival for the keys tells of the copies before it too, the queries'"
-LATER = "the next slot is free later than this one, and the last slot does not come again"
-FIRST = "the first turn of a fresh ring"
-LANES = "lanes meet again at an mbarrier"
-DATA = "the address of data: other values are read, in order"
-INIT = "fence.mbarrier_init releases by itself"
+LANE_ORDER = "the lanes synchronise after it in any case, or each lane fences and arrives, or nothing follows"
+BEFORE_DEALLOC = "only dealloc follows, after wait::ld"
+FRESH = "no operation was issued to tensor memory before"
+BLOCKS = "a warp's first two blocks are free: no store has read them, or a wait for all stores has passed"
+EXITS = "after a tile come wait_group and wait_group.read, of the next block or before the exit: one is enough"
+TOGETHER = "the whole warp executes loads, stores and waits of tensor memory: the lane that arrives knows of them"
+ALONE = "one CTA, and its own threads arrive before they exit"
+QUERIES = "the arrival for the keys also covers the earlier copies of the queries"
+LATER = "the next slot becomes empty later than this one, and the last slot is not used again"
+FIRST = "the first round of a fresh ring"
+LANES = "the lanes synchronise again at an mbarrier"
+DATA = "the address of data: the kernel reads other values, in order"
+INIT = "fence.mbarrier_init is a release itself"
 ONLY = "the warp's only block is free"
-FOLLOWS = "bar.sync of all that store follows"
-OTHER = "the other slot is free later than this one, and what stands behind it has long been full"
-TOLD = "bar.sync behind the last tile, the drain and the wait for the sums tell the same"
-MET = "all have fenced and met before"
-REGISTERS = "PTX's registers are the assembler's to spill"
-MEETING = r"mma\.sync (v3|rows|helpers|two-ten) kernel"
-UNUSED = "O takes the slots of Q: nobody waits at empty barriers of its own"
-ITEMS = "the loader waits for a Q that is given back behind it before it writes there again"
+FOLLOWS = "a bar.sync of all warps that store follows"
+OTHER = "the other slot becomes empty later than this one, and the next mbarrier in memory has long been full"
+SAME_ORDER = "bar.sync after the last tile, the drain and the wait for the sums establish the same order"
+SYNCED = "all warps have fenced and synchronised before"
+REGISTERS = "the assembler may spill PTX's registers"
+MMA = r"mma\.sync (v3|rows|helpers|two-ten) kernel"
+Q_SLOTS = "O takes the slots of Q: no thread waits at empty barriers of O"
+ITEMS = "before the loader writes there again, it waits for a Q that is released later"
 WAVE = "the first wave has waited for the slots"
-BOTH = "of two slots every other wait is for the later one, and tells of both"
-USED = "a fence before it is behind all uses of these registers"
-PART = "the loader has waited for Q: all of the part before has been read"
-KEYS = "the next slot is free later than this one, and keys never lie in the last"
+BOTH = "of two slots every other wait is for the later one, and covers both"
+FENCE_BEFORE = "an earlier fence comes after all uses of these registers"
+PART = "the loader has waited for Q: all reads of the part before are complete"
+KEYS = "the next slot becomes empty later than this one, and the last slot never has keys"
 TILE = "the other tile has waited for the same keys"
-OWN = "the thread waits for what it has issued itself"
-ENDS = "the next scores come behind the next Q, and that behind O"
-VALUES = "the loader waits for V before it, which a commit behind these products gives back"
-DONE = "the thread has waited for these products"
-SUMS = "the scores that a factor is for were begun behind the sum before"
-NUMBERS = "it tells of a number, and who hears of it uses other columns"
-BY_Q = "Q, given back behind it, leads to the next sums by way of the softmax, which fences"
-ALL_Q = "the next number comes behind the next Q, which all lanes have given back"
-MEETS = "lanes meet again before anything that they do together"
-TILES = "dO comes behind Q, which is given back when all products of its tile are over"
-LAST = "nothing is loaded behind the last tile"
-CHAINS = "without it the products of dK go on, as they do in the kernel with chains"
+OWN = "the thread waits for operations that it issued itself"
+ENDS = "the next scores come after the next Q, and the next Q after O"
+VALUES = "the loader waits for V first, which a commit after these MMAs releases"
+MMA_WAIT = "the thread has waited for these MMAs"
+SUMS = "the scores of this factor were issued after the sum before"
+NUMBERS = "it publishes a number, and the warps that wait for it use other columns"
+BY_Q = "Q, released after it, orders the next sums by way of the softmax, which fences"
+ALL_Q = "the next number comes after the next Q, which all lanes have released"
+LANES_LATER = "the lanes synchronise again before their next common operation"
+TILES = "dO comes after Q, which is released when all MMAs of its tile are complete"
+LAST = "no load follows the last tile"
+CHAINS = "without it the MMAs of dK go on, as they do in the kernel with chains"
 GRADIENTS = "backward sm90( unchained)?"
-GIVEN = "the loader has waited for Q, which is given back when all warps have begun what the item tells of"
-PROMPT = "it is for ptxas, which may put off reads else; lanes have no memory in common there"
-HINT = (
-    "the next launch begins later; its griddepcontrol.wait waits for this one's end and memory in any case (9.7.13.13)"
-)
+Q_RELEASE = "the loader has waited for Q, which is released when all warps have begun the work of this item"
+PROMPT = "it is for ptxas, which may otherwise delay reads; the lanes share no memory there"
+HINT = "the next launch begins later; its griddepcontrol.wait waits for the end of this one in any case (9.7.13.13)"
 FEW = r"few queries(, two launches)?"
 SM90 = r"attention sm90( in turn| one Q| packed)?"
 ATTENTION = {
-    r"attention sm90( in turn| packed)? init mbarrier\.init\S* #1[01]($|: one arrival more)": UNUSED,
-    r"attention sm90 one Q init mbarrier\.init\S* #7($|: one arrival more)": UNUSED,
+    r"attention sm90( in turn| packed)? init mbarrier\.init\S* #1[01]($|: one arrival more)": Q_SLOTS,
+    r"attention sm90 one Q init mbarrier\.init\S* #7($|: one arrival more)": Q_SLOTS,
     r"attention sm90( in turn| packed)? load mbarrier\.try_wait\S* #6: the next barrier": LATER,
     r"attention sm90 one Q load mbarrier\.try_wait\S* #(0$|6($|: the next barrier))": ITEMS,
     r"attention sm90 one Q load mbarrier\.try_wait\S* #3: the next barrier": BOTH,
@@ -111,10 +109,10 @@ ATTENTION = {
     r"attention sm90 (in turn|one Q) load mbarrier\.try_wait\S* #9: the next barrier": ALONE,
     rf"{SM90} multiply bar\.warp\.sync #1$": ITEMS,
     r"attention sm90 one Q multiply bar\.warp\.sync #0$": ITEMS,
-    rf"{SM90} multiply wgmma\.fence\S* #[246]$": USED,
-    rf"{FEW} load mbarrier\.try_wait\S* #2$": GIVEN,
+    rf"{SM90} multiply wgmma\.fence\S* #[246]$": FENCE_BEFORE,
+    rf"{FEW} load mbarrier\.try_wait\S* #2$": Q_RELEASE,
     rf"{FEW} load mbarrier\.try_wait\S* #([789]|10)$": ALONE,
-    rf"{FEW} multiply wgmma\.fence\S* #[24]$": USED,
+    rf"{FEW} multiply wgmma\.fence\S* #[24]$": FENCE_BEFORE,
     rf"(few queries, combine kernel bar\.warp\.sync #0|{FEW} multiply bar\.warp\.sync #1)$": PROMPT,
     r".* griddepcontrol\.launch_dependents": HINT,
     r"attention sm100 load mbarrier\.try_wait\S* #0: the next barrier": LATER,
@@ -126,12 +124,12 @@ ATTENTION = {
     r"attention sm100 multiply mbarrier\.try_wait\S* #11($|: the next barrier)": TILE,
     r"attention sm100 multiply mbarrier\.try_wait\S* #1[47]($|: the next barrier)": ENDS,
     r"attention sm100 one tile multiply mbarrier\.try_wait\S* #9($|: the next barrier)": ENDS,
-    r"attention sm100.* kernel tcgen05\.fence::before\w* #1$": FREED,
+    r"attention sm100.* kernel tcgen05\.fence::before\w* #1$": BEFORE_DEALLOC,
     r"attention sm100.* multiply tcgen05\.fence::after\w* #[1357]$": OWN,
     r"attention sm100 multiply tcgen05\.commit\S* #7: arrives at once": VALUES,
     r"attention sm100 one tile multiply tcgen05\.commit\S* #4: arrives at once": VALUES,
-    r"attention sm100 multiply tcgen05\.commit\S* #10: arrives at once": DONE,
-    r"attention sm100 one tile multiply tcgen05\.commit\S* #6: arrives at once": DONE,
+    r"attention sm100 multiply tcgen05\.commit\S* #10: arrives at once": MMA_WAIT,
+    r"attention sm100 one tile multiply tcgen05\.commit\S* #6: arrives at once": MMA_WAIT,
     r"attention sm100 softmax tcgen05\.fence::before\w* #[0235]$": NUMBERS,
     r"attention sm100 one tile softmax tcgen05\.fence::before\w* #[024]$": NUMBERS,
     r"attention sm100 softmax bar\.warp\.sync #[14]$": TOGETHER,
@@ -146,43 +144,43 @@ ATTENTION = {
     r"attention sm100 one tile correct bar\.warp\.sync #3$": ALL_Q,
     r"attention sm100 correct bar\.warp\.sync #(7|11)$": TOGETHER,
     r"attention sm100 one tile correct bar\.warp\.sync #4$": TOGETHER,
-    r"attention sm100 correct bar\.warp\.sync #(9|13)$": MEETS,
-    r"attention sm100 one tile correct bar\.warp\.sync #6$": MEETS,
+    r"attention sm100 correct bar\.warp\.sync #(9|13)$": LANES_LATER,
+    r"attention sm100 one tile correct bar\.warp\.sync #6$": LANES_LATER,
     rf"{GRADIENTS} load mbarrier\.try_wait\S* #1$": TILES,
     rf"{GRADIENTS} multiply wgmma\.commit_group\S* #([23489])$": TILES,
     r"backward sm90 multiply wgmma\.wait_group\S* #[25]($|: a group more)": TILES,
     r"backward sm90 unchained multiply wgmma\.wait_group\S* #[37]($|: a group more)": TILES,
     r"backward sm90 unchained multiply wgmma\.wait_group\S* #0($|: a group more)": "each tile begins with such a wait",
     r"backward sm90 unchained multiply wgmma\.wait_group\S* #[15]($|: a group more)": CHAINS,
-    rf"{GRADIENTS} multiply wgmma\.fence\S* #([14567]|1[01])$": USED,
+    rf"{GRADIENTS} multiply wgmma\.fence\S* #([14567]|1[01])$": FENCE_BEFORE,
     rf"{GRADIENTS} multiply mbarrier\.arrive\S* #(3($|: the next barrier)|4$)": LAST,
     rf"{GRADIENTS} multiply cp\.async\.bulk\.commit_group #0$": "the next one commits its copies too",
 }
-# kernel, role, opcode, how many of them were before, and the change: reason
+# kernel, role, opcode, its index in the role, and the change: reason
 REDUNDANT = {
-    r".* end bar\.warp": ORDERED,
+    r".* end bar\.warp": LANE_ORDER,
     r".* tcgen05\.relinquish": "no other CTA on the SM waits to allocate",
     r"(memory_flow|blackwell (\d+|launch control)|example 0.|attention sm100.*) kernel tcgen05\.fence::\w+ #0": FRESH,
-    r"(memory_flow|blackwell ((?!5)\d+|launch control)|example 0.) kernel tcgen05\.fence::before\w* #1": FREED,
-    r"blackwell 5 kernel tcgen05\.fence::before\w* #2": FREED,
-    r"blackwell 5 kernel barrier\.cluster\.wait\S* #2": TOLD,
-    r"blackwell 5 kernel barrier\.cluster\.arrive\S* #2: relaxed": TOLD,
-    r"blackwell 1 kernel tcgen05\.fence::after\w* #1": "the thread's own products are all that came before",
-    r"blackwell 4 kernel fence\.proxy\S* #0": "nothing is loaded behind the only tile",
+    r"(memory_flow|blackwell ((?!5)\d+|launch control)|example 0.) kernel tcgen05\.fence::before\w* #1": BEFORE_DEALLOC,
+    r"blackwell 5 kernel tcgen05\.fence::before\w* #2": BEFORE_DEALLOC,
+    r"blackwell 5 kernel barrier\.cluster\.wait\S* #2": SAME_ORDER,
+    r"blackwell 5 kernel barrier\.cluster\.arrive\S* #2: relaxed": SAME_ORDER,
+    r"blackwell 1 kernel tcgen05\.fence::after\w* #1": "only the thread's own MMAs came before",
+    r"blackwell 4 kernel fence\.proxy\S* #0": "no load follows the only tile",
     r"blackwell (6 epilogue bar\.warp\.sync #2|(7|launch control) epilogue bar\.warp\.sync #4)": TOGETHER,
     r"blackwell (8 epilogue bar\.warp\.sync #3|9 epilogue bar\.warp\.sync #16)": TOGETHER,
     r"blackwell 6 epilogue mapa\S* #0: no peer": "only the leader stores: the barrier is its own",
     r"blackwell launch control mma mbarrier\.try_wait\S* #0: the next barrier": OTHER,
-    r"blackwell launch control schedule bar\.warp\.sync #1": "the next turn's first one orders the same",
+    r"blackwell launch control schedule bar\.warp\.sync #1": "the next iteration's first one orders the same",
     r"(blackwell 10|example 09) epilogue bar\.warp\.sync #(7|16)$": TOGETHER,
     r"(blackwell 10|example 09) mma mbarrier\.try_wait\S* #(3($|: the next barrier)|6$)": WAVE,
-    r"(blackwell 10|example 09) mma mbarrier\.try_wait\S* #0: the next barrier": "the other half's sums are free later",
+    r"(blackwell 10|example 09) mma mbarrier\.try_wait\S* #0: the next barrier": "the other half's sums drain later",
     r"blackwell [6789] epilogue bar\.warp\.sync #": FOLLOWS,
     r"blackwell launch control epilogue bar\.warp\.sync #[0-3]": FOLLOWS,
     r"hopper 2 kernel mbarrier\.try_wait\S* #0": FIRST,
-    r"hopper 1 kernel mbarrier\.try_wait\S* #0": "the thread that loads has itself waited for the products",
+    r"hopper 1 kernel mbarrier\.try_wait\S* #0": "the thread that loads has itself waited for the MMAs",
     r"hopper 1 kernel mbarrier\.try_wait\S* #2": ALONE,
-    r"blackwell ([2345] kernel bar\.warp\.sync #0|1 kernel bar\.warp\.sync #[01])": ORDERED,
+    r"blackwell ([2345] kernel bar\.warp\.sync #0|1 kernel bar\.warp\.sync #[01])": LANE_ORDER,
     r"hopper [12] kernel bar\.warp\.sync #[01]": LANES,
     r"hopper [1-5] \w+ cp\.async\.bulk\.wait_group\.read #[01]": BLOCKS,
     r"hopper [1-5] \w+ cp\.async\.bulk\.wait_group\.read #[01]: a group more": BLOCKS,
@@ -195,7 +193,7 @@ REDUNDANT = {
     r"(blackwell 2 kernel|blackwell [34] loads|hopper 2 kernel) mbarrier\.try_wait\S* #0: the next barrier": LATER,
     r"hopper ([13-6]|slices) \w+ mapa\S* #\d: no peer": "one CTA: the barrier is its own",
     r"hopper slices load mbarrier\.try_wait\S* #1$": ALONE,
-    r"hopper split multiply mbarrier\.arrive\S* #1$": "nothing is loaded behind the last slot",
+    r"hopper split multiply mbarrier\.arrive\S* #1$": "no load follows the last slot",
     r"hopper (fp8 )?split sum_up (cp\.async\.bulk\.wait_group\.read|bar\.warp\.sync) #0": ONLY,
     r"hopper (fp8 )?split sum_up cp\.async\.bulk\.wait_group\.read #0: a group more": ONLY,
     r"hopper fp8 split multiply wgmma\.fence\S* #1": "the fence before orders all registers, and none was used since",
@@ -204,15 +202,15 @@ REDUNDANT = {
     r"(blackwell (\d+|launch control)|example 0[49]) kernel barrier\.cluster\.arrive\S* #0: relaxed": INIT,
     r"mma\.sync cp\.async compute mbarrier\.try_wait\S* #0($|: the next barrier)": QUERIES,
     r"mma\.sync cp\.async load cp\.async\.mbarrier\S* #0: arrives at once": QUERIES,
-    r"mma\.sync cp\.async init fence\.mbarrier_init": "no engine counts at its barriers, and bar.sync tells threads",
+    r"mma\.sync cp\.async init fence\.mbarrier_init": "no engine uses its mbarriers, and bar.sync orders threads",
     r"mma\.sync cp\.async compute fence\.proxy": "cp.async writes through the generic proxy, as threads do",
-    rf"{MEETING} mbarrier\.try_wait\S* #0($|: the next barrier)": FIRST,
-    rf"{MEETING} mbarrier\.try_wait\S* #2$": "the thread that loads has itself met all who read, at bar.sync",
-    rf"{MEETING} bar\.warp\.sync #0": LANES,
-    r"mma\.sync (rows|helpers|two-ten) kernel bar\.sync #[23]$": "a warp masks, softens and converts rows of its own",
-    rf"({MEETING} (fence\.proxy|bar\.warp)\S* #[23]|mma\.sync fewer-syncs compute fence\.proxy\S* #[23])": MET,
-    r"mma\.sync fewer-syncs compute bar\.warp\.sync #[12]": MET,
-    rf"({MEETING}|mma\.sync fewer-syncs compute) cp\.async\.bulk\.commit_group #0": "the next one commits its copy too",
+    rf"{MMA} mbarrier\.try_wait\S* #0($|: the next barrier)": FIRST,
+    rf"{MMA} mbarrier\.try_wait\S* #2$": "the thread that loads has synchronised with all readers at bar.sync",
+    rf"{MMA} bar\.warp\.sync #0": LANES,
+    r"mma\.sync (rows|helpers|two-ten) kernel bar\.sync #[23]$": "a warp masks, scales and converts rows of its own",
+    rf"({MMA} (fence\.proxy|bar\.warp)\S* #[23]|mma\.sync fewer-syncs compute fence\.proxy\S* #[23])": SYNCED,
+    r"mma\.sync fewer-syncs compute bar\.warp\.sync #[12]": SYNCED,
+    rf"({MMA}|mma\.sync fewer-syncs compute) cp\.async\.bulk\.commit_group #0": "the next one commits its copy too",
     r"(hopper (\d|fp8)|(attention|backward) sm90.*) multiply setmaxnreg\.inc": REGISTERS,
     r"attention sm100.* softmax setmaxnreg\.inc": REGISTERS,
     **ATTENTION,

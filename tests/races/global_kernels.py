@@ -35,7 +35,7 @@ from warpwright.lang import (
 ROWS, COLUMNS = 8, 32
 
 
-def until(pointer: Any, value: Any, **how: str) -> None:
+def spin_until(pointer: Any, value: Any, **how: str) -> None:
     """Spin until memory has a value."""
     for _ in loop():
         Break(when=ld(pointer, **how) == value)
@@ -51,7 +51,7 @@ def neighbours(x: Global[u32], y: Global[u32], *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=64)
-def kept(x: Global[u32], y: Global[u32], *, right: bool = False) -> None:
+def read_only_load(x: Global[u32], y: Global[u32], *, right: bool = False) -> None:
     """One warp reads with ld.global.nc what the other warp has written."""
     x[tid.x] = tid.x
     bar.sync()
@@ -68,7 +68,7 @@ def pair(x: Global[u32], y: Global[u32], *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=32)
-def same_place(x: Global[u32], *, right: bool = False) -> None:
+def same_address(x: Global[u32], *, right: bool = False) -> None:
     """All CTAs write to one address."""
     x[ctaid.x * 32 + tid.x if right else tid.x] = ctaid.x
 
@@ -83,7 +83,7 @@ def parts(x: Global[u32], *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=32)
-def counted(x: Global[u32], *, right: bool = False) -> None:
+def mixed_increments(x: Global[u32], *, right: bool = False) -> None:
     """All CTAs increment a counter; one of them without an atomic operation."""
     with If((ctaid.x > 0) | right):
         red.add(x, 1)
@@ -93,16 +93,24 @@ def counted(x: Global[u32], *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=32)
-def told(x: Global[u32], y: Global[u32], flag: Global[u32], *, store: str = "release.gpu", load: str = "acquire.gpu",
-         before: str = "", behind: str = "") -> None:  # fmt: skip
-    """One CTA publishes data to the other by a flag."""
+def publish_by_flag(
+    x: Global[u32],
+    y: Global[u32],
+    flag: Global[u32],
+    *,
+    store: str = "release.gpu",
+    load: str = "acquire.gpu",
+    before: str = "",
+    after: str = "",
+) -> None:
+    """One CTA publishes data to the other by a flag; ``before`` and ``after`` are the scopes of fences around it."""
     with If((ctaid.x == 1) & (tid.x == 0)):
         x[0] = 5
         _fence(before)
         st(flag, 1, **_how(store))
     with If((ctaid.x == 0) & (tid.x == 0)):
-        until(flag, 1, **_how(load))
-        _fence(behind)
+        spin_until(flag, 1, **_how(load))
+        _fence(after)
         y[0] = x[0]
 
 
@@ -138,7 +146,7 @@ def last_block(
 
 @kernel("sm_90a", threads=64)
 def grid_barrier(
-    x: Global[u32], y: Global[u32], count: Global[u32], *, before: bool = True, behind: bool = True
+    x: Global[u32], y: Global[u32], count: Global[u32], *, before: bool = True, after: bool = True
 ) -> None:
     """All CTAs synchronise, then read what the next CTA has written."""
     x[ctaid.x * 64 + tid.x] = tid.x
@@ -147,8 +155,8 @@ def grid_barrier(
         if before:
             fence.acq_rel("gpu")
         red.add(count, 1)
-        until(count, nctaid.x, sem="relaxed", scope="gpu")
-        if behind:
+        spin_until(count, nctaid.x, sem="relaxed", scope="gpu")
+        if after:
             fence.acq_rel("gpu")
     bar.sync()
     other = (ctaid.x + 1) % nctaid.x
@@ -156,7 +164,7 @@ def grid_barrier(
 
 
 @kernel("sm_90a", threads=32)
-def locked(x: Global[u32], lock: Global[u32], *, right: bool = False) -> None:
+def sum_under_lock(x: Global[u32], lock: Global[u32], *, right: bool = False) -> None:
     """Every CTA adds to a sum under a lock."""
     with If(tid.x == 0):
         for _ in loop():
@@ -214,7 +222,7 @@ def sums_of_both(y: tma.Map[f32], x: Global[f32], *, right: bool = False) -> Non
 
 
 @kernel("sm_90a", threads=32)
-def stored(y: tma.Map[f32], x: Global[f32], z: Global[f32], *, right: bool = False) -> None:
+def read_after_store(y: tma.Map[f32], x: Global[f32], z: Global[f32], *, right: bool = False) -> None:
     """The thread that issued a TMA store reads the result after cp.async.bulk.wait_group, with or without .read."""
     tile = smem.tile(f32, (ROWS, COLUMNS))
     for row in range(ROWS):
@@ -229,8 +237,8 @@ def stored(y: tma.Map[f32], x: Global[f32], z: Global[f32], *, right: bool = Fal
 
 
 @kernel("sm_90a", threads=32)
-def written(y: tma.Map[f32], x: Global[f32], *, right: bool = False) -> None:
-    """Threads write what TMA loads."""
+def write_under_load(y: tma.Map[f32], x: Global[f32], *, right: bool = False) -> None:
+    """Threads write the memory that TMA loads."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
     with If(elect_one()):
         full.init()
@@ -247,7 +255,7 @@ def written(y: tma.Map[f32], x: Global[f32], *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=32)
-def replaced(y: tma.Map[f32], x: Global[f32], *, right: bool = False) -> None:
+def overwrite_box(y: tma.Map[f32], x: Global[f32], *, right: bool = False) -> None:
     """A box is overwritten while TMA loads it."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
     with If(elect_one()):
@@ -265,7 +273,7 @@ def replaced(y: tma.Map[f32], x: Global[f32], *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=32)
-def copied(x: Global[u32], *, right: bool = False) -> None:
+def copy_rows(x: Global[u32], *, right: bool = False) -> None:
     """Two CTAs copy rows of 128 bytes; the second starts 16 bytes too early."""
     row = smem.array(u32, 32)
     row[tid.x] = tid.x
@@ -279,9 +287,9 @@ def copied(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=32)
 def lanes_copy(x: Global[u32], *, right: bool = False) -> None:
-    """Each thread overwrites what its neighbour's cp.async still reads."""
-    held = smem.array(u32, 32)
-    cp_async.copy(held + tid.x, x + tid.x, 4)
+    """Each thread overwrites memory that its neighbour's cp.async still reads."""
+    buffer = smem.array(u32, 32)
+    cp_async.copy(buffer + tid.x, x + tid.x, 4)
     cp_async.commit_group()
     if right:
         cp_async.wait_group(0)
@@ -292,12 +300,12 @@ def lanes_copy(x: Global[u32], *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=64)
-def dependent(x: Global[u32], y: Global[u32], *, first: bool = True, met: bool = True) -> None:
+def dependent_launch(x: Global[u32], y: Global[u32], *, first: bool = True, synced: bool = True) -> None:
     """The second of two overlapping launches; one thread waits for the first launch, and all synchronise."""
     with If(tid.x == 0):
         if first:
             griddepcontrol.wait()
-    if met:
+    if synced:
         bar.sync()
     y[tid.x] = x[tid.x]
     if not first:
@@ -306,7 +314,7 @@ def dependent(x: Global[u32], y: Global[u32], *, first: bool = True, met: bool =
 
 @kernel("sm_90a", threads=32)
 def dependent_copy(x: tma.Map[f32], y: Global[f32], *, first: bool = True) -> None:
-    """TMA loads what an earlier launch writes."""
+    """TMA loads memory that an earlier launch writes."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
     with If(elect_one()):
         full.init()
@@ -323,7 +331,7 @@ def dependent_copy(x: tma.Map[f32], y: Global[f32], *, first: bool = True) -> No
 
 
 @kernel("sm_90a", threads=32)
-def relayed(x: Global[u32], y: Global[u32], flags: Global[u32], *, right: bool = False) -> None:
+def relay_flags(x: Global[u32], y: Global[u32], flags: Global[u32], *, right: bool = False) -> None:
     """The second CTA publishes to the third what the first published to it; without acquire, it publishes only its own
     writes."""
     gpu = "gpu"
@@ -331,17 +339,17 @@ def relayed(x: Global[u32], y: Global[u32], flags: Global[u32], *, right: bool =
         x[0] = 5
         st(flags, 1, sem="release", scope=gpu)
     with If((ctaid.x == 1) & (tid.x == 0)):
-        until(flags, 1, sem="acquire" if right else "relaxed", scope=gpu)
+        spin_until(flags, 1, sem="acquire" if right else "relaxed", scope=gpu)
         st(flags + 1, 1, sem="release", scope=gpu)
     with If((ctaid.x == 2) & (tid.x == 0)):
-        until(flags + 1, 1, sem="acquire", scope=gpu)
+        spin_until(flags + 1, 1, sem="acquire", scope=gpu)
         y[0] = x[0]
 
 
 @kernel("sm_90a", threads=32)
 def tickets(x: Global[u32], y: Global[u32], count: Global[u32], *, right: bool = False) -> None:
-    """The CTA with the last ticket reads what all wrote: each atomic reads the previous one; a plain store breaks the
-    chain."""
+    """The CTA with the last ticket reads what all CTAs wrote: each atomic operation reads the previous one's value; a
+    plain store breaks the chain."""
     with If(tid.x == 0):
         x[ctaid.x] = ctaid.x
         if not right:
@@ -353,7 +361,7 @@ def tickets(x: Global[u32], y: Global[u32], count: Global[u32], *, right: bool =
 
 
 @kernel("sm_90a", threads=32)
-def loaded_by_another(
+def load_in_other_cta(
     y: tma.Map[f32], x: Global[f32], flag: Global[u32], *, fenced: str = "writer", space: str = "global"
 ) -> None:
     """One CTA writes, the other loads by TMA; a proxy fence is before or after the flag."""
@@ -369,7 +377,7 @@ def loaded_by_another(
     with If((ctaid.x == 0) & (tid.x == 0)):
         full.init()
         fence.mbarrier_init()
-        until(flag, 1, sem="acquire", scope="gpu")
+        spin_until(flag, 1, sem="acquire", scope="gpu")
         if fenced == "reader":
             fence.proxy_async(space)  # type: ignore[arg-type]
         full.arrive_expect_tx(tile.nbytes)

@@ -36,47 +36,47 @@ ROWS, COLUMNS = 32, 32
 @kernel("sm_90a", threads=64)
 def neighbours(x: Global[u32], *, right: bool = False) -> None:
     """Every thread reads a word that a thread of the other warp has written."""
-    held = smem.array(u32, 64)
-    held[63 - tid.x] = 0
+    buffer = smem.array(u32, 64)
+    buffer[63 - tid.x] = 0
     bar.sync()
-    held[tid.x] = tid.x
+    buffer[tid.x] = tid.x
     if right:
         bar.sync()
-    x[tid.x] = held[63 - tid.x]
+    x[tid.x] = buffer[63 - tid.x]
 
 
 @kernel("sm_90a", threads=64)
-def stops(x: Global[u32]) -> None:
+def fault_in_first_cta(x: Global[u32]) -> None:
     """The first CTA stores outside every allocation; in the others two warps race."""
-    held = smem.array(u32, 64)
+    buffer = smem.array(u32, 64)
     with If(ctaid.x == 0):
         x[1 << 20] = 0
-    held[tid.x] = tid.x
-    x[tid.x] = held[63 - tid.x]
+    buffer[tid.x] = tid.x
+    x[tid.x] = buffer[63 - tid.x]
 
 
 @kernel("sm_90a", threads=128)
-def apart(x: Global[u32], *, right: bool = False) -> None:
+def staggered_arrival(x: Global[u32], *, right: bool = False) -> None:
     """One warp has exited, and lanes of another warp arrive at the barrier one after the other."""
-    held = smem.array(u32, 96)
+    buffer = smem.array(u32, 96)
 
     @role(warps=range(3))
     def meet() -> None:
-        held[tid.x] = tid.x
+        buffer[tid.x] = tid.x
         with If(tid.x == 0):
             bar.sync(0)
         with If(tid.x > 0):
             bar.sync(0)
-        value = held[95 - tid.x]
+        value = buffer[95 - tid.x]
         if right:
             bar.sync(1, 96)
-        held[tid.x] = value
+        buffer[tid.x] = value
         x[tid.x] = value
 
 
 @kernel("sm_90a", threads=32)
 def store_box(y: tma.Map[f32], *, right: bool = False) -> None:
-    """TMA stores what threads have written."""
+    """TMA stores a box that threads have written."""
     tile = smem.tile(f32, (ROWS, COLUMNS))
     for column in range(COLUMNS):
         st(tile.at(warp.lane, column), tid.x.to(f32))
@@ -90,7 +90,7 @@ def store_box(y: tma.Map[f32], *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=32)
-def leave(y: tma.Map[f32], *, right: bool = False) -> None:
+def exit_before_store(y: tma.Map[f32], *, right: bool = False) -> None:
     """The CTA exits while TMA reads its shared memory."""
     tile = smem.tile(f32, (ROWS, COLUMNS))
     for column in range(COLUMNS):
@@ -105,7 +105,7 @@ def leave(y: tma.Map[f32], *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=64)
-def init(x: tma.Map[f32], *, right: bool = False) -> None:
+def wait_before_init(x: tma.Map[f32], *, right: bool = False) -> None:
     """The other warp waits on an mbarrier that may not be initialised yet."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
     with If((warp.id == 0) & elect_one()):
@@ -149,8 +149,8 @@ def refill(x: tma.Map[f32], tiles: u32, *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=96)
-def lapped(tiles: u32, *, right: bool = False) -> None:
-    """Two warps wait for a phase, but the next phase waits for one of them only."""
+def lapped_waiter(tiles: u32, *, right: bool = False) -> None:
+    """Two warps wait for a phase, but the next phase waits for only one of them."""
     ring = Ring(1, full=1, empty=2 if right else 1, name="turn", x=smem.tile(f32, (ROWS, COLUMNS)))
     with If((warp.id == 0) & elect_one()):
         ring.init()
@@ -176,21 +176,21 @@ def lapped(tiles: u32, *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=32)
-def unwritten(x: Global[u32], *, right: bool = False) -> None:
+def unwritten_read(x: Global[u32], *, right: bool = False) -> None:
     """Threads read shared memory that no thread has written."""
-    held = smem.array(u32, 32)
+    buffer = smem.array(u32, 32)
     if right:
-        held[tid.x] = tid.x
-    x[tid.x] = held[tid.x]
+        buffer[tid.x] = tid.x
+    x[tid.x] = buffer[tid.x]
 
 
 @kernel("sm_90a", cluster=2, threads=32)
 def peer(x: Global[u32], *, right: bool = False) -> None:
     """A CTA reads the shared memory of another CTA, which may have exited."""
-    held = smem.array(u32, 32)
-    held[tid.x] = tid.x
+    buffer = smem.array(u32, 32)
+    buffer[tid.x] = tid.x
     cluster.sync()
-    other = cluster.map(held.address, cluster.rank ^ 1)
+    other = cluster.map(buffer.address, cluster.rank ^ 1)
     x[cluster.rank * 32 + tid.x] = ld(Pointer(u32, other, space="shared::cluster") + tid.x)
     if right:
         cluster.sync()
@@ -198,12 +198,12 @@ def peer(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", cluster=2, threads=64)
 def one_warp(x: Global[u32], *, right: bool = False) -> None:
-    """The same with one warp; the other exits at once, so that no barrier waits for it."""
-    held = smem.array(u32, 32)
+    """A peer read by one warp; the other warp exits at once, so that no barrier waits for it."""
+    buffer = smem.array(u32, 32)
     with If(warp.id == 0):
-        held[tid.x] = tid.x
+        buffer[tid.x] = tid.x
         cluster.sync()
-        other = cluster.map(held.address, cluster.rank ^ 1)
+        other = cluster.map(buffer.address, cluster.rank ^ 1)
         x[cluster.rank * 32 + tid.x] = ld(Pointer(u32, other, space="shared::cluster") + tid.x)
         if right:
             cluster.sync()

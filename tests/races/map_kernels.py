@@ -27,7 +27,7 @@ WORDS = 32  # of a map
 
 
 @kernel("sm_90a", threads=32)
-def moved(
+def modify_map(
     x: tma.Map[f32],
     other: Global[f32],
     map: Global[u32],
@@ -38,20 +38,20 @@ def moved(
     waited: bool = True,
 ) -> None:
     """A tensor map is copied to shared memory, modified, published and used; then it is modified again."""
-    held, tile = smem.array(u32, WORDS, align=128), smem.tile(f32, (ROWS, COLUMNS))
+    buffer, tile = smem.array(u32, WORDS, align=128), smem.tile(f32, (ROWS, COLUMNS))
     full = mbarrier(1, name="full")
     with If(elect_one()):
         full.init()
         fence.mbarrier_init()
-    held[tid.x] = ld(Pointer(u32, x.address) + tid.x)
+    buffer[tid.x] = ld(Pointer(u32, x.address) + tid.x)
     warp.sync()
     with If(elect_one()):
-        tensormap.replace(held, "global_address", other.address)
+        tensormap.replace(buffer, "global_address", other.address)
     warp.sync()
     if published:
-        tensormap.cp_fenceproxy(map, held)
+        tensormap.cp_fenceproxy(map, buffer)
     else:
-        map[tid.x] = held[tid.x]
+        map[tid.x] = buffer[tid.x]
     warp.sync()
     with If(elect_one()):
         if acquired:
@@ -70,7 +70,9 @@ def moved(
 
 
 @kernel("sm_90a", threads=64)
-def handed(x: tma.Map[f32], map: Global[u32], y: Global[f32], *, released: bool = True, acquired: bool = True) -> None:
+def pass_map(
+    x: tma.Map[f32], map: Global[u32], y: Global[f32], *, released: bool = True, acquired: bool = True
+) -> None:
     """One warp reduces a tensor map in global memory to two rows, the other copies with it."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
     with If(tid.x == 0):

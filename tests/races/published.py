@@ -261,36 +261,36 @@ def initialised_again(x: Global[u32], *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=32)
-def overwritten(x: Global[u32], *, right: bool = False) -> None:
+def overwritten_mbarrier(x: Global[u32], *, right: bool = False) -> None:
     """Scratch memory overlaps a live mbarrier."""
-    held, ready = smem.array(u32, 32), mbarrier(32, name="ready")
+    buffer, ready = smem.array(u32, 32), mbarrier(32, name="ready")
     with If(elect_one()):
         ready.init()
     warp.sync()
     ready.arrive()
     ready.wait(0)
     warp.sync()
-    scratch = held if right else Pointer(u32, ready.address, space="shared::cta")
+    scratch = buffer if right else Pointer(u32, ready.address, space="shared::cta")
     with If(elect_one()):
         scratch[0] = 7
 
 
 @kernel("sm_90a", threads=64)
 def arrives_twice(x: Global[u32], *, right: bool = False) -> None:
-    """A warp arrives twice for one turn of a named barrier, so that the other does not wait for what it writes."""
-    held = smem.array(u32, 32)
+    """A warp arrives twice in one round of a named barrier, so that the other warp does not wait for its writes."""
+    buffer = smem.array(u32, 32)
     with If(warp.id == 0):
         if not right:
             bar.arrive(1, 64)
-        held[warp.lane] = warp.lane
+        buffer[warp.lane] = warp.lane
         bar.arrive(1, 64)
     with If(warp.id == 1):
         bar.sync(1, 64)
-        x[warp.lane] = held[warp.lane]
+        x[warp.lane] = buffer[warp.lane]
 
 
 @kernel("sm_90a", threads=64)
-def unwaited(x: tma.Map[f32], *, right: bool = False) -> None:
+def missing_wait(x: tma.Map[f32], *, right: bool = False) -> None:
     """Threads read a load's data without a wait on its mbarrier; on most machines it has completed by then."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
     with If((warp.id == 0) & elect_one()):
@@ -307,7 +307,7 @@ def unwaited(x: tma.Map[f32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", cluster=2, threads=32)
 def odd_pair(x: tma.Map[f32], tiles: u32, *, right: bool = False) -> None:
-    """The leader waits for both CTAs of a pair; with an odd number of tiles one CTA has none and exits."""
+    """The leader waits for both CTAs of a pair; with an odd number of tiles one CTA has no tile and exits."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(2, name="full")
     with If(elect_one()):
         full.init()
@@ -356,7 +356,7 @@ def matrices_refilled(x: tma.Map[bf16], tiles: u32, *, right: bool = False) -> N
 
 @kernel("sm_90a", threads=64)
 def second_tile(x: tma.Map[f32], tiles: u32, steps: u32, *, right: bool = False) -> None:
-    """Phases that begin anew with every tile: with an odd number of steps the second tile's are the wrong ones."""
+    """Phases restart at zero with every tile: after an odd number of steps the second tile's phases are wrong."""
     tile = smem.tile(f32, (ROWS, COLUMNS))
     full, empty = mbarrier(1, name="full"), mbarrier(32, name="empty")
     with If((warp.id == 0) & elect_one()):
@@ -369,8 +369,8 @@ def second_tile(x: tma.Map[f32], tiles: u32, steps: u32, *, right: bool = False)
     def load() -> None:
         for number in loop(tiles):
             for step in loop(steps):
-                turn = number * steps + step if right else step
-                empty.wait((turn & 1) ^ 1)
+                iteration = number * steps + step if right else step
+                empty.wait((iteration & 1) ^ 1)
                 full.arrive_expect_tx(tile.nbytes)
                 tma.load(tile, x[0, step * COLUMNS], full)
 
@@ -378,8 +378,8 @@ def second_tile(x: tma.Map[f32], tiles: u32, steps: u32, *, right: bool = False)
     def read() -> None:
         for number in loop(tiles):
             for step in loop(steps):
-                turn = number * steps + step if right else step
-                full.wait(turn & 1)
+                iteration = number * steps + step if right else step
+                full.wait(iteration & 1)
                 ld(tile.at(warp.lane, 0), vec=4)
                 fence.proxy_async()
                 empty.arrive()
@@ -387,7 +387,8 @@ def second_tile(x: tma.Map[f32], tiles: u32, steps: u32, *, right: bool = False)
 
 @kernel("sm_90a", threads=256)
 def loop_back(a: tma.Map[bf16], b: tma.Map[bf16], steps: u32, *, right: bool = False) -> None:
-    """A thread of one warpgroup loads the next tiles when its own wgmma is done; the other warpgroup's still reads."""
+    """A thread of one warpgroup loads the next tiles when its own wgmma is complete; the other warpgroup's still
+    reads."""
     a_tiles = [smem.tile(bf16, (64, 64), swizzle=128) for _ in range(2)]
     b_tile, full = smem.tile(bf16, (64, 64), swizzle=128), mbarrier(1, name="full")
     with If((warp.id == 0) & elect_one()):
@@ -413,12 +414,12 @@ def loop_back(a: tma.Map[bf16], b: tma.Map[bf16], steps: u32, *, right: bool = F
 
 
 @kernel("sm_90a", threads=128)
-def written_operands(d: Global[f32], *, fenced: bool = True, kept: bool = True) -> None:
+def written_operands(d: Global[f32], *, fenced: bool = True, ordered: bool = True) -> None:
     """A wgmma reads operands that threads have written, and that they write again while it may be in flight."""
     a_tile, b_tile = smem.tile(bf16, (64, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
-    words = [Pointer(u32, tile.at(0, 0).address, space="shared::cta") for tile in (a_tile, b_tile)]
+    starts = [Pointer(u32, tile.at(0, 0).address, space="shared::cta") for tile in (a_tile, b_tile)]
     for first in range(0, 64 * 32, 128):
-        for at in words:
+        for at in starts:
             st(at + (tid.x + first), 0x3F803F80)
     if fenced:
         fence.proxy_async()
@@ -428,18 +429,18 @@ def written_operands(d: Global[f32], *, fenced: bool = True, kept: bool = True) 
     for k in range(0, 64, 16):
         wgmma.mma(acc, a_tile[:, k : k + 16], b_tile[:, k : k + 16], accumulate=k > 0)
     wgmma.commit_group()
-    if kept:
+    if ordered:
         wgmma.wait_group(0)
     bar.sync()
-    st(words[0] + tid.x, 0)
-    if not kept:
+    st(starts[0] + tid.x, 0)
+    if not ordered:
         wgmma.wait_group(0)
     d[tid.x] = acc.regs[0]
 
 
 @kernel("sm_90a", threads=128)
-def left_registers(b: tma.Map[bf16], d: Global[f32], *, right: bool = False) -> None:
-    """A wgmma takes A from registers that the warp overwrites while it is in flight."""
+def overwritten_registers(b: tma.Map[bf16], d: Global[f32], *, right: bool = False) -> None:
+    """A wgmma reads A from registers that the warp overwrites while the wgmma is in flight."""
     b_tile, full = smem.tile(bf16, (64, 64), swizzle=128), mbarrier(1, name="full")
     with If((warp.id == 0) & elect_one()):
         full.init()
@@ -464,13 +465,13 @@ def left_registers(b: tma.Map[bf16], d: Global[f32], *, right: bool = False) -> 
 def refilled_source(y: tma.Map[f32], *, right: bool = False) -> None:
     """The tile is overwritten after the commit of its store, without a wait."""
     tile = smem.tile(f32, (ROWS, COLUMNS))
-    for turn in range(2):
+    for iteration in range(2):
         for column in range(0, COLUMNS, 2):
             st(tile.at(warp.lane, column + warp.id), tid.x.to(f32))
         fence.proxy_async()
         bar.sync()
         with If((warp.id == 0) & elect_one()):
-            tma.store(y[0, turn * COLUMNS], tile)
+            tma.store(y[0, iteration * COLUMNS], tile)
             tma.commit_group()
             if right:
                 tma.wait_group(0, read=True)

@@ -1,4 +1,6 @@
-"""Mistakes with `cp.async`, whose copies last until the thread that issued them has waited, or has an mbarrier told."""
+"""Mistakes with `cp.async`, whose copies are in flight until the issuing thread waits for them, or an mbarrier counts
+them.
+"""
 
 from __future__ import annotations
 
@@ -23,27 +25,27 @@ from warpwright.lang.context import current
 
 @kernel("sm_90a", threads=64)
 def one_group_early(x: Global[u32], y: Global[u32], *, right: bool = False) -> None:
-    """Two groups are committed, and one is waited for: the count is that of a pipeline with another depth."""
-    held = smem.array(u32, 512)
+    """Two groups are committed, and the thread waits for one: the count is that of a pipeline with another depth."""
+    buffer = smem.array(u32, 512)
     for stage in range(2):
-        cp_async.copy(held + (tid.x * 4 + 256 * stage), x + (tid.x * 4 + 256 * stage))
+        cp_async.copy(buffer + (tid.x * 4 + 256 * stage), x + (tid.x * 4 + 256 * stage))
         cp_async.commit_group()
     cp_async.wait_group(0 if right else 1)
     bar.sync()
-    y[tid.x] = held[256 + 63 - tid.x]
+    y[tid.x] = buffer[256 + 63 - tid.x]
 
 
 @kernel("sm_90a", threads=64)
 def signals_early(x: Global[u32], y: Global[u32], *, right: bool = False) -> None:
-    """The producer arrives when it has issued its copies, not when they are done."""
-    held, full = smem.array(u32, 128), mbarrier(32, name="full")
+    """The producer arrives when it has issued its copies, not when they are complete."""
+    buffer, full = smem.array(u32, 128), mbarrier(32, name="full")
     with If(tid.x == 0):
         full.init()
     bar.sync()
 
     @role(warp=0)
     def produce() -> None:
-        cp_async.copy(held + tid.x * 4, x + tid.x * 4)
+        cp_async.copy(buffer + tid.x * 4, x + tid.x * 4)
         if right:
             cp_async.arrive(full)
         else:
@@ -52,63 +54,63 @@ def signals_early(x: Global[u32], y: Global[u32], *, right: bool = False) -> Non
     @role(warp=1)
     def consume() -> None:
         full.wait(0)
-        y[warp.lane] = held[warp.lane]
+        y[warp.lane] = buffer[warp.lane]
 
 
 @kernel("sm_90a", threads=64)
-def copies_behind(x: Global[u32], y: Global[u32], *, right: bool = False) -> None:
-    """An arrival covers the copies before it; one that is issued behind it is not covered."""
-    held, full = smem.array(u32, 256), mbarrier(32, name="full")
+def late_copy(x: Global[u32], y: Global[u32], *, right: bool = False) -> None:
+    """An arrival covers the copies before it; a copy issued after the arrival is not covered."""
+    buffer, full = smem.array(u32, 256), mbarrier(32, name="full")
     with If(tid.x == 0):
         full.init()
     bar.sync()
 
     @role(warp=0)
     def produce() -> None:
-        cp_async.copy(held + tid.x * 4, x + tid.x * 4)
+        cp_async.copy(buffer + tid.x * 4, x + tid.x * 4)
         if not right:
             cp_async.arrive(full)
-        cp_async.copy(held + (tid.x * 4 + 128), x + (tid.x * 4 + 128))
+        cp_async.copy(buffer + (tid.x * 4 + 128), x + (tid.x * 4 + 128))
         if right:
             cp_async.arrive(full)
 
     @role(warp=1)
     def consume() -> None:
         full.wait(0)
-        y[warp.lane] = held[128 + warp.lane]
+        y[warp.lane] = buffer[128 + warp.lane]
 
 
 @kernel("sm_90a", threads=64)
 def counts_itself(x: Global[u32], y: Global[u32], *, right: bool = False) -> None:
-    """Without .noinc an arrival is one that the phase does not wait for; here it is counted among those it does."""
-    held, full = smem.array(u32, 128), mbarrier(32, name="full")
+    """Without .noinc the arrival adds to the pending count of the phase; here the count includes it already."""
+    buffer, full = smem.array(u32, 128), mbarrier(32, name="full")
     with If(tid.x == 0):
         full.init()
     bar.sync()
     with If(warp.id == 0):
-        cp_async.copy(held + tid.x * 4, x + tid.x * 4)
+        cp_async.copy(buffer + tid.x * 4, x + tid.x * 4)
         how = ".noinc" if right else ""
         current().emit(f"cp.async.mbarrier.arrive{how}.shared::cta.b64", full.operand)
     full.wait(0)
-    y[tid.x] = held[63 - tid.x]
+    y[tid.x] = buffer[63 - tid.x]
 
 
 @kernel("sm_90a", threads=64)
 def waits_before(x: Global[u32], y: Global[u32], *, right: bool = False) -> None:
     """A wait for all copies comes before the last of them is issued."""
-    held = smem.array(u32, 256)
+    buffer = smem.array(u32, 256)
     if not right:
         current().emit("cp.async.wait_all")
-    cp_async.copy(held + tid.x * 4, x + tid.x * 4)
+    cp_async.copy(buffer + tid.x * 4, x + tid.x * 4)
     if right:
         current().emit("cp.async.wait_all")
     bar.sync()
-    y[tid.x] = held[63 - tid.x]
+    y[tid.x] = buffer[63 - tid.x]
 
 
 @kernel("sm_90a", threads=32)
 def fences_before(x: Global[f32], y: tma.Map[f32], *, right: bool = False) -> None:
-    """The proxy fence comes before the copies are done: TMA need not see them."""
+    """The proxy fence comes before the copies are complete, so TMA need not see them."""
     tile = smem.tile(f32, (4, 32))
     cp_async.copy(tile.at(0, 0) + tid.x * 4, x + tid.x * 4)
     cp_async.commit_group()

@@ -1,6 +1,6 @@
-"""Protocols that were broken in real kernels: counts, addresses, barriers of all kinds, and registers that move.
+"""Protocol mistakes of real kernels: counts, addresses, barriers of all kinds, and setmaxnreg.
 
-Each is the smallest kernel that has the mistake; with ``right`` it is mended.
+Each is the smallest kernel that has the mistake; with ``right`` the kernel is correct.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROWS, COLUMNS = 32, 32
 
 @kernel("sm_90a", threads=32)
 def counts_to_zero(arrivals: u32, *, right: bool = False) -> None:
-    """An mbarrier whose count a configuration made zero."""
+    """A configuration makes the count of an mbarrier zero."""
     ready = mbarrier(1, name="ready")
     with If(elect_one()):
         current().emit("mbarrier.init.shared::cta.b64", ready.operand, 1 if right else arrivals)
@@ -48,11 +48,11 @@ def counts_to_zero(arrivals: u32, *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=64)
 def arrives_too_often(x: Global[u32], *, right: bool = False) -> None:
-    """Two arrivals in one phase that expects one."""
-    ready, held = mbarrier(2 if right else 1, name="ready"), mbarrier(1, name="held")
+    """Two arrivals in a phase that expects one."""
+    ready, unused = mbarrier(2 if right else 1, name="ready"), mbarrier(1, name="unused")
     with If(tid.x == 0):
         ready.init()
-        held.init()
+        unused.init()
     bar.sync()
     with If((warp.id == 1) & elect_one()):
         ready.expect_tx(16)
@@ -64,17 +64,18 @@ def arrives_too_often(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=128)
 def counts_one_less(x: Global[u32], *, right: bool = False) -> None:
-    """Four warps arrive at an mbarrier of three; a named barrier hides for long that one of them is not waited for."""
-    ready, held = mbarrier(4 if right else 3, name="ready"), smem.array(u32, 128)
+    """Four warps arrive at an mbarrier of count three; a named barrier hides that the phase does not wait for one of
+    them."""
+    ready, buffer = mbarrier(4 if right else 3, name="ready"), smem.array(u32, 128)
     with If(tid.x == 0):
         ready.init()
     bar.sync()
-    held[tid.x] = tid.x
+    buffer[tid.x] = tid.x
     bar.sync()
     with If(elect_one()):
         ready.arrive()
     ready.wait(0)
-    x[tid.x] = held[127 - tid.x]
+    x[tid.x] = buffer[127 - tid.x]
 
 
 @kernel("sm_90a", threads=64)
@@ -91,7 +92,7 @@ def arrives_too_seldom(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=32)
 def never_initialised(x: Global[u32], *, right: bool = False) -> None:
-    """An arrival at memory that is no mbarrier."""
+    """A thread arrives at memory that is not an mbarrier."""
     ready = mbarrier(32, name="ready")
     if right:
         with If(elect_one()):
@@ -103,7 +104,7 @@ def never_initialised(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", cluster=2, threads=32)
 def peer_as_own(x: Global[u32], *, right: bool = False) -> None:
-    """The address of the other CTA's mbarrier in an operation on this CTA's memory."""
+    """An operation on this CTA's memory gets the address of the other CTA's mbarrier."""
     ready = mbarrier(1, name="ready")
     with If(elect_one()):
         ready.init()
@@ -119,7 +120,7 @@ def peer_as_own(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", cluster=2, threads=32)
 def bytes_for_the_peer(x: tma.Map[f32], *, right: bool = False) -> None:
-    """Bytes are expected at the other CTA's mbarrier, and come to this CTA's."""
+    """The CTA expects bytes at the other CTA's mbarrier, and its copy counts them at its own."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
     with If(elect_one()):
         full.init()
@@ -135,21 +136,21 @@ def bytes_for_the_peer(x: tma.Map[f32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=32)
 def misaligned_bytes(x: Global[u32], nbytes: u32, *, right: bool = False) -> None:
-    """A bulk copy of a size that is no multiple of 16."""
-    held, full = smem.array(u32, 32), mbarrier(1, name="full")
+    """A bulk copy whose size is not a multiple of 16."""
+    buffer, full = smem.array(u32, 32), mbarrier(1, name="full")
     with If(elect_one()):
         full.init()
         fence.mbarrier_init()
         size = 64 if right else nbytes
         full.arrive_expect_tx(size)
-        tma.copy(held.address, x.address, size, full)
+        tma.copy(buffer.address, x.address, size, full)
     warp.sync()
     full.wait(0)
 
 
 @kernel("sm_90a", threads=64)
 def other_count(x: Global[u32], *, right: bool = False) -> None:
-    """Two warps come to one named barrier with different counts."""
+    """Two warps arrive at one named barrier with different counts."""
     with If(warp.id == 0):
         bar.sync(1, 64)
     with If(warp.id == 1):
@@ -158,7 +159,7 @@ def other_count(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=64)
 def other_number(x: Global[u32], *, right: bool = False) -> None:
-    """Two warps that should meet come to different named barriers."""
+    """Two warps that should synchronise use different named barriers."""
     with If(warp.id == 0):
         bar.sync(1, 64)
     with If(warp.id == 1):
@@ -167,9 +168,9 @@ def other_number(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=96)
 def divergent_barrier(tiles: u32, *, right: bool = False) -> None:
-    """The consumers' function has a barrier of all threads in it, which the producer does not come to: it waits for
-    the stage that they release behind. The attention seed's hang."""
-    held, full, empty = smem.array(u32, 64), mbarrier(1, name="full"), mbarrier(2, name="empty")
+    """The consumers' function contains a barrier of all threads, at which the producer never arrives: the producer
+    waits for the stage that the consumers release after that barrier. This is the hang of the attention seed."""
+    buffer, full, empty = smem.array(u32, 64), mbarrier(1, name="full"), mbarrier(2, name="empty")
     with If(tid.x == 0):
         full.init()
         empty.init()
@@ -187,7 +188,7 @@ def divergent_barrier(tiles: u32, *, right: bool = False) -> None:
     def consume() -> None:
         for tile in loop(tiles):
             full.wait(tile & 1)
-            held[tid.x - 32] = tile
+            buffer[tid.x - 32] = tile
             bar.sync(1, 64) if right else bar.sync()
             bar.sync()
             with If(elect_one()):
@@ -196,7 +197,7 @@ def divergent_barrier(tiles: u32, *, right: bool = False) -> None:
 
 @kernel("sm_90a", cluster=2, threads=64)
 def half_a_cluster(x: Global[u32], *, right: bool = False) -> None:
-    """One warp of a CTA does not come to the cluster's barrier, and waits for the other."""
+    """One warp of a CTA does not arrive at the cluster's barrier, and waits for the other warp."""
     with If((cluster.rank == 0) | (warp.id == (warp.id if right else 0))):
         cluster.sync()
     bar.sync()
@@ -205,7 +206,7 @@ def half_a_cluster(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", cluster=2, threads=32)
 def arrives_again(x: Global[u32], *, right: bool = False) -> None:
-    """A thread arrives at the cluster's barrier again before it has waited."""
+    """A thread arrives at the cluster's barrier a second time without a wait in between."""
     cluster.arrive()
     if right:
         cluster.wait()
@@ -215,7 +216,7 @@ def arrives_again(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=256)
 def registers_differ(x: Global[u32], *, right: bool = False) -> None:
-    """The warps of a warpgroup ask for different numbers of registers."""
+    """The warps of a warpgroup request different numbers of registers."""
     with If(warp.id == 1):
         setmaxnreg.dec(40 if right else 48)
     with If(warp.id != 1):
@@ -224,14 +225,14 @@ def registers_differ(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=128)
 def registers_of_one(x: Global[u32], *, right: bool = False) -> None:
-    """One warp of a warpgroup gives registers back, the others do not."""
+    """One warp of a warpgroup releases registers, the others do not."""
     with If(warp.id < (4 if right else 1)):
         setmaxnreg.dec(40)
 
 
 @kernel("sm_90a", threads=512)
 def registers_missing(x: Global[u32], *, right: bool = False) -> None:
-    """More registers are asked for than the others give back: 512 threads begin with 128 each."""
+    """Warps request more registers than the others release: 512 threads begin with 128 each."""
 
     @role(warps=range(4))
     def produce() -> None:
@@ -244,13 +245,13 @@ def registers_missing(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=512)
 def registers_upwards(x: Global[u32], *, right: bool = False) -> None:
-    """dec to more than a thread has."""
+    """setmaxnreg.dec requests more registers than the thread has."""
     setmaxnreg.dec(128 if right else 136)
 
 
 @kernel("sm_90a", threads=128)
 def registers_at_once(x: Global[u32], *, right: bool = False) -> None:
-    """A second setmaxnreg before the warpgroup has met behind the first."""
+    """A second setmaxnreg before the warpgroup has synchronised after the first."""
     setmaxnreg.dec(128)
     if right:
         bar.sync()
@@ -259,7 +260,7 @@ def registers_at_once(x: Global[u32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=128)
 def part_of_a_warpgroup(a: tma.Map[bf16], b: tma.Map[bf16], *, right: bool = False) -> None:
-    """One warp of a warpgroup issues no product."""
+    """One warp of a warpgroup issues no wgmma."""
     a_tile, b_tile = smem.tile(bf16, (64, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
     full = mbarrier(1, name="full")
     with If((warp.id == 0) & elect_one()):
@@ -280,7 +281,7 @@ def part_of_a_warpgroup(a: tma.Map[bf16], b: tma.Map[bf16], *, right: bool = Fal
 
 @kernel("sm_90a", threads=128)
 def misaligned_descriptor(a: tma.Map[bf16], b: tma.Map[bf16], *, right: bool = False) -> None:
-    """A field of a matrix descriptor that is not masked, and runs into the next."""
+    """An unmasked field of a matrix descriptor overflows into the next field."""
     a_tile, b_tile = smem.tile(bf16, (64, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
     full = mbarrier(1, name="full")
     with If((warp.id == 0) & elect_one()):
@@ -295,15 +296,15 @@ def misaligned_descriptor(a: tma.Map[bf16], b: tma.Map[bf16], *, right: bool = F
     masked, whole = warpgroup_descriptor(b_tile[:, :16]), 0 if right else 1 << 60
     wgmma.fence()
     opcode = "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16"
-    given = warpgroup_descriptor(a_tile[:, :16]), masked | whole
-    current().emit(opcode, tuple(acc.regs), *given, 0, 1, 1, 0, 0)
+    descriptors = warpgroup_descriptor(a_tile[:, :16]), masked | whole
+    current().emit(opcode, tuple(acc.regs), *descriptors, 0, 1, 1, 0, 0)
     wgmma.commit_group()
     wgmma.wait_group(0)
 
 
 @kernel("sm_90a", threads=32)
 def misaligned_box(x: tma.Map[f32], *, right: bool = False) -> None:
-    """TMA's destination does not begin at a multiple of 128 bytes."""
+    """The shared memory address of a TMA load is not a multiple of 128 bytes."""
     tile, full = smem.tile(f32, (2 * ROWS, COLUMNS)), mbarrier(1, name="full")
     with If(elect_one()):
         full.init()
@@ -315,10 +316,11 @@ def misaligned_box(x: tma.Map[f32], *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=64)
-def counted_and_read(x: Global[u32], *, right: bool = False, begun: bool = True) -> None:
-    """A sum of atomic operations is read before all threads have added to it, or begins with what nobody wrote."""
+def counted_and_read(x: Global[u32], *, right: bool = False, zeroed: bool = True) -> None:
+    """A thread reads a sum of atomic operations before all threads have added to it, or no thread has initialised the
+    sum."""
     count = smem.array(u32, 4)
-    if begun:
+    if zeroed:
         with If(tid.x == 0):
             count[0] = 0
     bar.sync()
@@ -329,8 +331,8 @@ def counted_and_read(x: Global[u32], *, right: bool = False, begun: bool = True)
 
 
 @kernel("sm_90a", threads=64)
-def behind_the_load(x: tma.Map[f32], y: Global[f32], *, right: bool = False) -> None:
-    """What a thread writes behind a load that it has issued is not ordered by the load's arrival."""
+def write_after_load(x: tma.Map[f32], y: Global[f32], *, right: bool = False) -> None:
+    """A thread's write after it issued a load is not ordered by the load's arrival."""
     tile, scale, full = smem.tile(f32, (ROWS, COLUMNS)), smem.scalar(f32), mbarrier(1, name="full")
     with If(tid.x == 0):
         full.init()
@@ -350,7 +352,7 @@ def behind_the_load(x: tma.Map[f32], y: Global[f32], *, right: bool = False) -> 
 
 @kernel("sm_90a", threads=32)
 def expected_too_little(x: tma.Map[f32], *, right: bool = False) -> None:
-    """Half of the bytes that come are expected."""
+    """The mbarrier expects half of the bytes of the copy."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
     with If(elect_one()):
         full.init()
@@ -363,7 +365,7 @@ def expected_too_little(x: tma.Map[f32], *, right: bool = False) -> None:
 
 @kernel("sm_90a", threads=32)
 def expected_by_two(x: tma.Map[f32], *, right: bool = False) -> None:
-    """The bytes of one load are expected in two places."""
+    """Two operations expect the bytes of one load."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
     with If(elect_one()):
         full.init()
@@ -377,7 +379,7 @@ def expected_by_two(x: tma.Map[f32], *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", cluster=2, threads=32)
-def peer_unmet(x: Global[u32], *, right: bool = False) -> None:
+def peer_uninitialised(x: Global[u32], *, right: bool = False) -> None:
     """A CTA arrives at the mbarrier of its peer, whose initialisation it need not see."""
     ready = mbarrier(1, name="ready")
     with If(elect_one()):
@@ -394,8 +396,8 @@ def peer_unmet(x: Global[u32], *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", cluster=2, threads=32)
-def peer_left(x: Global[u32], *, right: bool = False) -> None:
-    """A CTA arrives at the mbarrier of its peer, which nobody there waits for: the peer may have left."""
+def peer_exited(x: Global[u32], *, right: bool = False) -> None:
+    """A CTA arrives at the mbarrier of its peer, where no thread waits: the peer may have exited."""
     ready = mbarrier(1, name="ready")
     with If(elect_one()):
         ready.init()
@@ -408,8 +410,9 @@ def peer_left(x: Global[u32], *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=64)
-def turns(count: u32, *, right: bool = False) -> None:
-    """A warp gives another its turns at a named barrier, and does not hear that the one before was taken."""
+def alternate_warps(count: u32, *, right: bool = False) -> None:
+    """One warp arrives at a named barrier in each iteration, where the other waits; it does not wait until the other
+    has passed the last round."""
 
     @role(warp=0)
     def take() -> None:
@@ -427,25 +430,25 @@ def turns(count: u32, *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=64)
-def beyond(x: Global[u32], words: u32, *, right: bool = False) -> None:
-    """A store behind the end of shared memory."""
-    held = smem.array(u32, 64)
-    held[tid.x + (0 if right else words)] = tid.x
+def store_out_of_bounds(x: Global[u32], words: u32, *, right: bool = False) -> None:
+    """A store past the end of shared memory."""
+    buffer = smem.array(u32, 64)
+    buffer[tid.x + (0 if right else words)] = tid.x
 
 
 @kernel("sm_90a", threads=128)
-def unwritten_sums(d: Global[f32], products: u32, *, right: bool = False) -> None:
-    """An accumulator is stored that some path has never written."""
+def unwritten_sums(d: Global[f32], wgmmas: u32, *, right: bool = False) -> None:
+    """The thread stores an accumulator that some path never writes."""
     acc = wgmma.accumulator(f32, (64, 8))
-    with If(tid.x < (128 if right else products)):
+    with If(tid.x < (128 if right else wgmmas)):
         for register in acc.regs:
             register.set(0.0)
     d[tid.x] = acc.regs[0]
 
 
 @kernel("sm_90a", threads=128)
-def warps_apart(a: tma.Map[bf16], b: tma.Map[bf16], *, right: bool = False) -> None:
-    """The warps of a warpgroup do not agree on whether a product adds to the sums."""
+def warps_disagree(a: tma.Map[bf16], b: tma.Map[bf16], *, right: bool = False) -> None:
+    """The warps of a warpgroup disagree on scale-d, the flag that adds to the accumulator."""
     a_tile, b_tile = smem.tile(bf16, (64, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
     full = mbarrier(1, name="full")
     with If((warp.id == 0) & elect_one()):

@@ -1,4 +1,6 @@
-"""Mistakes with tensor memory and pairs of CTAs, each in the smallest kernel that has it, and mended."""
+"""Mistakes with tensor memory and pairs of CTAs, each in the smallest kernel that has it; with ``right`` the kernel is
+correct.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +41,14 @@ def tensor_core(
     committed: bool = True,
     accumulates: bool = True,
     loaded: bool = True,
-    met: bool = True,
+    synced: bool = True,
     opened: bool = True,
     permitted: bool = True,
-    began: bool = True,
-    kept: bool = True,
+    starts_at_zero: bool = True,
+    ordered: bool = True,
     freed: bool = True,
 ) -> None:
-    """A product whose operands threads have written, with one thing or another forgotten."""
+    """A tcgen05.mma of operands that threads have written; each option leaves out one synchronisation."""
     a_tile, b_tile = smem.tile(bf16, (128, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
     acc, multiplied = tmem.tile(f32, (128, 64)), mbarrier(1, name="multiplied")
     with If((warp.id == 0) & elect_one()):
@@ -77,14 +79,17 @@ def tensor_core(
     def multiply() -> None:
         for k in range(0, 64, 16):
             tcgen05.mma(
-                acc, a_tile[:, k : k + 16], b_tile[:, k : k + 16], accumulate=(accumulates and k > 0) or not began
+                acc,
+                a_tile[:, k : k + 16],
+                b_tile[:, k : k + 16],
+                accumulate=(accumulates and k > 0) or not starts_at_zero,
             )
         if committed:
             tcgen05.commit(multiplied)
         else:
             multiplied.arrive()
 
-    if not kept:
+    if not ordered:
         Pointer(u32, a_tile.at(0, 0).address, space="shared::cta")[tid.x] = 0
     multiplied.wait(0)
     tcgen05.fence_after_thread_sync()
@@ -95,7 +100,7 @@ def tensor_core(
         st(d + tid.x * 64 + column, *row[column : column + 4])
     tcgen05.wait_ld()
     tcgen05.fence_before_thread_sync()
-    if met:
+    if synced:
         bar.sync()
     tcgen05.fence_after_thread_sync()
 
@@ -107,7 +112,8 @@ def tensor_core(
 
 @kernel("sm_100a", threads=160)
 def early_reuse(a: tma.Map[bf16], b: tma.Map[bf16], tiles: u32, *, right: bool = False) -> None:
-    """One thread releases tensor memory for all, when it has read its own part: the level-7 document's release."""
+    """One thread releases tensor memory for all threads when it has read its own part: the release of the level-7
+    document."""
     a_tile, b_tile = smem.tile(bf16, (128, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
     acc = tmem.tile(f32, (128, 64))
     loaded, done, free = mbarrier(1, name="loaded"), mbarrier(1, name="done"), mbarrier(1, name="free")
@@ -158,8 +164,8 @@ def early_reuse(a: tma.Map[bf16], b: tma.Map[bf16], tiles: u32, *, right: bool =
 
 
 @kernel("sm_100a", threads=128)
-def early_stage(a: tma.Map[bf16], b: tma.Map[bf16], turns: u32, *, right: bool = False) -> None:
-    """The thread that multiplies releases a stage by itself, when the tensor core has yet to read it."""
+def early_stage(a: tma.Map[bf16], b: tma.Map[bf16], iterations: u32, *, right: bool = False) -> None:
+    """The thread that issues the MMAs releases a stage itself, before the tensor core has read it."""
     ring = Ring(
         1,
         full=1,
@@ -181,7 +187,7 @@ def early_stage(a: tma.Map[bf16], b: tma.Map[bf16], turns: u32, *, right: bool =
     @role(warp=0, elect=True)
     def load() -> None:
         slots = ring.producer()
-        for k in loop(turns):
+        for k in loop(iterations):
             slot = next(slots)
             slot.empty.wait()
             slot.full.arrive_expect_tx(slot.nbytes)
@@ -191,10 +197,10 @@ def early_stage(a: tma.Map[bf16], b: tma.Map[bf16], turns: u32, *, right: bool =
     @role(warp=2, elect=True)
     def multiply() -> None:
         slots = ring.consumer()
-        for turn in loop(turns):
+        for iteration in loop(iterations):
             slot = next(slots)
             slot.full.wait()
-            tcgen05.mma(acc, slot.a[:, :16], slot.b[:, :16], accumulate=turn > 0)
+            tcgen05.mma(acc, slot.a[:, :16], slot.b[:, :16], accumulate=iteration > 0)
             if right:
                 tcgen05.commit(slot.empty)
             else:
@@ -210,7 +216,7 @@ def early_stage(a: tma.Map[bf16], b: tma.Map[bf16], turns: u32, *, right: bool =
 
 @kernel("sm_100a", threads=128)
 def unallocated(x: Global[u32], *, right: bool = False) -> None:
-    """Tensor memory is used from column 0 on; nobody has allocated it."""
+    """The kernel uses tensor memory from column 0 on, and no thread has allocated it."""
     place = smem.scalar(u32)
     with If(warp.id == 0):
         if right:
@@ -230,8 +236,8 @@ def unallocated(x: Global[u32], *, right: bool = False) -> None:
 
 
 @kernel("sm_100a", threads=128)
-def unwaited_store(d: Global[f32], *, right: bool = False, stored: bool = True) -> None:
-    """What a warp has stored in tensor memory it loads again before the store is complete; or has never stored."""
+def missing_store_wait(d: Global[f32], *, right: bool = False, stored: bool = True) -> None:
+    """A warp loads from tensor memory before its store there is complete, or without any store."""
     acc = tmem.tile(f32, (128, 32))
     with If(warp.id == 0):
         tmem.alloc()
@@ -253,8 +259,8 @@ def unwaited_store(d: Global[f32], *, right: bool = False, stored: bool = True) 
 
 
 @kernel("sm_100a", threads=128)
-def left_in_tensor_memory(d: Global[f32], *, copied: bool = False, stored: bool = True) -> None:
-    """A product takes A from tensor memory: a copy is in order before it, what warps store they must wait for."""
+def a_in_tensor_memory(d: Global[f32], *, copied: bool = False, stored: bool = True) -> None:
+    """A tcgen05.mma reads A from tensor memory: tcgen05.cp is in order before it, but tcgen05.st needs a wait."""
     a_tile, b_tile = smem.tile(bf16, (128, 16), swizzle=32), smem.tile(bf16, (64, 16), swizzle=32)
     left, acc, done = tmem.tile(f32, (128, 8)), tmem.tile(f32, (128, 64)), mbarrier(1, name="done")
     with If((warp.id == 0) & elect_one()):
@@ -293,8 +299,8 @@ def left_in_tensor_memory(d: Global[f32], *, copied: bool = False, stored: bool 
 
 
 @kernel("sm_100a", threads=128)
-def overtakes(d: Global[f32], *, right: bool = False) -> None:
-    """Scores take the place of weights that a product of another shape may still read: it need not come first."""
+def mixed_shapes(d: Global[f32], *, right: bool = False) -> None:
+    """Scores overwrite weights that an MMA of another shape may still read: the two MMAs are not in order."""
     a_tile, b_tile = smem.tile(bf16, (128, 16), swizzle=32), smem.tile(bf16, (64, 16), swizzle=32)
     scores, sums = tmem.tile(f32, (128, 64)), tmem.tile(f32, (128, 32))
     done, over = mbarrier(1, name="done"), mbarrier(1, name="over")
@@ -332,14 +338,14 @@ def overtakes(d: Global[f32], *, right: bool = False) -> None:
 
 
 @kernel("sm_100a", cluster=2, threads=128)
-def pair_parts(x: Global[u32], *, met: bool = True, group: int = 2) -> None:
-    """A CTA of a pair frees tensor memory, and nothing says that the other has finished allocating."""
+def pair_parts(x: Global[u32], *, synced: bool = True, group: int = 2) -> None:
+    """A CTA of a pair frees tensor memory before it knows that the other CTA has finished its allocation."""
     acc = tmem.tile(f32, (128, 64), cta_group=2)
     with If(warp.id == 0):
         tmem.alloc()
         current().emit(f"tcgen05.relinquish_alloc_permit.cta_group::{group}.sync.aligned")
     tcgen05.fence_before_thread_sync()
-    if met:
+    if synced:
         cluster.sync()
     else:
         bar.sync()
@@ -352,7 +358,7 @@ def pair_parts(x: Global[u32], *, met: bool = True, group: int = 2) -> None:
 
 @kernel("sm_100a", cluster=4, threads=32)
 def pair_bytes(a: tma.Map[f32], *, right: bool = False) -> None:
-    """Each leader of two pairs expects the bytes of the whole cluster, and gets those of its pair."""
+    """The leader of each of two pairs expects the bytes of the whole cluster, and receives those of its pair."""
     tile, full = smem.tile(f32, (32, 32)), mbarrier(1, name="full")
     with If(elect_one()):
         full.init()

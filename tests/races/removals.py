@@ -52,12 +52,12 @@ __all__ = [
     "attention_backward",
     "blackwell",
     "hopper",
+    "ladder_gemm",
     "mma_sync",
-    "product",
 ]
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
-OTHERS = {"07_attention": "rtx5090"}  # examples that are not for b200
+OTHERS = {"07_attention": "rtx5090"}  # device of an example, if not b200
 Change = Callable[[str], str]
 
 
@@ -93,7 +93,7 @@ class Watched:
         smem: int = 0,
         args: Sequence[Any] = (),
         observers: Sequence[Any] = (),
-        **options: Any,
+        **_: Any,
     ) -> LaunchResult:
         text = ptx.to_text(module)
         self.texts.append(text)
@@ -101,12 +101,12 @@ class Watched:
             self.modules[text] = ptx.parse(self.change(text)) if self.change else module
         module = self.modules[text]
         function = next(item for item in module.items if isinstance(item, nodes.Function) and item.name == entry)
-        watched = {"device": self.device, "depends_on": self.depends_on}
-        self.verdicts.append(check(Entry(module, function), grid, block, cluster, smem, args, **watched))
+        options = {"device": self.device, "depends_on": self.depends_on}
+        self.verdicts.append(check(Entry(module, function), grid, block, cluster, smem, args, **options))
         return LaunchResult()
 
 
-def _watched(device: str, change: Change | None, sms: int) -> Watched:
+def _watched_device(device: str, change: Change | None, sms: int) -> Watched:
     """Returns a device with few SMs, so that clusters compute several tiles."""
     return Watched(Device(replace(DEVICES[device], sms=sms)), change)
 
@@ -119,30 +119,32 @@ def _flow(change: Change | None = None) -> Watched:
     return watched
 
 
-def product(device: str, level: int, shape: tuple[int, int, int], sms: int, change: Change | None = None) -> Watched:
-    """A bfloat16 product (M, N, K)."""
+def ladder_gemm(
+    device: str, level: int, shape: tuple[int, int, int], sms: int, change: Change | None = None
+) -> Watched:
+    """Run a bfloat16 GEMM (M, N, K) of the ladder."""
     m, n, k = shape
     random = np.random.default_rng(0)
     a, b = (random.standard_normal((rows, k), np.float32).astype(ml_dtypes.bfloat16) for rows in (m, n))
-    watched = _watched(device, change, sms)
+    watched = _watched_device(device, change, sms)
     matmul(a, b.T, device=watched, level=level)
     return watched
 
 
 def blackwell(config: sm100.Config, shape: tuple[int, int, int], sms: int, change: Change | None = None) -> Watched:
-    """A product (M, N, K) by a configuration with roles of the Blackwell GEMM."""
+    """Run a GEMM (M, N, K) by a configuration of the Blackwell kernel with roles."""
     m, n, k = shape
     a, b = (np.ones((extent, k), ml_dtypes.bfloat16) for extent in (m, n))
     found = sm100.plan_gemm(config, m, n, k, out_bytes=2, sms=sms)
     d = TensorMap(np.zeros((m, found.pitch), a.dtype), found.d_box, swizzle=found.d_swizzle)
     maps = [TensorMap(x, box, swizzle=found.swizzle) for x, box in ((a, found.a_box), (b, found.b_box))]
-    watched = _watched("b200", change, sms)
+    watched = _watched_device("b200", change, sms)
     launch(sm100.kernel_of(config).trace(), found.grid, args=[*maps, d, *found.scalars], device=watched)
     return watched
 
 
 def mma_sync(config: sm120_plan.Config, problem: Problem, change: Change | None = None) -> Watched:
-    """Attention by mma.sync."""
+    """Run attention by mma.sync."""
     q, k, v = normal_qkv(problem)
     kernel, grid, args = attention_helpers.arguments(
         problem, config, (q, k, v, np.zeros_like(q), np.zeros(q.shape[:3], np.float32))
@@ -153,7 +155,8 @@ def mma_sync(config: sm120_plan.Config, problem: Problem, change: Change | None 
 
 
 def hopper(config: sm90.Config, shape: tuple[int, int, int], sms: int, change: Change | None = None) -> Watched:
-    """A product (M, N, K) by a configuration of the Hopper GEMM, of FP8 or bfloat16; of slices of K, their products."""
+    """Run a GEMM (M, N, K) by a configuration of the Hopper kernel, in FP8 or bfloat16; of a configuration with slices
+    of K, the launch that computes the slices."""
     m, n, k = shape
     random = np.random.default_rng(0)
     dtype = ml_dtypes.float8_e4m3fn if config.promoted else ml_dtypes.bfloat16
@@ -162,14 +165,14 @@ def hopper(config: sm90.Config, shape: tuple[int, int, int], sms: int, change: C
     plan = plan_sm90(config, *map(geometry, (a, b, d)), ("k", "k"), sms)
     scratch = {name: np.zeros(shape, np.float32) for name, shape in plan.scratch.items()}
     values = {"a": a, "b": b, "d": d, "bias": 0, "scale_a": 0, "scale_b": 0, "alpha": 1.0, **scratch}
-    watched = _watched("h200", change, sms)
+    watched = _watched_device("h200", change, sms)
     first = next(plan.on(values))
     launch(first.kernel, first.grid, args=first.args, device=watched)
     return watched
 
 
 def _sum(change: Change | None = None) -> Watched:
-    """The launch that adds the slices of a GEMM, which an earlier, possibly unfinished launch writes."""
+    """Run the launch that adds the slices of a GEMM, which an earlier, possibly unfinished launch writes."""
     m, n, slices = 5, 67, 3
     width = n + 1
     parts = np.random.default_rng(0).standard_normal((slices, m, width), np.float32)
@@ -183,14 +186,14 @@ def _sum(change: Change | None = None) -> Watched:
 def _forward(
     device: str, problem: Problem, config: Any, keys: int, change: Change | None = None, *, growth: int = 1
 ) -> Watched:
-    """Attention by a kernel for tensor cores of their own, one CTA, with the log-sum-exp and, where the kernel has one,
-    a counter of tiles; then of tiles of one, two and three blocks of so many ``keys``. ``growth``: what Q is multiplied
-    by, so that greatest scores grow on the way."""
-    _, planned, kernel_of = OWN[DEVICES[device].arch]
-    watched = _watched(device, change, 1)
+    """Run attention by an sm_90a or sm_100a kernel on one CTA, with the log-sum-exp and, where the kernel has one, a
+    tile counter; then tiles with one, two and three blocks of ``keys`` keys. ``growth`` multiplies Q, so that the
+    maxima of the scores grow along the keys."""
+    _, plan, kernel_of = OWN[DEVICES[device].arch]
+    watched = _watched_device(device, change, 1)
     few = (replace(problem, batch=3, q_len=32, kv_len=blocks * keys) for blocks in (1, 2, 3))
     for each in (problem, *few):
-        found = planned(each, sms=1, config=config)
+        found = plan(each, sms=1, config=config)
         kernel = kernel_of(config).trace(dtype=bf16, bounds=found.bounds)
         q, k, v = _tensors(each, ("q", "k", "v"))
         rest = {"lse": np.zeros(q.shape[:3], np.float32), "counter": np.zeros(1, np.uint32)}
@@ -199,9 +202,9 @@ def _forward(
     return watched
 
 
-def _packed(change: Change | None = None) -> Watched:
-    """Attention of packed sequences, one CTA: tiles of many blocks of keys, then of one, two and three blocks."""
-    config, watched = ATTENTIONS["sm90"][2], _watched("h200", change, 1)
+def _packed_sequences(change: Change | None = None) -> Watched:
+    """Run attention of packed sequences on one CTA: tiles of many blocks of keys, then of one, two and three blocks."""
+    config, watched = ATTENTIONS["sm90"][2], _watched_device("h200", change, 1)
     for queries, keys in (([640, 0, 130], [672, 70, 200]), *(([32] * 3, [blocks * 64] * 3) for blocks in (1, 2, 3))):
         grid, kernel, args, _ = prepare_launch(CAUSAL, config, pack_sequences(CAUSAL, queries, keys), sms=1)
         launch(kernel, grid, args=args, device=watched)
@@ -209,9 +212,10 @@ def _packed(change: Change | None = None) -> Watched:
 
 
 def _few_queries(config: DecodeConfig, change: Change | None = None, *, number: int = 0) -> Watched:
-    """Attention of few queries: of three CTAs that share tiles, then of one CTA with tiles of one, two and three
-    blocks; or of the former's second launch alone: the workspace is another launch's, which need not have ended."""
-    watched = _watched("h200", change, 3)
+    """Run attention of few queries: three CTAs that share tiles, then one CTA with tiles of one, two and three blocks.
+    ``number`` 1 runs only the second launch of the first problem; its workspace is that of an earlier launch, which
+    need not have ended."""
+    watched = _watched_device("h200", change, 3)
     few = ((replace(FEWER, batch=2, kv_len=blocks * config.keys), 1) for blocks in (1, 2, 3))
     for problem, sms in ((FEWER, 3), *few)[: 1 if number else None]:
         kernel, grid, args = launches(problem, normal_qkv(problem), sms, config)[1][number]
@@ -221,20 +225,20 @@ def _few_queries(config: DecodeConfig, change: Change | None = None, *, number: 
 
 
 def attention_backward(number: int, problem: Problem, config: BackwardConfig, change: Change | None = None) -> Watched:
-    """One of the launches of attention's gradients; what the others leave or expect may be anything."""
+    """Run one of the launches of attention's gradients; the arrays of the other launches have no defined contents."""
     plan = choose_backward(problem, config)
     names = ("q", "k", "v", "o", "do", "dq", "dk", "dv")
     tensors = dict(zip(names, _tensors(problem, names), strict=True))
     rows = {name: np.zeros(tensors["q"].shape[:3], np.float32) for name in ("lse", "dlse")}
     scratch = {name: np.zeros(shape, np.float32) for name, shape in plan.scratch.items()}
     each = list(plan.on({**tensors, **rows, **scratch}))[number]
-    watched = _watched("h200", change, 4)
+    watched = _watched_device("h200", change, 4)
     launch(each.kernel, each.grid, args=each.args, device=watched)
     return watched
 
 
 def _tensors(problem: Problem, names: Iterable[str]) -> list[Any]:
-    """Random arrays (batch, heads, rows, head_dim); those of keys and values are called k, v, dk, dv."""
+    """Returns random arrays (batch, heads, rows, head_dim); those of keys and values are called k, v, dk, dv."""
     random, queries = np.random.default_rng(0), (problem.heads, problem.q_len)
     extents = [(problem.kv_heads, problem.kv_len) if name[-1] in "kv" else queries for name in names]
     shapes = [(problem.batch, *each, problem.head_dim) for each in extents]
@@ -242,16 +246,16 @@ def _tensors(problem: Problem, names: Iterable[str]) -> list[Any]:
 
 
 def _example(path: Path, change: Change | None = None) -> Watched:
-    """An example, without a check of its result."""
+    """Run an example, without a check of its result."""
     watched = Watched(Device(DEVICES[OTHERS.get(path.stem, "b200")]), change)
-    launched = mock.patch.object(ww, "launch", functools.partial(launch, device=watched))
-    with launched, suppress(AssertionError), redirect_stdout(io.StringIO()):
+    patch = mock.patch.object(ww, "launch", functools.partial(launch, device=watched))
+    with patch, suppress(AssertionError), redirect_stdout(io.StringIO()):
         runpy.run_path(str(path))["main"]()
     return watched
 
 
 FEW = Problem(1, 1, 1, 100, 290, 64, causal=True)
-CAUSAL = Problem(1, 2, 1, 640, 672, 64, causal=True)  # diagonals of blocks that end in the midst of others
+CAUSAL = Problem(1, 2, 1, 640, 672, 64, causal=True)  # diagonals end inside blocks
 WINDOW = replace(CAUSAL, causal=False, window=(300, 0))
 FEWER = Problem(2, 24, 4, 4, 4 * 64 + 2, 64, causal=True)  # tiles of five blocks, two and two thirds a CTA
 DECODE = DecodeConfig(64, 64, 3, places=4)
@@ -265,27 +269,27 @@ ATTENTIONS: dict[str, tuple[Any, ...]] = {
 
 KERNELS: dict[str, Callable[..., Watched]] = {
     "memory_flow": _flow,
-    "blackwell 1": functools.partial(product, "b200", 1, (256, 256, 192), 8),
-    "blackwell 2": functools.partial(product, "b200", 2, (256, 256, 192), 8),
-    "blackwell 3": functools.partial(product, "b200", 3, (256, 256, 640), 8),
-    "blackwell 4": functools.partial(product, "b200", 4, (256, 256, 640), 8),
-    "blackwell 5": functools.partial(product, "b200", 5, (512, 384, 640), 4),
-    "blackwell 6": functools.partial(product, "b200", 6, (384, 384, 640), 4),
-    "blackwell 7": functools.partial(product, "b200", 7, (1024, 768, 384), 4),
-    "blackwell 8": functools.partial(product, "b200", 8, (1024, 512, 640), 4),
-    "blackwell 9": functools.partial(product, "b200", 9, (1024, 768, 384), 4),
-    "blackwell 10": functools.partial(product, "b200", 10, (1024, 768, 640), 4),
+    "blackwell 1": functools.partial(ladder_gemm, "b200", 1, (256, 256, 192), 8),
+    "blackwell 2": functools.partial(ladder_gemm, "b200", 2, (256, 256, 192), 8),
+    "blackwell 3": functools.partial(ladder_gemm, "b200", 3, (256, 256, 640), 8),
+    "blackwell 4": functools.partial(ladder_gemm, "b200", 4, (256, 256, 640), 8),
+    "blackwell 5": functools.partial(ladder_gemm, "b200", 5, (512, 384, 640), 4),
+    "blackwell 6": functools.partial(ladder_gemm, "b200", 6, (384, 384, 640), 4),
+    "blackwell 7": functools.partial(ladder_gemm, "b200", 7, (1024, 768, 384), 4),
+    "blackwell 8": functools.partial(ladder_gemm, "b200", 8, (1024, 512, 640), 4),
+    "blackwell 9": functools.partial(ladder_gemm, "b200", 9, (1024, 768, 384), 4),
+    "blackwell 10": functools.partial(ladder_gemm, "b200", 10, (1024, 768, 640), 4),
     "blackwell launch control": functools.partial(
         blackwell, replace(sm100.LEVELS[7], scheduler="clc", share=(2, 1)), (1300, 620, 192), 8
     ),
-    "hopper 1": functools.partial(product, "h200", 1, (128, 128, 256), 4),
-    "hopper 2": functools.partial(product, "h200", 2, (256, 256, 512), 4),
-    "hopper 3": functools.partial(product, "h200", 3, (128, 128, 896), 4),
-    "hopper 4": functools.partial(product, "h200", 4, (256, 512, 384), 4),
-    "hopper 5": functools.partial(product, "h200", 5, (512, 1024, 384), 4),
-    "hopper 6": functools.partial(product, "h200", 6, (512, 1024, 384), 4),
-    "hopper 7": functools.partial(product, "h200", 7, (512, 1024, 384), 4),
-    "hopper 8": functools.partial(product, "h200", 8, (512, 1024, 384), 4),
+    "hopper 1": functools.partial(ladder_gemm, "h200", 1, (128, 128, 256), 4),
+    "hopper 2": functools.partial(ladder_gemm, "h200", 2, (256, 256, 512), 4),
+    "hopper 3": functools.partial(ladder_gemm, "h200", 3, (128, 128, 896), 4),
+    "hopper 4": functools.partial(ladder_gemm, "h200", 4, (256, 512, 384), 4),
+    "hopper 5": functools.partial(ladder_gemm, "h200", 5, (512, 1024, 384), 4),
+    "hopper 6": functools.partial(ladder_gemm, "h200", 6, (512, 1024, 384), 4),
+    "hopper 7": functools.partial(ladder_gemm, "h200", 7, (512, 1024, 384), 4),
+    "hopper 8": functools.partial(ladder_gemm, "h200", 8, (512, 1024, 384), 4),
     "hopper split": functools.partial(hopper, sm90.CONFIGS["64x64 split 4"], (60, 120, 5376), 8),
     "hopper fp8 split": functools.partial(hopper, sm90.CONFIGS["fp8 64x64 split 2"], (60, 120, 5376), 4),
     "hopper fp8": functools.partial(hopper, sm90.CONFIGS["fp8 192x128"], (384, 512, 1280), 2),
@@ -297,10 +301,10 @@ KERNELS: dict[str, Callable[..., Watched]] = {
         for name, config in STEPS.items()
     },
     **{
-        f"attention {name}": functools.partial(_forward, *given, growth=20 if "sm100" in name else 1)
-        for name, given in ATTENTIONS.items()
+        f"attention {name}": functools.partial(_forward, *args, growth=20 if "sm100" in name else 1)
+        for name, args in ATTENTIONS.items()
     },
-    "attention sm90 packed": _packed,
+    "attention sm90 packed": _packed_sequences,
     "few queries": functools.partial(_few_queries, DECODE),
     "few queries, two launches": functools.partial(_few_queries, replace(DECODE, last=False)),
     "few queries, combine": functools.partial(_few_queries, replace(DECODE, last=False), number=1),

@@ -27,30 +27,30 @@ ROWS, COLUMNS = 32, 32
 
 
 @kernel("sm_90a", threads=64)
-def comes_first(x: Global[u32], *, right: bool = False) -> None:
+def skip_wait(x: Global[u32], *, right: bool = False) -> None:
     """The second warp waits for the first warp's values unless it runs first: then it reads without a wait."""
-    held, came, full = smem.array(u32, 32), smem.array(u32, 32), mbarrier(32, name="full")
+    buffer, arrivals, full = smem.array(u32, 32), smem.array(u32, 32), mbarrier(32, name="full")
     with If(tid.x == 0):
         full.init()
     with If(warp.id == 0):
-        came[warp.lane] = 0
+        arrivals[warp.lane] = 0
     bar.sync()
 
     @role(warp=0)
     def write() -> None:
-        atom.add(came + warp.lane, 1)
-        held[warp.lane] = warp.lane
+        atom.add(arrivals + warp.lane, 1)
+        buffer[warp.lane] = warp.lane
         full.arrive()
 
     @role(warp=1)
     def read() -> None:
-        turn = atom.add(came + warp.lane, 1)
-        full.wait(0 if right else 1 - turn)
-        x[warp.lane] = held[warp.lane]
+        order = atom.add(arrivals + warp.lane, 1)
+        full.wait(0 if right else 1 - order)
+        x[warp.lane] = buffer[warp.lane]
 
 
 @kernel("sm_90a", threads=32)
-def comes_early(x: tma.Map[f32], *, right: bool = False) -> None:
+def skip_arrival(x: tma.Map[f32], *, right: bool = False) -> None:
     """A thread skips its arrival if its copy completes before the thread tests it."""
     tile = smem.tile(f32, (ROWS, COLUMNS))
     full, seen = mbarrier(1, name="full"), mbarrier(1, name="seen")
@@ -98,7 +98,7 @@ def out_of_order(x: tma.Map[f32], *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=96)
-def overtaken(turns: u32, *, right: bool = False) -> None:
+def slow_waiter(iterations: u32, *, right: bool = False) -> None:
     """Two warps wait for each phase; nothing waits for one of them, which may wait after the next phase completes."""
     full, empty = mbarrier(1, name="full"), mbarrier(2 if right else 1, name="empty")
     with If(tid.x == 0):
@@ -108,48 +108,48 @@ def overtaken(turns: u32, *, right: bool = False) -> None:
 
     @role(warp=0, elect=True)
     def signal() -> None:
-        for turn in loop(turns):
-            empty.wait((turn & 1) ^ 1)
+        for iteration in loop(iterations):
+            empty.wait((iteration & 1) ^ 1)
             full.arrive()
 
     @role(warps=(1, 2), elect=True)
     def watch() -> None:
-        for turn in loop(turns):
-            full.wait(turn & 1)
+        for iteration in loop(iterations):
+            full.wait(iteration & 1)
             with If((warp.id == 1) | right):
                 empty.arrive()
 
 
 @kernel("sm_90a", threads=64)
-def takes_turns(x: Global[u32]) -> None:
+def order_dependent_store(x: Global[u32]) -> None:
     """The second of two warps stores; the default schedule runs one order only."""
-    came = smem.array(u32, 1)
+    arrivals = smem.array(u32, 1)
     with If(tid.x == 0):
-        came[0] = 0
+        arrivals[0] = 0
     bar.sync()
 
     @role(warp=0, elect=True)
     def early() -> None:
-        with If(atom.add(came, 1) == 1):
+        with If(atom.add(arrivals, 1) == 1):
             st(x, 1)
             st(x + 1, 1)
 
     @role(warp=1, elect=True)
     def late() -> None:
-        with If(atom.add(came, 1) == 1):
+        with If(atom.add(arrivals, 1) == 1):
             st(x, 2)
             st(x + 1, 2)
 
 
 @kernel("sm_90a", threads=32)
-def shares(x: Global[u32], *, right: bool = False) -> None:
+def shared_counter(x: Global[u32], *, right: bool = False) -> None:
     """Each CTA increments a counter twice; a CTA that sees another's increment in between skips an arrival."""
-    begun, done = mbarrier(1, name="begun"), mbarrier(1, name="done")
+    start, done = mbarrier(1, name="start"), mbarrier(1, name="done")
     with If(elect_one()):
-        begun.init()
+        start.init()
         done.init()
         first = atom.add(x, 1)
-        begun.arrive()
+        start.arrive()
         second = atom.add(x, 1)
         with If((second == first + 1) | right):
             done.arrive()
@@ -157,6 +157,6 @@ def shares(x: Global[u32], *, right: bool = False) -> None:
 
 
 @kernel("sm_90a", threads=64)
-def counts(x: Global[u32]) -> None:
+def increment(x: Global[u32]) -> None:
     """Every thread increments a counter."""
     x[tid.x] = x[tid.x] + 1

@@ -1,4 +1,5 @@
-"""What no thread has done makes a verdict incomplete: code behind a branch, an instruction whose guard never holds."""
+"""An instruction that no thread executes makes a verdict incomplete: after a branch, or under a guard that never
+holds."""
 
 from __future__ import annotations
 
@@ -27,20 +28,20 @@ def seldom(x: Global[u32], least: u32, *, branch: bool = False) -> None:
 STORES = ("x[tid.x] = 1", "x[tid.x + 64] = 2")
 
 
-def _checked(least: int, branch: bool) -> Verdict:
+def _check(least: int, branch: bool) -> Verdict:
     args = [np.zeros(128, np.uint32), least]
     return check(seldom.configure(branch=branch), grid=2, args=args, off="grid-race")
 
 
-def test_one_store_is_guarded_and_two_are_behind_a_branch() -> None:
+def test_ptx_guards_one_store_and_branches_around_two() -> None:
     alone, both = (seldom.configure(branch=branch).ptx() for branch in (False, True))
     assert re.search(r"@%p\d st\.global", alone) and "bra " not in alone
     assert not re.search(r"@%p\d st\.global", both) and re.search(r"@!%p\d bra ", both)
 
 
 @pytest.mark.parametrize("branch", [False, True])
-def test_what_no_thread_does_is_not_covered(branch: bool) -> None:
-    verdict = _checked(64, branch)
+def test_a_store_that_no_thread_executes_is_not_covered(branch: bool) -> None:
+    verdict = _check(64, branch)
     source = [line.strip() for line in inspect.getsource(sys.modules[__name__]).splitlines()]
     lines = [f"{__file__}:{source.index(store) + 1}" for store in STORES[: 1 + branch]]
     assert (verdict.kind, list(verdict.coverage.missed)) == ("incomplete", lines)
@@ -49,13 +50,13 @@ def test_what_no_thread_does_is_not_covered(branch: bool) -> None:
 
 
 @pytest.mark.parametrize("branch", [False, True])
-def test_one_thread_is_enough(branch: bool) -> None:
-    verdict = _checked(63, branch)
+def test_one_thread_covers_a_store(branch: bool) -> None:
+    verdict = _check(63, branch)
     assert verdict.kind == "clean", str(verdict)
     assert verdict.coverage.present == verdict.coverage.reached
 
 
 @pytest.mark.parametrize(("least", "gone"), [(0, 1), (64, 1), (63, 2)])
-def test_branches_are_counted_by_their_ways(least: int, gone: int) -> None:
-    assert _checked(least, branch=True).coverage.branches == (gone, 2)
-    assert _checked(least, branch=False).coverage.branches == (0, 0)
+def test_coverage_counts_both_ways_of_a_branch(least: int, gone: int) -> None:
+    assert _check(least, branch=True).coverage.branches == (gone, 2)
+    assert _check(least, branch=False).coverage.branches == (0, 0)

@@ -1,4 +1,5 @@
-"""Mistakes of CUDA C++ kernels are found from nvcc's PTX, at the lines of their sources; repaired they are clean."""
+"""Checks of nvcc's PTX find mistakes of CUDA C++ kernels at the lines of their sources; the repaired kernels are
+clean."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from warpwright.vgpu.checks.findings import Finding, Verdict
 HEADER_LINES = 6  # nvcc's banner: the compiler build, the release, the version of NVVM
 DATA, RESULT, WORDS = np.ones(1024, np.float32), np.zeros(256, np.float32), np.zeros(256, np.uint32)
 
-# kernel: class in classes.py, CTAs, threads, arguments, rule, then as there
+# kernel: class in classes.py, CTAs, threads, arguments, rule, then message and lines as there
 CASES: dict[str, tuple[Any, ...]] = {
     "unfenced_store": (4, 1, 64, [RESULT], "proxy-fence", "tile[threadIdx.x] = threadIdx.x", "STORE(out, tile"),
     "refilled_stage": (2, 1, 64, [DATA, RESULT, 4], "proxy-fence", "sum += stage[threadIdx.x]", "LOAD(stage, in"),
@@ -43,21 +44,21 @@ CASES: dict[str, tuple[Any, ...]] = {
 }
 
 
-def _checked(name: str, state: str, *off: str) -> Verdict:
+def _check(name: str, state: str, *off: str) -> Verdict:
     _, grid, block, args, *_ = CASES[name]
     return ww.check(ww.load_ptx(golden(name, state))["kernel"], grid=grid, block=block, args=args, off=off)
 
 
 def _lines(finding: Finding) -> list[str]:
-    """The source at the lines of a finding's steps."""
+    """Returns the source at the lines of a finding's steps."""
     places = [step.where.rsplit(":", 1) for step in finding.steps]
     return [(HERE / path).read_text().splitlines()[int(line) - 1] for path, line in places]
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_mistake_in_cuda_is_found_at_its_lines(name: str) -> None:
+def test_the_rule_finds_a_mistake_in_cuda_at_its_lines(name: str) -> None:
     rule, *expected = CASES[name][4:]
-    verdict = _checked(name, "wrong")
+    verdict = _check(name, "wrong")
     findings = [finding for finding in verdict.findings if finding.rule.id == rule]
     message = expected.pop(0) if rule in ("deadlock", "fault") else ""
     found = [_lines(finding)[: len(expected)] for finding in findings if message in finding.message]
@@ -66,14 +67,14 @@ def test_a_mistake_in_cuda_is_found_at_its_lines(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_repaired_kernel_is_clean(name: str) -> None:
-    verdict = _checked(name, "repaired")
+    verdict = _check(name, "repaired")
     assert verdict.kind == "clean", str(verdict)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_without_its_rule_it_is_missed(name: str) -> None:
+def test_a_mistake_is_missed_without_its_rule(name: str) -> None:
     rule = CASES[name][4]
-    assert rule not in {finding.rule.id for finding in _checked(name, "wrong", rule).findings}
+    assert rule not in {finding.rule.id for finding in _check(name, "wrong", rule).findings}
 
 
 def test_every_source_has_its_ptx_and_its_case() -> None:
@@ -83,8 +84,8 @@ def test_every_source_has_its_ptx_and_its_case() -> None:
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on the PATH; the stored PTX is tested anyway")
 @pytest.mark.parametrize("name", NAMES)
-def test_compiled_afresh(name: str, tmp_path: Path) -> None:
-    """Equal as a tree when the same compiler made it; any other nvcc's output must still be read."""
+def test_nvcc_compiles_the_stored_ptx(name: str, tmp_path: Path) -> None:
+    """PTX of the same compiler is equal as a tree; PTX of any other nvcc must still parse."""
     compile_ptx(name, "wrong", tmp_path / "fresh.ptx")
     fresh, stored = (tmp_path / "fresh.ptx").read_text(), golden(name, "wrong").read_text()
     module = ptx.parse(fresh)

@@ -1,4 +1,5 @@
-"""What is said of kernels that stop: who waits for what, the cycle, who would have to come, what to write."""
+"""The explanation of a deadlock: the waiting threads and their barriers, the cycle, the missing arrivals, the
+repair."""
 
 from __future__ import annotations
 
@@ -16,17 +17,17 @@ from warpwright.vgpu.checks.findings import Finding, Verdict
 
 WORDS, BOX = np.zeros(512, np.uint32), np.zeros((32, 32), np.float32)
 ARGUMENTS: dict[str, tuple[list[Any], int]] = {
-    "astray": ([BOX], 1),
-    "unexpected": ([BOX], 1),
-    "each_first": ([4], 1),
-    "unreleased": ([5], 1),
-    "ends_early": ([4], 1),
-    "apart": ([WORDS], 2),
+    "bytes_at_wrong_mbarrier": ([BOX], 1),
+    "unexpected_bytes": ([BOX], 1),
+    "mutual_wait": ([4], 1),
+    "unreleased_stage": ([5], 1),
+    "short_loop": ([4], 1),
+    "arrive_after_cluster_sync": ([WORDS], 2),
 }
 
-# kernel: what each step does, what the message says (of lines, their text), what to write
+# kernel: role and wait of each step, the lines of the message, the repair
 CASES: dict[str, tuple[list[str], list[str], str]] = {
-    "each_first": (
+    "mutual_wait": (
         ["load waits for phase 0 (parity 0) of empty", "use waits for phase 0 (parity 0) of full"],
         [
             "cycle: load → empty → use → full → load",
@@ -35,12 +36,12 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
         ],
         "let the role that starts pass its first wait: on a fresh mbarrier parity 1 passes, parity 0 waits",
     ),
-    "unreleased": (
+    "unreleased_stage": (
         ["load waits for phase 0 (parity 0) of ab.empty[0]", "use waits for phase 1 (parity 1) of ab.full[0]"],
         ["ab.empty[0]: phase 0 lacks 1 of 1 arrivals; no thread that could still run arrives at it"],
         "arrive at ab.empty[0]: threads with mbarrier.arrive, asynchronous operations with a commit",
     ),
-    "too_high": (
+    "count_too_high": (
         ["kernel waits for phase 0 (parity 0) of ready"],
         [
             "ready: phase 0 lacks 31 of 32 arrivals after ready.arrive(); ready.arrive() arrives no "
@@ -48,7 +49,7 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
         ],
         "initialise ready with a count of 1, as many as arrive, or let 31 more arrive",
     ),
-    "ends_early": (
+    "short_loop": (
         ["use waits for phase 3 (parity 1) of full"],
         [
             "full: phase 3 lacks 1 of 1 arrivals; load (full.arrive()) arrives no more, its threads have exited",
@@ -56,7 +57,7 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
         ],
         "let load run as many iterations as use: it exits after phase 2",
     ),
-    "astray": (
+    "bytes_at_wrong_mbarrier": (
         ["kernel waits for phase 0 (parity 0) of full"],
         [
             "full: phase 0 lacks 4,096 bytes after full.arrive_expect_tx(tile.nbytes); no thread that could "
@@ -64,7 +65,7 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
         ],
         "count the bytes of the copy at full: other received bytes that it does not expect",
     ),
-    "unexpected": (
+    "unexpected_bytes": (
         ["kernel waits for phase 0 (parity 0) of full"],
         [
             "full: phase 0 lacks 1 of 2 arrivals after full.arrive(), and has 4,096 bytes that none expected"
@@ -72,24 +73,24 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
         ],
         "expect the 4,096 bytes at full (mbarrier.arrive.expect_tx) in their phase",
     ),
-    "divided": (
+    "barrier_in_branch": (
         ["kernel waits at barrier 1", "kernel waits at barrier 1", "kernel waits for phase 0 (parity 0) of done"],
         ["barrier 1 (32 of 64 threads have arrived); no thread that could still run arrives at it"],
         "let all lanes of warp 0 execute barrier 1: move it out of the branch",
     ),
-    "crossed": (
-        ["left waits at barrier 1", "turned waits at barrier 2"],
+    "crossed_barriers": (
+        ["forward waits at barrier 1", "reverse waits at barrier 2"],
         [
-            "cycle: left → barrier 1 → turned → barrier 2 → left",
-            "barrier 1 (32 of 64 threads have arrived); turned (bar.sync(first if not right else 2, 64)) would arrive, "
-            "but waits itself",
-            "barrier 2 (32 of 64 threads have arrived); left (bar.sync(second if not right else 2, 64)) would arrive, "
-            "but waits itself",
+            "cycle: forward → barrier 1 → reverse → barrier 2 → forward",
+            "barrier 1 (32 of 64 threads have arrived); reverse (bar.sync(first if not right else 2, 64)) would "
+            "arrive, but waits itself",
+            "barrier 2 (32 of 64 threads have arrived); forward (bar.sync(second if not right else 2, 64)) would "
+            "arrive, but waits itself",
         ],
         "let the same threads execute barriers 1 and 2 in the same order, or give each barrier the number of threads "
         "that arrive at it",
     ),
-    "apart": (
+    "arrive_after_cluster_sync": (
         ["kernel waits for phase 0 (parity 0) of ready", "kernel waits at the barrier of the cluster"],
         [
             "cycle: warp 0 of CTA (0, 0, 0) → ready → warp 0 of CTA (1, 0, 0) → the cluster's barrier → warp 0 of CTA "
@@ -99,7 +100,7 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
         ],
         "let CTA (0, 0, 0) arrive at the cluster's barrier (barrier.cluster) before it waits",
     ),
-    "hungry": (
+    "too_many_registers": (
         ["kernel waits for 1024 registers"],
         ["1024 registers (0 are free); no thread that could still run arrives at it"],
         "let warps that need fewer registers release them (setmaxnreg.dec) before others request more",
@@ -112,7 +113,7 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
         ],
         "alternate the parity of the waits for full: two in a row wait for parity 0, and the second passes at once",
     ),
-    "asks": (
+    "poll_waiting_warp": (
         ["ask runs in circles, tests the mbarrier at 0x400", "answer waits at barrier 1"],
         [
             "cycle: ask → the mbarrier at 0x400 → answer → barrier 1 → ask",
@@ -122,15 +123,15 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
         ],
         "break the cycle: let one of the roles arrive, or commit, before it waits",
     ),
-    "polls": (
-        ["look runs in circles", "tell waits at barrier 1"],
+    "poll_flag": (
+        ["poll runs in circles", "publish waits at barrier 1"],
         [],
         "write what the loop tests from a thread that does not wait for this one",
     ),
 }
 
 
-def _checked(name: str, **config: bool) -> Verdict:
+def _check(name: str, **config: bool) -> Verdict:
     args, grid = ARGUMENTS.get(name, ([WORDS], 1))
     return check(getattr(deadlock_kernels, name).configure(**config), grid=grid, args=args, off="race")
 
@@ -140,18 +141,18 @@ def _deadlock(verdict: Verdict) -> Finding:
     return found
 
 
-def _read(text: str, module: ModuleType = deadlock_kernels) -> list[str]:
-    """Lines of a message, with the text of the kernel's lines for their numbers."""
+def _message_lines(text: str, module: ModuleType = deadlock_kernels) -> list[str]:
+    """Returns the lines of a message, with the kernel's text in place of line numbers."""
     source = inspect.getsource(module).splitlines()
     return re.sub(r"/[^\s()]*\.py:(\d+)", lambda at: source[int(at[1]) - 1].strip(), text).splitlines()
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_deadlock_is_explained(name: str) -> None:
+def test_the_finding_explains_a_deadlock(name: str) -> None:
     steps, message, repair = CASES[name]
-    found = _deadlock(_checked(name, right=False))
+    found = _deadlock(_check(name, right=False))
     assert [f"{step.role} {step.what}" for step in found.steps] == steps
-    assert _read(found.message) == message
+    assert _message_lines(found.message) == message
     assert found.rule.repair == repair
 
 
@@ -178,21 +179,21 @@ PUBLISHED: dict[str, tuple[list[Any], int, str]] = {
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_what_mends_a_published_mistake_is_said(name: str) -> None:
+def test_the_finding_repairs_a_published_deadlock(name: str) -> None:
     args, grid, repair = PUBLISHED[name]
     found = _deadlock(check(getattr(published, name).configure(right=False), grid, args=args))
-    assert _read(found.rule.repair, published) == [repair]
+    assert _message_lines(found.rule.repair, published) == [repair]
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_mended_kernel_ends(name: str) -> None:
-    verdict = _checked(name, right=True)
+def test_the_correct_kernel_is_clean(name: str) -> None:
+    verdict = _check(name, right=True)
     assert verdict.kind == "clean", str(verdict)
 
 
 def test_a_fault_names_its_thread() -> None:
-    """Line, role, CTA and thread are a step, the message is the reason alone."""
-    verdict = check(deadlock_kernels.outside, grid=2, args=[WORDS])
+    """The step has line, role, CTA and thread; the message is the reason alone."""
+    verdict = check(deadlock_kernels.store_out_of_bounds, grid=2, args=[WORDS])
     (found,) = verdict.findings
     (step,) = found.steps
     source = inspect.getsource(deadlock_kernels).splitlines()
@@ -202,10 +203,14 @@ def test_a_fault_names_its_thread() -> None:
     assert re.fullmatch(r"address 0x[0-9a-f]+ is outside global memory: .*\.", found.message)
 
 
-def test_loops_that_write_memory_are_compared_with_it() -> None:
-    (found,) = check(deadlock_kernels.locked, 1, args=[np.zeros(64, np.uint32)], off=["race", "grid-race"]).findings
+def test_a_polling_loop_is_a_deadlock_unless_it_changes_memory() -> None:
+    (found,) = check(
+        deadlock_kernels.unreleased_lock, 1, args=[np.zeros(64, np.uint32)], off=["race", "grid-race"]
+    ).findings
     assert (found.rule.id, found.steps[0].what) == ("deadlock", "runs in circles")
-    verdict = check(deadlock_kernels.beats, 1, args=[np.zeros(64, np.uint32)], off=["race", "grid-race"], limit=20_000)
+    verdict = check(
+        deadlock_kernels.publish_polls, 1, args=[np.zeros(64, np.uint32)], off=["race", "grid-race"], limit=20_000
+    )
     assert [reason.partition(";")[0] for reason in verdict.reasons] == [
-        "kernel beats did not end within 20,000 jumps of a warp that does not wait"
+        "kernel publish_polls did not end within 20,000 jumps of a warp that does not wait"
     ]

@@ -1,6 +1,6 @@
-"""Other schedules find what the one that always runs hides, and a seed runs the same schedule again.
+"""Other schedules find mistakes that the default schedule hides, and a seed reproduces a schedule.
 
-``python -m tests.races.test_explore [seeds]`` runs every rung of both ladders on so many schedules (20): some minutes.
+``python -m tests.races.test_explore [SEEDS]`` runs every level of both ladders on SEEDS schedules (20): some minutes.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from warpwright.vgpu import Device
 from warpwright.vgpu.checks.findings import Verdict
 
 WORDS, BOX = np.zeros(512, np.uint32), np.ones((32, 32), np.float32)
-# kernel: arguments, rules of which the schedule that always runs finds none, and others do
+# kernel: arguments, rules that the default schedule does not find and others do
 HIDDEN: dict[str, tuple[list[Any], set[str]]] = {
-    "comes_first": ([WORDS], {"race", "uninitialised"}),
-    "comes_early": ([BOX], {"deadlock"}),
+    "skip_wait": ([WORDS], {"race", "uninitialised"}),
+    "skip_arrival": ([BOX], {"deadlock"}),
     "out_of_order": ([BOX], {"race"}),
-    "overtaken": ([5], {"deadlock"}),
+    "slow_waiter": ([5], {"deadlock"}),
 }
 SEEDS = 12
 
 
-def _checked(name: str, *, right: bool = False, **how: Any) -> Verdict:
-    off = () if right else "mbarrier-lapped"  # that rule finds `overtaken` from one schedule
+def _check(name: str, *, right: bool = False, **how: Any) -> Verdict:
+    off = () if right else "mbarrier-lapped"  # this rule finds `slow_waiter` from one schedule
     return check(getattr(schedule_kernels, name).configure(right=right), 1, args=HIDDEN[name][0], off=off, **how)
 
 
@@ -45,9 +45,9 @@ def _rules(verdict: Verdict) -> set[str]:
 
 
 @pytest.mark.parametrize("name", HIDDEN)
-def test_another_schedule_shows_what_one_hides(name: str) -> None:
-    assert _checked(name).kind == "clean"
-    verdict = _checked(name, explore=SEEDS)
+def test_another_schedule_finds_a_hidden_mistake(name: str) -> None:
+    assert _check(name).kind == "clean"
+    verdict = _check(name, explore=SEEDS)
     assert _rules(verdict) == HIDDEN[name][1]
     assert verdict.seeds == tuple(range(SEEDS + 1))
     assert all(finding.seed for finding in verdict.findings)
@@ -55,79 +55,83 @@ def test_another_schedule_shows_what_one_hides(name: str) -> None:
 
 @pytest.mark.parametrize("name", HIDDEN)
 def test_a_seed_runs_the_same_schedule_again(name: str) -> None:
-    explored = _checked(name, explore=SEEDS)
+    explored = _check(name, explore=SEEDS)
     for found in explored.findings:
-        first, second = (_checked(name, seed=found.seed) for _ in range(2))
+        first, second = (_check(name, seed=found.seed) for _ in range(2))
         assert first == second
         assert found in first.findings
         assert first.seeds == (found.seed,)
 
 
 @pytest.mark.parametrize("name", HIDDEN)
-def test_the_mended_kernel_is_clean_on_every_schedule(name: str) -> None:
-    verdict = _checked(name, right=True, explore=2 * SEEDS)
+def test_the_correct_kernel_is_clean_on_every_schedule(name: str) -> None:
+    verdict = _check(name, right=True, explore=2 * SEEDS)
     assert verdict.kind == "clean", str(verdict)
 
 
-def test_a_lapped_phase_becomes_the_deadlock_that_it_may_be() -> None:
-    wrong = kernels.lapped.configure(right=False)
+def test_another_schedule_turns_a_lapped_phase_into_a_deadlock() -> None:
+    wrong = kernels.lapped_waiter.configure(right=False)
     assert _rules(check(wrong, 1, args=[5])) == {"mbarrier-lapped"}
     verdict = check(wrong, 1, args=[5], explore=SEEDS)
     (found,) = (finding for finding in verdict.findings if finding.rule.id == "deadlock")
     assert "had ended when watch tested phase" in found.rule.repair
     assert f"  in the schedule of seed {found.seed}; to run it again: seed={found.seed}\n" in str(found)
-    assert str(verdict).startswith(f"lapped on h200: findings; 49 of 49 instructions reached; {SEEDS + 1} schedules\n")
+    assert str(verdict).startswith(
+        f"lapped_waiter on h200: findings; 49 of 49 instructions reached; {SEEDS + 1} schedules\n"
+    )
 
 
-def test_clusters_go_on_by_turns() -> None:
-    """One that runs from its start to its end shows nothing."""
+def test_schedules_interleave_clusters() -> None:
+    """Clusters that run one after the other do not show the mistake."""
     words = np.zeros(64, np.uint32)
     off = ("grid-race",)
-    assert check(schedule_kernels.shares, 4, args=[words], off=off, seed=0).findings == ()
-    verdict = check(schedule_kernels.shares, 4, args=[words], off=off, explore=2 * SEEDS)
+    assert check(schedule_kernels.shared_counter, 4, args=[words], off=off, seed=0).findings == ()
+    verdict = check(schedule_kernels.shared_counter, 4, args=[words], off=off, explore=2 * SEEDS)
     assert _rules(verdict) == {"deadlock"}
     seed = verdict.findings[0].seed
-    assert check(schedule_kernels.shares, 4, args=[words], off=off, seed=seed).findings == verdict.findings
-    right = schedule_kernels.shares.configure(right=True)
+    assert check(schedule_kernels.shared_counter, 4, args=[words], off=off, seed=seed).findings == verdict.findings
+    right = schedule_kernels.shared_counter.configure(right=True)
     assert check(right, 4, args=[words], off=off, explore=2 * SEEDS).kind == "clean"
 
 
-def test_what_any_schedule_reaches_is_reached() -> None:
-    """The way that only another order takes is known, and is not missed any more."""
+def test_coverage_joins_all_schedules() -> None:
+    """The default schedule misses a branch that another schedule takes."""
     alone, explored = (
-        check(schedule_kernels.takes_turns, 1, args=[WORDS.copy()], explore=count) for count in (0, SEEDS)
+        check(schedule_kernels.order_dependent_store, 1, args=[WORDS.copy()], explore=count) for count in (0, SEEDS)
     )
     assert (alone.kind, explored.kind) == ("incomplete", "clean")
     assert alone.coverage.reached < explored.coverage.reached == explored.coverage.present
 
 
-def test_the_results_are_those_of_the_first_schedule() -> None:
+def test_arrays_have_the_results_of_the_first_schedule() -> None:
     """Every schedule begins with the same arrays."""
-    counted = np.zeros(64, np.uint32)
-    check(schedule_kernels.counts, 1, args=[counted], explore=3)
-    assert counted.tolist() == [1] * 64
-    check(schedule_kernels.counts, 1, args=[counted], seed=5)
-    assert counted.tolist() == [2] * 64
+    counters = np.zeros(64, np.uint32)
+    check(schedule_kernels.increment, 1, args=[counters], explore=3)
+    assert counters.tolist() == [1] * 64
+    check(schedule_kernels.increment, 1, args=[counters], seed=5)
+    assert counters.tolist() == [2] * 64
 
 
 @pytest.mark.parametrize("seed", [None, 3])
-def test_what_does_not_end_is_incomplete(seed: int | None) -> None:
-    verdict = check(deadlock_kernels.peeks, 1, args=[4_000_000_000], limit=1_000_000, seed=seed)
+def test_a_kernel_over_the_limit_of_jumps_is_incomplete(seed: int | None) -> None:
+    verdict = check(deadlock_kernels.poll_phase, 1, args=[4_000_000_000], limit=1_000_000, seed=seed)
     assert verdict.kind == "incomplete"
     assert verdict.reasons == (
-        "kernel peeks did not end within 1,000,000 jumps of a warp that does not wait; give a higher limit, or choose "
-        "a smaller problem.",
+        "kernel poll_phase did not end within 1,000,000 jumps of a warp that does not wait; give a higher limit, or "
+        "choose a smaller problem.",
     )
-    assert check(deadlock_kernels.peeks, 1, args=[40_000], limit=1_000_000, seed=seed).kind == "clean"
+    assert check(deadlock_kernels.poll_phase, 1, args=[40_000], limit=1_000_000, seed=seed).kind == "clean"
 
 
 @pytest.mark.parametrize("seed", [None, 3])
-def test_turns_without_an_end_are_incomplete(seed: int | None) -> None:
-    """Two warps that go on for ever, each waiting for the other in between."""
-    verdict = check(schedule_kernels.overtaken.configure(right=True), 1, args=[4_000_000_000], limit=20_000, seed=seed)
+def test_a_kernel_over_the_limit_of_barriers_is_incomplete(seed: int | None) -> None:
+    """Two warps loop for ever, and each waits for the other in every iteration."""
+    verdict = check(
+        schedule_kernels.slow_waiter.configure(right=True), 1, args=[4_000_000_000], limit=20_000, seed=seed
+    )
     assert verdict.kind == "incomplete"
     assert verdict.reasons == (
-        "kernel overtaken did not end within 20,000 accesses and barriers; give a higher limit, or choose a smaller "
+        "kernel slow_waiter did not end within 20,000 accesses and barriers; give a higher limit, or choose a smaller "
         "problem.",
     )
 
@@ -140,14 +144,14 @@ def test_turns_without_an_end_are_incomplete(seed: int | None) -> None:
         ({"limit": 0}, "given limit=0; expected a positive number of jumps, such as 2_000_000"),
     ],
 )
-def test_numbers_that_cannot_be_right(how: dict[str, int], message: str) -> None:
+def test_check_refuses_impossible_options(how: dict[str, int], message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        check(schedule_kernels.counts, 1, args=[WORDS], **how)
+        check(schedule_kernels.increment, 1, args=[WORDS], **how)
     assert str(caught.value) == message
 
 
-def _explored(device: str, level: int, shape: tuple[int, int, int], sms: int, count: int) -> tuple[Verdict, bool]:
-    """The verdict on a product (M, N, K), and whether its numbers are right."""
+def _explore_gemm(device: str, level: int, shape: tuple[int, int, int], sms: int, count: int) -> tuple[Verdict, bool]:
+    """Returns the verdict on a GEMM (M, N, K), and whether its result is correct."""
     m, n, k = shape
     random = np.random.default_rng(0)
     a, b = (random.standard_normal((rows, k), np.float32).astype(ml_dtypes.bfloat16) for rows in (m, n))
@@ -155,11 +159,11 @@ def _explored(device: str, level: int, shape: tuple[int, int, int], sms: int, co
 
     call = launches(matmul, a, b.T, device=target, level=level)
     verdicts = [check(each.kernel, each.grid, args=each.args, device=target, explore=count) for each in call]
-    wanted = a.astype(np.float32) @ b.T.astype(np.float32)
-    return verdicts[0], bool(np.allclose(call.result.astype(np.float32), wanted, atol=0.5))
+    expected = a.astype(np.float32) @ b.T.astype(np.float32)
+    return verdicts[0], bool(np.allclose(call.result.astype(np.float32), expected, atol=0.5))
 
 
-def _flow(count: int) -> tuple[Verdict, bool]:
+def _explore_flow(count: int) -> tuple[Verdict, bool]:
     random = np.random.default_rng(0)
     a, b = (random.standard_normal((128, 64)).astype(np.float16) for _ in range(2))
     d = np.zeros((128, 128), np.float32)
@@ -178,21 +182,21 @@ LADDERS = {
 
 
 @pytest.mark.parametrize("name", ["blackwell 2", "blackwell 7", "hopper 1", "hopper 4"])
-def test_a_product_is_clean_on_other_schedules(name: str) -> None:
-    verdict, right = _explored(*LADDERS[name], 3)
+def test_a_gemm_is_clean_on_other_schedules(name: str) -> None:
+    verdict, right = _explore_gemm(*LADDERS[name], 3)
     assert verdict.findings == (), str(verdict)
     assert right
 
 
 def test_memory_flow_is_clean_on_other_schedules() -> None:
-    verdict, right = _flow(SEEDS)
+    verdict, right = _explore_flow(SEEDS)
     assert verdict.kind == "clean", str(verdict)
     assert right
 
 
 def main(count: int) -> None:
-    products = {name: functools.partial(_explored, *launch, count) for name, launch in LADDERS.items()}
-    for name, run in {"memory_flow": functools.partial(_flow, count), **products}.items():
+    gemms = {name: functools.partial(_explore_gemm, *launch, count) for name, launch in LADDERS.items()}
+    for name, run in {"memory_flow": functools.partial(_explore_flow, count), **gemms}.items():
         verdict, right = run()
         print(f"{name:12} {verdict.kind}{verdict.schedules}{'' if right else '; WRONG NUMBERS'}", flush=True)
         print(*verdict.findings, sep="\n", end="\n" * bool(verdict.findings))

@@ -1,4 +1,4 @@
-"""The ways in which attention hands data over: right, and clean under `ww.check`."""
+"""The ways in which attention passes data between roles: correct, and clean under `ww.check`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import warpwright as ww
 from tests.gpu import handovers
 
 
-def test_numbers() -> None:
+def test_results_are_correct() -> None:
     handovers.run("h200")
 
 

@@ -1,5 +1,6 @@
-"""Mistakes of real kernels are found, with the lines that clash; the mended kernel is clean; without the rule the
-mistake is missed."""
+"""The checks find the mistakes of real kernels, with the conflicting lines; the correct kernel is clean; without its
+rule a mistake is missed.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +19,23 @@ from warpwright.vgpu.checks.findings import Finding, Verdict
 from warpwright.vgpu.checks.rules import RULES
 
 CASES = {f"{number}-{case.name}": case for number, cases in [*CLASSES.items(), ("more", MORE)] for case in cases}
-MENDED = {case.kernel.name + str(case.right): case for case in CASES.values()}
+CORRECT = {case.kernel.name + str(case.right): case for case in CASES.values()}
 TRAPS = {
     "loads_and_stores": [BOX, BOX.copy()],
-    "chained_products": [SQUARE, SQUARE, FLOATS],
+    "chained_wgmma": [SQUARE, SQUARE, FLOATS],
     "padded_rows": [FLOATS],
     "clipped_box": [np.zeros((20, 32), np.float32)],
-    "counted": [WORDS],
+    "count_atomically": [WORDS],
 }
 
 
-def checked(case: Case, config: dict[str, object], *off: str) -> Verdict:
+def check_case(case: Case, config: dict[str, object], *off: str) -> Verdict:
     kernel, how = case.kernel.configure(**config), {"off": off, "depends_on": case.depends_on}
     return check(kernel, grid=case.grid, args=case.args, **how)  # type: ignore[arg-type]
 
 
 def _lines(finding: Finding) -> list[str]:
-    """The text at the lines of a finding's steps."""
+    """Returns the text at the lines of a finding's steps."""
     found = []
     for step in finding.steps:
         path, line = step.where.rsplit(":", 1)
@@ -42,8 +43,9 @@ def _lines(finding: Finding) -> list[str]:
     return found
 
 
-def named(verdict: Verdict, case: Case) -> bool:
-    """Whether a finding of the case's rule has the expected message and lines; a race has them in either order."""
+def has_expected_lines(verdict: Verdict, case: Case) -> bool:
+    """Returns whether a finding of the case's rule has the expected message and lines; the lines of a race are in
+    either order."""
     findings = [finding for finding in verdict.findings if finding.rule.id == case.rule]
     expected = list(case.expected)
     if case.rule in ("deadlock", "fault"):
@@ -56,48 +58,48 @@ def named(verdict: Verdict, case: Case) -> bool:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_published_mistake_is_found(name: str) -> None:
-    verdict = checked(CASES[name], CASES[name].wrong)
-    assert named(verdict, CASES[name]), str(verdict)
+def test_the_rule_finds_a_published_mistake(name: str) -> None:
+    verdict = check_case(CASES[name], CASES[name].wrong)
+    assert has_expected_lines(verdict, CASES[name]), str(verdict)
 
 
-@pytest.mark.parametrize("name", MENDED)
-def test_the_mended_kernel_is_clean(name: str) -> None:
-    verdict = checked(MENDED[name], MENDED[name].right)
+@pytest.mark.parametrize("name", CORRECT)
+def test_the_correct_kernel_is_clean(name: str) -> None:
+    verdict = check_case(CORRECT[name], CORRECT[name].right)
     assert verdict.kind == "clean", str(verdict)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_published_mistake_needs_its_rule(name: str) -> None:
-    """What stops the kernel is then no finding, but it is no pass either."""
+    """A deadlock or fault is then no finding, but the verdict is not clean either."""
     case = CASES[name]
-    verdict = checked(case, case.wrong, case.rule)
+    verdict = check_case(case, case.wrong, case.rule)
     assert case.rule not in {finding.rule.id for finding in verdict.findings}
     assert verdict.kind != "clean" or case.rule not in ("deadlock", "fault")
 
 
 @pytest.mark.parametrize("name", TRAPS)
-def test_what_only_looks_wrong_is_clean(name: str) -> None:
+def test_a_kernel_that_only_looks_wrong_is_clean(name: str) -> None:
     verdict = check(getattr(correct_kernels, name), grid=1, args=TRAPS[name])
     assert verdict.kind == "clean", str(verdict)
 
 
-def test_a_product_comes_behind_a_copy_by_itself() -> None:
-    verdict = check(published_tensor.left_in_tensor_memory.configure(copied=True), grid=1, args=[FLOATS])
+def test_a_copy_to_tensor_memory_precedes_the_mma_without_a_wait() -> None:
+    verdict = check(published_tensor.a_in_tensor_memory.configure(copied=True), grid=1, args=[FLOATS])
     assert verdict.kind == "clean", str(verdict)
 
 
 def test_every_rule_has_a_case_that_is_missed_without_it() -> None:
-    """`test_a_published_mistake_needs_its_rule` goes through all of them."""
+    """`test_a_published_mistake_needs_its_rule` runs all of them."""
     assert {case.rule for case in CASES.values()} == set(RULES)
 
 
-def test_the_classes_are_those_of_the_page_and_found_as_it_says() -> None:
+def test_the_classes_and_their_rules_are_those_of_the_page() -> None:
     page = (Path(__file__).parents[2] / "docs" / "rules.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+) \| .* \| (.*) \|$", page, re.MULTILINE)
-    said = {int(number): set(rules.split(", ")) for number, rules in rows}
-    assert sorted(said) == list(range(1, 29))
-    assert {number: {case.rule for case in cases} for number, cases in CLASSES.items()} == said
+    documented = {int(number): set(rules.split(", ")) for number, rules in rows}
+    assert sorted(documented) == list(range(1, 29))
+    assert {number: {case.rule for case in cases} for number, cases in CLASSES.items()} == documented
 
 
 def test_every_kernel_has_a_case() -> None:

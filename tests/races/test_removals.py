@@ -1,8 +1,8 @@
-"""Every synchronising instruction is needed as it is, and what is taken out or changed is found, or there is a reason.
+"""Every synchronising instruction is needed: the checks find each removal and change, or a reason says why not.
 
-The module ``expected`` says which, ``lines`` with which lines. Tests take memory_flow, and some edits of other kernels
-and of examples; ``python -m tests.races.test_removals --jobs 16`` takes all of every kernel (or of those that it is
-given), prints what becomes of each, and its exit status is 1 when one is not as expected.
+The module ``expected`` has the rules and the reasons, ``lines`` the lines. Tests take memory_flow, and some edits of
+other kernels and of examples; ``python -m tests.races.test_removals --jobs 16 [KERNEL …]`` takes all edits of all or
+some kernels, prints the judgement on each, and exits with status 1 if one is not as expected.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import numpy as np
 import pytest
 
 from tests.races.edits import Edit
-from tests.races.lines import barriers, right
-from tests.races.removals import KERNELS, product
+from tests.races.lines import barriers, has_right_lines
+from tests.races.removals import KERNELS, ladder_gemm
 from tests.races.verdicts import FOUND, REDUNDANT, UNLIKE, Judgement, findings, judge_edit, unedited_kernel
 from warpwright.vgpu.checks.findings import Finding, Step
 
-# of which kernels some are taken out or changed, each so-and-so-manyth
+# kernel: the tests take each n-th edit of it
 SOME = {
     "memory_flow": 5,
     "blackwell 7": 45,
@@ -54,12 +54,12 @@ SOME = {
 
 
 @pytest.mark.parametrize(("name", "every"), SOME.items())
-def test_what_is_taken_out_or_changed_is_found_or_redundant(name: str, every: int) -> None:
+def test_the_checks_find_an_edit_or_it_is_redundant(name: str, every: int) -> None:
     found = {str(edit): judge_edit(name, edit) for edit in unedited_kernel(name).edits[::every]}
     assert {edit: each.words for edit, each in found.items() if each.kind == UNLIKE} == {}
 
 
-# kernel, and an instruction of it that is taken out or changed: the rule, and the lines that clash, stop or wait
+# kernel, and an edit of it: the rule, and the lines that conflict, stop or wait
 LINES = {
     ("memory_flow", "init fence.mbarrier_init.release.cluster #0"): (
         "mbarrier-init",
@@ -119,15 +119,15 @@ CUTS = (
 
 
 @pytest.mark.parametrize(("name", "removed"), CUTS)
-def test_of_all_pairs_of_lines_those_that_are_found_are_right(name: str, removed: str) -> None:
-    """No other line of the kernel would do for either of a finding's two, and no pair that would is missed."""
+def test_only_the_reported_pairs_of_lines_are_right(name: str, removed: str) -> None:
+    """`has_right_lines` accepts the pairs of lines that the checks report, and no other pair of the kernel."""
     kernel, (edit,) = unedited_kernel(name), [e for e in unedited_kernel(name).edits if str(e) == removed]
-    shown = [each for each in findings(KERNELS[name](edit), kernel.text) if each.rule.id in UNORDERED]
+    reported = [each for each in findings(KERNELS[name](edit), kernel.text) if each.rule.id in UNORDERED]
     execution = kernel.executions[0]
     reached = [
         execution.insts[inst]
         for inst in execution.rows
-        if any(len(each.cells) for event in execution.of(inst) for each in execution.accesses(event))
+        if any(len(each.cells) for event in execution.events_of(inst) for each in execution.accesses(event))
     ]
     steps = dict.fromkeys(
         (inst.opcode, execution.names.places[inst.index], execution.names.roles[inst.index]) for inst in reached
@@ -135,15 +135,17 @@ def test_of_all_pairs_of_lines_those_that_are_found_are_right(name: str, removed
     pairs = {
         frozenset(pair)
         for pair in combinations_with_replacement(steps, 2)
-        if right([execution], edit, replace(shown[0], steps=tuple(_step(shown[0], *each) for each in pair)))
+        if has_right_lines(
+            [execution], edit, replace(reported[0], steps=tuple(_step(reported[0], *each) for each in pair))
+        )
     }
-    assert pairs == {frozenset((step.opcode, step.where, step.role) for step in each.steps) for each in shown}
+    assert pairs == {frozenset((step.opcode, step.where, step.role) for step in each.steps) for each in reported}
 
 
-def test_what_is_touched_is_that_of_the_right_cta() -> None:
-    """CTAs give sums to others; what else they touch, and the mbarriers, are their own."""
+def test_accesses_have_the_right_cta() -> None:
+    """CTAs send sums to other CTAs; all other memory and mbarriers that they use are their own."""
     execution, own = unedited_kernel("hopper split").executions[0], dict[str, set[bool]]()
-    for event in (event for inst in execution.rows for event in execution.of(inst)):
+    for event in (event for inst in execution.rows for event in execution.events_of(inst)):
         for access in (*execution.accesses(event), *barriers(execution, event)):
             found = np.unique(access.ranks == execution.rank_of(access.lanes))
             own.setdefault(event.inst.opcode, set()).update(found.tolist())
@@ -160,13 +162,13 @@ LADDERS += [("h200", level, (256, 512, 256)) for level in (3, 5, 6, 7)]
 
 
 @pytest.mark.parametrize(("device", "level", "shape"), LADDERS)
-def test_nothing_is_found_in_a_level_as_it_is(device: str, level: int, shape: tuple[int, int, int]) -> None:
-    """Those that no other test here begins with."""
-    assert not product(device, level, shape, 4).verdicts[0].findings
+def test_an_unedited_level_has_no_findings(device: str, level: int, shape: tuple[int, int, int]) -> None:
+    """These levels are not the unedited kernel of another test here."""
+    assert not ladder_gemm(device, level, shape, 4).verdicts[0].findings
 
 
 class Part(NamedTuple):
-    """Some edits of a kernel, from ``first`` on: so many of them, and about so many seconds."""
+    """``count`` edits of a kernel from ``first`` on, and about how many seconds they take."""
 
     name: str
     first: int
@@ -175,14 +177,14 @@ class Part(NamedTuple):
 
 
 def cost(name: str) -> Part:
-    """All edits of a kernel."""
+    """Returns the part with all edits of a kernel."""
     begin = time.perf_counter()
     count = len(unedited_kernel(name).edits)
     return Part(name, 0, count, (time.perf_counter() - begin) * count)
 
 
 def run(part: Part) -> tuple[str, list[tuple[str, Judgement]]]:
-    """The kernel's name, and what becomes of the edits, by theirs."""
+    """Returns the kernel's name, and the judgement on each edit of the part."""
     chosen = unedited_kernel(part.name).edits[part.first : part.first + part.count]
     return part.name, [(str(edit), try_edit(part.name, edit)) for edit in chosen]
 
@@ -196,15 +198,15 @@ def try_edit(name: str, edit: Edit) -> Judgement:
 
 
 def split(whole: Part, most: float) -> Iterator[Part]:
-    """Parts of so many seconds at most; none of a kernel without edits."""
+    """Yields parts of at most ``most`` seconds; none for a kernel without edits."""
     count = max(1, int(whole.count * most / whole.seconds)) if whole.count else 1
     for first in range(0, whole.count, count):
         some = min(count, whole.count - first)
         yield Part(whole.name, first, some, whole.seconds * some / whole.count)
 
 
-def test_parts_have_each_edit_once() -> None:
-    """An example without synchronisation has none."""
+def test_split_has_each_edit_once() -> None:
+    """A kernel without synchronisation has no part."""
     assert list(split(Part("example 01", 0, 0, 0.0), 90.0)) == []
     parts = list(split(Part("memory_flow", 0, 40, 120.0), 50.0))
     assert [number for part in parts for number in range(part.first, part.first + part.count)] == list(range(40))
@@ -212,32 +214,34 @@ def test_parts_have_each_edit_once() -> None:
 
 
 def summary(name: str, kinds: Counter[str]) -> str:
-    """Of all edits of a kernel."""
+    """Returns the line of a kernel: its edits by kind of judgement."""
     return (
         f"## {name}: {kinds.total()} edits, {kinds[FOUND]} found with the right lines, "
         f"{kinds[REDUNDANT]} redundant with a reason, {kinds[UNLIKE]} unlike"
     )
 
 
-_PART = 90.0  # seconds as `cost` has them, who pays for compilation too: an edit takes a third
+_PART = 90.0  # seconds as `cost` measures them, compilation included: an edit takes a third
 
 
 def main(jobs: int, names: list[str]) -> int:
-    """A process for each part of a kernel, those that take longest first; gives how many edits are unlike."""
-    became: dict[str, Counter[str]] = {name: Counter() for name in names}
+    """Judge the edits in processes, the longest parts first; returns the number of edits that are not as expected."""
+    kinds: dict[str, Counter[str]] = {name: Counter() for name in names}
     with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=1) as pool:
         parts = [part for whole in pool.imap(cost, names) for part in split(whole, _PART)]
         for name, results in pool.imap_unordered(run, sorted(parts, key=lambda part: -part.seconds)):
-            became[name].update(kind for _, (kind, _) in results)
+            kinds[name].update(kind for _, (kind, _) in results)
             print(*(f"{name} | {edit} | {kind}: {words}" for edit, (kind, words) in results), sep="\n", flush=True)
-    total = sum(became.values(), Counter())
-    print(*(summary(name, kinds) for name, kinds in became.items()), summary("all", total), sep="\n")
+    total = sum(kinds.values(), Counter())
+    print(*(summary(*item) for item in kinds.items()), summary("all", total), sep="\n")
     return total[UNLIKE]
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Every edit of the kernels, and what becomes of it.")
+    parser = argparse.ArgumentParser(description="Judges every edit of the kernels.")
     parser.add_argument("--jobs", type=int, default=1, help="processes (about 1 GiB of memory each)")
-    parser.add_argument("kernels", nargs="*", default=list(KERNELS), help="some of them")
-    given = parser.parse_args()
-    sys.exit(main(given.jobs, given.kernels) > 0)
+    parser.add_argument(
+        "kernels", nargs="*", default=list(KERNELS), help="kernels whose edits are judged (default: all)"
+    )
+    options = parser.parse_args()
+    sys.exit(main(options.jobs, options.kernels) > 0)

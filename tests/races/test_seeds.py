@@ -1,4 +1,5 @@
-"""The mistakes of the documents that this project began with, each by name (docs/errata.md has the documents)."""
+"""The checks name each mistake of the documents that this project began with (docs/errata.md describes the
+documents)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests.races.classes import CLASSES, MORE
 from tests.races.removals import KERNELS
-from tests.races.test_published import checked, named
+from tests.races.test_published import check_case, has_expected_lines
 from warpwright.kernels import memory_flow
 from warpwright.vgpu.checks.findings import Verdict
 
@@ -27,20 +28,20 @@ SEEDS = {
 
 
 @pytest.mark.parametrize("mistake", SEEDS)
-def test_the_mistake_of_a_document_is_named(mistake: str) -> None:
+def test_the_rule_finds_the_mistake_of_a_document(mistake: str) -> None:
     case = CASES[SEEDS[mistake]]
-    verdict = checked(case, case.wrong)
-    assert named(verdict, case), str(verdict)
+    verdict = check_case(case, case.wrong)
+    assert has_expected_lines(verdict, case), str(verdict)
 
 
 def _without_commit(text: str) -> str:
-    """No commit, and no wait for one: the last wait of the kernel is true at once."""
+    """Remove the commit and the wait for it: the last wait of the kernel is true at once."""
     text = re.sub(r".*tcgen05\.commit.*\n", "", text)
     *_, last = re.finditer(r"mbarrier\.try_wait\S* (%p\d+), .*;", text)
     return f"{text[: last.start()]}setp.eq.u32 {last[1]}, 0, 0;{text[last.end() :]}"
 
 
-def _never_adds(text: str) -> str:
+def _without_accumulation(text: str) -> str:
     return re.sub(r"(tcgen05\.mma.*), \S+;", r"\1, 0;", text)
 
 
@@ -48,7 +49,7 @@ def _never_adds(text: str) -> str:
     ("change", "rule", "first", "second"),
     [
         (_without_commit, "race", "tcgen05.mma(", "tcgen05.ld("),
-        (_never_adds, "product-lost", "tcgen05.mma(", "tcgen05.mma("),
+        (_without_accumulation, "product-lost", "tcgen05.mma(", "tcgen05.mma("),
     ],
 )
 def test_memory_flow_with_the_mistake_of_its_document(

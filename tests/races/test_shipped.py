@@ -1,7 +1,7 @@
-"""What ships is clean: every configuration of every kernel, on a problem that fills its slots twice.
+"""Every shipped configuration of every kernel is clean, on a problem that fills its slots twice.
 
-Tests go through those that no other test here begins with; ``python -m tests.races.test_shipped [part of a name]`` goes
-through all, some minutes.
+Tests run the configurations that no other test here runs; ``python -m tests.races.test_shipped [PART OF A NAME]`` runs
+all, some minutes.
 """
 
 from __future__ import annotations
@@ -41,42 +41,42 @@ BLOCK = (128, 128)  # queries and keys of a tile of sm_100a
 
 
 def _problem(config: Any, mask: str) -> Problem:
-    """Two heads of queries that share one of keys, tiles that are not full, blocks of which a window hides nothing."""
+    """Returns a problem with two query heads of one key head, partial tiles, and blocks that a window does not mask."""
     queries, keys = getattr(config, "tile", BLOCK)
     how = {"every key": {}, "causal": {"causal": True}, "window": {"window": (2 * keys + 70, 40)}}[mask]
     return Problem(1, 2, 1, 2 * queries + 20, 5 * keys + 30, config.head_dim, **how)
 
 
 def _hopper(config: sm90.Config) -> Run:
-    """Two tiles of each cluster, and a turn of the ring and a half in each."""
+    """Two tiles for each cluster, each with one and a half rounds of the ring."""
     (rows, columns), (along_m, along_n), size = config.tile, config.share, 1 if config.promoted else 2
     k = (3 * config.stages // 2 + 1) * config.depth * config.split * config.slices * 128 // size
     return functools.partial(hopper, config, (2 * rows * along_m - 8, columns * along_n - 8, k), config.cluster)
 
 
 def _blackwell(level: int, changes: dict[str, Any]) -> Run:
-    """Four tiles of one cluster, and more than a turn of the ring in each."""
+    """Four tiles for one cluster, each with more than one round of the ring."""
     config = replace(sm100.LEVELS[level], **changes)
     rows, columns = config.area
     k = (config.stages + 3) * config.tile[2]
     return functools.partial(blackwell, config, (2 * rows - 20, 2 * columns - 20, k), config.cluster)
 
 
-def _matmul(*shapes: tuple[int, ...], turned: bool = False, **options: Any) -> Watched:
-    """`matmul` of two arrays on Hopper, A as a transpose or B."""
+def _matmul(*shapes: tuple[int, ...], transpose_a: bool = False, **options: Any) -> Watched:
+    """Run `matmul` on Hopper with a transposed array: A if ``transpose_a``, else B."""
     random = np.random.default_rng(0)
     a, b = (random.standard_normal(shape, np.float32).astype(BF16) for shape in shapes)
     first, second = (np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2) for x in (a, b))
     watched = Watched(Device(replace(DEVICES["h200"], sms=4)))
-    matmul(*((first, b) if turned else (a, second)), device=watched, **options)
+    matmul(*((first, b) if transpose_a else (a, second)), device=watched, **options)
     return watched
 
 
 def _attention(device: str, config: Any, mask: str) -> Watched:
-    """By a kernel for tensor cores of their own, one CTA, with the log-sum-exp; greatest scores grow on the way."""
+    """Run attention by an sm_90a or sm_100a kernel on one CTA, with the log-sum-exp and growing maxima."""
     problem, watched = _problem(config, mask), Watched(Device(replace(DEVICES[device], sms=1)))
-    _, planned, kernel_of = OWN[DEVICES[device].arch]
-    found = planned(problem, sms=1, config=config)
+    _, plan, kernel_of = OWN[DEVICES[device].arch]
+    found = plan(problem, sms=1, config=config)
     kernel = kernel_of(config).trace(dtype=bf16, bounds=found.bounds)
     q, k, v = normal_qkv(problem)
     rest = {"lse": np.zeros(q.shape[:3], np.float32), "counter": np.zeros(1, np.uint32)}
@@ -85,17 +85,18 @@ def _attention(device: str, config: Any, mask: str) -> Watched:
     return watched
 
 
-def _packed(config: Any, mask: str) -> Watched:
-    """Sequences of several lengths, some of them empty."""
+def _packed_sequences(config: Any, mask: str) -> Watched:
+    """Run attention of packed sequences of several lengths, some of them empty."""
     problem, watched = _problem(config, mask), Watched(Device(replace(DEVICES["h200"], sms=1)))
-    given = pack_sequences(problem, [problem.q_len, 0, 1, 70], [problem.kv_len, 5, config.tile[1], 0])
-    grid, kernel, args, _ = prepare_launch(problem, config, given, sms=1)
+    sequences = pack_sequences(problem, [problem.q_len, 0, 1, 70], [problem.kv_len, 5, config.tile[1], 0])
+    grid, kernel, args, _ = prepare_launch(problem, config, sequences, sms=1)
     launch(kernel, grid, args=args, device=watched)
     return watched
 
 
-def _few(config: sm90_decode_plan.DecodeConfig, mask: str) -> Watched:
-    """Four queries of each of six heads: whole tiles and parts of others, a block that only some of them see."""
+def _few_queries(config: sm90_decode_plan.DecodeConfig, mask: str) -> Watched:
+    """Run attention of four queries of each of six heads: whole and partial tiles, a block that only some queries
+    see."""
     how = {
         "every key": {},
         "causal": {"causal": True},
@@ -120,7 +121,7 @@ SHIPPED: dict[str, Run] = {
     **{f"hopper {name}": _hopper(config) for name, config in sm90.CONFIGS.items() if config.slices <= 4},
     "matmul": functools.partial(_matmul, (200, 264), (264, 328), bias=np.ones(328, BF16), activation="gelu"),
     "matmul of a batch": functools.partial(_matmul, (3, 100, 136), (3, 136, 72)),
-    "matmul of transposes": functools.partial(_matmul, (200, 264), (264, 328), turned=True),
+    "matmul of transposes": functools.partial(_matmul, (200, 264), (264, 328), transpose_a=True),
     **{
         f"{arch} attention {name}, {mask}": functools.partial(_attention, device, config, mask)
         for arch, device, plan in (("sm90", "h200", sm90_plan), ("sm100", "b200", sm100_plan))
@@ -128,13 +129,13 @@ SHIPPED: dict[str, Run] = {
         for mask in MASKS
     },
     **{
-        f"packed attention {name}, {mask}": functools.partial(_packed, config, mask)
+        f"packed attention {name}, {mask}": functools.partial(_packed_sequences, config, mask)
         for name, config in sm90_plan.CONFIGS.items()
         for mask in MASKS
     },
     **{
         f"few queries {head_dim}{'' if last else ', two launches'}, {mask}": functools.partial(
-            _few, replace(config, last=last), mask
+            _few_queries, replace(config, last=last), mask
         )
         for head_dim, config in sm90_decode_plan.CONFIGS.items()
         for mask in MASKS
@@ -166,7 +167,7 @@ SOME = [
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_nothing_is_found(name: str) -> None:
+def test_a_shipped_configuration_is_clean(name: str) -> None:
     for verdict in SHIPPED[name]().verdicts:
         assert verdict.kind == "clean", str(verdict)
 

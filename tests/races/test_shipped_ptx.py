@@ -1,6 +1,6 @@
-"""The PTX of shipped configurations is that of the stored digests, so that a kernel changes only where it is meant.
+"""The PTX of shipped configurations has the stored digests, so that a kernel changes only by intention.
 
-A sample is traced here; ``python -m tests.races.shipped_ptx`` traces all.
+This test traces a sample; ``python -m tests.races.shipped_ptx`` traces all.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.races.test_shipped import SHIPPED
 SAMPLE = list(SHIPPED)[::29]
 
 
-def test_the_ptx_of_a_sample_is_that_of_the_digests(request, check_golden) -> None:
+def test_a_sample_has_the_stored_digests(request, check_golden) -> None:
     whole = request.config.getoption("--update-golden")
     found = {name: digest(text) for name, text in texts(SHIPPED if whole else SAMPLE)}
     known = {} if whole else json.loads(DIGESTS.read_text(encoding="utf-8"))

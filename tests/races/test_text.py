@@ -1,4 +1,4 @@
-"""What a text says: registers that no path, or not every path, has written; setmaxnreg without effect."""
+"""Findings in the text alone: registers that no path, or not every path, has written; setmaxnreg without effect."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TEXT = """
 HALF = "@%p1 mov.u32 %r2, 7;\n add.u32 %r3, %r2, 1;\n"
 
 
-def _checked(body: str) -> Verdict:
+def _check(body: str) -> Verdict:
     return ww.check(ww.load_ptx(TEXT.format(body=body))["k"], grid=1, args=[np.zeros(32, np.uint32)])
 
 
@@ -45,8 +45,8 @@ def _checked(body: str) -> Verdict:
     ],
     ids=["where it is written", "selected", "unused", "written before", "on both paths"],
 )
-def test_registers_that_were_written_where_it_matters(body: str) -> None:
-    assert _checked(body).findings == ()
+def test_registers_written_before_their_use_are_clean(body: str) -> None:
+    assert _check(body).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,14 @@ def test_registers_that_were_written_where_it_matters(body: str) -> None:
     ],
     ids=["computed from", "copied", "never", "on one path", "an address"],
 )
-def test_registers_that_a_thread_has_not_written(body: str, line: str, thread: int) -> None:
-    found = _checked(body).findings[0]
+def test_the_finding_names_an_unwritten_register(body: str, line: str, thread: int) -> None:
+    found = _check(body).findings[0]
     assert found.rule.id == "uninitialised"
     assert (found.steps[0].opcode, found.steps[0].thread) == (line, thread)
     assert found.message == "the thread has not written the register, nor what it comes from"
 
 
-def test_setmaxnreg_where_nothing_fixes_the_registers() -> None:
+def test_setmaxnreg_without_maxnreg_has_no_effect() -> None:
     text = published_protocol.registers_upwards.configure(right=True).ptx()
     assert ".minnctapersm 1" in text
     free = ww.load_ptx(text.replace(".minnctapersm 1", ""))["registers_upwards"]

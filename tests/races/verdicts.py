@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tests.races.edits import Edit, edits
 from tests.races.execution import Execution, executions
 from tests.races.expected import expected
-from tests.races.lines import right
+from tests.races.lines import has_right_lines
 from tests.races.removals import KERNELS, Watched
 from warpwright.vgpu.checks.findings import Finding
 
@@ -26,8 +26,8 @@ class Unedited(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """``kind``: FOUND by an expected rule with the right lines, REDUNDANT with a reason, or UNLIKE; ``words`` say what
-    was found, and what was expected if that is another thing."""
+    """``kind``: FOUND by an expected rule with the right lines, REDUNDANT with a reason, or UNLIKE the expected;
+    ``words`` say which rules found it, and if UNLIKE which rules were expected."""
 
     kind: str
     words: str
@@ -36,14 +36,14 @@ class Judgement(NamedTuple):
 @functools.lru_cache(maxsize=1)
 def unedited_kernel(name: str) -> Unedited:
     """Returns one of `KERNELS` without an edit, after a check that it is clean."""
-    text, held, verdicts = executions(name)
+    text, clusters, verdicts = executions(name)
     assert verdicts[0].kind == "clean", str(verdicts[0])
-    return Unedited(text, held, list(edits(text)))
+    return Unedited(text, clusters, list(edits(text)))
 
 
 def findings(watched: Watched, text: str) -> list[Finding]:
     """Returns the findings of the launches of the kernel ``text``, in the order in which they are reported."""
-    own = (verdict for given, verdict in zip(watched.texts, watched.verdicts, strict=True) if given == text)
+    own = (verdict for launched, verdict in zip(watched.texts, watched.verdicts, strict=True) if launched == text)
     return [finding for verdict in own for finding in verdict.findings]
 
 
@@ -55,9 +55,9 @@ def judge_edit(name: str, edit: Edit) -> Judgement:
     words = ", ".join(sorted({finding.rule.id for finding in found})) or "clean"
     if reason:
         return Judgement(UNLIKE if found else REDUNDANT, f"{words}; expected nothing: {reason}" if found else reason)
-    shown = [finding for finding in found if finding.rule.id in rules]
-    if not shown:
+    expected_findings = [finding for finding in found if finding.rule.id in rules]
+    if not expected_findings:
         return Judgement(UNLIKE, f"{words}; expected {' or '.join(sorted(rules)) or 'a rule'}")
-    if not right(kernel.executions, edit, shown[0]):
-        return Judgement(UNLIKE, f"{words}; these are not the lines of the edit:\n{shown[0]}")
+    if not has_right_lines(kernel.executions, edit, expected_findings[0]):
+        return Judgement(UNLIKE, f"{words}; these are not the lines of the edit:\n{expected_findings[0]}")
     return Judgement(FOUND, words)

@@ -1,6 +1,6 @@
 #include "asm.h"
 
-// The consumers' function synchronises all threads; the producer waits elsewhere for what they signal behind it.
+// The consumers' function synchronises all threads; the producer waits elsewhere for the arrival that follows it.
 __device__ void consume(float *held, float *out) {
     held[threadIdx.x] = threadIdx.x;
 #ifdef REPAIRED

@@ -1,4 +1,4 @@
-// A warp arrives twice for one turn of a named barrier, so that nobody waits for what it writes between.
+// A warp arrives twice in one round of a named barrier, so that no thread waits for its write in between.
 extern "C" __global__ void kernel(float *out) {
     __shared__ float held[32];
     if (threadIdx.x < 32) {

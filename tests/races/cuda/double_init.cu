@@ -1,6 +1,6 @@
 #include "asm.h"
 
-// A barrier is initialised again for a second use, and has not been invalidated.
+// An mbarrier is initialised again for a second use without invalidation.
 extern "C" __global__ void kernel(float *out) {
     __shared__ alignas(8) uint64_t ready;
     for (int use = 0; use < 2; ++use) {

@@ -2,7 +2,7 @@
 
 #define COPY(to, from) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(S(to)), "l"(from) : "memory")
 
-// The producer arrives when it has issued its copies; they may not be there when the consumer goes on.
+// The producer arrives when it has issued its copies; the consumer may read before they are complete.
 extern "C" __global__ void kernel(const float *in, float *out) {
     __shared__ alignas(16) float stage[128];
     __shared__ alignas(8) uint64_t full;

@@ -2,7 +2,7 @@
 
 namespace cg = cooperative_groups;
 
-// A CTA reads the shared memory of its peer, which may have left.
+// A CTA reads the shared memory of its peer, which may have exited.
 extern "C" __global__ void __cluster_dims__(2) kernel(float *out) {
     __shared__ float mine[32];
     cg::cluster_group cluster = cg::this_cluster();

@@ -1,6 +1,6 @@
 #include "asm.h"
 
-// A CTA of a pair frees its tensor memory, and nothing says that the other has allocated its own.
+// A CTA of a pair frees its tensor memory before it knows that the other CTA has allocated its own.
 extern "C" __global__ void __cluster_dims__(2) kernel(uint32_t *out) {
     __shared__ uint32_t place;
     if (threadIdx.x < 32) {

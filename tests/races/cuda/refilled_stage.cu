@@ -1,6 +1,6 @@
 #include "asm.h"
 
-// A stage is loaded again when its readers have arrived; what they have read is not ordered for the next copy.
+// A stage is loaded again when its readers have arrived; their reads are not ordered before the next copy.
 extern "C" __global__ void kernel(const float *in, float *out, int turns) {
     __shared__ alignas(16) float stage[32];
     __shared__ alignas(8) uint64_t full, empty;

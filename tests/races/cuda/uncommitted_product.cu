@@ -12,7 +12,7 @@ __device__ inline uint64_t matrix(const void *p) {
     asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(S(bar)) : "memory")
 #define READ(value, from) asm volatile("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%0}, [%1];" : "=r"(value) : "r"(from))
 
-// The thread that multiplies arrives at the barrier itself: the product is not done by then.
+// The thread that issues the MMA arrives at the mbarrier itself, before the MMA is complete.
 extern "C" __global__ void kernel(uint32_t *out) {
     __shared__ alignas(128) uint32_t a[128 * 8], b[64 * 8];
     __shared__ alignas(8) uint64_t done;

@@ -1,6 +1,6 @@
 #include "asm.h"
 
-// The thread that stores fences for all, behind the barrier: a proxy fence speaks for its own thread only.
+// The thread that stores fences for all threads, after the barrier: a proxy fence orders its own thread only.
 extern "C" __global__ void kernel(float *out) {
     __shared__ alignas(16) float tile[64];
     tile[threadIdx.x] = threadIdx.x;

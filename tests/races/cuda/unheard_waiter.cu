@@ -1,6 +1,6 @@
 #include "asm.h"
 
-// Two warps wait for each phase, one of them is heard of: for the other the next phase may come too soon.
+// Two warps wait for each phase, but the next phase waits for only one of them.
 extern "C" __global__ void kernel(float *out, int turns) {
     __shared__ alignas(8) uint64_t full, empty;
     if (threadIdx.x == 0) {

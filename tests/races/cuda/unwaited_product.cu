@@ -12,7 +12,7 @@ __device__ inline uint64_t matrix(const void *p) {
     return (S(p) & 0x3FFFF) >> 4 | (uint64_t)(128 >> 4) << 16 | (uint64_t)(256 >> 4) << 32;
 }
 
-// A warpgroup's sums are stored before the product is done.
+// A warpgroup stores its accumulator before the wgmma is complete.
 extern "C" __global__ void __launch_bounds__(128) kernel(float *out) {
     __shared__ alignas(128) uint32_t a[64 * 8], b[8 * 8];
     for (int row = 0; row < 4; ++row) a[128 * row + threadIdx.x] = 0x3F803F80;
