@@ -1,6 +1,6 @@
 """Kernels as short PTX text, launched on the virtual GPU.
 
-`run` writes the frame of the kernel: arguments arrive in %a0, %a1, … (addresses and 64-bit integers) or %n0, … (32-bit
+`run` writes the frame of the kernel: arguments are in %a0, %a1, … (addresses and 64-bit integers) or %n0, … (32-bit
 integers, by position too), %t is the thread's number in the grid along x, %o the address of element %t of the first
 array, four bytes an element.
 """
@@ -33,7 +33,7 @@ def dim3(value: int | tuple[int, ...]) -> Dim3:
 
 
 def text(body: str, args: tuple[Any, ...] = (), top: str = "", heads: str = "", target: str = "sm_100a") -> str:
-    """PTX with one entry ``k``; line 1 is the version."""
+    """Returns PTX with one entry ``k``; line 1 is the version."""
     params, loads = [], []
     for i, arg in enumerate(args):
         if isinstance(arg, int):
@@ -58,8 +58,8 @@ def text(body: str, args: tuple[Any, ...] = (), top: str = "", heads: str = "", 
 
 
 @cache
-def parsed(text: str) -> nodes.Module:
-    """One module a text: the virtual GPU compiles a module once."""
+def parse_once(text: str) -> nodes.Module:
+    """Returns the module of a text, the same one for each call: the virtual GPU compiles a module once."""
     return ptx.parse(text)
 
 
@@ -76,20 +76,20 @@ def run(
     device: str = "b200",
     observers: tuple[Any, ...] = (),
 ) -> LaunchResult:
-    module = parsed(text(body, args, top, heads, target))
+    module = parse_once(text(body, args, top, heads, target))
     machine = Device(targets.device(device))
     return machine.launch(module, "k", dim3(grid), dim3(block), dim3(cluster), smem, args, observers)
 
 
 def out(body: str, count: int = 32, *more: Any, dtype: Any = np.uint32, **launch: Any) -> np.ndarray:
-    """What a kernel leaves in its first array, of ``count`` zeros."""
+    """Returns the first array, of ``count`` zeros, after the kernel's run."""
     array = np.zeros(count, dtype)
     run(body, array, *more, **launch)
     return array
 
 
-def refused(kind: type[Exception], body: str, *args: Any, **launch: Any) -> str:
-    """The message of the error of ``kind`` that a kernel ends with."""
+def error_message(kind: type[Exception], body: str, *args: Any, **launch: Any) -> str:
+    """Returns the message of the error of ``kind`` that ends the kernel."""
     with pytest.raises(kind) as caught:
         run(body, *args or (np.zeros(64, np.uint32),), **launch)
     assert type(caught.value) is kind
@@ -97,23 +97,23 @@ def refused(kind: type[Exception], body: str, *args: Any, **launch: Any) -> str:
 
 
 def line_of(body: str, *parts: str, args: tuple[Any, ...] = (np.zeros(1),), **frame: Any) -> int:
-    """The line of the whole text on which ``parts`` all stand."""
+    """Returns the number of the line of the whole text that contains all ``parts``."""
     lines = text(body, args, **frame).splitlines()
     found = [number for number, line in enumerate(lines, 1) if all(part in line for part in parts)]
     assert len(found) == 1, found
     return found[0]
 
 
-def within(seconds: float, body: str, *args: Any, **launch: Any) -> str:
-    """The message of the DeviceError that a hanging kernel ends with, in time once it is compiled."""
-    message = refused_any(body, *args, **launch)
+def hang_message(seconds: float, body: str, *args: Any, **launch: Any) -> str:
+    """Returns the message of the DeviceError of a hanging kernel, which must end in time once it is compiled."""
+    message = device_error(body, *args, **launch)
     start = time.perf_counter()
-    assert refused_any(body, *args, **launch) == message
+    assert device_error(body, *args, **launch) == message
     assert time.perf_counter() - start < seconds
     return message
 
 
-def refused_any(body: str, *args: Any, **launch: Any) -> str:
+def device_error(body: str, *args: Any, **launch: Any) -> str:
     with pytest.raises(DeviceError) as caught:
         run(body, *args or (np.zeros(64, np.uint32),), **launch)
     return f"{type(caught.value).__name__}: {caught.value}"

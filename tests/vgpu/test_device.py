@@ -1,4 +1,4 @@
-"""Launches: what a device refuses, arguments, memory that arrays share, waves, determinism, errors of many clusters."""
+"""Launches: refused launches, arguments, shared arrays, waves, determinism, errors of many clusters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.vgpu.helpers import out, parsed, refused, run, text
+from tests.vgpu.helpers import error_message, out, parse_once, run, text
 from warpwright import targets
 from warpwright.errors import LaunchError, MemoryFault, UsageError
 from warpwright.vgpu import Device
@@ -43,22 +43,22 @@ ADD = "ld.global.u32 %r10, [%o]; add.u32 %r10, %r10, 1; st.global.u32 [%o], %r10
         ({"target": "sm_120"}, "kernel k is for sm_120; device b200 is sm_100a: compile it for that."),
     ],
 )  # fmt: skip
-def test_refused(launch: dict, what: str) -> None:
+def test_launch_refuses_bad_shapes(launch: dict, what: str) -> None:
     body = "mov.u32 %r3, s; st.shared.u32 [%r3], 0; ret;" if "top" in launch else "ret;"
-    assert refused(LaunchError, body, ONE, **launch) == what
+    assert error_message(LaunchError, body, ONE, **launch) == what
 
 
 @pytest.mark.parametrize(
     ("target", "device"),
     [("sm_90", "b200"), ("sm_100", "b200"), ("sm_100f", "b200"), ("sm_90", "h200"), ("sm_120", "rtx5090")],
 )
-def test_targets_of_a_family(target: str, device: str) -> None:
+def test_a_device_runs_targets_of_its_family(target: str, device: str) -> None:
     assert out(ADD, 32, target=target, device=device).tolist() == [1] * 32
 
 
-def test_unknown_entry() -> None:
+def test_launch_refuses_an_unknown_entry() -> None:
     with pytest.raises(UsageError, match=r"^given entry 'j'; expected one of the module's entries: k\.$"):
-        Device(targets.device("b200")).launch(parsed(text("ret;")), "j", (1, 1, 1), (1, 1, 1))
+        Device(targets.device("b200")).launch(parse_once(text("ret;")), "j", (1, 1, 1), (1, 1, 1))
 
 
 @pytest.mark.parametrize(
@@ -71,14 +71,14 @@ def test_unknown_entry() -> None:
         ((ONE, 1.5), "argument a1 of kernel k is 1.5; expected an integer (.u32)."),
     ],
 )
-def test_arguments_that_do_not_fit(args: tuple, what: str) -> None:
+def test_launch_refuses_wrong_arguments(args: tuple, what: str) -> None:
     with pytest.raises(LaunchError) as caught:
-        Device(targets.device("b200")).launch(parsed(text("ret;", (ONE, 1))), "k", (1, 1, 1), (1, 1, 1), args=args)
+        Device(targets.device("b200")).launch(parse_once(text("ret;", (ONE, 1))), "k", (1, 1, 1), (1, 1, 1), args=args)
     assert str(caught.value) == what
 
 
 def test_numbers_are_typed_by_the_parameters() -> None:
-    module = parsed(""".version 8.6
+    module = parse_once(""".version 8.6
       .target sm_100a
       .address_size 64
       .visible .entry k(.param .u64 out, .param .s8 a, .param .f32 b,
@@ -96,8 +96,8 @@ def test_numbers_are_typed_by_the_parameters() -> None:
     assert array[4:].view(np.float64)[0] == -0.1
 
 
-def test_one_array_twice() -> None:
-    """Both pointers are the same memory."""
+def test_two_arguments_share_one_array() -> None:
+    """Both pointers lead to the same memory."""
     array = np.arange(32, dtype=np.uint32)
     run(
         """ld.global.u32 %r10, [%o]; st.global.u32 [%a1], 77; add.u32 %r10, %r10, 1; st.global.u32 [%o], %r10;
@@ -111,7 +111,7 @@ def test_one_array_twice() -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_views_of_one_array_share_memory(order: int) -> None:
-    """Overlapping slices: what is written through one is read through the other, and all of it comes back."""
+    """Overlapping slices: a read through one sees a write through the other, and both get all writes back."""
     base = np.arange(96, dtype=np.uint32)
     first, second = [base[:64], base[32:]][::order]
     low, high = ("%a0", "%a1")[::order]
@@ -126,8 +126,8 @@ def test_views_of_one_array_share_memory(order: int) -> None:
     assert base.tolist() == [5] * 32 + list(range(1032, 1064)) + [6] * 32
 
 
-def test_strided_and_reversed_views() -> None:
-    """The pointer is the first element's; strides are the caller's business; what lies between stays as it was."""
+def test_launch_takes_strided_and_reversed_views() -> None:
+    """The pointer is that of the first element; the kernel applies the strides; elements in between stay unchanged."""
     base = np.arange(64, dtype=np.uint32)
     run("mul.wide.u32 %d1, %t, 8; add.u64 %d1, %a0, %d1; st.global.u32 [%d1], 9; ret;", base[::2], block=16)
     assert base.tolist() == [9 if i % 2 == 0 and i < 32 else i for i in range(64)]
@@ -141,8 +141,8 @@ def test_strided_and_reversed_views() -> None:
     assert np.array_equal(columns, np.eye(8)[3] * np.ones((8, 1), np.float32))
 
 
-def test_read_only_arrays() -> None:
-    """They can be read; what a kernel writes to them is not seen."""
+def test_launch_does_not_write_read_only_arrays() -> None:
+    """A kernel can read them; its writes to them do not reach the array."""
     array = np.arange(32, dtype=np.uint32)
     array.setflags(write=False)
     assert out(
@@ -154,7 +154,7 @@ def test_read_only_arrays() -> None:
     assert array.tolist() == list(range(32))
 
 
-def test_a_writeable_view_of_memory_that_is_also_read_only() -> None:
+def test_a_writeable_view_of_a_read_only_array_is_written() -> None:
     array = np.zeros(32, np.uint32)
     frozen = array[:]
     frozen.setflags(write=False)
@@ -162,9 +162,11 @@ def test_a_writeable_view_of_memory_that_is_also_read_only() -> None:
     assert array.tolist() == [4] * 32
 
 
-def test_empty_arrays_and_other_dtypes() -> None:
+def test_launch_takes_empty_arrays_and_other_dtypes() -> None:
     run("ret;", np.zeros((0, 4), np.float32))
-    assert "outside global memory" in refused(MemoryFault, "ld.global.u32 %r3, [%a0]; ret;", np.zeros(0, np.uint32))
+    assert "outside global memory" in error_message(
+        MemoryFault, "ld.global.u32 %r3, [%a0]; ret;", np.zeros(0, np.uint32)
+    )
     half = np.arange(32).astype(ml_dtypes.bfloat16)
     run(
         """mul.wide.u32 %d1, %t, 2; add.u64 %d1, %a0, %d1; ld.global.b16 %h0, [%d1]; xor.b16 %h0, %h0, 0x8000;
@@ -174,8 +176,8 @@ def test_empty_arrays_and_other_dtypes() -> None:
     assert half.tolist() == [-float(i) for i in range(32)]
 
 
-def test_waves() -> None:
-    """A grid far beyond what fits on the device at once."""
+def test_a_large_grid_runs_in_waves() -> None:
+    """A grid of many more CTAs than the device has room for at once."""
     assert set(out(ADD, 3000 * 32, grid=3000).tolist()) == {1}
     body = """mov.u32 %r3, %ctaid.y; mov.u32 %r4, %nctaid.x; mad.lo.u32 %r3, %r3, %r4, %r0;
     mul.wide.u32 %o, %r3, 4; add.u64 %o, %a0, %o;
@@ -184,7 +186,7 @@ def test_waves() -> None:
 
 
 def test_shared_memory_does_not_outlive_a_cta() -> None:
-    """Every CTA finds the same poison, not what its predecessor left."""
+    """Every CTA finds the same poison, not its predecessor's data."""
     body = "ld.shared.u32 %r10, [room]; st.shared.u32 [room], %t; st.global.u32 [%o], %r10; ret;"
     assert set(out(body, 64 * 32, grid=64, top=".shared .align 4 .u32 room;").tolist()) == {0xFFFF_FFFF}
 
@@ -195,8 +197,8 @@ def test_registers_do_not_outlive_a_cta() -> None:
     assert set(out(body, 64 * 32, grid=64).tolist()) == {0}
 
 
-def test_the_same_twice() -> None:
-    """A run on several cores gives the same bits again."""
+def test_a_second_run_has_equal_results() -> None:
+    """A second run on several cores returns the same bits."""
     body = """mov.u32 %r10, 1; add.u32 %r11, %t, 77;
     AGAIN: mad.lo.u32 %r10, %r10, 1664525, %r11; shr.u32 %r11, %r11, 1; setp.ne.u32 %p0, %r11, 0; @%p0 bra AGAIN;
       st.global.u32 [%o], %r10; cvt.u64.u32 %d1, %r10; red.global.add.u64 [%a1], %d1; ret;"""
@@ -207,8 +209,8 @@ def test_the_same_twice() -> None:
 
 
 @pytest.mark.parametrize("bad", [[5], [3, 60], [63, 1], [0, 1, 2]])
-def test_the_lowest_cluster_that_fails_is_reported(bad: list[int]) -> None:
-    """However late it comes to its fault."""
+def test_the_error_names_the_lowest_cluster_that_fails(bad: list[int]) -> None:
+    """Also if it reaches its fault last."""
     tests = "".join(f"setp.eq.u32 %p1, %r0, {b}; or.pred %p0, %p0, %p1;" for b in bad)
     body = f"""setp.gt.u32 %p0, %r0, 1000; {tests} mov.u32 %r3, 0; setp.gt.u32 %p2, %r0, {min(bad)}; @%p2 bra OVER;
     COUNT: add.u32 %r3, %r3, 1; setp.lt.u32 %p3, %r3, 300000; @%p3 bra COUNT;
@@ -219,9 +221,9 @@ def test_the_lowest_cluster_that_fails_is_reported(bad: list[int]) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2000])
-def test_a_watched_turn_has_room_for_its_rows(count: int) -> None:
-    """However long the blocks of a loop are, a turn through them fits behind a half-full buffer."""
-    program = decode(parsed(text("st.global.u32 [%o], 3; " * count + "ret;", (np.zeros(1),))), "k")
+def test_a_slice_has_room_for_its_rows(count: int) -> None:
+    """The rows of one slice of a warp fit into the second half of the buffer, for blocks of any length."""
+    program = decode(parse_once(text("st.global.u32 [%o], 3; " * count + "ret;", (np.zeros(1),))), "k")
     longest = max(len(block.insts) for block in program.blocks)
     assert 1 <= _checked_slice(program) <= 5_000
     assert _checked_slice(program) * longest * ROWS_OF_ONE <= CAPACITY // 2

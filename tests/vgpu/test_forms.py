@@ -1,4 +1,6 @@
-"""One entry an instruction: every form has what its queue needs, and nobody goes by position or by name."""
+"""One entry for each instruction: every form has what its queue needs, and no code finds operands by position or
+instructions by name.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from warpwright.vgpu.machine.cluster import SERVICES
 from warpwright.vgpu.timing.steps import RECORDS, ROWS
 
 ENGINES = {"tensor": tensor.ENGINES, "copy": copy.ENGINES, "lane-copy": lane_copy.ENGINES, "service": SERVICES}
-FREE = {  # forms whose cost is that of any instruction, or whose check is that of the instructions around them
+FREE = {  # forms with the cost of any instruction, or checked by way of the instructions around them
     "mbarrier.pending_count": "reads a register only",
     "cp.async.bulk.prefetch": "a hint",
     "cp.async.bulk.prefetch.tensor": "a hint",
@@ -44,17 +46,17 @@ def test_every_form_of_a_queue_is_executed_checked_and_timed(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NOT_YET)
-def test_what_is_not_executed_yet_is_not_registered(name: str) -> None:
+def test_unsupported_forms_are_not_registered(name: str) -> None:
     assert name in isa.FORMS
     assert name not in {**MEANINGS, **tensor.ENGINES, **RECORDS, **ROWS}
 
 
-PLACES = ("isa/", "ptx/", "lang/", "vgpu/program/")  # where operands have positions, and instructions are written
+PLACES = ("isa/", "ptx/", "lang/", "vgpu/program/")  # folders that find operands by position or write instructions
 PRIVATE = {"operands", "_operands", "words", "_words"}
 
 
 def files() -> Iterator[tuple[str, ast.Module]]:
-    """The files of the package outside PLACES."""
+    """Yields the files of the package outside PLACES."""
     for path in sorted(SOURCE.rglob("*.py")):
         name = path.relative_to(SOURCE).as_posix()
         if not name.startswith(PLACES):
@@ -62,7 +64,8 @@ def files() -> Iterator[tuple[str, ast.Module]]:
 
 
 def reads_by_position(tree: ast.Module) -> Iterator[ast.Attribute]:
-    """Every use of the operands or words of an operation, apart from methods of that name and a class's own fields."""
+    """Returns every use of the operands or words of an operation, except methods of that name and a class's own
+    fields."""
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr in PRIVATE and id(node) not in called:
@@ -71,7 +74,7 @@ def reads_by_position(tree: ast.Module) -> Iterator[ast.Attribute]:
                 yield node
 
 
-def test_nobody_reads_operands_by_position() -> None:
+def test_no_file_reads_operands_by_position() -> None:
     programs = {name: tree for name, tree in files() if name.startswith(("vgpu/", "report/", "run/", "cuda/"))}
     assert not {name for name, tree in programs.items() if next(reads_by_position(tree), None)}
 
@@ -85,7 +88,7 @@ DOTTED = {name for name in isa.FORMS if "." in name}
 
 
 def names_registered(tree: ast.Module) -> set[str]:
-    """Names that a file registers: arguments of a decorator, keys of a table at its top level."""
+    """Returns the names that a file registers: arguments of a decorator, keys of a table at its top level."""
     places: list[ast.AST] = [d for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) for d in n.decorator_list]
     tables = [n.value for n in tree.body if isinstance(n, ast.Assign | ast.AnnAssign) and isinstance(n.value, ast.Dict)]
     places += [key for table in tables for key in table.keys if key]

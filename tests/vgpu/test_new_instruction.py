@@ -56,7 +56,7 @@ def cost(reader: Any, op: Op) -> steps.Steps:
 @pytest.fixture(autouse=True)
 def entries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(isa.FORMS, FILL.name, FILL)
-    monkeypatch.setitem(MEANINGS, FILL.name, issue.issue)  # 2. jit/issue.py: what every form of the queue copy has
+    monkeypatch.setitem(MEANINGS, FILL.name, issue.issue)  # 2. jit/issue.py: the code of every form of the copy queue
     monkeypatch.setitem(copy.ENGINES, FILL.name, fill)
     monkeypatch.setitem(CHECKS, FILL.name, copies.copy)  # 4. checks/meanings/copies.py
     monkeypatch.setitem(steps.RECORDS, FILL.name, cost)
@@ -86,13 +86,13 @@ def launch(folder: Path, body: str = BODY) -> tuple[Entry, np.ndarray]:
     return ww.load_ptx(path)["k"], out
 
 
-def test_it_runs(tmp_path: Path) -> None:
+def test_the_toy_instruction_runs(tmp_path: Path) -> None:
     entry, out = launch(tmp_path)
     ww.launch(entry, 1, 32, args=(out,), device="b200")
     assert (out == 7).all()
 
 
-def test_it_is_checked(tmp_path: Path) -> None:
+def test_the_toy_instruction_is_checked(tmp_path: Path) -> None:
     entry, out = launch(tmp_path)
     assert ww.check(entry, 1, 32, args=(out,), device="b200").findings == ()
     hasty, out = launch(tmp_path, BODY.replace("@!%p1 bra wait;", ""))
@@ -100,7 +100,7 @@ def test_it_is_checked(tmp_path: Path) -> None:
     assert "toy.async.fill" in str(found)
 
 
-def test_it_is_timed(tmp_path: Path) -> None:
+def test_the_toy_instruction_is_timed(tmp_path: Path) -> None:
     """The threads wait for the bytes, so more of them take longer."""
     cycles = []
     for size in ("128", "32768"):

@@ -1,7 +1,7 @@
-"""Runs single instructions on the lane emitter, 32 warps at a time, and compares with references in NumPy.
+"""Run single instructions on the lane emitter, 32 warps at a time, and compare them with references in NumPy.
 
-A `Row` names an opcode and its reference. The operands and their types come from the table of forms, so that a row
-need not repeat them. All rows of a test file are compiled as one module.
+A `Row` names an opcode and its reference. The operands and their types come from the table of forms, so that a row need
+not repeat them. All rows of a test file are compiled as one module.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from warpwright.vgpu.program.program import Inst, Register
 WARPS, LANES = 32, 32
 COUNT = WARPS * LANES
 EXTENDED = {"u8": np.uint32, "s8": np.int32}
-ALIGN = 512  # a 128-bit register needs this alignment, and loads of vectors assume alignment to their size
+ALIGN = 512  # of a register, as a load of all its lanes as one vector assumes
 
 
 @dataclass(frozen=True)
 class Row:
-    """``operands`` overrides the spelling: ``name:type``, ``{name:type, …}``, ``a|b``, ``=number``; results are named
-    d…, p… or q…. ``close`` compares (got, expected) of an approximate result instead of bit by bit."""
+    """An opcode and its reference. ``operands`` overrides the spelling: ``name:type``, ``{name:type, …}``, ``a|b``,
+    ``=number``; names of results begin with d, p or q. ``close`` compares (got, expected) of an approximate result
+    instead of bit by bit."""
 
     opcode: str
     reference: Callable
@@ -52,12 +53,12 @@ class Row:
         return match
 
     @cached_property
-    def parsed(self) -> list:
+    def operand_nodes(self) -> list:
         text = self.operands
         if not text:
             text = self.match.spelling.operands
-            joined = "bool" in self.match.form.slots and self.match["bool"]
-            text = text.replace("{|q:pred}", "").replace("{if bool, c:pred}", ", c:pred" if joined else "")
+            has_bool = "bool" in self.match.form.slots and self.match["bool"]
+            text = text.replace("{|q:pred}", "").replace("{if bool, c:pred}", ", c:pred" if has_bool else "")
         return [self._operand(part) for part in re.findall(r"\{[^}]*\}|[^,\s][^,]*", text)]
 
     def _operand(self, text: str):
@@ -82,11 +83,11 @@ class Row:
 
     @cached_property
     def types(self) -> dict[str, str]:
-        """Register name to PTX type, in order."""
+        """Returns the PTX type of each register, by its name, in order."""
         text = self.operands or self.match.spelling.operands
-        named = re.findall(r"[a-z]\w*(?::\w+)?", re.sub(r"=\S+", "", text))
-        types = {"%" + name.split(":")[0]: self._type(name) for name in named}
-        return {register.name: types[register.name] for register in registers(self.parsed)}
+        names = re.findall(r"[a-z]\w*(?::\w+)?", re.sub(r"=\S+", "", text))
+        types = {"%" + name.split(":")[0]: self._type(name) for name in names}
+        return {register.name: types[register.name] for register in registers(self.operand_nodes)}
 
     @property
     def results(self) -> list[str]:
@@ -110,12 +111,12 @@ def registers(operands: Sequence) -> list[Register]:
 
 
 def register_bits(kind: str) -> int:
-    """8-bit integers are in 32-bit registers, where their extension shows."""
+    """Returns the width of a type's register: 32 for 8-bit integers, where their extension shows."""
     return 32 if kind in ("u8", "s8", "b8") else values.bits_of(kind)
 
 
 class Bench:
-    """Compiled functions ``void(char *warp)``, one a row."""
+    """Compiled functions ``void(char *warp)``, one for each row."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         llvm.initialize_native_target()
@@ -134,12 +135,12 @@ class Bench:
     def function(self, row: Row, name: str) -> str:
         lanes, slots = emitter(row)
         self.slots[row] = slots
-        inst = Inst(0, row.opcode, row.match, tuple(row.parsed), Register("%g", 1) if row.guarded else None)
+        inst = Inst(0, row.opcode, row.match, tuple(row.operand_nodes), Register("%g", 1) if row.guarded else None)
         emit(lanes, inst)
         return f"define void @{name}(ptr %w) {{\n" + "\n".join(lanes.lines) + "\nret void\n}\n"
 
     def file(self, row: Row, generator: np.random.Generator) -> np.ndarray:
-        """Register files of all warps, [warps, bytes], full of random bits, every mask full."""
+        """Returns register files of all warps, [warps, bytes], full of random bits, with full masks."""
         size = self.slots[row]["%end"]
         room = generator.integers(0, 256, WARPS * size + ALIGN, np.uint8)
         start = -room.ctypes.data % ALIGN
@@ -154,9 +155,10 @@ class Bench:
 
 
 def emitter(row: Row) -> tuple[Lanes, dict[str, int]]:
-    """A `Lanes` with all registers in memory, the mask in the first word, the guard in the second."""
+    """Returns a `Lanes` with all registers in memory, the mask in the first word, the guard in the second; and the
+    registers' offsets."""
     slots, offset = {"%g": 4, "%cc": 8}, ALIGN
-    for register in registers(row.parsed):
+    for register in registers(row.operand_nodes):
         slots[register.name] = offset
         offset += ALIGN
     slots["%end"] = offset
@@ -173,7 +175,7 @@ def emit(lanes: Lanes, inst: Inst) -> None:
 
 
 def view(file: np.ndarray, slots: dict[str, int], name: str, kind: str) -> np.ndarray:
-    """The lanes of a register in all warps, [warps, 32], as integers of the register's width."""
+    """Returns the lanes of a register in all warps, [warps, 32], as integers of the register's width."""
     if kind == "pred":
         return np.ascontiguousarray(file[:, slots[name] : slots[name] + 4]).view(np.uint32)
     size = register_bits(kind) // 8
@@ -181,18 +183,19 @@ def view(file: np.ndarray, slots: dict[str, int], name: str, kind: str) -> np.nd
     return lanes.view(f"V{size}" if size == 16 else f"u{size}")
 
 
-def put(file: np.ndarray, slots: dict[str, int], name: str, kind: str, held: np.ndarray) -> None:
-    data = np.packbits(held.reshape(WARPS, LANES), axis=1, bitorder="little") if kind == "pred" else held
+def store_lanes(file: np.ndarray, slots: dict[str, int], name: str, kind: str, data: np.ndarray) -> None:
+    data = np.packbits(data.reshape(WARPS, LANES), axis=1, bitorder="little") if kind == "pred" else data
     data = np.ascontiguousarray(data).view(np.uint8).reshape(WARPS, -1)
     file[:, slots[name] : slots[name] + data.shape[1]] = data
 
 
-def get(file: np.ndarray, slots: dict[str, int], name: str, kind: str) -> np.ndarray:
-    """The lanes of a register, flat, in `values.DTYPES` of its type; 8-bit values as the register stores them."""
+def load_lanes(file: np.ndarray, slots: dict[str, int], name: str, kind: str) -> np.ndarray:
+    """Returns the lanes of a register, flat, in the `values.DTYPES` of its type; 8-bit values as the register stores
+    them."""
     raw = view(file, slots, name, kind)
     if kind == "pred":
         return np.unpackbits(raw.view(np.uint8), axis=1, bitorder="little").reshape(-1).astype(bool)
-    return raw.reshape(-1).view(EXTENDED[kind]) if kind in EXTENDED else values.typed(raw.reshape(-1), kind)
+    return raw.reshape(-1).view(EXTENDED[kind]) if kind in EXTENDED else values.as_type(raw.reshape(-1), kind)
 
 
 def check(bench: Bench, row: Row) -> None:
@@ -203,8 +206,8 @@ def check(bench: Bench, row: Row) -> None:
     file = bench.file(row, generator)
     kinds = [row.types[name] for name in row.sources]
     inputs = values.inputs(kinds, COUNT, generator)
-    for name, kind, held in zip(row.sources, kinds, inputs, strict=True):
-        put(file, slots, name, kind, held.astype(EXTENDED.get(kind, held.dtype)))
+    for name, kind, data in zip(row.sources, kinds, inputs, strict=True):
+        store_lanes(file, slots, name, kind, data.astype(EXTENDED.get(kind, data.dtype)))
     masks = np.where(np.arange(WARPS) % 4 == 3, generator.integers(0, 2**32, WARPS), 2**32 - 1).astype(np.uint32)
     file[:, :4] = masks.view(np.uint8).reshape(WARPS, 4)
     if row.guarded:
@@ -215,38 +218,38 @@ def check(bench: Bench, row: Row) -> None:
     with np.errstate(all="ignore"):
         expected = row.reference(*inputs)
     expected = expected if isinstance(expected, tuple) else (expected,)
-    for name, want in zip(row.results, expected, strict=True):
-        compare_lanes(row, name, file, before, slots, active, np.asarray(want), inputs)
+    for name, array in zip(row.results, expected, strict=True):
+        compare_lanes(row, name, file, before, slots, active, np.asarray(array), inputs)
 
 
-def compare_lanes(row: Row, name: str, file, before, slots, active, want, inputs) -> None:
+def compare_lanes(row: Row, name: str, file, before, slots, active, expected, inputs) -> None:
     kind = row.types[name]
     old, new = (view(state, slots, name, kind).reshape(-1) for state in (before, file))
     if kind == "pred":
         old, new = (np.unpackbits(x.view(np.uint8), bitorder="little") for x in (old, new))
     assert np.array_equal(old[~active], new[~active]), f"{row}: inactive lanes of {name} changed"
-    got = get(file, slots, name, kind)
-    want = want if want.dtype.kind in "fV" or kind == "pred" else want.astype(got.dtype)
-    want = np.broadcast_to(want, got.shape)
-    good = row.close(got, want) if row.close else same(got, want)
+    got = load_lanes(file, slots, name, kind)
+    expected = expected if expected.dtype.kind in "fV" or kind == "pred" else expected.astype(got.dtype)
+    expected = np.broadcast_to(expected, got.shape)
+    good = row.close(got, expected) if row.close else same(got, expected)
     good = good.reshape(COUNT, -1).all(axis=1) | ~active
     if not good.all():
         at = int(np.flatnonzero(~good)[0])
-        given = ", ".join(str(values.shown(held[at])) for held in inputs)
+        operands = ", ".join(str(values.to_text(data[at])) for data in inputs)
         raise AssertionError(
-            f"{row} in {np.count_nonzero(~good)} lanes, first {at}: {name} of ({given}) is {values.shown(got[at])}, "
-            f"expected {values.shown(want[at])}"
+            f"{row} in {np.count_nonzero(~good)} lanes, first {at}: {name} of ({operands}) is "
+            f"{values.to_text(got[at])}, expected {values.to_text(expected[at])}"
         )
 
 
-def same(got: np.ndarray, want: np.ndarray) -> np.ndarray:
-    """Equal bit by bit; any NaN equals any other."""
-    assert got.dtype == want.dtype, (got.dtype, want.dtype)
+def same(got: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """Returns where two arrays are equal bit by bit; any NaN equals any other."""
+    assert got.dtype == expected.dtype, (got.dtype, expected.dtype)
     if got.dtype.kind == "V" and got.dtype != ml_dtypes.bfloat16:
-        return got == want
+        return got == expected
     if got.dtype.kind in "biu":
-        return got == want
+        return got == expected
     pattern = f"u{got.dtype.itemsize}"
     with np.errstate(invalid="ignore"):
-        both_nan = np.isnan(got) & np.isnan(want)
-    return both_nan | (np.ascontiguousarray(got).view(pattern) == np.ascontiguousarray(want).view(pattern))
+        both_nan = np.isnan(got) & np.isnan(expected)
+    return both_nan | (np.ascontiguousarray(got).view(pattern) == np.ascontiguousarray(expected).view(pattern))

@@ -19,8 +19,9 @@ FORMATS = {
 }
 
 
-def rounded(value: Fraction, kind: str, mode: str = "rn", lowest: int | None = None) -> float:
-    """``value`` (not zero) in format ``kind``; modes rn, rna, rz, rm, rp. ``lowest``: another least exponent."""
+def round_to(value: Fraction, kind: str, mode: str = "rn", lowest: int | None = None) -> float:
+    """Returns ``value`` (not zero) rounded to format ``kind``; modes rn, rna, rz, rm, rp. ``lowest`` replaces the least
+    exponent."""
     precision, least, most = FORMATS[kind]
     least = least if lowest is None else lowest
     size, negative = abs(value), value < 0
@@ -45,10 +46,10 @@ def rounded(value: Fraction, kind: str, mode: str = "rn", lowest: int | None = N
 
 
 def exact(function, kind: str, mode: str = "rn", sign_of_zero=None, flushing: bool = False):
-    """A reference: ``function`` works on Fractions if all values are finite, otherwise on float64.
+    """Returns a reference: ``function`` computes with Fractions if all values are finite, otherwise with float64.
 
-    Zeros take their sign from float64, which is right for everything but an exact zero sum rounded by rm. ``flushing``:
-    a result below the normal numbers when rounded to all their bits is zero.
+    Zeros take their sign from float64, which is right for everything but an exact zero sum rounded by rm. With
+    ``flushing`` a result is zero if it is below the normal numbers after rounding to full precision.
     """
 
     def one(lane):
@@ -58,10 +59,10 @@ def exact(function, kind: str, mode: str = "rn", sign_of_zero=None, flushing: bo
                 value = function(*(Fraction(float(x)) for x in wide))
             except ZeroDivisionError:
                 value = 0
-            if value and flushing and abs(rounded(value, kind, mode, -1000)) < 2.0 ** FORMATS[kind][1]:
+            if value and flushing and abs(round_to(value, kind, mode, -1000)) < 2.0 ** FORMATS[kind][1]:
                 return math.copysign(0.0, value)
             if value:
-                return rounded(value, kind, mode)
+                return round_to(value, kind, mode)
         if mode == "rm" and sign_of_zero and function(*wide) == 0:
             return sign_of_zero(*wide)
         return function(*wide)
@@ -111,12 +112,12 @@ def relu(function):
 
 
 def within(relative: float = 0.0, absolute: float = 0.0):
-    """A comparison of approximate results; infinities, NaN and zeros of tiny numbers must agree."""
+    """Returns a comparison of approximate results; infinities, NaN and zeros of tiny numbers must agree."""
 
-    def close(got, want):
+    def close(got, expected):
         with np.errstate(invalid="ignore"):
-            got, want = got.astype(np.float64), want.astype(np.float64)
-            near = np.abs(got - want) <= np.abs(want) * relative + absolute
-        return near | (got == want) | (np.isnan(got) & np.isnan(want))
+            got, expected = got.astype(np.float64), expected.astype(np.float64)
+            near = np.abs(got - expected) <= np.abs(expected) * relative + absolute
+        return near | (got == expected) | (np.isnan(got) & np.isnan(expected))
 
     return close

@@ -40,12 +40,12 @@ ROWS += [Row(f"setp.{name}.{kind}", f) for name, f in FLOATING.items() for kind 
 ROWS += [Row("setp.eq.ftz.f32", lambda a, b: FLOATING["eq"](flush(a), flush(b)))]
 
 
-def packed(function):
+def pack(function):
     return lambda a, b: (function(a, b)[:, 0], function(a, b)[:, 1])
 
 
 ROWS += [
-    Row(f"setp.{name}.{kind}", packed(FLOATING[name]), "p:pred|q:pred, a, b")
+    Row(f"setp.{name}.{kind}", pack(FLOATING[name]), "p:pred|q:pred, a, b")
     for name in ("lt", "neu", "nan")
     for kind in ("f16x2", "bf16x2")
 ]
@@ -71,12 +71,12 @@ ROWS += [
 
 
 def number(kind):
-    """All ones for integers, 1.0 for floating point."""
+    """Returns a conversion of true to a type: all ones for integers, 1.0 for floating point."""
     if kind in values.PACKED:
-        return lambda held: held.astype(values.DTYPES[values.PACKED[kind]])
+        return lambda true: true.astype(values.DTYPES[values.PACKED[kind]])
     if kind.startswith(("f", "bf")):
-        return lambda held: held.astype(values.DTYPES[kind])
-    return lambda held: -held.astype(np.int64)
+        return lambda true: true.astype(values.DTYPES[kind])
+    return lambda true: -true.astype(np.int64)
 
 
 ROWS += [
@@ -103,5 +103,5 @@ BENCH = Bench(ROWS)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
-def test_row(row):
+def test_compare_matches_the_reference(row):
     check(BENCH, row)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.vgpu.alu import values
-from tests.vgpu.alu.harness import COUNT, Bench, Row, check, emit, emitter, get, put
-from tests.vgpu.alu.reference import exact, flush, ftz, relu, rounded, sat
+from tests.vgpu.alu.harness import COUNT, Bench, Row, check, emit, emitter, load_lanes, store_lanes
+from tests.vgpu.alu.reference import exact, flush, ftz, relu, round_to, sat
 from warpwright import isa
 from warpwright.errors import UnsupportedInstruction
 from warpwright.vgpu.program.program import Inst
@@ -28,34 +28,34 @@ def dtype(kind):
     return values.DTYPES[kind]
 
 
-def clipped(kind):
+def clip(kind):
     info = np.iinfo(dtype(kind))
     return lambda a: np.clip(a.astype(object), int(info.min), int(info.max)).astype(dtype(kind))
 
 
 ROWS = [Row(f"cvt.{d}.{a}", lambda x, d=d: x.astype(dtype(d))) for d in INTS for a in INTS]
-ROWS += [Row(f"cvt.sat.{d}.{a}", clipped(d)) for d in INTS for a in INTS]
+ROWS += [Row(f"cvt.sat.{d}.{a}", clip(d)) for d in INTS for a in INTS]
 
 
-def rounded_integers(kind, mode):
+def round_integers(kind, mode):
     def reference(a):
-        return np.array([rounded(Fraction(int(x)), kind, mode) if x else 0.0 for x in a]).astype(dtype(kind))
+        return np.array([round_to(Fraction(int(x)), kind, mode) if x else 0.0 for x in a]).astype(dtype(kind))
 
     return reference
 
 
 ROWS += [
-    Row(f"cvt.{m}.{d}.{a}", rounded_integers(d, m))
+    Row(f"cvt.{m}.{d}.{a}", round_integers(d, m))
     for d in ("f32", "f64")
     for a in INTS
     for m in ("rn", "rz", "rm", "rp")
 ]
 ROWS += [
-    Row(f"cvt.{m}.f16.{a}", rounded_integers("f16", m)) for a in ("s8", "u16", "s32", "u64") for m in ("rn", "rz", "rp")
+    Row(f"cvt.{m}.f16.{a}", round_integers("f16", m)) for a in ("s8", "u16", "s32", "u64") for m in ("rn", "rz", "rp")
 ]
-ROWS += [Row(f"cvt.rn.bf16.{a}", rounded_integers("bf16", "rn")) for a in INTS]
-ROWS += [Row(f"cvt.rm.bf16.{a}", rounded_integers("bf16", "rm")) for a in ("s32", "s64")]
-ROWS += [Row("cvt.rn.sat.f32.s32", sat(rounded_integers("f32", "rn")))]
+ROWS += [Row(f"cvt.rn.bf16.{a}", round_integers("bf16", "rn")) for a in INTS]
+ROWS += [Row(f"cvt.rm.bf16.{a}", round_integers("bf16", "rm")) for a in ("s32", "s64")]
+ROWS += [Row("cvt.rn.sat.f32.s32", sat(round_integers("f32", "rn")))]
 
 TO_INTEGER = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}
 
@@ -65,14 +65,14 @@ def integers(kind, source, mode):
     least, most, bits = int(info.min), int(info.max), info.bits
     nan = 0 if source != "f64" and bits < 64 else 1 << (bits - 1)
 
-    def one(x):
+    def round_one(x):
         if math.isnan(x):
             return nan - (1 << bits) * (nan > most)
         if math.isinf(x):
             return most if x > 0 else least
         return min(max(TO_INTEGER[mode](x), least), most)
 
-    return lambda a: np.array([one(float(x)) for x in a], object).astype(dtype(kind))
+    return lambda a: np.array([round_one(float(x)) for x in a], object).astype(dtype(kind))
 
 
 ROWS += [Row(f"cvt.{m}.{d}.{a}", integers(d, a, m)) for d in INTS for a in ("f32", "f64") for m in TO_INTEGER]
@@ -103,7 +103,7 @@ ROWS += [
 
 
 def finite(kind, function):
-    """``.satfinite``: infinities become the largest number."""
+    """Returns the reference of ``.satfinite``: infinities become the largest number."""
     top = float(ml_dtypes.finfo(dtype(kind)).max)
     return lambda a: np.clip(function(a).astype(np.float64), -top, top).astype(dtype(kind))
 
@@ -112,18 +112,18 @@ ROWS += [Row(f"cvt.rn.satfinite.{d}.f32", finite(d, exact(same_value, d))) for d
 
 
 def tf32(mode, clamp=False, positive=False):
-    def one(x):
-        held, x = int(x.view(np.uint32)), float(x)
+    def round_one(x):
+        raw, x = int(x.view(np.uint32)), float(x)
         if math.isnan(x):  # as on an H200
-            return (held if mode == "rna" else 0x7FFFE000) - 0x2000 * clamp & ~0x1FFF
+            return (raw if mode == "rna" else 0x7FFFE000) - 0x2000 * clamp & ~0x1FFF
         if positive and x <= 0:
             return 0
-        value = rounded(Fraction(x), "tf32", mode) if math.isfinite(x) and x else x
+        value = round_to(Fraction(x), "tf32", mode) if math.isfinite(x) and x else x
         if clamp and math.isinf(value):
             value = math.copysign(float.fromhex("0x1.ffcp+127"), value)
         return int(np.float32(value).view(np.uint32))
 
-    return lambda a: np.array([one(x) for x in a], np.uint32)
+    return lambda a: np.array([round_one(x) for x in a], np.uint32)
 
 
 ROWS += [Row(f"cvt.{m}.tf32.f32", tf32(m)) for m in ("rn", "rna", "rz")]
@@ -131,7 +131,7 @@ ROWS += [Row("cvt.rna.satfinite.tf32.f32", tf32("rna", True)), Row("cvt.rn.relu.
 
 
 def pair(kind, function):
-    """The first source becomes the upper element."""
+    """Returns the reference of a packed result: the first source becomes the upper element."""
     return lambda a, b: np.stack([function(b), function(a)], axis=1)
 
 
@@ -153,20 +153,20 @@ def codes(kind, a, positive=False):
     small, top, nan = MINI[kind]
     a = a.astype(np.float32)
     a = np.where(a <= 0, np.float32(0), a) if positive else a
-    held = np.clip(np.nan_to_num(a, nan=0.0, posinf=top, neginf=-top), -top, top).astype(small)
-    return np.where(np.isnan(a), nan, held.view(np.uint8)).astype(np.uint32)
+    small_a = np.clip(np.nan_to_num(a, nan=0.0, posinf=top, neginf=-top), -top, top).astype(small)
+    return np.where(np.isnan(a), nan, small_a.view(np.uint8)).astype(np.uint32)
 
 
-def joined(kind, low, high):
+def join_codes(kind, low, high):
     return low | high << (4 if kind == "e2m1x2" else 8)
 
 
 def mini_pair(kind, positive=False):
-    return lambda a, b: joined(kind, codes(kind, b, positive), codes(kind, a, positive))
+    return lambda a, b: join_codes(kind, codes(kind, b, positive), codes(kind, a, positive))
 
 
-def mini_packed(kind):
-    return lambda a: joined(kind, codes(kind, a[:, 0]), codes(kind, a[:, 1]))
+def mini_from_pair(kind):
+    return lambda a: join_codes(kind, codes(kind, a[:, 0]), codes(kind, a[:, 1]))
 
 
 def values_of(kind):
@@ -184,12 +184,12 @@ for name in MINI:
     ROWS.append(Row(f"cvt.rn.satfinite.{name}.f32", mini_pair(name)))
     ROWS.append(Row(f"cvt.rn.satfinite.relu.{name}.f32", mini_pair(name, True)))
     ROWS.append(Row(f"cvt.rn.f16x2.{name}", values_of(name)))
-ROWS += [Row(f"cvt.rn.satfinite.{name}.f16x2", mini_packed(name)) for name in ("e4m3x2", "e5m2x2")]
+ROWS += [Row(f"cvt.rn.satfinite.{name}.f16x2", mini_from_pair(name)) for name in ("e4m3x2", "e5m2x2")]
 ROWS.append(Row("cvt.rn.relu.f16x2.e4m3x2", relu(values_of("e4m3x2"))))
 
 
 def scale(mode, clamp):
-    def one(x):
+    def round_one(x):
         x = abs(float(x))
         if math.isnan(x):
             return 0xFF
@@ -201,7 +201,7 @@ def scale(mode, clamp):
         up = mode == "rp" and fraction > 0.5
         return min(exponent - 1 + 127 + up, 0xFE if clamp else 0xFF)
 
-    return lambda a, b: np.array([one(x) << 8 | one(y) for x, y in zip(a, b, strict=True)], np.uint16)
+    return lambda a, b: np.array([round_one(x) << 8 | round_one(y) for x, y in zip(a, b, strict=True)], np.uint16)
 
 
 ROWS += [Row(f"cvt.{m}.satfinite.ue8m0x2.f32", scale(m, True)) for m in ("rz", "rp")]
@@ -217,21 +217,21 @@ ROWS += [
 ]
 
 
-def saturated(kind, a):
+def saturate(kind, a):
     bits = int(kind[1:])
     least, most = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind[0] == "s" else (0, (1 << bits) - 1)
     return np.clip(a.astype(np.int64), least, most) & ((1 << bits) - 1)
 
 
 for name in ("u16", "s16"):
-    ROWS.append(Row(f"cvt.pack.sat.{name}.s32", lambda a, b, k=name: saturated(k, a) << 16 | saturated(k, b)))
+    ROWS.append(Row(f"cvt.pack.sat.{name}.s32", lambda a, b, k=name: saturate(k, a) << 16 | saturate(k, b)))
 for name in ("u2", "s2", "u4", "s4", "u8", "s8"):
     n = int(name[1:])
     ROWS.append(
         Row(
             f"cvt.pack.sat.{name}.s32.b32",
             lambda a, b, c, k=name, n=n: (
-                (saturated(k, a) << n | saturated(k, b) | c.astype(np.int64) << 2 * n) & 0xFFFFFFFF
+                (saturate(k, a) << n | saturate(k, b) | c.astype(np.int64) << 2 * n) & 0xFFFFFFFF
             ),
         )
     )
@@ -241,13 +241,14 @@ BENCH = Bench(ROWS)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
-def test_row(row):
+def test_convert_matches_the_reference(row):
     check(BENCH, row)
 
 
 @pytest.mark.parametrize("kind", ["e4m3x2", "e5m2x2"])
-def test_every_code_survives_a_round_trip(kind):
-    """Through f16 and back, all 65536 pairs of FP8 codes; NaN becomes the canonical one, infinity the largest."""
+def test_cvt_restores_every_fp8_code(kind):
+    """Through f16 and back, all 65536 pairs of FP8 codes; NaN becomes the canonical NaN, infinity the largest
+    number."""
     pairs = np.arange(65536).astype(np.uint16)
     small = MINI[kind][0]
     with np.errstate(all="ignore"):
@@ -256,20 +257,20 @@ def test_every_code_survives_a_round_trip(kind):
     bench = Bench(rows)
     generator = np.random.default_rng(1)
     for start in range(0, 65536, COUNT):
-        held = pairs[start : start + COUNT]
+        chunk = pairs[start : start + COUNT]
         for row, source, result in zip(rows, (kind, "f16x2"), ("f16x2", kind), strict=True):
             file = bench.file(row, generator)
-            put(file, bench.slots[row], "%a", source, held)
+            store_lanes(file, bench.slots[row], "%a", source, chunk)
             bench.run(row, file)
-            held = get(file, bench.slots[row], "%d", result)
-        assert np.array_equal(np.ascontiguousarray(held).view(np.uint8), back[2 * start : 2 * (start + COUNT)])
+            chunk = load_lanes(file, bench.slots[row], "%d", result)
+        assert np.array_equal(np.ascontiguousarray(chunk).view(np.uint8), back[2 * start : 2 * (start + COUNT)])
 
 
 def test_stochastic_rounding_is_refused():
     row = Row("cvt.rs.f16x2.f32", None)
     lanes, _ = emitter(row)
     with pytest.raises(UnsupportedInstruction) as refusal:
-        emit(lanes, Inst(0, row.opcode, row.match, tuple(row.parsed), line=3))
+        emit(lanes, Inst(0, row.opcode, row.match, tuple(row.operand_nodes), line=3))
     assert str(refusal.value) == (
         "PTX line 3: `cvt.rs.f16x2.f32`: the virtual GPU does not execute stochastic rounding."
     )

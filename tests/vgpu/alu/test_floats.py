@@ -29,7 +29,7 @@ def over(a, b):
     return a / b
 
 
-def fused(a, b, c):
+def fma(a, b, c):
     if isinstance(c, float) and math.isinf(c) and math.isfinite(a) and math.isfinite(b):
         return c
     return a * b + c
@@ -43,7 +43,7 @@ def zero_difference(a, b):
     return zero_sum(a, -b)
 
 
-def zero_fused(a, b, c):
+def zero_fma(a, b, c):
     return zero_sum(a * b, c)
 
 
@@ -55,7 +55,7 @@ BASIC = {
     "add": (plus, zero_sum),
     "sub": (minus, zero_difference),
     "mul": (times, None),
-    "fma": (fused, zero_fused),
+    "fma": (fma, zero_fma),
 }
 EVERY = ("f32", "f64", "f16", "bf16", "f16x2", "bf16x2", "f32x2")
 SCALAR_OF = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32"}
@@ -72,14 +72,12 @@ for name, (function, zero) in BASIC.items():
 ROWS += [
     Row(f"{name}.f32", exact(function, "f32")) for name, function in (("add", plus), ("sub", minus), ("mul", times))
 ]
-ROWS += [
-    Row(f"fma.rn.relu.{kind}", relu(exact(fused, SCALAR_OF.get(kind, kind)))) for kind in ("f16", "bf16", "bf16x2")
-]
-ROWS += [Row("mad.rn.f32", exact(fused, "f32")), Row("mad.rz.ftz.f32", ftz(exact(fused, "f32", "rz")))]
+ROWS += [Row(f"fma.rn.relu.{kind}", relu(exact(fma, SCALAR_OF.get(kind, kind)))) for kind in ("f16", "bf16", "bf16x2")]
+ROWS += [Row("mad.rn.f32", exact(fma, "f32")), Row("mad.rz.ftz.f32", ftz(exact(fma, "f32", "rz")))]
 ROWS += [
     Row("add.f32.f16", exact(plus, "f32"), "d:f32, a:f16, b:f32"),
     Row("sub.rz.f32.bf16", exact(minus, "f32", "rz"), "d:f32, a:bf16, b:f32"),
-    Row("fma.rn.sat.f32.f16", sat(exact(fused, "f32")), "d:f32, a:f16, b:f16, c:f32"),
+    Row("fma.rn.sat.f32.f16", sat(exact(fma, "f32")), "d:f32, a:f16, b:f16, c:f32"),
 ]
 for mode in ("rn", "rz", "rm", "rp"):
     ROWS.append(Row(f"div.{mode}.f32", exact(over, "f32", mode)))
@@ -95,9 +93,9 @@ ROWS += [
 
 
 def directed_root(mode):
-    """The float next to the square root on the side of ``mode``, found by exact comparison of squares."""
+    """Returns the reference of a square root rounded in direction ``mode``, found by exact comparison of squares."""
 
-    def one(x):
+    def root_of_lane(x):
         near = np.sqrt(x)
         if not np.isfinite(near) or near == 0:
             return near
@@ -108,16 +106,16 @@ def directed_root(mode):
             return np.nextafter(near, np.float32(0))
         return near
 
-    return lambda a: np.array([one(x) for x in a], np.float32)
+    return lambda a: np.array([root_of_lane(x) for x in a], np.float32)
 
 
 ROWS += [Row(f"sqrt.{mode}.f32", directed_root(mode)) for mode in ("rz", "rm", "rp")]
 
 
 def extremum(function, propagate=False, absolute=False, xorsign=False):
-    """min or max: -0 < +0, a NaN loses unless it propagates."""
+    """Returns the reference of min or max: -0 < +0, a NaN loses unless it propagates."""
 
-    def one(*lane):
+    def extremum_of_lane(*lane):
         wide = [abs(float(x)) if absolute else float(x) for x in lane]
         numbers = [x for x in wide if not math.isnan(x)]
         if not numbers or (propagate and len(numbers) < len(wide)):
@@ -127,7 +125,7 @@ def extremum(function, propagate=False, absolute=False, xorsign=False):
         return -best if xorsign and odd else best
 
     def reference(*arrays):
-        flat = [one(*lane) for lane in zip(*(a.reshape(-1) for a in arrays), strict=True)]
+        flat = [extremum_of_lane(*lane) for lane in zip(*(a.reshape(-1) for a in arrays), strict=True)]
         return np.array(flat).astype(arrays[0].dtype).reshape(arrays[0].shape)
 
     return reference
@@ -165,16 +163,16 @@ ROWS += [Row(f"testp.{name}.{kind}", function) for name, function in TESTS.items
 
 
 def wide(function):
-    """``function`` in float64, rounded to the type of its argument."""
+    """Returns ``function`` in float64, rounded to the type of its argument."""
     return lambda *arrays: function(*(a.astype(np.float64) for a in arrays)).astype(arrays[0].dtype)
 
 
 def by_approximate_reciprocal(a, b):
-    """div.approx: a divisor above 2^126 counts as infinite."""
+    """Returns a quotient as div.approx computes it: a divisor above 2^126 counts as infinite."""
     return wide(over)(a, np.where(np.abs(b) > 2.0**126, np.copysign(np.float32(np.inf), b), b))
 
 
-# The bounds are those of PTX ISA 9.1; absolute ones absorb what a subnormal result can lose.
+# The bounds are those of PTX ISA 9.1; absolute bounds cover the precision that a subnormal result loses.
 TINY = 2.0**-148
 ROWS += [
     Row("div.approx.f32", by_approximate_reciprocal, close=within(2.0**-22, TINY)),
@@ -203,14 +201,14 @@ ROWS += [
 ]
 ROWS += [
     Row("add.f32", lambda a: a + np.float32(0.1), "d, a, =0.1"),
-    Row("fma.rn.f16x2", exact(fused, "f16"), guarded=True),
+    Row("fma.rn.f16x2", exact(fma, "f16"), guarded=True),
 ]
 
 BENCH = Bench(ROWS)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
-def test_row(row):
+def test_arithmetic_matches_the_reference(row):
     check(BENCH, row)
 
 
@@ -223,9 +221,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("opcode", REFUSED)
-def test_refused(opcode):
+def test_an_unsupported_opcode_is_refused(opcode):
     row = Row(opcode, None)
     lanes, _ = emitter(row)
     with pytest.raises(UnsupportedInstruction) as refusal:
-        emit(lanes, Inst(0, opcode, row.match, tuple(row.parsed), line=12))
+        emit(lanes, Inst(0, opcode, row.match, tuple(row.operand_nodes), line=12))
     assert str(refusal.value) == f"PTX line 12: `{opcode}`: the virtual GPU does not execute {REFUSED[opcode]}."

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.vgpu.alu import values
-from tests.vgpu.alu.harness import COUNT, Bench, Row, check, get, put
+from tests.vgpu.alu.harness import COUNT, Bench, Row, check, load_lanes, store_lanes
 
 O = object  # noqa: E741  (Python's own integers: no width, no overflow)
 
@@ -16,7 +16,7 @@ def big(*arrays):
 
 
 def wrap(value, kind):
-    """Unbounded integers reduced to a type."""
+    """Returns unbounded integers reduced to a type."""
     bits = values.bits_of(kind)
     return (value % (1 << bits)).astype(f"u{bits // 8}").view(values.DTYPES[kind])
 
@@ -30,7 +30,7 @@ def sat(value, kind):
     return np.clip(value, *limits(kind)).astype(values.DTYPES[kind])
 
 
-def product(kind, mode, a, b):
+def multiply(kind, mode, a, b):
     a, b = big(a, b)
     bits = values.bits_of(kind)
     full = a * b
@@ -59,7 +59,7 @@ def remainder(kind):
 
 
 def each(function, dtype=np.uint32):
-    """A reference from a function of Python integers."""
+    """Returns a reference from a function of Python integers."""
 
     def reference(*arrays):
         return np.array([function(*(int(x) for x in lane)) for lane in zip(*arrays, strict=True)], O).astype(dtype)
@@ -74,10 +74,10 @@ def pairs16(function, kind):
 INTS = ("u16", "u32", "u64", "s16", "s32", "s64")
 ROWS = [Row(f"add.{t}", lambda a, b: a + b) for t in INTS]
 ROWS += [Row(f"sub.{t}", lambda a, b: a - b) for t in INTS]
-ROWS += [Row(f"mul.{m}.{t}", lambda a, b, t=t, m=m: product(t, m, a, b)) for t in INTS for m in ("lo", "hi")]
-ROWS += [Row(f"mul.wide.{t}", lambda a, b, t=t: product(t, "wide", a, b)) for t in ("u16", "u32", "s16", "s32")]
-ROWS += [Row(f"mad.{m}.{t}", lambda a, b, c, t=t, m=m: product(t, m, a, b) + c) for t in INTS for m in ("lo", "hi")]
-ROWS += [Row(f"mad.wide.{t}", lambda a, b, c, t=t: product(t, "wide", a, b) + c) for t in ("u16", "u32", "s16", "s32")]
+ROWS += [Row(f"mul.{m}.{t}", lambda a, b, t=t, m=m: multiply(t, m, a, b)) for t in INTS for m in ("lo", "hi")]
+ROWS += [Row(f"mul.wide.{t}", lambda a, b, t=t: multiply(t, "wide", a, b)) for t in ("u16", "u32", "s16", "s32")]
+ROWS += [Row(f"mad.{m}.{t}", lambda a, b, c, t=t, m=m: multiply(t, m, a, b) + c) for t in INTS for m in ("lo", "hi")]
+ROWS += [Row(f"mad.wide.{t}", lambda a, b, c, t=t: multiply(t, "wide", a, b) + c) for t in ("u16", "u32", "s16", "s32")]
 ROWS += [Row(f"div.{t}", quotient(t)) for t in INTS]
 ROWS += [Row(f"rem.{t}", remainder(t)) for t in INTS]
 ROWS += [Row(f"min.{t}", np.minimum) for t in (*INTS, "u16x2", "s16x2")]
@@ -93,7 +93,7 @@ def low24(x, kind):
     return np.where(x >= 1 << 23, x - (1 << 24), x) if kind == "s32" else x
 
 
-def product24(kind, mode, a, b):
+def multiply24(kind, mode, a, b):
     full = low24(a, kind) * low24(b, kind)
     return wrap(full >> 16 if mode == "hi" else full, kind)
 
@@ -105,16 +105,16 @@ ROWS += [
     Row("min.relu.s32", lambda a, b: np.maximum(np.minimum(a, b), 0)),
     Row("max.relu.s16x2", lambda a, b: np.maximum(np.maximum(a, b), 0)),
     *(
-        Row(f"mul24.{m}.{t}", lambda a, b, t=t, m=m: product24(t, m, a, b))
+        Row(f"mul24.{m}.{t}", lambda a, b, t=t, m=m: multiply24(t, m, a, b))
         for t in ("u32", "s32")
         for m in ("lo", "hi")
     ),
     *(
-        Row(f"mad24.{m}.{t}", lambda a, b, c, t=t, m=m: product24(t, m, a, b) + c)
+        Row(f"mad24.{m}.{t}", lambda a, b, c, t=t, m=m: multiply24(t, m, a, b) + c)
         for t in ("u32", "s32")
         for m in ("lo", "hi")
     ),
-    Row("mad24.hi.sat.s32", lambda a, b, c: sat(product24("s32", "hi", a, b).astype(O) + c.astype(O), "s32")),
+    Row("mad24.hi.sat.s32", lambda a, b, c: sat(multiply24("s32", "hi", a, b).astype(O) + c.astype(O), "s32")),
 ]
 
 
@@ -137,8 +137,8 @@ def bfe(kind):
     def reference(a, start, width):
         start, width = (start, width) if bits == 64 else (start & 0xFF, width & 0xFF)  # as an H200 does
         sign = (a >> min(start + width - 1, bits - 1)) & 1 if kind[0] == "s" and width else 0
-        taken = [(a >> (start + i)) & 1 if i < width and start + i < bits else sign for i in range(bits)]
-        return sum(bit << i for i, bit in enumerate(taken))
+        field = [(a >> (start + i)) & 1 if i < width and start + i < bits else sign for i in range(bits)]
+        return sum(bit << i for i, bit in enumerate(field))
 
     return lambda a, b, c: wrap(each(reference, O)(a, b, c), kind)
 
@@ -208,7 +208,7 @@ ROWS += [Row(f"dp4a.{a}.{b}", dot4((a, b))) for a, b in SIGNS]
 ROWS += [Row(f"dp2a.{m}.{a}.{b}", dot2((a, b), m == "hi")) for a, b in SIGNS for m in ("lo", "hi")]
 
 
-def shifted(kind, left):
+def shift(kind, left):
     bits = values.bits_of(kind)
 
     def reference(a, n):
@@ -273,8 +273,8 @@ ROWS = [
 ]
 ROWS += [Row(f"not.b{w}", np.bitwise_not) for w in (16, 32, 64)]
 ROWS += [Row(f"cnot.b{w}", lambda a: a == 0) for w in (16, 32, 64)]
-ROWS += [Row(f"shl.b{w}", shifted(f"b{w}", True)) for w in (16, 32, 64)]
-ROWS += [Row(f"shr.{t}", shifted(t, False)) for t in (*INTS, "b16", "b32", "b64")]
+ROWS += [Row(f"shl.b{w}", shift(f"b{w}", True)) for w in (16, 32, 64)]
+ROWS += [Row(f"shr.{t}", shift(t, False)) for t in (*INTS, "b16", "b32", "b64")]
 ROWS += [Row("shl.b32", lambda a, n=n: a << n if n < 32 else a * 0, f"d, a, ={n}") for n in (0, 5, 31, 32, 33)]
 ROWS += [Row(f"shf.{d}.{m}.b32", funnel(d == "l", m == "clamp")) for d in "lr" for m in ("clamp", "wrap")]
 ROWS += [
@@ -312,7 +312,7 @@ BENCH = Bench(ROWS)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
-def test_row(row):
+def test_arithmetic_matches_the_reference(row):
     check(BENCH, row)
 
 
@@ -332,17 +332,17 @@ CARRY_BENCH = Bench(CARRY_ROWS)
 
 
 @pytest.mark.parametrize("row", CARRY_ROWS, ids=str)
-def test_carry(row):
-    """The carry flag is read and written a lane, and only by the instructions that name it."""
+def test_carry_belongs_to_each_lane(row):
+    """Each lane reads and writes its own carry flag, and only in the instructions that name it."""
     generator = np.random.default_rng(7)
     slots = CARRY_BENCH.slots[row]
     file = CARRY_BENCH.file(row, generator)
     inputs = values.inputs(["u32"] * len(row.sources), COUNT, generator)
-    for name, held in zip(row.sources, inputs, strict=True):
-        put(file, slots, name, "u32", held)
-    before = get(file, slots, "%cc", "pred")
+    for name, data in zip(row.sources, inputs, strict=True):
+        store_lanes(file, slots, name, "u32", data)
+    before = load_lanes(file, slots, "%cc", "pred")
     CARRY_BENCH.run(row, file)
     total, changes = row.reference(*big(*inputs), before.astype(O))
-    assert np.array_equal(get(file, slots, "%d", "u32"), wrap(total, "u32"))
+    assert np.array_equal(load_lanes(file, slots, "%d", "u32"), wrap(total, "u32"))
     outside = ((total < 0) | (total >= 2**32)).astype(bool)
-    assert np.array_equal(get(file, slots, "%cc", "pred"), before if changes is None else outside)
+    assert np.array_equal(load_lanes(file, slots, "%cc", "pred"), before if changes is None else outside)

@@ -22,7 +22,7 @@ DTYPES = {
 PACKED = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32", "u16x2": "u16", "s16x2": "s16"}
 MINI = {"e4m3x2": 16, "e5m2x2": 16, "e2m3x2": 16, "e3m2x2": 16, "ue8m0x2": 16, "e2m1x2": 8}
 
-# fraction bits and exponent bits of what `floats` makes
+# fraction bits and exponent bits of the types of `float_specials`
 LAYOUT = {"f16": (10, 5), "bf16": (7, 8), "f32": (23, 8), "f64": (52, 11)}
 
 
@@ -34,8 +34,8 @@ def bits_of(kind: str) -> int:
     return MINI[kind] if kind in MINI else 32 if kind == "tf32" else int(kind.lstrip("bus f"))
 
 
-def typed(raw: np.ndarray, kind: str) -> np.ndarray:
-    """Integers of the register's width as the type's array: packed types are [n, 2], low element first."""
+def as_type(raw: np.ndarray, kind: str) -> np.ndarray:
+    """Returns integers of the register's width as the type's array: packed types are [n, 2], low element first."""
     if kind in PACKED:
         return raw.view(DTYPES[PACKED[kind]]).reshape(-1, 2)
     if kind in MINI or kind == "b128":
@@ -43,9 +43,9 @@ def typed(raw: np.ndarray, kind: str) -> np.ndarray:
     return raw.view(DTYPES[kind])
 
 
-def shown(value) -> str:
+def to_text(value) -> str:
     if isinstance(value, np.ndarray):
-        return "[" + ", ".join(shown(item) for item in value) + "]"
+        return "[" + ", ".join(to_text(item) for item in value) + "]"
     if isinstance(value, (np.floating, ml_dtypes.bfloat16)):
         return float(value).hex()
     return str(value)
@@ -59,7 +59,8 @@ def integer_specials(kind: str) -> list[int]:
 
 
 def float_specials(kind: str) -> list[int]:
-    """Bit patterns: zeros, subnormals, the normal edge, ones and their neighbours, halves, the largest, inf, NaN."""
+    """Returns bit patterns of zeros, subnormals, the least normal numbers, ones and their neighbours, halves, the
+    largest, inf, NaN."""
     fraction, exponent = LAYOUT[kind]
     one = ((1 << (exponent - 1)) - 1) << fraction
     infinity = ((1 << exponent) - 1) << fraction
@@ -77,8 +78,8 @@ def float_specials(kind: str) -> list[int]:
 
 
 def random_bits(kind: str, count: int, generator: np.random.Generator) -> np.ndarray:
-    """A third random bits, a third small magnitudes, a third (floats) near one with few fraction bits: halfway
-    cases."""
+    """Returns a third random bits, a third small magnitudes, a third (of floats) near one with few fraction bits, which
+    make halfway cases."""
     bits = bits_of(kind)
     any_ = generator.integers(0, 2**bits, count, np.uint64, endpoint=False) if bits < 64 else generator.bytes(8 * count)
     any_ = np.frombuffer(any_, np.uint64) if bits == 64 else any_
@@ -95,8 +96,8 @@ def random_bits(kind: str, count: int, generator: np.random.Generator) -> np.nda
     return np.where(pick == 0, any_, shifted)
 
 
-def one_type(kind: str, count: int, generator: np.random.Generator) -> np.ndarray:
-    """Random values with a good share of specials, as raw integers."""
+def random_values(kind: str, count: int, generator: np.random.Generator) -> np.ndarray:
+    """Returns random values with a good share of specials, as raw integers."""
     specials = np.array(float_specials(kind) if kind in LAYOUT else integer_specials(kind), np.uint64)
     raw = np.where(
         generator.integers(0, 3, count) == 0, generator.choice(specials, count), random_bits(kind, count, generator)
@@ -111,11 +112,12 @@ def array(kind: str, count: int, generator: np.random.Generator) -> np.ndarray:
         return np.ascontiguousarray(array(PACKED[kind], 2 * count, generator).reshape(-1, 2))
     if kind in MINI:
         return generator.integers(0, 1 << MINI[kind], count).astype(f"u{MINI[kind] // 8}")
-    return typed(one_type("b32" if kind == "tf32" else kind, count, generator), kind)
+    return as_type(random_values("b32" if kind == "tf32" else kind, count, generator), kind)
 
 
 def inputs(kinds: list[str], count: int, generator: np.random.Generator) -> list[np.ndarray]:
-    """One array a source. The first half of two equal sources is a grid of the specials of their type."""
+    """Returns one array for each source. The first half of two equal sources is a grid of the specials of their
+    type."""
     arrays = [array(kind, count, generator) for kind in kinds]
     if len(kinds) >= 2 and kinds[0] == kinds[1] and kinds[0] in DTYPES and kinds[0] != "pred":
         kind = kinds[0]
@@ -124,8 +126,8 @@ def inputs(kinds: list[str], count: int, generator: np.random.Generator) -> list
         pairs = pairs[generator.permutation(len(pairs))[: count // 2]]
         for source in (0, 1):
             grid = np.ascontiguousarray(pairs[:, source].astype(f"u{bits_of(kind) // 8}"))
-            arrays[source][: len(grid)] = typed(grid, kind)
+            arrays[source][: len(grid)] = as_type(grid, kind)
     elif len(kinds) == 1 and kinds[0] in LAYOUT:
         specials = np.array(float_specials(kinds[0]), np.uint64).astype(f"u{bits_of(kinds[0]) // 8}")
-        arrays[0][: len(specials)] = typed(specials, kinds[0])
+        arrays[0][: len(specials)] = as_type(specials, kinds[0])
     return arrays

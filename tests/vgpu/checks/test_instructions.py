@@ -1,4 +1,4 @@
-"""Instructions that no kernel of the library has, in the checks: `ldu`, `red.async`, a wait for tensor memory."""
+"""The checks of instructions that no kernel of the library uses: `ldu`, `red.async`, a wait for tensor memory."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ second:
 """
 
 
-def _checked(text: str, device: str, block: int = 1, *args: np.ndarray) -> Verdict:
+def _check(text: str, device: str, block: int = 1, *args: np.ndarray) -> Verdict:
     arch = "sm_90a" if device == "h200" else "sm_100a"
     kernel = ww.load_ptx(HEADER.format(arch=arch) + text)["k"]
     return ww.check(kernel, grid=1, block=block, args=args, device=device)
@@ -75,23 +75,23 @@ def _checked(text: str, device: str, block: int = 1, *args: np.ndarray) -> Verdi
 
 def test_ldu_is_a_weak_load() -> None:
     x = np.array([7, 0], np.uint32)
-    assert _checked(LDU, "h200", 1, x).findings == ()
+    assert _check(LDU, "h200", 1, x).findings == ()
     assert x[1] == 7
 
 
-def test_red_async_writes_what_a_wait_for_its_mbarrier_makes_visible() -> None:
+def test_a_wait_makes_the_write_of_red_async_visible() -> None:
     x = np.zeros(1, np.uint32)
-    assert _checked(RED_ASYNC, "h200", 1, x).findings == ()
+    assert _check(RED_ASYNC, "h200", 1, x).findings == ()
     assert x[0] == 2
 
 
 def test_red_async_without_a_wait_races_with_the_load() -> None:
     text = RED_ASYNC.replace("@!%p1 bra wait;", "")
-    assert [finding.rule.id for finding in _checked(text, "h200", 1, np.zeros(1, np.uint32)).findings][:1] == ["race"]
+    assert [finding.rule.id for finding in _check(text, "h200", 1, np.zeros(1, np.uint32)).findings][:1] == ["race"]
 
 
-def test_a_wait_for_tensor_memory_waits_for_the_dealloc_after_a_barrier() -> None:
-    (found,) = _checked(ALLOC, "b200", 64).findings
+def test_a_deadlock_of_alloc_names_the_dealloc_after_a_barrier() -> None:
+    (found,) = _check(ALLOC, "b200", 64).findings
     assert found.rule.id == "deadlock"
     assert "cycle: warp 0 → barrier 2 → warp 1 → 512 columns of tensor memory → warp 0" in found.message
     assert "(0 are free); PTX line 16 would arrive, but waits itself" in found.message

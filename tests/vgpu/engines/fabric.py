@@ -25,7 +25,8 @@ def shared_address(rank: int, offset: int) -> int:
 
 
 class Cluster:
-    """``log``: updates of mbarriers, in order: ("tx", rank, offset, bytes) or ("arrive", rank, offset)."""
+    """A cluster for engines. ``log`` has the updates of mbarriers in order: ("tx", rank, offset, bytes) or ("arrive",
+    rank, offset)."""
 
     def __init__(self, ranks: int = 1, limit: int = 64 * 1024, seed: int = 0) -> None:
         random = np.random.default_rng(seed)
@@ -66,14 +67,14 @@ class Cluster:
         return kind(message)
 
     def bind(self, tensor: TensorMap, *, address: int = MAP_AT, nbytes: int | None = None) -> NDArray[np.uint8]:
-        """Place a map at an address; returns the bytes of its tensor."""
+        """Place a map at an address. Returns the bytes of its tensor."""
         data = tensor.array.reshape(-1).view(np.uint8)[:nbytes]
         self.maps[address] = BoundMap(tensor, data, data.ctypes.data)
         return data
 
 
 def operation(opcode: str, *words: int, rank: int = 0, a_in_tmem: bool = False) -> Op:
-    """An operation with operand words in order; the spelling is the first that accepts their number."""
+    """Returns an operation with operand words in order; the spelling is the first that accepts their number."""
     match = isa.match(opcode)
     assert match is not None, opcode
     named = [o for o in match.spelling.named if not o.slot or o.slot in match.chosen]
@@ -91,7 +92,7 @@ def operation(opcode: str, *words: int, rank: int = 0, a_in_tmem: bool = False) 
 
 
 def _width(match: isa.Match, operand: isa.Operand) -> int:
-    """Words of an operand: tensor coordinates after the map, elements of a vector."""
+    """Returns the number of an operand's words: tensor coordinates after the map, elements of a vector."""
     if len(operand.names) == 2:
         return 1 + (5 if match["mode"].startswith("tile::") else int(match["dim"][0]))
     if operand.names == ("disable_output_lane",):

@@ -25,13 +25,13 @@ PATTERNS: dict[int | str, tuple[int, int, int, int]] = {
 }  # fmt: skip
 
 
-def swizzled(address: int, mode: int | str) -> int:
+def swizzle_address(address: int, mode: int | str) -> int:
     _, source, target, bits = PATTERNS[mode]
     return address ^ (address >> source & (1 << bits) - 1) << target
 
 
-def canonical(row: int, k: int, size: int, major: str, mode: int | str, lbo: int, sbo: int) -> int:
-    """Byte offset of an element: 8 × 16-byte core matrices without swizzle, 8-row atoms with it."""
+def canonical_offset(row: int, k: int, size: int, major: str, mode: int | str, lbo: int, sbo: int) -> int:
+    """Returns the byte offset of an element: in 8 × 16-byte core matrices without swizzle, in 8-row atoms with it."""
     width = PATTERNS[mode][0]
     along, across = (k * size, row) if major == "k" else (row * size, k)
     if mode == 0:
@@ -41,19 +41,19 @@ def canonical(row: int, k: int, size: int, major: str, mode: int | str, lbo: int
     return along // width * lbo + along % width + across % lines * width + across // lines * sbo
 
 
-def put(
+def write_operand(
     cluster: Cluster, rank: int, start: int, matrix: NDArray[Any], major: str, mode: int | str, lbo: int, sbo: int
 ) -> int:
-    """Write rows × K into a CTA's shared memory; returns the descriptor."""
+    """Write rows × K into a CTA's shared memory. Returns the descriptor."""
     size = matrix.dtype.itemsize
     for (row, k), value in np.ndenumerate(matrix):
-        at = swizzled(start + canonical(row, k, size, major, mode, lbo, sbo), mode)
+        at = swizzle_address(start + canonical_offset(row, k, size, major, mode, lbo, sbo), mode)
         cluster.shared[rank, at : at + size].view(matrix.dtype)[0] = value
     return SmemDescriptor(start, lbo, sbo, mode).encode()
 
 
-def spread(rows: int, size: int, k: int, major: str, mode: int | str) -> tuple[int, int, int]:
-    """Byte offsets LBO and SBO of a dense operand, and its bytes."""
+def operand_strides(rows: int, size: int, k: int, major: str, mode: int | str) -> tuple[int, int, int]:
+    """Returns the byte offsets LBO and SBO of a dense operand, and its bytes."""
     width = PATTERNS[mode][0]
     lines = 4 if mode == ATOM_32B else 8
     if major == "k":
@@ -66,7 +66,7 @@ def spread(rows: int, size: int, k: int, major: str, mode: int | str) -> tuple[i
 
 
 def accumulator(m: int, group: int, n: int, ws: bool = False, upper: bool = False) -> Iterator[tuple[int, ...]]:
-    """For every element its row and column, and its place: CTA of the group, lane, column."""
+    """Yields the row and column of every element, and its place: CTA of the group, lane, column."""
     for i in range(m):
         for j in range(n):
             if (m, group) == (256, 2):
@@ -84,21 +84,22 @@ def accumulator(m: int, group: int, n: int, ws: bool = False, upper: bool = Fals
 
 
 def cells(m: int, group: int, n: int, column: int, **layout: bool) -> tuple[NDArray[np.int64], ...]:
-    """Index arrays into tensor memory, each M × N."""
+    """Returns index arrays into tensor memory, each M × N."""
     table = np.array(list(accumulator(m, group, n, **layout))).reshape(m, n, 5)
     return table[:, :, 2], table[:, :, 4] + column, table[:, :, 3]
 
 
 def small_integers(random: np.random.Generator, shape: tuple[int, int], type: str) -> NDArray[Any]:
-    """Values whose products and sums are exact in every format, so that a misplaced element changes the result."""
+    """Returns values whose products and sums are exact in every format, so that a misplaced element changes the
+    result."""
     low, high = {"u8": (0, 8), "e5m2": (-3, 4)}.get(type, (-4, 5))
     return random.integers(low, high, shape).astype(DTYPES[type])
 
 
 def wide(random: np.random.Generator, shape: tuple[int, int], type: str) -> NDArray[Any]:
-    """Values of widely spread exponents with a few zeros and subnormals."""
-    spread = 2.0 ** random.integers(-12, 12, shape) if type != "bf16" else 2.0 ** random.integers(-40, 40, shape)
-    values = random.normal(size=shape) * spread
+    """Returns values of widely spread exponents, with a few zeros and subnormals."""
+    scale = 2.0 ** random.integers(-12, 12, shape) if type != "bf16" else 2.0 ** random.integers(-40, 40, shape)
+    values = random.normal(size=shape) * scale
     values[random.random(shape) < 0.05] = 0
     values[random.random(shape) < 0.05] = 6e-8 if type == "f16" else 1e-39
     return values.astype(DTYPES[type])

@@ -1,5 +1,6 @@
-"""One sum with the rounding of a tensor core, in exact fractions, one term at a time: reference of
-numerics="hardware"."""
+"""One sum with the rounding of a tensor core, in exact fractions, one term at a time: the reference of
+numerics="hardware".
+"""
 
 from __future__ import annotations
 
@@ -14,15 +15,15 @@ Term = tuple[Fraction, int]
 
 
 def term(value: float, type: str) -> Term | None:
-    """A number as significand and exponent, subnormals with the least exponent; None for zero."""
+    """Returns a number as significand and exponent, subnormals with the least exponent; None for zero."""
     if value == 0:
         return None
     exponent = max(math.frexp(value)[1] - 1, EXPONENTS[type])
     return Fraction(value) / Fraction(2) ** exponent, exponent
 
 
-def aligned(terms: list[Term | None], bits: int) -> Fraction:
-    """Truncate every term at ``bits`` fraction bits of the largest exponent, then add all."""
+def sum_aligned(terms: list[Term | None], bits: int) -> Fraction:
+    """Returns the sum of all terms, each truncated at ``bits`` fraction bits of the largest exponent."""
     present = [found for found in terms if found]
     if not present:
         return Fraction(0)
@@ -30,8 +31,8 @@ def aligned(terms: list[Term | None], bits: int) -> Fraction:
     return sum(int(s * Fraction(2) ** e / unit) for s, e in present) * unit
 
 
-def cut(value: Fraction, keep: int) -> float:
-    """Round toward zero to ``keep`` fraction bits, and to float32."""
+def truncate(value: Fraction, keep: int) -> float:
+    """Returns a value rounded toward zero to ``keep`` fraction bits, and to float32."""
     if value == 0:
         return 0.0
     exponent = math.frexp(float(value))[1] - 1
@@ -42,19 +43,19 @@ def cut(value: Fraction, keep: int) -> float:
 
 
 def step(a: list[float], b: list[float], c: float, types: tuple[str, str, str], bits: int, keep: int = 23) -> float:
-    """One instruction on one element of D."""
+    """Returns one element of D after one instruction."""
     terms = [term(c, types[2])]
     for x, y in zip(a, b, strict=True):
         left, right = term(x, types[0]), term(y, types[1])
         terms.append((left[0] * right[0], left[1] + right[1]) if left and right else None)
-    total = aligned(terms, bits)
-    return float(np.float64(total).astype(np.float16)) if types[2] == "f16" else cut(total, keep)
+    total = sum_aligned(terms, bits)
+    return float(np.float64(total).astype(np.float16)) if types[2] == "f16" else truncate(total, keep)
 
 
 def steps(
     a: np.ndarray, b: np.ndarray, c: np.ndarray, k: int, types: tuple[str, str, str], bits: int, keep: int = 23
 ) -> np.ndarray:
-    """A · Bᵀ + C, ``k`` elements an instruction; an infinite sum stays infinite."""
+    """Returns A · Bᵀ + C, ``k`` elements an instruction; an infinite sum stays infinite."""
     out = c.astype(np.float64)
     for (i, j), value in np.ndenumerate(out):
         for first in range(0, a.shape[1], k):

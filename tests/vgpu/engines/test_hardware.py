@@ -1,4 +1,4 @@
-"""Sums with the rounding of tensor cores, against one sum at a time in exact fractions, and the known differences."""
+"""Sums with the rounding of tensor cores, against one sum at a time in exact fractions; and the known differences."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ CASES = [
 
 
 def narrow(values: np.ndarray, type: str) -> np.ndarray:
-    """Values of a type as float32, tf32 without its low bits."""
-    kept = values.astype(F32)
-    return (kept.view(np.uint32) & 0xFFFFE000).view(F32) if type == "tf32" else kept
+    """Returns values of a type as float32, tf32 without its low bits."""
+    single = values.astype(F32)
+    return (single.view(np.uint32) & 0xFFFFE000).view(F32) if type == "tf32" else single
 
 
 def operands(types: tuple[str, str, str], k: int, seed: int, m: int = 8, n: int = 16) -> tuple[np.ndarray, ...]:
@@ -40,7 +40,7 @@ def operands(types: tuple[str, str, str], k: int, seed: int, m: int = 8, n: int 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
 @pytest.mark.parametrize("seed", [0, 1])
-def test_follows_the_reference(case: tuple[str, str, str, str, int, int, int], seed: int) -> None:
+def test_sums_equal_the_reference(case: tuple[str, str, str, str, int, int, int], seed: int) -> None:
     types, arch, k, bits, keep = case[:3], *case[3:]
     a, b, c = operands(types, 3 * k, seed)
     found = c.copy()
@@ -52,8 +52,8 @@ def test_follows_the_reference(case: tuple[str, str, str, str, int, int, int], s
 
 
 @pytest.mark.parametrize(("bits", "k"), [(24, 16), (26, 16), (25, 8)])
-def test_operands_tell_models_apart(bits: int, k: int) -> None:
-    """Other fraction bits, or two steps of 8, change the results on the same operands."""
+def test_the_operands_distinguish_models(bits: int, k: int) -> None:
+    """Other fraction bits, or two steps of 8, change the results of the same operands."""
     types = ("bf16", "bf16", "f32")
     a, b, c = operands(types, 16, 2, m=16)
     found = c.copy()
@@ -62,7 +62,7 @@ def test_operands_tell_models_apart(bits: int, k: int) -> None:
 
 
 def test_subnormal_operands_keep_their_exponent() -> None:
-    """2^-24 is the least f16: with exponent -14 its product with 1 has the largest exponent, and the others lose
+    """2^-24 is the least f16: with exponent -14 its product with 1 has the largest exponent, and the other terms lose
     bits."""
     a, b = np.zeros((8, 16), F32), np.zeros((8, 16), F32)
     a[:, 0], b[:, 0] = 2.0**-24, 1.0
@@ -72,7 +72,7 @@ def test_subnormal_operands_keep_their_exponent() -> None:
     assert np.array_equal(found, steps(a, b, 0 * found, 16, ("f16", "f16", "f32"), 25))
 
 
-def test_least_results_are_cut() -> None:
+def test_subnormal_results_are_truncated() -> None:
     a, b = np.full((8, 8), 2.0**-70 * 1.5, F32), np.full((8, 8), 2.0**-70 * 1.5, F32)
     found = np.zeros((8, 8), F32)
     hardware.accumulate(found, a, b, 8, hardware.model_of("tf32", "tf32", "f32", "sm_90a"))
@@ -99,5 +99,5 @@ def test_infinities_and_nans(x: float, y: float, c: float, expected: int) -> Non
     assert (untouched == 2).all()
 
 
-def test_types_have_numbers() -> None:
+def test_types_have_the_codes_of_the_descriptor() -> None:
     assert set(tensor_core.FORMATS) >= {type for type in DTYPES if type not in ("s8", "u8")}

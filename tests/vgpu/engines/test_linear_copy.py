@@ -25,7 +25,7 @@ RED_ASYNC = "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::by
 
 
 @pytest.mark.parametrize("opcode", [TO_CLUSTER, TO_CTA])
-def test_global_to_shared(opcode: str) -> None:
+def test_a_copy_reaches_shared_memory(opcode: str) -> None:
     cluster = Cluster()
     before = cluster.shared[0].copy()
     copy.complete(cluster, [operation(opcode, 2064, GLOBAL_AT + 32, 1008, MBAR)])
@@ -35,7 +35,7 @@ def test_global_to_shared(opcode: str) -> None:
     assert cluster.log == [("tx", 0, MBAR, 1008)]
 
 
-def test_global_to_several_ctas() -> None:
+def test_a_multicast_reaches_several_ctas() -> None:
     cluster = Cluster(4)
     copy.complete(cluster, [operation(TO_CLUSTER + ".multicast::cluster", 2048, GLOBAL_AT, 64, MBAR, 0b1001)])
     for rank, reached in enumerate((True, False, False, True)):
@@ -43,7 +43,7 @@ def test_global_to_several_ctas() -> None:
     assert cluster.log == [("tx", 0, MBAR, 64), ("tx", 3, MBAR, 64)]
 
 
-def test_shared_to_another_cta() -> None:
+def test_a_copy_reaches_another_cta() -> None:
     cluster = Cluster(2)
     words = shared_address(0, 4096), shared_address(1, 2048), 128, shared_address(0, MBAR)
     copy.complete(cluster, [operation(BETWEEN, *words, rank=1)])
@@ -51,7 +51,7 @@ def test_shared_to_another_cta() -> None:
     assert cluster.log == [("tx", 0, MBAR, 128)]
 
 
-def test_shared_to_global() -> None:
+def test_a_copy_reaches_global_memory() -> None:
     cluster = Cluster()
     before = cluster.memory.copy()
     copy.complete(cluster, [operation(TO_GLOBAL, GLOBAL_AT + 16, 2048, 160)])
@@ -74,7 +74,7 @@ def test_the_byte_mask_selects_bytes_of_every_16(suffix: str, words: tuple[int, 
     ("suffix", "dtype"),
     [("add.f32", np.float32), ("add.f64", np.float64), ("add.noftz.bf16", ml_dtypes.bfloat16), ("add.s32", np.int32)],
 )
-def test_reduction_into_global_memory(suffix: str, dtype: Any) -> None:
+def test_a_reduction_adds_to_global_memory(suffix: str, dtype: Any) -> None:
     cluster, random = Cluster(), np.random.default_rng(3)
     old, new = (random.normal(0, 1000, 64).astype(dtype) for _ in range(2))
     cluster.memory[: old.nbytes] = old.view(np.uint8)
@@ -83,7 +83,7 @@ def test_reduction_into_global_memory(suffix: str, dtype: Any) -> None:
     np.testing.assert_array_equal(cluster.memory[: old.nbytes].view(dtype), old + new)
 
 
-def test_reduction_into_another_cta() -> None:
+def test_a_reduction_adds_to_another_cta() -> None:
     cluster = Cluster(2)
     old, new = (cluster.shared[rank, 2048:2112].view(np.uint32).copy() for rank in (1, 0))
     words = shared_address(1, 2048), 2048, 64, shared_address(1, MBAR)
@@ -101,7 +101,7 @@ def test_reduction_into_another_cta() -> None:
     ],
 )
 @pytest.mark.parametrize("window", [0, SHARED_WINDOW])
-def test_st_async(suffix: str, values: tuple[int, ...], expected: str, window: int) -> None:
+def test_st_async_stores_and_counts_bytes(suffix: str, values: tuple[int, ...], expected: str, window: int) -> None:
     cluster = Cluster(2)
     words = window + shared_address(1, 2048), *values, window + shared_address(1, MBAR)
     copy.complete(cluster, [operation(f"{ST_ASYNC}.{suffix}", *words)])
@@ -121,7 +121,7 @@ def test_st_async(suffix: str, values: tuple[int, ...], expected: str, window: i
         ("and.b32", 0b1100, 0b1010, 0b1000),
     ],
 )
-def test_red_async(suffix: str, old: int, value: int, expected: int) -> None:
+def test_red_async_combines_and_counts_bytes(suffix: str, old: int, value: int, expected: int) -> None:
     cluster, size = Cluster(2), int(suffix[-2:]) // 8
     cluster.shared[1, 2048 : 2048 + size] = np.frombuffer(old.to_bytes(size, "little"), np.uint8)
     words = shared_address(1, 2048), value, shared_address(1, MBAR)
@@ -131,7 +131,7 @@ def test_red_async(suffix: str, old: int, value: int, expected: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
-def test_minimum_and_maximum_of_nan_and_of_zeros(dtype: Any) -> None:
+def test_min_and_max_order_nan_and_zeros(dtype: Any) -> None:
     old = np.array([np.nan, 1, 0.0, -0.0, np.nan], dtype)
     new = np.array([2, np.nan, -0.0, 0.0, np.nan], dtype)
     least, most = (combine(op, old, new).astype(np.float32) for op in ("min", "max"))
@@ -193,7 +193,9 @@ def test_minimum_and_maximum_of_nan_and_of_zeros(dtype: Any) -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_a_linear_copy_refuses(opcode: str, words: tuple[int, ...], kind: type[Exception], sentence: str) -> None:
+def test_a_linear_copy_refuses_bad_operands(
+    opcode: str, words: tuple[int, ...], kind: type[Exception], sentence: str
+) -> None:
     with pytest.raises(kind) as raised:
         copy.complete(Cluster(2), [operation(opcode, *words)])
     assert str(raised.value) == sentence

@@ -1,4 +1,4 @@
-"""tcgen05.mma: every layout, type and modifier against float64, from operands placed element by element."""
+"""tcgen05.mma: every layout, type and modifier against float64, with operands written element by element."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.vgpu.engines.fabric import MAP_AT, MBAR, Cluster, operation
-from tests.vgpu.engines.operands import DTYPES, cells, put, small_integers, spread, wide
+from tests.vgpu.engines.operands import DTYPES, cells, operand_strides, small_integers, wide, write_operand
 from warpwright.layout import ATOM_32B, InstrDescriptor, SmemDescriptor
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.vgpu.engines import copy, tensor
@@ -26,11 +26,11 @@ def matrices(kind: str, a: str, b: str, m: int, n: int, seed: int = 0) -> tuple[
 def place_shares(
     cluster: Cluster, at: int, matrix: NDArray[Any], group: int, major: str = "k", mode: int | str = 128
 ) -> int:
-    """Each CTA's share of the rows in its own shared memory, at the same offset."""
+    """Write each CTA's share of the rows to its own shared memory, at the same offset."""
     rows = len(matrix) // group
-    lbo, sbo, _ = spread(rows, matrix.dtype.itemsize, matrix.shape[1], major, mode)
+    lbo, sbo, _ = operand_strides(rows, matrix.dtype.itemsize, matrix.shape[1], major, mode)
     shares = enumerate(matrix.reshape(group, rows, -1))
-    descriptors = [put(cluster, rank, at, share, major, mode, lbo, sbo) for rank, share in shares]
+    descriptors = [write_operand(cluster, rank, at, share, major, mode, lbo, sbo) for rank, share in shares]
     return descriptors[0]
 
 
@@ -40,9 +40,9 @@ def exact(matrix: NDArray[Any]) -> NDArray[np.float64]:
 
 def result(cluster: Cluster, m: int, group: int, n: int, dtype: Any = np.float32, **layout: bool) -> NDArray[Any]:
     found = cluster.tmem[cells(m, group, n, COLUMN, **layout)]
-    typed = found.astype(np.uint16).view(np.float16) if dtype is np.float16 else found.view(dtype)
+    values = found.astype(np.uint16).view(np.float16) if dtype is np.float16 else found.view(dtype)
     with np.errstate(invalid="ignore"):
-        return typed.astype(np.float64)
+        return values.astype(np.float64)
 
 
 def multiply(
@@ -68,7 +68,9 @@ SHAPES = [(128, 1, 64), (64, 1, 24), (256, 2, 48), (128, 2, 32)]
 @pytest.mark.parametrize(("m", "group", "n"), SHAPES)
 @pytest.mark.parametrize("mode", [0, 32, 64, 128])
 @pytest.mark.parametrize(("a_major", "b_major"), [("k", "k"), ("mn", "k"), ("k", "mn"), ("mn", "mn")])
-def test_every_layout_swizzle_and_major(m: int, group: int, n: int, mode: int, a_major: str, b_major: str) -> None:
+def test_mma_reads_every_layout_swizzle_and_major(
+    m: int, group: int, n: int, mode: int, a_major: str, b_major: str
+) -> None:
     cluster = Cluster(group)
     a, b = matrices("f16", "bf16", "bf16", m, n)
     before = cluster.tmem.copy()
@@ -90,7 +92,7 @@ def test_every_layout_swizzle_and_major(m: int, group: int, n: int, mode: int, a
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("major", ["k", "mn"])
-def test_every_type(kind: str, a_type: str, b_type: str, d_type: str, major: str) -> None:
+def test_mma_multiplies_every_type(kind: str, a_type: str, b_type: str, d_type: str, major: str) -> None:
     cluster = Cluster(2)
     a, b = matrices(kind, a_type, b_type, 256, 64)
     mode = ATOM_32B if kind == "tf32" and major == "mn" else 32
@@ -101,7 +103,7 @@ def test_every_type(kind: str, a_type: str, b_type: str, d_type: str, major: str
 
 
 @pytest.mark.parametrize("type", ["f16", "bf16"])
-def test_wide_data_are_summed_in_single_precision(type: str) -> None:
+def test_mma_sums_wide_data_in_single_precision(type: str) -> None:
     cluster, random = Cluster(), np.random.default_rng(9)
     a, b = wide(random, (128, 16), type), wide(random, (96, 16), type)
     d = random.normal(size=(128, 96)).astype(np.float32)
@@ -112,7 +114,7 @@ def test_wide_data_are_summed_in_single_precision(type: str) -> None:
     assert (np.abs(result(cluster, 128, 1, 96) - expected) <= bound).all()
 
 
-def test_subnormal_products_are_kept() -> None:
+def test_mma_keeps_subnormal_products() -> None:
     cluster = Cluster()
     a, b = np.zeros((128, 16), DTYPES["bf16"]), np.zeros((8, 16), DTYPES["bf16"])
     a[:, 3], b[:, 3] = 2.0**-130, 2.0**10
@@ -163,7 +165,7 @@ def test_many_integer_products_stay_exact() -> None:
 
 
 @pytest.mark.parametrize(("negate_a", "negate_b", "sign"), [(True, False, -1), (False, True, -1), (True, True, 1)])
-def test_negated_operands(negate_a: bool, negate_b: bool, sign: int) -> None:
+def test_mma_negates_operands(negate_a: bool, negate_b: bool, sign: int) -> None:
     cluster = Cluster()
     a, b = matrices("f16", "f16", "f16", 128, 16)
     cluster.tmem[cells(128, 1, 16, COLUMN)] = np.float32(7).view(np.int32)
@@ -183,7 +185,7 @@ def test_the_accumulator_is_scaled_before_the_sum(d_type: str, dtype: Any, bits:
 
 
 @pytest.mark.parametrize("group", [1, 2])
-def test_masked_lanes_keep_what_they_held(group: int) -> None:
+def test_masked_lanes_keep_their_values(group: int) -> None:
     cluster = Cluster(group)
     m = 128 * group
     a, b = matrices("f16", "f16", "f16", m, 16)
@@ -197,14 +199,14 @@ def test_masked_lanes_keep_what_they_held(group: int) -> None:
 
 
 @pytest.mark.parametrize("m", [32, 64, 128])
-def test_weight_stationary_layouts(m: int) -> None:
+def test_ws_has_its_own_accumulator_layouts(m: int) -> None:
     cluster = Cluster()
     a, b = matrices("f16", "bf16", "bf16", m, 64)
     multiply(cluster, a, b, InstrDescriptor("f16", "bf16", "bf16", "f32", m, 64), 1, ws=".ws")
     np.testing.assert_array_equal(result(cluster, m, 1, 64, ws=True), exact(a) @ exact(b).T)
 
 
-def test_the_16_lane_groups_of_m_64_from_lane_16() -> None:
+def test_m_64_writes_16_lane_groups_from_lane_16() -> None:
     cluster = Cluster()
     a, b = matrices("f16", "bf16", "bf16", 64, 16)
     multiply(cluster, a, b, InstrDescriptor("f16", "bf16", "bf16", "f32", 64, 16), 1, lane=16)
@@ -213,7 +215,7 @@ def test_the_16_lane_groups_of_m_64_from_lane_16() -> None:
 
 @pytest.mark.parametrize(("m", "group"), [(128, 1), (64, 1), (256, 2), (128, 2)])
 @pytest.mark.parametrize(("kind", "type"), [("f16", "bf16"), ("f16", "f16"), ("tf32", "tf32"), ("f8f6f4", "e4m3")])
-def test_a_from_tensor_memory(m: int, group: int, kind: str, type: str) -> None:
+def test_mma_reads_a_from_tensor_memory(m: int, group: int, kind: str, type: str) -> None:
     cluster = Cluster(group)
     a, b = matrices(kind, type, type, m, 32)
     packed = np.ascontiguousarray(a).view(np.int32)
@@ -228,7 +230,7 @@ def test_a_from_tensor_memory(m: int, group: int, kind: str, type: str) -> None:
     np.testing.assert_array_equal(result(cluster, m, group, 32), exact(a) @ exact(b).T)
 
 
-def test_a_from_lane_16_of_tensor_memory() -> None:
+def test_mma_reads_a_from_lane_16_of_tensor_memory() -> None:
     cluster = Cluster()
     a, b = matrices("f16", "f16", "f16", 64, 16)
     cta, _, lane = cells(64, 1, 16, 0, upper=True)
@@ -242,8 +244,8 @@ def test_a_from_lane_16_of_tensor_memory() -> None:
 
 @pytest.mark.parametrize("mode", [32, 64, 128])
 @pytest.mark.parametrize("group", [1, 2])
-def test_tiles_as_tensor_copies_bring_them(mode: int, group: int) -> None:
-    """K-slices of a swizzled tile, the descriptor advanced by 32 bytes for each, as in every GEMM."""
+def test_mma_reads_k_slices_of_a_swizzled_tile(mode: int, group: int) -> None:
+    """K-slices of a swizzled tile, with the descriptor advanced by 32 bytes for each, as in every GEMM."""
     cluster, random, k = Cluster(group), np.random.default_rng(mode), mode // 2
     m, n = 128 * group, 64
     a, b = small_integers(random, (m, k), "bf16"), small_integers(random, (n, k), "bf16")

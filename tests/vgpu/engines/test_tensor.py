@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.vgpu.engines.fabric import MBAR, Cluster, operation, shared_address
-from tests.vgpu.engines.operands import DTYPES, swizzled
+from tests.vgpu.engines.operands import DTYPES, swizzle_address
 from tests.vgpu.engines.test_mma import A_AT, B_AT, COLUMN, exact, matrices, place_shares
 from warpwright.errors import DescriptorError, MemoryFault, ProtocolError, UnsupportedInstruction
 from warpwright.layout import InstrDescriptor, SmemDescriptor
@@ -24,8 +24,9 @@ SHIFT = "tcgen05.shift.cta_group::{}.down"
 IDESC = {group: InstrDescriptor("f16", "bf16", "bf16", "f32", 128 * group, 32).encode() for group in (1, 2)}
 
 
-def integers_everywhere(ranks: int = 2) -> Cluster:
-    """Shared memory of bf16, tensor memory of float32 -1, 0 and 1: sums are exact, and so are reads as bf16."""
+def fill_with_integers(ranks: int = 2) -> Cluster:
+    """Fill shared memory with bf16 and tensor memory with float32 -1, 0 and 1: sums are exact, and so are reads as
+    bf16."""
     cluster, random = Cluster(ranks, limit=32 * 1024), np.random.default_rng(11)
     for rank in range(ranks):
         cluster.shared[rank] = random.integers(-1, 2, 16 * 1024).astype(DTYPES["bf16"]).view(np.uint8)
@@ -39,7 +40,7 @@ def descriptor(at: int) -> int:
 
 @st.composite
 def queues(draw: st.DrawFn) -> list[tuple[str, tuple[int, ...], int, bool]]:
-    """Operations of two threads on few accumulators that may overlap, with mixed shapes and groups."""
+    """Draws operations of two threads on few accumulators that may overlap, with mixed shapes and groups."""
     ops = []
     for _ in range(draw(st.integers(1, 12))):
         group, rank = draw(st.sampled_from([(1, 0), (1, 1), (2, 0)]))
@@ -66,22 +67,22 @@ def queues(draw: st.DrawFn) -> list[tuple[str, tuple[int, ...], int, bool]]:
 
 @given(queues())
 @settings(max_examples=120, deadline=None, derandomize=True)
-def test_a_queue_does_what_its_operations_do_one_by_one(
+def test_a_queue_equals_its_operations_one_by_one(
     queue: list[tuple[str, tuple[int, ...], int, bool]],
 ) -> None:
     ops = [operation(opcode, *words, rank=rank, a_in_tmem=tmem) for opcode, words, rank, tmem in queue]
-    together, apart = integers_everywhere(), integers_everywhere()
+    together, separate = fill_with_integers(), fill_with_integers()
     tensor.complete(together, ops)
     for op in ops:
-        tensor.complete(apart, [op])
-    held = [cluster.tmem.view(np.float32) for cluster in (together, apart)]
-    np.testing.assert_array_equal(*(np.nan_to_num(values, nan=0.5) for values in held))
-    assert together.log == apart.log
+        tensor.complete(separate, [op])
+    memories = [cluster.tmem.view(np.float32) for cluster in (together, separate)]
+    np.testing.assert_array_equal(*(np.nan_to_num(values, nan=0.5) for values in memories))
+    assert together.log == separate.log
 
 
 @pytest.fixture
-def matmuls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    """Shapes of the matrix products: (N, K) of each."""
+def matmul_shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """Returns the list of the shapes (N, K) of the NumPy multiplications that the engine makes."""
     shapes: list[tuple[int, ...]] = []
     matmul = np.matmul
 
@@ -93,51 +94,51 @@ def matmuls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     return shapes
 
 
-def test_instructions_on_one_accumulator_are_one_matmul_across_commits(matmuls: list[tuple[int, ...]]) -> None:
-    cluster, ops = integers_everywhere(), []
+def test_instructions_on_one_accumulator_are_one_matmul_across_commits(matmul_shapes: list[tuple[int, ...]]) -> None:
+    cluster, ops = fill_with_integers(), []
     for i in range(8):
         words = 0, descriptor(2048 + 32 * (i % 4)), descriptor(4096 + 32 * (i % 4)), IDESC[2], i > 0
         ops.append(operation(MMA.format(2), *words))
         if i % 4 == 3:
             ops.append(operation(COMMIT.format(""), MBAR + 8 * (i // 4)))
     tensor.complete(cluster, ops)
-    assert matmuls == [(32, 128)]
+    assert matmul_shapes == [(32, 128)]
     assert cluster.log == [("arrive", 0, MBAR), ("arrive", 0, MBAR + 8)]
 
 
-def test_alternating_accumulators_are_two_matmuls(matmuls: list[tuple[int, ...]]) -> None:
-    cluster = integers_everywhere()
+def test_alternating_accumulators_are_two_matmuls(matmul_shapes: list[tuple[int, ...]]) -> None:
+    cluster = fill_with_integers()
     words = descriptor(2048), descriptor(4096), IDESC[1]
     tensor.complete(cluster, [operation(MMA.format(1), 64 * (i % 2), *words, i > 1) for i in range(10)])
-    assert matmuls == [(32, 80), (32, 80)]
+    assert matmul_shapes == [(32, 80), (32, 80)]
 
 
-def test_a_matmul_has_at_most_1024_k(matmuls: list[tuple[int, ...]]) -> None:
-    cluster = integers_everywhere()
+def test_a_matmul_has_at_most_1024_k(matmul_shapes: list[tuple[int, ...]]) -> None:
+    cluster = fill_with_integers()
     words = descriptor(2048), descriptor(4096), IDESC[1]
     tensor.complete(cluster, [operation(MMA.format(1), 0, *words, i > 0) for i in range(70)])
-    assert matmuls == [(32, 1024), (32, 96)]
+    assert matmul_shapes == [(32, 1024), (32, 96)]
 
 
 def test_a_long_run_scales_its_accumulator_once() -> None:
-    together, apart = integers_everywhere(), integers_everywhere()
+    together, separate = fill_with_integers(), fill_with_integers()
     words = descriptor(2048), descriptor(4096), IDESC[1], 1
     ops = [operation(MMA.format(1), 0, *words, 0 if i else 3) for i in range(70)]
     tensor.complete(together, ops)
     for op in ops:
-        tensor.complete(apart, [op])
-    np.testing.assert_array_equal(together.tmem, apart.tmem)
+        tensor.complete(separate, [op])
+    np.testing.assert_array_equal(together.tmem, separate.tmem)
 
 
-def test_masks_of_zeros_do_not_split_a_matmul(matmuls: list[tuple[int, ...]]) -> None:
-    cluster = integers_everywhere()
+def test_masks_of_zeros_do_not_split_a_matmul(matmul_shapes: list[tuple[int, ...]]) -> None:
+    cluster = fill_with_integers()
     words = descriptor(2048), descriptor(4096), IDESC[1], 0, 0, 0, 0
     tensor.complete(cluster, [operation(MMA.format(1), 0, *words, i > 0) for i in range(4)])
-    assert matmuls == [(32, 64)]
+    assert matmul_shapes == [(32, 64)]
 
 
 def test_commits_arrive_after_all_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster, seen = integers_everywhere(), []
+    cluster, seen = fill_with_integers(), []
     monkeypatch.setattr(cluster, "arrive", lambda *_: seen.append(cluster.tmem.copy()))
     first = operation(MMA.format(1), 0, descriptor(2048), descriptor(4096), IDESC[1], 0)
     tensor.complete(cluster, [first, operation(COMMIT.format(""), MBAR)])
@@ -180,7 +181,7 @@ def test_rows_of_shared_memory_become_lanes(shape: str, group: int, mode: int) -
         for row in range(rows):
             for word in range(words):
                 inside = word // 4 * lbo + row % 8 * 16 + word % 4 * 4 if mode == 0 else row % 8 * 32 + word * 4
-                at = swizzled(A_AT + row // 8 * sbo + inside, mode)
+                at = swizzle_address(A_AT + row // 8 * sbo + inside, mode)
                 for lane in COPIED_LANES[shape](row):
                     expected[rank, COLUMN + word, base + lane] = cluster.shared[rank, at : at + 4].view(np.int32)[0]
     words_of = base << 16 | COLUMN, SmemDescriptor(A_AT, lbo, sbo, mode).encode()
@@ -324,7 +325,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_the_tensor_engine_refuses(case: str) -> None:
+def test_the_tensor_engine_refuses_bad_operands(case: str) -> None:
     opcode, words, kind, sentence = REFUSED[case]
     cluster = Cluster(2)
     cluster.allocated[1] = 0xFFFE
@@ -333,7 +334,7 @@ def test_what_the_tensor_engine_refuses(case: str) -> None:
     assert str(raised.value) == sentence
 
 
-def test_a_shifted_a_is_refused() -> None:
+def test_mma_refuses_a_shifted_a() -> None:
     op = operation("tcgen05.mma.cta_group::1.kind::f16.ashift", 0, 64, GOOD[1], IDESC[1], 0, a_in_tmem=True)
     with pytest.raises(UnsupportedInstruction) as raised:
         tensor.complete(Cluster(), [op])
@@ -342,7 +343,7 @@ def test_a_shifted_a_is_refused() -> None:
     )
 
 
-def test_an_mn_major_a_in_tensor_memory_is_refused() -> None:
+def test_mma_refuses_an_mn_major_a_in_tensor_memory() -> None:
     op = operation(F16, 0, 64, GOOD[1], IDESC[1] | 1 << 15, 0, a_in_tmem=True)
     with pytest.raises(DescriptorError) as raised:
         tensor.complete(Cluster(), [op])
@@ -360,8 +361,8 @@ def test_a_pair_needs_two_ctas() -> None:
     )
 
 
-def test_the_error_names_the_instruction_of_a_run_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster, blamed = integers_everywhere(), []
+def test_the_error_names_its_instruction_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, blamed = fill_with_integers(), []
     monkeypatch.setattr(cluster, "failure", lambda kind, op, message: blamed.append(op) or kind(message))
     bad = SmemDescriptor(64, 16, 1024, 128).encode()
     pairs = [GOOD, (GOOD[0], bad), (bad, GOOD[1])]

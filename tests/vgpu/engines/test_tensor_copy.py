@@ -25,7 +25,7 @@ DTYPES = (np.uint8, ml_dtypes.bfloat16, np.float16, np.float32, np.float64)
 
 
 def cells(tensor: TensorMap, coords: tuple[int, ...], at: int) -> Any:
-    """For each element of the box: its place in shared memory, and in the tensor (None: outside)."""
+    """Yields for each element of the box its place in shared memory, and in the tensor (None: outside)."""
     size = tensor.dtype.nbytes
     steps = (1, *tensor.elem_strides[1:])
     pitches = (size, *tensor.strides)
@@ -78,9 +78,9 @@ def boxes(draw: st.DrawFn) -> tuple[TensorMap, tuple[int, ...], int]:
 @given(boxes())
 @settings(max_examples=150, deadline=None, derandomize=True)
 def test_a_load_places_every_element_of_the_box_and_counts_the_whole_box(
-    given_box: tuple[TensorMap, tuple[int, ...], int],
+    box_case: tuple[TensorMap, tuple[int, ...], int],
 ) -> None:
-    tensor, coords, at = given_box
+    tensor, coords, at = box_case
     cluster = Cluster(limit=96 * 1024)
     data = cluster.bind(tensor)
     expected = expected_load(cluster, tensor, data, coords, at)
@@ -92,9 +92,9 @@ def test_a_load_places_every_element_of_the_box_and_counts_the_whole_box(
 @given(boxes())
 @settings(max_examples=100, deadline=None, derandomize=True)
 def test_a_store_writes_the_elements_inside_the_tensor_and_no_others(
-    given_box: tuple[TensorMap, tuple[int, ...], int],
+    box_case: tuple[TensorMap, tuple[int, ...], int],
 ) -> None:
-    tensor, coords, at = given_box
+    tensor, coords, at = box_case
     coords = tuple(max(coord, 0) for coord in coords)
     cluster = Cluster(limit=96 * 1024)
     data, size = cluster.bind(tensor), tensor.dtype.nbytes
@@ -110,7 +110,7 @@ def test_a_store_writes_the_elements_inside_the_tensor_and_no_others(
 
 @pytest.mark.parametrize("mode", [ATOM_32B, ATOM_64B])
 @pytest.mark.parametrize("coords", [(0, 0), (8, -3)])
-def test_the_wider_atoms_of_the_128_byte_swizzle(mode: str, coords: tuple[int, ...]) -> None:
+def test_a_load_swizzles_the_wider_atoms(mode: str, coords: tuple[int, ...]) -> None:
     tensor = TensorMap(np.arange(40 * 64, dtype=np.float32).reshape(40, 64), (16, 32), swizzle=128)
     tensor.swizzle = mode
     cluster = Cluster()
@@ -120,7 +120,7 @@ def test_the_wider_atoms_of_the_128_byte_swizzle(mode: str, coords: tuple[int, .
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
-def test_elements_outside_a_tensor_that_fills_with_nan(dtype: Any) -> None:
+def test_a_load_fills_elements_outside_with_nan(dtype: Any) -> None:
     tensor = TensorMap(np.ones((8, 16), dtype), (4, 16), fill="nan")
     cluster = Cluster()
     cluster.bind(tensor)
@@ -134,7 +134,7 @@ def test_elements_outside_a_tensor_that_fills_with_nan(dtype: Any) -> None:
 
 @st.composite
 def ragged_boxes(draw: st.DrawFn) -> tuple[TensorMap, tuple[int, ...], tuple[int, int, int]]:
-    """A map, coordinates innermost first, and sequence: its head, its first row, its length."""
+    """Draws a map, coordinates innermost first, and a sequence: its head, its first row, its length."""
     rows, heads, length, row = draw(st.integers(1, 40)), draw(st.integers(1, 3)), 0, draw(st.integers(0, 30))
     first = draw(st.integers(0, rows))
     length, head = draw(st.integers(0, rows - first)), draw(st.integers(0, heads - 1))
@@ -166,10 +166,10 @@ def test_a_ragged_map_ends_with_its_sequence(case: Any) -> None:
         if inside:
             stored[where : where + 2] = cluster.shared[0, place : place + 2]
         expected[place : place + 2] = data[where : where + 2] if inside else 0
-    kept = data.copy()
+    original = data.copy()
     copy.complete(cluster, [operation(STORE.format(5), MAP_AT, *coords, at)])
     np.testing.assert_array_equal(data, stored)
-    data[:] = kept
+    data[:] = original
     load(cluster, tensor, coords, at)
     np.testing.assert_array_equal(cluster.shared[0], expected)
     assert cluster.log == [("tx", 0, MBAR, tensor.nbytes)]
@@ -191,7 +191,7 @@ def test_a_ragged_map_does_not_leave_its_array(opcode: str) -> None:
     )
 
 
-def test_tf32_is_filled_with_nan_of_four_bytes() -> None:
+def test_a_load_fills_tf32_with_nan_of_four_bytes() -> None:
     tensor = TensorMap(np.ones((8, 16), np.float32), (4, 16), fill="nan", dtype=tf32)
     cluster = Cluster()
     cluster.bind(tensor)
@@ -199,7 +199,7 @@ def test_tf32_is_filled_with_nan_of_four_bytes() -> None:
     assert np.isnan(cluster.shared[0, 2048 : 2048 + tensor.nbytes].view(np.float32)).all()
 
 
-def test_coordinates_are_signed_32_bit_whatever_is_above() -> None:
+def test_coordinates_are_signed_and_of_32_bits() -> None:
     tensor = TensorMap(np.arange(256, dtype=np.uint32).reshape(16, 16), (8, 16))
     cluster, other = Cluster(), Cluster()
     cluster.bind(tensor)
@@ -416,7 +416,9 @@ def test_sums_keep_subnormals() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_a_tensor_copy_refuses(opcode: str, words: tuple[int, ...], kind: type[Exception], sentence: str) -> None:
+def test_a_tensor_copy_refuses_bad_operands(
+    opcode: str, words: tuple[int, ...], kind: type[Exception], sentence: str
+) -> None:
     cluster = Cluster(2)
     cluster.bind(tile())
     with pytest.raises(kind) as raised:
@@ -435,7 +437,7 @@ def test_a_cta_group_2_copy_refuses_a_barrier_outside_the_pair() -> None:
     )
 
 
-def test_a_map_that_reaches_past_its_memory_is_refused() -> None:
+def test_a_load_refuses_a_map_past_its_memory() -> None:
     cluster, tensor = Cluster(), tile()
     cluster.bind(tensor, nbytes=8000)
     with pytest.raises(MemoryFault) as raised:
@@ -446,7 +448,7 @@ def test_a_map_that_reaches_past_its_memory_is_refused() -> None:
     )
 
 
-def test_a_box_larger_than_shared_memory_is_refused() -> None:
+def test_a_load_refuses_a_box_larger_than_shared_memory() -> None:
     cluster = Cluster(limit=16 * 1024)
     tensor = TensorMap(np.zeros((256, 64), np.uint16), (256, 64))
     cluster.bind(tensor)
@@ -457,7 +459,7 @@ def test_a_box_larger_than_shared_memory_is_refused() -> None:
     )
 
 
-def test_an_interleaved_map_is_refused() -> None:
+def test_a_load_refuses_an_interleaved_map() -> None:
     cluster = Cluster()
     tensor = TensorMap(np.zeros((4, 8, 16), np.uint16), (1, 8, 8), interleave="16B")
     cluster.bind(tensor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.vgpu.helpers import line_of, out, refused, run
+from tests.vgpu.helpers import error_message, line_of, out, run
 from warpwright.errors import ProtocolError
 
 STORE = "st.global.u32 [%o], %r10; ret;"
@@ -15,7 +15,7 @@ FLAGS = ".shared .align 8 .u32 flag[64];"
 @pytest.mark.parametrize(
     "opcode", ["bar.sync 0", "barrier.sync 0", "barrier.cta.sync.aligned 15", "bar.cta.sync 7, 96", "bar.sync %r9, 96"]
 )
-def test_all_writes_come_before_all_reads(opcode: str) -> None:
+def test_a_barrier_orders_writes_before_reads(opcode: str) -> None:
     body = f"""
       mov.u32 %r9, 3; mov.u64 %d0, flag; mul.wide.u32 %d1, %r2, 4; add.u64 %d1, %d0, %d1; st.shared.u32 [%d1], %r2;
       {opcode};
@@ -24,7 +24,7 @@ def test_all_writes_come_before_all_reads(opcode: str) -> None:
 
 
 def test_arrive_does_not_wait() -> None:
-    """Warp 0 produces twice and leaves; warp 1 consumes; two barriers in turn, 64 threads at each."""
+    """Warp 0 produces twice and exits; warp 1 consumes; two barriers alternate, 64 threads at each."""
     body = f"""
       setp.ne.u32 %p0, %warp, 0; @%p0 bra CONSUMER;
       st.shared.u32 [flag], 11; bar.arrive 1, 64;
@@ -34,8 +34,8 @@ def test_arrive_does_not_wait() -> None:
     assert out(body, 64, block=64, top=FLAGS).tolist() == [0] * 32 + [33] * 32
 
 
-def test_sixteen_barriers_at_once() -> None:
-    """Pairs of warps meet at a barrier each."""
+def test_sixteen_barriers_work_at_once() -> None:
+    """Pairs of warps synchronise, each pair at a barrier of its own."""
     body = f"""
       shr.u32 %r9, %warp, 1; mov.u64 %d0, flag; mul.wide.u32 %d1, %warp, 4; add.u64 %d1, %d0, %d1;
       st.shared.u32 [%d1], %warp;
@@ -56,8 +56,8 @@ def test_sixteen_barriers_at_once() -> None:
         ("bar.red.or.pred %p1, 0, !%p2; selp.u32 %r10, 1, 0, %p1;", 0),
     ],
 )
-def test_reductions(code: str, expected: int) -> None:
-    """One warp comes later than the others, after a wait of its own: nobody votes twice."""
+def test_bar_red_reduces_predicates(code: str, expected: int) -> None:
+    """One warp comes later than the others, after a wait of its own: no thread votes twice."""
     body = f"""
       setp.lt.u32 %p0, %t, 34; setp.lt.u32 %p2, %t, 1000;
       setp.ge.u32 %p3, %t, 32; @%p3 bra OTHERS;
@@ -68,13 +68,13 @@ def test_reductions(code: str, expected: int) -> None:
     assert out(body, 96, block=96).tolist() == [expected] * 96
 
 
-def test_warps_that_exit_are_not_waited_for() -> None:
+def test_a_barrier_does_not_wait_for_exited_warps() -> None:
     body = f"setp.eq.u32 %p0, %warp, 1; @%p0 exit; bar.sync 0; mov.u32 %r10, 1; {STORE}"
     assert out(body, 96, block=96).tolist() == [1] * 32 + [0] * 32 + [1] * 32
 
 
 def test_a_warp_arrives_when_all_its_lanes_have() -> None:
-    """Lane 31 of warp 0 still waits for an mbarrier that warp 1 completes: no one passes barrier 0 before."""
+    """Lane 31 of warp 0 still waits for an mbarrier that warp 1 completes: no thread passes barrier 0 before."""
     body = f"""
       setp.eq.u32 %p0, %t, 0; @%p0 mbarrier.init.shared.b64 [flag], 1; bar.sync 0;
       setp.ne.u32 %p1, %warp, 0; @%p1 bra SECOND;
@@ -100,15 +100,15 @@ def test_a_warp_arrives_when_all_its_lanes_have() -> None:
         ),
     ],
 )
-def test_illegal_barriers(code: str, what: str) -> None:
+def test_illegal_barriers_are_refused(code: str, what: str) -> None:
     body = f"setp.eq.u32 %p0, %warp, 0; @%p0 ret;\n {code}\n ret;"
-    found = refused(ProtocolError, body, np.zeros(64, np.uint32), block=64)
+    found = error_message(ProtocolError, body, np.zeros(64, np.uint32), block=64)
     assert found == f"PTX line {line_of(body, code)}: `bar.sync`: kernel k, CTA (0, 0, 0), warp 1, lane 0: {what}"
 
 
-def test_counts_must_agree() -> None:
+def test_counts_of_a_barrier_must_agree() -> None:
     body = "setp.eq.u32 %p0, %warp, 0; @%p0 bra FIRST;\n bar.sync 3, 64; ret;\n FIRST: bar.sync 3, 96; ret;"
-    assert refused(ProtocolError, body, np.zeros(64, np.uint32), block=96) == (
+    assert error_message(ProtocolError, body, np.zeros(64, np.uint32), block=96) == (
         f"PTX line {line_of(body, '3, 64')}: `bar.sync`: kernel k, CTA (0, 0, 0), warp 1, lane 0: "
         "barrier 3 for 64 threads; others arrived at it for 96 threads: give the same count everywhere."
     )
@@ -120,7 +120,7 @@ ARRIVE = {"": "", "relaxed": ".relaxed", "release": ".release"}
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 8, 16])
 @pytest.mark.parametrize("arrive", sorted(ARRIVE))
 def test_neighbours_exchange_through_shared_memory(size: int, arrive: str) -> None:
-    """Every CTA writes into the next one's memory and reads the one after; three clusters."""
+    """Every CTA writes into the next CTA's memory and reads the memory of the one after; three clusters."""
     body = f"""
       mov.u32 %r3, %cluster_ctarank; mov.u32 %r4, %cluster_nctarank; mov.u64 %d9, flag;
       add.u32 %r5, %r3, 1; rem.u32 %r5, %r5, %r4; add.u32 %r6, %r3, 2; rem.u32 %r6, %r6, %r4;
@@ -140,7 +140,7 @@ def test_neighbours_exchange_through_shared_memory(size: int, arrive: str) -> No
     assert np.array_equal(found[1], np.broadcast_to(256 * ((rank + 1) % size) + (rank + 2) % size, (3, size, 32)))
 
 
-def test_atomics_in_another_cta() -> None:
+def test_atomics_reach_another_cta() -> None:
     body = f"""
       setp.eq.u32 %p0, %r2, 0; @%p0 st.shared.u32 [flag], 0;
       barrier.cluster.arrive; barrier.cluster.wait;
@@ -158,8 +158,8 @@ def test_threads_that_exit_count_as_arrived() -> None:
     assert out(body, 64, grid=2, cluster=2).reshape(2, 32).sum(axis=1).tolist() == [27, 0]
 
 
-def test_work_between_arrive_and_wait() -> None:
-    """CTA 0 arrives and goes on; what it writes before its second arrival is seen after the second wait."""
+def test_cluster_arrive_does_not_wait() -> None:
+    """CTA 0 arrives and goes on; the other CTA sees its later writes after the second wait."""
     body = f"""
       mov.u32 %r3, flag; mapa.shared::cluster.u32 %r4, %r3, 1;
       barrier.cluster.arrive; mov.u32 %r5, 0;
@@ -184,7 +184,7 @@ def test_work_between_arrive_and_wait() -> None:
 def test_arrive_and_wait_alternate(code: str, what: str) -> None:
     opcode = code.split("\n")[-1].strip()
     body = f"{code} ret;"
-    found = refused(ProtocolError, body, np.zeros(1, np.uint32), grid=2, cluster=2)
+    found = error_message(ProtocolError, body, np.zeros(1, np.uint32), grid=2, cluster=2)
     assert (
         found == f"PTX line {line_of(body, opcode)}: `{opcode[:-1]}`: kernel k, CTA (0, 0, 0), warp 0, lane 0: {what}"
     )
@@ -201,8 +201,10 @@ SPECIALS = [
     ("grid", "cluster", "block"),
     [((4, 6, 2), (2, 3, 1), (5, 4, 3)), ((8, 2, 3), (4, 1, 3), (32, 1, 2)), ((3, 2, 2), (1, 1, 1), (7, 3, 2))],
 )
-def test_special_registers(grid: tuple[int, ...], cluster: tuple[int, ...], block: tuple[int, ...]) -> None:
-    """Each of them, in every thread of a grid in three dimensions, against its definition."""
+def test_special_registers_have_their_definition(
+    grid: tuple[int, ...], cluster: tuple[int, ...], block: tuple[int, ...]
+) -> None:
+    """Each register, in every thread of a grid in three dimensions, against its definition."""
     count = len(SPECIALS)
     rows = "".join(f"mov.u32 %r10, {name}; st.global.u32 [%o+{4 * i}], %r10;" for i, name in enumerate(SPECIALS))
     body = f"""
@@ -226,7 +228,7 @@ def test_special_registers(grid: tuple[int, ...], cluster: tuple[int, ...], bloc
         assert np.array_equal(found[..., i], np.broadcast_to(wanted[i], found.shape[:-1])), name
 
 
-def test_explicit_cluster() -> None:
+def test_explicitcluster_registers_are_set() -> None:
     body = f"mov.pred %p0, %is_explicit_cluster; selp.u32 %r10, 1, 0, %p0; {STORE}"
     assert out(body, 32)[0] == 0
     assert out(body, 64, grid=2, cluster=2)[0] == 1

@@ -1,4 +1,4 @@
-"""Control flow that diverges: every lane goes its own way, and every lane makes progress."""
+"""Divergent control flow: every lane takes its own path, and every lane makes progress."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.vgpu.helpers import line_of, out, refused, run
+from tests.vgpu.helpers import error_message, line_of, out, run
 from warpwright.errors import DeviceError
 
 LANE = np.arange(32, dtype=np.uint32)
 STORE = "st.global.u32 [%o], %r10;"
 
 
-def test_nested_ifs() -> None:
+def test_lanes_execute_nested_ifs() -> None:
     body = f"""
       mov.u32 %r10, 0;
       setp.ge.u32 %p0, %lane, 16;
@@ -39,7 +39,7 @@ def test_nested_ifs() -> None:
     assert np.array_equal(out(body), np.where(LANE < 16, low, LANE * LANE) + 5)
 
 
-def test_loops_with_a_trip_count_of_each_lane() -> None:
+def test_each_lane_has_its_own_trip_count() -> None:
     """Collatz: no two lanes agree on when to stop."""
     body = f"""
       add.u32 %r3, %t, 1; mov.u32 %r10, 0;
@@ -59,7 +59,7 @@ def test_loops_with_a_trip_count_of_each_lane() -> None:
     assert out(body, 128, block=128).tolist() == [steps(n) for n in range(1, 129)]
 
 
-def test_switch() -> None:
+def test_lanes_take_the_cases_of_a_switch() -> None:
     body = f"""
       rem.u32 %r3, %lane, 5;
       brx.idx %r3, LIST;
@@ -73,8 +73,8 @@ def test_switch() -> None:
     assert np.array_equal(out(body), np.choose(LANE % 5, [8, 21, 2, 21, 99]))
 
 
-def test_early_exit() -> None:
-    """Lanes that are gone are not waited for, by the warp or by the barrier."""
+def test_lanes_that_exit_are_not_waited_for() -> None:
+    """The warp and the barrier do not wait for lanes that have exited."""
     body = """
       setp.lt.u32 %p0, %lane, 8;
       @%p0 exit;
@@ -111,14 +111,14 @@ LOCKED = """
     ret;"""
 
 
-def test_spin_lock_of_lanes() -> None:
-    """The lane that holds the lock goes on while its neighbours spin, as threads of sm_70 and later do."""
+def test_lanes_take_a_spin_lock_in_turn() -> None:
+    """The lane that has the lock goes on while its neighbours spin, as threads of sm_70 and later do."""
     counter = np.zeros(1, np.uint32)
     run(LOCKED, counter, np.zeros(1, np.uint32), block=64, grid=3)
     assert counter[0] == 192
 
 
-def test_spin_lock_whose_release_comes_first_in_the_text() -> None:
+def test_lanes_take_a_spin_lock_released_first_in_the_text() -> None:
     body = """
       bra TRY;
     HELD: ld.volatile.global.u32 %r4, [%a0]; add.u32 %r4, %r4, 1; st.volatile.global.u32 [%a0], %r4;
@@ -133,8 +133,8 @@ def test_spin_lock_whose_release_comes_first_in_the_text() -> None:
     assert counter[0] == 64
 
 
-def test_three_groups_of_lanes_that_spin_on_each_other() -> None:
-    """The lowest block has lanes that are blocked for good reasons; the group in the middle spins for the last one."""
+def test_three_groups_of_lanes_spin_on_each_other() -> None:
+    """The lanes of the lowest block wait rightly; the group in the middle spins for the last one."""
     body = """
       setp.eq.u32 %p0, %lane, 0; @%p0 bra FIRST;
       setp.lt.u32 %p1, %lane, 16; @%p1 bra SECOND;
@@ -152,7 +152,7 @@ def test_three_groups_of_lanes_that_spin_on_each_other() -> None:
 
 
 def test_one_lane_runs_a_role_while_its_warp_waits() -> None:
-    """Lane 0 serves the other warp at barriers 1 and 2 while lanes 1 to 31 stand at barrier 0 already."""
+    """Lane 0 serves the other warp at barriers 1 and 2 while lanes 1 to 31 wait at barrier 0 already."""
     body = """
       setp.ne.u32 %p0, %warp, 0; @%p0 bra CONSUMER;
       setp.ne.u32 %p1, %lane, 0; @%p1 bra JOIN;
@@ -177,7 +177,7 @@ def test_one_lane_runs_a_role_while_its_warp_waits() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 31, 33, 95])
-def test_partial_last_warp(threads: int) -> None:
+def test_the_last_warp_may_be_partial(threads: int) -> None:
     body = """
       activemask.b32 %r10;
       vote.sync.ballot.b32 %r11, 1, 0xffffffff;
@@ -208,7 +208,7 @@ GUARDED = {
 
 
 @pytest.mark.parametrize("name", sorted(set(GUARDED) - {"trap"}))
-def test_guard_keeps_the_other_lanes_as_they_were(name: str) -> None:
+def test_a_guard_keeps_the_other_lanes_unchanged(name: str) -> None:
     """%p0 holds in every fourth lane."""
     code, expected = GUARDED[name]
     body = f"and.b32 %r3, %lane, 3; setp.eq.u32 %p0, %r3, 0; mov.u32 %r10, 100; @%p0 {code} {STORE} ret;"
@@ -217,8 +217,8 @@ def test_guard_keeps_the_other_lanes_as_they_were(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(GUARDED))
-def test_guard_that_holds_nowhere(name: str) -> None:
-    """Nothing happens, and nobody waits: lane 0 is far away, spinning for the others."""
+def test_a_false_guard_does_nothing(name: str) -> None:
+    """The instruction does nothing, and no lane waits for lane 0, which spins elsewhere for the others."""
     code, _ = GUARDED[name]
     body = f"""
       setp.ne.u32 %p1, %lane, 0; setp.gt.u32 %p0, %lane, 99; mov.u32 %r10, 100;
@@ -233,7 +233,7 @@ def test_guard_that_holds_nowhere(name: str) -> None:
     assert more.tolist() == [77, 78, 5, 1]
 
 
-def test_guarded_branch_exit_and_trap() -> None:
+def test_a_guard_applies_to_branch_exit_and_trap() -> None:
     body = f"""
       mov.u32 %r10, 1; setp.eq.u32 %p0, %lane, 3; setp.gt.u32 %p1, %lane, 40;
       @%p1 trap;
@@ -244,15 +244,15 @@ def test_guarded_branch_exit_and_trap() -> None:
     assert np.array_equal(out(body), np.where(LANE == 3, 30, 2))
 
 
-def test_trap() -> None:
+def test_trap_ends_the_launch() -> None:
     body = "setp.eq.u32 %p0, %lane, 5; @%p0 trap; ret;"
-    assert refused(DeviceError, body) == (
+    assert error_message(DeviceError, body) == (
         f"PTX line {line_of(body, 'trap')}: `trap`: kernel k, CTA (0, 0, 0), warp 0, lane 5: the kernel executed trap."
     )
 
 
-def test_shuffle_after_divergence() -> None:
-    """Each half of the warp exchanges with a mask of its own, from its own branch."""
+def test_diverged_lanes_shuffle() -> None:
+    """Each half of the warp exchanges with a mask of its own, in its own branch."""
     body = f"""
       setp.lt.u32 %p0, %lane, 16; @!%p0 bra HIGH;
       shfl.sync.down.b32 %r10|%p1, %lane, 1, 31, 0x0000ffff;
@@ -264,7 +264,7 @@ def test_shuffle_after_divergence() -> None:
     assert np.array_equal(found[16:], LANE[16:] ^ 3)
 
 
-def test_device_functions_and_scopes() -> None:
+def test_functions_and_scopes_have_their_own_names() -> None:
     """A function called under a guard, twice, with its own registers; a scope that hides a name."""
     top = """.func (.reg .b32 %res) twice (.reg .b32 %x) {
       .reg .b32 %y; .reg .pred %big;
@@ -334,7 +334,7 @@ programs = st.recursive(
 )
 
 
-def written(tree: tuple, fresh: Callable[[], int]) -> str:
+def to_ptx(tree: tuple, fresh: Callable[[], int]) -> str:
     lines = []
     for node in tree:
         if isinstance(node, Op):
@@ -343,41 +343,41 @@ def written(tree: tuple, fresh: Callable[[], int]) -> str:
             n = fresh()
             lines.append(
                 f"{{ .reg .pred %c; and.b32 %r3, %v{node.left}, 63; setp.lt.u32 %c, %r3, {node.limit}; @!%c bra E{n};"
-                f" {written(node.then, fresh)} bra.uni F{n}; E{n}: {written(node.other, fresh)} F{n}: }}"
+                f" {to_ptx(node.then, fresh)} bra.uni F{n}; E{n}: {to_ptx(node.other, fresh)} F{n}: }}"
             )
         else:
             n = fresh()
             lines.append(
                 f"{{ .reg .b32 %i; .reg .pred %c; and.b32 %i, %v{node.left}, 3; add.u32 %i, %i, {node.extra};"
-                f" H{n}: setp.eq.u32 %c, %i, 0; @%c bra X{n}; {written(node.body, fresh)} sub.u32 %i, %i, 1;"
+                f" H{n}: setp.eq.u32 %c, %i, 0; @%c bra X{n}; {to_ptx(node.body, fresh)} sub.u32 %i, %i, 1;"
                 f" bra H{n}; X{n}: }}"
             )
     return "\n".join(lines)
 
 
-def performed(tree: tuple, values: list[int]) -> None:
+def execute(tree: tuple, values: list[int]) -> None:
     for node in tree:
         if isinstance(node, Op):
             values[node.target] = OPS[node.word](values[node.left], values[node.right]) & MASK
         elif isinstance(node, If):
-            performed(node.then if values[node.left] & 63 < node.limit else node.other, values)
+            execute(node.then if values[node.left] & 63 < node.limit else node.other, values)
         else:
             for _ in range((values[node.left] & 3) + node.extra):
-                performed(node.body, values)
+                execute(node.body, values)
 
 
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(programs)
-def test_structured_programs(tree: tuple) -> None:
+def test_structured_programs_equal_their_model(tree: tuple) -> None:
     numbers = iter(range(1000))
     body = f"""
       .reg .b32 %v<{REGISTERS}>;
       mov.u32 %v0, %lane; mul.lo.u32 %v1, %lane, 7; mov.u32 %v2, 3;
-      {written(tree, lambda: next(numbers))}
+      {to_ptx(tree, lambda: next(numbers))}
       xor.b32 %v0, %v0, %v1; add.u32 %r10, %v0, %v2; {STORE} ret;"""
     expected = []
     for lane in range(32):
         values = [lane, 7 * lane, 3]
-        performed(tree, values)
+        execute(tree, values)
         expected.append(((values[0] ^ values[1]) + values[2]) & MASK)
     assert out(body).tolist() == expected

@@ -1,4 +1,4 @@
-"""A kernel that can make no progress ends within a second and says who waits on what."""
+"""A kernel that can make no progress ends within a second, and the error names each waiting warp and its barrier."""
 
 from __future__ import annotations
 
@@ -7,108 +7,110 @@ import time
 import numpy as np
 import pytest
 
-from tests.vgpu.helpers import line_of, out, refused, run, within
+from tests.vgpu.helpers import error_message, hang_message, line_of, out, run
 from warpwright.errors import Deadlock, MemoryFault
 
 TOP = ".shared .align 8 .b64 bar[4];"
 INIT = "setp.eq.u32 %p0, %r2, 0; @%p0 mbarrier.init.shared.b64 [bar], 3; bar.sync 0;"
 
 
-def deadlock(body: str, *rows: str, top: str = TOP, **launch: object) -> None:
-    """``rows``: "who: what @ code", the line of the code being the one that it stands on."""
+def assert_deadlock(body: str, *rows: str, top: str = TOP, **launch: object) -> None:
+    """Assert that the kernel deadlocks. ``rows`` are "waiter: wait @ code" with code of the expected line."""
     lines = []
     for row in rows:
         what, _, code = row.partition(" @ ")
         lines.append(f"\n  {what} (PTX line {line_of(body, code, top=top)})")
-    wanted = "Deadlock: kernel k: no warp can make progress." + "".join(lines)
-    assert within(1.0, body, top=top, **launch) == wanted
+    expected = "Deadlock: kernel k: no warp can make progress." + "".join(lines)
+    assert hang_message(1.0, body, top=top, **launch) == expected
 
 
-def test_mbarrier() -> None:
+def test_the_error_names_an_mbarrier() -> None:
     body = f"""{INIT}
       setp.gt.u32 %p1, %lane, 7; @%p1 ret; @%p0 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 512;
     WAIT:
       mbarrier.try_wait.parity.shared.b64 %p2, [bar], 0;
       @!%p2 bra WAIT; ret;"""
     state = "phase 0, 2 of 3 arrivals and 512 bytes pending"
-    deadlock(
+    assert_deadlock(
         body,
         f"CTA (0, 0, 0), warp 0, lanes 0-7: waits for parity 0 of the mbarrier at offset 0x400 of CTA 0 ({state}) "
         f"@ mbarrier.try_wait",
     )
 
 
-def test_mbarrier_of_a_later_phase() -> None:
+def test_the_error_names_a_later_phase() -> None:
     body = f"""{INIT} @!%p0 ret; mbarrier.arrive.shared.b64 _, [bar], 3; mbarrier.arrive.shared.b64 %d1, [bar];
     WAIT:
       mbarrier.try_wait.shared.b64 %p2, [bar], %d1;
       @!%p2 bra WAIT; ret;"""
     state = "phase 1, 2 of 3 arrivals and 0 bytes pending"
-    deadlock(
+    assert_deadlock(
         body,
         f"CTA (0, 0, 0), warp 0, lane 0: waits for parity 1 of the mbarrier at offset 0x400 of CTA 0 ({state}) @ "
         f"try_wait",
     )
 
 
-def test_spinning_on_test_wait() -> None:
+def test_the_error_names_a_loop_on_test_wait() -> None:
     body = f"""{INIT}
     WAIT: mbarrier.test_wait.parity.shared.b64 %p2, [bar], 0; @!%p2 bra WAIT; ret;"""
-    deadlock(body, "CTA (0, 0, 0), warp 0, lanes 0-31: runs in circles @ test_wait")
+    assert_deadlock(body, "CTA (0, 0, 0), warp 0, lanes 0-31: runs in circles @ test_wait")
 
 
-def test_named_barrier() -> None:
+def test_the_error_names_a_named_barrier() -> None:
     body = """setp.eq.u32 %p0, %warp, 1;
       @%p0 bra OTHER;
       bar.sync 3, 96;
       ret;
     OTHER: bar.sync 4, 64; ret;"""
     at = "waits at barrier"
-    deadlock(body, f"CTA (0, 0, 0), warp 0, lanes 0-31: {at} 3 (64 of 96 threads have arrived) @ 3, 96",
+    assert_deadlock(body, f"CTA (0, 0, 0), warp 0, lanes 0-31: {at} 3 (64 of 96 threads have arrived) @ 3, 96",
              f"CTA (0, 0, 0), warp 1, lanes 0-31: {at} 4 (32 of 64 threads have arrived) @ 4, 64",
              f"CTA (0, 0, 0), warp 2, lanes 0-31: {at} 3 (64 of 96 threads have arrived) @ 3, "
                  f"96", block=96)  # fmt: skip
 
 
-def test_lanes_of_a_warp_at_two_barriers() -> None:
+def test_the_error_names_two_barriers_of_a_warp() -> None:
     body = """setp.lt.u32 %p0, %lane, 4;
       @%p0 bra OTHER;
       bar.sync 1;
       ret;
     OTHER: bar.sync 2; ret;"""
-    deadlock(body, "CTA (0, 0, 0), warp 0, lanes 0-3: waits at barrier 2 (0 of 32 threads have arrived) @ bar.sync 2",
-             "CTA (0, 0, 0), warp 0, lanes 4-31: waits at barrier 1 (0 of 32 threads have arrived) @ bar.sync "
-                 "1")  # fmt: skip
+    assert_deadlock(
+        body,
+        "CTA (0, 0, 0), warp 0, lanes 0-3: waits at barrier 2 (0 of 32 threads have arrived) @ bar.sync 2",
+        "CTA (0, 0, 0), warp 0, lanes 4-31: waits at barrier 1 (0 of 32 threads have arrived) @ bar.sync 1",
+    )
 
 
-def test_cluster_barrier() -> None:
+def test_the_error_names_the_cluster_barrier() -> None:
     body = """setp.eq.u32 %p0, %r0, 1; barrier.cluster.arrive;
       @%p0 bra OTHER;
       barrier.cluster.wait.acquire; barrier.cluster.arrive;
       barrier.cluster.wait; ret;
     OTHER: barrier.cluster.wait;
       bar.sync 1, 64; ret;"""
-    deadlock(body, "CTA (0, 0, 0), warp 0, lanes 0-31: waits at the barrier of the cluster (32 of 64 threads "
+    assert_deadlock(body, "CTA (0, 0, 0), warp 0, lanes 0-31: waits at the barrier of the cluster (32 of 64 threads "
         "have arrived) @ barrier.cluster.wait; ret",
              "CTA (1, 0, 0), warp 0, lanes 0-31: waits at barrier 1 (32 of 64 threads have arrived) @ bar.sync "
                  "1", grid=2, cluster=2)  # fmt: skip
 
 
-def test_tensor_memory() -> None:
+def test_the_error_names_tensor_memory() -> None:
     body = """setp.eq.u32 %p0, %warp, 0;
       tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [bar], 256; @%p0 ret;
       tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [bar+8], 512; ret;"""
-    deadlock(
+    assert_deadlock(
         body, "CTA (0, 0, 0), warp 1, lanes 0-31: waits for 512 columns of tensor memory (0 are free) @ 512;", block=64
     )
 
 
-def test_tensor_memory_of_a_pair() -> None:
+def test_the_error_names_tensor_memory_of_a_pair() -> None:
     body = """setp.eq.u32 %p0, %r0, 0; @%p0 bra END;
       tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [bar], 64;
     END: barrier.cluster.arrive;
       barrier.cluster.wait; ret;"""
-    deadlock(body, "CTA (0, 0, 0), warp 0, lanes 0-31: waits at the barrier of the cluster (32 of 64 threads "
+    assert_deadlock(body, "CTA (0, 0, 0), warp 0, lanes 0-31: waits at the barrier of the cluster (32 of 64 threads "
         "have arrived) @ cluster.wait",
              "CTA (1, 0, 0), warp 0, lanes 0-31: waits for 64 columns of tensor memory (512 are free) @ "
                  "alloc", grid=2, cluster=2)  # fmt: skip
@@ -116,11 +118,11 @@ def test_tensor_memory_of_a_pair() -> None:
 
 @pytest.mark.parametrize("grid", [1, 5])
 @pytest.mark.parametrize("blocks", [1, 2, 3])
-def test_spinning_on_a_flag(blocks: int, grid: int) -> None:
-    """However many jumps one turn of the loop takes. The lowest cluster is named."""
+def test_the_error_names_a_loop_on_a_flag(blocks: int, grid: int) -> None:
+    """The number of jumps in an iteration of the loop does not matter. The error names the lowest cluster."""
     hops = "".join(f"bra H{i}; H{i}:" for i in range(blocks - 1))
     body = f"SPIN: ld.volatile.global.u32 %r3, [%a0]; {hops} setp.eq.u32 %p0, %r3, 0; @%p0 bra SPIN; ret;"
-    deadlock(body, "CTA (0, 0, 0), warp 0, lanes 0-31: runs in circles @ SPIN", grid=grid)
+    assert_deadlock(body, "CTA (0, 0, 0), warp 0, lanes 0-31: runs in circles @ SPIN", grid=grid)
 
 
 @pytest.mark.parametrize(
@@ -133,42 +135,42 @@ def test_spinning_on_a_flag(blocks: int, grid: int) -> None:
 def test_a_counter_that_decides_no_branch_is_no_progress(use: str) -> None:
     body = f"""SPIN: ld.volatile.global.u32 %r3, [%a0]; add.u32 %r4, %r4, 1; {use}
       setp.eq.u32 %p0, %r3, 0; @%p0 bra SPIN; ret;"""
-    deadlock(body, "CTA (0, 0, 0), warp 0, lanes 0-31: runs in circles @ SPIN:")
+    assert_deadlock(body, "CTA (0, 0, 0), warp 0, lanes 0-31: runs in circles @ SPIN:")
 
 
-def test_spinning_of_diverged_lanes() -> None:
+def test_the_error_names_loops_of_diverged_lanes() -> None:
     """Two groups of lanes, each in a loop of its own."""
     body = """setp.eq.u32 %p1, %lane, 9; @%p1 bra B;
       A: ld.volatile.global.u32 %r3, [%a0]; setp.eq.u32 %p0, %r3, 0; @%p0 bra A; ret;
       B: ld.volatile.global.u32 %r3, [%a0+4]; setp.eq.u32 %p0, %r3, 0; @%p0 bra B; ret;"""
-    message = within(1.0, body)
+    message = hang_message(1.0, body)
     assert message.startswith(
         "Deadlock: kernel k: no warp can make progress.\n  CTA (0, 0, 0), warp 0, 31 lanes: runs in circles"
     )
     assert "CTA (0, 0, 0), warp 0, lane 9: runs in circles" in message
 
 
-def test_a_partner_that_never_comes() -> None:
+def test_the_error_names_a_wait_for_the_warp() -> None:
     body = """setp.eq.u32 %p0, %lane, 3;
       @%p0 bra OTHER;
       bar.warp.sync 0xffffffff;
       ret;
     OTHER: bar.sync 1, 64; ret;"""
-    deadlock(body, "CTA (0, 0, 0), warp 0, 31 lanes: waits for the other lanes of its warp @ bar.warp.sync",
+    assert_deadlock(body, "CTA (0, 0, 0), warp 0, 31 lanes: waits for the other lanes of its warp @ bar.warp.sync",
              "CTA (0, 0, 0), warp 0, lane 3: waits at barrier 1 (0 of 64 threads have arrived) @ bar.sync "
                  "1")  # fmt: skip
 
 
-def test_many_waiters_are_counted() -> None:
+def test_the_error_counts_many_waiters() -> None:
     body = f"{INIT} WAIT: mbarrier.try_wait.parity.shared.b64 %p2, [bar], 0; @!%p2 bra WAIT; ret;"
-    lines = within(1.0, body, block=512, top=TOP).splitlines()
+    lines = hang_message(1.0, body, block=512, top=TOP).splitlines()
     assert len(lines) == 14
     assert lines[-1] == "  … and 4 more"
 
 
 def test_a_large_cluster_that_spins_ends_in_time() -> None:
     body = "SPIN: ld.volatile.global.u32 %r3, [%a0]; setp.eq.u32 %p0, %r3, 0; @%p0 bra SPIN; ret;"
-    assert within(1.5, body, grid=8, cluster=8, block=256).startswith("Deadlock")
+    assert hang_message(1.5, body, grid=8, cluster=8, block=256).startswith("Deadlock")
 
 
 SLOW = """setp.ne.u32 %p0, %r0, {last}; @%p0 bra SPIN; mov.u32 %r3, 0;
@@ -180,14 +182,14 @@ SLOW = """setp.ne.u32 %p0, %r0, {last}; @%p0 bra SPIN; mov.u32 %r3, 0;
 
 @pytest.mark.parametrize("last", [0, 1, 7])
 def test_waiting_for_a_slow_cta_is_no_deadlock(last: int) -> None:
-    """The one that all the others wait for counts to a million first."""
+    """The CTA that all others wait for counts to a million first."""
     found = out(SLOW.format(last=last, trips=1_000_000), 257, grid=8)
     assert found[0] == 7
     assert sorted(set(found[1:].tolist())) == [0, 8]
 
 
-def test_ctas_that_hand_a_token_on() -> None:
-    """Thirty CTAs, each of which waits for the one after it."""
+def test_ctas_pass_a_token_on() -> None:
+    """Thirty CTAs, each of which waits for the next one."""
     body = """add.u32 %r3, %r0, 1; mul.wide.u32 %d1, %r3, 4; add.u64 %d1, %a0, %d1; mul.wide.u32 %d2, %r0, 4;
     add.u64 %d2, %a0, %d2;
       setp.eq.u32 %p0, %r0, 29; @%p0 bra LAST;
@@ -197,14 +199,14 @@ def test_ctas_that_hand_a_token_on() -> None:
     assert out(body, 30, grid=30, block=1).tolist() == list(range(30, 0, -1))
 
 
-def test_spinning_for_a_cta_that_faults() -> None:
-    """The fault is what is reported."""
+def test_a_fault_comes_before_a_deadlock() -> None:
+    """The error is the fault."""
     body = """setp.eq.u32 %p0, %r0, 3; @%p0 ld.global.u32 %r3, [%a0+4096];
     SPIN: ld.volatile.global.u32 %r4, [%a0]; setp.eq.u32 %p1, %r4, 0; @%p1 bra SPIN; ret;"""
-    assert "CTA (3, 0, 0), warp 0, lane 0: address" in refused(MemoryFault, body, grid=4)
+    assert "CTA (3, 0, 0), warp 0, lane 0: address" in error_message(MemoryFault, body, grid=4)
 
 
-def test_memory_is_written_back() -> None:
+def test_a_deadlock_writes_memory_back() -> None:
     array = np.zeros(64, np.uint32)
     start = time.perf_counter()
     with pytest.raises(Deadlock):

@@ -1,4 +1,4 @@
-"""What observers are told: the order of asynchronous operations, and who arrives and waits where."""
+"""The events of observers: the order of asynchronous operations; arrivals and waits with their threads and barriers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.vgpu.helpers import run
 from warpwright.vgpu import Barrier, Event, EventLog
 
 TOP = ".shared .align 16 .b8 room[1024]; .shared .align 8 .b64 bar[2];"
-BAR = 0x400  # shared variables stand in the order of their first use
+BAR = 0x400  # shared variables are placed in the order of their first use
 COPY = """
   setp.ne.u32 %p0, %t, 0; @%p0 bra READY; mbarrier.init.shared.b64 [bar], 1; mbarrier.init.shared.b64 [bar+8], 32;
   READY: bar.sync 0; @%p0 bra WAIT;
@@ -20,7 +20,7 @@ COPY = """
   mbarrier.arrive.shared.b64 _, [bar+8]; ret;"""
 
 
-def recorded(body: str, **launch: object) -> list[Event]:
+def record(body: str, **launch: object) -> list[Event]:
     log = EventLog()
     run(body, np.arange(64, dtype=np.uint32), observers=(log,), top=TOP, **launch)
     assert log.program is not None
@@ -28,64 +28,64 @@ def recorded(body: str, **launch: object) -> list[Event]:
     return log.events
 
 
-def of(events: list[Event], *kinds: str) -> list[Event]:
+def of_kind(events: list[Event], *kinds: str) -> list[Event]:
     return [event for event in events if event.kind in kinds]
 
 
-def test_a_copy_from_issue_to_completion() -> None:
-    events = recorded(COPY)
+def test_a_copy_is_issued_counted_and_completed() -> None:
+    events = record(COPY)
     kinds = [event.kind for event in events]
     assert (kinds[0], kinds[-1]) == ("start", "exit")
-    issued, completed = of(events, "issue"), of(events, "complete")
+    issued, completed = of_kind(events, "issue"), of_kind(events, "complete")
     assert [event.number for event in issued] == [event.number for event in completed]
     assert {(event.cta, event.warp, event.lane) for event in issued} == {(0, 0, 0)}
     assert all(event.inst is not None and event.inst.name == "cp.async.bulk" for event in issued + completed)
     first, second = [event.op for event in issued]
     assert first and second and second["dst_mem"] - first["dst_mem"] == 128
-    bytes_ = of(events, "complete_tx")
+    bytes_ = of_kind(events, "complete_tx")
     assert [(event.barrier, event.nbytes) for event in bytes_] == [(Barrier(0, BAR), 128)] * 2
     assert [event.number for event in bytes_] == [event.number for event in issued]
-    expect, *others = of(events, "arrive")
+    expect, *others = of_kind(events, "arrive")
     assert (expect.barrier, expect.count, expect.nbytes, expect.lane) == (Barrier(0, BAR), 1, 256, 0)
     assert [(event.barrier, event.count, event.nbytes) for event in others] == [(Barrier(0, BAR + 8), 1, 0)] * 32
     assert sorted(event.lane for event in others) == list(range(32))
 
 
-def test_it_completes_late() -> None:
-    """Not at issue: the first look of every lane finds the phase open."""
-    events = recorded(COPY)
-    waits = of(events, "wait")
+def test_a_copy_completes_late() -> None:
+    """Not at issue: the first test of every lane finds the phase incomplete."""
+    events = record(COPY)
+    waits = of_kind(events, "wait")
     assert {(event.barrier, event.parity) for event in waits} == {(Barrier(0, BAR), 0)}
-    first = events.index(of(events, "complete_tx")[0])
+    first = events.index(of_kind(events, "complete_tx")[0])
     assert not any(event.done for event in waits if events.index(event) < first)
     passed = [event for event in waits if event.done]
     assert sorted(event.lane for event in passed) == list(range(32))
     assert min(events.index(event) for event in passed) > first
 
 
-def test_expectation_and_completion_by_hand() -> None:
+def test_expect_tx_and_complete_tx_are_events() -> None:
     body = """setp.ne.u32 %p0, %t, 0; @%p0 ret; mbarrier.init.shared.b64 [bar], 3;
       mbarrier.expect_tx.relaxed.cta.shared.b64 [bar], 48; mbarrier.complete_tx.relaxed.cta.shared.b64 [bar], 48;
       mbarrier.arrive.shared.b64 %d1, [bar], 3; mbarrier.test_wait.shared.b64 %p1, [bar], %d1;
       mbarrier.test_wait.parity.shared.b64 %p1, [bar], 1; ret;"""
-    told = [(e.kind, e.count, e.nbytes, e.parity, e.done) for e in recorded(body) if e.barrier]
-    assert told == [
+    events = [(e.kind, e.count, e.nbytes, e.parity, e.done) for e in record(body) if e.barrier]
+    assert events == [
         ("expect_tx", 0, 48, -1, True), ("complete_tx", 0, 48, -1, True), ("arrive", 3, 0, -1, True),
         ("wait", 0, 0, 0, True), ("wait", 0, 0, 1, False),
     ]  # fmt: skip
 
 
-def test_barriers_and_ctas() -> None:
+def test_barriers_and_ctas_are_events() -> None:
     body = "bar.sync 3; bar.arrive 4, 128; barrier.cluster.arrive; barrier.cluster.wait; ret;"
-    events = recorded(body, grid=4, cluster=2, block=64)
+    events = record(body, grid=4, cluster=2, block=64)
     for cluster in (0, 1):
         mine = [event for event in events if event.cluster == cluster]
         assert [(e.kind, e.cta) for e in mine[:2]] == [("start", 0), ("start", 1)]
         assert [(e.kind, e.cta) for e in mine[-2:]] == [("exit", 0), ("exit", 1)]
-        everyone = [(cta, warp) for cta in (0, 1) for warp in (0, 1)]
-        assert sorted((e.cta, e.warp) for e in of(mine, "cluster")) == everyone
+        warps = [(cta, warp) for cta in (0, 1) for warp in (0, 1)]
+        assert sorted((e.cta, e.warp) for e in of_kind(mine, "cluster")) == warps
         for number in (3, 4):
-            assert sorted((e.cta, e.warp) for e in of(mine, "bar") if e.count == number) == everyone
+            assert sorted((e.cta, e.warp) for e in of_kind(mine, "bar") if e.count == number) == warps
 
 
 def test_remote_barriers_name_their_cta() -> None:
@@ -94,16 +94,16 @@ def test_remote_barriers_name_their_cta() -> None:
       mov.u32 %r3, bar; mapa.shared::cluster.u32 %r3, %r3, 1;
       mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r3];
       END: barrier.cluster.arrive; barrier.cluster.wait; ret;"""
-    arrivals = of(recorded(body, grid=2, cluster=2), "arrive")
+    arrivals = of_kind(record(body, grid=2, cluster=2), "arrive")
     assert sorted((event.cta, event.barrier) for event in arrivals) == [(0, Barrier(1, BAR)), (1, Barrier(1, BAR))]
 
 
-def test_more_events_than_the_queue_holds() -> None:
-    """Lane code makes room: none is lost, none comes twice, and the barrier counts each arrival once."""
+def test_a_full_queue_loses_no_event() -> None:
+    """Lane code drains the queue: no event is lost or repeated, and the mbarrier counts each arrival once."""
     body = """setp.eq.u32 %p0, %t, 0; @%p0 mbarrier.init.shared.b64 [bar], 20480; bar.sync 0; mov.u32 %r3, 0;
       AGAIN: mbarrier.arrive.shared.b64 _, [bar]; add.u32 %r3, %r3, 1; setp.lt.u32 %p1, %r3, 20; @%p1 bra AGAIN;
       WAIT: mbarrier.try_wait.parity.shared.b64 %p2, [bar], 0; @!%p2 bra WAIT; ret;"""
-    arrivals = of(recorded(body, block=1024), "arrive")
+    arrivals = of_kind(record(body, block=1024), "arrive")
     assert len(arrivals) == 20480
     assert len({(event.warp, event.lane) for event in arrivals}) == 1024
 

@@ -1,4 +1,6 @@
-"""Cluster launch control: running clusters take over those that have not started, and every one is done once."""
+"""Cluster launch control: running clusters take over clusters that have not started, and each cluster's work is done
+once.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.vgpu.helpers import dim3, parsed, refused, text
+from tests.vgpu.helpers import dim3, error_message, parse_once, text
 from warpwright import targets
 from warpwright.errors import MemoryFault, ProtocolError
 from warpwright.targets import DEVICES
@@ -17,7 +19,7 @@ from warpwright.vgpu.machine.pending import Pending
 TOP = ".shared .align 16 .b8 reply[32]; .shared .align 8 .b64 full;"
 TRY = "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes"
 # %r10: the CTA along x whose work is done, %r11 its rank in the cluster, %r14 the parity; out[2 i]: how often CTA i was
-# done, out[2 i + 1]: by which CTA. ``%r12`` tells how many CTAs a running one takes over at most.
+# done, out[2 i + 1]: by which CTA. ``%r12``: how many CTAs a running CTA takes over at most.
 LOOP = """
   mov.u32 %r10, %ctaid.x; mov.u32 %r11, %cluster_ctarank; mov.u32 %r13, 0; mov.u32 %r14, 0; mov.u32 %r12, {most};
   setp.ne.u32 %p0, %lane, 0; @%p0 ret;
@@ -46,12 +48,12 @@ ASK = {1: f"{TRY}.b128 [reply], [full];", 2: f"{TRY}.multicast::cluster::all.b12
 RESIDENT = 32  # CTAs of one warp on an SM
 
 
-def done(grid: int, most: int = 1000, cluster: int = 1, sms: int = 1) -> tuple[np.ndarray, set[int]]:
-    """How often each CTA's work was done and by whom, and the clusters that started."""
+def run_loop(grid: int, most: int = 1000, cluster: int = 1, sms: int = 1) -> tuple[np.ndarray, set[int]]:
+    """Returns how often each CTA's work was done and by which CTA, and the clusters that started."""
     out, log = np.zeros((grid, 2), np.uint32), EventLog()
     body = LOOP.format(most=most, ask=ASK[cluster])
     device = Device(targets.Device(**{**fields(), "sms": sms}))
-    module = parsed(text(body, (out,), top=TOP))
+    module = parse_once(text(body, (out,), top=TOP))
     device.launch(module, "k", dim3(grid), dim3(32), dim3(cluster), 0, [out], [log])
     return out, {event.cluster for event in log.events if event.kind == "start"}
 
@@ -60,39 +62,39 @@ def fields() -> dict[str, object]:
     return {name: getattr(DEVICES["b200"], name) for name in DEVICES["b200"].__dataclass_fields__}
 
 
-def test_each_resident_cluster_does_each_n_th() -> None:
-    out, started = done(100)
+def test_each_resident_cluster_takes_each_nth_one() -> None:
+    out, started = run_loop(100)
     assert (out[:, 0] == 1).all()
     assert out[:, 1].tolist() == [i % RESIDENT for i in range(100)]
     assert started == set(range(RESIDENT))
 
 
-def test_a_grid_that_fits_has_nothing_to_take_over() -> None:
-    out, started = done(20)
+def test_a_grid_that_fits_has_no_pending_cluster() -> None:
+    out, started = run_loop(20)
     assert out.tolist() == [[1, i] for i in range(20)]
     assert started == set(range(20))
 
 
 @pytest.mark.parametrize("most", [0, 1, 2])
-def test_what_nobody_takes_over_starts_when_a_place_is_free(most) -> None:
-    out, started = done(100, most)
+def test_a_pending_cluster_starts_when_a_place_is_free(most) -> None:
+    out, started = run_loop(100, most)
     assert (out[:, 0] == 1).all()
     assert len(started) == {0: 100, 1: 64, 2: 36}[most]
 
 
-def test_all_ctas_of_a_cluster_hear_of_the_cluster_that_is_taken_over() -> None:
-    out, started = done(200, cluster=2, sms=3)
-    places = RESIDENT  # on two of the SMs
+def test_a_multicast_response_reaches_all_ctas() -> None:
+    out, started = run_loop(200, cluster=2, sms=3)
+    places = RESIDENT  # of two SMs
     assert (out[:, 0] == 1).all()
     assert out[:, 1].tolist() == [2 * (i // 2 % places) + i % 2 for i in range(200)]
     assert started == set(range(places))
 
 
 def test_a_cluster_lies_in_one_gpc() -> None:
-    """A B200 has 34 places for clusters of four that fill an SM each, not 148 // 4."""
+    """A B200 has places for 34 clusters of four CTAs with an SM each, not 148 // 4."""
     log, out = EventLog(), np.zeros((200, 2), np.uint32)
     body = LOOP.format(most=1000, ask=ASK[2])
-    module = parsed(text(body, (out,), top=TOP))
+    module = parse_once(text(body, (out,), top=TOP))
     smem = 200_000
     Device(DEVICES["b200"]).launch(module, "k", dim3(200), dim3(32), dim3(4), smem, [out], [log])
     assert (out[:, 0] == 1).all()
@@ -120,15 +122,15 @@ wait:
 def test_the_response_names_the_first_cta_along_all_axes() -> None:
     out = np.zeros(7, np.uint32)
     device = Device(targets.Device(**{**fields(), "sms": 1}))
-    device.launch(parsed(text(QUERY, (out,), top=TOP)), "k", (3, 5, 4), (32, 1, 1), (1, 1, 1), 0, [out])
+    device.launch(parse_once(text(QUERY, (out,), top=TOP)), "k", (3, 5, 4), (32, 1, 1), (1, 1, 1), 0, [out])
     place = [RESIDENT % 3, RESIDENT // 3 % 5, RESIDENT // 15]
     assert out.tolist() == [1, *place, *place]
 
 
-def test_a_refusal_says_so_and_its_coordinates_are_nowhere() -> None:
+def test_a_failed_response_has_undefined_coordinates() -> None:
     out = np.zeros(7, np.uint32)
     device = Device(DEVICES["b200"])
-    device.launch(parsed(text(QUERY, (out,), top=TOP)), "k", (1, 1, 1), (32, 1, 1), (1, 1, 1), 0, [out])
+    device.launch(parse_once(text(QUERY, (out,), top=TOP)), "k", (1, 1, 1), (32, 1, 1), (1, 1, 1), 0, [out])
     assert out.tolist() == [0, *[0xFFFFFFFF] * 6]
 
 
@@ -152,13 +154,13 @@ HEAD = "setp.ne.u32 %p0, %lane, 0; @%p0 ret; mbarrier.init.shared.b64 [full], 1;
         ),
     ],
 )
-def test_misuse(kind, body, sentence) -> None:
-    assert refused(kind, body, top=TOP, grid=2, cluster=2).endswith(sentence)
+def test_misuse_of_launch_control_is_refused(kind, body, sentence) -> None:
+    assert error_message(kind, body, top=TOP, grid=2, cluster=2).endswith(sentence)
 
 
 @given(total=st.integers(1, 60), places=st.integers(1, 20), choices=st.lists(st.integers(0, 2), max_size=200))
 def test_every_cluster_is_started_or_taken_over_once(total, places, choices) -> None:
-    """Whatever the order in which clusters start, ask and end."""
+    """In any order in which clusters start, ask and end."""
     pending, running, seen = Pending(range(total), total, places), [], []
     moves = iter(choices + [0, 2] * 3 * total)
     while True:

@@ -1,4 +1,4 @@
-"""Tensor maps that a kernel changes: every field, in shared and global memory, and what is refused."""
+"""Tensor maps that a kernel changes: every field, in shared and global memory, and the changes that are refused."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ ROWS, COLUMNS = 4, 16
 
 
 @kernel("sm_90a", threads=32)
-def changed(
+def change_map(
     x: tma.Map[f32], map: Global[u32], other: Global[f32], y: Global[f32], nbytes: u32, *, changes: Any = ()
 ) -> None:
-    """A copy of a map is changed field by field, then a box is loaded with it."""
+    """Change a copy of a map field by field, then load a box with it."""
     tile, full = smem.tile(f32, (8, 32)), mbarrier(1, name="full")
     map[tid.x] = ld(Pointer(u32, x.address) + tid.x)
     for row in range(8):
@@ -58,10 +58,10 @@ def changed(
         y[row * 32 + tid.x] = tile.at(row, tid.x)[0]
 
 
-def _loaded(map: ww.TensorMap, changes: Any, nbytes: int) -> np.ndarray:
+def _load(map: ww.TensorMap, changes: Any, nbytes: int) -> np.ndarray:
     y = np.zeros((8, 32), np.float32)
     other = np.arange(16 * 32, dtype=np.float32) + 1000
-    ww.launch(changed.configure(changes=changes), grid=1, args=[map, np.zeros(32, np.uint32), other, y, nbytes])
+    ww.launch(change_map.configure(changes=changes), grid=1, args=[map, np.zeros(32, np.uint32), other, y, nbytes])
     return y
 
 
@@ -86,33 +86,33 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_changed_field_makes_the_map_that_has_it(name: str) -> None:
     changes, direct = CASES[name]
-    found = _loaded(_map(), changes, direct.nbytes)
-    expected = _loaded(direct, (), direct.nbytes)
+    found = _load(_map(), changes, direct.nbytes)
+    expected = _load(direct, (), direct.nbytes)
     assert np.array_equal(found, expected, equal_nan=True)
     assert (
         name == "rank"
-        or not np.array_equal(found, _loaded(_map(), (), _map().nbytes), equal_nan=True)
+        or not np.array_equal(found, _load(_map(), (), _map().nbytes), equal_nan=True)
         or (name == "type")
     )
 
 
-def test_fields_that_make_no_map_are_refused_when_it_is_used() -> None:
+def test_a_copy_refuses_an_invalid_changed_map() -> None:
     expected = (
-        "`cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes`: kernel changed, "
+        "`cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes`: kernel change_map, "
         "CTA (0, 0, 0), warp 0, lane 0: the tensor map was changed into none: given a stride of 24 bytes in "
         "dimension 1 (innermost is 0); expected a multiple of 16; pad the rows of the array to a multiple of 16 bytes."
     )
     with pytest.raises(ProtocolError) as error:
-        _loaded(_map(), [("global_stride", 24, 0)], 256)
+        _load(_map(), [("global_stride", 24, 0)], 256)
     assert re.sub(r"^\S+:\d+: ", "", str(error.value)) == expected
 
 
-def test_codes_beyond_those_of_ptx_are_refused() -> None:
+def test_replace_refuses_codes_beyond_those_of_ptx() -> None:
     with pytest.raises(ProtocolError, match=r"swizzle_mode is given 4; expected 0 to 3\.$"):
-        _loaded(_map(), [("swizzle_mode", 4)], 256)
+        _load(_map(), [("swizzle_mode", 4)], 256)
 
 
-def test_what_is_no_map_cannot_be_changed() -> None:
+def test_replace_refuses_memory_without_a_map() -> None:
     @kernel("sm_90a", threads=32)
     def no_map(x: Global[u32]) -> None:
         tensormap.replace(x, "rank", 1)
@@ -124,17 +124,17 @@ def test_what_is_no_map_cannot_be_changed() -> None:
 def test_a_profile_does_not_follow_changes() -> None:
     args = [_map(), np.zeros(32, np.uint32), X, np.zeros((8, 32), np.float32), 256]
     with pytest.raises(UnsupportedInstruction, match=r"a profile does not follow changes of tensor maps\.$"):
-        ww.profile(changed.configure(changes=(("rank", 1),)), grid=1, args=args)
+        ww.profile(change_map.configure(changes=(("rank", 1),)), grid=1, args=args)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("change", "message"),
     [
         (("colour", 1), "given tensormap.replace of 'colour'; expected one of global_address, rank, box_dim, "),
         (("box_dim", 1), "given tensormap.replace of box_dim with dimension=None; expected 0 to 4, innermost first"),
         (("rank", 1, 0), "given tensormap.replace of rank with dimension=0; expected none"),
     ],
 )
-def test_fields_have_a_dimension_or_none(given: Any, message: str) -> None:
+def test_replace_refuses_a_wrong_dimension(change: Any, message: str) -> None:
     with pytest.raises(KernelError, match=re.escape(message)):
-        changed.ptx(changes=(given,))
+        change_map.ptx(changes=(change,))

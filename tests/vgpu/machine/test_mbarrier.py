@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.vgpu.helpers import line_of, out, refused
+from tests.vgpu.helpers import error_message, line_of, out
 from warpwright.errors import MemoryFault, ProtocolError
 
 TOP = ".shared .align 8 .b64 bar[4];"
@@ -13,8 +13,8 @@ MOST = 2**20 - 1
 
 
 def states(*steps: str) -> list[int]:
-    """Parity of the current phase after each step, done by one thread on a fresh barrier of two arrivals; a step is
-    code, ``bar`` the barrier."""
+    """Returns the parity of the current phase after each step, which one thread executes on a fresh mbarrier of two
+    arrivals; a step is code, with ``bar`` for the mbarrier."""
     asks = "".join(
         f"{step} mbarrier.test_wait.parity.shared::cta.b64 %p0, [bar], 0; selp.u32 %r10, 1, 0, %p0;"
         f" mbarrier.test_wait.parity.shared::cta.b64 %p0, [bar], 1; selp.u32 %r11, 2, 0, %p0;"
@@ -56,14 +56,14 @@ BOTH = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 48;"
               "48;", "mbarrier.arrive.b64 _, [%d9];" + COMPLETE], [0, 1, 1, 0]),
     ],
 )  # fmt: skip
-def test_phases(steps: list[str], phases: list[int]) -> None:
+def test_steps_complete_phases(steps: list[str], phases: list[int]) -> None:
     generic = "mov.u64 %d9, bar; cvta.shared.u64 %d9, %d9;"
     assert states(generic + steps[0], *steps[1:]) == phases
 
 
 @pytest.mark.parametrize("wait", ["test_wait", "try_wait"])
 @pytest.mark.parametrize("scope", ["", ".acquire.cta", ".acquire.cluster", ".relaxed.cta", ".relaxed.cluster"])
-def test_fresh_barrier_and_scopes(wait: str, scope: str) -> None:
+def test_a_fresh_mbarrier_has_completed_parity_1(wait: str, scope: str) -> None:
     """Parity 1, the phase before the first, is complete; parity 0 is not."""
     body = f"""{FIRST} mbarrier.init.shared.b64 [bar], 1; mov.u32 %r10, 0;
       mbarrier.{wait}.parity{scope}.shared::cta.b64 %p0, [bar], 1; @%p0 add.u32 %r10, %r10, 1;
@@ -77,7 +77,7 @@ def test_fresh_barrier_and_scopes(wait: str, scope: str) -> None:
     assert out(body, 1, top=TOP).tolist() == [1 + 4 + 8 + 16]
 
 
-def test_time_limit_and_pending_count() -> None:
+def test_waits_have_time_limits_and_tokens_pending_counts() -> None:
     body = f"""{FIRST} mbarrier.init.shared.b64 [bar], 7; mov.u32 %r10, 0;
       mbarrier.arrive.noComplete.shared.b64 %d1, [bar], 2; mbarrier.pending_count.b64 %r3, %d1;
       mbarrier.arrive.noComplete.shared.b64 %d1, [bar], 3; mbarrier.pending_count.b64 %r4, %d1;
@@ -87,8 +87,8 @@ def test_time_limit_and_pending_count() -> None:
     assert out(body, 1, top=TOP).tolist() == [175]
 
 
-def test_all_lanes_arrive_and_all_wait() -> None:
-    """64 threads, four phases: nobody passes a phase before everybody has come to it."""
+def test_all_lanes_arrive_and_wait() -> None:
+    """64 threads, four phases: no thread passes a phase before all threads have arrived."""
     body = """
       mov.u32 %r3, 0; setp.eq.u32 %p0, %t, 0; @%p0 mbarrier.init.shared.b64 [bar], 64;
       @%p0 st.shared.u32 [sum], 0; bar.sync 0;
@@ -104,8 +104,8 @@ def test_all_lanes_arrive_and_all_wait() -> None:
     assert out(body, 64, block=64, top=TOP + ".shared .u32 sum;").tolist() == [256] * 64
 
 
-def test_producer_and_consumer_warps() -> None:
-    """A ring of two slots, ten items, with full and empty barriers and the parity bits that kernels use."""
+def test_two_warps_use_a_ring() -> None:
+    """A ring of two slots, ten items, with full and empty mbarriers and the parities that kernels use."""
     top = ".shared .align 8 .b64 full[2]; .shared .align 8 .b64 empty[2]; .shared .align 4 .u32 slot[2];"
     body = """
       setp.ne.u32 %p0, %t, 0; @%p0 bra READY;
@@ -127,8 +127,8 @@ def test_producer_and_consumer_warps() -> None:
     assert out(body, 64, block=64, top=top).tolist() == [0] * 32 + [sum(i * i for i in range(10))] * 32
 
 
-def test_remote_arrivals() -> None:
-    """Every CTA of four arrives at rank 0's barrier, in all the ways that name it there; rank 0 alone waits."""
+def test_ctas_arrive_at_a_remote_mbarrier() -> None:
+    """Every CTA of four arrives at rank 0's mbarrier, in all spellings of its address; only rank 0 waits."""
     body = """
       setp.eq.u32 %p0, %r2, 0; @%p0 mbarrier.init.shared.b64 [bar], 16;
       barrier.cluster.arrive; barrier.cluster.wait; @!%p0 bra END;
@@ -162,72 +162,74 @@ OPERATIONS = [
 ]
 
 
-def misuse(code: str, what: str, start: str = "mbarrier.init.shared.b64 [bar], 2;") -> None:
-    """Lane 4 does ``code`` and nobody else anything."""
+def assert_misuse(code: str, what: str, start: str = "mbarrier.init.shared.b64 [bar], 2;") -> None:
+    """Lane 4 executes ``code``; assert that the error says ``what``."""
     body = f"setp.ne.u32 %p0, %lane, 4; @%p0 ret; mov.u64 %d1, 0; {start}\n {code}\n ret;"
     opcode = code.split()[0]
     line = line_of(body, code, top=TOP)
     assert (
-        refused(ProtocolError, body, top=TOP)
+        error_message(ProtocolError, body, top=TOP)
         == f"PTX line {line}: `{opcode}`: kernel k, CTA (0, 0, 0), warp 0, lane 4: {what}"
     )
 
 
 @pytest.mark.parametrize("code", OPERATIONS)
-def test_use_before_init(code: str) -> None:
-    misuse(code, UNINITIALISED, start="")
+def test_use_before_init_is_refused(code: str) -> None:
+    assert_misuse(code, UNINITIALISED, start="")
 
 
 @pytest.mark.parametrize("code", OPERATIONS)
-def test_use_after_inval(code: str) -> None:
-    misuse(code, UNINITIALISED, start="mbarrier.init.shared.b64 [bar], 2; mbarrier.inval.shared.b64 [bar];")
+def test_use_after_inval_is_refused(code: str) -> None:
+    assert_misuse(code, UNINITIALISED, start="mbarrier.init.shared.b64 [bar], 2; mbarrier.inval.shared.b64 [bar];")
 
 
 @pytest.mark.parametrize("count", [0, 2**20])
-def test_init_count(count: int) -> None:
-    misuse(f"mbarrier.init.shared.b64 [bar], {count};", f"count {count}; expected 1 to 1048575 arrivals.", start="")
+def test_init_refuses_a_bad_count(count: int) -> None:
+    assert_misuse(
+        f"mbarrier.init.shared.b64 [bar], {count};", f"count {count}; expected 1 to 1048575 arrivals.", start=""
+    )
 
 
-def test_init_of_the_largest_count() -> None:
+def test_init_accepts_the_largest_count() -> None:
     body = f"""{FIRST} mbarrier.init.shared.b64 [bar], {MOST}; mbarrier.arrive.shared.b64 %d1, [bar], {MOST};
         mbarrier.test_wait.shared.b64 %p0, [bar], %d1; selp.u32 %r10, 1, 0, %p0; st.global.u32 [%a0], %r10; ret;"""
     assert out(body, 1, top=TOP).tolist() == [1]
 
 
-def test_misuse() -> None:
+def test_misuse_is_refused() -> None:
     fields = "phase 0, 2 of 2 arrivals and 0 bytes pending"
     more = f"{WHERE} got more arrivals than its phase has pending"
-    misuse("mbarrier.arrive.shared.b64 _, [bar], 3;", f"{more} ({fields}); raise its count, or drop an arrival.")
-    misuse("mbarrier.arrive.shared.b64 _, [bar], 0;", "count 0; expected 1 to 1048575 arrivals.")
-    held = "mbarrier.init.shared.b64 [bar], 1; mbarrier.arrive.expect_tx.shared.b64 _, [bar], 32;"
+    assert_misuse("mbarrier.arrive.shared.b64 _, [bar], 3;", f"{more} ({fields}); raise its count, or drop an arrival.")
+    assert_misuse("mbarrier.arrive.shared.b64 _, [bar], 0;", "count 0; expected 1 to 1048575 arrivals.")
+    start = "mbarrier.init.shared.b64 [bar], 1; mbarrier.arrive.expect_tx.shared.b64 _, [bar], 32;"
     after = "phase 0, 0 of 1 arrivals and 32 bytes pending"
-    misuse(
-        "mbarrier.arrive.shared.b64 _, [bar];", f"{more} ({after}); raise its count, or drop an arrival.", start=held
+    assert_misuse(
+        "mbarrier.arrive.shared.b64 _, [bar];", f"{more} ({after}); raise its count, or drop an arrival.", start=start
     )
     closes = "would complete its phase, which an arrival with .noComplete must not; arrive without it."
-    misuse("mbarrier.arrive.noComplete.shared.b64 %d1, [bar], 2;", f"{WHERE} ({fields}) {closes}")
+    assert_misuse("mbarrier.arrive.noComplete.shared.b64 %d1, [bar], 2;", f"{WHERE} ({fields}) {closes}")
 
 
 @pytest.mark.parametrize(("code", "sign"), [("expect_tx", 1), ("complete_tx", -1)])
-def test_bytes_out_of_range(code: str, sign: int) -> None:
+def test_bytes_out_of_range_are_refused(code: str, sign: int) -> None:
     start = f"mbarrier.init.shared.b64 [bar], 2; mbarrier.{code}.relaxed.cta.shared.b64 [bar], {MOST};"
-    misuse(f"mbarrier.{code}.relaxed.cta.shared.b64 [bar], 1;",
+    assert_misuse(f"mbarrier.{code}.relaxed.cta.shared.b64 [bar], 1;",
            f"{WHERE} (phase 0, 2 of 2 arrivals and {sign * MOST} bytes pending) would leave the range of its "
                f"transaction "
            "count, +-1048575 bytes.", start=start)  # fmt: skip
 
 
-def test_addresses() -> None:
+def test_bad_addresses_are_refused() -> None:
     body = "mbarrier.init.shared.b64 [bar+4], 1; ret;"
-    assert "address 0x404 is not aligned to the size of the access." in refused(MemoryFault, body, top=TOP)
+    assert "address 0x404 is not aligned to the size of the access." in error_message(MemoryFault, body, top=TOP)
     body = "mbarrier.init.shared.b64 [bar+32], 1; ret;"
-    assert "address 0x420 is outside shared memory, bytes 0x400 to 0x420 of each CTA." in refused(
+    assert "address 0x420 is outside shared memory, bytes 0x400 to 0x420 of each CTA." in error_message(
         MemoryFault, body, top=TOP
     )
 
 
 def test_an_ordinary_store_destroys_the_object() -> None:
-    misuse(
+    assert_misuse(
         "mbarrier.arrive.shared.b64 _, [bar];",
         UNINITIALISED,
         start="mbarrier.init.shared.b64 [bar], 2; st.shared.u64 [bar], 5;",

@@ -24,7 +24,7 @@ ACCESSES = [
 
 
 def place(space: str) -> tuple[str, str, str]:
-    """Where a thread keeps its 64 bytes: code that puts the address in %d0, the space's suffix, variables."""
+    """Returns where a thread has its 64 bytes: code that puts the address in %d0, the space's suffix, variables."""
     kind = space.split()[-1]
     offset = "mul.wide.u32 %d1, %t, 64;"
     if kind == "global":
@@ -45,7 +45,7 @@ def register(bits: int, i: int) -> str:
 
 
 @pytest.mark.parametrize(("space", "bits", "vector"), ACCESSES)
-def test_round_trip(space: str, bits: int, vector: str) -> None:
+def test_stores_and_loads_keep_values(space: str, bits: int, vector: str) -> None:
     """Load from the input, store to the space, load from there, store to the output, for 64 threads."""
     count = int(vector[1:] or 1)
     code, suffix, top = place(space)
@@ -68,7 +68,7 @@ def test_round_trip(space: str, bits: int, vector: str) -> None:
 
 
 @pytest.mark.parametrize("space", ["global", "shared", "generic local"])
-def test_128_bits(space: str) -> None:
+def test_128_bit_registers_keep_values(space: str) -> None:
     code, suffix, top = place(space)
     body = f"""
       {code}
@@ -91,8 +91,8 @@ def test_loads_extend(kind: str, dtype: type) -> None:
     assert np.array_equal(out(body, 32, data), data.astype(np.int32).view(np.uint32))
 
 
-def test_addresses_that_jump() -> None:
-    """A gather from three arrays by one instruction, and a scatter in reverse."""
+def test_a_warp_gathers_and_scatters() -> None:
+    """One instruction gathers from three arrays, and one scatters in reverse."""
     arrays = [RANDOM.integers(0, 2**32, 40, dtype=np.uint32) for _ in range(3)]
     body = """
       rem.u32 %r3, %lane, 3; setp.eq.u32 %p1, %r3, 1; setp.eq.u32 %p2, %r3, 2;
@@ -104,7 +104,7 @@ def test_addresses_that_jump() -> None:
     assert out(body, 32, *arrays).tolist() == [int(arrays[i % 3][i + 1]) for i in range(31, -1, -1)]
 
 
-def test_module_variables() -> None:
+def test_module_variables_are_initialised() -> None:
     top = """
       .const .align 4 .u32 table[2][3] = {{10, 11, 12}, {13}};
       .global .align 8 .f32 pair[2] = {1.5, 0f40200000};
@@ -131,8 +131,8 @@ def test_module_variables() -> None:
     assert np.array_equal(out(body, 13, top=top), found), "a launch finds its variables as they are declared"
 
 
-def test_local_arrays_are_of_each_thread() -> None:
-    """Written and read with an index that differs from lane to lane."""
+def test_each_thread_has_its_local_array() -> None:
+    """The index of the accesses differs from lane to lane."""
     body = """
       .local .align 4 .u32 mine[8]; .local .align 8 .b8 other[8];
       mov.u32 %r3, 0; mov.u32 %r6, mine;
@@ -144,8 +144,8 @@ def test_local_arrays_are_of_each_thread() -> None:
     assert out(body, 96, block=96).tolist() == [100 * (t % 8) + t for t in range(96)]
 
 
-def test_parameters_by_address() -> None:
-    """`mov` gives the place of a parameter among the parameters; `cvta.param` makes it generic."""
+def test_parameters_have_addresses() -> None:
+    """`mov` returns the address of a parameter in the param space; `cvta.param` makes it generic."""
     body = """
       mov.u64 %d0, a2; mul.wide.u32 %d1, %lane, 4; setp.gt.u32 %p0, %lane, 1; @%p0 exit;
       add.u64 %d2, %d0, %d1; ld.param.u32 %r10, [%d2+-4];
@@ -154,7 +154,7 @@ def test_parameters_by_address() -> None:
     assert out(body, 2, 111, 222).tolist() == [222, 444]
 
 
-def test_spaces_of_generic_addresses() -> None:
+def test_isspacep_tells_the_space_of_an_address() -> None:
     body = """
       .local .align 4 .u32 mine;
       mov.u64 %d0, mine; cvta.local.u64 %d1, %d0; mov.u64 %d2, ours; cvta.shared.u64 %d3, %d2; mov.u32 %r10, 0;
@@ -185,14 +185,14 @@ INTEGERS = {
 
 @pytest.mark.parametrize("space", ["global", "shared", "generic shared"])
 @pytest.mark.parametrize("op", sorted(INTEGERS))
-def test_atomics_of_integers(op: str, space: str) -> None:
-    """Lanes in order on four cells: every lane's old value, and what remains."""
+def test_atom_combines_integers(op: str, space: str) -> None:
+    """Lanes in order on four cells: every lane's old value, and the final cells."""
     dtype, function = INTEGERS[op]
     info = np.iinfo(dtype)
     start = RANDOM.integers(info.min, info.max, 4, dtype=dtype, endpoint=True)
-    given = RANDOM.integers(info.min, info.max, 32, dtype=dtype, endpoint=True)
+    operands = RANDOM.integers(info.min, info.max, 32, dtype=dtype, endpoint=True)
     if op[:3] in ("inc", "dec"):
-        start, given = np.array([0, 5, 9, 2**32 - 1], dtype), RANDOM.integers(0, 6, 32, dtype=dtype)
+        start, operands = np.array([0, 5, 9, 2**32 - 1], dtype), RANDOM.integers(0, 6, 32, dtype=dtype)
     bits = 8 * dtype().itemsize
     value, old = ("%r3", "%r4") if bits == 32 else ("%d3", "%d4")
     move = "cvta.shared.u64 %d0, %d0;" if "generic" in space else ""
@@ -211,9 +211,9 @@ def test_atomics_of_integers(op: str, space: str) -> None:
     for lane in range(32):
         wanted.append(cells[lane % 4])
         cells[lane % 4] = int(
-            np.array(function(cells[lane % 4], int(given[lane])) & (2**bits - 1), f"u{bits // 8}").view(dtype)
+            np.array(function(cells[lane % 4], int(operands[lane])) & (2**bits - 1), f"u{bits // 8}").view(dtype)
         )
-    found = out(body, 32, given, start, dtype=dtype, top=".shared .align 8 .b8 cells[32];")
+    found = out(body, 32, operands, start, dtype=dtype, top=".shared .align 8 .b8 cells[32];")
     assert found.tolist() == wanted
     assert start.tolist() == cells
 
@@ -222,20 +222,20 @@ def test_atomics_of_integers(op: str, space: str) -> None:
     ("kind", "dtype", "register"),
     [("f32", np.float32, "%f0"), ("f64", np.float64, "%g0"), ("noftz.f16", np.float16, "%h0")],
 )
-def test_atomic_addition_of_floats(kind: str, dtype: type, register: str) -> None:
+def test_atom_add_rounds_each_float_sum(kind: str, dtype: type, register: str) -> None:
     """Each addition rounds to the type; lanes go in order."""
-    given = RANDOM.standard_normal(32).astype(dtype)
-    size = given.itemsize
+    operands = RANDOM.standard_normal(32).astype(dtype)
+    size = operands.itemsize
     body = f"""
       mul.wide.u32 %d1, %lane, {size}; add.u64 %d2, %a1, %d1;
       ld.global.b{8 * size} {register}, [%d2]; red.global.add.{kind} [%a0], {register}; ret;"""
     total = dtype(0)
-    for value in given:
+    for value in operands:
         total = dtype(total + value)
-    assert out(body, 1, given, dtype=dtype)[0] == total
+    assert out(body, 1, operands, dtype=dtype)[0] == total
 
 
-def test_atomic_addition_of_packed_halves_and_of_vectors() -> None:
+def test_atom_adds_packed_halves_and_vectors() -> None:
     pairs = RANDOM.standard_normal((32, 2)).astype(np.float16)
     body = """ld.global.b32 %r3, [%d2]; atom.global.add.noftz.f16x2 %r4, [%a0], %r3; ret;"""
     found = out("mul.wide.u32 %d1, %lane, 4; add.u64 %d2, %a1, %d1;" + body, 2, pairs, dtype=np.float16)
@@ -253,19 +253,19 @@ def test_atomic_addition_of_packed_halves_and_of_vectors() -> None:
     assert np.array_equal(out(body, 6, fours, dtype=np.float32), [*total, *total[:2]])
 
 
-def test_compare_and_swap() -> None:
+def test_one_lane_wins_compare_and_swap() -> None:
     """One lane of those that share a cell wins, at 16, 32 and 64 bits."""
     for bits, cell, old, new in [(16, "%h", "%h1", "%h2"), (32, "%r", "%r20", "%r21"), (64, "%d", "%d20", "%d21")]:
         body = f"""
           cvt.u{bits}.u32 {new}, %lane; add.u{bits} {new}, {new}, 100; mov.u{bits} {cell}9, 0;
           atom.global.cas.b{bits} {old}, [%a1], {cell}9, {new};
           cvt.u32.u{bits} %r10, {old}; st.global.u32 [%o], %r10; ret;"""
-        held = np.zeros(1, f"u{bits // 8}")
-        assert out(body, 32, held).tolist() == [0] + [100] * 31
-        assert held[0] == 100
+        counter = np.zeros(1, f"u{bits // 8}")
+        assert out(body, 32, counter).tolist() == [0] + [100] * 31
+        assert counter[0] == 100
 
 
-def test_contention_between_ctas() -> None:
+def test_ctas_add_to_one_word() -> None:
     counts = np.zeros(2, np.uint64)
     body = """atom.global.add.u64 %d1, [%a0], 1; red.relaxed.gpu.global.add.u64 [%a0+8], 3;
       atom.acq_rel.sys.global.max.u64 %d1, [%a0], 1; ret;"""
@@ -273,7 +273,7 @@ def test_contention_between_ctas() -> None:
     assert counts.tolist() == [40 * 256, 3 * 40 * 256]
 
 
-def test_contention_for_halves() -> None:
+def test_ctas_add_to_one_half() -> None:
     sums = np.zeros(2, np.float16)
     body = """mov.b16 %h0, 0x3c00; mov.b16 %h1, 0xbc00; red.global.add.noftz.f16 [%a0], %h0;
       red.global.add.noftz.f16 [%a0+2], %h1; ret;"""

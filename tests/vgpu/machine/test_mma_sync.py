@@ -24,7 +24,7 @@ KINDS: dict[str, Any] = {"f16": np.float16, "f32": np.float32, "s32": np.int32}
 
 
 def a_place(k: int, each: int, i: int, g: int, q: int) -> tuple[int, int]:
-    """Row and column of element i of a thread's A: the sheet of section 9.7.14.5 for each shape."""
+    """Returns the row and column of element i of a thread's A, by the figures of section 9.7.14.5."""
     if each == 1:
         return g + 8 * (i & 1), q + 4 * (i >> 1)
     if k * 32 // each == 8 * 16:
@@ -45,7 +45,7 @@ def words_of(values: NDArray[Any]) -> NDArray[np.uint32]:
 
 
 def fragments(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any], d_type: str) -> tuple[NDArray[np.uint32], ...]:
-    """A (16 × K), B (8 × K, so transposed) and C (16 × 8) as registers of 32 lanes."""
+    """Returns A (16 × K), B (8 × K, so transposed) and C (16 × 8) as registers of 32 lanes."""
     each, k = 4 // a.dtype.itemsize, a.shape[1]
     lanes = [(lane // 4, lane % 4) for lane in range(32)]
     left = [[a[a_place(k, each, i, g, q)] for i in range(k // 2)] for g, q in lanes]
@@ -85,7 +85,7 @@ def depth(case: tuple[str, str, str, str]) -> int:
 
 @pytest.mark.parametrize("case", SHAPES, ids="-".join)
 @pytest.mark.parametrize("numerics", ["exact", "hardware"])
-def test_product_in_place(case: tuple[str, str, str, str], numerics: str) -> None:
+def test_mma_sync_places_every_element(case: tuple[str, str, str, str], numerics: str) -> None:
     random, k = np.random.default_rng(depth(case)), depth(case)
     a, b = small_integers(random, (16, k), case[1]), small_integers(random, (8, k), case[2])
     c = random.integers(-9, 9, (16, 8))
@@ -94,22 +94,22 @@ def test_product_in_place(case: tuple[str, str, str, str], numerics: str) -> Non
 
 
 @pytest.mark.parametrize("case", [case for case in SHAPES if case[3] != "s32"], ids="-".join)
-def test_sum_is_rounded_once(case: tuple[str, str, str, str]) -> None:
+def test_mma_sync_rounds_the_sum_once(case: tuple[str, str, str, str]) -> None:
     random, k = np.random.default_rng(9), depth(case)
     a, b = random.normal(size=(16, k)).astype(DTYPES[case[1]]), random.normal(size=(8, k)).astype(DTYPES[case[2]])
     c = random.normal(size=(16, 8)).astype(KINDS[case[3]])
-    left, right = (cut(x, case[1]).astype(np.float64) for x in (a, b))
+    left, right = (truncate(x, case[1]).astype(np.float64) for x in (a, b))
     assert np.array_equal(multiply(case, a, b, c), (left @ right.T + c).astype(KINDS[case[3]]))
 
 
-def cut(values: NDArray[Any], type: str) -> NDArray[Any]:
+def truncate(values: NDArray[Any], type: str) -> NDArray[Any]:
     return (values.view(np.uint32) & 0xFFFFE000).view(np.float32) if type == "tf32" else values.astype(np.float32)
 
 
 def reference(case: tuple[str, str, str, str], a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> NDArray[Any]:
     types = (case[1], case[2], case[3])
     if case[1] not in ("e4m3", "e5m2"):
-        return steps(cut(a, case[1]), cut(b, case[2]), c, depth(case), types, 25)
+        return steps(truncate(a, case[1]), truncate(b, case[2]), c, depth(case), types, 25)
     order = np.arange(depth(case))
     order = np.concatenate([order[order % 4 < 2], order[order % 4 > 1]])
     a, b = a[:, order].astype(np.float32), b[:, order].astype(np.float32)
@@ -118,8 +118,8 @@ def reference(case: tuple[str, str, str, str], a: NDArray[Any], b: NDArray[Any],
 
 
 @pytest.mark.parametrize("case", [case for case in SHAPES if case[3] != "s32"], ids="-".join)
-def test_hardware_rounding(case: tuple[str, str, str, str]) -> None:
-    """8-bit floats on sm_90 are two f16 products from zero, and an addition; these are exact for many values."""
+def test_mma_sync_rounds_as_hardware(case: tuple[str, str, str, str]) -> None:
+    """8-bit floats on sm_90 are two f16 MMAs from zero, and an addition; these are exact for many values."""
     random, k = np.random.default_rng(10), depth(case)
     a, b = wide(random, (16, k), case[1]), wide(random, (8, k), case[2])
     if case[1] in ("f16", "e4m3", "e5m2"):
@@ -131,7 +131,7 @@ def test_hardware_rounding(case: tuple[str, str, str, str]) -> None:
         assert (found != multiply(case, a, b, c)).any()
 
 
-def test_bytes_have_their_own_product_on_sm_120() -> None:
+def test_sm_120_multiplies_bytes_in_one_step() -> None:
     case, random = ("m16n8k32", "e4m3", "e4m3", "f32"), np.random.default_rng(11)
     a, b = (random.normal(size=(rows, 32)).astype(DTYPES["e4m3"]) for rows in (16, 8))
     c = random.normal(size=(16, 8)).astype(np.float32)
@@ -141,19 +141,19 @@ def test_bytes_have_their_own_product_on_sm_120() -> None:
 
 
 @pytest.mark.parametrize(("word", "expected"), [("", 2**31 - 9 + 32 * 127**2 - 2**32), (".satfinite", 2**31 - 1)])
-def test_integer_sums_wrap_or_saturate(word: str, expected: int) -> None:
+def test_mma_sync_wraps_or_saturates_integers(word: str, expected: int) -> None:
     a, b = np.full((16, 32), 127, np.int8), np.full((8, 32), 127, np.int8)
     found = multiply(("m16n8k32", "s8", "s8", "s32"), a, b, np.full((16, 8), 2**31 - 9), word)
     assert (found == expected).all()
 
 
-def test_double_precision() -> None:
+def test_mma_sync_sums_double_precision_in_order() -> None:
     """A chain of fma in the order of k: lane 4g + q has A (g, q), B (q, g) and columns 2q, 2q + 1 of row g."""
     random = np.random.default_rng(12)
     a, b, c = random.normal(size=(8, 4)), random.normal(size=(4, 8)), random.normal(size=(8, 8))
-    given = np.column_stack([a.reshape(32), b.T.reshape(32), c.reshape(32, 2)])
+    registers = np.column_stack([a.reshape(32), b.T.reshape(32), c.reshape(32, 2)])
     line = "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%o0, %o1}, {%q0}, {%q1}, {%q2, %q3};"
-    found = run_warp(line, given, 2, wide=True).view(np.float64).reshape(8, 8)
+    found = run_warp(line, registers, 2, wide=True).view(np.float64).reshape(8, 8)
     assert np.allclose(found, a @ b + c, rtol=1e-14, atol=1e-14)
     first = (np.arange(32) % 4 == 0).astype(np.float64)
     one = np.column_stack([first * (1 + 2.0**-30), first * (1 - 2.0**-30), np.full((32, 2), -1.0)])
@@ -161,7 +161,7 @@ def test_double_precision() -> None:
     assert (fused == -(2.0**-60)).all()
 
 
-def test_specials_by_hardware() -> None:
+def test_hardware_handles_infinities_and_nans() -> None:
     a, b, c = np.ones((16, 16), np.float16), np.ones((8, 16), np.float16), np.zeros((16, 8), np.float32)
     a[2, 3], a[5, 1], b[4, 1] = np.inf, np.inf, 0
     found = multiply(("m16n8k16", "f16", "f16", "f32"), a, b, c, numerics="hardware")
@@ -169,8 +169,8 @@ def test_specials_by_hardware() -> None:
     assert found.view(np.uint32)[5, 4] == 0x7FFF_FFFF and (found[0, :4] == 16).all()
 
 
-def test_reference_step_by_hand() -> None:
-    """1 + 2^-25 keeps the last bit while it is aligned and drops it in the result."""
+def test_the_reference_truncates_as_computed_by_hand() -> None:
+    """1 + 2^-25 keeps the last bit in the aligned sum and loses it in the result."""
     types = ("bf16", "bf16", "f32")
     assert step([1.0, 2.0**-25], [1.0, 1.0], 0.0, types, 25) == 1.0
     assert step([1.0, 2.0**-24, 2.0**-25, 2.0**-25], [1.0] * 4, 0.0, types, 25) == 1 + 2.0**-23

@@ -1,4 +1,4 @@
-"""numerics="hardware" through wgmma and tcgen05.mma: instruction after instruction as the reference rounds them."""
+"""numerics="hardware" through wgmma and tcgen05.mma: each instruction rounds as the reference does."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def values(seed: int, rows: int, k: int, type: str) -> np.ndarray:
 @pytest.mark.parametrize("case", WGMMA, ids=lambda case: "-".join(map(str, case)))
 @pytest.mark.parametrize("source", ["shared", "registers"])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_wgmma(case: tuple[str, str, str, int, int], source: str, sign: int) -> None:
-    """Three instructions on the same operands; signs only turn products around."""
+def test_wgmma_rounds_as_the_reference(case: tuple[str, str, str, int, int], source: str, sign: int) -> None:
+    """Three instructions on the same operands; a negative sign negates the products."""
     types, bits, keep = case[:3], *case[3:]
     k, n = 32 // SIZES[types[0]], 16
     a, b = values(0, 64, k, types[0]), values(1, n, k, types[1])
@@ -60,8 +60,8 @@ def test_wgmma(case: tuple[str, str, str, int, int], source: str, sign: int) -> 
     da, db = place(image, 0, a, Operand(types[0])), place(image, B_AT, b, Operand(types[1]))
     left, majors = ("%da", ("k", "k")) if source == "shared" else ("{%a0, %a1, %a2, %a3}", ("k",))
     line = mma(shape_of(types, n), words.shape[1], a=left, tail=tail(types, majors, signs=f"{sign}, 1"))
-    held = a_registers(a, types[0])
-    run(f"{line}\n" * 3 + FINISH, image, words, left=held, da=da, db=db, numerics="hardware")
+    registers = a_registers(a, types[0])
+    run(f"{line}\n" * 3 + FINISH, image, words, left=registers, da=da, db=db, numerics="hardware")
     some = np.arange(0, 64, 7)
     wide_a = np.tile(sign * a[some].astype(np.float32), 3)
     expected = steps(wide_a, np.tile(b.astype(np.float32), 3), c[some], k, types, bits, keep)
@@ -73,7 +73,7 @@ def test_wgmma(case: tuple[str, str, str, int, int], source: str, sign: int) -> 
     [("f16", "bf16", "f32", 23), ("f16", "f16", "f16", 10), ("f8f6f4", "e4m3", "f32", 23)],
 )
 @pytest.mark.parametrize("group", [1, 2])
-def test_tcgen05(kind: str, type: str, d_type: str, keep: int, group: int) -> None:
+def test_tcgen05_mma_rounds_as_the_reference(kind: str, type: str, d_type: str, keep: int, group: int) -> None:
     m, n, k = 64 * group, 16, 32 // SIZES[type]
     if group == 2:
         m, n = 128, 32
@@ -92,7 +92,7 @@ def test_tcgen05(kind: str, type: str, d_type: str, keep: int, group: int) -> No
 
 
 def test_exact_and_hardware_differ_and_both_are_near() -> None:
-    """A whole matmul, 512 × 512 × 1024, by each; sums are cut toward zero."""
+    """A whole matmul, 512 × 512 × 1024, by each; tensor cores truncate sums."""
     random, entry = np.random.default_rng(5), ww.load_ptx(TRITON_GOLDEN / "triton_matmul.sm_90a.ptx")["matmul"]
     a, b = (np.abs(random.normal(size=(512, 1024))).astype(np.float16) for _ in range(2))
     exact = a.astype(np.float64) @ b.astype(np.float64).T
@@ -110,7 +110,7 @@ def test_exact_and_hardware_differ_and_both_are_near() -> None:
     assert (results["hardware"] <= results["exact"]).all() and (results["hardware"] < results["exact"]).any()
 
 
-def test_numerics_of_the_device() -> None:
+def test_the_device_sets_the_numerics() -> None:
     random = np.random.default_rng(6)
     a, b = (random.normal(size=shape).astype(np.float16) for shape in ((128, 256), (256, 128)))
     found = {word: ww.matmul(a, b, device=ww.device("b200", numerics=word), out_dtype=np.float32) for word in WORDS}
@@ -118,7 +118,7 @@ def test_numerics_of_the_device() -> None:
     assert (found["exact"] != found["hardware"]).any()
 
 
-def test_other_words_are_refused() -> None:
+def test_other_numerics_are_refused() -> None:
     entry = ww.load_ptx(TRITON_GOLDEN / "triton_vector_add.sm_90a.ptx")["vector_add"]
     x, scratch = np.zeros(64, np.float32), np.zeros(16, np.uint8)
     with pytest.raises(LaunchError) as caught:

@@ -1,4 +1,4 @@
-"""What the machine does for a kernel: printing and assertions."""
+"""The machine's services for a kernel: printing and assertions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.vgpu.helpers import parsed, refused, run
+from tests.vgpu.helpers import error_message, parse_once, run
 from warpwright import targets
 from warpwright.errors import DeviceError
 from warpwright.vgpu import Device
@@ -31,29 +31,29 @@ PRINT = """
 """
 
 
-def test_printf_of_some_lanes() -> None:
+def test_printf_prints_for_some_lanes() -> None:
     body = "setp.gt.u32 %p0, %lane, 28;" + PRINT.format(guard="@%p0") + "ret;"
     printed = run(body, np.zeros(1), grid=2, top=TOP).printed
     assert printed == "".join(f"{t} of 1099511627776\n" for t in (29, 30, 31, 61, 62, 63))
 
 
-def test_printf_of_nobody() -> None:
+def test_printf_without_a_lane_prints_nothing() -> None:
     body = "setp.gt.u32 %p0, %lane, 40;" + PRINT.format(guard="@%p0") + "ret;"
     assert run(body, np.zeros(1), top=TOP).printed == ""
 
 
-def test_assertion() -> None:
+def test_a_failed_assertion_ends_the_launch() -> None:
     body = """setp.ne.u32 %p0, %lane, 7; @%p0 ret; mov.u64 %d1, claim; mov.u64 %d2, file;
       { .param .b64 p0; .param .b64 p1; .param .b32 p2; .param .b64 p3; .param .b64 p4; st.param.b64 [p0], %d1;
       st.param.b64 [p1], %d2;
       st.param.b32 [p2], 5; st.param.b64 [p3], %d1; st.param.b64 [p4], 1;
       call.uni __assertfail, (p0, p1, p2, p3, p4); } ret;"""
-    assert refused(DeviceError, body, top=TOP).endswith(
+    assert error_message(DeviceError, body, top=TOP).endswith(
         "kernel k, CTA (0, 0, 0), warp 0, lane 7: assertion `x > 0` failed in a.cu."
     )
 
 
-def test_output_is_in_the_order_of_the_clusters() -> None:
+def test_printf_prints_in_the_order_of_clusters() -> None:
     body = "setp.ne.u32 %p0, %lane, 0; @%p0 ret;" + PRINT.format(guard="") + "ret;"
     printed = run(body, np.zeros(1), grid=50, top=TOP).printed
     assert [int(line.split()[0]) for line in printed.splitlines()] == [32 * i for i in range(50)]
@@ -72,7 +72,9 @@ C = ctypes.CDLL(None)
     st.floats(-1e30, 1e30),
 )
 def test_printf_formats_as_c_does(kind: str, flag: str, width: str, precision: str, whole: int, real: float) -> None:
-    if kind == "c" or (flag == "#" and kind[-1] in "diuo") or kind[-1] in "diuxXo":  # undefined in C, or not ours
+    if (
+        kind == "c" or (flag == "#" and kind[-1] in "diuo") or kind[-1] in "diuxXo"
+    ):  # undefined in C, or unsupported here
         precision, flag = "", "" if flag == "#" and kind not in ("x", "X") else flag
     text = f"<%{flag}{width}{precision}{kind}>"
     if kind == "c":
@@ -89,19 +91,19 @@ def test_printf_formats_as_c_does(kind: str, flag: str, width: str, precision: s
     assert format_printf(text, data, lambda at: "") == buffer.value.decode()
 
 
-def test_printf_of_zero_has_no_prefix() -> None:
+def test_printf_writes_zero_without_a_prefix() -> None:
     assert format_printf("<%#x>", struct.pack("<I", 0), lambda at: "") == "<0>"
     assert format_printf("<%#x>", struct.pack("<I", 31), lambda at: "") == "<0x1f>"
 
 
-def test_printf_of_several_arguments() -> None:
+def test_printf_formats_several_arguments() -> None:
     data = struct.pack("<iifxxxxdq", 3, -7, 0.0, 2.5, 64)
     found = format_printf("%*d|%d|%d%%|%5.1f|%s", data, lambda at: f"at {at}")
     assert found == " -7|0|0%|  2.5|at 64"
 
 
-def test_module_without_entries() -> None:
+def test_a_module_may_have_no_entry() -> None:
     with pytest.raises(Exception, match="expected one of the module's entries: none"):
         Device(targets.device("b200")).launch(
-            parsed(".version 8.6\n.target sm_100a\n.address_size 64\n"), "k", (1, 1, 1), (1, 1, 1)
+            parse_once(".version 8.6\n.target sm_100a\n.address_size 64\n"), "k", (1, 1, 1), (1, 1, 1)
         )

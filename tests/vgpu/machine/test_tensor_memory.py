@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.vgpu.helpers import line_of, out, refused, run
+from tests.vgpu.helpers import error_message, line_of, out, run
 from warpwright.errors import ProtocolError, UnsupportedInstruction
 from warpwright.layout import tmem_ld_map
 
@@ -25,15 +25,15 @@ RELINQUISH = "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;"
 
 
 @pytest.mark.parametrize("columns", SIZES)
-@pytest.mark.parametrize("given", ["constant", "register"])
-def test_sizes(columns: int, given: str) -> None:
-    count = columns if given == "constant" else "%r9"
+@pytest.mark.parametrize("source", ["constant", "register"])
+def test_alloc_takes_every_size(columns: int, source: str) -> None:
+    count = columns if source == "constant" else "%r9"
     body = f"""mov.u32 %r9, {columns}; {alloc(count)} ld.shared.u32 %r3, [at]; st.global.u32 [%o], %r3;
         {free("%r3", count)} ret;"""
     assert out(body, top=TOP).tolist() == [0] * 32
 
 
-def test_addresses_are_columns_first_fit() -> None:
+def test_alloc_returns_the_first_free_columns() -> None:
     body = f"""
       {alloc(128)} {alloc(64, "at+4")} {alloc(64, "at+8")} {alloc(32, "at+12")}
       ld.shared.u32 %r20, [at]; ld.shared.u32 %r21, [at+4]; ld.shared.u32 %r22, [at+8]; ld.shared.u32 %r23, [at+12];
@@ -44,7 +44,7 @@ def test_addresses_are_columns_first_fit() -> None:
 
 
 def test_alloc_waits_for_dealloc() -> None:
-    """Warp 1 asks for more than is left, until warp 0 frees its columns."""
+    """Warp 1 requests more columns than are free, until warp 0 frees its own."""
     body = f"""
       setp.eq.u32 %p0, %warp, 1; @%p0 bra SECOND;
       {alloc(512)} bar.sync 1, 64; bar.sync 2, 32; ld.shared.u32 %r3, [at]; st.shared.u32 [at+16], 77;
@@ -54,8 +54,8 @@ def test_alloc_waits_for_dealloc() -> None:
     assert out(body, 64, block=64, top=TOP).tolist() == [0] * 32 + [77] * 32
 
 
-def test_pair() -> None:
-    """Both CTAs get the same columns, also when one has allocated for itself before."""
+def test_alloc_of_a_pair_returns_equal_columns() -> None:
+    """Both CTAs get the same columns, also when one of them has allocated for itself before."""
     body = f"""
       {alloc(64, group=2)} ld.shared.u32 %r3, [at]; {alloc(128, "at+4", 2)} ld.shared.u32 %r4, [at+4];
       mad.lo.u32 %r10, %r3, 1000, %r4; st.global.u32 [%o], %r10;
@@ -64,42 +64,44 @@ def test_pair() -> None:
     assert set(out(body, 128, grid=4, cluster=4, top=TOP).tolist()) == {128}
 
 
-def misuse(code: str, what: str, start: str = "", **launch: object) -> None:
+def assert_misuse(code: str, what: str, start: str = "", **launch: object) -> None:
     body = f"{start}\n {code} // here\n ret;"
-    found = refused(ProtocolError, body, np.zeros(64, np.uint32), top=TOP, **launch)
+    found = error_message(ProtocolError, body, np.zeros(64, np.uint32), top=TOP, **launch)
     line = line_of(body, "// here", top=TOP)
     assert found == f"PTX line {line}: `{code.split()[0]}`: kernel k, CTA (0, 0, 0), warp 0, lane 0: {what}"
 
 
 @pytest.mark.parametrize("columns", [0, 16, 48, 96, 1024])
-def test_illegal_counts(columns: int) -> None:
-    misuse(alloc("%r9"), f"{columns} columns; expected 32, 64, 128, 256 or 512.", f"mov.u32 %r9, {columns};")
+def test_alloc_refuses_illegal_counts(columns: int) -> None:
+    assert_misuse(alloc("%r9"), f"{columns} columns; expected 32, 64, 128, 256 or 512.", f"mov.u32 %r9, {columns};")
 
 
-def test_alloc_after_relinquish() -> None:
-    misuse(alloc(32), "the CTA has relinquished its permit to allocate; allocate before.", RELINQUISH)
+def test_alloc_after_relinquish_is_refused() -> None:
+    assert_misuse(alloc(32), "the CTA has relinquished its permit to allocate; allocate before.", RELINQUISH)
 
 
-def test_dealloc_of_what_is_not_allocated() -> None:
+def test_dealloc_of_free_columns_is_refused() -> None:
     start = f"{alloc(64)} ld.shared.u32 %r3, [at];"
     mend = "are not allocated here; give the address and count of an alloc."
-    misuse(free("%r3", 128), f"columns 0 to 127 {mend}", start)
-    misuse(free("%r4", 64), f"columns 64 to 127 {mend}", start + "add.u32 %r4, %r3, 64;")
-    misuse(free("%r4", 32), f"columns 16 to 47 {mend}", start + "add.u32 %r4, %r3, 16;")
-    misuse(free("%r3", 64), f"columns 0 to 63 {mend}", start + free("%r3", 64))
+    assert_misuse(free("%r3", 128), f"columns 0 to 127 {mend}", start)
+    assert_misuse(free("%r4", 64), f"columns 64 to 127 {mend}", start + "add.u32 %r4, %r3, 64;")
+    assert_misuse(free("%r4", 32), f"columns 16 to 47 {mend}", start + "add.u32 %r4, %r3, 16;")
+    assert_misuse(free("%r3", 64), f"columns 0 to 63 {mend}", start + free("%r3", 64))
 
 
 def test_pairs_need_two_ctas_that_agree() -> None:
-    misuse(alloc(32, group=2), "cta_group::2 takes pairs of CTAs; the cluster has 1: launch clusters of an even size.")
+    assert_misuse(
+        alloc(32, group=2), "cta_group::2 takes pairs of CTAs; the cluster has 1: launch clusters of an even size."
+    )
     body = f"setp.eq.u32 %p0, %r0, 1; mov.u32 %r9, 64; @%p0 mov.u32 %r9, 32; {alloc('%r9', group=2)} ret;"
-    assert refused(ProtocolError, body, np.zeros(1), grid=2, cluster=2, top=TOP).endswith(
+    assert error_message(ProtocolError, body, np.zeros(1), grid=2, cluster=2, top=TOP).endswith(
         "CTA (1, 0, 0), warp 0, lane 0: 32 columns; the other CTA of the pair asks for 64: ask for the same in both."
     )
 
 
-def test_exit_without_dealloc() -> None:
+def test_exit_without_dealloc_is_refused() -> None:
     body = f"setp.eq.u32 %p0, %r0, 1; @!%p0 ret; {alloc(64)} {alloc(32, 'at+4')} ret;"
-    assert refused(ProtocolError, body, np.zeros(1), grid=2, top=TOP) == (
+    assert error_message(ProtocolError, body, np.zeros(1), grid=2, top=TOP) == (
         "kernel k, CTA (1, 0, 0) exits with 96 columns of tensor memory allocated; free them with tcgen05.dealloc."
     )
 
@@ -108,48 +110,48 @@ LOAD = "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r10}, [%r4];"
 START = f"{alloc(64)} ld.shared.u32 %r3, [at];"
 
 
-def test_columns_that_are_not_allocated() -> None:
+def test_access_to_free_columns_is_refused() -> None:
     what = (
         "tensor memory columns from {} on are not allocated; "
         "allocate them with tcgen05.alloc before, and free them after."
     )
-    misuse(LOAD, what.format(0), "mov.u32 %r4, 0;")
-    misuse(LOAD, what.format(64), START + "add.u32 %r4, %r3, 64;")
-    misuse(LOAD, what.format(600), START + "add.u32 %r4, %r3, 600;")
-    misuse(
+    assert_misuse(LOAD, what.format(0), "mov.u32 %r4, 0;")
+    assert_misuse(LOAD, what.format(64), START + "add.u32 %r4, %r3, 64;")
+    assert_misuse(LOAD, what.format(600), START + "add.u32 %r4, %r3, 600;")
+    assert_misuse(
         LOAD.replace("x1.", "x2.").replace("{%r10}", "{%r10, %r11}"), what.format(63), START + "add.u32 %r4, %r3, 63;"
     )
-    misuse(
+    assert_misuse(
         "tcgen05.st.sync.aligned.32x32b.x1.b32 [%r4], {%r10};",
         what.format(0),
         START + free("%r3", 64) + "mov.u32 %r4, 0;",
     )
 
 
-def test_lanes_of_another_warp() -> None:
+def test_access_to_lanes_of_another_warp_is_refused() -> None:
     what = "tensor memory lane 32 is not one of this warp's, 0 to 31; add 0 << 16 to the address."
-    misuse(LOAD, what, START + "add.u32 %r4, %r3, 0x200000;")
+    assert_misuse(LOAD, what, START + "add.u32 %r4, %r3, 0x200000;")
     body = f"""setp.eq.u32 %p0, %warp, 0; @!%p0 bra OTHER; {alloc(32)} bar.sync 0; ret; OTHER: bar.sync 0;
         ld.shared.u32 %r4, [at]; {LOAD} ret;"""
-    assert refused(ProtocolError, body, np.zeros(64, np.uint32), block=64, top=TOP).endswith(
+    assert error_message(ProtocolError, body, np.zeros(64, np.uint32), block=64, top=TOP).endswith(
         "warp 1, lane 0: tensor memory lane 0 is not one of this warp's, 32 to 63; add 32 << 16 to the address."
     )
 
 
 @pytest.mark.parametrize(("shape", "lane"), [("32x32b.x1", 16), ("32x32b.x1", 1), ("16x64b.x1", 8)])
-def test_lanes_in_the_middle_of_a_quarter(shape: str, lane: int) -> None:
+def test_access_in_the_middle_of_a_quarter_is_refused(shape: str, lane: int) -> None:
     code = LOAD.replace("32x32b.x1", shape)
     mend = "expected the first lane of a quarter, or its 17th for shapes of 16 lanes."
-    misuse(
+    assert_misuse(
         code,
         f"the access cannot begin at tensor memory lane {lane}; {mend}",
         START + f"add.u32 %r4, %r3, {lane << 16};",
     )
 
 
-def test_register_count_of_another_shape() -> None:
+def test_a_wrong_count_of_registers_is_refused() -> None:
     body = f"{START}\n tcgen05.ld.sync.aligned.32x32b.x2.b32 {{%r10}}, [%r3]; ret;"
-    assert "`tcgen05.ld.sync.aligned.32x32b.x2.b32` moves 2 registers; 1 are given." in refused(
+    assert "`tcgen05.ld.sync.aligned.32x32b.x2.b32` moves 2 registers; 1 are given." in error_message(
         UnsupportedInstruction, body, top=TOP
     )
 
@@ -159,7 +161,7 @@ SHAPES = [(shape, 2**k) for shape in PER for k in range(8) if PER[shape] * 2**k 
 
 
 def exchange(shape: str, num: int, pack: bool, lane: int = 0) -> None:
-    """Store random registers, look at the memory through 32x32b, load it back."""
+    """Store random registers, read the memory through 32x32b, load it back."""
     count, split = PER[shape] * num, num if shape.endswith("x2") else 0
     names = ", ".join(f"%r{10 + i}" for i in range(count))
     half = f", {split * (2 if pack else 1)}" if split else ""
@@ -185,25 +187,25 @@ def exchange(shape: str, num: int, pack: bool, lane: int = 0) -> None:
     back = np.zeros((32, count), np.uint32)
     seen = out(body, 32 * width, back, top=TOP).reshape(width, 32)
     lanes, index = np.arange(32)[:, None], np.arange(count)
-    given = (lanes * 7919 * (index + 1) + (2654435761 * (index + 3) & 0xFFFF_FFFF)) & 0xFFFF_FFFF
-    assert np.array_equal(back, given)
+    values = (lanes * 7919 * (index + 1) + (2654435761 * (index + 3) & 0xFFFF_FFFF)) & 0xFFFF_FFFF
+    assert np.array_equal(back, values)
     rows = tmem_ld_map(shape, num, split * (2 if pack else 1))[0] + lane
-    for name, part in (("low", given & 0xFFFF), ("high", given >> 16)) if pack else (("", given),):
+    for name, part in (("low", values & 0xFFFF), ("high", values >> 16)) if pack else (("", values),):
         assert np.array_equal(seen[columns + (name == "high"), rows], part.T), name
 
 
 @pytest.mark.parametrize(("shape", "num"), SHAPES)
-def test_round_trip(shape: str, num: int) -> None:
+def test_store_and_load_keep_values(shape: str, num: int) -> None:
     exchange(shape, num, pack=False)
 
 
 @pytest.mark.parametrize(("shape", "num"), [(shape, 2**k) for shape in PER for k in (0, 2, 4)])
-def test_packed_round_trip(shape: str, num: int) -> None:
+def test_packed_store_and_load_keep_values(shape: str, num: int) -> None:
     exchange(shape, num, pack=True)
 
 
 @pytest.mark.parametrize("shape", ["16x64b", "16x128b", "16x256b", "16x32bx2"])
-def test_upper_half_of_a_quarter(shape: str) -> None:
+def test_shapes_reach_the_upper_half_of_a_quarter(shape: str) -> None:
     exchange(shape, 4, pack=False, lane=16)
 
 
@@ -218,14 +220,14 @@ def test_every_warp_has_its_quarter() -> None:
     assert out(body, 256, block=256, top=TOP)[128:].tolist() == list(range(128))
 
 
-def test_fresh_tensor_memory_is_no_zero() -> None:
-    """Nobody can count on what he did not write."""
+def test_fresh_tensor_memory_is_not_zero() -> None:
+    """Tensor memory that no thread has written has no defined value."""
     body = f"""{START} tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r10}}, [%r3]; tcgen05.wait::ld.sync.aligned;
         st.global.u32 [%o], %r10; {free("%r3", 64)} ret;"""
     assert np.isnan(out(body, top=TOP).view(np.float32)).all()
 
 
-def test_not_on_other_targets() -> None:
+def test_other_targets_refuse_tensor_memory() -> None:
     body = f"{alloc(32)} ret;"
     with pytest.raises(UnsupportedInstruction) as caught:
         run(body, np.zeros(1), target="sm_90a", device="h200", top=TOP)

@@ -1,4 +1,4 @@
-"""What tcgen05 keeps in order without a fence must be in order however the operations are queued."""
+"""tcgen05 operations that are in order without a fence stay in order, however the engine queues them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from warpwright.layout import SmemDescriptor
 from warpwright.run.launch import launch
 
 M, N, K, COPIED = 128, 32, 64, 8
-CORE, GROUP = 128, 256  # bytes of a core matrix of C, and from 8 of its rows to the next 8
+CORE, GROUP = 128, 256  # bytes of a core matrix of C; bytes between groups of 8 rows
 
 
 @kernel("sm_100a", threads=128)
 def accumulate_on_copy(a: tma.Map[bf16], b: tma.Map[bf16], c: Global[f32], d: Global[f32]) -> None:
-    """D = C + A·Bᵀ in the first columns: C reaches tensor memory by tcgen05.cp, the product follows at once."""
+    """D = C + A·Bᵀ in the first columns: tcgen05.cp copies C to tensor memory, and tcgen05.mma follows at once."""
     a_tile, b_tile = smem.tile(bf16, (M, K), swizzle=128), smem.tile(bf16, (N, K), swizzle=128)
     source = smem.array(f32, M * COPIED, align=128)
     acc = tmem.tile(f32, (M, N))

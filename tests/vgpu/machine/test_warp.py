@@ -13,7 +13,7 @@ SAME_MOD_5 = [SOME & sum(1 << j for j in range(32) if j % 5 == i % 5) for i in r
 
 
 def shuffle(mode: str, value: np.ndarray, b: int, c: int) -> tuple[np.ndarray, np.ndarray]:
-    """PTX ISA 9.7.9.6, lane by lane."""
+    """Returns the result of shfl by PTX ISA 9.7.9.6, lane by lane."""
     result, inside = np.zeros(32, np.uint32), np.zeros(32, np.uint32)
     for lane in range(32):
         clamp, segment = c & 31, c >> 8 & 31
@@ -35,7 +35,7 @@ def shuffle(mode: str, value: np.ndarray, b: int, c: int) -> tuple[np.ndarray, n
 @pytest.mark.parametrize("c", [31, 0x1000 | 15, 0x1C03, 0x1800, 20])
 @pytest.mark.parametrize("b", [0, 1, 5, 16, 31])
 @pytest.mark.parametrize("mode", ["up", "down", "bfly", "idx"])
-def test_shfl(mode: str, b: int, c: int) -> None:
+def test_shfl_follows_the_isa(mode: str, b: int, c: int) -> None:
     c = c & ~31 if mode == "up" else c
     body = f"""
       mul.lo.u32 %r3, %lane, 77; mov.u32 %r4, {b}; mov.u32 %r5, {c};
@@ -78,8 +78,8 @@ def test_shfl(mode: str, b: int, c: int) -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("mask", ["constant", "register"])
-def test_members_only(code: str, expected: int | list[int], mask: str) -> None:
-    """Lanes outside the mask took another path."""
+def test_a_mask_selects_members(code: str, expected: int | list[int], mask: str) -> None:
+    """Lanes outside the mask are in another branch."""
     body = f"""
       mov.u32 %r9, {SOME}; shr.u32 %r3, %r9, %lane; and.b32 %r3, %r3, 1; setp.eq.u32 %p9, %r3, 0;
       rem.u32 %r7, %lane, 3; setp.eq.u32 %p0, %r7, 2; setp.gt.u32 %p2, %lane, 50;
@@ -105,8 +105,8 @@ def test_members_only(code: str, expected: int | list[int], mask: str) -> None:
         ("bar.warp.sync %r9; mov.u32 %r10, %lane;", LANE),
     ],
 )
-def test_groups_of_one_instruction(code: str, expected: list[int]) -> None:
-    """Tiles of a cooperative group: lanes come together with masks that differ from tile to tile."""
+def test_tiles_execute_one_instruction(code: str, expected: list[int]) -> None:
+    """Tiles of a cooperative group: lanes execute it together, with masks that differ from tile to tile."""
     body = f"""
       and.b32 %r3, %lane, 1; setp.eq.u32 %p0, %r3, 0;
       and.b32 %r4, %lane, 24; mov.u32 %r9, 255; shl.b32 %r9, %r9, %r4;
@@ -114,7 +114,7 @@ def test_groups_of_one_instruction(code: str, expected: list[int]) -> None:
     assert out(body).tolist() == [int(value) for value in expected]
 
 
-def test_lane_masks() -> None:
+def test_lane_masks_have_their_definition() -> None:
     body = "".join(
         f"mov.u32 %r10, %lanemask_{name}; st.global.u32 [%o+{128 * i}], %r10;"
         for i, name in enumerate(["eq", "lt", "le", "gt", "ge"])

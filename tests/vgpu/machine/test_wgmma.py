@@ -1,4 +1,4 @@
-"""wgmma: every type, major-ness and swizzle, both sources of A; asynchrony as PTX allows it at its worst."""
+"""wgmma: every type, major-ness and swizzle, both sources of A; asynchrony at the worst that PTX allows."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def exact(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> NDArray[np.float
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
-def test_product_in_place(case: tuple[Any, ...]) -> None:
+def test_wgmma_places_every_element(case: tuple[Any, ...]) -> None:
     """Small integers: an element out of place changes the result."""
     types, (a_major, b_major, mode), n, random = (
         case[:3],
@@ -79,7 +79,7 @@ def test_product_in_place(case: tuple[Any, ...]) -> None:
 
 @pytest.mark.parametrize("types", TYPES, ids="-".join)
 @pytest.mark.parametrize("b_major", ["k", "mn"])
-def test_left_matrix_in_registers(types: tuple[str, str, str], b_major: str) -> None:
+def test_wgmma_reads_a_from_registers(types: tuple[str, str, str], b_major: str) -> None:
     if b_major == "mn" and SIZES[types[0]] != 2:
         b_major = "k"
     n, random = 64, np.random.default_rng(2)
@@ -94,7 +94,7 @@ def test_left_matrix_in_registers(types: tuple[str, str, str], b_major: str) -> 
 
 @pytest.mark.parametrize("n", [8, 16, 104, 256])
 @pytest.mark.parametrize(("signs", "factor"), [("1, 1", 1), ("-1, 1", -1), ("1, -1", -1), ("-1, -1", 1)])
-def test_extent_and_signs(n: int, signs: str, factor: int) -> None:
+def test_wgmma_applies_extent_and_signs(n: int, signs: str, factor: int) -> None:
     types, random = ("bf16", "bf16", "f32"), np.random.default_rng(n)
     a, b, c = integers(random, (64, 16), "bf16"), integers(random, (n, 16), "bf16"), random.integers(-8, 8, (64, n))
     image, words = np.zeros(SMEM, np.uint8), to_registers(c, "f32")
@@ -104,7 +104,7 @@ def test_extent_and_signs(n: int, signs: str, factor: int) -> None:
 
 
 @pytest.mark.parametrize("scale", ["0", "%p1"])
-def test_without_the_old_accumulator(scale: str) -> None:
+def test_scale_d_drops_the_old_accumulator(scale: str) -> None:
     random = np.random.default_rng(3)
     a, b = integers(random, (64, 16), "f16"), integers(random, (16, 16), "f16")
     image, words = np.zeros(SMEM, np.uint8), np.full((128, 8), POISON, np.uint32)
@@ -114,7 +114,7 @@ def test_without_the_old_accumulator(scale: str) -> None:
     assert np.array_equal(from_registers(words, 16, "f32"), exact(a, b, np.zeros((64, 16))))
 
 
-def test_saturated_and_wrapped_sums() -> None:
+def test_integer_sums_saturate_or_wrap() -> None:
     a, b = np.full((64, 32), 127, np.int8), np.full((8, 32), 127, np.int8)
     for word, expected in ((".satfinite", 2**31 - 1), ("", 2**31 - 8 + 32 * 127**2 - 2**32)):
         image, words = np.zeros(SMEM, np.uint8), to_registers(np.full((64, 8), 2**31 - 8), "s32")
@@ -135,7 +135,7 @@ def test_tf32_ignores_low_bits() -> None:
 
 
 def bf16_case(seed: int = 5, n: int = 16) -> tuple[Any, ...]:
-    """Operands of 64 × 64 and n × 64 for four instructions, image and descriptors."""
+    """Returns operands of 64 × 64 and n × 64 for four instructions, image and descriptors."""
     random = np.random.default_rng(seed)
     a, b = integers(random, (64, 64), "bf16"), integers(random, (n, 64), "bf16")
     image = np.zeros(SMEM, np.uint8)
@@ -144,7 +144,7 @@ def bf16_case(seed: int = 5, n: int = 16) -> tuple[Any, ...]:
 
 
 def steps(count: int, first: int = 0, d: int = 8) -> str:
-    """Instructions along K, 32 bytes apart inside the swizzle atom, around and around."""
+    """Returns instructions along K, 32 bytes apart inside the swizzle atom, in a cycle."""
     lines = []
     for i in range(count):
         lines.append(f"add.u64 %q2, %da, {2 * (i % 4)}; add.u64 %q3, %db, {2 * (i % 4)};")
@@ -153,19 +153,19 @@ def steps(count: int, first: int = 0, d: int = 8) -> str:
 
 
 @pytest.mark.parametrize("count", [4, 300])
-def test_chain_of_instructions(count: int) -> None:
-    """300 are more than a warp's log holds: the first complete before the wait."""
+def test_a_chain_of_wgmma_is_in_order(count: int) -> None:
+    """300 are more than a warp's log has room for: the first complete before the wait."""
     a, b, image, da, db = bf16_case()
     words = to_registers(np.ones((64, 16)), "f32")
     run(steps(count) + FINISH, image, words, da=da, db=db)
     assert np.array_equal(from_registers(words, 16, "f32"), exact(a, b, 0) * (count // 4) + 1)
 
 
-def test_two_accumulators_in_turn() -> None:
+def test_two_accumulators_alternate() -> None:
     a, b, image, da, db = bf16_case()
     words = np.zeros((128, 16), np.uint32)
-    turns = "".join(steps(1, 0) + steps(1, 8) for _ in range(2))
-    run(turns + FINISH, image, words, da=da, db=db)
+    alternation = "".join(steps(1, 0) + steps(1, 8) for _ in range(2))
+    run(alternation + FINISH, image, words, da=da, db=db)
     first, second = (from_registers(words[:, half : half + 8].copy(), 16, "f32") for half in (0, 8))
     assert np.array_equal(first, exact(a[:, :16], b[:, :16], 0) * 2) and np.array_equal(second, first)
 
@@ -182,22 +182,22 @@ def test_overlapping_accumulators_keep_their_order() -> None:
     assert np.array_equal(words.view(np.float32), expected)
 
 
-def test_accumulator_is_gone_until_the_wait() -> None:
+def test_an_accumulator_is_undefined_until_the_wait() -> None:
     _, _, image, da, db = bf16_case()
     words = np.zeros((128, 8), np.uint32)
     run(steps(4) + "wgmma.commit_group.sync.aligned;", image, words, da=da, db=db)
     assert (words == POISON).all() and np.isnan(words.view(np.float32)).all()
 
 
-def test_wait_does_not_see_what_was_not_committed() -> None:
+def test_a_wait_ignores_uncommitted_wgmma() -> None:
     _, _, image, da, db = bf16_case()
     words = np.zeros((128, 8), np.uint32)
     run(steps(4) + "wgmma.wait_group.sync.aligned 0;", image, words, da=da, db=db)
     assert (words == POISON).all()
 
 
-def test_groups_are_counted() -> None:
-    """wait_group 1 gives the older accumulator back and leaves the newer one in flight."""
+def test_wait_group_counts_groups() -> None:
+    """After wait_group 1 the older accumulator is complete and the newer one still in flight."""
     a, b, image, da, db = bf16_case()
     words = np.zeros((128, 16), np.uint32)
     commit = "wgmma.commit_group.sync.aligned;\n"
@@ -206,15 +206,15 @@ def test_groups_are_counted() -> None:
     assert (words[:, 8:] == POISON).all()
 
 
-def test_empty_groups_count() -> None:
+def test_wait_group_counts_empty_groups() -> None:
     a, b, image, da, db = bf16_case()
     words, commit = np.zeros((128, 8), np.uint32), "wgmma.commit_group.sync.aligned;\n"
     run(steps(4) + commit * 2 + "wgmma.wait_group.sync.aligned 1;", image, words, da=da, db=db)
     assert np.array_equal(from_registers(words, 16, "f32"), exact(a, b, 0))
 
 
-def test_accumulator_of_the_next_group_stays_away() -> None:
-    """The same accumulator in two groups: after wait_group 1 it still belongs to the second."""
+def test_an_accumulator_of_a_later_group_stays_undefined() -> None:
+    """The same accumulator in two groups: after wait_group 1 it is still in flight in the second."""
     a, b, image, da, db = bf16_case()
     words, commit = np.zeros((128, 8), np.uint32), "wgmma.commit_group.sync.aligned;\n"
     lines = steps(4) + commit + steps(4) + commit + "wgmma.wait_group.sync.aligned 1;\n"
@@ -226,7 +226,7 @@ def test_accumulator_of_the_next_group_stays_away() -> None:
 
 
 def test_shared_memory_is_read_late() -> None:
-    """A is overwritten with zeros between issue and wait."""
+    """The warpgroup overwrites A with zeros between issue and wait."""
     _, _, image, da, db = bf16_case()
     words = np.zeros((128, 8), np.uint32)
     erase = """bar.sync 0;
@@ -246,10 +246,10 @@ def test_registers_of_a_are_read_late() -> None:
     db = place(image, B_AT, b, Operand("f16"))
     line = mma("m64n16k16.f32.f16.f16", 8, a="{%a0, %a1, %a2, %a3}", tail="1, 1, 1, 0")
     run(f"{line}\nmov.b32 %a0, 0;\n{FINISH}", image, words, left=a_registers(a, "f16"), db=db)
-    changed = a.copy()
+    overwritten = a.copy()
     for t in range(128):
-        changed[16 * (t // 32) + t % 32 // 4, 2 * (t % 4) : 2 * (t % 4) + 2] = 0
-    assert np.array_equal(from_registers(words, 16, "f32"), exact(changed, b, np.zeros((64, 16))))
+        overwritten[16 * (t // 32) + t % 32 // 4, 2 * (t % 4) : 2 * (t % 4) + 2] = 0
+    assert np.array_equal(from_registers(words, 16, "f32"), exact(overwritten, b, np.zeros((64, 16))))
 
 
 def test_wide_values_are_near() -> None:
@@ -263,7 +263,7 @@ def test_wide_values_are_near() -> None:
     assert (np.abs(from_registers(words, 16, "f32") - exact(a, b, 0)) <= bound).all()
 
 
-def test_events_of_every_warp() -> None:
+def test_every_warp_has_events() -> None:
     _, _, image, da, db = bf16_case()
     log = EventLog()
     run(steps(4) + FINISH, image, np.zeros((128, 8), np.uint32), da=da, db=db, observers=[log])

@@ -1,4 +1,4 @@
-"""What the four warps of a warpgroup owe each other: wgmma and setmaxnreg, and the sentences when they fail."""
+"""The protocol among the four warps of a warpgroup: wgmma and setmaxnreg, and the errors where they break it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def error(kind: type[Exception], lines: str, threads: int = 128, da: int | None 
         ("@%p1 add.u64 %da, %da, 2;", "the descriptor of A is 0x{a2:x}, but 0x{a:x} in warp 0 of its warpgroup"),
     ],
 )
-def test_warp_with_another_descriptor(edit: str, what: str) -> None:
+def test_another_descriptor_is_refused(edit: str, what: str) -> None:
     _, _, _, da, db = bf16_case()
     base = 1024 >> 4
     what = what.format(a=da + base, a2=da + base + 2, b=db + base, b2=db + base + 2)
@@ -45,7 +45,7 @@ def test_warp_with_another_descriptor(edit: str, what: str) -> None:
     )
 
 
-def test_warp_that_does_not_accumulate() -> None:
+def test_another_scale_d_is_refused() -> None:
     lines = f"setp.ne.u32 %p1, %warp, 3;\n{ONE.replace('1, 1, 1, 0, 0', '%p1, 1, 1, 0, 0')}\n{FINISH}"
     assert error(ProtocolError, lines) == (
         f"PTX line {line_of(lines, 'wgmma.mma')}: {OPCODE}: kernel k, CTA (0, 0, 0), warp 3: scale-d is 0x0, but 0x1 "
@@ -53,7 +53,7 @@ def test_warp_that_does_not_accumulate() -> None:
     )
 
 
-def test_warp_with_another_instruction() -> None:
+def test_another_instruction_is_refused() -> None:
     lines = f"setp.eq.u32 %p1, %warp, 1;\n@%p1 bra other;\n{ONE}\nbra done;\nother:\n{ONE} // other\ndone:\n{FINISH}"
     first, other = line_of(lines, "wgmma.mma"), line_of(lines, "// other")
     assert error(ProtocolError, lines) == (
@@ -62,7 +62,7 @@ def test_warp_with_another_instruction() -> None:
     )
 
 
-def test_lanes_that_differ() -> None:
+def test_lanes_with_other_descriptors_are_refused() -> None:
     lines = f"setp.eq.u32 %p1, %tid, 70;\n@%p1 add.u64 %da, %da, 2;\n{ONE}\n{FINISH}"
     assert error(ProtocolError, lines) == (
         f"PTX line {line_of(lines, 'wgmma.mma')}: {OPCODE}: kernel k, CTA (0, 0, 0), warp 2: its lanes have different "
@@ -70,7 +70,7 @@ def test_lanes_that_differ() -> None:
     )
 
 
-def test_warpgroup_that_is_not_whole() -> None:
+def test_a_partial_warpgroup_is_refused() -> None:
     lines = f"{ONE}\n{FINISH}"
     assert error(ProtocolError, lines, threads=96) == (
         f"PTX line {line_of(lines, 'wgmma.mma')}: {OPCODE}: kernel k, CTA (0, 0, 0), warp 0: warpgroup 0 has 3 warps; "
@@ -78,7 +78,7 @@ def test_warpgroup_that_is_not_whole() -> None:
     )
 
 
-def test_warp_that_stays_away() -> None:
+def test_a_missing_warp_is_a_deadlock() -> None:
     lines = f"setp.eq.u32 %p1, %warp, 3;\n@%p1 bra done;\n{ONE}\n{FINISH}\ndone:\nbar.sync 1;"
     found = error(Deadlock, lines)
     wait = line_of(lines, "wgmma.wait")
@@ -89,13 +89,13 @@ def test_warp_that_stays_away() -> None:
         )
 
 
-def test_warp_that_leaves_too_early() -> None:
-    """Nobody waits: found when the cluster ends."""
+def test_an_early_exit_is_refused() -> None:
+    """No warp waits: the machine finds the mistake when the cluster ends."""
     lines = f"setp.eq.u32 %p1, %warp, 3;\n@%p1 ret;\n{ONE}"
     assert error(ProtocolError, lines) == ("kernel k: warp 3 has issued fewer wgmma than others of the warpgroup.")
 
 
-def test_descriptor_outside_shared_memory() -> None:
+def test_a_descriptor_outside_shared_memory_faults() -> None:
     lines = f"{ONE}\n{FINISH}"
     _, _, _, da, _ = bf16_case()
     far = da + (64 * 1024 >> 4)
@@ -106,7 +106,7 @@ def test_descriptor_outside_shared_memory() -> None:
     )
 
 
-def test_operands_checked_though_nobody_waits() -> None:
+def test_operands_are_checked_without_a_wait() -> None:
     _, _, _, da, _ = bf16_case()
     assert "descriptor points outside shared memory" in error(DescriptorError, ONE, da=da + (64 * 1024 >> 4))
 
@@ -141,12 +141,12 @@ done:
 
 
 @pytest.mark.parametrize("heads", [".maxntid 384 .minnctapersm 1", ".reqntid 384 .minnctapersm 1", ".maxnreg 168"])
-def test_registers_move(heads: str) -> None:
-    """Consumers come first and wait for what the producers give back: 3 × 168 = 40 + 2 × 232."""
+def test_setmaxnreg_moves_registers(heads: str) -> None:
+    """Consumers come first and wait for the registers that the producers release: 3 × 168 = 40 + 2 × 232."""
     registers(SPLIT.format(consumer=232, producer=40), heads=heads)
 
 
-def test_more_registers_than_there_are() -> None:
+def test_setmaxnreg_of_too_many_registers_is_a_deadlock() -> None:
     with pytest.raises(Deadlock) as caught:
         registers(SPLIT.format(consumer=240, producer=40))
     assert str(caught.value).splitlines()[1:] == [
@@ -154,7 +154,7 @@ def test_more_registers_than_there_are() -> None:
     ]
 
 
-def test_not_fixed_is_ignored() -> None:
+def test_setmaxnreg_without_maxnreg_is_ignored() -> None:
     registers(SPLIT.format(consumer=240, producer=40), heads=".maxntid 384")
 
 
@@ -164,7 +164,7 @@ def message(body: str) -> str:
     return str(caught.value)
 
 
-def test_warps_that_ask_for_different_counts() -> None:
+def test_setmaxnreg_refuses_different_counts() -> None:
     body = """  setp.eq.u32 %p1, %r2, 5;
   @!%p1 setmaxnreg.dec.sync.aligned.u32 40;
   @%p1 setmaxnreg.dec.sync.aligned.u32 48;
@@ -175,7 +175,7 @@ def test_warps_that_ask_for_different_counts() -> None:
     )
 
 
-def test_warp_without_setmaxnreg() -> None:
+def test_setmaxnreg_needs_the_whole_warpgroup() -> None:
     body = "  setp.eq.u32 %p1, %r2, 6;\n  @%p1 ret;\n  setmaxnreg.dec.sync.aligned.u32 40;\n  ret;"
     assert message(body) == (
         "kernel k, CTA (0, 0, 0), warp 6 exits without the setmaxnreg.dec 40 of warp 4 of its warpgroup; expected the "
@@ -184,7 +184,7 @@ def test_warp_without_setmaxnreg() -> None:
 
 
 @pytest.mark.parametrize(("action", "count", "word"), [("dec", 200, "at most"), ("inc", 40, "at least")])
-def test_wrong_direction(action: str, count: int, word: str) -> None:
+def test_setmaxnreg_refuses_the_wrong_direction(action: str, count: int, word: str) -> None:
     assert message(f"  setmaxnreg.{action}.sync.aligned.u32 {count};\n  ret;") == (
         f"PTX line 9: `setmaxnreg.{action}.sync.aligned.u32`: kernel k, CTA (0, 0, 0), warp 0, lane 0: a thread of the "
         f"warp has 168 registers; expected a count of {word} as many."

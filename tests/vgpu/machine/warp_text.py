@@ -14,15 +14,16 @@ DEVICES = {"sm_90a": "h200", "sm_100a": "b200", "sm_120a": "rtx5090"}
 SMEM = 4096
 
 
-def run_warp(lines: str, given: NDArray[Any], results: int, image: NDArray[np.uint8] | None = None, *,
+def run_warp(lines: str, registers: NDArray[Any], results: int, image: NDArray[np.uint8] | None = None, *,
              target: str = "sm_90a", wide: bool = False, **options: Any) -> NDArray[np.uint32]:  # fmt: skip
-    """``given`` (32, n) words are %r0 on of each lane (64-bit ones %q0 on); what %o0 on hold then, (32, results).
+    """Returns %o0 on of each lane, (32, results), after ``lines``. ``registers``, (32, n) words, are %r0 on (64-bit:
+    %q0 on) of each lane.
 
-    ``image`` becomes shared memory at %smem and what it holds at the end comes back in it.
+    ``image`` becomes shared memory at %smem, and gets the contents of shared memory at the end.
     """
     bits, name = (64, "%q") if wide else (32, "%r")
-    words = np.ascontiguousarray(given).view(np.uint64 if wide else np.uint32)
-    out, held = np.zeros((32, results), words.dtype), np.zeros(SMEM, np.uint8) if image is None else image
+    words = np.ascontiguousarray(registers).view(np.uint64 if wide else np.uint32)
+    out, memory = np.zeros((32, results), words.dtype), np.zeros(SMEM, np.uint8) if image is None else image
     n, size = words.shape[1], bits // 8
     loads = "\n".join(f"  ld.global.b{bits} {name}{i}, [%pg+{size * i}];" for i in range(n))
     stores = "\n".join(f"  st.global.b{bits} [%po+{size * i}], %o{i};" for i in range(results))
@@ -50,7 +51,7 @@ def run_warp(lines: str, given: NDArray[Any], results: int, image: NDArray[np.ui
 }}
 """)
     Device(targets.device(DEVICES[target])).launch(
-        module, "k", (1, 1, 1), (32, 1, 1), (1, 1, 1), SMEM, [words, out, held], **options
+        module, "k", (1, 1, 1), (32, 1, 1), (1, 1, 1), SMEM, [words, out, memory], **options
     )
     return out
 

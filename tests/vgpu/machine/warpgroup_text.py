@@ -1,6 +1,6 @@
-"""wgmma as PTX text: one warpgroup that loads shared memory and registers, runs some lines, stores its accumulator.
+"""wgmma as PTX text: one warpgroup that loads shared memory and registers, executes some lines, stores its accumulator.
 
-Layouts are written here from PTX ISA 9.1 section 9.7.15.5.1, element by element, not taken from the package.
+The layouts are those of PTX ISA 9.1 section 9.7.15.5.1, element by element, independent of the package.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.vgpu.engines.operands import DTYPES, canonical, spread, swizzled
+from tests.vgpu.engines.operands import DTYPES, canonical_offset, operand_strides, swizzle_address
 from warpwright import ptx, targets
 from warpwright.vgpu import Device, LaunchResult
 
 SIZES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
 MODES = {0: 0, 128: 1, 64: 2, 32: 3}
-B_AT = 32 * 1024  # bytes from A's place to B's
+B_AT = 32 * 1024  # byte offset of B from A
 SMEM = 64 * 1024
 
 
 class Operand(NamedTuple):
-    """How a matrix lies in shared memory."""
+    """The layout of a matrix in shared memory."""
 
     type: str
     major: str = "k"
@@ -29,17 +29,17 @@ class Operand(NamedTuple):
 
 
 def place(image: NDArray[np.uint8], at: int, matrix: NDArray[Any], how: Operand) -> int:
-    """Write rows × K into an image of shared memory; the descriptor for an image that starts at address 0."""
+    """Write rows × K into an image of shared memory. Returns the descriptor for an image that starts at address 0."""
     size = SIZES[how.type]
-    lbo, sbo, _ = spread(matrix.shape[0], size, matrix.shape[1], how.major, how.mode)
+    lbo, sbo, _ = operand_strides(matrix.shape[0], size, matrix.shape[1], how.major, how.mode)
     for (row, k), value in np.ndenumerate(matrix):
-        to = swizzled(at + canonical(row, k, size, how.major, how.mode, lbo, sbo), how.mode)
+        to = swizzle_address(at + canonical_offset(row, k, size, how.major, how.mode, lbo, sbo), how.mode)
         image[to : to + size] = np.frombuffer(value.tobytes(), np.uint8)
     return at >> 4 | lbo >> 4 << 16 | sbo >> 4 << 32 | MODES[how.mode] << 62
 
 
 def d_places(n: int) -> NDArray[np.int64]:
-    """(row, column) of register v of thread t, for 32-bit accumulators: shape (128, n / 2, 2)."""
+    """Returns (row, column) of register v of thread t, for 32-bit accumulators: shape (128, n / 2, 2)."""
     places = np.empty((128, n // 2, 2), np.int64)
     for t in range(128):
         for v in range(n // 2):
@@ -48,7 +48,7 @@ def d_places(n: int) -> NDArray[np.int64]:
 
 
 def to_registers(matrix: NDArray[Any], d_type: str) -> NDArray[np.uint32]:
-    """64 × N values as what the 128 threads hold."""
+    """Returns 64 × N values as the registers of the 128 threads."""
     n = matrix.shape[1]
     where = d_places(n)
     values = matrix[where[..., 0], where[..., 1]]
@@ -58,7 +58,7 @@ def to_registers(matrix: NDArray[Any], d_type: str) -> NDArray[np.uint32]:
 
 
 def from_registers(words: NDArray[np.uint32], n: int, d_type: str) -> NDArray[Any]:
-    """What the 128 threads hold as 64 × N values."""
+    """Returns the registers of the 128 threads as 64 × N values."""
     kind = {"f16": np.float16, "s32": np.int32, "f32": np.float32}[d_type]
     values, where = words.reshape(128, -1).view(kind), d_places(n)
     matrix = np.empty((64, n), kind)
@@ -67,7 +67,7 @@ def from_registers(words: NDArray[np.uint32], n: int, d_type: str) -> NDArray[An
 
 
 def a_registers(matrix: NDArray[Any], type: str) -> NDArray[np.uint32]:
-    """A, 64 × K, as the four registers of each thread."""
+    """Returns A, 64 × K, as the four registers of each thread."""
     size, k = SIZES[type], matrix.shape[1]
     each = 4 // size
     words = np.empty((128, 4, each), matrix.dtype)
@@ -80,15 +80,16 @@ def a_registers(matrix: NDArray[Any], type: str) -> NDArray[np.uint32]:
 
 
 def mma(shape: str, d: int, a: str = "%da", b: str = "%db", tail: str = "1, 1, 1, 0, 0", first: int = 0) -> str:
-    """One wgmma whose accumulator is %d<first> and the ``d`` - 1 registers that follow."""
+    """Returns one wgmma whose accumulator is %d<first> and the ``d`` - 1 registers that follow."""
     registers = ", ".join(f"%d{first + i}" for i in range(d))
     return f"wgmma.mma_async.sync.aligned.{shape} {{{registers}}}, {a}, {b}, {tail};"
 
 
 def text(lines: str, registers: int, target: str = "sm_90a") -> str:
-    """A kernel: parameters are the image, D's words, A's words, two descriptors; ``lines`` run between load and store.
+    """Returns a kernel: parameters are the image, D's words, A's words, two descriptors; ``lines`` run between load and
+    store.
 
-    %da and %db are the descriptors; %a0 to %a3 registers of A; %warp and %tid whose names say what they are.
+    %da and %db are the descriptors; %a0 to %a3 registers of A; %warp and %tid the numbers of warp and thread.
     """
     loads = "\n".join(f"  ld.global.b32 %d{i}, [%pd+{4 * i}];" for i in range(registers))
     stores = "\n".join(f"  st.global.b32 [%pd+{4 * i}], %d{i};" for i in range(registers))
@@ -127,15 +128,15 @@ copy:
 
 def run(lines: str, image: NDArray[np.uint8], words: NDArray[np.uint32], *, left: Any = None, da: int = 0, db: int = 0,
         threads: int = 128, **options: Any) -> LaunchResult:  # fmt: skip
-    """Run the kernel; ``words`` (128, registers) are loaded and stored."""
+    """Run the kernel: it loads ``words`` (128, registers), and stores them at the end."""
     module = ptx.parse(text(lines, words.shape[1]))
-    held = np.zeros((128, 4), np.uint32) if left is None else left
+    registers = np.zeros((128, 4), np.uint32) if left is None else left
     machine = Device(targets.device("h200"))
-    args = [image, words, held, da, db]
+    args = [image, words, registers, da, db]
     return machine.launch(module, "k", (1, 1, 1), (threads, 1, 1), (1, 1, 1), SMEM, args, **options)
 
 
 def integers(random: np.random.Generator, shape: tuple[int, int], type: str) -> NDArray[Any]:
-    """Values whose sums are exact in every format."""
+    """Returns values whose sums are exact in every format."""
     low, high = (0, 4) if type == "u8" else (-2, 3)
     return random.integers(low, high, shape).astype(DTYPES[type])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.vgpu.helpers import parsed, refused, run, text
+from tests.vgpu.helpers import error_message, parse_once, run, text
 from warpwright import ptx
 from warpwright.errors import DeviceError, UsageError
 from warpwright.vgpu.program.decode import decode
@@ -14,7 +14,7 @@ BASE = 0x7000_0000_0000
 
 
 def program(body: str, **frame: str) -> Program:
-    return decode(parsed(text(body, (b"", 1), **frame)), "k")
+    return decode(parse_once(text(body, (b"", 1), **frame)), "k")
 
 
 def test_parameters_are_aligned() -> None:
@@ -31,26 +31,26 @@ def test_parameters_are_aligned() -> None:
     ]
 
 
-def moved(found: Program) -> list[Symbol]:
-    """The symbols that the program's moves read, in order."""
+def move_sources(found: Program) -> list[Symbol]:
+    """Returns the symbols that the program's moves read, in order."""
     sources = [inst.operand("a") for inst in found.insts if inst.name == "mov"]
     return [source for source in sources if isinstance(source, Symbol)]
 
 
-def test_shared_variables_then_dynamic_memory() -> None:
+def test_shared_variables_precede_dynamic_memory() -> None:
     """Offsets from 1024 on, in order of use; every extern array starts at the start of dynamic memory."""
     top = """.shared .align 4 .b8 unused[64]; .shared .align 8 .b8 a[12]; .shared .align 16 .u32 b;
         .extern .shared .align 128 .b8 x[]; .extern .shared .align 4 .f32 y[];"""
     found = program("mov.u32 %r3, x; mov.u32 %r3, a; mov.u32 %r3, b; mov.u32 %r3, y; ret;", top=top)
-    places = {o.name: o.value for o in moved(found) if o.space == "shared"}
+    places = {o.name: o.value for o in move_sources(found) if o.space == "shared"}
     assert places == {"a": 1024, "b": 1040, "x": 1152, "y": 1152}
     assert (found.shared_bytes, found.dynamic_offset) == (1044, 1152)
 
 
-def test_a_place_within_dynamic_memory() -> None:
+def test_a_symbol_may_point_into_dynamic_memory() -> None:
     top = ".shared .align 8 .b8 a[16]; .extern .shared .align 128 .b8 x[];"
     found = program("mov.u32 %r3, a; mov.u32 %r3, x+128; mov.u32 %r3, a+8; ld.shared.u32 %r3, [x+4]; ret;", top=top)
-    places = [o.value for o in moved(found) if o.space == "shared"]
+    places = [o.value for o in move_sources(found) if o.space == "shared"]
     assert places == [1024, 1152 + 128, 1032]
     address = next(inst for inst in found.insts if inst.opcode == "ld.shared.u32").operand("a")
     assert (address.base.value, address.offset) == (1152, 4)
@@ -58,9 +58,9 @@ def test_a_place_within_dynamic_memory() -> None:
 
 def test_module_variables_have_virtual_addresses() -> None:
     top = ".global .align 4 .u32 a = 7; .const .align 512 .b8 b[3] = {1, 2, 3}; .global .align 8 .u64 c = a;"
-    held = {v.name: v for v in program("ret;", top=top).variables}
-    assert {name: v.address - BASE for name, v in held.items()} == {"a": 0, "b": 512, "c": 768}
-    assert {name: v.data for name, v in held.items()} == {
+    variables = {v.name: v for v in program("ret;", top=top).variables}
+    assert {name: v.address - BASE for name, v in variables.items()} == {"a": 0, "b": 512, "c": 768}
+    assert {name: v.data for name, v in variables.items()} == {
         "a": b"\7\0\0\0",
         "b": b"\1\2\3",
         "c": BASE.to_bytes(8, "little"),
@@ -76,7 +76,7 @@ def test_blocks_end_at_branches_and_begin_at_labels() -> None:
     assert branch.guard is not None
 
 
-def test_control_goes_to_every_target_of_a_branch_list_and_nowhere_else() -> None:
+def test_a_branch_list_leads_to_its_targets_only() -> None:
     body = "L: .branchtargets A, B; brx.idx %r0, L; A: mov.u32 %r3, 1; bra C; B: mov.u32 %r3, 2; C: trap;"
     found = program(body)
     blocks = {block.name: block for block in reversed(found.blocks)}
@@ -85,7 +85,7 @@ def test_control_goes_to_every_target_of_a_branch_list_and_nowhere_else() -> Non
     assert successors(blocks["C"], len(found.blocks)) == []
 
 
-def test_registers_that_an_instruction_reads_and_writes() -> None:
+def test_mentions_are_reads_and_writes() -> None:
     found = program("lop3.or.b32 %r3|%p1, %r4, %r5, %r6, 1, %p2; @%p3 st.shared.u32 [%r7], %r8; ret;")
     assert [mentions(inst) for inst in found.insts if inst.name in ("lop3", "st")] == [
         (["%r4", "%r5", "%r6", "%p2"], ["%r3", "%p1"]),
@@ -93,34 +93,35 @@ def test_registers_that_an_instruction_reads_and_writes() -> None:
     ]
 
 
-def test_directives() -> None:
+def test_decode_reads_directives() -> None:
     found = program("ret;", heads=".reqntid 8, 4 .explicitcluster .reqnctapercluster 2, 2, 1")
     assert (found.reqntid, found.maxntid, found.cluster, found.explicit_cluster) == ((8, 4, 1), None, (2, 2, 1), True)
     assert program("ret;", heads=".maxntid 96 .minnctapersm 2").maxntid == (96, 1, 1)
 
 
 def test_scopes_keep_names_apart() -> None:
-    """A name means the innermost declaration, also in a function called twice; two scopes may have labels of one
-    name."""
+    """A name means the innermost declaration, also in a function called twice; two scopes may have equal labels."""
     top = """.func f (.reg .b32 %x) { .reg .b32 %v; .reg .pred %c; setp.eq.u32 %c, %x, 0; @%c bra L;
         mov.u32 %v, 1; L: ret; }"""
     body = """{ .reg .b32 %v; L: mov.u32 %v, 3; { .reg .b64 %v; L: mov.u64 %v, 4; } mov.u32 %v, 5; }
         call f, (%r0); call f, (%r1); ret;"""
     found = program(body, top=top)
-    written = [
+    writes = [
         inst.operand("d")
         for inst in found.insts
         if inst.opcode in ("mov.u32", "mov.u64") and str(inst.operand("d").name).startswith("%v")
     ]
-    names = [register.name for register in written]
-    assert [register.bits for register in written] == [32, 64, 32, 32, 32]
+    names = [register.name for register in writes]
+    assert [register.bits for register in writes] == [32, 64, 32, 32, 32]
     assert names[0] == names[2]
     assert len(set(names)) == 4
 
 
 @pytest.mark.parametrize("opcode", ["trap", "brkpt"])
-def test_trap_in_the_middle(opcode: str) -> None:
-    assert refused(DeviceError, f"{opcode}; st.global.u32 [%o], 1; ret;").endswith("lane 0: the kernel executed trap.")
+def test_trap_ends_a_block(opcode: str) -> None:
+    assert error_message(DeviceError, f"{opcode}; st.global.u32 [%o], 1; ret;").endswith(
+        "lane 0: the kernel executed trap."
+    )
 
 
 def test_branch_lists_must_exist() -> None:

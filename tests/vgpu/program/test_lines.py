@@ -1,4 +1,4 @@
-"""Lines of inlined code: the kernel's own file, not the library's."""
+"""Source lines of inlined code: in the kernel's own file, not in the library's."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ OWN = nodes.Loc(1, 4, 3, "function_name $L__info_string2, inlined_at 1 12 9")
     ],
     ids=["plain", "library", "library in library", "own function", "not inlined", "unnamed file", "no line"],
 )
-def test_the_line_of_an_instruction(locs: list[nodes.Loc], expected: tuple[str, int] | None) -> None:
+def test_an_instruction_has_the_line_of_its_kernel(locs: list[nodes.Loc], expected: tuple[str, int] | None) -> None:
     lines = Lines(MODULE)
     assert [lines.at(loc) for loc in locs][-1] == expected
 
 
-def test_code_that_calls_itself_ends() -> None:
+def test_recursive_inlining_ends() -> None:
     assert Lines(MODULE).at(nodes.Loc(2, 1, 1, "function_name F, inlined_at 2 1 1")) == ("library.h", 1)

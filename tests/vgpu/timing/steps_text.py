@@ -26,7 +26,7 @@ CHIP: Timing = replace(
 
 
 class Names:
-    """Replaces `names.Names`: all instructions have one role."""
+    """A stand-in for `names.Names`: all instructions have one role."""
 
     def __init__(self) -> None:
         self.roles = ["kernel"] * 100
@@ -75,5 +75,5 @@ def perform(
 
 
 def end_of(*warps: list[Step], **more: Any) -> float:
-    """The end of the last cluster."""
+    """Returns the end of the last cluster."""
     return perform(*warps, **more)[0].ends[-1]

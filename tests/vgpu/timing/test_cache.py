@@ -16,27 +16,27 @@ def visit(*keys: int, nbytes: int = 100) -> Visit:
 
 
 def misses(*waves: list[Visit], capacity: int) -> list[list[list[float]]]:
-    """Shares of a miss at each position of each cluster of each wave."""
+    """Returns the shares of a miss at each position of each cluster of each wave."""
     return [[found.miss.tolist() for found in wave] for wave in cache.look_up(waves, capacity)]
 
 
-def test_the_first_to_come_misses_and_the_next_wave_hits() -> None:
+def test_the_first_access_misses_and_the_next_wave_hits() -> None:
     assert misses([visit(1, 2)], [visit(*range(1, 9))], capacity=1000) == [[[1, 1]], [[0, 0, 1, 1, 1, 1, 1, 1]]]
 
 
-def test_those_who_come_together_share_a_miss() -> None:
+def test_simultaneous_accesses_share_a_miss() -> None:
     found = cache.look_up([[visit(1, 2), visit(1, 3)]], 1000)[0]
     assert [each.miss.tolist() for each in found] == [[0.5, 1], [0.5, 1]]
     assert all(each.cold.all() for each in found)
 
 
 @pytest.mark.parametrize("capacity", [200, 250])
-def test_the_least_recently_used_leaves(capacity: int) -> None:
+def test_l2_evicts_the_least_recently_used(capacity: int) -> None:
     fetched = cache._least_recent([1, 2, 1, 3, 1, 2], [100] * 6, capacity)
     assert fetched.tolist() == [0, 1, 0, 3, 0, 5]
 
 
-def test_a_cache_that_holds_all_is_as_the_general_one() -> None:
+def test_a_large_cache_equals_the_general_one() -> None:
     rng = np.random.default_rng(3)
     wave = [visit(*rng.integers(0, 40, 60).tolist()) for _ in range(4)]
     whole = 100 * len(np.unique(np.concatenate([each.keys for each in wave])))
@@ -44,16 +44,16 @@ def test_a_cache_that_holds_all_is_as_the_general_one() -> None:
     assert sum(map(sum, misses(wave, capacity=whole // 2)[0])) > whole / 100
 
 
-def test_positions_come_in_their_order() -> None:
-    """The last position is accessed first, so that access fetches the box; four accesses later it is in L2."""
+def test_positions_are_accessed_in_order() -> None:
+    """The last position is accessed first, so that access loads the box; four accesses later it is in L2."""
     keys = np.array([5, 1, 2, 3, 5])
     ones = np.ones(5, np.int64)
     both = Visit(keys, keys, 100 * ones, ones > 0, ones, np.array([4, 3, 2, 1, 0]))
     assert misses([both], capacity=1000) == [[[0, 1, 1, 1, 1]]]
 
 
-def test_a_line_brings_the_next_box_too() -> None:
-    """Boxes 10 and 11 share a line: the first fetches both, the second is in L2 but unread."""
+def test_a_miss_loads_the_next_box_of_the_line() -> None:
+    """Boxes 10 and 11 share a line: the first access loads both, so the second box is in L2 before its first access."""
     ones = np.ones(4, np.int64)
     one = Visit(np.array([10, 20, 11, 10]), np.array([10, 20, 10, 10]), 100 * ones, ones > 0, ones, np.arange(4))
     (found,) = cache.look_up([[one]], 1000)[0]
@@ -61,6 +61,6 @@ def test_a_line_brings_the_next_box_too() -> None:
     assert found.cold.tolist() == [1, 1, 0, 0] and found.fresh.tolist() == [0, 0, 1, 0]
 
 
-def test_what_several_ask_for_is_common() -> None:
+def test_keys_of_several_ctas_are_common() -> None:
     found = cache.look_up([[visit(1, 2), visit(1, 3)]], 1000)[0]
     assert [each.common.tolist() for each in found] == [[0.5, 0], [0.5, 0]]

@@ -57,8 +57,8 @@ def test_a_kernel_without_mmas_runs_at_the_highest_clock(sustained: bool) -> Non
 
 
 def test_joined_bytes_take_half_as_much_less_power_as_bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
-    moved = device._Traffic(l2=100.0, l2_cost=60.0, read=90.0, missed=10.0, written=5.0, evicted=1.0)
-    monkeypatch.setattr(device, "_traffic", lambda grid: moved)
+    traffic = device._Traffic(l2=100.0, l2_cost=60.0, read=90.0, missed=10.0, written=5.0, evicted=1.0)
+    monkeypatch.setattr(device, "_traffic", lambda grid: traffic)
     monkeypatch.setattr(device, "_flops", lambda grid: 1000.0)
     wanted = 1000 * TIMING.flop_pj + 80 * TIMING.l2_pj + 16 * TIMING.hbm_pj
     grid = SimpleNamespace(capture=SimpleNamespace(timing=TIMING))
@@ -71,14 +71,14 @@ def test_multicast_takes_less_power_than_loading_twice() -> None:
     assert 1600 < alone.clock_mhz < pairs.clock_mhz < 1980
 
 
-def test_latencies_of_l2_keep_their_time_when_the_clock_falls() -> None:
+def test_l2_latency_in_time_is_independent_of_the_clock() -> None:
     slow = device._scale_latencies(TIMING, 0.9)
     assert (slow.tma_l2, slow.ld_hbm) == (0.9 * TIMING.tma_l2, 0.9 * TIMING.ld_hbm)
     assert (slow.bar, slow.mma_latency) == (TIMING.bar, TIMING.mma_latency)
 
 
-def test_clusters_that_are_not_replayed_take_as_long_as_rounds_of_an_sm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Level 2 has two CTAs an SM that end together: a rate across half of a round would be off by a seventh."""
+def test_unreplayed_clusters_take_whole_rounds_of_an_sm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Level 2 has two CTAs an SM that end together: a rate over half of a round would be off by a seventh."""
     times = []
     for longest in (0, 1 << 40):
         monkeypatch.setattr(device, "LONGEST", longest)

@@ -1,4 +1,4 @@
-"""Recorded clusters that take work from a counter advance in step, as on a chip."""
+"""Recorded clusters that take work from a counter advance together in time, as on a GPU."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ CTAS = 3
 
 
 @ww.kernel("sm_90a", threads=1)
-def taking(counter: Global[u32], lengths: Global[u32], owner: Global[u32], count: u32) -> None:
-    """Each CTA takes the next item when it has done one; an item is a number of loop rounds."""
+def take_items(counter: Global[u32], lengths: Global[u32], owner: Global[u32], count: u32) -> None:
+    """Each CTA takes the next item when it has completed one; an item is a number of loop iterations."""
     for _ in loop():
         number = atom.add(counter, 1)
         Break(when=number >= count)
@@ -28,15 +28,15 @@ def taking(counter: Global[u32], lengths: Global[u32], owner: Global[u32], count
 
 
 def owners(fast: bool) -> tuple[list[int], float]:
-    """The CTA of each item, and the predicted time."""
+    """Returns the CTA of each item, and the predicted time."""
     lengths, owner = np.array(LENGTHS, np.uint32), np.full(len(LENGTHS), CTAS, np.uint32)
     args = [np.zeros(1, np.uint32), lengths, owner, len(LENGTHS)]
-    profile = ww.profile(taking, CTAS, args=args, device="h200", fast=fast)
+    profile = ww.profile(take_items, CTAS, args=args, device="h200", fast=fast)
     return owner.tolist(), profile.time_us
 
 
-def test_who_is_ready_first_takes_the_next_item() -> None:
-    """In order of time: CTA 2 is done with its 500 rounds first, then CTA 1 with 700, CTA 2 with 500 + 300, …"""
+def test_the_first_idle_cta_takes_the_next_item() -> None:
+    """In order of time: CTA 2 has completed its 500 iterations first, then CTA 1 with 700, CTA 2 with 500 + 300, …"""
     (found, full), (_, fast) = owners(fast=False), owners(fast=True)
     assert found[:5] == [0, 1, 2, 2, 1]
     shares = [sum(length for length, who in zip(LENGTHS, found, strict=True) if who == cta) for cta in range(CTAS)]
@@ -45,7 +45,7 @@ def test_who_is_ready_first_takes_the_next_item() -> None:
 
 
 def predicted(counter: np.ndarray | int) -> float:
-    """16 tiles of 4, 3, 2 and 1 blocks of keys, the longest first, for 8 CTAs."""
+    """Returns the time of 16 tiles of 4, 3, 2 and 1 blocks of keys, the longest first, on 8 CTAs."""
     problem = Problem(1, 4, 4, 512, 512, 64, causal=True)
     found = sm90_plan.plan(problem, sms=8)
     traced = sm90.kernel_of(found.config).trace(dtype=bf16, bounds=found.bounds)
@@ -54,6 +54,6 @@ def predicted(counter: np.ndarray | int) -> float:
     return float(ww.profile(traced, found.grid, args=args, device="h200").time_us)
 
 
-def test_tiles_from_a_counter_even_out() -> None:
+def test_a_counter_balances_tiles() -> None:
     """CTAs have 5 blocks each; with every eighth tile half of them have 6, the others 4."""
     assert predicted(np.zeros(1, np.uint32)) < 0.95 * predicted(0)

@@ -16,14 +16,14 @@ def test_a_unit_serves_in_order() -> None:
     assert unit.busy == 15.0
 
 
-def test_a_share_that_lay_idle_is_used_later_but_not_before_the_first_use() -> None:
+def test_a_unit_uses_idle_time_after_its_first_use() -> None:
     unit = Unit()
     assert unit.take(1000.0, 5.0, SKEW) == 1005.0
     assert unit.take(1005.0 + SKEW / 2, 5.0, SKEW) == 1010.0
     assert unit.take(1010.0 + 2 * SKEW, 5.0, SKEW) == 1010.0 + SKEW + 5.0
 
 
-def test_warps_take_issue_slots_in_turns() -> None:
+def test_warps_alternate_in_issue_slots() -> None:
     unit = IssueSlots()
     long = unit.take(0.0, 100.0)
     assert unit.end(long) == 100.0
@@ -36,7 +36,7 @@ def test_warps_take_issue_slots_in_turns() -> None:
     assert unit.end(unit.take(1000.0, 3.0)) == 1003.0
 
 
-def test_mmas_beside_take_slots_until_they_end() -> None:
+def test_mmas_take_issue_slots_until_they_end() -> None:
     unit = IssueSlots()
     unit.slow(0.0, 20.0, 0.5)
     first = unit.take(0.0, 8.0)
@@ -60,12 +60,12 @@ def test_a_miss_waits_for_device_memory() -> None:
     assert units.fetch(0.0, 1000.0, 0.5, 1.0, (0,)) == 250.0
 
 
-def test_bytes_that_neighbours_get_too_take_less_of_l2() -> None:
+def test_bytes_shared_with_neighbours_cost_less_of_l2() -> None:
     units = Units(H200, 1, Memory(l2=10.0, l2_write=10.0, hbm=2.0, gpcs=100.0, sm=50.0))
     assert units.fetch(0.0, 1000.0, 0.0, 0.7, (0,)) == 70.0
 
 
-def test_gpcs_hand_out_no_more_than_they_can() -> None:
+def test_a_gpc_limits_its_bytes() -> None:
     units = Units(H200, 1, Memory(l2=100.0, l2_write=10.0, hbm=2.0, gpcs=20.0, sm=50.0))
     assert units.fetch(0.0, 1000.0, 0.0, 1.0, (0,)) == 50.0
 

@@ -19,34 +19,34 @@ def visit(*keys: int, copies: int = 1, reads: bool = True) -> Visit:
     return Visit(own, own, 100 * ones, np.full(len(keys), reads), copies * ones, np.arange(len(keys)))
 
 
-def test_single_ctas_fill_a_gpc_and_clusters_take_them_in_turn() -> None:
+def test_ctas_fill_a_gpc_and_clusters_alternate_gpcs() -> None:
     assert gpcs_of(CHIP, 1) == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]
     assert gpcs_of(CHIP, 2) == [0, 1, 2, 0, 1]
     assert gpcs_of(CHIP, 4) == [0, 1]
 
 
-def test_what_a_gpc_asks_for_together_is_joined() -> None:
+def test_a_gpc_joins_simultaneous_requests() -> None:
     """Three clusters request key 1, two of them in one GPC: these two cost 1 + 0.4 instead of 2."""
     found = l2_costs([visit(1, 5), visit(1, 6), visit(1, 7)], [0, 0, 1], 0.4, CHIP)
     assert [each.tolist() for each in found] == [[pytest.approx(0.7), 1], [pytest.approx(0.7), 1], [1, 1]]
 
 
-def test_what_is_asked_for_later_is_not() -> None:
+def test_a_gpc_does_not_join_later_requests() -> None:
     (found,) = l2_costs([visit(1, 2, 3, 4, 1)], [0], 0.4, CHIP)
     assert found.tolist() == [1, 1, 1, 1, 1]
 
 
-def test_multicasts_and_stores_are_not_joined() -> None:
+def test_a_gpc_does_not_join_multicasts_and_stores() -> None:
     wave = [visit(1, copies=2), visit(1, copies=2), visit(9, reads=False), visit(9, reads=False)]
     assert [each.tolist() for each in l2_costs(wave, [0, 0, 0, 0], 0.4, CHIP)] == [[1.2], [1.2], [1], [1]]
 
 
-def test_the_more_ctas_share_an_sm_and_the_later_they_start_the_less_is_joined() -> None:
+def test_more_ctas_of_an_sm_and_later_starts_join_less() -> None:
     chip = replace(CHIP, merged_cost=(0.4, 0.8, 0.7), merged_later=(0.6, 0.9, 1.0), hbm_share=0.9, hbm_common_share=0.6)
     assert [contention(chip, count, later=False)[0] for count in (1, 2, 3, 8)] == [0.4, 0.8, 0.7, 0.7]
     assert [contention(chip, count, later=True)[0] for count in (1, 2, 3, 8)] == [0.6, 0.9, 1.0, 1.0]
 
 
-def test_device_memory_takes_longer_for_what_others_ask_for_too() -> None:
+def test_device_memory_takes_longer_for_common_requests() -> None:
     chip = replace(CHIP, hbm_share=0.9, hbm_common_share=0.6, hbm_common_later=0.45)
     assert [contention(chip, 1, later=later)[1] for later in (False, True)] == [pytest.approx(0.5), pytest.approx(1.0)]

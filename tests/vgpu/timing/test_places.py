@@ -5,7 +5,7 @@ from __future__ import annotations
 from warpwright.vgpu.timing.device import assign_places
 
 
-def test_equal_clusters_follow_each_other_in_order() -> None:
+def test_equal_clusters_run_in_order() -> None:
     assert assign_places([5] * 7, 3) == [0, 1, 2, 0, 1, 2, 0]
 
 
@@ -13,5 +13,5 @@ def test_the_next_cluster_starts_where_one_ends_first() -> None:
     assert assign_places([9, 2, 5, 2, 2, 2], 3) == [0, 1, 2, 1, 1, 2]
 
 
-def test_there_may_be_fewer_clusters_than_places() -> None:
+def test_fewer_clusters_than_places_start_at_once() -> None:
     assert assign_places([1], 132) == [0]

@@ -42,7 +42,9 @@ class Rows(Tape):
                 self.rows.append((name, *elapsed(stamp, 0)[:2], a, b))
 
 
-def recorded(body: str, args: tuple[Any, ...] = (), *, block: int = 32, smem: int = 0, numerics: str = "exact") -> Rows:
+def record_rows(
+    body: str, args: tuple[Any, ...] = (), *, block: int = 32, smem: int = 0, numerics: str = "exact"
+) -> Rows:
     rows = Rows()
     top = ".extern .shared .align 1024 .b8 mem[];" if smem else ""
     module = ptx.parse(text(body, args, top))
@@ -52,8 +54,8 @@ def recorded(body: str, args: tuple[Any, ...] = (), *, block: int = 32, smem: in
 
 
 def accesses(body: str, *, smem: int = 0) -> list[tuple[int, int]]:
-    """The words of the rows of memory accesses: (sectors | lines << 24) or (wavefronts | least << 24)."""
-    found = recorded(body, (np.zeros(4096, np.uint32),), smem=smem).rows
+    """Returns the words of the rows of memory accesses: (sectors | lines << 24) or (wavefronts | least << 24)."""
+    found = record_rows(body, (np.zeros(4096, np.uint32),), smem=smem).rows
     return [(a & 0xFF_FFFF, a >> 24 & 0xFF_FFFF) for name, _, _, a, _ in found if name.startswith(("ld.g", "st."))]
 
 
@@ -68,7 +70,7 @@ def accesses(body: str, *, smem: int = 0) -> list[tuple[int, int]]:
         ("xor.b32 %r0, %t, 21; mul.wide.u32 %d0, %r0, 4;", 4, 1),
     ],
 )
-def test_sectors_and_lines_of_global_accesses(address: str, sectors: int, lines: int) -> None:
+def test_rows_count_sectors_and_lines(address: str, sectors: int, lines: int) -> None:
     assert accesses(f"{address} add.s64 %d0, %d0, %a0; ld.global.u32 %r1, [%d0];") == [(sectors, lines)]
 
 
@@ -77,7 +79,7 @@ def test_sectors_and_lines_of_global_accesses(address: str, sectors: int, lines:
     [(4, "u32", 1, 1), (8, "u32", 2, 1), (128, "u32", 32, 1), (0, "u32", 1, 1), (132, "u32", 1, 1),
      (8, "u64", 2, 2), (16, "v4.u32", 4, 4), (128, "v4.u32", 32, 4), (144, "v4.u32", 4, 4), (2, "u16", 1, 1)],
 )  # fmt: skip
-def test_wavefronts_of_shared_accesses(stride: int, type: str, wavefronts: int, least: int) -> None:
+def test_rows_count_wavefronts(stride: int, type: str, wavefronts: int, least: int) -> None:
     value = {"u64": "%d1", "v4.u32": "{%r1, %r1, %r1, %r1}", "u16": "%h1"}.get(type, "%r1")
     body = f"mov.u32 %r0, mem; mad.lo.u32 %r0, %t, {stride}, %r0; st.shared.{type} [%r0], {value};"
     assert accesses(body, smem=8192) == [(wavefronts, least)]
@@ -102,7 +104,7 @@ END: ret;
 
 def test_waits_that_fail_leave_no_row_and_cost_nothing() -> None:
     """Warp 0 waits first and fails, then warp 1 arrives: one row, with the stamp of an immediate pass."""
-    rows = recorded(WAIT, block=64, smem=64).rows
+    rows = record_rows(WAIT, block=64, smem=64).rows
     waits = [row for row in rows if row[0].startswith("mbarrier.try_wait")]
     bars = [row for row in rows if row[0] == "bar.sync"]
     assert len(waits) == 1
@@ -134,37 +136,37 @@ END: ret;
 """
 
 
-def test_lanes_that_waited_ahead_do_not_take_the_warp_back() -> None:
-    """Lane 0 fails a wait and the other lanes the next one, which they repeat when lane 0 has passed the first."""
-    waits = [row for row in recorded(APART, block=64, smem=64).rows if row[0].startswith("mbarrier.try_wait")]
+def test_lanes_that_wait_ahead_do_not_turn_time_back() -> None:
+    """Lane 0 fails a wait; the other lanes fail the next wait, and repeat it when lane 0 has passed the first."""
+    waits = [row for row in record_rows(APART, block=64, smem=64).rows if row[0].startswith("mbarrier.try_wait")]
     assert [row[3:] for row in waits] == [(1024, 0), (1032, 0), (1032, 0)]
     first, others, last = (row[1] for row in waits)
     assert first + 200 < others <= last < first + 300
 
 
-def test_arrivals_are_joined_over_lanes() -> None:
+def test_a_row_joins_the_arrivals_of_lanes() -> None:
     body = """
   mov.u32 %r0, mem; setp.eq.u32 %p0, %t, 0;
   @%p0 mbarrier.init.shared::cta.b64 [%r0], 32;
   bar.warp.sync 0xffffffff;
   mbarrier.arrive.shared::cta.b64 %d0, [%r0];
 """
-    rows = [row for row in recorded(body, smem=64).rows if row[0].startswith("mbarrier.")]
+    rows = [row for row in record_rows(body, smem=64).rows if row[0].startswith("mbarrier.")]
     assert [row[3:] for row in rows] == [(1024, 32), (1024, 32)]
 
 
-def test_values_of_loads_are_waited_for_where_something_depends_on_them() -> None:
-    """Two loads in flight together; their sum is needed by the store, which waits for both."""
+def test_a_warp_waits_for_loads_where_it_uses_them() -> None:
+    """Two loads are in flight together; the store needs their sum, and waits for both."""
     body = """
   ld.global.u32 %r0, [%o]; ld.global.u32 %r1, [%o+128]; add.u32 %r2, %r0, %r1; st.global.u32 [%o], %r2;
 """
-    names = [row[0] for row in recorded(body, (np.zeros(64, np.uint32),)).rows]
+    names = [row[0] for row in record_rows(body, (np.zeros(64, np.uint32),)).rows]
     assert names == ["ld.global.u32", "ld.global.u32", "need", "need", "st.global.u32"]
 
 
-def test_counters_grow_with_what_is_issued() -> None:
+def test_counters_grow_with_issued_instructions() -> None:
     few = "add.u32 %r0, %r0, 1;" * 10
-    short, long = (recorded(f"{few * n} bar.sync 0;").rows[0] for n in (1, 20))
+    short, long = (record_rows(f"{few * n} bar.sync 0;").rows[0] for n in (1, 20))
     assert long[2] - short[2] == 190
     assert long[1] >= long[2]
 
@@ -173,8 +175,10 @@ def test_exponentials_of_a_maximum_wait_for_the_maximum() -> None:
     """Comparisons one after the other, then eight cycles for each power of a difference; or both at a time."""
     top = "max.f32 %f0, %f0, %f1;" * 16
     powers = "".join(f"sub.f32 %f{i}, %f{i}, %f{{}}; ex2.approx.ftz.f32 %f{i}, %f{i};" for i in range(2, 8)) * 3
-    apart, joined = (recorded(f"{top} {powers.replace('{}', name)} bar.sync 0;").rows[0][1] for name in ("1", "0"))
-    assert joined - apart == pytest.approx(16 * 4, abs=8)
+    separate, together = (
+        record_rows(f"{top} {powers.replace('{}', name)} bar.sync 0;").rows[0][1] for name in ("1", "0")
+    )
+    assert together - separate == pytest.approx(16 * 4, abs=8)
 
 
 def test_counters_of_a_warp_wrap() -> None:
@@ -183,7 +187,7 @@ def test_counters_of_a_warp_wrap() -> None:
     assert elapsed(2, -1) == (3, 0, 0)
 
 
-def test_lane_code_without_timing_has_nothing_of_it() -> None:
+def test_lane_code_without_timing_has_no_timing_code() -> None:
     program = decode(ptx.parse(text(WAIT, (), ".extern .shared .align 1024 .b8 mem[];")), "k")
     plain, _ = emit(program)
     again, _ = emit(program, False, None)
@@ -194,9 +198,9 @@ def test_lane_code_without_timing_has_nothing_of_it() -> None:
     assert "@row_wait" in timed[timed.index("define i32 @kernel") :]
 
 
-def test_without_numbers_arrays_stay_as_they_are() -> None:
+def test_a_run_without_values_keeps_arrays_unchanged() -> None:
     out = np.arange(32, dtype=np.uint32)
-    recorded("st.global.u32 [%o], 7;", (out,), numerics="none")
+    record_rows("st.global.u32 [%o], 7;", (out,), numerics="none")
     assert out.tolist() == list(range(32))
-    recorded("st.global.u32 [%o], 7;", (out,))
+    record_rows("st.global.u32 [%o], 7;", (out,))
     assert out.tolist() == [7] * 32

@@ -1,4 +1,4 @@
-"""Registers that a thread needs, and the roles and barriers that labels name."""
+"""Registers that a thread needs; roles and barriers from the names of labels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def program(body: str) -> Program:
     return decode(ptx.parse(text(body)), "k")
 
 
-def test_values_that_live_together_need_registers_of_their_own() -> None:
+def test_simultaneous_values_need_their_own_registers() -> None:
     fill = "".join(f"mov.u32 %r{i}, {i};" for i in range(100))
     use = "".join(f"add.u32 %r0, %r0, %r{i};" for i in range(100))
     assert pressure(program(fill + use)) in (104, 112)
@@ -22,7 +22,7 @@ def test_values_that_live_together_need_registers_of_their_own() -> None:
     assert pressure(program(one_by_one)) == 24
 
 
-def test_a_loop_keeps_what_the_next_round_reads() -> None:
+def test_a_loop_keeps_registers_of_the_next_iteration() -> None:
     fill = "".join(f"mov.u32 %r{i}, {i};" for i in range(60))
     use = "".join(f"add.u32 %r{i}, %r{i}, 1;" for i in range(60))
     body = f"{fill} LOOP: {use} setp.lt.u32 %p0, %r0, 9; @%p0 bra LOOP;"

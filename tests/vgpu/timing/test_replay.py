@@ -1,4 +1,4 @@
-"""The replay against clocks worked out by hand."""
+"""The replay against clocks computed by hand."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def test_warps_of_one_scheduler_share_its_slots_and_others_do_not() -> None:
     assert end_of(work) == 101
     assert end_of(work, work, work, work) == 101  # four schedulers
     assert end_of(*[work] * 8) == 201
-    waiting = [step("pause", cycles=100, slots=10)]  # waits for results most of the time
-    assert end_of(*[waiting] * 8) == 101
+    pauses = [step("pause", cycles=100, slots=10)]  # waits for results most of the time
+    assert end_of(*[pauses] * 8) == 101
 
 
 def test_a_short_block_does_not_wait_for_a_long_one_on_its_scheduler() -> None:
-    """The fifth warp shares the first one's scheduler, and comes when that has 560 of its slots left."""
+    """The fifth warp shares the first one's scheduler, and arrives when the first warp still needs 560 slots."""
     long, idle = [step("pause", cycles=600, slots=600)], [step("pause")]
     late = [step("pause", cycles=39), step("pause", cycles=20, slots=20, inst=1)]
     outcome, journal = perform(long, idle, idle, idle, late)
@@ -46,20 +46,20 @@ def test_a_load_that_misses_waits_for_device_memory() -> None:
 
 
 def test_boxes_share_the_bandwidth_of_l2() -> None:
-    """Ten boxes of 2048 bytes at 8 bytes a cycle: the link is what counts, not the TMA unit."""
+    """Ten boxes of 2048 bytes at 8 bytes a cycle: the link is the limit, not the TMA unit."""
     warp = [step("set_barrier", FULL, number=1), step("arrive", FULL, number=1, nbytes=20480)]
     warp += [load(i, 2048, 16, FULL) for i in range(10)]
     memory = Memory(8.0, 8.0, 1e9, 1e9, 1e9)
     found = end_of([*warp, step("wait", FULL)], memory=memory)
-    assert found == pytest.approx(10 + 10 * 256 + 100 + 20, abs=1)  # the first leaves at 10, alone in the queue
+    assert found == pytest.approx(10 + 10 * 256 + 100 + 20, abs=1)  # the first is issued at 10, alone in the queue
 
 
-def ring(rounds: int, stages: int, cycles: int) -> tuple[list, list]:
-    """A producer that loads 2048 bytes a stage, and a consumer that works for ``cycles`` on each."""
+def ring(iterations: int, stages: int, cycles: int) -> tuple[list, list]:
+    """Returns a producer that loads 2048 bytes a stage, and a consumer that works for ``cycles`` on each."""
     full, empty = [64 + 8 * i for i in range(stages)], [512 + 8 * i for i in range(stages)]
     producer = [step("set_barrier", place, number=1) for place in (*full, *empty)]
     consumer = []
-    for k in range(rounds):
+    for k in range(iterations):
         stage, phase = k % stages, k // stages & 1
         producer += [
             step("wait", empty[stage], number=phase ^ 1),
@@ -73,22 +73,23 @@ def ring(rounds: int, stages: int, cycles: int) -> tuple[list, list]:
     return producer, consumer
 
 
-def test_a_ring_of_one_stage_takes_the_whole_way_in_each_round() -> None:
+def test_a_ring_of_one_stage_overlaps_nothing() -> None:
     """Wake, arrive, load with its latency, wake, work, arrive: nothing overlaps."""
     way = CHIP.wake + 1 + 24 + 100 + CHIP.wake + 300 + CHIP.arrive
-    first, second = (end_of(*ring(rounds, 1, 300)) for rounds in (11, 31))
+    first, second = (end_of(*ring(iterations, 1, 300)) for iterations in (11, 31))
     assert second - first == 20 * way
 
 
 def test_a_deep_ring_is_as_fast_as_its_consumer() -> None:
-    """A full stage costs the consumer a wait that passes, its work and the arrival."""
-    first, second = (end_of(*ring(rounds, 8, 300)) for rounds in (40, 60))
+    """A full stage costs the consumer a wait that passes at once, its work and the arrival."""
+    first, second = (end_of(*ring(iterations, 8, 300)) for iterations in (40, 60))
     assert second - first == 20 * (CHIP.try_wait + 300 + 1)
 
 
 def test_a_deep_ring_is_as_fast_as_its_producer() -> None:
-    """A round of the producer: a wait that passes, arrive, issue. The unit of TMA takes 24 cycles a box: longer."""
-    first, second = (end_of(*ring(rounds, 8, 1)) for rounds in (200, 300))
+    """An iteration of the producer: a wait that passes at once, arrive, issue. The TMA unit takes longer: 24 cycles a
+    box."""
+    first, second = (end_of(*ring(iterations, 8, 1)) for iterations in (200, 300))
     assert second - first == 100 * 24
 
 
@@ -98,18 +99,18 @@ def test_mmas_queue_for_the_tensor_core() -> None:
     assert end_of(warp) == 1 + 2 + 4 * 256 + 60 + 9 + 20
 
 
-def test_a_small_mma_takes_the_least() -> None:
+def test_a_small_mma_takes_the_minimum() -> None:
     warp = [step("set_barrier", FULL, number=1), *[mma(8)] * 4, step("commit", (FULL,)), step("wait", FULL)]
     assert end_of(warp) == 1 + 2 + 4 * 18 + 60 + 9 + 20
 
 
-def test_operands_from_shared_memory_can_be_the_limit() -> None:
+def test_operands_from_shared_memory_limit_an_mma() -> None:
     """64 KB an MMA take 512 cycles of shared memory."""
     warp = [step("set_barrier", FULL, number=1), *[mma(256, nbytes=1 << 16)] * 20, step("commit", (FULL,))]
     assert end_of([*warp, step("wait", FULL)]) == 1 + 2 + 20 * 512 + 60 + 9 + 20
 
 
-def test_warpgroups_take_turns_at_the_tensor_core() -> None:
+def test_warpgroups_alternate_at_the_tensor_core() -> None:
     """Two groups of four MMAs of 64 x 128 (64 cycles): twice as long as one, less what overlaps at the end."""
     one = step("wgmma", Mma(64, 128, 0, 2 * 64 * 128 * 16, (0,), ((0, 0),), ((0, 0),)))
     warp = [*[one] * 4, step("group_commit"), step("group_wait")]
@@ -178,7 +179,7 @@ def test_sums_in_l2_take_longer_than_stores() -> None:
     assert (add - store) / 1024 == pytest.approx(CHIP.l2_write_bytes / CHIP.l2_add_bytes - 1, rel=0.01)
 
 
-def test_tensor_memory_has_a_port_for_each_quarter() -> None:
+def test_tensor_memory_has_one_port_per_quarter() -> None:
     """4096 bytes at 64 a cycle; five warps: the fifth is in the quarter of the first."""
     warp = [step("tmem_load", nbytes=4096), step("tmem_wait")]
     assert end_of(warp) == 64 + 25
@@ -186,7 +187,7 @@ def test_tensor_memory_has_a_port_for_each_quarter() -> None:
     assert end_of(*[warp] * 5) == 128 + 25
 
 
-def test_barriers_of_threads_open_for_all_at_once() -> None:
+def test_a_barrier_releases_all_threads_at_once() -> None:
     warp = [step("bar_sync", 0)]
     assert end_of(warp, [step("pause", cycles=50), *warp]) == 51 + 7 + 2 * CHIP.bar_warp
 
@@ -222,7 +223,7 @@ def test_bank_conflicts_take_wavefronts() -> None:
     assert end_of([step("shared_access", True, number=32, nbytes=1), step("need")]) == 32 + 30
 
 
-def test_clusters_follow_each_other_or_run_together() -> None:
+def test_clusters_run_in_sequence_or_together() -> None:
     warp = [step("pause", cycles=100)]
     assert end_of(warp, clusters=3) == 3 * 101 + 2 * 70
     assert end_of(warp, clusters=3, together=3) == 101
@@ -239,7 +240,7 @@ def test_wasted_mmas_are_those_of_boxes_multiplied_before() -> None:
     assert outcome.wasted * 3 == outcome.flops
 
 
-def test_stalls_say_what_was_waited_for() -> None:
+def test_stalls_name_their_wait() -> None:
     warp = [step("set_barrier", FULL, number=1), step("arrive", FULL, number=1, nbytes=2048), load(0, 2048, 16, FULL)]
     _, journal = perform([*warp, step("wait", FULL, inst=7)])
     (role,) = journal.roles()
@@ -249,13 +250,13 @@ def test_stalls_say_what_was_waited_for() -> None:
     assert role.busy + sum(stall.share for stall in role.stalls) == pytest.approx(1)
 
 
-def test_a_replay_that_gets_stuck_says_where() -> None:
+def test_a_stuck_replay_names_the_place() -> None:
     with pytest.raises(LaunchError) as caught:
         perform([step("set_barrier", FULL, number=1), step("wait", FULL, inst=3)])
     expected = "k.py:3: CTA 0 of a cluster, warp 0 waits 0x40 forever in the replay in order of time."
     assert str(caught.value) == expected
 
 
-def test_places_in_other_ctas_are_other_barriers() -> None:
+def test_equal_offsets_in_other_ctas_are_other_mbarriers() -> None:
     warp = [step("set_barrier", STRIDE + FULL, number=1), step("arrive", STRIDE + FULL, number=1)]
     assert end_of(warp, [step("wait", STRIDE + FULL)], ranks=2) == 3 * 25 + 20  # arrives at 51

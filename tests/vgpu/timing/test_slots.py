@@ -1,4 +1,4 @@
-"""Slots of rings: who fills and reads them, when they are full, and whose barriers say so."""
+"""Slots of rings: which operations fill and read them, when they are full, and which mbarriers belong to them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FULL, EMPTY = (0, 8), (16, 24)
 
 
 def box(slot: int, *ranks: int, owner: int = 0) -> Box:
-    """A copy into slot ``slot`` of these CTAs; the full barriers are those of CTA ``owner``."""
+    """Returns a copy into slot ``slot`` of these CTAs; the full mbarriers are those of CTA ``owner``."""
     targets = tuple((rank, TILE * (slot + 1), owner * STRIDE + FULL[slot]) for rank in ranks)
     return Box(0, ranks[0], TILE, 8, targets=targets)
 
@@ -40,7 +40,7 @@ def states(slots: Slots, track: str, cta: int = 0):
 
 @pytest.fixture
 def pair() -> Slots:
-    """Two CTAs, two slots; the full barriers are in CTA 0, and MMAs of the pair read both CTAs' bytes."""
+    """Returns two slots of two CTAs: the full mbarriers are in CTA 0, and MMAs of the pair read both CTAs' bytes."""
     known = {**barriers(0), **barriers(1, full=False)}
     copies = [
         CopySpan(box(slot, rank), rank, 100.0 * number, 100.0 * number + 300, "k.py:9")

@@ -26,7 +26,7 @@ steps = st.lists(
 
 
 class Model:
-    """What `shadow.ll` does, cell by cell, with Python's sets."""
+    """The semantics of `shadow.ll`, cell by cell, with Python's sets."""
 
     def __init__(self, clocks: Clocks, accesses: Accesses) -> None:
         self.clocks, self.rows = clocks, accesses
@@ -53,14 +53,14 @@ class Model:
     def read(self, cells: range, access: int) -> None:
         rows, lane = self.rows.rows, int(self.rows.rows["lane"][access])
         for cell in cells:
-            kept = {
+            others = {
                 old
                 for old in self.readers[cell]
                 if not self.known(old, lane)
                 or rows["machine"][access] > rows["machine"][old]
                 or rows["atomic"][old] > rows["atomic"][access]
             }
-            self.readers[cell] = kept | {access}
+            self.readers[cell] = others | {access}
 
 
 def _learn(clocks: Clocks, lane: int, other: int) -> None:
@@ -69,16 +69,16 @@ def _learn(clocks: Clocks, lane: int, other: int) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(steps)
-@example([("read", 0, 0, 1), ("engine read", 0, 0, 1)])  # by the async proxy: does not stand for the thread's
+@example([("read", 0, 0, 1), ("engine read", 0, 0, 1)])  # a read by the async proxy does not replace the thread's
 @example([("atomic", 0, 0, 1), ("read", 0, 0, 1), ("read", 1, 0, 1)])
 @example([("write", 0, 0, 1), ("learn", 1, 0, 1), ("engine read", 1, 0, 1)])
-def test_the_compiled_shadow_does_what_sets_do(given: Steps) -> None:
+def test_the_compiled_shadow_equals_the_model(events: Steps) -> None:
     clocks = Clocks(LANES)
     accesses = Accesses(clocks)
-    accesses._nodes = np.zeros((2, 2), np.int32)  # room is short from the start
+    accesses._nodes = np.zeros((2, 2), np.int32)  # little room from the start
     shadow, model = Shadow(accesses, CELLS), Model(clocks, accesses)
-    held = np.zeros(CELLS, np.bool_)
-    for kind, lane, first, count in given:
+    barriers = np.zeros(CELLS, np.bool_)
+    for kind, lane, first, count in events:
         cells = range(first, min(CELLS, first + count))
         array, lanes = np.array(cells), np.array([lane])
         if kind == "learn":
@@ -90,7 +90,7 @@ def test_the_compiled_shadow_does_what_sets_do(given: Steps) -> None:
         elif kind in ("read", "write"):
             write = kind == "write"
             expected = model.answer(range(first, first + 1), lane, int(write))
-            found = shadow.lanes(array[:1] * 8, lanes, 8, 3, 7, write, held)
+            found = shadow.lanes(array[:1] * 8, lanes, 8, 3, 7, write, barriers)
             assert found == expected
             if found:
                 _remember(model, range(first, first + 1), accesses.count - 1, write)
@@ -116,27 +116,27 @@ def _remember(model: Model, cells: range, access: int, write: bool) -> None:
         model.writer[cell], model.readers[cell] = access, set()
 
 
-def test_more_readers_of_a_cell_than_there_was_room_for_are_all_remembered() -> None:
+def test_a_cell_remembers_more_readers_than_it_had_room_for() -> None:
     clocks = Clocks(32 * 64)
     accesses = Accesses(clocks)
     accesses._nodes = np.zeros((2, 16), np.int32)
-    shadow, held = Shadow(accesses, 1), np.zeros(1, np.bool_)
+    shadow, barriers = Shadow(accesses, 1), np.zeros(1, np.bool_)
     for warp in range(64):
         lanes = np.arange(32 * warp, 32 * warp + 32)
-        assert shadow.lanes(np.zeros(32, np.int64), lanes, 4, 2, 5, False, held) == 3
+        assert shadow.lanes(np.zeros(32, np.int64), lanes, 4, 2, 5, False, barriers) == 3
     lanes = accesses.rows["lane"][accesses.members(int(shadow.readers[0]))]
     assert sorted(lanes.tolist()) == list(range(32 * 64))
 
 
-def test_nodes_that_no_cell_leads_to_are_used_again() -> None:
+def test_unreachable_nodes_are_used_again() -> None:
     clocks = Clocks(64)
     accesses = Accesses(clocks)
     accesses._nodes = np.zeros((2, 1024), np.int32)
-    shadow, held = Shadow(accesses, 2), np.zeros(2, np.bool_)
-    for turn in range(40):
+    shadow, barriers = Shadow(accesses, 2), np.zeros(2, np.bool_)
+    for number in range(40):
         for warp in range(2):
             lanes = np.arange(32 * warp, 32 * warp + 32)
-            assert shadow.lanes(np.full(32, 4 * (turn % 2)), lanes, 4, 2, turn, False, held)
+            assert shadow.lanes(np.full(32, 4 * (number % 2)), lanes, 4, 2, number, False, barriers)
     for cell in (0, 1):
         members = accesses.members(int(shadow.readers[cell]))
         assert sorted(accesses.rows["lane"][members].tolist()) == list(range(64))
@@ -144,7 +144,7 @@ def test_nodes_that_no_cell_leads_to_are_used_again() -> None:
     assert accesses._nodes.shape[1] == 1024
 
 
-def test_what_is_in_flight_is_over_for_nobody_and_what_its_own_pipe_did_is() -> None:
+def test_only_its_own_pipe_knows_an_access_in_flight() -> None:
     clocks = Clocks(32)
     accesses = Accesses(clocks)
     shadow, cells = Shadow(accesses, 4), np.arange(4)
@@ -158,7 +158,7 @@ def test_what_is_in_flight_is_over_for_nobody_and_what_its_own_pipe_did_is() -> 
     assert shadow.quiet(cells, 0, 0) == 1
 
 
-def test_another_warp_takes_up_what_is_in_tensor_memory_with_a_fence() -> None:
+def test_another_warp_needs_a_fence_for_tensor_memory() -> None:
     clocks = Clocks(64)
     accesses = Accesses(clocks)
     shadow, cells = Shadow(accesses, 4), np.arange(4)
@@ -174,7 +174,7 @@ def test_another_warp_takes_up_what_is_in_tensor_memory_with_a_fence() -> None:
     assert shadow.quiet(cells, 32, WRITE, acquired=acquired) == 1
 
 
-def test_a_cell_outside_the_memory_is_refused() -> None:
+def test_the_shadow_refuses_a_cell_outside_memory() -> None:
     shadow = Shadow(Accesses(Clocks(32)), 4)
     cells = np.array([3, 4])
     assert shadow.quiet(cells, 0, 0) == 0
@@ -183,29 +183,29 @@ def test_a_cell_outside_the_memory_is_refused() -> None:
         shadow.read(cells, 0)
 
 
-def test_a_write_where_an_mbarrier_lives_is_not_quiet() -> None:
-    shadow, held = Shadow(Accesses(Clocks(32)), 8), np.zeros(4, np.bool_)
-    held[1] = True
+def test_a_write_to_a_live_mbarrier_is_not_quiet() -> None:
+    shadow, barriers = Shadow(Accesses(Clocks(32)), 8), np.zeros(4, np.bool_)
+    barriers[1] = True
     lane = np.array([0])
-    assert shadow.lanes(np.array([0]), lane, 8, 2, 1, True, held) == 3
-    assert shadow.lanes(np.array([12]), lane, 4, 2, 1, True, held) == 0
-    assert shadow.lanes(np.array([0]), lane, 16, 2, 1, True, held) == 0
-    assert shadow.lanes(np.array([12]), lane, 4, 2, 1, False, held) == 3
+    assert shadow.lanes(np.array([0]), lane, 8, 2, 1, True, barriers) == 3
+    assert shadow.lanes(np.array([12]), lane, 4, 2, 1, True, barriers) == 0
+    assert shadow.lanes(np.array([0]), lane, 16, 2, 1, True, barriers) == 0
+    assert shadow.lanes(np.array([12]), lane, 4, 2, 1, False, barriers) == 3
 
 
 @pytest.mark.parametrize("more", [0, 1, 255, 300])
-def test_clocks_are_joined_as_by_numpy(more: int) -> None:
+def test_release_and_acquire_take_the_maximum_of_clocks(more: int) -> None:
     random = np.random.default_rng(more)
     clocks = Clocks(64)
     for _ in range(more):
         clocks.column()
     clocks.table[:, :, : clocks.used] = random.integers(0, 1 << 32, (2, 64, clocks.used), dtype=np.uint32)
-    before, givers, takers = clocks.table.copy(), np.array([3, 7, 40]), np.array([0, 7, 63])
-    clock = clocks.release(givers)
-    assert np.array_equal(clock[:, : clocks.used], before[:, givers, : clocks.used].max(axis=1))
+    before, releasing, acquiring = clocks.table.copy(), np.array([3, 7, 40]), np.array([0, 7, 63])
+    clock = clocks.release(releasing)
+    assert np.array_equal(clock[:, : clocks.used], before[:, releasing, : clocks.used].max(axis=1))
     after = before.copy()
-    after[GENERIC, givers, givers] += 1
+    after[GENERIC, releasing, releasing] += 1
     assert np.array_equal(clocks.table, after)
-    clocks.acquire(takers, clock)
-    after[:, takers, : clocks.used] = np.maximum(after[:, takers, : clocks.used], clock[:, None, : clocks.used])
+    clocks.acquire(acquiring, clock)
+    after[:, acquiring, : clocks.used] = np.maximum(after[:, acquiring, : clocks.used], clock[:, None, : clocks.used])
     assert np.array_equal(clocks.table, after)

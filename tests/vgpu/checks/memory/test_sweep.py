@@ -1,4 +1,4 @@
-"""Bytes of accesses against what comparing every access with every other gives."""
+"""Unordered accesses by the sweep, compared with a comparison of every access with every other."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def _overlap(low: Any, high: Any) -> Any:
 
 @given(ACCESSES)
 @settings(max_examples=200, deadline=None)
-def test_what_meets_shares_a_byte_with_something_and_one_writes(accesses: list[Any]) -> None:
-    """`meeting` may keep more: what only a third access joins."""
+def test_meeting_keeps_accesses_that_overlap_a_write(accesses: list[Any]) -> None:
+    """`meeting` may keep more: accesses that overlap only by way of a third one."""
     low, high, _, write, _ = _columns(accesses)
-    apart = ~np.eye(len(low), dtype=bool)
-    clash = _overlap(low, high) & apart & (write[:, None] | write)
+    other = ~np.eye(len(low), dtype=bool)
+    clash = _overlap(low, high) & other & (write[:, None] | write)
     found = set(meeting(low, high, write).tolist())
     assert set(np.flatnonzero(clash.any(axis=1)).tolist()) <= found
-    assert all((_overlap(low, high) & apart)[each].any() for each in found)
+    assert all((_overlap(low, high) & other)[each].any() for each in found)
 
 
 @given(ACCESSES)
@@ -54,7 +54,8 @@ def test_pieces_cover_each_access_once(accesses: list[Any]) -> None:
 
 
 def _before(count: int, agent: Any, orders: list[tuple[int, int]]) -> Any:
-    """What happens before what: what one agent does, in the order of the run, and what else is given, all of it."""
+    """Returns what happens before what: an agent's accesses in the order of the run, and the pairs ``orders``, closed
+    under transitivity."""
     before = np.zeros((count, count), bool)
     for i in range(count):
         before[i, i + 1 :] = agent[i + 1 :] == agent[i]
@@ -68,8 +69,8 @@ def _before(count: int, agent: Any, orders: list[tuple[int, int]]) -> Any:
 
 @given(ACCESSES, ORDERS)
 @settings(max_examples=400, deadline=None)
-def test_pairs_find_a_race_wherever_there_is_one(accesses: list[Any], orders: list[tuple[int, int]]) -> None:
-    """Comparing few pairs finds a race in the same pieces as comparing all."""
+def test_pairs_find_a_race_in_every_racing_piece(accesses: list[Any], orders: list[tuple[int, int]]) -> None:
+    """`pairs` compares few accesses, and finds a race in the same pieces as a comparison of all."""
     low, high, agent, write, strong = _columns(accesses)
     count = len(low)
     time, before = np.arange(count), _before(count, agent, orders)
@@ -89,15 +90,16 @@ def test_pairs_find_a_race_wherever_there_is_one(accesses: list[Any], orders: li
     assert everywhere == {number for a, b in found for number in where[a] & where[b]}
 
 
-def test_a_read_between_two_that_are_ordered_is_not_forgotten() -> None:
-    """The first read comes before an atomic operation, the last behind it; the one in the middle races with it."""
+def test_pairs_keep_a_read_between_two_ordered_reads() -> None:
+    """Of three reads the first comes before an atomic operation of another agent, and the last after it; the one in
+    between races with it."""
     agent, write = np.array([0, 0, 1, 0]), np.array([False, False, True, False])
     low = np.zeros(4, np.int64)
     first, second = pairs(*pieces(low, low + 4), np.arange(4), agent, write, write.astype(np.int64))
     assert (1, 2) in zip(first.tolist(), second.tolist(), strict=True)
 
 
-def test_boxes_are_cut_off_at_the_tensor() -> None:
+def test_boxes_clip_at_the_tensor() -> None:
     tensor = np.zeros((3, 5, 8), np.float32)
     map = TensorMap(tensor, (2, 4, 4), element_strides=(1, 2, 1))
     bound = BoundMap(map, tensor.reshape(-1).view(np.uint8), 1000)
