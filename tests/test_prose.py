@@ -15,8 +15,7 @@ AREAS = (
     "docs/*.md",
     "examples/*.py",
     "src/**/*.py",
-    "tests/*.py",
-    "tests/[!rv]*/**/*.py",
+    "tests/**/*.py",
 )
 OWN_WORDS = {"tests/prose.py"}  # it lists the words
 

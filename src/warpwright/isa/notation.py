@@ -125,7 +125,7 @@ class Form:
 
     @property
     def queued(self) -> bool:
-        """Whether the issue leaves a record for an engine or a service, which performs the instruction later."""
+        """Whether an issued instruction leaves a record for an engine or a service, which performs it later."""
         queue = self.traits.queue
         later = self.completes_by != "return" and not self.hint
         return queue == "service" or (later and queue in ("tensor", "copy", "lane-copy"))

@@ -138,8 +138,8 @@ def run_ours(plan: Plan, arrays: Arrays) -> tuple[Run, Verdict]:
 
 
 def judge_output(problem: Problem, given: Inputs, o: Array, lse: Array | None) -> Verdict:
-    """Returns how the first and the last head differ from float64; of many queries the last ones are compared. All
-    elements must be finite."""
+    """Returns how the first and the last head differ from a float64 reference. With many queries it compares only the
+    last ones. All elements of O must be finite."""
     heads = sorted({(0, 0), (problem.batch - 1, problem.heads - 1)})
     count = min(problem.q_len, max(1, COMPARED // problem.kv_len))
 

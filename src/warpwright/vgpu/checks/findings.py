@@ -72,8 +72,8 @@ class Coverage:
 class Verdict:
     """The verdict on a launch.
 
-    ``kind``: "clean", "findings", or "incomplete" where something was not reached or is not modelled; ``reasons`` says
-    what. Only "clean" is a pass. ``seeds``: of the schedules that ran.
+    ``kind``: "clean", "findings", or "incomplete" if the run did not reach every instruction or the checks do not model
+    something; ``reasons`` says what. Only "clean" is a pass. ``seeds``: the seeds of the schedules that ran.
     """
 
     kernel: str

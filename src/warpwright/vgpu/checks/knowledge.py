@@ -217,7 +217,8 @@ class Knowledge:
     def arrive(
         self, mbarrier: Mbarrier, inst: int, lane: int, clock: Clock | None, count: int, expect: int, complete: int
     ) -> None:
-        """Perform one operation on an mbarrier. If it ends a phase, all who saw the last phase end must be known."""
+        """Apply one operation to an mbarrier. If it completes a phase, it must be ordered after each lane's wait for
+        the phase before; otherwise this is a finding."""
         mbarrier.operations.append(Operation(inst, lane, count, expect, complete))
         if mbarrier.arrive(self.clocks, clock, count, expect, complete):
             mbarrier.end_phase()

@@ -61,7 +61,7 @@ def _follow_block(known: Knowledge, block: Block, limit: int | None) -> None:
 
 
 def _settle_exits(known: Knowledge) -> None:
-    """No barrier waits for threads that have exited."""
+    """Complete the barriers that waited only for threads that have exited."""
     for (rank, _), bar in known.named.items():
         bar.settle(known.clocks, known.running_threads(rank))
     if not np.array_equal(known.live, known.settled_live):

@@ -32,7 +32,8 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """The fields of an opcode. ``refusal``: the reason for which it is not executed."""
+    """The fields of a tcgen05.mma opcode, and whether A is in tensor memory. ``refusal``: why the virtual GPU does not
+    execute the opcode, "" if it does."""
 
     kind: str
     group: int
@@ -43,7 +44,7 @@ class Form:
 
 @lru_cache(maxsize=256)
 def form_of(opcode: str, tmem_a: bool) -> Form:
-    """The form of an opcode, A in tensor memory or not."""
+    """Returns the fields of a tcgen05.mma opcode; ``tmem_a``: A is in tensor memory, not in shared memory."""
     match = isa.match(opcode)
     assert match is not None
     ws = "ws" in opcode.split(".")
@@ -64,8 +65,9 @@ def _refusal_of_form(words: list[str], kind: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mma:
-    """An instruction descriptor decoded for a form. ``span``: columns of the accumulator; ``lanes``: its legal start
-    lanes; ``longest``: instructions in one matrix product."""
+    """A decoded instruction descriptor. ``span``: columns of the accumulator; ``lanes``: the lanes at which it may
+    start; ``longest``: how many such instructions on one accumulator the virtual GPU computes as one NumPy matrix
+    product."""
 
     m: int
     n: int
@@ -84,7 +86,7 @@ class Mma:
 
 @lru_cache(maxsize=256)
 def read_descriptor(kind: str, group: int, ws: bool, tmem_a: bool, idesc: int, lane: int) -> Mma:
-    """Decode an instruction descriptor; ``lane``: that of the accumulator's address.
+    """Decode an instruction descriptor; ``lane``: the start lane in the accumulator's address.
 
     Raises DescriptorError for reserved bits, types that the kind lacks, or an illegal M or N.
     """

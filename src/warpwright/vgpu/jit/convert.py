@@ -85,7 +85,7 @@ def integer_to_float(lanes: Lanes, inst: Inst) -> None:
 
 
 def long_to_double(lanes: Lanes, value: str, sign: str, mode: str) -> str:
-    """64-bit integers as doubles with directed rounding: the exact sum of two exact halves."""
+    """Emit the conversion of 64-bit integers to double with directed rounding: the exact sum of two exact halves."""
     high = lanes.op(f"{'ashr' if sign == 's' else 'lshr'} <32 x i64> {value}, {repeat(32, 64)}")
     upper = lanes.op(f"{sign}itofp <32 x i64> {high} to {F64}")
     upper = lanes.op(f"fmul {F64} {upper}, splat (double 0x41f0000000000000)")

@@ -117,7 +117,7 @@ def spend(lanes: Lanes) -> None:
 
 
 def signal(lanes: Lanes, inst: Inst) -> None:
-    """In runs for timing: signal the completion of the instruction at its issue."""
+    """Emit, in code for timing only, the signal of the instruction's completion, at its issue."""
     kind = completion_of(inst)
     if not lanes.costs or kind in ("", "nothing"):
         return

@@ -131,13 +131,13 @@ def clamp01(lanes: Lanes, value: str, work: str) -> str:
 
 
 def relu(lanes: Lanes, value: str, work: str) -> str:
-    """``.relu``: values that are not positive become +0; NaN stays."""
+    """Emit ``.relu``: values that are not positive become +0; NaN stays."""
     below = lanes.op(f"fcmp ole {work} {value}, zeroinitializer")
     return choose(lanes, below, work, "zeroinitializer", value)
 
 
 def two_sum(lanes: Lanes, work: str, a: str, b: str) -> tuple[str, str]:
-    """The rounded sum and its exact error (Knuth)."""
+    """Returns the rounded sum and its exact error (Knuth)."""
     total = lanes.op(f"fadd {work} {a}, {b}")
     b_part = lanes.op(f"fsub {work} {total}, {a}")
     a_part = lanes.op(f"fsub {work} {total}, {b_part}")

@@ -158,7 +158,7 @@ class Cluster(ClusterFabric):
         return moved
 
     def _handler(self, inst: Inst) -> Callable[[Op], bool]:
-        """Returns what handles an instruction's records; the call returns whether lanes may go on."""
+        """Returns the function that takes an instruction's records; its result is whether lanes can go on."""
         handlers = {
             "service": self._serve,
             "tensor": self.in_flight.enqueue_tensor,

@@ -107,7 +107,7 @@ class Listener(Generic[Launch, Cluster]):
         """A cluster begins."""
 
     def event(self, event: Event) -> None:
-        """Something happened."""
+        """An event of the launch, such as an arrival, a wait or the issue of an operation."""
 
     def take(self, cluster: Cluster, rows: Rows, records: Records) -> None:
         """A cluster ran for a turn: the rows that lane code left, and the records of the operations that it issued.
@@ -119,4 +119,5 @@ class Listener(Generic[Launch, Cluster]):
         """Operation ``number`` of ``cta`` arrives on an mbarrier, or delivers bytes for it."""
 
     def end(self, cluster: Cluster, error: Exception | None = None, own: bool = False) -> None:
-        """A cluster is done, or stopped by an error: its ``own``, or because the launch would never end."""
+        """A cluster has ended. ``error``: it was stopped, by an error of its own if ``own``, otherwise because the
+        launch would never end."""

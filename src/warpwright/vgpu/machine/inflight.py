@@ -1,8 +1,9 @@
 """Asynchronous operations between their issue and their completion.
 
-The tensor work of a round of a pipeline, and the addresses of its loads, are the same words in every round of the ring
-of stages. Such records stay records until they complete, and the decoded round is cached under its words. Launches
-with a listener that follows operations have no such records: each operation is an `Op`.
+Lane code leaves a record, a row of integers, for each operation that it issues. A pipeline reissues the same tensor
+operations, and loads to the same addresses, each time it reuses a stage of its ring, so its records repeat. Such
+records complete in batches without a decoded `Op` each, and a decoded batch of tensor operations is cached under its
+records. Launches with a listener that follows operations have no such records: each operation is an `Op`.
 """
 
 from __future__ import annotations
@@ -25,8 +26,12 @@ _CACHED = 512  # rounds remembered before all are forgotten
 
 
 def _kinds(insts: list[Inst]) -> list[int]:
-    """Returns how each instruction's records are handled: MMAs in rounds only where the tensor engine does nothing
-    else, loads only where tensor maps stay as they are."""
+    """Returns for each instruction how its records complete.
+
+    `_TENSOR`: with all other tensor operations in flight as one batch; only if `tensor.BATCHED` has all tensor
+    instructions of the kernel. `_LOAD`: as a batch of boxes; only if the kernel changes no tensor map. `_OTHER`: as an
+    `Op` each.
+    """
     loads = not any(inst.traits.effect == "edits-maps" for inst in insts)
     tensor_insts = {inst.index for inst in insts if inst.traits.queue == "tensor" and inst.form.queued}
     rounds = tensor_insts if all(insts[index].name in tensor.BATCHED for index in tensor_insts) else set()
@@ -37,8 +42,8 @@ def _kinds(insts: list[Inst]) -> list[int]:
 
 
 class InFlight:
-    """The operations in flight in one cluster, in order of issue: records of tensor work and of plain tensor loads, and
-    operations for all else. ``batches``: decoded rounds of tensor work."""
+    """The operations in flight in one cluster, in order of issue: records of tensor operations and of plain tensor
+    loads, and an `Op` for every other operation. ``batches`` caches decoded batches of tensor operations."""
 
     def __init__(self, cluster: ClusterFabric) -> None:
         self.cluster = cluster
@@ -54,7 +59,7 @@ class InFlight:
         self.copy_ops: list[Op] = []
 
     def enqueue_records(self, records: Records) -> Records:
-        """Put records that complete by rounds in flight, and return the others."""
+        """Put the records of batches in flight. Returns the other records."""
         kinds = self.kinds[records[:, 0].astype(np.intp)]
         if not kinds.any():
             return records
@@ -76,7 +81,7 @@ class InFlight:
         return False
 
     def complete(self) -> bool:
-        """Complete what is in flight, tensor work before copies. Returns False if nothing was in flight."""
+        """Complete the tensor operations in flight, or else the copies. Returns False if nothing was in flight."""
         if self._complete_tensor_records():
             return True
         ops: list[Op] = []

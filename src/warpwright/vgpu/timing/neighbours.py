@@ -43,10 +43,10 @@ def contention(timing: Timing, resident: int, *, later: bool) -> tuple[float, fl
 
 
 def l2_costs(wave: Sequence[Visit], homes: Sequence[int], cost: float, timing: Timing) -> list[Floats]:
-    """For the positions of each cluster of a wave its L2 cost, as a share of its bytes.
+    """Returns for each cluster of a wave the L2 cost of its requests, as a share of their bytes.
 
-    ``homes``: the GPC of each cluster. Of concurrent requests in a GPC the first costs its bytes, each other one
-    ``cost`` of them; all get equal shares.
+    ``homes``: the GPC of each cluster. Of concurrent requests in a GPC the first costs its bytes and each other one
+    ``cost`` of them; the requests share the sum equally.
     """
     order = order_of(wave)
     where = np.repeat(np.array(homes), [len(visit.keys) for visit in wave])
@@ -63,7 +63,8 @@ def l2_costs(wave: Sequence[Visit], homes: Sequence[int], cost: float, timing: T
 
 
 def _concurrent(keys: NDArray[np.int64], homes: NDArray[np.int64], window: int) -> NDArray[np.int64]:
-    """For each access of a stream the accesses of its GPC to the same data that follow within ``window`` accesses."""
+    """Returns for each access of a stream the length of its run: accesses of one GPC to the same data, each less than
+    ``window`` accesses after the one before."""
     order = np.lexsort((np.arange(len(keys)), homes, keys))
     apart = np.diff(order) >= window
     other = (np.diff(keys[order]) != 0) | (np.diff(homes[order]) != 0)

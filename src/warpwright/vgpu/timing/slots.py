@@ -62,8 +62,11 @@ class _Life:
 
 
 class Slots:
-    """``barriers``: for the address of each barrier with a wait, its name and the line of the wait; ``stride``: bytes
-    from one CTA's shared memory to the next; ``phases``: (address, end), ascending."""
+    """The slots of a kernel's rings with their copies, MMAs and phases.
+
+    ``barriers``: for the address of each mbarrier with a wait, its name and the line of the wait; ``stride``: bytes
+    from one CTA's shared memory to the next; ``phases``: (address, end), ascending.
+    """
 
     def __init__(
         self,
@@ -113,7 +116,7 @@ class Slots:
                 self.lives[slot].mmas.append(mma)
 
     def _release(self) -> None:
-        """Add to slots without an empty barrier the releases of a peer's barrier, which all consumers signal."""
+        """Copy to each slot without an empty mbarrier the phases of its peer's: all consumers arrive there."""
         for slot, life in self.lives.items():
             peers = [other for key, other in self.lives.items() if key[1:] == slot[1:]]
             life.empty = life.empty or next((other.empty for other in peers if other.empty), [])

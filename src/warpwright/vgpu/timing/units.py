@@ -94,8 +94,8 @@ class IssueSlots:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bandwidth in bytes a cycle for all SMs of the replay together: L2 reads, L2 writes, device memory, GPCs; and the
-    port of one SM."""
+    """Bandwidths in bytes a cycle: of L2 reads, L2 writes, device memory and GPCs, which all replayed SMs share; and of
+    the port of one SM."""
 
     l2: float
     l2_write: float
@@ -105,7 +105,7 @@ class Memory:
 
 
 class Units:
-    """The units of the SMs under one cluster's CTAs, one of each for each SM; L2 and device memory as its share."""
+    """The units of the SMs of one cluster, a set for each SM; of L2 and device memory the cluster's share."""
 
     def __init__(self, timing: Timing, ranks: int, memory: Memory) -> None:
         self.timing, self.memory = timing, memory

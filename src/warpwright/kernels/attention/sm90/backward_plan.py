@@ -37,7 +37,7 @@ class BackwardConfig:
 
     @property
     def sum_rows(self) -> int:
-        """Rows of 256 floats of the sums of dQ of a tile of queries."""
+        """Number of rows of 256 floats in the sums of dQ for one tile of queries."""
         return self.tile[0] * self.head_dim // ROW
 
     @property

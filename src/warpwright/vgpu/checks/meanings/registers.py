@@ -20,7 +20,8 @@ def _registers(known: Knowledge, warp: int) -> WarpRegisters:
 
 
 def touch(known: Knowledge, row: Row) -> None:
-    """A thread uses registers: none of them may be the accumulator, or be read, of a wgmma in flight."""
+    """Check a thread's use of registers: a wgmma in flight must not write them, and must not read those that the use
+    writes."""
     use, warp = known.facts.uses[row.inst], _registers(known, row.warp)
     if use.flow:
         _check_written(known, row, use.flow, warp.written)
@@ -35,8 +36,8 @@ def touch(known: Knowledge, row: Row) -> None:
 
 
 def _check_written(known: Knowledge, row: Row, flow: Flow, written: dict[str, int]) -> None:
-    """An instruction with an effect must read written registers; the result of any other is as written as its
-    operands."""
+    """An instruction with an effect must read only registers that the lane has written. The result of any other
+    instruction counts as written if its operands are."""
     lanes = row.mask
     masks = [written.get(name, 0) & lanes for name in flow.reads]
     every, some = reduce(and_, masks, lanes), reduce(or_, masks, 0)

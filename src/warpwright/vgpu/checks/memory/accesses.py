@@ -83,7 +83,7 @@ class Accesses:
     def add(
         self, column: Ids | int, value: Ids | int, machine: bool, inst: int, lanes: Ids | int, atomic: bool = False
     ) -> Ids:
-        """Add accesses, one a lane. Returns their numbers."""
+        """Add accesses, one for each lane. Returns their numbers."""
         self.atomics |= atomic
         count = np.broadcast(column, value, lanes).size
         first = self.reserve(count)

@@ -268,8 +268,8 @@ _MESSAGES = {
 
 
 def _same_row(first: Touches, second: Touches) -> Bools:
-    """Returns pairs of lanes of a warp that store to one address at once: one of the values is stored (CUDA C++
-    Programming Guide, SIMT architecture)."""
+    """Returns which pairs of accesses are stores of one instruction of a warp: if two lanes store to the same address,
+    memory gets the value of one of them (CUDA C++ Programming Guide, SIMT architecture)."""
     found: Bools = (first.cluster == second.cluster) & (first.row == second.row) & (first.op < 0) & (second.op < 0)
     return found
 

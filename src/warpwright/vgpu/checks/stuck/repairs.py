@@ -73,7 +73,8 @@ def _every_lane(known: Knowledge, graph: Graph, wait: Wait) -> str:
 
 
 def _missed_phase(known: Knowledge, graph: Graph, wait: Wait) -> str:
-    """The phase that the lane waited for ended, and the next phase too, before the lane tested it."""
+    """Returns the repair of a wait that missed its phase: that phase and the next one ended before the lane tested
+    it."""
     mbarrier, lane = _mbarrier(known, wait), wait.lanes[0]
     if mbarrier is None:
         return ""
