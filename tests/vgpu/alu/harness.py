@@ -137,7 +137,8 @@ class Bench:
         self.slots[row] = slots
         inst = Inst(0, row.opcode, row.match, tuple(row.operand_nodes), Register("%g", 1) if row.guarded else None)
         emit(lanes, inst)
-        return f"define void @{name}(ptr %w) {{\n" + "\n".join(lanes.lines) + "\nret void\n}\n"
+        body = [*lanes.functions.values(), f"define void @{name}(ptr %w) {{", *lanes.lines, "ret void", "}", ""]
+        return re.sub(r"@(outlined|mask)", rf"@{name}_\1", "\n".join(body))
 
     def file(self, row: Row, generator: np.random.Generator) -> np.ndarray:
         """Returns register files of all warps, [warps, bytes], full of random bits, with full masks."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from warpwright.vgpu.jit.ir import arithmetic, call, choose, has, repeat
 from warpwright.vgpu.jit.lanes import Lanes, bits_of, meaning
+from warpwright.vgpu.jit.outline import outlined
 from warpwright.vgpu.program.program import Inst, Operand, Register
 
 __all__ = ["CARRY"]
@@ -127,6 +128,7 @@ def sad(lanes: Lanes, inst: Inst) -> None:
 
 
 @arithmetic("div", floating=False)
+@outlined
 def div(lanes: Lanes, inst: Inst) -> None:
     d, a, b = inst.named("d", "a", "b")
     kind, lane_type = inst["type"], shape(inst["type"])
@@ -142,6 +144,7 @@ def div(lanes: Lanes, inst: Inst) -> None:
 
 
 @meaning("rem")
+@outlined
 def rem(lanes: Lanes, inst: Inst) -> None:
     d, a, b = inst.named("d", "a", "b")
     kind, lane_type = inst["type"], shape(inst["type"])
@@ -214,6 +217,7 @@ def bfind(lanes: Lanes, inst: Inst) -> None:
 
 
 @meaning("dp4a")
+@outlined
 def dp4a(lanes: Lanes, inst: Inst) -> None:
     d, a, b, c = inst.named("d", "a", "b", "c")
     x, y = lanes.read(a, "b32"), lanes.read(b, "b32")
@@ -222,6 +226,7 @@ def dp4a(lanes: Lanes, inst: Inst) -> None:
 
 
 @meaning("dp2a")
+@outlined
 def dp2a(lanes: Lanes, inst: Inst) -> None:
     d, a, b, c = inst.named("d", "a", "b", "c")
     x, y = lanes.read(a, "b32"), lanes.read(b, "b32")

@@ -7,6 +7,7 @@ from itertools import groupby
 from warpwright.ptx import nodes
 from warpwright.vgpu.jit.ir import call, choose, repeat
 from warpwright.vgpu.jit.lanes import Lanes, bits_of, meaning
+from warpwright.vgpu.jit.outline import outlined
 from warpwright.vgpu.program.program import Inst, Operand
 
 __all__: list[str] = []
@@ -15,6 +16,7 @@ I32 = "<32 x i32>"
 
 
 @meaning("mov")
+@outlined
 def mov(lanes: Lanes, inst: Inst) -> None:
     d, a = inst.named("d", "a")
     kind = inst["type"]
@@ -126,6 +128,7 @@ def shl_shr(lanes: Lanes, inst: Inst) -> None:
 
 
 @meaning("shf")
+@outlined
 def shf(lanes: Lanes, inst: Inst) -> None:
     """The 64-bit value is {b, a}; ``.l`` gives its upper word after the shift, ``.r`` the lower one."""
     d, a, b, c = inst.named("d", "a", "b", "c")
@@ -139,6 +142,7 @@ def shf(lanes: Lanes, inst: Inst) -> None:
 
 
 @meaning("brev")
+@outlined
 def brev(lanes: Lanes, inst: Inst) -> None:
     d, a = inst.named("d", "a")
     kind = inst["type"]
@@ -170,6 +174,7 @@ def at_most(lanes: Lanes, value: str, limit: int) -> str:
 
 
 @meaning("bfe")
+@outlined
 def bfe(lanes: Lanes, inst: Inst) -> None:
     d, a, b, c = inst.named("d", "a", "b", "c")
     kind, bits = inst["type"], bits_of(inst["type"])
@@ -183,6 +188,7 @@ def bfe(lanes: Lanes, inst: Inst) -> None:
 
 
 @meaning("bfi")
+@outlined
 def bfi(lanes: Lanes, inst: Inst) -> None:
     d, a, b, c, e = inst.named("d", "a", "b", "c", "e")
     kind, bits = inst["type"], bits_of(inst["type"])
@@ -232,6 +238,7 @@ PERMUTATIONS = {
 
 
 @meaning("prmt")
+@outlined
 def prmt(lanes: Lanes, inst: Inst) -> None:
     d, a, b, c = inst.named("d", "a", "b", "c")
     x, y = lanes.read(a, "b32"), lanes.read(b, "b32")

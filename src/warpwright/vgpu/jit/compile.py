@@ -92,7 +92,9 @@ def emit(
         _block(lanes, block, messages)
     body = "\n".join(lanes.lines)
     cases = " ".join(f"i32 {block.index}, label %b{block.index}" for block in blocks)
-    text = f"{DECLARATIONS}\n{_intrinsics(body)}\n{_FRAME.format(cases=cases, body=body)}"
+    functions = "\n".join(lanes.functions.values())
+    declarations = f"{DECLARATIONS}\n{_intrinsics(functions + body)}"
+    text = f"{declarations}\n{functions}\n{_FRAME.format(cases=cases, body=body)}"
     return text, (slots, nbytes, messages, lanes.tables)
 
 
@@ -129,6 +131,7 @@ def _intrinsics(body: str) -> str:
 def _block(lanes: Lanes, block: Block, messages: dict[int, str]) -> None:
     lanes.emit(f"b{block.index}:")
     lanes.values.clear()
+    lanes.masks.clear()
     lanes.tmem_idle = False
     lanes.block, lanes.ended = block.index, False
     lanes.block_mask = lanes.load("i32", OFFSETS["mask"])
@@ -170,7 +173,7 @@ def _guard(lanes: Lanes, inst: Inst) -> None:
     lanes.guarded = inst.guard is not None
     mask = lanes.block_mask
     if inst.guard is not None:
-        guard = lanes.op(f"bitcast <32 x i1> {lanes.register(inst.guard)} to i32")
+        guard = lanes.mask_of(lanes.register(inst.guard))
         mask = lanes.op(f"and i32 {mask}, {guard}")
     if lanes.mask != mask:
         lanes.narrow(mask)
@@ -189,12 +192,13 @@ def _collective(lanes: Lanes, inst: Inst, meaning: Meaning) -> None:
     some, after = lanes.name(), lanes.name()
     lanes.emit(f"br i1 {lanes.op(f'icmp eq i32 {lanes.mask}, 0')}, label %{after}, label %{some}")
     lanes.emit(f"{some}:")
-    known, tmem_idle = dict(lanes.values), lanes.tmem_idle
+    known, masks, tmem_idle = dict(lanes.values), dict(lanes.masks), lanes.tmem_idle
     meaning(lanes, inst)
     if not lanes.ended:
         lanes.emit(f"br label %{after}")
     lanes.emit(f"{after}:")
-    lanes.ended, lanes.values, lanes.tmem_idle, lanes.mask = False, known, tmem_idle and lanes.tmem_idle, ""
+    lanes.ended, lanes.values, lanes.masks, lanes.mask = False, known, masks, ""
+    lanes.tmem_idle = tmem_idle and lanes.tmem_idle
     lanes.reload_registers()
     lanes.block_mask = lanes.load("i32", OFFSETS["mask"])
 

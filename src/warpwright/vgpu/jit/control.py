@@ -61,7 +61,7 @@ def _split(lanes: Lanes, inst: Inst) -> tuple[str, str]:
     """The lanes of the block whose guard is true, and the others."""
     if inst.guard is None:
         return lanes.mask, "0"
-    guard = lanes.op(f"bitcast <32 x i1> {lanes.register(inst.guard)} to i32")
+    guard = lanes.mask_of(lanes.register(inst.guard))
     taken = lanes.op(f"and i32 {lanes.mask}, {guard}")
     others = lanes.op(f"xor i32 {lanes.mask}, {taken}")
     record.mark_guard(lanes, inst, taken, others)
@@ -78,7 +78,7 @@ def _brx(lanes: Lanes, inst: Inst, following: int) -> None:
     for i, target in enumerate(inst.items("list")):
         assert isinstance(target, Symbol)
         same = lanes.op(f"icmp eq <32 x i32> {value}, {lanes.splat(i, 32)}")
-        selected = lanes.op(f"and i32 {taken}, {lanes.op(f'bitcast <32 x i1> {same} to i32')}")
+        selected = lanes.op(f"and i32 {taken}, {lanes.mask_of(same)}")
         lanes.emit(f"call void @set_pc(ptr %w, i32 {selected}, i32 {target.value})")
     lanes.emit("br label %dispatch")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from warpwright.vgpu.jit.ir import call, cast, choose, has, is_float, repeat, shift_left, shift_right
 from warpwright.vgpu.jit.lanes import Lanes, bits_of, meaning
 from warpwright.vgpu.jit.minifloat import MINIS, decode, encode, scale_decode, scale_encode
+from warpwright.vgpu.jit.outline import outlined
 from warpwright.vgpu.jit.rounding import (
     FORMATS,
     clamp01,
@@ -27,6 +28,7 @@ INTEGRAL = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 
 
 @meaning("cvt")
+@outlined
 def cvt(lanes: Lanes, inst: Inst) -> None:
     dtype, atype = inst["dtype"], inst["atype"]
     if inst["rnd"] == "rs":
@@ -225,6 +227,7 @@ def element_code(lanes: Lanes, inst: Inst, value: str) -> str:
 
 
 @meaning("cvt.pack")
+@outlined
 def cvt_pack(lanes: Lanes, inst: Inst) -> None:
     """Pack a above b, and the low bits of c above both."""
     dtype, c = inst["dtype"], inst.find("c")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from warpwright.vgpu.jit.ir import arithmetic, call, choose, has, number, repeat
 from warpwright.vgpu.jit.lanes import Lanes, meaning
+from warpwright.vgpu.jit.outline import outlined
 from warpwright.vgpu.jit.rounding import (
     FORMATS,
     Format,
@@ -106,6 +107,7 @@ def directed_sum(lanes: Lanes, form: Format, a: str, b: str, mode: str) -> str:
 
 
 @arithmetic("add", "sub", floating=True)
+@outlined
 def add(lanes: Lanes, inst: Inst) -> None:
     kind, mode = inst["type"], rounding(lanes, inst)
     form = FORMATS[kind]
@@ -120,6 +122,7 @@ def add(lanes: Lanes, inst: Inst) -> None:
 
 
 @arithmetic("mul", floating=True)
+@outlined
 def mul(lanes: Lanes, inst: Inst) -> None:
     x, y = sources(lanes, inst)
     large = product(lanes, inst, enlarge(lanes, inst, x), y) if has(inst, "ftz") else ""
@@ -135,6 +138,7 @@ def product(lanes: Lanes, inst: Inst, x: str, y: str) -> str:
 
 
 @meaning("fma")
+@outlined
 def fma(lanes: Lanes, inst: Inst) -> None:
     if has(inst, "oob"):
         raise lanes.unsupported("the out-of-bounds NaN of .oob")
@@ -144,6 +148,7 @@ def fma(lanes: Lanes, inst: Inst) -> None:
 
 
 @arithmetic("mad", floating=True)
+@outlined
 def mad(lanes: Lanes, inst: Inst) -> None:
     multiply_add(lanes, inst, *sources(lanes, inst))
 
@@ -186,6 +191,7 @@ def divided(lanes: Lanes, inst: Inst, x: str, y: str) -> str:
 
 
 @arithmetic("div", floating=True)
+@outlined
 def div(lanes: Lanes, inst: Inst) -> None:
     x, y = sources(lanes, inst)
     if inst["rnd"] == "approx":
@@ -203,6 +209,7 @@ def overflowing(lanes: Lanes, divisor: str) -> str:
 
 
 @meaning("rcp")
+@outlined
 def rcp(lanes: Lanes, inst: Inst) -> None:
     form = FORMATS[inst["type"]]
     (x,) = sources(lanes, inst)
@@ -220,6 +227,7 @@ def upper_half(lanes: Lanes, inst: Inst, value: str) -> None:
 
 
 @meaning("sqrt")
+@outlined
 def sqrt(lanes: Lanes, inst: Inst) -> None:
     """Directed roundings go through double, as for a quotient."""
     mode, form = rounding(lanes, inst), FORMATS[inst["type"]]
@@ -232,6 +240,7 @@ def sqrt(lanes: Lanes, inst: Inst) -> None:
 
 
 @meaning("rsqrt")
+@outlined
 def rsqrt(lanes: Lanes, inst: Inst) -> None:
     form = FORMATS[inst["type"]]
     (x,) = sources(lanes, inst)
@@ -246,6 +255,7 @@ FUNCTIONS = {"sin": "sin", "cos": "cos", "lg2": "log2", "ex2": "exp2", "tanh": "
 
 
 @meaning(*FUNCTIONS)
+@outlined
 def function(lanes: Lanes, inst: Inst) -> None:
     (x,) = sources(lanes, inst)
     finish(lanes, inst, call(lanes, FUNCTIONS[inst.name], FORMATS[inst["type"]].work, x))
@@ -266,6 +276,7 @@ def sign(lanes: Lanes, inst: Inst) -> None:
 
 
 @meaning("copysign")
+@outlined
 def copysign(lanes: Lanes, inst: Inst) -> None:
     kind = inst["type"]
     work = FORMATS[kind].work
@@ -274,6 +285,7 @@ def copysign(lanes: Lanes, inst: Inst) -> None:
 
 
 @arithmetic("min", "max", floating=True)
+@outlined
 def min_max(lanes: Lanes, inst: Inst) -> None:
     kind = inst["type"]
     form = FORMATS[kind]

@@ -8,7 +8,7 @@ memory. Meanings (`alu`, `memory`, …) are functions of (lanes, inst), register
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -28,6 +28,13 @@ MEANINGS: dict[str, Meaning] = {}
 _CLOCKS = ("%clock", "%globaltimer")
 _FLOAT = {"f16": "half", "f32": "float", "f64": "double"}
 _PACKED = {"f16x2": 32, "bf16x2": 32, "f32x2": 64, "u16x2": 32, "s16x2": 32, "tf32": 32, "b4x8": 32}
+
+
+_MASK = """define internal i32 @mask(<32 x i32> %x) {
+%flags = icmp slt <32 x i32> %x, zeroinitializer
+%mask = bitcast <32 x i1> %flags to i32
+ret i32 %mask
+}"""
 
 
 def meaning(*names: str) -> Callable[[Meaning], Meaning]:
@@ -66,12 +73,14 @@ class Lanes:
         same as ``<32 x i1>``. ``block_mask``: the active lanes of the whole block.
     block : index of the current block; ``ended`` once code has left the block.
     slots : offset in the warp's state of every register in memory.
+    masks : bit masks that the block has computed, by the name of their ``<32 x i1>``.
     local : names of the registers that are SSA values.
     loaded : registers that some tcgen05.ld of the kernel fills; ``tmem_idle`` while no tcgen05.ld can be pending.
     param_bytes : size of the kernel's parameter block.
     arch : the target of the PTX.
     observed : whether synchronising instructions also write a record for observers.
     costs : costs of instructions if rows for timing are recorded, else None.
+    functions : text of the kernel's own functions by opcode and shape of operands (`outline`).
     watched : whether rows for checks are recorded; ``tracked``: instructions with watched registers; ``block_table``:
         address of a table with a word for each block, set when entered; ``guard_table``: address of the words after
         them, two for each instruction: guard true, guard false; ``sink``: address of stores without effect.
@@ -82,6 +91,7 @@ class Lanes:
         self.slots = slots
         self.local = local
         self.values: dict[str, str] = {}
+        self.masks: dict[str, str] = {}
         self.count = 0
         self.mask = ""
         self.block_mask = ""
@@ -100,6 +110,7 @@ class Lanes:
         self.tmem_idle = False
         self.arch = ""
         self.faults = {name: code for code, name in enumerate(FAULTS)}
+        self.functions: dict[Hashable, str] = {}
         self.tables: list[NDArray[np.int64]] = []
 
     def emit(self, text: str) -> None:
@@ -126,6 +137,14 @@ class Lanes:
     def store(self, type: str, value: str, offset: int) -> None:
         self.emit(f"store {type} {value}, ptr {self.at(offset)}")
 
+    def mask_of(self, flags: str) -> str:
+        """The bit mask (i32) of ``<32 x i1>``, by a function: LLVM takes five times as long without it (AVX2)."""
+        if flags not in self.masks:
+            self.functions["mask"] = _MASK
+            wide = self.op(f"sext <32 x i1> {flags} to <32 x i32>")
+            self.masks[flags] = self.op(f"call i32 @mask(<32 x i32> {wide})")
+        return self.masks[flags]
+
     def splat(self, value: int, bits: int) -> str:
         """32 copies of an integer, as a constant of ``<32 x i{bits}>``."""
         value &= (1 << bits) - 1
@@ -150,14 +169,14 @@ class Lanes:
     @contextmanager
     def if_any(self) -> Iterator[None]:
         """Code that runs only if some lane is active; values that it loads are discarded after it."""
-        known = dict(self.values)
+        known, masks = dict(self.values), dict(self.masks)
         some, after = self.name(), self.name()
         self.emit(f"br i1 {self.op(f'icmp eq i32 {self.mask}, 0')}, label %{after}, label %{some}")
         self.emit(f"{some}:")
         yield
         self.emit(f"br label %{after}")
         self.emit(f"{after}:")
-        self.values = known
+        self.values, self.masks = known, masks
 
     def table(self, words: list[int]) -> int:
         """The address of a constant table of 64-bit words that stays allocated as long as the compiled kernel."""
@@ -216,7 +235,10 @@ class Lanes:
         if reg.name.startswith(_CLOCKS):
             return self._tick(reg.bits, 32 if reg.name.endswith("_hi") else 0)
         if reg.bits == 1:
-            return self.op(f"bitcast i32 {self.load('i32', self.slots[reg.name])} to <32 x i1>")
+            mask = self.load("i32", self.slots[reg.name])
+            flags = self.op(f"bitcast i32 {mask} to <32 x i1>")
+            self.masks[flags] = mask
+            return flags
         return self.load(f"<32 x i{reg.bits}>", self.slots[reg.name])
 
     def _tick(self, bits: int, low: int) -> str:
@@ -285,7 +307,7 @@ class Lanes:
         self.values[reg.name] = value
         if not local:
             if reg.bits == 1:
-                self.store("i32", self.op(f"bitcast <32 x i1> {value} to i32"), self.slots[reg.name])
+                self.store("i32", self.mask_of(value), self.slots[reg.name])
             else:
                 self.store(lanes, value, self.slots[reg.name])
 

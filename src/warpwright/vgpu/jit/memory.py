@@ -163,7 +163,7 @@ def _atomic_routines(lanes: Lanes, inst: Inst, where: str) -> list[tuple[str, st
         return [(flushed if inst["space"] == "global" else plain, lanes.mask)]
     high = lanes.op(f"lshr <32 x i64> {where}, {lanes.splat(32, 64)}")
     inside = lanes.op(f"icmp eq <32 x i64> {high}, {lanes.splat(SHARED_WINDOW >> 32, 64)}")
-    shared = lanes.op(f"and i32 {lanes.op(f'bitcast <32 x i1> {inside} to i32')}, {lanes.mask}")
+    shared = lanes.op(f"and i32 {lanes.mask_of(inside)}, {lanes.mask}")
     return [(plain, shared), (flushed, lanes.op(f"xor i32 {shared}, {lanes.mask}"))]
 
 

@@ -139,7 +139,7 @@ def _count_in_range(lanes: Lanes, count: str) -> None:
 def refuse(lanes: Lanes, bad: str, kind: str, shown: str) -> None:
     """Raise a fault if ``bad`` (<32 x i1>) is true for an active lane; the error shows that lane's value of
     ``shown``."""
-    bits = lanes.op(f"and i32 {lanes.op(f'bitcast <32 x i1> {bad} to i32')}, {lanes.mask}")
+    bits = lanes.op(f"and i32 {lanes.mask_of(bad)}, {lanes.mask}")
     refuse, good = lanes.name(), lanes.name()
     lanes.emit(f"br i1 {lanes.op(f'icmp eq i32 {bits}, 0')}, label %{good}, label %{refuse}")
     lanes.emit(f"{refuse}:")
@@ -277,7 +277,7 @@ def wait_group(lanes: Lanes, inst: Inst) -> None:
     if not inst.find("n"):
         groups = lanes.op(f"or <32 x i32> {groups}, {lanes.load('<32 x i32>', OFFSETS[uncommitted])}")
     over = lanes.op(f"icmp ugt <32 x i32> {groups}, {lanes.splat(number, 32)}")
-    waiting = lanes.op(f"and i32 {lanes.mask}, {lanes.op(f'bitcast <32 x i1> {over} to i32')}")
+    waiting = lanes.op(f"and i32 {lanes.mask}, {lanes.mask_of(over)}")
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
     record.row(lanes, inst, str(number))
     block(lanes, WAIT_BULK, record.waiting_lanes(lanes, waiting), lanes.block + 1)

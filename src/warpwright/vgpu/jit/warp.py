@@ -25,7 +25,7 @@ def members(lanes: Lanes, operand: Operand) -> str:
 def _one_group(lanes: Lanes, operand: Operand, mask: str) -> None:
     """Send lanes with another member mask to this block again, as a separate group."""
     same = lanes.op(f"icmp eq <32 x i32> {lanes.integer(operand, 32)}, {lanes.spread('i32', mask)}")
-    ours = lanes.op(f"and i32 {lanes.mask}, {lanes.op(f'bitcast <32 x i1> {same} to i32')}")
+    ours = lanes.op(f"and i32 {lanes.mask}, {lanes.mask_of(same)}")
     others = lanes.op(f"xor i32 {lanes.mask}, {ours}")
     lanes.block_mask = lanes.op(f"xor i32 {lanes.block_mask}, {others}")
     lanes.store("i32", lanes.block_mask, OFFSETS["mask"])
@@ -77,7 +77,7 @@ def shfl_sync(lanes: Lanes, inst: Inst) -> None:
 @meaning("vote.sync")
 def vote_sync(lanes: Lanes, inst: Inst) -> None:
     here = _gather_members(lanes, inst)
-    bits = lanes.op(f"bitcast <32 x i1> {lanes.read(inst.operand('a'), 'pred')} to i32")
+    bits = lanes.mask_of(lanes.read(inst.operand("a"), "pred"))
     hits = lanes.op(f"and i32 {bits}, {here}")
     if inst["mode"] == "ballot":
         return lanes.write(inst.operand("d"), lanes.spread("i32", hits), "b32")

@@ -125,7 +125,7 @@ def _uniform(lanes: Lanes, operand: Operand, differ: list[str]) -> str:
     lane = lanes.op(f"call i32 @llvm.cttz.i32(i32 {lanes.mask}, i1 false)")
     first = lanes.op(f"extractelement <32 x i64> {value}, i32 {lane}")
     other = lanes.op(f"icmp ne <32 x i64> {value}, {lanes.spread('i64', first)}")
-    bits = lanes.op(f"and i32 {lanes.op(f'bitcast <32 x i1> {other} to i32')}, {lanes.mask}")
+    bits = lanes.op(f"and i32 {lanes.mask_of(other)}, {lanes.mask}")
     differ.append(lanes.op(f"select i1 {lanes.op(f'icmp ne i32 {bits}, 0')}, i64 {DIFFER}, i64 0"))
     return first
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple, cast
@@ -13,8 +13,8 @@ from warpwright.vgpu.program import services
 
 __all__ = [
     "BARRIER_COLUMNS", "Block", "Inst", "Operand", "Param", "Program", "Register", "Symbol", "Variable", "flatten",
-    "mentions", "place", "registers_of", "results", "sources", "successors", "targets", "vector_of", "word_count",
-    "words",
+    "mentions", "place", "registers_of", "results", "shape", "sources", "successors", "targets", "vector_of",
+    "word_count", "words",
 ]  # fmt: skip
 
 # Fields of the record of an mbarrier operation; ``parity`` and ``done`` are those of a wait.
@@ -268,6 +268,19 @@ def results(inst: Inst) -> list[Register]:
 def sources(inst: Inst) -> list[Register]:
     """The registers that an instruction reads, without its guard; for an unknown opcode, all registers it names."""
     return [register for number in inst._layout.sources for register in registers_of(inst._operands[number])]
+
+
+def shape(inst: Inst) -> tuple[Hashable, ...]:
+    """The operands with numbers in place of the names of registers: instructions of one opcode and shape compute the
+    same function of their registers."""
+    numbers: dict[str, int] = {}
+
+    def of(operand: Operand) -> Hashable:
+        if isinstance(operand, Register):
+            return numbers.setdefault(operand.name, len(numbers)), operand.bits, operand.negated
+        return tuple(map(of, operand.items)) if isinstance(operand, nodes.Vector) else operand
+
+    return tuple(map(of, inst._operands))
 
 
 def mentions(inst: Inst) -> tuple[list[str], list[str]]:
