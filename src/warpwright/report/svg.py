@@ -44,7 +44,7 @@ def draw(steps: Sequence[PtxStep], times: Sequence[StepTime], device: str, resul
             f"<style>{STYLE}</style>",
             f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
             _text(MARGIN, 44, "Memory flow of one tile on sm_100a: D = A · Bᵀ, 128 × 128 × 64", "title"),
-            _text(MARGIN, 66, f"one CTA of 128 threads; float16 in, float32 out; predicted for {device}", "small"),
+            _text(MARGIN, 66, f"128 threads, float16 in, float32 out; cycles predicted for {device}", "small"),
             *_memories(),
             *cards,
             _text(MARGIN, height - 22, result, "head"),
@@ -88,15 +88,17 @@ def _cards(steps: Sequence[PtxStep], amounts: Mapping[str, str]) -> tuple[list[s
     y = CARD_TOP
     for each in steps:
         step = each.step
-        height = CARD_TITLE + LINE * (len(each.lines) + 3)
+        height = CARD_TITLE + LINE * (len(each.lines) + 4)
         parts += [
             f'<rect x="{MARGIN}" y="{y}" width="{WIDTH - 2 * MARGIN}" height="{height}" rx="8" fill="#f7f8fb"/>',
             _text(MARGIN + 18, y + 25, f"{step.number:4}{step.title}", "head"),
-            _text(WIDTH - MARGIN - 18, y + 25, amounts.get(step.number, ""), "head", anchor="end"),
             _text(MARGIN + 44, y + 25 + LINE, step.how, "small"),
-            _text(MARGIN + 44, y + 25 + 2 * LINE, f"works: {step.who}; idle: {step.idle}", "small"),
+            _text(MARGIN + 44, y + 25 + 2 * LINE, f"works: {step.who}", "small"),
+            _text(MARGIN + 44, y + 25 + 3 * LINE, f"idle: {step.idle}", "small"),
         ]
-        for row, line in enumerate(each.lines, 3):
+        if step.number in amounts:
+            parts.append(_text(WIDTH - MARGIN - 18, y + 25, amounts[step.number], "head", anchor="end"))
+        for row, line in enumerate(each.lines, 4):
             parts += _instruction(line, y + 27 + LINE * row)
         y += height + 12
     return parts, y
