@@ -1,6 +1,6 @@
 """README and docs: every Python block runs, page by page from top to bottom, and so does every warpwright command.
 
-Blocks with torch, which is an extra, run where it is installed; so does ptxas behind a command.
+Blocks with torch, which is an extra, run where it is installed; so does ptxas after a command.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ def test_the_commands_of_a_page_succeed(page: Path, tmp_path: Path, monkeypatch:
             if not words or command.startswith(ELSEWHERE):
                 continue
             pipe = words.index("|") if "|" in words else len(words)
-            words, behind = words[:pipe], words[pipe + 1 :]
+            words, after = words[:pipe], words[pipe + 1 :]
             assert words[0] == "warpwright", f"{page.name}: {command}"
             result = CliRunner().invoke(main, words[1:])
             assert result.exit_code == 0, f"{page.name}: {command}\n{result.output}"
-            if behind and find_ptxas():
-                assert behind[0] == "ptxas", f"{page.name}: {command}"
-                done = subprocess.run([ptxas(), *behind[1:]], input=result.stdout, capture_output=True, text=True)
+            if after and find_ptxas():
+                assert after[0] == "ptxas", f"{page.name}: {command}"
+                done = subprocess.run([ptxas(), *after[1:]], input=result.stdout, capture_output=True, text=True)
                 assert done.returncode == 0, f"{page.name}: {command}\n{done.stdout}{done.stderr}"
 
 

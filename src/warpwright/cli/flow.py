@@ -95,7 +95,7 @@ def verify(device: Device) -> dict[str, Any]:
 
 def run(a: Array, b: Array, device: Device) -> Array:
     """Returns D (128, 128) float32 of ``a`` and ``b`` (128, 64) float16, by one launch."""
-    d = np.empty((TILE_M, TILE_N), np.float32)
+    d = np.full((TILE_M, TILE_N), np.nan, np.float32)
     launch(memory_flow.memory_flow, 1, args=memory_flow.arguments(a, b, d), device=device)
     return d
 
@@ -121,7 +121,7 @@ def heading(traced: Traced) -> Iterator[str]:
     yield "global → shared → tensor memory → registers → shared → global memory"
     yield ""
     yield f"Shared memory: {facts['smem_bytes']:,} bytes (the write-up: {WRITE_UP_SMEM:,})"
-    yield f"   A {shared['a']:,}, B {shared['b']:,}, D {shared['d']:,}, mbarriers {shared['mbarriers']:,}"
+    yield f"   A {shared['a']:,}, B {shared['b']:,}, D {shared['d']:,}, mbarriers and padding {shared['mbarriers']:,}"
     yield f"Tensor memory: {RESULT:,} bytes, 128 of 512 columns"
     yield f"Threads: {facts['threads']}, {facts['threads'] // 32} warps"
     yield "Lines: of kernels/memory_flow.py; below each line its PTX"
@@ -129,15 +129,15 @@ def heading(traced: Traced) -> Iterator[str]:
 
 
 def step_lines(steps: Sequence[PtxStep], times: Sequence[StepTime]) -> Iterator[str]:
-    """Yields the steps as lines of text with markup: what happens, who works and who is idle, and below each line of
-    Python its PTX."""
+    """Yields the steps as lines of text with markup: what happens, the threads that work and those that are idle, and
+    below each line of Python its PTX."""
     time_of = {time.step: time for time in times}
     for each in steps:
         step, time = each.step, time_of.get(each.step)
         yield f"[bold]{step.number:2} {step.title}[/bold]" + ("" if time is None else f"   {amount(time)}")
         yield f"   {step.how}"
         yield f"   [dim]works: {step.who}[/dim]"
-        share = "" if time is None else f" (no warp issues in {percent(time.idle)} of the cycles)"
+        share = "" if time is None else f" (the busiest warp issues in {percent(time.issues)} of the cycles)"
         yield f"   [dim]idle:  {step.idle}{share}[/dim]"
         for row, lines in groupby(each.lines, key=lambda line: line.row):
             instructions = list(lines)

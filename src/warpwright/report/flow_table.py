@@ -22,13 +22,13 @@ WARPS = 4  # each loads from its own quarter of tensor memory
 
 @dataclass(frozen=True)
 class StepTime:
-    """The predicted time of a step: SM cycles and µs. ``idle``: the share in which no warp issues, of one warp a
-    role."""
+    """The predicted time of a step: SM cycles and µs. ``issues``: the share of the cycles in which the busiest warp
+    issues an instruction."""
 
     step: Step
     cycles: float
     time_us: float
-    idle: float
+    issues: float
 
     @property
     def bytes_per_cycle(self) -> float:
@@ -36,7 +36,7 @@ class StepTime:
 
     def as_dict(self) -> dict[str, float]:
         """The figures, ready for JSON."""
-        figures = {"cycles": self.cycles, "time_us": self.time_us, "idle_share": self.idle}
+        figures = {"cycles": self.cycles, "time_us": self.time_us, "issue_share": self.issues}
         return figures | {"bytes_per_cycle": self.bytes_per_cycle, "gb_s": self.gb_s}
 
     @property
@@ -62,15 +62,14 @@ class Constant:
 
 def step_times(steps: Sequence[PtxStep], profile: Profile) -> list[StepTime]:
     """Returns the time of each step that ends with a wait; a step begins where the step before it ends."""
-    roles = {role.name for role in profile.roles}
-    busy = union((span.start, span.end) for span in profile.spans if span.track in roles and span.name == "issues")
-    times, begin = [], 0.0
+    roles, times, begin = [role.name for role in profile.roles], [], 0.0
+    busy = [union((s.start, s.end) for s in profile.spans if (s.track, s.name) == (role, "issues")) for role in roles]
     for each in (each for each in steps if each.waits):
         where = each.waits[-1].where
         end = max(span.end for span in profile.spans if span.where == where and span.name != "issues")
         cycles = end - begin
-        idle = 1 - length(intersection(busy, [(begin, end)])) / cycles
-        times.append(StepTime(each.step, cycles, cycles / profile.clock_mhz, idle))
+        issues = max(length(intersection(spans, [(begin, end)])) for spans in busy) / cycles
+        times.append(StepTime(each.step, cycles, cycles / profile.clock_mhz, issues))
         begin = end
     return times
 
