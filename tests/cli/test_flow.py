@@ -6,6 +6,7 @@ import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,10 @@ def test_the_mma_overwrites_once_and_accumulates_three_times(text: str) -> None:
 
 def test_the_threads_that_work_and_that_are_idle_stand_at_every_step(text: str) -> None:
     assert text.count("\n   works: ") == text.count("\n   idle:  ") == 7
-    assert "   idle:  all 128 threads wait at the mbarrier (the busiest warp issues in 3.1 % of the cycles)\n" in text
+    assert (
+        "issues both copies (issues in 3.1 % of the cycles)\n   idle:  all 128 threads wait at the mbarrier\n" in text
+    )
+    assert max(map(len, text.splitlines()[: text.splitlines().index("5  clean-up")])) <= 120
 
 
 def test_the_text_has_the_figures_of_the_report(text: str, report: Any) -> None:
@@ -139,6 +143,16 @@ def test_one_wrong_element_is_status_1(launch: int, form: list[str], monkeypatch
         assert json.loads(result.stdout)["verified"] is False
     else:
         assert result.stdout.splitlines()[-1].startswith("NOT verified on the virtual b200: D[0, ·] = 20.1592")
+
+
+@pytest.mark.parametrize(("name", "where"), [("gb200", "the virtual gb200"), ("cuda:0", "cuda:0")])
+def test_only_a_virtual_gpu_is_called_virtual(name: str, where: str) -> None:
+    flow = importlib.import_module("warpwright.cli.flow")
+    result = {"verified": True, "d_row0": 20.1592, "d_row1": 20.7993, "random": {"max_err": 1e-5}}
+    assert flow.conclusion(SimpleNamespace(name=name), result) == (
+        f"Verified on {where}: D[0, ·] = 20.1592, D[1, ·] = 20.7993; "
+        "random A and B differ from float64 by at most 1e-05"
+    )
 
 
 def test_check_finds_the_memory_flow_clean_and_right() -> None:

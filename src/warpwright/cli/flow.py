@@ -136,9 +136,9 @@ def step_lines(steps: Sequence[PtxStep], times: Sequence[StepTime]) -> Iterator[
         step, time = each.step, time_of.get(each.step)
         yield f"[bold]{step.number:2} {step.title}[/bold]" + ("" if time is None else f"   {amount(time)}")
         yield f"   {step.how}"
-        yield f"   [dim]works: {step.who}[/dim]"
-        share = "" if time is None else f" (the busiest warp issues in {percent(time.issues)} of the cycles)"
-        yield f"   [dim]idle:  {step.idle}{share}[/dim]"
+        share = "" if time is None else f" (issues in {percent(time.issues)} of the cycles)"
+        yield f"   [dim]works: {step.who}{share}[/dim]"
+        yield f"   [dim]idle:  {step.idle}[/dim]"
         for row, lines in groupby(each.lines, key=lambda line: line.row):
             instructions = list(lines)
             yield f"[dim]line {row}:[/dim]  {escape(instructions[0].python)}"
