@@ -1,6 +1,6 @@
 """README and docs: every Python block runs, page by page from top to bottom, and so does every warpwright command.
 
-Blocks with torch, which is an extra, run where it is installed.
+Blocks with torch, which is an extra, run where it is installed; so does ptxas after a command.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from warpwright.cli import main
+from warpwright.ptx.ptxas import find_ptxas, ptxas
 from warpwright.vgpu.checks.rules import RULES
 
 ROOT = Path(__file__).parents[1]
@@ -63,9 +65,15 @@ def test_the_commands_of_a_page_succeed(page: Path, tmp_path: Path, monkeypatch:
             words = shlex.split(command, comments=True)
             if not words or command.startswith(ELSEWHERE):
                 continue
+            pipe = words.index("|") if "|" in words else len(words)
+            words, after = words[:pipe], words[pipe + 1 :]
             assert words[0] == "warpwright", f"{page.name}: {command}"
             result = CliRunner().invoke(main, words[1:])
             assert result.exit_code == 0, f"{page.name}: {command}\n{result.output}"
+            if after and find_ptxas():
+                assert after[0] == "ptxas", f"{page.name}: {command}"
+                done = subprocess.run([ptxas(), *after[1:]], input=result.stdout, capture_output=True, text=True)
+                assert done.returncode == 0, f"{page.name}: {command}\n{done.stdout}{done.stderr}"
 
 
 def test_every_rule_of_the_checks_has_its_section() -> None:

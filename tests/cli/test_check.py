@@ -191,7 +191,7 @@ def test_a_wrong_result_is_a_finding_though_the_launch_is_clean(monkeypatch) -> 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["other"], "given other; expected gemm, attention, a PTX file (.ptx) or a launch file (.toml)"),
+        (["other"], "given other; expected gemm, attention, memory_flow, a PTX file (.ptx) or a launch file (.toml)"),
         (["turned.ptx"], "given turned.ptx without --grid; expected the CTAs of the launch, such as --grid 148"),
         (["right.toml", "--level", 2], "given --level; the option does not apply to right.toml; leave it out"),
         (["gemm", "--grid", 32], "given --grid; the option does not apply to gemm; leave it out"),

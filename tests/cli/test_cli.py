@@ -59,23 +59,6 @@ def test_devices_lists_the_four() -> None:
     ]
 
 
-def test_flow_shows_four_steps_and_the_right_rows() -> None:
-    report = result_of("flow")
-    assert (report["d_row0"], report["d_row1"], report["verified"]) == (20.1592, 20.7993, True)
-    assert [step["nbytes"] for step in report["steps"]] == [32_768, 65_536, 65_536, 65_536]
-    assert [step["ptx"][0].split(".")[0] for step in report["steps"]] == ["mbarrier", "tcgen05", "tcgen05", "st"]
-    assert report["random"]["verified"]
-
-
-def test_flow_draws_an_svg(tmp_path: Path) -> None:
-    path = tmp_path / "flow.svg"
-    result = run("flow", "--svg", path, "--ptx")
-    assert result.exit_code == 0
-    assert ".target sm_100a" in result.stdout
-    drawing = path.read_text(encoding="utf-8")
-    assert drawing.startswith("<svg") and drawing.count("tcgen05.mma") == 1 and "Verified" in drawing
-
-
 def test_ladder_has_the_rows_that_were_asked_for() -> None:
     rows = result_of("ladder", "--size", 136, "--levels", "1,3")
     assert [list(row) for row in rows] == [KEYS, KEYS]

@@ -156,7 +156,7 @@ def test_a_launch_file(calls, folder) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["other"], "given other; expected gemm, attention, a PTX file (.ptx) or a launch file (.toml)"),
+        (["other"], "given other; expected gemm, attention, memory_flow, a PTX file (.ptx) or a launch file (.toml)"),
         (["scale.ptx"], "given scale.ptx without --grid; expected the CTAs of the launch, such as --grid 148"),
         (["scale.ptx", "--grid", "a"], "given --grid a; expected a number, or up to three: grid 4,2,1"),
         (

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from warpwright import __version__
-from warpwright.cli import matmul_runs
+from warpwright.cli import flow_runs, matmul_runs
 from warpwright.cli.attention_runs import call_of, title_of, with_counter
 from warpwright.cli.console import emit, json_option, progress, remark, show
 from warpwright.cli.flow import write_text
@@ -25,6 +25,7 @@ from warpwright.cli.launches import (
 from warpwright.cli.matmul_runs import operands
 from warpwright.cli.problems import PROBLEM_OPTIONS, problem_of
 from warpwright.gpu import Device
+from warpwright.kernels import memory_flow
 from warpwright.kernels.attention import Problem
 from warpwright.ops.binding import Call
 from warpwright.ops.launches import launches
@@ -110,6 +111,9 @@ def _verdict(
         refuse_options(what, options, (*LAUNCH_OPTIONS, "level"))
         problem = problem_of(options["size"] or HEADS, options)
         return *_attention(problem, how, devices.device(options["device"] or devices.DEFAULT)), None
+    if what == "memory_flow":
+        refuse_options(what, options, (*LAUNCH_OPTIONS, *PROBLEM_OPTIONS, "level", "size"))
+        return *_memory_flow(how, devices.device(options["device"] or devices.DEFAULT)), None
     launch = launch_spec(what, options)
     device = device_for(launch, options)
     shape = launch.grid, launch.block, launch.cluster, launch.smem
@@ -137,6 +141,14 @@ def _attention(problem: Problem, how: dict[str, Any], device: Device) -> tuple[f
     out, lse, ran = call.result
     verdict = check.merge_verdicts(title_of(problem, ran), verdicts)
     return verdict, None if _stopped(verdict) else judge_attention(problem, given, out, lse)
+
+
+def _memory_flow(how: dict[str, Any], device: Device) -> tuple[findings.Verdict, Verdict | None]:
+    """Returns the verdict on the memory flow of standard normal operands, and the errors of its result."""
+    a, b, d = flow_runs.operands()
+    args = memory_flow.arguments(a, b, d)
+    verdict = check.check(memory_flow.memory_flow, 1, args=args, device=device, **how)
+    return verdict, None if _stopped(verdict) else judge(d, a, b.T)
 
 
 def _check_each(call: Call, how: dict[str, Any]) -> list[findings.Verdict]:

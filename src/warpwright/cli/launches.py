@@ -1,4 +1,5 @@
-"""The launches that commands take: ``gemm`` or ``attention`` with a size, a PTX file with options, or a launch file."""
+"""The launches that commands take: ``gemm`` or ``attention`` with a size, ``memory_flow``, a PTX file with options, or
+a launch file."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def launch_options(size: str, heads: str) -> Callable[[Command], Command]:
         "--size",
         help=f"Of gemm: M = N = K, or MxNxK (default {size}). Of attention: {SIZE_HELP} (default {heads}).",
     )
-    argument = click.argument("what", metavar="gemm|attention|FILE.ptx|FILE.toml")
+    argument = click.argument("what", metavar="gemm|attention|memory_flow|FILE.ptx|FILE.toml")
 
     def describe(command: Command) -> Command:
         for option in reversed((argument, extent, problem_options("Of attention: "), *_OPTIONS)):
@@ -75,7 +76,9 @@ def launch_spec(what: str, options: Mapping[str, Any]) -> LaunchSpec:
         refuse_options(what, options, LAUNCH_OPTIONS)
         return read_launch(path)
     if path.suffix != ".ptx":
-        raise UsageError(f"given {what}; expected gemm, attention, a PTX file (.ptx) or a launch file (.toml)")
+        raise UsageError(
+            f"given {what}; expected gemm, attention, memory_flow, a PTX file (.ptx) or a launch file (.toml)"
+        )
     if options["grid"] is None:
         raise UsageError(f"given {what} without --grid; expected the CTAs of the launch, such as --grid 148")
     grid, block, cluster = (_dims(name, options[name]) for name in ("grid", "block", "cluster"))

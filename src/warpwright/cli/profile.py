@@ -11,6 +11,7 @@ import click
 from warpwright.cli.attention_runs import attention_profile
 from warpwright.cli.console import emit, json_option, progress, remark, show
 from warpwright.cli.flow import write_text
+from warpwright.cli.flow_runs import flow_profile
 from warpwright.cli.launches import LAUNCH_OPTIONS, device_for, launch_options, launch_spec, parse_size, refuse_options
 from warpwright.cli.matmul_runs import matmul_profile
 from warpwright.cli.problems import PROBLEM_OPTIONS, problem_of
@@ -82,6 +83,9 @@ def _predict(what: str, fast: bool, options: dict[str, Any]) -> tuple[Profile, V
         refuse_options(what, options, (*LAUNCH_OPTIONS, "level"))
         problem = problem_of(options["size"] or HEADS, options)
         return attention_profile(device, problem, fast, options["sustained"])
+    if what == "memory_flow":
+        refuse_options(what, options, (*LAUNCH_OPTIONS, *PROBLEM_OPTIONS, "level", "size"))
+        return flow_profile(device, fast, options["sustained"])
     launch = launch_spec(what, options)
     chosen = device_for(launch, options)
     shape = launch.grid, launch.block, launch.cluster, launch.smem

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
-from warpwright.report.flow import PtxStep
+from warpwright.report.flow import PtxLine, PtxStep
+from warpwright.report.flow_table import StepTime, amount
+from warpwright.report.format import base_name
 
 __all__ = ["draw"]
 
@@ -23,7 +25,7 @@ MEMORIES = (
     ("shared memory", "D tile", "#fdf0d9"),
     ("global memory", "D: float32", "#e8eef7"),
 )
-HOPS = ("1", "2", "3", "4", "4")
+HOPS = ("1", "2", "3", "4a", "4b")
 STYLE = (
     "text{font-family:Inter,Helvetica,Arial,sans-serif;fill:#1d2433}"
     ".mono{font-family:'JetBrains Mono',Menlo,Consolas,'DejaVu Sans Mono',monospace;font-size:11.5px;fill:#2b3a55}"
@@ -31,9 +33,10 @@ STYLE = (
 )
 
 
-def draw(steps: Sequence[PtxStep], result: str) -> str:
-    """Returns the picture as SVG text; ``result`` is the line with the verification."""
-    cards, bottom = _cards(steps)
+def draw(steps: Sequence[PtxStep], times: Sequence[StepTime], device: str, result: str) -> str:
+    """Returns the picture as SVG text, with the predicted time of each step on ``device``; ``result`` is the line with
+    the verification."""
+    cards, bottom = _cards(steps, {time.step.number: amount(time) for time in times})
     height = bottom + 48
     return "\n".join(
         [
@@ -41,7 +44,7 @@ def draw(steps: Sequence[PtxStep], result: str) -> str:
             f"<style>{STYLE}</style>",
             f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
             _text(MARGIN, 44, "Memory flow of one tile on sm_100a: D = A · Bᵀ, 128 × 128 × 64", "title"),
-            _text(MARGIN, 66, "one CTA of 128 threads; float16 in, float32 out", "small"),
+            _text(MARGIN, 66, f"128 threads, float16 in, float32 out; cycles predicted for {device}", "small"),
             *_memories(),
             *cards,
             _text(MARGIN, height - 22, result, "head"),
@@ -79,30 +82,33 @@ def _arrow(left: float, right: float, y: float, number: str) -> str:
     )
 
 
-def _cards(steps: Sequence[PtxStep]) -> tuple[list[str], int]:
+def _cards(steps: Sequence[PtxStep], amounts: Mapping[str, str]) -> tuple[list[str], int]:
     """Returns a card for each step, from top to bottom, and the bottom of the last card."""
     parts: list[str] = []
     y = CARD_TOP
     for each in steps:
         step = each.step
-        height = CARD_TITLE + LINE * (len(each.lines) + 3)
+        height = CARD_TITLE + LINE * (len(each.lines) + 4)
         parts += [
             f'<rect x="{MARGIN}" y="{y}" width="{WIDTH - 2 * MARGIN}" height="{height}" rx="8" fill="#f7f8fb"/>',
-            _text(MARGIN + 18, y + 25, f"{each.number}   {step.source} → {step.target}", "head"),
-            _text(WIDTH - MARGIN - 18, y + 25, f"{step.nbytes:,} bytes", "head", anchor="end"),
+            _text(MARGIN + 18, y + 25, f"{step.number:4}{step.title}", "head"),
             _text(MARGIN + 44, y + 25 + LINE, step.how, "small"),
-            _text(MARGIN + 44, y + 25 + 2 * LINE, step.who, "small"),
+            _text(MARGIN + 44, y + 25 + 2 * LINE, f"works: {step.who}", "small"),
+            _text(MARGIN + 44, y + 25 + 3 * LINE, f"idle: {step.idle}", "small"),
         ]
-        for row, (line, times) in enumerate(each.lines, 3):
-            parts.append(_text(MARGIN + 44, y + 27 + LINE * row, _clip(line), "mono"))
-            if times > 1:
-                parts.append(_text(MARGIN + 38, y + 27 + LINE * row, f"{times} ×", "small", anchor="end"))
+        if step.number in amounts:
+            parts.append(_text(WIDTH - MARGIN - 18, y + 25, amounts[step.number], "head", anchor="end"))
+        for row, line in enumerate(each.lines, 4):
+            parts += _instruction(line, y + 27 + LINE * row)
         y += height + 12
     return parts, y
 
 
-def _clip(line: str, columns: int = 128) -> str:
-    return line if len(line) <= columns else f"{line[: columns - 1]}…"
+def _instruction(line: PtxLine, y: int) -> list[str]:
+    """Returns the count of an instruction, its text and its Python line."""
+    count = [_text(MARGIN + 38, y, f"{line.times} ×", "small", anchor="end")] if line.times > 1 else []
+    where = _text(WIDTH - MARGIN - 18, y, base_name(line.where), "small", anchor="end")
+    return [*count, _text(MARGIN + 44, y, line.text, "mono"), where]
 
 
 def _text(x: float, y: float, text: str, style: str, anchor: str = "start") -> str:

@@ -400,7 +400,7 @@ _B200 = replace(
         "cluster_barrier": "published: cluster.sync 373-380, relaxed barrier.cluster 102 (QuickRunCUDA, B300)",
         "ld_l2": "published: 305 cycles (279-324)",
         "ld_hbm": "published: 833-843 cycles",
-        "shared_latency": "published: 29 cycles",
+        "shared_latency": "assumed: as measured on the H200; published: 29 cycles",
         "shared_writes": "assumed: one port of 128 bytes a cycle",
         "dsmem_latency": "published: 224 cycles, clusters of 2 (QuickRunCUDA)",
         "dsmem_bytes": "published: 21 bytes a cycle by plain accesses, 32 in bulk",
