@@ -46,8 +46,9 @@ class Row:
 def rows(text: str) -> Iterator[Row]:
     """The rows of the page ``text``, in its order."""
     for number, _, cell, shows in LINE.findall(text):
-        items = [item.removeprefix(HAND).strip("`") for item in cell.split("; ") if not item.startswith(HAND)]
-        hand = [item.removeprefix(HAND).strip("`") for item in cell.split("; ") if item.startswith(HAND)]
+        cells = cell.replace(r"\|", "|").split("; ")
+        items = [item.strip("`") for item in cells if not item.startswith(HAND)]
+        hand = [item.removeprefix(HAND).strip("`") for item in cells if item.startswith(HAND)]
         yield Row(int(number), tuple(items), tuple(hand), tuple(re.findall(r"`([^`]+)`", shows)))
 
 

@@ -1,8 +1,8 @@
 """README and docs: every Python block runs, page by page from top to bottom, and so does every warpwright command, once
 for all pages.
 
-Blocks with torch, which is an extra, run where it is installed. The rows of docs/seeds.md are commands too, and their
-output has what the rows say.
+Blocks with torch, which is an extra, run where it is installed, and so does a ptxas that reads a command's output. The
+rows of docs/seeds.md are commands too, and their output has what the rows say.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import ast
 import itertools
 import re
 import shlex
+import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from click.testing import CliRunner
 
 from tests.seeds import Row, rows
 from warpwright.cli import main
+from warpwright.ptx.ptxas import find_ptxas, ptxas
 from warpwright.vgpu.checks.rules import RULES
 
 ROOT = Path(__file__).parents[1]
@@ -56,8 +58,8 @@ def test_the_python_blocks_of_a_page_run(page: Path) -> None:
 
 
 def plain(command: str) -> str:
-    """``command`` with the quotes of `shlex.join`."""
-    return shlex.join(shlex.split(command))
+    """``command`` without comments and further spaces."""
+    return " ".join(shlex.split(command, comments=True))
 
 
 def missing(row: Row, text: str) -> list[str]:
@@ -71,10 +73,9 @@ def commands_of(page: Path) -> list[str]:
     found = []
     for _, text in blocks(page, "sh"):
         for line in text.replace("\\\n", " ").splitlines():
-            words = shlex.split(line, comments=True)
-            if words and not line.startswith(ELSEWHERE):
-                assert words[0] == "warpwright", f"{page.name}: {line}"
-                found.append(shlex.join(words))
+            if plain(line) and not line.startswith(ELSEWHERE):
+                assert line.startswith("warpwright "), f"{page.name}: {line}"
+                found.append(plain(line))
     return found
 
 
@@ -93,8 +94,13 @@ def test_a_command_succeeds(command: str, tmp_path: Path, monkeypatch: pytest.Mo
         np.save(name, random.standard_normal((128, 128)).astype(ml_dtypes.bfloat16))
     saxpy = re.search(r'"""(\n\.version.*?)"""', (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     Path("saxpy.ptx").write_text(saxpy[1] if saxpy else "")
-    result = CliRunner().invoke(main, shlex.split(command)[1:])
+    words, _, assembler = command.partition(" | ")
+    result = CliRunner().invoke(main, words.split()[1:])
     assert result.exit_code == 0, result.output
+    if assembler and find_ptxas():
+        assert assembler.startswith("ptxas ")
+        done = subprocess.run([ptxas(), *assembler.split()[1:]], input=result.stdout, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
     for row in ROWS:
         if row.commands and plain(row.commands[0]) == command:
             assert not missing(row, result.output)
