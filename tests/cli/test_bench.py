@@ -44,8 +44,8 @@ class Measured:
         self.asked.append((problem, [x.shape for x in given], rounds))
         mine, theirs = Verdict(0.001, 0.0001, 1.0, 0.5, self.right), Verdict(0.002, 0.0002, 1.0, 0.5, False)
         return [
-            Trial("sm90.attention 128 × 128", True, cuda.Times(2e-6, 1.9e-6, 2.2e-6), mine),
-            Trial("torch cudnn", False, cuda.Times(3e-6, 2.9e-6, 3.5e-6), theirs),
+            Trial("sm90.attention 128 × 128", True, cuda.Times(2e-6, 1.9e-6, 2.2e-6, 1699.7), mine),
+            Trial("torch cudnn", False, cuda.Times(3e-6, 2.9e-6, 3.5e-6, 1650.2), theirs),
         ]
 
 
@@ -74,6 +74,7 @@ def test_a_real_gpu_is_measured_beside_torch(measured: Measured) -> None:
             "high_us": 2.2,
             "tflops": 0.4,
             "speed": 1.0,
+            "clock_mhz": 1700,
             "verified": True,
             "max_err": 0.001,
             "mean_err": 0.0001,
@@ -86,6 +87,7 @@ def test_a_real_gpu_is_measured_beside_torch(measured: Measured) -> None:
             "high_us": 3.5,
             "tflops": 0.3,
             "speed": 0.667,
+            "clock_mhz": 1650,
             "verified": False,
             "max_err": 0.002,
             "mean_err": 0.0002,
@@ -139,8 +141,8 @@ def gemms(monkeypatch, measured: Measured) -> list[Any]:
     def trial(device: Any, m: int, n: int, k: int, configs: Any, *, rounds: int, seed: int, describe: Any) -> Trials:
         asked.append((m, n, k, dict(configs), rounds, seed))
         verdict = Verdict(0.001, 0.0001, 1.0, 0.5, measured.right)
-        each = {name: trials.Trial(cuda.Times(2e-6, 1.9e-6, 2.2e-6), verdict) for name in configs}
-        return Trials(each, cuda.Times(3e-6, 2.9e-6, 3.5e-6))
+        each = {name: trials.Trial(cuda.Times(2e-6, 1.9e-6, 2.2e-6, 1699.7), verdict) for name in configs}
+        return Trials(each, cuda.Times(3e-6, 2.9e-6, 3.5e-6, 1650.2))
 
     monkeypatch.setattr(trials, "measure", trial)
     known = measurements.Choice(64, 64, 64, "bfloat16", "128x128", 1.0, "2026")
@@ -160,6 +162,7 @@ def test_a_gemm_is_measured_beside_torch(gemms: list[Any], measured: Measured) -
         "high_us": 2.2,
         "tflops": 0.5,
         "speed": 1.0,
+        "clock_mhz": 1700,
         "verified": True,
         "max_err": 0.001,
         "mean_err": 0.0001,
@@ -167,7 +170,7 @@ def test_a_gemm_is_measured_beside_torch(gemms: list[Any], measured: Measured) -
     assert (theirs["kernel"], theirs["us"], theirs["speed"], theirs["verified"]) == ("torch matmul", 3.0, 0.667, None)
     shown = " ".join(run(*words).stdout.split())
     assert "gemm of 64 × 128 × 64, bfloat16; h200, medians of 5 from cold L2" in shown
-    assert "torch matmul 3 2.9 – 3.5 0.3 0.667 – – –" in shown
+    assert "torch matmul 3 2.9 – 3.5 0.3 0.667 1,650 – – –" in shown
     measured.right = False
     assert run(*words).exit_code == 1
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import statistics
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from warpwright import cuda
@@ -50,6 +53,16 @@ class Clock:
     def cuStreamSynchronize(self, stream: int) -> tuple[Any]:
         return (OK,)
 
+    @contextlib.contextmanager
+    def clock_samples(self, device: Any, shape: tuple[int, int], stream: int) -> Any:
+        """Stands for `clock.clock_samples`: 1000 MHz after the first call, 1001 after the next, and so on."""
+        found = np.full(shape, np.nan)
+
+        def sample(*index: int) -> None:
+            found[index] = 1000.0 + np.isfinite(found).sum()
+
+        yield sample, lambda: found
+
     def run(self, name: str, *milliseconds: float) -> Any:
         """Returns a call that takes the next of ``milliseconds``, and then always the last."""
         left = list(milliseconds)
@@ -65,6 +78,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(timing, "require", lambda: made)
+    monkeypatch.setattr(timing, "clock_samples", made.clock_samples)
     return made
 
 
@@ -80,11 +94,18 @@ def test_medians_of_calls_that_take_turns(clock: Clock) -> None:
 
 def test_quartiles_of_calls_that_take_turns(clock: Clock) -> None:
     runs = {"a": clock.run("a", 900, 900, 900, 5, 1, 3, 9, 7), "b": clock.run("b", 3)}
-    assert cuda.times(runs, rounds=5) == {"a": cuda.Times(0.005, 0.003, 0.007), "b": cuda.Times(0.003, 0.003, 0.003)}
+    found = cuda.times(runs, device=None, rounds=5)
+    order = [name for name in clock.trace if name != "cold"]
+    after = {name: [1000.0 + i for i, other in enumerate(order) if other == name][3:] for name in runs}
+    assert found == {
+        "a": cuda.Times(0.005, 0.003, 0.007, statistics.median(after["a"])),
+        "b": cuda.Times(0.003, 0.003, 0.003, statistics.median(after["b"])),
+    }
 
 
 def test_a_single_round_has_one_time(clock: Clock) -> None:
-    assert cuda.times({"a": clock.run("a", 2)}, rounds=1) == {"a": cuda.Times(0.002, 0.002, 0.002)}
+    found = cuda.times({"a": clock.run("a", 2)}, device=None, rounds=1)
+    assert found == {"a": cuda.Times(0.002, 0.002, 0.002, 1003.0)}
 
 
 def test_times_of_one_call_from_warm_l2(clock: Clock) -> None:

@@ -59,6 +59,7 @@ def test_a_product_is_measured_beside_torchs() -> None:
     ours, theirs = rows_of("bench", "gemm", "--size", "1024x512x2048", "--device", "cuda", "--rounds", 5)
     assert ours["verified"] and ours["kernel"].removeprefix("gemm ") in sm90.CONFIGS
     assert theirs["kernel"] == "torch matmul" and 1 < theirs["low_us"] <= theirs["us"] <= theirs["high_us"] < 1000
+    assert all(500 < row["clock_mhz"] <= 1.01 * ww.device("cuda").spec.clock_mhz for row in (ours, theirs))
 
 
 def test_tune_keeps_what_matmul_then_uses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,8 @@ def attention(size: str | None, rounds: int, seed: int, device: str, as_json: bo
     """Time attention by each kernel that computes it; the first is the one that `warpwright.attention` chooses.
 
     On a real GPU the kernels, and torch's backends if torch is installed, run alternately in random order, each launch
-    from cold L2; the table has medians and quartiles. Each result is first verified against float64.
+    from cold L2; the table has medians, quartiles and the clock of the SMs after a launch. Each result is first
+    verified against float64.
     """
     target = devices.device(device)
     problem = problem_of(size or (REAL_SIZE if isinstance(target, cuda.Device) else SIZE), options)
@@ -80,7 +81,8 @@ def gemm(size: str, rounds: int, seed: int, device: str, as_json: bool) -> None:
     """Time a BF16 matmul by the kernel that `warpwright.matmul` chooses.
 
     On a real GPU the result is first verified against float64. Then our kernel, and torch.matmul if torch is installed,
-    run alternately in random order, each launch from cold L2; the table has medians and quartiles.
+    run alternately in random order, each launch from cold L2; the table has medians, quartiles and the clock of the SMs
+    after a launch.
     """
     target, shape = devices.device(device), parse_size(size)
     if isinstance(target, cuda.Device):
@@ -153,6 +155,7 @@ def _measured_row(
         {"kernel": kernel, "ours": ours}
         | {f"{name}us": round(getattr(times, each) * 1e6, 2) for name, each in QUARTILES.items()}
         | _rate(flops, times.median, first)
+        | {"clock_mhz": round(times.clock_mhz)}
         | {name: getattr(verdict, name, None) for name in ("verified", "max_err", "mean_err")}
     )
 

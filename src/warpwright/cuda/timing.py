@@ -8,12 +8,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from warpwright.cuda.clock import clock_samples
+from warpwright.cuda.device import Device
 from warpwright.cuda.driver import call, require
 
 __all__ = ["Times", "measure", "medians", "sustained_seconds", "times"]
 
 Run = Callable[[], object]
 
+WARMUP = 3  # rounds that do not count
 L2_FLUSH_BYTES = 256 << 20  # several times the L2 of every supported GPU
 
 
@@ -27,29 +32,39 @@ def measure(run: Run, *, rounds: int = 20, warmup: int = 3, cold: bool = True, s
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds of several calls: the median, the lower quartile and the upper quartile."""
+    """Seconds of several calls: the median, the lower quartile and the upper quartile; and the median clock of the SMs
+    right after a call, in MHz."""
 
     median: float
     low: float
     high: float
+    clock_mhz: float
 
 
-def times(runs: Mapping[str, Run], *, rounds: int = 30, stream: int = 0) -> dict[str, Times]:
+def times(runs: Mapping[str, Run], *, device: Device, rounds: int = 30, stream: int = 0) -> dict[str, Times]:
     """Returns the times of each of ``runs``, from cold L2: every round runs each of them once, in random order."""
-    found = samples(runs, rounds=rounds, warmup=3, cold=True, stream=stream)
-    return {name: _quartiles(each) for name, each in found.items()}
+    names = list(runs)
+    with clock_samples(device, (len(names), WARMUP + rounds), stream) as (sample, megahertz):
+
+        def after(name: str, number: int) -> None:
+            sample(names.index(name), number)
+
+        found = samples(runs, rounds=rounds, warmup=WARMUP, cold=True, stream=stream, after=after)
+        clocks = np.median(megahertz()[:, WARMUP:], axis=1)
+    return {name: Times(*_quartiles(found[name]), float(clock)) for name, clock in zip(names, clocks, strict=True)}
 
 
-def _quartiles(seconds: list[float]) -> Times:
+def _quartiles(seconds: list[float]) -> tuple[float, float, float]:
+    """Returns the median, the lower and the upper quartile."""
     if len(seconds) == 1:
-        return Times(seconds[0], seconds[0], seconds[0])
+        return seconds[0], seconds[0], seconds[0]
     low, median, high = statistics.quantiles(seconds, n=4, method="inclusive")
-    return Times(median, low, high)
+    return median, low, high
 
 
 def medians(runs: Mapping[str, Run], *, rounds: int = 30, stream: int = 0) -> dict[str, float]:
     """Returns the median seconds of each of ``runs``, measured as in `times`."""
-    found = samples(runs, rounds=rounds, warmup=3, cold=True, stream=stream)
+    found = samples(runs, rounds=rounds, warmup=WARMUP, cold=True, stream=stream)
     return {name: statistics.median(times) for name, times in found.items()}
 
 
@@ -70,15 +85,27 @@ def sustained_seconds(run: Run, *, seconds: float, estimate: float, stream: int 
     return _seconds(bindings, start, end) / count
 
 
-def samples(runs: Mapping[str, Run], *, rounds: int, warmup: int, cold: bool, stream: int) -> dict[str, list[float]]:
-    """Returns the seconds of every call of each of ``runs``, in random order, without the ``warmup`` rounds."""
+def samples(
+    runs: Mapping[str, Run],
+    *,
+    rounds: int,
+    warmup: int,
+    cold: bool,
+    stream: int,
+    after: Callable[[str, int], None] = lambda *_: None,
+) -> dict[str, list[float]]:
+    """Returns the seconds of every call of each of ``runs``, in random order, without the ``warmup`` rounds.
+
+    ``after`` is called after each call, with its name and the number of its round.
+    """
     bindings, order = require(), random.Random(0)
     pairs: dict[str, list[tuple[Any, Any]]] = {name: [] for name in runs}
     flush = int(call(bindings.cuMemAlloc(L2_FLUSH_BYTES), "filling L2")) if cold else 0
     try:
-        for _ in range(warmup + rounds):
+        for number in range(warmup + rounds):
             for name in order.sample(list(runs), len(runs)):
                 pairs[name].append(_record(bindings, runs[name], flush, stream))
+                after(name, number)
         call(bindings.cuStreamSynchronize(stream))
         return {name: [_seconds(bindings, *pair) for pair in each][warmup:] for name, each in pairs.items()}
     finally:

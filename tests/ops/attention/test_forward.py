@@ -201,9 +201,10 @@ def test_refused(arrays, options, sentence) -> None:
 
 
 def test_a_setting_without_meaning(monkeypatch) -> None:
-    monkeypatch.setenv(SETTING, "yes")
+    monkeypatch.setenv(SETTING, "auto")  # a value that PYGPUKIT_FLASH_ATTENTION had
     with pytest.raises(UsageError) as caught:
         ww.attention(Q, K, K, device=RTX)
     assert str(caught.value) == (
-        "attention: WARPWRIGHT_ATTENTION_TMA='yes'; expected 0 (off), 1 (on) or -1 (on where it is faster): unset it"
+        "attention: WARPWRIGHT_ATTENTION_TMA='auto'; expected 0 (off), 1 (on) or -1 (on where it is faster), the "
+        "values of PYGPUKIT_FA3_TMA; PYGPUKIT_FA3 and PYGPUKIT_FLASH_ATTENTION have no counterpart: unset it"
     )

@@ -66,11 +66,11 @@ def host(monkeypatch) -> SimpleNamespace:
 
         return at
 
-    def times(runs: dict[str, Any], rounds: int) -> dict[str, cuda.Times]:
+    def times(runs: dict[str, Any], device: Any, rounds: int) -> dict[str, cuda.Times]:
         noted.timed = list(runs)
         for run in runs.values():
             run()
-        return {name: cuda.Times(i + 1.0, 0.5, 2.0) for i, name in enumerate(runs)}
+        return {name: cuda.Times(i + 1.0, 0.5, 2.0, 1700.0) for i, name in enumerate(runs)}
 
     driver = Driver()
     monkeypatch.delenv(SETTING, raising=False)

@@ -75,9 +75,9 @@ def host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(cuda, "MovableMap", lambda tensor: lambda pointer: (pointer, tensor))
     monkeypatch.setattr(trials, "torch_matmul", lambda problem: None)
 
-    def times(runs: dict[str, Any], rounds: int) -> dict[str, cuda.Times]:
+    def times(runs: dict[str, Any], device: Any, rounds: int) -> dict[str, cuda.Times]:
         noted.timed = list(runs)
-        return {name: cuda.Times((i + 1) * 1e-6, 0.0, 1.0) for i, name in enumerate(runs)}
+        return {name: cuda.Times((i + 1) * 1e-6, 0.0, 1.0, 1700.0) for i, name in enumerate(runs)}
 
     def judged(*given: Any) -> Any:
         noted.judged += 1

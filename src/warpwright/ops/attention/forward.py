@@ -54,7 +54,8 @@ def attention(
     ``explain`` also an `Explanation`: which kernel ran, and why.
 
     The environment variable WARPWRIGHT_ATTENTION_TMA, read at every call, selects kernels with TMA: 1 always, 0 never,
-    -1 (the default) for more than 512 keys, on Hopper and Blackwell (B200) for more than 64.
+    -1 (the default) for more than 512 keys, on Hopper and Blackwell (B200) for more than 64. These are the values of
+    PYGPUKIT_FA3_TMA, which is not read, nor are PYGPUKIT_FA3 and PYGPUKIT_FLASH_ATTENTION.
 
     Raises UsageError for arrays of two libraries, devices or dtypes, and for extents that do not fit together.
     """

@@ -93,7 +93,8 @@ def setting() -> bool | None:
     value = os.environ.get(SETTING, "-1")
     if value not in SETTINGS:
         raise UsageError(
-            f"attention: {SETTING}={value!r}; expected 0 (off), 1 (on) or -1 (on where it is faster): unset it"
+            f"attention: {SETTING}={value!r}; expected 0 (off), 1 (on) or -1 (on where it is faster), the values of "
+            "PYGPUKIT_FA3_TMA; PYGPUKIT_FA3 and PYGPUKIT_FLASH_ATTENTION have no counterpart: unset it"
         )
     return SETTINGS[value]
 

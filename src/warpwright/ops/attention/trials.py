@@ -108,7 +108,7 @@ def measure(
             describe(f"{name}: verified")
             runs[name], verdicts[name] = run, judge_output(problem, given, to_host(run(), problem), None)
         describe(f"{rounds} rounds of {len(runs)}, timed")
-        times = cuda.times(runs, rounds=rounds)
+        times = cuda.times(runs, device=device, rounds=rounds)
         return [Trial(name, i < mine, times[name], verdicts[name]) for i, name in enumerate(runs)]
 
 

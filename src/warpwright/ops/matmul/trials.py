@@ -112,7 +112,7 @@ def measure(
             verdicts[name] = verify(runs[name], problem, known)
         describe(f"{rounds} rounds of {len(runs)}, timed")
         peer = torch_matmul(problem)
-        times = cuda.times({**runs, **({PEER: peer} if peer else {})}, rounds=rounds)
+        times = cuda.times({**runs, **({PEER: peer} if peer else {})}, device=device, rounds=rounds)
         return Trials({name: Trial(times[name], verdicts[name]) for name in runs}, times.get(PEER))
 
 
