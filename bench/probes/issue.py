@@ -67,14 +67,16 @@ OPS: dict[str, tuple[type[Scalar], Callable[[Any, Any], Expr], int]] = {
 
 
 @kernel("sm_90a", threads=32)
-def chains(out: Global[u64], rounds: u32, seed: u32, sink: Global[u32], *, op="fma_f32", width=1, threads=32):
+def chains(
+    out: Global[u64], rounds: u32, seed: u32, sink: Global[u32], *, op="fma_f32", width=1, threads=32, steps=STEPS
+):
     kind, step, _ = OPS[op]
     own = seed + tid.x  # the assembler would drop shuffles of a value that is equal in all lanes
     constant = own.bitcast(f32) if kind is f32 else own
     values = [var(kind, constant + i) for i in range(width)]
     with time_block(out):
         for _ in loop(rounds):
-            for _ in range(STEPS // width):
+            for _ in range(steps // width):
                 for value in values:
                     value.set(step(value, constant))
     for value in values:
@@ -134,14 +136,14 @@ def branches(out: Global[u64], rounds: u32, limit: u32, sink: Global[u32], *, wh
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
-    sink = bench.array((1024,), "u32")
+    sink, steps = bench.array((1024,), "u32"), bench.pick(STEPS, 2 * CHAINS)
     for op, (_, _, instructions) in OPS.items():
-        args, per = (0x3F800001, sink), STEPS * instructions
-        latency = bench.slope(chains.configure(op=op), args, per=per)
+        args, per = (0x3F800001, sink), steps * instructions
+        latency = bench.slope(chains.configure(op=op, steps=steps), args, per=per)
         yield summarise(f"issue.{op}.latency", latency, "cycles", "one chain, one warp")
-        alone = bench.slope(chains.configure(op=op, width=CHAINS), args, per=per)
+        alone = bench.slope(chains.configure(op=op, width=CHAINS, steps=steps), args, per=per)
         yield summarise(f"issue.{op}.warp", alone, "cycles/instruction", f"{CHAINS} chains, one warp")
-        many = chains.configure(op=op, width=CHAINS, threads=32 * WARPS)
+        many = chains.configure(op=op, width=CHAINS, threads=32 * WARPS, steps=steps)
         full = bench.slope(many, args, per=per * WARPS / 4)
         yield summarise(f"issue.{op}.scheduler", full, "cycles/instruction", f"{WARPS // 4} warps a scheduler")
     for what in ("loop", "skip", "lane", "sync", "lane_sync"):

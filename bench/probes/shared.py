@@ -53,7 +53,7 @@ def chase(out: Global[u64], rounds: u32, sink: Global[u32], *, matrix=False):
 def traffic(out: Global[u64], rounds: u32, flip: u32, sink: Global[u32], *, op="load", vec=4, stride=16, threads=32):
     """Loads or stores of every warp, ``stride`` bytes from lane to lane; ``flip`` is 0, unknown to the assembler."""
     held = smem.array(u32, WORDS)
-    for i in range(0, WORDS, threads):
+    for i in loop(0, WORDS, threads):
         held[tid.x + i] = tid.x
     bar.sync()
     base, total = var(u32, held.address + warp.lane * stride), var(u32, 0)
