@@ -337,7 +337,8 @@ def _joules(grid: _Grid) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Traffic:
-    """Bytes of a launch: through L2, their bandwidth cost in L2, read, read from device memory, written; ``evicted``:
+    """Bytes of a launch: through L2, their bandwidth cost in L2, read, read from device memory, written to L2 for the
+    first time; ``evicted``:
     written back for other data, less the launch's own dirty lines that stay in L2."""
 
     l2: float
@@ -349,17 +350,18 @@ class _Traffic:
 
 
 def _traffic(grid: _Grid) -> _Traffic:
-    l2_cost = read = missed = written = 0.0
+    l2_cost = read = missed = stored = written = 0.0
     for (kind, wave), count in grid.counts.items():
         program, (miss, *_, l2) = grid.kinds[kind].program, grid.share(kind, wave)
         reads = np.where(program.reads, program.nbytes, 0)
         l2_cost += count * float((program.nbytes * l2).sum())
         read += count * float(reads.sum())
         missed += count * float((reads * miss).sum())
-        written += count * float((program.nbytes - reads).sum())
+        stored += count * float((program.nbytes - reads).sum())
+        written += count * float(np.where(program.again, 0, program.nbytes - reads).sum())
     size, dirty = grid.launch.spec.l2_bytes, grid.capture.timing.l2_dirty
     evicted = dirty * min(size, missed + written) - min(dirty * size, written)
-    return _Traffic(read + written, l2_cost, read, missed, written, evicted)
+    return _Traffic(read + stored, l2_cost, read, missed, written, evicted)
 
 
 def _flops(grid: _Grid) -> float:
