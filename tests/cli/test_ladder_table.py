@@ -73,7 +73,7 @@ def test_the_lines_below_the_table_say_why_a_level_is_faster(engine) -> None:
         f"  level 1: {LEVELS[1].summary}",
         f"  level 2: {LEVELS[2].summary}",
         f"    faster: {rows[1]['why_faster']}",
-        "  levels 1 to 3 as published: an SM runs one CTA at a time, which stores elements; --improved: neither",
+        "  levels 1 to 3 as published: one CTA an SM at a time, stores of one element (--improved: neither)",
         "  published: by the authors of the levels, on a GB200; cuBLAS there: 1,589 TFLOPS",
     ]
 

@@ -91,7 +91,7 @@ def _cells(row: Mapping[str, Any], stages: bool, published: bool) -> dict[str, A
     return {
         "level": str(row["level"]),
         **({"stages": str(row["stages"])} if stages else {}),
-        "time\nµs": round(row["time_us"]) if row["time_us"] >= 100 else row["time_us"],
+        "time\nµs": round(row["time_us"]) if row["time_us"] >= 100 else round(row["time_us"], 1),
         "TFLOPS": round(row["tflops"]),
         **({"published\nTFLOPS": beside} if published else {}),
         "tensor\ncores": percent(row["tensor"]),
@@ -112,7 +112,7 @@ def notes_of(rows: Sequence[Mapping[str, Any]], steps: Steps, improved: bool) ->
             yield f"    {who}{why if why.startswith('slower') else f'faster: {why}'}"
         last = level
     if any(getattr(step, "published", False) for _, step in steps):
-        yield "  levels 1 to 3 as published: an SM runs one CTA at a time, which stores elements; --improved: neither"
+        yield "  levels 1 to 3 as published: one CTA an SM at a time, stores of one element (--improved: neither)"
     if improved:
         yield "  levels 1 to 3 improved: CTAs share an SM, and a store has 16 bytes"
     if "published_cublas" in rows[0]:
