@@ -1,4 +1,4 @@
-"""The predicted Blackwell ladder beside the published rates meets its goals, and the stored predictions are today's."""
+"""The predicted Blackwell ladder is as near to the published rates as its goals say, and is predicted so today."""
 
 from __future__ import annotations
 
