@@ -40,7 +40,7 @@ def test_a_row_says_what_is_predicted_and_why_it_is_faster(engine) -> None:
 def test_a_full_run_has_errors_too(engine) -> None:
     rows = ladder_table.predict_levels(device("b200"), STEPS, 512, 0, fast=False)
     assert rows[0]["verified"] and rows[0]["max_ulp"] == 0.9
-    assert len(list(ladder_table.level_tables(rows, "a title"))) == 2
+    assert len(list(ladder_table.level_tables(rows, "a title"))) == 3
 
 
 def test_a_chart_gets_the_same_numbers(engine) -> None:
@@ -48,7 +48,7 @@ def test_a_chart_gets_the_same_numbers(engine) -> None:
     (first, second) = ladder_table.levels_of(rows, STEPS)
     assert (first.level, first.tflops, first.wasted, first.summary) == (1, 152.7, 0.0, LEVELS[1].summary)
     assert second.wasted == 0.5 and second.why == "dropped MMA 40 %"
-    assert len(list(ladder_table.level_tables(rows, "a title"))) == 1
+    assert len(list(ladder_table.level_tables(rows, "a title"))) == 2
 
 
 def test_measured_rows_make_a_chart_without_stalls() -> None:

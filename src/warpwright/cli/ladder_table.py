@@ -78,9 +78,10 @@ def beside_published(step: Step, size: int, tflops: float) -> dict[str, Any]:
 
 
 def level_tables(rows: Sequence[Mapping[str, Any]], title: str, stages: bool = False) -> Iterable[RenderableType]:
-    """Yields the table of predictions, with ``stages``, and the table of errors if results were computed."""
+    """Yields title and table of the predictions, with ``stages``, and the table of errors if results were computed."""
     published = any("published" in row for row in rows)
-    yield table([_cells(row, stages, published) for row in rows], title, wrap=("largest loss",))
+    yield f"[bold]{title}[/bold]"
+    yield table([_cells(row, stages, published) for row in rows], wrap=("largest loss",))
     if "verified" in rows[0]:
         yield table([{name: row[name] for name in ERRORS} for row in rows], "the results, against float64")
 
