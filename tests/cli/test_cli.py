@@ -18,8 +18,8 @@ from warpwright.cuda.driver import NO_GPU
 from warpwright.errors import Deadlock, UsageError
 
 ERRORS = ["max_err", "mean_err", "cos_sim", "max_ulp", "verified", "wall_s"]
-PREDICTED = ["time_us", "tflops", "tensor", "wasted", "parts_us", "largest_loss", "main_stall", "why_faster"]
-KEYS = ["level", "size", "device", *PREDICTED, *ERRORS]
+PREDICTED = ["time_us", "tflops", "tensor", "wasted", "ctas_per_sm", "parts_us", "largest_loss", "main_stall"]
+KEYS = ["level", "stages", "size", "device", *PREDICTED, "why_faster", *ERRORS]
 
 
 def run(*words: object) -> Result:
@@ -68,11 +68,33 @@ def test_ladder_has_the_rows_that_were_asked_for() -> None:
 def test_a_fast_ladder_only_predicts(tmp_path: Path) -> None:
     chart = tmp_path / "ladder.svg"
     rows = result_of("ladder", "--size", 256, "--levels", "6-7", "--fast", "--plot", chart)
-    assert [list(row) for row in rows] == [[*KEYS[:11], "wall_s"]] * 2
+    assert [list(row) for row in rows] == [[*KEYS[:13], "wall_s"]] * 2
     assert rows[0]["wasted"] == pytest.approx(0.5) and rows[1]["wasted"] == 0
     assert chart.read_text(encoding="utf-8").startswith("<?xml")
     text = run("ladder", "--size", 256, "--levels", "6-7", "--fast").stdout
-    assert "why faster than the previous" in text and "against float64" not in text
+    assert "\n    slower: tail " in text and "against float64" not in text
+
+
+def test_the_number_of_stages_is_an_option_of_the_ladder() -> None:
+    rows = result_of("ladder", "--size", 256, "--levels", "2-3", "--stages", "1,2", "--fast")
+    assert [(row["level"], row["stages"]) for row in rows] == [(2, 1), (2, 2), (3, 1), (3, 2)]
+    assert rows[0]["tflops"] < rows[1]["tflops"] and rows[2]["tflops"] < rows[3]["tflops"]
+    text = run("ladder", "--size", 256, "--levels", "2", "--stages", "1-2", "--fast").stdout
+    assert " stages " in text and "    stages 2: faster: " in text
+    assert error_of("ladder", "--stages", "0")[1] == (
+        "--stages '0'; expected a number, a range or a list: 2, 1-4 or 2,4,8"
+    )
+
+
+def test_the_improved_levels_share_an_sm() -> None:
+    rows = result_of("ladder", "--size", 1280, "--levels", "1-2", "--improved", "--fast")
+    assert [row["ctas_per_sm"] for row in rows] == [4, 4]
+    text = run("ladder", "--size", 64, "--levels", "1", "--improved", "--fast").stdout
+    assert "levels 1 to 3 improved: CTAs share an SM, and a store has 16 bytes" in text
+    assert error_of("ladder", "--improved", "--device", "h200") == (
+        2,
+        "given --improved for h200; it is of levels 1 to 3 of Blackwell: leave it out",
+    )
 
 
 def test_ladder_runs_every_rung_of_the_device() -> None:

@@ -183,12 +183,13 @@ def test_a_table_that_cannot_be_written_is_one_line(monkeypatch: pytest.MonkeyPa
 
 
 def test_ladder_measures_a_real_gpu(measured: Measured) -> None:
-    measured.fastest = "level 8"
+    measured.fastest = "level 8, stages 4"
     result = run("ladder", "--device", "cuda", "--levels", "7-8", "--json")
     assert result.exit_code == 0, result.output
-    assert measured.asked == [(4096, 4096, 4096, ["level 7", "level 8"])]
+    assert measured.asked == [(4096, 4096, 4096, ["level 7, stages 4", "level 8, stages 4"])]
     assert json.loads(result.stdout)[1] == {
         "level": 8,
+        "stages": 4,
         "size": 4096,
         "device": "cuda:0",
         "us": 1.0,
@@ -199,6 +200,6 @@ def test_ladder_measures_a_real_gpu(measured: Measured) -> None:
         "max_err": 0.001,
         "max_ulp": 0.5,
     }
-    measured.wrong = {"level 2"}
+    measured.wrong = {"level 2, stages 2"}
     assert run("ladder", "--device", "cuda", "--size", "64", "--levels", "1-2").exit_code == 1
     assert measured.asked[-1][:3] == (64, 64, 64)

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from warpwright.kernels import reference
-from warpwright.kernels.gemm.sm100 import LEVELS, kernel_of, plan_gemm
+from warpwright.kernels.gemm.sm100 import Config, config_of, kernel_of, plan_gemm
 from warpwright.kernels.memory_flow import arguments, memory_flow
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.run.launch import launch, load_ptx
@@ -28,7 +28,7 @@ def normal(seed: int, *shape: int, dtype: Any = BF16) -> np.ndarray:
 
 
 def gemm(
-    level: int,
+    level: int | Config,
     a: np.ndarray,
     b: np.ndarray,
     out: Any = None,
@@ -45,7 +45,7 @@ def gemm(
     ``change`` rewrites the PTX; ``changes`` replace fields of the configuration. The device is a B200 with ``sms`` SMs.
     """
     dtype = np.dtype(out or a.dtype)
-    config = replace(LEVELS[level], **changes, **({"stages": stages} if stages else {}))
+    config = replace(config_of(level), **changes, **({"stages": stages} if stages else {}))
     found = plan_gemm(config, a.shape[0], b.shape[0], a.shape[1], out_bytes=dtype.itemsize, sms=sms)
     d = np.full((a.shape[0] + spare_rows, found.pitch), SENTINEL, dtype)
     boxes = ((a, found.a_box), (b, found.b_box))

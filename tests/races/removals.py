@@ -36,7 +36,7 @@ from warpwright.ops.attention.backward import choose as choose_backward
 from warpwright.ops.attention.plan import OWN
 from warpwright.ops.binding import geometry
 from warpwright.ops.matmul.call import matmul
-from warpwright.ops.matmul.plan import plan_sm90
+from warpwright.ops.matmul.plan import Level, plan_sm90
 from warpwright.ptx import nodes
 from warpwright.run.check import check
 from warpwright.run.launch import Entry, launch
@@ -120,7 +120,7 @@ def _flow(change: Change | None = None) -> Watched:
 
 
 def ladder_gemm(
-    device: str, level: int, shape: tuple[int, int, int], sms: int, change: Change | None = None
+    device: str, level: Level, shape: tuple[int, int, int], sms: int, change: Change | None = None
 ) -> Watched:
     """Run a bfloat16 GEMM (M, N, K) of the ladder."""
     m, n, k = shape

@@ -20,7 +20,7 @@ from tests.kernels.attention.decode_helpers import launches
 from tests.kernels.attention.varlen_helpers import pack_sequences, prepare_launch
 from tests.kernels.gemm.sm100.test_switches import SWITCHES
 from tests.kernels.helpers import BF16
-from tests.races.removals import KERNELS, Watched, attention_backward, blackwell, hopper, mma_sync
+from tests.races.removals import KERNELS, Watched, attention_backward, blackwell, hopper, mma_sync, product
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90 import backward_plan as sm90_backward_plan
 from warpwright.kernels.attention.sm90 import decode_plan as sm90_decode_plan
@@ -117,6 +117,10 @@ def _gradients(mask: str, head_dim: int, number: int) -> Run:
 MMA_SYNC = [*sm120_plan.WIDE.values(), *sm120_plan.CP_ASYNC.values(), *sm120_plan.STEPS.values()]
 SHIPPED: dict[str, Run] = {
     **KERNELS,
+    **{
+        f"blackwell {level} improved": functools.partial(product, "b200", config, (256, 256, 640), 8)
+        for level, config in sm100.IMPROVED.items()
+    },
     **{f"blackwell, {name}": _blackwell(*each) for name, each in SWITCHES.items()},
     **{f"hopper {name}": _hopper(config) for name, config in sm90.CONFIGS.items() if config.slices <= 4},
     "matmul": functools.partial(_matmul, (200, 264), (264, 328), bias=np.ones(328, BF16), activation="gelu"),
@@ -156,6 +160,9 @@ SHIPPED: dict[str, Run] = {
     },
 }
 SOME = [
+    "blackwell 1 improved",
+    "blackwell 2 improved",
+    "blackwell 3 improved",
     "blackwell, multicast of B",
     "blackwell, launch control, one tile a pair",
     "hopper 64x64 split 6",

@@ -68,3 +68,23 @@ def test_the_largest_loss_is_a_share_of_the_time() -> None:
     assert loss(profile(wasted=0.5)) == "dropped MMA 40 %"
     assert loss(profile(stages=2)).startswith("waits for operands 5")
     assert loss(replace(profile(), spans=())) == ""
+
+
+def test_times_are_written_out_and_look_different() -> None:
+    shallow, deep = profile(stages=2, time_us=12000.0), profile(stages=8, time_us=2242.0)
+    assert reason(shallow, deep) == "waits for operands 5,999 → 0 µs"
+    before = profile(time_us=200.0, launch_us=101.4, tail=0.3)
+    after = profile(time_us=198.0, launch_us=100.6, tail=0.2976)
+    assert reason(before, after) == "launch 101.4 → 100.6 µs"
+
+
+def test_the_number_of_ctas_is_the_reason_where_it_explains_the_change() -> None:
+    one, four = profile(time_us=900.0), profile(ctas_per_sm=4)
+    assert reason(one, four) == "1 → 4 CTAs an SM"
+    assert reason(four, one) == "slower: 4 → 1 CTAs an SM"
+    assert not reason(four, profile(time_us=300.0, wasted=0.2)).endswith("CTAs an SM")
+
+
+def test_equal_shares_of_dropped_work_are_given_as_times() -> None:
+    clocks = profile(wasted=0.5, stages=32), profile(wasted=0.5, stages=32, time_us=300.0)
+    assert " % → " not in reason(*clocks) and reason(*clocks).startswith("dropped MMA ")

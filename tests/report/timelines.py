@@ -103,6 +103,7 @@ def profile(*, wasted: float = 0.0, conflicts: tuple[Conflict, ...] = (), **give
         l2_hit=0.95,
         usage=Usage(tensor=0.29, l2=0.4, hbm=0.05, shared=0.3, issue=0.04),
         ctas_per_sm=1,
+        ctas_fitting=1,
         waves=13.84,
         tail=0.012,
         roles=roles_of(spans, {"load": 1, "mma": 1, "epilogue": 4}),

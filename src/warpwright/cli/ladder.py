@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import click
 
 from warpwright import cuda
 from warpwright.cli.console import device_option, emit, exit_unless, json_option, progress, show
-from warpwright.cli.ladder_table import level_tables, levels_of, predict_levels
+from warpwright.cli.ladder_table import Step, Steps, beside_published, level_tables, levels_of, notes_of, predict_levels
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.kernels.gemm import sm90, sm100
@@ -22,8 +23,6 @@ from warpwright.run import devices
 
 __all__ = ["command", "timing"]
 
-Step = sm100.Config | sm90.Config
-
 SIZE, REAL_SIZE = 1024, 4096
 
 LADDERS: dict[str, Mapping[int, Step]] = {"sm_100a": sm100.LEVELS, "sm_90a": sm90.LEVELS}
@@ -31,6 +30,10 @@ LADDERS: dict[str, Mapping[int, Step]] = {"sm_100a": sm100.LEVELS, "sm_90a": sm9
 
 @click.command("ladder")
 @click.option("--levels", help="Levels to run: 2, 1-3 or 1,3 (default: all levels of the device).")
+@click.option("--stages", help="Stages of the ring of A and B, such as 2,4,8 (default: those of each level).")
+@click.option(
+    "--improved", is_flag=True, help="Levels 1 to 3 of Blackwell with CTAs that share an SM and stores of 16 bytes."
+)
 @click.option("--size", type=click.IntRange(min=1), help=f"M = N = K; default {SIZE}, on a real GPU {REAL_SIZE}.")
 @click.option(
     "--rounds", type=click.IntRange(min=1), default=30, show_default=True, help="Launches of each level on a real GPU."
@@ -49,6 +52,8 @@ LADDERS: dict[str, Mapping[int, Step]] = {"sm_100a": sm100.LEVELS, "sm_90a": sm9
 @json_option
 def command(
     levels: str | None,
+    stages: str | None,
+    improved: bool,
     size: int | None,
     rounds: int,
     seed: int,
@@ -60,46 +65,45 @@ def command(
 ) -> None:
     """Multiply one pair of random BF16 matrices at each level of the GEMM ladder.
 
-    A virtual GPU predicts the time of each level and says why the level is faster than the one before. On a real GPU
-    the levels, and torch.matmul if torch is installed, run alternately, each launch from cold L2; medians are shown.
+    A virtual GPU predicts the time of each level and says why the level is faster than the one before; levels 1 to 9
+    of Blackwell have the published rates beside them. On a real GPU the levels, and torch.matmul if torch is installed,
+    run alternately, each launch from cold L2; medians are shown.
     """
     target = devices.device(device)
-    steps = ladder_of(target)
+    chosen = choose_steps(target, levels, stages, improved)
     if plot is not None:
         check_path(plot)
-    numbers = list(steps) if levels is None else parse_levels(levels, steps)
-    summaries = {level: steps[level].summary for level in numbers}
     real = isinstance(target, cuda.Device)
     extent = size or (REAL_SIZE if real else SIZE)
     if isinstance(target, cuda.Device):
-        rows = _measure_levels(target, {level: steps[level] for level in numbers}, extent, rounds, seed)
+        rows = _measure_levels(target, chosen, extent, rounds, seed)
     else:
-        rows = predict_levels(target, summaries, extent, seed, fast, sustained)
+        rows = predict_levels(target, chosen, extent, seed, fast, sustained)
     if plot is not None:
-        draw_ladder(levels_of(rows, summaries), extent, target.spec, plot, measured=real)
+        draw_ladder(levels_of(rows, chosen), extent, target.spec, plot, measured=real)
     if as_json:
         emit(rows)
     else:
-        notes = [f"  level {level}: {summary}" for level, summary in summaries.items()]
         sizes = f"{extent} × {extent} × {extent}, {_device_title(target)}"
         title = f"GEMM ladder: bf16 in and out, float32 accumulation, {sizes}"
-        tables = [table(rows, title)] if real else level_tables(rows, title)
-        show(*tables, *notes)
+        tables = [table(rows, title)] if real else level_tables(rows, title, stages is not None)
+        show(*tables, *notes_of(rows, chosen, improved))
     exit_unless(all(row.get("verified", fast) for row in rows))
 
 
-def _measure_levels(
-    target: cuda.Device, steps: Mapping[int, Step], size: int, rounds: int, seed: int
-) -> list[dict[str, Any]]:
-    """Returns a row for each level, measured on a real GPU."""
-    configs = {f"level {level}": step for level, step in steps.items()}
+def _measure_levels(target: cuda.Device, steps: Steps, size: int, rounds: int, seed: int) -> list[dict[str, Any]]:
+    """Returns a row for each configuration, measured on a real GPU."""
+    configs = {f"level {level}, stages {step.stages}": step for level, step in steps}
     with progress(len(steps) + 1) as describe:
         found = trials.measure(target, size, size, size, configs, rounds=rounds, seed=seed, describe=describe)
-    return [
-        {"level": level, "size": size, "device": target.name, **timing(found, trial, size, size, size)}
-        | {"verified": trial.verdict.verified, "max_err": trial.verdict.max_err, "max_ulp": trial.verdict.max_ulp}
-        for level, trial in zip(steps, found.each.values(), strict=True)
-    ]
+    rows = []
+    for (level, step), trial in zip(steps, found.each.values(), strict=True):
+        measured = timing(found, trial, size, size, size)
+        facts = {"level": level, "stages": step.stages, "size": size, "device": target.name, **measured}
+        facts |= beside_published(step, size, measured["tflops"])
+        verdict = trial.verdict
+        rows.append(facts | {"verified": verdict.verified, "max_err": verdict.max_err, "max_ulp": verdict.max_ulp})
+    return rows
 
 
 def timing(found: trials.Trials, trial: trials.Trial, m: int, n: int, k: int) -> dict[str, Any]:
@@ -109,6 +113,25 @@ def timing(found: trials.Trials, trial: trials.Trial, m: int, n: int, k: int) ->
     if found.peer is not None:
         row |= {"torch_tflops": round(tera / found.peer, 1), "of_torch": round(found.peer / trial.seconds, 3)}
     return row
+
+
+def choose_steps(device: Device, levels: str | None, stages: str | None, improved: bool) -> Steps:
+    """Returns the levels of the options with their configurations: each level with each number of stages.
+
+    Raises UsageError for unknown levels, and for ``improved`` on a device whose levels are not those of Blackwell.
+    """
+    ladder = ladder_of(device)
+    if improved:
+        if ladder is not LADDERS["sm_100a"]:
+            raise UsageError(
+                f"given --improved for {device.spec.name}; it is of levels 1 to 3 of Blackwell: leave it out"
+            )
+        ladder = {**ladder, **sm100.IMPROVED}
+    numbers = list(ladder) if levels is None else parse_levels(levels, ladder)
+    if stages is None:
+        return [(level, ladder[level]) for level in numbers]
+    counts = parse_numbers(stages, "--stages", "a number, a range or a list: 2, 1-4 or 2,4,8")
+    return [(level, replace(ladder[level], stages=count)) for level in numbers for count in counts]
 
 
 def ladder_of(device: Device) -> Mapping[int, Step]:
@@ -127,17 +150,23 @@ def _device_title(device: Device) -> str:
 
 def parse_levels(text: str, known: Collection[int] = tuple(sm100.LEVELS)) -> list[int]:
     """Parses ``"2"``, ``"1-3"`` or ``"1,3"``. Raises UsageError for other text and unknown levels."""
-    levels: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
-            raise UsageError(f"--levels {text!r}; expected a level, a range or a list: 2, 1-3 or 1,3")
-        levels += range(int(first), int(last if dash else first) + 1)
-    if not levels:
-        raise UsageError(f"--levels {text!r} names no level; write the range upwards, such as 1-3")
+    levels = parse_numbers(text, "--levels", "a level, a range or a list: 2, 1-3 or 1,3")
     for level in levels:
         if level not in known:
             raise UsageError(
                 f"given level {level}; expected one of {', '.join(map(str, known))}; choose an existing level"
             )
     return levels
+
+
+def parse_numbers(text: str, option: str, expected: str) -> list[int]:
+    """Parses ``"2"``, ``"1-3"`` or ``"1,3"``. Raises UsageError for other text; ``expected`` is its middle."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or not int(first) or (dash and not last.isdigit()):
+            raise UsageError(f"{option} {text!r}; expected {expected}")
+        numbers += range(int(first), int(last if dash else first) + 1)
+    if not numbers:
+        raise UsageError(f"{option} {text!r} names no number; write the range upwards, such as 1-3")
+    return numbers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import RenderableType
@@ -11,35 +11,42 @@ from rich.console import RenderableType
 from warpwright.cli.console import progress
 from warpwright.cli.matmul_runs import matmul_profile
 from warpwright.gpu import Device
+from warpwright.kernels.gemm import sm90, sm100
 from warpwright.report.account import account, loss, reason
-from warpwright.report.format import percent
+from warpwright.report.format import percent, signed_percent
 from warpwright.report.ladder import Level
+from warpwright.report.published import CUBLAS, PUBLISHED
 from warpwright.report.tables import table
 from warpwright.report.text import main_stall
 from warpwright.vgpu.timing import Profile
 
-__all__ = ["level_tables", "levels_of", "predict_levels"]
+__all__ = ["Step", "Steps", "beside_published", "level_tables", "levels_of", "notes_of", "predict_levels"]
+
+Step = sm90.Config | sm100.Config
+Steps = Sequence[tuple[int, Step]]  # levels and their configurations
 
 ERRORS = ("level", "max_err", "mean_err", "cos_sim", "max_ulp", "verified", "wall_s")
 
 
 def predict_levels(
-    device: Device, summaries: Mapping[int, str], size: int, seed: int, fast: bool, sustained: bool = False
+    device: Device, steps: Steps, size: int, seed: int, fast: bool, sustained: bool = False
 ) -> list[dict[str, Any]]:
-    """Returns a row for each level: its prediction, and in a full run the errors of its result."""
+    """Returns a row for each configuration: its prediction, the published figures, and in a full run the errors of its
+    result."""
     rows: list[dict[str, Any]] = []
     before: Profile | None = None
-    with progress(len(summaries)) as describe:
-        for level, summary in summaries.items():
-            describe(f"level {level}: {summary} ({size}³ on {device.name})")
+    with progress(len(steps)) as describe:
+        for level, step in steps:
+            describe(f"level {level}: {step.summary} ({size}³ on {device.name})")
             start = time.perf_counter()
-            profile, verdict = matmul_profile(device, (size, size, size), level, fast, seed, sustained)
+            profile, verdict = matmul_profile(device, (size, size, size), step, fast, seed, sustained)
             wall = round(time.perf_counter() - start, 3)
             faster = reason(before, profile) if before else ""
             before = profile
             errors = {} if verdict is None else verdict.as_row()
-            facts = {"level": level, "size": size, "device": device.name}
-            rows.append({**facts, **_facts(profile), "why_faster": faster, **errors, "wall_s": wall})
+            facts = {"level": level, "stages": step.stages, "size": size, "device": device.name}
+            facts |= _facts(profile) | beside_published(step, size, profile.tflops)
+            rows.append({**facts, "why_faster": faster, **errors, "wall_s": wall})
     return rows
 
 
@@ -49,34 +56,81 @@ def _facts(profile: Profile) -> dict[str, Any]:
         "tflops": profile.tflops,
         "tensor": profile.usage.tensor,
         "wasted": profile.wasted_flops / profile.flops if profile.flops else 0.0,
+        "ctas_per_sm": profile.ctas_per_sm,
         "parts_us": account(profile),
         "largest_loss": loss(profile),
         "main_stall": main_stall(profile),
     }
 
 
-def level_tables(rows: Sequence[Mapping[str, Any]], title: str) -> Iterable[RenderableType]:
-    """Yields the table of predictions, and the table of errors if results were computed."""
-    predictions = [
-        {
-            "level": str(row["level"]),
-            "time_us": row["time_us"],
-            "tflops": row["tflops"],
-            "tensor_cores": percent(row["tensor"]),
-            "dropped_work": percent(row["wasted"]),
-            "largest loss": row["largest_loss"],
-            "why faster than the previous": row["why_faster"],
-        }
-        for row in rows
-    ]
-    yield table(predictions, title)
+def beside_published(step: Step, size: int, tflops: float) -> dict[str, Any]:
+    """Returns the published TFLOPS of a level and the difference from them, and those of cuBLAS, where published.
+
+    A configuration that is no level of the ladder has no published figure.
+    """
+    if not isinstance(step, sm100.Config) or size not in CUBLAS:
+        return {}
+    row = {"published_cublas": CUBLAS[size]}
+    if sm100.LEVELS.get(step.level) == step and size in PUBLISHED.get(step.level, ()):
+        published = PUBLISHED[step.level][size]
+        row |= {"published": published, "difference": round(tflops / published - 1, 3)}
+    return row
+
+
+def level_tables(rows: Sequence[Mapping[str, Any]], title: str, stages: bool = False) -> Iterable[RenderableType]:
+    """Yields title and table of the predictions, with ``stages``, and the table of errors if results were computed."""
+    published = any("published" in row for row in rows)
+    yield f"[bold]{title}[/bold]"
+    yield table([_cells(row, stages, published) for row in rows], wrap=("largest loss",))
     if "verified" in rows[0]:
         yield table([{name: row[name] for name in ERRORS} for row in rows], "the results, against float64")
 
 
-def levels_of(rows: Sequence[Mapping[str, Any]], summaries: Mapping[int, str]) -> list[Level]:
+def _cells(row: Mapping[str, Any], stages: bool, published: bool) -> dict[str, Any]:
+    """Returns a row of the table of predictions."""
+    beside = f"{row['published']:,.0f} ({signed_percent(row['difference'])})" if "published" in row else ""
+    return {
+        "level": str(row["level"]),
+        **({"stages": str(row["stages"])} if stages else {}),
+        "time\nµs": round(row["time_us"]) if row["time_us"] >= 100 else round(row["time_us"], 1),
+        "TFLOPS": round(row["tflops"]),
+        **({"published\nTFLOPS": beside} if published else {}),
+        "tensor\ncores": percent(row["tensor"]),
+        "dropped\nwork": percent(row["wasted"]),
+        "largest loss": row["largest_loss"],
+    }
+
+
+def notes_of(rows: Sequence[Mapping[str, Any]], steps: Steps, improved: bool) -> Iterator[str]:
+    """Yields the lines below the table: each level and why it is faster than the row before it, and what the levels and
+    the published figures are."""
+    last = 0
+    for row, (level, step) in zip(rows, steps, strict=True):
+        if level != last:
+            yield f"  level {level}: {step.summary}"
+        why, who = row.get("why_faster", ""), f"stages {step.stages}: " if level == last else ""
+        if why:
+            yield f"    {who}{why if why.startswith('slower') else f'faster: {why}'}"
+        last = level
+    if any(getattr(step, "published", False) for _, step in steps):
+        yield "  levels 1 to 3 as published: one CTA an SM at a time, stores of one element (--improved: neither)"
+    if improved:
+        yield "  levels 1 to 3 improved: CTAs share an SM, and a store has 16 bytes"
+    if "published_cublas" in rows[0]:
+        cublas = f"{rows[0]['published_cublas']:,.0f}"
+        yield f"  published: by the authors of the levels, on a GB200; cuBLAS there: {cublas} TFLOPS"
+
+
+def levels_of(rows: Sequence[Mapping[str, Any]], steps: Steps) -> list[Level]:
     """Returns the rows as levels of the chart."""
     return [
-        Level(row["level"], row["tflops"], row.get("wasted", 0.0), summaries[row["level"]], row.get("largest_loss", ""))
-        for row in rows
+        Level(
+            level=row["level"],
+            tflops=row["tflops"],
+            wasted=row.get("wasted", 0.0),
+            summary=step.summary,
+            why=row.get("largest_loss", ""),
+            published=row.get("published"),
+        )
+        for row, (_, step) in zip(rows, steps, strict=True)
     ]

@@ -14,6 +14,7 @@ from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.ops.launches import launches
 from warpwright.ops.matmul.call import matmul
+from warpwright.ops.matmul.plan import Level
 from warpwright.report.verdict import Verdict, judge
 from warpwright.vgpu.timing import Profile
 
@@ -25,7 +26,7 @@ Array = NDArray[Any]
 def matmul_profile(
     device: Device,
     shape: tuple[int, int, int],
-    level: int | None,
+    level: Level | None,
     fast: bool,
     seed: int = 0,
     sustained: bool = False,
@@ -41,9 +42,9 @@ def matmul_profile(
     return replace(longest, kernel=title_of(shape, level)), verdict
 
 
-def title_of(shape: tuple[int, int, int], level: int | None) -> str:
+def title_of(shape: tuple[int, int, int], level: Level | None) -> str:
     """Returns one line with the level and the extents."""
-    name = "gemm" if level is None else f"gemm level {level}"
+    name = f"gemm level {level}" if isinstance(level, int) else "gemm"
     return f"{name}, {' × '.join(map(str, shape))}"
 
 

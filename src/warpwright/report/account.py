@@ -82,18 +82,31 @@ def loss(profile: Profile) -> str:
 
 
 def reason(before: Profile, after: Profile) -> str:
-    """Returns the part that explains the change of time: ``"waits for operands 310 → 42 µs"``, ``"slower: tail …"``.
+    """Returns what explains the change of time: ``"waits for operands 310 → 42 µs"``, ``"slower: tail …"``.
 
-    Returns "" if the times differ by less than 1 %, or a profile has no MMA.
+    It is the part that changed most, or ``"1 → 4 CTAs an SM"`` if more CTAs share an SM and the kernel is faster, or
+    fewer and it is slower. Returns "" if the times differ by less than 1 %, or a profile has no MMA.
     """
     old, new = account(before), account(after)
     change = after.time_us - before.time_us
     if not old or not new or abs(change) < MIN_CHANGE * before.time_us:
         return ""
     part = min(PARTS, key=lambda part: (new[part] - old[part]) * (1 if change < 0 else -1))
-    if part == "dropped MMA":
-        share = [each.wasted_flops / each.flops for each in (before, after)]
-        text = f"dropped MMA {percent(share[0])} → {percent(share[1])}"
+    shares = [percent(each.wasted_flops / each.flops) for each in (before, after)]
+    ctas = after.ctas_per_sm - before.ctas_per_sm
+    if ctas * change < 0:
+        text = f"{before.ctas_per_sm} → {after.ctas_per_sm} CTAs an SM"
+    elif part == "dropped MMA" and shares[0] != shares[1]:
+        text = f"dropped MMA {shares[0]} → {shares[1]}"
     else:
-        text = f"{part} {old[part]:,.3g} → {new[part]:,.3g} µs"
+        text = f"{part} {_microseconds(old[part], new[part])}"
     return text if change < 0 else f"slower: {text}"
+
+
+def _microseconds(old: float, new: float) -> str:
+    """Returns ``"310 → 42 µs"``, with three digits, or with four where the two times would look equal."""
+    for digits in (3, 4):
+        texts = [f"{round(each, max(0, digits - len(str(int(each))))):,.12g}" for each in (old, new)]
+        if texts[0] != texts[1]:
+            break
+    return f"{texts[0]} → {texts[1]} µs"

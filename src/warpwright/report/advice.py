@@ -182,6 +182,19 @@ def _bandwidth(profile: Profile) -> Iterator[Advice]:
         yield Advice(f"{words} bound", text, "", 100 * (usage[name] / max(others, 0.01) - 1))
 
 
+def _permit(profile: Profile) -> Iterator[Advice]:
+    """CTAs that would fit on an SM, but start one after the other."""
+    device = targets.DEVICES.get(profile.device)
+    if device is None or profile.ctas_fitting == profile.ctas_per_sm or profile.waves <= 1:
+        return
+    text = (
+        f"an SM runs {profile.ctas_per_sm} CTA at a time, although {profile.ctas_fitting} fit: a CTA keeps its permit "
+        "to allocate tensor memory until it exits; execute tcgen05.relinquish_alloc_permit after the last tcgen05.alloc"
+    )
+    busiest = max(*asdict(profile.usage).values(), MIN_USE)
+    yield Advice("occupancy", text, "", 100 * (min(profile.ctas_fitting, 1 / busiest) - 1))
+
+
 def _latency(profile: Profile) -> Iterator[Advice]:
     """Warps of a full GPU that wait for device memory although it is not busy: too few loads are in flight."""
     device = targets.DEVICES.get(profile.device)
@@ -219,6 +232,7 @@ RULES: Sequence[Callable[[Profile], Iterable[Advice]]] = (
     _waves_and_tail,
     _exposed_epilogue,
     _bandwidth,
+    _permit,
     _latency,
     _launch,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warpwright.vgpu.timing import Profile
 
-__all__ = ["base_name", "clause", "headline", "percent"]
+__all__ = ["base_name", "clause", "headline", "percent", "signed_percent"]
 
 
 def headline(profile: Profile) -> str:
@@ -21,6 +21,11 @@ def percent(share: float) -> str:
     """Returns ``"41 %"``, below ten with one decimal."""
     value = 100 * share
     return f"{value:.0f} %" if value >= 9.95 or round(value, 1) == round(value) else f"{value:.1f} %"
+
+
+def signed_percent(share: float) -> str:
+    """Returns ``"+4 %"`` or ``"−4 %"``."""
+    return f"{100 * share:+.0f} %".replace("-", "−")
 
 
 def clause(role: str, reason: str) -> str:

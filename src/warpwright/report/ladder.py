@@ -9,7 +9,7 @@ from textwrap import wrap
 from typing import Any
 
 from warpwright.report.figure import GREY, INK, PAINT, RULE, canvas, save
-from warpwright.report.published import CUBLAS, PUBLISHED
+from warpwright.report.published import CUBLAS
 from warpwright.targets import Device
 
 __all__ = ["Level", "draw_ladder"]
@@ -23,20 +23,21 @@ HATCH = "//////"
 @dataclass(frozen=True, slots=True)
 class Level:
     """One level of the chart: ``tflops`` of useful work, ``wasted`` as the dropped share of tensor-core work (0 to 1),
-    ``summary`` of the level's new idea, and ``why`` as its largest loss."""
+    ``summary`` of the level's new idea, ``why`` as its largest loss, and ``published`` TFLOPS, if they are known."""
 
     level: int
     tflops: float
     wasted: float
     summary: str
     why: str
+    published: float | None = None
 
 
 def draw_ladder(levels: Sequence[Level], size: int, device: Device, path: Path, measured: bool = False) -> None:
     """Write the chart of ``levels`` at M = N = K = ``size`` to ``path`` (.svg, .png or .pdf).
 
-    ``measured``: the rates were measured on a GPU, not predicted. The chart of a Blackwell device has the published
-    figures too.
+    ``measured``: the rates were measured on a GPU, not predicted. The chart has the published figures of the levels,
+    and that of a Blackwell device also cuBLAS's.
     """
     height = TOP + ROW * len(levels) + BOTTOM
     blackwell = device.arch == "sm_100a"
@@ -50,8 +51,7 @@ def draw_ladder(levels: Sequence[Level], size: int, device: Device, path: Path, 
         facts = f"bf16 in and out, float32 accumulation · M = N = K = {size:,} · peak {device.bf16_tflops:,.0f} TFLOPS"
         figure.text(0.2 / WIDTH, 1 - 0.41 / height, facts, fontsize=7, color=GREY)
         _bars(axes, levels, word)
-        if blackwell:
-            _published(axes, levels, size)
+        _published(axes, levels)
         _limits(axes, levels, size, device, blackwell)
         _texts(axes, levels, device)
         axes.legend(
@@ -86,12 +86,8 @@ def _bars(axes: Any, levels: Sequence[Level], word: str) -> None:
     axes.set_ylim(len(levels) - 0.4, -0.6)
 
 
-def _published(axes: Any, levels: Sequence[Level], size: int) -> None:
-    points = [
-        (PUBLISHED[level.level][size], row)
-        for row, level in enumerate(levels)
-        if size in PUBLISHED.get(level.level, ())
-    ]
+def _published(axes: Any, levels: Sequence[Level]) -> None:
+    points = [(level.published, row) for row, level in enumerate(levels) if level.published is not None]
     if points:
         axes.scatter(
             *zip(*points, strict=True),

@@ -46,6 +46,8 @@ class Timing:
     l2_bytes: float
     l2_write_bytes: float
     l2_add_bytes: float
+    store_line: float
+    store_least: float
     l2_dirty: float
     merged_cost: tuple[float, ...]
     merged_later: tuple[float, ...]
@@ -126,6 +128,8 @@ UNITS = {
     "l2_bytes": "bytes that all SMs load from L2 in a cycle of the maximum SM clock; the L2 clock does not droop",
     "l2_write_bytes": "the same for stores",
     "l2_add_bytes": "the same for float32 reductions by TMA",
+    "store_line": "cycles of an SM for each line of 128 bytes that a store of lane code touches",
+    "store_least": "bytes of l2_write_bytes that a line takes at least, however few of its bytes are stored",
     "l2_dirty": "share of L2 that earlier launches have written; its eviction goes to device memory",
     "merged_cost": "L2 cost of a byte that another CTA of the GPC loads at the same time, as a share of the first; "
     "with one, two, and three or more CTAs an SM",
@@ -185,6 +189,7 @@ _SLOTS = {
     "vote": 2.0, "redux": 8.0, "uniform": 1.0, "half": 2.0, "multiply": 2.0, "mma": 6.0,
 }  # fmt: skip
 _MICRO = "measured: bench/micro.py"
+_ROWS = "measured: docs/log/2026-11.md, stores of a row a lane"
 
 _H200 = Timing(
     gpcs=(18, 18, 18, 18, 18, 16, 16, 10),
@@ -216,6 +221,8 @@ _H200 = Timing(
     l2_bytes=4870.0,
     l2_write_bytes=2680.0,
     l2_add_bytes=2150.0,
+    store_line=2.05,
+    store_least=82.0,
     l2_dirty=0.45,
     merged_cost=(0.4, 0.85, 0.70),
     merged_later=(0.64, 0.89, 0.98),
@@ -295,6 +302,8 @@ _H200 = Timing(
         "l2_bytes": f"{_MICRO} tma.load.l2.32768x4.132_sms; as many bytes a second at 1600 MHz (wgmma.main_loop.*_ab)",
         "l2_write_bytes": f"{_MICRO} tma.store.8192.flight.132_sms, l2.write.132_sms",
         "l2_add_bytes": f"{_MICRO} tma.add.16384.flight.1_together.132_sms; 32 KB and written the same",
+        "store_line": f"{_ROWS}, 1 SM: 2.04 cycles with 4 and 8 bytes a line, 2.08 with 16, 2.16 with 2",
+        "store_least": f"{_ROWS}, 132 SMs: 32.6, 32.4, 32.2 and 31.0 lines a cycle with 2, 4, 8 and 16 bytes a line",
         "l2_dirty": f"{_MICRO} hbm.read.132_sms: 256 MB take as much longer than at hbm.read as 27 MB would",
         "merged_cost": f"{_MICRO} tiles.one.*, tiles.two.*; waves.*.2_ctas.first, waves.cold.*.3_ctas.first",
         "merged_later": f"{_MICRO} waves.*.later; with three CTAs an SM waves.cold.*.later: L2 is the limit there",

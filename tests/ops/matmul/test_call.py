@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -11,6 +12,7 @@ import pytest
 
 import warpwright as ww
 from warpwright.errors import PrecisionWarning, UsageError
+from warpwright.kernels.gemm import sm90, sm100
 from warpwright.report.verdict import judge
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -27,6 +29,26 @@ def operands(m: int, n: int, k: int, dtype: Any = BFLOAT16) -> tuple[Any, Any]:
 def test_every_level_is_right_for_every_shape(level: int, shape: tuple[int, int, int]) -> None:
     a, b = operands(*shape)
     assert judge(ww.matmul(a, b, level=level), a, b).verified
+
+
+@pytest.mark.parametrize(("device", "family"), [("b200", sm100), ("h200", sm90)])
+def test_a_configuration_is_a_level_of_its_own(device: str, family: Any) -> None:
+    a, b = operands(200, 136, 320)
+    config = replace(family.LEVELS[3], stages=3)
+    call = ww.launches(ww.matmul, a, b, device=device, level=config)
+    assert call.steps[0][0].config == config
+    assert judge(ww.matmul(a, b, device=device, level=config), a, b).verified
+
+
+@pytest.mark.parametrize(("device", "given", "expected"), [("b200", sm90, "sm100"), ("h200", sm100, "sm90")])
+def test_a_configuration_for_another_target_is_refused(device: str, given: Any, expected: str) -> None:
+    a, b = operands(64, 64, 64)
+    with pytest.raises(UsageError) as error:
+        ww.matmul(a, b, device=device, level=given.LEVELS[3])
+    assert str(error.value) == (
+        f"matmul: given a Config of kernels.gemm.{given.__name__.rpartition('.')[2]} as level=; expected a level, or a "
+        f"Config of warpwright.kernels.gemm.{expected} for this device"
+    )
 
 
 @pytest.mark.parametrize("k", [1, 7, 9, 65])

@@ -51,8 +51,8 @@ def mma(n: int, *, rows: int = 128, nbytes: int = 0, left: int = 4096, right: in
     return step("mma", Mma(rows, n, nbytes, flops, (0,), ((0, left),), ((0, right),)))
 
 
-def access(position: int, nbytes: int, lines: int, *, loads: bool = True, inst: int = 0) -> Step:
-    return step("global_access", Access(position, nbytes, lines, loads), inst=inst)
+def access(position: int, nbytes: int, lines: int, *, loads: bool = True, again: bool = False, inst: int = 0) -> Step:
+    return step("global_access", Access(position, nbytes, lines, loads, again), inst=inst)
 
 
 def perform(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import warpwright as ww
 from warpwright import targets
+from warpwright.lang import Global, kernel, st, tid, u16, u32
 from warpwright.vgpu.timing.units import SKEW, IssueSlots, Memory, Unit, Units
 
 H200 = targets.timing_of("h200")
@@ -76,3 +79,15 @@ def test_every_constant_has_a_unit_and_a_source() -> None:
         statuses = {text.split(":")[0] for text in timing.source.values()}
         assert statuses <= {"measured", "published", "assumed"}, name
         assert name == "h200" or "measured" not in statuses, name
+
+
+@kernel("sm_90a", threads=32)
+def store_columns(d: Global[u16], pitch: u32) -> None:
+    for column in range(32):
+        st(d + (tid.x * pitch + column), column)
+
+
+def test_elements_of_a_sector_reach_device_memory_together() -> None:
+    """Each of 32 threads stores the 32 elements, two sectors, of a row of its own."""
+    found = ww.profile(store_columns, 1, args=[np.zeros((32, 64), np.uint16), 64], device="h200")
+    assert (found.bytes_l2, found.bytes_hbm) == (32 * 32 * 32, 32 * 2 * 32)

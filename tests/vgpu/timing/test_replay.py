@@ -219,6 +219,24 @@ def test_scattered_lines_take_a_cycle_each() -> None:
     assert end_of([access(0, 1024, 32), step("need")]) == 32 + 200
 
 
+def test_a_line_that_is_stored_to_takes_longer_than_one_that_is_read() -> None:
+    outcome, _ = perform([access(0, 1024, 32, loads=False)])
+    assert outcome.ends == [32 * CHIP.store_line] and CHIP.store_line > 1
+
+
+def test_a_few_bytes_of_a_line_take_l2_as_long_as_more() -> None:
+    memory = Memory(1e9, 4.0, 1e9, 1e9, 1e9)
+    few, whole = (perform([access(0, nbytes, 8, loads=False)], memory=memory)[0].ends for nbytes in (256, 1024))
+    assert few == [8 * CHIP.store_least / 4] and whole == [1024 / 4]
+
+
+def test_what_is_stored_again_to_the_same_sectors_reaches_device_memory_once() -> None:
+    memory = Memory(1e9, 1e9, 2.0, 1e9, 1e9)
+    stores = [access(0, 1024, 32, loads=False), *(access(i, 1024, 32, loads=False, again=True) for i in (1, 2))]
+    outcome, _ = perform(stores, memory=memory)
+    assert outcome.units.hbm.busy == 1024 / 2
+
+
 def test_bank_conflicts_take_wavefronts() -> None:
     assert end_of([step("shared_access", True, number=32, nbytes=1), step("need")]) == 32 + 30
 

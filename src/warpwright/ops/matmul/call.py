@@ -20,7 +20,7 @@ from warpwright.ops import binding
 from warpwright.ops.binding import MAP_BYTES, as_strided, geometry, mappable
 from warpwright.ops.matmul import epilogue, measurements, plan
 from warpwright.ops.matmul.bound_call import BoundCall
-from warpwright.ops.matmul.plan import DEFAULT_LEVEL, FLOAT8, PLAIN, Family, round_up
+from warpwright.ops.matmul.plan import DEFAULT_LEVEL, FLOAT8, PLAIN, Family, Level, round_up
 from warpwright.ops.memo import MEMO
 from warpwright.run.devices import resolve
 
@@ -47,7 +47,7 @@ def matmul(
     out: Array | None = None,
     out_dtype: Any = None,
     device: Device | str | None = None,
-    level: int | None = None,
+    level: Level | None = None,
 ) -> Array:
     """``a @ b`` on tensor cores: ``a`` (…, M, K) times ``b`` (…, K, N) gives (…, M, N), accumulated in float32.
 
@@ -69,7 +69,8 @@ def matmul(
     ``out`` is an array for the result, which overlaps neither input; it is returned.
     ``device`` is a name or Device (default: the GPU that holds the arrays, else a real GPU if there is one, else
     ``b200``). ``level`` is the level of the GEMM ladder: on Blackwell 1 to 10 (default 10), on Hopper 1 to 8 (default:
-    the fastest known configuration for these extents).
+    the fastest known configuration for these extents), or a configuration of one's own, such as
+    ``dataclasses.replace(warpwright.kernels.gemm.sm100.LEVELS[3], stages=4)``.
 
     On Hopper an operand is used in place if its rows or its columns are dense and begin at multiples of 16 bytes: all
     four layouts. On Blackwell, and for float8, the kernel reads both along K, so a transposed view ``w.T`` of a
@@ -106,7 +107,7 @@ def describe(
     out: Array | None,
     out_dtype: Any,
     device: Device | str | None,
-    level: int | None,
+    level: Level | None,
 ) -> binding.Call:
     """Returns the call of `matmul` with these arguments, which has started nothing yet."""
     library, views = views_of("matmul", {"a": a, "b": b, "out": out, "bias": bias}, ("out", "bias"))
@@ -145,7 +146,7 @@ def _prepare(
     library: Library,
     family: Family,
     args: epilogue.EpilogueArgs,
-    level: int | None,
+    level: Level | None,
     arrays: tuple[Array, Array, Array],
 ) -> None:
     """Set the steps of ``call``: one plan, and for each launch its matrices or batches."""
@@ -321,7 +322,7 @@ def _entry(call: binding.Call, library: Library, given: tuple[Array, Array, Arra
     )
 
 
-def _check_float8(a: View, family: Family, target: Device, level: int | None) -> None:
+def _check_float8(a: View, family: Family, target: Device, level: Level | None) -> None:
     if a.dtype in FLOAT8 and a.dtype not in family.majors:
         raise UsageError(
             f"matmul: a is {a.dtype}, which the kernels for {target.name} ({target.spec.arch}) do not multiply; "

@@ -28,6 +28,7 @@ __all__ = [
     "PLAIN",
     "SCRATCH",
     "Family",
+    "Level",
     "choose",
     "family_of",
     "plan_sm90",
@@ -47,6 +48,7 @@ FLOAT8 = (np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2))
 
 Shape = tuple[int, ...]
 Majors = tuple[str, str]
+Level = int | sm90.Config | sm100.Config
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def choose(
     b: Geometry,
     d: Geometry,
     majors: Majors,
-    level: int | None,
+    level: Level | None,
     arch: str,
     sms: int,
     epilogue: Epilogue,
@@ -103,8 +105,12 @@ def choose(
     """
     (m, k), (n, _) = extents(a, majors[0]), extents(b, majors[1])
     if arch == "sm_100a":
+        if isinstance(level, sm90.Config):
+            raise _foreign_config("sm90", "sm100")
         config = sm100.config_for(DEFAULT_LEVEL if level is None else level, m, n, sms)
         return plan_sm100(config, a, b, d, sms)
+    if isinstance(level, sm100.Config):
+        raise _foreign_config("sm100", "sm90")
     if level is not None:
         return plan_sm90(sm90.config_of(level), a, b, d, majors, sms, epilogue, columns)
     matrix = len(d[0]) == MATRIX
@@ -112,6 +118,13 @@ def choose(
     slices = slices_of(k, found.slices) if scratch and matrix else 1
     found = replace(found, slices=slices) if slices > 1 else sm90.in_one_launch(found)
     return plan_sm90(found, a, b, d, majors, sms, epilogue, columns)
+
+
+def _foreign_config(given: str, expected: str) -> UsageError:
+    return UsageError(
+        f"matmul: given a Config of kernels.gemm.{given} as level=; expected a level, or a Config of "
+        f"warpwright.kernels.gemm.{expected} for this device"
+    )
 
 
 def plan_sm100(config: sm100.Config, a: Geometry, b: Geometry, d: Geometry, sms: int) -> Plan:

@@ -26,7 +26,7 @@ from warpwright.vgpu.machine.launch import Launch
 from warpwright.vgpu.machine.pending import Pending
 from warpwright.vgpu.machine.tape import row_buffer
 
-__all__ = ["ctas_per_sm", "run_clusters"]
+__all__ = ["ctas_per_sm", "fitting_ctas", "run_clusters"]
 
 _REPEATS = 2  # rounds that lead to known states before clusters count as stuck
 _LONG = 1_000_000  # block jumps after which a cluster may spin on a counter: another cluster starts
@@ -150,7 +150,20 @@ class _Run:
 
 
 def ctas_per_sm(launch: Launch) -> int:
-    """Returns how many CTAs of a launch are resident on an SM together, by threads and shared memory."""
+    """Returns how many CTAs of a launch are resident on an SM together: one if a CTA keeps its permit to allocate.
+
+    A CTA of a kernel with ``tcgen05.alloc`` starts with the permit of its SM and keeps it until it executes
+    ``tcgen05.relinquish_alloc_permit`` or exits. Sources: PTX ISA 9.1 section 9.7.16.7.1 has the right to allocate, not
+    what another CTA does meanwhile; CUTLASS relinquishes "so that the next CTA can rasterize"; nvFuser calls the right
+    a mutex; ptxas 13.0 turns the instruction into UVIRTCOUNT.DEALLOC.SMPOOL, which frees an entry of a pool of the SM.
+    """
+    names = {inst.name for inst in launch.insts}
+    kept = "tcgen05.alloc" in names and "tcgen05.relinquish_alloc_permit" not in names
+    return 1 if kept else fitting_ctas(launch)
+
+
+def fitting_ctas(launch: Launch) -> int:
+    """Returns how many CTAs of a launch fit on an SM together, by threads and shared memory."""
     limits = launch.spec.limits
     by_threads = limits.max_threads_per_sm // launch.threads
     by_shared = limits.smem_per_sm // max(1, launch.shared_limit)

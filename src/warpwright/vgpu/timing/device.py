@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from warpwright.targets import Timing
 from warpwright.vgpu.jit.costs import is_memory
-from warpwright.vgpu.machine.schedule import ctas_per_sm
+from warpwright.vgpu.machine.schedule import ctas_per_sm, fitting_ctas
 from warpwright.vgpu.program.names import Names
 from warpwright.vgpu.timing.cache import Visit, look_up
 from warpwright.vgpu.timing.capture import Capture
@@ -43,11 +43,15 @@ Shares = tuple[Floats, Floats, Floats, Floats, Floats]  # the share that misses 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Residency: ``together`` clusters share a set of ``ranks`` SMs; the chip has ``groups`` such sets."""
+    """Residency: ``together`` clusters share a set of ``ranks`` SMs; the chip has ``groups`` such sets.
+
+    ``fitting``: as many as ``together``, or more if CTAs keep the permit to allocate tensor memory.
+    """
 
     groups: int
     together: int
     ranks: int
+    fitting: int
 
     @property
     def count(self) -> int:
@@ -59,12 +63,13 @@ def places_of(launch: Launch, timing: Timing, columns: int = 0) -> Places:
     """How many clusters are resident, by threads, registers, shared and tensor memory, and the sizes of GPCs."""
     ranks = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
     limits, program = launch.spec.limits, launch.kernel.program
-    together = ctas_per_sm(launch)
     warps = -(-launch.threads // limits.warp_size)
-    together = max(1, min(together, limits.registers_per_sm // (pressure(program) * warps * limits.warp_size)))
+    by_registers = limits.registers_per_sm // (pressure(program) * warps * limits.warp_size)
+    fitting = max(1, min(fitting_ctas(launch), by_registers))
     if columns:
-        together = max(1, min(together, launch.spec.limits.tensor_memory_columns // columns))
-    return Places(max(1, sum(sms // ranks for sms in timing.gpcs)), together, ranks)
+        fitting = max(1, min(fitting, launch.spec.limits.tensor_memory_columns // columns))
+    together = min(fitting, ctas_per_sm(launch))
+    return Places(max(1, sum(sms // ranks for sms in timing.gpcs)), together, ranks, fitting)
 
 
 def choose_clusters(launch: Launch, timing: Timing) -> Sequence[int] | None:
@@ -332,7 +337,8 @@ def _joules(grid: _Grid) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Traffic:
-    """Bytes of a launch: through L2, their bandwidth cost in L2, read, read from device memory, written; ``evicted``:
+    """Bytes of a launch: through L2, their bandwidth cost in L2, read, read from device memory, written to L2 for the
+    first time; ``evicted``:
     written back for other data, less the launch's own dirty lines that stay in L2."""
 
     l2: float
@@ -344,17 +350,18 @@ class _Traffic:
 
 
 def _traffic(grid: _Grid) -> _Traffic:
-    l2_cost = read = missed = written = 0.0
+    l2_cost = read = missed = stored = written = 0.0
     for (kind, wave), count in grid.counts.items():
         program, (miss, *_, l2) = grid.kinds[kind].program, grid.share(kind, wave)
         reads = np.where(program.reads, program.nbytes, 0)
         l2_cost += count * float((program.nbytes * l2).sum())
         read += count * float(reads.sum())
         missed += count * float((reads * miss).sum())
-        written += count * float((program.nbytes - reads).sum())
+        stored += count * float((program.nbytes - reads).sum())
+        written += count * float(np.where(program.again, 0, program.nbytes - reads).sum())
     size, dirty = grid.launch.spec.l2_bytes, grid.capture.timing.l2_dirty
     evicted = dirty * min(size, missed + written) - min(dirty * size, written)
-    return _Traffic(read + written, l2_cost, read, missed, written, evicted)
+    return _Traffic(read + stored, l2_cost, read, missed, written, evicted)
 
 
 def _flops(grid: _Grid) -> float:
@@ -421,6 +428,7 @@ def _profile(grid: _Grid, runs: list[_Run], journal: Journal, cycles: float, clo
         l2_hit=1 - moved.missed / moved.read if moved.read else 0.0,
         usage=usage,
         ctas_per_sm=places.together,
+        ctas_fitting=places.fitting,
         waves=len(grid.numbers) / places.count,
         tail=_tail(grid, runs),
         roles=journal.roles(),

@@ -79,8 +79,9 @@ class Profile:
 
     ``time_us`` includes ``launch_us``; ``cycles`` are those of the SMs at ``clock_mhz``, without the launch. ``flops``
     counts all MMAs (2 a multiply-add), ``wasted_flops`` those of operand pairs that the cluster multiplied before;
-    ``tflops`` is useful work over ``time_us``. ``waves``: CTAs over resident CTAs; ``tail``: share of the SMs' time in
-    which some are out of work. ``fast``: only one representative wave ran.
+    ``tflops`` is useful work over ``time_us``. ``ctas_per_sm``: CTAs that an SM runs at a time; ``ctas_fitting``: CTAs
+    that fit on it, more if a CTA keeps its permit to allocate tensor memory. ``waves``: CTAs over resident CTAs;
+    ``tail``: share of the SMs' time in which some are out of work. ``fast``: only one representative wave ran.
     """
 
     kernel: str
@@ -100,6 +101,7 @@ class Profile:
     l2_hit: float
     usage: Usage
     ctas_per_sm: int
+    ctas_fitting: int
     waves: float
     tail: float
     roles: tuple[Role, ...]

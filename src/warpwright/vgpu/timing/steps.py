@@ -66,12 +66,16 @@ class Box:
 
 @dataclass(slots=True)
 class Access:
-    """A global-memory access of lane code: bytes in whole sectors, lines of 128 bytes; ``position`` as in `Box`."""
+    """A global-memory access of lane code: bytes in whole sectors, lines of 128 bytes; ``position`` as in `Box`.
+
+    ``again``: the cluster has stored to these sectors before, so device memory gets them once.
+    """
 
     position: int
     nbytes: int
     lines: int
     load: bool
+    again: bool = False
 
 
 @dataclass(slots=True)
@@ -101,12 +105,13 @@ class WarpMma(NamedTuple):
 
 @dataclass(slots=True)
 class Program:
-    """The steps of each warp of a cluster, and for each position of its traffic: bytes, whether it reads, and how many
-    CTAs receive it; ``columns`` of tensor memory."""
+    """The steps of each warp of a cluster, and for each position of its traffic: bytes, whether it reads, whether it
+    stores ``again`` to the same sectors, and how many CTAs receive it; ``columns`` of tensor memory."""
 
     warps: list[list[Step]]
     nbytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     reads: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
+    again: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
     copies: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     columns: int = 0
 
@@ -127,13 +132,16 @@ class _Reader:
         self.keys = keys
         self.nbytes: list[int] = []
         self.reads: list[bool] = []
+        self.again: list[bool] = []
+        self.stored: set[tuple[int, int]] = set()
         self.copies: list[int] = []
         self.columns = 0
         self.known: dict[tuple[int, ...], list[dict[str, Any]]] = {}
 
-    def traffic(self, nbytes: int, reads: bool) -> int:
+    def traffic(self, nbytes: int, reads: bool, again: bool = False) -> int:
         self.nbytes.append(nbytes)
         self.reads.append(reads)
+        self.again.append(again)
         self.copies.append(1)
         return len(self.nbytes) - 1
 
@@ -304,8 +312,11 @@ def _memory(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str,
         where = "shared_access" if b == rank else "remote_access"
         return {"kind": where, "what": load, "number": a & 0xFF_FFFF, "nbytes": a >> 24 & 0xFF_FFFF}
     nbytes, lines = (a & 0xFF_FFFF) * SECTOR, a >> 24
-    position = reader.traffic(nbytes, inst.traits.access != "write")
-    return {"kind": "global_access", "what": Access(position, nbytes, lines, load)}
+    reads, place = inst.traits.access != "write", (b // SECTOR, a)
+    again = not reads and place in reader.stored
+    reader.stored.add(place)
+    position = reader.traffic(nbytes, reads, again)
+    return {"kind": "global_access", "what": Access(position, nbytes, lines, load, again)}
 
 
 def _bar(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
@@ -398,7 +409,8 @@ def program_of(cluster: ClusterState, rows: Ints, records: Ints, keys: Ints) -> 
             warps[warp].append(reader.step(row=tuple(row), before=before[warp], **more))
             before[warp] = row[1]
     nbytes, copies = np.array(reader.nbytes, np.int64), np.array(reader.copies, np.int64)
-    return Program(warps, nbytes, np.array(reader.reads, bool), copies, reader.columns)
+    reads, again = np.array(reader.reads, bool), np.array(reader.again, bool)
+    return Program(warps, nbytes, reads, again, copies, reader.columns)
 
 
 def _read(reader: _Reader, number: int, rank: int, row: list[int], queue: deque[list[int]]) -> Steps:

@@ -138,13 +138,14 @@ class Units:
             end = max(end, self.port[rank].take(now, nbytes / self.memory.sm))
         return end
 
-    def store(self, now: float, nbytes: float, rank: int, slower: float = 1.0) -> float:
+    def store(self, now: float, nbytes: float, rank: int, slower: float = 1.0, *, again: bool = False) -> float:
         """The time at which bytes that leave an SM at ``now`` at the earliest are in L2; device memory takes them
-        later.
+        later, unless they are stored ``again``.
 
         L2 takes ``slower`` times the cycles of plain stores.
         """
-        self.hbm.take(now, nbytes / self.memory.hbm, SKEW)
+        if not again:
+            self.hbm.take(now, nbytes / self.memory.hbm, SKEW)
         end = self.l2.take(now, nbytes * slower / self.memory.l2_write, SKEW)
         return max(end, self.port[rank].take(now, nbytes / self.memory.sm))
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.kernels.helpers import BF16, SENTINEL, check, gemm, normal, replaced, without
 from warpwright.errors import Deadlock, DeviceError
-from warpwright.kernels.gemm.sm100 import LEVELS
+from warpwright.kernels.gemm.sm100 import IMPROVED, LEVELS
 
 ALL = sorted(LEVELS)
 PERSISTENT = (5, 6, 7, 8, 9, 10)
@@ -30,7 +30,7 @@ def test_any_number_of_stages(level, stages) -> None:
     check(gemm(level, a, b, stages=stages), a, b)
 
 
-@pytest.mark.parametrize("level", ALL)
+@pytest.mark.parametrize("level", [*ALL, *IMPROVED.values()])
 @pytest.mark.parametrize("shape", RAGGED)
 def test_ragged_shapes_leave_the_rows_below_untouched(level, shape) -> None:
     m, n, k = shape
@@ -62,7 +62,7 @@ def test_a_device_with_fewer_sms_than_tiles(level, shape, sms) -> None:
     assert (d[m:].astype(np.float32) == SENTINEL).all()
 
 
-@pytest.mark.parametrize("level", [3, 4, 7, 10])
+@pytest.mark.parametrize("level", [3, IMPROVED[3], 4, 7, 10])
 @pytest.mark.parametrize(("dtype", "out"), [(np.float16, np.float16), (np.float16, np.float32), (BF16, np.float32)])
 def test_types(level, dtype, out) -> None:
     a, b = normal(5, 130, 136, dtype=dtype), normal(6, 141, 136, dtype=dtype)

@@ -7,16 +7,17 @@ import re
 import pytest
 
 from tests.lang.ops.emission import instructions, opcodes
-from warpwright.kernels.gemm.sm100 import LEVELS, kernel_of
+from warpwright.kernels.gemm.sm100 import IMPROVED, LEVELS, config_of, kernel_of
 from warpwright.lang import bf16, f16, f32, tma
 from warpwright.layout import InstrDescriptor, SmemDescriptor
 from warpwright.ptx.ptxas import assemble
 
 ALL = (1, 2, 3)
+BOTH = (*ALL, *IMPROVED.values())
 
 
 def traced(level, **config):
-    return kernel_of(LEVELS[level]).trace(**config)
+    return kernel_of(config_of(level)).trace(**config)
 
 
 def lines_of(level, **config):
@@ -33,7 +34,7 @@ def count(lines: list[str], opcode: str) -> int:
     return sum(code.startswith(opcode) for code in opcodes(lines))
 
 
-@pytest.mark.parametrize("level", ALL)
+@pytest.mark.parametrize("level", BOTH)
 @pytest.mark.parametrize(("dtype", "out"), [(bf16, None), (f16, None), (bf16, f32), (f16, bf16)])
 def test_ptxas_accepts_every_variant_without_local_memory(level, dtype, out) -> None:
     result = assemble(traced(level, dtype=dtype, out=out).ptx, "sm_100a", "-v")
@@ -145,19 +146,12 @@ def test_level_2_waits_for_full_in_the_loop_of_the_loads() -> None:
     assert [line[:-1] for line in inside if line.startswith("wait_")] == ["wait_ab_empty_0", "wait_ab_full_0"]
 
 
-@pytest.mark.parametrize("level", ALL)
+@pytest.mark.parametrize("level", BOTH)
 def test_the_pair_is_alive_around_allocation_and_deallocation(level) -> None:
     codes = opcodes(lines_of(level))
-    order = [
-        next(i for i, code in enumerate(codes) if code.startswith(name))
-        for name in (
-            "mbarrier.init",
-            "fence.mbarrier_init",
-            "barrier.cluster.wait",
-            "tcgen05.alloc",
-            "tcgen05.relinquish",
-        )
-    ]
+    names = ["mbarrier.init", "fence.mbarrier_init", "barrier.cluster.wait", "tcgen05.alloc"]
+    names += [] if level in ALL else ["tcgen05.relinquish"]
+    order = [next(i for i, code in enumerate(codes) if code.startswith(name)) for name in names]
     assert order == sorted(order)
     after_alloc = codes[order[3] :]
     assert after_alloc.index("barrier.cluster.wait.acquire.aligned") < after_alloc.index("ld.shared.u32")
@@ -167,13 +161,21 @@ def test_the_pair_is_alive_around_allocation_and_deallocation(level) -> None:
 
 
 @pytest.mark.parametrize("level", ALL)
+def test_the_published_levels_keep_the_permit_to_allocate_and_the_improved_give_it_up(level) -> None:
+    assert count(lines_of(level), "tcgen05.relinquish") == 0
+    assert count(lines_of(IMPROVED[level]), "tcgen05.relinquish") == 1
+
+
+@pytest.mark.parametrize("level", BOTH)
 def test_whole_warps_load_tensor_memory_and_only_stores_are_predicated(level) -> None:
     lines = lines_of(level)
     loads = [line for line in lines if "tcgen05.ld." in line]
     stores = [line for line in lines if re.search(r" st\.\S*global", line)]
-    assert len(loads) == 4 and all(line.startswith("tcgen05.ld.sync.aligned.32x32b.x32.b32") for line in loads)
-    form = re.compile(r"@%p\d+ st\.(relaxed\.cluster\.)?global\.v4\.b32 ")
-    assert len(stores) == 16 and all(form.match(line) for line in stores)
+    columns, vector, number = (4, "", 4) if level in ALL else (32, r"\.v4", 16)
+    assert len(loads) == (1 if level in ALL else 4)
+    assert all(line.startswith(f"tcgen05.ld.sync.aligned.32x32b.x{columns}.b32") for line in loads)
+    form = re.compile(rf"@%p\d+ st\.(relaxed\.cluster\.)?global{vector}\.b{32 if vector else 16} ")
+    assert len(stores) == number and all(form.match(line) for line in stores)
     last_wait = max(i for i, line in enumerate(lines) if line.startswith("wait_done"))
     fence = lines.index("tcgen05.fence::after_thread_sync", last_wait)
     assert lines.index("bar.warp.sync 0xffffffff", last_wait) < fence < lines.index(loads[0])
@@ -193,13 +195,13 @@ def test_only_the_leader_stores(level) -> None:
 
 
 def test_float32_output_stores_four_columns_at_a_time() -> None:
-    lines = lines_of(3, out=f32)
+    lines = lines_of(IMPROVED[3], out=f32)
     assert count(lines, "cvt.rn.bf16x2") == 0
     assert sum("st.global.v4.f32" in line for line in lines) == 32
 
 
 def test_every_line_of_the_kernel_is_in_its_source() -> None:
-    text = traced(3).ptx
+    text = traced(IMPROVED[3]).ptx
     files = {match[1]: match[2] for match in re.finditer(r'\.file (\d) ".*kernels/(?:gemm/sm100/)?(\w+)\.py"', text)}
     assert sorted(files.values()) == ["ladder", "steps", "tiles"]
     assert {match[1] for match in re.finditer(r"\.loc (\d+) ", text)} == set(files)

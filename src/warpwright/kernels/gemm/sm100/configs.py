@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from warpwright.errors import UsageError
 
-__all__ = ["LEVELS", "PAIR", "SMALLER", "SM_FLOPS", "Config", "config_for", "config_of"]
+__all__ = ["IMPROVED", "LEVELS", "PAIR", "SMALLER", "SM_FLOPS", "Config", "config_for", "config_of"]
 
 PAIR = 2
 LANES = 128
@@ -28,6 +28,8 @@ class Config:
     staged        the tile leaves through the memory of the stages, in whole rows
     group         rows of tiles in a group of the rasterization of persistent clusters; 0: a cluster for each tile
     dual          each CTA of a pair has a tile of its own; False: both compute the same tile
+    published     levels 1 to 3 as published: a CTA keeps its permit to allocate tensor memory, so an SM runs one CTA at
+                  a time, and stores D element by element; False: CTAs share an SM, a store has 16 bytes
 
     The rest is for the kernel "roles":
 
@@ -59,6 +61,7 @@ class Config:
     staged: bool = False
     group: int = 0
     dual: bool = False
+    published: bool = False
     accumulators: int = 1
     stagger: int = 0
     box: tuple[int, int] = (0, 0)
@@ -107,8 +110,10 @@ class Config:
         return self.accumulators * self.tile[0] // LANES * self.tile[1]
 
 
-_RING = Config(3, "separate load and mma roles, an eight-stage ring")
-_STAGED = replace(_RING, level=4, staged=True, summary="the tile leaves through shared memory, in whole rows")
+_RING = Config(3, "separate load and mma roles, an eight-stage ring", published=True)
+_STAGED = replace(
+    _RING, level=4, published=False, staged=True, summary="the tile leaves through shared memory, in whole rows"
+)
 _ROLES = Config(
     6,
     "three roles: a tile is stored while the next is computed; TMA stores",
@@ -164,9 +169,14 @@ LEVELS = {
     level.level: level
     for level in (
         Config(
-            1, "correct baseline: cta_group::2, a cluster sync in every k-block", kernel="level1", stages=1, writers=2
+            1,
+            "correct baseline: cta_group::2, a cluster sync in every k-block",
+            kernel="level1",
+            stages=1,
+            writers=2,
+            published=True,
         ),
-        Config(2, "full and empty barriers in one loop; the leader stores", kernel="level2", stages=2),
+        Config(2, "full and empty barriers in one loop; the leader stores", kernel="level2", stages=2, published=True),
         _RING,
         _STAGED,
         replace(_STAGED, level=5, group=8, summary="persistent clusters walk the tiles in groups of eight rows"),
@@ -178,6 +188,8 @@ LEVELS = {
     )
 }
 
+IMPROVED = {number: replace(level, published=False) for number, level in LEVELS.items() if level.published}
+"""Levels 1 to 3 with CTAs that share an SM and stores of 16 bytes."""
 
 SMALLER = (
     replace(_OURS, tile=(128, 256, 64), stages=6, stagger=0, accumulators=2),
@@ -186,7 +198,7 @@ SMALLER = (
 )
 
 
-def config_for(level: int, m: int, n: int, sms: int) -> Config:
+def config_for(level: int | Config, m: int, n: int, sms: int) -> Config:
     """Returns the configuration of ``level`` for D (m, n) on ``sms`` SMs. Raises UsageError for an unknown level.
 
     Level 10 has tiles of several sizes: the tile with the fewest cycles over all rounds is chosen, the largest of
@@ -202,9 +214,12 @@ def config_for(level: int, m: int, n: int, sms: int) -> Config:
     return min(tiles, key=cycles)
 
 
-def config_of(level: int) -> Config:
-    """Returns the configuration of ``level``. Raises UsageError for an unknown level."""
-    found = LEVELS.get(level)
+def config_of(level: int | Config) -> Config:
+    """Returns the configuration of ``level``, or ``level`` itself if it is a configuration.
+
+    Raises UsageError for an unknown level.
+    """
+    found = level if isinstance(level, Config) else LEVELS.get(level)
     if found is None:
         raise UsageError(
             f"given level {level}; expected one of {', '.join(map(str, LEVELS))}; choose an existing level"

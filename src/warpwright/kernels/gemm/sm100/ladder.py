@@ -82,7 +82,7 @@ def gemm_level1(
     store  0-3    tensor memory -> registers -> D              done
     """
     ring, acc, done = storage(config.stages, dtype, full=1)
-    init_alloc_sync(ring, done)
+    init_alloc_sync(ring, done, relinquish=not config.published)
     row, col = output_tile(tiles_n)
     rank, one = cluster.rank, elect_one()
     loads, multiplies = (warp.id == 0) & one, (rank == LEADER) & (warp.id == 1) & one
@@ -107,7 +107,7 @@ def gemm_level1(
         slots.wait_all_empty()
     done.wait(0)
     warp.sync()
-    store(acc, d, row, col, m, n, pitch, out or dtype, both=True)
+    store(acc, d, row, col, m, n, pitch, out or dtype, both=True, published=config.published)
     sync_dealloc()
 
 
@@ -137,7 +137,7 @@ def gemm_level2(
     store  0-3    tensor memory -> registers -> D (leader)         done
     """
     ring, acc, done = storage(config.stages, dtype, full=PAIR)
-    init_alloc_sync(ring, done)
+    init_alloc_sync(ring, done, relinquish=not config.published)
     row, col = output_tile(tiles_n)
     leads, one = cluster.rank == LEADER, elect_one()
     loads, multiplies = (warp.id == 0) & one, leads & (warp.id == 1) & one
@@ -158,7 +158,7 @@ def gemm_level2(
     done.wait(0)
     warp.sync()
     with If(leads):
-        store(acc, d, row, col, m, n, pitch, out or dtype)
+        store(acc, d, row, col, m, n, pitch, out or dtype, published=config.published)
     sync_dealloc()
 
 
@@ -188,7 +188,7 @@ def gemm_ring(
     store  0-3    tensor memory -> registers (-> ring) -> D        done
     """
     ring, acc, done = storage(config.stages, dtype, full=PAIR)
-    init_alloc_sync(ring, done)
+    init_alloc_sync(ring, done, relinquish=not config.published)
     leads, written = cluster.rank == LEADER, out or dtype
     slots, loaded, parity = ring.producer(), ring.consumer(), var(u32, 0)
 
@@ -228,7 +228,7 @@ def gemm_ring(
             if config.staged:
                 store_rows(acc, d, over(ring, smem.tile(written, (M, N))), row, col, m, n, pitch)
             else:
-                store(acc, d, row, col, m, n, pitch, written)
+                store(acc, d, row, col, m, n, pitch, written, published=config.published)
 
     for row, col in output_tiles():
         compute(row, col)

@@ -64,13 +64,17 @@ LEADER = 0
 BOTH = 0b11
 ATOM = 64
 LOADED_COLUMNS = 32
+PUBLISHED_COLUMNS = 4  # of a load of levels 1 to 3
 STORE_BARRIER = 1
 
 
-def init_alloc_sync(*barriers: Ring | mbarrier, maps: tuple[tma.Map[Scalar], ...] = ()) -> None:
+def init_alloc_sync(
+    *barriers: Ring | mbarrier, maps: tuple[tma.Map[Scalar], ...] = (), relinquish: bool = True
+) -> None:
     """Initialise the mbarriers, synchronise the cluster, allocate tensor memory, synchronise again.
 
-    The pair allocates together: its peer must have started.
+    The pair allocates together: its peer must have started. Unless the CTA relinquishes its permit to allocate, no
+    other CTA of the SM allocates before this one exits.
     """
 
     @role(warp=0, elect=True)
@@ -86,7 +90,8 @@ def init_alloc_sync(*barriers: Ring | mbarrier, maps: tuple[tma.Map[Scalar], ...
     @role(warp=2)
     def alloc() -> None:
         tmem.alloc()
-        tcgen05.relinquish_alloc_permit(cta_group=2)
+        if relinquish:
+            tcgen05.relinquish_alloc_permit(cta_group=2)
 
     tcgen05.fence_before_thread_sync()
     cluster.sync()
@@ -174,16 +179,26 @@ def store(
     out: type[Scalar],
     *,
     both: bool = False,
+    published: bool = False,
 ) -> None:
     """Tensor memory to D, a row a thread, 16 bytes at a time. Whole warps load; only the stores are predicated.
 
     If ``both`` CTAs store the same tile, the stores are relaxed: unordered weak stores are a data race even of equal
-    values (PTX ISA 9.1 section 8.7.1).
+    values (PTX ISA 9.1 section 8.7.1). As ``published``, a store has one element.
     """
     sem, scope = ("relaxed", "cluster") if both else ("", "")
     tcgen05.fence_after_thread_sync()
     row, left = row + tid.x, n - col
     line = d.cast(out) + row.to(u64) * pitch.to(u64) + col
+    if published:
+        for at in loop(0, acc.shape[1], PUBLISHED_COLUMNS):
+            words = tcgen05.ld(acc[:, :PUBLISHED_COLUMNS].at_shift(at))
+            tcgen05.wait_ld()
+            for i, word in enumerate(words):
+                place, element = line + (at + i), word.to(out)
+                with If((row < m) & (left > at + i)):
+                    st(place, element, sem=sem, scope=scope)
+        return
     for first in range(0, acc.shape[1], LOADED_COLUMNS):
         words = tcgen05.ld(acc[:, first : first + LOADED_COLUMNS])
         tcgen05.wait_ld()

@@ -102,9 +102,12 @@ LEVELS = {
 }
 
 
-def config_of(level: int) -> Config:
-    """Returns the configuration of ``level`` of the ladder. Raises UsageError for an unknown level."""
-    found = LEVELS.get(level)
+def config_of(level: int | Config) -> Config:
+    """Returns the configuration of ``level`` of the ladder, or ``level`` itself if it is a configuration.
+
+    Raises UsageError for an unknown level.
+    """
+    found = level if isinstance(level, Config) else LEVELS.get(level)
     if found is None:
         known = ", ".join(map(str, LEVELS))
         raise UsageError(f"given level {level}; expected one of {known}; choose an existing level")

@@ -1,0 +1,45 @@
+"""The predicted Blackwell ladder is as near to the published rates as its goals say, and is predicted so today."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import ladder
+import pytest
+
+from warpwright.kernels.gemm.sm100 import LEVELS
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(ladder.STORED.read_text(encoding="utf-8"))["rows"]
+    return rows
+
+
+def test_the_stored_predictions_meet_every_goal(rows) -> None:
+    assert [(row["size"], row["level"]) for row in rows] == [(size, n) for size in ladder.SIZES for n in LEVELS]
+    assert ladder.misses(rows) == []
+
+
+def test_levels_2_and_3_are_predicted_as_stored(rows) -> None:
+    """``python bench/ladder.py --predict`` predicts the rest, which takes minutes."""
+    stored = {row["level"]: row["tflops"] for row in rows if row["size"] == 4096}
+    found = {row["level"]: row["tflops"] for row in ladder.predict([2, 3], 4096)}
+    assert found == pytest.approx({level: stored[level] for level in (2, 3)}, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("level", "factor", "missed"),
+    [
+        (3, 1.5, ["level 3 at 4096: +49%"]),
+        (3, 0.75, ["level 3 at 4096 is 1.35 times level 2"]),
+        (9, 0.8, ["level 8 to 9 at 4096: published +9%"]),
+    ],
+)
+def test_a_goal_that_is_missed_is_named(rows, level, factor, missed) -> None:
+    """Each case changes one prediction at 4096."""
+    changed = [dict(row) for row in rows]
+    (one,) = [row for row in changed if (row["level"], row["size"]) == (level, 4096)]
+    one["tflops"] *= factor
+    assert ladder.misses(changed) == missed
