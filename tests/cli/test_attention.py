@@ -44,6 +44,11 @@ def test_a_problem_is_computed_and_verified() -> None:
         assert text in " ".join(shown.stdout.split())
 
 
+def test_a_size_may_lack_the_batch() -> None:
+    row = json.loads(run("attention", "--size", "3x20x64", "--json", *RTX).stdout)
+    assert [row[name] for name in ("batch", "heads", "q_len", "kv_len", "head_dim")] == [1, 3, 20, 20, 64]
+
+
 def spoil(monkeypatch, change: Callable[[Any, Any], None]) -> None:
     """Have ``change`` alter O and the log-sum-exp after the last launch."""
     right = attention_runs.launches
@@ -133,7 +138,8 @@ def test_a_check_has_tiles_from_a_counter() -> None:
     [
         (
             ["attention", "--size", "4x4"],
-            "given --size 4x4; expected BATCHxHEADSxLENGTHxDIM such as 1x16x1024x128, or BATCHxHEADSxQUERIESxKEYSxDIM",
+            "given --size 4x4; expected HEADSxLENGTHxDIM, BATCHxHEADSxLENGTHxDIM, or BATCHxHEADSxQUERIESxKEYSxDIM, "
+            "such as 16x1024x128",
         ),
         (
             ["attention", "--window", "5"],

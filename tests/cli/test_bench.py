@@ -184,7 +184,8 @@ def test_a_gemm_is_predicted() -> None:
     [
         (
             ("--size", "4096"),
-            "given --size 4096; expected BATCHxHEADSxLENGTHxDIM such as 1x16x1024x128, or BATCHxHEADSxQUERIESxKEYSxDIM",
+            "given --size 4096; expected HEADSxLENGTHxDIM, BATCHxHEADSxLENGTHxDIM, or BATCHxHEADSxQUERIESxKEYSxDIM, "
+            "such as 16x1024x128",
         ),
         (
             ("--size", "1x1x8x64", "--window", "9"),
