@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from warpwright import cuda
+from warpwright.cli import attention_ladder
 from warpwright.cli.console import device_option, emit, exit_unless, json_option, progress, show
 from warpwright.cli.ladder_table import level_tables, levels_of, predict_levels
 from warpwright.errors import UsageError
@@ -29,7 +30,7 @@ SIZE, REAL_SIZE = 1024, 4096
 LADDERS: dict[str, Mapping[int, Step]] = {"sm_100a": sm100.LEVELS, "sm_90a": sm90.LEVELS}
 
 
-@click.command("ladder")
+@click.group("ladder", invoke_without_command=True, subcommand_metavar="[attention]")
 @click.option("--levels", help="Levels to run: 2, 1-3 or 1,3 (default: all levels of the device).")
 @click.option("--size", type=click.IntRange(min=1), help=f"M = N = K; default {SIZE}, on a real GPU {REAL_SIZE}.")
 @click.option(
@@ -63,6 +64,8 @@ def command(
     A virtual GPU predicts the time of each level and says why the level is faster than the one before. On a real GPU
     the levels, and torch.matmul if torch is installed, run alternately, each launch from cold L2; medians are shown.
     """
+    if attention_ladder.takes_over(click.get_current_context()):
+        return
     target = devices.device(device)
     steps = ladder_of(target)
     if plot is not None:
@@ -86,6 +89,9 @@ def command(
         tables = [table(rows, title)] if real else level_tables(rows, title)
         show(*tables, *notes)
     exit_unless(all(row.get("verified", fast) for row in rows))
+
+
+command.add_command(attention_ladder.command)
 
 
 def _measure_levels(

@@ -11,10 +11,12 @@ import click
 from warpwright.errors import UsageError
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.problem import DTYPES
+from warpwright.report.format import percent
 
 __all__ = [
     "PROBLEM_OPTIONS",
     "SIZE_HELP",
+    "counted",
     "extents",
     "mask_of",
     "parse_heads",
@@ -99,6 +101,12 @@ def extents(problem: Problem) -> str:
     shared = "" if problem.group == 1 else f", {problem.kv_heads} head{'s' * (problem.kv_heads > 1)} of keys"
     lengths = f"{problem.q_len} × {problem.kv_len}"
     return f"{problem.batch} × {problem.heads} heads of {problem.head_dim}, {lengths}{shared}"
+
+
+def counted(problem: Problem) -> str:
+    """Returns as text which pairs of a query and a key TFLOPS count: S² is queries × keys."""
+    share = problem.pairs / (problem.q_len * problem.kv_len)
+    return "TFLOPS count " + ("all of S²" if share == 1 else f"the visible {percent(share)} of S²")
 
 
 def summary_of(problem: Problem) -> str:

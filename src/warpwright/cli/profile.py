@@ -11,7 +11,15 @@ import click
 from warpwright.cli.attention_runs import attention_profile
 from warpwright.cli.console import emit, json_option, progress, remark, show
 from warpwright.cli.flow import write_text
-from warpwright.cli.launches import LAUNCH_OPTIONS, device_for, launch_options, launch_spec, parse_size, refuse_options
+from warpwright.cli.launches import (
+    LAUNCH_OPTIONS,
+    device_for,
+    device_of_attention,
+    launch_options,
+    launch_spec,
+    parse_size,
+    refuse_options,
+)
 from warpwright.cli.matmul_runs import matmul_profile
 from warpwright.cli.problems import PROBLEM_OPTIONS, problem_of
 from warpwright.report.account import account
@@ -73,15 +81,16 @@ def command(what: str, fast: bool, trace: Path | None, plot: Path | None, as_jso
 
 def _predict(what: str, fast: bool, options: dict[str, Any]) -> tuple[Profile, Verdict | None]:
     """Returns the profile, and the verdict on the result: None if nothing was computed or there is no reference."""
-    device = devices.device(options["device"] or devices.DEFAULT)
     if what == "gemm":
-        refuse_options(what, options, (*LAUNCH_OPTIONS, *PROBLEM_OPTIONS))
+        refuse_options(what, options, (*LAUNCH_OPTIONS, "step", *PROBLEM_OPTIONS))
+        device = devices.device(options["device"] or devices.DEFAULT)
         size = parse_size(options["size"] or SIZE)
         return matmul_profile(device, size, options["level"], fast, sustained=options["sustained"])
     if what == "attention":
         refuse_options(what, options, (*LAUNCH_OPTIONS, "level"))
         problem = problem_of(options["size"] or HEADS, options)
-        return attention_profile(device, problem, fast, options["sustained"])
+        device, step = device_of_attention(options), options["step"]
+        return attention_profile(device, problem, fast, options["sustained"], step=step)
     launch = launch_spec(what, options)
     chosen = device_for(launch, options)
     shape = launch.grid, launch.block, launch.cluster, launch.smem
