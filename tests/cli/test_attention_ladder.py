@@ -67,6 +67,13 @@ def test_the_published_times_stand_beside_v3_with_a_warning(engine: list[Any]) -
         assert each in text
 
 
+def test_the_layouts_before_v3_are_named(engine: list[Any]) -> None:
+    text = run("attention", "--steps", "v3").stdout
+    assert "  v1: published before v3, 205,824 bytes of shared memory; does not fit: rtx5090 has 101,376\n" in text
+    text = run("attention", "--steps", "v3", "--device", "h200").stdout
+    assert "  v2: published before v3, 164,864 bytes of shared memory; fits: h200 has 232,448\n" in text
+
+
 def test_every_title_says_which_pairs_count(engine: list[Any]) -> None:
     text = " ".join(run("attention", "--causal", "--size", 512).stdout.split())
     assert "causal; virtual rtx5090, predicted; TFLOPS count the visible 50 % of S²" in text

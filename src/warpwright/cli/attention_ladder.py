@@ -18,7 +18,7 @@ from warpwright.cli.problems import counted
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.kernels.attention import Problem
-from warpwright.kernels.attention.sm120.plan import OVER, STEPS
+from warpwright.kernels.attention.sm120.plan import EARLIER, OVER, STEPS
 from warpwright.ops.attention import trials
 from warpwright.ops.attention.plan import plan_of_step
 from warpwright.report.format import percent
@@ -65,7 +65,8 @@ def command(size: str, steps: str | None, causal: bool, rounds: int, device: str
     if as_json:
         emit(rows)
     else:
-        show(*_tables(rows, problems, target), *(f"  {name}: {STEPS[name].summary}" for name in names))
+        notes = [f"  {name}: {STEPS[name].summary}" for name in names]
+        show(*_tables(rows, problems, target), *notes, *_earlier(target))
     exit_unless(all(row.get("verified", True) for row in rows))
 
 
@@ -168,6 +169,14 @@ def _tables(
     if published:
         yield table(published, f"v3 beside the published times. {count}; published: all of S²")
         yield WARNING
+
+
+def _earlier(device: Device) -> Iterator[str]:
+    """Yields a line for each layout before v3 that was published by its shared memory alone."""
+    for name, (config, more) in EARLIER.items():
+        used, room = config.smem_bytes + sum(piece.nbytes for piece in more), device.spec.smem_per_block
+        fits = f"does not fit: {device.spec.name} has" if used > room else f"fits: {device.spec.name} has"
+        yield f"  {name}: published before v3, {used:,} bytes of shared memory; {fits} {room:,}"
 
 
 def _times(row: Mapping[str, Any]) -> dict[str, Any]:

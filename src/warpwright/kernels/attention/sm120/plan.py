@@ -127,8 +127,8 @@ OVER = {
 }
 """The step that each step changes."""
 
-_V2 = replace(_V3, tile=(64, 64), stages=3, summary="before v3: 64 queries; does not fit in an SM of sm_120a")
-_V1 = replace(_V2, stages=4, summary="before v2: four stages, and weights beside the scores")
+_V2 = replace(_V3, tile=(64, 64), stages=3, summary="published before v3: 64 queries; does not fit")
+_V1 = replace(_V2, stages=4, summary="published before v2: four stages, and weights beside the scores")
 EARLIER = {"v1": (_V1, (Piece("weights", "64 × 64 × 2 B", 64 * 64 * ELEMENT),)), "v2": (_V2, ())}
 """Published layouts of shared memory before v3: a configuration, and the pieces that it has more."""
 
