@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from warpwright.cli import attention_runs, main, profile
+from warpwright.cli import attention_runs, main
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm120.plan import EARLIER, STEPS
 from warpwright.ops.attention import trials
@@ -184,7 +184,7 @@ def test_mistakes_are_one_line_and_status_2(words, sentence) -> None:
 
 
 def test_a_real_gpu_has_profilers_of_its_own(monkeypatch) -> None:
-    monkeypatch.setattr(profile.devices, "device", lambda name: SimpleNamespace(name="cuda:0"))
+    monkeypatch.setattr("warpwright.run.devices.device", lambda name: SimpleNamespace(name="cuda:0"))
     result = run("profile", "attention", "--device", "cuda")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (

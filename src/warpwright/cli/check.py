@@ -17,7 +17,7 @@ from warpwright.cli.flow import write_text
 from warpwright.cli.launches import (
     LAUNCH_OPTIONS,
     device_for,
-    device_of_attention,
+    device_of,
     launch_options,
     launch_spec,
     parse_size,
@@ -110,7 +110,7 @@ def _verdict(
     if what == "attention":
         refuse_options(what, options, (*LAUNCH_OPTIONS, "level"))
         problem = problem_of(options["size"] or HEADS, options)
-        return *_attention(problem, how, device_of_attention(options), options["step"]), None
+        return *_attention(problem, how, device_of(options), options["step"]), None
     launch = launch_spec(what, options)
     device = device_for(launch, options)
     shape = launch.grid, launch.block, launch.cluster, launch.smem

@@ -91,9 +91,6 @@ def command(
     exit_unless(all(row.get("verified", fast) for row in rows))
 
 
-command.add_command(attention_ladder.command)
-
-
 def _measure_levels(
     target: cuda.Device, steps: Mapping[int, Step], size: int, rounds: int, seed: int
 ) -> list[dict[str, Any]]:

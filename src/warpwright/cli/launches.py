@@ -20,7 +20,7 @@ __all__ = [
     "LAUNCH_OPTIONS",
     "STEP_DEVICE",
     "device_for",
-    "device_of_attention",
+    "device_of",
     "launch_options",
     "launch_spec",
     "parse_size",
@@ -93,8 +93,8 @@ def device_for(launch: LaunchSpec, options: Mapping[str, Any]) -> Device | None:
     return None if name is None else devices.device(name)
 
 
-def device_of_attention(options: Mapping[str, Any]) -> Device:
-    """Returns the device of the option, else the default one, for a step that of the published kernel."""
+def device_of(options: Mapping[str, Any]) -> Device:
+    """Returns the device of the option, else the default one, for a step of attention that of the published kernel."""
     return devices.device(options["device"] or (STEP_DEVICE if options["step"] else devices.DEFAULT))
 
 

@@ -14,7 +14,7 @@ from warpwright.cli.flow import write_text
 from warpwright.cli.launches import (
     LAUNCH_OPTIONS,
     device_for,
-    device_of_attention,
+    device_of,
     launch_options,
     launch_spec,
     parse_size,
@@ -30,7 +30,7 @@ from warpwright.report.tables import table
 from warpwright.report.text import profile_tables
 from warpwright.report.trace import trace_of
 from warpwright.report.verdict import Verdict
-from warpwright.run import devices, profile
+from warpwright.run import profile
 from warpwright.vgpu.timing import Profile
 
 __all__ = ["command"]
@@ -81,16 +81,15 @@ def command(what: str, fast: bool, trace: Path | None, plot: Path | None, as_jso
 
 def _predict(what: str, fast: bool, options: dict[str, Any]) -> tuple[Profile, Verdict | None]:
     """Returns the profile, and the verdict on the result: None if nothing was computed or there is no reference."""
+    device = device_of(options)
     if what == "gemm":
         refuse_options(what, options, (*LAUNCH_OPTIONS, "step", *PROBLEM_OPTIONS))
-        device = devices.device(options["device"] or devices.DEFAULT)
         size = parse_size(options["size"] or SIZE)
         return matmul_profile(device, size, options["level"], fast, sustained=options["sustained"])
     if what == "attention":
         refuse_options(what, options, (*LAUNCH_OPTIONS, "level"))
         problem = problem_of(options["size"] or HEADS, options)
-        device, step = device_of_attention(options), options["step"]
-        return attention_profile(device, problem, fast, options["sustained"], step=step)
+        return attention_profile(device, problem, fast, options["sustained"], step=options["step"])
     launch = launch_spec(what, options)
     chosen = device_for(launch, options)
     shape = launch.grid, launch.block, launch.cluster, launch.smem

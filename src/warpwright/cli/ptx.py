@@ -8,7 +8,7 @@ import click
 
 from warpwright.cli.attention_runs import call_of
 from warpwright.cli.console import emit, json_option
-from warpwright.cli.launches import device_of_attention, parse_size, refuse_options
+from warpwright.cli.launches import device_of, parse_size, refuse_options
 from warpwright.cli.matmul_runs import operands
 from warpwright.cli.problems import SIZE_HELP, parse_heads
 from warpwright.errors import UsageError
@@ -46,12 +46,11 @@ def trace(kernel: str, options: dict[str, Any]) -> Traced:
     if kernel == "gemm":
         refuse_options(kernel, options, ("step",))
         a, b = operands(parse_size(options["size"] or SIZE), None)
-        device = devices.device(options["device"] or devices.DEFAULT)
-        return next(iter(launches(matmul, a, b.T, device=device, level=options["level"]))).kernel
+        return next(iter(launches(matmul, a, b.T, device=device_of(options), level=options["level"]))).kernel
     if kernel == "attention":
         refuse_options(kernel, options, ("level",))
         problem = parse_heads(options["size"] or HEADS)
-        return next(iter(call_of(problem, device_of_attention(options), None, options["step"])[1])).kernel
+        return next(iter(call_of(problem, device_of(options), None, options["step"])[1])).kernel
     if kernel != "memory_flow":
         raise UsageError(f"unknown kernel {kernel!r}; expected one of {', '.join(KERNELS)}")
     refuse_options(kernel, options, ("level", "step", "size", "device"))
