@@ -12,7 +12,7 @@ import warpwright as ww
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm120.kernel import kernel_of
 from warpwright.kernels.attention.sm120.plan import STEPS, plan
-from warpwright.lang import Global, If, ctaid, f32, kernel, tid
+from warpwright.lang import Global, If, bar, ctaid, f32, kernel, tid
 from warpwright.vgpu.timing import Profile, capture, device
 
 GRID = (17, 6)
@@ -30,8 +30,9 @@ def turned(x: Global[f32]):
 
 @kernel("sm_120a", threads=32)
 def last_column(x: Global[f32]):
+    x[(ctaid.y * 17 + ctaid.x) * 32 + tid.x] = 1.0
     with If(ctaid.x == 16):
-        x[ctaid.y * 32 + tid.x] = 1.0
+        bar.sync()
 
 
 @kernel("sm_120a", threads=32)
