@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from warpwright.cli import attention_runs, main, profile
+from warpwright.cli import attention_runs, main
 from warpwright.kernels.attention import Problem
-from warpwright.kernels.attention.sm120.plan import STEPS
+from warpwright.kernels.attention.sm120.plan import EARLIER, STEPS
 from warpwright.ops.attention import trials
 from warpwright.ops.attention.plan import SETTING
 from warpwright.run.devices import device
@@ -42,6 +42,11 @@ def test_a_problem_is_computed_and_verified() -> None:
     assert shown.exit_code == 0
     for text in ("1 × 4 × 20 × 80", "1 × 2 × 40 × 80", "causal, window 9,-", row["ran"]):
         assert text in " ".join(shown.stdout.split())
+
+
+def test_a_size_may_lack_the_batch() -> None:
+    row = json.loads(run("attention", "--size", "3x20x64", "--json", *RTX).stdout)
+    assert [row[name] for name in ("batch", "heads", "q_len", "kv_len", "head_dim")] == [1, 3, 20, 20, 64]
 
 
 def spoil(monkeypatch, change: Callable[[Any, Any], None]) -> None:
@@ -76,7 +81,9 @@ def test_a_wrong_log_sum_exp_is_a_finding(monkeypatch) -> None:
 
 def test_shared_memory_of_the_configurations() -> None:
     rows = {row["name"]: row for row in json.loads(run("attention", "--smem", "--json").stdout)}
-    assert list(rows) == list(STEPS)
+    assert list(rows) == [*EARLIER, *STEPS]
+    assert [(rows[name]["sum"] // 1024, rows[name]["ctas"]) for name in EARLIER] == [(201, 0), (161, 0)]
+    assert (rows["v1"]["left"], rows["v1"]["scores"]) == (101_376 - 201 * 1024, 24 * 1024)
     v3, last = rows["v3"], rows["two-ctas"]
     assert (v3["Q"], v3["K"], v3["V"], v3["scores"], v3["O"], v3["rest"]) == (8192, 32768, 32768, 8192, 16384, 1024)
     assert (v3["sum"], v3["left"], v3["ctas"], last["ctas"]) == (99_328, 2048, 1, 2)
@@ -88,7 +95,9 @@ def test_shared_memory_of_the_configurations() -> None:
 
 def test_profile() -> None:
     made = json.loads(run("profile", "attention", "--size", "1x2x70x64", "--causal", "--json", *RTX).stdout)
-    assert made["kernel"] == "sm120.attention_cp_async, 1 × 2 heads of 64, 70 × 70, causal"
+    assert made["kernel"] == (
+        "sm120.attention_cp_async, 1 × 2 heads of 64, 70 × 70, causal (TFLOPS count the visible 51 % of S²)"
+    )
     assert made["tflops"] == pytest.approx(4 * 2 * 64 * 70 * 71 / 2 / made["time_us"] / 1e6)
     assert made["roles"][0]["name"] == "compute"
     full = json.loads(run("profile", "attention", "--size", "1x1x20x64", "--full", "--json", *RTX).stdout)
@@ -100,13 +109,23 @@ def test_two_launches(monkeypatch) -> None:
     words = ("--size", "1x2x64x300x64", "--kv-heads", 1, "--device", "h200")
     made = json.loads(run("profile", "attention", *words, "--json").stdout)
     first, second = made["kernel"].split("; ")
-    assert first == "sm90_decode.attention, 1 × 2 heads of 64, 64 × 300, 1 head of keys"
+    title = "sm90_decode.attention, 1 × 2 heads of 64, 64 × 300, 1 head of keys"
+    assert first == f"{title} (TFLOPS count all of S²)"
     other = float(second.removeprefix("a second launch takes ").removesuffix(" µs"))
     assert 0 < other < made["time_us"]
     plans = trials.plans
     monkeypatch.setattr(trials, "plans", lambda *given: dict(list(plans(*given).items())[:1]))
     (row,) = json.loads(run("bench", "attention", *words, "--json").stdout)
     assert row["us"] == pytest.approx(made["time_us"] + other, rel=0.01)  # without the log-sum-exp
+
+
+def test_a_step_is_profiled_and_checked_on_the_rtx5090() -> None:
+    made = json.loads(run("profile", "attention", "--size", "2x64x128", "--step", "rows", "--full", "--json").stdout)
+    title = "sm120 step rows, 1 × 2 heads of 128, 64 × 64 (TFLOPS count all of S²)"
+    assert (made["kernel"], made["device"], made["verified"]) == (title, "rtx5090", True)
+    result = run("check", "attention", "--size", "2x128x128", "--causal", "--step", "v3")
+    assert result.exit_code == 0, result.output
+    assert "sm120 step v3, 1 × 2 heads of 128, 128 × 128, causal on rtx5090: clean" in result.stdout
 
 
 def test_check(monkeypatch) -> None:
@@ -133,7 +152,8 @@ def test_a_check_has_tiles_from_a_counter() -> None:
     [
         (
             ["attention", "--size", "4x4"],
-            "given --size 4x4; expected BATCHxHEADSxLENGTHxDIM such as 1x16x1024x128, or BATCHxHEADSxQUERIESxKEYSxDIM",
+            "given --size 4x4; expected HEADSxLENGTHxDIM, BATCHxHEADSxLENGTHxDIM, or BATCHxHEADSxQUERIESxKEYSxDIM, "
+            "such as 16x1024x128",
         ),
         (
             ["attention", "--window", "5"],
@@ -145,6 +165,14 @@ def test_a_check_has_tiles_from_a_counter() -> None:
             "as many heads of q",
         ),
         (["profile", "attention", "--level", 3], "given --level; the option does not apply to attention; leave it out"),
+        (["profile", "gemm", "--step", "v3"], "given --step; the option does not apply to gemm; leave it out"),
+        (["check", "gemm", "--step", "v3"], "given --step; the option does not apply to gemm; leave it out"),
+        (["check", "x.toml", "--step", "v3"], "given --step; the option does not apply to x.toml; leave it out"),
+        (
+            ["profile", "attention", "--step", "v4"],
+            "given step v4; expected one of v3, rows, helpers, two-ten, fewer-syncs, registers, two-ctas; choose an "
+            "existing step",
+        ),
         (["check", "gemm", "--causal"], "given --causal; the option does not apply to gemm; leave it out"),
         (["check", "gemm", "--kv-heads", 2], "given --kv-heads; the option does not apply to gemm; leave it out"),
         (["profile", "attention", "--grid", 3], "given --grid; the option does not apply to attention; leave it out"),
@@ -156,7 +184,7 @@ def test_mistakes_are_one_line_and_status_2(words, sentence) -> None:
 
 
 def test_a_real_gpu_has_profilers_of_its_own(monkeypatch) -> None:
-    monkeypatch.setattr(profile.devices, "device", lambda name: SimpleNamespace(name="cuda:0"))
+    monkeypatch.setattr("warpwright.run.devices.device", lambda name: SimpleNamespace(name="cuda:0"))
     result = run("profile", "attention", "--device", "cuda")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (

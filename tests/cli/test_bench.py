@@ -95,7 +95,8 @@ def test_a_real_gpu_is_measured_beside_torch(measured: Measured) -> None:
     ]
     shown = " ".join(run(*words, "--device", "cuda").stdout.split())
     title = (
-        "attention of 1 × 4 heads of 128, 20 × 40, 2 heads of keys, mask window 9,-, bfloat16; h200, medians of 7 from"
+        "attention of 1 × 4 heads of 128, 20 × 40, 2 heads of keys, mask window 9,-, bfloat16, TFLOPS count the "
+        "visible 49 % of S²; h200, medians of 7 from"
     )
     for text in (title, "sm90.attention 128 × 128 2 1.9 – 2.2 0.4", "torch cudnn 3 2.9 – 3.5"):
         assert text in shown
@@ -129,7 +130,8 @@ def test_a_virtual_gpu_predicts_each_way(monkeypatch) -> None:
     assert first["tflops"] == round(4 * 2 * 64 * 64 * 64 / first["us"] / 1e6, 1)
     monkeypatch.setenv(SETTING, "1")
     shown = " ".join(run(*words).stdout.split())
-    assert "attention of 1 × 2 heads of 64, 64 × 64, mask none, bfloat16; virtual h200, predicted" in shown
+    title = "attention of 1 × 2 heads of 64, 64 × 64, mask none, bfloat16, TFLOPS count all of S²"
+    assert f"{title}; virtual h200, predicted" in shown
     assert shown.index("sm90_decode.attention") < shown.index("sm120.attention_cp_async")
 
 
@@ -187,7 +189,8 @@ def test_a_gemm_is_predicted() -> None:
     [
         (
             ("--size", "4096"),
-            "given --size 4096; expected BATCHxHEADSxLENGTHxDIM such as 1x16x1024x128, or BATCHxHEADSxQUERIESxKEYSxDIM",
+            "given --size 4096; expected HEADSxLENGTHxDIM, BATCHxHEADSxLENGTHxDIM, or BATCHxHEADSxQUERIESxKEYSxDIM, "
+            "such as 16x1024x128",
         ),
         (
             ("--size", "1x1x8x64", "--window", "9"),

@@ -214,9 +214,34 @@ def test_ptx_prints_the_level() -> None:
     assert run("ptx", "gemm", "--level", 2).stdout.strip() == report["ptx"].strip()
 
 
+@pytest.mark.parametrize(
+    ("words", "facts"),
+    [
+        (("gemm",), ("gemm_roles", "sm_100a", 256)),
+        (("gemm", "--device", "h200", "--level", 3), ("gemm", "sm_90a", 256)),
+        (("gemm", "--device", "h200"), ("gemm", "sm_90a", 384)),
+        (("attention",), ("attention", "sm_100a", 512)),
+        (("attention", "--device", "h200", "--size", "1x16x1x4096x128"), ("attention", "sm_90a", 256)),
+        (("attention", "--step", "v3"), ("attention_meeting", "sm_120a", 384)),
+        (("attention", "--step", "fewer-syncs", "--device", "h200"), ("attention_shared", "sm_90a", 384)),
+    ],
+)
+def test_ptx_prints_the_kernel_that_a_call_launches(words: tuple[object, ...], facts: tuple[str, str, int]) -> None:
+    report = result_of("ptx", *words)
+    assert (report["entry"], report["arch"], report["threads"][0]) == facts
+    assert f".target {report['arch']}" in report["ptx"] and f".entry {report['entry']}" in report["ptx"]
+
+
 def test_ptx_refuses_what_it_does_not_have() -> None:
-    assert error_of("ptx", "attention") == (2, "unknown kernel 'attention'; expected one of gemm, memory_flow")
-    assert error_of("ptx", "memory_flow", "--level", 2) == (2, "memory_flow has no levels; leave --level out")
+    assert error_of("ptx", "softmax") == (2, "unknown kernel 'softmax'; expected one of gemm, attention, memory_flow")
+    for words in (("memory_flow", "--level", 2), ("gemm", "--step", "v3"), ("attention", "--level", 2)):
+        sentence = f"given {words[1]}; the option does not apply to {words[0]}; leave it out"
+        assert error_of("ptx", *words) == (2, sentence)
+    assert error_of("ptx", "attention", "--step", "v4") == (
+        2,
+        "given step v4; expected one of v3, rows, helpers, two-ten, fewer-syncs, registers, two-ctas; choose an "
+        "existing step",
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 import warpwright as ww
 from warpwright.cli import main
+from warpwright.kernels.attention.sm120.plan import STEPS
 from warpwright.kernels.gemm import sm90
 from warpwright.ops.matmul import measurements, plan
 from warpwright.ops.memo import MEMO
@@ -42,6 +43,13 @@ def test_the_ladder_is_measured_beside_cublas() -> None:
     assert [row["level"] for row in rows] == list(sm90.LEVELS)
     assert all(row["verified"] and 1 < row["us"] < 1000 and row["torch_tflops"] > 50 for row in rows)
     assert rows[-1]["tflops"] > rows[0]["tflops"]
+
+
+def test_the_steps_of_the_published_attention_are_measured() -> None:
+    rows = rows_of("ladder", "attention", "--device", "cuda", "--size", 256, "--rounds", 5)
+    assert [row["step"] for row in rows] == list(STEPS)
+    assert all(row["verified"] and 1 < row["time_us"] < 1000 for row in rows)
+    assert rows[1]["gain"] > 1.5
 
 
 @pytest.mark.parametrize("words", [(), ("--causal", "--kv-heads", 2), ("--window", "70,-", "--dtype", "float16")])

@@ -103,6 +103,14 @@ def test_the_launches_of_gradients() -> None:
     assert len(list(ww.launches(gradients, q, k, k, o, lse, q))) == 3
 
 
+def test_gradients_of_arrays_without_a_batch() -> None:
+    q, k = normal(2, 20, 64), normal(2, 30, 64)
+    o, lse = ww.attention(q, k, k, device="h200", return_lse=True)
+    found = gradients(q, k, k, o, lse, q)
+    for each, wanted in zip(found, gradients(*(x[None] for x in (q, k, k, o, lse, q))), strict=True):
+        np.testing.assert_array_equal(each.astype(np.float32), wanted[0].astype(np.float32))
+
+
 def test_another_function_is_refused() -> None:
     with pytest.raises(UsageError) as caught:
         ww.launches(print, 1)

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from warpwright import __version__
-from warpwright.cli import attention, bench, check, devices, flow, ladder, matmul, profile, ptx, tune
+from warpwright.cli import attention, attention_ladder, bench, check, devices, flow, ladder, matmul, profile, ptx, tune
 from warpwright.errors import KernelError, PtxSyntaxError, UnsupportedInstruction, UsageError, WarpwrightError
 
 __all__ = ["main"]
@@ -52,3 +52,4 @@ def main() -> None:
 
 for module in (attention, bench, check, devices, flow, ladder, matmul, profile, ptx, tune):
     main.add_command(module.command)
+ladder.command.add_command(attention_ladder.command)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -12,7 +13,7 @@ from warpwright.cli.attention_runs import call_of
 from warpwright.cli.console import emit, json_option, progress, remark, show
 from warpwright.cli.problems import SIZE_HELP, mask_of, problem_of, problem_options
 from warpwright.kernels.attention import Problem
-from warpwright.kernels.attention.sm120.plan import STEPS, Config, layout
+from warpwright.kernels.attention.sm120.plan import EARLIER, STEPS, Config, Piece, layout
 from warpwright.report.tables import table
 from warpwright.report.verdict import judge_attention
 from warpwright.run import devices
@@ -24,7 +25,7 @@ COLUMNS = {
     "Q": ("Q, then O",),
     "K": ("K",),
     "V": ("V",),
-    "scores": ("scores, then weights",),
+    "scores": ("scores, then weights", "weights"),
     "O": ("sums of O",),
     "rest": ("mbarriers", "row maxima and sums", "alignment"),
 }
@@ -87,16 +88,16 @@ def _run(problem: Problem, device: str, seed: int) -> dict[str, Any]:
     }
 
 
-def budgets(configs: dict[str, Config]) -> list[dict[str, Any]]:
-    """Returns the shared memory of a CTA of each configuration, in bytes.
+def budgets(configs: Mapping[str, tuple[Config, tuple[Piece, ...]]]) -> list[dict[str, Any]]:
+    """Returns the shared memory of a CTA of each configuration and its other pieces, in bytes.
 
     Each row has the parts, their sum, the bytes left of sm_120a's maximum, and the CTAs that fit in an SM.
     """
     arch = ARCHS["sm_120a"]
     rows = []
-    for name, config in configs.items():
-        pieces = {piece.name: piece.nbytes for piece in layout(config)}
-        used = config.smem_bytes
+    for name, (config, others) in configs.items():
+        pieces = {piece.name: piece.nbytes for piece in (*layout(config), *others)}
+        used = sum(pieces.values())
         warps = f"{config.producers} + {config.consumers}"
         sizes = {short: sum(pieces.get(piece, 0) for piece in whole) for short, whole in COLUMNS.items()}
         fit = arch.smem_per_sm // (used + arch.smem_reserved_per_block)
@@ -109,9 +110,10 @@ def budgets(configs: dict[str, Config]) -> list[dict[str, Any]]:
 
 
 def _show_budgets(as_json: bool) -> None:
-    rows = budgets(STEPS)
+    configs = EARLIER | {name: (config, ()) for name, config in STEPS.items()}
+    rows = budgets(configs)
     if as_json:
         emit(rows)
     else:
-        notes = [f"  {name}: {config.summary}" for name, config in STEPS.items()]
+        notes = [f"  {name}: {config.summary}" for name, (config, _) in configs.items()]
         show(table(rows, "shared memory of a CTA in bytes, sm_120a, head dimension 128"), *notes)

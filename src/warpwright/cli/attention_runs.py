@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.cli.launches import profile_each
-from warpwright.cli.problems import extents, mask_of
+from warpwright.cli.problems import counted, extents, mask_of
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.problem import DTYPES
 from warpwright.ops.attention.forward import attention
-from warpwright.ops.attention.plan import COUNTER, Explanation
+from warpwright.ops.attention.plan import COUNTER, Explanation, explain, plan_of_step
 from warpwright.ops.binding import Call, Launch
 from warpwright.ops.launches import launches
 from warpwright.report.verdict import Verdict, judge_attention
@@ -38,9 +38,15 @@ def inputs(problem: Problem, seed: int | None) -> Inputs:
     return q, k, v
 
 
-def call_of(problem: Problem, device: Device, seed: int | None) -> tuple[Inputs, Call]:
-    """Returns inputs and the call of attention on them, whose result is O, the log-sum-exp, and the explanation."""
+def call_of(problem: Problem, device: Device, seed: int | None, step: str | None = None) -> tuple[Inputs, Call]:
+    """Returns inputs and the call of attention on them, whose result is O, the log-sum-exp, and the explanation; with
+    ``step`` by this step of the sm_120a kernel."""
     q, k, v = inputs(problem, seed)
+    if step is not None:
+        plan = plan_of_step(problem, step, device.spec.arch)
+        o, lse = np.zeros_like(q), np.zeros(q.shape[:3], np.float32)
+        values = {"q": q, "k": k, "v": v, "o": o, "lse": lse}
+        return (q, k, v), Call(device, (o, lse, explain(plan, device.name)), [(plan, values)])
     how: dict[str, Any] = {"causal": problem.causal, "window": problem.window, "scale": problem.scale}
     return (q, k, v), launches(attention, q, k, v, **how, device=device, return_lse=True, explain=True)
 
@@ -60,7 +66,12 @@ def title_of(problem: Problem, ran: Explanation) -> str:
 
 
 def attention_profile(
-    device: Device, problem: Problem, fast: bool, sustained: bool = False, seed: int = 0
+    device: Device,
+    problem: Problem,
+    fast: bool,
+    sustained: bool = False,
+    seed: int = 0,
+    step: str | None = None,
 ) -> tuple[Profile, Verdict | None]:
     """Returns the profile of the longest launch of an attention, and for a full run, with standard normal operands, the
     verdict on the result.
@@ -72,11 +83,13 @@ def attention_profile(
             f"given device {device.name}; expected a virtual one, such as h200: a profile is predicted; on a real one "
             "let a profiler watch a launch: ncu --set full warpwright attention --device cuda"
         )
-    given, call = call_of(problem, device, None if fast else seed)
+    given, call = call_of(problem, device, None if fast else seed, step)
     profiles = profile_each(call, device, fast, sustained)
     out, lse, ran = call.result
     verdict = None if fast else judge_attention(problem, given, out, lse)
     longest = max(profiles, key=lambda each: each.time_us)
     others = sum(each.time_us for each in profiles) - longest.time_us
-    title = title_of(problem, ran) + (f"; a second launch takes {others:.2f} µs" if others else "")
+    title = f"{title_of(problem, ran)} ({counted(problem)})" + (
+        f"; a second launch takes {others:.2f} µs" if others else ""
+    )
     return replace(longest, kernel=title, tflops=problem.flops / longest.time_us / 1e6), verdict

@@ -14,7 +14,7 @@ from warpwright.cli.attention_runs import inputs
 from warpwright.cli.console import device_option, emit, json_option, progress, remark, show
 from warpwright.cli.launches import parse_size, profile_each
 from warpwright.cli.matmul_runs import matmul_profile
-from warpwright.cli.problems import SIZE_HELP, problem_of, problem_options, summary_of
+from warpwright.cli.problems import SIZE_HELP, counted, problem_of, problem_options, summary_of
 from warpwright.gpu import Device
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.gemm import sm90, sm100
@@ -68,7 +68,7 @@ def attention(size: str | None, rounds: int, seed: int, device: str, as_json: bo
         if isinstance(target, cuda.Device)
         else _predict_attention(target, problem)
     )
-    _report(rows, f"attention of {summary_of(problem)}", target, rounds, as_json)
+    _report(rows, f"attention of {summary_of(problem)}, {counted(problem)}", target, rounds, as_json)
 
 
 @command.command()

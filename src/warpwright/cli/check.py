@@ -17,6 +17,7 @@ from warpwright.cli.flow import write_text
 from warpwright.cli.launches import (
     LAUNCH_OPTIONS,
     device_for,
+    device_of,
     launch_options,
     launch_spec,
     parse_size,
@@ -105,15 +106,15 @@ def _verdict(
 ) -> tuple[findings.Verdict, Verdict | None, Path | None]:
     """Returns the verdict, the errors of the result if there is a reference, and the PTX file if there is one."""
     if what == "gemm":
-        refuse_options(what, options, (*LAUNCH_OPTIONS, *PROBLEM_OPTIONS))
+        refuse_options(what, options, (*LAUNCH_OPTIONS, "step", *PROBLEM_OPTIONS))
         return *_matmul(parse_size(options["size"] or SIZE), how, options), None
     if what == "attention":
         refuse_options(what, options, (*LAUNCH_OPTIONS, "level"))
         problem = problem_of(options["size"] or HEADS, options)
-        return *_attention(problem, how, devices.device(options["device"] or devices.DEFAULT)), None
+        return *_attention(problem, how, device_of(options), options["step"]), None
     if what == "memory_flow":
-        refuse_options(what, options, (*LAUNCH_OPTIONS, *PROBLEM_OPTIONS, "level", "size"))
-        return *_memory_flow(how, devices.device(options["device"] or devices.DEFAULT)), None
+        refuse_options(what, options, (*LAUNCH_OPTIONS, *PROBLEM_OPTIONS, "level", "size", "step"))
+        return *_memory_flow(how, device_of(options)), None
     launch = launch_spec(what, options)
     device = device_for(launch, options)
     shape = launch.grid, launch.block, launch.cluster, launch.smem
@@ -134,9 +135,11 @@ def _matmul(
     return verdict, None if _stopped(verdict) else judge(call.result, a, b.T)
 
 
-def _attention(problem: Problem, how: dict[str, Any], device: Device) -> tuple[findings.Verdict, Verdict | None]:
+def _attention(
+    problem: Problem, how: dict[str, Any], device: Device, step: str | None
+) -> tuple[findings.Verdict, Verdict | None]:
     """Returns one verdict on the launches of an attention of standard normal operands, and the errors of its result."""
-    given, call = call_of(problem, device, 0)
+    given, call = call_of(problem, device, 0, step)
     verdicts = _check_each(call, how)
     out, lse, ran = call.result
     verdict = check.merge_verdicts(title_of(problem, ran), verdicts)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from warpwright import cuda
+from warpwright.cli import attention_ladder
 from warpwright.cli.console import device_option, emit, exit_unless, json_option, progress, show
 from warpwright.cli.ladder_table import Step, Steps, beside_published, level_tables, levels_of, notes_of, predict_levels
 from warpwright.errors import UsageError
@@ -28,7 +29,7 @@ SIZE, REAL_SIZE = 1024, 4096
 LADDERS: dict[str, Mapping[int, Step]] = {"sm_100a": sm100.LEVELS, "sm_90a": sm90.LEVELS}
 
 
-@click.command("ladder")
+@click.group("ladder", invoke_without_command=True, subcommand_metavar="[attention]")
 @click.option("--levels", help="Levels to run: 2, 1-3 or 1,3 (default: all levels of the device).")
 @click.option("--stages", help="Stages of the ring of A and B, such as 2,4,8 (default: those of each level).")
 @click.option(
@@ -69,6 +70,8 @@ def command(
     of Blackwell have the published rates beside them. On a real GPU the levels, and torch.matmul if torch is installed,
     run alternately, each launch from cold L2; medians are shown.
     """
+    if attention_ladder.takes_over(click.get_current_context()):
+        return
     target = devices.device(device)
     chosen = choose_steps(target, levels, stages, improved)
     if plot is not None:

@@ -19,7 +19,9 @@ from warpwright.vgpu.timing import Profile
 
 __all__ = [
     "LAUNCH_OPTIONS",
+    "STEP_DEVICE",
     "device_for",
+    "device_of",
     "launch_options",
     "launch_spec",
     "parse_size",
@@ -28,8 +30,10 @@ __all__ = [
 ]
 
 LAUNCH_OPTIONS = ("entry", "grid", "block", "cluster", "smem", "arg")
+STEP_DEVICE = "rtx5090"
 _OPTIONS = (
     click.option("--level", type=int, help="Of gemm: level of the ladder (default: the kernel that matmul chooses)."),
+    click.option("--step", help="Of attention: step of `warpwright ladder attention`, such as v3, on the rtx5090."),
     click.option("--entry", help="Of a PTX file: the kernel; not needed if the file has only one."),
     click.option("--grid", help="Of a PTX file: CTAs, x or x,y,z."),
     click.option("--block", help="Of a PTX file: threads, x or x,y,z; not needed with .reqntid."),
@@ -71,7 +75,7 @@ def launch_spec(what: str, options: Mapping[str, Any]) -> LaunchSpec:
     Raises UsageError for another file, and for options that do not apply to it.
     """
     path = Path(what)
-    refuse_options(what, options, ("level", *PROBLEM_OPTIONS))
+    refuse_options(what, options, ("level", "step", *PROBLEM_OPTIONS))
     if path.suffix == ".toml":
         refuse_options(what, options, LAUNCH_OPTIONS)
         return read_launch(path)
@@ -90,6 +94,11 @@ def device_for(launch: LaunchSpec, options: Mapping[str, Any]) -> Device | None:
     """Returns the device of the option, else of the launch file; None if neither names one."""
     name = options["device"] or launch.device
     return None if name is None else devices.device(name)
+
+
+def device_of(options: Mapping[str, Any]) -> Device:
+    """Returns the device of the option, else the default one, for a step of attention that of the published kernel."""
+    return devices.device(options["device"] or (STEP_DEVICE if options["step"] else devices.DEFAULT))
 
 
 def refuse_options(what: str, options: Mapping[str, Any], names: Sequence[str]) -> None:

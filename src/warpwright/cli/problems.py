@@ -11,10 +11,12 @@ import click
 from warpwright.errors import UsageError
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.problem import DTYPES
+from warpwright.report.format import percent
 
 __all__ = [
     "PROBLEM_OPTIONS",
     "SIZE_HELP",
+    "counted",
     "extents",
     "mask_of",
     "parse_heads",
@@ -24,7 +26,7 @@ __all__ = [
     "summary_of",
 ]
 
-SIZE_HELP = "BATCHxHEADSxLENGTHxDIM, or BATCHxHEADSxQUERIESxKEYSxDIM"
+SIZE_HELP = "HEADSxLENGTHxDIM, BATCHxHEADSxLENGTHxDIM, or BATCHxHEADSxQUERIESxKEYSxDIM"
 DTYPE_NAMES = {dtype.name: dtype for dtype in DTYPES}
 PROBLEM_OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "kv_heads": ("heads of keys and values (default: as many as of queries).", {"type": click.IntRange(min=1)}),
@@ -67,15 +69,12 @@ def problem_of(size: str, options: Mapping[str, Any]) -> Problem:
 
 
 def parse_heads(text: str) -> Problem:
-    """Parses (batch, heads, length, head_dim) such as ``"1x16x1024x128"``; of five numbers the third and fourth are the
-    numbers of queries and keys."""
+    """Parses (batch, heads, length, head_dim) such as ``"1x16x1024x128"``; three numbers lack the batch, of five the
+    third and fourth are the numbers of queries and keys."""
     parts = text.lower().split("x")
-    if len(parts) not in (4, 5) or not all(part.isdigit() for part in parts):
-        raise UsageError(
-            f"given --size {text}; expected BATCHxHEADSxLENGTHxDIM such as 1x16x1024x128, or "
-            "BATCHxHEADSxQUERIESxKEYSxDIM"
-        )
-    batch, heads, q_len, *more = map(int, parts)
+    if len(parts) not in (3, 4, 5) or not all(part.isdigit() for part in parts):
+        raise UsageError(f"given --size {text}; expected {SIZE_HELP}, such as 16x1024x128")
+    batch, heads, q_len, *more = map(int, ["1", *parts] if len(parts) == 3 else parts)
     kv_len, head_dim = (q_len, *more)[-2:]
     return Problem(batch, heads, heads, q_len, kv_len, head_dim)
 
@@ -102,6 +101,12 @@ def extents(problem: Problem) -> str:
     shared = "" if problem.group == 1 else f", {problem.kv_heads} head{'s' * (problem.kv_heads > 1)} of keys"
     lengths = f"{problem.q_len} × {problem.kv_len}"
     return f"{problem.batch} × {problem.heads} heads of {problem.head_dim}, {lengths}{shared}"
+
+
+def counted(problem: Problem) -> str:
+    """Returns as text which pairs of a query and a key TFLOPS count: S² is queries × keys."""
+    share = problem.pairs / (problem.q_len * problem.kv_len)
+    return "TFLOPS count " + ("all of S²" if share == 1 else f"the visible {percent(share)} of S²")
 
 
 def summary_of(problem: Problem) -> str:

@@ -12,7 +12,15 @@ from warpwright.cli.attention_runs import attention_profile
 from warpwright.cli.console import emit, json_option, progress, remark, show
 from warpwright.cli.flow import write_text
 from warpwright.cli.flow_runs import flow_profile
-from warpwright.cli.launches import LAUNCH_OPTIONS, device_for, launch_options, launch_spec, parse_size, refuse_options
+from warpwright.cli.launches import (
+    LAUNCH_OPTIONS,
+    device_for,
+    device_of,
+    launch_options,
+    launch_spec,
+    parse_size,
+    refuse_options,
+)
 from warpwright.cli.matmul_runs import matmul_profile
 from warpwright.cli.problems import PROBLEM_OPTIONS, problem_of
 from warpwright.report.account import account
@@ -23,7 +31,7 @@ from warpwright.report.tables import table
 from warpwright.report.text import profile_tables
 from warpwright.report.trace import trace_of
 from warpwright.report.verdict import Verdict
-from warpwright.run import devices, profile
+from warpwright.run import profile
 from warpwright.vgpu.timing import Profile
 
 __all__ = ["command"]
@@ -74,17 +82,17 @@ def command(what: str, fast: bool, trace: Path | None, plot: Path | None, as_jso
 
 def _predict(what: str, fast: bool, options: dict[str, Any]) -> tuple[Profile, Verdict | None]:
     """Returns the profile, and the verdict on the result: None if nothing was computed or there is no reference."""
-    device = devices.device(options["device"] or devices.DEFAULT)
+    device = device_of(options)
     if what == "gemm":
-        refuse_options(what, options, (*LAUNCH_OPTIONS, *PROBLEM_OPTIONS))
+        refuse_options(what, options, (*LAUNCH_OPTIONS, "step", *PROBLEM_OPTIONS))
         size = parse_size(options["size"] or SIZE)
         return matmul_profile(device, size, options["level"], fast, sustained=options["sustained"])
     if what == "attention":
         refuse_options(what, options, (*LAUNCH_OPTIONS, "level"))
         problem = problem_of(options["size"] or HEADS, options)
-        return attention_profile(device, problem, fast, options["sustained"])
+        return attention_profile(device, problem, fast, options["sustained"], step=options["step"])
     if what == "memory_flow":
-        refuse_options(what, options, (*LAUNCH_OPTIONS, *PROBLEM_OPTIONS, "level", "size"))
+        refuse_options(what, options, (*LAUNCH_OPTIONS, *PROBLEM_OPTIONS, "level", "size", "step"))
         return flow_profile(device, fast, options["sustained"])
     launch = launch_spec(what, options)
     chosen = device_for(launch, options)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["CUBLAS", "DISAGREEMENTS", "PUBLISHED"]
+__all__ = ["ATTENTION", "CUBLAS", "DISAGREEMENTS", "PUBLISHED"]
 
 Sizes = Mapping[int, float]
 
@@ -33,3 +33,12 @@ DISAGREEMENTS: Mapping[int, Sizes] = {
     7: {4096: 1245, 6144: 1463, 8192: 1321, 12288: 1221},
 }
 """Figures for the same levels that the write-up of the next level quotes or measures."""
+
+ATTENTION: Mapping[int, Mapping[str, float]] = {
+    512: {"FA2": 7245, "FA3": 6827, "TMA": 6611},
+    1024: {"FA2": 25136, "FA3": 25939, "TMA": 25845},
+    2048: {"FA2": 96982, "FA3": 97640, "TMA": 99221},
+    4096: {"FA2": 388437, "FA3": 394461, "TMA": 387519},
+}
+"""Published microseconds of causal attention, 32 heads of 128, on an RTX 5090, by length and column of the table. All
+columns are times of the first kernel (docs/errata.md)."""

@@ -108,6 +108,18 @@ def test_heads_inside_rows(launches, monkeypatch) -> None:
         monkeypatch.setattr(forward, "views_of", None)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_arrays_without_a_batch_again(launches, monkeypatch, turned) -> None:
+    problem = replace(PROBLEM, batch=1)
+    for seed in range(2):
+        four = normal_qkv(problem, seed)
+        given = [on_gpu(x[0].swapaxes(0, 1)).swapaxes(0, 1) if turned else on_gpu(x[0]) for x in four]
+        out, lse = ww.attention(*given, causal=True, return_lse=True)
+        verify(problem, four, (out[None], lse[None]))
+        assert (out.shape, lse.shape, out.strides) == (given[0].shape, (40, 40), given[0].strides)
+        monkeypatch.setattr(forward, "views_of", None)
+
+
 def test_out_is_written_again(launches, monkeypatch) -> None:
     for seed in range(3):
         given, out = (

@@ -35,6 +35,23 @@ def test_layouts_and_the_log_sum_exp(layout) -> None:
     verify(problem, given, (out if layout == "bhsd" else out.swapaxes(1, 2), lse))
 
 
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+def test_arrays_without_a_batch(layout) -> None:
+    """(heads, rows, head_dim), also as a transposed view, with rows that no tensor map covers, and with ``out``."""
+    problem = Problem(1, 4, 2, 20, 30, 64, causal=True)
+    given = normal_qkv(problem)
+    arrays = [x[0] if layout == "bhsd" else x[0].swapaxes(0, 1) for x in given]
+    arrays[1] = np.concatenate([arrays[1], arrays[1][..., :3]], axis=-1)[..., :64]
+    options = {"causal": True, "layout": layout, "device": RTX}
+    result, lse = ww.attention(*arrays, **options, return_lse=True)
+    assert (result.shape, lse.shape) == (arrays[0].shape, (4, 20))
+    verify(problem, given, ((result if layout == "bhsd" else result.swapaxes(0, 1))[None], lse[None]))
+    out = np.zeros(arrays[0].shape, BF16)
+    assert ww.attention(*arrays, **options, out=out) is out and (out == result).all()
+    (launch,) = ww.launches(ww.attention, *arrays, **options)
+    assert launch.grid == (1, 4, 1)
+
+
 @pytest.mark.parametrize("device", [RTX, "h200", "b200", None])
 @pytest.mark.parametrize("setting", ["0", "1"])
 def test_every_device_with_and_without_tma(device, setting, monkeypatch) -> None:
@@ -141,10 +158,23 @@ def array(*shape: int, dtype=BF16):
 
 
 Q, K = array(1, 2, 5, 64), array(1, 2, 7, 64)
-SHAPES = "expected four dimensions, (batch, heads, rows, head_dim) or with layout='bshd' (batch, rows, heads, head_dim)"
+SHAPES = (
+    "expected (batch, heads, rows, head_dim), or with layout='bshd' (batch, rows, heads, head_dim), with or without "
+    "the batch"
+)
 REFUSED = [
     (([1.0], K, K), {}, "attention: q is a list; expected an array of NumPy, torch or CuPy: np.asarray(q)"),
-    ((Q[0], K, K), {}, f"attention: q has shape (2, 5, 64); {SHAPES}: q[None] adds a batch"),
+    ((Q[0, 0], K, K), {}, f"attention: q has shape (5, 64); {SHAPES}"),
+    (
+        (Q[0], K, K),
+        {},
+        "attention: k has a batch and q has none; expected one in all arrays or in none: q[None]",
+    ),
+    (
+        (Q[0], K[0], K[0]),
+        {"out": Q},
+        "attention: out has a batch and q has none; expected one in all arrays or in none: q[None]",
+    ),
     (
         (Q.astype(np.float32), K, K),
         {},

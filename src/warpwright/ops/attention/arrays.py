@@ -14,9 +14,11 @@ from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.kernels.attention.problem import DTYPES, Problem, Window
 from warpwright.ops.attention.plan import COUNTER
+from warpwright.ops.binding import as_strided
 from warpwright.run.devices import resolve
 
 __all__ = [
+    "BHSD",
     "FLOAT32",
     "as_bhsd",
     "axes",
@@ -38,6 +40,7 @@ __all__ = [
 Array = Any
 Axes = tuple[int, int]
 
+BHSD = 4  # dimensions of an array with a batch
 LAYOUTS = {"bhsd": (1, 2), "bshd": (2, 1)}  # axes of heads and of rows
 FLOAT32, WORD = np.dtype(np.float32), np.dtype(np.uint32)
 
@@ -64,20 +67,25 @@ def axes(layout: str) -> Axes:
 
 
 def inputs_of(library: Library, views: Mapping[str, View], names: Iterable[str], layout: str) -> dict[str, View]:
-    """Returns the memory of named arrays as (batch, heads, rows, head_dim)."""
-    heads, rows = axes(layout)
-    found: dict[str, View] = {}
-    for name in names:
-        found[name] = as_bhsd(library, name, views[name], heads, rows)
-    return found
+    """Returns the memory of named arrays, all with a batch or all without, as (batch, heads, rows, head_dim)."""
+    (heads, rows), found = axes(layout), {name: views[name] for name in names}
+    without, with_batch = ([name for name in found if len(found[name].shape) == n] for n in (BHSD - 1, BHSD))
+    if without and with_batch:
+        raise UsageError(
+            f"attention: {with_batch[0]} has a batch and {without[0]} has none; expected one in all arrays or in none: "
+            f"{without[0]}[None]"
+        )
+    return {name: as_bhsd(library, name, view, heads, rows) for name, view in found.items()}
 
 
 def as_bhsd(library: Library, name: str, view: View, heads: int, rows: int) -> View:
-    """Returns an array's memory as (batch, heads, rows, head_dim)."""
-    if len(view.shape) != 4:
+    """Returns an array's memory as (batch, heads, rows, head_dim); an array without a batch has a batch of one."""
+    if len(view.shape) == BHSD - 1:
+        view = as_strided(view, (1, *view.shape), (view.shape[0] * view.strides[0], *view.strides))
+    if len(view.shape) != BHSD:
         raise UsageError(
-            f"attention: {name} has shape {tuple(view.shape)}; expected four dimensions, (batch, heads, rows, "
-            f"head_dim) or with layout='bshd' (batch, rows, heads, head_dim): {name}[None] adds a batch"
+            f"attention: {name} has shape {tuple(view.shape)}; expected (batch, heads, rows, head_dim), or with "
+            "layout='bshd' (batch, rows, heads, head_dim), with or without the batch"
         )
     if view.dtype not in DTYPES:
         raise UsageError(
@@ -126,7 +134,7 @@ def new_result(library: Library, like: Array, view: View, layout: str) -> Array:
 def result_shape(view: View, layout: str) -> tuple[tuple[int, ...], Axes | None]:
     """Returns the shape of the dense array for a result, and the axes of it that are then exchanged."""
     steps, shape = view.strides, list(view.shape)
-    first, second = sorted(axes(layout))
+    first, second = (axis + len(shape) - BHSD for axis in sorted(axes(layout)))
     if steps[first] >= steps[second] or shape[first] == 1 or shape[second] == 1:
         return tuple(shape), None
     shape[first], shape[second] = shape[second], shape[first]

@@ -89,7 +89,8 @@ def describe(
     library, memory = views_of("attention", given, ("dlse",))
     views = arrays.inputs_of(library, memory, HALVES, layout)
     target = arrays.hopper_for(views, device, "gradients", OTHERWISE)
-    _check(views, {name: memory[name] for name in STATS if name in memory})
+    rows = tuple(views["q"].shape[arrays.BHSD - len(memory["q"].shape) : 3])
+    _check(views, {name: memory[name] for name in STATS if name in memory}, rows)
     (batch, count, q_len, head_dim), (_, kv_heads, kv_len, _) = views["q"].shape, views["k"].shape
     if 0 in views["q"].shape:
         inputs = [(memory[name], given[name]) for name in "qkv"]
@@ -105,8 +106,8 @@ def describe(
     return call
 
 
-def _check(views: Mapping[str, View], stats: Mapping[str, View]) -> None:
-    """Raise UsageError unless o, do and the row statistics fit q."""
+def _check(views: Mapping[str, View], stats: Mapping[str, View], rows: tuple[int, ...]) -> None:
+    """Raise UsageError unless o and do fit q, and the row statistics have the shape ``rows``."""
     q = views["q"]
     arrays.check_extents(q, views["k"], views["v"])
     for name in ("o", "do"):
@@ -116,10 +117,10 @@ def _check(views: Mapping[str, View], stats: Mapping[str, View]) -> None:
                 f"dtype of q, {arrays.extents(q)} of {q.dtype}"
             )
     for name, each in stats.items():
-        if (tuple(each.shape), each.dtype) != (tuple(q.shape[:3]), arrays.FLOAT32):
+        if (tuple(each.shape), each.dtype) != (rows, arrays.FLOAT32):
             raise UsageError(
                 f"attention: {name} is {arrays.extents(each)} of {each.dtype}; expected batch × heads × rows of q, "
-                f"{' × '.join(map(str, q.shape[:3]))} of float32"
+                f"{' × '.join(map(str, rows))} of float32"
             )
 
 

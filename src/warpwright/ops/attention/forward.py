@@ -37,8 +37,9 @@ def attention(
     """softmax(``scale`` · q·kᵀ)·v, one pass over the keys, sums in float32.
 
     ``q`` is (batch, heads, q_len, head_dim), ``k`` and ``v`` are (batch, kv_heads, kv_len, head_dim); with
-    ``layout="bshd"`` heads and rows are exchanged in all of them and in the result. ``heads`` is a multiple of
-    ``kv_heads``: as many neighbouring heads of q share one of k and v. The arrays are NumPy (with ml_dtypes), torch or
+    ``layout="bshd"`` heads and rows are exchanged in all of them and in the result. All of them may lack the batch, and
+    so do the results then. ``heads`` is a multiple of ``kv_heads``: as many neighbouring heads of q share one of k and
+    v. The arrays are NumPy (with ml_dtypes), torch or
     CuPy, and so is the result; arrays on a GPU are used there, on the library's current stream, without waiting. Arrays
     of any strides are used in place where rows are dense and begin at multiples of 16 bytes; others are copied.
 
@@ -96,7 +97,8 @@ def describe(
         arrays.check_out(inputs["out"], inputs)
     problem = arrays.problem_of(inputs, bool(causal), window, scale)
     result = arrays.new_result(library, q, views["q"], layout) if out is None else out
-    lse = library.empty(tuple(inputs["q"].shape[:3]), arrays.FLOAT32, q) if return_lse else None
+    rows = tuple(inputs["q"].shape[arrays.BHSD - len(views["q"].shape) : 3])
+    lse = library.empty(rows, arrays.FLOAT32, q) if return_lse else None
     memory = {"o": library.view(result), "lse": None if lse is None else library.view(lse)}
     chosen = None
     if problem is not None:

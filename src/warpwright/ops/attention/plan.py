@@ -37,6 +37,7 @@ __all__ = [
     "choose_kernel",
     "explain",
     "plan_of",
+    "plan_of_step",
     "read_setting",
     "setting",
 ]
@@ -130,8 +131,21 @@ def choose(problem: Problem, arch: str, sms: int, tma: bool | None, workspace: b
         words = COUNTER if counted and workspace and found.uneven else None
         return plan_of(problem, choice, kernel, found.grid, found.config, found.scalars, words)
     fallback = sm120_plan.plan(problem, tma=choice.tma, arch=arch)
-    kernel = sm120.kernel_of(fallback.config).trace(arch=arch, dtype=dtype)
-    return plan_of(problem, choice, kernel, fallback.grid, fallback.config, fallback.scalars)
+    return _plan_by(fallback, problem, choice, arch)
+
+
+def plan_of_step(problem: Problem, step: str, arch: str) -> Plan:
+    """Returns the plan of ``problem`` by a step of the sm_120a kernel. Raises UsageError for an unknown step."""
+    config = sm120_plan.STEPS.get(step)
+    if config is None:
+        raise UsageError(f"given step {step}; expected one of {', '.join(sm120_plan.STEPS)}; choose an existing step")
+    choice = Choice(f"sm120 step {step}", True, f"step {step}")
+    return _plan_by(sm120_plan.plan(problem, config=config), problem, choice, arch)
+
+
+def _plan_by(found: sm120_plan.Plan, problem: Problem, choice: Choice, arch: str) -> Plan:
+    kernel = sm120.kernel_of(found.config).trace(arch=arch, dtype=types.of_dtype(problem.dtype))
+    return plan_of(problem, choice, kernel, found.grid, found.config, found.scalars)
 
 
 def plan_of(

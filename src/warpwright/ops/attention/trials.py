@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -90,13 +90,14 @@ def measure(
     device: cuda.Device,
     problem: Problem,
     given: Inputs,
+    chosen: Mapping[str, Plan] | None = None,
     *,
     rounds: int = 30,
     describe: Callable[[str], None] = lambda _: None,
 ) -> list[Trial]:
-    """Verify and time all `plans` of ``problem``, first the one that `warpwright.attention` chooses, and then torch's
-    backends that compute it; ``describe`` is called with the text of each step."""
-    found = plans(problem, device.spec)
+    """Verify and time the plans ``chosen``, or all `plans` of ``problem``, first the one that `warpwright.attention`
+    chooses, and then torch's backends that compute it; ``describe`` is called with the text of each step."""
+    found = plans(problem, device.spec) if chosen is None else chosen
     with on_gpu(device, problem, given, max(plan.words or COUNTER for plan in found.values())) as arrays:
         verdicts: dict[str, Verdict] = {}
         runs: dict[str, Run] = {}

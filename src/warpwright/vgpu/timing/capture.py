@@ -18,6 +18,7 @@ from warpwright.vgpu.machine.launch import Launch
 from warpwright.vgpu.machine.state import ClusterState
 from warpwright.vgpu.machine.tape import Tape
 from warpwright.vgpu.program.program import Inst, word_count
+from warpwright.vgpu.timing.representatives import extrapolate, representatives
 from warpwright.vgpu.timing.steps import SHARED, TRAFFIC, Program, map_index, program_of
 
 __all__ = ["Capture", "Kind"]
@@ -49,6 +50,7 @@ class Capture(Tape):
         self.kinds: dict[bytes, Kind] = {}
         self.traffic: dict[int, NDArray[np.int64]] = {}
         self.lines: dict[int, NDArray[np.int64]] = {}
+        self.left: list[int] = []  # clusters that did not run, because others represent them
         self.lock = threading.Lock()
         self.launch: Launch
 
@@ -61,7 +63,25 @@ class Capture(Tape):
         self.weights = np.array([_key_weights(inst) for inst in insts], np.int64)
         used = np.array([min(word_count(inst), _WORDS) if inst.form.queued else 0 for inst in insts], np.int64)
         self.fixed = (self.weights == 0) & (np.arange(_WORDS) < used[:, None])
-        return self.choose(launch, self.timing)
+        if self.left:
+            chosen, self.left = self.left, []
+            return chosen
+        clusters = self.choose(launch, self.timing)
+        few = representatives(launch, clusters or ())
+        self.left = [number for number in clusters or () if number not in few] if few else []
+        return few or clusters
+
+    def complete(self) -> bool:
+        """Add the clusters that did not run. Returns False if they must run: in a second launch."""
+        if self.left and len(self.kinds) == 1:
+            (kind,), extents = self.kinds.values(), self.launch.clusters
+            keys, lines = (extrapolate(known, extents, self.left) for known in (self.traffic, self.lines))
+            if keys is not None and lines is not None:
+                self.traffic |= keys
+                self.lines |= lines
+                kind.members += self.left
+                self.left = []
+        return not self.left
 
     def recorded(self, cluster: ClusterState, rows: Rows, records: NDArray[Any]) -> None:
         """Add a cluster to its kind."""

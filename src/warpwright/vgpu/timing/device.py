@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["choose_clusters", "profile_of"]
 
 LONGEST = 120_000  # steps of one replay before the rest is extrapolated
+ROUNDS = 4  # rounds of resident clusters that are replayed at least
+LONG, FEW_ROUNDS = 240_000, 2  # steps of one replay from which on fewer rounds are enough
 WAVES = 2  # waves that are sampled, the first and one from the middle: the first has a cold L2
 SEQUENCES = 2  # different loads of an SM that are replayed
 CLOCKS = 2  # replays until clock and time agree
@@ -228,13 +230,19 @@ def _sources(launch: Launch) -> dict[int, str]:
 
 
 def _replay_loads(grid: _Grid, loads: list[_Load], clock: float, journal: Journal) -> list[_Run]:
-    """Replay the longest loads; the slowest comes first."""
-    others = Journal(journal.names, journal.stride, journal.sources)
-    runs = [_replay_load(grid, load, clock, others if i else journal) for i, load in enumerate(loads[:SEQUENCES])]
+    """Replay the longest loads; the slowest comes first. Loads of the same sampled clusters share a replay."""
+    outcomes: dict[tuple[tuple[int, int], ...], Outcome] = {}
+    runs = []
+    for load in loads[:SEQUENCES]:
+        clusters = _sample_clusters(grid, load)
+        if clusters not in outcomes:
+            own = Journal(journal.names, journal.stride, journal.sources) if outcomes else journal
+            outcomes[clusters] = _replay_clusters(grid, clusters, clock, own)
+        runs.append(_extend(grid, load, len(clusters), outcomes[clusters]))
     return sorted(runs, key=lambda each: -each.cycles)
 
 
-def _replay_load(grid: _Grid, load: _Load, clock: float, journal: Journal) -> _Run:
+def _replay_clusters(grid: _Grid, clusters: tuple[tuple[int, int], ...], clock: float, journal: Journal) -> Outcome:
     launch, places = grid.launch, grid.places
     timing = _scale_latencies(grid.capture.timing, clock / launch.spec.clock_mhz)
     active = places.ranks * min(places.groups, len(grid.numbers))
@@ -245,13 +253,18 @@ def _replay_load(grid: _Grid, load: _Load, clock: float, journal: Journal) -> _R
     memory = Memory(timing.l2_bytes * own_clock, timing.l2_write_bytes * own_clock, hbm * share, gpcs, timing.sm_bytes)
     per_cta = -(-launch.threads // 32)
     layout = Layout(places.ranks, per_cta, _stride(launch), places.together, active * timing.cta_rate)
-    works = [Work(grid.kinds[kind].program, *grid.share(kind, wave)[1:]) for kind, wave in _sample_clusters(grid, load)]
-    outcome = replay(works, timing, memory, layout, journal)
-    left = len(load.clusters) - len(works)
+    works = [Work(grid.kinds[kind].program, *grid.share(kind, wave)[1:]) for kind, wave in clusters]
+    return replay(works, timing, memory, layout, journal)
+
+
+def _extend(grid: _Grid, load: _Load, count: int, outcome: Outcome) -> _Run:
+    """The run of a load of which the first ``count`` clusters were replayed: the others take as long as the last
+    rounds."""
+    left, together = len(load.clusters) - count, grid.places.together
     ends = sorted(outcome.ends)
-    rounds = len(ends) // 2 // places.together * places.together  # clusters of one SM end together
+    rounds = len(ends) // 2 // together * together  # clusters of one SM end together
     rate = (ends[-1] - ends[-1 - rounds]) / rounds if left else 0.0
-    return _Run(load, ends[-1] + left * rate, outcome, len(load.clusters) / len(works))
+    return _Run(load, ends[-1] + left * rate, outcome, len(load.clusters) / count)
 
 
 def _scale_latencies(timing: Timing, share: float) -> Timing:
@@ -270,11 +283,12 @@ def _hbm_rate(grid: _Grid) -> float:
 
 
 def _sample_clusters(grid: _Grid, load: _Load) -> tuple[tuple[int, int], ...]:
-    """The clusters of a load to replay: all, or a few rounds of resident clusters."""
-    least, steps = 4 * grid.places.together, 0
+    """The clusters of a load to replay: all, or a few rounds of resident clusters, of long clusters fewer."""
+    together, steps = grid.places.together, 0
     for count, (kind, _) in enumerate(load.clusters):
         steps += grid.kinds[kind].program.length
-        if count >= least and count % grid.places.together == 0 and steps > LONGEST:
+        rounds = ROUNDS if steps <= LONG else FEW_ROUNDS
+        if count >= rounds * together and count % together == 0 and steps > LONGEST:
             return load.clusters[:count]
     return load.clusters
 

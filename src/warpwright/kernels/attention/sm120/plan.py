@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from warpwright.errors import UsageError
 from warpwright.kernels.attention.problem import PANEL, Problem
 
-__all__ = ["CONFIGS", "CP_ASYNC", "STEPS", "WIDE", "Config", "Piece", "Plan", "layout", "plan"]
+__all__ = ["CONFIGS", "CP_ASYNC", "EARLIER", "OVER", "STEPS", "WIDE", "Config", "Piece", "Plan", "layout", "plan"]
 
 LANES = 32
 STORE_ROWS = 16
@@ -116,6 +116,21 @@ STEPS = {
         "registers", 128, (64, 32), 2, 1, 4, summary="smaller tiles: two CTAs an SM, softmax beside multiplication"
     ),
 }
+
+OVER = {
+    "rows": "v3",
+    "helpers": "rows",
+    "two-ten": "rows",
+    "fewer-syncs": "rows",
+    "registers": "fewer-syncs",
+    "two-ctas": "registers",
+}
+"""The step that each step changes."""
+
+_V2 = replace(_V3, tile=(64, 64), stages=3, summary="published before v3: 64 queries; does not fit")
+_V1 = replace(_V2, stages=4, summary="published before v2: four stages, and weights beside the scores")
+EARLIER = {"v1": (_V1, (Piece("weights", "64 × 64 × 2 B", 64 * 64 * ELEMENT),)), "v2": (_V2, ())}
+"""Published layouts of shared memory before v3: a configuration, and the pieces that it has more."""
 
 CONFIGS = {
     64: Config("registers", 64, (64, 32), 2, 1, 4),
