@@ -98,10 +98,10 @@ def budgets(configs: Mapping[str, tuple[Config, tuple[Piece, ...]]]) -> list[dic
     for name, (config, others) in configs.items():
         pieces = {piece.name: piece.nbytes for piece in (*layout(config), *others)}
         used = sum(pieces.values())
-        warps = f"{config.producers} + {config.consumers}"
+        warps = f"{config.producers}+{config.consumers}"
         sizes = {short: sum(pieces.get(piece, 0) for piece in whole) for short, whole in COLUMNS.items()}
         fit = arch.smem_per_sm // (used + arch.smem_reserved_per_block)
-        tile = " × ".join(map(str, config.tile))
+        tile = "×".join(map(str, config.tile))
         rows.append(
             {"name": name, "tile": tile, "stages": config.stages, "warps": warps, **sizes}
             | {"sum": used, "left": arch.smem_per_block - used, "ctas": fit}
