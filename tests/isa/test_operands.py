@@ -83,7 +83,7 @@ def test_traits() -> None:
     assert isa.lookup("bra").traits.jumps
     assert {name for name, form in isa.FORMS.items() if form.traits.effect} == {
         "tensormap.replace", "tensormap.cp_fenceproxy", "clusterlaunchcontrol.try_cancel.async", "tcgen05.alloc",
-        "tcgen05.dealloc",
+        "tcgen05.dealloc", "tcgen05.relinquish_alloc_permit",
     }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from tests.kernels.attention.decode_helpers import launches
 from tests.kernels.attention.varlen_helpers import pack_sequences, prepare_launch
 from tests.kernels.gemm.sm100.test_switches import SWITCHES
 from tests.kernels.helpers import BF16
-from tests.races.removals import KERNELS, Watched, attention_backward, blackwell, hopper, mma_sync, product
+from tests.races.removals import KERNELS, Watched, attention_backward, blackwell, hopper, ladder_gemm, mma_sync
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90 import backward_plan as sm90_backward_plan
 from warpwright.kernels.attention.sm90 import decode_plan as sm90_decode_plan
@@ -118,7 +118,7 @@ MMA_SYNC = [*sm120_plan.WIDE.values(), *sm120_plan.CP_ASYNC.values(), *sm120_pla
 SHIPPED: dict[str, Run] = {
     **KERNELS,
     **{
-        f"blackwell {level} improved": functools.partial(product, "b200", config, (256, 256, 640), 8)
+        f"blackwell {level} improved": functools.partial(ladder_gemm, "b200", config, (256, 256, 640), 8)
         for level, config in sm100.IMPROVED.items()
     },
     **{f"blackwell, {name}": _blackwell(*each) for name, each in SWITCHES.items()},

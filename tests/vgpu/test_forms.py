@@ -81,6 +81,7 @@ def test_no_file_reads_operands_by_position() -> None:
 
 NAMED = {
     "vgpu/jit/costs.py": "the table of costs",
+    "cli/attention_ladder.py": "counts barriers in printed PTX",
     "report/flow.py": "finds the steps of memory flow in printed PTX",
     "kernels/attention/sm120/plan.py": "a configuration is called cp.async",
 }

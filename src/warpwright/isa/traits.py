@@ -16,7 +16,8 @@ A queue is the unit that performs an instruction, or with which the instruction 
 The other words: ``blocks`` (the issuing thread may wait), ``async`` and ``tensormap`` (the proxy of its accesses, PTX
 ISA 9.1 section 8.6), ``read``, ``write`` and ``update`` (the thread's own access to memory), ``jumps`` (the
 instruction may branch), ``edits-maps`` (writes a tensor map in memory), ``cancels-clusters`` (may cancel the start of
-a cluster of the grid) and ``allocates`` (allocates or frees columns of tensor memory).
+a cluster of the grid), ``allocates`` (allocates or frees columns of tensor memory) and ``relinquishes`` (gives the
+right to allocate them to other CTAs).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ __all__ = ["QUEUES", "Traits", "traits_of"]
 QUEUES = ("tensor", "tmem", "copy", "lane-copy", "wgmma", "mbarrier", "barrier", "warp", "grid", "service")
 _PROXIES = ("async", "tensormap")
 _ACCESSES = ("read", "write", "update")
-_EFFECTS = ("edits-maps", "cancels-clusters", "allocates")
+_EFFECTS = ("edits-maps", "cancels-clusters", "allocates", "relinquishes")
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,9 +157,8 @@ def ctas_per_sm(launch: Launch) -> int:
     what another CTA does meanwhile; CUTLASS relinquishes "so that the next CTA can rasterize"; nvFuser calls the right
     a mutex; ptxas 13.0 turns the instruction into UVIRTCOUNT.DEALLOC.SMPOOL, which frees an entry of a pool of the SM.
     """
-    names = {inst.name for inst in launch.insts}
-    kept = "tcgen05.alloc" in names and "tcgen05.relinquish_alloc_permit" not in names
-    return 1 if kept else fitting_ctas(launch)
+    effects = {inst.traits.effect for inst in launch.insts}
+    return 1 if "allocates" in effects and "relinquishes" not in effects else fitting_ctas(launch)
 
 
 def fitting_ctas(launch: Launch) -> int:
