@@ -66,7 +66,8 @@ def compile_program(
     for timing; ``watched``: it writes rows for checks, and the kernel's first table records the blocks entered and the
     guards that were true and false."""
     text, kernel = emit(program, observed, costs, watched)
-    engine = compile_ir(text)
+    *_, tables = kernel
+    engine = compile_ir(text, keep=not tables)  # the text has the addresses of its tables
     return Kernel(program, engine, engine.address("kernel"), *kernel, uses_of(program) if watched else {})
 
 

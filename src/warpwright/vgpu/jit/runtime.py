@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import threading
 from functools import cache
 from importlib import resources
 from string import Template
 from typing import Any
 
+import llvmlite
 import llvmlite.binding as llvm
 
+from warpwright import folders
 from warpwright.vgpu.jit.state import CONTROL
 
 __all__ = ["DECLARATIONS", "Engine", "atomic_name", "compile_ir", "function", "runtime"]
@@ -29,18 +32,33 @@ _FILES = (
 
 
 class Engine:
-    """A compiled module: keeps the machine code alive as long as its functions are in use."""
+    """Loaded machine code: alive as long as its functions are in use. ``keep``: a later process may use it."""
 
-    def __init__(self, text: str, level: int) -> None:
-        module = llvm.parse_assembly(text)
-        target = _target(level)
-        if level:
-            _optimise(module, target, level)
-        self._engine = llvm.create_mcjit_compiler(module, target)
+    def __init__(self, text: str, level: int, keep: bool = True) -> None:
+        code = _machine_code(text, level, keep)
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target(level))
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
 
     def address(self, name: str) -> int:
         return int(self._engine.get_function_address(name))
+
+
+def _machine_code(text: str, level: int, keep: bool) -> bytes:
+    """Returns the object file of IR text, from the cache if it is there."""
+    target = _target(level)
+    host = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    key = hashlib.sha256(repr((llvmlite.__version__, llvm.llvm_version_info, host, level, text)).encode()).hexdigest()
+    path = folders.cache() / "lanes" / key
+    code = folders.read_code(path) if keep else None
+    if code is None:
+        module = llvm.parse_assembly(text)
+        if level:
+            _optimise(module, target, level)
+        code = bytes(target.emit_object(module))
+        if keep:
+            folders.write_code(path, code)
+    return code
 
 
 def _target(level: int) -> llvm.TargetMachine:
@@ -62,10 +80,13 @@ def _optimise(module: llvm.ModuleRef, target: llvm.TargetMachine, level: int) ->
     builder.getModulePassManager().run(module, builder)
 
 
-def compile_ir(text: str, level: int = 0) -> Engine:
-    """Compile IR text that may call the runtime. Kernels use level 0: compile time matters, and the code is as fast."""
+def compile_ir(text: str, level: int = 0, keep: bool = True) -> Engine:
+    """Compile IR text that may call the runtime. Kernels use level 0: compile time matters, and the code is as fast.
+
+    ``keep``: store the code for later processes; not of text with addresses of this process.
+    """
     runtime()
-    return Engine(text, level)
+    return Engine(text, level, keep)
 
 
 def atomic_name(op: str, bits: int, floating: str = "") -> str:
@@ -183,9 +204,14 @@ def _declare(name: str, signature: str) -> str:
 DECLARATIONS = "\n".join(_declare(name, signature) for name, signature in _SIGNATURES.items())
 
 
-@cache
 def runtime() -> Engine:
     """The compiled runtime; its routines are registered by name for lane code."""
+    with _ONE:
+        return _compile_runtime()
+
+
+@cache
+def _compile_runtime() -> Engine:
     engine = Engine(_text(), 2)
     for name in _SIGNATURES:
         llvm.add_symbol(name, engine.address(name))
