@@ -78,7 +78,7 @@ def remove_oldest(folder: Path, limit: int) -> None:
 
 
 def _private(folder: Path) -> bool:
-    """Returns whether the user owns the folder and nobody else may write to it."""
+    """Returns whether the user owns the folder and no other user may write to it."""
     if sys.platform == "win32":
         return True
     facts = folder.stat()

@@ -10,8 +10,11 @@ from pathlib import Path
 import llvmlite.binding as llvm
 import pytest
 
-from warpwright import folders
+from warpwright import folders, ptx
+from warpwright.kernels.memory_flow import memory_flow
 from warpwright.vgpu.jit import runtime
+from warpwright.vgpu.jit.compile import emit
+from warpwright.vgpu.program.decode import decode
 
 TEXT = "define i32 @kernel() {\nret i32 %d\n}\n"
 
@@ -26,8 +29,8 @@ def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
     return calls
 
 
-def load(number: int, keep: bool = True) -> int:
-    return runtime.Engine(TEXT % number, 0, keep).address("kernel")
+def load(number: int) -> int:
+    return runtime.Engine(TEXT % number, 0).address("kernel")
 
 
 def entries(folder: Path) -> list[Path]:
@@ -39,11 +42,6 @@ def test_equal_text_is_compiled_once(compiled: list[int], tmp_path: Path) -> Non
     assert len(compiled) == len(entries(tmp_path)) == 1
     assert load(2)
     assert len(compiled) == len(entries(tmp_path)) == 2
-
-
-def test_text_that_is_not_kept_leaves_no_entry(compiled: list[int], tmp_path: Path) -> None:
-    assert load(3, keep=False) and load(3, keep=False)
-    assert len(compiled) == 2 and entries(tmp_path) == []
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", b"\0" * 4096])
@@ -71,6 +69,13 @@ def test_a_cache_that_cannot_be_written_is_not_needed(compiled: list[int], tmp_p
     assert len(compiled) == 2
 
 
+def test_the_text_of_a_kernel_has_no_addresses_of_the_process() -> None:
+    program = decode(ptx.parse(memory_flow.trace().ptx), "memory_flow")
+    for watched in (False, True):
+        first, second = (emit(program, watched, None, watched)[0] for _ in range(2))
+        assert first == second and "inttoptr (i64" not in first
+
+
 def test_the_oldest_entries_go(tmp_path: Path) -> None:
     for age in range(4):
         entry = tmp_path / str(age)
@@ -83,6 +88,8 @@ def test_the_oldest_entries_go(tmp_path: Path) -> None:
 FIRST_CALLS = """
 import threading
 from warpwright.vgpu.jit import runtime
+from warpwright.vgpu.jit.compile import emit
+from warpwright.vgpu.program.decode import decode
 start, found = threading.Barrier(8), []
 def take():
     start.wait()

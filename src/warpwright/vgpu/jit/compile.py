@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from dataclasses import dataclass, field
 
@@ -66,8 +67,9 @@ def compile_program(
     for timing; ``watched``: it writes rows for checks, and the kernel's first table records the blocks entered and the
     guards that were true and false."""
     text, kernel = emit(program, observed, costs, watched)
-    *_, tables = kernel
-    engine = compile_ir(text, keep=not tables)  # the text has the addresses of its tables
+    engine, (*_, tables) = compile_ir(text), kernel
+    pointers = (ctypes.c_void_p * len(tables)).from_address(engine.variable("tables"))
+    pointers[:] = [table.ctypes.data for table in tables]
     return Kernel(program, engine, engine.address("kernel"), *kernel, uses_of(program) if watched else {})
 
 
@@ -86,7 +88,7 @@ def emit(
     lanes.loaded = {r.name for i in program.insts if i.traits.queue == "tmem" for r in results(i)}
     if watched:
         lanes.block_table = lanes.table([0] * (len(program.blocks) + 2 * len(program.insts)))
-        lanes.guard_table, lanes.sink = lanes.block_table + 8 * len(program.blocks), lanes.table([0])
+        lanes.guards, lanes.sink = len(program.blocks), lanes.table([0])
     messages: dict[int, str] = {}
     blocks = program.blocks if program.blocks[-1].insts else program.blocks[:-1]
     for block in blocks:
@@ -95,7 +97,8 @@ def emit(
     cases = " ".join(f"i32 {block.index}, label %b{block.index}" for block in blocks)
     functions = "\n".join(lanes.functions.values())
     declarations = f"{DECLARATIONS}\n{_intrinsics(functions + body)}"
-    text = f"{declarations}\n{functions}\n{_FRAME.format(cases=cases, body=body)}"
+    tables = f"@tables = global [{len(lanes.tables)} x ptr] zeroinitializer"
+    text = f"{declarations}\n{tables}\n{functions}\n{_FRAME.format(cases=cases, body=body)}"
     return text, (slots, nbytes, messages, lanes.tables)
 
 

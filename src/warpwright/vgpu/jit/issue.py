@@ -144,7 +144,8 @@ def _pend(lanes: Lanes, inst: Inst, table: int, width: int) -> None:
     taddr = lanes.op(f"extractelement <32 x i32> {value}, i32 {first}")
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
     lanes.check(lanes.op(f"call i1 @tmem_check(ptr %w, i32 {taddr}, i32 {width}, i32 {inst['shape'][:2]})"))
-    lanes.emit(f"call void @tmem_pend(ptr %w, i32 {taddr}, i64 {table})")
+    where = lanes.op(f"ptrtoint ptr {lanes.base(table)} to i64")
+    lanes.emit(f"call void @tmem_pend(ptr %w, i32 {taddr}, i64 {where})")
     record.row(lanes, inst, "0", lanes.resize_scalar(taddr, 32, 64))
 
 

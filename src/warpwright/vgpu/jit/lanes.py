@@ -80,10 +80,11 @@ class Lanes:
     arch : the target of the PTX.
     observed : whether synchronising instructions also write a record for observers.
     costs : costs of instructions if rows for timing are recorded, else None.
+    tables : constant tables; ``numbers``: their numbers by address.
     functions : text of the kernel's own functions by opcode and shape of operands (`outline`).
     watched : whether rows for checks are recorded; ``tracked``: instructions with watched registers; ``block_table``:
-        address of a table with a word for each block, set when entered; ``guard_table``: address of the words after
-        them, two for each instruction: guard true, guard false; ``sink``: address of stores without effect.
+        a table with a word for each block, set when entered; ``guards``: number of the first word after them, two for
+        each instruction: guard true, guard false; ``sink``: a table for stores without effect.
     """
 
     def __init__(self, slots: dict[str, int], local: dict[str, bool], observed: bool = False) -> None:
@@ -104,7 +105,7 @@ class Lanes:
         self.costs: Costs | None = None
         self.watched = False
         self.tracked: frozenset[int] = frozenset()
-        self.block_table = self.guard_table = self.sink = 0
+        self.block_table = self.guards = self.sink = 0
         self.param_bytes = 0
         self.loaded: set[str] = set()
         self.tmem_idle = False
@@ -112,6 +113,7 @@ class Lanes:
         self.faults = {name: code for code, name in enumerate(FAULTS)}
         self.functions: dict[Hashable, str] = {}
         self.tables: list[NDArray[np.int64]] = []
+        self.numbers: dict[int, int] = {}
 
     def emit(self, text: str) -> None:
         self.lines.append(text)
@@ -181,7 +183,14 @@ class Lanes:
     def table(self, words: list[int]) -> int:
         """The address of a constant table of 64-bit words that stays allocated as long as the compiled kernel."""
         self.tables.append(np.array(words, np.int64))
-        return int(self.tables[-1].ctypes.data)
+        address = int(self.tables[-1].ctypes.data)
+        self.numbers[address] = len(self.tables) - 1
+        return address
+
+    def base(self, table: int) -> str:
+        """A pointer to a table, from the list of pointers that `compile_program` fills: machine code on disk has no
+        addresses of a process."""
+        return self.op(f"load ptr, ptr getelementptr (ptr, ptr @tables, i64 {self.numbers[table]})")
 
     def flush_tmem(self) -> None:
         """Perform the pending tensor-memory accesses of this warp. An instruction that reads a register of a pending

@@ -70,7 +70,7 @@ def mma_sync(lanes: Lanes, inst: Inst) -> None:
     for name, start in (("a", _A_AT), ("b", _B_AT), ("c", _C_AT)):
         for number, register in enumerate(inst.items(name)):
             lanes.store("<32 x i32>", lanes.integer(register, 32), OFFSETS["operands"] + start + 128 * number)
-    lanes.emit(f"call void @mma_sync(ptr %w, ptr inttoptr (i64 {plan} to ptr))")
+    lanes.emit(f"call void @mma_sync(ptr %w, ptr {lanes.base(plan)})")
     record.row(lanes, inst)
     for number, register in enumerate(inst.items("d")):
         lanes.write(register, lanes.load("<32 x i32>", OFFSETS["operands"] + _C_AT + 128 * number), "b32")

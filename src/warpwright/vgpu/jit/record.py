@@ -84,16 +84,18 @@ def order(lanes: Lanes, inst: Inst, mask: str = "") -> None:
 def mark_block(lanes: Lanes) -> None:
     """Mark the block as entered."""
     if lanes.watched:
-        lanes.emit(f"store i64 1, ptr inttoptr (i64 {lanes.block_table + 8 * lanes.block} to ptr)")
+        word = lanes.op(f"getelementptr i64, ptr {lanes.base(lanes.block_table)}, i64 {lanes.block}")
+        lanes.emit(f"store i64 1, ptr {word}")
 
 
 def mark_guard(lanes: Lanes, inst: Inst, *masks: str) -> None:
     """Mark for which of ``masks`` some lane was active: the guard true, and for a branch the guard false. Concurrent
     clusters only ever set marks."""
     for way, mask in enumerate(masks if lanes.watched else ()):
-        place, some = lanes.guard_table + 8 * (2 * inst.index + way), lanes.op(f"icmp ne i32 {mask}, 0")
-        word = lanes.op(f"select i1 {some}, i64 {place}, i64 {lanes.sink}")
-        lanes.emit(f"store i64 1, ptr {lanes.op(f'inttoptr i64 {word} to ptr')}")
+        number, some = lanes.guards + 2 * inst.index + way, lanes.op(f"icmp ne i32 {mask}, 0")
+        place = lanes.op(f"getelementptr i64, ptr {lanes.base(lanes.block_table)}, i64 {number}")
+        word = lanes.op(f"select i1 {some}, ptr {place}, ptr {lanes.base(lanes.sink)}")
+        lanes.emit(f"store i64 1, ptr {word}")
 
 
 def touch(lanes: Lanes, inst: Inst) -> None:

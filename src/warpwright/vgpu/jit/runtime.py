@@ -32,10 +32,10 @@ _FILES = (
 
 
 class Engine:
-    """Loaded machine code: alive as long as its functions are in use. ``keep``: a later process may use it."""
+    """Loaded machine code: alive as long as its functions are in use. A later process finds it on disk."""
 
-    def __init__(self, text: str, level: int, keep: bool = True) -> None:
-        code = _machine_code(text, level, keep)
+    def __init__(self, text: str, level: int) -> None:
+        code = _machine_code(text, level)
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target(level))
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
@@ -43,21 +43,23 @@ class Engine:
     def address(self, name: str) -> int:
         return int(self._engine.get_function_address(name))
 
+    def variable(self, name: str) -> int:
+        return int(self._engine.get_global_value_address(name))
 
-def _machine_code(text: str, level: int, keep: bool) -> bytes:
+
+def _machine_code(text: str, level: int) -> bytes:
     """Returns the object file of IR text, from the cache if it is there."""
     target = _target(level)
     host = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
     key = hashlib.sha256(repr((llvmlite.__version__, llvm.llvm_version_info, host, level, text)).encode()).hexdigest()
     path = folders.cache() / "lanes" / key
-    code = folders.read_code(path) if keep else None
+    code = folders.read_code(path)
     if code is None:
         module = llvm.parse_assembly(text)
         if level:
             _optimise(module, target, level)
         code = bytes(target.emit_object(module))
-        if keep:
-            folders.write_code(path, code)
+        folders.write_code(path, code)
     return code
 
 
@@ -80,13 +82,10 @@ def _optimise(module: llvm.ModuleRef, target: llvm.TargetMachine, level: int) ->
     builder.getModulePassManager().run(module, builder)
 
 
-def compile_ir(text: str, level: int = 0, keep: bool = True) -> Engine:
-    """Compile IR text that may call the runtime. Kernels use level 0: compile time matters, and the code is as fast.
-
-    ``keep``: store the code for later processes; not of text with addresses of this process.
-    """
+def compile_ir(text: str, level: int = 0) -> Engine:
+    """Compile IR text that may call the runtime. Kernels use level 0: compile time matters, and the code is as fast."""
     runtime()
-    return Engine(text, level, keep)
+    return Engine(text, level)
 
 
 def atomic_name(op: str, bits: int, floating: str = "") -> str:

@@ -97,7 +97,7 @@ def _issue(lanes: Lanes, inst: Inst) -> None:
         how = lanes.op(f"or i64 {how}, {bit}")
     plan = lanes.table(_plan(lanes, inst))
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
-    arguments = f"ptr %w, i64 {inst.index}, i64 {a}, i64 {b}, i64 {how}, ptr inttoptr (i64 {plan} to ptr)"
+    arguments = f"ptr %w, i64 {inst.index}, i64 {a}, i64 {b}, i64 {how}, ptr {lanes.base(plan)}"
     ok = lanes.op(f"call i1 @wgmma_issue({arguments})")
     logged, full = lanes.name(), lanes.name()
     lanes.emit(f"br i1 {ok}, label %{logged}, label %{full}")
