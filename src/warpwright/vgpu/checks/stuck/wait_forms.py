@@ -39,8 +39,8 @@ _UNKNOWN = Form(steps=frozenset({1}))
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The addresses that an mbarrier operand may have: byte ``start`` of the shared memory of CTA ``rank`` (None: of any
-    CTA); if ``strided``, any byte from ``start`` on."""
+    """The addresses that an mbarrier operand may have: byte ``start`` of the shared memory of CTA ``rank`` (None: of
+    any CTA); if ``strided``, any byte from ``start`` on."""
 
     rank: int | None
     start: int
