@@ -7,7 +7,7 @@ import pytest
 
 import warpwright as ww
 from warpwright import targets
-from warpwright.lang import Global, kernel, st, tid, u16, u32
+from warpwright.lang import Global, ctaid, f32, kernel, ld, st, tid, u16, u32
 from warpwright.vgpu.timing.units import SKEW, IssueSlots, Memory, Unit, Units
 
 H200 = targets.timing_of("h200")
@@ -91,3 +91,26 @@ def test_elements_of_a_sector_reach_device_memory_together() -> None:
     """Each of 32 threads stores the 32 elements, two sectors, of a row of its own."""
     found = ww.profile(store_columns, 1, args=[np.zeros((32, 64), np.uint16), 64], device="h200")
     assert (found.bytes_l2, found.bytes_hbm) == (32 * 32 * 32, 32 * 2 * 32)
+
+
+@kernel("sm_90a", threads=32)
+def add_one(x: Global[f32]) -> None:
+    st(x + (ctaid.x * 32 + tid.x), ld(x + (ctaid.x * 32 + tid.x)) + 1.0)
+
+
+def test_a_load_does_not_take_the_place_of_a_store() -> None:
+    """Device memory gives every line once and gets it once, though the store goes to the address of the load."""
+    found = ww.profile(add_one, 16, args=[np.zeros(16 * 32, np.float32)], device="h200")
+    assert found.bytes_hbm == pytest.approx(2 * 16 * 128, abs=128)
+
+
+@kernel("sm_90a", threads=32)
+def store_twice(x: Global[f32], stride: u32) -> None:
+    st(x + (ctaid.x * 32 + tid.x), 1.0)
+    st(x + (ctaid.x * stride + tid.x), 2.0)
+
+
+def test_clusters_that_store_twice_to_a_place_are_of_another_kind() -> None:
+    """Of 16 CTAs only the first one stores twice to its sectors."""
+    found = ww.profile(store_twice, 16, args=[np.zeros(16 * 64, np.float32), 64], device="h200")
+    assert found.bytes_hbm == (1 + 2 * 15) * 128

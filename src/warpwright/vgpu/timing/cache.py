@@ -27,10 +27,10 @@ class Visit(NamedTuple):
 
 
 class Lookup(NamedTuple):
-    """Lookup results for the positions of one cluster. ``miss``: share of a miss (the first access is random, so
-    concurrent accesses share the miss equally); ``common``: that share where several accesses are concurrent; ``cold``:
-    the data was not in L2 yet; ``fresh``: the data was in L2 but unread, because it came with a line that another box
-    fetched."""
+    """Lookup results for the positions of one cluster. ``miss``: share of a miss (the first read is random, so
+    concurrent reads share the miss equally; stores fetch nothing); ``common``: that share where several reads are
+    concurrent; ``cold``: the data was not in L2 yet; ``fresh``: the data was in L2 but unread, because it came with a
+    line that another box fetched."""
 
     miss: NDArray[np.float64]
     common: NDArray[np.float64]
@@ -46,14 +46,16 @@ def look_up(waves: Sequence[Sequence[Visit]], capacity: int) -> list[list[Lookup
     _, read, same = np.unique(keys, return_index=True, return_inverse=True)
     boxes = np.bincount(np.unique(np.stack([which, keys]), axis=1)[0].astype(np.intp), minlength=len(firsts))[which]
     nbytes = _stream_all("nbytes", waves, orders) * boxes
+    reads = _stream_all("reads", waves, orders).astype(bool)
     fits = int(nbytes[firsts].sum()) <= capacity
     fetched = firsts[which] if fits else _least_recent(which.tolist(), nbytes.tolist(), capacity)
     found, start = [], 0
     for wave, order in zip(waves, orders, strict=True):
         here = slice(start, start + len(order))
         now, window = np.arange(start, here.stop), CONCURRENT * len(wave)
-        recent = now - fetched[here] < window
-        fresh = ~recent & (now - read[same][here] < window)
+        near = now - fetched[here] < window
+        recent = near & reads[here] & reads[fetched[here]]
+        fresh = ~near & (now - read[same][here] < window)
         together = np.bincount(fetched[here][recent], minlength=len(keys))
         shares = np.where(recent, boxes[here] / np.maximum(together[fetched[here]], 1), 0.0)
         common = np.where(together[fetched[here]] > 1, shares, 0.0)

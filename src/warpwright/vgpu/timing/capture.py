@@ -19,7 +19,7 @@ from warpwright.vgpu.machine.state import ClusterState
 from warpwright.vgpu.machine.tape import Tape
 from warpwright.vgpu.program.program import Inst, word_count
 from warpwright.vgpu.timing.representatives import extrapolate, representatives
-from warpwright.vgpu.timing.steps import SHARED, TRAFFIC, Program, map_index, program_of
+from warpwright.vgpu.timing.steps import SECTOR, SHARED, TRAFFIC, Program, map_index, program_of
 
 __all__ = ["Capture", "Kind"]
 
@@ -58,6 +58,7 @@ class Capture(Tape):
         self.launch = launch
         insts = launch.insts
         self.memory = np.array([is_memory(inst) for inst in insts], bool)
+        self.stores = np.array([is_memory(inst) and inst.traits.access == "write" for inst in insts], bool)
         self.copies = np.array([inst.name in TRAFFIC for inst in insts], bool)
         self.queued = np.array([inst.form.queued for inst in insts], bool)
         self.weights = np.array([_key_weights(inst) for inst in insts], np.int64)
@@ -93,7 +94,8 @@ class Capture(Tape):
         plain = numbers < NEED
         numbers = np.where(plain, numbers, 0)
         access = self.memory[numbers] & plain & (rows[:, 2] & SHARED == 0)
-        signature = _signature(rows, access, np.where(self.fixed[records[:, 0]], records[:, 2:], 0))
+        stores = access & self.stores[numbers]
+        signature = _signature(rows, access, stores, np.where(self.fixed[records[:, 0]], records[:, 2:], 0))
         copies = self.copies[numbers] & plain
         counts = np.where(access, 1, np.where(copies, rows[:, 2], 0))
         keys, lines = self._traffic_keys(cluster, rows, records, access, counts)
@@ -139,10 +141,13 @@ class Capture(Tape):
         return found
 
 
-def _signature(rows: Rows, access: NDArray[np.bool_], words: Rows) -> bytes:
-    """A digest of the rows and records without coordinates and global addresses."""
+def _signature(rows: Rows, access: NDArray[np.bool_], stores: NDArray[np.bool_], words: Rows) -> bytes:
+    """A digest of the rows and records without coordinates and global addresses, but with the stores that repeat."""
     same = rows.copy()
     same[access, 3] = 0
+    places = np.stack([rows[stores, 2], rows[stores, 3] // SECTOR])
+    _, firsts, which = np.unique(places, axis=1, return_index=True, return_inverse=True)
+    same[stores, 3] = firsts[which.ravel()]
     digest = hashlib.blake2b(same.tobytes(), digest_size=16)
     digest.update(words.tobytes())
     return digest.digest()

@@ -314,7 +314,8 @@ def _memory(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str,
     nbytes, lines = (a & 0xFF_FFFF) * SECTOR, a >> 24
     reads, place = inst.traits.access != "write", (b // SECTOR, a)
     again = not reads and place in reader.stored
-    reader.stored.add(place)
+    if not reads:
+        reader.stored.add(place)
     position = reader.traffic(nbytes, reads, again)
     return {"kind": "global_access", "what": Access(position, nbytes, lines, load, again)}
 
