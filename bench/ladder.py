@@ -4,7 +4,7 @@ Levels 1 to 10 at M = N = K = 4096 and 8192 on the virtual B200, fast mode; the 
 (``warpwright.report.published``). Nothing is fitted to them. ``--predict`` predicts anew, some minutes; otherwise the
 predictions are read from ``bench/predicted/ladder.json``. Exit status 1 if levels 2 to 9 miss a goal: a difference of
 at most 40 % each and 20 % on average, level 3 at 4096 at least 1.4 times level 2, and each step in the published
-direction. Steps of less than 2 % have none.
+direction. A step that is published as less than 2 % is predicted as less than 5 % in either direction.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from warpwright.run.devices import device
 STORED = Path(__file__).parent / "predicted" / "ladder.json"
 SIZES = (4096, 8192)
 COMPARED = range(2, 10)
-WORST_GOAL, MEAN_GOAL, STEP_GOAL, SAME = 0.40, 0.20, 1.4, 0.02
+WORST_GOAL, MEAN_GOAL, STEP_GOAL = 0.40, 0.20, 1.4
+SAME, SAME_GOAL = 0.02, 0.05  # a step that is published as no step, and the largest prediction for it
 
 Rows = list[dict[str, Any]]
 
@@ -47,8 +48,9 @@ def misses(rows: Rows) -> list[str]:
         found += [f"mean at {size}: {mean:.0%}"] if mean > MEAN_GOAL else []
         for level in COMPARED[1:]:
             published = PUBLISHED[level][size] / PUBLISHED[level - 1][size] - 1
-            if abs(published) >= SAME and published * (rates[level] - rates[level - 1]) <= 0:
-                found.append(f"level {level - 1} to {level} at {size}: published {published:+.0%}")
+            ours = rates[level] / rates[level - 1] - 1
+            if published * ours <= 0 if abs(published) >= SAME else abs(ours) > SAME_GOAL:
+                found.append(f"level {level - 1} to {level} at {size}: {ours:+.0%}, published {published:+.0%}")
         if size == SIZES[0] and rates[3] < STEP_GOAL * rates[2]:
             found.append(f"level 3 at {size} is {rates[3] / rates[2]:.2f} times level 2")
     return found

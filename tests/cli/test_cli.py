@@ -93,7 +93,7 @@ def test_the_improved_levels_share_an_sm() -> None:
     assert "levels 1 to 3 improved: CTAs share an SM, and a store has 16 bytes" in text
     assert error_of("ladder", "--improved", "--device", "h200") == (
         2,
-        "given --improved for h200; it is of levels 1 to 3 of Blackwell: leave it out",
+        "given --improved for h200; it is of levels 1, 2, 3 and 5 of Blackwell: leave it out",
     )
 
 

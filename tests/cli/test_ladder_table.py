@@ -56,6 +56,15 @@ def test_measured_rows_make_a_chart_without_stalls() -> None:
     assert (level.wasted, level.why, level.published) == (0.0, "", None)
 
 
+def test_published_and_improved_levels_are_named_below_the_table() -> None:
+    rows = [{"level": 5, "tflops": 1.0}]
+    published, improved = (
+        list(ladder_table.notes_of(rows, [(5, step)], step is IMPROVED[5])) for step in (LEVELS[5], IMPROVED[5])
+    )
+    assert published[1:] == ["  level 5 as published: mbarriers are initialised for each tile (--improved: once)"]
+    assert improved[2:] == ["  level 5 improved: mbarriers are initialised once, and phases continue from tile to tile"]
+
+
 def test_published_rates_stand_beside_the_published_levels(engine) -> None:
     first, second = ladder_table.predict_levels(device("b200"), STEPS, 4096, 0, fast=True)
     assert first["published"] == 100 and first["published_cublas"] == second["published_cublas"] == 1589

@@ -33,7 +33,10 @@ LADDERS: dict[str, Mapping[int, Step]] = {"sm_100a": sm100.LEVELS, "sm_90a": sm9
 @click.option("--levels", help="Levels to run: 2, 1-3 or 1,3 (default: all levels of the device).")
 @click.option("--stages", help="Stages of the ring of A and B, such as 2,4,8 (default: those of each level).")
 @click.option(
-    "--improved", is_flag=True, help="Levels 1 to 3 of Blackwell with CTAs that share an SM and stores of 16 bytes."
+    "--improved",
+    is_flag=True,
+    help="Blackwell: levels 1 to 3 with CTAs that share an SM and stores of 16 bytes, level 5 with mbarriers that are "
+    "initialised once.",
 )
 @click.option("--size", type=click.IntRange(min=1), help=f"M = N = K; default {SIZE}, on a real GPU {REAL_SIZE}.")
 @click.option(
@@ -127,7 +130,7 @@ def choose_steps(device: Device, levels: str | None, stages: str | None, improve
     if improved:
         if ladder is not LADDERS["sm_100a"]:
             raise UsageError(
-                f"given --improved for {device.spec.name}; it is of levels 1 to 3 of Blackwell: leave it out"
+                f"given --improved for {device.spec.name}; it is of levels 1, 2, 3 and 5 of Blackwell: leave it out"
             )
         ladder = {**ladder, **sm100.IMPROVED}
     numbers = list(ladder) if levels is None else parse_levels(levels, ladder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from rich.console import RenderableType
@@ -112,13 +112,20 @@ def notes_of(rows: Sequence[Mapping[str, Any]], steps: Steps, improved: bool) ->
         if why:
             yield f"    {who}{why if why.startswith('slower') else f'faster: {why}'}"
         last = level
-    if any(getattr(step, "published", False) for _, step in steps):
-        yield "  levels 1 to 3 as published: one CTA an SM at a time, stores of one element (--improved: neither)"
+    yield from _published_notes({level for level, step in steps if getattr(step, "published", False)})
     if improved:
         yield "  levels 1 to 3 improved: CTAs share an SM, and a store has 16 bytes"
+        yield "  level 5 improved: mbarriers are initialised once, and phases continue from tile to tile"
     if "published_cublas" in rows[0]:
         cublas = f"{rows[0]['published_cublas']:,.0f}"
         yield f"  published: by the authors of the levels, on a GB200; cuBLAS there: {cublas} TFLOPS"
+
+
+def _published_notes(levels: Set[int]) -> Iterator[str]:
+    if levels & {1, 2, 3}:
+        yield "  levels 1 to 3 as published: one CTA an SM at a time, stores of one element (--improved: neither)"
+    if 5 in levels:
+        yield "  level 5 as published: mbarriers are initialised for each tile (--improved: once)"
 
 
 def levels_of(rows: Sequence[Mapping[str, Any]], steps: Steps) -> list[Level]:

@@ -13,7 +13,7 @@ from warpwright.layout import InstrDescriptor, SmemDescriptor
 from warpwright.ptx.ptxas import assemble
 
 ALL = (1, 2, 3)
-BOTH = (*ALL, *IMPROVED.values())
+BOTH = (*ALL, *(IMPROVED[level] for level in ALL))
 
 
 def traced(level, **config):
@@ -164,6 +164,14 @@ def test_the_pair_is_alive_around_allocation_and_deallocation(level) -> None:
 def test_the_published_levels_keep_the_permit_to_allocate_and_the_improved_give_it_up(level) -> None:
     assert count(lines_of(level), "tcgen05.relinquish") == 0
     assert count(lines_of(IMPROVED[level]), "tcgen05.relinquish") == 1
+
+
+def test_level_5_initialises_its_mbarriers_for_each_tile_and_improved_it_does_not() -> None:
+    """8 full, 8 empty, 1 done; of five or three cluster barriers two are between the tiles as published."""
+    for level, again in ((5, 1), (IMPROVED[5], 0)):
+        lines = lines_of(level)
+        assert (count(lines, "mbarrier.init"), count(lines, "mbarrier.inval")) == (17 * (1 + again), 17 * again)
+        assert count(lines, "barrier.cluster.wait") == 3 + 2 * again
 
 
 @pytest.mark.parametrize("level", BOTH)

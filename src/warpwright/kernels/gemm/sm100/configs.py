@@ -28,8 +28,9 @@ class Config:
     staged        the tile leaves through the memory of the stages, in whole rows
     group         rows of tiles in a group of the rasterization of persistent clusters; 0: a cluster for each tile
     dual          each CTA of a pair has a tile of its own; False: both compute the same tile
-    published     levels 1 to 3 as published: a CTA keeps its permit to allocate tensor memory, so an SM runs one CTA at
-                  a time, and stores D element by element; False: CTAs share an SM, a store has 16 bytes
+    published     as published. Levels 1 to 3: a CTA keeps its permit to allocate tensor memory, so an SM runs one CTA
+                  at a time, and stores D element by element; False: CTAs share an SM, a store has 16 bytes. Level 5:
+                  the mbarriers are initialised for each tile; False: their phases continue
 
     The rest is for the kernel "roles":
 
@@ -179,7 +180,13 @@ LEVELS = {
         Config(2, "full and empty barriers in one loop; the leader stores", kernel="level2", stages=2, published=True),
         _RING,
         _STAGED,
-        replace(_STAGED, level=5, group=8, summary="persistent clusters walk the tiles in groups of eight rows"),
+        replace(
+            _STAGED,
+            level=5,
+            published=True,
+            group=8,
+            summary="persistent clusters walk the tiles in groups of eight rows",
+        ),
         _ROLES,
         _DUAL,
         _SWIZZLED,
@@ -189,7 +196,7 @@ LEVELS = {
 }
 
 IMPROVED = {number: replace(level, published=False) for number, level in LEVELS.items() if level.published}
-"""Levels 1 to 3 with CTAs that share an SM and stores of 16 bytes."""
+"""Levels 1 to 3 with CTAs that share an SM and stores of 16 bytes, level 5 without barriers between tiles."""
 
 SMALLER = (
     replace(_OURS, tile=(128, 256, 64), stages=6, stagger=0, accumulators=2),

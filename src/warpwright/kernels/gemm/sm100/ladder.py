@@ -38,6 +38,7 @@ from warpwright.lang import (
     clusterid,
     elect_one,
     f32,
+    fence,
     kernel,
     loop,
     mbarrier,
@@ -51,6 +52,7 @@ from warpwright.lang import (
     var,
     warp,
 )
+from warpwright.lang.ring import Cursor
 from warpwright.lang.smem import Tile
 from warpwright.types import Scalar
 
@@ -180,7 +182,8 @@ def gemm_ring(
     """Two roles with a loop each: `load` runs up to ``stages`` k-blocks ahead of `mma`. The leader stores.
 
     With ``config.staged`` the tile leaves through the memory of the ring, which is idle once the MMAs are complete.
-    With ``config.group`` clusters are persistent: phases continue from tile to tile.
+    With ``config.group`` clusters are persistent: as published the mbarriers begin anew with each tile, between two
+    cluster barriers; else phases continue from tile to tile.
 
     role   warps  moves                                            waits for     signals
     loads  0      A, B: global -> ring `ab`                        ab.empty      ab.full of the leader
@@ -200,6 +203,9 @@ def gemm_ring(
         for number in loop(clusterid.x, tiles_m * tiles_n, nclusterid.x):
             down, along = rasterize(number, tiles_m, tiles_n, config.group)
             yield down * M, along * N
+            if config.published:
+                init_again(slots, loaded, ring, done)
+                continue
             # Until here `mma` must not overwrite the sums, nor `load` the rows that the epilogue staged in the ring.
             tcgen05.fence_before_thread_sync()
             bar.sync()
@@ -266,6 +272,35 @@ def output_tile(tiles_n: Expr) -> tuple[Expr, Expr]:
 def over(ring: Ring, tile: Tile) -> Tile:
     """``tile`` in the memory of the ring's stages."""
     return tile.placed(None, ring.place.known()[1])
+
+
+def init_again(slots: Cursor, loaded: Cursor, ring: Ring, done: mbarrier) -> None:
+    """Initialise the mbarriers between two tiles, and move the cursors to slot 0.
+
+    At the first cluster barrier the sums are read and all arrivals are here. Shared memory of an mbarrier must be
+    invalidated before it is initialised again (PTX ISA 9.1 section 9.7.13.15.9).
+    """
+    barriers = (*ring.full, *ring.empty, done)
+
+    @role(warp=0, elect=True)
+    def drain() -> None:
+        slots.wait_all_empty()
+
+    tcgen05.fence_before_thread_sync()
+    cluster.sync()
+    tcgen05.fence_after_thread_sync()
+
+    @role(warp=0, elect=True)
+    def init() -> None:
+        for each in barriers:
+            each.inval()
+            each.init()
+        fence.mbarrier_init()
+
+    cluster.sync()
+    for cursor in (slots, loaded):
+        cursor.stage.set(0)
+        cursor.phase.set(0)
 
 
 def wait_and_load(slot: Any, a: tma.Map[Scalar], b: tma.Map[Scalar], row: Expr, col: Expr, k: Expr) -> None:
