@@ -1,7 +1,7 @@
 """README and docs: every Python block runs, page by page from top to bottom, and so does every warpwright command, once
 for all pages.
 
-Blocks with torch, which is an extra, run where it is installed, and so does a ptxas that reads a command's output. The
+Blocks with torch or JAX run where it is installed, and so does a ptxas that reads a command's output. The
 rows of docs/seeds.md are commands too, and their output has what the rows say.
 """
 
@@ -51,7 +51,7 @@ def blocks(page: Path, language: str) -> list[tuple[int, str]]:
 def test_the_python_blocks_of_a_page_run(page: Path) -> None:
     names: dict[str, object] = {"__name__": page.stem}
     for line, text in blocks(page, "python"):
-        if "torch" in text and find_spec("torch") is None:
+        if any(name in text and find_spec(name) is None for name in ("torch", "jax")):
             continue
         tree = ast.increment_lineno(ast.parse(text), line)
         exec(compile(tree, str(page), "exec", dont_inherit=True), names)

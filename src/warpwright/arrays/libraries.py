@@ -1,11 +1,11 @@
-"""The libraries of the arrays that operators take and return: NumPy, torch, CuPy."""
+"""The libraries of the arrays that operators take and return: NumPy, torch, CuPy, JAX."""
 
 from __future__ import annotations
 
 import functools
 import sys
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -15,14 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.arrays.device import DeviceArray, device_array, dtype_of_name
+from warpwright.arrays.jax import jax_result, jax_view
 from warpwright.errors import UsageError
 
-__all__ = ["LIBRARIES", "OTHER", "Library", "View", "library_of", "location", "overlap", "views_of"]
+__all__ = ["LIBRARIES", "NUMPY", "OTHER", "Library", "View", "library_of", "location", "overlap", "views_of"]
 
 Shape = tuple[int, ...]
 View = NDArray[Any] | DeviceArray
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+TYPES = (("numpy", "ndarray"), ("torch", "Tensor"), ("cupy", "ndarray"), ("jax", "Array"), ("jax.core", "Tracer"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,8 @@ class Library:
     a function that allocates an array of a shape and dtype on the device of another array; ``zeros`` returns an array
     of zeros there. ``allocator`` returns two functions for a number of bytes: one allocates them for a stream and
     returns the address, the other frees the address. ``rounding`` and ``copying`` are the code for error messages that
-    rounds to bfloat16 and that makes a dense copy.
+    rounds to bfloat16 and that makes a dense copy. ``result`` returns a result as an array of the library: where its
+    own arrays cannot be written, new arrays are of NumPy.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Library:
     allocator: Callable[[int, Any], tuple[Callable[[int], int], Callable[[int], Any]]]
     rounding: str
     copying: str
+    result: Callable[[Any], Any] = lambda result: result
 
     def empty(self, shape: Shape, dtype: np.dtype[Any], like: Any) -> Any:
         """Returns an uninitialised array where ``like`` lies."""
@@ -75,8 +79,8 @@ def views_of(
     for name, library in found.items():
         if library is None:
             raise UsageError(
-                f"{operator}: {name} is a {type(given[name]).__name__}; expected an array of NumPy, torch or CuPy: "
-                f"np.asarray({name})"
+                f"{operator}: {name} is a {type(given[name]).__name__}; expected an array of NumPy, torch, CuPy or "
+                f"JAX: np.asarray({name})"
             )
         if library is not common:
             raise UsageError(
@@ -112,10 +116,9 @@ def _module(value: Any) -> str:
 
 @functools.cache
 def _of_type(kind: type) -> Library | None:
-    for library, array in (("numpy", "ndarray"), ("torch", "Tensor"), ("cupy", "ndarray")):
-        module = sys.modules.get(library)
-        if module is not None and issubclass(kind, getattr(module, array)):
-            return LIBRARIES[library]
+    for module, array in TYPES:
+        if issubclass(kind, getattr(sys.modules.get(module), array, ())):  # another thread may be importing it
+            return LIBRARIES[module.partition(".")[0]]
     return None
 
 
@@ -282,19 +285,21 @@ OTHER = Library(
     ROUNDING,
     "a dense copy",
 )
+NUMPY = Library(
+    "numpy",
+    lambda array: array,
+    _no_guard,
+    lambda array: int(array.ctypes.data),
+    _default_stream,
+    lambda shape, dtype, _: functools.partial(np.empty, shape, dtype),
+    lambda shape, dtype, _: np.zeros(shape, dtype),
+    _refuse_allocation,
+    ROUNDING,
+    "np.ascontiguousarray({name})",
+)
 LIBRARIES = {
-    "numpy": Library(
-        "numpy",
-        lambda array: array,
-        _no_guard,
-        lambda array: int(array.ctypes.data),
-        _default_stream,
-        lambda shape, dtype, _: functools.partial(np.empty, shape, dtype),
-        lambda shape, dtype, _: np.zeros(shape, dtype),
-        _refuse_allocation,
-        ROUNDING,
-        "np.ascontiguousarray({name})",
-    ),
+    "numpy": NUMPY,
+    "jax": replace(NUMPY, name="jax", view=jax_view, copying="jnp.array({name})", result=jax_result),
     "torch": Library(
         "torch",
         _torch_view,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from warpwright.arrays.libraries import NUMPY
 from warpwright.cli.launches import profile_each
 from warpwright.cli.problems import counted, extents, mask_of
 from warpwright.errors import UsageError
@@ -46,7 +47,7 @@ def call_of(problem: Problem, device: Device, seed: int | None, step: str | None
         plan = plan_of_step(problem, step, device.spec.arch)
         o, lse = np.zeros_like(q), np.zeros(q.shape[:3], np.float32)
         values = {"q": q, "k": k, "v": v, "o": o, "lse": lse}
-        return (q, k, v), Call(device, (o, lse, explain(plan, device.name)), [(plan, values)])
+        return (q, k, v), Call(device, NUMPY, (o, lse, explain(plan, device.name)), [(plan, values)])
     how: dict[str, Any] = {"causal": problem.causal, "window": problem.window, "scale": problem.scale}
     return (q, k, v), launches(attention, q, k, v, **how, device=device, return_lse=True, explain=True)
 

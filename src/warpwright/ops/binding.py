@@ -135,12 +135,13 @@ class Plan:
 class Call:
     """One call of an operator: iterate over its launches and run each; then ``result`` is what the operator returns.
 
-    ``steps`` are plans with the values of their names; ``finish``, last first, copies staged results to the caller's
-    arrays. ``stream`` is the handle of the current stream, 0 for arrays of the host. ``entry`` binds the call for the
-    memo; None where arrays are copied or lie on the host.
+    ``library`` is that of the arrays. ``steps`` are plans with the values of their names; ``finish``, last first,
+    copies staged results to the caller's arrays. ``stream`` is the handle of the current stream, 0 for arrays of the
+    host. ``entry`` binds the call for the memo; None where arrays are copied or lie on the host.
     """
 
     device: Device
+    library: libraries.Library
     result: Any
     steps: list[tuple[Plan, Mapping[str, Any]]] = field(default_factory=list)
     finish: list[Callable[[], None]] = field(default_factory=list)
@@ -183,6 +184,7 @@ class Call:
     def _finish(self) -> None:
         for copy in reversed(self.finish):
             copy()
+        self.result = self.library.result(self.result)
 
 
 def resolve(argument: Any, values: Mapping[str, Any]) -> Any:

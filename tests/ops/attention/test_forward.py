@@ -163,7 +163,7 @@ SHAPES = (
     "the batch"
 )
 REFUSED = [
-    (([1.0], K, K), {}, "attention: q is a list; expected an array of NumPy, torch or CuPy: np.asarray(q)"),
+    (([1.0], K, K), {}, "attention: q is a list; expected an array of NumPy, torch, CuPy or JAX: np.asarray(q)"),
     ((Q[0, 0], K, K), {}, f"attention: q has shape (5, 64); {SHAPES}"),
     (
         (Q[0], K, K),

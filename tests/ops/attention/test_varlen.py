@@ -65,7 +65,7 @@ GIVEN = pack_sequences(SMALL, [2, 3], [4, 3])
 Q, K, V, CU_Q, CU_K = GIVEN
 NUMBERS = "expected sums of lengths: np.cumsum([0, *lengths])"
 REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({"cu_q": [0, 2, 5]}, {}, "attention: cu_seqlens_q is a list; expected an array of NumPy, torch or CuPy: "
+    ({"cu_q": [0, 2, 5]}, {}, "attention: cu_seqlens_q is a list; expected an array of NumPy, torch, CuPy or JAX: "
      "np.asarray(cu_seqlens_q)"),
     ({"cu_k": CU_K.astype(np.int64)}, {}, "attention: cu_seqlens_k is int64; expected int32: "
      "cu_seqlens_k.astype(np.int32)"),

@@ -274,7 +274,7 @@ FITS = "expected memory of its own: leave out= out"
             HALF,
             HALF,
             {"out": [[0.0]]},
-            "matmul: out is a list; expected an array of NumPy, torch or CuPy: np.asarray(out)",
+            "matmul: out is a list; expected an array of NumPy, torch, CuPy or JAX: np.asarray(out)",
         ),
     ],
 )

@@ -118,7 +118,7 @@ ANY = np.zeros((4, 4), BFLOAT16)
 @pytest.mark.parametrize(
     ("a", "b", "keywords", "expected"),
     [
-        ([[1.0]], ANY, {}, "matmul: a is a list; expected an array of NumPy, torch or CuPy: np.asarray(a)"),
+        ([[1.0]], ANY, {}, "matmul: a is a list; expected an array of NumPy, torch, CuPy or JAX: np.asarray(a)"),
         (ANY[0], ANY, {}, "matmul: a has shape (4,); expected a matrix, two dimensions or more"),
         (
             np.zeros((2, 4, 4), BFLOAT16),

@@ -156,7 +156,7 @@ EIGHT = np.zeros((4, 4), E4M3)
             ANY,
             ANY,
             {"bias": [1.0]},
-            "matmul: bias is a list; expected an array of NumPy, torch or CuPy: np.asarray(bias)",
+            "matmul: bias is a list; expected an array of NumPy, torch, CuPy or JAX: np.asarray(bias)",
         ),
         (
             ANY,

@@ -94,10 +94,12 @@ def describe(
     (batch, count, q_len, head_dim), (_, kv_heads, kv_len, _) = views["q"].shape, views["k"].shape
     if 0 in views["q"].shape:
         inputs = [(memory[name], given[name]) for name in "qkv"]
-        return binding.Call(target, tuple(library.zeros(tuple(view.shape), view.dtype, x) for view, x in inputs))
+        return binding.Call(
+            target, library, tuple(library.zeros(tuple(view.shape), view.dtype, x) for view, x in inputs)
+        )
     problem = Problem(batch, count, kv_heads, q_len, kv_len, head_dim, views["q"].dtype, causal, window, scale)
     results = [arrays.new_result(library, given[name], memory[name], layout) for name in "qkv"]
-    call = binding.Call(target, tuple(results))
+    call = binding.Call(target, library, tuple(results))
     in_place = _prepare(call, choose(problem), library, given, layout)
     if in_place and isinstance(views["q"], DeviceArray):
         inputs = [array for array in given.values() if array is not None]

@@ -105,7 +105,7 @@ def describe(
         spec = target.spec
         chosen = plan.choose(problem, spec.arch, spec.sms, plan.setting(), library is not OTHER)
     parts = [result, *([lse] if return_lse else []), *([plan.explain(chosen, target.name)] if explain else [])]
-    call = binding.Call(target, parts[0] if len(parts) == 1 else tuple(parts))
+    call = binding.Call(target, library, parts[0] if len(parts) == 1 else tuple(parts))
     if chosen is not None:
         in_place = _prepare(call, chosen, library, {"q": q, "k": k, "v": v, "o": result}, views | memory, layout)
         if in_place and isinstance(inputs["q"], DeviceArray):

@@ -104,7 +104,7 @@ def describe(
     lse = library.empty((heads, rows), arrays.FLOAT32, q) if return_lse else None
     chosen = _plan(views, bool(causal), scale, window, target)
     parts = [result, *([lse] if return_lse else []), *([plan.explain(chosen, target.name)] if explain else [])]
-    call = binding.Call(target, parts[0] if len(parts) == 1 else tuple(parts))
+    call = binding.Call(target, library, parts[0] if len(parts) == 1 else tuple(parts))
     if chosen is not None:
         in_place = _prepare(call, chosen, library, given | {"out": result}, lse)
         if in_place and isinstance(views["q"], DeviceArray):

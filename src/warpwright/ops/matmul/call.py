@@ -51,8 +51,8 @@ def matmul(
 ) -> Array:
     """``a @ b`` on tensor cores: ``a`` (…, M, K) times ``b`` (…, K, N) gives (…, M, N), accumulated in float32.
 
-    ``a`` and ``b`` are arrays of one library, NumPy, torch or CuPy, and so is the result; arrays on a GPU are
-    used there, on the library's current stream, without waiting. Arrays of other libraries on a GPU (DLPack,
+    ``a`` and ``b`` are arrays of one library, NumPy, torch, CuPy or, on the CPU, JAX, and so is the result; arrays on a
+    GPU are used there, on the library's current stream, without waiting. Arrays of other libraries on a GPU (DLPack,
     ``__cuda_array_interface__``) must be matrices, with ``out``. Leading dimensions broadcast as in ``np.matmul``; on
     Hopper those with one stride in each of ``a``, ``b`` and the result, as in dense arrays, are one launch (if only
     ``a`` has any they join M), else every pair of matrices is a launch of its own.
@@ -133,7 +133,7 @@ def describe(
             stacklevel=3,
         )
     d = library.empty(shape, dtype, a) if out is None else out
-    call = binding.Call(target, d)
+    call = binding.Call(target, library, d)
     if 0 not in shape:
         _prepare(call, library, family, args, level, (a, b, d))
         if isinstance(views["a"], DeviceArray) and library is not OTHER:
