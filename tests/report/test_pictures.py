@@ -176,18 +176,10 @@ def test_a_profile_without_a_timeline_cannot_be_drawn() -> None:
         draw_pipeline(replace(profile(), spans=()), Path("t.svg"))
 
 
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("t.jpg", "given --plot t.jpg; expected a file name that ends with .svg, .png, .pdf"),
-        ("nowhere/t.svg", "cannot write nowhere/t.svg: no folder {here}/nowhere; name a file in an existing folder"),
-    ],
-)
-def test_an_invalid_path_is_refused_first(tmp_path, monkeypatch, name, sentence) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_another_kind_of_picture_is_refused_first() -> None:
     with pytest.raises(UsageError) as caught:
-        figures.check_path(Path(name))
-    assert str(caught.value) == sentence.format(here=tmp_path)
+        figures.check_path(Path("t.jpg"))
+    assert str(caught.value) == "given --plot t.jpg; expected a file name that ends with .svg, .png, .pdf"
 
 
 def test_without_matplotlib_the_error_names_the_extra(tmp_path, monkeypatch) -> None:

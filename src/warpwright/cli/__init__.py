@@ -1,40 +1,81 @@
 """The command ``warpwright``.
 
 Exit status: 0 if the result is verified, 1 for a finding (a wrong result, a fault of the kernel, a race), 2 for a
-usage error, 3 for an incomplete verdict (an instruction that the virtual GPU does not execute, unreached code).
+usage error, 3 for an incomplete verdict (an instruction that the virtual GPU does not execute, unreached code) and for
+output that could not be written, 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import errno
+import os
+import sys
+from typing import Any, NoReturn
 
 import click
 
 from warpwright import __version__
-from warpwright.cli import attention, attention_ladder, bench, check, devices, flow, ladder, matmul, profile, ptx, tune
+from warpwright.cli import (
+    attention,
+    attention_ladder,
+    bench,
+    check,
+    devices,
+    flow,
+    ladder,
+    matmul,
+    process,
+    profile,
+    ptx,
+    tune,
+)
 from warpwright.errors import KernelError, PtxSyntaxError, UnsupportedInstruction, UsageError, WarpwrightError
 
-__all__ = ["main"]
+__all__ = ["main", "run"]
 
 FINDING, USAGE, INCOMPLETE = 1, 2, 3
+CLOSED = 1  # with which click and rich exit if the reader of the output has closed the pipe
 
 
 class Commands(click.Group):
     """A group that prints an error as one line and exits with the status of its kind."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def main(self, *args: Any, **options: Any) -> NoReturn:  # type: ignore[override]  # click's returns in tests only
         try:
-            return super().invoke(ctx)
-        except click.UsageError as error:
-            self._end(ctx, error.format_message(), USAGE)
+            status = super().main(*args, **{**options, "standalone_mode": False})
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.format_message(), err=True)
+            status = USAGE
+        except click.ClickException as error:
+            status = report(error.format_message(), USAGE)
         except MemoryError as error:
-            self._end(ctx, f"the arrays exceed this machine's memory ({error}); choose a smaller size", USAGE)
+            status = report(f"the arrays exceed this machine's memory ({error}); choose a smaller size", USAGE)
         except WarpwrightError as error:
-            self._end(ctx, str(error), status_of(error))
+            status = report(str(error), status_of(error))
+        except OSError as error:
+            status = report_output(error)
+        except SystemExit as error:
+            if error.code != CLOSED:
+                raise
+            status = report_output(BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)))
+        sys.exit(status if isinstance(status, int) else 0)
 
-    def _end(self, ctx: click.Context, message: str, status: int) -> None:
+
+def report(message: str, status: int) -> int:
+    """Print the message of an error and return the status."""
+    with contextlib.suppress(OSError):
         click.echo(f"warpwright: error: {message}", err=True)
-        ctx.exit(status)
+    return status
+
+
+def report_output(error: OSError) -> int:
+    """Print that the output could not be written; what Python has not written yet is dropped."""
+    with contextlib.suppress(OSError, AttributeError):  # no file, or none at all
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return report(f"cannot write the output: {error.strerror or error}", INCOMPLETE)
 
 
 def status_of(error: WarpwrightError) -> int:
@@ -53,3 +94,8 @@ def main() -> None:
 for module in (attention, bench, check, devices, flow, ladder, matmul, profile, ptx, tune):
     main.add_command(module.command)
 ladder.command.add_command(attention_ladder.command)
+
+
+def run() -> NoReturn:
+    """Run the command line of this process."""
+    process.run(lambda: main(prog_name="warpwright"))

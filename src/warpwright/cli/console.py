@@ -5,19 +5,33 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
+from warpwright.report.output import try_file
 from warpwright.run import devices
 
-__all__ = ["device_option", "emit", "exit_unless", "json_option", "progress", "remark", "show"]
+__all__ = ["OutputFile", "device_option", "emit", "exit_unless", "json_option", "progress", "remark", "show"]
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 device_option = click.option(
     "--device", default=devices.DEFAULT, show_default=True, help="One of `warpwright devices`."
 )
+
+
+class OutputFile(click.Path):
+    """The type of an option that names an output file, which is tried before the work."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = super().convert(value, param, ctx)
+        try_file(path)
+        return path
 
 
 def emit(value: Any) -> None:

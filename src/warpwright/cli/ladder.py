@@ -11,7 +11,7 @@ import click
 
 from warpwright import cuda
 from warpwright.cli import attention_ladder
-from warpwright.cli.console import device_option, emit, exit_unless, json_option, progress, show
+from warpwright.cli.console import OutputFile, device_option, emit, exit_unless, json_option, progress, show
 from warpwright.cli.ladder_table import Step, Steps, beside_published, level_tables, levels_of, notes_of, predict_levels
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
@@ -48,7 +48,7 @@ LADDERS: dict[str, Mapping[int, Step]] = {"sm_100a": sm100.LEVELS, "sm_90a": sm9
 @click.option(
     "--sustained", is_flag=True, help="Predict with the clock of a board under sustained load (default: after idle)."
 )
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw the ladder as a chart (.svg, .png, .pdf).")
+@click.option("--plot", type=OutputFile(), help="Draw the ladder as a chart (.svg, .png, .pdf).")
 @device_option
 @json_option
 def command(

@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from warpwright.cli.attention_runs import attention_profile
-from warpwright.cli.console import emit, json_option, progress, remark, show
-from warpwright.cli.flow import write_text
+from warpwright.cli.console import OutputFile, emit, json_option, progress, remark, show
 from warpwright.cli.flow_runs import flow_profile
 from warpwright.cli.launches import (
     LAUNCH_OPTIONS,
@@ -26,6 +25,7 @@ from warpwright.cli.problems import PROBLEM_OPTIONS, problem_of
 from warpwright.report.account import account
 from warpwright.report.advice import advice
 from warpwright.report.figure import check_path
+from warpwright.report.output import write_file
 from warpwright.report.pipeline import draw_pipeline
 from warpwright.report.tables import table
 from warpwright.report.text import profile_tables
@@ -47,8 +47,8 @@ SIZE, HEADS = "4096", "1x16x1024x128"
 @click.option(
     "--sustained", is_flag=True, help="Predict with the clock of a board under sustained load (default: after idle)."
 )
-@click.option("--trace", type=click.Path(path_type=Path), help="Write a trace for Perfetto (JSON).")
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw the pipeline (.svg, .png, .pdf).")
+@click.option("--trace", type=OutputFile(), help="Write a trace for Perfetto (JSON).")
+@click.option("--plot", type=OutputFile(), help="Draw the pipeline (.svg, .png, .pdf).")
 @json_option
 def command(what: str, fast: bool, trace: Path | None, plot: Path | None, as_json: bool, **options: Any) -> None:
     """Predict the time of a kernel on a virtual GPU, and show where it goes."""
@@ -58,7 +58,7 @@ def command(what: str, fast: bool, trace: Path | None, plot: Path | None, as_jso
         describe(what)
         predicted, verdict = _predict(what, fast, options)
     if trace is not None:
-        write_text(trace, json.dumps(trace_of(predicted)))
+        write_file(trace, json.dumps(trace_of(predicted)))
     if plot is not None:
         draw_pipeline(predicted, plot)
     hints = advice(predicted)
