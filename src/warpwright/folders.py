@@ -14,6 +14,7 @@ from pathlib import Path
 __all__ = [
     "CODE_BYTES",
     "cache",
+    "is_own",
     "read_code",
     "remove_parts",
     "replace_file",
@@ -48,8 +49,8 @@ def _folder(own: str, common: str, fallback: str) -> Path:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write ``data`` to ``path`` atomically: another process reads the old file or all of ``data``. Makes the folder, and
-    removes what killed processes left there. A device or a pipe is written in place. Raises OSError."""
+    """Write ``data`` to ``path`` atomically: another process reads the old file or all of ``data``. Makes the folder,
+    and removes what killed processes left there. A device or a pipe is written in place. Raises OSError."""
     if is_special(path):
         path.write_bytes(data)
         return
@@ -119,7 +120,7 @@ def _runs(process: int) -> bool:
 def read_code(path: Path) -> bytes | None:
     """Returns a cache entry; None if it is missing or damaged, or if another user may write to its folder."""
     try:
-        entry = path.read_bytes() if _private(path.parent) else b""
+        entry = path.read_bytes() if _is_private(path.parent) else b""
     except OSError:
         return None
     digest, code = entry[:DIGEST], entry[DIGEST:]
@@ -131,7 +132,7 @@ def write_code(path: Path, code: bytes) -> None:
     written, or where another user may write to it. Now and then the oldest entries beyond `CODE_BYTES` go."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if _private(path.parent):
+        if _is_private(path.parent):
             replace_file(path, hashlib.sha256(code).digest() + code)
             if int(path.name[:2], 16) < 8:  # one write of 32
                 remove_oldest(path.parent, CODE_BYTES)
@@ -147,9 +148,11 @@ def remove_oldest(folder: Path, limit: int) -> None:
             file.unlink(missing_ok=True)
 
 
-def _private(folder: Path) -> bool:
+def is_own(path: Path) -> bool:
+    """Returns whether the user owns a file or folder. Raises OSError."""
+    return sys.platform == "win32" or path.stat().st_uid == os.getuid()
+
+
+def _is_private(folder: Path) -> bool:
     """Returns whether the user owns the folder and no other user may write to it."""
-    if sys.platform == "win32":
-        return True
-    facts = folder.stat()
-    return facts.st_uid == os.getuid() and not facts.st_mode & 0o022
+    return is_own(folder) and (sys.platform == "win32" or not folder.stat().st_mode & 0o022)

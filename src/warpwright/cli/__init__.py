@@ -41,7 +41,7 @@ CLOSED = 1  # with which click and rich exit if the reader of the output has clo
 class Commands(click.Group):
     """A group that prints an error as one line and exits with the status of its kind."""
 
-    def main(self, *args: Any, **options: Any) -> NoReturn:  # type: ignore[override]  # click's returns in tests only
+    def main(self, *args: Any, **options: Any) -> NoReturn:
         try:
             status = super().main(*args, **{**options, "standalone_mode": False})
             if sys.stdout is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,8 @@ device_option = click.option(
 class OutputFile(click.Path):
     """The type of an option that names an output file, which is tried before the work."""
 
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        path = super().convert(value, param, ctx)
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
         try_file(path)
         return path
 

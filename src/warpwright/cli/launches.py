@@ -43,6 +43,11 @@ _OPTIONS = (
         "--arg", multiple=True, help="Of a PTX file, once for each parameter: 1000, 2.5, f32[64,32] or x.npy."
     ),
     click.option(
+        "--trust",
+        is_flag=True,
+        help="Of a launch file: run Python code outside the current folder, or of another user.",
+    ),
+    click.option(
         "--device",
         help="One of `warpwright devices` (default: that of the launch file, else one that runs the kernel).",
     ),
@@ -78,7 +83,7 @@ def launch_spec(what: str, options: Mapping[str, Any]) -> LaunchSpec:
     refuse_options(what, options, ("level", "step", *PROBLEM_OPTIONS))
     if path.suffix == ".toml":
         refuse_options(what, options, LAUNCH_OPTIONS)
-        return read_launch(path)
+        return read_launch(path, options["trust"])
     if path.suffix != ".ptx":
         raise UsageError(
             f"given {what}; expected gemm, attention, memory_flow, a PTX file (.ptx) or a launch file (.toml)"

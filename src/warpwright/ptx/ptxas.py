@@ -33,8 +33,8 @@ class Assembly:
 
 @cache
 def find_ptxas() -> str | None:
-    """Returns the path of ptxas on PATH, under CUDA_HOME, or in the PyPI package nvidia-cuda-nvcc; else, and on Windows,
-    None."""
+    """Returns the path of ptxas on PATH, under CUDA_HOME, or in the PyPI package nvidia-cuda-nvcc; None without it, and
+    on Windows."""
     if os.name == "nt":  # without /dev/stdin
         return None
     on_path = shutil.which("ptxas")

@@ -228,7 +228,7 @@ def _options(
     if device.name.startswith("cuda"):
         if limit is not None:
             raise LaunchError(
-                f"given limit={limit} for {device.name}; expected a virtual GPU, such as device='h200'; or leave limit= out"
+                f"given limit={limit} for {device.name}; expected it for a virtual GPU only; leave limit= out"
             )
         return {"stream": stream}
     if stream is not None:
