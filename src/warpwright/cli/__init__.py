@@ -11,25 +11,13 @@ import contextlib
 import errno
 import os
 import sys
+from importlib import import_module
 from typing import Any, NoReturn
 
 import click
 
 from warpwright import __version__
-from warpwright.cli import (
-    attention,
-    attention_ladder,
-    bench,
-    check,
-    devices,
-    flow,
-    ladder,
-    matmul,
-    process,
-    profile,
-    ptx,
-    tune,
-)
+from warpwright.cli import process
 from warpwright.errors import KernelError, PtxSyntaxError, UnsupportedInstruction, UsageError, WarpwrightError
 
 __all__ = ["main", "run"]
@@ -38,8 +26,21 @@ FINDING, USAGE, INCOMPLETE = 1, 2, 3
 CLOSED = 1  # with which click and rich exit if the reader of the output has closed the pipe
 
 
+COMMANDS = ("attention", "bench", "check", "devices", "flow", "ladder", "matmul", "profile", "ptx", "tune")
+
+
 class Commands(click.Group):
-    """A group that prints an error as one line and exits with the status of its kind."""
+    """A group that imports the module of a command when it is used. It prints an error as one line and exits with the
+    status of its kind."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        command: click.Command | None = None
+        if name in COMMANDS:
+            command = import_module(f"warpwright.cli.{name}").command
+        return command
 
     def main(self, *args: Any, **options: Any) -> NoReturn:
         try:
@@ -89,11 +90,6 @@ def status_of(error: WarpwrightError) -> int:
 @click.version_option(__version__, prog_name="warpwright")
 def main() -> None:
     """Run, verify, check and profile asynchronous tensor-core kernels."""
-
-
-for module in (attention, bench, check, devices, flow, ladder, matmul, profile, ptx, tune):
-    main.add_command(module.command)
-ladder.command.add_command(attention_ladder.command)
 
 
 def run() -> NoReturn:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,9 @@ from warpwright.ops.attention.plan import COUNTER, Explanation, explain, plan_of
 from warpwright.ops.binding import Call, Launch
 from warpwright.ops.launches import launches
 from warpwright.report.verdict import Verdict, judge_attention
-from warpwright.vgpu.timing import Profile
+
+if TYPE_CHECKING:
+    from warpwright.vgpu.timing import Profile
 
 __all__ = ["attention_profile", "call_of", "inputs", "title_of", "with_counter"]
 

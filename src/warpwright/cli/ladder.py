@@ -94,6 +94,9 @@ def command(
     exit_unless(all(row.get("verified", fast) for row in rows))
 
 
+command.add_command(attention_ladder.command)
+
+
 def _measure_levels(target: cuda.Device, steps: Steps, size: int, rounds: int, seed: int) -> list[dict[str, Any]]:
     """Returns a row for each configuration, measured on a real GPU."""
     configs = {f"level {level}, stages {step.stages}": step for level, step in steps}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,9 +13,11 @@ from warpwright.cli.problems import PROBLEM_OPTIONS, SIZE_HELP, problem_options
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.ops.binding import Launch
-from warpwright.run import devices, profile
+from warpwright.run import devices
 from warpwright.run.launch_file import LaunchSpec, arguments, entry_of, parse_arguments, read_launch
-from warpwright.vgpu.timing import Profile
+
+if TYPE_CHECKING:
+    from warpwright.vgpu.timing import Profile
 
 __all__ = [
     "LAUNCH_OPTIONS",
@@ -133,5 +135,7 @@ def parse_size(text: str) -> Dim3:
 
 def profile_each(launches: Iterable[Launch], device: Device, fast: bool, sustained: bool = False) -> list[Profile]:
     """Returns the profile of each launch of a call."""
+    from warpwright.run import profile  # commands that predict nothing do not need the timing model
+
     how: dict[str, Any] = {"device": device, "fast": fast, "sustained": sustained}
     return [profile.profile(launch.kernel, launch.grid, args=launch.args, **how) for launch in launches]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from warpwright.vgpu.timing import Profile
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from warpwright.vgpu.timing import Profile
 
 __all__ = ["base_name", "clause", "headline", "percent", "signed_percent"]
 
