@@ -26,7 +26,10 @@ device_option = click.option(
 class OutputFile(click.Path):
     """The type of an option that names an output file, which is tried before the work."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def __init__(self) -> None:
+        super().__init__(readable=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         try_file(path)
         return path

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from warpwright.cli.problems import PROBLEM_OPTIONS, SIZE_HELP, problem_options
+from warpwright.cli.problems import PROBLEM_OPTIONS, SIZE_HELP, is_number, problem_options
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.ops.binding import Launch
@@ -119,7 +119,7 @@ def refuse_options(what: str, options: Mapping[str, Any], names: Sequence[str]) 
 def _dims(name: str, text: str | None) -> tuple[int, ...] | None:
     """Parses ``"4"`` or ``"4,2,1"``."""
     parts = [] if text is None else text.replace("x", ",").split(",")
-    if len(parts) > 3 or not all(part.strip().isdigit() for part in parts):
+    if len(parts) > 3 or not all(is_number(part.strip()) for part in parts):
         raise UsageError(f"given --{name} {text}; expected a number, or up to three: {name} 4,2,1")
     return tuple(map(int, parts)) or None
 
@@ -127,7 +127,7 @@ def _dims(name: str, text: str | None) -> tuple[int, ...] | None:
 def parse_size(text: str) -> Dim3:
     """Parses ``"4096"`` or ``"4096x512x8192"`` as (M, N, K)."""
     parts = text.lower().split("x")
-    if len(parts) not in (1, 3) or not all(part.isdigit() and int(part) for part in parts):
+    if len(parts) not in (1, 3) or not all(is_number(part) and int(part) for part in parts):
         raise UsageError(f"given --size {text}; expected M = N = K such as 4096, or MxNxK such as 4096x512x8192")
     m, n, k = (parts * 3)[:3]
     return int(m), int(n), int(k)

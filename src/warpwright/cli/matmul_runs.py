@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.cli.launches import profile_each
+from warpwright.cli.problems import check_elements
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.ops.launches import launches
@@ -51,6 +52,7 @@ def title_of(shape: tuple[int, int, int], level: Level | None) -> str:
 def operands(shape: tuple[int, int, int], seed: int | None) -> tuple[Array, Array]:
     """Returns A (M, K) and B (N, K), bfloat16: standard normal, or zero without a seed."""
     m, n, k = shape
+    check_elements((m + n) * k + m * n)
     if seed is None:
         return np.zeros((m, k), ml_dtypes.bfloat16), np.zeros((n, k), ml_dtypes.bfloat16)
     random = np.random.default_rng(seed)

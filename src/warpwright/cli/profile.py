@@ -47,6 +47,7 @@ SIZE, HEADS = "4096", "1x16x1024x128"
 @click.option(
     "--sustained", is_flag=True, help="Predict with the clock of a board under sustained load (default: after idle)."
 )
+@click.option("--limit", type=click.IntRange(1), help="Of a file: stop after so many jumps of a warp.")
 @click.option("--trace", type=OutputFile(), help="Write a trace for Perfetto (JSON).")
 @click.option("--plot", type=OutputFile(), help="Draw the pipeline (.svg, .png, .pdf).")
 @json_option
@@ -84,19 +85,18 @@ def _predict(what: str, fast: bool, options: dict[str, Any]) -> tuple[Profile, V
     """Returns the profile, and the verdict on the result: None if nothing was computed or there is no reference."""
     device = device_of(options)
     if what == "gemm":
-        refuse_options(what, options, (*LAUNCH_OPTIONS, "step", *PROBLEM_OPTIONS))
+        refuse_options(what, options, (*LAUNCH_OPTIONS, "limit", "step", *PROBLEM_OPTIONS))
         size = parse_size(options["size"] or SIZE)
         return matmul_profile(device, size, options["level"], fast, sustained=options["sustained"])
     if what == "attention":
-        refuse_options(what, options, (*LAUNCH_OPTIONS, "level"))
+        refuse_options(what, options, (*LAUNCH_OPTIONS, "limit", "level"))
         problem = problem_of(options["size"] or HEADS, options)
         return attention_profile(device, problem, fast, options["sustained"], step=options["step"])
     if what == "memory_flow":
-        refuse_options(what, options, (*LAUNCH_OPTIONS, *PROBLEM_OPTIONS, "level", "size", "step"))
+        refuse_options(what, options, (*LAUNCH_OPTIONS, *PROBLEM_OPTIONS, "level", "limit", "size", "step"))
         return flow_profile(device, fast, options["sustained"])
     launch = launch_spec(what, options)
     chosen = device_for(launch, options)
     shape = launch.grid, launch.block, launch.cluster, launch.smem
-    return profile.profile(
-        launch.kernel, *shape, args=launch.args, device=chosen, fast=fast, sustained=options["sustained"]
-    ), None
+    how: dict[str, Any] = {"sustained": options["sustained"], "limit": options["limit"]}
+    return profile.profile(launch.kernel, *shape, args=launch.args, device=chosen, fast=fast, **how), None

@@ -25,6 +25,7 @@ from warpwright.vgpu.checks.watcher import Watcher
 
 __all__ = ["LIMIT", "check", "merge_verdicts"]
 
+SCHEDULES = 1_000_000
 LIMIT = 2_000_000  # block jumps of a warp, or accesses and barriers of a cluster
 
 
@@ -149,6 +150,8 @@ def _seeds(explore: int, seed: int | None) -> tuple[int, ...]:
     for name, given in (("explore", explore), ("seed", 0 if seed is None else seed)):
         if given < 0:
             raise UsageError(f"given {name}={given}; expected 0 or more")
+    if explore > SCHEDULES:
+        raise UsageError(f"given explore={explore}; expected at most {SCHEDULES:,} schedules")
     if seed is None:
         return tuple(range(explore + 1))
     return tuple(range(seed, seed + max(1, explore)))
