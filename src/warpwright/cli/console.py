@@ -68,8 +68,10 @@ def progress(total: int = 1) -> Iterator[Callable[[str], None]]:
         yield describe
 
 
-def exit_unless(verified: bool) -> None:
+def exit_unless(
+    verified: bool, why: str = "the result differs from the float64 reference by more than the bound"
+) -> None:
     """Exit with status 1 unless the result is verified."""
     if not verified:
-        remark("not verified: the result differs from the float64 reference by more than the bound")
+        remark(f"not verified: {why}")
         click.get_current_context().exit(1)

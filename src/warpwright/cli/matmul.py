@@ -52,6 +52,11 @@ def command(a: Path, b: Path, output: Path, level: int | None, device: str, as_j
         emit({**row, "output": str(output)})
     else:
         show(table([row], escape(str(output))))
+    finite = int(np.isfinite(result.astype(np.float32)).sum())
+    if not finite and result.size:
+        exit_unless(False, "no element of the result is finite, and a NaN or an infinity agrees with any error")
+    if finite < result.size:
+        remark(f"{result.size - finite:,} of {result.size:,} elements are NaN or infinite, as in the reference")
     exit_unless(bool(row["verified"]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -40,7 +41,7 @@ def matmul_profile(
     call = launches(matmul, a, b.T, device=device, level=level)
     longest = max(profile_each(call, device, fast, sustained), key=lambda each: each.time_us)
     verdict = None if fast else judge(call.result, a, b.T)
-    return replace(longest, kernel=title_of(shape, level)), verdict
+    return replace(longest, kernel=title_of(shape, level)).count_useful(2 * math.prod(shape)), verdict
 
 
 def title_of(shape: tuple[int, int, int], level: Level | None) -> str:
