@@ -17,6 +17,7 @@ from tests.report.timelines import profile
 from warpwright.errors import UsageError
 from warpwright.kernels.gemm import sm90, sm100
 from warpwright.report import figure as figures
+from warpwright.report.format import percent
 from warpwright.report.ladder import Level, draw_ladder
 from warpwright.report.pipeline import draw_pipeline
 from warpwright.targets import DEVICES
@@ -122,7 +123,9 @@ def test_the_ladder_has_every_level_and_no_overlaps(drawn, levels, device) -> No
     draw_ladder(shown, 4096, DEVICES[device], Path("l.svg"))
     words = [text.get_text() for text in texts(drawn[0])]
     assert [str(level.level) for level in levels if str(level.level) not in words] == []
-    assert f"{levels[0].tflops:,.0f} TFLOPS · {levels[0].tflops / DEVICES[device].bf16_tflops:.0%} of peak" in words
+    digits = 0 if levels[0].tflops >= 100 else 1
+    share = percent(levels[0].tflops / DEVICES[device].bf16_tflops)
+    assert f"{levels[0].tflops:,.{digits}f} TFLOPS · {share} of peak" in words
     assert ("published, on a GB200" in words) == (device == "b200")
     assert ("cuBLAS, published" in words) == (device == "b200")
     assert overlapping(drawn[0]) == []
@@ -143,6 +146,16 @@ def test_bars_are_as_long_as_the_rates(drawn) -> None:
     useful, dropped = drawn[0].axes[0].containers
     assert [bar.get_width() for bar in useful] == [level.tflops for level in LEVELS]
     assert [bar.get_width() for bar in dropped] == [level.tflops if level.wasted else 0 for level in LEVELS]
+
+
+def test_rates_far_below_the_peak_fill_the_chart(drawn) -> None:
+    slow = [replace(level, tflops=level.tflops / 100, published=None) for level in LEVELS]
+    draw_ladder(slow, 512, DEVICES["b200"], Path("l.svg"))
+    longest = max(level.tflops / (1 - level.wasted) for level in slow)
+    assert longest < drawn[0].axes[0].get_xlim()[1] < 1.2 * longest
+    assert "peak" not in [text.get_text() for text in texts(drawn[0])] and outside(drawn[0]) == []
+    draw_ladder(LEVELS, 4096, DEVICES["b200"], Path("l.svg"))
+    assert drawn[1].axes[0].get_xlim()[1] == DEVICES["b200"].bf16_tflops
 
 
 @pytest.mark.parametrize("suffix", SIGNATURES)

@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["table"]
+__all__ = ["HEADINGS", "table"]
 
 
 WIDE = 9  # columns
