@@ -105,13 +105,13 @@ def _published(axes: Any, levels: Sequence[Level]) -> None:
 
 def _limits(axes: Any, levels: Sequence[Level], size: int, device: Device, blackwell: bool) -> None:
     """Draw the rate of cuBLAS and the peak as vertical lines, with their names above. The axis ends at the peak, or
-    shortly after the greatest rate if all rates are far below the peak."""
+    shortly after the largest rate if all rates are far below the peak."""
     lines = [(device.bf16_tflops, "peak")]
     if blackwell and size in CUBLAS:
         lines.append((CUBLAS[size], "cuBLAS, published"))
     rates = [max(level.tflops / (1 - level.wasted), level.published or 0.0) for level in levels]
-    greatest = max(rates + [value for value, name in lines if name != "peak"])
-    end = device.bf16_tflops if greatest > NEAR * device.bf16_tflops else ROOM * greatest
+    largest = max(rates + [value for value, name in lines if name != "peak"])
+    end = device.bf16_tflops if largest > NEAR * device.bf16_tflops else ROOM * largest
     for value, name in lines:
         if value > end:
             continue
