@@ -18,14 +18,19 @@ import click
 
 from warpwright import __version__
 from warpwright.cli import process
-from warpwright.errors import KernelError, PtxSyntaxError, UnsupportedInstruction, UsageError, WarpwrightError
+from warpwright.errors import (
+    KernelError,
+    LimitReached,
+    PtxSyntaxError,
+    UnsupportedInstruction,
+    UsageError,
+    WarpwrightError,
+)
 
 __all__ = ["main", "run"]
 
 FINDING, USAGE, INCOMPLETE = 1, 2, 3
 CLOSED = 1  # with which click and rich exit if the reader of the output has closed the pipe
-
-
 COMMANDS = ("attention", "bench", "check", "devices", "flow", "ladder", "matmul", "profile", "ptx", "tune")
 
 
@@ -81,7 +86,7 @@ def report_output(error: OSError) -> int:
 
 def status_of(error: WarpwrightError) -> int:
     """Returns the exit status of an error."""
-    if isinstance(error, UnsupportedInstruction):
+    if isinstance(error, (LimitReached, UnsupportedInstruction)):
         return INCOMPLETE
     return USAGE if isinstance(error, (UsageError, PtxSyntaxError, KernelError)) else FINDING
 

@@ -55,7 +55,7 @@ def command(a: Path, b: Path, output: Path, level: int | None, device: str, as_j
     finite = int(np.isfinite(result.astype(np.float32)).sum())
     if not finite and result.size:
         exit_unless(False, "no element of the result is finite, and a NaN or an infinity agrees with any error")
-    if finite < result.size:
+    if finite < result.size and row["verified"]:
         remark(f"{result.size - finite:,} of {result.size:,} elements are NaN or infinite, as in the reference")
     exit_unless(bool(row["verified"]))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 from warpwright import folders
@@ -27,4 +28,5 @@ def write_file(path: Path, data: str | bytes) -> None:
 
 
 def _refusal(path: Path, error: OSError) -> UsageError:
-    return UsageError(f"cannot write {path}: {error.strerror or error}; name a file in a folder that exists")
+    remedy = "a file in a folder that exists" if error.errno == errno.ENOENT else "another file"
+    return UsageError(f"cannot write {path}: {error.strerror or error}; name {remedy}")
