@@ -30,6 +30,7 @@ from warpwright.lang import Global, ctaid, kernel, loop, ntid, tid, u32, var
 UNROLLED = 2_500  # rounds of four instructions
 ROUNDS, BODY = 5_000, 250
 THREADS = 1024
+DEVICE = "b200"  # virtual, also on a machine with a GPU
 
 
 @kernel("sm_100a", threads=32)
@@ -66,8 +67,8 @@ def compile_seconds() -> dict[str, float]:
     first, again = [], []
     for salt in range(3):
         traced = straight_line.trace(salt=salt)
-        first.append(seconds(lambda traced=traced: ww.launch(traced, 1, args=[out])))
-        again.append(seconds(lambda traced=traced: ww.launch(traced, 1, args=[out])))
+        first.append(seconds(lambda traced=traced: ww.launch(traced, 1, args=[out], device=DEVICE)))
+        again.append(seconds(lambda traced=traced: ww.launch(traced, 1, args=[out], device=DEVICE)))
     count = instructions_of(traced.ptx)
     spent = statistics.median(first) - statistics.median(again)
     return {"instructions": count, "compile_s_per_10k": spent * 10_000 / count}
@@ -80,7 +81,7 @@ def lane_rate() -> dict[str, float]:
     per_round = instructions_of(body.ptx)
 
     def run(rounds: int) -> float:
-        return seconds(lambda: ww.launch(body, 1, args=[out, rounds]))
+        return seconds(lambda: ww.launch(body, 1, args=[out, rounds], device=DEVICE))
 
     run(3)
     assert np.array_equal(out, by_numpy(3)), "the loop computes something else than NumPy"
@@ -102,10 +103,10 @@ def gemm(size: int, rounds: int) -> dict[str, float]:
     random = np.random.default_rng(size)
     a, b = (random.standard_normal((size, size), np.float32).astype(ml_dtypes.bfloat16) for _ in range(2))
     a32, b32 = a.astype(np.float32), b.astype(np.float32)
-    ww.matmul(a[:256], b[:, :256])
+    ww.matmul(a[:256], b[:, :256], device=DEVICE)
     ours, numpy = [], []
     for _ in range(rounds):
-        ours.append(seconds(lambda: ww.matmul(a, b.T, level=IMPROVED[3])))
+        ours.append(seconds(lambda: ww.matmul(a, b.T, level=IMPROVED[3], device=DEVICE)))
         numpy.append(seconds(lambda: a32 @ b32.T))
     wall, peer = statistics.median(ours), statistics.median(numpy)
     return {"size": size, "wall_s": wall, "numpy_f32_s": peer, "ratio": wall / peer}

@@ -180,8 +180,8 @@ def test_the_commands_by_hand_have_options_that_exist() -> None:
     for command in {command for row in ROWS for command in row.hand if command.startswith("warpwright ")}:
         _, *words = shlex.split(command)
         group: click.Command = main
-        while isinstance(group, click.Group) and words[0] in group.commands:
-            group = group.commands[words.pop(0)]
+        while isinstance(group, click.Group) and (found := group.get_command(click.Context(group), words[0])):
+            group, words = found, words[1:]
         assert group is not main, command
         group.make_context(command, words)
 

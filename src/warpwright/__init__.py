@@ -13,30 +13,35 @@ The kernel language is `warpwright.lang`.
 
 from __future__ import annotations
 
-from warpwright.errors import (
-    Deadlock,
-    DescriptorError,
-    DeviceError,
-    KernelError,
-    LaunchError,
-    MemoryFault,
-    PrecisionWarning,
-    ProtocolError,
-    PtxSyntaxError,
-    UnsupportedInstruction,
-    UsageError,
-    WarpwrightError,
-)
-from warpwright.lang import kernel
-from warpwright.layout.tensor_map import TensorMap
-from warpwright.ops.attention.forward import attention
-from warpwright.ops.attention.varlen import attention_varlen
-from warpwright.ops.launches import launches
-from warpwright.ops.matmul.call import matmul
-from warpwright.run.check import check
-from warpwright.run.devices import device
-from warpwright.run.launch import launch, load_ptx
-from warpwright.run.profile import profile
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from warpwright.errors import (
+        Deadlock,
+        DescriptorError,
+        DeviceError,
+        KernelError,
+        LaunchError,
+        MemoryFault,
+        PrecisionWarning,
+        ProtocolError,
+        PtxSyntaxError,
+        UnsupportedInstruction,
+        UsageError,
+        WarpwrightError,
+    )
+    from warpwright.lang.kernel import kernel
+    from warpwright.layout.tensor_map import TensorMap
+    from warpwright.ops.attention.forward import attention
+    from warpwright.ops.attention.varlen import attention_varlen
+    from warpwright.ops.launches import launches
+    from warpwright.ops.matmul.call import matmul
+    from warpwright.run.check import check
+    from warpwright.run.devices import device
+    from warpwright.run.launch import launch, load_ptx
+    from warpwright.run.profile import profile
 
 __all__ = [
     "Deadlock",
@@ -65,3 +70,34 @@ __all__ = [
 ]
 
 __version__ = "0.2.0"
+
+# The home of each name that is no error. A module is imported when its name is first used: the command line, and a
+# program that only launches, need a part of the package.
+_HOMES = {
+    "TensorMap": "layout.tensor_map",
+    "attention": "ops.attention.forward",
+    "attention_varlen": "ops.attention.varlen",
+    "check": "run.check",
+    "device": "run.devices",
+    "kernel": "lang.kernel",
+    "launch": "run.launch",
+    "launches": "ops.launches",
+    "load_ptx": "run.launch",
+    "matmul": "ops.matmul.call",
+    "profile": "run.profile",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Returns a name of ``__all__``, or a module of the package."""
+    if name in __all__:
+        value = getattr(import_module(f"warpwright.{_HOMES.get(name, 'errors')}"), name)
+        globals()[name] = value
+        return value
+    if name.startswith("_") or find_spec(f"warpwright.{name}") is None:
+        raise AttributeError(f"module 'warpwright' has no attribute {name!r}")
+    return import_module(f"warpwright.{name}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from warpwright.cli import main
+from warpwright.cli import run
 
-main(prog_name="warpwright")
+run()

@@ -91,7 +91,7 @@ def test_shared_memory_of_the_configurations() -> None:
         row["sum"] == sum(row[piece] for piece in ("Q", "K", "V", "scores", "O", "rest")) for row in rows.values()
     )
     printed = run("attention", "--smem").stdout.splitlines()
-    assert printed[2].split()[-1] == "ctas" and "4+8" in printed[4]  # whole at 120 columns
+    assert printed[2].split()[-1] == "CTAs" and "4+8" in printed[4]  # whole at 120 columns
 
 
 def test_profile() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from warpwright import folders
 from warpwright.cuda import compile as compiling
 from warpwright.cuda.compile import Cubin, Usage, compile_ptx, key, read, write
 from warpwright.cuda.function import load_module
@@ -47,10 +49,10 @@ def test_whatever_determines_the_machine_code_determines_the_entry() -> None:
 
 
 def test_an_entry_comes_back_whole(tmp_path: Path) -> None:
-    path, cubin = tmp_path / "new" / "entry", Cubin(bytes(range(256)) + b"\n{}\n", LOG)
+    path, cubin = tmp_path / "new" / "00entry", Cubin(bytes(range(256)) + b"\n{}\n", LOG)
     write(path, cubin)
     assert read(path) == cubin
-    assert [child.name for child in path.parent.iterdir()] == ["entry"]
+    assert [child.name for child in path.parent.iterdir()] == ["00entry"]
 
 
 @pytest.mark.parametrize(
@@ -71,10 +73,35 @@ def test_a_damaged_entry_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert read(entry) == first
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="the rights of a folder are POSIX's")
+def test_a_folder_that_others_may_write_is_not_used(tmp_path: Path) -> None:
+    path, cubin = tmp_path / "00entry", Cubin(b"code", LOG)
+    write(path, cubin)
+    tmp_path.chmod(0o777)
+    assert read(path) is None
+    write(tmp_path / "01entry", cubin)
+    assert [child.name for child in tmp_path.iterdir()] == ["00entry"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the owner of a folder is POSIX's")
+def test_a_folder_of_another_user_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "00entry"
+    write(path, Cubin(b"code", LOG))
+    monkeypatch.setattr(folders.os, "getuid", lambda: tmp_path.stat().st_uid + 1)
+    assert read(path) is None
+
+
+def test_the_cache_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "CODE_BYTES", 10_000)
+    for number in range(40):
+        write(tmp_path / f"00{number}", Cubin(bytes(1000), ""))
+    assert sum(entry.stat().st_size for entry in tmp_path.iterdir()) <= 10_000
+
+
 def test_a_cache_folder_that_is_not_writable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    write(tmp_path / "file" / "entry", Cubin(b"code", ""))
-    assert read(tmp_path / "file" / "entry") is None
+    write(tmp_path / "file" / "00entry", Cubin(b"code", ""))
+    assert read(tmp_path / "file" / "00entry") is None
 
 
 KERNEL = ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry done()\n{\n    ret;\n}\n"

@@ -120,6 +120,15 @@ def slow_waiter(iterations: u32, *, right: bool = False) -> None:
                 empty.arrive()
 
 
+@kernel("sm_90a", threads=32)
+def store_for_ever(iterations: u32) -> None:
+    """A warp stores 40 times in each iteration."""
+    words = smem.array(u32, 40 * 32)
+    for _ in loop(iterations):
+        for place in range(40):
+            words[32 * place + tid.x] = place
+
+
 @kernel("sm_90a", threads=64)
 def order_dependent_store(x: Global[u32]) -> None:
     """The second of two warps stores; the default schedule runs one order only."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,8 @@ from rich.console import Console
 
 from tests.report.timelines import profile
 from warpwright.report.advice import advice
-from warpwright.report.format import base_name, clause, headline, percent
+from warpwright.report.format import base_name, clause, gain_text, headline, percent
+from warpwright.report.tables import HEADINGS, table
 from warpwright.report.text import main_stall, profile_tables
 from warpwright.vgpu.timing import Role
 
@@ -70,9 +72,28 @@ def test_a_kernel_without_products_has_no_rate() -> None:
 def test_advice_is_numbered_with_its_gain_and_its_place() -> None:
     given = profile(wasted=0.5)
     lines = printed(given, advice(given))
-    assert any(line.startswith("1. wasted work (+100 %): 50 % of tensor-core work") for line in lines)
+    assert any(line.startswith("1. wasted work (up to 2.0 times as fast): 50 % of tensor-core work") for line in lines)
     assert any(line.endswith("(gemm.py:52)") for line in lines)
     assert "Advice: none." in printed(given)
+
+
+@pytest.mark.parametrize(
+    ("gain", "text"),
+    [(1.2, "+1 %"), (99, "+99 %"), (100, "up to 2.0 times as fast"), (7300, "up to 74 times as fast")],
+)
+def test_a_gain_is_said_as_people_say_it(gain: float, text: str) -> None:
+    assert gain_text(gain) == text
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_headings_are_words_and_whole_at_every_width(width: int) -> None:
+    """Of a table as wide as the list of devices."""
+    keys = "name", "target", *HEADINGS
+    console = Console(width=width, file=io.StringIO())
+    console.print(table([dict.fromkeys(keys[:10], 123)]))
+    shown = console.file.getvalue()
+    assert "…" not in shown and "_" not in shown and shown.count("123") == 10
+    assert {"GB/s", "MHz", "TFLOPS", "cosine"} <= set(shown.split())
 
 
 def test_the_main_stall_is_that_of_the_role_that_multiplies() -> None:

@@ -64,6 +64,18 @@ def test_a_nan_that_does_not_belong_is_found() -> None:
     assert not judge(d, a, b).verified
 
 
+def test_a_result_of_nothing_but_nan_is_not_verified() -> None:
+    """It agrees with the reference, and shows nothing about the kernel."""
+    a, b = operands(16, 16, 32)
+    a[:, 0] = np.nan
+    d = gemm(a, b)
+    assert np.isnan(d.astype(np.float32)).all()
+    verdict = judge(d, a, b)
+    assert (verdict.verified, verdict.cos_sim) == (False, 0.0)
+    d[0] = gemm(np.nan_to_num(a[:1]), b)[0]
+    assert not judge(d, a, b).verified
+
+
 def test_an_empty_gemm_is_verified() -> None:
     a, b = operands(0, 5, 7)
     assert judge(gemm(a, b), a, b).verified

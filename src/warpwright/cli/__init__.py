@@ -1,45 +1,92 @@
 """The command ``warpwright``.
 
 Exit status: 0 if the result is verified, 1 for a finding (a wrong result, a fault of the kernel, a race), 2 for a
-usage error, 3 for an incomplete verdict (an instruction that the virtual GPU does not execute, unreached code).
+usage error, 3 for an incomplete verdict (an instruction that the virtual GPU does not execute, unreached code) and for
+output that could not be written, 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import errno
+import os
+import sys
+from importlib import import_module
+from typing import Any, NoReturn
 
 import click
 
 from warpwright import __version__
-from warpwright.cli import attention, attention_ladder, bench, check, devices, flow, ladder, matmul, profile, ptx, tune
-from warpwright.errors import KernelError, PtxSyntaxError, UnsupportedInstruction, UsageError, WarpwrightError
+from warpwright.cli import process
+from warpwright.errors import (
+    KernelError,
+    LimitReached,
+    PtxSyntaxError,
+    UnsupportedInstruction,
+    UsageError,
+    WarpwrightError,
+)
 
-__all__ = ["main"]
+__all__ = ["main", "run"]
 
 FINDING, USAGE, INCOMPLETE = 1, 2, 3
+CLOSED = 1  # with which click and rich exit if the reader of the output has closed the pipe
+COMMANDS = ("attention", "bench", "check", "devices", "flow", "ladder", "matmul", "profile", "ptx", "tune")
 
 
 class Commands(click.Group):
-    """A group that prints an error as one line and exits with the status of its kind."""
+    """A group that imports the module of a command when it is used. It prints an error as one line and exits with the
+    status of its kind."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        command: click.Command | None = None
+        if name in COMMANDS:
+            command = import_module(f"warpwright.cli.{name}").command
+        return command
+
+    def main(self, *args: Any, **options: Any) -> NoReturn:
         try:
-            return super().invoke(ctx)
-        except click.UsageError as error:
-            self._end(ctx, error.format_message(), USAGE)
+            status = super().main(*args, **{**options, "standalone_mode": False})
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.format_message(), err=True)
+            status = USAGE
+        except click.ClickException as error:
+            status = report(error.format_message(), USAGE)
         except MemoryError as error:
-            self._end(ctx, f"the arrays exceed this machine's memory ({error}); choose a smaller size", USAGE)
+            status = report(f"the arrays exceed this machine's memory ({error}); choose a smaller size", USAGE)
         except WarpwrightError as error:
-            self._end(ctx, str(error), status_of(error))
+            status = report(str(error), status_of(error))
+        except OSError as error:
+            status = report_output(error)
+        except SystemExit as error:
+            if error.code != CLOSED:
+                raise
+            status = report_output(BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)))
+        sys.exit(status if isinstance(status, int) else 0)
 
-    def _end(self, ctx: click.Context, message: str, status: int) -> None:
+
+def report(message: str, status: int) -> int:
+    """Print the message of an error and return the status."""
+    with contextlib.suppress(OSError):
         click.echo(f"warpwright: error: {message}", err=True)
-        ctx.exit(status)
+    return status
+
+
+def report_output(error: OSError) -> int:
+    """Print that the output could not be written; what Python has not written yet is dropped."""
+    with contextlib.suppress(OSError, AttributeError):  # no file, or none at all
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return report(f"cannot write the output: {error.strerror or error}", INCOMPLETE)
 
 
 def status_of(error: WarpwrightError) -> int:
     """Returns the exit status of an error."""
-    if isinstance(error, UnsupportedInstruction):
+    if isinstance(error, (LimitReached, UnsupportedInstruction)):
         return INCOMPLETE
     return USAGE if isinstance(error, (UsageError, PtxSyntaxError, KernelError)) else FINDING
 
@@ -50,6 +97,6 @@ def main() -> None:
     """Run, verify, check and profile asynchronous tensor-core kernels."""
 
 
-for module in (attention, bench, check, devices, flow, ladder, matmul, profile, ptx, tune):
-    main.add_command(module.command)
-ladder.command.add_command(attention_ladder.command)
+def run() -> NoReturn:
+    """Run the command line of this process."""
+    process.run(lambda: main(prog_name="warpwright"))

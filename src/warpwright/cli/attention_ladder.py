@@ -14,7 +14,7 @@ from warpwright import cuda
 from warpwright.cli.attention_runs import attention_profile, inputs
 from warpwright.cli.console import emit, exit_unless, json_option, progress, show
 from warpwright.cli.launches import STEP_DEVICE
-from warpwright.cli.problems import counted
+from warpwright.cli.problems import counted, is_number
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.kernels.attention import Problem
@@ -90,7 +90,7 @@ def _steps_of(text: str | None) -> list[str]:
 
 def _lengths_of(text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdigit() and int(part) for part in parts):
+    if not all(is_number(part) and int(part) for part in parts):
         raise UsageError(f"given --size {text}; expected a length or a list of lengths, such as 512,1024")
     return [int(part) for part in parts]
 

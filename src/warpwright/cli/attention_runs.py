@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.arrays.libraries import NUMPY
 from warpwright.cli.launches import profile_each
-from warpwright.cli.problems import counted, extents, mask_of
+from warpwright.cli.problems import check_elements, counted, extents, mask_of
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.kernels.attention import Problem
@@ -20,7 +21,9 @@ from warpwright.ops.attention.plan import COUNTER, Explanation, explain, plan_of
 from warpwright.ops.binding import Call, Launch
 from warpwright.ops.launches import launches
 from warpwright.report.verdict import Verdict, judge_attention
-from warpwright.vgpu.timing import Profile
+
+if TYPE_CHECKING:
+    from warpwright.vgpu.timing import Profile
 
 __all__ = ["attention_profile", "call_of", "inputs", "title_of", "with_counter"]
 
@@ -32,6 +35,7 @@ def inputs(problem: Problem, seed: int | None) -> Inputs:
     """Returns Q, K and V: standard normal, or zero without a seed."""
     of_q = problem.batch, problem.heads, problem.q_len, problem.head_dim
     of_k = problem.batch, problem.kv_heads, problem.kv_len, problem.head_dim
+    check_elements(math.prod(of_q) + 2 * math.prod(of_k))
     if seed is None:
         return tuple(np.zeros(shape, problem.dtype) for shape in (of_q, of_k, of_k))  # type: ignore[return-value]
     random = np.random.default_rng(seed)

@@ -12,8 +12,7 @@ import click
 from warpwright import __version__
 from warpwright.cli import flow_runs, matmul_runs
 from warpwright.cli.attention_runs import call_of, title_of, with_counter
-from warpwright.cli.console import emit, json_option, progress, remark, show
-from warpwright.cli.flow import write_text
+from warpwright.cli.console import OutputFile, emit, json_option, progress, remark, show
 from warpwright.cli.launches import (
     LAUNCH_OPTIONS,
     device_for,
@@ -32,6 +31,7 @@ from warpwright.ops.binding import Call
 from warpwright.ops.launches import launches
 from warpwright.ops.matmul.call import matmul
 from warpwright.report.findings import verdict_lines
+from warpwright.report.output import write_file
 from warpwright.report.sarif import sarif_of
 from warpwright.report.tables import table
 from warpwright.report.verdict import Verdict, judge, judge_attention
@@ -61,7 +61,7 @@ STOPPED = ("deadlock", "fault")  # rules after which there is no result
     help="Stop after so many jumps of a warp, or accesses of a cluster.",
 )
 @click.option("--off", multiple=True, metavar="RULE", help="Rule that is not checked; may be repeated.")
-@click.option("--sarif", type=click.Path(path_type=Path), help="Write the findings for code review tools (SARIF).")
+@click.option("--sarif", type=OutputFile(), help="Write the findings for code review tools (SARIF).")
 @json_option
 def command(what: str, off: tuple[str, ...], sarif: Path | None, as_json: bool, **options: Any) -> None:
     """Check a kernel on a virtual GPU: races, deadlocks, broken protocols.
@@ -74,7 +74,7 @@ def command(what: str, off: tuple[str, ...], sarif: Path | None, as_json: bool, 
         how |= {name: value for name in ("explore", "seed") if (value := options.pop(name)) is not None}
         verdict, errors, source = _verdict(what, how, options)
     if sarif is not None:
-        write_text(sarif, json.dumps(sarif_of(verdict, __version__, source), indent=2))
+        write_file(sarif, json.dumps(sarif_of(verdict, __version__, source), indent=2))
     if as_json:
         emit({**verdict.as_dict(), **({} if errors is None else {"result": errors.as_row()})})
     else:

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
+from warpwright.report.output import try_file
 from warpwright.run import devices
 
-__all__ = ["device_option", "emit", "exit_unless", "json_option", "progress", "remark", "show"]
+__all__ = ["OutputFile", "device_option", "emit", "exit_unless", "json_option", "progress", "remark", "show"]
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 device_option = click.option(
     "--device", default=devices.DEFAULT, show_default=True, help="One of `warpwright devices`."
 )
+
+
+class OutputFile(click.Path):
+    """The type of an option that names an output file, which is tried before the work."""
+
+    def __init__(self) -> None:
+        super().__init__(readable=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        try_file(path)
+        return path
 
 
 def emit(value: Any) -> None:
@@ -53,8 +68,10 @@ def progress(total: int = 1) -> Iterator[Callable[[str], None]]:
         yield describe
 
 
-def exit_unless(verified: bool) -> None:
+def exit_unless(
+    verified: bool, why: str = "the result differs from the float64 reference by more than the bound"
+) -> None:
     """Exit with status 1 unless the result is verified."""
     if not verified:
-        remark("not verified: the result differs from the float64 reference by more than the bound")
+        remark(f"not verified: {why}")
         click.get_current_context().exit(1)

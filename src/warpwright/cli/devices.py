@@ -23,7 +23,12 @@ def command(as_json: bool) -> None:
     if as_json:
         emit(rows)
     else:
-        show(table(rows), f"[dim]Without --device, kernels run on {resolve(None).name}.[/dim]")
+        kinds = {} if real else {"kind"}  # all are virtual
+        shown = [{key: value for key, value in row.items() if key not in kinds} for row in rows]
+        show(
+            table(shown, "" if real else "virtual devices"),
+            f"[dim]Without --device, kernels run on {resolve(None).name}.[/dim]",
+        )
 
 
 def _row(name: str, kind: str, spec: targets.Device) -> dict[str, Any]:

@@ -16,8 +16,7 @@ from rich.markup import escape
 
 from warpwright import targets
 from warpwright.cli import flow_runs
-from warpwright.cli.console import emit, json_option, progress, show
-from warpwright.errors import UsageError
+from warpwright.cli.console import OutputFile, emit, json_option, progress, show
 from warpwright.gpu import Device
 from warpwright.kernels import memory_flow
 from warpwright.lang.trace import Traced
@@ -33,6 +32,7 @@ from warpwright.report.flow_table import (
     time_rows,
 )
 from warpwright.report.format import base_name, percent
+from warpwright.report.output import write_file
 from warpwright.report.svg import draw
 from warpwright.report.tables import table
 from warpwright.report.verdict import judge
@@ -49,7 +49,7 @@ PREDICTED = ("device", "time_us", "cycles", "clock_mhz", "launch_us", "conflicts
 
 @click.command("flow")
 @click.option("--ptx", is_flag=True, help="Also print the PTX of the kernel.")
-@click.option("--svg", type=click.Path(path_type=Path), help="Draw the flow to this file.")
+@click.option("--svg", type=OutputFile(), help="Draw the flow to this file.")
 @click.option("--device", default=devices.DEFAULT, show_default=True, help="One of `warpwright devices`.")
 @json_option
 def command(ptx: bool, svg: Path | None, device: str, as_json: bool) -> None:
@@ -62,7 +62,7 @@ def command(ptx: bool, svg: Path | None, device: str, as_json: bool) -> None:
         predicted = flow_runs.flow_profile(target if target.name in targets.DEVICES else None, fast=True)[0]
     times = step_times(steps, predicted)
     if svg is not None:
-        write_text(svg, draw(steps, times, predicted.device, conclusion(target, result)))
+        write_file(svg, draw(steps, times, predicted.device, conclusion(target, result)))
     if as_json:
         figures = {name: value for name, value in predicted.as_dict().items() if name in PREDICTED}
         rows = list(step_dicts(steps, times, predicted.device))
@@ -189,11 +189,3 @@ def conclusion(device: Device, result: dict[str, Any]) -> str:
         f"{word} on {kind}{device.name}: D[0, ·] = {result['d_row0']:.4f}, D[1, ·] = {result['d_row1']:.4f}; "
         f"random A and B differ from float64 by at most {result['random']['max_err']:.2g}"
     )
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write ``text`` to ``path``. Raises UsageError if that fails."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}; name a file in a folder that exists") from None

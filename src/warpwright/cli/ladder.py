@@ -11,8 +11,9 @@ import click
 
 from warpwright import cuda
 from warpwright.cli import attention_ladder
-from warpwright.cli.console import device_option, emit, exit_unless, json_option, progress, show
+from warpwright.cli.console import OutputFile, device_option, emit, exit_unless, json_option, progress, show
 from warpwright.cli.ladder_table import Step, Steps, beside_published, level_tables, levels_of, notes_of, predict_levels
+from warpwright.cli.problems import is_number
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.kernels.gemm import sm90, sm100
@@ -25,6 +26,7 @@ from warpwright.run import devices
 __all__ = ["command", "timing"]
 
 SIZE, REAL_SIZE = 1024, 4096
+MOST = 100  # numbers of a range
 
 LADDERS: dict[str, Mapping[int, Step]] = {"sm_100a": sm100.LEVELS, "sm_90a": sm90.LEVELS}
 
@@ -51,7 +53,7 @@ LADDERS: dict[str, Mapping[int, Step]] = {"sm_100a": sm100.LEVELS, "sm_90a": sm9
 @click.option(
     "--sustained", is_flag=True, help="Predict with the clock of a board under sustained load (default: after idle)."
 )
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw the ladder as a chart (.svg, .png, .pdf).")
+@click.option("--plot", type=OutputFile(), help="Draw the ladder as a chart (.svg, .png, .pdf).")
 @device_option
 @json_option
 def command(
@@ -95,6 +97,9 @@ def command(
         tables = [table(rows, title)] if real else level_tables(rows, title, stages is not None)
         show(*tables, *notes_of(rows, chosen, improved))
     exit_unless(all(row.get("verified", fast) for row in rows))
+
+
+command.add_command(attention_ladder.command)
 
 
 def _measure_levels(target: cuda.Device, steps: Steps, size: int, rounds: int, seed: int) -> list[dict[str, Any]]:
@@ -170,9 +175,14 @@ def parse_numbers(text: str, option: str, expected: str) -> list[int]:
     numbers: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or not int(first) or (dash and not last.isdigit()):
+        if not is_number(first) or not int(first) or (dash and not is_number(last)):
             raise UsageError(f"{option} {text!r}; expected {expected}")
-        numbers += range(int(first), int(last if dash else first) + 1)
+        stop = int(last if dash else first) + 1
+        if stop - int(first) > MOST:
+            raise UsageError(
+                f"{option} {text!r} is a range of more than {MOST} numbers; write a shorter one, such as 1-3"
+            )
+        numbers += range(int(first), stop)
     if not numbers:
         raise UsageError(f"{option} {text!r} names no number; write the range upwards, such as 1-3")
     return numbers

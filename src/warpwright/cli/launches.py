@@ -5,17 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from warpwright.cli.problems import PROBLEM_OPTIONS, SIZE_HELP, problem_options
+from warpwright.cli.problems import PROBLEM_OPTIONS, SIZE_HELP, is_number, problem_options
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.ops.binding import Launch
-from warpwright.run import devices, profile
+from warpwright.run import devices
 from warpwright.run.launch_file import LaunchSpec, arguments, entry_of, parse_arguments, read_launch
-from warpwright.vgpu.timing import Profile
+
+if TYPE_CHECKING:
+    from warpwright.vgpu.timing import Profile
 
 __all__ = [
     "LAUNCH_OPTIONS",
@@ -41,6 +43,11 @@ _OPTIONS = (
     click.option("--smem", type=int, help="Of a PTX file: dynamic shared memory, bytes."),
     click.option(
         "--arg", multiple=True, help="Of a PTX file, once for each parameter: 1000, 2.5, f32[64,32] or x.npy."
+    ),
+    click.option(
+        "--trust",
+        is_flag=True,
+        help="Of a launch file: run Python code outside the current folder, or of another user.",
     ),
     click.option(
         "--device",
@@ -78,7 +85,7 @@ def launch_spec(what: str, options: Mapping[str, Any]) -> LaunchSpec:
     refuse_options(what, options, ("level", "step", *PROBLEM_OPTIONS))
     if path.suffix == ".toml":
         refuse_options(what, options, LAUNCH_OPTIONS)
-        return read_launch(path)
+        return read_launch(path, options["trust"])
     if path.suffix != ".ptx":
         raise UsageError(
             f"given {what}; expected gemm, attention, memory_flow, a PTX file (.ptx) or a launch file (.toml)"
@@ -112,7 +119,7 @@ def refuse_options(what: str, options: Mapping[str, Any], names: Sequence[str]) 
 def _dims(name: str, text: str | None) -> tuple[int, ...] | None:
     """Parses ``"4"`` or ``"4,2,1"``."""
     parts = [] if text is None else text.replace("x", ",").split(",")
-    if len(parts) > 3 or not all(part.strip().isdigit() for part in parts):
+    if len(parts) > 3 or not all(is_number(part.strip()) for part in parts):
         raise UsageError(f"given --{name} {text}; expected a number, or up to three: {name} 4,2,1")
     return tuple(map(int, parts)) or None
 
@@ -120,7 +127,7 @@ def _dims(name: str, text: str | None) -> tuple[int, ...] | None:
 def parse_size(text: str) -> Dim3:
     """Parses ``"4096"`` or ``"4096x512x8192"`` as (M, N, K)."""
     parts = text.lower().split("x")
-    if len(parts) not in (1, 3) or not all(part.isdigit() and int(part) for part in parts):
+    if len(parts) not in (1, 3) or not all(is_number(part) and int(part) for part in parts):
         raise UsageError(f"given --size {text}; expected M = N = K such as 4096, or MxNxK such as 4096x512x8192")
     m, n, k = (parts * 3)[:3]
     return int(m), int(n), int(k)
@@ -128,5 +135,7 @@ def parse_size(text: str) -> Dim3:
 
 def profile_each(launches: Iterable[Launch], device: Device, fast: bool, sustained: bool = False) -> list[Profile]:
     """Returns the profile of each launch of a call."""
+    from warpwright.run import profile  # commands that predict nothing do not need the timing model
+
     how: dict[str, Any] = {"device": device, "fast": fast, "sustained": sustained}
     return [profile.profile(launch.kernel, launch.grid, args=launch.args, **how) for launch in launches]

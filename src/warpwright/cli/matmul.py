@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 import warnings
 from pathlib import Path
@@ -13,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.markup import escape
 
-from warpwright.cli.console import device_option, emit, exit_unless, json_option, progress, remark, show
+from warpwright.cli.console import OutputFile, device_option, emit, exit_unless, json_option, progress, remark, show
 from warpwright.errors import PrecisionWarning, UsageError
 from warpwright.gpu import Device
 from warpwright.ops.matmul.call import matmul
+from warpwright.report.output import write_file
 from warpwright.report.tables import table
 from warpwright.report.verdict import judge
 from warpwright.run import devices
@@ -29,7 +31,7 @@ Array = NDArray[Any]
 @click.command("matmul")
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="File for the result (.npy).")
+@click.option("-o", "--output", required=True, type=OutputFile(), help="File for the result (.npy).")
 @click.option("--level", type=int, help="Level of the device's GEMM ladder (default: the best for these extents).")
 @device_option
 @json_option
@@ -50,6 +52,11 @@ def command(a: Path, b: Path, output: Path, level: int | None, device: str, as_j
         emit({**row, "output": str(output)})
     else:
         show(table([row], escape(str(output))))
+    finite = int(np.isfinite(result.astype(np.float32)).sum())
+    if not finite and result.size:
+        exit_unless(False, "no element of the result is finite, and a NaN or an infinity agrees with any error")
+    if finite < result.size and row["verified"]:
+        remark(f"{result.size - finite:,} of {result.size:,} elements are NaN or infinite, as in the reference")
     exit_unless(bool(row["verified"]))
 
 
@@ -90,10 +97,6 @@ def read_matrix(path: Path) -> Array:
 
 def write_matrix(path: Path, array: Array) -> None:
     """Save ``array`` to exactly ``path``. Raises UsageError if that fails."""
-    try:
-        with path.open("wb") as file:
-            np.save(file, array)
-    except OSError as error:
-        raise UsageError(
-            f"cannot write {path}: {error.strerror}; name a file in a folder that exists: -o D.npy"
-        ) from None
+    saved = io.BytesIO()
+    np.save(saved, array)
+    write_file(path, saved.getvalue())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.cli.launches import profile_each
+from warpwright.cli.problems import check_elements
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.ops.launches import launches
@@ -39,7 +41,7 @@ def matmul_profile(
     call = launches(matmul, a, b.T, device=device, level=level)
     longest = max(profile_each(call, device, fast, sustained), key=lambda each: each.time_us)
     verdict = None if fast else judge(call.result, a, b.T)
-    return replace(longest, kernel=title_of(shape, level)), verdict
+    return replace(longest, kernel=title_of(shape, level)).count_useful(2 * math.prod(shape)), verdict
 
 
 def title_of(shape: tuple[int, int, int], level: Level | None) -> str:
@@ -51,6 +53,7 @@ def title_of(shape: tuple[int, int, int], level: Level | None) -> str:
 def operands(shape: tuple[int, int, int], seed: int | None) -> tuple[Array, Array]:
     """Returns A (M, K) and B (N, K), bfloat16: standard normal, or zero without a seed."""
     m, n, k = shape
+    check_elements((m + n) * k + m * n)
     if seed is None:
         return np.zeros((m, k), ml_dtypes.bfloat16), np.zeros((n, k), ml_dtypes.bfloat16)
     random = np.random.default_rng(seed)

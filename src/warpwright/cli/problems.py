@@ -16,8 +16,10 @@ from warpwright.report.format import percent
 __all__ = [
     "PROBLEM_OPTIONS",
     "SIZE_HELP",
+    "check_elements",
     "counted",
     "extents",
+    "is_number",
     "mask_of",
     "parse_heads",
     "parse_window",
@@ -27,6 +29,7 @@ __all__ = [
 ]
 
 SIZE_HELP = "HEADSxLENGTHxDIM, BATCHxHEADSxLENGTHxDIM, or BATCHxHEADSxQUERIESxKEYSxDIM"
+MOST = 1 << 40  # elements of the arrays of a problem
 DTYPE_NAMES = {dtype.name: dtype for dtype in DTYPES}
 PROBLEM_OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "kv_heads": ("heads of keys and values (default: as many as of queries).", {"type": click.IntRange(min=1)}),
@@ -68,11 +71,22 @@ def problem_of(size: str, options: Mapping[str, Any]) -> Problem:
     )
 
 
+def is_number(text: str) -> bool:
+    """Returns whether ``text`` is a number of at most 18 of the digits 0 to 9."""
+    return text.isascii() and text.isdigit() and len(text) <= 18
+
+
+def check_elements(count: int) -> None:
+    """Raise UsageError, before they are allocated, for arrays of so many elements that no machine has room."""
+    if count > MOST:
+        raise UsageError(f"given arrays of {count:,} elements; expected at most {MOST:,}; choose a smaller size")
+
+
 def parse_heads(text: str) -> Problem:
     """Parses (batch, heads, length, head_dim) such as ``"1x16x1024x128"``; three numbers lack the batch, of five the
     third and fourth are the numbers of queries and keys."""
     parts = text.lower().split("x")
-    if len(parts) not in (3, 4, 5) or not all(part.isdigit() for part in parts):
+    if len(parts) not in (3, 4, 5) or not all(is_number(part) for part in parts):
         raise UsageError(f"given --size {text}; expected {SIZE_HELP}, such as 16x1024x128")
     batch, heads, q_len, *more = map(int, ["1", *parts] if len(parts) == 3 else parts)
     kv_len, head_dim = (q_len, *more)[-2:]
@@ -84,7 +98,7 @@ def parse_window(text: str | None) -> tuple[int | None, int | None] | None:
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]
-    if len(parts) != 2 or not all(part == "-" or part.isdigit() for part in parts):
+    if len(parts) != 2 or not all(part == "-" or is_number(part) for part in parts):
         raise UsageError(f"given --window {text}; expected LEFT,RIGHT, numbers of keys or - for all, such as 128,0")
     left, right = (None if part == "-" else int(part) for part in parts)
     return left, right

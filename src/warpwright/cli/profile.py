@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from warpwright.cli.attention_runs import attention_profile
-from warpwright.cli.console import emit, json_option, progress, remark, show
-from warpwright.cli.flow import write_text
+from warpwright.cli.console import OutputFile, emit, json_option, progress, remark, show
 from warpwright.cli.flow_runs import flow_profile
 from warpwright.cli.launches import (
     LAUNCH_OPTIONS,
@@ -26,6 +25,7 @@ from warpwright.cli.problems import PROBLEM_OPTIONS, problem_of
 from warpwright.report.account import account
 from warpwright.report.advice import advice
 from warpwright.report.figure import check_path
+from warpwright.report.output import write_file
 from warpwright.report.pipeline import draw_pipeline
 from warpwright.report.tables import table
 from warpwright.report.text import profile_tables
@@ -47,8 +47,9 @@ SIZE, HEADS = "4096", "1x16x1024x128"
 @click.option(
     "--sustained", is_flag=True, help="Predict with the clock of a board under sustained load (default: after idle)."
 )
-@click.option("--trace", type=click.Path(path_type=Path), help="Write a trace for Perfetto (JSON).")
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw the pipeline (.svg, .png, .pdf).")
+@click.option("--limit", type=click.IntRange(1), help="Of a file: stop after so many jumps of a warp.")
+@click.option("--trace", type=OutputFile(), help="Write a trace for Perfetto (JSON).")
+@click.option("--plot", type=OutputFile(), help="Draw the pipeline (.svg, .png, .pdf).")
 @json_option
 def command(what: str, fast: bool, trace: Path | None, plot: Path | None, as_json: bool, **options: Any) -> None:
     """Predict the time of a kernel on a virtual GPU, and show where it goes."""
@@ -58,7 +59,7 @@ def command(what: str, fast: bool, trace: Path | None, plot: Path | None, as_jso
         describe(what)
         predicted, verdict = _predict(what, fast, options)
     if trace is not None:
-        write_text(trace, json.dumps(trace_of(predicted)))
+        write_file(trace, json.dumps(trace_of(predicted)))
     if plot is not None:
         draw_pipeline(predicted, plot)
     hints = advice(predicted)
@@ -84,19 +85,18 @@ def _predict(what: str, fast: bool, options: dict[str, Any]) -> tuple[Profile, V
     """Returns the profile, and the verdict on the result: None if nothing was computed or there is no reference."""
     device = device_of(options)
     if what == "gemm":
-        refuse_options(what, options, (*LAUNCH_OPTIONS, "step", *PROBLEM_OPTIONS))
+        refuse_options(what, options, (*LAUNCH_OPTIONS, "limit", "step", *PROBLEM_OPTIONS))
         size = parse_size(options["size"] or SIZE)
         return matmul_profile(device, size, options["level"], fast, sustained=options["sustained"])
     if what == "attention":
-        refuse_options(what, options, (*LAUNCH_OPTIONS, "level"))
+        refuse_options(what, options, (*LAUNCH_OPTIONS, "limit", "level"))
         problem = problem_of(options["size"] or HEADS, options)
         return attention_profile(device, problem, fast, options["sustained"], step=options["step"])
     if what == "memory_flow":
-        refuse_options(what, options, (*LAUNCH_OPTIONS, *PROBLEM_OPTIONS, "level", "size", "step"))
+        refuse_options(what, options, (*LAUNCH_OPTIONS, *PROBLEM_OPTIONS, "level", "limit", "size", "step"))
         return flow_profile(device, fast, options["sustained"])
     launch = launch_spec(what, options)
     chosen = device_for(launch, options)
     shape = launch.grid, launch.block, launch.cluster, launch.smem
-    return profile.profile(
-        launch.kernel, *shape, args=launch.args, device=chosen, fast=fast, sustained=options["sustained"]
-    ), None
+    how: dict[str, Any] = {"sustained": options["sustained"], "limit": options["limit"]}
+    return profile.profile(launch.kernel, *shape, args=launch.args, device=chosen, fast=fast, **how), None

@@ -17,6 +17,7 @@ from rich.markup import escape
 from warpwright import cuda
 from warpwright.cli.console import emit, json_option, progress, remark, show
 from warpwright.cli.ladder import timing
+from warpwright.cli.problems import is_number
 from warpwright.errors import UsageError
 from warpwright.kernels.gemm import sm90
 from warpwright.ops.matmul import measurements, trials
@@ -128,7 +129,7 @@ def parse_shapes(words: Iterable[str]) -> list[Shape]:
     shapes = []
     for word in words:
         parts = re.split(r"\s*[x×,]\s*|\s+", word.strip())
-        if len(parts) != 3 or not all(part.isdigit() and int(part) for part in parts):
+        if len(parts) != 3 or not all(is_number(part) and int(part) for part in parts):
             raise UsageError(f"given {word!r}; expected M, N and K of a matmul, such as 4096x4096x4096")
         shapes.append((int(parts[0]), int(parts[1]), int(parts[2])))
     if not shapes:

@@ -6,7 +6,6 @@ unit, in which ``setmaxnreg`` is ignored (C7504), so that a kernel may run out o
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import json
@@ -22,7 +21,7 @@ from warpwright.ptx.ptxas import assemble, find_ptxas
 
 __all__ = ["Cubin", "Usage", "compile_ptx", "key", "read", "write"]
 
-FORMAT = 1  # version of the cache's files
+FORMAT = 2  # version of the cache's files
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +63,10 @@ class Cubin:
 def compile_ptx(text: str, target: str, folder: Path | None = None) -> Cubin:
     """Compile PTX ``text`` to machine code for ``target`` (``"sm_90a"``), or read it from the cache.
 
-    The cache is ``folder``, else WARPWRIGHT_CACHE, else the user's cache directory; a damaged entry is replaced.
-    Raises UsageError, with the assembler's log, for PTX that the assembler refuses.
+    The cache is ``folder``, else ``cubins`` in WARPWRIGHT_CACHE, else in the user's cache directory; `folders` has its
+    rules. Raises UsageError, with the assembler's log, for PTX that the assembler refuses.
     """
-    path = (folder or folders.cache()) / key(text, target, version(), assembler())
+    path = (folder or folders.cache() / "cubins") / key(text, target, version(), assembler())
     cubin = read(path)
     if cubin is None:
         cubin = link(text, target)
@@ -82,21 +81,17 @@ def key(text: str, target: str, driver: int, assembler: str) -> str:
 
 
 def read(path: Path) -> Cubin | None:
-    """Returns a cache entry (one line of JSON, then the code), or None if it is missing or damaged."""
-    try:
-        head, _, code = path.read_bytes().partition(b"\n")
-        facts = json.loads(head)
-        intact = facts["sha256"] == hashlib.sha256(code).hexdigest()
-        return Cubin(code, str(facts["log"])) if intact else None
-    except (OSError, ValueError, KeyError, TypeError):
+    """Returns a cache entry (one line of JSON, the log, then the code), or None as `folders.read_code`."""
+    entry = folders.read_code(path)
+    if entry is None:
         return None
+    log, _, code = entry.partition(b"\n")
+    return Cubin(code, json.loads(log))
 
 
 def write(path: Path, cubin: Cubin) -> None:
-    """Write ``cubin`` to the cache atomically. Does nothing if the folder is not writable."""
-    head = json.dumps({"sha256": hashlib.sha256(cubin.code).hexdigest(), "log": cubin.log})
-    with contextlib.suppress(OSError):
-        folders.replace_file(path, head.encode() + b"\n" + cubin.code)
+    """Write ``cubin`` to the cache as `folders.write_code`."""
+    folders.write_code(path, json.dumps(cubin.log).encode() + b"\n" + cubin.code)
 
 
 @functools.cache

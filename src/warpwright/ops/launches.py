@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from warpwright.errors import UsageError
-from warpwright.ops.attention import backward, forward, varlen
 from warpwright.ops.binding import Call
-from warpwright.ops.matmul import call
 
 __all__ = ["launches"]
 
-OPERATORS: dict[Callable[..., Any], Callable[..., Call]] = {
-    call.matmul: call.describe,
-    forward.attention: forward.describe,
-    varlen.attention_varlen: varlen.describe,
-    backward.gradients: backward.describe,
+# Operators by name, and their modules. Each module has a function `describe`; none is imported before it is needed.
+OPERATORS = {
+    "matmul": "warpwright.ops.matmul.call",
+    "attention": "warpwright.ops.attention.forward",
+    "attention_varlen": "warpwright.ops.attention.varlen",
+    "gradients": "warpwright.ops.attention.backward",
 }
 
 
@@ -38,11 +38,11 @@ def launches(operator: Callable[..., Any], *args: Any, **options: Any) -> Call:
 
     Raises UsageError for another function, and as the operator does.
     """
-    describe = OPERATORS.get(operator)
-    if describe is None:
-        names = ", ".join(known.__name__ for known in OPERATORS)
-        name = getattr(operator, "__name__", repr(operator))
-        raise UsageError(f"launches: given {name}; expected one of {names}: launches(ww.matmul, a, b)")
+    name, module = getattr(operator, "__name__", repr(operator)), getattr(operator, "__module__", None)
+    if OPERATORS.get(name, "") != module:
+        expected = ", ".join(OPERATORS)
+        raise UsageError(f"launches: given {name}; expected one of {expected}: launches(ww.matmul, a, b)")
     bound = inspect.signature(operator).bind(*args, **options)
     bound.apply_defaults()
-    return describe(*bound.args, **bound.kwargs)
+    call: Call = sys.modules[module].describe(*bound.args, **bound.kwargs)
+    return call

@@ -33,7 +33,10 @@ class Assembly:
 
 @cache
 def find_ptxas() -> str | None:
-    """Returns the path of ptxas on PATH, under CUDA_HOME, or in the PyPI package nvidia-cuda-nvcc; else None."""
+    """Returns the path of ptxas on PATH, under CUDA_HOME, or in the PyPI package nvidia-cuda-nvcc; None without it, and
+    on Windows."""
+    if os.name == "nt":  # without /dev/stdin
+        return None
     on_path = shutil.which("ptxas")
     if on_path:
         return on_path
@@ -64,13 +67,13 @@ def assemble(text: str, arch: str, *options: str) -> Assembly:
     Raises UsageError if there is no ptxas.
     """
     program = ptxas()
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
-        source.write_text(text)
-        command = [program, f"-arch={arch}", *options, str(source), "-o", str(target)]
-        run = subprocess.run(command, capture_output=True, text=True, check=False)
-        log = (run.stdout + run.stderr).replace(str(source), "kernel.ptx")
-        cubin = target.read_bytes() if run.returncode == 0 and target.exists() else b""
+    with tempfile.TemporaryFile() as source:  # it has no name; ptxas reads its input twice, so a pipe will not do
+        source.write(text.encode())
+        source.seek(0)
+        command = [program, f"-arch={arch}", *options, "/dev/stdin", "-o", "/dev/stdout"]
+        run = subprocess.run(command, stdin=source, capture_output=True, check=False)
+    log = run.stderr.decode(errors="replace").replace("/dev/stdin", "kernel.ptx")
+    cubin = run.stdout if run.returncode == 0 else b""
     return Assembly(cubin, {} if cubin else _errors(log), log)
 
 

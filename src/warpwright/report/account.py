@@ -33,7 +33,7 @@ def account(profile: Profile) -> dict[str, float]:
     busy = min(1.0, profile.ctas_per_sm * length(core) / cycles)
     rest = sum(idle.values())
     scale = running * (1 - busy) / rest if rest else 0.0
-    wasted = profile.wasted_flops / profile.flops if profile.flops else 0.0
+    wasted = profile.dropped
     whole = min(running * busy, (profile.time_us - profile.launch_us) * tensor_rate(profile))
     parts = {
         "useful MMA": whole * (1 - wasted),
@@ -92,7 +92,7 @@ def reason(before: Profile, after: Profile) -> str:
     if not old or not new or abs(change) < MIN_CHANGE * before.time_us:
         return ""
     part = min(PARTS, key=lambda part: (new[part] - old[part]) * (1 if change < 0 else -1))
-    shares = [percent(each.wasted_flops / each.flops) for each in (before, after)]
+    shares = [percent(each.dropped) for each in (before, after)]
     ctas = after.ctas_per_sm - before.ctas_per_sm
     if ctas * change < 0:
         text = f"{before.ctas_per_sm} → {after.ctas_per_sm} CTAs an SM"

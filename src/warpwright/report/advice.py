@@ -68,6 +68,17 @@ def _wasted_mma(profile: Profile) -> Iterator[Advice]:
     yield Advice("wasted work", text, _where(profile.spans, lambda span: span.track == TENSOR), _gain(share))
 
 
+def _padding(profile: Profile) -> Iterator[Advice]:
+    share = profile.padded_flops / profile.flops if profile.flops else 0.0
+    if share < MIN_SHARE:
+        return
+    text = (
+        f"{percent(share)} of tensor-core work is beyond the edges of the matrices, whose extents are no multiples of "
+        "the tile; use smaller tiles, or extents that are multiples of the tile"
+    )
+    yield Advice("padding", text, _where(profile.spans, lambda span: span.track == TENSOR), _gain(share))
+
+
 def _bank_conflicts(profile: Profile) -> Iterator[Advice]:
     exposed = _exposed_share(profile, _is_epilogue)
     ctas, cycles = math.prod(profile.cluster), _cycles(profile)
@@ -117,13 +128,14 @@ def _waves_and_tail(profile: Profile) -> Iterator[Advice]:
     if device is None:
         return
     ctas, resident = math.prod(profile.grid), device.sms * profile.ctas_per_sm
+    running = 1 - profile.launch_us / profile.time_us
     if ctas < device.sms and 1 - ctas / device.sms > MIN_SHARE:
         who = "CTA leaves" if ctas == 1 else "CTAs leave"
         text = (
             f"{ctas} {who} {device.sms - ctas} of {device.sms} SMs idle; use smaller tiles, or split K "
             "over several CTAs"
         )
-        yield Advice("idle SMs", text, "", _gain(1 - ctas / device.sms))
+        yield Advice("idle SMs", text, "", _gain((1 - ctas / device.sms) * running))
     elif profile.tail > MIN_SHARE:
         last = ctas % resident or resident
         text = f"{percent(profile.tail)} of the SMs' time is idle at the end of the launch"
@@ -135,7 +147,7 @@ def _waves_and_tail(profile: Profile) -> Iterator[Advice]:
             )
         else:
             text += "; choose a tile size whose number of tiles is a multiple of the CTAs, or split K of the last tiles"
-        yield Advice("tail", text, "", _gain(profile.tail))
+        yield Advice("tail", text, "", _gain(profile.tail * running))
 
 
 def _exposed_epilogue(profile: Profile) -> Iterator[Advice]:
@@ -227,6 +239,7 @@ def _launch(profile: Profile) -> Iterator[Advice]:
 
 RULES: Sequence[Callable[[Profile], Iterable[Advice]]] = (
     _wasted_mma,
+    _padding,
     _bank_conflicts,
     _shallow_rings,
     _waves_and_tail,

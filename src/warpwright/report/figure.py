@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from warpwright.errors import UsageError
+from warpwright.report.output import write_file
 
 __all__ = ["GREY", "INK", "PAINT", "RULE", "canvas", "check_path", "save"]
 
@@ -52,11 +54,9 @@ STYLE: dict[str, Any] = {
 
 
 def check_path(path: Path) -> None:
-    """Raises UsageError, before a long run, if a picture cannot be drawn, or cannot be written to ``path``."""
+    """Raises UsageError, before a long run, if a picture cannot be drawn to ``path``."""
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(f"given --plot {path}; expected a file name that ends with {', '.join(SUFFIXES)}")
-    if not path.absolute().parent.is_dir():
-        raise UsageError(f"cannot write {path}: no folder {path.absolute().parent}; name a file in an existing folder")
     if find_spec("matplotlib") is None:
         raise UsageError("pictures need the package matplotlib; run: pip install 'warpwright[plot]'")
 
@@ -75,7 +75,6 @@ def save(figure: Any, path: Path) -> None:
     """Write a figure as SVG, PNG or PDF; equal figures are equal bytes. Raises UsageError if the write fails."""
     suffix = path.suffix.lower()
     stamp = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix, {})
-    try:
-        figure.savefig(path, format=suffix[1:], dpi=PNG_DPI, metadata=stamp, facecolor="white")
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}; name a writable file") from None
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=suffix[1:], dpi=PNG_DPI, metadata=stamp, facecolor="white")
+    write_file(path, drawn.getvalue())

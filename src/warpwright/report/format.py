@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from warpwright.vgpu.timing import Profile
+from typing import TYPE_CHECKING
 
-__all__ = ["base_name", "clause", "headline", "percent", "signed_percent"]
+if TYPE_CHECKING:
+    from warpwright.vgpu.timing import Profile
+
+__all__ = ["base_name", "clause", "gain_text", "headline", "percent", "signed_percent"]
 
 
 def headline(profile: Profile) -> str:
@@ -26,6 +29,14 @@ def percent(share: float) -> str:
 def signed_percent(share: float) -> str:
     """Returns ``"+4 %"`` or ``"−4 %"``."""
     return f"{100 * share:+.0f} %".replace("-", "−")
+
+
+def gain_text(gain: float) -> str:
+    """Returns ``"+46 %"``, and from 100 % on ``"up to 2.5 times as fast"``."""
+    if gain < 99.5:
+        return f"+{gain:.0f} %"
+    times = 1 + gain / 100
+    return f"up to {times:.0f} times as fast" if times >= 9.95 else f"up to {times:.1f} times as fast"
 
 
 def clause(role: str, reason: str) -> str:

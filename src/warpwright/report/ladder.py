@@ -9,6 +9,7 @@ from textwrap import wrap
 from typing import Any
 
 from warpwright.report.figure import GREY, INK, PAINT, RULE, canvas, save
+from warpwright.report.format import percent
 from warpwright.report.published import CUBLAS
 from warpwright.targets import Device
 
@@ -18,6 +19,7 @@ WIDTH, LEFT, RIGHT, TOP, BOTTOM = 7.2, 2.35, 1.75, 0.68, 0.78
 ROW = 0.3
 WRAP = 42
 HATCH = "//////"
+NEAR, ROOM = 0.4, 1.08  # share of the peak from which the axis shows it; room right of the longest bar
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +104,20 @@ def _published(axes: Any, levels: Sequence[Level]) -> None:
 
 
 def _limits(axes: Any, levels: Sequence[Level], size: int, device: Device, blackwell: bool) -> None:
-    """Draw the rate of cuBLAS and the peak as vertical lines, with their names above."""
+    """Draw the rate of cuBLAS and the peak as vertical lines, with their names above. The axis ends at the peak, or
+    shortly after the largest rate if all rates are far below the peak."""
     lines = [(device.bf16_tflops, "peak")]
     if blackwell and size in CUBLAS:
         lines.append((CUBLAS[size], "cuBLAS, published"))
+    rates = [max(level.tflops / (1 - level.wasted), level.published or 0.0) for level in levels]
+    largest = max(rates + [value for value, name in lines if name != "peak"])
+    end = device.bf16_tflops if largest > NEAR * device.bf16_tflops else ROOM * largest
     for value, name in lines:
+        if value > end:
+            continue
         axes.axvline(value, color=INK, linewidth=0.7, linestyle=(0, (3, 2)), zorder=1)
         axes.text(value, -0.68, name, ha="center", va="bottom", fontsize=6.5, color=INK)
-    axes.set_xlim(0, device.bf16_tflops)
+    axes.set_xlim(0, end)
 
 
 def _texts(axes: Any, levels: Sequence[Level], device: Device) -> None:
@@ -122,7 +130,8 @@ def _texts(axes: Any, levels: Sequence[Level], device: Device) -> None:
         axes.text(
             (0.42 - LEFT) / wide, row, "\n".join(lines), transform=place, va="center", fontsize=6.2, linespacing=1.15
         )
-        text = f"{level.tflops:,.0f} TFLOPS · {level.tflops / device.bf16_tflops:.0%} of peak"
+        digits = 0 if level.tflops >= 100 else 1
+        text = f"{level.tflops:,.{digits}f} TFLOPS · {percent(level.tflops / device.bf16_tflops)} of peak"
         axes.text(1 + 0.12 / wide, row, text, transform=place, va="bottom" if level.why else "center", fontsize=7)
         if level.why:
             axes.text(1 + 0.12 / wide, row + 0.06, level.why, transform=place, va="top", fontsize=6, color=GREY)

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from warpwright import targets
 from warpwright.report.account import account
-from warpwright.report.format import base_name, clause, headline, percent
+from warpwright.report.format import base_name, clause, gain_text, headline, percent
 from warpwright.report.tables import table
 from warpwright.vgpu.timing import Profile, Role
 
@@ -65,7 +65,7 @@ def _time(profile: Profile) -> dict[str, Any]:
     row |= {"tflops": profile.tflops}
     if device is not None:
         row |= {"of_peak": percent(profile.tflops / device.bf16_tflops)}
-    return row | {"dropped_work": percent(profile.wasted_flops / profile.flops)}
+    return row | {"dropped_work": percent(profile.dropped)}
 
 
 def _usage(profile: Profile) -> dict[str, Any]:
@@ -113,4 +113,4 @@ def _advice_lines(advice: Sequence[Any]) -> Iterator[str]:
         yield "[bold]Advice:[/bold] none."
     for number, each in enumerate(advice, 1):
         where = f" [dim]({escape(base_name(each.where))})[/dim]" if each.where else ""
-        yield f"[bold]{number}. {each.topic}[/bold] (+{each.gain:.0f} %): {escape(each.text)}{where}"
+        yield f"[bold]{number}. {each.topic}[/bold] ({gain_text(each.gain)}): {escape(each.text)}{where}"

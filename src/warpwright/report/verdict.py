@@ -53,12 +53,14 @@ class _Sums:
     norm_got: float = 0.0
     norm_exact: float = 0.0
     within: bool = True
+    compared: int = 0
 
 
 def judge(result: Array, a: Array, b: Array) -> Verdict:
     """Compare ``result`` (M, N) with ``a @ b`` of ``a`` (M, K) and ``b`` (K, N), the kernel's operands.
 
-    Where the exact value is not finite, or overflows the output type, ``result`` must be the same NaN or infinity.
+    Where the exact value is not finite, or overflows the output type, ``result`` must be the same NaN or infinity. A
+    result without a finite element is not verified: the NaN of one operand hides every error of a kernel.
     """
     sums = _Sums()
     b_exact = b.astype(np.float64)
@@ -90,8 +92,9 @@ def judge_attention(problem: Problem, qkv: tuple[Array, Array, Array], result: A
 
 def _verdict(sums: _Sums, count: int) -> Verdict:
     scale = (sums.norm_got * sums.norm_exact) ** 0.5
-    cosine = sums.dot / scale if scale else 1.0
-    return Verdict(sums.max_err, sums.total_err / max(count, 1), cosine, sums.max_ulp, sums.within)
+    compared = sums.compared > 0 or count == 0
+    cosine = sums.dot / scale if scale else float(compared)
+    return Verdict(sums.max_err, sums.total_err / max(count, 1), cosine, sums.max_ulp, sums.within and compared)
 
 
 def _add_block(sums: _Sums, result: Array, exact: Array, slack: Array) -> None:
@@ -101,6 +104,7 @@ def _add_block(sums: _Sums, result: Array, exact: Array, slack: Array) -> None:
     same = (got == rounded) | (np.isnan(got) & np.isnan(rounded))
     sums.within &= bool(same[~finite].all()) and bool(np.isfinite(got[finite]).all())
     got, exact, rounded, slack = got[finite], exact[finite], rounded[finite], slack[finite]
+    sums.compared += got.size
     if not got.size:
         return
     unit = ulp(rounded, result.dtype)

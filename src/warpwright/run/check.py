@@ -17,7 +17,7 @@ from warpwright.lang.trace import Traced
 from warpwright.ptx import nodes
 from warpwright.run.arguments import pass_arguments
 from warpwright.run.devices import resolve
-from warpwright.run.launch import Entry, prepare_launch
+from warpwright.run.launch import Entry, check_limit, prepare_launch
 from warpwright.vgpu import Device as VirtualDevice
 from warpwright.vgpu.checks.findings import Coverage, Finding, Verdict
 from warpwright.vgpu.checks.rules import RULES
@@ -25,7 +25,8 @@ from warpwright.vgpu.checks.watcher import Watcher
 
 __all__ = ["LIMIT", "check", "merge_verdicts"]
 
-LIMIT = 2_000_000  # block jumps of a warp that does not wait, or accesses and barriers of a cluster
+SCHEDULES = 1_000_000
+LIMIT = 2_000_000  # block jumps of a warp, or accesses and barriers of a cluster
 
 
 def check(
@@ -51,7 +52,7 @@ def check(
     numbers from 0) that an earlier launch writes which may overlap with this one. ``explore``: the number of additional
     schedules, each from the same arrays, with seeds 1, 2, …; the verdict has the findings of all schedules. ``seed``:
     run only the schedule of this seed; with ``explore``, that many schedules from this seed on. ``limit``: block jumps
-    that a warp may make without waiting, or accesses and barriers of a cluster, before the verdict is incomplete.
+    that a warp may make, or accesses and barriers of a cluster, before the verdict is incomplete.
 
     Raises UsageError for a real GPU, an unknown rule, an entry of ``depends_on`` that is no argument, or a negative
     number; and as ``ww.launch`` for a launch that the device refuses. A fault or a deadlock of the kernel is a finding;
@@ -62,8 +63,7 @@ def check(
     if unknown:
         raise UsageError(f"given off={unknown[0]!r}; expected one of {', '.join(RULES)}")
     seeds = _seeds(explore, seed)
-    if limit < 1:
-        raise UsageError(f"given limit={limit}; expected a positive number of jumps, such as {LIMIT:_}")
+    check_limit(limit)
     earlier = [_argument_number(args, given) for given in depends_on]
     entry, shape, args = prepare_launch(kernel, grid, block, cluster, args)
     target = resolve(device, entry.target, virtual=True)
@@ -150,6 +150,8 @@ def _seeds(explore: int, seed: int | None) -> tuple[int, ...]:
     for name, given in (("explore", explore), ("seed", 0 if seed is None else seed)):
         if given < 0:
             raise UsageError(f"given {name}={given}; expected 0 or more")
+    if explore > SCHEDULES:
+        raise UsageError(f"given explore={explore}; expected at most {SCHEDULES:,} schedules")
     if seed is None:
         return tuple(range(explore + 1))
     return tuple(range(seed, seed + max(1, explore)))

@@ -143,6 +143,7 @@ def launch(
     observers: Sequence[Any] = (),
     stream: Any = None,
     numerics: str | None = None,
+    limit: int | None = None,
 ) -> LaunchResult:
     """Run ``kernel`` on ``device``, wait until it has finished, and copy its results to the arrays in ``args``.
 
@@ -159,13 +160,16 @@ def launch(
     target, else the virtual GPU of that target. ``observers`` follow a launch on a virtual GPU.
     ``numerics`` of a virtual GPU's tensor cores (default: those of the device): ``"exact"`` sums the exact products of
     an instruction in float32 or wider; ``"hardware"`` rounds as models of the hardware do. A real GPU ignores it.
+    ``limit`` of a virtual GPU: block jumps (iterations of a loop, at least one each) that a warp may make; a kernel
+    that does not end reaches the limit. The default is no limit.
 
     Raises LaunchError for a launch that the device refuses, UsageError for arguments that do not fit the parameters,
-    and a DeviceError for a fault of the kernel.
+    LimitReached, and another DeviceError for a fault of the kernel.
     """
+    check_limit(limit)
     entry, shape, args = prepare_launch(kernel, grid, block, cluster, args)
     target = resolve(device or gpu_of(args), entry.target, virtual=bool(observers))
-    options = _options(stream, numerics, args, target)
+    options = _options(stream, numerics, limit, args, target)
     with pass_arguments(entry.name, entry.function.params, args) as passed:
         result = target.launch(
             entry.module,
@@ -210,9 +214,22 @@ def gpu_of(args: Iterable[Any]) -> str | None:
     return next((f"cuda:{array.ordinal or 0}" for array in arrays if isinstance(array, DeviceArray)), None)
 
 
-def _options(stream: Any, numerics: str | None, args: Sequence[Any], device: Device) -> dict[str, Any]:
-    """Returns the option ``stream`` of a real GPU, or ``numerics`` of a virtual GPU, which cannot read GPU memory."""
+def check_limit(limit: int | None) -> None:
+    """Raise UsageError for a limit of block jumps that is not a positive integer."""
+    if limit is not None and (not isinstance(limit, int) or not 0 < limit < 1 << 63):
+        raise UsageError(f"given limit={limit!r}; expected a positive number of jumps, such as limit=2_000_000")
+
+
+def _options(
+    stream: Any, numerics: str | None, limit: int | None, args: Sequence[Any], device: Device
+) -> dict[str, Any]:
+    """Returns the option ``stream`` of a real GPU, or ``numerics`` and ``limit`` of a virtual GPU, which cannot read
+    GPU memory."""
     if device.name.startswith("cuda"):
+        if limit is not None:
+            raise LaunchError(
+                f"given limit={limit} for {device.name}; expected it for a virtual GPU only; leave limit= out"
+            )
         return {"stream": stream}
     if stream is not None:
         raise LaunchError(f"given stream={stream!r} for the virtual {device.name}; expected none; leave stream= out")
@@ -221,7 +238,7 @@ def _options(stream: Any, numerics: str | None, args: Sequence[Any], device: Dev
             f"given an array on {gpu_of(args)} for the virtual {device.name}; expected NumPy arrays; "
             "copy it to the host, or leave device= out"
         )
-    return {"numerics": numerics}
+    return {"numerics": numerics, "limit": limit}
 
 
 def dim3(name: str, value: int | Sequence[int]) -> Dim3:

@@ -2,16 +2,18 @@
 
 A file has ``kernel`` (``"file.ptx"``, or ``"file.py:name"`` for a kernel of the language), ``entry``, ``grid``,
 ``block``, ``cluster``, ``smem``, ``device``, for checks ``explore``, ``seed``, ``depends_on`` and ``off``, a table
-``[config]`` and one table ``[[args]]`` for each parameter.
+``[config]`` and one table ``[[args]]`` for each parameter. A Python file is code: it runs with the rights of the user.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib.util
+import math
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from warpwright import types
-from warpwright.errors import UsageError
+from warpwright.errors import UsageError, WarpwrightError
+from warpwright.folders import is_own
 from warpwright.lang import Kernel
 from warpwright.lang.trace import Traced
 from warpwright.layout.tensor_map import TensorMap
@@ -32,15 +35,47 @@ else:
 
 __all__ = ["LaunchSpec", "arguments", "entry_of", "parse_arguments", "read_launch"]
 
-TOP = (
-    "kernel", "entry", "grid", "block", "cluster", "smem", "device", "explore", "seed", "depends_on", "off", "config",
-    "args",
-)  # fmt: skip
-ARGUMENT = ("name", "value", "dtype", "shape", "fill", "file", "same", "bytes", "map")
-MAP = ("box", "swizzle", "element_strides", "fill", "interleave", "l2_promotion")
+Kinds = Mapping[str, tuple[tuple[type, ...], str]]  # of a key: the types of its value, and an example
+
+_DIMS: tuple[tuple[type, ...], str] = (int, list), "4 or [4, 2, 1]"
+TOP: Kinds = {
+    "kernel": ((str,), '"file.ptx"'),
+    "entry": ((str,), '"gemm"'),
+    "grid": _DIMS,
+    "block": _DIMS,
+    "cluster": _DIMS,
+    "smem": ((int,), "1024"),
+    "device": ((str,), '"h200"'),
+    "explore": ((int,), "20"),
+    "seed": ((int,), "7"),
+    "depends_on": ((list,), "[0, 2]"),
+    "off": ((str, list), '["race"]'),
+    "config": ((dict,), "{stages = 4}"),
+    "args": ((list,), "[{value = 1}]"),
+}
+ARGUMENT: Kinds = {
+    "name": ((str,), '"x"'),
+    "value": ((int, float, bool), "1000"),
+    "dtype": ((str,), '"f32"'),
+    "shape": ((int, list), "[64, 32]"),
+    "fill": ((str,), '"zeros"'),
+    "file": ((str,), '"x.npy"'),
+    "same": ((str,), '"x"'),
+    "bytes": ((str,), '"00ff"'),
+    "map": ((dict,), "{box = [8, 64]}"),
+}
+MAP: Kinds = {
+    "box": ((list,), "[8, 64]"),
+    "swizzle": ((int,), "128"),
+    "element_strides": ((list,), "[1, 1]"),
+    "fill": ((str,), '"zero"'),
+    "interleave": ((str,), '"none"'),
+    "l2_promotion": ((int,), "128"),
+}
 KINDS = ("value", "bytes", "same", "file", "shape")
 FILLS = ("normal", "zeros", "ones", "index")
 SEED = 0
+MOST = 1 << 40  # elements of an array
 _INTEGER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+|\d+)")
 _ARRAY = re.compile(r"(\w+)\[([\d,\s]+)\]")
 
@@ -69,29 +104,32 @@ class LaunchSpec:
     off: tuple[str, ...] = ()
 
 
-def read_launch(path: Path) -> LaunchSpec:
+def read_launch(path: Path, trust: bool = False) -> LaunchSpec:
     """Returns the launch that a file describes; paths in the file are relative to it.
 
-    Raises UsageError for text that is not TOML, unknown or missing keys, and files that cannot be read.
+    ``trust``: run a Python file although it is outside the current folder, or another user's.
+
+    Raises UsageError for text that is not TOML, unknown or missing keys, values of a wrong type, files that cannot be
+    read, and Python code that is not trusted or that raises an exception.
     """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}; name a launch file (TOML)") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # bytes that are no UTF-8, too many digits, too deep
         raise UsageError(f"{path.name} is not TOML: {error}") from None
-    _check_keys(path.name, table, TOP)
+    _check_table(path.name, table, TOP)
     for needed in ("kernel", "grid"):
         if needed not in table:
             raise UsageError(f'{path.name} has no {needed}; expected kernel = "file.ptx" and grid = 4 or [4, 2, 1]')
     here = path.absolute().parent
-    kernel = _kernel(here, str(table["kernel"]), table.get("entry"), table.get("config", {}))
+    kernel = _kernel(here, table["kernel"], table.get("entry"), table.get("config", {}), trust)
     args = arguments(table.get("args", []), here, f"{path.name}: argument")
     grid, block, cluster, smem = (table.get(name) for name in ("grid", "block", "cluster", "smem"))
     source = here / table["kernel"] if isinstance(kernel, Entry) else None
     how: dict[str, Any] = {n: _parse_count(path.name, n, table[n]) for n in ("explore", "seed") if n in table}
     how |= {
-        "depends_on": tuple(table.get("depends_on", ())),
+        "depends_on": tuple(_parse_count(path.name, "depends_on", n) for n in table.get("depends_on", ())),
         "off": _parse_names(path.name, "off", table.get("off", [])),
     }
     shape = grid, block, cluster, smem
@@ -106,30 +144,54 @@ def _parse_names(file: str, name: str, given: Any) -> tuple[str, ...]:
 
 
 def _parse_count(file: str, name: str, given: Any) -> int:
-    if not isinstance(given, int) or given < 0:
-        raise UsageError(f"{file} has {name} = {given!r}; expected 0 or more, such as {name} = 20")
+    if type(given) is not int or given < 0:
+        raise UsageError(f"{file} has {name} = {given!r}; expected 0 or more, such as {name} = {TOP[name][1]}")
     return given
 
 
-def _kernel(here: Path, text: str, entry: str | None, config: Table) -> Entry | Traced:
+def _kernel(here: Path, text: str, entry: str | None, config: Table, trust: bool) -> Entry | Traced:
     file, colon, name = text.rpartition(":")
     if not colon or not file.endswith(".py"):
         if config:
             raise UsageError(f"given [config] for {text}; expected it only for a kernel of the language, file.py:name")
         return entry_of(here / text, entry)
-    found = getattr(_module(here / file), name, None)
-    if not isinstance(found, Kernel):
-        raise UsageError(f"{file} has no kernel {name!r}; expected a function under @kernel")
-    return found.trace(**config)
-
-
-def _module(path: Path) -> Any:
+    path = here / file
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise UsageError(f"cannot read {path}: no such file; name a Python file with the kernel")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    if not trust:
+        _refuse_foreign(path)
+    with _errors_of_code(file):
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    found = getattr(module, name, None)
+    if not isinstance(found, Kernel):
+        raise UsageError(f"{file} has no kernel {name!r}; expected a function under @kernel")
+    with _errors_of_code(file):
+        return found.trace(**config)
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Raise UsageError for a Python file outside the current folder, or of another user."""
+    path = path.resolve()
+    if not path.is_relative_to(Path.cwd()):
+        why = f"it is outside the current folder, {Path.cwd()}"
+    elif not is_own(path):
+        why = "another user owns it"
+    else:
+        return
+    raise UsageError(f"{path} is code that runs with your rights, and {why}; read it, then give --trust")
+
+
+@contextlib.contextmanager
+def _errors_of_code(file: str) -> Iterator[None]:
+    """Turns any exception of Python code into a UsageError; errors of this package stay as they are."""
+    try:
+        yield
+    except WarpwrightError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"{file} stops with {type(error).__name__}: {error}; mend the Python code") from error
 
 
 def entry_of(path: Path, name: str | None) -> Entry:
@@ -177,6 +239,7 @@ def arguments(tables: Sequence[Table], here: Path, label: str = "argument") -> l
         where = f"{label} {number}"
         if not isinstance(table, dict):
             raise UsageError(f"{where} is {table!r}; expected a table: [[args]] and below it value = {table!r}")
+        _check_table(where, table, ARGUMENT)
         value = _value(table, here, named, random, where)
         if "name" in table and isinstance(value, np.ndarray):
             named[table["name"]] = value
@@ -187,7 +250,6 @@ def arguments(tables: Sequence[Table], here: Path, label: str = "argument") -> l
 def _value(
     table: Table, here: Path, named: Mapping[str, np.ndarray[Any, Any]], random: np.random.Generator, where: str
 ) -> Any:
-    _check_keys(where, table, ARGUMENT)
     kinds = [kind for kind in KINDS if kind in table]
     match kinds:
         case ["value"]:
@@ -208,10 +270,14 @@ def _value(
 def _load_array(path: Path, dtype: str | None) -> np.ndarray[Any, Any]:
     """Returns the array of a .npy file; ``dtype`` names its element type if NumPy lacks that type."""
     try:
-        array: np.ndarray[Any, Any] = np.load(path, allow_pickle=False)
+        array = np.load(path, allow_pickle=False)
+        if not isinstance(array, np.ndarray):
+            raise ValueError("it is an archive of arrays (.npz)")
+        return array if dtype is None else array.view(_dtype(dtype, path.name))
     except (OSError, ValueError, EOFError) as error:
+        if isinstance(error, UsageError):
+            raise
         raise UsageError(f"cannot read {path}: {error}; expected a .npy file written by np.save") from None
-    return array if dtype is None else array.view(_dtype(dtype, path.name))
 
 
 def _fill_array(table: Table, random: np.random.Generator, where: str) -> np.ndarray[Any, Any]:
@@ -229,8 +295,10 @@ def _fill_array(table: Table, random: np.random.Generator, where: str) -> np.nda
 
 def _shape(given: Any, where: str) -> tuple[int, ...]:
     extents = given if isinstance(given, list) else [given]
-    if not extents or not all(isinstance(extent, int) and extent > 0 for extent in extents):
+    if not extents or not all(_has_type(extent, (int,)) and extent > 0 for extent in extents):
         raise UsageError(f"{where} has shape = {given}; expected positive integers, such as [64, 32]")
+    if len(extents) > 32 or math.prod(extents) > MOST:
+        raise UsageError(f"{where} has shape = {given}; expected at most 32 extents and {MOST:,} elements")
     return tuple(extents)
 
 
@@ -249,15 +317,23 @@ def _dtype(name: str, where: str) -> np.dtype[Any]:
 
 
 def _tensor_map(value: Any, table: Table, where: str) -> TensorMap:
-    _check_keys(f"{where}, map", table, MAP)
+    _check_table(f"{where}, map", table, MAP)
     if not isinstance(value, np.ndarray) or "box" not in table:
         raise UsageError(f"{where} has a map; expected an array and a box: shape = [64, 64], map = {{box = [8, 64]}}")
     return TensorMap(value, **table)
 
 
-def _check_keys(where: str, table: Table, keys: Sequence[str]) -> None:
-    for key in table:
-        if key not in keys:
-            close = difflib.get_close_matches(key, keys, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"expected {', '.join(keys)}"
+def _check_table(where: str, table: Table, kinds: Kinds) -> None:
+    """Raise UsageError for an unknown key, and for a value of a wrong type."""
+    for key, value in table.items():
+        if key not in kinds:
+            close = difflib.get_close_matches(key, kinds, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"expected {', '.join(kinds)}"
             raise UsageError(f"{where} has a key {key!r}; {hint}")
+        expected, example = kinds[key]
+        if not _has_type(value, expected):
+            raise UsageError(f"{where} has {key} = {value!r}; expected a value such as {key} = {example}")
+
+
+def _has_type(value: Any, kinds: tuple[type, ...]) -> bool:
+    return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))

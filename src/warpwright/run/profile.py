@@ -13,7 +13,7 @@ from warpwright.lang import Kernel
 from warpwright.lang.trace import Traced
 from warpwright.run.arguments import pass_arguments
 from warpwright.run.devices import resolve
-from warpwright.run.launch import Entry, prepare_launch
+from warpwright.run.launch import Entry, check_limit, prepare_launch
 from warpwright.vgpu import Device as VirtualDevice
 from warpwright.vgpu.timing.capture import Capture
 from warpwright.vgpu.timing.device import choose_clusters, profile_of
@@ -33,6 +33,7 @@ def profile(
     *,
     fast: bool = True,
     sustained: bool = False,
+    limit: int | None = None,
 ) -> Profile:
     """Predict the time of a launch and the stalls of its warps; the arguments are those of ``ww.launch``.
 
@@ -40,10 +41,12 @@ def profile(
     and the arrays in ``args`` are not written. Otherwise every cluster runs, and the arrays have the results.
     ``sustained``: predict with the clock that the power limit of the board allows after about 50 ms of such launches;
     otherwise with the clock after idle time.
-    ``device``: a virtual device or its name; the default is the virtual device that runs the PTX's target.
+    ``device``: a virtual device or its name; the default is the virtual device that runs the PTX's target. ``limit``:
+    as of ``ww.launch``.
 
     Raises UsageError for a real GPU, and as ``ww.launch``.
     """
+    check_limit(limit)
     entry, shape, args = prepare_launch(kernel, grid, block, cluster, args)
     target = resolve(device, entry.target, virtual=True)
     if not isinstance(target, VirtualDevice):
@@ -51,6 +54,7 @@ def profile(
     capture = Capture(targets.timing_of(target.spec.name), choose_clusters if fast else lambda launch, timing: None)
     launch = partial(target.launch, entry.module, entry.name, shape["grid"], shape["block"], shape["cluster"])
     how: dict[str, Any] = {"smem": entry.smem if smem is None else smem, "numerics": "none" if fast else None}
+    how["limit"] = limit
     with pass_arguments(entry.name, entry.function.params, args) as passed:
         launch(args=passed, listener=capture, **how)
         if not capture.complete():

@@ -104,7 +104,7 @@ class Device:
         wider; ``"hardware"`` aligns, cuts off and rounds them as tensor cores do (`engines.hardware`); without it, the
         device's. ``observers`` get the events of the launch; ``listener`` follows it for timing or for checks. Give
         one of the two. With a listener for timing ``numerics`` may be ``"none"``: engines only signal, they move and
-        multiply nothing, and nothing is written back. ``limit``: jumps that a warp may make without waiting; beyond
+        multiply nothing, and nothing is written back. ``limit``: block jumps that a warp may make; beyond
         them LimitReached is raised. ``seed``: a schedule other than the one that always runs (`explore`). ``discard``:
         do not write back.
         """

@@ -276,8 +276,8 @@ no:
 }
 
 ; Run every warp that can run, until none can. Returns 0 if all wait, 1 if all are done, 2 if some only spin, 3 for a
-; fault, 4 for a full queue, 5 after %rounds rounds (0: no limit); in a round every warp runs until it waits. %which
-; receives the warp's index for 3 and 4.
+; fault, 4 for a full queue, 5 after %rounds rounds (0: no limit), 6 if a warp has used up its jumps; in a round every
+; warp runs until it waits. %which receives the warp's index for 3 and 4.
 define i32 @run_cluster(ptr %warps, i32 %n, ptr %kernel, ptr %which, i32 %rounds) {
 entry:
   br label %round
@@ -312,11 +312,23 @@ run:
   store i32 %slice, ptr %pf
   %got = call i32 %kernel(ptr %w)
   store i32 %got, ptr %ps
+  %fuel = load i32, ptr %pf
+  %used = sub i32 %slice, %fuel
+  %used64 = sext i32 %used to i64
+  %pj = getelementptr i8, ptr %w, i64 $jumps
+  %jumps = load i64, ptr %pj
+  %jumps1 = sub i64 %jumps, %used64
+  store i64 %jumps1, ptr %pj
   %trouble = icmp uge i32 %got, 3
-  br i1 %trouble, label %stop, label %ran
+  br i1 %trouble, label %stop, label %count
 stop:
   store i32 %i, ptr %which
   ret i32 %got
+count:
+  %spent = icmp slt i64 %jumps1, 0
+  br i1 %spent, label %endless, label %ran
+endless:
+  ret i32 6
 ran:
   %tired = icmp eq i32 %got, 2
   br i1 %tired, label %turn, label %next

@@ -21,6 +21,7 @@ __all__ = [
     "LANES",
     "LOCAL_WINDOW",
     "OFFSETS",
+    "OUT_OF_JUMPS",
     "PAUSED",
     "QUEUE_FULL",
     "QUEUE_HEADER_WORDS",
@@ -50,7 +51,7 @@ WGMMA_LOG = 128  # most wgmma in flight of a warp; the next one completes the fi
 # Return values of the kernel function.
 DONE, BLOCKED, FUEL, FAULT, FULL = range(5)
 # Return values of `run_cluster`.
-STALLED, ALL_DONE, SPINNING, FAULTED, QUEUE_FULL, PAUSED = range(6)
+STALLED, ALL_DONE, SPINNING, FAULTED, QUEUE_FULL, PAUSED, OUT_OF_JUMPS = range(7)
 # Reasons for which a lane waits.
 WAIT_MBARRIER, WAIT_BAR, WAIT_CLUSTER, WAIT_BULK, WAIT_SERVICE, WAIT_WGMMA = range(1, 7)
 # Fault kinds that the runtime reports (index = code).
@@ -127,6 +128,7 @@ _FIELDS: list[tuple[str, str, int]] = [
     ("peers", "i8", 4),
     ("meeting", "i8", 1),  # address of the cluster barrier in runs that only signal: arrivals, phase
     ("owed", "i8", 1),  # its phase in which the warp has arrived
+    ("jumps", "i8", 1),  # block jumps that are left of the launch's limit
     ("timed", "i4", 1),  # whether rows are for timing
     ("signals", "i4", 1),  # -1: asynchronous operations complete at issue, without data; no group waits; else 0
     ("wgmma_count", "i4", 1),  # lines in the log

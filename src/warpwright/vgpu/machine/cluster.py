@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from warpwright.errors import LimitReached
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit import state
 from warpwright.vgpu.jit.record import completion_of
@@ -28,13 +29,13 @@ from warpwright.vgpu.program.program import Inst
 __all__ = ["SERVICES", "Cluster"]
 
 _UNUSED = 1 << 30  # fuel of a warp that did not run
+_ROUNDS = 256  # of lane code without a look at the machine: it may run long, and an interrupt waits
 
 
 class Cluster(ClusterFabric):
     """A cluster and the loop that runs it.
 
-    ``rounds``: rounds of the warps in a turn of the cluster, 0 for a turn without end. ``stuck``: nothing can run, and
-    nothing is in flight.
+    ``stuck``: nothing can run, and nothing is in flight.
     """
 
     named_barriers: NamedBarriers
@@ -52,7 +53,7 @@ class Cluster(ClusterFabric):
         self.handlers = [self._handler(inst) for inst in launch.insts]
         self.silent = np.array([launch.timed and bool(completion_of(inst)) for inst in launch.insts], bool)
         self.by_operation = self.listener is not None and (self.listener.events or self.listener.accesses)
-        self.rounds = 1 if launch.in_step else 0
+        self.in_step = launch.in_step
 
     def start(self, number: int) -> None:
         super().start(number)
@@ -69,23 +70,29 @@ class Cluster(ClusterFabric):
         self.tell_ctas("start")
 
     def step(self) -> bool:
-        """Run until the cluster is done (True), or its warps only spin, its turn is over or it is stuck (False). Raises
-        the error of a warp."""
+        """Run until the cluster is done (True), or its warps only spin, its turn is over, it is stuck or the launch is
+        stopped (False). Raises the error of a warp, and LimitReached."""
         self.paused = False
-        while True:
+        while not self.launch.stopped:
             if self.schedule and not self.schedule.run():
                 return False
-            code, moved = self._run(0, self.count, self.rounds)
-            if code == state.PAUSED:
+            code, moved = self._run(0, self.count, 1 if self.in_step else _ROUNDS)
+            if code == state.PAUSED and self.in_step:
                 self.paused = True
                 return False
-            if code == state.QUEUE_FULL or moved or self.warpgroups.settle() or self.in_flight.complete():
+            if (
+                code in (state.QUEUE_FULL, state.PAUSED)
+                or moved
+                or self.warpgroups.settle()
+                or self.in_flight.complete()
+            ):
                 continue
             if code == state.ALL_DONE:
                 self._finish()
                 return True
             self.stuck = code != state.SPINNING
             return False
+        return False
 
     def run_warp(self, index: int, fuel: int) -> bool:
         """Run one warp for so many block jumps. Returns False if the warp cannot run."""
@@ -93,12 +100,12 @@ class Cluster(ClusterFabric):
         if warps["status"][index] == state.DONE:
             return False
         warps["slice"][index], warps["fuel"][index] = fuel, _UNUSED
-        self._run(index, 1, 0)
+        self._run(index, 1, _ROUNDS)
         return int(warps["fuel"][index]) != _UNUSED
 
     def _run(self, first: int, count: int, rounds: int) -> tuple[int, bool]:
-        """Run some warps for so many rounds, or until none of them can run where ``rounds`` is 0. Returns the code of
-        `run_cluster`, and whether the machine let warps go on."""
+        """Run some warps for so many rounds, or until none of them can run. Returns the code of `run_cluster`, and
+        whether the machine let warps go on."""
         pointers, entry = self.pointers[first:], self.launch.kernel.entry
         code = function("run_cluster")(pointers.ctypes.data, count, entry, ctypes.addressof(self.which), rounds)
         if self.rows is not None and self.listener:
@@ -107,6 +114,9 @@ class Cluster(ClusterFabric):
         moved = self._take_queue()
         if code == state.FAULTED:
             raise faults.fault(self, first + self.which.value)
+        if code == state.OUT_OF_JUMPS:
+            limit = f"did not end within {self.launch.limit:,} jumps of a warp"
+            raise LimitReached(f"kernel {self.launch.name} {limit}; give a higher limit, or choose a smaller problem.")
         return code, self._settle() | moved
 
     def _finish(self) -> None:

@@ -32,9 +32,9 @@ Dim3 = tuple[int, int, int]
 class Launch:
     """One launch while it runs: the compiled kernel, its geometry, its global memory.
 
-    ``listener`` follows the launch; ``chosen``: the clusters to run, None for all. ``limit``: jumps that a warp may
-    make without waiting; ``seed``: of the schedule, 0 for the one that always runs; ``slice``: block jumps of a warp's
-    turn.
+    ``listener`` follows the launch; ``chosen``: the clusters to run, None for all. ``limit``: block jumps
+    that a warp may make; ``seed``: of the schedule, 0 for the one that always runs; ``slice``: block jumps of a warp's
+    turn. ``stopped``: an interrupt ends the launch.
     """
 
     kernel: Kernel
@@ -58,6 +58,7 @@ class Launch:
     limit: int | None = None
     seed: int = 0
     slice: int = 20_000
+    stopped: bool = False
 
     def __post_init__(self) -> None:
         self.changed = ChangedMaps(self.memory, self.maps)

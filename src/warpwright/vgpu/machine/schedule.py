@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from threadpoolctl import threadpool_limits
 
-from warpwright.errors import Deadlock, LimitReached
+from warpwright.errors import Deadlock
 from warpwright.targets.timing import TIMINGS
 from warpwright.vgpu.machine import waits
 from warpwright.vgpu.machine.cluster import Cluster
@@ -97,8 +97,9 @@ class _Run:
                 progress.reset()
             if not resident:
                 return self.leave(worker)
-            if self.dead or progress.out_of_jumps:
+            if self.dead:
                 self._stop(resident)
+            if self.dead or self.launch.stopped:
                 return self.leave(worker)
             generation = self.generation
             resident = self._round(resident, idle)
@@ -107,14 +108,8 @@ class _Run:
                 return self.leave(worker)
 
     def _stop(self, resident: list[Cluster]) -> None:
-        """Stop the resident clusters: they are dead, or have run too long."""
-        if self.dead:
-            error: Exception = Deadlock(waits.deadlock(resident[0]))
-        else:
-            limit = f"did not end within {self.launch.limit:,} jumps of a warp that does not wait"
-            error = LimitReached(
-                f"kernel {self.launch.name} {limit}; give a higher limit, or choose a smaller problem."
-            )
+        """Stop the resident clusters: they are dead."""
+        error = Deadlock(waits.deadlock(resident[0]))
         for cluster in resident:
             cluster.stop(error, own=False)
         self.failed(resident[0].number, error)
@@ -190,14 +185,7 @@ class _Progress:
         self.seen: set[int] = set()
         self.repeats = 0
         self.rounds = 0
-        self.jumps = 0
         self.run.changed()
-
-    @property
-    def out_of_jumps(self) -> bool:
-        """Whether clusters have run, without waiting, for more jumps than the launch allows."""
-        limit = self.run.launch.limit
-        return limit is not None and self.jumps > limit
 
     @property
     def spinning(self) -> bool:
@@ -220,7 +208,6 @@ class _Progress:
         self.rounds += 1
         if state not in self.seen:
             self.repeats = 0
-            self.jumps += self.run.launch.slice
             self.seen = self.seen if len(self.seen) < _REMEMBERED else set()
             self.seen.add(state)
             self.run.changed()
@@ -247,7 +234,10 @@ def run_clusters(launch: Launch) -> None:
             run.work(0)
         else:
             with ThreadPoolExecutor(workers) as pool:
-                for future in [pool.submit(run.work, worker) for worker in range(workers)]:
-                    future.result()
+                try:
+                    for future in [pool.submit(run.work, worker) for worker in range(workers)]:
+                        future.result()
+                finally:
+                    launch.stopped = True  # workers that still run, if this thread was interrupted
     if run.errors:
         raise min(run.errors, key=lambda row: row[0])[1]

@@ -18,6 +18,7 @@ __all__ = ["ClusterState", "lane_table"]
 
 _QUEUE_RECORDS = 4096
 _POISON = 0xFF  # what shared and tensor memory hold before anyone writes: NaN in every float format
+_ENDLESS = (1 << 63) - 1  # block jumps of a launch without a limit
 _BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
 
 
@@ -72,6 +73,7 @@ class ClusterState:
         warps["live"] = [self.launch.live_mask(i % self.per_cta) for i in range(self.count)]
         warps["status"] = FUEL
         warps["slice"] = self.launch.slice
+        warps["jumps"] = _ENDLESS if self.launch.limit is None else self.launch.limit
         warps["warp"] = np.arange(self.count) % self.per_cta
         warps["rank"] = np.arange(self.count) // self.per_cta
         warps["ranks"] = self.ranks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 __all__ = ["Conflict", "Profile", "Role", "Span", "Stall", "Usage"]
@@ -78,8 +78,9 @@ class Profile:
     """The prediction for a launch.
 
     ``time_us`` includes ``launch_us``; ``cycles`` are those of the SMs at ``clock_mhz``, without the launch. ``flops``
-    counts all MMAs (2 a multiply-add), ``wasted_flops`` those of operand pairs that the cluster multiplied before;
-    ``tflops`` is useful work over ``time_us``. ``ctas_per_sm``: CTAs that an SM runs at a time; ``ctas_fitting``: CTAs
+    counts all MMAs (2 a multiply-add), ``wasted_flops`` those of operand pairs that the cluster multiplied before,
+    ``padded_flops`` those beyond the edges of the matrices, where the problem is known (`count_useful`); ``tflops`` is
+    useful work over ``time_us``. ``ctas_per_sm``: CTAs that an SM runs at a time; ``ctas_fitting``: CTAs
     that fit on it, more if a CTA keeps its permit to allocate tensor memory. ``waves``: CTAs over resident CTAs;
     ``tail``: share of the SMs' time in which some are out of work. ``fast``: only one representative wave ran.
     """
@@ -108,6 +109,17 @@ class Profile:
     spans: tuple[Span, ...]
     conflicts: tuple[Conflict, ...]
     fast: bool
+    padded_flops: int = 0
+
+    @property
+    def dropped(self) -> float:
+        """The share of ``flops`` whose results are dropped, 0 to 1."""
+        return (self.wasted_flops + self.padded_flops) / self.flops if self.flops else 0.0
+
+    def count_useful(self, flops: int) -> Profile:
+        """Returns the profile of a launch whose problem needs ``flops``."""
+        padded = max(0, self.flops - self.wasted_flops - flops)
+        return replace(self, padded_flops=padded, tflops=flops / self.time_us / 1e6)
 
     def as_dict(self) -> dict[str, Any]:
         """The profile as a dict, ready for JSON."""
