@@ -114,7 +114,7 @@ def _module(value: Any) -> str:
 def _of_type(kind: type) -> Library | None:
     for library, array in (("numpy", "ndarray"), ("torch", "Tensor"), ("cupy", "ndarray")):
         module = sys.modules.get(library)
-        if module is not None and issubclass(kind, getattr(module, array)):
+        if issubclass(kind, getattr(module, array, ())):  # a thread may be importing it
             return LIBRARIES[library]
     return None
 

@@ -82,9 +82,9 @@ class Lanes:
     costs : costs of instructions if rows for timing are recorded, else None.
     tables : constant tables; ``numbers``: their numbers by address.
     functions : text of the kernel's own functions by opcode and shape of operands (`outline`).
-    watched : whether rows for checks are recorded; ``tracked``: instructions with watched registers; ``block_table``:
-        a table with a word for each block, set when entered; ``guards``: number of the first word after them, two for
-        each instruction: guard true, guard false; ``sink``: a table for stores without effect.
+    watched : whether rows for checks are recorded; ``tracked``: instructions with watched registers. The marks of a
+        launch are a word for each block, set when entered; from word ``guards`` on two for each instruction: guard
+        true, guard false; and word ``sink`` for stores without effect.
     """
 
     def __init__(self, slots: dict[str, int], local: dict[str, bool], observed: bool = False) -> None:
@@ -105,7 +105,7 @@ class Lanes:
         self.costs: Costs | None = None
         self.watched = False
         self.tracked: frozenset[int] = frozenset()
-        self.block_table = self.guards = self.sink = 0
+        self.guards = self.sink = 0
         self.param_bytes = 0
         self.loaded: set[str] = set()
         self.tmem_idle = False

@@ -28,6 +28,10 @@ from warpwright.vgpu.program.program import Inst
 __all__ = ["SERVICES", "Cluster"]
 
 _UNUSED = 1 << 30  # fuel of a warp that did not run
+_PARTS = (
+    "in_flight", "warpgroups", "handlers", "named_barriers", "cluster_barrier", "tmem_columns", "registers", "schedule",
+    "listener",
+)  # fmt: skip
 
 
 class Cluster(ClusterFabric):
@@ -67,6 +71,12 @@ class Cluster(ClusterFabric):
         if self.listener:
             self.listener.begin(self)
         self.tell_ctas("start")
+
+    def close(self) -> None:
+        """Drop what refers back to the cluster: its memory, and that of the launch, is then freed without the garbage
+        collector."""
+        for name in _PARTS:
+            vars(self).pop(name, None)
 
     def step(self) -> bool:
         """Run until the cluster is done (True), or its warps only spin, its turn is over or it is stuck (False). Raises
