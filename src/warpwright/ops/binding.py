@@ -7,6 +7,7 @@ maps; the bound plan lacks only addresses and the stream. A `Call` joins plans w
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -28,6 +29,7 @@ from warpwright.run.launch import parse_ptx
 __all__ = [
     "MAP_BYTES",
     "NUMBERS",
+    "TOGETHER",
     "Bound",
     "Call",
     "Geometry",
@@ -53,6 +55,8 @@ MAP_BYTES = 16  # alignment of addresses and strides of tensor maps, and of cp.a
 MAP_STRIDE = 1 << 40  # strides of tensor maps are smaller
 KEPT_ADDRESSES = 1024
 KEPT_LAUNCHES = 4096
+# Calls of several threads may share a stream and its workspace: between the launches of one there is no other.
+TOGETHER = threading.Lock()
 NUMBERS = (float, int)
 
 Shape = tuple[int, ...]
@@ -266,9 +270,10 @@ def values_of(values: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def start(launches: Sequence[cuda.Launch]) -> None:
-    """Start ``launches`` one after the other."""
-    for launch in launches:
-        launch()
+    """Start ``launches`` one after the other, with `TOGETHER` held."""
+    with TOGETHER:
+        for launch in launches:
+            launch()
 
 
 def bind(plan: Plan, layouts: Layouts, device: Device) -> Bound:
