@@ -164,12 +164,13 @@ compiling.wait(), launching.wait()
 child = os.fork()
 if not child:
     signal.alarm(20)  # a lock that nobody frees
+    threadpool_limits(1, user_api="blas")  # as the other launch had it; some libraries forget it in a fork
     launch(1)
     launch(2)
     os._exit({each["num_threads"] for each in threadpool_info()} != {2})
 forked.set()
 launch(3)
-sys.exit(os.waitpid(child, 0)[1])
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 

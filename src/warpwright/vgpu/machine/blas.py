@@ -29,9 +29,11 @@ class _Limit:
 
     def enter(self) -> None:
         with self.lock:
-            self.launches += 1
             self.libraries = self.libraries or ThreadpoolController()
-            self.limits = self.limits or self.libraries.limit(limits=1, user_api="blas")
+            if not self.launches:
+                limits = self.libraries.limit(limits=1, user_api="blas")
+                self.limits = self.limits or limits  # those of before a fork know the number to restore
+            self.launches += 1
 
     def leave(self) -> None:
         with self.lock:
