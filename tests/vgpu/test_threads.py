@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
+import warpwright as ww
 from tests.vgpu import helpers
-from warpwright import ptx, targets
 from warpwright.lang import Global, If, kernel, tid, u32
 from warpwright.run.check import check
 from warpwright.vgpu import device
@@ -80,11 +80,11 @@ def test_threads_compile_a_kernel_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return compile_program(program, *how)
 
     monkeypatch.setattr(device, "compile_program", slow)
-    module = ptx.parse(helpers.text("st.global.u32 [%o], %t;\nret;", (np.zeros(1),)))
+    text = helpers.text("st.global.u32 [%o], %t;\nret;", (np.zeros(1),))
 
     def launch(_: int) -> None:
         x = np.zeros(32, np.uint32)
-        device.Device(targets.device("b200")).launch(module, "k", (1, 1, 1), (32, 1, 1), args=[x])
+        ww.launch(ww.load_ptx(text)["k"], 1, 32, args=[x], device="b200")
         assert x.tolist() == list(range(32))
 
     in_threads(4, launch)
@@ -134,6 +134,7 @@ FORKS = """
 import os, signal, sys, threading, time
 import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
+import warpwright as ww
 from tests.vgpu import helpers
 from warpwright.vgpu.jit.runtime import COMPILER
 from warpwright.vgpu.machine.blas import one_blas_thread

@@ -270,7 +270,7 @@ def values_of(values: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def start(launches: Sequence[cuda.Launch]) -> None:
-    """Start ``launches`` one after the other, with `TOGETHER` held."""
+    """Start ``launches`` one after the other, under `TOGETHER`."""
     with TOGETHER:
         for launch in launches:
             launch()

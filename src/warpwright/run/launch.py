@@ -106,7 +106,17 @@ def load_ptx(path_or_text: str | os.PathLike[str]) -> PtxModule:
     return PtxModule(parse_ptx(text), path.name)
 
 
-parse_ptx = functools.lru_cache(maxsize=32)(ptx.parse)  # of repeated launches only the first parses
+@functools.lru_cache(maxsize=32)
+def _parsed(text: str) -> list[nodes.Module]:
+    return []
+
+
+def parse_ptx(text: str) -> nodes.Module:
+    """Returns the module of a text, the same one for later calls and for other threads: devices compile it once."""
+    known = _parsed(text)
+    if not known:
+        known.append(ptx.parse(text))
+    return known[0]
 
 
 def entry_of(module: nodes.Module, function: nodes.Function) -> Entry:

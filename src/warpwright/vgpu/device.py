@@ -31,7 +31,7 @@ _CHECKED_SLICE = 5_000
 _STEP = 64  # block jumps: clusters in step should not get far ahead where they wait for nothing
 _Key = tuple[int, str, bool, bool, int]
 _Cached = tuple[nodes.Module, Kernel, Timing | None]
-_kernels: OrderedDict[_Key, _Cached] = OrderedDict()  # written with `COMPILER` held
+_kernels: OrderedDict[_Key, _Cached] = OrderedDict()  # written under `COMPILER`
 
 
 def _compiled(module: nodes.Module, entry: str, listener: Listener[Launch, Any] | None) -> Kernel:

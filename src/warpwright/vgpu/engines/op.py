@@ -35,7 +35,7 @@ class Fabric(Protocol):
     hardware : whether sums are rounded as tensor cores do
     computes : whether engines move data and multiply; otherwise engines only signal, for timing
     tmem : int32 array of shape (ranks, 512 columns, 128 lanes)
-    global_lock : held while an engine reduces to global memory
+    global_lock : the lock of reductions to global memory
     """
 
     shared: NDArray[np.uint8]

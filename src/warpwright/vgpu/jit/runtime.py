@@ -1,7 +1,7 @@
 """The runtime of lane code: `*.ll` instantiated, compiled once per process, and registered with the JIT by name.
 
-LLVM and its table of symbols belong to the process. One thread at a time uses them, with `COMPILER` held; a fork waits
-for that thread, so that the child finds LLVM idle.
+LLVM and its table of symbols belong to the process. One thread at a time uses them, under `COMPILER`; a fork waits for
+that thread, so that the child finds LLVM idle.
 """
 
 from __future__ import annotations
