@@ -183,6 +183,7 @@ class Lanes:
     def table(self, words: list[int]) -> int:
         """The address of a constant table of 64-bit words that stays allocated as long as the compiled kernel."""
         self.tables.append(np.array(words, np.int64))
+        self.tables[-1].flags.writeable = False  # all launches of the kernel read it
         address = int(self.tables[-1].ctypes.data)
         self.numbers[address] = len(self.tables) - 1
         return address
