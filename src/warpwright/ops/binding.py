@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from warpwright import cuda
+from warpwright import cuda, ptx
 from warpwright.arrays import libraries
 from warpwright.arrays.device import DeviceArray
 from warpwright.arrays.libraries import View
@@ -24,7 +24,6 @@ from warpwright.lang.ops.tma import MapUse
 from warpwright.lang.trace import Traced
 from warpwright.layout.tensor_map import TensorMap, ragged
 from warpwright.ops.memo import ABSENT, MEMO, Guard
-from warpwright.run.launch import parse_ptx
 
 __all__ = [
     "MAP_BYTES",
@@ -180,7 +179,7 @@ class Call:
             self._finish()
             return
         for launch in self:
-            kernel, module = launch.kernel, parse_ptx(launch.kernel.ptx)
+            kernel, module = launch.kernel, ptx.parse_once(launch.kernel.ptx)
             sizes = kernel.threads, kernel.cluster
             self.device.launch(module, kernel.entry, launch.grid, *sizes, smem=kernel.smem_bytes, args=launch.args)
 
@@ -304,7 +303,7 @@ def launches_at(bound: Bound, values: tuple[Any, ...], stream: int) -> tuple[cud
 def _bind(plan: Plan, launch: Launch, layouts: Layouts, device: Any) -> Callable[[tuple[Any, ...], int], cuda.Launch]:
     kernel, names = launch.kernel, [name for name, _ in layouts]
     sizes = kernel.threads, kernel.cluster, kernel.smem_bytes
-    function = device.function(parse_ptx(kernel.ptx), kernel.entry, *sizes, dependent=launch.dependent)
+    function = device.function(ptx.parse_once(kernel.ptx), kernel.entry, *sizes, dependent=launch.dependent)
     arrays = {name: DeviceArray(0, *layout, None, None) for name, layout in layouts if layout}
     mapped = plan.mapped(arrays) if plan.mapped else arrays
     encoders: list[tuple[Callable[[int], bytes], int]] = []

@@ -142,7 +142,7 @@ def result_shape(view: View, layout: str) -> tuple[tuple[int, ...], Axes | None]
     return tuple(shape), (first, second)
 
 
-_Workspace = tuple[int, int, tuple[Array, ...]]  # words, address, and the array behind those that it replaced
+_Workspace = tuple[int, int, tuple[Array, ...]]  # words, address, and the array after those that it replaced
 _WORKSPACES: dict[tuple[str, str, int, bool], _Workspace] = {}
 _GROWTH = threading.Lock()
 

@@ -109,9 +109,8 @@ class Watcher(Listener[Launch, Cluster]):
         if error is None:
             known.finish()
         elif isinstance(error, DeviceError | DescriptorError):
-            self.stops.setdefault(
-                error.with_traceback(None), self._stop(known, error)
-            )  # its frames refer to the launch
+            error = error.with_traceback(None)  # its frames refer to this watcher, which refers to the error
+            self.stops.setdefault(error, self._stop(known, error))
         rows = known.accesses.rows
         known.contexts.finish(rows["column"], rows["value"])
         with self.lock:
