@@ -81,7 +81,7 @@ class Kernel:
         except TypeError:  # a configuration value without a hash
             return self._trace(target, config)
         if traced is None:
-            traced = self._cache[key] = self._trace(target, config)
+            traced = self._cache.setdefault(key, self._trace(target, config))  # threads that trace at once: the first
         return traced
 
     def _trace(self, arch: str, config: dict[str, Any]) -> Traced:

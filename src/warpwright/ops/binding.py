@@ -7,6 +7,7 @@ maps; the bound plan lacks only addresses and the stream. A `Call` joins plans w
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from warpwright import cuda
+from warpwright import cuda, ptx
 from warpwright.arrays import libraries
 from warpwright.arrays.device import DeviceArray
 from warpwright.arrays.libraries import View
@@ -23,11 +24,11 @@ from warpwright.lang.ops.tma import MapUse
 from warpwright.lang.trace import Traced
 from warpwright.layout.tensor_map import TensorMap, ragged
 from warpwright.ops.memo import ABSENT, MEMO, Guard
-from warpwright.run.launch import parse_ptx
 
 __all__ = [
     "MAP_BYTES",
     "NUMBERS",
+    "TOGETHER",
     "Bound",
     "Call",
     "Geometry",
@@ -53,6 +54,8 @@ MAP_BYTES = 16  # alignment of addresses and strides of tensor maps, and of cp.a
 MAP_STRIDE = 1 << 40  # strides of tensor maps are smaller
 KEPT_ADDRESSES = 1024
 KEPT_LAUNCHES = 4096
+# Calls of several threads may share a stream and its workspace: between the launches of one there is no other.
+TOGETHER = threading.Lock()
 NUMBERS = (float, int)
 
 Shape = tuple[int, ...]
@@ -177,7 +180,7 @@ class Call:
             self._finish()
             return
         for launch in self:
-            kernel, module = launch.kernel, parse_ptx(launch.kernel.ptx)
+            kernel, module = launch.kernel, ptx.parse_once(launch.kernel.ptx)
             sizes = kernel.threads, kernel.cluster
             self.device.launch(module, kernel.entry, launch.grid, *sizes, smem=kernel.smem_bytes, args=launch.args)
 
@@ -268,9 +271,10 @@ def values_of(values: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def start(launches: Sequence[cuda.Launch]) -> None:
-    """Start ``launches`` one after the other."""
-    for launch in launches:
-        launch()
+    """Start ``launches`` one after the other, under `TOGETHER`."""
+    with TOGETHER:
+        for launch in launches:
+            launch()
 
 
 def bind(plan: Plan, layouts: Layouts, device: Device) -> Bound:
@@ -301,7 +305,7 @@ def launches_at(bound: Bound, values: tuple[Any, ...], stream: int) -> tuple[cud
 def _bind(plan: Plan, launch: Launch, layouts: Layouts, device: Any) -> Callable[[tuple[Any, ...], int], cuda.Launch]:
     kernel, names = launch.kernel, [name for name, _ in layouts]
     sizes = kernel.threads, kernel.cluster, kernel.smem_bytes
-    function = device.function(parse_ptx(kernel.ptx), kernel.entry, *sizes, dependent=launch.dependent)
+    function = device.function(ptx.parse_once(kernel.ptx), kernel.entry, *sizes, dependent=launch.dependent)
     arrays = {name: DeviceArray(0, *layout, None, None) for name, layout in layouts if layout}
     mapped = plan.mapped(arrays) if plan.mapped else arrays
     encoders: list[tuple[Callable[[int], bytes], int]] = []

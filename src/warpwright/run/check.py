@@ -105,7 +105,7 @@ def _run(
             discard=discard,
         )
     except (DeviceError, DescriptorError) as error:
-        return error
+        return error.with_traceback(None)  # its frames refer to the watcher, which refers to the error
     return None
 
 
@@ -128,7 +128,7 @@ def _run_schedules(
             return Verdict(entry.name, device, (), coverage, (str(error),))
         if reached is not None:
             np.maximum(watcher.entered, reached, out=watcher.entered)
-        reached = watcher.entered.copy()
+        reached = watcher.entered
         verdict = watcher.verdict(device, error)
         partial_coverage = error is None and seed != seeds[0]  # reasons: lines that no schedule reached yet
         verdicts.insert(0, replace(verdict, reasons=()) if partial_coverage else verdict)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import functools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -91,7 +90,7 @@ def load_ptx(path_or_text: str | os.PathLike[str]) -> PtxModule:
     Raises UsageError for a file that cannot be read, PtxSyntaxError for text that is not PTX.
     """
     if isinstance(path_or_text, str) and "\n" in path_or_text:
-        return PtxModule(parse_ptx(path_or_text), "this PTX")
+        return PtxModule(ptx.parse_once(path_or_text), "this PTX")
     path = Path(path_or_text)
     try:
         text = path.read_bytes().decode("utf-8")
@@ -103,10 +102,7 @@ def load_ptx(path_or_text: str | os.PathLike[str]) -> PtxModule:
             f"{path} is not PTX: byte {error.start} is 0x{found:02x}; expected UTF-8 text that begins with .version "
             "(a cubin or fatbin is no text: compile with nvcc -ptx)"
         ) from None
-    return PtxModule(parse_ptx(text), path.name)
-
-
-parse_ptx = functools.lru_cache(maxsize=32)(ptx.parse)  # of repeated launches only the first parses
+    return PtxModule(ptx.parse_once(text), path.name)
 
 
 def entry_of(module: nodes.Module, function: nodes.Function) -> Entry:
@@ -123,7 +119,7 @@ def parse_dims(text: str | None) -> Dim3 | None:
 def entry_point(kernel: Entry | Traced) -> Entry:
     """Returns the Entry of ``kernel``; for a kernel of the language, that of its PTX text."""
     if isinstance(kernel, Traced):
-        entry = PtxModule(parse_ptx(kernel.ptx), kernel.entry)[kernel.entry]
+        entry = PtxModule(ptx.parse_once(kernel.ptx), kernel.entry)[kernel.entry]
         return Entry(entry.module, entry.function, kernel.threads, kernel.cluster, kernel.smem_bytes)
     if isinstance(kernel, Entry):
         return kernel

@@ -13,6 +13,7 @@ from warpwright.targets import Device as Spec
 from warpwright.targets import Timing
 from warpwright.vgpu.jit.compile import Kernel, compile_program
 from warpwright.vgpu.jit.costs import costs_of
+from warpwright.vgpu.jit.runtime import COMPILER
 from warpwright.vgpu.machine.events import Event, Listener, Observer
 from warpwright.vgpu.machine.launch import Dim3, Launch
 from warpwright.vgpu.machine.schedule import run_clusters
@@ -28,7 +29,9 @@ _FAMILIES = {"sm_100a": ("sm_100", "sm_100f"), "sm_90a": ("sm_90",), "sm_120a": 
 _CACHED = 64
 _CHECKED_SLICE = 5_000
 _STEP = 64  # block jumps: clusters in step should not get far ahead where they wait for nothing
-_kernels: OrderedDict[tuple[int, str, bool, bool, int], tuple[nodes.Module, Kernel, Timing | None]] = OrderedDict()
+_Key = tuple[int, str, bool, bool, int]
+_Cached = tuple[nodes.Module, Kernel, Timing | None]
+_kernels: OrderedDict[_Key, _Cached] = OrderedDict()  # written under `COMPILER`
 
 
 def _compiled(module: nodes.Module, entry: str, listener: Listener[Launch, Any] | None) -> Kernel:
@@ -36,13 +39,20 @@ def _compiled(module: nodes.Module, entry: str, listener: Listener[Launch, Any] 
     to hash a tree of a hundred thousand nodes would cost as much as a launch."""
     asks = listener or Listener[Launch, Any]()
     key = (id(module), entry, asks.events, asks.accesses, id(asks.timing))
-    if key not in _kernels:
-        program = decode(module, entry)
-        costs = costs_of(program, asks.timing) if asks.timing else None
-        _kernels[key] = (module, compile_program(program, asks.events, costs, asks.accesses), asks.timing)
-        if len(_kernels) > _CACHED:
-            _kernels.popitem(last=False)
-    return _kernels[key][1]
+    found = _kernels.get(key)
+    if found is None:
+        with COMPILER:
+            found = _kernels.get(key) or _compile(module, entry, asks, key)
+    return found[1]
+
+
+def _compile(module: nodes.Module, entry: str, asks: Listener[Launch, Any], key: _Key) -> _Cached:
+    program = decode(module, entry)
+    costs = costs_of(program, asks.timing) if asks.timing else None
+    _kernels[key] = found = module, compile_program(program, asks.events, costs, asks.accesses), asks.timing
+    if len(_kernels) > _CACHED:
+        _kernels.popitem(last=False)
+    return found
 
 
 class _Observers(Listener[Launch, Any]):
@@ -122,6 +132,7 @@ class Device:
         try:
             run_clusters(launch)
         finally:
+            launch.listener = None  # it refers to the launch
             if launch.computes and not discard:
                 launch.memory.download()
         return LaunchResult("".join(text for _, text in sorted(launch.printed, key=lambda row: row[0])))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ class Cluster:
         self.tmem = random.integers(-(2**31), 2**31, (ranks, 512, 128), dtype=np.int32)
         self.allocated = [0xFFFF] * ranks
         self.maps: dict[int, BoundMap] = {}
+        self.global_lock = threading.Lock()
         self.memory = random.integers(0, 256, 8192, dtype=np.uint8)
         self.log: list[tuple[Any, ...]] = []
 

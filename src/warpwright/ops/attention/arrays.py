@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -141,7 +142,9 @@ def result_shape(view: View, layout: str) -> tuple[tuple[int, ...], Axes | None]
     return tuple(shape), (first, second)
 
 
-_WORKSPACES: dict[tuple[str, str, int, bool], tuple[int, int, Array]] = {}  # words, address, and the array
+_Workspace = tuple[int, int, tuple[Array, ...]]  # words, address, and the array after those that it replaced
+_WORKSPACES: dict[tuple[str, str, int, bool], _Workspace] = {}
+_GROWTH = threading.Lock()
 
 
 def workspace(library: Library, like: Array, q: View, gpu: str, stream: int, words: int | None) -> Any:
@@ -159,19 +162,21 @@ def workspace_address(library: Library, like: Array, gpu: str, words: int | None
     return lambda stream: _workspace(library, small, gpu, stream, words)[1]
 
 
-def _workspace(library: Library, like: Array, gpu: str, stream: int, words: int) -> tuple[int, int, Array]:
+def _workspace(library: Library, like: Array, gpu: str, stream: int, words: int) -> _Workspace:
     """Returns the words, the address and the array of the workspace of a stream; new ones are 0.
 
     Launches of a stream follow each other and leave their counters at 0, so they share a workspace: one for kernels
     that take a `COUNTER` alone, one for kernels whose workspace begins with counters, as many on one GPU for all of
-    them. A captured graph gets its own.
+    them. A captured graph gets its own. A replaced workspace stays: another thread may be about to use its address.
     """
     if capturing(stream):
         return _zeros(library, like, words)
     key = library.name, gpu, stream, words == COUNTER
-    found = _WORKSPACES.get(key)
-    if found is None or found[0] < words:
-        found = _WORKSPACES[key] = _zeros(library, like, words)
+    with _GROWTH:
+        found = _WORKSPACES.get(key)
+        if found is None or found[0] < words:
+            old = found[2] if found else ()
+            found = _WORKSPACES[key] = _zeros(library, like, 1 << (words - 1).bit_length(), old)
     return found
 
 
@@ -180,9 +185,9 @@ def capturing(stream: int) -> bool:
     return any(driver().cuStreamIsCapturing(stream))
 
 
-def _zeros(library: Library, like: Array, words: int) -> tuple[int, int, Array]:
+def _zeros(library: Library, like: Array, words: int, old: tuple[Array, ...] = ()) -> _Workspace:
     array = library.zeros((words,), WORD, like)
-    return words, library.pointer(array), array
+    return words, library.pointer(array), (*old, array)
 
 
 def check_out(out: View, views: Mapping[str, View]) -> None:

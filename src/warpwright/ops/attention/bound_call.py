@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from warpwright.ops.binding import MAP_BYTES, Bound, launches_at
+from warpwright.ops.binding import MAP_BYTES, TOGETHER, Bound, launches_at
 
 __all__ = ["BoundCall", "BoundGradients"]
 
@@ -51,8 +51,9 @@ class BoundCall:
         lse = None if self.new_lse is None else self.new_lse()
         at_lse = 0 if lse is None else pointer(lse)
         values = at_q, at_k, at_v, at_out, at_lse, self.workspace(stream), *more
-        for launch in launches_at(self.bound, values, stream):
-            launch()
+        with TOGETHER:
+            for launch in launches_at(self.bound, values, stream):
+                launch()
         result = out if self.swap is None else out.swapaxes(*self.swap)
         return result if lse is None else (result, lse)
 

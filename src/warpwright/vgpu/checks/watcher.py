@@ -70,8 +70,7 @@ class Watcher(Listener[Launch, Cluster]):
         self.in_turn = self.globals.in_turn
         self.shared = Shared(launch.insts, self.globals.addresses.add)
         self.meanings = [MEANINGS.get(inst.name) for inst in launch.insts]
-        self.entered = launch.kernel.tables[0]
-        self.entered[:] = 0
+        self.entered = launch.marks
 
     def begin(self, cluster: Cluster) -> None:
         self.streams[cluster.number] = Stream(cluster, self.shared)
@@ -110,6 +109,7 @@ class Watcher(Listener[Launch, Cluster]):
         if error is None:
             known.finish()
         elif isinstance(error, DeviceError | DescriptorError):
+            error = error.with_traceback(None)  # its frames refer to this watcher, which refers to the error
             self.stops.setdefault(error, self._stop(known, error))
         rows = known.accesses.rows
         known.contexts.finish(rows["column"], rows["value"])
@@ -167,7 +167,7 @@ class Watcher(Listener[Launch, Cluster]):
         """Returns the coverage. An instruction without a line is not the kernel's own: every kernel gets such an
         end."""
         own = [(block.index, inst) for block in self.program.blocks for inst in block.insts if inst.line]
-        ways = self.entered[len(self.program.blocks) :].reshape(-1, 2)
+        ways = self.entered[len(self.program.blocks) : -1].reshape(-1, 2)
         guarded = [inst for _, inst in own if inst.guard is not None]
         branches = [inst.index for inst in guarded if inst.name in ENDINGS]
         skipped = {inst.index for inst in guarded if inst.name not in ENDINGS and not ways[inst.index, 0]}

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from warpwright.layout import period, swizzle
 from warpwright.layout.tensor_map import TensorMap
+from warpwright.types import Scalar
 
 __all__ = ["CHUNK", "Chunks", "Elements", "Geometry", "chunks", "elements", "geometry", "window"]
 
@@ -33,10 +34,13 @@ class Geometry:
     the next; ``latest``: last coordinate at which the box ends inside the tensor; ``reach``: bytes of the tensor from
     its base, 0 for a map that wraps, whose boxes are checked one by one; ``row``: bytes from one row of the box to the
     next in shared memory, at least a swizzle span (seen on an H200; the transaction bytes stay those of the box);
-    ``period``: bytes after which the swizzle repeats.
+    ``period``: bytes after which the swizzle repeats. It does not refer to the map, whose array may be large.
     """
 
-    map: TensorMap
+    dtype: type[Scalar]
+    swizzle: int
+    interleave: str
+    wraps: bool
     rank: int
     size: int
     nbytes: int
@@ -106,7 +110,10 @@ def _geometry(tensor: TensorMap) -> Geometry:
     reach = sum((dim - 1) * pitch for dim, pitch in zip(tensor.dims, pitches, strict=True)) + size
     pattern = np.full(2, NAN if tensor.fill == "nan" else 0, np.int64)
     return Geometry(
-        map=tensor,
+        dtype=tensor.dtype,
+        swizzle=tensor.swizzle,
+        interleave=tensor.interleave,
+        wraps=tensor.wraps,
         rank=tensor.rank,
         size=size,
         nbytes=tensor.nbytes,
@@ -174,7 +181,7 @@ def _chunks(box: Geometry, phase: int, extents: Extents | None) -> Chunks:
     offset, inside = _rows(box, extents)
     first, end = extents[0][0] * box.size, extents[0][1] * box.size
     at = np.arange(0, line, CHUNK)
-    shared = swizzle(phase + np.arange(len(offset))[:, None] * box.row + at, box.map.swizzle)
+    shared = swizzle(phase + np.arange(len(offset))[:, None] * box.row + at, box.swizzle)
     tensor = offset[:, None] + at
     whole = inside[:, None] & (at >= first) & (at + CHUNK <= end)
     partial = inside[:, None] & ~whole & (at < end) & (at + CHUNK > first)
@@ -203,7 +210,7 @@ def _elements(box: Geometry, phase: int, extents: Extents | None) -> Elements:
     extents = extents or _full_extents(box)
     offset, inside = _rows(box, extents)
     index = np.arange(box.counts[0])
-    shared = swizzle(phase + np.arange(len(offset))[:, None] * box.row + index * box.size, box.map.swizzle)
+    shared = swizzle(phase + np.arange(len(offset))[:, None] * box.row + index * box.size, box.swizzle)
     tensor = offset[:, None] + index * box.size
     selected = inside[:, None] & (index >= extents[0][0]) & (index < extents[0][1])
     rounds = _rounds(shared[selected] // box.size, tensor[selected] // box.size)

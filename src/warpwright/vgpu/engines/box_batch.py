@@ -71,7 +71,7 @@ class Loads:
             return False
         sources = addresses.bound.host + coords @ addresses.pitches
         plan = chunks(addresses.box, addresses.phase, None)
-        if addresses.box.map.wraps and not _in_memory(addresses, sources, plan):
+        if addresses.box.wraps and not _in_memory(addresses, sources, plan):
             return False
         copy, count = function("copy_boxes"), len(rows)
         if fabric.computes:
@@ -116,7 +116,7 @@ def _resolve(fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.uint
     )
     bound = fabric.tensor_map(op, op["map"])
     box = geometry(bound.map)
-    if box.rank != form.dims or box.reach > len(bound.data) or box.map.interleave != "none" or box.map.dtype is tf32:
+    if box.rank != form.dims or box.reach > len(bound.data) or box.interleave != "none" or box.dtype is tf32:
         return None
     (rank, offset), (owner, barrier) = (_place(_column(inst, rows, name)) for name in ("dst_mem", "mbar"))
     phase = int(offset[0]) % box.period

@@ -18,7 +18,7 @@ from warpwright.types import of_name
 from warpwright.vgpu.engines import launch_control
 from warpwright.vgpu.engines.op import Fabric, Op
 from warpwright.vgpu.engines.place import barrier, check_inside, ctas_of, locate
-from warpwright.vgpu.engines.reduce import GLOBAL_LOCK, combine, dtype_of
+from warpwright.vgpu.engines.reduce import combine, dtype_of
 from warpwright.vgpu.engines.tensor_copy import copy_box, reduce_box
 
 __all__ = ["ENGINES", "complete"]
@@ -58,7 +58,7 @@ def _store(fabric: Fabric, op: Op, target: NDArray[np.uint8], data: NDArray[np.u
     if op.inst.name == "cp.reduce.async.bulk":
         dtype = dtype_of(op.inst["type"])
         cells = target.view(dtype)
-        with GLOBAL_LOCK:
+        with fabric.global_lock:
             cells[:] = combine(op.inst["op"], cells, data.view(dtype))
     elif "byte_mask" in op:
         selected = np.array([op["byte_mask"] >> i & 1 for i in range(UNIT)], bool)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from threading import Lock
 from typing import Protocol
 
 import numpy as np
@@ -34,6 +35,7 @@ class Fabric(Protocol):
     hardware : whether sums are rounded as tensor cores do
     computes : whether engines move data and multiply; otherwise engines only signal, for timing
     tmem : int32 array of shape (ranks, 512 columns, 128 lanes)
+    global_lock : the lock of reductions to global memory
     """
 
     shared: NDArray[np.uint8]
@@ -44,6 +46,7 @@ class Fabric(Protocol):
     hardware: bool
     computes: bool
     tmem: NDArray[np.int32]
+    global_lock: Lock
 
     def tmem_allocated(self, rank: int) -> int:
         """Allocation bits: bit i is set if columns 32 i to 32 i + 31 of the CTA are allocated."""

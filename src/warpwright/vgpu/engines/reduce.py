@@ -1,13 +1,12 @@
 """Reductions of asynchronous operations: ``.add`` to ``.xor`` of elements (PTX ISA 9.1 section 9.7.9.25.4.2).
 
-An element is updated atomically (`GLOBAL_LOCK` for memory that several clusters reach). Sums round to nearest even in
-the element's type; subnormal numbers stay (PTX says that f32 sums flush them; an H200 does not). Minimum and maximum
-ignore a NaN, and -0 is less than +0. A NaN result has all mantissa bits set, except in f64 (seen on an H200).
+An element is updated atomically (`Fabric.global_lock` for memory that several clusters reach). Sums round to nearest
+even in the element's type; subnormal numbers stay (PTX says that f32 sums flush them; an H200 does not). Minimum and
+maximum ignore a NaN, and -0 is less than +0. A NaN result has all mantissa bits set, except in f64 (seen on an H200).
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +14,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["GLOBAL_LOCK", "TENSOR_TYPES", "combine", "dtype_of"]
-
-GLOBAL_LOCK = threading.Lock()
+__all__ = ["TENSOR_TYPES", "combine", "dtype_of"]
 
 Array = NDArray[Any]
 

@@ -17,7 +17,7 @@ from warpwright.types import tf32
 from warpwright.vgpu.engines.box import CHUNK, Chunks, Extents, Geometry, chunks, elements, geometry, window
 from warpwright.vgpu.engines.op import BoundMap, Fabric, Op
 from warpwright.vgpu.engines.place import barrier, check_inside, ctas_of, locate
-from warpwright.vgpu.engines.reduce import GLOBAL_LOCK, TENSOR_TYPES, combine, dtype_of
+from warpwright.vgpu.engines.reduce import TENSOR_TYPES, combine, dtype_of
 from warpwright.vgpu.jit.runtime import function
 
 __all__ = ["ALIGNMENT", "TensorForm", "coordinates", "copy_box", "form_of", "reduce_box"]
@@ -102,17 +102,17 @@ def _resolve(fabric: Fabric, op: Op, form: TensorForm) -> _Box:
             f".{form.dims}d is given a tensor map of {box.rank} dimensions; expected .{box.rank}d and "
             f"{box.rank} coordinates, or a map of {form.dims} dimensions",
         )
-    if box.reach > len(bound.data) or box.map.interleave != "none":
+    if box.reach > len(bound.data) or box.interleave != "none":
         raise _map_error(fabric, op, box, bound)
     coords = coordinates(op)
     _check_start(fabric, op, form, box, coords)
     rank, offset = locate(fabric, op, op["dst_mem" if form.load else "src_mem"], "address of the box")
     _check_place(fabric, op, form, box, rank, offset)
     origin = sum([coord * pitch for coord, pitch in zip(coords, box.pitches, strict=True)])
-    if box.map.wraps:
+    if box.wraps:
         origin = (origin + HALF_TURN) % (2 * HALF_TURN) - HALF_TURN
     box_copy = _Box(bound, box, window(box, coords), origin, rank, offset, offset % box.period)
-    if box.map.wraps:
+    if box.wraps:
         _check_memory(fabric, op, box_copy)
     return box_copy
 
@@ -131,11 +131,11 @@ def _check_memory(fabric: Fabric, op: Op, box: _Box) -> None:
 
 
 def _map_error(fabric: Fabric, op: Op, box: Geometry, bound: BoundMap) -> Exception:
-    if box.map.interleave != "none":
+    if box.interleave != "none":
         return fabric.failure(
             UnsupportedInstruction,
             op,
-            f"the tensor map has interleave {box.map.interleave!r}; expected 'none'; the virtual GPU executes no other",
+            f"the tensor map has interleave {box.interleave!r}; expected 'none'; the virtual GPU executes no other",
         )
     return fabric.failure(
         MemoryFault,
@@ -215,7 +215,7 @@ def _load(fabric: Fabric, op: Op, box: _Box, rank: int) -> None:
         copy(to, plan.fill_at, box.geometry.pattern_at, plan.same_at, len(plan.fill))
         if len(plan.shared_bytes):
             fabric.shared[rank][base + plan.shared_bytes] = box.bound.data[box.origin + plan.tensor_bytes]
-    if box.geometry.map.dtype is tf32:
+    if box.geometry.dtype is tf32:
         _round_to_tf32(fabric.shared[rank][base : base + plan.high], plan)
 
 
@@ -246,7 +246,7 @@ def reduce_box(fabric: Fabric, op: Op) -> None:
     """Complete a tensor reduction; elements outside the tensor keep their values."""
     form = form_of(op.inst.opcode)
     box = _resolve(fabric, op, form)
-    type = box.geometry.map.dtype.name
+    type = box.geometry.dtype.name
     if type not in TENSOR_TYPES[form.op]:
         raise fabric.failure(
             UnsupportedInstruction,
@@ -260,7 +260,7 @@ def reduce_box(fabric: Fabric, op: Op) -> None:
         return
     values, first = _as_elements(fabric.shared[box.rank], base, dtype_of(type))
     target, origin = _as_elements(box.bound.data, box.origin, dtype_of(type))
-    with GLOBAL_LOCK:
+    with fabric.global_lock:
         for source, cells in plan.rounds:
             at = origin + cells
             target[at] = combine(form.op, target[at], values[first + source])

@@ -36,7 +36,7 @@ from warpwright.vgpu.jit.state import OFFSETS, SIZE
 from warpwright.vgpu.jit.uses import Use, uses_of
 from warpwright.vgpu.program.program import Block, Inst, Program, Register, mentions, place, results
 
-__all__ = ["Kernel", "compile_program", "emit"]
+__all__ = ["Kernel", "compile_program", "emit", "marks_of"]
 
 # the import fills MEANINGS
 _MODULES = (alu, bits, compare, convert, floats, issue, launch_control, matrix, memory, mma, sync, warp, warpgroup)
@@ -48,6 +48,7 @@ class Kernel:
 
     ``slots``: places of registers in the warp's state; ``nbytes``: size of that state; ``messages``: for each
     instruction that cannot be executed the error to raise when a lane reaches it; ``uses``: register uses, for checks.
+    Launches share a kernel and write nothing of it.
     """
 
     program: Program
@@ -64,8 +65,8 @@ def compile_program(
     program: Program, observed: bool = False, costs: Costs | None = None, watched: bool = False
 ) -> Kernel:
     """Compile a program. ``observed``: the code also reports synchronisation to observers; ``costs``: it writes rows
-    for timing; ``watched``: it writes rows for checks, and the kernel's first table records the blocks entered and the
-    guards that were true and false."""
+    for timing; ``watched``: it writes rows for checks, and marks of the blocks entered and the guards that were true
+    and false."""
     text, kernel = emit(program, observed, costs, watched)
     engine, (*_, tables) = compile_ir(text), kernel
     pointers = (ctypes.c_void_p * len(tables)).from_address(engine.variable("tables"))
@@ -87,8 +88,7 @@ def emit(
     lanes.arch = program.arch
     lanes.loaded = {r.name for i in program.insts if i.traits.queue == "tmem" for r in results(i)}
     if watched:
-        lanes.block_table = lanes.table([0] * (len(program.blocks) + 2 * len(program.insts)))
-        lanes.guards, lanes.sink = len(program.blocks), lanes.table([0])
+        lanes.guards, lanes.sink = len(program.blocks), marks_of(program) - 1
     messages: dict[int, str] = {}
     blocks = program.blocks if program.blocks[-1].insts else program.blocks[:-1]
     for block in blocks:
@@ -100,6 +100,11 @@ def emit(
     tables = f"@tables = global [{len(lanes.tables)} x ptr] zeroinitializer"
     text = f"{declarations}\n{tables}\n{functions}\n{_FRAME.format(cases=cases, body=body)}"
     return text, (slots, nbytes, messages, lanes.tables)
+
+
+def marks_of(program: Program) -> int:
+    """Returns the number of words of a launch's marks (`Lanes`)."""
+    return len(program.blocks) + 2 * len(program.insts) + 1
 
 
 _FRAME = f"""

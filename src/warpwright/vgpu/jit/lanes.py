@@ -82,9 +82,9 @@ class Lanes:
     costs : costs of instructions if rows for timing are recorded, else None.
     tables : constant tables; ``numbers``: their numbers by address.
     functions : text of the kernel's own functions by opcode and shape of operands (`outline`).
-    watched : whether rows for checks are recorded; ``tracked``: instructions with watched registers; ``block_table``:
-        a table with a word for each block, set when entered; ``guards``: number of the first word after them, two for
-        each instruction: guard true, guard false; ``sink``: a table for stores without effect.
+    watched : whether rows for checks are recorded; ``tracked``: instructions with watched registers. The marks of a
+        launch are a word for each block, set when entered; from word ``guards`` on two for each instruction: guard
+        true, guard false; and word ``sink`` for stores without effect.
     """
 
     def __init__(self, slots: dict[str, int], local: dict[str, bool], observed: bool = False) -> None:
@@ -105,7 +105,7 @@ class Lanes:
         self.costs: Costs | None = None
         self.watched = False
         self.tracked: frozenset[int] = frozenset()
-        self.block_table = self.guards = self.sink = 0
+        self.guards = self.sink = 0
         self.param_bytes = 0
         self.loaded: set[str] = set()
         self.tmem_idle = False
@@ -183,6 +183,7 @@ class Lanes:
     def table(self, words: list[int]) -> int:
         """The address of a constant table of 64-bit words that stays allocated as long as the compiled kernel."""
         self.tables.append(np.array(words, np.int64))
+        self.tables[-1].flags.writeable = False  # all launches of the kernel read it
         address = int(self.tables[-1].ctypes.data)
         self.numbers[address] = len(self.tables) - 1
         return address

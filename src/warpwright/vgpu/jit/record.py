@@ -84,7 +84,7 @@ def order(lanes: Lanes, inst: Inst, mask: str = "") -> None:
 def mark_block(lanes: Lanes) -> None:
     """Mark the block as entered."""
     if lanes.watched:
-        word = lanes.op(f"getelementptr i64, ptr {lanes.base(lanes.block_table)}, i64 {lanes.block}")
+        word = lanes.op(f"getelementptr i64, ptr {lanes.load('ptr', OFFSETS['marks'])}, i64 {lanes.block}")
         lanes.emit(f"store i64 1, ptr {word}")
 
 
@@ -93,8 +93,8 @@ def mark_guard(lanes: Lanes, inst: Inst, *masks: str) -> None:
     clusters only ever set marks."""
     for way, mask in enumerate(masks if lanes.watched else ()):
         number, some = lanes.guards + 2 * inst.index + way, lanes.op(f"icmp ne i32 {mask}, 0")
-        place = lanes.op(f"getelementptr i64, ptr {lanes.base(lanes.block_table)}, i64 {number}")
-        word = lanes.op(f"select i1 {some}, ptr {place}, ptr {lanes.base(lanes.sink)}")
+        place = lanes.op(f"select i1 {some}, i64 {number}, i64 {lanes.sink}")
+        word = lanes.op(f"getelementptr i64, ptr {lanes.load('ptr', OFFSETS['marks'])}, i64 {place}")
         lanes.emit(f"store i64 1, ptr {word}")
 
 

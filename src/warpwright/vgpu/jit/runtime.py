@@ -1,9 +1,14 @@
-"""The runtime of lane code: `*.ll` instantiated, compiled once per process, and registered with the JIT by name."""
+"""The runtime of lane code: `*.ll` instantiated, compiled once per process, and registered with the JIT by name.
+
+LLVM and its table of symbols belong to the process. One thread at a time uses them, under `COMPILER`; a fork waits for
+that thread, so that the child finds LLVM idle.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import threading
 from functools import cache
 from importlib import resources
@@ -16,29 +21,32 @@ import llvmlite.binding as llvm
 from warpwright import folders
 from warpwright.vgpu.jit.state import CONTROL
 
-__all__ = ["DECLARATIONS", "Engine", "atomic_name", "compile_ir", "function", "runtime"]
+__all__ = ["COMPILER", "DECLARATIONS", "Engine", "atomic_name", "compile_ir", "function", "runtime"]
 
 _RMW = {
     "add": "add", "and": "and", "or": "or", "xor": "xor", "exch": "xchg", "inc": "uinc_wrap", "dec": "udec_wrap",
     "min.u": "umin", "max.u": "umax", "min.s": "min", "max.s": "max",
 }  # fmt: skip
 _HALVES = ("f16", "bf16")
-_ONE = threading.Lock()  # a second engine would replace it and free its machine code
+COMPILER = threading.RLock()  # one thread compiles; a second runtime would replace the first and free its machine code
 _OF_CHECKS = ("clocks", "shadow", "sets")  # compiled at the first check
 _FILES = (
     "translate", "control", "mbarrier", "exchange", "bulk", "wgmma", "hardware", "mma", "reduce", "record", "signal",
     "watch",
 )  # fmt: skip
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=COMPILER.acquire, after_in_parent=COMPILER.release, after_in_child=COMPILER.release)
 
 
 class Engine:
     """Loaded machine code: alive as long as its functions are in use. A later process finds it on disk."""
 
     def __init__(self, text: str, level: int) -> None:
-        code = _machine_code(text, level)
-        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target(level))
-        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-        self._engine.finalize_object()
+        with COMPILER:
+            code = _machine_code(text, level)
+            self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target(level))
+            self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+            self._engine.finalize_object()
 
     def address(self, name: str) -> int:
         return int(self._engine.get_function_address(name))
@@ -205,7 +213,7 @@ DECLARATIONS = "\n".join(_declare(name, signature) for name, signature in _SIGNA
 
 def runtime() -> Engine:
     """The compiled runtime; its routines are registered by name for lane code."""
-    with _ONE:
+    with COMPILER:
         return _compile_runtime()
 
 
@@ -225,7 +233,7 @@ _SHADOW = [*[ctypes.c_void_p] * 3, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int
 
 def _checks() -> Engine:
     """The routines of checks, which lane code does not call; compiled for the first check."""
-    with _ONE:
+    with COMPILER:
         return _compile_checks()
 
 

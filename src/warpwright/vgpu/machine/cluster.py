@@ -30,6 +30,10 @@ __all__ = ["SERVICES", "Cluster"]
 
 _UNUSED = 1 << 30  # fuel of a warp that did not run
 _ROUNDS = 256  # of lane code without a look at the machine: it may run long, and an interrupt waits
+_PARTS = (
+    "in_flight", "warpgroups", "handlers", "named_barriers", "cluster_barrier", "tmem_columns", "registers", "schedule",
+    "listener",
+)  # fmt: skip
 
 
 class Cluster(ClusterFabric):
@@ -68,6 +72,12 @@ class Cluster(ClusterFabric):
         if self.listener:
             self.listener.begin(self)
         self.tell_ctas("start")
+
+    def close(self) -> None:
+        """Drop what refers back to the cluster: its memory, and that of the launch, is then freed without the garbage
+        collector."""
+        for name in _PARTS:
+            vars(self).pop(name, None)
 
     def step(self) -> bool:
         """Run until the cluster is done (True), or its warps only spin, its turn is over, it is stuck or the launch is

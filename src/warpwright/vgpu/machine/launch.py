@@ -16,7 +16,7 @@ from warpwright.errors import LaunchError
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.targets import Device as Spec
 from warpwright.vgpu.engines.op import BoundMap
-from warpwright.vgpu.jit.compile import Kernel
+from warpwright.vgpu.jit.compile import Kernel, marks_of
 from warpwright.vgpu.machine.events import Listener
 from warpwright.vgpu.machine.maps import ChangedMaps, map_bytes
 from warpwright.vgpu.machine.memory import GlobalMemory
@@ -34,7 +34,8 @@ class Launch:
 
     ``listener`` follows the launch; ``chosen``: the clusters to run, None for all. ``limit``: block jumps
     that a warp may make; ``seed``: of the schedule, 0 for the one that always runs; ``slice``: block jumps of a warp's
-    turn. ``stopped``: an interrupt ends the launch.
+    turn. ``stopped``: an interrupt ends the launch. ``marks``: the blocks and guards that lane code for checks has
+    marked.
     """
 
     kernel: Kernel
@@ -59,9 +60,11 @@ class Launch:
     seed: int = 0
     slice: int = 20_000
     stopped: bool = False
+    marks: NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
         self.changed = ChangedMaps(self.memory, self.maps)
+        self.marks = np.zeros(marks_of(self.kernel.program), np.int64)
 
     @property
     def name(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -32,6 +33,7 @@ class GlobalMemory:
     """
 
     def __init__(self) -> None:
+        self.lock = threading.Lock()  # of engines that reduce
         self._next = GLOBAL_BASE
         self._buffers: list[tuple[int, NDArray[np.uint8]]] = []
         self._arrays: list[NDArray[Any]] = []

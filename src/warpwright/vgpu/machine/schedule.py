@@ -13,12 +13,12 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-
-from threadpoolctl import threadpool_limits
+from typing import NoReturn
 
 from warpwright.errors import Deadlock
 from warpwright.targets.timing import TIMINGS
 from warpwright.vgpu.machine import waits
+from warpwright.vgpu.machine.blas import one_blas_thread
 from warpwright.vgpu.machine.cluster import Cluster
 from warpwright.vgpu.machine.events import Rows
 from warpwright.vgpu.machine.explore import together
@@ -47,6 +47,7 @@ class _Run:
         x, y, z = launch.clusters
         numbers = launch.numbers
         self.lock = threading.Lock()
+        self.clusters: set[Cluster] = set()
         self.errors: list[tuple[int, Exception]] = []
         self.generation = 0
         self.still = dict.fromkeys(range(workers), -1)
@@ -84,6 +85,16 @@ class _Run:
         """Returns the lowest cluster that has failed. Lower clusters still run to their end: they may fail too."""
         return min((number for number, _ in self.errors), default=None)
 
+    def raise_error(self) -> NoReturn:
+        """Raise the error of the lowest cluster. The frames of an error refer to the run, and nothing to the error: no
+        cycle keeps the memory of the launch."""
+        error = min(self.errors, key=lambda row: row[0])[1]
+        self.errors.clear()
+        try:
+            raise error
+        finally:
+            del error
+
     def work(self, worker: int) -> None:
         """Start clusters and step the resident ones until none is left."""
         rows = row_buffer() if self.launch.records else None
@@ -116,6 +127,7 @@ class _Run:
 
     def _start(self, idle: list[Cluster], rows: Rows | None, number: int) -> Cluster:
         cluster = idle.pop() if idle else Cluster(self.launch, rows)
+        self.clusters.add(cluster)
         cluster.start(number)
         return cluster
 
@@ -229,15 +241,19 @@ def run_clusters(launch: Launch) -> None:
     """Run every cluster of a launch. Raises the error of the lowest cluster with an error."""
     workers = 1 if launch.by_turns else max(1, min(os.cpu_count() or 1, len(launch.numbers)))
     run = _Run(launch, workers)
-    with threadpool_limits(limits=1, user_api="blas"):
-        if workers == 1:
-            run.work(0)
-        else:
-            with ThreadPoolExecutor(workers) as pool:
-                try:
-                    for future in [pool.submit(run.work, worker) for worker in range(workers)]:
-                        future.result()
-                finally:
-                    launch.stopped = True  # workers that still run, if this thread was interrupted
+    try:
+        with one_blas_thread():
+            if workers == 1:
+                run.work(0)
+            else:
+                with ThreadPoolExecutor(workers) as pool:
+                    try:
+                        for future in [pool.submit(run.work, worker) for worker in range(workers)]:
+                            future.result()
+                    finally:
+                        launch.stopped = True  # workers that still run, if this thread was interrupted
+    finally:
+        for cluster in run.clusters:
+            cluster.close()
     if run.errors:
-        raise min(run.errors, key=lambda row: row[0])[1]
+        run.raise_error()

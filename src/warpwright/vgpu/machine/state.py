@@ -38,7 +38,7 @@ class ClusterState:
     def __init__(self, launch: Launch, rows: Rows | None = None) -> None:
         self.launch, self.listener = launch, launch.listener
         self.observed = self.listener is not None and self.listener.events
-        self.insts = launch.insts
+        self.insts, self.global_lock = launch.insts, launch.memory.lock
         self.record_ends = [_record_end(inst) for inst in launch.insts]
         self.ranks = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
         self.per_cta = -(-launch.threads // 32)
@@ -108,6 +108,7 @@ class ClusterState:
         warps["queue"] = self.queue.ctypes.data
         warps["rows"] = 0 if self.rows is None else self.rows.ctypes.data
         warps["timed"] = self.launch.timed
+        warps["marks"] = self.launch.marks.ctypes.data
         warps["row_head"] = number << 32
         warps["row_retry"] = -1
         first = number - number % self.per_cta % 4

@@ -274,13 +274,15 @@ def shape(inst: Inst) -> tuple[Hashable, ...]:
     """The operands with numbers in place of the names of registers: instructions of one opcode and shape compute the
     same function of their registers."""
     numbers: dict[str, int] = {}
+    return tuple(_shape_of(operand, numbers) for operand in inst._operands)
 
-    def of(operand: Operand) -> Hashable:
-        if isinstance(operand, Register):
-            return numbers.setdefault(operand.name, len(numbers)), operand.bits, operand.negated
-        return tuple(map(of, operand.items)) if isinstance(operand, nodes.Vector) else operand
 
-    return tuple(map(of, inst._operands))
+def _shape_of(operand: Operand, numbers: dict[str, int]) -> Hashable:
+    if isinstance(operand, Register):
+        return numbers.setdefault(operand.name, len(numbers)), operand.bits, operand.negated
+    if isinstance(operand, nodes.Vector):
+        return tuple(_shape_of(item, numbers) for item in operand.items)
+    return operand
 
 
 def mentions(inst: Inst) -> tuple[list[str], list[str]]:

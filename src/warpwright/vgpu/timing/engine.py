@@ -11,7 +11,6 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from math import ceil
 from random import Random
 from typing import Any
@@ -39,7 +38,7 @@ class Replay:
         memory: Memory,
         layout: Layout,
         journal: Journal,
-        steps: Mapping[str, Callable[[Replay, Warp, Step, float], float]],
+        steps: Mapping[str, Perform],
     ) -> None:
         self.timing, self.layout, self.journal = timing, layout, journal
         self.units = Units(timing, layout.ranks, memory)
@@ -50,11 +49,7 @@ class Replay:
         self.outcome = Outcome([], [], self.units)
         self.chance = Random(0)  # the same for every replay
         self.running: dict[Run, None] = {}
-        own = {name[3:]: getattr(self, name) for name in dir(self) if name.startswith("do_")}
-        self.do: dict[str, Callable[[Warp, Step, float], float]] = {
-            **own,
-            **{name: partial(function, self) for name, function in steps.items()},
-        }
+        self.do = {**_OWN_STEPS, **steps}
 
     def at(self, time: float, what: Callable[..., None], *args: Any) -> None:
         self.count += 1
@@ -126,7 +121,7 @@ class Replay:
             return
         if run.first:
             self.journal.add_busy(warp, step, warp.since, now, now - warp.since - step.cycles)
-        then = self.do[step.kind](warp, step, now)
+        then = self.do[step.kind](self, warp, step, now)
         if then is not NEVER:
             self.resume(now, then, warp)
 
@@ -154,6 +149,7 @@ class Replay:
 
     def end_cluster(self, now: float, run: Run) -> None:
         del self.running[run]
+        run.warps.clear()  # a warp refers to its run
         self.outcome.ends.append(now)
         if run.first:
             self.journal.set_end(now)
@@ -267,3 +263,7 @@ class Replay:
         waiting, run.cluster_waiting = run.cluster_waiting, []
         for warp in waiting:
             self.wake(now, warp)
+
+
+Perform = Callable[[Replay, Warp, Step, float], float]
+_OWN_STEPS: dict[str, Perform] = {name[3:]: step for name, step in vars(Replay).items() if name.startswith("do_")}

@@ -36,7 +36,7 @@ class Accesses:
         self.rows: dict[str, NDArray[Any]] = {name: np.zeros(_FEW, dtype) for name, dtype in _FIELDS.items()}
         self.count = 0
         self.atomics = False
-        self.shadows: list[Shadow] = []
+        self.readers: list[NDArray[np.int32]] = []  # of all shadows
         self._nodes = np.zeros((2, _MANY), np.int32)
         self._frame = np.zeros(13, np.int64)
         self._framed: NDArray[np.uint32] | None = None
@@ -64,7 +64,7 @@ class Accesses:
     def _reached(self) -> NDArray[np.bool_]:
         """Returns the nodes that cells lead to."""
         used = np.zeros(int(self._frame[_NODES]), np.bool_)
-        found = np.concatenate([shadow.readers for shadow in self.shadows])
+        found = np.concatenate(self.readers)
         while len(found := np.unique(~found[found < 0])):
             found = found[~used[found]]
             used[found] = True
@@ -76,7 +76,7 @@ class Accesses:
         numbers = np.cumsum(used) - 1
         self._frame[_NODES] = count = np.count_nonzero(used)
         self._nodes[:, :count] = self._nodes[:, : len(used)][:, used]
-        for sets in (self._nodes[1, :count], *(shadow.readers for shadow in self.shadows)):
+        for sets in (self._nodes[1, :count], *self.readers):
             several = sets < 0
             sets[several] = ~numbers[~sets[several]]
 
@@ -145,9 +145,9 @@ class Shadow:
 
     def __init__(self, accesses: Accesses, cells: int) -> None:
         self.accesses = accesses
-        accesses.shadows.append(self)
         self.writer = np.full(cells, -1, np.int32)
         self.readers = np.zeros(cells, np.int32)
+        accesses.readers.append(self.readers)
         self.where = self.writer.ctypes.data, self.readers.ctypes.data, cells
         self._quiet, self._read, self._lanes = map(function, ("shadow_quiet", "shadow_read", "shadow_lanes"))
 
