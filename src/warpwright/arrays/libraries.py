@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from warpwright.arrays.device import DeviceArray, device_array, dtype_of_name
 from warpwright.errors import UsageError
 
-__all__ = ["LIBRARIES", "OTHER", "Library", "View", "library_of", "location", "overlap", "views_of"]
+__all__ = ["LIBRARIES", "OTHER", "Library", "View", "library_of", "location", "memory_of", "overlap", "views_of"]
 
 Shape = tuple[int, ...]
 View = NDArray[Any] | DeviceArray
 
+DLPACK_CPU = 1
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
@@ -60,6 +61,23 @@ def library_of(value: Any) -> Library | None:
     if found is None and device_array(value) is not None:
         return OTHER
     return found
+
+
+def memory_of(value: Any) -> Any:
+    """Returns an array of any library as a DeviceArray or a NumPy array, without a copy; any other value itself."""
+    if isinstance(value, np.ndarray | DeviceArray):
+        return value
+    on_gpu = device_array(value)
+    if on_gpu is not None:
+        return on_gpu
+    library = _of_type(value.__class__)
+    if library is not None:
+        return library.view(value)
+    if hasattr(value, "__array_interface__") and not isinstance(value, np.generic):
+        return np.asarray(value)
+    if hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] == DLPACK_CPU:
+        return np.from_dlpack(value)
+    return value
 
 
 def views_of(

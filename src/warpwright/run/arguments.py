@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpwright.arrays.device import DeviceArray
 from warpwright.errors import UsageError
@@ -22,28 +23,82 @@ __all__ = ["pass_arguments", "typed_arguments"]
 
 TENSOR_MAP_BYTES = 128
 POINTER_TYPES = ("u64", "b64", "s64")
+SHARING_WORK = 100_000
 
 
 @contextlib.contextmanager
-def pass_arguments(kernel: str, params: Sequence[Variable], args: Sequence[Any]) -> Iterator[list[Any]]:
-    """Yields the arguments as a device takes them; at the exit, also after a fault, copied arrays are written back.
+def pass_arguments(
+    kernel: str, params: Sequence[Variable], args: Sequence[Any], *, discard: bool = False
+) -> Iterator[list[Any]]:
+    """Yields the arguments as a device takes them; at the exit, also after a fault, packed arrays are written back.
 
-    Arrays become C-contiguous arrays, numbers int or float, struct parameters ``bytes``; tensor maps stay as they are.
+    Arrays stay as they are if they are C-contiguous; of others the kernel gets a packed copy, one for equal views.
+    Numbers become int or float, struct parameters ``bytes``; tensor maps stay. ``discard``: write nothing back.
+
+    Raises UsageError for a packed array that shares memory with another argument: the kernel would see two memories.
     """
     if len(args) != len(params):
         expected = ", ".join(f"{param.name} ({_declaration(param)})" for param in params) or "none"
         raise UsageError(f"launch of {kernel!r} with {len(args)} arguments; expected {len(params)}: {expected}")
-    passed: list[Any] = []
-    arrays: dict[int, Any] = {}
-    for param, value in zip(params, args, strict=True):
-        converted = _convert(param, value)
-        passed.append(arrays.setdefault(id(value), converted) if isinstance(value, np.ndarray) else converted)
+    passed = [_convert(param, value) for param, value in zip(params, args, strict=True)]
+    _check_shared(kernel, params, passed)
+    strided = sorted(filter(_needs_packing, passed), key=lambda array: array.flags.writeable)
+    packed = {
+        _view(array): _pack(array) for array in strided
+    }  # of equal views the last, a writable one if there is one
     try:
-        yield passed
+        yield [packed[_view(value)][1] if _needs_packing(value) else value for value in passed]
     finally:
-        for value, copy in zip(args, passed, strict=True):
-            if isinstance(value, np.ndarray) and copy is not value and value.flags.writeable:
-                value[...] = copy.reshape(value.shape)
+        for array, copy in packed.values() if not discard else ():
+            if copy.flags.writeable:
+                array[...] = copy
+
+
+def _needs_packing(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and not value.flags.c_contiguous
+
+
+def _view(array: NDArray[Any]) -> Hashable:
+    """Returns a key that is equal for views of the same elements."""
+    strides = (stride for extent, stride in zip(array.shape, array.strides, strict=True) if extent > 1)
+    return array.ctypes.data, array.shape, array.dtype, *strides
+
+
+def _pack(array: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Returns an array and its packed copy, which is read-only if the array is, or if elements share an address."""
+    copy = np.array(array, order="C")
+    copy.flags.writeable = array.flags.writeable and not _overlaps_itself(array)
+    return array, copy
+
+
+def _overlaps_itself(array: NDArray[Any]) -> bool:
+    """Whether elements of ``array`` may share an address: a stride is no longer than what the shorter ones reach."""
+    reached = array.itemsize
+    for stride, extent in sorted(zip(map(abs, array.strides), array.shape, strict=True)):
+        if extent > 1 and stride < reached:
+            return True
+        reached += (extent - 1) * stride
+    return False
+
+
+def _check_shared(kernel: str, params: Sequence[Variable], passed: Sequence[Any]) -> None:
+    """Raise UsageError for an array that is packed and shares memory with another argument, one of them writable."""
+    arrays = [(param.name, getattr(value, "array", value)) for param, value in zip(params, passed, strict=True)]
+    arrays = [(name, array) for name, array in arrays if isinstance(array, np.ndarray)]
+    for name, array in arrays:
+        for other_name, other in arrays:
+            apart = not _needs_packing(array) or _view(array) == _view(other)
+            if not apart and (array.flags.writeable or other.flags.writeable) and _may_share_memory(array, other):
+                raise UsageError(
+                    f"launch of {kernel!r}: given {name!r}, an array with strides of {array.strides} bytes that shares "
+                    f"memory with {other_name!r}; expected a C-contiguous view, or memory of its own: pass a copy, "
+                    f"np.ascontiguousarray({name})"
+                )
+
+
+def _may_share_memory(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Whether two arrays share an element, or NumPy cannot tell after `SHARING_WORK` candidates."""
+    return np.may_share_memory(a, b, SHARING_WORK)  # type: ignore[arg-type]  # NumPy's stub lacks positive limits
 
 
 def typed_arguments(
@@ -100,13 +155,12 @@ def _tensor_map(param: Variable, value: TensorMap) -> TensorMap:
     return value
 
 
-def _array(param: Variable, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _array(param: Variable, value: NDArray[Any]) -> NDArray[Any]:
     if param.dims or param.type not in POINTER_TYPES:
         raise _mismatch(param, f"an array of shape {value.shape}", _expected(param))
     if value.dtype.hasobject or not value.dtype.isnative:
         raise _mismatch(param, f"an array of {value.dtype}", "numbers in native byte order")
-    usable = value.flags.c_contiguous and value.flags.writeable
-    return value if usable else np.array(value, order="C", copy=True)
+    return value
 
 
 def _device_array(param: Variable, value: DeviceArray) -> DeviceArray:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from warpwright import ptx
-from warpwright.arrays.device import DeviceArray, device_array
+from warpwright.arrays.device import DeviceArray
+from warpwright.arrays.libraries import memory_of
 from warpwright.errors import LaunchError, PtxSyntaxError, UsageError
 from warpwright.gpu import Device, LaunchResult
 from warpwright.lang import Kernel
@@ -150,18 +151,20 @@ def launch(
 
     ``grid`` counts CTAs, ``block`` threads, ``cluster`` CTAs: a number, or up to three in the order x, y, z. ``smem``
     is dynamic shared memory in bytes. A kernel of the language, or PTX with ``.reqntid``, needs no ``block``.
-    ``args`` has a value for each ``.param``: a NumPy array of any strides (device pointer; read-only arrays are not
-    written), a TensorMap, a Python or NumPy number, or ``bytes`` for a struct. A kernel of the language has the box
-    and swizzle of its tensor maps, so it takes the array. Arrays of torch, CuPy or another library on a GPU are used in
-    place; if all arrays are on a GPU, the launch is started without waiting: on ``stream`` (of cuda.core, torch or
-    CuPy, or the driver's handle), else on the current stream of that library.
+    ``args`` has a value for each ``.param``: an array of NumPy, torch, CuPy or another library (device pointer), a
+    TensorMap, a Python or NumPy number, or ``bytes`` for a struct. A kernel of the language has the box and swizzle of
+    its tensor maps, so it takes the array. Arrays of the host are copied to the device and back; those that share
+    memory share it there too. Of an array that is not C-contiguous the kernel gets a packed copy. Arrays on a GPU are
+    used in place; if all arrays are on a GPU, the launch is started without waiting: on ``stream`` (of cuda.core, torch
+    or CuPy, or the driver's handle), else on the current stream of that library.
     ``device``: a name or a Device; the default is the GPU of the arrays, else the first real GPU that runs the PTX's
     target, else the virtual GPU of that target. ``observers`` follow a launch on a virtual GPU.
     ``numerics`` of a virtual GPU's tensor cores (default: those of the device): ``"exact"`` sums the exact products of
     an instruction in float32 or wider; ``"hardware"`` rounds as models of the hardware do. A real GPU ignores it.
 
-    Raises LaunchError for a launch that the device refuses, UsageError for arguments that do not fit the parameters,
-    and a DeviceError for a fault of the kernel.
+    Raises LaunchError for a launch that the device refuses, UsageError for arguments that do not fit the parameters or
+    that share memory where one must be packed, UsageError after the launch if the kernel wrote a read-only array (all
+    other results are stored), and a DeviceError for a fault of the kernel.
     """
     entry, shape, args = prepare_launch(kernel, grid, block, cluster, args)
     target = resolve(device or gpu_of(args), entry.target, virtual=bool(observers))
@@ -190,7 +193,7 @@ def prepare_launch(
     """Returns the Entry, its grid, block and cluster, and the arguments, with arrays converted to tensor maps."""
     if isinstance(kernel, Kernel):
         kernel = kernel.trace()
-    args = [device_array(value) or value for value in args]
+    args = [memory_of(value) for value in args]
     if isinstance(kernel, Traced):
         args = list(typed_arguments(kernel.params, kernel.maps, args))
     entry = entry_point(kernel)

@@ -6,8 +6,10 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
+from warpwright.arrays.device import refuse_written
 from warpwright.errors import LaunchError
 from warpwright.gpu import LaunchResult
+from warpwright.layout.tensor_map import TensorMap
 from warpwright.ptx import nodes
 from warpwright.targets import Device as Spec
 from warpwright.targets import Timing
@@ -122,8 +124,9 @@ class Device:
         try:
             run_clusters(launch)
         finally:
-            if launch.computes and not discard:
-                launch.memory.download()
+            written = launch.memory.download(discard=discard) if launch.computes else []
+        arrays = (value.array if isinstance(value, TensorMap) else value for value in args)
+        refuse_written(entry, (param.name for param in kernel.program.params), arrays, written)
         return LaunchResult("".join(text for _, text in sorted(launch.printed, key=lambda row: row[0])))
 
     def _check(self, launch: Launch) -> None:
