@@ -133,6 +133,21 @@ def test_an_array_of_another_library_on_the_host_is_used_in_place() -> None:
     assert z.tolist() == [5, 6, 7, 8, 9, 10]
 
 
+def test_tensors_of_torch_on_the_cpu_are_used_in_place() -> None:
+    torch = pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[torch]'")
+
+    @kernel("sm_90a", threads=32)
+    def copy(a: Global[b16], b: Global[b16]):
+        with If(tid.x < 3):
+            a[tid.x] = b[tid.x]
+
+    z = torch.arange(6, dtype=torch.bfloat16)
+    ww.launch(copy, 1, args=[z[:3], z[2:5]], device="h200")
+    assert z.tolist() == [2, 3, 4, 3, 4, 5]
+    with pytest.raises(UsageError, match=r"given 'b', an array with strides of \(4,\) bytes that shares memory"):
+        ww.launch(copy, 1, args=[z, z[::2]], device="h200")
+
+
 def test_bfloat16_views_and_odd_addresses() -> None:
     @kernel("sm_90a", threads=32)
     def swap(a: Global[b16], b: Global[b16]):

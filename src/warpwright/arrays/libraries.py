@@ -17,7 +17,19 @@ from numpy.typing import NDArray
 from warpwright.arrays.device import DeviceArray, device_array, dtype_of_name
 from warpwright.errors import UsageError
 
-__all__ = ["LIBRARIES", "OTHER", "Library", "View", "library_of", "location", "memory_of", "overlap", "views_of"]
+__all__ = [
+    "LIBRARIES",
+    "OTHER",
+    "Library",
+    "View",
+    "check_writable",
+    "library_of",
+    "location",
+    "memory_of",
+    "overlap",
+    "overlaps_itself",
+    "views_of",
+]
 
 Shape = tuple[int, ...]
 View = NDArray[Any] | DeviceArray
@@ -113,6 +125,27 @@ def location(view: View) -> str:
 def overlap(a: View, b: View) -> bool:
     """Returns whether two arrays share an element."""
     return location(a) == location(b) and np.shares_memory(_addresses(a), _addresses(b))
+
+
+def overlaps_itself(view: View) -> bool:
+    """Returns whether elements may share an address: a stride is less than what the axes of smaller strides span."""
+    spanned = view.itemsize
+    for stride, extent in sorted(zip(map(abs, view.strides), view.shape, strict=True)):
+        if extent > 1 and stride < spanned:
+            return view.size > 0
+        spanned += (extent - 1) * stride
+    return False
+
+
+def check_writable(operator: str, out: View) -> None:
+    """Raise UsageError unless a result can be stored to each element of ``out``."""
+    if isinstance(out, np.ndarray) and not out.flags.writeable:
+        raise UsageError(f"{operator}: out is read-only; expected an array that can be written: leave out= out")
+    if overlaps_itself(out):
+        raise UsageError(
+            f"{operator}: out has several elements at one address (strides of {out.strides} bytes); expected an "
+            "address for each: leave out= out"
+        )
 
 
 def _addresses(view: View) -> NDArray[Any]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.arrays.device import DeviceArray
+from warpwright.arrays.libraries import overlaps_itself
 from warpwright.errors import UsageError
 from warpwright.lang import Global
 from warpwright.lang.ops.tma import Map, MapUse
@@ -67,18 +68,8 @@ def _view(array: NDArray[Any]) -> Hashable:
 def _pack(array: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Returns an array and its packed copy, which is read-only if the array is, or if elements share an address."""
     copy = np.array(array, order="C")
-    copy.flags.writeable = array.flags.writeable and not _overlaps_itself(array)
+    copy.flags.writeable = array.flags.writeable and not overlaps_itself(array)
     return array, copy
-
-
-def _overlaps_itself(array: NDArray[Any]) -> bool:
-    """Whether elements of ``array`` may share an address: a stride is no longer than what the shorter ones reach."""
-    reached = array.itemsize
-    for stride, extent in sorted(zip(map(abs, array.strides), array.shape, strict=True)):
-        if extent > 1 and stride < reached:
-            return True
-        reached += (extent - 1) * stride
-    return False
 
 
 def _check_shared(kernel: str, params: Sequence[Variable], passed: Sequence[Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from warpwright.arrays.device import DeviceArray
-from warpwright.arrays.libraries import OTHER, Library, View, location, overlap
+from warpwright.arrays.libraries import OTHER, Library, View, check_writable, location, overlap
 from warpwright.cuda.driver import driver
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
@@ -193,8 +193,7 @@ def check_out(out: View, views: Mapping[str, View]) -> None:
             f"attention: out is {extents(out)} of {out.dtype}; expected the shape and dtype of q, {extents(q)} of "
             f"{q.dtype}"
         )
-    if isinstance(out, np.ndarray) and not out.flags.writeable:
-        raise UsageError("attention: out is read-only; expected an array that can be written")
+    check_writable("attention", out)
     if location(out) != location(q):
         raise UsageError(f"attention: q is on {location(q)} and out on {location(out)}; expected all on one device")
     for name in "qkv":
