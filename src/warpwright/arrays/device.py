@@ -36,6 +36,10 @@ class DeviceArray:
     ordinal: int | None
     owner: Any
 
+    def __repr__(self) -> str:
+        where = "a GPU" if self.ordinal is None else f"cuda:{self.ordinal}"
+        return f"DeviceArray({self.dtype}, shape={self.shape}, strides={self.strides}, at {self.pointer:#x} of {where})"
+
     @property
     def itemsize(self) -> int:
         return self.dtype.itemsize

@@ -27,7 +27,7 @@ from warpwright.types import Scalar, pred, u32
 
 __all__ = ["Trace", "Traced", "addr", "current"]
 
-SMEM = "__smem"
+SMEM, STACK = "__smem", "__stack"
 _NUMBER = re.compile(r"-?(\d+|0x[0-9a-fA-F]+)")
 Operand = Any
 current: Callable[[], Trace] = context.current
@@ -58,6 +58,10 @@ class Traced:
     smem_bytes: int
     params: list[tuple[str, Any]]
     maps: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        names = ", ".join(name for name, _ in self.params)
+        return f"Traced({self.entry}({names}) for {self.arch}, threads={self.threads}, cluster={self.cluster})"
 
 
 class Trace:
@@ -94,6 +98,9 @@ class Trace:
         self.smem_bytes = 0
         self.maps: dict[str, Any] = {}
         self.tensor_memory: Any = None
+        self.texts: dict[str, str] = {}
+        self.calls: dict[str, tuple[tuple[str, ...], str]] = {}
+        self.stack_bytes = 0
         self.scope = Scope("kernel", name, where())
         self._labels: dict[str, int] = {}
         self._pure_results: dict[tuple[Any, ...], Expr] = {}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from warpwright.arrays.device import DeviceArray
 from warpwright.arrays.libraries import overlaps_itself
-from warpwright.errors import UsageError
+from warpwright.errors import UsageError, kind_of
 from warpwright.lang import Global
 from warpwright.lang.ops.tma import Map, MapUse
 from warpwright.layout.tensor_map import TensorMap
@@ -24,6 +24,7 @@ __all__ = ["pass_arguments", "typed_arguments"]
 
 TENSOR_MAP_BYTES = 128
 POINTER_TYPES = ("u64", "b64", "s64")
+_EDITS: dict[type, str] = {list: ": np.array({x})", tuple: ": np.array({x})", bytes: ": np.frombuffer({x}, np.uint8)"}
 SHARING_WORK = 100_000
 
 
@@ -40,7 +41,8 @@ def pass_arguments(
     """
     if len(args) != len(params):
         expected = ", ".join(f"{param.name} ({_declaration(param)})" for param in params) or "none"
-        raise UsageError(f"launch of {kernel!r} with {len(args)} arguments; expected {len(params)}: {expected}")
+        given = f"{len(args)} argument{'s' * (len(args) != 1)}"
+        raise UsageError(f"launch of {kernel!r} with {given}; expected {len(params)}: {expected}")
     passed = [_convert(param, value) for param, value in zip(params, args, strict=True)]
     _check_shared(kernel, params, passed)
     strided = sorted(filter(_needs_packing, passed), key=lambda array: array.flags.writeable)
@@ -115,9 +117,14 @@ def typed_arguments(
             word = "Global" if origin is Global else "tma.Map"
             raise UsageError(
                 f"argument {name!r} ({word}[{element.name}]) was given an array of {value.dtype}; "
-                f"expected {element.dtype or f'{element.nbytes} bytes an element'}"
+                f"expected {_astype(name, element.dtype) if element.dtype else f'{element.nbytes} bytes an element'}"
             )
         yield TensorMap(value, use.box, swizzle=use.swizzle) if use else value
+
+
+def _astype(name: str, dtype: np.dtype[Any]) -> str:
+    """Returns a dtype and the code that converts the array ``name``."""
+    return f"{dtype}: {name}.astype({'np' if dtype.isbuiltin == 1 else 'ml_dtypes'}.{dtype})"
 
 
 def _accepts(dtype: np.dtype[Any], element: type[Scalar]) -> bool:
@@ -149,6 +156,8 @@ def _tensor_map(param: Variable, value: TensorMap) -> TensorMap:
 def _array(param: Variable, value: NDArray[Any]) -> NDArray[Any]:
     if param.dims or param.type not in POINTER_TYPES:
         raise _mismatch(param, f"an array of shape {value.shape}", _expected(param))
+    if isinstance(value, np.ma.MaskedArray):
+        raise _mismatch(param, "a masked array", f"a plain one, for a kernel sees no mask: {param.name}.filled(0)")
     if value.dtype.hasobject or not value.dtype.isnative:
         raise _mismatch(param, f"an array of {value.dtype}", "numbers in native byte order")
     return value
@@ -173,7 +182,7 @@ def _struct(param: Variable, value: Any) -> bytes:
         data = value.tobytes()
     if data is None or len(data) != _nbytes(param):
         size = "" if data is None else f" of {len(data)} bytes"
-        raise _mismatch(param, f"a {type(value).__name__}{size}", _expected(param))
+        raise _mismatch(param, f"{kind_of(value)}{size}", _expected(param))
     return data
 
 
@@ -186,17 +195,14 @@ def _number(param: Variable, value: Any) -> int | float:
         return _integer(param, int(value))
     if isinstance(value, np.generic) and param.type[0] == "b" and value.nbytes == _nbytes(param):
         return int.from_bytes(value.tobytes(), "little")
-    shown = (
-        f"the {type(value).__name__} {value!r}"
-        if isinstance(value, (float, np.generic))
-        else f"a {type(value).__name__}"
-    )
-    raise _mismatch(param, shown, _expected(param))
+    shown = f"the {type(value).__name__} {value!r}" if isinstance(value, (float, np.generic)) else kind_of(value)
+    edit = _EDITS.get(type(value), "") if param.type in POINTER_TYPES else ""
+    raise _mismatch(param, shown, _expected(param) + edit.format(x=param.name))
 
 
 def _float(param: Variable, value: Any) -> float:
     if not isinstance(value, (int, float, np.integer, np.floating)) or isinstance(value, bool):
-        raise _mismatch(param, f"a {type(value).__name__}", "a float")
+        raise _mismatch(param, kind_of(value), "a float")
     number = float(value)
     if param.type == "f32" and math.isfinite(number) and abs(number) > float(np.finfo(np.float32).max):
         raise _mismatch(param, f"{number!r}", "a float32")

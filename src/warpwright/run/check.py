@@ -17,7 +17,7 @@ from warpwright.lang.trace import Traced
 from warpwright.ptx import nodes
 from warpwright.run.arguments import pass_arguments
 from warpwright.run.devices import resolve
-from warpwright.run.launch import Entry, prepare_launch
+from warpwright.run.launch import Entry, check_host, prepare_launch
 from warpwright.vgpu import Device as VirtualDevice
 from warpwright.vgpu.checks.findings import Coverage, Finding, Verdict
 from warpwright.vgpu.checks.rules import RULES
@@ -71,6 +71,7 @@ def check(
     target = resolve(device, entry.target, virtual=True)
     if not isinstance(target, VirtualDevice):
         raise UsageError(f"cannot check on {target.name}; expected a virtual device, such as device='b200'")
+    check_host(args, target)
     with pass_arguments(entry.name, entry.function.params, args, discard=not update) as passed:
         run = partial(_run, target, entry, shape, entry.smem if smem is None else smem, passed, limit)
         depends = [getattr(passed[number], "array", passed[number]) for number in earlier]

@@ -15,7 +15,7 @@ from warpwright.gpu import Device
 from warpwright.kernels.attention.problem import DTYPES, Problem, Window
 from warpwright.ops.attention.plan import COUNTER
 from warpwright.ops.binding import as_strided
-from warpwright.run.devices import resolve
+from warpwright.run.devices import check_device, resolve
 
 __all__ = [
     "BHSD",
@@ -103,7 +103,7 @@ def device_for(views: Mapping[str, View], device: Device | str | None) -> Device
             raise UsageError(f"attention: q is on {where['q']} and {name} on {where[name]}; expected all on one device")
     if not isinstance(views["q"], DeviceArray):
         return resolve(device)
-    requested = device if isinstance(device, str) or device is None else device.name
+    requested = device if isinstance(device, str) or device is None else check_device(device).name
     if requested not in (None, "cuda", where["q"]):
         raise UsageError(
             f"attention: q is on {where['q']} and device={requested!r}; expected that GPU: leave device= out, or pass "

@@ -22,7 +22,7 @@ from warpwright.ops.matmul import epilogue, measurements, plan
 from warpwright.ops.matmul.bound_call import BoundCall
 from warpwright.ops.matmul.plan import DEFAULT_LEVEL, FLOAT8, PLAIN, Family, Level, round_up
 from warpwright.ops.memo import MEMO
-from warpwright.run.devices import resolve
+from warpwright.run.devices import check_device, resolve
 
 __all__ = ["DEFAULT_LEVEL", "describe", "matmul"]
 
@@ -395,7 +395,7 @@ def _device_for(a: View, b: View, device: Device | str | None) -> Device:
         return resolve(device)
     if isinstance(device, str) and device in ("cuda", location(a)):
         return resolve(location(a))
-    if device is not None and (device if isinstance(device, str) else device.name) != location(a):
+    if device is not None and (device if isinstance(device, str) else check_device(device).name) != location(a):
         raise UsageError(
             f"matmul: a is on {location(a)} and device={device!r}; expected that GPU: leave device= out, "
             "or pass copies on the host"

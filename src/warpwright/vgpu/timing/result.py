@@ -109,6 +109,9 @@ class Profile:
     conflicts: tuple[Conflict, ...]
     fast: bool
 
+    def __repr__(self) -> str:
+        return f"Profile({self.kernel!r} on {self.device}, grid={self.grid}: {self.time_us:.2f} µs)"
+
     def as_dict(self) -> dict[str, Any]:
         """The profile as a dict, ready for JSON."""
         return asdict(self)
