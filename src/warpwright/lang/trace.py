@@ -71,8 +71,10 @@ class Trace:
     is the innermost open scope, ``smem_bytes`` the dynamic shared memory allocated so far, ``version`` the lowest
     ``.version`` that the instructions need, and ``frame`` the frame that called the kernel function. ``new_registers``
     are the registers created since the last If ended, ``chain`` is that If (`Elif` and `Else` read both). ``maps`` has
-    the ``tma.MapUse`` of each tensor map, ``tensor_memory`` the columns that ``tmem.tile`` claimed. A generator cannot
-    raise when Python closes it, so `loop` records its misuse in ``pending_error``.
+    the ``tma.MapUse`` of each tensor map, ``tensor_memory`` the columns that ``tmem.tile`` claimed. ``texts`` are
+    names of zero-terminated texts, ``calls`` external functions with the types of parameters and result, and
+    ``stack_bytes`` is the local memory of a thread. A generator cannot raise when Python closes it, so `loop` records
+    its misuse in ``pending_error``.
     """
 
     cvt = staticmethod(cvt)

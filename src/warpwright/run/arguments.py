@@ -29,13 +29,11 @@ SHARING_WORK = 100_000
 
 
 @contextlib.contextmanager
-def pass_arguments(
-    kernel: str, params: Sequence[Variable], args: Sequence[Any], *, discard: bool = False
-) -> Iterator[list[Any]]:
+def pass_arguments(kernel: str, params: Sequence[Variable], args: Sequence[Any]) -> Iterator[list[Any]]:
     """Yields the arguments as a device takes them; at the exit, also after a fault, packed arrays are written back.
 
     Arrays stay as they are if they are C-contiguous; of others the kernel gets a packed copy, one for equal views.
-    Numbers become int or float, struct parameters ``bytes``; tensor maps stay. ``discard``: write nothing back.
+    Numbers become int or float, struct parameters ``bytes``; tensor maps stay.
 
     Raises UsageError for a packed array that shares memory with another argument: the kernel would see two memories.
     """
@@ -52,7 +50,7 @@ def pass_arguments(
     try:
         yield [packed[_view(value)][1] if _needs_packing(value) else value for value in passed]
     finally:
-        for array, copy in packed.values() if not discard else ():
+        for array, copy in packed.values():
             if copy.flags.writeable:
                 array[...] = copy
 

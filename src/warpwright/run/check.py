@@ -72,7 +72,7 @@ def check(
     if not isinstance(target, VirtualDevice):
         raise UsageError(f"cannot check on {target.name}; expected a virtual device, such as device='b200'")
     check_host(args, target)
-    with pass_arguments(entry.name, entry.function.params, args, discard=not update) as passed:
+    with pass_arguments(entry.name, entry.function.params, args) as passed:
         run = partial(_run, target, entry, shape, entry.smem if smem is None else smem, passed, limit)
         depends = [getattr(passed[number], "array", passed[number]) for number in earlier]
         return _run_schedules(entry, target.name, partial(Watcher, frozenset(off), depends), seeds, run, update)
