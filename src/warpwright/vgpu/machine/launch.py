@@ -23,10 +23,11 @@ from warpwright.vgpu.machine.memory import GlobalMemory
 from warpwright.vgpu.machine.pending import Pending, shuffled
 from warpwright.vgpu.program.program import Inst, Param
 
-__all__ = ["PRINT_CHARACTERS", "Dim3", "Launch"]
+__all__ = ["PRINTED_TOO_MUCH", "Dim3", "Launch"]
 
 Dim3 = tuple[int, int, int]
 PRINT_CHARACTERS = 1 << 20  # of a launch, as CUDA's printf buffer has bytes
+PRINTED_TOO_MUCH = f"\n(the launch printed more than {PRINT_CHARACTERS:,} characters; the rest is not kept)\n"
 
 
 @dataclass(slots=True)
@@ -71,7 +72,8 @@ class Launch:
     @property
     def text(self) -> str:
         """The text that the kernel has printed, in order of clusters."""
-        return "".join(text for _, text in sorted(self.printed, key=lambda row: row[0]))
+        text = "".join(text for _, text in sorted(self.printed, key=lambda row: row[0]))
+        return text if self.print_room > 0 else text + PRINTED_TOO_MUCH
 
     @property
     def threads(self) -> int:

@@ -16,7 +16,6 @@ from warpwright.vgpu.engines.place import check_inside, locate
 from warpwright.vgpu.jit.state import LOCAL_WINDOW, RANK_SHIFT, SHARED_WINDOW, WAIT_SERVICE
 from warpwright.vgpu.machine import faults
 from warpwright.vgpu.machine.fabric import ClusterFabric
-from warpwright.vgpu.machine.launch import PRINT_CHARACTERS
 from warpwright.vgpu.machine.maps import CODED_FIELDS, MAP_BYTES, RANKED_FIELDS, map_bytes
 from warpwright.vgpu.program.program import Symbol
 
@@ -162,11 +161,10 @@ def _vprintf(cluster: ClusterFabric, op: Op) -> bool:
     data = _memory(cluster, op, _argument(cluster, op, "arguments"))
     line = format_printf(text, bytes(data[:1024]), lambda at: _text(cluster, op, at))
     launch.print_room -= len(line)
-    launch.printed.append((cluster.number, line if launch.print_room > 0 else PRINTED_TOO_MUCH))
+    launch.printed.append((cluster.number, line))
     return True
 
 
-PRINTED_TOO_MUCH = f"\n(the launch printed more than {PRINT_CHARACTERS:,} characters; the rest is not kept)\n"
 _CONVERSION = re.compile(r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?(hh|h|ll|l|j|z|t)?([diouxXcsfFeEgGaAp%])")
 
 
