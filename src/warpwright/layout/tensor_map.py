@@ -150,7 +150,7 @@ def _integers(name: str, values: Sequence[int]) -> tuple[int, ...]:
 
 
 def _array(given: Any) -> Array:
-    found = memory_of(given)
+    found = given if isinstance(given, Array) else memory_of(given)
     if not isinstance(found, Array):
         raise UsageError(
             f"given a {type(given).__name__}; expected an array of NumPy, torch, CuPy or DLPack: np.asarray(x)"
