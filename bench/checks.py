@@ -81,7 +81,7 @@ def measure(name: str, rounds: int) -> dict[str, Any]:
             ww.launch(each.kernel, each.grid, args=each.args, device=device)
 
     def run_checked() -> None:
-        kinds.extend(ww.check(x.kernel, x.grid, args=x.args, device=device).kind for x in launches(device))
+        kinds.extend(ww.check(x.kernel, x.grid, args=x.args, device=device, update=True).kind for x in launches(device))
 
     for run in (run_plain, run_checked):
         run()

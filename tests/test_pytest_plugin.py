@@ -37,7 +37,7 @@ def partial(x: Global[u32], count: u32):
 X = np.zeros(64, np.uint32)
 
 def test_right(warpwright_check):
-    assert warpwright_check(turned, grid=1, args=[X]).kind == "clean"
+    assert warpwright_check(turned, grid=1, args=[X], update=True).kind == "clean"
     assert X[0] == 63
 
 def test_wrong(warpwright_check):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "Deadlock",
     "DescriptorError",
@@ -16,20 +18,30 @@ __all__ = [
     "UnsupportedInstruction",
     "UsageError",
     "WarpwrightError",
+    "kind_of",
 ]
+
+
+def kind_of(value: Any) -> str:
+    """Returns the kind of a value for a message: ``"a list"``, ``"an int"``, ``"bytes"``, ``"None"``."""
+    name = type(value).__name__
+    if value is None or name == "bytes":
+        return "None" if value is None else name
+    return f"{'an' if name[0] in 'aeiouAEIOU' or name == 'ndarray' else 'a'} {name}"
 
 
 class WarpwrightError(Exception):
     """Base class of the errors that this package raises.
 
-    An error of a kernel on the virtual GPU sets three more attributes: ``at`` is the index of the instruction and the
+    An error of a kernel on the virtual GPU sets more attributes: ``at`` is the index of the instruction and the
     index of the lane in the cluster; ``what`` is the verb of the message ("stops at"); ``reason`` is the message
-    without instruction and lane.
+    without instruction and lane. ``printed`` is the text that the launch printed before.
     """
 
     at: tuple[int, int] | None = None
     what: str = "stops at"
     reason: str = ""
+    printed: str = ""
 
 
 class PtxSyntaxError(WarpwrightError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -22,6 +23,9 @@ class LaunchResult:
     """
 
     printed: str = ""
+
+    def __repr__(self) -> str:
+        return f"LaunchResult(printed={reprlib.repr(self.printed)})"
 
 
 class Device(Protocol):

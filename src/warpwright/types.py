@@ -14,12 +14,13 @@ tma        the CUtensorMapDataType code (CUDA 13.0 cuda.h), or None if a tensor 
 
 from __future__ import annotations
 
+import sys
 from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
 
-from warpwright.errors import UsageError
+from warpwright.errors import KernelError, UsageError
 
 __all__ = [
     "Scalar",
@@ -62,6 +63,16 @@ class Scalar:
     kind: ClassVar[str]
     dtype: ClassVar[np.dtype[Any] | None] = None
     tma: ClassVar[int | None] = None
+
+    def __new__(cls, *given: Any) -> Scalar:
+        frame, name, value = sys._getframe(1), cls.__name__, given[0] if given else 0
+        raise KernelError(
+            f"given {name}(…), and {name} is a type; write cvt({value!r}, {name}) for a constant, x.to({name}) for a "
+            f"run-time value, or var({name}, {value!r}) for a variable"
+            if not given or isinstance(value, int | float)
+            else f"given {name}(x), and {name} is a type; write x.to({name}) to convert a run-time value",
+            where=f"{frame.f_code.co_filename}:{frame.f_lineno}",
+        )
 
     def __init_subclass__(cls, *, bits: int, kind: str, dtype: Any = None, tma: int | None = None) -> None:
         cls.name = cls.__name__

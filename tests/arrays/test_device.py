@@ -79,4 +79,4 @@ def test_a_tensor_map_over_a_device_array() -> None:
     assert tensor_map.array.pointer == 4096
     with pytest.raises(ww.UsageError) as caught:
         ww.TensorMap([1, 2], (2,))
-    assert str(caught.value) == ("given a list; expected a NumPy array, or an array on a GPU (torch, CuPy, DLPack)")
+    assert str(caught.value) == "given a list; expected an array of NumPy, torch, CuPy or DLPack: np.asarray(x)"

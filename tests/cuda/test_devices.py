@@ -158,8 +158,8 @@ def test_a_virtual_gpu_takes_no_memory_of_a_real_one() -> None:
     with pytest.raises(ww.LaunchError) as caught:
         ww.launch(clear, 1, args=[array], device="h200")
     assert str(caught.value) == (
-        "given an array on cuda:1 for the virtual h200; expected NumPy arrays; "
-        "copy it to the host, or leave device= out"
+        "given an array on cuda:1 for the virtual h200; expected arrays on the host; "
+        "copy it to the host, or launch it without device="
     )
     with pytest.raises(ww.LaunchError) as caught:
         ww.launch(clear, 1, args=[np.zeros(4, np.float32)], device="h200", stream=7)

@@ -57,13 +57,27 @@ def test_arrays_apart_are_apart(gpu: Driver) -> None:
 
 
 @pytest.mark.usefixtures("gpu")
-def test_a_read_only_view_stays_as_it_was_while_its_base_is_written() -> None:
+@pytest.mark.parametrize("start", [0, 4])
+def test_a_written_read_only_view_stays_as_it_was_and_is_reported(start: int) -> None:
+    """Element 4 is part of the writable array too."""
     base = np.arange(10, dtype=np.int32)
     kept = base[:5]
     kept.flags.writeable = False
     with Transfers("launch of 'k'", 0, [kept, base[4:]]) as transfers:
-        gpu_memory(transfers.value(kept), 10)[:] = -1
+        gpu_memory(transfers.value(kept), 10)[start:] = -1
     assert base.tolist() == [0, 1, 2, 3] + [-1] * 6
+    assert [array is kept for array in transfers.written] == [True] * (start == 0)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_read_only_array_alone_that_is_written_is_reported() -> None:
+    kept = np.array([np.nan, 1, 2], np.float32)
+    kept.flags.writeable = False
+    for value in (1, 7):
+        with Transfers("launch of 'k'", 0, [kept]) as transfers:
+            gpu_memory(transfers.value(kept), 3)[1] = np.float32(value).view(np.int32)
+        assert len(transfers.written) == (value == 7)
+    assert kept[1] == 1
 
 
 @pytest.mark.usefixtures("gpu")

@@ -14,6 +14,7 @@ from warpwright.lang.ops import (
     bar,
     clusterlaunchcontrol,
     cp_async,
+    debug,
     fence,
     griddepcontrol,
     matrix,
@@ -36,7 +37,7 @@ FAMILIES |= {"redux": warp.redux, "cluster": cluster, "mbarrier": mbarrier}
 SILENT = {"mbarrier.array", "mbarrier.at_address", "tmem.tile", "special.read", "pointer.check_pointer"}
 SILENT |= {"wgmma.accumulator", "wgmma.left"}
 SILENT |= {"mma.accumulator", "mma.left", "mma.right"}
-HOPPER = (wgmma, mma, matrix, setmaxnreg, griddepcontrol, clusterlaunchcontrol, tensormap, cp_async)
+HOPPER = (wgmma, debug, mma, matrix, setmaxnreg, griddepcontrol, clusterlaunchcontrol, tensormap, cp_async)
 
 
 def operations():

@@ -64,7 +64,7 @@ def test_and_or_not_on_run_time_values_are_refused():
     expected = "%p0 (pred)" + given + "`p & q`, `p | q`, `~p` for and, or, not"
     assert misuse(with_and) == misuse(with_or) == f"given {expected}"
     assert misuse(with_not) == f"given %r0 (u32){given}`p & q`, `p | q`, `~p` for and, or, not"
-    assert misuse(with_chain) == f"given %p0 (pred){given}`with If(p):`, `select(p, x, y)`, or `p & q`, `p | q`, `~p`"
+    assert misuse(with_chain) == f"given %p0 (pred){given}`assert_(p)`"
 
 
 def test_pythons_range_int_float_and_index_are_refused():
@@ -99,7 +99,8 @@ def test_pythons_range_int_float_and_index_are_refused():
         "given %r0 (u32) to int(), but its value is known only when the kernel runs; write x.to(s32)"
     )
     assert misuse(by_float) == (
-        "given %f0 (f32) to float(), but its value is known only when the kernel runs; write x.to(f32)"
+        "given %f0 (f32) to float() or a function of math, but its value is known only when the kernel runs; "
+        "write x.to(f32), or the function of warpwright.lang"
     )
     assert misuse(by_iteration) == (
         "%r0 (u32) is one value and cannot be iterated or unpacked; for a run-time loop write loop(n)"

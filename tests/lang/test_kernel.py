@@ -107,14 +107,14 @@ def test_unknown_configuration_is_refused():
         "given stage= to kernel configured; its configuration is stages, name; did you mean stages?"
     )
     assert refusal(lambda: configured.configure(x=3)) == (  # wrong
-        "given x= to kernel configured; x is a run-time parameter: pass it in args=[…] of ww.launch"
+        "given x= to kernel configured; x is a run-time parameter: pass it by position, or in args=[…] of ww.launch"
     )
 
 
 def test_a_kernel_is_not_called():
     assert refusal(lambda: configured(1)) == (  # wrong
-        "given configured(…) as a call; a kernel is launched: ww.launch(configured, grid=…, args=[…]), "
-        "or read: configured.ptx()"
+        "given configured(…) as a call; a kernel is launched: configured[grid](…) or "
+        "ww.launch(configured, grid=…, args=[…]), or read: configured.ptx()"
     )
 
 

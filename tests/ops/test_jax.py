@@ -82,7 +82,7 @@ def test_an_out_or_an_array_of_numpy_beside_jax_is_an_error() -> None:
     a, b = normal(0, 64, 64), normal(1, 64, 64)
     with pytest.raises(UsageError) as caught:
         ww.matmul(a, b, out=jnp.zeros((64, 64), jnp.bfloat16), device="h200")
-    assert str(caught.value) == ("matmul: out is read-only; expected an array that can be written")
+    assert str(caught.value) == "matmul: out is read-only; expected an array that can be written: leave out= out"
     with pytest.raises(UsageError) as caught:
         ww.matmul(a, np.asarray(b), device="h200")
     assert str(caught.value) == "matmul: a is of jaxlib and b of numpy; expected arrays of one library"

@@ -101,7 +101,7 @@ class Watched:
             self.modules[text] = ptx.parse(self.change(text)) if self.change else module
         module = self.modules[text]
         function = next(item for item in module.items if isinstance(item, nodes.Function) and item.name == entry)
-        options = {"device": self.device, "depends_on": self.depends_on}
+        options = {"device": self.device, "depends_on": self.depends_on, "update": True}
         self.verdicts.append(check(Entry(module, function), grid, block, cluster, smem, args, **options))
         return LaunchResult()
 

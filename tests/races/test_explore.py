@@ -103,12 +103,19 @@ def test_coverage_joins_all_schedules() -> None:
     assert alone.coverage.reached < explored.coverage.reached == explored.coverage.present
 
 
-def test_arrays_have_the_results_of_the_first_schedule() -> None:
+def test_a_check_leaves_the_arrays_as_they_were() -> None:
+    counters, strided = np.zeros(64, np.uint32), np.zeros(128, np.uint32)
+    check(schedule_kernels.increment, 1, args=[counters], explore=3)
+    check(schedule_kernels.increment, 1, args=[strided[::2]])
+    assert not counters.any() and not strided.any()
+
+
+def test_updated_arrays_have_the_results_of_the_first_schedule() -> None:
     """Every schedule begins with the same arrays."""
     counters = np.zeros(64, np.uint32)
-    check(schedule_kernels.increment, 1, args=[counters], explore=3)
+    check(schedule_kernels.increment, 1, args=[counters], explore=3, update=True)
     assert counters.tolist() == [1] * 64
-    check(schedule_kernels.increment, 1, args=[counters], seed=5)
+    check(schedule_kernels.increment, 1, args=[counters], seed=5, update=True)
     assert counters.tolist() == [2] * 64
 
 
@@ -156,7 +163,9 @@ def _explore_gemm(device: str, level: int, shape: tuple[int, int, int], sms: int
     target = Device(replace(DEVICES[device], sms=sms))
 
     call = launches(matmul, a, b.T, device=target, level=level)
-    verdicts = [check(each.kernel, each.grid, args=each.args, device=target, explore=count) for each in call]
+    verdicts = [
+        check(each.kernel, each.grid, args=each.args, device=target, explore=count, update=True) for each in call
+    ]
     expected = a.astype(np.float32) @ b.T.astype(np.float32)
     return verdicts[0], bool(np.allclose(call.result.astype(np.float32), expected, atol=0.5))
 
@@ -165,7 +174,7 @@ def _explore_flow(count: int) -> tuple[Verdict, bool]:
     random = np.random.default_rng(0)
     a, b = (random.standard_normal((128, 64)).astype(np.float16) for _ in range(2))
     d = np.zeros((128, 128), np.float32)
-    verdict = check(memory_flow, 1, args=arguments(a, b, d), explore=count)
+    verdict = check(memory_flow, 1, args=arguments(a, b, d), explore=count, update=True)
     return verdict, bool(np.allclose(d, a.astype(np.float32) @ b.T.astype(np.float32), atol=1e-2))
 
 

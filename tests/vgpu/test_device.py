@@ -142,16 +142,16 @@ def test_launch_takes_strided_and_reversed_views() -> None:
 
 
 def test_launch_does_not_write_read_only_arrays() -> None:
-    """A kernel can read them; its writes to them do not reach the array."""
-    array = np.arange(32, dtype=np.uint32)
+    """A kernel can read them; a write is an error, after the other arrays have their results."""
+    array, result = np.arange(32, dtype=np.uint32), np.zeros(32, np.uint32)
     array.setflags(write=False)
-    assert out(
-        """mul.wide.u32 %d1, %t, 4; add.u64 %d1, %a1, %d1; ld.global.u32 %r3, [%d1]; st.global.u32 [%d1], 99;
-            st.global.u32 [%o], %r3; ret;""",
-        32,
-        array,
-    ).tolist() == list(range(32))
-    assert array.tolist() == list(range(32))
+    body = """mul.wide.u32 %d1, %t, 4; add.u64 %d1, %a1, %d1; ld.global.u32 %r3, [%d1]; st.global.u32 [%d1], 99;
+            mul.wide.u32 %d1, %t, 4; add.u64 %d1, %a0, %d1; st.global.u32 [%d1], %r3; ret;"""
+    assert error_message(UsageError, body, result, array) == (
+        "kernel 'k' wrote argument 'a1', an array that is read-only or has several elements at one address; it is "
+        "unchanged and all other results are stored; expected an array of its own: x.copy()"
+    )
+    assert array.tolist() == result.tolist() == list(range(32))
 
 
 def test_a_writeable_view_of_a_read_only_array_is_written() -> None:

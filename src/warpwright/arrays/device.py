@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from warpwright.errors import UsageError
 
-__all__ = ["DeviceArray", "Span", "dense_strides", "device_array", "dtype_of_name", "reach", "spans"]
+__all__ = [
+    "DeviceArray", "Span", "dense_strides", "device_array", "dtype_of_name", "reach", "refuse_written", "spans",
+]  # fmt: skip
 
 DLPACK_CUDA = 2
 
@@ -33,6 +35,10 @@ class DeviceArray:
     dtype: np.dtype[Any]
     ordinal: int | None
     owner: Any
+
+    def __repr__(self) -> str:
+        where = "a GPU" if self.ordinal is None else f"cuda:{self.ordinal}"
+        return f"DeviceArray({self.dtype}, shape={self.shape}, strides={self.strides}, at {self.pointer:#x} of {where})"
 
     @property
     def itemsize(self) -> int:
@@ -73,6 +79,43 @@ class Span:
         self.low, self.high, self.arrays = low, high, arrays
         data = (low, True)
         self.__array_interface__ = {"data": data, "shape": (high - low,), "typestr": "|u1", "version": 3}
+
+    def write_back(self, memory: NDArray[np.uint8], *, discard: bool = False) -> list[NDArray[Any]]:
+        """Copy ``memory``, the span's bytes after a launch, to the writable arrays, unless ``discard``.
+
+        Returns the read-only arrays that the launch has written: those of other values than the arrays that share
+        their memory explain.
+        """
+        locked = [array for array in self.arrays if not array.flags.writeable]
+        if discard and not locked:
+            return []
+        copy = np.array(self) if discard else None
+        for array in self.arrays:
+            if array.flags.writeable:
+                self._host(array, copy)[...] = self._part(array, memory)
+        return [array for array in locked if not _equal_bytes(self._host(array, copy), self._part(array, memory))]
+
+    def _host(self, array: NDArray[Any], copy: NDArray[np.uint8] | None) -> NDArray[Any]:
+        return array if copy is None else self._part(array, copy)
+
+    def _part(self, array: NDArray[Any], memory: NDArray[np.uint8]) -> NDArray[Any]:
+        """Returns the elements of ``array`` in ``memory``, which has the bytes of the span."""
+        return np.ndarray(array.shape, array.dtype, memory, array.ctypes.data - self.low, array.strides)
+
+
+def _equal_bytes(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    first, second = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (a, b))
+    return np.array_equal(first, second)
+
+
+def refuse_written(kernel: str, names: Iterable[str], arrays: Iterable[Any], written: Sequence[NDArray[Any]]) -> None:
+    """Raise UsageError if a launch has ``written`` one of its read-only ``arrays``; ``names`` are its parameters."""
+    for name, array in zip(names, arrays, strict=True):
+        if any(array is each for each in written):
+            raise UsageError(
+                f"kernel {kernel!r} wrote argument {name!r}, an array that is read-only or has several elements at one "
+                "address; it is unchanged and all other results are stored; expected an array of its own: x.copy()"
+            )
 
 
 def spans(arrays: Iterable[NDArray[Any]]) -> list[Span]:

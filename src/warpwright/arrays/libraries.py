@@ -18,11 +18,25 @@ from warpwright.arrays.device import DeviceArray, device_array, dtype_of_name
 from warpwright.arrays.jax import jax_result, jax_view
 from warpwright.errors import UsageError
 
-__all__ = ["LIBRARIES", "NUMPY", "OTHER", "Library", "View", "library_of", "location", "overlap", "views_of"]
+__all__ = [
+    "LIBRARIES",
+    "NUMPY",
+    "OTHER",
+    "Library",
+    "View",
+    "check_writable",
+    "library_of",
+    "location",
+    "memory_of",
+    "overlap",
+    "overlaps_itself",
+    "views_of",
+]
 
 Shape = tuple[int, ...]
 View = NDArray[Any] | DeviceArray
 
+DLPACK_CPU = 1
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 TYPES = (("numpy", "ndarray"), ("torch", "Tensor"), ("cupy", "ndarray"), ("jax", "Array"), ("jax.core", "Tracer"))
 
@@ -66,6 +80,23 @@ def library_of(value: Any) -> Library | None:
     return found
 
 
+def memory_of(value: Any) -> Any:
+    """Returns an array of any library as a DeviceArray or a NumPy array, without a copy; any other value itself."""
+    if isinstance(value, np.ndarray | DeviceArray):
+        return value
+    on_gpu = device_array(value)
+    if on_gpu is not None:
+        return on_gpu
+    library = _of_type(value.__class__)
+    if library is not None:
+        return library.view(value)
+    if hasattr(value, "__array_interface__") and not isinstance(value, np.generic):
+        return np.asarray(value)
+    if hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] == DLPACK_CPU:
+        return np.from_dlpack(value)
+    return value
+
+
 def views_of(
     operator: str, arrays: Mapping[str, Any], optional: Collection[str] = ()
 ) -> tuple[Library, dict[str, View]]:
@@ -99,6 +130,27 @@ def location(view: View) -> str:
 def overlap(a: View, b: View) -> bool:
     """Returns whether two arrays share an element."""
     return location(a) == location(b) and np.shares_memory(_addresses(a), _addresses(b))
+
+
+def overlaps_itself(view: View) -> bool:
+    """Returns whether elements may share an address: a stride is less than what the axes of smaller strides span."""
+    spanned = view.itemsize
+    for stride, extent in sorted(zip(map(abs, view.strides), view.shape, strict=True)):
+        if extent > 1 and stride < spanned:
+            return view.size > 0
+        spanned += (extent - 1) * stride
+    return False
+
+
+def check_writable(operator: str, out: View) -> None:
+    """Raise UsageError unless a result can be stored to each element of ``out``."""
+    if isinstance(out, np.ndarray) and not out.flags.writeable:
+        raise UsageError(f"{operator}: out is read-only; expected an array that can be written: leave out= out")
+    if overlaps_itself(out):
+        raise UsageError(
+            f"{operator}: out has several elements at one address (strides of {out.strides} bytes); expected an "
+            "address for each: leave out= out"
+        )
 
 
 def _addresses(view: View) -> NDArray[Any]:

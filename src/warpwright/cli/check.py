@@ -150,14 +150,15 @@ def _memory_flow(how: dict[str, Any], device: Device) -> tuple[findings.Verdict,
     """Returns the verdict on the memory flow of standard normal operands, and the errors of its result."""
     a, b, d = flow_runs.operands()
     args = memory_flow.arguments(a, b, d)
-    verdict = check.check(memory_flow.memory_flow, 1, args=args, device=device, **how)
+    verdict = check.check(memory_flow.memory_flow, 1, args=args, device=device, update=True, **how)
     return verdict, None if _stopped(verdict) else judge(d, a, b.T)
 
 
 def _check_each(call: Call, how: dict[str, Any]) -> list[findings.Verdict]:
-    """Returns the verdict on each launch of a call."""
+    """Returns the verdict on each launch of a call; the next launch reads the results."""
     how = {"device": call.device} | how
-    return [check.check(launch.kernel, launch.grid, args=launch.args, **how) for launch in map(with_counter, call)]
+    each_launch = map(with_counter, call)
+    return [check.check(each.kernel, each.grid, args=each.args, update=True, **how) for each in each_launch]
 
 
 def _stopped(verdict: findings.Verdict) -> bool:

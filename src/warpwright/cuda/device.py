@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from warpwright import ptx, targets
-from warpwright.arrays.device import DeviceArray
+from warpwright.arrays.device import DeviceArray, refuse_written
 from warpwright.cuda import stream as streams
 from warpwright.cuda.compile import compile_ptx
 from warpwright.cuda.driver import call, require
@@ -129,6 +129,9 @@ class Device:
         call(require().cuCtxSetCurrent(self.context))
         with Transfers(f"launch of {entry!r}", handle, args) as transfers:
             function(grid, [transfers.value(argument) for argument in args], handle)
+        if transfers.written:
+            hosts = (argument.array if isinstance(argument, TensorMap) else argument for argument in args)
+            refuse_written(entry, (param.name for param in params_of(module, entry)), hosts, transfers.written)
         return LaunchResult()
 
     def function(

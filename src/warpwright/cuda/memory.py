@@ -29,6 +29,7 @@ class Transfers:
         arrays = (argument.array if isinstance(argument, TensorMap) else argument for argument in args)
         self._spans = spans(array for array in arrays if isinstance(array, np.ndarray))
         self._pointers: list[int] = []
+        self.written: list[NDArray[Any]] = []
 
     def __enter__(self) -> Transfers:
         try:
@@ -72,16 +73,13 @@ class Transfers:
         call(bindings.cuMemcpyHtoDAsync(self._pointers[-1], data.ctypes.data, data.size, self.stream), self.what)
 
     def download(self) -> None:
-        """Synchronise the stream, and copy the writable NumPy arrays back."""
+        """Synchronise the stream, and copy the writable NumPy arrays back; ``written`` are the read-only arrays that
+        the kernel has written."""
         call(driver().cuStreamSynchronize(self.stream), self.what)
         for span, pointer in zip(self._spans, self._pointers, strict=True):
-            written = [array for array in span.arrays if array.flags.writeable]
-            if written:
-                back = np.empty(span.high - span.low, np.uint8)
-                call(driver().cuMemcpyDtoH(back.ctypes.data, pointer, back.size), self.what)
-                for array in written:
-                    start = array.ctypes.data - span.low
-                    array[...] = np.ndarray(array.shape, array.dtype, back, start, array.strides)
+            back = np.empty(span.high - span.low, np.uint8)
+            call(driver().cuMemcpyDtoH(back.ctypes.data, pointer, back.size), self.what)
+            self.written += span.write_back(back)
 
     def _free(self) -> None:
         for pointer in self._pointers:

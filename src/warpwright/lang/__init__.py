@@ -45,6 +45,7 @@ from warpwright.lang.ops import (
 )
 from warpwright.lang.ops.atomics import atom, red
 from warpwright.lang.ops.cluster import cluster
+from warpwright.lang.ops.debug import assert_, printf
 from warpwright.lang.ops.matrix import ldmatrix, movmatrix, stmatrix
 from warpwright.lang.ops.mbarrier import mbarrier
 from warpwright.lang.ops.special import (
@@ -94,12 +95,12 @@ from warpwright.lang.trace import Traced
 
 __all__ = [
     "Break", "Elif", "Else", "Expr", "Fragment", "Global", "If", "Kernel", "Pointer", "Ring", "Shared", "Traced",
-    "Value", "Var", "activemask", "atom", "b8", "b16", "b32", "b64", "b128", "bar", "bf16", "bf16x2", "bitcast", "brev",
-    "clock64", "cluster", "cluster_ctaid", "cluster_nctaid", "clusterid", "clusterlaunchcontrol", "clz", "cos",
-    "cp_async", "ctaid", "cvt", "div", "e4m3", "e5m2", "elect_one", "ex2", "f16", "f16x2", "f32", "f64", "fence", "fma",
-    "globaltimer", "griddepcontrol", "kernel", "lanemask_lt", "ld", "ldmatrix", "lg2", "loop", "match", "max",
-    "mbarrier", "min", "mma", "movmatrix", "mul_hi", "mul_wide", "nclusterid", "nctaid", "ntid", "pack", "popc", "pred",
-    "prmt", "rcp", "red", "redux", "rem", "role", "rsqrt", "s8", "s16", "s32", "s64", "select", "setmaxnreg", "shfl",
-    "sin", "smem", "smid", "sqrt", "st", "stmatrix", "tanh", "tcgen05", "tensormap", "tf32", "tid", "tma", "tmem", "u8",
-    "u16", "u32", "u64", "unpack", "var", "vote", "warp", "wgmma",
+    "Value", "Var", "activemask", "assert_", "atom", "b8", "b16", "b32", "b64", "b128", "bar", "bf16", "bf16x2",
+    "bitcast", "brev", "clock64", "cluster", "cluster_ctaid", "cluster_nctaid", "clusterid", "clusterlaunchcontrol",
+    "clz", "cos", "cp_async", "ctaid", "cvt", "div", "e4m3", "e5m2", "elect_one", "ex2", "f16", "f16x2", "f32", "f64",
+    "fence", "fma", "globaltimer", "griddepcontrol", "kernel", "lanemask_lt", "ld", "ldmatrix", "lg2", "loop", "match",
+    "max", "mbarrier", "min", "mma", "movmatrix", "mul_hi", "mul_wide", "nclusterid", "nctaid", "ntid", "pack", "popc",
+    "pred", "printf", "prmt", "rcp", "red", "redux", "rem", "role", "rsqrt", "s8", "s16", "s32", "s64", "select",
+    "setmaxnreg", "shfl", "sin", "smem", "smid", "sqrt", "st", "stmatrix", "tanh", "tcgen05", "tensormap", "tf32",
+    "tid", "tma", "tmem", "u8", "u16", "u32", "u64", "unpack", "var", "vote", "warp", "wgmma",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from warpwright.errors import KernelError
 
 __all__ = ["activate", "current", "is_user", "misuse", "source_line", "user_frame", "where"]
 
-_PACKAGES = ("warpwright.lang", "warpwright.layout", "contextlib")
+_PACKAGES = ("warpwright.lang", "warpwright.layout", "warpwright.run", "contextlib")
 _NAMESPACES = {
     "bar", "cluster", "clusterlaunchcontrol", "fence", "griddepcontrol", "mbarrier", "mma", "setmaxnreg", "smem",
     "tcgen05", "tma", "tmem", "wgmma",

@@ -13,7 +13,7 @@ from typing import Any
 
 from warpwright.lang.context import misuse, where
 from warpwright.lang.convert import cvt
-from warpwright.lang.expr import OPERATIONS, Expr, Value, is_number, move_suffix, operand, same_type
+from warpwright.lang.expr import OPERATIONS, Expr, Value, check_type, is_number, move_suffix, operand, same_type
 from warpwright.lang.rebinding import Names
 from warpwright.lang.scope import Scope
 from warpwright.lang.trace import Trace, current
@@ -89,6 +89,7 @@ def var(type: type[Scalar], value: Value) -> Var:
     Raises KernelError if ``value`` has another type.
     """
     trace = current()
+    check_type("var", type)
     fresh = trace.fresh(type)
     register = Var(type, fresh.reg, fresh.scope, trace)
     _move(register, value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from warpwright.lang.context import misuse
-from warpwright.lang.expr import Expr, as_expr, current, is_number, move_suffix, operand
+from warpwright.lang.expr import Expr, as_expr, check_type, current, is_number, move_suffix, operand
 from warpwright.lang.scope import register_class
 from warpwright.types import Scalar, f32, pred, u32
 
@@ -27,6 +27,7 @@ def cvt(value: Any, type: type[Scalar], *, rnd: str = "", sat: bool = False) -> 
     Targets: all.
     PTX ISA 9.1 section 9.7.9.21 (cvt).
     """
+    check_type("cvt", type)
     if is_number(value):
         return as_expr(value, type)
     source = value.type
@@ -91,6 +92,7 @@ def bitcast(value: Expr, type: type[Scalar]) -> Expr:
     Targets: all.
     PTX ISA 9.1 section 9.7.9.3 (mov).
     """
+    check_type("bitcast", type)
     trace = current()
     if value.type.bits != type.bits or pred in (value.type, type):
         raise misuse(

@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
+from warpwright.errors import UsageError
 from warpwright.lang import context
 from warpwright.lang.context import misuse, source_line
+from warpwright.lang.foreign import apply_operator, computed_error, missing
 from warpwright.lang.scope import Scope
 from warpwright.ptx import nodes
-from warpwright.types import Scalar, pred, u32
+from warpwright.types import Scalar, of_dtype, pred, u32
 
 __all__ = [
-    "Expr", "Number", "Value", "as_expr", "current", "immediate", "is_number", "move_suffix", "operand", "same_type",
+    "Expr", "Number", "Value", "as_expr", "check_type", "current", "immediate", "is_number", "move_suffix", "operand",
+    "same_type",
 ]  # fmt: skip
 
 Number = int | float
@@ -207,10 +210,29 @@ class Expr:
         raise misuse(f"given {self} to int(), but its value is known only when the kernel runs; write x.to(s32)")
 
     def __float__(self) -> NoReturn:
-        raise misuse(f"given {self} to float(), but its value is known only when the kernel runs; write x.to(f32)")
+        raise computed_error(self)
 
     def __iter__(self) -> NoReturn:
         raise misuse(f"{self} is one value and cannot be iterated or unpacked; for a run-time loop write loop(n)")
+
+    def __getitem__(self, index: object) -> NoReturn:
+        raise misuse(
+            f"given {self}[…], and it is one value; expected a pointer: a parameter x: Global[f32], or smem.array(…)"
+        )
+
+    def __pow__(self, other: object) -> NoReturn:
+        raise misuse(f"given {self} ** {other}; PTX has no power: write x * x, or ex2(lg2(x) * y) for f32")
+
+    def __rpow__(self, other: object) -> NoReturn:
+        raise misuse(f"given {other} ** {self}; PTX has powers of 2 only: write ex2(x) for f32, or 1 << x")
+
+    if not TYPE_CHECKING:  # a type checker refuses these attributes by itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing(self, name)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **_: Any) -> Any:
+        return apply_operator(ufunc, method, inputs, Expr)
 
 
 Value = Expr | int | float
@@ -228,12 +250,16 @@ def _bool_error(value: Expr, line: str) -> str:
         return f"{given}; write `with If(p):` for a branch or `select(p, x, y)` for a choice"
     if any(f" {word} " in f" {line} " for word in ("and", "or", "not")):
         return f"{given}; write `p & q`, `p | q`, `~p` for and, or, not"
+    if line.startswith("assert"):
+        return f"{given}; write `assert_(p)`"
     return f"{given}; write `with If(p):`, `select(p, x, y)`, or `p & q`, `p | q`, `~p`"
 
 
 def is_number(value: object) -> bool:
     """Whether ``value`` is a Python or NumPy number."""
-    return isinstance(value, int | float) or (hasattr(value, "dtype") and getattr(value, "shape", None) == ())
+    if isinstance(value, int | float | Expr):
+        return not isinstance(value, Expr)
+    return hasattr(value, "dtype") and getattr(value, "shape", None) == ()
 
 
 def immediate(value: Any, type: type[Scalar]) -> int | float:
@@ -261,6 +287,17 @@ def integer_range(type: type[Scalar]) -> tuple[int, int]:
     if type.kind == "signed":
         return -(1 << (type.bits - 1)), (1 << (type.bits - 1)) - 1
     return (-(1 << (type.bits - 1)) if type.kind == "bits" else 0), (1 << type.bits) - 1
+
+
+def check_type(name: str, given: Any) -> None:
+    """Raise KernelError unless ``given``, the type that ``name`` takes, is one of the language."""
+    if isinstance(given, type) and issubclass(given, Scalar):
+        return
+    try:
+        hint = {float: "f32", int: "s32"}.get(given) or of_dtype(given).name
+    except (TypeError, UsageError):
+        hint = given if isinstance(given, str) else "f32, u32, …"
+    raise misuse(f"given {given!r} to {name}; expected a type of warpwright.lang: write {hint}")
 
 
 def operand(value: Any, type: type[Scalar]) -> Expr | nodes.Imm:

@@ -7,12 +7,14 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from importlib import import_module
+from typing import Any, ClassVar
 
 from warpwright.errors import KernelError
 from warpwright.lang.context import activate, misuse
 from warpwright.lang.module import assemble
 from warpwright.lang.params import bind, declare
+from warpwright.lang.returns import check_returns
 from warpwright.lang.trace import Trace, Traced
 from warpwright.targets import ARCHS
 
@@ -26,12 +28,15 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 class Kernel:
     """A kernel: its parameters, its configuration, and its PTX for each target and configuration.
 
-    ``ww.launch(kernel, …)`` runs it; ``kernel.configure(stages=8)`` is the same kernel with other configuration values.
+    ``kernel[grid](x, n)`` and ``ww.launch(kernel, …)`` run it; ``kernel.configure(stages=8)`` is the same kernel with
+    other configuration values. ``launcher`` computes ``kernel[…]``; `run` sets it.
     """
+
+    launcher: ClassVar[Callable[[Kernel, Any], Any]]
 
     def __init__(
         self,
-        function: Callable[..., None],
+        function: Callable[..., Any],
         arch: str | None,
         cluster: Shape,
         threads: Shape,
@@ -50,9 +55,14 @@ class Kernel:
 
     def __call__(self, *args: Any, **config: Any) -> None:
         raise misuse(
-            f"given {self.name}(…) as a call; a kernel is launched: ww.launch({self.name}, grid=…, args=[…]), "
-            f"or read: {self.name}.ptx()"
+            f"given {self.name}(…) as a call; a kernel is launched: {self.name}[grid](…) or "
+            f"ww.launch({self.name}, grid=…, args=[…]), or read: {self.name}.ptx()"
         )
+
+    def __getitem__(self, key: Any) -> Any:
+        """Returns a launch with the grid and block of ``key``: ``kernel[grid, block](x, n)`` runs the kernel."""
+        import_module("warpwright.run.launch")  # which sets the launcher, and stands above `lang`
+        return Kernel.launcher(self, key)
 
     def configure(self, **config: Any) -> Kernel:
         """Returns this kernel with other configuration values. Raises KernelError for an unknown name."""
@@ -92,7 +102,7 @@ class Kernel:
         try:
             with activate(trace):
                 values = [bind(trace, name, annotation) for name, annotation in self.params.items()]
-                self.function(*values, **config)
+                check_returns(self.function, self.function(*values, **config))
                 if trace.pending_error is not None:
                     raise trace.pending_error
         finally:
@@ -118,7 +128,7 @@ class Kernel:
 
     def _expectation(self, name: str) -> str:
         if name in self.params:
-            return f"{name} is a run-time parameter: pass it in args=[…] of ww.launch"
+            return f"{name} is a run-time parameter: pass it by position, or in args=[…] of ww.launch"
         close = difflib.get_close_matches(name, self.config, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
         return f"its configuration is {', '.join(self.config) or 'empty'}{hint}"
@@ -152,6 +162,10 @@ def _signature(function: Callable[..., None], names: dict[str, Any]) -> tuple[di
     """Returns the run-time parameters with their annotations, and the configuration with its defaults."""
     params: dict[str, Any] = {}
     config: dict[str, Any] = {}
+    if function.__code__.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE):
+        raise _signature_error(
+            function, f"given kernel {function.__name__} with a yield or async; expected a plain def"
+        )
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             if parameter.default is inspect.Parameter.empty:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from warpwright import ptx
-from warpwright.lang.trace import SMEM, Trace
+from warpwright.lang.trace import SMEM, STACK, Trace
 from warpwright.ptx import nodes
 from warpwright.targets import ARCHS
 
@@ -29,7 +29,7 @@ def assemble(trace: Trace, params: tuple[nodes.Variable, ...]) -> str:
         trace.name,
         params,
         directives=tuple(_directives(trace)),
-        body=nodes.Block((*_registers(body), *body, nodes.Instruction("ret"))),
+        body=nodes.Block((*_stack(trace), *_registers(body), *body, nodes.Instruction("ret"))),
         linkage="visible",
     )
     return ptx.to_text(nodes.Module(_version(trace), (trace.arch,), 64, (*_declarations(trace), entry)))
@@ -59,6 +59,19 @@ def _declarations(trace: Trace) -> Iterator[nodes.Item]:
         yield nodes.Directive(".file", f'{number} "{path}"')
     if trace.smem_bytes:
         yield nodes.Variable("shared", "b8", SMEM, dims=(0,), align=1024, linkage="extern")
+    for function, (types, result) in trace.calls.items():
+        params = tuple(nodes.Variable("param", type, f"{function}_{number}") for number, type in enumerate(types))
+        returns = (nodes.Variable("param", result, f"{function}_result"),) if result else ()
+        yield nodes.Function("func", function, params, returns, linkage="extern")
+    for text, name in trace.texts.items():
+        octets = [*text.encode(), 0]
+        init = nodes.Vector(tuple(nodes.Imm(str(octet), octet) for octet in octets))
+        yield nodes.Variable("global", "b8", name, dims=(len(octets),), align=1, init=init)
+
+
+def _stack(trace: Trace) -> Iterator[nodes.Variable]:
+    if trace.stack_bytes:
+        yield nodes.Variable("local", "b8", STACK, dims=(trace.stack_bytes,), align=8)
 
 
 def _registers(body: list[nodes.Item]) -> Iterator[nodes.RegDecl]:

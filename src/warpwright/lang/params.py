@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import typing
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr, Value
+from warpwright.lang.foreign import missing
 from warpwright.lang.pointer import Global
 from warpwright.lang.trace import Trace
 from warpwright.ptx import nodes
@@ -53,6 +54,14 @@ class Map(Generic[T]):
 
     def __getitem__(self, index: Value | tuple[Value, ...]) -> Box:
         return Box(self, index if isinstance(index, tuple) else (index,))
+
+    def __iter__(self) -> NoReturn:
+        raise misuse(f"{self!r} has no end and cannot be iterated; write `for k in loop(n):` and map[row, k]")
+
+    if not TYPE_CHECKING:  # a type checker refuses these attributes by itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing(self, name)
 
 
 def declare(name: str, annotation: Any) -> nodes.Variable:

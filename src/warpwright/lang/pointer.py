@@ -6,10 +6,11 @@ A `Pointer` counts in elements: ``x + i`` is the address of element i; ``ld(x + 
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr, Value, operand
+from warpwright.lang.foreign import missing
 from warpwright.lang.trace import current
 from warpwright.ptx import nodes
 from warpwright.types import Scalar, u32, u64
@@ -80,6 +81,14 @@ class Pointer(Generic[T]):
 
     def __setitem__(self, index: Value, value: Value) -> None:
         st(self + index, value)
+
+    def __iter__(self) -> NoReturn:
+        raise misuse(f"{self!r} has no end and cannot be iterated; write `for i in loop(n):` and x[i]")
+
+    if not TYPE_CHECKING:  # a type checker refuses these attributes by itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing(self, name)
 
 
 class Global(Pointer[T]):

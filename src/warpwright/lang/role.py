@@ -10,6 +10,7 @@ from warpwright.lang.context import misuse
 from warpwright.lang.control import check_condition
 from warpwright.lang.ops.warp import elect_one
 from warpwright.lang.ops.warp import warp as warp_registers
+from warpwright.lang.returns import check_returns
 from warpwright.lang.trace import Trace, current
 
 __all__ = ["role"]
@@ -69,7 +70,7 @@ def _warp_count(trace: Trace) -> int:
     return -(-x * y * z // 32)
 
 
-def _emit_role(trace: Trace, function: Callable[[], None], chosen: tuple[int, ...], elect: bool, when: Any) -> None:
+def _emit_role(trace: Trace, function: Callable[[], Any], chosen: tuple[int, ...], elect: bool, when: Any) -> None:
     label = trace.label(f"role_{function.__name__}")
     end = f"{label}_end"
     for condition in (_is_one_of(trace, chosen), when):
@@ -80,7 +81,7 @@ def _emit_role(trace: Trace, function: Callable[[], None], chosen: tuple[int, ..
     with trace.inside("role", function.__name__):
         if elect:
             trace.emit("bra", f"{label}_join", guard=~elect_one())
-        function()
+        check_returns(function, function())
     if elect:
         trace.place(f"{label}_join")
         trace.emit("bar.warp.sync", "0xffffffff")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from warpwright.lang.context import misuse
-from warpwright.lang.expr import Expr, Value, is_number
+from warpwright.lang.expr import Expr, Value, check_type, is_number
 from warpwright.lang.pointer import Pointer, Shared
 from warpwright.lang.trace import addr, current
 from warpwright.ptx import nodes
@@ -216,6 +216,7 @@ def tile(dtype: type[Scalar], shape: tuple[int, ...], *, swizzle: int = 0) -> Ti
     Raises KernelError for another swizzle, and for rows that are no multiple of the swizzle span (or of 16 bytes).
     """
     current()
+    check_type("smem.tile", dtype)
     if swizzle not in SWIZZLES:
         raise misuse(f"given swizzle={swizzle}; expected 0, 32, 64 or 128 bytes")
     width = shape[-1] * dtype.nbytes
@@ -231,6 +232,7 @@ def tile(dtype: type[Scalar], shape: tuple[int, ...], *, swizzle: int = 0) -> Ti
 
 def array(dtype: type[Scalar], count: int, *, align: int = 16) -> Shared[Any]:
     """Returns a pointer to ``count`` elements of ``dtype`` in shared memory: ``s[i]`` loads, ``s[i] = v`` stores."""
+    check_type("smem.array", dtype)
     trace = current()
     offset = trace.allocate(count * dtype.nbytes, max(align, dtype.nbytes), "array")
     return Shared(dtype, trace.smem_at(0), offset)

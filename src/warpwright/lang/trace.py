@@ -27,7 +27,7 @@ from warpwright.types import Scalar, pred, u32
 
 __all__ = ["Trace", "Traced", "addr", "current"]
 
-SMEM = "__smem"
+SMEM, STACK = "__smem", "__stack"
 _NUMBER = re.compile(r"-?(\d+|0x[0-9a-fA-F]+)")
 Operand = Any
 current: Callable[[], Trace] = context.current
@@ -59,6 +59,10 @@ class Traced:
     params: list[tuple[str, Any]]
     maps: Mapping[str, Any]
 
+    def __repr__(self) -> str:
+        names = ", ".join(name for name, _ in self.params)
+        return f"Traced({self.entry}({names}) for {self.arch}, threads={self.threads}, cluster={self.cluster})"
+
 
 class Trace:
     """The PTX of one kernel while its function runs.
@@ -67,8 +71,10 @@ class Trace:
     is the innermost open scope, ``smem_bytes`` the dynamic shared memory allocated so far, ``version`` the lowest
     ``.version`` that the instructions need, and ``frame`` the frame that called the kernel function. ``new_registers``
     are the registers created since the last If ended, ``chain`` is that If (`Elif` and `Else` read both). ``maps`` has
-    the ``tma.MapUse`` of each tensor map, ``tensor_memory`` the columns that ``tmem.tile`` claimed. A generator cannot
-    raise when Python closes it, so `loop` records its misuse in ``pending_error``.
+    the ``tma.MapUse`` of each tensor map, ``tensor_memory`` the columns that ``tmem.tile`` claimed. ``texts`` are
+    names of zero-terminated texts, ``calls`` external functions with the types of parameters and result, and
+    ``stack_bytes`` is the local memory of a thread. A generator cannot raise when Python closes it, so `loop` records
+    its misuse in ``pending_error``.
     """
 
     cvt = staticmethod(cvt)
@@ -94,6 +100,9 @@ class Trace:
         self.smem_bytes = 0
         self.maps: dict[str, Any] = {}
         self.tensor_memory: Any = None
+        self.texts: dict[str, str] = {}
+        self.calls: dict[str, tuple[tuple[str, ...], str]] = {}
+        self.stack_bytes = 0
         self.scope = Scope("kernel", name, where())
         self._labels: dict[str, int] = {}
         self._pure_results: dict[tuple[Any, ...], Expr] = {}

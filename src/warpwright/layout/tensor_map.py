@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from warpwright.arrays.device import DeviceArray, device_array
+from warpwright.arrays.device import DeviceArray
+from warpwright.arrays.libraries import memory_of
 from warpwright.errors import UsageError
 from warpwright.types import Scalar, bf16, f16, f32, f64, of_dtype, tf32
 
@@ -26,7 +27,7 @@ L2_PROMOTIONS = (0, 64, 128, 256)
 RAGGED_ROWS = 1 << 30
 ADDRESS_SPACE = 1 << 64  # address arithmetic is modulo this
 
-Array = np.ndarray[Any, Any] | DeviceArray
+Array = np.ndarray | DeviceArray
 
 _FLOATS = (f16, bf16, f32, f64, tf32)
 
@@ -35,8 +36,8 @@ class TensorMap:
     """A tensor map over an array in global memory, as a kernel argument.
 
     ``array``
-        A NumPy array of 1 to 5 dimensions with a dense last axis, which a launch copies to the device and back; or an
-        array on a GPU (torch, CuPy, DLPack), which a launch uses in place.
+        An array of NumPy, torch, CuPy or DLPack, of 1 to 5 dimensions with a dense last axis: a launch copies one of
+        the host to the device and back, and uses one on a GPU in place.
     ``box``
         The shape that one copy moves, in the order of the array's axes: ``(rows, cols)``.
     ``swizzle``
@@ -149,10 +150,10 @@ def _integers(name: str, values: Sequence[int]) -> tuple[int, ...]:
 
 
 def _array(given: Any) -> Array:
-    found = given if isinstance(given, np.ndarray) else device_array(given)
-    if found is None:
+    found = given if isinstance(given, Array) else memory_of(given)
+    if not isinstance(found, Array):
         raise UsageError(
-            f"given a {type(given).__name__}; expected a NumPy array, or an array on a GPU (torch, CuPy, DLPack)"
+            f"given a {type(given).__name__}; expected an array of NumPy, torch, CuPy or DLPack: np.asarray(x)"
         )
     return found
 

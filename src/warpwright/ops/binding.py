@@ -85,6 +85,9 @@ class Launch:
     args: tuple[Any, ...]
     dependent: bool = False
 
+    def __repr__(self) -> str:
+        return f"Launch({self.kernel!r}, grid={self.grid})"
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Plan:
@@ -150,6 +153,10 @@ class Call:
     finish: list[Callable[[], None]] = field(default_factory=list)
     stream: int = 0
     entry: Callable[[], Callable[..., Any] | None] | None = None
+
+    def __repr__(self) -> str:
+        entries = [launch.kernel.entry for plan, _ in self.steps for launch in plan.launches]
+        return f"Call({', '.join(entries) or 'no launch'} on {self.device.name})"
 
     def __iter__(self) -> Iterator[Launch]:
         for plan, values in self.steps:

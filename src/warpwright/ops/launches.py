@@ -29,7 +29,7 @@ def launches(operator: Callable[..., Any], *args: Any, **options: Any) -> Call:
         call = ww.launches(ww.matmul, a, b, device="h200")
         for x in call:
             print(x.kernel.entry, x.grid)
-            print(ww.check(x.kernel, x.grid, args=x.args, device=call.device))
+            print(ww.check(x.kernel, x.grid, args=x.args, device=call.device, update=True))
         d = call.result
 
     Each launch has a traced ``kernel``, a ``grid`` and ``args``, as `ww.launch`, `ww.check` and `ww.profile` take them.

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import math
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpwright.arrays.device import DeviceArray
-from warpwright.errors import UsageError
+from warpwright.arrays.libraries import overlaps_itself
+from warpwright.errors import UsageError, kind_of
 from warpwright.lang import Global
 from warpwright.lang.ops.tma import Map, MapUse
 from warpwright.layout.tensor_map import TensorMap
@@ -22,28 +24,72 @@ __all__ = ["pass_arguments", "typed_arguments"]
 
 TENSOR_MAP_BYTES = 128
 POINTER_TYPES = ("u64", "b64", "s64")
+_EDITS: dict[type, str] = {list: ": np.array({x})", tuple: ": np.array({x})", bytes: ": np.frombuffer({x}, np.uint8)"}
+SHARING_WORK = 100_000
 
 
 @contextlib.contextmanager
 def pass_arguments(kernel: str, params: Sequence[Variable], args: Sequence[Any]) -> Iterator[list[Any]]:
-    """Yields the arguments as a device takes them; at the exit, also after a fault, copied arrays are written back.
+    """Yields the arguments as a device takes them; at the exit, also after a fault, packed arrays are written back.
 
-    Arrays become C-contiguous arrays, numbers int or float, struct parameters ``bytes``; tensor maps stay as they are.
+    Arrays stay as they are if they are C-contiguous; of others the kernel gets a packed copy, one for equal views.
+    Numbers become int or float, struct parameters ``bytes``; tensor maps stay.
+
+    Raises UsageError for a packed array that shares memory with another argument: the kernel would see two memories.
     """
     if len(args) != len(params):
         expected = ", ".join(f"{param.name} ({_declaration(param)})" for param in params) or "none"
-        raise UsageError(f"launch of {kernel!r} with {len(args)} arguments; expected {len(params)}: {expected}")
-    passed: list[Any] = []
-    arrays: dict[int, Any] = {}
-    for param, value in zip(params, args, strict=True):
-        converted = _convert(param, value)
-        passed.append(arrays.setdefault(id(value), converted) if isinstance(value, np.ndarray) else converted)
+        given = f"{len(args)} argument{'s' * (len(args) != 1)}"
+        raise UsageError(f"launch of {kernel!r} with {given}; expected {len(params)}: {expected}")
+    passed = [_convert(param, value) for param, value in zip(params, args, strict=True)]
+    _check_shared(kernel, params, passed)
+    strided = sorted(filter(_needs_packing, passed), key=lambda array: array.flags.writeable)
+    packed = {
+        _view(array): _pack(array) for array in strided
+    }  # of equal views the last, a writable one if there is one
     try:
-        yield passed
+        yield [packed[_view(value)][1] if _needs_packing(value) else value for value in passed]
     finally:
-        for value, copy in zip(args, passed, strict=True):
-            if isinstance(value, np.ndarray) and copy is not value and value.flags.writeable:
-                value[...] = copy.reshape(value.shape)
+        for array, copy in packed.values():
+            if copy.flags.writeable:
+                array[...] = copy
+
+
+def _needs_packing(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and not value.flags.c_contiguous
+
+
+def _view(array: NDArray[Any]) -> Hashable:
+    """Returns a key that is equal for views of the same elements."""
+    strides = (stride for extent, stride in zip(array.shape, array.strides, strict=True) if extent > 1)
+    return array.ctypes.data, array.shape, array.dtype, *strides
+
+
+def _pack(array: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Returns an array and its packed copy, which is read-only if the array is, or if elements share an address."""
+    copy = np.array(array, order="C")
+    copy.flags.writeable = array.flags.writeable and not overlaps_itself(array)
+    return array, copy
+
+
+def _check_shared(kernel: str, params: Sequence[Variable], passed: Sequence[Any]) -> None:
+    """Raise UsageError for an array that is packed and shares memory with another argument, one of them writable."""
+    arrays = [(param.name, getattr(value, "array", value)) for param, value in zip(params, passed, strict=True)]
+    arrays = [(name, array) for name, array in arrays if isinstance(array, np.ndarray)]
+    for name, array in arrays:
+        for other_name, other in arrays:
+            apart = not _needs_packing(array) or _view(array) == _view(other)
+            if not apart and (array.flags.writeable or other.flags.writeable) and _may_share_memory(array, other):
+                raise UsageError(
+                    f"launch of {kernel!r}: given {name!r}, an array with strides of {array.strides} bytes that shares "
+                    f"memory with {other_name!r}; expected a C-contiguous view, or memory of its own: pass a copy, "
+                    f"np.ascontiguousarray({name})"
+                )
+
+
+def _may_share_memory(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Whether two arrays share an element, or NumPy cannot tell after `SHARING_WORK` candidates."""
+    return np.may_share_memory(a, b, SHARING_WORK)  # type: ignore[arg-type]  # NumPy's stub lacks positive limits
 
 
 def typed_arguments(
@@ -69,9 +115,14 @@ def typed_arguments(
             word = "Global" if origin is Global else "tma.Map"
             raise UsageError(
                 f"argument {name!r} ({word}[{element.name}]) was given an array of {value.dtype}; "
-                f"expected {element.dtype or f'{element.nbytes} bytes an element'}"
+                f"expected {_astype(name, element.dtype) if element.dtype else f'{element.nbytes} bytes an element'}"
             )
         yield TensorMap(value, use.box, swizzle=use.swizzle) if use else value
+
+
+def _astype(name: str, dtype: np.dtype[Any]) -> str:
+    """Returns a dtype and the code that converts the array ``name``."""
+    return f"{dtype}: {name}.astype({'np' if dtype.isbuiltin == 1 else 'ml_dtypes'}.{dtype})"
 
 
 def _accepts(dtype: np.dtype[Any], element: type[Scalar]) -> bool:
@@ -100,13 +151,14 @@ def _tensor_map(param: Variable, value: TensorMap) -> TensorMap:
     return value
 
 
-def _array(param: Variable, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _array(param: Variable, value: NDArray[Any]) -> NDArray[Any]:
     if param.dims or param.type not in POINTER_TYPES:
         raise _mismatch(param, f"an array of shape {value.shape}", _expected(param))
+    if isinstance(value, np.ma.MaskedArray):
+        raise _mismatch(param, "a masked array", f"a plain one, for a kernel sees no mask: {param.name}.filled(0)")
     if value.dtype.hasobject or not value.dtype.isnative:
         raise _mismatch(param, f"an array of {value.dtype}", "numbers in native byte order")
-    usable = value.flags.c_contiguous and value.flags.writeable
-    return value if usable else np.array(value, order="C", copy=True)
+    return value
 
 
 def _device_array(param: Variable, value: DeviceArray) -> DeviceArray:
@@ -128,7 +180,7 @@ def _struct(param: Variable, value: Any) -> bytes:
         data = value.tobytes()
     if data is None or len(data) != _nbytes(param):
         size = "" if data is None else f" of {len(data)} bytes"
-        raise _mismatch(param, f"a {type(value).__name__}{size}", _expected(param))
+        raise _mismatch(param, f"{kind_of(value)}{size}", _expected(param))
     return data
 
 
@@ -141,17 +193,14 @@ def _number(param: Variable, value: Any) -> int | float:
         return _integer(param, int(value))
     if isinstance(value, np.generic) and param.type[0] == "b" and value.nbytes == _nbytes(param):
         return int.from_bytes(value.tobytes(), "little")
-    shown = (
-        f"the {type(value).__name__} {value!r}"
-        if isinstance(value, (float, np.generic))
-        else f"a {type(value).__name__}"
-    )
-    raise _mismatch(param, shown, _expected(param))
+    shown = f"the {type(value).__name__} {value!r}" if isinstance(value, (float, np.generic)) else kind_of(value)
+    edit = _EDITS.get(type(value), "") if param.type in POINTER_TYPES else ""
+    raise _mismatch(param, shown, _expected(param) + edit.format(x=param.name))
 
 
 def _float(param: Variable, value: Any) -> float:
     if not isinstance(value, (int, float, np.integer, np.floating)) or isinstance(value, bool):
-        raise _mismatch(param, f"a {type(value).__name__}", "a float")
+        raise _mismatch(param, kind_of(value), "a float")
     number = float(value)
     if param.type == "f32" and math.isfinite(number) and abs(number) > float(np.finfo(np.float32).max):
         raise _mismatch(param, f"{number!r}", "a float32")

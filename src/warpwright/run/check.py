@@ -17,7 +17,7 @@ from warpwright.lang.trace import Traced
 from warpwright.ptx import nodes
 from warpwright.run.arguments import pass_arguments
 from warpwright.run.devices import resolve
-from warpwright.run.launch import Entry, check_limit, prepare_launch
+from warpwright.run.launch import Entry, check_host, check_limit, prepare_launch
 from warpwright.vgpu import Device as VirtualDevice
 from warpwright.vgpu.checks.findings import Coverage, Finding, Verdict
 from warpwright.vgpu.checks.rules import RULES
@@ -43,16 +43,18 @@ def check(
     explore: int = 0,
     seed: int | None = None,
     limit: int = LIMIT,
+    update: bool = False,
 ) -> Verdict:
     """Run a launch and report unordered accesses, deadlocks, faults and broken protocols.
 
-    The other arguments are those of ``ww.launch``; afterwards arrays in ``args`` have the results. ``device``: a
-    virtual device or its name; the default is the virtual device that runs the PTX's target. ``off``: names of rules
-    that are not checked (docs/checks.md lists the rules). ``depends_on``: those of ``args`` (the arrays, or their
-    numbers from 0) that an earlier launch writes which may overlap with this one. ``explore``: the number of additional
-    schedules, each from the same arrays, with seeds 1, 2, …; the verdict has the findings of all schedules. ``seed``:
-    run only the schedule of this seed; with ``explore``, that many schedules from this seed on. ``limit``: block jumps
-    that a warp may make, or accesses and barriers of a cluster, before the verdict is incomplete.
+    The other arguments are those of ``ww.launch``; arrays in ``args`` stay as they are. ``device``: a virtual device or
+    its name; the default is the virtual device that runs the PTX's target. ``off``: names of rules that are not checked
+    (docs/checks.md lists the rules). ``depends_on``: those of ``args`` (the arrays, or their numbers from 0) that an
+    earlier launch writes which may overlap with this one. ``explore``: the number of additional schedules, each from
+    the same arrays, with seeds 1, 2, …; the verdict has the findings of all schedules. ``seed``: run only the schedule
+    of this seed; with ``explore``, that many schedules from this seed on. ``limit``: block jumps that a warp may make,
+    or accesses and barriers of a cluster, before the verdict is incomplete. ``update``: the arrays have the results of
+    the first schedule afterwards, as after a launch: the next launch of a sequence needs them.
 
     Raises UsageError for a real GPU, an unknown rule, an entry of ``depends_on`` that is no argument, or a negative
     number; and as ``ww.launch`` for a launch that the device refuses. A fault or a deadlock of the kernel is a finding;
@@ -69,10 +71,11 @@ def check(
     target = resolve(device, entry.target, virtual=True)
     if not isinstance(target, VirtualDevice):
         raise UsageError(f"cannot check on {target.name}; expected a virtual device, such as device='b200'")
+    check_host(args, target)
     with pass_arguments(entry.name, entry.function.params, args) as passed:
         run = partial(_run, target, entry, shape, entry.smem if smem is None else smem, passed, limit)
         depends = [getattr(passed[number], "array", passed[number]) for number in earlier]
-        return _run_schedules(entry, target.name, partial(Watcher, frozenset(off), depends), seeds, run)
+        return _run_schedules(entry, target.name, partial(Watcher, frozenset(off), depends), seeds, run, update)
 
 
 Failure = DeviceError | DescriptorError | None
@@ -115,14 +118,15 @@ def _run_schedules(
     watch: Callable[[], Watcher],
     seeds: Sequence[int],
     run: Callable[[Watcher, int, bool], Failure],
+    update: bool,
 ) -> Verdict:
-    """Returns one verdict on several schedules. The schedule of the first seed runs last: the arrays have its results,
-    and its coverage counts the instructions that any schedule reached."""
+    """Returns one verdict on several schedules. The schedule of the first seed runs last: with ``update`` the arrays
+    have its results, and its coverage counts the instructions that any schedule reached."""
     verdicts: list[Verdict] = []
     reached: NDArray[np.int64] | None = None
     for seed in reversed(seeds):
         watcher = watch()
-        error = run(watcher, seed, seed != seeds[0])
+        error = run(watcher, seed, not update or seed != seeds[0])
         if error is not None and not watcher.started:
             coverage = Coverage(0, _count_instructions(entry.function.body), ())
             return Verdict(entry.name, device, (), coverage, (str(error),))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from warpwright import cuda, targets, vgpu
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
 
-__all__ = ["DEFAULT", "Device", "device", "resolve"]
+__all__ = ["DEFAULT", "Device", "check_device", "device", "resolve"]
 
 DEFAULT = "b200"
 FOR_FAMILY = {"hopper": "h200", "blackwell": "b200", "consumer blackwell": "rtx5090"}
@@ -19,6 +21,8 @@ def device(name: str = DEFAULT, *, numerics: str = "exact") -> Device:
 
     Raises UsageError for any other name, and for ``cuda`` without a GPU or without the package cuda-core.
     """
+    if not isinstance(name, str):
+        raise UsageError(_no_device(name))
     if name.startswith("cuda"):
         return cuda.device(name)
     if name.lower() not in targets.DEVICES:
@@ -30,9 +34,23 @@ def resolve(given: Device | str | None, target: str = "", *, virtual: bool = Fal
     """Returns ``given`` as a Device. The default is the first real GPU that runs ``target``, unless ``virtual``, else
     the virtual GPU of that target; without a target ``b200``."""
     if given is not None:
-        return device(given) if isinstance(given, str) else given
+        return device(given) if isinstance(given, str) else check_device(given)
     real = [] if virtual else [gpu for gpu in cuda.devices() if not target or cuda.supports(gpu.spec.arch, target)]
     if real:
         return real[0]
     arch = targets.ARCHS.get(target)
     return device(FOR_FAMILY[arch.family] if arch else DEFAULT)
+
+
+def check_device(given: Any) -> Device:
+    """Returns ``given``. Raises UsageError if it is no Device."""
+    if not hasattr(given, "spec"):
+        raise UsageError(_no_device(given))
+    checked: Device = given
+    return checked
+
+
+def _no_device(given: Any) -> str:
+    """Returns the error for ``given`` in place of a device; torch's device has the name of ours as text."""
+    name = f"cuda:{given}" if isinstance(given, int) else str(given) if str(given).startswith("cuda") else "cuda:0"
+    return f"given device={given!r}; expected a name or a Device: write device={name!r}, or 'h200' for a virtual GPU"

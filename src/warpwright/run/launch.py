@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import reprlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from warpwright import ptx
-from warpwright.arrays.device import DeviceArray, device_array
-from warpwright.errors import LaunchError, PtxSyntaxError, UsageError
+from warpwright.arrays.device import DeviceArray
+from warpwright.arrays.libraries import memory_of
+from warpwright.errors import LaunchError, PtxSyntaxError, UsageError, WarpwrightError, kind_of
 from warpwright.gpu import Device, LaunchResult
 from warpwright.lang import Kernel
 from warpwright.lang.trace import Traced
@@ -22,7 +24,7 @@ from warpwright.ptx import nodes
 from warpwright.run.arguments import pass_arguments, typed_arguments
 from warpwright.run.devices import resolve
 
-__all__ = ["Entry", "PtxModule", "launch", "load_ptx"]
+__all__ = ["Entry", "Launcher", "PtxModule", "launch", "load_ptx"]
 
 Dim3 = tuple[int, int, int]
 
@@ -49,6 +51,12 @@ class Entry:
     def target(self) -> str:
         return self.module.target[0]
 
+    def __repr__(self) -> str:
+        return f"Entry({self.name}({', '.join(param.name for param in self.function.params)}) for {self.target})"
+
+    def __getitem__(self, key: Any) -> Launcher:
+        return launcher(self, key)
+
 
 class PtxModule:
     """The kernels of one PTX text by name: ``module["saxpy"]`` finds a C++ function by its unmangled name too."""
@@ -74,6 +82,9 @@ class PtxModule:
         hint = f"; did you mean {close[0]!r}?" if close else ""
         return f"no kernel {name!r}; its kernels are {', '.join(self._entries) or '(none)'}{hint}"
 
+    def __repr__(self) -> str:
+        return f"PtxModule({self.source}: {reprlib.repr(list(self._entries))})"
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
 
@@ -89,6 +100,11 @@ def load_ptx(path_or_text: str | os.PathLike[str]) -> PtxModule:
 
     Raises UsageError for a file that cannot be read, PtxSyntaxError for text that is not PTX.
     """
+    if not isinstance(path_or_text, str | os.PathLike):
+        edit = ": data.decode()" if isinstance(path_or_text, bytes | bytearray) else ""
+        raise UsageError(
+            f"given {kind_of(path_or_text)} to load_ptx; expected the path of a PTX file, or PTX text as a str{edit}"
+        )
     if isinstance(path_or_text, str) and "\n" in path_or_text:
         return PtxModule(ptx.parse_once(path_or_text), "this PTX")
     path = Path(path_or_text)
@@ -124,8 +140,64 @@ def entry_point(kernel: Entry | Traced) -> Entry:
     if isinstance(kernel, Entry):
         return kernel
     raise UsageError(
-        f"cannot launch a {type(kernel).__name__}; expected a function decorated with @kernel or load_ptx(path)[name]"
+        f"cannot launch {kind_of(kernel)}; expected a function decorated with @kernel or load_ptx(path)[name]"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """``kernel[grid, block]``, a launch that lacks its arguments: ``kernel[grid, block](x, n)`` runs it.
+
+    ``grid`` may be a function of the kernel's configuration, as in Triton. ``block`` sets the configuration value
+    ``threads`` of a kernel that has one; else it must be the block of the kernel, or may be left out.
+    """
+
+    kernel: Entry | Kernel
+    grid: Any
+    block: int | Sequence[int] | None
+
+    def __call__(
+        self, *args: Any, device: Device | str | None = None, stream: Any = None, smem: int | None = None, **config: Any
+    ) -> LaunchResult:
+        """Run the kernel as `launch` does, with other values of its configuration."""
+        kernel, block = self.kernel, self.block
+        if isinstance(kernel, Entry) and config:
+            raise UsageError(f"given {next(iter(config))}= to {kernel.name}[…](…); PTX takes its arguments by position")
+        if isinstance(kernel, Kernel):
+            threads = {"threads": block} if "threads" in kernel.config and block is not None else {}
+            kernel = kernel.configure(**threads, **config)
+            self._check_block(kernel.trace().threads)
+        grid = self.grid(getattr(kernel, "config", {})) if callable(self.grid) else self.grid
+        return launch(kernel, grid, block, smem=smem, args=args, device=device, stream=stream)
+
+    def _check_block(self, threads: Dim3) -> None:
+        if self.block is None or dim3("block", self.block) == threads:
+            return
+        name, fixed = self.kernel.name, threads[0] if threads[1:] == (1, 1) else threads
+        edit = f"write {name}[{self.grid}], or @kernel(threads={self.block})"
+        if isinstance(self.grid, int) and isinstance(self.block, int):
+            edit += f"; a grid of {self.grid} × {self.block} CTAs is {name}[({self.grid}, {self.block}), {fixed}]"
+        raise LaunchError(f"given {name}[{self.grid}, {self.block}] for a kernel of {fixed} threads; {edit}")
+
+
+def launcher(kernel: Entry | Kernel, key: Any) -> Launcher:
+    """Returns ``kernel[key]``; ``key`` is a grid, a grid and a block, or the three extents of a grid."""
+    values = key if isinstance(key, tuple) else (key,)
+    if len(values) == 3 and all(isinstance(value, int) for value in values):
+        values = (values,)
+    if len(values) not in (1, 2):
+        raise LaunchError(
+            f"given {kernel.name}[{', '.join(map(repr, values))}]; expected {kernel.name}[grid] or "
+            f"{kernel.name}[grid, block], with a number or (x, y, z) for each"
+        )
+    grid, block = (*values, None)[:2]
+    for name, value in (("grid", grid), ("block", block)):
+        if value is not None and not (name == "grid" and callable(value)):
+            dim3(name, value)
+    return Launcher(kernel, grid, block)
+
+
+Kernel.launcher = staticmethod(launcher)
 
 
 def launch(
@@ -147,11 +219,12 @@ def launch(
 
     ``grid`` counts CTAs, ``block`` threads, ``cluster`` CTAs: a number, or up to three in the order x, y, z. ``smem``
     is dynamic shared memory in bytes. A kernel of the language, or PTX with ``.reqntid``, needs no ``block``.
-    ``args`` has a value for each ``.param``: a NumPy array of any strides (device pointer; read-only arrays are not
-    written), a TensorMap, a Python or NumPy number, or ``bytes`` for a struct. A kernel of the language has the box
-    and swizzle of its tensor maps, so it takes the array. Arrays of torch, CuPy or another library on a GPU are used in
-    place; if all arrays are on a GPU, the launch is started without waiting: on ``stream`` (of cuda.core, torch or
-    CuPy, or the driver's handle), else on the current stream of that library.
+    ``args`` has a value for each ``.param``: an array of NumPy, torch, CuPy or another library (device pointer), a
+    TensorMap, a Python or NumPy number, or ``bytes`` for a struct. A kernel of the language has the box and swizzle of
+    its tensor maps, so it takes the array. Arrays of the host are copied to the device and back; those that share
+    memory share it there too. Of an array that is not C-contiguous the kernel gets a packed copy. Arrays on a GPU are
+    used in place; if all arrays are on a GPU, the launch is started without waiting: on ``stream`` (of cuda.core, torch
+    or CuPy, or the driver's handle), else on the current stream of that library.
     ``device``: a name or a Device; the default is the GPU of the arrays, else the first real GPU that runs the PTX's
     target, else the virtual GPU of that target. ``observers`` follow a launch on a virtual GPU.
     ``numerics`` of a virtual GPU's tensor cores (default: those of the device): ``"exact"`` sums the exact products of
@@ -159,23 +232,28 @@ def launch(
     ``limit`` of a virtual GPU: block jumps (iterations of a loop, at least one each) that a warp may make; a kernel
     that does not end reaches the limit. The default is no limit.
 
-    Raises LaunchError for a launch that the device refuses, UsageError for arguments that do not fit the parameters,
-    LimitReached, and another DeviceError for a fault of the kernel.
+    Raises LaunchError for a launch that the device refuses, UsageError for arguments that do not fit the parameters or
+    that share memory where one must be packed, UsageError after the launch if the kernel wrote a read-only array (all
+    other results are stored), LimitReached, and another DeviceError for a fault of the kernel.
     """
     check_limit(limit)
     entry, shape, args = prepare_launch(kernel, grid, block, cluster, args)
-    target = resolve(device or gpu_of(args), entry.target, virtual=bool(observers))
+    target = resolve(gpu_of(args) if device is None else device, entry.target, virtual=bool(observers))
     options = _options(stream, numerics, limit, args, target)
-    with pass_arguments(entry.name, entry.function.params, args) as passed:
-        result = target.launch(
-            entry.module,
-            entry.name,
-            **shape,
-            smem=entry.smem if smem is None else smem,
-            args=passed,
-            observers=observers,
-            **options,
-        )
+    try:
+        with pass_arguments(entry.name, entry.function.params, args) as passed:
+            result = target.launch(
+                entry.module,
+                entry.name,
+                **shape,
+                smem=entry.smem if smem is None else smem,
+                args=passed,
+                observers=observers,
+                **options,
+            )
+    except WarpwrightError as error:
+        sys.stdout.write(error.printed)
+        raise
     sys.stdout.write(result.printed)
     return result
 
@@ -190,7 +268,9 @@ def prepare_launch(
     """Returns the Entry, its grid, block and cluster, and the arguments, with arrays converted to tensor maps."""
     if isinstance(kernel, Kernel):
         kernel = kernel.trace()
-    args = [device_array(value) or value for value in args]
+    if not isinstance(args, Sequence) or isinstance(args, str | bytes):
+        raise UsageError(f"given {kind_of(args)} as args; expected a list with a value for each parameter: args=[x, n]")
+    args = [memory_of(value) for value in args]
     if isinstance(kernel, Traced):
         args = list(typed_arguments(kernel.params, kernel.maps, args))
     entry = entry_point(kernel)
@@ -229,12 +309,17 @@ def _options(
         return {"stream": stream}
     if stream is not None:
         raise LaunchError(f"given stream={stream!r} for the virtual {device.name}; expected none; leave stream= out")
+    check_host(args, device)
+    return {"numerics": numerics, "limit": limit}
+
+
+def check_host(args: Sequence[Any], device: Device) -> None:
+    """Raise LaunchError for an array on a GPU, which the virtual ``device`` cannot read."""
     if gpu_of(args):
         raise LaunchError(
-            f"given an array on {gpu_of(args)} for the virtual {device.name}; expected NumPy arrays; "
-            "copy it to the host, or leave device= out"
+            f"given an array on {gpu_of(args)} for the virtual {device.name}; expected arrays on the host; "
+            "copy it to the host, or launch it without device="
         )
-    return {"numerics": numerics, "limit": limit}
 
 
 def dim3(name: str, value: int | Sequence[int]) -> Dim3:
@@ -244,7 +329,8 @@ def dim3(name: str, value: int | Sequence[int]) -> Dim3:
     except TypeError:
         given = []
     if not 1 <= len(given) <= 3 or min(given) < 1:
-        raise LaunchError(f"{name}={value!r}: expected a positive number, or one to three of them as (x, y, z)")
+        edit = ": round up with -(-n // 128)" if isinstance(value, float) else ""
+        raise LaunchError(f"{name}={value!r}: expected a positive integer, or one to three of them as (x, y, z){edit}")
     return _pad(given)
 
 

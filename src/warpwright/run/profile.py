@@ -13,7 +13,7 @@ from warpwright.lang import Kernel
 from warpwright.lang.trace import Traced
 from warpwright.run.arguments import pass_arguments
 from warpwright.run.devices import resolve
-from warpwright.run.launch import Entry, check_limit, prepare_launch
+from warpwright.run.launch import Entry, check_host, check_limit, prepare_launch
 from warpwright.vgpu import Device as VirtualDevice
 from warpwright.vgpu.timing.capture import Capture
 from warpwright.vgpu.timing.device import choose_clusters, profile_of
@@ -51,6 +51,7 @@ def profile(
     target = resolve(device, entry.target, virtual=True)
     if not isinstance(target, VirtualDevice):
         raise UsageError(f"cannot profile on {target.name}; expected a virtual device, such as device='b200'")
+    check_host(args, target)
     capture = Capture(targets.timing_of(target.spec.name), choose_clusters if fast else lambda launch, timing: None)
     launch = partial(target.launch, entry.module, entry.name, shape["grid"], shape["block"], shape["cluster"])
     how: dict[str, Any] = {"smem": entry.smem if smem is None else smem, "numerics": "none" if fast else None}

@@ -6,8 +6,10 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
-from warpwright.errors import LaunchError
+from warpwright.arrays.device import refuse_written
+from warpwright.errors import DeviceError, LaunchError
 from warpwright.gpu import LaunchResult
+from warpwright.layout.tensor_map import TensorMap
 from warpwright.ptx import nodes
 from warpwright.targets import Device as Spec
 from warpwright.targets import Timing
@@ -131,11 +133,15 @@ class Device:
             launch.slice = _slice(launch, listener)
         try:
             run_clusters(launch)
+        except DeviceError as error:
+            error.printed = launch.text
+            raise
         finally:
             launch.listener = None  # it refers to the launch
-            if launch.computes and not discard:
-                launch.memory.download()
-        return LaunchResult("".join(text for _, text in sorted(launch.printed, key=lambda row: row[0])))
+            written = launch.memory.download(discard=discard) if launch.computes else []
+        arrays = (value.array if isinstance(value, TensorMap) else value for value in args)
+        refuse_written(entry, (param.name for param in kernel.program.params), arrays, written)
+        return LaunchResult(launch.text)
 
     def _check(self, launch: Launch) -> None:
         limits, program = self.spec.limits, launch.kernel.program

@@ -69,7 +69,7 @@ def reverse(x: Global[f32], y: Global[f32], count: u32, *, barrier: bool = False
 @pytest.mark.parametrize("barrier", [False, True])
 def test_copies_are_complete_after_a_group_and_after_an_mbarrier(barrier) -> None:
     x, y = np.arange(1, 257, dtype=np.float32), np.zeros(256, np.float32)
-    verdict = ww.check(reverse.configure(barrier=barrier), grid=1, args=[x, y, 252])
+    verdict = ww.check(reverse.configure(barrier=barrier), grid=1, args=[x, y, 252], update=True)
     assert verdict.kind == "clean", str(verdict)
     assert np.array_equal(y[::-1], np.where(np.arange(256) < 252, x, 0))
 
@@ -91,6 +91,6 @@ def gather(x: Global[f32], y: Global[f32], *, copies: int = 40):
 
 def test_more_copies_in_flight_than_records_of_the_virtual_gpu_run_once() -> None:
     x, y = np.arange(128 * 4 * 40, dtype=np.float32), np.zeros(128, np.float32)
-    verdict = ww.check(gather, grid=1, args=[x, y])
+    verdict = ww.check(gather, grid=1, args=[x, y], update=True)
     assert verdict.kind == "clean", str(verdict)
     assert np.array_equal(y[::-1], x.reshape(40, 128, 4)[..., 0].sum(0))

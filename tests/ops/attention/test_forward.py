@@ -220,6 +220,12 @@ REFUSED = [
         "attention: out is 1 × 2 × 5 × 32 of bfloat16; expected the shape and dtype of q, 1 × 2 × 5 × 64 of bfloat16",
     ),
     ((Q, K, K), {"out": Q}, "attention: out overlaps q; expected memory of its own: leave out= out"),
+    (
+        (Q, K, K),
+        {"out": np.lib.stride_tricks.as_strided(Q.copy(), strides=(0,) * 4)},
+        "attention: out has several elements at one address (strides of (0, 0, 0, 0) bytes); expected an address for "
+        "each: leave out= out",
+    ),
 ]
 
 

@@ -255,7 +255,14 @@ FITS = "expected memory of its own: leave out= out"
             HALF,
             HALF.copy(),
             {"out": READ_ONLY},
-            "matmul: out is read-only; expected an array that can be written",
+            "matmul: out is read-only; expected an array that can be written: leave out= out",
+        ),
+        (
+            HALF,
+            HALF.copy(),
+            {"out": np.lib.stride_tricks.as_strided(WHOLE[0].copy(), (4, 4), (0, 2))},
+            "matmul: out has several elements at one address (strides of (0, 2) bytes); expected an address for each: "
+            "leave out= out",
         ),
         (HALF, HALF, {"out": WHOLE}, "matmul: out is 8 × 8 of float16; expected 4 × 4 of float16"),
         (

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from warpwright.arrays.device import DeviceArray
-from warpwright.arrays.libraries import OTHER, Library, View, location, overlap
+from warpwright.arrays.libraries import OTHER, Library, View, check_writable, location, overlap
 from warpwright.cuda.driver import driver
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.kernels.attention.problem import DTYPES, Problem, Window
 from warpwright.ops.attention.plan import COUNTER
 from warpwright.ops.binding import as_strided
-from warpwright.run.devices import resolve
+from warpwright.run.devices import check_device, resolve
 
 __all__ = [
     "BHSD",
@@ -104,7 +104,7 @@ def device_for(views: Mapping[str, View], device: Device | str | None) -> Device
             raise UsageError(f"attention: q is on {where['q']} and {name} on {where[name]}; expected all on one device")
     if not isinstance(views["q"], DeviceArray):
         return resolve(device)
-    requested = device if isinstance(device, str) or device is None else device.name
+    requested = device if isinstance(device, str) or device is None else check_device(device).name
     if requested not in (None, "cuda", where["q"]):
         raise UsageError(
             f"attention: q is on {where['q']} and device={requested!r}; expected that GPU: leave device= out, or pass "
@@ -198,8 +198,7 @@ def check_out(out: View, views: Mapping[str, View]) -> None:
             f"attention: out is {extents(out)} of {out.dtype}; expected the shape and dtype of q, {extents(q)} of "
             f"{q.dtype}"
         )
-    if isinstance(out, np.ndarray) and not out.flags.writeable:
-        raise UsageError("attention: out is read-only; expected an array that can be written")
+    check_writable("attention", out)
     if location(out) != location(q):
         raise UsageError(f"attention: q is on {location(q)} and out on {location(out)}; expected all on one device")
     for name in "qkv":

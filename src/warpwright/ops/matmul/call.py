@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from warpwright.arrays.device import DeviceArray, dtype_of_name, reach
-from warpwright.arrays.libraries import OTHER, Library, View, location, overlap, views_of
+from warpwright.arrays.libraries import OTHER, Library, View, check_writable, location, overlap, views_of
 from warpwright.errors import PrecisionWarning, UsageError
 from warpwright.gpu import Device
 from warpwright.kernels.reference import finished
@@ -22,7 +22,7 @@ from warpwright.ops.matmul import epilogue, measurements, plan
 from warpwright.ops.matmul.bound_call import BoundCall
 from warpwright.ops.matmul.plan import DEFAULT_LEVEL, FLOAT8, PLAIN, Family, Level, round_up
 from warpwright.ops.memo import MEMO
-from warpwright.run.devices import resolve
+from warpwright.run.devices import check_device, resolve
 
 __all__ = ["DEFAULT_LEVEL", "describe", "matmul"]
 
@@ -379,8 +379,7 @@ def _output_dtype(given: Any, default: np.dtype[Any]) -> np.dtype[Any]:
 def _check_out(out: View, shape: Shape, dtype: np.dtype[Any], a: View, b: View) -> None:
     if (out.shape, out.dtype) != (shape, dtype):
         raise UsageError(f"matmul: out is {_extents(out.shape)} of {out.dtype}; expected {_extents(shape)} of {dtype}")
-    if isinstance(out, np.ndarray) and not out.flags.writeable:
-        raise UsageError("matmul: out is read-only; expected an array that can be written")
+    check_writable("matmul", out)
     if location(out) != location(a):
         raise UsageError(f"matmul: a is on {location(a)} and out on {location(out)}; expected all on one device")
     for name, operand in (("a", a), ("b", b)):
@@ -396,7 +395,7 @@ def _device_for(a: View, b: View, device: Device | str | None) -> Device:
         return resolve(device)
     if isinstance(device, str) and device in ("cuda", location(a)):
         return resolve(location(a))
-    if device is not None and (device if isinstance(device, str) else device.name) != location(a):
+    if device is not None and (device if isinstance(device, str) else check_device(device).name) != location(a):
         raise UsageError(
             f"matmul: a is on {location(a)} and device={device!r}; expected that GPU: leave device= out, "
             "or pass copies on the host"

@@ -50,6 +50,9 @@ class Finding:
         steps = self.steps[:1] if self.rule.id == "deadlock" else self.steps
         return self.rule.id, frozenset((step.where, step.opcode) for step in steps)
 
+    def __repr__(self) -> str:
+        return f"Finding({self.rule.id!r} at {self.steps[0].where if self.steps else 'no line'})"
+
     def __str__(self) -> str:
         lines = [f"{self.rule.id}: {self.rule.title}", *(f"  {step.what}: {step}" for step in self.steps)]
         lines += [f"  {line}" for line in self.message.splitlines()]
@@ -93,6 +96,10 @@ class Verdict:
         if len(self.seeds) > 1:
             return f"; {len(self.seeds)} schedules"
         return f"; the schedule of seed {self.seeds[0]}" if self.seeds[0] else ""
+
+    def __repr__(self) -> str:
+        rules = ", ".join(dict.fromkeys(finding.rule.id for finding in self.findings))
+        return f"Verdict({self.kernel!r} on {self.device}: {self.kind}{rules and f' ({rules})'})"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""

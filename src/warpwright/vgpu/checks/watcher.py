@@ -47,6 +47,9 @@ class _EqualClusters:
         return self.judged < number or (self.judged < _NONE and not self.findings)
 
 
+ASSERTFAIL = "call.__assertfail"
+
+
 class Watcher(Listener[Launch, Cluster]):
     """Stores what every cluster does, judges one of equal clusters, and collects the findings. ``off``: the rules not
     to check; ``depends``: the arrays that earlier launches write. ``last``: the lowest cluster with an error of its
@@ -163,10 +166,21 @@ class Watcher(Listener[Launch, Cluster]):
         opcode = self.program.insts[inst].opcode
         return Step(what, opcode, self.names.places[inst], self.names.roles[inst], (0, 0, 0), 0)
 
+    def _failing_blocks(self) -> set[int]:
+        """Returns the numbers of the blocks that report a failed assertion, and of those that lead only there."""
+        failing: set[int] = set()
+        for block in reversed(self.program.blocks):
+            leads_on = block.index + 1 in failing and block.insts[-1].name not in ENDINGS
+            if leads_on or any(inst.name == ASSERTFAIL for inst in block.insts):
+                failing.add(block.index)
+        return failing
+
     def _coverage(self) -> Coverage:
         """Returns the coverage. An instruction without a line is not the kernel's own: every kernel gets such an
-        end."""
-        own = [(block.index, inst) for block in self.program.blocks for inst in block.insts if inst.line]
+        end. Nor are the reports of failed assertions: no correct launch reaches them."""
+        failing = self._failing_blocks()
+        blocks = [block for block in self.program.blocks if block.index not in failing]
+        own = [(block.index, inst) for block in blocks for inst in block.insts if inst.line]
         ways = self.entered[len(self.program.blocks) : -1].reshape(-1, 2)
         guarded = [inst for _, inst in own if inst.guard is not None]
         branches = [inst.index for inst in guarded if inst.name in ENDINGS]

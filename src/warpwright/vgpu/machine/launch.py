@@ -23,9 +23,11 @@ from warpwright.vgpu.machine.memory import GlobalMemory
 from warpwright.vgpu.machine.pending import Pending, shuffled
 from warpwright.vgpu.program.program import Inst, Param
 
-__all__ = ["Dim3", "Launch"]
+__all__ = ["PRINTED_TOO_MUCH", "Dim3", "Launch"]
 
 Dim3 = tuple[int, int, int]
+PRINT_CHARACTERS = 1 << 20  # of a launch, as CUDA's printf buffer has bytes
+PRINTED_TOO_MUCH = f"\n(the launch printed more than {PRINT_CHARACTERS:,} characters; the rest is not kept)\n"
 
 
 @dataclass(slots=True)
@@ -50,6 +52,7 @@ class Launch:
     maps: list[BoundMap] = field(default_factory=list)
     changed: ChangedMaps = field(init=False)
     printed: list[tuple[int, str]] = field(default_factory=list)
+    print_room: int = PRINT_CHARACTERS
     table: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 3), np.int64))
     params_base: int = 0
     params_host: int = 0
@@ -69,6 +72,12 @@ class Launch:
     @property
     def name(self) -> str:
         return self.kernel.program.name
+
+    @property
+    def text(self) -> str:
+        """The text that the kernel has printed, in order of clusters."""
+        text = "".join(text for _, text in sorted(self.printed, key=lambda row: row[0]))
+        return text if self.print_room > 0 else text + PRINTED_TOO_MUCH
 
     @property
     def threads(self) -> int:

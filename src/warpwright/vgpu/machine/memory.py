@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.arrays.device import spans
+from warpwright.arrays.device import Span, spans
 from warpwright.vgpu.jit.state import GLOBAL_BASE
 
 __all__ = ["GlobalMemory", "aligned_zeros"]
@@ -36,8 +36,7 @@ class GlobalMemory:
         self.lock = threading.Lock()  # of engines that reduce
         self._next = GLOBAL_BASE
         self._buffers: list[tuple[int, NDArray[np.uint8]]] = []
-        self._arrays: list[NDArray[Any]] = []
-        self._hosts: list[tuple[int, int, int]] = []  # host bytes [low, high) of arrays, and where they went
+        self._spans: list[tuple[Span, int]] = []  # host memory of arrays, and its virtual address
 
     def place(self, address: int, data: bytes) -> None:
         """Allocate ``data`` at a fixed address (module variables)."""
@@ -58,25 +57,21 @@ class GlobalMemory:
 
     def upload(self, arrays: Iterable[NDArray[Any]]) -> None:
         """Copy arrays in. Arrays that share memory share one allocation, so that each sees the others' writes."""
-        self._arrays = [array for array in arrays if array.size]
-        for span in spans(self._arrays):
-            self._hosts.append((span.low, span.high, self._next))
+        for span in spans(arrays):
+            self._spans.append((span, self._next))
             self._add(self._next, span.high - span.low)[:] = np.asarray(span)
 
     def address(self, array: NDArray[Any]) -> int:
         """Returns the virtual address of the first element of an uploaded array; an empty array gets a new one."""
         if array.size == 0:
             return self.reserve(b"")
-        low, start = next((low, start) for low, high, start in self._hosts if low <= array.ctypes.data < high)
-        return start + array.ctypes.data - low
+        host = array.ctypes.data
+        return next(start + host - span.low for span, start in self._spans if span.low <= host < span.high)
 
-    def download(self) -> None:
-        """Copy the arrays back that may be written."""
-        for array in self._arrays:
-            if array.flags.writeable:
-                low = next(low for low, high, _ in self._hosts if low <= array.ctypes.data < high)
-                buffer = self.view(self.address(array) - array.ctypes.data + low)
-                array[...] = np.ndarray(array.shape, array.dtype, buffer, array.ctypes.data - low, array.strides)
+    def download(self, *, discard: bool = False) -> list[NDArray[Any]]:
+        """Copy the arrays back that may be written, unless ``discard``; returns those that were written and may not."""
+        written = (span.write_back(self.view(start), discard=discard) for span, start in self._spans)
+        return [array for arrays in written for array in arrays]
 
     def view(self, address: int) -> NDArray[np.uint8]:
         """The bytes from a virtual address to the end of its allocation; empty when there is none."""

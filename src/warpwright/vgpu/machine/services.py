@@ -154,11 +154,14 @@ def _argument(cluster: ClusterFabric, op: Op, name: str) -> int:
 
 def _vprintf(cluster: ClusterFabric, op: Op) -> bool:
     """``vprintf(format, arguments)``: varargs packed with their natural alignment (CUDA C++ calling convention)."""
+    launch = cluster.launch
+    if launch.print_room <= 0:
+        return True
     text = _text(cluster, op, _argument(cluster, op, "format"))
     data = _memory(cluster, op, _argument(cluster, op, "arguments"))
-    cluster.launch.printed.append(
-        (cluster.number, format_printf(text, bytes(data[:1024]), lambda at: _text(cluster, op, at)))
-    )
+    line = format_printf(text, bytes(data[:1024]), lambda at: _text(cluster, op, at))
+    launch.print_room -= len(line)
+    launch.printed.append((cluster.number, line))
     return True
 
 

@@ -121,6 +121,9 @@ class Profile:
         padded = max(0, self.flops - self.wasted_flops - flops)
         return replace(self, padded_flops=padded, tflops=flops / self.time_us / 1e6)
 
+    def __repr__(self) -> str:
+        return f"Profile({self.kernel!r} on {self.device}, grid={self.grid}: {self.time_us:.2f} µs)"
+
     def as_dict(self) -> dict[str, Any]:
         """The profile as a dict, ready for JSON."""
         return asdict(self)
