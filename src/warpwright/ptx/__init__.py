@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from . import nodes
+from .check import check, load_module
 from .parser import parse
 from .printer import instruction_text, operand_text, to_text
 
-__all__ = ["instruction_text", "nodes", "operand_text", "parse", "to_text"]
+__all__ = ["check", "instruction_text", "load_module", "nodes", "operand_text", "parse", "to_text"]

@@ -88,7 +88,9 @@ class PtxModule:
 def load_ptx(path_or_text: str | os.PathLike[str]) -> PtxModule:
     """Read PTX from a file, or from a string of PTX text (any string with a line break).
 
-    Raises UsageError for a file that cannot be read, PtxSyntaxError for text that is not PTX.
+    Raises UsageError for a file that cannot be read, and PtxSyntaxError, with line and column, for text that is not PTX
+    or that ptxas refuses: operands of other types, names that are declared twice or not at all, values out of range,
+    instructions that the target lacks.
     """
     if isinstance(path_or_text, str) and "\n" in path_or_text:
         return PtxModule(parse_ptx(path_or_text), "this PTX")
@@ -103,10 +105,10 @@ def load_ptx(path_or_text: str | os.PathLike[str]) -> PtxModule:
             f"{path} is not PTX: byte {error.start} is 0x{found:02x}; expected UTF-8 text that begins with .version "
             "(a cubin or fatbin is no text: compile with nvcc -ptx)"
         ) from None
-    return PtxModule(parse_ptx(text), path.name)
+    return PtxModule(parse_ptx(text, source=path.name), path.name)
 
 
-parse_ptx = functools.lru_cache(maxsize=32)(ptx.parse)  # of repeated launches only the first parses
+parse_ptx = functools.lru_cache(maxsize=32)(ptx.load_module)  # of repeated launches only the first parses
 
 
 def entry_of(module: nodes.Module, function: nodes.Function) -> Entry:
