@@ -11,7 +11,8 @@ from tests.imports import SOURCE, circles, imported_names, imports, modules
 LAYERS = [  # from the bottom up; a folder imports only what stands below it
     {"errors"},
     {"arrays", "folders", "targets", "types"},
-    {"isa", "layout", "ptx"},
+    {"isa", "layout"},
+    {"ptx"},
     {"gpu"},
     {"cuda", "lang", "vgpu"},  # PTX text is the waist: `lang` writes it, `cuda` and `vgpu` run it
     {"kernels", "run"},

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import product
 
-from warpwright.isa import Spelling
+from warpwright.isa import FORMS, Match, Spelling
+from warpwright.isa.operands import count_of, type_of
 
 HEAD = """.version {version}
 .target {arch}
@@ -57,32 +58,11 @@ def register(scalar: str, number: int) -> str:
     return f"{letter}{number}"
 
 
-def _type(name: str, slots: Mapping[str, str]) -> str:
-    if name == "wide":
-        return slots["type"][0] + str(2 * int(slots["type"][1:]))
-    return slots.get(name, name)
-
-
-def _count(word: str, slots: Mapping[str, str]) -> int:
-    text = slots.get(word, "" if word == "vec" else word)
-    if word == "num" and "shape" in slots and slots["shape"].endswith("b"):
-        return int(text[1:]) * {"16x128b": 2, "16x256b": 4}.get(slots["shape"], 1)
-    if word == "num" and slots.get("shape") == "m16n16":
-        return 2 * int(text[1:])
-    if word == "sums":
-        columns = int(re.findall(r"\d+", slots["shape"])[1])
-        return columns // 4 if slots["dtype"] == "f16" else columns // 2
-    if word == "im2col":
-        return int(slots["dim"][0]) - 2
-    if word == "lanes":
-        return 4 * int(slots["group"][-1])
-    return int(re.sub(r"\D", "", text) or 0)
-
-
-def _address(name: str, text: str, slots: Mapping[str, str]) -> str:
+def _address(match: Match, text: str) -> str:
+    name, slots = match.form.name, match.chosen
     inner, _, coords = text.partition(",")
     if coords:
-        return f"[d30, {{{', '.join(f'r{i}' for i in range(_count(coords.split('*')[1], slots)))}}}]"
+        return f"[d30, {{{', '.join(f'r{i}' for i in range(count_of(match, coords.split('*')[1])))}}}]"
     if name.startswith("tcgen05") and not name.endswith(("alloc", "commit")):
         return "[r9]"
     space = slots.get({"dst_mem": "dst", "src_mem": "src"}.get(inner, ""), slots.get("space", ""))
@@ -101,27 +81,28 @@ def _address(name: str, text: str, slots: Mapping[str, str]) -> str:
     return "[r8]" if small else "[d31]"
 
 
-def _operand(name: str, text: str, index: int, slots: Mapping[str, str]) -> str:
+def _operand(match: Match, text: str, index: int) -> str:
+    name = match.form.name
     if text.startswith("["):
-        return _address(name, text[1:-1], slots)
+        return _address(match, text[1:-1])
     if text.startswith("#"):
-        return {"#size": "16" if name.startswith("cp.async") else "128", "#count": "40"}.get(text, "1")
+        return {"#size": "16" if name.startswith("cp.async") else "128", "#count": "40"}.get(
+            text.partition("=")[0], "1"
+        )
     if text in _WORDS:
         return _WORDS[text]
+    text = text.partition("=")[0]
     if "|" in text:
-        return "|".join(_operand(name, part, index + 8 * i, slots) for i, part in enumerate(text.split("|")))
+        return "|".join(_operand(match, part, index + 8 * i) for i, part in enumerate(text.split("|")))
     word, _, count = text.partition("*")
-    word, _, scalar = word.partition(":")
-    scalar = _type(scalar or _DEFAULT.get(count, "type"), slots)
-    if not count or (count == "vec" and not slots.get("vec")):
+    scalar = type_of(match, word.partition(":")[2] or "type")
+    if not count or (count == "vec" and not match["vec"]):
         return register(scalar, index)
-    items = ", ".join(register(scalar, 16 + index + i) for i in range(_count(count, slots)))
-    return f"{{{items}}}"
+    return f"{{{', '.join(register(scalar, 16 + index + i) for i in range(count_of(match, count)))}}}"
 
 
-_DEFAULT = {"4": "f32", "2": "u16", "im2col": "u16", "lanes": "b32"}
 _WORDS = {
-    "label": "end", "list": "labels", "results": "(r1)", "function": "ff", "arguments": "(r2)", "_": "_",
+    "label:label": "end", "list:label": "labels", "results": "(r1)", "function": "ff", "arguments": "(r2)", "_": "_",
 }  # fmt: skip
 
 
@@ -135,4 +116,5 @@ def operands(name: str, spelling: Spelling, slots: Mapping[str, str], longest: b
 
     text = re.sub(r"\{(?:if (\w+))?([^{}]*)\}", keep, spelling.operands)
     parts = [part.strip() for part in re.split(r",(?![^\[]*\])", text) if part.strip()]
-    return ", ".join(_operand(name, part, index, slots) for index, part in enumerate(parts, start=1))
+    match = Match(FORMS[name], spelling, slots)
+    return ", ".join(_operand(match, part, index) for index, part in enumerate(parts, start=1))

@@ -97,12 +97,12 @@ def _errors(lines: list[str], arch: str, version: str = "9.0") -> dict[str, str]
     """The errors of ptxas for each line, the two cta_groups apart: a kernel uses one of them."""
     pairs = [line for line in lines if ".cta_group::2" in line]
     singles = [line for line in lines if ".cta_group::2" not in line]
-    return _errors_of_kernel(singles, arch, version) | _errors_of_kernel(pairs, arch, version)
+    return errors_of_kernel(singles, arch, version) | errors_of_kernel(pairs, arch, version)
 
 
-def _errors_of_kernel(lines: list[str], arch: str, version: str) -> dict[str, str]:
+def errors_of_kernel(lines: list[str], arch: str, version: str, declare: str = "") -> dict[str, str]:
     """Repeat without the refused lines: a later pass of ptxas runs only on text that earlier passes accept."""
-    head = HEAD.format(arch=arch, version=version)
+    head = HEAD.format(arch=arch, version=version) + declare
     first = head.count("\n") + 1
     refused: dict[str, str] = {}
     left = lines

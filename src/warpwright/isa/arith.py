@@ -96,17 +96,17 @@ fns  9.7.1.17  Position of the n-th set bit.
 brev  9.7.1.18  Bits in reverse order.
     brev.type=B3264                                 d, a
 bfe  9.7.1.19  Bit field, extracted and extended.
-    bfe.type=INT3264                                d, a, b:u32, c:u32
+    bfe.type=INT3264                                d, a, b:u32=0..255, c:u32=0..255
 bfi  9.7.1.20  Bit field, inserted.
-    bfi.type=B3264                                  d, a, b, c:u32, e:u32
+    bfi.type=B3264                                  d, a, b, c:u32=0..255, e:u32=0..255
 szext  9.7.1.21  Value of the lowest bits, sign or zero extended.
     szext.mode=clamp|wrap.type=INT32                d, a, b:u32
 bmsk  9.7.1.22  Bit mask of given position and width.
-    bmsk.mode=clamp|wrap.type=b32                   d, a, b
+    bmsk.mode=clamp|wrap.type=b32                   d:u32, a:u32, b:u32
 dp4a  9.7.1.23  Dot product of four bytes plus addend.
-    dp4a.atype=INT32.type=INT32                     d:b32, a:b32, b:b32, c:b32
+    dp4a.atype=INT32.type=INT32                     d:u32, a:u32, b:u32, c:u32
 dp2a  9.7.1.24  Dot product of two halves and two bytes plus addend.
-    dp2a.mode=lo|hi.atype=INT32.type=INT32          d:b32, a:b32, b:b32, c:b32
+    dp2a.mode=lo|hi.atype=INT32.type=INT32          d:u32, a:u32, b:u32, c:u32
 add.cc  9.7.2.1  Sum, carry out to CC.CF.
     add.cc.type=INT3264                             d, a, b
 addc  9.7.2.2  Sum with carry in, carry out if .cc.

@@ -15,9 +15,13 @@ _LANE_COPIES = forms(
     """
 cp.async  9.7.9.25.3.1  Copy 4, 8 or 16 bytes from global to shared memory. [lane-copy]
     cp.async.cop=ca|cg.shared.global{.hint=L2::cache_hint}{.prefetch=PREFETCH}
-    ...    [dst_mem], [src_mem], #size{, src_size:u32}{if hint, policy:b64}
+    ...    [dst_mem], [src_mem], #size=4/8/16{, src_size:u32=0..16}{if hint, policy:u64}
+    cp.async.cop=ca|cg.shared.global{.hint=L2::cache_hint}{.prefetch=PREFETCH}
+    ...    [dst_mem], [src_mem], #size=4/8/16, src_size:pred{if hint, policy:u64}
     cp.async.cop=ca|cg.shared::cta.global{.hint=L2::cache_hint}{.prefetch=PREFETCH}
-    ...    [dst_mem], [src_mem], #size{, src_size:u32}{if hint, policy:b64}
+    ...    [dst_mem], [src_mem], #size=4/8/16{, src_size:u32=0..16}{if hint, policy:u64}
+    cp.async.cop=ca|cg.shared::cta.global{.hint=L2::cache_hint}{.prefetch=PREFETCH}
+    ...    [dst_mem], [src_mem], #size=4/8/16, src_size:pred{if hint, policy:u64}
 """,
 )
 
@@ -41,9 +45,9 @@ tensormap.replace  9.7.9.28  Change one field of a tensor map in memory. [servic
     tensormap.replace.tile.field=rank{.space=global|shared::cta}.b1024.type=b32
     ...    [addr], new_val          @ sm_90a sm_100f sm_120f
     tensormap.replace.tile.field=box_dim|global_dim|element_stride{.space=global|shared::cta}.b1024.type=b32
-    ...    [addr], #ord, new_val      @ sm_90a sm_100f sm_120f
+    ...    [addr], #ord=0..4, new_val      @ sm_90a sm_100f sm_120f
     tensormap.replace.tile.field=global_stride{.space=global|shared::cta}.b1024.type=b64
-    ...    [addr], #ord, new_val      @ sm_90a sm_100f sm_120f
+    ...    [addr], #ord=0..4, new_val      @ sm_90a sm_100f sm_120f
     tensormap.replace.tile.field=elemtype|interleave_layout|swizzle_mode|fill_mode{.space=global|shared::cta}.b1024.type=b32
     ...    [addr], #new_val         @ sm_90a sm_100f sm_120f
     tensormap.replace.tile.field=swizzle_atomicity{.space=global|shared::cta}.b1024.type=b32
@@ -81,53 +85,55 @@ _BULK_COPIES = forms(
     """
 cp.async.bulk  9.7.9.25.4.1  Copy bytes between global and shared memory or between CTAs of a cluster. [copy async]
     cp.async.bulk.dst=shared::cluster.src=global<TO_CLUSTER>
-    ...    [dst_mem], [src_mem], size:u32, [mbar]{if multicast, mask:u16}{if hint, policy:b64}
+    ...    [dst_mem], [src_mem], size:u32=16n, [mbar]{if multicast, mask:u16}{if hint, policy:u64}
     cp.async.bulk.dst=shared::cta.src=global<TO_CTA>
-    ...    [dst_mem], [src_mem], size:u32, [mbar]{if hint, policy:b64}
+    ...    [dst_mem], [src_mem], size:u32=16n, [mbar]{if hint, policy:u64}
     cp.async.bulk.dst=shared::cluster.src=shared::cta.completion=mbarrier::complete_tx::bytes
-    ...    [dst_mem], [src_mem], size:u32, [mbar]
+    ...    [dst_mem], [src_mem], size:u32=16n, [mbar]
     cp.async.bulk.dst=global.src=shared::cta<TO_GLOBAL>
-    ...    [dst_mem], [src_mem], size:u32{if hint, policy:b64}
+    ...    [dst_mem], [src_mem], size:u32=16n{if hint, policy:u64}
     cp.async.bulk.dst=global.src=shared::cta<TO_GLOBAL>.cp_mask
-    ...    [dst_mem], [src_mem], size:u32{if hint, policy:b64}, byte_mask:u16                             @ sm_100+
+    ...    [dst_mem], [src_mem], size:u32=16n{if hint, policy:u64}, byte_mask:u16                             @ sm_100+
 cp.reduce.async.bulk  9.7.9.25.4.2  Reduce bytes of shared memory into global or a CTA's shared memory. [copy async]
     cp.reduce.async.bulk.dst=shared::cluster.src=shared::cta.completion=mbarrier::complete_tx::bytes<TX_REDUCTION>
-    ...    [dst_mem], [src_mem], size:u32, [mbar]
+    ...    [dst_mem], [src_mem], size:u32=16n, [mbar]
     cp.reduce.async.bulk.dst=global.src=shared::cta<TO_GLOBAL><BULK_REDUCTION>
-    ...    [dst_mem], [src_mem], size:u32{if hint, policy:b64}
+    ...    [dst_mem], [src_mem], size:u32=16n{if hint, policy:u64}
 cp.async.bulk.tensor  9.7.9.27.1.2  Copy a box of a tensor between global and shared memory. [copy async]
     cp.async.bulk.tensor.dim=DIM.dst=shared::cluster.src=global{.mode=tile}<TO_CLUSTER>
-    ...    [dst_mem], [map, coords*dim], [mbar]{if multicast, mask:u16}{if hint, policy:b64}
+    ...    [dst_mem], [map, coords:s32*dim], [mbar]{if multicast, mask:u16}{if hint, policy:u64}
     cp.async.bulk.tensor.dim=DIM.dst=shared::cta.src=global{.mode=tile}<TO_CTA>
-    ...    [dst_mem], [map, coords*dim], [mbar]{if hint, policy:b64}
+    ...    [dst_mem], [map, coords:s32*dim], [mbar]{if hint, policy:u64}
     cp.async.bulk.tensor.dim=DIM.dst=shared::cluster.src=global{.mode=tile}<PAIR_TO_CLUSTER>
-    ...    [dst_mem], [map, coords*dim], [mbar]{if multicast, mask:u16}{if hint, policy:b64}   @ sm_100f
+    ...    [dst_mem], [map, coords:s32*dim], [mbar]{if multicast, mask:u16}{if hint, policy:u64} @ sm_100f
     cp.async.bulk.tensor.dim=DIM.dst=shared::cta.src=global{.mode=tile}<PAIR_TO_CTA>
-    ...    [dst_mem], [map, coords*dim], [mbar]{if hint, policy:b64}                           @ sm_100f
+    ...    [dst_mem], [map, coords:s32*dim], [mbar]{if hint, policy:u64}                           @ sm_100f
     cp.async.bulk.tensor.dim=3d|4d|5d.dst=shared::cluster.src=global.mode=im2col<TO_CLUSTER>
-    ...    [dst_mem], [map, coords*dim], [mbar], offsets*im2col{if multicast, mask:u16}{if hint, policy:b64}
+    ...    [dst_mem], [map, coords:s32*dim], [mbar], offsets:u16*im2col{if multicast, mask:u16}{if hint, policy:u64}
     cp.async.bulk.tensor.dim=3d|4d|5d.dst=shared::cluster.src=global.mode=im2col<PAIR_TO_CLUSTER>
-    ...    [dst_mem], [map, coords*dim], [mbar], offsets*im2col{if multicast, mask:u16}{if hint, policy:b64}   @ sm_100f
+    ...    [dst_mem], [map, coords:s32*dim], [mbar], offsets:u16*im2col{if multicast, mask:u16}
+    ...{if hint, policy:u64} @ sm_100f
     cp.async.bulk.tensor.dim=3d|4d|5d.dst=shared::cta.src=global.mode=im2col<TO_CTA>
-    ...    [dst_mem], [map, coords*dim], [mbar], offsets*im2col{if hint, policy:b64}
+    ...    [dst_mem], [map, coords:s32*dim], [mbar], offsets:u16*im2col{if hint, policy:u64}
     cp.async.bulk.tensor.dim=3d|4d|5d.dst=shared::cta.src=global.mode=im2col::w<TO_CTA>
-    ...    [dst_mem], [map, coords*dim], [mbar], offsets*2{if hint, policy:b64}                @ sm_100+
+    ...    [dst_mem], [map, coords:s32*dim], [mbar], offsets:u16*2{if hint, policy:u64}                @ sm_100+
     cp.async.bulk.tensor.dim=3d|4d|5d.dst=shared::cta.src=global.mode=im2col::w::128<TO_CTA>
-    ...    [dst_mem], [map, coords*dim], [mbar], offsets*2{if hint, policy:b64}                @ sm_100f
+    ...    [dst_mem], [map, coords:s32*dim], [mbar], offsets:u16*2{if hint, policy:u64}                @ sm_100f
     cp.async.bulk.tensor.dim=3d|4d|5d.dst=shared::cluster.src=global.mode=im2col::w|im2col::w::128<TO_CLUSTER>
-    ...    [dst_mem], [map, coords*dim], [mbar], offsets*2{if multicast, mask:u16}{if hint, policy:b64}   @ sm_100f
+    ...    [dst_mem], [map, coords:s32*dim], [mbar], offsets:u16*2{if multicast, mask:u16}
+    ...{if hint, policy:u64} @ sm_100f
     cp.async.bulk.tensor.dim=2d.dst=shared::cta.src=global.mode=tile::gather4<TO_CTA>
-    ...    [dst_mem], [map, coords*5], [mbar]{if hint, policy:b64}                             @ sm_100+
+    ...    [dst_mem], [map, coords:s32*5], [mbar]{if hint, policy:u64}                             @ sm_100+
     cp.async.bulk.tensor.dim=2d.dst=shared::cluster.src=global.mode=tile::gather4<TO_CLUSTER>
-    ...    [dst_mem], [map, coords*5], [mbar]{if multicast, mask:u16}{if hint, policy:b64}     @ sm_100f
+    ...    [dst_mem], [map, coords:s32*5], [mbar]{if multicast, mask:u16}{if hint, policy:u64}     @ sm_100f
     cp.async.bulk.tensor.dim=2d.dst=shared::cluster.src=global.mode=tile::gather4<PAIR_TO_CLUSTER>
-    ...    [dst_mem], [map, coords*5], [mbar]{if multicast, mask:u16}{if hint, policy:b64}     @ sm_100f
+    ...    [dst_mem], [map, coords:s32*5], [mbar]{if multicast, mask:u16}{if hint, policy:u64}     @ sm_100f
     cp.async.bulk.tensor.dim=DIM.dst=global.src=shared::cta{.mode=tile}<TO_GLOBAL>
-    ...    [map, coords*dim], [src_mem]{if hint, policy:b64}
+    ...    [map, coords:s32*dim], [src_mem]{if hint, policy:u64}
     cp.async.bulk.tensor.dim=3d|4d|5d.dst=global.src=shared::cta.mode=im2col_no_offs<TO_GLOBAL>
-    ...    [map, coords*dim], [src_mem]{if hint, policy:b64}
+    ...    [map, coords:s32*dim], [src_mem]{if hint, policy:u64}
     cp.async.bulk.tensor.dim=2d.dst=global.src=shared::cta.mode=tile::scatter4<TO_GLOBAL>
-    ...    [map, coords*5], [src_mem]{if hint, policy:b64}                                     @ sm_100f
+    ...    [map, coords:s32*5], [src_mem]{if hint, policy:u64}                                     @ sm_100f
 """,
 )
 
@@ -137,9 +143,9 @@ _BULK_REDUCE = forms(
     """
 cp.reduce.async.bulk.tensor  9.7.9.27.1.3  Reduce a box of shared memory into a tensor in global memory. [copy async]
     cp.reduce.async.bulk.tensor.dim=DIM.dst=global.src=shared::cta.op=RED{.mode=tile}.completion=bulk_group{.hint=L2::cache_hint}
-    ...    [map, coords*dim], [src_mem]{if hint, policy:b64}
+    ...    [map, coords:s32*dim], [src_mem]{if hint, policy:u64}
     cp.reduce.async.bulk.tensor.dim=3d|4d|5d.dst=global.src=shared::cta.op=RED.mode=im2col_no_offs.completion=bulk_group{.hint=L2::cache_hint}
-    ...    [map, coords*dim], [src_mem]{if hint, policy:b64}
+    ...    [map, coords:s32*dim], [src_mem]{if hint, policy:u64}
 """,
 )
 
@@ -148,14 +154,14 @@ _PREFETCHES = forms(
     "nothing: a hint",
     """
 cp.async.bulk.prefetch  9.7.9.25.4.3  Hint: prefetch bytes of global memory to L2. [copy async]
-    cp.async.bulk.prefetch.L2.src=global{.hint=L2::cache_hint}     [src_mem], size:u32{if hint, policy:b64}
+    cp.async.bulk.prefetch.L2.src=global{.hint=L2::cache_hint}     [src_mem], size:u32=16n{if hint, policy:u64}
 cp.async.bulk.prefetch.tensor  9.7.9.27.1.4  Hint: prefetch a box of a tensor to L2. [copy async]
     cp.async.bulk.prefetch.tensor.dim=DIM.L2.src=global{.mode=tile}{.hint=L2::cache_hint}
-    ...    [map, coords*dim]{if hint, policy:b64}
+    ...    [map, coords:s32*dim]{if hint, policy:u64}
     cp.async.bulk.prefetch.tensor.dim=3d|4d|5d.L2.src=global.mode=im2col{.hint=L2::cache_hint}
-    ...    [map, coords*dim], offsets*im2col{if hint, policy:b64}
+    ...    [map, coords:s32*dim], offsets:u16*im2col{if hint, policy:u64}
     cp.async.bulk.prefetch.tensor.dim=2d.L2.src=global.mode=tile::gather4{.hint=L2::cache_hint}
-    ...    [map, coords*5]{if hint, policy:b64}   @ sm_100f
+    ...    [map, coords:s32*5]{if hint, policy:u64} @ sm_100f
 """,
 )
 
@@ -165,7 +171,7 @@ _WARP = forms(
     """
 tensormap.cp_fenceproxy  9.7.13.16  Copy a tensor map to global memory for tensor copies. [service blocks edits-maps]
     tensormap.cp_fenceproxy.dst=global.src=shared::cta.tensormap::generic.sem=release.scope=SCOPE.sync.aligned
-    ...    [dst_mem], [src_mem], #size
+    ...    [dst_mem], [src_mem], #size=128
 """,
 )
 

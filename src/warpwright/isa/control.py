@@ -11,9 +11,9 @@ _LANES = forms(
     "return",
     """
 bra  9.7.12.3  Branch to a label. [jumps]
-    bra{.uni}                                       label
+    bra{.uni}                                       label:label
 brx.idx  9.7.12.4  Branch to a label chosen from a list. [jumps]
-    brx.idx{.uni}                                   a:u32, list
+    brx.idx{.uni}                                   a:u32, list:label
 call  9.7.12.5  Call a function.
     call{.uni}                                      results, function, arguments
 ret  9.7.12.6  Return from a function, or end the thread. [jumps]
@@ -25,7 +25,8 @@ activemask  9.7.13.11  Mask of the lanes that execute this instruction together.
 nanosleep  9.7.19.2  Suspend the thread for about a time in nanoseconds.
     nanosleep.type=u32                              a
 pmevent  9.7.19.3  Trigger performance monitor events.
-    pmevent{.mask}                                  #a
+    pmevent.mask                                    #a
+    pmevent                                         #a=0..15
 trap  9.7.19.4  Abort the grid with an error. [jumps]
     trap
 brkpt  9.7.19.1  Stop for the debugger. [jumps]
@@ -48,7 +49,7 @@ _WARP = forms(
     "return",
     """
 shfl.sync  9.7.9.6  Value of another lane's register. [warp blocks]
-    shfl.sync.mode=up|down|bfly|idx.type=b32        d{|p:pred}, a, b:u32, c:u32, mask:u32
+    shfl.sync.mode=up|down|bfly|idx.type=b32        d{|p:pred}, a, b:b32, c:b32, mask:u32
 vote.sync  9.7.13.9  Reduction of a predicate over lanes. [warp blocks]
     vote.sync.mode=all|any|uni.type=pred            d, a:pred, mask:u32
     vote.sync.mode=ballot.type=b32                  d, a:pred, mask:u32
@@ -72,7 +73,7 @@ _WARPGROUP = forms(
     "return",
     """
 setmaxnreg  9.7.19.5  Change the number of registers a thread of the warp owns. [service blocks]
-    setmaxnreg.action=inc|dec.sync.aligned.type=u32 #count               @ sm_90a sm_100f sm_120f
+    setmaxnreg.action=inc|dec.sync.aligned.type=u32 #count=8n               @ sm_90a sm_100f sm_120f
 """,
 )
 

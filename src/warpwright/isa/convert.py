@@ -55,15 +55,15 @@ cvt  9.7.9.21  Convert between types.
     cvt.rnd=rn.satfinite{.relu}.dtype=e4m3x2|e5m2x2.atype=f16x2                             d:dtype, a:atype
     cvt.rnd=rn{.relu}.dtype=f16x2.atype=e4m3x2|e5m2x2                                       d:dtype, a:atype
     cvt.rnd=rs{.relu}.satfinite.dtype=e4m3x4|e5m2x4|e2m1x4|e2m3x4|e3m2x4.atype=f32
-    ...    d:dtype, a*4, r:b32   @ sm_100a sm_103a 8.7
+    ...    d:dtype, a:f32*4, r:b32   @ sm_100a sm_103a 8.7
     cvt.rnd=rn.satfinite{.relu}.dtype=e2m1x2|e2m3x2|e3m2x2.atype=f32  d:dtype, a:atype, b:atype  @ sm_100f sm_120f
     cvt.rnd=rn{.relu}.dtype=f16x2.atype=e2m1x2|e2m3x2|e3m2x2          d:dtype, a:atype           @ sm_100f sm_120f
     cvt.rnd=rz|rp{.satfinite}.dtype=ue8m0x2.atype=f32                 d:dtype, a:atype, b:atype  @ sm_100f sm_120f
     cvt.rnd=rz|rp{.satfinite}.dtype=ue8m0x2.atype=bf16x2              d:dtype, a:atype           @ sm_100f sm_120f
     cvt.rnd=rn.dtype=bf16x2.atype=ue8m0x2                             d:dtype, a:atype           @ sm_100f sm_120f
 cvt.pack  9.7.9.22  Convert two integers with saturation and pack them.
-    cvt.pack.sat.dtype=u16|s16.atype=s32                                d:b32, a:atype, b:atype
-    cvt.pack.sat.dtype=u2|s2|u4|s4|u8|s8.atype=s32.ctype=b32            d:b32, a:atype, b:atype, c:ctype
+    cvt.pack.sat.dtype=u16|s16.atype=s32                                d:u32, a:atype, b:atype
+    cvt.pack.sat.dtype=u2|s2|u4|s4|u8|s8.atype=s32.ctype=b32            d:u32, a:atype, b:atype, c:ctype
 cvta  9.7.9.20  Convert an address between a state space and the generic space.
     cvta{.to}.space=const|global|local|param|param::entry|SHARED.type=u64  d, a
 isspacep  9.7.9.19  Whether a generic address falls in a state space.

@@ -4,7 +4,7 @@ A table is text. A line that starts at the margin opens a form: its name, its PT
 traits (see `traits`). Each indented line below is one spelling::
 
     ld  9.7.9.8,9.7.9.9  Load from memory. [read]
-        ld{.weak}{.space=SPACE}{.cop=ca|cg|cs}{.vec=v2|v4}.type=LOAD   d*vec, [a]{, policy:b64}
+        ld{.weak}{.space=SPACE}{.cop=ca|cg|cs}{.vec=v2|v4}.type=LOAD   d*vec, [a]{, policy:u64}
         ld.sem=relaxed|acquire.scope=SCOPE{.space=SPACE}.type=LOAD     d, [a]                      @ sm_90+
 
 ``.word``            a required modifier; its slot has the modifier's own name
@@ -19,7 +19,8 @@ traits (see `traits`). Each indented line below is one spelling::
 
 Operands are ``name`` (of the type in slot ``type``), ``name:slot-or-type``, ``name*slot-or-count`` (a vector),
 ``[name]`` (an address), ``a|p`` (two results), ``#name`` (an immediate), ``{, …}`` (optional),
-``{if slot, …}`` (present exactly if the slot is filled); ``_`` is an operand d that must be the sink. Operands at the
+``{if slot, …}`` (present exactly if the slot is filled); after the type, ``=0..15``, ``=4/8/16`` or ``=16n`` are the
+values that a constant may have; ``_`` is an operand d that must be the sink. Operands at the
 start called d, p, q or redval are the results. A line that starts with ``...`` continues the line before it.
 """
 
@@ -61,11 +62,16 @@ class Group:
 class Operand:
     """One operand of a spelling. ``names``: of a pair, or of an address and the vector in it, the names of the parts.
 
+    ``types``, ``values`` and ``counts``: of each part the word after ``:`` ("type" without one), the text after ``=``
+    and the word after ``*``, or "".
     ``optional``: whether it may be absent; ``slot``: the modifier that requires it, else ""; ``kind``: "v" a vector,
-    "p" a pair ``a|p`` or its first part alone, "a" an address, "." anything else.
+    "p" a pair ``a|p`` or its first part alone, "a" an address, "#" an immediate, "." anything else.
     """
 
     names: tuple[str, ...]
+    types: tuple[str, ...]
+    values: tuple[str, ...]
+    counts: tuple[str, ...]
     optional: bool
     slot: str
     kind: str
@@ -153,14 +159,17 @@ class Form:
     def match(self, words: tuple[str, ...], arity: int | None = None) -> Match | None:
         """Match ``words`` (the modifiers after the name) against the spellings; the table's order of modifiers goes
         first."""
+        return next(self.matches(words, arity), None)
+
+    def matches(self, words: tuple[str, ...], arity: int | None = None) -> Iterator[Match]:
+        """Every match of ``words``: spellings with the same modifiers differ in their operands."""
         present = frozenset(words)
         fitting = [spelling for spelling in self.spellings if present <= spelling.words and spelling.takes(arity)]
         for read in (Spelling.read, Spelling.read_in_any_order):
             for spelling in fitting:
                 slots = read(spelling, words)
                 if slots is not None:
-                    return Match(self, spelling, slots)
-        return None
+                    yield Match(self, spelling, slots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,22 +198,28 @@ class Match:
         The parts of a pair are 0 and 1; the vector in an address is part 1, and the address as a whole has its first
         name.
         """
-        operands = [operand for operand in self.spelling.named if not operand.slot or operand.slot in self.chosen]
-        spare = len(shape) - sum(not operand.optional for operand in operands)
         places: dict[str, tuple[int, ...]] = {}
-        at = 0
-        for operand in operands:
+        for at, operand in enumerate(self.operands(shape)):
             kind = shape[at : at + 1]
-            if operand.optional:
-                if spare <= 0 or (operand.kind == "v" and kind != "v"):
-                    continue
-                spare -= 1
             first, *others = operand.names
             places[first] = (at, 0) if kind == "p" else (at,)
             if kind == "p" or operand.kind != "p":
                 places.update((name, (at, part)) for part, name in enumerate(others, start=1))
-            at += 1
         return places
+
+    def operands(self, shape: str) -> Iterator[Operand]:
+        """The operands that an instruction of a ``shape`` has, in order: all required ones, and the optional ones for
+        which it has room."""
+        operands = [operand for operand in self.spelling.named if not operand.slot or operand.slot in self.chosen]
+        spare = len(shape) - sum(not operand.optional for operand in operands)
+        at = 0
+        for operand in operands:
+            if operand.optional:
+                if spare <= 0 or (operand.kind == "v" and shape[at : at + 1] != "v"):
+                    continue
+                spare -= 1
+            at += 1
+            yield operand
 
 
 def _read(groups: tuple[Group, ...], words: tuple[str, ...], at: int, word: int) -> dict[str, str] | None:
@@ -351,16 +366,20 @@ def _modifier(slot: str, words: str) -> Modifier:
 
 
 _OPERAND = re.compile(r"\{(?:if (\w+))?, ([^{}]+)\}|((?:\[[^\]]*\]|\{\|[^{}]*\}|[^,{}\[\]\s])+)")
-_NAME = re.compile(r"(?:^|[\[|,#]\s*)([a-z_]\w*)")
+_WORDS = {"_": "_"}
+_PART = re.compile(r"(?:^|[\[|,#]\s*)([a-z_]\w*)(?::(\w+))?(?:=([\d./]+n?))?(?:\*(\w+))?")
 
 
 def _operands(text: str) -> Iterator[Operand]:
     for found in _OPERAND.finditer(text):
         slot, text = found[1] or "", found[2] or found[3]
-        names = tuple("d" if name == "_" else name for name in _NAME.findall(text))
+        parts = _PART.findall(text)
+        names = tuple("d" if name == "_" else name for name, *_ in parts)
+        types = tuple(type or _WORDS.get(name, "type") for name, type, *_ in parts)
+        values, counts = tuple(value for *_, value, _ in parts), tuple(count for *_, count in parts)
         optional = found[2] is not None and not slot
-        kind = next((kind for sign, kind in (("[", "a"), ("|", "p"), ("*", "v")) if sign in text), ".")
-        yield Operand(names, optional, slot, kind)
+        kind = next((kind for sign, kind in (("[", "a"), ("|", "p"), ("*", "v"), ("#", "#")) if sign in text), ".")
+        yield Operand(names, types, values, counts, optional, slot, kind)
 
 
 def _writes(operands: tuple[Operand, ...]) -> frozenset[str]:

@@ -11,33 +11,33 @@ _BARRIERS = forms(
     "return",
     """
 bar.sync  9.7.13.1  Arrive at a named barrier of the CTA and wait for it. [barrier blocks]
-    bar.sync                                        a:u32{, b:u32}
+    bar.sync                                        a:u32=0..15{, b:u32=32n}
 bar.arrive  9.7.13.1  Arrive at a named barrier of the CTA without waiting. [barrier]
-    bar.arrive                                      a:u32, b:u32
+    bar.arrive                                      a:u32=0..15, b:u32=32n
 bar.red  9.7.13.1  Wait for a named barrier and reduce a predicate over its threads. [barrier blocks]
-    bar.red.op=popc.type=u32                        d, a:u32{, b:u32}, c:pred
-    bar.red.op=and|or.type=pred                     d, a:u32{, b:u32}, c:pred
+    bar.red.op=popc.type=u32                        d, a:u32=0..15{, b:u32=32n}, c:pred
+    bar.red.op=and|or.type=pred                     d, a:u32=0..15{, b:u32=32n}, c:pred
 bar.cta.sync  9.7.13.1  Arrive at a named barrier of the CTA and wait for it. [barrier blocks]
-    bar.cta.sync                                    a:u32{, b:u32}
+    bar.cta.sync                                    a:u32=0..15{, b:u32=32n}
 bar.cta.arrive  9.7.13.1  Arrive at a named barrier of the CTA without waiting. [barrier]
-    bar.cta.arrive                                  a:u32, b:u32
+    bar.cta.arrive                                  a:u32=0..15, b:u32=32n
 bar.cta.red  9.7.13.1  Wait for a named barrier and reduce a predicate over its threads. [barrier blocks]
-    bar.cta.red.op=popc.type=u32                    d, a:u32{, b:u32}, c:pred
-    bar.cta.red.op=and|or.type=pred                 d, a:u32{, b:u32}, c:pred
+    bar.cta.red.op=popc.type=u32                    d, a:u32=0..15{, b:u32=32n}, c:pred
+    bar.cta.red.op=and|or.type=pred                 d, a:u32=0..15{, b:u32=32n}, c:pred
 barrier.sync  9.7.13.1  Arrive at a named barrier of the CTA and wait for it. [barrier blocks]
-    barrier.sync{.aligned}                          a:u32{, b:u32}
+    barrier.sync{.aligned}                          a:u32=0..15{, b:u32=32n}
 barrier.arrive  9.7.13.1  Arrive at a named barrier of the CTA without waiting. [barrier]
-    barrier.arrive{.aligned}                        a:u32, b:u32
+    barrier.arrive{.aligned}                        a:u32=0..15, b:u32=32n
 barrier.red  9.7.13.1  Wait for a named barrier and reduce a predicate over its threads. [barrier blocks]
-    barrier.red.op=popc{.aligned}.type=u32          d, a:u32{, b:u32}, c:pred
-    barrier.red.op=and|or{.aligned}.type=pred       d, a:u32{, b:u32}, c:pred
+    barrier.red.op=popc{.aligned}.type=u32          d, a:u32=0..15{, b:u32=32n}, c:pred
+    barrier.red.op=and|or{.aligned}.type=pred       d, a:u32=0..15{, b:u32=32n}, c:pred
 barrier.cta.sync  9.7.13.1  Arrive at a named barrier of the CTA and wait for it. [barrier blocks]
-    barrier.cta.sync{.aligned}                      a:u32{, b:u32}
+    barrier.cta.sync{.aligned}                      a:u32=0..15{, b:u32=32n}
 barrier.cta.arrive  9.7.13.1  Arrive at a named barrier of the CTA without waiting. [barrier]
-    barrier.cta.arrive{.aligned}                    a:u32, b:u32
+    barrier.cta.arrive{.aligned}                    a:u32=0..15, b:u32=32n
 barrier.cta.red  9.7.13.1  Wait for a named barrier and reduce a predicate over its threads. [barrier blocks]
-    barrier.cta.red.op=popc{.aligned}.type=u32      d, a:u32{, b:u32}, c:pred
-    barrier.cta.red.op=and|or{.aligned}.type=pred   d, a:u32{, b:u32}, c:pred
+    barrier.cta.red.op=popc{.aligned}.type=u32      d, a:u32=0..15{, b:u32=32n}, c:pred
+    barrier.cta.red.op=and|or{.aligned}.type=pred   d, a:u32=0..15{, b:u32=32n}, c:pred
 barrier.cluster.arrive  9.7.13.3  Arrive at the barrier of the cluster without waiting. [barrier]
     barrier.cluster.arrive{.sem=release|relaxed}{.aligned}
 barrier.cluster.wait  9.7.13.3  Wait until every thread of the cluster has arrived. [barrier blocks]
@@ -67,7 +67,7 @@ fence.proxy.async  9.7.13.4  Order this thread's generic accesses with those of 
     fence.proxy.async.space=global|shared::cta|shared::cluster
 fence.proxy.tensormap::generic  9.7.13.4  Order generic writes of a tensor map with its use by tensor copies.
     fence.proxy.tensormap::generic.sem=release.scope=SCOPE
-    fence.proxy.tensormap::generic.sem=acquire.scope=SCOPE                [addr], #size
+    fence.proxy.tensormap::generic.sem=acquire.scope=SCOPE                [addr], #size=128
 fence.proxy.async::generic  9.7.13.4  One-directional proxy fence for objects synchronised through mbarriers.
     fence.proxy.async::generic.sem=acquire.restrict=sync_restrict::shared::cluster.scope=cluster
     fence.proxy.async::generic.sem=release.restrict=sync_restrict::shared::cta.scope=cluster
@@ -110,13 +110,13 @@ mbarrier.test_wait  9.7.13.15.16  Whether the phase of a state token is complete
     mbarrier.test_wait{.sem=acquire|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64 p:pred, [mbar], state
 mbarrier.test_wait.parity  9.7.13.15.16  Whether the phase of a parity is complete; does not wait. [mbarrier]
     mbarrier.test_wait.parity{.sem=acquire|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64
-    ...    p:pred, [mbar], parity:u32
+    ...    p:pred, [mbar], parity:u32=0..1
 mbarrier.try_wait  9.7.13.15.16  Whether the phase of a state token is complete; may wait a time. [mbarrier blocks]
     mbarrier.try_wait{.sem=acquire|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64
     ...    p:pred, [mbar], state{, time:u32}
 mbarrier.try_wait.parity  9.7.13.15.16  Whether the phase of a parity is complete; may wait a time. [mbarrier blocks]
     mbarrier.try_wait.parity{.sem=acquire|relaxed.scope=cta|cluster}{.space=SHARED_CTA}.type=b64
-    ...    p:pred, [mbar], parity:u32{, time:u32}
+    ...    p:pred, [mbar], parity:u32=0..1{, time:u32}
 mbarrier.pending_count  9.7.13.15.17  Pending count in a state token. [mbarrier]
     mbarrier.pending_count.type=b64                 d:u32, state
 """,

@@ -14,9 +14,9 @@ _ALLOCATION = forms(
     "return",
     """
 tcgen05.alloc  9.7.16.7.1  Allocate tensor memory; write its address to shared memory. [service blocks allocates]
-    tcgen05.alloc.group=GROUP.sync.aligned{.space=shared::cta}.type=b32     [dst], ncols:u32    @ sm_100f
+    tcgen05.alloc.group=GROUP.sync.aligned{.space=shared::cta}.type=b32     [dst], ncols:u32=32/64/128/256/512 @ sm_100f
 tcgen05.dealloc  9.7.16.7.1  Free columns of tensor memory. [service blocks allocates]
-    tcgen05.dealloc.group=GROUP.sync.aligned.type=b32                       taddr:u32, ncols:u32    @ sm_100f
+    tcgen05.dealloc.group=GROUP.sync.aligned.type=b32               taddr:u32, ncols:u32=32/64/128/256/512 @ sm_100f
 tcgen05.relinquish_alloc_permit  9.7.16.7.1  Give up the right to allocate tensor memory. [service blocks relinquishes]
     tcgen05.relinquish_alloc_permit.group=GROUP.sync.aligned                                @ sm_100f
 """,
@@ -100,17 +100,17 @@ tcgen05.shift  9.7.16.9.3  Move rows of tensor memory down by one lane. [tensor 
     tcgen05.shift.group=GROUP.down                                                      [taddr]  @ sm_100a sm_103a
 tcgen05.mma  9.7.16.10.9.1  Multiply matrices of shared or tensor memory, accumulate in tensor memory. [tensor async]
     tcgen05.mma.group=GROUP.kind=kind::f16|kind::tf32{.collector=COLLECTOR_A}
-    ...    [d], a:b64, b:b64, idesc:u32{, disable_output_lane*lanes}, enable_input_d:pred{, #scale_input_d} @ sm_100f
+    ...    [d], a:b64, b:b64, idesc:u32{, disable_output_lane:b32*lanes}, enable_input_d:pred{, #scale_input_d}@ sm_100f
     tcgen05.mma.group=GROUP.kind=kind::f8f6f4{.collector=COLLECTOR_A}
-    ...    [d], a:b64, b:b64, idesc:u32{, disable_output_lane*lanes}, enable_input_d:pred   @ sm_100f
+    ...    [d], a:b64, b:b64, idesc:u32{, disable_output_lane:b32*lanes}, enable_input_d:pred   @ sm_100f
     tcgen05.mma.group=GROUP.kind=kind::f16|kind::tf32.ashift{.collector=collector::a::discard|collector::a::lastuse}
-    ...    [d], [a], b:b64, idesc:u32{, disable_output_lane*lanes}, enable_input_d:pred{, #scale_input_d} @ sm_100f
+    ...    [d], [a], b:b64, idesc:u32{, disable_output_lane:b32*lanes}, enable_input_d:pred{, #scale_input_d}@ sm_100f
     tcgen05.mma.group=GROUP.kind=kind::f8f6f4.ashift{.collector=collector::a::discard|collector::a::lastuse}
-    ...    [d], [a], b:b64, idesc:u32{, disable_output_lane*lanes}, enable_input_d:pred   @ sm_100f
+    ...    [d], [a], b:b64, idesc:u32{, disable_output_lane:b32*lanes}, enable_input_d:pred   @ sm_100f
     tcgen05.mma.group=GROUP.kind=kind::i8.ashift{.collector=collector::a::discard|collector::a::lastuse}
-    ...    [d], [a], b:b64, idesc:u32{, disable_output_lane*lanes}, enable_input_d:pred   @ sm_100a
+    ...    [d], [a], b:b64, idesc:u32{, disable_output_lane:b32*lanes}, enable_input_d:pred   @ sm_100a
     tcgen05.mma.group=GROUP.kind=kind::i8{.collector=COLLECTOR_A}
-    ...    [d], a:b64, b:b64, idesc:u32{, disable_output_lane*lanes}, enable_input_d:pred   @ sm_100a
+    ...    [d], a:b64, b:b64, idesc:u32{, disable_output_lane:b32*lanes}, enable_input_d:pred   @ sm_100a
     tcgen05.mma.group=GROUP.kind=kind::mxf8f6f4|kind::mxf4.block_scale{.scale=block32}{.collector=COLLECTOR_A}
     ...    [d], a:b64, b:b64, idesc:u32, [scale_a], [scale_b], enable_input_d:pred   @ sm_100f 8.8
     tcgen05.mma.group=GROUP.kind=kind::mxf4nvf4.block_scale.scale=block16|block32{.collector=COLLECTOR_A}
@@ -123,10 +123,10 @@ tcgen05.mma  9.7.16.10.9.1  Multiply matrices of shared or tensor memory, accumu
     ...    [d], a:b64, b:b64, idesc:u32, [scale_a], [scale_b], enable_input_d:pred   @ sm_100a sm_103a 8.7
 tcgen05.mma.sp  9.7.16.10.9.2  Multiply matrices, A sparse, accumulate in tensor memory. [tensor async]
     tcgen05.mma.sp.group=GROUP.kind=kind::f16|kind::tf32{.collector=COLLECTOR_A}
-    ...    [d], a:b64, b:b64, [meta], idesc:u32{, disable_output_lane*lanes}, enable_input_d:pred
+    ...    [d], a:b64, b:b64, [meta], idesc:u32{, disable_output_lane:b32*lanes}, enable_input_d:pred
     ...{, #scale_input_d}   @ sm_100f
     tcgen05.mma.sp.group=GROUP.kind=kind::f8f6f4{.collector=COLLECTOR_A}
-    ...    [d], a:b64, b:b64, [meta], idesc:u32{, disable_output_lane*lanes}, enable_input_d:pred   @ sm_100f
+    ...    [d], a:b64, b:b64, [meta], idesc:u32{, disable_output_lane:b32*lanes}, enable_input_d:pred   @ sm_100f
 tcgen05.mma.ws  9.7.16.10.9.3  Multiply matrices, weights stationary, accumulate in tensor memory. [tensor async]
     tcgen05.mma.ws.group=cta_group::1.kind=kind::f16|kind::tf32|kind::f8f6f4{.collector=COLLECTOR_B}
     ...    [d], a:b64, b:b64, idesc:u32, enable_input_d:pred{, zero_columns:b64}   @ sm_100f

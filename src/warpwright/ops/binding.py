@@ -187,7 +187,7 @@ class Call:
             self._finish()
             return
         for launch in self:
-            kernel, module = launch.kernel, ptx.parse_once(launch.kernel.ptx)
+            kernel, module = launch.kernel, ptx.load_once(launch.kernel.ptx)
             sizes = kernel.threads, kernel.cluster
             self.device.launch(module, kernel.entry, launch.grid, *sizes, smem=kernel.smem_bytes, args=launch.args)
 
@@ -312,7 +312,7 @@ def launches_at(bound: Bound, values: tuple[Any, ...], stream: int) -> tuple[cud
 def _bind(plan: Plan, launch: Launch, layouts: Layouts, device: Any) -> Callable[[tuple[Any, ...], int], cuda.Launch]:
     kernel, names = launch.kernel, [name for name, _ in layouts]
     sizes = kernel.threads, kernel.cluster, kernel.smem_bytes
-    function = device.function(ptx.parse_once(kernel.ptx), kernel.entry, *sizes, dependent=launch.dependent)
+    function = device.function(ptx.load_once(kernel.ptx), kernel.entry, *sizes, dependent=launch.dependent)
     arrays = {name: DeviceArray(0, *layout, None, None) for name, layout in layouts if layout}
     mapped = plan.mapped(arrays) if plan.mapped else arrays
     encoders: list[tuple[Callable[[int], bytes], int]] = []

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from . import nodes
-from .cache import parse_once
+from .cache import load_once
+from .check import check, load_module
 from .parser import parse
 from .printer import instruction_text, operand_text, to_text
 
-__all__ = ["instruction_text", "nodes", "operand_text", "parse", "parse_once", "to_text"]
+__all__ = ["check", "instruction_text", "load_module", "load_once", "nodes", "operand_text", "parse", "to_text"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 
+from .check import load_module
 from .nodes import Module
-from .parser import parse
 
-__all__ = ["parse_once"]
+__all__ = ["load_once"]
 
 
 @functools.lru_cache(maxsize=32)
@@ -15,9 +15,12 @@ def _modules(text: str) -> list[Module]:
     return []
 
 
-def parse_once(text: str) -> Module:
-    """Returns the module of a text, the same one for later calls and for other threads: devices compile it once."""
+def load_once(text: str, source: str = "<ptx>") -> Module:
+    """Returns the module of a text, the same one for later calls and for other threads: devices compile it once.
+
+    Raises PtxSyntaxError, which names the file ``source``, for text that ptxas would refuse.
+    """
     known = _modules(text)
     if not known:
-        known.append(parse(text))
+        known.append(load_module(text, source=source))
     return known[0]

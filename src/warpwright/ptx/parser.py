@@ -83,12 +83,12 @@ class _Parser:
         version = lexer.expect_kind("number", "a version such as 8.7")
         if not _VERSION.fullmatch(version):
             lexer.fail(lexer.pos - len(version), f"'{version}'", "a version such as 8.7")
-        target = self._target()
+        lexer.expect(".target")
+        target = self._targets()
         size = int(self._address_size()) if lexer.accept(".address_size") else 64
         return Module(version, target, size, tuple(self._items(module=True)), lexer.source)
 
-    def _target(self) -> tuple[str, ...]:
-        self.lexer.expect(".target")
+    def _targets(self) -> tuple[str, ...]:
         words = [self.lexer.expect_kind("name", "a target such as sm_90a")]
         while self.lexer.accept(","):
             words.append(self.lexer.expect_kind("name", "a target option such as debug"))
@@ -181,6 +181,8 @@ class _Parser:
             return self._file(token)
         if token.text == ".section":
             return self._section(token)
+        if token.text == ".target":
+            return Directive(".target", ", ".join(self._targets()), self.lexer.line(token.start))
         return directive(self.lexer, token)
 
     def _number(self, wanted: str) -> str:

@@ -30,7 +30,7 @@ from .nodes import (
 __all__ = ["instruction_text", "operand_text", "to_text"]
 
 _INDENT = "    "
-_ENDED_BY_LINE = (".file",)
+_ENDED_BY_LINE = (".file", ".target")
 
 
 def to_text(module: Module) -> str:

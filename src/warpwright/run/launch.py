@@ -98,7 +98,9 @@ class PtxModule:
 def load_ptx(path_or_text: str | os.PathLike[str]) -> PtxModule:
     """Read PTX from a file, or from a string of PTX text (any string with a line break).
 
-    Raises UsageError for a file that cannot be read, PtxSyntaxError for text that is not PTX.
+    Raises UsageError for a file that cannot be read, and PtxSyntaxError, with line and column, for text that is not PTX
+    or that ptxas refuses: operands of other types, names that are declared twice or not at all, values out of range,
+    instructions that the target lacks.
     """
     if not isinstance(path_or_text, str | os.PathLike):
         edit = ": data.decode()" if isinstance(path_or_text, bytes | bytearray) else ""
@@ -106,7 +108,7 @@ def load_ptx(path_or_text: str | os.PathLike[str]) -> PtxModule:
             f"given {kind_of(path_or_text)} to load_ptx; expected the path of a PTX file, or PTX text as a str{edit}"
         )
     if isinstance(path_or_text, str) and "\n" in path_or_text:
-        return PtxModule(ptx.parse_once(path_or_text), "this PTX")
+        return PtxModule(ptx.load_once(path_or_text), "this PTX")
     path = Path(path_or_text)
     try:
         text = path.read_bytes().decode("utf-8")
@@ -118,7 +120,7 @@ def load_ptx(path_or_text: str | os.PathLike[str]) -> PtxModule:
             f"{path} is not PTX: byte {error.start} is 0x{found:02x}; expected UTF-8 text that begins with .version "
             "(a cubin or fatbin is no text: compile with nvcc -ptx)"
         ) from None
-    return PtxModule(ptx.parse_once(text), path.name)
+    return PtxModule(ptx.load_once(text, path.name), path.name)
 
 
 def entry_of(module: nodes.Module, function: nodes.Function) -> Entry:
@@ -135,7 +137,7 @@ def parse_dims(text: str | None) -> Dim3 | None:
 def entry_point(kernel: Entry | Traced) -> Entry:
     """Returns the Entry of ``kernel``; for a kernel of the language, that of its PTX text."""
     if isinstance(kernel, Traced):
-        entry = PtxModule(ptx.parse_once(kernel.ptx), kernel.entry)[kernel.entry]
+        entry = PtxModule(ptx.load_once(kernel.ptx), kernel.entry)[kernel.entry]
         return Entry(entry.module, entry.function, kernel.threads, kernel.cluster, kernel.smem_bytes)
     if isinstance(kernel, Entry):
         return kernel

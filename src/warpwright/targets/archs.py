@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ARCHS", "Arch"]
+__all__ = ["ARCHS", "PTX_VERSIONS", "Arch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,4 +61,19 @@ ARCHS = {
         _consumer_blackwell("sm_120a", "8.7"),
         _consumer_blackwell("sm_120f", "8.8"),
     )
+}
+
+# The lowest ``.version`` that has a target (PTX ISA 9.1 section 13, table of targets).
+PTX_VERSIONS = {
+    **dict.fromkeys(("sm_50", "sm_52", "sm_53"), "4.0"),
+    **dict.fromkeys(("sm_60", "sm_61", "sm_62"), "5.0"),
+    **dict.fromkeys(("sm_70", "sm_72", "sm_75"), "6.0"),
+    **dict.fromkeys(("sm_80", "sm_86", "sm_87", "sm_88", "sm_89"), "7.0"),
+    "sm_90": "7.8",
+    "sm_90a": "8.0",
+    **dict.fromkeys(("sm_100", "sm_100a", "sm_101", "sm_101a"), "8.6"),
+    **dict.fromkeys(("sm_120", "sm_120a"), "8.7"),
+    **dict.fromkeys(("sm_100f", "sm_101f", "sm_120f"), "8.8"),
+    **dict.fromkeys((f"sm_{number}{kind}" for number in (103, 121) for kind in ("", "a", "f")), "8.8"),
+    **dict.fromkeys((f"sm_110{kind}" for kind in ("", "a", "f")), "9.0"),
 }

@@ -107,3 +107,25 @@ def test_a_module_may_have_no_entry() -> None:
         Device(targets.device("b200")).launch(
             parse_once(".version 8.6\n.target sm_100a\n.address_size 64\n"), "k", (1, 1, 1), (1, 1, 1)
         )
+
+
+@pytest.mark.parametrize(
+    ("text", "data", "part"),
+    [("%999999999d", b"", 999999999), ("%.5000f", b"", 5000), ("%*d", struct.pack("<i", -(1 << 30)), -(1 << 30))],
+)
+def test_a_huge_width_of_printf_is_an_error(text: str, data: bytes, part: int) -> None:
+    with pytest.raises(ValueError) as caught:
+        format_printf(text, data, lambda at: "")
+    assert str(caught.value) == f"printf with a width or precision of {part}; expected at most 4096."
+
+
+def test_a_huge_width_ends_the_launch() -> None:
+    wide = ".global .align 1 .b8 wide[9] = {37, 57, 57, 57, 57, 57, 57, 100, 0};"
+    body = PRINT.format(guard="").replace("line;", "wide;", 1) + "ret;"
+    assert error_message(DeviceError, body, top=TOP + wide).endswith(
+        "printf with a width or precision of 999999; expected at most 4096."
+    )
+
+
+def test_a_negative_precision_of_printf_is_none() -> None:
+    assert format_printf("%.*f", struct.pack("<iid", -3, 0, 1.5), lambda at: "") == "1.500000"

@@ -159,17 +159,24 @@ def _vprintf(cluster: ClusterFabric, op: Op) -> bool:
         return True
     text = _text(cluster, op, _argument(cluster, op, "format"))
     data = _memory(cluster, op, _argument(cluster, op, "arguments"))
-    line = format_printf(text, bytes(data[:1024]), lambda at: _text(cluster, op, at))
+    try:
+        line = format_printf(text, bytes(data[:1024]), lambda at: _text(cluster, op, at))
+    except ValueError as error:
+        raise cluster.failure(DeviceError, op, str(error)) from None
     launch.print_room -= len(line)
     launch.printed.append((cluster.number, line))
     return True
 
 
+MOST_WIDTH = 4096
 _CONVERSION = re.compile(r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?(hh|h|ll|l|j|z|t)?([diouxXcsfFeEgGaAp%])")
 
 
 def format_printf(text: str, data: bytes, string_at: Callable[[int], str]) -> str:
-    """Returns text formatted as C's printf does, with the arguments in packed bytes."""
+    """Returns text formatted as C's printf does, with the arguments in packed bytes.
+
+    Raises ValueError for a width or a precision above `MOST_WIDTH`, which could fill the memory of the host.
+    """
     at = 0
 
     def take(size: int, code: str) -> int | float:
@@ -186,7 +193,11 @@ def format_printf(text: str, data: bytes, string_at: Callable[[int], str]) -> st
         if kind in "ouxX":  # C: signs are for signed conversions
             flags = flags.translate({ord("+"): "", ord(" "): ""})
         width, precision = (str(take(4, "i")) if part == "*" else part or "" for part in (width, precision))
-        spec = f"%{flags}{width}{'.' + precision if precision else ''}"
+        for part in (width, precision):
+            if part and abs(int(part)) > MOST_WIDTH:
+                raise ValueError(f"printf with a width or precision of {part}; expected at most {MOST_WIDTH}.")
+        precise = precision and not precision.startswith("-")  # C: a negative precision is none
+        spec = f"%{flags}{width}{'.' + precision if precise else ''}"
         if kind in "fFeEgGaA":
             value = float(take(8, "d"))
             return value.hex() if kind in "aA" else (spec + kind) % value
