@@ -75,7 +75,7 @@ class Row:
         return Register("%" + text.split(":")[0], register_bits(self._type(text)))
 
     def _type(self, text: str) -> str:
-        _, _, kind = text.partition(":")
+        _, _, kind = text.partition("=")[0].partition(":")
         kind = kind or "type"
         if kind == "wide":
             return f"{self.match['type'][0]}{2 * int(self.match['type'][1:])}"

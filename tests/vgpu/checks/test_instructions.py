@@ -70,7 +70,7 @@ second:
 def _check(text: str, device: str, block: int = 1, *args: np.ndarray) -> Verdict:
     arch = "sm_90a" if device == "h200" else "sm_100a"
     kernel = ww.load_ptx(HEADER.format(arch=arch) + text)["k"]
-    return ww.check(kernel, grid=1, block=block, args=args, device=device)
+    return ww.check(kernel, grid=1, block=block, args=args, device=device, update=True)
 
 
 def test_ldu_is_a_weak_load() -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from tests.kernels.helpers import SENTINEL, check, delayed, gemm, normal, replaced, without
 from tests.lang.ops.emission import instructions, opcodes
-from warpwright.errors import Deadlock
-from warpwright.kernels.gemm.sm100 import LEVELS, kernel_of
+from warpwright.errors import Deadlock, DeviceError
+from warpwright.kernels.gemm.sm100 import IMPROVED, LEVELS, Config, kernel_of
 from warpwright.kernels.gemm.sm100.steps import rasterize
 from warpwright.lang import Global, bf16, f16, f32, kernel, smem, st, tid, tma, u32
 from warpwright.layout import InstrDescriptor
@@ -40,7 +40,7 @@ def last_operands(lines: list[str], start: str) -> list[str]:
 
 
 @cache
-def events(level: int, shape: tuple[int, int, int], sms: int) -> tuple[Event, ...]:
+def events(level: int | Config, shape: tuple[int, int, int], sms: int) -> tuple[Event, ...]:
     """The events of a launch, cluster by cluster."""
     log, (m, n, k) = EventLog(), shape
     gemm(level, normal(1, m, k), normal(2, n, k), observers=[log], sms=sms)
@@ -273,22 +273,48 @@ def test_staggered_waves_compute_the_next_tile_while_half_of_this_one_is_unread(
     assert mmas[11] < second[0] < mmas[12]
 
 
-def test_level_5_continues_its_phases_from_tile_to_tile() -> None:
+def test_level_5_improved_continues_its_phases_from_tile_to_tile() -> None:
     shape = (900, 128, 64 * 3)
-    waits = [e for e in events(5, shape, 2) if e.kind == "wait" and e.done and e.cta == LEADER and e.warp == 1]
+    waits = [
+        e for e in events(IMPROVED[5], shape, 2) if e.kind == "wait" and e.done and e.cta == LEADER and e.warp == 1
+    ]
     done = [e.parity for e in waits if e.barrier == waits[-1].barrier and e.lane == 5]
     assert done == [0, 1] * 4
-    inits = [e for e in events(5, shape, 2) if e.inst.opcode.startswith("barrier.cluster")]
+    inits = [e for e in events(IMPROVED[5], shape, 2) if e.inst.opcode.startswith("barrier.cluster")]
     assert len(inits) == 2 * 4 * 3
 
 
-def test_level_5_without_the_barrier_between_tiles_is_wrong_or_deadlocks() -> None:
+def test_level_5_begins_with_phase_0_in_each_tile() -> None:
+    """Eight tiles, with two cluster barriers each: CTAs × warps × (arrive, wait)."""
+    shape = (900, 128, 64 * 3)
+    waits = [e for e in events(5, shape, 2) if e.kind == "wait" and e.done and e.cta == LEADER and e.warp == 1]
+    done = [e.parity for e in waits if e.barrier == waits[-1].barrier and e.lane == 5]
+    assert done == [0] * 8
+    barriers = [e for e in events(5, shape, 2) if e.inst.opcode.startswith("barrier.cluster")]
+    assert len(barriers) == 2 * 4 * (3 + 2 * 8)
+
+
+def test_level_5_without_the_first_cluster_barrier_between_tiles_is_wrong_or_deadlocks() -> None:
+    """A warp that reads late finds the next tile's sums, or waits at mbarriers that are initialised again."""
+    a, b, late = normal(1, 2000, 64), normal(2, 128, 64), delayed("tcgen05.ld", first=96)
+    check(gemm(5, a, b, change=late, sms=2), a, b)
+
+    def lone(ptx: str) -> str:
+        parts = re.split(r"(\n[^\n]*barrier\.cluster[^\n]*;)", ptx)
+        assert len(parts) == 2 * 10 + 1
+        return "".join(part for at, part in enumerate(parts) if at not in (9, 11))
+
+    with pytest.raises((AssertionError, DeviceError)):
+        check(gemm(5, a, b, change=lambda ptx: late(lone(ptx)), sms=2), a, b)
+
+
+def test_level_5_improved_without_the_barrier_between_tiles_is_wrong_or_deadlocks() -> None:
     """A warp that reads late finds the next tile's sums, or waits for a phase that is over."""
     a, b = normal(1, 2000, 64), normal(2, 128, 64)
     late, lone = delayed("tcgen05.ld", first=96), without(r"bar\.sync 0")
-    check(gemm(5, a, b, change=late, sms=2), a, b)
+    check(gemm(IMPROVED[5], a, b, change=late, sms=2), a, b)
     with pytest.raises((AssertionError, Deadlock)):
-        check(gemm(5, a, b, change=lambda ptx: late(lone(ptx)), sms=2), a, b)
+        check(gemm(IMPROVED[5], a, b, change=lambda ptx: late(lone(ptx)), sms=2), a, b)
 
 
 @pytest.mark.parametrize("level", [6, 7, 8])
