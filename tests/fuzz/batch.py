@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import sys
 import time
 import traceback
@@ -28,6 +29,7 @@ from warpwright.ptx.ptxas import assemble
 from warpwright.run.launch import Entry
 
 JUMPS = 2_000
+MOST_MEMORY = 8 << 30  # bytes of this process, and of each ptxas: one took 15 GiB for a mutant
 _LARGEST_GRID = 8
 _CASES = {(case.file, case.entry): case for case in CASES}
 
@@ -109,6 +111,7 @@ def ptx_bytes(name: str) -> int:
 def main() -> None:
     seed, first, count, launch, ask = map(int, sys.argv[1:])
     warnings.simplefilter("ignore")
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     for number in range(first, first + count):
         turn = number // len(MUTATORS)  # each mutator has the same share of launches and questions
         started = time.perf_counter()
