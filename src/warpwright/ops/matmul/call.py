@@ -284,8 +284,8 @@ def _first_joined(extents: Shape, steps: Sequence[Shape]) -> int:
 
 
 def _part(view: View, index: Shape, strides: Shape) -> View:
-    """Returns what one launch reads: at ``index`` of the first leading dimensions, the matrices of all others as a batch
-    of three dimensions; the one matrix where the strides of all others are 0."""
+    """Returns what one launch reads: at ``index`` of the first leading dimensions, the matrices of all others as one
+    batch of three dimensions; the one matrix where the strides of all others are 0."""
     rest = strides[len(index) :]
     whole = index if any(rest) else index + (0,) * len(rest)
     own = len(view.shape) - 2
