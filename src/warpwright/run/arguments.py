@@ -25,7 +25,7 @@ __all__ = ["pass_arguments", "typed_arguments"]
 TENSOR_MAP_BYTES = 128
 POINTER_TYPES = ("u64", "b64", "s64")
 _EDITS: dict[type, str] = {list: ": np.array({x})", tuple: ": np.array({x})", bytes: ": np.frombuffer({x}, np.uint8)"}
-SHARING_WORK = 100_000
+SHARING_WORK: Any = 100_000
 
 
 @contextlib.contextmanager
@@ -89,7 +89,7 @@ def _check_shared(kernel: str, params: Sequence[Variable], passed: Sequence[Any]
 
 def _may_share_memory(a: NDArray[Any], b: NDArray[Any]) -> bool:
     """Whether two arrays share an element, or NumPy cannot tell after `SHARING_WORK` candidates."""
-    return np.may_share_memory(a, b, SHARING_WORK)  # type: ignore[arg-type]  # NumPy's stub lacks positive limits
+    return np.may_share_memory(a, b, SHARING_WORK)
 
 
 def typed_arguments(
