@@ -68,6 +68,11 @@ def test_bar_red_reduces_predicates(code: str, expected: int) -> None:
     assert out(body, 96, block=96).tolist() == [expected] * 96
 
 
+def test_a_result_of_bar_red_that_nothing_reads_is_dropped() -> None:
+    body = f"setp.lt.u32 %p0, %t, 34; bar.red.popc.u32 %r8, 0, %p0; mov.u32 %r10, 1; {STORE}"
+    assert out(body, 96, block=96).tolist() == [1] * 96
+
+
 def test_a_barrier_does_not_wait_for_exited_warps() -> None:
     body = f"setp.eq.u32 %p0, %warp, 1; @%p0 exit; bar.sync 0; mov.u32 %r10, 1; {STORE}"
     assert out(body, 96, block=96).tolist() == [1] * 32 + [0] * 32 + [1] * 32

@@ -121,10 +121,10 @@ class NamedBarriers:
         self.bars[rank][number] = _Bar()
 
     def _reduce(self, index: int, inst: Inst, votes: list[bool]) -> None:
-        """Write the reduction of the predicates, if the instruction has a result."""
-        target = inst.find("d")
-        if isinstance(target, Register):
-            offset = self.cluster.launch.kernel.slots[target.name]
+        """Write the reduction of the predicates, if an instruction reads it: other registers have no slot."""
+        target, slots = inst.find("d"), self.cluster.launch.kernel.slots
+        if isinstance(target, Register) and target.name in slots:
+            offset = slots[target.name]
             words = self.cluster.bytes[index, offset : offset + 4 * max(1, target.bits)].view(np.uint32)
             result = {"popc": sum(votes), "and": -int(all(votes)), "or": -int(any(votes))}[inst["op"]]
             words[: 32 if target.bits > 1 else 1] = result & 0xFFFF_FFFF
