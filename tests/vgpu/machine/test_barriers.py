@@ -69,8 +69,21 @@ def test_bar_red_reduces_predicates(code: str, expected: int) -> None:
 
 
 def test_a_result_of_bar_red_that_nothing_reads_is_dropped() -> None:
-    body = f"setp.lt.u32 %p0, %t, 34; bar.red.popc.u32 %r8, 0, %p0; mov.u32 %r10, 1; {STORE}"
+    body = f"""
+      setp.lt.u32 %p0, %t, 34; mov.u32 %r10, 1; bar.red.popc.u32 %r8, 0, %p0; bra END;
+    UNREACHED: mov.u32 %r10, %r8;
+    END: {STORE}"""
     assert out(body, 96, block=96).tolist() == [1] * 96
+
+
+def test_lanes_that_exit_after_others_wait_do_not_hide_the_barrier() -> None:
+    """Lanes 16 to 31 of warp 0 come to the barrier first; the others update an mbarrier, and exit."""
+    body = f"""
+      setp.lt.u32 %p0, %t, 34; setp.lt.u32 %p1, %t, 16; setp.eq.u32 %p2, %t, 0;
+      @%p2 mbarrier.init.shared.b64 [flag], 16; @%p1 bra LATE;
+      bar.red.popc.u32 %r10, 0, %p0; {STORE} exit;
+    LATE: mbarrier.arrive.shared.b64 %d0, [flag];"""
+    assert out(body, 96, block=96, top=FLAGS).tolist() == [0] * 16 + [18] * 80
 
 
 def test_a_barrier_does_not_wait_for_exited_warps() -> None:

@@ -101,7 +101,7 @@ class NamedBarriers:
         return 32 * int(np.count_nonzero(status != DONE))
 
     def _validate(self, index: int, number: int, count: int) -> None:
-        inst = self.cluster.inst_at(index)
+        inst = self._inst(index)
         if number >= _BARRIERS or count % 32:
             text = f"barrier {number} with {count} threads; expected barrier 0 to 15 and a multiple of 32."
             raise faults.error(ProtocolError, self.cluster, inst, index, 0, text)
@@ -114,11 +114,14 @@ class NamedBarriers:
 
     def _open(self, rank: int, number: int, bar: _Bar) -> None:
         for index in bar.waiting:
-            inst = self.cluster.inst_at(index)
-            self._reduce(index, inst, bar.votes)
+            self._reduce(index, self._inst(index), bar.votes)
             self.waiting.discard(index)
             self.cluster.release(index, WAIT_BAR)
         self.bars[rank][number] = _Bar()
+
+    def _inst(self, index: int) -> Inst:
+        """Returns the barrier at which a warp waits. Its exited lanes may have run last."""
+        return self.cluster.waiting_at(index, _lanes(int(self.cluster.warps[index]["live"]))[0])
 
     def _reduce(self, index: int, inst: Inst, votes: list[bool]) -> None:
         """Write the reduction of the predicates, if an instruction reads it: other registers have no slot."""

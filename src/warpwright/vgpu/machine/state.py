@@ -158,6 +158,14 @@ class ClusterState:
         """Returns the instruction that a warp stands at."""
         return self.insts[int(self.warps["inst"][index])]
 
+    def waiting_at(self, index: int, lane: int) -> Inst:
+        """Returns the instruction that a lane waits at: a blocked lane runs on at the block after it."""
+        blocks, warp = self.launch.kernel.program.blocks, self.warps[index]
+        number = int(warp["pc"][lane])
+        if int(warp["blocked"]) >> lane & 1 and blocks[number - 1].insts:
+            return blocks[number - 1].insts[-1]
+        return next(block.insts[0] for block in blocks[number:] if block.insts)
+
     def blocked_warps(self, kind: int) -> list[int]:
         """Returns the warps with lanes that wait for ``kind``."""
         warps = self.warps

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from warpwright.vgpu.jit.state import WAIT_BAR, WAIT_BULK, WAIT_CLUSTER, WAIT_MBARRIER, WAIT_SERVICE, WAIT_WGMMA
 from warpwright.vgpu.machine.cluster import Cluster
 from warpwright.vgpu.machine.faults import describe_word
-from warpwright.vgpu.program.program import Inst, place
+from warpwright.vgpu.program.program import place
 
-__all__ = ["deadlock", "waiting_at", "waits_for"]
+__all__ = ["deadlock", "waits_for"]
 
 
 def deadlock(cluster: Cluster) -> str:
@@ -38,7 +38,7 @@ def _lane_text(lanes: list[int]) -> str:
 
 
 def _wait(cluster: Cluster, index: int, lane: int) -> str:
-    return f"{waits_for(cluster, index, lane)} ({place(waiting_at(cluster, index, lane))})"
+    return f"{waits_for(cluster, index, lane)} ({place(cluster.waiting_at(index, lane))})"
 
 
 def waits_for(cluster: Cluster, index: int, lane: int) -> str:
@@ -49,16 +49,6 @@ def waits_for(cluster: Cluster, index: int, lane: int) -> str:
         return "waits for the other lanes of its warp" if parked else "runs in circles"
     kind, argument = int(warp["wait_kind"][lane]), int(warp["wait_arg"][lane])
     return _WAITS[kind](cluster, index, int(warp["wait_addr"][lane]), argument)
-
-
-def waiting_at(cluster: Cluster, index: int, lane: int) -> Inst:
-    """Returns the instruction that a lane waits at: a blocked lane runs on at the block after it."""
-    blocks = cluster.launch.kernel.program.blocks
-    warp = cluster.warps[index]
-    number = int(warp["pc"][lane])
-    if int(warp["blocked"]) >> lane & 1 and blocks[number - 1].insts:
-        return blocks[number - 1].insts[-1]
-    return next(block.insts[0] for block in blocks[number:] if block.insts)
 
 
 def _wait_mbarrier(cluster: Cluster, index: int, address: int, argument: int) -> str:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from warpwright.vgpu.jit.state import WAIT_BAR, WAIT_CLUSTER, WAIT_MBARRIER
 from warpwright.vgpu.machine.cluster import Cluster
-from warpwright.vgpu.machine.waits import waiting_at
 from warpwright.vgpu.program.program import Inst
 
 __all__ = ["GATHERS", "NOWHERE", "SPINS", "Wait", "waits"]
@@ -54,7 +53,7 @@ def waits(cluster: Cluster) -> list[Wait]:
 
 def _wait(cluster: Cluster, index: int, lane: int) -> tuple[tuple[int, ...], Inst]:
     warp, rank = cluster.warps[index], index // cluster.per_cta
-    inst, block = waiting_at(cluster, index, lane), int(warp["pc"][lane])
+    inst, block = cluster.waiting_at(index, lane), int(warp["pc"][lane])
     if not int(warp["blocked"]) >> lane & 1:
         parked = int(warp["parked"]) >> lane & 1
         return (GATHERS if parked else SPINS, rank, inst.index, block, NOWHERE, 0), inst
