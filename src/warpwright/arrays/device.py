@@ -109,7 +109,8 @@ def _equal_bytes(a: NDArray[Any], b: NDArray[Any]) -> bool:
 
 
 def refuse_written(kernel: str, names: Iterable[str], arrays: Iterable[Any], written: Sequence[NDArray[Any]]) -> None:
-    """Raise UsageError if a launch has ``written`` one of its read-only ``arrays``; ``names`` are its parameters."""
+    """Raise UsageError for the first of a launch's ``arrays`` that is among the read-only ones that it has ``written``;
+    ``names`` are those of its parameters."""
     for name, array in zip(names, arrays, strict=True):
         if any(array is each for each in written):
             raise UsageError(

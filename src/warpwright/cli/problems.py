@@ -12,6 +12,7 @@ from warpwright.errors import UsageError
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.problem import DTYPES
 from warpwright.report.format import percent
+from warpwright.run.launch_file import MOST_ELEMENTS
 
 __all__ = [
     "PROBLEM_OPTIONS",
@@ -29,7 +30,6 @@ __all__ = [
 ]
 
 SIZE_HELP = "HEADSxLENGTHxDIM, BATCHxHEADSxLENGTHxDIM, or BATCHxHEADSxQUERIESxKEYSxDIM"
-MOST = 1 << 40  # elements of the arrays of a problem
 DTYPE_NAMES = {dtype.name: dtype for dtype in DTYPES}
 PROBLEM_OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "kv_heads": ("heads of keys and values (default: as many as of queries).", {"type": click.IntRange(min=1)}),
@@ -77,9 +77,11 @@ def is_number(text: str) -> bool:
 
 
 def check_elements(count: int) -> None:
-    """Raise UsageError, before they are allocated, for arrays of so many elements that no machine has room."""
-    if count > MOST:
-        raise UsageError(f"given arrays of {count:,} elements; expected at most {MOST:,}; choose a smaller size")
+    """Raise UsageError for a problem whose arrays have more elements than any machine has room for."""
+    if count > MOST_ELEMENTS:
+        raise UsageError(
+            f"given arrays of {count:,} elements; expected at most {MOST_ELEMENTS:,}; choose a smaller size"
+        )
 
 
 def parse_heads(text: str) -> Problem:

@@ -28,7 +28,8 @@ def type_of(match: Match, word: str) -> str:
 
 
 def count_of(match: Match, word: str) -> int:
-    """The number of elements that the word after an operand's ``*`` stands for; 0 for an operand that is no vector."""
+    """Returns the elements of a vector operand: a number, or what a ``word`` of the table such as ``vec`` stands for; 0
+    without one."""
     shape, chosen = match.chosen.get("shape", ""), match.chosen.get(word, "" if word == "vec" else word)
     if word == "num" and shape.startswith("16x"):
         return int(chosen[1:]) * {"16x128b": 2, "16x256b": 4}.get(shape, 1)

@@ -45,7 +45,8 @@ def find(opcode: str, arity: int) -> isa.Match | None:
 
 @lru_cache(maxsize=1 << 16)
 def broken_rule(opcode: str, kinds: tuple[Kind, ...], target: str) -> Rule | None:
-    """The first rule that an instruction breaks for a target; None if it keeps all that are known."""
+    """Returns the first rule of PTX that an instruction breaks on a target, as the number of the operand and what
+    belongs there; None if the instruction breaks none."""
     match = find(opcode, len(kinds))
     if match is None:
         return _unknown(opcode)

@@ -33,7 +33,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["LaunchSpec", "arguments", "entry_of", "parse_arguments", "read_launch"]
+__all__ = ["MOST_ELEMENTS", "LaunchSpec", "arguments", "entry_of", "parse_arguments", "read_launch"]
 
 Kinds = Mapping[str, tuple[tuple[type, ...], str]]  # of a key: the types of its value, and an example
 
@@ -75,7 +75,7 @@ MAP: Kinds = {
 KINDS = ("value", "bytes", "same", "file", "shape")
 FILLS = ("normal", "zeros", "ones", "index")
 SEED = 0
-MOST = 1 << 40  # elements of an array
+MOST_ELEMENTS = 1 << 40  # of an array: more than any machine has room for
 _INTEGER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+|\d+)")
 _ARRAY = re.compile(r"(\w+)\[([\d,\s]+)\]")
 
@@ -172,7 +172,7 @@ def _kernel(here: Path, text: str, entry: str | None, config: Table, trust: bool
 
 
 def _refuse_foreign(path: Path) -> None:
-    """Raise UsageError for a Python file outside the current folder, or of another user."""
+    """Raise UsageError for a Python file that lies outside the current folder, or that another user owns."""
     path = path.resolve()
     if not path.is_relative_to(Path.cwd()):
         why = f"it is outside the current folder, {Path.cwd()}"
@@ -297,8 +297,8 @@ def _shape(given: Any, where: str) -> tuple[int, ...]:
     extents = given if isinstance(given, list) else [given]
     if not extents or not all(_has_type(extent, (int,)) and extent > 0 for extent in extents):
         raise UsageError(f"{where} has shape = {given}; expected positive integers, such as [64, 32]")
-    if len(extents) > 32 or math.prod(extents) > MOST:
-        raise UsageError(f"{where} has shape = {given}; expected at most 32 extents and {MOST:,} elements")
+    if len(extents) > 32 or math.prod(extents) > MOST_ELEMENTS:
+        raise UsageError(f"{where} has shape = {given}; expected at most 32 extents and {MOST_ELEMENTS:,} elements")
     return tuple(extents)
 
 

@@ -195,6 +195,13 @@ def test_undeclared_names_are_refused() -> None:
         run("mov.u32 %r3, %nothing; ret;", np.zeros(1, np.uint32))
 
 
+def test_a_special_register_without_a_value_is_named() -> None:
+    with pytest.raises(
+        UsageError, match=r"^PTX line 14: %envreg3 has no value on a virtual GPU; leave it out, or pass the value\.$"
+    ):
+        run("mov.u32 %r3, %envreg3; ret;", np.zeros(1, np.uint32))
+
+
 def test_arrays_are_written_back_after_a_fault() -> None:
     array = np.zeros(40, np.uint32)
     error_message(MemoryFault, "st.global.u32 [%o], 5; bar.sync 0; ld.global.u32 %r3, [%a0+4096]; ret;", array)

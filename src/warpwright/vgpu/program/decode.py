@@ -12,6 +12,7 @@ from dataclasses import replace
 from warpwright import isa, types
 from warpwright.errors import UnsupportedInstruction, UsageError
 from warpwright.ptx import nodes
+from warpwright.ptx.special_registers import special_bits
 from warpwright.targets.archs import ARCHS, Arch
 from warpwright.vgpu.program import services
 from warpwright.vgpu.program.lines import Lines
@@ -20,16 +21,8 @@ from warpwright.vgpu.program.program import Block, Inst, Operand, Param, Program
 
 __all__ = ["decode"]
 
-SPECIAL_BITS = {
-    **{f"%{n}.{d}": 32 for n in ("tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid") for d in "xyz"},
-    **{f"%{n}.{d}": 32 for n in ("cluster_ctaid", "cluster_nctaid") for d in "xyz"},
-    **{f"%{n}": 32 for n in ("laneid", "warpid", "nwarpid", "smid", "nsmid", "cluster_ctarank", "cluster_nctarank")},
-    **{f"%lanemask_{n}": 32 for n in ("eq", "le", "lt", "ge", "gt")},
-    **{f"%{n}": 32 for n in ("dynamic_smem_size", "total_smem_size", "aggr_smem_size", "clock", "clock_hi")},
-    **{f"%{n}": 32 for n in ("globaltimer_lo", "globaltimer_hi")},
-    **{f"%{n}": 64 for n in ("clock64", "globaltimer", "gridid")},
-    "%is_explicit_cluster": 1,
-}
+# Special registers without a value here: of drivers, of performance counters, of memory that ptxas reserves.
+_NO_VALUE = ("%envreg", "%pm", "%reserved_smem", "%current_graph_exec")
 
 # Queues whose instructions let lanes wait, and queues whose instructions the machine performs while lanes wait.
 _WAITS = ("copy", "lane-copy", "wgmma", "mbarrier")
@@ -267,8 +260,12 @@ class _Decoder:
             found = self.top.names[name] = self._place_shared(self.shared[name], name)
         if found is None:
             found = self._function_address(name)
-        if found is None and name in SPECIAL_BITS:
-            found = Register(name, SPECIAL_BITS[name], special=True)
+        if found is None and special_bits(name):
+            if name.startswith(_NO_VALUE):
+                raise UsageError(
+                    f"PTX line {line}: {name} has no value on a virtual GPU; leave it out, or pass the value."
+                )
+            found = Register(name, special_bits(name), special=True)
         if found is None:
             raise UsageError(f"PTX line {line}: {name!r} is used but not declared; declare it, or correct its name.")
         return found
