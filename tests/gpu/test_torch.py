@@ -30,7 +30,7 @@ def fresh() -> Iterator[None]:
 
 def kept() -> list[BoundCall]:
     """The calls of the memo."""
-    return [bound for variants in MEMO._entries.values() for _, bound in variants]
+    return [bound for variants in MEMO._entries.values() for *_, bound in variants]
 
 
 def normal(*shape: int, dtype: Any = torch.bfloat16, grad: bool = False) -> Any:

@@ -15,6 +15,7 @@ import warpwright as ww
 from warpwright.errors import UsageError
 from warpwright.lang import Global, If, b16, kernel, tid, tma, u8, u32
 
+DEVICE = "h200"  # tests/gpu/test_shared_memory.py runs this file's launches on the GPU of the machine
 COUNT = 24
 Array = np.ndarray[Any, Any]
 
@@ -27,7 +28,7 @@ def add_five(a: Global[u32], b: Global[u32], n: u32):
 
 
 def add(a: Any, b: Any) -> None:
-    ww.launch(add_five, 1, args=[a, b, min(a.size, b.size, 32)], device="h200")
+    ww.launch(add_five, 1, args=[a, b, min(a.size, b.size, 32)], device=DEVICE)
 
 
 def sentence(a: Any, b: Any) -> str:
@@ -61,7 +62,7 @@ def test_a_strided_view_beside_a_tensor_map_of_its_base_is_refused() -> None:
 
     z = np.zeros((8, 32), np.uint32)
     with pytest.raises(UsageError, match=r"given 'y', an array with strides of .* shares memory with 'x'; "):
-        ww.launch(both, 1, args=[ww.TensorMap(z, (8, 32)), z[:, ::2]], device="h200")
+        ww.launch(both, 1, args=[ww.TensorMap(z, (8, 32)), z[:, ::2]], device=DEVICE)
 
 
 def test_equal_views_are_one_memory() -> None:
@@ -81,7 +82,7 @@ def test_views_of_two_element_types_are_one_memory() -> None:
             octets[tid.x] = (words[0] + tid.x).to(u8)
 
     z = np.array([258, 7], np.uint32)
-    ww.launch(double, 1, args=[z, z.view(np.uint8)], device="h200")
+    ww.launch(double, 1, args=[z, z.view(np.uint8)], device=DEVICE)
     assert z.view(np.uint8).tolist() == [2, 3, 4, 5, 7, 0, 0, 0]
 
 
@@ -107,7 +108,7 @@ def test_a_read_only_array_that_is_written_is_an_error_and_the_other_results_sta
     a, b, c = (np.zeros(64, np.uint32) for _ in range(3))
     a.flags.writeable = False
     with pytest.raises(UsageError) as caught:
-        ww.launch(both, 1, args=[a, b, c.reshape(2, 32).T[:, :]], device="h200")
+        ww.launch(both, 1, args=[a, b, c.reshape(2, 32).T[:, :]], device=DEVICE)
     assert str(caught.value) == WRITTEN.replace("add_five", "both")
     assert not a.any() and b[:32].tolist() == list(range(32))
     assert c.reshape(2, 32).T.ravel().tolist()[:64:2] == list(range(32))
@@ -129,7 +130,7 @@ def test_an_array_of_another_library_on_the_host_is_used_in_place() -> None:
     z = np.arange(6, dtype=np.uint32)
     by_interface = SimpleNamespace(__array_interface__=z.__array_interface__)
     by_dlpack = SimpleNamespace(__dlpack__=z.__dlpack__, __dlpack_device__=z.__dlpack_device__)
-    ww.launch(add_five, 1, args=[by_interface, by_dlpack, 6], device="h200")
+    ww.launch(add_five, 1, args=[by_interface, by_dlpack, 6], device=DEVICE)
     assert z.tolist() == [5, 6, 7, 8, 9, 10]
 
 
@@ -142,10 +143,10 @@ def test_tensors_of_torch_on_the_cpu_are_used_in_place() -> None:
             a[tid.x] = b[tid.x]
 
     z = torch.arange(6, dtype=torch.bfloat16)
-    ww.launch(copy, 1, args=[z[:3], z[2:5]], device="h200")
+    ww.launch(copy, 1, args=[z[:3], z[2:5]], device=DEVICE)
     assert z.tolist() == [2, 3, 4, 3, 4, 5]
     with pytest.raises(UsageError, match=r"given 'b', an array with strides of \(4,\) bytes that shares memory"):
-        ww.launch(copy, 1, args=[z, z[::2]], device="h200")
+        ww.launch(copy, 1, args=[z, z[::2]], device=DEVICE)
 
 
 def test_bfloat16_views_and_odd_addresses() -> None:
@@ -157,7 +158,7 @@ def test_bfloat16_views_and_odd_addresses() -> None:
     bytes_ = np.zeros(13, np.uint8)
     z = bytes_[1:].view(ml_dtypes.bfloat16)
     z[:] = [1, 2, 3, 4, 5, 6]
-    ww.launch(swap, 1, args=[z[:3], z[2:5]], device="h200")
+    ww.launch(swap, 1, args=[z[:3], z[2:5]], device=DEVICE)
     assert z.astype(int).tolist() == [3, 4, 5, 4, 5, 6]
 
 

@@ -59,20 +59,18 @@ class Memo:
 
 
 def _guard_rest(guards: tuple[Guard, ...]) -> Callable[[Sequence[Any]], bool] | None:
-    """Returns whether the arrays from the third on pass. Without a loop for a matmul: a loop takes 0.4 µs of 3."""
-    if not guards:
-        return None
-    if len(guards) == 1:
-        (third,) = guards
-        return lambda arrays: third(arrays[2])
-    if len(guards) == 4:
-        third, fourth, fifth, sixth = guards
-
-        def passes(arrays: Sequence[Any]) -> bool:
-            _, _, c, d, e, f = arrays
-            return third(c) and fourth(d) and fifth(e) and sixth(f)
-
-        return passes
+    """Returns whether the arrays from the third on pass. Without a loop up to six arrays: a loop takes 0.4 µs of 3."""
+    match guards:
+        case ():
+            return None
+        case (c,):
+            return lambda arrays: c(arrays[2])
+        case c, d:
+            return lambda arrays: c(arrays[2]) and d(arrays[3])
+        case c, d, e:
+            return lambda arrays: c(arrays[2]) and d(arrays[3]) and e(arrays[4])
+        case c, d, e, f:
+            return lambda arrays: c(arrays[2]) and d(arrays[3]) and e(arrays[4]) and f(arrays[5])
     return lambda arrays: all(guard(array) for guard, array in zip(guards, arrays[2:], strict=True))
 
 

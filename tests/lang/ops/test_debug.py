@@ -49,7 +49,7 @@ def test_every_active_thread_prints(capsys: pytest.CaptureFixture[str]) -> None:
 def kinds(x: Global[f32], small: s8, short: s16, wide: u64, half: f16, brain: bf16, double: f64):
     printf("%d %d %llu %llx\n", small, short, wide, wide)
     printf("%g %g %g %e\n", half, brain, double, x[0])
-    printf("%d %d %*d %.*f %c %lld %g %s %p\n", x[0] < 2.0, 7, 5, -3, 2, 1.5, 65, -(2**40), 2, "Zoë", x)
+    printf("%d %d %*d %.2f %c %lld %g %s %p\n", x[0] < 2.0, 7, 5, -3, 1.5, 65, -(2**40), 2, "Zoë", x)
 
 
 def test_values_of_every_type_are_passed_as_c_passes_them() -> None:
@@ -147,6 +147,10 @@ def a_conversion(x, n):
     printf("%q of 3\n", n)  # wrong
 
 
+def a_precision(x, n):
+    printf("%*.*f\n", 9, 2, x[0])  # wrong
+
+
 def a_condition(x, n):
     assert_(n)  # wrong
 
@@ -161,6 +165,7 @@ SENTENCES = {
     a_string: "given 'n' for %d; expected a number, or %s for a string and %p for a pointer",
     a_value: "given %r0 (u32) to printf; expected a Python string: printf('%d\\n', x)",
     a_conversion: "given the conversion '%q' to printf; expected %d, %u, %x, %lld, %f, %s, %p, …, or %% for %",
+    a_precision: "given a precision of * to printf, which CUDA's printf does not read; expected digits: %.2f",
     a_condition: "given %r0 (u32) to assert_; expected a pred: write x != 0",
 }
 

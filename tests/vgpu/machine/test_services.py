@@ -127,5 +127,18 @@ def test_a_huge_width_ends_the_launch() -> None:
     )
 
 
-def test_a_negative_precision_of_printf_is_none() -> None:
-    assert format_printf("%.*f", struct.pack("<iid", -3, 0, 1.5), lambda at: "") == "1.500000"
+def test_a_star_is_a_width_and_no_precision() -> None:
+    """On an H200 ``printf("%.*f|%d", 2, 1.5, 7)`` prints 0.00 and a number that is not there."""
+    with pytest.raises(ValueError) as caught:
+        format_printf("%.*f", struct.pack("<iid", 2, 0, 1.5), lambda at: "")
+    assert str(caught.value) == (
+        "printf with a precision of *, which CUDA's printf does not read; expected digits: %.2f."
+    )
+
+
+@pytest.mark.parametrize("text", ["%a", "%A", "%20a", "%-20a|"])
+@pytest.mark.parametrize("value", [1.5, 0.0, -1.0, 0.1, float("inf"), 4096.0])
+def test_hexadecimal_floats_are_those_of_c(text: str, value: float) -> None:
+    buffer = ctypes.create_string_buffer(100)
+    C.snprintf(buffer, ctypes.c_size_t(100), text.encode(), ctypes.c_double(value))
+    assert format_printf(text, struct.pack("<d", value), lambda at: "") == buffer.value.decode()

@@ -19,16 +19,17 @@ from warpwright.types import Scalar, f32, f64, pred, s32, s64, u32, u64
 
 __all__ = ["assert_", "printf"]
 
-_CONVERSION = re.compile(r"%[-+ #0]*(\*|\d+)?(?:\.(\*|\d+))?(ll|l|)([diouxXcsfFeEgGaAp%])|%")
+_CONVERSION = re.compile(r"%[-+ #0]*(\*|\d+)?(?:\.(\d*))?(ll|l|)([diouxXcsfFeEgGaAp%])|%")
 
 
 def printf(format: str, *values: Value | Pointer[Any] | str) -> None:
     """Print ``values`` as C does, once for each active thread: ``printf("%d: %f\\n", tid.x, x)``.
 
     Conversions: ``%d %i %u %o %x %X %c`` of integers and predicates up to 32 bits, ``%lld %llu %llx`` of 64 bits, ``%f
-    %e %g %a`` of floats, ``%p`` of pointers and u64, ``%s`` of Python strings; with flags, width and precision. A
-    virtual GPU returns the text as ``printed`` of the launch's result, in order of clusters, at most 1 MiB of a launch;
-    a real GPU keeps the last MiB. ``ww.launch`` prints to standard output; ``ww.check`` prints nothing.
+    %e %g %a`` of floats, ``%p`` of pointers and u64, ``%s`` of Python strings; with flags, a width, which may be ``*``,
+    and a precision in digits: CUDA's printf reads no ``*`` there. A virtual GPU returns the text as ``printed`` of the
+    launch's result, in order of clusters, at most 1 MiB of a launch; a real GPU keeps the last MiB. ``ww.launch``
+    prints to standard output; ``ww.check`` prints nothing.
 
     Raises KernelError for values that the format does not convert.
     Issued by each thread for itself.
@@ -86,13 +87,18 @@ def _conversions(format: str) -> list[str]:
     """Returns the conversion of each value: ``d``, ``lld``, ``s``; ``*`` for a width. Raises KernelError for others."""
     kinds: list[str] = []
     for found in _CONVERSION.finditer(format):
-        width, precision, length, kind = found.groups()
+        width, _, length, kind = found.groups()
         if kind is None:
             rest = format[found.start() :].split()[0]
+            if re.match(r"%[-+ #0*\d]*\.\*", rest):
+                raise misuse(
+                    "given a precision of * to printf, which CUDA's printf does not read; expected digits: %.2f"
+                )
             raise misuse(
                 f"given the conversion {rest!r} to printf; expected %d, %u, %x, %lld, %f, %s, %p, …, or %% for %"
             )
-        kinds += [part for part in (width, precision) if part == "*"]
+        if width == "*":
+            kinds.append("*")
         if kind != "%":
             kinds.append(f"{'ll' if length else ''}{kind}")
     return kinds

@@ -57,10 +57,11 @@ class BoundCall:
         result = out if self.swap is None else out.swapaxes(*self.swap)
         return result if lse is None else (result, lse)
 
-    def _disjoint(self, out: int, *inputs: int) -> bool:
+    def _disjoint(self, out: int, q: int, k: int, v: int) -> bool:
         """Returns whether O shares no memory with the inputs."""
-        end = out + self.nbytes[-1]
-        return all(out >= at + size or at >= end for at, size in zip(inputs, self.nbytes, strict=False))
+        size_q, size_k, size_v, size_out = self.nbytes
+        end = out + size_out
+        return (out >= q + size_q or q >= end) and (out >= k + size_k or k >= end) and (out >= v + size_v or v >= end)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

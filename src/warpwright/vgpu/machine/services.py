@@ -175,7 +175,8 @@ _CONVERSION = re.compile(r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?(hh|h|ll|l|j|z|t)?
 def format_printf(text: str, data: bytes, string_at: Callable[[int], str]) -> str:
     """Returns text formatted as C's printf does, with the arguments in packed bytes.
 
-    Raises ValueError for a width or a precision above `MOST_WIDTH`, which could fill the memory of the host.
+    Raises ValueError for a precision of ``*``, which an H200 does not read (it takes later arguments for others), and
+    for a width or a precision above `MOST_WIDTH`, which could fill the memory of the host.
     """
     at = 0
 
@@ -192,15 +193,16 @@ def format_printf(text: str, data: bytes, string_at: Callable[[int], str]) -> st
             return "%"
         if kind in "ouxX":  # C: signs are for signed conversions
             flags = flags.translate({ord("+"): "", ord(" "): ""})
-        width, precision = (str(take(4, "i")) if part == "*" else part or "" for part in (width, precision))
-        for part in (width, precision):
+        if precision == "*":
+            raise ValueError("printf with a precision of *, which CUDA's printf does not read; expected digits: %.2f.")
+        width = str(take(4, "i")) if width == "*" else width or ""
+        for part in (width, precision or ""):
             if part and abs(int(part)) > MOST_WIDTH:
                 raise ValueError(f"printf with a width or precision of {part}; expected at most {MOST_WIDTH}.")
-        precise = precision and not precision.startswith("-")  # C: a negative precision is none
-        spec = f"%{flags}{width}{'.' + precision if precise else ''}"
+        spec = f"%{flags}{width}{'.' + precision if precision else ''}"
         if kind in "fFeEgGaA":
             value = float(take(8, "d"))
-            return value.hex() if kind in "aA" else (spec + kind) % value
+            return _hexadecimal(value, kind, f"%{flags}{width}s") if kind in "aA" else (spec + kind) % value
         if kind == "s":
             return (spec + "s") % string_at(int(take(8, "Q")))
         if kind == "c":
@@ -213,6 +215,12 @@ def format_printf(text: str, data: bytes, string_at: Callable[[int], str]) -> st
         return ((spec if number else spec.replace("#", "")) + kind) % number  # C: zero has no 0x
 
     return _CONVERSION.sub(convert, text)
+
+
+def _hexadecimal(value: float, kind: str, spec: str) -> str:
+    """Returns a float as ``%a`` of C does: no trailing zeros."""
+    text = re.sub(r"\.?0*p", "p", value.hex())
+    return spec % (text.upper() if kind == "A" else text)
 
 
 def _assertfail(cluster: ClusterFabric, op: Op) -> bool:
