@@ -219,7 +219,7 @@ def _multiply(fabric: Fabric, run: Run, ops: list[Op]) -> Floats:
 
 
 def _operands(fabric: Fabric, run: Run, ops: list[Op]) -> tuple[Floats, Floats]:
-    """A as M by K and B as N by K."""
+    """Returns the operands of some instructions of the run as float arrays: A (m, k) and B (n, k), k of all."""
     mma, host = run.mma, fabric.shared_host + run.base * fabric.shared_stride
     a, b = (tuple([op["a"] for op in ops]), mma.a), (tuple([op["b"] for op in ops]), mma.b)
     k = mma.k * len(ops)

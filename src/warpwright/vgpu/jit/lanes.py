@@ -130,7 +130,7 @@ class Lanes:
         return f"v{self.count}"
 
     def at(self, offset: int | str) -> str:
-        """A pointer into the warp's state at a byte offset."""
+        """Returns the name of a pointer to the byte at ``offset`` in the warp's state."""
         return self.op(f"getelementptr i8, ptr %w, i64 {offset}")
 
     def load(self, type: str, offset: int) -> str:

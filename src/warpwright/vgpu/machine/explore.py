@@ -36,12 +36,12 @@ def together(seed: int) -> int:
 
 
 class RandomSchedule:
-    """A schedule of a cluster's agents by a seed.
+    """Runs the warps and the asynchronous engines of a cluster in a random order that a seed repeats.
 
-    ``slices``: block jumps that each warp gets in a turn: ``least`` after a wait, twice as many each turn without a
-    wait up to ``most``, and more if the warp seems to run forever. ``since``: block jumps since the last wait.
-    ``eager``: an issued operation completes before any warp runs. ``pauses``: the share of turns after which the
-    cluster is ``paused`` and another cluster runs.
+    ``slices``: block jumps that each warp may take in one turn: ``least`` after a wait, twice as many after each turn
+    without a wait, up to ``most``, and more if the warp seems to run forever. ``since``: block jumps of each warp since
+    its last wait. ``eager``: an issued operation completes before any warp runs. ``pauses``: the share of turns after
+    which the cluster is ``paused`` and another cluster runs.
     """
 
     def __init__(

@@ -67,8 +67,8 @@ def _reached(ways: dict[int, set[int]], start: int) -> set[int]:
 
 
 def _used(inst: Inst) -> Iterable[str]:
-    """Yields the registers that an instruction with an effect on other threads depends on, without the value of a
-    store."""
+    """Returns the registers that decide what an instruction does to other threads: guard and address of a store, all
+    operands of others. The value of a store decides nothing."""
     traits = inst.traits
     if traits.access in _WRITES:
         guard = [] if inst.guard is None else [inst.guard]

@@ -127,7 +127,7 @@ class Journal:
         self.end = now
 
     def roles(self) -> tuple[Role, ...]:
-        """The roles, those with most time first."""
+        """Returns the roles of the CTA's warps, in order of their time, the longest first."""
         found = []
         for role in dict.fromkeys(name for name, _ in self.lanes):
             lanes = [lane for (name, _), lane in self.lanes.items() if name == role]

@@ -97,7 +97,7 @@ def test_the_peer_waits_for_empty_and_done_only(level) -> None:
     assert waited == {first + 8 * (stages + stage) for stage in range(stages)} | {first + 8 * 2 * stages}
 
 
-@pytest.mark.parametrize(("level", "meetings"), [(1, BLOCKS + 3), (2, 3), (3, 3)])
+@pytest.mark.parametrize(("level", "meetings"), [(1, BLOCKS + 2), (2, 2), (3, 2)])
 def test_cluster_barriers(level, meetings) -> None:
     arrivals = [event for event in events(level) if event.kind == "cluster"]
     assert len(arrivals) == 2 * 4 * meetings

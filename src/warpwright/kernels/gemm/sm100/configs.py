@@ -112,9 +112,7 @@ class Config:
 
 
 _RING = Config(3, "separate load and mma roles, an eight-stage ring", published=True)
-_STAGED = replace(
-    _RING, level=4, published=False, staged=True, summary="the tile leaves through shared memory, in whole rows"
-)
+_STAGED = replace(_RING, level=4, staged=True, summary="the tile leaves through shared memory, in whole rows")
 _ROLES = Config(
     6,
     "three roles: a tile is stored while the next is computed; TMA stores",
@@ -183,7 +181,6 @@ LEVELS = {
         replace(
             _STAGED,
             level=5,
-            published=True,
             group=8,
             summary="persistent clusters walk the tiles in groups of eight rows",
         ),
@@ -196,7 +193,8 @@ LEVELS = {
 }
 
 IMPROVED = {number: replace(level, published=False) for number, level in LEVELS.items() if level.published}
-"""Levels 1 to 3 with CTAs that share an SM and stores of 16 bytes, level 5 without barriers between tiles."""
+"""Levels 1 to 5 with a cluster barrier before the pair allocates; levels 1 to 3 with CTAs that share an SM and stores
+of 16 bytes, level 5 without barriers between tiles."""
 
 SMALLER = (
     replace(_OURS, tile=(128, 256, 64), stages=6, stagger=0, accumulators=2),

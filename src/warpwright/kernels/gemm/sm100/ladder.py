@@ -84,7 +84,7 @@ def gemm_level1(
     store  0-3    tensor memory -> registers -> D              done
     """
     ring, acc, done = storage(config.stages, dtype, full=1)
-    init_alloc_sync(ring, done, relinquish=not config.published)
+    init_alloc_sync(ring, done, published=config.published)
     row, col = output_tile(tiles_n)
     rank, one = cluster.rank, elect_one()
     loads, multiplies = (warp.id == 0) & one, (rank == LEADER) & (warp.id == 1) & one
@@ -139,7 +139,7 @@ def gemm_level2(
     store  0-3    tensor memory -> registers -> D (leader)         done
     """
     ring, acc, done = storage(config.stages, dtype, full=PAIR)
-    init_alloc_sync(ring, done, relinquish=not config.published)
+    init_alloc_sync(ring, done, published=config.published)
     row, col = output_tile(tiles_n)
     leads, one = cluster.rank == LEADER, elect_one()
     loads, multiplies = (warp.id == 0) & one, leads & (warp.id == 1) & one
@@ -191,7 +191,7 @@ def gemm_ring(
     store  0-3    tensor memory -> registers (-> ring) -> D        done
     """
     ring, acc, done = storage(config.stages, dtype, full=PAIR)
-    init_alloc_sync(ring, done, relinquish=not config.published)
+    init_alloc_sync(ring, done, published=config.published)
     leads, written = cluster.rank == LEADER, out or dtype
     slots, loaded, parity = ring.producer(), ring.consumer(), var(u32, 0)
 

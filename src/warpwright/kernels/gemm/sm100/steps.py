@@ -69,12 +69,13 @@ STORE_BARRIER = 1
 
 
 def init_alloc_sync(
-    *barriers: Ring | mbarrier, maps: tuple[tma.Map[Scalar], ...] = (), relinquish: bool = True
+    *barriers: Ring | mbarrier, maps: tuple[tma.Map[Scalar], ...] = (), published: bool = False
 ) -> None:
     """Initialise the mbarriers, synchronise the cluster, allocate tensor memory, synchronise again.
 
-    The pair allocates together: its peer must have started. Unless the CTA relinquishes its permit to allocate, no
-    other CTA of the SM allocates before this one exits.
+    ``published``: as levels 1 to 5 of the write-ups do. They allocate while the mbarriers are initialised, without the
+    first cluster barrier, and never relinquish the permit to allocate, so no other CTA of the SM allocates before this
+    one exits.
     """
 
     @role(warp=0, elect=True)
@@ -85,12 +86,13 @@ def init_alloc_sync(
         for map in maps:
             tma.prefetch_map(map)
 
-    cluster.sync()
+    if not published:
+        cluster.sync()  # the pair allocates together: the peer has started
 
     @role(warp=2)
     def alloc() -> None:
         tmem.alloc()
-        if relinquish:
+        if not published:
             tcgen05.relinquish_alloc_permit(cta_group=2)
 
     tcgen05.fence_before_thread_sync()
