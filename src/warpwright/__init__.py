@@ -7,6 +7,7 @@
     ww.profile(kernel, grid=…, args=[…])    predict its time on a chip, and what its warps wait for
     ww.matmul(a, b)                         a GEMM on tensor cores
     ww.attention(q, k, v)                   scaled dot-product attention on tensor cores
+    with ww.virtual("b200"): …              kernels of Triton and Gluon, unmodified, on a virtual GPU
 
 The kernel language is `warpwright.lang`.
 """
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         UsageError,
         WarpwrightError,
     )
+    from warpwright.interop.virtual import virtual
     from warpwright.lang.kernel import kernel
     from warpwright.layout.tensor_map import TensorMap
     from warpwright.ops.attention.forward import attention
@@ -67,6 +69,7 @@ __all__ = [
     "load_ptx",
     "matmul",
     "profile",
+    "virtual",
 ]
 
 __version__ = "0.2.0"
@@ -85,6 +88,7 @@ _HOMES = {
     "load_ptx": "run.launch",
     "matmul": "ops.matmul.call",
     "profile": "run.profile",
+    "virtual": "interop.virtual",
 }
 
 

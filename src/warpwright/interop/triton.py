@@ -1,0 +1,254 @@
+"""A driver of Triton whose GPU is a virtual one: it launches the PTX that Triton compiles, Gluon's too.
+
+Triton compiles for the driver's target, loads the kernel by the driver's ``utils`` and launches it by its
+``launcher_cls`` (``triton.backends.driver``). The arguments of a kernel are those of its signature without constants,
+then the addresses of two scratch memories.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.backends.driver import DriverBase
+from triton.runtime import _allocation
+from triton.runtime.cache import get_cache_manager
+
+from warpwright import types
+from warpwright.errors import UsageError
+from warpwright.interop import torch_cuda
+from warpwright.layout.tensor_map import SWIZZLES, TensorMap
+from warpwright.run.launch import Entry, load_ptx
+
+__all__ = ["Driver", "opened"]
+
+# Codes of the element type in the metadata of a tensor descriptor.
+ELEMENTS = (
+    types.u8, types.u16, types.u32, types.s32, types.u64, types.s64, types.f16, types.f32, types.f32, types.f64,
+    types.bf16, types.tf32,
+)  # fmt: skip
+TABLE = (torch.int64, torch.uint64)  # dtypes of tensors that may hold addresses
+
+
+class Driver(DriverBase):  # type: ignore[misc]
+    """What Triton asks a driver, answered for the virtual GPU of a `Session`."""
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        spec = session.device.spec
+        self.number = int("".join(filter(str.isdigit, spec.arch)))
+        self.utils = SimpleNamespace(
+            load_binary=lambda name, binary, shared, device: (name, name, 0, 0, spec.max_threads_per_block),
+            unload_module=lambda module: None,
+            get_device_properties=lambda device: {
+                "max_shared_mem": spec.smem_per_block,
+                "multiprocessor_count": spec.sms,
+                "max_num_regs": 65536,
+                "warpSize": 32,
+                "sm_clock_rate": 1000 * spec.clock_mhz,
+            },
+            cuOccupancyMaxActiveClusters=lambda *_: spec.sms,
+        )
+
+    def launcher_cls(self, source: Any, metadata: Any) -> Launcher:
+        """Returns the launcher of a compiled kernel."""
+        return Launcher(self.session, source, metadata)
+
+    @classmethod
+    def is_active(cls) -> bool:
+        """Returns False: the driver is chosen by `virtual`, not by what the machine has."""
+        return False
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", self.number, 32)
+
+    def get_device_capability(self, device: int = 0) -> tuple[int, int]:
+        return divmod(self.number, 10)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def set_current_device(self, device: int) -> None:
+        pass
+
+    def get_current_stream(self, device: int = 0) -> int:
+        return 0
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def get_device_interface(self) -> Any:
+        return torch.cuda
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        return ty
+
+    def get_empty_cache_for_benchmark(self) -> None:
+        pass
+
+    def clear_cache(self, cache: None) -> None:
+        pass
+
+    def get_benchmarker(self) -> Callable[..., Sequence[float]]:
+        """Returns a function that predicts the milliseconds of a call, which autotuning compares."""
+        return self._predict
+
+    def _predict(self, call: Callable[[], Any], *, quantiles: Sequence[float] = (0.5,), **_: Any) -> list[float]:
+        session, first = self.session, len(self.session.launches)
+        asked, session.profile = session.profile, True
+        try:
+            call()
+        finally:
+            session.profile = asked
+        return [sum(each.time_us for each in session.launches[first:]) / 1e3] * len(quantiles)
+
+
+class Launcher:
+    """Launches one compiled kernel; ``metadata`` is Triton's."""
+
+    def __init__(self, session: Any, source: Any, metadata: Any) -> None:
+        self.session, self.metadata = session, metadata
+        self.signature = tuple(source.signature.values())
+
+    @cached_property
+    def entry(self) -> Entry:
+        """The kernel in the PTX of Triton's cache."""
+        name = self.metadata.name
+        path = get_cache_manager(self.metadata.hash).get_file(f"{name}.ptx")
+        if path is None:
+            raise UsageError(f"the cache of Triton has no PTX of {name}; remove the cache (~/.triton/cache), run again")
+        return load_ptx(path)[name]
+
+    def __call__(
+        self,
+        grid_x: int,
+        grid_y: int,
+        grid_z: int,
+        stream: int,
+        function: Any,
+        packed: Any,
+        launch_metadata: Any,
+        enter: Callable[[Any], Any] | None,
+        leave: Callable[[Any], Any] | None,
+        *args: Any,
+    ) -> None:
+        """Launch the kernel, as CudaLauncher of Triton does."""
+        metadata, ctas = self.metadata, grid_x * grid_y * grid_z * self.metadata.num_ctas
+        if enter is not None:
+            enter(launch_metadata)
+        scratch = [
+            _scratch(ctas * size, align, allocator, stream)
+            for size, align, allocator in (
+                (metadata.global_scratch_size, metadata.global_scratch_align, _allocation._allocator),
+                (metadata.profile_scratch_size, metadata.profile_scratch_align, _allocation._profile_allocator),
+            )
+        ]
+        memory = Memory()
+        values = [*self._values(memory, args), *map(memory.pointer, scratch)]
+        self.session.launch(
+            self.entry,
+            values[: len(self.entry.function.params)],
+            grid=(grid_x * metadata.num_ctas, grid_y, grid_z),
+            block=32 * metadata.num_warps,
+            cluster=metadata.num_ctas,
+            smem=metadata.shared,
+            memory=memory.arrays(),
+        )
+        if leave is not None:
+            leave(launch_metadata)
+
+    def _values(self, memory: Memory, args: Sequence[Any]) -> Iterator[Any]:
+        metas = iter(getattr(self.metadata, "tensordesc_meta", None) or ())
+        return _flatten(self.signature, args, metas, memory)
+
+
+class Memory:
+    """The memory that a launch may reach, found in its arguments."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[int, torch.Tensor] = {}
+        self.tables = False
+
+    def pointer(self, value: Any) -> int:
+        """Returns the address of an argument: a tensor, another object with ``data_ptr``, a number, or None."""
+        if value is None or isinstance(value, int):
+            self.tables |= bool(value)
+            return value or 0
+        tensor = getattr(value, "base", value)  # TensorWrapper of triton.reinterpret
+        if isinstance(tensor, torch.Tensor):
+            self.tensors[tensor.untyped_storage().data_ptr()] = torch_cuda.whole(tensor)
+            self.tables |= tensor.dtype in TABLE
+        return int(value.data_ptr())
+
+    def arrays(self) -> list[torch.Tensor]:
+        """Returns the memory; if some of it may hold addresses, also all tensors of the program."""
+        every = {each.data_ptr(): each for each in torch_cuda.storages()} if self.tables else {}
+        return list((every | self.tensors).values())
+
+
+def _flatten(signature: Any, values: Any, metas: Iterator[Any], memory: Memory) -> Iterator[Any]:
+    """Yields the values of the kernel's parameters; ``metas`` describe its tensor descriptors in order."""
+    for type, value in zip(signature, values, strict=True):
+        if isinstance(type, tuple):
+            yield from _flatten(type, value, metas, memory)
+        elif type.startswith("tensordesc"):
+            yield from _descriptor(value, next(metas, None), memory)
+        elif type.startswith("*"):
+            yield memory.pointer(value)
+        elif type != "constexpr":
+            yield float(value) if "f" in type else int(value)
+
+
+def _descriptor(value: Any, meta: dict[str, Any] | None, memory: Memory) -> list[Any]:
+    """Returns the parameters of a tensor descriptor: a tensor map, or without ``meta`` its fields; its geometry."""
+    shape, strides, nan = list(value.shape), list(value.strides), value.padding == "nan"
+    if meta is None:
+        start = memory.pointer(value.base)
+        return [start, *shape, *strides, int(nan), int(value.round_f32_to_tf32), *shape, *strides]
+    memory.pointer(value.base)
+    element = types.tf32 if value.round_f32_to_tf32 else ELEMENTS[meta["elem_type"]]
+    packed = 2 if meta["fp4_padded"] else 1
+    nbytes = meta["elem_size"]
+    tensor_map = TensorMap(
+        _from(value.base).view(element.dtype),
+        meta["block_size"],
+        swizzle=SWIZZLES[meta["swizzle"]],
+        fill="nan" if nan else "zero",
+        dims=[shape[-1] * packed, *shape[-2::-1]],
+        strides=[stride * nbytes for stride in strides[-2::-1]],
+        dtype=element,
+    )
+    return [tensor_map, *shape, *strides]
+
+
+def _from(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """Returns the memory from a tensor's first element to the end of its storage, as bytes."""
+    array: np.ndarray[Any, Any] = torch_cuda.whole(tensor).numpy()
+    return array[tensor.storage_offset() * tensor.element_size() :]
+
+
+def _scratch(nbytes: int, align: int, allocator: Any, stream: int) -> Any:
+    """Returns scratch memory by the allocator that the program has set; None for no bytes."""
+    return allocator.get()(nbytes, align, stream) if nbytes else None
+
+
+@contextlib.contextmanager
+def opened(session: Any) -> Iterator[None]:
+    """Triton compiles for the session's virtual GPU and launches there."""
+    drivers = triton.runtime.driver
+    try:
+        before = drivers.active
+    except RuntimeError:  # no GPU: Triton looks again when it needs a driver
+        before = None
+    drivers.set_active(Driver(session))
+    try:
+        yield
+    finally:
+        drivers.set_active(before)
