@@ -71,8 +71,18 @@ def test_numbers_are_checked_against_the_declared_type() -> None:
             np.array(["a"], object),
             "argument 'x' (.u64) was given an array of object; expected numbers in native byte order",
         ),
-        (STRUCT, b"abc", "argument 's' (.b8[12]) was given bytes of 3 bytes; expected bytes of length 12"),
-        (MAP, 7, "argument 'map' (.b8[128]) was given an int; expected a TensorMap or bytes of length 128"),
+        (
+            STRUCT,
+            b"abc",
+            "argument 's' (.b8[12]) was given bytes of 3 bytes; expected a struct of 12 bytes: bytes, a "
+            "ctypes.Structure or a NumPy record",
+        ),
+        (
+            MAP,
+            7,
+            "argument 'map' (.b8[128]) was given an int; expected a TensorMap or a struct of 128 bytes: bytes, a "
+            "ctypes.Structure or a NumPy record",
+        ),
     ],
 )
 def test_a_wrong_argument_is_named_with_what_was_expected(param: Variable, value: Any, expected: str) -> None:

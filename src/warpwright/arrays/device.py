@@ -77,7 +77,8 @@ class Span:
 
     def __init__(self, low: int, high: int, arrays: Sequence[NDArray[Any]]) -> None:
         self.low, self.high, self.arrays = low, high, arrays
-        data = (low, True)
+        self.writable = all(array.flags.writeable for array in arrays)
+        data = (low, not self.writable)
         self.__array_interface__ = {"data": data, "shape": (high - low,), "typestr": "|u1", "version": 3}
 
     def write_back(self, memory: NDArray[np.uint8], *, discard: bool = False) -> list[NDArray[Any]]:
@@ -110,21 +111,22 @@ def _equal_bytes(a: NDArray[Any], b: NDArray[Any]) -> bool:
 
 def refuse_written(kernel: str, names: Iterable[str], arrays: Iterable[Any], written: Sequence[NDArray[Any]]) -> None:
     """Raise UsageError for the first of a launch's ``arrays`` that is among the read-only ones that it has ``written``;
-    ``names`` are those of its parameters."""
+    ``names`` are those of the arrays."""
     for name, array in zip(names, arrays, strict=True):
         if any(array is each for each in written):
             raise UsageError(
-                f"kernel {kernel!r} wrote argument {name!r}, an array that is read-only or has several elements at one "
+                f"kernel {kernel!r} wrote {name}, an array that is read-only or has several elements at one "
                 "address; it is unchanged and all other results are stored; expected an array of its own: x.copy()"
             )
 
 
-def spans(arrays: Iterable[NDArray[Any]]) -> list[Span]:
-    """Returns the memory of ``arrays`` by address, gaps between rows included; overlapping arrays share a span."""
+def spans(arrays: Iterable[NDArray[Any]], *, touching: bool = False) -> list[Span]:
+    """Returns the memory of ``arrays`` by address, gaps between rows included; arrays that overlap share a span, and
+    with ``touching`` also those without a byte between them."""
     joined: list[tuple[int, int, list[NDArray[Any]]]] = []
     bounds = ((*array_utils.byte_bounds(array), array) for array in arrays if array.size)
     for low, high, array in sorted(bounds, key=lambda bound: bound[:2]):
-        if joined and low < joined[-1][1]:
+        if joined and low < joined[-1][1] + touching:
             first, last, together = joined[-1]
             joined[-1] = first, max(high, last), [*together, array]
         else:

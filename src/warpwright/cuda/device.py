@@ -108,13 +108,14 @@ class Device:
         stream: Any = None,
         cooperative: bool = False,
         dependent: bool = False,
+        memory: Sequence[DeviceArray] = (),
     ) -> LaunchResult:
         """Start ``entry`` of ``module``; with NumPy arguments, wait for its end and copy them back.
 
         ``args``: NumPy or device arrays, TensorMaps, ``bytes``, or numbers, which take the type of their ``.param``.
         ``smem`` is dynamic shared memory in bytes. ``stream`` is a stream of cuda.core, torch or CuPy, or its handle.
-        `Function` explains ``cooperative`` and ``dependent``. Raises LaunchError for a launch that the GPU refuses,
-        DeviceError for a fault of the kernel.
+        `Function` explains ``cooperative`` and ``dependent``. ``memory``: arrays on this GPU that the kernel reaches
+        through pointers. Raises LaunchError for a launch that the GPU refuses, DeviceError for a fault of the kernel.
         """
         if observers:
             raise LaunchError(
@@ -122,7 +123,7 @@ class Device:
                 "device='h200'"
             )
         check_grid(grid, cluster)
-        arrays = device_arrays(args)
+        arrays = device_arrays([*args, *memory])
         check_ordinals(self, entry, arrays)
         function = self.function(module, entry, block, cluster, smem, cooperative=cooperative, dependent=dependent)
         handle = streams.current(array.owner for array in arrays) if stream is None else streams.handle(stream)
@@ -131,7 +132,9 @@ class Device:
             function(grid, [transfers.value(argument) for argument in args], handle)
         if transfers.written:
             hosts = (argument.array if isinstance(argument, TensorMap) else argument for argument in args)
-            refuse_written(entry, (param.name for param in params_of(module, entry)), hosts, transfers.written)
+            refuse_written(
+                entry, (f"argument {param.name!r}" for param in params_of(module, entry)), hosts, transfers.written
+            )
         return LaunchResult()
 
     def function(

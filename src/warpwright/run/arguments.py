@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import math
 import typing
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib import array_utils
 from numpy.typing import NDArray
 
 from warpwright.arrays.device import DeviceArray
-from warpwright.arrays.libraries import overlaps_itself
+from warpwright.arrays.libraries import View, memory_of, overlaps_itself
 from warpwright.errors import UsageError, kind_of
 from warpwright.lang import Global
 from warpwright.lang.ops.tma import Map, MapUse
@@ -20,7 +21,7 @@ from warpwright.layout.tensor_map import TensorMap
 from warpwright.ptx.nodes import Variable
 from warpwright.types import Scalar
 
-__all__ = ["pass_arguments", "typed_arguments"]
+__all__ = ["memory_arrays", "pass_arguments", "typed_arguments"]
 
 TENSOR_MAP_BYTES = 128
 POINTER_TYPES = ("u64", "b64", "s64")
@@ -29,19 +30,28 @@ SHARING_WORK: Any = 100_000
 
 
 @contextlib.contextmanager
-def pass_arguments(kernel: str, params: Sequence[Variable], args: Sequence[Any]) -> Iterator[list[Any]]:
+def pass_arguments(
+    kernel: str, params: Sequence[Variable], args: Sequence[Any], memory: Sequence[View] | None = None
+) -> Iterator[list[Any]]:
     """Yields the arguments as a device takes them; at the exit, also after a fault, packed arrays are written back.
 
     Arrays stay as they are if they are C-contiguous; of others the kernel gets a packed copy, one for equal views.
-    Numbers become int or float, struct parameters ``bytes``; tensor maps stay.
+    Numbers become int or float, struct parameters ``bytes``; tensor maps stay. With ``memory`` nothing is packed: an
+    array argument is the address of its first element.
 
-    Raises UsageError for a packed array that shares memory with another argument: the kernel would see two memories.
+    Raises UsageError for a packed array that shares memory with another argument: the kernel would see two memories;
+    and with ``memory`` for an array with gaps that lie in no other array.
     """
     if len(args) != len(params):
         expected = ", ".join(f"{param.name} ({_declaration(param)})" for param in params) or "none"
         given = f"{len(args)} argument{'s' * (len(args) != 1)}"
         raise UsageError(f"launch of {kernel!r} with {given}; expected {len(params)}: {expected}")
     passed = [_convert(param, value) for param, value in zip(params, args, strict=True)]
+    if memory is not None:
+        names = [repr(param.name) for param in params] + [f"memory[{number}]" for number in range(len(memory))]
+        _check_gaps(kernel, zip(names, [*passed, *memory], strict=True))
+        yield passed
+        return
     _check_shared(kernel, params, passed)
     strided = sorted(filter(_needs_packing, passed), key=lambda array: array.flags.writeable)
     packed = {
@@ -53,6 +63,51 @@ def pass_arguments(kernel: str, params: Sequence[Variable], args: Sequence[Any])
         for array, copy in packed.values():
             if copy.flags.writeable:
                 array[...] = copy
+
+
+def memory_arrays(memory: Any) -> list[View] | None:
+    """Returns the arrays of the option ``memory`` of a launch, without a copy; None without the option.
+
+    Raises UsageError for values without memory that a kernel can use.
+    """
+    if memory is None:
+        return None
+    if not isinstance(memory, list | tuple):
+        raise UsageError(f"given {kind_of(memory)} as memory; expected a list of arrays: memory=[x]")
+    return [_memory_array(f"memory[{number}]", value) for number, value in enumerate(memory)]
+
+
+def _memory_array(name: str, value: Any) -> View:
+    """Returns an array of any library, or the bytes of an object that has a buffer, such as a ctypes.Structure."""
+    found = memory_of(value)
+    if not isinstance(found, np.ndarray | DeviceArray | np.generic):
+        with contextlib.suppress(TypeError, ValueError):
+            found = np.frombuffer(found, np.uint8)
+    if not isinstance(found, np.ndarray | DeviceArray):
+        raise UsageError(f"given {name}, {kind_of(value)}; expected an array that a pointer in args points into")
+    for given, expected in _unusable(found):
+        raise UsageError(f"given {name}, {given}; expected {expected.format(name='x')}")
+    return found
+
+
+def _unusable(array: View) -> Iterator[tuple[str, str]]:
+    """Yields what a kernel cannot use of an array, and what is expected."""
+    if isinstance(array, np.ma.MaskedArray):
+        yield "a masked array", "a plain one, for a kernel sees no mask: {name}.filled(0)"
+    if array.dtype.hasobject or not array.dtype.isnative:
+        yield f"an array of {array.dtype}", "numbers in native byte order"
+
+
+def _check_gaps(kernel: str, values: Iterable[tuple[str, Any]]) -> None:
+    """Raise UsageError for an array whose bounds have bytes that belong to no array: nothing would write them back."""
+    bounds = [(name, each, array_utils.byte_bounds(each)) for name, each in values if isinstance(each, np.ndarray)]
+    full = [(low, high) for _, array, (low, high) in bounds if high - low == array.nbytes]
+    for name, array, (low, high) in bounds:
+        if high - low != array.nbytes and not any(first <= low and high <= last for first, last in full):
+            raise UsageError(
+                f"launch of {kernel!r} with memory=: given {name}, an array with strides of {array.strides} bytes; "
+                "expected also the array that contains the bytes between its elements, as x for x[::2]: memory=[x]"
+            )
 
 
 def _needs_packing(value: Any) -> bool:
@@ -138,7 +193,7 @@ def _convert(param: Variable, value: Any) -> Any:
         return _tensor_map(param, value)
     if isinstance(value, DeviceArray):
         return _device_array(param, value)
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and not (param.dims and value.ndim == 0):
         return _array(param, value)
     if param.dims:
         return _struct(param, value)
@@ -154,10 +209,8 @@ def _tensor_map(param: Variable, value: TensorMap) -> TensorMap:
 def _array(param: Variable, value: NDArray[Any]) -> NDArray[Any]:
     if param.dims or param.type not in POINTER_TYPES:
         raise _mismatch(param, f"an array of shape {value.shape}", _expected(param))
-    if isinstance(value, np.ma.MaskedArray):
-        raise _mismatch(param, "a masked array", f"a plain one, for a kernel sees no mask: {param.name}.filled(0)")
-    if value.dtype.hasobject or not value.dtype.isnative:
-        raise _mismatch(param, f"an array of {value.dtype}", "numbers in native byte order")
+    for given, expected in _unusable(value):
+        raise _mismatch(param, given, expected.format(name=param.name))
     return value
 
 
@@ -175,12 +228,12 @@ def _device_array(param: Variable, value: DeviceArray) -> DeviceArray:
 
 
 def _struct(param: Variable, value: Any) -> bytes:
-    data = bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else None
-    if isinstance(value, np.generic):
-        data = value.tobytes()
-    if data is None or len(data) != _nbytes(param):
-        size = "" if data is None else f" of {len(data)} bytes"
-        raise _mismatch(param, f"{kind_of(value)}{size}", _expected(param))
+    try:
+        data = value.tobytes() if isinstance(value, np.generic | np.ndarray) else memoryview(value).tobytes()
+    except TypeError:
+        raise _mismatch(param, kind_of(value), _expected(param)) from None
+    if len(data) != _nbytes(param):
+        raise _mismatch(param, f"{kind_of(value)} of {len(data)} bytes", _expected(param))
     return data
 
 
@@ -222,7 +275,7 @@ def _mismatch(param: Variable, given: str, expected: str) -> UsageError:
 def _expected(param: Variable) -> str:
     if param.dims:
         tensor_map = "a TensorMap or " if _nbytes(param) == TENSOR_MAP_BYTES else ""
-        return f"{tensor_map}bytes of length {_nbytes(param)}"
+        return f"{tensor_map}a struct of {_nbytes(param)} bytes: bytes, a ctypes.Structure or a NumPy record"
     return "an array or an int" if param.type in POINTER_TYPES else "a float" if param.type[0] == "f" else "an int"
 
 

@@ -15,7 +15,7 @@ from warpwright.gpu import Device
 from warpwright.lang import Kernel
 from warpwright.lang.trace import Traced
 from warpwright.ptx import nodes
-from warpwright.run.arguments import pass_arguments
+from warpwright.run.arguments import memory_arrays, pass_arguments
 from warpwright.run.devices import resolve
 from warpwright.run.launch import Entry, check_host, check_limit, prepare_launch
 from warpwright.vgpu import Device as VirtualDevice
@@ -44,17 +44,19 @@ def check(
     seed: int | None = None,
     limit: int = LIMIT,
     update: bool = False,
+    memory: Sequence[Any] | None = None,
 ) -> Verdict:
     """Run a launch and report unordered accesses, deadlocks, faults and broken protocols.
 
     The other arguments are those of ``ww.launch``; arrays in ``args`` stay as they are. ``device``: a virtual device or
     its name; the default is the virtual device that runs the PTX's target. ``off``: names of rules that are not checked
-    (docs/checks.md lists the rules). ``depends_on``: those of ``args`` (the arrays, or their numbers from 0) that an
-    earlier launch writes which may overlap with this one. ``explore``: the number of additional schedules, each from
-    the same arrays, with seeds 1, 2, …; the verdict has the findings of all schedules. ``seed``: run only the schedule
-    of this seed; with ``explore``, that many schedules from this seed on. ``limit``: block jumps that a warp may make,
-    or accesses and barriers of a cluster, before the verdict is incomplete. ``update``: the arrays have the results of
-    the first schedule afterwards, as after a launch: the next launch of a sequence needs them.
+    (docs/checks.md lists the rules). ``depends_on``: those of ``args`` and ``memory`` (the arrays, or their numbers
+    from 0) that an earlier launch writes which may overlap with this one. ``explore``: the number of additional
+    schedules, each from the same arrays, with seeds 1, 2, …; the verdict has the findings of all schedules. ``seed``:
+    run only the schedule of this seed; with ``explore``, that many schedules from this seed on. ``limit``: block jumps
+    that a warp may make, or accesses and barriers of a cluster, before the verdict is incomplete. ``update``: the
+    arrays have the results of the first schedule afterwards, as after a launch: the next launch of a sequence needs
+    them.
 
     Raises UsageError for a real GPU, an unknown rule, an entry of ``depends_on`` that is no argument, or a negative
     number; and as ``ww.launch`` for a launch that the device refuses. A fault or a deadlock of the kernel is a finding;
@@ -66,15 +68,18 @@ def check(
         raise UsageError(f"given off={unknown[0]!r}; expected one of {', '.join(RULES)}")
     seeds = _seeds(explore, seed)
     check_limit(limit)
-    earlier = [_argument_number(args, given) for given in depends_on]
+    arrays = memory_arrays(memory)
+    earlier = [_argument_number([*args, *(memory or ())], given) for given in depends_on]
     entry, shape, args = prepare_launch(kernel, grid, block, cluster, args)
     target = resolve(device, entry.target, virtual=True)
     if not isinstance(target, VirtualDevice):
         raise UsageError(f"cannot check on {target.name}; expected a virtual device, such as device='b200'")
-    check_host(args, target)
-    with pass_arguments(entry.name, entry.function.params, args) as passed:
-        run = partial(_run, target, entry, shape, entry.smem if smem is None else smem, passed, limit)
-        depends = [getattr(passed[number], "array", passed[number]) for number in earlier]
+    check_host([*args, *(arrays or ())], target)
+    with pass_arguments(entry.name, entry.function.params, args, arrays) as passed:
+        how = {"smem": entry.smem if smem is None else smem, "args": passed, "memory": arrays, "limit": limit}
+        run = partial(_run, target, entry, shape, how)
+        every = [*passed, *(arrays or ())]
+        depends = [getattr(every[number], "array", every[number]) for number in earlier]
         return _run_schedules(entry, target.name, partial(Watcher, frozenset(off), depends), seeds, run, update)
 
 
@@ -85,9 +90,7 @@ def _run(
     target: VirtualDevice,
     entry: Entry,
     shape: Mapping[str, Any],
-    smem: int,
-    args: Sequence[Any],
-    limit: int,
+    how: Mapping[str, Any],
     watcher: Watcher,
     seed: int,
     discard: bool,
@@ -100,12 +103,10 @@ def _run(
             shape["grid"],
             shape["block"],
             shape["cluster"],
-            smem=smem,
-            args=args,
             listener=watcher,
-            limit=limit,
             seed=seed,
             discard=discard,
+            **how,
         )
     except (DeviceError, DescriptorError) as error:
         return error.with_traceback(None)  # its frames refer to the watcher, which refers to the error
@@ -166,7 +167,7 @@ def _argument_number(args: Sequence[Any], given: Any) -> int:
     for number, value in enumerate(args):
         if value is given or getattr(value, "array", value) is given or (isinstance(given, int) and number == given):
             return number
-    raise UsageError(f"given depends_on with {given!r}; expected an array of args, or its number from 0")
+    raise UsageError(f"given depends_on with {given!r}; expected an array of args or memory, or its number from 0")
 
 
 def _count_instructions(block: nodes.Block | None) -> int:

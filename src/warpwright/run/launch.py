@@ -12,16 +12,18 @@ from operator import index
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from warpwright import ptx
 from warpwright.arrays.device import DeviceArray
-from warpwright.arrays.libraries import memory_of
+from warpwright.arrays.libraries import View, memory_of
 from warpwright.errors import LaunchError, PtxSyntaxError, UsageError, WarpwrightError, kind_of
 from warpwright.gpu import Device, LaunchResult
 from warpwright.lang import Kernel
 from warpwright.lang.trace import Traced
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.ptx import nodes
-from warpwright.run.arguments import pass_arguments, typed_arguments
+from warpwright.run.arguments import memory_arrays, pass_arguments, typed_arguments
 from warpwright.run.devices import resolve
 
 __all__ = ["Entry", "Launcher", "PtxModule", "launch", "load_ptx"]
@@ -159,7 +161,13 @@ class Launcher:
     block: int | Sequence[int] | None
 
     def __call__(
-        self, *args: Any, device: Device | str | None = None, stream: Any = None, smem: int | None = None, **config: Any
+        self,
+        *args: Any,
+        device: Device | str | None = None,
+        stream: Any = None,
+        smem: int | None = None,
+        memory: Sequence[Any] | None = None,
+        **config: Any,
     ) -> LaunchResult:
         """Run the kernel as `launch` does, with other values of its configuration."""
         kernel, block = self.kernel, self.block
@@ -170,7 +178,7 @@ class Launcher:
             kernel = kernel.configure(**threads, **config)
             self._check_block(kernel.trace().threads)
         grid = self.grid(getattr(kernel, "config", {})) if callable(self.grid) else self.grid
-        return launch(kernel, grid, block, smem=smem, args=args, device=device, stream=stream)
+        return launch(kernel, grid, block, smem=smem, args=args, device=device, stream=stream, memory=memory)
 
     def _check_block(self, threads: Dim3) -> None:
         if self.block is None or dim3("block", self.block) == threads:
@@ -214,6 +222,7 @@ def launch(
     stream: Any = None,
     numerics: str | None = None,
     limit: int | None = None,
+    memory: Sequence[Any] | None = None,
 ) -> LaunchResult:
     """Run ``kernel`` on ``device``, wait until it has finished, and copy its results to the arrays in ``args``.
 
@@ -222,17 +231,21 @@ def launch(
     ``grid`` counts CTAs, ``block`` threads, ``cluster`` CTAs: a number, or up to three in the order x, y, z. ``smem``
     is dynamic shared memory in bytes. A kernel of the language, or PTX with ``.reqntid``, needs no ``block``.
     ``args`` has a value for each ``.param``: an array of NumPy, torch, CuPy or another library (device pointer), a
-    TensorMap, a Python or NumPy number, or ``bytes`` for a struct. A kernel of the language has the box and swizzle of
-    its tensor maps, so it takes the array. Arrays of the host are copied to the device and back; those that share
-    memory share it there too. Of an array that is not C-contiguous the kernel gets a packed copy. Arrays on a GPU are
-    used in place; if all arrays are on a GPU, the launch is started without waiting: on ``stream`` (of cuda.core, torch
-    or CuPy, or the driver's handle), else on the current stream of that library.
+    TensorMap, a Python or NumPy number, or for a struct ``bytes``, a ctypes.Structure or a NumPy record. A kernel of
+    the language has the box and swizzle of its tensor maps, so it takes the array. Arrays of the host are copied to the
+    device and back; those that share memory share it there too. Of an array that is not C-contiguous the kernel gets a
+    packed copy. Arrays on a GPU are used in place; if all arrays are on a GPU, the launch is started without waiting:
+    on ``stream`` (of cuda.core, torch or CuPy, or the driver's handle), else on the current stream of that library.
     ``device``: a name or a Device; the default is the GPU of the arrays, else the first real GPU that runs the PTX's
     target, else the virtual GPU of that target. ``observers`` follow a launch on a virtual GPU.
     ``numerics`` of a virtual GPU's tensor cores (default: those of the device): ``"exact"`` sums the exact products of
     an instruction in float32 or wider; ``"hardware"`` rounds as models of the hardware do. A real GPU ignores it.
     ``limit`` of a virtual GPU: block jumps (iterations of a loop, at least one each) that a warp may make; a kernel
     that does not end reaches the limit. The default is no limit.
+    ``memory``: arrays, or objects with a buffer, that the kernel reaches through pointers in structs, in tables or in
+    numbers. With it, also if it is empty, every array of the launch has its own address of the host
+    (``x.ctypes.data``, ``x.data_ptr()``), and none is packed; without it a virtual GPU places the arrays at addresses
+    of its own, always the same. A real GPU accepts arrays in its memory only.
 
     Raises LaunchError for a launch that the device refuses, UsageError for arguments that do not fit the parameters or
     that share memory where one must be packed, UsageError after the launch if the kernel wrote a read-only array (all
@@ -240,10 +253,16 @@ def launch(
     """
     check_limit(limit)
     entry, shape, args = prepare_launch(kernel, grid, block, cluster, args)
-    target = resolve(gpu_of(args) if device is None else device, entry.target, virtual=bool(observers))
-    options = _options(stream, numerics, limit, args, target)
+    arrays = memory_arrays(memory)
+    every, at_host = [*args, *(arrays or ())], arrays is not None and _on_host(args, arrays)
+    target = resolve(gpu_of(every) if device is None else device, entry.target, virtual=bool(observers) or at_host)
+    options = _options(stream, numerics, limit, every, target)
+    if arrays is not None:
+        options["memory"] = arrays
+    if at_host:
+        _check_virtual(target)
     try:
-        with pass_arguments(entry.name, entry.function.params, args) as passed:
+        with pass_arguments(entry.name, entry.function.params, args, arrays) as passed:
             result = target.launch(
                 entry.module,
                 entry.name,
@@ -290,6 +309,21 @@ def gpu_of(args: Iterable[Any]) -> str | None:
     """Returns the name of the GPU of the first array on a GPU; None if all arrays are on the host."""
     arrays = [value.array if isinstance(value, TensorMap) else value for value in args]
     return next((f"cuda:{array.ordinal or 0}" for array in arrays if isinstance(array, DeviceArray)), None)
+
+
+def _on_host(args: Iterable[Any], memory: Iterable[View]) -> bool:
+    """Returns whether an array of a launch is on the host."""
+    arrays = (value.array if isinstance(value, TensorMap) else value for value in (*args, *memory))
+    return any(isinstance(array, np.ndarray) for array in arrays)
+
+
+def _check_virtual(device: Device) -> None:
+    """Raise LaunchError for a real GPU, whose kernels cannot follow pointers to the host."""
+    if device.name.startswith("cuda"):
+        raise LaunchError(
+            f"given memory= and an array on the host for {device.name}, whose kernels cannot follow pointers to the "
+            "host; expected all arrays in its memory; copy them there, or launch on a virtual GPU: device='h200'"
+        )
 
 
 def check_limit(limit: int | None) -> None:

@@ -11,7 +11,7 @@ from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.lang import Kernel
 from warpwright.lang.trace import Traced
-from warpwright.run.arguments import pass_arguments
+from warpwright.run.arguments import memory_arrays, pass_arguments
 from warpwright.run.devices import resolve
 from warpwright.run.launch import Entry, check_host, check_limit, prepare_launch
 from warpwright.vgpu import Device as VirtualDevice
@@ -34,6 +34,7 @@ def profile(
     fast: bool = True,
     sustained: bool = False,
     limit: int | None = None,
+    memory: Sequence[Any] | None = None,
 ) -> Profile:
     """Predict the time of a launch and the stalls of its warps; the arguments are those of ``ww.launch``.
 
@@ -41,8 +42,8 @@ def profile(
     and the arrays in ``args`` are not written. Otherwise every cluster runs, and the arrays have the results.
     ``sustained``: predict with the clock that the power limit of the board allows after about 50 ms of such launches;
     otherwise with the clock after idle time.
-    ``device``: a virtual device or its name; the default is the virtual device that runs the PTX's target. ``limit``:
-    as of ``ww.launch``.
+    ``device``: a virtual device or its name; the default is the virtual device that runs the PTX's target. ``limit``
+    and ``memory``: as of ``ww.launch``.
 
     Raises UsageError for a real GPU, and as ``ww.launch``.
     """
@@ -51,12 +52,13 @@ def profile(
     target = resolve(device, entry.target, virtual=True)
     if not isinstance(target, VirtualDevice):
         raise UsageError(f"cannot profile on {target.name}; expected a virtual device, such as device='b200'")
-    check_host(args, target)
+    arrays = memory_arrays(memory)
+    check_host([*args, *(arrays or ())], target)
     capture = Capture(targets.timing_of(target.spec.name), choose_clusters if fast else lambda launch, timing: None)
     launch = partial(target.launch, entry.module, entry.name, shape["grid"], shape["block"], shape["cluster"])
     how: dict[str, Any] = {"smem": entry.smem if smem is None else smem, "numerics": "none" if fast else None}
-    how["limit"] = limit
-    with pass_arguments(entry.name, entry.function.params, args) as passed:
+    how |= {"limit": limit, "memory": arrays}
+    with pass_arguments(entry.name, entry.function.params, args, arrays) as passed:
         launch(args=passed, listener=capture, **how)
         if not capture.complete():
             launch(args=passed, listener=capture, **how)

@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
+from numpy.typing import NDArray
+
 from warpwright.arrays.device import refuse_written
 from warpwright.errors import DeviceError, LaunchError
 from warpwright.gpu import LaunchResult
@@ -108,6 +110,7 @@ class Device:
         limit: int | None = None,
         seed: int = 0,
         discard: bool = False,
+        memory: Sequence[NDArray[Any]] | None = None,
     ) -> LaunchResult:
         """Run ``entry`` of ``module`` to its end; arrays in ``args`` are written back, also after a fault.
 
@@ -118,7 +121,8 @@ class Device:
         one of the two. With a listener for timing ``numerics`` may be ``"none"``: engines only signal, they move and
         multiply nothing, and nothing is written back. ``limit``: block jumps that a warp may make; beyond
         them LimitReached is raised. ``seed``: a schedule other than the one that always runs (`explore`). ``discard``:
-        do not write back.
+        do not write back. ``memory``: arrays that the kernel reaches through pointers; with it, also if it is empty,
+        all arrays have their host addresses.
         """
         if observers and listener:
             raise LaunchError("observers= and listener= are both given; a launch has one listener: leave one out.")
@@ -127,7 +131,7 @@ class Device:
         launch = Launch(kernel, self.spec, grid, block, cluster, smem, listener, numerics or self.numerics)
         launch.insts, launch.limit, launch.seed = kernel.program.insts, limit, seed
         self._check(launch)
-        launch.bind(args)
+        launch.bind(args, memory)
         if listener is not None:
             launch.chosen = listener.launched(launch)
             launch.slice = _slice(launch, listener)
@@ -139,8 +143,11 @@ class Device:
         finally:
             launch.listener = None  # it refers to the launch
             written = launch.memory.download(discard=discard) if launch.computes else []
-        arrays = (value.array if isinstance(value, TensorMap) else value for value in args)
-        refuse_written(entry, (param.name for param in kernel.program.params), arrays, written)
+        if written:
+            arrays = [value.array if isinstance(value, TensorMap) else value for value in args]
+            names = [f"argument {param.name!r}" for param in kernel.program.params]
+            names += [f"memory[{number}]" for number in range(len(memory or ()))]
+            refuse_written(entry, names, [*arrays, *(memory or ())], written)
         return LaunchResult(launch.text)
 
     def _check(self, launch: Launch) -> None:

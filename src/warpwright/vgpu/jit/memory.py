@@ -218,13 +218,15 @@ def cvta(lanes: Lanes, inst: Inst) -> None:
 
 @meaning("isspacep")
 def isspacep(lanes: Lanes, inst: Inst) -> None:
+    """A generic address is global outside the windows (PTX ISA 9.1 section 6.4.1.1)."""
     value = lanes.integer(inst.operand("a"), 64)
     high = lanes.op(f"lshr <32 x i64> {value}, {lanes.splat(32, 64)}")
     space = inst["space"].partition("::")[0]
     if space in _WINDOWS:
         result = lanes.op(f"icmp eq <32 x i64> {high}, {lanes.splat(_WINDOWS[space] >> 32, 64)}")
     else:
-        result = lanes.op(f"icmp ugt <32 x i64> {high}, {lanes.splat(LOCAL_WINDOW >> 32, 64)}")
+        windows = (lanes.op(f"icmp ne <32 x i64> {high}, {lanes.splat(at >> 32, 64)}") for at in _WINDOWS.values())
+        result = lanes.op("and <32 x i1> {}, {}".format(*windows))
     if inst["space"] == "shared::cta":
         own = lanes.spread("i64", lanes.resize_scalar(lanes.load("i32", OFFSETS["rank"]), 32, 64))
         rank = lanes.op(f"lshr <32 x i64> {lanes.op(f'and <32 x i64> {value}, {lanes.splat(0xFFFF_FFFF, 64)}')}, "

@@ -80,7 +80,8 @@ class ClusterFabric(ClusterState):
             raise self.failure(
                 MemoryFault,
                 op,
-                f"bytes 0x{address:x} to 0x{address + nbytes:x} are {self.launch.memory.describe(address + nbytes)}.",
+                f"bytes 0x{address:x} to 0x{address + nbytes:x} are outside global memory: "
+                f"{self.launch.memory.describe(address + nbytes)}.",
             )
         return view[:nbytes]
 

@@ -71,7 +71,7 @@ def _reason(cluster: ClusterState, inst: Inst, index: int, kind: str, address: i
 def _access(cluster: ClusterState, inst: Inst, kind: str, address: int) -> str:
     given = f"address 0x{address & (1 << 64) - 1:x}"
     if kind == "misaligned":
-        return f"{given} is not aligned to the size of the access."
+        return f"{given} is not aligned to the size of the access{cluster.launch.memory.alignment(address)}."
     space = _WINDOWS.get(address >> 32, "global") if not inst["space"] else inst["space"].partition("::")[0]
     rank, offset = (address & 0xFFFF_FFFF) >> RANK_SHIFT, address & ((1 << RANK_SHIFT) - 1)
     if kind == "rank":

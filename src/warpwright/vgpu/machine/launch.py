@@ -200,21 +200,27 @@ class Launch:
         linear = cta[0] + self.grid[0] * (cta[1] + self.grid[1] * cta[2])
         return values | {"%smid": linear % self.spec.sms}
 
-    def bind(self, args: Sequence[Any]) -> None:
-        """Copy the arguments to the device and write the parameter block."""
+    def bind(self, args: Sequence[Any], memory: Sequence[NDArray[Any]] | None = None) -> None:
+        """Copy the arguments to the device and write the parameter block. With ``memory`` arrays have their host
+        addresses."""
         program = self.kernel.program
         self._check_count(args)
         for variable in program.variables:
             self.memory.place(variable.address, variable.data)
-        values = [value.array if isinstance(value, TensorMap) else value for value in args]
+        values = [value.array if isinstance(value, TensorMap) else value for value in (*args, *(memory or ()))]
         arrays = [value for value in values if isinstance(value, np.ndarray)]
         self._check_room(arrays)
-        self.memory.upload(arrays)
+        if memory is None:
+            self.memory.upload(arrays)
+        else:
+            self.memory.map_host(arrays, copy=self.listener is not None)
         block = bytearray(max(16, sum(p.nbytes + p.align for p in program.params)))
         for param, value in zip(program.params, args, strict=True):
             block[param.offset : param.offset + param.nbytes] = self._param_bytes(param, value)
         self.params_base = self.memory.reserve(bytes(block))
         self.table = self.memory.table
+        if memory is not None:
+            self.memory.check_apart()
         self.params_host = self.memory.view(self.params_base).ctypes.data
 
     def _check_count(self, args: Sequence[Any]) -> None:
