@@ -15,6 +15,13 @@ from tests.programs import kernels  # noqa: E402
 DEVICES = ("h200", "b200", "rtx5090")
 
 
+@pytest.fixture(autouse=True)
+def settings(monkeypatch, tmp_path_factory) -> None:
+    """Triton warns where this variable is not set, and keeps compiled kernels in a folder of these tests."""
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "triton"))
+
+
 @pytest.fixture(params=DEVICES)
 def session(request):
     torch.manual_seed(1)
@@ -34,6 +41,7 @@ def test_rows_are_normalised(session) -> None:
 
 
 def test_a_product_is_autotuned(session) -> None:
+    kernels.matmul_kernel.cache.clear()  # Triton's, which has no device
     a, b = torch.randn(200, 96, device="cuda").half(), torch.randn(96, 136, device="cuda").half()
     torch.testing.assert_close(kernels.matmul(a, b), (a.double() @ b.double()).half(), rtol=1e-2, atol=1e-2)
     tried = [each for each in session.launches if each.time_us is not None]

@@ -34,6 +34,7 @@ ELEMENTS = (
     types.u8, types.u16, types.u32, types.s32, types.u64, types.s64, types.f16, types.f32, types.f32, types.f64,
     types.bf16, types.tf32,
 )  # fmt: skip
+FIRST = 1000  # numbers of virtual GPUs for Triton; real ones count from 0
 TABLE = (torch.int64, torch.uint64)  # dtypes of tensors that may hold addresses
 
 
@@ -59,7 +60,7 @@ class Driver(DriverBase):  # type: ignore[misc]
 
     def launcher_cls(self, source: Any, metadata: Any) -> Launcher:
         """Returns the launcher of a compiled kernel."""
-        return Launcher(self.session, source, metadata)
+        return Launcher(source, metadata)
 
     @classmethod
     def is_active(cls) -> bool:
@@ -73,7 +74,8 @@ class Driver(DriverBase):  # type: ignore[misc]
         return divmod(self.number, 10)
 
     def get_current_device(self) -> int:
-        return 0
+        """Returns a number for each target: Triton keeps compiled kernels by it."""
+        return FIRST + self.number
 
     def set_current_device(self, device: int) -> None:
         pass
@@ -111,10 +113,10 @@ class Driver(DriverBase):  # type: ignore[misc]
 
 
 class Launcher:
-    """Launches one compiled kernel; ``metadata`` is Triton's."""
+    """Launches one compiled kernel in the session of the active driver; ``metadata`` is Triton's."""
 
-    def __init__(self, session: Any, source: Any, metadata: Any) -> None:
-        self.session, self.metadata = session, metadata
+    def __init__(self, source: Any, metadata: Any) -> None:
+        self.metadata = metadata
         self.signature = tuple(source.signature.values())
 
     @cached_property
@@ -152,7 +154,7 @@ class Launcher:
         ]
         memory = Memory()
         values = [*self._values(memory, args), *map(memory.pointer, scratch)]
-        self.session.launch(
+        triton.runtime.driver.active.session.launch(
             self.entry,
             values[: len(self.entry.function.params)],
             grid=(grid_x * metadata.num_ctas, grid_y, grid_z),

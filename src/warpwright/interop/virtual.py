@@ -66,7 +66,7 @@ def virtual(name: str = "b200", *, check: bool = False, profile: bool = False) -
             raise UsageError(f"virtual() runs kernels of Triton, and {library} is absent; pip install torch triton")
     session = Session(device(name), check, profile)
     doors: list[Callable[[Session], Any]] = [
-        import_module(f"warpwright.interop.{door}").opened for door in ("torch_cuda", "triton")
+        import_module(f"warpwright.interop.{door}").opened for door in ("triton", "torch_cuda")
     ]
     with contextlib.ExitStack() as stack:
         for door in doors:
