@@ -100,16 +100,7 @@ class Driver(DriverBase):  # type: ignore[misc]
 
     def get_benchmarker(self) -> Callable[..., Sequence[float]]:
         """Returns a function that predicts the milliseconds of a call, which autotuning compares."""
-        return self._predict
-
-    def _predict(self, call: Callable[[], Any], *, quantiles: Sequence[float] = (0.5,), **_: Any) -> list[float]:
-        session, first = self.session, len(self.session.launches)
-        asked, session.profile = session.profile, True
-        try:
-            call()
-        finally:
-            session.profile = asked
-        return [sum(each.time_us for each in session.launches[first:]) / 1e3] * len(quantiles)
+        return _predict
 
 
 class Launcher:
@@ -169,6 +160,17 @@ class Launcher:
     def _values(self, memory: Memory, args: Sequence[Any]) -> Iterator[Any]:
         metas = iter(getattr(self.metadata, "tensordesc_meta", None) or ())
         return _flatten(self.signature, args, metas, memory)
+
+
+def _predict(call: Callable[[], Any], *, quantiles: Sequence[float] = (0.5,), **_: Any) -> list[float]:
+    """Returns the predicted milliseconds of the launches of ``call``, for each quantile; Triton keeps this function."""
+    session = triton.runtime.driver.active.session
+    asked, first, session.profile = session.profile, len(session.launches), True
+    try:
+        call()
+    finally:
+        session.profile = asked
+    return [sum(each.time_us for each in session.launches[first:]) / 1e3] * len(quantiles)
 
 
 class Memory:
