@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import warpwright as ww
+from warpwright.cli import main
 from warpwright.errors import UsageError
 from warpwright.run.launch_file import arguments, entry_of, parse_arguments, read_launch
 
@@ -47,10 +51,53 @@ def copy(x: Global[f32], y: Global[f32], *, times: int = 1):
 """
 
 
+STRUCT = """
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry copy(.param .align 8 .b8 p[32], .param .u64 table)
+{
+    .reg .b64 %x, %y, %t, %z, %d; .reg .b32 %i, %n, %b; .reg .f32 %f, %v; .reg .pred %p;
+    ld.param.b64 %x, [p]; ld.param.b32 %n, [p+8]; ld.param.u8 %b, [p+12]; ld.param.b64 %y, [p+16];
+    ld.param.f32 %f, [p+24]; ld.param.u64 %t, [table]; ld.global.u64 %z, [%t+8];
+    mov.u32 %i, %tid.x; setp.ge.s32 %p, %i, %n; @%p exit;
+    mul.wide.u32 %d, %i, 4; add.u64 %x, %x, %d; add.u64 %y, %y, %d; add.u64 %z, %z, %d;
+    ld.global.f32 %v, [%x]; mul.f32 %v, %v, %f; st.global.f32 [%y], %v; st.global.u32 [%z], %b; ret;
+}
+"""
+POINTERS = """
+kernel = "struct.ptx"
+grid = 1
+block = 64
+
+[[memory]]
+name = "x"
+shape = 40
+fill = "ones"
+
+[[memory]]
+name = "y"
+shape = 40
+
+[[memory]]
+name = "z"
+shape = 40
+dtype = "u32"
+
+[[args]]
+fields = ["x", 40, {dtype = "u8", value = 7}, "y", 3.0]
+
+[[args]]
+pointers = ["x", "z"]
+"""
+FIELD = 'expected the name of an array, an s32, an f32, or {dtype = "u64", value = 1}'
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "scale.ptx").write_text(SCALE)
+    (tmp_path / "struct.ptx").write_text(STRUCT)
     (tmp_path / "copies.py").write_text(COPY)
     np.save(tmp_path / "x.npy", np.arange(32, dtype=np.float32))
     return tmp_path
@@ -166,12 +213,13 @@ def test_the_file_of_the_documentation_is_one(folder) -> None:
         ),
         (
             'kernel = "scale.ptx"\ngrid = 1\n[[args]]\nvalue = 1\nshape = [2]',
-            "launch.toml: argument 0 has value and shape of value, bytes, same, file, shape; expected exactly one of "
-            "them",
+            "launch.toml: argument 0 has value and shape of value, bytes, fields, pointers, same, file, shape; "
+            "expected exactly one of them",
         ),
         (
             'kernel = "scale.ptx"\ngrid = 1\n[[args]]\nname = "x"',
-            "launch.toml: argument 0 has none of value, bytes, same, file, shape; expected exactly one of them",
+            "launch.toml: argument 0 has none of value, bytes, fields, pointers, same, file, shape; "
+            "expected exactly one of them",
         ),
         (
             'kernel = "scale.ptx"\ngrid = 1\n[[args]]\nsame = "x"',
@@ -225,3 +273,66 @@ def test_a_word_that_is_no_argument_is_refused() -> None:
         "given --arg x; expected a number, an array such as f32[64,32], or a .npy file; tensor maps need a launch file "
         "(TOML)"
     )
+
+
+def test_a_file_describes_pointers_in_a_struct_and_in_a_table(folder: Path) -> None:
+    launch = read_launch(written(folder, POINTERS))
+    how: dict[str, Any] = {"args": launch.args, "memory": launch.memory, "device": "h200"}
+    assert ww.check(launch.kernel, launch.grid, launch.block, **how).kind == "clean"
+    ww.launch(launch.kernel, launch.grid, launch.block, **how)
+    x, y, z = launch.memory or ()
+    assert (y == 3).all() and (z == 7).all() and (x == 1).all()
+
+
+@pytest.mark.parametrize("command", ["check", "profile"])
+def test_commands_take_memory_from_a_file(folder: Path, command: str) -> None:
+    result = CliRunner().invoke(main, [command, str(written(folder, POINTERS))])
+    assert result.exit_code == 0, result.output
+    assert "copy" in result.output
+
+
+def test_arguments_that_a_struct_names_have_host_addresses(folder: Path) -> None:
+    """Without [[memory]]: an argument may point to those above it."""
+    text = POINTERS.replace("[[memory]]", "[[args]]").replace('"struct.ptx"', '"scale.ptx"')
+    launch = read_launch(written(folder, text))
+    assert launch.memory == () and launch.args[3][:8] == launch.args[0].ctypes.data.to_bytes(8, "little")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ('"x", 40', '"w", 40', "argument 0 points to 'w'; expected the name of an array above it, or of [[memory]]"),
+        ('["x", "z"]', '["x", 2]', "argument 1 points to 2; expected the name of an array above it, or of [[memory]]"),
+        ('["x", "z"]', "[[2]]", "argument 1 points to [2]; expected the name of an array above it, or of [[memory]]"),
+        ("value = 7", "value = 256", f"argument 0 has a field {{'dtype': 'u8', 'value': 256}}; {FIELD}"),
+        ("value = 7", "value = 7.5", f"argument 0 has a field {{'dtype': 'u8', 'value': 7.5}}; {FIELD}"),
+        (", value = 7", "", f"argument 0 has a field {{'dtype': 'u8'}}; {FIELD}"),
+        ("value = 7", "size = 7", "argument 0 has a key 'size'; expected dtype, value"),
+        ("40, {", "[40], {", "argument 0 has value = [40]; expected a value such as value = 1000"),
+    ],
+)  # fmt: skip
+def test_fields_that_are_refused(folder: Path, old: str, new: str, expected: str) -> None:
+    assert old in POINTERS
+    with pytest.raises(UsageError) as caught:
+        read_launch(written(folder, POINTERS.replace(old, new)))
+    assert str(caught.value) == f"launch.toml: {expected}"
+
+
+def test_a_struct_is_laid_out_as_in_c(folder: Path) -> None:
+    """Against ctypes: padding before each field, and at the end."""
+    text = POINTERS.replace(
+        '["x", 40, {dtype = "u8", value = 7}, "y", 3.0]',
+        '[1, {dtype = "u64", value = 2}, {dtype = "bf16", value = 1}, {dtype = "u8", value = 3}, true]',
+    )
+
+    class Expected(ctypes.Structure):
+        _fields_ = (
+            ("a", ctypes.c_int),
+            ("b", ctypes.c_uint64),
+            ("c", ctypes.c_uint16),
+            ("d", ctypes.c_uint8),
+            ("e", ctypes.c_int),
+        )
+
+    expected = Expected(1, 2, 0x3F80, 3, 1)
+    assert read_launch(written(folder, text)).args[0] == bytes(expected)

@@ -118,7 +118,7 @@ def _verdict(
     launch = launch_spec(what, options)
     device = device_for(launch, options)
     shape = launch.grid, launch.block, launch.cluster, launch.smem
-    how = {"explore": launch.explore, "seed": launch.seed, "depends_on": launch.depends_on} | how
+    how = {name: getattr(launch, name) for name in ("explore", "seed", "depends_on", "memory")} | how
     how["off"] = (*launch.off, *how["off"])
     return check.check(launch.kernel, *shape, args=launch.args, device=device, **how), None, launch.source
 

@@ -99,4 +99,6 @@ def _predict(what: str, fast: bool, options: dict[str, Any]) -> tuple[Profile, V
     chosen = device_for(launch, options)
     shape = launch.grid, launch.block, launch.cluster, launch.smem
     how: dict[str, Any] = {"sustained": options["sustained"], "limit": options["limit"]}
-    return profile.profile(launch.kernel, *shape, args=launch.args, device=chosen, fast=fast, **how), None
+    return profile.profile(
+        launch.kernel, *shape, args=launch.args, device=chosen, fast=fast, memory=launch.memory, **how
+    ), None

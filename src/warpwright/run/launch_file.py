@@ -2,7 +2,8 @@
 
 A file has ``kernel`` (``"file.ptx"``, or ``"file.py:name"`` for a kernel of the language), ``entry``, ``grid``,
 ``block``, ``cluster``, ``smem``, ``device``, for checks ``explore``, ``seed``, ``depends_on`` and ``off``, a table
-``[config]`` and one table ``[[args]]`` for each parameter. A Python file is code: it runs with the rights of the user.
+``[config]``, one table ``[[args]]`` for each parameter, and one table ``[[memory]]`` for each array that the kernel
+reaches through pointers. A Python file is code: it runs with the rights of the user.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,7 @@ TOP: Kinds = {
     "off": ((str, list), '["race"]'),
     "config": ((dict,), "{stages = 4}"),
     "args": ((list,), "[{value = 1}]"),
+    "memory": ((list,), '[{name = "x", shape = 64}]'),
 }
 ARGUMENT: Kinds = {
     "name": ((str,), '"x"'),
@@ -62,6 +65,8 @@ ARGUMENT: Kinds = {
     "file": ((str,), '"x.npy"'),
     "same": ((str,), '"x"'),
     "bytes": ((str,), '"00ff"'),
+    "fields": ((list,), '["x", 1000, 2.0]'),
+    "pointers": ((list,), '["x", "y"]'),
     "map": ((dict,), "{box = [8, 64]}"),
 }
 MAP: Kinds = {
@@ -72,7 +77,8 @@ MAP: Kinds = {
     "interleave": ((str,), '"none"'),
     "l2_promotion": ((int,), "128"),
 }
-KINDS = ("value", "bytes", "same", "file", "shape")
+FIELD: Kinds = {"dtype": ARGUMENT["dtype"], "value": ARGUMENT["value"]}
+KINDS = ("value", "bytes", "fields", "pointers", "same", "file", "shape")
 FILLS = ("normal", "zeros", "ones", "index")
 SEED = 0
 MOST_ELEMENTS = 1 << 40  # of an array: more than any machine has room for
@@ -87,7 +93,7 @@ class LaunchSpec:
     """A launch for `ww.launch`, `ww.profile` and `ww.check`; ``device`` is None if the file names none.
 
     ``source``: the PTX file; ``explore`` and ``seed``: the schedules to check; ``depends_on``: numbers of the arguments
-    that an earlier launch writes; ``off``: rules that are not checked.
+    that an earlier launch writes; ``off``: rules that are not checked; ``memory``: that of `ww.launch`.
     """
 
     kernel: Entry | Traced
@@ -102,6 +108,7 @@ class LaunchSpec:
     seed: int | None = None
     depends_on: tuple[int, ...] = ()
     off: tuple[str, ...] = ()
+    memory: tuple[Any, ...] | None = None
 
 
 def read_launch(path: Path, trust: bool = False) -> LaunchSpec:
@@ -124,16 +131,24 @@ def read_launch(path: Path, trust: bool = False) -> LaunchSpec:
             raise UsageError(f'{path.name} has no {needed}; expected kernel = "file.ptx" and grid = 4 or [4, 2, 1]')
     here = path.absolute().parent
     kernel = _kernel(here, table["kernel"], table.get("entry"), table.get("config", {}), trust)
-    args = arguments(table.get("args", []), here, f"{path.name}: argument")
+    named, random = dict[str, Any](), np.random.default_rng(SEED)
+    memory = _values(table.get("memory", []), here, named, random, f"{path.name}: memory")
+    args = _values(table.get("args", []), here, named, random, f"{path.name}: argument")
     grid, block, cluster, smem = (table.get(name) for name in ("grid", "block", "cluster", "smem"))
     source = here / table["kernel"] if isinstance(kernel, Entry) else None
     how: dict[str, Any] = {n: _parse_count(path.name, n, table[n]) for n in ("explore", "seed") if n in table}
     how |= {
         "depends_on": tuple(_parse_count(path.name, "depends_on", n) for n in table.get("depends_on", ())),
         "off": _parse_names(path.name, "off", table.get("off", [])),
+        "memory": tuple(memory) if "memory" in table or _has_pointers(table.get("args", [])) else None,
     }
     shape = grid, block, cluster, smem
     return LaunchSpec(kernel, *shape, tuple(args), table.get("device"), source, **how)
+
+
+def _has_pointers(tables: Sequence[Table]) -> bool:
+    """Returns whether an argument has the addresses of other arguments."""
+    return any("fields" in table or "pointers" in table for table in tables)
 
 
 def _parse_names(file: str, name: str, given: Any) -> tuple[str, ...]:
@@ -231,9 +246,14 @@ def _number(word: str) -> int | float | None:
 
 
 def arguments(tables: Sequence[Table], here: Path, label: str = "argument") -> list[Any]:
-    """Returns the values that tables of a launch file describe; one random generator fills all arrays, in order."""
-    random = np.random.default_rng(SEED)
-    named: dict[str, np.ndarray[Any, Any]] = {}
+    """Returns the values that tables of a launch file describe."""
+    return _values(tables, here, {}, np.random.default_rng(SEED), label)
+
+
+def _values(
+    tables: Sequence[Table], here: Path, named: dict[str, Any], random: np.random.Generator, label: str
+) -> list[Any]:
+    """Returns the values of tables, and adds arrays to ``named``; one random generator fills all arrays, in order."""
     values: list[Any] = []
     for number, table in enumerate(tables):
         where = f"{label} {number}"
@@ -256,6 +276,10 @@ def _value(
             return table["value"]
         case ["bytes"]:
             return _struct(table["bytes"], where)
+        case ["fields"]:
+            return _pack_fields(table["fields"], named, where)
+        case ["pointers"]:
+            return np.array([_address(name, named, where) for name in table["pointers"]], np.uint64)
         case ["same"] if table["same"] in named:
             return named[table["same"]]
         case ["same"]:
@@ -307,6 +331,40 @@ def _struct(digits: Any, where: str) -> bytes:
         return bytes.fromhex(digits)
     except (TypeError, ValueError):
         raise UsageError(f"{where} has bytes = {digits!r}; expected pairs of hexadecimal digits in quotes") from None
+
+
+def _pack_fields(fields: Sequence[Any], named: Mapping[str, Any], where: str) -> bytes:
+    """Returns the bytes of a C struct: each field at a multiple of its size, the whole a multiple of the largest."""
+    packed, sizes = bytearray(), [1]
+    for field in fields:
+        data = _field(field, named, where)
+        sizes.append(len(data))
+        packed += bytes(-len(packed) % len(data)) + data
+    return bytes(packed + bytes(-len(packed) % max(sizes)))
+
+
+def _field(field: Any, named: Mapping[str, Any], where: str) -> bytes:
+    """Returns the bytes of a field: the address of a named array, an s32, an f32, or a number of another type."""
+    if isinstance(field, str):
+        return _address(field, named, where).to_bytes(8, "little")
+    plain = "f32" if isinstance(field, float) else "s32"
+    table = field if isinstance(field, dict) else {"dtype": plain, "value": field}
+    _check_table(where, table, FIELD)
+    try:
+        dtype, value = _dtype(table["dtype"], where), table["value"]
+        return np.array(value if dtype.kind not in "iu" else index(value), dtype).tobytes()
+    except (KeyError, OverflowError, TypeError):
+        raise UsageError(
+            f'{where} has a field {field!r}; expected the name of an array, an s32, an f32, or {{dtype = "u64", value '
+            "= 1}"
+        ) from None
+
+
+def _address(name: Any, named: Mapping[str, Any], where: str) -> int:
+    """Returns the address of a named array."""
+    if not isinstance(name, str) or name not in named:
+        raise UsageError(f"{where} points to {name!r}; expected the name of an array above it, or of [[memory]]")
+    return int(named[name].ctypes.data)
 
 
 def _dtype(name: str, where: str) -> np.dtype[Any]:
