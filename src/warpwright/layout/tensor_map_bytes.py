@@ -6,6 +6,7 @@ makes of ``tensormap.replace`` (PTX ISA 9.1 section 9.7.9.28): loads and stores 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from warpwright.errors import UsageError
@@ -113,8 +114,12 @@ class MapFields(NamedTuple):
     version: int = 2
 
 
+@lru_cache(maxsize=4096)
 def encode(fields: MapFields) -> bytes:
-    """Returns the 128 bytes that the driver writes for a map. Raises UsageError for a value without bits."""
+    """Returns the 128 bytes that the driver writes for a map; the last 4096 results are cached.
+
+    Raises UsageError for a value without bits.
+    """
     number = 0
     for name, field in FIELDS.items():
         value = getattr(fields, name)
