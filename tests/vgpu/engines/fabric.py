@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from warpwright import isa
 from warpwright.errors import MemoryFault
 from warpwright.layout.tensor_map import TensorMap
+from warpwright.layout.tensor_map_bytes import MAP_BYTES
 from warpwright.ptx import nodes
 from warpwright.vgpu.engines.op import BoundMap
 from warpwright.vgpu.program.operation import Op
@@ -18,6 +19,7 @@ from warpwright.vgpu.program.program import Inst
 
 MAP_AT = 0x7000_0000_1000
 GLOBAL_AT = 0x7000_0010_0000
+TENSORS_AT = 0x7000_1000_0000
 MBAR = 1024
 
 
@@ -44,6 +46,7 @@ class Cluster:
         self.tmem = random.integers(-(2**31), 2**31, (ranks, 512, 128), dtype=np.int32)
         self.allocated = [0xFFFF] * ranks
         self.maps: dict[int, BoundMap] = {}
+        self.tensors: dict[int, NDArray[np.uint8]] = {}
         self.global_lock = threading.Lock()
         self.memory = random.integers(0, 256, 8192, dtype=np.uint8)
         self.log: list[tuple[Any, ...]] = []
@@ -61,8 +64,11 @@ class Cluster:
         return self.maps[address]
 
     def global_memory(self, op: Op, address: int, nbytes: int) -> NDArray[np.uint8]:
+        for start, data in self.tensors.items():
+            if start <= address and address + nbytes <= start + len(data):
+                return data[address - start : address - start + nbytes]
         if not GLOBAL_AT <= address <= GLOBAL_AT + len(self.memory) - nbytes:
-            raise MemoryFault("global")
+            raise MemoryFault(f"global 0x{address:x} to 0x{address + nbytes:x}")
         return self.memory[address - GLOBAL_AT : address - GLOBAL_AT + nbytes]
 
     def failure(self, kind: type[Exception], op: Op, message: str) -> Exception:
@@ -71,7 +77,9 @@ class Cluster:
     def bind(self, tensor: TensorMap, *, address: int = MAP_AT, nbytes: int | None = None) -> NDArray[np.uint8]:
         """Place a map at an address. Returns the bytes of its tensor."""
         data = tensor.array.reshape(-1).view(np.uint8)[:nbytes]
-        self.maps[address] = BoundMap(tensor, data, data.ctypes.data)
+        start = TENSORS_AT + (len(self.tensors) << 24)
+        self.tensors |= {start: data, address: np.zeros(MAP_BYTES, np.uint8)}
+        self.maps[address] = BoundMap(tensor, start, data, data.ctypes.data)
         return data
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.vgpu.engines.fabric import MAP_AT, MBAR, Cluster, operation, shared_address
+from tests.vgpu.engines.fabric import MAP_AT, MBAR, TENSORS_AT, Cluster, operation, shared_address
 from warpwright.errors import MemoryFault, ProtocolError, UnsupportedInstruction
 from warpwright.layout import ATOM_32B, ATOM_64B, swizzle
 from warpwright.layout.tensor_map import RAGGED_ROWS, TensorMap, ragged
@@ -185,10 +185,7 @@ def test_a_ragged_map_does_not_leave_its_array(opcode: str) -> None:
     words = (2048, MAP_AT, *coords, MBAR) if opcode is LOAD else (MAP_AT, *coords, 2048)
     with pytest.raises(MemoryFault) as caught:
         copy.complete(cluster, [operation(opcode.format(4), *words)])
-    assert str(caught.value).endswith(
-        "the box has bytes -384 to 256 from the base address; expected a box within the 1280 bytes that are allocated "
-        "there; mend its coordinates"
-    )
+    assert str(caught.value) == f"global 0x{TENSORS_AT - 384:x} to 0x{TENSORS_AT + 256:x}"
 
 
 def test_a_load_fills_tf32_with_nan_of_four_bytes() -> None:
@@ -437,15 +434,27 @@ def test_a_cta_group_2_copy_refuses_a_barrier_outside_the_pair() -> None:
     )
 
 
-def test_a_load_refuses_a_map_past_its_memory() -> None:
-    cluster, tensor = Cluster(), tile()
-    cluster.bind(tensor, nbytes=8000)
+def test_a_map_may_describe_more_than_is_allocated() -> None:
+    """Only the memory that a copy touches must be allocated."""
+    tensor = TensorMap(np.arange(64 * 32, dtype=np.uint32).reshape(64, 32), (16, 32), swizzle=128)
+    whole, part, outside = Cluster(), Cluster(), Cluster()
+    data = whole.bind(tensor)
+    part.bind(tensor, nbytes=8000)
+    outside.bind(tensor, nbytes=8000)
+    for cluster in (whole, part):
+        load(cluster, tensor, (0, 46), 2048)
+    np.testing.assert_array_equal(whole.shared, part.shared)
     with pytest.raises(MemoryFault) as raised:
-        load(cluster, tensor, (0, 0), 2048)
-    assert str(raised.value) == (
-        "the tensor map reaches 8192 bytes from its base address; expected at most the 8000 bytes that are allocated "
-        "there; mend its dimensions, strides or address"
-    )
+        load(outside, tensor, (0, 48), 2048)
+    assert str(raised.value) == f"global 0x{TENSORS_AT + 6144:x} to 0x{TENSORS_AT + 8192:x}"
+    add = "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group"
+    before = data.copy()
+    copy.complete(part, [operation(add, MAP_AT, 0, 32, 2048)])
+    assert not np.array_equal(data, before)
+    part_bytes = data.copy()
+    data[:] = before
+    copy.complete(whole, [operation(add, MAP_AT, 0, 32, 2048)])
+    np.testing.assert_array_equal(data, part_bytes)
 
 
 def test_a_load_refuses_a_box_larger_than_shared_memory() -> None:

@@ -32,15 +32,14 @@ class Geometry:
 
     ``counts``: elements of the box; ``steps``: element strides; ``pitches``: bytes from one element of the tensor to
     the next; ``latest``: last coordinate at which the box ends inside the tensor; ``reach``: bytes of the tensor from
-    its base, 0 for a map that wraps, whose boxes are checked one by one; ``row``: bytes from one row of the box to the
-    next in shared memory, at least a swizzle span (seen on an H200; the transaction bytes stay those of the box);
+    its base; ``row``: bytes from one row of the box to the next in shared memory, at least a swizzle span (seen on an
+    H200; the transaction bytes stay those of the box);
     ``period``: bytes after which the swizzle repeats. It does not refer to the map, whose array may be large.
     """
 
     dtype: type[Scalar]
     swizzle: int
     interleave: str
-    wraps: bool
     rank: int
     size: int
     nbytes: int
@@ -113,7 +112,6 @@ def _geometry(tensor: TensorMap) -> Geometry:
         dtype=tensor.dtype,
         swizzle=tensor.swizzle,
         interleave=tensor.interleave,
-        wraps=tensor.wraps,
         rank=tensor.rank,
         size=size,
         nbytes=tensor.nbytes,
@@ -122,7 +120,7 @@ def _geometry(tensor: TensorMap) -> Geometry:
         dims=tensor.dims,
         pitches=pitches,
         latest=tuple(dim - 1 - end for dim, end in zip(tensor.dims, ends, strict=True)),
-        reach=0 if tensor.wraps else reach,
+        reach=reach,
         row=max(counts[0] * size, tensor.swizzle if isinstance(tensor.swizzle, int) else 128),
         period=max(period(tensor.swizzle), 128),
         pattern=pattern,

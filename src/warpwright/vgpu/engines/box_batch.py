@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from warpwright.layout.tensor_map_bytes import MAP_BYTES
 from warpwright.types import tf32
 from warpwright.vgpu.engines.box import CHUNK, Chunks, Geometry, chunks, geometry
 from warpwright.vgpu.engines.op import BoundMap, Fabric, Op
@@ -37,9 +38,12 @@ def is_plain_load(inst: Inst) -> bool:
 
 
 class _Addresses(NamedTuple):
-    """Host addresses of the boxes and barriers of some loads, from their words without the coordinates."""
+    """Host addresses of the boxes and barriers of some loads, from their words without the coordinates. ``place``: the
+    bytes of the tensor map in memory, which were ``raw``."""
 
     bound: BoundMap
+    place: NDArray[np.uint8]
+    raw: bytes
     box: Geometry
     phase: int
     latest: IntArray
@@ -71,7 +75,7 @@ class Loads:
             return False
         sources = addresses.bound.host + coords @ addresses.pitches
         plan = chunks(addresses.box, addresses.phase, None)
-        if addresses.box.wraps and not _in_memory(addresses, sources, plan):
+        if addresses.box.reach > len(addresses.bound.data) and not _in_memory(addresses, sources, plan):
             return False
         copy, count = function("copy_boxes"), len(rows)
         if fabric.computes:
@@ -85,7 +89,7 @@ class Loads:
         self, fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.uint64], key: bytes
     ) -> _Addresses | None:
         addresses = self.cache.get(key)
-        if addresses is None:
+        if addresses is None or addresses.place.tobytes() != addresses.raw:
             addresses = _resolve(fabric, form, inst, rows)
             if addresses is not None:
                 if len(self.cache) >= _MOST:
@@ -101,7 +105,7 @@ def _column(inst: Inst, rows: NDArray[np.uint64], name: str) -> IntArray:
 
 
 def _in_memory(addresses: _Addresses, sources: IntArray, plan: Chunks) -> bool:
-    """Whether the boxes of a map that wraps are inside the memory of its array."""
+    """Whether boxes of a map that describes more than is allocated are inside the allocation, after the base."""
     last = addresses.bound.host + len(addresses.bound.data) - (int(plan.tensor.max()) + 1) * CHUNK
     return bool((sources >= addresses.bound.host).all() and (sources <= last).all())
 
@@ -115,8 +119,9 @@ def _resolve(fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.uint
         inst, int(issuer[0]), int(rows[0, 1]) >> 8 & 0xFFFFFF, int(rows[0, 1]) & 0xFF, rows[0, HEAD_WORDS:].tolist()
     )
     bound = fabric.tensor_map(op, op["map"])
+    place = fabric.global_memory(op, op["map"], MAP_BYTES)
     box = geometry(bound.map)
-    if box.rank != form.dims or box.reach > len(bound.data) or box.interleave != "none" or box.dtype is tf32:
+    if box.rank != form.dims or box.interleave != "none" or box.dtype is tf32:
         return None
     (rank, offset), (owner, barrier) = (_place(_column(inst, rows, name)) for name in ("dst_mem", "mbar"))
     phase = int(offset[0]) % box.period
@@ -127,7 +132,7 @@ def _resolve(fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.uint
     host, stride = fabric.shared_host, fabric.shared_stride
     latest, pitches = np.array(box.latest, np.int64), np.array(box.pitches, np.int64)
     targets, barriers = host - phase + rank * stride + offset, host + signalled * stride + barrier
-    return _Addresses(bound, box, phase, latest, pitches, targets, barriers)
+    return _Addresses(bound, place, place.tobytes(), box, phase, latest, pitches, targets, barriers)
 
 
 def _place(addresses: IntArray) -> tuple[IntArray, IntArray]:

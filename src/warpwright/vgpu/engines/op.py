@@ -19,9 +19,11 @@ __all__ = ["BoundMap", "Fabric", "Op"]
 
 @dataclass(frozen=True, slots=True)
 class BoundMap:
-    """A tensor map and the device memory it describes: ``data`` are the tensor's bytes from its base address on."""
+    """A tensor map and the device memory from its base ``address`` on, to the end of the allocation: ``data``, empty if
+    the base is outside all allocations, at ``host``. The map may describe more, and memory before its base."""
 
     map: TensorMap
+    address: int
     data: NDArray[np.uint8]
     host: int
 

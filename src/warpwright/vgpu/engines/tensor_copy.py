@@ -15,7 +15,7 @@ from warpwright import isa
 from warpwright.errors import MemoryFault, ProtocolError, UnsupportedInstruction
 from warpwright.types import tf32
 from warpwright.vgpu.engines.box import CHUNK, Chunks, Extents, Geometry, chunks, elements, geometry, window
-from warpwright.vgpu.engines.op import BoundMap, Fabric, Op
+from warpwright.vgpu.engines.op import Fabric, Op
 from warpwright.vgpu.engines.place import barrier, check_inside, ctas_of, locate
 from warpwright.vgpu.engines.reduce import TENSOR_TYPES, combine, dtype_of
 from warpwright.vgpu.jit.runtime import function
@@ -23,7 +23,7 @@ from warpwright.vgpu.jit.runtime import function
 __all__ = ["ALIGNMENT", "TensorForm", "coordinates", "copy_box", "form_of", "reduce_box"]
 
 ALIGNMENT = 128
-HALF_TURN = 1 << 63  # addresses are sums modulo 2^64
+_ADDRESSES = 1 << 64  # an address is a sum modulo this
 
 
 class TensorForm(NamedTuple):
@@ -59,9 +59,11 @@ def coordinates(op: Op) -> list[int]:
 
 
 class _Box(NamedTuple):
-    """One copy, resolved. ``origin``: bytes from the tensor's base to the box; may be outside the tensor."""
+    """One copy, resolved. ``data``: memory that has every byte of the tensor that the copy touches, at ``host``;
+    ``origin``: bytes from there to the box, which may begin outside the tensor."""
 
-    bound: BoundMap
+    data: NDArray[np.uint8]
+    host: int
     geometry: Geometry
     extents: Extents | None
     origin: int
@@ -102,47 +104,33 @@ def _resolve(fabric: Fabric, op: Op, form: TensorForm) -> _Box:
             f".{form.dims}d is given a tensor map of {box.rank} dimensions; expected .{box.rank}d and "
             f"{box.rank} coordinates, or a map of {form.dims} dimensions",
         )
-    if box.reach > len(bound.data) or box.interleave != "none":
-        raise _map_error(fabric, op, box, bound)
+    if box.interleave != "none":
+        raise fabric.failure(
+            UnsupportedInstruction,
+            op,
+            f"the tensor map has interleave {box.interleave!r}; expected 'none'; the virtual GPU executes no other",
+        )
     coords = coordinates(op)
     _check_start(fabric, op, form, box, coords)
     rank, offset = locate(fabric, op, op["dst_mem" if form.load else "src_mem"], "address of the box")
     _check_place(fabric, op, form, box, rank, offset)
     origin = sum([coord * pitch for coord, pitch in zip(coords, box.pitches, strict=True)])
-    if box.wraps:
-        origin = (origin + HALF_TURN) % (2 * HALF_TURN) - HALF_TURN
-    box_copy = _Box(bound, box, window(box, coords), origin, rank, offset, offset % box.period)
-    if box.wraps:
-        _check_memory(fabric, op, box_copy)
-    return box_copy
+    extents, phase = window(box, coords), offset % box.period
+    data, host = bound.data, bound.host
+    if box.reach > len(data):
+        low, data = _touched(fabric, op, chunks(box, phase, extents), bound.address + origin)
+        origin, host = -low, data.ctypes.data
+    return _Box(data, host, box, extents, origin, rank, offset, phase)
 
 
-def _check_memory(fabric: Fabric, op: Op, box: _Box) -> None:
-    """Check that a box of a map that wraps is inside the memory of its array."""
-    plan, size = chunks(box.geometry, box.phase, box.extents), len(box.bound.data)
-    places = np.concatenate([plan.tensor * CHUNK, plan.tensor * CHUNK + CHUNK - 1, plan.tensor_bytes]) + box.origin
-    if len(places) and (places.min() < 0 or places.max() >= size):
-        raise fabric.failure(
-            MemoryFault,
-            op,
-            f"the box has bytes {places.min()} to {places.max() + 1} from the base address; expected a box within the "
-            f"{size} bytes that are allocated there; mend its coordinates",
-        )
-
-
-def _map_error(fabric: Fabric, op: Op, box: Geometry, bound: BoundMap) -> Exception:
-    if box.interleave != "none":
-        return fabric.failure(
-            UnsupportedInstruction,
-            op,
-            f"the tensor map has interleave {box.interleave!r}; expected 'none'; the virtual GPU executes no other",
-        )
-    return fabric.failure(
-        MemoryFault,
-        op,
-        f"the tensor map reaches {box.reach} bytes from its base address; expected at most the {len(bound.data)} bytes "
-        "that are allocated there; mend its dimensions, strides or address",
-    )
+def _touched(fabric: Fabric, op: Op, plan: Chunks, start: int) -> tuple[int, NDArray[np.uint8]]:
+    """Returns the memory that a box at address ``start`` touches, and its place relative to the box, for a map that
+    describes more than is allocated. Raises MemoryFault if that memory is not inside one allocation."""
+    places = np.concatenate([plan.tensor * CHUNK, plan.tensor * CHUNK + CHUNK - 1, plan.tensor_bytes])
+    if not len(places):
+        return 0, np.empty(0, np.uint8)
+    low, end = int(places.min()), int(places.max()) + 1
+    return low, fabric.global_memory(op, (start + low) % _ADDRESSES, end - low)
 
 
 def _check_start(fabric: Fabric, op: Op, form: TensorForm, box: Geometry, coords: list[int]) -> None:
@@ -210,11 +198,11 @@ def _load(fabric: Fabric, op: Op, box: _Box, rank: int) -> None:
     to = fabric.shared_host + rank * fabric.shared_stride + base
     copy = function("copy_chunks")
     if plan.count:
-        copy(to, plan.shared_at, box.bound.host + box.origin, plan.tensor_at, plan.count)
+        copy(to, plan.shared_at, box.host + box.origin, plan.tensor_at, plan.count)
     if len(plan.fill):
         copy(to, plan.fill_at, box.geometry.pattern_at, plan.same_at, len(plan.fill))
         if len(plan.shared_bytes):
-            fabric.shared[rank][base + plan.shared_bytes] = box.bound.data[box.origin + plan.tensor_bytes]
+            fabric.shared[rank][base + plan.shared_bytes] = box.data[box.origin + plan.tensor_bytes]
     if box.geometry.dtype is tf32:
         _round_to_tf32(fabric.shared[rank][base : base + plan.high], plan)
 
@@ -237,9 +225,9 @@ def _store(fabric: Fabric, op: Op, box: _Box) -> None:
         return
     source = fabric.shared_host + box.rank * fabric.shared_stride + base
     if plan.count:
-        function("copy_chunks")(box.bound.host + box.origin, plan.tensor_at, source, plan.shared_at, plan.count)
+        function("copy_chunks")(box.host + box.origin, plan.tensor_at, source, plan.shared_at, plan.count)
     if len(plan.shared_bytes):
-        box.bound.data[box.origin + plan.tensor_bytes] = fabric.shared[box.rank][base + plan.shared_bytes]
+        box.data[box.origin + plan.tensor_bytes] = fabric.shared[box.rank][base + plan.shared_bytes]
 
 
 def reduce_box(fabric: Fabric, op: Op) -> None:
@@ -259,7 +247,7 @@ def reduce_box(fabric: Fabric, op: Op) -> None:
     if not fabric.computes:
         return
     values, first = _as_elements(fabric.shared[box.rank], base, dtype_of(type))
-    target, origin = _as_elements(box.bound.data, box.origin, dtype_of(type))
+    target, origin = _as_elements(box.data, box.origin, dtype_of(type))
     with fabric.global_lock:
         for source, cells in plan.rounds:
             at = origin + cells

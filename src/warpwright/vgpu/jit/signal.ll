@@ -1,6 +1,6 @@
 ; Asynchronous operations that only signal (numerics="none"): lane code updates their mbarriers at issue, without data.
 
-; The bytes of a box of the tensor map at a virtual address; -1 if there is none.
+; The bytes of a box of the tensor map at a virtual address (its bits: layout/tensor_map_bytes.py); -1 if none is there.
 define i64 @box_bytes(ptr %w, i32 %mask, i64 %address) {
   %pf = getelementptr i8, ptr %w, i64 $signals
   %flag = load i32, ptr %pf
@@ -12,20 +12,48 @@ look:
   %as = shufflevector <32 x i64> %a0, <32 x i64> poison, <32 x i32> zeroinitializer
   %pa = getelementptr i8, ptr %w, i64 $addr
   store <32 x i64> %as, ptr %pa
-  %ok = call i1 @global(ptr %w, i32 %mask, i64 16)
+  %ok = call i1 @global(ptr %w, i32 %mask, i64 128)
   br i1 %ok, label %good, label %bad
 good:
   %n = call i32 @llvm.cttz.i32(i32 %mask, i1 true)
   %i = zext i32 %n to i64
   %pai = getelementptr i64, ptr %pa, i64 %i
   %map = load ptr, ptr %pai
-  %pindex = getelementptr i64, ptr %map, i64 1
-  %index = load i64, ptr %pindex
-  %pt = getelementptr i8, ptr %w, i64 $map_bytes
-  %table = load ptr, ptr %pt
-  %pn = getelementptr i64, ptr %table, i64 %index
-  %nbytes = load i64, ptr %pn
-  ret i64 %nbytes
+  %pword = getelementptr i8, ptr %map, i64 8
+  %word = load i64, ptr %pword, align 4
+  %psize = getelementptr i8, ptr %map, i64 52
+  %sizes = load i64, ptr %psize, align 4
+  %rank0 = lshr i64 %word, 4
+  %rank = and i64 %rank0, 7
+  %type0 = lshr i64 %word, 5
+  %type = and i64 %type0, 60
+  %logs = lshr i64 1314816991760, %type
+  %log = and i64 %logs, 3
+  %size = shl i64 1, %log
+  %woven = and i64 %word, 6144
+  %plain = icmp eq i64 %woven, 0
+  %dense = and i64 %sizes, -8
+  %steps = select i1 %plain, i64 %dense, i64 %sizes
+  %boxes = lshr i64 %sizes, 24
+  br label %each
+each:
+  %axis = phi i64 [ 0, %good ], [ %axis1, %each ]
+  %nbytes = phi i64 [ %size, %good ], [ %nbytes1, %each ]
+  %at3 = mul i64 %axis, 3
+  %step0 = lshr i64 %steps, %at3
+  %step1 = and i64 %step0, 7
+  %step = add i64 %step1, 1
+  %at8 = mul i64 %axis, 8
+  %box0 = lshr i64 %boxes, %at8
+  %box1 = and i64 %box0, 255
+  %over = add i64 %box1, %step
+  %count = udiv i64 %over, %step
+  %nbytes1 = mul i64 %nbytes, %count
+  %axis1 = add i64 %axis, 1
+  %last = icmp uge i64 %axis, %rank
+  br i1 %last, label %done, label %each
+done:
+  ret i64 %nbytes1
 bad:
   ret i64 -1
 }

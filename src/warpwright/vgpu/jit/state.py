@@ -124,7 +124,6 @@ _FIELDS: list[tuple[str, str, int]] = [
     ("row_saved", "i8", 1),  # the counters at the first failure of the wait `row_retry`
     ("row_retry", "i8", 1),
     ("marks", "i8", 1),  # the marks of the launch: blocks entered, guards true and false
-    ("map_bytes", "i8", 1),  # bytes of a box of each tensor map of the launch
     ("issued", "i8", 1),  # wgmma issued so far, and the addresses of that counter for the four warps of the group
     ("peers", "i8", 4),
     ("meeting", "i8", 1),  # address of the cluster barrier in runs that only signal: arrivals, phase

@@ -11,7 +11,6 @@ from warpwright.vgpu.jit.runtime import function
 from warpwright.vgpu.jit.state import FAULTS, RESERVED_SHARED
 from warpwright.vgpu.machine import faults
 from warpwright.vgpu.machine.launch import Dim3
-from warpwright.vgpu.machine.maps import MAP_MAGIC
 from warpwright.vgpu.machine.state import ClusterState
 from warpwright.vgpu.program.program import Inst
 
@@ -55,34 +54,20 @@ class ClusterFabric(ClusterState):
         return None if found is None else self.launch.first_cta(found)
 
     def tensor_map(self, op: Op, address: int) -> BoundMap:
-        number = self.map_number(op, self.launch.memory.view(address), address)
+        try:
+            number = self.launch.maps.number_at(address)
+        except UsageError as error:
+            raise self.failure(ProtocolError, op, f"{error}.") from None
         if self.map_numbers is not None:  # checks ask again after the run, when the map may have changed
             number = self.map_numbers.setdefault(op.number, number)
-        try:
-            return self.launch.changed.resolve(number)
-        except UsageError as error:
-            raise self.failure(ProtocolError, op, f"the tensor map was changed into none: {error}.") from None
-
-    def map_number(self, op: Op, place: NDArray[np.uint8], address: int) -> int:
-        """Returns the number of the tensor map in the bytes of a place. Raises ProtocolError if there is none."""
-        raw = bytes(place[:16])
-        if raw[:8] != MAP_MAGIC:
-            raise self.failure(
-                ProtocolError,
-                op,
-                f"there is no tensor map at 0x{address:x}; pass one made by ww.TensorMap as a kernel parameter.",
-            )
-        return int.from_bytes(raw[8:], "little")
+        return self.launch.maps.bound[number]
 
     def global_memory(self, op: Op, address: int, nbytes: int) -> NDArray[np.uint8]:
         view = self.launch.memory.view(address)
         if view.size < nbytes:
-            raise self.failure(
-                MemoryFault,
-                op,
-                f"bytes 0x{address:x} to 0x{address + nbytes:x} are outside global memory: "
-                f"{self.launch.memory.describe(address + nbytes)}.",
-            )
+            where = self.launch.memory.describe(address + nbytes if view.size else address)
+            text = f"bytes 0x{address:x} to 0x{address + nbytes:x} are outside global memory: {where}."
+            raise self.failure(MemoryFault, op, text)
         return view[:nbytes]
 
     def failure(self, kind: type[WarpwrightError], op: Op, message: str) -> WarpwrightError:

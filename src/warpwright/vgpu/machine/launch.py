@@ -15,10 +15,9 @@ from warpwright.arrays.device import spans
 from warpwright.errors import LaunchError
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.targets import Device as Spec
-from warpwright.vgpu.engines.op import BoundMap
 from warpwright.vgpu.jit.compile import Kernel, marks_of
 from warpwright.vgpu.machine.events import Listener
-from warpwright.vgpu.machine.maps import ChangedMaps, map_bytes
+from warpwright.vgpu.machine.maps import Maps
 from warpwright.vgpu.machine.memory import GlobalMemory
 from warpwright.vgpu.machine.pending import Pending, shuffled
 from warpwright.vgpu.program.program import Inst, Param
@@ -49,8 +48,7 @@ class Launch:
     listener: Listener[Launch, Any] | None = None
     numerics: str = "exact"
     memory: GlobalMemory = field(default_factory=GlobalMemory)
-    maps: list[BoundMap] = field(default_factory=list)
-    changed: ChangedMaps = field(init=False)
+    maps: Maps = field(init=False)
     printed: list[tuple[int, str]] = field(default_factory=list)
     print_room: int = PRINT_CHARACTERS
     table: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 3), np.int64))
@@ -66,7 +64,7 @@ class Launch:
     marks: NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.changed = ChangedMaps(self.memory, self.maps)
+        self.maps = Maps(self.memory)
         self.marks = np.zeros(marks_of(self.kernel.program), np.int64)
 
     @property
@@ -248,10 +246,7 @@ class Launch:
 
     def _encode(self, param: Param, value: Any) -> bytes:
         if isinstance(value, TensorMap):
-            address = self.memory.address(value.array)
-            data = self.memory.view(address)
-            self.maps.append(BoundMap(value, data, data.ctypes.data))
-            return map_bytes(len(self.maps) - 1)
+            return self.maps.bind(value)
         if isinstance(value, np.ndarray):
             return struct.pack("<Q", self.memory.address(value))
         if isinstance(value, bytes):

@@ -1,109 +1,62 @@
-"""Tensor maps that a kernel changes with tensormap.replace (PTX ISA 9.1 section 9.7.9.28).
-
-The layout of the 128 bytes of a map is undocumented. Here they hold a mark and a number (`map_bytes`). A changed map
-gets a new number, so a copy of the bytes is a copy of the map. The fields are validated when a copy uses the map: until
-then they may be changed one by one.
-"""
+"""The tensor maps of a launch, each known by its 128 bytes (`layout.tensor_map_bytes`), wherever those are."""
 
 from __future__ import annotations
 
-import struct
 import threading
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
+from warpwright.errors import UsageError
 from warpwright.layout.tensor_map import TensorMap
-from warpwright.types import Scalar, bf16, f16, f32, f64, s32, s64, tf32, u8, u16, u32, u64
+from warpwright.layout.tensor_map_bytes import MAP_BYTES, decode, encode, fields_of, tensor_of
 from warpwright.vgpu.engines.op import BoundMap
+from warpwright.vgpu.jit.state import SHARED_WINDOW
 from warpwright.vgpu.machine.memory import GlobalMemory
 
-__all__ = ["CODED_FIELDS", "MAP_BYTES", "MAP_MAGIC", "RANKED_FIELDS", "ChangedMaps", "MapFields", "map_bytes"]
-
-MAP_BYTES = 128
-MAP_MAGIC = b"tensrmap"
-_FIRST = 1 << 32  # numbers of changed maps; the numbers of kernel parameters are lower
-# Codes of the element type in tensormap.replace, which are not the driver's.
-_TYPES: tuple[type[Scalar], ...] = (u8, u16, u32, s32, u64, s64, f16, f32, f32, f64, bf16, tf32, tf32)
-_SWIZZLES, _FILLS, _INTERLEAVES = (0, 32, 64, 128), ("zero", "nan"), ("none", "16B", "32B")
-RANKED_FIELDS = {"box_dim": "box", "global_dim": "dims", "element_stride": "steps", "global_stride": "strides"}
-CODED_FIELDS: dict[str, tuple[str, tuple[Any, ...]]] = {
-    "elemtype": ("dtype", _TYPES),
-    "swizzle_mode": ("swizzle", _SWIZZLES),
-    "fill_mode": ("fill", _FILLS),
-    "interleave_layout": ("interleave", _INTERLEAVES),
-}
-
-
-class MapFields(NamedTuple):
-    """The fields of a tensor map. Tuples have five entries, innermost dimension first; the first ``rank`` count."""
-
-    address: int
-    rank: int
-    dims: tuple[int, ...]
-    strides: tuple[int, ...]
-    box: tuple[int, ...]
-    steps: tuple[int, ...]
-    dtype: type[Scalar]
-    swizzle: int
-    fill: str
-    interleave: str
-
-
-def map_bytes(number: int) -> bytes:
-    """Returns the 128 bytes that stand for a tensor map in memory."""
-    return (MAP_MAGIC + struct.pack("<Q", number)).ljust(MAP_BYTES, b"\0")
+__all__ = ["Maps"]
 
 
 @dataclass(slots=True)
-class ChangedMaps:
-    """The tensor maps that a kernel has changed. ``parameters``: those that are kernel parameters."""
+class Maps:
+    """The tensor maps that a launch was given or that its copies have used. Equal bytes are one map with one number,
+    its place in ``bound``."""
 
     memory: GlobalMemory
-    parameters: list[BoundMap]
-    changed: list[MapFields] = field(default_factory=list)
-    bound: dict[int, BoundMap] = field(default_factory=dict)
+    numbers: dict[bytes, int] = field(default_factory=dict)
+    bound: list[BoundMap] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, fields: MapFields) -> int:
-        """Returns the number of a new changed map."""
-        with self.lock:
-            self.changed.append(fields)
-            return _FIRST + len(self.changed) - 1
-
-    def resolve(self, number: int) -> BoundMap:
-        """Returns a map by its number. Raises UsageError if its fields make no valid map."""
-        if number < _FIRST:
-            return self.parameters[number]
-        if number not in self.bound:
-            self.bound[number] = _bound(self.memory, self.changed[number - _FIRST])
-        return self.bound[number]
-
-    def fields(self, number: int) -> MapFields:
-        """Returns the fields of a map by its number."""
-        if number >= _FIRST:
-            return self.changed[number - _FIRST]
-        map = self.parameters[number].map
-        dims, strides, box, steps = (_five(part) for part in (map.dims, map.strides, map.box, map.elem_strides))
+    def bind(self, map: TensorMap) -> bytes:
+        """Returns the bytes of a map over an array of the launch."""
         address = self.memory.address(map.array)
-        return MapFields(address, map.rank, dims, strides, box, steps, map.dtype, map.swizzle, map.fill, map.interleave)
+        raw = encode(fields_of(map, address))
+        self._add(raw, map, address)
+        return raw
 
+    def at(self, address: int) -> BoundMap:
+        """Returns the map at a generic address. Raises UsageError as `number_at`."""
+        return self.bound[self.number_at(address)]
 
-def _five(values: tuple[int, ...]) -> tuple[int, ...]:
-    return (*values, *(1,) * (5 - len(values)))
+    def number_at(self, address: int) -> int:
+        """Returns the number of the map at a generic address. Raises UsageError if there is no valid map."""
+        raw = self.memory.view(address)[:MAP_BYTES].tobytes()
+        found = self.numbers.get(raw)
+        return self._number(raw, address) if found is None else found
 
+    def _number(self, raw: bytes, address: int) -> int:
+        if len(raw) < MAP_BYTES or not any(raw):
+            where = "shared memory; a tensor copy reads its map from global memory, constants or parameters"
+            what = where if address >> 32 == SHARED_WINDOW >> 32 else "zeros" if raw else "no allocated memory"
+            raise UsageError(f"there is no tensor map at 0x{address:x}, which is {what}; pass a ww.TensorMap")
+        try:
+            fields = decode(raw)
+            return self._add(raw, tensor_of(fields, self.memory.view(fields.address)), fields.address)
+        except UsageError as error:
+            raise UsageError(f"the bytes at 0x{address:x} are no valid tensor map: {error}") from None
 
-def _bound(memory: GlobalMemory, fields: MapFields) -> BoundMap:
-    data = memory.view(fields.address)
-    rank, size = fields.rank, fields.dtype.nbytes
-    map = TensorMap(
-        data[: len(data) // size * size].view(fields.dtype.dtype),
-        fields.box[:rank][::-1],
-        swizzle=fields.swizzle,
-        element_strides=fields.steps[:rank][::-1],
-        fill=fields.fill,
-        interleave=fields.interleave,
-        dims=fields.dims[:rank],
-        strides=fields.strides[: rank - 1],
-        dtype=fields.dtype,
-    )
-    return BoundMap(map, data, data.ctypes.data)
+    def _add(self, raw: bytes, map: TensorMap, address: int) -> int:
+        data = self.memory.view(address)
+        with self.lock:
+            if raw not in self.numbers:
+                self.bound.append(BoundMap(map, address, data, data.ctypes.data))
+                self.numbers[raw] = len(self.bound) - 1
+            return self.numbers[raw]

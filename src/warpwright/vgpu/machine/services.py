@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.errors import DeviceError, MemoryFault, ProtocolError, UnsupportedInstruction
+from warpwright.errors import DeviceError, MemoryFault, ProtocolError, UnsupportedInstruction, UsageError
+from warpwright.layout.tensor_map_bytes import MAP_BYTES, replace
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.engines.place import check_inside, locate
 from warpwright.vgpu.jit.state import LOCAL_WINDOW, RANK_SHIFT, SHARED_WINDOW, WAIT_SERVICE
 from warpwright.vgpu.machine import faults
 from warpwright.vgpu.machine.fabric import ClusterFabric
-from warpwright.vgpu.machine.maps import CODED_FIELDS, MAP_BYTES, RANKED_FIELDS, map_bytes
 from warpwright.vgpu.program.program import Symbol
 
 __all__ = ["SERVICES", "TensorMemory"]
@@ -234,30 +233,13 @@ def _replace_field(cluster: ClusterFabric, op: Op) -> bool:
     if launch.timed:
         raise cluster.failure(UnsupportedInstruction, op, "a profile does not follow changes of tensor maps.")
     place = _map_bytes(cluster, op, op["addr"], op.inst["space"])
-    number = cluster.map_number(op, place, op["addr"])
-    fields, name, value = launch.changed.fields(number), op.inst["field"], op["new_val"]
-    changed: dict[str, Any] = {}
-    if name == "global_address":
-        changed["address"] = value
-    elif name == "rank":
-        changed["rank"] = _below(cluster, op, value, 5) + 1
-    elif name in RANKED_FIELDS:
-        values = list(getattr(fields, RANKED_FIELDS[name]))
-        values[_below(cluster, op, op["ord"], 5)] = value
-        changed[RANKED_FIELDS[name]] = tuple(values)
-    elif name in CODED_FIELDS:
-        attribute, codes = CODED_FIELDS[name]
-        changed[attribute] = codes[_below(cluster, op, value, len(codes))]
-    else:
-        raise cluster.failure(UnsupportedInstruction, op, f"field {name} is not changed by the virtual GPU.")
-    place[:16] = np.frombuffer(map_bytes(launch.changed.add(fields._replace(**changed))), np.uint8)[:16]
+    value = op["new_val"] & ((1 << 64 if op.inst["type"] == "b64" else 1 << 32) - 1)
+    try:
+        changed = replace(place.tobytes(), op.inst["field"], value, op.get("ord"))
+    except UsageError as error:
+        raise cluster.failure(ProtocolError, op, f"{error}.") from None
+    place[:] = np.frombuffer(changed, np.uint8)
     return True
-
-
-def _below(cluster: ClusterFabric, op: Op, value: int, count: int) -> int:
-    if value >= count:
-        raise cluster.failure(ProtocolError, op, f"{op.inst['field']} is given {value}; expected 0 to {count - 1}.")
-    return value
 
 
 def _map_bytes(cluster: ClusterFabric, op: Op, address: int, space: str) -> NDArray[np.uint8]:

@@ -65,7 +65,6 @@ class ClusterState:
         self.queue[1] = _QUEUE_RECORDS
         self.records = self.queue[QUEUE_HEADER_WORDS:].reshape(_QUEUE_RECORDS, RECORD_WORDS)
         self.meeting = np.zeros(3, np.int64)  # the cluster barrier of runs that only signal: arrivals, phase, threads
-        self.map_bytes = np.array([bound.map.nbytes for bound in launch.maps] or [0], np.int64)
 
     def _template(self) -> NDArray[np.uint8]:
         """Returns the state of the warps when a cluster starts, whichever it is."""
@@ -95,7 +94,6 @@ class ClusterState:
         warps["global_count"] = len(launch.table)
         warps["param_host"] = launch.params_host
         warps["param_base"] = launch.params_base
-        warps["map_bytes"] = self.map_bytes.ctypes.data
         warps["local_bytes"] = nbytes = launch.kernel.program.local_bytes
         warps["local_host"] = self.local.ctypes.data + np.arange(self.count) * 32 * nbytes
         if launch.has_tmem:

@@ -19,7 +19,7 @@ from warpwright.vgpu.machine.state import ClusterState
 from warpwright.vgpu.machine.tape import Tape
 from warpwright.vgpu.program.program import Inst, word_count
 from warpwright.vgpu.timing.representatives import extrapolate, representatives
-from warpwright.vgpu.timing.steps import SECTOR, SHARED, TRAFFIC, Program, map_index, program_of
+from warpwright.vgpu.timing.steps import SECTOR, SHARED, TRAFFIC, Program, program_of
 
 __all__ = ["Capture", "Kind"]
 
@@ -133,7 +133,7 @@ class Capture(Tape):
                 continue
             own, place, inner = records[:, 0] == number, inst.columns["map"].start, inst.columns["coords"].start
             for address in np.unique(records[own, _FIRST_WORD + place]).tolist():
-                map = cluster.launch.maps[map_index(cluster, address)].map
+                map = cluster.launch.maps.at(address).map
                 line = map.l2_promotion * 8 // map.dtype.bits
                 here = own & (records[:, _FIRST_WORD + place] == address)
                 if line > map.box[0]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from warpwright.vgpu.machine.state import ClusterState
 
 __all__ = [
-    "RECORDS", "ROWS", "TRAFFIC", "Access", "Box", "Mma", "Program", "Step", "WarpMma", "map_index",
+    "RECORDS", "ROWS", "TRAFFIC", "Access", "Box", "Mma", "Program", "Step", "WarpMma",
     "program_of",
 ]  # fmt: skip
 
@@ -180,7 +180,7 @@ def _ranks(reader: _Reader, op: Op, alone: int) -> list[int]:
 @record("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", traffic=True)
 def _tensor_copy(reader: _Reader, op: Op) -> Steps:
     inst, load = op.inst, "dst_mem" in op
-    map = reader.cluster.launch.maps[map_index(reader.cluster, op["map"])].map
+    map = reader.cluster.launch.maps.at(op["map"]).map
     inner = map.box[0] * map.dtype.bits // 8
     requests = -(-inner // LINE) * (map.nbytes // inner)
     position = reader.traffic(map.nbytes, load)
@@ -280,11 +280,6 @@ def _async_store(reader: _Reader, op: Op) -> Steps:
 def _issue(reader: _Reader, op: Op) -> Steps:
     """The issue alone."""
     return [{"kind": "pause"}]
-
-
-def map_index(cluster: ClusterState, address: int) -> int:
-    """The index of the launch's tensor map at an address."""
-    return int.from_bytes(bytes(cluster.launch.memory.view(address)[8:16]), "little")
 
 
 RowReader = Callable[[_Reader, Inst, int, int, int], dict[str, Any]]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warpwright.layout.tensor_map import TensorMap
-from warpwright.vgpu.checks.memory.spans import boxes
+from warpwright.vgpu.checks.memory.spans import Allocations, boxes
 from warpwright.vgpu.checks.memory.sweep import meeting, pairs, pieces
 from warpwright.vgpu.engines.op import BoundMap
 
@@ -99,11 +100,14 @@ def test_pairs_keep_a_read_between_two_ordered_reads() -> None:
     assert (1, 2) in zip(first.tolist(), second.tolist(), strict=True)
 
 
-def test_boxes_clip_at_the_tensor() -> None:
+@pytest.mark.parametrize("allocated", [480, 200])
+def test_boxes_clip_at_the_tensor(allocated: int) -> None:
+    """A map that describes more than is allocated after its base has the same boxes, if they are allocated."""
     tensor = np.zeros((3, 5, 8), np.float32)
     map = TensorMap(tensor, (2, 4, 4), element_strides=(1, 2, 1))
-    bound = BoundMap(map, tensor.reshape(-1).view(np.uint8), 1000)
-    which, low, high = boxes(bound, np.array([[4, 2, 1], [6, 3, 2], [-4, -2, 0], [8, 0, 0]]))
+    bound = BoundMap(map, 5000, tensor.reshape(-1).view(np.uint8)[:allocated], 1000)
+    allocations = Allocations(np.array([[5000, 5480, 1000 - 5000]]))
+    which, low, high = boxes(bound, np.array([[4, 2, 1], [6, 3, 2], [-4, -2, 0], [8, 0, 0]]), allocations)
     lines = {(1, 2): 4, (1, 4): 4, (2, 2): 4, (2, 4): 4}
     expected = [(0, 1000 + 4 * (40 * z + 8 * y + x), 16) for (z, y), x in lines.items()]
     expected += [(1, 1000 + 4 * (40 * 2 + 8 * 3 + 6), 8)]

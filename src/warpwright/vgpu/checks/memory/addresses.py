@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.checks.memory.spans import Allocations, Touches, boxes, bytes_moved
+from warpwright.layout.tensor_map_bytes import MAP_BYTES
+from warpwright.vgpu.checks.memory.spans import Allocations, Touches, boxes, bytes_moved, is_inside
 from warpwright.vgpu.checks.order.access_kinds import GENERIC, MAP, WEAK, Kind, accesses_by_lane, global_operand
 from warpwright.vgpu.checks.stream import GlobalRows
 from warpwright.vgpu.engines.op import BoundMap
 from warpwright.vgpu.jit.state import RECORD_WORDS
 from warpwright.vgpu.machine.launch import Launch
-from warpwright.vgpu.machine.maps import MAP_BYTES
 from warpwright.vgpu.program.operation import values
 
 __all__ = ["Addresses"]
@@ -167,7 +167,8 @@ class Addresses:
         found = [np.unique(one), np.unique(self.allocations.of(addresses[inside]))]
         for inst, which in self._by_instruction(np.flatnonzero(self.writes[operations.records[:, 0]])):
             if "map" in self.launch.insts[inst].columns:
-                hosts = np.array([bound.host for bound, _ in self._by_map(inst, which)], np.int64)
+                parts = [self._map_hosts(bound, here) for bound, here in self._by_map(inst, which)]
+                hosts = np.concatenate([np.empty(0, np.int64), *parts])
             else:
                 hosts = self._starts(inst, which)
             found.append(np.unique(self.allocations.of(hosts)))
@@ -204,7 +205,7 @@ class Addresses:
         used = [self.maps.get(cluster, {}).get(op, -1) for cluster, op in zip(clusters, ops, strict=True)]
         numbers = np.array(used, np.int64)
         for number in np.unique(numbers[numbers >= 0]).tolist():
-            yield self.launch.changed.resolve(number), which[numbers == number]
+            yield self.launch.maps.bound[number], which[numbers == number]
 
     def _copies(self, wanted: Bools) -> Iterator[Touches]:
         """Yields the accesses of asynchronous operations."""
@@ -231,14 +232,23 @@ class Addresses:
         inst, kind = self.launch.insts[number], self.kinds[number]
         assert kind is not None
         for bound, here in self._by_map(number, which):
-            records = self.all_operations.records[here]
-            if wanted[self.allocations.of(np.array([bound.host]))[0]]:
-                coords = ((values(inst, records, "coords") & 0xFFFF_FFFF) ^ 0x8000_0000) - 0x8000_0000
-                box, low, high = boxes(bound, coords)
-                yield self._touches(here[box], low, high, kind.proxy, bound.map.dtype.nbytes)
-            place = self.allocations.host(values(inst, records, "map")[:, 0])
+            if not is_inside(bound) or wanted[self.allocations.of(np.array([bound.host]))[0]]:
+                box, low, high = self._boxes(bound, here)
+                chosen = wanted[self.allocations.of(low)]
+                yield self._touches(here[box][chosen], low[chosen], high[chosen], kind.proxy, bound.map.dtype.nbytes)
+            place = self.allocations.host(values(inst, self.all_operations.records[here], "map")[:, 0])
             if wanted[self.allocations.of(place[:1])[0]]:
                 yield self._touches(here, place, place + MAP_BYTES, MAP, 0)
+
+    def _boxes(self, bound: BoundMap, which: Ints) -> tuple[Ints, Ints, Ints]:
+        """Returns the intervals of `spans.boxes` for operations that use one tensor map."""
+        records = self.all_operations.records[which]
+        words = values(self.launch.insts[records[0, 0]], records, "coords")
+        return boxes(bound, ((words & 0xFFFF_FFFF) ^ 0x8000_0000) - 0x8000_0000, self.allocations)
+
+    def _map_hosts(self, bound: BoundMap, which: Ints) -> Ints:
+        """Returns host addresses in every allocation that operations touch through a tensor map."""
+        return np.array([bound.host], np.int64) if is_inside(bound) else self._boxes(bound, which)[1]
 
     def _touches(self, which: Ints, low: Ints, high: Ints, proxy: int, unit: int) -> Touches:
         operations = self.all_operations

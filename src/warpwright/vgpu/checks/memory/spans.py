@@ -7,13 +7,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from warpwright.layout.tensor_map_bytes import MAP_BYTES
 from warpwright.vgpu.engines.box import Geometry, geometry
 from warpwright.vgpu.engines.op import BoundMap
-from warpwright.vgpu.machine.maps import MAP_BYTES
 from warpwright.vgpu.program.operation import values
 from warpwright.vgpu.program.program import Inst, Register
 
-__all__ = ["Allocations", "Touches", "boxes", "bytes_moved"]
+__all__ = ["Allocations", "Touches", "boxes", "bytes_moved", "is_inside"]
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -74,16 +74,22 @@ def bytes_moved(inst: Inst, records: Ints) -> Ints:
     return np.where(of_source != 0, 0, size) if ignored else np.minimum(size, of_source & 0xFFFF_FFFF)
 
 
-def boxes(bound: BoundMap, coords: Ints) -> tuple[Ints, Ints, Ints]:
+def boxes(bound: BoundMap, coords: Ints, allocations: Allocations) -> tuple[Ints, Ints, Ints]:
     """Returns byte intervals of boxes at ``coords`` (boxes, dimensions; innermost first), clipped at the tensor's
-    bounds: the box of each interval, its first byte and one past its last."""
+    bounds: the box of each interval, its first byte and one past its last, as host addresses."""
     box = geometry(bound.map)
     offset, inside = _lines(box, coords)
     first = np.maximum(coords[:, 0], 0)
     last = np.minimum(coords[:, 0] + box.counts[0], box.dims[0])
     which, line = np.nonzero(inside & (last > first)[:, None])
-    low = bound.host + offset[which, line] + first[which] * box.size
+    low = offset[which, line] + first[which] * box.size
+    low = bound.host + low if is_inside(bound) else allocations.host(low + np.uint64(bound.address).astype(np.int64))
     return which, low, low + (last - first)[which] * box.size
+
+
+def is_inside(bound: BoundMap) -> bool:
+    """Whether all that a tensor map describes is inside the allocation that has its base address."""
+    return geometry(bound.map).reach <= len(bound.data)
 
 
 def _lines(box: Geometry, coords: Ints) -> tuple[Ints, Bools]:

@@ -1,0 +1,230 @@
+"""The 128 bytes of a tensor map (``CUtensorMap``): one table of their bit fields, read in both directions.
+
+NVIDIA does not document the layout. It is what ``cuTensorMapEncodeTiled`` writes (recorded on an H200), and what ptxas
+makes of ``tensormap.replace`` (PTX ISA 9.1 section 9.7.9.28): loads and stores of these bits.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from warpwright.errors import UsageError
+from warpwright.layout.tensor_map import FILLS, INTERLEAVES, L2_PROMOTIONS, SWIZZLES, TensorMap
+from warpwright.types import Scalar, bf16, f16, f32, f64, s32, s64, tf32, u8, u16, u32, u64
+
+__all__ = ["MAP_BYTES", "MapFields", "decode", "encode", "fields_of", "replace", "tensor_of"]
+
+MAP_BYTES = 128
+
+
+class _Field(NamedTuple):
+    """Where a field has its bits. ``parts``: the first bit, the number of bits, the distance to the bits of the next
+    dimension; low bits first. The bits are ``value / unit - less``; ``axes``: dimensions, 0 for a single value."""
+
+    parts: tuple[tuple[int, int, int], ...]
+    axes: int = 0
+    less: int = 0
+    unit: int = 1
+
+    def read(self, number: int, axis: int = 0) -> int:
+        """Returns the field's value in a map's bytes as one little-endian number."""
+        bits = shift = 0
+        for first, width, apart in self.parts:
+            bits |= (number >> (first + axis * apart) & ((1 << width) - 1)) << shift
+            shift += width
+        return (bits + self.less) * self.unit
+
+    def write(self, number: int, value: int, axis: int = 0) -> int:
+        """Returns the number with another value of the field, which is `legal`."""
+        bits = value // self.unit - self.less
+        for first, width, apart in self.parts:
+            mask = (1 << width) - 1
+            at = first + axis * apart
+            number = number & ~(mask << at) | (bits & mask) << at
+            bits >>= width
+        return number
+
+    def legal(self, value: int) -> bool:
+        """Whether the field has bits for a value."""
+        return value % self.unit == 0 and self.less * self.unit <= value <= self.largest
+
+    @property
+    def largest(self) -> int:
+        return ((1 << sum(width for _, width, _ in self.parts)) - 1 + self.less) * self.unit
+
+
+FIELDS = {
+    "address": _Field(((0, 64, 0),)),
+    "version": _Field(((64, 4, 0),)),
+    "rank": _Field(((68, 3, 0),), less=1),
+    "type": _Field(((71, 4, 0),)),
+    "interleave": _Field(((75, 2, 0),)),
+    "swizzle": _Field(((77, 2, 0),)),
+    "fill": _Field(((79, 1, 0),)),
+    "tf32": _Field(((80, 1, 0),)),
+    "l2_promotion": _Field(((81, 2, 0),)),
+    "atom": _Field(((83, 3, 0),)),
+    "swizzle_96B": _Field(((86, 1, 0),)),
+    "strides": _Field(((96, 32, 32), (224, 4, 4)), axes=4, unit=16),
+    "dims": _Field(((256, 32, 32),), axes=5, less=1),
+    "steps": _Field(((416, 3, 3),), axes=5, less=1),
+    "box": _Field(((440, 8, 8),), axes=5, less=1),
+}
+# Element types by their codes in tensormap.replace: the type, and the fields that the code sets.
+TYPES: tuple[tuple[type[Scalar] | str, dict[str, int]], ...] = (
+    *((scalar, {"type": code}) for code, scalar in enumerate((u8, u16, u32, s32, u64, s64, f16, f32, f32, f64, bf16))),
+    *((tf32, {"type": code, "tf32": 1}) for code in (7, 8)),
+    *((f"packed {name}", {"type": code}) for code, name in enumerate(("b4x16", "b4x16_p64", "b6x16_p32"), 11)),
+)
+_OF_DRIVER = (0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 8, 11, 12, 13, 14, 15)  # those codes by CUtensorMapDataType
+_VALUES = {
+    "global_address": "address", "box_dim": "box", "global_dim": "dims", "element_stride": "steps",
+    "global_stride": "strides",
+}  # fmt: skip
+# Fields of tensormap.replace that take codes: the fields that each code sets. ptxas clears no other.
+_CODES: dict[str, tuple[dict[str, int], ...]] = {
+    "rank": tuple({"rank": code + 1} for code in range(5)),
+    "elemtype": tuple(changes for _, changes in TYPES),
+    "swizzle_mode": tuple({"swizzle": code, "swizzle_96B": 0} for code in range(4)),
+    "swizzle_atomicity": tuple({"atom": code} for code in range(4)),
+    "interleave_layout": tuple({"interleave": code} for code in range(3)),
+    "fill_mode": tuple({"fill": code} for code in range(2)),
+}
+
+
+class MapFields(NamedTuple):
+    """The fields of a tensor map, named as in `FIELDS`. Tuples are innermost dimension first, with ``rank`` entries;
+    ``strides`` (bytes) with one fewer. ``version`` is 0 in a map that a kernel makes of 128 zero bytes."""
+
+    address: int
+    rank: int
+    type: int
+    strides: tuple[int, ...]
+    dims: tuple[int, ...]
+    steps: tuple[int, ...]
+    box: tuple[int, ...]
+    interleave: int = 0
+    swizzle: int = 0
+    fill: int = 0
+    tf32: int = 0
+    l2_promotion: int = 0
+    atom: int = 0
+    swizzle_96B: int = 0
+    version: int = 2
+
+
+@lru_cache(maxsize=4096)
+def encode(fields: MapFields) -> bytes:
+    """Returns the 128 bytes that the driver writes for a map; the last 4096 results are cached.
+
+    Raises UsageError for a value without bits.
+    """
+    number = 0
+    for name, field in FIELDS.items():
+        value = getattr(fields, name)
+        for axis, each in enumerate(value if field.axes else (value,)):
+            _check(name, field, each)
+            number = field.write(number, each, axis)
+    return number.to_bytes(MAP_BYTES, "little")
+
+
+def decode(raw: bytes) -> MapFields:
+    """Returns the fields of 128 bytes. Raises UsageError for bytes that are no tensor map of tile mode."""
+    number = int.from_bytes(raw, "little")
+    rank = FIELDS["rank"].read(number)
+    _require(len(raw) == MAP_BYTES, f"{len(raw)} bytes", f"{MAP_BYTES}, a tensor map")
+    _require(rank <= 5, f"a tensor map of {rank} dimensions (bits 4 to 6 of byte 8)", "1 to 5")
+    counts = {"strides": rank - 1}
+    found: dict[str, Any] = {
+        name: tuple(field.read(number, axis) for axis in range(counts.get(name, rank)))
+        if field.axes
+        else field.read(number)
+        for name, field in FIELDS.items()
+    }
+    fields = MapFields(**found)
+    _require(
+        fields.version in (0, 2),
+        f"a tensor map of kind {fields.version} (bits 0 to 3 of byte 8)",
+        "2, or 0 where a kernel has made it of zeros; other bytes are no tensor map, or one of im2col mode",
+    )
+    return fields
+
+
+def fields_of(tensor: TensorMap, address: int) -> MapFields:
+    """Returns the fields of a tensor map over the memory at ``address``."""
+    assert tensor.dtype.tma is not None
+    return MapFields(
+        address,
+        tensor.rank,
+        strides=tensor.strides,
+        dims=tensor.dims,
+        steps=tensor.elem_strides,
+        box=tensor.box,
+        interleave=INTERLEAVES.index(tensor.interleave),
+        swizzle=SWIZZLES.index(tensor.swizzle),
+        fill=FILLS.index(tensor.fill),
+        l2_promotion=L2_PROMOTIONS.index(tensor.l2_promotion),
+        **TYPES[_OF_DRIVER[tensor.dtype.tma]][1],
+    )
+
+
+def tensor_of(fields: MapFields, memory: Any) -> TensorMap:
+    """Returns a tensor map with the given fields. ``memory``: bytes from its address on, which may be fewer than the
+    map describes, or none. Raises UsageError for fields that the virtual GPU does not execute, and as `TensorMap`."""
+    scalar = _scalar(fields)
+    _require(not fields.atom and not fields.swizzle_96B, "a swizzle of atoms other than 16 bytes", "atoms of 16 bytes")
+    _require(fields.interleave < len(INTERLEAVES), f"interleave {fields.interleave}", "0 to 2")
+    _require(fields.address % 16 == 0, f"the address 0x{fields.address:x}", "a multiple of 16 bytes")
+    return TensorMap(
+        memory[: len(memory) // scalar.nbytes * scalar.nbytes].view(scalar.dtype),
+        fields.box[::-1],
+        swizzle=SWIZZLES[fields.swizzle],
+        element_strides=fields.steps[::-1],
+        fill=FILLS[fields.fill],
+        interleave=INTERLEAVES[fields.interleave],
+        l2_promotion=L2_PROMOTIONS[fields.l2_promotion],
+        dims=fields.dims,
+        strides=fields.strides,
+        dtype=scalar,
+        wraps=True,
+    )
+
+
+def _scalar(fields: MapFields) -> type[Scalar]:
+    wanted = {"type": fields.type, **({"tf32": 1} if fields.tf32 else {})}
+    found = next((scalar for scalar, bits in TYPES if bits == wanted), f"{fields.type} (tf32: {fields.tf32})")
+    if isinstance(found, str):
+        raise UsageError(f"given a tensor map of element type {found}; expected a type of 8 to 64 bits")
+    return found
+
+
+def replace(raw: bytes, name: str, value: int, axis: int = 0) -> bytes:
+    """Returns a map with one field changed as ``tensormap.replace`` does; ``name`` and ``value`` are PTX's.
+
+    Raises UsageError for a value without bits, which ptxas's code would truncate.
+    """
+    if name in _CODES:
+        codes = _CODES[name]
+        if value >= len(codes):
+            raise UsageError(f"{name} is given {value}; expected 0 to {len(codes) - 1}")
+        changes = codes[value]
+    else:
+        value = value or 1 << 32 if name == "global_dim" else value
+        changes = {_VALUES[name]: value}
+        _check(name, FIELDS[_VALUES[name]], value)
+    number = int.from_bytes(raw, "little")
+    for field, each in changes.items():
+        number = FIELDS[field].write(number, each, axis)
+    return number.to_bytes(MAP_BYTES, "little")
+
+
+def _check(name: str, field: _Field, value: int) -> None:
+    if not field.legal(value):
+        unit = f"a multiple of {field.unit} from " if field.unit > 1 else ""
+        raise UsageError(f"{name} is given {value}; expected {unit}{field.less * field.unit} to {field.largest}")
+
+
+def _require(holds: bool, given: str, expected: str) -> None:
+    if not holds:
+        raise UsageError(f"given {given}; expected {expected}")
