@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[foreign]'")
@@ -103,3 +108,35 @@ def test_outside_the_context_everything_is_as_before() -> None:
         assert torch.cuda.is_available() and torch.zeros(1, device="cuda").device.type == "cpu"
         _ = 1 / 0
     assert torch.cuda.is_available is available
+
+
+SCRIPT = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def double(x, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
+
+x = torch.arange(100, device="cuda", dtype=torch.float32)
+double[(1,)](x, 100, BLOCK=128)
+print(x.sum().item(), torch.cuda.get_device_capability())
+"""
+
+
+@pytest.mark.parametrize(("name", "capability"), [("h200", (9, 0)), ("b200", (10, 0))])
+def test_a_script_runs_on_the_device_that_the_environment_names(tmp_path, name, capability) -> None:
+    """The package's entry point for Triton is given to the script in a folder of its own."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    info = tmp_path / "warpwright-0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: warpwright\nVersion: 0\n")
+    (info / "entry_points.txt").write_text("[triton.backends]\nwarpwright = warpwright.interop.triton_backend\n")
+    paths = [str(tmp_path), str(Path(ww.__file__).parents[1])]
+    env = {**os.environ, "WARPWRIGHT_DEVICE": name, "PYTHONPATH": os.pathsep.join(paths)}
+    ran = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    assert (ran.stdout, ran.returncode) == (f"9900.0 {capability}\n", 0), ran.stderr

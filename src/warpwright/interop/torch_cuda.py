@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from warpwright.targets import Device
 
-__all__ = ["OnCpu", "opened", "storages"]
+__all__ = ["OnCpu", "opened", "start", "storages", "whole"]
 
 _tensors: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
 
@@ -103,6 +103,13 @@ def stand_ins(spec: Device) -> dict[str, Any]:
         "Event": Event,
         "empty_cache": lambda: None,
     }
+
+
+def start(device: Any) -> None:
+    """Let torch's functions see one CUDA device, ``device``, until the process ends."""
+    OnCpu().__enter__()
+    for name, value in stand_ins(device.spec).items():
+        setattr(torch.cuda, name, value)
 
 
 @contextlib.contextmanager

@@ -97,7 +97,7 @@ def test_a_copy_finds_its_map_in_every_place(place: str) -> None:
 def test_a_copy_needs_only_the_memory_that_it_touches() -> None:
     larger = encode(fields(dims=(COLUMNS, 1 << 30)))
     np.testing.assert_array_equal(run("global", larger, 64 - ROWS), X[-ROWS:])
-    message = r"bytes 0x\w+ to 0x\w+ are 128 bytes past the end of the 8192 bytes at 0x\w+\.$"
+    message = r"bytes 0x\w+ to 0x\w+ are outside global memory: 128 bytes past the end of the 8192 bytes at 0x\w+\.$"
     with pytest.raises(MemoryFault, match=message):
         run("global", larger, 65 - ROWS)
 

@@ -1,0 +1,21 @@
+"""The compiler that Triton expects beside a driver: none, since Triton's own for CUDA compiles for a virtual GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from triton.backends.compiler import BaseBackend
+
+__all__ = ["NoCompiler"]
+
+
+class NoCompiler(BaseBackend):  # type: ignore[misc]
+    """Compiles for no target."""
+
+    @staticmethod
+    def supports_target(target: Any) -> bool:
+        """Returns False."""
+        return False
+
+
+NoCompiler.__abstractmethods__ = frozenset()  # Triton looks for a concrete class
