@@ -4,7 +4,7 @@ VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 BIN := $(VENV)/bin
 
-.PHONY: demo test check coverage format bench clean
+.PHONY: demo test test-foreign check coverage format bench clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/warpwright flow
@@ -16,6 +16,9 @@ demo: $(VENV)/.runtime
 
 test: $(VENV)/.dev
 	@$(BIN)/python -m pytest -n 2
+
+test-foreign: $(VENV)/.foreign
+	@$(BIN)/python -m pytest -n 2 tests/programs
 
 check: $(VENV)/.dev
 	@$(BIN)/ruff format --check --quiet .
@@ -52,3 +55,7 @@ $(VENV)/.runtime: pyproject.toml | $(VENV)/.venv
 $(VENV)/.dev: pyproject.toml | $(VENV)/.venv
 	@$(PIP) install --editable '.[dev]'
 	@touch $@ $(VENV)/.runtime
+
+$(VENV)/.foreign: $(VENV)/.dev
+	@$(PIP) install --editable '.[dev,foreign]'
+	@touch $@

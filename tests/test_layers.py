@@ -18,7 +18,8 @@ LAYERS = [  # from the bottom up; a folder imports only what stands below it
     {"kernels", "run"},
     {"report"},
     {"ops"},
-    {"interop", "pytest_plugin", "__init__"},
+    {"interop"},
+    {"pytest_plugin", "__init__"},
     {"cli"},
     {"__main__"},
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -110,6 +111,20 @@ def test_outside_the_context_everything_is_as_before() -> None:
     assert torch.cuda.is_available is available
 
 
+def run_script(folder: Path, text: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a script; the package's entry point for Triton is given to it in a folder of its own."""
+    (folder / "script.py").write_text(text)
+    info = folder / "warpwright-0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: warpwright\nVersion: 0\n")
+    (info / "entry_points.txt").write_text("[triton.backends]\nwarpwright = warpwright.interop.triton_backend\n")
+    paths = [str(folder), str(Path(ww.__file__).parents[1])]
+    env = {**os.environ, **env, "PYTHONPATH": os.pathsep.join(paths)}
+    return subprocess.run(
+        [sys.executable, "script.py"], cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
+
+
 SCRIPT = """
 import torch
 import triton
@@ -128,15 +143,14 @@ print(x.sum().item(), torch.cuda.get_device_capability())
 
 @pytest.mark.parametrize(("name", "capability"), [("h200", (9, 0)), ("b200", (10, 0))])
 def test_a_script_runs_on_the_device_that_the_environment_names(tmp_path, name, capability) -> None:
-    """The package's entry point for Triton is given to the script in a folder of its own."""
-    (tmp_path / "script.py").write_text(SCRIPT)
-    info = tmp_path / "warpwright-0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: warpwright\nVersion: 0\n")
-    (info / "entry_points.txt").write_text("[triton.backends]\nwarpwright = warpwright.interop.triton_backend\n")
-    paths = [str(tmp_path), str(Path(ww.__file__).parents[1])]
-    env = {**os.environ, "WARPWRIGHT_DEVICE": name, "PYTHONPATH": os.pathsep.join(paths)}
-    ran = subprocess.run(
-        [sys.executable, "script.py"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
-    )
+    ran = run_script(tmp_path, SCRIPT, WARPWRIGHT_DEVICE=name)
     assert (ran.stdout, ran.returncode) == (f"9900.0 {capability}\n", 0), ran.stderr
+
+
+def test_the_kernel_of_the_readme_runs(tmp_path) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (text,) = (block for block in re.findall(r"^```python\n(.*?)^```", readme, re.M | re.S) if "@triton.jit" in block)
+    ran = run_script(tmp_path, text)
+    assert ran.returncode == 0, ran.stderr
+    expected = re.search(r"# (softmax clean .*)", text)
+    assert expected and ran.stdout == f"{expected[1]}\n"
