@@ -23,12 +23,13 @@ from tests.foreign.cases import CASES
 from tests.fuzz.corpus import DEVICES, corpus
 from tests.fuzz.mutators import MUTATORS, Mutant, mutant
 from warpwright import targets, vgpu
-from warpwright.errors import DeviceError, LimitReached, UnsupportedInstruction, WarpwrightError
+from warpwright.errors import DeviceError, LimitReached, UnsupportedInstruction, UsageError, WarpwrightError
 from warpwright.ptx import nodes
 from warpwright.ptx.ptxas import assemble
 from warpwright.run.launch import Entry
 
 JUMPS = 2_000
+PTXAS_SECONDS = 20.0  # an alignment of 1 << 28 takes it minutes
 MOST_MEMORY = 8 << 30  # bytes of this process, and of each ptxas: one took 15 GiB for a mutant
 _LARGEST_GRID = 8
 _CASES = {(case.file, case.entry): case for case in CASES}
@@ -53,10 +54,19 @@ def check(made: Mutant, launch: bool, ask: bool) -> dict[str, Any]:
             entry = module[names[made.number // len(MUTATORS) % len(names)]]
             result["launch"] = _try(lambda: _launch(entry, made))[0]
     if ask:
-        said = assemble(made.text, arch_of(made.file))
-        message = next(iter(said.errors.values()), said.log.strip()[:200] or "no message")
-        result["ptxas"] = ["accepted", ""] if said.ok else ["refused", message]
+        result["ptxas"] = _ask(made)
     return result
+
+
+def _ask(made: Mutant) -> list[str]:
+    """Returns what ptxas says to a mutant."""
+    try:
+        said = assemble(made.text, arch_of(made.file), seconds=PTXAS_SECONDS)
+    except UsageError as error:
+        return ["refused", str(error)]
+    return (
+        ["accepted", ""] if said.ok else ["refused", next(iter(said.errors.values()), said.log[:200] or "no message")]
+    )
 
 
 def _try(act: Any) -> tuple[list[str], Any]:

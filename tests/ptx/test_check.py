@@ -82,7 +82,10 @@ SENTENCES = {
     kernel("call (%r1), f, (%r2, %r3);", FUNCTION): "7:13: found 2 values in parentheses for f, expected 1.",
     kernel("call (%d1), f, (%r2);", FUNCTION): "7:7: found %d1 of type .b64, expected a value of type .u32.",
     # declarations
-    HEAD + ".global .align 3 .u32 x;": "4:16: found the alignment 3, expected a power of two.",
+    HEAD + ".global .align 3 .u32 x;": "4:16: found the alignment 3, expected a power of two up to 2147483648.",
+    HEAD + ".global .align 4294967296 .u32 x;": (
+        "4:16: found the alignment 4294967296, expected a power of two up to 2147483648."
+    ),
     HEAD + ".global .pred x;": "4:9: found a variable of type .pred, expected a type of memory, such as .b32.",
     HEAD + ".global .u32 x[];": "4:14: found x without a size, expected a positive number of elements.",
     HEAD + ".global .u32 x[2] = {1, 2, 3};": "4:14: found 3 initial values of x, expected at most 2.",

@@ -29,6 +29,7 @@ _WORDS = {
     "func": frozenset({".noreturn", ".pragma", ".unique", ".attribute", ".abi_preserve", ".abi_preserve_control"}),
     "body": frozenset({".pragma", ".branchtargets", ".calltargets"}),
 }
+_MOST_ALIGN = 1 << 31  # ptxas: "Constant overflow" beyond
 _POINTER = re.compile(r"\.ptr(?: \.(?:const|global|local|shared))?(?: \.align \d+)?$")
 _STRINGS = re.compile(r'"[^"]*"(?:, "[^"]*")*')
 _POSITIVE = frozenset({".maxntid", ".reqntid", ".maxnreg", ".minnctapersm", ".maxnctapersm"})
@@ -82,8 +83,8 @@ def check_variable(item: nodes.Variable, where: str) -> None:
     if ".ptr" in item.attributes and not _POINTER.search(item.attributes):
         raise Fault(item.line, ".ptr", item.attributes, ".ptr, then a state space, then one .align")
     for align in (item.align, _pointer_align(item)):
-        if align is not None and (align < 1 or align & (align - 1)):
-            raise Fault(item.line, str(align), f"the alignment {align}", "a power of two")
+        if align is not None and (align < 1 or align & (align - 1) or align > _MOST_ALIGN):
+            raise Fault(item.line, str(align), f"the alignment {align}", "a power of two up to 2147483648")
     open_array = item.dims[:1] == (0,) and item.init is None
     if any(size < 0 for size in item.dims) or 0 in item.dims[1:] or (open_array and not _may_be_open(item, where)):
         raise Fault(item.line, item.name, f"{item.name} without a size", "a positive number of elements")

@@ -61,17 +61,22 @@ def ptxas() -> str:
     return found
 
 
-def assemble(text: str, arch: str, *options: str) -> Assembly:
+def assemble(text: str, arch: str, *options: str, seconds: float | None = None) -> Assembly:
     """Assemble PTX ``text`` for ``arch`` (``"sm_100a"``). Errors of ptxas are in the result.
 
-    Raises UsageError if there is no ptxas.
+    Raises UsageError if there is no ptxas, and if ptxas has not ended after ``seconds``: it takes hours for some texts.
     """
     program = ptxas()
     with tempfile.TemporaryFile() as source:  # it has no name; ptxas reads its input twice, so a pipe will not do
         source.write(text.encode())
         source.seek(0)
         command = [program, f"-arch={arch}", *options, "/dev/stdin", "-o", "/dev/stdout"]
-        run = subprocess.run(command, stdin=source, capture_output=True, check=False)
+        try:
+            run = subprocess.run(command, stdin=source, capture_output=True, check=False, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise UsageError(
+                f"ptxas has not ended after {seconds:g} s; give it a smaller kernel, or more time"
+            ) from None
     log = run.stderr.decode(errors="replace").replace("/dev/stdin", "kernel.ptx")
     cubin = run.stdout if run.returncode == 0 else b""
     return Assembly(cubin, {} if cubin else _errors(log), log)
