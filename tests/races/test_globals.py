@@ -211,7 +211,9 @@ def test_griddepcontrol_wait_orders_tensor_copies(by_number: bool) -> None:
 
 
 def test_check_refuses_depends_on_without_an_argument() -> None:
-    with pytest.raises(UsageError, match=r"^given depends_on with 2; expected an array of args, or its number from 0$"):
+    with pytest.raises(
+        UsageError, match=r"^given depends_on with 2; expected an array of args or memory, or its number from 0$"
+    ):
         _check_dependent(global_kernels.dependent_launch, [_words(64), _words(64)], 2)
 
 

@@ -180,9 +180,11 @@ def test_the_file_of_the_documentation_is_one(folder) -> None:
     path = written(folder, text.replace("gemm.ptx", "scale.ptx").replace('"gemm"', '"scale"').split("[config]")[0])
     assert read_launch(path).cluster == 2
     path = written(folder, 'kernel = "copies.py:copy"\ngrid = 1\n[[args]]' + text.split("[[args]]", 1)[1])
-    tensor, same, loaded, number, struct = read_launch(path).args
+    launch = read_launch(path)
+    tensor, same, loaded, number, struct, fields, pointers = launch.args
     assert tensor.array is same and same.shape == (256, 64) and tensor.swizzle == 128
-    assert loaded.shape == (3, 5) and number == 4096 and len(struct) == 4
+    assert loaded.shape == (3, 5) and number == 4096 and len(struct) == 4 and len(fields) == 24
+    assert launch.memory is not None and pointers.tolist() == [each.ctypes.data for each in (same, launch.memory[0])]
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,17 @@ def test_a_table_of_many_arrays_reached_from_one_warp() -> None:
     assert [row.max() for row in rows] == [*range(1, 65), *[0] * 6]
 
 
+def test_the_lowest_lane_outside_all_arrays_faults() -> None:
+    """Lanes before and after it have arrays of their own; its pointer lies between two of them."""
+    rows = [np.zeros(64, np.uint32) for _ in range(64)]
+    table = np.array([row.ctypes.data for row in rows])
+    for lane in (37, 41):
+        table[lane] = max(table) + 256 - 4 * lane
+    body = ww.load_ptx(PTX.replace("mov.u32 %c, %ctaid.x", "mov.u32 %c, %tid.x"))["fill"]
+    fault = message(MemoryFault, ww.launch, body, 1, 64, args=[table], memory=rows, device="h200")
+    assert f"warp 1, lane 5: address 0x{max(row.ctypes.data for row in rows) + 256:x} is outside" in fault
+
+
 def test_a_number_is_a_pointer_into_an_array() -> None:
     x = np.zeros(100, np.uint32)
     launch("store", [x.ctypes.data + 40], memory=[x])

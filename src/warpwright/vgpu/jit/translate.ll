@@ -170,7 +170,31 @@ good:
   ret i1 true
 }
 
-; Most accesses have one allocation for all lanes: try the last one, then every one, lanes of one allocation at a time.
+; The last of the sorted allocations that begins at or before an address; the first one if none does.
+define i64 @allocation(ptr %table, i64 %n, i64 %address) {
+entry:
+  br label %test
+test:
+  %low = phi i64 [ 0, %entry ], [ %lower, %halve ]
+  %high = phi i64 [ %n, %entry ], [ %upper, %halve ]
+  %range = sub i64 %high, %low
+  %more = icmp ugt i64 %range, 1
+  br i1 %more, label %halve, label %done
+halve:
+  %half = lshr i64 %range, 1
+  %middle = add i64 %low, %half
+  %row = mul i64 %middle, 24
+  %p = getelementptr i8, ptr %table, i64 %row
+  %first = load i64, ptr %p
+  %after = icmp sle i64 %first, %address
+  %lower = select i1 %after, i64 %middle, i64 %low
+  %upper = select i1 %after, i64 %high, i64 %middle
+  br label %test
+done:
+  ret i64 %low
+}
+
+; Most accesses have one allocation for all lanes: try the last one, then that of the first lane that is left.
 define i1 @global(ptr %w, i32 %mask, i64 %size) {
 entry:
   %pa = getelementptr i8, ptr %w, i64 $addr
@@ -191,10 +215,9 @@ first:
   %none = icmp eq i32 %mask, 0
   br i1 %none, label %done, label %loop
 loop:
-  %k = phi i64 [ -1, %first ], [ %knext, %next ]
-  %left = phi i32 [ %mask, %first ], [ %rest, %next ]
-  %guess = icmp slt i64 %k, 0
-  %index = select i1 %guess, i64 %hint, i64 %k
+  %guess = phi i1 [ true, %first ], [ false, %seek ]
+  %left = phi i32 [ %mask, %first ], [ %rest, %seek ]
+  %index = phi i64 [ %hint, %first ], [ %found, %seek ]
   %row = mul i64 %index, 24
   %e0 = getelementptr i8, ptr %table, i64 %row
   %low = load i64, ptr %e0
@@ -206,16 +229,21 @@ loop:
   %inverse = xor i32 %rest, -1
   %here = and i32 %left, %inverse
   %some = icmp ne i32 %here, 0
-  br i1 %some, label %move, label %next
+  br i1 %some, label %move, label %missed
+missed:
+  br i1 %guess, label %seek, label %bad
 move:
   call void @rebase(ptr %w, <32 x i64> %address, i32 %here, i64 %shift)
   store i64 %index, ptr %ph
   %finished = icmp eq i32 %rest, 0
-  br i1 %finished, label %done, label %next
-next:
-  %knext = add i64 %k, 1
-  %more = icmp slt i64 %knext, %n
-  br i1 %more, label %loop, label %bad
+  br i1 %finished, label %done, label %seek
+seek:
+  %lane = call i32 @llvm.cttz.i32(i32 %rest, i1 true)
+  %wide = zext i32 %lane to i64
+  %slot = getelementptr i64, ptr %pa, i64 %wide
+  %given = load i64, ptr %slot
+  %found = call i64 @allocation(ptr %table, i64 %n, i64 %given)
+  br label %loop
 bad:
   %g = call i1 @fault(ptr %w, i32 %rest, i32 $FAULT_BOUNDS)
   ret i1 false
