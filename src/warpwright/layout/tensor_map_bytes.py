@@ -13,9 +13,10 @@ from warpwright.errors import UsageError
 from warpwright.layout.tensor_map import FILLS, INTERLEAVES, L2_PROMOTIONS, SWIZZLES, TensorMap
 from warpwright.types import Scalar, bf16, f16, f32, f64, s32, s64, tf32, u8, u16, u32, u64
 
-__all__ = ["MAP_BYTES", "MapFields", "decode", "encode", "fields_of", "replace", "tensor_of"]
+__all__ = ["MAP_BYTES", "USED_BYTES", "MapFields", "decode", "encode", "fields_of", "replace", "tensor_of"]
 
 MAP_BYTES = 128
+USED_BYTES = 64  # that have fields; what follows is zero, or what was in memory before (CuTe DSL 4.8)
 
 
 class _Field(NamedTuple):
@@ -64,7 +65,8 @@ FIELDS = {
     "fill": _Field(((79, 1, 0),)),
     "tf32": _Field(((80, 1, 0),)),
     "l2_promotion": _Field(((81, 2, 0),)),
-    "atom": _Field(((83, 3, 0),)),
+    "atom": _Field(((83, 2, 0),)),
+    "flag": _Field(((85, 1, 0),)),
     "swizzle_96B": _Field(((86, 1, 0),)),
     "strides": _Field(((96, 32, 32), (224, 4, 4)), axes=4, unit=16),
     "dims": _Field(((256, 32, 32),), axes=5, less=1),
@@ -87,7 +89,7 @@ _CODES: dict[str, tuple[dict[str, int], ...]] = {
     "rank": tuple({"rank": code + 1} for code in range(5)),
     "elemtype": tuple(changes for _, changes in TYPES),
     "swizzle_mode": tuple({"swizzle": code, "swizzle_96B": 0} for code in range(4)),
-    "swizzle_atomicity": tuple({"atom": code} for code in range(4)),
+    "swizzle_atomicity": tuple({"atom": code, "flag": 0} for code in range(4)),
     "interleave_layout": tuple({"interleave": code} for code in range(3)),
     "fill_mode": tuple({"fill": code} for code in range(2)),
 }
@@ -110,6 +112,7 @@ class MapFields(NamedTuple):
     tf32: int = 0
     l2_promotion: int = 0
     atom: int = 0
+    flag: int = 0
     swizzle_96B: int = 0
     version: int = 2
 
