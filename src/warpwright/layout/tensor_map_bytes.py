@@ -176,9 +176,13 @@ def tensor_of(fields: MapFields, memory: Any) -> TensorMap:
     """Returns a tensor map with the given fields. ``memory``: bytes from its address on, which may be fewer than the
     map describes, or none. Raises UsageError for fields that the virtual GPU does not execute, and as `TensorMap`."""
     scalar = _scalar(fields)
-    _require(not fields.atom and not fields.swizzle_96B, "a swizzle of atoms other than 16 bytes", "atoms of 16 bytes")
-    _require(fields.interleave < len(INTERLEAVES), f"interleave {fields.interleave}", "0 to 2")
-    _require(fields.address % 16 == 0, f"the address 0x{fields.address:x}", "a multiple of 16 bytes")
+    what = "a tensor map"
+    _require(not fields.swizzle_96B, f"{what} of swizzle 96 bytes (bit 22 of byte 8)", "one of 0 to 128 bytes")
+    atom = f"{what} with swizzle atoms of code {fields.atom} (bits 19 and 20 of byte 8)"
+    _require(not fields.atom, atom, "0, 16 bytes")
+    interleave = f"{what} of interleave {fields.interleave} (bits 11 and 12 of byte 8)"
+    _require(fields.interleave < len(INTERLEAVES), interleave, "0 to 2")
+    _require(fields.address % 16 == 0, f"{what} over address 0x{fields.address:x}", "a multiple of 16 bytes")
     return TensorMap(
         memory[: len(memory) // scalar.nbytes * scalar.nbytes].view(scalar.dtype),
         fields.box[::-1],
@@ -196,9 +200,10 @@ def tensor_of(fields: MapFields, memory: Any) -> TensorMap:
 
 def _scalar(fields: MapFields) -> type[Scalar]:
     wanted = {"type": fields.type, **({"tf32": 1} if fields.tf32 else {})}
-    found = next((scalar for scalar, bits in TYPES if bits == wanted), f"{fields.type} (tf32: {fields.tf32})")
+    found = next((scalar for scalar, bits in TYPES if bits == wanted), str(fields.type))
     if isinstance(found, str):
-        raise UsageError(f"given a tensor map of element type {found}; expected a type of 8 to 64 bits")
+        where = " with the bit of tf32 (bits 7 to 10 and 16" if fields.tf32 else " (bits 7 to 10"
+        raise UsageError(f"given a tensor map of element type {found}{where} of byte 8); expected one of 8 to 64 bits")
     return found
 
 
