@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from warpwright.cuda.driver import call, driver, version
+
 GOLDEN = Path(__file__).parent / "golden" / "tensor_maps.json"
 # In the order of CUtensorMapDataType, CUtensorMapInterleave, CUtensorMapSwizzle and so on (cuda.h of CUDA 13.0).
 BYTES = (1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4, 0, 0, 0)
@@ -151,13 +153,17 @@ def encode(bindings: Any, given: Fields) -> str:
     return b"".join(int(word).to_bytes(8, "little") for word in found.opaque).hex()
 
 
-def main(path: Path) -> int:
-    """Record every map; prints the single changes as the words that differ from the base's."""
-    from warpwright.cuda.driver import call, driver, version
-
-    bindings, rows = driver(), []
+def connect() -> Any:
+    """The driver with a current context, without which it encodes nothing."""
+    bindings = driver()
     device = call(bindings.cuDeviceGet(0))
     call(bindings.cuCtxSetCurrent(call(bindings.cuDevicePrimaryCtxRetain(device))))
+    return bindings
+
+
+def main(path: Path) -> int:
+    """Record every map; prints the single changes as the words that differ from the base's."""
+    bindings, rows = connect(), []
     print("driver", version())
     for name, given in (*cases(), *im2col_cases()):
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import ml_dtypes
@@ -64,8 +65,7 @@ def test_a_sequence_that_is_not_in_the_array_is_a_fault() -> None:
     assert (copy_sequence(100, 51)[1] == 7).all()
     with pytest.raises(MemoryFault) as caught:
         copy_sequence(2**32 - 10, 74)
-    assert str(caught.value).endswith(
+    assert re.sub("0x[0-9a-f]+", "0x…", str(caught.value)).endswith(
         "`cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes`: kernel copy, CTA (0, 0, "
-        "0), warp 0, lane 0: the box has bytes -1280 to 768 from the base address; expected a box within the 19200 "
-        "bytes that are allocated there; mend its coordinates"
+        "0), warp 0, lane 0: bytes 0x… to 0x… are 1280 bytes before the 19200 bytes at 0x…."
     )

@@ -13,9 +13,10 @@ from warpwright.errors import UsageError
 from warpwright.layout.tensor_map import FILLS, INTERLEAVES, L2_PROMOTIONS, SWIZZLES, TensorMap
 from warpwright.types import Scalar, bf16, f16, f32, f64, s32, s64, tf32, u8, u16, u32, u64
 
-__all__ = ["MAP_BYTES", "MapFields", "decode", "encode", "fields_of", "replace", "tensor_of"]
+__all__ = ["MAP_BYTES", "USED_BYTES", "MapFields", "decode", "encode", "fields_of", "replace", "tensor_of"]
 
 MAP_BYTES = 128
+USED_BYTES = 64  # that have fields; what follows is zero, or what was in memory before (CuTe DSL 4.8)
 
 
 class _Field(NamedTuple):
@@ -64,7 +65,8 @@ FIELDS = {
     "fill": _Field(((79, 1, 0),)),
     "tf32": _Field(((80, 1, 0),)),
     "l2_promotion": _Field(((81, 2, 0),)),
-    "atom": _Field(((83, 3, 0),)),
+    "atom": _Field(((83, 2, 0),)),
+    "flag": _Field(((85, 1, 0),)),
     "swizzle_96B": _Field(((86, 1, 0),)),
     "strides": _Field(((96, 32, 32), (224, 4, 4)), axes=4, unit=16),
     "dims": _Field(((256, 32, 32),), axes=5, less=1),
@@ -87,7 +89,7 @@ _CODES: dict[str, tuple[dict[str, int], ...]] = {
     "rank": tuple({"rank": code + 1} for code in range(5)),
     "elemtype": tuple(changes for _, changes in TYPES),
     "swizzle_mode": tuple({"swizzle": code, "swizzle_96B": 0} for code in range(4)),
-    "swizzle_atomicity": tuple({"atom": code} for code in range(4)),
+    "swizzle_atomicity": tuple({"atom": code, "flag": 0} for code in range(4)),
     "interleave_layout": tuple({"interleave": code} for code in range(3)),
     "fill_mode": tuple({"fill": code} for code in range(2)),
 }
@@ -110,6 +112,7 @@ class MapFields(NamedTuple):
     tf32: int = 0
     l2_promotion: int = 0
     atom: int = 0
+    flag: int = 0
     swizzle_96B: int = 0
     version: int = 2
 
@@ -173,9 +176,13 @@ def tensor_of(fields: MapFields, memory: Any) -> TensorMap:
     """Returns a tensor map with the given fields. ``memory``: bytes from its address on, which may be fewer than the
     map describes, or none. Raises UsageError for fields that the virtual GPU does not execute, and as `TensorMap`."""
     scalar = _scalar(fields)
-    _require(not fields.atom and not fields.swizzle_96B, "a swizzle of atoms other than 16 bytes", "atoms of 16 bytes")
-    _require(fields.interleave < len(INTERLEAVES), f"interleave {fields.interleave}", "0 to 2")
-    _require(fields.address % 16 == 0, f"the address 0x{fields.address:x}", "a multiple of 16 bytes")
+    what = "a tensor map"
+    _require(not fields.swizzle_96B, f"{what} of swizzle 96 bytes (bit 22 of byte 8)", "one of 0 to 128 bytes")
+    atom = f"{what} with swizzle atoms of code {fields.atom} (bits 19 and 20 of byte 8)"
+    _require(not fields.atom, atom, "0, 16 bytes")
+    interleave = f"{what} of interleave {fields.interleave} (bits 11 and 12 of byte 8)"
+    _require(fields.interleave < len(INTERLEAVES), interleave, "0 to 2")
+    _require(fields.address % 16 == 0, f"{what} over address 0x{fields.address:x}", "a multiple of 16 bytes")
     return TensorMap(
         memory[: len(memory) // scalar.nbytes * scalar.nbytes].view(scalar.dtype),
         fields.box[::-1],
@@ -193,9 +200,10 @@ def tensor_of(fields: MapFields, memory: Any) -> TensorMap:
 
 def _scalar(fields: MapFields) -> type[Scalar]:
     wanted = {"type": fields.type, **({"tf32": 1} if fields.tf32 else {})}
-    found = next((scalar for scalar, bits in TYPES if bits == wanted), f"{fields.type} (tf32: {fields.tf32})")
+    found = next((scalar for scalar, bits in TYPES if bits == wanted), str(fields.type))
     if isinstance(found, str):
-        raise UsageError(f"given a tensor map of element type {found}; expected a type of 8 to 64 bits")
+        where = " with the bit of tf32 (bits 7 to 10 and 16" if fields.tf32 else " (bits 7 to 10"
+        raise UsageError(f"given a tensor map of element type {found}{where} of byte 8); expected one of 8 to 64 bits")
     return found
 
 
