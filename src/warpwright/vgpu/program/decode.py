@@ -170,8 +170,15 @@ class _Decoder:
             entry, self.module.target[0], params, blocks, self.registers, tuple(self.variables), self.shared_bytes,
             dynamic, _round(self.local_bytes, 16), dims.get(".reqntid"), dims.get(".maxntid"),
             dims.get(".reqnctapercluster"), ".explicitcluster" in flags,
-            _thread_registers({name: x * y * z for name, (x, y, z) in dims.items()}, ARCHS.get(self.module.target[0])),
+            self._thread_registers({name: x * y * z for name, (x, y, z) in dims.items()}),
         )  # fmt: skip
+
+    def _thread_registers(self, numbers: dict[str, int]) -> int:
+        """Registers of a thread at launch, as ptxas 13.0 sets them for a kernel with setmaxnreg: the limit, or the
+        largest count of a setmaxnreg.inc if that is lower. 0 if undefined."""
+        limit = _register_limit(numbers, ARCHS.get(self.module.target[0]))
+        changes = [inst for inst in self.flat if isinstance(inst, Inst) and inst.name == "setmaxnreg"]
+        return min(limit, max((inst.number("count") for inst in changes if inst["action"] == "inc"), default=limit))
 
     def _params(self, function: nodes.Function, scope: _Scope) -> tuple[Param, ...]:
         params, offset = [], 0
@@ -432,14 +439,18 @@ def _select_byte(word: int, mask: int) -> int:
     return (word & mask) >> shift
 
 
-def _thread_registers(numbers: dict[str, int], arch: Arch | None) -> int:
-    """Registers of a thread at launch, as ptxas 13.0 sets them for a kernel with setmaxnreg; 0 if undefined."""
+def _register_limit(numbers: dict[str, int], arch: Arch | None) -> int:
+    """Registers that the directives of a kernel leave to a thread, as ptxas 13.0 counts them; 0 if undefined.
+
+    Each of an SM's four schedulers has a quarter of the registers: ptxas divides by the warps of the busiest one.
+    """
     if ".maxnreg" in numbers:
         return _round(numbers[".maxnreg"], 8)
     threads = numbers.get(".reqntid") or numbers.get(".maxntid")
     if arch is None or not threads or ".minnctapersm" not in numbers:
         return 0
-    share = arch.registers_per_sm // (threads * numbers[".minnctapersm"])
+    warps = _round(-(-threads // arch.warp_size) * numbers[".minnctapersm"], 4)
+    share = arch.registers_per_sm // (arch.warp_size * warps)
     return min(share // 8 * 8, _round(arch.max_registers_per_thread, 8))
 
 
