@@ -123,6 +123,13 @@ SENTENCES = {
         "4:9: found a second target sm_100a, expected sm_90a, or one that runs on sm_90a."
     ),
     ".version 8.6\n.target sm_99\n": "2:9: found the target sm_99, expected a target such as sm_90a.",
+    kernel(".reg .v2 .f32 V;\nld.shared.v4.f32 V, [bar];"): (
+        "7:18: found V as operand 1 of ld.shared.v4.f32, expected 4 registers in braces, each of type .b32, .f32, or "
+        "wider."
+    ),
+    kernel(".reg .v4 .f32 V;\nmov.v2.f32 {%f1, %f2}, V;"): (
+        "7:24: found V as operand 2 of mov.v2.f32, expected 2 registers in braces, each of type .b32, .f32."
+    ),
     ".version 8.6\n.target sm_90a, fast\n": (
         "2:17: found fast, expected one of debug, map_f64_to_f32, texmode_independent, texmode_unified."
     ),
@@ -153,6 +160,8 @@ ACCEPTED = (
     "{ end: bra end; }", "vadd.s32.u32.s32.sat %r1, %r2.b0, %r3.h1;", "shfl.sync.idx.b32 %r1, %r2, %f3, 31, -1;",
     "cvt.u32.u16 %r1, %tid.x;", "mbarrier.arrive.shared.b64 _, [bar];", "mov.u32 %r1, %envreg3;",
     "tex.1d.v4.f32.s32 {%f1, %f2, %f3, %f4}, [%d1, {%r1}];", "labels: .branchtargets end; brx.idx %r1, labels;",
+    ".reg .v4 .f32 V, W; mov.v4.f32 {%f1, %f2, V.z, V.a}, W;", ".reg .v2 .b32 %v<2>; mov.b64 %d1, %v1;",
+    ".reg .v4 .u32 U; ld.shared.v4.u32 U, [bar]; mov.b64 {U.x, U.y}, %d1; st.shared.v4.u32 [bar], U;",
 )  # fmt: skip
 
 

@@ -152,15 +152,14 @@ CLASSES: dict[int, tuple[Case, ...]] = {
         _case(
             q.registers_differ,
             [WORDS],
-            "fault",
-            "warp 0 of its warpgroup executes .dec 40; expected the same",
+            "setmaxnreg",
+            "setmaxnreg.dec(40)",
             "setmaxnreg.dec(40 if right else 48)",
         ),
         _case(
             q.registers_of_one,
             [WORDS],
-            "fault",
-            "warp 1 exits without the setmaxnreg.dec 40 of warp 0",
+            "setmaxnreg",
             "setmaxnreg.dec(40)",
         ),
         _case(

@@ -11,7 +11,9 @@ FORMS = forms(
     "return",
     """
 mov  9.7.9.3,9.7.9.4  Copy a register, a constant, an address or a special register; pack or unpack a vector.
-    mov.type=pred|WORD|b128   d, a
+    mov.type=pred|WORD|b128     d, a
+    mov.vec=v2.type=WORD        d*vec, a*vec
+    mov.vec=v4.type=b16|u16|s16|b32|u32|s32|f32   d*vec, a*vec
 prmt  9.7.9.7  Select four bytes of two words.
     prmt.type=b32{.mode=f4e|b4e|rc8|ecl|ecr|rc16}   d, a, b, c
 cvt  9.7.9.21  Convert between types.

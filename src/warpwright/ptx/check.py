@@ -117,7 +117,7 @@ class _Module:
         scope = _Scope(self.scope)
         for variable in (*item.params, *item.returns):
             check_variable(variable, item.kind)
-            kind = variable.type if variable.space == "reg" else f"&{variable.space}"
+            kind = _register_kind(variable) if variable.space == "reg" else f"&{variable.space}"
             scope.declare(variable.name, kind, variable.line, "parameter")
         for directive in item.directives:
             check_directive(directive, item.kind)
@@ -180,8 +180,12 @@ def _prototype(item: nodes.Function) -> list[list[tuple[str, str, tuple[int, ...
 _ADDRESSES = ("&global", "&const", "&func")
 
 
+def _register_kind(item: nodes.RegDecl | nodes.Variable) -> str:
+    return f"v{item.vector}.{item.type}" if item.vector > 1 else item.type
+
+
 def _registers(item: nodes.RegDecl, scope: _Scope) -> None:
-    kind = f"v{item.vector}.{item.type}" if item.vector > 1 else item.type
+    kind = _register_kind(item)
     if item.type not in REGISTERS or (item.vector > 1 and item.type == "pred"):
         raise Fault(item.line, item.type, f"registers of type .{item.type}", "a type that registers have, such as .b32")
     if item.count is None:
@@ -221,7 +225,8 @@ def _kind(operand: nodes.Operand, scope: _Scope, item: nodes.Instruction) -> Kin
 def _new_kind(operand: nodes.Operand, scope: _Scope, item: nodes.Instruction) -> Kind:
     if isinstance(operand, nodes.Reg):
         sign = "!" * operand.negated + "-" * operand.minus
-        return sign + _name(operand.name, scope, item)
+        name = sign + _name(operand.name, scope, item)
+        return ("{", *[name[3:]] * int(name[1])) if name[:3] in ("v2.", "v4.") else name
     if isinstance(operand, nodes.Imm):
         return _constant(operand)
     if isinstance(operand, nodes.Vector):

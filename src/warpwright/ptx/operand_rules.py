@@ -2,9 +2,9 @@
 
 The kind of an operand is a string or a tuple. A register is the name of its type. Other strings: ``"#integer"``,
 ``"#0f"``, ``"#0d"``, ``"#decimal"`` constants; ``"&shared"`` the address of a variable; ``"&func"`` a function;
-``":"`` a label; ``"%32"``, ``"%64"`` a special register; ``"_"`` the sink; ``"!pred"``, ``"-u32"`` a signed register;
-``"v2.f32"`` a register that is a vector. Tuples: ``("[", base, …)`` an address and what follows the comma,
-``("{", …)`` a vector, ``("|", first, second)`` a pair.
+``":"`` a label; ``"%32"``, ``"%64"`` a special register; ``"_"`` the sink; ``"!pred"``, ``"-u32"`` a signed register.
+Tuples: ``("[", base, …)`` an address and what follows the comma, ``("{", …)`` a vector, in braces or a variable,
+``("|", first, second)`` a pair.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _broken(match: isa.Match, kinds: tuple[Kind, ...], target: str) -> Rule | No
     if target in ARCHS and not isa.supports(match, target):
         needed = ", ".join(match.spelling.targets)
         return -1, f"an instruction of {target}: {match.form.name} in this form needs {needed}"
-    if match.form.name == "mov" and ("{" in (kind[0] for kind in kinds)) and len(kinds) == 2:
+    if match.form.name == "mov" and not match["vec"] and ("{" in (kind[0] for kind in kinds)) and len(kinds) == 2:
         return _pack(match, kinds)
     return _operands(match, kinds)
 
@@ -171,8 +171,6 @@ def _vector(match: isa.Match, operand: isa.Operand, kind: Kind) -> str:
         sink = operand.names[0] in match.spelling.writes and len(items) > 1
         fits = all((sink and item == "_") or (item[0] != "{" and _fits(match, operand, word, item)) for item in items)
         return "" if fits and len(items) == max(1, count) else _describe(match, operand)
-    if isinstance(kind, str) and kind[:2] in ("v2", "v4"):
-        return "" if int(kind[1]) == count and _fits(match, operand, word, kind[3:]) else _describe(match, operand)
     return "" if count <= 1 and _fits(match, operand, word, kind) else _describe(match, operand)
 
 

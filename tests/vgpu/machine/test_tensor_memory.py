@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from tests.vgpu.helpers import error_message, line_of, out, run
+import warpwright as ww
+from tests.vgpu.helpers import error_message, line_of, out, run, text
 from warpwright.errors import ProtocolError, UnsupportedInstruction
 from warpwright.layout import tmem_ld_map
 
@@ -132,10 +135,12 @@ def test_access_to_lanes_of_another_warp_is_refused() -> None:
     what = "tensor memory lane 32 is not one of this warp's, 0 to 31; add 0 << 16 to the address."
     assert_misuse(LOAD, what, START + "add.u32 %r4, %r3, 0x200000;")
     body = f"""setp.eq.u32 %p0, %warp, 0; @!%p0 bra OTHER; {alloc(32)} bar.sync 0; ret; OTHER: bar.sync 0;
-        ld.shared.u32 %r4, [at]; {LOAD} ret;"""
+        ld.shared.u32 %r4, [at]; add.u32 %r4, %r4, 0x400000; {LOAD} ret;"""
     assert error_message(ProtocolError, body, np.zeros(64, np.uint32), block=64, top=TOP).endswith(
-        "warp 1, lane 0: tensor memory lane 0 is not one of this warp's, 32 to 63; add 32 << 16 to the address."
+        "warp 1, lane 0: tensor memory lane 64 is not one of this warp's, 32 to 63; add 32 << 16 to the address."
     )
+    far = "tensor memory lane 256 is not one of this warp's, 0 to 31; add 0 << 16 to the address."
+    assert_misuse(LOAD, far, START + "add.u32 %r4, %r3, 0x1000000;")
 
 
 @pytest.mark.parametrize(("shape", "lane"), [("32x32b.x1", 16), ("32x32b.x1", 1), ("16x64b.x1", 8)])
@@ -218,6 +223,33 @@ def test_every_warp_has_its_quarter() -> None:
     st.global.u32 [%o], %r10;
     END: bar.sync 0; @%p0 ret; {free("%r3", 32)} ret;"""
     assert out(body, 256, block=256, top=TOP)[128:].tolist() == list(range(128))
+
+
+QUARTERS = f"""
+      setp.ne.u32 %p0, %warp, 0; @%p0 bra READY; {alloc(32)} READY: bar.sync 0; ld.shared.u32 %r3, [at];
+      shl.b32 %r5, %warp, 21; add.u32 %r5, %r5, %r3; ADDRESS
+      tcgen05.st.sync.aligned.32x32b.x1.b32 [%r5], {{%t}}; tcgen05.wait::st.sync.aligned;
+      tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r10}}, [%r4]; tcgen05.wait::ld.sync.aligned;
+      add.u32 %r10, %r10, 1000; tcgen05.st.sync.aligned.32x32b.x1.b32 [%r4], {{%r10}}; tcgen05.wait::st.sync.aligned;
+      tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r10}}, [%r5]; tcgen05.wait::ld.sync.aligned; st.global.u32 [%o], %r10;
+      bar.sync 0; @%p0 ret; {free("%r3", 32)} ret;"""
+ADDRESSES = {"the warp's own lanes": "mov.u32 %r4, %r5;", "lane 0": "mov.u32 %r4, %r3;"}
+ADDRESSES["the second CTA's lanes"] = "add.u32 %r4, %r5, 0x800000;"
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_a_warp_reaches_its_own_quarter_by_all_addresses_in_use(address: str) -> None:
+    """DeepGEMM's four warps all give lane 0; published kernels of CTA pairs give lanes 128 to 255 in the second."""
+    body = QUARTERS.replace("ADDRESS", ADDRESSES[address])
+    assert out(body, 128, block=128, top=TOP).tolist() == list(range(1000, 1128))
+    array = np.zeros(128, np.uint32)
+    used, own = (
+        ww.load_ptx(text(QUARTERS.replace("ADDRESS", line), (array,), TOP))["k"]
+        for line in (ADDRESSES[address], ADDRESSES["the warp's own lanes"])
+    )
+    launch: dict[str, Any] = {"grid": 1, "block": 128, "args": [array]}
+    assert ww.check(used, **launch).kind == "clean"
+    assert ww.profile(used, **launch).cycles == pytest.approx(ww.profile(own, **launch).cycles, abs=2)
 
 
 def test_fresh_tensor_memory_is_not_zero() -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import warpwright as ww
 from tests.vgpu.machine.test_wgmma import FINISH, bf16_case, mma
 from tests.vgpu.machine.warpgroup_text import run, text
 from warpwright import ptx, targets
 from warpwright.errors import Deadlock, DescriptorError, ProtocolError, UnsupportedInstruction
+from warpwright.ptx.ptxas import assemble, find_ptxas
 from warpwright.vgpu import Device
+from warpwright.vgpu.program.decode import decode
 
 ONE = mma("m64n16k16.f32.bf16.bf16", 8)
 OPCODE = "`wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16`"
@@ -116,8 +119,7 @@ def test_single_bits_are_refused() -> None:
     assert "the virtual GPU does not execute wgmma of single bits" in error(UnsupportedInstruction, f"{line}\n{FINISH}")
 
 
-def registers(body: str, threads: int = 384, heads: str = ".maxntid 384 .minnctapersm 1") -> None:
-    module = ptx.parse(f""".version 8.7
+REGISTERS = """.version 8.7
 .target sm_90a
 .address_size 64
 .visible .entry k() {heads}
@@ -127,7 +129,11 @@ def registers(body: str, threads: int = 384, heads: str = ".maxntid 384 .minncta
   setp.eq.u32 %p0, %r1, 0;
 {body}
 }}
-""")
+"""
+
+
+def registers(body: str, threads: int = 384, heads: str = ".maxntid 384 .minnctapersm 1") -> None:
+    module = ptx.parse(REGISTERS.format(heads=heads, body=body))
     Device(targets.device("h200")).launch(module, "k", (1, 1, 1), (threads, 1, 1))
 
 
@@ -158,34 +164,72 @@ def test_setmaxnreg_without_maxnreg_is_ignored() -> None:
     registers(SPLIT.format(consumer=240, producer=40), heads=".maxntid 384")
 
 
+def findings(body: str) -> list[str]:
+    """Returns the messages of the checks for a kernel, each with the PTX lines of its steps."""
+    module = ww.load_ptx(REGISTERS.format(heads=".maxntid 384 .minnctapersm 1", body=body))
+    verdict = ww.check(module["k"], grid=1, block=384)
+    return [f"{[step.where for step in finding.steps]}: {finding.message}" for finding in verdict.findings]
+
+
+def test_setmaxnreg_of_different_counts_in_a_warpgroup_is_a_finding() -> None:
+    """The launch goes on, as on a GPU, where each warp moves its own registers."""
+    body = """  setp.eq.u32 %p1, %r2, 5;
+  @!%p1 setmaxnreg.dec.sync.aligned.u32 40;
+  @%p1 setmaxnreg.dec.sync.aligned.u32 48;
+  ret;"""
+    registers(body)
+    assert findings(body) == [
+        "['PTX line 10', 'PTX line 11']: warp 4 executes .dec 40, warp 5 of its warpgroup .dec 48"
+    ]
+
+
+def test_setmaxnreg_needs_the_whole_warpgroup() -> None:
+    body = "  setp.eq.u32 %p1, %r2, 6;\n  @%p1 ret;\n  setmaxnreg.dec.sync.aligned.u32 40;\n  ret;"
+    registers(body)
+    assert findings(body) == ["['PTX line 11']: warp 6 of its warpgroup exits without it"]
+
+
+def test_setmaxnreg_of_one_warp_does_not_wait_for_a_larger_one() -> None:
+    """Warps 0 to 3 want 64 × 32 registers each, of which warps 5 to 11 release a part; warp 4 gets the 8 × 32 that it
+    wants, and then releases the rest."""
+    body = """  setp.eq.u32 %p1, %r2, 4;
+  @%p0 setmaxnreg.inc.sync.aligned.u32 232;
+  @%p0 ret;
+  @%p1 setmaxnreg.dec.sync.aligned.u32 160;
+  @%p1 setmaxnreg.inc.sync.aligned.u32 168;
+  @%p1 setmaxnreg.dec.sync.aligned.u32 24;
+  @!%p1 setmaxnreg.dec.sync.aligned.u32 144;
+  ret;"""
+    registers(body)
+
+
+# threads, CTAs an SM (.minnctapersm), largest count of setmaxnreg.inc (0: none), registers at launch by ptxas 13.0
+ENTRY_COUNTS = [
+    (256, 1, 232, 232), (256, 1, 160, 160), (256, 1, 240, 240), (128, 1, 232, 232), (384, 1, 240, 168),
+    (384, 1, 160, 160), (384, 1, 152, 152), (512, 1, 160, 128), (512, 1, 120, 120), (256, 2, 200, 128),
+    (320, 1, 240, 168), (416, 1, 240, 128), (160, 2, 240, 168), (100, 3, 240, 168), (800, 1, 240, 72),
+    (384, 1, 0, 168), (256, 1, 0, 255),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("threads", "least", "most", "count"), ENTRY_COUNTS)
+def test_the_registers_at_launch_are_those_of_ptxas(threads: int, least: int, most: int, count: int) -> None:
+    body = SPLIT.format(consumer=most, producer=24) if most else "  setmaxnreg.dec.sync.aligned.u32 24;\n  ret;"
+    text = REGISTERS.format(heads=f".maxntid {threads} .minnctapersm {least}", body=body)
+    assert decode(ptx.parse(text), "k").thread_registers == -(-count // 8) * 8
+    assert find_ptxas() is None or f"Used {count} registers" in assemble(text, "sm_90a", "-v").log
+
+
 def message(body: str) -> str:
     with pytest.raises(ProtocolError) as caught:
         registers(body)
     return str(caught.value)
 
 
-def test_setmaxnreg_refuses_different_counts() -> None:
-    body = """  setp.eq.u32 %p1, %r2, 5;
-  @!%p1 setmaxnreg.dec.sync.aligned.u32 40;
-  @%p1 setmaxnreg.dec.sync.aligned.u32 48;
-  ret;"""
-    assert message(body) == (
-        "PTX line 11: `setmaxnreg.dec.sync.aligned.u32`: kernel k, CTA (0, 0, 0), warp 5, lane 0: warp 4 of its "
-        "warpgroup executes .dec 40; expected the same in all 4 warps."
-    )
-
-
-def test_setmaxnreg_needs_the_whole_warpgroup() -> None:
-    body = "  setp.eq.u32 %p1, %r2, 6;\n  @%p1 ret;\n  setmaxnreg.dec.sync.aligned.u32 40;\n  ret;"
-    assert message(body) == (
-        "kernel k, CTA (0, 0, 0), warp 6 exits without the setmaxnreg.dec 40 of warp 4 of its warpgroup; expected the "
-        "same in all 4 warps."
-    )
-
-
 @pytest.mark.parametrize(("action", "count", "word"), [("dec", 200, "at most"), ("inc", 40, "at least")])
 def test_setmaxnreg_refuses_the_wrong_direction(action: str, count: int, word: str) -> None:
-    assert message(f"  setmaxnreg.{action}.sync.aligned.u32 {count};\n  ret;") == (
-        f"PTX line 9: `setmaxnreg.{action}.sync.aligned.u32`: kernel k, CTA (0, 0, 0), warp 0, lane 0: a thread of the "
-        f"warp has 168 registers; expected a count of {word} as many."
+    first = "setmaxnreg.inc.sync.aligned.u32 168;"
+    assert message(f"  {first}\n  setmaxnreg.{action}.sync.aligned.u32 {count};\n  ret;") == (
+        f"PTX line 10: `setmaxnreg.{action}.sync.aligned.u32`: kernel k, CTA (0, 0, 0), warp 0, lane 0: a thread of "
+        f"the warp has 168 registers; expected a count of {word} as many."
     )

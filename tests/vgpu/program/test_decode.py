@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.vgpu.helpers import error_message, parse_once, run, text
@@ -35,6 +36,34 @@ def move_sources(found: Program) -> list[Symbol]:
     """Returns the symbols that the program's moves read, in order."""
     sources = [inst.operand("a") for inst in found.insts if inst.name == "mov"]
     return [source for source in sources if isinstance(source, Symbol)]
+
+
+VECTORS = """.reg .v4 .f32 V, W; .reg .v2 .b32 %v<3>; .reg .v4 .b16 H; .reg .v2 .b64 P; ld.global.v4.f32 V, [%a0];"""
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("mov.f32 W.x, V.w; mov.f32 W.g, V.b; mov.f32 W.z, V.g; mov.f32 W.a, V.r;", [4, 3, 2, 1]),
+        ("mov.v4.f32 W, V;", [1, 2, 3, 4]),
+        ("mov.v4.f32 {V.y, V.x, V.w, V.z}, V; mov.v4.f32 W, V;", [2, 1, 4, 3]),
+        ("mov.v4.f32 {%f1, %f2, %f3, %f4}, V; mov.v4.f32 W, {%f4, %f2, %f2, %f1};", [4, 2, 2, 1]),
+        ("add.f32 W.x, V.x, V.y; add.f32 W.y, W.x, V.z; mov.f32 W.z, W.y; mov.f32 W.w, V.w;", [3, 6, 6, 4]),
+        ("mov.b32 %v1.x, V.z; mov.b32 %v1.y, V.y; mov.b64 %d2, %v1; mov.b64 {W.x, W.y}, %d2; mov.b64 P.y, %d2;"
+         "mov.b64 %v2, P.y; mov.b32 W.z, %v2.x; mov.b32 W.w, %v2.y;", [3, 2, 3, 2]),
+        ("call (W), swap, (V);", [3, 4, 1, 2]),
+    ],
+)  # fmt: skip
+def test_a_vector_of_registers_and_its_elements(body: str, expected: list[int]) -> None:
+    top = ".func (.reg .v4 .f32 o) swap(.reg .v4 .f32 i) { mov.v4.f32 o, {i.z, i.w, i.x, i.y}; ret; }"
+    array = np.arange(1, 5, dtype=np.float32)
+    run(f"{VECTORS} {body} st.global.v4.f32 [%a0], W; ret;", array, top=top)
+    assert array.tolist() == expected
+
+
+def test_an_element_that_a_vector_lacks_is_refused() -> None:
+    message = f"{'V2.z'!r} is used but not declared; declare it, or correct its name."
+    assert error_message(UsageError, ".reg .v2 .f32 V2; mov.f32 %f1, V2.z; ret;").endswith(message)
 
 
 def test_shared_variables_precede_dynamic_memory() -> None:

@@ -6,6 +6,7 @@ the name of the instruction; `watch` calls the function with the knowledge and t
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -30,6 +31,7 @@ from warpwright.vgpu.machine.cluster import Cluster
 __all__ = ["BITS", "MEANINGS", "Knowledge", "Row", "WarpRegisters", "meaning"]
 
 BITS = np.arange(32)
+WARPS = 4  # of a warpgroup
 
 
 @lru_cache(maxsize=4096)
@@ -131,7 +133,7 @@ class Knowledge:
         self.named: dict[tuple[int, int], Named] = {}  # by CTA and number
         self.whole = Whole(self.clocks.lanes)
         self.fenced: dict[int, Clock] = {}  # by lane: what a relaxed arrival releases
-        self.setmaxnregs: dict[int, list[int]] = {}  # by warp: the accesses that stand for its setmaxnreg
+        self.setmaxnregs: dict[int, list[int]] = defaultdict(list)  # by warp: accesses that stand for its setmaxnreg
 
     def _begin_engines(self) -> None:
         """Asynchronous operations: copies, tensor cores, wgmma."""
@@ -156,6 +158,12 @@ class Knowledge:
         """Returns the threads of a CTA's warps that have not exited."""
         per_cta = self.cluster.per_cta
         return 32 * int(np.count_nonzero(self.running[rank * per_cta : (rank + 1) * per_cta]))
+
+    def warpgroup(self, warp: int) -> range:
+        """Returns the warps of a warp's warpgroup."""
+        per_cta = self.cluster.per_cta
+        first = warp - warp % per_cta % WARPS
+        return range(first, min(first + WARPS, warp - warp % per_cta + per_cta))
 
     def op(self) -> Op:
         """Returns the next operation that a row issued."""
@@ -317,3 +325,9 @@ class Knowledge:
             if self.clocks.table[GENERIC, lane, self.column("bulk read", lane)] < group:
                 step = self.step("reads shared memory", inst, lane)
                 self.find("exit-early", (step,), "the CTA exits without waiting for the copy's group")
+        for warp, changes in list(self.setmaxnregs.items()):
+            for other in self.warpgroup(warp):
+                for access in changes[len(self.setmaxnregs[other]) :]:
+                    step = self.step("changes registers", int(self.accesses.rows["inst"][access]), warp * 32)
+                    text = f"warp {other % self.cluster.per_cta} of its warpgroup exits without it"
+                    self.find("setmaxnreg", (step,), text)

@@ -155,10 +155,11 @@ _ALL = (
     ),
     Rule(
         "setmaxnreg",
-        "setmaxnreg has no effect, or comes again before the warpgroup has synchronised after the last one",
+        "setmaxnreg has no effect, differs in the warps of a warpgroup, or comes again before the warpgroup has "
+        "synchronised after the last one",
         "9.7.19.5",
-        "fix the registers at launch (.maxnreg, or .maxntid with .minnctapersm), and put a barrier of the four warps "
-        "between one setmaxnreg and the next",
+        "fix the registers at launch (.maxnreg, or .maxntid with .minnctapersm), let all four warps of a warpgroup "
+        "execute the same setmaxnreg, and put a barrier of the four between one setmaxnreg and the next",
     ),
 )
 

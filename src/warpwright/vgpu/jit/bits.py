@@ -20,7 +20,11 @@ I32 = "<32 x i32>"
 def mov(lanes: Lanes, inst: Inst) -> None:
     d, a = inst.named("d", "a")
     kind = inst["type"]
-    if isinstance(d, nodes.Vector):
+    if inst["vec"]:
+        values = [lanes.read(item, kind) for item in inst.items("a")]
+        for item, value in zip(inst.items("d"), values, strict=True):
+            lanes.write(item, value, kind)
+    elif isinstance(d, nodes.Vector):
         unpack(lanes, d.items, lanes.integer(a, bits_of(kind)), bits_of(kind))
     elif isinstance(a, nodes.Vector):
         lanes.write(d, pack(lanes, a.items, bits_of(kind)), f"b{bits_of(kind)}")

@@ -81,7 +81,8 @@ done:
   ret void
 }
 
-; Defer a tensor-memory access until tcgen05.wait; with 64 outstanding the earlier ones are performed now.
+; Defer a tensor-memory access until tcgen05.wait; with 64 outstanding the earlier ones are performed now. It begins in
+; the warp's own quarter of the lanes, whichever quarter %address names.
 define void @tmem_pend(ptr %w, i32 %address, i64 %plan) {
   %pn = getelementptr i8, ptr %w, i64 $pending
   %held = load i32, ptr %pn
@@ -94,7 +95,13 @@ add:
   %n = load i32, ptr %pn
   %i = sext i32 %n to i64
   %column = and i32 %address, 65535
-  %lane = lshr i32 %address, 16
+  %field = lshr i32 %address, 16
+  %within = and i32 %field, 31
+  %pw = getelementptr i8, ptr %w, i64 $warp
+  %warp = load i32, ptr %pw
+  %own = and i32 %warp, 3
+  %quarter = shl i32 %own, 5
+  %lane = or i32 %quarter, %within
   %cells = shl i32 %column, 7
   %at = add i32 %cells, %lane
   %wide = zext i32 %at to i64
@@ -109,11 +116,12 @@ add:
   ret void
 }
 
-; Check a tensor-memory address of this warp: its lane starts %rows lanes into the warp's quarter, its %width columns
-; are allocated.
+; Check a tensor-memory address of this warp: its lane starts %rows lanes into the warp's quarter or quarter 0, of this
+; CTA or (128 lanes on) the pair's second; its %width columns are allocated.
 define i1 @tmem_check(ptr %w, i32 %address, i32 %width, i32 %rows) {
   %lane = lshr i32 %address, 16
-  %quarter = lshr i32 %lane, 5
+  %chunk = lshr i32 %lane, 5
+  %quarter = and i32 %chunk, 3
   %pw = getelementptr i8, ptr %w, i64 $warp
   %warp = load i32, ptr %pw
   %own = and i32 %warp, 3
@@ -121,7 +129,11 @@ define i1 @tmem_check(ptr %w, i32 %address, i32 %width, i32 %rows) {
   %wide = zext i32 %address to i64
   store i64 %wide, ptr %pa
   %mine = icmp eq i32 %quarter, %own
-  br i1 %mine, label %placed, label %foreign
+  %none = icmp eq i32 %quarter, 0
+  %named = or i1 %mine, %none
+  %exists = icmp ult i32 %chunk, 8
+  %reached = and i1 %named, %exists
+  br i1 %reached, label %placed, label %foreign
 placed:
   %inner = sub i32 %rows, 1
   %off = and i32 %lane, %inner

@@ -133,7 +133,6 @@ class Cluster(ClusterFabric):
         """All warps are done."""
         self.tmem_columns.check_freed()
         self.warpgroups.finish()
-        self.registers.check_all()
         if self.listener:
             self.listener.end(self)
         self.tell_ctas("exit")

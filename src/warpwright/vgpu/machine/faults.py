@@ -30,15 +30,12 @@ def error(
     return error
 
 
-def at_exit(
-    kind: type[WarpwrightError], cluster: ClusterState, op: Op, what: str, reason: str, warp: int = -1
-) -> WarpwrightError:
-    """Returns the error of a CTA, or of one of its warps, that exits before it completes what ``op`` requires, such as
-    the dealloc after an alloc."""
-    whose = f", warp {warp}" if warp >= 0 else ""
-    error = kind(f"kernel {cluster.launch.name}, CTA {cluster.launch.cta_of(cluster.first, op.rank)}{whose} {reason}")
+def at_exit(kind: type[WarpwrightError], cluster: ClusterState, op: Op, what: str, reason: str) -> WarpwrightError:
+    """Returns the error of a CTA that exits before it completes what ``op`` requires, such as the dealloc after an
+    alloc."""
+    error = kind(f"kernel {cluster.launch.name}, CTA {cluster.launch.cta_of(cluster.first, op.rank)} {reason}")
     error.at = op.inst.index, 32 * (op.rank * cluster.per_cta + op.warp) + max(op.lane, 0)
-    error.what, error.reason = what, f"warp {warp} {reason}" if warp >= 0 else f"the CTA {reason}"
+    error.what, error.reason = what, f"the CTA {reason}"
     return error
 
 

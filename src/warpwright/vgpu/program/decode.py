@@ -17,7 +17,18 @@ from warpwright.targets.archs import ARCHS, Arch
 from warpwright.vgpu.program import services
 from warpwright.vgpu.program.lines import Lines
 from warpwright.vgpu.program.memory_map import GLOBAL_BASE, RESERVED_SHARED
-from warpwright.vgpu.program.program import Block, Inst, Operand, Param, Program, Register, Symbol, Variable, vector_of
+from warpwright.vgpu.program.program import (
+    Block,
+    Inst,
+    Operand,
+    Param,
+    Program,
+    Register,
+    Symbol,
+    Variable,
+    registers_of,
+    vector_of,
+)
 
 __all__ = ["decode"]
 
@@ -40,6 +51,9 @@ def _closes_block(form: isa.Form) -> bool:
     return traits.jumps or traits.queue in _STOPS or (traits.blocks and traits.queue in _WAITS)
 
 
+_ELEMENTS = "xyzw"
+_SELECTORS = {letter: number for letters in (_ELEMENTS, "rgba") for number, letter in enumerate(letters)}
+
 _UNPLACED = -(1 << 40)  # address of dynamic shared memory until it is placed; offsets are added to it
 
 
@@ -50,7 +64,7 @@ class _Scope:
         self.parent = parent
         self.suffix = suffix
         self.names: dict[str, Operand] = {}
-        self.ranges: list[tuple[str, int, int]] = []
+        self.ranges: list[tuple[str, nodes.RegDecl]] = []
         self.targets: dict[str, tuple[str, ...]] = {}
 
     def find(self, name: str) -> Operand | None:
@@ -60,12 +74,26 @@ class _Scope:
         return found
 
     def _range_register(self, name: str) -> Operand | None:
-        for prefix, count, bits in self.ranges:
+        for prefix, item in self.ranges:
             number = name[len(prefix) :]
-            if name.startswith(prefix) and number.isdecimal() and int(number) < count:
-                register = self.names[name] = Register(name + self.suffix, bits)
-                return register
+            if name.startswith(prefix) and number.isdecimal() and int(number) < (item.count or 0):
+                return self.declare(name, item)
         return None
+
+    def declare(self, name: str, item: nodes.RegDecl | nodes.Variable) -> Operand:
+        """Declare a register, or a variable of two or four, which is a vector of its elements."""
+        full, bits = name + self.suffix, _bits(item.type)
+        elements = [Register(f"{full}.{element}", bits) for element in _ELEMENTS[: item.vector]]
+        self.names[name] = vector_of(elements) if item.vector > 1 else Register(full, bits)
+        return self.names[name]
+
+    def element(self, name: str) -> Operand | None:
+        """The element that a name such as ``v.x`` or ``v.r`` selects of a vector variable."""
+        variable, _, letter = name.rpartition(".")
+        vector = self.find(variable)
+        items = vector.items if isinstance(vector, nodes.Vector) else ()
+        number = _SELECTORS.get(letter, len(items))
+        return items[number] if number < len(items) else None
 
     def branch_targets(self, name: str) -> tuple[str, ...] | None:
         return self.targets.get(name) or (self.parent.branch_targets(name) if self.parent else None)
@@ -170,8 +198,15 @@ class _Decoder:
             entry, self.module.target[0], params, blocks, self.registers, tuple(self.variables), self.shared_bytes,
             dynamic, _round(self.local_bytes, 16), dims.get(".reqntid"), dims.get(".maxntid"),
             dims.get(".reqnctapercluster"), ".explicitcluster" in flags,
-            _thread_registers({name: x * y * z for name, (x, y, z) in dims.items()}, ARCHS.get(self.module.target[0])),
+            self._thread_registers({name: x * y * z for name, (x, y, z) in dims.items()}),
         )  # fmt: skip
+
+    def _thread_registers(self, numbers: dict[str, int]) -> int:
+        """Registers of a thread at launch, as ptxas 13.0 sets them for a kernel with setmaxnreg: the limit, or the
+        largest count of a setmaxnreg.inc if that is lower. 0 if undefined."""
+        limit = _register_limit(numbers, ARCHS.get(self.module.target[0]))
+        changes = [inst for inst in self.flat if isinstance(inst, Inst) and inst.name == "setmaxnreg"]
+        return min(limit, max((inst.number("count") for inst in changes if inst["action"] == "inc"), default=limit))
 
     def _params(self, function: nodes.Function, scope: _Scope) -> tuple[Param, ...]:
         params, offset = [], 0
@@ -212,18 +247,17 @@ class _Decoder:
                 scope.targets[label] = tuple(word.strip() for word in item.text.split(","))
 
     def _declare_registers(self, item: nodes.RegDecl, scope: _Scope) -> None:
-        bits = _bits(item.type)
         for name in item.names:
             if item.count is not None:
-                scope.ranges.append((name, item.count, bits))
+                scope.ranges.append((name, item))
             else:
-                scope.names[name] = Register(name + scope.suffix, bits)
+                scope.declare(name, item)
 
     def _declare_variable(self, item: nodes.Variable, scope: _Scope) -> None:
         if item.space == "shared":
             scope.names[item.name] = self._place_shared(item, item.name + scope.suffix)
         elif item.space == "reg":
-            scope.names[item.name] = Register(item.name + scope.suffix, _bits(item.type))
+            scope.declare(item.name, item)
         elif item.name not in scope.names:
             self.local_bytes = _round(self.local_bytes, _align(item))
             scope.names[item.name] = Symbol("local", item.name, self.local_bytes)
@@ -267,6 +301,8 @@ class _Decoder:
                 )
             found = Register(name, special_bits(name), special=True)
         if found is None:
+            found = scope.element(name)
+        if found is None:
             raise UsageError(f"PTX line {line}: {name!r} is used but not declared; declare it, or correct its name.")
         return found
 
@@ -275,10 +311,9 @@ class _Decoder:
             if operand.name == "_":
                 return operand
             found = self._find(operand.name, scope, line)
-            if isinstance(found, Register):
-                self.registers.setdefault(found.name, found)
-                return replace(found, negated=operand.negated) if operand.negated else found
-            return found
+            for register in registers_of(found):
+                self.registers.setdefault(register.name, register)
+            return replace(found, negated=True) if operand.negated and isinstance(found, Register) else found
         if isinstance(operand, nodes.Vector):
             return vector_of(self._resolve(i, scope, line) for i in operand.items)
         if isinstance(operand, nodes.Pair):
@@ -360,10 +395,10 @@ class _Decoder:
         if isinstance(actual, Symbol) and formal.space != "reg":
             scope.names[formal.name] = actual
             return
-        register = Register(formal.name + scope.suffix, _bits(formal.type))
-        self.registers[register.name] = register
-        scope.names[formal.name] = register
-        self._emit(f"mov.b{register.bits}", (register, actual), None, line)
+        variable = scope.declare(formal.name, formal)
+        self.registers |= {register.name: register for register in registers_of(variable)}
+        vector = f".v{formal.vector}" if formal.vector > 1 else ""
+        self._emit(f"mov{vector}.b{_bits(formal.type)}", (variable, actual), None, line)
 
     def _emit(self, opcode: str, operands: tuple[Operand, ...], guard: Register | None, line: int) -> None:
         match = services.match(opcode, len(operands))
@@ -432,14 +467,18 @@ def _select_byte(word: int, mask: int) -> int:
     return (word & mask) >> shift
 
 
-def _thread_registers(numbers: dict[str, int], arch: Arch | None) -> int:
-    """Registers of a thread at launch, as ptxas 13.0 sets them for a kernel with setmaxnreg; 0 if undefined."""
+def _register_limit(numbers: dict[str, int], arch: Arch | None) -> int:
+    """Registers that the directives of a kernel leave to a thread, as ptxas 13.0 counts them; 0 if undefined.
+
+    Each of an SM's four schedulers has a quarter of the registers: ptxas divides by the warps of the busiest one.
+    """
     if ".maxnreg" in numbers:
         return _round(numbers[".maxnreg"], 8)
     threads = numbers.get(".reqntid") or numbers.get(".maxntid")
     if arch is None or not threads or ".minnctapersm" not in numbers:
         return 0
-    share = arch.registers_per_sm // (threads * numbers[".minnctapersm"])
+    warps = _round(-(-threads // arch.warp_size) * numbers[".minnctapersm"], 4)
+    share = arch.registers_per_sm // (arch.warp_size * warps)
     return min(share // 8 * 8, _round(arch.max_registers_per_thread, 8))
 
 

@@ -11,6 +11,7 @@ from warpwright.vgpu.checks.order.access_kinds import WEAK, fence_of
 from warpwright.vgpu.checks.order.barriers import Arrival, Mbarrier, Named
 from warpwright.vgpu.checks.order.clocks import GENERIC, SEEN, Clock, Lanes, join
 from warpwright.vgpu.jit.sync import BAR_ARRIVE
+from warpwright.vgpu.program.program import Inst
 
 __all__: list[str] = []
 
@@ -251,16 +252,31 @@ def _live(known: Knowledge, place: int, inst: int, lanes: Lanes) -> Mbarrier | N
 
 @meaning("setmaxnreg")
 def registers(known: Knowledge, row: Row) -> None:
-    """Before a warp's next setmaxnreg, it must know that the other warps of its warpgroup executed the last one."""
+    """The warps of a warpgroup execute the same setmaxnreg. Before a warp's next one, it must know that the others
+    executed the last one."""
     known.op()
-    per_cta, lane = known.cluster.per_cta, int(row.lanes[0])
-    first, last = row.warp - row.warp % per_cta % 4, row.warp - row.warp % per_cta + per_cta
-    mine = known.setmaxnregs.setdefault(row.warp, [])
-    for other in range(first, min(first + 4, last)) if mine else ():
-        theirs = known.setmaxnregs.get(other, [])[len(mine) - 1 : len(mine)]
-        if known.accesses.unknown(np.array(theirs, np.int64), lane).any():
-            text = f"warp {other % per_cta} need not have executed the first"
-            known.find_pair("setmaxnreg", theirs[0], row.inst, lane, text)
+    per_cta, lane, mine = known.cluster.per_cta, int(row.lanes[0]), known.setmaxnregs[row.warp]
+    for other in known.warpgroup(row.warp):
+        for access in known.setmaxnregs[other][len(mine) - 1 : len(mine)] if mine else ():
+            if known.accesses.unknown(np.array([access]), lane).any():
+                text = f"warp {other % per_cta} need not have executed the first"
+                known.find_pair("setmaxnreg", access, row.inst, lane, text)
+    _check_equal(known, row, len(mine))
     now = known.clocks.now(row.lanes[:1])
     mine.append(int(known.accesses.add(row.lanes[:1], now, False, row.inst, lane)[0]))
     known.clocks.release(row.lanes)
+
+
+def _check_equal(known: Knowledge, row: Row, number: int) -> None:
+    """Compare a warp's setmaxnreg with that of the first warp of its warpgroup that has executed this one."""
+    per_cta = known.cluster.per_cta
+    others = [(other, a) for other in known.warpgroup(row.warp) for a in known.setmaxnregs[other][number : number + 1]]
+    for other, access in others[:1]:
+        first, second = (_change(known.insts[inst]) for inst in (known.accesses.rows["inst"][access], row.inst))
+        if first != second:
+            text = f"warp {other % per_cta} executes {first}, warp {row.warp % per_cta} of its warpgroup {second}"
+            known.find_pair("setmaxnreg", access, row.inst, int(row.lanes[0]), text)
+
+
+def _change(inst: Inst) -> str:
+    return f".{inst['action']} {inst.number('count')}"
